@@ -1,0 +1,41 @@
+// Packed matrix multiplication over strided operands, with batches, general index maps and a fused epilogue.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "backend/cpu/task.h"
+#include "base/dtype.h"
+
+namespace ridge::cpu {
+
+// One loop of the contraction with its strides in elements of A, B and C. An m loop has b == 0, an n loop a == 0,
+// a k loop c == 0; a batch loop may have all three.
+struct MatmulLoop {
+  int64_t size = 1, a = 0, b = 0, c = 0;
+};
+
+// Called for finished blocks of C instead of the plain store: rows [row, row + rows) x cols [col, col + cols) of batch
+// `batch` (flattened over the m, n and batch loops), sums in acc with leading dimension ld.
+// worker.scratch then points at epilogue_scratch free bytes.
+struct MatmulEpilogue {
+  void (*run)(const void* context, Worker& worker, int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* acc, int64_t ld) = nullptr;
+  const void* context = nullptr;
+};
+
+// C[batch, m, n] (+)= sum over k of A[batch, m, k] * B[batch, k, n]; f32 sums whatever the storage types.
+// Several loops of one kind are listed slowest first, so convolution windows and split heads need no copy.
+struct MatmulDesc {
+  DType a_type = DType::f32, b_type = DType::f32, c_type = DType::f32;
+  std::vector<MatmulLoop> batch, m, n, k;
+  bool accumulate = false;   // add to C (f32 only)
+  int64_t epilogue_scratch = -1;  // >= 0: finished blocks go to an epilogue that needs this much scratch per thread
+};
+
+// Operands for bind: A, B, C (C absent with an epilogue, which stores for itself).
+class MatmulKernel : public Kernel {
+ public:
+  virtual void set_epilogue(MatmulEpilogue epilogue) = 0;  // before bind
+};
+std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc);
+
+}  // namespace ridge::cpu

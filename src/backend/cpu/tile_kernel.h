@@ -1,0 +1,24 @@
+// Fused groups on the CPU: a vector interpreter over tiles that stay in the first-level cache.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/task.h"
+#include "compile/tile_group.h"
+
+namespace ridge::cpu {
+
+// One launch for all groups (they do not depend on each other). Operands for bind: those of the first group, then of the next …
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups);
+
+// A map group over [batch, rows, columns] that reads a matmul's sums through group.accumulator.
+class TileEpilogue {
+ public:
+  virtual ~TileEpilogue() = default;
+  virtual int64_t scratch_bytes() const = 0;
+  virtual MatmulEpilogue bind(std::span<const Ref> operands) = 0;  // valid as long as this object
+};
+std::unique_ptr<TileEpilogue> make_tile_epilogue(const TileGroup& group);
+
+}  // namespace ridge::cpu

@@ -1,0 +1,67 @@
+// A fused group: one loop nest over a domain in which every value is a function of the loop indices. It is what the
+// fuser hands to a backend, which turns it into a kernel; it knows nothing of any device.
+#pragma once
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "graph/op.h"
+
+namespace ridge {
+
+// How an operand is addressed from the domain: element = offset + sum over axes of index * stride (+ gathered part).
+struct TileAccess {
+  int operand = -1;      // index among the group's operands; -1 for pure index arithmetic (index and random nodes)
+  DType dtype = DType::f32;
+  int64_t offset = 0;    // in elements
+  Shape strides;         // one per domain axis, in elements; 0 where broadcast, negative where flipped
+  struct Bound { int axis; int64_t low, high; };
+  std::vector<Bound> bounds;  // a load is in range where low <= index < high for all of them; else it gives its fallback
+  int gather = -1;            // node whose integer value times gather_stride is added to the element
+  int64_t gather_stride = 0;
+  int64_t gather_size = 0;    // valid values are 0 … gather_size - 1; any other raises the run's fault flag and reads element 0
+  bool streaming = false;     // store: the next reader is farther away than the last-level cache
+};
+
+struct TileNode {
+  enum class Kind : uint8_t {
+    load,         // access; in[0] = fallback outside the bounds (-1: zero)
+    literal,      // value
+    index,        // the access's element number as i32 or i64
+    random,       // op = random_uniform (f32) or random_bits (i32, the raw word); in = seed, step (i64 values); access: see rng.h;
+                  // in[2] = i64 value added to the access's element number; stream in `stream`
+    elementwise,  // op over in[]; operands have the types the op wants (casts are nodes of their own)
+    reduce,       // op = reduce_sum … arg_min over the reduced axes of in[0]; arg_* give i64, first of equals, NaN first
+    store,        // in[0] to access; once per point of the axes that in[0] varies over
+  };
+  Kind kind = Kind::load;
+  Op op = Op::add;
+  DType dtype = DType::f32;  // of the value; f16 and bf16 values are rounded after every node
+  std::array<int, 3> in{-1, -1, -1};
+  int access = -1;
+  uint32_t stream = 0;
+  double value = 0;          // literal (integers up to 2^53 exactly)
+};
+
+struct TileGroup {
+  // map:    no reductions.
+  // row:    the last `reduced` axes are reduced; a reduction's value may be used again at every point of its row
+  //         (softmax, norms). Rows may be longer than any cache.
+  // column: the `reduced` axes before the last one are reduced, the last one is kept; nodes that use a reduction's value
+  //         vary over the kept axes only.
+  enum class Template : uint8_t { map, row, column } form = Template::map;
+  Shape domain;                   // slowest first; any size may be 0 or 1
+  int reduced = 0;
+  std::vector<TileAccess> accesses;
+  std::vector<TileNode> nodes;    // operands come before their users
+  int operands = 0;               // memory operands: inputs and outputs alike; an output may be the same memory as an input read with
+                                  // the same access (in place)
+  int accumulator = -1;           // access index that reads a matmul's finished sums (domain is [batch, rows, columns]); -1: none
+};
+
+std::string to_string(const TileGroup& group);
+void verify(const TileGroup& group);  // ErrorCode::internal when it breaks the rules above
+
+}  // namespace ridge
