@@ -1,0 +1,1 @@
+# cmake --install: headers, library and the CMake package for find_package(ridge).

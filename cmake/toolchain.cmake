@@ -1,0 +1,36 @@
+# Language level, warnings, sanitizers and ccache: the one place where compiler flags are set.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O3")  # assertions stay on: they guard indices, not inner loops
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(ridge_flags INTERFACE)
+target_compile_options(ridge_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # The baseline that every machine of the last fifteen years runs; faster code is chosen at run time.
+  target_compile_options(ridge_flags INTERFACE -march=x86-64-v2)
+endif()
+if(RIDGE_SANITIZE)
+  target_compile_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE})
+endif()
+
+# Highway kernels live in files named *_simd.cpp. GCC 12 raises false alarms about the undefined vectors inside its own
+# _mm512_* intrinsics there, and about nothing else in those files that the other warnings would not catch.
+function(silence_simd_false_alarms)
+  foreach(source ${ARGN})
+    if(source MATCHES "_simd\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-Wno-maybe-uninitialized;-Wno-uninitialized;-Wno-psabi;-Wno-ignored-attributes")
+    endif()
+  endforeach()
+endfunction()
