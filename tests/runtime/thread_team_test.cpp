@@ -1,0 +1,243 @@
+#include "runtime/thread_team.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+using cpu::Fault;
+using cpu::Task;
+using cpu::Worker;
+
+// A task that counts how often each of its units runs and checks that the task before it has finished.
+struct Counted {
+  std::vector<uint8_t> runs;
+  const Counted* before = nullptr;
+  std::atomic<int64_t> finished{0};
+  std::atomic<bool> early{false};
+
+  static void run(const void* args, int64_t begin, int64_t end, Worker&) {
+    auto& self = *static_cast<Counted*>(const_cast<void*>(args));
+    if (self.before && self.before->finished.load() != int64_t(self.before->runs.size())) self.early = true;
+    for (int64_t i = begin; i < end; ++i) ++self.runs[size_t(i)];  // unshared bytes: a unit given twice is also a race
+    self.finished += end - begin;
+  }
+};
+
+void burn(std::chrono::microseconds time) {
+  auto until = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < until) {
+  }
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return double(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * double(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+class Teams : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Teams, testing::Range(1, 6));
+
+TEST_P(Teams, RunEveryUnitOnceAndInTaskOrder) {
+  ThreadTeam team({.threads = GetParam(), .spin_us = 200});
+  ASSERT_EQ(team.size(), GetParam());
+  std::mt19937 random(unsigned(17 * GetParam()));
+  for (int round = 0; round < 60; ++round) {
+    size_t tasks = random() % 12;
+    std::vector<Counted> counted(tasks);
+    std::vector<Task> program;
+    for (size_t i = 0; i < tasks; ++i) {
+      constexpr int64_t sizes[] = {0, 1, 2, 3, 7, 31, 33, 64, 1009};
+      counted[i].runs.resize(size_t(sizes[random() % std::size(sizes)]));
+      if (i) counted[i].before = &counted[i - 1];
+      constexpr double costs[] = {0, 0.5, 20, 900, 5000, 1e6};
+      program.push_back({Counted::run, &counted[i], int64_t(counted[i].runs.size()), costs[random() % std::size(costs)]});
+    }
+    Fault fault;
+    team.run(program, nullptr, fault);
+    for (const Counted& c : counted) {
+      EXPECT_FALSE(c.early);
+      for (uint8_t n : c.runs) ASSERT_EQ(n, 1);
+    }
+  }
+}
+
+TEST_P(Teams, HandOverResultsBetweenTasks) {
+  // Each task writes what the one before it wrote, shifted by one: a missing barrier gives an old value (and a race).
+  constexpr int64_t n = 257, tasks = 40;
+  ThreadTeam team({.threads = GetParam(), .spin_us = 200});
+  struct Shift {
+    cpu::Ref from, to;
+    static void run(const void* args, int64_t begin, int64_t end, Worker& w) {
+      auto& self = *static_cast<const Shift*>(args);
+      for (int64_t i = begin; i < end; ++i) w.at<int64_t>(self.to)[i] = w.at<int64_t>(self.from)[(i + 1) % n] + 1;
+    }
+  };
+  std::vector<int64_t> a(n), b(n);
+  for (int64_t i = 0; i < n; ++i) a[size_t(i)] = 1000 * i;
+  std::byte* bases[] = {reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data())};
+  Shift there{{0, 0}, {1, 0}}, back{{1, 0}, {0, 0}};
+  std::vector<Task> program;
+  for (int64_t t = 0; t < tasks; ++t) program.push_back({Shift::run, t % 2 ? &back : &there, n, t % 3 ? 100.0 : 1.0});
+  Fault fault;
+  team.run(program, bases, fault);
+  for (int64_t i = 0; i < n; ++i) ASSERT_EQ(a[size_t(i)], 1000 * ((i + tasks) % n) + tasks);
+}
+
+TEST_P(Teams, RethrowAndStayUsable) {
+  ThreadTeam team({.threads = GetParam(), .spin_us = 200});
+  struct Throwing {
+    int64_t at;
+    static void run(const void* args, int64_t begin, int64_t end, Worker&) {
+      int64_t at = static_cast<const Throwing*>(args)->at;
+      if (at < 0 || (begin <= at && at < end)) fail(ErrorCode::value, "[test] unit {}", at);
+    }
+  };
+  for (double cost : {1.0, 10000.0}) {
+    for (int64_t at : {-1, 0, 1, 49, 99}) {
+      Throwing throwing{at};
+      Counted first, never;
+      first.runs.resize(100), never.runs.resize(100);
+      Task program[] = {{Counted::run, &first, 100, cost}, {Throwing::run, &throwing, 100, cost}, {Counted::run, &never, 100, cost}};
+      Fault fault;
+      try {
+        team.run(program, nullptr, fault);
+        FAIL() << "nothing was thrown";
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::value);
+      }
+      EXPECT_EQ(first.finished, 100);
+      EXPECT_EQ(never.finished, 0);
+      team.run(std::span(program).first(1), nullptr, fault);
+      EXPECT_EQ(first.finished, 200);
+    }
+  }
+}
+
+TEST_P(Teams, RefuseToBeNested) {
+  ThreadTeam team({.threads = GetParam(), .spin_us = 200});
+  struct Nested {
+    ThreadTeam* team;
+    static void run(const void* args, int64_t, int64_t, Worker&) {
+      Fault fault;
+      static_cast<const Nested*>(args)->team->run({}, nullptr, fault);
+    }
+  };
+  Nested nested{&team};
+  for (double cost : {1.0, 10000.0}) {
+    Task program[] = {{Nested::run, &nested, 10, cost}};
+    Fault fault;
+    try {
+      team.run(program, nullptr, fault);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+    }
+  }
+  EXPECT_NO_THROW(team.reserve_scratch(1));
+}
+
+TEST_P(Teams, GiveEachThreadItsOwnAlignedScratch) {
+  ThreadTeam team({.threads = GetParam(), .spin_us = 200});
+  team.reserve_scratch(100);
+  team.reserve_scratch(70000);
+  team.reserve_scratch(10);  // never shrinks
+  EXPECT_GE(team.scratch_bytes(), 70000);
+  struct Fill {
+    static void run(const void*, int64_t begin, int64_t end, Worker& w) {
+      if (reinterpret_cast<uintptr_t>(w.scratch) % 64) fail(ErrorCode::internal, "[test] not aligned");
+      for (int64_t i = begin; i < end; ++i) {
+        std::memset(w.scratch, int(i), 70000);
+        burn(std::chrono::microseconds(20));
+        for (int j = 0; j < 70000; j += 997)
+          if (w.scratch[j] != std::byte(i)) fail(ErrorCode::internal, "[test] scratch is shared");
+      }
+    }
+  };
+  Task program[] = {{Fill::run, nullptr, 50, 50000}};
+  Fault fault;
+  EXPECT_NO_THROW(team.run(program, nullptr, fault));
+}
+
+TEST_P(Teams, FlushDenormalsOnlyWhileRunning) {
+  ThreadTeam team({.threads = GetParam(), .spin_us = 200});
+  struct Halve {
+    static void run(const void* args, int64_t begin, int64_t end, Worker&) {
+      auto* out = static_cast<float*>(const_cast<void*>(args));
+      volatile float tiny = 1.2e-38f;
+      for (int64_t i = begin; i < end; ++i) out[i] = tiny * 0.5f;
+    }
+  };
+  std::vector<float> out(64, 1.0f);
+  Task program[] = {{Halve::run, out.data(), 64, 1000}};
+  Fault fault;
+  team.run(program, nullptr, fault);
+  for (float x : out) EXPECT_EQ(x, 0.0f);
+  volatile float tiny = 1.2e-38f;
+  EXPECT_GT(tiny * 0.5f, 0.0f);
+}
+
+TEST_P(Teams, UseNoProcessorTimeWhenIdle) {
+  ThreadTeam team({.threads = GetParam(), .spin_us = 500});
+  Counted counted;
+  counted.runs.resize(100);
+  Task program[] = {{Counted::run, &counted, 100, 10000}};
+  Fault fault;
+  for (int i = 0; i < 3; ++i) {
+    team.run(program, nullptr, fault);
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));  // far beyond the spin time, also on a loaded machine
+    double before = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    EXPECT_LT(cpu_seconds() - before, 0.02);
+  }
+  EXPECT_EQ(counted.finished, 300);
+}
+
+TEST(ThreadTeam, SharesLargeTasks) {
+  ThreadTeam team({.threads = 2});
+  struct Spin {
+    std::atomic<int> ids[2] = {};
+    static void run(const void* args, int64_t begin, int64_t end, Worker& w) {
+      static_cast<Spin*>(const_cast<void*>(args))->ids[w.id] += int(end - begin);
+      for (int64_t i = begin; i < end; ++i) burn(std::chrono::microseconds(200));
+    }
+  } spin;
+  Task program[] = {{Spin::run, &spin, 100, 200000}};
+  Fault fault;
+  for (int i = 0; i < 50 && spin.ids[1] == 0; ++i) team.run(program, nullptr, fault);
+  EXPECT_GT(spin.ids[1], 0);
+}
+
+TEST(ThreadTeam, KeepsSmallTasksOnTheLeader) {
+  ThreadTeam team({.threads = 4});
+  struct Where {
+    static void run(const void*, int64_t begin, int64_t end, Worker& w) {
+      if (w.id != 0 || begin != 0 || end != 10) fail(ErrorCode::internal, "[test] a small task was shared");
+    }
+  };
+  std::vector<Task> program(1000, Task{Where::run, nullptr, 10, 10});
+  Fault fault;
+  EXPECT_NO_THROW(team.run(program, nullptr, fault));
+}
+
+TEST(ThreadTeam, RefusesSillySizes) {
+  for (int threads : {-1, 1000000}) EXPECT_THROW(ThreadTeam({.threads = threads}), Error);
+}
+
+TEST(ThreadTeam, UsesAtLeastOneProcessor) {
+  EXPECT_GE(usable_cpus(), 1);
+  EXPECT_LE(usable_cpus(), int(std::thread::hardware_concurrency()));
+  EXPECT_EQ(ThreadTeam().size(), usable_cpus());
+}
+
+}  // namespace
+}  // namespace ridge
