@@ -1,1 +1,21 @@
-# cmake --install: headers, library and the CMake package for find_package(ridge).
+# cmake --install: the public headers, the library, the program, and the CMake package for find_package(ridge).
+# The component "portable" is the self-contained folder: program, tests and benchmarks, with nothing outside but libc and libm.
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ridge)
+
+install(TARGETS ridge EXPORT ridge_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ridge_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY include/ridge DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT ridge_targets NAMESPACE ridge:: DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ridgeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+file(WRITE ${PROJECT_BINARY_DIR}/ridgeConfig.cmake
+     "include(CMakeFindDependencyMacro)\nfind_dependency(Threads)\ninclude(\${CMAKE_CURRENT_LIST_DIR}/ridge_targets.cmake)\n")
+install(FILES ${PROJECT_BINARY_DIR}/ridgeConfig.cmake ${PROJECT_BINARY_DIR}/ridgeConfigVersion.cmake DESTINATION ${package_folder})
+
+install(TARGETS ridge_cli ${RIDGE_TEST_TARGETS} ${RIDGE_BENCH_TARGETS} RUNTIME DESTINATION . COMPONENT portable EXCLUDE_FROM_ALL)
+if(RIDGE_PORTABLE)
+  add_custom_target(portable_folder ALL
+    COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --component portable --strip --prefix ${PROJECT_BINARY_DIR}/ridge
+    DEPENDS ridge_cli ${RIDGE_TEST_TARGETS} ${RIDGE_BENCH_TARGETS}
+    COMMENT "Collecting the portable folder")
+endif()

@@ -16,11 +16,18 @@ endif()
 
 add_library(ridge_flags INTERFACE)
 target_compile_options(ridge_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 sees overlapping copies inside std::string's operator+ (GCC bug 105651).
+  target_compile_options(ridge_flags INTERFACE -Wno-restrict)
+endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # The baseline that every machine of the last fifteen years runs; faster code is chosen at run time.
   target_compile_options(ridge_flags INTERFACE -march=x86-64-v2)
 endif()
-if(RIDGE_SANITIZE)
+# libstdc++ and libgcc go into the binary, so that it runs on any Linux with a new enough libc. Never -static: dlopen must work.
+if(NOT RIDGE_SANITIZE)
+  target_link_options(ridge_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed)
+else()
   target_compile_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE})
 endif()

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "machine/features.h"
 
 namespace ridge::cli {
 namespace {
@@ -59,7 +60,7 @@ int exit_code(const Error& error) {
 
 int run(int argc, char** argv) {
   CLI::App app("Ridge, a self-tuning deep-learning engine.", "ridge");
-  app.set_version_flag("--version", std::string("ridge ") + RIDGE_VERSION);
+  app.set_version_flag("--version", fmt::format("ridge {} ({})", RIDGE_VERSION, name(isa_tier())));
   std::sort(entries().begin(), entries().end(), [](auto& a, auto& b) { return std::string_view(a.name) < b.name; });
 
   // The first word that is no flag must name a command: said here, so that the message can name the nearest one.

@@ -1,0 +1,36 @@
+# The arm64 kernels under qemu: one small binary from tests/arm/*.cpp and the kernels' own tests, cross-compiled.
+# The headers of host packages are linked into a folder of their own, as the cross compiler must not see the host's libc.
+set(RIDGE_ARM_TESTS "backend_cpu" CACHE STRING "Folders of tests/ whose tests run on arm64 too, besides tests/arm")
+
+find_path(host_headers hwy/highway.h REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include)
+find_path(gtest_source src/gtest-all.cc REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/src/googletest/googletest)
+foreach(package hwy fmt spdlog nlohmann gtest)
+  file(CREATE_LINK ${host_headers}/${package} ${PROJECT_BINARY_DIR}/host_headers/${package} SYMBOLIC)
+endforeach()
+find_package(Threads REQUIRED)
+
+add_library(ridge_deps INTERFACE)
+target_include_directories(ridge_deps SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/host_headers)
+target_compile_definitions(ridge_deps INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+target_link_libraries(ridge_deps INTERFACE Threads::Threads)
+
+add_library(arm_gtest STATIC ${gtest_source}/src/gtest-all.cc ${gtest_source}/src/gtest_main.cc)
+target_include_directories(arm_gtest SYSTEM PRIVATE ${gtest_source} PUBLIC ${PROJECT_BINARY_DIR}/host_headers)
+
+function(add_arm_kernels_test)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/arm/*.cpp)
+  foreach(folder ${RIDGE_ARM_TESTS})
+    file(GLOB more CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${folder}/*.cpp)
+    list(APPEND sources ${more})
+  endforeach()
+  add_executable(arm_kernels_test ${sources})
+  target_link_libraries(arm_kernels_test PRIVATE ridge ridge_flags ridge_deps arm_gtest)
+  target_include_directories(arm_kernels_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(arm_kernels_test PRIVATE RIDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  silence_simd_false_alarms(${sources})
+  enable_testing()
+  foreach(tier neon sve)
+    add_test(NAME arm.${tier} COMMAND arm_kernels_test)
+    set_tests_properties(arm.${tier} PROPERTIES ENVIRONMENT RIDGE_ISA=${tier} TIMEOUT 1800)
+  endforeach()
+endfunction()

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# empty_root.sh BUILD_FOLDER: the portable folder must start where there is nothing else but libc, libm and their loader:
+# no /proc, no /etc, no /tmp. Needs root or user namespaces; skips (77) without.
+set -euo pipefail
+build=$1
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+cmake --install "$build" --component portable --strip --prefix "$root/ridge" >/dev/null
+
+# The libraries that the system's loader finds for libc and libm, at the places where the binary asks for them.
+loader=$(readelf -l "$root/ridge/ridge" | sed -n 's/.*program interpreter: \(.*\)\]/\1/p')
+mkdir -p "$root$(dirname "$loader")" "$root/lib"
+cp -L "$loader" "$root$loader"
+ldd "$root/ridge/ridge" | awk '/lib[cm]\.so\.6/ { print $3 }' | xargs -I{} cp -L {} "$root/lib/"
+
+enter=(chroot "$root")
+if [ "$(id -u)" != 0 ]; then enter=(unshare --map-root-user chroot "$root"); fi
+if ! "${enter[@]}" "$loader" --version >/dev/null 2>&1; then
+  echo "cannot enter another root folder here"
+  exit 77
+fi
+"${enter[@]}" /ridge/ridge --version
+"${enter[@]}" /ridge/base_tests --gtest_brief=1
+# The engine itself, where this build has the commands for it.
+if "$root/ridge/ridge" --help | grep -q '^  demo '; then "${enter[@]}" /ridge/ridge demo >/dev/null; fi

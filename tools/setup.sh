@@ -1,0 +1,72 @@
+# Shared by ./run, ./test and .ci/run (sourced): packages, configuration, build, and a test run with its skip check.
+# Speaks on stderr only. Expects $root, the project's folder.
+
+build_packages=(g++ cmake ninja-build ccache libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libhwy-dev libgtest-dev)
+test_packages=(clang-format binutils)
+arm_packages=(g++-aarch64-linux-gnu qemu-user googletest)
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+# Installs those of the named packages that are missing. Nothing missing: no output, some milliseconds.
+need_packages() {
+  command -v dpkg-query >/dev/null || { say "not a Debian system: please see to it that these are installed: $*"; return 0; }
+  local present missing=() package
+  present=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null || true)
+  for package in "$@"; do
+    grep -qx "installed $package" <<<"$present" || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "missing packages and neither root nor sudo; as root: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing: ${missing[*]}"
+  local log
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    rm -f "$log"
+    die "apt-get could not install: ${missing[*]}"
+  fi
+  rm -f "$log"
+}
+
+# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
+build() {
+  local preset=$1 folder="$root/build/$1" quiet=(--quiet) target targets=()
+  shift
+  for target in "$@"; do targets+=(--target "$target"); done
+  [ -t 2 ] && quiet=()
+  mkdir -p "$folder"
+  (
+    exec 9>"$folder/.lock"
+    flock 9
+    cd "$root"
+    if [ ! -f "$folder/build.ninja" ]; then
+      say "configuring $preset and building (a few minutes the first time)"
+      cmake --preset "$preset" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
+    fi
+    cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" "${quiet[@]}" >&2 9>&-
+  ) || die "the $preset build failed"
+}
+
+# run_tests PRESET [CTEST ARGS…]: CTest with its "Start" lines left out, then the skipped tests against the allowed list,
+# then CTest's own summary. Fails on a failed test and on a skip that is not allowed.
+run_tests() {
+  local preset=$1 folder="$root/build/$1" status=0
+  shift
+  ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure --no-tests=error --output-junit "$folder/tests.xml" "$@" |
+    awk -v tty="$([ -t 1 ] && echo 1)" -v tail="$folder/summary.txt" '
+      BEGIN { printf "" > tail }
+      /% tests passed/ { summary = 1 }
+      summary { print > tail; next }
+      /^ +Start +[0-9]+:/ || /^Test project/ { next }
+      tty && / Passed / { printf "\r\033[K%s", substr($0, 1, 110); fflush(); next }
+      { if (tty) printf "\r\033[K"; print; fflush() }
+      END { if (tty) printf "\r\033[K" }' || status=1
+  "$root/tools/check_skips" "$folder/tests.xml" "$root/tests/allowed_skips.txt" || status=1
+  cat "$folder/summary.txt"
+  return $status
+}
