@@ -35,10 +35,9 @@ need_packages() {
 
 # build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
 build() {
-  local preset=$1 folder="$root/build/$1" quiet=(--quiet) target targets=()
+  local preset=$1 folder="$root/build/$1" target targets=()
   shift
   for target in "$@"; do targets+=(--target "$target"); done
-  [ -t 2 ] && quiet=()
   mkdir -p "$folder"
   (
     exec 9>"$folder/.lock"
@@ -48,7 +47,11 @@ build() {
       say "configuring $preset and building (a few minutes the first time)"
       cmake --preset "$preset" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
     fi
-    cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" "${quiet[@]}" >&2 9>&-
+    if [ -t 2 ]; then  # a person watches: ninja's live line
+      cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" >&2 9>&-
+    else
+      cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" --quiet 9>&- | sed '/^ninja: no work to do/d' >&2
+    fi
   ) || die "the $preset build failed"
 }
 

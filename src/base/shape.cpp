@@ -34,9 +34,9 @@ void Shape::erase(int axis) {
 }
 
 int64_t Shape::numel() const {
+  if (std::find(begin(), end(), 0) != end()) return 0;  // empty, however large the other sizes are
   int64_t n = 1;
   for (int64_t d : *this) {
-    if (d == 0) return 0;
     if (__builtin_mul_overflow(n, d, &n)) fail(ErrorCode::value, "[shape] {} has more than 2^63 elements", to_string(*this));
   }
   return n;

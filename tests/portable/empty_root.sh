@@ -7,11 +7,12 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 cmake --install "$build" --component portable --strip --prefix "$root/ridge" >/dev/null
 
-# The libraries that the system's loader finds for libc and libm, at the places where the binary asks for them.
+# libc, libm and the loader of this system, at the places where the binaries ask for them.
 loader=$(readelf -l "$root/ridge/ridge" | sed -n 's/.*program interpreter: \(.*\)\]/\1/p')
+libc=$(ldd "$root/ridge/ridge" | awk '/libc\.so\.6/ { print $3 }')
 mkdir -p "$root$(dirname "$loader")" "$root/lib"
 cp -L "$loader" "$root$loader"
-ldd "$root/ridge/ridge" | awk '/lib[cm]\.so\.6/ { print $3 }' | xargs -I{} cp -L {} "$root/lib/"
+cp -L "$libc" "$(dirname "$libc")/libm.so.6" "$root/lib/"
 
 enter=(chroot "$root")
 if [ "$(id -u)" != 0 ]; then enter=(unshare --map-root-user chroot "$root"); fi
