@@ -17,7 +17,7 @@ enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kDoesNotFit = 3, kData = 4, kDi
 class Command {
  public:
   using Run = std::function<int()>;
-  using Setup = Run (*)(CLI::App& app);
+  using Setup = std::function<Run(CLI::App& app)>;
   Command(const char* name, const char* summary, Setup setup);
 };
 
