@@ -30,9 +30,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Sharing a task moves about six cache lines between cores, 0.5 to 1 µs in all. Two threads save half of the task's
-// time at best, so sharing starts to pay a little above twice that cost.
-constexpr double kSharedNs = 3000;
+// Sharing a task moves about six cache lines between cores: 0.35 µs on two quiet neighbours, up to 1 µs elsewhere. Two
+// threads save half of the task's time at best, so sharing pays above twice that cost.
+constexpr double kSharedNs = 2000;
 // No chunk is cut finer than this: claiming one costs up to 0.1 µs when its counter was last written by another core.
 constexpr double kChunkNs = 1000;
 // Waking a parked thread costs the leader a few µs and comes to effect tens of µs later, so it waits until this much
