@@ -1,0 +1,541 @@
+#include "backend/cpu/matmul.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "backend/cpu/matmul_kernels.h"
+#include "base/error.h"
+#include "base/half.h"
+
+namespace ridge::cpu {
+namespace {
+
+// What blocking is chosen from. Constants, so that the order of sums depends on the shape and the instruction tier only.
+struct BlockingModel {
+  int64_t l2 = 1 << 20;
+  int64_t depth = 512;              // longest K block: a tile's part of A stays in L1, a block of B in half of L2
+  int64_t shared_bytes = 32 << 20;  // packed A or B of one chunk
+  double flops_per_ns = 150;        // one core at full speed
+  double pack_ns = 0.15;            // per element packed
+  double read_ns = 0.04;            // per byte of packed data from the last-level cache
+  double unit_ns = 150;             // taking a unit
+  double tiny_flops = 1e6;          // products below run as one unit
+};
+constexpr BlockingModel kModel;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
+
+// A run of `parts` consecutive ranges over [0, size) whose lengths differ by one at most.
+int64_t part_begin(int64_t size, int64_t parts, int64_t i) { return i * (size / parts) + std::min(i, size % parts); }
+
+int64_t checked_size(const std::vector<MatmulLoop>& loops, const char* what) {
+  int64_t size = 1;
+  for (const MatmulLoop& loop : loops) {
+    if (loop.size < 0) fail(ErrorCode::shape, "[matmul] a {} loop has size {}; sizes are 0 or more", what, loop.size);
+    if (__builtin_mul_overflow(size, loop.size, &size)) fail(ErrorCode::shape, "[matmul] the {} loops overflow 64 bits; split the product", what);
+  }
+  return size;
+}
+
+// Loops with one operand's strides, collapsed to one stride where they can be.
+struct IndexMap {
+  OffsetMap map;
+  std::vector<int64_t> table;
+
+  IndexMap() = default;
+  IndexMap(const std::vector<MatmulLoop>& loops, int64_t MatmulLoop::*stride) {
+    bool first = true, regular = true;
+    int64_t size = 1, step = 0;
+    for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop) {
+      if (loop->size == 1) continue;
+      if (first)
+        step = (*loop).*stride;
+      else if ((*loop).*stride != step * size)
+        regular = false;
+      first = false;
+      size *= loop->size;
+    }
+    if (regular || size == 0) {
+      map.stride = step;
+      return;
+    }
+    table.assign(1, 0);
+    table.reserve(size_t(size));
+    for (const MatmulLoop& loop : loops) {
+      std::vector<int64_t> next;
+      next.reserve(table.size() * size_t(loop.size));
+      for (int64_t base : table)
+        for (int64_t i = 0; i < loop.size; ++i) next.push_back(base + i * (loop.*stride));
+      table = std::move(next);
+    }
+    map.table = table.data();
+  }
+  IndexMap(IndexMap&&) = default;
+  IndexMap& operator=(IndexMap&&) = default;
+};
+
+enum class Feed { direct, unit, shared };  // an operand as it lies, packed by each unit, or packed once for all units
+enum class Shape { tiles, by_row, by_dot };
+
+// Everything that does not depend on addresses.
+struct Plan {
+  const MatmulKernels* kernels = nullptr;
+  Shape shape = Shape::tiles;
+  DType a_type, b_type, c_type;
+  bool accumulate = false, epilogue = false, swapped = false;
+  std::vector<MatmulLoop> batch_loops;
+  int64_t batch = 1, m = 1, n = 1, k = 1;
+  IndexMap a_m, a_k, b_n, b_k, c_m, c_n;
+  int64_t width = 0;                       // columns of a full tile
+  int64_t row_tiles = 0, col_tiles = 0;    // tiles of C
+  int64_t row_blocks = 1, col_blocks = 1;  // units of one batch
+  int64_t depth = 0, depth_blocks = 1;     // K blocks
+  Feed a_feed = Feed::unit, b_feed = Feed::shared;
+  bool strip = false;  // sums go through scratch: conversion, scatter or epilogue
+  int64_t epilogue_scratch = 0;
+  // Byte offsets in scratch and workspace.
+  int64_t scratch_a = 0, scratch_b = 0, scratch_strip = 0, scratch_end = 0;
+  int64_t workspace_b = 0, workspace_end = 0;
+  // Chunks: how much is packed at a time.
+  int64_t chunk_batches = 1, chunk_row_blocks = 1, chunk_col_blocks = 1;
+
+  int64_t row_begin(int64_t tile) const { return part_begin(m, row_tiles, tile); }
+  int64_t row_block(int64_t i) const { return part_begin(row_tiles, row_blocks, i); }  // first tile
+  int64_t col_block(int64_t i) const { return part_begin(col_tiles, col_blocks, i); }
+  int64_t tile_cols(int64_t tile) const { return std::min(width, n - tile * width); }
+  int64_t tile_width(int64_t tile) const { return ceil_div(tile_cols(tile), kernels->lanes) * kernels->lanes; }
+  int64_t depth_begin(int64_t i) const { return part_begin(k, depth_blocks, i); }
+};
+
+struct BatchOffsets {
+  int64_t a = 0, b = 0, c = 0;
+};
+
+BatchOffsets batch_offsets(const Plan& p, int64_t index) {
+  BatchOffsets at;
+  for (auto loop = p.batch_loops.rbegin(); loop != p.batch_loops.rend() && index; ++loop) {
+    const int64_t i = index % loop->size;
+    index /= loop->size;
+    at.a += i * loop->a, at.b += i * loop->b, at.c += i * loop->c;
+  }
+  return at;
+}
+
+// ---- choosing
+
+// Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
+void choose_units(Plan& p) {
+  const double tile_flops = 2.0 * double(ceil_div(p.m, p.row_tiles)) * double(p.width) * double(p.k);
+  const double tile_ns = tile_flops / kModel.flops_per_ns;
+  const int64_t depth = std::max<int64_t>(1, p.depth);
+  const int64_t max_cols = std::clamp<int64_t>(kModel.l2 / 2 / (depth * p.width * 4), 1, 64);
+  double best = std::numeric_limits<double>::infinity();
+  for (int64_t rows = 1; rows <= std::min<int64_t>(16, p.row_tiles); ++rows) {
+    for (int64_t cols = 1; cols <= std::min(max_cols, p.col_tiles); ++cols) {
+      const int64_t rb = ceil_div(p.row_tiles, rows), cb = ceil_div(p.col_tiles, cols);
+      // Count sizes as they will be dealt.
+      const double r = double(ceil_div(p.row_tiles, rb)), c = double(ceil_div(p.col_tiles, cb));
+      const double reads = (r * double(ceil_div(p.m, p.row_tiles)) + c * double(p.width)) * double(p.k) * 4;
+      const double unit = r * c * tile_ns + reads * kModel.read_ns + kModel.unit_ns;
+      double cost = 0;
+      for (double threads : {1., 2., 2., 4., 8., 16.}) cost += std::max(1., std::ceil(double(rb * cb * p.batch) / threads)) * unit * threads;
+      if (cost < best) best = cost, p.row_blocks = rb, p.col_blocks = cb;
+    }
+  }
+}
+
+bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
+
+void plan_small(Plan& p) {
+  // Columns of a unit: enough bytes of B to be worth a thread's while.
+  const int64_t lanes = p.kernels->lanes;
+  const int64_t want = std::max<int64_t>(1, (int64_t(1) << 15) / std::max<int64_t>(1, p.k));
+  const int64_t step = ceil_div(want, 16 * lanes) * 16 * lanes;
+  p.col_blocks = ceil_div(p.n, step);
+  p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
+  const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
+  p.a_feed = a_direct ? Feed::direct : Feed::unit;
+  p.b_feed = Feed::direct;
+  p.scratch_strip = a_direct ? 0 : align64(p.m * p.k * 4);
+  p.scratch_end = p.scratch_strip + (p.strip ? align64(p.m * ceil_div(p.n, p.col_blocks) * 4) : 0);
+}
+
+void plan_tiles(Plan& p) {
+  const MatmulKernels& kernels = *p.kernels;
+  p.width = int64_t(kernels.lanes) * kernels.tile_vectors;
+  p.row_tiles = ceil_div(p.m, kernels.tile_rows);
+  p.col_tiles = ceil_div(p.n, p.width);
+  p.depth_blocks = std::max<int64_t>(1, ceil_div(p.k, kModel.depth));
+  p.depth = ceil_div(p.k, p.depth_blocks);
+  p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
+
+  const bool a_direct = p.a_type == DType::f32 && p.a_m.map.regular() && p.a_k.map.regular();
+  const bool b_direct = p.b_type == DType::f32 && contiguous(p.b_n, p.n) && p.b_k.map.regular() && p.n % kernels.lanes == 0;
+  const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
+  if (flops <= kModel.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= kModel.l2 && p.row_tiles <= 64) {
+    p.row_blocks = p.col_blocks = 1;
+    p.a_feed = a_direct ? Feed::direct : Feed::unit;
+    p.b_feed = b_direct ? Feed::direct : Feed::unit;
+  } else {
+    choose_units(p);
+    p.a_feed = p.col_blocks > 1 ? Feed::shared : Feed::unit;
+    p.b_feed = p.row_blocks > 1 ? Feed::shared : b_direct && p.row_tiles <= 2 ? Feed::direct : Feed::unit;
+  }
+
+  // Chunks keep the packed operands within bounds; B's part is packed when the column range changes, A's for each chunk.
+  p.chunk_batches = p.batch, p.chunk_row_blocks = p.row_blocks, p.chunk_col_blocks = p.col_blocks;
+  const double a_bytes = p.a_feed == Feed::shared ? double(p.m) * double(p.k) * 4 : 0;
+  const double b_bytes = p.b_feed == Feed::shared ? double(p.col_tiles * p.width) * double(p.k) * 4 : 0;
+  const double limit = double(kModel.shared_bytes);
+  if (std::max(a_bytes, b_bytes) > 0) {
+    p.chunk_batches = std::clamp<int64_t>(int64_t(limit / std::max(a_bytes, b_bytes)), 1, p.batch);
+    if (a_bytes > limit) p.chunk_row_blocks = ceil_div(p.row_blocks, int64_t(std::ceil(a_bytes / limit)));
+    if (b_bytes > limit) p.chunk_col_blocks = ceil_div(p.col_blocks, int64_t(std::ceil(b_bytes / limit)));
+  }
+  const int64_t block_rows = ceil_div(p.row_tiles, p.row_blocks) * ceil_div(p.m, p.row_tiles);
+  const int64_t block_cols = ceil_div(p.col_tiles, p.col_blocks) * p.width;
+  if (p.a_feed == Feed::shared) p.workspace_b = align64(p.chunk_batches * std::min(p.m, p.chunk_row_blocks * block_rows) * p.k * 4);
+  p.workspace_end = p.workspace_b;
+  if (p.b_feed == Feed::shared) p.workspace_end += align64(p.chunk_batches * std::min(p.col_tiles * p.width, p.chunk_col_blocks * block_cols) * p.k * 4);
+
+  p.scratch_b = p.a_feed == Feed::unit ? align64(block_rows * p.depth * 4) : 0;
+  p.scratch_strip = p.scratch_b + (p.b_feed == Feed::unit ? align64(block_cols * p.depth * 4) : 0);
+  const int64_t strip_rows = p.depth_blocks > 1 ? block_rows : ceil_div(p.m, p.row_tiles);
+  p.scratch_end = p.scratch_strip + (p.strip ? align64(strip_rows * block_cols * 4) : 0);
+}
+
+// ---- running
+
+struct Chunk;
+
+// Addresses and the epilogue beside the plan.
+struct Bound {
+  Plan plan;
+  Ref a, b, c, workspace;
+  MatmulEpilogue epilogue;
+};
+
+struct Chunk {
+  const Bound* bound = nullptr;
+  int64_t batch = 0, batches = 0;
+  int64_t row_block = 0, row_blocks = 0;
+  int64_t col_block = 0, col_blocks = 0;
+  bool pack_a = false, pack_b = false;
+  // Derived once.
+  int64_t row_tile = 0, row_tiles = 0, col_tile = 0, col_tiles = 0;
+};
+
+const std::byte* element(const std::byte* base, DType type, int64_t offset) { return base + offset * size_of(type); }
+
+float load_scalar(const std::byte* p, DType type) {
+  if (type == DType::f32) {
+    float x;
+    std::memcpy(&x, p, 4);
+    return x;
+  }
+  uint16_t h;
+  std::memcpy(&h, p, 2);
+  return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+// Finished sums [rows, cols] to where they belong.
+void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* acc,
+            int64_t ld) {
+  const Plan& p = bound.plan;
+  if (p.epilogue) {
+    std::byte* const scratch = worker.scratch;
+    worker.scratch = scratch + p.scratch_end;
+    // Only a single column is swapped together with an epilogue: its sums lie as one row.
+    if (p.swapped)
+      bound.epilogue.run(bound.epilogue.context, worker, batch, col, cols, row, rows, acc, 1);
+    else
+      bound.epilogue.run(bound.epilogue.context, worker, batch, row, rows, col, cols, acc, ld);
+    worker.scratch = scratch;
+    return;
+  }
+  std::byte* const base = worker.at<std::byte>(bound.c);
+  const int type = storage_index(p.c_type);
+  for (int64_t r = 0; r < rows; ++r, acc += ld) {
+    const int64_t at = c_offset + p.c_m.map(row + r);
+    if (contiguous(p.c_n, p.n)) {
+      std::byte* dst = base + (at + col) * size_of(p.c_type);
+      if (p.accumulate)
+        p.kernels->add(acc, reinterpret_cast<float*>(dst), cols);
+      else
+        p.kernels->store[type](acc, dst, cols);
+      continue;
+    }
+    for (int64_t j = 0; j < cols; ++j) {
+      std::byte* dst = base + (at + p.c_n.map(col + j)) * size_of(p.c_type);
+      if (p.accumulate)
+        *reinterpret_cast<float*>(dst) += acc[j];
+      else
+        p.kernels->store[type](acc + j, dst, 1);
+    }
+  }
+}
+
+void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, int64_t k, int64_t depth, float* dst) {
+  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row;
+  p.kernels->pack[storage_index(p.a_type)]({a, p.a_m.map, p.a_k.map, row, k, rows, rows, depth, dst});
+}
+
+void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, int64_t k, int64_t depth, float* dst) {
+  p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, k, p.tile_cols(tile), p.tile_width(tile), depth, dst});
+}
+
+// Packed panels hold the whole K, so a K block is an offset into them. Tiles narrower than the rest only come last.
+float* shared_a(const Chunk& c, Worker& w, int64_t batch, int64_t tile) {
+  const Plan& p = c.bound->plan;
+  const int64_t first = p.row_begin(c.row_tile), rows = p.row_begin(c.row_tile + c.row_tiles) - first;
+  return w.at<float>(c.bound->workspace) + ((batch - c.batch) * rows + p.row_begin(tile) - first) * p.k;
+}
+
+float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t tile) {
+  const Plan& p = c.bound->plan;
+  float* base = w.at<float>({c.bound->workspace.base, c.bound->workspace.offset + p.workspace_b});
+  return base + ((batch - c.batch) * c.col_tiles + tile - c.col_tile) * p.width * p.k;
+}
+
+void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
+  const Chunk& c = *static_cast<const Chunk*>(args);
+  const Plan& p = c.bound->plan;
+  const int64_t a_units = c.pack_a ? c.row_tiles : 0, b_units = c.pack_b ? c.col_tiles : 0;
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t batch = c.batch + unit / (a_units + b_units), i = unit % (a_units + b_units);
+    const BatchOffsets at = batch_offsets(p, batch);
+    if (i < b_units) {
+      const int64_t tile = c.col_tile + i;
+      pack_cols_of_b(p, element(worker.at<std::byte>(c.bound->b), p.b_type, at.b), tile, 0, p.k, shared_b(c, worker, batch, tile));
+    } else {
+      const int64_t tile = c.row_tile + i - b_units;
+      pack_rows_of_a(p, element(worker.at<std::byte>(c.bound->a), p.a_type, at.a), tile, 0, p.k, shared_a(c, worker, batch, tile));
+    }
+  }
+}
+
+void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
+  const Bound& bound = *c.bound;
+  const Plan& p = bound.plan;
+  const MatmulKernels& kernels = *p.kernels;
+  // Neighbouring units share the columns of B.
+  const int64_t rb = c.row_block + unit % c.row_blocks, rest = unit / c.row_blocks;
+  const int64_t cb = c.col_block + rest % c.col_blocks, batch = c.batch + rest / c.col_blocks;
+  const BatchOffsets at = batch_offsets(p, batch);
+  const std::byte* a = element(worker.at<std::byte>(bound.a), p.a_type, at.a);
+  const std::byte* b = element(worker.at<std::byte>(bound.b), p.b_type, at.b);
+  const int64_t t0 = p.row_block(rb), t1 = p.row_block(rb + 1), j0 = p.col_block(cb), j1 = p.col_block(cb + 1);
+  const int64_t row0 = p.row_begin(t0), col0 = j0 * p.width, cols = std::min(p.n, j1 * p.width) - col0;
+  float* const a_scratch = reinterpret_cast<float*>(worker.scratch);
+  float* const b_scratch = reinterpret_cast<float*>(worker.scratch + p.scratch_b);
+  float* const strip = reinterpret_cast<float*>(worker.scratch + p.scratch_strip);
+  const int64_t strip_ld = (j1 - j0) * p.width;
+  float* const c_base = p.strip ? nullptr : worker.at<float>(bound.c) + at.c + col0;
+
+  for (int64_t kb = 0; kb < p.depth_blocks; ++kb) {
+    const int64_t k0 = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k0;
+    const bool last = kb + 1 == p.depth_blocks;
+    if (p.b_feed == Feed::unit)
+      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, k0, depth, b_scratch + (j - j0) * p.width * depth);
+    for (int64_t t = t0; t < t1; ++t) {
+      const int64_t row = p.row_begin(t), rows = p.row_begin(t + 1) - row;
+      TileArgs tile;
+      tile.k = depth;
+      tile.add = kb > 0 || (p.accumulate && !p.strip);
+      const TileFn* fn = kernels.packed[rows];
+      if (p.a_feed == Feed::direct) {
+        fn = kernels.strided[rows];
+        tile.a_row = p.a_m.map.stride, tile.a_k = p.a_k.map.stride;
+        tile.a = reinterpret_cast<const float*>(a) + row * tile.a_row + k0 * tile.a_k;
+      } else if (p.a_feed == Feed::unit) {
+        pack_rows_of_a(p, a, t, k0, depth, a_scratch);
+        tile.a = a_scratch;
+      } else {
+        tile.a = shared_a(c, worker, batch, t) + k0 * rows;
+      }
+      float* out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : c_base + p.c_m.map(row);
+      tile.c_row = p.strip ? strip_ld : p.c_m.map.stride;
+      for (int64_t j = j0; j < j1; ++j) {
+        const int64_t width = p.tile_width(j);
+        if (p.b_feed == Feed::direct) {
+          tile.b_k = p.b_k.map.stride;
+          tile.b = reinterpret_cast<const float*>(b) + j * p.width + k0 * tile.b_k;
+        } else {
+          tile.b_k = width;
+          tile.b = p.b_feed == Feed::unit ? b_scratch + (j - j0) * p.width * depth : shared_b(c, worker, batch, j) + k0 * width;
+        }
+        tile.c = out + (j - j0) * p.width;
+        tile.cols = p.strip ? width : p.tile_cols(j);
+        fn[width / kernels.lanes](tile);
+      }
+      if (last && p.strip) finish(bound, worker, batch, at.c, row, rows, col0, cols, out, strip_ld);
+    }
+  }
+}
+
+void run_tiles(const void* args, int64_t begin, int64_t end, Worker& worker) {
+  for (int64_t unit = begin; unit < end; ++unit) run_tile_unit(*static_cast<const Chunk*>(args), unit, worker);
+}
+
+void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
+  const Bound& bound = *static_cast<const Chunk*>(args)->bound;
+  const Plan& p = bound.plan;
+  float* const a_scratch = reinterpret_cast<float*>(worker.scratch);
+  float* const strip = reinterpret_cast<float*>(worker.scratch + p.scratch_strip);
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t batch = unit / p.col_blocks, block = unit % p.col_blocks;
+    const BatchOffsets at = batch_offsets(p, batch);
+    const int64_t col = part_begin(p.n, p.col_blocks, block), cols = part_begin(p.n, p.col_blocks, block + 1) - col;
+    SmallArgs s;
+    s.k = p.k, s.cols = cols;
+    if (p.a_feed == Feed::direct) {
+      s.a = worker.at<float>(bound.a) + at.a;
+      s.a_row = p.a_m.map.stride;
+    } else {
+      const std::byte* a = element(worker.at<std::byte>(bound.a), p.a_type, at.a);
+      for (int64_t r = 0; r < p.m; ++r)
+        for (int64_t k = 0; k < p.k; ++k) a_scratch[r * p.k + k] = load_scalar(element(a, p.a_type, p.a_m.map(r) + p.a_k.map(k)), p.a_type);
+      s.a = a_scratch, s.a_row = p.k;
+    }
+    const bool by_row = p.shape == Shape::by_row;
+    s.b_stride = by_row ? p.b_k.map.stride : p.b_n.map.stride;
+    s.b = worker.at<float>(bound.b) + at.b + col * (by_row ? 1 : s.b_stride);
+    s.c = p.strip ? strip : worker.at<float>(bound.c) + at.c + col;
+    s.c_row = p.strip ? cols : p.c_m.map.stride;
+    s.add = p.accumulate && !p.strip;
+    (by_row ? p.kernels->by_row : p.kernels->by_dot)[p.m](s);
+    if (p.strip) finish(bound, worker, batch, at.c, 0, p.m, col, cols, strip, cols);
+  }
+}
+
+class PackedMatmul final : public MatmulKernel {
+ public:
+  explicit PackedMatmul(Plan plan) {
+    bound_.plan = std::move(plan);
+    const Plan& p = bound_.plan;
+    if (p.batch == 0 || p.m == 0 || p.n == 0 || (p.k == 0 && p.accumulate)) return;
+    if (p.shape != Shape::tiles) {
+      chunks_.push_back({.bound = &bound_, .batches = p.batch});
+      return;
+    }
+    for (int64_t batch = 0; batch < p.batch; batch += p.chunk_batches)
+      for (int64_t col = 0; col < p.col_blocks; col += p.chunk_col_blocks)
+        for (int64_t row = 0; row < p.row_blocks; row += p.chunk_row_blocks) add_chunk(batch, row, col);
+  }
+
+  int64_t workspace_bytes() const override { return bound_.plan.workspace_end; }
+  int64_t scratch_bytes() const override { return bound_.plan.scratch_end + bound_.plan.epilogue_scratch; }
+  void set_epilogue(MatmulEpilogue epilogue) override { bound_.epilogue = epilogue; }
+
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
+    const Plan& p = bound_.plan;
+    const size_t wanted = p.epilogue ? 2 : 3;
+    if (operands.size() < wanted) fail(ErrorCode::binding, "[matmul] {} operands bound, {} needed: A, B{}", operands.size(), wanted, p.epilogue ? "" : ", C");
+    if (p.epilogue && !bound_.epilogue.run) fail(ErrorCode::binding, "[matmul] planned with an epilogue but none is set; call set_epilogue before bind");
+    bound_.a = operands[0], bound_.b = operands[1], bound_.workspace = workspace;
+    if (p.swapped) std::swap(bound_.a, bound_.b);
+    if (!p.epilogue) bound_.c = operands[2];
+    for (const Chunk& c : chunks_) {
+      if (p.shape != Shape::tiles) {
+        const double bytes = double(p.n) * double(p.k) * 4 / double(p.col_blocks);
+        tasks.push_back({run_small, &c, p.batch * p.col_blocks, 20 + bytes * 0.04});
+        continue;
+      }
+      const int64_t panels = (c.pack_a ? c.row_tiles : 0) + (c.pack_b ? c.col_tiles : 0);
+      if (panels) {
+        const double elements =
+            double(p.k) * ((c.pack_a ? double(p.m) * double(c.row_tiles) / double(p.row_tiles) : 0) + (c.pack_b ? double(c.col_tiles * p.width) : 0));
+        tasks.push_back({run_pack, &c, panels * c.batches, elements * kModel.pack_ns / double(panels)});
+      }
+      const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k) / double(p.row_blocks) / double(p.col_blocks);
+      tasks.push_back({run_tiles, &c, c.batches * c.row_blocks * c.col_blocks, 30 + flops / kModel.flops_per_ns});
+    }
+  }
+
+ private:
+  void add_chunk(int64_t batch, int64_t row, int64_t col) {
+    const Plan& p = bound_.plan;
+    Chunk c{.bound = &bound_, .batch = batch, .row_block = row, .col_block = col};
+    c.batches = std::min(p.chunk_batches, p.batch - batch);
+    c.row_blocks = std::min(p.chunk_row_blocks, p.row_blocks - row);
+    c.col_blocks = std::min(p.chunk_col_blocks, p.col_blocks - col);
+    c.row_tile = p.row_block(row), c.row_tiles = p.row_block(row + c.row_blocks) - c.row_tile;
+    c.col_tile = p.col_block(col), c.col_tiles = p.col_block(col + c.col_blocks) - c.col_tile;
+    c.pack_a = p.a_feed == Feed::shared;
+    c.pack_b = p.b_feed == Feed::shared && row == 0;
+    chunks_.push_back(c);
+  }
+
+  Bound bound_;
+  std::vector<Chunk> chunks_;
+};
+
+void check_loops(const MatmulDesc& d) {
+  for (const MatmulLoop& loop : d.m)
+    if (loop.b) fail(ErrorCode::shape, "[matmul] an m loop has stride {} in B; make it a batch loop", loop.b);
+  for (const MatmulLoop& loop : d.n)
+    if (loop.a) fail(ErrorCode::shape, "[matmul] an n loop has stride {} in A; make it a batch loop", loop.a);
+  for (const MatmulLoop& loop : d.k)
+    if (loop.c) fail(ErrorCode::shape, "[matmul] a k loop has stride {} in C; make it an m, n or batch loop", loop.c);
+  for (DType t : {d.a_type, d.b_type, d.c_type})
+    if (storage_index(t) < 0) fail(ErrorCode::dtype, "[matmul] operands are f32, bf16 or f16, not {}; cast first", name(t));
+  if (d.accumulate && d.c_type != DType::f32) fail(ErrorCode::dtype, "[matmul] accumulates into f32 only, not {}; cast after the sum", name(d.c_type));
+  if (d.accumulate && d.epilogue_scratch >= 0) fail(ErrorCode::unsupported, "[matmul] accumulate with an epilogue; let the epilogue add");
+}
+
+}  // namespace
+
+std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc) { return make_matmul_for(desc, isa_tier()); }
+
+std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier) {
+  check_loops(desc);
+  MatmulDesc d = desc;
+  Plan p;
+  p.kernels = &matmul_kernels(tier);
+  p.epilogue = d.epilogue_scratch >= 0;
+  p.epilogue_scratch = p.epilogue ? align64(d.epilogue_scratch) : 0;
+  p.accumulate = d.accumulate;
+  p.batch = checked_size(d.batch, "batch");
+  p.m = checked_size(d.m, "m"), p.n = checked_size(d.n, "n"), p.k = checked_size(d.k, "k");
+
+  // Batches of one shared B are more rows of the same product.
+  if (!p.epilogue && p.batch > 1 && p.k > 0 && std::all_of(d.batch.begin(), d.batch.end(), [](const MatmulLoop& l) { return l.b == 0 || l.size == 1; })) {
+    for (MatmulLoop& loop : d.batch) loop.b = 0;
+    d.m.insert(d.m.begin(), d.batch.begin(), d.batch.end());
+    d.batch.clear();
+    p.m *= p.batch, p.batch = 1;
+  }
+  // The transposed product, where that makes C's rows contiguous or leaves few rows.
+  const IndexMap c_rows(d.m, &MatmulLoop::c), c_cols(d.n, &MatmulLoop::c);
+  const bool columns_lie = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
+  const bool few_columns = p.n <= kSmallRows && p.m > p.n;
+  p.swapped = p.epilogue ? p.n == 1 && p.m > 1 : few_columns || (columns_lie && !(p.m <= kSmallRows && p.n > p.m));
+  if (p.swapped) {
+    std::swap(d.m, d.n);
+    std::swap(p.m, p.n);
+    std::swap(d.a_type, d.b_type);
+    for (auto* loops : {&d.batch, &d.m, &d.n, &d.k})
+      for (MatmulLoop& loop : *loops) std::swap(loop.a, loop.b);
+  }
+  p.a_type = d.a_type, p.b_type = d.b_type, p.c_type = d.c_type;
+  p.batch_loops = d.batch;
+  if (p.batch == 0 || p.m == 0 || p.n == 0) return std::make_unique<PackedMatmul>(std::move(p));
+  p.a_m = IndexMap(d.m, &MatmulLoop::a), p.a_k = IndexMap(d.k, &MatmulLoop::a);
+  p.b_n = IndexMap(d.n, &MatmulLoop::b), p.b_k = IndexMap(d.k, &MatmulLoop::b);
+  p.c_m = IndexMap(d.m, &MatmulLoop::c), p.c_n = IndexMap(d.n, &MatmulLoop::c);
+
+  const bool plain_b = p.b_type == DType::f32 && p.b_n.map.regular() && p.b_k.map.regular();
+  if (p.m <= kSmallRows && p.k > 0 && plain_b && contiguous(p.b_n, p.n))
+    p.shape = Shape::by_row;
+  else if (p.m <= kSmallRows && p.k > 0 && plain_b && contiguous(p.b_k, p.k))
+    p.shape = Shape::by_dot;
+  if (p.shape == Shape::tiles)
+    plan_tiles(p);
+  else
+    plan_small(p);
+  return std::make_unique<PackedMatmul>(std::move(p));
+}
+
+}  // namespace ridge::cpu

@@ -1,0 +1,81 @@
+// The vector kernels of the matmul, one table per instruction tier: micro-tiles, packing, small-M products, stores.
+#pragma once
+#include <cstdint>
+
+#include "backend/cpu/matmul.h"
+#include "base/dtype.h"
+#include "machine/features.h"
+
+namespace ridge::cpu {
+
+// Element offset of an index: one stride where the loops collapse, else a table.
+struct OffsetMap {
+  const int64_t* table = nullptr;
+  int64_t stride = 0;
+  int64_t operator()(int64_t i) const { return table ? table[i] : i * stride; }
+  bool regular() const { return !table; }
+};
+
+// One register tile: C[rows, cols] = or += sum over k of A[rows, k] * B[k, cols]; rows and vectors are in the function.
+struct TileArgs {
+  const float* a = nullptr;
+  int64_t a_row = 0, a_k = 0;  // strides of an unpacked A; a packed one is [k][rows]
+  const float* b = nullptr;
+  int64_t b_k = 0;  // stride between rows of B
+  float* c = nullptr;
+  int64_t c_row = 0;
+  int64_t k = 0;
+  int64_t cols = 0;  // live columns, at most vectors * lanes
+  bool add = false;  // add to C
+};
+using TileFn = void (*)(const TileArgs&);
+
+// A panel [k][width] of f32 out of any layout; columns from `live` to `width` become zero.
+struct PackArgs {
+  const void* src = nullptr;  // element (0, 0) of the panel at k = 0
+  OffsetMap column, k;
+  int64_t first_column = 0, first_k = 0;  // indices into the maps
+  int64_t live = 0, width = 0, depth = 0;
+  float* dst = nullptr;
+};
+using PackFn = void (*)(const PackArgs&);
+
+// rows <= kSmallRows products against an unpacked f32 B over the columns [first_column, first_column + cols).
+struct SmallArgs {
+  const float* a = nullptr;  // [rows][k] with stride a_row, k contiguous
+  int64_t a_row = 0;
+  const float* b = nullptr;
+  int64_t b_stride = 0;  // by_row: between k rows of [k][n]; by_dot: between columns of [n][k]
+  float* c = nullptr;
+  int64_t c_row = 0;
+  int64_t k = 0, cols = 0;
+  bool add = false;
+};
+using SmallFn = void (*)(const SmallArgs&);
+
+inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 2, kSmallRows = 4;
+
+// Storage types in the order f32, bf16, f16.
+inline constexpr int kStorageTypes = 3;
+constexpr int storage_index(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : t == DType::f16 ? 2 : -1; }
+
+struct MatmulKernels {
+  int lanes = 0;         // f32 in a vector
+  int tile_rows = 0;     // rows of a full tile
+  int tile_vectors = 0;  // vectors across a full tile
+  TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
+  TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
+  PackFn pack[kStorageTypes] = {};
+  SmallFn by_row[kSmallRows + 1] = {};  // B as [k][n]
+  SmallFn by_dot[kSmallRows + 1] = {};  // B as [n][k]
+  // n f32 into contiguous storage of a type.
+  void (*store[kStorageTypes])(const float* src, void* dst, int64_t n) = {};
+  void (*add)(const float* src, float* dst, int64_t n) = nullptr;
+};
+
+const MatmulKernels& matmul_kernels(IsaTier tier);
+
+// make_matmul with the kernels of a tier that this CPU must be able to run.
+std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier);
+
+}  // namespace ridge::cpu

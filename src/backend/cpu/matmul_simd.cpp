@@ -1,0 +1,509 @@
+// GCC 12 sees the undefined pass-through operands inside _mm512_* intrinsics as uninitialised.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include "backend/cpu/matmul_kernels.h"
+#include "backend/cpu/simd.h"
+#include "base/half.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/matmul_simd.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace {  // other kernel files use the same target namespaces
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using V = hn::Vec<F>;
+constexpr int kLanes = HWY_MAX_BYTES / 4;
+constexpr int kBlocks = kLanes / 4;  // 128-bit blocks in a vector
+
+#if HWY_TARGET == HWY_AVX3
+constexpr int kRows = 14;  // 28 sums + 2 of B + 1 of A in 32 registers
+#elif HWY_TARGET == HWY_NEON
+constexpr int kRows = 12;
+#else
+constexpr int kRows = 6;  // 12 sums + 2 + 1 in 16 registers
+#endif
+constexpr int kVectors = 2;
+
+// Lanes [0, n) from memory, zeros above; never reads past n.
+HWY_INLINE V load_first(F d, const float* p, size_t n) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  return hn::MaskedLoad(hn::FirstN(d, n), d, p);
+#else
+  alignas(64) float tmp[kLanes] = {};
+  for (size_t i = 0; i < n; ++i) tmp[i] = p[i];
+  return hn::Load(d, tmp);
+#endif
+}
+
+HWY_INLINE void store_first(V v, F d, float* p, size_t n) { hn::BlendedStore(v, hn::FirstN(d, n), d, p); }
+
+template <int R, int N, bool kPacked>
+void tile(const TileArgs& t) {
+  const F d;
+  V sum[R][N];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) sum[r][v] = hn::Zero(d);
+  const float* HWY_RESTRICT b = t.b;
+  const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
+  // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
+  const float* HWY_RESTRICT a[kPacked ? 1 : (R + 2) / 3];
+  a[0] = t.a;
+  if constexpr (!kPacked) {
+#pragma GCC unroll 16
+    for (int g = 1; g < (R + 2) / 3; ++g) a[g] = t.a + 3 * g * a_row;
+  }
+  for (int64_t k = t.k; k > 0; --k) {
+    V bv[N];
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const V av = hn::Set(d, kPacked ? a[0][r] : a[r / 3][(r % 3) * a_row]);
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) sum[r][v] = hn::MulAdd(av, bv[v], sum[r][v]);
+    }
+    b += b_k;
+    if constexpr (kPacked) {
+      a[0] += R;
+    } else {
+#pragma GCC unroll 16
+      for (int g = 0; g < (R + 2) / 3; ++g) a[g] += a_k;
+    }
+  }
+  float* c = t.c;
+  if (t.cols == N * kLanes) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) {
+        float* p = c + r * t.c_row + v * kLanes;
+        if (t.add) sum[r][v] = hn::Add(hn::LoadU(d, p), sum[r][v]);
+        hn::StoreU(sum[r][v], d, p);
+      }
+    }
+  } else {
+    const size_t last = size_t(t.cols - (N - 1) * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) {
+        float* p = c + r * t.c_row + v * kLanes;
+        const size_t n = v == N - 1 ? last : size_t(kLanes);
+        if (t.add) sum[r][v] = hn::Add(load_first(d, p, n), sum[r][v]);
+        store_first(sum[r][v], d, p, n);
+      }
+    }
+  }
+}
+
+// ---- conversion
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+HWY_INLINE float to_f32(float x) { return x; }
+HWY_INLINE float to_f32(Bf16 x) { return bf16_to_f32(x.bits); }
+HWY_INLINE float to_f32(F16 x) { return f16_to_f32(x.bits); }
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const Bf16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, &p->bits))));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const F16* p) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const hn::Rebind<hwy::float16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+#else
+  alignas(64) float tmp[kLanes];
+  for (size_t i = 0; i < hn::MaxLanes(d); ++i) tmp[i] = f16_to_f32(p[i].bits);
+  return hn::Load(d, tmp);
+#endif
+}
+
+// ---- packing
+
+template <int kBlock>
+HWY_INLINE hn::Vec<hn::Full128<float>> block_of(V v) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::Vec<hn::Full128<float>>{_mm512_extractf32x4_ps(v.raw, kBlock)};
+#elif HWY_TARGET == HWY_AVX2
+  return hn::Vec<hn::Full128<float>>{_mm256_extractf128_ps(v.raw, kBlock)};
+#else
+  return v;
+#endif
+}
+
+template <int kBlock = 0>
+HWY_INLINE void store_blocks(V v, float* dst, int64_t step) {
+  const hn::Full128<float> d4;
+  hn::StoreU(block_of<kBlock>(v), d4, dst + kBlock * step);
+  if constexpr (kBlock + 1 < kBlocks) store_blocks<kBlock + 1>(v, dst, step);
+}
+
+// Four columns with contiguous k: transposed in registers, written as [k][width].
+template <class T>
+HWY_INLINE void transpose4(const T* s0, const T* s1, const T* s2, const T* s3, int64_t depth, float* dst, int64_t width) {
+  const F d;
+  const hn::Repartition<double, F> dd;
+  int64_t k = 0;
+  for (; k + kLanes <= depth; k += kLanes) {
+    const V r0 = load_f32(d, s0 + k), r1 = load_f32(d, s1 + k), r2 = load_f32(d, s2 + k), r3 = load_f32(d, s3 + k);
+    const auto l01 = hn::BitCast(dd, hn::InterleaveLower(d, r0, r1)), u01 = hn::BitCast(dd, hn::InterleaveUpper(d, r0, r1));
+    const auto l23 = hn::BitCast(dd, hn::InterleaveLower(d, r2, r3)), u23 = hn::BitCast(dd, hn::InterleaveUpper(d, r2, r3));
+    float* p = dst + k * width;
+    store_blocks(hn::BitCast(d, hn::InterleaveLower(dd, l01, l23)), p, 4 * width);
+    store_blocks(hn::BitCast(d, hn::InterleaveUpper(dd, l01, l23)), p + width, 4 * width);
+    store_blocks(hn::BitCast(d, hn::InterleaveLower(dd, u01, u23)), p + 2 * width, 4 * width);
+    store_blocks(hn::BitCast(d, hn::InterleaveUpper(dd, u01, u23)), p + 3 * width, 4 * width);
+  }
+  for (; k < depth; ++k) {
+    float* p = dst + k * width;
+    p[0] = to_f32(s0[k]), p[1] = to_f32(s1[k]), p[2] = to_f32(s2[k]), p[3] = to_f32(s3[k]);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void pack_transposed(const T* src, int64_t column_stride, const PackArgs& p) {
+  const auto column = [=](int64_t i) { return src + i * column_stride; };
+  int64_t i = 0;
+  for (; i + 4 <= p.live; i += 4) transpose4(column(i), column(i + 1), column(i + 2), column(i + 3), p.depth, p.dst + i, p.width);
+  if (i < p.live) {  // an overlapping last group writes the same values twice
+    i = p.live - 4;
+    transpose4(column(i), column(i + 1), column(i + 2), column(i + 3), p.depth, p.dst + i, p.width);
+  }
+}
+
+// Rows of whole vectors.
+template <class T, int N>
+HWY_NOINLINE void pack_rows(const T* src, int64_t k_stride, const PackArgs& p) {
+  const F d;
+  float* dst = p.dst;
+  for (int64_t k = 0; k < p.depth; ++k, src += k_stride, dst += N * kLanes) {
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) hn::StoreU(load_f32(d, src + v * kLanes), d, dst + v * kLanes);
+  }
+}
+
+// Rows of four or more columns: quads of which the last may overlap the one before.
+template <class T>
+HWY_NOINLINE void pack_quads(const T* src, int64_t k_stride, const PackArgs& p) {
+  const hn::Full128<float> d4;
+  const int64_t last = p.live - 4;
+  for (int64_t k = 0; k < p.depth; ++k) {
+    const T* s = src + k * k_stride;
+    float* dst = p.dst + k * p.width;
+    for (int64_t i = 0; i < last; i += 4) hn::StoreU(load_f32(d4, s + i), d4, dst + i);
+    hn::StoreU(load_f32(d4, s + last), d4, dst + last);
+  }
+}
+
+template <class T>
+HWY_NOINLINE void pack_any(const T* src, const PackArgs& p) {
+  for (int64_t k = 0; k < p.depth; ++k) {
+    const T* s = src + p.k(p.first_k + k);
+    for (int64_t i = 0; i < p.live; ++i) p.dst[k * p.width + i] = to_f32(s[p.column(p.first_column + i)]);
+  }
+}
+
+template <class T>
+void pack(const PackArgs& p) {
+  const T* src = static_cast<const T*>(p.src);
+  if (p.live < p.width) {
+    for (int64_t k = 0; k < p.depth; ++k)
+      for (int64_t i = p.live; i < p.width; ++i) p.dst[k * p.width + i] = 0;
+  }
+  if (p.live < 4 || !p.column.regular() || !p.k.regular()) return pack_any(src, p);
+  const T* first = src + p.first_column * p.column.stride + p.first_k * p.k.stride;
+  if (p.column.stride == 1) {
+    if (p.live == p.width && p.width == kVectors * kLanes) return pack_rows<T, kVectors>(first, p.k.stride, p);
+    if (p.live == p.width && p.width == kLanes) return pack_rows<T, 1>(first, p.k.stride, p);
+    return pack_quads(first, p.k.stride, p);
+  }
+  if (p.k.stride == 1) return pack_transposed(first, p.column.stride, p);
+  pack_any(src, p);
+}
+
+// ---- few rows
+
+// Columns [0, N * kLanes) in registers; kSets independent sums hide the latency of the multiply-add.
+template <int R, int N, int kSets>
+HWY_INLINE void small_block(const SmallArgs& s, int64_t column, size_t last) {
+  const F d;
+  V sum[kSets][R][N];
+#pragma GCC unroll 8
+  for (int u = 0; u < kSets; ++u)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < N; ++v) sum[u][r][v] = hn::Zero(d);
+  const float* b = s.b + column;
+  int64_t k = 0;
+  const bool whole = last == size_t(kLanes);
+  for (; k + kSets <= s.k; k += kSets) {
+#pragma GCC unroll 8
+    for (int u = 0; u < kSets; ++u) {
+      const float* row = b + (k + u) * s.b_stride;
+#pragma GCC unroll 8
+      for (int v = 0; v < N; ++v) {
+        const V bv = (v < N - 1 || whole) ? hn::LoadU(d, row + v * kLanes) : load_first(d, row + v * kLanes, last);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) sum[u][r][v] = hn::MulAdd(hn::Set(d, s.a[r * s.a_row + k + u]), bv, sum[u][r][v]);
+      }
+    }
+  }
+  for (; k < s.k; ++k) {
+    const float* row = b + k * s.b_stride;
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) {
+      const V bv = (v < N - 1 || whole) ? hn::LoadU(d, row + v * kLanes) : load_first(d, row + v * kLanes, last);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) sum[0][r][v] = hn::MulAdd(hn::Set(d, s.a[r * s.a_row + k]), bv, sum[0][r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < N; ++v) {
+#pragma GCC unroll 8
+      for (int u = 1; u < kSets; ++u) sum[0][r][v] = hn::Add(sum[0][r][v], sum[u][r][v]);
+      float* p = s.c + r * s.c_row + column + v * kLanes;
+      const size_t n = v == N - 1 ? last : size_t(kLanes);
+      if (s.add) sum[0][r][v] = hn::Add(load_first(d, p, n), sum[0][r][v]);
+      store_first(sum[0][r][v], d, p, n);
+    }
+  }
+}
+
+// Wide products stream whole rows of B, several at a time, and keep the sums in C.
+template <int R, int kDepth>
+HWY_INLINE void small_stream(const SmallArgs& s) {
+  const F d;
+  const int64_t whole = s.cols / kLanes * kLanes;
+  const size_t rest = size_t(s.cols - whole);
+  for (int r = 0; r < R && !s.add; ++r)
+    for (int64_t j = 0; j < s.cols; ++j) s.c[r * s.c_row + j] = 0;
+  int64_t k = 0;
+  for (; k + kDepth <= s.k; k += kDepth) {
+    V av[R][kDepth];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int u = 0; u < kDepth; ++u) av[r][u] = hn::Set(d, s.a[r * s.a_row + k + u]);
+    const float* b = s.b + k * s.b_stride;
+    const auto step = [&](int64_t j, size_t n) HWY_ATTR {
+      V sum[R];
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) sum[r] = load_first(d, s.c + r * s.c_row + j, n);
+#pragma GCC unroll 8
+      for (int u = 0; u < kDepth; ++u) {
+        const V bv = load_first(d, b + u * s.b_stride + j, n);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(av[r][u], bv, sum[r]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) store_first(sum[r], d, s.c + r * s.c_row + j, n);
+    };
+    for (int64_t j = 0; j < whole; j += kLanes) {
+      V sum[R];
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) sum[r] = hn::LoadU(d, s.c + r * s.c_row + j);
+#pragma GCC unroll 8
+      for (int u = 0; u < kDepth; ++u) {
+        const V bv = hn::LoadU(d, b + u * s.b_stride + j);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(av[r][u], bv, sum[r]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) hn::StoreU(sum[r], d, s.c + r * s.c_row + j);
+    }
+    if (rest) step(whole, rest);
+  }
+  for (; k < s.k; ++k) {
+    const float* b = s.b + k * s.b_stride;
+    for (int r = 0; r < R; ++r) {
+      const float x = s.a[r * s.a_row + k];
+      const V av = hn::Set(d, x);
+      float* c = s.c + r * s.c_row;
+      for (int64_t j = 0; j < whole; j += kLanes) hn::StoreU(hn::MulAdd(av, hn::LoadU(d, b + j), hn::LoadU(d, c + j)), d, c + j);
+      if (rest) store_first(hn::MulAdd(av, load_first(d, b + whole, rest), load_first(d, c + whole, rest)), d, c + whole, rest);
+    }
+  }
+}
+
+template <int R>
+void by_row(const SmallArgs& s) {
+  constexpr int kWide = (HWY_TARGET == HWY_AVX3 ? 16 : 8) / R >= 4 ? 4 : 2;  // vectors of a register block
+  if (s.cols > 4 * kWide * kLanes) return small_stream<R, 8 / (R > 2 ? 4 : R)>(s);
+  int64_t j = 0;
+  for (; j + kWide * kLanes <= s.cols; j += kWide * kLanes) small_block<R, kWide, (R == 1 ? 2 : 1)>(s, j, kLanes);
+  for (; j < s.cols; j += kLanes) small_block<R, 1, (R == 1 ? 4 : 2)>(s, j, size_t(s.cols - j < kLanes ? s.cols - j : kLanes));
+}
+
+// Sums of the lanes of four vectors.
+HWY_INLINE hn::Vec<hn::Full128<float>> sums4(V v0, V v1, V v2, V v3) {
+  const F d;
+  const hn::Repartition<double, F> dd;
+  const auto s01 = hn::BitCast(dd, hn::Add(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1)));
+  const auto s23 = hn::BitCast(dd, hn::Add(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3)));
+  const V s = hn::Add(hn::BitCast(d, hn::InterleaveLower(dd, s01, s23)), hn::BitCast(d, hn::InterleaveUpper(dd, s01, s23)));
+#if HWY_TARGET == HWY_AVX3
+  return hn::Add(hn::Add(block_of<0>(s), block_of<1>(s)), hn::Add(block_of<2>(s), block_of<3>(s)));
+#elif HWY_TARGET == HWY_AVX2
+  return hn::Add(block_of<0>(s), block_of<1>(s));
+#else
+  return s;
+#endif
+}
+
+template <int R>
+void by_dot(const SmallArgs& s) {
+  const F d;
+  const hn::Full128<float> d4;
+  const int64_t whole = s.k / kLanes * kLanes;
+  const size_t rest = size_t(s.k - whole);
+  for (int64_t j = 0; j < s.cols; j += 4) {
+    const int64_t live = s.cols - j < 4 ? s.cols - j : 4;
+    const float* b[4];
+    for (int i = 0; i < 4; ++i) b[i] = s.b + (j + (i < live ? i : 0)) * s.b_stride;
+    V sum[R][4];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) sum[r][i] = hn::Zero(d);
+    for (int64_t k = 0; k < whole; k += kLanes) {
+      V av[R];
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) av[r] = hn::LoadU(d, s.a + r * s.a_row + k);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const V bv = hn::LoadU(d, b[i] + k);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) sum[r][i] = hn::MulAdd(av[r], bv, sum[r][i]);
+      }
+    }
+    if (rest) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const V av = load_first(d, s.a + r * s.a_row + whole, rest);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) sum[r][i] = hn::MulAdd(av, load_first(d, b[i] + whole, rest), sum[r][i]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      auto total = sums4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+      float* c = s.c + r * s.c_row + j;
+      if (live == 4) {
+        if (s.add) total = hn::Add(hn::LoadU(d4, c), total);
+        hn::StoreU(total, d4, c);
+      } else {
+        alignas(16) float tmp[4];
+        hn::Store(total, d4, tmp);
+        for (int64_t i = 0; i < live; ++i) c[i] = s.add ? c[i] + tmp[i] : tmp[i];
+      }
+    }
+  }
+}
+
+// ---- stores
+
+void store_f32(const float* src, void* dst, int64_t n) { __builtin_memcpy(dst, src, size_t(n) * 4); }
+
+void store_bf16(const float* src, void* dst, int64_t n) {
+  const F d;
+  const hn::Rebind<uint32_t, F> du;
+  const hn::Rebind<uint16_t, F> d16;
+  uint16_t* out = static_cast<uint16_t*>(dst);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto u = hn::BitCast(du, hn::LoadU(d, src + i));
+    const auto high = hn::ShiftRight<16>(u);
+    const auto rounded = hn::ShiftRight<16>(hn::Add(u, hn::Add(hn::And(high, hn::Set(du, 1)), hn::Set(du, 0x7fff))));
+    const auto is_nan =
+        hn::Gt(hn::BitCast(hn::RebindToSigned<decltype(du)>(), hn::And(u, hn::Set(du, 0x7fffffff))), hn::Set(hn::RebindToSigned<decltype(du)>(), 0x7f800000));
+    const auto h = hn::IfThenElse(hn::RebindMask(du, is_nan), hn::Or(high, hn::Set(du, 0x40)), rounded);
+    hn::StoreU(hn::DemoteTo(d16, hn::BitCast(hn::RebindToSigned<decltype(du)>(), h)), d16, out + i);
+  }
+  for (; i < n; ++i) out[i] = f32_to_bf16(src[i]);
+}
+
+void store_f16(const float* src, void* dst, int64_t n) {
+  uint16_t* out = static_cast<uint16_t*>(dst);
+  int64_t i = 0;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const F d;
+  const hn::Rebind<hwy::float16_t, F> d16;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, src + i)), d16, reinterpret_cast<hwy::float16_t*>(out + i));
+#endif
+  for (; i < n; ++i) out[i] = f32_to_f16(src[i]);
+}
+
+void add_f32(const float* src, float* dst, int64_t n) {
+  const F d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Add(hn::LoadU(d, dst + i), hn::LoadU(d, src + i)), d, dst + i);
+  for (; i < n; ++i) dst[i] += src[i];
+}
+
+template <int R = 1>
+void fill_tiles(MatmulKernels& table) {
+  table.packed[R][1] = tile<R, 1, true>;
+  table.packed[R][2] = tile<R, 2, true>;
+  table.strided[R][1] = tile<R, 1, false>;
+  table.strided[R][2] = tile<R, 2, false>;
+  if constexpr (R < kRows) fill_tiles<R + 1>(table);
+}
+
+MatmulKernels make_table() {
+  MatmulKernels table;
+  table.lanes = kLanes;
+  table.tile_rows = kRows;
+  table.tile_vectors = kVectors;
+  fill_tiles(table);
+  table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
+  table.by_row[1] = by_row<1>, table.by_row[2] = by_row<2>, table.by_row[3] = by_row<3>, table.by_row[4] = by_row<4>;
+  table.by_dot[1] = by_dot<1>, table.by_dot[2] = by_dot<2>, table.by_dot[3] = by_dot<3>, table.by_dot[4] = by_dot<4>;
+  table.store[0] = store_f32, table.store[1] = store_bf16, table.store[2] = store_f16;
+  table.add = add_f32;
+  return table;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+const MatmulKernels& matmul_kernels(IsaTier tier) {
+#if defined(__x86_64__)
+  static const MatmulKernels avx512 = N_AVX3::make_table(), avx2 = N_AVX2::make_table(), sse4 = N_SSE4::make_table();
+  return tier == IsaTier::avx512 ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
+#else
+  static const MatmulKernels best = N_NEON::make_table();
+  (void)tier;
+  return best;
+#endif
+}
+
+}  // namespace ridge::cpu
+#endif
