@@ -21,13 +21,11 @@ namespace ridge {
 
 // Everything else.
 #define RIDGE_OTHER_OPS(X)                                                                                            \
-  X(input) X(literal) X(iota) X(random_uniform) X(random_bits) X(stop_gradient) X(get)                                \
-  X(reshape) X(permute) X(expand) X(slice) X(pad) X(concat) X(flip) X(windows) X(fold)                                \
-  X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter) X(scatter_add) X(take) X(take_grad) X(sort)           \
+  X(input) X(literal) X(iota) X(random_uniform) X(random_bits) X(stop_gradient) X(custom) X(get)                      \
+  X(reshape) X(permute) X(expand) X(slice) X(flip) X(windows) X(pad) X(concat)                                        \
+  X(dynamic_slice) X(dynamic_update_slice) X(gather) X(scatter) X(scatter_add) X(take) X(take_grad) X(fold) X(sort)   \
   X(reduce_sum) X(reduce_max) X(reduce_min) X(reduce_prod) X(arg_max) X(arg_min) X(cumsum)                            \
-  X(matmul) X(conv) X(scan) X(custom)                                                                                 \
-  X(layer_norm) X(layer_norm_grad) X(rms_norm) X(rms_norm_grad) X(softmax) X(softmax_grad) X(log_softmax)             \
-  X(cross_entropy) X(cross_entropy_grad) X(attention) X(attention_grad) X(adamw) X(sgd)
+  X(matmul) X(conv) X(attention) X(attention_grad) X(scan)
 
 enum class Op : uint8_t {
 #define RIDGE_OP(name, ...) name,
@@ -38,6 +36,7 @@ enum class Op : uint8_t {
 
 std::string_view name(Op op);
 constexpr bool is_elementwise(Op op) { return op <= Op::clamp; }
+constexpr bool is_movement(Op op) { return op >= Op::reshape && op <= Op::concat; }
 constexpr bool is_reduction(Op op) { return op >= Op::reduce_sum && op <= Op::arg_min; }
 
 }  // namespace ridge

@@ -1,0 +1,35 @@
+// A loop over time as one node: a body with carried state, per-step inputs and outputs.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace ridge {
+
+// One step. Its inputs are the carries, one step of each sequence, and what stays the same for all steps.
+struct ScanBody {
+  Graph graph;
+  std::vector<NodeId> carry_in, sequence_in, constant_in;
+  std::vector<NodeId> carry_out, step_out;  // of the carries' types; outputs are stacked over time
+};
+
+struct ScanResult {
+  std::vector<NodeId> carry;    // after the last step
+  std::vector<NodeId> outputs;  // [steps, …]
+};
+
+// Operands: carries, sequences [steps, …], constants. With reverse the last step runs first; results keep their places in time.
+// A scan's results are: final carries, stacked outputs, and the carries as they entered each step (what backward needs).
+ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences, std::span<const NodeId> constants,
+                int64_t steps, bool reverse = false);
+
+struct ScanView {  // a scan node taken apart
+  const ScanBody& body;
+  std::span<const NodeId> carry, sequences, constants;
+  int64_t steps;
+  bool reverse;
+};
+ScanView scan_view(const Node& node);
+
+}  // namespace ridge
