@@ -1,0 +1,142 @@
+// Attention's plan: what a unit is, how much memory it needs, which operand is which.
+#include "backend/cpu/attention.h"
+
+#include <algorithm>
+
+#include "backend/cpu/attention_kernels.h"
+#include "base/error.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kUnits = 16;           // units that large work is cut into, at least
+constexpr double kSmallUnitNs = 50'000;  // a cut that makes units shorter than this gains nothing
+
+void check(const AttentionDesc& d) {
+  if (d.dtype != DType::f32 && d.dtype != DType::bf16 && d.dtype != DType::f16)
+    fail(ErrorCode::dtype, "[attention] dtype {} is not supported; cast to f32, bf16 or f16", name(d.dtype));
+  if (d.batch < 0 || d.heads < 0 || d.queries < 0 || d.keys < 0 || d.dim < 0)
+    fail(ErrorCode::shape, "[attention] a size is negative: batch {}, heads {}, queries {}, keys {}, dim {}", d.batch, d.heads, d.queries, d.keys, d.dim);
+  if (d.kv_heads < 1 || d.heads % d.kv_heads != 0)
+    fail(ErrorCode::shape, "[attention] {} query heads cannot share {} key heads; the second must divide the first", d.heads, d.kv_heads);
+  if (!(d.dropout >= 0 && d.dropout <= 1)) fail(ErrorCode::value, "[attention] dropout {} is outside [0, 1]", d.dropout);
+}
+
+// Pairs of a query and a key that one head computes for queries [begin, end).
+double pairs(const AttentionDesc& d, int64_t begin, int64_t end) {
+  if (!d.causal || d.has_length) return double(end - begin) * double(d.keys);
+  auto seen = [&](int64_t i) { return double(std::clamp<int64_t>(i + 1 + d.keys - d.queries, 0, d.keys)); };
+  return end > begin ? (seen(begin) + seen(end - 1)) / 2 * double(end - begin) : 0;
+}
+
+// Time of a (query, key) pair on one core: `products` products of length dim, and the softmax.
+double pair_ns(const AttentionDesc& d, IsaTier tier, int products) {
+  const double flops_per_ns = tier == IsaTier::avx512 ? 110 : tier == IsaTier::avx2 ? 60 : 20;
+  double flops = products * 2.0 * double(d.dim) + 40;
+  if (d.mask != AttentionDesc::Mask::none) flops += 50;
+  if (d.dropout > 0) flops += 120;
+  return flops / flops_per_ns;
+}
+
+class AttentionBase : public Kernel {
+ protected:
+  AttentionBase(const AttentionDesc& desc) {
+    check(desc);
+    args_.desc = desc;
+    args_.group = desc.heads / desc.kv_heads;
+    args_.padded = (desc.dim + kAttentionFeatures - 1) / kAttentionFeatures * kAttentionFeatures;
+  }
+
+  // The operands that forward and backward begin with.
+  size_t bind_inputs(std::span<const Ref> operands) {
+    size_t i = 0;
+    auto next = [&] {
+      if (i == operands.size()) fail(ErrorCode::binding, "[attention] {} operands are too few", operands.size());
+      return operands[i++];
+    };
+    args_.q = next(), args_.k = next(), args_.v = next();
+    if (args_.desc.mask != AttentionDesc::Mask::none) args_.mask = next();
+    if (args_.desc.has_length) args_.length = next();
+    if (args_.desc.dropout > 0) args_.seed = next(), args_.step = next(), args_.base = next();
+    return i;
+  }
+  void expect(size_t got, size_t wanted) const {
+    if (got != wanted) fail(ErrorCode::binding, "[attention] {} operands where {} are described", got, wanted);
+  }
+
+  AttentionArgs args_;
+};
+
+class Attention final : public AttentionBase {
+ public:
+  Attention(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_kernel(tier)) {
+    const int64_t heads = desc.batch * desc.heads;
+    int64_t& size = args_.unit_queries;
+    for (size = 128; size > 32 && heads * ((desc.queries + size - 1) / size) < 4 * kUnits;) size /= 2;
+    args_.query_units = (desc.queries + size - 1) / size;
+    units_ = heads * args_.query_units;
+    if (units_) unit_ns_ = pairs(desc, 0, desc.queries) * double(heads) * pair_ns(desc, tier, 2) / double(units_) + 200;
+  }
+  int64_t scratch_bytes() const override { return AttentionScratch(args_.padded, 0).end * int64_t(sizeof(float)); }
+  void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
+    const size_t i = bind_inputs(operands);
+    expect(operands.size(), i + 2);
+    args_.out = operands[i], args_.lse = operands[i + 1];
+    tasks.push_back({run_, &args_, units_, unit_ns_});
+  }
+
+ private:
+  AttentionRun run_;
+  int64_t units_ = 0;
+  double unit_ns_ = 0;
+};
+
+class AttentionGrad final : public AttentionBase {
+ public:
+  AttentionGrad(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_grad_kernels(tier)) {
+    const int64_t heads = desc.batch * desc.kv_heads, blocks = args_.query_blocks(), total = args_.group * blocks;
+    std::vector<double> done(size_t(total) + 1, 0);  // work before each block of queries
+    for (int64_t at = 0; at < total; ++at) {
+      const int64_t first = at % blocks * kAttentionQueries;
+      done[size_t(at) + 1] = done[size_t(at)] + pairs(desc, first, std::min(first + kAttentionQueries, desc.queries)) + 1;
+    }
+    const double head_ns = done.back() * pair_ns(desc, tier, 5);
+    int64_t chunks = heads ? (kUnits + heads - 1) / heads : 1;
+    chunks = std::clamp<int64_t>(std::min(chunks, int64_t(head_ns / kSmallUnitNs)), 1, std::max<int64_t>(total, 1));
+    args_.chunk_begin.assign(1, 0);
+    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+      const auto cut = std::lower_bound(done.begin(), done.end(), done.back() * double(chunk) / double(chunks));
+      args_.chunk_begin.push_back(std::max<int64_t>(args_.chunk_begin.back(), cut - done.begin()));
+    }
+    args_.chunk_begin.push_back(total);
+    units_ = heads * chunks;
+    unit_ns_ = head_ns / double(chunks) + 400;
+  }
+  int64_t workspace_bytes() const override { return args_.chunks() > 1 ? units_ * args_.sums() * int64_t(sizeof(float)) : 0; }
+  int64_t scratch_bytes() const override { return AttentionScratch(args_.padded, args_.chunks() > 1 ? 0 : args_.sums()).end * int64_t(sizeof(float)); }
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
+    const size_t i = bind_inputs(operands);
+    expect(operands.size(), i + 6);
+    args_.out = operands[i], args_.lse = operands[i + 1], args_.dout = operands[i + 2];
+    args_.dq = operands[i + 3], args_.dk = operands[i + 4], args_.dv = operands[i + 5];
+    args_.workspace = workspace;
+    tasks.push_back({run_.backward, &args_, units_, unit_ns_});
+    if (args_.chunks() == 1) return;
+    const int64_t key_blocks = (args_.desc.keys + kAttentionKeys - 1) / kAttentionKeys;
+    tasks.push_back({run_.reduce, &args_, args_.desc.batch * args_.desc.kv_heads * key_blocks, double(args_.chunks() * kAttentionKeys * args_.padded) / 4});
+  }
+
+ private:
+  AttentionGradKernels run_;
+  int64_t units_ = 0;
+  double unit_ns_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier) { return std::make_unique<Attention>(desc, tier); }
+std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier) { return std::make_unique<AttentionGrad>(desc, tier); }
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc) { return make_attention(desc, isa_tier()); }
+std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc) { return make_attention_grad(desc, isa_tier()); }
+
+}  // namespace ridge::cpu

@@ -1,0 +1,55 @@
+// Between attention.cpp, which plans, and the vector code that runs the units.
+#pragma once
+#include <vector>
+
+#include "backend/cpu/attention.h"
+#include "machine/features.h"
+
+namespace ridge::cpu {
+
+inline constexpr int64_t kAttentionKeys = 64;      // keys in a block
+inline constexpr int64_t kAttentionQueries = 64;   // the most queries in a block: the widest target's; all widths divide it
+inline constexpr int64_t kAttentionFeatures = 16;  // rows of features are padded to a multiple of this
+
+struct AttentionArgs {
+  AttentionDesc desc;
+  Ref q, k, v, mask, length, seed, step, base, out, lse, dout, dq, dk, dv, workspace;
+  int64_t group = 1;          // query heads per kv head
+  int64_t padded = 16;        // dim rounded up to kAttentionFeatures
+  int64_t unit_queries = 64;  // forward: queries of a unit, a multiple of 32
+  int64_t query_units = 1;    // forward: units per (batch, head)
+  // Backward: the group's query blocks (head after head) are cut into chunks, each summing dk and dv on its own.
+  std::vector<int64_t> chunk_begin{0, 1};
+  int64_t chunks() const { return int64_t(chunk_begin.size()) - 1; }
+  int64_t query_blocks() const { return (desc.queries + kAttentionQueries - 1) / kAttentionQueries; }
+  int64_t sums() const { return 2 * desc.keys * padded; }  // floats of one chunk's dk and dv
+};
+
+// One thread's scratch in floats.
+struct AttentionScratch {
+  int64_t q_t, dout_t, acc_t, q_rows, dout_rows, k_rows, v_rows, tile, bias, keep, rows, probs, words, stats, sums, end;
+  AttentionScratch(int64_t padded, int64_t summed) {
+    int64_t at = 0;
+    auto take = [&](int64_t n) { return (at += n) - n; };
+    q_t = take(padded * kAttentionQueries), dout_t = take(padded * kAttentionQueries), acc_t = take(padded * kAttentionQueries);
+    q_rows = take(padded * kAttentionQueries), dout_rows = take(padded * kAttentionQueries);
+    k_rows = take(padded * kAttentionKeys), v_rows = take(padded * kAttentionKeys);
+    tile = take(kAttentionKeys * kAttentionQueries), bias = take(kAttentionKeys * kAttentionQueries);
+    keep = take(kAttentionKeys * kAttentionQueries), rows = take(kAttentionKeys * kAttentionQueries);
+    probs = take(16 * kAttentionQueries), words = take((kAttentionKeys + 8) * 16), stats = take(8 * kAttentionQueries);
+    sums = take(summed), end = at;
+  }
+};
+
+using AttentionRun = void (*)(const void* args, int64_t begin, int64_t end, Worker& worker);
+struct AttentionGradKernels {
+  AttentionRun backward, reduce;  // reduce: adds the chunks of dk and dv, a block of keys a unit
+};
+AttentionRun attention_kernel(IsaTier tier);
+AttentionGradKernels attention_grad_kernels(IsaTier tier);
+
+// As make_attention and make_attention_grad, for one instruction tier.
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier);
+std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier);
+
+}  // namespace ridge::cpu

@@ -1,0 +1,155 @@
+// Attention, forward: online softmax over blocks of keys.
+#include "backend/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/attention_simd.cpp"
+#include "hwy/foreach_target.h"
+
+#include "backend/cpu/attention_tiles_simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Scores of R keys from row j against vectors [v, v + N), masked, into the tile; `top` keeps each lane's maximum.
+template <int R, int N>
+HWY_INLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Block& k, int64_t j, int v, const float* bias, float* tile, float* top) {
+  const F d;
+  Vec acc[R][N];
+  set_zero(acc);
+  multiply<true>(keys.p + j * keys.stride, size_t(keys.stride), q_t + v * kLanes, kQ, size_t(dim), acc);
+  if (bias) {
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(hn::Load(d, bias + (j + r) * kQ + (v + i) * kLanes), hn::Set(d, kLog2e), acc[r][i]);
+  }
+  if (k.first + j + R - 1 > v * kLanes) {
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < N; ++i) {
+        const Vec lane = hn::Iota(d, float((v + i) * kLanes));
+        acc[r][i] = hn::IfThenElse(hn::Ge(lane, hn::Set(d, float(k.first + j + r))), acc[r][i], hn::Set(d, -kInf));
+      }
+  }
+  for (int i = 0; i < N; ++i) {
+    Vec m = hn::Load(d, top + (v + i) * kLanes);
+    for (int r = 0; r < R; ++r) {
+      m = hn::Max(m, acc[r][i]);
+      hn::Store(acc[r][i], d, tile + (j + r) * kQ + (v + i) * kLanes);
+    }
+    hn::Store(m, d, top + (v + i) * kLanes);
+  }
+}
+
+template <int R>
+HWY_INLINE void score_tiles(Rows keys, const float* q_t, int64_t dim, const Block& k, int64_t j, const float* bias, float* tile, float* top) {
+  int v = k.vector_of(j);
+  for (; v + 2 <= k.vectors(); v += 2) score_tile<R, 2>(keys, q_t, dim, k, j, v, bias, tile, top);
+  if (v < k.vectors()) score_tile<R, 1>(keys, q_t, dim, k, j, v, bias, tile, top);
+}
+
+// Scores to probabilities, up to the factor that the last block knows; sums go on with those of earlier blocks.
+HWY_INLINE void softmax(const Block& k, const float* drop, float* tile, float* top, float* last_top, float* sum, float* keep) {
+  const F d;
+  for (int v = 0; v < k.vectors(); ++v) {
+    const int64_t lanes = v * kLanes;
+    const Vec m = hn::Load(d, top + lanes);
+    const Vec safe = hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf)), hn::Zero(d), m);  // a lane that has seen nothing yet
+    const Vec alpha = exp2_lanes(hn::Sub(hn::Load(d, last_top + lanes), safe));
+    hn::Store(m, d, last_top + lanes);
+    hn::Store(alpha, d, keep + lanes);
+    Vec s0 = hn::Zero(d), s1 = hn::Zero(d);
+    const int64_t n = k.limit(v);
+    float* p = tile + lanes;
+    int64_t j = 0;
+    for (; j + 2 <= n; j += 2) {
+      const Vec p0 = exp2_lanes(hn::Sub(hn::Load(d, p + j * kQ), safe)), p1 = exp2_lanes(hn::Sub(hn::Load(d, p + (j + 1) * kQ), safe));
+      s0 = hn::Add(s0, p0), s1 = hn::Add(s1, p1);
+      hn::Store(p0, d, p + j * kQ);
+      hn::Store(p1, d, p + (j + 1) * kQ);
+    }
+    if (j < n) {
+      const Vec p0 = exp2_lanes(hn::Sub(hn::Load(d, p + j * kQ), safe));
+      s0 = hn::Add(s0, p0);
+      hn::Store(p0, d, p + j * kQ);
+    }
+    hn::Store(hn::MulAdd(hn::Load(d, sum + lanes), alpha, hn::Add(s0, s1)), d, sum + lanes);
+    if (drop)
+      for (j = 0; j < n; ++j) hn::Store(hn::Mul(hn::Load(d, p + j * kQ), hn::Load(d, drop + lanes + j * kQ)), d, p + j * kQ);
+  }
+}
+
+void forward_block(const Context& x, Block k) {
+  const F d;
+  const AttentionDesc& desc = x.args.desc;
+  const int64_t kv_head = k.h / x.args.group, padded = x.args.padded, dim = desc.dim;
+  float *q_t = x.part(x.at.q_t), *acc_t = x.part(x.at.acc_t), *tile = x.part(x.at.tile);
+  float *top = x.part(x.at.stats), *last_top = top + kQ, *sum = top + 2 * kQ, *keep = top + 3 * kQ;
+  const auto& qs = desc.q;
+  const Rows q = fetch(desc.dtype, x.data(x.args.q), k.b * qs[0] + k.h * qs[1] + k.i0 * qs[2], qs[2], qs[3], k.n, dim, false, x.part(x.at.q_rows), padded);
+  transpose_in(q, k.n, dim, float(desc.scale * 1.4426950408889634), q_t);
+  for (int i = 0; i < kQ; ++i) top[i] = last_top[i] = -kInf, sum[i] = 0;
+  const int64_t end = x.visible(k.i0 + k.n);
+  for (k.k0 = 0; k.k0 < end; k.k0 += kAttentionKeys) {
+    k.nk = std::min(kAttentionKeys, end - k.k0);
+    k.first = desc.causal ? k.k0 - x.shift - k.i0 : -kAttentionKeys;
+    const int64_t k_at = k.b * desc.k[0] + kv_head * desc.k[1] + k.k0 * desc.k[2], v_at = k.b * desc.v[0] + kv_head * desc.v[1] + k.k0 * desc.v[2];
+    const Rows keys = fetch(desc.dtype, x.data(x.args.k), k_at, desc.k[2], desc.k[3], k.nk, dim, false, x.part(x.at.k_rows), padded);
+    const Rows values = fetch(desc.dtype, x.data(x.args.v), v_at, desc.v[2], desc.v[3], k.nk, dim, false, x.part(x.at.v_rows), padded);
+    const float* bias = bias_tile(x, k);
+    const float* drop = keep_tile(x, k);
+    int64_t j = 0;
+    for (; j + kRows <= k.nk; j += kRows) score_tiles<kRows>(keys, q_t, dim, k, j, bias, tile, top);
+    for (; j < k.nk; ++j) score_tiles<1>(keys, q_t, dim, k, j, bias, tile, top);
+    softmax(k, drop, tile, top, last_top, sum, keep);
+    sum_rows(values, tile, k, dim, k.k0 ? keep : nullptr, acc_t);
+  }
+  if (end == 0) std::memset(acc_t, 0, size_t(dim) * kQ * sizeof(float));
+  float* lse = x.worker.at<float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;
+  for (int v = 0; v < k.vectors(); ++v) {
+    const Vec s = hn::Load(d, sum + v * kLanes);
+    const auto nothing = hn::Eq(s, hn::Zero(d));
+    hn::Store(hn::IfThenElse(nothing, hn::Zero(d), hn::Div(hn::Set(d, 1.0f), s)), d, keep + v * kLanes);
+    const Vec total = hn::Mul(hn::Add(hn::Load(d, top + v * kLanes), log2_lanes(s)), hn::Set(d, kLn2));
+    hn::Store(hn::IfThenElse(nothing, hn::Set(d, -kInf), total), d, sum + v * kLanes);
+  }
+  std::memcpy(lse, sum, size_t(k.n) * sizeof(float));
+  const auto& os = desc.out;
+  transpose_out(acc_t, keep, k.n, dim, desc.dtype, x.worker.at<std::byte>(x.args.out), k.b * os[0] + k.h * os[1] + k.i0 * os[2], os, x.part(x.at.q_rows),
+                padded);
+}
+
+// A unit is `unit_queries` queries of one (batch, head).
+void forward(const void* p, int64_t begin, int64_t end, Worker& worker) {
+  const AttentionArgs& args = *static_cast<const AttentionArgs*>(p);
+  const Context x(args, worker, 0);
+  for (int64_t unit = begin; unit < end; ++unit) {
+    const int64_t head = unit / args.query_units, first = unit % args.query_units * args.unit_queries;
+    const int64_t last = std::min(first + args.unit_queries, args.desc.queries);
+    for (int64_t i = first; i < last; i += kQ) {
+      forward_block(x, {.b = head / args.desc.heads, .h = head % args.desc.heads, .i0 = i, .n = std::min<int64_t>(kQ, last - i)});
+    }
+  }
+}
+
+}  // namespace
+
+AttentionRun forward_kernel() { return forward; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+AttentionRun attention_kernel(IsaTier tier) {
+#if HWY_ARCH_X86
+  return tier == IsaTier::avx512 ? N_AVX3::forward_kernel() : tier == IsaTier::avx2 ? N_AVX2::forward_kernel() : N_SSE4::forward_kernel();
+#else
+  (void)tier;
+  return HWY_STATIC_DISPATCH(forward_kernel)();
+#endif
+}
+
+}  // namespace ridge::cpu
+#endif

@@ -1,0 +1,416 @@
+// The pieces that attention's forward and backward share. A block's queries lie along the vector lanes, keys and
+// features are rows, so softmax needs no horizontal step, and K and V are read where they are, by broadcast.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "backend/cpu/attention_kernels.h"
+#include "base/half.h"
+#include "base/rng.h"
+#include "hwy/highway.h"
+
+// Included once per target.
+#if defined(RIDGE_ATTENTION_TILES_SIMD_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGE_ATTENTION_TILES_SIMD_H
+#undef RIDGE_ATTENTION_TILES_SIMD_H
+#else
+#define RIDGE_ATTENTION_TILES_SIMD_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using U = hn::ScalableTag<uint32_t>;
+using Vec = hn::Vec<F>;
+constexpr int kLanes = HWY_LANES(float);
+constexpr int kVecs = HWY_TARGET == HWY_AVX3 ? 2 : 4;                      // query vectors of a block
+constexpr int kQ = kVecs * kLanes;                                         // queries of a block
+constexpr int kRows = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64 ? 8 : 4;  // rows of a register tile, two vectors wide
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+
+// 2^x within 2 ulp, exactly 1 at 0 and 0 below 2^-126; NaN stays. For x below 128.
+HWY_INLINE Vec exp2_lanes(Vec x) {
+  const F d;
+  const hn::RebindToSigned<F> di;
+  const Vec magic = hn::Set(d, 0x1.8p23f);
+  const Vec t = hn::Add(x, magic);
+  const Vec f = hn::Sub(x, hn::Sub(t, magic));
+  Vec p = hn::Set(d, 0.00015345810970757157f);
+  p = hn::MulAdd(p, f, hn::Set(d, 0.0013399930903688073f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.009618489071726799f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.05550328642129898f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.24022646248340607f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.6931471824645996f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
+  const auto bits = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, t)));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, bits));
+}
+
+// log2 of a normal positive number: 2^e * m with m in [sqrt(1/2), sqrt(2)), then the series of atanh((m - 1) / (m + 1)).
+HWY_INLINE Vec log2_lanes(Vec x) {
+  const F d;
+  const hn::RebindToSigned<F> di;
+  const auto bits = hn::Sub(hn::BitCast(di, x), hn::Set(di, 0x3f3504f3));
+  const auto e = hn::ShiftRight<23>(bits);
+  const Vec m = hn::BitCast(d, hn::Sub(hn::BitCast(di, x), hn::ShiftLeft<23>(e)));
+  const Vec s = hn::Div(hn::Sub(m, hn::Set(d, 1.0f)), hn::Add(m, hn::Set(d, 1.0f)));
+  const Vec s2 = hn::Mul(s, s);
+  Vec p = hn::Set(d, 2.0f / 9 * kLog2e);
+  p = hn::MulAdd(p, s2, hn::Set(d, 2.0f / 7 * kLog2e));
+  p = hn::MulAdd(p, s2, hn::Set(d, 2.0f / 5 * kLog2e));
+  p = hn::MulAdd(p, s2, hn::Set(d, 2.0f / 3 * kLog2e));
+  p = hn::MulAdd(p, s2, hn::Set(d, 2.0f * kLog2e));
+  return hn::MulAdd(p, s, hn::ConvertTo(d, e));
+}
+
+// acc[r][n] += sum over k of a(r, k) * b[k][n]. Either the rows of a are contiguous in k, or its columns are in r.
+template <bool kRowsContiguous, int R, int N>
+HWY_INLINE void multiply(const float* HWY_RESTRICT a, size_t stride, const float* HWY_RESTRICT b, size_t b_stride, size_t n, Vec (&acc)[R][N]) {
+  const F d;
+  for (size_t k = 0; k < n; ++k) {
+    Vec w[N];
+    for (int i = 0; i < N; ++i) w[i] = hn::LoadU(d, b + i * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const Vec x = hn::Set(d, kRowsContiguous ? a[r * stride] : a[r]);
+      for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(x, w[i], acc[r][i]);
+    }
+    b += b_stride, a += kRowsContiguous ? 1 : stride;
+  }
+}
+
+template <int R, int N>
+HWY_INLINE void set_zero(Vec (&acc)[R][N]) {
+  for (int r = 0; r < R; ++r)
+    for (int i = 0; i < N; ++i) acc[r][i] = hn::Zero(F());
+}
+
+// f32 rows to read: in place, or a copy in scratch.
+struct Rows {
+  const float* p;
+  int64_t stride;
+};
+
+inline float to_float(DType t, const void* base, int64_t i) {
+  if (t == DType::f32) return static_cast<const float*>(base)[i];
+  const uint16_t h = static_cast<const uint16_t*>(base)[i];
+  return t == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+// [rows][cols] of any storage type and strides. A row is copied unless it is f32, contiguous, and, where `whole`
+// asks for vectors that may be read to their end, a multiple of the lanes.
+inline Rows fetch(DType t, const std::byte* src, int64_t offset, int64_t row, int64_t col, int64_t rows, int64_t cols, bool whole, float* dst, int64_t padded) {
+  const F d;
+  if (t == DType::f32 && (col == 1 || cols == 1) && (!whole || cols % kLanes == 0)) return {reinterpret_cast<const float*>(src) + offset, row};
+  for (int64_t i = 0; i < rows; ++i, offset += row) {
+    float* to = dst + i * padded;
+    int64_t c = 0;
+    if (t != DType::f32 && col == 1) {
+      const uint16_t* from = reinterpret_cast<const uint16_t*>(src) + offset;
+      const hn::Rebind<uint16_t, F> d16;
+      const hn::Rebind<hwy::float16_t, F> df16;
+      for (; c + kLanes <= cols; c += kLanes) {
+        const auto h = hn::LoadU(d16, from + c);
+        hn::StoreU(t == DType::bf16 ? hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(U(), h))) : hn::PromoteTo(d, hn::BitCast(df16, h)), d, to + c);
+      }
+    }
+    for (; c < cols; ++c) to[c] = to_float(t, src, offset + c * col);
+    for (; c < padded; ++c) to[c] = 0;
+  }
+  return {dst, padded};
+}
+
+// n contiguous floats to a row of any storage type and feature stride.
+inline void put(DType t, std::byte* dst, int64_t offset, int64_t col, const float* from, int64_t n) {
+  const F d;
+  int64_t c = 0;
+  if (t == DType::f32) {
+    float* to = reinterpret_cast<float*>(dst) + offset;
+    if (col == 1) {
+      for (; c + kLanes <= n; c += kLanes) hn::StoreU(hn::LoadU(d, from + c), d, to + c);
+    }
+    for (; c < n; ++c) to[c * col] = from[c];
+    return;
+  }
+  uint16_t* to = reinterpret_cast<uint16_t*>(dst) + offset;
+  if (col == 1 && t == DType::bf16) {
+    const hn::Rebind<uint16_t, F> d16;
+    const U u;
+    for (; c + kLanes <= n; c += kLanes) {
+      const Vec x = hn::LoadU(d, from + c);
+      const auto bits = hn::BitCast(u, x), high = hn::ShiftRight<16>(bits);
+      const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(high, hn::Set(u, 1u))));
+      const auto h = hn::IfThenElse(hn::RebindMask(u, hn::IsNaN(x)), hn::Or(high, hn::Set(u, 0x40u)), rounded);
+      const hn::Rebind<int32_t, F> i32;
+      hn::StoreU(hn::DemoteTo(d16, hn::BitCast(i32, h)), d16, to + c);
+    }
+  }
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_ARCH_ARM_A64
+  if (col == 1 && t == DType::f16) {
+    const hn::Rebind<hwy::float16_t, F> df16;
+    const hn::Rebind<uint16_t, F> d16;
+    for (; c + kLanes <= n; c += kLanes) hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, hn::LoadU(d, from + c))), d16, to + c);
+  }
+#endif
+  for (; c < n; ++c) to[c * col] = t == DType::bf16 ? f32_to_bf16(from[c]) : f32_to_f16(from[c]);
+}
+
+// A vector of 128-bit blocks, block b from row 4 b; transposing four of them within blocks gives four whole columns.
+template <class D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, size_t c) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, rows[0] + c);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(half), c), load_blocks(half, rows, c));
+  }
+}
+
+template <class D>
+HWY_INLINE void store_blocks(D d, hn::Vec<D> v, float* p, size_t stride) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    hn::StoreU(v, d, p);
+  } else {
+    const hn::Half<D> half;
+    store_blocks(half, hn::LowerHalf(half, v), p, stride);
+    store_blocks(half, hn::UpperHalf(half, v), p + hn::MaxLanes(half) * stride, stride);
+  }
+}
+
+HWY_INLINE void transpose_blocks(Vec (&a)[4]) {
+  const F d;
+  const hn::RepartitionToWide<U> w;
+  const U u;
+  const auto lo01 = hn::BitCast(w, hn::InterleaveLower(d, a[0], a[1])), lo23 = hn::BitCast(w, hn::InterleaveLower(d, a[2], a[3]));
+  const auto hi01 = hn::BitCast(w, hn::InterleaveUpper(d, a[0], a[1])), hi23 = hn::BitCast(w, hn::InterleaveUpper(d, a[2], a[3]));
+  a[0] = hn::BitCast(d, hn::BitCast(u, hn::InterleaveLower(w, lo01, lo23)));
+  a[1] = hn::BitCast(d, hn::BitCast(u, hn::InterleaveUpper(w, lo01, lo23)));
+  a[2] = hn::BitCast(d, hn::BitCast(u, hn::InterleaveLower(w, hi01, hi23)));
+  a[3] = hn::BitCast(d, hn::BitCast(u, hn::InterleaveUpper(w, hi01, hi23)));
+}
+
+// dst[c][i] = factor * src[i][c]. Lanes past n repeat the last row: harmless, since nothing of them is stored.
+inline void transpose_in(Rows src, int64_t n, int64_t cols, float factor, float* HWY_RESTRICT dst) {
+  const F d;
+  const Vec f = hn::Set(d, factor);
+  for (int i0 = 0; i0 < kQ && i0 < n; i0 += kLanes) {
+    const float* rows[kLanes];
+    for (int i = 0; i < kLanes; ++i) rows[i] = src.p + std::min<int64_t>(i0 + i, n - 1) * src.stride;
+    int64_t c = 0;
+    for (; c + 4 <= cols; c += 4) {
+      Vec a[4];
+      for (int r = 0; r < 4; ++r) a[r] = load_blocks(d, rows + r, c);
+      transpose_blocks(a);
+      for (int r = 0; r < 4; ++r) hn::Store(hn::Mul(a[r], f), d, dst + (c + r) * kQ + i0);
+    }
+    for (; c < cols; ++c)
+      for (int i = 0; i < kLanes; ++i) dst[c * kQ + i0 + i] = rows[i][c] * factor;
+  }
+}
+
+// The reverse: out[i][c] = factor[i] * src[c][i] for i < n, in the storage type. `rows` is room for one block in f32.
+inline void transpose_out(const float* HWY_RESTRICT src, const float* HWY_RESTRICT factor, int64_t n, int64_t cols, DType t, std::byte* out, int64_t offset,
+                          const AttentionDesc::Strides& strides, float* rows, int64_t padded) {
+  const F d;
+  const bool direct = t == DType::f32 && strides[3] == 1;
+  float* to = direct ? reinterpret_cast<float*>(out) + offset : rows;
+  const int64_t stride = direct ? strides[2] : padded;
+  for (int64_t i0 = 0; i0 < n; i0 += kLanes) {
+    const Vec f = hn::Load(d, factor + i0);
+    const int64_t live = std::min<int64_t>(kLanes, n - i0);
+    int64_t c = 0;
+    if (live == kLanes) {
+      for (; c + 4 <= cols; c += 4) {
+        Vec a[4];
+        for (int r = 0; r < 4; ++r) a[r] = hn::Mul(hn::Load(d, src + (c + r) * kQ + i0), f);
+        transpose_blocks(a);
+        for (int r = 0; r < 4; ++r) store_blocks(d, a[r], to + (i0 + r) * stride + c, size_t(stride));
+      }
+    }
+    for (; c < cols; ++c)
+      for (int64_t i = i0; i < i0 + live; ++i) to[i * stride + c] = src[c * kQ + i] * factor[i];
+  }
+  if (!direct)
+    for (int64_t i = 0; i < n; ++i) put(t, out, offset + i * strides[2], strides[3], rows + i * padded, cols);
+}
+
+// Philox for a vector of 64-bit block numbers, given as halves.
+HWY_INLINE void philox_lanes(RandomKey key, hn::Vec<U> low, hn::Vec<U> high, hn::Vec<U> (&c)[4]) {
+  const U u;
+  const hn::RepartitionToWide<U> w;
+  c[0] = low, c[1] = high, c[2] = hn::Set(u, key.step), c[3] = hn::Set(u, key.stream);
+  uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
+  const auto m0 = hn::Set(u, 0xD2511F53u), m1 = hn::Set(u, 0xCD9E8D57u);
+  for (int round = 0; round < 10; ++round) {
+    const auto even0 = hn::MulEven(c[0], m0), odd0 = hn::MulEven(hn::BitCast(u, hn::ShiftRight<32>(hn::BitCast(w, c[0]))), m0);
+    const auto even1 = hn::MulEven(c[2], m1), odd1 = hn::MulEven(hn::BitCast(u, hn::ShiftRight<32>(hn::BitCast(w, c[2]))), m1);
+    const auto high0 = hn::OddEven(hn::BitCast(u, odd0), hn::BitCast(u, hn::ShiftRight<32>(even0)));
+    const auto high1 = hn::OddEven(hn::BitCast(u, odd1), hn::BitCast(u, hn::ShiftRight<32>(even1)));
+    const auto low0 = hn::OddEven(hn::BitCast(u, hn::ShiftLeft<32>(odd0)), hn::BitCast(u, even0));
+    const auto low1 = hn::OddEven(hn::BitCast(u, hn::ShiftLeft<32>(odd1)), hn::BitCast(u, even1));
+    const auto n0 = hn::Xor(hn::Xor(high1, c[1]), hn::Set(u, k0)), n2 = hn::Xor(hn::Xor(high0, c[3]), hn::Set(u, k1));
+    c[0] = n0, c[1] = low1, c[2] = n2, c[3] = low0;
+    k0 += 0x9E3779B9, k1 += 0xBB67AE85;
+  }
+}
+
+// What a unit reads of the operands besides q, k, v: resolved once.
+struct Context {
+  const AttentionArgs& args;
+  Worker& worker;
+  float* scratch;
+  AttentionScratch at;
+  int64_t keys;   // valid ones
+  int64_t shift;  // causal: query i sees keys up to i + shift
+  RandomKey random;
+  uint64_t base = 0;  // first element index of this batch
+  float* part(int64_t offset) const { return scratch + offset; }
+
+  Context(const AttentionArgs& a, Worker& w, int64_t summed)
+      : args(a), worker(w), scratch(reinterpret_cast<float*>(w.scratch)), at(a.padded, summed), keys(a.desc.keys) {
+    if (a.length) keys = std::clamp<int64_t>(*w.at<int64_t>(a.length), 0, keys);
+    shift = keys - a.desc.queries;
+    if (a.seed) {
+      random = {uint64_t(*w.at<int64_t>(a.seed)), uint32_t(*w.at<int64_t>(a.step)), a.desc.stream};
+      base = uint64_t(*w.at<int64_t>(a.base));
+    }
+  }
+  const std::byte* data(Ref r) const { return worker.at<const std::byte>(r); }
+
+  // Keys that some query below `query_end` sees.
+  int64_t visible(int64_t query_end) const { return args.desc.causal ? std::clamp<int64_t>(query_end + shift, 0, keys) : keys; }
+};
+
+// A block of queries of one head against a block of keys.
+struct Block {
+  int64_t b, h, i0, n;     // queries
+  int64_t k0 = 0, nk = 0;  // keys
+  int64_t first = 0;       // the first lane that sees key 0 of the block; lane i sees key j from i = first + j on
+  int vectors() const { return int((n + kLanes - 1) / kLanes); }
+  // Keys of the block that vector v sees, and the first vector and lane that see key j.
+  int64_t limit(int v) const { return std::clamp<int64_t>((v + 1) * kLanes - first, 0, nk); }
+  int64_t lane_of(int64_t j) const { return std::max<int64_t>(0, first + j); }
+  int vector_of(int64_t j) const { return int(lane_of(j) / kLanes); }
+};
+
+// Additive form of the mask of a block, [key][query]; null without a mask.
+inline const float* bias_tile(const Context& x, const Block& k) {
+  const AttentionDesc& desc = x.args.desc;
+  if (desc.mask == AttentionDesc::Mask::none) return nullptr;
+  const auto& s = desc.mask_strides;
+  const int64_t offset = k.b * s[0] + k.h * s[1] + k.i0 * s[2] + k.k0 * s[3];
+  const int64_t rows = s[2] == 0 ? 1 : k.n;
+  float* copy = x.part(x.at.rows);
+  Rows from;
+  if (desc.mask == AttentionDesc::Mask::additive) {
+    from = fetch(DType::f32, x.data(x.args.mask), offset, s[2], s[3], rows, k.nk, false, copy, kAttentionKeys);
+  } else {
+    const uint8_t* may = x.worker.at<const uint8_t>(x.args.mask) + offset;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < k.nk; ++j) copy[i * kAttentionKeys + j] = may[i * s[2] + j * s[3]] ? 0.0f : -kInf;
+    from = {copy, kAttentionKeys};
+  }
+  if (rows == 1) from.stride = 0;
+  transpose_in(from, k.n, k.nk, 1.0f, x.part(x.at.bias));
+  return x.part(x.at.bias);
+}
+
+// 0 or 1 / (1 - p) for each element of a block, [key][query]; null without dropout. The rows of a tile of words are
+// whole Philox blocks; lanes whose first element is not at the start of one take theirs up to three rows later.
+inline const float* keep_tile(const Context& x, const Block& k) {
+  const AttentionDesc& desc = x.args.desc;
+  if (!x.args.seed) return nullptr;
+  const F d;
+  const U u;
+  uint32_t* words = reinterpret_cast<uint32_t*>(x.part(x.at.words));
+  float* out = x.part(x.at.keep);
+  const Vec limit = hn::Set(d, float(desc.dropout)), kept = hn::Set(d, float(1 / (1 - desc.dropout)));
+  for (int v = 0; v < k.vectors(); ++v) {
+    HWY_ALIGN uint32_t low[kLanes], high[kLanes], phase[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      const int64_t query = k.i0 + std::min<int64_t>(v * kLanes + i, k.n - 1);
+      const uint64_t index = x.base + uint64_t((k.b * desc.heads + k.h) * desc.queries + query) * uint64_t(desc.keys) + uint64_t(k.k0);
+      low[i] = uint32_t(index >> 2), high[i] = uint32_t(index >> 34), phase[i] = uint32_t(index & 3);
+    }
+    const auto low0 = hn::Load(u, low), high0 = hn::Load(u, high), shift = hn::Load(u, phase);
+    const int64_t rows = k.nk + 3;
+    for (int64_t t = 0; 4 * t < rows; ++t) {
+      const auto at = hn::Add(low0, hn::Set(u, uint32_t(t)));
+      const auto carry = hn::IfThenElseZero(hn::Lt(at, low0), hn::Set(u, 1u));
+      hn::Vec<U> c[4];
+      philox_lanes(x.random, at, hn::Add(high0, carry), c);
+      for (int w = 0; w < 4; ++w) hn::Store(c[w], u, words + (4 * t + w) * kLanes);
+    }
+    const auto is1 = hn::Eq(shift, hn::Set(u, 1u)), is2 = hn::Eq(shift, hn::Set(u, 2u)), is3 = hn::Eq(shift, hn::Set(u, 3u));
+    for (int64_t j = 0; j < k.nk; ++j) {
+      const uint32_t* from = words + j * kLanes;
+      auto word = hn::Load(u, from);
+      word = hn::IfThenElse(is1, hn::Load(u, from + kLanes), word);
+      word = hn::IfThenElse(is2, hn::Load(u, from + 2 * kLanes), word);
+      word = hn::IfThenElse(is3, hn::Load(u, from + 3 * kLanes), word);
+      const hn::RebindToSigned<F> di;
+      const Vec uniform = hn::Mul(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<8>(word))), hn::Set(d, 0x1p-24f));
+      hn::Store(hn::IfThenElseZero(hn::Ge(uniform, limit), kept), d, out + j * kQ + v * kLanes);
+    }
+  }
+  return out;
+}
+
+// acc_t[c][lanes of v, v + 1] (+)= sum over the block's keys of rows[key][c] * tile[key][lanes]; each vector stops at
+// its own last key. `keep` multiplies what is there already, null starts from zero.
+template <int R, bool kTwo>
+HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* tile, int64_t n0, int64_t n1, const float* keep, float* out) {
+  const F d;
+  constexpr int N = kTwo ? 2 : 1;
+  Vec acc[R][N];
+  if (keep) {
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < N; ++i) acc[r][i] = hn::Mul(hn::Load(d, out + r * kQ + i * kLanes), hn::Load(d, keep + i * kLanes));
+  } else {
+    set_zero(acc);
+  }
+  multiply<false>(rows, stride, tile, kQ, size_t(n0), acc);
+  if constexpr (kTwo) {
+    if (n1 > n0) {
+      Vec last[R][1];
+      for (int r = 0; r < R; ++r) last[r][0] = acc[r][1];
+      multiply<false>(rows + n0 * stride, stride, tile + n0 * kQ + kLanes, kQ, size_t(n1 - n0), last);
+      for (int r = 0; r < R; ++r) acc[r][1] = last[r][0];
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int i = 0; i < N; ++i) hn::Store(acc[r][i], d, out + r * kQ + i * kLanes);
+}
+
+template <int R>
+HWY_INLINE void sum_rows_tiles(Rows rows, const float* tile, const Block& k, int64_t c, const float* keep, float* out) {
+  for (int v = 0; v < k.vectors(); v += 2) {
+    const float* t = tile + v * kLanes;
+    const float* f = keep ? keep + v * kLanes : nullptr;
+    float* o = out + c * kQ + v * kLanes;
+    if (v + 1 < k.vectors()) {
+      sum_rows_tile<R, true>(rows.p + c, rows.stride, t, k.limit(v), k.limit(v + 1), f, o);
+    } else {
+      sum_rows_tile<R, false>(rows.p + c, rows.stride, t, k.limit(v), 0, f, o);
+    }
+  }
+}
+
+inline void sum_rows(Rows rows, const float* tile, const Block& k, int64_t cols, const float* keep, float* out) {
+  int64_t c = 0;
+  for (; c + kRows <= cols; c += kRows) sum_rows_tiles<kRows>(rows, tile, k, c, keep, out);
+  for (; c + 4 <= cols; c += 4) sum_rows_tiles<4>(rows, tile, k, c, keep, out);
+  for (; c < cols; ++c) sum_rows_tiles<1>(rows, tile, k, c, keep, out);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // once per target

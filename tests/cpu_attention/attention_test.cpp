@@ -1,0 +1,270 @@
+// Laws of the attention kernels: right values for every option and shape, no stray writes, bits of the shape alone.
+#include "attention_case.h"
+
+namespace ridge::cpu {
+namespace {
+
+std::vector<IsaTier> tiers() {
+  std::vector<IsaTier> all;
+  const IsaTier best = isa_tier();
+  if (best == IsaTier::neon || best == IsaTier::sve) return {best};
+  for (IsaTier t : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512})
+    if (t <= best) all.push_back(t);
+  return all;
+}
+
+// Rounding of the stored type, and f32 sums of `terms` terms of size about 1.
+double tolerance(DType t, double terms) {
+  const double stored = t == DType::f32 ? 0x1p-23 : t == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  return stored + 0x1p-23 * (8 + 2 * std::sqrt(terms));
+}
+
+void expect_near(const char* what, const std::vector<double>& got, const std::vector<double>& want, double tolerance, const std::string& label) {
+  ASSERT_EQ(got.size(), want.size());
+  double top = 1;
+  for (double w : want) top = std::isfinite(w) ? std::max(top, std::abs(w)) : top;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == want[i]) continue;  // infinities too
+    ASSERT_LE(std::abs(got[i] - want[i]), tolerance * top) << what << "[" << i << "] is " << got[i] << ", expected " << want[i] << " in " << label;
+  }
+}
+
+std::string label(const Case& c, IsaTier tier) {
+  const auto& d = c.d;
+  return fmt::format("{} {} batch {} heads {}/{} queries {} keys {} dim {} causal {} mask {} length {} dropout {}", name(tier), name(d.dtype), d.batch, d.heads,
+                     d.kv_heads, d.queries, d.keys, d.dim, d.causal, int(d.mask), c.length, d.dropout);
+}
+
+// Every byte of a buffer that no element of the view lies on is as it was.
+void expect_untouched(const char* what, const Case& c, const std::vector<std::byte>& before, const std::vector<std::byte>& after,
+                      const AttentionDesc::Strides& s, int64_t heads, int64_t length) {
+  std::vector<char> mine(before.size(), 0);
+  const int64_t size = size_of(c.d.dtype);
+  for (int64_t b = 0; b < c.d.batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < length; ++i)
+        for (int64_t f = 0; f < c.d.dim; ++f)
+          for (int64_t byte = 0; byte < size; ++byte) mine[size_t((Case::kMargin + b * s[0] + h * s[1] + i * s[2] + f * s[3]) * size + byte)] = 1;
+  for (size_t i = 0; i < before.size(); ++i) ASSERT_TRUE(mine[i] || before[i] == after[i]) << what << " was written outside itself at byte " << i;
+}
+
+void check(Case& c, IsaTier tier) {
+  const std::string where = label(c, tier);
+  const Case before = c;
+  const Case::Answer want = c.solve(true);
+  c.run(false, tier);
+  const AttentionDesc& d = c.d;
+  std::vector<double> lse;
+  for (int64_t i = 0; i < d.batch * d.heads * d.queries; ++i) lse.push_back(load(DType::f32, c.lse, Case::kMargin + i));
+  const double keys = double(d.keys), dim = double(d.dim), queries = double(d.queries * c.group());
+  expect_near("lse", lse, want.lse, tolerance(DType::f32, dim), where);
+  expect_near("out", c.dense(c.out, d.out, d.heads, d.queries), want.out, tolerance(d.dtype, keys + dim), where);
+  c.run(true, tier);
+  const double rounding = 1 + (d.dtype == DType::f32 ? 0 : 2);  // delta comes from the rounded output
+  expect_near("dq", c.dense(c.dq, d.dq, d.heads, d.queries), want.dq, rounding * tolerance(d.dtype, 4 * (keys + dim)), where);
+  expect_near("dk", c.dense(c.dk, d.dk, d.kv_heads, d.keys), want.dk, rounding * tolerance(d.dtype, 4 * (queries + dim)), where);
+  expect_near("dv", c.dense(c.dv, d.dv, d.kv_heads, d.keys), want.dv, rounding * tolerance(d.dtype, 4 * (queries + dim)), where);
+  expect_untouched("out", c, before.out, c.out, d.out, d.heads, d.queries);
+  expect_untouched("dq", c, before.dq, c.dq, d.dq, d.heads, d.queries);
+  expect_untouched("dk", c, before.dk, c.dk, d.dk, d.kv_heads, d.keys);
+  expect_untouched("dv", c, before.dv, c.dv, d.dv, d.kv_heads, d.keys);
+  for (int64_t i = 0; i < Case::kMargin; ++i) {
+    ASSERT_EQ(load(DType::f32, before.lse, i), load(DType::f32, c.lse, i));
+    const int64_t end = int64_t(c.lse.size()) / 4 - 1 - i;
+    ASSERT_EQ(load(DType::f32, before.lse, end), load(DType::f32, c.lse, end));
+  }
+}
+
+struct Heads {
+  int64_t heads, kv_heads;
+};
+constexpr Heads kHeads[] = {{1, 1}, {4, 2}, {6, 1}};
+constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+constexpr Layout kLayouts[] = {Layout::heads_first, Layout::qkv_slices, Layout::feature_stride};
+
+// Lengths and widths around every block and vector boundary; options drawn so that each meets each.
+TEST(Attention, AnyShapeMatchesDouble) {
+  uint64_t draw = 0;
+  auto pick = [&](int n) { return int(Case::hash(1'000'000 + draw++) % uint32_t(n)); };
+  for (IsaTier tier : tiers())
+    for (int64_t queries : {1, 3, 7, 31, 33, 65, 130})
+      for (int64_t dim : {1, 8, 32, 33, 64, 80, 128}) {
+        Case c;
+        c.d.batch = 1 + pick(2), c.d.heads = kHeads[pick(3)].heads;
+        for (Heads h : kHeads)
+          if (h.heads == c.d.heads) c.d.kv_heads = h.kv_heads;
+        const int64_t lengths[] = {queries, queries, 1, 7, 33, 65, 130};
+        c.d.queries = queries, c.d.keys = lengths[pick(7)], c.d.dim = dim;
+        c.d.dtype = kTypes[pick(3)], c.d.scale = 1 / std::sqrt(double(dim)), c.d.causal = pick(2);
+        c.d.mask = Mask(pick(3)), c.d.stream = 3;
+        c.d.has_length = pick(4) == 0, c.length = c.d.has_length ? pick(int(c.d.keys) + 1) : -1;
+        c.d.dropout = pick(3) == 0 ? 0.3 : 0, c.base = pick(100);
+        c.make(kLayouts[pick(3)], {pick(2) == 0, pick(2) == 0, pick(3) == 0, false});
+        check(c, tier);
+        if (HasFatalFailure()) return;
+      }
+}
+
+// All options crossed on one odd shape.
+TEST(Attention, OptionsCross) {
+  for (IsaTier tier : tiers())
+    for (bool causal : {false, true})
+      for (Mask mask : {Mask::none, Mask::boolean, Mask::additive})
+        for (bool has_length : {false, true})
+          for (double dropout : {0.0, 0.25})
+            for (DType t : kTypes)
+              for (Heads h : kHeads) {
+                Case c;
+                c.d = {.batch = 2, .heads = h.heads, .kv_heads = h.kv_heads, .queries = 35, .keys = 71, .dim = 9, .dtype = t};
+                c.d.causal = causal, c.d.mask = mask, c.d.has_length = has_length, c.length = has_length ? 50 : -1;
+                c.d.dropout = dropout, c.d.scale = 0.7, c.base = 5;
+                c.make(h.heads == 4 ? Layout::qkv_slices : Layout::heads_first);
+                check(c, tier);
+                if (HasFatalFailure()) return;
+              }
+}
+
+TEST(Attention, EmptyShapes) {
+  for (IsaTier tier : tiers())
+    for (auto [batch, queries, keys] : {std::array<int64_t, 3>{0, 3, 3}, {1, 0, 5}, {2, 5, 0}, {1, 0, 0}}) {
+      Case c;
+      c.d = {.batch = batch, .heads = 2, .kv_heads = 1, .queries = queries, .keys = keys, .dim = 8};
+      c.make(Layout::heads_first);
+      check(c, tier);
+      if (HasFatalFailure()) return;
+    }
+}
+
+// More queries than keys under a causal mask: the first ones see nothing, give zeros and pass no gradient.
+TEST(Attention, RowsThatSeeNothing) {
+  for (IsaTier tier : tiers()) {
+    Case c;
+    c.d = {.batch = 1, .heads = 2, .kv_heads = 2, .queries = 70, .keys = 5, .dim = 32};
+    c.d.causal = true;
+    c.make(Layout::heads_first);
+    check(c, tier);
+    for (int64_t i = 0; i < 65; ++i) {
+      EXPECT_EQ(load(DType::f32, c.lse, Case::kMargin + i), -INFINITY);
+      for (int64_t f = 0; f < 32; ++f) {
+        EXPECT_EQ(c.at(c.out, c.d.out, 0, 0, i, f), 0);
+        EXPECT_EQ(c.at(c.dq, c.d.dq, 0, 0, i, f), 0);
+      }
+    }
+  }
+}
+
+// Scores of hundreds neither overflow nor lose the winner.
+TEST(Attention, HugeScores) {
+  for (IsaTier tier : tiers()) {
+    Case c;
+    c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 40, .keys = 140, .dim = 16};
+    c.d.scale = 1;
+    c.make(Layout::heads_first);
+    for (int64_t i = 0; i < int64_t(c.q.size()) / 4; ++i) store(DType::f32, c.q, i, 300 * float(load(DType::f32, c.q, i)));
+    const auto want = c.solve(false);
+    c.run(false, tier);
+    // The scores themselves carry an error of a few ulp of their size, about 2000.
+    expect_near("out", c.dense(c.out, c.d.out, 1, 40), want.out, 2000 * 0x1p-22, label(c, tier));
+  }
+}
+
+TEST(Attention, NanReachesTheOutput) {
+  for (IsaTier tier : tiers()) {
+    Case c;
+    c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 5, .keys = 9, .dim = 8};
+    c.make(Layout::heads_first);
+    store(DType::f32, c.q, Case::kMargin + 2 * 8 + 3, NAN);
+    c.run(false, tier);
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(std::isnan(c.at(c.out, c.d.out, 0, 0, i, 0)), i == 2);
+  }
+}
+
+// The analytic gradient that everything is compared to is itself the derivative of the forward formula.
+TEST(Attention, GradientIsTheDerivative) {
+  Case c;
+  c.d = {.batch = 1, .heads = 4, .kv_heads = 2, .queries = 5, .keys = 7, .dim = 3};
+  c.d.causal = true, c.d.mask = Mask::additive, c.d.dropout = 0.2, c.d.scale = 0.9;
+  c.make(Layout::heads_first);
+  const auto a = c.solve(true);
+  const std::vector<double> q = c.dense(c.q, c.d.q, 4, 5), k = c.dense(c.k, c.d.k, 2, 7), v = c.dense(c.v, c.d.v, 2, 7), g = c.dense(c.dout, c.d.dout, 4, 5);
+  const double h = 1e-5;
+  auto loss = [&](const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v) {
+    const auto y = c.solve(false, &q, &k, &v);
+    double sum = 0;
+    for (size_t i = 0; i < g.size(); ++i) sum += y.out[i] * g[i];
+    return sum;
+  };
+  for (size_t i = 0; i < q.size(); ++i) {
+    auto up = q, down = q;
+    up[i] += h, down[i] -= h;
+    EXPECT_NEAR((loss(up, k, v) - loss(down, k, v)) / (2 * h), a.dq[i], 1e-8);
+  }
+  for (size_t i = 0; i < k.size(); ++i) {
+    auto up = k, down = k;
+    up[i] += h, down[i] -= h;
+    EXPECT_NEAR((loss(q, up, v) - loss(q, down, v)) / (2 * h), a.dk[i], 1e-8);
+    up = v, down = v, up[i] += h, down[i] -= h;
+    EXPECT_NEAR((loss(q, k, up) - loss(q, k, down)) / (2 * h), a.dv[i], 1e-8);
+  }
+}
+
+// Any partition and order of the units, also where dk and dv are summed from chunks.
+TEST(Attention, BitsDoNotDependOnTheOrderOfUnits) {
+  for (IsaTier tier : tiers())
+    for (int64_t length : {130, 513})
+      for (Heads h : kHeads) {
+        Case c;
+        c.d = {.batch = 1, .heads = h.heads, .kv_heads = h.kv_heads, .queries = length, .keys = length, .dim = 32};
+        c.d.causal = true, c.d.dropout = 0.1;
+        c.make(Layout::qkv_slices);
+        Case first = c;
+        first.run(false, tier, 0), first.run(true, tier, 0);
+        for (int order : {1, 2}) {
+          Case other = c;
+          other.run(false, tier, order), other.run(true, tier, order);
+          EXPECT_TRUE(first.out == other.out && first.lse == other.lse && first.dq == other.dq && first.dk == other.dk && first.dv == other.dv)
+              << label(c, tier) << " order " << order;
+        }
+      }
+}
+
+// One head of a long sequence still feeds sixteen threads, and needs memory in proportion to its length.
+TEST(Attention, LongSequencesAreCut) {
+  Case c;
+  c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 10'000, .keys = 10'000, .dim = 64};
+  c.d.causal = true;
+  for (bool backward : {false, true}) {
+    auto kernel = backward ? make_attention_grad(c.d) : make_attention(c.d);
+    const std::vector<Ref> refs(backward ? 9 : 5, Ref{0, 0});
+    std::vector<Task> tasks;
+    kernel->bind(refs, {0, 0}, tasks);
+    EXPECT_GE(tasks[0].units, 16);
+    EXPECT_LE(kernel->workspace_bytes() + kernel->scratch_bytes(), 40 * 10'000 * 64 * 4);
+  }
+}
+
+TEST(Attention, LongSequenceMatchesDouble) {
+  Case c;
+  c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 3, .keys = 10'000, .dim = 8};
+  c.d.causal = true;
+  c.make(Layout::heads_first);
+  check(c, isa_tier());
+  Case g;
+  g.d = {.batch = 1, .heads = 2, .kv_heads = 1, .queries = 700, .keys = 700, .dim = 32};
+  g.d.causal = true;
+  g.make(Layout::heads_first);
+  check(g, isa_tier());
+}
+
+TEST(Attention, BadDescriptionsAreRefused) {
+  AttentionDesc d{.heads = 3, .kv_heads = 2};
+  EXPECT_THROW(make_attention(d), std::exception);
+  d.kv_heads = 1, d.dtype = DType::i32;
+  EXPECT_THROW(make_attention(d), std::exception);
+  d.dtype = DType::f32;
+  std::vector<Task> tasks;
+  EXPECT_THROW(make_attention(d)->bind(std::vector<Ref>(4), {}, tasks), std::exception);
+}
+
+}  // namespace
+}  // namespace ridge::cpu
