@@ -5,36 +5,28 @@
 #include <string>
 #include <vector>
 
-#if defined(__linux__) && defined(__aarch64__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
-
 #include "base/error.h"
 
 namespace ridge {
 namespace {
 
-// The tiers that kernels exist for on this kind of CPU and that this CPU runs, lowest first.
+// The tiers that kernels are compiled for and that this CPU runs, lowest first.
 std::vector<IsaTier> available_tiers() {
-  std::vector<IsaTier> tiers = {IsaTier::scalar};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  // AES and CLMUL: Highway's SSE4 and AVX2 targets are compiled with them.
-  bool sse4 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
-  bool avx2 = sse4 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
+  std::vector<IsaTier> tiers = {IsaTier::sse4};  // x86-64-v2, the baseline of the whole build
+  bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+              __builtin_cpu_supports("f16c");
   bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd");
-  if (sse4) tiers.push_back(IsaTier::sse4);
+                __builtin_cpu_supports("avx512bw");
   if (avx2) tiers.push_back(IsaTier::avx2);
   if (avx512) tiers.push_back(IsaTier::avx512);
-#elif defined(__aarch64__)
-  tiers.push_back(IsaTier::neon);
-#if defined(__linux__)
-  if (getauxval(AT_HWCAP) & HWCAP_SVE) tiers.push_back(IsaTier::sve);
-#endif
-#endif
   return tiers;
+#elif defined(__aarch64__)
+  return {IsaTier::neon};  // kernels are not compiled for SVE
+#else
+  return {IsaTier::scalar};
+#endif
 }
 
 std::string list(const std::vector<IsaTier>& tiers) {
