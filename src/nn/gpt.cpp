@@ -1,0 +1,170 @@
+#include "nn/gpt.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+struct Sizes {
+  int64_t heads, kv_heads, dim, hidden;
+};
+
+Sizes sizes_of(const GptConfig& c) {
+  if (c.vocab < 1 || c.block < 1 || c.layers < 0 || c.heads < 1 || c.width < 1)
+    fail(ErrorCode::value, "[gpt] vocab {}, block {}, layers {}, heads {}, width {}: sizes must be positive", c.vocab, c.block, c.layers, c.heads, c.width);
+  int64_t kv = c.kv_heads ? c.kv_heads : c.heads;
+  if (c.width % c.heads) fail(ErrorCode::value, "[gpt] width {} is not a multiple of heads {}", c.width, c.heads);
+  if (kv < 1 || c.heads % kv) fail(ErrorCode::value, "[gpt] heads {} is not a multiple of kv_heads {}", c.heads, kv);
+  if (c.position == GptConfig::Position::rope && (c.width / c.heads) % 2)
+    fail(ErrorCode::value, "[gpt] rope needs an even head size, got {}; change width {} or heads {}", c.width / c.heads, c.width, c.heads);
+  int64_t hidden = c.hidden ? c.hidden : c.mlp == GptConfig::Mlp::gelu ? 4 * c.width : (c.width + 2) / 3 * 8;
+  return {c.heads, kv, c.width / c.heads, hidden};
+}
+
+// Hands out the parameter nodes in the order of gpt_parameters.
+class Reader {
+ public:
+  explicit Reader(std::span<const NodeId> nodes) : nodes_(nodes) {}
+  NodeId next() { return nodes_[at_++]; }
+  NodeId next_if(bool present) { return present ? next() : kNone; }
+
+ private:
+  std::span<const NodeId> nodes_;
+  size_t at_ = 0;
+};
+
+class Forward {
+ public:
+  Forward(Builder& b, const GptConfig& c, std::span<const NodeId> parameters, const std::optional<RandomOperands>& random)
+      : b_(b), c_(c), s_(sizes_of(c)), read_(parameters), random_(c.dropout > 0 ? random : std::nullopt) {}
+
+  NodeId operator()(NodeId tokens) {
+    batch_ = b_.shape(tokens)[0], time_ = b_.shape(tokens)[1];
+    NodeId x = b_.take(read_.next(), tokens, 0);  // [B, T, C]
+    if (c_.position == GptConfig::Position::learned) x = b_.add(x, b_.slice(read_.next(), 0, 0, time_));
+    x = dropped(x);
+    for (int64_t i = 0; i < c_.layers; ++i) {
+      x = b_.add(x, attention(norm(x)));
+      x = b_.add(x, mlp(norm(x)));
+    }
+    return norm(x);
+  }
+
+ private:
+  NodeId norm(NodeId x) {
+    NodeId weight = read_.next();
+    if (c_.norm == GptConfig::Norm::rms) return b_.rms_norm(x, weight);
+    return b_.layer_norm(x, weight, read_.next_if(c_.bias));
+  }
+
+  NodeId linear(NodeId x) {
+    NodeId weight = read_.next();
+    return b_.linear(x, weight, read_.next_if(c_.bias));
+  }
+
+  // Splitting qkv and heads is views only: slices of one product, seen as [B, heads, T, dim].
+  NodeId heads(NodeId qkv, int64_t first, int64_t count) {
+    NodeId part = b_.slice(qkv, -1, first * s_.dim, (first + count) * s_.dim);
+    return b_.permute(b_.reshape(part, {batch_, time_, count, s_.dim}), {0, 2, 1, 3});
+  }
+
+  NodeId attention(NodeId x) {
+    NodeId qkv = linear(x);  // [B, T, (heads + 2 kv_heads) · dim]
+    NodeId q = heads(qkv, 0, s_.heads), k = heads(qkv, s_.heads, s_.kv_heads), v = heads(qkv, s_.heads + s_.kv_heads, s_.kv_heads);
+    if (c_.position == GptConfig::Position::rope) {
+      NodeId position = b_.iota({time_}, 0);
+      q = b_.rope(q, position), k = b_.rope(k, position);
+    }
+    AttentionOptions o;
+    o.causal = true;
+    if (random_) o.dropout = c_.dropout, o.random = next_random(s_.heads * time_ * time_);
+    NodeId y = b_.attention(q, k, v, o);
+    y = b_.reshape(b_.permute(y, {0, 2, 1, 3}), {batch_, time_, c_.width});
+    return dropped(linear(y));
+  }
+
+  NodeId mlp(NodeId x) {
+    NodeId h = linear(x);
+    if (c_.mlp == GptConfig::Mlp::gelu)
+      h = b_.unary(Op::gelu_tanh, h);
+    else
+      h = b_.mul(b_.unary(Op::silu, b_.slice(h, -1, 0, s_.hidden)), b_.slice(h, -1, s_.hidden, 2 * s_.hidden));
+    return dropped(linear(h));
+  }
+
+  NodeId dropped(NodeId x) { return random_ ? b_.dropout(x, c_.dropout, next_random(b_.shape(x).numel() / std::max<int64_t>(batch_, 1))) : x; }
+
+  // Each call has its own stream, and counts elements from the first of the global batch.
+  RandomOperands next_random(int64_t elements_per_sequence) {
+    RandomOperands r = *random_;
+    r.stream += calls_++;
+    r.base = b_.mul(r.base, double(elements_per_sequence));
+    return r;
+  }
+
+  Builder& b_;
+  const GptConfig& c_;
+  Sizes s_;
+  Reader read_;
+  std::optional<RandomOperands> random_;
+  uint32_t calls_ = 0;
+  int64_t batch_ = 0, time_ = 0;
+};
+
+void check_parameters(const Builder& b, const GptConfig& c, std::span<const NodeId> nodes) {
+  std::vector<Parameter> wanted = gpt_parameters(c);
+  if (wanted.size() != nodes.size()) fail(ErrorCode::value, "[gpt] {} parameters given, this configuration has {}", nodes.size(), wanted.size());
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (!(b.shape(nodes[i]) == wanted[i].shape))
+      fail(ErrorCode::shape, "[gpt] parameter {} ({}) is {}, needs {}", i, wanted[i].name, to_string(b.shape(nodes[i])), to_string(wanted[i].shape));
+}
+
+}  // namespace
+
+std::vector<Parameter> gpt_parameters(const GptConfig& c) {
+  Sizes s = sizes_of(c);
+  std::vector<Parameter> out;
+  auto norm = [&](const std::string& name) {
+    out.push_back({name + ".weight", {c.width}, 1, 0, false});
+    if (c.bias && c.norm == GptConfig::Norm::layer) out.push_back({name + ".bias", {c.width}, 0, 0, false});
+  };
+  auto linear = [&](const std::string& name, int64_t to, int64_t from, double deviation) {
+    out.push_back({name + ".weight", {to, from}, 0, deviation, true});
+    if (c.bias) out.push_back({name + ".bias", {to}, 0, 0, false});
+  };
+  // What adds to the residual stream starts smaller, so that the stream's variance does not grow with depth.
+  double into_residual = 0.02 / std::sqrt(2 * double(std::max<int64_t>(c.layers, 1)));
+  out.push_back({"transformer.wte.weight", {c.vocab, c.width}, 0, 0.02, true});
+  if (c.position == GptConfig::Position::learned) out.push_back({"transformer.wpe.weight", {c.block, c.width}, 0, 0.02, true});
+  for (int64_t i = 0; i < c.layers; ++i) {
+    std::string h = "transformer.h." + std::to_string(i);
+    norm(h + ".ln_1");
+    linear(h + ".attn.c_attn", (s.heads + 2 * s.kv_heads) * s.dim, c.width, 0.02);
+    linear(h + ".attn.c_proj", c.width, c.width, into_residual);
+    norm(h + ".ln_2");
+    linear(h + ".mlp.c_fc", c.mlp == GptConfig::Mlp::gelu ? s.hidden : 2 * s.hidden, c.width, 0.02);
+    linear(h + ".mlp.c_proj", c.width, s.hidden, into_residual);
+  }
+  norm("transformer.ln_f");
+  if (!c.tied) out.push_back({"lm_head.weight", {c.vocab, c.width}, 0, 0.02, true});
+  return out;
+}
+
+NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random) {
+  check_parameters(b, config, parameters);
+  if (b.shape(tokens).rank() != 2 || b.shape(tokens)[1] > config.block)
+    fail(ErrorCode::shape, "[gpt] tokens {} need the form [batch, positions] with at most {} positions (block)", to_string(b.shape(tokens)), config.block);
+  return Forward(b, config, parameters, random)(tokens);
+}
+
+NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden) {
+  return b.linear(hidden, config.tied ? parameters.front() : parameters.back());
+}
+
+NodeId gpt_forward(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random) {
+  return gpt_logits(b, config, parameters, gpt_hidden(b, config, parameters, tokens, random));
+}
+
+}  // namespace ridge

@@ -1,0 +1,41 @@
+// GPT as graph: its parameters in a fixed order, and the functions from tokens to hidden states and logits.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "graph/builder.h"
+#include "nn/parameter.h"
+
+namespace ridge {
+
+struct GptConfig {
+  enum class Norm : uint8_t { layer, rms };
+  enum class Position : uint8_t { learned, rope };
+  enum class Mlp : uint8_t { gelu, swiglu };
+  int64_t vocab = 0, block = 0, layers = 0, heads = 0, width = 0;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t hidden = 0;    // of the MLP; 0: 4 · width, for swiglu 8/3 · width rounded up to a multiple of 8
+  bool bias = false;
+  bool tied = true;  // logits by the token embedding
+  double dropout = 0;
+  Norm norm = Norm::layer;
+  Position position = Position::learned;
+  Mlp mlp = Mlp::gelu;
+};
+
+// Names as in nanoGPT; linear weights are [out, in]. Refuses sizes that do not fit each other.
+std::vector<Parameter> gpt_parameters(const GptConfig& config);
+
+// tokens i64 [B, T], T at most `block` -> [B, T, width] after the final norm. `parameters` in the order of gpt_parameters.
+// Dropout is applied when `random` is given; its base is the index of the first *sequence* in the global batch, and its stream
+// the first of those that this call takes.
+NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {});
+
+// [B, T, width] -> [B, T, vocab].
+NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden);
+
+NodeId gpt_forward(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {});
+
+}  // namespace ridge

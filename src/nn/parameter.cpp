@@ -1,0 +1,31 @@
+#include "nn/parameter.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/rng.h"
+
+namespace ridge {
+
+void initialize(const Parameter& p, uint64_t seed, uint32_t index, std::span<float> values) {
+  if (int64_t(values.size()) != p.shape.numel())
+    fail(ErrorCode::shape, "[initialize] {} has shape {}, got room for {} values", p.name, to_string(p.shape), values.size());
+  RandomKey key{seed, 0, index};
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (p.deviation == 0) {
+      values[i] = float(p.mean);
+      continue;
+    }
+    // Box-Muller in double: a function of the element's index alone.
+    double u = 1 - double(uniform_from(random_word(key, 2 * i))), angle = 2 * M_PI * double(uniform_from(random_word(key, 2 * i + 1)));
+    values[i] = float(p.mean + p.deviation * std::sqrt(-2 * std::log(u)) * std::cos(angle));
+  }
+}
+
+std::vector<double> decay_values(std::span<const Parameter> parameters, double value) {
+  std::vector<double> out;
+  for (const Parameter& p : parameters) out.push_back(p.decay ? value : 0);
+  return out;
+}
+
+}  // namespace ridge

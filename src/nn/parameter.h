@@ -1,0 +1,24 @@
+// A model's parameter before it exists: name, shape, how it starts, and whether weight decay applies.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+
+namespace ridge {
+
+struct Parameter {
+  std::string name;
+  Shape shape;
+  double mean = 0, deviation = 0;  // starts at normal(mean, deviation); deviation 0: at mean
+  bool decay = false;              // matrices yes, norms and biases no
+};
+
+// Draws a parameter's first values on the host: the same bits on every device. `index` is its place among the model's parameters.
+void initialize(const Parameter& parameter, uint64_t seed, uint32_t index, std::span<float> values);
+
+// `value` for those that decay and 0 for the others, as the optimizers take it.
+std::vector<double> decay_values(std::span<const Parameter> parameters, double value);
+
+}  // namespace ridge

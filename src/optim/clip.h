@@ -1,0 +1,20 @@
+// The gradients' joint length: clipping, and with it the test whether a step may be applied.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "graph/builder.h"
+
+namespace ridge {
+
+// Euclidean norm over all elements of all tensors, f32. It is finite exactly when every element is (and no square overflows).
+NodeId global_norm(Builder& b, std::span<const NodeId> tensors);
+
+struct Clipped {
+  std::vector<NodeId> gradients;
+  NodeId norm;  // before clipping
+};
+// Scales by min(1, max_norm / (norm + 1e-6)).
+Clipped clip_global_norm(Builder& b, std::span<const NodeId> gradients, double max_norm);
+
+}  // namespace ridge
