@@ -1,0 +1,425 @@
+#include "compile/fuse.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+
+#include "base/error.h"
+#include "graph/ops/attention.h"
+
+namespace ridge {
+
+bool has_memory(const Graph& g, NodeId id, const std::unordered_set<NodeId>& copies) {
+  return g[id].op != Op::literal && (!is_movement(g[id].op) || copies.count(id));
+}
+
+namespace {
+
+bool is_tile_op(Op op) {
+  return is_elementwise(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits || op == Op::take || op == Op::gather ||
+         op == Op::dynamic_slice;
+}
+
+class Fuser {
+ public:
+  Fuser(const Graph& g, std::span<const NodeId> outputs) : g_(g), outputs_(outputs.begin(), outputs.end()), order_(topological(g, outputs)), group_of_(g.size(), -1), consumers_(g.size()) {
+    is_output_.insert(outputs.begin(), outputs.end());
+  }
+
+  FusePlan run(bool enabled) {
+    find_copies();
+    make_groups();
+    if (enabled) {
+      merge_producers();
+      merge_siblings();
+    }
+    collect();
+    if (enabled) batch_updates();
+    sort_groups();
+    return std::move(plan_);
+  }
+
+ private:
+  struct Cluster {
+    Group::Kind kind = Group::Kind::tile;
+    NodeId node = kNone;
+    std::vector<NodeId> members;  // sorted
+    std::set<int> producers, users;  // cluster ids
+    bool dead = false;
+  };
+
+  StorageFn storage() const {
+    return [this](NodeId id) { return has_memory(g_, id, plan_.copies) ? Storage{id, 0, contiguous_strides(g_.shape(id))} : Storage{}; };
+  }
+
+  // The node whose memory or value `id` is a view of.
+  template <class Fn>
+  void each_source(NodeId id, const Fn& fn) const {
+    if (g_[id].op == Op::literal) return;
+    if (is_movement(g_[id].op) && !plan_.copies.count(id)) {
+      for (NodeId in : g_[id].in) each_source(in, fn);
+      return;
+    }
+    fn(id);
+  }
+
+  void need_memory(NodeId id) {
+    if (!has_memory(g_, id, plan_.copies)) plan_.copies.insert(id);
+  }
+
+  // A strided view will do; pads and concats below it must be stored.
+  void need_view(NodeId id, bool one_loop_per_axis, bool contiguous) {
+    NodeId at = id;
+    while (is_movement(g_[at].op) && !plan_.copies.count(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) at = g_[at].in[0];
+    if (!has_memory(g_, at, plan_.copies)) plan_.copies.insert(at);
+    std::optional<View> v = resolve_view(g_, id, storage());
+    bool good = v.has_value();
+    if (good && one_loop_per_axis)
+      for (auto& loops : v->axes) good &= loops.size() <= 1;
+    if (good && contiguous) {
+      int64_t stride = 1;
+      for (size_t a = v->axes.size(); good && a-- > 0;)
+        for (auto it = v->axes[a].rbegin(); it != v->axes[a].rend(); ++it) {
+          good &= it->size == 1 || it->stride == stride;
+          stride *= it->size;
+        }
+    }
+    if (!good) plan_.copies.insert(id);
+  }
+
+  void find_copies() {
+    for (NodeId id : outputs_) {
+      if (g_[id].op == Op::literal || g_[id].op == Op::input) fail(ErrorCode::internal, "[fuse] output {} is a bare {}", id, name(g_[id].op));
+      need_memory(id);
+    }
+    for (NodeId id : order_) {
+      const Node& n = g_[id];
+      switch (n.op) {
+        case Op::take:
+        case Op::gather:
+        case Op::dynamic_slice: need_memory(n.in[0]); break;
+        case Op::matmul:
+          for (NodeId in : n.in) need_view(in, false, false);
+          break;
+        case Op::attention:
+        case Op::attention_grad: {
+          AttentionOperands o = attention_operands(n);
+          for (NodeId in : n.in) {
+            bool strided = in == o.q || in == o.k || in == o.v || in == o.mask || in == o.dout || in == o.out;
+            need_view(in, strided, !strided);
+          }
+          break;
+        }
+        case Op::scatter:
+        case Op::scatter_add:
+        case Op::take_grad:
+        case Op::fold:
+        case Op::sort:
+        case Op::cumsum:
+        case Op::dynamic_update_slice:
+        case Op::scan:
+          for (NodeId in : n.in) need_view(in, false, true);
+          break;
+        case Op::pad: {  // padding between elements is stored by a kernel of its own
+          if (interior_pad(id)) {
+            need_view(n.in[0], false, true);
+            plan_.copies.insert(id);
+          }
+          break;
+        }
+        default: break;
+      }
+    }
+  }
+
+  bool interior_pad(NodeId id) const {
+    if (g_[id].op != Op::pad) return false;
+    int rank = g_[id].type().shape.rank();
+    return std::any_of(g_[id].attrs.ints.begin() + 2 * rank, g_[id].attrs.ints.end(), [](int64_t i) { return i != 0; });
+  }
+
+  void make_groups() {
+    for (NodeId id : order_) {
+      Op op = g_[id].op;
+      bool copy = plan_.copies.count(id) != 0;
+      if (op == Op::input || op == Op::get || op == Op::literal || (is_movement(op) && !copy)) {
+        if (op == Op::get) group_of_[id] = group_of_[g_[id].in[0]];
+        continue;
+      }
+      Cluster c;
+      c.kind = op == Op::matmul ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) && op != Op::literal ? Group::Kind::tile : Group::Kind::node;
+      if (c.kind == Group::Kind::tile) c.members = {id};
+      else c.node = id;
+      int self = int(clusters_.size());
+      group_of_[id] = self;
+      for (NodeId in : g_[id].in)
+        each_source(in, [&](NodeId source) {
+          consumers_[source].push_back(id);
+          if (group_of_[source] >= 0 && group_of_[source] != self) c.producers.insert(group_of_[source]);
+        });
+      clusters_.push_back(std::move(c));
+      for (int p : clusters_.back().producers) clusters_[p].users.insert(self);
+    }
+  }
+
+  bool is_copy(NodeId id) const { return is_movement(g_[id].op); }
+
+  std::vector<NodeId> stores(const std::vector<NodeId>& members, std::span<const int> inside) const {
+    std::vector<NodeId> out;
+    for (NodeId id : members) {
+      bool outside = is_output_.count(id) != 0;
+      for (NodeId user : consumers_[id]) outside |= std::find(inside.begin(), inside.end(), group_of_[user]) == inside.end();
+      if (outside) out.push_back(id);
+    }
+    return out;
+  }
+
+  // Is there a way from a to b through some other cluster?
+  bool detour(int a, int b) const {
+    std::vector<char> seen(clusters_.size(), 0);
+    std::vector<int> stack;
+    for (int u : clusters_[a].users)
+      if (u != b) stack.push_back(u);
+    NodeId top = last_node(b);
+    while (!stack.empty()) {
+      int c = stack.back();
+      stack.pop_back();
+      if (c == b) return true;
+      if (seen[c] || first_node(c) > top) continue;
+      seen[c] = 1;
+      for (int u : clusters_[c].users) stack.push_back(u);
+    }
+    return false;
+  }
+  NodeId first_node(int c) const { return clusters_[c].members.empty() ? clusters_[c].node : clusters_[c].node ? std::min(clusters_[c].node, clusters_[c].members[0]) : clusters_[c].members[0]; }
+  NodeId last_node(int c) const { return clusters_[c].members.empty() ? clusters_[c].node : std::max(clusters_[c].node, clusters_[c].members.back()); }
+
+  std::string label(int c) const {
+    const Cluster& k = clusters_[c];
+    NodeId id = k.members.empty() ? k.node : k.members.back();
+    return fmt::format("{} %{}{}", name(g_[id].op), id, to_string(g_.shape(id)));
+  }
+
+  void refuse(int a, int b, std::string why) { plan_.refusals.push_back(fmt::format("{} into {}: {}", label(a), label(b), why)); }
+
+  int64_t size_of_cluster(int c) const {
+    int64_t n = clusters_[c].node ? g_.shape(clusters_[c].node).numel() : 1;
+    for (NodeId id : clusters_[c].members) {
+      n = std::max(n, g_.shape(id).numel());
+      if (is_reduction(g_[id].op)) n = std::max(n, g_.shape(g_[id].in[0]).numel());
+    }
+    return n;
+  }
+  bool reduces(int c) const {
+    return std::any_of(clusters_[c].members.begin(), clusters_[c].members.end(), [&](NodeId id) { return is_reduction(g_[id].op); });
+  }
+
+  bool try_merge(int a, int b) {
+    Cluster &p = clusters_[a], &c = clusters_[b];
+    if (p.kind == Group::Kind::node || c.kind == Group::Kind::node) return false;
+    if (p.kind == Group::Kind::matmul && c.kind == Group::Kind::matmul) return false;
+    bool matmul = p.kind == Group::Kind::matmul || c.kind == Group::Kind::matmul;
+    if (matmul && (reduces(a) || reduces(b))) {
+      if (p.kind == Group::Kind::matmul) refuse(a, b, "a matmul's epilogue cannot reduce");
+      return false;
+    }
+    // A small producer is worked out once and read many times, unless it is trivial.
+    if (!reduces(a) && p.kind == Group::Kind::tile && size_of_cluster(a) < size_of_cluster(b) && p.members.size() > 3) {
+      refuse(a, b, "the producer is smaller than the loops it would be repeated in");
+      return false;
+    }
+    if (detour(a, b)) {
+      refuse(a, b, "another kernel lies between them");
+      return false;
+    }
+    GroupSpec spec;
+    std::merge(p.members.begin(), p.members.end(), c.members.begin(), c.members.end(), std::back_inserter(spec.members));
+    spec.matmul = matmul ? (p.node ? p.node : c.node) : kNone;
+    int inside[] = {a, b};
+    spec.stores = stores(spec.members, inside);
+    if (spec.stores.empty()) return false;
+    if (matmul) {  // the raw sums may be needed elsewhere: then they are stored by the epilogue too, which lowers as a load
+      NodeId m = spec.matmul;
+      for (NodeId user : consumers_[m])
+        if (group_of_[user] != a && group_of_[user] != b) {
+          refuse(a, b, "the matmul's own result is needed elsewhere");
+          return false;
+        }
+      if (is_output_.count(m)) return false;
+    }
+    LoweredGroup lowered = lower_group(g_, spec, storage());
+    if (!lowered.refusal.empty()) {
+      refuse(a, b, lowered.refusal);
+      return false;
+    }
+    if (matmul && lowered.group.accumulator < 0) return false;
+    join(a, b, std::move(spec.members));
+    return true;
+  }
+
+  // b takes over a.
+  void join(int a, int b, std::vector<NodeId> members) {
+    Cluster &p = clusters_[a], &c = clusters_[b];
+    if (p.kind == Group::Kind::matmul) c.kind = Group::Kind::matmul, c.node = p.node, group_of_[p.node] = b;
+    for (NodeId id : p.members) group_of_[id] = b;
+    c.members = std::move(members);
+    for (int u : p.users) clusters_[u].producers.erase(a), clusters_[u].producers.insert(b), c.users.insert(u);
+    for (int u : p.producers) clusters_[u].users.erase(a), clusters_[u].users.insert(b), c.producers.insert(u);
+    c.users.erase(a), c.users.erase(b), c.producers.erase(a), c.producers.erase(b);
+    p.dead = true;
+  }
+
+  void merge_producers() {
+    for (NodeId id : order_) {
+      int b = group_of_[id];
+      if (b < 0 || clusters_[b].kind == Group::Kind::node || g_[id].op == Op::matmul || g_[id].op == Op::get) continue;
+      // Matmuls first: an elementwise node is best done while the sums are in registers.
+      std::vector<NodeId> sources;
+      for (NodeId in : g_[id].in) each_source(in, [&](NodeId s) { sources.push_back(s); });
+      std::stable_sort(sources.begin(), sources.end(), [&](NodeId x, NodeId y) { return rank_of(x) < rank_of(y); });
+      for (NodeId s : sources) {
+        int a = group_of_[s];
+        b = group_of_[id];
+        if (a >= 0 && a != b) try_merge(a, b);
+      }
+    }
+  }
+  int rank_of(NodeId id) const {
+    int c = group_of_[id];
+    return c >= 0 && clusters_[c].kind == Group::Kind::matmul ? 0 : 1;
+  }
+
+  // Reductions over the same loops that read the same thing: one pass for all.
+  void merge_siblings() {
+    for (NodeId id : order_) {
+      if (!has_memory(g_, id, plan_.copies)) continue;
+      std::vector<int> around;
+      for (NodeId user : consumers_[id]) {
+        int c = group_of_[user];
+        if (c >= 0 && clusters_[c].kind == Group::Kind::tile && reduces(c) && std::find(around.begin(), around.end(), c) == around.end()) around.push_back(c);
+      }
+      for (size_t i = 0; i < around.size(); ++i)
+        for (size_t j = i + 1; j < around.size(); ++j) {
+          int a = around[i], b = around[j];
+          if (clusters_[a].dead || clusters_[b].dead || size_of_cluster(a) != size_of_cluster(b)) continue;
+          if (detour(a, b) || detour(b, a)) continue;
+          try_merge(a, b);
+        }
+    }
+  }
+
+  void collect() {
+    for (size_t i = 0; i < clusters_.size(); ++i) {
+      Cluster& c = clusters_[i];
+      if (c.dead) continue;
+      Group group{c.kind, c.node, {}};
+      int self = int(i);
+      if (c.kind != Group::Kind::node) group.specs.push_back({c.members, stores(c.members, {&self, 1}), c.kind == Group::Kind::matmul ? c.node : kNone});
+      if (c.kind == Group::Kind::tile && group.specs[0].stores.empty()) continue;  // nobody reads it
+      plan_.groups.push_back(std::move(group));
+    }
+  }
+
+  // The shape of a group's arithmetic: groups alike in it do the same to different tensors.
+  std::string signature(const GroupSpec& s) const {
+    std::string text;
+    for (NodeId id : s.members) {
+      text += name(g_[id].op);
+      for (NodeId in : g_[id].in) {
+        auto it = std::find(s.members.begin(), s.members.end(), in);
+        text += it == s.members.end() ? std::string(" .") : " " + std::to_string(it - s.members.begin());
+      }
+      text += ';';
+    }
+    return text;
+  }
+
+  // All updates of a model's state in one launch, and all its norms in one: groups of equal arithmetic that do not depend on
+  // each other and whose results are the program's own or single numbers, so that nothing lives longer for it.
+  void batch_updates() {
+    std::map<std::string, std::vector<size_t>> alike;
+    for (size_t i = 0; i < plan_.groups.size(); ++i) {
+      const Group& group = plan_.groups[i];
+      if (group.kind != Group::Kind::tile) continue;
+      bool update = true;
+      for (NodeId id : group.specs[0].stores) update &= is_output_.count(id) || g_.shape(id).numel() == 1;
+      bool reads_memory = false;
+      for (NodeId id : group.specs[0].members) reads_memory |= !g_[id].in.empty();
+      if (update && reads_memory) alike[signature(group.specs[0])].push_back(i);
+    }
+    std::set<size_t> gone;
+    for (auto& [text, list] : alike) {
+      if (list.size() < 2) continue;
+      Group& first = plan_.groups[list[0]];
+      std::vector<size_t> taken = {list[0]};
+      for (size_t k = 1; k < list.size(); ++k) {
+        bool independent = true;
+        for (size_t t : taken) independent &= !depends(list[k], t) && !depends(t, list[k]);
+        if (!independent) continue;
+        taken.push_back(list[k]);
+      }
+      // Taken together they must not close a circle through a third group either.
+      for (size_t k = 1; k < taken.size(); ++k) first.specs.push_back(plan_.groups[taken[k]].specs[0]), gone.insert(taken[k]);
+    }
+    std::vector<Group> left;
+    for (size_t i = 0; i < plan_.groups.size(); ++i)
+      if (!gone.count(i)) left.push_back(std::move(plan_.groups[i]));
+    plan_.groups = std::move(left);
+  }
+
+  int cluster_of(const Group& group) const { return group_of_[group.kind == Group::Kind::tile ? group.specs[0].members[0] : group.node]; }
+
+  bool depends(size_t later, size_t earlier) const {
+    int from = cluster_of(plan_.groups[earlier]), to = cluster_of(plan_.groups[later]);
+    return clusters_[from].users.count(to) || detour(from, to);
+  }
+
+  // Operands first; among those that are ready, the one that the graph named first.
+  void sort_groups() {
+    size_t n = plan_.groups.size();
+    std::unordered_map<int, size_t> place;
+    for (size_t i = 0; i < n; ++i) {
+      if (plan_.groups[i].kind == Group::Kind::tile)
+        for (const GroupSpec& s : plan_.groups[i].specs) place[group_of_[s.members[0]]] = i;
+      else place[group_of_[plan_.groups[i].node]] = i;
+    }
+    std::vector<std::set<size_t>> users(n);
+    std::vector<int> waits(n, 0);
+    std::vector<NodeId> rank(n, 0);
+    for (auto& [cluster, i] : place) {
+      rank[i] = std::max(rank[i], last_node(cluster));
+      for (int p : clusters_[cluster].producers) {
+        auto it = place.find(p);
+        if (it != place.end() && it->second != i && users[it->second].insert(i).second) ++waits[i];
+      }
+    }
+    std::priority_queue<std::pair<NodeId, size_t>, std::vector<std::pair<NodeId, size_t>>, std::greater<>> ready;
+    for (size_t i = 0; i < n; ++i)
+      if (!waits[i]) ready.push({rank[i], i});
+    std::vector<Group> sorted;
+    while (!ready.empty()) {
+      size_t i = ready.top().second;
+      ready.pop();
+      for (size_t u : users[i])
+        if (--waits[u] == 0) ready.push({rank[u], u});
+      sorted.push_back(std::move(plan_.groups[i]));
+    }
+    if (sorted.size() != n) fail(ErrorCode::internal, "[fuse] {} of {} kernels wait for each other", n - sorted.size(), n);
+    plan_.groups = std::move(sorted);
+  }
+
+  const Graph& g_;
+  std::vector<NodeId> outputs_, order_;
+  std::unordered_set<NodeId> is_output_;
+  std::vector<int> group_of_;
+  std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node through movement
+  std::vector<Cluster> clusters_;
+  FusePlan plan_;
+};
+
+}  // namespace
+
+FusePlan fuse(const Graph& g, std::span<const NodeId> outputs, bool enabled) { return Fuser(g, outputs).run(enabled); }
+
+}  // namespace ridge

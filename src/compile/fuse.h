@@ -1,0 +1,31 @@
+// Which nodes run together in one kernel.
+#pragma once
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "compile/lower.h"
+#include "graph/graph.h"
+
+namespace ridge {
+
+// One kernel. A tile kernel has one spec, or several independent ones in one launch; a matmul has its epilogue's spec; any other
+// node runs alone.
+struct Group {
+  enum class Kind { tile, matmul, node } kind = Kind::tile;
+  NodeId node = kNone;           // the matmul or the lone node
+  std::vector<GroupSpec> specs;  // tile: at least one; matmul: one (members empty without an epilogue); node: none
+};
+
+struct FusePlan {
+  std::vector<Group> groups;           // operands' groups first
+  std::unordered_set<NodeId> copies;   // movement nodes that get memory of their own
+  std::vector<std::string> refusals;
+};
+
+// Whether `id` has memory: everything but literals and movement nodes outside `copies`.
+bool has_memory(const Graph& graph, NodeId id, const std::unordered_set<NodeId>& copies);
+
+FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool enabled);
+
+}  // namespace ridge

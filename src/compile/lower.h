@@ -1,0 +1,28 @@
+// From a set of graph nodes to one loop nest. Whether a fusion is legal is decided here and nowhere else: it is legal when
+// it can be lowered.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compile/index_map.h"
+#include "compile/tile_group.h"
+#include "graph/graph.h"
+
+namespace ridge {
+
+struct GroupSpec {
+  std::vector<NodeId> members;  // computed here, operands first; all else is loaded
+  std::vector<NodeId> stores;   // members (or views of anything) that are needed outside
+  NodeId matmul = kNone;        // members follow this matmul, whose sums they read
+};
+
+struct LoweredGroup {
+  TileGroup group;
+  std::vector<NodeId> operands;  // owner of each memory operand
+  std::vector<char> written;     // per operand
+  std::string refusal;           // why it cannot be one loop nest; empty when it can
+};
+
+LoweredGroup lower_group(const Graph& graph, const GroupSpec& spec, const StorageFn& storage);
+
+}  // namespace ridge
