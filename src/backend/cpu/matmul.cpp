@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "backend/cpu/matmul_kernels.h"
 #include "base/error.h"
@@ -10,19 +11,6 @@
 
 namespace ridge::cpu {
 namespace {
-
-// What blocking is chosen from. Constants, so that the order of sums depends on the shape and the instruction tier only.
-struct BlockingModel {
-  int64_t l2 = 1 << 20;
-  int64_t depth = 512;              // longest K block: a tile's part of A stays in L1, a block of B in half of L2
-  int64_t shared_bytes = 32 << 20;  // packed A or B of one chunk
-  double flops_per_ns = 150;        // one core at full speed
-  double pack_ns = 0.15;            // per element packed
-  double read_ns = 0.04;            // per byte of packed data from the last-level cache
-  double unit_ns = 150;             // taking a unit
-  double tiny_flops = 1e6;          // products below run as one unit
-};
-constexpr BlockingModel kModel;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
@@ -82,6 +70,7 @@ enum class Shape { tiles, by_row, by_dot };
 // Everything that does not depend on addresses.
 struct Plan {
   const MatmulKernels* kernels = nullptr;
+  MatmulModel model;
   Shape shape = Shape::tiles;
   DType a_type, b_type, c_type;
   bool accumulate = false, epilogue = false, swapped = false;
@@ -93,7 +82,9 @@ struct Plan {
   int64_t row_blocks = 1, col_blocks = 1;  // units of one batch
   int64_t depth = 0, depth_blocks = 1;     // K blocks
   Feed a_feed = Feed::unit, b_feed = Feed::shared;
-  bool strip = false;  // sums go through scratch: conversion, scatter or epilogue
+  bool a_by_row = false;  // A's panels are rows with contiguous k, else [k][rows]
+  int64_t a_ld = 0;       // elements that a row of A takes in a panel of one K block
+  bool strip = false;     // sums go through scratch: conversion, scatter or epilogue
   int64_t epilogue_scratch = 0;
   // Byte offsets in scratch and workspace.
   int64_t scratch_a = 0, scratch_b = 0, scratch_strip = 0, scratch_end = 0;
@@ -125,12 +116,19 @@ BatchOffsets batch_offsets(const Plan& p, int64_t index) {
 
 // ---- choosing
 
+// Rows `stride` elements apart that a tile reads side by side must not crowd one set of L1 (64 sets of 8 lines).
+bool rows_spread(int64_t stride, int64_t rows) {
+  const int64_t bytes = std::abs(stride) * 4;
+  if (bytes % 64) return bytes > 64 || bytes * rows > 0;
+  return ceil_div(rows * std::gcd(bytes / 64, int64_t(64)), 64) <= 7;
+}
+
 // Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
 void choose_units(Plan& p) {
   const double tile_flops = 2.0 * double(ceil_div(p.m, p.row_tiles)) * double(p.width) * double(p.k);
-  const double tile_ns = tile_flops / kModel.flops_per_ns;
+  const double tile_ns = tile_flops / p.model.flops_per_ns;
   const int64_t depth = std::max<int64_t>(1, p.depth);
-  const int64_t max_cols = std::clamp<int64_t>(kModel.l2 / 2 / (depth * p.width * 4), 1, 64);
+  const int64_t max_cols = std::clamp<int64_t>(p.model.l2 / 2 / (depth * p.width * 4), 1, 64);
   double best = std::numeric_limits<double>::infinity();
   for (int64_t rows = 1; rows <= std::min<int64_t>(16, p.row_tiles); ++rows) {
     for (int64_t cols = 1; cols <= std::min(max_cols, p.col_tiles); ++cols) {
@@ -138,7 +136,7 @@ void choose_units(Plan& p) {
       // Count sizes as they will be dealt.
       const double r = double(ceil_div(p.row_tiles, rb)), c = double(ceil_div(p.col_tiles, cb));
       const double reads = (r * double(ceil_div(p.m, p.row_tiles)) + c * double(p.width)) * double(p.k) * 4;
-      const double unit = r * c * tile_ns + reads * kModel.read_ns + kModel.unit_ns;
+      const double unit = r * c * tile_ns + reads * p.model.read_ns + p.model.unit_ns;
       double cost = 0;
       for (double threads : {1., 2., 2., 4., 8., 16.}) cost += std::max(1., std::ceil(double(rb * cb * p.batch) / threads)) * unit * threads;
       if (cost < best) best = cost, p.row_blocks = rb, p.col_blocks = cb;
@@ -167,28 +165,33 @@ void plan_tiles(Plan& p) {
   p.width = int64_t(kernels.lanes) * kernels.tile_vectors;
   p.row_tiles = ceil_div(p.m, kernels.tile_rows);
   p.col_tiles = ceil_div(p.n, p.width);
-  p.depth_blocks = std::max<int64_t>(1, ceil_div(p.k, kModel.depth));
+  p.depth_blocks = std::max<int64_t>(1, ceil_div(p.k, p.model.depth));
   p.depth = ceil_div(p.k, p.depth_blocks);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
 
-  const bool a_direct = p.a_type == DType::f32 && p.a_m.map.regular() && p.a_k.map.regular();
+  const bool a_plain = p.a_type == DType::f32 && p.a_m.map.regular() && p.a_k.map.regular();
+  const bool a_direct = a_plain && contiguous(p.a_k, p.k) && rows_spread(p.a_m.map.stride, kernels.tile_rows);
   const bool b_direct = p.b_type == DType::f32 && contiguous(p.b_n, p.n) && p.b_k.map.regular() && p.n % kernels.lanes == 0;
   const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
-  if (flops <= kModel.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= kModel.l2 && p.row_tiles <= 64) {
+  if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
     p.row_blocks = p.col_blocks = 1;
-    p.a_feed = a_direct ? Feed::direct : Feed::unit;
+    p.a_feed = a_plain ? Feed::direct : Feed::unit;
     p.b_feed = b_direct ? Feed::direct : Feed::unit;
   } else {
     choose_units(p);
-    p.a_feed = p.col_blocks > 1 ? Feed::shared : Feed::unit;
+    p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
     p.b_feed = p.row_blocks > 1 ? Feed::shared : b_direct && p.row_tiles <= 2 ? Feed::direct : Feed::unit;
   }
 
+  // An odd number of cache lines between rows spreads them over the sets of L1.
+  p.a_by_row = contiguous(p.a_k, p.k);
+  p.a_ld = p.a_by_row ? (ceil_div(p.depth, 16) | 1) * 16 : p.depth;
+
   // Chunks keep the packed operands within bounds; B's part is packed when the column range changes, A's for each chunk.
   p.chunk_batches = p.batch, p.chunk_row_blocks = p.row_blocks, p.chunk_col_blocks = p.col_blocks;
-  const double a_bytes = p.a_feed == Feed::shared ? double(p.m) * double(p.k) * 4 : 0;
+  const double a_bytes = p.a_feed == Feed::shared ? double(p.m) * double(p.a_ld * p.depth_blocks) * 4 : 0;
   const double b_bytes = p.b_feed == Feed::shared ? double(p.col_tiles * p.width) * double(p.k) * 4 : 0;
-  const double limit = double(kModel.shared_bytes);
+  const double limit = double(p.model.shared_bytes);
   if (std::max(a_bytes, b_bytes) > 0) {
     p.chunk_batches = std::clamp<int64_t>(int64_t(limit / std::max(a_bytes, b_bytes)), 1, p.batch);
     if (a_bytes > limit) p.chunk_row_blocks = ceil_div(p.row_blocks, int64_t(std::ceil(a_bytes / limit)));
@@ -196,11 +199,11 @@ void plan_tiles(Plan& p) {
   }
   const int64_t block_rows = ceil_div(p.row_tiles, p.row_blocks) * ceil_div(p.m, p.row_tiles);
   const int64_t block_cols = ceil_div(p.col_tiles, p.col_blocks) * p.width;
-  if (p.a_feed == Feed::shared) p.workspace_b = align64(p.chunk_batches * std::min(p.m, p.chunk_row_blocks * block_rows) * p.k * 4);
+  if (p.a_feed == Feed::shared) p.workspace_b = align64(p.chunk_batches * std::min(p.m, p.chunk_row_blocks * block_rows) * p.a_ld * p.depth_blocks * 4);
   p.workspace_end = p.workspace_b;
   if (p.b_feed == Feed::shared) p.workspace_end += align64(p.chunk_batches * std::min(p.col_tiles * p.width, p.chunk_col_blocks * block_cols) * p.k * 4);
 
-  p.scratch_b = p.a_feed == Feed::unit ? align64(block_rows * p.depth * 4) : 0;
+  p.scratch_b = p.a_feed == Feed::unit ? align64(ceil_div(p.m, p.row_tiles) * p.a_ld * 4) : 0;
   p.scratch_strip = p.scratch_b + (p.b_feed == Feed::unit ? align64(block_cols * p.depth * 4) : 0);
   const int64_t strip_rows = p.depth_blocks > 1 ? block_rows : ceil_div(p.m, p.row_tiles);
   p.scratch_end = p.scratch_strip + (p.strip ? align64(strip_rows * block_cols * 4) : 0);
@@ -277,26 +280,34 @@ void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset,
   }
 }
 
-void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, int64_t k, int64_t depth, float* dst) {
-  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row;
-  p.kernels->pack[storage_index(p.a_type)]({a, p.a_m.map, p.a_k.map, row, k, rows, rows, depth, dst});
+// A tile's rows of one K block.
+void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, int64_t kb, float* dst) {
+  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, k = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k;
+  const int type = storage_index(p.a_type);
+  if (p.a_by_row) {
+    for (int64_t r = 0; r < rows; ++r) p.kernels->widen[type](element(a, p.a_type, p.a_m.map(row + r) + k), dst + r * p.a_ld, depth);
+  } else {
+    p.kernels->pack[type]({a, p.a_m.map, p.a_k.map, row, k, rows, rows, depth, dst});
+  }
 }
 
-void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, int64_t k, int64_t depth, float* dst) {
+void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, int64_t kb, float* dst) {
+  const int64_t k = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k;
   p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, k, p.tile_cols(tile), p.tile_width(tile), depth, dst});
 }
 
-// Packed panels hold the whole K, so a K block is an offset into them. Tiles narrower than the rest only come last.
-float* shared_a(const Chunk& c, Worker& w, int64_t batch, int64_t tile) {
+// Shared panels lie by batch, then K block, then tile, so that what a unit reads at a time is one stretch of memory.
+float* shared_a(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t tile) {
   const Plan& p = c.bound->plan;
   const int64_t first = p.row_begin(c.row_tile), rows = p.row_begin(c.row_tile + c.row_tiles) - first;
-  return w.at<float>(c.bound->workspace) + ((batch - c.batch) * rows + p.row_begin(tile) - first) * p.k;
+  return w.at<float>(c.bound->workspace) + (((batch - c.batch) * p.depth_blocks + kb) * rows + p.row_begin(tile) - first) * p.a_ld;
 }
 
-float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t tile) {
+float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t tile) {
   const Plan& p = c.bound->plan;
   float* base = w.at<float>({c.bound->workspace.base, c.bound->workspace.offset + p.workspace_b});
-  return base + ((batch - c.batch) * c.col_tiles + tile - c.col_tile) * p.width * p.k;
+  const int64_t k = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k;
+  return base + ((batch - c.batch) * p.k + k) * c.col_tiles * p.width + (tile - c.col_tile) * p.width * depth;
 }
 
 void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
@@ -306,12 +317,14 @@ void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t batch = c.batch + unit / (a_units + b_units), i = unit % (a_units + b_units);
     const BatchOffsets at = batch_offsets(p, batch);
-    if (i < b_units) {
-      const int64_t tile = c.col_tile + i;
-      pack_cols_of_b(p, element(worker.at<std::byte>(c.bound->b), p.b_type, at.b), tile, 0, p.k, shared_b(c, worker, batch, tile));
-    } else {
-      const int64_t tile = c.row_tile + i - b_units;
-      pack_rows_of_a(p, element(worker.at<std::byte>(c.bound->a), p.a_type, at.a), tile, 0, p.k, shared_a(c, worker, batch, tile));
+    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) {
+      if (i < b_units) {
+        const int64_t tile = c.col_tile + i;
+        pack_cols_of_b(p, element(worker.at<std::byte>(c.bound->b), p.b_type, at.b), tile, kb, shared_b(c, worker, batch, kb, tile));
+      } else {
+        const int64_t tile = c.row_tile + i - b_units;
+        pack_rows_of_a(p, element(worker.at<std::byte>(c.bound->a), p.a_type, at.a), tile, kb, shared_a(c, worker, batch, kb, tile));
+      }
     }
   }
 }
@@ -338,23 +351,21 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
     const int64_t k0 = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k0;
     const bool last = kb + 1 == p.depth_blocks;
     if (p.b_feed == Feed::unit)
-      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, k0, depth, b_scratch + (j - j0) * p.width * depth);
+      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, kb, b_scratch + (j - j0) * p.width * depth);
     for (int64_t t = t0; t < t1; ++t) {
       const int64_t row = p.row_begin(t), rows = p.row_begin(t + 1) - row;
       TileArgs tile;
       tile.k = depth;
       tile.add = kb > 0 || (p.accumulate && !p.strip);
-      const TileFn* fn = kernels.packed[rows];
       if (p.a_feed == Feed::direct) {
-        fn = kernels.strided[rows];
         tile.a_row = p.a_m.map.stride, tile.a_k = p.a_k.map.stride;
         tile.a = reinterpret_cast<const float*>(a) + row * tile.a_row + k0 * tile.a_k;
-      } else if (p.a_feed == Feed::unit) {
-        pack_rows_of_a(p, a, t, k0, depth, a_scratch);
-        tile.a = a_scratch;
       } else {
-        tile.a = shared_a(c, worker, batch, t) + k0 * rows;
+        tile.a_row = p.a_ld, tile.a_k = 1;
+        tile.a = p.a_feed == Feed::unit ? a_scratch : shared_a(c, worker, batch, kb, t);
+        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, t, kb, a_scratch);
       }
+      const TileFn* fn = p.a_feed == Feed::direct || p.a_by_row ? kernels.strided[rows] : kernels.packed[rows];
       float* out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : c_base + p.c_m.map(row);
       tile.c_row = p.strip ? strip_ld : p.c_m.map.stride;
       for (int64_t j = j0; j < j1; ++j) {
@@ -364,7 +375,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
           tile.b = reinterpret_cast<const float*>(b) + j * p.width + k0 * tile.b_k;
         } else {
           tile.b_k = width;
-          tile.b = p.b_feed == Feed::unit ? b_scratch + (j - j0) * p.width * depth : shared_b(c, worker, batch, j) + k0 * width;
+          tile.b = p.b_feed == Feed::unit ? b_scratch + (j - j0) * p.width * depth : shared_b(c, worker, batch, kb, j);
         }
         tile.c = out + (j - j0) * p.width;
         tile.cols = p.strip ? width : p.tile_cols(j);
@@ -447,10 +458,10 @@ class PackedMatmul final : public MatmulKernel {
       if (panels) {
         const double elements =
             double(p.k) * ((c.pack_a ? double(p.m) * double(c.row_tiles) / double(p.row_tiles) : 0) + (c.pack_b ? double(c.col_tiles * p.width) : 0));
-        tasks.push_back({run_pack, &c, panels * c.batches, elements * kModel.pack_ns / double(panels)});
+        tasks.push_back({run_pack, &c, panels * c.batches, elements * p.model.pack_ns / double(panels)});
       }
       const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k) / double(p.row_blocks) / double(p.col_blocks);
-      tasks.push_back({run_tiles, &c, c.batches * c.row_blocks * c.col_blocks, 30 + flops / kModel.flops_per_ns});
+      tasks.push_back({run_tiles, &c, c.batches * c.row_blocks * c.col_blocks, 30 + flops / p.model.flops_per_ns});
     }
   }
 
@@ -489,10 +500,11 @@ void check_loops(const MatmulDesc& d) {
 
 std::unique_ptr<MatmulKernel> make_matmul(const MatmulDesc& desc) { return make_matmul_for(desc, isa_tier()); }
 
-std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier) {
+std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model) {
   check_loops(desc);
   MatmulDesc d = desc;
   Plan p;
+  p.model = model;
   p.kernels = &matmul_kernels(tier);
   p.epilogue = d.epilogue_scratch >= 0;
   p.epilogue_scratch = p.epilogue ? align64(d.epilogue_scratch) : 0;

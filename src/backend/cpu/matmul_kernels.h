@@ -66,8 +66,9 @@ struct MatmulKernels {
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
-  SmallFn by_row[kSmallRows + 1] = {};  // B as [k][n]
-  SmallFn by_dot[kSmallRows + 1] = {};  // B as [n][k]
+  SmallFn by_row[kSmallRows + 1] = {};                                        // B as [k][n]
+  SmallFn by_dot[kSmallRows + 1] = {};                                        // B as [n][k]
+  void (*widen[kStorageTypes])(const void* src, float* dst, int64_t n) = {};  // contiguous storage to f32
   // n f32 into contiguous storage of a type.
   void (*store[kStorageTypes])(const float* src, void* dst, int64_t n) = {};
   void (*add)(const float* src, float* dst, int64_t n) = nullptr;
@@ -75,7 +76,19 @@ struct MatmulKernels {
 
 const MatmulKernels& matmul_kernels(IsaTier tier);
 
-// make_matmul with the kernels of a tier that this CPU must be able to run.
-std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier);
+// What blocking is chosen from. Constants, so that the order of sums depends on the shape and the instruction tier only.
+struct MatmulModel {
+  int64_t l2 = 1 << 20;
+  int64_t depth = 512;              // longest K block: a tile's part of A stays in L1, a block of B in half of L2
+  int64_t shared_bytes = 32 << 20;  // packed A or B of one chunk
+  double flops_per_ns = 150;        // one core at full speed
+  double pack_ns = 0.15;            // per element packed
+  double read_ns = 0.04;            // per byte of packed data from the last-level cache
+  double unit_ns = 150;             // taking a unit
+  double tiny_flops = 1e6;          // products below run as one unit
+};
+
+// make_matmul with the kernels of a tier that this CPU must be able to run, and a model of one's own.
+std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model = {});
 
 }  // namespace ridge::cpu

@@ -1,6 +1,3 @@
-// GCC 12 sees the undefined pass-through operands inside _mm512_* intrinsics as uninitialised.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
 #include "backend/cpu/matmul_kernels.h"
 #include "backend/cpu/simd.h"
 #include "base/half.h"
@@ -241,6 +238,15 @@ void pack(const PackArgs& p) {
   pack_any(src, p);
 }
 
+template <class T>
+void widen(const void* src, float* HWY_RESTRICT dst, int64_t n) {
+  const F d;
+  const T* s = static_cast<const T*>(src);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(load_f32(d, s + i), d, dst + i);
+  for (; i < n; ++i) dst[i] = to_f32(s[i]);
+}
+
 // ---- few rows
 
 // Columns [0, N * kLanes) in registers; kSets independent sums hide the latency of the multiply-add.
@@ -479,6 +485,7 @@ MatmulKernels make_table() {
   table.tile_vectors = kVectors;
   fill_tiles(table);
   table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
+  table.widen[0] = widen<float>, table.widen[1] = widen<Bf16>, table.widen[2] = widen<F16>;
   table.by_row[1] = by_row<1>, table.by_row[2] = by_row<2>, table.by_row[3] = by_row<3>, table.by_row[4] = by_row<4>;
   table.by_dot[1] = by_dot<1>, table.by_dot[2] = by_dot<2>, table.by_dot[3] = by_dot<3>, table.by_dot[4] = by_dot<4>;
   table.store[0] = store_f32, table.store[1] = store_bf16, table.store[2] = store_f16;
