@@ -59,7 +59,8 @@ class Differentiator final : public GradContext {
     if (!needs(operand)) return;
     NodeId id = g_[node_].in[operand];
     if (!(g_.type(gradient) == g_.type(id)))
-      fail(ErrorCode::internal, "[{}] gradient {} for operand {} of type {}", name(g_[node_].op), to_string(g_.type(gradient)), operand, to_string(g_.type(id)));
+      fail(ErrorCode::internal, "[{}] gradient {} for operand {} of type {}", name(g_[node_].op), to_string(g_.type(gradient)), operand,
+           to_string(g_.type(id)));
     accumulate(id, gradient);
   }
 

@@ -45,8 +45,8 @@ constexpr char kind_of(DType t) {
 constexpr bool is_float(DType t) { return kind_of(t) == 'f'; }
 constexpr bool is_integer(DType t) { return kind_of(t) == 'i'; }
 
-std::string_view name(DType t);                        // "f32", "bool"
+std::string_view name(DType t);                          // "f32", "bool"
 std::optional<DType> dtype_from(std::string_view text);  // also "float32", "bfloat16", "fp16", …
-DType promote(DType a, DType b);                       // the type of a binary operation's result
+DType promote(DType a, DType b);                         // the type of a binary operation's result
 
 }  // namespace ridge

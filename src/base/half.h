@@ -25,7 +25,7 @@ inline uint16_t f32_to_f16(float f) {
   uint32_t u = std::bit_cast<uint32_t>(f), sign = (u >> 16) & 0x8000, rest = u & 0x7fffffff;
   if (rest > 0x7f800000) return uint16_t(sign | 0x7e00 | ((rest >> 13) & 0x3ff));
   if (rest >= 0x477ff000) return uint16_t(sign | 0x7c00);  // 65520 and above round to infinity
-  if (rest < 0x38800000) {                                  // subnormal: let the adder round at 2^-24
+  if (rest < 0x38800000) {                                 // subnormal: let the adder round at 2^-24
     float magic = std::bit_cast<float>(rest) + 0x1p-1f;
     return uint16_t(sign | (std::bit_cast<uint32_t>(magic) - 0x3f000000));
   }

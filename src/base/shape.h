@@ -37,8 +37,8 @@ class Shape {
   int rank_ = 0;
 };
 
-std::string to_string(const Shape& shape);          // "[2, 3]"
-Shape contiguous_strides(const Shape& shape);       // in elements
+std::string to_string(const Shape& shape);                        // "[2, 3]"
+Shape contiguous_strides(const Shape& shape);                     // in elements
 Shape broadcast(const Shape& a, const Shape& b, const char* op);  // ErrorCode::shape with both shapes
 int normal_axis(int64_t axis, int rank, const char* op);          // negative counts from the end; ErrorCode::axis
 

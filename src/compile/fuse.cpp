@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "compile/program.h"
 #include "graph/ops/attention.h"
 
 namespace ridge {
@@ -23,11 +24,13 @@ bool is_tile_op(Op op) {
 
 class Fuser {
  public:
-  Fuser(const Graph& g, std::span<const NodeId> outputs) : g_(g), outputs_(outputs.begin(), outputs.end()), order_(topological(g, outputs)), group_of_(g.size(), -1), consumers_(g.size()) {
+  Fuser(const Graph& g, std::span<const NodeId> outputs)
+      : g_(g), outputs_(outputs.begin(), outputs.end()), order_(topological(g, outputs)), group_of_(g.size(), -1), consumers_(g.size()) {
     is_output_.insert(outputs.begin(), outputs.end());
   }
 
-  FusePlan run(bool enabled) {
+  FusePlan run(bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state) {
+    for (auto [in, out] : state) state_.push_back({inputs[size_t(in)], outputs_[size_t(out)]});
     find_copies();
     make_groups();
     if (enabled) {
@@ -44,7 +47,7 @@ class Fuser {
   struct Cluster {
     Group::Kind kind = Group::Kind::tile;
     NodeId node = kNone;
-    std::vector<NodeId> members;  // sorted
+    std::vector<NodeId> members;     // sorted
     std::set<int> producers, users;  // cluster ids
     bool dead = false;
   };
@@ -88,6 +91,15 @@ class Fuser {
     if (!good) plan_.copies.insert(id);
   }
 
+  // Both operands of a contraction must be cut into loops that nest; else the second one is stored plainly.
+  void need_common_loops(const Node& n) {
+    std::optional<View> a = resolve_view(g_, n.in[0], storage()), b = resolve_view(g_, n.in[1], storage());
+    size_t rank = a->axes.size();
+    bool good = common_loops(a->axes[rank - 1], b->axes[rank - 2]).has_value();
+    for (size_t i = 0; i + 2 < rank; ++i) good &= common_loops(a->axes[i], b->axes[i]).has_value();
+    if (!good) plan_.copies.insert(n.in[1]);
+  }
+
   void find_copies() {
     for (NodeId id : outputs_) {
       if (g_[id].op == Op::literal || g_[id].op == Op::input) fail(ErrorCode::internal, "[fuse] output {} is a bare {}", id, name(g_[id].op));
@@ -101,6 +113,7 @@ class Fuser {
         case Op::dynamic_slice: need_memory(n.in[0]); break;
         case Op::matmul:
           for (NodeId in : n.in) need_view(in, false, false);
+          need_common_loops(n);
           break;
         case Op::attention:
         case Op::attention_grad: {
@@ -148,9 +161,13 @@ class Fuser {
         continue;
       }
       Cluster c;
-      c.kind = op == Op::matmul ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) && op != Op::literal ? Group::Kind::tile : Group::Kind::node;
-      if (c.kind == Group::Kind::tile) c.members = {id};
-      else c.node = id;
+      c.kind = op == Op::matmul                                                     ? Group::Kind::matmul
+               : (is_tile_op(op) || copy) && !interior_pad(id) && op != Op::literal ? Group::Kind::tile
+                                                                                    : Group::Kind::node;
+      if (c.kind == Group::Kind::tile)
+        c.members = {id};
+      else
+        c.node = id;
       int self = int(clusters_.size());
       group_of_[id] = self;
       for (NodeId in : g_[id].in)
@@ -192,7 +209,11 @@ class Fuser {
     }
     return false;
   }
-  NodeId first_node(int c) const { return clusters_[c].members.empty() ? clusters_[c].node : clusters_[c].node ? std::min(clusters_[c].node, clusters_[c].members[0]) : clusters_[c].members[0]; }
+  NodeId first_node(int c) const {
+    return clusters_[c].members.empty() ? clusters_[c].node
+           : clusters_[c].node          ? std::min(clusters_[c].node, clusters_[c].members[0])
+                                        : clusters_[c].members[0];
+  }
   NodeId last_node(int c) const { return clusters_[c].members.empty() ? clusters_[c].node : std::max(clusters_[c].node, clusters_[c].members.back()); }
 
   std::string label(int c) const {
@@ -382,7 +403,8 @@ class Fuser {
     for (size_t i = 0; i < n; ++i) {
       if (plan_.groups[i].kind == Group::Kind::tile)
         for (const GroupSpec& s : plan_.groups[i].specs) place[group_of_[s.members[0]]] = i;
-      else place[group_of_[plan_.groups[i].node]] = i;
+      else
+        place[group_of_[plan_.groups[i].node]] = i;
     }
     std::vector<std::set<size_t>> users(n);
     std::vector<int> waits(n, 0);
@@ -392,6 +414,14 @@ class Fuser {
       for (int p : clusters_[cluster].producers) {
         auto it = place.find(p);
         if (it != place.end() && it->second != i && users[it->second].insert(i).second) ++waits[i];
+      }
+    }
+    for (auto [old_value, new_value] : state_) {
+      auto writer = place.find(group_of_[new_value]);
+      if (writer == place.end()) continue;
+      for (NodeId reader : consumers_[old_value]) {
+        auto it = place.find(group_of_[reader]);
+        if (it != place.end() && it->second != writer->second && users[it->second].insert(writer->second).second) ++waits[writer->second];
       }
     }
     std::priority_queue<std::pair<NodeId, size_t>, std::vector<std::pair<NodeId, size_t>>, std::greater<>> ready;
@@ -411,6 +441,7 @@ class Fuser {
 
   const Graph& g_;
   std::vector<NodeId> outputs_, order_;
+  std::vector<std::pair<NodeId, NodeId>> state_;
   std::unordered_set<NodeId> is_output_;
   std::vector<int> group_of_;
   std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node through movement
@@ -420,6 +451,8 @@ class Fuser {
 
 }  // namespace
 
-FusePlan fuse(const Graph& g, std::span<const NodeId> outputs, bool enabled) { return Fuser(g, outputs).run(enabled); }
+FusePlan fuse(const Graph& g, std::span<const NodeId> outputs, bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state) {
+  return Fuser(g, outputs).run(enabled, inputs, state);
+}
 
 }  // namespace ridge

@@ -18,14 +18,16 @@ struct Group {
 };
 
 struct FusePlan {
-  std::vector<Group> groups;           // operands' groups first
-  std::unordered_set<NodeId> copies;   // movement nodes that get memory of their own
+  std::vector<Group> groups;          // operands' groups first
+  std::unordered_set<NodeId> copies;  // movement nodes that get memory of their own
   std::vector<std::string> refusals;
 };
 
 // Whether `id` has memory: everything but literals and movement nodes outside `copies`.
 bool has_memory(const Graph& graph, NodeId id, const std::unordered_set<NodeId>& copies);
 
-FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool enabled);
+// `state` pairs (input, output) share memory, so whoever reads the old value runs before the new one is written.
+FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool enabled, std::span<const NodeId> inputs = {},
+              std::span<const std::pair<int, int>> state = {});
 
 }  // namespace ridge

@@ -133,8 +133,10 @@ std::optional<TileAccess::Bound> bound_of(const Domain& d, const Affine& f, int6
   int64_t s = f.strides[axis], n = d.sizes[axis];
   auto up = [](int64_t x, int64_t y) { return x >= 0 ? (x + y - 1) / y : -((-x) / y); };  // ceiling, y > 0
   int64_t first, last;
-  if (s > 0) first = up(low - f.offset, s), last = up(high - f.offset, s);
-  else first = up(f.offset - high + 1, -s), last = up(f.offset - low + 1, -s);
+  if (s > 0)
+    first = up(low - f.offset, s), last = up(high - f.offset, s);
+  else
+    first = up(f.offset - high + 1, -s), last = up(f.offset - low + 1, -s);
   return TileAccess::Bound{axis, std::clamp<int64_t>(first, 0, n), std::clamp<int64_t>(last, 0, n)};
 }
 
@@ -166,8 +168,10 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
       for (int l = 0; l < d.rank(); ++l) {
         auto& loops = v.axes[size_t(d.origin[l])];
         // Neighbouring loops that one stride covers are one loop again.
-        if (!loops.empty() && loops.back().stride == total[l] * d.sizes[l]) loops.back().size *= d.sizes[l], loops.back().stride = total[l];
-        else loops.push_back({d.sizes[l], total[l]});
+        if (!loops.empty() && loops.back().stride == total[l] * d.sizes[l])
+          loops.back().size *= d.sizes[l], loops.back().stride = total[l];
+        else
+          loops.push_back({d.sizes[l], total[l]});
       }
       return v;
     } catch (const SplitAxis& at) {

@@ -75,7 +75,8 @@ class Lowering {
   // The loop indices at which a node of the domain's size, or of its size after the reduction, is computed.
   IndexMap root_map(NodeId id) {
     int64_t n = g_.shape(id).numel();
-    if (n == full_size() && !(out_.group.form == TileGroup::Template::column && reaches_reduction(id) && kept_size() != n)) return split_linear(d_, {0, d_.full}, g_.shape(id));
+    if (n == full_size() && !(out_.group.form == TileGroup::Template::column && reaches_reduction(id) && kept_size() != n))
+      return split_linear(d_, {0, d_.full}, g_.shape(id));
     if (n == kept_size() && reaches_reduction(id)) return split_linear(d_, {0, d_.kept}, g_.shape(id));
     throw Refusal{fmt::format("{} has {} elements, the loops cover {} ({} after reduction)", to_string(g_.type(id)), n, full_size(), kept_size())};
   }
@@ -188,7 +189,8 @@ class Lowering {
     if (n.op == Op::literal) return literal(n.type().dtype, n.attrs.reals[0]);
     if (looked_through(id)) return move(id, map, bounds);
     if (!member(id)) return load(id, map, bounds);
-    if (!seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id)) throw Refusal{fmt::format("{} would be computed at several places", name(n.op))};
+    if (!seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id))
+      throw Refusal{fmt::format("{} would be computed at several places", name(n.op))};
     if (is_elementwise(n.op)) {
       std::array<int, 3> in{-1, -1, -1};
       for (size_t i = 0; i < n.in.size(); ++i) in[i] = lower(n.in[i], map, bounds);
@@ -203,7 +205,8 @@ class Lowering {
         TileAccess a = affine_access({id, 0, contiguous_strides(n.type().shape)}, map, DType::i64);
         std::array<int, 3> in;
         for (int i = 0; i < 3; ++i) in[size_t(i)] = lower(n.in[size_t(i)], {}, {});
-        return emit({.kind = Kind::random, .op = n.op, .dtype = n.type().dtype, .in = in, .access = add_access(std::move(a)), .stream = uint32_t(n.attrs.ints[0])});
+        return emit(
+            {.kind = Kind::random, .op = n.op, .dtype = n.type().dtype, .in = in, .access = add_access(std::move(a)), .stream = uint32_t(n.attrs.ints[0])});
       }
       case Op::take: return take(id, map, bounds);
       case Op::gather: return gather(id, map, bounds);
@@ -440,8 +443,10 @@ void merge_inner(TileGroup& g, int inner) {
         if (b.axis >= a) throw Refusal{"the kept axes do not merge under bounds"};
     }
     for (TileAccess& t : g.accesses) {
-      if (g.domain[a] == 1) t.strides[a] = t.strides[a + 1];
-      else t.strides[a] = n == 1 ? t.strides[a] : t.strides[a + 1];
+      if (g.domain[a] == 1)
+        t.strides[a] = t.strides[a + 1];
+      else
+        t.strides[a] = n == 1 ? t.strides[a] : t.strides[a + 1];
       t.strides.erase(a + 1);
     }
     g.domain[a] *= n;
@@ -470,8 +475,10 @@ LoweredGroup lower_group(const Graph& g, const GroupSpec& spec, const StorageFn&
       try {
         int before_inner = f.domain.rank() - f.inner;
         split_axis(f.domain, at);
-        if (at.axis >= before_inner) ++f.inner;
-        else if (at.axis >= before_inner - f.reduced) ++f.reduced;
+        if (at.axis >= before_inner)
+          ++f.inner;
+        else if (at.axis >= before_inner - f.reduced)
+          ++f.reduced;
       } catch (const Refusal& r) {
         out.refusal = r.reason;
         return out;

@@ -12,7 +12,9 @@ namespace {
 Attrs ints(std::vector<int64_t> values) { return {std::move(values), {}, nullptr}; }
 Attrs dims(const Shape& s) { return {{s.begin(), s.end()}, {}, nullptr}; }
 
-bool wants_float(Op op) { return (op >= Op::exp && op <= Op::cos) || (op >= Op::tanh && op <= Op::erf && op != Op::relu) || (op >= Op::gelu_tanh_grad && op <= Op::silu_grad); }
+bool wants_float(Op op) {
+  return (op >= Op::exp && op <= Op::cos) || (op >= Op::tanh && op <= Op::erf && op != Op::relu) || (op >= Op::gelu_tanh_grad && op <= Op::silu_grad);
+}
 bool is_logic(Op op) { return op == Op::logical_not || (op >= Op::logical_and && op <= Op::logical_xor); }
 
 }  // namespace
@@ -69,8 +71,10 @@ NodeId Builder::stop_gradient(NodeId x) { return g_.add(Op::stop_gradient, {x});
 NodeId Builder::reshape(NodeId x, Shape to) {
   int64_t known = 1, open = -1;
   for (int i = 0; i < to.rank(); ++i)
-    if (to[i] == -1 && open < 0) open = i;
-    else known *= to[i];
+    if (to[i] == -1 && open < 0)
+      open = i;
+    else
+      known *= to[i];
   if (open >= 0) {
     if (known == 0 || shape(x).numel() % known) fail(ErrorCode::shape, "[reshape] {} has no whole size for -1 in {}", to_string(shape(x)), to_string(to));
     to[int(open)] = shape(x).numel() / known;
@@ -264,7 +268,8 @@ NodeId Builder::cumsum(NodeId x, int axis, bool reverse) {
 }
 
 NodeId Builder::matmul(NodeId a, NodeId b) {
-  if (shape(a).rank() == 0 || shape(b).rank() == 0) fail(ErrorCode::shape, "[matmul] {} and {}: both need at least one axis; use mul for scalars", to_string(shape(a)), to_string(shape(b)));
+  if (shape(a).rank() == 0 || shape(b).rank() == 0)
+    fail(ErrorCode::shape, "[matmul] {} and {}: both need at least one axis; use mul for scalars", to_string(shape(a)), to_string(shape(b)));
   DType type = promote(dtype(a), dtype(b));
   if (!is_float(type)) type = DType::f32;
   a = cast(a, type), b = cast(b, type);
@@ -273,7 +278,8 @@ NodeId Builder::matmul(NodeId a, NodeId b) {
   if (column_vector) b = reshape(b, {shape(b)[0], 1});
   Shape sa = shape(a), sb = shape(b);
   if (sa.back() != sb[sb.rank() - 2])
-    fail(ErrorCode::shape, "[matmul] inner sizes differ: {} times {} ({} and {}); transpose one operand", to_string(sa), to_string(sb), sa.back(), sb[sb.rank() - 2]);
+    fail(ErrorCode::shape, "[matmul] inner sizes differ: {} times {} ({} and {}); transpose one operand", to_string(sa), to_string(sb), sa.back(),
+         sb[sb.rank() - 2]);
   Shape out;
   NodeId y;
   if (sb.rank() == 2) {  // one matrix for all rows: flatten, so that the weight's gradient is one contraction
@@ -296,7 +302,8 @@ NodeId Builder::matmul(NodeId a, NodeId b) {
 NodeId Builder::conv(NodeId x, NodeId weight, ConvOptions o) {
   int spatial = shape(x).rank() - 2;
   if (spatial < 1 || shape(weight).rank() != shape(x).rank())
-    fail(ErrorCode::shape, "[conv] input {} and weight {} need the forms [N, C, spatial…] and [O, C / groups, window…]", to_string(shape(x)), to_string(shape(weight)));
+    fail(ErrorCode::shape, "[conv] input {} and weight {} need the forms [N, C, spatial…] and [O, C / groups, window…]", to_string(shape(x)),
+         to_string(shape(weight)));
   auto fill = [&](std::vector<int64_t>& v, int64_t value, const char* what) {
     if (v.empty()) v.assign(spatial, value);
     if (int(v.size()) != spatial) fail(ErrorCode::value, "[conv] {} has {} entries for {} spatial axes", what, v.size(), spatial);
@@ -426,7 +433,8 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   if (rows.rank() < 1) fail(ErrorCode::shape, "[cross_entropy] logits need a class axis, got {}", to_string(rows));
   rows.erase(rows.rank() - 1);
   if (!(rows == shape(target)))
-    fail(ErrorCode::shape, "[cross_entropy] logits {} and targets {}: targets need the logits' shape without the last axis", to_string(shape(logits)), to_string(shape(target)));
+    fail(ErrorCode::shape, "[cross_entropy] logits {} and targets {}: targets need the logits' shape without the last axis", to_string(shape(logits)),
+         to_string(shape(target)));
   int64_t last = -1;
   NodeId x = cast(logits, promote(dtype(logits), DType::f32));
   NodeId top = stop_gradient(reduce(Op::reduce_max, x, {&last, 1}, true));

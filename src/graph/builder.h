@@ -9,21 +9,21 @@
 
 namespace ridge {
 
-struct RandomOperands {           // rank-0 i64 nodes and the stream of this call
-  NodeId seed, step, base;        // base: index of the first element in the global batch
+struct RandomOperands {     // rank-0 i64 nodes and the stream of this call
+  NodeId seed, step, base;  // base: index of the first element in the global batch
   uint32_t stream;
 };
 
-struct ConvOptions {              // one entry per spatial axis; empty: 1 (0 for padding)
+struct ConvOptions {  // one entry per spatial axis; empty: 1 (0 for padding)
   std::vector<int64_t> stride, padding_low, padding_high, input_dilation, dilation;
   int64_t groups = 1;
 };
 
 struct AttentionOptions {
-  double scale = 0;               // 0: 1 / sqrt(dim)
-  bool causal = false;            // aligned at the end
-  NodeId mask = kNone;            // boolean (true: may attend) or f32 (added), broadcast to [batch, heads, queries, keys]
-  NodeId length = kNone;          // i64 scalar: valid keys
+  double scale = 0;       // 0: 1 / sqrt(dim)
+  bool causal = false;    // aligned at the end
+  NodeId mask = kNone;    // boolean (true: may attend) or f32 (added), broadcast to [batch, heads, queries, keys]
+  NodeId length = kNone;  // i64 scalar: valid keys
   double dropout = 0;
   std::optional<RandomOperands> random;  // needed when dropout > 0
 };
@@ -43,7 +43,7 @@ class Builder {
 
   NodeId unary(Op op, NodeId x);
   NodeId binary(Op op, NodeId a, NodeId b);
-  NodeId binary(Op op, NodeId a, double b);   // the number takes a's dtype (f32 when a is an integer and it is not whole)
+  NodeId binary(Op op, NodeId a, double b);  // the number takes a's dtype (f32 when a is an integer and it is not whole)
   NodeId binary(Op op, double a, NodeId b);
   NodeId cast(NodeId x, DType dtype);
   NodeId select(NodeId condition, NodeId a, NodeId b);
@@ -61,10 +61,10 @@ class Builder {
   NodeId neg(NodeId x) { return unary(Op::neg, x); }
   NodeId square(NodeId x) { return mul(x, x); }
 
-  NodeId reshape(NodeId x, Shape shape);      // one size may be -1
+  NodeId reshape(NodeId x, Shape shape);  // one size may be -1
   NodeId permute(NodeId x, const Shape& axes);
   NodeId transpose(NodeId x, int a = -2, int b = -1);
-  NodeId expand(NodeId x, const Shape& shape);  // broadcasts, also to a higher rank
+  NodeId expand(NodeId x, const Shape& shape);                                      // broadcasts, also to a higher rank
   NodeId slice(NodeId x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // negative counts from the end
   NodeId pad(NodeId x, int axis, int64_t low, int64_t high, int64_t interior = 0, double value = 0);
   NodeId concat(std::span<const NodeId> parts, int axis);
@@ -75,10 +75,10 @@ class Builder {
   NodeId dynamic_slice(NodeId x, std::span<const NodeId> starts, const Shape& sizes);          // starts are clamped
   NodeId dynamic_update_slice(NodeId x, NodeId update, std::span<const NodeId> starts);
 
-  NodeId gather(NodeId x, NodeId index, int axis);                 // index has x's rank
-  NodeId scatter(NodeId x, NodeId index, NodeId source, int axis); // of equal indices the last wins
+  NodeId gather(NodeId x, NodeId index, int axis);                  // index has x's rank
+  NodeId scatter(NodeId x, NodeId index, NodeId source, int axis);  // of equal indices the last wins
   NodeId scatter_add(NodeId x, NodeId index, NodeId source, int axis);
-  NodeId take(NodeId x, NodeId index, int axis);                   // index of any rank replaces the axis (embedding: axis 0)
+  NodeId take(NodeId x, NodeId index, int axis);                                // index of any rank replaces the axis (embedding: axis 0)
   std::pair<NodeId, NodeId> sort(NodeId x, int axis, bool descending = false);  // values and i64 indices, stable
   std::pair<NodeId, NodeId> topk(NodeId x, int64_t k, int axis, bool largest = true);
 
@@ -101,22 +101,26 @@ class Builder {
   NodeId normal(const Shape& shape, const RandomOperands& random);
   NodeId bernoulli(const Shape& shape, double probability, const RandomOperands& random);  // boolean
   NodeId dropout(NodeId x, double probability, const RandomOperands& random);
-  NodeId categorical(NodeId logits, const RandomOperands& random);                         // over the last axis, i64
-  NodeId permutation(int64_t n, const RandomOperands& random);                             // i64
+  NodeId categorical(NodeId logits, const RandomOperands& random);  // over the last axis, i64
+  NodeId permutation(int64_t n, const RandomOperands& random);      // i64
 
   NodeId softmax(NodeId x, int axis = -1);
   NodeId log_softmax(NodeId x, int axis = -1);
   NodeId layer_norm(NodeId x, NodeId weight, NodeId bias, double eps = 1e-5);  // over the last axis; weight, bias may be kNone
   NodeId rms_norm(NodeId x, NodeId weight, double eps = 1e-5);
   // Over all axes but 1. Training: batch statistics, also returned (biased variance); else those given.
-  struct BatchNorm { NodeId out, mean, var; };
+  struct BatchNorm {
+    NodeId out, mean, var;
+  };
   BatchNorm batch_norm(NodeId x, NodeId weight, NodeId bias, NodeId mean, NodeId var, bool training, double eps = 1e-5);
   // Sum of losses and number of counted targets. logits [rows…, classes], target i64 [rows…].
-  struct SumCount { NodeId sum, count; };
+  struct SumCount {
+    NodeId sum, count;
+  };
   SumCount cross_entropy(NodeId logits, NodeId target, std::optional<int64_t> ignore = {});
-  NodeId linear(NodeId x, NodeId weight, NodeId bias = kNone);                 // weight [out, in]
+  NodeId linear(NodeId x, NodeId weight, NodeId bias = kNone);                           // weight [out, in]
   NodeId attention(NodeId q, NodeId k, NodeId v, const AttentionOptions& options = {});  // [batch, heads, positions, dim]
-  NodeId rope(NodeId x, NodeId position, double theta = 10000);                // x [batch, heads, T, dim], position i64 [T]; halves rotated
+  NodeId rope(NodeId x, NodeId position, double theta = 10000);                          // x [batch, heads, T, dim], position i64 [T]; halves rotated
 
   NodeId get(NodeId node, int output) { return g_.add(Op::get, {node}, {{output}, {}, nullptr}); }
 

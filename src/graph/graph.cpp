@@ -52,7 +52,8 @@ NodeId Graph::add(Op op, std::span<const NodeId> in, Attrs attrs, uint16_t copy)
   }
   const OpRow& r = row(op);
   if (int(in.size()) < r.min_in || (r.max_in >= 0 && int(in.size()) > r.max_in))
-    fail(ErrorCode::value, "[{}] got {} operands, takes {}", name(op), in.size(), r.max_in < 0 ? fmt::format("{} or more", r.min_in) : std::to_string(r.max_in));
+    fail(ErrorCode::value, "[{}] got {} operands, takes {}", name(op), in.size(),
+         r.max_in < 0 ? fmt::format("{} or more", r.min_in) : std::to_string(r.max_in));
   Type few[4];
   std::vector<Type> many;
   std::span<const Type> types;

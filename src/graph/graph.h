@@ -36,10 +36,10 @@ struct Attrs {
 
 struct Node {
   Op op = Op::input;
-  uint16_t copy = 0;            // recomputation makes copies above 0; no pass merges across them
+  uint16_t copy = 0;  // recomputation makes copies above 0; no pass merges across them
   std::vector<NodeId> in;
   Attrs attrs;
-  std::vector<Type> types;      // one per output; several only for ops whose results are taken with `get`
+  std::vector<Type> types;  // one per output; several only for ops whose results are taken with `get`
   const Type& type() const { return types[0]; }
 };
 
@@ -63,7 +63,7 @@ class Graph {
   const std::string& input_name(NodeId id) const;
 
  private:
-  std::deque<Node> nodes_;                                // stable references
+  std::deque<Node> nodes_;  // stable references
   std::unordered_multimap<uint64_t, NodeId> by_hash_;
   std::unordered_map<NodeId, std::string> input_names_;
 };

@@ -24,9 +24,12 @@ std::vector<NodeId> rewrite(Graph& graph, std::span<const NodeId> roots, const R
     bool same = true;
     for (NodeId i : graph[id].in) in.push_back(to[i]), same &= to[i] == i;
     std::vector<NodeId> outs = visit(id, in);
-    if (outs.empty()) to[id] = same ? id : graph.add(op, in, graph[id].attrs, graph[id].copy);
-    else if (graph[id].types.size() > 1) many[id] = std::move(outs), to[id] = id;
-    else to[id] = outs[0];
+    if (outs.empty())
+      to[id] = same ? id : graph.add(op, in, graph[id].attrs, graph[id].copy);
+    else if (graph[id].types.size() > 1)
+      many[id] = std::move(outs), to[id] = id;
+    else
+      to[id] = outs[0];
   }
   std::vector<NodeId> out;
   for (NodeId r : roots) out.push_back(to[r]);

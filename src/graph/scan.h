@@ -21,8 +21,8 @@ struct ScanResult {
 
 // Operands: carries, sequences [steps, …], constants. With reverse the last step runs first; results keep their places in time.
 // A scan's results are: final carries, stacked outputs, and the carries as they entered each step (what backward needs).
-ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences, std::span<const NodeId> constants,
-                int64_t steps, bool reverse = false);
+ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences,
+                std::span<const NodeId> constants, int64_t steps, bool reverse = false);
 
 struct ScanView {  // a scan node taken apart
   const ScanBody& body;

@@ -14,25 +14,25 @@ namespace ridge {
 class ThreadTeam;
 
 struct CompileOptions {
-  std::string passes;  // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
-  ThreadTeam* team = nullptr;                       // none: the process-wide one
-  std::vector<std::pair<int, int>> state;           // (input, output): the output overwrites the input's memory
+  std::string passes;                      // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
+  ThreadTeam* team = nullptr;              // none: the process-wide one
+  std::vector<std::pair<int, int>> state;  // (input, output): the output overwrites the input's memory
 };
 
 struct KernelReport {
-  std::string name;      // "matmul+3", "map[5]", "row[9]", "attention"
-  std::string detail;    // the fused group, for dumps
+  std::string name;    // "matmul+3", "map[5]", "row[9]", "attention"
+  std::string detail;  // the fused group, for dumps
   double flops = 0, bytes = 0;
 };
 
 struct Report {
   std::vector<KernelReport> kernels;
-  std::vector<std::string> refusals;   // fusions that were tried and refused, with the reason
-  int64_t arena_bytes = 0;             // activations and temporaries
+  std::vector<std::string> refusals;  // fusions that were tried and refused, with the reason
+  int64_t arena_bytes = 0;            // activations and temporaries
   int64_t max_live_bytes = 0;
   int64_t workspace_bytes = 0, scratch_bytes = 0;  // kernels' packing buffers, per-thread scratch of all threads
   int64_t input_bytes = 0, output_bytes = 0;
-  int64_t planned_bytes = 0;           // all of the above that this executable holds itself
+  int64_t planned_bytes = 0;  // all of the above that this executable holds itself
   double compile_ms = 0;
 };
 

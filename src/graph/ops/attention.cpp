@@ -9,7 +9,14 @@
 namespace ridge {
 
 AttentionOperands attention_operands(const Node& n) {
-  AttentionOperands o{.q = n.in[0], .k = n.in[1], .v = n.in[2], .causal = n.attrs.ints[0] != 0, .mask_kind = int(n.attrs.ints[1]), .stream = uint32_t(n.attrs.ints[4]), .scale = n.attrs.reals[0], .dropout = n.attrs.reals[1]};
+  AttentionOperands o{.q = n.in[0],
+                      .k = n.in[1],
+                      .v = n.in[2],
+                      .causal = n.attrs.ints[0] != 0,
+                      .mask_kind = int(n.attrs.ints[1]),
+                      .stream = uint32_t(n.attrs.ints[4]),
+                      .scale = n.attrs.reals[0],
+                      .dropout = n.attrs.reals[1]};
   size_t at = 3;
   if (o.mask_kind) o.mask = n.in[at++];
   if (n.attrs.ints[2]) o.length = n.in[at++];
@@ -25,8 +32,8 @@ Types infer_attention(const InferContext& c) {
   bool fits = q.rank() == 4 && k.rank() == 4 && v == k && q[0] == k[0] && q[3] == k[3] && k[1] > 0 && q[1] % k[1] == 0 && is_float(c.in[0].dtype) &&
               c.in[1].dtype == c.in[0].dtype && c.in[2].dtype == c.in[0].dtype;
   if (!fits)
-    fail(ErrorCode::shape, "[{}] q {}, k {}, v {}: need [batch, heads, positions, dim] of one floating dtype, with k and v alike and their heads dividing q's", name(c.op),
-         to_string(c.in[0]), to_string(c.in[1]), to_string(c.in[2]));
+    fail(ErrorCode::shape, "[{}] q {}, k {}, v {}: need [batch, heads, positions, dim] of one floating dtype, with k and v alike and their heads dividing q's",
+         name(c.op), to_string(c.in[0]), to_string(c.in[1]), to_string(c.in[2]));
   return {{c.in[0].dtype, {q[0], q[2], q[1], q[3]}}, {DType::f32, {q[0], q[1], q[2]}}};
 }
 
@@ -143,9 +150,12 @@ struct AttentionCase {
 std::vector<Sample> attention_cases() {
   std::vector<Sample> out;
   for (DType t : {DType::f32, DType::bf16})
-    for (const AttentionCase& a : {AttentionCase{{1, 1, 1, 1}, {1, 1, 1, 1}, false, 0, false, 0}, {{2, 2, 7, 4}, {2, 2, 7, 4}, true, 0, false, 0},
-                                   {{1, 4, 3, 8}, {1, 2, 5, 8}, false, 1, false, 0}, {{1, 2, 5, 3}, {1, 1, 9, 3}, true, 2, false, 0},
-                                   {{1, 2, 3, 5}, {1, 2, 11, 5}, true, 0, true, 0}, {{2, 2, 5, 4}, {2, 2, 5, 4}, true, 0, false, 0.3}}) {
+    for (const AttentionCase& a : {AttentionCase{{1, 1, 1, 1}, {1, 1, 1, 1}, false, 0, false, 0},
+                                   {{2, 2, 7, 4}, {2, 2, 7, 4}, true, 0, false, 0},
+                                   {{1, 4, 3, 8}, {1, 2, 5, 8}, false, 1, false, 0},
+                                   {{1, 2, 5, 3}, {1, 1, 9, 3}, true, 2, false, 0},
+                                   {{1, 2, 3, 5}, {1, 2, 11, 5}, true, 0, true, 0},
+                                   {{2, 2, 5, 4}, {2, 2, 5, 4}, true, 0, false, 0.3}}) {
       Sample s{{{{t, a.q}}, {{t, a.k}}, {{t, a.k}}}, {{a.causal, a.mask, a.length, a.dropout > 0, 9}, {0.5, a.dropout}, nullptr}, 0};
       Shape mask = {a.q[0], a.q[1], a.q[2], a.k[2]};
       if (a.mask == 1) s.in.push_back({{DType::boolean, mask}, 0, 2, false});

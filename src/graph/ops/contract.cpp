@@ -9,7 +9,9 @@ Types infer_matmul(const InferContext& c) {
   const Shape &a = c.in[0].shape, &b = c.in[1].shape;
   bool fits = a.rank() == b.rank() && a.rank() >= 2 && a.back() == b[b.rank() - 2] && is_float(c.in[0].dtype) && c.in[0].dtype == c.in[1].dtype;
   for (int i = 0; fits && i < a.rank() - 2; ++i) fits = a[i] == b[i];
-  if (!fits) fail(ErrorCode::shape, "[matmul] {} times {}: batches and inner sizes must agree and both must be of one floating dtype", to_string(c.in[0]), to_string(c.in[1]));
+  if (!fits)
+    fail(ErrorCode::shape, "[matmul] {} times {}: batches and inner sizes must agree and both must be of one floating dtype", to_string(c.in[0]),
+         to_string(c.in[1]));
   Shape out = a;
   out[out.rank() - 1] = b.back();
   return {{DType(c.attrs.ints.at(0)), out}};
@@ -151,11 +153,11 @@ void vjp_conv(GradContext& c) {
       for (int i = 0; i < spatial; ++i) to.push_back(3 + i);
       return b.reshape(b.permute(b.reshape(t, split), to), merged);
     };
-    NodeId lhs = channels_of(x, ws[1]);                    // [C/G, G·N, spatial…]
+    NodeId lhs = channels_of(x, ws[1]);  // [C/G, G·N, spatial…]
     Shape gs = os, split = {os[0], a.groups, os[1] / a.groups}, merged = {os[1], os[0]}, to = {1, 2, 0};
     for (int i = 0; i < spatial; ++i) split.push_back(gs[2 + i]), merged.push_back(gs[2 + i]), to.push_back(3 + i);
     NodeId rhs = b.reshape(b.permute(b.reshape(g, split), to), merged);  // [O, N, out…]
-    NodeId dw = b.conv(lhs, rhs, o);                        // [C/G, O, window…]
+    NodeId dw = b.conv(lhs, rhs, o);                                     // [C/G, O, window…]
     Shape turn = {1, 0};
     for (int i = 0; i < spatial; ++i) turn.push_back(2 + i);
     c.add(1, b.permute(dw, turn));
@@ -173,7 +175,8 @@ Cost cost_conv(const Graph& g, NodeId id) {
 void samples_matmul(const SampleSink& sink) {
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
     auto give = [&](Shape a, Shape b) { sink({{{{t, a}}, {{t, b}}}, {{int64_t(t)}, {}, nullptr}, 0}); };
-    give({1, 1}, {1, 1}), give({7, 3}, {3, 5}), give({31, 33}, {33, 2}), give({1, 33}, {33, 7}), give({5, 1}, {1, 3}), give({2, 3, 7}, {2, 7, 5}), give({0, 3}, {3, 2}), give({3, 0}, {0, 2});
+    give({1, 1}, {1, 1}), give({7, 3}, {3, 5}), give({31, 33}, {33, 2}), give({1, 33}, {33, 7}), give({5, 1}, {1, 3}), give({2, 3, 7}, {2, 7, 5}),
+        give({0, 3}, {3, 2}), give({3, 0}, {0, 2});
     give({2, 3, 4, 5}, {2, 3, 5, 3}), give({65, 17}, {17, 66});
   }
   sink({{{{DType::bf16, {7, 33}}}, {{DType::bf16, {33, 5}}}}, {{int64_t(DType::f32)}, {}, nullptr}, 0});

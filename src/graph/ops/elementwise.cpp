@@ -192,7 +192,8 @@ void samples_cast(const SampleSink& sink) {
   using enum DType;
   for (DType from : {boolean, u8, i32, i64, f16, bf16, f32})
     for (DType to : {boolean, u8, i32, i64, f16, bf16, f32})
-      if (from != to) sink({{{{from, {3, 7}}, from == boolean || from == u8 || to == u8 ? 0.0 : -100.0, from == boolean ? 2.0 : 100.0}}, {{int64_t(to)}, {}, nullptr}, 0});
+      if (from != to)
+        sink({{{{from, {3, 7}}, from == boolean || from == u8 || to == u8 ? 0.0 : -100.0, from == boolean ? 2.0 : 100.0}}, {{int64_t(to)}, {}, nullptr}, 0});
 }
 
 }  // namespace ridge::ops

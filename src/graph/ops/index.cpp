@@ -12,7 +12,8 @@ void check_index(const InferContext& c, const Type& index) {
 void check_starts(const InferContext& c, size_t first, int rank) {
   if (int(c.in.size() - first) != rank) fail(ErrorCode::value, "[{}] {} starts for {} axes", name(c.op), c.in.size() - first, rank);
   for (size_t i = first; i < c.in.size(); ++i)
-    if (c.in[i].dtype != DType::i64 || c.in[i].shape.rank() != 0) fail(ErrorCode::dtype, "[{}] starts must be i64 scalars, got {}", name(c.op), to_string(c.in[i]));
+    if (c.in[i].dtype != DType::i64 || c.in[i].shape.rank() != 0)
+      fail(ErrorCode::dtype, "[{}] starts must be i64 scalars, got {}", name(c.op), to_string(c.in[i]));
 }
 
 }  // namespace
@@ -52,7 +53,9 @@ Types infer_scatter(const InferContext& c) {
   int axis = int(c.attrs.ints.at(0));
   bool fits = s.rank() == index.rank() && c.in[2].shape == index && c.in[2].dtype == c.in[0].dtype && s.rank() > 0;
   for (int i = 0; fits && i < s.rank(); ++i) fits = i == axis || index[i] <= s[i];
-  if (!fits) fail(ErrorCode::shape, "[{}] source {} and indices {} do not fit {} along axis {}", name(c.op), to_string(c.in[2]), to_string(c.in[1]), to_string(c.in[0]), axis);
+  if (!fits)
+    fail(ErrorCode::shape, "[{}] source {} and indices {} do not fit {} along axis {}", name(c.op), to_string(c.in[2]), to_string(c.in[1]), to_string(c.in[0]),
+         axis);
   return {c.in[0]};
 }
 

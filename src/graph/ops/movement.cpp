@@ -24,7 +24,8 @@ Types infer_permute(const InferContext& c) {
   Shape out;
   unsigned seen = 0;
   for (int64_t a : c.attrs.ints) {
-    if (a < 0 || a >= s.rank() || (seen >> a & 1)) fail(ErrorCode::axis, "[permute] axes {} are not a permutation of 0 … {}", to_string(Shape(c.attrs.ints)), s.rank() - 1);
+    if (a < 0 || a >= s.rank() || (seen >> a & 1))
+      fail(ErrorCode::axis, "[permute] axes {} are not a permutation of 0 … {}", to_string(Shape(c.attrs.ints)), s.rank() - 1);
     seen |= 1u << a;
     out.push_back(s[int(a)]);
   }
@@ -62,7 +63,8 @@ Types infer_windows(const InferContext& c) {
   int64_t axis = c.attrs.ints.at(0), size = c.attrs.ints.at(1), stride = c.attrs.ints.at(2), dilation = c.attrs.ints.at(3);
   if (size < 1 || stride < 1 || dilation < 1) fail(ErrorCode::value, "[windows] size {}, stride {} and dilation {} must be 1 or more", size, stride, dilation);
   int64_t span = (size - 1) * dilation + 1;
-  if (span > s[int(axis)]) fail(ErrorCode::shape, "[windows] a window of {} (dilation {}) does not fit axis {} of {}; pad it", size, dilation, axis, to_string(s));
+  if (span > s[int(axis)])
+    fail(ErrorCode::shape, "[windows] a window of {} (dilation {}) does not fit axis {} of {}; pad it", size, dilation, axis, to_string(s));
   s[int(axis)] = (s[int(axis)] - span) / stride + 1;
   s.push_back(size);
   return {{c.in[0].dtype, s}};
@@ -79,7 +81,8 @@ Types infer_pad(const InferContext& c) {
   Shape s = c.in[0].shape;
   auto low = part(c.attrs, s.rank(), 0), high = part(c.attrs, s.rank(), 1), interior = part(c.attrs, s.rank(), 2);
   for (int i = 0; i < s.rank(); ++i) {
-    if (low[i] < 0 || high[i] < 0 || interior[i] < 0) fail(ErrorCode::value, "[pad] {}, {}, {} on axis {}: must not be negative; use slice to cut", low[i], high[i], interior[i], i);
+    if (low[i] < 0 || high[i] < 0 || interior[i] < 0)
+      fail(ErrorCode::value, "[pad] {}, {}, {} on axis {}: must not be negative; use slice to cut", low[i], high[i], interior[i], i);
     s[i] = low[i] + high[i] + s[i] + std::max<int64_t>(s[i] - 1, 0) * interior[i];
   }
   return {{c.in[0].dtype, s}};

@@ -11,7 +11,8 @@ Types infer_reduce(const InferContext& c) {
   const Shape& s = c.in[0].shape;
   for (int i = 0; i < s.rank(); ++i) {
     bool reduced = std::find(c.attrs.ints.begin(), c.attrs.ints.end(), i) != c.attrs.ints.end();
-    if (!reduced) out.push_back(s[i]);
+    if (!reduced)
+      out.push_back(s[i]);
     else if (s[i] == 0 && c.op != Op::reduce_sum && c.op != Op::reduce_prod)
       fail(ErrorCode::shape, "[{}] axis {} of {} is empty and an extreme of nothing does not exist", name(c.op), i, to_string(s));
   }
@@ -101,8 +102,11 @@ Cost cost_reduce(const Graph& g, NodeId id) {
 
 void samples_reduce(const SampleSink& sink) {
   for (DType t : {DType::f32, DType::bf16, DType::f16, DType::i64}) {
-    auto give = [&](Shape s, std::vector<int64_t> axes) { sink({{{{t, s}, t == DType::i64 ? -3.0 : 0.3, t == DType::i64 ? 3.0 : 1.7}}, {axes, {}, nullptr}, 0}); };
-    give({33}, {0}), give({1}, {0}), give({7, 31}, {1}), give({7, 31}, {0}), give({3, 5, 7}, {1}), give({3, 5, 7}, {0, 2}), give({3, 5, 7}, {0, 1}), give({2, 3, 2, 5}, {1, 3});
+    auto give = [&](Shape s, std::vector<int64_t> axes) {
+      sink({{{{t, s}, t == DType::i64 ? -3.0 : 0.3, t == DType::i64 ? 3.0 : 1.7}}, {axes, {}, nullptr}, 0});
+    };
+    give({33}, {0}), give({1}, {0}), give({7, 31}, {1}), give({7, 31}, {0}), give({3, 5, 7}, {1}), give({3, 5, 7}, {0, 2}), give({3, 5, 7}, {0, 1}),
+        give({2, 3, 2, 5}, {1, 3});
   }
   sink({{{{DType::f32, {0, 3}}}}, {{1}, {}, nullptr}, 0});
 }

@@ -16,8 +16,8 @@ void vjp_select(GradContext&);
 void vjp_clamp(GradContext&);
 void vjp_cast(GradContext&);
 Cost cost_elementwise(const Graph&, NodeId);
-void samples_smooth(const SampleSink&);    // domain -2 … 2, no kinks
-void samples_kinked(const SampleSink&);    // keeps away from whole numbers
+void samples_smooth(const SampleSink&);  // domain -2 … 2, no kinks
+void samples_kinked(const SampleSink&);  // keeps away from whole numbers
 void samples_positive(const SampleSink&);
 void samples_binary(const SampleSink&);
 void samples_divisor(const SampleSink&);

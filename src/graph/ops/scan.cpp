@@ -22,8 +22,8 @@ ScanView scan_view(const Node& n) {
   return {body, in.subspan(0, c), in.subspan(c, s), in.subspan(c + s), n.attrs.ints[0], n.attrs.ints[1] != 0};
 }
 
-ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences, std::span<const NodeId> constants,
-                int64_t steps, bool reverse) {
+ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences,
+                std::span<const NodeId> constants, int64_t steps, bool reverse) {
   std::vector<NodeId> in(carry.begin(), carry.end());
   in.insert(in.end(), sequences.begin(), sequences.end());
   in.insert(in.end(), constants.begin(), constants.end());
@@ -54,7 +54,8 @@ Types infer_scan(const InferContext& c) {
     check(c.in[i], g.type(body->carry_in[i]), "carry", i);
     check(g.type(body->carry_out[i]), g.type(body->carry_in[i]), "next carry", i);
   }
-  for (size_t i = 0; i < sequences; ++i) check(c.in[carries + i], {g.dtype(body->sequence_in[i]), stacked(steps, g.shape(body->sequence_in[i]))}, "sequence", i);
+  for (size_t i = 0; i < sequences; ++i)
+    check(c.in[carries + i], {g.dtype(body->sequence_in[i]), stacked(steps, g.shape(body->sequence_in[i]))}, "sequence", i);
   for (size_t i = 0; i < constants; ++i) check(c.in[carries + sequences + i], g.type(body->constant_in[i]), "constant", i);
   Types out;
   for (NodeId id : body->carry_in) out.push_back(g.type(id));

@@ -16,8 +16,8 @@ struct InferContext {
 };
 
 struct Cost {
-  double flops = 0;   // algorithmic: a causal attention counts half
-  double bytes = 0;   // operands read once, results written once
+  double flops = 0;  // algorithmic: a causal attention counts half
+  double bytes = 0;  // operands read once, results written once
 };
 
 // What a gradient rule sees: the node, the gradients that arrived, and where to put those of the operands.
@@ -52,10 +52,10 @@ struct OpRow {
   int min_in = 0, max_in = 0;  // max -1: any number
   uint32_t traits = none;
   std::vector<Type> (*infer)(const InferContext&) = nullptr;
-  void (*vjp)(GradContext&) = nullptr;                   // mandatory unless no_gradient or by_decomposition
+  void (*vjp)(GradContext&) = nullptr;                              // mandatory unless no_gradient or by_decomposition
   std::vector<NodeId> (*decompose)(Graph&, NodeId node) = nullptr;  // one node per output; mandatory for a macro op
   Cost (*cost)(const Graph&, NodeId node) = nullptr;
-  void (*samples)(const SampleSink&) = nullptr;          // mandatory unless a source
+  void (*samples)(const SampleSink&) = nullptr;  // mandatory unless a source
 };
 
 const OpRow& row(Op op);

@@ -1,0 +1,383 @@
+#include "compile/program.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "compile/simplify.h"
+#include "graph/rewrite.h"
+
+namespace ridge {
+
+std::optional<std::vector<std::array<int64_t, 3>>> common_loops(const std::vector<View::Loop>& a, const std::vector<View::Loop>& b) {
+  // From the fastest loop outwards: the smaller piece must divide the larger.
+  std::vector<std::array<int64_t, 3>> out;
+  size_t i = a.size(), j = b.size();
+  View::Loop x{1, 0}, y{1, 0};
+  while (true) {
+    while (x.size == 1 && i > 0) x = a[--i];
+    while (y.size == 1 && j > 0) y = b[--j];
+    if (x.size == 1 && y.size == 1) break;
+    int64_t n = std::min(x.size, y.size);
+    if (n == 0) {
+      out.push_back({0, 0, 0});
+      break;
+    }
+    if (n == 1 || x.size % n || y.size % n) return std::nullopt;
+    out.push_back({n, x.stride, y.stride});
+    x.size /= n, x.stride *= n, y.size /= n, y.stride *= n;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+namespace {
+
+std::string kernel_name(const Graph& g, const Group& group) {
+  if (group.kind == Group::Kind::node) return std::string(name(g[group.node].op));
+  size_t ops = 0;
+  bool reduces = false;
+  for (const GroupSpec& s : group.specs)
+    for (NodeId id : s.members) ++ops, reduces |= is_reduction(g[id].op);
+  if (group.kind == Group::Kind::matmul) return ops ? fmt::format("matmul+{}", ops) : "matmul";
+  std::string base = fmt::format("{}[{}]", reduces ? "reduce" : "map", ops);
+  return group.specs.size() > 1 ? fmt::format("{}x{}", base, group.specs.size()) : base;
+}
+
+}  // namespace
+
+Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, const ProgramOptions& options)
+    : graph_(std::move(graph)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), options_(options) {
+  outputs_ = decompose(graph_, outputs_, [&](NodeId id) { return graph_[id].op == Op::conv; });
+  if (options.simplify)
+    outputs_ = simplify(graph_, outputs_);
+  else
+    outputs_ = rewrite(graph_, outputs_, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
+      return graph_[id].op == Op::stop_gradient || graph_[id].op == Op::custom ? std::vector<NodeId>{in[0]} : std::vector<NodeId>{};
+    });
+  // Every output is a value of its own: an input, a literal or a value that is put out twice is copied.
+  std::unordered_set<NodeId> seen;
+  for (NodeId& id : outputs_) {
+    if (graph_[id].op == Op::input || graph_[id].op == Op::literal || seen.count(id)) {
+      const Shape& s = graph_.shape(id);
+      for (uint16_t copy = 1; seen.count(id) || graph_[id].op == Op::input || graph_[id].op == Op::literal; ++copy)
+        id = graph_.add(Op::reshape, {graph_[id].op == Op::reshape && graph_[id].copy ? graph_[id].in[0] : id}, {{s.begin(), s.end()}, {}, nullptr}, copy);
+    }
+    seen.insert(id);
+  }
+  for (NodeId id : topological(graph_, outputs_))
+    if (graph_[id].op == Op::input && std::find(inputs_.begin(), inputs_.end(), id) == inputs_.end())
+      fail(ErrorCode::binding, "[compile] the outputs depend on input \"{}\" {}, which is not among the inputs to be bound", graph_.input_name(id),
+           to_string(graph_.type(id)));
+  build();
+  if (std::vector<size_t> unsafe = unsafe_updates(); !unsafe.empty()) {
+    for (size_t i : unsafe) {
+      const Shape& s = graph_.shape(outputs_[i]);
+      outputs_[i] = graph_.add(Op::reshape, {outputs_[i]}, {{s.begin(), s.end()}, {}, nullptr}, 0x8000);
+    }
+    build();
+  }
+  find_live_ranges();
+  if (options.plan) alias_in_place();
+}
+
+void Program::build() {
+  placed_.clear();
+  kernels_.clear();
+  fused_ = fuse(graph_, outputs_, options_.fuse, inputs_, options_.state);
+  refusals_ = fused_.refusals;
+  if (options_.place) place_concats();
+  build_kernels();
+}
+
+// State that a kernel overwrites while it still reads other elements of it must go through a copy.
+std::vector<size_t> Program::unsafe_updates() const {
+  std::vector<size_t> out;
+  for (auto [in, result] : options_.state) {
+    NodeId old_value = inputs_[size_t(in)], new_value = outputs_[size_t(result)];
+    for (const ProgramKernel& kernel : kernels_) {
+      int read = -1, written = -1;
+      for (size_t i = 0; i < kernel.operands.size(); ++i) {
+        if (kernel.operands[i].owner == old_value && !kernel.operands[i].written) read = int(i);
+        if (kernel.operands[i].owner == new_value && kernel.operands[i].written) written = int(i);
+      }
+      if (read < 0 || written < 0) continue;
+      bool safe = kernel.group.kind != Group::Kind::node;
+      int first = kernel.group.kind == Group::Kind::matmul ? 2 : 0;
+      safe &= read >= first;
+      for (const TileGroup& t : kernel.tiles) {
+        const TileAccess* to = nullptr;
+        for (const TileNode& n : t.nodes)
+          if (n.kind == TileNode::Kind::store && t.accesses[size_t(n.access)].operand + first == written) to = &t.accesses[size_t(n.access)];
+        for (const TileAccess& a : t.accesses)
+          if (a.operand >= 0 && a.operand + first == read)
+            safe &= to && t.form == TileGroup::Template::map && a.offset == to->offset && a.strides == to->strides && a.gather < 0 && a.bounds.empty();
+        first += t.operands;
+      }
+      if (!safe) out.push_back(size_t(result));
+    }
+  }
+  return out;
+}
+
+Storage Program::storage(NodeId id) const {
+  if (auto it = placed_.find(id); it != placed_.end()) return it->second;
+  if (!has_memory(graph_, id, fused_.copies)) return {};
+  return {id, 0, contiguous_strides(graph_.shape(id))};
+}
+
+// Parts of a stored concat are written straight into it when they are kernels' results that nobody else needs whole.
+void Program::place_concats() {
+  std::unordered_map<NodeId, int> uses;
+  for (NodeId id : topological(graph_, outputs_))
+    for (NodeId in : graph_[id].in) ++uses[in];
+  for (NodeId id : outputs_) ++uses[id];
+  std::vector<Group> left;
+  for (Group& group : fused_.groups) {
+    NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
+    if (!id || graph_[id].op != Op::concat) {
+      left.push_back(std::move(group));
+      continue;
+    }
+    int axis = int(graph_[id].attrs.ints[0]);
+    Shape strides = contiguous_strides(graph_.shape(id));
+    std::vector<std::pair<NodeId, Storage>> plan;
+    int64_t at = 0;
+    for (NodeId part : graph_[id].in) {
+      // Back through reshapes to what a kernel wrote: its shape must cut the part's strides evenly.
+      NodeId source = part;
+      bool alone = uses[part] == 1;
+      while (graph_[source].op == Op::reshape && !fused_.copies.count(source)) source = graph_[source].in[0], alone &= uses[source] == 1;
+      bool computed = alone && has_memory(graph_, source, fused_.copies) && graph_[source].op != Op::input && !placed_.count(source) &&
+                      std::find(outputs_.begin(), outputs_.end(), source) == outputs_.end() && graph_[source].op != Op::scan && graph_[source].op != Op::sort;
+      if (graph_[source].op == Op::get) {
+        Op maker = graph_[graph_[source].in[0]].op;
+        computed &= maker == Op::attention || maker == Op::attention_grad;
+      } else if (computed) {
+        computed = graph_[source].op == Op::matmul || !(graph_[source].op >= Op::dynamic_update_slice && graph_[source].op <= Op::sort &&
+                                                        graph_[source].op != Op::gather && graph_[source].op != Op::take);
+        computed &= graph_[source].op != Op::cumsum && !is_movement(graph_[source].op);
+      }
+      if (!computed) break;
+      // Strides of `part` inside the concat, then those of `source` by splitting axes.
+      Domain d = Domain::of(graph_.shape(source));
+      Storage place{id, at * strides[axis], Shape::filled(d.rank(), 0)};
+      try {
+        IndexMap map = split_linear(d, {0, d.full}, graph_.shape(part));
+        for (size_t a = 0; a < map.size(); ++a)
+          for (int l = 0; l < d.rank(); ++l) place.strides[l] += map[a].strides[l] * strides[int(a)];
+      } catch (const SplitAxis&) {
+        break;
+      } catch (const Refusal&) {
+        break;
+      }
+      plan.push_back({source, place});
+      at += graph_.shape(part)[axis];
+    }
+    if (plan.size() != graph_[id].in.size()) {
+      left.push_back(std::move(group));
+      continue;
+    }
+    for (auto& [source, place] : plan) placed_[source] = place;
+  }
+  fused_.groups = std::move(left);
+}
+
+void Program::build_kernels() {
+  StorageFn where = [this](NodeId id) { return storage(id); };
+  for (Group& group : fused_.groups) {
+    ProgramKernel kernel;
+    kernel.name = kernel_name(graph_, group);
+    kernel.group = std::move(group);
+    if (kernel.group.kind == Group::Kind::node) {
+      build_node(kernel);
+    } else {
+      if (kernel.group.kind == Group::Kind::matmul) build_matmul(kernel);
+      for (const GroupSpec& spec : kernel.group.specs) {
+        if (spec.members.empty()) continue;
+        LoweredGroup lowered = lower_group(graph_, spec, where);
+        if (!lowered.refusal.empty()) fail(ErrorCode::internal, "[compile] kernel {} cannot be lowered: {}", kernel.name, lowered.refusal);
+        verify(lowered.group);
+        kernel.tiles.push_back(std::move(lowered.group));
+        for (size_t i = 0; i < lowered.operands.size(); ++i) kernel.operands.push_back({lowered.operands[i], 0, bool(lowered.written[i])});
+      }
+    }
+    kernels_.push_back(std::move(kernel));
+  }
+}
+
+// Operands: A, B, C (C only without an epilogue), then the epilogue's.
+void Program::build_matmul(ProgramKernel& kernel) {
+  StorageFn where = [this](NodeId id) { return storage(id); };
+  NodeId id = kernel.group.node;
+  const Node& n = graph_[id];
+  std::optional<View> a = resolve_view(graph_, n.in[0], where), b = resolve_view(graph_, n.in[1], where);
+  if (!a || !b) fail(ErrorCode::internal, "[compile] a matmul's operand is not a view");
+  size_t rank = a->axes.size();
+  bool epilogue = !kernel.group.specs[0].members.empty();
+  Storage c = epilogue ? Storage{id, 0, contiguous_strides(n.type().shape)} : storage(id);
+  auto both = [&](const std::vector<View::Loop>& x, const std::vector<View::Loop>& y) {
+    auto loops = common_loops(x, y);
+    if (!loops) fail(ErrorCode::internal, "[compile] a matmul's operands cut an axis differently");
+    return *loops;
+  };
+  for (size_t i = 0; i + 2 < rank; ++i) {
+    auto loops = both(a->axes[i], b->axes[i]);
+    int64_t inner = 1;
+    std::vector<ContractionLoops::Loop> part;
+    for (auto it = loops.rbegin(); it != loops.rend(); ++it) part.push_back({(*it)[0], (*it)[1], (*it)[2], c.strides[int(i)] * inner}), inner *= (*it)[0];
+    kernel.loops.batch.insert(kernel.loops.batch.end(), part.rbegin(), part.rend());
+  }
+  auto one = [&](const std::vector<View::Loop>& loops, int64_t stride, bool from_a, std::vector<ContractionLoops::Loop>& out) {
+    int64_t inner = 1;
+    for (const View::Loop& l : loops) inner *= l.size;
+    for (const View::Loop& l : loops) {
+      inner = l.size ? inner / l.size : 0;
+      out.push_back({l.size, from_a ? l.stride : 0, from_a ? 0 : l.stride, stride * inner});
+    }
+  };
+  one(a->axes[rank - 2], c.strides[int(rank) - 2], true, kernel.loops.m);
+  one(b->axes[rank - 1], c.strides[int(rank) - 1], false, kernel.loops.n);
+  for (auto& l : both(a->axes[rank - 1], b->axes[rank - 2])) kernel.loops.k.push_back({l[0], l[1], l[2], 0});
+  int64_t width = size_of(graph_.dtype(n.in[0]));
+  kernel.operands.push_back({a->base, a->offset * width, false});
+  kernel.operands.push_back({b->base, b->offset * width, false});
+  if (!epilogue) kernel.operands.push_back({c.owner, c.offset * size_of(n.type().dtype), true});
+}
+
+// Operands, then results. Views keep the strides for kernels that take them.
+void Program::build_node(ProgramKernel& kernel) {
+  StorageFn where = [this](NodeId id) { return storage(id); };
+  NodeId id = kernel.group.node;
+  const Node& n = graph_[id];
+  for (NodeId in : n.in) {
+    std::optional<View> v = resolve_view(graph_, in, where);
+    if (!v) fail(ErrorCode::internal, "[compile] an operand of {} is not a view", name(n.op));
+    kernel.operands.push_back({v->base, v->offset * size_of(graph_.dtype(in)), false});
+    kernel.views.push_back(std::move(*v));
+  }
+  std::vector<NodeId> results(n.types.size(), kNone);
+  if (n.types.size() == 1)
+    results[0] = id;
+  else
+    for (NodeId other : topological(graph_, outputs_))
+      if (graph_[other].op == Op::get && graph_[other].in[0] == id) results[size_t(graph_[other].attrs.ints[0])] = other;
+  for (size_t i = 0; i < results.size(); ++i) {
+    View v;
+    Storage place = results[i] ? storage(results[i]) : Storage{kNone, 0, contiguous_strides(n.types[i].shape)};
+    v.source = results[i], v.base = place.owner, v.offset = place.offset;
+    for (int a = 0; a < n.types[i].shape.rank(); ++a) v.axes.push_back({{n.types[i].shape[a], place.strides[a]}});
+    kernel.operands.push_back({place.owner, place.offset * size_of(n.types[i].dtype), true});
+    kernel.views.push_back(std::move(v));
+  }
+}
+
+void Program::find_live_ranges() {
+  auto buffer = [&](NodeId owner) -> ProgramBuffer& {
+    auto [it, fresh] = buffer_index_.emplace(owner, int(buffers_.size()));
+    if (fresh) {
+      ProgramBuffer b;
+      b.owner = owner;
+      b.bytes = graph_.type(owner).bytes();
+      b.first = int(kernels_.size());
+      b.last = -1;
+      buffers_.push_back(b);
+    }
+    return buffers_[size_t(it->second)];
+  };
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    ProgramBuffer& b = buffer(inputs_[i]);
+    b.place = ProgramBuffer::Place::input, b.index = int(i);
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    ProgramBuffer& b = buffer(outputs_[i]);
+    b.place = ProgramBuffer::Place::output, b.index = int(i);
+  }
+  for (size_t k = 0; k < kernels_.size(); ++k)
+    for (const ProgramOperand& o : kernels_[k].operands) {
+      if (!o.owner) continue;
+      ProgramBuffer& b = buffer(o.owner);
+      b.first = std::min(b.first, int(k)), b.last = std::max(b.last, int(k));
+    }
+}
+
+// A map kernel may write where it reads: the value that dies in it hands its memory on.
+void Program::alias_in_place() {
+  for (size_t k = 0; k < kernels_.size(); ++k) {
+    const ProgramKernel& kernel = kernels_[k];
+    if (kernel.group.kind != Group::Kind::tile || kernel.tiles.size() != 1 || kernel.tiles[0].form != TileGroup::Template::map) continue;
+    const TileGroup& t = kernel.tiles[0];
+    std::vector<char> taken(kernel.operands.size(), 0);
+    for (const TileNode& store : t.nodes) {
+      if (store.kind != TileNode::Kind::store) continue;
+      const TileAccess& to = t.accesses[size_t(store.access)];
+      ProgramBuffer& out = buffers_[size_t(buffer_index_.at(kernel.operands[size_t(to.operand)].owner))];
+      if (out.place != ProgramBuffer::Place::arena || out.first != int(k) || out.alias >= 0) continue;
+      for (size_t i = 0; i < kernel.operands.size(); ++i) {
+        if (kernel.operands[i].written || taken[i]) continue;
+        int from = buffer_index_.at(kernel.operands[i].owner);
+        ProgramBuffer& in = buffers_[size_t(from)];
+        if (in.place != ProgramBuffer::Place::arena || in.last != int(k) || in.bytes != out.bytes || &in == &out) continue;
+        bool same = true;  // every read of it is of the element that is written
+        for (const TileAccess& a : t.accesses)
+          if (a.operand == int(i))
+            same &= a.offset == to.offset && a.strides == to.strides && a.bounds.empty() && a.gather < 0 && size_of(a.dtype) == size_of(to.dtype);
+        if (!same) continue;
+        out.alias = from;
+        taken[i] = 1;
+        break;
+      }
+    }
+  }
+}
+
+void Program::plan(std::span<const int64_t> workspace_bytes) {
+  auto root = [&](int i) {
+    while (buffers_[size_t(i)].alias >= 0) i = buffers_[size_t(i)].alias;
+    return i;
+  };
+  std::vector<LiveRange> ranges;
+  std::vector<int> range_of(buffers_.size(), -1);
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const ProgramBuffer& b = buffers_[i];
+    if (b.place != ProgramBuffer::Place::arena || b.last < 0 || b.alias >= 0) continue;
+    range_of[i] = int(ranges.size());
+    ranges.push_back(options_.plan ? LiveRange{b.bytes, b.first, b.last} : LiveRange{b.bytes, 0, int32_t(kernels_.size())});
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    if (buffers_[i].alias >= 0) {
+      LiveRange& r = ranges[size_t(range_of[size_t(root(int(i)))])];
+      r.first = std::min(r.first, buffers_[i].first), r.last = std::max(r.last, buffers_[i].last);
+    }
+  std::vector<int> workspace_range(workspace_bytes.size(), -1);
+  for (size_t k = 0; k < workspace_bytes.size(); ++k)
+    if (workspace_bytes[k]) workspace_range[k] = int(ranges.size()), ranges.push_back({workspace_bytes[k], int32_t(k), int32_t(k)});
+  memory_ = plan_memory(ranges);
+  verify_plan(ranges, memory_);
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    if (buffers_[i].place == ProgramBuffer::Place::arena && buffers_[i].last >= 0) buffers_[i].offset = memory_.offsets[size_t(range_of[size_t(root(int(i)))])];
+  workspace_offsets_.assign(workspace_bytes.size(), 0);
+  for (size_t k = 0; k < workspace_bytes.size(); ++k)
+    if (workspace_range[k] >= 0) workspace_offsets_[k] = memory_.offsets[size_t(workspace_range[k])];
+}
+
+std::string Program::dump() const {
+  std::string text;
+  for (size_t k = 0; k < kernels_.size(); ++k) {
+    const ProgramKernel& kernel = kernels_[k];
+    text += fmt::format("{:4}  {}", k, kernel.name);
+    for (const ProgramOperand& o : kernel.operands) {
+      if (!o.owner) continue;
+      const ProgramBuffer& b = buffer_of(o.owner);
+      const char* place = b.place == ProgramBuffer::Place::input ? "in" : b.place == ProgramBuffer::Place::output ? "out" : "arena";
+      text += fmt::format(" {}%{}:{}@{}{}", o.written ? "->" : "", o.owner, to_string(graph_.type(o.owner)), place,
+                          b.place == ProgramBuffer::Place::arena ? b.offset : b.index);
+    }
+    text += "\n";
+    for (const TileGroup& t : kernel.tiles) text += to_string(t);
+  }
+  for (const std::string& r : refusals_) text += "not fused: " + r + "\n";
+  return text;
+}
+
+}  // namespace ridge

@@ -1,0 +1,146 @@
+#include "compile/simplify.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "graph/builder.h"
+#include "graph/rewrite.h"
+
+namespace ridge {
+namespace {
+
+class Simplifier {
+ public:
+  explicit Simplifier(Graph& graph) : g_(graph), b_(graph) {}
+
+  std::vector<NodeId> visit(NodeId id, std::span<const NodeId> in) {
+    const Node& n = g_[id];
+    switch (n.op) {
+      case Op::stop_gradient:
+      case Op::custom: return {in[0]};
+      case Op::reshape: return reshape(n, in[0]);
+      case Op::permute: return permute(n, in[0]);
+      case Op::expand:
+        if (g_[in[0]].op == Op::expand) return {b_.expand(g_[in[0]].in[0], n.type().shape)};
+        return {};
+      case Op::add:
+        if (is_literal(in[1], 0) && g_.dtype(in[0]) == n.type().dtype) return {in[0]};
+        if (is_literal(in[0], 0)) return {in[1]};
+        if (NodeId joined = joined_pads(n, in)) return {joined};
+        return {};
+      case Op::sub:
+        if (is_literal(in[1], 0)) return {in[0]};
+        return {};
+      case Op::mul:
+        if (is_literal(in[1], 1)) return {in[0]};
+        if (is_literal(in[0], 1)) return {in[1]};
+        return {};
+      case Op::div:
+        if (is_literal(in[1], 1)) return {in[0]};
+        return {};
+      case Op::neg:
+        if (g_[in[0]].op == Op::neg) return {g_[in[0]].in[0]};
+        return {};
+      case Op::cast:
+        if (g_.dtype(in[0]) == n.type().dtype) return {in[0]};
+        if (g_[in[0]].op == Op::literal && is_float(n.type().dtype) && is_float(g_.dtype(in[0])) && size_of(n.type().dtype) >= size_of(g_.dtype(in[0])))
+          return {g_.literal(n.type().dtype, g_[in[0]].attrs.reals[0])};
+        return {};
+      case Op::select:
+        if (is_literal(in[0], 1)) return {in[1]};
+        if (is_literal(in[0], 0)) return {in[2]};
+        if (in[1] == in[2]) return {in[1]};
+        return {};
+      default: return {};
+    }
+  }
+
+ private:
+  bool is_literal(NodeId id, double value) const {
+    while (g_[id].op == Op::expand || g_[id].op == Op::reshape) id = g_[id].in[0];
+    return g_[id].op == Op::literal && g_[id].attrs.reals[0] == value;
+  }
+
+  std::vector<NodeId> reshape(const Node& n, NodeId x) {
+    if (g_.shape(x) == n.type().shape) return {x};
+    if (g_[x].op == Op::reshape) return {b_.reshape(g_[x].in[0], n.type().shape)};
+    if (g_[x].op == Op::literal) return {b_.expand(x, n.type().shape)};
+    return {};
+  }
+
+  std::vector<NodeId> permute(const Node& n, NodeId x) {
+    const std::vector<int64_t>& axes = n.attrs.ints;
+    int rank = int(axes.size());
+    if (g_[x].op == Op::permute) {
+      Shape both;
+      for (int64_t a : axes) both.push_back(g_[x].attrs.ints[size_t(a)]);
+      return {b_.permute(g_[x].in[0], both)};
+    }
+    // A transposed product is the product of the transposed operands, the other way round.
+    if (g_[x].op == Op::matmul && rank >= 2 && axes[size_t(rank) - 1] == rank - 2 && axes[size_t(rank) - 2] == rank - 1) {
+      bool batches_stay = true;
+      for (int i = 0; i < rank - 2; ++i) batches_stay &= axes[size_t(i)] == i;
+      if (batches_stay) return {g_.add(Op::matmul, {b_.transpose(g_[x].in[1]), b_.transpose(g_[x].in[0])}, g_[x].attrs, g_[x].copy)};
+    }
+    return {};
+  }
+
+  // Gradients of slices that cut a tensor into pieces come as a sum of padded pieces: that is a concat.
+  NodeId joined_pads(const Node& n, std::span<const NodeId> in) {
+    struct Piece {
+      NodeId source;
+      int64_t low, high;
+    };
+    std::vector<Piece> pieces;
+    int axis = -1;
+    auto collect = [&](auto& self, NodeId id) -> bool {
+      if (g_[id].op == Op::add) return self(self, g_[id].in[0]) && self(self, g_[id].in[1]);
+      if (g_[id].op == Op::concat && id != kNone) return false;
+      if (g_[id].op != Op::pad || g_[id].attrs.reals[0] != 0) return false;
+      const std::vector<int64_t>& a = g_[id].attrs.ints;
+      int rank = int(a.size()) / 3, padded = -1;
+      for (int i = 0; i < rank; ++i) {
+        if (a[size_t(2 * rank + i)]) return false;
+        if (a[size_t(i)] || a[size_t(rank + i)]) {
+          if (padded >= 0) return false;
+          padded = i;
+        }
+      }
+      if (padded < 0 || (axis >= 0 && padded != axis)) return false;
+      axis = padded;
+      int64_t low = a[size_t(axis)];
+      pieces.push_back({g_[id].in[0], low, low + g_.shape(g_[id].in[0])[axis]});
+      return true;
+    };
+    for (NodeId i : in)
+      if (!collect(collect, i)) return kNone;
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& x, const Piece& y) { return x.low < y.low; });
+    int64_t at = 0;
+    for (const Piece& p : pieces) {
+      if (p.low != at) return kNone;
+      at = p.high;
+    }
+    if (at != n.type().shape[axis]) return kNone;
+    std::vector<NodeId> parts;
+    for (const Piece& p : pieces) parts.push_back(p.source);
+    return b_.concat(parts, axis);
+  }
+
+  Graph& g_;
+  Builder b_;
+};
+
+}  // namespace
+
+std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs) {
+  std::vector<NodeId> roots(outputs.begin(), outputs.end());
+  Simplifier s(graph);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<NodeId> next = rewrite(graph, roots, [&](NodeId id, std::span<const NodeId> in) { return s.visit(id, in); });
+    if (next == roots) break;
+    roots = std::move(next);
+  }
+  return roots;
+}
+
+}  // namespace ridge

@@ -1,0 +1,184 @@
+#include "runtime/executable.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "backend/cpu/build.h"
+#include "base/error.h"
+#include "compile/program.h"
+#include "graph/ops/table.h"
+#include "runtime/thread_team.h"
+
+namespace ridge {
+namespace {
+
+// Mapped and touched at once, so that nothing can be taken away later.
+class Arena {
+ public:
+  Arena() = default;
+  explicit Arena(int64_t bytes) : bytes_(bytes) {
+    if (!bytes) return;
+    void* p = mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) fail(ErrorCode::memory, "[arena] {} bytes could not be mapped; free memory or lower the batch", bytes);
+    data_ = static_cast<std::byte*>(p);
+    if (bytes >= int64_t(2) << 20) madvise(p, size_t(bytes), MADV_HUGEPAGE);
+    for (int64_t at = 0; at < bytes; at += 4096) data_[at] = std::byte{0};
+  }
+  Arena(Arena&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  Arena& operator=(Arena&& o) noexcept {
+    std::swap(data_, o.data_), std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  ~Arena() {
+    if (data_) munmap(data_, size_t(bytes_));
+  }
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+bool enabled(const std::string& passes, const char* name) {
+  std::string all = passes;
+  if (const char* env = std::getenv("RIDGE_PASSES")) all += std::string(",") + env;
+  size_t at = 0;
+  static constexpr const char* known[] = {"simplify", "fuse", "plan", "place"};
+  bool on = true;
+  while (at < all.size()) {
+    size_t end = std::min(all.find(',', at), all.size());
+    std::string word = all.substr(at, end - at);
+    at = end + 1;
+    if (word.empty()) continue;
+    if (word[0] != '-' || std::none_of(std::begin(known), std::end(known), [&](const char* k) { return word.substr(1) == k; }))
+      fail(ErrorCode::usage, "[passes] \"{}\" is not known; write -simplify, -fuse, -plan or -place", word);
+    if (word.substr(1) == name) on = false;
+  }
+  return on;
+}
+
+}  // namespace
+
+ThreadTeam& default_team() {
+  static ThreadTeam team;
+  return team;
+}
+
+// Bases: 0 the arena, then the inputs, then the outputs.
+struct Executable::State {
+  State(Program p, ThreadTeam& t) : program(std::move(p)), team(t) {}
+
+  Program program;
+  ThreadTeam& team;
+  std::vector<std::unique_ptr<cpu::Kernel>> kernels;
+  std::vector<cpu::Task> tasks;
+  Arena arena;
+  std::vector<std::byte*> bases;
+  std::vector<Type> input_types, output_types;
+  cpu::Fault fault;
+  Report report;
+
+  cpu::Ref place(NodeId owner, int64_t offset) const {
+    if (!owner) return {};
+    const ProgramBuffer& b = program.buffer_of(owner);
+    switch (b.place) {
+      case ProgramBuffer::Place::arena: return {0, b.offset + offset};
+      case ProgramBuffer::Place::input: return {1 + b.index, offset};
+      case ProgramBuffer::Place::output: return {1 + int32_t(program.inputs().size()) + b.index, offset};
+    }
+    return {};
+  }
+};
+
+Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options) {
+  auto start = std::chrono::steady_clock::now();
+  // Only what the outputs need, so that compiling costs what the program costs and the caller's graph stays as it is.
+  Graph own;
+  std::unordered_map<NodeId, NodeId> known;
+  for (NodeId id : inputs) {
+    if (graph[id].op != Op::input) fail(ErrorCode::binding, "[compile] %{} ({}) is to be bound but is not an input", id, name(graph[id].op));
+    known[id] = own.input(graph.type(id), graph.input_name(id));
+  }
+  std::vector<NodeId> own_outputs = import_nodes(own, graph, outputs, known), own_inputs;
+  for (NodeId id : inputs) own_inputs.push_back(known[id]);
+  ProgramOptions po;
+  po.simplify = enabled(options.passes, "simplify"), po.fuse = enabled(options.passes, "fuse");
+  po.plan = enabled(options.passes, "plan"), po.place = enabled(options.passes, "place");
+  po.state = options.state;
+  for (auto [in, out] : options.state)
+    if (!(graph.type(inputs.at(size_t(in))) == graph.type(outputs.at(size_t(out)))))
+      fail(ErrorCode::shape, "[compile] state {} is {} before the step and {} after it", in, to_string(graph.type(inputs[size_t(in)])),
+           to_string(graph.type(outputs[size_t(out)])));
+  state_ = std::make_unique<State>(Program(std::move(own), own_inputs, own_outputs, po), options.team ? *options.team : default_team());
+  State& s = *state_;
+  Program& p = s.program;
+  std::vector<int64_t> workspace;
+  int64_t scratch = 0;
+  for (const ProgramKernel& k : p.kernels()) {
+    s.kernels.push_back(cpu::make_kernel(p, k));
+    workspace.push_back(s.kernels.back()->workspace_bytes());
+    scratch = std::max(scratch, s.kernels.back()->scratch_bytes());
+    Cost cost;
+    auto count = [&](NodeId id) { cost.flops += row(p.graph()[id].op).cost(p.graph(), id).flops; };
+    if (k.group.node) count(k.group.node);
+    for (const GroupSpec& spec : k.group.specs)
+      for (NodeId id : spec.members) count(id);
+    for (const ProgramOperand& o : k.operands)
+      if (o.owner) cost.bytes += double(p.graph().type(o.owner).bytes());
+    std::string detail;
+    for (const TileGroup& t : k.tiles) detail += to_string(t);
+    s.report.kernels.push_back({k.name, std::move(detail), cost.flops, cost.bytes});
+  }
+  p.plan(workspace);
+  for (size_t i = 0; i < p.kernels().size(); ++i) {
+    std::vector<cpu::Ref> refs;
+    for (const ProgramOperand& o : p.kernels()[i].operands) refs.push_back(s.place(o.owner, o.offset));
+    s.kernels[i]->bind(refs, workspace[i] ? cpu::Ref{0, p.workspace_offset(i)} : cpu::Ref{}, s.tasks);
+  }
+  s.arena = Arena(p.arena_bytes());
+  s.team.reserve_scratch(scratch);
+  s.bases.assign(1 + p.inputs().size() + p.outputs().size(), nullptr);
+  s.bases[0] = s.arena.data();
+  Report& r = s.report;
+  r.refusals = p.refusals();
+  r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
+  for (int64_t w : workspace) r.workspace_bytes = std::max(r.workspace_bytes, w);
+  r.scratch_bytes = scratch * s.team.size();
+  for (NodeId id : p.inputs()) s.input_types.push_back(p.graph().type(id)), r.input_bytes += p.graph().type(id).bytes();
+  for (NodeId id : p.outputs()) s.output_types.push_back(p.graph().type(id)), r.output_bytes += p.graph().type(id).bytes();
+  r.planned_bytes = r.arena_bytes + r.scratch_bytes;
+  r.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+Executable::~Executable() = default;
+Executable::Executable(Executable&&) noexcept = default;
+
+void Executable::run(std::span<const void* const> inputs, std::span<void* const> outputs) {
+  State& s = *state_;
+  if (inputs.size() != s.input_types.size() || outputs.size() != s.output_types.size())
+    fail(ErrorCode::binding, "[run] got {} inputs and {} outputs, the program has {} and {}", inputs.size(), outputs.size(), s.input_types.size(),
+         s.output_types.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i] && s.input_types[i].bytes())
+      fail(ErrorCode::binding, "[run] input {} (\"{}\", {}) is not bound", i, s.program.graph().input_name(s.program.inputs()[i]), to_string(s.input_types[i]));
+    s.bases[1 + i] = static_cast<std::byte*>(const_cast<void*>(inputs[i]));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i] && s.output_types[i].bytes()) fail(ErrorCode::binding, "[run] output {} ({}) is not bound", i, to_string(s.output_types[i]));
+    s.bases[1 + inputs.size() + i] = static_cast<std::byte*>(outputs[i]);
+  }
+  s.fault.raised = false;
+  s.team.run(s.tasks, s.bases.data(), s.fault);
+  if (s.fault.raised) fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", s.fault.value, s.fault.limit - 1);
+}
+
+const Report& Executable::report() const { return state_->report; }
+std::string Executable::dump() const { return state_->program.dump(); }
+const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
+const std::vector<Type>& Executable::output_types() const { return state_->output_types; }
+
+}  // namespace ridge
