@@ -28,23 +28,24 @@ double run_seconds(ThreadTeam& team, const cpu::Task& task) {
 // One unit of a movement: 4096 floats, the grain that all variants divide evenly.
 constexpr int64_t kUnitFloats = 4096;
 
-struct Movement {
-  enum class Kind { copy, triad, read } kind;
+// One way to move memory.
+struct Variant {
+  Movement movement;
   int streams;  // index: 1, 2 or 4 streams
   bool streaming;
   int64_t ahead;
   float *to, *a, *b;
 
   static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
-    const auto& m = *static_cast<const Movement*>(args);
+    const auto& v = *static_cast<const Variant*>(args);
     const CeilingKernels& kernels = ceiling_kernels();
     const int64_t at = begin * kUnitFloats;
-    const MoveShape shape{(end - begin) * kUnitFloats, m.ahead};
-    switch (m.kind) {
-      case Kind::copy: kernels.copy[m.streams][m.streaming](m.to + at, m.a + at, shape); break;
-      case Kind::triad: kernels.triad[m.streams][m.streaming](m.to + at, m.a + at, m.b + at, shape); break;
-      case Kind::read: {
-        volatile float sink = kernels.read[m.streams](m.a + at, shape);
+    const MoveShape shape{(end - begin) * kUnitFloats, v.ahead};
+    switch (v.movement) {
+      case Movement::copy: kernels.copy[v.streams][v.streaming](v.to + at, v.a + at, shape); break;
+      case Movement::triad: kernels.triad[v.streams][v.streaming](v.to + at, v.a + at, v.b + at, shape); break;
+      case Movement::read: {
+        volatile float sink = kernels.read[v.streams](v.a + at, shape);
         (void)sink;
       }
     }
@@ -52,69 +53,19 @@ struct Movement {
 
   std::string name() const {
     std::string text = std::to_string(1 << streams) + (streams ? " streams" : " stream");
-    if (kind != Kind::read) text += streaming ? ", streaming stores" : ", normal stores";
+    if (movement != Movement::read) text += streaming ? ", streaming stores" : ", normal stores";
     return text + (ahead ? ", prefetched" : "");
   }
 };
 
-Measured measure_movement(ThreadTeam& team, Movement::Kind kind, double seconds, int64_t bytes) {
-  if (bytes == 0) bytes = 4 * last_level_cache_bytes();
-  const int64_t unit_bytes = kUnitFloats * int64_t(sizeof(float)), units = std::max<int64_t>(1, bytes / unit_bytes);
-  const int arrays = kind == Movement::Kind::copy ? 2 : kind == Movement::Kind::triad ? 3 : 1;
-
-  // Arrays of the same alignment would meet in the same cache sets, so each begins some pages and lines farther.
-  constexpr int64_t kSkew = 3 * 4096 + 5 * 64;
-  BufferPool pool;
-  std::vector<BufferPool::Buffer> memory;
-  float* base[3] = {};
-  for (int i = 0; i < arrays; ++i) {
-    memory.push_back(pool.acquire(units * unit_bytes + 3 * kSkew + 4096));
-    base[i] = reinterpret_cast<float*>(memory.back().data() + i * kSkew);
+struct Touch {
+  float* const* base;
+  int arrays;
+  static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
+    const auto& t = *static_cast<const Touch*>(args);
+    for (int i = 0; i < t.arrays; ++i) std::fill(t.base[i] + begin * kUnitFloats, t.base[i] + end * kUnitFloats, 1.0f);
   }
-  // Every thread touches its own share first.
-  struct Touch {
-    float* const* base;
-    int arrays;
-    static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
-      const auto& t = *static_cast<const Touch*>(args);
-      for (int i = 0; i < t.arrays; ++i) std::fill(t.base[i] + begin * kUnitFloats, t.base[i] + end * kUnitFloats, 1.0f);
-    }
-  } touch{base, arrays};
-  run_seconds(team, {Touch::run, &touch, units, 5000});
-
-  std::vector<Movement> variants;
-  for (int streams : {0, 1, 2})
-    for (bool streaming : {true, false})
-      for (int64_t ahead : {0, 1024})
-        if (kind != Movement::Kind::read || !streaming)
-          variants.push_back({kind, streams, streaming, ahead, base[arrays - 1], base[0], base[std::min(1, arrays - 1)]});
-  const double moved = double(arrays) * double(units * unit_bytes);
-  auto rate = [&](const Movement& m) { return moved / run_seconds(team, {Movement::run, &m, units, 1500}) * 1e-9; };
-
-  // All get two tries, the best three the rest of the time, in turns.
-  const auto start = Clock::now();
-  std::vector<std::vector<double>> samples(variants.size());
-  for (int round = 0; round < 2; ++round)
-    for (size_t v = 0; v < variants.size(); ++v) samples[v].push_back(rate(variants[v]));
-  std::vector<size_t> order(variants.size());
-  for (size_t v = 0; v < order.size(); ++v) order[v] = v;
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return *std::max_element(samples[a].begin(), samples[a].end()) > *std::max_element(samples[b].begin(), samples[b].end());
-  });
-  order.resize(std::min<size_t>(3, order.size()));
-  for (size_t v : order) samples[v].clear();
-  for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round)
-    for (size_t v : order) samples[v].push_back(rate(variants[v]));
-
-  Measured best;
-  for (size_t v : order)
-    if (Measured m = summarize(samples[v]); m.median > best.median) {
-      best = m;
-      best.variant = variants[v].name();
-    }
-  best.per_sample = moved;
-  return best;
-}
+};
 
 struct FmaTask {
   int64_t iterations = 1;
@@ -189,9 +140,73 @@ Measured measure_fma(ThreadTeam& team, double seconds) {
   return summarize(samples);
 }
 
-Measured measure_copy(ThreadTeam& team, double seconds, int64_t bytes) { return measure_movement(team, Movement::Kind::copy, seconds, bytes); }
-Measured measure_triad(ThreadTeam& team, double seconds, int64_t bytes) { return measure_movement(team, Movement::Kind::triad, seconds, bytes); }
-Measured measure_read(ThreadTeam& team, double seconds, int64_t bytes) { return measure_movement(team, Movement::Kind::read, seconds, bytes); }
+std::string_view name(Movement movement) { return movement == Movement::copy ? "copy" : movement == Movement::triad ? "triad" : "read"; }
+
+struct BandwidthWindow::State {
+  ThreadTeam& team;
+  BufferPool pool;
+  std::vector<BufferPool::Buffer> memory;
+  int64_t units = 1;
+  double bytes = 0;  // moved by one pass
+  Variant best{};
+  Measured measured;
+
+  double rate(const Variant& v) { return bytes / run_seconds(team, {Variant::run, &v, units, 1500}) * 1e-9; }
+};
+
+BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double seconds, int64_t bytes) : state_(new State{team, {}, {}, 1, 0, {}, {}}) {
+  State& s = *state_;
+  if (bytes == 0) bytes = 4 * last_level_cache_bytes();
+  const int64_t unit_bytes = kUnitFloats * int64_t(sizeof(float));
+  s.units = std::max<int64_t>(1, bytes / unit_bytes);
+  const int arrays = movement == Movement::copy ? 2 : movement == Movement::triad ? 3 : 1;
+  s.bytes = double(arrays) * double(s.units * unit_bytes);
+
+  // Arrays of the same alignment would meet in the same cache sets, so each begins some pages and lines farther.
+  constexpr int64_t kSkew = 3 * 4096 + 5 * 64;
+  float* base[3] = {};
+  for (int i = 0; i < arrays; ++i) {
+    s.memory.push_back(s.pool.acquire(s.units * unit_bytes + 3 * kSkew + 4096));
+    base[i] = reinterpret_cast<float*>(s.memory.back().data() + i * kSkew);
+  }
+  const Touch touch{base, arrays};  // every thread its own share
+  run_seconds(team, {Touch::run, &touch, s.units, 5000});
+
+  std::vector<Variant> variants;
+  for (int streams : {0, 1, 2})
+    for (bool streaming : {true, false})
+      for (int64_t ahead : {0, 1024})
+        if (movement != Movement::read || !streaming)
+          variants.push_back({movement, streams, streaming, ahead, base[arrays - 1], base[0], base[std::min(1, arrays - 1)]});
+
+  // All get two tries, the best three the rest of the time, in turns.
+  const auto start = Clock::now();
+  std::vector<std::vector<double>> samples(variants.size());
+  for (int round = 0; round < 2; ++round)
+    for (size_t v = 0; v < variants.size(); ++v) samples[v].push_back(s.rate(variants[v]));
+  std::vector<size_t> order(variants.size());
+  for (size_t v = 0; v < order.size(); ++v) order[v] = v;
+  auto peak = [&](size_t v) { return *std::max_element(samples[v].begin(), samples[v].end()); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return peak(a) > peak(b); });
+  order.resize(3);
+  for (size_t v : order) samples[v].clear();
+  for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round)
+    for (size_t v : order) samples[v].push_back(s.rate(variants[v]));
+  for (size_t v : order)
+    if (Measured m = summarize(samples[v]); m.median > s.measured.median) {
+      s.best = variants[v];
+      s.measured = m;
+      s.measured.variant = variants[v].name();
+    }
+}
+
+BandwidthWindow::~BandwidthWindow() = default;
+double BandwidthWindow::gbs() { return state_->rate(state_->best); }
+const Measured& BandwidthWindow::measured() const { return state_->measured; }
+
+Measured measure_bandwidth(ThreadTeam& team, Movement movement, double seconds, int64_t bytes) {
+  return BandwidthWindow(team, movement, seconds, bytes).measured();
+}
 
 int64_t last_level_cache_bytes() {
   static const int64_t bytes = [] {

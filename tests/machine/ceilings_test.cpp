@@ -48,13 +48,16 @@ TEST(Ceilings, LoopsDoWhatTheyAreTimedFor) {
 
 TEST(Ceilings, AreMeasured) {
   ThreadTeam team({.threads = 2});
-  for (const Measured& m :
-       {measure_fma(team, 0.01), measure_copy(team, 0.01, 1 << 20), measure_triad(team, 0.01, 1 << 20), measure_read(team, 0.01, 1 << 20)}) {
+  std::vector<Measured> all = {measure_fma(team, 0.01)};
+  for (Movement movement : {Movement::copy, Movement::triad, Movement::read}) all.push_back(measure_bandwidth(team, movement, 0.01, 1 << 20));
+  for (const Measured& m : all) {
     EXPECT_GT(m.median, 0);
     EXPECT_GE(m.spread, 0);
     EXPECT_GE(m.samples, 3);
   }
-  EXPECT_FALSE(measure_copy(team, 0, 1).variant.empty());  // also for a working set below one unit
+  EXPECT_FALSE(measure_bandwidth(team, Movement::copy, 0, 1).variant.empty());  // also for a working set below one unit
+  BandwidthWindow copies(team, Movement::copy, 0, 1 << 20);
+  EXPECT_GT(copies.gbs(), 0);
   FmaWindow window(team, 50);
   EXPECT_GT(window.gflops(), 0);
   EXPECT_THROW(FmaWindow(team, 0), Error);
