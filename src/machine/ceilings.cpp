@@ -143,6 +143,8 @@ Measured measure_fma(ThreadTeam& team, double seconds) {
 std::string_view name(Movement movement) { return movement == Movement::copy ? "copy" : movement == Movement::triad ? "triad" : "read"; }
 
 struct BandwidthWindow::State {
+  explicit State(ThreadTeam& t) : team(t) {}
+
   ThreadTeam& team;
   BufferPool pool;
   std::vector<BufferPool::Buffer> memory;
@@ -154,7 +156,7 @@ struct BandwidthWindow::State {
   double rate(const Variant& v) { return bytes / run_seconds(team, {Variant::run, &v, units, 1500}) * 1e-9; }
 };
 
-BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double seconds, int64_t bytes) : state_(new State{team, {}, {}, 1, 0, {}, {}}) {
+BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double seconds, int64_t bytes) : state_(std::make_unique<State>(team)) {
   State& s = *state_;
   if (bytes == 0) bytes = 4 * last_level_cache_bytes();
   const int64_t unit_bytes = kUnitFloats * int64_t(sizeof(float));
