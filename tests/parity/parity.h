@@ -1,0 +1,65 @@
+// What the parity tests share: stored arrays, a graph computed by the reference or by the compiled path, and closeness.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/reference/evaluate.h"
+#include "graph/builder.h"
+#include "runtime/executable.h"
+
+namespace ridge::parity {
+
+using reference::Array;
+
+// The two ways a graph is computed; every test runs both.
+enum class Path { reference, cpu };
+std::string name(Path path);
+
+// Fixtures are f64 results rounded to f32 (2^-24 relative). The reference computes in f64 too, so nothing but that rounding and
+// a few ulp of f64 may show. The CPU computes in f32: sums of up to a few hundred terms of either sign, errors growing about as
+// sqrt(n) · 2^-24, through at most a dozen layers: 1e-5 leaves a factor of three over what is seen.
+double tolerance(Path path);
+
+class Fixture {
+ public:
+  explicit Fixture(std::string folder) : folder_(std::move(folder)) {}
+  Array operator()(const std::string& name, std::optional<DType> as = {}) const;  // as: the dtype the test wants, e.g. a boolean mask
+
+ private:
+  std::string folder_;
+};
+
+Array slice_first(const Array& array, int64_t index);                            // array[index]
+std::vector<Array> unpack(const Array& flat, const std::vector<Shape>& shapes);  // one file holds a model's parameters
+Array scalar(DType dtype, double value);
+
+// A graph under construction whose inputs already have values.
+struct Problem {
+  Graph graph;
+  Builder b{graph};
+  std::vector<NodeId> inputs;
+  std::vector<Array> values;
+  NodeId input(const Array& value);
+  std::vector<NodeId> input(const std::vector<Array>& values);
+};
+
+class Program {
+ public:
+  Program(Path path, const Problem& problem, std::vector<NodeId> outputs);
+  std::vector<Array> run(const std::vector<Array>& inputs);
+  const Report* report() const { return executable_ ? &executable_->report() : nullptr; }
+
+ private:
+  const Problem& problem_;
+  std::vector<NodeId> outputs_;
+  std::optional<Executable> executable_;
+};
+
+std::vector<Array> compute(Path path, const Problem& problem, const std::vector<NodeId>& outputs);
+
+// |got - want| <= tolerance · (|want| + rms(want)): a sum's rounding error is as large as its addends are, not as what is left
+// of them after cancelling, and the tensor's rms stands for those. Both sides may call 1e-12 zero.
+void expect_close(const Array& got, const Array& want, double tolerance, const std::string& what);
+
+}  // namespace ridge::parity
