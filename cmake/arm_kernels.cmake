@@ -10,7 +10,7 @@ find_package(Threads REQUIRED)
 
 add_library(ridge_deps INTERFACE)
 target_include_directories(ridge_deps SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/host_headers)
-target_compile_definitions(ridge_deps INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(ridge_deps INTERFACE Threads::Threads)
 
 add_library(arm_gtest STATIC ${gtest_source}/src/gtest-all.cc ${gtest_source}/src/gtest_main.cc)

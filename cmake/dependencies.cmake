@@ -1,8 +1,11 @@
-# Libraries of the engine. Header-only forms where they exist, so that the portable build carries no extra file.
+# Libraries of the engine, as headers: nothing to carry along in the portable folder. fmt's code is compiled by src/base/format.cpp.
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(nlohmann_json REQUIRED)
+find_path(fmt_headers fmt/core.h REQUIRED)
+find_path(spdlog_headers spdlog/spdlog.h REQUIRED)
+find_path(json_headers nlohmann/json.hpp REQUIRED)
+find_path(highway_headers hwy/highway.h REQUIRED)
 
 add_library(ridge_deps INTERFACE)
-target_link_libraries(ridge_deps INTERFACE fmt::fmt-header-only spdlog::spdlog_header_only nlohmann_json::nlohmann_json Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(ridge_deps SYSTEM INTERFACE ${fmt_headers} ${spdlog_headers} ${json_headers} ${highway_headers})
+target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL)
+target_link_libraries(ridge_deps INTERFACE Threads::Threads ${CMAKE_DL_LIBS})

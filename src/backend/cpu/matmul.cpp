@@ -1,6 +1,7 @@
 #include "backend/cpu/matmul.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -147,10 +148,10 @@ void choose_units(Plan& p) {
 bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
 
 void plan_small(Plan& p) {
-  // Columns of a unit: enough bytes of B to be worth a thread's while.
-  const int64_t lanes = p.kernels->lanes;
+  // Columns of a unit: enough bytes of B to be worth a thread's while, and stretches of B's rows that prefetchers follow.
   const int64_t want = std::max<int64_t>(1, (int64_t(1) << 15) / std::max<int64_t>(1, p.k));
-  const int64_t step = ceil_div(want, 16 * lanes) * 16 * lanes;
+  const int64_t grain = p.shape == Shape::by_row ? 512 : 64;
+  const int64_t step = ceil_div(want, grain) * grain;
   p.col_blocks = ceil_div(p.n, step);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
   const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
