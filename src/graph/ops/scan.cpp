@@ -111,6 +111,13 @@ void vjp_scan(GradContext& c) {
       back->sequence_in.push_back(d), sequences.push_back(arrived);
       roots.push_back(v.body.step_out[i]), cotangents.push_back(d);
     }
+  // The carries that entered each step are results too: second derivatives arrive there, and join those of the carries.
+  std::vector<NodeId> grad_entered(carries, kNone);
+  for (size_t i : float_carry)
+    if (NodeId arrived = c.cotangent(int(carries + outputs + i))) {
+      grad_entered[i] = g.input(v.body.graph.type(v.body.carry_in[i]), "d entered");
+      back->sequence_in.push_back(grad_entered[i]), sequences.push_back(arrived);
+    }
   for (size_t i = 0; i < v.constants.size(); ++i) back->constant_in.push_back(as_input(v.body.constant_in[i], "constant"));
   for (size_t k = 0; k < float_carry.size(); ++k) roots.push_back(v.body.carry_out[float_carry[k]]), cotangents.push_back(grad_carry_in[k]);
 
@@ -120,7 +127,10 @@ void vjp_scan(GradContext& c) {
   for (size_t i : float_sequence) wrt.push_back(known.at(v.body.sequence_in[i]));
   std::vector<NodeId> grads = vector_jacobian(g, moved, cotangents, wrt);
   size_t at = 0;
-  for (size_t k = 0; k < float_carry.size(); ++k) back->carry_out.push_back(grads[at++]);
+  for (size_t i : float_carry) {
+    back->carry_out.push_back(grad_entered[i] ? inner.add(grads[at], grad_entered[i]) : grads[at]);
+    ++at;
+  }
   for (size_t k = 0; k < float_constant.size(); ++k, ++at) back->carry_out.push_back(inner.add(back->carry_in[float_carry.size() + k], grads[at]));
   for (size_t k = 0; k < float_sequence.size(); ++k) back->step_out.push_back(grads[at++]);
 
