@@ -22,9 +22,7 @@ std::string_view name(Kind kind) {
   return "unknown";
 }
 
-std::string_view name(TileGroup::Template form) {
-  return form == TileGroup::Template::map ? "map" : form == TileGroup::Template::row ? "row" : "column";
-}
+std::string_view name(TileGroup::Template form) { return form == TileGroup::Template::map ? "map" : form == TileGroup::Template::row ? "row" : "column"; }
 
 int arity(Op op) {
   switch (op) {

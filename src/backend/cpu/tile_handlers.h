@@ -1,0 +1,42 @@
+// The vector code of the tile interpreter: one table of handlers per instruction tier.
+#pragma once
+#include "backend/cpu/tile_program.h"
+#include "base/rng.h"
+#include "machine/features.h"
+
+namespace ridge::cpu {
+
+inline constexpr int kTileRegs = 3;
+inline constexpr int kTileOps = int(Op::clamp) + 1;
+
+struct TileHandlers {
+  int lanes = 1;  // f32 in a vector
+  // [op][register type of the operands (of the second one for select)][bit i: operand i has one value per row]
+  TileHandler op[kTileOps][kTileRegs][8] = {};
+  TileHandler cast[kTileRegs][kTileRegs] = {};  // [from][to]
+  TileHandler truth[kTileRegs] = {};            // x != 0
+  TileHandler round[kDTypes] = {};              // in place, to what a storage type can hold: f16, bf16, u8
+  TileHandler copy[kTileRegs][2] = {};          // [register][one value per row]
+  TileRectLoad load[kDTypes] = {};              // contiguous columns
+  TileRectLoad load_strided[kDTypes] = {};
+  TileRectStore store[kDTypes][2] = {};      // contiguous columns, [one value per row]
+  TileRectStore store_stream[kDTypes] = {};  // non-temporal where aligned
+  TileRectStore store_strided[kDTypes][2] = {};
+  TileHandler row_reduce[kTileReduces][kTileRegs] = {};     // over the columns of a, into d[row]
+  TileHandler column_reduce[kTileReduces][kTileRegs] = {};  // over the rows of a, into d[col]
+  TileRandom random = nullptr;
+};
+
+const TileHandlers& tile_handlers(IsaTier tier);
+
+// Handlers that need no vectors of their own; aux is a TileLoad, TileStore or TileIndex.
+void tile_load(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
+void tile_store(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
+template <class T>
+void tile_index(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
+void tile_random(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
+
+// value (+) other for n partial values of a reduction; positions only for arg_*.
+void tile_combine(TileReduce op, TileReg reg, void* value, int64_t* position, const void* other, const int64_t* other_position, int64_t n);
+
+}  // namespace ridge::cpu

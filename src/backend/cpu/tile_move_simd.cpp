@@ -1,0 +1,395 @@
+// Handlers of the tile interpreter that move and convert: casts, loads, stores, random words.
+#include "backend/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/tile_move_simd.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "backend/cpu/tile_simd.h"
+#include "base/half.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using DI = hn::RebindToSigned<D>;
+using DU = hn::RebindToUnsigned<D>;
+using V = hn::Vec<D>;
+using VU = hn::Vec<DU>;
+
+template <class T>
+const T* at(const TileSlot* s, int64_t row) {
+  return reinterpret_cast<const T*>(s->p + row * s->row);
+}
+template <class T>
+T* at_mutable(const TileSlot* s, int64_t row) {
+  return reinterpret_cast<T*>(s->p + row * s->row);
+}
+
+// Truncates; out of range saturates, NaN gives the lowest value.
+template <class To, class From>
+To convert(From x) {
+  if constexpr (std::is_same_v<From, float> && !std::is_same_v<To, float>) {
+    constexpr float kEnd = sizeof(To) == 4 ? 0x1p31f : 0x1p63f;
+    return x >= kEnd ? std::numeric_limits<To>::max() : !(x >= -kEnd) ? std::numeric_limits<To>::lowest() : To(x);
+  } else {
+    return To(x);
+  }
+}
+
+template <class From, class To>
+void cast(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const From* a = at<From>(f.slots + in.a, r);
+    To* out = at_mutable<To>(f.slots + in.d, r);
+    for (int64_t i = 0; i < cols; ++i) out[i] = convert<To>(a[i]);
+  }
+}
+
+template <class From>
+void truth(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const From* a = at<From>(f.slots + in.a, r);
+    int32_t* out = at_mutable<int32_t>(f.slots + in.d, r);
+    for (int64_t i = 0; i < cols; ++i) out[i] = a[i] != 0;
+  }
+}
+
+template <class T, bool kPerRow>
+void copy(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* a = at<T>(f.slots + in.a, r);
+    T* out = at_mutable<T>(f.slots + in.d, r);
+    if constexpr (kPerRow) {
+      std::fill(out, out + cols, *a);
+    } else {
+      std::memmove(out, a, size_t(cols) * sizeof(T));
+    }
+  }
+}
+
+// bf16 in the upper half of each lane, rounded to nearest even, NaN quiet
+HWY_INLINE VU bf16_bits(V v) {
+  const DU du;
+  VU u = hn::BitCast(du, v);
+  VU odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
+  VU rounded = hn::Add(u, hn::Add(odd, hn::Set(du, 0x7fff)));
+  VU quiet = hn::Or(u, hn::Set(du, 0x400000));
+  return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded), hn::Set(du, 0xffff0000));
+}
+
+HWY_INLINE V widen_bf16(const uint16_t* p) {
+  const DU du;
+  const hn::Rebind<uint16_t, DU> d16;
+  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
+}
+
+HWY_INLINE void narrow_bf16(V v, uint16_t* p) {
+  const DI di;
+  const hn::Rebind<uint16_t, DI> d16;
+  auto bits = hn::BitCast(di, hn::ShiftRight<16>(bf16_bits(v)));
+  hn::StoreU(hn::DemoteTo(d16, bits), d16, p);
+}
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+HWY_INLINE V widen_f16(const uint16_t* p) {
+  const hn::Rebind<hwy::float16_t, D> d16;
+  const hn::Rebind<uint16_t, D> du16;
+  return hn::PromoteTo(D(), hn::BitCast(d16, hn::LoadU(du16, p)));
+}
+HWY_INLINE void narrow_f16(V v, uint16_t* p) {
+  const hn::Rebind<hwy::float16_t, D> d16;
+  const hn::Rebind<uint16_t, D> du16;
+  hn::StoreU(hn::BitCast(du16, hn::DemoteTo(d16, v)), du16, p);
+}
+#else
+HWY_INLINE V widen_f16(const uint16_t* p) {
+  HWY_ALIGN float part[hn::MaxLanes(D())];
+  for (size_t i = 0; i < hn::Lanes(D()); ++i) part[i] = f16_to_f32(p[i]);
+  return hn::Load(D(), part);
+}
+HWY_INLINE void narrow_f16(V v, uint16_t* p) {
+  HWY_ALIGN float part[hn::MaxLanes(D())];
+  hn::Store(v, D(), part);
+  for (size_t i = 0; i < hn::Lanes(D()); ++i) p[i] = f32_to_f16(part[i]);
+}
+#endif
+
+template <bool kBrain>
+HWY_INLINE V widen(const uint16_t* p) {
+  return kBrain ? widen_bf16(p) : widen_f16(p);
+}
+template <bool kBrain>
+HWY_INLINE void narrow(V v, uint16_t* p) {
+  return kBrain ? narrow_bf16(v, p) : narrow_f16(v, p);
+}
+
+template <bool kBrain>
+void widen_row(float* out, const uint16_t* p, int64_t cols) {
+  const int64_t n = int64_t(hn::Lanes(D()));
+  int64_t i = 0;
+  for (; i + n <= cols; i += n) hn::StoreU(widen<kBrain>(p + i), D(), out + i);
+  if (i < cols) {
+    uint16_t part[hn::MaxLanes(D())] = {};
+    std::memcpy(part, p + i, size_t(cols - i) * 2);
+    store_tail(widen<kBrain>(part), D(), out + i, cols - i);
+  }
+}
+
+template <bool kBrain>
+void narrow_row(uint16_t* out, const float* p, int64_t cols) {
+  const int64_t n = int64_t(hn::Lanes(D()));
+  int64_t i = 0;
+  for (; i + n <= cols; i += n) narrow<kBrain>(hn::LoadU(D(), p + i), out + i);
+  if (i < cols) {
+    uint16_t part[hn::MaxLanes(D())];
+    narrow<kBrain>(load_tail(D(), p + i, cols - i), part);
+    std::memcpy(out + i, part, size_t(cols - i) * 2);
+  }
+}
+
+template <bool kBrain>
+void round_half(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const int64_t n = int64_t(hn::Lanes(D()));
+  uint16_t part[hn::MaxLanes(D())];
+  auto rounded = [&](V v) HWY_ATTR {
+    if constexpr (kBrain) return hn::BitCast(D(), bf16_bits(v));
+    narrow<kBrain>(v, part);
+    return widen<kBrain>(part);
+  };
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* a = at<float>(f.slots + in.a, r);
+    float* out = at_mutable<float>(f.slots + in.d, r);
+    int64_t i = 0;
+    for (; i + n <= cols; i += n) hn::StoreU(rounded(hn::LoadU(D(), a + i)), D(), out + i);
+    if (i < cols) store_tail(rounded(load_tail(D(), a + i, cols - i)), D(), out + i, cols - i);
+  }
+}
+
+void low_byte(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const int32_t* a = at<int32_t>(f.slots + in.a, r);
+    int32_t* out = at_mutable<int32_t>(f.slots + in.d, r);
+    for (int64_t i = 0; i < cols; ++i) out[i] = a[i] & 255;
+  }
+}
+
+// Storage element to register element and back.
+template <DType t>
+struct Stored;
+template <>
+struct Stored<DType::f32> {
+  using Memory = float;
+  using Reg = float;
+  static Reg get(Memory x) { return x; }
+  static Memory put(Reg x) { return x; }
+};
+template <>
+struct Stored<DType::i32> {
+  using Memory = int32_t;
+  using Reg = int32_t;
+  static Reg get(Memory x) { return x; }
+  static Memory put(Reg x) { return x; }
+};
+template <>
+struct Stored<DType::i64> {
+  using Memory = int64_t;
+  using Reg = int64_t;
+  static Reg get(Memory x) { return x; }
+  static Memory put(Reg x) { return x; }
+};
+template <>
+struct Stored<DType::u8> {
+  using Memory = uint8_t;
+  using Reg = int32_t;
+  static Reg get(Memory x) { return x; }
+  static Memory put(Reg x) { return Memory(x); }
+};
+template <>
+struct Stored<DType::boolean> {
+  using Memory = uint8_t;
+  using Reg = int32_t;
+  static Reg get(Memory x) { return x != 0; }
+  static Memory put(Reg x) { return x != 0; }
+};
+template <>
+struct Stored<DType::bf16> {
+  using Memory = uint16_t;
+  using Reg = float;
+  static Reg get(Memory x) { return bf16_to_f32(x); }
+  static Memory put(Reg x) { return f32_to_bf16(x); }
+};
+template <>
+struct Stored<DType::f16> {
+  using Memory = uint16_t;
+  using Reg = float;
+  static Reg get(Memory x) { return f16_to_f32(x); }
+  static Memory put(Reg x) { return f32_to_f16(x); }
+};
+
+template <DType t>
+void load(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t, int64_t rows, int64_t cols) {
+  using S = Stored<t>;
+  for (int64_t r = 0; r < rows; ++r) {
+    auto* out = reinterpret_cast<typename S::Reg*>(dst + r * dst_row);
+    auto* p = reinterpret_cast<const typename S::Memory*>(src + r * src_row);
+    if constexpr (t == DType::bf16)
+      widen_row<true>(out, p, cols);
+    else if constexpr (t == DType::f16)
+      widen_row<false>(out, p, cols);
+    else
+      for (int64_t i = 0; i < cols; ++i) out[i] = S::get(p[i]);
+  }
+}
+
+template <DType t>
+void load_strided(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols) {
+  using S = Stored<t>;
+  for (int64_t r = 0; r < rows; ++r) {
+    auto* out = reinterpret_cast<typename S::Reg*>(dst + r * dst_row);
+    const std::byte* p = src + r * src_row;
+    for (int64_t i = 0; i < cols; ++i, p += src_col) out[i] = S::get(*reinterpret_cast<const typename S::Memory*>(p));
+  }
+}
+
+template <DType t, bool kPerRow>
+void store(std::byte* dst, int64_t dst_row, int64_t, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols) {
+  using S = Stored<t>;
+  for (int64_t r = 0; r < rows; ++r) {
+    auto* out = reinterpret_cast<typename S::Memory*>(dst + r * dst_row);
+    auto* p = reinterpret_cast<const typename S::Reg*>(src + r * src_row);
+    if constexpr (kPerRow)
+      std::fill(out, out + cols, S::put(*p));
+    else if constexpr (t == DType::bf16)
+      narrow_row<true>(out, p, cols);
+    else if constexpr (t == DType::f16)
+      narrow_row<false>(out, p, cols);
+    else
+      for (int64_t i = 0; i < cols; ++i) out[i] = S::put(p[i]);
+  }
+}
+
+template <DType t, bool kPerRow>
+void store_strided(std::byte* dst, int64_t dst_row, int64_t dst_col, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols) {
+  using S = Stored<t>;
+  for (int64_t r = 0; r < rows; ++r) {
+    std::byte* out = dst + r * dst_row;
+    auto* p = reinterpret_cast<const typename S::Reg*>(src + r * src_row);
+    for (int64_t i = 0; i < cols; ++i, out += dst_col) *reinterpret_cast<typename S::Memory*>(out) = S::put(p[kPerRow ? 0 : i]);
+  }
+}
+
+// Rows that start at a vector boundary bypass the caches.
+void store_stream_f32(std::byte* dst, int64_t dst_row, int64_t dst_col, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols) {
+  const int64_t n = int64_t(hn::Lanes(D()));
+  for (int64_t r = 0; r < rows; ++r) {
+    float* out = reinterpret_cast<float*>(dst + r * dst_row);
+    const float* p = reinterpret_cast<const float*>(src + r * src_row);
+    if (reinterpret_cast<uintptr_t>(out) % size_t(n * 4)) {
+      store<DType::f32, false>(dst + r * dst_row, 0, dst_col, src + r * src_row, 0, 1, cols);
+      continue;
+    }
+    int64_t i = 0;
+    for (; i + n <= cols; i += n) hn::Stream(hn::LoadU(D(), p + i), D(), out + i);
+    if (i < cols) store_tail(load_tail(D(), p + i, cols - i), D(), out + i, cols - i);
+  }
+}
+
+// high and low halves of a * b, lane by lane
+HWY_INLINE void wide_mul(VU a, VU b, VU& high, VU& low) {
+  const DU du;
+  auto even = hn::MulEven(a, b);
+  auto odd = hn::MulEven(hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(hn::Repartition<uint64_t, DU>(), a))),
+                         hn::BitCast(du, hn::ShiftRight<32>(hn::BitCast(hn::Repartition<uint64_t, DU>(), b))));
+  VU e = hn::BitCast(du, even), o = hn::BitCast(du, odd);
+  low = hn::OddEven(hn::BitCast(du, hn::ShiftLeft<32>(odd)), e);
+  high = hn::OddEven(o, hn::BitCast(du, hn::ShiftRight<32>(even)));
+}
+
+// Four words for each of the blocks first … first + lanes - 1, in element order
+HWY_INLINE void philox_blocks(RandomKey key, uint64_t first, bool uniform, uint32_t* out) {
+  const DU du;
+  HWY_ALIGN uint32_t lo[hn::MaxLanes(DU())], hi[hn::MaxLanes(DU())];
+  for (size_t i = 0; i < hn::Lanes(du); ++i) lo[i] = uint32_t(first + i), hi[i] = uint32_t((first + i) >> 32);
+  VU c0 = hn::Load(du, lo), c1 = hn::Load(du, hi), c2 = hn::Set(du, key.step), c3 = hn::Set(du, key.stream);
+  uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    VU h0, l0, h1, l1;
+    wide_mul(c0, hn::Set(du, 0xD2511F53u), h0, l0);
+    wide_mul(c2, hn::Set(du, 0xCD9E8D57u), h1, l1);
+    c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(du, k0));
+    c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(du, k1));
+    c1 = l1, c3 = l0;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  if (uniform) {
+    auto real = [&](VU w) HWY_ATTR {
+      V x = hn::ConvertTo(D(), hn::BitCast(DI(), hn::ShiftRight<8>(w)));
+      return hn::BitCast(du, hn::Mul(x, hn::Set(D(), 0x1p-24f)));
+    };
+    c0 = real(c0), c1 = real(c1), c2 = real(c2), c3 = real(c3);
+  }
+  hn::StoreInterleaved4(c0, c1, c2, c3, du, out);
+}
+
+void random_words(RandomKey key, uint64_t first, int64_t n, bool uniform, void* out) {
+  const int64_t span = int64_t(4 * hn::Lanes(DU()));
+  auto* words = static_cast<uint32_t*>(out);
+  HWY_ALIGN uint32_t part[4 * hn::MaxLanes(DU())];
+  while (n > 0) {
+    int64_t skip = int64_t(first % 4), take = std::min(n, span - skip);
+    bool whole = skip == 0 && take == span;
+    philox_blocks(key, first / 4, uniform, whole ? words : part);
+    if (!whole) std::memcpy(words, part + skip, size_t(take) * 4);
+    words += take, first += uint64_t(take), n -= take;
+  }
+}
+
+template <DType t>
+void set_storage(TileHandlers& h) {
+  h.load[int(t)] = load<t>;
+  h.load_strided[int(t)] = load_strided<t>;
+  h.store[int(t)][0] = store<t, false>, h.store[int(t)][1] = store<t, true>;
+  h.store_strided[int(t)][0] = store_strided<t, false>, h.store_strided[int(t)][1] = store_strided<t, true>;
+}
+
+template <class From, int from>
+void set_casts(TileHandlers& h) {
+  h.cast[from][0] = cast<From, float>, h.cast[from][1] = cast<From, int32_t>, h.cast[from][2] = cast<From, int64_t>;
+  h.truth[from] = truth<From>;
+  h.copy[from][0] = copy<From, false>, h.copy[from][1] = copy<From, true>;
+}
+
+}  // namespace
+
+void fill_moves(TileHandlers& h) {
+  set_casts<float, 0>(h), set_casts<int32_t, 1>(h), set_casts<int64_t, 2>(h);
+  set_storage<DType::boolean>(h), set_storage<DType::u8>(h), set_storage<DType::i32>(h), set_storage<DType::i64>(h);
+  set_storage<DType::f16>(h), set_storage<DType::bf16>(h), set_storage<DType::f32>(h);
+  h.round[int(DType::bf16)] = round_half<true>, h.round[int(DType::f16)] = round_half<false>, h.round[int(DType::u8)] = low_byte;
+  h.store_stream[int(DType::f32)] = h.store_stream[int(DType::i32)] = store_stream_f32;
+  h.random = random_words;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+void fill_moves(TileHandlers& t, IsaTier tier) {
+#if defined(__x86_64__)
+  if (tier == IsaTier::avx512) return N_AVX3::fill_moves(t);
+  if (tier == IsaTier::avx2) return N_AVX2::fill_moves(t);
+#endif
+  (void)tier;
+  HWY_STATIC_DISPATCH(fill_moves)(t);
+}
+
+}  // namespace ridge::cpu
+#endif

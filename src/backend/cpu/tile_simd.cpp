@@ -1,0 +1,329 @@
+// Elementwise handlers of the tile interpreter.
+#include "backend/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/tile_simd.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "backend/cpu/math_simd.h"
+#include "backend/cpu/tile_simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using math::D;
+using math::DI;
+using math::M;
+using math::set;
+using math::V;
+
+// Functions long enough that a second copy of them for the tail would only cost code.
+constexpr bool is_heavy(Op op) {
+  switch (op) {
+    case Op::exp:
+    case Op::expm1:
+    case Op::log:
+    case Op::log1p:
+    case Op::sin:
+    case Op::cos:
+    case Op::tanh:
+    case Op::sigmoid:
+    case Op::gelu_tanh:
+    case Op::gelu_erf:
+    case Op::silu:
+    case Op::softplus:
+    case Op::erf:
+    case Op::gelu_tanh_grad:
+    case Op::gelu_erf_grad:
+    case Op::silu_grad:
+    case Op::pow:
+    case Op::mod: return true;
+    default: return false;
+  }
+}
+
+HWY_INLINE V from_mask(M m) { return hn::BitCast(D(), hn::And(hn::BitCast(DI(), hn::VecFromMask(D(), m)), hn::Set(DI(), 1))); }
+HWY_INLINE M is_true(V v) { return hn::RebindMask(D(), hn::Ne(hn::BitCast(DI(), v), hn::Zero(DI()))); }
+HWY_INLINE M nonzero(V v) { return hn::Ne(v, set(0.f)); }
+
+HWY_INLINE V minimum(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b); }
+HWY_INLINE V maximum(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b); }
+
+// Sign of the divisor; exact for |a / b| < 2^24, scalar beyond.
+HWY_INLINE V modulo(V a, V b) {
+  V q = hn::Div(a, b);
+  M easy = hn::And(hn::Lt(hn::Abs(q), set(0x1p22f)), hn::And(hn::Lt(hn::Abs(b), set(0x1p125f)), hn::Gt(hn::Abs(b), set(0x1p-100f))));
+#if HWY_TARGET == HWY_SSE4
+  easy = hn::And(easy, hn::FirstN(D(), 0));  // no fused multiply-add: the remainder below would be rounded twice
+#endif
+  V r = hn::NegMulAdd(hn::Trunc(q), b, a);  // exact or one divisor off, as the quotient is rounded
+  r = hn::IfThenElse(hn::Ge(hn::Abs(r), hn::Abs(b)), hn::Sub(r, hn::CopySign(b, r)), r);
+  M wrong = hn::And(nonzero(r), hn::Lt(hn::Mul(hn::CopySign(set(1.f), r), hn::CopySign(set(1.f), b)), set(0.f)));
+  r = hn::IfThenElse(wrong, hn::Add(r, b), r);
+  return math::patch(
+      r, hn::Not(easy),
+      [](float u, float v) {
+        float m = std::fmod(u, v);
+        return m != 0 && (m < 0) != (v < 0) ? m + v : m;
+      },
+      a, b);
+}
+
+template <Op op>
+HWY_INLINE V apply(V a) {
+  const D d;
+  if constexpr (op == Op::neg) return hn::Neg(a);
+  if constexpr (op == Op::abs) return hn::Abs(a);
+  if constexpr (op == Op::sign) return hn::IfThenElse(hn::Or(hn::Eq(a, set(0.f)), hn::IsNaN(a)), a, hn::CopySign(set(1.f), a));
+  if constexpr (op == Op::exp) return math::exp(a);
+  if constexpr (op == Op::expm1) return math::expm1(a);
+  if constexpr (op == Op::log) return math::log(a);
+  if constexpr (op == Op::log1p) return math::log1p(a);
+  if constexpr (op == Op::sqrt) return hn::Sqrt(a);
+  if constexpr (op == Op::rsqrt) return hn::Div(set(1.f), hn::Sqrt(a));
+  if constexpr (op == Op::sin) return math::sin(a);
+  if constexpr (op == Op::cos) return math::cos(a);
+  if constexpr (op == Op::tanh) return math::tanh(a);
+  if constexpr (op == Op::sigmoid) return math::sigmoid(a);
+  if constexpr (op == Op::relu) return hn::IfThenElseZero(hn::Not(hn::Le(a, set(0.f))), a);
+  if constexpr (op == Op::gelu_tanh) return math::gelu_tanh(a);
+  if constexpr (op == Op::gelu_erf) return math::gelu_erf(a);
+  if constexpr (op == Op::silu) return math::silu(a);
+  if constexpr (op == Op::softplus) return math::softplus(a);
+  if constexpr (op == Op::erf) return math::erf(a);
+  if constexpr (op == Op::floor) return hn::Floor(a);
+  if constexpr (op == Op::ceil) return hn::Ceil(a);
+  if constexpr (op == Op::round) return hn::Round(a);
+  if constexpr (op == Op::is_finite) return from_mask(hn::IsFinite(a));
+  if constexpr (op == Op::logical_not) return from_mask(hn::Eq(a, set(0.f)));
+  if constexpr (op == Op::gelu_tanh_grad) return math::gelu_tanh_grad(a);
+  if constexpr (op == Op::gelu_erf_grad) return math::gelu_erf_grad(a);
+  if constexpr (op == Op::silu_grad) return math::silu_grad(a);
+  (void)d;
+}
+
+template <Op op>
+HWY_INLINE V apply(V a, V b) {
+  if constexpr (op == Op::add) return hn::Add(a, b);
+  if constexpr (op == Op::sub) return hn::Sub(a, b);
+  if constexpr (op == Op::mul) return hn::Mul(a, b);
+  if constexpr (op == Op::div) return hn::Div(a, b);
+  if constexpr (op == Op::pow) return math::pow(a, b);
+  if constexpr (op == Op::minimum) return minimum(a, b);
+  if constexpr (op == Op::maximum) return maximum(a, b);
+  if constexpr (op == Op::mod) return modulo(a, b);
+  if constexpr (op == Op::equal) return from_mask(hn::Eq(a, b));
+  if constexpr (op == Op::not_equal) return from_mask(hn::Ne(a, b));
+  if constexpr (op == Op::less) return from_mask(hn::Lt(a, b));
+  if constexpr (op == Op::less_equal) return from_mask(hn::Le(a, b));
+  if constexpr (op == Op::greater) return from_mask(hn::Gt(a, b));
+  if constexpr (op == Op::greater_equal) return from_mask(hn::Ge(a, b));
+  if constexpr (op == Op::logical_and) return from_mask(hn::And(nonzero(a), nonzero(b)));
+  if constexpr (op == Op::logical_or) return from_mask(hn::Or(nonzero(a), nonzero(b)));
+  if constexpr (op == Op::logical_xor) return from_mask(hn::Xor(nonzero(a), nonzero(b)));
+}
+
+template <Op op>
+HWY_INLINE V apply(V a, V b, V c) {
+  if constexpr (op == Op::select) return hn::IfThenElse(is_true(a), b, c);
+  if constexpr (op == Op::clamp) return minimum(maximum(a, b), c);
+}
+
+template <Op op, int kArity, int kPattern>
+void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = kArity > 1 ? f.slots + in.b : sa, *sc = kArity > 2 ? f.slots + in.c : sa;
+  constexpr bool kA = kPattern & 1, kB = kPattern & 2, kC = kPattern & 4;
+  if (kPattern == 0 && rows > 1 && sd->row == cols * 4 && sa->row == cols * 4 && sb->row == cols * 4 && sc->row == cols * 4) cols *= rows, rows = 1;
+  std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
+  for (int64_t r = 0; r < rows; ++r, pd += sd->row, pa += sa->row, pb += sb->row, pc += sc->row) {
+    float* out = reinterpret_cast<float*>(pd);
+    const float *a = reinterpret_cast<float*>(pa), *b = reinterpret_cast<float*>(pb), *c = reinterpret_cast<float*>(pc);
+    const V va = kA ? set(*a) : hn::Zero(d), vb = kB ? set(*b) : hn::Zero(d), vc = kC ? set(*c) : hn::Zero(d);
+    auto point = [&](int64_t i, auto load) HWY_ATTR {
+      if constexpr (kArity == 1) return apply<op>(kA ? va : load(a + i));
+      if constexpr (kArity == 2) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i));
+      if constexpr (kArity == 3) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i), kC ? vc : load(c + i));
+    };
+    int64_t i = 0;
+    if constexpr (is_heavy(op)) {
+      for (; i < cols; i += n) {
+        const int64_t live = cols - i;
+        V y = point(i, [&](const float* p) HWY_ATTR { return live >= n ? hn::LoadU(d, p) : load_tail(d, p, live); });
+        if (HWY_LIKELY(live >= n)) {
+          hn::StoreU(y, d, out + i);
+        } else {
+          store_tail(y, d, out + i, live);
+        }
+      }
+    } else {
+      for (; i + n <= cols; i += n) hn::StoreU(point(i, [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); }), d, out + i);
+      if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
+    }
+  }
+}
+
+// Integers: plain loops that the compiler vectorises; arithmetic wraps.
+template <class T>
+T wrap(std::make_unsigned_t<T> u) {
+  return T(u);
+}
+
+template <class T>
+T power(T base, T exponent) {
+  using U = std::make_unsigned_t<T>;
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+  U result = 1, b = U(base);
+  for (U e = U(exponent); e; e >>= 1, b *= b)
+    if (e & 1) result *= b;
+  return T(result);
+}
+
+template <Op op, class T>
+HWY_INLINE auto apply_int(T a, T b) {
+  using U = std::make_unsigned_t<T>;
+  if constexpr (op == Op::neg)
+    return wrap<T>(U(0) - U(a));
+  else if constexpr (op == Op::abs)
+    return a < 0 ? wrap<T>(U(0) - U(a)) : a;
+  else if constexpr (op == Op::sign)
+    return T((a > 0) - (a < 0));
+  else if constexpr (op == Op::relu)
+    return a > 0 ? a : T(0);
+  else if constexpr (op == Op::floor || op == Op::ceil || op == Op::round)
+    return a;
+  else if constexpr (op == Op::is_finite)
+    return int32_t(1);
+  else if constexpr (op == Op::logical_not)
+    return int32_t(a == 0);
+  else if constexpr (op == Op::add)
+    return wrap<T>(U(a) + U(b));
+  else if constexpr (op == Op::sub)
+    return wrap<T>(U(a) - U(b));
+  else if constexpr (op == Op::mul)
+    return wrap<T>(U(a) * U(b));
+  else if constexpr (op == Op::div)
+    return b == 0 ? T(0) : b == -1 ? wrap<T>(U(0) - U(a)) : T(a / b);
+  else if constexpr (op == Op::mod) {
+    T r = b == 0 || b == -1 ? T(0) : T(a % b);
+    return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
+  } else if constexpr (op == Op::pow)
+    return power(a, b);
+  else if constexpr (op == Op::minimum)
+    return a < b ? a : b;
+  else if constexpr (op == Op::maximum)
+    return a > b ? a : b;
+  else if constexpr (op == Op::equal)
+    return int32_t(a == b);
+  else if constexpr (op == Op::not_equal)
+    return int32_t(a != b);
+  else if constexpr (op == Op::less)
+    return int32_t(a < b);
+  else if constexpr (op == Op::less_equal)
+    return int32_t(a <= b);
+  else if constexpr (op == Op::greater)
+    return int32_t(a > b);
+  else if constexpr (op == Op::greater_equal)
+    return int32_t(a >= b);
+  else if constexpr (op == Op::logical_and)
+    return int32_t(a != 0 && b != 0);
+  else if constexpr (op == Op::logical_or)
+    return int32_t(a != 0 || b != 0);
+  else if constexpr (op == Op::logical_xor)
+    return int32_t((a != 0) != (b != 0));
+}
+
+template <Op op, class T>
+constexpr bool has_int = !std::is_void_v<decltype(apply_int<op, T>(T(), T()))>;
+
+template <Op op, class T, int kPattern>
+void run_int(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  using Out = decltype(apply_int<op, T>(T(), T()));
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
+  for (int64_t r = 0; r < rows; ++r) {
+    Out* out = reinterpret_cast<Out*>(sd->p + r * sd->row);
+    const T *a = reinterpret_cast<T*>(sa->p + r * sa->row), *b = reinterpret_cast<T*>(sb->p + r * sb->row);
+    const T a0 = *a, b0 = *b;
+    for (int64_t i = 0; i < cols; ++i) out[i] = apply_int<op, T>(kPattern & 1 ? a0 : a[i], kPattern & 2 ? b0 : b[i]);
+  }
+}
+
+template <Op op, class T, int kPattern>
+void run_int3(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  using A = std::conditional_t<op == Op::select, int32_t, T>;
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c;
+  for (int64_t r = 0; r < rows; ++r) {
+    T* out = reinterpret_cast<T*>(sd->p + r * sd->row);
+    const A* a = reinterpret_cast<A*>(sa->p + r * sa->row);
+    const T *b = reinterpret_cast<T*>(sb->p + r * sb->row), *c = reinterpret_cast<T*>(sc->p + r * sc->row);
+    const A a0 = *a;
+    const T b0 = *b, c0 = *c;
+    for (int64_t i = 0; i < cols; ++i) {
+      A x = kPattern & 1 ? a0 : a[i];
+      T y = kPattern & 2 ? b0 : b[i], z = kPattern & 4 ? c0 : c[i];
+      if constexpr (op == Op::select) {
+        out[i] = x != 0 ? y : z;
+      } else {
+        out[i] = std::min(std::max(x, y), z);
+      }
+    }
+  }
+}
+
+template <Op op, int kArity, int kPattern>
+void set_pattern(TileHandlers& t) {
+  auto& row = t.op[int(op)];
+  row[0][kPattern] = run_f32<op, kArity, kPattern>;
+  if constexpr (kArity == 3) {
+    row[1][kPattern] = op == Op::select ? row[0][kPattern] : run_int3<op, int32_t, kPattern>;
+    row[2][kPattern] = run_int3<op, int64_t, kPattern>;
+  } else if constexpr (has_int<op, int32_t>) {
+    row[1][kPattern] = run_int<op, int32_t, kPattern>;
+    row[2][kPattern] = run_int<op, int64_t, kPattern>;
+  }
+}
+
+template <Op op, int kArity>
+void set_op(TileHandlers& t) {
+  if constexpr (op == Op::cast)
+    return;  // its own table
+  else {
+    set_pattern<op, kArity, 0>(t);
+    if constexpr (kArity >= 2) set_pattern<op, kArity, 1>(t), set_pattern<op, kArity, 2>(t);
+    if constexpr (kArity == 3) {
+      set_pattern<op, kArity, 3>(t), set_pattern<op, kArity, 4>(t), set_pattern<op, kArity, 5>(t), set_pattern<op, kArity, 6>(t);
+    }
+  }
+}
+
+}  // namespace
+
+void fill_elementwise(TileHandlers& t) {
+  t.lanes = int(hn::Lanes(D()));
+#define RIDGE_OP(name, arity) set_op<Op::name, arity>(t);
+  RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
+#undef RIDGE_OP
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+void fill_elementwise(TileHandlers& t, IsaTier tier) {
+#if defined(__x86_64__)
+  if (tier == IsaTier::avx512) return N_AVX3::fill_elementwise(t);
+  if (tier == IsaTier::avx2) return N_AVX2::fill_elementwise(t);
+#endif
+  (void)tier;
+  HWY_STATIC_DISPATCH(fill_elementwise)(t);
+}
+
+}  // namespace ridge::cpu
+#endif
