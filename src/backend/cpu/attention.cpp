@@ -113,7 +113,7 @@ class AttentionGrad final : public AttentionBase {
     unit_ns_ = head_ns / double(chunks) + 400;
   }
   int64_t workspace_bytes() const override { return args_.chunks() > 1 ? units_ * args_.sums() * int64_t(sizeof(float)) : 0; }
-  int64_t scratch_bytes() const override { return AttentionScratch(args_.padded, args_.chunks() > 1 ? 0 : args_.sums()).end * int64_t(sizeof(float)); }
+  int64_t scratch_bytes() const override { return AttentionScratch(args_.padded, args_.scratch_sums()).end * int64_t(sizeof(float)); }
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     const size_t i = bind_inputs(operands);
     expect(operands.size(), i + 6);

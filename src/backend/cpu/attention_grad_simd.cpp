@@ -17,12 +17,13 @@ struct Operands {
   Rows q{}, dout{};                               // [query][feature], whole vectors
   Rows k{}, v{};                                  // [key][feature]
   const float *q_t = nullptr, *dout_t = nullptr;  // [feature][query]; q_t is scaled, in powers of two
-  const float *lse = nullptr, *delta = nullptr;   // per query: in powers of two; sum of dout * out
+  const float *lse = nullptr, *delta = nullptr;   // per query: in powers of two; scale * sum of dout * out
   const float *bias = nullptr, *drop = nullptr;   // [key][query], null where there is none
   int64_t dim = 0;
+  float scale = 1;
 };
 
-// For R keys from row j and vectors [v, v + N): p = softmax, dropped out, and ds = p * (dout vᵀ - delta).
+// For R keys from row j and vectors [v, v + N): p = softmax, dropped out, and ds = scale * p * (dout vᵀ - delta).
 template <int R, int N>
 HWY_INLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, int v, float* p, float* ds) {
   const F d;
@@ -32,11 +33,15 @@ HWY_INLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, in
     set_zero(acc);
     multiply<true>(o.k.p + j * o.k.stride, size_t(o.k.stride), o.q_t + lanes, kQ, size_t(o.dim), acc);
     if (o.bias) {
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
         for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(hn::Load(d, o.bias + (j + r) * kQ + lanes + i * kLanes), hn::Set(d, kLog2e), acc[r][i]);
     }
     const bool edge = k.first + j + R - 1 > lanes;
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
         Vec e = exp2_lanes(hn::Sub(acc[r][i], hn::Load(d, o.lse + lanes + i * kLanes)));
         if (edge) e = hn::IfThenElseZero(hn::Ge(hn::Iota(d, float(lanes + i * kLanes)), hn::Set(d, float(k.first + j + r))), e);
@@ -46,7 +51,9 @@ HWY_INLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, in
   Vec acc[R][N];
   set_zero(acc);
   multiply<true>(o.v.p + j * o.v.stride, size_t(o.v.stride), o.dout_t + lanes, kQ, size_t(o.dim), acc);
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
       const int64_t at = lanes + i * kLanes;
       const Vec e = hn::Load(d, p + r * kQ + at), delta = hn::Load(d, o.delta + at);
@@ -56,54 +63,72 @@ HWY_INLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, in
         dp = hn::Mul(dp, keep);
         hn::Store(hn::Mul(e, keep), d, p + r * kQ + at);
       }
-      hn::Store(hn::Mul(e, hn::Sub(dp, delta)), d, ds + (j + r) * kQ + at);
+      hn::Store(hn::Mul(e, hn::MulSub(dp, hn::Set(d, o.scale), delta)), d, ds + (j + r) * kQ + at);
     }
 }
 
-// sums[r][c] += sum over queries of weights[r][query] * rows[query][c], for R keys.
-template <int R>
-HWY_INLINE void add_keys(const float* weights, Rows rows, int64_t first, int64_t n, int64_t padded, int64_t dim, float* sums) {
+// Where dk and dv of a unit are summed: in the output itself where that is possible, else in f32 rows apart.
+struct Sums {
+  float *dk, *dv;
+  int64_t dk_stride, dv_stride;
+  int64_t touched = 0;  // keys that have a sum already; the others are started from zero
+};
+
+// sums[r][c] (+)= sum over queries of weights[r][query] * rows[query][c], for R keys.
+template <int R, int N>
+HWY_INLINE void add_keys_tile(const float* weights, const float* from, int64_t stride, int64_t n, bool add, float* sums, int64_t sums_stride) {
   const F d;
-  for (int64_t c = 0; c < dim; c += 2 * kLanes) {
-    const float* from = rows.p + first * rows.stride + c;
-    if (c + kLanes < dim) {
-      Vec acc[R][2];
-      for (int r = 0; r < R; ++r)
-        for (int i = 0; i < 2; ++i) acc[r][i] = hn::Load(d, sums + r * padded + c + i * kLanes);
-      multiply<true>(weights + first, kQ, from, size_t(rows.stride), size_t(n - first), acc);
-      for (int r = 0; r < R; ++r)
-        for (int i = 0; i < 2; ++i) hn::Store(acc[r][i], d, sums + r * padded + c + i * kLanes);
-    } else {
-      Vec acc[R][1];
-      for (int r = 0; r < R; ++r) acc[r][0] = hn::Load(d, sums + r * padded + c);
-      multiply<true>(weights + first, kQ, from, size_t(rows.stride), size_t(n - first), acc);
-      for (int r = 0; r < R; ++r) hn::Store(acc[r][0], d, sums + r * padded + c);
-    }
+  Vec acc[R][N];
+  if (add) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) acc[r][i] = hn::LoadU(d, sums + r * sums_stride + i * kLanes);
+  } else {
+    set_zero(acc);
   }
+  multiply<true>(weights, kQ, from, size_t(stride), size_t(n), acc);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) hn::StoreU(acc[r][i], d, sums + r * sums_stride + i * kLanes);
 }
 
 template <int R>
-HWY_INLINE void key_rows(const Operands& o, const Block& k, int64_t j, int64_t padded, float* p, float* ds, float* dk, float* dv) {
+HWY_INLINE void add_keys(const float* weights, Rows rows, int64_t first, int64_t n, int64_t dim, bool add, float* sums, int64_t sums_stride) {
+  const float* from = rows.p + first * rows.stride;
+  int64_t c = 0;
+  for (; c + kLanes < dim; c += 2 * kLanes) add_keys_tile<R, 2>(weights + first, from + c, rows.stride, n - first, add, sums + c, sums_stride);
+  if (c < dim) add_keys_tile<R, 1>(weights + first, from + c, rows.stride, n - first, add, sums + c, sums_stride);
+}
+
+template <int R>
+HWY_INLINE void key_rows(const Operands& o, const Block& k, int64_t j, float* p, float* ds, const Sums& sums) {
   int v = k.vector_of(j);
-  if (v >= k.vectors()) return;
   for (; v + 2 <= k.vectors(); v += 2) score_grad_tile<R, 2>(o, k, j, v, p, ds);
   if (v < k.vectors()) score_grad_tile<R, 1>(o, k, j, v, p, ds);
-  const int64_t first = k.lane_of(j);
-  if (first >= k.n) return;
-  add_keys<R>(p, o.dout, first, k.n, padded, o.dim, dv + j * padded);
-  add_keys<R>(ds + j * kQ, o.q, first, k.n, padded, o.dim, dk + j * padded);
+  const int64_t first = k.lane_of(j), key = k.k0 + j;
+  const bool add = key < sums.touched;
+  add_keys<R>(p, o.dout, first, k.n, o.dim, add, sums.dv + key * sums.dv_stride, sums.dv_stride);
+  add_keys<R>(ds + j * kQ, o.q, first, k.n, o.dim, add, sums.dk + key * sums.dk_stride, sums.dk_stride);
 }
 
-void backward_block(const Context& x, Block k, float* dk, float* dv) {
+// Zeros for the keys [begin, end).
+void clear(const Sums& sums, int64_t begin, int64_t end, int64_t dim) {
+  const size_t bytes = size_t(dim) * sizeof(float);
+  for (int64_t j = begin; j < end; ++j) std::memset(sums.dk + j * sums.dk_stride, 0, bytes), std::memset(sums.dv + j * sums.dv_stride, 0, bytes);
+}
+
+void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   const F d;
   const AttentionDesc& desc = x.args.desc;
   const DType t = desc.dtype;
-  const int64_t kv_head = k.h / x.args.group, padded = x.args.padded, dim = desc.dim;
+  const int64_t kv_head = k.h / x.args.group, padded = x.args.padded, dim = desc.dim, padded_dim = x.args.direct() ? dim : padded;
   float *q_t = x.part(x.at.q_t), *dout_t = x.part(x.at.dout_t), *acc_t = x.part(x.at.acc_t), *tile = x.part(x.at.tile), *p = x.part(x.at.probs);
-  float *lse = x.part(x.at.stats), *delta = lse + kQ, *factor = lse + 2 * kQ, *one = lse + 3 * kQ;
+  float *lse = x.part(x.at.stats), *delta = lse + kQ, *one = lse + 2 * kQ;
   auto offset = [&](const AttentionDesc::Strides& s, int64_t head, int64_t i) { return k.b * s[0] + head * s[1] + i * s[2]; };
 
-  Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim};
+  Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim, .scale = float(desc.scale)};
   o.q = fetch(t, x.data(x.args.q), offset(desc.q, k.h, k.i0), desc.q[2], desc.q[3], k.n, dim, true, x.part(x.at.q_rows), padded);
   o.dout = fetch(t, x.data(x.args.dout), offset(desc.dout, k.h, k.i0), desc.dout[2], desc.dout[3], k.n, dim, true, x.part(x.at.dout_rows), padded);
   const Rows out = fetch(t, x.data(x.args.out), offset(desc.out, k.h, k.i0), desc.out[2], desc.out[3], k.n, dim, false, x.part(x.at.k_rows), padded);
@@ -112,7 +137,7 @@ void backward_block(const Context& x, Block k, float* dk, float* dv) {
   transpose_in(out, k.n, dim, 1.0f, acc_t);
   // Lanes past the last query, and queries that saw nothing, get probability zero everywhere.
   const float* saved = x.worker.at<const float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;
-  for (int i = 0; i < kQ; ++i) lse[i] = i < k.n && saved[i] != -kInf ? saved[i] * kLog2e : kInf, factor[i] = float(desc.scale), one[i] = 1;
+  for (int i = 0; i < kQ; ++i) lse[i] = i < k.n && saved[i] != -kInf ? saved[i] * kLog2e : kInf, one[i] = 1;
   for (int v = 0; v < k.vectors(); ++v) {
     Vec s0 = hn::Zero(d), s1 = hn::Zero(d);
     int64_t c = 0;
@@ -121,10 +146,11 @@ void backward_block(const Context& x, Block k, float* dk, float* dv) {
       s1 = hn::MulAdd(hn::Load(d, dout_t + (c + 1) * kQ + v * kLanes), hn::Load(d, acc_t + (c + 1) * kQ + v * kLanes), s1);
     }
     if (c < dim) s0 = hn::MulAdd(hn::Load(d, dout_t + c * kQ + v * kLanes), hn::Load(d, acc_t + c * kQ + v * kLanes), s0);
-    hn::Store(hn::Add(s0, s1), d, delta + v * kLanes);
+    hn::Store(hn::Mul(hn::Add(s0, s1), hn::Set(d, o.scale)), d, delta + v * kLanes);
   }
 
   const int64_t end = x.visible(k.i0 + k.n);
+  ahead.spread(end / kRows);
   for (k.k0 = 0; k.k0 < end; k.k0 += kAttentionKeys) {
     k.nk = std::min(kAttentionKeys, end - k.k0);
     k.first = desc.causal ? k.k0 - x.shift - k.i0 : -kAttentionKeys;
@@ -132,23 +158,26 @@ void backward_block(const Context& x, Block k, float* dk, float* dv) {
     o.v = fetch(t, x.data(x.args.v), offset(desc.v, kv_head, k.k0), desc.v[2], desc.v[3], k.nk, dim, false, x.part(x.at.v_rows), padded);
     o.bias = bias_tile(x, k);
     o.drop = keep_tile(x, k);
+    // Groups of kRows keys are either summed already or not: one that is cut in half by the last end gets its zeros here.
+    const int64_t whole = std::min((sums.touched + kRows - 1) / kRows * kRows, end);
+    if (sums.touched < whole) clear(sums, sums.touched, whole, padded_dim), sums.touched = whole;
     int64_t j = 0;
-    for (; j + kRows <= k.nk; j += kRows) key_rows<kRows>(o, k, j, padded, p, tile, dk + k.k0 * padded, dv + k.k0 * padded);
-    for (; j < k.nk; ++j) key_rows<1>(o, k, j, padded, p, tile, dk + k.k0 * padded, dv + k.k0 * padded);
+    for (; j + kRows <= k.nk; j += kRows) {
+      key_rows<kRows>(o, k, j, p, tile, sums);
+      ahead.step((k.k0 + j) / kRows);
+    }
+    for (; j < k.nk; ++j) key_rows<1>(o, k, j, p, tile, sums);
     sum_rows(o.k, tile, k, dim, k.k0 ? one : nullptr, acc_t);
   }
+  sums.touched = std::max(sums.touched, end);
   if (end == 0) std::memset(acc_t, 0, size_t(dim) * kQ * sizeof(float));
-  transpose_out(acc_t, factor, k.n, dim, t, x.worker.at<std::byte>(x.args.dq), offset(desc.dq, k.h, k.i0), desc.dq, x.part(x.at.q_rows), padded);
+  transpose_out(acc_t, one, k.n, dim, t, x.worker.at<std::byte>(x.args.dq), offset(desc.dq, k.h, k.i0), desc.dq, x.part(x.at.q_rows), padded);
 }
 
-// Sums to dk and dv of keys [begin, end) of one (batch, kv head); dk still lacks the scale.
-void store_keys(const Context& x, int64_t b, int64_t kv_head, int64_t begin, int64_t end, float* dk, const float* dv) {
-  const F d;
+// Sums to dk and dv of keys [begin, end) of one (batch, kv head); the sums of `begin` come first.
+void store_keys(const Context& x, int64_t b, int64_t kv_head, int64_t begin, int64_t end, const float* dk, const float* dv) {
   const AttentionDesc& desc = x.args.desc;
-  const int64_t padded = x.args.padded;
-  const Vec scale = hn::Set(d, float(desc.scale));
-  for (int64_t j = begin; j < end; ++j, dk += padded, dv += padded) {
-    for (int64_t c = 0; c < desc.dim; c += kLanes) hn::Store(hn::Mul(hn::Load(d, dk + c), scale), d, dk + c);
+  for (int64_t j = begin; j < end; ++j, dk += x.args.padded, dv += x.args.padded) {
     put(desc.dtype, x.worker.at<std::byte>(x.args.dk), b * desc.dk[0] + kv_head * desc.dk[1] + j * desc.dk[2], desc.dk[3], dk, desc.dim);
     put(desc.dtype, x.worker.at<std::byte>(x.args.dv), b * desc.dv[0] + kv_head * desc.dv[1] + j * desc.dv[2], desc.dv[3], dv, desc.dim);
   }
@@ -159,17 +188,43 @@ void backward(const void* arg, int64_t begin, int64_t end, Worker& worker) {
   const AttentionArgs& args = *static_cast<const AttentionArgs*>(arg);
   const AttentionDesc& desc = args.desc;
   const int64_t chunks = args.chunks(), blocks = args.query_blocks(), half = args.sums() / 2;
-  const Context x(args, worker, chunks == 1 ? args.sums() : 0);
+  const Context x(args, worker, args.scratch_sums());
+  const bool direct = args.direct();
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t b = unit / chunks / desc.kv_heads, kv_head = unit / chunks % desc.kv_heads, chunk = unit % chunks;
-    float* dk = chunks == 1 ? x.part(x.at.sums) : worker.at<float>(args.workspace) + unit * args.sums();
-    float* dv = dk + half;
-    std::memset(dk, 0, size_t(args.sums()) * sizeof(float));
+    float* rows = chunks == 1 ? x.part(x.at.sums) : worker.at<float>(args.workspace) + unit * args.sums();
+    Sums sums{.dk = rows, .dv = rows + half, .dk_stride = args.padded, .dv_stride = args.padded};
+    if (direct) {
+      sums = {.dk = worker.at<float>(args.dk) + b * desc.dk[0] + kv_head * desc.dk[1],
+              .dv = worker.at<float>(args.dv) + b * desc.dv[0] + kv_head * desc.dv[1],
+              .dk_stride = desc.dk[2],
+              .dv_stride = desc.dv[2]};
+    }
     for (int64_t at = args.chunk_begin[chunk]; at < args.chunk_begin[chunk + 1]; ++at) {
       const int64_t h = kv_head * args.group + at / blocks, first = at % blocks * kAttentionQueries, last = std::min(first + kAttentionQueries, desc.queries);
-      for (int64_t i = first; i < last; i += kQ) backward_block(x, {.b = b, .h = h, .i0 = i, .n = std::min<int64_t>(kQ, last - i)}, dk, dv);
+      for (int64_t i = first; i < last; i += kQ) {
+        const Block block{.b = b, .h = h, .i0 = i, .n = std::min<int64_t>(kQ, last - i)};
+        Ahead ahead;
+        ahead.add(x, args.dq, desc.dq, b, h, i, block.n);
+        // The next block's rows, and at the last head of a group a part of the next group's keys and their gradients.
+        const int64_t after = i + kQ < desc.queries ? i + kQ : 0, next = b * desc.heads + h + (after ? 0 : 1),
+                      rows = std::min<int64_t>(kQ, desc.queries - after);
+        if (next < desc.batch * desc.heads) {
+          ahead.add(x, args.q, desc.q, next / desc.heads, next % desc.heads, after, rows);
+          ahead.add(x, args.dout, desc.dout, next / desc.heads, next % desc.heads, after, rows);
+          ahead.add(x, args.out, desc.out, next / desc.heads, next % desc.heads, after, rows);
+        }
+        const int64_t other = b * desc.kv_heads + kv_head + 1, from = i * desc.keys / desc.queries;
+        if ((h + 1) % args.group == 0 && other * chunks < end) {
+          const int64_t part = std::min(kQ * desc.keys / desc.queries + 1, x.keys - from), ob = other / desc.kv_heads, oh = other % desc.kv_heads;
+          ahead.add(x, args.k, desc.k, ob, oh, from, part), ahead.add(x, args.v, desc.v, ob, oh, from, part);
+          if (direct) ahead.add(x, args.dk, desc.dk, ob, oh, from, part), ahead.add(x, args.dv, desc.dv, ob, oh, from, part);
+        }
+        backward_block(x, block, sums, ahead);
+      }
     }
-    if (chunks == 1) store_keys(x, b, kv_head, 0, desc.keys, dk, dv);
+    clear(sums, sums.touched, desc.keys, direct ? desc.dim : args.padded);
+    if (chunks == 1 && !direct) store_keys(x, b, kv_head, 0, desc.keys, rows, rows + half);
   }
 }
 
@@ -183,12 +238,12 @@ void reduce(const void* arg, int64_t begin, int64_t end, Worker& worker) {
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t head = unit / key_blocks, first = unit % key_blocks * kAttentionKeys, last = std::min(first + kAttentionKeys, desc.keys);
     float* sums = worker.at<float>(args.workspace) + head * args.chunks() * args.sums() + first * args.padded;
-    for (int64_t chunk = 1; chunk < args.chunks(); ++chunk) {
-      const float* more = sums + chunk * args.sums();
-      for (int64_t part = 0; part < 2; ++part)
-        for (int64_t i = part * half; i < part * half + (last - first) * args.padded; i += kLanes)
-          hn::Store(hn::Add(hn::Load(d, sums + i), hn::Load(d, more + i)), d, sums + i);
-    }
+    for (int64_t part = 0; part < 2; ++part)
+      for (int64_t i = part * half; i < part * half + (last - first) * args.padded; i += kLanes) {
+        Vec sum = hn::Load(d, sums + i);
+        for (int64_t chunk = 1; chunk < args.chunks(); ++chunk) sum = hn::Add(sum, hn::Load(d, sums + chunk * args.sums() + i));
+        hn::Store(sum, d, sums + i);
+      }
     store_keys(x, head / desc.kv_heads, head % desc.kv_heads, first, last, sums, sums + half);
   }
 }

@@ -22,6 +22,9 @@ struct AttentionArgs {
   std::vector<int64_t> chunk_begin{0, 1};
   int64_t chunks() const { return int64_t(chunk_begin.size()) - 1; }
   int64_t query_blocks() const { return (desc.queries + kAttentionQueries - 1) / kAttentionQueries; }
+  // One chunk with f32 outputs of whole vectors: dk and dv are summed where they will stay.
+  bool direct() const { return chunks() == 1 && desc.dtype == DType::f32 && desc.dim == padded && desc.dk[3] == 1 && desc.dv[3] == 1; }
+  int64_t scratch_sums() const { return chunks() == 1 && !direct() ? sums() : 0; }
   int64_t sums() const { return 2 * desc.keys * padded; }  // floats of one chunk's dk and dv
 };
 

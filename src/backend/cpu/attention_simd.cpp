@@ -20,18 +20,24 @@ HWY_INLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Block
   set_zero(acc);
   multiply<true>(keys.p + j * keys.stride, size_t(keys.stride), q_t + v * kLanes, kQ, size_t(dim), acc);
   if (bias) {
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
       for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(hn::Load(d, bias + (j + r) * kQ + (v + i) * kLanes), hn::Set(d, kLog2e), acc[r][i]);
   }
   if (k.first + j + R - 1 > v * kLanes) {
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
         const Vec lane = hn::Iota(d, float((v + i) * kLanes));
         acc[r][i] = hn::IfThenElse(hn::Ge(lane, hn::Set(d, float(k.first + j + r))), acc[r][i], hn::Set(d, -kInf));
       }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < N; ++i) {
     Vec m = hn::Load(d, top + (v + i) * kLanes);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       m = hn::Max(m, acc[r][i]);
       hn::Store(acc[r][i], d, tile + (j + r) * kQ + (v + i) * kLanes);
@@ -78,7 +84,7 @@ HWY_INLINE void softmax(const Block& k, const float* drop, float* tile, float* t
   }
 }
 
-void forward_block(const Context& x, Block k) {
+void forward_block(const Context& x, Block k, Ahead& ahead) {
   const F d;
   const AttentionDesc& desc = x.args.desc;
   const int64_t kv_head = k.h / x.args.group, padded = x.args.padded, dim = desc.dim;
@@ -89,6 +95,7 @@ void forward_block(const Context& x, Block k) {
   transpose_in(q, k.n, dim, float(desc.scale * 1.4426950408889634), q_t);
   for (int i = 0; i < kQ; ++i) top[i] = last_top[i] = -kInf, sum[i] = 0;
   const int64_t end = x.visible(k.i0 + k.n);
+  ahead.spread(end / kRows);
   for (k.k0 = 0; k.k0 < end; k.k0 += kAttentionKeys) {
     k.nk = std::min(kAttentionKeys, end - k.k0);
     k.first = desc.causal ? k.k0 - x.shift - k.i0 : -kAttentionKeys;
@@ -98,7 +105,10 @@ void forward_block(const Context& x, Block k) {
     const float* bias = bias_tile(x, k);
     const float* drop = keep_tile(x, k);
     int64_t j = 0;
-    for (; j + kRows <= k.nk; j += kRows) score_tiles<kRows>(keys, q_t, dim, k, j, bias, tile, top);
+    for (; j + kRows <= k.nk; j += kRows) {
+      score_tiles<kRows>(keys, q_t, dim, k, j, bias, tile, top);
+      ahead.step((k.k0 + j) / kRows);
+    }
     for (; j < k.nk; ++j) score_tiles<1>(keys, q_t, dim, k, j, bias, tile, top);
     softmax(k, drop, tile, top, last_top, sum, keep);
     sum_rows(values, tile, k, dim, k.k0 ? keep : nullptr, acc_t);
@@ -121,12 +131,25 @@ void forward_block(const Context& x, Block k) {
 // A unit is `unit_queries` queries of one (batch, head).
 void forward(const void* p, int64_t begin, int64_t end, Worker& worker) {
   const AttentionArgs& args = *static_cast<const AttentionArgs*>(p);
+  const AttentionDesc& desc = args.desc;
   const Context x(args, worker, 0);
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t head = unit / args.query_units, first = unit % args.query_units * args.unit_queries;
-    const int64_t last = std::min(first + args.unit_queries, args.desc.queries);
+    const int64_t last = std::min(first + args.unit_queries, desc.queries);
     for (int64_t i = first; i < last; i += kQ) {
-      forward_block(x, {.b = head / args.desc.heads, .h = head % args.desc.heads, .i0 = i, .n = std::min<int64_t>(kQ, last - i)});
+      const Block block{.b = head / desc.heads, .h = head % desc.heads, .i0 = i, .n = std::min<int64_t>(kQ, last - i)};
+      Ahead ahead;
+      ahead.add(x, args.out, desc.out, block.b, block.h, i, block.n);
+      const int64_t after = i + kQ < last ? i + kQ : last % desc.queries, next = after ? head : head + 1, b = next / desc.heads, h = next % desc.heads;
+      if (after || unit + 1 < end) ahead.add(x, args.q, desc.q, b, h, after, std::min<int64_t>(kQ, desc.queries - after));
+      // The next head's keys and values, in as many parts as this one has blocks of queries.
+      const int64_t other = head + 1, kv = other % desc.heads / args.group, from = i * desc.keys / desc.queries;
+      if (other * args.query_units < end && other % args.group == 0) {
+        const int64_t rows = std::min(kQ * desc.keys / desc.queries + 1, x.keys - from);
+        ahead.add(x, args.k, desc.k, other / desc.heads, kv, from, rows);
+        ahead.add(x, args.v, desc.v, other / desc.heads, kv, from, rows);
+      }
+      forward_block(x, block, ahead);
     }
   }
 }

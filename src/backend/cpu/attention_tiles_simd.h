@@ -8,6 +8,7 @@
 #include "backend/cpu/attention_kernels.h"
 #include "base/half.h"
 #include "base/rng.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 // Included once per target.
@@ -70,23 +71,36 @@ HWY_INLINE Vec log2_lanes(Vec x) {
 }
 
 // acc[r][n] += sum over k of a(r, k) * b[k][n]. Either the rows of a are contiguous in k, or its columns are in r.
+// Three rows share an address register, so that eight of them and the loop fit into the general registers.
 template <bool kRowsContiguous, int R, int N>
 HWY_INLINE void multiply(const float* HWY_RESTRICT a, size_t stride, const float* HWY_RESTRICT b, size_t b_stride, size_t n, Vec (&acc)[R][N]) {
   const F d;
+  const float *a3 = a + 3 * stride, *a6 = a + 6 * stride;
   for (size_t k = 0; k < n; ++k) {
     Vec w[N];
+#pragma GCC unroll 8
     for (int i = 0; i < N; ++i) w[i] = hn::LoadU(d, b + i * kLanes);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const Vec x = hn::Set(d, kRowsContiguous ? a[r * stride] : a[r]);
+      const float* row = r < 3 ? a : r < 6 ? a3 : a6;
+      const Vec x = hn::Set(d, kRowsContiguous ? row[size_t(r % 3) * stride] : a[r]);
+#pragma GCC unroll 8
       for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(x, w[i], acc[r][i]);
     }
-    b += b_stride, a += kRowsContiguous ? 1 : stride;
+    b += b_stride;
+    if constexpr (kRowsContiguous) {
+      ++a, ++a3, ++a6;
+    } else {
+      a += stride;
+    }
   }
 }
 
 template <int R, int N>
 HWY_INLINE void set_zero(Vec (&acc)[R][N]) {
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
     for (int i = 0; i < N; ++i) acc[r][i] = hn::Zero(F());
 }
 
@@ -204,8 +218,10 @@ inline void transpose_in(Rows src, int64_t n, int64_t cols, float factor, float*
     int64_t c = 0;
     for (; c + 4 <= cols; c += 4) {
       Vec a[4];
+#pragma GCC unroll 8
       for (int r = 0; r < 4; ++r) a[r] = load_blocks(d, rows + r, c);
       transpose_blocks(a);
+#pragma GCC unroll 8
       for (int r = 0; r < 4; ++r) hn::Store(hn::Mul(a[r], f), d, dst + (c + r) * kQ + i0);
     }
     for (; c < cols; ++c)
@@ -227,8 +243,10 @@ inline void transpose_out(const float* HWY_RESTRICT src, const float* HWY_RESTRI
     if (live == kLanes) {
       for (; c + 4 <= cols; c += 4) {
         Vec a[4];
+#pragma GCC unroll 8
         for (int r = 0; r < 4; ++r) a[r] = hn::Mul(hn::Load(d, src + (c + r) * kQ + i0), f);
         transpose_blocks(a);
+#pragma GCC unroll 8
         for (int r = 0; r < 4; ++r) store_blocks(d, a[r], to + (i0 + r) * stride + c, size_t(stride));
       }
     }
@@ -284,6 +302,32 @@ struct Context {
 
   // Keys that some query below `query_end` sees.
   int64_t visible(int64_t query_end) const { return args.desc.causal ? std::clamp<int64_t>(query_end + shift, 0, keys) : keys; }
+};
+
+// Rows that the next block will read or write, asked for a few at a time while this one computes. Rows are strided, and
+// each page holds little of a head, so the hardware's own prefetch does not see them coming.
+struct Ahead {
+  struct Operand {
+    const std::byte* first;
+    int64_t stride, rows;  // bytes
+  } operands[8];
+  int count = 0;
+  int64_t bytes = 0, per_step = 1;
+
+  void add(const Context& x, Ref r, const AttentionDesc::Strides& s, int64_t b, int64_t h, int64_t i, int64_t rows) {
+    if (rows <= 0) return;
+    const int64_t size = size_of(x.args.desc.dtype);
+    bytes = x.args.desc.dim * size;
+    operands[count++] = {x.data(r) + (b * s[0] + h * s[1] + i * s[2]) * size, s[2] * size, rows};
+  }
+  void spread(int64_t steps) {
+    for (int i = 0; i < count; ++i) per_step = std::max(per_step, (operands[i].rows + steps - 1) / std::max<int64_t>(steps, 1));
+  }
+  HWY_INLINE void step(int64_t at) const {
+    for (int i = 0; i < count; ++i)
+      for (int64_t row = at * per_step; row < std::min((at + 1) * per_step, operands[i].rows); ++row)
+        for (int64_t c = 0; c < bytes; c += 64) hwy::Prefetch(operands[i].first + row * operands[i].stride + c);
+  }
 };
 
 // A block of queries of one head against a block of keys.
@@ -369,7 +413,9 @@ HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* til
   constexpr int N = kTwo ? 2 : 1;
   Vec acc[R][N];
   if (keep) {
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
       for (int i = 0; i < N; ++i) acc[r][i] = hn::Mul(hn::Load(d, out + r * kQ + i * kLanes), hn::Load(d, keep + i * kLanes));
   } else {
     set_zero(acc);
@@ -378,12 +424,16 @@ HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* til
   if constexpr (kTwo) {
     if (n1 > n0) {
       Vec last[R][1];
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) last[r][0] = acc[r][1];
       multiply<false>(rows + n0 * stride, stride, tile + n0 * kQ + kLanes, kQ, size_t(n1 - n0), last);
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r][1] = last[r][0];
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
     for (int i = 0; i < N; ++i) hn::Store(acc[r][i], d, out + r * kQ + i * kLanes);
 }
 
