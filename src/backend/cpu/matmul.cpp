@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "backend/cpu/matmul_kernels.h"
 #include "base/error.h"
-#include "base/half.h"
 
 namespace ridge::cpu {
 namespace {
@@ -148,13 +146,13 @@ void choose_units(Plan& p) {
 bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
 
 void plan_small(Plan& p) {
+  const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
   // Columns of a unit: enough bytes of B to be worth a thread's while, and stretches of B's rows that prefetchers follow.
   const int64_t want = std::max<int64_t>(1, (int64_t(1) << 15) / std::max<int64_t>(1, p.k));
-  const int64_t grain = p.shape == Shape::by_row ? 512 : 64;
+  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct ? 64 : 256;
   const int64_t step = ceil_div(want, grain) * grain;
   p.col_blocks = ceil_div(p.n, step);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
-  const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
   p.a_feed = a_direct ? Feed::direct : Feed::unit;
   p.b_feed = Feed::direct;
   p.scratch_strip = a_direct ? 0 : align64(p.m * p.k * 4);
@@ -233,17 +231,6 @@ struct Chunk {
 
 const std::byte* element(const std::byte* base, DType type, int64_t offset) { return base + offset * size_of(type); }
 
-float load_scalar(const std::byte* p, DType type) {
-  if (type == DType::f32) {
-    float x;
-    std::memcpy(&x, p, 4);
-    return x;
-  }
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return type == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
-}
-
 // Finished sums [rows, cols] to where they belong.
 void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* acc,
             int64_t ld) {
@@ -272,11 +259,11 @@ void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset,
       continue;
     }
     for (int64_t j = 0; j < cols; ++j) {
-      std::byte* dst = base + (at + p.c_n.map(col + j)) * size_of(p.c_type);
-      if (p.accumulate)
-        *reinterpret_cast<float*>(dst) += acc[j];
+      const int64_t to = at + p.c_n.map(col + j);
+      if (p.c_type != DType::f32)
+        p.kernels->store[type](acc + j, base + to * size_of(p.c_type), 1);
       else
-        p.kernels->store[type](acc + j, dst, 1);
+        reinterpret_cast<float*>(base)[to] = p.accumulate ? reinterpret_cast<float*>(base)[to] + acc[j] : acc[j];
     }
   }
 }
@@ -401,14 +388,13 @@ void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
     const BatchOffsets at = batch_offsets(p, batch);
     const int64_t col = part_begin(p.n, p.col_blocks, block), cols = part_begin(p.n, p.col_blocks, block + 1) - col;
     SmallArgs s;
-    s.k = p.k, s.cols = cols;
+    s.k = p.k, s.rows = p.m, s.cols = cols;
     if (p.a_feed == Feed::direct) {
       s.a = worker.at<float>(bound.a) + at.a;
       s.a_row = p.a_m.map.stride;
     } else {
       const std::byte* a = element(worker.at<std::byte>(bound.a), p.a_type, at.a);
-      for (int64_t r = 0; r < p.m; ++r)
-        for (int64_t k = 0; k < p.k; ++k) a_scratch[r * p.k + k] = load_scalar(element(a, p.a_type, p.a_m.map(r) + p.a_k.map(k)), p.a_type);
+      p.kernels->pack[storage_index(p.a_type)]({a, p.a_k.map, p.a_m.map, 0, 0, p.k, p.k, p.m, a_scratch});  // as [m][k]
       s.a = a_scratch, s.a_row = p.k;
     }
     const bool by_row = p.shape == Shape::by_row;
@@ -417,7 +403,7 @@ void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
     s.c = p.strip ? strip : worker.at<float>(bound.c) + at.c + col;
     s.c_row = p.strip ? cols : p.c_m.map.stride;
     s.add = p.accumulate && !p.strip;
-    (by_row ? p.kernels->by_row : p.kernels->by_dot)[p.m](s);
+    (by_row ? p.kernels->by_row : p.kernels->by_dot)(s);
     if (p.strip) finish(bound, worker, batch, at.c, 0, p.m, col, cols, strip, cols);
   }
 }
@@ -451,8 +437,9 @@ class PackedMatmul final : public MatmulKernel {
     if (!p.epilogue) bound_.c = operands[2];
     for (const Chunk& c : chunks_) {
       if (p.shape != Shape::tiles) {
-        const double bytes = double(p.n) * double(p.k) * 4 / double(p.col_blocks);
-        tasks.push_back({run_small, &c, p.batch * p.col_blocks, 20 + bytes * 0.04});
+        const double elements = double(p.n) * double(p.k) / double(p.col_blocks);
+        const double ns = std::max(elements * 4 * p.model.read_ns / 2, elements * double(p.m) * 2 / p.model.flops_per_ns);
+        tasks.push_back({run_small, &c, p.batch * p.col_blocks, 20 + ns});
         continue;
       }
       const int64_t panels = (c.pack_a ? c.row_tiles : 0) + (c.pack_b ? c.col_tiles : 0);
@@ -523,8 +510,8 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   // The transposed product, where that makes C's rows contiguous or leaves few rows.
   const IndexMap c_rows(d.m, &MatmulLoop::c), c_cols(d.n, &MatmulLoop::c);
   const bool columns_lie = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
-  const bool few_columns = p.n <= kSmallRows && p.m > p.n;
-  p.swapped = p.epilogue ? p.n == 1 && p.m > 1 : few_columns || (columns_lie && !(p.m <= kSmallRows && p.n > p.m));
+  const auto few = [&](int64_t rows, int64_t cols) { return rows < cols && (rows <= 4 || (rows <= model.few_rows && cols * p.k > 16384)); };
+  p.swapped = p.epilogue ? p.n == 1 && p.m > 1 : few(p.n, p.m) || (columns_lie && !few(p.m, p.n));
   if (p.swapped) {
     std::swap(d.m, d.n);
     std::swap(p.m, p.n);
@@ -540,10 +527,12 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.c_m = IndexMap(d.m, &MatmulLoop::c), p.c_n = IndexMap(d.n, &MatmulLoop::c);
 
   const bool plain_b = p.b_type == DType::f32 && p.b_n.map.regular() && p.b_k.map.regular();
-  if (p.m <= kSmallRows && p.k > 0 && plain_b && contiguous(p.b_n, p.n))
-    p.shape = Shape::by_row;
-  else if (p.m <= kSmallRows && p.k > 0 && plain_b && contiguous(p.b_k, p.k))
-    p.shape = Shape::by_dot;
+  if (p.k > 0 && plain_b && (few(p.m, p.n) || p.m <= 4)) {
+    if (contiguous(p.b_n, p.n))
+      p.shape = Shape::by_row;
+    else if (contiguous(p.b_k, p.k))
+      p.shape = Shape::by_dot;
+  }
   if (p.shape == Shape::tiles)
     plan_tiles(p);
   else

@@ -40,7 +40,7 @@ struct PackArgs {
 };
 using PackFn = void (*)(const PackArgs&);
 
-// rows <= kSmallRows products against an unpacked f32 B over the columns [first_column, first_column + cols).
+// Few rows against an f32 B as it lies, which is read once.
 struct SmallArgs {
   const float* a = nullptr;  // [rows][k] with stride a_row, k contiguous
   int64_t a_row = 0;
@@ -48,12 +48,12 @@ struct SmallArgs {
   int64_t b_stride = 0;  // by_row: between k rows of [k][n]; by_dot: between columns of [n][k]
   float* c = nullptr;
   int64_t c_row = 0;
-  int64_t k = 0, cols = 0;
+  int64_t k = 0, rows = 0, cols = 0;
   bool add = false;
 };
 using SmallFn = void (*)(const SmallArgs&);
 
-inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 2, kSmallRows = 4;
+inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 2;
 
 // Storage types in the order f32, bf16, f16.
 inline constexpr int kStorageTypes = 3;
@@ -66,8 +66,8 @@ struct MatmulKernels {
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
-  SmallFn by_row[kSmallRows + 1] = {};                                        // B as [k][n]
-  SmallFn by_dot[kSmallRows + 1] = {};                                        // B as [n][k]
+  SmallFn by_row = nullptr;                                                   // B as [k][n]
+  SmallFn by_dot = nullptr;                                                   // B as [n][k]
   void (*widen[kStorageTypes])(const void* src, float* dst, int64_t n) = {};  // contiguous storage to f32
   // n f32 into contiguous storage of a type.
   void (*store[kStorageTypes])(const float* src, void* dst, int64_t n) = {};
@@ -81,11 +81,12 @@ struct MatmulModel {
   int64_t l2 = 1 << 20;
   int64_t depth = 512;              // longest K block: a tile's part of A stays in L1, a block of B in half of L2
   int64_t shared_bytes = 32 << 20;  // packed A or B of one chunk
-  double flops_per_ns = 150;        // one core at full speed
+  double flops_per_ns = 110;        // one core at full speed
   double pack_ns = 0.15;            // per element packed
   double read_ns = 0.04;            // per byte of packed data from the last-level cache
   double unit_ns = 150;             // taking a unit
   double tiny_flops = 1e6;          // products below run as one unit
+  int64_t few_rows = 16;            // rows up to which packing a large B costs more than it saves
 };
 
 // make_matmul with the kernels of a tier that this CPU must be able to run, and a model of one's own.

@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "backend/cpu/matmul_kernels.h"
 #include "backend/cpu/simd.h"
 #include "base/half.h"
@@ -212,6 +214,19 @@ HWY_NOINLINE void pack_quads(const T* src, int64_t k_stride, const PackArgs& p) 
   }
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+// Rows of at most one vector: each store spills junk into the next row, which is written after it.
+HWY_NOINLINE void pack_narrow(const float* src, int64_t k_stride, const PackArgs& p) {
+  const F d;
+  const auto mask = hn::FirstN(d, size_t(p.live));
+  float* dst = p.dst;
+  float* const end = p.dst + p.depth * p.width;
+  int64_t k = p.depth;
+  for (; k > 0 && end - dst >= kLanes; --k, src += k_stride, dst += p.width) hn::StoreU(hn::MaskedLoad(mask, d, src), d, dst);
+  for (; k > 0; --k, src += k_stride, dst += p.width) hn::BlendedStore(hn::MaskedLoad(mask, d, src), mask, d, dst);
+}
+#endif
+
 template <class T>
 HWY_NOINLINE void pack_any(const T* src, const PackArgs& p) {
   for (int64_t k = 0; k < p.depth; ++k) {
@@ -232,6 +247,11 @@ void pack(const PackArgs& p) {
   if (p.column.stride == 1) {
     if (p.live == p.width && p.width == kVectors * kLanes) return pack_rows<T, kVectors>(first, p.k.stride, p);
     if (p.live == p.width && p.width == kLanes) return pack_rows<T, 1>(first, p.k.stride, p);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    if constexpr (std::is_same_v<T, float>) {
+      if (p.live == p.width && p.width < kLanes) return pack_narrow(first, p.k.stride, p);
+    }
+#endif
     return pack_quads(first, p.k.stride, p);
   }
   if (p.k.stride == 1) return pack_transposed(first, p.column.stride, p);
@@ -298,69 +318,82 @@ HWY_INLINE void small_block(const SmallArgs& s, int64_t column, size_t last) {
   }
 }
 
-// Wide products stream whole rows of B, several at a time, and keep the sums in C.
+// Adds kDepth rows of B, times R rows of A, to C.
 template <int R, int kDepth>
-HWY_INLINE void small_stream(const SmallArgs& s) {
+HWY_INLINE void add_rows(const SmallArgs& s, int64_t k, const float* HWY_RESTRICT a, float* HWY_RESTRICT c) {
   const F d;
-  const int64_t whole = s.cols / kLanes * kLanes;
-  const size_t rest = size_t(s.cols - whole);
-  for (int r = 0; r < R && !s.add; ++r)
-    for (int64_t j = 0; j < s.cols; ++j) s.c[r * s.c_row + j] = 0;
-  int64_t k = 0;
-  for (; k + kDepth <= s.k; k += kDepth) {
-    V av[R][kDepth];
+  V av[R][kDepth];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
+  for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-      for (int u = 0; u < kDepth; ++u) av[r][u] = hn::Set(d, s.a[r * s.a_row + k + u]);
-    const float* b = s.b + k * s.b_stride;
-    const auto step = [&](int64_t j, size_t n) HWY_ATTR {
-      V sum[R];
+    for (int u = 0; u < kDepth; ++u) av[r][u] = hn::Set(d, a[r * s.a_row + k + u]);
+  const float* HWY_RESTRICT b = s.b + k * s.b_stride;
+  int64_t j = 0;
+  for (; j + kLanes <= s.cols; j += kLanes) {
+    V sum[R];
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) sum[r] = load_first(d, s.c + r * s.c_row + j, n);
+    for (int r = 0; r < R; ++r) sum[r] = hn::LoadU(d, c + r * s.c_row + j);
 #pragma GCC unroll 8
-      for (int u = 0; u < kDepth; ++u) {
-        const V bv = load_first(d, b + u * s.b_stride + j, n);
+    for (int u = 0; u < kDepth; ++u) {
+      const V bv = hn::LoadU(d, b + u * s.b_stride + j);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(av[r][u], bv, sum[r]);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) store_first(sum[r], d, s.c + r * s.c_row + j, n);
-    };
-    for (int64_t j = 0; j < whole; j += kLanes) {
-      V sum[R];
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) sum[r] = hn::LoadU(d, s.c + r * s.c_row + j);
-#pragma GCC unroll 8
-      for (int u = 0; u < kDepth; ++u) {
-        const V bv = hn::LoadU(d, b + u * s.b_stride + j);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(av[r][u], bv, sum[r]);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) hn::StoreU(sum[r], d, s.c + r * s.c_row + j);
+      for (int r = 0; r < R; ++r) sum[r] = hn::MulAdd(av[r][u], bv, sum[r]);
     }
-    if (rest) step(whole, rest);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) hn::StoreU(sum[r], d, c + r * s.c_row + j);
   }
-  for (; k < s.k; ++k) {
-    const float* b = s.b + k * s.b_stride;
-    for (int r = 0; r < R; ++r) {
-      const float x = s.a[r * s.a_row + k];
-      const V av = hn::Set(d, x);
-      float* c = s.c + r * s.c_row;
-      for (int64_t j = 0; j < whole; j += kLanes) hn::StoreU(hn::MulAdd(av, hn::LoadU(d, b + j), hn::LoadU(d, c + j)), d, c + j);
-      if (rest) store_first(hn::MulAdd(av, load_first(d, b + whole, rest), load_first(d, c + whole, rest)), d, c + whole, rest);
-    }
+  if (j == s.cols) return;
+  const size_t rest = size_t(s.cols - j);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    V sum = load_first(d, c + r * s.c_row + j, rest);
+#pragma GCC unroll 8
+    for (int u = 0; u < kDepth; ++u) sum = hn::MulAdd(av[r][u], load_first(d, b + u * s.b_stride + j, rest), sum);
+    store_first(sum, d, c + r * s.c_row + j, rest);
   }
 }
 
 template <int R>
-void by_row(const SmallArgs& s) {
-  constexpr int kWide = (HWY_TARGET == HWY_AVX3 ? 16 : 8) / R >= 4 ? 4 : 2;  // vectors of a register block
-  if (s.cols > 4 * kWide * kLanes) return small_stream<R, 8 / (R > 2 ? 4 : R)>(s);
+HWY_NOINLINE void add_depth(const SmallArgs& s, int64_t k, int64_t depth, const float* a, float* c) {
+  constexpr int kDepth = R == 1 ? 8 : 4;
+  int64_t i = 0;
+  for (; i + kDepth <= depth; i += kDepth) add_rows<R, kDepth>(s, k + i, a, c);
+  for (; i < depth; ++i) add_rows<R, 1>(s, k + i, a, c);
+}
+
+// Wide products stream whole rows of B, eight at a time, and keep the sums in C.
+HWY_NOINLINE void small_stream(const SmallArgs& s) {
+  for (int64_t r = 0; r < s.rows && !s.add; ++r) __builtin_memset(s.c + r * s.c_row, 0, size_t(s.cols) * 4);
+  for (int64_t k = 0; k < s.k; k += 8) {
+    const int64_t depth = s.k - k < 8 ? s.k - k : 8;
+    int64_t r = 0;
+    for (; r + 4 <= s.rows; r += 4) add_depth<4>(s, k, depth, s.a + r * s.a_row, s.c + r * s.c_row);
+    const float* a = s.a + r * s.a_row;
+    float* c = s.c + r * s.c_row;
+    if (s.rows - r == 3) add_depth<3>(s, k, depth, a, c);
+    if (s.rows - r == 2) add_depth<2>(s, k, depth, a, c);
+    if (s.rows - r == 1) add_depth<1>(s, k, depth, a, c);
+  }
+}
+
+constexpr int kBlockVectors = 4;  // of a register block
+
+template <int R>
+HWY_NOINLINE void small_registers(const SmallArgs& s) {
+  constexpr int kWide = HWY_TARGET == HWY_AVX3 || R <= 2 ? kBlockVectors : kBlockVectors / 2;
   int64_t j = 0;
   for (; j + kWide * kLanes <= s.cols; j += kWide * kLanes) small_block<R, kWide, (R == 1 ? 2 : 1)>(s, j, kLanes);
   for (; j < s.cols; j += kLanes) small_block<R, 1, (R == 1 ? 4 : 2)>(s, j, size_t(s.cols - j < kLanes ? s.cols - j : kLanes));
+}
+
+void by_row(const SmallArgs& s) {
+  if (s.cols > 2 * kBlockVectors * kLanes) return small_stream(s);
+  if (s.rows == 1) return small_registers<1>(s);
+  SmallArgs g = s;
+  for (; g.rows >= 4; g.rows -= 4, g.a += 4 * s.a_row, g.c += 4 * s.c_row) small_registers<4>(g);
+  if (g.rows == 3) small_registers<3>(g);
+  if (g.rows == 2) small_registers<2>(g);
+  if (g.rows == 1) small_registers<1>(g);
 }
 
 // Sums of the lanes of four vectors.
@@ -379,8 +412,9 @@ HWY_INLINE hn::Vec<hn::Full128<float>> sums4(V v0, V v1, V v2, V v3) {
 #endif
 }
 
+// R rows by columns whose k lie side by side.
 template <int R>
-void by_dot(const SmallArgs& s) {
+HWY_NOINLINE void dots(const SmallArgs& s) {
   const F d;
   const hn::Full128<float> d4;
   const int64_t whole = s.k / kLanes * kLanes;
@@ -426,6 +460,20 @@ void by_dot(const SmallArgs& s) {
         for (int64_t i = 0; i < live; ++i) c[i] = s.add ? c[i] + tmp[i] : tmp[i];
       }
     }
+  }
+}
+
+void by_dot(const SmallArgs& s) {
+  if (s.rows == 1) return dots<1>(s);
+  // More than four rows share a few columns while those are in L1.
+  const int64_t step = s.rows <= 4 ? s.cols : s.k <= 512 ? 8 : 4;
+  for (int64_t j = 0; j < s.cols; j += step) {
+    SmallArgs g = s;
+    g.b += j * s.b_stride, g.c += j, g.cols = s.cols - j < step ? s.cols - j : step;
+    for (; g.rows >= 4; g.rows -= 4, g.a += 4 * s.a_row, g.c += 4 * s.c_row) dots<4>(g);
+    if (g.rows == 3) dots<3>(g);
+    if (g.rows == 2) dots<2>(g);
+    if (g.rows == 1) dots<1>(g);
   }
 }
 
@@ -486,8 +534,7 @@ MatmulKernels make_table() {
   fill_tiles(table);
   table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
   table.widen[0] = widen<float>, table.widen[1] = widen<Bf16>, table.widen[2] = widen<F16>;
-  table.by_row[1] = by_row<1>, table.by_row[2] = by_row<2>, table.by_row[3] = by_row<3>, table.by_row[4] = by_row<4>;
-  table.by_dot[1] = by_dot<1>, table.by_dot[2] = by_dot<2>, table.by_dot[3] = by_dot<3>, table.by_dot[4] = by_dot<4>;
+  table.by_row = by_row, table.by_dot = by_dot;
   table.store[0] = store_f32, table.store[1] = store_bf16, table.store[2] = store_f16;
   table.add = add_f32;
   return table;
