@@ -397,7 +397,7 @@ Frame frame_of(const Graph& g, const GroupSpec& spec) {
     NodeId largest = spec.stores[0];
     for (NodeId id : spec.stores)
       if (g.shape(id).numel() > g.shape(largest).numel()) largest = id;
-    f.domain = Domain::of(g.shape(largest));
+    f.domain = Domain::of(g.shape(largest).rank() ? g.shape(largest) : Shape{1});  // a scalar is a loop of one
     return f;
   }
   const Shape& s = g.shape(g[reduction].in[0]);

@@ -14,8 +14,8 @@ struct LiveRange {
 struct MemoryPlan {
   std::vector<int64_t> offsets;  // one per range, aligned
   int64_t arena_bytes = 0;
-  int64_t max_live_bytes = 0;    // no plan can be smaller (sizes rounded up to the alignment)
-  int32_t peak_step = 0;         // where max_live_bytes is reached
+  int64_t max_live_bytes = 0;  // no plan can be smaller (sizes rounded up to the alignment)
+  int32_t peak_step = 0;       // where max_live_bytes is reached
 };
 
 inline constexpr int64_t kAlignment = 64;

@@ -15,6 +15,7 @@ class Simplifier {
 
   std::vector<NodeId> visit(NodeId id, std::span<const NodeId> in) {
     const Node& n = g_[id];
+    if (NodeId folded = fold(n, in)) return {folded};
     switch (n.op) {
       case Op::stop_gradient:
       case Op::custom: return {in[0]};
@@ -56,6 +57,20 @@ class Simplifier {
   }
 
  private:
+  // Arithmetic on f32 literals alone, with the rounding that a kernel would do.
+  NodeId fold(const Node& n, std::span<const NodeId> in) {
+    if (n.op < Op::add || n.op > Op::div || n.type().dtype != DType::f32) return kNone;
+    float v[2];
+    for (size_t i = 0; i < 2; ++i) {
+      NodeId id = in[i];
+      while (g_[id].op == Op::expand || g_[id].op == Op::reshape) id = g_[id].in[0];
+      if (g_[id].op != Op::literal) return kNone;
+      v[i] = float(g_[id].attrs.reals[0]);
+    }
+    float r = n.op == Op::add ? v[0] + v[1] : n.op == Op::sub ? v[0] - v[1] : n.op == Op::mul ? v[0] * v[1] : v[0] / v[1];
+    return b_.full(n.type().shape, DType::f32, r);
+  }
+
   bool is_literal(NodeId id, double value) const {
     while (g_[id].op == Op::expand || g_[id].op == Op::reshape) id = g_[id].in[0];
     return g_[id].op == Op::literal && g_[id].attrs.reals[0] == value;

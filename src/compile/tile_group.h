@@ -13,16 +13,19 @@ namespace ridge {
 
 // How an operand is addressed from the domain: element = offset + sum over axes of index * stride (+ gathered part).
 struct TileAccess {
-  int operand = -1;      // index among the group's operands; -1 for pure index arithmetic (index and random nodes)
+  int operand = -1;  // index among the group's operands; -1 for pure index arithmetic (index and random nodes)
   DType dtype = DType::f32;
-  int64_t offset = 0;    // in elements
-  Shape strides;         // one per domain axis, in elements; 0 where broadcast, negative where flipped
-  struct Bound { int axis; int64_t low, high; };
+  int64_t offset = 0;  // in elements
+  Shape strides;       // one per domain axis, in elements; 0 where broadcast, negative where flipped
+  struct Bound {
+    int axis;
+    int64_t low, high;
+  };
   std::vector<Bound> bounds;  // a load is in range where low <= index < high for all of them; else it gives its fallback
   int gather = -1;            // node whose integer value times gather_stride is added to the element
   int64_t gather_stride = 0;
-  int64_t gather_size = 0;    // valid values are 0 … gather_size - 1; any other raises the run's fault flag and reads element 0
-  bool streaming = false;     // store: the next reader is farther away than the last-level cache
+  int64_t gather_size = 0;  // valid values are 0 … gather_size - 1; any other raises the run's fault flag and reads element 0
+  bool streaming = false;   // store: the next reader is farther away than the last-level cache
 };
 
 struct TileNode {
@@ -42,7 +45,7 @@ struct TileNode {
   std::array<int, 3> in{-1, -1, -1};
   int access = -1;
   uint32_t stream = 0;
-  double value = 0;          // literal (integers up to 2^53 exactly)
+  double value = 0;  // literal (integers up to 2^53 exactly)
 };
 
 struct TileGroup {
@@ -52,13 +55,13 @@ struct TileGroup {
   // column: the `reduced` axes before the last one are reduced, the last one is kept; nodes that use a reduction's value
   //         vary over the kept axes only.
   enum class Template : uint8_t { map, row, column } form = Template::map;
-  Shape domain;                   // slowest first; any size may be 0 or 1
+  Shape domain;  // slowest first; any size may be 0 or 1
   int reduced = 0;
   std::vector<TileAccess> accesses;
-  std::vector<TileNode> nodes;    // operands come before their users
-  int operands = 0;               // memory operands: inputs and outputs alike; an output may be the same memory as an input read with
-                                  // the same access (in place)
-  int accumulator = -1;           // access index that reads a matmul's finished sums (domain is [batch, rows, columns]); -1: none
+  std::vector<TileNode> nodes;  // operands come before their users
+  int operands = 0;             // memory operands: inputs and outputs alike; an output may be the same memory as an input read with
+                                // the same access (in place)
+  int accumulator = -1;         // access index that reads a matmul's finished sums (domain is [batch, rows, columns]); -1: none
 };
 
 std::string to_string(const TileGroup& group);

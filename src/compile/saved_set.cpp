@@ -1,0 +1,175 @@
+#include "compile/saved_set.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <unordered_map>
+
+namespace ridge {
+
+std::string_view name(Recompute level) {
+  constexpr std::string_view names[] = {"free", "elementwise", "attention", "layers"};
+  return names[int(level)];
+}
+
+namespace {
+
+constexpr int64_t kInfinite = std::numeric_limits<int64_t>::max() / 4;
+
+// Dinic's maximum flow.
+class FlowNetwork {
+ public:
+  explicit FlowNetwork(size_t nodes) : out_(nodes) {}
+  void edge(int from, int to, int64_t capacity) {
+    out_[size_t(from)].push_back(int(edges_.size())), edges_.push_back({to, capacity});
+    out_[size_t(to)].push_back(int(edges_.size())), edges_.push_back({from, 0});
+  }
+  // Afterwards `reachable` says which nodes lie on the source's side of the minimum cut.
+  void solve(int source, int sink) {
+    while (levels(source, sink)) {
+      next_.assign(out_.size(), 0);
+      while (push(source, sink, kInfinite) > 0) {
+      }
+    }
+  }
+  bool reachable(int node) const { return level_[size_t(node)] >= 0; }
+
+ private:
+  struct Edge {
+    int to;
+    int64_t left;
+  };
+  bool levels(int source, int sink) {
+    level_.assign(out_.size(), -1);
+    std::queue<int> queue;
+    level_[size_t(source)] = 0, queue.push(source);
+    while (!queue.empty()) {
+      int n = queue.front();
+      queue.pop();
+      for (int e : out_[size_t(n)])
+        if (edges_[size_t(e)].left > 0 && level_[size_t(edges_[size_t(e)].to)] < 0)
+          level_[size_t(edges_[size_t(e)].to)] = level_[size_t(n)] + 1, queue.push(edges_[size_t(e)].to);
+    }
+    return level_[size_t(sink)] >= 0;
+  }
+  int64_t push(int n, int sink, int64_t flow) {
+    if (n == sink) return flow;
+    for (size_t& i = next_[size_t(n)]; i < out_[size_t(n)].size(); ++i) {
+      int e = out_[size_t(n)][i], to = edges_[size_t(e)].to;
+      if (edges_[size_t(e)].left <= 0 || level_[size_t(to)] != level_[size_t(n)] + 1) continue;
+      if (int64_t got = push(to, sink, std::min(flow, edges_[size_t(e)].left)); got > 0) {
+        edges_[size_t(e)].left -= got, edges_[size_t(e ^ 1)].left += got;
+        return got;
+      }
+    }
+    return 0;
+  }
+  std::vector<std::vector<int>> out_;
+  std::vector<Edge> edges_;
+  std::vector<int> level_;
+  std::vector<size_t> next_;
+};
+
+bool cheap(Op op) {
+  return is_elementwise(op) || is_movement(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits ||
+         op == Op::stop_gradient || op == Op::take || op == Op::gather;
+}
+
+bool reads_memory(Op op) { return !cheap(op) && op != Op::get; }
+
+}  // namespace
+
+SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level) {
+  std::vector<char> is_forward(g.size(), 0);
+  std::vector<NodeId> ahead = topological(g, forward), all = topological(g, outputs);
+  for (NodeId id : ahead) is_forward[id] = g[id].op != Op::input && g[id].op != Op::literal;
+
+  auto recomputable = [&](NodeId id) {
+    Op op = g[id].op == Op::get ? g[g[id].in[0]].op : g[id].op;
+    if (cheap(op) || op == Op::custom) return true;
+    if (op == Op::attention) return level >= Recompute::attention;
+    return level == Recompute::layers && (op == Op::matmul || op == Op::conv);
+  };
+  std::vector<char> anchored(g.size(), 0);  // must be had as it is: saved, unless nothing later needs it
+  if (level == Recompute::layers) {
+    // Values that everything later hangs on: at their place in the order nothing else of forward is still to be read.
+    std::vector<NodeId> last_use(g.size(), 0);
+    for (NodeId id : ahead)
+      for (NodeId in : g[id].in) last_use[in] = id;
+    int open = 0;
+    std::unordered_map<NodeId, int> closes;
+    for (NodeId id : ahead) {
+      open -= closes[id];
+      if (!is_forward[id]) continue;
+      if (open == 0 && last_use[id] && !is_movement(g[id].op)) anchored[id] = 1;
+      if (last_use[id]) ++open, ++closes[last_use[id]];
+    }
+  }
+
+  // in(n) = 2n, out(n) = 2n + 1. Saving a value cuts the edge between them.
+  int source = int(2 * g.size()), sink = source + 1;
+  FlowNetwork net(size_t(sink) + 1);
+  for (NodeId id : ahead) {
+    if (!is_forward[id]) continue;
+    int64_t bytes = 0;
+    for (const Type& t : g[id].types) bytes += std::max<int64_t>(t.bytes(), 1);
+    bool several = g[id].types.size() > 1;  // saved through its parts
+    net.edge(int(2 * id), int(2 * id + 1), is_movement(g[id].op) || several ? kInfinite : bytes);
+    if (!recomputable(id) && g[id].op != Op::get) net.edge(source, int(2 * id), kInfinite);
+    if (anchored[id]) net.edge(source, int(2 * id), kInfinite);
+    for (NodeId in : g[id].in)
+      if (is_forward[in]) net.edge(int(2 * in + 1), int(2 * id), kInfinite);
+  }
+  for (NodeId id : all) {
+    if (is_forward[id] || g[id].op == Op::input) continue;
+    for (NodeId in : g[id].in) {
+      if (!is_forward[in]) continue;
+      net.edge(int(2 * in + 1), sink, kInfinite);
+      if (level != Recompute::free || !reads_memory(g[id].op)) continue;
+      // A kernel reads it from memory: making it again would be a kernel of its own, so what it is a view of is kept.
+      NodeId at = in;
+      while (is_movement(g[at].op) && is_forward[g[at].in[0]] && g[at].op != Op::concat && g[at].op != Op::pad) at = g[at].in[0];
+      if (is_forward[at]) net.edge(source, int(2 * at), kInfinite);
+    }
+  }
+  for (NodeId id : outputs)
+    if (is_forward[id] && std::find(forward.begin(), forward.end(), id) == forward.end()) net.edge(source, int(2 * id), kInfinite);
+  net.solve(source, sink);
+
+  SavedSet result;
+  std::vector<char> saved(g.size(), 0);
+  for (NodeId id : ahead)
+    if (is_forward[id] && net.reachable(int(2 * id)) && !net.reachable(int(2 * id + 1))) {
+      saved[id] = 1, result.saved.push_back(id);
+      for (const Type& t : g[id].types) result.bytes += t.bytes();
+    }
+
+  // Backward's own copy of what was not saved.
+  std::unordered_map<NodeId, NodeId> again, moved;
+  auto remake = [&](auto& self, NodeId id) -> NodeId {
+    if (!is_forward[id] || saved[id]) return id;
+    if (auto it = again.find(id); it != again.end()) return it->second;
+    std::vector<NodeId> in;
+    bool same = true;
+    for (NodeId i : std::vector<NodeId>(g[id].in)) in.push_back(self(self, i)), same &= in.back() == i;
+    // A view of what is kept is free; anything else is a new copy that no pass merges with the first.
+    NodeId made = is_movement(g[id].op) || g[id].op == Op::get ? (same ? id : g.add(g[id].op, in, g[id].attrs, g[id].copy))
+                                                               : g.add(g[id].op, in, g[id].attrs, uint16_t(g[id].copy + 1));
+    again[id] = made;
+    return made;
+  };
+  for (NodeId id : all) {
+    if (is_forward[id] || g[id].op == Op::input || g[id].op == Op::literal) {
+      moved[id] = id;
+      continue;
+    }
+    std::vector<NodeId> in;
+    bool same = true;
+    for (NodeId i : std::vector<NodeId>(g[id].in)) in.push_back(is_forward[i] ? remake(remake, i) : moved.at(i)), same &= in.back() == i;
+    moved[id] = same ? id : g.add(g[id].op, in, g[id].attrs, g[id].copy);
+  }
+  for (NodeId id : outputs) result.outputs.push_back(moved.at(id));
+  return result;
+}
+
+}  // namespace ridge

@@ -1,0 +1,58 @@
+// What is behind a Tensor: memory, or a place in a lazy graph, or a name for something that is bound later.
+#pragma once
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/builder.h"
+#include "graph/graph.h"
+#include "ridge/tensor.h"
+
+namespace ridge::detail {
+
+// An expression that has not been computed. Its inputs are tensors that have memory or are placeholders.
+struct Lazy {
+  Graph graph;
+  std::unordered_map<const TensorState*, NodeId> node_of;
+  std::unordered_map<NodeId, std::shared_ptr<TensorState>> bound;
+};
+
+struct TensorState {
+  Type type;
+  std::shared_ptr<std::byte> data;  // null until computed
+  std::shared_ptr<Lazy> lazy;       // null for leaves
+  NodeId id = kNone;
+  std::string name;  // of a placeholder or a parameter
+};
+
+Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name = "");
+Tensor placeholder(Type type, std::string name);
+Tensor lazy_tensor(const std::shared_ptr<Lazy>& lazy, NodeId id);
+
+// The node of a tensor inside `lazy`, imported if need be.
+NodeId node_in(const std::shared_ptr<Lazy>& lazy, const Tensor& tensor);
+
+// One graph that holds all of them.
+std::shared_ptr<Lazy> common_lazy(std::span<const Tensor> tensors);
+
+// fn(builder, nodes) over tensors, in their common graph.
+std::vector<Tensor> lift(std::span<const Tensor> in, const std::function<std::vector<NodeId>(Builder&, std::span<const NodeId>)>& fn);
+Tensor lift1(std::initializer_list<Tensor> in, const std::function<NodeId(Builder&, std::span<const NodeId>)>& fn);
+
+std::shared_ptr<std::byte> allocate(int64_t bytes, bool zero = false);  // from the eager pool
+void evaluate(std::span<const Tensor> tensors);                         // in one program
+
+// Where random functions take their operands from: a training step sets one for the time of its trace.
+struct RandomSource {
+  Tensor seed, step, base;  // i64 scalars; base counts samples
+  uint32_t next_stream = 1;
+};
+RandomSource*& current_random();
+struct RandomDraw {
+  Tensor seed, step, base;
+  uint32_t stream;
+};
+RandomDraw draw_random();
+
+}  // namespace ridge::detail
