@@ -1,7 +1,5 @@
 #include "runtime/executable.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -10,44 +8,20 @@
 #include "backend/cpu/build.h"
 #include "base/error.h"
 #include "compile/program.h"
+#include "compile/simplify.h"
 #include "graph/ops/table.h"
+#include "graph/rewrite.h"
+#include "runtime/arena.h"
 #include "runtime/thread_team.h"
 
 namespace ridge {
 namespace {
 
-// Mapped and touched at once, so that nothing can be taken away later.
-class Arena {
- public:
-  Arena() = default;
-  explicit Arena(int64_t bytes) : bytes_(bytes) {
-    if (!bytes) return;
-    void* p = mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) fail(ErrorCode::memory, "[arena] {} bytes could not be mapped; free memory or lower the batch", bytes);
-    data_ = static_cast<std::byte*>(p);
-    if (bytes >= int64_t(2) << 20) madvise(p, size_t(bytes), MADV_HUGEPAGE);
-    for (int64_t at = 0; at < bytes; at += 4096) data_[at] = std::byte{0};
-  }
-  Arena(Arena&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
-  Arena& operator=(Arena&& o) noexcept {
-    std::swap(data_, o.data_), std::swap(bytes_, o.bytes_);
-    return *this;
-  }
-  ~Arena() {
-    if (data_) munmap(data_, size_t(bytes_));
-  }
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte* data_ = nullptr;
-  int64_t bytes_ = 0;
-};
-
 bool enabled(const std::string& passes, const char* name) {
   std::string all = passes;
   if (const char* env = std::getenv("RIDGE_PASSES")) all += std::string(",") + env;
   size_t at = 0;
-  static constexpr const char* known[] = {"simplify", "fuse", "plan", "place"};
+  static constexpr const char* known[] = {"simplify", "saved_set", "fuse", "plan", "place"};
   bool on = true;
   while (at < all.size()) {
     size_t end = std::min(all.find(',', at), all.size());
@@ -55,7 +29,7 @@ bool enabled(const std::string& passes, const char* name) {
     at = end + 1;
     if (word.empty()) continue;
     if (word[0] != '-' || std::none_of(std::begin(known), std::end(known), [&](const char* k) { return word.substr(1) == k; }))
-      fail(ErrorCode::usage, "[passes] \"{}\" is not known; write -simplify, -fuse, -plan or -place", word);
+      fail(ErrorCode::usage, "[passes] \"{}\" is not known; write -simplify, -saved_set, -fuse, -plan or -place", word);
     if (word.substr(1) == name) on = false;
   }
   return on;
@@ -76,10 +50,11 @@ struct Executable::State {
   ThreadTeam& team;
   std::vector<std::unique_ptr<cpu::Kernel>> kernels;
   std::vector<cpu::Task> tasks;
-  Arena arena;
+  std::shared_ptr<Arena> arena;
   std::vector<std::byte*> bases;
   std::vector<Type> input_types, output_types;
   cpu::Fault fault;
+  int64_t scratch = 0;  // per thread
   Report report;
 
   cpu::Ref place(NodeId owner, int64_t offset) const {
@@ -105,6 +80,22 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   }
   std::vector<NodeId> own_outputs = import_nodes(own, graph, outputs, known), own_inputs;
   for (NodeId id : inputs) own_inputs.push_back(known[id]);
+  int64_t saved_bytes = 0;
+  if (!options.forward.empty() && enabled(options.passes, "saved_set")) {
+    std::vector<NodeId> forward;
+    for (NodeId id : options.forward)
+      if (known.count(id)) forward.push_back(known[id]);
+    // Macro ops that become several kernels are opened first, so that the choice sees what really runs.
+    std::vector<NodeId> all = own_outputs;
+    all.insert(all.end(), forward.begin(), forward.end());
+    all = decompose(own, all, [&](NodeId id) { return own[id].op == Op::conv; });
+    all = simplify(own, all);
+    forward.assign(all.begin() + long(own_outputs.size()), all.end());
+    all.resize(own_outputs.size());
+    SavedSet set = choose_saved(own, all, forward, options.recompute);
+    own_outputs = set.outputs;
+    saved_bytes = set.bytes;
+  }
   ProgramOptions po;
   po.simplify = enabled(options.passes, "simplify"), po.fuse = enabled(options.passes, "fuse");
   po.plan = enabled(options.passes, "plan"), po.place = enabled(options.passes, "place");
@@ -139,10 +130,10 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     for (const ProgramOperand& o : p.kernels()[i].operands) refs.push_back(s.place(o.owner, o.offset));
     s.kernels[i]->bind(refs, workspace[i] ? cpu::Ref{0, p.workspace_offset(i)} : cpu::Ref{}, s.tasks);
   }
-  s.arena = Arena(p.arena_bytes());
-  s.team.reserve_scratch(scratch);
+  s.arena = options.arena ? options.arena : std::make_shared<Arena>();
+  s.arena->require(p.arena_bytes());
+  s.scratch = scratch;
   s.bases.assign(1 + p.inputs().size() + p.outputs().size(), nullptr);
-  s.bases[0] = s.arena.data();
   Report& r = s.report;
   r.refusals = p.refusals();
   r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
@@ -150,6 +141,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   r.scratch_bytes = scratch * s.team.size();
   for (NodeId id : p.inputs()) s.input_types.push_back(p.graph().type(id)), r.input_bytes += p.graph().type(id).bytes();
   for (NodeId id : p.outputs()) s.output_types.push_back(p.graph().type(id)), r.output_bytes += p.graph().type(id).bytes();
+  r.saved_bytes = saved_bytes;
   r.planned_bytes = r.arena_bytes + r.scratch_bytes;
   r.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -171,6 +163,8 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
     if (!outputs[i] && s.output_types[i].bytes()) fail(ErrorCode::binding, "[run] output {} ({}) is not bound", i, to_string(s.output_types[i]));
     s.bases[1 + inputs.size() + i] = static_cast<std::byte*>(outputs[i]);
   }
+  s.bases[0] = s.arena->data();
+  s.team.reserve_scratch(s.scratch);
   s.fault.raised = false;
   s.team.run(s.tasks, s.bases.data(), s.fault);
   if (s.fault.raised) fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", s.fault.value, s.fault.limit - 1);

@@ -7,15 +7,20 @@
 #include <utility>
 #include <vector>
 
+#include "compile/saved_set.h"
 #include "graph/graph.h"
 
 namespace ridge {
 
+class Arena;
 class ThreadTeam;
 
 struct CompileOptions {
   std::string passes;                      // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
   ThreadTeam* team = nullptr;              // none: the process-wide one
+  std::shared_ptr<Arena> arena;                     // none: one of its own; programs that never overlap may share
+  std::vector<NodeId> forward;                      // roots of the forward part (a loss): what backward reads of it is chosen anew
+  Recompute recompute = Recompute::free;            // how far that choice may go
   std::vector<std::pair<int, int>> state;  // (input, output): the output overwrites the input's memory
 };
 
@@ -33,6 +38,7 @@ struct Report {
   int64_t workspace_bytes = 0, scratch_bytes = 0;  // kernels' packing buffers, per-thread scratch of all threads
   int64_t input_bytes = 0, output_bytes = 0;
   int64_t planned_bytes = 0;  // all of the above that this executable holds itself
+  int64_t saved_bytes = 0;             // what forward keeps for backward
   double compile_ms = 0;
 };
 
@@ -43,7 +49,8 @@ class Executable {
   ~Executable();
   Executable(Executable&&) noexcept;
 
-  // One pointer per input and per output, contiguous, in the order of the constructor. Allocates nothing. A bad index met by a
+  // Memory is mapped at the first run; until then an executable is a plan.
+  // One pointer per input and per output, contiguous, in the order of the constructor. A bad index met by a
   // kernel is an Error afterwards.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs);
 
