@@ -1,0 +1,40 @@
+#include "backend/cpu/node_kernels.h"
+
+#include "backend/cpu/node_parts.h"
+#include "backend/cpu/sort_kernel.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kCopyBytes = 256 * 1024;
+
+void run_copy(const void* args, int64_t begin, int64_t end, Worker& worker) {
+  const FlatCopy& c = *static_cast<const FlatCopy*>(args);
+  const int64_t first = begin * kCopyBytes, last = std::min(end * kCopyBytes, c.bytes);
+  std::byte* to = worker.at<std::byte>(c.to);
+  const std::byte* from = worker.at<std::byte>(c.from);
+  if (to != from) std::memcpy(to + first, from + first, size_t(last - first));
+}
+
+}  // namespace
+
+void FlatCopy::append(std::vector<Task>& tasks) const {
+  if (from.base == to.base && from.offset == to.offset) return;
+  append_task(tasks, run_copy, this, blocks(bytes, kCopyBytes), double(std::min(bytes, kCopyBytes)) * 0.1);
+}
+
+std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node) {
+  switch (graph[node].op) {
+    case Op::scatter:
+    case Op::scatter_add: return make_scatter(graph, node);
+    case Op::take_grad: return make_take_grad(graph, node);
+    case Op::fold: return make_fold(graph, node);
+    case Op::cumsum: return make_cumsum(graph, node);
+    case Op::dynamic_update_slice: return make_dynamic_update_slice(graph, node);
+    case Op::sort: return make_sort(graph, node);
+    case Op::pad: return make_pad(graph, node);
+    default: fail(ErrorCode::internal, "[{}] has no kernel of its own on the CPU", name(graph[node].op));
+  }
+}
+
+}  // namespace ridge::cpu

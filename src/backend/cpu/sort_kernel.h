@@ -1,0 +1,14 @@
+// Stable sorting along one axis.
+#pragma once
+#include <memory>
+
+#include "backend/cpu/task.h"
+#include "graph/graph.h"
+
+namespace ridge::cpu {
+
+// Operands for bind: x, values, indices (i64); either result may be absent. NaN counts as the greatest value and all NaN as
+// equal, as do zeros of both signs.
+std::unique_ptr<Kernel> make_sort(const Graph& graph, NodeId node);
+
+}  // namespace ridge::cpu
