@@ -24,6 +24,7 @@ foreach(folder ${test_entries})
   target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:test_support> ridge ridge_flags ridge_deps GTest::gtest GTest::gtest_main)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE RIDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(${target} PRIVATE -O1)  # what is tested is in the library; GoogleTest's macros are slow to optimise
   silence_simd_false_alarms(${sources})
   gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
   list(APPEND RIDGE_TEST_TARGETS ${target})

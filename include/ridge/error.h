@@ -3,8 +3,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
-#include <fmt/core.h>
+#include <utility>
 
 namespace ridge {
 
@@ -20,11 +19,5 @@ class Error : public std::runtime_error {
  private:
   ErrorCode code_;
 };
-
-// fail(ErrorCode::shape, "[matmul] inner sizes differ: {} and {}; transpose one operand", a, b)
-template <class... Args>
-[[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(code, fmt::format(format, std::forward<Args>(args)...));
-}
 
 }  // namespace ridge

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "autograd/gradients.h"
+#include "base/error.h"
 #include "base/half.h"
 #include "io/npy.h"
 #include "runtime/buffer_pool.h"

@@ -1,6 +1,7 @@
 #include "ridge/ops.h"
 
 #include "autograd/custom.h"
+#include "base/error.h"
 #include "graph/scan.h"
 #include "runtime/tensor_state.h"
 
