@@ -91,6 +91,7 @@ struct Plan {
   // Chunks: how much is packed at a time.
   int64_t chunk_batches = 1, chunk_row_blocks = 1, chunk_col_blocks = 1;
 
+  double flops_per_ns() const { return model.ghz * kernels->flops_per_cycle; }
   int64_t row_begin(int64_t tile) const { return part_begin(m, row_tiles, tile); }
   int64_t row_block(int64_t i) const { return part_begin(row_tiles, row_blocks, i); }  // first tile
   int64_t col_block(int64_t i) const { return part_begin(col_tiles, col_blocks, i); }
@@ -125,7 +126,7 @@ bool rows_spread(int64_t stride, int64_t rows) {
 // Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
 void choose_units(Plan& p) {
   const double tile_flops = 2.0 * double(ceil_div(p.m, p.row_tiles)) * double(p.width) * double(p.k);
-  const double tile_ns = tile_flops / p.model.flops_per_ns;
+  const double tile_ns = tile_flops / p.flops_per_ns();
   const int64_t depth = std::max<int64_t>(1, p.depth);
   const int64_t max_cols = std::clamp<int64_t>(p.model.l2 / 2 / (depth * p.width * 4), 1, 64);
   double best = std::numeric_limits<double>::infinity();
@@ -438,7 +439,7 @@ class PackedMatmul final : public MatmulKernel {
     for (const Chunk& c : chunks_) {
       if (p.shape != Shape::tiles) {
         const double elements = double(p.n) * double(p.k) / double(p.col_blocks);
-        const double ns = std::max(elements * 4 * p.model.read_ns / 2, elements * double(p.m) * 2 / p.model.flops_per_ns);
+        const double ns = std::max(elements * 4 * p.model.read_ns / 2, elements * double(p.m) * 2 / p.flops_per_ns());
         tasks.push_back({run_small, &c, p.batch * p.col_blocks, 20 + ns});
         continue;
       }
@@ -449,7 +450,7 @@ class PackedMatmul final : public MatmulKernel {
         tasks.push_back({run_pack, &c, panels * c.batches, elements * p.model.pack_ns / double(panels)});
       }
       const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k) / double(p.row_blocks) / double(p.col_blocks);
-      tasks.push_back({run_tiles, &c, c.batches * c.row_blocks * c.col_blocks, 30 + flops / p.model.flops_per_ns});
+      tasks.push_back({run_tiles, &c, c.batches * c.row_blocks * c.col_blocks, 30 + flops / p.flops_per_ns()});
     }
   }
 

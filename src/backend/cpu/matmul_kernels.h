@@ -60,9 +60,10 @@ inline constexpr int kStorageTypes = 3;
 constexpr int storage_index(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : t == DType::f16 ? 2 : -1; }
 
 struct MatmulKernels {
-  int lanes = 0;         // f32 in a vector
-  int tile_rows = 0;     // rows of a full tile
-  int tile_vectors = 0;  // vectors across a full tile
+  int lanes = 0;            // f32 in a vector
+  int tile_rows = 0;        // rows of a full tile
+  int tile_vectors = 0;     // vectors across a full tile
+  int flops_per_cycle = 0;  // a usual core at its best
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
@@ -81,7 +82,7 @@ struct MatmulModel {
   int64_t l2 = 1 << 20;
   int64_t depth = 512;              // longest K block: a tile's part of A stays in L1, a block of B in half of L2
   int64_t shared_bytes = 32 << 20;  // packed A or B of one chunk
-  double flops_per_ns = 110;        // one core at full speed
+  double ghz = 3.5;                 // with the tier's flops per cycle: one core at full speed
   double pack_ns = 0.15;            // per element packed
   double read_ns = 0.04;            // per byte of packed data from the last-level cache
   double unit_ns = 150;             // taking a unit

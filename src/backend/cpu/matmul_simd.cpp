@@ -23,7 +23,7 @@ constexpr int kBlocks = kLanes / 4;  // 128-bit blocks in a vector
 #if HWY_TARGET == HWY_AVX3
 constexpr int kRows = 14;  // 28 sums + 2 of B + 1 of A in 32 registers
 #elif HWY_TARGET == HWY_NEON
-constexpr int kRows = 12;
+constexpr int kRows = 10;  // 20 sums; GCC loads A's ten scalars ahead
 #else
 constexpr int kRows = 6;  // 12 sums + 2 + 1 in 16 registers
 #endif
@@ -40,7 +40,16 @@ HWY_INLINE V load_first(F d, const float* p, size_t n) {
 #endif
 }
 
-HWY_INLINE void store_first(V v, F d, float* p, size_t n) { hn::BlendedStore(v, hn::FirstN(d, n), d, p); }
+// Writes lanes [0, n) and touches nothing above, not even by rewriting it: that may be another thread's.
+HWY_INLINE void store_first(V v, F d, float* p, size_t n) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  hn::BlendedStore(v, hn::FirstN(d, n), d, p);
+#else
+  alignas(64) float tmp[kLanes];
+  hn::Store(v, d, tmp);
+  for (size_t i = 0; i < n; ++i) p[i] = tmp[i];
+#endif
+}
 
 template <int R, int N, bool kPacked>
 void tile(const TileArgs& t) {
@@ -531,6 +540,7 @@ MatmulKernels make_table() {
   table.lanes = kLanes;
   table.tile_rows = kRows;
   table.tile_vectors = kVectors;
+  table.flops_per_cycle = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ? 32 : 16;
   fill_tiles(table);
   table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
   table.widen[0] = widen<float>, table.widen[1] = widen<Bf16>, table.widen[2] = widen<F16>;
