@@ -35,10 +35,10 @@ Tensor cast(const Tensor& x, DType dtype);
 Tensor stop_gradient(const Tensor& x);
 
 // name, meaning as in <cmath> where there is one
-#define RIDGE_UNARY_FUNCTIONS(X)                                                                                                                         \
-  X(abs)                                                                                                                                                 \
-  X(sign) X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(rsqrt) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(softplus) X(erf) X(floor) X(ceil) X(round) \
-      X(is_finite)
+#define RIDGE_UNARY_FUNCTIONS(X) \
+  X(abs)                         \
+  X(sign)                        \
+  X(exp) X(expm1) X(log) X(log1p) X(sqrt) X(rsqrt) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(silu) X(softplus) X(erf) X(floor) X(ceil) X(round) X(is_finite)
 #define RIDGE_FUNCTION(name) Tensor name(const Tensor& x);
 RIDGE_UNARY_FUNCTIONS(RIDGE_FUNCTION)
 #undef RIDGE_FUNCTION

@@ -1,0 +1,80 @@
+// Modules: tensors with names. A module says what it is made of in `visit`, so that parameters are called up.weight, up.bias, …
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ridge/ops.h"
+
+namespace ridge {
+
+struct NamedTensor {
+  std::string name;
+  Tensor* tensor;
+  bool decay;  // weight decay applies: matrices yes, norms and biases no
+};
+
+// Collects a module's parameters: visit(v) calls v("name", member) for each of its modules and tensors.
+class Visitor {
+ public:
+  explicit Visitor(std::vector<NamedTensor>& found) : found_(found) {}
+  template <class Member>
+  Visitor& operator()(const std::string& name, Member& member) {
+    std::string outer = prefix_;
+    prefix_ += (prefix_.empty() ? "" : ".") + name;
+    if constexpr (std::is_same_v<Member, Tensor>) {
+      if (member.defined()) found_.push_back({prefix_, &member, member.shape().rank() > 1});
+    } else if constexpr (requires { member.begin(); }) {
+      int i = 0;
+      for (auto& item : member) (*this)(std::to_string(i++), item);
+    } else {
+      member.visit(*this);
+    }
+    prefix_ = outer;
+    return *this;
+  }
+
+ private:
+  std::vector<NamedTensor>& found_;
+  std::string prefix_;
+};
+
+template <class Module>
+std::vector<NamedTensor> parameters(Module& module) {
+  std::vector<NamedTensor> found;
+  Visitor v(found);
+  module.visit(v);
+  return found;
+}
+
+// Weights start at uniform(-1/sqrt(in), 1/sqrt(in)), as in PyTorch.
+struct Linear {
+  Linear(int64_t in, int64_t out, bool with_bias = true);
+  Tensor operator()(const Tensor& x) const { return linear(x, weight, bias); }
+  void visit(Visitor& v) { v("weight", weight)("bias", bias); }
+  Tensor weight, bias;  // [out, in], [out]
+};
+
+struct LayerNorm {
+  explicit LayerNorm(int64_t width, bool with_bias = true);
+  Tensor operator()(const Tensor& x) const { return layer_norm(x, weight, bias); }
+  void visit(Visitor& v) { v("weight", weight)("bias", bias); }
+  Tensor weight, bias;
+};
+
+struct Embedding {
+  Embedding(int64_t entries, int64_t width);
+  Tensor operator()(const Tensor& index) const { return embedding(index, weight); }
+  void visit(Visitor& v) { v("weight", weight); }
+  Tensor weight;
+};
+
+struct Conv2d {
+  Conv2d(int64_t in, int64_t out, int64_t window, ConvArgs args = {}, bool with_bias = true);
+  Tensor operator()(const Tensor& x) const;
+  void visit(Visitor& v) { v("weight", weight)("bias", bias); }
+  Tensor weight, bias;
+  ConvArgs args;
+};
+
+}  // namespace ridge

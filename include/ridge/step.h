@@ -1,0 +1,92 @@
+// A training step from a model, an optimizer and a loss: traced, differentiated, planned, compiled once, replayed.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridge/nn.h"
+
+namespace ridge {
+
+struct Optimizer {
+  enum class Kind { adamw, adam, sgd } kind = Kind::adamw;
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0, momentum = 0;
+  bool nesterov = false;
+};
+struct AdamArgs {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
+};
+struct SgdArgs {
+  double lr = 1e-2, momentum = 0, decay = 0;
+  bool nesterov = false;
+};
+Optimizer adamw(const AdamArgs& args = {});
+Optimizer adam(const AdamArgs& args = {});
+Optimizer sgd(const SgdArgs& args = {});
+
+// A batch tensor: the first axis counts samples and may be split.
+struct BatchSpec {
+  Shape shape;
+  DType dtype = DType::f32;
+};
+
+struct CompileArgs {
+  std::string memory = "auto";  // "512MiB", "2GiB": what the step may hold; "auto" and "": no limit but the machine's
+  double clip = 0;
+  int64_t micro = 0;  // samples in a micro-batch; 0: as many as fit
+  uint64_t seed = 0;
+};
+
+struct StepResult {
+  double loss = 0, gradient_norm = 0;
+  bool applied = true;  // false: a value was not finite, and nothing was changed
+};
+
+// After compile the module's tensors lie in the step's own memory: reading them shows the current weights.
+class CompiledStep {
+ public:
+  StepResult run(const std::vector<Tensor>& batch);
+  StepResult run(const std::vector<Tensor>& batch, double lr);
+  std::string report() const;  // memory by class, kernels, what was decided and why
+  std::string dump() const;    // every kernel
+  int64_t planned_bytes() const;
+  int64_t micro_batch() const;
+  int64_t kernels() const;  // launches in one step
+
+  struct State;
+  explicit CompiledStep(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+class Step {
+ public:
+  using LossFn = std::function<Loss(const std::vector<Tensor>& batch)>;
+  Step(std::vector<NamedTensor> parameters, Optimizer optimizer, LossFn loss)
+      : parameters_(std::move(parameters)), optimizer_(optimizer), loss_(std::move(loss)) {}
+  CompiledStep compile(const std::vector<BatchSpec>& batch, const CompileArgs& args = {}) const;
+
+ private:
+  std::vector<NamedTensor> parameters_;
+  Optimizer optimizer_;
+  LossFn loss_;
+};
+
+// loss(x, target) -> Loss, for any number of batch tensors.
+template <class Module, class Fn>
+Step step(Module& module, const Optimizer& optimizer, Fn loss) {
+  return Step(parameters(module), optimizer, [loss](const std::vector<Tensor>& b) -> Loss {
+    if constexpr (std::is_invocable_v<Fn, const std::vector<Tensor>&>)
+      return loss(b);
+    else if constexpr (std::is_invocable_v<Fn, Tensor, Tensor>)
+      return loss(b.at(0), b.at(1));
+    else
+      return loss(b.at(0));
+  });
+}
+
+int64_t parse_bytes(const std::string& text);  // "512MiB", "1.5GiB", "100000"; ErrorCode::usage otherwise
+
+}  // namespace ridge

@@ -1,0 +1,133 @@
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "ridge/step.h"
+#include "runtime/tensor_state.h"
+#include "train/step.h"
+
+namespace ridge {
+
+Optimizer adamw(const AdamArgs& a) { return {Optimizer::Kind::adamw, a.lr, a.beta1, a.beta2, a.eps, a.decay, 0, false}; }
+Optimizer adam(const AdamArgs& a) { return {Optimizer::Kind::adam, a.lr, a.beta1, a.beta2, a.eps, a.decay, 0, false}; }
+Optimizer sgd(const SgdArgs& a) { return {Optimizer::Kind::sgd, a.lr, 0, 0, 0, a.decay, a.momentum, a.nesterov}; }
+
+int64_t parse_bytes(const std::string& text) {
+  const char* at = text.c_str();
+  char* end = nullptr;
+  double value = std::strtod(at, &end);
+  std::string unit = end;
+  while (!unit.empty() && unit[0] == ' ') unit.erase(0, 1);
+  double scale = unit.empty() || unit == "B" ? 1
+                 : unit == "KiB"             ? 0x1p10
+                 : unit == "MiB"             ? 0x1p20
+                 : unit == "GiB"             ? 0x1p30
+                 : unit == "KB"              ? 1e3
+                 : unit == "MB"              ? 1e6
+                 : unit == "GB"              ? 1e9
+                                             : 0;
+  if (end == at || scale == 0 || !(value >= 0) || value * scale > 9e18)
+    fail(ErrorCode::usage, "[memory] \"{}\" is not a size; write for example 512MiB or 2GiB", text);
+  return int64_t(value * scale);
+}
+
+struct CompiledStep::State {
+  explicit State(TrainStep s) : step(std::move(s)) {}
+  TrainStep step;
+  std::vector<BatchSpec> batch;
+};
+
+CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArgs& args) const {
+  StepModel model;
+  std::vector<Tensor> originals;
+  for (const NamedTensor& p : parameters_) {
+    if (p.tensor->dtype() != DType::f32) fail(ErrorCode::dtype, "[step] parameter {} is {}; parameters are f32", p.name, name(p.tensor->dtype()));
+    p.tensor->eval();
+    model.parameters.push_back({p.name, p.tensor->shape(), 0, 0, p.decay});
+    originals.push_back(*p.tensor);
+  }
+  for (const BatchSpec& b : batch) model.batch.push_back({b.dtype, b.shape});
+  // The user's function is run on placeholders; what it built is brought into the step's graph. Parameters are recognised by
+  // their own storage.
+  LossFn loss = loss_;
+  model.loss = [loss, originals](Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs,
+                                 const RandomOperands& random) -> Builder::SumCount {
+    std::vector<Tensor> leaves;
+    for (NodeId id : inputs) leaves.push_back(detail::placeholder(b.graph().type(id), b.graph().input_name(id)));
+    detail::RandomSource source{detail::placeholder({DType::i64, {}}, "seed"), detail::placeholder({DType::i64, {}}, "step"),
+                                detail::placeholder({DType::i64, {}}, "base"), 1};
+    struct Restore {
+      detail::RandomSource* before = detail::current_random();
+      ~Restore() { detail::current_random() = before; }
+    } restore;
+    detail::current_random() = &source;
+    Loss l = loss(leaves);
+    Tensor both[] = {l.sum, l.count};
+    std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(both);
+    NodeId roots[] = {detail::node_in(lazy, l.sum), detail::node_in(lazy, l.count)};
+    std::unordered_map<NodeId, NodeId> known;
+    auto bind = [&](const Tensor& t, NodeId to) {
+      if (auto it = lazy->node_of.find(t.state().get()); it != lazy->node_of.end()) known[it->second] = to;
+    };
+    for (size_t i = 0; i < leaves.size(); ++i) bind(leaves[i], inputs[i]);
+    for (size_t i = 0; i < originals.size(); ++i) bind(originals[i], params[i]);
+    bind(source.seed, random.seed), bind(source.step, random.step), bind(source.base, random.base);
+    for (NodeId id : topological(lazy->graph, roots)) {
+      if (lazy->graph[id].op != Op::input || known.count(id)) continue;
+      // Numbers that were written into the formula; anything larger must be a parameter or come with the batch.
+      const auto& s = lazy->bound.at(id);
+      if (s->type.shape.numel() != 1 || !s->data)
+        fail(ErrorCode::binding, "[step] the loss uses a tensor {} that is neither a parameter nor part of the batch", to_string(s->type));
+      known[id] = b.reshape(b.literal(s->type.dtype, Tensor(s).item()), s->type.shape);
+    }
+    std::vector<NodeId> out = import_nodes(b.graph(), lazy->graph, roots, known);
+    return {out[0], out[1]};
+  };
+  StepOptions o;
+  o.optimizer = {OptimizerOptions::Kind(int(optimizer_.kind)),
+                 optimizer_.lr,
+                 optimizer_.beta1,
+                 optimizer_.beta2,
+                 optimizer_.eps,
+                 optimizer_.decay,
+                 optimizer_.momentum,
+                 optimizer_.nesterov};
+  o.clip = args.clip, o.micro = args.micro, o.seed = args.seed;
+  if (!args.memory.empty() && args.memory != "auto") o.memory = parse_bytes(args.memory);
+  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), o));
+  state->batch = batch;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    std::span<float> place = state->step.parameter(i);
+    std::memcpy(place.data(), originals[i].data(), place.size_bytes());
+    // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
+    originals[i].state()->data = {state, reinterpret_cast<std::byte*>(place.data())};
+  }
+  return CompiledStep(std::move(state));
+}
+
+StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, -1); }
+
+StepResult CompiledStep::run(const std::vector<Tensor>& batch, double lr) {
+  if (batch.size() != state_->batch.size())
+    fail(ErrorCode::binding, "[step] got {} batch tensors, the step was compiled for {}", batch.size(), state_->batch.size());
+  const void* data[16];
+  if (batch.size() > 16) fail(ErrorCode::binding, "[step] at most 16 batch tensors");
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchSpec& want = state_->batch[i];
+    if (!(batch[i].shape() == want.shape) || batch[i].dtype() != want.dtype)
+      fail(ErrorCode::shape, "[step] batch tensor {} is {}{}, the step was compiled for {}{}", i, name(batch[i].dtype()), to_string(batch[i].shape()),
+           name(want.dtype), to_string(want.shape));
+    data[i] = batch[i].data();
+  }
+  StepMetrics m = lr < 0 ? state_->step.run({data, batch.size()}) : state_->step.run({data, batch.size()}, lr);
+  return {m.loss, m.gradient_norm, m.applied};
+}
+
+std::string CompiledStep::report() const { return state_->step.report(); }
+std::string CompiledStep::dump() const { return state_->step.dump(); }
+int64_t CompiledStep::planned_bytes() const { return state_->step.plan().planned_bytes; }
+int64_t CompiledStep::micro_batch() const { return state_->step.plan().micro; }
+int64_t CompiledStep::kernels() const { return state_->step.plan().kernels; }
+
+}  // namespace ridge
