@@ -144,7 +144,14 @@ class Lab {
     }
     std::vector<double> sorted = ratios;
     std::sort(sorted.begin(), sorted.end());
-    return {s.name(),        variant, median(ns) / 1e3, flops / median(ns), median(ratios), sorted[sorted.size() / 4], sorted[sorted.size() * 3 / 4],
+    return {s.name(),
+            variant,
+            median(ns) / 1e3,
+            flops / median(ns),
+            median(ratios),
+            sorted[sorted.size() / 4],
+            sorted[sorted.size() * 3 / 4],
+            flops / *std::min_element(ns.begin(), ns.end()) / peak,
             median(ceilings)};
   }
 
