@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "backend/cpu/build.h"
+#include "backend/cpu/compiled.h"
 #include "base/error.h"
 #include "compile/program.h"
 #include "compile/simplify.h"
@@ -42,31 +42,15 @@ ThreadTeam& default_team() {
   return team;
 }
 
-// Bases: 0 the arena, then the inputs, then the outputs.
 struct Executable::State {
-  State(Program p, ThreadTeam& t) : program(std::move(p)), team(t) {}
+  State(Program p, ThreadTeam& t) : team(t), code(std::move(p), t) {}
 
-  Program program;
   ThreadTeam& team;
-  std::vector<std::unique_ptr<cpu::Kernel>> kernels;
-  std::vector<cpu::Task> tasks;
+  cpu::CompiledProgram code;
   std::shared_ptr<Arena> arena;
-  std::vector<std::byte*> bases;
   std::vector<Type> input_types, output_types;
   cpu::Fault fault;
-  int64_t scratch = 0;  // per thread
   Report report;
-
-  cpu::Ref place(NodeId owner, int64_t offset) const {
-    if (!owner) return {};
-    const ProgramBuffer& b = program.buffer_of(owner);
-    switch (b.place) {
-      case ProgramBuffer::Place::arena: return {0, b.offset + offset};
-      case ProgramBuffer::Place::input: return {1 + b.index, offset};
-      case ProgramBuffer::Place::output: return {1 + int32_t(program.inputs().size()) + b.index, offset};
-    }
-    return {};
-  }
 };
 
 Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options) {
@@ -106,13 +90,9 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
            to_string(graph.type(outputs[size_t(out)])));
   state_ = std::make_unique<State>(Program(std::move(own), own_inputs, own_outputs, po), options.team ? *options.team : default_team());
   State& s = *state_;
-  Program& p = s.program;
-  std::vector<int64_t> workspace;
-  int64_t scratch = 0;
+  const Program& p = s.code.program();
+  Report& r = s.report;
   for (const ProgramKernel& k : p.kernels()) {
-    s.kernels.push_back(cpu::make_kernel(p, k));
-    workspace.push_back(s.kernels.back()->workspace_bytes());
-    scratch = std::max(scratch, s.kernels.back()->scratch_bytes());
     Cost cost;
     auto count = [&](NodeId id) { cost.flops += row(p.graph()[id].op).cost(p.graph(), id).flops; };
     if (k.group.node) count(k.group.node);
@@ -120,25 +100,14 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
       for (NodeId id : spec.members) count(id);
     for (const ProgramOperand& o : k.operands)
       if (o.owner) cost.bytes += double(p.graph().type(o.owner).bytes());
-    std::string detail;
-    for (const TileGroup& t : k.tiles) detail += to_string(t);
-    s.report.kernels.push_back({k.name, std::move(detail), cost.flops, cost.bytes});
-  }
-  p.plan(workspace);
-  for (size_t i = 0; i < p.kernels().size(); ++i) {
-    std::vector<cpu::Ref> refs;
-    for (const ProgramOperand& o : p.kernels()[i].operands) refs.push_back(s.place(o.owner, o.offset));
-    s.kernels[i]->bind(refs, workspace[i] ? cpu::Ref{0, p.workspace_offset(i)} : cpu::Ref{}, s.tasks);
+    r.kernels.push_back({k.name, cost.flops, cost.bytes});
   }
   s.arena = options.arena ? options.arena : std::make_shared<Arena>();
   s.arena->require(p.arena_bytes());
-  s.scratch = scratch;
-  s.bases.assign(1 + p.inputs().size() + p.outputs().size(), nullptr);
-  Report& r = s.report;
   r.refusals = p.refusals();
   r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
-  for (int64_t w : workspace) r.workspace_bytes = std::max(r.workspace_bytes, w);
-  r.scratch_bytes = scratch * s.team.size();
+  r.workspace_bytes = s.code.workspace_bytes();
+  r.scratch_bytes = s.code.scratch_bytes() * s.team.size();
   for (NodeId id : p.inputs()) s.input_types.push_back(p.graph().type(id)), r.input_bytes += p.graph().type(id).bytes();
   for (NodeId id : p.outputs()) s.output_types.push_back(p.graph().type(id)), r.output_bytes += p.graph().type(id).bytes();
   r.saved_bytes = saved_bytes;
@@ -154,24 +123,21 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
   if (inputs.size() != s.input_types.size() || outputs.size() != s.output_types.size())
     fail(ErrorCode::binding, "[run] got {} inputs and {} outputs, the program has {} and {}", inputs.size(), outputs.size(), s.input_types.size(),
          s.output_types.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i] && s.input_types[i].bytes())
-      fail(ErrorCode::binding, "[run] input {} (\"{}\", {}) is not bound", i, s.program.graph().input_name(s.program.inputs()[i]), to_string(s.input_types[i]));
-    s.bases[1 + i] = static_cast<std::byte*>(const_cast<void*>(inputs[i]));
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i] && s.input_types[i].bytes()) {
+      const Program& p = s.code.program();
+      fail(ErrorCode::binding, "[run] input {} (\"{}\", {}) is not bound", i, p.graph().input_name(p.inputs()[i]), to_string(s.input_types[i]));
+    }
+  for (size_t i = 0; i < outputs.size(); ++i)
     if (!outputs[i] && s.output_types[i].bytes()) fail(ErrorCode::binding, "[run] output {} ({}) is not bound", i, to_string(s.output_types[i]));
-    s.bases[1 + inputs.size() + i] = static_cast<std::byte*>(outputs[i]);
-  }
-  s.bases[0] = s.arena->data();
-  s.team.reserve_scratch(s.scratch);
+  s.team.reserve_scratch(s.code.scratch_bytes());
   s.fault.raised = false;
-  s.team.run(s.tasks, s.bases.data(), s.fault);
+  s.code.run(s.arena->data(), inputs, outputs, s.fault);
   if (s.fault.raised) fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", s.fault.value, s.fault.limit - 1);
 }
 
 const Report& Executable::report() const { return state_->report; }
-std::string Executable::dump() const { return state_->program.dump(); }
+std::string Executable::dump() const { return state_->code.program().dump(); }
 const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
 const std::vector<Type>& Executable::output_types() const { return state_->output_types; }
 

@@ -18,15 +18,14 @@ class ThreadTeam;
 struct CompileOptions {
   std::string passes;                      // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
   ThreadTeam* team = nullptr;              // none: the process-wide one
-  std::shared_ptr<Arena> arena;                     // none: one of its own; programs that never overlap may share
-  std::vector<NodeId> forward;                      // roots of the forward part (a loss): what backward reads of it is chosen anew
-  Recompute recompute = Recompute::free;            // how far that choice may go
+  std::shared_ptr<Arena> arena;            // none: one of its own; programs that never overlap may share
+  std::vector<NodeId> forward;             // roots of the forward part (a loss): what backward reads of it is chosen anew
+  Recompute recompute = Recompute::free;   // how far that choice may go
   std::vector<std::pair<int, int>> state;  // (input, output): the output overwrites the input's memory
 };
 
 struct KernelReport {
-  std::string name;    // "matmul+3", "map[5]", "row[9]", "attention"
-  std::string detail;  // the fused group, for dumps
+  std::string name;  // "matmul+3", "map[5]", "row[9]", "attention"
   double flops = 0, bytes = 0;
 };
 
@@ -38,7 +37,7 @@ struct Report {
   int64_t workspace_bytes = 0, scratch_bytes = 0;  // kernels' packing buffers, per-thread scratch of all threads
   int64_t input_bytes = 0, output_bytes = 0;
   int64_t planned_bytes = 0;  // all of the above that this executable holds itself
-  int64_t saved_bytes = 0;             // what forward keeps for backward
+  int64_t saved_bytes = 0;    // what forward keeps for backward
   double compile_ms = 0;
 };
 

@@ -1,0 +1,47 @@
+// A program made ready for the CPU: kernels bound to offsets, loops over time around bodies compiled the same way.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/task.h"
+#include "compile/program.h"
+
+namespace ridge {
+class ThreadTeam;
+}
+
+namespace ridge::cpu {
+
+class CompiledProgram {
+ public:
+  CompiledProgram(Program program, ThreadTeam& team);
+  ~CompiledProgram();
+
+  const Program& program() const { return program_; }
+  int64_t arena_bytes() const { return program_.arena_bytes(); }
+  int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest of any kernel
+  int64_t scratch_bytes() const { return scratch_bytes_; }      // per thread
+
+  // Allocates nothing. The arena has arena_bytes, 64-byte aligned.
+  void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault);
+
+ private:
+  struct Scan;
+  Ref place(NodeId owner, int64_t offset) const;
+
+  Program program_;
+  ThreadTeam& team_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
+  std::vector<std::unique_ptr<Scan>> scans_;
+  std::vector<Task> tasks_;
+  struct Segment {  // tasks, then a loop unless it is the last
+    size_t first, last;
+    Scan* scan;
+  };
+  std::vector<Segment> segments_;
+  std::vector<std::byte*> bases_;  // the arena, then the inputs, then the outputs
+  int64_t workspace_bytes_ = 0, scratch_bytes_ = 0;
+};
+
+}  // namespace ridge::cpu
