@@ -123,6 +123,12 @@ bool rows_spread(int64_t stride, int64_t rows) {
   return ceil_div(rows * std::gcd(bytes / 64, int64_t(64)), 64) <= 7;
 }
 
+// The same for the lines of L2 (2048 sets of 8) that a tile walks over in one K block, with room for the rest.
+bool depth_spread(int64_t stride, int64_t depth) {
+  const int64_t bytes = std::abs(stride) * 4;
+  return bytes % 64 || 2048 / std::gcd(bytes / 64, int64_t(2048)) * 8 >= 2 * depth;
+}
+
 // Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
 void choose_units(Plan& p) {
   const double tile_flops = 2.0 * double(ceil_div(p.m, p.row_tiles)) * double(p.width) * double(p.k);
@@ -170,7 +176,8 @@ void plan_tiles(Plan& p) {
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
 
   const bool a_plain = p.a_type == DType::f32 && p.a_m.map.regular() && p.a_k.map.regular();
-  const bool a_direct = a_plain && contiguous(p.a_k, p.k) && rows_spread(p.a_m.map.stride, kernels.tile_rows);
+  const bool a_rows_direct = a_plain && contiguous(p.a_k, p.k) && rows_spread(p.a_m.map.stride, kernels.tile_rows);
+  const bool a_cols_direct = a_plain && contiguous(p.a_m, p.m) && depth_spread(p.a_k.map.stride, p.depth);
   const bool b_direct = p.b_type == DType::f32 && contiguous(p.b_n, p.n) && p.b_k.map.regular() && p.n % kernels.lanes == 0;
   const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
   if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
@@ -179,6 +186,7 @@ void plan_tiles(Plan& p) {
     p.b_feed = b_direct ? Feed::direct : Feed::unit;
   } else {
     choose_units(p);
+    const bool a_direct = a_rows_direct || (a_cols_direct && p.col_blocks <= 4);
     p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
     p.b_feed = p.row_blocks > 1 ? Feed::shared : b_direct && p.row_tiles <= 2 ? Feed::direct : Feed::unit;
   }
