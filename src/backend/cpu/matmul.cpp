@@ -123,10 +123,10 @@ bool rows_spread(int64_t stride, int64_t rows) {
   return ceil_div(rows * std::gcd(bytes / 64, int64_t(64)), 64) <= 7;
 }
 
-// The same for the lines of L2 (2048 sets of 8) that a tile walks over in one K block, with room for the rest.
-bool depth_spread(int64_t stride, int64_t depth) {
-  const int64_t bytes = std::abs(stride) * 4;
-  return bytes % 64 || 2048 / std::gcd(bytes / 64, int64_t(2048)) * 8 >= 2 * depth;
+// Ways of L2 (2048 sets) that `count` stretches of `lines` cache lines take when they lie `stride` elements apart.
+int64_t ways_of_l2(int64_t stride, int64_t count, int64_t lines) {
+  const int64_t bytes = std::abs(stride) * 4, step = std::gcd(bytes % 64 ? 1 : bytes / 64, int64_t(2048));
+  return ceil_div(count * lines, std::min<int64_t>(2048, 2048 / step * std::min(lines, step)));
 }
 
 // Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
@@ -177,7 +177,7 @@ void plan_tiles(Plan& p) {
 
   const bool a_plain = p.a_type == DType::f32 && p.a_m.map.regular() && p.a_k.map.regular();
   const bool a_rows_direct = a_plain && contiguous(p.a_k, p.k) && rows_spread(p.a_m.map.stride, kernels.tile_rows);
-  const bool a_cols_direct = a_plain && contiguous(p.a_m, p.m) && depth_spread(p.a_k.map.stride, p.depth);
+  const bool a_cols_direct = a_plain && contiguous(p.a_m, p.m) && ways_of_l2(p.a_k.map.stride, p.depth, 1) <= 4;
   const bool b_direct = p.b_type == DType::f32 && contiguous(p.b_n, p.n) && p.b_k.map.regular() && p.n % kernels.lanes == 0;
   const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
   if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
@@ -186,9 +186,12 @@ void plan_tiles(Plan& p) {
     p.b_feed = b_direct ? Feed::direct : Feed::unit;
   } else {
     choose_units(p);
-    const bool a_direct = a_rows_direct || (a_cols_direct && p.col_blocks <= 4);
+    // Packing is worth a pass over the operand only if many units or rows read it.
+    const bool a_direct = a_rows_direct || (a_cols_direct && (p.col_blocks <= 4 || p.m * p.k * 4 <= p.model.l2 / 2));
+    const int64_t lines = ceil_div(p.col_tiles, p.col_blocks) * p.width / 16;
+    const bool b_spread = p.m <= 768 && ways_of_l2(p.b_k.map.stride, p.depth, lines) <= 6;
     p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
-    p.b_feed = p.row_blocks > 1 ? Feed::shared : b_direct && p.row_tiles <= 2 ? Feed::direct : Feed::unit;
+    p.b_feed = b_direct && b_spread ? Feed::direct : p.row_blocks > 1 ? Feed::shared : Feed::unit;
   }
 
   // An odd number of cache lines between rows spreads them over the sets of L1.
