@@ -1,0 +1,244 @@
+#include "bench/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <regex>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "machine/ceilings.h"
+#include "runtime/thread_team.h"
+
+namespace ridge::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The ceilings of one run. Bandwidth windows hold memory and take a while to find their best variant, so each is made when
+// a row first needs it.
+class Ceilings {
+ public:
+  explicit Ceilings(ThreadTeam& team) : team_(team) {}
+
+  // GFLOP/s or GB/s just now; 0 for rows without a ceiling.
+  double now(Bound bound) {
+    if (bound == Bound::latency) return 0;
+    if (bound == Bound::fma) {
+      if (!fma_) fma_ = std::make_unique<FmaWindow>(team_, kFmaWindowUs);
+      return fma_->gflops();
+    }
+    return bandwidth(movement_of(bound)).gbs();
+  }
+
+  BandwidthWindow& bandwidth(Movement movement) {
+    auto& window = bandwidth_[int(movement)];
+    if (!window) window = std::make_unique<BandwidthWindow>(team_, movement);
+    return *window;
+  }
+
+  static Movement movement_of(Bound bound) { return bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read; }
+
+ private:
+  static constexpr double kFmaWindowUs = 300;
+  ThreadTeam& team_;
+  std::unique_ptr<FmaWindow> fma_;
+  std::unique_ptr<BandwidthWindow> bandwidth_[3];
+};
+
+// Time of a call. Calls too short for the clock are repeated within one sample.
+class Timer {
+ public:
+  explicit Timer(Call call) : call_(std::move(call)) {
+    constexpr double kShortest = 20e-6;
+    const double first = once();  // also touches memory and wakes threads
+    if (first < kShortest) {
+      double best = first;
+      for (int i = 0; i < 10; ++i) best = std::min(best, once());
+      repeats_ = int64_t(std::ceil(kShortest / std::max(best, 1e-9)));
+    } else {
+      for (int i = 0; i < 2 && first < 1; ++i) once();
+    }
+  }
+  double seconds() {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < repeats_; ++i) call_(iteration_++);
+    return seconds_since(start) / double(repeats_);
+  }
+
+ private:
+  double once() {
+    const auto start = Clock::now();
+    call_(iteration_++);
+    return seconds_since(start);
+  }
+  Call call_;
+  int64_t iteration_ = 0, repeats_ = 1;
+};
+
+struct Pair {
+  double ratio;   // of the row's speed to the mean of the windows before and after it
+  double change;  // between these windows, relative
+};
+
+// Where the windows disagree, the machine changed its speed meanwhile (or gave it to somebody else) and the ratio says nothing; such
+// pairs are left out as long as enough remain.
+double roof_of(std::vector<Pair> pairs) {
+  constexpr double kSteady = 0.1;
+  constexpr size_t kFewest = 5;
+  std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.change < b.change; });
+  std::vector<double> ratios;
+  for (const Pair& p : pairs)
+    if (p.change <= kSteady || ratios.size() < kFewest) ratios.push_back(p.ratio);
+  return summarize(std::move(ratios)).median;
+}
+
+Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seconds) {
+  const Context context{team, row.state};
+  Timer timer(row.make(context));
+  std::optional<Timer> rival;
+  if (row.rival) rival.emplace(row.rival(context));
+  constexpr size_t kFewest = 5, kMost = 2000;
+
+  const double work = row.bound == Bound::fma ? row.flops : row.bytes;
+  std::vector<double> times, rival_ratios;
+  std::vector<Pair> pairs;
+  ceilings.now(row.bound);
+  double before = ceilings.now(row.bound), rival_before = rival ? rival->seconds() : 0;
+  const auto start = Clock::now();
+  while (times.size() < kFewest || (times.size() < kMost && seconds_since(start) < seconds)) {
+    const double t = timer.seconds();
+    times.push_back(1e6 * t);
+    if (row.bound != Bound::latency) {
+      const double after = ceilings.now(row.bound);
+      pairs.push_back({1e-9 * work / t / (0.5 * (before + after)), std::abs(before - after) / std::max(before, after)});
+      before = after;
+    }
+    if (rival) {
+      const double after = rival->seconds();
+      rival_ratios.push_back(t / (0.5 * (rival_before + after)));
+      rival_before = after;
+    }
+  }
+
+  const Measured m = summarize(times);
+  Result r{.suite = row.suite, .name = row.name, .dtype = row.dtype, .threads = team.size(), .state = row.state, .bound = row.bound, .part = row.part};
+  r.median_us = m.median, r.spread = m.spread, r.samples = m.samples;
+  if (row.flops > 0) r.gflops = 1e-3 * row.flops / m.median;
+  if (row.bytes > 0) r.gbs = 1e-3 * row.bytes / m.median;
+  if (!pairs.empty()) r.roof = roof_of(std::move(pairs));
+  if (row.parts > 0) r.part_us = m.median / row.parts;
+  if (rival) r.rival_ratio = summarize(rival_ratios).median;
+  return r;
+}
+
+Result ceiling_result(const std::string& suite, const std::string& name, Bound bound, ThreadTeam& team, const Measured& m) {
+  Result r{.suite = suite,
+           .name = "ceiling/" + name,
+           .threads = team.size(),
+           .state = bound == Bound::fma ? State::hot : State::cold,
+           .bound = bound,
+           .variant = m.variant};
+  r.spread = m.spread, r.samples = m.samples;
+  (bound == Bound::fma ? r.gflops : r.gbs) = m.median;
+  r.roof = 1;
+  return r;
+}
+
+template <class T>
+nlohmann::ordered_json optional_number(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+double rounded(double x, int digits) {
+  if (x == 0 || !std::isfinite(x)) return x;
+  const double scale = std::pow(10, digits - 1 - std::floor(std::log10(std::abs(x))));
+  return std::round(x * scale) / scale;
+}
+std::optional<double> rounded(std::optional<double> x, int digits) { return x ? std::optional(rounded(*x, digits)) : x; }
+
+std::string number(const std::optional<double>& x, int decimals) { return x ? fmt::format("{:.{}f}", *x, decimals) : "-"; }
+
+}  // namespace
+
+std::string_view name(Bound bound) {
+  constexpr std::string_view names[] = {"fma", "copy", "triad", "read", "latency"};
+  return names[int(bound)];
+}
+
+std::string_view name(State state) { return state == State::hot ? "hot" : "cold"; }
+
+void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink) {
+  std::regex filter;
+  try {
+    filter = std::regex(options.filter);
+  } catch (const std::regex_error& e) {
+    fail(ErrorCode::usage, "[bench] --filter '{}' is no regular expression ({}); dots and brackets may need a backslash", options.filter, e.what());
+  }
+  auto wanted = [&](const std::string& name, State state) { return std::regex_search(name, filter) && options.state.value_or(state) == state; };
+
+  ThreadTeam team({.threads = options.threads});
+  Ceilings ceilings(team);
+  const std::string suite = rows.empty() ? "" : rows.front().suite;
+  int done = 0;
+  if (wanted("ceiling/fma_f32", State::hot)) {
+    Measured m = measure_fma(team, options.seconds);
+    sink(ceiling_result(suite, "fma_f32", Bound::fma, team, m));
+    ++done;
+  }
+  for (Bound bound : {Bound::copy, Bound::triad, Bound::read}) {
+    const std::string short_name(name(bound));
+    if (!wanted("ceiling/" + short_name, State::cold)) continue;
+    sink(ceiling_result(suite, short_name, bound, team, ceilings.bandwidth(Ceilings::movement_of(bound)).measured()));
+    ++done;
+  }
+  for (const Row& row : rows) {
+    if (!wanted(row.name, row.state)) continue;
+    sink(measure(row, team, ceilings, options.seconds));
+    ++done;
+  }
+  if (!done)
+    fail(ErrorCode::usage, "[bench] nothing matches --filter '{}'{}; without a filter all {} rows run", options.filter, options.state ? " in this state" : "",
+         rows.size() + 4);
+}
+
+std::string to_json(const Result& r) {
+  nlohmann::ordered_json line;
+  line["suite"] = r.suite;
+  line["name"] = r.name;
+  line["dtype"] = std::string(ridge::name(r.dtype));
+  line["device"] = "cpu";
+  line["threads"] = r.threads;
+  line["state"] = std::string(name(r.state));
+  line["median_us"] = r.median_us > 0 ? nlohmann::ordered_json(rounded(r.median_us, 6)) : nlohmann::ordered_json(nullptr);
+  line["spread"] = rounded(r.spread, 3);
+  line["gflops"] = optional_number(rounded(r.gflops, 5));
+  line["gbs"] = optional_number(rounded(r.gbs, 5));
+  line["roof"] = optional_number(rounded(r.roof, 4));
+  line["bound"] = std::string(name(r.bound));
+  line["samples"] = r.samples;
+  if (r.part_us) line["us_per_" + r.part] = rounded(*r.part_us, 4);
+  if (r.rival_ratio) line["ratio_to_one_op"] = rounded(*r.rival_ratio, 4);
+  if (!r.variant.empty()) line["variant"] = r.variant;
+  return line.dump();
+}
+
+std::string table_head() {
+  return fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>7} {:>9} {:>8} {:>6}  {}", "name", "dtype", "", "t", "median us", "spread", "GFLOP/s", "GB/s", "roof",
+                     "bound");
+}
+
+std::string to_table_line(const Result& r) {
+  std::string line = fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>6.1f}% {:>9} {:>8} {:>6}  {}", r.name, ridge::name(r.dtype), name(r.state), r.threads,
+                                 r.median_us > 0 ? fmt::format("{:.2f}", r.median_us) : "-", 100 * r.spread, number(r.gflops, 1), number(r.gbs, 2),
+                                 number(r.roof, 3), name(r.bound));
+  if (r.part_us) line += fmt::format("  {:.4f} us per {}", *r.part_us, r.part);
+  if (r.rival_ratio) line += fmt::format("  {:.3f} x one op", *r.rival_ratio);
+  if (!r.variant.empty()) line += "  " + r.variant;
+  return line;
+}
+
+}  // namespace ridge::bench

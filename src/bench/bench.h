@@ -1,0 +1,78 @@
+// Benchmarks as rows: what to run, what it costs, and which ceiling it is judged by.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace ridge {
+class ThreadTeam;
+}
+
+namespace ridge::bench {
+
+// What limits a row. Ops that read once and write once are judged by copy, two reads and a write by triad, reductions by read.
+enum class Bound { fma, copy, triad, read, latency };
+std::string_view name(Bound bound);
+
+// hot: the same operands again; cold: operands rotate over four times the last-level cache.
+enum class State { hot, cold };
+std::string_view name(State state);
+
+struct Context {
+  ThreadTeam& team;
+  State state;
+};
+
+// One call is one sample; the number says how often it was called before.
+using Call = std::function<void(int64_t iteration)>;
+
+struct Row {
+  std::string suite, name;
+  DType dtype = DType::f32;
+  State state = State::hot;
+  Bound bound = Bound::latency;
+  double flops = 0, bytes = 0;                     // of one call: algorithmic flops, unavoidable bytes
+  std::function<Call(const Context&)> make = {};   // allocates and compiles; the call does only the work
+  double parts = 0;                                // a call is so many of `part`
+  std::string part = {};                           // "op", "pair"
+  std::function<Call(const Context&)> rival = {};  // the row also reports the time ratio to this one, paired
+};
+
+struct Result {
+  std::string suite, name;
+  DType dtype = DType::f32;
+  int threads = 1;
+  State state = State::hot;
+  Bound bound = Bound::latency;
+  double median_us = 0, spread = 0;  // spread: between the quartiles, as a fraction of the median
+  int samples = 0;
+  std::optional<double> gflops = {}, gbs = {};
+  std::optional<double> roof = {};  // median of paired ratios to the ceiling of the same moment
+  std::optional<double> part_us = {}, rival_ratio = {};
+  std::string part = {}, variant = {};
+};
+
+struct Options {
+  int threads = 0;          // 0: as many as the process may use
+  double seconds = 0.5;     // for each row
+  std::string filter = {};  // regular expression, found anywhere in the name
+  std::optional<State> state = {};
+};
+
+std::vector<Row> ops_rows();
+
+// Runs the rows that the options select, the ceilings among them (as ceiling/…), and hands over each result when it is there.
+// ErrorCode::usage when nothing is selected or the filter is no regular expression.
+void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
+
+std::string to_json(const Result& result);  // one line
+std::string table_head();
+std::string to_table_line(const Result& result);
+
+}  // namespace ridge::bench

@@ -1,0 +1,95 @@
+#include "bench/compiled.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/rng.h"
+#include "machine/ceilings.h"
+#include "runtime/buffer_pool.h"
+#include "runtime/executable.h"
+
+namespace ridge::bench {
+namespace {
+
+// Values in (-1, 1), the same in every run. A block of them is drawn and repeated: drawing takes longer than most rows.
+void fill(std::byte* data, const Type& type, uint32_t stream) {
+  constexpr int64_t kBlock = 1 << 16;
+  const int64_t n = type.shape.numel(), element = size_of(type.dtype), drawn = std::min(n, kBlock);
+  for (int64_t i = 0; i < drawn; ++i) {
+    const float x = 2 * uniform_from(random_word({1, 0, stream}, uint64_t(i))) - 1;
+    auto put = [&](auto value) { std::memcpy(data + i * element, &value, sizeof value); };
+    switch (type.dtype) {
+      case DType::f32: put(x); break;
+      case DType::f64: put(double(x)); break;
+      case DType::bf16: put(f32_to_bf16(x)); break;
+      case DType::f16: put(f32_to_f16(x)); break;
+      case DType::i32: put(int32_t(0)); break;
+      case DType::i64: put(int64_t(0)); break;
+      case DType::u8:
+      case DType::boolean: put(uint8_t(x > 0)); break;
+    }
+  }
+  for (int64_t i = drawn; i < n; i += drawn) std::memcpy(data + i * element, data, size_t(std::min(drawn, n - i) * element));
+}
+
+CompileOptions options(const Context& context, const std::string& passes) {
+  CompileOptions options;
+  options.passes = passes;
+  options.team = &context.team;
+  return options;
+}
+
+struct Compiled {
+  struct Set {
+    std::vector<BufferPool::Buffer> memory;
+    std::vector<const void*> inputs;
+    std::vector<void*> outputs;
+  };
+  BufferPool pool;
+  Executable executable;
+  std::vector<Set> sets;
+
+  Compiled(const Graph& graph, const Formula& formula, const Context& context, const std::string& passes)
+      : executable(graph, formula.inputs, formula.outputs, options(context, passes)) {
+    int64_t bytes = 0;
+    for (const Type& t : executable.input_types()) bytes += t.bytes();
+    for (const Type& t : executable.output_types()) bytes += t.bytes();
+    const int64_t area = context.state == State::cold ? 4 * last_level_cache_bytes() : 1;
+    const int64_t count = std::max<int64_t>(1, (area + bytes - 1) / std::max<int64_t>(1, bytes));
+    // Large blocks all begin on a huge page; without a different offset for each, operands would meet in the same cache sets.
+    constexpr int64_t kSkew = 3 * 4096 + 5 * 64, kColours = 16;
+    int64_t colour = 0;
+    uint32_t stream = 0;
+    for (int64_t s = 0; s < count; ++s) {
+      Set& set = sets.emplace_back();
+      auto place = [&](const Type& t) {
+        const int64_t skew = t.bytes() >= int64_t(1) << 21 ? kSkew * (colour++ % kColours) : 0;
+        set.memory.push_back(pool.acquire(t.bytes() + skew));
+        std::byte* data = set.memory.back().data() + skew;
+        fill(data, t, stream++);
+        return data;
+      };
+      for (const Type& t : executable.input_types()) set.inputs.push_back(place(t));
+      for (const Type& t : executable.output_types()) set.outputs.push_back(place(t));
+    }
+  }
+
+  void run(int64_t iteration) {
+    const Set& set = sets[size_t(iteration) % sets.size()];
+    executable.run(set.inputs, set.outputs);
+  }
+};
+
+}  // namespace
+
+Call compile(const Context& context, const Trace& trace, const std::string& passes) {
+  Graph graph;
+  Builder builder(graph);
+  const Formula formula = trace(builder);
+  auto compiled = std::make_shared<Compiled>(graph, formula, context, passes);
+  return [compiled](int64_t iteration) { compiled->run(iteration); };
+}
+
+}  // namespace ridge::bench

@@ -1,0 +1,227 @@
+// The rows of the suite "ops": single ops against their ceilings, dispatch, and the compiler itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "autograd/gradients.h"
+#include "bench/bench.h"
+#include "bench/compiled.h"
+#include "nn/gpt.h"
+#include "optim/adamw.h"
+#include "optim/clip.h"
+#include "runtime/executable.h"
+
+namespace ridge::bench {
+namespace {
+
+NodeId input(Builder& b, Formula& f, const Shape& shape, DType dtype = DType::f32) {
+  f.inputs.push_back(b.graph().input({dtype, shape}, fmt::format("x{}", f.inputs.size())));
+  return f.inputs.back();
+}
+
+// C = A · B of M x N x K; form "nt": B is stored transposed, "tn": A is.
+Row matmul(int64_t m, int64_t n, int64_t k, const std::string& form = "", State state = State::hot) {
+  Row row{.suite = "ops", .name = fmt::format("matmul/{}x{}x{}{}{}", m, n, k, form.empty() ? "" : "-", form), .state = state, .bound = Bound::fma};
+  row.flops = 2.0 * double(m) * double(n) * double(k);
+  row.bytes = 4.0 * double(m * k + k * n + m * n);
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      NodeId a = form == "tn" ? b.transpose(input(b, f, {k, m})) : input(b, f, {m, k});
+      NodeId w = form == "nt" ? b.transpose(input(b, f, {n, k})) : input(b, f, {k, n});
+      f.outputs = {b.matmul(a, w)};
+      return f;
+    });
+  };
+  return row;
+}
+
+// A formula of some inputs of one shape.
+Row formula(const std::string& name, const Shape& shape, int inputs, Bound bound, double bytes, std::function<NodeId(Builder&, std::span<const NodeId>)> body) {
+  Row row{.suite = "ops", .name = name, .state = State::cold, .bound = bound, .bytes = bytes};
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      for (int i = 0; i < inputs; ++i) input(b, f, shape);
+      f.outputs = {body(b, f.inputs)};
+      return f;
+    });
+  };
+  return row;
+}
+
+Row affine(int64_t n) {
+  Row row{.suite = "ops", .name = fmt::format("affine/{}", n), .state = State::cold, .bound = Bound::copy, .bytes = 8.0 * double(n)};
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      NodeId x = input(b, f, {n}), scale = input(b, f, {}), shift = input(b, f, {});
+      f.outputs = {b.add(b.mul(x, scale), shift)};
+      return f;
+    });
+  };
+  return row;
+}
+
+Row layer_norm(int64_t rows, int64_t width) {
+  Row row{.suite = "ops",
+          .name = fmt::format("layer_norm/{}x{}", rows, width),
+          .state = State::cold,
+          .bound = Bound::copy,
+          .bytes = 8.0 * double(rows * width),
+          .make = {}};
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      NodeId x = input(b, f, {rows, width}), weight = input(b, f, {width}), bias = input(b, f, {width});
+      f.outputs = {b.layer_norm(x, weight, bias)};
+      return f;
+    });
+  };
+  return row;
+}
+
+// Causal, forward and backward; the flops of five products forward and backward, halved by the mask.
+Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state) {
+  Row row{.suite = "ops", .name = fmt::format("attention/{}x{}x{}x{}", batch, heads, time, dim), .state = state, .bound = Bound::fma};
+  row.flops = 3.5 * 4 * double(batch * heads * time) * double(time * dim) / 2;
+  row.bytes = 4.0 * 8 * double(batch * heads * time * dim);
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      const Shape shape{batch, heads, time, dim};
+      NodeId q = input(b, f, shape), k = input(b, f, shape), v = input(b, f, shape), g = input(b, f, shape);
+      AttentionOptions options;
+      options.causal = true;
+      NodeId out = b.attention(q, k, v, options);
+      const NodeId outputs[] = {out}, cotangents[] = {g}, wrt[] = {q, k, v};
+      f.outputs = vector_jacobian(b.graph(), outputs, cotangents, wrt);
+      f.outputs.push_back(out);
+      return f;
+    });
+  };
+  return row;
+}
+
+// A chain of dependent elementwise ops on a few elements: what starting a kernel costs.
+Row dispatch(int64_t ops, int64_t width, bool fused) {
+  Row row{.suite = "ops", .name = fmt::format("dispatch/{}x{}{}", ops, width, fused ? "-fused" : ""), .parts = double(ops), .part = "op"};
+  row.make = [=](const Context& context) {
+    return compile(
+        context,
+        [=](Builder& b) {
+          Formula f;
+          NodeId x = input(b, f, {width}), y = input(b, f, {width}), z = input(b, f, {width});
+          for (int64_t i = 0; i < ops; ++i) x = i % 2 ? b.mul(x, z) : b.add(x, y);
+          f.outputs = {x};
+          return f;
+        },
+        fused ? "" : "-fuse");
+  };
+  return row;
+}
+
+// A matrix-vector product, then its largest element taken from it: two kernels a pair, whatever the fuser does.
+Row unfusable(int64_t pairs, int64_t width) {
+  Row row{.suite = "ops", .name = "dispatch/unfusable", .parts = double(pairs), .part = "pair"};
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      NodeId w = input(b, f, {width, width}), x = input(b, f, {width, 1});
+      for (int64_t i = 0; i < pairs; ++i) {
+        NodeId y = b.matmul(w, x);
+        x = b.sub(y, b.reduce(Op::reduce_max, y, {}, true));
+      }
+      f.outputs = {x};
+      return f;
+    });
+  };
+  return row;
+}
+
+// Trace, gradients, update and compilation of a GPT training step. Its sizes are small, its graph is that of any twelve layers.
+Row compile_gpt(int64_t layers) {
+  Row row{.suite = "ops", .name = fmt::format("compile/gpt{}", layers)};
+  row.make = [=](const Context& context) -> Call {
+    ThreadTeam* team = &context.team;
+    return [=](int64_t) {
+      const GptConfig config{.vocab = 65, .block = 64, .layers = layers, .heads = 4, .width = 128};
+      Graph graph;
+      Builder b(graph);
+      Formula f;
+      NodeId tokens = input(b, f, {12, 64}, DType::i64), targets = input(b, f, {12, 64}, DType::i64), rate = input(b, f, {});
+      AdamState state;
+      state.applied = input(b, f, {}, DType::i64);
+      const std::vector<Parameter> parameters = gpt_parameters(config);
+      for (auto* group : {&state.parameters, &state.first, &state.second})
+        for (const Parameter& p : parameters) group->push_back(input(b, f, p.shape));
+      auto [sum, count] = b.cross_entropy(gpt_forward(b, config, state.parameters, tokens), targets);
+      NodeId loss = b.div(sum, b.cast(count, DType::f32));
+      Clipped clipped = clip_global_norm(b, gradients(graph, loss, state.parameters), 1.0);
+      AdamState next = adamw(b, state, clipped.gradients, rate, decay_values(parameters, 0.1));
+      CompileOptions options;
+      options.team = team;
+      f.outputs = {loss, next.applied};
+      options.state.emplace_back(3, 1);
+      for (auto [from, to] : {std::pair{&state.parameters, &next.parameters}, {&state.first, &next.first}, {&state.second, &next.second}})
+        for (size_t i = 0; i < to->size(); ++i) {
+          const auto at = std::find(f.inputs.begin(), f.inputs.end(), (*from)[i]) - f.inputs.begin();
+          options.state.emplace_back(int(at), int(f.outputs.size()));
+          f.outputs.push_back((*to)[i]);
+        }
+      Executable executable(graph, f.inputs, f.outputs, options);
+    };
+  };
+  return row;
+}
+
+}  // namespace
+
+std::vector<Row> ops_rows() {
+  std::vector<Row> rows;
+  for (State state : {State::hot, State::cold}) {
+    for (int64_t n : {512, 1024, 2048}) rows.push_back(matmul(n, n, n, "", state));
+    for (auto [m, n, k] : {std::array<int64_t, 3>{768, 384, 128}, {768, 512, 128}, {768, 128, 512}}) rows.push_back(matmul(m, n, k, "", state));
+  }
+  // The gradients of those three with respect to their left (nt) and right (tn) operand, and the same sizes in these forms.
+  for (auto [m, n, k] : {std::array<int64_t, 3>{768, 384, 128}, {768, 512, 128}, {768, 128, 512}}) {
+    rows.push_back(matmul(m, n, k, "nt"));
+    rows.push_back(matmul(m, n, k, "tn"));
+  }
+  rows.push_back(matmul(768, 128, 384, "nt"));
+  for (auto [n, k] : {std::array<int64_t, 2>{384, 128}, {512, 128}, {128, 512}}) rows.push_back(matmul(k, n, 768, "tn"));
+
+  const int64_t n = int64_t(1) << 26;
+  const double bytes = double(n) * 4;
+  using In = std::span<const NodeId>;
+  auto add = [](Builder& b, In x) { return b.add(x[0], x[1]); };
+  auto long_row = [&](const std::string& name, int inputs, Bound bound, double moved, auto body) {
+    rows.push_back(formula(fmt::format("{}/{}", name, n), {n}, inputs, bound, moved, body));
+  };
+  long_row("add", 2, Bound::triad, 3 * bytes, add);
+  long_row("mul", 2, Bound::triad, 3 * bytes, [](Builder& b, In x) { return b.mul(x[0], x[1]); });
+  long_row("add_relu", 2, Bound::triad, 3 * bytes, [](Builder& b, In x) { return b.unary(Op::relu, b.add(x[0], x[1])); });
+  rows.push_back(affine(n));
+  long_row("gelu", 1, Bound::copy, 2 * bytes, [](Builder& b, In x) { return b.unary(Op::gelu_tanh, x[0]); });
+  long_row("sum", 1, Bound::read, bytes, [](Builder& b, In x) { return b.sum(x[0]); });
+  long_row("chain8", 2, Bound::triad, 3 * bytes, [](Builder& b, In in) {
+    NodeId x = in[0], y = in[1];
+    NodeId t = b.binary(Op::maximum, b.add(b.mul(x, y), x), y);
+    return b.neg(b.add(b.binary(Op::minimum, b.mul(b.sub(t, x), y), x), y));
+  });
+  rows.back().rival = formula("add", {n}, 2, Bound::triad, 3 * bytes, add).make;
+  rows.push_back(layer_norm(65536, 768));
+  rows.push_back(formula("softmax/65536x768", {65536, 768}, 1, Bound::copy, 8.0 * 65536 * 768, [](Builder& b, In x) { return b.softmax(x[0]); }));
+
+  for (State state : {State::hot, State::cold})
+    for (int64_t time : {64, 256}) rows.push_back(attention(12, 4, time, 32, state));
+  rows.push_back(dispatch(1000, 64, false));
+  rows.push_back(dispatch(1000, 64, true));
+  rows.push_back(unfusable(100, 64));
+  rows.push_back(compile_gpt(12));
+  return rows;
+}
+
+}  // namespace ridge::bench

@@ -1,0 +1,77 @@
+// ridge bench SUITE: speed against the machine's measured ceilings.
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+#include "base/error.h"
+#include "bench/bench.h"
+#include "cli/command.h"
+
+namespace ridge::cli {
+namespace {
+
+struct BenchArguments {
+  std::string suite;
+  std::vector<std::string> overrides;
+  std::string filter;
+  bool json = false;
+};
+
+template <class Number>
+Number number(const std::string& key, const std::string& text, Number low, Number high) {
+  Number value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= low && value <= high))
+    fail(ErrorCode::usage, "[bench] {}={} is not a number from {} to {}", key, text, low, high);
+  return value;
+}
+
+bench::Options options_of(const BenchArguments& arguments) {
+  bench::Options options;
+  options.filter = arguments.filter;
+  for (const std::string& word : arguments.overrides) {
+    const size_t equal = word.find('=');
+    if (equal == std::string::npos) fail(ErrorCode::usage, "[bench] '{}' is no key=value; keys: threads, seconds, state", word);
+    const std::string key = word.substr(0, equal), value = word.substr(equal + 1);
+    if (key == "threads")
+      options.threads = number(key, value, 1, 1024);
+    else if (key == "seconds")
+      options.seconds = number(key, value, 0.0, 600.0);
+    else if (key == "state" && (value == "hot" || value == "cold"))
+      options.state = value == "hot" ? bench::State::hot : bench::State::cold;
+    else if (key == "state")
+      fail(ErrorCode::usage, "[bench] state={}; valid: hot, cold", value);
+    else
+      fail(ErrorCode::usage, "[bench] unknown key '{}'; keys: threads, seconds, state", key);
+  }
+  return options;
+}
+
+int run_bench(const BenchArguments& arguments) {
+  if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops", arguments.suite);
+  const bench::Options options = options_of(arguments);
+  // A kernel faster than its ceiling means that the ceiling is wrong, and with it every fraction of it.
+  constexpr double kAboveRoof = 1.03;
+  std::vector<std::string> too_fast;
+  bool first = true;
+  bench::run(bench::ops_rows(), options, [&](const bench::Result& result) {
+    if (!arguments.json && std::exchange(first, false)) std::puts(bench::table_head().c_str());
+    std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
+    std::fflush(stdout);
+    if (result.roof.value_or(0) > kAboveRoof) too_fast.push_back(fmt::format("{} at {:.3f} of {}", result.name, *result.roof, bench::name(result.bound)));
+  });
+  for (const std::string& row : too_fast) fmt::print(stderr, "ridge: the ceiling is wrong: {}\n", row);
+  return too_fast.empty() ? kOk : kError;
+}
+
+const Command command("bench", "measure speed against the machine's ceilings", [](CLI::App& app) {
+  auto arguments = std::make_shared<BenchArguments>();
+  app.add_option("suite", arguments->suite, "which rows: ops")->required();
+  app.add_option("overrides", arguments->overrides, "key=value: threads=N, seconds=S for each row, state=hot|cold");
+  app.add_option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
+  app.add_flag("--json", arguments->json, "one JSON object a line");
+  return [arguments] { return run_bench(*arguments); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

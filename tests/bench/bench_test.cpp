@@ -1,0 +1,116 @@
+#include "bench/bench.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "runtime/thread_team.h"
+
+namespace ridge::bench {
+namespace {
+
+// Rows whose calls are counted.
+struct Counted {
+  std::shared_ptr<int64_t> calls = std::make_shared<int64_t>(0);
+  std::shared_ptr<int> made = std::make_shared<int>(0);
+  Row row(const std::string& name, Bound bound, State state = State::hot) const {
+    Row r{.suite = "test", .name = name, .state = state, .bound = bound, .flops = 1e6, .bytes = 1e6};
+    r.make = [calls = calls, made = made](const Context& context) -> Call {
+      ++*made;
+      EXPECT_EQ(context.team.size(), 2);
+      return [calls](int64_t iteration) { EXPECT_EQ(iteration, (*calls)++); };
+    };
+    return r;
+  }
+};
+
+std::vector<Result> results_of(const std::vector<Row>& rows, Options options) {
+  options.threads = 2, options.seconds = 0;
+  std::vector<Result> results;
+  run(rows, options, [&](const Result& r) { results.push_back(r); });
+  return results;
+}
+
+TEST(Bench, RowsOfOpsAreDistinctAndComplete) {
+  std::set<std::pair<std::string, State>> seen;
+  for (const Row& row : ops_rows()) {
+    EXPECT_TRUE(seen.emplace(row.name, row.state).second) << row.name;
+    EXPECT_EQ(row.suite, "ops");
+    EXPECT_TRUE(row.make) << row.name;
+    if (row.bound != Bound::latency) {
+      EXPECT_GT(row.bound == Bound::fma ? row.flops : row.bytes, 0) << row.name;
+    }
+  }
+  for (const char* name : {"matmul/1024x1024x1024", "matmul/2048x2048x2048", "matmul/512x512x512", "matmul/768x384x128", "matmul/768x384x128-nt",
+                           "attention/12x4x64x32", "attention/12x4x256x32", "dispatch/1000x64", "dispatch/unfusable", "compile/gpt12"})
+    EXPECT_TRUE(seen.count({name, State::hot})) << name;
+  for (const char* name : {"add/67108864", "mul/67108864", "affine/67108864", "gelu/67108864", "add_relu/67108864", "sum/67108864", "chain8/67108864",
+                           "layer_norm/65536x768", "softmax/65536x768"})
+    EXPECT_TRUE(seen.count({name, State::cold})) << name;
+}
+
+TEST(Bench, RunsOnlyWhatTheFilterSelects) {
+  Counted a, b;
+  std::vector<Row> rows = {a.row("one/a", Bound::latency), b.row("two/b", Bound::fma)};
+  std::vector<Result> results = results_of(rows, {.filter = "^two"});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].name, "two/b");
+  EXPECT_EQ(*a.made, 0);
+  EXPECT_EQ(*b.made, 1);
+  EXPECT_GE(results[0].samples, 5);
+  EXPECT_GT(results[0].median_us, 0);
+  EXPECT_GT(results[0].roof.value(), 0);
+  EXPECT_NEAR(results[0].gflops.value() * results[0].median_us, 1e3, 1);
+}
+
+TEST(Bench, SelectsByState) {
+  Counted a, b;
+  std::vector<Row> rows = {a.row("x", Bound::latency), b.row("x", Bound::latency, State::cold)};
+  std::vector<Result> results = results_of(rows, {.filter = "^x$", .state = State::cold});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].state, State::cold);
+  EXPECT_FALSE(results[0].roof);
+}
+
+TEST(Bench, RefusesEmptySelections) {
+  Counted a;
+  for (const char* filter : {"no such row", "("}) {
+    try {
+      results_of({a.row("x", Bound::latency)}, {.filter = filter});
+      FAIL() << filter;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::usage);
+    }
+  }
+}
+
+TEST(Bench, WritesOneJsonObjectALine) {
+  Counted a;
+  Row row = a.row("x", Bound::latency);
+  row.parts = 10, row.part = "op", row.rival = Counted().row("y", Bound::latency).make;
+  Result result = results_of({row}, {.filter = "^x$"}).at(0);
+  const std::string text = to_json(result);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  auto line = nlohmann::json::parse(text);
+  for (const char* key : {"suite", "name", "dtype", "device", "threads", "state", "median_us", "spread", "gflops", "gbs", "roof", "bound"})
+    EXPECT_TRUE(line.contains(key)) << key;
+  EXPECT_EQ(line["state"], "hot");
+  EXPECT_EQ(line["bound"], "latency");
+  EXPECT_EQ(line["threads"], 2);
+  EXPECT_TRUE(line["roof"].is_null());
+  EXPECT_GT(line["us_per_op"], 0);
+  EXPECT_GT(line["ratio_to_one_op"], 0);
+  EXPECT_NE(to_table_line(result).find("us per op"), std::string::npos);
+}
+
+TEST(Bench, ReportsTheCeilings) {
+  std::vector<Result> results = results_of({Counted().row("x", Bound::latency)}, {.filter = "ceiling/fma"});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].name, "ceiling/fma_f32");
+  EXPECT_GT(results[0].gflops.value(), 0);
+}
+
+}  // namespace
+}  // namespace ridge::bench
