@@ -1,13 +1,12 @@
 // scatter and scatter_add: copy the operand, then write or add along one axis. Elements of the index that share all
 // coordinates but the axis form a line; lines never meet, so they are shared out, and each is walked in index order.
-#include "backend/cpu/node_parts.h"
+#include "backend/cpu/range_split.h"
 
 namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kLines = 512;  // lines walked together, so that index and source are read in rows
 constexpr int64_t kUnitElements = 8192;
-constexpr int64_t kRanges = 16;  // parts of the target axis when there are few long lines
 
 class ScatterKernel final : public Kernel {
  public:
@@ -25,35 +24,46 @@ class ScatterKernel final : public Kernel {
       const int64_t pieces = std::max<int64_t>(1, kUnitElements / index_.size);
       lines_a_unit_ = std::min({kLines, pieces, lines_});
       line_units_ = blocks(lines_, lines_a_unit_);
-      const bool few = line_units_ < kRanges && index_.size * lines_a_unit_ > 4 * kUnitElements;
-      ranges_ = few ? std::min(target_.size, kRanges) : 1;
+      splits_ = RangeSplit::worthwhile(lines_, index_.size);
+      if (splits_) split_ = RangeSplit(index_.outer, index_.size, index_.inner, target_.size);
     }
     // Halves are summed in an f32 copy of the operand.
     wide_ = adds_ && !sums_are_stored(dtype_) && index.numel() > 0;
   }
 
-  int64_t workspace_bytes() const override { return wide_ ? numel_ * 4 : 0; }
+  // The f32 copy, then the split.
+  int64_t workspace_bytes() const override { return copy_bytes() + (splits_ ? split_.workspace_bytes() : 0); }
   int64_t scratch_bytes() const override { return kLines * 8; }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     x_ = operands[0], i_ = operands[1], source_ = operands[2], out_ = operands[3], sums_ = wide_ ? workspace : out_;
-    const double unit_ns = double(index_.size * lines_a_unit_) * (ranges_ > 1 ? 0.7 : 1.5);
+    if (splits_) split_.append(i_, {workspace.base, workspace.offset + copy_bytes()}, tasks);
     copy_ = {x_, out_, numel_ * size_of(dtype_)};
     if (!wide_) copy_.append(tasks);
     if (!adds_) {
-      with_word(dtype_, [&](auto word) { append_task(tasks, run_lines<PlainElement<decltype(word)>, false>, this, line_units_ * ranges_, unit_ns); });
+      with_word(dtype_, [&](auto word) { append_lines<PlainElement<decltype(word)>, false>(tasks); });
       return;
     }
     with_element(dtype_, [&]<class E>(E) {
       const int64_t units = blocks(numel_, kUnitElements);
       const double convert_ns = double(std::min(numel_, kUnitElements)) * 0.5;
       if (wide_) append_task(tasks, run_widen<E>, this, units, convert_ns);
-      append_task(tasks, run_lines<E, true>, this, line_units_ * ranges_, unit_ns);
+      append_lines<E, true>(tasks);
       if (wide_) append_task(tasks, run_narrow<E>, this, units, convert_ns);
     });
   }
 
  private:
+  int64_t copy_bytes() const { return wide_ ? blocks(numel_ * 4, 64) * 64 : 0; }
+
+  template <class E, bool kAdd>
+  void append_lines(std::vector<Task>& tasks) {
+    if (splits_)
+      append_task(tasks, run_ranges<E, kAdd>, this, lines_ * split_.ranges(), double(index_.size) / double(split_.ranges()) * 3);
+    else
+      append_task(tasks, run_lines<E, kAdd>, this, line_units_, double(index_.size * lines_a_unit_) * 3);
+  }
+
   template <class E>
   static void run_widen(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const ScatterKernel*>(args);
@@ -77,53 +87,70 @@ class ScatterKernel final : public Kernel {
     return at;
   }
 
+  // A target as it is summed or stored.
+  template <class E, bool kAdd>
+  using Target = std::conditional_t<kAdd, typename E::Sum, typename E::Stored>;
+  template <class E, bool kAdd>
+  static void write(Target<E, kAdd>& to, typename E::Stored x) {
+    if constexpr (kAdd)
+      to = E::add(to, E::load(x));
+    else
+      to = x;
+  }
+
   template <class E, bool kAdd>
   static void run_lines(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const ScatterKernel*>(args);
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t range = unit % k.ranges_, first = unit / k.ranges_ * k.lines_a_unit_, last = std::min(first + k.lines_a_unit_, k.lines_);
-      const int64_t low = k.target_.size * range / k.ranges_, high = k.target_.size * (range + 1) / k.ranges_;
-      for (int64_t line = first; line < last;) {  // up to the end of an outer row
+      const int64_t last = std::min((unit + 1) * k.lines_a_unit_, k.lines_);
+      for (int64_t line = unit * k.lines_a_unit_; line < last;) {  // up to the end of an outer row
         const int64_t stop = std::min(last, (line / k.index_.inner + 1) * k.index_.inner);
-        k.template walk<E, kAdd>(line, stop - line, low, high, range == 0, w);
+        k.template walk<E, kAdd>(line, stop - line, w);
         line = stop;
       }
     }
   }
 
   template <class E, bool kAdd>
-  void walk(int64_t line, int64_t count, int64_t low, int64_t high, bool reports, Worker& w) const {
-    using Target = std::conditional_t<kAdd, typename E::Sum, typename E::Stored>;
+  void walk(int64_t line, int64_t count, Worker& w) const {
     auto* starts = reinterpret_cast<int64_t*>(w.scratch);
     for (int64_t j = 0; j < count; ++j) starts[j] = line_start(line + j);
     const int64_t from = line / index_.inner * index_.size * index_.inner + line % index_.inner, size = target_.size, step = target_.inner;
     const int64_t* index = w.at<int64_t>(i_) + from;
     const auto* source = w.at<typename E::Stored>(source_) + from;
-    Target* out = w.at<Target>(sums_);
+    auto* out = w.at<Target<E, kAdd>>(sums_);
     for (int64_t a = 0; a < index_.size; ++a, index += index_.inner, source += index_.inner) {
       for (int64_t j = 0; j < count; ++j) {
-        const int64_t i = index[j];
-        if (i < low || i >= high) {
-          if (reports && (i < 0 || i >= size)) w.fault->raise(i, size);
-          continue;
-        }
-        Target& to = out[starts[j] + i * step];
-        if constexpr (kAdd)
-          to = E::add(to, E::load(source[j]));
+        if (uint64_t(index[j]) < uint64_t(size))
+          write<E, kAdd>(out[starts[j] + index[j] * step], source[j]);
         else
-          to = source[j];
+          w.fault->raise(index[j], size);
       }
     }
   }
 
+  // A few long lines: units own ranges of a line's targets.
+  template <class E, bool kAdd>
+  static void run_ranges(const void* args, int64_t begin, int64_t end, Worker& w) {
+    const auto& k = *static_cast<const ScatterKernel*>(args);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t line = unit / k.split_.ranges(), from = k.split_.start(line), inner = k.index_.inner, step = k.target_.inner;
+      const int64_t* index = w.at<int64_t>(k.i_) + from;
+      const auto* source = w.at<typename E::Stored>(k.source_) + from;
+      auto* out = w.at<Target<E, kAdd>>(k.sums_) + k.line_start(line);
+      for (int64_t a : k.split_.picks(line, unit % k.split_.ranges(), w)) write<E, kAdd>(out[index[a * inner] * step], source[a * inner]);
+    }
+  }
+
   DType dtype_;
-  bool adds_ = false, wide_ = false;
+  bool adds_ = false, wide_ = false, splits_ = false;
   AxisView target_, index_;
   int rank_ = 0;
   int64_t dims_[kMaxRank] = {}, strides_[kMaxRank] = {};  // of a line: the index's sizes, the target's strides
-  int64_t numel_ = 0, lines_ = 0, lines_a_unit_ = 1, line_units_ = 0, ranges_ = 1;
+  int64_t numel_ = 0, lines_ = 0, lines_a_unit_ = 1, line_units_ = 0;
   Ref x_, i_, source_, out_, sums_;
   FlatCopy copy_;
+  RangeSplit split_;
 };
 
 }  // namespace

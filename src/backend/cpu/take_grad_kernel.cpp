@@ -1,7 +1,7 @@
 // take_grad: out[o, index[k], :] += g[o, k, :]. Wide rows: a counting sort groups the rows by target; units own equal parts
 // of the sorted order, whatever the indices are, so a token that fills half of a batch is still summed by many threads. A
 // target whose rows lie in several parts gets partial sums, joined afterwards. Narrow rows: units own ranges of targets.
-#include "backend/cpu/node_parts.h"
+#include "backend/cpu/range_split.h"
 #include "backend/cpu/row_sums.h"
 
 namespace ridge::cpu {
@@ -11,7 +11,6 @@ constexpr int64_t kNarrow = 8;            // rows below this are added element b
 constexpr int64_t kColumns = 1024;        // of a wide row that one unit sums
 constexpr int64_t kPartElements = 32768;  // a part of the sorted order times its columns
 constexpr int64_t kZeroBytes = 128 * 1024;
-constexpr int64_t kRanges = 16;
 
 template <class E>
 void sum_rows_plainly(const void* rows, int64_t stride, const int64_t* which, int64_t count, int64_t columns, void* out, bool) {
@@ -49,9 +48,9 @@ class WideTakeGrad final : public Kernel {
     g_ = operands[0], index_ = operands[1], out_ = operands[2];
     starts_ = workspace, order_ = {workspace.base, workspace.offset + (p_.targets + 1) * 8}, partial_ = {workspace.base, workspace.offset + index_bytes()};
     const int64_t sums = p_.outer * parts_ * column_blocks_, zeros = p_.outer * zero_units_;
-    const double sum_ns = double(p_.outer * p_.picks * p_.inner * p_.element()) * 0.12,
-                 zero_ns = double(p_.outer * p_.targets * p_.inner * p_.element()) * 0.06;
-    append_task(tasks, run_order, this, 1, double(p_.picks) * 3 + double(p_.targets) * 0.7);
+    const double sum_ns = double(p_.outer * p_.picks * p_.inner * p_.element()) * 0.06,
+                 zero_ns = double(p_.outer * p_.targets * p_.inner * p_.element()) * 0.09;
+    append_task(tasks, run_order, this, 1, double(p_.picks) * 2 + double(p_.targets) * 0.7);
     append_task(tasks, run_sums, this, sums + zeros, (sum_ns + zero_ns) / double(std::max<int64_t>(sums + zeros, 1)));
     if (parts_ > 1) append_task(tasks, run_joins, this, sums, 30 + double(columns_));
   }
@@ -59,7 +58,8 @@ class WideTakeGrad final : public Kernel {
  private:
   int64_t index_bytes() const { return (p_.targets + 1 + p_.picks + 7) / 8 * 64; }
 
-  static void run_order(const void* args, int64_t, int64_t, Worker& w) {
+  static void run_order(const void* args, int64_t begin, int64_t end, Worker& w) {
+    if (begin == end) return;
     const auto& k = *static_cast<const WideTakeGrad*>(args);
     const int64_t* index = k.p_.picks > 0 ? w.at<int64_t>(k.index_) : nullptr;
     int64_t *starts = w.at<int64_t>(k.starts_), *order = w.at<int64_t>(k.order_), sum = 0;
@@ -166,30 +166,29 @@ class WideTakeGrad final : public Kernel {
 
 class NarrowTakeGrad final : public Kernel {
  public:
-  explicit NarrowTakeGrad(const Problem& p) : p_(p) {
-    // Every range reads all indices, so there are several only when rows are few and long.
-    const bool few = p.outer < kRanges && p.picks * p.inner + p.targets * p.inner > 32768;
-    ranges_ = few ? std::min(p.targets, kRanges) : 1;
-    range_ = blocks(p.targets, ranges_);
+  explicit NarrowTakeGrad(const Problem& p) : p_(p), splits_(RangeSplit::worthwhile(p.outer, p.picks)), range_(p.targets) {
+    if (splits_) split_ = RangeSplit(1, p.picks, 1, p.targets), ranges_ = split_.ranges(), range_ = split_.range_size();
   }
 
+  int64_t workspace_bytes() const override { return splits_ ? split_.workspace_bytes() : 0; }
   int64_t scratch_bytes() const override { return sums_are_stored(p_.dtype) ? 0 : range_ * p_.inner * 4; }
 
-  void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
+  void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     g_ = operands[0], index_ = operands[1], out_ = operands[2];
-    const double unit_ns = double(p_.picks) * (ranges_ > 1 ? 0.6 : 1) + double(p_.picks * p_.inner + p_.targets * p_.inner) / double(ranges_);
+    if (splits_) split_.append(index_, workspace, tasks);
+    const double unit_ns = double(p_.picks * (1 + p_.inner) + p_.targets * p_.inner) * 1.5 / double(ranges_);
     with_element(p_.dtype, [&]<class E>(E) { append_task(tasks, run<E>, this, p_.outer * ranges_, unit_ns); });
   }
 
  private:
   template <class E>
   static void run(const void* args, int64_t begin, int64_t end, Worker& w) {
-    const Problem& p = static_cast<const NarrowTakeGrad*>(args)->p_;
     const auto& k = *static_cast<const NarrowTakeGrad*>(args);
+    const Problem& p = k.p_;
     constexpr bool kStored = sizeof(typename E::Sum) == sizeof(typename E::Stored);
     const int64_t* index = p.picks > 0 ? w.at<int64_t>(k.index_) : nullptr;
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t o = unit / k.ranges_, range = unit % k.ranges_, low = std::min(range * k.range_, p.targets), high = std::min(low + k.range_, p.targets);
+      const int64_t o = unit / k.ranges_, range = unit % k.ranges_, low = range * k.range_, high = std::min(low + k.range_, p.targets);
       auto* out = w.at<typename E::Stored>(k.out_) + (o * p.targets + low) * p.inner;
       const auto* g = p.picks > 0 ? w.at<typename E::Stored>(k.g_) + o * p.picks * p.inner : nullptr;
       typename E::Sum* sums;
@@ -198,13 +197,19 @@ class NarrowTakeGrad final : public Kernel {
       else
         sums = reinterpret_cast<typename E::Sum*>(w.scratch);
       std::fill_n(sums, (high - low) * p.inner, typename E::Sum(0));
-      for (int64_t i = 0; i < p.picks; ++i) {
-        const int64_t t = index[i];
-        if (t < low || t >= high) {
-          if (unit == 0 && (t < 0 || t >= p.targets)) w.fault->raise(t, p.targets);
-          continue;
+      auto add = [&](int64_t i) {
+        auto* to = sums + (index[i] - low) * p.inner;
+        for (int64_t c = 0; c < p.inner; ++c) to[c] = E::add(to[c], E::load(g[i * p.inner + c]));
+      };
+      if (k.splits_) {
+        for (int64_t i : k.split_.picks(0, range, w)) add(i);
+      } else {
+        for (int64_t i = 0; i < p.picks; ++i) {
+          if (uint64_t(index[i]) < uint64_t(p.targets))
+            add(i);
+          else
+            w.fault->raise(index[i], p.targets);
         }
-        for (int64_t c = 0; c < p.inner; ++c) sums[(t - low) * p.inner + c] = E::add(sums[(t - low) * p.inner + c], E::load(g[i * p.inner + c]));
       }
       if constexpr (!kStored)
         for (int64_t c = 0; c < (high - low) * p.inner; ++c) out[c] = E::store(sums[c]);
@@ -212,7 +217,9 @@ class NarrowTakeGrad final : public Kernel {
   }
 
   Problem p_;
-  int64_t ranges_ = 1, range_ = 1;
+  bool splits_;
+  RangeSplit split_;
+  int64_t ranges_ = 1, range_;
   Ref g_, index_, out_;
 };
 
@@ -226,7 +233,10 @@ class EmptyTakeGrad final : public Kernel {
   }
 
  private:
-  static void run(const void* args, int64_t, int64_t, Worker& w) { w.fault->raise(*w.at<int64_t>(static_cast<const EmptyTakeGrad*>(args)->index_), 0); }
+  static void run(const void* args, int64_t begin, int64_t end, Worker& w) {
+    const auto& k = *static_cast<const EmptyTakeGrad*>(args);
+    if (begin < end) w.fault->raise(*w.at<int64_t>(k.index_), 0);
+  }
 
   bool faulty_;
   Ref index_;
