@@ -1,5 +1,5 @@
 // Attention alone, on the thread team: time and rate of forward, backward and both, beside the machine's FMA rate.
-//   bench_attention_lab [threads] [BATCHxHEADSxLENGTHxDIM ...]   causal, f32; RIDGE_ISA picks the tier
+//   bench_attention_lab [threads] [BATCHxHEADSxLENGTHxDIM ...]   causal, f32; without shapes, other layouts and options too; RIDGE_ISA picks the tier
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -73,8 +73,8 @@ struct Lab {
 #endif
   }
 
-  void row(const AttentionDesc& desc) {
-    const int64_t size = desc.batch * desc.heads * desc.queries * desc.dim;
+  void row(const AttentionDesc& desc, const char* variant) {
+    const int64_t size = 3 * desc.batch * desc.heads * desc.queries * desc.dim;  // room for every layout
     const size_t each = (size_t(size) * 4 + 4095) / 4096 * 4096 + 64, whole = (9 * each + (2 << 20)) >> 21 << 21;
     std::byte* arena = static_cast<std::byte*>(std::aligned_alloc(2 << 20, whole));
     madvise(arena, whole, MADV_HUGEPAGE);
@@ -87,10 +87,18 @@ struct Lab {
     std::vector<float> workspace(size_t(backward->workspace_bytes() / 4 + 16));
     bases.push_back(reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64));
     team.reserve_scratch(std::max(forward->scratch_bytes(), backward->scratch_bytes()));
-    enum { q, k, v, out, lse, dout, dq, dk, dv, work };
+    enum { q, k, v, out, lse, dout, dq, dk, dv, work, random };
+    std::vector<int64_t> scalars{12345, 1, 0};  // seed, step, base
+    bases.push_back(reinterpret_cast<std::byte*>(scalars.data()));
     std::vector<Task> f, b, both;
     auto ref = [](int i) { return Ref{i, 0}; };
-    const Ref in[] = {ref(q), ref(k), ref(v), ref(out), ref(lse)}, grad[] = {ref(q), ref(k), ref(v), ref(out), ref(lse), ref(dout), ref(dq), ref(dk), ref(dv)};
+    std::vector<Ref> in{ref(q), ref(k), ref(v)};
+    if (desc.mask != AttentionDesc::Mask::none) in.push_back(ref(dq));  // any numbers will do
+    if (desc.dropout > 0)
+      for (int i = 0; i < 3; ++i) in.push_back({random, 8 * i});
+    in.push_back(ref(out)), in.push_back(ref(lse));
+    std::vector<Ref> grad = in;
+    for (int i : {dout, dq, dk, dv}) grad.push_back(ref(i));
     forward->bind(in, {}, f), backward->bind(grad, ref(work), b);
     both = f, both.insert(both.end(), b.begin(), b.end());
     auto run = [&](const std::vector<Task>& tasks) {
@@ -110,8 +118,8 @@ struct Lab {
     }
     double planned = 0;
     for (const Task& t : both) planned += double(t.units) * t.unit_ns / 1e3;
-    std::printf("attention/%ldx%ldx%ldx%ld  threads %d  forward %.1f us  backward %.1f us  both %.1f us  %.1f GFLOP/s  roof %.3f  units x unit_ns %.1f us\n",
-                long(desc.batch), long(desc.heads), long(desc.queries), long(desc.dim), team.size(), median(tf), median(tb), median(t2),
+    std::printf("attention/%ldx%ldx%ldx%ld%s  threads %d  forward %.1f us  backward %.1f us  both %.1f us  %.1f GFLOP/s  roof %.3f  units x unit_ns %.1f us\n",
+                long(desc.batch), long(desc.heads), long(desc.queries), long(desc.dim), variant, team.size(), median(tf), median(tb), median(t2),
                 gflop / median(t2) * 1e6, median(roof), planned);
     std::free(arena);
   }
@@ -123,7 +131,7 @@ int main(int argc, char** argv) {
   cpu_time = argc > 1 && std::atoi(argv[1]) == 1;
   Lab lab(argc > 1 ? std::atoi(argv[1]) : 0);
   std::vector<std::string> shapes(argv + std::min(argc, 2), argv + argc);
-  if (shapes.empty()) shapes = {"12x4x64x32", "12x4x256x32", "12x6x256x64", "4x4x1024x64", "1x2x2048x64"};
+  if (shapes.empty()) shapes = {"12x4x64x32", "12x4x256x32", "12x6x256x64", "2x4x1024x64"};
   std::printf("isa %s, FMA %.1f GFLOP/s\n", std::string(ridge::name(ridge::isa_tier())).c_str(), lab.fma_rate());
   for (const std::string& shape : shapes) {
     long batch, heads, length, dim;
@@ -135,6 +143,17 @@ int main(int argc, char** argv) {
     desc.causal = true, desc.scale = 1 / __builtin_sqrt(double(dim));
     const AttentionDesc::Strides s{heads * length * dim, length * dim, dim, 1};
     desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = s;
-    lab.row(desc);
+    lab.row(desc, "");
+    if (argc > 2) continue;
+    AttentionDesc other = desc;
+    const int64_t row = 3 * heads * dim;
+    other.q = other.k = other.v = other.dq = other.dk = other.dv = {length * row, dim, row, 1};
+    lab.row(other, " qkv slices");
+    other = desc, other.dtype = ridge::DType::bf16;
+    lab.row(other, " bf16");
+    other = desc, other.dropout = 0.1;
+    lab.row(other, " dropout");
+    other = desc, other.mask = AttentionDesc::Mask::additive, other.mask_strides = {0, 0, length, 1};
+    lab.row(other, " additive mask");
   }
 }

@@ -22,21 +22,25 @@ void check(const AttentionDesc& d) {
   if (!(d.dropout >= 0 && d.dropout <= 1)) fail(ErrorCode::value, "[attention] dropout {} is outside [0, 1]", d.dropout);
 }
 
-// Pairs of a query and a key that one head computes for queries [begin, end).
+// Pairs of a query and a key that one head computes for queries [begin, end); the edge is cut by vectors, not by lanes.
 double pairs(const AttentionDesc& d, int64_t begin, int64_t end) {
   if (!d.causal || d.has_length) return double(end - begin) * double(d.keys);
-  auto seen = [&](int64_t i) { return double(std::clamp<int64_t>(i + 1 + d.keys - d.queries, 0, d.keys)); };
+  auto seen = [&](int64_t i) { return double(std::clamp<int64_t>(i + 9 + d.keys - d.queries, 0, d.keys)); };
   return end > begin ? (seen(begin) + seen(end - 1)) / 2 * double(end - begin) : 0;
 }
 
-// Time of a (query, key) pair on one core: `products` products of length dim, and the softmax.
-double pair_ns(const AttentionDesc& d, IsaTier tier, int products) {
-  const double flops_per_ns = tier == IsaTier::avx512 ? 110 : tier == IsaTier::avx2 ? 60 : 20;
-  double flops = products * 2.0 * double(d.dim) + 40;
-  if (d.mask != AttentionDesc::Mask::none) flops += 50;
-  if (d.dropout > 0) flops += 120;
-  return flops / flops_per_ns;
-}
+// Times on one core: a pair takes `products` products of length dim and the softmax, a query `moves` rows transposed.
+struct Cost {
+  double pair_ns, query_ns;
+  Cost(const AttentionDesc& d, IsaTier tier, int products, int moves) {
+    const double flops_per_ns = tier == IsaTier::avx512 ? 105 : tier == IsaTier::avx2 ? 95 : 35;
+    double flops = products * 2.0 * double(d.dim) + 40;
+    if (d.mask != AttentionDesc::Mask::none) flops += 50;
+    if (d.dropout > 0) flops += 120;
+    pair_ns = flops / flops_per_ns;
+    query_ns = moves * double(d.dim) / 8;
+  }
+};
 
 class AttentionBase : public Kernel {
  protected:
@@ -75,7 +79,8 @@ class Attention final : public AttentionBase {
     for (size = 128; size > 32 && heads * ((desc.queries + size - 1) / size) < 4 * kUnits;) size /= 2;
     args_.query_units = (desc.queries + size - 1) / size;
     units_ = heads * args_.query_units;
-    if (units_) unit_ns_ = pairs(desc, 0, desc.queries) * double(heads) * pair_ns(desc, tier, 2) / double(units_) + 200;
+    const Cost cost(desc, tier, 2, 2);
+    if (units_) unit_ns_ = (pairs(desc, 0, desc.queries) * cost.pair_ns + double(desc.queries) * cost.query_ns) * double(heads) / double(units_) + 200;
   }
   int64_t scratch_bytes() const override { return AttentionScratch(args_.padded, 0).end * int64_t(sizeof(float)); }
   void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
@@ -100,7 +105,8 @@ class AttentionGrad final : public AttentionBase {
       const int64_t first = at % blocks * kAttentionQueries;
       done[size_t(at) + 1] = done[size_t(at)] + pairs(desc, first, std::min(first + kAttentionQueries, desc.queries)) + 1;
     }
-    const double head_ns = done.back() * pair_ns(desc, tier, 5);
+    const Cost cost(desc, tier, 5, 4);
+    const double head_ns = done.back() * cost.pair_ns + double(desc.queries * args_.group) * cost.query_ns;
     int64_t chunks = heads ? (kUnits + heads - 1) / heads : 1;
     chunks = std::clamp<int64_t>(std::min(chunks, int64_t(head_ns / kSmallUnitNs)), 1, std::max<int64_t>(total, 1));
     args_.chunk_begin.assign(1, 0);

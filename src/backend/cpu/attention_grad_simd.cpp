@@ -21,6 +21,7 @@ struct Operands {
   const float *bias = nullptr, *drop = nullptr;   // [key][query], null where there is none
   int64_t dim = 0;
   float scale = 1;
+  const Exp2Table* table = nullptr;
 };
 
 // For R keys from row j and vectors [v, v + N): p = softmax, dropped out, and ds = scale * p * (dout vᵀ - delta).
@@ -38,15 +39,19 @@ HWY_INLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, in
 #pragma GCC unroll 8
         for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(hn::Load(d, o.bias + (j + r) * kQ + lanes + i * kLanes), hn::Set(d, kLog2e), acc[r][i]);
     }
-    const bool edge = k.first + j + R - 1 > lanes;
+    const Exp2 exp2(*o.table);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
+    for (int i = 0; i < N; ++i) {
+      const int64_t at = lanes + i * kLanes;
+      const Vec lse = hn::Load(d, o.lse + at), lane = hn::Iota(d, float(at));
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        Vec e = exp2_lanes(hn::Sub(acc[r][i], hn::Load(d, o.lse + lanes + i * kLanes)));
-        if (edge) e = hn::IfThenElseZero(hn::Ge(hn::Iota(d, float(lanes + i * kLanes)), hn::Set(d, float(k.first + j + r))), e);
-        hn::Store(e, d, p + r * kQ + lanes + i * kLanes);
-      }
+      for (int r = 0; r < R; ++r) hn::Store(exp2(hn::Sub(acc[r][i], lse)), d, p + r * kQ + at);
+      if (k.cuts(j, R, v + i))
+        for (int r = 0; r < R; ++r) {
+          float* row = p + r * kQ + at;
+          hn::Store(hn::IfThenElseZero(hn::Ge(lane, hn::Set(d, float(k.first + j + r))), hn::Load(d, row)), d, row);
+        }
+    }
   }
   Vec acc[R][N];
   set_zero(acc);
@@ -128,25 +133,19 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   float *lse = x.part(x.at.stats), *delta = lse + kQ, *one = lse + 2 * kQ;
   auto offset = [&](const AttentionDesc::Strides& s, int64_t head, int64_t i) { return k.b * s[0] + head * s[1] + i * s[2]; };
 
-  Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim, .scale = float(desc.scale)};
+  Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim, .scale = float(desc.scale), .table = &x.args.exp2};
   o.q = fetch(t, x.data(x.args.q), offset(desc.q, k.h, k.i0), desc.q[2], desc.q[3], k.n, dim, true, x.part(x.at.q_rows), padded);
   o.dout = fetch(t, x.data(x.args.dout), offset(desc.dout, k.h, k.i0), desc.dout[2], desc.dout[3], k.n, dim, true, x.part(x.at.dout_rows), padded);
-  const Rows out = fetch(t, x.data(x.args.out), offset(desc.out, k.h, k.i0), desc.out[2], desc.out[3], k.n, dim, false, x.part(x.at.k_rows), padded);
+  const Rows out = fetch(t, x.data(x.args.out), offset(desc.out, k.h, k.i0), desc.out[2], desc.out[3], k.n, dim, true, x.part(x.at.k_rows), padded);
   transpose_in(o.q, k.n, dim, float(desc.scale * 1.4426950408889634), q_t);
   transpose_in(o.dout, k.n, dim, 1.0f, dout_t);
-  transpose_in(out, k.n, dim, 1.0f, acc_t);
   // Lanes past the last query, and queries that saw nothing, get probability zero everywhere.
   const float* saved = x.worker.at<const float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;
-  for (int i = 0; i < kQ; ++i) lse[i] = i < k.n && saved[i] != -kInf ? saved[i] * kLog2e : kInf, one[i] = 1;
-  for (int v = 0; v < k.vectors(); ++v) {
-    Vec s0 = hn::Zero(d), s1 = hn::Zero(d);
-    int64_t c = 0;
-    for (; c + 2 <= dim; c += 2) {
-      s0 = hn::MulAdd(hn::Load(d, dout_t + c * kQ + v * kLanes), hn::Load(d, acc_t + c * kQ + v * kLanes), s0);
-      s1 = hn::MulAdd(hn::Load(d, dout_t + (c + 1) * kQ + v * kLanes), hn::Load(d, acc_t + (c + 1) * kQ + v * kLanes), s1);
-    }
-    if (c < dim) s0 = hn::MulAdd(hn::Load(d, dout_t + c * kQ + v * kLanes), hn::Load(d, acc_t + c * kQ + v * kLanes), s0);
-    hn::Store(hn::Mul(hn::Add(s0, s1), hn::Set(d, o.scale)), d, delta + v * kLanes);
+  for (int i = 0; i < kQ; ++i) lse[i] = i < k.n && saved[i] != -kInf ? saved[i] * kLog2e : kInf, delta[i] = 0, one[i] = 1;
+  for (int64_t i = 0; i < k.n; ++i) {
+    Vec sum = hn::Zero(d);
+    for (int64_t c = 0; c < dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, o.dout.p + i * o.dout.stride + c), hn::LoadU(d, out.p + i * out.stride + c), sum);
+    delta[i] = hn::GetLane(hn::SumOfLanes(d, sum)) * o.scale;
   }
 
   const int64_t end = x.visible(k.i0 + k.n);
@@ -167,7 +166,11 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
       ahead.step((k.k0 + j) / kRows);
     }
     for (; j < k.nk; ++j) key_rows<1>(o, k, j, p, tile, sums);
-    sum_rows(o.k, tile, k, dim, k.k0 ? one : nullptr, acc_t);
+    if (k.k0 == 0) {
+      sum_rows<Start::zero>(o.k, tile, k, dim, one, acc_t);
+    } else {
+      sum_rows<Start::add>(o.k, tile, k, dim, one, acc_t);
+    }
   }
   sums.touched = std::max(sums.touched, end);
   if (end == 0) std::memset(acc_t, 0, size_t(dim) * kQ * sizeof(float));

@@ -11,8 +11,23 @@ inline constexpr int64_t kAttentionKeys = 64;      // keys in a block
 inline constexpr int64_t kAttentionQueries = 64;   // the most queries in a block: the widest target's; all widths divide it
 inline constexpr int64_t kAttentionFeatures = 16;  // rows of features are padded to a multiple of this
 
+// Minimax polynomial of 2^x on [-1/2, 1/2] from the top, then the number that rounds by addition, then the smallest
+// exponent. In memory that the compiler cannot see through: constants stay in registers instead of being loaded for each use.
+struct Exp2Table {
+  float values[9] = {0.00015345810970757157f,
+                     0.0013399930903688073f,
+                     0.009618489071726799f,
+                     0.05550328642129898f,
+                     0.24022646248340607f,
+                     0.6931471824645996f,
+                     1.0f,
+                     0x1.8p23f,
+                     -126.0f};
+};
+
 struct AttentionArgs {
   AttentionDesc desc;
+  Exp2Table exp2;
   Ref q, k, v, mask, length, seed, step, base, out, lse, dout, dq, dk, dv, workspace;
   int64_t group = 1;          // query heads per kv head
   int64_t padded = 16;        // dim rounded up to kAttentionFeatures

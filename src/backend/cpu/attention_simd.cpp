@@ -25,14 +25,12 @@ HWY_INLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Block
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(hn::Load(d, bias + (j + r) * kQ + (v + i) * kLanes), hn::Set(d, kLog2e), acc[r][i]);
   }
-  if (k.first + j + R - 1 > v * kLanes) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
+  for (int i = 0; i < N; ++i) {
+    if (!k.cuts(j, R, v + i)) continue;
+    const Vec lane = hn::Iota(d, float((v + i) * kLanes));
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        const Vec lane = hn::Iota(d, float((v + i) * kLanes));
-        acc[r][i] = hn::IfThenElse(hn::Ge(lane, hn::Set(d, float(k.first + j + r))), acc[r][i], hn::Set(d, -kInf));
-      }
+    for (int r = 0; r < R; ++r) acc[r][i] = hn::IfThenElse(hn::Ge(lane, hn::Set(d, float(k.first + j + r))), acc[r][i], hn::Set(d, -kInf));
   }
 #pragma GCC unroll 8
   for (int i = 0; i < N; ++i) {
@@ -54,13 +52,14 @@ HWY_INLINE void score_tiles(Rows keys, const float* q_t, int64_t dim, const Bloc
 }
 
 // Scores to probabilities, up to the factor that the last block knows; sums go on with those of earlier blocks.
-HWY_INLINE void softmax(const Block& k, const float* drop, float* tile, float* top, float* last_top, float* sum, float* keep) {
+HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* drop, float* tile, float* top, float* last_top, float* sum, float* keep) {
   const F d;
+  const Exp2 exp2(table);
   for (int v = 0; v < k.vectors(); ++v) {
     const int64_t lanes = v * kLanes;
     const Vec m = hn::Load(d, top + lanes);
     const Vec safe = hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf)), hn::Zero(d), m);  // a lane that has seen nothing yet
-    const Vec alpha = exp2_lanes(hn::Sub(hn::Load(d, last_top + lanes), safe));
+    const Vec alpha = exp2(hn::Sub(hn::Load(d, last_top + lanes), safe));
     hn::Store(m, d, last_top + lanes);
     hn::Store(alpha, d, keep + lanes);
     Vec s0 = hn::Zero(d), s1 = hn::Zero(d);
@@ -68,13 +67,13 @@ HWY_INLINE void softmax(const Block& k, const float* drop, float* tile, float* t
     float* p = tile + lanes;
     int64_t j = 0;
     for (; j + 2 <= n; j += 2) {
-      const Vec p0 = exp2_lanes(hn::Sub(hn::Load(d, p + j * kQ), safe)), p1 = exp2_lanes(hn::Sub(hn::Load(d, p + (j + 1) * kQ), safe));
+      const Vec p0 = exp2(hn::Sub(hn::Load(d, p + j * kQ), safe)), p1 = exp2(hn::Sub(hn::Load(d, p + (j + 1) * kQ), safe));
       s0 = hn::Add(s0, p0), s1 = hn::Add(s1, p1);
       hn::Store(p0, d, p + j * kQ);
       hn::Store(p1, d, p + (j + 1) * kQ);
     }
     if (j < n) {
-      const Vec p0 = exp2_lanes(hn::Sub(hn::Load(d, p + j * kQ), safe));
+      const Vec p0 = exp2(hn::Sub(hn::Load(d, p + j * kQ), safe));
       s0 = hn::Add(s0, p0);
       hn::Store(p0, d, p + j * kQ);
     }
@@ -110,8 +109,12 @@ void forward_block(const Context& x, Block k, Ahead& ahead) {
       ahead.step((k.k0 + j) / kRows);
     }
     for (; j < k.nk; ++j) score_tiles<1>(keys, q_t, dim, k, j, bias, tile, top);
-    softmax(k, drop, tile, top, last_top, sum, keep);
-    sum_rows(values, tile, k, dim, k.k0 ? keep : nullptr, acc_t);
+    softmax(x.args.exp2, k, drop, tile, top, last_top, sum, keep);
+    if (k.k0 == 0) {
+      sum_rows<Start::zero>(values, tile, k, dim, keep, acc_t);
+    } else {
+      sum_rows<Start::scale>(values, tile, k, dim, keep, acc_t);
+    }
   }
   if (end == 0) std::memset(acc_t, 0, size_t(dim) * kQ * sizeof(float));
   float* lse = x.worker.at<float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;

@@ -29,29 +29,36 @@ using F = hn::ScalableTag<float>;
 using U = hn::ScalableTag<uint32_t>;
 using Vec = hn::Vec<F>;
 constexpr int kLanes = HWY_LANES(float);
-constexpr int kVecs = HWY_TARGET == HWY_AVX3 ? 2 : 4;                      // query vectors of a block
+constexpr int kVecs = 4;                                                   // query vectors of a block
 constexpr int kQ = kVecs * kLanes;                                         // queries of a block
 constexpr int kRows = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64 ? 8 : 4;  // rows of a register tile, two vectors wide
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 // 2^x within 2 ulp, exactly 1 at 0 and 0 below 2^-126; NaN stays. For x below 128.
-HWY_INLINE Vec exp2_lanes(Vec x) {
-  const F d;
-  const hn::RebindToSigned<F> di;
-  const Vec magic = hn::Set(d, 0x1.8p23f);
-  const Vec t = hn::Add(x, magic);
-  const Vec f = hn::Sub(x, hn::Sub(t, magic));
-  Vec p = hn::Set(d, 0.00015345810970757157f);
-  p = hn::MulAdd(p, f, hn::Set(d, 0.0013399930903688073f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.009618489071726799f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.05550328642129898f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.24022646248340607f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6931471824645996f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  const auto bits = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, t)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, bits));
-}
+struct Exp2 {
+  Vec c6, c5, c4, c3, c2, c1, c0, magic, limit;
+  HWY_INLINE explicit Exp2(const Exp2Table& t) {
+    const F d;
+    c6 = hn::Set(d, t.values[0]), c5 = hn::Set(d, t.values[1]), c4 = hn::Set(d, t.values[2]), c3 = hn::Set(d, t.values[3]);
+    c2 = hn::Set(d, t.values[4]), c1 = hn::Set(d, t.values[5]), c0 = hn::Set(d, t.values[6]);
+    magic = hn::Set(d, t.values[7]), limit = hn::Set(d, t.values[8]);
+  }
+  HWY_INLINE Vec operator()(Vec x) const {
+    const F d;
+    const hn::RebindToSigned<F> di;
+    const Vec t = hn::Add(x, magic);
+    const Vec f = hn::Sub(x, hn::Sub(t, magic));
+    Vec p = hn::MulAdd(c6, f, c5);
+    p = hn::MulAdd(p, f, c4);
+    p = hn::MulAdd(p, f, c3);
+    p = hn::MulAdd(p, f, c2);
+    p = hn::MulAdd(p, f, c1);
+    p = hn::MulAdd(p, f, c0);
+    const auto bits = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, t)));
+    return hn::IfThenZeroElse(hn::Lt(x, limit), hn::BitCast(d, bits));
+  }
+};
 
 // log2 of a normal positive number: 2^e * m with m in [sqrt(1/2), sqrt(2)), then the series of atanh((m - 1) / (m + 1)).
 HWY_INLINE Vec log2_lanes(Vec x) {
@@ -174,25 +181,25 @@ inline void put(DType t, std::byte* dst, int64_t offset, int64_t col, const floa
   for (; c < n; ++c) to[c * col] = t == DType::bf16 ? f32_to_bf16(from[c]) : f32_to_f16(from[c]);
 }
 
-// A vector of 128-bit blocks, block b from row 4 b; transposing four of them within blocks gives four whole columns.
+// A vector of 128-bit blocks, each four rows below the last; transposing four of them within blocks gives four columns.
 template <class D>
-HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, size_t c) {
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* p, size_t step) {
   if constexpr (hn::MaxLanes(D()) == 4) {
-    return hn::LoadU(d, rows[0] + c);
+    return hn::LoadU(d, p);
   } else {
     const hn::Half<D> half;
-    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(half), c), load_blocks(half, rows, c));
+    return hn::Combine(d, load_blocks(half, p + hn::MaxLanes(half) / 4 * step, step), load_blocks(half, p, step));
   }
 }
 
 template <class D>
-HWY_INLINE void store_blocks(D d, hn::Vec<D> v, float* p, size_t stride) {
+HWY_INLINE void store_blocks(D d, hn::Vec<D> v, float* p, size_t step) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     hn::StoreU(v, d, p);
   } else {
     const hn::Half<D> half;
-    store_blocks(half, hn::LowerHalf(half, v), p, stride);
-    store_blocks(half, hn::UpperHalf(half, v), p + hn::MaxLanes(half) * stride, stride);
+    store_blocks(half, hn::LowerHalf(half, v), p, step);
+    store_blocks(half, hn::UpperHalf(half, v), p + hn::MaxLanes(half) / 4 * step, step);
   }
 }
 
@@ -209,29 +216,31 @@ HWY_INLINE void transpose_blocks(Vec (&a)[4]) {
 }
 
 // dst[c][i] = factor * src[i][c]. Lanes past n repeat the last row: harmless, since nothing of them is stored.
-inline void transpose_in(Rows src, int64_t n, int64_t cols, float factor, float* HWY_RESTRICT dst) {
+HWY_NOINLINE void transpose_in(Rows src, int64_t n, int64_t cols, float factor, float* HWY_RESTRICT dst) {
   const F d;
   const Vec f = hn::Set(d, factor);
-  for (int i0 = 0; i0 < kQ && i0 < n; i0 += kLanes) {
-    const float* rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) rows[i] = src.p + std::min<int64_t>(i0 + i, n - 1) * src.stride;
+  const size_t stride = size_t(src.stride);
+  for (int64_t i0 = 0; i0 < n; i0 += kLanes) {
+    const float* rows = src.p + i0 * src.stride;
     int64_t c = 0;
-    for (; c + 4 <= cols; c += 4) {
-      Vec a[4];
-#pragma GCC unroll 8
-      for (int r = 0; r < 4; ++r) a[r] = load_blocks(d, rows + r, c);
-      transpose_blocks(a);
-#pragma GCC unroll 8
-      for (int r = 0; r < 4; ++r) hn::Store(hn::Mul(a[r], f), d, dst + (c + r) * kQ + i0);
+    if (i0 + kLanes <= n) {
+      for (; c + 4 <= cols; c += 4) {
+        Vec a[4];
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) a[r] = load_blocks(d, rows + c + size_t(r) * stride, 4 * stride);
+        transpose_blocks(a);
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; ++r) hn::Store(hn::Mul(a[r], f), d, dst + (c + r) * kQ + i0);
+      }
     }
     for (; c < cols; ++c)
-      for (int i = 0; i < kLanes; ++i) dst[c * kQ + i0 + i] = rows[i][c] * factor;
+      for (int64_t i = 0; i < kLanes; ++i) dst[c * kQ + i0 + i] = rows[std::min(i, n - 1 - i0) * src.stride + c] * factor;
   }
 }
 
 // The reverse: out[i][c] = factor[i] * src[c][i] for i < n, in the storage type. `rows` is room for one block in f32.
-inline void transpose_out(const float* HWY_RESTRICT src, const float* HWY_RESTRICT factor, int64_t n, int64_t cols, DType t, std::byte* out, int64_t offset,
-                          const AttentionDesc::Strides& strides, float* rows, int64_t padded) {
+HWY_NOINLINE void transpose_out(const float* HWY_RESTRICT src, const float* HWY_RESTRICT factor, int64_t n, int64_t cols, DType t, std::byte* out,
+                                int64_t offset, const AttentionDesc::Strides& strides, float* rows, int64_t padded) {
   const F d;
   const bool direct = t == DType::f32 && strides[3] == 1;
   float* to = direct ? reinterpret_cast<float*>(out) + offset : rows;
@@ -247,7 +256,7 @@ inline void transpose_out(const float* HWY_RESTRICT src, const float* HWY_RESTRI
         for (int r = 0; r < 4; ++r) a[r] = hn::Mul(hn::Load(d, src + (c + r) * kQ + i0), f);
         transpose_blocks(a);
 #pragma GCC unroll 8
-        for (int r = 0; r < 4; ++r) store_blocks(d, a[r], to + (i0 + r) * stride + c, size_t(stride));
+        for (int r = 0; r < 4; ++r) store_blocks(d, a[r], to + (i0 + r) * stride + c, size_t(4 * stride));
       }
     }
     for (; c < cols; ++c)
@@ -340,6 +349,8 @@ struct Block {
   int64_t limit(int v) const { return std::clamp<int64_t>((v + 1) * kLanes - first, 0, nk); }
   int64_t lane_of(int64_t j) const { return std::max<int64_t>(0, first + j); }
   int vector_of(int64_t j) const { return int(lane_of(j) / kLanes); }
+  // Whether some lane of vector v does not see some of R keys from j.
+  bool cuts(int64_t j, int R, int v) const { return first + j + R - 1 > v * kLanes; }
 };
 
 // Additive form of the mask of a block, [key][query]; null without a mask.
@@ -406,19 +417,25 @@ inline const float* keep_tile(const Context& x, const Block& k) {
 }
 
 // acc_t[c][lanes of v, v + 1] (+)= sum over the block's keys of rows[key][c] * tile[key][lanes]; each vector stops at
-// its own last key. `keep` multiplies what is there already, null starts from zero.
-template <int R, bool kTwo>
-HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* tile, int64_t n0, int64_t n1, const float* keep, float* out) {
+// its own last key. What is there already is kept, kept times a
+// factor per lane, or not.
+enum class Start { zero, add, scale };
+
+template <int R, bool kTwo, Start kStart>
+HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* tile, int64_t n0, int64_t n1, const float* factor, float* out) {
   const F d;
   constexpr int N = kTwo ? 2 : 1;
   Vec acc[R][N];
-  if (keep) {
+  if constexpr (kStart == Start::zero) {
+    set_zero(acc);
+  } else {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) acc[r][i] = hn::Mul(hn::Load(d, out + r * kQ + i * kLanes), hn::Load(d, keep + i * kLanes));
-  } else {
-    set_zero(acc);
+      for (int i = 0; i < N; ++i) {
+        acc[r][i] = hn::Load(d, out + r * kQ + i * kLanes);
+        if (kStart == Start::scale) acc[r][i] = hn::Mul(acc[r][i], hn::Load(d, factor + i * kLanes));
+      }
   }
   multiply<false>(rows, stride, tile, kQ, size_t(n0), acc);
   if constexpr (kTwo) {
@@ -437,25 +454,25 @@ HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* til
     for (int i = 0; i < N; ++i) hn::Store(acc[r][i], d, out + r * kQ + i * kLanes);
 }
 
-template <int R>
-HWY_INLINE void sum_rows_tiles(Rows rows, const float* tile, const Block& k, int64_t c, const float* keep, float* out) {
+template <int R, Start kStart>
+HWY_INLINE void sum_rows_tiles(Rows rows, const float* tile, const Block& k, int64_t c, const float* factor, float* out) {
   for (int v = 0; v < k.vectors(); v += 2) {
-    const float* t = tile + v * kLanes;
-    const float* f = keep ? keep + v * kLanes : nullptr;
+    const float *t = tile + v * kLanes, *f = factor + v * kLanes;
     float* o = out + c * kQ + v * kLanes;
     if (v + 1 < k.vectors()) {
-      sum_rows_tile<R, true>(rows.p + c, rows.stride, t, k.limit(v), k.limit(v + 1), f, o);
+      sum_rows_tile<R, true, kStart>(rows.p + c, size_t(rows.stride), t, k.limit(v), k.limit(v + 1), f, o);
     } else {
-      sum_rows_tile<R, false>(rows.p + c, rows.stride, t, k.limit(v), 0, f, o);
+      sum_rows_tile<R, false, kStart>(rows.p + c, size_t(rows.stride), t, k.limit(v), 0, f, o);
     }
   }
 }
 
-inline void sum_rows(Rows rows, const float* tile, const Block& k, int64_t cols, const float* keep, float* out) {
+template <Start kStart>
+HWY_NOINLINE void sum_rows(Rows rows, const float* tile, const Block& k, int64_t cols, const float* factor, float* out) {
   int64_t c = 0;
-  for (; c + kRows <= cols; c += kRows) sum_rows_tiles<kRows>(rows, tile, k, c, keep, out);
-  for (; c + 4 <= cols; c += 4) sum_rows_tiles<4>(rows, tile, k, c, keep, out);
-  for (; c < cols; ++c) sum_rows_tiles<1>(rows, tile, k, c, keep, out);
+  for (; c + kRows <= cols; c += kRows) sum_rows_tiles<kRows, kStart>(rows, tile, k, c, factor, out);
+  for (; c + 4 <= cols; c += 4) sum_rows_tiles<4, kStart>(rows, tile, k, c, factor, out);
+  for (; c < cols; ++c) sum_rows_tiles<1, kStart>(rows, tile, k, c, factor, out);
 }
 
 }  // namespace
