@@ -26,7 +26,7 @@ struct Operands {
 
 // For R keys from row j and vectors [v, v + N): p = softmax, dropped out, and ds = scale * p * (dout vᵀ - delta).
 template <int R, int N>
-HWY_INLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, int v, float* p, float* ds) {
+HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, int v, float* p, float* ds) {
   const F d;
   const int64_t lanes = v * kLanes;
   {
@@ -81,7 +81,7 @@ struct Sums {
 
 // sums[r][c] (+)= sum over queries of weights[r][query] * rows[query][c], for R keys.
 template <int R, int N>
-HWY_INLINE void add_keys_tile(const float* weights, const float* from, int64_t stride, int64_t n, bool add, float* sums, int64_t sums_stride) {
+HWY_NOINLINE void add_keys_tile(const float* weights, const float* from, int64_t stride, int64_t n, bool add, float* sums, int64_t sums_stride) {
   const F d;
   Vec acc[R][N];
   if (add) {

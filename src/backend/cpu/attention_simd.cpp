@@ -14,7 +14,7 @@ namespace {
 
 // Scores of R keys from row j against vectors [v, v + N), masked, into the tile; `top` keeps each lane's maximum.
 template <int R, int N>
-HWY_INLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Block& k, int64_t j, int v, const float* bias, float* tile, float* top) {
+HWY_NOINLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Block& k, int64_t j, int v, const float* bias, float* tile, float* top) {
   const F d;
   Vec acc[R][N];
   set_zero(acc);
