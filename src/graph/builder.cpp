@@ -283,7 +283,9 @@ NodeId Builder::matmul(NodeId a, NodeId b) {
   Shape out;
   NodeId y;
   if (sb.rank() == 2) {  // one matrix for all rows: flatten, so that the weight's gradient is one contraction
-    y = g_.add(Op::matmul, {reshape(a, {-1, sa.back()}), b}, ints({int64_t(type)}));
+    int64_t rows = 1;
+    for (int i = 0; i < sa.rank() - 1; ++i) rows *= sa[i];
+    y = g_.add(Op::matmul, {reshape(a, {rows, sa.back()}), b}, ints({int64_t(type)}));
     out = sa, out[sa.rank() - 1] = sb[1];
   } else {
     Shape batch_a(std::span(sa.begin(), sa.rank() - 2)), batch_b(std::span(sb.begin(), sb.rank() - 2));
@@ -449,8 +451,9 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   NodeId picked = sum(select(hit, shifted, like(shifted, 0)), {&last, 1});
   NodeId loss = sub(log_sum, picked);
   if (!ignore) return {sum(loss), literal(DType::f32, double(rows.numel()))};
-  NodeId counted = binary(Op::not_equal, index, double(*ignore));
-  return {sum(select(counted, loss, like(loss, 0))), sum(cast(counted, DType::f32))};
+  // Compared twice, narrow where the losses are and wide where they are counted: so each stays in the kernel that uses it.
+  NodeId counted = binary(Op::not_equal, index, double(*ignore)), in_count = binary(Op::not_equal, target, double(*ignore));
+  return {sum(select(counted, loss, like(loss, 0))), sum(cast(in_count, DType::f32))};
 }
 
 NodeId Builder::linear(NodeId x, NodeId weight, NodeId bias) {
@@ -466,7 +469,10 @@ NodeId Builder::attention(NodeId q, NodeId k, NodeId v, const AttentionOptions& 
   if (o.mask) {
     mask_kind = dtype(o.mask) == DType::boolean ? 1 : 2;
     NodeId mask = mask_kind == 1 ? o.mask : cast(o.mask, DType::f32);
-    in.push_back(expand(mask, {shape(q)[0], shape(q)[1], shape(q)[2], shape(k)[2]}));
+    Shape scores = {shape(q)[0], shape(q)[1], shape(q)[2], shape(k)[2]};
+    if (!(broadcast(shape(mask), scores, "attention") == scores))
+      fail(ErrorCode::shape, "[attention] mask {} does not broadcast to the scores {}", to_string(shape(mask)), to_string(scores));
+    in.push_back(expand(mask, scores));
   }
   if (o.length) in.push_back(cast(o.length, DType::i64));
   if (o.dropout > 0) {

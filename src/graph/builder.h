@@ -15,7 +15,7 @@ struct RandomOperands {     // rank-0 i64 nodes and the stream of this call
 };
 
 struct ConvOptions {  // one entry per spatial axis; empty: 1 (0 for padding)
-  std::vector<int64_t> stride, padding_low, padding_high, input_dilation, dilation;
+  std::vector<int64_t> stride = {}, padding_low = {}, padding_high = {}, input_dilation = {}, dilation = {};
   int64_t groups = 1;
 };
 
@@ -25,7 +25,7 @@ struct AttentionOptions {
   NodeId mask = kNone;    // boolean (true: may attend) or f32 (added), broadcast to [batch, heads, queries, keys]
   NodeId length = kNone;  // i64 scalar: valid keys
   double dropout = 0;
-  std::optional<RandomOperands> random;  // needed when dropout > 0
+  std::optional<RandomOperands> random = {};  // needed when dropout > 0
 };
 
 class Builder {

@@ -11,7 +11,7 @@ namespace ridge::test {
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15 + 1) {}
+  explicit Random(uint64_t seed) : state_(seed * 0xd1342543de82ef95 + 1) {}
   double uniform(double low, double high) { return low + (high - low) * double(next() >> 11) * 0x1p-53; }
   int64_t below(int64_t n) { return int64_t(next() % uint64_t(n)); }
 

@@ -44,17 +44,6 @@ Types infer_attention_grad(const InferContext& c) {
   return {{t, {q[0], q[2], q[1], q[3]}}, {t, {k[0], k[2], k[1], k[3]}}, {t, {k[0], k[2], k[1], k[3]}}};
 }
 
-void vjp_attention(GradContext& c) {
-  if (c.cotangent(1)) fail(ErrorCode::internal, "[attention] the log-sum-exp has no gradient rule of its own");
-  if (!c.cotangent(0)) return;
-  Builder b(c.graph());
-  std::vector<NodeId> in = c.graph()[c.node()].in;
-  in.insert(in.end(), {b.get(c.node(), 0), b.get(c.node(), 1), c.cotangent(0)});
-  NodeId n = c.graph().add(Op::attention_grad, in, c.graph()[c.node()].attrs);
-  for (int i = 0; i < 3; ++i)
-    if (c.needs(i)) c.add(i, b.permute(b.get(n, i), {0, 2, 1, 3}));
-}
-
 namespace {
 
 // What both directions share: f32 operands with heads repeated, scores, where attention is allowed, and what dropout keeps.
@@ -84,6 +73,10 @@ Scores attention_scores(Builder& b, const AttentionOperands& o) {
   return s;
 }
 
+NodeId dropped(Builder& b, const Scores& s, const AttentionOperands& o, NodeId x) {
+  return s.keep ? b.select(s.keep, b.mul(x, 1 / (1 - o.dropout)), b.like(x, 0)) : x;
+}
+
 }  // namespace
 
 std::vector<NodeId> decompose_attention(Graph& g, NodeId id) {
@@ -96,35 +89,64 @@ std::vector<NodeId> decompose_attention(Graph& g, NodeId id) {
   top = b.select(b.unary(Op::is_finite, top), top, b.like(top, 0));
   NodeId e = b.unary(Op::exp, b.sub(x, top));
   NodeId total = b.sum(e, {&last, 1}, true);
-  NodeId p = b.div(e, b.select(b.binary(Op::greater, total, 0.0), total, b.like(total, 1)));
-  if (s.keep) p = b.select(s.keep, b.mul(p, 1 / (1 - o.dropout)), b.like(p, 0));
-  NodeId out = b.cast(b.permute(b.matmul(p, s.v), {0, 2, 1, 3}), g.dtype(o.q));
-  NodeId lse = b.reshape(b.add(b.unary(Op::log, total), top), g[id].types[1].shape);
+  // A row that may attend to nothing gives zeros and a log-sum-exp of -inf; the inner selections keep its derivatives finite.
+  NodeId some = b.binary(Op::greater, total, 0.0), safe = b.select(some, total, b.like(total, 1));
+  NodeId p = b.div(e, safe);
+  NodeId out = b.cast(b.permute(b.matmul(dropped(b, s, o, p), s.v), {0, 2, 1, 3}), g.dtype(o.q));
+  NodeId lse = b.reshape(b.select(some, b.add(b.unary(Op::log, safe), top), b.like(total, -INFINITY)), g[id].types[1].shape);
   return {out, b.cast(lse, DType::f32)};
 }
+
+namespace {
+
+struct BackwardScores {
+  Scores s;
+  NodeId p, ds, dout;  // probabilities before dropout, gradient of the scores, gradient of the output with heads before positions
+};
+
+BackwardScores backward_scores(Builder& b, const AttentionOperands& o) {
+  Scores s = attention_scores(b, o);
+  DType wide = b.dtype(s.q);
+  int64_t last = -1;
+  Shape qs = b.shape(o.q);
+  NodeId lse = b.reshape(b.cast(o.lse, wide), {qs[0], qs[1], qs[2], 1});
+  lse = b.select(b.unary(Op::is_finite, lse), lse, b.like(lse, 0));  // -inf: a row without keys
+  NodeId x = b.sub(s.scores, lse);
+  NodeId p = b.unary(Op::exp, s.allowed ? b.select(s.allowed, x, b.like(x, -INFINITY)) : x);
+  NodeId dout = b.permute(b.cast(o.dout, wide), {0, 2, 1, 3}), out = b.permute(b.cast(o.out, wide), {0, 2, 1, 3});
+  NodeId dp = dropped(b, s, o, b.matmul(dout, b.transpose(s.v)));
+  NodeId delta = b.sum(b.mul(dout, out), {&last, 1}, true);
+  return {s, p, b.mul(p, b.sub(dp, delta)), dout};
+}
+
+}  // namespace
 
 std::vector<NodeId> decompose_attention_grad(Graph& g, NodeId id) {
   Builder b(g);
   AttentionOperands o = attention_operands(g[id]);
-  Scores s = attention_scores(b, o);
-  DType wide = b.dtype(s.q);
-  int64_t last = -1;
+  auto [s, p, ds, dout] = backward_scores(b, o);
+  ds = b.mul(ds, o.scale);
   Shape qs = b.shape(o.q), ks = b.shape(o.k);
-  NodeId lse = b.reshape(b.cast(o.lse, wide), {qs[0], qs[1], qs[2], 1});
-  NodeId p = b.unary(Op::exp, b.sub(s.scores, lse));
-  NodeId zero = b.like(p, 0);
-  if (s.allowed) p = b.select(s.allowed, p, zero);
-  NodeId dout = b.permute(b.cast(o.dout, wide), {0, 2, 1, 3}), out = b.permute(b.cast(o.out, wide), {0, 2, 1, 3});
-  auto dropped = [&](NodeId x) { return s.keep ? b.select(s.keep, b.mul(x, 1 / (1 - o.dropout)), zero) : x; };
-  NodeId dp = dropped(b.matmul(dout, b.transpose(s.v)));
-  NodeId delta = b.sum(b.mul(dout, out), {&last, 1}, true);
-  NodeId ds = b.mul(b.mul(p, b.sub(dp, delta)), o.scale);
   auto narrow = [&](NodeId x) { return b.cast(b.permute(x, {0, 2, 1, 3}), g.dtype(o.q)); };
   auto gather_heads = [&](NodeId x) {
     int64_t axis = 2;
     return b.sum(b.reshape(x, {ks[0], ks[1], qs[1] / ks[1], ks[2], ks[3]}), {&axis, 1});
   };
-  return {narrow(b.matmul(ds, s.k)), narrow(gather_heads(b.matmul(b.transpose(ds), s.q))), narrow(gather_heads(b.matmul(b.transpose(dropped(p)), dout)))};
+  return {narrow(b.matmul(ds, s.k)), narrow(gather_heads(b.matmul(b.transpose(ds), s.q))),
+          narrow(gather_heads(b.matmul(b.transpose(dropped(b, s, o, p)), dout)))};
+}
+
+void vjp_attention(GradContext& c) {
+  if (c.cotangent(1)) fail(ErrorCode::internal, "[attention] the log-sum-exp has no gradient rule of its own");
+  if (!c.cotangent(0)) return;
+  Builder b(c.graph());
+  std::vector<NodeId> in = c.graph()[c.node()].in;
+  in.insert(in.end(), {b.get(c.node(), 0), b.get(c.node(), 1), c.cotangent(0)});
+  NodeId n = c.graph().add(Op::attention_grad, in, c.graph()[c.node()].attrs);
+  for (int i = 0; i < 3; ++i)
+    if (c.needs(i)) c.add(i, b.permute(b.get(n, i), {0, 2, 1, 3}));
+  AttentionOperands o = attention_operands(c.graph()[n]);
+  if (o.mask_kind == 2 && c.needs(3)) c.add(3, b.cast(backward_scores(b, o).ds, b.dtype(o.mask)));  // as large as all scores: rarely wanted
 }
 
 Cost cost_attention(const Graph& g, NodeId id) {
@@ -159,7 +181,7 @@ std::vector<Sample> attention_cases() {
       Sample s{{{{t, a.q}}, {{t, a.k}}, {{t, a.k}}}, {{a.causal, a.mask, a.length, a.dropout > 0, 9}, {0.5, a.dropout}, nullptr}, 0};
       Shape mask = {a.q[0], a.q[1], a.q[2], a.k[2]};
       if (a.mask == 1) s.in.push_back({{DType::boolean, mask}, 0, 2, false});
-      if (a.mask == 2) s.in.push_back({{DType::f32, mask}, -1, 1, false});
+      if (a.mask == 2) s.in.push_back({{DType::f32, mask}, -1, 1});
       if (a.length) s.in.push_back({{DType::i64, {}}, double(a.q[2]), double(a.k[2]), false});
       if (a.dropout > 0)
         for (int i = 0; i < 3; ++i) s.in.push_back({{DType::i64, {}}, 0, 100, false});
