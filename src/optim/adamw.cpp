@@ -1,5 +1,6 @@
 #include "optim/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "optim/update.h"
@@ -20,11 +21,13 @@ AdamState update(Builder& b, const AdamState& old, std::span<const NodeId> gradi
   NodeId bias1 = b.neg(b.unary(Op::expm1, b.mul(t, std::log(o.beta1))));
   NodeId bias2 = b.neg(b.unary(Op::expm1, b.mul(t, std::log(o.beta2))));
   NodeId rate1 = b.div(rate, bias1), root2 = b.unary(Op::sqrt, bias2);
+  // Where any parameter decays, all are multiplied, some by 1: updates that are alike run in one launch.
+  bool decays = std::any_of(decay.begin(), decay.end(), [](double d) { return d != 0; });
   for (size_t i = 0; i < gradients.size(); ++i) {
     NodeId p = old.parameters[i], m = old.first[i], v = old.second[i], g = b.cast(gradients[i], b.dtype(p));
     double shrink = decay_of(decay, i);
-    if (shrink != 0 && decoupled) p = b.mul(p, b.binary(Op::sub, 1.0, b.mul(rate, shrink)));
-    if (shrink != 0 && !decoupled) g = b.add(g, b.mul(p, shrink));
+    if (decays && decoupled) p = b.mul(p, b.binary(Op::sub, 1.0, b.mul(rate, shrink)));
+    if (decays && !decoupled) g = b.add(g, b.mul(p, shrink));
     m = b.add(m, b.mul(b.sub(g, m), 1 - o.beta1));
     v = b.add(b.mul(v, o.beta2), b.mul(b.mul(g, 1 - o.beta2), g));
     NodeId denominator = b.add(b.div(b.unary(Op::sqrt, v), root2), o.eps);
