@@ -451,9 +451,9 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   NodeId picked = sum(select(hit, shifted, like(shifted, 0)), {&last, 1});
   NodeId loss = sub(log_sum, picked);
   if (!ignore) return {sum(loss), literal(DType::f32, double(rows.numel()))};
-  // Compared twice, narrow where the losses are and wide where they are counted: so each stays in the kernel that uses it.
-  NodeId counted = binary(Op::not_equal, index, double(*ignore)), in_count = binary(Op::not_equal, target, double(*ignore));
-  return {sum(select(counted, loss, like(loss, 0))), sum(cast(in_count, DType::f32))};
+  // Compared once for the losses and once, the other way round, for their number: so each stays in the kernel that uses it.
+  NodeId counted = binary(Op::not_equal, target, double(*ignore)), left_out = binary(Op::equal, target, double(*ignore));
+  return {sum(select(counted, loss, like(loss, 0))), sum(cast(unary(Op::logical_not, left_out), DType::f32))};
 }
 
 NodeId Builder::linear(NodeId x, NodeId weight, NodeId bias) {
