@@ -127,9 +127,10 @@ inline void relu_epilogue(const void* context, Worker& worker, int64_t batch, in
 
 struct Case {
   MatmulDesc desc;
+  MatmulModel model;
   Operand a, b, c;
 
-  explicit Case(MatmulDesc d, uint32_t seed = 1) : desc(std::move(d)) {
+  explicit Case(MatmulDesc d, uint32_t seed = 1, MatmulModel m = {}) : desc(std::move(d)), model(m) {
     a = make_operand(desc.a_type, extent(desc, &MatmulLoop::a), seed);
     b = make_operand(desc.b_type, extent(desc, &MatmulLoop::b), seed + 1);
     c = make_operand(desc.c_type, extent(desc, &MatmulLoop::c), seed + 2);
@@ -137,7 +138,7 @@ struct Case {
 
   // C's bytes after a run with the kernels of a tier.
   std::vector<std::byte> run(IsaTier tier, Dealing deal = {}) const {
-    auto kernel = make_matmul_for(desc, tier);
+    auto kernel = make_matmul_for(desc, tier, model);
     Operand out = c;
     EpilogueLog log{&out, &desc, {}, true};
     const bool epilogue = desc.epilogue_scratch >= 0;

@@ -30,6 +30,58 @@ TEST(Matmul, EveryTranspositionAcrossBlockBoundaries) {
     }
 }
 
+TEST(Matmul, FewRowsOrColumnsAgainstMuch) {
+  for (int64_t few : {1, 2, 3, 4, 5, 6, 7, 9, 15, 16, 17})
+    for (int form = 0; form < 8; ++form) {
+      SCOPED_TRACE(testing::Message() << few << " rows or columns, form " << form);
+      Case(plain(few, 301, 67, form & 1, form & 2, form & 4)).check({.threads = 2, .run = 2, .seed = 6});
+      Case(plain(301, few, 67, form & 1, form & 2, form & 4)).check({.threads = 2, .run = 2, .seed = 6});
+    }
+}
+
+// Blocks of a few elements: every boundary between tiles, K blocks, units and chunks is crossed by small products.
+TEST(Matmul, AnyBlockingOfAnyLoops) {
+  std::mt19937 rng(11);
+  const auto pick = [&](int64_t low, int64_t high) { return low + int64_t(rng() % uint64_t(high - low + 1)); };
+  const DType types[] = {DType::f32, DType::f32, DType::bf16, DType::f16};
+  for (int round = 0; round < 150; ++round) {
+    MatmulModel model;
+    model.depth = pick(3, 70), model.l2 = int64_t(1) << pick(9, 20), model.shared_bytes = int64_t(1) << pick(8, 20);
+    model.tiny_flops = pick(0, 3) ? 0 : 1e6, model.unit_ns = pick(0, 1) ? 1 : 5000, model.few_rows = pick(0, 16);
+    // Each operand lies in an order of its own, split loops and all.
+    MatmulDesc d;
+    d.batch.resize(size_t(pick(0, 2))), d.m.resize(size_t(pick(1, 2))), d.n.resize(size_t(pick(1, 2))), d.k.resize(size_t(pick(1, 2)));
+    const int64_t most = pick(0, 3) ? 60 : 9;
+    for (MatmulLoop& l : d.batch) l.size = pick(1, 3);
+    for (auto* loops : {&d.m, &d.n, &d.k})
+      for (MatmulLoop& l : *loops) l.size = pick(1, loops->size() == 1 ? 2 * most : most / 4 + 2);
+    const auto lay_out = [&](int64_t MatmulLoop::*stride, std::vector<std::vector<MatmulLoop>*> dims) {
+      std::shuffle(dims.begin(), dims.end(), rng);
+      int64_t step = 1;
+      for (auto* loops : dims)
+        for (auto l = loops->rbegin(); l != loops->rend(); ++l) {
+          (*l).*stride = step;
+          step = step * l->size + (pick(0, 5) ? 0 : 3);
+        }
+    };
+    lay_out(&MatmulLoop::a, {&d.m, &d.k, &d.batch});
+    lay_out(&MatmulLoop::b, {&d.k, &d.n, &d.batch});
+    lay_out(&MatmulLoop::c, {&d.m, &d.n, &d.batch});
+    if (!pick(0, 4))
+      for (MatmulLoop& l : d.batch) l.b = 0;
+    if (!pick(0, 3)) d.m.back().a = -d.m.back().a;
+    d.a_type = types[pick(0, 3)], d.b_type = types[pick(0, 3)], d.c_type = types[pick(0, 3)];
+    if (!pick(0, 3))
+      d.epilogue_scratch = pick(0, 1) * 192;
+    else if (!pick(0, 2))
+      d.c_type = DType::f32, d.accumulate = true;
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << size_of_loops(d.m) << "x" << size_of_loops(d.n) << "x" << size_of_loops(d.k) << " batch "
+                                    << size_of_loops(d.batch));
+    Case(d, uint32_t(round), model).check({.threads = 3, .run = 2, .seed = uint32_t(round) + 1});
+    if (HasFailure()) return;
+  }
+}
+
 TEST(Matmul, LargerThanEveryBlock) {
   for (int form = 0; form < 4; ++form) {
     SCOPED_TRACE(testing::Message() << "form " << form);

@@ -119,7 +119,7 @@ BatchOffsets batch_offsets(const Plan& p, int64_t index) {
 // Rows `stride` elements apart that a tile reads side by side must not crowd one set of L1 (64 sets of 8 lines).
 bool rows_spread(int64_t stride, int64_t rows) {
   const int64_t bytes = std::abs(stride) * 4;
-  if (bytes % 64) return bytes > 64 || bytes * rows > 0;
+  if (bytes % 64) return true;
   return ceil_div(rows * std::gcd(bytes / 64, int64_t(64)), 64) <= 7;
 }
 
@@ -188,7 +188,7 @@ void plan_tiles(Plan& p) {
     choose_units(p);
     // Packing is worth a pass over the operand only if many units or rows read it.
     const bool a_direct = a_rows_direct || (a_cols_direct && (p.col_blocks <= 4 || p.m * p.k * 4 <= p.model.l2 / 2));
-    const int64_t lines = ceil_div(p.col_tiles, p.col_blocks) * p.width / 16;
+    const int64_t lines = ceil_div(ceil_div(p.col_tiles, p.col_blocks) * p.width, 16);
     const bool b_spread = p.m <= 768 && ways_of_l2(p.b_k.map.stride, p.depth, lines) <= 6;
     p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
     p.b_feed = b_direct && b_spread ? Feed::direct : p.row_blocks > 1 ? Feed::shared : Feed::unit;
