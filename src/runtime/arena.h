@@ -14,7 +14,7 @@ class Arena {
 
   void require(int64_t bytes);  // grows what data() will map; programs that never run at the same time may share one
   int64_t bytes() const { return wanted_; }
-  std::byte* data();            // maps on first use; ErrorCode::memory with the numbers when the system has no room
+  std::byte* data();  // maps on first use; ErrorCode::memory with the numbers when the system has no room
 
  private:
   std::byte* data_ = nullptr;

@@ -8,8 +8,8 @@
 namespace ridge {
 
 struct TeamOptions {
-  int threads = 0;          // 0: as many as the process may use (affinity mask, cgroup quota)
-  double spin_us = 2000;    // how long an idle thread spins before it parks
+  int threads = 0;        // 0: as many as the process may use (affinity mask, cgroup quota)
+  double spin_us = 2000;  // how long an idle thread spins before it parks
   bool pin = false;
 };
 

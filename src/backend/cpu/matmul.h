@@ -27,7 +27,7 @@ struct MatmulEpilogue {
 struct MatmulDesc {
   DType a_type = DType::f32, b_type = DType::f32, c_type = DType::f32;
   std::vector<MatmulLoop> batch, m, n, k;
-  bool accumulate = false;   // add to C (f32 only)
+  bool accumulate = false;        // add to C (f32 only)
   int64_t epilogue_scratch = -1;  // >= 0: finished blocks go to an epilogue that needs this much scratch per thread
 };
 

@@ -26,12 +26,14 @@ struct Fault {
 
 // A thread's view while it runs units of a task.
 struct Worker {
-  int id = 0;                           // 0 is the leader
-  std::byte* const* bases = nullptr;    // base table of this run
-  std::byte* scratch = nullptr;         // this thread's own, 64-byte aligned, Kernel::scratch_bytes at least
+  int id = 0;                         // 0 is the leader
+  std::byte* const* bases = nullptr;  // base table of this run
+  std::byte* scratch = nullptr;       // this thread's own, 64-byte aligned, Kernel::scratch_bytes at least
   Fault* fault = nullptr;
   template <class T>
-  T* at(Ref r) const { return reinterpret_cast<T*>(bases[r.base] + r.offset); }
+  T* at(Ref r) const {
+    return reinterpret_cast<T*>(bases[r.base] + r.offset);
+  }
 };
 
 // Units [begin, end) of `units` may run on any thread in any order; what a unit computes and in which order it sums
@@ -40,7 +42,7 @@ struct Task {
   void (*run)(const void* args, int64_t begin, int64_t end, Worker& worker) = nullptr;
   const void* args = nullptr;  // owned by the kernel, constant after bind
   int64_t units = 0;
-  double unit_ns = 0;          // rough cost of one unit on one core; small tasks stay on the leader
+  double unit_ns = 0;  // rough cost of one unit on one core; small tasks stay on the leader
 };
 
 // A compiled kernel: sizes are known first, addresses after the memory plan.
