@@ -11,8 +11,8 @@
 
 namespace ridge {
 
-bool has_memory(const Graph& g, NodeId id, const std::unordered_set<NodeId>& copies) {
-  return g[id].op != Op::literal && (!is_movement(g[id].op) || copies.count(id));
+bool has_memory(const Graph& g, NodeId id, const FusePlan& plan) {
+  return g[id].op != Op::literal && (!is_movement(g[id].op) || plan.copies.count(id)) && !plan.repeated.count(id);
 }
 
 namespace {
@@ -29,9 +29,11 @@ class Fuser {
     is_output_.insert(outputs.begin(), outputs.end());
   }
 
-  FusePlan run(bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state) {
+  FusePlan run(bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state, std::span<const NodeId> forward) {
+    find_early(forward);
     for (auto [in, out] : state) state_.push_back({inputs[size_t(in)], outputs_[size_t(out)]});
     find_copies();
+    if (enabled) find_repeated();
     make_groups();
     if (enabled) {
       merge_producers();
@@ -53,29 +55,51 @@ class Fuser {
   };
 
   StorageFn storage() const {
-    return [this](NodeId id) { return has_memory(g_, id, plan_.copies) ? Storage{id, 0, contiguous_strides(g_.shape(id))} : Storage{}; };
+    return [this](NodeId id) { return has_memory(g_, id, plan_) ? Storage{id, 0, contiguous_strides(g_.shape(id))} : Storage{}; };
   }
 
   // The node whose memory or value `id` is a view of.
   template <class Fn>
   void each_source(NodeId id, const Fn& fn) const {
     if (g_[id].op == Op::literal) return;
-    if (is_movement(g_[id].op) && !plan_.copies.count(id)) {
+    if ((is_movement(g_[id].op) && !plan_.copies.count(id)) || plan_.repeated.count(id)) {
       for (NodeId in : g_[id].in) each_source(in, fn);
       return;
     }
     fn(id);
   }
 
+  // Forward nodes that a heavier forward kernel follows: what backward computes must not be pulled up to them, or it would be
+  // kept all the time that the saved set was chosen to spare.
+  void find_early(std::span<const NodeId> forward) {
+    early_.assign(g_.size(), 0);
+    has_forward_ = !forward.empty();
+    std::vector<NodeId> ahead = topological(g_, forward);
+    NodeId last = 0;
+    for (NodeId id : ahead)
+      if (!is_tile_op(g_[id].op) && !is_movement(g_[id].op) && g_[id].op != Op::input && g_[id].op != Op::literal && g_[id].op != Op::get) last = id;
+    for (NodeId id : ahead) early_[id] = id < last ? 2 : 1;
+  }
+  // 2: early forward, 1: the end of forward, 0: backward
+  bool mixes_phases(const Cluster& a, const Cluster& b) const {
+    bool early = false, late = false;
+    auto look = [&](NodeId id) { early |= early_[id] == 2, late |= early_[id] == 0; };
+    for (const Cluster* c : {&a, &b}) {
+      if (c->node) look(c->node);
+      for (NodeId id : c->members) look(id);
+    }
+    return early && late && has_forward_;
+  }
+
   void need_memory(NodeId id) {
-    if (!has_memory(g_, id, plan_.copies)) plan_.copies.insert(id);
+    if (!has_memory(g_, id, plan_)) plan_.copies.insert(id);
   }
 
   // A strided view will do; pads and concats below it must be stored.
   void need_view(NodeId id, bool one_loop_per_axis, bool contiguous) {
     NodeId at = id;
     while (is_movement(g_[at].op) && !plan_.copies.count(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) at = g_[at].in[0];
-    if (!has_memory(g_, at, plan_.copies)) plan_.copies.insert(at);
+    if (!has_memory(g_, at, plan_)) plan_.copies.insert(at);
     std::optional<View> v = resolve_view(g_, id, storage());
     bool good = v.has_value();
     if (good && one_loop_per_axis)
@@ -152,11 +176,50 @@ class Fuser {
     return std::any_of(g_[id].attrs.ints.begin() + 2 * rank, g_[id].attrs.ints.end(), [](int64_t i) { return i != 0; });
   }
 
+  // Arithmetic that costs no more than reading its result would: at most one operand of full size, the others rows, columns or
+  // numbers. It is never stored when only fused kernels read it.
+  void find_repeated() {
+    std::unordered_map<NodeId, int> users;  // -1: somebody needs it in memory
+    std::unordered_map<NodeId, int> depth;
+    auto see = [&](auto& self, NodeId id, bool memory) -> void {
+      int& n = users[id];
+      if (memory)
+        n = -1;
+      else if (n >= 0)
+        ++n;
+      if (is_movement(g_[id].op) && !plan_.copies.count(id))
+        for (NodeId in : g_[id].in) self(self, in, memory);
+    };
+    for (NodeId id : outputs_) see(see, id, true);
+    for (NodeId id : order_) {
+      bool memory = !(is_elementwise(g_[id].op) || is_reduction(g_[id].op) || (is_movement(g_[id].op) && !plan_.copies.count(id)));
+      if (is_movement(g_[id].op) && !memory) continue;  // passed through by whoever reads it
+      for (NodeId in : g_[id].in) see(see, in, memory);
+    }
+    for (NodeId id : order_) {
+      Op op = g_[id].op;
+      bool cheap = op == Op::neg || op == Op::cast || (op >= Op::add && op <= Op::mul) || (op >= Op::equal && op <= Op::select);
+      if (!cheap || users[id] < 2 || g_.shape(id).numel() <= 1) continue;
+      int full = 0, deep = 0;
+      for (NodeId in : g_[id].in) {
+        NodeId source = in;
+        while ((g_[source].op == Op::expand || g_[source].op == Op::reshape) && !plan_.copies.count(source)) source = g_[source].in[0];
+        bool small = g_[source].op == Op::literal || g_.shape(source).numel() * 8 <= g_.shape(id).numel();
+        full += !small;
+        if (!small && plan_.repeated.count(source)) deep = std::max(deep, depth[source]);
+        if (!small && plan_.repeated.count(source) == 0 && !has_memory(g_, source, plan_) && g_[source].op != Op::literal) full += 1;  // a computed view
+      }
+      if (full > 1 || deep >= 3) continue;
+      depth[id] = deep + 1;
+      plan_.repeated.insert(id);
+    }
+  }
+
   void make_groups() {
     for (NodeId id : order_) {
       Op op = g_[id].op;
       bool copy = plan_.copies.count(id) != 0;
-      if (op == Op::input || op == Op::get || op == Op::literal || (is_movement(op) && !copy)) {
+      if (op == Op::input || op == Op::get || op == Op::literal || (is_movement(op) && !copy) || plan_.repeated.count(id)) {
         if (op == Op::get) group_of_[id] = group_of_[g_[id].in[0]];
         continue;
       }
@@ -180,15 +243,24 @@ class Fuser {
     }
   }
 
-  bool is_copy(NodeId id) const { return is_movement(g_[id].op); }
+  bool needed_outside(NodeId id, std::span<const int> inside) const {
+    if (is_output_.count(id)) return true;
+    return std::any_of(consumers_[id].begin(), consumers_[id].end(),
+                       [&](NodeId user) { return std::find(inside.begin(), inside.end(), group_of_[user]) == inside.end(); });
+  }
+
+  // By another kernel of the same phase: then storing the sums once is better than storing what each makes of them.
+  bool read_again_soon(NodeId id, std::span<const int> inside) const {
+    return std::any_of(consumers_[id].begin(), consumers_[id].end(), [&](NodeId user) {
+      bool other_phase = has_forward_ && early_[id] == 2 && early_[user] == 0;
+      return !other_phase && std::find(inside.begin(), inside.end(), group_of_[user]) == inside.end();
+    });
+  }
 
   std::vector<NodeId> stores(const std::vector<NodeId>& members, std::span<const int> inside) const {
     std::vector<NodeId> out;
-    for (NodeId id : members) {
-      bool outside = is_output_.count(id) != 0;
-      for (NodeId user : consumers_[id]) outside |= std::find(inside.begin(), inside.end(), group_of_[user]) == inside.end();
-      if (outside) out.push_back(id);
-    }
+    for (NodeId id : members)
+      if (needed_outside(id, inside)) out.push_back(id);
     return out;
   }
 
@@ -250,6 +322,10 @@ class Fuser {
       refuse(a, b, "the producer is smaller than the loops it would be repeated in");
       return false;
     }
+    if (mixes_phases(p, c)) {
+      refuse(a, b, "it belongs to backward and would be kept from forward on");
+      return false;
+    }
     if (detour(a, b)) {
       refuse(a, b, "another kernel lies between them");
       return false;
@@ -257,26 +333,38 @@ class Fuser {
     GroupSpec spec;
     std::merge(p.members.begin(), p.members.end(), c.members.begin(), c.members.end(), std::back_inserter(spec.members));
     spec.matmul = matmul ? (p.node ? p.node : c.node) : kNone;
+    spec.repeated = &plan_.repeated;
     int inside[] = {a, b};
     spec.stores = stores(spec.members, inside);
     if (spec.stores.empty()) return false;
-    if (matmul) {  // the raw sums may be needed elsewhere: then they are stored by the epilogue too, which lowers as a load
-      NodeId m = spec.matmul;
-      for (NodeId user : consumers_[m])
-        if (group_of_[user] != a && group_of_[user] != b) {
-          refuse(a, b, "the matmul's own result is needed elsewhere");
-          return false;
-        }
-      if (is_output_.count(m)) return false;
+    if (matmul && p.node && read_again_soon(p.node, inside)) {
+      refuse(a, b, "several kernels read the sums");
+      return false;
     }
+    if (matmul && needed_outside(spec.matmul, inside)) spec.stores.insert(spec.stores.begin(), spec.matmul);  // the epilogue stores the sums too
     LoweredGroup lowered = lower_group(g_, spec, storage());
     if (!lowered.refusal.empty()) {
       refuse(a, b, lowered.refusal);
       return false;
     }
     if (matmul && lowered.group.accumulator < 0) return false;
+    if (std::string why = unwise(spec, lowered.group); !why.empty()) {
+      refuse(a, b, why);
+      return false;
+    }
     join(a, b, std::move(spec.members));
     return true;
+  }
+
+  // Legal, but no gain: a number that other kernels wait for should not wait for the pass over memory that reads it again.
+  std::string unwise(const GroupSpec& spec, const TileGroup& t) const {
+    if (t.form != TileGroup::Template::row) return "";
+    int64_t kept = 1;
+    for (int l = 0; l < t.domain.rank() - t.reduced; ++l) kept *= t.domain[l];
+    if (kept != 1 || t.domain.numel() == 1) return "";
+    bool single = false, whole = false;
+    for (NodeId id : spec.stores) (g_.shape(id).numel() == 1 ? single : whole) = true;
+    return single && whole ? "other kernels wait for its number" : "";
   }
 
   // b takes over a.
@@ -314,7 +402,7 @@ class Fuser {
   // Reductions over the same loops that read the same thing: one pass for all.
   void merge_siblings() {
     for (NodeId id : order_) {
-      if (!has_memory(g_, id, plan_.copies)) continue;
+      if (!has_memory(g_, id, plan_) || g_.shape(id).numel() == 1) continue;
       std::vector<int> around;
       for (NodeId user : consumers_[id]) {
         int c = group_of_[user];
@@ -336,7 +424,11 @@ class Fuser {
       if (c.dead) continue;
       Group group{c.kind, c.node, {}};
       int self = int(i);
-      if (c.kind != Group::Kind::node) group.specs.push_back({c.members, stores(c.members, {&self, 1}), c.kind == Group::Kind::matmul ? c.node : kNone});
+      if (c.kind != Group::Kind::node) {
+        bool matmul = c.kind == Group::Kind::matmul;
+        group.specs.push_back({c.members, stores(c.members, {&self, 1}), matmul ? c.node : kNone, nullptr});
+        if (matmul && !c.members.empty() && needed_outside(c.node, {&self, 1})) group.specs[0].stores.insert(group.specs[0].stores.begin(), c.node);
+      }
       if (c.kind == Group::Kind::tile && group.specs[0].stores.empty()) continue;  // nobody reads it
       plan_.groups.push_back(std::move(group));
     }
@@ -357,7 +449,7 @@ class Fuser {
   }
 
   // All updates of a model's state in one launch, and all its norms in one: groups of equal arithmetic that do not depend on
-  // each other and whose results are the program's own or single numbers, so that nothing lives longer for it.
+  // each other, read only what the program was given, and whose results are its own or single numbers: nothing lives longer for it.
   void batch_updates() {
     std::map<std::string, std::vector<size_t>> alike;
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
@@ -365,9 +457,15 @@ class Fuser {
       if (group.kind != Group::Kind::tile) continue;
       bool update = true;
       for (NodeId id : group.specs[0].stores) update &= is_output_.count(id) || g_.shape(id).numel() == 1;
-      bool reads_memory = false;
-      for (NodeId id : group.specs[0].members) reads_memory |= !g_[id].in.empty();
-      if (update && reads_memory) alike[signature(group.specs[0])].push_back(i);
+      bool reads = false;
+      for (NodeId id : group.specs[0].members)
+        for (NodeId in : g_[id].in)
+          each_source(in, [&](NodeId source) {
+            bool inside = std::binary_search(group.specs[0].members.begin(), group.specs[0].members.end(), source);
+            update &= inside || g_[source].op == Op::input || g_.shape(source).numel() == 1;
+            reads |= g_[source].op == Op::input;
+          });
+      if (update && reads) alike[signature(group.specs[0])].push_back(i);
     }
     std::set<size_t> gone;
     for (auto& [text, list] : alike) {
@@ -444,6 +542,8 @@ class Fuser {
   std::vector<std::pair<NodeId, NodeId>> state_;
   std::unordered_set<NodeId> is_output_;
   std::vector<int> group_of_;
+  std::vector<char> early_;
+  bool has_forward_ = false;
   std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node through movement
   std::vector<Cluster> clusters_;
   FusePlan plan_;
@@ -451,8 +551,9 @@ class Fuser {
 
 }  // namespace
 
-FusePlan fuse(const Graph& g, std::span<const NodeId> outputs, bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state) {
-  return Fuser(g, outputs).run(enabled, inputs, state);
+FusePlan fuse(const Graph& g, std::span<const NodeId> outputs, bool enabled, std::span<const NodeId> inputs, std::span<const std::pair<int, int>> state,
+              std::span<const NodeId> forward) {
+  return Fuser(g, outputs).run(enabled, inputs, state, forward);
 }
 
 }  // namespace ridge

@@ -46,7 +46,9 @@ class Lowering {
     return it != members_.end() && it->second;
   }
   bool looked_through(NodeId id) const { return is_movement(g_[id].op) && !storage_(id).owner; }
+  bool repeated(NodeId id) const { return spec_.repeated && spec_.repeated->count(id); }
   bool reaches_reduction(NodeId id) const {
+    if (repeated(id)) return std::any_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) { return reaches_reduction(in); });
     while (looked_through(id)) {
       if (g_[id].op == Op::concat) {
         for (NodeId in : g_[id].in)
@@ -54,6 +56,7 @@ class Lowering {
         return false;
       }
       id = g_[id].in[0];
+      if (repeated(id)) return reaches_reduction(id);
     }
     return after_reduction(id);
   }
@@ -188,8 +191,8 @@ class Lowering {
     const Node& n = g_[id];
     if (n.op == Op::literal) return literal(n.type().dtype, n.attrs.reals[0]);
     if (looked_through(id)) return move(id, map, bounds);
-    if (!member(id)) return load(id, map, bounds);
-    if (!seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id))
+    if (!member(id) && !repeated(id)) return load(id, map, bounds);
+    if (!repeated(id) && !seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id))
       throw Refusal{fmt::format("{} would be computed at several places", name(n.op))};
     if (is_elementwise(n.op)) {
       std::array<int, 3> in{-1, -1, -1};
@@ -272,7 +275,7 @@ class Lowering {
     NodeId at = id;
     IndexMap m = map;
     while (looked_through(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) m = through(g_, at, m, d_), at = g_[at].in[0];
-    if (bounds.empty() && !member(at) && !looked_through(at) && g_[at].op != Op::literal) return load(at, m, inside, fallback);
+    if (bounds.empty() && !member(at) && !repeated(at) && !looked_through(at) && g_[at].op != Op::literal) return load(at, m, inside, fallback);
     int value = lower(at, m, inside);
     int in_range = -1;
     for (const auto& b : own) {
@@ -432,26 +435,21 @@ Frame frame_of(const Graph& g, const GroupSpec& spec) {
   return f;
 }
 
-// The column form wants exactly one axis after the reduced ones: several are one when all accesses agree.
-void merge_inner(TileGroup& g, int inner) {
-  for (; inner > 1; --inner) {
-    int a = g.domain.rank() - 2;
-    int64_t n = g.domain[a + 1];
-    for (const TileAccess& t : g.accesses) {
-      if (t.strides[a] != t.strides[a + 1] * n && g.domain[a] != 1) throw Refusal{"the kept axes do not merge"};
-      for (const auto& b : t.bounds)
-        if (b.axis >= a) throw Refusal{"the kept axes do not merge under bounds"};
-    }
-    for (TileAccess& t : g.accesses) {
-      if (g.domain[a] == 1)
-        t.strides[a] = t.strides[a + 1];
-      else
-        t.strides[a] = n == 1 ? t.strides[a] : t.strides[a + 1];
-      t.strides.erase(a + 1);
-    }
-    g.domain[a] *= n;
-    g.domain.erase(a + 1);
+// Two neighbouring loops as one, where every access allows it.
+void merge_loops(TileGroup& g, int a) {
+  int64_t outer = g.domain[a], inner = g.domain[a + 1];
+  for (const TileAccess& t : g.accesses) {
+    if (outer != 1 && inner != 1 && t.strides[a] != t.strides[a + 1] * inner) throw Refusal{"loops that must be one step differently"};
+    for (const auto& b : t.bounds)
+      if (b.axis == a || b.axis == a + 1) throw Refusal{"loops that must be one have a border"};
   }
+  for (TileAccess& t : g.accesses) {
+    if (inner != 1) t.strides[a] = t.strides[a + 1];
+    t.strides.erase(a + 1);
+    for (auto& b : t.bounds) b.axis -= b.axis > a;
+  }
+  g.domain[a] *= inner;
+  g.domain.erase(a + 1);
 }
 
 }  // namespace
@@ -465,13 +463,14 @@ LoweredGroup lower_group(const Graph& g, const GroupSpec& spec, const StorageFn&
       Lowering lowering(g, spec, storage, f.domain, f.form, f.reduced, out);
       lowering.column_inner_ = f.inner;
       lowering.run();
-      if (f.form == TileGroup::Template::column) merge_inner(out.group, f.inner);
+      // The column form has one loop after the reduced ones; an epilogue has those of its matmul.
+      if (f.form == TileGroup::Template::column)
+        for (int inner = f.inner; inner > 1; --inner) merge_loops(out.group, out.group.domain.rank() - 2);
+      if (spec.matmul)
+        for (int l = f.domain.rank() - 2; l >= 0; --l)
+          if (f.domain.origin[size_t(l)] == f.domain.origin[size_t(l) + 1]) merge_loops(out.group, l);
       return out;
     } catch (const SplitAxis& at) {
-      if (spec.matmul) {
-        out.refusal = "a matmul's epilogue cannot split its loops";
-        return out;
-      }
       try {
         int before_inner = f.domain.rank() - f.inner;
         split_axis(f.domain, at);

@@ -2,6 +2,7 @@
 // it can be lowered.
 #pragma once
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "compile/index_map.h"
@@ -11,9 +12,10 @@
 namespace ridge {
 
 struct GroupSpec {
-  std::vector<NodeId> members;  // computed here, operands first; all else is loaded
-  std::vector<NodeId> stores;   // members (or views of anything) that are needed outside
-  NodeId matmul = kNone;        // members follow this matmul, whose sums they read
+  std::vector<NodeId> members;                           // computed here, operands first; all else is loaded
+  std::vector<NodeId> stores;                            // members (or views of anything) that are needed outside
+  NodeId matmul = kNone;                                 // members follow this matmul, whose sums they read
+  const std::unordered_set<NodeId>* repeated = nullptr;  // computed wherever they are read
 };
 
 struct LoweredGroup {

@@ -48,6 +48,8 @@ std::string kernel_name(const Graph& g, const Group& group) {
 
 Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, const ProgramOptions& options)
     : graph_(std::move(graph)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), options_(options) {
+  size_t count = outputs_.size();
+  outputs_.insert(outputs_.end(), options.forward.begin(), options.forward.end());
   outputs_ = decompose(graph_, outputs_, [&](NodeId id) { return graph_[id].op == Op::conv; });
   if (options.simplify)
     outputs_ = simplify(graph_, outputs_);
@@ -55,6 +57,8 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
     outputs_ = rewrite(graph_, outputs_, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
       return graph_[id].op == Op::stop_gradient || graph_[id].op == Op::custom ? std::vector<NodeId>{in[0]} : std::vector<NodeId>{};
     });
+  forward_.assign(outputs_.begin() + long(count), outputs_.end());
+  outputs_.resize(count);
   // Every output is a value of its own: an input, a literal or a value that is put out twice is copied.
   std::unordered_set<NodeId> seen;
   for (NodeId& id : outputs_) {
@@ -84,7 +88,7 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
 void Program::build() {
   placed_.clear();
   kernels_.clear();
-  fused_ = fuse(graph_, outputs_, options_.fuse, inputs_, options_.state);
+  fused_ = fuse(graph_, outputs_, options_.fuse, inputs_, options_.state, forward_);
   refusals_ = fused_.refusals;
   if (options_.place) place_concats();
   build_kernels();
@@ -122,11 +126,12 @@ std::vector<size_t> Program::unsafe_updates() const {
 
 Storage Program::storage(NodeId id) const {
   if (auto it = placed_.find(id); it != placed_.end()) return it->second;
-  if (!has_memory(graph_, id, fused_.copies)) return {};
+  if (!has_memory(graph_, id, fused_)) return {};
   return {id, 0, contiguous_strides(graph_.shape(id))};
 }
 
-// Parts of a stored concat are written straight into it when they are kernels' results that nobody else needs whole.
+// Parts of a stored concat, and what an output is only another shape of, are written straight into it when they are kernels' results that nobody else needs
+// whole.
 void Program::place_concats() {
   std::unordered_map<NodeId, int> uses;
   for (NodeId id : topological(graph_, outputs_))
@@ -135,20 +140,22 @@ void Program::place_concats() {
   std::vector<Group> left;
   for (Group& group : fused_.groups) {
     NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
-    if (!id || graph_[id].op != Op::concat) {
+    if (!id || (graph_[id].op != Op::concat && graph_[id].op != Op::reshape)) {
       left.push_back(std::move(group));
       continue;
     }
-    int axis = int(graph_[id].attrs.ints[0]);
+    int axis = graph_[id].op == Op::concat ? int(graph_[id].attrs.ints[0]) : 0;
     Shape strides = contiguous_strides(graph_.shape(id));
     std::vector<std::pair<NodeId, Storage>> plan;
     int64_t at = 0;
-    for (NodeId part : graph_[id].in) {
+    std::vector<NodeId> parts = graph_[id].in;
+    if (graph_[id].op == Op::reshape) parts = {id};  // an output that is another shape of a kernel's result
+    for (NodeId part : parts) {
       // Back through reshapes to what a kernel wrote: its shape must cut the part's strides evenly.
       NodeId source = part;
       bool alone = uses[part] == 1;
-      while (graph_[source].op == Op::reshape && !fused_.copies.count(source)) source = graph_[source].in[0], alone &= uses[source] == 1;
-      bool computed = alone && has_memory(graph_, source, fused_.copies) && graph_[source].op != Op::input && !placed_.count(source) &&
+      while (graph_[source].op == Op::reshape && (source == id || !fused_.copies.count(source))) source = graph_[source].in[0], alone &= uses[source] == 1;
+      bool computed = alone && has_memory(graph_, source, fused_) && graph_[source].op != Op::input && !placed_.count(source) &&
                       std::find(outputs_.begin(), outputs_.end(), source) == outputs_.end() && graph_[source].op != Op::scan && graph_[source].op != Op::sort;
       if (graph_[source].op == Op::get) {
         Op maker = graph_[graph_[source].in[0]].op;
@@ -161,7 +168,7 @@ void Program::place_concats() {
       if (!computed) break;
       // Strides of `part` inside the concat, then those of `source` by splitting axes.
       Domain d = Domain::of(graph_.shape(source));
-      Storage place{id, at * strides[axis], Shape::filled(d.rank(), 0)};
+      Storage place{id, at ? at * strides[axis] : 0, Shape::filled(d.rank(), 0)};
       try {
         IndexMap map = split_linear(d, {0, d.full}, graph_.shape(part));
         for (size_t a = 0; a < map.size(); ++a)
@@ -172,9 +179,9 @@ void Program::place_concats() {
         break;
       }
       plan.push_back({source, place});
-      at += graph_.shape(part)[axis];
+      at += graph_.shape(part).rank() ? graph_.shape(part)[axis] : 0;
     }
-    if (plan.size() != graph_[id].in.size()) {
+    if (plan.size() != parts.size()) {
       left.push_back(std::move(group));
       continue;
     }
@@ -193,8 +200,9 @@ void Program::build_kernels() {
       build_node(kernel);
     } else {
       if (kernel.group.kind == Group::Kind::matmul) build_matmul(kernel);
-      for (const GroupSpec& spec : kernel.group.specs) {
+      for (GroupSpec& spec : kernel.group.specs) {
         if (spec.members.empty()) continue;
+        spec.repeated = &fused_.repeated;
         LoweredGroup lowered = lower_group(graph_, spec, where);
         if (!lowered.refusal.empty()) fail(ErrorCode::internal, "[compile] kernel {} cannot be lowered: {}", kernel.name, lowered.refusal);
         verify(lowered.group);

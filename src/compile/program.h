@@ -49,6 +49,7 @@ struct ProgramBuffer {
 struct ProgramOptions {
   bool simplify = true, fuse = true, plan = true, place = true;
   std::vector<std::pair<int, int>> state;
+  std::vector<NodeId> forward;  // roots of the forward part
 };
 
 class Program {
@@ -83,7 +84,7 @@ class Program {
   Storage storage(NodeId id) const;
 
   Graph graph_;
-  std::vector<NodeId> inputs_, outputs_;
+  std::vector<NodeId> inputs_, outputs_, forward_;
   ProgramOptions options_;
   FusePlan fused_;
   std::unordered_map<NodeId, Storage> placed_;  // values that lie inside another's buffer

@@ -24,15 +24,27 @@ class FlowNetwork {
     out_[size_t(from)].push_back(int(edges_.size())), edges_.push_back({to, capacity});
     out_[size_t(to)].push_back(int(edges_.size())), edges_.push_back({from, 0});
   }
-  // Afterwards `reachable` says which nodes lie on the source's side of the minimum cut.
+  // Afterwards `before_cut` says which nodes lie on the source's side of the minimum cut, the one nearest to the sink.
   void solve(int source, int sink) {
     while (levels(source, sink)) {
       next_.assign(out_.size(), 0);
       while (push(source, sink, kInfinite) > 0) {
       }
     }
+    // Whatever still reaches the sink lies behind the cut.
+    reaches_.assign(out_.size(), 0);
+    std::vector<int> stack = {sink};
+    reaches_[size_t(sink)] = 1;
+    while (!stack.empty()) {
+      int n = stack.back();
+      stack.pop_back();
+      for (int e : out_[size_t(n)]) {
+        int from = edges_[size_t(e)].to;
+        if (edges_[size_t(e ^ 1)].left > 0 && !reaches_[size_t(from)]) reaches_[size_t(from)] = 1, stack.push_back(from);
+      }
+    }
   }
-  bool reachable(int node) const { return level_[size_t(node)] >= 0; }
+  bool before_cut(int node) const { return !reaches_[size_t(node)]; }
 
  private:
   struct Edge {
@@ -67,12 +79,22 @@ class FlowNetwork {
   std::vector<std::vector<int>> out_;
   std::vector<Edge> edges_;
   std::vector<int> level_;
+  std::vector<char> reaches_;
   std::vector<size_t> next_;
 };
 
 bool cheap(Op op) {
   return is_elementwise(op) || is_movement(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits ||
          op == Op::stop_gradient || op == Op::take || op == Op::gather;
+}
+
+int full_operands(const Graph& g, NodeId id) {
+  int full = 0;
+  for (NodeId in : g[id].in) {
+    while (g[in].op == Op::expand || g[in].op == Op::reshape) in = g[in].in[0];
+    full += g[in].op != Op::literal && g.shape(in).numel() * 8 > g.shape(id).numel();
+  }
+  return full;
 }
 
 bool reads_memory(Op op) { return !cheap(op) && op != Op::get; }
@@ -83,6 +105,10 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
   std::vector<char> is_forward(g.size(), 0);
   std::vector<NodeId> ahead = topological(g, forward), all = topological(g, outputs);
   for (NodeId id : ahead) is_forward[id] = g[id].op != Op::input && g[id].op != Op::literal;
+  // Results that only backward asks for (an attention's log-sum-exp) are made by forward all the same.
+  for (NodeId id : all)
+    if (g[id].op == Op::get && is_forward[g[id].in[0]] && !is_forward[id]) is_forward[id] = 1, ahead.push_back(id);
+  std::sort(ahead.begin(), ahead.end());
 
   auto recomputable = [&](NodeId id) {
     Op op = g[id].op == Op::get ? g[g[id].in[0]].op : g[id].op;
@@ -113,6 +139,9 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     if (!is_forward[id]) continue;
     int64_t bytes = 0;
     for (const Type& t : g[id].types) bytes += std::max<int64_t>(t.bytes(), 1);
+    // Arithmetic on one tensor and some rows or numbers is never stored by itself, so keeping it would be an extra write: what it
+    // was made from is preferred.
+    if (is_elementwise(g[id].op) && full_operands(g, id) <= 1) bytes += bytes / 4;
     bool several = g[id].types.size() > 1;  // saved through its parts
     net.edge(int(2 * id), int(2 * id + 1), is_movement(g[id].op) || several ? kInfinite : bytes);
     if (!recomputable(id) && g[id].op != Op::get) net.edge(source, int(2 * id), kInfinite);
@@ -139,7 +168,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
   SavedSet result;
   std::vector<char> saved(g.size(), 0);
   for (NodeId id : ahead)
-    if (is_forward[id] && net.reachable(int(2 * id)) && !net.reachable(int(2 * id + 1))) {
+    if (is_forward[id] && net.before_cut(int(2 * id)) && !net.before_cut(int(2 * id + 1))) {
       saved[id] = 1, result.saved.push_back(id);
       for (const Type& t : g[id].types) result.bytes += t.bytes();
     }

@@ -65,6 +65,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   std::vector<NodeId> own_outputs = import_nodes(own, graph, outputs, known), own_inputs;
   for (NodeId id : inputs) own_inputs.push_back(known[id]);
   int64_t saved_bytes = 0;
+  ProgramOptions po;
   if (!options.forward.empty() && enabled(options.passes, "saved_set")) {
     std::vector<NodeId> forward;
     for (NodeId id : options.forward)
@@ -78,9 +79,9 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     all.resize(own_outputs.size());
     SavedSet set = choose_saved(own, all, forward, options.recompute);
     own_outputs = set.outputs;
+    po.forward = forward;
     saved_bytes = set.bytes;
   }
-  ProgramOptions po;
   po.simplify = enabled(options.passes, "simplify"), po.fuse = enabled(options.passes, "fuse");
   po.plan = enabled(options.passes, "plan"), po.place = enabled(options.passes, "place");
   po.state = options.state;
@@ -134,6 +135,11 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
   s.fault.raised = false;
   s.code.run(s.arena->data(), inputs, outputs, s.fault);
   if (s.fault.raised) fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", s.fault.value, s.fault.limit - 1);
+}
+
+void Executable::share(std::shared_ptr<Arena> arena) {
+  arena->require(state_->code.arena_bytes());
+  state_->arena = std::move(arena);
 }
 
 const Report& Executable::report() const { return state_->report; }

@@ -53,6 +53,8 @@ class Executable {
   // kernel is an Error afterwards.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs);
 
+  void share(std::shared_ptr<Arena> arena);  // before the first run
+
   const Report& report() const;
   std::string dump() const;  // kernels, operands, offsets
   const std::vector<Type>& input_types() const;

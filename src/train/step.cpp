@@ -74,9 +74,10 @@ struct TrainStep::State {
     memory.require(offset + aligned(int64_t(sizeof(Scalars))));
   }
 
+  // With `coupling` it only looks for what mixes samples.
   // Inputs: parameters, seed, step, base, batch…; with accumulation also gradients, sum, count, which are overwritten.
   // Outputs: gradients, sum, count.
-  std::unique_ptr<Executable> make_body(int64_t samples, bool accumulate, Recompute level, std::string* coupling) {
+  std::unique_ptr<Executable> make_body(int64_t samples, bool accumulate, Recompute level, std::string* coupling = nullptr) {
     Graph g;
     Builder b(g);
     std::vector<NodeId> params, inputs, batch, outputs;
@@ -91,10 +92,11 @@ struct TrainStep::State {
     if (coupling) {
       NodeId both[] = {loss.sum, loss.count};
       *coupling = find_coupling(g, batch, both);
+      return nullptr;
     }
     std::vector<NodeId> grads = gradients(g, loss.sum, params);
     CompileOptions o;
-    o.passes = options.passes, o.team = options.team, o.arena = activations, o.recompute = level;
+    o.passes = options.passes, o.team = options.team, o.recompute = level;
     o.forward = {loss.sum, loss.count};
     inputs = params;
     inputs.insert(inputs.end(), {random.seed, random.step, random.base});
@@ -180,11 +182,7 @@ struct TrainStep::State {
     int64_t bytes;
   };
   Try attempt(int64_t micro, Recompute level) {
-    // Not yet: the arena is sized by what is chosen, not by what was tried.
-    std::shared_ptr<Arena> keep = activations;
-    activations = std::make_shared<Arena>();
-    Try t{micro, level, make_body(micro, micro < plan.batch, level, nullptr), 0};
-    activations = keep;
+    Try t{micro, level, make_body(micro, micro < plan.batch, level), 0};
     t.bytes = held(t.exe->report().arena_bytes, t.exe->report().scratch_bytes);
     plan.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), mib(t.bytes)));
     return t;
@@ -244,9 +242,9 @@ struct TrainStep::State {
   void take(Try t, const std::string& why) {
     plan.micro = t.micro, plan.recompute = t.level;
     plan.repeats = plan.batch / t.micro, plan.remainder = plan.batch % t.micro;
-    bool whole = t.micro == plan.batch;
-    bodies.push_back({t.micro, make_body(t.micro, !whole, t.level, nullptr)});
-    if (plan.remainder) bodies.push_back({plan.remainder, make_body(plan.remainder, true, t.level, nullptr)});
+    bodies.push_back({t.micro, std::move(t.exe)});
+    if (plan.remainder) bodies.push_back({plan.remainder, make_body(plan.remainder, true, t.level)});
+    for (Body& body : bodies) body.exe->share(activations);
     plan.decisions.push_back(fmt::format("micro-batch {} of {}, recompute={}: {}", t.micro, plan.batch, name(t.level), why));
     plan.scratch_bytes = update->report().scratch_bytes;
     for (const Body& body : bodies) {
