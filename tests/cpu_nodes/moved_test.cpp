@@ -193,7 +193,7 @@ TEST(NodeKernels, ShareOutLargeProblems) {
   const DType f32 = DType::f32;
   const NodeId nodes[] = {
       g.add(Op::take_grad, {input(f32, {8192, 768}), i64({8192})}, {{0, 50257}, {}, nullptr}),
-      g.add(Op::take_grad, {input(f32, {16384, 64}), i64({16384})}, {{0, 65}, {}, nullptr}),
+      g.add(Op::take_grad, {input(f32, {16384, 384}), i64({16384})}, {{0, 65}, {}, nullptr}),
       b.scatter_add(input(f32, {50000}), i64({1000000}), input(f32, {1000000}), 0),
       b.scatter(input(f32, {4096, 4096}), i64({4096, 64}), input(f32, {4096, 64}), 1),
       b.cumsum(input(f32, {4000000}), 0),
@@ -216,7 +216,7 @@ TEST(NodeKernels, ShareOutLargeProblems) {
     double total = 0;
     for (const Task& t : tasks) total += double(t.units) * t.unit_ns;
     for (const Task& t : tasks) {
-      if (double(t.units) * t.unit_ns > 0.1 * total) {
+      if (double(t.units) * t.unit_ns > 0.06 * total) {
         EXPECT_GE(t.units, 16) << to_string(g, std::vector{node});
       }
     }

@@ -29,7 +29,7 @@ class CumsumKernel final : public Kernel {
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     x_ = operands[0], out_ = operands[1], totals_ = workspace;
     const int64_t units = blocks(pieces_, pieces_a_unit_);
-    const double unit_ns = double(std::min(pieces_, pieces_a_unit_) * chunk_ * columns_) * (columns_ > 4 ? 0.5 : 1.2);
+    const double unit_ns = double(std::min(pieces_, pieces_a_unit_) * chunk_ * columns_) * (columns_ > 4 ? 0.3 : 1);
     with_element(dtype_, [&]<class E>(E) {
       if (chunks_ > 1) {
         append_task(tasks, run<E, false>, this, units, unit_ns * 0.8);

@@ -27,7 +27,7 @@ class FoldKernel final : public Kernel {
     columns_ = std::max<int64_t>(1, std::min(out_view_.inner, kElements));
     column_blocks_ = blocks(out_view_.inner, columns_), rows_a_unit_ = std::max<int64_t>(1, kElements / columns_);
     const double reads = double(in.numel()) / double(std::max<int64_t>(1, node.type().shape.numel()));
-    unit_ns_ = double(std::min(rows_, rows_a_unit_)) * (5 + double(columns_) * (0.5 + reads));
+    unit_ns_ = double(std::min(rows_, rows_a_unit_)) * (4 + double(columns_) * (0.3 + 0.6 * reads));
   }
 
   int64_t scratch_bytes() const override { return window_ * 8; }

@@ -78,7 +78,7 @@ class PadKernel final : public Kernel {
     rank_ = std::max(rank, 1);
     rows_ = out.numel() == 0 ? 0 : product(out, 0, rank - 1);
     parts_ = blocks(row().out, kElements), rows_a_unit_ = std::max<int64_t>(1, kElements / std::max<int64_t>(row().out, 1));
-    unit_ns_ = 20 + double(std::min(row().out * rows_a_unit_, kElements)) * (row().step == 1 ? 0.2 : 0.8);
+    unit_ns_ = 20 + double(std::min(row().out * rows_a_unit_, kElements)) * (row().step == 1 ? 0.2 : 0.3);
   }
 
   void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
