@@ -1,5 +1,7 @@
 // The vector code of the tile interpreter: one table of handlers per instruction tier.
 #pragma once
+#include <iterator>
+
 #include "backend/cpu/tile_program.h"
 #include "base/rng.h"
 #include "machine/features.h"
@@ -8,6 +10,10 @@ namespace ridge::cpu {
 
 inline constexpr int kTileRegs = 3;
 inline constexpr int kTileOps = int(Op::clamp) + 1;
+
+// Two light operations in one pass, d = second(first(a, b), c): the value between them stays in a register.
+inline constexpr Op kPairFirst[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::minimum};
+enum class PairSecond : uint8_t { add, sub, sub_from, mul, maximum, minimum, neg, relu, exp, count };  // sub_from: c - first
 
 struct TileHandlers {
   int lanes = 1;  // f32 in a vector
@@ -19,11 +25,14 @@ struct TileHandlers {
   TileHandler copy[kTileRegs][2] = {};          // [register][one value per row]
   TileRectLoad load[kDTypes] = {};              // contiguous columns
   TileRectLoad load_strided[kDTypes] = {};
+  TileRectLoad load_transposed = nullptr;    // 4-byte elements that are contiguous along the rows
   TileRectStore store[kDTypes][2] = {};      // contiguous columns, [one value per row]
   TileRectStore store_stream[kDTypes] = {};  // non-temporal where aligned
   TileRectStore store_strided[kDTypes][2] = {};
-  TileHandler row_reduce[kTileReduces][kTileRegs] = {};     // over the columns of a, into d[row]
-  TileHandler column_reduce[kTileReduces][kTileRegs] = {};  // over the rows of a, into d[col]
+  TileHandler row_reduce[kTileReduces][kTileRegs] = {};                     // over the columns of a, into d[row]
+  TileHandler row_dot = nullptr;                                            // sum of a * b over the columns, each product rounded
+  TileHandler pair[std::size(kPairFirst)][int(PairSecond::count)][4] = {};  // [bit 0: b, bit 1: c has one value per row]
+  TileHandler column_reduce[kTileReduces][kTileRegs] = {};                  // over the rows of a, into d[col]
   TileRandom random = nullptr;
 };
 

@@ -89,6 +89,7 @@ class Runner {
       set_outer(b / down);
       const int64_t first = b % down * plan_.block_rows;
       start_rows(first, std::min(plan_.block_rows, rows - first));
+      look_ahead(first + 2 * plan_.block_rows <= rows);
       for (const TilePlan::Phase& phase : plan_.phases) {
         reset(phase, rows_);
         chunks(phase, 0, plan_.chunks);
@@ -138,6 +139,32 @@ class Runner {
 
   void run(const std::vector<TileInstr>& list) {
     for (const TileInstr& in : list) in.run(in, frame_, extents_[in.shape].rows, extents_[in.shape].cols);
+  }
+
+  // Bodies of row blocks: the next block's input is fetched a share at a time, so that memory never rests.
+  void run_body(const std::vector<TileInstr>& list) {
+    for (const TileInstr& in : list) {
+      if (ahead_lines_ > 0) fetch_ahead();
+      in.run(in, frame_, extents_[in.shape].rows, extents_[in.shape].cols);
+    }
+  }
+
+  void look_ahead(bool whole_block_follows) {
+    ahead_lines_ = whole_block_follows && !plan_.ahead.empty() ? plan_.block_rows * slots_[plan_.ahead[0]].row / 64 : 0;
+    ahead_done_ = 0;
+    size_t instructions = 0;
+    for (const auto& phase : plan_.phases) instructions += phase.body.size();
+    ahead_share_ = ahead_lines_ / int64_t(std::max<size_t>(instructions, 1)) + 1;
+  }
+
+  void fetch_ahead() {
+    const int64_t end = std::min(ahead_done_ + ahead_share_, ahead_lines_);
+    for (uint32_t slot : plan_.ahead) {
+      const std::byte* next = slots_[slot].p + plan_.block_rows * slots_[slot].row;
+      for (int64_t k = ahead_done_; k < end; ++k) __builtin_prefetch(next + k * 64, 0, 2);
+    }
+    ahead_done_ = end;
+    if (end == ahead_lines_) ahead_lines_ = 0;
   }
 
   void start_rows(int64_t first, int64_t rows) {
@@ -190,7 +217,7 @@ class Runner {
         set_extent(std::min(step, length - first), cols_);
       }
       point_kept();
-      run(phase.body);
+      run_body(phase.body);
     }
   }
 
@@ -226,6 +253,7 @@ class Runner {
   int64_t index_[kMaxAxes] = {};
   Extent extents_[4];
   int64_t rows_ = 1, cols_ = 1;
+  int64_t ahead_lines_ = 0, ahead_done_ = 0, ahead_share_ = 1;
   int64_t outer_ = 0;
   bool fresh_ = true;
 

@@ -256,6 +256,28 @@ void load_strided(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t
   }
 }
 
+// Four by four in registers; the memory's lines run along the rows, so each is used up before the next.
+void load_transposed(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols) {
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> dd;
+  const int64_t whole_rows = rows / 4 * 4, whole_cols = cols / 4 * 4;
+  for (int64_t c = 0; c < whole_cols; c += 4) {
+    for (int64_t r = 0; r < whole_rows; r += 4) {
+      const std::byte* p = src + r * 4 + c * src_col;
+      auto line = [&](int64_t k) HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const float*>(p + k * src_col)); };
+      auto a = line(0), b = line(1), e = line(2), f = line(3);
+      auto ab0 = hn::BitCast(dd, hn::InterleaveLower(d, a, b)), ab1 = hn::BitCast(dd, hn::InterleaveUpper(d, a, b));
+      auto ef0 = hn::BitCast(dd, hn::InterleaveLower(d, e, f)), ef1 = hn::BitCast(dd, hn::InterleaveUpper(d, e, f));
+      std::byte* q = dst + r * dst_row + c * 4;
+      auto put = [&](int64_t k, auto v) HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, reinterpret_cast<float*>(q + k * dst_row)); };
+      put(0, hn::InterleaveLower(dd, ab0, ef0)), put(1, hn::InterleaveUpper(dd, ab0, ef0));
+      put(2, hn::InterleaveLower(dd, ab1, ef1)), put(3, hn::InterleaveUpper(dd, ab1, ef1));
+    }
+  }
+  if (whole_rows < rows) load_strided<DType::f32>(dst + whole_rows * dst_row, dst_row, src + whole_rows * src_row, src_row, src_col, rows - whole_rows, cols);
+  if (whole_cols < cols) load_strided<DType::f32>(dst + whole_cols * 4, dst_row, src + whole_cols * src_col, src_row, src_col, whole_rows, cols - whole_cols);
+}
+
 template <DType t, bool kPerRow>
 void store(std::byte* dst, int64_t dst_row, int64_t, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols) {
   using S = Stored<t>;
@@ -372,6 +394,7 @@ void fill_moves(TileHandlers& h) {
   set_storage<DType::f16>(h), set_storage<DType::bf16>(h), set_storage<DType::f32>(h);
   h.round[int(DType::bf16)] = round_half<true>, h.round[int(DType::f16)] = round_half<false>, h.round[int(DType::u8)] = low_byte;
   h.store_stream[int(DType::f32)] = h.store_stream[int(DType::i32)] = store_stream_f32;
+  h.load_transposed = load_transposed;
   h.random = random_words;
 }
 

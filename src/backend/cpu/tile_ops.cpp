@@ -9,11 +9,12 @@ namespace ridge::cpu {
 void fill_elementwise(TileHandlers& t, IsaTier tier);
 void fill_moves(TileHandlers& t, IsaTier tier);
 void fill_reductions(TileHandlers& t, IsaTier tier);
+void fill_pairs(TileHandlers& t, IsaTier tier);
 
 const TileHandlers& tile_handlers(IsaTier tier) {
   static const auto make = [](IsaTier t) {
     TileHandlers h;
-    fill_elementwise(h, t), fill_moves(h, t), fill_reductions(h, t);
+    fill_elementwise(h, t), fill_moves(h, t), fill_reductions(h, t), fill_pairs(h, t);
     return h;
   };
 #if defined(__x86_64__)

@@ -3,6 +3,7 @@
 #include <bit>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "backend/cpu/tile_axes.h"
 #include "backend/cpu/tile_handlers.h"
@@ -47,6 +48,7 @@ class Planner {
     allocate();
     choose_blocks();
     place_buffers();
+    choose_ahead();
     number_slots();
     estimate();
     return std::move(plan_);
@@ -60,7 +62,10 @@ class Planner {
   bool bounded(int access) const {
     return std::any_of(axes_.bounds[size_t(access)].begin(), axes_.bounds[size_t(access)].end(), [](const auto& b) { return b.bounded(); });
   }
-  TileShape shape_of(uint32_t mask) const { return TileShape((mask >> plan_->row & 1) | (mask >> plan_->col & 1) << 1); }
+  TileShape shape_of(uint32_t mask) const {
+    const TileShape s = TileShape((mask >> plan_->row & 1) | (mask >> plan_->col & 1) << 1);
+    return s == kColumns && axes_.sizes[size_t(plan_->row)] == 1 ? kBlock : s;  // a single row is a block
+  }
 
   void set_axes() {
     plan_->form = TilePlan::Form(group_.form);
@@ -208,6 +213,8 @@ class Planner {
     for (uint32_t slot : {d, a, b, c}) use(slot, clobbers);
     TileInstr in;
     in.run = run, in.shape = shape, in.d = d, in.a = a, in.b = b, in.c = c, in.aux = aux;
+    in.stream = run != tile_store && d < kVirtual && group_.accesses[d].streaming && list_ == final_list_ && streamed_[d];
+    plan_->streams = plan_->streams || in.stream;
     list(list_).push_back(in);
   }
 
@@ -257,7 +264,14 @@ class Planner {
       case Kind::load: value_[size_t(n)] = direct_[size_t(n)] ? uint32_t(x.access) : emit_load(n); break;
       case Kind::index:
       case Kind::random: value_[size_t(n)] = emit_index(n); break;
-      case Kind::elementwise: value_[size_t(n)] = x.op == Op::cast ? emit_cast(n) : emit_elementwise(n); break;
+      case Kind::elementwise:
+        if (fused_into_[size_t(n)] >= 0) break;
+        if (int m = fused_operand(n); m >= 0) {
+          value_[size_t(n)] = emit_pair(m, n);
+          break;
+        }
+        value_[size_t(n)] = x.op == Op::cast ? emit_cast(n) : emit_elementwise(n);
+        break;
       case Kind::reduce:
       case Kind::store: break;
     }
@@ -278,6 +292,8 @@ class Planner {
       if (b.bounded()) load->bounds.push_back({axis, b.low, b.high});
     }
     load->rect = (load->col_stride == bytes ? handlers_.load : handlers_.load_strided)[int(access.dtype)];
+    const bool wide = access.dtype == DType::f32 || access.dtype == DType::i32;
+    if (s == kBlock && wide && load->row_stride == bytes && load->col_stride != bytes && access.gather < 0) load->rect = handlers_.load_transposed;
     uint32_t fallback = 0, index = 0;
     if (x.in[0] >= 0 && !load->bounds.empty()) {
       fallback = value(x.in[0]);
@@ -392,8 +408,9 @@ class Planner {
     sum.phase = phase;
     sum.identity = identity(sum.op, sum.reg);
     const bool arg = sum.op >= TileReduce::arg_max;
-    uint32_t a = value(x.in[0]);
-    if (shape(x.in[0]) != kBlock) {
+    const bool dot = fused_into_[size_t(x.in[0])] == n;
+    uint32_t a = value(dot ? node(x.in[0]).in[0] : x.in[0]);
+    if (!(shape(x.in[0]) & kColumns)) {
       uint32_t wide = new_register(reg_bytes(sum.reg), kBlock);
       emit(handlers_.copy[int(sum.reg)][one_per_row(kBlock, shape(x.in[0]))], kBlock, wide, a, 0, 0, nullptr, true);
       a = wide;
@@ -406,7 +423,11 @@ class Planner {
     sum.value = accumulator(reg_bytes(sum.reg));
     if (arg) sum.position = accumulator(8);
     auto& table = plan_->form == TilePlan::Form::row ? handlers_.row_reduce : handlers_.column_reduce;
-    emit(table[int(sum.op)][int(sum.reg)], kBlock, sum.value, a, arg ? sum.position : 0, 0, nullptr, true);
+    if (dot) {
+      emit(handlers_.row_dot, kBlock, sum.value, a, value(node(x.in[0]).in[1]), 0, nullptr, true);
+    } else {
+      emit(table[int(sum.op)][int(sum.reg)], kBlock, sum.value, a, arg ? sum.position : 0, 0, nullptr, true);
+    }
     plan_->phases[size_t(phase)].sums.push_back(sum);
     value_[size_t(n)] = arg ? sum.position : sum.value;
   }
@@ -500,9 +521,81 @@ class Planner {
     for (int phase = 0; phase < phases_; ++phase) needs_.push_back(needed(phase));
   }
 
+  static int pair_first(Op op) {
+    auto found = std::find(std::begin(kPairFirst), std::end(kPairFirst), op);
+    return found == std::end(kPairFirst) ? -1 : int(found - std::begin(kPairFirst));
+  }
+
+  // The second operation of a pair when its operand `which` is the first one's result.
+  static std::optional<PairSecond> pair_second(Op op, int which) {
+    const bool first = which == 0;
+    switch (op) {
+      case Op::add: return PairSecond::add;
+      case Op::mul: return PairSecond::mul;
+      case Op::sub: return first ? PairSecond::sub : PairSecond::sub_from;
+      case Op::maximum: return first ? std::optional(PairSecond::maximum) : std::nullopt;  // equal zeros: the order shows
+      case Op::minimum: return first ? std::optional(PairSecond::minimum) : std::nullopt;
+      case Op::neg: return PairSecond::neg;
+      case Op::relu: return PairSecond::relu;
+      case Op::exp: return PairSecond::exp;
+      default: return std::nullopt;
+    }
+  }
+
+  bool same_list(int m, int n) const {
+    const bool body = in_body(mask_[size_t(m)]);
+    return hoisted(m) == hoisted(n) && body == in_body(mask_[size_t(n)]) && (body || phase_[size_t(m)] == phase_[size_t(n)]);
+  }
+
+  // Pairs of light operations, and products that are only summed, are computed in one pass.
+  void choose_fused() {
+    fused_into_.assign(size_t(nodes()), -1);
+    for (int m = 0; m < nodes(); ++m) {
+      const TileNode& x = node(m);
+      if (x.kind != Kind::elementwise || x.dtype != DType::f32 || pair_first(x.op) < 0 || users_[size_t(m)].size() != 1) continue;
+      if (node(x.in[0]).dtype != DType::f32 || shape(m) != kBlock) continue;
+      const int n = users_[size_t(m)][0];
+      const TileNode& y = node(n);
+      const bool a_row = one_per_row(kBlock, shape(x.in[0])), b_row = one_per_row(kBlock, shape(x.in[1]));
+      if (y.kind == Kind::reduce) {
+        if (y.op == Op::reduce_sum && x.op == Op::mul && plan_->form == TilePlan::Form::row && !a_row && !b_row) fused_into_[size_t(m)] = n;
+        continue;
+      }
+      const bool swappable = x.op == Op::add || x.op == Op::mul;
+      if (y.kind != Kind::elementwise || y.dtype != DType::f32 || (a_row && !swappable) || !same_list(m, n)) continue;
+      const int which = y.in[0] == m ? 0 : 1;
+      auto second = pair_second(y.op, which);
+      if (!second || y.in[size_t(which)] != m || (*second == PairSecond::exp && x.op != Op::sub)) continue;
+      // A node that is itself the first of a pair is not the second of another.
+      const bool taken = std::any_of(y.in.begin(), y.in.end(), [&](int in) { return in >= 0 && fused_into_[size_t(in)] == n; });
+      if (taken || std::any_of(x.in.begin(), x.in.end(), [&](int in) { return in >= 0 && fused_into_[size_t(in)] == m; })) continue;
+      fused_into_[size_t(m)] = n;
+    }
+  }
+
+  uint32_t emit_pair(int m, int n) {
+    const TileNode &x = node(m), &y = node(n);
+    int a = x.in[0], b = x.in[1];
+    if (one_per_row(kBlock, shape(a))) std::swap(a, b);
+    const int which = y.in[0] == m ? 0 : 1, c = y.in[size_t(1 - which)];
+    const int pattern = int(one_per_row(kBlock, shape(b))) | int(c >= 0 && one_per_row(kBlock, shape(c))) << 1;
+    const TileHandler run = handlers_.pair[pair_first(x.op)][int(*pair_second(y.op, which))][pattern];
+    const uint32_t slots[] = {value(a), value(b), c >= 0 ? value(c) : 0};
+    uint32_t d = target(n);
+    emit(run, kBlock, d, slots[0], slots[1], slots[2], nullptr, false);
+    return d;
+  }
+
+  int fused_operand(int n) const {
+    for (int in : node(n).in)
+      if (in >= 0 && fused_into_[size_t(in)] == n) return in;
+    return -1;
+  }
+
   // A node's result can go straight to its output when nothing reads memory afterwards: the output may lie over an input.
   void choose_direct_stores() {
     direct_store_.assign(size_t(nodes()), -1);
+    streamed_.assign(group_.accesses.size(), false);
     final_list_ = body_list(phases_ - 1);
     const auto& need = needs_.back();
     int last_read = -1;
@@ -512,17 +605,21 @@ class Planner {
       if (x.kind == Kind::store ? !stored_in_body(n) : x.kind != Kind::reduce && !need[size_t(n)]) continue;
       if (x.kind == Kind::load && !direct_[size_t(n)]) last_read = n;
       for (int in : x.in)
-        if (in >= 0 && reads_memory(in)) last_read = x.kind == Kind::store ? nodes() : std::max(last_read, n);
+        if (in >= 0 && reads_memory(in)) last_read = x.kind == Kind::store ? nodes() : std::max({last_read, n, fused_into_[size_t(n)]});
     }
     for (int n = 0; n < nodes(); ++n) {
       const TileNode& x = node(n);
-      if (!stored_in_body(n) || streams(n)) continue;
+      if (!stored_in_body(n)) continue;
       const int in = x.in[0];
       const DType t = group_.accesses[size_t(x.access)].dtype;
-      const bool computed_here = node(in).kind == Kind::elementwise && !hoisted(in) && in_body(mask_[size_t(in)]) && need[size_t(in)] &&
-                                 !(keeps(in) && computed_[size_t(in)] < phases_ - 1) && !aliases(in);
+      const bool computed_here = fused_into_[size_t(in)] < 0 && node(in).kind == Kind::elementwise && !hoisted(in) && in_body(mask_[size_t(in)]) &&
+                                 need[size_t(in)] && !(keeps(in) && computed_[size_t(in)] < phases_ - 1) && !aliases(in);
       if ((t != DType::f32 && t != DType::i32 && t != DType::i64) || !computed_here || in < last_read || shape(in) != shape(n)) continue;
-      if (direct_store_[size_t(in)] < 0 && unit_stride(x.access, shape(n))) direct_store_[size_t(in)] = n;
+      // Past the caches only from handlers that can, and only when nobody reads the value again.
+      if (streams(n) && (t != DType::f32 || node(in).op == Op::cast || users_[size_t(in)].size() > 1)) continue;
+      if (direct_store_[size_t(in)] >= 0 || !unit_stride(x.access, shape(n))) continue;
+      direct_store_[size_t(in)] = n;
+      streamed_[size_t(x.access)] = streams(n);
     }
   }
 
@@ -543,6 +640,7 @@ class Planner {
     plan_->phases.resize(size_t(phases_));
     value_.assign(size_t(nodes()), kNone);
     choose_kept();
+    choose_fused();
     choose_direct_stores();
     list_ = 0;
     for (int n = 0; n < nodes(); ++n)
@@ -623,6 +721,9 @@ class Planner {
       if (k.shape != kBlock) continue;
       (k.kept ? kept : tile) += k.bytes;
     }
+    // Inputs that several instructions read in place want to stay in the cache like tiles.
+    for (int n = 0; n < nodes(); ++n)
+      if (direct_[size_t(n)] && shape(n) == kBlock && users_[size_t(n)].size() > 1) tile += reg_bytes(reg_of(node(n).dtype));
     const int64_t rows = plan_->sizes[size_t(plan_->row)], cols = plan_->sizes[size_t(plan_->col)];
     int64_t points = std::clamp<int64_t>(kTileBudget / std::max<int64_t>(tile, 4) / 64 * 64, 256, 4096);
     int64_t& r = plan_->block_rows;
@@ -633,15 +734,15 @@ class Planner {
         r = std::clamp<int64_t>(points / std::max<int64_t>(round_up(c, 16), 1), 1, 256);
         break;
       case TilePlan::Form::row: {
-        c = single_ ? cols : std::min(cols, std::min<int64_t>(points, 2048));
-        int64_t row_bytes = tile * c + kept * length_ + 4 * c;
-        r = std::clamp<int64_t>(2 * kTileBudget / std::max<int64_t>(row_bytes, 1), 1, 64);
+        c = single_ ? cols : std::min(cols, tile ? std::min<int64_t>(points, 2048) : 8192);
+        int64_t row_bytes = (tile + 4) * c + kept * length_;
+        r = std::clamp<int64_t>(kTileBudget * 3 / 2 / std::max<int64_t>(row_bytes, 1), 1, 64);
         if (plan_->parts > 1) r = 1;
         break;
       }
       case TilePlan::Form::column:
         c = std::min<int64_t>(cols, 1024);
-        r = std::clamp<int64_t>(points / std::max<int64_t>(round_up(c, 16), 1), 4, 256);
+        r = tile ? std::clamp<int64_t>(points / std::max<int64_t>(round_up(c, 16), 1), 4, 256) : 8;
         break;
     }
     c = std::max<int64_t>(c, 1);
@@ -679,6 +780,18 @@ class Planner {
       plan_->buffers.push_back(b);
     }
     plan_->tile_bytes = offset;
+  }
+
+  // Inputs read along the rows of a row plan are fetched ahead, one block of rows before their use.
+  void choose_ahead() {
+    if (plan_->form != TilePlan::Form::row || !single_) return;
+    for (int n = 0; n < nodes(); ++n) {
+      const int access = node(n).access;
+      if (node(n).kind != Kind::load || shape(n) != kBlock || bounded(access) || group_.accesses[size_t(access)].gather >= 0) continue;
+      const int64_t bytes = size_of(group_.accesses[size_t(access)].dtype), row = plan_->accesses[size_t(access)].row_stride;
+      if (stride(access, plan_->col) == 1 && row == plan_->sizes[size_t(plan_->col)] * bytes && row * plan_->block_rows >= 1024)
+        plan_->ahead.push_back(uint32_t(access));
+    }
   }
 
   void number_slots() {
@@ -734,6 +847,8 @@ class Planner {
   std::vector<int> computed_, last_phase_;
   std::vector<std::vector<bool>> needs_;
   std::vector<int> direct_store_;
+  std::vector<bool> streamed_;   // by access
+  std::vector<int> fused_into_;  // the one user that computes a node along with itself; -1: none
   int final_list_ = 0;
 
   int list_ = 0;

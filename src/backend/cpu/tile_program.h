@@ -34,6 +34,7 @@ struct TileInstr {
   uint32_t d = 0, a = 0, b = 0, c = 0;  // slots
   const void* aux = nullptr;
   TileShape shape = kScalar;
+  bool stream = false;  // d is written past the caches where it is aligned
 };
 
 // Values are computed in one of three register types: f32 (also for f16 and bf16), i32 (also for u8 and bool), i64.
@@ -106,6 +107,7 @@ struct TilePlan {
     int64_t row_stride = 0;                      // bytes
   };
   std::vector<Access> accesses;  // slots 0 … accesses.size() - 1
+  std::vector<uint32_t> ahead;   // row form: accesses whose next block of rows follows the current one in memory
   int accumulator = -1;          // access that an epilogue's caller sets
 
   // Slots after the accesses: buffers in scratch, then literals.

@@ -18,15 +18,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-// NaN wins and stays.
-HWY_INLINE V larger(V a, V x) { return hn::IfThenElse(hn::Or(hn::Gt(x, a), hn::IsNaN(x)), x, a); }
-HWY_INLINE V smaller(V a, V x) { return hn::IfThenElse(hn::Or(hn::Lt(x, a), hn::IsNaN(x)), x, a); }
-
 template <TileReduce op>
 HWY_INLINE V join(V a, V x) {
   if constexpr (op == TileReduce::sum) return hn::Add(a, x);
-  if constexpr (op == TileReduce::max) return larger(a, x);
-  if constexpr (op == TileReduce::min) return smaller(a, x);
+  if constexpr (op == TileReduce::max) return maximum(a, x);
+  if constexpr (op == TileReduce::min) return minimum(a, x);
   if constexpr (op == TileReduce::prod) return hn::Mul(a, x);
 }
 
@@ -101,29 +97,57 @@ void row_reduce_int(const TileInstr& in, const TileFrame& f, int64_t rows, int64
   }
 }
 
-// The block's rows are summed first and then added to what came before.
+void row_dot(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const TileSlot *sa = f.slots + in.a, *sb = f.slots + in.b;
+  float* out = reinterpret_cast<float*>(f.slots[in.d].p);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = reinterpret_cast<const float*>(sb->p + r * sb->row);
+    auto product = [&](int64_t i) HWY_ATTR { return hn::Mul(hn::LoadU(d, a + i), hn::LoadU(d, b + i)); };
+    V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * n <= cols; i += 4 * n) {
+      s0 = hn::Add(s0, product(i));
+      s1 = hn::Add(s1, product(i + n));
+      s2 = hn::Add(s2, product(i + 2 * n));
+      s3 = hn::Add(s3, product(i + 3 * n));
+    }
+    for (; i + n <= cols; i += n) s0 = hn::Add(s0, product(i));
+    if (i < cols) s1 = hn::Add(s1, hn::Mul(load_tail(d, a + i, cols - i), load_tail(d, b + i, cols - i)));
+    out[r] += hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  }
+}
+
+// The block's rows are summed first and then added to what came before. Strips of four vectors read whole lines of
+// memory in a row; every column is summed from the top in one accumulator, whatever strip it lies in.
 template <TileReduce op>
 void column_reduce(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const D d;
   const int64_t n = int64_t(hn::Lanes(d));
   const TileSlot* a = f.slots + in.a;
   float* out = reinterpret_cast<float*>(f.slots[in.d].p);
-  auto strip = [&](int64_t i, auto get) HWY_ATTR {
-    const std::byte* p = a->p + i * 4;
-    V s0 = hn::Set(d, identity<op>()), s1 = s0;
-    int64_t r = 0;
-    for (; r + 2 <= rows; r += 2, p += 2 * a->row) {
-      s0 = join<op>(s0, get(reinterpret_cast<const float*>(p)));
-      s1 = join<op>(s1, get(reinterpret_cast<const float*>(p + a->row)));
-    }
-    if (r < rows) s0 = join<op>(s0, get(reinterpret_cast<const float*>(p)));
-    return join<op>(s0, s1);
-  };
   int64_t i = 0;
-  for (; i + n <= cols; i += n) hn::StoreU(join<op>(hn::LoadU(d, out + i), strip(i, [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); })), d, out + i);
-  if (i < cols) {
-    const int64_t live = cols - i;
-    V s = strip(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, live); });
+  for (; i + 4 * n <= cols; i += 4 * n) {
+    const std::byte* p = a->p + i * 4;
+    V s0 = hn::Set(d, identity<op>()), s1 = s0, s2 = s0, s3 = s0;
+    for (int64_t r = 0; r < rows; ++r, p += a->row) {
+      const float* x = reinterpret_cast<const float*>(p);
+      s0 = join<op>(s0, hn::LoadU(d, x));
+      s1 = join<op>(s1, hn::LoadU(d, x + n));
+      s2 = join<op>(s2, hn::LoadU(d, x + 2 * n));
+      s3 = join<op>(s3, hn::LoadU(d, x + 3 * n));
+    }
+    hn::StoreU(join<op>(hn::LoadU(d, out + i), s0), d, out + i);
+    hn::StoreU(join<op>(hn::LoadU(d, out + i + n), s1), d, out + i + n);
+    hn::StoreU(join<op>(hn::LoadU(d, out + i + 2 * n), s2), d, out + i + 2 * n);
+    hn::StoreU(join<op>(hn::LoadU(d, out + i + 3 * n), s3), d, out + i + 3 * n);
+  }
+  for (; i < cols; i += n) {
+    const int64_t live = std::min(n, cols - i);
+    const std::byte* p = a->p + i * 4;
+    V s = hn::Set(d, identity<op>());
+    for (int64_t r = 0; r < rows; ++r, p += a->row) s = join<op>(s, load_tail(d, reinterpret_cast<const float*>(p), live));
     store_tail(join<op>(load_tail(d, out + i, live), s), d, out + i, live);
   }
 }
@@ -194,6 +218,7 @@ void set_arg(TileHandlers& t) {
 
 void fill_reductions(TileHandlers& t) {
   set_reduce<TileReduce::sum>(t), set_reduce<TileReduce::max>(t), set_reduce<TileReduce::min>(t), set_reduce<TileReduce::prod>(t);
+  t.row_dot = row_dot;
   set_arg<float, 0>(t), set_arg<int32_t, 1>(t), set_arg<int64_t, 2>(t);
 }
 

@@ -49,9 +49,6 @@ HWY_INLINE V from_mask(M m) { return hn::BitCast(D(), hn::And(hn::BitCast(DI(), 
 HWY_INLINE M is_true(V v) { return hn::RebindMask(D(), hn::Ne(hn::BitCast(DI(), v), hn::Zero(DI()))); }
 HWY_INLINE M nonzero(V v) { return hn::Ne(v, set(0.f)); }
 
-HWY_INLINE V minimum(V a, V b) { return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(a)), a, b); }
-HWY_INLINE V maximum(V a, V b) { return hn::IfThenElse(hn::Or(hn::Gt(a, b), hn::IsNaN(a)), a, b); }
-
 // Sign of the divisor; exact for |a / b| < 2^24, scalar beyond.
 HWY_INLINE V modulo(V a, V b) {
   V q = hn::Div(a, b);
@@ -149,19 +146,27 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
       if constexpr (kArity == 2) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i));
       if constexpr (kArity == 3) return apply<op>(kA ? va : load(a + i), kB ? vb : load(b + i), kC ? vc : load(c + i));
     };
+    const bool stream = in.stream && is_aligned(out);
     int64_t i = 0;
     if constexpr (is_heavy(op)) {
       for (; i < cols; i += n) {
         const int64_t live = cols - i;
         V y = point(i, [&](const float* p) HWY_ATTR { return live >= n ? hn::LoadU(d, p) : load_tail(d, p, live); });
-        if (HWY_LIKELY(live >= n)) {
-          hn::StoreU(y, d, out + i);
-        } else {
+        if (HWY_UNLIKELY(live < n)) {
           store_tail(y, d, out + i, live);
+        } else if (stream) {
+          hn::Stream(y, d, out + i);
+        } else {
+          hn::StoreU(y, d, out + i);
         }
       }
     } else {
-      for (; i + n <= cols; i += n) hn::StoreU(point(i, [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); }), d, out + i);
+      auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+      if (stream) {
+        for (; i + n <= cols; i += n) hn::Stream(point(i, whole), d, out + i);
+      } else {
+        for (; i + n <= cols; i += n) hn::StoreU(point(i, whole), d, out + i);
+      }
       if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
     }
   }

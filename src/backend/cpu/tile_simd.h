@@ -43,6 +43,22 @@ HWY_INLINE void store_tail(hwy::HWY_NAMESPACE::Vec<D> v, D d, T* p, int64_t live
 #endif
 }
 
+HWY_INLINE bool is_aligned(const float* p) {
+  return reinterpret_cast<uintptr_t>(p) % (hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<float>()) * 4) == 0;
+}
+
+// NaN wins. The vector instruction returns its second operand when either is NaN.
+template <class V>
+HWY_INLINE V minimum(V a, V b) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(a, b));
+}
+template <class V>
+HWY_INLINE V maximum(V a, V b) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::IfThenElse(hn::IsNaN(a), a, hn::Max(a, b));
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu

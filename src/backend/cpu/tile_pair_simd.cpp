@@ -1,0 +1,111 @@
+// Pairs of light operations in one pass over a block.
+#include "backend/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/tile_pair_simd.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include "backend/cpu/math_simd.h"
+#include "backend/cpu/tile_simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+using math::D;
+using math::set;
+using math::V;
+
+template <int kFirst>
+HWY_INLINE V first(V a, V b) {
+  if constexpr (kPairFirst[kFirst] == Op::add) return hn::Add(a, b);
+  if constexpr (kPairFirst[kFirst] == Op::sub) return hn::Sub(a, b);
+  if constexpr (kPairFirst[kFirst] == Op::mul) return hn::Mul(a, b);
+  if constexpr (kPairFirst[kFirst] == Op::maximum) return maximum(a, b);
+  if constexpr (kPairFirst[kFirst] == Op::minimum) return minimum(a, b);
+}
+
+template <PairSecond op>
+HWY_INLINE V second(V t, V c) {
+  if constexpr (op == PairSecond::add) return hn::Add(t, c);
+  if constexpr (op == PairSecond::sub) return hn::Sub(t, c);
+  if constexpr (op == PairSecond::sub_from) return hn::Sub(c, t);
+  if constexpr (op == PairSecond::mul) return hn::Mul(t, c);
+  if constexpr (op == PairSecond::maximum) return maximum(t, c);
+  if constexpr (op == PairSecond::minimum) return minimum(t, c);
+  if constexpr (op == PairSecond::neg) return hn::Neg(t);
+  if constexpr (op == PairSecond::relu) return hn::IfThenElseZero(hn::Not(hn::Le(t, set(0.f))), t);
+  if constexpr (op == PairSecond::exp) return math::exp(t);
+}
+
+constexpr bool has_operand(PairSecond op) { return op < PairSecond::neg; }
+
+template <int kFirst, PairSecond op, int kPattern>
+void run_pair(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = has_operand(op) ? f.slots + in.c : sa;
+  constexpr bool kB = kPattern & 1, kC = kPattern & 2;
+  std::byte *pd = sd->p, *pa = sa->p, *pb = sb->p, *pc = sc->p;
+  for (int64_t r = 0; r < rows; ++r, pd += sd->row, pa += sa->row, pb += sb->row, pc += sc->row) {
+    float* out = reinterpret_cast<float*>(pd);
+    const float *a = reinterpret_cast<float*>(pa), *b = reinterpret_cast<float*>(pb), *c = reinterpret_cast<float*>(pc);
+    const V vb = kB ? set(*b) : hn::Zero(d), vc = kC ? set(*c) : hn::Zero(d);
+    auto point = [&](int64_t i, auto load) HWY_ATTR {
+      V t = first<kFirst>(load(a + i), kB ? vb : load(b + i));
+      if constexpr (has_operand(op)) return second<op>(t, kC ? vc : load(c + i));
+      return second<op>(t, t);
+    };
+    auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+    int64_t i = 0;
+    if (in.stream && is_aligned(out)) {
+      for (; i + n <= cols; i += n) hn::Stream(point(i, whole), d, out + i);
+    } else {
+      for (; i + n <= cols; i += n) hn::StoreU(point(i, whole), d, out + i);
+    }
+    if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
+  }
+}
+
+template <int kFirst, PairSecond op>
+void set_pair(TileHandlers& t) {
+  auto& row = t.pair[kFirst][int(op)];
+  if constexpr (op == PairSecond::exp && kPairFirst[kFirst] != Op::sub)
+    return;
+  else {
+    row[0] = run_pair<kFirst, op, 0>, row[1] = run_pair<kFirst, op, 1>;
+    if constexpr (has_operand(op)) row[2] = run_pair<kFirst, op, 2>, row[3] = run_pair<kFirst, op, 3>;
+  }
+}
+
+template <int kFirst>
+void set_first(TileHandlers& t) {
+  set_pair<kFirst, PairSecond::add>(t), set_pair<kFirst, PairSecond::sub>(t), set_pair<kFirst, PairSecond::sub_from>(t);
+  set_pair<kFirst, PairSecond::mul>(t), set_pair<kFirst, PairSecond::maximum>(t), set_pair<kFirst, PairSecond::minimum>(t);
+  set_pair<kFirst, PairSecond::neg>(t), set_pair<kFirst, PairSecond::relu>(t), set_pair<kFirst, PairSecond::exp>(t);
+}
+
+}  // namespace
+
+void fill_pairs(TileHandlers& t) { set_first<0>(t), set_first<1>(t), set_first<2>(t), set_first<3>(t), set_first<4>(t); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridge::cpu {
+
+void fill_pairs(TileHandlers& t, IsaTier tier) {
+#if defined(__x86_64__)
+  if (tier == IsaTier::avx512) return N_AVX3::fill_pairs(t);
+  if (tier == IsaTier::avx2) return N_AVX2::fill_pairs(t);
+#endif
+  (void)tier;
+  HWY_STATIC_DISPATCH(fill_pairs)(t);
+}
+
+}  // namespace ridge::cpu
+#endif
