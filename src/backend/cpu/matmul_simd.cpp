@@ -59,6 +59,11 @@ void tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) sum[r][v] = hn::Zero(d);
+  if (t.k >= 256) {  // C's lines arrive while the sums are made
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(t.c + r * t.c_row + v, 1);
+  }
   const float* HWY_RESTRICT b = t.b;
   const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
   // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
