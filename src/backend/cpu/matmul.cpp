@@ -136,9 +136,14 @@ void choose_units(Plan& p) {
   const int64_t depth = std::max<int64_t>(1, p.depth);
   const int64_t max_cols = std::clamp<int64_t>(p.model.l2 / 2 / (depth * p.width * 4), 1, 64);
   double best = std::numeric_limits<double>::infinity();
-  for (int64_t rows = 1; rows <= std::min<int64_t>(16, p.row_tiles); ++rows) {
-    for (int64_t cols = 1; cols <= std::min(max_cols, p.col_tiles); ++cols) {
-      const int64_t rb = ceil_div(p.row_tiles, rows), cb = ceil_div(p.col_tiles, cols);
+  for (int64_t rows = 1, last_rb = 0; rows <= std::min<int64_t>(16, p.row_tiles); ++rows) {
+    const int64_t rb = ceil_div(p.row_tiles, rows);
+    if (rb == last_rb) continue;  // dealt alike
+    last_rb = rb;
+    for (int64_t cols = 1, last_cb = 0; cols <= std::min(max_cols, p.col_tiles); ++cols) {
+      const int64_t cb = ceil_div(p.col_tiles, cols);
+      if (cb == last_cb) continue;
+      last_cb = cb;
       // Count sizes as they will be dealt.
       const double r = double(ceil_div(p.row_tiles, rb)), c = double(ceil_div(p.col_tiles, cb));
       const double reads = (r * double(ceil_div(p.m, p.row_tiles)) + c * double(p.width)) * double(p.k) * 4;
