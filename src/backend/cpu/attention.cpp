@@ -76,7 +76,8 @@ class Attention final : public AttentionBase {
   Attention(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_kernel(tier)) {
     const int64_t heads = desc.batch * desc.heads;
     int64_t& size = args_.unit_queries;
-    for (size = 128; size > 32 && heads * ((desc.queries + size - 1) / size) < 4 * kUnits;) size /= 2;
+    auto units = [&] { return heads * ((desc.queries + size - 1) / size); };
+    for (size = 128; size > 32 && units() < (size > 64 ? 4 : 1) * kUnits;) size /= 2;
     args_.query_units = (desc.queries + size - 1) / size;
     units_ = heads * args_.query_units;
     const Cost cost(desc, tier, 2, 2);
