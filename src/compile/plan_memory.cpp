@@ -16,8 +16,8 @@ namespace {
 
 // A plan this near to the bound is not worth more search.
 constexpr double kCloseEnough = 1.004;
-// Above this, the slower searches over crowded profiles are tried too.
-constexpr double kAcceptable = 1.02;
+// Above these, the bounded search goes on, and crowded profiles get the slow greedy pass too.
+constexpr double kNear = 1.01, kAcceptable = 1.02;
 // What the searches may spend in all, in the units of Problem::pass_cost, 1 to 2 ns each.
 constexpr int64_t kSearchBudget = 4'000'000;
 
@@ -217,6 +217,8 @@ Placement search(Problem& problem) {
     }
   }
 
+  if (close(kNear)) return best;
+
   // The ranges that stick out at the top were placed too late: move them forward by a random part and try again, from the best order
   // so far. The generator starts the same every time, so the plan stays a function of the ranges.
   std::vector<int64_t> position(start.size());
@@ -227,7 +229,7 @@ Placement search(Problem& problem) {
     Placement p = place_in_order(problem, order, fit);
     spent += pass_cost;
     consider(p);
-    if (close(kCloseEnough)) return best;
+    if (close(kNear)) return best;
     const int64_t slack = random() % 16 ? 0 : (start_arena - problem.max_live) / 2;  // now and then a step back, to leave a dead end
     if (p.arena <= start_arena + slack) {
       start_arena = p.arena, start = order, start_fit = fit;
