@@ -1,5 +1,6 @@
 #include "ridge/tensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <list>
@@ -351,6 +352,25 @@ void print(const std::string& text) { fmt::print("{}\n", text); }
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
   std::vector<Tensor> all = {loss};
   all.insert(all.end(), wrt.begin(), wrt.end());
+  // Reading a tensor computes it and drops its expression: what was built from it before is then no longer seen.
+  if (loss.defined() && loss.state()->lazy) {
+    const detail::Lazy& lazy = *loss.state()->lazy;
+    NodeId root = loss.state()->id;
+    std::vector<NodeId> below = topological(lazy.graph, {&root, 1});
+    for (size_t i = 0; i < wrt.size(); ++i) {
+      const auto& s = wrt[i].state();
+      auto it = s ? lazy.node_of.find(s.get()) : lazy.node_of.end();
+      NodeId id = s && s->lazy == loss.state()->lazy ? s->id : it != lazy.node_of.end() ? it->second : kNone;
+      bool seen = id && std::find(below.begin(), below.end(), id) != below.end();
+      if (!seen && !(s && s->lazy && s->lazy != loss.state()->lazy))
+        fail(ErrorCode::value,
+             "[grad] the loss does not depend on tensor {} of those asked for; a tensor that was read has dropped its expression, so take gradients before "
+             "reading values",
+             i);
+    }
+  } else if (loss.defined()) {
+    fail(ErrorCode::value, "[grad] the loss has been computed already and its expression is gone; take gradients before reading it");
+  }
   return detail::lift(all, [](Builder& b, std::span<const NodeId> n) { return gradients(b.graph(), n[0], n.subspan(1)); });
 }
 
