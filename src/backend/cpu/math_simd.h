@@ -161,19 +161,28 @@ HWY_INLINE V gelu_argument(V x) {
 
 HWY_INLINE V gelu_tanh(V x) { return hn::Div(x, hn::Add(set(1.f), exp(hn::Neg(gelu_argument(x))))); }
 
+// sigmoid(x) and 1 - sigmoid(x), both without cancellation (the second is 0 where the first is)
+struct Logistic {
+  V s, rest;
+};
+HWY_INLINE Logistic logistic(V x) {
+  V e = exp(hn::Neg(x)), s = hn::Div(set(1.f), hn::Add(set(1.f), e));
+  return {s, hn::Mul(hn::Min(set(3e38f), e), s)};
+}
+
 HWY_INLINE V gelu_tanh_grad(V x) {
-  V s = sigmoid(gelu_argument(x));
+  Logistic k = logistic(gelu_argument(x));
   V c = hn::Min(set(30.f), hn::Max(set(-30.f), x));
   V slope = hn::MulAdd(hn::Mul(c, c), set(3 * 0.07135481283f), set(1.59576912161f));
-  return hn::MulAdd(hn::Mul(hn::Mul(c, slope), s), hn::Sub(set(1.f), s), s);
+  return hn::MulAdd(hn::Mul(hn::Mul(c, slope), k.s), k.rest, k.s);
 }
 
 HWY_INLINE V silu(V x) { return hn::Div(x, hn::Add(set(1.f), exp(hn::Neg(x)))); }
 
 HWY_INLINE V silu_grad(V x) {
-  V s = sigmoid(x);
+  Logistic k = logistic(x);
   V c = hn::Min(set(1e4f), hn::Max(set(-1e4f), x));
-  return hn::Mul(s, hn::MulAdd(c, hn::Sub(set(1.f), s), set(1.f)));
+  return hn::Mul(k.s, hn::MulAdd(c, k.rest, set(1.f)));
 }
 
 // Lanes where `rare` holds are recomputed by the scalar function.
