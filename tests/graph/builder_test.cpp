@@ -138,9 +138,9 @@ TEST(Einsum, MeansItsDefinition) {
       {"ij,jk->ik", {{3, 0}, {0, 5}}, {"ij", "jk"}, "ik"},
       {"ij,jk->ik", {{0, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
       {" i j , j k -> i k ", {{3, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
-      {"a,b,c,d,e,f,g,h,i,j,k,l->a",
-       {{2}, {2}, {1}, {2}, {1}, {2}, {1}, {2}, {1}, {2}, {1}, {2}},
-       {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"},
+      {"ab,bc,cd,da,a,b,c,d,ab,bc,cd,da->a",  // more operands than are tried in every order
+       {{2, 3}, {3, 1}, {2, 2}, {2, 2}, {2}, {3}, {2}, {2}, {2, 3}, {3, 2}, {2, 2}, {2, 2}},
+       {"ab", "bc", "cd", "da", "a", "b", "c", "d", "ab", "bc", "cd", "da"},
        "a"},
   };
   for (DType type : {DType::f32, DType::i64})
