@@ -12,7 +12,8 @@
 namespace ridge {
 
 bool has_memory(const Graph& g, NodeId id, const FusePlan& plan) {
-  return g[id].op != Op::literal && (!is_movement(g[id].op) || plan.copies.count(id)) && !plan.repeated.count(id);
+  bool made_on_the_way = g[id].op == Op::literal || is_movement(g[id].op);
+  return (!made_on_the_way || plan.copies.count(id)) && !plan.repeated.count(id);
 }
 
 namespace {
@@ -33,6 +34,7 @@ class Fuser {
     find_early(forward);
     for (auto [in, out] : state) state_.push_back({inputs[size_t(in)], outputs_[size_t(out)]});
     find_copies();
+    make_copies_lower();
     if (enabled) find_repeated();
     make_groups();
     if (enabled) {
@@ -61,7 +63,7 @@ class Fuser {
   // The node whose memory or value `id` is a view of.
   template <class Fn>
   void each_source(NodeId id, const Fn& fn) const {
-    if (g_[id].op == Op::literal) return;
+    if (g_[id].op == Op::literal && !plan_.copies.count(id)) return;
     if ((is_movement(g_[id].op) && !plan_.copies.count(id)) || plan_.repeated.count(id)) {
       for (NodeId in : g_[id].in) each_source(in, fn);
       return;
@@ -99,6 +101,10 @@ class Fuser {
   void need_view(NodeId id, bool one_loop_per_axis, bool contiguous) {
     NodeId at = id;
     while (is_movement(g_[at].op) && !plan_.copies.count(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) at = g_[at].in[0];
+    if (g_[at].op == Op::literal) {
+      plan_.copies.insert(id);
+      return;
+    }
     if (!has_memory(g_, at, plan_)) plan_.copies.insert(at);
     std::optional<View> v = resolve_view(g_, id, storage());
     bool good = v.has_value();
@@ -170,6 +176,20 @@ class Fuser {
     }
   }
 
+  // A movement node that is stored must be one loop nest; where it is not, what it moves is stored first.
+  void make_copies_lower() {
+    for (size_t round = 0; round < order_.size(); ++round) {
+      bool changed = false;
+      for (NodeId id : order_) {
+        if (!is_movement(g_[id].op) || !plan_.copies.count(id) || interior_pad(id)) continue;
+        if (lower_group(g_, {{id}, {id}, kNone, nullptr}, storage()).refusal.empty()) continue;
+        for (NodeId in : g_[id].in)
+          if (!has_memory(g_, in, plan_) && g_[in].op != Op::literal) plan_.copies.insert(in), changed = true;
+      }
+      if (!changed) return;
+    }
+  }
+
   bool interior_pad(NodeId id) const {
     if (g_[id].op != Op::pad) return false;
     int rank = g_[id].type().shape.rank();
@@ -219,14 +239,12 @@ class Fuser {
     for (NodeId id : order_) {
       Op op = g_[id].op;
       bool copy = plan_.copies.count(id) != 0;
-      if (op == Op::input || op == Op::get || op == Op::literal || (is_movement(op) && !copy) || plan_.repeated.count(id)) {
+      if (op == Op::input || op == Op::get || (op == Op::literal && !copy) || (is_movement(op) && !copy) || plan_.repeated.count(id)) {
         if (op == Op::get) group_of_[id] = group_of_[g_[id].in[0]];
         continue;
       }
       Cluster c;
-      c.kind = op == Op::matmul                                                     ? Group::Kind::matmul
-               : (is_tile_op(op) || copy) && !interior_pad(id) && op != Op::literal ? Group::Kind::tile
-                                                                                    : Group::Kind::node;
+      c.kind = op == Op::matmul ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) ? Group::Kind::tile : Group::Kind::node;
       if (c.kind == Group::Kind::tile)
         c.members = {id};
       else

@@ -19,12 +19,12 @@ struct Group {
 
 struct FusePlan {
   std::vector<Group> groups;            // operands' groups first
-  std::unordered_set<NodeId> copies;    // movement nodes that get memory of their own
+  std::unordered_set<NodeId> copies;    // movement nodes and literals that get memory of their own
   std::unordered_set<NodeId> repeated;  // cheap nodes that have none: every kernel that reads one works it out again
   std::vector<std::string> refusals;
 };
 
-// Whether `id` has memory: everything but literals, movement nodes outside `copies`, and `repeated` nodes.
+// Whether `id` has memory: everything but literals and movement nodes outside `copies`, and `repeated` nodes.
 bool has_memory(const Graph& graph, NodeId id, const FusePlan& plan);
 
 // `state` pairs (input, output) share memory, so whoever reads the old value runs before the new one is written. `forward` are

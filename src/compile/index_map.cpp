@@ -129,14 +129,27 @@ std::optional<TileAccess::Bound> bound_of(const Domain& d, const Affine& f, int6
   }
   if (least >= low && most < high) return std::nullopt;
   if (moving == 0) return TileAccess::Bound{0, 0, 0};  // nowhere in range
-  if (moving > 1) throw Refusal{"a border runs across several loops"};
+  int64_t base = f.offset;
+  if (moving > 1) {
+    // The slowest loop alone decides when the others never carry the index over a multiple of its step, and the borders lie on
+    // such multiples.
+    axis = -1;
+    for (int l = 0; l < d.rank(); ++l)
+      if (d.sizes[l] > 1 && (axis < 0 || std::llabs(f.strides[l]) > std::llabs(f.strides[axis]))) axis = l;
+    int64_t step = f.strides[axis], rest_low = f.offset, rest_high = f.offset;
+    for (int l = 0; l < d.rank(); ++l)
+      if (l != axis) rest_low += std::min<int64_t>(f.strides[l] * (d.sizes[l] - 1), 0), rest_high += std::max<int64_t>(f.strides[l] * (d.sizes[l] - 1), 0);
+    auto floored = [&](int64_t x) { return x >= 0 ? x / step : -((-x + step - 1) / step); };
+    if (step <= 0 || floored(rest_low) != floored(rest_high) || low % step || high % step) throw Refusal{"a border runs across several loops"};
+    base = floored(rest_low) * step;
+  }
   int64_t s = f.strides[axis], n = d.sizes[axis];
   auto up = [](int64_t x, int64_t y) { return x >= 0 ? (x + y - 1) / y : -((-x) / y); };  // ceiling, y > 0
   int64_t first, last;
   if (s > 0)
-    first = up(low - f.offset, s), last = up(high - f.offset, s);
+    first = up(low - base, s), last = up(high - base, s);
   else
-    first = up(f.offset - high + 1, -s), last = up(f.offset - low + 1, -s);
+    first = up(base - high + 1, -s), last = up(base - low + 1, -s);
   return TileAccess::Bound{axis, std::clamp<int64_t>(first, 0, n), std::clamp<int64_t>(last, 0, n)};
 }
 
@@ -154,9 +167,16 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
       NodeId at = node;
       Storage place = storage(at);
       while (!place.owner) {
+        NodeId source = g[at].in[0];
+        Storage below = storage(source);
+        if (g[at].op == Op::reshape && below.owner && below.strides == contiguous_strides(g.shape(source))) {
+          below.strides = contiguous_strides(g.shape(at));  // another shape of a contiguous buffer
+          at = source, place = below;
+          break;
+        }
         map = through(g, at, map, d);
-        at = g[at].in[0];
-        place = storage(at);
+        at = source;
+        place = below;
       }
       View v{at, place.owner, place.offset, std::vector<std::vector<View::Loop>>(size_t(g.shape(node).rank()))};
       const Shape& strides = place.strides;

@@ -151,11 +151,14 @@ class Lowering {
       int raw = emit({.kind = Kind::load, .dtype = DType::f32, .access = out_.group.accumulator});
       return g_.dtype(id) == DType::f32 ? raw : elementwise(Op::cast, g_.dtype(id), raw);
     }
-    Storage place = storage_(id);
-    TileAccess a = affine_access(place, map, g_.dtype(id));
+    return load_from(storage_(id), g_.dtype(id), map, bounds, fallback);
+  }
+
+  int load_from(const Storage& place, DType dtype, const IndexMap& map, const Bounds& bounds, int fallback) {
+    TileAccess a = affine_access(place, map, dtype);
     a.operand = operand(place.owner, false);
     a.bounds = bounds;
-    return emit({.kind = Kind::load, .dtype = g_.dtype(id), .in = {fallback, -1, -1}, .access = add_access(std::move(a))});
+    return emit({.kind = Kind::load, .dtype = dtype, .in = {fallback, -1, -1}, .access = add_access(std::move(a))});
   }
 
   Shape squeezed(Shape strides) const {
@@ -202,7 +205,11 @@ class Lowering {
     if (is_reduction(n.op)) return reduce(id, map, bounds);
     if (is_movement(n.op)) return move(id, map, bounds);
     switch (n.op) {
-      case Op::iota: return index_node(map[size_t(n.attrs.ints[1])], n.type().dtype);
+      case Op::iota: {
+        DType type = n.type().dtype == DType::i32 ? DType::i32 : DType::i64;
+        int index = index_node(map[size_t(n.attrs.ints[1])], type);
+        return type == n.type().dtype ? index : elementwise(Op::cast, n.type().dtype, index);
+      }
       case Op::random_uniform:
       case Op::random_bits: {
         TileAccess a = affine_access({id, 0, contiguous_strides(n.type().shape)}, map, DType::i64);
@@ -221,6 +228,13 @@ class Lowering {
   int move(NodeId id, const IndexMap& map, const Bounds& bounds) {
     if (g_[id].op == Op::pad) return pad(id, map, bounds);
     if (g_[id].op == Op::concat) return concat(id, map, bounds);
+    // Another shape of a contiguous buffer is the same linear index: no axes need to be told apart.
+    if (NodeId source = g_[id].in[0];
+        g_[id].op == Op::reshape && source != spec_.matmul && !looked_through(source) && !member(source) && !repeated(source) && g_[source].op != Op::literal)
+      if (Storage place = storage_(source); place.strides == contiguous_strides(g_.shape(source))) {
+        place.strides = contiguous_strides(g_.shape(id));
+        return load_from(place, g_.dtype(id), map, bounds, -1);
+      }
     return lower(g_[id].in[0], through(g_, id, map, d_), bounds);
   }
 
@@ -407,8 +421,8 @@ Frame frame_of(const Graph& g, const GroupSpec& spec) {
   Shape strides = contiguous_strides(s);
   auto reduced = [&](int a) { return std::find(g[reduction].attrs.ints.begin(), g[reduction].attrs.ints.end(), a) != g[reduction].attrs.ints.end(); };
   int last = s.rank() - 1;
-  while (last > 0 && s[last] == 1) --last;
-  std::vector<int> order, inner;
+  while (last > 0 && s[last] == 1 && !reduced(last)) --last;
+  std::vector<int> order;
   int tail = s.rank();  // trailing kept axes stay innermost
   if (!reduced(last))
     while (tail > 0 && (!reduced(tail - 1) || s[tail - 1] == 1)) --tail;

@@ -270,6 +270,10 @@ void Program::build_node(ProgramKernel& kernel) {
   else
     for (NodeId other : topological(graph_, outputs_))
       if (graph_[other].op == Op::get && graph_[other].in[0] == id) results[size_t(graph_[other].attrs.ints[0])] = other;
+  // Kernels that write all their results get a place for those that nobody reads.
+  if (n.op == Op::attention || n.op == Op::attention_grad)
+    for (size_t i = 0; i < results.size(); ++i)
+      if (!results[i]) results[i] = graph_.add(Op::get, {id}, {{int64_t(i)}, {}, nullptr});
   for (size_t i = 0; i < results.size(); ++i) {
     View v;
     Storage place = results[i] ? storage(results[i]) : Storage{kNone, 0, contiguous_strides(n.types[i].shape)};
