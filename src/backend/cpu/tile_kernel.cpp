@@ -394,7 +394,11 @@ std::vector<Stage> stages_of(const TilePlan& plan) {
     const int64_t target = points > double(int64_t(1) << 24) ? 4 * kUnitPoints : kUnitPoints;
     s.per_unit = std::max<int64_t>(1, target / std::max<int64_t>(points_each, 1));
     s.units = ceil_div(items, s.per_unit);
-    if (s.units) s.unit_ns = 60 + points * plan.point_ns * share / double(s.units);
+    // Entering a handler costs a few ns, whatever the size of its block.
+    size_t instructions = plan.block_pre.size();
+    for (const auto& p : plan.phases) instructions += p.body.size() + p.after.size();
+    if (s.units)
+      s.unit_ns = 40 + 3.5 * double(instructions) * double(s.per_unit < items ? s.per_unit : items) + points * plan.point_ns * share / double(s.units);
     stages.push_back(s);
   };
   const int64_t rows = plan.sizes[size_t(plan.row)], cols = plan.sizes[size_t(plan.col)];

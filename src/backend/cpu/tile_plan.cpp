@@ -815,16 +815,16 @@ class Planner {
   // Rough: memory at one core's bandwidth or instructions, whichever is longer.
   void estimate() {
     double compute = 0, bytes = 0;
-    for (const auto& phase : plan_->phases) compute += 0.06 * double(phase.body.size());
+    for (const auto& phase : plan_->phases) compute += 0.05 * double(phase.body.size());
     for (int n = 0; n < nodes(); ++n) {
       if (node(n).kind == Kind::load || node(n).kind == Kind::store)
         if (shape(n) == kBlock) bytes += double(size_of(group_.accesses[size_t(node(n).access)].dtype));
       if (node(n).kind == Kind::random) compute += 1;
-      if (node(n).kind == Kind::elementwise && shape(n) == kBlock && node(n).op >= Op::exp && node(n).op <= Op::erf) compute += 0.4;
+      if (node(n).kind == Kind::elementwise && shape(n) == kBlock && node(n).op >= Op::exp && node(n).op <= Op::erf) compute += 0.25;
     }
     double total = bytes;
     for (int64_t s : plan_->sizes) total *= double(s);
-    plan_->point_ns = std::max(compute, bytes * (total > (8 << 20) ? 0.08 : 0.02));
+    plan_->point_ns = std::max(compute, bytes * (total > (8 << 20) ? 0.08 : 0.011));
   }
 
   static constexpr uint32_t kNone = ~0u;
