@@ -34,7 +34,7 @@ class Fuser {
     find_early(forward);
     for (auto [in, out] : state) state_.push_back({inputs[size_t(in)], outputs_[size_t(out)]});
     find_copies();
-    make_copies_lower();
+    make_all_lower();
     if (enabled) find_repeated();
     make_groups();
     if (enabled) {
@@ -176,17 +176,23 @@ class Fuser {
     }
   }
 
-  // A movement node that is stored must be one loop nest; where it is not, what it moves is stored first.
-  void make_copies_lower() {
-    for (size_t round = 0; round < order_.size(); ++round) {
-      bool changed = false;
+  bool moves_much(NodeId id) const {
+    for (; is_movement(g_[id].op) && !plan_.copies.count(id); id = g_[id].in[0])
+      if (g_[id].op != Op::expand && g_[id].op != Op::reshape) return true;
+    return false;
+  }
+
+  // Every node that is stored or computed must at least be one loop nest by itself; where it is not, what it moves is stored first.
+  void make_all_lower() {
+    for (bool changed = true; changed;) {
+      changed = false;
       for (NodeId id : order_) {
-        if (!is_movement(g_[id].op) || !plan_.copies.count(id) || interior_pad(id)) continue;
+        bool copy = is_movement(g_[id].op) && plan_.copies.count(id) && !interior_pad(id);
+        if (!copy && !(is_tile_op(g_[id].op) && std::any_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) { return moves_much(in); }))) continue;
         if (lower_group(g_, {{id}, {id}, kNone, nullptr}, storage()).refusal.empty()) continue;
         for (NodeId in : g_[id].in)
           if (!has_memory(g_, in, plan_) && g_[in].op != Op::literal) plan_.copies.insert(in), changed = true;
       }
-      if (!changed) return;
     }
   }
 

@@ -197,6 +197,10 @@ class Lowering {
     if (!member(id) && !repeated(id)) return load(id, map, bounds);
     if (!repeated(id) && !seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id))
       throw Refusal{fmt::format("{} would be computed at several places", name(n.op))};
+    if (out_.group.form == TileGroup::Template::column && reaches_reduction(id) && !is_reduction(n.op))
+      for (int l = 0; l < d_.rank(); ++l)
+        for (const Affine& f : map)
+          if (is_reduced(l) && d_.sizes[l] > 1 && f.strides[l]) throw Refusal{"a column's reduction is used again at every row"};
     if (is_elementwise(n.op)) {
       std::array<int, 3> in{-1, -1, -1};
       for (size_t i = 0; i < n.in.size(); ++i) in[i] = lower(n.in[i], map, bounds);

@@ -171,6 +171,15 @@ void evaluate(std::span<const Tensor> tensors) {
   }
 }
 
+void bind_numbers(const Lazy& lazy, std::span<const NodeId> roots, Builder& b, std::unordered_map<NodeId, NodeId>& known, const std::string& who) {
+  for (NodeId id : topological(lazy.graph, roots)) {
+    if (lazy.graph[id].op != Op::input || known.count(id)) continue;
+    const auto& s = lazy.bound.at(id);
+    if (s->type.shape.numel() != 1 || !s->data) fail(ErrorCode::binding, "{} tensor {} that it was not given", who, to_string(s->type));
+    known[id] = b.reshape(b.literal(s->type.dtype, Tensor(s).item()), s->type.shape);
+  }
+}
+
 RandomSource*& current_random() {
   thread_local RandomSource* current = nullptr;
   return current;

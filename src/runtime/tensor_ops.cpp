@@ -409,9 +409,8 @@ Tensor custom(const CustomForward& forward, const CustomVjp& vjp, const std::vec
       std::unordered_map<NodeId, NodeId> known;
       for (size_t i = 0; i < leaves.size(); ++i)
         if (auto it = lazy->node_of.find(leaves[i].state().get()); it != lazy->node_of.end()) known[it->second] = nodes[i];
-      for (NodeId id : topological(lazy->graph, {&root, 1}))
-        if (lazy->graph[id].op == Op::input && !known.count(id))
-          fail(ErrorCode::value, "[custom] the gradient function may use only its arguments and numbers; pass other tensors as inputs");
+      Builder b(graph);
+      detail::bind_numbers(*lazy, {&root, 1}, b, known, "[custom] the gradient function may use only its arguments and numbers; it uses a");
       result.push_back(import_nodes(graph, lazy->graph, {&root, 1}, known)[0]);
     }
     return result;

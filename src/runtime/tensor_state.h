@@ -43,6 +43,10 @@ Tensor lift1(std::initializer_list<Tensor> in, const std::function<NodeId(Builde
 std::shared_ptr<std::byte> allocate(int64_t bytes, bool zero = false);  // from the eager pool
 void evaluate(std::span<const Tensor> tensors);                         // in one program
 
+// Numbers that were written into a formula become literals of another graph. Any other input that is not `known` yet is an error
+// that begins with `who`.
+void bind_numbers(const Lazy& lazy, std::span<const NodeId> roots, Builder& b, std::unordered_map<NodeId, NodeId>& known, const std::string& who);
+
 // Where random functions take their operands from: a training step sets one for the time of its trace.
 struct RandomSource {
   Tensor seed, step, base;  // i64 scalars; base counts samples

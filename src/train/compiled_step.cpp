@@ -73,14 +73,7 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
     for (size_t i = 0; i < leaves.size(); ++i) bind(leaves[i], inputs[i]);
     for (size_t i = 0; i < originals.size(); ++i) bind(originals[i], params[i]);
     bind(source.seed, random.seed), bind(source.step, random.step), bind(source.base, random.base);
-    for (NodeId id : topological(lazy->graph, roots)) {
-      if (lazy->graph[id].op != Op::input || known.count(id)) continue;
-      // Numbers that were written into the formula; anything larger must be a parameter or come with the batch.
-      const auto& s = lazy->bound.at(id);
-      if (s->type.shape.numel() != 1 || !s->data)
-        fail(ErrorCode::binding, "[step] the loss uses a tensor {} that is neither a parameter nor part of the batch", to_string(s->type));
-      known[id] = b.reshape(b.literal(s->type.dtype, Tensor(s).item()), s->type.shape);
-    }
+    detail::bind_numbers(*lazy, roots, b, known, "[step] the loss may use only parameters, the batch and numbers; it uses a");
     std::vector<NodeId> out = import_nodes(b.graph(), lazy->graph, roots, known);
     return {out[0], out[1]};
   };
