@@ -1,0 +1,71 @@
+#include "engine/allocations.h"
+
+#include <atomic>
+#include <cstddef>
+
+namespace ridge::engine {
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<int64_t> counted{0};
+
+void note() {
+  if (counting.load(std::memory_order_relaxed)) counted.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+}  // namespace ridge::engine
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The sanitizers own malloc, but tell about it.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t), void (*)(const volatile void*));
+static int installed = __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ridge::engine::note(); }, [](const volatile void*) {});
+#else
+// Definitions in the executable stand before the C library's; operator new ends here too.
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+
+void* malloc(size_t bytes) {
+  ridge::engine::note();
+  return __libc_malloc(bytes);
+}
+void* calloc(size_t count, size_t bytes) {
+  ridge::engine::note();
+  return __libc_calloc(count, bytes);
+}
+void* realloc(void* old, size_t bytes) {
+  ridge::engine::note();
+  return __libc_realloc(old, bytes);
+}
+void* memalign(size_t alignment, size_t bytes) {
+  ridge::engine::note();
+  return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(size_t alignment, size_t bytes) {
+  ridge::engine::note();
+  return __libc_memalign(alignment, bytes);
+}
+int posix_memalign(void** out, size_t alignment, size_t bytes) {
+  ridge::engine::note();
+  *out = __libc_memalign(alignment, bytes);
+  return *out ? 0 : 12;
+}
+}
+#endif
+
+namespace ridge::engine {
+
+void count_allocations() {
+  counted = 0;
+  counting = true;
+}
+
+int64_t allocations_counted() {
+  counting = false;
+  return counted;
+}
+
+}  // namespace ridge::engine
