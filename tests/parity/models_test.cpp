@@ -56,9 +56,9 @@ class Models : public testing::TestWithParam<Path> {
     std::vector<NodeId> outputs = {logits, loss};
     for (NodeId g : gradients(p.graph, loss, nodes)) outputs.push_back(g);
     std::vector<Array> got = compute(GetParam(), p, outputs), want = unpack(f("gradients"), shapes_of(parameters));
-    expect_close(got[0], f("logits"), tolerance(GetParam()), "logits");
-    expect_close(got[1], f("loss"), tolerance(GetParam()), "loss");
-    for (size_t i = 0; i < want.size(); ++i) expect_close(got[i + 2], want[i], tolerance(GetParam()), "gradient of " + parameters[i].name);
+    expect_close(got[0], f("logits"), tolerance(GetParam(), Depth::model), "logits");
+    expect_close(got[1], f("loss"), tolerance(GetParam(), Depth::model), "loss");
+    for (size_t i = 0; i < want.size(); ++i) expect_close(got[i + 2], want[i], tolerance(GetParam(), Depth::model), "gradient of " + parameters[i].name);
   }
 
   // Ten steps of one program: forward, backward, clip and AdamW, with the rate and the applied count as inputs.
@@ -87,8 +87,8 @@ class Models : public testing::TestWithParam<Path> {
     for (int64_t i = 0; i < losses.size(); ++i) {
       values[0] = slice_first(all_tokens, i), values[1] = slice_first(all_targets, i), values[2] = slice_first(rates, i);
       std::vector<Array> got = program.run(values);
-      expect_close(got[0], slice_first(losses, i), tolerance(GetParam()), "loss of step " + std::to_string(i));
-      expect_close(got[1], slice_first(norms, i), tolerance(GetParam()), "norm of step " + std::to_string(i));
+      expect_close(got[0], slice_first(losses, i), tolerance(GetParam(), Depth::model), "loss of step " + std::to_string(i));
+      expect_close(got[1], slice_first(norms, i), tolerance(GetParam(), Depth::model), "norm of step " + std::to_string(i));
       std::copy(got.begin() + 2, got.end(), values.begin() + 3);
     }
     EXPECT_EQ(values.back().i, std::vector<int64_t>{10});
@@ -99,7 +99,7 @@ class Models : public testing::TestWithParam<Path> {
       // noise by its own size. What it does to the bias is arbitrary, within the sum of the rates, and does not reach the loss.
       if (parameters[i].name.ends_with("c_attn.bias"))
         std::copy(want[i].f.begin() + c.config.width, want[i].f.begin() + 2 * c.config.width, got.f.begin() + c.config.width);
-      expect_close(got, want[i], tolerance(GetParam()), parameters[i].name + " after ten steps");
+      expect_close(got, want[i], tolerance(GetParam(), Depth::model), parameters[i].name + " after ten steps");
     }
   }
 };
@@ -129,9 +129,9 @@ TEST_P(Models, ConvNet) {
   std::vector<NodeId> outputs = {logits, loss};
   for (NodeId g : gradients(p.graph, loss, w)) outputs.push_back(g);
   std::vector<Array> got = compute(GetParam(), p, outputs), want = unpack(f("gradients"), shapes);
-  expect_close(got[0], f("logits"), tolerance(GetParam()), "logits");
-  expect_close(got[1], f("loss"), tolerance(GetParam()), "loss");
-  for (size_t i = 0; i < want.size(); ++i) expect_close(got[i + 2], want[i], tolerance(GetParam()), "gradient " + std::to_string(i));
+  expect_close(got[0], f("logits"), tolerance(GetParam(), Depth::model), "logits");
+  expect_close(got[1], f("loss"), tolerance(GetParam(), Depth::model), "loss");
+  for (size_t i = 0; i < want.size(); ++i) expect_close(got[i + 2], want[i], tolerance(GetParam(), Depth::model), "gradient " + std::to_string(i));
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, Models, testing::Values(Path::reference, Path::cpu), [](const auto& info) { return name(info.param); });

@@ -10,7 +10,10 @@ namespace ridge::parity {
 
 std::string name(Path path) { return path == Path::reference ? "reference" : "cpu"; }
 
-double tolerance(Path path) { return path == Path::reference ? 1.5e-7 : 1e-5; }
+double tolerance(Path path, Depth depth) {
+  if (path == Path::reference) return 1.5e-7;
+  return depth == Depth::operation ? 3e-6 : 1e-5;
+}
 
 Array Fixture::operator()(const std::string& name, std::optional<DType> as) const {
   NpyArray file = read_npy(std::string(RIDGE_SOURCE_DIR) + "/tests/fixtures/" + folder_ + "/" + name + ".npy");
