@@ -25,6 +25,22 @@ using M = hn::Mask<D>;
 
 HWY_INLINE V set(float x) { return hn::Set(D(), x); }
 
+// The smaller and the larger of the two; NaN as the second operand stays.
+HWY_INLINE V at_most(V limit, V x) {
+#if HWY_TARGET == HWY_NEON
+  return V{vminq_f32(limit.raw, x.raw)};
+#else
+  return hn::Min(limit, x);
+#endif
+}
+HWY_INLINE V at_least(V limit, V x) {
+#if HWY_TARGET == HWY_NEON
+  return V{vmaxq_f32(limit.raw, x.raw)};
+#else
+  return hn::Max(limit, x);
+#endif
+}
+
 template <class... C>
 HWY_INLINE V poly(V x, float last, C... rest) {  // highest coefficient first
   V p = set(last);
@@ -56,14 +72,14 @@ HWY_INLINE Reduced reduce_ln2(V x) {
 }
 
 HWY_INLINE V exp(V x) {
-  x = hn::Min(set(89.f), hn::Max(set(-104.f), x));  // second operand last: NaN stays
+  x = at_most(set(89.f), at_least(set(-104.f), x));
   Reduced k = reduce_ln2(x);
   V q = poly(k.r, 0.0013950615956f, 0.0083689533411f, 0.041666203889f, 0.16666518309f, 0.50000000958f);
   return scale(hn::Add(hn::MulAdd(hn::Mul(k.r, k.r), q, k.r), set(1.f)), k.n);
 }
 
 HWY_INLINE V expm1(V x0) {
-  V x = hn::Min(set(89.f), hn::Max(set(-18.f), x0));
+  V x = at_most(set(89.f), at_least(set(-18.f), x0));
   Reduced k = reduce_ln2(x);
   V q = poly(k.r, 0.00019914332615f, 0.0013941101322f, 0.0083332727804f, 0.041666353554f, 0.16666666818f, 0.50000000467f);
   V p = hn::MulAdd(hn::Mul(k.r, k.r), q, k.r);
@@ -111,15 +127,15 @@ HWY_INLINE V log1p(V x) {
 HWY_INLINE V sigmoid(V x) { return hn::Div(set(1.f), hn::Add(set(1.f), exp(hn::Neg(x)))); }
 
 HWY_INLINE V tanh(V x) {
-  V a = hn::Min(set(10.f), hn::Abs(x));
+  V a = at_most(set(10.f), hn::Abs(x));
   V e = expm1(hn::Add(a, a));
   return hn::CopySign(hn::Div(e, hn::Add(e, set(2.f))), x);
 }
 
-HWY_INLINE V softplus(V x) { return hn::Add(hn::Max(set(0.f), x), log1p(exp(hn::Neg(hn::Abs(x))))); }
+HWY_INLINE V softplus(V x) { return hn::Add(at_least(set(0.f), x), log1p(exp(hn::Neg(hn::Abs(x))))); }
 
 HWY_INLINE V erf(V x) {
-  V a = hn::Min(set(4.f), hn::Abs(x)), y = hn::Mul(a, a);
+  V a = at_most(set(4.f), hn::Abs(x)), y = hn::Mul(a, a);
   V small = hn::Mul(x, poly(y, 7.8538775316e-5f, -0.00080101982624f, 0.0051883281864f, -0.026853812191f, 0.11283585155f, -0.37612625825f, 1.1283791657f));
   V l = poly(a, -2.1686530148e-5f, 0.00044133251431f, -0.0042045423189f, 0.025208202905f, -0.10841849022f, -0.63321997602f, -1.1295783812f,
              0.00018803082227f);  // log(erfc(a)) on [0.98, 4]
@@ -129,12 +145,12 @@ HWY_INLINE V erf(V x) {
 
 // Probability that a standard normal is above |x|, with a relative error of a few ulp
 HWY_INLINE V normal_tail(V x) {
-  V t = hn::Min(set(9.6f), hn::Mul(hn::Abs(x), set(0.70710678119f)));
+  V t = at_most(set(9.6f), hn::Mul(hn::Abs(x), set(0.70710678119f)));
   V u = hn::Div(set(2.f), hn::Add(set(2.f), t));
   V g = poly(u, -0.05432498222f, 0.26010481493f, -0.43291831763f, 0.21031208761f, 0.025647307882f, 0.17692381035f, 0.25118904763f, 0.28082172366f,
              0.28225191606f, -7.4390645137e-6f);
   // exp(-t^2) with the rounding of |x|^2 / 2 carried along: t itself is rounded, so the square is taken of x
-  V a = hn::Min(set(13.6f), hn::Abs(x)), half = hn::Mul(a, set(0.5f));
+  V a = at_most(set(13.6f), hn::Abs(x)), half = hn::Mul(a, set(0.5f));
   V square = hn::Mul(half, a), rest = hn::MulSub(half, a, square);
   V e = exp(hn::Neg(square));
   return hn::Mul(hn::Mul(set(0.5f), g), hn::NegMulAdd(e, rest, e));
@@ -148,7 +164,7 @@ HWY_INLINE V gelu_erf(V x) {
 HWY_INLINE V gelu_erf_grad(V x) {
   V tail = normal_tail(x);
   V cdf = hn::IfThenElse(hn::Lt(x, set(0.f)), tail, hn::Sub(set(1.f), tail));
-  V c = hn::Min(set(15.f), hn::Max(set(-15.f), x));
+  V c = at_most(set(15.f), at_least(set(-15.f), x));
   V density = hn::Mul(set(0.39894228040f), exp(hn::Mul(hn::Mul(c, set(-0.5f)), c)));
   return hn::MulAdd(c, density, cdf);
 }
@@ -172,7 +188,7 @@ HWY_INLINE V divide_near(V x, V y) {
 // x / (1 + 2^z) with z = -2 log2(e) sqrt(2/pi) (x + 0.044715 x^3), which stays within 126 for |x| <= 10; beyond that the
 // result is x or vanishes.
 HWY_INLINE V gelu_tanh(V x) {
-  V above = hn::Max(set(-10.f), x), c = hn::Min(set(10.f), above);
+  V above = at_least(set(-10.f), x), c = at_most(set(10.f), above);
   V z = hn::Mul(c, hn::MulAdd(hn::Mul(c, c), set(-0.10294323958f), set(-2.30220819814f)));
   V n = hn::Round(z), f = hn::Sub(z, n);
   V q = poly(f, 0.00015353244873f, 0.0013399000979f, 0.0096184386334f, 0.05550332171f, 0.24022647897f, 0.69314720298f);
@@ -186,12 +202,12 @@ struct Logistic {
 };
 HWY_INLINE Logistic logistic(V x) {
   V e = exp(hn::Neg(x)), s = hn::Div(set(1.f), hn::Add(set(1.f), e));
-  return {s, hn::Mul(hn::Min(set(3e38f), e), s)};
+  return {s, hn::Mul(at_most(set(3e38f), e), s)};
 }
 
 HWY_INLINE V gelu_tanh_grad(V x) {
   Logistic k = logistic(gelu_argument(x));
-  V c = hn::Min(set(30.f), hn::Max(set(-30.f), x));
+  V c = at_most(set(30.f), at_least(set(-30.f), x));
   V slope = hn::MulAdd(hn::Mul(c, c), set(3 * 0.07135481283f), set(1.59576912161f));
   return hn::MulAdd(hn::Mul(hn::Mul(c, slope), k.s), k.rest, k.s);
 }
@@ -200,7 +216,7 @@ HWY_INLINE V silu(V x) { return hn::Div(x, hn::Add(set(1.f), exp(hn::Neg(x)))); 
 
 HWY_INLINE V silu_grad(V x) {
   Logistic k = logistic(x);
-  V c = hn::Min(set(1e4f), hn::Max(set(-1e4f), x));
+  V c = at_most(set(1e4f), at_least(set(-1e4f), x));
   return hn::Mul(k.s, hn::MulAdd(c, k.rest, set(1.f)));
 }
 

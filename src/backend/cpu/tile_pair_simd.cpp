@@ -6,7 +6,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#include "backend/cpu/math_simd.h"
 #include "backend/cpu/tile_simd.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "backend/cpu/math_simd.h"
 #include "backend/cpu/tile_handlers.h"
 #include "hwy/highway.h"
 
@@ -47,16 +48,14 @@ HWY_INLINE bool is_aligned(const float* p) {
   return reinterpret_cast<uintptr_t>(p) % (hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<float>()) * 4) == 0;
 }
 
-// NaN wins. The vector instruction returns its second operand when either is NaN.
-template <class V>
-HWY_INLINE V minimum(V a, V b) {
+// NaN wins.
+HWY_INLINE math::V minimum(math::V a, math::V b) {
   namespace hn = hwy::HWY_NAMESPACE;
-  return hn::IfThenElse(hn::IsNaN(a), a, hn::Min(a, b));
+  return hn::IfThenElse(hn::IsNaN(a), a, math::at_most(a, b));
 }
-template <class V>
-HWY_INLINE V maximum(V a, V b) {
+HWY_INLINE math::V maximum(math::V a, math::V b) {
   namespace hn = hwy::HWY_NAMESPACE;
-  return hn::IfThenElse(hn::IsNaN(a), a, hn::Max(a, b));
+  return hn::IfThenElse(hn::IsNaN(a), a, math::at_least(a, b));
 }
 
 }  // namespace
