@@ -226,11 +226,13 @@ def make_attention(f):
             bias = bias.masked_fill(~mask, -math.inf)
             f.save(f"{tag}.mask", mask)
         if kind == "additive":
-            mask = f.normal(1, heads, queries, keys)
+            mask = leaf(f.normal(1, heads, queries, keys))
             bias = bias + mask
             f.save(f"{tag}.mask", mask)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=True)
-        for name, value in zip(("q", "k", "v", "d", "y", "dq", "dk", "dv"), (q, k, v, d, y, *torch.autograd.grad((y * d).sum(), (q, k, v)))):
+        wrt = dict(dq=q, dk=k, dv=v, **(dict(dmask=mask) if kind == "additive" else {}))
+        gradients = dict(zip(wrt, torch.autograd.grad((y * d).sum(), list(wrt.values()))))
+        for name, value in dict(q=q, k=k, v=v, d=d, y=y, **gradients).items():
             f.save(f"{tag}.{name}", value)
 
 
