@@ -67,7 +67,7 @@ inline std::vector<Bytes> run_compiled(const Graph& graph, const std::vector<Nod
       EXPECT_TRUE(out[i].intact()) << "wrote outside output " << i;
       got.emplace_back(out[i].get(), out[i].get() + graph.type(outputs[i]).bytes());
     }
-    EXPECT_EQ(before, in) << "an input was written";
+    EXPECT_TRUE(before == in) << "an input was written";
     if (turn == 0)
       first = std::move(got);
     else
