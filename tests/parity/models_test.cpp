@@ -6,6 +6,7 @@
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "parity/parity.h"
+#include "train/step.h"
 
 namespace ridge::parity {
 namespace {
@@ -81,8 +82,10 @@ class Models : public testing::TestWithParam<Path> {
     std::vector<NodeId> outputs = {loss, clipped.norm};
     for (auto* list : {&next.parameters, &next.first, &next.second}) outputs.insert(outputs.end(), list->begin(), list->end());
     outputs.push_back(next.applied);
+    std::vector<std::pair<int, int>> in_place;
+    for (size_t i = 2; i < outputs.size(); ++i) in_place.push_back({int(i) + 1, int(i)});
 
-    Program program(GetParam(), p, outputs);
+    Program program(GetParam(), p, outputs, in_place);
     std::vector<Array> values = p.values;
     for (int64_t i = 0; i < losses.size(); ++i) {
       values[0] = slice_first(all_tokens, i), values[1] = slice_first(all_targets, i), values[2] = slice_first(rates, i);
@@ -109,6 +112,35 @@ TEST_P(Models, GptWithBiasGradients) { check_gradients({"gpt_bias", with_bias()}
 TEST_P(Models, ModernGptGradients) { check_gradients({"gpt_modern", modern()}); }
 TEST_P(Models, GptTraining) { check_training({"gpt", small_gpt()}); }
 TEST_P(Models, GptWithBiasTraining) { check_training({"gpt_bias", with_bias()}); }
+
+// The step that trainers run, whole and split: micro-batches add up to PyTorch's batch.
+TEST(TrainStep, GptTraining) {
+  Fixture f("gpt_bias");
+  GptConfig c = with_bias();
+  StepModel model;
+  model.parameters = gpt_parameters(c);
+  Array tokens = f("tokens"), targets = f("targets"), rates = f("rates"), losses = f("losses"), norms = f("norms");
+  std::vector<Array> first = unpack(f("parameters"), shapes_of(model.parameters));
+  model.batch = {slice_first(tokens, 0).type, slice_first(targets, 0).type};
+  model.loss = [c](Builder& b, std::span<const NodeId> parameters, std::span<const NodeId> batch, const RandomOperands&) {
+    return b.cross_entropy(gpt_forward(b, c, parameters, batch[0]), batch[1]);
+  };
+  StepOptions options;
+  options.optimizer.beta2 = 0.95, options.optimizer.decay = 0.1, options.clip = 1;
+  for (int64_t micro : {0, 2, 1}) {
+    options.micro = micro;
+    TrainStep step(model, options);
+    for (size_t i = 0; i < first.size(); ++i) std::copy(first[i].f.begin(), first[i].f.end(), step.parameter(i).begin());
+    for (int64_t i = 0; i < losses.size(); ++i) {
+      std::vector<int64_t> in = slice_first(tokens, i).i, out = slice_first(targets, i).i;
+      const void* batch[] = {in.data(), out.data()};
+      StepMetrics m = step.run(batch, rates.at(i));
+      EXPECT_TRUE(m.applied);
+      EXPECT_NEAR(m.loss, losses.at(i), tolerance(Path::cpu, Depth::model) * losses.at(i)) << "step " << i << ", micro-batches of " << micro;
+      EXPECT_NEAR(m.gradient_norm, norms.at(i), tolerance(Path::cpu, Depth::model) * norms.at(i)) << "step " << i << ", micro-batches of " << micro;
+    }
+  }
+}
 
 TEST_P(Models, ConvNet) {
   Fixture f("conv_net");

@@ -63,8 +63,12 @@ std::vector<NodeId> Problem::input(const std::vector<Array>& list) {
   return out;
 }
 
-Program::Program(Path path, const Problem& problem, std::vector<NodeId> outputs) : problem_(problem), outputs_(std::move(outputs)) {
-  if (path == Path::cpu) executable_.emplace(problem.graph, problem.inputs, outputs_);
+Program::Program(Path path, const Problem& problem, std::vector<NodeId> outputs, std::vector<std::pair<int, int>> state)
+    : problem_(problem), outputs_(std::move(outputs)), state_(std::move(state)) {
+  if (path == Path::reference) return;
+  CompileOptions options;
+  options.state = state_;
+  executable_.emplace(problem.graph, problem.inputs, outputs_, options);
 }
 
 std::vector<Array> Program::run(const std::vector<Array>& inputs) {
@@ -82,9 +86,10 @@ std::vector<Array> Program::run(const std::vector<Array>& inputs) {
     from.push_back(in.back().data());
   }
   for (const Type& t : executable_->output_types()) to.push_back(out.emplace_back(size_t(t.bytes()), std::byte(0xFF)).data());
+  for (auto [before, after] : state_) to[size_t(after)] = in[size_t(before)].data();
   executable_->run(from, to);
   std::vector<Array> results;
-  for (size_t i = 0; i < out.size(); ++i) results.push_back(reference::from_bytes(executable_->output_types()[i], out[i].data()));
+  for (size_t i = 0; i < out.size(); ++i) results.push_back(reference::from_bytes(executable_->output_types()[i], to[i]));
   return results;
 }
 

@@ -47,13 +47,14 @@ struct Problem {
 
 class Program {
  public:
-  Program(Path path, const Problem& problem, std::vector<NodeId> outputs);
+  // `state` pairs (input, output) share memory on the compiled path, as parameters in training do.
+  Program(Path path, const Problem& problem, std::vector<NodeId> outputs, std::vector<std::pair<int, int>> state = {});
   std::vector<Array> run(const std::vector<Array>& inputs);
-  const Report* report() const { return executable_ ? &executable_->report() : nullptr; }
 
  private:
   const Problem& problem_;
   std::vector<NodeId> outputs_;
+  std::vector<std::pair<int, int>> state_;
   std::optional<Executable> executable_;
 };
 
