@@ -312,6 +312,12 @@ class Fuser {
   }
   NodeId last_node(int c) const { return clusters_[c].members.empty() ? clusters_[c].node : std::max(clusters_[c].node, clusters_[c].members.back()); }
 
+  bool feeds(int c, NodeId node) const {
+    bool found = false;
+    for (NodeId in : g_[node].in) each_source(in, [&](NodeId source) { found |= group_of_[source] == c; });
+    return found;
+  }
+
   std::string label(int c) const {
     const Cluster& k = clusters_[c];
     NodeId id = k.members.empty() ? k.node : k.members.back();
@@ -337,6 +343,7 @@ class Fuser {
     if (p.kind == Group::Kind::node || c.kind == Group::Kind::node) return false;
     if (p.kind == Group::Kind::matmul && c.kind == Group::Kind::matmul) return false;
     bool matmul = p.kind == Group::Kind::matmul || c.kind == Group::Kind::matmul;
+    if (c.kind == Group::Kind::matmul && feeds(a, c.node)) return false;  // an operand must be complete before the first sum
     if (matmul && (reduces(a) || reduces(b))) {
       if (p.kind == Group::Kind::matmul) refuse(a, b, "a matmul's epilogue cannot reduce");
       return false;

@@ -6,7 +6,7 @@
 namespace ridge {
 
 Domain Domain::of(const Shape& shape) {
-  Domain d{shape, contiguous_strides(shape), contiguous_strides(shape), {}};
+  Domain d{shape, contiguous_strides(shape), contiguous_strides(shape), {}, Shape::filled(shape.rank(), 0), shape};
   for (int i = 0; i < shape.rank(); ++i) d.origin.push_back(i);
   return d;
 }
@@ -14,6 +14,9 @@ Domain Domain::of(const Shape& shape) {
 void split_axis(Domain& d, const SplitAxis& at) {
   if (d.rank() == kMaxRank) throw Refusal{"needs more than 8 loops"};
   d.sizes[at.axis] /= at.inner;
+  d.high[at.axis] = d.sizes[at.axis];
+  d.low.insert(at.axis + 1, 0);
+  d.high.insert(at.axis + 1, at.inner);
   d.sizes.insert(at.axis + 1, at.inner);
   d.full.insert(at.axis + 1, d.full[at.axis]);
   d.full[at.axis] *= at.inner;
@@ -26,44 +29,43 @@ IndexMap split_linear(const Domain& d, const Affine& linear, const Shape& shape)
   int loops = d.rank();
   IndexMap out(shape.rank(), Affine{0, Shape::filled(loops, 0)});
   if (shape.numel() == 0) return out;
-  // Turn falling loops around, so that every term counts upwards from the smallest element.
-  int64_t rest = linear.offset;
+  // Count every loop upwards from the smallest element inside the borders.
   struct Term {
     int64_t stride, size;
     int axis;
     bool falling;
   };
   std::vector<Term> terms;
+  int64_t rest = linear.offset;
   for (int a = 0; a < loops; ++a) {
-    int64_t s = linear.strides[a];
-    if (s == 0 || d.sizes[a] == 1) continue;
-    if (s < 0) rest += s * (d.sizes[a] - 1);
-    terms.push_back({std::llabs(s), d.sizes[a], a, s < 0});
+    int64_t s = linear.strides[a], count = d.high[a] - d.low[a];
+    if (count <= 0) return out;  // nothing is looked at
+    rest += s * (s < 0 ? d.high[a] - 1 : d.low[a]);
+    if (s != 0 && count > 1) terms.push_back({std::llabs(s), count, a, s < 0});
   }
+  if (rest < 0) throw Refusal{"a view begins before its source"};
   Shape strides = contiguous_strides(shape);
   for (int k = 0; k < shape.rank(); ++k) {
-    int64_t s = strides[k], n = shape[k];
+    int64_t s = strides[k], n = shape[k], highest = rest / s;
     Affine& digit = out[k];
     digit.offset = rest / s;
     rest %= s;
     for (const Term& t : terms) {
       int64_t reach = t.stride * t.size;  // one past the last multiple
       if (t.stride >= s * n || reach <= s) continue;
-      if (t.stride < s || reach > s * n) {  // the loop runs over a border between digits: cut it there
-        int64_t border = t.stride < s ? s : s * n;
-        if (border % t.stride || t.size % (border / t.stride)) {
-          if (t.stride < s && (t.size - 1) * t.stride < s) continue;  // stays inside the lower digit after all
+      if (t.stride < s || reach > s * n) {                          // the loop runs over a border between digits: cut it there
+        if (t.stride < s && (t.size - 1) * t.stride < s) continue;  // stays inside the lower digit after all
+        int64_t border = t.stride < s ? s : s * n, inner = border / t.stride;
+        if (border % t.stride || d.sizes[t.axis] % inner || d.low[t.axis] % inner || d.high[t.axis] % inner)
           throw Refusal{"a loop does not divide along the reshape"};
-        }
-        throw SplitAxis{t.axis, border / t.stride};
+        throw SplitAxis{t.axis, inner};
       }
       if (t.stride % s) throw Refusal{"a reshape mixes strides that do not divide"};
       int64_t step = t.stride / s;
+      highest += step * (t.size - 1);
       digit.strides[t.axis] = t.falling ? -step : step;
-      if (t.falling) digit.offset += step * (t.size - 1);
+      digit.offset -= digit.strides[t.axis] * (t.falling ? d.high[t.axis] - 1 : d.low[t.axis]);
     }
-    int64_t highest = digit.offset;
-    for (int a = 0; a < loops; ++a) highest += std::max<int64_t>(digit.strides[a], 0) * (d.sizes[a] - 1);
     if (highest >= n) throw Refusal{"a reshape of a cut view carries between axes"};
   }
   return out;

@@ -26,6 +26,7 @@ using IndexMap = std::vector<Affine>;
 struct Domain {
   Shape sizes, full, kept;
   std::vector<int> origin;  // the axis that an axis was split from
+  Shape low, high;          // the part of each axis that is looked at (inside borders); [0, size) by default
   static Domain of(const Shape& shape);
   int rank() const { return sizes.rank(); }
 };
@@ -41,7 +42,7 @@ struct Refusal {
 
 void split_axis(Domain& domain, const SplitAxis& at);
 
-// Digits of a linear index in a row-major shape. Throws SplitAxis or Refusal.
+// Digits of a linear index in a row-major shape, right for all indices inside the domain's borders. Throws SplitAxis or Refusal.
 IndexMap split_linear(const Domain& domain, const Affine& linear, const Shape& shape);
 
 // The operand's index map for a movement op other than pad and concat.

@@ -229,6 +229,13 @@ class Lowering {
     }
   }
 
+  // The domain as seen from inside borders.
+  Domain inside(const Bounds& bounds) const {
+    Domain d = d_;
+    for (const auto& b : bounds) d.low[b.axis] = std::max(d.low[b.axis], b.low), d.high[b.axis] = std::min(d.high[b.axis], b.high);
+    return d;
+  }
+
   int move(NodeId id, const IndexMap& map, const Bounds& bounds) {
     if (g_[id].op == Op::pad) return pad(id, map, bounds);
     if (g_[id].op == Op::concat) return concat(id, map, bounds);
@@ -239,7 +246,7 @@ class Lowering {
         place.strides = contiguous_strides(g_.shape(id));
         return load_from(place, g_.dtype(id), map, bounds, -1);
       }
-    return lower(g_[id].in[0], through(g_, id, map, d_), bounds);
+    return lower(g_[id].in[0], through(g_, id, map, inside(bounds)), bounds);
   }
 
   // Arithmetic that costs less than a trip to memory may be done again at another place.
@@ -254,7 +261,6 @@ class Lowering {
     int rank = from.rank();
     if (from.numel() == 0) return literal(n.type().dtype, n.attrs.reals[0]);
     IndexMap inner = map;
-    Bounds inside = bounds;
     std::vector<TileAccess::Bound> own;
     for (int i = 0; i < rank; ++i) {
       int64_t low = n.attrs.ints[size_t(i)], high = n.attrs.ints[size_t(rank + i)], interior = n.attrs.ints[size_t(2 * rank + i)];
@@ -263,7 +269,7 @@ class Lowering {
         if (auto b = bound_of(d_, map[size_t(i)], low, low + from[i])) own.push_back(*b);
       inner[size_t(i)].offset -= low;
     }
-    return guarded(n.in[0], inner, inside, own, literal(n.type().dtype, n.attrs.reals[0]));
+    return guarded(n.in[0], inner, bounds, own, literal(n.type().dtype, n.attrs.reals[0]));
   }
 
   int concat(NodeId id, const IndexMap& map, const Bounds& bounds) {
@@ -288,13 +294,14 @@ class Lowering {
   // The value of `id` where `own` holds, else the fallback.
   int guarded(NodeId id, const IndexMap& map, const Bounds& bounds, const std::vector<TileAccess::Bound>& own, int fallback) {
     if (own.empty()) return lower(id, map, bounds);
-    Bounds inside = bounds;
-    inside.insert(inside.end(), own.begin(), own.end());
+    Bounds both = bounds;
+    both.insert(both.end(), own.begin(), own.end());
+    Domain d = inside(both);
     NodeId at = id;
     IndexMap m = map;
-    while (looked_through(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) m = through(g_, at, m, d_), at = g_[at].in[0];
-    if (bounds.empty() && !member(at) && !repeated(at) && !looked_through(at) && g_[at].op != Op::literal) return load(at, m, inside, fallback);
-    int value = lower(at, m, inside);
+    while (looked_through(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) m = through(g_, at, m, d), at = g_[at].in[0];
+    if (bounds.empty() && !member(at) && !repeated(at) && !looked_through(at) && g_[at].op != Op::literal) return load(at, m, both, fallback);
+    int value = lower(at, m, both);
     int in_range = -1;
     for (const auto& b : own) {
       int p = predicate(b);
@@ -306,6 +313,7 @@ class Lowering {
 
   int reduce(NodeId id, const IndexMap& map, const Bounds& bounds) {
     if (!bounds.empty()) throw Refusal{"a reduction is padded"};
+    if (out_.group.form == TileGroup::Template::column && reaches_reduction(g_[id].in[0])) throw Refusal{"a column's reduction is reduced again"};
     IndexMap own = split_linear(d_, {0, d_.kept}, g_.shape(id));
     if (key_of(id, own, {}).map != key_of(id, map, {}).map) throw Refusal{fmt::format("{} is read at another place than its own row", name(g_[id].op))};
     NodeId x = g_[id].in[0];
@@ -402,7 +410,8 @@ struct Frame {
   int reduced = 0, inner = 0;
 };
 
-Frame frame_of(const Graph& g, const GroupSpec& spec) {
+// The column form merges all trailing kept axes into its last loop, or with `one_inner` takes the last of them alone.
+Frame frame_of(const Graph& g, const GroupSpec& spec, bool one_inner) {
   Frame f;
   NodeId reduction = kNone;
   for (NodeId id : spec.members)
@@ -429,7 +438,8 @@ Frame frame_of(const Graph& g, const GroupSpec& spec) {
   std::vector<int> order;
   int tail = s.rank();  // trailing kept axes stay innermost
   if (!reduced(last))
-    while (tail > 0 && (!reduced(tail - 1) || s[tail - 1] == 1)) --tail;
+    while (tail > 0 && !reduced(tail - 1)) --tail;
+  if (one_inner && tail < last) tail = last;
   for (int a = 0; a < tail; ++a)
     if (!reduced(a)) order.push_back(a);
   for (int a = 0; a < s.rank(); ++a)
@@ -449,6 +459,8 @@ Frame frame_of(const Graph& g, const GroupSpec& spec) {
     f.domain.full.push_back(strides[a]);
     f.domain.kept.push_back(kept_of[size_t(a)]);
     f.domain.origin.push_back(a);
+    f.domain.low.push_back(0);
+    f.domain.high.push_back(s[a]);
   }
   return f;
 }
@@ -472,8 +484,9 @@ void merge_loops(TileGroup& g, int a) {
 
 }  // namespace
 
-LoweredGroup lower_group(const Graph& g, const GroupSpec& spec, const StorageFn& storage) {
-  Frame f = frame_of(g, spec);
+namespace {
+
+LoweredGroup lower_in(const Graph& g, const GroupSpec& spec, const StorageFn& storage, Frame f) {
   LoweredGroup out;
   for (int attempt = 0; attempt < 16; ++attempt) {
     out = {};
@@ -506,6 +519,15 @@ LoweredGroup lower_group(const Graph& g, const GroupSpec& spec, const StorageFn&
     }
   }
   out.refusal = "the loops were split too often";
+  return out;
+}
+
+}  // namespace
+
+LoweredGroup lower_group(const Graph& g, const GroupSpec& spec, const StorageFn& storage) {
+  Frame f = frame_of(g, spec, false);
+  LoweredGroup out = lower_in(g, spec, storage, f);
+  if (!out.refusal.empty() && f.form == TileGroup::Template::column && f.inner > 1) out = lower_in(g, spec, storage, frame_of(g, spec, true));
   return out;
 }
 

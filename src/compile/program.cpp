@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "compile/simplify.h"
-#include "graph/rewrite.h"
 
 namespace ridge {
 
@@ -50,13 +49,8 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
     : graph_(std::move(graph)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), options_(options) {
   size_t count = outputs_.size();
   outputs_.insert(outputs_.end(), options.forward.begin(), options.forward.end());
-  outputs_ = decompose(graph_, outputs_, [&](NodeId id) { return graph_[id].op == Op::conv; });
-  if (options.simplify)
-    outputs_ = simplify(graph_, outputs_);
-  else
-    outputs_ = rewrite(graph_, outputs_, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
-      return graph_[id].op == Op::stop_gradient || graph_[id].op == Op::custom ? std::vector<NodeId>{in[0]} : std::vector<NodeId>{};
-    });
+  outputs_ = canonicalize(graph_, outputs_);
+  if (options.simplify) outputs_ = simplify(graph_, outputs_);
   forward_.assign(outputs_.begin() + long(count), outputs_.end());
   outputs_.resize(count);
   // Every output is a value of its own: an input, a literal or a value that is put out twice is copied.

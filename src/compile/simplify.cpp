@@ -17,8 +17,6 @@ class Simplifier {
     const Node& n = g_[id];
     if (NodeId folded = fold(n, in)) return {folded};
     switch (n.op) {
-      case Op::stop_gradient:
-      case Op::custom: return {in[0]};
       case Op::reshape: return reshape(n, in[0]);
       case Op::permute: return permute(n, in[0]);
       case Op::expand:
@@ -146,6 +144,24 @@ class Simplifier {
 };
 
 }  // namespace
+
+std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs) {
+  std::vector<NodeId> roots = decompose(graph, outputs, [&](NodeId id) { return graph[id].op == Op::conv; });
+  Builder b(graph);
+  return rewrite(graph, roots, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
+    const Node& n = graph[id];
+    if (n.op == Op::stop_gradient || n.op == Op::custom) return {in[0]};
+    if (!is_reduction(n.op)) return {};
+    std::vector<int64_t> axes;
+    for (int64_t a : n.attrs.ints)
+      if (graph.shape(in[0])[int(a)] != 1) axes.push_back(a);
+    if (axes.size() == n.attrs.ints.size()) return {};
+    if (n.op == Op::arg_max || n.op == Op::arg_min) return {b.full(n.type().shape, DType::i64, 0)};
+    Shape to = n.type().shape;
+    NodeId left = axes.empty() ? in[0] : graph.add(n.op, in, {axes, {}, nullptr}, n.copy);
+    return {b.reshape(left, to)};
+  });
+}
 
 std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs) {
   std::vector<NodeId> roots(outputs.begin(), outputs.end());

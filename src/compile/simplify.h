@@ -6,6 +6,9 @@
 
 namespace ridge {
 
+// What later passes count on, always done: no markers (stop_gradient, custom), no convolutions, no reductions over single elements.
+std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs);
+
 std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs);
 
 }  // namespace ridge

@@ -10,7 +10,6 @@
 #include "compile/program.h"
 #include "compile/simplify.h"
 #include "graph/ops/table.h"
-#include "graph/rewrite.h"
 #include "runtime/arena.h"
 #include "runtime/thread_team.h"
 
@@ -70,11 +69,10 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     std::vector<NodeId> forward;
     for (NodeId id : options.forward)
       if (known.count(id)) forward.push_back(known[id]);
-    // Macro ops that become several kernels are opened first, so that the choice sees what really runs.
+    // The choice must see what really runs.
     std::vector<NodeId> all = own_outputs;
     all.insert(all.end(), forward.begin(), forward.end());
-    all = decompose(own, all, [&](NodeId id) { return own[id].op == Op::conv; });
-    all = simplify(own, all);
+    all = simplify(own, canonicalize(own, all));
     forward.assign(all.begin() + long(own_outputs.size()), all.end());
     all.resize(own_outputs.size());
     SavedSet set = choose_saved(own, all, forward, options.recompute);
