@@ -341,6 +341,8 @@ int main(int argc, char** argv) {
   small("small exp 64", unary(Op::exp, 64), {0, 2}, 1);
   small("small softmax 4x64", softmax(4, 64), {0, 2}, 1);
   small("small layer_norm 4x64", layer_norm(4, 64), {0, 3, 3, 2}, 1);
+  small("small softmax 16x768", softmax(16, 768), {0, 2}, 1);
+  small("small layer_norm 16x768", layer_norm(16, 768), {0, 3, 3, 2}, 1);
   small("small column 64x64", column_sum(64, 64), {0, 3}, 1);
   small("small chain 1000x64", chain(64, 1000), {0, 2}, 1000);
   small("small add 4096", binary(Op::add, 4096), {0, 1, 2}, 1);

@@ -42,6 +42,7 @@ class Runner {
     TileSlot* s = slots_ + accesses;
     for (const TilePlan::Buffer& b : plan.buffers) *s++ = {tiles_ + b.offset, b.row};
     for (const int64_t& l : plan.literals) *s++ = {reinterpret_cast<std::byte*>(const_cast<int64_t*>(&l)), 0};
+    for (const auto& phase : plan.phases) instructions_ += int64_t(phase.body.size());
     frame_.slots = slots_;
     frame_.index = index_;
     frame_.fault = worker.fault;
@@ -57,7 +58,8 @@ class Runner {
       point_accesses();
       set_extent(std::min(plan_.block_rows, rows - index_[plan_.row]), std::min(plan_.block_cols, cols - index_[plan_.col]));
       if (fresh_) run(plan_.outer_pre), fresh_ = false;
-      run(plan_.phases[0].body);
+      look_ahead(b + 2 < end);
+      run_body(plan_.phases[0].body);
       if (++col < across) continue;
       col = 0;
       if (++row < down) continue;
@@ -141,30 +143,27 @@ class Runner {
     for (const TileInstr& in : list) in.run(in, frame_, extents_[in.shape].rows, extents_[in.shape].cols);
   }
 
-  // Bodies of row blocks: the next block's input is fetched a share at a time, so that memory never rests.
+  // The next block's input is fetched a share at a time, so that memory never rests. Into the second-level cache: the
+  // first has no room for it.
   void run_body(const std::vector<TileInstr>& list) {
     for (const TileInstr& in : list) {
-      if (ahead_lines_ > 0) fetch_ahead();
+      if (ahead_steps_ > 0) fetch_ahead();
       in.run(in, frame_, extents_[in.shape].rows, extents_[in.shape].cols);
     }
   }
 
   void look_ahead(bool whole_block_follows) {
-    ahead_lines_ = whole_block_follows && !plan_.ahead.empty() ? plan_.block_rows * slots_[plan_.ahead[0]].row / 64 : 0;
-    ahead_done_ = 0;
-    size_t instructions = 0;
-    for (const auto& phase : plan_.phases) instructions += phase.body.size();
-    ahead_share_ = ahead_lines_ / int64_t(std::max<size_t>(instructions, 1)) + 1;
+    ahead_steps_ = whole_block_follows && !plan_.ahead.empty() ? instructions_ : 0;
+    ahead_step_ = 0;
   }
 
   void fetch_ahead() {
-    const int64_t end = std::min(ahead_done_ + ahead_share_, ahead_lines_);
-    for (uint32_t slot : plan_.ahead) {
-      const std::byte* next = slots_[slot].p + plan_.block_rows * slots_[slot].row;
-      for (int64_t k = ahead_done_; k < end; ++k) __builtin_prefetch(next + k * 64, 0, 2);
+    for (const TilePlan::Ahead& ahead : plan_.ahead) {
+      const std::byte* next = slots_[ahead.slot].p + ahead.bytes;
+      const int64_t end = ahead.bytes * (ahead_step_ + 1) / ahead_steps_;
+      for (int64_t k = ahead.bytes * ahead_step_ / ahead_steps_; k < end; k += 64) __builtin_prefetch(next + k, 0, 2);
     }
-    ahead_done_ = end;
-    if (end == ahead_lines_) ahead_lines_ = 0;
+    if (++ahead_step_ == ahead_steps_) ahead_steps_ = 0;
   }
 
   void start_rows(int64_t first, int64_t rows) {
@@ -253,7 +252,8 @@ class Runner {
   int64_t index_[kMaxAxes] = {};
   Extent extents_[4];
   int64_t rows_ = 1, cols_ = 1;
-  int64_t ahead_lines_ = 0, ahead_done_ = 0, ahead_share_ = 1;
+  int64_t instructions_ = 0;  // of all bodies
+  int64_t ahead_steps_ = 0, ahead_step_ = 0;
   int64_t outer_ = 0;
   bool fresh_ = true;
 

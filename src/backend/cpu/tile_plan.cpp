@@ -736,7 +736,7 @@ class Planner {
       case TilePlan::Form::row: {
         c = single_ ? cols : std::min(cols, tile ? std::min<int64_t>(points, 2048) : 8192);
         int64_t row_bytes = (tile + 4) * c + kept * length_;
-        r = std::clamp<int64_t>(kTileBudget * 3 / 2 / std::max<int64_t>(row_bytes, 1), 1, 64);
+        r = std::clamp<int64_t>(2 * kTileBudget / std::max<int64_t>(row_bytes, 1), 1, 64);
         if (plan_->parts > 1) r = 1;
         break;
       }
@@ -782,15 +782,20 @@ class Planner {
     plan_->tile_bytes = offset;
   }
 
-  // Inputs read along the rows of a row plan are fetched ahead, one block of rows before their use.
+  // Inputs whose next block follows the current one in memory are fetched ahead, while this one is computed.
   void choose_ahead() {
-    if (plan_->form != TilePlan::Form::row || !single_) return;
+    const int64_t cols = plan_->sizes[size_t(plan_->col)];
+    const bool whole_rows = plan_->block_cols == cols;
+    if (plan_->form == TilePlan::Form::map ? plan_->phases[0].body.size() < 2 || (!whole_rows && plan_->block_rows > 1)
+                                           : plan_->form == TilePlan::Form::column || !single_)
+      return;
     for (int n = 0; n < nodes(); ++n) {
       const int access = node(n).access;
       if (node(n).kind != Kind::load || shape(n) != kBlock || bounded(access) || group_.accesses[size_t(access)].gather >= 0) continue;
       const int64_t bytes = size_of(group_.accesses[size_t(access)].dtype), row = plan_->accesses[size_t(access)].row_stride;
-      if (stride(access, plan_->col) == 1 && row == plan_->sizes[size_t(plan_->col)] * bytes && row * plan_->block_rows >= 1024)
-        plan_->ahead.push_back(uint32_t(access));
+      if (stride(access, plan_->col) != 1 || (whole_rows && row != cols * bytes)) continue;
+      const int64_t span = plan_->block_rows * plan_->block_cols * bytes;
+      if (span >= 1024) plan_->ahead.push_back({uint32_t(access), span});
     }
   }
 

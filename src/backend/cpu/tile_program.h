@@ -107,8 +107,12 @@ struct TilePlan {
     int64_t row_stride = 0;                      // bytes
   };
   std::vector<Access> accesses;  // slots 0 … accesses.size() - 1
-  std::vector<uint32_t> ahead;   // row form: accesses whose next block of rows follows the current one in memory
-  int accumulator = -1;          // access that an epilogue's caller sets
+  struct Ahead {
+    uint32_t slot = 0;
+    int64_t bytes = 0;  // of a block
+  };
+  std::vector<Ahead> ahead;  // inputs whose next block follows the current one in memory
+  int accumulator = -1;      // access that an epilogue's caller sets
 
   // Slots after the accesses: buffers in scratch, then literals.
   struct Buffer {
