@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <queue>
 #include <set>
 
 #include "base/error.h"
+#include "compile/order.h"
 #include "compile/program.h"
 #include "graph/ops/attention.h"
 
@@ -176,9 +176,15 @@ class Fuser {
     }
   }
 
+  // Broadcasts of other shapes of a buffer always lower; anything else must be tried.
   bool moves_much(NodeId id) const {
-    for (; is_movement(g_[id].op) && !plan_.copies.count(id); id = g_[id].in[0])
-      if (g_[id].op != Op::expand && g_[id].op != Op::reshape) return true;
+    bool reshaped = false;
+    for (; is_movement(g_[id].op) && !plan_.copies.count(id); id = g_[id].in[0]) {
+      if (g_[id].op == Op::reshape)
+        reshaped = true;
+      else if (g_[id].op != Op::expand || reshaped)
+        return true;
+    }
     return false;
   }
 
@@ -525,46 +531,36 @@ class Fuser {
     return clusters_[from].users.count(to) || detour(from, to);
   }
 
-  // Operands first; among those that are ready, the one that the graph named first.
   void sort_groups() {
     size_t n = plan_.groups.size();
-    std::unordered_map<int, size_t> place;
+    std::vector<size_t> place(clusters_.size(), n);
     for (size_t i = 0; i < n; ++i) {
       if (plan_.groups[i].kind == Group::Kind::tile)
-        for (const GroupSpec& s : plan_.groups[i].specs) place[group_of_[s.members[0]]] = i;
+        for (const GroupSpec& s : plan_.groups[i].specs) place[size_t(group_of_[s.members[0]])] = i;
       else
-        place[group_of_[plan_.groups[i].node]] = i;
+        place[size_t(group_of_[plan_.groups[i].node])] = i;
     }
-    std::vector<std::set<size_t>> users(n);
-    std::vector<int> waits(n, 0);
-    std::vector<NodeId> rank(n, 0);
-    for (auto& [cluster, i] : place) {
-      rank[i] = std::max(rank[i], last_node(cluster));
-      for (int p : clusters_[cluster].producers) {
-        auto it = place.find(p);
-        if (it != place.end() && it->second != i && users[it->second].insert(i).second) ++waits[i];
-      }
+    OrderProblem problem{n, {}, {}};
+    auto edge = [&](int from, int to) {
+      if (from < 0 || to < 0) return;
+      size_t a = place[size_t(from)], b = place[size_t(to)];
+      if (a < n && b < n && a != b) problem.edges.push_back({a, b});
+    };
+    for (size_t c = 0; c < clusters_.size(); ++c)
+      for (int p : clusters_[c].producers) edge(p, int(c));
+    for (auto [old_value, new_value] : state_)  // whoever reads the old value runs before the new one is written
+      for (NodeId reader : consumers_[old_value]) edge(group_of_[reader], group_of_[new_value]);
+    for (NodeId id : order_) {
+      if (group_of_[id] < 0 || is_output_.count(id) || consumers_[id].empty() || place[size_t(group_of_[id])] == n) continue;
+      OrderProblem::Value v{g_.type(id).bytes(), place[size_t(group_of_[id])], {}};
+      for (NodeId reader : consumers_[id])
+        if (size_t r = place[size_t(group_of_[reader])]; r < n && r != v.maker) v.readers.push_back(r);
+      if (!v.readers.empty()) problem.values.push_back(std::move(v));
     }
-    for (auto [old_value, new_value] : state_) {
-      auto writer = place.find(group_of_[new_value]);
-      if (writer == place.end()) continue;
-      for (NodeId reader : consumers_[old_value]) {
-        auto it = place.find(group_of_[reader]);
-        if (it != place.end() && it->second != writer->second && users[it->second].insert(writer->second).second) ++waits[writer->second];
-      }
-    }
-    std::priority_queue<std::pair<NodeId, size_t>, std::vector<std::pair<NodeId, size_t>>, std::greater<>> ready;
-    for (size_t i = 0; i < n; ++i)
-      if (!waits[i]) ready.push({rank[i], i});
+    std::vector<size_t> order = order_kernels(problem);
+    if (order.size() != n) fail(ErrorCode::internal, "[fuse] {} of {} kernels wait for each other", n - order.size(), n);
     std::vector<Group> sorted;
-    while (!ready.empty()) {
-      size_t i = ready.top().second;
-      ready.pop();
-      for (size_t u : users[i])
-        if (--waits[u] == 0) ready.push({rank[u], u});
-      sorted.push_back(std::move(plan_.groups[i]));
-    }
-    if (sorted.size() != n) fail(ErrorCode::internal, "[fuse] {} of {} kernels wait for each other", n - sorted.size(), n);
+    for (size_t i : order) sorted.push_back(std::move(plan_.groups[i]));
     plan_.groups = std::move(sorted);
   }
 

@@ -107,6 +107,13 @@ std::vector<size_t> Program::unsafe_updates() const {
         const TileAccess* to = nullptr;
         for (const TileNode& n : t.nodes)
           if (n.kind == TileNode::Kind::store && t.accesses[size_t(n.access)].operand + first == written) to = &t.accesses[size_t(n.access)];
+        bool overwritten = false;  // a plain copy of the old value must not come after the new one
+        for (const TileNode& n : t.nodes) {
+          if (n.kind != TileNode::Kind::store) continue;
+          const TileNode& value = t.nodes[size_t(n.in[0])];
+          if (overwritten && value.kind == TileNode::Kind::load && t.accesses[size_t(value.access)].operand + first == read) safe = false;
+          overwritten |= &t.accesses[size_t(n.access)] == to;
+        }
         for (const TileAccess& a : t.accesses)
           if (a.operand >= 0 && a.operand + first == read)
             safe &= to && t.form == TileGroup::Template::map && a.offset == to->offset && a.strides == to->strides && a.gather < 0 && a.bounds.empty();
@@ -314,7 +321,8 @@ void Program::alias_in_place() {
     if (kernel.group.kind != Group::Kind::tile || kernel.tiles.size() != 1 || kernel.tiles[0].form != TileGroup::Template::map) continue;
     const TileGroup& t = kernel.tiles[0];
     std::vector<char> taken(kernel.operands.size(), 0);
-    for (const TileNode& store : t.nodes) {
+    // Only by its last node: nothing of the kernel reads the old value after that.
+    for (const TileNode& store : std::span(t.nodes).last(1)) {
       if (store.kind != TileNode::Kind::store) continue;
       const TileAccess& to = t.accesses[size_t(store.access)];
       ProgramBuffer& out = buffers_[size_t(buffer_index_.at(kernel.operands[size_t(to.operand)].owner))];

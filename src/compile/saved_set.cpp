@@ -118,17 +118,27 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
   };
   std::vector<char> anchored(g.size(), 0);  // must be had as it is: saved, unless nothing later needs it
   if (level == Recompute::layers) {
-    // Values that everything later hangs on: at their place in the order nothing else of forward is still to be read.
+    // Values that everything later hangs on: at their place in the order no other value of forward is still to be read. Views
+    // count as what they view, and what depends on no floating input (position tables, targets) does not count.
     std::vector<NodeId> last_use(g.size(), 0);
-    for (NodeId id : ahead)
-      for (NodeId in : g[id].in) last_use[in] = id;
+    std::vector<char> counts(g.size(), 0);
+    auto use = [&](auto& self, NodeId id, NodeId user) -> void {
+      last_use[id] = std::max(last_use[id], user);
+      if (is_movement(g[id].op) || g[id].op == Op::get)
+        for (NodeId in : g[id].in) self(self, in, user);
+    };
+    for (NodeId id : ahead) {
+      for (NodeId in : g[id].in) counts[id] |= (g[in].op == Op::input && is_float(g.dtype(in))) || counts[in];
+      if (!is_movement(g[id].op) && g[id].op != Op::get)
+        for (NodeId in : g[id].in) use(use, in, id);
+    }
     int open = 0;
     std::unordered_map<NodeId, int> closes;
     for (NodeId id : ahead) {
       open -= closes[id];
-      if (!is_forward[id]) continue;
-      if (open == 0 && last_use[id] && !is_movement(g[id].op)) anchored[id] = 1;
-      if (last_use[id]) ++open, ++closes[last_use[id]];
+      if (!is_forward[id] || !counts[id] || is_movement(g[id].op) || g[id].op == Op::get || !last_use[id]) continue;
+      anchored[id] = open == 0 && g[id].types.size() == 1;
+      ++open, ++closes[last_use[id]];
     }
   }
 
