@@ -112,7 +112,7 @@ HWY_INLINE V apply(V a, V b) {
   if constexpr (op == Op::maximum) return maximum(a, b);
   if constexpr (op == Op::mod) return modulo(a, b);
   if constexpr (op == Op::equal) return from_mask(hn::Eq(a, b));
-  if constexpr (op == Op::not_equal) return from_mask(hn::Ne(a, b));
+  if constexpr (op == Op::not_equal) return from_mask(hn::Not(hn::Eq(a, b)));  // NaN differs from everything, itself included
   if constexpr (op == Op::less) return from_mask(hn::Lt(a, b));
   if constexpr (op == Op::less_equal) return from_mask(hn::Le(a, b));
   if constexpr (op == Op::greater) return from_mask(hn::Gt(a, b));
