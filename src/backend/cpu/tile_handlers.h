@@ -31,6 +31,8 @@ struct TileHandlers {
   TileRectStore store_strided[kDTypes][2] = {};
   TileHandler row_reduce[kTileReduces][kTileRegs] = {};                     // over the columns of a, into d[row]
   TileHandler row_dot = nullptr;                                            // sum of a * b over the columns, each product rounded
+  TileHandler scale_shift[8] = {};                                          // d = a * b * c + e, each step rounded; bits: b, c, e have one value per row
+  TileHandler exp_sum[2] = {};                                              // d = exp(a - b), and e[row] += its sum over the columns; [b has one value per row]
   TileHandler pair[std::size(kPairFirst)][int(PairSecond::count)][4] = {};  // [bit 0: b, bit 1: c has one value per row]
   TileHandler column_reduce[kTileReduces][kTileRegs] = {};                  // over the rows of a, into d[col]
   TileRandom random = nullptr;

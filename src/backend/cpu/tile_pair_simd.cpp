@@ -68,6 +68,61 @@ void run_pair(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t col
   }
 }
 
+template <int kPattern>
+void scale_shift(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b, *sc = f.slots + in.c, *se = f.slots + in.e;
+  constexpr bool kB = kPattern & 1, kC = kPattern & 2, kE = kPattern & 4;
+  for (int64_t r = 0; r < rows; ++r) {
+    auto row = [&](const TileSlot* s) { return reinterpret_cast<const float*>(s->p + r * s->row); };
+    float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
+    const float *a = row(sa), *b = row(sb), *c = row(sc), *e = row(se);
+    const V vb = kB ? set(*b) : hn::Zero(d), vc = kC ? set(*c) : hn::Zero(d), ve = kE ? set(*e) : hn::Zero(d);
+    auto point = [&](int64_t i, auto load)
+                     HWY_ATTR { return hn::Add(hn::Mul(hn::Mul(load(a + i), kB ? vb : load(b + i)), kC ? vc : load(c + i)), kE ? ve : load(e + i)); };
+    auto whole = [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+    int64_t i = 0;
+    if (in.stream && is_aligned(out)) {
+      for (; i + n <= cols; i += n) hn::Stream(point(i, whole), d, out + i);
+    } else {
+      for (; i + n <= cols; i += n) hn::StoreU(point(i, whole), d, out + i);
+    }
+    if (i < cols) store_tail(point(i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }), d, out + i, cols - i);
+  }
+}
+
+template <bool kPerRow>
+void exp_sum(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
+  float* sums = reinterpret_cast<float*>(f.slots[in.e].p);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
+    const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = reinterpret_cast<const float*>(sb->p + r * sb->row);
+    const V vb = kPerRow ? set(*b) : hn::Zero(d);
+    auto point = [&](int64_t i) HWY_ATTR {
+      V y = math::exp(hn::Sub(hn::LoadU(d, a + i), kPerRow ? vb : hn::LoadU(d, b + i)));
+      hn::StoreU(y, d, out + i);
+      return y;
+    };
+    V s0 = hn::Zero(d), s1 = s0;
+    int64_t i = 0;
+    for (; i + 2 * n <= cols; i += 2 * n) {
+      s0 = hn::Add(s0, point(i));
+      s1 = hn::Add(s1, point(i + n));
+    }
+    for (; i < cols; i += n) {
+      const int64_t live = std::min(n, cols - i);
+      V y = math::exp(hn::Sub(load_tail(d, a + i, live), kPerRow ? vb : load_tail(d, b + i, live)));
+      store_tail(y, d, out + i, live);
+      s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, size_t(live)), y));
+    }
+    sums[r] += hn::GetLane(hn::SumOfLanes(d, hn::Add(s0, s1)));
+  }
+}
+
 template <int kFirst, PairSecond op>
 void set_pair(TileHandlers& t) {
   auto& row = t.pair[kFirst][int(op)];
@@ -88,7 +143,12 @@ void set_first(TileHandlers& t) {
 
 }  // namespace
 
-void fill_pairs(TileHandlers& t) { set_first<0>(t), set_first<1>(t), set_first<2>(t), set_first<3>(t), set_first<4>(t); }
+void fill_pairs(TileHandlers& t) {
+  set_first<0>(t), set_first<1>(t), set_first<2>(t), set_first<3>(t), set_first<4>(t);
+  t.scale_shift[0] = scale_shift<0>, t.scale_shift[1] = scale_shift<1>, t.scale_shift[2] = scale_shift<2>, t.scale_shift[3] = scale_shift<3>;
+  t.scale_shift[4] = scale_shift<4>, t.scale_shift[5] = scale_shift<5>, t.scale_shift[6] = scale_shift<6>, t.scale_shift[7] = scale_shift<7>;
+  t.exp_sum[0] = exp_sum<false>, t.exp_sum[1] = exp_sum<true>;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu

@@ -18,6 +18,7 @@ using Kind = TileNode::Kind;
 constexpr int64_t kTileBudget = 16 << 10;  // half of a first-level cache
 constexpr int64_t kRowBudget = 384 << 10;  // rows up to here are computed once and kept
 constexpr int64_t kMaxSingleChunk = 4096;  // columns
+constexpr int64_t kFetchLines = 40;        // fetched ahead at once
 constexpr int64_t kStreamBytes = 4 << 20;  // outputs below are likely to be read again from the cache
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 constexpr uint32_t kVirtual = 1u << 24, kLiteral = 1u << 25;  // tags of slots before they have numbers
@@ -208,11 +209,11 @@ class Planner {
     r.last = std::max(r.last, time);
   }
 
-  void emit(TileHandler run, TileShape shape, uint32_t d, uint32_t a, uint32_t b, uint32_t c, const void* aux, bool clobbers) {
+  void emit(TileHandler run, TileShape shape, uint32_t d, uint32_t a, uint32_t b, uint32_t c, const void* aux, bool clobbers, uint32_t e = 0) {
     if (!run) fail(ErrorCode::unsupported, "[tile_kernel] an operation has no CPU handler for its type; in\n{}", to_string(group_));
-    for (uint32_t slot : {d, a, b, c}) use(slot, clobbers);
+    for (uint32_t slot : {d, a, b, c, e}) use(slot, clobbers);
     TileInstr in;
-    in.run = run, in.shape = shape, in.d = d, in.a = a, in.b = b, in.c = c, in.aux = aux;
+    in.run = run, in.shape = shape, in.d = d, in.a = a, in.b = b, in.c = c, in.e = e, in.aux = aux;
     in.stream = run != tile_store && d < kVirtual && group_.accesses[d].streaming && list_ == final_list_ && streamed_[d];
     plan_->streams = plan_->streams || in.stream;
     list(list_).push_back(in);
@@ -423,7 +424,14 @@ class Planner {
     sum.value = accumulator(reg_bytes(sum.reg));
     if (arg) sum.position = accumulator(8);
     auto& table = plan_->form == TilePlan::Form::row ? handlers_.row_reduce : handlers_.column_reduce;
-    if (dot) {
+    TileInstr* last = list(list_).empty() ? nullptr : &list(list_).back();
+    const auto& exponential = handlers_.pair[pair_first(Op::sub)][int(PairSecond::exp)];
+    if (last && sum.op == TileReduce::sum && last->d == a && !last->stream && (last->run == exponential[0] || last->run == exponential[1]) &&
+        plan_->form == TilePlan::Form::row) {
+      last->run = handlers_.exp_sum[last->run == exponential[1]];  // summed while it is written
+      last->e = sum.value;
+      use(sum.value, true);
+    } else if (dot) {
       emit(handlers_.row_dot, kBlock, sum.value, a, value(node(x.in[0]).in[1]), 0, nullptr, true);
     } else {
       emit(table[int(sum.op)][int(sum.reg)], kBlock, sum.value, a, arg ? sum.position : 0, 0, nullptr, true);
@@ -558,7 +566,8 @@ class Planner {
       const TileNode& y = node(n);
       const bool a_row = one_per_row(kBlock, shape(x.in[0])), b_row = one_per_row(kBlock, shape(x.in[1]));
       if (y.kind == Kind::reduce) {
-        if (y.op == Op::reduce_sum && x.op == Op::mul && plan_->form == TilePlan::Form::row && !a_row && !b_row) fused_into_[size_t(m)] = n;
+        if (y.op == Op::reduce_sum && x.op == Op::mul && plan_->form == TilePlan::Form::row && !a_row && !b_row && fused_operand(m) < 0)
+          fused_into_[size_t(m)] = n;
         continue;
       }
       const bool swappable = x.op == Op::add || x.op == Op::mul;
@@ -568,7 +577,9 @@ class Planner {
       if (!second || y.in[size_t(which)] != m || (*second == PairSecond::exp && x.op != Op::sub)) continue;
       // A node that is itself the first of a pair is not the second of another.
       const bool taken = std::any_of(y.in.begin(), y.in.end(), [&](int in) { return in >= 0 && fused_into_[size_t(in)] == n; });
-      if (taken || std::any_of(x.in.begin(), x.in.end(), [&](int in) { return in >= 0 && fused_into_[size_t(in)] == m; })) continue;
+      const int before = fused_operand(m);
+      const bool third = before >= 0 && node(before).op == Op::mul && x.op == Op::mul && y.op == Op::add && !(a_row && b_row);
+      if (taken || (before >= 0 && !third)) continue;
       fused_into_[size_t(m)] = n;
     }
   }
@@ -578,12 +589,28 @@ class Planner {
     int a = x.in[0], b = x.in[1];
     if (one_per_row(kBlock, shape(a))) std::swap(a, b);
     const int which = y.in[0] == m ? 0 : 1, c = y.in[size_t(1 - which)];
+    if (int l = fused_operand(m); l >= 0) {  // l * factor + c, where l is a product
+      const int factor = x.in[0] == l ? x.in[1] : x.in[0];
+      int first = node(l).in[0], second = node(l).in[1];
+      if (one_per_row(kBlock, shape(first))) std::swap(first, second);
+      const int bits = int(one_per_row(kBlock, shape(second))) | int(one_per_row(kBlock, shape(factor))) << 1 | int(one_per_row(kBlock, shape(c))) << 2;
+      const uint32_t in[] = {value(first), value(second), value(factor), value(c)};
+      uint32_t d = target(n);
+      emit(handlers_.scale_shift[bits], kBlock, d, in[0], in[1], in[2], nullptr, false, in[3]);
+      return d;
+    }
     const int pattern = int(one_per_row(kBlock, shape(b))) | int(c >= 0 && one_per_row(kBlock, shape(c))) << 1;
     const TileHandler run = handlers_.pair[pair_first(x.op)][int(*pair_second(y.op, which))][pattern];
     const uint32_t slots[] = {value(a), value(b), c >= 0 ? value(c) : 0};
     uint32_t d = target(n);
     emit(run, kBlock, d, slots[0], slots[1], slots[2], nullptr, false);
     return d;
+  }
+
+  // The node whose instruction computes n.
+  int computed_at(int n) const {
+    while (fused_into_[size_t(n)] >= 0) n = fused_into_[size_t(n)];
+    return n;
   }
 
   int fused_operand(int n) const {
@@ -605,7 +632,7 @@ class Planner {
       if (x.kind == Kind::store ? !stored_in_body(n) : x.kind != Kind::reduce && !need[size_t(n)]) continue;
       if (x.kind == Kind::load && !direct_[size_t(n)]) last_read = n;
       for (int in : x.in)
-        if (in >= 0 && reads_memory(in)) last_read = x.kind == Kind::store ? nodes() : std::max({last_read, n, fused_into_[size_t(n)]});
+        if (in >= 0 && reads_memory(in)) last_read = x.kind == Kind::store ? nodes() : std::max(last_read, computed_at(n));
     }
     for (int n = 0; n < nodes(); ++n) {
       const TileNode& x = node(n);
@@ -736,7 +763,13 @@ class Planner {
       case TilePlan::Form::row: {
         c = single_ ? cols : std::min(cols, tile ? std::min<int64_t>(points, 2048) : 8192);
         int64_t row_bytes = (tile + 4) * c + kept * length_;
-        r = std::clamp<int64_t>(2 * kTileBudget / std::max<int64_t>(row_bytes, 1), 1, 64);
+        r = std::clamp<int64_t>(5 * kTileBudget / 2 / std::max<int64_t>(row_bytes, 1), 1, 64);
+        // The next block is fetched between instructions: more lines at once than the core can have in flight stall it.
+        int64_t instructions = 0, fetched = 1;
+        for (const auto& phase : plan_->phases) instructions += int64_t(phase.body.size());
+        for (int n = 0; n < nodes(); ++n)
+          if (node(n).kind == Kind::load && shape(n) == kBlock) fetched += c * size_of(group_.accesses[size_t(node(n).access)].dtype);
+        if (c >= 256) r = std::clamp<int64_t>(kFetchLines * 64 * instructions / fetched, 1, r);
         if (plan_->parts > 1) r = 1;
         break;
       }
@@ -807,7 +840,7 @@ class Planner {
         slot = uint32_t(plan_->accesses.size()) + uint32_t(reg(slot).buffer);
     };
     auto number_list = [&](std::vector<TileInstr>& list) {
-      for (TileInstr& in : list) number(in.d), number(in.a), number(in.b), number(in.c);
+      for (TileInstr& in : list) number(in.d), number(in.a), number(in.b), number(in.c), number(in.e);
     };
     number_list(plan_->outer_pre), number_list(plan_->block_pre);
     for (auto& phase : plan_->phases) {

@@ -31,7 +31,7 @@ enum TileShape : uint8_t { kScalar = 0, kRows = 1, kColumns = 2, kBlock = 3 };
 
 struct TileInstr {
   TileHandler run = nullptr;
-  uint32_t d = 0, a = 0, b = 0, c = 0;  // slots
+  uint32_t d = 0, a = 0, b = 0, c = 0, e = 0;  // slots
   const void* aux = nullptr;
   TileShape shape = kScalar;
   bool stream = false;  // d is written past the caches where it is aligned

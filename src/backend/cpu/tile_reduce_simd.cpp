@@ -50,16 +50,32 @@ HWY_INLINE V load_live(const float* p, int64_t live) {
   return hn::IfThenElse(hn::FirstN(d, size_t(live)), v, hn::Set(d, identity<op>()));
 }
 
-// The lanes as a tree, the same one for every tail.
+// The lanes of p as a tree without branches: halves onto each other.
+template <TileReduce op, size_t kLanes>
+HWY_INLINE float fold(const float* p) {
+  if constexpr (kLanes == 1) {
+    return *p;
+  } else {
+    const hn::FixedTag<float, kLanes / 2> half;
+    auto a = hn::Load(half, p), b = hn::Load(half, p + kLanes / 2);
+    HWY_ALIGN float part[kLanes / 2 < 4 ? 4 : kLanes / 2];
+    if constexpr (op == TileReduce::prod) {
+      hn::Store(hn::Mul(a, b), half, part);
+    } else {
+      auto best = op == TileReduce::max ? hn::Max(a, b) : hn::Min(a, b);
+      hn::Store(hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, best)), half, part);
+    }
+    return fold<op, kLanes / 2>(part);
+  }
+}
+
 template <TileReduce op>
 HWY_INLINE float across(V v) {
   const D d;
-  HWY_ALIGN float part[hn::MaxLanes(D())];
   if constexpr (op == TileReduce::sum) return hn::GetLane(hn::SumOfLanes(d, v));
+  HWY_ALIGN float part[hn::MaxLanes(D())];
   hn::Store(v, d, part);
-  for (size_t n = hn::Lanes(d) / 2; n > 0; n /= 2)
-    for (size_t i = 0; i < n; ++i) part[i] = join_scalar<op>(part[i], part[i + n]);
-  return part[0];
+  return fold<op, hn::MaxLanes(D())>(part);
 }
 
 template <TileReduce op>
