@@ -245,6 +245,25 @@ class Fuser {
       depth[id] = deep + 1;
       plan_.repeated.insert(id);
     }
+    // A node whose readers cannot reach it through their views is stored after all.
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (NodeId id : order_) {
+        std::vector<NodeId> below;
+        for (NodeId in : g_[id].in) repeated_below(in, false, below);
+        if (below.empty() || !is_tile_op(g_[id].op)) continue;
+        if (lower_group(g_, {{id}, {id}, kNone, &plan_.repeated}, storage()).refusal.empty()) continue;
+        for (NodeId r : below) changed |= plan_.repeated.erase(r) > 0;
+      }
+    }
+  }
+
+  // Repeated nodes that are read through other views than plain broadcasts.
+  void repeated_below(NodeId id, bool moved, std::vector<NodeId>& found) const {
+    bool movement = is_movement(g_[id].op) && !plan_.copies.count(id), repeated = plan_.repeated.count(id) != 0;
+    if (!movement && !repeated) return;
+    if (repeated && moved) found.push_back(id);
+    for (NodeId in : g_[id].in) repeated_below(in, moved || (movement && g_[id].op != Op::expand), found);
   }
 
   void make_groups() {

@@ -171,6 +171,9 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
       while (!place.owner) {
         NodeId source = g[at].in[0];
         Storage below = storage(source);
+        if (g[at].op == Op::reshape)
+          while (!below.owner && g[source].op == Op::reshape) source = g[source].in[0], below = storage(source);
+        if (g[at].op != Op::reshape || !below.owner) source = g[at].in[0], below = storage(source);
         if (g[at].op == Op::reshape && below.owner && below.strides == contiguous_strides(g.shape(source))) {
           below.strides = contiguous_strides(g.shape(at));  // another shape of a contiguous buffer
           at = source, place = below;

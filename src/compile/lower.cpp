@@ -240,12 +240,15 @@ class Lowering {
     if (g_[id].op == Op::pad) return pad(id, map, bounds);
     if (g_[id].op == Op::concat) return concat(id, map, bounds);
     // Another shape of a contiguous buffer is the same linear index: no axes need to be told apart.
-    if (NodeId source = g_[id].in[0];
-        g_[id].op == Op::reshape && source != spec_.matmul && !looked_through(source) && !member(source) && !repeated(source) && g_[source].op != Op::literal)
-      if (Storage place = storage_(source); place.strides == contiguous_strides(g_.shape(source))) {
-        place.strides = contiguous_strides(g_.shape(id));
-        return load_from(place, g_.dtype(id), map, bounds, -1);
-      }
+    if (g_[id].op == Op::reshape) {
+      NodeId source = g_[id].in[0];
+      while (g_[source].op == Op::reshape && looked_through(source)) source = g_[source].in[0];
+      if (source != spec_.matmul && !looked_through(source) && !member(source) && !repeated(source) && g_[source].op != Op::literal)
+        if (Storage place = storage_(source); place.strides == contiguous_strides(g_.shape(source))) {
+          place.strides = contiguous_strides(g_.shape(id));
+          return load_from(place, g_.dtype(id), map, bounds, -1);
+        }
+    }
     return lower(g_[id].in[0], through(g_, id, map, inside(bounds)), bounds);
   }
 
