@@ -158,7 +158,8 @@ HWY_INLINE V normal_tail(V x) {
 
 HWY_INLINE V gelu_erf(V x) {
   V tail = normal_tail(x);
-  return hn::IfThenElse(hn::Lt(x, set(0.f)), hn::Mul(x, tail), hn::NegMulAdd(x, tail, x));
+  V above = hn::IfThenElse(hn::Gt(x, set(13.f)), x, hn::NegMulAdd(x, tail, x));  // infinity times no tail is no number
+  return hn::IfThenElse(hn::Lt(x, set(0.f)), hn::Mul(x, tail), above);
 }
 
 HWY_INLINE V gelu_erf_grad(V x) {
