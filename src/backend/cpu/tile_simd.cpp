@@ -276,12 +276,13 @@ constexpr bool has_int = !std::is_void_v<decltype(apply_int<op, T>(T(), T()))>;
 template <Op op, class T, int kPattern>
 void run_int(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   using Out = decltype(apply_int<op, T>(T(), T()));
+  constexpr bool unary = op < Op::add;  // its second slot is another node's: not even to be read
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
   for (int64_t r = 0; r < rows; ++r) {
     Out* out = reinterpret_cast<Out*>(sd->p + r * sd->row);
     const T *a = reinterpret_cast<T*>(sa->p + r * sa->row), *b = reinterpret_cast<T*>(sb->p + r * sb->row);
-    const T a0 = *a, b0 = *b;
-    for (int64_t i = 0; i < cols; ++i) out[i] = apply_int<op, T>(kPattern & 1 ? a0 : a[i], kPattern & 2 ? b0 : b[i]);
+    const T a0 = kPattern & 1 ? *a : T(0), b0 = !unary && kPattern & 2 ? *b : T(0);
+    for (int64_t i = 0; i < cols; ++i) out[i] = apply_int<op, T>(kPattern & 1 ? a0 : a[i], unary || kPattern & 2 ? b0 : b[i]);
   }
 }
 
