@@ -131,9 +131,12 @@ Ref CompiledProgram::place(NodeId owner, int64_t offset) const {
 }
 
 void CompiledProgram::run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault) {
-  bases_[0] = arena;
-  for (size_t i = 0; i < inputs.size(); ++i) bases_[1 + i] = static_cast<std::byte*>(const_cast<void*>(inputs[i]));
-  for (size_t i = 0; i < outputs.size(); ++i) bases_[1 + inputs.size() + i] = static_cast<std::byte*>(outputs[i]);
+  // What is empty may be bound to nothing; addresses inside it are still formed, so it gets one of its own.
+  static std::byte empty[64];
+  auto base = [](void* p) { return p ? static_cast<std::byte*>(p) : empty; };
+  bases_[0] = base(arena);
+  for (size_t i = 0; i < inputs.size(); ++i) bases_[1 + i] = base(const_cast<void*>(inputs[i]));
+  for (size_t i = 0; i < outputs.size(); ++i) bases_[1 + inputs.size() + i] = base(outputs[i]);
   for (const Segment& s : segments_) {
     if (s.first < s.last) team_.run(std::span(tasks_).subspan(s.first, s.last - s.first), bases_.data(), fault);
     if (s.scan) s.scan->run(bases_.data(), fault);
