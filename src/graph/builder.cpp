@@ -383,7 +383,7 @@ NodeId Builder::softmax(NodeId x, int axis) {
   int64_t a = normal_axis(axis, shape(x).rank(), "softmax");
   NodeId top = stop_gradient(reduce(Op::reduce_max, x, {&a, 1}, true));
   NodeId e = unary(Op::exp, sub(x, top));
-  return div(e, sum(e, {&a, 1}, true));
+  return mul(e, binary(Op::div, 1.0, sum(e, {&a, 1}, true)));  // one division a row
 }
 
 NodeId Builder::log_softmax(NodeId x, int axis) {
