@@ -77,6 +77,7 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
   }
   find_live_ranges();
   if (options.plan) alias_in_place();
+  mark_streaming();
 }
 
 void Program::build() {
@@ -341,6 +342,39 @@ void Program::alias_in_place() {
         taken[i] = 1;
         break;
       }
+    }
+  }
+}
+
+// What is read again only after more than a cache's worth of other bytes goes to memory directly: it would be evicted anyway, and
+// its lines need not be fetched first. Values written over what the kernel has just read are in the cache already.
+void Program::mark_streaming() {
+  std::vector<int64_t> before(kernels_.size() + 1, 0);  // bytes touched by the kernels before this one
+  for (size_t k = 0; k < kernels_.size(); ++k) {
+    before[k + 1] = before[k];
+    for (const ProgramOperand& o : kernels_[k].operands)
+      if (o.owner) before[k + 1] += graph_.type(o.owner).bytes();
+  }
+  for (size_t k = 0; k < kernels_.size(); ++k) {
+    ProgramKernel& kernel = kernels_[k];
+    if (kernel.group.kind != Group::Kind::tile || before[k + 1] - before[k] <= options_.cache_bytes / 4) continue;
+    size_t first = 0;
+    for (TileGroup& t : kernel.tiles) {
+      for (const TileNode& n : t.nodes) {
+        if (n.kind != TileNode::Kind::store) continue;
+        TileAccess& to = t.accesses[size_t(n.access)];
+        const ProgramBuffer& b = buffer_of(kernel.operands[first + size_t(to.operand)].owner);
+        bool in_place = b.alias >= 0;
+        for (auto [in, out] : options_.state) in_place |= b.place == ProgramBuffer::Place::output && out == b.index;
+        // An output's next reader is at best the next run.
+        size_t next = kernels_.size();
+        for (size_t r = k + 1; r < next && b.place != ProgramBuffer::Place::output; ++r)
+          for (const ProgramOperand& o : kernels_[r].operands)
+            if (o.owner == b.owner) next = r;
+        int64_t distance = next == kernels_.size() ? before.back() : before[next] - before[k];
+        to.streaming = !in_place && distance > options_.cache_bytes;
+      }
+      first += size_t(t.operands);
     }
   }
 }

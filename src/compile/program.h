@@ -50,6 +50,7 @@ struct ProgramOptions {
   bool simplify = true, fuse = true, plan = true, place = true;
   std::vector<std::pair<int, int>> state;
   std::vector<NodeId> forward;  // roots of the forward part
+  int64_t cache_bytes = int64_t(32) << 20;  // stores whose next reader is farther away than this bypass the cache
 };
 
 class Program {
@@ -81,6 +82,7 @@ class Program {
   void build_matmul(ProgramKernel& kernel);
   void find_live_ranges();
   void alias_in_place();
+  void mark_streaming();
   Storage storage(NodeId id) const;
 
   Graph graph_;

@@ -10,6 +10,7 @@
 #include "compile/program.h"
 #include "compile/simplify.h"
 #include "graph/ops/table.h"
+#include "machine/ceilings.h"
 #include "runtime/arena.h"
 #include "runtime/thread_team.h"
 
@@ -83,6 +84,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   po.simplify = enabled(options.passes, "simplify"), po.fuse = enabled(options.passes, "fuse");
   po.plan = enabled(options.passes, "plan"), po.place = enabled(options.passes, "place");
   po.state = options.state;
+  po.cache_bytes = last_level_cache_bytes();
   for (auto [in, out] : options.state)
     if (!(graph.type(inputs.at(size_t(in))) == graph.type(outputs.at(size_t(out)))))
       fail(ErrorCode::shape, "[compile] state {} is {} before the step and {} after it", in, to_string(graph.type(inputs[size_t(in)])),
