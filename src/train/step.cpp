@@ -18,7 +18,12 @@
 namespace ridge {
 namespace {
 
-std::string mib(int64_t bytes) { return fmt::format("{:.1f} MiB", double(bytes) / 1048576.0); }
+// Rounded up, so that a size that is quoted as enough is enough.
+std::string size_text(int64_t bytes) {
+  constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
+  return double(bytes) < 10 * kMiB ? fmt::format("{:.0f} KiB", std::ceil(double(bytes) / kKiB))
+                                   : fmt::format("{:.1f} MiB", std::ceil(double(bytes) / kMiB * 10) / 10);
+}
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -184,7 +189,7 @@ struct TrainStep::State {
   Try attempt(int64_t micro, Recompute level) {
     Try t{micro, level, make_body(micro, micro < plan.batch, level), 0};
     t.bytes = held(t.exe->report().arena_bytes, t.exe->report().scratch_bytes);
-    plan.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), mib(t.bytes)));
+    plan.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_text(t.bytes)));
     return t;
   }
 
@@ -236,7 +241,7 @@ struct TrainStep::State {
     fail(ErrorCode::memory,
          "[step] the budget of {} is too small: parameters, gradients and moments take {}, and one sample at a time {} in all; the smallest budget that works "
          "is {}",
-         mib(limit), mib(plan.parameter_bytes + plan.gradient_bytes + plan.optimizer_bytes), mib(least), mib(least + 1048575));
+         size_text(limit), size_text(plan.parameter_bytes + plan.gradient_bytes + plan.optimizer_bytes), size_text(least), size_text(least));
   }
 
   void take(Try t, const std::string& why) {
@@ -335,7 +340,7 @@ std::string TrainStep::report() const {
   const StepPlan& p = s.plan;
   std::string text = fmt::format("step: batch {} = {} x {}{}, recompute {}\n", p.batch, p.repeats, p.micro,
                                  p.remainder ? fmt::format(" + {}", p.remainder) : "", name(p.recompute));
-  auto line = [&](const char* what, int64_t bytes) { text += fmt::format("  {:<12} {:>12}\n", what, mib(bytes)); };
+  auto line = [&](const char* what, int64_t bytes) { text += fmt::format("  {:<12} {:>12}\n", what, size_text(bytes)); };
   line("parameters", p.parameter_bytes), line("gradients", p.gradient_bytes), line("optimizer", p.optimizer_bytes), line("activations", p.activation_bytes),
       line("scratch", p.scratch_bytes);
   line("planned", p.planned_bytes);
