@@ -49,7 +49,7 @@ struct ProgramBuffer {
 struct ProgramOptions {
   bool simplify = true, fuse = true, plan = true, place = true;
   std::vector<std::pair<int, int>> state;
-  std::vector<NodeId> forward;  // roots of the forward part
+  std::vector<NodeId> forward;              // roots of the forward part
   int64_t cache_bytes = int64_t(32) << 20;  // stores whose next reader is farther away than this bypass the cache
 };
 
