@@ -22,22 +22,23 @@ struct Coupled {
 
 class Tracker {
  public:
-  Tracker(const Graph& g, std::span<const NodeId> inputs) : g_(g), at_(g.size()) {
+  Tracker(const Graph& g, std::span<const NodeId> inputs) : g_(g), at_(g.size()), summed_(g.size(), 0) {
     for (NodeId id : inputs) at_[id] = BatchAxis{0, 1, g.shape(id)[0]};
   }
 
   void visit(NodeId id) {
     const Node& n = g_[id];
-    if (n.op == Op::input || std::none_of(n.in.begin(), n.in.end(), [&](NodeId i) { return at_[i].has_value(); })) return;
-    at_[id] = follow(id);
+    if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed_[i]; }))
+      after_sum(id);
+    else if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return at_[i].has_value(); }))
+      at_[id] = follow(id);
   }
 
-  bool summed(NodeId id) const { return summed_.size() > id && summed_[id]; }
+  bool batched(NodeId id) const { return at_[id].has_value(); }
 
  private:
   Maybe follow(NodeId id) {
     const Node& n = g_[id];
-    if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed(i); })) return after_sum(id);
     if (is_elementwise(n.op) || n.op == Op::stop_gradient || n.op == Op::custom) return same(id);
     BatchAxis b = *first(n);
     const Shape& from = g_.shape(n.in[0]);
@@ -127,7 +128,7 @@ class Tracker {
     const std::vector<int64_t>& axes = g_[id].attrs.ints;
     if (std::find(axes.begin(), axes.end(), b.axis) != axes.end()) {
       if (g_[id].op != Op::reduce_sum) throw Coupled{"it reduces over the batch axis"};
-      mark_summed(id);
+      summed_[id] = 1;
       return {};
     }
     int before = int(std::count_if(axes.begin(), axes.end(), [&](int64_t a) { return a < b.axis; }));
@@ -135,31 +136,19 @@ class Tracker {
   }
 
   // A sum over the batch may only be added up further: it is a loss, not a statistic that samples read again.
-  Maybe after_sum(NodeId id) {
+  void after_sum(NodeId id) {
     const Node& n = g_[id];
     bool linear = n.op == Op::reshape || n.op == Op::reduce_sum || n.op == Op::cast || n.op == Op::neg;
-    if (n.op == Op::add || n.op == Op::sub) linear = std::all_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed(i); });
-    if (n.op == Op::mul || n.op == Op::div) linear = !summed(n.in[1]) && !at_[n.in[1]];
-    if (n.op == Op::mul && summed(n.in[1])) linear = !summed(n.in[0]) && !at_[n.in[0]];
+    if (n.op == Op::add || n.op == Op::sub) linear = std::all_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed_[i]; });
+    if (n.op == Op::mul || n.op == Op::div) linear = !summed_[n.in[1]] && !at_[n.in[1]];
+    if (n.op == Op::mul && summed_[n.in[1]]) linear = !summed_[n.in[0]] && !at_[n.in[0]];
     if (!linear) throw Coupled{"it uses a statistic of the whole batch, as batch norm does"};
-    mark_summed(id);
-    return {};
-  }
-  void mark_summed(NodeId id) {
-    if (summed_.size() <= id) summed_.resize(g_.size(), 0);
     summed_[id] = 1;
   }
 
   const Graph& g_;
   std::vector<Maybe> at_;
   std::vector<char> summed_;
-
- public:
-  bool any_summed(NodeId id) const {
-    return std::any_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId i) { return summed(i); });
-  }
-  void visit_after_sum(NodeId id) { after_sum(id); }
-  bool batched(NodeId id) const { return at_[id].has_value(); }
 };
 
 }  // namespace
@@ -168,10 +157,7 @@ std::string find_coupling(const Graph& g, std::span<const NodeId> batch_inputs, 
   Tracker t(g, batch_inputs);
   for (NodeId id : topological(g, losses)) {
     try {
-      if (t.any_summed(id))
-        t.visit_after_sum(id);
-      else
-        t.visit(id);
+      t.visit(id);
     } catch (const Coupled& c) {
       const Node& n = g[id];
       std::string operands;

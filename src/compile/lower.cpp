@@ -13,8 +13,9 @@ constexpr int64_t kNoGatherLimit = int64_t(1) << 62;
 
 class Lowering {
  public:
-  Lowering(const Graph& g, const GroupSpec& spec, const StorageFn& storage, Domain domain, TileGroup::Template form, int reduced, LoweredGroup& out)
-      : g_(g), spec_(spec), storage_(storage), d_(std::move(domain)), out_(out) {
+  Lowering(const Graph& g, const GroupSpec& spec, const StorageFn& storage, Domain domain, TileGroup::Template form, int reduced, int column_inner,
+           LoweredGroup& out)
+      : g_(g), spec_(spec), storage_(storage), d_(std::move(domain)), out_(out), column_inner_(column_inner) {
     out_.group.form = form;
     out_.group.domain = d_.sizes;
     out_.group.reduced = reduced;
@@ -398,12 +399,10 @@ class Lowering {
   const StorageFn& storage_;
   Domain d_;
   LoweredGroup& out_;
+  int column_inner_;                          // loops behind the reduced ones in the column form
   std::unordered_map<NodeId, bool> members_;  // -> depends on a reduction of this group
   std::unordered_map<NodeId, std::vector<int64_t>> seen_;
   std::map<Key, int> memo_;
-
- public:
-  int column_inner_ = 1;
 };
 
 // The loops of a group: those of its reductions' operand, or of its largest stored value.
@@ -494,8 +493,7 @@ LoweredGroup lower_in(const Graph& g, const GroupSpec& spec, const StorageFn& st
   for (int attempt = 0; attempt < 16; ++attempt) {
     out = {};
     try {
-      Lowering lowering(g, spec, storage, f.domain, f.form, f.reduced, out);
-      lowering.column_inner_ = f.inner;
+      Lowering lowering(g, spec, storage, f.domain, f.form, f.reduced, f.inner, out);
       lowering.run();
       // The column form has one loop after the reduced ones; an epilogue has those of its matmul.
       if (f.form == TileGroup::Template::column)

@@ -12,7 +12,7 @@ namespace ridge::cpu {
 // A loop over time. The carries of a step lie where the step before wrote them: in the stack of carries when that is wanted,
 // else in two places that take turns. Nothing is copied but the first carry into the stack.
 struct CompiledProgram::Scan {
-  Scan(const Graph& graph, NodeId node, bool simplify, ThreadTeam& team) : view(scan_view(graph[node])) {
+  Scan(const Graph& graph, NodeId node, ThreadTeam& team) : view(scan_view(graph[node])) {
     const ScanBody& b = view.body;
     Graph own;
     std::unordered_map<NodeId, NodeId> known;
@@ -22,9 +22,7 @@ struct CompiledProgram::Scan {
     std::vector<NodeId> roots = b.carry_out;
     roots.insert(roots.end(), b.step_out.begin(), b.step_out.end());
     outputs = import_nodes(own, b.graph, roots, known);
-    ProgramOptions options;
-    options.simplify = simplify;
-    body = std::make_unique<CompiledProgram>(Program(std::move(own), inputs, outputs, options), team);
+    body = std::make_unique<CompiledProgram>(Program(std::move(own), inputs, outputs, {}), team);
     for (NodeId id : b.carry_in) carry_bytes.push_back(b.graph.type(id).bytes());
     for (NodeId id : b.sequence_in) sequence_bytes.push_back(b.graph.type(id).bytes());
     for (NodeId id : b.step_out) output_bytes.push_back(b.graph.type(id).bytes());
@@ -87,7 +85,7 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
     bool scan = k.group.kind == Group::Kind::node && program_.graph()[k.group.node].op == Op::scan;
     scan_of.push_back(nullptr);
     if (scan) {
-      scans_.push_back(std::make_unique<Scan>(program_.graph(), k.group.node, true, team));
+      scans_.push_back(std::make_unique<Scan>(program_.graph(), k.group.node, team));
       scan_of.back() = scans_.back().get();
       kernels_.push_back(nullptr);
       workspace.push_back(scans_.back()->workspace);
