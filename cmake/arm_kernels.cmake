@@ -1,16 +1,17 @@
 # The arm64 kernels under qemu: small binaries from tests/arm and the CPU kernels' own tests (tests/cpu_*), cross-compiled.
 # The headers of host packages are linked into a folder of their own, as the cross compiler must not see the host's libc.
+# Their archives are not there for arm64, so what these tests use must not need them.
 find_path(host_headers hwy/highway.h REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include)
 find_path(gtest_source src/gtest-all.cc REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/src/googletest/googletest)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/host_headers)
-foreach(package hwy fmt spdlog nlohmann gtest)
+foreach(package hwy fmt spdlog nlohmann gtest hwloc hwloc.h sqlite3.h yaml-cpp ini.h xxhash.h)
   file(CREATE_LINK ${host_headers}/${package} ${PROJECT_BINARY_DIR}/host_headers/${package} SYMBOLIC)
 endforeach()
 find_package(Threads REQUIRED)
 
 add_library(ridge_deps INTERFACE)
 target_include_directories(ridge_deps SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/host_headers)
-target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL)
+target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL YAML_CPP_STATIC_DEFINE)
 target_link_libraries(ridge_deps INTERFACE Threads::Threads)
 
 add_library(arm_gtest STATIC ${gtest_source}/src/gtest-all.cc ${gtest_source}/src/gtest_main.cc)

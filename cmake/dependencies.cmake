@@ -1,11 +1,16 @@
-# Libraries of the engine, as headers: nothing to carry along in the portable folder. fmt's code is compiled by src/base/format.cpp.
+# Libraries of the engine: headers, and archives where there is code to link, so that the portable folder carries none of them.
+# fmt's code is compiled by src/base/format.cpp. hwloc's archive asks for libudev, which src/machine/no_udev.cpp answers.
 find_package(Threads REQUIRED)
-find_path(fmt_headers fmt/core.h REQUIRED)
-find_path(spdlog_headers spdlog/spdlog.h REQUIRED)
-find_path(json_headers nlohmann/json.hpp REQUIRED)
-find_path(highway_headers hwy/highway.h REQUIRED)
-
 add_library(ridge_deps INTERFACE)
-target_include_directories(ridge_deps SYSTEM INTERFACE ${fmt_headers} ${spdlog_headers} ${json_headers} ${highway_headers})
-target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL)
+foreach(header fmt/core.h spdlog/spdlog.h nlohmann/json.hpp hwy/highway.h hwloc.h sqlite3.h yaml-cpp/yaml.h ini.h xxhash.h)
+  string(MAKE_C_IDENTIFIER ${header} variable)
+  find_path(${variable} ${header} REQUIRED)
+  target_include_directories(ridge_deps SYSTEM INTERFACE ${${variable}})
+endforeach()
+set(RIDGE_ARCHIVES hwloc sqlite3 yaml-cpp inih)
+foreach(archive ${RIDGE_ARCHIVES})
+  find_library(${archive}_archive lib${archive}.a REQUIRED)
+  target_link_libraries(ridge_deps INTERFACE ${${archive}_archive})
+endforeach()
+target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL YAML_CPP_STATIC_DEFINE)
 target_link_libraries(ridge_deps INTERFACE Threads::Threads ${CMAKE_DL_LIBS})

@@ -10,7 +10,11 @@ install(DIRECTORY include/ridge DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT ridge_targets NAMESPACE ridge:: DESTINATION ${package_folder})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ridgeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 file(WRITE ${PROJECT_BINARY_DIR}/ridgeConfig.cmake
-     "include(CMakeFindDependencyMacro)\nfind_dependency(Threads)\ninclude(\${CMAKE_CURRENT_LIST_DIR}/ridge_targets.cmake)\n")
+     "include(CMakeFindDependencyMacro)\nfind_dependency(Threads)\ninclude(\${CMAKE_CURRENT_LIST_DIR}/ridge_targets.cmake)\n"
+     "foreach(archive ${RIDGE_ARCHIVES})\n"
+     "  find_library(ridge_\${archive} lib\${archive}.a REQUIRED)\n"
+     "  target_link_libraries(ridge::ridge INTERFACE \${ridge_\${archive}})\n"
+     "endforeach()\n")
 install(FILES ${PROJECT_BINARY_DIR}/ridgeConfig.cmake ${PROJECT_BINARY_DIR}/ridgeConfigVersion.cmake DESTINATION ${package_folder})
 
 set(portable_targets ridge_cli ${RIDGE_TEST_TARGETS} ${RIDGE_BENCH_TARGETS})
