@@ -13,8 +13,8 @@ struct InkRow {
 };
 constexpr InkRow kInks[] = {
     {"paper", "#ffffff", "#10161e"}, {"panel", "#f3f6fa", "#19222d"}, {"rule", "#d3dae3", "#33404f"},   {"muted", "#5b6778", "#98a6b8"},
-    {"text", "#18212e", "#e8edf4"},  {"blue", "#1f5fc4", "#6ea8ff"},  {"teal", "#0b7f79", "#43c9bf"},   {"green", "#2f7d32", "#7acc7d"},
-    {"amber", "#a86200", "#f3b552"}, {"red", "#bf3a35", "#f5867f"},   {"violet", "#6f45c0", "#b699f7"},
+    {"text", "#18212e", "#e8edf4"},  {"blue", "#1f5fc4", "#6ea8ff"},  {"teal", "#0a7b75", "#43c9bf"},   {"green", "#2f7d32", "#7acc7d"},
+    {"amber", "#a25d00", "#f3b552"}, {"red", "#bf3a35", "#f5867f"},   {"violet", "#6f45c0", "#b699f7"},
 };
 
 const InkRow& row(Ink ink) { return kInks[size_t(ink)]; }
