@@ -10,14 +10,12 @@ namespace ridge {
 // The speed of one CPU in any unit, the same for all of them; 0: cannot be told.
 using MeasureCpu = std::function<double(int cpu)>;
 
-// Kinds whose speeds differ by less than this are one.
-constexpr double kSameKind = 0.15;
-
-// Measures cores of every cluster (at most 64 measurements more than three per reported kind, however large the machine), splits
-// and merges kinds accordingly and says in the remarks what changed. Only CPUs in `allowed` are measured; empty: all.
-// Without a usable measurement the kinds are those of the hints, merged by the same rule.
+// Measures some cores of every cluster, more where they differ, and splits and merges the kinds accordingly; the remarks say what
+// changed. Only CPUs in `allowed` are measured (empty: all), and at most 64 of them, however large the machine. Without a usable
+// measurement the kinds stay those of the hints.
 void confirm_kinds(Topology& topology, const MeasureCpu& measure, const std::vector<int>& allowed = {});
 
-double measure_cpu(int cpu);  // multiply-adds per ns of a dependent scalar loop and of independent ones, pinned there; about 2 ms
+// GFLOP/s of multiply-adds on a thread pinned there: some ms, until the clock has settled, 10 ms at most. 0 where threads cannot be pinned.
+double measure_cpu(int cpu);
 
 }  // namespace ridge

@@ -20,7 +20,7 @@ struct Core {
   std::vector<int> cpus;  // the system's numbers of its hardware threads, the first one first
   int kind = 0;           // index into Topology::kinds
   int package = 0, numa_node = 0;
-  int cluster = 0;            // cores of one number share their last-level cache, or a cluster where there is no such cache
+  int cluster = 0;            // cores of one number share the nearest thing that several share: a cache, a cluster, a package
   int reported = 0;           // the kind that the system reports, before any measurement; -1: it reports none
   double guess = 0;           // the speed that the system suggests (capacity or highest frequency), in any unit; 0: none
   std::vector<Cache> caches;  // nearest first
@@ -59,8 +59,12 @@ struct Topology {
 Topology read_topology();                          // hwloc on Linux, sysctl on macOS; one core of unknown kind when nothing can be read
 Topology topology_from_xml(std::string_view xml);  // as hwloc exports it; can_pin is false
 
-// Fills kinds from cores[i].kind (any numbers) and the speed of each number: sorted, named, numbered from 0. For those who make a topology.
+// Kinds whose speeds differ by less than this are one.
+constexpr double kSameKind = 0.15;
+
+// Fills kinds from the speed of each core, in any unit: near ones are merged, the rest sorted and named. For those who make a topology.
 void set_kinds(Topology& topology, const std::vector<double>& speed, bool measured);
+void set_kinds_by_hints(Topology& topology);  // from what the cores' reported kinds and guesses suggest
 
 std::string_view build_architecture();  // of this program
 
