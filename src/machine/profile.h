@@ -1,0 +1,53 @@
+// Measurements that outlive the process: a small SQLite store under the user's cache folder. Rows of other machines, limits and builds
+// lie in the same file and are never seen.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "machine/fingerprint.h"
+
+namespace ridge {
+
+struct Measurement {
+  std::string value;  // JSON
+  double spread = 0;  // between the quartiles, as a fraction of the median
+  int samples = 0;
+  int64_t when = 0;  // seconds since 1970; put() writes the time of the call
+};
+using NamedMeasurement = std::pair<std::string, Measurement>;
+
+std::filesystem::path cache_folder();  // $RIDGE_CACHE, $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when none is known
+std::filesystem::path profile_file();  // in the cache folder
+
+// Several processes and threads may use one file at once. A store that cannot be read is moved aside and begun anew; one that cannot be
+// written is replaced by memory, with what could be read. Neither is an error: remark() says it in one line. Do not keep one across fork().
+class Profile {
+ public:
+  explicit Profile(const Fingerprint& fingerprint, const std::filesystem::path& file = profile_file());
+  ~Profile();
+  Profile(Profile&&) noexcept;
+
+  void put(std::string_view key, const Measurement& measurement);
+  void put(std::span<const NamedMeasurement> rows);  // all or none
+  std::optional<Measurement> get(std::string_view key) const;
+  std::optional<double> number(std::string_view key) const;               // a value that is a JSON number
+  std::vector<NamedMeasurement> all(std::string_view prefix = "") const;  // by key
+  int64_t forget(std::string_view prefix = "");                           // of this machine only; how many there were
+
+  bool stored() const;  // false: in memory, lost at the end
+  std::string remark() const;
+  const std::filesystem::path& file() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ridge
