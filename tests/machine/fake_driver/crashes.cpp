@@ -1,0 +1,4 @@
+// Dies while it is loaded.
+#include <csignal>
+
+[[gnu::constructor]] static void crash() { std::raise(SIGSEGV); }

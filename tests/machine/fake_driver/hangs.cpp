@@ -1,0 +1,6 @@
+// Never finishes loading.
+#include <unistd.h>
+
+[[gnu::constructor]] static void hang() {
+  while (true) ::pause();
+}
