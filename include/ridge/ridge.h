@@ -1,5 +1,6 @@
 // All of Ridge for C++ programs.
 #pragma once
+#include "ridge/device.h"
 #include "ridge/nn.h"
 #include "ridge/ops.h"
 #include "ridge/step.h"

@@ -33,9 +33,9 @@ struct GpuScan {
 };
 
 struct GpuScanOptions {
-  std::string cuda_library, nvml_library;  // empty: RIDGE_CUDA_LIBRARY, RIDGE_NVML_LIBRARY, else the driver's usual names
-  std::filesystem::path root = "/";        // where sys and proc are
-  double seconds = 1.5;                    // how long drivers may take
+  std::string cuda_library = {}, nvml_library = {};  // empty: RIDGE_CUDA_LIBRARY, RIDGE_NVML_LIBRARY, else the driver's usual names
+  std::filesystem::path root = "/";                  // where sys and proc are
+  double seconds = 1.5;                              // how long drivers may take
 };
 
 GpuScan scan_gpus(const GpuScanOptions& options = {});

@@ -1,0 +1,26 @@
+#include "base/text.h"
+
+#include <fmt/core.h>
+
+namespace ridge {
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
+  return lower;
+}
+
+std::string size_text(int64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes > -1024 && bytes < 1024) return fmt::format("{} B", bytes);
+  double value = double(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.9 would be written as 1024.
+  for (; (value >= 1023.5 || value <= -1023.5) && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  const double size = value < 0 ? -value : value;
+  const int digits = size >= 99.95 || value == double(int64_t(value)) ? 0 : size >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f} {}", value, digits, kUnits[unit]);
+}
+
+}  // namespace ridge
