@@ -5,8 +5,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "machine/system_files.h"  // lists of CPUs
 
 namespace ridge {
 
@@ -32,9 +33,5 @@ struct Limits {
 // Reads the files of proc and sys below root. With "/" the mask and the ulimits of the calling thread come from the kernel,
 // else from root/proc/self. Nothing readable: one CPU.
 Limits read_limits(const std::filesystem::path& root = "/");
-
-// "0-3,8,10-11" as the kernel writes it. Garbage gives an empty list.
-std::vector<int> parse_cpu_list(std::string_view text);
-std::string format_cpu_list(const std::vector<int>& cpus);  // ascending CPUs in the same form
 
 }  // namespace ridge

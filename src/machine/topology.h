@@ -1,6 +1,7 @@
 // What the machine is made of: cores by kind, hardware threads, caches, packages, NUMA nodes, memory. Whether the process may
 // use all of it is another question: see limits.h, and machine.h for both together.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,7 +13,7 @@ struct Cache {
   int level = 1;  // data or unified
   int64_t bytes = 0;
   int cores = 1;  // so many cores share it
-  bool operator==(const Cache&) const = default;
+  auto operator<=>(const Cache&) const = default;
 };
 
 // One physical core.

@@ -1,0 +1,178 @@
+#include "machine/control_groups.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "machine/system_files.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kUnlimited = int64_t(1) << 60;  // version 1 writes "none" as a number near 2^63
+
+struct Mount {
+  bool v2 = false;
+  std::string point;     // where
+  std::string root;      // which group of the hierarchy lies there
+  std::string controls;  // ",cpu,cpuacct,": version 1 only
+};
+
+// A folder of groups and how to read it.
+struct Level {
+  bool v2;
+  std::string folder;
+};
+
+std::string unescape(std::string_view text) {  // \040 is a blank
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    auto digit = [&](size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '7' ? text[at] - '0' : -1; };
+    if (text[i] == '\\' && digit(i + 1) >= 0 && digit(i + 2) >= 0 && digit(i + 3) >= 0) {
+      out += char(64 * digit(i + 1) + 8 * digit(i + 2) + digit(i + 3));
+      i += 3;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::vector<Mount> read_mounts(const std::string& text) {
+  std::vector<Mount> mounts;
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view line = take_line(rest);  // id parent device root point options … - type source options
+    for (int i = 0; i < 3; ++i) take_word(line);
+    const std::string root = unescape(take_word(line)), point = unescape(take_word(line));
+    const size_t dash = line.find(" - ");
+    if (dash == line.npos || point.empty() || root.empty()) continue;
+    line.remove_prefix(dash + 3);
+    const std::string_view type = take_word(line);
+    take_word(line);
+    if (type == "cgroup2") mounts.push_back({true, point, root, ""});
+    if (type == "cgroup") mounts.push_back({false, point, root, "," + std::string(take_word(line)) + ","});
+  }
+  return mounts;
+}
+
+// Where they are by custom, for a system that does not say.
+std::vector<Mount> usual_mounts(const fs::path& root) {
+  std::vector<Mount> mounts;
+  std::error_code ignored;
+  if (fs::exists(root / "sys/fs/cgroup/cgroup.controllers", ignored)) mounts.push_back({true, "/sys/fs/cgroup", "/", ""});
+  for (std::string control : {"cpu", "cpuset", "memory"})
+    if (fs::exists(root / "sys/fs/cgroup" / control, ignored)) mounts.push_back({false, "/sys/fs/cgroup/" + control, "/", "," + control + ","});
+  return mounts;
+}
+
+// The path of this process's group in a hierarchy; "/" when the system does not say.
+std::string group_path(std::string_view text, const Mount& mount) {
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);  // number:controls:path
+    const size_t a = line.find(':'), b = a == line.npos ? a : line.find(':', a + 1);
+    if (b == line.npos) continue;
+    const std::string_view controls = line.substr(a + 1, b - a - 1), path = line.substr(b + 1);
+    const std::string first = "," + std::string(controls.substr(0, controls.find(','))) + ",";
+    if (mount.v2 ? controls.empty() : !controls.empty() && mount.controls.find(first) != std::string::npos) return std::string(path);
+  }
+  return "/";
+}
+
+// From the process's own group up to the mount. A group that lies outside the mount is seen as the mount itself.
+std::vector<Level> levels(const Mount& mount, std::string path) {
+  constexpr size_t kDeepest = 64;
+  if (path.find("..") != path.npos) path.clear();
+  if (mount.root != "/") path = path.starts_with(mount.root) ? path.substr(mount.root.size()) : "";
+  while (!path.empty() && path.back() == '/') path.pop_back();
+  if (!path.empty() && path.front() != '/') path.clear();
+  std::vector<Level> out;
+  while (out.size() < kDeepest) {
+    out.push_back({mount.v2, mount.point + path});
+    if (path.empty()) break;
+    path.resize(path.rfind('/'));
+  }
+  return out;
+}
+
+class Reader {
+ public:
+  explicit Reader(const fs::path& root) : root_(root) {}
+
+  std::string text(const std::string& file) const { return read_system_file(root_ / fs::path(file).relative_path()); }
+  std::optional<int64_t> number(const std::string& file) const { return parse_number(text(file)); }
+
+  // The value behind a word of a file of lines "word value".
+  int64_t entry(const std::string& file, std::string_view word) const {
+    const std::string all = text(file);
+    for (std::string_view rest = all; !rest.empty();) {
+      std::string_view line = take_line(rest);
+      if (take_word(line) == word) return parse_number(line).value_or(0);
+    }
+    return 0;
+  }
+
+ private:
+  fs::path root_;
+};
+
+void read_quota(const Reader& read, const Level& level, GroupLimits& out) {
+  std::optional<int64_t> quota, period;
+  std::string source = level.folder + (level.v2 ? "/cpu.max" : "/cpu.cfs_quota_us");
+  const std::string text = read.text(source);
+  std::string_view rest = text;
+  quota = parse_number(take_word(rest));  // "max" and -1: none
+  period = level.v2 ? parse_number(rest) : read.number(level.folder + "/cpu.cfs_period_us");
+  if (quota && *quota > 0 && period && *period > 0) out.quotas.push_back({double(*quota) / double(*period), source});
+}
+
+void read_memory(const Reader& read, const Level& level, GroupLimits& out) {
+  const std::string& f = level.folder;
+  auto add = [&](std::optional<int64_t> limit, int64_t used, const std::string& source) {
+    if (limit && *limit > 0 && *limit < kUnlimited) out.memory.push_back({*limit, used, source});
+  };
+  // File pages that nobody has used lately are dropped before the limit is felt.
+  auto pinned = [&](const char* usage, const char* droppable) {
+    const int64_t used = read.number(f + usage).value_or(0);
+    return std::max<int64_t>(0, used - std::min(used, read.entry(f + "/memory.stat", droppable)));
+  };
+  if (level.v2) {
+    // Above memory.high the process is slowed down until it gives memory back.
+    for (const char* file : {"/memory.max", "/memory.high"}) add(read.number(f + file), pinned("/memory.current", "inactive_file"), f + file);
+  } else {
+    const int64_t used = pinned("/memory.usage_in_bytes", "total_inactive_file");
+    add(read.number(f + "/memory.limit_in_bytes"), used, f + "/memory.limit_in_bytes");
+    // Counts the groups outside a container too.
+    add(read.entry(f + "/memory.stat", "hierarchical_memory_limit"), used, f + "/memory.stat");
+  }
+}
+
+void read_cpuset(const Reader& read, const Level& level, GroupLimits& out) {
+  for (const char* file : {"/cpuset.cpus.effective", "/cpuset.effective_cpus", "/cpuset.cpus"})
+    if (auto cpus = parse_cpu_list(read.text(level.folder + file)); !cpus.empty()) {
+      out.cpusets.push_back({std::move(cpus), level.folder + file});
+      return;
+    }
+}
+
+}  // namespace
+
+GroupLimits read_control_groups(const fs::path& root) {
+  const Reader read(root);
+  const std::string groups = read.text("proc/self/cgroup");
+  std::vector<Mount> mounts = read_mounts(read.text("proc/self/mountinfo"));
+  if (mounts.empty()) mounts = usual_mounts(root);
+  GroupLimits out;
+  for (const Mount& mount : mounts) {
+    auto controls = [&](const char* name) { return mount.v2 || mount.controls.find(name) != std::string::npos; };
+    for (const Level& level : levels(mount, group_path(groups, mount))) {
+      if (controls(",cpu,")) read_quota(read, level, out);
+      if (controls(",memory,")) read_memory(read, level, out);
+      if (controls(",cpuset,")) read_cpuset(read, level, out);
+    }
+  }
+  return out;
+}
+
+}  // namespace ridge

@@ -1,0 +1,32 @@
+// What Linux's control groups, version 1 and 2, allow this process: every level from its own group up to the root of the
+// hierarchy, as far as it is mounted here. Groups outside a container are not visible in it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ridge {
+
+struct GroupLimits {
+  struct Quota {
+    double cpus;
+    std::string source;  // the file that says so
+  };
+  struct Memory {
+    int64_t limit;
+    int64_t used;  // that cannot be dropped
+    std::string source;
+  };
+  struct Cpuset {
+    std::vector<int> cpus;
+    std::string source;
+  };
+  std::vector<Quota> quotas;  // own group first
+  std::vector<Memory> memory;
+  std::vector<Cpuset> cpusets;
+};
+
+GroupLimits read_control_groups(const std::filesystem::path& root = "/");  // reads proc and sys below it
+
+}  // namespace ridge

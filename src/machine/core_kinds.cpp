@@ -1,0 +1,168 @@
+#include "machine/core_kinds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <fmt/core.h>
+
+namespace ridge {
+namespace {
+
+constexpr int kMostMeasurements = 64;
+constexpr size_t kAllClusters = 8, kSomeClusters = 4;  // up to so many clusters of one look are all measured, else some
+constexpr int kRetries = 2;                            // a slow core may only have been disturbed
+
+// Cores that look alike in what the system says, by cluster.
+using Cluster = std::vector<int>;                 // indices of cores
+using Look = std::pair<int, std::vector<Cache>>;  // reported kind, caches
+
+std::vector<std::vector<Cluster>> alike(const Topology& t) {
+  std::map<Look, std::map<int, Cluster>> found;
+  for (size_t i = 0; i < t.cores.size(); ++i) {
+    const Core& core = t.cores[i];
+    found[Look(core.reported, core.caches)][core.cluster].push_back(int(i));
+  }
+  std::vector<std::vector<Cluster>> out;
+  for (auto& [look, clusters] : found) {
+    out.emplace_back();
+    for (auto& [number, cores] : clusters) out.back().push_back(std::move(cores));
+  }
+  return out;
+}
+
+class Measurer {
+ public:
+  Measurer(const Topology& t, const MeasureCpu& measure, const std::vector<int>& allowed) : measure_(measure), speed_(t.cores.size()) {
+    const std::set<int> set(allowed.begin(), allowed.end());
+    for (const Core& core : t.cores) {
+      auto at = std::find_if(core.cpus.begin(), core.cpus.end(), [&](int cpu) { return set.empty() || set.count(cpu); });
+      cpu_.push_back(at == core.cpus.end() ? -1 : *at);
+    }
+  }
+
+  bool can(int core) const { return cpu_[core] >= 0; }
+
+  void visit(int core) {
+    if (can(core) && speed_[core] == 0) again(core);
+  }
+
+  void again(int core) {
+    if (left_ <= 0) return;
+    --left_;
+    const double s = measure_(cpu_[core]);
+    if (std::isfinite(s) && s > speed_[core]) speed_[core] = s;
+  }
+
+  // Cores that look alike and measure far below the best of them are tried again; what remains is a difference.
+  bool differ(const std::vector<int>& cores) {
+    double best = 0;
+    for (int i : cores) best = std::max(best, speed_[i]);
+    bool found = false;
+    for (int i : cores) {
+      if (speed_[i] == 0) continue;
+      for (int n = 0; n < kRetries && below(speed_[i], best); ++n) again(i);
+      found |= below(speed_[i], best);
+    }
+    return found;
+  }
+
+  void measure_alike(const std::vector<Cluster>& clusters) {
+    std::vector<Cluster> open;  // the cores of each cluster that may be measured
+    for (const Cluster& c : clusters) {
+      Cluster cores;
+      std::copy_if(c.begin(), c.end(), std::back_inserter(cores), [&](int i) { return can(i); });
+      if (!cores.empty()) open.push_back(std::move(cores));
+    }
+    if (open.empty()) return;
+    const size_t some = open.size() <= kAllClusters ? open.size() : kSomeClusters;
+    std::vector<int> sample;
+    for (size_t i = 0; i < some; ++i) {
+      const Cluster& c = open[some > 1 ? i * (open.size() - 1) / (some - 1) : 0];
+      sample.push_back(c.front());
+      if (c.size() > 1) sample.push_back(c.back());
+    }
+    for (int i : sample) visit(i);
+    if (!differ(sample)) return;
+    std::vector<int> all;  // one of each cluster first, in case that not all can be measured
+    for (const Cluster& c : open) all.push_back(c.front());
+    for (const Cluster& c : open) all.insert(all.end(), c.begin() + 1, c.end());
+    for (int i : all) visit(i);
+    differ(all);
+  }
+
+  // A core that was not measured is like the nearest one of its cluster, else of those that look like it.
+  void fill(const std::vector<Cluster>& clusters) {
+    const std::vector<double> known = speed_;
+    std::vector<int> all;
+    for (const Cluster& c : clusters) all.insert(all.end(), c.begin(), c.end());
+    for (const Cluster& c : clusters)
+      for (int i : c)
+        if (known[i] == 0) {
+          const int like = nearest(known, c, i) >= 0 ? nearest(known, c, i) : nearest(known, all, i);
+          if (like >= 0) speed_[i] = known[like];
+        }
+  }
+
+  std::vector<double>& speed() { return speed_; }
+
+ private:
+  static bool below(double s, double best) { return s < best * (1 - kSameKind); }
+
+  static int nearest(const std::vector<double>& known, const std::vector<int>& cores, int i) {
+    int best = -1;
+    for (int j : cores)
+      if (known[j] > 0 && (best < 0 || std::abs(j - i) < std::abs(best - i))) best = j;
+    return best;
+  }
+
+  const MeasureCpu& measure_;
+  std::vector<double> speed_;  // of each core; 0: unknown
+  std::vector<int> cpu_;       // to measure each core on; -1: not allowed
+  int left_ = kMostMeasurements;
+};
+
+// Cores that could not be measured at all: what the hints say, in the unit of those that were.
+bool fill_by_hints(const Topology& t, std::vector<double>& speed) {
+  double known = 0, hinted = 0;
+  for (size_t i = 0; i < speed.size(); ++i)
+    if (speed[i] > 0) known += speed[i], hinted += t.kinds[t.cores[i].kind].speed;
+  if (known == 0) return false;
+  for (size_t i = 0; i < speed.size(); ++i)
+    if (speed[i] == 0) speed[i] = known / hinted * t.kinds[t.cores[i].kind].speed;
+  return true;
+}
+
+}  // namespace
+
+void confirm_kinds(Topology& topology, const MeasureCpu& measure, const std::vector<int>& allowed) {
+  if (!measure || topology.cores.empty()) return;
+  if (topology.kinds.empty()) set_kinds_by_hints(topology);
+  Measurer measurer(topology, measure, allowed);
+  const auto looks = alike(topology);
+  for (const auto& clusters : looks) measurer.measure_alike(clusters);
+  const std::vector<double> measured = measurer.speed();
+  for (const auto& clusters : looks) measurer.fill(clusters);
+  if (!fill_by_hints(topology, measurer.speed())) {
+    topology.remarks.push_back("the kinds of cores could not be measured; they are those that the system reports");
+    return;
+  }
+  std::set<int> reported;
+  for (const Core& core : topology.cores)
+    if (core.reported >= 0) reported.insert(core.reported);
+  set_kinds(topology, measurer.speed(), true);
+  for (size_t k = 0; k < topology.kinds.size(); ++k) {
+    bool any = false;
+    for (size_t i = 0; i < topology.cores.size(); ++i) any |= topology.cores[i].kind == int(k) && measured[i] > 0;
+    topology.kinds[k].measured = any;
+  }
+  // One kind that nobody speaks of is no difference.
+  if (reported.size() != topology.kinds.size() && (reported.size() > 1 || topology.kinds.size() > 1))
+    topology.remarks.push_back(fmt::format("the system reports {} kind{} of cores; measured, there {} {}", reported.size(), reported.size() == 1 ? "" : "s",
+                                           topology.kinds.size() == 1 ? "is" : "are", topology.kinds.size()));
+}
+
+}  // namespace ridge

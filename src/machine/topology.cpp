@@ -1,0 +1,150 @@
+#include "machine/topology.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include <fmt/core.h>
+
+#include "machine/hwloc_source.h"
+#include "machine/limits.h"
+#include "machine/macos.h"
+
+namespace ridge {
+namespace {
+
+std::string kind_name(size_t rank) {
+  constexpr std::string_view kNames[] = {"performance", "efficiency", "low-power"};
+  return rank < std::size(kNames) ? std::string(kNames[rank]) : fmt::format("low-power {}", rank - 1);
+}
+
+struct Bunch {
+  double mean = 0;  // speed
+  std::vector<int> cores;
+};
+
+// Merges the nearest neighbours, weighed by their cores, until all differ enough.
+std::vector<Bunch> bunch_by_speed(const std::vector<double>& speed) {
+  std::map<double, std::vector<int>, std::greater<>> by_speed;
+  for (size_t i = 0; i < speed.size(); ++i) by_speed[speed[i]].push_back(int(i));
+  std::vector<Bunch> bunches;
+  for (auto& [s, cores] : by_speed) bunches.push_back({s, std::move(cores)});
+  while (bunches.size() > 1) {
+    size_t nearest = 0;
+    double least = 1;
+    for (size_t i = 0; i + 1 < bunches.size(); ++i) {
+      const double difference = 1 - bunches[i + 1].mean / bunches[i].mean;
+      if (difference < least) least = difference, nearest = i;
+    }
+    if (least >= kSameKind) break;
+    Bunch &a = bunches[nearest], &b = bunches[nearest + 1];
+    const double na = double(a.cores.size()), nb = double(b.cores.size());
+    a.mean = (a.mean * na + b.mean * nb) / (na + nb);
+    a.cores.insert(a.cores.end(), b.cores.begin(), b.cores.end());
+    bunches.erase(bunches.begin() + std::ptrdiff_t(nearest) + 1);
+  }
+  return bunches;
+}
+
+std::vector<Cache> commonest_caches(const Topology& topology, const std::vector<int>& cores) {
+  std::map<std::vector<Cache>, int> count;
+  for (int i : cores) ++count[topology.cores[i].caches];
+  return std::max_element(count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+}
+
+// A core for each CPU that runs, when nothing else is known.
+void add_plain_cores(Topology& t) {
+  for (int cpu : read_limits().online) {
+    Core& core = t.cores.emplace_back();
+    core.cpus = {cpu};
+    core.reported = -1;
+  }
+  t.remarks.push_back("the system does not say how its CPUs are made up; each is taken for a core");
+  set_kinds_by_hints(t);
+}
+
+}  // namespace
+
+int64_t CoreKind::cache_bytes(int level) const {
+  for (const Cache& c : caches)
+    if (c.level == level) return c.bytes;
+  return 0;
+}
+
+int Topology::core_count() const { return int(cores.size()); }
+
+int Topology::thread_count() const {
+  return std::accumulate(cores.begin(), cores.end(), 0, [](int n, const Core& c) { return n + int(c.cpus.size()); });
+}
+
+int64_t Topology::last_level_bytes() const {
+  int level = 0;
+  double bytes = 0;  // each core's part of its cache
+  for (const Core& c : cores)
+    if (!c.caches.empty()) level = std::max(level, c.caches.back().level);
+  for (const Core& c : cores)
+    for (const Cache& cache : c.caches)
+      if (cache.level == level) bytes += double(cache.bytes) / cache.cores;
+  return int64_t(std::llround(bytes));
+}
+
+const CoreKind* Topology::kind_of(int cpu) const {
+  for (const Core& c : cores)
+    if (std::find(c.cpus.begin(), c.cpus.end(), cpu) != c.cpus.end()) return &kinds[c.kind];
+  return nullptr;
+}
+
+void set_kinds(Topology& topology, const std::vector<double>& speed, bool measured) {
+  std::vector<Bunch> bunches = bunch_by_speed(speed);
+  const double fastest = bunches.empty() ? 1 : bunches.front().mean;
+  topology.kinds.clear();
+  for (Bunch& bunch : bunches) {
+    const int index = int(topology.kinds.size());
+    std::sort(bunch.cores.begin(), bunch.cores.end());
+    CoreKind& kind = topology.kinds.emplace_back();
+    kind.name = kind_name(index);
+    kind.caches = commonest_caches(topology, bunch.cores);
+    kind.speed = bunch.mean / fastest;
+    kind.measured = measured;
+    for (int i : bunch.cores) {
+      Core& core = topology.cores[i];
+      core.kind = index;
+      kind.cpus.push_back(core.cpus.front());
+      kind.siblings.insert(kind.siblings.end(), core.cpus.begin() + 1, core.cpus.end());
+    }
+  }
+}
+
+void set_kinds_by_hints(Topology& topology) {
+  int highest = -1;
+  bool guessed = true;
+  for (const Core& c : topology.cores) highest = std::max(highest, c.reported), guessed &= c.guess > 0;
+  std::vector<double> speed;
+  // A kind that is only said to be slower is taken for 0.6 of the next: what such kinds commonly measure.
+  for (const Core& c : topology.cores) speed.push_back(guessed ? c.guess : std::pow(0.6, highest - std::max(c.reported, 0)));
+  set_kinds(topology, speed, false);
+}
+
+Topology read_topology() {
+#if defined(__APPLE__)
+  Topology t = topology_from_sysctl(read_sysctl());
+#else
+  Topology t = topology_from_hwloc();
+#endif
+  if (t.cores.empty()) add_plain_cores(t);
+  if (t.architecture.empty()) t.architecture = build_architecture();
+  return t;
+}
+
+std::string_view build_architecture() {
+#if defined(__x86_64__)
+  return "x86-64";
+#elif defined(__aarch64__)
+  return "arm64";
+#else
+  return "unknown";
+#endif
+}
+
+}  // namespace ridge
