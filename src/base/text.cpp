@@ -19,8 +19,12 @@ std::string size_text(int64_t bytes) {
   // 1023.9 would be written as 1024.
   for (; (value >= 1023.5 || value <= -1023.5) && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
   const double size = value < 0 ? -value : value;
-  const int digits = size >= 99.95 || value == double(int64_t(value)) ? 0 : size >= 9.995 ? 1 : 2;
-  return fmt::format("{:.{}f} {}", value, digits, kUnits[unit]);
+  std::string number = fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+  if (number.find('.') != std::string::npos) {
+    number.erase(number.find_last_not_of('0') + 1);
+    if (number.back() == '.') number.pop_back();
+  }
+  return fmt::format("{} {}", number, kUnits[unit]);
 }
 
 }  // namespace ridge

@@ -7,6 +7,6 @@
 namespace ridge {
 
 std::string lower_case(std::string_view text);  // of ASCII letters
-std::string size_text(int64_t bytes);           // "14.8 GiB", "512 KiB": three digits, whole where it is whole
+std::string size_text(int64_t bytes);           // "14.8 GiB", "1.5 MiB", "512 KiB": at most three digits
 
 }  // namespace ridge

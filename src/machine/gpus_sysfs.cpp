@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
 
 #include <fmt/core.h>
+
+#include "machine/system_files.h"
 
 #if defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -16,15 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first line of a small file; empty when it cannot be read.
+// The first line of a small file, fit for a message; empty when it cannot be read.
 std::string first_line(const fs::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  line.resize(std::min<size_t>(line.size(), 200));
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
+  const std::string text = read_system_file(path);
+  std::string line = text.substr(0, std::min<size_t>(text.find('\n'), 200));
   std::replace_if(
       line.begin(), line.end(), [](unsigned char c) { return c < 32 || c > 126; }, ' ');
+  line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }
 
@@ -37,10 +36,8 @@ unsigned hex_of(std::string_view text) {
 }
 
 int64_t bytes_of(const fs::path& path) {
-  const std::string text = first_line(path);
-  int64_t value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value > 0 && value < (int64_t(1) << 50) ? value : 0;
+  const int64_t value = parse_number(read_system_file(path)).value_or(0);
+  return value < (int64_t(1) << 50) ? value : 0;
 }
 
 // Only makers of GPUs that could compute: servers and virtual machines have display adapters as well.
@@ -83,8 +80,9 @@ void add_on_chip(const fs::path& root, std::vector<Gpu>& gpus) {
     const std::string entry = card.filename().string();
     if (!entry.starts_with("card") || entry.find('-') != std::string::npos) continue;
     if (!first_line(card / "device/vendor").empty()) continue;  // on the PCI bus, seen there
-    std::ifstream in(card / "device/uevent");
-    for (std::string line; std::getline(in, line);) {
+    const std::string uevent = read_system_file(card / "device/uevent");
+    for (std::string_view rest = uevent; !rest.empty();) {
+      const std::string_view line = take_line(rest);
       if (line == "DRIVER=asahi") gpus.push_back({.vendor = Gpu::Vendor::apple, .name = "Apple GPU"});
       if (line == "DRIVER=msm" || line == "DRIVER=msm_dpu") gpus.push_back({.name = "Adreno GPU"});
       if (line == "DRIVER=panfrost" || line == "DRIVER=panthor") gpus.push_back({.name = "Mali GPU"});

@@ -1,0 +1,76 @@
+#include "machine/memory_budget.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kMiB = int64_t(1) << 20, kGiB = int64_t(1) << 30;
+
+// Left to the system and to what nobody plans: a thirty-second part, within bounds.
+int64_t reserve_of(int64_t total) { return std::clamp(total / 32, 64 * kMiB, 2 * kGiB); }
+
+int64_t resident_bytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * int64_t(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+MemoryBudget memory_budget(const BudgetFacts& facts) {
+  if (!(facts.fraction > 0 && facts.fraction <= 1)) fail(ErrorCode::usage, "[memory] memory_fraction={} is not above 0 and at most 1", facts.fraction);
+  MemoryBudget budget;
+  auto& lines = budget.lines;
+  const int64_t whole = facts.limit > 0 && (facts.total == 0 || facts.limit < facts.total) ? facts.limit : facts.total;
+
+  // What each rule alone would allow; the least decides.
+  if (facts.total > 0) lines.push_back({"installed", facts.total, facts.device == "cpu" ? "the machine's memory" : "the GPU's memory"});
+  if (facts.limit > 0) lines.push_back({"limit", facts.limit, "control groups and ulimits"});
+  if (whole > 0)
+    lines.push_back({fmt::format("memory_fraction {:g}", facts.fraction), int64_t(double(whole) * facts.fraction), fmt::format("of {}", size_text(whole))});
+  if (facts.available > 0) {
+    std::string source = "what can be had now within the limits";
+    if (facts.held > 0) source += fmt::format(", with {} that this process holds", size_text(facts.held));
+    lines.push_back({"available", facts.available + facts.held, source});
+  }
+  if (lines.empty()) lines.push_back({"first guess", kGiB, "nothing is known about this machine's memory"});
+
+  const auto least = std::min_element(lines.begin(), lines.end(), [](const BudgetLine& a, const BudgetLine& b) { return a.bytes < b.bytes; });
+  const BudgetLine decided = *least;
+  least->decides = true;
+  const int64_t reserve = std::min(reserve_of(whole), decided.bytes / 2);
+  lines.push_back({"reserve", -reserve, "for the system, libraries and what grows besides"});
+  budget.bytes = decided.bytes - reserve;
+  budget.reason = fmt::format("{} {} ({}) less {}", decided.what, size_text(decided.bytes), decided.source, size_text(reserve));
+
+  if (facts.wish > 0) {
+    lines.push_back({"memory", facts.wish, "asked for"});
+    if (facts.wish > budget.bytes) {
+      budget.notices.push_back(
+          fmt::format("memory={} is more than the {} that can be used: {}", size_text(facts.wish), size_text(budget.bytes), budget.reason));
+    } else {
+      for (BudgetLine& line : lines) line.decides = false;
+      lines.back().decides = true;
+      budget.bytes = facts.wish;
+      budget.reason = fmt::format("asked for ({})", size_text(facts.wish));
+    }
+  }
+  return budget;
+}
+
+BudgetFacts budget_facts(const Limits& limits) {
+  return {.total = limits.memory_total, .limit = limits.memory_limit, .available = limits.memory_available, .held = resident_bytes()};
+}
+
+BudgetFacts budget_facts(const Gpu& gpu) {
+  return {.device = gpu.ordinal >= 0 ? fmt::format("cuda:{}", gpu.ordinal) : gpu.name, .total = gpu.memory_total, .available = gpu.memory_free};
+}
+
+}  // namespace ridge

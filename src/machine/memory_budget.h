@@ -1,0 +1,45 @@
+// How much memory Ridge may plan with on a device: the least of what holds, less a reserve, explained line by line.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "machine/gpus.h"
+#include "machine/limits.h"
+
+namespace ridge {
+
+constexpr double kDefaultMemoryFraction = 0.9;
+
+// Sizes in bytes; 0: unknown, or no such limit.
+struct BudgetFacts {
+  std::string device = "cpu";
+  int64_t total = 0;      // of the machine or the GPU
+  int64_t limit = 0;      // of control groups and ulimits, below the total
+  int64_t available = 0;  // what can still be had now, within the limit
+  int64_t held = 0;       // what this process holds already: part of the budget
+  int64_t wish = 0;       // memory=2GiB
+  double fraction = kDefaultMemoryFraction;
+};
+
+struct BudgetLine {
+  std::string what;      // "available now"
+  int64_t bytes = 0;     // negative: taken away
+  std::string source;    // "MemAvailable within the limits"
+  bool decides = false;  // the least of all
+};
+
+struct MemoryBudget {
+  int64_t bytes = 0;
+  std::vector<BudgetLine> lines;
+  std::string reason;                // one line: what decided
+  std::vector<std::string> notices;  // a wish that cannot be met
+};
+
+// memory_fraction outside (0, 1] is ErrorCode::usage; a machine about which nothing is known gets 1 GiB, and says so.
+MemoryBudget memory_budget(const BudgetFacts& facts);
+
+BudgetFacts budget_facts(const Limits& limits);
+BudgetFacts budget_facts(const Gpu& gpu);
+
+}  // namespace ridge
