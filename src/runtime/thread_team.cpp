@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <new>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,6 +20,8 @@
 #endif
 
 #include "base/error.h"
+#include "machine/limits.h"
+#include "runtime/work_split.h"
 
 namespace ridge {
 namespace {
@@ -33,15 +31,17 @@ using Clock = std::chrono::steady_clock;
 // Sharing a task moves about six cache lines between cores: 0.35 µs on two quiet neighbours, up to 1 µs elsewhere. Two
 // threads save half of the task's time at best, so sharing pays above twice that cost.
 constexpr double kSharedNs = 2000;
-// No chunk is cut finer than this: claiming one costs up to 0.1 µs when its counter was last written by another core.
-constexpr double kChunkNs = 1000;
 // Waking a parked thread costs the leader a few µs and comes to effect tens of µs later, so it waits until this much
 // shared work has gone by without help.
 constexpr double kWakeNs = 20000;
-// With more threads than processors an idle thread takes time from a working one.
-constexpr double kCrowdedSpinUs = 50;
+// Where processors are shared an idle thread takes time from a working one: it offers its own again and again, then parks.
+constexpr double kPassiveSpinUs = 50;
+// An idle team costs nothing after 10 ms, whatever was asked for.
+constexpr double kLongestSpinUs = 8000;
 // Spins of the leader before it offers its processor to whoever holds the last units back; about 50 µs.
 constexpr int kLeaderSpins = 1500;
+// Offers of a passive leader before it sleeps.
+constexpr int kLeaderOffers = 100;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -89,28 +89,21 @@ using Scratch = std::unique_ptr<std::byte[], FreeAligned>;
 
 }  // namespace
 
-// A shared task is cut into grains (some units each) and the grains into one part per thread, the same in every run,
-// so caches stay warm. A part is a counter of grains not yet claimed; its owner takes half of what is left again and
-// again, and a thread that is done with its own part helps the others in the same way. A claim succeeds only while
-// the task has unfinished grains, and the leader does not go on before all are finished, so whoever holds a claim may
-// read the task without a lock. A thread that comes late or never is not waited for.
+// A shared task is cut into grains (some units each) and these into one part per thread, the same in every run, so caches stay
+// warm; see WorkSplit. A claim succeeds only while the task has unfinished grains, and the leader does not go on before all are
+// finished, so whoever holds a claim may read the task without a lock. A thread that comes late or never is not waited for.
 struct ThreadTeam::State {
-  struct alignas(128) Member {  // two lines: processors fetch neighbours in pairs
-    std::atomic<int64_t> left{0};
-    Scratch scratch;
-  };
-
-  std::vector<Member> members;
+  WorkSplit split;
+  std::vector<Scratch> scratch;  // of each thread
   std::vector<std::thread> threads;
   int64_t scratch_bytes = 0;
-  double spin_us = 0;
-  bool crowded = false;
+  std::chrono::duration<double, std::micro> spin{0};
+  bool passive = false;
 
   // The shared task at hand: written by the leader before the parts are filled.
   const cpu::Task* task = nullptr;
   std::byte* const* bases = nullptr;
   cpu::Fault* fault = nullptr;
-  int64_t grain = 1, grains = 0, parts = 1;
   double unhelped_ns = 0;
   std::exception_ptr error;
 
@@ -121,49 +114,33 @@ struct ThreadTeam::State {
   alignas(128) std::atomic<int> parked{0};
   std::atomic<bool> busy{false};
 
-  explicit State(int size) : members(size) {}
+  explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()) {}
 
-  // The first grain of a part; the longer parts come first.
-  int64_t part_begin(int64_t part) const { return grains / parts * part + std::min(part, grains % parts); }
-
-  // Runs one chunk of a part; returns its number of grains, 0 when the part is used up.
-  int64_t run_chunk(int part, int id) {
-    std::atomic<int64_t>& left = members[part].left;
-    int64_t have = left.load(std::memory_order_relaxed), take;
-    do {
-      if (have == 0) return 0;
-      take = (have + 1) / 2;
-    } while (!left.compare_exchange_weak(have, have - take, std::memory_order_acq_rel, std::memory_order_relaxed));
-    if (!failed.load(std::memory_order_relaxed)) {
-      int64_t begin = (part_begin(part + 1) - have) * grain, end = std::min(begin + take * grain, task->units);
-      cpu::Worker worker{id, bases, members[id].scratch.get(), fault};
-      try {
-        task->run(task->args, begin, end, worker);
-      } catch (...) {
-        if (!failed.exchange(true)) error = std::current_exception();
-      }
+  void run_chunk(const WorkSplit::Chunk& chunk, int id) {
+    if (failed.load(std::memory_order_relaxed)) return;
+    cpu::Worker worker{id, bases, scratch[size_t(id)].get(), fault};
+    try {
+      task->run(task->args, chunk.begin, chunk.end, worker);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
     }
-    return take;
   }
 
   void help(int id) {
-    const int size = int(members.size());
     int64_t done = 0;
-    for (int i = 0; i < size; ++i) {
-      int part = id + i < size ? id + i : id + i - size;
-      while (int64_t n = run_chunk(part, id)) done += n;
+    int distance = 0;
+    while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
+      run_chunk(chunk, id);
+      done += chunk.grains;
     }
-    if (done) unfinished.fetch_sub(done, std::memory_order_acq_rel);
+    if (done && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done && passive && id != 0) unfinished.notify_one();
   }
 
   // The leader's side of one shared task.
   void share(const cpu::Task& t, double ns) {
     task = &t;
-    grain = std::max<int64_t>(1, int64_t(std::min(kChunkNs / t.unit_ns, double(t.units))));
-    grains = t.units / grain + (t.units % grain != 0);
-    parts = std::min<int64_t>(int64_t(members.size()), grains);
-    unfinished.store(grains, std::memory_order_relaxed);
-    for (int64_t p = 0; p < parts; ++p) members[p].left.store(part_begin(p + 1) - part_begin(p), std::memory_order_release);
+    unfinished.store(split.cut(t.units, t.unit_ns), std::memory_order_relaxed);
+    split.deal();
     round.fetch_add(1);
     if (parked.load() > 0) {
       unhelped_ns += ns;
@@ -173,29 +150,36 @@ struct ThreadTeam::State {
       }
     }
     help(0);
-    for (int spins = 0; unfinished.load(std::memory_order_acquire) != 0; ++spins) {
-      if (crowded || spins > kLeaderSpins)
-        std::this_thread::yield();
-      else
-        relax();
-    }
+    await_finish();
     if (failed.load(std::memory_order_relaxed)) {
       failed.store(false, std::memory_order_relaxed);
       std::rethrow_exception(std::exchange(error, nullptr));
     }
   }
 
+  void await_finish() {
+    for (int spins = 0;; ++spins) {
+      const int64_t rest = unfinished.load(std::memory_order_acquire);
+      if (rest == 0) return;
+      if (!passive && spins <= kLeaderSpins)
+        relax();
+      else if (!passive || spins <= kLeaderOffers)
+        std::this_thread::yield();
+      else
+        unfinished.wait(rest);
+    }
+  }
+
   // Returns when `round` is no longer `seen`.
   void await_round(int seen) {
-    const auto limit = std::chrono::duration<double, std::micro>(crowded ? std::min(spin_us, kCrowdedSpinUs) : spin_us);
     const auto start = Clock::now();
     do {
       for (int i = 0; i < 64; ++i) {
         if (round.load(std::memory_order_acquire) != seen) return;
         relax();
       }
-      if (crowded) std::this_thread::yield();
-    } while (Clock::now() - start < limit);
+      if (passive) std::this_thread::yield();
+    } while (Clock::now() - start < spin);
     parked.fetch_add(1);
     round.wait(seen);
     parked.fetch_sub(1);
@@ -236,22 +220,6 @@ struct ThreadTeam::State {
 namespace {
 
 #if defined(__linux__)
-// The processors that this thread may run on.
-std::vector<int> allowed_cpus() {
-  for (int size = 1024; size <= 1 << 20; size *= 2) {
-    cpu_set_t* set = CPU_ALLOC(size);
-    if (!set) break;
-    size_t bytes = CPU_ALLOC_SIZE(size);
-    std::vector<int> cpus;
-    bool ok = sched_getaffinity(0, bytes, set) == 0;  // fails while the set is smaller than the kernel's
-    for (int c = 0; ok && c < size; ++c)
-      if (CPU_ISSET_S(c, bytes, set)) cpus.push_back(c);
-    CPU_FREE(set);
-    if (ok) return cpus;
-  }
-  return {};
-}
-
 void pin_to(std::thread& thread, int cpu) {
   cpu_set_t* set = CPU_ALLOC(cpu + 1);
   if (!set) return;
@@ -261,74 +229,26 @@ void pin_to(std::thread& thread, int cpu) {
   pthread_setaffinity_np(thread.native_handle(), bytes, set);  // pinning is a wish: without it the team is only slower
   CPU_FREE(set);
 }
-
-// The processors that a quota of one control group amounts to; 0 when it sets none.
-double quota_of(const std::string& folder, bool v2) {
-  double quota = 0, period = 0;
-  if (v2) {
-    std::ifstream file(folder + "/cpu.max");
-    std::string first;
-    if (!(file >> first >> period) || first == "max") return 0;
-    quota = std::strtod(first.c_str(), nullptr);
-  } else {
-    std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
-    std::ifstream(folder + "/cpu.cfs_period_us") >> period;
-  }
-  return quota > 0 && period > 0 ? quota / period : 0;
-}
-
-// The tightest quota between this process's control group and the root; inside a container the group's own path is often not
-// visible and the mount point stands for it.
-double cgroup_quota() {
-  double tightest = 0;
-  auto consider = [&](double q) {
-    if (q > 0 && (tightest == 0 || q < tightest)) tightest = q;
-  };
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // hierarchy:controllers:path
-    size_t a = line.find(':'), b = a == std::string::npos ? a : line.find(':', a + 1);
-    if (b == std::string::npos) continue;
-    std::string controllers = line.substr(a + 1, b - a - 1), path = line.substr(b + 1);
-    bool v2 = controllers.empty(), cpu = v2;
-    for (size_t i = 0, j; i <= controllers.size() && !cpu; i = j + 1) {
-      j = std::min(controllers.find(',', i), controllers.size());
-      cpu = controllers.substr(i, j - i) == "cpu";
-    }
-    if (!cpu) continue;
-    for (const std::string& root : v2 ? std::vector<std::string>{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}
-                                      : std::vector<std::string>{"/sys/fs/cgroup/" + controllers, "/sys/fs/cgroup/cpu"}) {
-      for (std::string p = path == "/" ? "" : path;; p.resize(p.rfind('/'))) {
-        consider(quota_of(root + p, v2));
-        if (p.empty() || p.rfind('/') == std::string::npos) break;
-      }
-    }
-  }
-  return tightest;
-}
 #endif
 
 }  // namespace
 
-int usable_cpus() {
-#if defined(__linux__)
-  int cpus = int(allowed_cpus().size());
-  if (cpus == 0) cpus = int(std::thread::hardware_concurrency());
-  if (double quota = cgroup_quota(); quota > 0) cpus = int(std::min(double(cpus), std::ceil(quota - 1e-9)));
-#else
-  int cpus = int(std::thread::hardware_concurrency());
-#endif
-  return std::max(cpus, 1);
-}
+int usable_cpus() { return read_limits().threads(); }
 
 ThreadTeam::ThreadTeam(const TeamOptions& options) {
   constexpr int kMostThreads = 4096;
   if (options.threads < 0 || options.threads > kMostThreads)
     fail(ErrorCode::value, "[thread_team] {} threads asked for; give 1 to {}, or 0 for all usable processors", options.threads, kMostThreads);
-  const int cpus = usable_cpus();
-  const int size = options.threads ? options.threads : cpus;
-  state_ = std::make_unique<State>(size);
-  state_->spin_us = options.spin_us;
-  state_->crowded = size > cpus;
+  const int usable = usable_cpus();
+  const int size = options.threads ? options.threads : options.cpus.empty() ? usable : int(options.cpus.size());
+  for (int cpu : options.cpus)
+    if (cpu < 0) fail(ErrorCode::value, "[thread_team] cpu {} asked for; processors are numbered from 0", cpu);
+  for (size_t given : {options.cpus.size(), options.speeds.size()})
+    if (given && given != size_t(size))
+      fail(ErrorCode::value, "[thread_team] {} threads, but {} cpus or speeds; give one for each thread, or none", size, given);
+  state_ = std::make_unique<State>(options.speeds.empty() ? std::vector<double>(size_t(size), 1.0) : options.speeds);
+  state_->passive = options.wait == Wait::passive || (options.wait == Wait::automatic && size > usable);
+  state_->spin = std::chrono::duration<double, std::micro>(std::min(options.spin_us, state_->passive ? kPassiveSpinUs : kLongestSpinUs));
   state_->threads.reserve(size - 1);
   try {
     for (int i = 1; i < size; ++i) state_->threads.emplace_back([state = state_.get(), i] { state->work(i); });
@@ -338,15 +258,15 @@ ThreadTeam::ThreadTeam(const TeamOptions& options) {
     fail(ErrorCode::memory, "[thread_team] the system gave {} of {} threads ({}); ask for fewer", started + 1, size, e.what());
   }
 #if defined(__linux__)
-  // The caller is not ours to pin; its first processor is left to it.
-  if (std::vector<int> allowed = allowed_cpus(); options.pin && size <= int(allowed.size()))
-    for (int i = 1; i < size; ++i) pin_to(state_->threads[i - 1], allowed[i]);
+  if (!options.cpus.empty())
+    for (int i = 1; i < size; ++i) pin_to(state_->threads[size_t(i - 1)], options.cpus[size_t(i)]);
 #endif
 }
 
 ThreadTeam::~ThreadTeam() { state_->finish(); }
 
-int ThreadTeam::size() const { return int(state_->members.size()); }
+int ThreadTeam::size() const { return state_->split.size(); }
+Wait ThreadTeam::wait() const { return state_->passive ? Wait::passive : Wait::active; }
 int64_t ThreadTeam::scratch_bytes() const { return state_->scratch_bytes; }
 
 void ThreadTeam::reserve_scratch(int64_t bytes_per_thread) {
@@ -354,13 +274,13 @@ void ThreadTeam::reserve_scratch(int64_t bytes_per_thread) {
   if (bytes_per_thread <= state_->scratch_bytes) return;
   // Whole pages, so that no two threads ever share a line.
   const int64_t bytes = (bytes_per_thread + 4095) / 4096 * 4096;
-  for (State::Member& m : state_->members) m.scratch.reset();
+  for (Scratch& s : state_->scratch) s.reset();
   state_->scratch_bytes = 0;
-  for (State::Member& m : state_->members) {
+  for (Scratch& s : state_->scratch) {
     auto* p = static_cast<std::byte*>(::operator new[](size_t(bytes), std::align_val_t(4096), std::nothrow));
     if (!p) fail(ErrorCode::memory, "[thread_team] no memory for {} bytes of scratch for each of {} threads; use fewer threads", bytes, size());
     std::memset(p, 0, size_t(bytes));
-    m.scratch.reset(p);
+    s.reset(p);
   }
   state_->scratch_bytes = bytes;
 }
@@ -371,8 +291,8 @@ void ThreadTeam::run(std::span<const cpu::Task> program, std::byte* const* bases
   FlushDenormals flush;
   s.bases = bases;
   s.fault = &fault;
-  const bool alone = s.members.size() == 1;
-  cpu::Worker leader{0, bases, s.members[0].scratch.get(), &fault};
+  const bool alone = s.split.size() == 1;
+  cpu::Worker leader{0, bases, s.scratch[0].get(), &fault};
   for (const cpu::Task& t : program) {
     const double ns = double(t.units) * t.unit_ns;
     if (alone || !(ns >= kSharedNs) || t.units < 2) {

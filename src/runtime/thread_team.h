@@ -2,15 +2,21 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "backend/cpu/task.h"
 
 namespace ridge {
 
+// What a thread does while there is nothing to do: spin for a while (quick to start, takes a processor), or sleep at once.
+enum class Wait { automatic, active, passive };
+
 struct TeamOptions {
-  int threads = 0;        // 0: as many as the process may use (affinity mask, cgroup quota)
-  double spin_us = 2000;  // how long an idle thread spins before it parks
-  bool pin = false;
+  int threads = 0;                  // 0: as many as cpus, else as the process may use (affinity mask, cgroup quota)
+  Wait wait = Wait::automatic;      // active, unless there are more threads than processors
+  double spin_us = 2000;            // how long a thread that waits actively spins before it parks
+  std::vector<int> cpus = {};       // one for each thread: pins all but the caller's, whose is left to it; empty: none is pinned
+  std::vector<double> speeds = {};  // relative, one for each thread: the share of the work that it gets; empty: all equal
 };
 
 class ThreadTeam {
@@ -20,6 +26,7 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
 
   int size() const;
+  Wait wait() const;                               // active or passive
   void reserve_scratch(int64_t bytes_per_thread);  // touched now, so that a run allocates nothing
   int64_t scratch_bytes() const;                   // per thread
 

@@ -15,7 +15,7 @@ using Bytes = std::vector<std::byte>;
 // Teams of 1 to 4 threads, made once. They park at once: there are more of them than cores.
 inline ThreadTeam& team_of(int threads) {
   static std::unique_ptr<ThreadTeam> teams[5];
-  if (!teams[threads]) teams[threads] = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads, .spin_us = 20, .pin = false});
+  if (!teams[threads]) teams[threads] = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads, .spin_us = 20});
   return *teams[threads];
 }
 

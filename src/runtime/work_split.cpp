@@ -1,0 +1,90 @@
+#include "runtime/work_split.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+// No grain is cut finer than this: claiming one costs up to 0.1 µs when its counter was last written by another core.
+constexpr double kGrainNs = 1000;
+// An owner takes one in so many of what is left of its part. A thread that is slowed down to this share of its speed while it runs
+// its first chunk still does not hold the others up.
+constexpr int64_t kOwnerShare = 16;
+// All helpers together take about half of what is left. More of them than this would fight over the counter.
+constexpr int64_t kMostHelperShare = 32;
+
+}  // namespace
+
+WorkSplit::WorkSplit(std::span<const double> speeds) : parts_(speeds.size()) {
+  for (size_t i = 0; i < speeds.size(); ++i) {
+    const double speed = speeds[i];
+    if (!(speed > 0 && std::isfinite(speed))) fail(ErrorCode::value, "[work_split] thread {} has speed {}; speeds are above 0", i, speed);
+    parts_[i].speed = speed;
+    if (runs_.empty() || runs_.back().speed != speed) runs_.push_back({int(i), 0, speed});
+    ++runs_.back().count;
+    total_speed_ += speed;
+  }
+  helper_share_ = std::min<int64_t>(2 * int64_t(speeds.size()), kMostHelperShare);
+}
+
+int64_t WorkSplit::cut(int64_t units, double unit_ns) {
+  units_ = units;
+  grain_ = std::max<int64_t>(1, int64_t(std::min(kGrainNs / unit_ns, double(units))));
+  return grains_ = units / grain_ + (units % grain_ != 0);
+}
+
+// Each thread gets the grains that it finishes in the shortest time in which all can be finished, so that with few large grains a
+// slow thread gets none rather than one too many.
+void WorkSplit::deal() {
+  int64_t end = 0;
+  if (runs_.size() == 1) {
+    runs_[0].each = grains_ / runs_[0].count;
+    fill(runs_[0], grains_ % runs_[0].count, end);
+    return;
+  }
+  const double time = double(grains_) / total_speed_;  // in grains of a thread of speed 1
+  int64_t rest = grains_;
+  for (Run& run : runs_) {
+    run.each = int64_t(time * run.speed * (1 - 1e-12));
+    rest -= run.each * run.count;
+  }
+  // What rounding left over goes where it is finished first, to a whole run at a time.
+  Run* next = nullptr;
+  while (rest > 0) {
+    next =
+        &*std::min_element(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return double(a.each + 1) * b.speed < double(b.each + 1) * a.speed; });
+    if (rest < next->count) break;
+    ++next->each;
+    rest -= next->count;
+  }
+  for (const Run& run : runs_) fill(run, &run == next ? rest : 0, end);
+}
+
+// The first `extra` threads of a run get one grain more.
+void WorkSplit::fill(const Run& run, int64_t extra, int64_t& end) {
+  const int dealt = run.each ? run.count : int(extra);
+  for (int i = 0; i < dealt; ++i) {
+    Part& part = parts_[size_t(run.first + i)];
+    const int64_t have = run.each + (i < extra);
+    part.end = end += have;
+    part.left.store(have, std::memory_order_release);
+  }
+}
+
+WorkSplit::Chunk WorkSplit::claim_from(Part& part, int thread, bool helps) {
+  int64_t have = part.left.load(std::memory_order_relaxed), take;
+  do {
+    if (have == 0) return {};
+    // The owner would be through with all that is left before a much slower helper has done one grain of it.
+    if (helps && double(have) * parts_[size_t(thread)].speed < part.speed) return {};
+    const int64_t share = helps ? helper_share_ : kOwnerShare;
+    take = (have + share - 1) / share;
+  } while (!part.left.compare_exchange_weak(have, have - take, std::memory_order_acq_rel, std::memory_order_relaxed));
+  const int64_t begin = (part.end - have) * grain_;
+  return {begin, std::min(begin + take * grain_, units_), take};
+}
+
+}  // namespace ridge
