@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The ceilings of one run. Bandwidth windows hold memory and take a while to find their best variant, so each is made when
-// a row first needs it.
+// The ceilings of one run. Bandwidth windows hold memory and take a while to rank their variants, so each is made when a row first
+// needs it. A machine's speed moves during a run, so what is reported of a ceiling is all that its windows have seen.
 class Ceilings {
  public:
   explicit Ceilings(ThreadTeam& team) : team_(team) {}
@@ -27,26 +27,38 @@ class Ceilings {
   // GFLOP/s or GB/s just now; 0 for rows without a ceiling.
   double now(Bound bound) {
     if (bound == Bound::latency) return 0;
-    if (bound == Bound::fma) {
-      if (!fma_) fma_ = std::make_unique<FmaWindow>(team_, kFmaWindowUs);
-      return fma_->gflops();
-    }
-    return bandwidth(movement_of(bound)).gbs();
+    const double rate = bound == Bound::fma ? fma().gflops() : bandwidth(bound).gbs();
+    seen_[int(bound)].push_back(rate);
+    return rate;
   }
 
-  BandwidthWindow& bandwidth(Movement movement) {
-    auto& window = bandwidth_[int(movement)];
+  Measured measured(Bound bound, double seconds) {
+    constexpr size_t kFewest = 5;
+    const auto start = Clock::now();
+    do now(bound);
+    while (seen_[int(bound)].size() < kFewest || seconds_since(start) < seconds);
+    Measured m = summarize(seen_[int(bound)]);
+    if (bound != Bound::fma) m.variant = bandwidth(bound).variant();
+    return m;
+  }
+
+ private:
+  FmaWindow& fma() {
+    constexpr double kFmaWindowUs = 300;
+    if (!fma_) fma_ = std::make_unique<FmaWindow>(team_, kFmaWindowUs);
+    return *fma_;
+  }
+  BandwidthWindow& bandwidth(Bound bound) {
+    auto& window = bandwidth_[int(bound)];
+    const Movement movement = bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read;
     if (!window) window = std::make_unique<BandwidthWindow>(team_, movement);
     return *window;
   }
 
-  static Movement movement_of(Bound bound) { return bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read; }
-
- private:
-  static constexpr double kFmaWindowUs = 300;
   ThreadTeam& team_;
   std::unique_ptr<FmaWindow> fma_;
-  std::unique_ptr<BandwidthWindow> bandwidth_[3];
+  std::unique_ptr<BandwidthWindow> bandwidth_[int(Bound::latency)];
+  std::vector<double> seen_[int(Bound::latency)];
 };
 
 // Time of a call. Calls too short for the clock are repeated within one sample.
@@ -104,7 +116,7 @@ Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seco
   constexpr size_t kFewest = 5, kMost = 2000;
 
   const double work = row.bound == Bound::fma ? row.flops : row.bytes;
-  std::vector<double> times, rival_ratios;
+  std::vector<double> times, rival_ratios, roofs;
   std::vector<Pair> pairs;
   ceilings.now(row.bound);
   double before = ceilings.now(row.bound), rival_before = rival ? rival->seconds() : 0;
@@ -115,7 +127,7 @@ Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seco
     if (row.bound != Bound::latency) {
       const double after = ceilings.now(row.bound);
       pairs.push_back({1e-9 * work / t / (0.5 * (before + after)), std::abs(before - after) / std::max(before, after)});
-      before = after;
+      roofs.push_back(before = after);
     }
     if (rival) {
       const double after = rival->seconds();
@@ -129,7 +141,7 @@ Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seco
   r.median_us = m.median, r.spread = m.spread, r.samples = m.samples;
   if (row.flops > 0) r.gflops = 1e-3 * row.flops / m.median;
   if (row.bytes > 0) r.gbs = 1e-3 * row.bytes / m.median;
-  if (!pairs.empty()) r.roof = roof_of(std::move(pairs));
+  if (!pairs.empty()) r.roof = roof_of(std::move(pairs)), r.ceiling = summarize(std::move(roofs)).median;
   if (row.parts > 0) r.part_us = m.median / row.parts;
   if (rival) r.rival_ratio = summarize(rival_ratios).median;
   return r;
@@ -144,6 +156,7 @@ Result ceiling_result(const std::string& suite, const std::string& name, Bound b
            .variant = m.variant};
   r.spread = m.spread, r.samples = m.samples;
   (bound == Bound::fma ? r.gflops : r.gbs) = m.median;
+  r.ceiling = m.median;
   r.roof = 1;
   return r;
 }
@@ -184,20 +197,15 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
   Ceilings ceilings(team);
   const std::string suite = rows.empty() ? "" : rows.front().suite;
   int done = 0;
-  if (wanted("ceiling/fma_f32", State::hot)) {
-    Measured m = measure_fma(team, options.seconds);
-    sink(ceiling_result(suite, "fma_f32", Bound::fma, team, m));
-    ++done;
-  }
-  for (Bound bound : {Bound::copy, Bound::triad, Bound::read}) {
-    const std::string short_name(name(bound));
-    if (!wanted("ceiling/" + short_name, State::cold)) continue;
-    sink(ceiling_result(suite, short_name, bound, team, ceilings.bandwidth(Ceilings::movement_of(bound)).measured()));
-    ++done;
-  }
   for (const Row& row : rows) {
     if (!wanted(row.name, row.state)) continue;
     sink(measure(row, team, ceilings, options.seconds));
+    ++done;
+  }
+  for (Bound bound : {Bound::fma, Bound::copy, Bound::triad, Bound::read}) {
+    const std::string short_name = bound == Bound::fma ? "fma_f32" : std::string(name(bound));
+    if (!wanted("ceiling/" + short_name, bound == Bound::fma ? State::hot : State::cold)) continue;
+    sink(ceiling_result(suite, short_name, bound, team, ceilings.measured(bound, options.seconds)));
     ++done;
   }
   if (!done)
@@ -219,6 +227,7 @@ std::string to_json(const Result& r) {
   line["gbs"] = optional_number(rounded(r.gbs, 5));
   line["roof"] = optional_number(rounded(r.roof, 4));
   line["bound"] = std::string(name(r.bound));
+  line["ceiling"] = optional_number(rounded(r.ceiling, 5));
   line["samples"] = r.samples;
   if (r.part_us) line["us_per_" + r.part] = rounded(*r.part_us, 4);
   if (r.rival_ratio) line["ratio_to_one_op"] = rounded(*r.rival_ratio, 4);
@@ -227,14 +236,14 @@ std::string to_json(const Result& r) {
 }
 
 std::string table_head() {
-  return fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>7} {:>9} {:>8} {:>6}  {}", "name", "dtype", "", "t", "median us", "spread", "GFLOP/s", "GB/s", "roof",
-                     "bound");
+  return fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>7} {:>9} {:>8} {:>6}  {:<7} {:>7}", "name", "dtype", "", "t", "median us", "spread", "GFLOP/s", "GB/s",
+                     "roof", "bound", "ceiling");
 }
 
 std::string to_table_line(const Result& r) {
-  std::string line = fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>6.1f}% {:>9} {:>8} {:>6}  {}", r.name, ridge::name(r.dtype), name(r.state), r.threads,
-                                 r.median_us > 0 ? fmt::format("{:.2f}", r.median_us) : "-", 100 * r.spread, number(r.gflops, 1), number(r.gbs, 2),
-                                 number(r.roof, 3), name(r.bound));
+  std::string line = fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>6.1f}% {:>9} {:>8} {:>6}  {:<7} {:>7}", r.name, ridge::name(r.dtype), name(r.state),
+                                 r.threads, r.median_us > 0 ? fmt::format("{:.2f}", r.median_us) : "-", 100 * r.spread, number(r.gflops, 1), number(r.gbs, 2),
+                                 number(r.roof, 3), name(r.bound), number(r.ceiling, 1));
   if (r.part_us) line += fmt::format("  {:.4f} us per {}", *r.part_us, r.part);
   if (r.rival_ratio) line += fmt::format("  {:.3f} x one op", *r.rival_ratio);
   if (!r.variant.empty()) line += "  " + r.variant;

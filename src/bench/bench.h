@@ -53,7 +53,8 @@ struct Result {
   double median_us = 0, spread = 0;  // spread: between the quartiles, as a fraction of the median
   int samples = 0;
   std::optional<double> gflops = {}, gbs = {};
-  std::optional<double> roof = {};  // median of paired ratios to the ceiling of the same moment
+  std::optional<double> roof = {};     // median of paired ratios to the ceiling of the same moment
+  std::optional<double> ceiling = {};  // median of these ceilings, in GFLOP/s or GB/s
   std::optional<double> part_us = {}, rival_ratio = {};
   std::string part = {}, variant = {};
 };
@@ -67,7 +68,8 @@ struct Options {
 
 std::vector<Row> ops_rows();
 
-// Runs the rows that the options select, the ceilings among them (as ceiling/…), and hands over each result when it is there.
+// Runs the rows that the options select and hands over each result when it is there. The ceilings are rows too (ceiling/…) and come last:
+// they sum up what was seen beside the other rows.
 // ErrorCode::usage when nothing is selected or the filter is no regular expression.
 void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 

@@ -1,21 +1,35 @@
 // The inner loops that the ceilings are measured with, for one instruction tier.
 #pragma once
 #include <cstdint>
+#include <vector>
+
+#include "ridge/dtype.h"
 
 namespace ridge {
 
 struct MoveShape {
-  int64_t count;  // floats
+  int64_t count;  // floats, a multiple of kMoveGrain
   int64_t ahead;  // prefetch distance in floats; 0: none
+};
+constexpr int64_t kMoveGrain = 1024;
+
+// How a range is walked: as 1, 2 or 4 streams, each one part of it, or tile by tile (all reads of a tile, then all its writes).
+enum class Walk { one, two, four, tiles };
+constexpr int kWalks = 4;
+
+struct FmaKernel {
+  DType dtype;      // of the factors; sums are f32, or f64 for f64
+  const char* way;  // "registers", "dot product", "widened to f32"
+  float (*run)(int64_t iterations);
+  double flops;  // of one iteration
 };
 
 struct CeilingKernels {
-  float (*fma)(int64_t iterations);
-  double fma_flops;  // of one iteration
-  // By number of streams (1, 2, 4) and normal or streaming stores. Each stream is one part of the range.
-  void (*copy[3][2])(float* to, const float* from, MoveShape shape);
-  void (*triad[3][2])(float* to, const float* a, const float* b, MoveShape shape);
-  float (*read[3])(const float* from, MoveShape shape);
+  std::vector<FmaKernel> fma;
+  // By walk, and by normal or streaming stores.
+  void (*copy[kWalks][2])(float* to, const float* from, MoveShape shape);
+  void (*triad[kWalks][2])(float* to, const float* a, const float* b, MoveShape shape);
+  float (*read[kWalks - 1])(const float* from, MoveShape shape);
 };
 
 const CeilingKernels& ceiling_kernels();  // of isa_tier()

@@ -1,10 +1,14 @@
 #include "machine/ceilings.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "machine/ceiling_kernels.h"
@@ -25,34 +29,38 @@ double run_seconds(ThreadTeam& team, const cpu::Task& task) {
   return seconds_since(start);
 }
 
-// One unit of a movement: 4096 floats, the grain that all variants divide evenly.
+// One unit of a movement.
 constexpr int64_t kUnitFloats = 4096;
+static_assert(kUnitFloats % kMoveGrain == 0);
 
 // One way to move memory.
 struct Variant {
   Movement movement;
-  int streams;  // index: 1, 2 or 4 streams
+  Walk walk;
   bool streaming;
   int64_t ahead;
   float *to, *a, *b;
 
-  static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
-    const auto& v = *static_cast<const Variant*>(args);
+  void move(int64_t at, int64_t count) const {
     const CeilingKernels& kernels = ceiling_kernels();
-    const int64_t at = begin * kUnitFloats;
-    const MoveShape shape{(end - begin) * kUnitFloats, v.ahead};
-    switch (v.movement) {
-      case Movement::copy: kernels.copy[v.streams][v.streaming](v.to + at, v.a + at, shape); break;
-      case Movement::triad: kernels.triad[v.streams][v.streaming](v.to + at, v.a + at, v.b + at, shape); break;
+    const MoveShape shape{count, ahead};
+    switch (movement) {
+      case Movement::copy: kernels.copy[int(walk)][streaming](to + at, a + at, shape); break;
+      case Movement::triad: kernels.triad[int(walk)][streaming](to + at, a + at, b + at, shape); break;
       case Movement::read: {
-        volatile float sink = kernels.read[v.streams](v.a + at, shape);
+        volatile float sink = kernels.read[int(walk)](a + at, shape);
         (void)sink;
       }
     }
   }
 
+  static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
+    static_cast<const Variant*>(args)->move(begin * kUnitFloats, (end - begin) * kUnitFloats);
+  }
+
   std::string name() const {
-    std::string text = std::to_string(1 << streams) + (streams ? " streams" : " stream");
+    constexpr const char* kWalkNames[kWalks] = {"1 stream", "2 streams", "4 streams", "tiles"};
+    std::string text = kWalkNames[int(walk)];
     if (movement != Movement::read) text += streaming ? ", streaming stores" : ", normal stores";
     return text + (ahead ? ", prefetched" : "");
   }
@@ -68,14 +76,93 @@ struct Touch {
 };
 
 struct FmaTask {
+  const FmaKernel* kernel = &ceiling_kernels().fma.front();
   int64_t iterations = 1;
   static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
+    const auto& task = *static_cast<const FmaTask*>(args);
     for (int64_t i = begin; i < end; ++i) {
-      volatile float sink = ceiling_kernels().fma(static_cast<const FmaTask*>(args)->iterations);
+      volatile float sink = task.kernel->run(task.iterations);
       (void)sink;
     }
   }
 };
+
+// A task of some length, calibrated: many short units per thread, so that one that is interrupted loses little, and the others take over.
+struct FmaWork {
+  FmaTask work;
+  cpu::Task task;
+  double flops = 0;
+
+  FmaWork(const FmaKernel& kernel, int threads, double us) {
+    constexpr int64_t kUnitsPerThread = 32;
+    work.kernel = &kernel;
+    work.iterations = 64;
+    const double unit_us = us / double(kUnitsPerThread);
+    double best = 1e30;
+    for (int i = 0; i < 20; ++i) {
+      const auto start = Clock::now();
+      cpu::Worker worker;
+      FmaTask::run(&work, 0, 1, worker);
+      best = std::min(best, 1e6 * seconds_since(start));
+      if (best < 5) work.iterations *= 2, best = 1e30;  // long enough for the clock
+    }
+    work.iterations = std::max<int64_t>(1, int64_t(double(work.iterations) * unit_us / best));
+    task = {FmaTask::run, &work, kUnitsPerThread * threads, 1000 * unit_us};
+    flops = double(task.units) * double(work.iterations) * kernel.flops;
+  }
+  FmaWork(const FmaWork&) = delete;  // the task points here
+
+  double gflops(ThreadTeam& team) { return flops / run_seconds(team, task) * 1e-9; }
+};
+
+// Every thread goes over its own arrays so many times.
+struct CacheTask {
+  const Variant* variant;
+  int64_t count;   // floats of one array
+  int64_t stride;  // floats from one thread's arrays to the next one's
+  int64_t passes;
+  static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
+    const auto& task = *static_cast<const CacheTask*>(args);
+    for (int64_t unit = begin; unit < end; ++unit)
+      for (int64_t i = 0; i < task.passes; ++i) task.variant->move(unit * task.stride, task.count);
+  }
+};
+
+// One unit for each thread, and none ends before all have begun: so each thread takes exactly one. A thread that does not come at all
+// (there are fewer processors) is not waited for longer than a millisecond.
+struct MeetTask {
+  mutable std::atomic<int64_t> arrived{0};
+  int64_t threads;
+  static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
+    const auto& task = *static_cast<const MeetTask*>(args);
+    // The count only grows: one round ends at a multiple of the number of threads.
+    const int64_t target = (task.arrived.fetch_add(end - begin) / task.threads + 1) * task.threads;
+    for (Clock::time_point start = {}; task.arrived.load(std::memory_order_acquire) < target;) {
+      for (int spin = 0; spin < 64 && task.arrived.load(std::memory_order_acquire) < target; ++spin) {
+      }
+      if (start == Clock::time_point{}) start = Clock::now();
+      if (seconds_since(start) > 1e-3) return;
+    }
+  }
+};
+
+// The variants worth trying. In a cache, streaming stores and prefetching only cost.
+std::vector<Variant> variants_of(Movement movement, float* const* base, bool cached) {
+  const int arrays = arrays_of(movement);
+  std::vector<Variant> variants;
+  for (Walk walk : {Walk::one, Walk::two, Walk::four, Walk::tiles})
+    for (bool streaming : {true, false})
+      for (int64_t ahead : {0, 1024}) {
+        if (cached && (streaming || ahead || walk == Walk::tiles)) continue;
+        if (movement == Movement::read && (streaming || walk == Walk::tiles)) continue;
+        variants.push_back({movement, walk, streaming, ahead, base[arrays - 1], base[0], base[std::min(1, arrays - 1)]});
+      }
+  return variants;
+}
+
+// Bytes for one of so many arrays. A virtual machine may see one slice of a cache that its host lets it have twice, and pages lie
+// anywhere, so the arrays together are at least eight times as large.
+int64_t far_beyond_cache(int arrays) { return std::max(4 * last_level_cache_bytes(), 8 * last_level_cache_bytes() / arrays); }
 
 // Bytes of a cache as sysfs writes them: "32768K".
 int64_t cache_size(const std::string& text) {
@@ -103,111 +190,169 @@ Measured summarize(std::vector<double> samples) {
 
 struct FmaWindow::State {
   ThreadTeam& team;
-  FmaTask work;
-  cpu::Task task;
-  double flops = 0;
+  FmaWork work;
 };
 
-FmaWindow::FmaWindow(ThreadTeam& team, double us) : state_(std::make_unique<State>(State{team, {}, {}, 0})) {
+FmaWindow::FmaWindow(ThreadTeam& team, double us) {
   if (!(us > 0)) fail(ErrorCode::value, "[fma_window] a window of {} microseconds", us);
-  // Many short units per thread: one that is interrupted loses little, and the others take over.
-  constexpr int64_t kUnitsPerThread = 32;
-  FmaTask& work = state_->work;
-  work.iterations = 64;
-  const double unit_us = us / double(kUnitsPerThread);
-  double best = 1e30;
-  for (int i = 0; i < 20; ++i) {
-    const auto start = Clock::now();
-    cpu::Worker worker;
-    FmaTask::run(&work, 0, 1, worker);
-    best = std::min(best, 1e6 * seconds_since(start));
-    if (best < 5) work.iterations *= 2, best = 1e30;  // long enough for the clock
-  }
-  work.iterations = std::max<int64_t>(1, int64_t(double(work.iterations) * unit_us / best));
-  state_->task = {FmaTask::run, &work, kUnitsPerThread * team.size(), 1000 * unit_us};
-  state_->flops = double(state_->task.units) * double(work.iterations) * ceiling_kernels().fma_flops;
+  state_.reset(new State{team, {ceiling_kernels().fma.front(), team.size(), us}});
 }
 
 FmaWindow::~FmaWindow() = default;
 
-double FmaWindow::gflops() { return state_->flops / run_seconds(state_->team, state_->task) * 1e-9; }
+double FmaWindow::gflops() { return state_->work.gflops(state_->team); }
 
-Measured measure_fma(ThreadTeam& team, double seconds) {
-  FmaWindow window(team, 500);
-  std::vector<double> samples;
-  const auto start = Clock::now();
-  while (samples.size() < 5 || seconds_since(start) < seconds) samples.push_back(window.gflops());
-  return summarize(samples);
+Measured measure_fma(ThreadTeam& team, double seconds, DType dtype) {
+  Measured best;
+  std::vector<const FmaKernel*> kernels;
+  for (const FmaKernel& kernel : ceiling_kernels().fma)
+    if (kernel.dtype == dtype) kernels.push_back(&kernel);
+  for (const FmaKernel* kernel : kernels) {
+    FmaWork work(*kernel, team.size(), 500);
+    std::vector<double> samples;
+    const auto start = Clock::now();
+    while (samples.size() < 5 || seconds_since(start) < seconds / double(kernels.size())) samples.push_back(work.gflops(team));
+    if (Measured m = summarize(std::move(samples)); m.median > best.median) best = m, best.variant = kernel->way;
+  }
+  return best;
 }
 
 std::string_view name(Movement movement) { return movement == Movement::copy ? "copy" : movement == Movement::triad ? "triad" : "read"; }
 
+int arrays_of(Movement movement) { return movement == Movement::copy ? 2 : movement == Movement::triad ? 3 : 1; }
+
 struct BandwidthWindow::State {
   explicit State(ThreadTeam& t) : team(t) {}
 
+  // How a variant did of late, as a fraction of the best of the same moment.
+  struct Ranked {
+    Variant variant;
+    double score = 0;
+  };
+
   ThreadTeam& team;
-  BufferPool pool;
+  BufferPool own_pool;
   std::vector<BufferPool::Buffer> memory;
   int64_t units = 1;
   double bytes = 0;  // moved by one pass
-  Variant best{};
+  std::vector<Ranked> ranked;
+  size_t next = 0;  // to be tried again
   Measured measured;
 
   double rate(const Variant& v) { return bytes / run_seconds(team, {Variant::run, &v, units, 1500}) * 1e-9; }
+
+  // One try of each variant in `tries`; returns the best rate.
+  double compare(std::span<const size_t> tries) {
+    std::array<double, 2 * 2 * kWalks> rates;  // as many as there are variants
+    double best = 0;
+    for (size_t i = 0; i < tries.size(); ++i) best = std::max(best, rates[i] = rate(ranked[tries[i]].variant));
+    constexpr double kMemory = 0.7;
+    for (size_t i = 0; i < tries.size(); ++i) {
+      double& score = ranked[tries[i]].score;
+      score = score == 0 ? rates[i] / best : kMemory * score + (1 - kMemory) * rates[i] / best;
+    }
+    return best;
+  }
+
+  double look() {
+    size_t first = 0, second = 0;
+    for (size_t v = 1; v < ranked.size(); ++v) {
+      if (ranked[v].score > ranked[first].score)
+        second = first, first = v;
+      else if (second == first || ranked[v].score > ranked[second].score)
+        second = v;
+    }
+    for (next = (next + 1) % ranked.size(); next == first || next == second;) next = (next + 1) % ranked.size();
+    const size_t tries[] = {first, second, next};
+    return compare(tries);
+  }
 };
 
-BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double seconds, int64_t bytes) : state_(std::make_unique<State>(team)) {
+BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double seconds, int64_t bytes, BufferPool* pool) : state_(std::make_unique<State>(team)) {
   State& s = *state_;
-  if (bytes == 0) bytes = 4 * last_level_cache_bytes();
+  const int arrays = arrays_of(movement);
+  if (bytes == 0) bytes = far_beyond_cache(arrays);
   const int64_t unit_bytes = kUnitFloats * int64_t(sizeof(float));
   s.units = std::max<int64_t>(1, bytes / unit_bytes);
-  const int arrays = movement == Movement::copy ? 2 : movement == Movement::triad ? 3 : 1;
   s.bytes = double(arrays) * double(s.units * unit_bytes);
 
   // Arrays of the same alignment would meet in the same cache sets, so each begins some pages and lines farther.
   constexpr int64_t kSkew = 3 * 4096 + 5 * 64;
   float* base[3] = {};
   for (int i = 0; i < arrays; ++i) {
-    s.memory.push_back(s.pool.acquire(s.units * unit_bytes + 3 * kSkew + 4096));
+    s.memory.push_back((pool ? *pool : s.own_pool).acquire(s.units * unit_bytes + 3 * kSkew + 4096));
     base[i] = reinterpret_cast<float*>(s.memory.back().data() + i * kSkew);
   }
   const Touch touch{base, arrays};  // every thread its own share
   run_seconds(team, {Touch::run, &touch, s.units, 5000});
 
-  std::vector<Variant> variants;
-  for (int streams : {0, 1, 2})
-    for (bool streaming : {true, false})
-      for (int64_t ahead : {0, 1024})
-        if (movement != Movement::read || !streaming)
-          variants.push_back({movement, streams, streaming, ahead, base[arrays - 1], base[0], base[std::min(1, arrays - 1)]});
-
-  // All get two tries, the best three the rest of the time, in turns.
   const auto start = Clock::now();
-  std::vector<std::vector<double>> samples(variants.size());
-  for (int round = 0; round < 2; ++round)
-    for (size_t v = 0; v < variants.size(); ++v) samples[v].push_back(s.rate(variants[v]));
-  std::vector<size_t> order(variants.size());
-  for (size_t v = 0; v < order.size(); ++v) order[v] = v;
-  auto peak = [&](size_t v) { return *std::max_element(samples[v].begin(), samples[v].end()); };
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return peak(a) > peak(b); });
-  order.resize(3);
-  for (size_t v : order) samples[v].clear();
-  for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round)
-    for (size_t v : order) samples[v].push_back(s.rate(variants[v]));
-  for (size_t v : order)
-    if (Measured m = summarize(samples[v]); m.median > s.measured.median) {
-      s.best = variants[v];
-      s.measured = m;
-      s.measured.variant = variants[v].name();
-    }
+  std::vector<size_t> every;
+  for (const Variant& v : variants_of(movement, base, false)) every.push_back(every.size()), s.ranked.push_back({v});
+  for (int round = 0; round < 2; ++round) s.compare(every);
+  std::vector<double> samples;
+  for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round) samples.push_back(s.look());
+  s.measured = summarize(std::move(samples));
+  s.measured.variant = variant();
 }
 
 BandwidthWindow::~BandwidthWindow() = default;
-double BandwidthWindow::gbs() { return state_->rate(state_->best); }
+double BandwidthWindow::gbs() { return state_->look(); }
 const Measured& BandwidthWindow::measured() const { return state_->measured; }
+
+std::string BandwidthWindow::variant() const {
+  return std::max_element(state_->ranked.begin(), state_->ranked.end(), [](const auto& a, const auto& b) { return a.score < b.score; })->variant.name();
+}
 
 Measured measure_bandwidth(ThreadTeam& team, Movement movement, double seconds, int64_t bytes) {
   return BandwidthWindow(team, movement, seconds, bytes).measured();
+}
+
+Measured measure_cache(ThreadTeam& team, Movement movement, int64_t bytes_per_thread, double seconds) {
+  const int arrays = arrays_of(movement);
+  const int64_t element = int64_t(sizeof(float)), grain = kMoveGrain * element;
+  const int64_t bytes = std::max(grain, bytes_per_thread / arrays / grain * grain);  // of one array
+  // Half a page apart, so that a load does not look like it followed a store to its own address. Threads keep off each other's pages.
+  constexpr int64_t kSkew = 2048 + 64, kPage = 4096;
+  const int64_t stride = (arrays * (bytes + kSkew) + 2 * kPage) / kPage * kPage;
+  BufferPool pool;
+  BufferPool::Buffer memory = pool.acquire(stride * team.size(), BufferPool::Fill::zero);
+  float* base[3] = {};
+  for (int i = 0; i < arrays; ++i) base[i] = reinterpret_cast<float*>(memory.data() + i * (bytes + kSkew));
+
+  struct Candidate {
+    Variant variant;
+    CacheTask task;
+    std::vector<double> samples = {};
+  };
+  constexpr double kSampleSeconds = 150e-6;
+  std::vector<Candidate> candidates;
+  for (const Variant& v : variants_of(movement, base, true)) candidates.push_back({v, {nullptr, bytes / element, stride / element, 1}});
+  auto sample = [&](Candidate& c) {
+    c.task.variant = &c.variant;
+    return run_seconds(team, {CacheTask::run, &c.task, team.size(), 1e9 * kSampleSeconds});
+  };
+  for (Candidate& c : candidates)
+    for (double t = 0; (t = sample(c)) < kSampleSeconds && c.task.passes < 1 << 24;)
+      c.task.passes = std::max(c.task.passes + 1, int64_t(double(c.task.passes) * std::min(8.0, 1.3 * kSampleSeconds / t)));
+  const double moved = double(arrays) * double(bytes) * team.size();
+  const auto start = Clock::now();
+  for (int round = 0; round < 5 || seconds_since(start) < seconds; ++round)
+    for (Candidate& c : candidates) c.samples.push_back(moved * double(c.task.passes) / sample(c) * 1e-9);
+  Measured best;
+  for (Candidate& c : candidates)
+    if (Measured m = summarize(std::move(c.samples)); m.median > best.median) best = m, best.variant = c.variant.name();
+  return best;
+}
+
+Measured measure_fork_join(ThreadTeam& team, double seconds) {
+  MeetTask meet{.threads = team.size()};
+  const cpu::Task task{MeetTask::run, &meet, team.size(), 1e6};  // said to be long, so that it is shared
+  std::vector<double> samples;
+  for (int i = 0; i < 20; ++i) run_seconds(team, task);  // wakes everybody
+  const auto start = Clock::now();
+  while (samples.size() < 50 || (samples.size() < 20000 && seconds_since(start) < seconds)) samples.push_back(1e6 * run_seconds(team, task));
+  return summarize(std::move(samples));
 }
 
 int64_t last_level_cache_bytes() {

@@ -20,17 +20,46 @@ using V = hn::Vec<D>;
 constexpr int kChains = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 24 : 12;
 constexpr int64_t kRounds = 8;
 
+template <class T>
 float fma(int64_t iterations) {
-  const D d;
-  const V scale = hn::Set(d, 0.999f), shift = hn::Set(d, 1e-3f);
-  V chain[kChains];
-  for (int i = 0; i < kChains; ++i) chain[i] = hn::Set(d, float(i));
+  const hn::ScalableTag<T> d;
+  using Lanes = hn::Vec<decltype(d)>;
+  const Lanes scale = hn::Set(d, T(0.999)), shift = hn::Set(d, T(1e-3));
+  Lanes chain[kChains];
+  for (int i = 0; i < kChains; ++i) chain[i] = hn::Set(d, T(i));
   for (int64_t n = 0; n < iterations * kRounds; ++n) {
 #pragma GCC unroll 24
     for (int i = 0; i < kChains; ++i) chain[i] = hn::MulAdd(chain[i], scale, shift);
   }
   for (int i = 1; i < kChains; ++i) chain[0] = hn::Add(chain[0], chain[i]);
-  return hn::GetLane(hn::SumOfLanes(d, chain[0]));
+  return float(hn::GetLane(hn::SumOfLanes(d, chain[0])));
+}
+
+// 16-bit factors without instructions of their own: each is widened once and serves four rows of a product, as in a matmul without packing.
+template <class T16>
+float widened_fma(int64_t iterations) {
+  const D d;
+  const hn::Rebind<T16, D> d16;
+  constexpr int kRows = 4, kColumns = kChains / kRows;
+  alignas(64) static const uint16_t factors[64 * kColumns] = {};
+  const V row[kRows] = {hn::Set(d, 0.25f), hn::Set(d, 0.5f), hn::Set(d, 0.75f), hn::Set(d, 1.0f)};
+  V sum[kColumns][kRows];
+  for (int c = 0; c < kColumns; ++c)
+    for (int r = 0; r < kRows; ++r) sum[c][r] = hn::Zero(d);
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  const auto* from = reinterpret_cast<const T16*>(factors);
+  for (int64_t n = 0; n < iterations * kRounds; ++n) {
+    asm volatile("" : "+r"(from));  // could point elsewhere now: the loads stay in the loop
+#pragma GCC unroll 6
+    for (int c = 0; c < kColumns; ++c) {
+      const V wide = hn::PromoteTo(d, hn::Load(d16, from + c * lanes));
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[c][r] = hn::MulAdd(wide, row[r], sum[c][r]);
+    }
+  }
+  for (int c = 0; c < kColumns; ++c)
+    for (int r = 0; r < kRows; ++r) sum[0][0] = hn::Add(sum[0][0], sum[c][r]);
+  return hn::GetLane(hn::SumOfLanes(d, sum[0][0]));
 }
 
 template <bool kStreaming>
@@ -41,7 +70,7 @@ HWY_INLINE void put(V v, float* to) {
     hn::Store(v, D(), to);
 }
 
-// Ranges are multiples of 4096 floats, so a step of four vectors and up to four streams leave no rest.
+// Ranges are multiples of kMoveGrain, so a step of four vectors and up to four streams leave no rest.
 template <int kStreams, bool kStreaming>
 void copy(float* to, const float* from, MoveShape shape) {
   const D d;
@@ -78,31 +107,62 @@ void triad(float* to, const float* a, const float* b, MoveShape shape) {
   if (kStreaming) hwy::FlushStream();
 }
 
+// Tile by tile: memory turns from reading to writing less often, which some machines reward.
+constexpr int64_t kTile = kMoveGrain;
+
+template <bool kStreaming>
+void copy_tiles(float* to, const float* from, MoveShape shape) {
+  alignas(64) float tile[kTile];
+  for (int64_t at = 0; at < shape.count; at += kTile) {
+    copy<1, false>(tile, from + at, {kTile, shape.ahead});
+    copy<1, kStreaming>(to + at, tile, {kTile, 0});
+  }
+}
+
+template <bool kStreaming>
+void triad_tiles(float* to, const float* a, const float* b, MoveShape shape) {
+  alignas(64) float tile_a[kTile], tile_b[kTile];
+  for (int64_t at = 0; at < shape.count; at += kTile) {
+    copy<1, false>(tile_a, a + at, {kTile, shape.ahead});
+    copy<1, false>(tile_b, b + at, {kTile, shape.ahead});
+    triad<1, kStreaming>(to + at, tile_a, tile_b, {kTile, 0});
+  }
+}
+
 template <int kStreams>
 float read(const float* from, MoveShape shape) {
   const D d;
   const int64_t lanes = int64_t(hn::Lanes(d)), part = shape.count / kStreams;
-  V sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  for (int64_t i = 0; i < part; i += 4 * lanes) {
+  V sum[8];
+  for (V& s : sum) s = hn::Zero(d);
+  for (int64_t i = 0; i < part; i += 8 * lanes) {
 #pragma GCC unroll 4
     for (int s = 0; s < kStreams; ++s) {
       const int64_t at = s * part + i;
-      if (shape.ahead) hwy::Prefetch(from + at + shape.ahead);
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) sum[k] = hn::Add(sum[k], hn::Load(d, from + at + k * lanes));
+      if (shape.ahead) hwy::Prefetch(from + at + shape.ahead), hwy::Prefetch(from + at + shape.ahead + 4 * lanes);
+#pragma GCC unroll 8
+      for (int k = 0; k < 8; ++k) sum[k] = hn::Add(sum[k], hn::Load(d, from + at + k * lanes));
     }
   }
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
+  for (int k = 1; k < 8; ++k) sum[0] = hn::Add(sum[0], sum[k]);
+  return hn::GetLane(hn::SumOfLanes(d, sum[0]));
 }
 
 }  // namespace
 
 CeilingKernels make_table() {
-  return {fma,
-          2.0 * kChains * kRounds * double(hn::Lanes(D())),
-          {{copy<1, false>, copy<1, true>}, {copy<2, false>, copy<2, true>}, {copy<4, false>, copy<4, true>}},
-          {{triad<1, false>, triad<1, true>}, {triad<2, false>, triad<2, true>}, {triad<4, false>, triad<4, true>}},
-          {read<1>, read<2>, read<4>}};
+  const double flops = 2.0 * kChains * kRounds * double(hn::Lanes(D()));
+  CeilingKernels table{
+      {{DType::f32, "registers", fma<float>, flops},
+       {DType::bf16, "widened to f32", widened_fma<hwy::bfloat16_t>, flops},
+       {DType::f16, "widened to f32", widened_fma<hwy::float16_t>, flops}},
+      {{copy<1, false>, copy<1, true>}, {copy<2, false>, copy<2, true>}, {copy<4, false>, copy<4, true>}, {copy_tiles<false>, copy_tiles<true>}},
+      {{triad<1, false>, triad<1, true>}, {triad<2, false>, triad<2, true>}, {triad<4, false>, triad<4, true>}, {triad_tiles<false>, triad_tiles<true>}},
+      {read<1>, read<2>, read<4>}};
+#if HWY_HAVE_FLOAT64
+  table.fma.push_back({DType::f64, "registers", fma<double>, flops / 2});
+#endif
+  return table;
 }
 
 }  // namespace ridge::HWY_NAMESPACE
@@ -112,14 +172,39 @@ HWY_AFTER_NAMESPACE();
 #include "machine/features.h"
 
 namespace ridge {
+namespace {
+
+#if defined(__x86_64__)
+constexpr int kDotChains = 24;
+constexpr int64_t kDotRounds = 8;
+
+// The dot product of pairs of bf16 that Highway's AVX3 target does not know.
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) float bf16_dot(int64_t iterations) {
+  const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+  __m512 chain[kDotChains];
+  for (int i = 0; i < kDotChains; ++i) chain[i] = _mm512_setzero_ps();
+  for (int64_t n = 0; n < iterations * kDotRounds; ++n) {
+#pragma GCC unroll 24
+    for (int i = 0; i < kDotChains; ++i) chain[i] = _mm512_dpbf16_ps(chain[i], ones, ones);
+  }
+  for (int i = 1; i < kDotChains; ++i) chain[0] = _mm512_add_ps(chain[0], chain[i]);
+  return _mm512_cvtss_f32(chain[0]);
+}
+#endif
+
+}  // namespace
 
 const CeilingKernels& ceiling_kernels() {
   static const CeilingKernels chosen = [] {
 #if defined(__x86_64__)
-    if (isa_tier() == IsaTier::avx512) return N_AVX3::make_table();
-    if (isa_tier() == IsaTier::avx2) return N_AVX2::make_table();
-#endif
+    CeilingKernels table = isa_tier() == IsaTier::avx512 ? N_AVX3::make_table()
+                           : isa_tier() == IsaTier::avx2 ? N_AVX2::make_table()
+                                                         : HWY_STATIC_DISPATCH(make_table)();
+    if (cpu_has_avx512_bf16()) table.fma.push_back({DType::bf16, "dot product", bf16_dot, 2.0 * 32 * kDotChains * kDotRounds});
+    return table;
+#else
     return HWY_STATIC_DISPATCH(make_table)();
+#endif
   }();
   return chosen;
 }
