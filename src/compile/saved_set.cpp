@@ -1,9 +1,9 @@
 #include "compile/saved_set.h"
 
 #include <algorithm>
-#include <limits>
-#include <queue>
 #include <unordered_map>
+
+#include "compile/min_cut.h"
 
 namespace ridge {
 
@@ -14,74 +14,7 @@ std::string_view name(Recompute level) {
 
 namespace {
 
-constexpr int64_t kInfinite = std::numeric_limits<int64_t>::max() / 4;
-
-// Dinic's maximum flow.
-class FlowNetwork {
- public:
-  explicit FlowNetwork(size_t nodes) : out_(nodes) {}
-  void edge(int from, int to, int64_t capacity) {
-    out_[size_t(from)].push_back(int(edges_.size())), edges_.push_back({to, capacity});
-    out_[size_t(to)].push_back(int(edges_.size())), edges_.push_back({from, 0});
-  }
-  // Afterwards `before_cut` says which nodes lie on the source's side of the minimum cut, the one nearest to the sink.
-  void solve(int source, int sink) {
-    while (levels(source, sink)) {
-      next_.assign(out_.size(), 0);
-      while (push(source, sink, kInfinite) > 0) {
-      }
-    }
-    // Whatever still reaches the sink lies behind the cut.
-    reaches_.assign(out_.size(), 0);
-    std::vector<int> stack = {sink};
-    reaches_[size_t(sink)] = 1;
-    while (!stack.empty()) {
-      int n = stack.back();
-      stack.pop_back();
-      for (int e : out_[size_t(n)]) {
-        int from = edges_[size_t(e)].to;
-        if (edges_[size_t(e ^ 1)].left > 0 && !reaches_[size_t(from)]) reaches_[size_t(from)] = 1, stack.push_back(from);
-      }
-    }
-  }
-  bool before_cut(int node) const { return !reaches_[size_t(node)]; }
-
- private:
-  struct Edge {
-    int to;
-    int64_t left;
-  };
-  bool levels(int source, int sink) {
-    level_.assign(out_.size(), -1);
-    std::queue<int> queue;
-    level_[size_t(source)] = 0, queue.push(source);
-    while (!queue.empty()) {
-      int n = queue.front();
-      queue.pop();
-      for (int e : out_[size_t(n)])
-        if (edges_[size_t(e)].left > 0 && level_[size_t(edges_[size_t(e)].to)] < 0)
-          level_[size_t(edges_[size_t(e)].to)] = level_[size_t(n)] + 1, queue.push(edges_[size_t(e)].to);
-    }
-    return level_[size_t(sink)] >= 0;
-  }
-  int64_t push(int n, int sink, int64_t flow) {
-    if (n == sink) return flow;
-    for (size_t& i = next_[size_t(n)]; i < out_[size_t(n)].size(); ++i) {
-      int e = out_[size_t(n)][i], to = edges_[size_t(e)].to;
-      if (edges_[size_t(e)].left <= 0 || level_[size_t(to)] != level_[size_t(n)] + 1) continue;
-      if (int64_t got = push(to, sink, std::min(flow, edges_[size_t(e)].left)); got > 0) {
-        edges_[size_t(e)].left -= got, edges_[size_t(e ^ 1)].left += got;
-        return got;
-      }
-    }
-    return 0;
-  }
-  std::vector<std::vector<int>> out_;
-  std::vector<Edge> edges_;
-  std::vector<int> level_;
-  std::vector<char> reaches_;
-  std::vector<size_t> next_;
-};
+constexpr int64_t kInfinite = FlowNetwork::kInfinite;
 
 bool cheap(Op op) {
   return is_elementwise(op) || is_movement(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits ||
@@ -178,7 +111,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
   SavedSet result;
   std::vector<char> saved(g.size(), 0);
   for (NodeId id : ahead)
-    if (is_forward[id] && net.before_cut(int(2 * id)) && !net.before_cut(int(2 * id + 1))) {
+    if (is_forward[id] && net.before_last_cut(int(2 * id)) && !net.before_last_cut(int(2 * id + 1))) {
       saved[id] = 1, result.saved.push_back(id);
       for (const Type& t : g[id].types) result.bytes += t.bytes();
     }

@@ -12,11 +12,13 @@ struct ScanBody {
   Graph graph;
   std::vector<NodeId> carry_in, sequence_in, constant_in;
   std::vector<NodeId> carry_out, step_out;  // of the carries' types; outputs are stacked over time
+  bool segment = false;                     // a step is a stretch of steps, made to save memory: nothing is moved out of it
 };
 
 struct ScanResult {
   std::vector<NodeId> carry;    // after the last step
   std::vector<NodeId> outputs;  // [steps, …]
+  std::vector<NodeId> entered;  // [steps, …]: the carries as they entered each step
 };
 
 // Operands: carries, sequences [steps, …], constants. With reverse the last step runs first; results keep their places in time.

@@ -8,6 +8,7 @@
 #include "backend/cpu/compiled.h"
 #include "base/error.h"
 #include "compile/program.h"
+#include "compile/scan_hoist.h"
 #include "compile/simplify.h"
 #include "graph/ops/table.h"
 #include "machine/ceilings.h"
@@ -21,7 +22,7 @@ bool enabled(const std::string& passes, const char* name) {
   std::string all = passes;
   if (const char* env = std::getenv("RIDGE_PASSES")) all += std::string(",") + env;
   size_t at = 0;
-  static constexpr const char* known[] = {"simplify", "saved_set", "fuse", "plan", "place"};
+  static constexpr const char* known[] = {"scan_hoist", "simplify", "saved_set", "fuse", "plan", "place"};
   bool on = true;
   while (at < all.size()) {
     size_t end = std::min(all.find(',', at), all.size());
@@ -29,7 +30,7 @@ bool enabled(const std::string& passes, const char* name) {
     at = end + 1;
     if (word.empty()) continue;
     if (word[0] != '-' || std::none_of(std::begin(known), std::end(known), [&](const char* k) { return word.substr(1) == k; }))
-      fail(ErrorCode::usage, "[passes] \"{}\" is not known; write -simplify, -saved_set, -fuse, -plan or -place", word);
+      fail(ErrorCode::usage, "[passes] \"{}\" is not known; write -scan_hoist, -simplify, -saved_set, -fuse, -plan or -place", word);
     if (word.substr(1) == name) on = false;
   }
   return on;
@@ -66,17 +67,27 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   for (NodeId id : inputs) own_inputs.push_back(known[id]);
   int64_t saved_bytes = 0;
   ProgramOptions po;
-  if (!options.forward.empty() && enabled(options.passes, "saved_set")) {
-    std::vector<NodeId> forward;
-    for (NodeId id : options.forward)
-      if (known.count(id)) forward.push_back(known[id]);
-    // The choice must see what really runs.
+  std::vector<NodeId> forward;
+  for (NodeId id : options.forward)
+    if (known.count(id)) forward.push_back(known[id]);
+  auto rewritten = [&](auto&& pass) {  // outputs and forward roots together, so that what they share stays shared
     std::vector<NodeId> all = own_outputs;
     all.insert(all.end(), forward.begin(), forward.end());
-    all = simplify(own, canonicalize(own, all));
+    all = pass(all);
     forward.assign(all.begin() + long(own_outputs.size()), all.end());
-    all.resize(own_outputs.size());
-    SavedSet set = choose_saved(own, all, forward, options.recompute);
+    own_outputs.assign(all.begin(), all.begin() + long(own_outputs.size()));
+  };
+  std::vector<std::string> notes;
+  if (enabled(options.passes, "scan_hoist"))
+    rewritten([&](const std::vector<NodeId>& all) {
+      HoistedScans h = hoist_scans(own, all);
+      notes = std::move(h.notes);
+      return h.roots;
+    });
+  if (!forward.empty() && enabled(options.passes, "saved_set")) {
+    // The choice must see what really runs.
+    rewritten([&](const std::vector<NodeId>& all) { return simplify(own, canonicalize(own, all)); });
+    SavedSet set = choose_saved(own, own_outputs, forward, options.recompute);
     own_outputs = set.outputs;
     po.forward = forward;
     saved_bytes = set.bytes;
@@ -106,6 +117,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   s.arena = options.arena ? options.arena : std::make_shared<Arena>();
   s.arena->require(p.arena_bytes());
   r.refusals = p.refusals();
+  r.scans = std::move(notes);
   r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
   r.workspace_bytes = s.code.workspace_bytes();
   r.scratch_bytes = s.code.scratch_bytes() * s.team.size();
@@ -143,7 +155,11 @@ void Executable::share(std::shared_ptr<Arena> arena) {
 }
 
 const Report& Executable::report() const { return state_->report; }
-std::string Executable::dump() const { return state_->code.program().dump(); }
+std::string Executable::dump() const {
+  std::string text;
+  for (const std::string& note : state_->report.scans) text += note + "\n";
+  return text + state_->code.program().dump();
+}
 const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
 const std::vector<Type>& Executable::output_types() const { return state_->output_types; }
 

@@ -32,6 +32,7 @@ struct KernelReport {
 struct Report {
   std::vector<KernelReport> kernels;
   std::vector<std::string> refusals;  // fusions that were tried and refused, with the reason
+  std::vector<std::string> scans;     // what was moved out of each loop over time
   int64_t arena_bytes = 0;            // activations and temporaries
   int64_t max_live_bytes = 0;
   int64_t workspace_bytes = 0, scratch_bytes = 0;  // kernels' packing buffers, per-thread scratch of all threads

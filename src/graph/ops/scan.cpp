@@ -31,8 +31,10 @@ ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<co
   Builder b(graph);
   ScanResult r;
   int at = 0;
-  for (size_t i = 0; i < body->carry_in.size(); ++i) r.carry.push_back(b.get(n, at++));
-  for (size_t i = 0; i < body->step_out.size(); ++i) r.outputs.push_back(b.get(n, at++));
+  auto take = [&](std::vector<NodeId>& list, size_t count) {
+    for (size_t i = 0; i < count; ++i, ++at) list.push_back(graph[n].types.size() == 1 ? n : b.get(n, at));
+  };
+  take(r.carry, body->carry_in.size()), take(r.outputs, body->step_out.size()), take(r.entered, body->carry_in.size());
   return r;
 }
 
@@ -72,6 +74,7 @@ void vjp_scan(GradContext& c) {
   ScanView v = scan_view(graph[c.node()]);
   size_t carries = v.carry.size(), outputs = v.body.step_out.size();
   auto back = std::make_shared<ScanBody>();
+  back->segment = v.body.segment;
   Graph& g = back->graph;
   Builder inner(g);
   std::vector<NodeId> carry0, sequences, constants(v.constants.begin(), v.constants.end());

@@ -1,0 +1,200 @@
+#include "compile/scan_lift.h"
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+Shape with_time(int64_t steps, Shape s) {
+  s.insert(0, steps);
+  return s;
+}
+
+// Attributes of a node whose operands got a time axis in front.
+std::vector<int64_t> shifted_ints(const Node& n, int64_t steps) {
+  std::vector<int64_t> ints = n.attrs.ints;
+  switch (n.op) {
+    case Op::reshape:
+    case Op::expand: ints.insert(ints.begin(), steps); break;
+    case Op::permute:
+      for (int64_t& a : ints) ++a;
+      ints.insert(ints.begin(), 0);
+      break;
+    case Op::slice:
+    case Op::pad: {  // three lists, one entry an axis: start, stop, step, or low, high, interior
+      const int64_t whole[3] = {0, n.op == Op::slice ? steps : 0, n.op == Op::slice ? 1 : 0};
+      size_t rank = ints.size() / 3;
+      for (size_t i = 3; i-- > 0;) ints.insert(ints.begin() + long(i * rank), whole[i]);
+      break;
+    }
+    case Op::windows:
+    case Op::fold:
+    case Op::concat:
+    case Op::cumsum:
+    case Op::gather: ++ints[0]; break;
+    case Op::flip:
+    case Op::reduce_sum:
+    case Op::reduce_max:
+    case Op::reduce_min:
+    case Op::reduce_prod:
+    case Op::arg_max:
+    case Op::arg_min:
+      for (int64_t& a : ints) ++a;
+      break;
+    default: break;
+  }
+  return ints;
+}
+
+// The last two axes change places and nothing else does.
+bool is_transpose(const Node& n) {
+  if (n.op != Op::permute) return false;
+  const std::vector<int64_t>& axes = n.attrs.ints;
+  size_t rank = axes.size();
+  for (size_t i = 0; i + 2 < rank; ++i)
+    if (axes[i] != int64_t(i)) return false;
+  return rank >= 2 && axes[rank - 1] == int64_t(rank) - 2;
+}
+
+}  // namespace
+
+bool can_lift(const Graph& body, NodeId id, const std::vector<char>& varies) {
+  const Node& n = body[id];
+  if (n.types.size() != 1 || n.type().shape.rank() >= kMaxRank) return false;
+  for (NodeId in : n.in)
+    if (body.shape(in).rank() >= kMaxRank) return false;
+  if (is_elementwise(n.op) || is_movement(n.op) || is_reduction(n.op)) return true;
+  switch (n.op) {
+    case Op::matmul:
+    case Op::cumsum:
+    case Op::fold:
+    case Op::gather: return true;
+    case Op::take: return !varies[n.in[0]];
+    default: return false;
+  }
+}
+
+NodeId OverTime::value(NodeId id) {
+  Lifted v = lift(id);
+  if (v.varies) fail(ErrorCode::internal, "[scan] %{} of the body changes with the step", id);
+  return v.id;
+}
+
+NodeId OverTime::stacked(NodeId id) { return all_steps(lift(id)); }
+
+NodeId OverTime::all_steps(const Lifted& v) { return v.varies ? v.id : b_.expand(v.id, with_time(steps_, b_.shape(v.id))); }
+
+bool OverTime::varies(NodeId id) {
+  if (auto it = known_.find(id); it != known_.end()) return it->second.varies;
+  if (auto it = varies_.find(id); it != varies_.end()) return it->second;
+  bool any = false;
+  for (NodeId in : body_[id].in) any |= varies(in);
+  return varies_[id] = any;
+}
+
+OverTime::Lifted OverTime::lift(NodeId id) {
+  if (auto it = known_.find(id); it != known_.end()) return it->second;
+  const Node& n = body_[id];
+  if (n.op == Op::input) fail(ErrorCode::internal, "[scan] the body's input \"{}\" has no value outside", body_.input_name(id));
+  std::vector<Lifted> in;
+  bool varies = false;
+  for (NodeId i : n.in) in.push_back(lift(i)), varies |= in.back().varies;
+  Lifted out{kNone, varies};
+  if (varies) {
+    out.id = lift_varying(n, in);
+  } else {
+    std::vector<NodeId> ids;
+    for (const Lifted& v : in) ids.push_back(v.id);
+    out.id = b_.graph().add(n.op, ids, n.attrs, n.copy);
+  }
+  return known_[id] = out;
+}
+
+NodeId OverTime::lift_varying(const Node& n, const std::vector<Lifted>& in) {
+  if (n.op == Op::matmul) return lift_matmul(n, in);
+  if (n.op == Op::take) {  // the index's axes stand where the indexed one was: time moves to the front
+    int axis = int(n.attrs.ints[0]);
+    NodeId y = b_.graph().add(n.op, {in[0].id, in[1].id}, n.attrs, n.copy);
+    Shape order = {axis};
+    for (int a = 0; a < b_.shape(y).rank(); ++a)
+      if (a != axis) order.push_back(a);
+    return b_.permute(y, order);
+  }
+  std::vector<NodeId> ids;
+  for (const Lifted& v : in) ids.push_back(all_steps(v));
+  return b_.graph().add(n.op, ids, {shifted_ints(n, steps_), n.attrs.reals, n.attrs.body}, n.copy);
+}
+
+NodeId OverTime::lift_matmul(const Node& n, const std::vector<Lifted>& in) {
+  if (!in[1].varies && n.type().shape.rank() == 2) {  // rows of all steps against one matrix
+    Shape s = b_.shape(in[0].id);
+    NodeId rows = b_.reshape(in[0].id, {s[0] * s[1], s[2]});
+    return b_.reshape(b_.graph().add(Op::matmul, {rows, in[1].id}, n.attrs, n.copy), {s[0], s[1], n.type().shape[1]});
+  }
+  return b_.graph().add(Op::matmul, {all_steps(in[0]), all_steps(in[1])}, n.attrs, n.copy);
+}
+
+// Sum over time of a_t · b_t, as one contraction over time and the inner axis. A concat that makes up the rows is taken apart: its
+// pieces are often sequences as they lie.
+NodeId OverTime::product_over_time(const Node& n) {
+  int rank = n.type().shape.rank();
+  NodeId right = stacked(n.in[1]);
+  Shape s = b_.shape(right), order, flat;
+  for (int i = 1; i < rank - 1; ++i) order.push_back(i), flat.push_back(s[i]);
+  Shape left_order = order, left_flat = flat;
+  order.push_back(0), order.push_back(rank - 1), order.push_back(rank);
+  flat.push_back(s[0] * s[rank - 1]), flat.push_back(s[rank]);
+  right = b_.reshape(b_.permute(right, order), flat);
+  left_order.push_back(rank - 1), left_order.push_back(0), left_order.push_back(rank);
+
+  std::vector<NodeId> lefts;
+  const Node& left = body_[n.in[0]];
+  if (is_transpose(left) && body_[left.in[0]].op == Op::concat && body_[left.in[0]].attrs.ints[0] == rank - 1 && !known_.count(left.in[0]))
+    for (NodeId part : body_[left.in[0]].in) lefts.push_back(b_.transpose(stacked(part)));
+  else
+    lefts.push_back(stacked(n.in[0]));
+  std::vector<NodeId> products;
+  for (NodeId x : lefts) {
+    Shape to = left_flat, from = b_.shape(x);
+    to.push_back(from[rank - 1]), to.push_back(from[0] * from[rank]);
+    products.push_back(b_.graph().add(Op::matmul, {b_.reshape(b_.permute(x, left_order), to), right}, n.attrs, n.copy));
+  }
+  return products.size() == 1 ? products[0] : b_.concat(products, rank - 2);
+}
+
+NodeId OverTime::total(NodeId id) {
+  const Node& n = body_[id];
+  if (!varies(id)) return b_.mul(value(id), double(steps_));
+  if (!given_.count(id)) switch (n.op) {
+      case Op::add:
+      case Op::sub: return b_.binary(n.op, total(n.in[0]), total(n.in[1]));
+      case Op::neg: return b_.neg(total(n.in[0]));
+      case Op::mul:
+        for (size_t i = 0; i < 2; ++i)
+          if (!varies(n.in[1 - i])) return b_.mul(total(n.in[i]), value(n.in[1 - i]));
+        break;
+      case Op::reshape:
+      case Op::permute:
+      case Op::slice:
+      case Op::expand: return b_.graph().add(n.op, {total(n.in[0])}, n.attrs, n.copy);
+      case Op::concat: {
+        std::vector<NodeId> parts;
+        for (NodeId part : n.in) parts.push_back(total(part));
+        return b_.concat(parts, int(n.attrs.ints[0]));
+      }
+      case Op::reduce_sum: {
+        std::vector<int64_t> axes = shifted_ints(n, steps_);
+        axes.insert(axes.begin(), 0);
+        return b_.sum(stacked(n.in[0]), axes);
+      }
+      case Op::matmul:
+        if (!varies(n.in[0])) return b_.graph().add(n.op, {value(n.in[0]), total(n.in[1])}, n.attrs, n.copy);
+        if (!varies(n.in[1])) return b_.graph().add(n.op, {total(n.in[0]), value(n.in[1])}, n.attrs, n.copy);
+        return product_over_time(n);
+      default: break;
+    }
+  const int64_t time[] = {0};
+  return b_.sum(stacked(id), time);
+}
+
+}  // namespace ridge

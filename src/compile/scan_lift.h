@@ -1,0 +1,47 @@
+// A scan's body nodes for all steps at once, as nodes of the graph that the scan stands in.
+#pragma once
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/builder.h"
+
+namespace ridge {
+
+// Whether a body node that varies with the step can be had for all steps at once. `varies`: per body node.
+bool can_lift(const Graph& body, NodeId id, const std::vector<char>& varies);
+
+class OverTime {
+ public:
+  OverTime(Graph& outer, const Graph& body, int64_t steps) : b_(outer), body_(body), steps_(steps) {}
+
+  // Where the body's inputs (and values that only the loop makes) are found outside.
+  void once(NodeId body_node, NodeId value) { known_[body_node] = {value, false}; }
+  void each(NodeId body_node, NodeId stacked) { known_[body_node] = {stacked, true}, given_.insert(body_node); }
+
+  NodeId value(NodeId body_node);    // of a node that is the same in every step
+  NodeId stacked(NodeId body_node);  // [steps, …]
+  // The sum over all steps. Sums move inwards to products, which become one contraction over time and what they summed over before.
+  NodeId total(NodeId body_node);
+
+ private:
+  struct Lifted {
+    NodeId id;
+    bool varies;
+  };
+  Lifted lift(NodeId id);
+  bool varies(NodeId id);
+  NodeId lift_varying(const Node& n, const std::vector<Lifted>& in);
+  NodeId lift_matmul(const Node& n, const std::vector<Lifted>& in);
+  NodeId all_steps(const Lifted& v);
+  NodeId product_over_time(const Node& n);
+
+  Builder b_;
+  const Graph& body_;
+  int64_t steps_;
+  std::unordered_map<NodeId, Lifted> known_;
+  std::unordered_set<NodeId> given_;
+  std::unordered_map<NodeId, bool> varies_;
+};
+
+}  // namespace ridge

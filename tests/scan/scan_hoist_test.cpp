@@ -1,0 +1,179 @@
+// What is moved out of a loop over time changes no value, and leaves in the loop only what must be there.
+#include "compile/scan_hoist.h"
+
+#include <gtest/gtest.h>
+
+#include "autograd/gradient_check.h"
+#include "ops/harness.h"
+#include "scan/bodies.h"
+
+namespace ridge::test {
+namespace {
+
+// The same formula, term for term, in double precision: only orders of sums differ.
+void expect_same(const Graph& graph, const std::vector<NodeId>& roots, const Values& values, const std::string& label) {
+  Graph moved;
+  std::unordered_map<NodeId, NodeId> known;
+  Values moved_values;
+  for (const auto& [id, v] : values) known[id] = moved.input(graph.type(id), graph.input_name(id)), moved_values[known[id]] = v;
+  std::vector<NodeId> copy = import_nodes(moved, graph, roots, known);
+  HoistedScans h = hoist_scans(moved, copy);
+  std::vector<reference::Array> want = reference::evaluate(graph, roots, values), got = reference::evaluate(moved, h.roots, moved_values);
+  for (size_t i = 0; i < roots.size(); ++i) EXPECT_TRUE(close(got[i], want[i], {1e-9, 1e-9})) << label << ", result " << i;
+}
+
+struct LoopCase {
+  size_t cell;
+  LoopSize size;
+};
+
+std::vector<LoopCase> loop_cases() {
+  std::vector<LoopCase> out;
+  for (size_t cell = 0; cell < cells().size(); ++cell)
+    for (int64_t steps : {0, 1, 2, 7, 31})
+      for (int variant = 0; variant < 4; ++variant) {
+        LoopSize s;
+        s.steps = steps, s.reverse = variant & 1, s.reset = variant & 2;
+        out.push_back({cell, s});
+      }
+  return out;
+}
+
+std::string name_of(const LoopCase& c) {
+  return std::string(cells()[c.cell].name) + "_" + std::to_string(c.size.steps) + (c.size.reverse ? "_reverse" : "") + (c.size.reset ? "_reset" : "");
+}
+
+class Hoisted : public ::testing::TestWithParam<LoopCase> {};
+
+TEST_P(Hoisted, ChangesNoValue) {
+  LoopCase c = GetParam();
+  Loop loop = make_loop(cells()[c.cell], c.size);
+  Builder b(loop.graph);
+  std::vector<NodeId> all = loop.results, grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
+  all.insert(all.end(), grads.begin(), grads.end());
+  expect_same(loop.graph, all, loop.values, name_of(c));
+  // Alone, each result lets other things fall away.
+  for (NodeId r : loop.results) {
+    NodeId one[] = {r};
+    expect_same(loop.graph, {r}, loop.values, name_of(c) + " alone");
+    expect_same(loop.graph, gradients(loop.graph, mixed_loss(b, one), loop.wrt), loop.values, name_of(c) + " gradients alone");
+  }
+}
+
+TEST_P(Hoisted, RunsLikeTheReference) {
+  LoopCase c = GetParam();
+  if (c.size.steps == 2) return;  // enough of short ones
+  Loop loop = make_loop(cells()[c.cell], c.size);
+  Builder b(loop.graph);
+  std::vector<NodeId> all = loop.results, grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
+  all.insert(all.end(), grads.begin(), grads.end());
+  std::vector<reference::Array> want = reference::evaluate(loop.graph, all, loop.values);
+  for (const char* passes : {"", "-scan_hoist"}) {
+    std::vector<Bytes> got = run_compiled(loop.graph, loop.inputs, all, loop.values, passes, 2);
+    for (size_t i = 0; i < all.size(); ++i) {
+      double largest = 1;
+      for (double v : want[i].f) largest = std::max(largest, std::fabs(v));
+      // Every step adds a rounding of each of its sums to what is carried on.
+      double length = double(1 + c.size.steps) * double(c.size.batch + c.size.inputs + c.size.width);
+      EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], {0, 4 * 0x1p-23 * length * largest}))
+          << name_of(c) << " \"" << passes << "\", result " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Loops, Hoisted, ::testing::ValuesIn(loop_cases()), [](const auto& info) { return name_of(info.param); });
+
+TEST(HoistedGradients, SecondDerivatives) {
+  for (const Cell& cell : cells())
+    for (bool reset : {false, true}) {
+      LoopSize s{.steps = 3, .batch = 2, .inputs = 2, .width = 2, .reverse = reset, .reset = reset};
+      Loop loop = make_loop(cell, s);
+      std::vector<NodeId> cotangents, grads = expect_gradients(loop.graph, loop.results, loop.wrt, loop.values, cell.name, 7, &cotangents);
+      std::vector<NodeId> second = expect_gradients(loop.graph, grads, loop.wrt, loop.values, std::string(cell.name) + " twice", 8);
+      expect_same(loop.graph, second, loop.values, std::string(cell.name) + " second derivative");
+    }
+}
+
+// Products inside the loops of a graph, and outside of them.
+struct Products {
+  int inside = 0, outside = 0, loops = 0;
+};
+Products count_products(const Graph& g, const std::vector<NodeId>& roots) {
+  Products p;
+  for (NodeId id : topological(g, roots)) {
+    p.outside += g[id].op == Op::matmul;
+    if (g[id].op != Op::scan) continue;
+    ++p.loops;
+    const ScanBody& body = scan_view(g[id]).body;
+    std::vector<NodeId> inner = body.carry_out;
+    inner.insert(inner.end(), body.step_out.begin(), body.step_out.end());
+    p.inside += count_products(body.graph, inner).outside;
+  }
+  return p;
+}
+
+Products hoisted_products(const char* name, bool backward, std::vector<std::string>* notes = nullptr) {
+  for (const Cell& cell : cells()) {
+    if (std::string(cell.name) != name) continue;
+    Loop loop = make_loop(cell, {});
+    Builder b(loop.graph);
+    std::vector<NodeId> roots = backward ? gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt) : loop.results;
+    HoistedScans h = hoist_scans(loop.graph, roots);
+    if (notes) *notes = h.notes;
+    return count_products(loop.graph, h.roots);
+  }
+  return {};
+}
+
+TEST(HoistedPins, Lstm) {
+  Products forward = hoisted_products("lstm", false);
+  EXPECT_EQ(forward.inside, 1) << "h · W";
+  EXPECT_EQ(forward.outside, 1) << "x · W for all steps";
+  std::vector<std::string> notes;
+  Products both = hoisted_products("lstm", true, &notes);
+  EXPECT_EQ(both.inside, 2) << "h · W, and dh of each step";
+  EXPECT_EQ(both.outside, 5) << "x · W (which backward shares), h · W again, dx, and the gradients of both weights";
+  EXPECT_EQ(both.loops, 2);
+  EXPECT_EQ(notes.size(), 2u);
+}
+
+TEST(HoistedPins, Cfc) {
+  Products forward = hoisted_products("cfc", false);
+  EXPECT_EQ(forward.inside, 4) << "h · W of the shared layer and three heads";
+  EXPECT_EQ(forward.outside, 2) << "x · W before, the readout after";
+  Products both = hoisted_products("cfc", true);
+  EXPECT_EQ(both.inside, 4 + 4) << "and backward: dz of three heads and dh";
+  EXPECT_EQ(both.loops, 2);
+}
+
+TEST(HoistedPins, ALoopWithoutRecurrenceIsNoLoop) {
+  Graph g;
+  Builder b(g);
+  auto body = std::make_shared<ScanBody>();
+  Builder s(body->graph);
+  NodeId x = body->graph.input({DType::f32, {3}}, "x"), sum = body->graph.input({DType::f32, {3}}, "sum");
+  body->sequence_in = {x}, body->carry_in = {sum}, body->carry_out = {s.add(sum, x)}, body->step_out = {s.square(x)};
+  NodeId xs = g.input({DType::f32, {5, 3}}, "xs"), zero = b.full({3}, DType::f32, 0);
+  ScanResult r = scan(g, body, {&zero, 1}, {&xs, 1}, {}, 5);
+  std::vector<NodeId> roots = {r.carry[0], r.outputs[0]};
+  for (NodeId id : topological(g, hoist_scans(g, roots).roots)) EXPECT_NE(g[id].op, Op::scan);
+}
+
+// Kernels that a call starts, and bytes that it holds.
+TEST(HoistedPins, BytesAreThoseOfTheSequences) {
+  LoopSize s{.steps = 50, .batch = 16, .inputs = 24, .width = 32};
+  Loop loop = make_loop(cells()[1], s);
+  Builder b(loop.graph);
+  std::vector<NodeId> grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
+  int64_t bytes[2];
+  for (int hoisted : {0, 1}) {
+    CompileOptions o;
+    o.passes = hoisted ? "" : "-scan_hoist";
+    bytes[hoisted] = Executable(loop.graph, loop.inputs, grads, o).report().arena_bytes;
+  }
+  int64_t gates = s.steps * s.batch * 4 * s.width * 4;
+  EXPECT_LE(bytes[1], bytes[0] + 3 * gates) << "pre-activations of forward and backward, and their gradients";
+}
+
+}  // namespace
+}  // namespace ridge::test
