@@ -1,0 +1,63 @@
+// How many threads compute, on which cores, and how they wait: by measured throughput where the machine leaves a choice, and explained.
+#pragma once
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/core_slots.h"
+#include "machine/machine.h"
+#include "runtime/thread_team.h"
+
+namespace ridge {
+
+// none: the system moves threads about; compact: neighbouring cores first; spread: as far apart as the caches and sockets allow.
+enum class Affinity { automatic, none, compact, spread };
+
+std::string_view name(Affinity affinity);
+std::string_view name(Wait wait);
+Affinity parse_affinity(std::string_view text);  // auto, none, compact, spread
+Wait parse_wait(std::string_view text);          // auto, active, passive
+
+struct ThreadRequest {
+  std::string threads = "auto";  // auto, a number, performance (one thread on each core of the fastest kind), all (every hardware thread)
+  Affinity affinity = Affinity::automatic;
+  Wait wait = Wait::automatic;
+  std::string source = "default";         // who asked for `threads`
+  double gpu_feed = 0;                    // above 0: a GPU does the work, and feeding it takes so many CPUs
+  std::vector<std::string> remarks = {};  // on what was asked for and not understood
+};
+
+// RIDGE_THREADS, RIDGE_AFFINITY, RIDGE_WAIT, and OMP_NUM_THREADS where RIDGE_THREADS is not set.
+ThreadRequest environment_threads();
+
+struct ThreadCandidate {
+  std::string label;  // "6 P-cores + 8 E-cores"
+  TeamOptions team;
+  double throughput = 0;  // relative to the first candidate; 0: not measured
+};
+
+struct ThreadChoice {
+  TeamOptions team;
+  Affinity affinity = Affinity::none;
+  std::string label;
+  std::string decided_by;                   // default, measured, or who asked
+  std::string reason;                       // "measured: 8 P-cores 1.00×, 8 P-cores + 8 E-cores 1.27×"
+  std::string runner_up;                    // empty: there was none
+  std::vector<ThreadCandidate> candidates;  // all that were compared
+  std::vector<std::string> remarks;         // what the user should know: shared cores, a quota, a wish that cannot be met
+
+  std::string text() const;  // one line
+};
+
+// The throughput of a real mix of kernels on each of these teams, in any unit; 0: could not be measured.
+using MeasureTeams = std::function<std::vector<double>(const std::vector<TeamOptions>&)>;
+
+// Without a measurement the choice is by topology alone. Slots taken on all usable cores leave those of others alone; what the choice
+// does not use is given back.
+ThreadChoice choose_threads(const Machine& machine, const ThreadRequest& request, const MeasureTeams& measure, CoreSlots* slots = nullptr);
+
+// The first hardware thread of each usable core: what slots are taken on.
+std::vector<int> usable_cores(const Machine& machine);
+
+}  // namespace ridge
