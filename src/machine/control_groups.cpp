@@ -23,6 +23,7 @@ struct Mount {
 // A folder of groups and how to read it.
 struct Level {
   bool v2;
+  bool own;  // this process's group itself
   std::string folder;
 };
 
@@ -89,7 +90,7 @@ std::vector<Level> levels(const Mount& mount, std::string path) {
   if (!path.empty() && path.front() != '/') path.clear();
   std::vector<Level> out;
   while (out.size() < kDeepest) {
-    out.push_back({mount.v2, mount.point + path});
+    out.push_back({mount.v2, out.empty(), mount.point + path});
     if (path.empty()) break;
     path.resize(path.rfind('/'));
   }
@@ -102,16 +103,6 @@ class Reader {
 
   std::string text(const std::string& file) const { return read_system_file(root_ / fs::path(file).relative_path()); }
   std::optional<int64_t> number(const std::string& file) const { return parse_number(text(file)); }
-
-  // The value behind a word of a file of lines "word value".
-  int64_t entry(const std::string& file, std::string_view word) const {
-    const std::string all = text(file);
-    for (std::string_view rest = all; !rest.empty();) {
-      std::string_view line = take_line(rest);
-      if (take_word(line) == word) return parse_number(line).value_or(0);
-    }
-    return 0;
-  }
 
  private:
   fs::path root_;
@@ -127,24 +118,35 @@ void read_quota(const Reader& read, const Level& level, GroupLimits& out) {
   if (quota && *quota > 0 && period && *period > 0) out.quotas.push_back({double(*quota) / double(*period), source});
 }
 
+// The value behind a word in lines "word value".
+int64_t entry(std::string_view text, std::string_view word) {
+  while (!text.empty()) {
+    std::string_view line = take_line(text);
+    if (take_word(line) == word) return parse_number(line).value_or(0);
+  }
+  return 0;
+}
+
 void read_memory(const Reader& read, const Level& level, GroupLimits& out) {
   const std::string& f = level.folder;
-  auto add = [&](std::optional<int64_t> limit, int64_t used, const std::string& source) {
-    if (limit && *limit > 0 && *limit < kUnlimited) out.memory.push_back({*limit, used, source});
-  };
-  // File pages that nobody has used lately are dropped before the limit is felt.
-  auto pinned = [&](const char* usage, const char* droppable) {
+  std::string stat;  // slow to read, so only where it matters
+  auto add = [&](std::optional<int64_t> limit, const char* usage, const char* droppable, const char* file) {
+    if (!limit || *limit <= 0 || *limit >= kUnlimited) return;
+    if (stat.empty()) stat = read.text(f + "/memory.stat");
+    // File pages that nobody has used lately are dropped before the limit is felt.
     const int64_t used = read.number(f + usage).value_or(0);
-    return std::max<int64_t>(0, used - std::min(used, read.entry(f + "/memory.stat", droppable)));
+    out.memory.push_back({*limit, used - std::min(used, entry(stat, droppable)), f + file});
   };
   if (level.v2) {
     // Above memory.high the process is slowed down until it gives memory back.
-    for (const char* file : {"/memory.max", "/memory.high"}) add(read.number(f + file), pinned("/memory.current", "inactive_file"), f + file);
+    for (const char* file : {"/memory.max", "/memory.high"}) add(read.number(f + file), "/memory.current", "inactive_file", file);
   } else {
-    const int64_t used = pinned("/memory.usage_in_bytes", "total_inactive_file");
-    add(read.number(f + "/memory.limit_in_bytes"), used, f + "/memory.limit_in_bytes");
-    // Counts the groups outside a container too.
-    add(read.entry(f + "/memory.stat", "hierarchical_memory_limit"), used, f + "/memory.stat");
+    add(read.number(f + "/memory.limit_in_bytes"), "/memory.usage_in_bytes", "total_inactive_file", "/memory.limit_in_bytes");
+    // Counts the groups outside a container too; those inside are visited anyway.
+    if (level.own) {
+      stat = read.text(f + "/memory.stat");
+      add(entry(stat, "hierarchical_memory_limit"), "/memory.usage_in_bytes", "total_inactive_file", "/memory.stat");
+    }
   }
 }
 

@@ -12,9 +12,9 @@
 namespace ridge {
 namespace {
 
-constexpr int kMostMeasurements = 64;
-constexpr size_t kAllClusters = 8, kSomeClusters = 4;  // up to so many clusters of one look are all measured, else some
-constexpr int kRetries = 2;                            // a slow core may only have been disturbed
+constexpr int kMostMeasurements = 64, kMostVisits = 48;  // the rest is for trying again
+constexpr size_t kAllClusters = 8, kSomeClusters = 4;    // up to so many clusters of one look are all measured, else some
+constexpr int kRetries = 4;
 
 // Cores that look alike in what the system says, by cluster.
 using Cluster = std::vector<int>;                 // indices of cores
@@ -47,7 +47,7 @@ class Measurer {
   bool can(int core) const { return cpu_[core] >= 0; }
 
   void visit(int core) {
-    if (can(core) && speed_[core] == 0) again(core);
+    if (can(core) && speed_[core] == 0 && visits_++ < kMostVisits) again(core);
   }
 
   void again(int core) {
@@ -57,17 +57,19 @@ class Measurer {
     if (std::isfinite(s) && s > speed_[core]) speed_[core] = s;
   }
 
-  // Cores that look alike and measure far below the best of them are tried again; what remains is a difference.
+  // A core that measures far below others that look like it may only have been disturbed, so it is tried again; what remains is a
+  // difference, and others of that speed are then believed.
   bool differ(const std::vector<int>& cores) {
     double best = 0;
     for (int i : cores) best = std::max(best, speed_[i]);
-    bool found = false;
+    std::vector<double> levels;
     for (int i : cores) {
       if (speed_[i] == 0) continue;
-      for (int n = 0; n < kRetries && below(speed_[i], best); ++n) again(i);
-      found |= below(speed_[i], best);
+      auto known = [&] { return std::any_of(levels.begin(), levels.end(), [&](double s) { return std::abs(s - speed_[i]) < 0.5 * kSameKind * s; }); };
+      for (int n = 0; n < kRetries && below(speed_[i], best) && !known(); ++n) again(i);
+      if (below(speed_[i], best)) levels.push_back(speed_[i]);
     }
-    return found;
+    return !levels.empty();
   }
 
   void measure_alike(const std::vector<Cluster>& clusters) {
@@ -122,7 +124,7 @@ class Measurer {
   const MeasureCpu& measure_;
   std::vector<double> speed_;  // of each core; 0: unknown
   std::vector<int> cpu_;       // to measure each core on; -1: not allowed
-  int left_ = kMostMeasurements;
+  int visits_ = 0, left_ = kMostMeasurements;
 };
 
 // Cores that could not be measured at all: what the hints say, in the unit of those that were.

@@ -1,0 +1,123 @@
+#include "machine/macos.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "machine/machine_fixtures.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t KB = 1 << 10, MB = 1 << 20, GB = 1 << 30;
+
+struct Level {
+  int cores;
+  int64_t l2;
+  int per_l2;
+};
+
+struct Mac {
+  const char* name;
+  const char* chip;
+  int64_t memory;
+  std::vector<Level> levels;
+};
+
+void PrintTo(const Mac& m, std::ostream* out) { *out << m.name; }
+
+class Macs : public testing::TestWithParam<Mac> {};
+
+TEST_P(Macs, IsReadAsItIs) {
+  const Mac& mac = GetParam();
+  const Topology t = topology_from_sysctl(read_fixture("macos/" + std::string(mac.name) + ".txt"));
+  check_laws(t);
+  EXPECT_EQ(t.cpu_name, mac.chip);
+  EXPECT_EQ(t.architecture, "arm64");
+  EXPECT_EQ(t.memory_bytes, mac.memory);
+  EXPECT_FALSE(t.can_pin);
+  EXPECT_FALSE(t.has_smt());
+  ASSERT_EQ(t.kinds.size(), mac.levels.size());
+  for (size_t i = 0; i < mac.levels.size(); ++i) {
+    const Level& level = mac.levels[i];
+    EXPECT_EQ(t.kinds[i].cores(), level.cores);
+    EXPECT_EQ(t.kinds[i].caches, (std::vector<Cache>{{1, i + 1 == mac.levels.size() ? 64 * KB : 128 * KB, 1}, {2, level.l2, level.per_l2}}));
+    EXPECT_FALSE(t.kinds[i].measured);
+  }
+  EXPECT_EQ(t.remarks.empty(), mac.levels.size() < 3);
+}
+
+// Caches and counts as Apple publishes them; the split of the chip with three kinds is an example.
+INSTANTIATE_TEST_SUITE_P(Macos, Macs,
+                         testing::Values(Mac{"m1", "Apple M1", 16 * GB, {{4, 12 * MB, 4}, {4, 4 * MB, 4}}},
+                                         Mac{"m1_pro_8_2", "Apple M1 Pro", 32 * GB, {{8, 12 * MB, 4}, {2, 4 * MB, 2}}},
+                                         Mac{"m1_pro_6_2", "Apple M1 Pro", 16 * GB, {{6, 12 * MB, 3}, {2, 4 * MB, 2}}},
+                                         Mac{"m1_max", "Apple M1 Max", 64 * GB, {{8, 12 * MB, 4}, {2, 4 * MB, 2}}},
+                                         Mac{"m1_ultra", "Apple M1 Ultra", 128 * GB, {{16, 12 * MB, 4}, {4, 4 * MB, 2}}},
+                                         Mac{"m2_air", "Apple M2", 24 * GB, {{4, 16 * MB, 4}, {4, 4 * MB, 4}}},
+                                         Mac{"m2_max", "Apple M2 Max", 96 * GB, {{8, 16 * MB, 4}, {4, 4 * MB, 4}}},
+                                         Mac{"m4_pro", "Apple M4 Pro", 48 * GB, {{10, 16 * MB, 5}, {4, 4 * MB, 4}}},
+                                         Mac{"m5_pro", "Apple M5 Pro", 64 * GB, {{5, 16 * MB, 5}, {6, 8 * MB, 6}, {4, 4 * MB, 4}}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Macos, ThreeKindsKeepTheSystemsNames) {
+  const Topology t = topology_from_sysctl(read_fixture("macos/m5_pro.txt"));
+  EXPECT_EQ(t.kinds[2].name, "low-power");
+  ASSERT_EQ(t.remarks.size(), 1u);
+  EXPECT_NE(t.remarks[0].find("Super, Performance, Efficiency"), std::string::npos) << t.remarks[0];
+}
+
+TEST(Macos, ClustersShareTheirCache) {
+  const Topology t = topology_from_sysctl(read_fixture("macos/m1_ultra.txt"));
+  std::vector<int> clusters;
+  for (const Core& c : t.cores) clusters.push_back(c.cluster);
+  EXPECT_EQ(clusters, (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5}));
+}
+
+TEST(Macos, AnIntelMacHasOneKindWithTwoThreadsACore) {
+  const Topology t = topology_from_sysctl(read_fixture("macos/intel.txt"));
+  check_laws(t);
+  EXPECT_EQ(t.architecture, "x86-64");
+  EXPECT_EQ(t.kinds.size(), 1u);
+  EXPECT_EQ(t.core_count(), 8);
+  EXPECT_EQ(t.thread_count(), 16);
+  EXPECT_EQ(t.kinds[0].cache_bytes(3), 16 * MB);
+}
+
+TEST(Macos, NothingToReadGivesNoCores) {
+  for (const char* text : {"", "garbage", ":::\n:\n", "hw.nperflevels: 2\n", "hw.physicalcpu: -4\n", "hw.physicalcpu: 99999999999999999999\n"})
+    EXPECT_TRUE(topology_from_sysctl(text).cores.empty()) << text;
+}
+
+TEST(Macos, LevelsWithoutCoresAreSaid) {
+  const Topology t = topology_from_sysctl("hw.nperflevels: 2\nhw.physicalcpu: 8\nhw.logicalcpu: 8\n");
+  check_laws(t);
+  EXPECT_EQ(t.core_count(), 8);
+  EXPECT_EQ(t.remarks.size(), 1u);
+}
+
+// Whatever stands in the text, the result is a plausible machine or none.
+TEST(Macos, SurvivesDamagedText) {
+  std::mt19937 random(7);
+  const std::string whole = read_fixture("macos/m5_pro.txt");
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = whole;
+    for (int n = int(random() % 8) + 1; n > 0 && !text.empty(); --n) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0: text[at] = char(random()); break;
+        case 1: text.erase(at, random() % 40); break;
+        case 2: text.insert(at, std::to_string(random())); break;
+        default: text.insert(at, text.substr(random() % text.size(), random() % 60));
+      }
+    }
+    const Topology t = topology_from_sysctl(text);
+    if (!t.cores.empty()) check_laws(t);
+    EXPECT_LE(t.thread_count(), 16 * 4096);
+    if (testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text;
+  }
+}
+
+}  // namespace
+}  // namespace ridge
