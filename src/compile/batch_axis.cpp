@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "base/error.h"
+#include "graph/scan.h"
 
 namespace ridge {
 namespace {
@@ -28,6 +30,12 @@ class Tracker {
 
   void visit(NodeId id) {
     const Node& n = g_[id];
+    if (n.op == Op::scan) return loop(id);
+    if (n.op == Op::get && g_[n.in[0]].op == Op::scan) {
+      const Result& r = results_.at(n.in[0])[size_t(n.attrs.ints[0])];
+      at_[id] = r.at, summed_[id] = r.summed;
+      return;
+    }
     if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed_[i]; }))
       after_sum(id);
     else if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return at_[i].has_value(); }))
@@ -95,7 +103,6 @@ class Tracker {
         for (size_t i = 0; i < 3; ++i)
           if (!at_[n.in[i]] || at_[n.in[i]]->axis != 0 || at_[n.in[i]]->inner != 1) throw Coupled{"its batch axis is not the samples'"};
         return b;
-      case Op::scan: throw Coupled{"it runs over time; put the batch axis behind time and split outside"};
       default: throw Coupled{"it may mix samples"};
     }
   }
@@ -135,6 +142,47 @@ class Tracker {
     return BatchAxis{b.axis - before, b.inner, b.count};
   }
 
+  // The body must keep samples apart too. A carry that starts as a number for all gets its axis from what the body makes of it.
+  void loop(NodeId id) {
+    const Node& n = g_[id];
+    ScanView v = scan_view(n);
+    const ScanBody& body = v.body;
+    std::vector<NodeId> in;
+    for (auto* list : {&body.carry_in, &body.sequence_in, &body.constant_in}) in.insert(in.end(), list->begin(), list->end());
+    size_t carries = body.carry_in.size(), sequences = body.sequence_in.size();
+    std::vector<Maybe> at(in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (summed_[n.in[i]]) throw Coupled{"it uses a statistic of the whole batch, as batch norm does"};
+      at[i] = at_[n.in[i]];
+      if (!at[i] || i < carries || i >= carries + sequences) continue;
+      if (at[i]->axis == 0) throw Coupled{"its steps are the samples; put the batch axis behind time"};
+      --at[i]->axis;
+    }
+    std::vector<NodeId> roots = body.carry_out;
+    roots.insert(roots.end(), body.step_out.begin(), body.step_out.end());
+    for (bool again = true; again;) {
+      again = false;
+      Tracker inner(body.graph, {});
+      for (size_t i = 0; i < in.size(); ++i) inner.at_[in[i]] = at[i];
+      for (NodeId node : topological(body.graph, roots)) inner.visit(node);
+      results_[id].clear();
+      for (size_t i = 0; i < carries; ++i) {
+        NodeId out = body.carry_out[i];
+        if (inner.summed_[out]) throw Coupled{"it carries a sum over samples from step to step"};
+        if (inner.at_[out] && at[i] && !(*inner.at_[out] == *at[i])) throw Coupled{"its carries move the samples"};
+        if (inner.at_[out] && !at[i]) at[i] = inner.at_[out], again = true;
+        results_[id].push_back({at[i], false});
+      }
+      auto stacked = [](Maybe b) {
+        if (b) ++b->axis;
+        return b;
+      };
+      for (NodeId out : body.step_out) results_[id].push_back({stacked(inner.at_[out]), bool(inner.summed_[out])});
+      for (size_t i = 0; i < carries; ++i) results_[id].push_back({stacked(at[i]), false});
+    }
+    at_[id] = results_[id][0].at, summed_[id] = results_[id][0].summed;  // what a single result is read as
+  }
+
   // A sum over the batch may only be added up further: it is a loss, not a statistic that samples read again.
   void after_sum(NodeId id) {
     const Node& n = g_[id];
@@ -146,7 +194,13 @@ class Tracker {
     summed_[id] = 1;
   }
 
+  struct Result {
+    Maybe at;
+    bool summed;
+  };
+
   const Graph& g_;
+  std::unordered_map<NodeId, std::vector<Result>> results_;  // of scans
   std::vector<Maybe> at_;
   std::vector<char> summed_;
 };

@@ -8,7 +8,7 @@
 namespace ridge {
 
 std::string_view name(Recompute level) {
-  constexpr std::string_view names[] = {"free", "elementwise", "attention", "layers"};
+  constexpr std::string_view names[] = {"free", "elementwise", "attention", "segments", "layers"};
   return names[int(level)];
 }
 

@@ -12,6 +12,7 @@ enum class Recompute {
   free,         // only what fuses into the kernel that reads it again
   elementwise,  // also what must be stored again for a kernel that reads it from memory (norms, activations)
   attention,    // also attention
+  segments,     // also a loop's steps, from the carry of every stretch (segment_scans, before gradients are taken)
   layers,       // everything between the values that all later ones hang on (a transformer's residual stream)
 };
 std::string_view name(Recompute level);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "compile/batch_axis.h"
 #include "compile/plan_memory.h"
+#include "compile/scan_segments.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
@@ -54,6 +55,8 @@ struct TrainStep::State {
   std::vector<std::vector<int64_t>> moment_at;
   int64_t scalars_at = 0;
   int64_t steps_done = 0;
+  bool has_scan = false;
+  std::vector<std::string> stretches;  // how loops over time were cut
   std::vector<const void*> in;
   std::vector<void*> out;
 
@@ -79,7 +82,7 @@ struct TrainStep::State {
     memory.require(offset + aligned(int64_t(sizeof(Scalars))));
   }
 
-  // With `coupling` it only looks for what mixes samples.
+  // With `coupling` it only looks for what mixes samples, and whether there is a loop over time.
   // Inputs: parameters, seed, step, base, batch…; with accumulation also gradients, sum, count, which are overwritten.
   // Outputs: gradients, sum, count.
   std::unique_ptr<Executable> make_body(int64_t samples, bool accumulate, Recompute level, std::string* coupling = nullptr) {
@@ -97,7 +100,15 @@ struct TrainStep::State {
     if (coupling) {
       NodeId both[] = {loss.sum, loss.count};
       *coupling = find_coupling(g, batch, both);
+      std::vector<NodeId> order = topological(g, both);
+      has_scan = std::any_of(order.begin(), order.end(), [&](NodeId id) { return g[id].op == Op::scan; });
       return nullptr;
+    }
+    if (has_scan && level >= Recompute::segments) {
+      NodeId both[] = {loss.sum, loss.count};
+      SegmentedScans cut = segment_scans(g, both);
+      loss = {cut.roots[0], cut.roots[1]};
+      stretches = std::move(cut.notes);
     }
     std::vector<NodeId> grads = gradients(g, loss.sum, params);
     CompileOptions o;
@@ -202,6 +213,7 @@ struct TrainStep::State {
     };
     int64_t limit = options.memory > 0 ? options.memory : std::numeric_limits<int64_t>::max();
     std::vector<Recompute> levels = {Recompute::free, Recompute::elementwise, Recompute::attention};
+    if (has_scan) levels.push_back(Recompute::segments);
     if (options.recompute) levels = {*options.recompute};
     if (options.micro > 0) {
       if (options.micro < plan.batch) refuse_split();
@@ -251,6 +263,9 @@ struct TrainStep::State {
     if (plan.remainder) bodies.push_back({plan.remainder, make_body(plan.remainder, true, t.level)});
     for (Body& body : bodies) body.exe->share(activations);
     plan.decisions.push_back(fmt::format("micro-batch {} of {}, recompute={}: {}", t.micro, plan.batch, name(t.level), why));
+    if (t.level >= Recompute::segments) plan.decisions.insert(plan.decisions.end(), stretches.begin(), stretches.end());
+    const std::vector<std::string>& moved = bodies[0].exe->report().scans;
+    plan.decisions.insert(plan.decisions.end(), moved.begin(), moved.end());
     plan.scratch_bytes = update->report().scratch_bytes;
     for (const Body& body : bodies) {
       plan.scratch_bytes = std::max(plan.scratch_bytes, body.exe->report().scratch_bytes);
