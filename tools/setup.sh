@@ -2,7 +2,7 @@
 # Speaks on stderr only. Expects $root, the project's folder.
 
 build_packages=(g++ cmake ninja-build ccache libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libhwy-dev libhwloc-dev libsqlite3-dev
-                libyaml-cpp-dev libinih-dev libxxhash-dev libgtest-dev)
+                libyaml-cpp-dev libxxhash-dev libgtest-dev)
 test_packages=(clang-format binutils)
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest)
 

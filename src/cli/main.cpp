@@ -1,12 +1,12 @@
 // ridge: parse, run one command, turn errors into exit codes.
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/command.h"
 #include "machine/features.h"
 
@@ -25,27 +25,10 @@ std::vector<Entry>& entries() {
   return all;
 }
 
-// Edits (insert, delete, replace) that lead from a to b.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t(0));
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row[b.size()];
-}
-
 int unknown_command(const std::string& word) {
-  auto& all = entries();
-  auto nearest = std::min_element(all.begin(), all.end(), [&](auto& a, auto& b) { return distance(word, a.name) < distance(word, b.name); });
-  std::string hint = nearest == all.end() ? "ridge --help lists the commands" : fmt::format("did you mean '{}'? ridge --help lists all", nearest->name);
-  fmt::print(stderr, "ridge: unknown command '{}'; {}\n", word, hint);
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries()) names.emplace_back(entry.name);
+  fmt::print(stderr, "ridge: unknown command '{}'; {} ridge --help lists all\n", word, nearest_hint(word, names));
   return kUsage;
 }
 

@@ -1,7 +1,6 @@
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "ridge/step.h"
 #include "runtime/tensor_state.h"
@@ -14,22 +13,8 @@ Optimizer adam(const AdamArgs& a) { return {Optimizer::Kind::adam, a.lr, a.beta1
 Optimizer sgd(const SgdArgs& a) { return {Optimizer::Kind::sgd, a.lr, 0, 0, 0, a.decay, a.momentum, a.nesterov}; }
 
 int64_t parse_bytes(const std::string& text) {
-  const char* at = text.c_str();
-  char* end = nullptr;
-  double value = std::strtod(at, &end);
-  std::string unit = end;
-  while (!unit.empty() && unit[0] == ' ') unit.erase(0, 1);
-  double scale = unit.empty() || unit == "B" ? 1
-                 : unit == "KiB"             ? 0x1p10
-                 : unit == "MiB"             ? 0x1p20
-                 : unit == "GiB"             ? 0x1p30
-                 : unit == "KB"              ? 1e3
-                 : unit == "MB"              ? 1e6
-                 : unit == "GB"              ? 1e9
-                                             : 0;
-  if (end == at || scale == 0 || !(value >= 0) || value * scale > 9e18)
-    fail(ErrorCode::usage, "[memory] \"{}\" is not a size; write for example 512MiB or 2GiB", text);
-  return int64_t(value * scale);
+  if (const std::optional<int64_t> bytes = bytes_of(text)) return *bytes;
+  fail(ErrorCode::usage, "[memory] \"{}\" is not a size; write for example 512MiB or 2GiB", text);
 }
 
 struct CompiledStep::State {

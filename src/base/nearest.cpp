@@ -1,0 +1,51 @@
+#include "base/nearest.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <fmt/core.h>
+
+namespace ridge {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1), above(b.size() + 1), two_above(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t(0));
+  for (size_t i = 1; i <= a.size(); ++i) {
+    std::swap(two_above, above);
+    std::swap(above, row);
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], two_above[j - 2] + 1);
+    }
+  }
+  return row[b.size()];
+}
+
+namespace {
+
+constexpr size_t kLongestWord = 64;
+
+}  // namespace
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
+  word = word.substr(0, kLongestWord);
+  std::string_view best;
+  size_t least = SIZE_MAX;
+  for (std::string_view name : names)
+    if (size_t d = edit_distance(word, name); d < least) {
+      least = d;
+      best = name;
+    }
+  return best;
+}
+
+std::string nearest_hint(std::string_view word, std::span<const std::string_view> names) {
+  const std::string_view name = nearest(word, names);
+  if (name.empty()) return "there are none";
+  const bool close = edit_distance(word.substr(0, kLongestWord), name) * 2 <= std::max(std::min(word.size(), kLongestWord), name.size());
+  return close ? fmt::format("did you mean '{}'?", name) : fmt::format("the nearest is '{}'", name);
+}
+
+}  // namespace ridge

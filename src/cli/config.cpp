@@ -1,0 +1,173 @@
+// ridge config keys|show|check: what can be set, what is set and by whom, and whether a file is right.
+#include <algorithm>
+#include <memory>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "config/config.h"
+#include "config/document.h"
+#include "config/words.h"
+#include "machine/gpus.h"
+#include "machine/limits.h"
+
+namespace ridge::cli {
+namespace {
+
+using config::Key;
+
+// Says where a new group begins, and remembers it.
+void print_heading(std::string_view& group, std::string_view next) {
+  if (next == group) return;
+  fmt::print("{}{}\n", group.empty() ? "" : "\n", bold(next));
+  group = next;
+}
+
+int print_keys(bool json, bool markdown) {
+  if (json || markdown) {
+    fmt::print("{}{}", json ? config::keys_json() : config::keys_markdown(), json ? "\n" : "");
+    return kOk;
+  }
+  const int width = terminal_width();
+  constexpr int kName = 22, kIndent = 4;
+  std::string_view group;
+  for (const Key& key : config::keys()) {
+    print_heading(group, key.group);
+    const std::string initial = key.initial.empty() ? "" : fmt::format("; default {}", key.initial);
+    fmt::print("  {}{} {}\n", key.name, std::string(size_t(std::max(0, kName - int(key.name.size()))), ' '),
+               wrap(fmt::format("{}{}", expected(key), initial), width, kName + 3));
+    fmt::print("{}{}\n", std::string(kIndent, ' '), dim(wrap(key.help, width, kIndent)));
+  }
+  return kOk;
+}
+
+struct ShowArguments {
+  std::vector<std::string> files;
+  bool json = false;
+};
+
+unsigned task_of(std::string_view word) {
+  for (auto [name, task] :
+       {std::pair("gpt", config::kGpt), std::pair("cfc", config::kCfc), std::pair("ppo", config::kPpo), std::pair("machine", config::kMachine)})
+    if (word == name) return task;
+  return 0;
+}
+
+config::MachineFacts machine_facts() {
+  config::MachineFacts facts;
+  facts.cuda = gpus().cuda_devices() > 0;
+  facts.metal = std::any_of(gpus().gpus.begin(), gpus().gpus.end(), [](const Gpu& gpu) { return gpu.vendor == Gpu::Vendor::apple; });
+  facts.cpus = int(read_limits().cpus.size());
+  return facts;
+}
+
+nlohmann::ordered_json as_json(const Key& key, const config::Value& value) {
+  if (key.type == config::Type::bytes && value.as<int64_t>()) return to_text(key, value);
+  return std::visit([](const auto& data) { return nlohmann::ordered_json(data); }, value.data());
+}
+
+void print_json(const config::Resolved& resolved, const std::vector<config::Row>& rows) {
+  nlohmann::ordered_json out{{"files", resolved.files()}, {"settings", nlohmann::json::array()}, {"notes", nlohmann::json::array()}};
+  for (const config::Row& row : rows) {
+    nlohmann::ordered_json item{{"key", row.key->name}, {"value", as_json(*row.key, resolved.setting(row.key->name).value)}, {"source", row.source}};
+    item["used_by"] = row.key->used_by;
+    item["overrode"] = nlohmann::json::array();
+    const auto& history = resolved.history(row.key->name);
+    for (auto s = history.rbegin() + 1; s != history.rend(); ++s) item["overrode"].push_back({{"value", as_json(*row.key, s->value)}, {"source", s->source}});
+    if (!row.remark.empty()) item["remark"] = row.remark;
+    out["settings"].push_back(std::move(item));
+  }
+  for (const config::Note& note : resolved.notes()) out["notes"].push_back({{"source", note.source}, {"text", note.text}});
+  fmt::print("{}\n", out.dump(2));
+}
+
+void print_table(const config::Resolved& resolved, const std::vector<config::Row>& rows) {
+  size_t value_width = 5, source_width = 6;
+  for (const config::Row& row : rows) {
+    value_width = std::min<size_t>(std::max(value_width, row.value.size()), 24);
+    source_width = std::min<size_t>(std::max(source_width, row.source.size()), 32);
+  }
+  constexpr int kName = 22;
+  const int width = terminal_width(), indent = 2 + kName + 1;
+  for (const std::string& file : resolved.files()) fmt::print("read {}\n", file);
+  if (!resolved.files().empty()) fmt::print("\n");
+  std::string_view group;
+  for (const config::Row& row : rows) {
+    print_heading(group, row.key->group);
+    const std::string source = row.source == "default" ? dim(row.source) : row.source;
+    std::string line = fmt::format("  {:{}} {:{}}  {}", row.key->name, kName, row.value.empty() ? "–" : row.value, value_width, source);
+    const int used = indent + int(std::max(value_width, row.value.size())) + 2 + int(row.source.size());
+    const int column = indent + int(value_width) + 2 + int(source_width) + 2;
+    std::string more = row.overrode.empty() ? "" : fmt::format("overrode {}", config::join(row.overrode, ", "));
+    if (!row.remark.empty()) more = more.empty() ? row.remark : fmt::format("{}; {}", row.remark, more);
+    if (!more.empty()) {
+      const bool beside = used < column && column + display_width(more) <= width;
+      line += beside ? std::string(size_t(column - used), ' ') + dim(more)
+                     : fmt::format("\n{}{}", std::string(size_t(indent), ' '), dim(wrap(more, width, indent)));
+    }
+    fmt::print("{}\n", line);
+  }
+  std::vector<std::string_view> idle;
+  for (const config::Row& row : rows)
+    if (row.key->used_by.empty()) idle.push_back(row.key->name);
+  fmt::print("\n");
+  if (!idle.empty()) fmt::print("{}\n", dim(wrap(fmt::format("No command uses these yet: {}.", config::join(idle, ", ")), width, 0)));
+  for (const config::Note& note : resolved.notes()) fmt::print("note: {}\n", wrap(fmt::format("{}: {}", note.source, note.text), width, 6));
+}
+
+int show(const ShowArguments& arguments, std::vector<std::string> words) {
+  config::Sources sources;
+  if (!words.empty() && task_of(words[0])) {
+    sources.task = task_of(words[0]);
+    words.erase(words.begin());
+  }
+  sources.files.assign(arguments.files.begin(), arguments.files.end());
+  sources.environment = config::process_environment();
+  sources.words = std::move(words);
+  const config::Resolved resolved = config::resolve(sources);
+  const std::vector<config::Row> rows = resolved.describe(machine_facts());
+  arguments.json ? print_json(resolved, rows) : print_table(resolved, rows);
+  return kOk;
+}
+
+int check(const std::vector<std::string>& files) {
+  size_t problems = 0;
+  for (const std::string& file : files) {
+    const config::FileReport report = config::check_file(file);
+    for (const std::string& problem : report.problems) fmt::print(stderr, "{}\n", problem);
+    for (const config::Note& note : report.notes) fmt::print("{}: note: {}\n", note.source, note.text);
+    if (report.problems.empty()) fmt::print("{}: {} keys, all valid\n", file, report.keys);
+    problems += report.problems.size();
+  }
+  return problems == 0 ? kOk : kUsage;
+}
+
+const Command command("config", "list the keys, show what is set and by whom, check a file", [](CLI::App& app) {
+  auto chosen = std::make_shared<Command::Run>();
+  auto json = std::make_shared<bool>(false), markdown = std::make_shared<bool>(false);
+  CLI::App* keys_command = app.add_subcommand("keys", "every key with its type, default and meaning");
+  CLI::Option* json_option = keys_command->add_flag("--json", *json, "one JSON document");
+  keys_command->add_flag("--md", *markdown, "Markdown, as docs/configuration.md")->excludes(json_option);
+  keys_command->callback([=] { *chosen = [=] { return print_keys(*json, *markdown); }; });
+
+  auto arguments = std::make_shared<ShowArguments>();
+  CLI::App* show_command = app.add_subcommand("show", "every value with its source: ridge config show [gpt|cfc|ppo|machine] [key=value …]");
+  show_command->add_option("--config", arguments->files, "a configuration file; may be repeated, the last one wins")->expected(1)->take_all();
+  show_command->add_flag("--json", arguments->json, "one JSON document");
+  show_command->allow_extras();
+  show_command->callback([=] { *chosen = [=, words = show_command->remaining()] { return show(*arguments, words); }; });
+
+  auto files = std::make_shared<std::vector<std::string>>();
+  CLI::App* check_command = app.add_subcommand("check", "all that is wrong with configuration files");
+  check_command->add_option("files", *files, "the files")->required();
+  check_command->callback([=] { *chosen = [=] { return check(*files); }; });
+
+  app.require_subcommand(1);
+  return [chosen] { return (*chosen)(); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

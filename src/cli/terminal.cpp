@@ -1,0 +1,54 @@
+#include "cli/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include <fmt/core.h>
+
+namespace ridge::cli {
+
+int terminal_width() {
+  constexpr int kNarrowest = 40, kUnknown = 100;
+  winsize size{};
+  int width = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  if (const char* columns = std::getenv("COLUMNS"); width == 0 && columns) width = std::atoi(columns);
+  return width > 0 ? std::max(width, kNarrowest) : kUnknown;
+}
+
+bool use_colour() {
+  const char* refused = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) && !(refused && *refused);
+}
+
+std::string bold(std::string_view text) { return use_colour() ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
+std::string dim(std::string_view text) { return use_colour() ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
+
+int display_width(std::string_view text) {
+  return int(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
+}
+
+std::string wrap(std::string_view text, int width, int indent) {
+  std::string out;
+  int column = indent;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const int columns = display_width(word);
+    if (column > indent && column + 1 + columns > width) {
+      out += '\n' + std::string(size_t(indent), ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += columns;
+  }
+  return out;
+}
+
+}  // namespace ridge::cli

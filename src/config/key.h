@@ -1,0 +1,60 @@
+// One table of keys drives configuration files, environment, command line, documentation and error messages.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ridge::config {
+
+enum class Type : uint8_t { integer, real, boolean, text, choice, bytes, path, list };
+
+// Who reads a key: a set of these. A key of others is an error on the command line and a remark in a file.
+enum Task : unsigned { kGpt = 1, kCfc = 2, kPpo = 4, kMachine = 8, kTrain = kGpt | kCfc | kPpo, kAllTasks = kTrain | kMachine };
+
+// What remarks depend on. The defaults are a machine about which nothing is known but that it has no GPU.
+struct MachineFacts {
+  bool cuda = false, metal = false;
+  int cpus = 0;  // that the process may use; 0: unknown
+};
+
+class Value;
+
+struct Key {
+  std::string_view name;
+  std::string_view group;
+  Type type;
+  std::string_view initial;                                                          // the default, as written
+  std::string_view help;                                                             // one sentence without a full stop
+  std::string_view words = {};                                                       // choices, or words that may stand for a number: "auto|none"
+  double low = 0, high = kNoLimit;                                                   // for numbers and sizes
+  bool above_low = false, below_high = false;                                        // the limit itself is left out
+  unsigned tasks = kAllTasks;                                                        // who reads it
+  std::string_view aliases = {};                                                     // other names, in other programs' files too: "batch_size n_batch"
+  std::string_view synonyms = {};                                                    // other words: "float32=fp32 amp=auto"
+  std::string_view foreign_variable = {};                                            // a variable of other programs that sets it too, weaker than RIDGE_*
+  std::string_view used_by = {};                                                     // the commands that honour it today; empty: none yet
+  std::string (*remark)(const Value& value, const MachineFacts& machine) = nullptr;  // why the value cannot be honoured here; empty: it can
+
+  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+};
+
+std::span<const Key> keys();
+const Key* find_key(std::string_view name);  // by name or alias, hyphens as underscores; null: unknown
+
+std::string variable_of(const Key& key);     // RIDGE_BATCH
+std::string expected(const Key& key);        // "a whole number from 1 to 1024, or auto"
+std::string names_of_tasks(unsigned tasks);  // "gpt, cfc"
+std::string_view name(Type type);
+
+// Variables RIDGE_… that are no keys: switches for developers and tests.
+struct Switch {
+  std::string_view name, help;
+};
+std::span<const Switch> switches();
+
+// "unknown key 'bach'; did you mean 'batch'?"
+std::string unknown_key(std::string_view name);
+
+}  // namespace ridge::config

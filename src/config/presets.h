@@ -1,0 +1,11 @@
+// Named models with the training settings that belong to them: the layer of values above the built-in defaults.
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace ridge::config {
+
+// "layers=6 heads=6 …" of a preset; empty: the preset sets nothing.
+std::string_view preset_settings(std::string_view name);
+
+}  // namespace ridge::config

@@ -1,0 +1,248 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "config/config.h"
+#include "config/foreign.h"
+#include "config/presets.h"
+#include "config/source_file.h"
+#include "config/words.h"
+
+namespace ridge::config {
+
+namespace fs = std::filesystem;
+
+// Collects what each source says, the weakest source first; problems are gathered, so that all are told at once.
+class Resolver {
+ public:
+  explicit Resolver(unsigned task) {
+    resolved_.task_ = task;
+    resolved_.history_.resize(keys().size());
+    for (const Key& key : keys()) set(key, parse_value(key, key.initial), "default");
+  }
+
+  void preset() {
+    if (!(resolved_.task_ & kGpt)) return;
+    const std::string name = resolved_.get<std::string>("preset");
+    for (std::string_view word : split(preset_settings(name), ' ')) {
+      const Key& key = *find_key(word.substr(0, word.find('=')));
+      set(key, parse_value(key, word.substr(word.find('=') + 1)), "preset " + name);
+      // Known last, yet weaker than all but the default: it takes its place behind that one, unless somebody asked for auto.
+      auto& history = history_of(key);
+      if (!history.end()[-2].value.is("auto")) std::rotate(history.begin() + 1, history.end() - 1, history.end());
+    }
+  }
+
+  void profile(const std::vector<std::pair<std::string, std::string>>& settings) {
+    for (const auto& [name, value] : settings)
+      if (const Key* key = find_key(name))
+        set(*key, parse_value(*key, value), "tuned profile");
+      else
+        problem("tuned profile", unknown_key(name));
+  }
+
+  void file(const fs::path& path) {
+    const std::string file = path.lexically_normal().string();
+    resolved_.files_.push_back(file);
+    const FileContent content = read_file(path);
+    for (const Problem& p : content.problems) problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
+    std::map<const Key*, std::pair<int, std::string>> seen;
+    std::set<std::string> bad_sections;
+    for (const Entry& entry : content.entries) {
+      const std::string source = fmt::format("{}:{}", file, entry.line);
+      const Meaning meaning = meaning_of(entry.section, entry.name);
+      if (meaning.bad_section && !bad_sections.insert(entry.section).second) continue;
+      if (!meaning.problem.empty()) {
+        problem(source, meaning.problem);
+      } else if (!meaning.key) {
+        note(source, fmt::format("{} has no effect: {}", entry.name, meaning.remark));
+      } else if (auto [first, fresh] = seen.try_emplace(meaning.key, entry.line, entry.name); !fresh) {
+        const auto& [line, name] = first->second;
+        problem(source,
+                fmt::format("'{}' is set twice: as {} in line {}, as {} in line {}; remove one", meaning.key->name, name, line, entry.name, entry.line));
+      } else if (entry.null) {
+        note(source, fmt::format("{} has no value and is left as it was", entry.name));
+      } else {
+        const Key& key = *meaning.key;
+        set(key, entry.sequence ? parse_values(key, entry.values) : parse_value(key, entry.values.at(0)), source, entry.name);
+        others_key(key, source);
+      }
+    }
+  }
+
+  void environment(const std::vector<std::pair<std::string, std::string>>& variables) {
+    for (const bool foreign : {true, false})  // RIDGE_* is stronger than other programs' variables
+      for (const auto& [name, value] : variables)
+        if (!value.empty()) foreign ? foreign_variable(name, value) : variable(name, value);
+  }
+
+  void words(const std::vector<std::string>& all) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::string_view word = all[i];
+      const bool flag = word.starts_with("--");
+      const size_t equal = word.find('=');
+      const std::string_view name = word.substr(flag ? 2 : 0, equal == word.npos ? word.npos : equal - (flag ? 2 : 0));
+      const Key* key = find_key(name);
+      if (equal != word.npos && (flag || !word.starts_with('-'))) {
+        assign(key, name, word.substr(equal + 1));
+      } else if (!flag) {
+        problem(kCommandLine, fmt::format("{} is no setting; write key=value", shown(word)));
+      } else if (!key && name.starts_with("no-") && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
+        assign(find_key(name.substr(3)), name, "false");
+      } else if (key && key->type == Type::boolean) {
+        // A truth value may follow, but need not: another word belongs to somebody else.
+        const bool follows = i + 1 < all.size() && all[i + 1].find('=') == std::string::npos && parse_value(*key, all[i + 1]).value;
+        assign(key, name, follows ? std::string_view(all[++i]) : "true");
+      } else if (!key) {
+        problem(kCommandLine, unknown_key(name));
+        if (i + 1 < all.size() && !all[i + 1].starts_with('-') && all[i + 1].find('=') == std::string::npos) ++i;  // its value, most likely
+      } else if (i + 1 == all.size()) {
+        problem(kCommandLine, fmt::format("--{} needs a value: {}", name, expected(*key)));
+      } else {
+        assign(key, name, all[++i]);
+      }
+    }
+  }
+
+  std::string text(std::string_view name) const { return resolved_.get<std::string>(name); }
+  const std::vector<std::string>& problems() const { return problems_; }
+  Resolved take() { return std::move(resolved_); }
+
+ private:
+  static constexpr std::string_view kCommandLine = "command line";
+
+  std::vector<Setting>& history_of(const Key& key) { return resolved_.history_[size_t(&key - keys().data())]; }
+
+  void problem(std::string_view source, std::string_view what) { problems_.push_back(fmt::format("{}: {}", source, what)); }
+  void note(std::string source, std::string text) { resolved_.notes_.push_back({std::move(source), std::move(text)}); }
+
+  void set(const Key& key, const Parsed& parsed, std::string_view source, std::string_view written = {}) {
+    if (parsed.value)
+      history_of(key).push_back({*parsed.value, std::string(source)});
+    else
+      problem(source, written.empty() || written == key.name ? fmt::format("{} {}", key.name, parsed.problem)
+                                                             : fmt::format("{} ({}) {}", written, key.name, parsed.problem));
+  }
+
+  void others_key(const Key& key, const std::string& source) {
+    if (!(key.tasks & resolved_.task_)) note(source, fmt::format("{} has no effect: it is a key of {}", key.name, names_of_tasks(key.tasks)));
+  }
+
+  void assign(const Key* key, std::string_view name, std::string_view value) {
+    if (!key)
+      problem(kCommandLine, unknown_key(name));
+    else if (!(key->tasks & resolved_.task_))
+      problem(kCommandLine, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(key->tasks), names_of_tasks(resolved_.task_)));
+    else
+      set(*key, parse_value(*key, value), kCommandLine, name);
+  }
+
+  void variable(const std::string& name, const std::string& value) {
+    if (!name.starts_with("RIDGE_")) return;
+    const std::string source = "environment " + name;
+    for (const Key& key : keys())
+      if (variable_of(key) == name) {
+        set(key, parse_value(key, value), source);
+        return others_key(key, source);
+      }
+    std::vector<std::string> valid;
+    for (const Switch& s : switches()) {
+      if (s.name == name) return;
+      valid.emplace_back(s.name);
+    }
+    for (const Key& key : keys()) valid.push_back(variable_of(key));
+    problem(source, fmt::format("unknown variable; {}", nearest_hint(name, std::vector<std::string_view>(valid.begin(), valid.end()))));
+  }
+
+  // Set for other programs too, which read them in their own way: what Ridge cannot use is told and left.
+  void foreign_variable(const std::string& name, const std::string& value) {
+    for (const Key& key : keys())
+      if (key.foreign_variable == name) {
+        const std::string source = "environment " + name;
+        const std::string_view outermost = key.type == Type::integer ? std::string_view(value).substr(0, value.find(',')) : std::string_view(value);
+        if (Parsed parsed = parse_value(key, outermost); parsed.value)
+          set(key, parsed, source);
+        else
+          note(source, fmt::format("has no effect: it {}", parsed.problem));
+      }
+  }
+
+  Resolved resolved_;
+  std::vector<std::string> problems_;
+};
+
+namespace {
+
+// The folder that the run is to lie in, told by the strongest source that needs no file to be found.
+fs::path run_folder(const Sources& sources) {
+  Resolver early(sources.task);
+  early.environment(sources.environment);
+  early.words(sources.words);
+  return early.text("out");
+}
+
+// Next to the run first, then in the working folder.
+void add_found_files(const Sources& sources, std::vector<fs::path>& files) {
+  std::vector<fs::path> folders;
+  if (const fs::path out = run_folder(sources); !out.empty()) {
+    const fs::path base = out.is_absolute() ? out : *sources.working_folder / out;
+    folders = {base, base.lexically_normal().parent_path()};
+    if (base.filename().empty()) folders[1] = base.parent_path().parent_path();
+  }
+  folders.push_back(*sources.working_folder);
+  std::error_code error;
+  for (const char* name : {"config_gpu.ini", "train.yaml"})
+    for (const fs::path& folder : folders)
+      if (const fs::path path = folder / name; fs::is_regular_file(path, error)) {
+        files.push_back(path);
+        break;
+      }
+}
+
+}  // namespace
+
+Resolved resolve(const Sources& sources) {
+  Resolver resolver(sources.task);
+  resolver.profile(sources.profile);
+  std::vector<fs::path> files;
+  if (sources.working_folder) add_found_files(sources, files);
+  std::error_code error;
+  for (const fs::path& named : sources.files) {
+    std::erase_if(files, [&](const fs::path& found) { return fs::equivalent(found, named, error); });
+    files.push_back(named);
+  }
+  for (const fs::path& path : files) resolver.file(path);
+  resolver.environment(sources.environment);
+  resolver.words(sources.words);
+  if (!resolver.problems().empty()) fail(ErrorCode::usage, "[config] {}", join(resolver.problems(), "\n[config] "));
+  resolver.preset();
+  return resolver.take();
+}
+
+FileReport check_file(const fs::path& path) {
+  Resolver resolver(kAllTasks);
+  resolver.file(path);
+  FileReport report;
+  report.problems = resolver.problems();
+  const Resolved resolved = resolver.take();
+  report.notes = resolved.notes();
+  for (const Key& key : keys()) report.keys += resolved.history(key.name).size() - 1;
+  return report;
+}
+
+std::vector<std::pair<std::string, std::string>> process_environment() {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string_view text = *entry;
+    if (const size_t equal = text.find('='); equal != text.npos) all.emplace_back(text.substr(0, equal), text.substr(equal + 1));
+  }
+  return all;
+}
+
+}  // namespace ridge::config

@@ -1,0 +1,98 @@
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "config/config.h"
+
+namespace ridge::config {
+namespace {
+
+[[noreturn]] void wrong_type(std::string_view name, const Resolved& resolved, std::string_view asked) {
+  fail(ErrorCode::internal, "[config] '{}' is {}, which is no {}", name, resolved.get<std::string>(name), asked);
+}
+
+}  // namespace
+
+const std::vector<Setting>& Resolved::history(std::string_view name) const {
+  for (size_t i = 0; i < keys().size(); ++i)
+    if (keys()[i].name == name) return history_[i];
+  fail(ErrorCode::internal, "[config] {}", unknown_key(name));
+}
+
+const Setting& Resolved::setting(std::string_view name) const { return history(name).back(); }
+
+template <>
+std::string Resolved::get(std::string_view name) const {
+  const Setting& s = setting(name);
+  return to_text(*find_key(name), s.value);
+}
+
+template <>
+std::optional<int64_t> Resolved::get(std::string_view name) const {
+  const Value& value = setting(name).value;
+  if (const int64_t* number = value.as<int64_t>()) return *number;
+  if (value.as<std::string>() && find_key(name)->type != Type::text && find_key(name)->type != Type::path && find_key(name)->type != Type::choice) return {};
+  wrong_type(name, *this, "whole number");
+}
+
+template <>
+std::optional<double> Resolved::get(std::string_view name) const {
+  if (const double* number = setting(name).value.as<double>()) return *number;
+  const std::optional<int64_t> whole = get<std::optional<int64_t>>(name);
+  return whole ? std::optional<double>(double(*whole)) : std::nullopt;
+}
+
+template <>
+int64_t Resolved::get(std::string_view name) const {
+  if (std::optional<int64_t> number = get<std::optional<int64_t>>(name)) return *number;
+  wrong_type(name, *this, "whole number");
+}
+
+template <>
+double Resolved::get(std::string_view name) const {
+  if (std::optional<double> number = get<std::optional<double>>(name)) return *number;
+  wrong_type(name, *this, "number");
+}
+
+template <>
+bool Resolved::get(std::string_view name) const {
+  if (const bool* truth = setting(name).value.as<bool>()) return *truth;
+  wrong_type(name, *this, "truth value");
+}
+
+template <>
+std::vector<std::string> Resolved::get(std::string_view name) const {
+  if (const auto* items = setting(name).value.as<std::vector<std::string>>()) return *items;
+  wrong_type(name, *this, "list");
+}
+
+std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < keys().size(); ++i) {
+    const Key& key = keys()[i];
+    if (!(key.tasks & task_)) continue;
+    const std::vector<Setting>& history = history_[i];
+    Row row{&key, to_text(key, history.back().value), history.back().source, {}, {}};
+    for (size_t k = history.size() - 1; k-- > 1;) row.overrode.push_back(fmt::format("{} ({})", to_text(key, history[k].value), history[k].source));
+    // Nobody asked for a default: that it cannot be honoured here surprises nobody.
+    const bool asked = history.size() > 1 && !row.source.starts_with("preset");
+    if (asked && key.remark) row.remark = key.remark(history.back().value, machine);
+    if (asked && row.remark.empty() && key.used_by.empty()) row.remark = "accepted, not used yet";
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string Resolved::to_yaml() const {
+  std::string out = "# Every setting of this run, and where it came from.\n";
+  std::string_view group;
+  for (size_t i = 0; i < keys().size(); ++i) {
+    const Key& key = keys()[i];
+    if (!(key.tasks & task_)) continue;
+    if (key.group != group) out += fmt::format("\n# {}\n", group = key.group);
+    const Setting& s = history_[i].back();
+    out += fmt::format("{}: {}  # {}\n", key.name, config::to_yaml(key, s.value), s.source);
+  }
+  return out;
+}
+
+}  // namespace ridge::config

@@ -1,0 +1,93 @@
+// YAML files by yaml-cpp, read into entries. Aliases are followed, but how much they may unfold to is bounded.
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/yaml.h>
+
+#include <fmt/core.h>
+
+#include "config/source_file.h"
+#include "config/words.h"
+
+namespace ridge::config {
+namespace {
+
+constexpr size_t kMostNodes = 10'000;
+constexpr int kDeepest = 4;
+constexpr size_t kMostProblems = 100;
+
+class Reader {
+ public:
+  explicit Reader(FileContent& content) : content_(content) {}
+
+  void map(const YAML::Node& node, const std::string& section, int depth) {
+    for (const auto& pair : node) {
+      if (full()) return;
+      const int line = pair.first.Mark().line + 1;
+      if (!pair.first.IsScalar()) {
+        problem(line, "a key must be a plain word");
+        continue;
+      }
+      const std::string& name = pair.first.Scalar();
+      const YAML::Node& value = pair.second;
+      if (name == "<<")
+        problem(line, "merge keys (<<) are not supported; write the keys out");
+      else if (!value.IsMap())
+        entry(value, section, name, line);
+      else if (depth == kDeepest)
+        problem(line, fmt::format("{} is nested more than {} deep", shown(name), kDeepest));
+      else
+        map(value, section.empty() ? name : section + "." + name, depth + 1);
+    }
+  }
+
+ private:
+  void entry(const YAML::Node& value, const std::string& section, const std::string& name, int line) {
+    Entry e{section, name, {}, value.IsSequence(), value.IsNull(), line};
+    if (value.IsScalar()) e.values.push_back(value.Scalar());
+    if (value.IsSequence())
+      for (const auto& item : value) {
+        if (full()) return;
+        if (!item.IsScalar()) return problem(item.Mark().line + 1, fmt::format("{} holds something that is no plain value", shown(name)));
+        e.values.push_back(item.Scalar());
+      }
+    content_.entries.push_back(std::move(e));
+  }
+
+  // Counts what was visited; true when it is enough.
+  bool full() {
+    if (++nodes_ == kMostNodes) content_.problems.push_back({0, fmt::format("unfolds to more than {} values", kMostNodes)});
+    return nodes_ >= kMostNodes;
+  }
+
+  void problem(int line, std::string what) {
+    if (content_.problems.size() < kMostProblems) content_.problems.push_back({line, std::move(what)});
+  }
+
+  FileContent& content_;
+  size_t nodes_ = 0;
+};
+
+}  // namespace
+
+FileContent parse_yaml(std::string_view text) {
+  FileContent content;
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
+    if (documents.size() > 1) {
+      content.problems.push_back({documents[1].Mark().line + 1, "a second document begins; a configuration is one"});
+    } else if (documents.size() == 1 && !documents[0].IsNull()) {
+      if (documents[0].IsMap())
+        Reader(content).map(documents[0], {}, 1);
+      else
+        content.problems.push_back({1, "is no list of settings; write key: value"});
+    }
+  } catch (const YAML::DeepRecursion& error) {
+    content.problems.push_back({error.mark.line + 1, "is nested too deep"});
+  } catch (const YAML::Exception& error) {
+    content.problems.push_back({error.mark.line + 1, error.msg});
+  } catch (const std::exception& error) {  // yaml-cpp lets some of the standard library's out
+    content.problems.push_back({0, fmt::format("cannot be parsed: {}", error.what())});
+  }
+  return content;
+}
+
+}  // namespace ridge::config
