@@ -39,10 +39,10 @@ struct GpuCeilings {
     DType dtype = DType::f32;
     Measured gflops;
   };
-  std::string name;
-  std::vector<Rate> matmul;
-  Measured copy_gbs, launch_us;
-  Measured upload_pageable_gbs, upload_pinned_gbs, download_pageable_gbs, download_pinned_gbs;
+  std::string name = {};
+  std::vector<Rate> matmul = {};
+  Measured copy_gbs = {}, launch_us = {};
+  Measured upload_pageable_gbs = {}, upload_pinned_gbs = {}, download_pageable_gbs = {}, download_pinned_gbs = {};
 };
 using GpuProbe = std::function<std::vector<GpuCeilings>(bool quick)>;  // of all GPUs of one backend
 

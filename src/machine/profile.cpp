@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int kBusyMs = 10000;
 // Each new machine, limit or build adds its own rows; those not used for longest go.
-constexpr int kMostMachines = 64;
+constexpr int64_t kMostMachines = 64;
 
 struct StoreError {
   int code;
@@ -222,10 +222,9 @@ struct Profile::State {
   void enter_machine() {
     Transaction t(*db);
     Statement(*db, "INSERT INTO machine VALUES(?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET used=?3", fingerprint.id, fingerprint.description, now()).step();
-    db->run(fmt::format("DELETE FROM machine WHERE id NOT IN (SELECT id FROM machine ORDER BY used DESC, id LIMIT {});"
-                        "DELETE FROM measurement WHERE machine NOT IN (SELECT id FROM machine);",
-                        kMostMachines)
-                .c_str());
+    Statement(*db, "DELETE FROM machine WHERE id NOT IN (SELECT id FROM machine ORDER BY id=?1 DESC, used DESC LIMIT ?2)", fingerprint.id, kMostMachines)
+        .step();
+    db->run("DELETE FROM measurement WHERE machine NOT IN (SELECT id FROM machine)");
     t.commit();
   }
 
@@ -327,7 +326,8 @@ std::optional<Measurement> Profile::get(std::string_view key) const {
 std::optional<double> Profile::number(std::string_view key) const {
   const auto found = get(key);
   if (!found) return {};
-  const auto value = nlohmann::json::parse(found->value, nullptr, false);
+  auto value = nlohmann::json::parse(found->value, nullptr, false);
+  if (value.is_object() && value.contains("value")) value = nlohmann::json(value["value"]);
   return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
 }
 

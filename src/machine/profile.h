@@ -37,7 +37,7 @@ class Profile {
   void put(std::string_view key, const Measurement& measurement);
   void put(std::span<const NamedMeasurement> rows);  // all or none
   std::optional<Measurement> get(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;               // a value that is a JSON number
+  std::optional<double> number(std::string_view key) const;               // a JSON number, or the "value" of a JSON object
   std::vector<NamedMeasurement> all(std::string_view prefix = "") const;  // by key
   int64_t forget(std::string_view prefix = "");                           // of this machine only; how many there were
 
