@@ -7,10 +7,14 @@ file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/host_headers)
 foreach(package hwy fmt spdlog nlohmann gtest hwloc hwloc.h sqlite3.h yaml-cpp xxhash.h)
   file(CREATE_LINK ${host_headers}/${package} ${PROJECT_BINARY_DIR}/host_headers/${package} SYMBOLIC)
 endforeach()
+# hwloc keeps one header by architecture; what it says holds for arm64 too.
+find_path(hwloc_config hwloc/autogen/config.h REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu)
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/host_config)
+file(CREATE_LINK ${hwloc_config}/hwloc ${PROJECT_BINARY_DIR}/host_config/hwloc SYMBOLIC)
 find_package(Threads REQUIRED)
 
 add_library(ridge_deps INTERFACE)
-target_include_directories(ridge_deps SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/host_headers)
+target_include_directories(ridge_deps SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/host_headers ${PROJECT_BINARY_DIR}/host_config)
 target_compile_definitions(ridge_deps INTERFACE SPDLOG_FMT_EXTERNAL YAML_CPP_STATIC_DEFINE)
 target_link_libraries(ridge_deps INTERFACE Threads::Threads)
 
