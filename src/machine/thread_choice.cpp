@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "machine/utilisation.h"
 
 namespace ridge {
 namespace {
@@ -116,7 +117,7 @@ std::string label_of(const Pools& team, int siblings, bool kinds) {
   std::string text;
   for (const Pool& pool : team) {
     std::string kind;
-    if (kinds) kind = pool.name == "performance" ? "P-" : pool.name == "efficiency" ? "E-" : pool.name == "low-power" ? "LP-" : pool.name + " ";
+    if (kinds) kind = fmt::format("{}-", short_kind(pool.name));
     text += fmt::format("{}{} {}core{}", text.empty() ? "" : " + ", pool.cores(), kind, pool.cores() == 1 ? "" : "s");
     const int doubled = std::min(siblings, pool.threads() - pool.cores());
     siblings -= doubled;
