@@ -8,6 +8,7 @@
 #include "autograd/gradients.h"
 #include "bench/bench.h"
 #include "bench/compiled.h"
+#include "graph/scan.h"
 #include "nn/gpt.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
@@ -101,6 +102,44 @@ Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State sta
       f.outputs.push_back(out);
       return f;
     });
+  };
+  return row;
+}
+
+// An LSTM over time, forward and backward; stepwise: with every product left in the loop.
+Row lstm(int64_t time, int64_t batch, int64_t width, bool stepwise) {
+  Row row{.suite = "ops", .name = fmt::format("scan/lstm-{}x{}x{}{}", time, batch, width, stepwise ? "-stepwise" : ""), .bound = Bound::fma};
+  row.flops = 3 * double(time * batch) * 2 * double(2 * width) * double(4 * width);
+  row.make = [=](const Context& context) {
+    return compile(
+        context,
+        [=](Builder& b) {
+          Formula f;
+          const Shape state{batch, width}, weight{4 * width, width};
+          NodeId x = input(b, f, {time, batch, width}), g = input(b, f, {time, batch, width});
+          std::vector<NodeId> carry = {input(b, f, state), input(b, f, state)};
+          std::vector<NodeId> weights = {input(b, f, weight), input(b, f, weight), input(b, f, {4 * width})};
+          auto body = std::make_shared<ScanBody>();
+          Builder s(body->graph);
+          auto inner = [&](std::vector<NodeId>& list, const Shape& shape) {
+            list.push_back(body->graph.input({DType::f32, shape}, "step"));
+            return list.back();
+          };
+          NodeId h = inner(body->carry_in, state), c = inner(body->carry_in, state), step = inner(body->sequence_in, state);
+          NodeId wx = inner(body->constant_in, weight), wh = inner(body->constant_in, weight), bias = inner(body->constant_in, {4 * width});
+          NodeId gates = s.add(s.linear(step, wx, bias), s.linear(h, wh));
+          auto gate = [&](Op op, int64_t i) { return s.unary(op, s.slice(gates, 1, i * width, (i + 1) * width)); };
+          NodeId next_c = s.add(s.mul(gate(Op::sigmoid, 1), c), s.mul(gate(Op::sigmoid, 0), gate(Op::tanh, 2)));
+          NodeId next_h = s.mul(gate(Op::sigmoid, 3), s.unary(Op::tanh, next_c));
+          body->carry_out = {next_h, next_c}, body->step_out = {next_h};
+          ScanResult r = scan(b.graph(), body, carry, {&x, 1}, weights, time);
+          std::vector<NodeId> wrt = weights;
+          wrt.push_back(x);
+          f.outputs = vector_jacobian(b.graph(), r.outputs, {&g, 1}, wrt);
+          f.outputs.push_back(r.outputs[0]);
+          return f;
+        },
+        stepwise ? "-scan_hoist" : "");
   };
   return row;
 }
@@ -217,6 +256,8 @@ std::vector<Row> ops_rows() {
 
   for (State state : {State::hot, State::cold})
     for (int64_t time : {64, 256}) rows.push_back(attention(12, 4, time, 32, state));
+  for (auto [batch, width] : {std::array<int64_t, 2>{32, 128}, {16, 32}, {64, 512}})
+    for (bool stepwise : {false, true}) rows.push_back(lstm(64, batch, width, stepwise));
   rows.push_back(dispatch(1000, 64, false));
   rows.push_back(dispatch(1000, 64, true));
   rows.push_back(unfusable(100, 64));
