@@ -104,7 +104,8 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   State& s = *state_;
   const Program& p = s.code.program();
   Report& r = s.report;
-  for (const ProgramKernel& k : p.kernels()) {
+  for (size_t i = 0; i < p.kernels().size(); ++i) {
+    const ProgramKernel& k = p.kernels()[i];
     Cost cost;
     auto count = [&](NodeId id) { cost.flops += row(p.graph()[id].op).cost(p.graph(), id).flops; };
     if (k.group.node) count(k.group.node);
@@ -112,7 +113,9 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
       for (NodeId id : spec.members) count(id);
     for (const ProgramOperand& o : k.operands)
       if (o.owner) cost.bytes += double(p.graph().type(o.owner).bytes());
-    r.kernels.push_back({k.name, cost.flops, cost.bytes});
+    size_t inside = s.code.loop_kernels(i);
+    std::string name = inside ? fmt::format("{}[{}x{}]", k.name, p.graph()[k.group.node].attrs.ints[0], inside) : k.name;
+    r.kernels.push_back({std::move(name), cost.flops, cost.bytes});
   }
   s.arena = options.arena ? options.arena : std::make_shared<Arena>();
   s.arena->require(p.arena_bytes());
@@ -158,7 +161,7 @@ const Report& Executable::report() const { return state_->report; }
 std::string Executable::dump() const {
   std::string text;
   for (const std::string& note : state_->report.scans) text += note + "\n";
-  return text + state_->code.program().dump();
+  return text + state_->code.dump();
 }
 const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
 const std::vector<Type>& Executable::output_types() const { return state_->output_types; }

@@ -25,7 +25,7 @@ struct CompileOptions {
 };
 
 struct KernelReport {
-  std::string name;  // "matmul+3", "map[5]", "row[9]", "attention"
+  std::string name;  // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels of a step)
   double flops = 0, bytes = 0;
 };
 

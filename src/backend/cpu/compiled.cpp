@@ -1,5 +1,7 @@
 #include "backend/cpu/compiled.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -80,13 +82,10 @@ struct CompiledProgram::Scan {
 
 CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(std::move(program)), team_(team) {
   std::vector<int64_t> workspace;
-  std::vector<Scan*> scan_of;
   for (const ProgramKernel& k : program_.kernels()) {
     bool scan = k.group.kind == Group::Kind::node && program_.graph()[k.group.node].op == Op::scan;
-    scan_of.push_back(nullptr);
+    scans_.push_back(scan ? std::make_unique<Scan>(program_.graph(), k.group.node, team) : nullptr);
     if (scan) {
-      scans_.push_back(std::make_unique<Scan>(program_.graph(), k.group.node, team));
-      scan_of.back() = scans_.back().get();
       kernels_.push_back(nullptr);
       workspace.push_back(scans_.back()->workspace);
       scratch_bytes_ = std::max(scratch_bytes_, scans_.back()->body->scratch_bytes());
@@ -103,7 +102,7 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
     std::vector<Ref> refs;
     for (const ProgramOperand& o : program_.kernels()[i].operands) refs.push_back(place(o.owner, o.offset));
     Ref space = workspace[i] ? Ref{0, program_.workspace_offset(i)} : Ref{};
-    if (Scan* scan = scan_of[i]) {
+    if (Scan* scan = scans_[i].get()) {
       scan->operands = std::move(refs), scan->place = space ? space : Ref{0, 0};
       segments_.push_back({first, tasks_.size(), scan});
       first = tasks_.size();
@@ -116,6 +115,15 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
 }
 
 CompiledProgram::~CompiledProgram() = default;
+
+size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels().size() : 0; }
+
+std::string CompiledProgram::dump() const {
+  std::string text = program_.dump();
+  for (size_t i = 0; i < scans_.size(); ++i)
+    if (scans_[i]) text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->view.steps) + scans_[i]->body->dump();
+  return text;
+}
 
 Ref CompiledProgram::place(NodeId owner, int64_t offset) const {
   if (!owner) return {};

@@ -23,6 +23,9 @@ class CompiledProgram {
   int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest of any kernel
   int64_t scratch_bytes() const { return scratch_bytes_; }      // per thread
 
+  size_t loop_kernels(size_t kernel) const;  // kernels of one step of a loop over time; 0 for any other kernel
+  std::string dump() const;                  // the program, then its loops' bodies
+
   // Allocates nothing. The arena has arena_bytes, 64-byte aligned.
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault);
 
@@ -33,7 +36,7 @@ class CompiledProgram {
   Program program_;
   ThreadTeam& team_;
   std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
-  std::vector<std::unique_ptr<Scan>> scans_;
+  std::vector<std::unique_ptr<Scan>> scans_;      // null for others
   std::vector<Task> tasks_;
   struct Segment {  // tasks, then a loop unless it is the last
     size_t first, last;
