@@ -29,7 +29,8 @@ struct CeilingKernels {
   // By walk, and by normal or streaming stores.
   void (*copy[kWalks][2])(float* to, const float* from, MoveShape shape);
   void (*triad[kWalks][2])(float* to, const float* a, const float* b, MoveShape shape);
-  float (*read[kWalks - 1])(const float* from, MoveShape shape);
+  // So often over the same range, as adding up the sums at the end would cost as much as a small range.
+  float (*read[kWalks - 1])(const float* from, MoveShape shape, int64_t passes);
 };
 
 const CeilingKernels& ceiling_kernels();  // of isa_tier()

@@ -41,14 +41,18 @@ struct Variant {
   int64_t ahead;
   float *to, *a, *b;
 
-  void move(int64_t at, int64_t count) const {
+  void move(int64_t at, int64_t count, int64_t passes = 1) const {
     const CeilingKernels& kernels = ceiling_kernels();
     const MoveShape shape{count, ahead};
     switch (movement) {
-      case Movement::copy: kernels.copy[int(walk)][streaming](to + at, a + at, shape); break;
-      case Movement::triad: kernels.triad[int(walk)][streaming](to + at, a + at, b + at, shape); break;
+      case Movement::copy:
+        for (int64_t i = 0; i < passes; ++i) kernels.copy[int(walk)][streaming](to + at, a + at, shape);
+        break;
+      case Movement::triad:
+        for (int64_t i = 0; i < passes; ++i) kernels.triad[int(walk)][streaming](to + at, a + at, b + at, shape);
+        break;
       case Movement::read: {
-        volatile float sink = kernels.read[int(walk)](a + at, shape);
+        volatile float sink = kernels.read[int(walk)](a + at, shape, passes);
         (void)sink;
       }
     }
@@ -123,8 +127,7 @@ struct CacheTask {
   int64_t passes;
   static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
     const auto& task = *static_cast<const CacheTask*>(args);
-    for (int64_t unit = begin; unit < end; ++unit)
-      for (int64_t i = 0; i < task.passes; ++i) task.variant->move(unit * task.stride, task.count);
+    for (int64_t unit = begin; unit < end; ++unit) task.variant->move(unit * task.stride, task.count, task.passes);
   }
 };
 

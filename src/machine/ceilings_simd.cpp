@@ -130,20 +130,21 @@ void triad_tiles(float* to, const float* a, const float* b, MoveShape shape) {
 }
 
 template <int kStreams>
-float read(const float* from, MoveShape shape) {
+float read(const float* from, MoveShape shape, int64_t passes) {
   const D d;
   const int64_t lanes = int64_t(hn::Lanes(d)), part = shape.count / kStreams;
   V sum[8];
   for (V& s : sum) s = hn::Zero(d);
-  for (int64_t i = 0; i < part; i += 8 * lanes) {
+  for (int64_t pass = 0; pass < passes; ++pass)
+    for (int64_t i = 0; i < part; i += 8 * lanes) {
 #pragma GCC unroll 4
-    for (int s = 0; s < kStreams; ++s) {
-      const int64_t at = s * part + i;
-      if (shape.ahead) hwy::Prefetch(from + at + shape.ahead), hwy::Prefetch(from + at + shape.ahead + 4 * lanes);
+      for (int s = 0; s < kStreams; ++s) {
+        const int64_t at = s * part + i;
+        if (shape.ahead) hwy::Prefetch(from + at + shape.ahead), hwy::Prefetch(from + at + shape.ahead + 4 * lanes);
 #pragma GCC unroll 8
-      for (int k = 0; k < 8; ++k) sum[k] = hn::Add(sum[k], hn::Load(d, from + at + k * lanes));
+        for (int k = 0; k < 8; ++k) sum[k] = hn::Add(sum[k], hn::Load(d, from + at + k * lanes));
+      }
     }
-  }
   for (int k = 1; k < 8; ++k) sum[0] = hn::Add(sum[0], sum[k]);
   return hn::GetLane(hn::SumOfLanes(d, sum[0]));
 }

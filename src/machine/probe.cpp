@@ -26,7 +26,7 @@ struct Budget {
   double fma, memory, cache, fork_join, all;
 };
 Budget budget_of(bool quick, size_t counts) {
-  if (quick) return {0.05, 0.2, 0.02, 0.02, 4.2};
+  if (quick) return {0.05, 0.2, 0.02, 0.02, 3.8};
   const double share = 1.0 / double(counts);
   return {std::min(0.3, 1.2 * share), std::min(1.2, 5 * share), std::min(0.15, 0.6 * share), 0.05, 27};
 }

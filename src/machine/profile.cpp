@@ -188,7 +188,7 @@ struct Profile::State {
   fs::path file;
   std::mutex mutex;
   std::unique_ptr<Database> db;
-  bool in_memory = false, rebuilt = false;
+  bool in_memory = false, rebuilt = false, entered = false;
   std::string remark;
 
   void open() {
@@ -204,7 +204,6 @@ struct Profile::State {
         if (!e.corrupt()) throw;
         rebuild(e);
       }
-      enter_machine();
     } catch (const StoreError& e) {
       use_memory(e);
     }
@@ -214,23 +213,25 @@ struct Profile::State {
   void rebuild(const StoreError& why) {
     db.reset();
     rebuilt = true;
+    entered = false;
     move_aside(file);
     remark = fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and begun anew", file.string(), why.what, file.filename().string());
     db = open_file(file);
   }
 
+  // Within the transaction of a write, once: those who only read leave the file alone.
   void enter_machine() {
-    Transaction t(*db);
+    if (std::exchange(entered, true)) return;
     Statement(*db, "INSERT INTO machine VALUES(?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET used=?3", fingerprint.id, fingerprint.description, now()).step();
     Statement(*db, "DELETE FROM machine WHERE id NOT IN (SELECT id FROM machine ORDER BY id=?1 DESC, used DESC LIMIT ?2)", fingerprint.id, kMostMachines)
         .step();
     db->run("DELETE FROM measurement WHERE machine NOT IN (SELECT id FROM machine)");
-    t.commit();
   }
 
   void use_memory(const StoreError& why) {
     db.reset();
     in_memory = true;
+    entered = false;
     remark = fmt::format("the profile {} cannot be used ({}); measurements are kept in memory only", file.empty() ? "store" : file.string(), why.what);
     db = open_memory();
     try {
@@ -277,11 +278,11 @@ struct Profile::State {
       try {
         db = open_file(file);  // another process may have been here first
         rebuilt = true;
+        entered = false;
       } catch (const StoreError& e) {
         if (!e.corrupt()) throw;
         rebuild(e);
       }
-      enter_machine();
     } catch (const StoreError& e) {
       use_memory(e);
     }
@@ -310,6 +311,7 @@ void Profile::put(std::span<const NamedMeasurement> rows) {
   }
   state_->with_database([&](Database& db) {
     Transaction t(db);
+    state_->enter_machine();
     for (const auto& [key, m] : rows) state_->insert(db, key, {m.value, m.spread, m.samples, now()});
     t.commit();
   });

@@ -44,7 +44,7 @@ class Axes {
     for (const auto& dot : r.dots) {
       x_low_ = std::min(x_low_, std::floor(std::log2(dot.intensity)));
       x_high_ = std::max(x_high_, std::ceil(std::log2(dot.intensity)) + 1);
-      low_rate = std::min(low_rate, dot.gflops);
+      low_rate = std::min(low_rate, dot.gflops), high_rate = std::max(high_rate, dot.gflops);
     }
     y_low_ = std::floor(2 * std::log10(low_rate)) / 2;
     y_high_ = std::log10(high_rate) + 0.22;
@@ -124,38 +124,51 @@ void draw_slopes(svg::Picture& picture, const Axes& axes, const Roofline& r) {
     const Point from = axes.at(enters, enters * slope.gbs), to = axes.at(ridge_point(fastest, slope.gbs), fastest);
     const Point line[] = {from, to};
     picture.path(line, {.stroke = ink, .width = memory ? 3.0 : 2.0});
-    // The label stands on its line, near the lower end; neighbours that are close stand a little farther along.
-    double along = 14;
-    for (size_t j = 0; j < i; ++j)
-      if (std::abs(axes.y(slope.gbs) - axes.y(r.slopes[j].gbs)) * std::cos(radians) < 17) along += 130;
-    const Point at{from.x + along * std::cos(radians) + 7 * std::sin(radians), from.y + along * std::sin(radians) - 7 * std::cos(radians)};
-    picture.text(at, slope.name + "  " + bandwidth_text(slope.gbs), {.size = 14, .ink = ink, .bold = true, .turn = turn});
+    // The label stands on its line, near the lower end; where the line above is too close, it hangs under it.
+    double above = 1e9;
+    for (const auto& other : r.slopes)
+      if (const double gap = (axes.y(slope.gbs) - axes.y(other.gbs)) * std::cos(radians); gap > 0) above = std::min(above, gap);
+    constexpr double kRoom = 19, kAlong = 14;
+    const double across = above < kRoom ? 17 : -7;
+    const Point at{from.x + kAlong * std::cos(radians) - across * std::sin(radians), from.y + kAlong * std::sin(radians) + across * std::cos(radians)};
+    picture.text(at, slope.name + " " + bandwidth_text(slope.gbs), {.size = 14, .ink = ink, .bold = true, .turn = turn});
   }
 }
 
 void draw_ridges(svg::Picture& picture, const Axes& axes, const Roofline& r) {
   const double rate = r.flats.front().gflops;
-  for (size_t i = 0; i < r.slopes.size(); ++i) {
-    const bool memory = i + 1 == r.slopes.size();
+  double last_label = -1e9;
+  for (size_t i = 0; i + 1 < r.slopes.size(); ++i) {
     const double intensity = ridge_point(rate, r.slopes[i].gbs);
     const Point at = axes.at(intensity, rate);
-    if (memory) picture.line(at, {at.x, kPlot.y + kPlot.height}, {.stroke = Ink::blue, .width = 1.4, .dashes = "3 5"});
-    picture.circle(at, memory ? 7 : 4.5,
-                   {.fill = Ink::paper, .stroke = memory ? Ink::blue : kSlopeInks[i % std::size(kSlopeInks)], .width = memory ? 3.0 : 2.0});
-    if (memory) {
-      picture.text({at.x + 12, at.y + 24}, fmt::format("ridge at {} flops per byte", figure(intensity)), {.size = 14, .bold = true});
-      picture.text({at.x + 12, at.y + 42}, "left of it memory is the limit, right of it arithmetic", {.size = 12.5, .ink = Ink::muted});
-    } else {
-      picture.text({at.x + 2, at.y - 11}, figure(intensity), {.size = 12.5, .ink = Ink::muted, .anchor = Anchor::end});
-    }
+    picture.circle(at, 4.5, {.fill = Ink::paper, .stroke = kSlopeInks[i % std::size(kSlopeInks)], .width = 2});
+    // Above its point, or below it where the one before is too close.
+    const bool below = std::abs(at.x - last_label) < 44;
+    if (!below) last_label = at.x;
+    picture.text({below ? at.x + 4 : at.x - 4, below ? at.y + 20 : at.y - 10}, figure(intensity),
+                 {.size = 12.5, .ink = Ink::muted, .anchor = below ? Anchor::start : Anchor::end});
   }
+
+  const double intensity = ridge_point(rate, r.slopes.back().gbs);
+  const Point at = axes.at(intensity, rate);
+  picture.line(at, {at.x, kPlot.y + kPlot.height}, {.stroke = Ink::blue, .width = 1.4, .dashes = "3 5"});
+  picture.circle(at, 7, {.fill = Ink::paper, .stroke = Ink::blue, .width = 3});
+  double y = at.y + 26;
+  for (bool free = false; !free;) {
+    free = true;
+    for (const auto& flat : r.flats)
+      if (const double line = axes.y(flat.gflops); line > y - 18 && line < y + 42) y = line + 22, free = false;
+  }
+  picture.text({at.x + 12, y}, fmt::format("ridge at {} flops per byte", figure(intensity)), {.size = 15, .bold = true});
+  picture.text({at.x + 12, y + 19}, "memory limits to its left,", {.size = 12.5, .ink = Ink::muted});
+  picture.text({at.x + 12, y + 35}, "arithmetic to its right", {.size = 12.5, .ink = Ink::muted});
 }
 
 void draw_facts(svg::Picture& picture, const Roofline& r) {
   if (r.facts.empty()) return;
   constexpr double kLine = 20, kPad = 14;
   double width = 0;
-  for (const std::string& fact : r.facts) width = std::max(width, svg::text_width(fact, 13));
+  for (const std::string& fact : r.facts) width = std::max(width, 1.12 * svg::text_width(fact, 13));  // some fonts are wider
   const svg::Box box{kPlot.x + kPlot.width - width - 2 * kPad - 14, kPlot.y + kPlot.height - kLine * double(r.facts.size()) - 2 * kPad + 2 - 14,
                      width + 2 * kPad, kLine * double(r.facts.size()) + 2 * kPad - 6};
   picture.rect(box, {.fill = Ink::panel, .stroke = Ink::rule, .radius = 8});
@@ -178,13 +191,11 @@ Roofline roofline_of(const MachineCeilings& c, const std::string& title, const s
       const bool native = rate->gflops.variant.find("widened") == std::string::npos;
       r.flats.push_back({std::string(name(dtype)) + (native ? "" : " widened"), rate->gflops.median, native});
     }
-  std::string memory = "memory";
   for (Movement movement : {Movement::copy, Movement::triad, Movement::read})
     if (const BandwidthCeiling* b = c.bandwidth("memory", movement))
-      memory += fmt::format("{} {} {}", movement == Movement::copy ? ":" : ",", name(movement), bandwidth_text(b->gbs.median));
-  r.facts.push_back(memory);
+      r.facts.push_back(fmt::format("memory {} {}", name(movement), bandwidth_text(b->gbs.median)));
   for (const ForkJoinCeiling& f : c.fork_joins)
-    if (f.threads == c.threads()) r.facts.push_back(fmt::format("fork and join of {} thread{}: {:.2g} µs", f.threads, f.threads == 1 ? "" : "s", f.us.median));
+    if (f.threads == c.threads()) r.facts.push_back(fmt::format("fork and join of {} thread{} {:.2g} µs", f.threads, f.threads == 1 ? "" : "s", f.us.median));
   return r;
 }
 

@@ -36,7 +36,8 @@ TEST(Ceilings, LoopsDoWhatTheyAreTimedFor) {
   for (int walk = 0; walk < kWalks; ++walk) {
     for (int64_t ahead : {0, 1024}) {
       if (walk < kWalks - 1) {
-        EXPECT_EQ(kernels.read[walk](a, {n, ahead}), float(sum));
+        EXPECT_EQ(kernels.read[walk](a, {n, ahead}, 1), float(sum));
+        EXPECT_EQ(kernels.read[walk](a, {n, ahead}, 3), float(3 * sum));
       }
       for (int streaming = 0; streaming < 2; ++streaming) {
         std::fill(to, to + n, -1.0f);

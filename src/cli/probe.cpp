@@ -1,0 +1,245 @@
+// ridge probe: measures what this machine can do at most, keeps it, and compares it with targets.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "config/config.h"
+#include "machine/chips.h"
+#include "machine/features.h"
+#include "machine/probe.h"
+#include "machine/profile.h"
+#include "profile/roofline.h"
+
+namespace ridge::cli {
+namespace {
+
+struct ProbeArguments {
+  std::vector<std::string> overrides;
+  std::string svg;
+  bool json = false, quick = false, check = false;
+};
+
+// A live line while it measures, on a terminal only; the results come on stdout.
+class Progress {
+ public:
+  Progress() : live_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() {
+    if (live_) fmt::print(stderr, "\r\033[K");
+  }
+  void operator()(std::string_view what, int done, int total) const {
+    if (!live_) return;
+    fmt::print(stderr, "\r\033[Kmeasuring {:3}/{}  {}", done + 1, total, what);
+    std::fflush(stderr);
+  }
+
+ private:
+  bool live_;
+};
+
+std::string count(int n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+std::string cpu_name(const Machine& machine) { return machine.topology.cpu_name.empty() ? "unnamed CPU" : machine.topology.cpu_name; }
+
+std::string describe(const Machine& machine) {
+  return fmt::format("{}, {}, kernels for {}, {:.1f} GiB of memory", count(machine.cores(), "core"), count(machine.parallel(), "thread"), name(isa_tier()),
+                     double(machine.limits.memory_total) / 0x1p30);
+}
+
+std::string figure(double x) { return x >= 99.95 ? fmt::format("{:.0f}", x) : x >= 9.995 ? fmt::format("{:.1f}", x) : fmt::format("{:.2f}", x); }
+
+// One table with a column for each number of threads. Where they do not fit, the middle ones stay away.
+class Table {
+ public:
+  Table(std::vector<int> counts, int width) : counts_(std::move(counts)) {
+    const int fit = std::max(2, (width - kLabel - kTail) / kColumn);
+    while (int(counts_.size()) > fit) counts_.erase(counts_.begin() + 1);
+  }
+
+  void head(std::string_view title) const {
+    std::string line = bold(title) + std::string(size_t(std::max(1, kLabel - display_width(title))), ' ');
+    for (int n : counts_) line += fmt::format("{:>{}}", count(n, "thread"), kColumn);
+    fmt::print("\n{}{}\n", line, dim("  spread"));
+  }
+
+  // `find` gives the measurement with so many threads, or null.
+  template <class Find>
+  void row(std::string_view label, const Find& find) const {
+    std::string line = fmt::format("  {:<{}}", label, kLabel - 2);
+    const Measured* last = nullptr;
+    for (int n : counts_) {
+      const Measured* m = find(n);
+      line += fmt::format("{:>{}}", m ? figure(m->median) : "-", kColumn);
+      if (m) last = m;
+    }
+    if (last) line += dim(fmt::format("{:>7.0f}%  {}", 100 * last->spread, last->variant));
+    fmt::print("{}\n", line);
+  }
+
+ private:
+  static constexpr int kLabel = 26, kColumn = 12, kTail = 9;
+  std::vector<int> counts_;
+};
+
+double worst_spread(const MachineCeilings& c) {
+  double worst = 0;
+  for (const RateCeiling& r : c.rates) worst = std::max(worst, r.gflops.spread);
+  for (const BandwidthCeiling& b : c.bandwidths) worst = std::max(worst, b.gbs.spread);
+  return worst;
+}
+
+void print_ceilings(const MachineCeilings& c) {
+  std::vector<int> counts;
+  for (const RateCeiling& r : c.rates) counts.push_back(r.threads);
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  const Table table(counts, terminal_width());
+
+  table.head("multiply-adds, GFLOP/s");
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    if (c.rate(dtype)) table.row(name(dtype), [&](int n) { return c.rate(dtype, n) ? &c.rate(dtype, n)->gflops : nullptr; });
+
+  table.head("bandwidth, GB/s");
+  for (const std::string& level : c.levels())
+    for (Movement movement : {Movement::copy, Movement::triad, Movement::read})
+      table.row(fmt::format("{:<7} {}", movement == Movement::copy ? level : "", name(movement)), [&](int n) {
+        const BandwidthCeiling* b = c.bandwidth(level, movement, n);
+        return b ? &b->gbs : nullptr;
+      });
+
+  table.head("fork and join, µs");
+  table.row("all threads take part", [&](int n) -> const Measured* {
+    for (const ForkJoinCeiling& f : c.fork_joins)
+      if (f.threads == n) return &f.us;
+    return nullptr;
+  });
+
+  fmt::print("\n{}\n", bold("GPUs"));
+  if (c.gpus.empty()) fmt::print("  none measured: this build runs on the CPU alone\n");
+  for (const GpuCeilings& gpu : c.gpus) {
+    fmt::print("  {}: copy {} GB/s, launch {} µs, to it {} GB/s ({} pinned), from it {} GB/s ({} pinned)\n", gpu.name, figure(gpu.copy_gbs.median),
+               figure(gpu.launch_us.median), figure(gpu.upload_pageable_gbs.median), figure(gpu.upload_pinned_gbs.median),
+               figure(gpu.download_pageable_gbs.median), figure(gpu.download_pinned_gbs.median));
+    for (const GpuCeilings::Rate& rate : gpu.matmul) fmt::print("    {} matmul {} GFLOP/s\n", name(rate.dtype), figure(rate.gflops.median));
+  }
+}
+
+void print_guess(const ChipGuess& guess) {
+  fmt::print("\n{}  batch {} to {}, hidden size {} to {}, backbone {} x {} ({})\n", bold("to begin with"), guess.batch.low, guess.batch.high, guess.hidden.low,
+             guess.hidden.high, guess.backbone_units, guess.backbone_layers, guess.label);
+}
+
+void print_targets(const std::vector<Target>& targets) {
+  fmt::print("\n{:<20}{:>14}{:>14}\n", bold("target"), "wanted", "measured");
+  for (const Target& t : targets)
+    fmt::print("  {:<18}{:>14}{:>14}  {:<8}{}\n", t.what, fmt::format("{:.4g}", t.wanted), fmt::format("{:.4g} {}", t.measured, t.unit),
+               t.met() ? "met" : "missed", dim(t.source));
+}
+
+nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print, const MachineCeilings& ceilings, const ChipGuess& guess,
+                                const std::vector<Target>& targets, const Profile& profile) {
+  using Json = nlohmann::ordered_json;
+  Json j;
+  j["machine"] = {{"cpu", machine.topology.cpu_name},
+                  {"cores", machine.cores()},
+                  {"threads", machine.parallel()},
+                  {"vector_instructions", std::string(name(isa_tier()))},
+                  {"memory_bytes", machine.limits.memory_total},
+                  {"fingerprint", print.id}};
+  j.update(Json::parse(to_json(ceilings)));
+  j["guess"] = {{"batch", {guess.batch.low, guess.batch.high}},
+                {"hidden", {guess.hidden.low, guess.hidden.high}},
+                {"backbone_units", guess.backbone_units},
+                {"backbone_layers", guess.backbone_layers},
+                {"label", guess.label}};
+  j["targets"] = Json::array();
+  for (const Target& t : targets)
+    j["targets"].push_back({{"what", t.what}, {"wanted", t.wanted}, {"measured", t.measured}, {"unit", t.unit}, {"source", t.source}, {"met", t.met()}});
+  j["stored"] = profile.stored() ? Json(profile.file().string()) : Json(nullptr);
+  return j;
+}
+
+[[noreturn]] void refuse_file(const std::string& path) { fail(ErrorCode::io, "[probe] cannot write {}; is its folder there, and may it be written?", path); }
+
+void write_svg(const std::string& path, const Machine& machine, const MachineCeilings& ceilings) {
+  const std::time_t when = std::time_t(ceilings.when);
+  char day[32] = "";
+  std::tm date{};
+  if (gmtime_r(&when, &date)) std::strftime(day, sizeof day, "%Y-%m-%d", &date);
+  const std::string subtitle = fmt::format("{}, {}, {:.1f} GiB, measured by ridge probe on {}", count(ceilings.threads(), "thread"), name(isa_tier()),
+                                           double(machine.limits.memory_total) / 0x1p30, day);
+  std::ofstream file(path, std::ios::binary);
+  file << to_svg(roofline_of(ceilings, "Roofline of " + cpu_name(machine), subtitle));
+  file.flush();
+  if (!file) refuse_file(path);
+}
+
+int run_probe(const ProbeArguments& arguments) {
+  config::Sources sources;
+  sources.task = config::kMachine;
+  sources.environment = config::process_environment();
+  sources.words = arguments.overrides;
+  const config::Resolved settings = config::resolve(sources);
+  Wanted wanted{settings.get<std::optional<double>>("min_tflops"), settings.get<std::optional<double>>("min_bandwidth"),
+                settings.get<std::optional<int64_t>>("memory_budget")};
+
+  const Machine machine = look_at_machine();
+  const Fingerprint print = fingerprint(machine);
+  if (arguments.check && !find_chip(machine.topology.cpu_name) && !wanted.tflops && !wanted.gbs && !wanted.memory_bytes)
+    fail(ErrorCode::usage, "[probe] no targets are known for '{}'; give min_tflops=, min_bandwidth= (GB/s) or memory_budget=", cpu_name(machine));
+
+  if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // before the time is spent
+
+  ProbeOptions options{.quick = arguments.quick};
+  options.threads = int(settings.get<std::optional<int64_t>>("threads").value_or(0));
+  if (!arguments.json) fmt::print("{}\n{}\n", bold(cpu_name(machine)), describe(machine));
+  std::fflush(stdout);
+  MachineCeilings ceilings;
+  {
+    Progress progress;
+    options.progress = [&](std::string_view what, int done, int total) { progress(what, done, total); };
+    ceilings = probe(machine, options);
+  }
+  Profile profile(print);
+  keep(profile, ceilings);
+  if (const std::string remark = profile.remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
+
+  const ChipGuess guess = guess_for(machine.topology.cpu_name, &ceilings);
+  const std::vector<Target> wishes = arguments.check ? targets(machine, ceilings, wanted) : std::vector<Target>();
+  if (!arguments.svg.empty()) write_svg(arguments.svg, machine, ceilings);
+  if (arguments.json) {
+    fmt::print("{}\n", document(machine, print, ceilings, guess, wishes, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  } else {
+    constexpr double kNoisy = 0.15;
+    print_ceilings(ceilings);
+    print_guess(guess);
+    if (!wishes.empty()) print_targets(wishes);
+    fmt::print("\n{}, {:.1f} s; {}\n", ceilings.quick ? "quick" : "full", ceilings.seconds,
+               profile.stored() ? fmt::format("kept in {} for {}", profile.file().string(), print.id) : "not kept");
+    if (ceilings.left_out) fmt::print("{} left out: the time was up\n", count(ceilings.left_out, "measurement"));
+    if (const double worst = worst_spread(ceilings); worst > kNoisy)
+      fmt::print("spread up to {:.0f} %: other work was running, or the machine changed its speed; measure again when it is quiet\n", 100 * worst);
+  }
+  return std::all_of(wishes.begin(), wishes.end(), [](const Target& t) { return t.met(); }) ? kOk : kError;
+}
+
+const Command command("probe", "measure what this machine can do at most, and keep it", [](CLI::App& app) {
+  auto arguments = std::make_shared<ProbeArguments>();
+  app.add_option("overrides", arguments->overrides, "key=value: threads=N, and for --check min_tflops=, min_bandwidth= (GB/s), memory_budget=");
+  app.add_flag("--json", arguments->json, "one JSON document");
+  app.add_flag("--quick", arguments->quick, "one thread and all of them only, within 5 s; else within 30 s");
+  app.add_flag("--check", arguments->check, "compare with the chip's targets or those given; exit code 1 when one is missed");
+  app.add_option("--svg", arguments->svg, "write the roofline as a picture to this file");
+  return [arguments] { return run_probe(*arguments); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

@@ -1,0 +1,85 @@
+#include "profile/roofline.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <regex>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+Roofline example() {
+  return {.title = "Roofline of <a CPU>",
+          .subtitle = "2 threads",
+          .slopes = {{"L1", 900}, {"L2", 400}, {"L3", 170}, {"memory", 50}},
+          .flats = {{"f32", 230}, {"bf16", 460}, {"f16 widened", 200, false}, {"f64", 115}},
+          .facts = {"memory: copy 50 GB/s"}};
+}
+
+int count(const std::string& text, const std::string& what) {
+  int n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) ++n;
+  return n;
+}
+
+TEST(Roofline, HoldsItsNumbers) {
+  const std::string svg = to_svg(example());
+  for (const char* text : {"Roofline of &lt;a CPU&gt;", "memory 50.0 GB/s", "L1 900 GB/s", "230 GFLOP/s", "460 GFLOP/s", "ridge at 4.6 flops per byte"})
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
+  EXPECT_EQ(count(svg, "<circle"), 4);  // a ridge point for each level
+}
+
+TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {
+  const std::regex place(" (?:x|y|x1|x2|y1|y2|cx|cy)=\"([-0-9.]+)\"");
+  for (double rate : {1e-2, 1.0, 230.0, 1e6})
+    for (double bandwidth : {1e-1, 50.0, 1e5}) {
+      Roofline r = example();
+      for (auto& flat : r.flats) flat.gflops *= rate / 230;
+      for (auto& slope : r.slopes) slope.gbs *= bandwidth / 50;
+      r.dots = {{"a kernel", 3, rate / 2}, {"another", 0.01, bandwidth * 0.01}};
+      const std::string svg = to_svg(r);
+      for (std::sregex_iterator it(svg.begin(), svg.end(), place), end; it != end; ++it) {
+        const double at = std::stod((*it)[1]);
+        EXPECT_GE(at, 0) << it->str() << " at " << rate << " and " << bandwidth;
+        EXPECT_LE(at, 1080) << it->str() << " at " << rate << " and " << bandwidth;
+      }
+    }
+}
+
+TEST(Roofline, IsMadeOfTheMostThreads) {
+  MachineCeilings c;
+  c.rates = {{DType::f32, 1, {.median = 100}}, {DType::f32, 2, {.median = 200}}, {DType::f16, 2, {.median = 150, .variant = "widened to f32"}}};
+  c.bandwidths = {{"L1", Movement::copy, 2, 0, {.median = 300}},
+                  {"L1", Movement::read, 2, 0, {.median = 500}},
+                  {"memory", Movement::copy, 1, 0, {.median = 30}},
+                  {"memory", Movement::copy, 2, 0, {.median = 50}}};
+  c.fork_joins = {{1, {.median = 0.1}}, {2, {.median = 0.4}}};
+  const Roofline r = roofline_of(c, "t", "s");
+  ASSERT_EQ(r.slopes.size(), 2u);
+  EXPECT_EQ(r.slopes[0].gbs, 500);
+  EXPECT_EQ(r.slopes[1].gbs, 50);
+  ASSERT_EQ(r.flats.size(), 2u);
+  EXPECT_EQ(r.flats[0].gflops, 200);
+  EXPECT_TRUE(r.flats[0].native);
+  EXPECT_FALSE(r.flats[1].native);
+  EXPECT_EQ(r.facts.size(), 2u);
+  EXPECT_DOUBLE_EQ(ridge_point(200, 50), 4);
+}
+
+TEST(Roofline, RefusesWhatCannotBeDrawn) {
+  EXPECT_THROW(to_svg({}), Error);
+  Roofline r = example();
+  r.slopes[1].gbs = 0;
+  EXPECT_THROW(to_svg(r), Error);
+  r = example();
+  r.flats[0].gflops = std::nan("");
+  EXPECT_THROW(to_svg(r), Error);
+  r = example();
+  r.dots = {{"x", 0, 1}};
+  EXPECT_THROW(to_svg(r), Error);
+}
+
+}  // namespace
+}  // namespace ridge
