@@ -79,8 +79,7 @@ class Lowering {
   // The loop indices at which a node of the domain's size, or of its size after the reduction, is computed.
   IndexMap root_map(NodeId id) {
     int64_t n = g_.shape(id).numel();
-    if (n == full_size() && !(out_.group.form == TileGroup::Template::column && reaches_reduction(id) && kept_size() != n))
-      return split_linear(d_, {0, d_.full}, g_.shape(id));
+    if (n == full_size()) return split_linear(d_, {0, d_.full}, g_.shape(id));
     if (n == kept_size() && reaches_reduction(id)) return split_linear(d_, {0, d_.kept}, g_.shape(id));
     throw Refusal{fmt::format("{} has {} elements, the loops cover {} ({} after reduction)", to_string(g_.type(id)), n, full_size(), kept_size())};
   }
@@ -198,10 +197,6 @@ class Lowering {
     if (!member(id) && !repeated(id)) return load(id, map, bounds);
     if (!repeated(id) && !seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id))
       throw Refusal{fmt::format("{} would be computed at several places", name(n.op))};
-    if (out_.group.form == TileGroup::Template::column && reaches_reduction(id) && !is_reduction(n.op))
-      for (int l = 0; l < d_.rank(); ++l)
-        for (const Affine& f : map)
-          if (is_reduced(l) && d_.sizes[l] > 1 && f.strides[l]) throw Refusal{"a column's reduction is used again at every row"};
     if (is_elementwise(n.op)) {
       std::array<int, 3> in{-1, -1, -1};
       for (size_t i = 0; i < n.in.size(); ++i) in[i] = lower(n.in[i], map, bounds);
@@ -317,7 +312,6 @@ class Lowering {
 
   int reduce(NodeId id, const IndexMap& map, const Bounds& bounds) {
     if (!bounds.empty()) throw Refusal{"a reduction is padded"};
-    if (out_.group.form == TileGroup::Template::column && reaches_reduction(g_[id].in[0])) throw Refusal{"a column's reduction is reduced again"};
     IndexMap own = split_linear(d_, {0, d_.kept}, g_.shape(id));
     if (key_of(id, own, {}).map != key_of(id, map, {}).map) throw Refusal{fmt::format("{} is read at another place than its own row", name(g_[id].op))};
     NodeId x = g_[id].in[0];

@@ -148,13 +148,8 @@ void verify(const TileGroup& group) {
     }
   }
   std::vector<uint32_t> varies = variation(group, reduced);
-  std::vector<bool> after(group.nodes.size(), false);
   for (size_t n = 0; n < group.nodes.size(); ++n) {
     const TileNode& node = group.nodes[n];
-    bool uses = node.kind == Kind::reduce;
-    for (int in : node.in) uses = uses || (in >= 0 && after[size_t(in)]);
-    after[n] = uses;
-    if (column && uses) require((varies[n] & reduced) == 0, "in a column group what uses a reduction varies over kept axes only", n);
     if (node.kind != Kind::store) continue;
     for (int axis = 0; axis < rank; ++axis) {
       bool lost = (varies[size_t(node.in[0])] >> axis & 1) && group.domain[axis] > 1 && group.accesses[size_t(node.access)].strides[axis] == 0;

@@ -50,10 +50,10 @@ struct TileNode {
 
 struct TileGroup {
   // map:    no reductions.
-  // row:    the last `reduced` axes are reduced; a reduction's value may be used again at every point of its row
-  //         (softmax, norms). Rows may be longer than any cache.
-  // column: the `reduced` axes before the last one are reduced, the last one is kept; nodes that use a reduction's value
-  //         vary over the kept axes only.
+  // row:    the last `reduced` axes are reduced.
+  // column: the `reduced` axes before the last one are reduced, the last one is kept.
+  // In both, a reduction's value may be used again at every point of its row or column, and be reduced again (softmax,
+  // norms). Rows and columns may be longer than any cache.
   enum class Template : uint8_t { map, row, column } form = Template::map;
   Shape domain;  // slowest first; any size may be 0 or 1
   int reduced = 0;

@@ -112,7 +112,7 @@ struct Evaluator {
     for (int a = first; a < last; ++a) length *= g.domain[a];
     for (int a = last; a < rank; ++a) inner *= g.domain[a];
     const auto& x = values[size_t(n.in[0])];
-    if (length == 0) return;
+    if (length * inner == 0) return;
     for (int64_t o = 0; o < points / (length * inner); ++o) {
       for (int64_t c = 0; c < inner; ++c) {
         auto at = [&](int64_t k) { return size_t((o * length + k) * inner + c); };

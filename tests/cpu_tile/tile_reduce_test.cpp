@@ -4,8 +4,8 @@
 namespace ridge::cpu::tile_test {
 namespace {
 
-Build softmax(Shape domain, int reduced, bool streaming = false) {
-  Build b(Form::row, domain, reduced);
+Build softmax(Shape domain, int reduced, bool streaming = false, Form form = Form::row) {
+  Build b(form, domain, reduced);
   int x = b.in(), e = b.op(Op::exp, b.op(Op::sub, x, b.reduce(Op::reduce_max, x)));
   b.out(b.op(Op::div, e, b.reduce(Op::reduce_sum, e)));
   b.g.accesses.back().streaming = streaming;
@@ -192,6 +192,48 @@ TEST(TileColumn, NormGradients) {
                           {DType::f32, cols},        {DType::f32, cols},         {DType::f32, rows * cols}};
     for (size_t k = 0; k < 4; ++k) m[k].fill(uint32_t(k));
     check(b.g, m, 1e-4);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Narrow strips that stay in the cache, one strip cut into parts, and columns that are neither.
+const Shape kColumnShapes[] = {Shape{1, 1},       Shape{3, 7},    Shape{31, 33},     Shape{2, 5, 64},    Shape{64, 1100},
+                               Shape{700, 1100}, Shape{9001, 3}, Shape{30000, 5},   Shape{5, 1, 40, 3}, Shape{3, 20000},
+                               Shape{0, 3},       Shape{3, 0},    Shape{40, 700, 8}, Shape{2, 3000, 40}, Shape{1200, 1, 64}};
+
+TEST(TileColumn, Softmax) {
+  for (const Shape& s : kColumnShapes) {
+    for (int reduced : {1, s.rank() - 1}) {
+      Build b = softmax(s, reduced, false, Form::column);
+      std::vector<Memory> m(2, Memory(DType::f32, s.numel()));
+      m[0].fill(1, -20, 20);
+      check(b.g, m, 1e-6);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(TileColumn, NormWithWeightsStatisticsAndPositions) {
+  for (const Shape& s : kColumnShapes) {
+    if (s.numel() == 0) continue;
+    const int rank = s.rank(), reduced = rank - 1;
+    const int64_t length = s.numel() / s.back();
+    Shape along = Shape::filled(rank, 0), down = contiguous_strides(s);
+    along[rank - 1] = 1;
+    for (int a = 0; a < rank; ++a) down[a] = a == rank - 1 ? 0 : down[a] / s.back();
+    Build b(Form::column, s, reduced);
+    int x = b.in(DType::bf16), wide = b.op(Op::cast, x), gamma = b.load(b.operand(), DType::f32, down), beta = b.load(b.operand(), DType::f32, along);
+    int scale = b.literal(1.0 / double(length));
+    int mean = b.op(Op::mul, b.reduce(Op::reduce_sum, wide), scale), centred = b.op(Op::sub, wide, mean);
+    int var = b.op(Op::mul, b.reduce(Op::reduce_sum, b.op(Op::mul, centred, centred)), scale);
+    int y = b.op(Op::mul, centred, b.op(Op::rsqrt, b.op(Op::add, var, b.literal(1e-2))));
+    b.store(b.reduce(Op::arg_max, y, DType::i64), along);
+    b.out(b.op(Op::add, b.op(Op::mul, y, gamma), beta));
+    b.store(mean, along);
+    std::vector<Memory> m{{DType::bf16, s.numel()}, {DType::f32, length},    {DType::f32, s.back()},
+                          {DType::i64, s.back()},   {DType::f32, s.numel()}, {DType::f32, s.back()}};
+    for (size_t k = 0; k < 3; ++k) m[k].fill(uint32_t(k));
+    check(b.g, m, 2e-5);
     if (HasFatalFailure()) return;
   }
 }

@@ -92,15 +92,33 @@ TEST(KernelLaws, Softmax) {
   Formula f;
   NodeId x = f.input({64, 96});
   expect_at_most(f, {f.b.softmax(x)}, 2);
-  Formula columns;  // a column's own maximum and sum are known only after it has been read: one pass each
-  x = columns.input({64, 96});
-  expect_at_most(columns, {columns.b.softmax(x, 0)}, 3);
 }
 
 TEST(KernelLaws, LogSoftmax) {
   Formula f;
   NodeId x = f.input({64, 96});
   expect_at_most(f, {f.b.log_softmax(x)}, 2);
+}
+
+// Over any axes, a leading one as well: columns are read once for each number that must be known first, by one kernel.
+TEST(KernelLaws, SoftmaxOverAnyAxis) {
+  for (const Shape& s : {Shape{64, 96}, Shape{5, 33, 7}, Shape{5000, 3}, Shape{3, 4, 5, 6}})
+    for (int axis = 0; axis < s.rank(); ++axis)
+      for (int kind = 0; kind < 3; ++kind) {
+        Formula f;
+        NodeId x = f.input(s);
+        int64_t over = axis;
+        expect_exactly(f, {kind == 0 ? f.b.softmax(x, axis) : kind == 1 ? f.b.log_softmax(x, axis) : f.b.logsumexp(x, {&over, 1})}, 1);
+      }
+}
+
+TEST(KernelLaws, NormOverAnyAxes) {
+  for (const std::vector<int64_t>& axes : std::vector<std::vector<int64_t>>{{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}}) {
+    Formula f;
+    NodeId x = f.input({12, 33, 20}), w = f.input({12, 33, 20});
+    NodeId centred = f.b.sub(x, f.b.mean(x, axes, true)), variance = f.b.mean(f.b.mul(centred, centred), axes, true);
+    expect_at_most(f, {f.b.mul(f.b.mul(centred, f.b.unary(Op::rsqrt, f.b.add(variance, 1e-5))), w)}, 2);
+  }
 }
 
 TEST(KernelLaws, CrossEntropy) {

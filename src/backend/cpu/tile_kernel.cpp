@@ -103,15 +103,16 @@ class Runner {
   // One part of one row: its share of a phase's sums, written to partial[sum][row][part].
   void row_part(int phase, int64_t row, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
   void row_combine(int phase, int64_t row, std::byte* workspace, const struct SplitLayout& layout);
-  void column_part(int64_t strip, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
-  void column_combine(int64_t strip, std::byte* workspace, const struct SplitLayout& layout);
+  void column_part(int phase, int64_t strip, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
+  void column_combine(int phase, int64_t strip, std::byte* workspace, const struct SplitLayout& layout);
 
   void column_strip(int64_t strip) {
     start_strip(strip);
-    const TilePlan::Phase& phase = plan_.phases[0];
-    reset(phase, cols_);
-    chunks(phase, 0, plan_.chunks);
-    finish_strip(phase);
+    for (const TilePlan::Phase& phase : plan_.phases) {
+      reset(phase, cols_);
+      chunks(phase, 0, plan_.chunks);
+      finish_strip(phase);
+    }
   }
 
  private:
@@ -241,6 +242,10 @@ class Runner {
     run(phase.after);
   }
 
+  // Values of `n` rows or columns from number `first` on that earlier phases left for this one.
+  void fetch_carried(int phase, int64_t first, int64_t n, const std::byte* workspace, const struct SplitLayout& layout);
+  void leave_carried(int phase, int64_t first, int64_t n, std::byte* workspace, const struct SplitLayout& layout);
+
   struct Extent {
     int64_t rows = 1, cols = 1;
   };
@@ -298,12 +303,7 @@ void Runner::row_part(int p, int64_t row, int64_t part, std::byte* workspace, co
   const int64_t rows = size(plan_.row);
   set_outer(row / rows);
   start_rows(row % rows, 1);
-  for (int q = 0; q < p; ++q) {
-    const auto& values = plan_.phases[size_t(q)].carried;
-    for (size_t k = 0; k < values.size(); ++k)
-      if (values[k].until >= p)
-        std::memcpy(slots_[values[k].slot].p, workspace + layout.carried[size_t(q)][k] + row * values[k].bytes, size_t(values[k].bytes));
-  }
+  fetch_carried(p, row, 1, workspace, layout);
   const TilePlan::Phase& phase = plan_.phases[size_t(p)];
   reset(phase, 1);
   chunks(phase, part_begin(plan_, part), part_begin(plan_, part + 1));
@@ -319,12 +319,7 @@ void Runner::row_combine(int p, int64_t row, std::byte* workspace, const SplitLa
   const int64_t rows = size(plan_.row);
   set_outer(row / rows);
   start_rows(row % rows, 1);
-  for (int q = 0; q < p; ++q) {
-    const auto& values = plan_.phases[size_t(q)].carried;
-    for (size_t k = 0; k < values.size(); ++k)
-      if (values[k].until >= p)
-        std::memcpy(slots_[values[k].slot].p, workspace + layout.carried[size_t(q)][k] + row * values[k].bytes, size_t(values[k].bytes));
-  }
+  fetch_carried(p, row, 1, workspace, layout);
   const TilePlan::Phase& phase = plan_.phases[size_t(p)];
   reset(phase, 1);
   for (size_t k = 0; k < phase.sums.size(); ++k) {
@@ -342,38 +337,58 @@ void Runner::row_combine(int p, int64_t row, std::byte* workspace, const SplitLa
       tile_combine(sum.op, sum.reg, slots_[sum.value].p, reinterpret_cast<int64_t*>(slots_[sum.position].p), value + i * bytes, position + i, 1);
   }
   finish(phase);
-  for (size_t k = 0; k < phase.carried.size(); ++k)
-    std::memcpy(workspace + layout.carried[size_t(p)][k] + row * phase.carried[k].bytes, slots_[phase.carried[k].slot].p, size_t(phase.carried[k].bytes));
+  leave_carried(p, row, 1, workspace, layout);
 }
 
-void Runner::column_part(int64_t strip, int64_t part, std::byte* workspace, const SplitLayout& layout) {
+void Runner::column_part(int p, int64_t strip, int64_t part, std::byte* workspace, const SplitLayout& layout) {
   start_strip(strip);
-  const TilePlan::Phase& phase = plan_.phases[0];
+  const int64_t column = outer_ * size(plan_.col) + index_[plan_.col];
+  fetch_carried(p, column, cols_, workspace, layout);
+  const TilePlan::Phase& phase = plan_.phases[size_t(p)];
   reset(phase, cols_);
   chunks(phase, part_begin(plan_, part), part_begin(plan_, part + 1));
-  const int64_t first = part * layout.results + outer_ * size(plan_.col) + index_[plan_.col];
+  const int64_t first = part * layout.results + column;
   for (size_t k = 0; k < phase.sums.size(); ++k) {
     const TileAccumulator& sum = phase.sums[k];
+    const SplitLayout::Cell& cell = layout.sums[size_t(p)][k];
     const int64_t bytes = reg_bytes(sum.reg);
-    std::memcpy(workspace + layout.sums[0][k].value + first * bytes, slots_[sum.value].p, size_t(cols_ * bytes));
-    if (sum.op >= TileReduce::arg_max) std::memcpy(workspace + layout.sums[0][k].position + first * 8, slots_[sum.position].p, size_t(cols_ * 8));
+    std::memcpy(workspace + cell.value + first * bytes, slots_[sum.value].p, size_t(cols_ * bytes));
+    if (sum.op >= TileReduce::arg_max) std::memcpy(workspace + cell.position + first * 8, slots_[sum.position].p, size_t(cols_ * 8));
   }
 }
 
-void Runner::column_combine(int64_t strip, std::byte* workspace, const SplitLayout& layout) {
+void Runner::column_combine(int p, int64_t strip, std::byte* workspace, const SplitLayout& layout) {
   start_strip(strip);
-  const TilePlan::Phase& phase = plan_.phases[0];
+  const int64_t column = outer_ * size(plan_.col) + index_[plan_.col];
+  fetch_carried(p, column, cols_, workspace, layout);
+  const TilePlan::Phase& phase = plan_.phases[size_t(p)];
   reset(phase, cols_);
   for (int64_t part = 0; part < plan_.parts; ++part) {
-    const int64_t first = part * layout.results + outer_ * size(plan_.col) + index_[plan_.col];
+    const int64_t first = part * layout.results + column;
     for (size_t k = 0; k < phase.sums.size(); ++k) {
       const TileAccumulator& sum = phase.sums[k];
+      const SplitLayout::Cell& cell = layout.sums[size_t(p)][k];
       tile_combine(sum.op, sum.reg, slots_[sum.value].p, reinterpret_cast<int64_t*>(slots_[sum.position].p),
-                   workspace + layout.sums[0][k].value + first * reg_bytes(sum.reg),
-                   reinterpret_cast<const int64_t*>(workspace + layout.sums[0][k].position) + first, cols_);
+                   workspace + cell.value + first * reg_bytes(sum.reg), reinterpret_cast<const int64_t*>(workspace + cell.position) + first, cols_);
     }
   }
   finish_strip(phase);
+  leave_carried(p, column, cols_, workspace, layout);
+}
+
+void Runner::fetch_carried(int p, int64_t first, int64_t n, const std::byte* workspace, const SplitLayout& layout) {
+  for (int q = 0; q < p; ++q) {
+    const auto& values = plan_.phases[size_t(q)].carried;
+    for (size_t k = 0; k < values.size(); ++k)
+      if (values[k].until >= p)
+        std::memcpy(slots_[values[k].slot].p, workspace + layout.carried[size_t(q)][k] + first * values[k].bytes, size_t(n * values[k].bytes));
+  }
+}
+
+void Runner::leave_carried(int p, int64_t first, int64_t n, std::byte* workspace, const SplitLayout& layout) {
+  const auto& values = plan_.phases[size_t(p)].carried;
+  for (size_t k = 0; k < values.size(); ++k)
+    std::memcpy(workspace + layout.carried[size_t(p)][k] + first * values[k].bytes, slots_[values[k].slot].p, size_t(n * values[k].bytes));
 }
 
 // One step of one group: a range of units that may run side by side.
@@ -424,8 +439,11 @@ std::vector<Stage> stages_of(const TilePlan& plan) {
         add(Stage::strips, 0, strips, std::max<int64_t>(length, 1) * plan.block_cols, 1);
         break;
       }
-      add(Stage::column_part, 0, strips * plan.parts, kUnitPoints * 4, 1);
-      add(Stage::column_combine, 0, strips, plan.block_cols * plan.parts, 0);
+      for (int p = 0; p < int(plan.phases.size()); ++p) {
+        const TilePlan::Phase& phase = plan.phases[size_t(p)];
+        if (!phase.body.empty()) add(Stage::column_part, p, strips * plan.parts, kUnitPoints * 4, 1 / phases);
+        if (!phase.sums.empty() || !phase.after.empty()) add(Stage::column_combine, p, strips, plan.block_cols * plan.parts, 0);
+      }
       break;
     }
   }
@@ -457,10 +475,10 @@ void run_stage(const Member& m, const Stage& s, int64_t begin, int64_t end, Work
       for (int64_t i = first; i < last; ++i) runner.column_strip(i);
       break;
     case Stage::column_part:
-      for (int64_t i = first; i < last; ++i) runner.column_part(i / m.plan->parts, i % m.plan->parts, workspace, *m.layout);
+      for (int64_t i = first; i < last; ++i) runner.column_part(s.phase, i / m.plan->parts, i % m.plan->parts, workspace, *m.layout);
       break;
     case Stage::column_combine:
-      for (int64_t i = first; i < last; ++i) runner.column_combine(i, workspace, *m.layout);
+      for (int64_t i = first; i < last; ++i) runner.column_combine(s.phase, i, workspace, *m.layout);
       break;
   }
   if (m.plan->streams) store_fence();

@@ -17,6 +17,7 @@ using Kind = TileNode::Kind;
 
 constexpr int64_t kTileBudget = 16 << 10;  // half of a first-level cache
 constexpr int64_t kRowBudget = 384 << 10;  // rows up to here are computed once and kept
+constexpr int64_t kStrip = 1024;           // columns that are reduced together
 constexpr int64_t kMaxSingleChunk = 4096;  // columns
 constexpr int64_t kFetchLines = 40;        // fetched ahead at once
 constexpr int64_t kStreamBytes = 4 << 20;  // outputs below are likely to be read again from the cache
@@ -67,6 +68,9 @@ class Planner {
     const TileShape s = TileShape((mask >> plan_->row & 1) | (mask >> plan_->col & 1) << 1);
     return s == kColumns && axes_.sizes[size_t(plan_->row)] == 1 ? kBlock : s;  // a single row is a block
   }
+
+  // Of a reduction's value.
+  TileShape reduced_shape() const { return shape_of(bit(group_.form == TileGroup::Template::row ? plan_->row : plan_->col)); }
 
   void set_axes() {
     plan_->form = TilePlan::Form(group_.form);
@@ -176,9 +180,16 @@ class Planner {
       int64_t most = length_ / 32768;
       if (results > 0 && results < 32 && most >= 2) plan_->parts = std::min<int64_t>(most, (128 + results - 1) / results);
     } else if (group_.form == TileGroup::Template::column) {
-      int64_t cols = plan_->sizes[size_t(plan_->col)], strips = results * ((cols + 1023) / 1024);
-      int64_t most = strips > 0 ? length_ * std::min<int64_t>(cols, 1024) / 16384 : 1;
-      if (strips > 0 && strips < 64 && most >= 2) plan_->parts = std::min<int64_t>(std::min(most, length_), (64 + strips - 1) / strips);
+      const int64_t cols = plan_->sizes[size_t(plan_->col)];
+      auto strips = [&] { return results * ((cols + strip_ - 1) / strip_); };
+      // Several phases: narrow strips stay in the cache from one to the next, where that gives enough of them.
+      if (phases_ > 1) {
+        strip_ = std::clamp<int64_t>(kRowBudget / (std::max<int64_t>(length_, 1) * 8) / 64 * 64, 64, kStrip);
+        if (strip_ * length_ * 8 <= kRowBudget && strips() >= 16) return;
+        strip_ = kStrip;
+      }
+      const int64_t most = strips() > 0 ? length_ * std::min(cols, strip_) / 16384 : 1;
+      if (strips() > 0 && strips() < 64 && most >= 2) plan_->parts = std::min<int64_t>(std::min(most, length_), (64 + strips() - 1) / strips());
     }
   }
 
@@ -481,8 +492,8 @@ class Planner {
     return access.streaming && bytes >= kStreamBytes;
   }
 
-  // Whether later phases find the value where an earlier one left it; values without columns are cheaper made again.
-  bool keeps(int n) const { return keep_ && (shape(n) & kColumns); }
+  // Whether later phases find the value where an earlier one left it; values of less than a block are cheaper made again.
+  bool keeps(int n) const { return keep_ && (plan_->form == TilePlan::Form::row ? shape(n) & kColumns : shape(n) == kBlock); }
 
   // Nodes that the roots need in this phase and that no earlier phase left behind.
   std::vector<bool> needed(int phase) {
@@ -509,7 +520,8 @@ class Planner {
 
   void choose_kept() {
     computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1);
-    keep_ = plan_->parts == 1 && plan_->form == TilePlan::Form::row;
+    keep_ = plan_->parts == 1 && phases_ > 1;
+    const int64_t together = plan_->form == TilePlan::Form::column ? std::min(strip_, plan_->sizes[size_t(plan_->col)]) : 1;
     int64_t bytes = 0;
     needs_.clear();
     for (int phase = 0; phase < phases_; ++phase) {
@@ -518,7 +530,7 @@ class Planner {
         if (!needs_.back()[size_t(n)] || !in_body(mask_[size_t(n)]) || hoisted(n)) continue;
         if (computed_[size_t(n)] < 0) computed_[size_t(n)] = phase;
         if (last_phase_[size_t(n)] == computed_[size_t(n)] && phase > computed_[size_t(n)] && shape(n) == kBlock && !direct_[size_t(n)])
-          bytes += reg_bytes(reg_of(node(n).dtype)) * length_;
+          bytes += reg_bytes(reg_of(node(n).dtype)) * length_ * together;
         last_phase_[size_t(n)] = phase;
       }
     }
@@ -736,7 +748,7 @@ class Planner {
     for (size_t i = 0; i < registers_.size(); ++i) {
       const VirtualRegister& r = registers_[i];
       const int home = r.list == -1 ? int((r.first / kListSpan - 2) / 2) : r.list >= 3 && r.list % 2 ? (r.list - 3) / 2 : -1;
-      if (home < 0 || r.shape != kRows) continue;
+      if (home < 0 || r.shape != reduced_shape()) continue;
       const int until = r.last == kForever ? phases_ - 1 : int((r.last / kListSpan - 2) / 2);
       if (until > home) plan_->phases[size_t(home)].carried.push_back({kVirtual | uint32_t(i), r.bytes, until});
     }
@@ -774,7 +786,7 @@ class Planner {
         break;
       }
       case TilePlan::Form::column:
-        c = std::min<int64_t>(cols, 1024);
+        c = std::min(cols, strip_);
         r = tile ? std::clamp<int64_t>(points / std::max<int64_t>(round_up(c, 16), 1), 4, 256) : 8;
         break;
     }
@@ -802,11 +814,13 @@ class Planner {
         case kScalar: bytes = k.bytes; break;
         case kRows: bytes = k.bytes * plan_->block_rows, b.row = k.bytes; break;
         case kColumns: bytes = k.bytes * plan_->block_cols; break;
-        case kBlock:
-          b.row = row_of(k.kept ? length_ : plan_->block_cols, k.bytes);
-          b.kept = k.kept ? k.bytes : 0;
-          bytes = b.row * plan_->block_rows;
+        case kBlock: {
+          const bool down = plan_->form == TilePlan::Form::column;  // the way that reductions go
+          b.row = row_of(k.kept && !down ? length_ : plan_->block_cols, k.bytes);
+          b.kept = !k.kept ? 0 : down ? b.row : k.bytes;
+          bytes = b.row * (k.kept && down ? length_ : plan_->block_rows);
           break;
+        }
       }
       if (k.kept && k.shape == kColumns) bytes = k.bytes * length_, b.kept = k.bytes;
       offset += round_up(std::max<int64_t>(bytes, 1), 64);
@@ -874,6 +888,7 @@ class Planner {
 
   uint32_t reduced_ = 0;
   int64_t length_ = 1;
+  int64_t strip_ = kStrip;
   std::vector<uint32_t> mask_;
   std::vector<int> phase_;
   std::vector<bool> direct_;

@@ -117,13 +117,13 @@ struct TilePlan {
   // Slots after the accesses: buffers in scratch, then literals.
   struct Buffer {
     int64_t offset = 0, row = 0;  // bytes
-    int64_t kept = 0;             // bytes of an element when the buffer spans the whole reduction, else 0
+    int64_t kept = 0;             // bytes from one step of the reduction to the next when the buffer spans all of it, else 0
   };
   std::vector<Buffer> buffers;
   std::vector<int64_t> literals;
   int64_t tile_bytes = 0;
 
-  // A row's value that a later phase uses: across tasks it travels through the workspace.
+  // A row's or column's value that a later phase uses: across tasks it travels through the workspace.
   struct Carried {
     uint32_t slot = 0;
     int64_t bytes = 4;
