@@ -1,11 +1,10 @@
 #include "compile/fuse.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/error.h"
-#include "compile/order.h"
+#include "compile/launch.h"
 #include "compile/program.h"
 #include "graph/ops/attention.h"
 
@@ -42,8 +41,7 @@ class Fuser {
       merge_siblings();
     }
     collect();
-    if (enabled) batch_updates();
-    sort_groups();
+    arrange_launches(g_, is_output_, dependences(), enabled, plan_);
     return std::move(plan_);
   }
 
@@ -60,15 +58,9 @@ class Fuser {
     return [this](NodeId id) { return has_memory(g_, id, plan_) ? Storage{id, 0, contiguous_strides(g_.shape(id))} : Storage{}; };
   }
 
-  // The node whose memory or value `id` is a view of.
   template <class Fn>
   void each_source(NodeId id, const Fn& fn) const {
-    if (g_[id].op == Op::literal && !plan_.copies.count(id)) return;
-    if ((is_movement(g_[id].op) && !plan_.copies.count(id)) || plan_.repeated.count(id)) {
-      for (NodeId in : g_[id].in) each_source(in, fn);
-      return;
-    }
-    fn(id);
+    ridge::each_source(g_, plan_, id, fn);
   }
 
   // Forward nodes that a heavier forward kernel follows: what backward computes must not be pulled up to them, or it would be
@@ -490,74 +482,12 @@ class Fuser {
     }
   }
 
-  // The shape of a group's arithmetic: groups alike in it do the same to different tensors.
-  std::string signature(const GroupSpec& s) const {
-    std::string text;
-    for (NodeId id : s.members) {
-      text += name(g_[id].op);
-      for (NodeId in : g_[id].in) {
-        auto it = std::find(s.members.begin(), s.members.end(), in);
-        text += it == s.members.end() ? std::string(" .") : " " + std::to_string(it - s.members.begin());
-      }
-      text += ';';
-    }
-    return text;
-  }
-
-  // All updates of a model's state in one launch, and all its norms in one: groups of equal arithmetic that do not depend on
-  // each other, read only what the program was given, and whose results are its own or single numbers: nothing lives longer for it.
-  void batch_updates() {
-    std::map<std::string, std::vector<size_t>> alike;
-    for (size_t i = 0; i < plan_.groups.size(); ++i) {
-      const Group& group = plan_.groups[i];
-      if (group.kind != Group::Kind::tile) continue;
-      bool update = true;
-      for (NodeId id : group.specs[0].stores) update &= is_output_.count(id) || g_.shape(id).numel() == 1;
-      bool reads = false;
-      for (NodeId id : group.specs[0].members)
-        for (NodeId in : g_[id].in)
-          each_source(in, [&](NodeId source) {
-            bool inside = std::binary_search(group.specs[0].members.begin(), group.specs[0].members.end(), source);
-            update &= inside || g_[source].op == Op::input || g_.shape(source).numel() == 1;
-            reads |= g_[source].op == Op::input;
-          });
-      if (update && reads) alike[signature(group.specs[0])].push_back(i);
-    }
-    std::set<size_t> gone;
-    for (auto& [text, list] : alike) {
-      if (list.size() < 2) continue;
-      Group& first = plan_.groups[list[0]];
-      std::vector<size_t> taken = {list[0]};
-      for (size_t k = 1; k < list.size(); ++k) {
-        bool independent = true;
-        for (size_t t : taken) independent &= !depends(list[k], t) && !depends(t, list[k]);
-        if (!independent) continue;
-        taken.push_back(list[k]);
-      }
-      // Taken together they must not close a circle through a third group either.
-      for (size_t k = 1; k < taken.size(); ++k) first.specs.push_back(plan_.groups[taken[k]].specs[0]), gone.insert(taken[k]);
-    }
-    std::vector<Group> left;
-    for (size_t i = 0; i < plan_.groups.size(); ++i)
-      if (!gone.count(i)) left.push_back(std::move(plan_.groups[i]));
-    plan_.groups = std::move(left);
-  }
-
-  int cluster_of(const Group& group) const { return group_of_[group.kind == Group::Kind::tile ? group.specs[0].members[0] : group.node]; }
-
-  bool depends(size_t later, size_t earlier) const {
-    int from = cluster_of(plan_.groups[earlier]), to = cluster_of(plan_.groups[later]);
-    return clusters_[from].users.count(to) || detour(from, to);
-  }
-
-  void sort_groups() {
+  OrderProblem dependences() const {
     size_t n = plan_.groups.size();
     std::vector<size_t> place(clusters_.size(), n);
     for (size_t i = 0; i < n; ++i) {
-      if (plan_.groups[i].kind == Group::Kind::tile)
-        for (const GroupSpec& s : plan_.groups[i].specs) place[size_t(group_of_[s.members[0]])] = i;
-      else
-        place[size_t(group_of_[plan_.groups[i].node])] = i;
+      const Group& group = plan_.groups[i];
+      place[size_t(group_of_[group.kind == Group::Kind::tile ? group.specs[0].members[0] : group.node])] = i;
     }
     OrderProblem problem{n, {}, {}};
     auto edge = [&](int from, int to) {
@@ -576,11 +506,7 @@ class Fuser {
         if (size_t r = place[size_t(group_of_[reader])]; r < n && r != v.maker) v.readers.push_back(r);
       if (!v.readers.empty()) problem.values.push_back(std::move(v));
     }
-    std::vector<size_t> order = order_kernels(problem);
-    if (order.size() != n) fail(ErrorCode::internal, "[fuse] {} of {} kernels wait for each other", n - order.size(), n);
-    std::vector<Group> sorted;
-    for (size_t i : order) sorted.push_back(std::move(plan_.groups[i]));
-    plan_.groups = std::move(sorted);
+    return problem;
   }
 
   const Graph& g_;

@@ -22,4 +22,10 @@ struct OrderProblem {
 // that recomputed values come as late as they can. Fewer than `kernels` entries when there is a circle.
 std::vector<size_t> order_kernels(const OrderProblem& problem);
 
+// The number of kernels that must run after each, one behind the other. It falls along every edge.
+std::vector<size_t> way_to_end(const OrderProblem& problem);
+
+// The most that values take at once in this order.
+int64_t peak_bytes(const OrderProblem& problem, const std::vector<size_t>& order);
+
 }  // namespace ridge

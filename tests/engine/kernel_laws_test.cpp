@@ -1,10 +1,13 @@
 // How many kernels small formulas become. One kernel more is a pass over memory more; one fewer means the law can be sharper.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "autograd/gradients.h"
 #include "engine/steps.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
+#include "optim/sgd.h"
 
 namespace ridge::engine {
 namespace {
@@ -168,6 +171,91 @@ TEST(KernelLaws, AdamWIsOneLaunch) {
   for (const KernelReport& k : e.report().kernels) large += k.bytes > 256;
   EXPECT_EQ(large, 1u) << e.dump();
   EXPECT_LE(e.report().kernels.size(), 3u) << e.dump();
+}
+
+// Gradients and update in one program, as a functional user writes it: a model of the given widths, its loss, its optimizer.
+struct OneProgram {
+  Formula f;
+  std::vector<NodeId> parameters, gradients, outputs;
+  std::vector<std::pair<int, int>> state;
+  NodeId loss = kNone, rate = kNone;
+
+  OneProgram(int64_t batch, const std::vector<int64_t>& widths) {
+    NodeId x = f.input({batch, widths[0]}), t = f.input({batch}, DType::i64);
+    rate = f.input({});
+    for (size_t i = 0; i + 1 < widths.size(); ++i) {
+      NodeId w = parameters.emplace_back(f.input({widths[i + 1], widths[i]})), bias = parameters.emplace_back(f.input({widths[i + 1]}));
+      x = f.b.linear(x, w, bias);
+      if (i + 2 < widths.size()) x = f.b.unary(Op::gelu_tanh, x);
+    }
+    loss = f.b.cross_entropy(x, t).sum;
+    gradients = ridge::gradients(f.graph, loss, parameters);
+    outputs = {loss};
+  }
+
+  std::vector<NodeId> alike() {
+    std::vector<NodeId> list;
+    for (NodeId p : parameters) list.push_back(f.input(f.graph.shape(p)));
+    return list;
+  }
+  void carry(NodeId before, NodeId after) {
+    int in = int(std::find(f.inputs.begin(), f.inputs.end(), before) - f.inputs.begin());
+    state.push_back({in, int(outputs.size())});
+    outputs.push_back(after);
+  }
+  void carry(const std::vector<NodeId>& before, const std::vector<NodeId>& after) {
+    for (size_t i = 0; i < before.size(); ++i) carry(before[i], after[i]);
+  }
+
+  Executable compile(const std::vector<NodeId>& results, bool with_state) const {
+    CompileOptions options;
+    if (with_state) options.state = state;
+    options.forward = {loss};
+    return Executable(f.graph, f.inputs, results, options);
+  }
+  // Kernels that touch tensors beyond those of a program that only makes the gradients.
+  void expect_update_launches(size_t count, size_t together, const std::string& label) const {
+    std::vector<NodeId> alone = {loss};
+    alone.insert(alone.end(), gradients.begin(), gradients.end());
+    Executable step = compile(outputs, true), plain = compile(alone, false);
+    auto large = [](const Executable& e) {
+      size_t n = 0;
+      for (const KernelReport& k : e.report().kernels) n += k.bytes > 256;
+      return n;
+    };
+    EXPECT_EQ(large(step), large(plain) + count) << label << "\n" << step.dump();
+    size_t found = 0;
+    for (const KernelReport& k : step.report().kernels) found += k.name.ends_with("x" + std::to_string(together));
+    EXPECT_EQ(found, together ? 1u : 0u) << label << "\n" << step.dump();
+    EXPECT_LE(double(step.report().arena_bytes), 1.02 * double(std::max(step.report().max_live_bytes, plain.report().arena_bytes))) << label;
+  }
+};
+
+TEST(KernelLaws, OptimizersAreOneLaunchInOneProgram) {
+  for (bool clip : {false, true})
+    for (int kind = 0; kind < 5; ++kind) {
+      OneProgram p(256, {64, 96, 96, 80, 80, 10});
+      const size_t parameters = p.parameters.size();
+      std::vector<NodeId> g = p.gradients;
+      NodeId good = kNone;
+      if (clip) {
+        Clipped c = clip_global_norm(p.f.b, g, 1);
+        g = c.gradients, good = p.f.b.unary(Op::is_finite, c.norm);
+      }
+      double decay = 0.1;
+      if (kind < 2) {
+        AdamState s{p.parameters, p.alike(), p.alike(), p.f.input({}, DType::i64)};
+        AdamState next = kind == 0 ? adamw(p.f.b, s, g, p.rate, {&decay, 1}, {}, good) : adam(p.f.b, s, g, p.rate, {&decay, 1}, {}, good);
+        p.carry(s.parameters, next.parameters), p.carry(s.first, next.first), p.carry(s.second, next.second), p.carry(s.applied, next.applied);
+      } else {
+        SgdState s{p.parameters, kind == 2 ? std::vector<NodeId>{} : p.alike()};
+        SgdState next = sgd(p.f.b, s, g, p.rate, {&decay, 1}, {.momentum = kind == 2 ? 0 : 0.9, .nesterov = kind == 4}, good);
+        p.carry(s.parameters, next.parameters), p.carry(s.momentum, next.momentum);
+      }
+      // Unclipped, an update runs along with the gradient's own kernel where that pays, and the rest in one launch. Clipped, all run in one launch,
+      // behind the norm: sums over matrices, sums over vectors, and the last sum with what is made of them.
+      p.expect_update_launches(clip ? 4 : kind == 0 ? 1 : 0, clip ? parameters : 0, "optimizer " + std::to_string(kind) + (clip ? ", clipped" : ""));
+    }
 }
 
 TEST(KernelLaws, GlobalNormIsOneLaunchAndOneNumber) {

@@ -1,0 +1,139 @@
+#include "compile/launch.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+class Launches {
+ public:
+  Launches(const Graph& g, const std::unordered_set<NodeId>& outputs, const OrderProblem& problem, FusePlan& plan)
+      : g_(g), outputs_(outputs), problem_(problem), plan_(plan), launch_(plan.groups.size()) {
+    std::iota(launch_.begin(), launch_.end(), size_t(0));
+  }
+
+  // Where groups read what the program was given, nothing lives longer for it that they run together. Gradients that it makes itself
+  // would all wait for the last one: as many wait as the program's peak allows.
+  void share() {
+    std::map<Key, Alike> lists = find_alike();
+    for (auto& [key, list] : lists)
+      for (size_t i : list.given) launch_[i] = list.given[0];
+    std::erase_if(lists, [](const auto& entry) { return entry.second.computed.empty() || entry.second.given.size() + entry.second.computed.size() < 2; });
+    if (lists.empty()) return;
+    const int64_t peak = peak_of(launch_);
+    for (auto& [key, list] : lists) {
+      std::stable_sort(list.computed.begin(), list.computed.end(), [&](size_t a, size_t b) { return bytes(a) < bytes(b); });
+      auto together = [&](size_t count) {
+        std::vector<size_t> launch = launch_;
+        for (size_t k = 0; k < count; ++k) launch[list.computed[k]] = list.given.empty() ? list.computed[0] : list.given[0];
+        return launch;
+      };
+      // The longest beginning of the list that will do: all of it, or found by halving.
+      size_t good = 0, bad = list.computed.size() + 1;
+      for (size_t next = bad - 1; bad - good > 1; next = good + (bad - good) / 2) (peak_of(together(next)) <= peak ? good : bad) = next;
+      launch_ = together(good);
+    }
+  }
+
+  void arrange() {
+    std::vector<size_t> order = order_kernels(merged(launch_));
+    size_t n = plan_.groups.size();
+    if (order.size() != n) fail(ErrorCode::internal, "[fuse] {} of {} kernels wait for each other", n - order.size(), n);
+    std::vector<Group> sorted;
+    std::vector<size_t> at(n, n);
+    for (size_t i : order)
+      if (launch_[i] == i) at[i] = sorted.size(), sorted.push_back(std::move(plan_.groups[i]));
+    for (size_t i = 0; i < n; ++i)
+      if (launch_[i] != i) sorted[at[launch_[i]]].specs.push_back(std::move(plan_.groups[i].specs[0]));
+    plan_.groups = std::move(sorted);
+  }
+
+ private:
+  // Equal arithmetic, equally far from the program's end: so none depends on another, and launches never wait for each other.
+  using Key = std::pair<std::string, size_t>;
+  struct Alike {
+    std::vector<size_t> given, computed;  // reading only what the program was given; reading tensors that it makes
+  };
+
+  std::map<Key, Alike> find_alike() const {
+    std::vector<size_t> way = way_to_end(problem_);
+    std::map<Key, Alike> lists;
+    for (size_t i = 0; i < plan_.groups.size(); ++i) {
+      if (plan_.groups[i].kind != Group::Kind::tile) continue;
+      const GroupSpec& spec = plan_.groups[i].specs[0];
+      auto number = [&](NodeId id) { return g_.shape(id).numel() == 1; };
+      // Results are the program's own, or single numbers.
+      if (!std::all_of(spec.stores.begin(), spec.stores.end(), [&](NodeId id) { return outputs_.count(id) || number(id); })) continue;
+      bool given = false, computed = false;
+      for (NodeId id : spec.members)
+        for (NodeId in : g_[id].in)
+          each_source(g_, plan_, in, [&](NodeId source) {
+            if (std::binary_search(spec.members.begin(), spec.members.end(), source)) return;
+            (g_[source].op == Op::input ? given : computed) |= g_[source].op == Op::input || !number(source);
+          });
+      // A tensor is best reduced while it is in the cache, unless a single number is all that comes of it.
+      bool reduces = std::any_of(spec.members.begin(), spec.members.end(), [&](NodeId id) { return is_reduction(g_[id].op); });
+      if (computed && reduces && !std::all_of(spec.stores.begin(), spec.stores.end(), number)) continue;
+      if (!given && !computed) continue;
+      Alike& list = lists[{signature(spec), way[i]}];
+      (computed ? list.computed : list.given).push_back(i);
+    }
+    return lists;
+  }
+
+  // The shape of a group's arithmetic: groups alike in it do the same to different tensors.
+  std::string signature(const GroupSpec& s) const {
+    std::string text;
+    for (NodeId id : s.members) {
+      text += name(g_[id].op);
+      for (NodeId in : g_[id].in) {
+        auto it = std::find(s.members.begin(), s.members.end(), in);
+        text += it == s.members.end() ? std::string(" .") : " " + std::to_string(it - s.members.begin());
+      }
+      text += ';';
+    }
+    return text;
+  }
+
+  int64_t bytes(size_t group) const {
+    int64_t n = 0;
+    for (NodeId id : plan_.groups[group].specs[0].members) n = std::max(n, g_.type(id).bytes());
+    return n;
+  }
+
+  OrderProblem merged(const std::vector<size_t>& launch) const {
+    OrderProblem p = problem_;
+    for (auto& [from, to] : p.edges) from = launch[from], to = launch[to];
+    for (OrderProblem::Value& v : p.values) {
+      v.maker = launch[v.maker];
+      for (size_t& r : v.readers) r = launch[r];
+    }
+    return p;
+  }
+
+  int64_t peak_of(const std::vector<size_t>& launch) const {
+    OrderProblem p = merged(launch);
+    return peak_bytes(p, order_kernels(p));
+  }
+
+  const Graph& g_;
+  const std::unordered_set<NodeId>& outputs_;
+  const OrderProblem& problem_;
+  FusePlan& plan_;
+  std::vector<size_t> launch_;  // of each group: the first group in it
+};
+
+}  // namespace
+
+void arrange_launches(const Graph& graph, const std::unordered_set<NodeId>& outputs, const OrderProblem& problem, bool share, FusePlan& plan) {
+  Launches launches(graph, outputs, problem, plan);
+  if (share) launches.share();
+  launches.arrange();
+}
+
+}  // namespace ridge
