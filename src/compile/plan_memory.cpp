@@ -16,8 +16,8 @@ namespace {
 
 // A plan this near to the bound is not worth more search.
 constexpr double kCloseEnough = 1.004;
-// Above these, the bounded search goes on, and crowded profiles get the slow greedy pass too.
-constexpr double kNear = 1.01, kAcceptable = 1.02;
+// Above these, the bounded search goes on, crowded profiles get the slow greedy pass too, and all that helps is tried.
+constexpr double kNear = 1.01, kAcceptable = 1.02, kLoose = 1.05;
 // What the searches may spend in all, in the units of Problem::pass_cost, 1 to 2 ns each.
 constexpr int64_t kSearchBudget = 4'000'000;
 
@@ -184,19 +184,117 @@ Order sorted_down(const Problem& problem, Key key) {
   return order;
 }
 
+// Fills the arena from the bottom up to a given height, over all times at once. Of the lowest stretch of time either some range that
+// fits into it is put there, and what is left of it to the left stays empty up to the next edge, or all of it stays empty that far.
+// Every plan that cannot be pushed down further is found this way, so a search that ends within its budget is also a proof.
+class Filling {
+ public:
+  explicit Filling(const Problem& problem) : problem_(problem) {
+    for (const LiveRange& r : problem.ranges) times_.push_back(r.first);
+    std::sort(times_.begin(), times_.end());
+    times_.erase(std::unique(times_.begin(), times_.end()), times_.end());
+    auto slot = [&](int32_t step) { return int32_t(std::upper_bound(times_.begin(), times_.end(), step) - times_.begin()) - 1; };
+    for (const LiveRange& r : problem.ranges) spans_.push_back({slot(r.first), slot(r.last) + 1});
+  }
+
+  int64_t steps() const { return int64_t(times_.size()) + int64_t(spans_.size()); }  // that a node of the search looks at
+
+  // A placement below `limit` bytes, if one is found by `nodes` trials that take ranges in this order.
+  bool fill(const Order& order, int64_t limit, int64_t nodes, Placement& result) {
+    order_ = &order, limit_ = limit, nodes_ = nodes, left_ = spans_.size();
+    height_.assign(times_.size(), 0), rest_.assign(times_.size(), 0), offset_.assign(spans_.size(), -1);
+    for (size_t i = 0; i < spans_.size(); ++i)
+      for (int32_t t = spans_[i].begin; t < spans_[i].end; ++t) rest_[t] += problem_.ranges[i].bytes;
+    if (!descend()) return false;
+    result.offsets = offset_, result.arena = 0;
+    for (size_t i = 0; i < spans_.size(); ++i) result.arena = std::max(result.arena, offset_[i] + problem_.ranges[i].bytes);
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
+  struct Span {
+    int32_t begin, end;
+  };
+
+  bool descend() {
+    if (left_ == 0) return true;
+    if (--nodes_ < 0) return false;
+    const int32_t count = int32_t(times_.size());
+    int32_t begin = -1;
+    for (int32_t t = 0; t < count; ++t)
+      if (rest_[t] > 0 && (begin < 0 || height_[t] < height_[begin])) begin = t;
+    const int64_t low = height_[begin];
+    int32_t end = begin;
+    while (end < count && rest_[end] > 0 && height_[end] == low) ++end;
+    auto edge = [&](int32_t t) { return t < 0 || t >= count || rest_[t] == 0 ? kWall : height_[t]; };
+    const int64_t left_edge = edge(begin - 1), right_edge = edge(end);
+    for (int32_t i : *order_) {
+      const Span s = spans_[i];
+      if (offset_[i] >= 0 || s.begin < begin || s.end > end) continue;
+      const int64_t bytes = problem_.ranges[i].bytes, top = low + bytes, skipped = std::min(left_edge, top);
+      for (int32_t t = s.begin; t < s.end; ++t) rest_[t] -= bytes;
+      std::fill(height_.begin() + begin, height_.begin() + s.begin, skipped);
+      std::fill(height_.begin() + s.begin, height_.begin() + s.end, top);
+      offset_[i] = low, --left_;
+      if (fits(begin, s.end) && descend()) return true;
+      offset_[i] = -1, ++left_;
+      std::fill(height_.begin() + begin, height_.begin() + s.end, low);
+      for (int32_t t = s.begin; t < s.end; ++t) rest_[t] += bytes;
+      if (nodes_ < 0) return false;
+    }
+    const int64_t up = std::min(left_edge, right_edge);
+    if (up == kWall) return false;
+    std::fill(height_.begin() + begin, height_.begin() + end, up);
+    if (fits(begin, end) && descend()) return true;
+    std::fill(height_.begin() + begin, height_.begin() + end, low);
+    return false;
+  }
+
+  bool fits(int32_t begin, int32_t end) const {
+    for (int32_t t = begin; t < end; ++t)
+      if (height_[t] + rest_[t] > limit_) return false;
+    return true;
+  }
+
+  const Problem& problem_;
+  std::vector<int32_t> times_;  // at which ranges start: between two of them nothing can newly collide
+  std::vector<Span> spans_;     // of each range, in these times
+  const Order* order_ = nullptr;
+  int64_t limit_ = 0, nodes_ = 0;
+  size_t left_ = 0;
+  std::vector<int64_t> height_, rest_, offset_;  // filled so far and bytes still to come, per time; offset per range, -1 without
+};
+
 Placement search(Problem& problem) {
   Placement best;
   auto close = [&](double ratio) { return double(best.arena) <= ratio * double(problem.max_live); };
   auto consider = [&](const Placement& p) {
     if (p.arena < best.arena) best = p;
   };
-  auto by_size = [&](int32_t i) { return std::pair(problem.ranges[i].bytes, problem.length(i)); };
-  auto by_area = [&](int32_t i) { return double(problem.ranges[i].bytes) * double(problem.length(i)); };
-
   for (bool backwards : {true, false}) {
     consider(place_by_time(problem, backwards));
     if (close(kCloseEnough)) return best;
   }
+  auto by_size = [&](int32_t i) { return std::pair(problem.ranges[i].bytes, problem.length(i)); };
+  auto by_area = [&](int32_t i) { return double(problem.ranges[i].bytes) * double(problem.length(i)); };
+  auto by_start = [&](int32_t i) { return std::pair(-int64_t(problem.ranges[i].first), by_area(i)); };
+  Filling filling(problem);
+  const int64_t trials = kSearchBudget / filling.steps() / 8;
+  const bool fillable = trials > int64_t(problem.ranges.size());
+  auto fill = [&](const Order& order, double ratio) {
+    Placement p;
+    bool found = filling.fill(order, int64_t(ratio * double(problem.max_live)), trials, p);
+    if (found) best = p;
+    return found;
+  };
+  if (fillable) {
+    const Order orders[] = {sorted_down(problem, by_start), sorted_down(problem, by_area), sorted_down(problem, by_size)};
+    for (double ratio : {1.0, kNear, kAcceptable})
+      for (const Order& order : orders)
+        if (close(ratio) || fill(order, ratio)) return best;
+  }
+
   const int64_t pass_cost = problem.pass_cost();
   if (pass_cost > kSearchBudget) {
     if (!close(kAcceptable)) consider(place_in_order_unlinked(problem, sorted_down(problem, by_size)));
@@ -225,7 +323,7 @@ Placement search(Problem& problem) {
   std::minstd_rand random(1);
   Order order = start;
   std::vector<int64_t> ends;
-  for (Fit fit = start_fit; spent < kSearchBudget; fit = random() % 4 ? start_fit : Fit(random() % 2)) {
+  for (Fit fit = start_fit; spent < (close(kLoose) ? 1 : 4) * kSearchBudget; fit = random() % 4 ? start_fit : Fit(random() % 2)) {
     Placement p = place_in_order(problem, order, fit);
     spent += pass_cost;
     consider(p);
@@ -240,6 +338,12 @@ Placement search(Problem& problem) {
     order = start;
     for (int64_t k = 0; k < int64_t(order.size()); ++k) position[order[k]] = k * 16 * (ends[order[k]] > target ? int64_t(random() % 16) : 16) / 16;
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return position[a] < position[b]; });
+  }
+  // Last, filling in other orders: by area, each bent at random.
+  for (int round = 0; fillable && round < 64 && !close(kLoose); ++round) {
+    std::vector<double> bent;
+    for (size_t i = 0; i < problem.ranges.size(); ++i) bent.push_back(by_area(int32_t(i)) * double(1 + random() % 64));
+    if (fill(sorted_down(problem, [&](int32_t i) { return bent[size_t(i)]; }), kLoose)) break;
   }
   return best;
 }

@@ -20,7 +20,7 @@ struct MemoryPlan {
 
 inline constexpr int64_t kAlignment = 64;
 
-// The better of greedy-by-size and time-ordered best fit.
+// The best of time-ordered best fit, filling from the bottom up, and greedy by size with a bounded search behind it.
 MemoryPlan plan_memory(std::span<const LiveRange> ranges, int64_t alignment = kAlignment);
 
 // ErrorCode::internal when two values that live at the same time share a byte.
