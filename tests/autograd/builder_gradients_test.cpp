@@ -32,6 +32,13 @@ RandomOperands random_operands(Builder& b, Values& values) {
 
 NodeId attend(Builder& b, const Inputs& x, AttentionOptions o) { return b.attention(x[0], x[1], x[2], o); }
 
+// The log-sum-exp beside the output, which a loss may want as well.
+Inputs attend_both(Builder& b, const Inputs& x, AttentionOptions o) {
+  NodeId out = attend(b, x, o), node = out;
+  while (b.graph()[node].op != Op::attention) node = b.graph()[node].in[0];
+  return {out, b.get(node, 1)};
+}
+
 NodeId recurrent(Builder& b, const Inputs& x, Values& values, bool reverse) {
   // h' = tanh(x_t W + r_t · h V), where r_t = 0 puts the initial carry back before the step.
   auto body = std::make_shared<ScanBody>();
@@ -152,6 +159,19 @@ std::vector<Formula> formulas() {
       {"attention_additive_mask", {{1, 2, 3, 2}, {1, 2, 4, 2}, {1, 2, 4, 2}, {2, 1, 4}}, plain([](Builder& b, const Inputs& x) {
          return attend(b, x, {.mask = x[3]});
        })},
+      {"attention_log_sum_exp", {{2, 2, 3, 4}, {2, 2, 5, 4}, {2, 2, 5, 4}}, [](Builder& b, const Inputs& x, Values&) { return attend_both(b, x, {}); }},
+      {"attention_log_sum_exp_alone", {{1, 2, 3, 4}, {1, 1, 5, 4}, {1, 1, 5, 4}}, plain([](Builder& b, const Inputs& x) {
+         return b.add(attend_both(b, x, {.scale = 0.7, .causal = true})[1], b.mul(b.sum(x[2]), 0.0));
+       })},
+      {"attention_log_sum_exp_dropout",
+       {{1, 2, 3, 2}, {1, 2, 4, 2}, {1, 2, 4, 2}},
+       [](Builder& b, const Inputs& x, Values& v) { return attend_both(b, x, {.causal = true, .dropout = 0.3, .random = random_operands(b, v)}); }},
+      {"attention_log_sum_exp_length",
+       {{1, 1, 2, 2}, {1, 1, 6, 2}, {1, 1, 6, 2}},
+       [](Builder& b, const Inputs& x, Values& v) { return attend_both(b, x, {.length = bind(b, v, {DType::i64, {}}, {4})}); }},
+      {"attention_log_sum_exp_additive_mask",
+       {{1, 2, 3, 2}, {1, 2, 4, 2}, {1, 2, 4, 2}, {2, 1, 4}},
+       [](Builder& b, const Inputs& x, Values&) { return attend_both(b, x, {.mask = x[3]}); }},
       {"einsum_product", {{3, 4}, {4, 5}}, einsum("ij,jk->ik")},
       {"einsum_batch", {{2, 3, 4}, {2, 4, 5}}, einsum("bij,bjk->bki")},
       {"einsum_trace", {{4, 4}}, einsum("ii")},

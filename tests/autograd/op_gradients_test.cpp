@@ -28,7 +28,6 @@ std::vector<NodeId> differentiable_outputs(const SampleGraph& s) {
   std::vector<NodeId> out;
   for (NodeId o : s.outputs)
     if (is_float(s.graph.dtype(o))) out.push_back(o);
-  if (s.graph[s.node].op == Op::attention) out.resize(1);  // the log-sum-exp is for the backward pass only
   return out;
 }
 

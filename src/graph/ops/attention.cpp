@@ -136,8 +136,39 @@ std::vector<NodeId> decompose_attention_grad(Graph& g, NodeId id) {
           narrow(gather_heads(b.matmul(b.transpose(dropped(b, s, o, p)), dout)))};
 }
 
+namespace {
+
+// The log-sum-exp of a row changes with each score by its probability before dropout. So its gradient to q is a mean of keys, which
+// is attention with k in v's place, and that to k is what such an attention would hand to its v.
+void vjp_log_sum_exp(GradContext& c) {
+  Builder b(c.graph());
+  const Node n = c.graph()[c.node()];
+  AttentionOperands o = attention_operands(n);
+  DType wide = promote(b.dtype(o.q), DType::f32);
+  std::vector<NodeId> in = {o.q, o.k, o.k};
+  if (o.mask) in.push_back(o.mask);
+  if (o.length) in.push_back(o.length);
+  Attrs attrs = n.attrs;
+  attrs.ints[3] = attrs.ints[4] = 0, attrs.reals[1] = 0;  // no dropout
+  NodeId keys = c.graph().add(Op::attention, in, attrs);
+  const Shape& rows = n.types[1].shape;
+  NodeId d = b.mul(b.reshape(b.cast(c.cotangent(1), wide), {rows[0], rows[1], rows[2], 1}), o.scale);
+  auto weighted = [&](NodeId x) { return b.cast(b.mul(b.cast(x, wide), d), b.dtype(o.q)); };
+  if (c.needs(0)) c.add(0, weighted(b.permute(b.get(keys, 0), {0, 2, 1, 3})));
+  bool additive = o.mask_kind == 2 && c.needs(3);
+  if (!c.needs(1) && !additive) return;
+  in.insert(in.end(), {b.get(keys, 0), b.get(c.node(), 1), b.permute(weighted(o.q), {0, 2, 1, 3})});
+  NodeId grad = c.graph().add(Op::attention_grad, in, attrs);
+  if (c.needs(1)) c.add(1, b.permute(b.get(grad, 2), {0, 2, 1, 3}));
+  if (!additive) return;
+  NodeId p = backward_scores(b, attention_operands(c.graph()[grad])).p;
+  c.add(3, b.cast(b.mul(p, b.reshape(b.cast(c.cotangent(1), wide), {rows[0], rows[1], rows[2], 1})), b.dtype(o.mask)));
+}
+
+}  // namespace
+
 void vjp_attention(GradContext& c) {
-  if (c.cotangent(1)) fail(ErrorCode::internal, "[attention] the log-sum-exp has no gradient rule of its own");
+  if (c.cotangent(1)) vjp_log_sum_exp(c);
   if (!c.cotangent(0)) return;
   Builder b(c.graph());
   std::vector<NodeId> in = c.graph()[c.node()].in;
