@@ -47,7 +47,7 @@ class Tracker {
  private:
   Maybe follow(NodeId id) {
     const Node& n = g_[id];
-    if (is_elementwise(n.op) || n.op == Op::stop_gradient || n.op == Op::custom) return same(id);
+    if (is_elementwise(n.op) || n.op == Op::check_class || n.op == Op::stop_gradient || n.op == Op::custom) return same(id);
     BatchAxis b = *first(n);
     const Shape& from = g_.shape(n.in[0]);
     switch (n.op) {

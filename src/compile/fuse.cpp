@@ -18,8 +18,8 @@ bool has_memory(const Graph& g, NodeId id, const FusePlan& plan) {
 namespace {
 
 bool is_tile_op(Op op) {
-  return is_elementwise(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits || op == Op::take || op == Op::gather ||
-         op == Op::dynamic_slice;
+  return is_elementwise(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits || op == Op::check_class ||
+         op == Op::take || op == Op::gather || op == Op::dynamic_slice;
 }
 
 class Fuser {

@@ -218,6 +218,12 @@ class Lowering {
         return emit(
             {.kind = Kind::random, .op = n.op, .dtype = n.type().dtype, .in = in, .access = add_access(std::move(a)), .stream = uint32_t(n.attrs.ints[0])});
       }
+      case Op::check_class: {
+        TileAccess a = affine_access({id, 0, contiguous_strides(n.type().shape)}, map, DType::i64);
+        TileNode check{.kind = Kind::check, .dtype = DType::f32, .in = {lower(n.in[0], map, bounds), -1, -1}, .access = add_access(std::move(a))};
+        check.value = double(n.attrs.ints[0]);
+        return emit(check);
+      }
       case Op::take: return take(id, map, bounds);
       case Op::gather: return gather(id, map, bounds);
       case Op::dynamic_slice: return dynamic_slice(id, map, bounds);

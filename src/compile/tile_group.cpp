@@ -15,6 +15,7 @@ std::string_view name(Kind kind) {
     case Kind::literal: return "literal";
     case Kind::index: return "index";
     case Kind::random: return "random";
+    case Kind::check: return "check";
     case Kind::elementwise: return "elementwise";
     case Kind::reduce: return "reduce";
     case Kind::store: return "store";
@@ -85,7 +86,7 @@ std::string to_string(const TileGroup& group) {
     text += fmt::format(" {}", name(node.dtype));
     for (int in : node.in)
       if (in >= 0) text += fmt::format(" %{}", in);
-    if (node.kind == Kind::literal) text += fmt::format(" {}", node.value);
+    if (node.kind == Kind::literal || node.kind == Kind::check) text += fmt::format(" {}", node.value);
     if (node.kind == Kind::random) text += fmt::format(" stream {}", node.stream);
     if (node.access >= 0) text += " [" + access_text(group.accesses[size_t(node.access)]) + "]";
     text += "\n";
@@ -134,6 +135,10 @@ void verify(const TileGroup& group) {
         for (int in : node.in) require(in < 0 || group.nodes[size_t(in)].dtype == DType::i64, "seed, step and base are i64", n);
         require(node.op == Op::random_uniform ? node.dtype == DType::f32 : node.op == Op::random_bits && node.dtype == DType::i32,
                 "random_uniform is f32, random_bits i32", n);
+        break;
+      case Kind::check:
+        require(access && node.in[0] >= 0 && is_integer(group.nodes[size_t(node.in[0])].dtype), "a check has an access and an integer", n);
+        require(node.dtype == DType::f32, "a check gives f32", n);
         break;
       case Kind::elementwise:
         require(is_elementwise(node.op), "an elementwise node has an elementwise op", n);

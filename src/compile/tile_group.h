@@ -35,6 +35,7 @@ struct TileNode {
     index,        // the access's element number as i32 or i64
     random,       // op = random_uniform (f32) or random_bits (i32, the raw word); in = seed, step (i64 values); access: see rng.h;
                   // in[2] = i64 value added to the access's element number; stream in `stream`
+    check,        // 0 where the integer in[0] lies in 0 … value - 1, else NaN and the run's fault flag, which tells the access's element number
     elementwise,  // op over in[]; operands have the types the op wants (casts are nodes of their own)
     reduce,       // op = reduce_sum … arg_min over the reduced axes of in[0]; arg_* give i64, first of equals, NaN first
     store,        // in[0] to access; once per point of the axes that in[0] varies over
@@ -45,7 +46,7 @@ struct TileNode {
   std::array<int, 3> in{-1, -1, -1};
   int access = -1;
   uint32_t stream = 0;
-  double value = 0;  // literal (integers up to 2^53 exactly)
+  double value = 0;  // literal, limit of a check (integers up to 2^53 exactly)
 };
 
 struct TileGroup {

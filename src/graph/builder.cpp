@@ -437,6 +437,7 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   if (!(rows == shape(target)))
     fail(ErrorCode::shape, "[cross_entropy] logits {} and targets {}: targets need the logits' shape without the last axis", to_string(shape(logits)),
          to_string(shape(target)));
+  if (!is_integer(dtype(target))) fail(ErrorCode::dtype, "[cross_entropy] targets must be integers, got {}; cast them", to_string(g_.type(target)));
   int64_t last = -1;
   NodeId x = cast(logits, promote(dtype(logits), DType::f32));
   NodeId top = stop_gradient(reduce(Op::reduce_max, x, {&last, 1}, true));
@@ -450,9 +451,11 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   NodeId hit = binary(Op::equal, expand(reshape(index, column), full), iota(full, -1, DType::i32));
   NodeId picked = sum(select(hit, shifted, like(shifted, 0)), {&last, 1});
   NodeId loss = sub(log_sum, picked);
-  if (!ignore) return {sum(loss), literal(DType::f32, double(rows.numel()))};
+  auto checked = [&](NodeId index) { return add(loss, g_.add(Op::check_class, {index}, ints({full.back()}))); };
+  if (!ignore) return {sum(checked(target)), literal(DType::f32, double(rows.numel()))};
   // Compared once for the losses and once, the other way round, for their number: so each stays in the kernel that uses it.
   NodeId counted = binary(Op::not_equal, target, double(*ignore)), left_out = binary(Op::equal, target, double(*ignore));
+  loss = checked(select(counted, target, like(target, 0)));
   return {sum(select(counted, loss, like(loss, 0))), sum(cast(unary(Op::logical_not, left_out), DType::f32))};
 }
 

@@ -22,7 +22,7 @@ namespace ridge {
 // Everything else.
 // clang-format off
 #define RIDGE_OTHER_OPS(X) \
-  X(input) X(literal) X(iota) X(random_uniform) X(random_bits) X(stop_gradient) X(custom) X(get) X(reshape) \
+  X(input) X(literal) X(iota) X(random_uniform) X(random_bits) X(check_class) X(stop_gradient) X(custom) X(get) X(reshape) \
   X(permute) X(expand) X(slice) X(flip) X(windows) X(pad) X(concat) X(dynamic_slice) X(dynamic_update_slice) \
   X(gather) X(scatter) X(scatter_add) X(take) X(take_grad) X(fold) X(sort) X(reduce_sum) X(reduce_max) \
   X(reduce_min) X(reduce_prod) X(arg_max) X(arg_min) X(cumsum) X(matmul) X(conv) X(attention) X(attention_grad) \

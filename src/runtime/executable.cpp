@@ -10,6 +10,7 @@
 #include "compile/program.h"
 #include "compile/scan_hoist.h"
 #include "compile/simplify.h"
+#include "graph/class_error.h"
 #include "graph/ops/table.h"
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
@@ -149,6 +150,7 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
   s.team.reserve_scratch(s.code.scratch_bytes());
   s.fault.raised = false;
   s.code.run(s.arena->data(), inputs, outputs, s.fault);
+  if (s.fault.raised && s.fault.position >= 0) fail(ErrorCode::value, "{}", class_error(s.fault.value, s.fault.position, s.fault.limit));
   if (s.fault.raised) fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", s.fault.value, s.fault.limit - 1);
 }
 

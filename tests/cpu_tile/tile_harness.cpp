@@ -149,6 +149,7 @@ struct Evaluator {
           v = n.op == Op::random_uniform ? double(uniform_from(word)) : double(int32_t(word));
           break;
         }
+        case Kind::check: v = in(0) >= 0 && in(0) < n.value ? 0 : std::numeric_limits<double>::quiet_NaN(); break;
         case Kind::elementwise: v = scalar_op(n.op, n.op == Op::cast ? n.dtype : g.nodes[size_t(n.in[0])].dtype, in(0), in(1), in(2)); break;
         default: v = in(0);
       }

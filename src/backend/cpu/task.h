@@ -18,9 +18,9 @@ struct Ref {
 // The first bad index that a kernel met in a run; the runtime turns it into an error afterwards.
 struct Fault {
   std::atomic<bool> raised{false};
-  int64_t value = 0, limit = 0;  // written by the thread that raised it
-  void raise(int64_t bad, int64_t size) {
-    if (!raised.exchange(true)) value = bad, limit = size;
+  int64_t value = 0, limit = 0, position = -1;  // written by the thread that raised it; the position only of a bad class
+  void raise(int64_t bad, int64_t size, int64_t at = -1) {
+    if (!raised.exchange(true)) value = bad, limit = size, position = at;
   }
 };
 

@@ -45,6 +45,7 @@ void tile_load(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 void tile_store(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 template <class T>
 void tile_index(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
+void tile_check(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 void tile_random(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 
 // value (+) other for n partial values of a reduction; positions only for arg_*.

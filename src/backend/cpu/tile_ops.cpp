@@ -1,6 +1,7 @@
 // Handlers of the tile interpreter that only arrange what the vector code does, and the choice of its tier.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "backend/cpu/tile_handlers.h"
 
@@ -112,6 +113,24 @@ void tile_index(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t c
 }
 template void tile_index<int32_t>(const TileInstr&, const TileFrame&, int64_t, int64_t);
 template void tile_index<int64_t>(const TileInstr&, const TileFrame&, int64_t, int64_t);
+
+void tile_check(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const TileIndex& index = *static_cast<const TileIndex*>(in.aux);
+  const TileSlot &d = f.slots[in.d], &a = f.slots[in.a];
+  int64_t first = index.offset;
+  for (auto [axis, stride] : index.terms) first += f.index[axis] * stride;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* out = reinterpret_cast<float*>(d.p + r * d.row);
+    const std::byte* p = a.p + r * a.row;
+    for (int64_t i = 0; i < cols; ++i) {
+      const int64_t at = index.per_row ? 0 : i;
+      const int64_t value = index.wide ? reinterpret_cast<const int64_t*>(p)[at] : reinterpret_cast<const int32_t*>(p)[at];
+      const bool good = value >= 0 && value < index.limit;
+      out[i] = good ? 0.f : std::numeric_limits<float>::quiet_NaN();
+      if (!good) f.fault->raise(value, index.limit, first + r * index.row_stride + i * index.col_stride);
+    }
+  }
+}
 
 void tile_random(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const TileIndex& index = *static_cast<const TileIndex*>(in.aux);

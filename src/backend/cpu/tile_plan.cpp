@@ -275,6 +275,7 @@ class Planner {
       case Kind::literal: value_[size_t(n)] = literal(x); break;
       case Kind::load: value_[size_t(n)] = direct_[size_t(n)] ? uint32_t(x.access) : emit_load(n); break;
       case Kind::index:
+      case Kind::check:
       case Kind::random: value_[size_t(n)] = emit_index(n); break;
       case Kind::elementwise:
         if (fused_into_[size_t(n)] >= 0) break;
@@ -346,6 +347,12 @@ class Planner {
     if (x.kind == Kind::index) {
       d = target(n);
       emit(reg_of(x.dtype) == TileReg::i64 ? tile_index<int64_t> : tile_index<int32_t>, s, d, 0, 0, 0, index.get(), true);
+    } else if (x.kind == Kind::check) {
+      index->limit = int64_t(x.value);
+      index->wide = reg_of(node(x.in[0]).dtype) == TileReg::i64;
+      index->per_row = s == kScalar || one_per_row(s, shape(x.in[0]));
+      d = target(n);
+      emit(tile_check, s, d, value(x.in[0]), 0, 0, index.get(), true);
     } else {
       for (int in : x.in)
         if (in >= 0 && shape(in) != kScalar) fail(ErrorCode::unsupported, "[tile_kernel] seed, step and base are scalars; in\n{}", to_string(group_));

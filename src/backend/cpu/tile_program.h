@@ -69,7 +69,7 @@ struct TileStore {
 // Words first … first + n - 1 of a stream, raw or as f32 in [0, 1).
 using TileRandom = void (*)(RandomKey key, uint64_t first, int64_t n, bool uniform, void* out);
 
-// An element number as a value, or as the counter of random words.
+// An element number as a value, as the counter of random words, or as the place that a failed check names.
 struct TileIndex {
   int64_t offset = 0;
   std::vector<std::pair<int, int64_t>> terms;  // axis, stride
@@ -77,6 +77,8 @@ struct TileIndex {
   uint32_t stream = 0;
   bool uniform = false;
   TileRandom words = nullptr;
+  int64_t limit = 0;  // of a check
+  bool wide = false, per_row = false;  // a check's operand: i64, one value a row
 };
 
 enum class TileReduce : uint8_t { sum, max, min, prod, arg_max, arg_min };

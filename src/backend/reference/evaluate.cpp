@@ -81,6 +81,7 @@ Results compute(const Node& node, Operands in, Rounding rounding) {
     case Op::random_bits: return {source(node, in)};
     case Op::stop_gradient:
     case Op::custom: return {*in[0]};
+    case Op::check_class:
     case Op::dynamic_slice:
     case Op::dynamic_update_slice:
     case Op::gather:

@@ -4,6 +4,7 @@
 
 #include "backend/reference/ops.h"
 #include "base/error.h"
+#include "graph/class_error.h"
 
 namespace ridge::reference {
 namespace {
@@ -12,6 +13,13 @@ int64_t checked(const Node& node, int64_t index, int64_t size, int axis) {
   if (index < 0 || index >= size)
     fail(ErrorCode::value, "[{}] index {} is outside axis {} with {} elements; valid: 0 to {}", name(node.op), index, axis, size, size - 1);
   return index;
+}
+
+Array check_class(const Node& node, Operands in) {
+  const int64_t classes = node.attrs.ints[0];
+  for (int64_t at = 0; at < in[0]->size(); ++at)
+    if (int64_t index = in[0]->i[size_t(at)]; index < 0 || index >= classes) fail(ErrorCode::value, "{}", class_error(index, at, classes));
+  return zeros(node.type());
 }
 
 // Starts are moved so that the slice fits.
@@ -106,6 +114,7 @@ Array take_grad(const Node& node, Operands in) {
 
 Array indexed(const Node& node, Operands in) {
   switch (node.op) {
+    case Op::check_class: return check_class(node, in);
     case Op::dynamic_slice: return dynamic_slice(node, in);
     case Op::dynamic_update_slice: return dynamic_update_slice(in);
     case Op::gather: return gather(node, in);

@@ -9,7 +9,7 @@ using Operands = std::span<const Array* const>;
 Array elementwise(const Node& node, Operands in);
 Array source(const Node& node, Operands in);    // literal, iota, random
 Array movement(const Node& node, Operands in);  // reshape … concat, fold
-Array indexed(const Node& node, Operands in);   // dynamic slices, gather, scatter, take
+Array indexed(const Node& node, Operands in);   // check_class, dynamic slices, gather, scatter, take
 std::vector<Array> sort(const Node& node, Operands in);
 Array reduce(const Node& node, Operands in);  // and cumsum
 Array matmul(const Node& node, Operands in);

@@ -18,6 +18,12 @@ void check_starts(const InferContext& c, size_t first, int rank) {
 
 }  // namespace
 
+// 0 where the index is one of attrs.ints[0] classes; where it is not, the run fails. Added to a loss, it checks the targets and leaves the gradient alone.
+Types infer_check_class(const InferContext& c) {
+  if (!is_integer(c.in[0].dtype)) fail(ErrorCode::dtype, "[check_class] classes must be integers, got {}", to_string(c.in[0]));
+  return {{DType::f32, c.in[0].shape}};
+}
+
 Types infer_dynamic_slice(const InferContext& c) {
   Shape sizes(c.attrs.ints);
   const Shape& s = c.in[0].shape;
@@ -139,6 +145,11 @@ namespace {
 Sample::Operand index_operand(Shape shape, double size) { return {{DType::i64, shape}, 0, size, false}; }
 
 }  // namespace
+
+void samples_check_class(const SampleSink& sink) {
+  for (DType t : {DType::i64, DType::i32, DType::u8})
+    for (const Shape& s : {Shape{}, Shape{7}, Shape{0}, Shape{3, 33}, Shape{5, 1, 31}}) sink({{{{t, s}, 0, 9}}, {{9}, {}, nullptr}, 0});
+}
 
 void samples_dynamic_slice(const SampleSink& sink) {
   for (DType t : {DType::f32, DType::bf16, DType::i64}) {

@@ -72,6 +72,7 @@ void samples_pad(const SampleSink&);
 void samples_concat(const SampleSink&);
 
 // index.cpp
+Types infer_check_class(const InferContext&);
 Types infer_dynamic_slice(const InferContext&);
 Types infer_dynamic_update_slice(const InferContext&);
 Types infer_gather(const InferContext&);
@@ -87,6 +88,7 @@ void vjp_scatter_add(GradContext&);
 void vjp_take(GradContext&);
 void vjp_take_grad(GradContext&);
 void vjp_sort(GradContext&);
+void samples_check_class(const SampleSink&);
 void samples_dynamic_slice(const SampleSink&);
 void samples_dynamic_update_slice(const SampleSink&);
 void samples_gather(const SampleSink&);

@@ -82,6 +82,7 @@ constexpr std::array kRows = {
     Row{Op::iota, 0, 0, no_gradient, infer_iota, nullptr, nullptr, cost_bytes, samples_iota},
     Row{Op::random_uniform, 3, 3, no_gradient, infer_random, nullptr, nullptr, cost_bytes, samples_random},
     Row{Op::random_bits, 3, 3, no_gradient, infer_random, nullptr, nullptr, cost_bytes, samples_random},
+    Row{Op::check_class, 1, 1, no_gradient, infer_check_class, nullptr, nullptr, cost_bytes, samples_check_class},
     Row{Op::stop_gradient, 1, 1, no_gradient, infer_same, nullptr, nullptr, cost_free, samples_one},
     Row{Op::custom, 1, -1, source, infer_same, vjp_custom, nullptr, cost_free, nullptr},
     Row{Op::get, 1, 1, source, infer_none, vjp_get, nullptr, cost_free, nullptr},
