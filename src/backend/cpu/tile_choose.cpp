@@ -1,0 +1,214 @@
+// What a fused group computes in which phase, what it keeps from one to the next, and which operations run in one pass.
+#include <algorithm>
+
+#include "backend/cpu/tile_planner.h"
+
+namespace ridge::cpu {
+namespace {
+
+constexpr int64_t kMaxSingleChunk = 4096;  // columns
+constexpr int64_t kStreamBytes = 4 << 20;  // outputs below are likely to be read again from the cache
+
+}  // namespace
+
+// Which axes each value varies over, and in which phase it can be computed.
+void TilePlanner::analyse() {
+  mask_.assign(size_t(nodes()), 0), phase_.assign(size_t(nodes()), 0), direct_.assign(size_t(nodes()), false), users_.assign(size_t(nodes()), {});
+  for (int n = 0; n < nodes(); ++n) {
+    uint32_t mask = 0;
+    int phase = 0;
+    auto take = [&](int in) {
+      if (in < 0) return;
+      mask |= mask_[size_t(in)];
+      phase = std::max(phase, phase_[size_t(in)]);
+      users_[size_t(in)].push_back(n);
+    };
+    for (int in : node(n).in) take(in);
+    if (node(n).access >= 0) {
+      if (node(n).kind != Kind::literal) mask |= access_mask(node(n).access);
+      take(group_.accesses[size_t(node(n).access)].gather);
+    }
+    if (node(n).kind == Kind::reduce) {
+      ++phase;
+      mask = (mask & ~reduced_) | bit(group_.form == TileGroup::Template::row ? plan_->row : plan_->col);
+      phases_ = std::max(phases_, phase);
+    }
+    mask_[size_t(n)] = mask, phase_[size_t(n)] = phase;
+    if (node(n).kind == Kind::load) direct_[size_t(n)] = is_direct(n);
+    if (node(n).kind == Kind::store && in_body(mask)) phases_ = std::max(phases_, phase + 1);
+  }
+  single_ = group_.form == TileGroup::Template::row && plan_->loop.empty() && length_ <= kMaxSingleChunk;
+}
+
+bool TilePlanner::is_direct(int n) const {
+  const int access = node(n).access;
+  const DType t = group_.accesses[size_t(access)].dtype;
+  if ((t != DType::f32 && t != DType::i32 && t != DType::i64) || bounded(access) || group_.accesses[size_t(access)].gather >= 0) return false;
+  return unit_stride(access, shape_of(mask_[size_t(n)]));
+}
+
+bool TilePlanner::streams(int store) const {
+  const TileAccess& access = group_.accesses[size_t(node(store).access)];
+  int64_t bytes = size_of(access.dtype);
+  for (int axis = 0; axis < int(axes_.sizes.size()); ++axis)
+    if (stride(node(store).access, axis)) bytes *= axes_.sizes[size_t(axis)];
+  return access.streaming && bytes >= kStreamBytes;
+}
+
+// Nodes that the roots need in this phase and that no earlier phase left behind.
+std::vector<bool> TilePlanner::needed(int phase) {
+  std::vector<bool> need(size_t(nodes()), false);
+  const bool last = phase == phases_ - 1;
+  for (int n = nodes() - 1; n >= 0; --n) {
+    const TileNode& x = node(n);
+    bool root = (x.kind == Kind::reduce && phase_[size_t(n)] == phase + 1) || (last && stored_in_body(n));
+    if (root) {
+      need[size_t(x.in[0])] = true;
+      continue;
+    }
+    if (x.kind == Kind::reduce || x.kind == Kind::store || !need[size_t(n)]) continue;
+    bool body = in_body(mask_[size_t(n)]) && !hoisted(n);
+    bool left = body && keeps(n) && computed_[size_t(n)] >= 0 && computed_[size_t(n)] < phase && !aliases(n);
+    need[size_t(n)] = body;
+    if (!body || left) continue;
+    for (int in : x.in)
+      if (in >= 0) need[size_t(in)] = true;
+    if (x.access >= 0 && group_.accesses[size_t(x.access)].gather >= 0) need[size_t(group_.accesses[size_t(x.access)].gather)] = true;
+  }
+  return need;
+}
+
+void TilePlanner::choose_kept() {
+  computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1);
+  keep_ = plan_->parts == 1 && phases_ > 1;
+  const int64_t together = plan_->form == TilePlan::Form::column ? std::min(strip_, plan_->sizes[size_t(plan_->col)]) : 1;
+  int64_t bytes = 0;
+  needs_.clear();
+  for (int phase = 0; phase < phases_; ++phase) {
+    needs_.push_back(needed(phase));
+    for (int n = 0; n < nodes(); ++n) {
+      if (!needs_.back()[size_t(n)] || !in_body(mask_[size_t(n)]) || hoisted(n)) continue;
+      if (computed_[size_t(n)] < 0) computed_[size_t(n)] = phase;
+      if (last_phase_[size_t(n)] == computed_[size_t(n)] && phase > computed_[size_t(n)] && shape(n) == kBlock && !direct_[size_t(n)])
+        bytes += reg_bytes(reg_of(node(n).dtype)) * length_ * together;
+      last_phase_[size_t(n)] = phase;
+    }
+  }
+  if (keep_ && bytes <= kRowBudget) return;
+  keep_ = false;
+  computed_.assign(size_t(nodes()), -1), last_phase_.assign(size_t(nodes()), -1);
+  needs_.clear();
+  for (int phase = 0; phase < phases_; ++phase) needs_.push_back(needed(phase));
+}
+
+int TilePlanner::pair_first(Op op) {
+  auto found = std::find(std::begin(kPairFirst), std::end(kPairFirst), op);
+  return found == std::end(kPairFirst) ? -1 : int(found - std::begin(kPairFirst));
+}
+
+// The second operation of a pair when its operand `which` is the first one's result.
+std::optional<PairSecond> TilePlanner::pair_second(Op op, int which) {
+  const bool first = which == 0;
+  switch (op) {
+    case Op::add: return PairSecond::add;
+    case Op::mul: return PairSecond::mul;
+    case Op::sub: return first ? PairSecond::sub : PairSecond::sub_from;
+    case Op::maximum: return first ? std::optional(PairSecond::maximum) : std::nullopt;  // equal zeros: the order shows
+    case Op::minimum: return first ? std::optional(PairSecond::minimum) : std::nullopt;
+    case Op::neg: return PairSecond::neg;
+    case Op::relu: return PairSecond::relu;
+    case Op::exp: return PairSecond::exp;
+    default: return std::nullopt;
+  }
+}
+
+bool TilePlanner::same_list(int m, int n) const {
+  const bool body = in_body(mask_[size_t(m)]);
+  return hoisted(m) == hoisted(n) && body == in_body(mask_[size_t(n)]) && (body || phase_[size_t(m)] == phase_[size_t(n)]);
+}
+
+// Pairs of light operations, and products that are only summed, are computed in one pass.
+void TilePlanner::choose_fused() {
+  fused_into_.assign(size_t(nodes()), -1);
+  for (int m = 0; m < nodes(); ++m) {
+    const TileNode& x = node(m);
+    if (x.kind != Kind::elementwise || x.dtype != DType::f32 || pair_first(x.op) < 0 || users_[size_t(m)].size() != 1) continue;
+    if (node(x.in[0]).dtype != DType::f32 || shape(m) != kBlock) continue;
+    const int n = users_[size_t(m)][0];
+    const TileNode& y = node(n);
+    const bool a_row = one_per_row(kBlock, shape(x.in[0])), b_row = one_per_row(kBlock, shape(x.in[1]));
+    if (y.kind == Kind::reduce) {
+      if (y.op == Op::reduce_sum && x.op == Op::mul && plan_->form == TilePlan::Form::row && !a_row && !b_row && fused_operand(m) < 0)
+        fused_into_[size_t(m)] = n;
+      continue;
+    }
+    const bool swappable = x.op == Op::add || x.op == Op::mul;
+    if (y.kind != Kind::elementwise || y.dtype != DType::f32 || (a_row && !swappable) || !same_list(m, n)) continue;
+    const int which = y.in[0] == m ? 0 : 1;
+    auto second = pair_second(y.op, which);
+    if (!second || y.in[size_t(which)] != m || (*second == PairSecond::exp && x.op != Op::sub)) continue;
+    // A node that is itself the first of a pair is not the second of another.
+    const bool taken = std::any_of(y.in.begin(), y.in.end(), [&](int in) { return in >= 0 && fused_into_[size_t(in)] == n; });
+    const int before = fused_operand(m);
+    const bool third = before >= 0 && node(before).op == Op::mul && x.op == Op::mul && y.op == Op::add && !(a_row && b_row);
+    if (taken || (before >= 0 && !third)) continue;
+    fused_into_[size_t(m)] = n;
+  }
+}
+
+// The node whose instruction computes n.
+int TilePlanner::computed_at(int n) const {
+  while (fused_into_[size_t(n)] >= 0) n = fused_into_[size_t(n)];
+  return n;
+}
+
+int TilePlanner::fused_operand(int n) const {
+  for (int in : node(n).in)
+    if (in >= 0 && fused_into_[size_t(in)] == n) return in;
+  return -1;
+}
+
+// A node's result can go straight to its output when nothing reads memory afterwards: the output may lie over an input.
+void TilePlanner::choose_direct_stores() {
+  direct_store_.assign(size_t(nodes()), -1);
+  streamed_.assign(group_.accesses.size(), false);
+  final_list_ = body_list(phases_ - 1);
+  const auto& need = needs_.back();
+  int last_read = -1;
+  for (int n = 0; n < nodes(); ++n) {
+    const TileNode& x = node(n);
+    if (x.kind == Kind::reduce && phase_[size_t(n)] != phases_) continue;
+    if (x.kind == Kind::store ? !stored_in_body(n) : x.kind != Kind::reduce && !need[size_t(n)]) continue;
+    if (x.kind == Kind::load && !direct_[size_t(n)]) last_read = n;
+    for (int in : x.in)
+      if (in >= 0 && reads_memory(in)) last_read = x.kind == Kind::store ? nodes() : std::max(last_read, computed_at(n));
+  }
+  for (int n = 0; n < nodes(); ++n) {
+    const TileNode& x = node(n);
+    if (!stored_in_body(n)) continue;
+    const int in = x.in[0];
+    const DType t = group_.accesses[size_t(x.access)].dtype;
+    const bool computed_here = fused_into_[size_t(in)] < 0 && node(in).kind == Kind::elementwise && !hoisted(in) && in_body(mask_[size_t(in)]) &&
+                               need[size_t(in)] && !(keeps(in) && computed_[size_t(in)] < phases_ - 1) && !aliases(in);
+    if ((t != DType::f32 && t != DType::i32 && t != DType::i64) || !computed_here || in < last_read || shape(in) != shape(n)) continue;
+    // Past the caches only from handlers that can, and only when nobody reads the value again.
+    if (streams(n) && (t != DType::f32 || node(in).op == Op::cast || users_[size_t(in)].size() > 1)) continue;
+    if (direct_store_[size_t(in)] >= 0 || !unit_stride(x.access, shape(n))) continue;
+    direct_store_[size_t(in)] = n;
+    streamed_[size_t(x.access)] = streams(n);
+  }
+}
+
+// Casts that cost nothing share their operand's register.
+bool TilePlanner::aliases(int n) const {
+  if (node(n).op != Op::cast) return false;
+  const DType from = node(node(n).in[0]).dtype, to = node(n).dtype;
+  return reg_of(from) == reg_of(to) && !(to == DType::boolean && from != DType::boolean) && !(from != to && handlers_.round[int(to)] && from != DType::boolean);
+}
+
+bool TilePlanner::reads_memory(int n) const {
+  while (node(n).kind == Kind::elementwise && aliases(n)) n = node(n).in[0];
+  return node(n).kind == Kind::load && direct_[size_t(n)];
+}
+
+}  // namespace ridge::cpu
