@@ -1,28 +1,50 @@
 // Handlers of the tile interpreter that only arrange what the vector code does, and the choice of its tier.
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 
 #include "backend/cpu/tile_handlers.h"
 
 namespace ridge::cpu {
 
-void fill_elementwise(TileHandlers& t, IsaTier tier);
-void fill_moves(TileHandlers& t, IsaTier tier);
-void fill_reductions(TileHandlers& t, IsaTier tier);
-void fill_pairs(TileHandlers& t, IsaTier tier);
+// Each file of vector code fills its part of the table, once for each target that it is compiled for.
+using Fill = void(TileHandlers&);
+#if defined(__x86_64__)
+namespace N_AVX3 {
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+}
+namespace N_AVX2 {
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+}
+namespace N_SSE4 {
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+}
+#else
+namespace N_NEON {
+Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
+}
+#endif
+
+namespace {
+
+TileHandlers filled_by(std::initializer_list<Fill*> parts) {
+  TileHandlers t;
+  for (Fill* fill : parts) fill(t);
+  return t;
+}
+
+}  // namespace
 
 const TileHandlers& tile_handlers(IsaTier tier) {
-  static const auto make = [](IsaTier t) {
-    TileHandlers h;
-    fill_elementwise(h, t), fill_moves(h, t), fill_reductions(h, t), fill_pairs(h, t);
-    return h;
-  };
 #if defined(__x86_64__)
-  static const TileHandlers avx512 = make(IsaTier::avx512), avx2 = make(IsaTier::avx2), sse4 = make(IsaTier::sse4);
+  static const TileHandlers avx512 = filled_by({N_AVX3::fill_elementwise, N_AVX3::fill_moves, N_AVX3::fill_reductions, N_AVX3::fill_pairs});
+  static const TileHandlers avx2 = filled_by({N_AVX2::fill_elementwise, N_AVX2::fill_moves, N_AVX2::fill_reductions, N_AVX2::fill_pairs});
+  static const TileHandlers sse4 = filled_by({N_SSE4::fill_elementwise, N_SSE4::fill_moves, N_SSE4::fill_reductions, N_SSE4::fill_pairs});
   return tier == IsaTier::avx512 ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
-  static const TileHandlers neon = make(tier);
+  (void)tier;
+  static const TileHandlers neon = filled_by({N_NEON::fill_elementwise, N_NEON::fill_moves, N_NEON::fill_reductions, N_NEON::fill_pairs});
   return neon;
 #endif
 }

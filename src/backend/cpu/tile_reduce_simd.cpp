@@ -241,18 +241,3 @@ void fill_reductions(TileHandlers& t) {
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ridge::cpu {
-
-void fill_reductions(TileHandlers& t, IsaTier tier) {
-#if defined(__x86_64__)
-  if (tier == IsaTier::avx512) return N_AVX3::fill_reductions(t);
-  if (tier == IsaTier::avx2) return N_AVX2::fill_reductions(t);
-#endif
-  (void)tier;
-  HWY_STATIC_DISPATCH(fill_reductions)(t);
-}
-
-}  // namespace ridge::cpu
-#endif

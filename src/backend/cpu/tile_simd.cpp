@@ -349,18 +349,3 @@ void fill_elementwise(TileHandlers& t) {
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu
 HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace ridge::cpu {
-
-void fill_elementwise(TileHandlers& t, IsaTier tier) {
-#if defined(__x86_64__)
-  if (tier == IsaTier::avx512) return N_AVX3::fill_elementwise(t);
-  if (tier == IsaTier::avx2) return N_AVX2::fill_elementwise(t);
-#endif
-  (void)tier;
-  HWY_STATIC_DISPATCH(fill_elementwise)(t);
-}
-
-}  // namespace ridge::cpu
-#endif
