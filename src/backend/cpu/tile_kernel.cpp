@@ -94,8 +94,11 @@ class Runner {
       look_ahead(first + 2 * plan_.block_rows <= rows);
       for (const TilePlan::Phase& phase : plan_.phases) {
         reset(phase, rows_);
-        chunks(phase, 0, plan_.chunks);
-        finish(phase);
+        if (plan_.chunks == 1) {  // whole rows: everything points at the block already
+          run_body(phase.body), run(phase.after);
+        } else {
+          chunks(phase, 0, plan_.chunks), finish(phase);
+        }
       }
     }
   }

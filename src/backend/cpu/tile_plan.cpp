@@ -239,7 +239,13 @@ void TilePlanner::choose_ahead() {
     const int64_t bytes = size_of(group_.accesses[size_t(access)].dtype), row = plan_->accesses[size_t(access)].row_stride;
     if (stride(access, plan_->col) != 1 || (whole_rows && row != cols * bytes)) continue;
     const int64_t span = plan_->block_rows * plan_->block_cols * bytes;
-    if (span >= 1024) plan_->ahead.push_back({uint32_t(access), span});
+    if (span < 1024) continue;
+    // Exponentials leave memory idle for longest, and fetch as they go; else the share of each instruction is fetched before it.
+    bool fetched = false;
+    for (auto& phase : plan_->phases)
+      for (TileInstr& in : phase.body)
+        if (in.a == uint32_t(access) && (in.run == handlers_.exp_sum[0] || in.run == handlers_.exp_sum[1])) in.ahead = span, fetched = true;
+    if (!fetched) plan_->ahead.push_back({uint32_t(access), span});
   }
 }
 

@@ -35,6 +35,7 @@ struct TileInstr {
   const void* aux = nullptr;
   TileShape shape = kScalar;
   bool stream = false;  // d is written past the caches where it is aligned
+  int64_t ahead = 0;    // bytes to the same place of a in the next block, which the handler fetches meanwhile; 0: it does not
 };
 
 // Values are computed in one of three register types: f32 (also for f16 and bf16), i32 (also for u8 and bool), i64.
