@@ -1,4 +1,4 @@
-#include "base/dtype.h"
+#include "ridge/dtype.h"
 
 #include <array>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "base/shape.h"
+#include "ridge/shape.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "ridge/dtype.h"
 
 namespace ridge {
 class ThreadTeam;

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/shape.h"
 #include "graph/op.h"
+#include "ridge/dtype.h"
+#include "ridge/shape.h"
 
 namespace ridge {
 

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/shape.h"
 #include "graph/op.h"
+#include "ridge/dtype.h"
+#include "ridge/shape.h"
 
 namespace ridge {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/shape.h"
+#include "ridge/dtype.h"
+#include "ridge/shape.h"
 
 namespace ridge {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "ridge/shape.h"
 
 namespace ridge {
 

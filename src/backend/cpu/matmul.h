@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backend/cpu/task.h"
-#include "base/dtype.h"
+#include "ridge/dtype.h"
 
 namespace ridge::cpu {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "backend/cpu/matmul.h"
-#include "base/dtype.h"
 #include "machine/features.h"
+#include "ridge/dtype.h"
 
 namespace ridge::cpu {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "base/dtype.h"
+#include "ridge/dtype.h"
 
 namespace ridge::cpu {
 
