@@ -10,10 +10,8 @@
 
 #include <fmt/core.h>
 
+#include "machine/affinity.h"
 #include "machine/control_groups.h"
-#if defined(__linux__)
-#include <sched.h>
-#endif
 #if defined(__APPLE__)
 #include "machine/macos.h"
 #endif
@@ -24,24 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kImplausible = int64_t(1) << 60;  // bytes
-
-// The calling thread's mask, which the kernel keeps within its cpuset.
-std::vector<int> affinity_mask() {
-#if defined(__linux__)
-  for (int size = 1024; size <= 1 << 20; size *= 2) {
-    cpu_set_t* set = CPU_ALLOC(size);
-    if (!set) break;
-    const size_t bytes = CPU_ALLOC_SIZE(size);
-    std::vector<int> cpus;
-    const bool ok = sched_getaffinity(0, bytes, set) == 0;  // fails while the set is smaller than the kernel's
-    for (int c = 0; ok && c < size; ++c)
-      if (CPU_ISSET_S(c, bytes, set)) cpus.push_back(c);
-    CPU_FREE(set);
-    if (ok) return cpus;
-  }
-#endif
-  return {};
-}
 
 // The value in a file of lines "key: value …", as a word.
 std::string value_of(std::string_view text, std::string_view key) {

@@ -3,32 +3,14 @@
 #include <system_error>
 #include <thread>
 
+#include "machine/affinity.h"
+#include "machine/ceiling_kernels.h"
 #include "machine/core_kinds.h"
 
-#if defined(__linux__)
-#include <pthread.h>
-#include <sched.h>
-#endif
-
-#include "machine/ceiling_kernels.h"
-
 namespace ridge {
-
-#if defined(__linux__)
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-bool pin_this_thread(int cpu) {
-  cpu_set_t* set = CPU_ALLOC(cpu + 1);
-  if (!set) return false;
-  const size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
-  CPU_ZERO_S(bytes, set);
-  CPU_SET_S(cpu, bytes, set);
-  const bool ok = pthread_setaffinity_np(pthread_self(), bytes, set) == 0;
-  CPU_FREE(set);
-  return ok;
-}
 
 // Short windows, so that some are not interrupted. An idle core takes its time to reach its clock: on until a while has brought
 // nothing more.
@@ -61,18 +43,11 @@ double best_gflops() {
 
 double measure_cpu(int cpu) {
   double gflops = 0;
-  if (cpu < 0) return 0;
   try {
     std::thread([&] { gflops = pin_this_thread(cpu) ? best_gflops() : 0; }).join();
   } catch (const std::system_error&) {  // no more threads to be had
   }
   return gflops;
 }
-
-#else
-
-double measure_cpu(int) { return 0; }
-
-#endif
 
 }  // namespace ridge

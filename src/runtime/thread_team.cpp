@@ -11,15 +11,12 @@
 #include <utility>
 #include <vector>
 
-#if defined(__linux__)
-#include <pthread.h>
-#include <sched.h>
-#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 #include "base/error.h"
+#include "machine/affinity.h"
 #include "machine/limits.h"
 #include "runtime/work_split.h"
 
@@ -127,13 +124,16 @@ struct ThreadTeam::State {
   }
 
   void help(int id) {
-    int64_t done = 0;
-    int distance = 0;
-    while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
-      run_chunk(chunk, id);
-      done += chunk.grains;
+    // Looking through all parts takes a while in a large team, and the leader need not when nothing is left to do.
+    for (int distance = 0; distance < split.size(); ++distance) {
+      if (id == 0 && distance > 0 && unfinished.load(std::memory_order_acquire) == 0) return;
+      int64_t done = 0;
+      while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
+        run_chunk(chunk, id);
+        done += chunk.grains;
+      }
+      if (done && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done && passive && id != 0) unfinished.notify_one();
     }
-    if (done && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done && passive && id != 0) unfinished.notify_one();
   }
 
   // The leader's side of one shared task.
@@ -217,22 +217,6 @@ struct ThreadTeam::State {
   };
 };
 
-namespace {
-
-#if defined(__linux__)
-void pin_to(std::thread& thread, int cpu) {
-  cpu_set_t* set = CPU_ALLOC(cpu + 1);
-  if (!set) return;
-  size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
-  CPU_ZERO_S(bytes, set);
-  CPU_SET_S(cpu, bytes, set);
-  pthread_setaffinity_np(thread.native_handle(), bytes, set);  // pinning is a wish: without it the team is only slower
-  CPU_FREE(set);
-}
-#endif
-
-}  // namespace
-
 int usable_cpus() { return read_limits().threads(); }
 
 ThreadTeam::ThreadTeam(const TeamOptions& options) {
@@ -257,10 +241,9 @@ ThreadTeam::ThreadTeam(const TeamOptions& options) {
     state_->finish();
     fail(ErrorCode::memory, "[thread_team] the system gave {} of {} threads ({}); ask for fewer", started + 1, size, e.what());
   }
-#if defined(__linux__)
+  // Pinning is a wish: without it the team is only slower.
   if (!options.cpus.empty())
-    for (int i = 1; i < size; ++i) pin_to(state_->threads[size_t(i - 1)], options.cpus[size_t(i)]);
-#endif
+    for (int i = 1; i < size; ++i) pin_thread(state_->threads[size_t(i - 1)].native_handle(), options.cpus[size_t(i)]);
 }
 
 ThreadTeam::~ThreadTeam() { state_->finish(); }

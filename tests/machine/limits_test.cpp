@@ -1,7 +1,6 @@
 #include "machine/limits.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -11,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "machine/control_groups.h"
+#include "machine/affinity.h"
 #include "machine/machine_fixtures.h"
 
 namespace ridge {
@@ -282,16 +281,7 @@ TEST(Limits, SurvivesDamagedFiles) {
   for (int round = 0; round < 600; ++round) {
     auto at = whole.begin();
     std::advance(at, random() % whole.size());
-    std::string text = at->second;
-    for (int n = int(random() % 6) + 1; n > 0 && !text.empty(); --n) {
-      const size_t i = random() % text.size();
-      switch (random() % 4) {
-        case 0: text[i] = char(random()); break;
-        case 1: text.erase(i, random() % 20); break;
-        case 2: text.insert(i, std::to_string(random())); break;
-        default: text.insert(i, text.substr(random() % text.size(), random() % 30));
-      }
-    }
+    const std::string text = damaged(at->second, random);
     tree.write(at->first, text);
     check_laws(read_limits(tree.root()));
     if (random() % 3) tree.write(at->first, at->second);  // some damage stays
@@ -312,10 +302,7 @@ TEST(Limits, RealMask) {
   const std::vector<int> before = read_limits().cpus;
   const int cpu = before.back();
   const std::string text = in_child([&] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0) return std::string("cannot be bound");
+    if (!pin_this_thread(cpu)) return std::string("cannot be bound");
     const Limits l = read_limits();
     return format_cpu_list(l.cpus) + " " + std::to_string(l.threads()) + " " + (l.reasons.empty() ? "" : l.reasons[0]);
   });

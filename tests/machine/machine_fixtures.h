@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "machine/topology.h"
 
@@ -79,6 +81,20 @@ std::string in_child(F&& work) {
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the child ended with status " << status;
+  return text;
+}
+
+// The text with some bytes changed, lost, put in or written twice.
+inline std::string damaged(std::string text, std::mt19937& random) {
+  for (int n = int(random() % 8) + 1; n > 0 && !text.empty(); --n) {
+    const size_t at = random() % text.size();
+    switch (random() % 4) {
+      case 0: text[at] = char(random()); break;
+      case 1: text.erase(at, random() % 30); break;
+      case 2: text.insert(at, std::to_string(random())); break;
+      default: text.insert(at, text.substr(random() % text.size(), random() % 50));
+    }
+  }
   return text;
 }
 

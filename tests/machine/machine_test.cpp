@@ -1,11 +1,11 @@
 #include "machine/machine.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "machine/affinity.h"
 #include "machine/machine_fixtures.h"
 
 namespace ridge {
@@ -94,10 +94,7 @@ TEST(Machine, LooksAtThisMachine) {
 TEST(Machine, OneCpuOfThisMachine) {
   const int cpu = read_limits().cpus.back();
   const std::string text = in_child([&] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0) return std::string("cannot be bound");
+    if (!pin_this_thread(cpu)) return std::string("cannot be bound");
     const Machine m = look_at_machine();
     return std::to_string(m.cores()) + " " + std::to_string(m.parallel()) + " " + std::to_string(m.usable[0].cpus[0]);
   });

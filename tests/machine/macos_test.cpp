@@ -102,16 +102,7 @@ TEST(Macos, SurvivesDamagedText) {
   std::mt19937 random(7);
   const std::string whole = read_fixture("macos/m5_pro.txt");
   for (int round = 0; round < 3000; ++round) {
-    std::string text = whole;
-    for (int n = int(random() % 8) + 1; n > 0 && !text.empty(); --n) {
-      const size_t at = random() % text.size();
-      switch (random() % 4) {
-        case 0: text[at] = char(random()); break;
-        case 1: text.erase(at, random() % 40); break;
-        case 2: text.insert(at, std::to_string(random())); break;
-        default: text.insert(at, text.substr(random() % text.size(), random() % 60));
-      }
-    }
+    const std::string text = damaged(whole, random);
     const Topology t = topology_from_sysctl(text);
     if (!t.cores.empty()) check_laws(t);
     EXPECT_LE(t.thread_count(), 16 * 4096);
