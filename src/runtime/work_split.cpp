@@ -74,13 +74,14 @@ void WorkSplit::fill(const Run& run, int64_t extra, int64_t& end) {
   }
 }
 
-WorkSplit::Chunk WorkSplit::claim_from(Part& part, int thread, bool helps) {
+WorkSplit::Chunk WorkSplit::claim(int thread, int distance) {
+  Part& part = parts_[size_t(thread + distance < size() ? thread + distance : thread + distance - size())];
+  const int64_t share = distance ? helper_share_ : kOwnerShare;
   int64_t have = part.left.load(std::memory_order_relaxed), take;
   do {
     if (have == 0) return {};
     // The owner would be through with all that is left before a much slower helper has done one grain of it.
-    if (helps && double(have) * parts_[size_t(thread)].speed < part.speed) return {};
-    const int64_t share = helps ? helper_share_ : kOwnerShare;
+    if (distance && double(have) * parts_[size_t(thread)].speed < part.speed) return {};
     take = (have + share - 1) / share;
   } while (!part.left.compare_exchange_weak(have, have - take, std::memory_order_acq_rel, std::memory_order_relaxed));
   const int64_t begin = (part.end - have) * grain_;

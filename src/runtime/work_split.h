@@ -22,19 +22,13 @@ class WorkSplit {
 
   struct Chunk {
     int64_t begin = 0, end = 0;  // units
-    int64_t grains = 0;          // 0: there is nothing left for this thread
+    int64_t grains = 0;          // 0: there is nothing for this thread
     explicit operator bool() const { return grains > 0; }
   };
 
-  // The next chunk for a thread: of its own part, then of the others'. `distance` is 0 when a thread starts on a task; it remembers
-  // how far the thread has looked. Threads may claim at any time, also between two tasks.
-  Chunk claim(int thread, int& distance) {
-    for (; distance < size(); ++distance) {
-      const int part = thread + distance < size() ? thread + distance : thread + distance - size();
-      if (Chunk chunk = claim_from(parts_[size_t(part)], thread, distance != 0)) return chunk;
-    }
-    return {};
-  }
+  // The next chunk for a thread: of its own part (distance 0), or to help the thread so far after it in the ring (distance 1 to
+  // size() - 1). Who gets nothing at a distance goes on to the next. Threads may claim at any time, also between two tasks.
+  Chunk claim(int thread, int distance);
 
  private:
   struct alignas(128) Part {  // two lines: processors fetch neighbours in pairs
@@ -48,7 +42,6 @@ class WorkSplit {
     int64_t each = 0;  // grains for each of them
   };
 
-  Chunk claim_from(Part& part, int thread, bool helps);
   void fill(const Run& run, int64_t extra, int64_t& end);
 
   std::vector<Part> parts_;

@@ -63,7 +63,9 @@ Outcome simulate(const std::vector<SimulatedCore>& cores, int64_t units, double 
   for (;;) {
     const size_t core = size_t(std::min_element(free_at.begin(), free_at.end()) - free_at.begin());
     if (std::isinf(free_at[core])) break;
-    const auto chunk = split.claim(int(core), distance[core]);
+    WorkSplit::Chunk chunk;
+    while (!chunk && distance[core] < split.size())
+      if (!(chunk = split.claim(int(core), distance[core]))) ++distance[core];
     if (!chunk) {
       free_at[core] = std::numeric_limits<double>::infinity();
       continue;
@@ -219,11 +221,11 @@ TEST(WorkSplit, GivesEachGrainToOneOfManyThreads) {
   std::atomic<int64_t> unfinished{0};
   std::atomic<bool> stop{false};
   auto help = [&](int id) {
-    int distance = 0;
-    while (auto chunk = split.claim(id, distance)) {
-      for (int64_t u = chunk.begin; u < chunk.end; ++u) runs[size_t(u)].fetch_add(1, std::memory_order_relaxed);
-      unfinished.fetch_sub(chunk.grains, std::memory_order_acq_rel);
-    }
+    for (int distance = 0; distance < 4; ++distance)
+      while (auto chunk = split.claim(id, distance)) {
+        for (int64_t u = chunk.begin; u < chunk.end; ++u) runs[size_t(u)].fetch_add(1, std::memory_order_relaxed);
+        unfinished.fetch_sub(chunk.grains, std::memory_order_acq_rel);
+      }
   };
   std::vector<std::thread> threads;
   for (int id = 1; id < 4; ++id)
