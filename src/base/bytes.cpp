@@ -20,9 +20,10 @@ constexpr Unit kUnits[] = {
 }  // namespace
 
 std::optional<int64_t> bytes_of(std::string_view text) {
-  if (int64_t whole = 0; std::from_chars(text.data(), text.data() + text.size(), whole).ptr == text.data() + text.size() && !text.empty() && whole >= 0 &&
-                         text.find_first_not_of("0123456789") == text.npos)
-    return whole;  // digits alone are exact, also beyond what a double holds
+  if (!text.empty() && text.find_first_not_of("0123456789") == text.npos) {  // exact, also beyond what a double holds
+    int64_t whole = 0;
+    return std::from_chars(text.data(), text.data() + text.size(), whole).ec == std::errc() ? std::optional(whole) : std::nullopt;
+  }
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return {};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "config/config.h"
@@ -139,7 +140,7 @@ int check(const std::vector<std::string>& files) {
     const config::FileReport report = config::check_file(file);
     for (const std::string& problem : report.problems) fmt::print(stderr, "{}\n", problem);
     for (const config::Note& note : report.notes) fmt::print("{}: note: {}\n", note.source, note.text);
-    if (report.problems.empty()) fmt::print("{}: {} keys, all valid\n", file, report.keys);
+    if (report.problems.empty()) fmt::print("{}: {} key{}, all valid\n", file, report.keys, report.keys == 1 ? "" : "s");
     problems += report.problems.size();
   }
   return problems == 0 ? kOk : kUsage;
@@ -165,8 +166,14 @@ const Command command("config", "list the keys, show what is set and by whom, ch
   check_command->add_option("files", *files, "the files")->required();
   check_command->callback([=] { *chosen = [=] { return check(*files); }; });
 
-  app.require_subcommand(1);
-  return [chosen] { return (*chosen)(); };
+  app.require_subcommand(0, 1);
+  app.allow_extras();  // so that a wrong word gets a better answer
+  return [chosen, &app]() -> int {
+    if (*chosen) return (*chosen)();
+    constexpr std::string_view kWords[] = {"keys", "show", "check"};
+    if (app.remaining().empty()) fail(ErrorCode::usage, "[config] what? ridge config keys, ridge config show, or ridge config check FILE");
+    fail(ErrorCode::usage, "[config] '{}' is none of keys, show and check; {}", app.remaining()[0], nearest_hint(app.remaining()[0], kWords));
+  };
 });
 
 }  // namespace

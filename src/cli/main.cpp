@@ -28,7 +28,7 @@ std::vector<Entry>& entries() {
 int unknown_command(const std::string& word) {
   std::vector<std::string_view> names;
   for (const Entry& entry : entries()) names.emplace_back(entry.name);
-  fmt::print(stderr, "ridge: unknown command '{}'; {} ridge --help lists all\n", word, nearest_hint(word, names));
+  fmt::print(stderr, "ridge: unknown command '{}' (ridge --help lists all); {}\n", word, nearest_hint(word, names));
   return kUsage;
 }
 

@@ -54,6 +54,7 @@ class Resolver {
     for (const Problem& p : content.problems) problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
     std::map<const Key*, std::pair<int, std::string>> seen;
     std::set<std::string> bad_sections;
+    std::vector<std::string_view> others;
     for (const Entry& entry : content.entries) {
       const std::string source = fmt::format("{}:{}", file, entry.line);
       const Meaning meaning = meaning_of(entry.section, entry.name);
@@ -71,9 +72,10 @@ class Resolver {
       } else {
         const Key& key = *meaning.key;
         set(key, entry.sequence ? parse_values(key, entry.values) : parse_value(key, entry.values.at(0)), source, entry.name);
-        others_key(key, source);
+        if (!is_asked_for(key)) others.push_back(key.name);
       }
     }
+    if (!others.empty()) note(file, fmt::format("keys of other tasks have no effect: {}", join(others, ", ")));
   }
 
   void environment(const std::vector<std::pair<std::string, std::string>>& variables) {
@@ -130,14 +132,12 @@ class Resolver {
                                                              : fmt::format("{} ({}) {}", written, key.name, parsed.problem));
   }
 
-  void others_key(const Key& key, const std::string& source) {
-    if (!(key.tasks & resolved_.task_)) note(source, fmt::format("{} has no effect: it is a key of {}", key.name, names_of_tasks(key.tasks)));
-  }
+  bool is_asked_for(const Key& key) const { return key.tasks & resolved_.task_; }
 
   void assign(const Key* key, std::string_view name, std::string_view value) {
     if (!key)
       problem(kCommandLine, unknown_key(name));
-    else if (!(key->tasks & resolved_.task_))
+    else if (!is_asked_for(*key))
       problem(kCommandLine, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(key->tasks), names_of_tasks(resolved_.task_)));
     else
       set(*key, parse_value(*key, value), kCommandLine, name);
@@ -149,7 +149,8 @@ class Resolver {
     for (const Key& key : keys())
       if (variable_of(key) == name) {
         set(key, parse_value(key, value), source);
-        return others_key(key, source);
+        if (!is_asked_for(key)) note(source, fmt::format("has no effect: {} is a key of {}", key.name, names_of_tasks(key.tasks)));
+        return;
       }
     std::vector<std::string> valid;
     for (const Switch& s : switches()) {
@@ -191,9 +192,9 @@ fs::path run_folder(const Sources& sources) {
 void add_found_files(const Sources& sources, std::vector<fs::path>& files) {
   std::vector<fs::path> folders;
   if (const fs::path out = run_folder(sources); !out.empty()) {
-    const fs::path base = out.is_absolute() ? out : *sources.working_folder / out;
-    folders = {base, base.lexically_normal().parent_path()};
-    if (base.filename().empty()) folders[1] = base.parent_path().parent_path();
+    fs::path run = (*sources.working_folder / out).lexically_normal();  // the folder alone where out is absolute
+    if (!run.has_filename()) run = run.parent_path();
+    folders = {run, run.parent_path()};
   }
   folders.push_back(*sources.working_folder);
   std::error_code error;

@@ -23,4 +23,25 @@ check 2 stderr "--no-such-flag" --no-such-flag
 RIDGE_ISA=avx3 check 2 stderr "valid: " --version
 [ "$("$ridge" no-such-command 2>/dev/null | wc -c)" = 0 ] || { echo "an error spoke on stdout"; failures=$((failures + 1)); }
 if "$ridge" --help | grep -q '^  bench '; then check 2 stderr "did you mean 'bench'" bnech; fi
+
+# Configuration: every problem of a file at once, with its line and the nearest name.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+printf 'batch: 8\n' >"$folder/good.yaml"
+printf '[gpu]\ndevic = cpu\nmemory_fraction = 2\n' >"$folder/bad.ini"
+check 0 stdout "batch" config keys
+check 0 stdout '"key": "batch"' config keys --json
+check 0 stdout "# Configuration" config keys --md
+check 0 stdout "good.yaml:1" config show --config "$folder/good.yaml"
+check 0 stdout '"source": "command line"' config show gpt --json lr=1e-3
+check 0 stdout "1 key, all valid" config check "$folder/good.yaml"
+check 2 stderr "bad.ini:2: unknown key 'devic'; did you mean 'device'?" config check "$folder/bad.ini"
+check 2 stderr "bad.ini:3: memory_fraction is '2'" config check "$folder/bad.ini"
+check 2 stderr "does not exist" config check "$folder/none.yaml"
+check 2 stderr "did you mean 'batch'" config show bacth=3
+check 2 stderr "a whole number from 1" config show --batch -3
+check 2 stderr "did you mean 'show'" config shw
+check 2 stderr "ridge config check FILE" config
+RIDGE_THREDS=1 check 2 stderr "did you mean 'RIDGE_THREADS'" config show
+[ "$("$ridge" config check "$folder/bad.ini" 2>/dev/null | wc -c)" = 0 ] || { echo "config check spoke of errors on stdout"; failures=$((failures + 1)); }
 exit $((failures > 0))

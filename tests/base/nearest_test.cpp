@@ -1,0 +1,35 @@
+#include "base/nearest.h"
+
+#include <gtest/gtest.h>
+
+namespace ridge {
+namespace {
+
+TEST(Nearest, DistanceCountsEdits) {
+  for (auto [a, b, d] : {std::tuple("", "", 0),
+                         {"a", "", 1},
+                         {"", "abc", 3},
+                         {"bench", "bench", 0},
+                         {"bnech", "bench", 1},
+                         {"kitten", "sitting", 3},
+                         {"ab", "ba", 1},
+                         {"batchs", "batch", 1}}) {
+    EXPECT_EQ(edit_distance(a, b), size_t(d)) << a << " " << b;
+    EXPECT_EQ(edit_distance(b, a), size_t(d)) << b << " " << a;
+  }
+}
+
+TEST(Nearest, FirstOfTheNearestNames) {
+  const std::string_view names[] = {"bench", "batch", "demo"};
+  EXPECT_EQ(nearest("bnech", names), "bench");
+  EXPECT_EQ(nearest("bath", names), "batch");
+  EXPECT_EQ(nearest("", names), "demo");
+  EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest_hint("bath", names), "did you mean 'batch'?");
+  EXPECT_EQ(nearest_hint("quite different", names), "the nearest is 'demo'");
+  EXPECT_EQ(nearest_hint("x", {}), "there are none");
+  EXPECT_EQ(nearest(std::string(10'000'000, 'd'), names), "demo");
+}
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,382 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "config/samples.h"
+
+namespace ridge::config {
+namespace {
+
+// The ways to set a key, the weakest first.
+enum Way { kProfile, kIni, kYaml, kFile, kVariable, kWord, kWays };
+
+class Resolve : public InFolder {
+ protected:
+  Sources sources() const {
+    Sources s;
+    s.working_folder = folder_;
+    return s;
+  }
+
+  // `value` of `key` by one way; the source that must be told for it.
+  std::string add(Sources& s, Way way, const Key& key, const std::string& value) const {
+    switch (way) {
+      case kProfile: s.profile.emplace_back(key.name, value); return "tuned profile";
+      case kIni: return write("config_gpu.ini", fmt::format("# line 1\n{} = \"{}\"\n", key.name, value)).string() + ":2";
+      case kYaml: return write("train.yaml", fmt::format("\n\n{}: \"{}\"\n", key.name, value)).string() + ":3";
+      case kFile: return s.files.emplace_back(write("named.json", fmt::format("{{\"{}\":\n\"{}\"}}", key.name, value))).string() + ":1";
+      case kVariable: s.environment.emplace_back(variable_of(key), value); return "environment " + variable_of(key);
+      default: s.words.push_back(fmt::format("{}={}", key.name, value)); return "command line";
+    }
+  }
+
+  void clear() const {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) std::filesystem::remove_all(entry);
+  }
+};
+
+TEST_F(Resolve, EveryKeyByEveryWayAndEveryPairOfWays) {
+  for (const Key& key : keys()) {
+    const auto [a, b] = samples(key);
+    const Value first = *parse_value(key, a).value, second = *parse_value(key, b).value;
+    for (int strong = 0; strong < kWays; ++strong) {
+      for (int weak = 0; weak < strong; ++weak) {
+        clear();
+        Sources s = sources();
+        const std::string lesser = add(s, Way(weak), key, b), winner = add(s, Way(strong), key, a);
+        const Resolved r = resolve(s);
+        ASSERT_EQ(r.setting(key.name).source, winner) << key.name;
+        EXPECT_EQ(r.setting(key.name).value, first) << key.name;
+        const Setting& overrode = r.history(key.name).end()[-2];
+        EXPECT_EQ(overrode.source, lesser) << key.name;
+        EXPECT_EQ(overrode.value, second) << key.name;
+      }
+      clear();
+      Sources s = sources();
+      const std::string winner = add(s, Way(strong), key, a);
+      const Resolved r = resolve(s);
+      EXPECT_EQ(r.setting(key.name).source, winner) << key.name;
+      EXPECT_EQ(r.setting(key.name).value, first) << key.name;
+      for (const Key& other : keys()) EXPECT_TRUE(other.name == key.name || r.history(other.name).size() <= 2) << key.name << " moved " << other.name;
+    }
+  }
+}
+
+TEST_F(Resolve, EveryFormOfTheCommandLine) {
+  for (const Key& key : keys()) {
+    const std::string a = samples(key).first;
+    const Value value = *parse_value(key, a).value;
+    std::string hyphens(key.name);
+    std::replace(hyphens.begin(), hyphens.end(), '_', '-');
+    std::vector<std::vector<std::string>> forms = {{fmt::format("--{}={}", key.name, a)},
+                                                   {fmt::format("--{}", key.name), a},
+                                                   {fmt::format("--{}={}", hyphens, a)},
+                                                   {"--" + hyphens, a, "lr=1"},
+                                                   {"lr=1", fmt::format("{}={}", hyphens, a)}};
+    for (std::string_view alias : split(key.aliases, ' ')) forms.push_back({fmt::format("{}={}", alias, a)});
+    for (const auto& form : forms) {
+      if (key.name == "lr" && form.size() > 1) continue;
+      Sources s = sources();
+      s.words = form;
+      EXPECT_EQ(resolve(s).setting(key.name).value, value) << form[0];
+    }
+    if (key.type != Type::boolean) continue;
+    Sources s = sources();
+    s.words = {"--" + hyphens, "seed=3"};
+    EXPECT_TRUE(resolve(s).get<bool>(key.name)) << key.name;
+    s.words = {"--no-" + hyphens, "seed=3"};
+    EXPECT_FALSE(resolve(s).get<bool>(key.name)) << key.name;
+    EXPECT_EQ(resolve(s).get<int64_t>("seed"), 3);
+  }
+}
+
+TEST_F(Resolve, TheLastWordWinsAndNamedFilesKeepTheirOrder) {
+  Sources s = sources();
+  s.words = {"batch=3", "--batch-size", "4"};
+  EXPECT_EQ(resolve(s).get<int64_t>("batch"), 4);
+  EXPECT_EQ(resolve(s).history("batch").size(), 4u);  // default, preset, both words
+  s.words.clear();
+  s.files = {write("a.yaml", "batch: 5"), write("b.ini", "batch = 6")};
+  EXPECT_EQ(resolve(s).get<int64_t>("batch"), 6);
+  std::swap(s.files[0], s.files[1]);
+  EXPECT_EQ(resolve(s).get<int64_t>("batch"), 5);
+}
+
+TEST_F(Resolve, APresetLiesAboveTheDefaultsAndBelowAllElse) {
+  Sources s = sources();
+  s.words = {"preset=shakespeare-char"};
+  Resolved r = resolve(s);
+  EXPECT_EQ(r.get<int64_t>("layers"), 6);
+  EXPECT_EQ(r.get<double>("dropout"), 0.2);
+  EXPECT_EQ(r.setting("layers").source, "preset shakespeare-char");
+  s.profile = {{"batch", "32"}};
+  s.words.push_back("heads=2");
+  r = resolve(s);
+  EXPECT_EQ(r.setting("batch").source, "tuned profile");
+  EXPECT_EQ(r.history("heads")[1].source, "preset shakespeare-char");
+  EXPECT_EQ(r.get<int64_t>("heads"), 2);
+  s.words.push_back("layers=auto");
+  EXPECT_EQ(resolve(s).get<int64_t>("layers"), 6) << "auto is the preset's";
+  s.task = kCfc;
+  s.words.clear();
+  EXPECT_EQ(resolve(s).get<std::string>("layers"), "auto") << "presets are GPTs";
+}
+
+TEST_F(Resolve, FilesAreFoundNextToTheRunThenInTheWorkingFolder) {
+  write("config_gpu.ini", "[threads]\nnum_threads = 1\n");
+  write("train.yaml", "seed: 1\n");
+  Sources s = sources();
+  EXPECT_EQ(resolve(s).get<int64_t>("threads"), 1);
+  const auto beside = write("exp/config_gpu.ini", "[threads]\nnum_threads = 2\n");
+  for (const char* out : {"out=exp/run_0", "--out_dir=exp/run_0/", "out=exp/run_0/."}) {
+    s.words = {out};
+    EXPECT_EQ(resolve(s).get<int64_t>("threads"), 2) << out;
+    EXPECT_EQ(resolve(s).get<int64_t>("seed"), 1);
+    EXPECT_EQ(resolve(s).files().size(), 2u);
+    EXPECT_EQ(resolve(s).setting("threads").source, beside.string() + ":2") << out;
+  }
+  write("exp/run_0/config_gpu.ini", "threads = 3\n");
+  EXPECT_EQ(resolve(s).get<int64_t>("threads"), 3);
+  s.words.clear();
+  s.environment = {{"RIDGE_OUT", (folder_ / "exp/run_0").string()}};
+  EXPECT_EQ(resolve(s).get<int64_t>("threads"), 3);
+  s.working_folder.reset();
+  EXPECT_EQ(resolve(s).get<std::string>("threads"), "auto");
+  EXPECT_TRUE(resolve(s).files().empty());
+}
+
+TEST_F(Resolve, AFoundFileThatIsAlsoNamedIsReadOnce) {
+  Sources s = sources();
+  s.files = {write("train.yaml", "seed: 7\n")};
+  write("config_gpu.ini", "seed = 8\n");
+  const Resolved r = resolve(s);
+  EXPECT_EQ(r.get<int64_t>("seed"), 7);
+  EXPECT_EQ(r.files().size(), 2u);
+  EXPECT_EQ(r.history("seed").size(), 3u);
+}
+
+TEST_F(Resolve, AGpuIniOfTheWorldWorksAsItIs) {
+  write(
+      "config_gpu.ini",
+      "[gpu]\ndevice = \"mps\"\nmemory_fraction = 0.99\nempty_cache_frequency = 10\n[memory_management]\nenable_pinned_memory = true\npin_memory_ratio = 0.25\n"
+      "offload_optimizer = false\noffload_parameters = false\nenable_async_loading = true\nstreaming_transfer = true\nprefetch_factor = 8\n[precision]\n"
+      "default_dtype = \"float32\"\nmatmul_precision = \"highest\"\n[threads]\nnum_threads = 12\n");
+  const Resolved r = resolve(sources());
+  EXPECT_TRUE(r.notes().empty());
+  EXPECT_EQ(r.get<std::string>("device"), "metal");
+  EXPECT_EQ(r.get<double>("memory_fraction"), 0.99);
+  EXPECT_EQ(r.get<int64_t>("empty_cache_frequency"), 10);
+  EXPECT_TRUE(r.get<bool>("enable_pinned_memory"));
+  EXPECT_EQ(r.get<double>("pin_memory_ratio"), 0.25);
+  EXPECT_FALSE(r.get<bool>("offload_optimizer"));
+  EXPECT_FALSE(r.get<bool>("offload_parameters"));
+  EXPECT_TRUE(r.get<bool>("enable_async_loading"));
+  EXPECT_TRUE(r.get<bool>("streaming_transfer"));
+  EXPECT_EQ(r.get<int64_t>("prefetch_factor"), 8);
+  EXPECT_EQ(r.get<std::string>("precision"), "fp32");
+  EXPECT_EQ(r.get<std::string>("matmul_precision"), "highest");
+  EXPECT_EQ(r.get<int64_t>("threads"), 12);
+  EXPECT_EQ(r.setting("threads").source, (folder_ / "config_gpu.ini:17").string());
+}
+
+TEST_F(Resolve, ATrainYamlOfTheWorldWorksAsItIs) {
+  write(
+      "train.yaml",
+      "seed: 42\ndataset:\n  name: dummy\n  path: ./data\n  size: 1000\n  split: [0.8, 0.1, 0.1]\ntraining:\n  epochs: 10\n  batch_size: 32\n  num_workers: 0\n"
+      "  learning_rate: 1e-3\n  weight_decay: 1e-5\nmodel:\n  hidden_size: 128\n  num_layers: 2\n  dropout: 0.1\ndevice: mps\nprecision: fp32\npaths:\n  "
+      "runs_dir: my_runs\n"
+      "  checkpoints_dir: checkpoints\n  data_dir: data\nlogging:\n  level: INFO\n  format: json\n  save_interval: 100\n");
+  const Resolved r = resolve(sources());
+  EXPECT_EQ(r.get<int64_t>("seed"), 42);
+  EXPECT_EQ(r.get<std::vector<std::string>>("data"), std::vector<std::string>{"./data"});
+  EXPECT_EQ(r.get<int64_t>("batch"), 32);
+  EXPECT_EQ(r.get<double>("lr"), 1e-3);
+  EXPECT_EQ(r.get<double>("weight_decay"), 1e-5);
+  EXPECT_EQ(r.get<int64_t>("width"), 128);
+  EXPECT_EQ(r.get<int64_t>("layers"), 2);
+  EXPECT_EQ(r.get<double>("dropout"), 0.1);
+  EXPECT_EQ(r.get<std::string>("device"), "metal");
+  EXPECT_EQ(r.get<std::string>("precision"), "fp32");
+  EXPECT_EQ(r.get<std::string>("runs_dir"), "my_runs");
+  EXPECT_EQ(r.get<std::string>("log_level"), "info");
+  EXPECT_EQ(r.get<int64_t>("checkpoint_interval"), 100);
+  std::vector<std::string> without_effect;
+  for (const Note& note : r.notes()) {
+    EXPECT_NE(note.text.find("has no effect: "), std::string::npos);
+    without_effect.push_back(note.text.substr(0, note.text.find(' ')));
+  }
+  EXPECT_EQ(without_effect, (std::vector<std::string>{"name", "size", "split", "epochs", "num_workers", "checkpoints_dir", "data_dir", "format"}));
+}
+
+TEST_F(Resolve, ForeignVariablesAreWeakerThanOwnOnes) {
+  Sources s = sources();
+  s.environment = {{"RIDGE_THREADS", "3"}, {"OMP_NUM_THREADS", "5,2"}, {"OPTIMIZE_PERF", "false"}, {"RIDGE_SEED", ""}, {"PATH", "/bin"}};
+  Resolved r = resolve(s);
+  EXPECT_EQ(r.get<int64_t>("threads"), 3);
+  EXPECT_EQ(r.history("threads")[1].source, "environment OMP_NUM_THREADS");
+  EXPECT_EQ(r.history("threads")[1].value, Value(int64_t(5)));
+  EXPECT_FALSE(r.get<bool>("optimize_perf"));
+  EXPECT_EQ(r.setting("seed").source, "default") << "an empty variable says nothing";
+  s.environment = {{"OMP_NUM_THREADS", "many"}};
+  r = resolve(s);
+  EXPECT_EQ(r.get<std::string>("threads"), "auto");
+  ASSERT_EQ(r.notes().size(), 1u);
+  EXPECT_EQ(r.notes()[0].source, "environment OMP_NUM_THREADS");
+  s.environment = {{"RIDGE_ISA", "avx2"}};
+  EXPECT_EQ(error_of(s), "");
+}
+
+TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
+  const auto yaml = [&](std::string_view text) {
+    Sources s = sources();
+    s.files = {write("x.yaml", text)};
+    return error_of(s);
+  };
+  const auto word = [&](const std::string& text, unsigned task = kAllTasks) {
+    Sources s = sources();
+    s.task = task;
+    s.words = {text};
+    return error_of(s);
+  };
+  const std::string x = (folder_ / "x.yaml").string();
+  EXPECT_EQ(yaml("a: 1\n\nbacth: 3\n"), fmt::format("[config] {0}:1: {1}\n[config] {0}:3: unknown key 'bacth'; did you mean 'batch'?", x, unknown_key("a")));
+  EXPECT_EQ(yaml("trainig: {batch: 1, lr: 2}\n"), fmt::format("[config] {}:1: unknown section 'trainig'; did you mean 'training'?", x));
+  EXPECT_EQ(yaml("seed: 1\nbatch: x\n"), fmt::format("[config] {}:2: batch is 'x', but must be a whole number from 1 to 1000000000, or auto", x));
+  EXPECT_EQ(yaml("training: {learning_rate: -1}\n"), fmt::format("[config] {}:1: learning_rate (lr) is '-1', but must be a number from 0 to 1000, or auto", x));
+  EXPECT_EQ(yaml("batch: [1, 2]\n"), fmt::format("[config] {}:1: batch is a list of 2, but must be a whole number from 1 to 1000000000, or auto", x));
+  EXPECT_EQ(yaml("batch: 1\ntraining:\n  batch_size: 2\n"),
+            fmt::format("[config] {}:3: 'batch' is set twice: as batch in line 1, as batch_size in line 3; remove one", x));
+  EXPECT_EQ(yaml("batch: 1\nbatch: 1\n"), fmt::format("[config] {}:2: 'batch' is set twice: as batch in line 1, as batch in line 2; remove one", x));
+  EXPECT_EQ(word("bach=1"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
+  EXPECT_EQ(word("--bach"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
+  EXPECT_EQ(word("fast"), "[config] command line: 'fast' is no setting; write key=value");
+  EXPECT_EQ(word("-b=1"), "[config] command line: '-b=1' is no setting; write key=value");
+  EXPECT_EQ(word("--batch"), "[config] command line: --batch needs a value: a whole number from 1 to 1000000000, or auto");
+  EXPECT_EQ(word("heads=2", kCfc), "[config] command line: 'heads' is a key of gpt, not of cfc");
+  EXPECT_EQ(word("device=cud"), "[config] command line: device is 'cud', but must be auto, cpu, cuda, cuda:N or metal; did you mean 'cuda'?");
+  Sources s = sources();
+  s.environment = {{"RIDGE_BACTH", "1"}, {"RIDGE_LR", "x"}};
+  EXPECT_EQ(error_of(s),
+            "[config] environment RIDGE_BACTH: unknown variable; did you mean 'RIDGE_BATCH'?\n[config] environment RIDGE_LR: lr is 'x', but must be a number "
+            "from 0 to 1000, or auto");
+  s = sources();
+  s.profile = {{"btach", "1"}};
+  EXPECT_EQ(error_of(s), "[config] tuned profile: unknown key 'btach'; did you mean 'batch'?");
+  s = sources();
+  s.files = {folder_ / "none.yaml"};
+  EXPECT_EQ(error_of(s), fmt::format("[config] {}: does not exist", (folder_ / "none.yaml").string()));
+}
+
+TEST_F(Resolve, KeysOfOtherTasksAreRemarkedInFiles) {
+  Sources s = sources();
+  s.task = kPpo;
+  write("train.yaml", "heads: 2\nbatch: 3\nlr: null\nnorm: rms\n");
+  s.environment = {{"RIDGE_MIN_TFLOPS", "2"}};
+  const Resolved r = resolve(s);
+  ASSERT_EQ(r.notes().size(), 3u);
+  EXPECT_EQ(r.notes()[0].text, "lr has no value and is left as it was");
+  EXPECT_EQ(r.notes()[1].text, "keys of other tasks have no effect: heads, norm");
+  EXPECT_EQ(r.notes()[2].text, "has no effect: min_tflops is a key of machine");
+  for (const Row& row : r.describe({})) EXPECT_TRUE(row.key->tasks & kPpo);
+}
+
+TEST_F(Resolve, GettersRefuseWrongNamesAndTypes) {
+  Sources s = sources();
+  s.words = {"threads=performance", "batch=12", "data=a,b"};
+  const Resolved r = resolve(s);
+  EXPECT_EQ(r.get<double>("batch"), 12.0);
+  EXPECT_EQ(r.get<std::optional<int64_t>>("batch"), 12);
+  EXPECT_EQ(r.get<std::optional<int64_t>>("threads"), std::nullopt);
+  EXPECT_EQ(r.get<std::optional<double>>("min_tflops"), std::nullopt);
+  EXPECT_EQ(r.get<std::string>("batch"), "12");
+  EXPECT_EQ(r.get<std::string>("data"), "a, b");
+  EXPECT_EQ(r.get<std::optional<int64_t>>("memory"), std::nullopt);
+  EXPECT_THROW(r.get<int64_t>("no_such_key"), Error);
+  EXPECT_THROW(r.get<int64_t>("batch_size"), Error) << "aliases are for files";
+  EXPECT_THROW(r.get<int64_t>("threads"), Error);
+  EXPECT_THROW(r.get<std::optional<int64_t>>("device"), Error);
+  EXPECT_THROW(r.get<int64_t>("lr"), Error);
+  EXPECT_THROW(r.get<bool>("batch"), Error);
+  EXPECT_THROW(r.get<std::vector<std::string>>("out"), Error);
+  EXPECT_THROW(r.setting("nothing"), Error);
+}
+
+TEST_F(Resolve, RowsSayWhatWasOverriddenAndWhatHasNoEffectHere) {
+  write("config_gpu.ini", "enable_pinned_memory = true\ndevice = cuda\nthreads = 64\noffload_optimizer = yes\nprecision = tf32\nmatmul_precision = high\n");
+  Sources s = sources();
+  s.words = {"threads=32"};
+  const Resolved r = resolve(s);
+  auto rows = [&](const MachineFacts& machine) {
+    std::map<std::string, Row> all;
+    for (const Row& row : r.describe(machine)) all.emplace(row.key->name, row);
+    return all;
+  };
+  auto here = rows({.cpus = 2}), there = rows({.cuda = true, .cpus = 128});
+  EXPECT_EQ(here.size(), keys().size());
+  for (const char* key : {"enable_pinned_memory", "device", "offload_optimizer", "precision", "matmul_precision", "threads"}) {
+    EXPECT_FALSE(here.at(key).remark.empty()) << key;
+    EXPECT_NE(here.at(key).remark, "accepted, not used yet") << key;
+    EXPECT_NE(there.at(key).remark, here.at(key).remark) << key;
+  }
+  EXPECT_EQ(here.at("threads").remark, "more than the 2 CPUs that this process may use");
+  EXPECT_EQ(here.at("threads").overrode, std::vector<std::string>{"64 (" + (folder_ / "config_gpu.ini:3").string() + ")"});
+  EXPECT_EQ(here.at("streaming_transfer").remark, "") << "nobody asked for it";
+  EXPECT_EQ(here.at("streaming_transfer").source, "default");
+}
+
+TEST_F(Resolve, TheYamlOfARunReadsBackToTheSame) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    Sources s = sources();
+    s.task = round % 2 ? unsigned(kAllTasks) : unsigned(kGpt);
+    s.words = {"out=a \"b\" \\ 'c' # ü: {x}", "init_from=~"};
+    for (const Key& key : keys())
+      if ((key.tasks & s.task) && random() % 2 && key.name != "out")
+        s.words.push_back(fmt::format("{}={}", key.name, random() % 2 ? samples(key).first : samples(key).second));
+    const Resolved first = resolve(s);
+    Sources again;
+    again.task = s.task;
+    again.working_folder.reset();
+    again.files = {write("config.yaml", first.to_yaml())};
+    const Resolved second = resolve(again);
+    EXPECT_TRUE(second.notes().empty());
+    for (const Key& key : keys()) {
+      if (!(key.tasks & s.task)) continue;
+      EXPECT_EQ(second.setting(key.name).value, first.setting(key.name).value) << key.name << "\n" << first.to_yaml();
+      EXPECT_TRUE(second.setting(key.name).source.starts_with(again.files[0].string()) || second.setting(key.name).source.starts_with("preset")) << key.name;
+    }
+  }
+}
+
+TEST_F(Resolve, CheckTellsEverythingAboutAFile) {
+  const FileReport bad =
+      check_file(write("x.ini", "[gpu]\ndevic = 1\ndevice = cud\n[gpus]\na = 1\nb = 2\nnonsense\nmemory_fraction = 2\nseed = 1\nseed = 2\n"));
+  std::vector<std::string> places;
+  for (const std::string& p : bad.problems) places.push_back(p.substr((folder_ / "x.ini:").string().size(), 2));
+  EXPECT_EQ(places, (std::vector<std::string>{"7:", "2:", "3:", "5:"})) << "the whole section [gpus] is told once";
+  const FileReport good = check_file(write("y.yaml", "seed: 1\nepochs: 3\nlr: ~\n"));
+  EXPECT_TRUE(good.problems.empty());
+  EXPECT_EQ(good.keys, 1u);
+  EXPECT_EQ(good.notes.size(), 2u);
+}
+
+TEST_F(Resolve, MutatedFilesNeverCrashAndProblemsNameTheFile) {
+  std::mt19937 random(5);
+  std::string seed;
+  for (const Key& key : keys()) seed += fmt::format("{}: \"{}\"\n", key.name, samples(key).first);
+  for (int i = 0; i < 300; ++i) {
+    std::string text = seed;
+    for (int n = 0; n < 6; ++n) text[random() % text.size()] = char(random() % 3 ? 32 + random() % 95 : random());
+    const auto path = write("fuzz.yaml", text);
+    const FileReport report = check_file(path);
+    EXPECT_TRUE(report.keys > 0 || !report.problems.empty());
+    for (const std::string& problem : report.problems) {
+      EXPECT_TRUE(problem.starts_with(path.string())) << problem;
+      EXPECT_LT(problem.size(), 1000u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::config
