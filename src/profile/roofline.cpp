@@ -18,13 +18,10 @@ constexpr double kWidth = 1080, kHeight = 680;
 constexpr svg::Box kPlot{92, 104, 780, 490};
 constexpr Ink kSlopeInks[] = {Ink::violet, Ink::teal, Ink::green, Ink::amber, Ink::red};
 
-// Three digits, and no exponent where people do not expect one.
-std::string figure(double x) {
-  if (x >= 1000) return fmt::format("{:.2f}k", x / 1000);
-  return x >= 100 ? fmt::format("{:.0f}", x) : x >= 10 ? fmt::format("{:.1f}", x) : fmt::format("{:.2g}", x);
-}
-std::string rate_text(double gflops) { return gflops >= 1000 ? fmt::format("{:.2f} TFLOP/s", gflops / 1000) : figure(gflops) + " GFLOP/s"; }
-std::string bandwidth_text(double gbs) { return gbs >= 1000 ? fmt::format("{:.2f} TB/s", gbs / 1000) : figure(gbs) + " GB/s"; }
+// Three digits at most, and no exponent.
+std::string figure(double x) { return x >= 100 ? fmt::format("{:.0f}", x) : x >= 10 ? fmt::format("{:.1f}", x) : fmt::format("{:.2g}", x); }
+std::string rate_text(double gflops) { return gflops >= 1000 ? fmt::format("{:.3g} TFLOP/s", gflops / 1000) : figure(gflops) + " GFLOP/s"; }
+std::string bandwidth_text(double gbs) { return gbs >= 1000 ? fmt::format("{:.3g} TB/s", gbs / 1000) : figure(gbs) + " GB/s"; }
 
 // Intensity by powers of two, rates by powers of ten, both logarithmic.
 class Axes {
@@ -159,9 +156,13 @@ void draw_ridges(svg::Picture& picture, const Axes& axes, const Roofline& r) {
     for (const auto& flat : r.flats)
       if (const double line = axes.y(flat.gflops); line > y - 18 && line < y + 42) y = line + 22, free = false;
   }
-  picture.text({at.x + 12, y}, fmt::format("ridge at {} flops per byte", figure(intensity)), {.size = 15, .bold = true});
-  picture.text({at.x + 12, y + 19}, "memory limits to its left,", {.size = 12.5, .ink = Ink::muted});
-  picture.text({at.x + 12, y + 35}, "arithmetic to its right", {.size = 12.5, .ink = Ink::muted});
+  const std::string words = fmt::format("ridge at {} flops per byte", figure(intensity));
+  const bool left = at.x + 12 + svg::text_width(words, 15, true) > kPlot.x + kPlot.width;
+  const double x = left ? at.x - 12 : at.x + 12;
+  const Anchor anchor = left ? Anchor::end : Anchor::start;
+  picture.text({x, y}, words, {.size = 15, .anchor = anchor, .bold = true});
+  picture.text({x, y + 19}, "memory limits to its left,", {.size = 12.5, .ink = Ink::muted, .anchor = anchor});
+  picture.text({x, y + 35}, "arithmetic to its right", {.size = 12.5, .ink = Ink::muted, .anchor = anchor});
 }
 
 void draw_facts(svg::Picture& picture, const Roofline& r) {
@@ -232,7 +233,7 @@ std::string to_svg(const Roofline& r) {
   for (const Roofline::Dot& dot : r.dots) {
     const Point at = axes.at(dot.intensity, dot.gflops);
     picture.circle(at, 5, {.fill = Ink::red});
-    picture.text({at.x + 9, at.y + 4}, dot.name, {.size = 12.5});
+    picture.text({at.x + 6, at.y + 17}, dot.name, {.size = 12.5});
   }
   return picture.str();
 }
