@@ -216,7 +216,8 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   const auto start = Clock::now();
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const std::vector<int> counts = thread_counts(options.threads ? options.threads : machine.parallel(), options.quick);
-  const Budget budget = budget_of(options.quick, counts.size());
+  Budget budget = budget_of(options.quick, counts.size());
+  if (options.seconds > 0) budget.all = options.seconds;
 
   MachineCeilings c;
   c.quick = options.quick;

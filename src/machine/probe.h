@@ -66,6 +66,7 @@ struct MachineCeilings {
 struct ProbeOptions {
   bool quick = false;               // one thread and all of them, within 5 s; else every power of two between, within 30 s
   int threads = 0;                  // at most; 0: as many as can run at the same time
+  double seconds = 0;               // begin no measurement later than this; 0: as said above
   std::vector<GpuProbe> gpus = {};  // of the backends that there are
   std::function<void(std::string_view what, int done, int total)> progress = {};
 };

@@ -31,8 +31,6 @@ struct StoreError {
   bool corrupt() const { return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR; }
 };
 
-class Statement;
-
 class Database {
  public:
   Database(const std::string& name, int flags) {

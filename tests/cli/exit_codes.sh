@@ -44,4 +44,10 @@ check 2 stderr "did you mean 'show'" config shw
 check 2 stderr "ridge config check FILE" config
 RIDGE_THREDS=1 check 2 stderr "did you mean 'RIDGE_THREADS'" config show
 [ "$("$ridge" config check "$folder/bad.ini" 2>/dev/null | wc -c)" = 0 ] || { echo "config check spoke of errors on stdout"; failures=$((failures + 1)); }
+
+# Probe: what is wrong with the question is said before the time is spent, and a missed target is exit code 1.
+check 2 stderr "did you mean 'min_tflops'" probe min_tflop=3
+check 4 stderr "cannot write" probe --svg "$folder/none/roof.svg"
+XDG_CACHE_HOME="$folder" check 1 stdout "missed" probe --quick --check threads=1 min_tflops=100000 --svg "$folder/roof.svg"
+grep -q "</svg>" "$folder/roof.svg" || { echo "probe drew no roofline"; failures=$((failures + 1)); }
 exit $((failures > 0))

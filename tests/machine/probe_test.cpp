@@ -54,7 +54,7 @@ TEST(Probe, WorkingSetsFitTheirLevelAndNoNearerOne) {
 
 TEST(Probe, MeasuresEverythingAndKeepsIt) {
   int last = -1, most = 0;
-  ProbeOptions options{.quick = true, .threads = 2};
+  ProbeOptions options{.quick = true, .threads = 2, .seconds = 1e9};
   options.progress = [&](std::string_view what, int done, int total) {
     EXPECT_FALSE(what.empty());
     EXPECT_EQ(done, ++last);
@@ -97,6 +97,16 @@ TEST(Probe, MeasuresEverythingAndKeepsIt) {
   EXPECT_GE(kept.when, c.when);
   kept.when = c.when;
   EXPECT_EQ(nlohmann::json::parse(to_json(kept)), nlohmann::json::parse(to_json(c)));
+}
+
+TEST(Probe, SaysWhatItHadNoTimeFor) {
+  const MachineCeilings c = probe(small_machine(), {.quick = true, .threads = 1, .seconds = 1e-9});
+  EXPECT_EQ(c.left_out, 4 + 3 * 4 + 1);
+  EXPECT_TRUE(c.rates.empty());
+  EXPECT_EQ(c.threads(), 0);
+  Profile profile({"0000000000000001", "{}"}, {});
+  keep(profile, c);
+  EXPECT_FALSE(kept_ceilings(profile));
 }
 
 TEST(Probe, ReadsBackOnlyWhatItUnderstands) {
