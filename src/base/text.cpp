@@ -1,5 +1,7 @@
 #include "base/text.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 namespace ridge {
@@ -25,6 +27,30 @@ std::string size_text(int64_t bytes) {
     if (number.back() == '.') number.pop_back();
   }
   return fmt::format("{} {}", number, kUnits[unit]);
+}
+
+int display_width(std::string_view text) {
+  return int(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
+}
+
+std::string wrap(std::string_view text, int width, int indent) {
+  std::string out;
+  int column = indent;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const int columns = display_width(word);
+    if (column > indent && column + 1 + columns > width) {
+      out += '\n' + std::string(size_t(indent), ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += columns;
+  }
+  return out;
 }
 
 }  // namespace ridge

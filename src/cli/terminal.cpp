@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 
 #include <fmt/core.h>
@@ -26,29 +25,5 @@ bool use_colour() {
 
 std::string bold(std::string_view text) { return use_colour() ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
 std::string dim(std::string_view text) { return use_colour() ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
-
-int display_width(std::string_view text) {
-  return int(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
-}
-
-std::string wrap(std::string_view text, int width, int indent) {
-  std::string out;
-  int column = indent;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(word.size() + 1, text.size()));
-    const int columns = display_width(word);
-    if (column > indent && column + 1 + columns > width) {
-      out += '\n' + std::string(size_t(indent), ' ');
-      column = indent;
-    } else if (column > indent) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += columns;
-  }
-  return out;
-}
 
 }  // namespace ridge::cli

@@ -33,8 +33,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   // What each rule alone would allow; the least decides.
   if (facts.total > 0) lines.push_back({"installed", facts.total, facts.device == "cpu" ? "the machine's memory" : "the GPU's memory"});
   if (facts.limit > 0) lines.push_back({"limit", facts.limit, "control groups and ulimits"});
-  if (whole > 0)
-    lines.push_back({fmt::format("memory_fraction {:g}", facts.fraction), int64_t(double(whole) * facts.fraction), fmt::format("of {}", size_text(whole))});
+  if (whole > 0) lines.push_back({fmt::format("{:g} of {}", facts.fraction, size_text(whole)), int64_t(double(whole) * facts.fraction), "memory_fraction"});
   if (facts.available > 0) {
     std::string source = "what can be had now within the limits";
     if (facts.held > 0) source += fmt::format(", with {} that this process holds", size_text(facts.held));
@@ -48,7 +47,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   const int64_t reserve = std::min(reserve_of(whole), decided.bytes / 2);
   lines.push_back({"reserve", -reserve, "for the system, libraries and what grows besides"});
   budget.bytes = decided.bytes - reserve;
-  budget.reason = fmt::format("{} {} ({}) less {}", decided.what, size_text(decided.bytes), decided.source, size_text(reserve));
+  budget.reason = fmt::format("{}: {}, less a reserve of {}", decided.what, size_text(decided.bytes), size_text(reserve));
 
   if (facts.wish > 0) {
     lines.push_back({"memory", facts.wish, "asked for"});

@@ -11,8 +11,6 @@
 namespace ridge {
 namespace {
 
-constexpr Precision kAll[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
-
 constexpr int kFirstTensorCores = 70, kFirstAmpere = 80;
 
 // Tensor cores know fp16 from 7.0 on, bf16 and tf32 from 8.0 on.
@@ -61,9 +59,10 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
   constexpr double kWorthIt = 1.15;  // a coarser format must pay
   PrecisionChoice choice;
   std::vector<PrecisionFacts> measured;
-  for (Precision precision : kAll) {
-    PrecisionFacts facts = facts_of(precision, unit, rates);
-    if (precision != Precision::fp32 && facts.support != Support::absent && facts.speed) measured.push_back(facts);
+  for (Precision precision : {Precision::tf32, Precision::bf16, Precision::fp16}) {
+    const PrecisionFacts facts = facts_of(precision, unit, rates);
+    if (facts.speed && facts.support == Support::native) measured.push_back(facts);
+    if (facts.speed && facts.support == Support::emulated && choice.runner_up.empty()) choice.runner_up = speed_text(facts) + ", emulated";
   }
   // Stable formats first: fp16 is taken only where no other one pays.
   std::stable_sort(measured.begin(), measured.end(), [](const PrecisionFacts& a, const PrecisionFacts& b) {
@@ -73,7 +72,7 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
     return *a.speed > *b.speed;
   });
   if (measured.empty()) {
-    choice.reason = "no other format is measured on this device yet (ridge probe measures)";
+    choice.reason = choice.runner_up.empty() ? "no other format is measured here yet" : "no coarser format has kernels of its own here";
   } else if (*measured[0].speed < kWorthIt) {
     choice.reason = fmt::format("no coarser format is at least {:.2f}× as fast here, measured", kWorthIt);
     choice.runner_up = speed_text(measured[0]);

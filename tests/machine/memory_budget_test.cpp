@@ -30,13 +30,13 @@ TEST(MemoryBudget, TheLeastDecides) {
     const char* what;
     int64_t bytes;
   };
-  for (const Row& row : {Row{{.total = 64 * kGiB, .available = 60 * kGiB}, "memory_fraction 0.9", int64_t(0.9 * 64 * kGiB) - 2 * kGiB},
+  for (const Row& row : {Row{{.total = 64 * kGiB, .available = 60 * kGiB}, "0.9 of 64 GiB", int64_t(0.9 * 64 * kGiB) - 2 * kGiB},
                          Row{{.total = 64 * kGiB, .available = 10 * kGiB}, "available", 8 * kGiB},
-                         Row{{.total = 64 * kGiB, .limit = 4 * kGiB, .available = 4 * kGiB}, "memory_fraction 0.9", int64_t(0.9 * 4 * kGiB) - 128 * kMiB},
+                         Row{{.total = 64 * kGiB, .limit = 4 * kGiB, .available = 4 * kGiB}, "0.9 of 4 GiB", int64_t(0.9 * 4 * kGiB) - 128 * kMiB},
                          Row{{.total = 64 * kGiB, .limit = 4 * kGiB, .available = 4 * kGiB, .fraction = 1}, "limit", 4 * kGiB - 128 * kMiB},
                          Row{{.total = 16 * kGiB, .available = 8 * kGiB, .held = kGiB}, "available", 9 * kGiB - 512 * kMiB},
-                         Row{{.total = 16 * kGiB}, "memory_fraction 0.9", int64_t(0.9 * 16 * kGiB) - 512 * kMiB},
-                         Row{{.limit = 2 * kGiB}, "memory_fraction 0.9", int64_t(0.9 * 2 * kGiB) - 64 * kMiB}, Row{{}, "first guess", kGiB - 64 * kMiB}}) {
+                         Row{{.total = 16 * kGiB}, "0.9 of 16 GiB", int64_t(0.9 * 16 * kGiB) - 512 * kMiB},
+                         Row{{.limit = 2 * kGiB}, "0.9 of 2 GiB", int64_t(0.9 * 2 * kGiB) - 64 * kMiB}, Row{{}, "first guess", kGiB - 64 * kMiB}}) {
     const MemoryBudget budget = memory_budget(row.facts);
     EXPECT_EQ(deciding(budget).what, row.what);
     EXPECT_EQ(budget.bytes, row.bytes) << row.what;

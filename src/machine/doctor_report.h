@@ -1,0 +1,83 @@
+// What ridge doctor says: the machine, its limits and devices, what Ridge would use and why, what is wrong and how to mend it.
+// A pure function of facts, so that machines nobody has here can be examined in tests.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "machine/device_choice.h"
+#include "machine/gpus.h"
+#include "machine/health.h"
+#include "machine/machine.h"
+#include "machine/memory_budget.h"
+#include "machine/precision.h"
+#include "machine/probe.h"
+
+namespace ridge {
+
+// One setting that Ridge would use.
+struct Decision {
+  std::string what, value;     // "threads", "8"
+  std::string reason;          // why this value
+  std::string runner_up = {};  // what else could have been
+  std::string source = {};     // who asked for it: "default", "config_gpu.ini:7", …
+};
+
+struct Finding {
+  enum class Level { error, warning, note } level = Level::note;  // error: Ridge cannot run
+  std::string what;                                               // "the clock governor saves power"
+  std::string number;                                             // "powersave", "1.5 of 64 CPUs"
+  std::string remedy;                                             // what to do; may be empty for a note
+};
+std::string_view name(Finding::Level level);
+
+struct DoctorFacts {
+  Machine machine;
+  GpuScan gpus;
+  Health health;
+  std::string version, isa;                 // of Ridge; "avx512"
+  std::optional<MachineCeilings> ceilings;  // empty: nothing is measured
+  std::string measured;                     // when and by whom: "just now", "2 hours ago"
+  RateLookup rates;                         // of Ridge's matmul by precision
+  Decision threads;
+  std::string device = "auto", precision = "auto";  // as asked for
+  std::string device_source = "default", precision_source = "default", memory_source = "default";
+  int64_t memory = 0;  // asked for; 0: auto
+  double memory_fraction = kDefaultMemoryFraction;
+  Fallback fallback = Fallback::allow;
+  Backends backends = built_backends();
+  std::string configuration;         // what is wrong with it; empty: nothing
+  std::vector<std::string> remarks;  // of the profile store and of others who looked, a line each
+};
+
+struct DoctorReport {
+  DoctorFacts facts;
+  std::vector<KnownDevice> devices;
+  DeviceChoice device;
+  PrecisionChoice precision;
+  std::vector<PrecisionFacts> precisions;  // on the chosen device
+  MemoryBudget budget;                     // of the chosen device
+  std::vector<Decision> decisions;         // device, threads, precision, memory
+  std::vector<Finding> findings;           // the gravest first
+  double seconds = 0;                      // that it took
+
+  bool can_run() const;  // no finding is an error
+};
+
+DoctorReport examine(DoctorFacts facts);
+std::vector<Finding> findings_of(const DoctorReport& report);  // by examine()
+
+struct TextLook {
+  int width = 100;
+  bool colours = false;
+};
+std::string to_text(const DoctorReport& report, const TextLook& look = {});
+std::string to_json(const DoctorReport& report);  // one document
+std::string to_svg(const DoctorReport& report);
+
+// Words that both the text and the picture use.
+std::string core_summary(const Topology& topology);  // "6 performance + 8 efficiency cores, 20 threads"
+std::string cache_summary(const CoreKind& kind);     // "L1 32 KiB, L2 1 MiB, L3 32 MiB for 8 cores"
+std::string gpu_summary(const Gpu& gpu);             // "compute 9.0, 132 processors, 139 of 140 GiB free"
+
+}  // namespace ridge

@@ -1,0 +1,274 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "machine/doctor_machines.h"
+#include "machine/doctor_report.h"
+#include "machine/floor_plan.h"
+
+namespace ridge {
+namespace {
+
+using namespace doctor_machines;
+using Level = Finding::Level;
+
+const Finding* find(const DoctorReport& report, std::string_view part) {
+  for (const Finding& finding : report.findings)
+    if (finding.what.find(part) != std::string::npos) return &finding;
+  return nullptr;
+}
+
+int warnings(const DoctorReport& report) {
+  return int(std::count_if(report.findings.begin(), report.findings.end(), [](const Finding& f) { return f.level != Level::note; }));
+}
+
+struct Named {
+  const char* name;
+  DoctorFacts (*make)();
+};
+const Named kMachines[] = {{"laptop", laptop}, {"server", server}, {"small_vm", small_vm}, {"two_gpus", two_gpus}, {"container", container}};
+
+TEST(Doctor, AHealthyMachineHasNothingWrong) {
+  const DoctorReport report = examine(small_vm());
+  EXPECT_EQ(warnings(report), 0);
+  EXPECT_TRUE(report.can_run());
+  EXPECT_NE(to_text(report).find("Nothing is wrong"), std::string::npos);
+}
+
+TEST(Doctor, DecidesEverythingWithAReason) {
+  for (const Named& machine : kMachines) {
+    const DoctorReport report = examine(machine.make());
+    std::vector<std::string> what;
+    for (const Decision& d : report.decisions) {
+      what.push_back(d.what);
+      EXPECT_FALSE(d.value.empty()) << machine.name << d.what;
+      EXPECT_FALSE(d.reason.empty()) << machine.name << d.what;
+    }
+    EXPECT_EQ(what, (std::vector<std::string>{"device", "threads", "precision", "memory"}));
+  }
+}
+
+// Every disorder, what is found of it, and how grave it is.
+struct Disorder {
+  const char* name;
+  std::function<void(DoctorFacts&)> cause;
+  const char *finding, *number;
+  Level level = Level::warning;
+};
+
+Machine limited(const DoctorFacts& facts, const std::function<void(Limits&)>& change) {
+  Limits limits = facts.machine.limits;
+  change(limits);
+  return combine(facts.machine.topology, limits);
+}
+
+class DoctorDisorder : public testing::TestWithParam<Disorder> {};
+
+TEST_P(DoctorDisorder, IsFoundWithItsNumberAndARemedy) {
+  DoctorFacts facts = small_vm();
+  GetParam().cause(facts);
+  const DoctorReport report = examine(std::move(facts));
+  const Finding* finding = find(report, GetParam().finding);
+  ASSERT_NE(finding, nullptr) << to_text(report);
+  EXPECT_EQ(finding->level, GetParam().level);
+  EXPECT_NE(finding->number.find(GetParam().number), std::string::npos) << finding->number;
+  EXPECT_FALSE(finding->remedy.empty());
+  EXPECT_EQ(report.can_run(), GetParam().level != Level::error);
+  EXPECT_NE(to_json(report).find(finding->what), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Doctor, DoctorDisorder,
+    testing::Values(
+        Disorder{"powersave", [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "acpi-cpufreq"; }, "governor", "powersave"},
+        Disorder{"energy_preference",
+                 [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "intel_pstate", f.health.energy_preference = "power"; },
+                 "save energy", "power"},
+        Disorder{"clock_cap", [](DoctorFacts& f) { f.health.clock_cap = 0.5; }, "clock is capped", "50 %"},
+        Disorder{"battery", [](DoctorFacts& f) { f.health.on_battery = true; }, "battery", "discharging"},
+        Disorder{"quota", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.cpu_quota = 0.5; }); }, "quota", "0.5 of 2"},
+        Disorder{"mask", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.cpus = {1}; }); }, "affinity mask", "1 of 2"},
+        Disorder{"offline", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) {
+                                                   l.offline = {2, 3};
+                                                 }); }, "switched off", "2-3", Level::note},
+        Disorder{"throttled", [](DoctorFacts& f) { f.health.throttled = 0.4; }, "stops this control group", "40 %"},
+        Disorder{"load", [](DoctorFacts& f) { f.health.load = 7.25; }, "overloaded", "load 7.2 on 2"},
+        Disorder{"some_load", [](DoctorFacts& f) { f.health.load = 1.5; }, "other programs", "1.5", Level::note},
+        Disorder{"stolen", [](DoctorFacts& f) { f.health.stolen = 0.2; }, "hypervisor", "20 %"},
+        Disorder{"memory_limit", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = kGiB; }); }, "memory limit is small", "1 GiB"},
+        Disorder{"half_the_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = 4 * kGiB; }); }, "leaves out most",
+                 "4 GiB of 16 GiB", Level::note},
+        Disorder{"memory_in_use", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 2 * kGiB; }); }, "in use",
+                 "2 GiB of 16 GiB"},
+        Disorder{"no_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 1 << 20; }); }, "not enough memory", "MiB",
+                 Level::error},
+        Disorder{"pressure", [](DoctorFacts& f) { f.health.memory_pressure = 0.3; }, "wait for memory", "30 %"},
+        Disorder{"swapped", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.swap_total = 8 * kGiB, l.swap_free = 2 * kGiB; }); }, "swapped out",
+                 "6 GiB", Level::note},
+        Disorder{"huge_pages", [](DoctorFacts& f) { f.health.huge_pages = "never"; }, "huge pages", "never"},
+        Disorder{"files", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.open_files = 64; }); }, "files", "64"},
+        Disorder{"driver", [](DoctorFacts& f) { f.gpus.broken = true, f.gpus.driver = "535.1", f.gpus.no_cuda = "cuInit failed"; }, "CUDA cannot be used",
+                 "535.1"},
+        Disorder{"device", [](DoctorFacts& f) { f.device = "cuda", f.device_source = "config_gpu.ini:2"; }, "cuda was asked for", "config_gpu.ini:2"},
+        Disorder{"no_fallback", [](DoctorFacts& f) { f.device = "mps", f.fallback = Fallback::forbid; }, "fallbacks are forbidden", "default", Level::error},
+        Disorder{"precision", [](DoctorFacts& f) { f.precision = "tf32"; }, "tf32 was asked for", "default"},
+        Disorder{"emulated", [](DoctorFacts& f) { f.precision = "fp16"; }, "fp16", "precision fp16"},
+        Disorder{"wish", [](DoctorFacts& f) { f.memory = 100 * kGiB; }, "memory=100 GiB", "default"},
+        Disorder{"configuration", [](DoctorFacts& f) { f.configuration = "train.yaml:3: unknown key"; }, "configuration", "train.yaml:3", Level::error},
+        Disorder{"unmeasured", [](DoctorFacts& f) { f.ceilings.reset(); }, "nothing is measured", "", Level::note}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Doctor, OrdinaryGovernorsAreNoDisorder) {
+  for (auto [driver, governor, preference] : {std::tuple{"intel_pstate", "powersave", "balance_performance"},
+                                              {"amd-pstate-epp", "powersave", "performance"},
+                                              {"acpi-cpufreq", "schedutil", ""},
+                                              {"acpi-cpufreq", "performance", ""},
+                                              {"", "", ""}}) {
+    DoctorFacts facts = small_vm();
+    facts.health.clock_driver = driver, facts.health.governor = governor, facts.health.energy_preference = preference;
+    EXPECT_EQ(warnings(examine(std::move(facts))), 0) << driver << governor;
+  }
+}
+
+TEST(Doctor, GpusAreNamedAndJudged) {
+  DoctorReport report = examine(two_gpus());
+  EXPECT_EQ(report.device.device, Device{});
+  EXPECT_NE(find(report, "NVIDIA H200 is not used"), nullptr);  // this build has no backend for it
+  EXPECT_NE(find(report, "hold the memory of cuda:1"), nullptr);
+  DoctorFacts facts = two_gpus();
+  facts.backends.cuda = true;
+  report = examine(std::move(facts));
+  EXPECT_EQ(to_string(report.device.device), "cuda:0");
+  EXPECT_EQ(find(report, "is not used"), nullptr);
+  EXPECT_GT(report.budget.bytes, 100 * kGiB);  // the GPU's memory, not the machine's
+}
+
+TEST(Doctor, GraveFindingsComeFirst) {
+  const DoctorReport report = examine(container());
+  EXPECT_TRUE(std::is_sorted(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) { return a.level < b.level; }));
+  EXPECT_FALSE(report.can_run());
+}
+
+TEST(Doctor, TextKeepsToTheWidth) {
+  for (const Named& machine : kMachines)
+    for (int width : {60, 80, 100, 160}) {
+      const std::string text = to_text(examine(machine.make()), {.width = width});
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), width) << machine.name << ": " << line;
+      EXPECT_EQ(text.find('\033'), std::string::npos);
+    }
+  EXPECT_NE(to_text(examine(laptop()), {.colours = true}).find("\033[1m"), std::string::npos);
+}
+
+TEST(Doctor, JsonIsOneCompleteDocument) {
+  for (const Named& machine : kMachines) {
+    const DoctorReport report = examine(machine.make());
+    const auto document = nlohmann::json::parse(to_json(report));
+    for (const char* key :
+         {"ridge", "machine", "limits", "gpus", "devices", "measured", "precisions", "memory_budget", "decisions", "findings", "can_run", "seconds"})
+      EXPECT_TRUE(document.contains(key)) << machine.name << " " << key;
+    EXPECT_EQ(document["decisions"].size(), 4u);
+    EXPECT_EQ(document["findings"].size(), report.findings.size());
+    EXPECT_EQ(document["memory_budget"]["bytes"], report.budget.bytes);
+    EXPECT_EQ(document["machine"]["cores"], report.facts.machine.topology.core_count());
+  }
+}
+
+TEST(Doctor, NamesThatAreNoTextBreakNothing) {
+  DoctorFacts facts = two_gpus();
+  facts.gpus.gpus[0].name = "<&\"\xff\xfe" + std::string(5000, 'x');
+  facts.machine.topology.cpu_name = "<script>\x01" + std::string(5000, 'y');
+  const DoctorReport report = examine(std::move(facts));
+  EXPECT_FALSE(nlohmann::json::parse(to_json(report)).empty());
+  const std::string picture = to_svg(report);
+  EXPECT_EQ(picture.find("<script>"), std::string::npos);
+  EXPECT_EQ(picture.find('\xff'), std::string::npos);
+}
+
+// Elements of a document are balanced, and none lies outside of the picture.
+void check_picture(const std::string& svg) {
+  ASSERT_EQ(svg.rfind("<svg", 0), 0u);
+  ASSERT_NE(svg.find("</svg>"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  auto count = [&](std::string_view part) {
+    int n = 0;
+    for (size_t at = 0; (at = svg.find(part, at)) != std::string::npos; at += part.size()) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("<text"), count("</text>"));
+  EXPECT_EQ(count("<g"), count("</g>"));
+  EXPECT_EQ(count("width=\"-"), 0);
+  EXPECT_EQ(count("height=\"-"), 0);
+}
+
+TEST(Doctor, DrawsEveryMachine) {
+  for (const Named& machine : kMachines) {
+    SCOPED_TRACE(machine.name);
+    check_picture(to_svg(examine(machine.make())));
+  }
+  for (const char* name : {"one_cpu", "arm_10_10", "arm_128", "intel_2p_8e_2lp", "zen5_4_8", "some_offline", "server_64"}) {
+    SCOPED_TRACE(name);
+    check_picture(to_svg(examine(facts_of(fixture(name), 8 * kGiB))));
+  }
+  DoctorFacts nothing = facts_of(Topology{}, 0);  // a machine about which nothing is known
+  check_picture(to_svg(examine(std::move(nothing))));
+}
+
+bool overlap(const svg::Box& a, const svg::Box& b) {
+  constexpr double kSlack = 0.01;
+  return a.x + a.width > b.x + kSlack && b.x + b.width > a.x + kSlack && a.y + a.height > b.y + kSlack && b.y + b.height > a.y + kSlack;
+}
+bool inside(const svg::Box& a, const svg::Box& b) {
+  constexpr double kSlack = 0.01;
+  return a.x >= b.x - kSlack && a.y >= b.y - kSlack && a.x + a.width <= b.x + b.width + kSlack && a.y + a.height <= b.y + b.height + kSlack;
+}
+
+TEST(FloorPlan, EveryCoreHasItsPlace) {
+  for (const char* name : {"alder_lake_6p_8e", "epyc_384", "one_cpu", "arm_10_10", "arm_128", "intel_2p_8e_2lp", "zen5_4_8", "some_offline", "server_64"}) {
+    SCOPED_TRACE(name);
+    const Machine machine = facts_of(fixture(name), kGiB).machine;
+    const FloorPlan plan = plan_floor(machine, 700, 640);
+    EXPECT_LE(plan.height, 640);
+    std::vector<svg::Box> boxes;
+    for (const PlannedSocket& socket : plan.sockets)
+      for (const PlannedCluster& cluster : socket.clusters) {
+        EXPECT_TRUE(inside(cluster.box, socket.box));
+        EXPECT_TRUE(cluster.cache_bar.height <= 0 || inside(cluster.cache_bar, cluster.box));
+        for (const PlannedCore& core : cluster.cores) {
+          EXPECT_TRUE(inside(core.box, cluster.box));
+          EXPECT_FALSE(overlap(core.box, cluster.cache_bar));
+          boxes.push_back(core.box);
+        }
+        for (const PlannedModule& module : cluster.modules) EXPECT_TRUE(inside(module.box, cluster.box));
+      }
+    EXPECT_EQ(int(boxes.size()), machine.topology.core_count());
+    for (size_t i = 0; i < boxes.size(); ++i)
+      for (size_t j = i + 1; j < boxes.size(); ++j) ASSERT_FALSE(overlap(boxes[i], boxes[j])) << i << " and " << j;
+  }
+}
+
+TEST(FloorPlan, SharedCachesAreDrawnOnce) {
+  const FloorPlan laptop_plan = plan_floor(laptop().machine, 700, 640);
+  ASSERT_EQ(laptop_plan.sockets.size(), 1u);
+  ASSERT_EQ(laptop_plan.sockets[0].clusters.size(), 1u);             // one L3 for all 14 cores
+  EXPECT_EQ(laptop_plan.sockets[0].clusters[0].modules.size(), 2u);  // and an L2 for each four of the slow ones
+  const FloorPlan server_plan = plan_floor(server().machine, 700, 640);
+  ASSERT_EQ(server_plan.sockets.size(), 2u);
+  EXPECT_EQ(server_plan.sockets[0].clusters.size(), 12u);
+  EXPECT_GE(server_plan.core_size, 14);  // large enough to be seen
+}
+
+TEST(FloorPlan, VeryManyCoresAreCountedByCluster) {
+  Topology topology;
+  for (int cpu = 0; cpu < 4096; ++cpu) topology.cores.push_back({.cpus = {cpu}, .cluster = cpu / 64, .caches = {{3, 32 << 20, 64}}});
+  set_kinds(topology, std::vector<double>(4096, 1.0), false);
+  const FloorPlan plan = plan_floor(facts_of(topology, kGiB).machine, 700, 640);
+  ASSERT_EQ(plan.sockets.size(), 1u);
+  EXPECT_EQ(plan.sockets[0].clusters.size(), 64u);
+  EXPECT_EQ(plan.sockets[0].cores, 4096);
+  for (const PlannedCluster& cluster : plan.sockets[0].clusters) ASSERT_EQ(cluster.cores.size(), 1u);
+}
+
+}  // namespace
+}  // namespace ridge
