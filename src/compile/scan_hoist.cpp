@@ -388,7 +388,15 @@ class ScanHoist {
     return has_work(g_[id].in[0]);
   }
 
-  NodeId emit(NodeId id) {
+  // Right sides of products that never change and lie transposed: stored as they are read, once, they are not packed in every step.
+  bool stored_once(const Node& product, NodeId right) const {
+    if (product.op != Op::matmul || right != product.in[1] || varies_[right] || view_.steps < 4) return false;
+    for (; is_view(g_[right].op) || g_[right].op == Op::slice; right = g_[right].in[0])
+      if (g_[right].op == Op::permute && g_[right].attrs.ints.back() != g_.shape(right).rank() - 1) return true;
+    return false;
+  }
+
+  NodeId emit(NodeId id, bool once = false) {
     if (auto it = emitted_.find(id); it != emitted_.end()) return it->second;
     auto add_input = [&](std::vector<NodeId>& list, std::vector<NodeId>& operands, NodeId operand, const char* name) {
       NodeId in = body_->graph.input(g_.type(id), name);
@@ -399,13 +407,13 @@ class ScanHoist {
     if (enters_[id]) return add_input(body_->sequence_in, sequence_operands_, over_->stacked(id), "before");
     if (auto it = sequences_.find(id); it != sequences_.end()) return add_input(body_->sequence_in, sequence_operands_, it->second, "x");
     if (auto it = constants_.find(id); it != constants_.end()) return add_input(body_->constant_in, constant_operands_, it->second, "constant");
-    bool moved = n.op == Op::input || (has_work(id) && !is_view(n.op) && n.op != Op::slice);
+    bool moved = once || n.op == Op::input || (has_work(id) && !is_view(n.op) && n.op != Op::slice);
     if (moved && n.types.size() == 1) {
       ++once_;
       return add_input(body_->constant_in, constant_operands_, over_->value(id), "once");
     }
     std::vector<NodeId> in;
-    for (NodeId i : n.in) in.push_back(emit(i));
+    for (NodeId i : n.in) in.push_back(emit(i, stored_once(n, i)));
     return emitted_[id] = body_->graph.add(n.op, in, n.attrs, n.copy);
   }
 
