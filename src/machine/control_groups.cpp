@@ -84,7 +84,7 @@ std::string group_path(std::string_view text, const Mount& mount) {
 // From the process's own group up to the mount. A group that lies outside the mount is seen as the mount itself.
 std::vector<Level> levels(const Mount& mount, std::string path) {
   constexpr size_t kDeepest = 64;
-  if (path.find("..") != path.npos) path.clear();
+  if (path.find("/..") != path.npos) path.clear();
   if (mount.root != "/") path = path.starts_with(mount.root) ? path.substr(mount.root.size()) : "";
   while (!path.empty() && path.back() == '/') path.pop_back();
   if (!path.empty() && path.front() != '/') path.clear();

@@ -72,7 +72,11 @@ class Reading {
   void cpus() {
     const std::vector<int> mask = real_ ? affinity_mask() : parse_cpu_list(value_of(text("proc/self/status"), "Cpus_allowed_list"));
     out_.online = parse_cpu_list(text("sys/devices/system/cpu/online"));
-    if (out_.online.empty()) out_.online = mask;
+    if (real_ || out_.online.empty()) {  // the kernel's mask has only CPUs that run, while a container's files may count from 0
+      std::vector<int> all;
+      std::set_union(out_.online.begin(), out_.online.end(), mask.begin(), mask.end(), std::back_inserter(all));
+      out_.online = std::move(all);
+    }
     if (out_.online.empty() && real_)
       for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) out_.online.push_back(int(i));
     if (out_.online.empty()) out_.online = {0};
