@@ -159,7 +159,25 @@ TEST(HoistedPins, ALoopWithoutRecurrenceIsNoLoop) {
   for (NodeId id : topological(g, hoist_scans(g, roots).roots)) EXPECT_NE(g[id].op, Op::scan);
 }
 
-// Kernels that a call starts, and bytes that it holds.
+// Kernels of the compiled program: how many times one product of all steps runs, and what a step still does.
+TEST(HoistedPins, KernelsOfAStep) {
+  struct Pin {
+    size_t cell;
+    std::vector<std::string> loops;
+  };
+  // rnn: one product with all behind it; backward a map and dh. lstm: a product and the gates; backward the gates and dh.
+  // cfc: the shared layer and three heads; backward a map, dz of three heads with its sum, and dh.
+  for (const Pin& pin : {Pin{0, {"scan[7x1]", "scan[7x2]"}}, Pin{1, {"scan[7x2]", "scan[7x2]"}}, Pin{2, {"scan[7x4]", "scan[7x5]"}}}) {
+    Loop loop = make_loop(cells()[pin.cell], {.batch = 32, .inputs = 64, .width = 64});
+    Builder b(loop.graph);
+    Executable exe(loop.graph, loop.inputs, gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt));
+    std::vector<std::string> loops;
+    for (const KernelReport& k : exe.report().kernels)
+      if (k.name.substr(0, 4) == "scan") loops.push_back(k.name);
+    EXPECT_EQ(loops, pin.loops) << cells()[pin.cell].name << "\n" << exe.dump();
+  }
+}
+
 TEST(HoistedPins, BytesAreThoseOfTheSequences) {
   LoopSize s{.steps = 50, .batch = 16, .inputs = 24, .width = 32};
   Loop loop = make_loop(cells()[1], s);
