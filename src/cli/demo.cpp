@@ -14,8 +14,7 @@
 #include "cli/command.h"
 #include "machine/features.h"
 #include "ridge/ridge.h"
-#include "runtime/executable.h"
-#include "runtime/thread_team.h"
+#include "runtime/default_team.h"
 
 namespace ridge::cli {
 namespace {
@@ -85,7 +84,8 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   CompiledStep exe = learn.compile({{{batch, 2}}, {{batch}, DType::i64}}, {.memory = memory, .clip = 1});
 
   fmt::print("A network with three layers learns to tell two spirals apart.\n\n");
-  fmt::print("decided     threads {} (all that this process may use), kernels for {} (best this CPU runs)\n", default_team().size(), name(isa_tier()));
+  fmt::print("decided     {}; kernels for {} (best this CPU runs)\n", default_threads().text(), name(isa_tier()));
+  for (const std::string& remark : default_threads().remarks) fmt::print("            {}\n", remark);
   fmt::print("{}\n", exe.report());
 
   std::vector<double> history;

@@ -280,7 +280,7 @@ struct Choosing {
       choice.candidates.push_back(candidate(team, siblings));
       options.push_back(choice.candidates.back().team);
     }
-    std::vector<double> rates = measure ? measure(options) : std::vector<double>{};
+    std::vector<double> rates = measure && request.measure ? measure(options) : std::vector<double>{};
     rates.resize(teams.size());
     if (std::any_of(rates.begin(), rates.end(), [](double r) { return !(r > 0 && std::isfinite(r)); })) {
       settle(teams[plain].first, 0, "default", "one thread on each core, by topology; not measured");
@@ -365,6 +365,9 @@ ThreadRequest environment_threads() {
   }
   if (std::string text = value("RIDGE_AFFINITY"); !text.empty()) request.affinity = parse_affinity(text);
   if (std::string text = value("RIDGE_WAIT"); !text.empty()) request.wait = parse_wait(text);
+  std::string tune = value("RIDGE_OPTIMIZE_PERF");
+  if (tune.empty()) tune = value("OPTIMIZE_PERF");
+  request.measure = tune != "false" && tune != "no" && tune != "off" && tune != "0";
   return request;
 }
 

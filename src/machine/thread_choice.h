@@ -25,10 +25,11 @@ struct ThreadRequest {
   Wait wait = Wait::automatic;
   std::string source = "default";         // who asked for `threads`
   double gpu_feed = 0;                    // above 0: a GPU does the work, and feeding it takes so many CPUs
+  bool measure = true;                    // false: by topology alone
   std::vector<std::string> remarks = {};  // on what was asked for and not understood
 };
 
-// RIDGE_THREADS, RIDGE_AFFINITY, RIDGE_WAIT, and OMP_NUM_THREADS where RIDGE_THREADS is not set.
+// RIDGE_THREADS, RIDGE_AFFINITY, RIDGE_WAIT, RIDGE_OPTIMIZE_PERF; OMP_NUM_THREADS and OPTIMIZE_PERF where those are not set.
 ThreadRequest environment_threads();
 
 struct ThreadCandidate {

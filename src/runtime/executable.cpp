@@ -14,6 +14,7 @@
 #include "graph/ops/table.h"
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
+#include "runtime/default_team.h"
 #include "runtime/thread_team.h"
 
 namespace ridge {
@@ -38,11 +39,6 @@ bool enabled(const std::string& passes, const char* name) {
 }
 
 }  // namespace
-
-ThreadTeam& default_team() {
-  static ThreadTeam team;
-  return team;
-}
 
 struct Executable::State {
   State(Program p, ThreadTeam& t) : team(t), code(std::move(p), t) {}

@@ -66,6 +66,4 @@ class Executable {
   std::unique_ptr<State> state_;
 };
 
-ThreadTeam& default_team();
-
 }  // namespace ridge

@@ -1,0 +1,94 @@
+#include "runtime/default_team.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "machine/profile.h"
+#include "runtime/kernel_mix.h"
+#include "runtime/thread_team.h"
+
+namespace ridge {
+namespace {
+
+// Whether the cores may differ in more than their numbers: only then a measurement can say something new.
+bool may_be_mixed(const Machine& machine) {
+  if (machine.usable.size() > 1) return true;
+  const std::vector<Core>& cores = machine.topology.cores;
+  return std::any_of(cores.begin(), cores.end(), [&](const Core& c) { return c.cluster != cores[0].cluster || c.caches != cores[0].caches; });
+}
+
+struct DefaultTeam {
+  Machine machine = known_machine();
+  CoreSlots slots = CoreSlots::take(usable_cores(machine));
+  ThreadChoice choice;
+  ThreadTeam team;
+
+  explicit DefaultTeam(const ThreadRequest& request) : choice(choose_threads(machine, request, known_throughput(machine), &slots)), team(choice.team) {}
+};
+
+std::mutex mutex;  // held while the team is made
+std::optional<ThreadRequest> requested;
+bool is_made = false;
+
+DefaultTeam& made() {
+  static const std::unique_ptr<DefaultTeam> team = [] {
+    std::lock_guard lock(mutex);
+    auto made = std::make_unique<DefaultTeam>(requested ? *requested : environment_threads());
+    is_made = true;
+    return made;
+  }();
+  return *team;
+}
+
+}  // namespace
+
+ThreadTeam& default_team() { return made().team; }
+const ThreadChoice& default_threads() { return made().choice; }
+
+void request_default_threads(const ThreadRequest& request) {
+  std::lock_guard lock(mutex);
+  if (is_made) fail(ErrorCode::usage, "[threads] the default team is already at work; ask for threads before the first computation");
+  requested = request;
+}
+
+Machine known_machine() {
+  Machine machine = look_at_machine({});
+  if (!machine.topology.can_pin || !may_be_mixed(machine)) return machine;
+  Profile profile(fingerprint(machine));
+  std::vector<NamedMeasurement> fresh;
+  auto speed = [&](int cpu) {
+    const std::string key = fmt::format("cpu_speed/{}", cpu);
+    if (auto known = profile.number(key)) return *known;
+    const double measured = measure_cpu(cpu);
+    fresh.push_back({key, {.value = fmt::format("{:.6g}", measured), .samples = 1}});
+    return measured;
+  };
+  confirm_kinds(machine.topology, speed, machine.limits.cpus);
+  profile.put(fresh);
+  return combine(std::move(machine.topology), std::move(machine.limits));
+}
+
+MeasureTeams known_throughput(const Machine& machine) {
+  return [&machine](const std::vector<TeamOptions>& teams) {
+    nlohmann::json what;
+    for (const TeamOptions& t : teams) what.push_back({t.threads, int(t.wait), t.cpus});
+    const std::string key = "kernel_mix/" + what.dump();
+    Profile profile(fingerprint(machine));
+    if (auto known = profile.get(key)) {
+      const auto rates = nlohmann::json::parse(known->value, nullptr, false);
+      if (rates.is_array() && rates.size() == teams.size() && std::all_of(rates.begin(), rates.end(), [](const auto& r) { return r.is_number(); }))
+        return rates.get<std::vector<double>>();
+    }
+    const std::vector<double> rates = measure_kernel_mix(teams);
+    profile.put(key, {.value = nlohmann::json(rates).dump(), .samples = 1});
+    return rates;
+  };
+}
+
+}  // namespace ridge

@@ -1,0 +1,22 @@
+// The process-wide thread team: made when it is first needed, as the machine and the environment say.
+#pragma once
+#include "machine/thread_choice.h"
+
+namespace ridge {
+
+class ThreadTeam;
+
+ThreadTeam& default_team();
+const ThreadChoice& default_threads();  // how large it is, and why
+
+// What the team is to be instead of what the environment says. ErrorCode::usage once it has been made.
+void request_default_threads(const ThreadRequest& request);
+
+// The machine with its kinds of cores confirmed. What was measured once is remembered in the profile, so that only the first
+// start on a machine with several kinds takes longer than some milliseconds.
+Machine known_machine();
+
+// measure_kernel_mix(), remembered in the profile in the same way.
+MeasureTeams known_throughput(const Machine& machine);
+
+}  // namespace ridge
