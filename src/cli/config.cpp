@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/command.h"
+#include "cli/settings.h"
 #include "cli/terminal.h"
 #include "config/config.h"
 #include "config/document.h"
@@ -44,11 +45,6 @@ int print_keys(bool json, bool markdown) {
   }
   return kOk;
 }
-
-struct ShowArguments {
-  std::vector<std::string> files;
-  bool json = false;
-};
 
 unsigned task_of(std::string_view word) {
   for (auto [name, task] :
@@ -119,18 +115,14 @@ void print_table(const config::Resolved& resolved, const std::vector<config::Row
   for (const config::Note& note : resolved.notes()) fmt::print("note: {}\n", wrap(fmt::format("{}: {}", note.source, note.text), width, 6));
 }
 
-int show(const ShowArguments& arguments, std::vector<std::string> words) {
-  config::Sources sources;
-  if (!words.empty() && task_of(words[0])) {
-    sources.task = task_of(words[0]);
-    words.erase(words.begin());
+int show(config::Sources sources, bool json) {
+  if (!sources.words.empty() && task_of(sources.words[0])) {
+    sources.task = task_of(sources.words[0]);
+    sources.words.erase(sources.words.begin());
   }
-  sources.files.assign(arguments.files.begin(), arguments.files.end());
-  sources.environment = config::process_environment();
-  sources.words = std::move(words);
   const config::Resolved resolved = config::resolve(sources);
   const std::vector<config::Row> rows = resolved.describe(machine_facts());
-  arguments.json ? print_json(resolved, rows) : print_table(resolved, rows);
+  json ? print_json(resolved, rows) : print_table(resolved, rows);
   return kOk;
 }
 
@@ -154,12 +146,11 @@ const Command command("config", "list the keys, show what is set and by whom, ch
   keys_command->add_flag("--md", *markdown, "Markdown, as docs/configuration.md")->excludes(json_option);
   keys_command->callback([=] { *chosen = [=] { return print_keys(*json, *markdown); }; });
 
-  auto arguments = std::make_shared<ShowArguments>();
+  auto show_json = std::make_shared<bool>(false);
   CLI::App* show_command = app.add_subcommand("show", "every value with its source: ridge config show [gpt|cfc|ppo|machine] [key=value …]");
-  show_command->add_option("--config", arguments->files, "a configuration file; may be repeated, the last one wins")->expected(1)->take_all();
-  show_command->add_flag("--json", arguments->json, "one JSON document");
-  show_command->allow_extras();
-  show_command->callback([=] { *chosen = [=, words = show_command->remaining()] { return show(*arguments, words); }; });
+  show_command->add_flag("--json", *show_json, "one JSON document");
+  auto sources = add_settings(*show_command);
+  show_command->callback([=] { *chosen = [=] { return show(sources(), *show_json); }; });
 
   auto files = std::make_shared<std::vector<std::string>>();
   CLI::App* check_command = app.add_subcommand("check", "all that is wrong with configuration files");

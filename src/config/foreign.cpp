@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/words.h"
 
 namespace ridge::config {
@@ -41,7 +42,7 @@ Meaning meaning_of(std::string_view section, std::string_view name) {
   for (const Foreign& f : kForeign)
     if (f.path == path) return f.key.empty() ? Meaning{nullptr, f.remark} : Meaning{find_key(f.key)};
   if (!section.empty() && std::find(std::begin(kSections), std::end(kSections), section) == std::end(kSections))
-    return {.problem = fmt::format("unknown section {}; {}", shown(section), nearest_hint(lower(section), kSections)), .bad_section = true};
+    return {.problem = fmt::format("unknown section {}; {}", shown(section), nearest_hint(lower_case(section), kSections)), .bad_section = true};
   if (const Key* key = find_key(name)) return {key};
   return {.problem = unknown_key(name)};
 }

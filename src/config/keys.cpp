@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/key.h"
 #include "config/value.h"
 #include "config/words.h"
@@ -122,18 +123,18 @@ constexpr Key kKeys[] = {
    .aliases = "level", .synonyms = "warn=warning"},
 
   {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "where to compute; auto: where a step is expected to be fastest",
-   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal", .remark = device_exists},
-  {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "refuse instead of falling back to another device, precision or kernel"},
+   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal", .used_by = "doctor", .remark = device_exists},
+  {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "refuse instead of falling back to another device, precision or kernel", .used_by = "doctor"},
   {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of activations and matmuls; weights and moments stay fp32",
    .words = "auto|fp32|tf32|bf16|fp16", .aliases = "dtype default_dtype",
-   .synonyms = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto", .remark = precision_exists},
+   .synonyms = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto", .used_by = "doctor", .remark = precision_exists},
   {.name = "matmul_precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of fp32 matmuls: highest is fp32, high tf32, medium bf16",
    .words = "auto|highest|high|medium", .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium", .remark = matmul_precision_exists},
-  {.name = "optimize_perf", .group = kDevice, .type = boolean, .initial = "true", .help = "tune by measurement; false: sane defaults", .foreign_variable = "OPTIMIZE_PERF"},
+  {.name = "optimize_perf", .group = kDevice, .type = boolean, .initial = "true", .help = "tune by measurement; false: sane defaults", .foreign_variable = "OPTIMIZE_PERF", .used_by = "demo (environment)"},
 
   {.name = "memory", .group = kMemory, .type = bytes, .initial = "auto", .help = "what the whole process may hold, as 512MiB or 2GB; auto: what the machine's limits leave",
-   .words = "auto", .low = 1, .high = kManyBytes},
-  {.name = "memory_fraction", .group = kMemory, .type = real, .initial = "0.9", .help = "share of the memory that may be used", .high = 1, .above_low = true},
+   .words = "auto", .low = 1, .high = kManyBytes, .used_by = "doctor"},
+  {.name = "memory_fraction", .group = kMemory, .type = real, .initial = "0.9", .help = "share of the memory that may be used", .high = 1, .above_low = true, .used_by = "doctor"},
   {.name = "empty_cache_frequency", .group = kMemory, .type = integer, .initial = "0", .help = "steps between trims of the memory pools; 0: never", .high = 1e9, .tasks = kTrain},
   {.name = "enable_pinned_memory", .group = kMemory, .type = boolean, .initial = "true", .help = "page-locked memory for batches on their way to a GPU", .tasks = kTrain,
    .remark = needs_gpu},
@@ -147,18 +148,18 @@ constexpr Key kKeys[] = {
    .remark = needs_gpu_to_offload},
 
   {.name = "threads", .group = kThreads, .type = integer, .initial = "auto", .help = "compute threads: a number, those of fast cores, all, or what measures fastest",
-   .words = "auto|performance|all", .low = 1, .high = 4096, .aliases = "num_threads", .foreign_variable = "OMP_NUM_THREADS", .remark = threads_exist},
+   .words = "auto|performance|all", .low = 1, .high = 4096, .aliases = "num_threads", .foreign_variable = "OMP_NUM_THREADS", .used_by = "bench, demo (environment), doctor, probe", .remark = threads_exist},
   {.name = "affinity", .group = kThreads, .type = choice, .initial = "auto", .help = "how threads are bound to cores", .words = "auto|none|compact|spread",
-   .aliases = "omp_proc_bind", .synonyms = "true=compact close=compact false=none"},
+   .aliases = "omp_proc_bind", .synonyms = "true=compact close=compact false=none", .used_by = "demo (environment), doctor"},
   {.name = "wait", .group = kThreads, .type = choice, .initial = "auto", .help = "whether waiting threads spin or sleep", .words = "auto|active|passive",
-   .aliases = "wait_policy omp_wait_policy"},
+   .aliases = "wait_policy omp_wait_policy", .used_by = "demo (environment), doctor"},
 
   {.name = "min_tflops", .group = kTargets, .type = real, .initial = "auto", .help = "least fp32 rate in TFLOP/s; auto: the chip's target", .words = "auto",
-   .high = 1e6, .above_low = true, .tasks = kMachine},
+   .high = 1e6, .above_low = true, .tasks = kMachine, .used_by = "probe"},
   {.name = "min_bandwidth", .group = kTargets, .type = real, .initial = "auto", .help = "least memory bandwidth in GB/s; auto: the chip's target", .words = "auto",
-   .high = 1e6, .above_low = true, .tasks = kMachine},
+   .high = 1e6, .above_low = true, .tasks = kMachine, .used_by = "probe"},
   {.name = "memory_budget", .group = kTargets, .type = bytes, .initial = "auto", .help = "least memory that must be usable; auto: the chip's target", .words = "auto",
-   .low = 1, .high = kManyBytes, .tasks = kMachine},
+   .low = 1, .high = kManyBytes, .tasks = kMachine, .used_by = "probe"},
 };
 
 constexpr Switch kSwitches[] = {
@@ -254,7 +255,7 @@ std::string unknown_key(std::string_view name) {
   for (const Key& key : kKeys) names.push_back(key.name);
   for (const Key& key : kKeys)
     for (std::string_view alias : split(key.aliases, ' ')) names.push_back(alias);
-  return fmt::format("unknown key {}; {}", shown(name), nearest_hint(lower(name), names));
+  return fmt::format("unknown key {}; {}", shown(name), nearest_hint(lower_case(name), names));
 }
 
 }  // namespace ridge::config

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "base/text.h"
 #include "config/words.h"
 
 namespace ridge::config {
@@ -43,7 +44,7 @@ FileContent parse_text(std::string_view raw, bool ini) {
 }
 
 FileContent read_file(const std::filesystem::path& path) {
-  const std::string ending = lower(path.extension().string());
+  const std::string ending = lower_case(path.extension().string());
   const bool ini = ending == ".ini";
   if (!ini && ending != ".yaml" && ending != ".yml" && ending != ".json") return refused("is of unknown kind; its name must end in .ini, .yaml, .yml or .json");
   std::error_code error;

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/words.h"
 
 namespace ridge::config {
@@ -49,7 +50,7 @@ std::optional<int64_t> integer_of(std::string_view text) {
 }
 
 std::optional<bool> boolean_of(std::string_view text) {
-  const std::string word = lower(text);
+  const std::string word = lower_case(text);
   for (std::string_view yes : {"true", "yes", "on", "1"})
     if (word == yes) return true;
   for (std::string_view no : {"false", "no", "off", "0"})
@@ -59,7 +60,7 @@ std::optional<bool> boolean_of(std::string_view text) {
 
 // The key's own spelling of a word, through its synonyms; empty: not one of its words.
 std::optional<std::string> word_of(const Key& key, std::string_view text) {
-  std::string word = lower(text);
+  std::string word = lower_case(text);
   for (std::string_view pair : split(key.synonyms, ' '))
     if (const size_t equal = pair.find('='); pair.substr(0, equal) == word) word = pair.substr(equal + 1);
   for (std::string_view w : split(key.words, '|')) {
@@ -92,7 +93,7 @@ Parsed parse_choice(const Key& key, std::string_view text) {
   if (std::optional<std::string> word = word_of(key, text)) return {Value(*word), {}};
   std::vector<std::string_view> words = split(key.words, '|');
   for (std::string_view pair : split(key.synonyms, ' ')) words.push_back(pair.substr(0, pair.find('=')));
-  return {{}, fmt::format("is {}, but must be {}; {}", shown(text), expected(key), nearest_hint(lower(text), words))};
+  return {{}, fmt::format("is {}, but must be {}; {}", shown(text), expected(key), nearest_hint(lower_case(text), words))};
 }
 
 Parsed parse_list(const Key& key, std::string_view text) {

@@ -22,13 +22,6 @@ std::string_view trim(std::string_view text) {
   return begin == text.npos ? std::string_view() : text.substr(begin, end - begin + 1);
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-  return out;
-}
-
 std::string shown(std::string_view text) {
   constexpr size_t kMost = 60;
   std::string_view part = text.substr(0, kMost);

@@ -8,7 +8,6 @@ namespace ridge::config {
 
 std::vector<std::string_view> split(std::string_view text, char separator);  // empty text: no parts
 std::string_view trim(std::string_view text);                                // spaces and tabs
-std::string lower(std::string_view text);                                    // of ASCII letters
 std::string shown(std::string_view text);                                    // in quotes and cut when long, for messages
 
 template <class Words>

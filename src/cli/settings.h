@@ -1,0 +1,14 @@
+// Settings on a command's line: key=value, --key=value, --key value, and --config FILE.
+#pragma once
+#include <functional>
+
+#include "cli/command.h"
+#include "config/config.h"
+
+namespace ridge::cli {
+
+// Adds --config to the command and takes every word that it does not know as a setting; so the command can have words of its own
+// only before them. What it returns gathers all sources once the line is parsed; config::resolve() does the rest.
+std::function<config::Sources()> add_settings(CLI::App& app, unsigned task = config::kAllTasks);
+
+}  // namespace ridge::cli
