@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "bench/precision_rates.h"
 #include "cli/command.h"
+#include "cli/settings.h"
 #include "cli/terminal.h"
-#include "config/config.h"
 #include "machine/doctor_report.h"
 #include "machine/features.h"
 #include "machine/profile.h"
@@ -24,21 +24,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct DoctorArguments {
-  std::vector<std::string> overrides;
   std::string svg;
   bool json = false;
 };
 
-// A configuration that cannot be read is a finding, not the end: what the command line says still holds.
-config::Resolved settings_of(const DoctorArguments& arguments, std::string& problem) {
-  config::Sources sources;
-  sources.task = config::kMachine;
-  sources.words = arguments.overrides;
-  sources.environment = config::process_environment();
+// A configuration that cannot be used is a finding, not the end: what the command line says still holds.
+config::Resolved settings_of(config::Sources sources, std::string& problem) {
   try {
     return config::resolve(sources);
   } catch (const Error& error) {
     problem = error.what();
+    for (size_t at; (at = problem.find('\n')) != std::string::npos;) problem.replace(at, 1, "; ");
     sources.environment.clear();
     sources.working_folder.reset();
     return config::resolve(sources);
@@ -75,24 +71,31 @@ MachineCeilings measure_shortly(ThreadTeam& team) {
   return ceilings;
 }
 
-Decision decide_threads(const Machine& machine, const config::Resolved& settings, const Device& device, DoctorFacts& facts, TeamOptions& team) {
+ThreadChoice choose_team(const Machine& machine, const config::Resolved& settings, bool feeds_gpu) {
   ThreadRequest request;
   request.threads = settings.get<std::string>("threads");
   request.affinity = parse_affinity(settings.get<std::string>("affinity"));
   request.wait = parse_wait(settings.get<std::string>("wait"));
   request.source = settings.setting("threads").source;
-  if (device.kind != Device::Kind::cpu) request.gpu_feed = 1;
+  request.gpu_feed = feeds_gpu ? 1 : 0;
   CoreSlots slots = CoreSlots::take(usable_cores(machine));
-  const ThreadChoice choice = choose_threads(machine, request, known_throughput(machine), &slots);
-  facts.remarks.insert(facts.remarks.end(), choice.remarks.begin(), choice.remarks.end());
-  team = choice.team;
-  return {"threads", std::to_string(choice.team.threads), choice.reason, choice.runner_up, request.source};
+  return choose_threads(machine, request, known_throughput(machine), &slots);
 }
 
-DoctorFacts look_around(const DoctorArguments& arguments) {
+// Rates and ceilings as kept in the profile, or measured now.
+void take_figures(const TeamOptions& options, DoctorFacts& facts) {
+  Profile profile(fingerprint(facts.machine));
+  if (const std::string remark = profile.remark(); !remark.empty()) facts.remarks.push_back(remark);
+  ThreadTeam team(options);
+  facts.rates = bench::known_precision_rates(profile, team);
+  facts.ceilings = kept_ceilings(profile);
+  facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now";
+  if (!facts.ceilings) facts.ceilings = measure_shortly(team);
+}
+
+DoctorFacts look_around(const config::Sources& sources) {
   DoctorFacts facts;
-  const config::Resolved settings = settings_of(arguments, facts.configuration);
-  // Drivers may take their time; the rest of the machine is looked at meanwhile.
+  const config::Resolved settings = settings_of(sources, facts.configuration);
   std::future<GpuScan> scan = std::async(std::launch::async, [] { return scan_gpus(); });
   take_settings(settings, facts);
   facts.version = RIDGE_VERSION;
@@ -101,47 +104,47 @@ DoctorFacts look_around(const DoctorArguments& arguments) {
     facts.remarks.push_back(fmt::format("RIDGE_ISA={} decides which kernels run", lowered));
   facts.health = read_health();  // before anything loads the machine
   facts.machine = known_machine();
-  facts.gpus = scan.get();
 
-  const DeviceChoice device = choose_device(facts.device, Fallback::allow, known_devices(facts.gpus));
-  TeamOptions options;
-  facts.threads = decide_threads(facts.machine, settings, device.device, facts, options);
-  Profile profile(fingerprint(facts.machine));
-  if (const std::string remark = profile.remark(); !remark.empty()) facts.remarks.push_back(remark);
-  ThreadTeam team(options);
-  facts.rates = bench::known_precision_rates(profile, team);
-  facts.ceilings = kept_ceilings(profile);
-  facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now, shortly";
-  if (!facts.ceilings) facts.ceilings = measure_shortly(team);
+  // Drivers load the CPU while they start, which would show in the figures; one that hangs is not waited for.
+  scan.wait_for(std::chrono::milliseconds(400));
+  ThreadChoice threads = choose_team(facts.machine, settings, false);
+  take_figures(threads.team, facts);
+  facts.gpus = scan.get();
+  if (choose_device(facts.device, Fallback::allow, known_devices(facts.gpus)).device.kind != Device::Kind::cpu)
+    threads = choose_team(facts.machine, settings, true);
+  facts.threads = {"threads", std::to_string(threads.team.threads), threads.reason, threads.runner_up, settings.setting("threads").source};
+  facts.remarks.insert(facts.remarks.end(), threads.remarks.begin(), threads.remarks.end());
   return facts;
 }
 
-void write_picture(const std::string& path, const DoctorReport& report) {
-  std::ofstream file(path, std::ios::binary);
-  file << to_svg(report);
-  file.flush();
+std::ofstream open_picture(const std::string& path, std::ios::openmode mode) {
+  std::ofstream file(path, std::ios::binary | mode);
   if (!file) fail(ErrorCode::io, "[doctor] cannot write {}; is its folder there, and may it be written?", path);
+  return file;
 }
 
-int run_doctor(const DoctorArguments& arguments) {
+int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
   const auto start = Clock::now();
-  DoctorReport report = examine(look_around(arguments));
+  if (!arguments.svg.empty()) open_picture(arguments.svg, std::ios::app);  // before the time is spent
+  DoctorReport report = examine(look_around(sources));
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (!arguments.svg.empty()) write_picture(arguments.svg, report);
   if (arguments.json)
     fmt::print("{}\n", to_json(report));
   else
     fmt::print("{}", to_text(report, {.width = terminal_width(), .colours = use_colour()}));
-  if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
+  if (!arguments.svg.empty()) {
+    open_picture(arguments.svg, std::ios::trunc) << to_svg(report);
+    if (!arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
+  }
   return report.can_run() ? kOk : kError;
 }
 
 const Command command("doctor", "say what this machine is, what Ridge will use of it, and why", [](CLI::App& app) {
   auto arguments = std::make_shared<DoctorArguments>();
-  app.add_option("overrides", arguments->overrides, "key=value as for a run: device=, threads=, precision=, memory=, memory_fraction=, …");
   app.add_flag("--json", arguments->json, "one JSON document");
   app.add_option("--svg", arguments->svg, "draw the machine into this file");
-  return [arguments] { return run_doctor(*arguments); };
+  auto sources = add_settings(app, config::kMachine);
+  return [arguments, sources] { return run_doctor(*arguments, sources()); };
 });
 
 }  // namespace

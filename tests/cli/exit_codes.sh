@@ -50,4 +50,16 @@ check 2 stderr "did you mean 'min_tflops'" probe min_tflop=3
 check 4 stderr "cannot write" probe --svg "$folder/none/roof.svg"
 XDG_CACHE_HOME="$folder" check 1 stdout "missed" probe --quick --check threads=1 min_tflops=100000 --svg "$folder/roof.svg"
 grep -q "</svg>" "$folder/roof.svg" || { echo "probe drew no roofline"; failures=$((failures + 1)); }
+
+# Doctor: what is wrong with the machine is a finding, what is wrong with the question an error.
+export RIDGE_CACHE="$folder/cache"
+check 0 stdout "Ridge would use" doctor
+check 0 stdout '"can_run": true' doctor --json device=cuda
+check 1 stdout "fallbacks are forbidden" doctor device=mps no_fallback=true
+check 2 stderr "did you mean 'device'" doctor devise=cpu
+check 4 stderr "cannot write" doctor --svg "$folder/none/machine.svg"
+(cd "$folder" && printf 'batc: 8\n' >train.yaml && check 1 stdout "train.yaml:1" doctor; exit $failures) || failures=1
+document=$("$ridge" doctor --json --svg "$folder/machine.svg")
+[ "${document:0:1}${document: -1}" = "{}" ] || { echo "doctor --json printed something else"; failures=$((failures + 1)); }
+grep -q "</svg>" "$folder/machine.svg" || { echo "doctor drew no machine"; failures=$((failures + 1)); }
 exit $((failures > 0))
