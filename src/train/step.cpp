@@ -226,6 +226,8 @@ struct TrainStep::State {
       least = std::min(least, t.bytes);
       if (t.bytes <= limit) return take(std::move(t), level == Recompute::free ? "it fits whole" : "recomputing makes it fit whole");
     }
+    // A loop runs all its steps again for every micro-batch, so what allows the largest one comes first there.
+    if (has_scan) std::reverse(levels.begin(), levels.end());
     if (coupling.empty())
       for (Recompute level : levels) {  // the largest micro-batch that fits, by halving
         int64_t low = 0, high = plan.batch;

@@ -131,6 +131,13 @@ TEST(SequenceBudget, MovesToStretchesBeforeItSplits) {
   for (const std::string& d : fitted.plan.decisions) text += d + "\n";
   EXPECT_NE(text.find("8 stretches of 8"), std::string::npos) << text;
   expect_same(whole, fitted, "budget");
+  // Less than one batch in stretches: it is split, and still in stretches, where the parts are largest.
+  o.memory = fitted.plan.planned_bytes - fitted.plan.activation_bytes / 3;
+  Outcome split = run(m, o);
+  EXPECT_EQ(split.plan.recompute, Recompute::segments);
+  EXPECT_LT(split.plan.micro, kBatch);
+  EXPECT_GT(split.plan.micro, kBatch / 4);
+  expect_same(whole, split, "split");
   o.memory = 20000;
   EXPECT_THROW(TrainStep(m, o), Error);
 }
