@@ -37,20 +37,18 @@ constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 // 2^x within 2 ulp, exactly 1 at 0 and 0 below 2^-126; NaN stays. For x below 128.
 struct Exp2 {
-  Vec c6, c5, c4, c3, c2, c1, c0, magic, limit;
+  Vec c5, c4, c3, c2, c1, c0, magic, limit;
   HWY_INLINE explicit Exp2(const Exp2Table& t) {
     const F d;
-    c6 = hn::Set(d, t.values[0]), c5 = hn::Set(d, t.values[1]), c4 = hn::Set(d, t.values[2]), c3 = hn::Set(d, t.values[3]);
-    c2 = hn::Set(d, t.values[4]), c1 = hn::Set(d, t.values[5]), c0 = hn::Set(d, t.values[6]);
-    magic = hn::Set(d, t.values[7]), limit = hn::Set(d, t.values[8]);
+    c5 = hn::Set(d, t.values[0]), c4 = hn::Set(d, t.values[1]), c3 = hn::Set(d, t.values[2]), c2 = hn::Set(d, t.values[3]);
+    c1 = hn::Set(d, t.values[4]), c0 = hn::Set(d, t.values[5]), magic = hn::Set(d, t.values[6]), limit = hn::Set(d, t.values[7]);
   }
   HWY_INLINE Vec operator()(Vec x) const {
     const F d;
     const hn::RebindToSigned<F> di;
     const Vec t = hn::Add(x, magic);
     const Vec f = hn::Sub(x, hn::Sub(t, magic));
-    Vec p = hn::MulAdd(c6, f, c5);
-    p = hn::MulAdd(p, f, c4);
+    Vec p = hn::MulAdd(c5, f, c4);
     p = hn::MulAdd(p, f, c3);
     p = hn::MulAdd(p, f, c2);
     p = hn::MulAdd(p, f, c1);

@@ -103,7 +103,8 @@ void exp_sum(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
     const float *a = reinterpret_cast<const float*>(sa->p + r * sa->row), *b = reinterpret_cast<const float*>(sb->p + r * sb->row);
     const V vb = kPerRow ? set(*b) : hn::Zero(d);
     auto point = [&](int64_t i) HWY_ATTR {
-      V y = math::exp(hn::Sub(hn::LoadU(d, a + i), kPerRow ? vb : hn::LoadU(d, b + i)));
+      if (in.ahead) __builtin_prefetch(reinterpret_cast<const std::byte*>(a + i) + in.ahead, 0, 2);
+      V y = math::exp_near(hn::Sub(hn::LoadU(d, a + i), kPerRow ? vb : hn::LoadU(d, b + i)));
       hn::StoreU(y, d, out + i);
       return y;
     };
@@ -115,7 +116,7 @@ void exp_sum(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
     }
     for (; i < cols; i += n) {
       const int64_t live = std::min(n, cols - i);
-      V y = math::exp(hn::Sub(load_tail(d, a + i, live), kPerRow ? vb : load_tail(d, b + i, live)));
+      V y = math::exp_near(hn::Sub(load_tail(d, a + i, live), kPerRow ? vb : load_tail(d, b + i, live)));
       store_tail(y, d, out + i, live);
       s0 = hn::Add(s0, hn::IfThenElseZero(hn::FirstN(d, size_t(live)), y));
     }
