@@ -112,7 +112,7 @@ void TilePlanner::set_parts() {
     // Several phases: narrow strips stay in the cache from one to the next, where that gives enough of them.
     if (phases_ > 1) {
       strip_ = std::clamp<int64_t>(kRowBudget / (std::max<int64_t>(length_, 1) * 8) / 64 * 64, 64, kStrip);
-      if (strip_ * length_ * 8 <= kRowBudget && strips() >= 16) return;
+      if (strip_ * length_ * 8 <= 2 * kRowBudget && strips() >= 16) return;
       strip_ = kStrip;
     }
     const int64_t most = strips() > 0 ? length_ * std::min(cols, strip_) / 16384 : 1;
