@@ -49,19 +49,9 @@ inline bool is_exact(Op op) {
   }
 }
 
-// Results that do not depend on how the sums of the op are cut: the same bits with and without fusion.
-inline bool has_one_order(Op op) {
-  switch (op) {
-    case Op::reduce_sum:
-    case Op::reduce_prod:
-    case Op::matmul:
-    case Op::conv:
-    case Op::attention:
-    case Op::attention_grad:
-    case Op::scan: return false;
-    default: return true;
-  }
-}
+// Operations that give the same bits with and without fusion. The others sum as many elements at a time as fit beside what else their
+// kernel holds, or as their operands' layout allows; they are held to their tolerance below.
+inline bool has_one_order(Op op) { return op != Op::reduce_sum && op != Op::reduce_prod && op != Op::matmul; }
 
 // For one result of a node, from its operands' values. f32 arithmetic everywhere; the result's dtype adds one rounding.
 inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const std::vector<reference::Array>& in) {
