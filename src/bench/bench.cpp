@@ -32,6 +32,11 @@ class Ceilings {
     return rate;
   }
 
+  // After a row that was faster than its ceiling.
+  void look_again(Bound bound) {
+    if (bound != Bound::fma && bound != Bound::latency) bandwidth(bound).rank();
+  }
+
   Measured measured(Bound bound, double seconds) {
     constexpr size_t kFewest = 5;
     const auto start = Clock::now();
@@ -199,7 +204,13 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
   int done = 0;
   for (const Row& row : rows) {
     if (!wanted(row.name, row.state)) continue;
-    sink(measure(row, team, ceilings, options.seconds));
+    Result result = measure(row, team, ceilings, options.seconds);
+    // Above its ceiling: the machine has changed meanwhile, so look for the ceiling anew before saying that it is wrong.
+    for (int again = 0; again < 2 && result.roof.value_or(0) > kAboveRoof; ++again) {
+      ceilings.look_again(row.bound);
+      result = measure(row, team, ceilings, options.seconds);
+    }
+    sink(result);
     ++done;
   }
   for (Bound bound : {Bound::fma, Bound::copy, Bound::triad, Bound::read}) {

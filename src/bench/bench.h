@@ -24,6 +24,9 @@ std::string_view name(Bound bound);
 enum class State { hot, cold };
 std::string_view name(State state);
 
+// A kernel faster than its ceiling means that the ceiling is wrong, and with it every fraction of it.
+constexpr double kAboveRoof = 1.03;
+
 struct Context {
   ThreadTeam& team;
   State state;

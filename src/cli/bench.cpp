@@ -50,15 +50,14 @@ bench::Options options_of(const BenchArguments& arguments) {
 int run_bench(const BenchArguments& arguments) {
   if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops", arguments.suite);
   const bench::Options options = options_of(arguments);
-  // A kernel faster than its ceiling means that the ceiling is wrong, and with it every fraction of it.
-  constexpr double kAboveRoof = 1.03;
   std::vector<std::string> too_fast;
   bool first = true;
   bench::run(bench::ops_rows(), options, [&](const bench::Result& result) {
     if (!arguments.json && std::exchange(first, false)) std::puts(bench::table_head().c_str());
     std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
     std::fflush(stdout);
-    if (result.roof.value_or(0) > kAboveRoof) too_fast.push_back(fmt::format("{} at {:.3f} of {}", result.name, *result.roof, bench::name(result.bound)));
+    if (result.roof.value_or(0) > bench::kAboveRoof)
+      too_fast.push_back(fmt::format("{} at {:.3f} of {}", result.name, *result.roof, bench::name(result.bound)));
   });
   for (const std::string& row : too_fast) fmt::print(stderr, "ridge: the ceiling is wrong: {}\n", row);
   return too_fast.empty() ? kOk : kError;

@@ -265,7 +265,8 @@ struct BandwidthWindow::State {
       else if (second == first || ranked[v].score > ranked[second].score)
         second = v;
     }
-    for (next = (next + 1) % ranked.size(); next == first || next == second;) next = (next + 1) % ranked.size();
+    do next = (next + 1) % ranked.size();
+    while (next == first || next == second);
     const size_t tries[] = {first, second, next};
     return compare(tries);
   }
@@ -290,9 +291,8 @@ BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double sec
   run_seconds(team, {Touch::run, &touch, s.units, 5000});
 
   const auto start = Clock::now();
-  std::vector<size_t> every;
-  for (const Variant& v : variants_of(movement, base, false)) every.push_back(every.size()), s.ranked.push_back({v});
-  for (int round = 0; round < 2; ++round) s.compare(every);
+  for (const Variant& v : variants_of(movement, base, false)) s.ranked.push_back({v});
+  rank();
   std::vector<double> samples;
   for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round) samples.push_back(s.look());
   s.measured = summarize(std::move(samples));
@@ -301,6 +301,13 @@ BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double sec
 
 BandwidthWindow::~BandwidthWindow() = default;
 double BandwidthWindow::gbs() { return state_->look(); }
+
+void BandwidthWindow::rank() {
+  std::vector<size_t> every;
+  for (State::Ranked& r : state_->ranked) r.score = 0, every.push_back(every.size());
+  for (int round = 0; round < 2; ++round) state_->compare(every);
+}
+
 const Measured& BandwidthWindow::measured() const { return state_->measured; }
 
 std::string BandwidthWindow::variant() const {

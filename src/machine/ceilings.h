@@ -61,6 +61,7 @@ class BandwidthWindow {
   BandwidthWindow(ThreadTeam& team, Movement movement, double seconds = 0.3, int64_t bytes = 0, BufferPool* pool = nullptr);  // ranks the variants
   ~BandwidthWindow();
   double gbs();                      // now
+  void rank();                       // all variants anew, for when a kernel was faster than this
   const Measured& measured() const;  // while the variants were ranked
   std::string variant() const;       // the best of late
 

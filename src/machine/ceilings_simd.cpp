@@ -121,11 +121,10 @@ void copy_tiles(float* to, const float* from, MoveShape shape) {
 
 template <bool kStreaming>
 void triad_tiles(float* to, const float* a, const float* b, MoveShape shape) {
-  alignas(64) float tile_a[kTile], tile_b[kTile];
+  alignas(64) float tile[kTile];
   for (int64_t at = 0; at < shape.count; at += kTile) {
-    copy<1, false>(tile_a, a + at, {kTile, shape.ahead});
-    copy<1, false>(tile_b, b + at, {kTile, shape.ahead});
-    triad<1, kStreaming>(to + at, tile_a, tile_b, {kTile, 0});
+    triad<1, false>(tile, a + at, b + at, {kTile, shape.ahead});
+    copy<1, kStreaming>(to + at, tile, {kTile, 0});
   }
 }
 

@@ -92,6 +92,8 @@ TEST(Ceilings, WindowsKeepTryingVariants) {
   {
     BandwidthWindow copies(team, Movement::copy, 0, 4 << 20, &pool);
     for (int i = 0; i < 40; ++i) EXPECT_GT(copies.gbs(), 0);
+    copies.rank();
+    EXPECT_GT(copies.gbs(), 0);
     EXPECT_FALSE(copies.variant().empty());
   }
   const int64_t held = pool.statistics().bytes_held;
