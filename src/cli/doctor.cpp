@@ -103,6 +103,7 @@ DoctorFacts look_around(const config::Sources& sources) {
   if (const char* lowered = std::getenv("RIDGE_ISA"); lowered && *lowered)
     facts.remarks.push_back(fmt::format("RIDGE_ISA={} decides which kernels run", lowered));
   facts.health = read_health();  // before anything loads the machine
+  facts.held = resident_bytes();
   facts.machine = known_machine();
 
   // Drivers load the CPU while they start, which would show in the figures; one that hangs is not waited for.

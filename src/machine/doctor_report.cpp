@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 BudgetFacts budget_facts_of(const DoctorReport& report) {
   const DoctorFacts& facts = report.facts;
-  BudgetFacts budget = budget_facts(facts.machine.limits);
+  BudgetFacts budget = budget_facts(facts.machine.limits, facts.held);
   if (report.device.device.kind == Device::Kind::cuda)
     for (const Gpu& gpu : facts.gpus.gpus)
       if (gpu.ordinal == report.device.device.index) budget = budget_facts(gpu);

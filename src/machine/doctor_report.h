@@ -44,6 +44,7 @@ struct DoctorFacts {
   std::string device_source = "default", precision_source = "default", memory_source = "default";
   int64_t memory = 0;  // asked for; 0: auto
   double memory_fraction = kDefaultMemoryFraction;
+  int64_t held = 0;  // memory of this process
   Fallback fallback = Fallback::allow;
   Backends backends = built_backends();
   std::string configuration;         // what is wrong with it; empty: nothing

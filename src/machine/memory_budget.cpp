@@ -16,12 +16,6 @@ constexpr int64_t kMiB = int64_t(1) << 20, kGiB = int64_t(1) << 30;
 // Left to the system and to what nobody plans: a thirty-second part, within bounds.
 int64_t reserve_of(int64_t total) { return std::clamp(total / 32, 64 * kMiB, 2 * kGiB); }
 
-int64_t resident_bytes() {
-  int64_t size = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> size >> resident;
-  return resident * int64_t(::sysconf(_SC_PAGESIZE));
-}
-
 }  // namespace
 
 MemoryBudget memory_budget(const BudgetFacts& facts) {
@@ -64,8 +58,14 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   return budget;
 }
 
-BudgetFacts budget_facts(const Limits& limits) {
-  return {.total = limits.memory_total, .limit = limits.memory_limit, .available = limits.memory_available, .held = resident_bytes()};
+int64_t resident_bytes() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * int64_t(::sysconf(_SC_PAGESIZE));
+}
+
+BudgetFacts budget_facts(const Limits& limits, int64_t held) {
+  return {.total = limits.memory_total, .limit = limits.memory_limit, .available = limits.memory_available, .held = held};
 }
 
 BudgetFacts budget_facts(const Gpu& gpu) {

@@ -39,7 +39,9 @@ struct MemoryBudget {
 // memory_fraction outside (0, 1] is ErrorCode::usage; a machine about which nothing is known gets 1 GiB, and says so.
 MemoryBudget memory_budget(const BudgetFacts& facts);
 
-BudgetFacts budget_facts(const Limits& limits);
+BudgetFacts budget_facts(const Limits& limits, int64_t held);  // held: resident_bytes(), for the process that asks
 BudgetFacts budget_facts(const Gpu& gpu);
+
+int64_t resident_bytes();  // of this process; 0: not told
 
 }  // namespace ridge

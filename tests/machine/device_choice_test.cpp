@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "machine/expect_error.h"
 
 namespace ridge {
 namespace {
@@ -25,19 +25,6 @@ GpuScan no_gpu() {
 }
 
 constexpr Backends kAllBackends{.cuda = true, .metal = true};
-
-template <class Call>
-Error error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(ErrorCode::internal, "");
-}
-
-bool mentions(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 TEST(DeviceChoice, ReadsEveryName) {
   EXPECT_TRUE(parse_device("auto").automatic);

@@ -85,7 +85,7 @@ TEST(MemoryBudget, RefusesFractionsThatAreNone) {
 }
 
 TEST(MemoryBudget, OfThisMachineAndOfAGpu) {
-  EXPECT_GT(memory_budget(budget_facts(read_limits())).bytes, 0);
+  EXPECT_GT(memory_budget(budget_facts(read_limits(), resident_bytes())).bytes, 0);
   const Gpu gpu{.name = "GPU", .ordinal = 1, .memory_total = 80 * kGiB, .memory_free = 20 * kGiB};
   const MemoryBudget budget = memory_budget(budget_facts(gpu));
   EXPECT_EQ(deciding(budget).what, "available");

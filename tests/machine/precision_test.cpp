@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "base/error.h"
+#include "machine/expect_error.h"
 
 namespace ridge {
 namespace {
@@ -20,19 +20,6 @@ RateLookup rates(std::map<Precision, double> table) {
     return found == table.end() ? std::nullopt : std::optional(found->second);
   };
 }
-
-template <class Call>
-Error error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(ErrorCode::internal, "");
-}
-
-bool mentions(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 TEST(Precision, ReadsEveryName) {
   for (const char* word : {"fp32", "float32", "FP32", "Float32", "f32"}) EXPECT_EQ(parse_precision(word), Precision::fp32) << word;

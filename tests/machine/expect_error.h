@@ -1,0 +1,25 @@
+// Errors that a call is expected to raise, and what they say.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "ridge/error.h"
+
+namespace ridge {
+
+template <class Call>
+Error error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(ErrorCode::internal, "");
+}
+
+inline bool mentions(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+}  // namespace ridge
