@@ -1,6 +1,9 @@
 // YAML files by yaml-cpp, read into entries. Aliases are followed, but how much they may unfold to is bounded.
 #include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
+
+#include <sstream>
 
 #include <fmt/core.h>
 
@@ -66,19 +69,44 @@ class Reader {
   size_t nodes_ = 0;
 };
 
+// Hears a document's events and keeps none but the place where it begins.
+class Listener : public YAML::EventHandler {
+ public:
+  int line = 0;
+
+ private:
+  using Mark = YAML::Mark;
+  using Style = YAML::EmitterStyle::value;
+  void OnDocumentStart(const Mark& mark) override { line = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const Mark&, YAML::anchor_t) override {}
+  void OnAlias(const Mark&, YAML::anchor_t) override {}
+  void OnScalar(const Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const Mark&, const std::string&, YAML::anchor_t, Style) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const Mark&, const std::string&, YAML::anchor_t, Style) override {}
+  void OnMapEnd() override {}
+};
+
+// The line where a second document begins; 0: none. YAML::LoadAll would do, but from some broken texts it reads documents without end.
+int second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Listener first, second;
+  return parser.HandleNextDocument(first) && parser.HandleNextDocument(second) ? second.line : 0;
+}
+
 }  // namespace
 
 FileContent parse_yaml(std::string_view text) {
   FileContent content;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) {
-      content.problems.push_back({documents[1].Mark().line + 1, "a second document begins; a configuration is one"});
-    } else if (documents.size() == 1 && !documents[0].IsNull()) {
-      if (documents[0].IsMap())
-        Reader(content).map(documents[0], {}, 1);
-      else
-        content.problems.push_back({1, "is no list of settings; write key: value"});
+    if (const int line = second_document(std::string(text)); line > 0) {
+      content.problems.push_back({line, "a second document begins; a configuration is one"});
+    } else if (const YAML::Node document = YAML::Load(std::string(text)); document.IsMap()) {
+      Reader(content).map(document, {}, 1);
+    } else if (!document.IsNull()) {
+      content.problems.push_back({1, "is no list of settings; write key: value"});
     }
   } catch (const YAML::DeepRecursion& error) {
     content.problems.push_back({error.mark.line + 1, "is nested too deep"});
