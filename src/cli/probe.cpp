@@ -133,12 +133,13 @@ void print_ceilings(const MachineCeilings& c) {
 }
 
 void print_guess(const ChipGuess& guess) {
-  fmt::print("\n{}  batch {} to {}, hidden size {} to {}, backbone {} x {} ({})\n", bold("to begin with"), guess.batch.low, guess.batch.high, guess.hidden.low,
-             guess.hidden.high, guess.backbone_units, guess.backbone_layers, guess.label);
+  const std::string sizes = fmt::format("batch {} to {}, hidden size {} to {}, backbone {} x {}", guess.batch.low, guess.batch.high, guess.hidden.low,
+                                        guess.hidden.high, guess.backbone_units, guess.backbone_layers);
+  fmt::print("\n{}\n  {}\n  {}\n", bold("sizes to begin with"), sizes, dim(wrap(guess.label, terminal_width() - 2, 2)));
 }
 
 void print_targets(const std::vector<Target>& targets) {
-  fmt::print("\n{:<20}{:>14}{:>14}\n", bold("target"), "wanted", "measured");
+  fmt::print("\n{}{:>28}{:>14}\n", bold("target"), "wanted", "measured");
   for (const Target& t : targets)
     fmt::print("  {:<18}{:>14}{:>14}  {:<8}{}\n", t.what, fmt::format("{:.4g}", t.wanted), fmt::format("{:.4g} {}", t.measured, t.unit),
                t.met() ? "met" : "missed", dim(t.source));
@@ -226,7 +227,9 @@ int run_probe(const ProbeArguments& arguments) {
                profile.stored() ? fmt::format("kept in {} for {}", profile.file().string(), print.id) : "not kept");
     if (ceilings.left_out) fmt::print("{} left out: the time was up\n", count(ceilings.left_out, "measurement"));
     if (const double worst = worst_spread(ceilings); worst > kNoisy)
-      fmt::print("spread up to {:.0f} %: other work was running, or the machine changed its speed; measure again when it is quiet\n", 100 * worst);
+      fmt::print("{}\n", wrap(fmt::format("spread up to {:.0f} %: other work was running, or the machine changed its speed; measure again when it is quiet",
+                                          100 * worst),
+                              terminal_width(), 0));
   }
   return std::all_of(wishes.begin(), wishes.end(), [](const Target& t) { return t.met(); }) ? kOk : kError;
 }

@@ -244,6 +244,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
         Measured m = measure_fma(team, budget.fma, dtype);
         if (m.samples) c.rates.push_back({dtype, *threads, std::move(m)});
       });
+    measure(fmt::format("fork-join, {}", with), [&] { c.fork_joins.push_back({*threads, measure_fork_join(team, budget.fork_join)}); });
     for (Movement movement : kMovements)
       for (const WorkingSet& set : working_sets(machine, *threads, movement))
         measure(fmt::format("{} in {}, {}", name(movement), set.level, with), [&] {
@@ -252,7 +253,6 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
               memory ? BandwidthWindow(team, movement, budget.memory, set.bytes, &pool).measured() : measure_cache(team, movement, set.bytes, budget.cache);
           c.bandwidths.push_back({set.level, movement, *threads, memory ? set.bytes * arrays_of(movement) : set.bytes, std::move(m)});
         });
-    measure(fmt::format("fork-join, {}", with), [&] { c.fork_joins.push_back({*threads, measure_fork_join(team, budget.fork_join)}); });
   }
   for (const GpuProbe& gpu : options.gpus) {
     if (options.progress) options.progress("GPUs", done, total);
