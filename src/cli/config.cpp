@@ -78,14 +78,14 @@ void print_json(const config::Resolved& resolved, const std::vector<config::Row>
     out["settings"].push_back(std::move(item));
   }
   for (const config::Note& note : resolved.notes()) out["notes"].push_back({{"source", note.source}, {"text", note.text}});
-  fmt::print("{}\n", out.dump(2));
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 void print_table(const config::Resolved& resolved, const std::vector<config::Row>& rows) {
   size_t value_width = 5, source_width = 6;
   for (const config::Row& row : rows) {
-    value_width = std::min<size_t>(std::max(value_width, row.value.size()), 24);
-    source_width = std::min<size_t>(std::max(source_width, row.source.size()), 32);
+    value_width = std::min<size_t>(std::max<size_t>(value_width, size_t(display_width(row.value))), 24);
+    source_width = std::min<size_t>(std::max<size_t>(source_width, size_t(display_width(row.source))), 32);
   }
   constexpr int kName = 22;
   const int width = terminal_width(), indent = 2 + kName + 1;
@@ -96,7 +96,7 @@ void print_table(const config::Resolved& resolved, const std::vector<config::Row
     print_heading(group, row.key->group);
     const std::string source = row.source == "default" ? dim(row.source) : row.source;
     std::string line = fmt::format("  {:{}} {:{}}  {}", row.key->name, kName, row.value.empty() ? "–" : row.value, value_width, source);
-    const int used = indent + int(std::max(value_width, row.value.size())) + 2 + int(row.source.size());
+    const int used = indent + int(std::max<size_t>(value_width, size_t(display_width(row.value)))) + 2 + display_width(row.source);
     const int column = indent + int(value_width) + 2 + int(source_width) + 2;
     std::string more = row.overrode.empty() ? "" : fmt::format("overrode {}", config::join(row.overrode, ", "));
     if (!row.remark.empty()) more = more.empty() ? row.remark : fmt::format("{}; {}", row.remark, more);

@@ -39,43 +39,30 @@ class Resolver {
     }
   }
 
+  // Written by Ridge, perhaps by another version: what is not understood is told and left out.
   void profile(const std::vector<std::pair<std::string, std::string>>& settings) {
-    for (const auto& [name, value] : settings)
-      if (const Key* key = find_key(name))
-        set(*key, parse_value(*key, value), "tuned profile");
+    for (const auto& [name, value] : settings) {
+      const Key* key = find_key(name);
+      const Parsed parsed = key ? parse_value(*key, value) : Parsed{{}, unknown_key(name)};
+      if (parsed.value)
+        set(*key, parsed, kProfile);
       else
-        problem("tuned profile", unknown_key(name));
+        note(std::string(kProfile), fmt::format("{} has no effect: {}", name, parsed.problem));
+    }
   }
 
   void file(const fs::path& path) {
     const std::string file = path.lexically_normal().string();
     resolved_.files_.push_back(file);
-    const FileContent content = read_file(path);
-    for (const Problem& p : content.problems) problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
-    std::map<const Key*, std::pair<int, std::string>> seen;
-    std::set<std::string> bad_sections;
-    std::vector<std::string_view> others;
-    for (const Entry& entry : content.entries) {
-      const std::string source = fmt::format("{}:{}", file, entry.line);
-      const Meaning meaning = meaning_of(entry.section, entry.name);
-      if (meaning.bad_section && !bad_sections.insert(entry.section).second) continue;
-      if (!meaning.problem.empty()) {
-        problem(source, meaning.problem);
-      } else if (!meaning.key) {
-        note(source, fmt::format("{} has no effect: {}", entry.name, meaning.remark));
-      } else if (auto [first, fresh] = seen.try_emplace(meaning.key, entry.line, entry.name); !fresh) {
-        const auto& [line, name] = first->second;
-        problem(source,
-                fmt::format("'{}' is set twice: as {} in line {}, as {} in line {}; remove one", meaning.key->name, name, line, entry.name, entry.line));
-      } else if (entry.null) {
-        note(source, fmt::format("{} has no value and is left as it was", entry.name));
-      } else {
-        const Key& key = *meaning.key;
-        set(key, entry.sequence ? parse_values(key, entry.values) : parse_value(key, entry.values.at(0)), source, entry.name);
-        if (!is_asked_for(key)) others.push_back(key.name);
-      }
+    FileContent content = read_file(path);
+    interpret(file, content);
+    constexpr size_t kMostTold = 100;
+    std::stable_sort(content.problems.begin(), content.problems.end(), [](const Problem& a, const Problem& b) { return a.line < b.line; });
+    for (size_t i = 0; i < std::min(content.problems.size(), kMostTold); ++i) {
+      const Problem& p = content.problems[i];
+      problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
     }
-    if (!others.empty()) note(file, fmt::format("keys of other tasks have no effect: {}", join(others, ", ")));
+    if (content.problems.size() > kMostTold) problem(file, fmt::format("has more problems than these {}", kMostTold));
   }
 
   void environment(const std::vector<std::pair<std::string, std::string>>& variables) {
@@ -95,7 +82,7 @@ class Resolver {
         assign(key, name, word.substr(equal + 1));
       } else if (!flag) {
         problem(kCommandLine, fmt::format("{} is no setting; write key=value", shown(word)));
-      } else if (!key && name.starts_with("no-") && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
+      } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
         assign(find_key(name.substr(3)), name, "false");
       } else if (key && key->type == Type::boolean) {
         // A truth value may follow, but need not: another word belongs to somebody else.
@@ -117,19 +104,53 @@ class Resolver {
   Resolved take() { return std::move(resolved_); }
 
  private:
-  static constexpr std::string_view kCommandLine = "command line";
+  static constexpr std::string_view kCommandLine = "command line", kProfile = "tuned profile";
+
+  // Gives the entries of a file their meaning, and adds to its problems.
+  void interpret(const std::string& file, FileContent& content) {
+    constexpr size_t kMostLookedInto = 1000;
+    std::map<const Key*, std::pair<int, std::string>> seen;
+    std::set<std::string> bad_sections;
+    std::vector<std::string_view> others;
+    for (const Entry& entry : content.entries) {
+      if (content.problems.size() >= kMostLookedInto) return;
+      auto wrong = [&](std::string what) { content.problems.push_back({entry.line, std::move(what)}); };
+      const std::string source = fmt::format("{}:{}", file, entry.line);
+      const Meaning meaning = meaning_of(entry.section, entry.name);
+      if (meaning.bad_section && !bad_sections.insert(entry.section).second) continue;
+      if (!meaning.problem.empty()) {
+        wrong(meaning.problem);
+      } else if (!meaning.key) {
+        note(source, fmt::format("{} has no effect: {}", entry.name, meaning.remark));
+      } else if (auto [first, fresh] = seen.try_emplace(meaning.key, entry.line, entry.name); !fresh) {
+        const auto& [line, name] = first->second;
+        wrong(fmt::format("'{}' is set twice: as {} in line {}, as {} in line {}; remove one", meaning.key->name, name, line, entry.name, entry.line));
+      } else if (entry.null) {
+        note(source, fmt::format("{} has no value and is left as it was", entry.name));
+      } else {
+        const Key& key = *meaning.key;
+        const Parsed parsed = entry.sequence ? parse_values(key, entry.values) : parse_value(key, entry.values.at(0));
+        parsed.value ? set(key, parsed, source) : wrong(refusal(key, entry.name, parsed));
+        if (!is_asked_for(key)) others.push_back(key.name);
+      }
+    }
+    if (!others.empty()) note(file, fmt::format("keys of other tasks have no effect: {}", join(others, ", ")));
+  }
 
   std::vector<Setting>& history_of(const Key& key) { return resolved_.history_[size_t(&key - keys().data())]; }
 
   void problem(std::string_view source, std::string_view what) { problems_.push_back(fmt::format("{}: {}", source, what)); }
   void note(std::string source, std::string text) { resolved_.notes_.push_back({std::move(source), std::move(text)}); }
 
+  static std::string refusal(const Key& key, std::string_view written, const Parsed& parsed) {
+    return written == key.name ? fmt::format("{} {}", key.name, parsed.problem) : fmt::format("{} ({}) {}", written, key.name, parsed.problem);
+  }
+
   void set(const Key& key, const Parsed& parsed, std::string_view source, std::string_view written = {}) {
     if (parsed.value)
       history_of(key).push_back({*parsed.value, std::string(source)});
     else
-      problem(source, written.empty() || written == key.name ? fmt::format("{} {}", key.name, parsed.problem)
-                                                             : fmt::format("{} ({}) {}", written, key.name, parsed.problem));
+      problem(source, refusal(key, written.empty() ? key.name : written, parsed));
   }
 
   bool is_asked_for(const Key& key) const { return key.tasks & resolved_.task_; }

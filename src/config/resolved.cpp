@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "config/config.h"
+#include "config/words.h"
 
 namespace ridge::config {
 namespace {
@@ -90,7 +91,8 @@ std::string Resolved::to_yaml() const {
     if (!(key.tasks & task_)) continue;
     if (key.group != group) out += fmt::format("\n# {}\n", group = key.group);
     const Setting& s = history_[i].back();
-    out += fmt::format("{}: {}  # {}\n", key.name, config::to_yaml(key, s.value), s.source);
+    const bool plain = first_non_utf8(s.source) == kAllUtf8 && s.source.find('\n') == s.source.npos;  // a path may be anything
+    out += fmt::format("{}: {}  # {}\n", key.name, config::to_yaml(key, s.value), plain ? s.source : shown(s.source));
   }
   return out;
 }
