@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "4 GiB of 16 GiB", Level::note},
         Disorder{"memory_in_use", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 2 * kGiB; }); }, "in use",
                  "2 GiB of 16 GiB"},
-        Disorder{"no_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 1 << 20; }); }, "not enough memory", "MiB",
+        Disorder{"no_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 1 << 20; }); }, "not enough memory", "512 KiB",
                  Level::error},
         Disorder{"pressure", [](DoctorFacts& f) { f.health.memory_pressure = 0.3; }, "wait for memory", "30 %"},
         Disorder{"swapped", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.swap_total = 8 * kGiB, l.swap_free = 2 * kGiB; }); }, "swapped out",
