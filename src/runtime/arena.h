@@ -6,9 +6,11 @@
 
 namespace ridge {
 
+class Backend;
+
 class Arena {
  public:
-  Arena() = default;
+  explicit Arena(Backend* backend = nullptr) : backend_(backend) {}  // none: the host's memory
   ~Arena();
   Arena(const Arena&) = delete;
 
@@ -17,6 +19,9 @@ class Arena {
   std::byte* data();  // maps on first use; ErrorCode::memory with the numbers when the system has no room
 
  private:
+  void release();
+
+  Backend* backend_;
   std::byte* data_ = nullptr;
   int64_t wanted_ = 0, mapped_ = 0;
 };

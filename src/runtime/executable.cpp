@@ -5,17 +5,15 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "backend/cpu/compiled.h"
+#include "backend/cpu/backend.h"
 #include "base/error.h"
 #include "compile/program.h"
 #include "compile/scan_hoist.h"
 #include "compile/simplify.h"
-#include "graph/class_error.h"
 #include "graph/ops/table.h"
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
 #include "runtime/default_team.h"
-#include "runtime/thread_team.h"
 
 namespace ridge {
 namespace {
@@ -41,13 +39,9 @@ bool enabled(const std::string& passes, const char* name) {
 }  // namespace
 
 struct Executable::State {
-  State(Program p, ThreadTeam& t) : team(t), code(std::move(p), t) {}
-
-  ThreadTeam& team;
-  cpu::CompiledProgram code;
+  std::unique_ptr<Code> code;
   std::shared_ptr<Arena> arena;
   std::vector<Type> input_types, output_types;
-  cpu::Fault fault;
   Report report;
 };
 
@@ -97,9 +91,15 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     if (!(graph.type(inputs.at(size_t(in))) == graph.type(outputs.at(size_t(out)))))
       fail(ErrorCode::shape, "[compile] state {} is {} before the step and {} after it", in, to_string(graph.type(inputs[size_t(in)])),
            to_string(graph.type(outputs[size_t(out)])));
-  state_ = std::make_unique<State>(Program(std::move(own), own_inputs, own_outputs, po), options.team ? *options.team : default_team());
+  state_ = std::make_unique<State>();
   State& s = *state_;
-  const Program& p = s.code.program();
+  Program program(std::move(own), own_inputs, own_outputs, po);
+  if (options.backend) {
+    s.code = options.backend->compile(std::move(program));
+  } else {
+    s.code = cpu::CpuBackend(options.team ? *options.team : default_team()).compile(std::move(program));
+  }
+  const Program& p = s.code->program();
   Report& r = s.report;
   for (size_t i = 0; i < p.kernels().size(); ++i) {
     const ProgramKernel& k = p.kernels()[i];
@@ -110,17 +110,17 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
       for (NodeId id : spec.members) count(id);
     for (const ProgramOperand& o : k.operands)
       if (o.owner) cost.bytes += double(p.graph().type(o.owner).bytes());
-    size_t inside = s.code.loop_kernels(i);
+    size_t inside = s.code->loop_kernels(i);
     std::string name = inside ? fmt::format("{}[{}x{}]", k.name, p.graph()[k.group.node].attrs.ints[0], inside) : k.name;
     r.kernels.push_back({std::move(name), cost.flops, cost.bytes});
   }
-  s.arena = options.arena ? options.arena : std::make_shared<Arena>();
+  s.arena = options.arena ? options.arena : std::make_shared<Arena>(options.backend);
   s.arena->require(p.arena_bytes());
   r.refusals = p.refusals();
   r.scans = std::move(notes);
   r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
-  r.workspace_bytes = s.code.workspace_bytes();
-  r.scratch_bytes = s.code.scratch_bytes() * s.team.size();
+  r.workspace_bytes = s.code->workspace_bytes();
+  r.scratch_bytes = s.code->scratch_bytes();
   for (NodeId id : p.inputs()) s.input_types.push_back(p.graph().type(id)), r.input_bytes += p.graph().type(id).bytes();
   for (NodeId id : p.outputs()) s.output_types.push_back(p.graph().type(id)), r.output_bytes += p.graph().type(id).bytes();
   r.saved_bytes = saved_bytes;
@@ -138,20 +138,16 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
          s.output_types.size());
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i] && s.input_types[i].bytes()) {
-      const Program& p = s.code.program();
+      const Program& p = s.code->program();
       fail(ErrorCode::binding, "[run] input {} (\"{}\", {}) is not bound", i, p.graph().input_name(p.inputs()[i]), to_string(s.input_types[i]));
     }
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!outputs[i] && s.output_types[i].bytes()) fail(ErrorCode::binding, "[run] output {} ({}) is not bound", i, to_string(s.output_types[i]));
-  s.team.reserve_scratch(s.code.scratch_bytes());
-  s.fault.raised = false;
-  s.code.run(s.arena->data(), inputs, outputs, s.fault);
-  if (s.fault.raised && s.fault.position >= 0) fail(ErrorCode::value, "{}", class_error(s.fault.value, s.fault.position, s.fault.limit));
-  if (s.fault.raised) fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", s.fault.value, s.fault.limit - 1);
+  s.code->run(s.arena->data(), inputs, outputs);
 }
 
 void Executable::share(std::shared_ptr<Arena> arena) {
-  arena->require(state_->code.arena_bytes());
+  arena->require(state_->code->program().arena_bytes());
   state_->arena = std::move(arena);
 }
 
@@ -159,7 +155,7 @@ const Report& Executable::report() const { return state_->report; }
 std::string Executable::dump() const {
   std::string text;
   for (const std::string& note : state_->report.scans) text += note + "\n";
-  return text + state_->code.dump();
+  return text + state_->code->dump();
 }
 const std::vector<Type>& Executable::input_types() const { return state_->input_types; }
 const std::vector<Type>& Executable::output_types() const { return state_->output_types; }

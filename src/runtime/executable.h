@@ -13,11 +13,13 @@
 namespace ridge {
 
 class Arena;
+class Backend;
 class ThreadTeam;
 
 struct CompileOptions {
   std::string passes;                      // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
-  ThreadTeam* team = nullptr;              // none: the process-wide one
+  Backend* backend = nullptr;              // none: the CPU; must live as long as the executable
+  ThreadTeam* team = nullptr;              // of the CPU; none: the process-wide one
   std::shared_ptr<Arena> arena;            // none: one of its own; programs that never overlap may share
   std::vector<NodeId> forward;             // roots of the forward part (a loss): what backward reads of it is chosen anew
   Recompute recompute = Recompute::free;   // how far that choice may go

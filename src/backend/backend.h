@@ -1,0 +1,49 @@
+// What a device does for Ridge: memory, copies, and programs made ready to run. Nothing per operation.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ridge {
+
+class Program;
+
+struct DeviceInfo {
+  std::string name;  // "cpu", "reference"
+  std::string what;  // "avx512, 8 threads"
+  bool host_memory;  // its pointers are the host's too
+};
+
+// A program compiled for one device and bound to places in memory: what is replayed.
+class Code {
+ public:
+  virtual ~Code() = default;
+  virtual const Program& program() const = 0;
+  virtual int64_t workspace_bytes() const = 0;           // of the arena: the most that a kernel needs for itself
+  virtual int64_t scratch_bytes() const = 0;             // beside the arena, for all threads together
+  virtual size_t loop_kernels(size_t kernel) const = 0;  // kernels of one step of a loop over time; 0 for any other kernel
+  virtual std::string dump() const = 0;                  // the program, then its loops' bodies
+
+  // One pointer per input and per output of the program; the arena has the program's arena_bytes. A bad index met by a kernel is an
+  // Error afterwards. After the first run nothing is allocated.
+  virtual void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual DeviceInfo info() const = 0;
+
+  // Zeros, 64-byte aligned, and touched: nothing can be taken away later. ErrorCode::memory with the numbers when there is no room.
+  virtual std::byte* allocate(int64_t bytes) = 0;
+  virtual void release(std::byte* p, int64_t bytes) = 0;
+  virtual void upload(void* to, const void* from, int64_t bytes) = 0;    // host to device
+  virtual void download(void* to, const void* from, int64_t bytes) = 0;  // device to host
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;      // on the device
+
+  virtual std::unique_ptr<Code> compile(Program program) = 0;
+};
+
+}  // namespace ridge

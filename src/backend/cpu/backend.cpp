@@ -1,0 +1,49 @@
+#include "backend/cpu/backend.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "backend/cpu/compiled.h"
+#include "backend/host_memory.h"
+#include "base/error.h"
+#include "graph/class_error.h"
+#include "machine/features.h"
+#include "runtime/thread_team.h"
+
+namespace ridge::cpu {
+namespace {
+
+class CpuCode : public Code {
+ public:
+  CpuCode(Program program, ThreadTeam& team) : team_(team), compiled_(std::move(program), team) {}
+  const Program& program() const override { return compiled_.program(); }
+  int64_t workspace_bytes() const override { return compiled_.workspace_bytes(); }
+  int64_t scratch_bytes() const override { return compiled_.scratch_bytes() * team_.size(); }
+  size_t loop_kernels(size_t kernel) const override { return compiled_.loop_kernels(kernel); }
+  std::string dump() const override { return compiled_.dump(); }
+
+  void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override {
+    team_.reserve_scratch(compiled_.scratch_bytes());
+    fault_.raised = false;
+    compiled_.run(arena, inputs, outputs, fault_);
+    if (!fault_.raised) return;
+    if (fault_.position >= 0) fail(ErrorCode::value, "{}", class_error(fault_.value, fault_.position, fault_.limit));
+    fail(ErrorCode::value, "[run] index {} is out of range: valid are 0 to {}", fault_.value, fault_.limit - 1);
+  }
+
+ private:
+  ThreadTeam& team_;
+  CompiledProgram compiled_;
+  Fault fault_;
+};
+
+}  // namespace
+
+DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {} threads", name(isa_tier()), team_.size()), true}; }
+std::byte* CpuBackend::allocate(int64_t bytes) { return map_memory(bytes); }
+void CpuBackend::release(std::byte* p, int64_t bytes) { unmap_memory(p, bytes); }
+void CpuBackend::copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
+std::unique_ptr<Code> CpuBackend::compile(Program program) { return std::make_unique<CpuCode>(std::move(program), team_); }
+
+}  // namespace ridge::cpu

@@ -1,0 +1,96 @@
+// One program, several backends: what they compute is the same to rounding, and so are their errors.
+#include "backend/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "autograd/gradients.h"
+#include "backend/cpu/backend.h"
+#include "backend/reference/backend.h"
+#include "base/error.h"
+#include "engine/steps.h"
+#include "runtime/default_team.h"
+
+namespace ridge::engine {
+namespace {
+
+struct Backends {
+  cpu::CpuBackend cpu{default_team()};
+  reference::ReferenceBackend reference;
+  std::vector<Backend*> all() { return {&cpu, &reference}; }
+};
+
+TEST(Backends, TrainTheSameModel) {
+  Backends backends;
+  for (const StepModel& model : {mlp_model(9), conv_model(3)}) {
+    Step step = make_step(model);
+    std::vector<std::vector<float>> losses, weights;
+    for (Backend* backend : backends.all()) {
+      CompileOptions options;
+      options.backend = backend;
+      Training training(step, 10, options);
+      losses.emplace_back();
+      for (int i = 0; i < 3; ++i) losses.back().push_back(training.run(1e-2f));
+      std::span<float> w = training.parameter(0);
+      weights.emplace_back(w.begin(), w.end());
+    }
+    for (size_t i = 0; i < losses[0].size(); ++i) EXPECT_NEAR(losses[0][i], losses[1][i], 1e-4f) << "step " << i;
+    float apart = 0;
+    for (size_t i = 0; i < weights[0].size(); ++i) apart = std::max(apart, std::abs(weights[0][i] - weights[1][i]));
+    EXPECT_LT(apart, 1e-4f);
+    EXPECT_LT(losses[0][2], losses[0][0]);
+  }
+}
+
+TEST(Backends, RefuseTheSameIndex) {
+  Backends backends;
+  Graph graph;
+  Builder b(graph);
+  NodeId table = graph.input({DType::f32, {5, 3}}, "table"), at = graph.input({DType::i64, {2}}, "at");
+  NodeId rows = b.take(table, at, 0);
+  std::vector<float> values(15, 1.f), out(6);
+  for (Backend* backend : backends.all()) {
+    CompileOptions options;
+    options.backend = backend;
+    Executable program(graph, {table, at}, {rows}, options);
+    auto run = [&](int64_t second) {
+      const int64_t index[] = {0, second};
+      const void* in[] = {values.data(), index};
+      void* to[] = {out.data()};
+      program.run(in, to);
+    };
+    try {
+      run(7);
+      ADD_FAILURE() << backend->info().name << " took row 7 of 5";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::value) << backend->info().name << ": " << error.what();
+      EXPECT_NE(std::string(error.what()).find('7'), std::string::npos) << error.what();
+    }
+    run(4);
+    EXPECT_EQ(out, std::vector<float>(6, 1.f)) << "usable afterwards";
+  }
+}
+
+TEST(Backends, MoveBytes) {
+  Backends backends;
+  std::vector<int32_t> from(1000), to(1000);
+  std::iota(from.begin(), from.end(), 0);
+  const int64_t bytes = int64_t(from.size()) * 4;
+  for (Backend* backend : backends.all()) {
+    std::byte *a = backend->allocate(bytes), *b = backend->allocate(bytes);
+    backend->download(to.data(), a, bytes);
+    EXPECT_EQ(to, std::vector<int32_t>(1000, 0)) << "fresh memory is zero";
+    backend->upload(a, from.data(), bytes);
+    backend->copy(b, a, bytes);
+    backend->download(to.data(), b, bytes);
+    EXPECT_EQ(to, from);
+    backend->release(a, bytes), backend->release(b, bytes);
+    EXPECT_EQ(backend->allocate(0), nullptr);
+    EXPECT_FALSE(backend->info().name.empty());
+  }
+}
+
+}  // namespace
+}  // namespace ridge::engine
