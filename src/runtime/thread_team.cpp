@@ -90,18 +90,18 @@ using Scratch = std::unique_ptr<std::byte[], FreeAligned>;
 // warm; see WorkSplit. A claim succeeds only while the task has unfinished grains, and the leader does not go on before all are
 // finished, so whoever holds a claim may read the task without a lock. A thread that comes late or never is not waited for.
 struct ThreadTeam::State {
-  WorkSplit split;
-  std::vector<Scratch> scratch;  // of each thread
+  // The shared task at hand: written by the leader before the parts are filled. The split ends with what it writes for each task, so
+  // that whoever helps fetches one line for both.
+  alignas(128) WorkSplit split;
+  const cpu::Task* task = nullptr;
+  std::byte* const* bases = nullptr;
+  cpu::Fault* fault = nullptr;
+
+  alignas(128) std::vector<Scratch> scratch;  // of each thread
   std::vector<std::thread> threads;
   int64_t scratch_bytes = 0;
   std::chrono::duration<double, std::micro> spin{0};
   bool passive = false;
-
-  // The shared task at hand: written by the leader before the parts are filled.
-  const cpu::Task* task = nullptr;
-  std::byte* const* bases = nullptr;
-  cpu::Fault* fault = nullptr;
-  double unhelped_ns = 0;
   std::exception_ptr error;
 
   alignas(128) std::atomic<int> round{0};  // goes up with every shared task; idle threads watch it
@@ -110,6 +110,7 @@ struct ThreadTeam::State {
   std::atomic<bool> failed{false};
   alignas(128) std::atomic<int> parked{0};
   std::atomic<bool> busy{false};
+  double unhelped_ns = 0;
 
   explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()) {}
 
@@ -123,17 +124,29 @@ struct ThreadTeam::State {
     }
   }
 
-  void help(int id) {
-    // Looking through all parts takes a while in a large team, and the leader need not when nothing is left to do.
-    for (int distance = 0; distance < split.size(); ++distance) {
-      if (id == 0 && distance > 0 && unfinished.load(std::memory_order_acquire) == 0) return;
-      int64_t done = 0;
-      while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
-        run_chunk(chunk, id);
-        done += chunk.grains;
-      }
-      if (done && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done && passive && id != 0) unfinished.notify_one();
+  // Runs all that can be claimed of one part; returns its grains.
+  int64_t run_part(int id, int distance) {
+    int64_t done = 0;
+    while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
+      run_chunk(chunk, id);
+      done += chunk.grains;
     }
+    return done;
+  }
+
+  void report(int id, int64_t done) {
+    if (done && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done && passive && id != 0) unfinished.notify_one();
+  }
+
+  void help(int id) {
+    report(id, run_part(id, 0));
+    // Looking through all parts takes a while in a large team, and the leader need not when nothing is left to do.
+    int64_t done = 0;
+    for (int distance = 1; distance < split.size(); ++distance) {
+      if (id == 0 && done == 0 && unfinished.load(std::memory_order_acquire) == 0) return;
+      done += run_part(id, distance);
+    }
+    report(id, done);
   }
 
   // The leader's side of one shared task.

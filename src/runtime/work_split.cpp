@@ -10,6 +10,8 @@ namespace {
 
 // No grain is cut finer than this: claiming one costs up to 0.1 µs when its counter was last written by another core.
 constexpr double kGrainNs = 1000;
+// Nor is less than this taken where grains allow it.
+constexpr double kLeastNs = 2000;
 // An owner takes one in so many of what is left of its part. A thread that is slowed down to this share of its speed while it runs
 // its first chunk still does not hold the others up.
 constexpr int64_t kOwnerShare = 16;
@@ -33,6 +35,7 @@ WorkSplit::WorkSplit(std::span<const double> speeds) : parts_(speeds.size()) {
 int64_t WorkSplit::cut(int64_t units, double unit_ns) {
   units_ = units;
   grain_ = std::max<int64_t>(1, int64_t(std::min(kGrainNs / unit_ns, double(units))));
+  least_ = double(grain_) * unit_ns < kLeastNs ? 2 : 1;
   return grains_ = units / grain_ + (units % grain_ != 0);
 }
 
@@ -70,6 +73,7 @@ void WorkSplit::fill(const Run& run, int64_t extra, int64_t& end) {
     Part& part = parts_[size_t(run.first + i)];
     const int64_t have = run.each + (i < extra);
     part.end = end += have;
+    part.least.store(least_, std::memory_order_relaxed);
     part.left.store(have, std::memory_order_release);
   }
 }
@@ -82,7 +86,7 @@ WorkSplit::Chunk WorkSplit::claim(int thread, int distance) {
     if (have == 0) return {};
     // The owner would be through with all that is left before a much slower helper has done one grain of it.
     if (distance && double(have) * parts_[size_t(thread)].speed < part.speed) return {};
-    take = (have + share - 1) / share;
+    take = std::min(std::max((have + share - 1) / share, part.least.load(std::memory_order_relaxed)), have);
   } while (!part.left.compare_exchange_weak(have, have - take, std::memory_order_acq_rel, std::memory_order_relaxed));
   const int64_t begin = (part.end - have) * grain_;
   return {begin, std::min(begin + take * grain_, units_), take};

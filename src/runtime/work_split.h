@@ -33,7 +33,8 @@ class WorkSplit {
  private:
   struct alignas(128) Part {  // two lines: processors fetch neighbours in pairs
     std::atomic<int64_t> left{0};
-    int64_t end = 0;  // in grains; constant while some are left
+    std::atomic<int64_t> least{1};  // to be taken at once; may be the last task's for who has no claim
+    int64_t end = 0;                // in grains; constant while some are left
     double speed = 1;
   };
   struct Run {  // neighbouring threads of one speed
@@ -48,6 +49,7 @@ class WorkSplit {
   std::vector<Run> runs_;
   double total_speed_ = 0;
   int64_t helper_share_ = 2;  // a helper takes one part in so many of what is left
+  int64_t least_ = 1;
   int64_t units_ = 0, grain_ = 1, grains_ = 0;
 };
 
