@@ -123,7 +123,7 @@ constexpr Key kKeys[] = {
    .aliases = "level", .synonyms = "warn=warning"},
 
   {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "where to compute; auto: where a step is expected to be fastest",
-   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal", .used_by = "doctor", .remark = device_exists},
+   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "doctor", .remark = device_exists},
   {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "refuse instead of falling back to another device, precision or kernel", .used_by = "doctor"},
   {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of activations and matmuls; weights and moments stay fp32",
    .words = "auto|fp32|tf32|bf16|fp16", .aliases = "dtype default_dtype",

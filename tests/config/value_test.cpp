@@ -85,9 +85,10 @@ TEST(Value, ChoicesTakeOtherProgramsWords) {
   for (auto [written, word] : {std::pair("float32", "fp32"), {"FP32", "fp32"}, {"bfloat16", "bf16"}, {"float16", "fp16"}, {"amp", "auto"}, {"tf32", "tf32"}})
     EXPECT_EQ(text_of("precision", written), word);
   EXPECT_EQ(text_of("device", "mps"), "metal");
+  EXPECT_EQ(text_of("device", "gpu"), "cuda");
   EXPECT_EQ(text_of("device", "cuda:0"), "cuda:0");
   EXPECT_EQ(text_of("device", "CUDA:15"), "cuda:15");
-  for (std::string_view bad : {"cuda:", "cuda:x", "cuda:-1", "cuda:N", "cuda:12345", "cuda0", "gpu"})
+  for (std::string_view bad : {"cuda:", "cuda:x", "cuda:-1", "cuda:N", "cuda:12345", "cuda0", "gpux"})
     EXPECT_TRUE(text_of("device", bad).starts_with("refused")) << bad;
   EXPECT_NE(text_of("precision", "bf61").find("did you mean 'bf16'?"), std::string::npos);
   EXPECT_EQ(text_of("affinity", "true"), "compact");
