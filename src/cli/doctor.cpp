@@ -59,13 +59,14 @@ std::string age_of(int64_t when) {
 }
 
 // A few figures where no probe has left better ones, within 0.5 s.
-MachineCeilings measure_shortly(ThreadTeam& team) {
+MachineCeilings measure_shortly(ThreadTeam& team, const Limits& limits) {
   MachineCeilings ceilings;
   ceilings.quick = true;
   ceilings.rates.push_back({DType::f32, team.size(), measure_fma(team, 0.06)});
-  // Arrays far beyond the cache take longer to touch than a doctor has time where the cache is very large.
+  // Arrays far beyond a very large cache take longer to touch than there is time, and where memory is short they are no way to look at it.
   constexpr int64_t kLargestCache = int64_t(128) << 20;
-  if (last_level_cache_bytes() <= kLargestCache)
+  const int64_t cache = last_level_cache_bytes();
+  if (cache <= kLargestCache && limits.memory_available >= 64 * cache)
     for (Movement movement : {Movement::copy, Movement::read})
       ceilings.bandwidths.push_back({"memory", movement, team.size(), 0, measure_bandwidth(team, movement, 0.12)});
   return ceilings;
@@ -90,7 +91,7 @@ void take_figures(const TeamOptions& options, DoctorFacts& facts) {
   facts.rates = bench::known_precision_rates(profile, team);
   facts.ceilings = kept_ceilings(profile);
   facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now";
-  if (!facts.ceilings) facts.ceilings = measure_shortly(team);
+  if (!facts.ceilings) facts.ceilings = measure_shortly(team, facts.machine.limits);
 }
 
 DoctorFacts look_around(const config::Sources& sources) {
@@ -118,25 +119,23 @@ DoctorFacts look_around(const config::Sources& sources) {
   return facts;
 }
 
-std::ofstream open_picture(const std::string& path, std::ios::openmode mode) {
+void write_file(const std::string& path, std::ios::openmode mode, const std::string& text) {
   std::ofstream file(path, std::ios::binary | mode);
+  file << text << std::flush;
   if (!file) fail(ErrorCode::io, "[doctor] cannot write {}; is its folder there, and may it be written?", path);
-  return file;
 }
 
 int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
   const auto start = Clock::now();
-  if (!arguments.svg.empty()) open_picture(arguments.svg, std::ios::app);  // before the time is spent
+  if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::app, "");  // before the time is spent
   DoctorReport report = examine(look_around(sources));
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::trunc, to_svg(report));
   if (arguments.json)
     fmt::print("{}\n", to_json(report));
   else
     fmt::print("{}", to_text(report, {.width = terminal_width(), .colours = use_colour()}));
-  if (!arguments.svg.empty()) {
-    open_picture(arguments.svg, std::ios::trunc) << to_svg(report);
-    if (!arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
-  }
+  if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
   return report.can_run() ? kOk : kError;
 }
 

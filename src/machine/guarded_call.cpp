@@ -43,6 +43,15 @@ void write_all(int descriptor, const char* data, size_t size) {
   }
 }
 
+// Files that the parent has open, locks and stores among them, are none of the child's business.
+void close_from(int first) {
+#if defined(__linux__)
+  if (::close_range(unsigned(first), ~0u, 0) == 0) return;
+#endif
+  constexpr int kMost = 4096;
+  for (int descriptor = first; descriptor < kMost; ++descriptor) ::close(descriptor);
+}
+
 // Never returns: the child must not run the parent's destructors or exit handlers.
 [[noreturn]] void be_child(const std::function<void(ChildVoice&)>& question, int answers, pid_t parent) {
 #if defined(__linux__)
@@ -62,13 +71,16 @@ void write_all(int descriptor, const char* data, size_t size) {
   } else {
     for (int stream : {0, 1, 2}) ::close(stream);
   }
-  ChildVoice voice(answers);
+  constexpr int kAnswers = 3;
+  if (answers != kAnswers) ::dup2(answers, kAnswers);
+  close_from(kAnswers + 1);
+  ChildVoice voice(kAnswers);
   try {
     question(voice);
   } catch (...) {
     ::_exit(1);
   }
-  write_all(answers, kLastLine.data(), kLastLine.size());
+  write_all(kAnswers, kLastLine.data(), kLastLine.size());
   ::_exit(0);
 }
 
@@ -76,7 +88,7 @@ Child start(const std::function<void(ChildVoice&)>& question) {
   Child child;
   int ends[2];
   if (::pipe(ends) != 0) return child;
-  // Streams 0 to 2 are replaced in the child, so the pipe must not be one of them.
+  // Streams 0 to 2 are replaced in the child, so its end must not be one of them.
   const int answers = ::fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
   ::close(ends[1]);
   ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);

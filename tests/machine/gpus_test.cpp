@@ -1,5 +1,6 @@
 #include "machine/gpus.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -245,6 +246,15 @@ TEST(GuardedCall, AChildThatTalksForeverIsCutOff) {
                                     20);
   EXPECT_NE(answers[0].end, ChildAnswer::End::finished);
   EXPECT_LT(answers[0].lines.size(), 2000u);
+}
+
+TEST(GuardedCall, TheChildHasNoneOfTheParentsFiles) {
+  const int opened = ::fcntl(1, F_DUPFD, 20);  // beyond the one that the child answers through
+  ASSERT_GE(opened, 20);
+  const auto answers = ask_children({[&](ChildVoice& v) { v.line(::fcntl(opened, F_GETFD) < 0 ? "closed" : "open"); }}, 20);
+  EXPECT_EQ(answers[0].lines, std::vector<std::string>{"closed"});
+  EXPECT_GE(::fcntl(opened, F_GETFD), 0);
+  ::close(opened);
 }
 
 TEST(GuardedCall, LeavesNoDescriptorsBehind) {
