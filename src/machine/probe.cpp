@@ -105,6 +105,8 @@ GpuCeilings gpu_from(const nlohmann::json& j) {
   return gpu;
 }
 
+std::string with_threads(int n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
+
 std::vector<std::string> split(std::string_view text) {
   std::vector<std::string> words;
   for (size_t at = 0; at <= text.size();) {
@@ -224,7 +226,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   int done = 0, total = 0;
   for (int threads : counts) {
     total += int(std::size(kDTypesMeasured)) + 1;
-    for (Movement movement : kMovements) total += int(working_sets(machine, threads, movement).size());
+    for (Movement movement : kMovements) total += int(working_sets(machine, threads, movement).size()) + (options.quick ? 0 : 1);
   }
   auto measure = [&](const std::string& what, const std::function<void()>& body) {
     if (options.progress) options.progress(what, done, total);
@@ -236,9 +238,12 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   };
 
   BufferPool pool;  // its pages stay mapped from one measurement to the next
+  auto measure_memory = [&](ThreadTeam& team, Movement movement, int64_t bytes) {
+    return BandwidthWindow(team, movement, budget.memory, bytes, &pool).measured();
+  };
   for (auto threads = counts.rbegin(); threads != counts.rend(); ++threads) {
     ThreadTeam team({.threads = *threads});
-    const std::string with = fmt::format("{} thread{}", *threads, *threads == 1 ? "" : "s");
+    const std::string with = with_threads(*threads);
     for (DType dtype : kDTypesMeasured)
       measure(fmt::format("{} multiply-adds, {}", name(dtype), with), [&] {
         Measured m = measure_fma(team, budget.fma, dtype);
@@ -249,9 +254,17 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
       for (const WorkingSet& set : working_sets(machine, *threads, movement))
         measure(fmt::format("{} in {}, {}", name(movement), set.level, with), [&] {
           const bool memory = set.level == "memory";
-          Measured m =
-              memory ? BandwidthWindow(team, movement, budget.memory, set.bytes, &pool).measured() : measure_cache(team, movement, set.bytes, budget.cache);
-          c.bandwidths.push_back({set.level, movement, *threads, memory ? set.bytes * arrays_of(movement) : set.bytes, std::move(m)});
+          c.bandwidths.push_back({set.level, movement, *threads, memory ? set.bytes * arrays_of(movement) : set.bytes,
+                                  memory ? measure_memory(team, movement, set.bytes) : measure_cache(team, movement, set.bytes, budget.cache)});
+        });
+  }
+  // Memory once more, some seconds later: on a virtual machine its bandwidth depends on where the host runs the threads. The better counts.
+  for (auto threads = counts.rbegin(); !options.quick && threads != counts.rend(); ++threads) {
+    ThreadTeam team({.threads = *threads});
+    for (BandwidthCeiling& b : c.bandwidths)
+      if (b.level == "memory" && b.threads == *threads && elapsed() < budget.all)
+        measure(fmt::format("{} in memory again, {}", name(b.movement), with_threads(*threads)), [&] {
+          if (Measured m = measure_memory(team, b.movement, b.bytes / arrays_of(b.movement)); m.median > b.gbs.median) b.gbs = std::move(m);
         });
   }
   for (const GpuProbe& gpu : options.gpus) {
