@@ -40,7 +40,7 @@ struct DeviceChoice {
   std::vector<std::string> notices;  // one line for each device passed over: print them, and keep them with the run
 };
 
-// request: auto, cpu, cuda (the GPU with the most free memory), cuda:N, metal or mps, in any case. A device that cannot be had is
+// request: auto, cpu, cuda or gpu (the one with the most free memory), cuda:N, metal or mps, in any case. A device that cannot be had is
 // replaced by the next of its chain (others of its kind, other GPUs, the CPU) or, with Fallback::forbid, refused with
 // ErrorCode::unsupported. Any other word is ErrorCode::usage. auto compares expected times where costs are given.
 [[nodiscard]] DeviceChoice select_device(std::string_view request = "auto", Fallback fallback = Fallback::allow, const StepWork& work = {},

@@ -13,7 +13,7 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kKindNames[] = {"cpu", "cuda", "metal"};
-constexpr std::string_view kValid = "auto, cpu, cuda, cuda:N, metal (or mps)";
+constexpr std::string_view kValid = "auto, cpu, cuda (or gpu), cuda:N, metal (or mps)";
 
 std::string_view name(Device::Kind kind) { return kKindNames[int(kind)]; }
 
@@ -26,11 +26,10 @@ std::string hint_for(std::string_view word) {
   struct Meaning {
     std::string_view word, device;
   };
-  constexpr Meaning meanings[] = {{"gpu", "cuda"}, {"nvidia", "cuda"},  {"apple", "metal"}, {"xla", "cpu"},
-                                  {"host", "cpu"}, {"default", "auto"}, {"best", "auto"}};
+  constexpr Meaning meanings[] = {{"nvidia", "cuda"}, {"apple", "metal"}, {"default", "auto"}};
   for (const Meaning& m : meanings)
     if (word == m.word) return fmt::format("did you mean '{}'?", m.device);
-  constexpr std::array<std::string_view, 5> names = {"auto", "cpu", "cuda", "metal", "mps"};
+  constexpr std::array<std::string_view, 6> names = {"auto", "cpu", "cuda", "gpu", "metal", "mps"};
   return nearest_hint(word.substr(0, word.find(':')), names);
 }
 
@@ -178,7 +177,7 @@ DeviceRequest parse_device(std::string_view text) {
   const std::string word = lower_case(text);
   if (word == "auto") return {.automatic = true};
   if (word == "cpu") return {};
-  if (word == "cuda") return {.kind = Device::Kind::cuda};
+  if (word == "cuda" || word == "gpu") return {.kind = Device::Kind::cuda};
   if (word == "metal" || word == "mps") return {.kind = Device::Kind::metal};
   if (word.starts_with("cuda:")) {
     int index = -1;

@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-enum class Style { plain, bold, dim, good, warn, bad };
+enum class Style { plain, bold, dim, warn, bad };
 
 class Sheet {
  public:
@@ -21,13 +21,15 @@ class Sheet {
 
   // A label and a text beside it, further lines below the text.
   void row(std::string_view label, int indent, std::string_view words, Style style = Style::plain) {
-    const std::string gap(size_t(std::max(0, indent - display_width(label))), ' ');
-    text_ += fmt::format("{}{}{}\n", label, gap, styled(wrap(words, look_.width, indent), style));
+    text_ += label;
+    if (!words.empty()) text_ += std::string(size_t(std::max(0, indent - display_width(label))), ' ') + styled(wrap(words, look_.width, indent), style);
+    text_.erase(text_.find_last_not_of(' ') + 1);
+    text_ += '\n';
   }
 
   std::string styled(std::string_view words, Style style) const {
     if (!look_.colours || style == Style::plain) return std::string(words);
-    constexpr const char* kCodes[] = {"", "1", "2", "32", "33", "31"};
+    constexpr const char* kCodes[] = {"", "1", "2", "33", "31"};
     return fmt::format("\033[{}m{}\033[0m", kCodes[int(style)], words);
   }
 

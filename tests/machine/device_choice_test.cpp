@@ -35,13 +35,14 @@ TEST(DeviceChoice, ReadsEveryName) {
   EXPECT_EQ(parse_device("CUDA:12").index, 12);
   EXPECT_EQ(parse_device("metal").kind, Kind::metal);
   EXPECT_EQ(parse_device("mps").kind, Kind::metal);
+  EXPECT_EQ(parse_device("gpu").kind, Kind::cuda);
 }
 
 TEST(DeviceChoice, WordsThatAreNoDeviceNameTheNearest) {
   struct Typo {
     const char *word, *meant;
   };
-  for (const Typo& t : {Typo{"cdua", "'cuda'"}, Typo{"gpu", "'cuda'"}, Typo{"metl", "'metal'"}, Typo{"atuo", "'auto'"}, Typo{"cpu0", "'cpu'"},
+  for (const Typo& t : {Typo{"cdua", "'cuda'"}, Typo{"nvidia", "'cuda'"}, Typo{"metl", "'metal'"}, Typo{"atuo", "'auto'"}, Typo{"cpu0", "'cpu'"},
                         Typo{"cuda:", "cuda:0"}, Typo{"cuda:-1", "cuda:0"}, Typo{"cuda:x", "cuda:0"}, Typo{"cuda:1 ", "cuda:0"},
                         Typo{"cuda:99999999999", "cuda:0"}, Typo{"", "valid: auto"}, Typo{"tpu", "valid: auto"}}) {
     const Error error = error_of([&] { parse_device(t.word); });

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/text.h"
 
 namespace ridge {
 namespace {
@@ -91,20 +90,6 @@ TEST(MemoryBudget, OfThisMachineAndOfAGpu) {
   EXPECT_EQ(deciding(budget).what, "available");
   EXPECT_EQ(budget.bytes, 18 * kGiB);
   EXPECT_EQ(budget_facts(gpu).device, "cuda:1");
-}
-
-TEST(SizeText, HasThreeDigits) {
-  for (auto [bytes, text] : {std::pair{int64_t(0), "0 B"},
-                             {1023, "1023 B"},
-                             {1024, "1 KiB"},
-                             {1536, "1.5 KiB"},
-                             {kMiB - 1, "1 MiB"},
-                             {32 * kMiB, "32 MiB"},
-                             {int64_t(14.75 * double(kGiB)), "14.8 GiB"},
-                             {int64_t(755.3 * double(kGiB)), "755 GiB"},
-                             {-64 * kMiB, "-64 MiB"},
-                             {1536 * kGiB, "1.5 TiB"}})
-    EXPECT_EQ(size_text(bytes), text);
 }
 
 }  // namespace
