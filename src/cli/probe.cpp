@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/settings.h"
 #include "cli/terminal.h"
-#include "config/config.h"
 #include "machine/chips.h"
 #include "machine/features.h"
 #include "machine/probe.h"
@@ -23,7 +23,6 @@ namespace ridge::cli {
 namespace {
 
 struct ProbeArguments {
-  std::vector<std::string> overrides;
   std::string svg;
   bool json = false, quick = false, check = false;
 };
@@ -183,12 +182,7 @@ void write_svg(const std::string& path, const Machine& machine, const MachineCei
   if (!file) refuse_file(path);
 }
 
-int run_probe(const ProbeArguments& arguments) {
-  config::Sources sources;
-  sources.task = config::kMachine;
-  sources.environment = config::process_environment();
-  sources.words = arguments.overrides;
-  const config::Resolved settings = config::resolve(sources);
+int run_probe(const ProbeArguments& arguments, const config::Resolved& settings) {
   Wanted wanted{settings.get<std::optional<double>>("min_tflops"), settings.get<std::optional<double>>("min_bandwidth"),
                 settings.get<std::optional<int64_t>>("memory_budget")};
 
@@ -236,12 +230,13 @@ int run_probe(const ProbeArguments& arguments) {
 
 const Command command("probe", "measure what this machine can do at most, and keep it", [](CLI::App& app) {
   auto arguments = std::make_shared<ProbeArguments>();
-  app.add_option("overrides", arguments->overrides, "key=value: threads=N, and for --check min_tflops=, min_bandwidth= (GB/s), memory_budget=");
   app.add_flag("--json", arguments->json, "one JSON document");
   app.add_flag("--quick", arguments->quick, "one thread and all of them only, within 5 s; else within 30 s");
-  app.add_flag("--check", arguments->check, "compare with the chip's targets or those given; exit code 1 when one is missed");
+  app.add_flag("--check", arguments->check,
+               "compare with the chip's targets, or with min_tflops=, min_bandwidth= (GB/s) and memory_budget=; exit code 1 when one is missed");
   app.add_option("--svg", arguments->svg, "write the roofline as a picture to this file");
-  return [arguments] { return run_probe(*arguments); };
+  auto sources = add_settings(app, config::kMachine);
+  return [=] { return run_probe(*arguments, config::resolve(sources())); };
 });
 
 }  // namespace
