@@ -31,7 +31,7 @@ TEST(LowerCase, LeavesOtherBytesAlone) {
 TEST(Wrap, KeepsToTheWidthAndLosesNothing) {
   const std::string text = "a bb ccc dddd — ee ffffff g µs × hh";
   for (int indent : {0, 3, 10})
-    for (int width : {12, 20, 80}) {
+    for (int width : {17, 20, 80}) {
       const std::string wrapped = wrap(text, width, indent);
       std::string joined, line;
       int number = 0;
