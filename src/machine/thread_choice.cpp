@@ -228,7 +228,7 @@ struct Choosing {
     settle(fastest(pools, n, request.affinity), 0, "default", reason);
     if (low >= 1 && low != high) {
       const int other = round_up ? low : high;
-      choice.runner_up = fmt::format("{} thread{}: {:.2f}×", other, other == 1 ? "" : "s", std::min(double(other), q) / std::min(double(n), q));
+      choice.runner_up = fmt::format("{} thread{}, {:.2f} of {:.2f} CPUs", other, other == 1 ? "" : "s", std::min(double(other), q), q);
     }
   }
 

@@ -204,7 +204,7 @@ TEST(ThreadChoice, AQuotaIsUsedUpAndNoMore) {
   EXPECT_EQ(calls, 0) << "a short measurement sees no quota";
   const Machine m = machine_of({{64, 1, 1}}, 1.5);
   EXPECT_EQ(choose(m, {}).reason, "a quota of 1.50 CPUs: 2 threads use all of it, one would use 1; they sleep while they wait, as spinning would use it up");
-  EXPECT_EQ(choose(m, {}).runner_up, "1 thread: 0.67×");
+  EXPECT_EQ(choose(m, {}).runner_up, "1 thread, 1.00 of 1.50 CPUs");
   EXPECT_EQ(choose(m, {.threads = "8"}).remarks.size(), 1u);
   const Machine wide = machine_of({{4, 1, 1}}, 100);
   EXPECT_EQ(choose(wide, {}).team.wait, Wait::active);
