@@ -13,7 +13,7 @@ namespace ridge::bench {
 namespace {
 
 constexpr std::pair<Precision, DType> kFormats[] = {{Precision::fp32, DType::f32}, {Precision::bf16, DType::bf16}, {Precision::fp16, DType::f16}};
-constexpr int64_t kSize = 512;
+constexpr int64_t kSize = 384;
 
 Call matmul_of(ThreadTeam& team, DType dtype) {
   return compile({team, State::hot}, [dtype](Builder& b) {
@@ -34,7 +34,7 @@ std::vector<std::pair<Precision, double>> measure_precision_rates(ThreadTeam& te
   for (auto [precision, dtype] : kFormats) calls.push_back(matmul_of(team, dtype));
   std::vector<std::vector<double>> samples(calls.size());
   const auto start = Clock::now();
-  for (int64_t round = 0; round < 8 || std::chrono::duration<double>(Clock::now() - start).count() < seconds; ++round)
+  for (int64_t round = 0; round < 16 || std::chrono::duration<double>(Clock::now() - start).count() < seconds; ++round)
     for (size_t c = 0; c < calls.size(); ++c) {
       const auto before = Clock::now();
       calls[c](round);
