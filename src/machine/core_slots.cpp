@@ -57,8 +57,9 @@ int open_folder(const std::filesystem::path& folder, std::string& reason) {
 }  // namespace
 
 std::filesystem::path run_folder() {
+  // Left over from another session, as after su or in a container, it may not be there.
   const char* run = std::getenv("XDG_RUNTIME_DIR");
-  if (run && *run == '/') return std::filesystem::path(run) / "ridge";
+  if (run && *run == '/' && access(run, W_OK | X_OK) == 0) return std::filesystem::path(run) / "ridge";
   std::error_code none;
   std::filesystem::path temporary = std::filesystem::temp_directory_path(none);
   return (none ? "/tmp" : temporary) / fmt::format("ridge-{}", geteuid());

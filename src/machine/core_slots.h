@@ -7,7 +7,7 @@
 
 namespace ridge {
 
-// $XDG_RUNTIME_DIR/ridge, else ridge-UID in the folder for temporary files.
+// $XDG_RUNTIME_DIR/ridge where that can be written, else ridge-UID in the folder for temporary files.
 std::filesystem::path run_folder();
 
 class CoreSlots {

@@ -194,14 +194,19 @@ TEST(CoreSlots, GoOnWhereTheUserMayNotWrite) {
 }
 
 TEST(CoreSlots, LieInTheUsersRunFolder) {
-  EXPECT_EQ(in_child([] {
-              setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-              std::string both = run_folder().string();
-              unsetenv("XDG_RUNTIME_DIR");
-              setenv("TMPDIR", "/tmp", 1);
-              return both + " " + run_folder().string();
-            }),
-            "/run/user/7/ridge /tmp/ridge-" + std::to_string(geteuid()));
+  FileTree tree;
+  auto folder_with = [](const std::string& run) {
+    return in_child([&] {
+      setenv("TMPDIR", "/tmp", 1);
+      run.empty() ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", run.c_str(), 1);
+      return run_folder().string();
+    });
+  };
+  const std::string temporary = "/tmp/ridge-" + std::to_string(geteuid());
+  EXPECT_EQ(folder_with(tree.root().string()), (tree.root() / "ridge").string());
+  EXPECT_EQ(folder_with(""), temporary);
+  EXPECT_EQ(folder_with("relative"), temporary);
+  EXPECT_EQ(folder_with((tree.root() / "missing").string()), temporary);
 }
 
 }  // namespace
