@@ -1,6 +1,6 @@
 # cmake --install: the public headers, the library, the program, and the CMake package for find_package(ridge).
-# The component "portable" is the self-contained folder: program, laboratories and the tests that run whole programs on whatever
-# device is there (each binary holds the engine, so not all tests fit in 30 MB), with nothing outside but libc and libm.
+# The component "portable" is the self-contained folder: program, laboratories and all tests in one binary, with nothing outside but
+# libc and libm.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ridge)
 
@@ -17,8 +17,10 @@ file(WRITE ${PROJECT_BINARY_DIR}/ridgeConfig.cmake
      "endforeach()\n")
 install(FILES ${PROJECT_BINARY_DIR}/ridgeConfig.cmake ${PROJECT_BINARY_DIR}/ridgeConfigVersion.cmake DESTINATION ${package_folder})
 
-set(portable_targets ridge_cli ${RIDGE_TEST_TARGETS} ${RIDGE_BENCH_TARGETS})
-list(FILTER portable_targets INCLUDE REGEX "^(ridge_cli|bench_.*_lab|(ops|parity|engine)_tests)$")
+set(portable_targets ridge_cli ${RIDGE_BENCH_TARGETS})
+if(RIDGE_TESTS)
+  list(APPEND portable_targets all_tests)
+endif()
 install(TARGETS ${portable_targets} RUNTIME DESTINATION . COMPONENT portable EXCLUDE_FROM_ALL)
 if(RIDGE_PORTABLE)
   add_custom_target(portable_folder ALL

@@ -1,5 +1,6 @@
 # One test executable from each folder tests/<folder>/ that has a *_test.cpp; other .cpp files of the folder are linked too.
-# The folder's name is the prefix of its tests' names, and their label.
+# The folder's name is the prefix of its tests' names, and their label. all_tests has them all and the engine once: it travels in the
+# portable folder.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -11,6 +12,8 @@ if(support_sources)
   target_include_directories(test_support PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
 endif()
 
+set(test_libraries $<TARGET_NAME_IF_EXISTS:test_support> ridge ridge_flags ridge_deps GTest::gtest GTest::gtest_main)
+
 file(GLOB test_entries CONFIGURE_DEPENDS LIST_DIRECTORIES true ${PROJECT_SOURCE_DIR}/tests/*)
 foreach(folder ${test_entries})
   get_filename_component(name ${folder} NAME)
@@ -20,11 +23,14 @@ foreach(folder ${test_entries})
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   set(target ${name}_tests)
-  add_executable(${target} ${sources})
-  target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:test_support> ridge ridge_flags ridge_deps GTest::gtest GTest::gtest_main)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE RIDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_compile_options(${target} PRIVATE -O1)  # what is tested is in the library; GoogleTest's macros are slow to optimise
+  set(objects ${name}_test_objects)
+  add_library(${objects} OBJECT ${sources})
+  target_link_libraries(${objects} PRIVATE ${test_libraries})
+  target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${objects} PRIVATE RIDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_options(${objects} PRIVATE -O1)  # what is tested is in the library; GoogleTest's macros are slow to optimise
+  add_executable(${target} $<TARGET_OBJECTS:${objects}>)
+  target_link_libraries(${target} PRIVATE ${test_libraries})
   silence_simd_false_alarms(${sources})
   gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
   # Broken and working stand-ins for drivers, to be opened at run time: one library from each file, all in one folder.
@@ -36,10 +42,13 @@ foreach(folder ${test_entries})
     add_dependencies(${target} fake_driver_${driver})
   endforeach()
   if(drivers)
-    target_compile_definitions(${target} PRIVATE RIDGE_FAKE_DRIVERS="${PROJECT_BINARY_DIR}/fake_driver")
+    target_compile_definitions(${objects} PRIVATE RIDGE_FAKE_DRIVERS="${PROJECT_BINARY_DIR}/fake_driver")
   endif()
   list(APPEND RIDGE_TEST_TARGETS ${target})
+  list(APPEND all_test_objects $<TARGET_OBJECTS:${objects}>)
 endforeach()
+add_executable(all_tests ${all_test_objects})
+target_link_libraries(all_tests PRIVATE ${test_libraries})
 add_custom_target(ridge_tests DEPENDS ${RIDGE_TEST_TARGETS})
 
 # Tests of the project itself, once and not under sanitizers. Exit code 77 is a skip.

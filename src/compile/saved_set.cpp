@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kInfinite = FlowNetwork::kInfinite;
 
 bool cheap(Op op) {
-  return is_elementwise(op) || is_movement(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits || op == Op::check_class ||
-         op == Op::stop_gradient || op == Op::take || op == Op::gather;
+  return is_elementwise(op) || is_movement(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits ||
+         op == Op::check_class || op == Op::stop_gradient || op == Op::take || op == Op::gather;
 }
 
 int full_operands(const Graph& g, NodeId id) {

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 
 namespace ridge::cpu {
+inline namespace attention_test {  // all tests can be one program
 
 using Mask = AttentionDesc::Mask;
 
@@ -198,4 +199,5 @@ inline void Case::run(bool backward, IsaTier tier, int order) {
   }
 }
 
+}  // namespace attention_test
 }  // namespace ridge::cpu

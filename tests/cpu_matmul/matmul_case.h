@@ -16,6 +16,7 @@
 #include "machine/features.h"
 
 namespace ridge::cpu {
+inline namespace matmul_test {  // all tests can be one program
 
 inline std::vector<IsaTier> tiers() {
 #if defined(__x86_64__)
@@ -258,4 +259,5 @@ inline MatmulDesc plain(int64_t m, int64_t n, int64_t k, bool ta = false, bool t
   return d;
 }
 
+}  // namespace matmul_test
 }  // namespace ridge::cpu

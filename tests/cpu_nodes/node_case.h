@@ -14,6 +14,7 @@
 #include "support/samples.h"
 
 namespace ridge::cpu {
+inline namespace node_test {  // all tests can be one program
 
 using reference::Array;
 
@@ -175,4 +176,5 @@ struct NodeCase {
   }
 };
 
+}  // namespace node_test
 }  // namespace ridge::cpu

@@ -197,9 +197,9 @@ TEST(TileColumn, NormGradients) {
 }
 
 // Narrow strips that stay in the cache, one strip cut into parts, and columns that are neither.
-const Shape kColumnShapes[] = {Shape{1, 1},       Shape{3, 7},    Shape{31, 33},     Shape{2, 5, 64},    Shape{64, 1100},
+const Shape kColumnShapes[] = {Shape{1, 1},      Shape{3, 7},    Shape{31, 33},     Shape{2, 5, 64},    Shape{64, 1100},
                                Shape{700, 1100}, Shape{9001, 3}, Shape{30000, 5},   Shape{5, 1, 40, 3}, Shape{3, 20000},
-                               Shape{0, 3},       Shape{3, 0},    Shape{40, 700, 8}, Shape{2, 3000, 40}, Shape{1200, 1, 64}};
+                               Shape{0, 3},      Shape{3, 0},    Shape{40, 700, 8}, Shape{2, 3000, 40}, Shape{1200, 1, 64}};
 
 TEST(TileColumn, Softmax) {
   for (const Shape& s : kColumnShapes) {

@@ -5,13 +5,14 @@
 #include <sstream>
 
 #include "machine/doctor_report.h"
+#include "support/source_dir.h"
 
 namespace ridge::doctor_machines {
 
 constexpr int64_t kGiB = int64_t(1) << 30;
 
 inline Topology fixture(const std::string& name) {
-  std::ifstream in(std::filesystem::path(RIDGE_SOURCE_DIR) / "tests/fixtures/topology" / (name + ".xml"));
+  std::ifstream in(std::filesystem::path(source_dir()) / "tests/fixtures/topology" / (name + ".xml"));
   std::ostringstream text;
   text << in.rdbuf();
   Topology topology = topology_from_xml(text.str());

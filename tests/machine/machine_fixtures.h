@@ -16,11 +16,12 @@
 #include <vector>
 
 #include "machine/topology.h"
+#include "support/source_dir.h"
 
 namespace ridge {
 
 inline std::string read_fixture(const std::string& name) {  // below tests/fixtures
-  std::ifstream file(std::string(RIDGE_SOURCE_DIR) + "/tests/fixtures/" + name, std::ios::binary);
+  std::ifstream file(source_dir() + "/tests/fixtures/" + name, std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   return {std::istreambuf_iterator<char>(file), {}};
 }

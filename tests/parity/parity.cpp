@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "io/npy.h"
+#include "support/source_dir.h"
 
 namespace ridge::parity {
 
@@ -16,7 +17,7 @@ double tolerance(Path path, Depth depth) {
 }
 
 Array Fixture::operator()(const std::string& name, std::optional<DType> as) const {
-  NpyArray file = read_npy(std::string(RIDGE_SOURCE_DIR) + "/tests/fixtures/" + folder_ + "/" + name + ".npy");
+  NpyArray file = read_npy(source_dir() + "/tests/fixtures/" + folder_ + "/" + name + ".npy");
   Array a = reference::from_bytes({file.dtype, file.shape}, file.data.data());
   if (!as || *as == file.dtype) return a;
   std::vector<double> values;

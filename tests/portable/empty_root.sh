@@ -21,6 +21,6 @@ if ! "${enter[@]}" "$loader" --version >/dev/null 2>&1; then
   exit 77
 fi
 "${enter[@]}" /ridge/ridge --version
-"${enter[@]}" /ridge/ops_tests '--gtest_filter=Elementwise/SpecialValues*' --gtest_brief=1
+"${enter[@]}" /ridge/all_tests '--gtest_filter=Elementwise/SpecialValues*' --gtest_brief=1
 # The engine itself, where this build has the commands for it.
 if "$root/ridge/ridge" --help | grep -q '^  demo '; then "${enter[@]}" /ridge/ridge demo >/dev/null; fi

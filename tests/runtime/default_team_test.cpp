@@ -32,7 +32,8 @@ std::string default_in_child(const FileTree& tree, std::initializer_list<std::pa
   });
 }
 
-TEST(DefaultTeam, FollowsTheEnvironment) {
+// Named so that they run before others have started the team: its threads do not reach a forked child.
+TEST(DefaultTeamDeathTest, FollowsTheEnvironment) {
   FileTree tree;
   const Machine m = known_machine();
   const int n = m.cores();
@@ -48,7 +49,7 @@ TEST(DefaultTeam, FollowsTheEnvironment) {
   EXPECT_EQ(default_in_child(tree, {{"RIDGE_THREADS", "1"}}, &two).find("2 "), 0u);
 }
 
-TEST(DefaultTeam, SharesTakenCoresAndSaysSo) {
+TEST(DefaultTeamDeathTest, SharesTakenCoresAndSaysSo) {
   FileTree tree;
   const Machine m = known_machine();
   const CoreSlots mine = CoreSlots::take(usable_cores(m), tree.root() / "ridge");

@@ -78,7 +78,7 @@ struct TileIndex {
   uint32_t stream = 0;
   bool uniform = false;
   TileRandom words = nullptr;
-  int64_t limit = 0;  // of a check
+  int64_t limit = 0;                   // of a check
   bool wide = false, per_row = false;  // a check's operand: i64, one value a row
 };
 
