@@ -1,0 +1,121 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kMostAtOnce = size_t(1) << 30;  // systems refuse or cut writes of 2 GiB and more
+
+int sync_to_disk(int file) {
+#ifdef __APPLE__
+  if (::fcntl(file, F_FULLFSYNC) == 0) return 0;  // fsync alone stops at the drive's cache there
+#endif
+  return ::fsync(file);
+}
+
+const char* remedy(int cause) {
+  switch (cause) {
+    case ENOSPC:
+    case EDQUOT: return "free some space or choose another folder";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "choose a folder that you may write to";
+    case ENOENT:
+    case ENOTDIR: return "create the folder first";
+    case EISDIR: return "choose another name, or move the folder away";
+    default: return "check the disk";
+  }
+}
+
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+const FileCalls kSystemFileCalls = {::write, sync_to_disk, std::rename};
+
+AtomicFile::AtomicFile(std::string path, const FileCalls& calls) : path_(std::move(path)), aside_(path_ + ".part"), calls_(calls) { open_aside(); }
+
+AtomicFile::~AtomicFile() { discard(); }
+
+// A file left by a process that was killed is taken over; one that is being written is locked. Between opening and locking it may have been
+// renamed to the path itself, which must not be touched: then the name aside means another file by now.
+void AtomicFile::open_aside() {
+  for (int tries = 0; tries < 100; ++tries) {
+    file_ = uninterrupted([&] { return ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666); });
+    if (file_ < 0) give_up("cannot be created", errno);
+    const bool taken = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // file systems without locks are used without
+    struct stat mine = {}, named = {};
+    const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::stat(aside_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    if (!taken && mine_by_name) {
+      if (::ftruncate(file_, 0) != 0) give_up("cannot be emptied", errno);
+      return;
+    }
+    ::close(std::exchange(file_, -1));
+    if (taken) break;
+  }
+  fail(ErrorCode::io, "[file] {}: is being written by somebody else, who holds {}; wait for it or choose another name", path_, aside_);
+}
+
+void AtomicFile::write(std::span<const std::byte> data) {
+  if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it anew", path_);
+  while (!data.empty()) {
+    const ssize_t done = uninterrupted([&] { return calls_.write(file_, data.data(), std::min(data.size(), kMostAtOnce)); });
+    if (done <= 0) give_up(fmt::format("writing failed after {} bytes", written_), done < 0 ? errno : ENOSPC);
+    data = data.subspan(size_t(done));
+    written_ += done;
+  }
+}
+
+void AtomicFile::commit() {
+  if (file_ < 0) fail(ErrorCode::io, "[file] {}: committed after it was committed or failed; open it anew", path_);
+  if (uninterrupted([&] { return calls_.fsync(file_); }) != 0) give_up("syncing failed", errno);
+  if (calls_.rename(aside_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
+  ::close(std::exchange(file_, -1));
+
+  const std::string folder = folder_of(path_);
+  const int handle = uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  int cause = handle < 0 ? errno : 0;
+  if (handle >= 0) {
+    if (uninterrupted([&] { return calls_.fsync(handle); }) != 0) cause = errno;
+    ::close(handle);
+  }
+  // Folders that may be entered but not read cannot be opened, and some file systems sync no folders; there is nothing more to be done then.
+  if (cause != 0 && cause != EINVAL && cause != EACCES)
+    fail(ErrorCode::io, "[file] {}: complete, but syncing its folder failed: {}; it may not survive a power cut: {}", path_, std::strerror(cause),
+         remedy(cause));
+}
+
+void AtomicFile::discard() {
+  if (file_ < 0) return;
+  ::unlink(aside_.c_str());
+  ::close(std::exchange(file_, -1));
+}
+
+void AtomicFile::give_up(const std::string& what, int cause) {
+  discard();
+  fail(ErrorCode::io, "[file] {}: {}: {}; {}", path_, what, std::strerror(cause), remedy(cause));
+}
+
+}  // namespace ridge

@@ -1,0 +1,166 @@
+#include "io/atomic_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "base/error.h"
+#include "support/file_faults.h"
+#include "support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+using test::Fault;
+using test::FileFaults;
+using test::read_text;
+using test::TempFolder;
+using test::write_text;
+
+const std::string kOld = "the previous content, complete";
+const std::string kNew = std::string(300, 'n') + "the new content" + std::string(3, '\0');
+
+std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+void write_in_pieces(const std::string& path, const FileCalls& calls) {
+  AtomicFile file(path, calls);
+  file.write(bytes(kNew).first(7));
+  file.write({});
+  file.write(bytes(kNew).subspan(7));
+  file.commit();
+}
+
+std::optional<Error> error_of(const auto& act) {
+  try {
+    act();
+  } catch (const Error& e) {
+    return e;
+  }
+  return {};
+}
+
+bool has(const std::optional<Error>& error, std::string_view part) { return error && std::string_view(error->what()).find(part) != std::string_view::npos; }
+
+TEST(AtomicFile, SyncsBeforeItRenamesAndTheFolderAfter) {
+  TempFolder folder;
+  FileFaults faults(Fault::none, 0);
+  write_in_pieces(folder / "a", FileFaults::calls());
+  EXPECT_EQ(FileFaults::sequence(), "wwfrf");
+  EXPECT_EQ(read_text(folder / "a"), kNew);
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
+}
+
+TEST(AtomicFile, IsAbsentUntilItIsCommitted) {
+  TempFolder folder;
+  {
+    AtomicFile file(folder / "a");
+    file.write(bytes(kNew));
+    EXPECT_EQ(file.written(), int64_t(kNew.size()));
+    EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  AtomicFile(folder / "a").commit();
+  EXPECT_EQ(std::filesystem::file_size(folder / "a"), 0u);
+}
+
+// Every fault at every call, over an old file and over none: what is at the path is one of the two contents in full, and nothing stays aside.
+TEST(AtomicFile, KeepsThePreviousContentThroughEveryFault) {
+  constexpr int kCalls = 5;  // wwfrf
+  for (bool old : {true, false})
+    for (Fault fault : {Fault::enospc, Fault::eio, Fault::interrupted, Fault::short_write, Fault::short_then_full})
+      for (int at = 0; at < kCalls; ++at) {
+        SCOPED_TRACE(testing::Message() << "fault " << int(fault) << " at call " << at << (old ? " over a file" : ""));
+        TempFolder folder;
+        if (old) write_text(folder / "a", kOld);
+        std::optional<Error> error;
+        std::string sequence;
+        {
+          FileFaults faults(fault, at);
+          error = error_of([&] { write_in_pieces(folder / "a", FileFaults::calls()); });
+          sequence = FileFaults::sequence();
+        }
+        const bool renamed = sequence.find("rf") != std::string::npos;
+        EXPECT_EQ(std::filesystem::exists(folder / "a"), old || renamed);
+        EXPECT_EQ(read_text(folder / "a"), renamed ? kNew : old ? kOld : "");
+        EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
+
+        const bool harmless = fault == Fault::interrupted ? sequence[size_t(at)] != 'r' : fault == Fault::short_write;
+        const bool past_the_end = fault == Fault::short_then_full && at == kCalls - 1;
+        EXPECT_EQ(error.has_value(), !harmless && !past_the_end);
+        if (error) {
+          EXPECT_EQ(error->code(), ErrorCode::io);
+          EXPECT_TRUE(has(error, folder / "a")) << error->what();
+          EXPECT_TRUE(fault != Fault::enospc || has(error, "free some space")) << error->what();
+          EXPECT_EQ(renamed, has(error, "complete, but")) << error->what();
+        }
+        write_in_pieces(folder / "a", kSystemFileCalls);  // and the next attempt is not hindered
+        EXPECT_EQ(read_text(folder / "a"), kNew);
+      }
+}
+
+TEST(AtomicFile, KeepsThePreviousContentWhenKilledAtEveryCall) {
+  for (int at = 0; at < 5; ++at) {
+    TempFolder folder;
+    write_text(folder / "a", kOld);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      FileFaults faults(Fault::killed, at);
+      write_in_pieces(folder / "a", FileFaults::calls());
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FileFaults::kKilledExit) << "at call " << at;
+    EXPECT_EQ(read_text(folder / "a"), at < 4 ? kOld : kNew) << "at call " << at;
+    EXPECT_EQ(std::filesystem::exists(folder / "a.part"), at < 4);
+    write_in_pieces(folder / "a", kSystemFileCalls);  // takes over what the dead one left
+    EXPECT_EQ(read_text(folder / "a"), kNew);
+    EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
+  }
+}
+
+TEST(AtomicFile, RefusesASecondWriter) {
+  TempFolder folder;
+  {
+    AtomicFile first(folder / "a");
+    first.write(bytes(kNew));
+    EXPECT_TRUE(has(error_of([&] { AtomicFile second(folder / "a"); }), "somebody else"));
+    first.commit();
+  }
+  EXPECT_EQ(read_text(folder / "a"), kNew);
+  AtomicFile second(folder / "a");
+  EXPECT_EQ(read_text(folder / "a"), kNew);
+}
+
+TEST(AtomicFile, SaysWhatCannotBeWritten) {
+  TempFolder folder;
+  EXPECT_TRUE(has(error_of([&] { AtomicFile(folder / "none/a"); }), "create the folder first"));
+  std::filesystem::create_directory(folder / "inner");
+  write_text(folder / "inner/x", kOld);
+  EXPECT_TRUE(has(error_of([&] { AtomicFile(folder / "inner").commit(); }), "move the folder away"));
+  EXPECT_EQ(read_text(folder / "inner/x"), kOld);
+  EXPECT_FALSE(std::filesystem::exists(folder / "inner.part"));
+
+  AtomicFile file(folder / "a");
+  file.commit();
+  EXPECT_TRUE(has(error_of([&] { file.write(bytes(kNew)); }), "open it anew"));
+  EXPECT_TRUE(has(error_of([&] { file.commit(); }), "open it anew"));
+}
+
+TEST(AtomicFile, StaysFailedAfterAFault) {
+  TempFolder folder;
+  write_text(folder / "a", kOld);
+  FileFaults faults(Fault::eio, 0);
+  AtomicFile file(folder / "a", FileFaults::calls());
+  EXPECT_TRUE(error_of([&] { file.write(bytes(kNew)); }));
+  EXPECT_TRUE(error_of([&] { file.write(bytes(kNew)); }));
+  EXPECT_TRUE(error_of([&] { file.commit(); }));
+  EXPECT_EQ(read_text(folder / "a"), kOld);
+}
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,70 @@
+// System calls that fail on demand: counts every write, fsync and rename, and lets one of them go wrong.
+#pragma once
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+
+#include "io/atomic_file.h"
+
+namespace ridge::test {
+
+enum class Fault { none, enospc, eio, interrupted, short_write, short_then_full, killed };
+
+// The calls of FileFaults::calls() in this process. One at a time: the system's signatures have no room for an object.
+class FileFaults {
+ public:
+  FileFaults(Fault fault, int at) { state() = {fault, at, 0, {}}; }
+  ~FileFaults() { state() = {}; }
+  FileFaults(const FileFaults&) = delete;
+  FileFaults& operator=(const FileFaults&) = delete;
+
+  static constexpr int kKilledExit = 9;  // the exit code of Fault::killed
+  static FileCalls calls() { return {write, fsync, rename}; }
+  static int count() { return state().count; }                       // calls so far
+  static const std::string& sequence() { return state().sequence; }  // w, f or r for each that was tried
+
+ private:
+  struct State {
+    Fault fault = Fault::none;
+    int at = 0;  // the call that fails, from 0
+    int count = 0;
+    std::string sequence;
+  };
+  static State& state() {
+    static State s;
+    return s;
+  }
+
+  // The fault of this call. Death comes before the call does anything.
+  static Fault next(char kind) {
+    State& s = state();
+    s.sequence += kind;
+    const Fault fault = s.count++ == s.at ? s.fault : Fault::none;
+    if (fault == Fault::killed) ::_exit(kKilledExit);
+    if (s.fault == Fault::short_then_full && s.count == s.at + 2) return Fault::enospc;
+    return fault;
+  }
+  static bool fails(Fault fault) {
+    errno = fault == Fault::eio ? EIO : fault == Fault::interrupted ? EINTR : ENOSPC;
+    return fault == Fault::eio || fault == Fault::enospc || fault == Fault::interrupted;
+  }
+
+  static ssize_t write(int file, const void* data, size_t bytes) {
+    const Fault fault = next('w');
+    if (fails(fault)) return -1;
+    return ::write(file, data, fault == Fault::none ? bytes : std::max<size_t>(bytes / 3, 1));
+  }
+  static int fsync(int file) {
+    if (fails(next('f'))) return -1;
+    return ::fsync(file);
+  }
+  static int rename(const char* from, const char* to) {
+    if (fails(next('r'))) return -1;
+    return std::rename(from, to);
+  }
+};
+
+}  // namespace ridge::test
