@@ -1,0 +1,63 @@
+#include "data/tokenizer.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ridge {
+namespace {
+
+// The largest known vocabularies take 35 MB as JSON.
+constexpr size_t kLargestFile = size_t(1) << 28;
+
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+File open_file(const std::string& path, const char* mode) {
+  File file(std::fopen(path.c_str(), mode), &std::fclose);
+  if (!file) fail(ErrorCode::io, "[tokenizer] {}: {}", path, std::strerror(errno));
+  return file;
+}
+
+}  // namespace
+
+std::vector<Token> Tokenizer::encode(std::string_view text) const {
+  std::vector<Token> out;
+  encode_to(out, text);
+  return out;
+}
+
+std::string Tokenizer::decode(std::span<const Token> tokens) const {
+  std::string out;
+  for (Token token : tokens) out += bytes_of(token);
+  return out;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
+  const File file = open_file(path, "rb");
+  std::string text;
+  char part[1 << 14];
+  while (const size_t got = std::fread(part, 1, sizeof part, file.get())) {
+    text.append(part, got);
+    if (text.size() > kLargestFile) fail(ErrorCode::io, "[tokenizer] {}: longer than {}; is this a tokenizer.json?", path, size_text(int64_t(kLargestFile)));
+  }
+  if (std::ferror(file.get())) fail(ErrorCode::io, "[tokenizer] {}: reading failed: {}", path, std::strerror(errno));
+  return parse_tokenizer(text, path);
+}
+
+void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) {
+  const std::string text = tokenizer.json(), aside = path + ".part";
+  File file = open_file(aside, "wb");
+  bool ok = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
+  ok = std::fclose(file.release()) == 0 && ok;
+  if (ok) ok = std::rename(aside.c_str(), path.c_str()) == 0;
+  if (!ok) {
+    const int cause = errno;
+    std::remove(aside.c_str());
+    fail(ErrorCode::io, "[tokenizer] {}: writing {} bytes failed: {}", path, text.size(), std::strerror(cause));
+  }
+}
+
+}  // namespace ridge

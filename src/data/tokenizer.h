@@ -1,0 +1,42 @@
+// Text to tokens and back. Every tokenizer is stored as a Hugging Face tokenizer.json, which names its kind.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ridge {
+
+using Token = int32_t;
+
+// Stands between documents; never part of one.
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+// Unchanging once made: all threads may use one at the same time.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  virtual std::string_view name() const = 0;  // "char", "byte" or "bpe"
+  virtual int64_t vocab_size() const = 0;     // tokens are 0 .. vocab_size() - 1
+  virtual std::optional<Token> end_of_text() const = 0;
+
+  // Appends the tokens of a text. Where the vocabulary has special tokens, their names in the text become them.
+  virtual void encode_to(std::vector<Token>& out, std::string_view text) const = 0;
+  // What a token stands for; part of a character at times. ErrorCode::value: no such token.
+  virtual std::string_view bytes_of(Token token) const = 0;
+  virtual std::string json() const = 0;  // the text of tokenizer.json
+
+  std::vector<Token> encode(std::string_view text) const;
+  std::string decode(std::span<const Token> tokens) const;
+};
+
+// ErrorCode::io says what is wrong with the file, ErrorCode::unsupported what Ridge cannot do that it asks for.
+std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name = "tokenizer.json");
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+void save_tokenizer(const Tokenizer& tokenizer, const std::string& path);  // complete or absent: written aside, then renamed
+
+}  // namespace ridge

@@ -1,0 +1,233 @@
+#include "data/bpe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "data/bpe_training.h"
+#include "data/pre_tokenize.h"
+#include "data/texts.h"
+
+namespace ridge {
+namespace {
+
+using Tokens = std::vector<Token>;
+
+BpeVocabulary train(std::string_view text, int64_t vocab_size, int threads = 1, int64_t least = 2) { return train_bpe({{text}}, {vocab_size, least, threads}); }
+
+std::vector<Tokens> words_as_bytes(std::string_view text) {
+  std::vector<Tokens> out;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = word_end(text, begin);
+    Tokens word;
+    for (char c : text.substr(begin, end - begin)) word.push_back(uint8_t(c));
+    out.push_back(word);
+  }
+  return out;
+}
+
+void join(Tokens& word, const BpeRule& rule) {
+  for (size_t i = 0; i + 1 < word.size(); ++i) {
+    if (word[i] != rule.left || word[i + 1] != rule.right) continue;
+    word[i] = rule.joined;
+    word.erase(word.begin() + int64_t(i) + 1);
+  }
+}
+
+// The definition, word by word: counts everything anew for each rule.
+std::vector<BpeRule> rules_by_definition(std::string_view text, int64_t vocab_size) {
+  std::vector<Tokens> words = words_as_bytes(text);
+  std::map<std::string, Token> ids;
+  BpeVocabulary out = byte_vocabulary();
+  out.tokens.pop_back();
+  while (int64_t(out.tokens.size()) + 1 < vocab_size) {
+    std::map<std::pair<Token, Token>, int64_t> counts;
+    for (const Tokens& word : words)
+      for (size_t i = 0; i + 1 < word.size(); ++i) ++counts[{word[i], word[i + 1]}];
+    BpeRule best;
+    int64_t most = 1;
+    for (const auto& [pair, count] : counts)
+      if (count > most) most = count, best = {pair.first, pair.second, 0};
+    if (most < 2) break;
+    const std::string bytes = out.tokens[size_t(best.left)] + out.tokens[size_t(best.right)];
+    const auto [place, is_new] = ids.emplace(bytes, Token(out.tokens.size()));
+    if (is_new) out.tokens.push_back(bytes);
+    best.joined = place->second;
+    if (std::find(out.rules.begin(), out.rules.end(), best) == out.rules.end()) out.rules.push_back(best);
+    for (Tokens& word : words) join(word, best);
+  }
+  return out.rules;
+}
+
+// The earliest rule that fits, at the first place, again and again.
+Tokens encode_by_definition(const BpeVocabulary& vocabulary, std::string_view text) {
+  Tokens out;
+  for (Tokens word : words_as_bytes(text)) {
+    for (bool joined = true; joined;) {
+      joined = false;
+      for (const BpeRule& rule : vocabulary.rules) {
+        for (size_t i = 0; i + 1 < word.size() && !joined; ++i) {
+          if (word[i] != rule.left || word[i + 1] != rule.right) continue;
+          word[i] = rule.joined;
+          word.erase(word.begin() + int64_t(i) + 1);
+          joined = true;
+        }
+        if (joined) break;
+      }
+    }
+    out.insert(out.end(), word.begin(), word.end());
+  }
+  return out;
+}
+
+void expect_value_error(BpeVocabulary vocabulary, const std::string& part) {
+  try {
+    BpeTokenizer tokenizer(std::move(vocabulary));
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::value);
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST(BpeTraining, LearnsTheMostFrequentPairFirst) {
+  const BpeVocabulary v = train("aaab aaab ab", 260);
+  // " a" and "ab": "aa" 4 times, "ab" 3, " a" 2.
+  ASSERT_EQ(v.rules.size(), 3u);
+  EXPECT_EQ(v.rules[0], (BpeRule{'a', 'a', 256}));
+  EXPECT_EQ(v.tokens.size(), 260u);
+  EXPECT_EQ(v.tokens[256], "aa");
+  EXPECT_EQ(v.tokens.back(), kEndOfText);
+  EXPECT_EQ(v.special, (std::vector<SpecialToken>{{259, std::string(kEndOfText)}}));
+}
+
+TEST(BpeTraining, SmallestOfEqualPairsWins) {
+  const BpeVocabulary v = train("zy xw ba zy xw ba", 259, 1, 1);
+  // " b", " x", "ba", "xw" and "zy" are there twice, " z" once.
+  EXPECT_EQ(v.rules[0], (BpeRule{' ', 'b', 256}));
+  EXPECT_EQ(v.rules[1], (BpeRule{' ', 'x', 257}));
+}
+for (const char* text : {"aaaa aaaa aaaaa aaaaaaa", "abababab ababab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"})
+  EXPECT_EQ(train(text, 300).rules, rules_by_definition(text, 300)) << text;
+}
+
+TEST(BpeTraining, DoesNotDependOnThreads) {
+  std::mt19937 random(6);
+  std::string text;
+  while (text.size() < (5u << 20)) text += random_text(random, 40) + std::to_string(random() % 500);
+  const BpeVocabulary one = train(text, 600);
+  EXPECT_EQ(one.tokens.size(), 600u);
+  for (int threads = 2; threads <= 4; ++threads) EXPECT_EQ(train(text, 600, threads), one) << threads;
+}
+
+TEST(BpeTraining, StopsWhereNoPairRepeats) {
+  for (const char* text : {"", "a", "abc", " "}) EXPECT_EQ(train(text, 1000), byte_vocabulary()) << text;
+  EXPECT_EQ(train_bpe({}, {1000, 2, 4}), byte_vocabulary());
+  EXPECT_EQ(train("abab abab", 1000).rules.size(), 2u);  // ab, abab; " abab" is there once
+  EXPECT_EQ(train("ab ab ab", 1000, 1, 4).rules.size(), 0u);
+}
+
+TEST(BpeTraining, EndOfTextSeparatesDocuments) {
+  const std::string whole = "the cat<|endoftext|>the dog<|endoftext|>";
+  const std::string_view documents[] = {"the cat", "the dog"};
+  EXPECT_EQ(train(whole, 300), train_bpe(documents, {300, 2, 2}));
+}
+
+TEST(BpeTraining, RefusesImpossibleSizes) {
+  EXPECT_THROW(train("a", 256), Error);
+  EXPECT_THROW(train("a", int64_t(1) << 40), Error);
+}
+
+TEST(Bpe, EncodesAsTheDefinitionSays) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    const BpeVocabulary v = train(random_text(random, 500), 257 + int64_t(random() % 60));
+    const BpeTokenizer tokenizer(v);
+    for (int i = 0; i < 5; ++i) {
+      const std::string text = random_text(random, random() % 200);
+      EXPECT_EQ(tokenizer.encode(text), encode_by_definition(v, text)) << text;
+    }
+  }
+}
+
+// Rules of other makers need not be in the order in which their parts came to be.
+TEST(Bpe, EncodesByRulesInAnyOrder) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 20; ++round) {
+    BpeVocabulary v = train(random_text(random, 400), 300);
+    std::shuffle(v.rules.begin(), v.rules.end(), random);
+    const BpeTokenizer tokenizer(v);
+    const std::string text = random_text(random, 200);
+    EXPECT_EQ(tokenizer.encode(text), encode_by_definition(v, text)) << text;
+  }
+}
+
+TEST(Bpe, GivesBackEveryByte) {
+  std::mt19937 random(9);
+  const BpeTokenizer tokenizer(train(random_text(random, 3000), 400));
+  for (int round = 0; round < 200; ++round) {
+    const std::string text = round % 2 ? random_bytes(random, random() % 2000) : random_text(random, random() % 1000);
+    const Tokens tokens = tokenizer.encode(text);
+    EXPECT_EQ(tokenizer.decode(tokens), text);
+    EXPECT_LE(tokens.size(), text.size());
+  }
+  EXPECT_TRUE(tokenizer.encode("").empty());
+  EXPECT_EQ(tokenizer.decode({}), "");
+}
+
+TEST(Bpe, LongWordsTakeNoSquareOfTheirLength) {
+  const std::string run(1 << 18, 'a');
+  const BpeTokenizer tokenizer(train(run, 270));
+  const Tokens tokens = tokenizer.encode(run);
+  EXPECT_EQ(tokenizer.decode(tokens), run);
+  EXPECT_LT(tokens.size(), run.size() / 1000);
+}
+
+TEST(Bpe, FindsEndOfTextInText) {
+  const BpeTokenizer tokenizer(train("the cat the cat", 270));
+  const Token end = *tokenizer.end_of_text();
+  EXPECT_EQ(end, tokenizer.vocab_size() - 1);
+  Tokens expected = tokenizer.encode("the");
+  expected.push_back(end);
+  tokenizer.encode_to(expected, " cat");
+  EXPECT_EQ(tokenizer.encode("the<|endoftext|> cat"), expected);
+  EXPECT_EQ(tokenizer.encode("<|endoftext|><|endoftext|>"), (Tokens{end, end}));
+  EXPECT_EQ(tokenizer.decode(expected), "the<|endoftext|> cat");
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("<|endoftext|<|")), "<|endoftext|<|");
+}
+
+TEST(Bpe, LongerOfTwoSpecialTokensIsMeant) {
+  BpeVocabulary v = byte_vocabulary();
+  for (const char* text : {"<a>", "<a><b>"}) {
+    v.special.push_back({Token(v.tokens.size()), text});
+    v.tokens.push_back(text);
+  }
+  EXPECT_EQ(BpeTokenizer(v).encode("<a><a><b>"), (Tokens{257, 258}));
+}
+
+TEST(Bpe, RefusesVocabulariesThatChangeText) {
+  BpeVocabulary v = byte_vocabulary();
+  v.tokens[7] = "zz";
+  expect_value_error(v, "0x07");
+  v = byte_vocabulary();
+  v.rules = {{'a', 'b', 'c'}};
+  expect_value_error(v, "changes the text");
+  v.rules = {{'a', 'b', 9999}};
+  expect_value_error(v, "9999");
+  v.rules = {{'a', -1, 'c'}};
+  expect_value_error(v, "-1");
+  v = train("abab", 258);
+  v.rules.push_back(v.rules[0]);
+  expect_value_error(v, "same pair");
+}
+
+TEST(Bpe, RefusesTokensThatAreNotThere) {
+  const BpeTokenizer tokenizer(byte_vocabulary());
+  EXPECT_THROW(tokenizer.bytes_of(-1), Error);
+  EXPECT_THROW(tokenizer.bytes_of(257), Error);
+}
+
+}  // namespace
+}  // namespace ridge

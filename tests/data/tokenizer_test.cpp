@@ -1,0 +1,207 @@
+#include "data/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "data/bpe_training.h"
+#include "data/byte_tokenizer.h"
+#include "data/char_tokenizer.h"
+#include "data/texts.h"
+
+namespace ridge {
+namespace {
+
+using Tokens = std::vector<Token>;
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+std::string sample_json() {
+  std::mt19937 random(11);
+  const std::string text = random_text(random, 500);
+  const std::string_view texts[] = {text};
+  return BpeTokenizer(train_bpe(texts, {280, 2, 1})).json();
+}
+
+void expect_refusal(const std::string& json, ErrorCode code, const std::string& part) {
+  try {
+    parse_tokenizer(json, "some.json");
+    ADD_FAILURE() << "accepted; expected: " << part;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("some.json"), std::string::npos) << e.what();
+  }
+}
+
+// Files as others write them, with their differences: no model type, merges as arrays, added tokens outside of the vocabulary.
+std::string foreign_json(const std::string& merges, const std::string& added) {
+  std::string vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string json = ByteTokenizer().json(), key = "\": " + std::to_string(byte) + ",";
+    const size_t end = json.find(key), begin = json.rfind("\n", end);
+    vocabulary += json.substr(begin, end + key.size() - begin);
+  }
+  return R"({"added_tokens": [)" + added + R"(], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "decoder": {"type": "ByteLevel"},
+    "model": {"unk_token": "", "dropout": null, "fuse_unk": false, "vocab": {)" +
+         vocabulary + R"("Ġt": 256, "Ġth": 257}, "merges": [)" + merges + "]}}";
+}
+
+TEST(ByteTokenizer, TokensAreTheBytes) {
+  const ByteTokenizer tokenizer;
+  std::mt19937 random(12);
+  for (size_t size : {0, 1, 2, 1000}) {
+    const std::string text = random_bytes(random, size);
+    const Tokens tokens = tokenizer.encode(text);
+    ASSERT_EQ(tokens.size(), size);
+    for (size_t i = 0; i < size; ++i) EXPECT_EQ(tokens[i], uint8_t(text[i]));
+    EXPECT_EQ(tokenizer.decode(tokens), text);
+  }
+  EXPECT_EQ(tokenizer.encode("a<|endoftext|>b"), (Tokens{'a', 256, 'b'}));
+  EXPECT_EQ(tokenizer.decode(Tokens{'a', 256}), "a<|endoftext|>");
+  EXPECT_THROW(tokenizer.bytes_of(257), Error);
+  EXPECT_THROW(tokenizer.bytes_of(-1), Error);
+}
+
+TEST(CharTokenizer, TokensAreInTheOrderOfCodePoints) {
+  const CharTokenizer tokenizer = CharTokenizer::of_text("hé你 h\n🙂é");
+  EXPECT_EQ(tokenizer.vocab_size(), 6);
+  EXPECT_EQ(tokenizer.encode("\n hé你🙂"), (Tokens{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(tokenizer.decode(Tokens{5, 4, 3}), "🙂你é");
+  EXPECT_FALSE(tokenizer.end_of_text());
+  EXPECT_EQ(CharTokenizer::of_text("").vocab_size(), 0);
+  EXPECT_TRUE(tokenizer.encode("").empty());
+  EXPECT_THROW(tokenizer.bytes_of(6), Error);
+}
+
+TEST(CharTokenizer, NamesWhatItCannotEncode) {
+  const CharTokenizer tokenizer = CharTokenizer::of_text("ab");
+  const auto refusal = [](auto call) {
+    try {
+      call();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::value);
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(refusal([&] { tokenizer.encode("abc"); }).find("byte 2 of the text: U+0063"), std::string::npos);
+  EXPECT_NE(refusal([&] { tokenizer.encode("a\xff"); }).find("byte 1 of the text, 0xff"), std::string::npos);
+  EXPECT_NE(refusal([&] { CharTokenizer::of_text("\xe4\xbd"); }).find("not UTF-8"), std::string::npos);
+  EXPECT_NE(refusal([&] { CharTokenizer({"a", "bc"}); }).find("not one character"), std::string::npos);
+  EXPECT_NE(refusal([&] { CharTokenizer({"a", ""}); }).find("not one character"), std::string::npos);
+  EXPECT_NE(refusal([&] { CharTokenizer({"a", "a"}); }).find("twice"), std::string::npos);
+}
+
+TEST(TokenizerFile, GivesBackWhatWasSaved) {
+  std::mt19937 random(13);
+  const std::string text = random_text(random, 2000), utf8 = "To be, \"or\" \\ not\n\t\x01 to be: é你🙂";
+  const std::string_view texts[] = {text};
+  const std::unique_ptr<Tokenizer> all[] = {std::make_unique<ByteTokenizer>(), std::make_unique<CharTokenizer>(CharTokenizer::of_text(utf8)),
+                                            std::make_unique<BpeTokenizer>(train_bpe(texts, {350, 2, 2}))};
+  const std::string path = testing::TempDir() + "ridge_tokenizer_test.json";
+  for (const auto& saved : all) {
+    save_tokenizer(*saved, path);
+    EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+    const auto loaded = load_tokenizer(path);
+    EXPECT_EQ(loaded->name(), saved->name());
+    EXPECT_EQ(loaded->vocab_size(), saved->vocab_size());
+    EXPECT_EQ(loaded->end_of_text(), saved->end_of_text());
+    EXPECT_EQ(loaded->json(), saved->json());
+    EXPECT_EQ(loaded->encode(utf8), saved->encode(utf8));
+    for (Token token = 0; token < saved->vocab_size(); ++token) EXPECT_EQ(loaded->bytes_of(token), saved->bytes_of(token));
+    const auto* bpe = dynamic_cast<const BpeTokenizer*>(saved.get());
+    EXPECT_TRUE(!bpe || dynamic_cast<BpeTokenizer&>(*loaded).vocabulary() == bpe->vocabulary());
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(TokenizerFile, ReadsMergesInBothForms) {
+  const std::string end = R"({"id": 258, "content": "<|endoftext|>", "special": true})";
+  for (const char* merges : {R"("Ġ t", "Ġt h")", R"(["Ġ", "t"], ["Ġt", "h"])"}) {
+    const auto tokenizer = parse_tokenizer(foreign_json(merges, end));
+    EXPECT_EQ(tokenizer->name(), "bpe");
+    EXPECT_EQ(tokenizer->vocab_size(), 259);
+    EXPECT_EQ(tokenizer->end_of_text(), 258);
+    EXPECT_EQ(tokenizer->encode("a the<|endoftext|> t"), (Tokens{'a', 257, 'e', 258, 256}));
+  }
+  EXPECT_FALSE(parse_tokenizer(foreign_json("", ""))->end_of_text());
+}
+
+TEST(TokenizerFile, SaysWhatIsWrong) {
+  const auto end = [](const std::string& rest) { return R"({"content": "<|endoftext|>", "id": )" + rest + "}"; };
+  expect_refusal("", ErrorCode::io, "not JSON");
+  expect_refusal("[1, 2]", ErrorCode::io, "model");
+  expect_refusal(R"({"model": 3})", ErrorCode::io, "model");
+  expect_refusal(R"({"model": {"type": "Unigram"}})", ErrorCode::unsupported, "Unigram");
+  expect_refusal(R"({"model": {"type": "WordLevel", "vocab": {"word": 0}}})", ErrorCode::unsupported, "WordLevel");
+  expect_refusal(R"({"pre_tokenizer": {"type": "Split"}, "model": {"type": "WordLevel", "vocab": {"word": 0}}})", ErrorCode::io, "one character");
+  expect_refusal(foreign_json(R"("Ġ t x")", ""), ErrorCode::io, "merge of two");
+  expect_refusal(foreign_json(R"("Ġt")", ""), ErrorCode::io, "merge of two");
+  expect_refusal(foreign_json(R"(["Ġ", 3])", ""), ErrorCode::io, "merge of two");
+  expect_refusal(foreign_json(R"("Ġ q")", ""), ErrorCode::io, "Ġq");
+  expect_refusal(foreign_json(R"("Ġ t", "Ġ t")", ""), ErrorCode::io, "same pair");
+  expect_refusal(foreign_json("", end("300")), ErrorCode::io, "gaps");
+  expect_refusal(foreign_json("", end("-1")), ErrorCode::io, "id");
+  expect_refusal(foreign_json("", end("1e9")), ErrorCode::io, "id");
+  expect_refusal(foreign_json("", end("99999999999999999999")), ErrorCode::io, "id");
+  expect_refusal(foreign_json("", end("7")), ErrorCode::io, "");
+  expect_refusal(foreign_json("", end("258, \"lstrip\": true")), ErrorCode::unsupported, "lstrip");
+  expect_refusal(foreign_json("", R"({"id": 258, "content": ""})"), ErrorCode::io, "content");
+  const std::string good = sample_json();
+  expect_refusal(replaced(good, R"("add_prefix_space": false)", R"("add_prefix_space": true)"), ErrorCode::unsupported, "add_prefix_space");
+  expect_refusal(replaced(good, R"("use_regex": true)", R"("use_regex": false)"), ErrorCode::unsupported, "use_regex");
+  expect_refusal(replaced(good, R"("dropout": null)", R"("dropout": 0.1)"), ErrorCode::unsupported, "dropout");
+  expect_refusal(replaced(good, R"("normalizer": null)", R"("normalizer": {"type": "NFC"})"), ErrorCode::unsupported, "NFC");
+  expect_refusal(replaced(good, R"("ByteLevel")", R"("Metaspace")"), ErrorCode::unsupported, "Metaspace");
+  expect_refusal(replaced(good, R"("a": 97)", R"("a": 98)"), ErrorCode::io, "98");
+  std::string deep = R"({"model": {"type": "BPE"}, "pre_tokenizer": )" + std::string(300000, '[') + std::string(300000, ']') + "}";
+  expect_refusal(deep, ErrorCode::unsupported, "array");
+}
+
+TEST(TokenizerFile, SaysWhichFileCannotBeReadOrWritten) {
+  EXPECT_THROW(load_tokenizer("no/such/tokenizer.json"), Error);
+  EXPECT_THROW(load_tokenizer(testing::TempDir()), Error);
+  EXPECT_THROW(save_tokenizer(ByteTokenizer(), "no/such/folder/tokenizer.json"), Error);
+}
+
+// Whatever is done to a file, it is refused with an error, or it is a tokenizer that gives back every text.
+TEST(TokenizerFile, DamagedFilesAreRefusedOrRight) {
+  std::mt19937 random(14);
+  const std::string good = sample_json(), text = random_text(random, 100);
+  const std::vector<std::string> pieces = {"\"", "{", "}", "[", "]", ",", ":", "null", "-1", "1e99", "\"a\"", "0", "Ġ", "\\u0000", "true", "\xff", "256"};
+  int refused = 0, accepted = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::string damaged = good;
+    for (int edits = 1 + int(random() % 2); edits > 0; --edits) {
+      const size_t at = random() % damaged.size();
+      switch (random() % 4) {
+        case 0: damaged[at] = char(random()); break;
+        case 1: damaged.erase(at, 1 + random() % 20); break;
+        case 2: damaged.insert(at, pieces[random() % pieces.size()]); break;
+        case 3: damaged.replace(at, 1, 1, good[random() % good.size()]); break;
+      }
+    }
+    try {
+      const auto tokenizer = parse_tokenizer(damaged);
+      const Tokens tokens = tokenizer->encode(text);
+      for (Token token : tokens) ASSERT_LT(token, tokenizer->vocab_size());
+      ASSERT_EQ(tokenizer->decode(tokens), text);
+      ++accepted;
+    } catch (const Error& e) {
+      ASSERT_TRUE(e.code() == ErrorCode::io || e.code() == ErrorCode::unsupported) << e.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 500);
+  EXPECT_GT(accepted, 10);
+}
+
+}  // namespace
+}  // namespace ridge
