@@ -82,7 +82,10 @@ void AtomicFile::write(std::span<const std::byte> data) {
   if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it anew", path_);
   while (!data.empty()) {
     const ssize_t done = uninterrupted([&] { return calls_.write(file_, data.data(), std::min(data.size(), kMostAtOnce)); });
-    if (done <= 0) give_up(fmt::format("writing failed after {} bytes", written_), done < 0 ? errno : ENOSPC);
+    if (done <= 0) {
+      const int cause = done < 0 ? errno : ENOSPC;
+      give_up(fmt::format("writing failed after {} bytes", written_), cause);
+    }
     data = data.subspan(size_t(done));
     written_ += done;
   }
