@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,8 @@ struct Options {
 };
 
 std::vector<Row> ops_rows();
+
+std::regex row_filter(const std::string& text);  // ErrorCode::usage when it is no regular expression
 
 // Runs the rows that the options select and hands over each result when it is there. The ceilings are rows too (ceiling/…) and come last:
 // they sum up what was seen beside the other rows.

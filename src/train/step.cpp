@@ -350,6 +350,18 @@ std::span<float> TrainStep::moment(size_t i, int which) {
   return {state_->at<float>(state_->moment_at[size_t(which)][i]), size_t(state_->model.parameters[i].shape.numel())};
 }
 
+double TrainStep::least_seconds(double flops_per_second, double bytes_per_second) const {
+  const State& s = *state_;
+  auto least = [&](const Executable& exe) {
+    double sum = 0;
+    for (const KernelReport& k : exe.report().kernels) sum += std::max(k.flops / flops_per_second, k.bytes / bytes_per_second);
+    return sum;
+  };
+  double sum = least(*s.update);
+  for (const auto& body : s.bodies) sum += least(*body.exe) * (body.samples == s.plan.micro ? double(s.plan.repeats) : 1.0);
+  return sum;
+}
+
 std::string TrainStep::dump() const { return state_->bodies[0].exe->dump() + "update\n" + state_->update->dump(); }
 
 std::string TrainStep::report() const {

@@ -70,6 +70,8 @@ class TrainStep {
   std::span<float> parameter(size_t index);  // current values, in place
   std::span<float> gradient(size_t index);   // sums of the last step, before division by the count
   std::span<float> moment(size_t index, int which);
+  // The least that one step can take: for each kernel the longer of its arithmetic and its memory traffic, at these rates.
+  double least_seconds(double flops_per_second, double bytes_per_second) const;
   std::string report() const;  // for people: memory by class, kernels, decisions
   std::string dump() const;
 

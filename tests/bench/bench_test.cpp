@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "bench/train_rows.h"
 #include "runtime/thread_team.h"
 
 namespace ridge::bench {
@@ -121,6 +122,31 @@ TEST(Bench, ReportsTheCeilings) {
   EXPECT_EQ(results[0].name, "ceiling/fma_f32");
   EXPECT_GT(results[0].gflops.value(), 0);
   EXPECT_EQ(results[0].ceiling, results[0].gflops);
+}
+
+TEST(TrainRows, SayWhatAStepTakes) {
+  std::vector<TrainResult> results;
+  run_train(
+      {.threads = 2, .seconds = 0, .filter = "cpu"},
+      [](const std::string& preset) {
+        config::Sources sources;
+        sources.working_folder.reset();
+        sources.words = {"preset=" + preset, "batch=1"};
+        return config::resolve(sources);
+      },
+      [&](const TrainResult& r) { results.push_back(r); });
+  ASSERT_EQ(results.size(), 1u);
+  const TrainResult& r = results[0];
+  EXPECT_EQ(r.name, "gpt/shakespeare-cpu");
+  EXPECT_GE(r.samples, 5);
+  EXPECT_NEAR(r.tokens_s, 64e3 / r.ms, 1e-6 * r.tokens_s) << "a batch of one has 64 tokens";
+  EXPECT_GT(r.roof, 0);
+  EXPECT_GT(r.tflops, 0);
+  EXPECT_GT(r.planned_bytes, 4 * 4 * 800'000) << "weights, gradients and two moments of 800,000 parameters";
+  const std::string json = to_json(r);
+  for (const char* key : {"ms", "tokens_s", "tflops", "roof", "planned_bytes", "peak_bytes", "batch", "precision"})
+    EXPECT_NE(json.find("\"" + std::string(key) + "\":"), std::string::npos) << key << " in " << json;
+  EXPECT_THROW(run_train({.filter = "nothing"}, {}, {}), Error);
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+#include "train/gpt_task.h"
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+template <class T>
+T required(const config::Resolved& settings, const char* key) {
+  const std::optional<T> value = settings.get<std::optional<T>>(key);
+  if (!value) fail(ErrorCode::usage, "[gpt] {} is not given: set {}=N or a preset that has it (preset=shakespeare-cpu)", key, key);
+  return *value;
+}
+
+}  // namespace
+
+GptConfig gpt_config(const config::Resolved& settings, int64_t vocab) {
+  GptConfig c;
+  c.vocab = vocab;
+  c.block = required<int64_t>(settings, "block"), c.layers = required<int64_t>(settings, "layers");
+  c.heads = required<int64_t>(settings, "heads"), c.width = required<int64_t>(settings, "width");
+  c.kv_heads = settings.get<std::optional<int64_t>>("kv_heads").value_or(0);
+  c.bias = settings.get<bool>("bias");
+  c.dropout = settings.get<std::optional<double>>("dropout").value_or(0);
+  if (settings.get<std::string>("norm") == "rms") c.norm = GptConfig::Norm::rms;
+  if (settings.get<std::string>("pos") == "rope") c.position = GptConfig::Position::rope;
+  if (settings.get<std::string>("mlp") == "swiglu") c.mlp = GptConfig::Mlp::swiglu;
+  return c;
+}
+
+StepModel gpt_step_model(const GptConfig& config, int64_t batch) {
+  StepModel model;
+  model.parameters = gpt_parameters(config);
+  model.batch = {{DType::i64, {batch, config.block}}, {DType::i64, {batch, config.block}}};
+  model.loss = [config](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {
+    return b.cross_entropy(gpt_forward(b, config, p, in[0], config.dropout > 0 ? std::optional(random) : std::nullopt), in[1]);
+  };
+  return model;
+}
+
+StepOptions gpt_step_options(const config::Resolved& settings) {
+  StepOptions options;
+  options.optimizer.lr = required<double>(settings, "lr");
+  options.optimizer.beta1 = settings.get<double>("beta1"), options.optimizer.beta2 = required<double>(settings, "beta2");
+  options.optimizer.decay = settings.get<double>("weight_decay");
+  options.clip = settings.get<double>("clip");
+  return options;
+}
+
+}  // namespace ridge

@@ -1,0 +1,17 @@
+// A GPT to be trained, as settings describe it.
+#pragma once
+#include "config/config.h"
+#include "nn/gpt.h"
+#include "train/step.h"
+
+namespace ridge {
+
+// Refuses sizes that neither the settings nor their preset give.
+GptConfig gpt_config(const config::Resolved& settings, int64_t vocab);
+
+// Batch: tokens and targets, i64 [batch, block].
+StepModel gpt_step_model(const GptConfig& config, int64_t batch);
+
+StepOptions gpt_step_options(const config::Resolved& settings);
+
+}  // namespace ridge
