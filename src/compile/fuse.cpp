@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "compile/launch.h"
@@ -41,7 +42,8 @@ class Fuser {
       merge_siblings();
     }
     collect();
-    arrange_launches(g_, is_output_, dependences(), enabled, plan_);
+    OrderProblem problem = dependences();
+    if (plan_.circular.empty()) arrange_launches(g_, is_output_, problem, enabled, plan_);
     return std::move(plan_);
   }
 
@@ -129,6 +131,7 @@ class Fuser {
     }
     for (NodeId id : order_) {
       const Node& n = g_[id];
+      if (is_apart(n)) need_memory(n.in[0]);
       switch (n.op) {
         case Op::take:
         case Op::gather:
@@ -359,6 +362,8 @@ class Fuser {
     Cluster &p = clusters_[a], &c = clusters_[b];
     if (p.kind == Group::Kind::node || c.kind == Group::Kind::node) return false;
     if (p.kind == Group::Kind::matmul && c.kind == Group::Kind::matmul) return false;
+    auto apart = [&](NodeId id) { return is_apart(g_[id]); };
+    if (std::any_of(p.members.begin(), p.members.end(), apart) || std::any_of(c.members.begin(), c.members.end(), apart)) return false;
     bool matmul = p.kind == Group::Kind::matmul || c.kind == Group::Kind::matmul;
     if (c.kind == Group::Kind::matmul && feeds(a, c.node)) return false;  // an operand must be complete before the first sum
     if (matmul && (reduces(a) || reduces(b))) {
@@ -482,7 +487,7 @@ class Fuser {
     }
   }
 
-  OrderProblem dependences() const {
+  OrderProblem dependences() {
     size_t n = plan_.groups.size();
     std::vector<size_t> place(clusters_.size(), n);
     for (size_t i = 0; i < n; ++i) {
@@ -497,8 +502,7 @@ class Fuser {
     };
     for (size_t c = 0; c < clusters_.size(); ++c)
       for (int p : clusters_[c].producers) edge(p, int(c));
-    for (auto [old_value, new_value] : state_)  // whoever reads the old value runs before the new one is written
-      for (NodeId reader : consumers_[old_value]) edge(group_of_[reader], group_of_[new_value]);
+    order_updates(problem, edge);
     for (NodeId id : order_) {
       if (group_of_[id] < 0 || is_output_.count(id) || consumers_[id].empty() || place[size_t(group_of_[id])] == n) continue;
       OrderProblem::Value v{g_.type(id).bytes(), place[size_t(group_of_[id])], {}};
@@ -507,6 +511,39 @@ class Fuser {
       if (!v.readers.empty()) problem.values.push_back(std::move(v));
     }
     return problem;
+  }
+
+  // Whoever reads the old value of a state runs before the new one is written, unless it waits for that itself.
+  template <class Edge>
+  void order_updates(OrderProblem& problem, const Edge& edge) {
+    std::vector<std::vector<size_t>> later(problem.kernels);
+    for (auto [from, to] : problem.edges) later[from].push_back(to);
+    for (size_t i = 0; i < state_.size(); ++i) {
+      auto [old_value, new_value] = state_[i];
+      const size_t known = problem.edges.size();
+      for (NodeId reader : consumers_[old_value]) edge(group_of_[reader], group_of_[new_value]);
+      const std::span<const std::pair<size_t, size_t>> fresh = std::span(problem.edges).subspan(known);
+      if (fresh.empty()) continue;
+      const std::vector<char> after = reached(later, fresh[0].second);
+      if (std::any_of(fresh.begin(), fresh.end(), [&](const auto& e) { return after[e.first] != 0; })) {
+        problem.edges.resize(known);
+        plan_.circular.push_back(i);
+        continue;
+      }
+      for (auto [from, to] : fresh) later[from].push_back(to);
+    }
+  }
+
+  static std::vector<char> reached(const std::vector<std::vector<size_t>>& later, size_t from) {
+    std::vector<char> seen(later.size(), 0);
+    std::vector<size_t> stack = {from};
+    while (!stack.empty()) {
+      size_t k = stack.back();
+      stack.pop_back();
+      if (std::exchange(seen[k], 1)) continue;
+      stack.insert(stack.end(), later[k].begin(), later[k].end());
+    }
+    return seen;
   }
 
   const Graph& g_;

@@ -17,11 +17,16 @@ struct Group {
   std::vector<GroupSpec> specs;  // tile: at least one; matmul: one (members empty without an epilogue); node: none
 };
 
+// Marks a copy that is always a kernel of its own: its operand is complete before it writes.
+inline constexpr uint16_t kApart = 0x8000;
+inline bool is_apart(const Node& node) { return node.op == Op::reshape && node.copy == kApart; }
+
 struct FusePlan {
   std::vector<Group> groups;            // operands' groups first
   std::unordered_set<NodeId> copies;    // movement nodes and literals that get memory of their own
   std::unordered_set<NodeId> repeated;  // cheap nodes that have none: every kernel that reads one works it out again
   std::vector<std::string> refusals;
+  std::vector<size_t> circular;  // entries of `state` that no order can update in place; where there are any, the groups are not ordered
 };
 
 // Whether `id` has memory: everything but literals and movement nodes outside `copies`, and `repeated` nodes.

@@ -68,11 +68,8 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
       fail(ErrorCode::binding, "[compile] the outputs depend on input \"{}\" {}, which is not among the inputs to be bound", graph_.input_name(id),
            to_string(graph_.type(id)));
   build();
-  if (std::vector<size_t> unsafe = unsafe_updates(); !unsafe.empty()) {
-    for (size_t i : unsafe) {
-      const Shape& s = graph_.shape(outputs_[i]);
-      outputs_[i] = graph_.add(Op::reshape, {outputs_[i]}, {{s.begin(), s.end()}, {}, nullptr}, 0x8000);
-    }
+  for (std::vector<size_t> unsafe = unsafe_updates(); !unsafe.empty(); unsafe = unsafe_updates()) {
+    for (size_t i : unsafe) write_apart(i);
     build();
   }
   find_live_ranges();
@@ -83,11 +80,32 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
 void Program::build() {
   placed_.clear();
   kernels_.clear();
-  fused_ = fuse(graph_, outputs_, options_.fuse, inputs_, options_.state, forward_);
+  auto fused = [&] { return fuse(graph_, outputs_, options_.fuse, inputs_, options_.state, forward_); };
+  for (fused_ = fused(); !fused_.circular.empty(); fused_ = fused())
+    for (size_t i : fused_.circular) write_apart(size_t(options_.state[i].second));
   refusals_ = fused_.refusals;
   if (options_.place) place_concats();
   build_kernels();
 }
+
+void Program::write_apart(size_t output) {
+  NodeId& id = outputs_[output];
+  if (is_apart(graph_[id])) fail(ErrorCode::internal, "[plan] output {} cannot be written over its old value", output);
+  const Shape& s = graph_.shape(id);
+  id = graph_.add(Op::reshape, {id}, {{s.begin(), s.end()}, {}, nullptr}, kApart);
+}
+
+namespace {
+
+// Whether the element changes along a reduced loop. Where it does not, it is written when the reduction is through.
+bool moves_in_reduction(const TileGroup& t, const TileAccess& a) {
+  const int end = t.domain.rank() - (t.form == TileGroup::Template::column);
+  for (int l = end - t.reduced; l < end; ++l)
+    if (t.domain[l] > 1 && a.strides[l] != 0) return true;
+  return false;
+}
+
+}  // namespace
 
 // State that a kernel overwrites while it still reads other elements of it must go through a copy.
 std::vector<size_t> Program::unsafe_updates() const {
@@ -95,16 +113,18 @@ std::vector<size_t> Program::unsafe_updates() const {
   for (auto [in, result] : options_.state) {
     NodeId old_value = inputs_[size_t(in)], new_value = outputs_[size_t(result)];
     for (const ProgramKernel& kernel : kernels_) {
-      int read = -1, written = -1;
+      std::vector<char> read(kernel.operands.size(), 0);  // a matmul and its epilogue may both read it
+      int first_read = -1, written = -1;
       for (size_t i = 0; i < kernel.operands.size(); ++i) {
-        if (kernel.operands[i].owner == old_value && !kernel.operands[i].written) read = int(i);
+        if (kernel.operands[i].owner == old_value && !kernel.operands[i].written) read[i] = 1, first_read = first_read < 0 ? int(i) : first_read;
         if (kernel.operands[i].owner == new_value && kernel.operands[i].written) written = int(i);
       }
-      if (read < 0 || written < 0) continue;
+      if (first_read < 0 || written < 0) continue;
       bool safe = kernel.group.kind != Group::Kind::node;
       int first = kernel.group.kind == Group::Kind::matmul ? 2 : 0;
-      safe &= read >= first;
+      safe &= first_read >= first;
       for (const TileGroup& t : kernel.tiles) {
+        auto reads = [&](const TileAccess& a) { return a.operand >= 0 && read[size_t(a.operand + first)]; };
         const TileAccess* to = nullptr;
         for (const TileNode& n : t.nodes)
           if (n.kind == TileNode::Kind::store && t.accesses[size_t(n.access)].operand + first == written) to = &t.accesses[size_t(n.access)];
@@ -112,15 +132,16 @@ std::vector<size_t> Program::unsafe_updates() const {
         for (const TileNode& n : t.nodes) {
           if (n.kind != TileNode::Kind::store) continue;
           const TileNode& value = t.nodes[size_t(n.in[0])];
-          if (overwritten && value.kind == TileNode::Kind::load && t.accesses[size_t(value.access)].operand + first == read) safe = false;
+          if (overwritten && value.kind == TileNode::Kind::load && reads(t.accesses[size_t(value.access)])) safe = false;
           overwritten |= &t.accesses[size_t(n.access)] == to;
         }
         for (const TileAccess& a : t.accesses)
-          if (a.operand >= 0 && a.operand + first == read)
-            safe &= to && t.form == TileGroup::Template::map && a.offset == to->offset && a.strides == to->strides && a.gather < 0 && a.bounds.empty();
+          if (reads(a)) safe &= to && a.offset == to->offset && a.strides == to->strides && a.gather < 0 && a.bounds.empty() && !moves_in_reduction(t, a);
         first += t.operands;
       }
-      if (!safe) out.push_back(size_t(result));
+      if (safe) continue;
+      out.push_back(size_t(result));
+      break;
     }
   }
   return out;
@@ -139,10 +160,13 @@ void Program::place_concats() {
   for (NodeId id : topological(graph_, outputs_))
     for (NodeId in : graph_[id].in) ++uses[in];
   for (NodeId id : outputs_) ++uses[id];
+  std::unordered_set<NodeId> updates;  // of state that is read: it is written when its readers have run, not part by part before
+  for (auto [in, out] : options_.state)
+    if (uses[inputs_[size_t(in)]]) updates.insert(outputs_[size_t(out)]);
   std::vector<Group> left;
   for (Group& group : fused_.groups) {
     NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
-    if (!id || (graph_[id].op != Op::concat && graph_[id].op != Op::reshape)) {
+    if (!id || updates.count(id) || (graph_[id].op != Op::concat && graph_[id].op != Op::reshape)) {
       left.push_back(std::move(group));
       continue;
     }

@@ -76,6 +76,7 @@ class Program {
  private:
   void build();
   std::vector<size_t> unsafe_updates() const;
+  void write_apart(size_t output);  // by a copy, after the kernel that makes it
   void place_concats();
   void build_kernels();
   void build_node(ProgramKernel& kernel);

@@ -87,10 +87,13 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   po.plan = enabled(options.passes, "plan"), po.place = enabled(options.passes, "place");
   po.state = options.state;
   po.cache_bytes = last_level_cache_bytes();
-  for (auto [in, out] : options.state)
-    if (!(graph.type(inputs.at(size_t(in))) == graph.type(outputs.at(size_t(out)))))
+  for (auto [in, out] : options.state) {
+    if (in < 0 || out < 0 || size_t(in) >= inputs.size() || size_t(out) >= outputs.size())
+      fail(ErrorCode::binding, "[compile] state pairs input {} with output {}, but there are {} inputs and {} outputs", in, out, inputs.size(), outputs.size());
+    if (!(graph.type(inputs[size_t(in)]) == graph.type(outputs[size_t(out)])))
       fail(ErrorCode::shape, "[compile] state {} is {} before the step and {} after it", in, to_string(graph.type(inputs[size_t(in)])),
            to_string(graph.type(outputs[size_t(out)])));
+  }
   state_ = std::make_unique<State>();
   State& s = *state_;
   Program program(std::move(own), own_inputs, own_outputs, po);

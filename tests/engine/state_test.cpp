@@ -1,0 +1,153 @@
+// State is overwritten in place, and a step still reads what was there before it.
+#include "base/error.h"
+#include "graph/builder.h"
+#include "ops/tolerance.h"
+
+namespace ridge::test {
+namespace {
+
+// A step whose output i is written over its input i.
+struct InPlace {
+  Graph graph;
+  Builder b{graph};
+  std::vector<NodeId> before, after;
+  Values values;
+
+  NodeId add(Shape shape, Random& random) {
+    NodeId id = graph.input({DType::f32, shape}, "state" + std::to_string(before.size()));
+    reference::Array v = draw(graph.type(id), random, -1, 1);
+    for (double& x : v.f) x = float(x);
+    values[id] = std::move(v);
+    before.push_back(id);
+    return id;
+  }
+
+  void expect_right(const std::string& label, int threads = 2, const std::string& passes = "") {
+    CompileOptions options;
+    options.team = &team_of(threads), options.passes = passes;
+    for (int i = 0; i < int(before.size()); ++i) options.state.push_back({i, i});
+    Executable step(graph, before, after, options);
+    std::vector<Bytes> memory(before.size());
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    for (size_t i = 0; i < before.size(); ++i) {
+      memory[i].resize(size_t(graph.type(before[i]).bytes()));
+      reference::to_bytes(values.at(before[i]), memory[i].data());
+      in.push_back(memory[i].data()), out.push_back(memory[i].data());
+    }
+    step.run(in, out);
+    std::vector<reference::Array> want = reference::evaluate(graph, after, values);
+    for (size_t i = 0; i < after.size(); ++i) {
+      Tolerance t{1e-4, 2e-5 * (1 + largest(want[i]))};
+      EXPECT_TRUE(close(reference::from_bytes(want[i].type, memory[i].data()), want[i], t)) << label << ", state " << i << "\n" << step.dump();
+    }
+  }
+};
+
+TEST(State, EachIsMadeFromTheOthers) {
+  for (int64_t n : {1, 7, 64, 300})
+    for (int count : {2, 3}) {
+      auto step = [&](const char* label, auto next) {
+        Random random(uint64_t(n) + 1);
+        InPlace p;
+        for (int i = 0; i < count; ++i) p.add({n, n}, random);
+        for (int i = 0; i < count; ++i) p.after.push_back(next(p.b, p.before[size_t(i)], p.before[size_t((i + 1) % count)]));
+        p.expect_right(std::string(label) + " of " + std::to_string(count) + ", " + std::to_string(n));
+      };
+      step("circle of sums", [](Builder& b, NodeId own, NodeId other) { return b.add(own, b.mul(other, 0.5)); });
+      step("exchange", [](Builder&, NodeId, NodeId other) { return other; });
+      step("circle of products", [](Builder& b, NodeId own, NodeId other) { return b.unary(Op::tanh, b.matmul(own, other)); });
+    }
+}
+
+TEST(State, ReadsOtherElementsOfItself) {
+  for (int64_t n : {1, 7, 64, 300}) {
+    auto step = [&](const char* label, auto next) {
+      Random random(uint64_t(n) + 1);
+      InPlace p;
+      NodeId x = p.add({n, n}, random);
+      p.after = {next(p.b, x)};
+      p.expect_right(std::string(label) + ", " + std::to_string(n));
+    };
+    const int64_t rows[] = {0}, columns[] = {1};
+    step("transpose", [](Builder& b, NodeId x) { return b.add(b.mul(x, 0.5), b.transpose(x)); });
+    step("product", [](Builder& b, NodeId x) { return b.matmul(x, x); });
+    step("epilogue", [](Builder& b, NodeId x) { return b.unary(Op::tanh, b.matmul(x, x)); });
+    step("less its columns' sums", [&](Builder& b, NodeId x) { return b.sub(x, b.sum(x, rows, true)); });
+    step("less its rows' sums", [&](Builder& b, NodeId x) { return b.sub(x, b.sum(x, columns, true)); });
+  }
+}
+
+TEST(State, OldAndNewValueMeet) {
+  Random random(3);
+  InPlace p;
+  NodeId x = p.add({100, 100}, random), y = p.add({100, 100}, random);
+  NodeId next = p.b.sub(x, p.b.mul(y, 0.5));
+  p.after = {next, p.b.matmul(next, x)};
+  p.expect_right("product of both");
+}
+
+// What is made of parts must not be written part by part while the old value is still read.
+TEST(State, MadeOfParts) {
+  for (int64_t n : {2, 33, 300}) {
+    Random random(uint64_t(n) + 1);
+    InPlace p;
+    NodeId x = p.add({n, n}, random), y = p.add({n * n}, random), z = p.add({2 * n, n}, random);
+    NodeId top = p.b.unary(Op::tanh, x), bottom = p.b.unary(Op::tanh, p.b.matmul(x, p.b.slice(z, 0, 0, n)));
+    p.after = {p.b.reshape(p.b.unary(Op::sin, y), {n, n}), p.b.reshape(p.b.unary(Op::cos, x), {n * n}), p.b.concat(std::vector{top, bottom}, 0)};
+    p.expect_right(std::to_string(n));
+  }
+}
+
+TEST(State, RandomSteps) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Random random(seed + 1);
+    InPlace p;
+    Builder& b = p.b;
+    const bool large = seed % 16 == 0;
+    const int64_t n = large ? 200 + random.below(200) : 1 + random.below(40), rows[] = {0}, columns[] = {1};
+    std::vector<NodeId> matrices, vectors;
+    auto pick = [&](const std::vector<NodeId>& from) { return from[size_t(random.below(int64_t(from.size())))]; };
+    for (int i = 1 + int(random.below(3)); i > 0; --i) matrices.push_back(p.add({n, n}, random)), vectors.push_back(p.add({n}, random));
+    for (int i = 1 + int(random.below(8)); i > 0; --i) {
+      NodeId x = pick(matrices), y = pick(matrices), v = pick(vectors);
+      switch (random.below(12)) {
+        case 0: matrices.push_back(b.add(x, b.mul(y, 0.5))); break;
+        case 1: matrices.push_back(b.transpose(x)); break;
+        case 2: matrices.push_back(b.mul(b.matmul(x, y), 1.0 / double(n))); break;
+        case 3: matrices.push_back(b.unary(Op::tanh, b.add(x, v))); break;
+        case 4: matrices.push_back(b.sub(x, b.mul(b.sum(y, random.below(2) ? rows : columns, true), 1.0 / double(n)))); break;
+        case 5: matrices.push_back(b.concat(std::vector{b.slice(x, 0, 1, n), b.slice(x, 0, 0, 1)}, 0)); break;
+        case 6: matrices.push_back(b.mul(b.cumsum(x, 0, false), 1.0 / double(n))); break;
+        case 7: vectors.push_back(b.sub(v, b.mul(b.sum(x, rows), 1.0 / double(n)))); break;
+        case 8: vectors.push_back(b.sub(v, b.mul(b.sum(b.mul(x, y), columns), 1.0 / double(n)))); break;
+        case 9: vectors.push_back(b.reshape(b.unary(Op::sin, b.slice(x, 0, 0, 1)), {n})); break;
+        case 10: matrices.push_back(b.concat(std::vector{b.unary(Op::sin, b.slice(x, 0, 0, n / 2)), b.unary(Op::cos, b.slice(y, 0, n / 2, n))}, 0)); break;
+        default: vectors.push_back(b.mul(v, pick(vectors))); break;
+      }
+    }
+    for (NodeId id : p.before) p.after.push_back(pick(b.shape(id).rank() == 2 ? matrices : vectors));
+    static constexpr const char* passes[] = {"", "", "-fuse", "-place", "-plan"};
+    p.expect_right("seed " + std::to_string(seed), 1 + int(seed % 3), passes[seed % 5]);
+    if (::testing::Test::HasFailure()) break;  // one program is enough to read
+  }
+}
+
+TEST(State, PairsAreChecked) {
+  Graph graph;
+  Builder b(graph);
+  NodeId x = graph.input({DType::f32, {10}}, "x");
+  for (std::pair<int, int> pair : {std::pair{0, 1}, {1, 0}, {-1, 0}, {0, -1}}) {
+    CompileOptions options;
+    options.state = {pair};
+    try {
+      Executable(graph, {x}, {b.add(x, 1.0)}, options);
+      ADD_FAILURE() << pair.first << " " << pair.second;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::binding);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::test
