@@ -20,9 +20,10 @@ constexpr int64_t kInfinite = FlowNetwork::kInfinite;
 // Index maps: no reader pays for them, and storing one would be a copy.
 bool is_view(Op op) { return op >= Op::reshape && op <= Op::windows && op != Op::slice; }
 
-// What a byte costs that crosses the loop's border. A slice is a view that is worth storing when it is much smaller.
-int64_t crossing_cost(const Graph& g, NodeId id) {
-  if (is_view(g[id].op)) return kInfinite;
+// What a byte costs that crosses the loop's border. A slice is a view that is worth storing when it is much smaller. What has no room
+// for a time axis cannot cross.
+int64_t crossing_cost(const Graph& g, NodeId id, bool view) {
+  if (view || g.shape(id).rank() >= kMaxRank) return kInfinite;
   return std::max<int64_t>(g.type(id).bytes(), 1) * (g[id].op == Op::slice ? 20 : 16);
 }
 
@@ -188,6 +189,8 @@ class ScanHoist {
     for (NodeId id : topological(g_, all))
       for (NodeId in : g_[id].in) ++uses[in], from[id] |= from[in];
     c.terms.clear();
+    DType type = g_.dtype(c.in);
+    if (!is_float(type) && type != DType::i64) return false;  // a sum of these has another type
     if (c.entered || uses[c.in] != 1) return false;
     for (NodeId at = c.out; at != c.in;) {
       const Node& n = g_[at];
@@ -294,8 +297,8 @@ class ScanHoist {
       if (late_[id])
         for (NodeId in : g_[id].in) read_outside(in);
       if (!inside_[id] || late_[id]) continue;
-      bool view = is_view(g_[id].op) && inside_[g_[id].in[0]];
-      net.edge(int(2 * id), int(2 * id + 1), stored[id] ? 0 : crossing_cost(g_, id));
+      bool view = is_view(g_[id].op) && can_lift(g_, id, varies_);
+      net.edge(int(2 * id), int(2 * id + 1), stored[id] ? 0 : crossing_cost(g_, id, view));
       if (!movable_[id] && !view) net.edge(source, int(2 * id), kInfinite);
       for (NodeId in : g_[id].in)
         if (inside_[in]) net.edge(int(2 * in + 1), int(2 * id), kInfinite);
@@ -354,7 +357,7 @@ class ScanHoist {
         }
         if (follows) behind[id] = most + (g_[id].op != Op::reshape);
       }
-      int64_t cost = crossing_cost(g_, id);
+      int64_t cost = crossing_cost(g_, id, is_view(g_[id].op));
       net.edge(int(2 * id), int(2 * id + 1), cost == kInfinite ? cost : cost - std::clamp(behind[id], 0, 15));
     }
     std::vector<NodeId> stack = loop_roots();

@@ -159,6 +159,48 @@ TEST(HoistedPins, ALoopWithoutRecurrenceIsNoLoop) {
   for (NodeId id : topological(g, hoist_scans(g, roots).roots)) EXPECT_NE(g[id].op, Op::scan);
 }
 
+// acc' = acc + x_t and acc - x_t, where the sum over an axis may have another type than its terms.
+TEST(Hoisted, SumsKeepTheirType) {
+  for (DType type : {DType::boolean, DType::u8, DType::i32, DType::i64, DType::f32})
+    for (Op op : {Op::add, Op::sub}) {
+      auto body = std::make_shared<ScanBody>();
+      body->carry_in = {body->graph.input({type, {5}}, "sum")}, body->sequence_in = {body->graph.input({type, {5}}, "x")};
+      body->carry_out = {body->graph.add(op, {body->carry_in[0], body->sequence_in[0]}, {})};
+      Graph g;
+      std::vector<NodeId> inputs = {g.input({type, {5}}, "sum"), g.input({type, {4, 5}}, "x")};
+      Random random(3);
+      Values values;
+      for (NodeId id : inputs) values[id] = draw(g.type(id), random, 0, type == DType::boolean ? 2 : 200);
+      std::vector<NodeId> sum = scan(g, body, {&inputs[0], 1}, {&inputs[1], 1}, {}, 4).carry;
+      reference::Array want = reference::evaluate(g, sum, values, reference::Rounding::stored)[0];
+      reference::Array got = reference::from_bytes(want.type, run_compiled(g, inputs, sum, values, "", 1)[0].data());
+      EXPECT_TRUE(close(got, want, {0x1p-20, 0})) << name(op) << " of " << name(type);
+    }
+}
+
+// A product after the loop reads it through a tensor that has no room for a time axis.
+TEST(Hoisted, RankWithoutRoomForTime) {
+  for (bool view : {false, true}) {
+    auto body = std::make_shared<ScanBody>();
+    Builder inner(body->graph);
+    body->carry_in = {body->graph.input({DType::f32, {4, 4}}, "h")}, body->sequence_in = {body->graph.input({DType::f32, {4, 4}}, "x")};
+    body->constant_in = {body->graph.input({DType::f32, {16, 3}}, "w")};
+    NodeId h = inner.unary(Op::tanh, inner.add(body->carry_in[0], body->sequence_in[0]));
+    NodeId full = inner.permute(inner.reshape(h, {2, 2, 1, 1, 2, 2, 1, 1}), {0, 4, 2, 3, 1, 5, 6, 7});
+    NodeId rows = inner.reshape(view ? full : inner.unary(Op::sin, full), {1, 16});
+    body->carry_out = {h}, body->step_out = {inner.matmul(rows, body->constant_in[0])};
+    Graph g;
+    std::vector<NodeId> inputs = {g.input({DType::f32, {4, 4}}, "h"), g.input({DType::f32, {6, 4, 4}}, "x"), g.input({DType::f32, {16, 3}}, "w")};
+    Random random(3);
+    Values values;
+    for (NodeId id : inputs) values[id] = draw(g.type(id), random, -1, 1);
+    ScanResult r = scan(g, body, {&inputs[0], 1}, {&inputs[1], 1}, {&inputs[2], 1}, 6);
+    expect_same(g, {r.outputs[0], r.carry[0]}, values, view ? "view" : "value");
+    HoistedScans hoisted = hoist_scans(g, r.outputs);
+    EXPECT_NE(hoisted.notes.at(0).find("1 after it"), std::string::npos) << hoisted.notes[0];
+  }
+}
+
 // Kernels of the compiled program: how many times one product of all steps runs, and what a step still does.
 TEST(HoistedPins, KernelsOfAStep) {
   struct Pin {
