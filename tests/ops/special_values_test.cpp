@@ -129,5 +129,26 @@ TEST(SpecialChains, StayFinite) {
   }
 }
 
+// Exponentials that are summed as they are written, over all of their range.
+TEST(SpecialChains, SummedExponentials) {
+  for (int64_t n : {1, 17, 64, 1000}) {
+    Graph graph;
+    Builder b(graph);
+    NodeId x = graph.input({DType::f32, {50, n}}, "x"), shift = graph.input({DType::f32, {50, 1}}, "shift");
+    int64_t last = -1;
+    NodeId y = b.unary(Op::exp, b.sub(x, shift));
+    std::vector<NodeId> out = {y, b.sum(y, {&last, 1})};
+    Random random(uint64_t(n) + 1);
+    Values values{{x, draw(graph.type(x), random, -87, 80)}, {shift, reference::zeros(graph.type(shift))}};
+    for (double& v : values[x].f) v = float(v);
+    std::vector<reference::Array> want = reference::evaluate(graph, out, values);
+    std::vector<Bytes> got = run_compiled(graph, {x, shift}, out, values, "", 1);
+    for (size_t i = 0; i < out.size(); ++i) {
+      SCOPED_TRACE(std::to_string(n) + ", result " + std::to_string(i));
+      EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], {4 * 0x1p-23 + (i ? double(n) * 0x1p-24 : 0), 0x1p-125}));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ridge::test
