@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -146,6 +147,10 @@ Topology convert(hwloc_topology_t t) {
 }  // namespace
 
 Topology topology_from_hwloc() {
+  // Without these files hwloc knows nothing more than the number of CPUs, and complains on stderr.
+  const char* root = std::getenv("HWLOC_FSROOT");
+  std::error_code unknown;
+  if (!std::filesystem::exists(std::filesystem::path(root ? root : "/") / "sys/devices/system/cpu/cpu0/topology", unknown)) return {};
   Handle handle = make_handle();
   if (!handle || hwloc_topology_load(handle.get()) != 0) return {};
   Topology out = convert(handle.get());

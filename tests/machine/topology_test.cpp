@@ -135,9 +135,10 @@ TEST(Topology, LivesWithoutSystemFiles) {
   for (const FileTree* tree : {&empty, &garbage}) {
     const std::string text = in_child([&] {
       setenv("HWLOC_FSROOT", tree->root().c_str(), 1);
-      setenv("HWLOC_HIDE_ERRORS", "2", 1);
+      testing::internal::CaptureStderr();
       const Topology t = read_topology();
-      return std::to_string(t.kinds.size()) + " " + std::to_string(t.thread_count() >= 1) + " " + std::to_string(t.kinds[0].cores() >= 1);
+      return std::to_string(t.kinds.size()) + " " + std::to_string(t.thread_count() >= 1) + " " + std::to_string(t.kinds[0].cores() >= 1) +
+             testing::internal::GetCapturedStderr();
     });
     EXPECT_EQ(text, "1 1 1");
   }
