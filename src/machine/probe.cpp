@@ -237,33 +237,37 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
     ++done;
   };
 
+  // All threads first, then one alone: what is between is what a slow machine can do without.
+  std::vector<int> order(counts.rbegin(), counts.rend());
+  if (order.size() > 2) std::rotate(order.begin() + 1, order.end() - 1, order.end());
+
   BufferPool pool;  // its pages stay mapped from one measurement to the next
   auto measure_memory = [&](ThreadTeam& team, Movement movement, int64_t bytes) {
     return BandwidthWindow(team, movement, budget.memory, bytes, &pool).measured();
   };
-  for (auto threads = counts.rbegin(); threads != counts.rend(); ++threads) {
-    ThreadTeam team({.threads = *threads});
-    const std::string with = with_threads(*threads);
+  for (int threads : order) {
+    ThreadTeam team({.threads = threads});
+    const std::string with = with_threads(threads);
     for (DType dtype : kDTypesMeasured)
       measure(fmt::format("{} multiply-adds, {}", name(dtype), with), [&] {
         Measured m = measure_fma(team, budget.fma, dtype);
-        if (m.samples) c.rates.push_back({dtype, *threads, std::move(m)});
+        if (m.samples) c.rates.push_back({dtype, threads, std::move(m)});
       });
-    measure(fmt::format("fork-join, {}", with), [&] { c.fork_joins.push_back({*threads, measure_fork_join(team, budget.fork_join)}); });
+    measure(fmt::format("fork-join, {}", with), [&] { c.fork_joins.push_back({threads, measure_fork_join(team, budget.fork_join)}); });
     for (Movement movement : kMovements)
-      for (const WorkingSet& set : working_sets(machine, *threads, movement))
+      for (const WorkingSet& set : working_sets(machine, threads, movement))
         measure(fmt::format("{} in {}, {}", name(movement), set.level, with), [&] {
           const bool memory = set.level == "memory";
-          c.bandwidths.push_back({set.level, movement, *threads, memory ? set.bytes * arrays_of(movement) : set.bytes,
+          c.bandwidths.push_back({set.level, movement, threads, memory ? set.bytes * arrays_of(movement) : set.bytes,
                                   memory ? measure_memory(team, movement, set.bytes) : measure_cache(team, movement, set.bytes, budget.cache)});
         });
   }
   // Memory once more, some seconds later: on a virtual machine its bandwidth depends on where the host runs the threads. The better counts.
-  for (auto threads = counts.rbegin(); !options.quick && threads != counts.rend(); ++threads) {
-    ThreadTeam team({.threads = *threads});
+  for (int threads : options.quick ? std::vector<int>() : order) {
+    ThreadTeam team({.threads = threads});
     for (BandwidthCeiling& b : c.bandwidths)
-      if (b.level == "memory" && b.threads == *threads && elapsed() < budget.all)
-        measure(fmt::format("{} in memory again, {}", name(b.movement), with_threads(*threads)), [&] {
+      if (b.level == "memory" && b.threads == threads && elapsed() < budget.all)
+        measure(fmt::format("{} in memory again, {}", name(b.movement), with_threads(threads)), [&] {
           if (Measured m = measure_memory(team, b.movement, b.bytes / arrays_of(b.movement)); m.median > b.gbs.median) b.gbs = std::move(m);
         });
   }

@@ -196,7 +196,10 @@ Roofline roofline_of(const MachineCeilings& c, const std::string& title, const s
     if (const BandwidthCeiling* b = c.bandwidth("memory", movement))
       r.facts.push_back(fmt::format("memory {} {}", name(movement), bandwidth_text(b->gbs.median)));
   for (const ForkJoinCeiling& f : c.fork_joins)
-    if (f.threads == c.threads()) r.facts.push_back(fmt::format("fork and join of {} thread{} {:.2g} µs", f.threads, f.threads == 1 ? "" : "s", f.us.median));
+    if (f.threads == c.threads()) {
+      const int decimals = f.us.median < 1 ? 2 : f.us.median < 10 ? 1 : 0;
+      r.facts.push_back(fmt::format("fork and join of {} thread{} {:.{}f} µs", f.threads, f.threads == 1 ? "" : "s", f.us.median, decimals));
+    }
   return r;
 }
 

@@ -64,7 +64,10 @@ TEST(Roofline, IsMadeOfTheMostThreads) {
   EXPECT_EQ(r.flats[0].gflops, 200);
   EXPECT_TRUE(r.flats[0].native);
   EXPECT_FALSE(r.flats[1].native);
-  EXPECT_EQ(r.facts.size(), 2u);
+  ASSERT_EQ(r.facts.size(), 2u);
+  EXPECT_EQ(r.facts[1], "fork and join of 2 threads 0.40 µs");
+  c.fork_joins[1].us.median = 1972;
+  EXPECT_EQ(roofline_of(c, "t", "s").facts[1], "fork and join of 2 threads 1972 µs");
   EXPECT_DOUBLE_EQ(ridge_point(200, 50), 4);
 }
 

@@ -99,6 +99,17 @@ TEST(Probe, MeasuresEverythingAndKeepsIt) {
   EXPECT_EQ(nlohmann::json::parse(to_json(kept)), nlohmann::json::parse(to_json(c)));
 }
 
+TEST(Probe, MeasuresAllThreadsThenOneThenTheRest) {
+  std::vector<std::string> order;
+  ProbeOptions options{.threads = 8, .seconds = 1e-9};  // time for nothing
+  options.progress = [&](std::string_view what, int, int) {
+    const std::string with(what.substr(what.rfind(',') + 1));
+    if (order.empty() || order.back() != with) order.push_back(with);
+  };
+  probe(small_machine(), options);
+  EXPECT_EQ(order, (std::vector<std::string>{" 8 threads", " 1 thread", " 4 threads", " 2 threads"}));
+}
+
 TEST(Probe, SaysWhatItHadNoTimeFor) {
   const MachineCeilings c = probe(small_machine(), {.quick = true, .threads = 1, .seconds = 1e-9});
   EXPECT_EQ(c.left_out, 4 + 3 * 4 + 1);
