@@ -19,9 +19,14 @@ class Sheet {
   void blank() { text_ += '\n'; }
   void heading(std::string_view words) { text_ += styled(words, Style::bold) + "\n"; }
 
-  // A label and a text beside it, further lines below the text.
+  // A label and a text beside it, further lines below the text. Where no words fit beside it, the text goes below.
   void row(std::string_view label, int indent, std::string_view words, Style style = Style::plain) {
     text_ += label;
+    if (constexpr int kNarrow = 20, kBelow = 4; look_.width - indent < kNarrow && !words.empty()) {
+      text_.erase(text_.find_last_not_of(' ') + 1);
+      text_ += '\n';
+      label = "", indent = kBelow;
+    }
     if (!words.empty()) text_ += std::string(size_t(std::max(0, indent - display_width(label))), ' ') + styled(wrap(words, look_.width, indent), style);
     text_.erase(text_.find_last_not_of(' ') + 1);
     text_ += '\n';
@@ -103,7 +108,7 @@ void add_decisions(Sheet& sheet, const DoctorReport& report) {
   for (const Decision& d : report.decisions) {
     const std::string label = fmt::format("  {:<10} {}", d.what, d.value);
     std::string text = d.reason;
-    if (!d.source.empty() && d.source != "default") text += fmt::format(" [{}]", d.source);
+    if (!d.source.empty() && d.source != "default" && text.find(d.source) == std::string::npos) text += fmt::format(" [{}]", d.source);
     if (!d.runner_up.empty()) text += fmt::format("; next: {}", d.runner_up);
     sheet.row(label, int(width) + 15, text, Style::dim);
   }

@@ -152,13 +152,22 @@ TEST(Doctor, GraveFindingsComeFirst) {
 
 TEST(Doctor, TextKeepsToTheWidth) {
   for (const Named& machine : kMachines)
-    for (int width : {60, 80, 100, 160}) {
+    for (int width : {40, 60, 80, 100, 160}) {
       const std::string text = to_text(examine(machine.make()), {.width = width});
       std::istringstream lines(text);
       for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), width) << machine.name << ": " << line;
       EXPECT_EQ(text.find('\033'), std::string::npos);
     }
   EXPECT_NE(to_text(examine(laptop()), {.colours = true}).find("\033[1m"), std::string::npos);
+}
+
+TEST(Doctor, TextNamesASourceOnce) {
+  DoctorFacts facts = small_vm();
+  facts.threads.source = "train.yaml:3";
+  facts.threads.reason = "one thread each";
+  EXPECT_NE(to_text(examine(facts)).find("one thread each [train.yaml:3]"), std::string::npos);
+  facts.threads.reason = "1 asked for by train.yaml:3";
+  EXPECT_EQ(to_text(examine(facts)).find("[train.yaml:3]"), std::string::npos);
 }
 
 TEST(Doctor, JsonIsOneCompleteDocument) {
