@@ -6,13 +6,14 @@
 #include "base/error.h"
 #include "bench/bench.h"
 #include "cli/command.h"
+#include "cli/settings.h"
+#include "runtime/default_team.h"
 
 namespace ridge::cli {
 namespace {
 
 struct BenchArguments {
   std::string suite;
-  std::vector<std::string> overrides;
   std::string filter;
   bool json = false;
 };
@@ -26,30 +27,34 @@ Number number(const std::string& key, const std::string& text, Number low, Numbe
   return value;
 }
 
-bench::Options options_of(const BenchArguments& arguments) {
+// Takes a word that only benchmarks know.
+bool take_own(const std::string& word, bench::Options& options) {
+  const size_t equal = word.find('=');
+  if (equal == std::string::npos) return false;
+  const std::string key = word.substr(0, equal), value = word.substr(equal + 1);
+  if (key == "seconds") {
+    options.seconds = number(key, value, 0.0, 600.0);
+  } else if (key == "state") {
+    if (value != "hot" && value != "cold") fail(ErrorCode::usage, "[bench] state={}; valid: hot, cold", value);
+    options.state = value == "hot" ? bench::State::hot : bench::State::cold;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bench::Options options_of(const BenchArguments& arguments, config::Sources sources) {
   bench::Options options;
   options.filter = arguments.filter;
-  for (const std::string& word : arguments.overrides) {
-    const size_t equal = word.find('=');
-    if (equal == std::string::npos) fail(ErrorCode::usage, "[bench] '{}' is no key=value; keys: threads, seconds, state", word);
-    const std::string key = word.substr(0, equal), value = word.substr(equal + 1);
-    if (key == "threads")
-      options.threads = number(key, value, 1, 1024);
-    else if (key == "seconds")
-      options.seconds = number(key, value, 0.0, 600.0);
-    else if (key == "state" && (value == "hot" || value == "cold"))
-      options.state = value == "hot" ? bench::State::hot : bench::State::cold;
-    else if (key == "state")
-      fail(ErrorCode::usage, "[bench] state={}; valid: hot, cold", value);
-    else
-      fail(ErrorCode::usage, "[bench] unknown key '{}'; keys: threads, seconds, state", key);
-  }
+  std::erase_if(sources.words, [&](const std::string& word) { return take_own(word, options); });
+  const config::Resolved settings = config::resolve(sources);
+  if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(known_machine(), thread_request(settings), {}).team.threads;
   return options;
 }
 
-int run_bench(const BenchArguments& arguments) {
+int run_bench(const BenchArguments& arguments, const config::Sources& sources) {
   if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops", arguments.suite);
-  const bench::Options options = options_of(arguments);
+  const bench::Options options = options_of(arguments, sources);
   std::vector<std::string> too_fast;
   bool first = true;
   bench::run(bench::ops_rows(), options, [&](const bench::Result& result) {
@@ -65,11 +70,11 @@ int run_bench(const BenchArguments& arguments) {
 
 const Command command("bench", "measure speed against the machine's ceilings", [](CLI::App& app) {
   auto arguments = std::make_shared<BenchArguments>();
-  app.add_option("suite", arguments->suite, "which rows: ops")->required();
-  app.add_option("overrides", arguments->overrides, "key=value: threads=N, seconds=S for each row, state=hot|cold");
+  app.add_option("suite", arguments->suite, "which rows: ops; after it seconds=S for each row, state=hot|cold, threads=N")->required();
   app.add_option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
   app.add_flag("--json", arguments->json, "one JSON object a line");
-  return [arguments] { return run_bench(*arguments); };
+  auto sources = add_settings(app, config::kMachine);
+  return [=] { return run_bench(*arguments, sources()); };
 });
 
 }  // namespace

@@ -12,7 +12,9 @@
 
 #include "base/rng.h"
 #include "cli/command.h"
+#include "cli/settings.h"
 #include "machine/features.h"
+#include "machine/utilisation.h"
 #include "ridge/ridge.h"
 #include "runtime/default_team.h"
 
@@ -89,6 +91,7 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   fmt::print("{}\n", exe.report());
 
   std::vector<double> history;
+  UtilisationWatch watch(cpu_groups(known_machine()));
   auto begin = std::chrono::steady_clock::now();
   StepResult r;
   for (int64_t i = 1; i <= steps; ++i) {
@@ -104,11 +107,12 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
     if (tty) std::fflush(stdout);
   }
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const std::string busy = watch.overall().summary();
   std::vector<int64_t> guess = argmax(net(Tensor({2000, 2}, test.points)), -1).to_ints();
   int64_t right = 0;
   for (size_t i = 0; i < guess.size(); ++i) right += guess[i] == test.classes[i];
   fmt::print("\n\n{:.1f} % of 2000 points it never saw are right. The plane as it sees it:\n\n{}\n", double(right) / 20, picture(net, 64, 26, colour));
-  fmt::print("{} steps in {:.2f} s, {:.0f} samples/s. Try `ridge bench ops` next.\n", steps, seconds, double(steps * batch) / seconds);
+  fmt::print("{} steps in {:.2f} s, {:.0f} samples/s; {}. Try `ridge doctor` next.\n", steps, seconds, double(steps * batch) / seconds, busy);
   return kOk;
 }
 
@@ -119,7 +123,18 @@ const Command command("demo", "train a small network on made-up data and show wh
   app.add_option("--steps", *steps, "training steps")->check(CLI::PositiveNumber);
   app.add_option("--batch", *batch, "points in a batch")->check(CLI::PositiveNumber);
   app.add_option("--memory", *memory, "what the step may hold, as 512KiB or 2GiB; the batch is split to fit");
-  return [=] { return run(*steps, *batch, *memory); };
+  auto sources = add_settings(app, config::kMachine);
+  return [=] {
+    const config::Resolved settings = config::resolve(sources());
+    ThreadRequest threads = thread_request(settings);
+    for (const config::Note& note : settings.notes()) threads.remarks.push_back(fmt::format("{}: {}", note.source, note.text));
+    // Left alone, it takes the CPU for work as small as this.
+    if (const auto device = settings.get<std::string>("device"); device != "auto")
+      for (const std::string& notice : select_device(device, settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow).notices)
+        threads.remarks.push_back(notice);
+    request_default_threads(threads);
+    return run(*steps, *batch, *memory == "auto" ? settings.get<std::string>("memory") : *memory);
+  };
 });
 
 }  // namespace

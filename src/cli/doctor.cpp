@@ -73,11 +73,7 @@ MachineCeilings measure_shortly(ThreadTeam& team, const Limits& limits) {
 }
 
 ThreadChoice choose_team(const Machine& machine, const config::Resolved& settings, bool feeds_gpu) {
-  ThreadRequest request;
-  request.threads = settings.get<std::string>("threads");
-  request.affinity = parse_affinity(settings.get<std::string>("affinity"));
-  request.wait = parse_wait(settings.get<std::string>("wait"));
-  request.source = settings.setting("threads").source;
+  ThreadRequest request = thread_request(settings);
   request.gpu_feed = feeds_gpu ? 1 : 0;
   CoreSlots slots = CoreSlots::take(usable_cores(machine));
   return choose_threads(machine, request, known_throughput(machine), &slots);

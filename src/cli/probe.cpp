@@ -132,8 +132,9 @@ void print_ceilings(const MachineCeilings& c) {
 }
 
 void print_guess(const ChipGuess& guess) {
-  const std::string sizes = fmt::format("batch {} to {}, hidden size {} to {}, backbone {} x {}", guess.batch.low, guess.batch.high, guess.hidden.low,
-                                        guess.hidden.high, guess.backbone_units, guess.backbone_layers);
+  auto range = [](const auto& r) { return r.low == r.high ? fmt::format("{}", r.low) : fmt::format("{} to {}", r.low, r.high); };
+  const std::string sizes =
+      fmt::format("batch {}, hidden size {}, backbone {} x {}", range(guess.batch), range(guess.hidden), guess.backbone_units, guess.backbone_layers);
   fmt::print("\n{}\n  {}\n  {}\n", bold("sizes to begin with"), sizes, dim(wrap(guess.label, terminal_width() - 2, 2)));
 }
 
@@ -194,7 +195,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // before the time is spent
 
   ProbeOptions options{.quick = arguments.quick};
-  options.threads = int(settings.get<std::optional<int64_t>>("threads").value_or(0));
+  if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(machine, thread_request(settings), {}).team.threads;
   if (!arguments.json) fmt::print("{}\n{}\n", bold(cpu_name(machine)), describe(machine));
   std::fflush(stdout);
   MachineCeilings ceilings;

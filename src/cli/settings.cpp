@@ -19,4 +19,14 @@ std::function<config::Sources()> add_settings(CLI::App& app, unsigned task) {
   };
 }
 
+ThreadRequest thread_request(const config::Resolved& settings) {
+  ThreadRequest request;
+  request.threads = settings.get<std::string>("threads");
+  request.affinity = parse_affinity(settings.get<std::string>("affinity"));
+  request.wait = parse_wait(settings.get<std::string>("wait"));
+  request.source = settings.setting("threads").source;
+  request.measure = settings.get<bool>("optimize_perf");
+  return request;
+}
+
 }  // namespace ridge::cli

@@ -4,11 +4,15 @@
 
 #include "cli/command.h"
 #include "config/config.h"
+#include "machine/thread_choice.h"
 
 namespace ridge::cli {
 
 // Adds --config to the command and takes every word that it does not know as a setting; so the command can have words of its own
 // only before them. What it returns gathers all sources once the line is parsed; config::resolve() does the rest.
 std::function<config::Sources()> add_settings(CLI::App& app, unsigned task = config::kAllTasks);
+
+// What the settings threads, affinity, wait and optimize_perf ask for.
+ThreadRequest thread_request(const config::Resolved& settings);
 
 }  // namespace ridge::cli

@@ -51,6 +51,13 @@ check 4 stderr "cannot write" probe --svg "$folder/none/roof.svg"
 XDG_CACHE_HOME="$folder" check 1 stdout "missed" probe --quick --check threads=1 min_tflops=100000 --svg "$folder/roof.svg"
 grep -q "</svg>" "$folder/roof.svg" || { echo "probe drew no roofline"; failures=$((failures + 1)); }
 
+# Bench and demo take settings in every form.
+check 2 stderr "did you mean 'threads'" bench ops thread=3
+check 2 stderr "valid: hot, cold" bench ops state=warm
+check 0 stdout "1 asked for by command line" demo --steps 2 --batch 64 --threads=1 --optimize-perf=false
+check 0 stdout "; CPU " demo --steps 2 --batch 64
+check 1 stderr "cuda" demo --steps 2 --device=cuda --no-fallback
+
 # Doctor: what is wrong with the machine is a finding, what is wrong with the question an error.
 export RIDGE_CACHE="$folder/cache"
 check 0 stdout "Ridge would use" doctor
