@@ -1,6 +1,5 @@
 #include "data/char_tokenizer.h"
 
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -30,15 +29,15 @@ CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(
 }
 
 CharTokenizer CharTokenizer::of_text(std::string_view text) {
-  std::set<char32_t> seen;
-  char32_t last = kNotUtf8;  // saves most of the searches in texts with long runs
+  std::vector<bool> seen(0x110000);
   for (size_t at = 0; at < text.size();) {
     const CodePoint point = character_at(text, at);
-    if (std::exchange(last, point.value) != point.value) seen.insert(point.value);
+    seen[point.value] = true;
     at += point.bytes;
   }
   std::vector<std::string> characters;
-  for (char32_t value : seen) append_utf8(characters.emplace_back(), value);
+  for (char32_t value = 0; value < seen.size(); ++value)
+    if (seen[value]) append_utf8(characters.emplace_back(), value);
   return CharTokenizer(std::move(characters));
 }
 

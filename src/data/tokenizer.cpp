@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-// The largest known vocabularies take 35 MB as JSON.
+// The largest known vocabularies take some 35 MB as JSON.
 constexpr size_t kLargestFile = size_t(1) << 28;
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;

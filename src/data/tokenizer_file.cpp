@@ -239,8 +239,10 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::str
   try {
     const json document = json::parse(text);
     return Reader(document, name).read();
+  } catch (const json::parse_error& e) {
+    fail(ErrorCode::io, "[tokenizer] {}: not JSON, or cut off: wrong at byte {} of {}", name, e.byte, text.size());
   } catch (const json::exception& e) {
-    fail(ErrorCode::io, "[tokenizer] {}: not JSON: {}", name, e.what());
+    fail(ErrorCode::io, "[tokenizer] {}: {}", name, shown(e.what()));
   } catch (const Error& e) {
     if (e.code() != ErrorCode::value) throw;
     fail(ErrorCode::io, "{} ({})", e.what(), name);  // the vocabulary is at fault, so the file is

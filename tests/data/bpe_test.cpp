@@ -15,7 +15,10 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-BpeVocabulary train(std::string_view text, int64_t vocab_size, int threads = 1, int64_t least = 2) { return train_bpe({{text}}, {vocab_size, least, threads}); }
+BpeVocabulary train(std::string_view text, int64_t vocab_size, int threads = 1, int64_t least = 2) {
+  const std::string_view texts[] = {text};
+  return train_bpe(texts, {vocab_size, least, threads});
+}
 
 std::vector<Tokens> words_as_bytes(std::string_view text) {
   std::vector<Tokens> out;
@@ -94,7 +97,7 @@ void expect_value_error(BpeVocabulary vocabulary, const std::string& part) {
 
 TEST(BpeTraining, LearnsTheMostFrequentPairFirst) {
   const BpeVocabulary v = train("aaab aaab ab", 260);
-  // " a" and "ab": "aa" 4 times, "ab" 3, " a" 2.
+  // "aa" is there 4 times, "ab" 3, " a" 2.
   ASSERT_EQ(v.rules.size(), 3u);
   EXPECT_EQ(v.rules[0], (BpeRule{'a', 'a', 256}));
   EXPECT_EQ(v.tokens.size(), 260u);

@@ -108,7 +108,7 @@ TEST(ByteAlphabet, SpellsEveryByteAsGpt2Does) {
   EXPECT_FALSE(read_spelling("\xff"));
 }
 
-TEST(Utf8, WritesWhatItReads) {
+TEST(CodePoint, IsWrittenAsItIsRead) {
   for (char32_t value = 0; value <= 0x10ffff; value += value < 0x3000 ? 1 : 61) {
     if (value >= 0xd800 && value < 0xe000) continue;
     std::string text;
