@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -34,6 +35,12 @@ std::shared_ptr<const ScanBody> stretch_body(const std::shared_ptr<const ScanBod
   ScanResult r = scan(body->graph, step, body->carry_in, body->sequence_in, body->constant_in, length, reverse);
   body->carry_out = r.carry, body->step_out = r.outputs;
   return body;
+}
+
+// Sequences and outputs get one more axis: stretches.
+bool has_room(const Graph& graph, const ScanView& v) {
+  return std::all_of(v.sequences.begin(), v.sequences.end(), [&](NodeId x) { return graph.shape(x).rank() < kMaxRank; }) &&
+         std::all_of(v.body.step_out.begin(), v.body.step_out.end(), [&](NodeId y) { return v.body.graph.shape(y).rank() + 1 < kMaxRank; });
 }
 
 // One result per result of the scan; the carries that entered each step are not made.
@@ -93,7 +100,7 @@ SegmentedScans segment_scans(Graph& graph, std::span<const NodeId> roots) {
     if (graph[id].op != Op::scan || entered.count(id)) return {};
     ScanView v = scan_view(graph[id]);
     int64_t length = segment_length(v.steps);
-    if (v.steps < 4 || v.carry.empty() || v.body.segment) return {};
+    if (v.steps < 4 || v.carry.empty() || v.body.segment || !has_room(graph, v)) return {};
     int64_t rest = v.steps % length;
     out.notes.push_back(
         fmt::format("scan of {} steps: {} stretches of {}{}", v.steps, v.steps / length, length, rest ? fmt::format(" and one of {}", rest) : ""));

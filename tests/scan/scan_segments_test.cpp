@@ -52,6 +52,24 @@ TEST_P(Segmented, ChangesNoValue) {
 }
 INSTANTIATE_TEST_SUITE_P(Loops, Segmented, ::testing::Combine(::testing::Values(0, 1, 3, 4, 7, 12, 31), ::testing::Values(0, 1, 2, 3)));
 
+TEST(Segmented, LeavesLoopsAloneThatHaveNoRoomForAnAxis) {
+  const Shape step = {2, 1, 1, 1, 1, 1, 1}, all = {9, 2, 1, 1, 1, 1, 1, 1};
+  for (bool out : {false, true}) {
+    auto body = std::make_shared<ScanBody>();
+    Builder inner(body->graph);
+    body->carry_in = {body->graph.input({DType::f32, step}, "h")};
+    body->sequence_in = {body->graph.input({DType::f32, out ? Shape{2} : step}, "x")};
+    NodeId h = inner.unary(Op::tanh, inner.add(body->carry_in[0], inner.reshape(body->sequence_in[0], step)));
+    body->carry_out = {h};
+    if (out) body->step_out = {h};
+    Graph g;
+    NodeId first = g.input({DType::f32, step}, "h"), x = g.input({DType::f32, out ? Shape{9, 2} : all}, "x");
+    ScanResult r = scan(g, body, {&first, 1}, {&x, 1}, {}, 9);
+    std::vector<NodeId> roots = out ? r.outputs : r.carry;
+    EXPECT_TRUE(segment_scans(g, roots).notes.empty());
+  }
+}
+
 TEST(Segmented, LeavesLoopsAloneWhoseEveryCarryIsRead) {
   Loop loop = make_loop(cells()[0], {});
   Builder b(loop.graph);
