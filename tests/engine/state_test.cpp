@@ -45,7 +45,7 @@ struct InPlace {
 };
 
 TEST(State, EachIsMadeFromTheOthers) {
-  for (int64_t n : {1, 7, 64, 300})
+  for (int64_t n : {0, 1, 7, 64, 300})
     for (int count : {2, 3}) {
       auto step = [&](const char* label, auto next) {
         Random random(uint64_t(n) + 1);
@@ -61,7 +61,7 @@ TEST(State, EachIsMadeFromTheOthers) {
 }
 
 TEST(State, ReadsOtherElementsOfItself) {
-  for (int64_t n : {1, 7, 64, 300}) {
+  for (int64_t n : {0, 1, 7, 64, 300}) {
     auto step = [&](const char* label, auto next) {
       Random random(uint64_t(n) + 1);
       InPlace p;
