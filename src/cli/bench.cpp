@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "bench/bench.h"
+#include "bench/train_rows.h"
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "runtime/default_team.h"
@@ -52,8 +53,28 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources sourc
   return options;
 }
 
+// A preset's rows are measured without dropout unless it is asked for: the rivals' are too.
+int run_train(const BenchArguments& arguments, config::Sources sources) {
+  const bench::Options options = options_of(arguments, sources);
+  bench::Options ignored;
+  std::erase_if(sources.words, [&](const std::string& word) { return take_own(word, ignored); });
+  auto settings = [&](const std::string& preset) {
+    config::Sources with = sources;
+    with.words.insert(with.words.begin(), {"preset=" + preset, "dropout=0"});
+    return config::resolve(with);
+  };
+  bool first = true;
+  bench::run_train(options, settings, [&](const bench::TrainResult& result) {
+    if (!arguments.json && std::exchange(first, false)) std::puts(bench::train_table_head().c_str());
+    std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
+    std::fflush(stdout);
+  });
+  return kOk;
+}
+
 int run_bench(const BenchArguments& arguments, const config::Sources& sources) {
-  if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops", arguments.suite);
+  if (arguments.suite == "train") return run_train(arguments, sources);
+  if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops, train", arguments.suite);
   const bench::Options options = options_of(arguments, sources);
   std::vector<std::string> too_fast;
   bool first = true;
@@ -70,10 +91,10 @@ int run_bench(const BenchArguments& arguments, const config::Sources& sources) {
 
 const Command command("bench", "measure speed against the machine's ceilings", [](CLI::App& app) {
   auto arguments = std::make_shared<BenchArguments>();
-  app.add_option("suite", arguments->suite, "which rows: ops; after it seconds=S for each row, state=hot|cold, threads=N")->required();
+  app.add_option("suite", arguments->suite, "which rows: ops or train; after it seconds=S for each row, state=hot|cold, threads=N")->required();
   app.add_option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
   app.add_flag("--json", arguments->json, "one JSON object a line");
-  auto sources = add_settings(app, config::kMachine);
+  auto sources = add_settings(app);
   return [=] { return run_bench(*arguments, sources()); };
 });
 

@@ -6,20 +6,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "io/atomic_file.h"
 
 namespace ridge {
 namespace {
 
 // The largest known vocabularies take some 35 MB as JSON.
 constexpr size_t kLargestFile = size_t(1) << 28;
-
-using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-
-File open_file(const std::string& path, const char* mode) {
-  File file(std::fopen(path.c_str(), mode), &std::fclose);
-  if (!file) fail(ErrorCode::io, "[tokenizer] {}: {}", path, std::strerror(errno));
-  return file;
-}
 
 }  // namespace
 
@@ -36,7 +29,8 @@ std::string Tokenizer::decode(std::span<const Token> tokens) const {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  const File file = open_file(path, "rb");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (!file) fail(ErrorCode::io, "[tokenizer] {}: {}", path, std::strerror(errno));
   std::string text;
   char part[1 << 14];
   while (const size_t got = std::fread(part, 1, sizeof part, file.get())) {
@@ -48,16 +42,10 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
 }
 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path) {
-  const std::string text = tokenizer.json(), aside = path + ".part";
-  File file = open_file(aside, "wb");
-  bool ok = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  ok = std::fclose(file.release()) == 0 && ok;
-  if (ok) ok = std::rename(aside.c_str(), path.c_str()) == 0;
-  if (!ok) {
-    const int cause = errno;
-    std::remove(aside.c_str());
-    fail(ErrorCode::io, "[tokenizer] {}: writing {} bytes failed: {}", path, text.size(), std::strerror(cause));
-  }
+  const std::string text = tokenizer.json();
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace ridge

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "io/atomic_file.h"
 
 namespace ridge {
 namespace {
@@ -238,17 +239,9 @@ std::vector<std::byte> format_npy(DType dtype, const Shape& shape, std::span<con
 
 void write_npy(const std::string& path, const NpyArray& array) {
   const std::vector<std::byte> bytes = format_npy(array.dtype, array.shape, array.data);
-  const std::string aside = path + ".part";
-  File file(std::fopen(aside.c_str(), "wb"));
-  if (!file) fail(ErrorCode::io, "[npy] {}: {}", aside, std::strerror(errno));
-  bool ok = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size();
-  ok = std::fclose(file.release()) == 0 && ok;
-  if (ok) ok = std::rename(aside.c_str(), path.c_str()) == 0;
-  if (!ok) {
-    const int cause = errno;
-    std::remove(aside.c_str());
-    fail(ErrorCode::io, "[npy] {}: writing {} bytes failed: {}", path, bytes.size(), std::strerror(cause));
-  }
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
 }
 
 }  // namespace ridge
