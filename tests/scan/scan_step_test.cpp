@@ -138,7 +138,7 @@ TEST(SequenceBudget, MovesToStretchesBeforeItSplits) {
   EXPECT_LT(split.plan.micro, kBatch);
   EXPECT_GT(split.plan.micro, kBatch / 4);
   expect_same(whole, split, "split");
-  o.memory = 20000;
+  o.memory = 1000;
   EXPECT_THROW(TrainStep(m, o), Error);
 }
 
