@@ -27,7 +27,7 @@ class Code {
   virtual std::string dump() const = 0;                  // the program, then its loops' bodies
 
   // One pointer per input and per output of the program; the arena has the program's arena_bytes. A bad index met by a kernel is an
-  // Error afterwards. After the first run nothing is allocated.
+  // Error afterwards. After the first run nothing is allocated (the reference apart).
   virtual void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
 };
 

@@ -1,12 +1,22 @@
-// The host's memory in large pieces.
+// The host's memory in large pieces, and what the devices that work on it share.
 #pragma once
-#include <cstddef>
-#include <cstdint>
+#include <cstring>
+
+#include "backend/backend.h"
 
 namespace ridge {
 
 // Zeros from the system, touched, with huge pages where that helps. ErrorCode::memory when there is no room.
 std::byte* map_memory(int64_t bytes);
 void unmap_memory(std::byte* p, int64_t bytes);
+
+class HostBackend : public Backend {
+ public:
+  std::byte* allocate(int64_t bytes) override { return map_memory(bytes); }
+  void release(std::byte* p, int64_t bytes) override { unmap_memory(p, bytes); }
+  void upload(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
+  void download(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
+  void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
+};
 
 }  // namespace ridge

@@ -44,7 +44,8 @@ bool take_own(const std::string& word, bench::Options& options) {
   return true;
 }
 
-bench::Options options_of(const BenchArguments& arguments, config::Sources sources) {
+// Takes the words that only benchmarks know out of the sources.
+bench::Options options_of(const BenchArguments& arguments, config::Sources& sources) {
   bench::Options options;
   options.filter = arguments.filter;
   std::erase_if(sources.words, [&](const std::string& word) { return take_own(word, options); });
@@ -56,8 +57,6 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources sourc
 // A preset's rows are measured without dropout unless it is asked for: the rivals' are too.
 int run_train(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
-  bench::Options ignored;
-  std::erase_if(sources.words, [&](const std::string& word) { return take_own(word, ignored); });
   auto settings = [&](const std::string& preset) {
     config::Sources with = sources;
     with.words.insert(with.words.begin(), {"preset=" + preset, "dropout=0"});
@@ -72,7 +71,7 @@ int run_train(const BenchArguments& arguments, config::Sources sources) {
   return kOk;
 }
 
-int run_bench(const BenchArguments& arguments, const config::Sources& sources) {
+int run_bench(const BenchArguments& arguments, config::Sources sources) {
   if (arguments.suite == "train") return run_train(arguments, sources);
   if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops, train", arguments.suite);
   const bench::Options options = options_of(arguments, sources);

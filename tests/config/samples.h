@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "config/config.h"
 #include "config/words.h"
+#include "support/temp_folder.h"
 
 namespace ridge::config {
 
@@ -36,20 +37,10 @@ inline std::pair<std::string, std::string> samples(const Key& key) {
 // A folder of its own for each test, removed after it.
 class InFolder : public testing::Test {
  protected:
-  InFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ridge_config_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    folder_ = name;
-  }
-  ~InFolder() override {
-    std::error_code error;
-    std::filesystem::remove_all(folder_, error);
-  }
-
   std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
     const std::filesystem::path path = folder_ / name;
     std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << text;
+    test::write_text(path, text);
     return path;
   }
 
@@ -64,7 +55,8 @@ class InFolder : public testing::Test {
     }
   }
 
-  std::filesystem::path folder_;
+  test::TempFolder temporary_;
+  std::filesystem::path folder_ = temporary_.path();
 };
 
 }  // namespace ridge::config

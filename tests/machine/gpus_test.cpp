@@ -11,6 +11,7 @@
 
 #include "machine/gpus_sysfs.h"
 #include "machine/guarded_call.h"
+#include "machine/machine_fixtures.h"
 #include "machine/nvml.h"
 
 namespace ridge {
@@ -20,26 +21,12 @@ namespace fs = std::filesystem;
 
 std::string fake(const std::string& name) { return std::string(RIDGE_FAKE_DRIVERS) + "/" + name + ".so"; }
 
-// A folder with files of sys and proc, removed at the end.
-class Tree {
- public:
-  Tree() {
-    std::string pattern = (fs::temp_directory_path() / "ridge_gpus_XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-  }
-  ~Tree() { fs::remove_all(root_); }
-  const fs::path& root() const { return root_; }
-  void file(const std::string& path, const std::string& text) {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
+// Files of sys and proc.
+struct Tree : FileTree {
   void pci(const std::string& address, const std::string& kind, const std::string& vendor, const std::string& device) {
     const std::string at = "sys/bus/pci/devices/" + address + "/";
-    file(at + "class", kind + "\n"), file(at + "vendor", vendor + "\n"), file(at + "device", device + "\n");
+    write(at + "class", kind + "\n"), write(at + "vendor", vendor + "\n"), write(at + "device", device + "\n");
   }
-
- private:
-  fs::path root_;
 };
 
 GpuScan scan(const std::string& cuda, const std::string& nvml, const fs::path& root = "/nowhere", double seconds = 5) {
@@ -145,7 +132,7 @@ TEST(Gpus, ABrokenNvmlDoesNotTakeCudaAway) {
 
 TEST(Gpus, ALibraryThatIsNoneIsBroken) {
   Tree tree;
-  tree.file("libcuda.so.1", "this is no library");
+  tree.write("libcuda.so.1", "this is no library");
   const GpuScan found = scan((tree.root() / "libcuda.so.1").string(), "libno-such-nvml.so.1");
   EXPECT_TRUE(found.broken);
   EXPECT_NE(found.no_cuda.find("cannot be loaded"), std::string::npos);
@@ -162,8 +149,8 @@ TEST(Gpus, OthersAreNamedFromTheBus) {
   Tree tree;
   tree.pci("0000:00:02.0", "0x030000", "0x8086", "0x46a6");
   tree.pci("0000:03:00.0", "0x038000", "0x1002", "0x744c");
-  tree.file("sys/bus/pci/devices/0000:03:00.0/mem_info_vram_total", "25753026560\n");
-  tree.file("sys/bus/pci/devices/0000:03:00.0/mem_info_vram_used", "1000000000\n");
+  tree.write("sys/bus/pci/devices/0000:03:00.0/mem_info_vram_total", "25753026560\n");
+  tree.write("sys/bus/pci/devices/0000:03:00.0/mem_info_vram_used", "1000000000\n");
   tree.pci("0000:04:00.0", "0x030000", "0x1234", "0x1111");  // a virtual machine's display
   tree.pci("0000:05:00.0", "0x020000", "0x8086", "0x1572");  // a network card
   const GpuScan found = scan("libno-such-cuda.so.1", "libno-such-nvml.so.1", tree.root());
@@ -180,7 +167,7 @@ TEST(Gpus, HardwareWithoutALibrarySaysWhatIsMissing) {
   GpuScan found = scan("libno-such-cuda.so.1", "libno-such-nvml.so.1", tree.root());
   EXPECT_TRUE(found.broken);
   EXPECT_NE(found.no_cuda.find("no NVIDIA driver: install"), std::string::npos) << found.no_cuda;
-  tree.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12\n");
+  tree.write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version: 12\n");
   found = scan("libno-such-cuda.so.1", "libno-such-nvml.so.1", tree.root());
   EXPECT_EQ(found.driver, "535.104.05");
   EXPECT_NE(found.no_cuda.find("535.104.05 is loaded"), std::string::npos) << found.no_cuda;
@@ -194,9 +181,9 @@ TEST(Gpus, GarbageInSystemFilesIsNoGpu) {
   for (const std::string& text : {std::string(), std::string("\xff\xfe\n\n"), std::string("0x"), std::string(100000, '9'), std::string("0x03zz00")}) {
     tree.pci("0000:01:00.0", text, text, text);
     tree.pci("not an address", text, "0x1002", text);
-    tree.file("sys/class/drm/card0/device/uevent", text);
-    tree.file("proc/driver/nvidia/version", text);
-    tree.file("sys/module/nvidia/version", "");
+    tree.write("sys/class/drm/card0/device/uevent", text);
+    tree.write("proc/driver/nvidia/version", text);
+    tree.write("sys/module/nvidia/version", "");
     EXPECT_TRUE(gpus_of_system(tree.root()).empty());
     EXPECT_TRUE(nvidia_kernel_driver(tree.root()).empty());
   }

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <random>
 
+#include "machine/machine_fixtures.h"
+
 namespace ridge {
 namespace {
 
@@ -13,15 +15,7 @@ namespace fs = std::filesystem;
 
 class HealthFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "ridge_health_XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(root_); }
-  void file(const std::string& path, const std::string& text) {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path, std::ios::binary) << text;
-  }
+  void file(const std::string& path, const std::string& text) { tree_.write(path, text); }
   void cpu(int number, const std::string& governor, int64_t now, int64_t most) {
     const std::string at = "sys/devices/system/cpu/cpu" + std::to_string(number) + "/cpufreq/";
     file(at + "scaling_governor", governor + "\n");
@@ -29,7 +23,8 @@ class HealthFiles : public testing::Test {
     file(at + "scaling_max_freq", std::to_string(now) + "\n");
     file(at + "cpuinfo_max_freq", std::to_string(most) + "\n");
   }
-  fs::path root_;
+  FileTree tree_;
+  const fs::path& root_ = tree_.root();
 };
 
 TEST_F(HealthFiles, ReadsWhatTheSystemSays) {

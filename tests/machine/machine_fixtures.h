@@ -17,6 +17,7 @@
 
 #include "machine/topology.h"
 #include "support/source_dir.h"
+#include "support/temp_folder.h"
 
 namespace ridge {
 
@@ -31,30 +32,16 @@ inline Topology recorded(const std::string& name) { return topology_from_xml(rea
 // A folder that goes away with it, standing for the root of a system.
 class FileTree {
  public:
-  FileTree() {
-    // In memory where that is possible: some tests write thousands of files.
-    std::string name = "/dev/shm/ridge_tree_XXXXXX";
-    if (!mkdtemp(name.data())) {
-      name = (std::filesystem::temp_directory_path() / "ridge_tree_XXXXXX").string();
-      EXPECT_NE(mkdtemp(name.data()), nullptr);
-    }
-    root_ = name;
-  }
-  ~FileTree() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  FileTree(const FileTree&) = delete;
-
   const std::filesystem::path& root() const { return root_; }
 
   void write(const std::string& file, const std::string& text) const {
     std::filesystem::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file, std::ios::binary) << text;
+    test::write_text(root_ / file, text);
   }
 
  private:
-  std::filesystem::path root_;
+  test::TempFolder folder_;
+  std::filesystem::path root_ = folder_.path();
 };
 
 // Runs a function in a child, so that limits it sets on itself end with it; its text, or what it threw. A crash is a failure.

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -24,25 +25,11 @@ const Fingerprint kHere{"00000000000000aa", "{}"}, kElsewhere{"00000000000000bb"
 
 class ProfileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "ridge_profile_XXXXXX").string();
-    ASSERT_TRUE(mkdtemp(pattern.data()));
-    folder_ = pattern;
-    file_ = folder_ / "cache" / "profile.db";
-  }
-  void TearDown() override {
-    std::error_code error;
-    fs::remove_all(folder_, error);
-  }
-
   void write(const std::string& bytes) const {
     fs::create_directories(file_.parent_path());
-    std::ofstream(file_, std::ios::binary | std::ios::trunc) << bytes;
+    test::write_text(file_, bytes);
   }
-  std::string bytes() const {
-    std::ifstream in(file_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  std::string bytes() const { return test::read_text(file_); }
 
   // Runs body in so many child processes at once; the exit codes.
   static std::set<int> in_children(int count, const std::function<int(int)>& body) {
@@ -74,7 +61,8 @@ class ProfileTest : public ::testing::Test {
     EXPECT_EQ(profile.remark().find('\n'), std::string::npos);
   }
 
-  fs::path folder_, file_;
+  test::TempFolder temporary_;
+  fs::path folder_ = temporary_.path(), file_ = folder_ / "cache" / "profile.db";
 };
 
 TEST_F(ProfileTest, KeepsMeasurementsAcrossProcesses) {

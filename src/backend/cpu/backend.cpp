@@ -1,11 +1,8 @@
 #include "backend/cpu/backend.h"
 
-#include <cstring>
-
 #include <fmt/format.h>
 
 #include "backend/cpu/compiled.h"
-#include "backend/host_memory.h"
 #include "base/error.h"
 #include "graph/class_error.h"
 #include "machine/features.h"
@@ -41,9 +38,6 @@ class CpuCode : public Code {
 }  // namespace
 
 DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {} threads", name(isa_tier()), team_.size()), true}; }
-std::byte* CpuBackend::allocate(int64_t bytes) { return map_memory(bytes); }
-void CpuBackend::release(std::byte* p, int64_t bytes) { unmap_memory(p, bytes); }
-void CpuBackend::copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
 std::unique_ptr<Code> CpuBackend::compile(Program program) { return std::make_unique<CpuCode>(std::move(program), team_); }
 
 }  // namespace ridge::cpu

@@ -1,8 +1,5 @@
 #include "backend/reference/backend.h"
 
-#include <cstring>
-
-#include "backend/host_memory.h"
 #include "backend/reference/evaluate.h"
 #include "compile/program.h"
 
@@ -32,9 +29,6 @@ class ReferenceCode : public Code {
 
 }  // namespace
 
-std::byte* ReferenceBackend::allocate(int64_t bytes) { return map_memory(bytes); }
-void ReferenceBackend::release(std::byte* p, int64_t bytes) { unmap_memory(p, bytes); }
-void ReferenceBackend::copy(void* to, const void* from, int64_t bytes) { std::memcpy(to, from, size_t(bytes)); }
 std::unique_ptr<Code> ReferenceBackend::compile(Program program) { return std::make_unique<ReferenceCode>(std::move(program)); }
 
 }  // namespace ridge::reference
