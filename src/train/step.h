@@ -7,6 +7,7 @@
 
 #include "compile/saved_set.h"
 #include "graph/builder.h"
+#include "machine/precision.h"
 #include "nn/parameter.h"
 
 namespace ridge {
@@ -18,7 +19,9 @@ struct StepModel {
   std::vector<Parameter> parameters;
   std::vector<Type> batch;
   // (builder, parameters, batch tensors, random operands whose base counts samples) -> sum of losses and their number
-  std::function<Builder::SumCount(Builder&, std::span<const NodeId>, std::span<const NodeId>, const RandomOperands&)> loss;
+  using Loss = std::function<Builder::SumCount(Builder&, std::span<const NodeId>, std::span<const NodeId>, const RandomOperands&)>;
+  Loss loss;
+  Loss evaluate = {};  // the same for validation, without dropout; empty: `loss`
 };
 
 struct OptimizerOptions {
@@ -36,6 +39,7 @@ struct StepOptions {
   int64_t memory = 0;                  // bytes that the step may hold; 0: no limit
   int64_t micro = 0;                   // samples in a micro-batch; 0: decided by memory
   std::optional<Recompute> recompute;  // none: decided by memory
+  Precision precision = Precision::fp32;  // of the model's arithmetic; parameters, moments and sums stay f32
   uint64_t seed = 0;
   std::string passes;
   ThreadTeam* team = nullptr;
@@ -53,7 +57,16 @@ struct StepPlan {
 
 struct StepMetrics {
   double loss = 0, gradient_norm = 0;
-  bool applied = true;  // false: something was not finite and nothing was changed
+  bool applied = true;        // false: something was not finite and nothing was changed
+  double loss_scale = 1;      // with which this step ran
+  bool scale_search = false;  // it was not applied, and the loss scale, still above its floor, was lowered
+};
+
+// What a step carries besides parameters and moments.
+struct StepState {
+  int64_t attempted = 0, applied = 0;
+  double loss_scale = 1;
+  int64_t scale_age = 0;  // applied steps since the scale was last changed
 };
 
 class TrainStep {
@@ -65,6 +78,16 @@ class TrainStep {
 
   StepMetrics run(std::span<const void* const> batch, double lr);
   StepMetrics run(std::span<const void* const> batch);  // at the optimizer's rate
+
+  // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing.
+  struct Losses {
+    double sum = 0, count = 0;
+  };
+  Losses evaluate(std::span<const void* const> batch, int64_t samples);
+
+  StepState state() const;
+  void restore(const StepState& state);
+  void touch();  // maps all memory and writes to every page of it now, so that nothing can be taken away later
 
   const StepPlan& plan() const;
   std::span<float> parameter(size_t index);  // current values, in place

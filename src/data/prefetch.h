@@ -1,0 +1,37 @@
+// The next batches, made ahead on a thread of its own; the queue is bounded.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "data/batch_source.h"
+
+namespace ridge {
+
+class Prefetcher {
+ public:
+  struct Options {
+    int64_t first = 0;               // number of the first batch
+    std::vector<int64_t> left_out;   // numbers that are passed over
+    int depth = 2;                   // batches ahead of the one in use
+    bool threaded = true;            // false: made when asked for
+  };
+  Prefetcher(const BatchSource& source, Options options);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+
+  struct Batch {
+    int64_t number = 0;
+    std::span<const void* const> tensors;
+  };
+  Batch next();  // valid until the next call; what fill() threw is thrown here, and the next call tries the batch after it
+  double waited_seconds() const;  // in next(), for data
+  int64_t bytes() const;          // of all buffers; they are mapped by the constructor
+
+  static int64_t bytes_for(const BatchSource& source, const Options& options);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ridge

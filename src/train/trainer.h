@@ -1,0 +1,105 @@
+// The one training loop: data, step, guards, metrics, checkpoint. For any model and data.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/batch_source.h"
+#include "train/checkpoint.h"
+#include "train/schedule.h"
+#include "train/step.h"
+
+namespace ridge {
+
+// Where a run spends its time.
+enum class Phase : uint8_t { data, step, validation, sample, checkpoint };
+constexpr int kPhases = 5;
+std::string_view name(Phase phase);
+
+struct TrainerOptions {
+  std::filesystem::path folder;                // the run's own; empty: nothing is written
+  bool resume = false;
+  Schedule schedule;                           // and how many steps
+  int64_t tokens_per_sample = 1;               // what tokens/s counts
+  std::optional<int64_t> validation_interval;  // steps; none: as often as costs under 5 % of the time
+  std::optional<int64_t> checkpoint_interval;  // steps; none: as often as costs under 5 % of the time, at most once in 30 s
+  std::optional<int64_t> sample_interval;      // steps; none: a few times in a run
+  bool validate = true, keep_checkpoints = true, samples = true;
+  double max_minutes = 0, target_loss = 0;     // 0: none
+  bool has_target = false;
+  int prefetch = 2;
+  bool async_loading = true;
+  int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
+  double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
+  int64_t planned_bytes = 0;                   // of the whole process
+  bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint
+  const FileCalls* files = &kSystemFileCalls;
+  std::function<void(Phase, int64_t step)> before = {};  // called before each phase, for tests
+};
+
+// What is trained, and on what. All must live as long as the run.
+struct TrainerTask {
+  TrainStep* step = nullptr;
+  std::vector<Parameter> parameters;          // their names go into the checkpoint
+  const BatchSource* train = nullptr;
+  const BatchSource* validation = nullptr;    // null: none
+  std::function<std::string()> sample = {};   // text to show
+  std::string identity;                       // of model, data and settings, as JSON: a resumed run must have the same
+  std::map<std::string, std::string> texts;   // files that go into every checkpoint beside the weights
+  // The weights' file; empty: the parameters under their own names.
+  std::function<std::vector<SafetensorView>()> export_weights = {};
+  std::function<void(const SafetensorsFile&)> import_weights = {};
+};
+
+struct Progress {
+  int64_t step = 0, steps = 0;  // attempted
+  double loss = 0, gradient_norm = 0, lr = 0;
+  bool applied = true;
+  double ms = 0;         // of a step, a running median
+  double tokens_s = 0, roof = 0, eta_s = 0, elapsed_s = 0;
+  double data_wait_s = 0;  // in all
+  int64_t resident_bytes = 0, planned_bytes = 0;
+  double loss_scale = 1;
+};
+
+struct ValidationResult {
+  int64_t step = 0;
+  double loss = 0;
+  bool best = false;
+  double seconds = 0;
+};
+
+// Who is told. Every call comes from the training thread, between steps.
+class TrainerView {
+ public:
+  virtual ~TrainerView() = default;
+  virtual void on_step(const Progress&) {}
+  virtual void on_validation(const ValidationResult&) {}
+  virtual void on_sample(int64_t step, const std::string& text) { (void)step, (void)text; }
+  virtual void on_checkpoint(int64_t step, const std::string& folder, double seconds) { (void)step, (void)folder, (void)seconds; }
+  virtual void on_notice(const std::string& line) { (void)line; }  // skipped steps, roll-backs, what was resumed
+};
+
+struct Outcome {
+  enum class End : uint8_t { finished, target, time, interrupted, terminated, diverged } end = End::finished;
+  std::string reason;  // one line
+  int64_t steps = 0;   // attempted in all, earlier parts of a resumed run included
+  int64_t skipped = 0;
+  int roll_backs = 0;
+  double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last steps
+  std::optional<double> best_val_loss, final_val_loss;
+  int64_t best_step = 0;
+  double seconds = 0, tokens_s = 0, roof = 0, ms = 0;  // of this part
+  double phase_seconds[kPhases] = {};
+  int64_t peak_bytes = 0;
+  std::vector<std::pair<int64_t, double>> train_curve, val_curve;  // step, loss
+};
+
+// ErrorCode::usage: a run that cannot be resumed, and why; ErrorCode::io: its files.
+Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views = {});
+
+}  // namespace ridge
