@@ -37,16 +37,16 @@ class Reader {
 
 class Forward {
  public:
-  Forward(Builder& b, const GptConfig& c, std::span<const NodeId> parameters, const std::optional<RandomOperands>& random)
-      : b_(b), c_(c), s_(sizes_of(c)), read_(parameters), random_(c.dropout > 0 ? random : std::nullopt) {}
+  Forward(Builder& b, const GptConfig& c, std::span<const NodeId> parameters, const std::optional<RandomOperands>& random, GptCache* cache)
+      : b_(b), c_(c), s_(sizes_of(c)), read_(parameters), random_(c.dropout > 0 ? random : std::nullopt), cache_(cache) {}
 
   NodeId operator()(NodeId tokens) {
     batch_ = b_.shape(tokens)[0], time_ = b_.shape(tokens)[1];
     NodeId x = b_.take(read_.next(), tokens, 0);  // [B, T, C]
-    if (c_.position == GptConfig::Position::learned) x = b_.add(x, b_.slice(read_.next(), 0, 0, time_));
+    if (c_.position == GptConfig::Position::learned) x = b_.add(x, position_rows(read_.next()));
     x = dropped(x);
     for (int64_t i = 0; i < c_.layers; ++i) {
-      x = b_.add(x, attention(norm(x)));
+      x = b_.add(x, attention(norm(x), i));
       x = b_.add(x, mlp(norm(x)));
     }
     return norm(x);
@@ -70,17 +70,34 @@ class Forward {
     return b_.permute(b_.reshape(part, {batch_, time_, count, s_.dim}), {0, 2, 1, 3});
   }
 
-  NodeId attention(NodeId x) {
+  // i64 [T]
+  NodeId positions() { return cache_ ? b_.add(b_.iota({time_}, 0), cache_->position) : b_.iota({time_}, 0); }
+
+  // Tokens beyond the block, which only fill up a program of fixed length, take its last position.
+  NodeId position_rows(NodeId table) {
+    if (!cache_) return b_.slice(table, 0, 0, time_);
+    return b_.take(table, b_.binary(Op::minimum, positions(), double(c_.block - 1)), 0);
+  }
+
+  NodeId attention(NodeId x, int64_t layer) {
     NodeId qkv = linear(x);  // [B, T, (heads + 2 kv_heads) · dim]
     NodeId q = heads(qkv, 0, s_.heads), k = heads(qkv, s_.heads, s_.kv_heads), v = heads(qkv, s_.heads + s_.kv_heads, s_.kv_heads);
     if (c_.position == GptConfig::Position::rope) {
-      NodeId position = b_.iota({time_}, 0);
+      NodeId position = positions();
       q = b_.rope(q, position), k = b_.rope(k, position);
     }
     AttentionOptions o;
+    const DType type = b_.dtype(x);
+    if (cache_) {
+      NodeId zero = b_.literal(DType::i64, 0), at[] = {zero, zero, cache_->position, zero};
+      NodeId &keys = cache_->keys[size_t(layer)], &values = cache_->values[size_t(layer)];
+      k = keys = b_.dynamic_update_slice(keys, k, at), v = values = b_.dynamic_update_slice(values, v, at);
+      q = b_.cast(q, b_.dtype(k));
+      o.length = b_.add(cache_->position, double(time_));
+    }
     o.causal = true;
     if (random_) o.dropout = c_.dropout, o.random = next_random(s_.heads * time_ * time_);
-    NodeId y = b_.attention(q, k, v, o);
+    NodeId y = b_.cast(b_.attention(q, k, v, o), type);
     y = b_.reshape(b_.permute(y, {0, 2, 1, 3}), {batch_, time_, c_.width});
     return dropped(linear(y));
   }
@@ -109,6 +126,7 @@ class Forward {
   Sizes s_;
   Reader read_;
   std::optional<RandomOperands> random_;
+  GptCache* cache_;
   uint32_t calls_ = 0;
   int64_t batch_ = 0, time_ = 0;
 };
@@ -152,11 +170,12 @@ std::vector<Parameter> gpt_parameters(const GptConfig& c) {
   return out;
 }
 
-NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random) {
+NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random,
+                  GptCache* cache) {
   check_parameters(b, config, parameters);
   if (b.shape(tokens).rank() != 2 || b.shape(tokens)[1] > config.block)
     fail(ErrorCode::shape, "[gpt] tokens {} need the form [batch, positions] with at most {} positions (block)", to_string(b.shape(tokens)), config.block);
-  return Forward(b, config, parameters, random)(tokens);
+  return Forward(b, config, parameters, random, cache)(tokens);
 }
 
 NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden) {

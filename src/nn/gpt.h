@@ -28,10 +28,17 @@ struct GptConfig {
 // Names as in nanoGPT; linear weights are [out, in]. Refuses sizes that do not fit each other.
 std::vector<Parameter> gpt_parameters(const GptConfig& config);
 
+// Keys and values of the positions before, so that only new ones are computed.
+struct GptCache {
+  NodeId position = kNone;           // i64 scalar: of the first new token
+  std::vector<NodeId> keys, values;  // a layer's [B, kv_heads, room, dim]; afterwards with the new rows in them
+};
+
 // tokens i64 [B, T], T at most `block` -> [B, T, width] after the final norm. `parameters` in the order of gpt_parameters.
 // Dropout is applied when `random` is given; its base is the index of the first *sequence* in the global batch, and its stream
-// the first of those that this call takes.
-NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {});
+// the first of those that this call takes. With a cache the tokens stand at its position and after; `room` must hold all of them.
+NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {},
+                  GptCache* cache = nullptr);
 
 // [B, T, width] -> [B, T, vocab].
 NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden);
