@@ -15,7 +15,7 @@ class BatchSource {
   virtual const std::vector<Type>& types() const = 0;  // of the batch's tensors; their first axis counts samples
   // Writes the tensors of batch `number`, 0 and up, of which the first `samples()` samples count. Any thread may call it at any time.
   virtual void fill(int64_t number, std::span<std::byte* const> tensors) const = 0;
-  virtual int64_t batches() const { return -1; }                  // how many there are; -1: without end
+  virtual int64_t batches() const { return -1; }  // how many there are; -1: without end
   virtual int64_t samples(int64_t number) const { return (void)number, types()[0].shape[0]; }
 };
 

@@ -64,6 +64,15 @@ int64_t resident_bytes() {
   return resident * int64_t(::sysconf(_SC_PAGESIZE));
 }
 
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib * 1024;
+  }
+  return resident_bytes();
+}
+
 BudgetFacts budget_facts(const Limits& limits, int64_t held) {
   return {.total = limits.memory_total, .limit = limits.memory_limit, .available = limits.memory_available, .held = held};
 }

@@ -42,6 +42,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts);
 BudgetFacts budget_facts(const Limits& limits, int64_t held);  // held: resident_bytes(), for the process that asks
 BudgetFacts budget_facts(const Gpu& gpu);
 
-int64_t resident_bytes();  // of this process; 0: not told
+int64_t resident_bytes();       // of this process; 0: not told
+int64_t peak_resident_bytes();  // the most so far
 
 }  // namespace ridge

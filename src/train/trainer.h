@@ -21,22 +21,23 @@ constexpr int kPhases = 5;
 std::string_view name(Phase phase);
 
 struct TrainerOptions {
-  std::filesystem::path folder;                // the run's own; empty: nothing is written
+  std::filesystem::path folder;  // the run's own; empty: nothing is written
   bool resume = false;
   Schedule schedule;                           // and how many steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
   std::optional<int64_t> validation_interval;  // steps; none: as often as costs under 5 % of the time
-  std::optional<int64_t> checkpoint_interval;  // steps; none: as often as costs under 5 % of the time, at most once in 30 s
-  std::optional<int64_t> sample_interval;      // steps; none: a few times in a run
+  std::optional<int64_t> checkpoint_interval;  // steps; none: ten in a run, and ten minutes apart at most
+  std::optional<int64_t> sample_interval;      // steps; none: four in a run
   bool validate = true, keep_checkpoints = true, samples = true;
-  double max_minutes = 0, target_loss = 0;     // 0: none
+  double max_minutes = 0, target_loss = 0;  // 0: none
   bool has_target = false;
   int prefetch = 2;
   bool async_loading = true;
-  int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
-  double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
-  int64_t planned_bytes = 0;                   // of the whole process
-  bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint
+  int64_t trim_interval = 0;         // steps between trims of the memory pools; 0: never
+  double least_seconds = 0;          // of a step, for the share of the roof; 0: not known
+  double expected_step_seconds = 0;  // for the pace of checkpoints; 0: not known
+  int64_t planned_bytes = 0;         // of the whole process
+  bool handle_signals = true;        // SIGINT and SIGTERM end the run after a checkpoint
   const FileCalls* files = &kSystemFileCalls;
   std::function<void(Phase, int64_t step)> before = {};  // called before each phase, for tests
 };
@@ -44,22 +45,20 @@ struct TrainerOptions {
 // What is trained, and on what. All must live as long as the run.
 struct TrainerTask {
   TrainStep* step = nullptr;
-  std::vector<Parameter> parameters;          // their names go into the checkpoint
+  std::vector<Parameter> parameters;  // as files hold them: names, and shapes that may have fewer leading rows than the step's own
   const BatchSource* train = nullptr;
-  const BatchSource* validation = nullptr;    // null: none
-  std::function<std::string()> sample = {};   // text to show
-  std::string identity;                       // of model, data and settings, as JSON: a resumed run must have the same
-  std::map<std::string, std::string> texts;   // files that go into every checkpoint beside the weights
-  // The weights' file; empty: the parameters under their own names.
-  std::function<std::vector<SafetensorView>()> export_weights = {};
-  std::function<void(const SafetensorsFile&)> import_weights = {};
+  const BatchSource* validation = nullptr;      // null: none
+  std::function<std::string()> sample = {};     // text to show
+  std::map<std::string, std::string> identity;  // what a resumed run must have in common with this one: "vocabulary" -> "65"
+  std::map<std::string, std::string> settings;  // what it should have in common to be bit-exact: "lr" -> "0.001"
+  std::map<std::string, std::string> texts;     // files that go into every checkpoint beside the weights
 };
 
 struct Progress {
   int64_t step = 0, steps = 0;  // attempted
   double loss = 0, gradient_norm = 0, lr = 0;
   bool applied = true;
-  double ms = 0;         // of a step, a running median
+  double ms = 0;  // of a step, a running median
   double tokens_s = 0, roof = 0, eta_s = 0, elapsed_s = 0;
   double data_wait_s = 0;  // in all
   int64_t resident_bytes = 0, planned_bytes = 0;
@@ -95,8 +94,9 @@ struct Outcome {
   int64_t best_step = 0;
   double seconds = 0, tokens_s = 0, roof = 0, ms = 0;  // of this part
   double phase_seconds[kPhases] = {};
+  double data_wait_seconds = 0;
   int64_t peak_bytes = 0;
-  std::vector<std::pair<int64_t, double>> train_curve, val_curve;  // step, loss
+  bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from the parts before
 };
 
 // ErrorCode::usage: a run that cannot be resumed, and why; ErrorCode::io: its files.

@@ -1,0 +1,59 @@
+#include "train/run_state.h"
+
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kFormat = 1;
+
+Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+std::optional<double> number(const Json& j) { return j.is_null() ? std::nullopt : std::optional(j.get<double>()); }
+
+}  // namespace
+
+double RunState::final_train_loss() const {
+  return recent_losses.empty() ? 0 : std::accumulate(recent_losses.begin(), recent_losses.end(), 0.0) / double(recent_losses.size());
+}
+
+std::string to_json(const RunState& s) {
+  Json j;
+  j["format"] = kFormat;
+  j["step"] = s.step.attempted, j["applied"] = s.step.applied, j["loss_scale"] = s.step.loss_scale, j["scale_age"] = s.step.scale_age;
+  j["next_batch"] = s.next_batch, j["left_out"] = s.left_out, j["skipped"] = s.skipped, j["roll_backs"] = s.roll_backs;
+  j["best_val_loss"] = number(s.best_val_loss), j["best_step"] = s.best_step, j["final_val_loss"] = number(s.final_val_loss);
+  j["validation_due"] = s.validation_due, j["finished"] = s.finished;
+  j["first_loss"] = s.first_loss, j["recent_losses"] = s.recent_losses, j["seconds"] = s.seconds;
+  j["validation_interval"] = s.validation_interval, j["checkpoint_interval"] = s.checkpoint_interval, j["sample_interval"] = s.sample_interval;
+  j["identity"] = s.identity, j["settings"] = s.settings, j["choices"] = s.choices;
+  return j.dump(2) + "\n";
+}
+
+RunState run_state_from(const std::string& json, const std::string& file) {
+  try {
+    const Json j = Json::parse(json);
+    if (j.at("format").get<int>() != kFormat)
+      fail(ErrorCode::io, "[resume] {} has format {}, this Ridge reads {}; resume with the Ridge that wrote it", file, j.at("format").get<int>(), kFormat);
+    RunState s;
+    s.step = {j.at("step"), j.at("applied"), j.at("loss_scale"), j.at("scale_age")};
+    s.next_batch = j.at("next_batch"), s.left_out = j.at("left_out").get<std::vector<int64_t>>();
+    s.skipped = j.at("skipped"), s.roll_backs = j.at("roll_backs");
+    s.best_val_loss = number(j.at("best_val_loss")), s.best_step = j.at("best_step"), s.final_val_loss = number(j.at("final_val_loss"));
+    s.validation_due = j.at("validation_due"), s.finished = j.at("finished");
+    s.first_loss = j.at("first_loss"), s.recent_losses = j.at("recent_losses").get<std::deque<double>>(), s.seconds = j.at("seconds");
+    s.validation_interval = j.at("validation_interval"), s.checkpoint_interval = j.at("checkpoint_interval"), s.sample_interval = j.at("sample_interval");
+    using Words = std::map<std::string, std::string>;
+    s.identity = j.at("identity").get<Words>(), s.settings = j.at("settings").get<Words>(), s.choices = j.at("choices").get<Words>();
+    return s;
+  } catch (const Json::exception& error) {
+    fail(ErrorCode::io, "[resume] {} cannot be read: {}", file, error.what());
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,37 @@
+// What a run carries from step to step beside weights and moments, as its checkpoints hold it in state.json.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/step.h"
+
+namespace ridge {
+
+struct RunState {
+  StepState step;
+  int64_t next_batch = 0;
+  std::vector<int64_t> left_out;  // batches that led to non-finite values
+  int64_t skipped = 0;
+  int roll_backs = 0;
+  std::optional<double> best_val_loss, final_val_loss;
+  int64_t best_step = 0;
+  bool validation_due = false;  // the run was stopped before it
+  double first_loss = 0;
+  std::deque<double> recent_losses;                                               // the last kRecent
+  double seconds = 0;                                                             // of all parts so far
+  int64_t validation_interval = 0, checkpoint_interval = 0, sample_interval = 0;  // as settled at the start; 0: never
+  bool finished = false;
+  std::map<std::string, std::string> identity, settings, choices;
+
+  static constexpr size_t kRecent = 50;
+  double final_train_loss() const;  // mean of the recent ones
+};
+
+std::string to_json(const RunState& state);
+RunState run_state_from(const std::string& json, const std::string& file);  // ErrorCode::io names the file and what is wrong in it
+
+}  // namespace ridge

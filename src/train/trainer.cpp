@@ -1,0 +1,441 @@
+#include "train/trainer.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/prefetch.h"
+#include "machine/memory_budget.h"
+#include "ridge/tensor.h"
+#include "train/guards.h"
+#include "train/metrics_file.h"
+#include "train/run_state.h"
+#include "train/stop_signals.h"
+
+namespace ridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+constexpr double kSideShare = 0.05;  // of the time that validation, and that checkpoints, may take
+
+// One process at a time writes to a run folder.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder) {
+    if (folder.empty()) return;
+    const std::string path = (folder / ".lock").string();
+    file_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (file_ < 0) fail(ErrorCode::io, "[train] cannot write to {}: {}; choose another folder with --out DIR", folder.string(), std::strerror(errno));
+    if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+      close(file_);
+      fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", folder.string());
+    }
+  }
+  ~FolderLock() {
+    if (file_ >= 0) close(file_);
+  }
+  FolderLock(const FolderLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+// Median of the last steps' times: one slow step does not move it.
+class RunningMedian {
+ public:
+  void add(double value) {
+    ring_[count_++ % ring_.size()] = value;
+    std::array<double, kSize> sorted = ring_;
+    const size_t n = std::min(count_, kSize);
+    std::nth_element(sorted.begin(), sorted.begin() + ptrdiff_t(n / 2), sorted.begin() + ptrdiff_t(n));
+    median_ = sorted[n / 2];
+  }
+  double value() const { return median_; }
+
+ private:
+  static constexpr size_t kSize = 31;
+  std::array<double, kSize> ring_ = {};
+  size_t count_ = 0;
+  double median_ = 0;
+};
+
+class Run {
+ public:
+  Run(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views)
+      : task_(task),
+        o_(options),
+        views_(views),
+        step_(*task.step),
+        lock_(options.folder),
+        signals_(options.handle_signals),
+        store_(options.folder / "checkpoints", 2, *options.files) {}
+
+  Outcome operator()() {
+    start_ = Clock::now();
+    settle();
+    if (o_.resume)
+      resume();
+    else if (saves() && !store_.steps().empty())
+      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", o_.folder.string());
+    metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
+    step_.touch();
+    if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
+    load_from(state_.next_batch);
+    begun_at_ = state_.step.attempted;
+    out_.resumed = o_.resume;
+    loop_start_ = Clock::now();
+    if (state_.validation_due) validate();
+    while (!ended_ && state_.step.attempted < o_.schedule.steps) {
+      if (one_step()) between_steps();
+    }
+    finish();
+    return std::move(out_);
+  }
+
+ private:
+  // Intervals are settled before the first step and kept on resume, so that nothing a run computes depends on the clock.
+  void settle() {
+    const int64_t steps = o_.schedule.steps;
+    auto often = [&](const std::optional<int64_t>& wish, bool on, int64_t otherwise) {
+      return on ? std::clamp<int64_t>(wish.value_or(otherwise), 1, std::max<int64_t>(steps, 1)) : 0;
+    };
+    state_.validation_interval = often(o_.validation_interval, o_.validate && task_.validation, affordable_validation());
+    const double pace = o_.expected_step_seconds > 0 ? 600 / o_.expected_step_seconds : 1e9;  // a crash costs ten minutes at most
+    state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), int64_t(std::clamp(double(steps) / 10, 1.0, std::max(1.0, pace))));
+    state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
+    state_.identity = task_.identity, state_.settings = task_.settings;
+    for (const auto& [what, value] : step_.plan().choices.words()) state_.choices[what] = value;
+  }
+
+  bool saves() const { return o_.keep_checkpoints && !o_.folder.empty(); }
+
+  // A validation sample takes about a third of a training sample.
+  int64_t affordable_validation() const {
+    if (!task_.validation) return 1;
+    double samples = 0;
+    for (int64_t i = 0; i < task_.validation->batches(); ++i) samples += double(task_.validation->samples(i));
+    return int64_t(std::ceil(samples / (3 * double(step_.plan().batch)) / kSideShare));
+  }
+
+  void notice(const std::string& line) {
+    for (TrainerView* view : views_) view->on_notice(line);
+  }
+
+  void resume() {
+    std::vector<std::string> notices;
+    std::optional<StoredCheckpoint> stored = store_.newest(notices);
+    for (const std::string& line : notices) notice(line);
+    if (!stored)
+      fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from; train without --resume, or name a run folder with --out DIR", o_.folder.string());
+    const RunState found = read_state(*stored);
+    for (const auto& [what, value] : task_.identity)
+      if (auto it = found.identity.find(what); it == found.identity.end() || it->second != value)
+        fail(ErrorCode::usage, "[resume] {} was trained with {} {}, not {}; give the same, or start a new run from its weights with init_from={}",
+             o_.folder.string(), what, it == found.identity.end() ? "unknown" : it->second, value, o_.folder.string());
+    if (found.step.attempted >= o_.schedule.steps)
+      fail(ErrorCode::usage,
+           "[resume] the run in {} is finished: {} of {} steps; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
+           o_.folder.string(), found.step.attempted, o_.schedule.steps, o_.folder.string());
+    std::vector<std::string> differences;
+    auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
+      for (const auto& [what, value] : now)
+        if (auto it = before.find(what); it == before.end() || it->second != value)
+          differences.push_back(fmt::format("{} was {}, is {}", what, it == before.end() ? "not set" : it->second, value));
+    };
+    compare(found.settings, task_.settings), compare(found.choices, state_.choices);
+    const RunState settled = state_;
+    state_ = found, earlier_seconds_ = found.seconds;
+    state_.settings = settled.settings, state_.choices = settled.choices, state_.finished = false;
+    if (o_.validation_interval || !state_.validation_interval) state_.validation_interval = settled.validation_interval;
+    if (o_.checkpoint_interval || !state_.checkpoint_interval) state_.checkpoint_interval = settled.checkpoint_interval;
+    if (o_.sample_interval || !state_.sample_interval) state_.sample_interval = settled.sample_interval;
+    guards_.restore(state_.skipped, state_.roll_backs);
+    restore_weights(*stored);
+    out_.bit_exact = differences.empty();
+    notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
+    if (!differences.empty()) {
+      std::string all;
+      for (const std::string& d : differences) all += (all.empty() ? "" : "; ") + d;
+      notice("resumed, not bit-exact: " + all);
+    }
+  }
+
+  static RunState read_state(const StoredCheckpoint& stored) {
+    const std::string file = (stored.folder / "state.json").string();
+    auto it = stored.texts.find("state.json");
+    if (it == stored.texts.end()) fail(ErrorCode::io, "[resume] {} is missing", file);
+    return run_state_from(it->second, file);
+  }
+
+  static constexpr const char* kMomentNames[] = {"first.", "second."};
+
+  template <class Visit>
+  void each_tensor(Visit visit) {  // file, name, parameter, values
+    for (size_t i = 0; i < task_.parameters.size(); ++i) {
+      const Parameter& p = task_.parameters[i];
+      visit("model.safetensors", p.name, p, step_.parameter(i));
+      for (int m = 0; m < step_.moments(); ++m) visit("optimizer.safetensors", kMomentNames[m] + p.name, p, step_.moment(i, m));
+    }
+  }
+
+  void restore_weights(const StoredCheckpoint& stored) {
+    each_tensor([&](const char* file, const std::string& name, const Parameter& p, std::span<float> values) {
+      auto it = stored.tensors.find(file);
+      if (it == stored.tensors.end()) fail(ErrorCode::io, "[resume] {} is missing in {}", file, stored.folder.string());
+      const SafetensorView& view = it->second.at(name);
+      if (view.dtype != DType::f32 || !(view.shape == p.shape))
+        fail(ErrorCode::io, "[resume] {} in {} is {}{}, this model needs f32{}", name, (stored.folder / file).string(), ridge::name(view.dtype),
+             to_string(view.shape), to_string(p.shape));
+      std::memcpy(values.data(), view.data.data(), view.data.size());
+    });
+    step_.restore(state_.step);
+  }
+
+  void save(bool best) {
+    if (!saves()) return;
+    const Clock::time_point start = enter(Phase::checkpoint);
+    state_.step = step_.state(), state_.skipped = guards_.skipped(), state_.roll_backs = guards_.roll_backs();
+    state_.seconds = earlier_seconds_ + since(start_);
+    CheckpointContent content;
+    content.step = state_.step.attempted, content.texts = task_.texts;
+    content.texts["state.json"] = to_json(state_);
+    each_tensor([&](const char* file, const std::string& name, const Parameter& p, std::span<float> values) {
+      SafetensorView view;
+      view.name = name, view.dtype = DType::f32, view.shape = p.shape;
+      view.data = std::as_bytes(values.first(size_t(p.shape.numel())));
+      content.tensors[file].push_back(view);
+    });
+    try {
+      if (metrics_) metrics_->flush();
+      store_.save(content, best);
+      saved_step_ = content.step;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      // A full disk costs the checkpoint, not the run: the ones before it are intact.
+      if (++failed_saves_ >= 3) throw;
+      notice(fmt::format("checkpoint at step {} failed, training goes on: {}", content.step, error.what()));
+    }
+    const double seconds = leave(Phase::checkpoint, start);
+    for (TrainerView* view : views_) view->on_checkpoint(content.step, (o_.folder / "checkpoints").string(), seconds);
+  }
+
+  Clock::time_point enter(Phase phase) {
+    if (o_.before) o_.before(phase, state_.step.attempted);
+    return Clock::now();
+  }
+  double leave(Phase phase, Clock::time_point start) {
+    const double seconds = since(start);
+    out_.phase_seconds[size_t(phase)] += seconds;
+    return seconds;
+  }
+
+  void load_from(int64_t batch) {
+    loader_.reset();  // its buffers go before others come
+    loader_.emplace(*task_.train, Prefetcher::Options{batch, state_.left_out, o_.prefetch, o_.async_loading});
+    waited_before_ = waited_;
+  }
+
+  bool one_step() {  // false: the run ended or went back
+    Clock::time_point start = enter(Phase::data);
+    const Prefetcher::Batch batch = loader_->next();
+    leave(Phase::data, start);
+    waited_ = waited_before_ + loader_->waited_seconds();
+    const double lr = o_.schedule.rate(state_.step.attempted);
+    start = enter(Phase::step);
+    const StepMetrics m = step_.run(batch.tensors, lr);
+    pace_.add(leave(Phase::step, start));
+    state_.step = step_.state();
+    state_.next_batch = batch.number + 1;
+    report(m, lr);
+    switch (guards_.judge(batch.number, m.applied, m.scale_search)) {
+      case Guards::Verdict::good:
+      case Guards::Verdict::skipped: break;
+      case Guards::Verdict::roll_back: roll_back(); return false;
+      case Guards::Verdict::stop:
+        end(Outcome::End::diverged,
+            fmt::format("step {} was not finite again after {} roll-backs: loss {}, gradient norm {}; try a lower lr, or look at the batches {}",
+                        state_.step.attempted, Guards::kRollBacks, m.loss, m.gradient_norm, fmt::format("{}", fmt::join(guards_.offending(), ", "))));
+        return false;
+    }
+    if (m.applied) {
+      if (state_.recent_losses.empty()) state_.first_loss = m.loss;
+      state_.recent_losses.push_back(m.loss);
+      if (state_.recent_losses.size() > RunState::kRecent) state_.recent_losses.pop_front();
+    }
+    return true;
+  }
+
+  void report(const StepMetrics& m, double lr) {
+    const int64_t done = state_.step.attempted;
+    Progress p;
+    p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
+    p.ms = 1e3 * pace_.value(), p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
+    p.tokens_s = double(step_.plan().batch * o_.tokens_per_sample) / pace_.value();
+    p.roof = o_.least_seconds / pace_.value();
+    p.elapsed_s = since(start_);
+    const double per_step = since(loop_start_) / double(std::max<int64_t>(1, done - begun_at_));  // validation and checkpoints included
+    p.eta_s = per_step * double(o_.schedule.steps - done);
+    if (since(memory_read_) > 1) resident_ = ridge::resident_bytes(), memory_read_ = Clock::now();
+    p.resident_bytes = resident_, p.planned_bytes = o_.planned_bytes;
+    nlohmann::ordered_json row;
+    row["step"] = done, row["loss"] = m.loss, row["gradient_norm"] = m.gradient_norm, row["lr"] = lr, row["ms"] = p.ms, row["tokens_s"] = p.tokens_s;
+    if (p.roof > 0) row["roof"] = p.roof;
+    row["data_wait_s"] = waited_;
+    if (!m.applied) row["applied"] = false;
+    if (m.loss_scale != 1) row["loss_scale"] = m.loss_scale;
+    metrics_->add(row);
+    for (TrainerView* view : views_) view->on_step(p);
+    if (!m.applied && !m.scale_search) notice(fmt::format("step {} skipped: loss {}, gradient norm {}", done, m.loss, m.gradient_norm));
+  }
+
+  void roll_back() {
+    std::vector<std::string> notices;
+    std::optional<StoredCheckpoint> stored;
+    if (saves()) stored = store_.newest(notices);
+    for (const std::string& line : notices) notice(line);
+    const std::vector<int64_t> bad = guards_.offending();
+    if (!stored)
+      return end(Outcome::End::diverged, fmt::format("{} steps in a row were not finite, and there is no checkpoint to go back to", Guards::kStrikes));
+    const int64_t skipped = guards_.skipped();
+    const int roll_backs = guards_.roll_backs();
+    const std::vector<int64_t> left_out = state_.left_out;
+    RunState back = read_state(*stored);
+    std::swap(state_, back);
+    state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
+    state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
+    restore_weights(*stored);
+    metrics_.reset();
+    metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
+    load_from(state_.next_batch);
+    notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; batches {} are left out from now on ({} of {} roll-backs)",
+                       state_.step.attempted, Guards::kStrikes, fmt::format("{}", fmt::join(bad, ", ")), roll_backs, Guards::kRollBacks));
+  }
+
+  // What is due after a step. The order is fixed, so that a resumed run does the same.
+  void between_steps() {
+    const int64_t done = state_.step.attempted;
+    auto due = [&](int64_t interval) { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); };
+    if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
+    bool best = false;
+    if (due(state_.validation_interval)) best = validate();
+    if (due(state_.sample_interval) && !signals_.caught()) {
+      const Clock::time_point start = enter(Phase::sample);
+      const std::string text = task_.sample();
+      leave(Phase::sample, start);
+      for (TrainerView* view : views_) view->on_sample(done, text);
+    }
+    if (signals_.caught() == SIGINT) end(Outcome::End::interrupted, "interrupted");
+    if (signals_.caught() == SIGTERM) end(Outcome::End::terminated, "asked to end (SIGTERM)");
+    if (o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
+    if (o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss && due(state_.validation_interval))
+      end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
+    if (done == o_.schedule.steps || ended_) state_.finished = done == o_.schedule.steps;
+    if (best || due(state_.checkpoint_interval) || ended_) save(best);
+  }
+
+  bool validate() {
+    const Clock::time_point start = enter(Phase::validation);
+    double sum = 0, count = 0;
+    if (buffers_.empty()) {
+      for (const Type& t : task_.validation->types()) buffers_.emplace_back(size_t(t.bytes()));
+      for (auto& b : buffers_) to_.push_back(b.data()), from_.push_back(b.data());
+    }
+    state_.validation_due = true;
+    for (int64_t i = 0; i < task_.validation->batches(); ++i) {
+      if (signals_.caught()) return leave(Phase::validation, start), false;  // done first when the run is resumed
+      task_.validation->fill(i, to_);
+      const TrainStep::Losses losses = step_.evaluate(from_, task_.validation->samples(i));
+      sum += losses.sum, count += losses.count;
+    }
+    state_.validation_due = false;
+    ValidationResult r;
+    r.step = state_.step.attempted, r.loss = count > 0 ? sum / count : 0;
+    r.best = std::isfinite(r.loss) && (!state_.best_val_loss || r.loss < *state_.best_val_loss);
+    if (std::isfinite(r.loss)) state_.final_val_loss = r.loss;
+    if (r.best) state_.best_val_loss = r.loss, state_.best_step = r.step;
+    r.seconds = leave(Phase::validation, start);
+    nlohmann::ordered_json row;
+    row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
+    metrics_->add(row);
+    for (TrainerView* view : views_) view->on_validation(r);
+    return r.best;
+  }
+
+  void end(Outcome::End how, std::string reason) {
+    if (ended_) return;
+    ended_ = true, out_.end = how, out_.reason = std::move(reason);
+  }
+
+  void finish() {
+    const bool diverged = out_.end == Outcome::End::diverged;
+    if (!diverged && saved_step_ != state_.step.attempted) save(false);
+    metrics_->flush();
+    if (!ended_) out_.reason = fmt::format("all {} steps done", o_.schedule.steps);
+    out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
+    out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
+    out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
+    out_.seconds = since(start_), out_.data_wait_seconds = waited_;
+    out_.ms = 1e3 * pace_.value();
+    const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
+    const int64_t here = out_.steps - begun_at_;
+    if (here > 0 && stepping > 0) {
+      out_.tokens_s = double(here * step_.plan().batch * o_.tokens_per_sample) / stepping;
+      out_.roof = o_.least_seconds * double(here) / stepping;
+    }
+    out_.peak_bytes = peak_resident_bytes();
+  }
+
+  const TrainerTask& task_;
+  const TrainerOptions& o_;
+  const std::vector<TrainerView*>& views_;
+  TrainStep& step_;
+  FolderLock lock_;
+  StopSignals signals_;
+  CheckpointStore store_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Prefetcher> loader_;
+  RunState state_;
+  Guards guards_;
+  Outcome out_;
+  bool ended_ = false;
+  RunningMedian pace_;
+  Clock::time_point start_, loop_start_, memory_read_ = {};
+  int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;
+  double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
+  int failed_saves_ = 0;
+  std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
+  std::vector<std::byte*> to_;
+  std::vector<const void*> from_;
+};
+
+}  // namespace
+
+std::string_view name(Phase phase) {
+  constexpr std::string_view names[kPhases] = {"data", "step", "validation", "samples", "checkpoints"};
+  return names[size_t(phase)];
+}
+
+Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views) {
+  if (!options.folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.folder, error);
+    if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", options.folder.string(), error.message());
+  }
+  return Run(task, options, views)();
+}
+
+}  // namespace ridge
