@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "bench/precision_rates.h"
 #include "cli/command.h"
 #include "cli/settings.h"
-#include "cli/terminal.h"
 #include "machine/doctor_report.h"
 #include "machine/features.h"
 #include "machine/profile.h"
@@ -110,7 +110,7 @@ DoctorFacts look_around(const config::Sources& sources) {
   facts.gpus = scan.get();
   if (choose_device(facts.device, Fallback::allow, known_devices(facts.gpus)).device.kind != Device::Kind::cpu)
     threads = choose_team(facts.machine, settings, true);
-  facts.threads = {"threads", std::to_string(threads.team.threads), threads.reason, threads.runner_up, settings.setting("threads").source};
+  facts.threads = {"threads", std::to_string(threads.team.threads), settings.setting("threads").source, threads.reason, threads.runner_up};
   facts.remarks.insert(facts.remarks.end(), threads.remarks.begin(), threads.remarks.end());
   return facts;
 }

@@ -143,10 +143,10 @@ DoctorReport examine(DoctorFacts given) {
     report.precisions.push_back(facts_of(precision, unit, facts.rates));
   report.budget = memory_budget(budget_facts_of(report));
 
-  report.decisions = {{"device", to_string(report.device.device), report.device.reason, report.device.runner_up, facts.device_source},
+  report.decisions = {{"device", to_string(report.device.device), facts.device_source, report.device.reason, report.device.runner_up},
                       facts.threads,
-                      {"precision", std::string(name(report.precision.precision)), report.precision.reason, report.precision.runner_up, facts.precision_source},
-                      {"memory", size_text(report.budget.bytes), report.budget.reason, {}, facts.memory_source}};
+                      {"precision", std::string(name(report.precision.precision)), facts.precision_source, report.precision.reason, report.precision.runner_up},
+                      {"memory", size_text(report.budget.bytes), facts.memory_source, report.budget.reason}};
   report.findings = findings_of(report);
   return report;
 }
@@ -189,7 +189,7 @@ std::string to_json(const DoctorReport& report) {
   const DoctorFacts& facts = report.facts;
   Json decisions = Json::array(), findings = Json::array();
   for (const Decision& d : report.decisions)
-    decisions.push_back({{"what", d.what}, {"value", d.value}, {"reason", d.reason}, {"runner_up", d.runner_up}, {"source", d.source}});
+    decisions.push_back({{"what", d.setting}, {"value", d.value}, {"reason", d.why}, {"runner_up", d.runner_up}, {"source", d.decided_by}});
   for (const Finding& f : report.findings) findings.push_back({{"level", name(f.level)}, {"what", f.what}, {"number", f.number}, {"remedy", f.remedy}});
   const Json document = {{"ridge", facts.version},
                          {"machine", machine_json(facts)},

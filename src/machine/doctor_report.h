@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/decision.h"
 #include "machine/device_choice.h"
 #include "machine/gpus.h"
 #include "machine/health.h"
@@ -14,14 +15,6 @@
 #include "machine/probe.h"
 
 namespace ridge {
-
-// One setting that Ridge would use.
-struct Decision {
-  std::string what, value;     // "threads", "8"
-  std::string reason;          // why this value
-  std::string runner_up = {};  // what else could have been
-  std::string source = {};     // who asked for it: "default", "config_gpu.ini:7", …
-};
 
 struct Finding {
   enum class Level { error, warning, note } level = Level::note;  // error: Ridge cannot run

@@ -372,9 +372,9 @@ void draw_decisions(Picture& picture, const DoctorReport& report, double y) {
     const Box box{kMargin + double(i) * (width + kGap), y, width, kDecisionsHeight};
     panel(picture, box);
     picture.rect({box.x + 18, box.y, 44, 4}, {.fill = Ink::blue, .radius = 2});
-    picture.text({box.x + 18, box.y + 27}, d.what == "memory" ? "memory budget" : d.what, {.size = 13, .ink = Ink::muted});
+    picture.text({box.x + 18, box.y + 27}, d.setting == "memory" ? "memory budget" : d.setting, {.size = 13, .ink = Ink::muted});
     picture.text({box.x + 18, box.y + 58}, svg::fit(d.value, width - 36, 26, true), {.size = 26, .bold = true});
-    draw_paragraph(picture, {box.x + 18, box.y + 80}, d.reason, (width - 36) / kWide, 12.5);
+    draw_paragraph(picture, {box.x + 18, box.y + 80}, d.why, (width - 36) / kWide, 12.5);
   }
 }
 

@@ -106,9 +106,9 @@ void add_decisions(Sheet& sheet, const DoctorReport& report) {
   size_t width = 0;
   for (const Decision& d : report.decisions) width = std::max(width, d.value.size());
   for (const Decision& d : report.decisions) {
-    const std::string label = fmt::format("  {:<10} {}", d.what, d.value);
-    std::string text = d.reason;
-    if (!d.source.empty() && d.source != "default" && text.find(d.source) == std::string::npos) text += fmt::format(" [{}]", d.source);
+    const std::string label = fmt::format("  {:<10} {}", d.setting, d.value);
+    std::string text = d.why;
+    if (!d.decided_by.empty() && d.decided_by != "default" && text.find(d.decided_by) == std::string::npos) text += fmt::format(" [{}]", d.decided_by);
     if (!d.runner_up.empty()) text += fmt::format("; next: {}", d.runner_up);
     sheet.row(label, int(width) + 15, text, Style::dim);
   }

@@ -34,7 +34,7 @@ inline DoctorFacts facts_of(Topology topology, int64_t memory) {
   facts.health.system = "Debian GNU/Linux 12 (bookworm)", facts.health.kernel = "6.1.0", facts.health.libc = "2.36";
   facts.health.huge_pages = "madvise";
   facts.gpus.no_cuda = "no NVIDIA driver (libcuda.so.1 was not found)";
-  facts.threads = {"threads", std::to_string(facts.machine.cores()), "one on each core"};
+  facts.threads = {"threads", std::to_string(facts.machine.cores()), "default", "one on each core"};
   return facts;
 }
 
@@ -57,7 +57,7 @@ inline void measure(DoctorFacts& facts, double gflops, double gbs) {
 inline DoctorFacts laptop() {
   DoctorFacts facts = facts_of(fixture("alder_lake_6p_8e"), 32 * kGiB);
   measure(facts, 910, 58);
-  facts.threads = {"threads", "14", "measured: 6 P-cores 1.00×, 6 P-cores + 8 E-cores 1.31×", "6 P-cores"};
+  facts.threads = {"threads", "14", "measured", "measured: 6 P-cores 1.00×, 6 P-cores + 8 E-cores 1.31×", "6 P-cores"};
   facts.health.on_battery = true;
   facts.gpus.gpus = {{.vendor = Gpu::Vendor::intel, .name = "Intel GPU 46a6", .pci = "0000:00:02.0"}};
   return facts;

@@ -41,9 +41,9 @@ TEST(Doctor, DecidesEverythingWithAReason) {
     const DoctorReport report = examine(machine.make());
     std::vector<std::string> what;
     for (const Decision& d : report.decisions) {
-      what.push_back(d.what);
-      EXPECT_FALSE(d.value.empty()) << machine.name << d.what;
-      EXPECT_FALSE(d.reason.empty()) << machine.name << d.what;
+      what.push_back(d.setting);
+      EXPECT_FALSE(d.value.empty()) << machine.name << d.setting;
+      EXPECT_FALSE(d.why.empty()) << machine.name << d.setting;
     }
     EXPECT_EQ(what, (std::vector<std::string>{"device", "threads", "precision", "memory"}));
   }
@@ -163,10 +163,10 @@ TEST(Doctor, TextKeepsToTheWidth) {
 
 TEST(Doctor, TextNamesASourceOnce) {
   DoctorFacts facts = small_vm();
-  facts.threads.source = "train.yaml:3";
-  facts.threads.reason = "one thread each";
+  facts.threads.decided_by = "train.yaml:3";
+  facts.threads.why = "one thread each";
   EXPECT_NE(to_text(examine(facts)).find("one thread each [train.yaml:3]"), std::string::npos);
-  facts.threads.reason = "1 asked for by train.yaml:3";
+  facts.threads.why = "1 asked for by train.yaml:3";
   EXPECT_EQ(to_text(examine(facts)).find("[train.yaml:3]"), std::string::npos);
 }
 
