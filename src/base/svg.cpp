@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace ridge::svg {
 namespace {
@@ -55,35 +56,12 @@ std::string style_sheet() {
       rules([](const InkRow& ink) { return ink.light; }, "  "), rules([](const InkRow& ink) { return ink.dark; }, "    "));
 }
 
-// Reads one code point; a byte that begins none is U+FFFD by itself.
+// Reads one code point; a byte that begins none is U+FFFD by itself, and so is what XML forbids.
 uint32_t next_code(std::string_view text, size_t& at) {
-  constexpr uint32_t kBad = 0xfffd;
-  const auto byte = [&](size_t i) { return uint32_t(uint8_t(text[i])); };
-  const uint32_t first = byte(at++);
-  if (first < 0x80) return first;
-  const int more = first >= 0xf0 && first < 0xf5 ? 3 : first >= 0xe0 && first < 0xf0 ? 2 : first >= 0xc2 && first < 0xe0 ? 1 : 0;
-  if (more == 0 || at + size_t(more) > text.size()) return kBad;
-  uint32_t code = first & (0x3fu >> more);
-  for (int i = 0; i < more; ++i) {
-    const uint32_t next = byte(at + size_t(i));
-    if ((next & 0xc0) != 0x80) return kBad;
-    code = code << 6 | (next & 0x3f);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[more] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) || (code & 0xfffe) == 0xfffe) return kBad;
-  at += size_t(more);
-  return code;
-}
-
-void append_utf8(std::string& text, uint32_t code) {
-  if (code < 0x80) {
-    text += char(code);
-    return;
-  }
-  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  constexpr uint32_t kLead[] = {0, 0xc0, 0xe0, 0xf0};
-  text += char(kLead[more] | code >> (6 * more));
-  for (int i = more - 1; i >= 0; --i) text += char(0x80 | (code >> (6 * i) & 0x3f));
+  const CodePoint code = code_point_at(text, at);
+  if (code.value == kNotUtf8 || (code.value & 0xfffe) == 0xfffe) return ++at, 0xfffd;
+  at += code.bytes;
+  return code.value;
 }
 
 // Advance of a character in thousandths of the size, as common sans-serif fonts have it.
@@ -96,10 +74,8 @@ double advance(uint32_t code) {
       if (kGroups[g].find(char(code)) != std::string_view::npos) return kWidths[g];
     return code >= 'A' && code <= 'Z' ? 680 : 560;
   }
-  const bool wide = (code >= 0x1100 && code < 0x1160) || (code >= 0x2e80 && code < 0xa4d0) || (code >= 0xac00 && code < 0xd7a4) ||
-                    (code >= 0xf900 && code < 0xfb00) || (code >= 0xff00 && code < 0xff61) || code >= 0x1f000;
   if (code == 0xb7) return 300;
-  return wide ? 1000 : code == 0x2026 || code == 0x2014 ? 950 : 600;
+  return is_wide(code) ? 1000 : code == 0x2026 || code == 0x2014 ? 950 : 600;
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include <fmt/core.h>
+
+#include "base/utf8.h"
 
 namespace ridge {
 
@@ -29,8 +33,54 @@ std::string size_text(int64_t bytes) {
   return fmt::format("{} {}", number, kUnits[unit]);
 }
 
+namespace {
+
+int columns(const CodePoint& c) { return c.value == kNotUtf8 ? 1 : is_mark(c.value) ? 0 : is_wide(c.value) ? 2 : 1; }
+
+}  // namespace
+
 int display_width(std::string_view text) {
-  return int(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
+  int width = 0;
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    width += columns(c), at += c.bytes;
+  }
+  return width;
+}
+
+size_t fitting(std::string_view text, int width) {
+  size_t at = 0;
+  for (int used = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    if ((used += columns(c)) > width) break;
+    at += c.bytes;
+  }
+  return at;
+}
+
+std::string cut(std::string_view text, int width) {
+  if (fitting(text, width) == text.size()) return std::string(text);
+  return width > 0 ? std::string(text.substr(0, fitting(text, width - 1))) + "…" : std::string();
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point_at(text, at);
+    // Signs that turn the direction of writing are commands too.
+    const bool command = (c.value < 0x20 && c.value != '\n') || (c.value >= 0x7f && c.value < 0xa0) || (c.value >= 0x202a && c.value < 0x202f) ||
+                         (c.value >= 0x2066 && c.value < 0x206a);
+    if (c.value == kNotUtf8)
+      out += "�";
+    else if (c.value == '\t')
+      out += "  ";
+    else if (command)
+      out += "·";
+    else
+      out += text.substr(at, c.bytes);
+    at += c.bytes;
+  }
+  return out;
 }
 
 std::string wrap(std::string_view text, int width, int indent) {
@@ -51,6 +101,23 @@ std::string wrap(std::string_view text, int width, int indent) {
     column += columns;
   }
   return out;
+}
+
+std::string sparkline(std::span<const double> values, int most) {
+  constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const size_t bars = std::min(values.size(), size_t(std::max(most, 0)));
+  std::vector<double> means;
+  double low = INFINITY, high = -INFINITY;
+  for (size_t i = 0; i < bars; ++i) {
+    const size_t first = values.size() * i / bars, end = values.size() * (i + 1) / bars;
+    double sum = 0;
+    for (double v : values.subspan(first, end - first)) sum += v;
+    means.push_back(sum / double(end - first));
+    if (std::isfinite(means.back())) low = std::min(low, means.back()), high = std::max(high, means.back());
+  }
+  std::string text;
+  for (double v : means) text += !std::isfinite(v) ? " " : kBars[high > low ? int((v - low) / (high - low) * 7.99) : 0];
+  return text;
 }
 
 }  // namespace ridge

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/settings.h"
-#include "cli/terminal.h"
 #include "config/config.h"
 #include "config/document.h"
 #include "config/words.h"

@@ -1,16 +1,14 @@
 // ridge demo: a small network learns to tell two spirals apart, in a few seconds, and draws what it learnt.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <numbers>
 
 #include <fmt/core.h>
 
 #include "base/rng.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "machine/features.h"
@@ -47,14 +45,6 @@ Spirals make_spirals(int64_t n, uint64_t seed) {
   return s;
 }
 
-std::string sparkline(const std::vector<double>& values) {
-  static constexpr const char* bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  auto [low, high] = std::minmax_element(values.begin(), values.end());
-  std::string text;
-  for (double v : values) text += bars[*high > *low ? int((v - *low) / (*high - *low) * 7.99) : 0];
-  return text;
-}
-
 // The plane as the network sees it: one character for each class.
 std::string picture(const Mlp& net, int64_t width, int64_t height, bool colour) {
   std::vector<float> grid;
@@ -77,7 +67,7 @@ std::string picture(const Mlp& net, int64_t width, int64_t height, bool colour) 
 }
 
 int run(int64_t steps, int64_t batch, const std::string& memory) {
-  bool tty = isatty(STDOUT_FILENO) != 0, colour = tty && !std::getenv("NO_COLOR");
+  const bool tty = on_terminal(), colour = use_colour();
   seed(7);
   Mlp net;
   Spirals train = make_spirals(batch, 1), test = make_spirals(2000, 2);

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/settings.h"
-#include "cli/terminal.h"
 #include "machine/chips.h"
 #include "machine/features.h"
 #include "machine/probe.h"

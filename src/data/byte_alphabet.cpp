@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 namespace ridge {
 namespace {

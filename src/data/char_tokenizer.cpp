@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/tokenizer_file.h"
-#include "data/utf8.h"
 
 namespace ridge {
 namespace {

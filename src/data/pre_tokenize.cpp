@@ -6,8 +6,8 @@
 #include <iterator>
 #include <span>
 
+#include "base/utf8.h"
 #include "data/unicode_ranges.h"
-#include "data/utf8.h"
 
 namespace ridge {
 namespace {

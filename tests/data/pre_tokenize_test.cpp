@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "data/byte_alphabet.h"
 #include "data/texts.h"
-#include "data/utf8.h"
 
 namespace ridge {
 namespace {

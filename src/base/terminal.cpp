@@ -1,4 +1,4 @@
-#include "cli/terminal.h"
+#include "base/terminal.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-namespace ridge::cli {
+namespace ridge {
 
 int terminal_width() {
   constexpr int kNarrowest = 40, kUnknown = 100;
@@ -18,12 +18,17 @@ int terminal_width() {
   return width > 0 ? std::max(width, kNarrowest) : kUnknown;
 }
 
+bool on_terminal() {
+  const char* kind = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) && !(kind && std::string_view(kind) == "dumb");
+}
+
 bool use_colour() {
   const char* refused = std::getenv("NO_COLOR");
-  return isatty(STDOUT_FILENO) && !(refused && *refused);
+  return on_terminal() && !(refused && *refused);
 }
 
 std::string bold(std::string_view text) { return use_colour() ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
 std::string dim(std::string_view text) { return use_colour() ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
 
-}  // namespace ridge::cli
+}  // namespace ridge
