@@ -1,0 +1,317 @@
+#include "train/train_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace ridge {
+namespace {
+
+std::string blanks(int count) { return std::string(size_t(std::max(count, 0)), ' '); }
+std::string padded(std::string_view text, int width) { return std::string(text) + blanks(width - display_width(text)); }
+std::string repeated(std::string_view sign, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += sign;
+  return text;
+}
+
+std::string bold(std::string_view text, const Look& look) { return look.colour ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
+std::string faint(std::string_view text, const Look& look) { return look.colour ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return std::abs(value) < 1e4 ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
+}
+
+std::string grouped(int64_t count) {
+  std::string text = fmt::format("{}", count);
+  for (int at = int(text.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) text.insert(size_t(at), ",");
+  return text;
+}
+
+std::string memory_text(const Progress& p) {
+  return p.planned_bytes > 0 ? fmt::format("{} of {}", size_text(p.resident_bytes), size_text(p.planned_bytes)) : size_text(p.resident_bytes);
+}
+
+// Lines of at most `width` columns, broken at blanks where there are some: a sample may have none.
+std::vector<std::string_view> folded(std::string_view text, int width) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    size_t taken = fitting(line, width);
+    if (taken < line.size() && line[taken] != ' ')
+      if (const size_t blank = line.substr(0, taken).rfind(' '); blank != line.npos && blank > 0) taken = blank;
+    taken = std::max(taken, std::min<size_t>(line.size(), 1));
+    lines.push_back(line.substr(0, taken));
+    text.remove_prefix(taken);
+    if (!text.empty() && (text[0] == '\n' || text[0] == ' ')) text.remove_prefix(1);
+  }
+  return lines;
+}
+
+// A word and its text, wrapped beside it. Lines that are written already are kept as they are.
+class Sections {
+ public:
+  explicit Sections(const Look& look) : look_(look) {}
+
+  void add(std::string_view head, std::string_view text) { raw(head, wrap(text, look_.width, kIndent)); }
+  void raw(std::string_view head, std::string_view line) { text_ += bold(padded(head, kIndent), look_) + std::string(line) + '\n'; }
+  std::string take() { return std::move(text_); }
+
+  static constexpr int kIndent = 10;
+
+ private:
+  Look look_;
+  std::string text_;
+};
+
+// Shares of the time as bars; what took none is left out.
+void add_times(Sections& out, const Outcome& o, const Look& look) {
+  struct Part {
+    std::string what;
+    double seconds;
+  };
+  std::vector<Part> parts;
+  double known = 0;
+  for (int i = 0; i < kPhases; ++i) {
+    const double seconds = o.phase_seconds[i];
+    known += seconds;
+    // Waiting for data is told even when it is nothing: that it is nothing is the point.
+    if (seconds > 0 || Phase(i) == Phase::data) parts.push_back({std::string(Phase(i) == Phase::data ? "data wait" : name(Phase(i))), seconds});
+  }
+  std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
+  if (o.seconds - known > 0.001 * o.seconds) parts.push_back({"other", o.seconds - known});
+  const double total = std::max(o.seconds, known);
+  if (!(total > 0)) return;
+  const int room = std::clamp(look.width - Sections::kIndent - 34, 0, 40);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const double share = parts[i].seconds / total;
+    std::string line = fmt::format("{} {:>12} {:5.1f} %", padded(parts[i].what, 12), duration_text(parts[i].seconds), 100 * share);
+    const int eighths = int(std::lround(share * room * 8));
+    constexpr std::string_view kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    if (eighths > 0) line += "  " + repeated("█", eighths / 8) + std::string(kParts[eighths % 8]);
+    out.raw(i == 0 ? "time" : "", line);
+  }
+}
+
+void add_losses(Sections& out, const RunSummary& s, std::span<const double> losses, const Look& look) {
+  const Outcome& o = s.outcome;
+  if (s.nats_per_character > 0) {
+    std::string line = fmt::format("loss {:.3f} nats/char", s.nats_per_character);
+    if (s.possible) line += fmt::format(", possible {:.3f}: {:.0f} %", *s.possible, 100 * *s.possible / s.nats_per_character);
+    out.add("result", fmt::format("{}; {:.3f} bits/char", line, s.nats_per_character / std::numbers::ln2));
+  }
+  std::string line = fmt::format("train {} (first {})", number_text(o.final_train_loss), number_text(o.first_loss));
+  if (o.best_val_loss) line = fmt::format("validation {} at step {}, {}", number_text(*o.best_val_loss), grouped(o.best_step), line);
+  out.add("loss", line);
+  if (losses.size() > 1) {
+    const std::string from = number_text(losses.front()), to = number_text(losses.back());
+    const int room = look.width - Sections::kIndent - display_width(from) - display_width(to) - 2;
+    out.raw("", fmt::format("{} {} {}", from, sparkline(losses, std::min(room, 64)), to));
+  }
+}
+
+}  // namespace
+
+void LossCurve::add(double loss) {
+  if (!std::isfinite(loss)) return;
+  sum_ += loss;
+  if (++gathered_ < each_) return;
+  if (used_ == points_.size()) {  // twice as many losses in each
+    used_ /= 2, each_ *= 2;
+    for (size_t i = 0; i < used_; ++i) points_[i] = (points_[2 * i] + points_[2 * i + 1]) / 2;
+    return;  // what was gathered is half of a point now
+  }
+  points_[used_++] = sum_ / double(gathered_);
+  sum_ = 0, gathered_ = 0;
+}
+
+std::string clock_text(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  const auto s = int64_t(seconds + 0.5);
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  if (s < 86400) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{} d {:02} h", s / 86400, s / 3600 % 24);
+}
+
+std::string duration_text(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  if (seconds < 0.9995) return fmt::format("{:.0f} ms", 1e3 * seconds);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const auto s = int64_t(seconds + 0.5);
+  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+  if (s < 86400) return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
+  return fmt::format("{} d {:02} h", s / 86400, s / 3600 % 24);
+}
+
+std::string count_text(double count) {
+  if (!(count >= 0)) return "?";
+  constexpr std::string_view kUnits[] = {"", "k", "M", "G", "T"};
+  size_t unit = 0;
+  for (; count >= 999.5 && unit + 1 < std::size(kUnits); ++unit) count /= 1000;
+  const int decimals = unit == 0 || count >= 99.95 ? 0 : count >= 9.995 ? 1 : 2;
+  return fmt::format("{:.{}f}{}", count, decimals, kUnits[unit]);
+}
+
+std::string decision_table(std::span<const Decision> decisions, const Look& look) {
+  constexpr int kGap = 2, kLeastWhy = 30;
+  int setting = 7, value = 5, by = 10;  // the headings
+  for (const Decision& d : decisions) {
+    setting = std::max(setting, display_width(d.setting));
+    value = std::max(value, display_width(d.value));
+    by = std::max(by, display_width(d.decided_by));
+  }
+  setting = std::min(setting, look.width / 4), by = std::min(by, look.width / 4);
+  value = std::min(value, look.width - setting - by - 2 * kGap);
+  // A narrow terminal has the reasons below, and a wide one beside.
+  const int used = setting + value + by + 3 * kGap;
+  const bool beside = look.width - used >= kLeastWhy;
+  auto row = [&](std::string_view a, std::string_view b, std::string_view c) {
+    return padded(cut(a, setting), setting + kGap) + padded(cut(b, value), value + kGap) + padded(cut(c, by), by);
+  };
+  std::string text = faint(row("setting", "value", "decided by") + (beside ? "  why" : ""), look) + "\n";
+  for (const Decision& d : decisions) {
+    std::string line = row(d.setting, d.value, d.decided_by);
+    const std::string why = d.runner_up.empty() ? d.why : fmt::format("{}{}otherwise {}", d.why, d.why.empty() ? "" : "; ", d.runner_up);
+    if (!why.empty() && beside) line += blanks(kGap) + faint(wrap(why, look.width, used), look);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+    if (!why.empty() && !beside) text += blanks(kGap) + faint(wrap(why, look.width, kGap), look) + "\n";
+  }
+  return text;
+}
+
+std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
+  constexpr int kLeastBars = 8, kMostBars = 32;
+  struct Field {
+    std::string text;
+    int rank;  // 0: the last to be left out
+    bool shown = false;
+  };
+  const std::string steps = fmt::format("{}", p.steps);
+  Field fields[] = {
+      {fmt::format("step {:>{}}/{}", p.step, steps.size(), steps), 0},
+      {p.applied ? fmt::format("loss {}", number_text(p.loss)) : "loss: skipped", 1},
+      {fmt::format("norm {:.3g}", p.gradient_norm), 7},
+      {fmt::format("lr {:.2e}", p.lr), 8},
+      {p.ms > 0 ? fmt::format("{:.{}f} ms", p.ms,
+                              p.ms < 10    ? 2
+                              : p.ms < 100 ? 1
+                                           : 0)
+                : "",
+       4},
+      {p.tokens_s > 0 ? fmt::format("{} {}/s", count_text(p.tokens_s), unit) : "", 3},
+      {p.roof > 0 ? fmt::format("{:.0f} % of roof", 100 * p.roof) : "", 6},
+      {p.resident_bytes > 0 ? memory_text(p) : "", 9},
+      {p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 2},
+      {losses.size() > 1 ? blanks(kLeastBars) : "", 5},
+  };
+  Field& bars = fields[std::size(fields) - 1];
+  int used = -2;
+  for (int rank = 0; rank < int(std::size(fields)); ++rank)
+    for (Field& f : fields)
+      if (f.rank == rank && !f.text.empty() && used + 2 + display_width(f.text) <= width) f.shown = true, used += 2 + display_width(f.text);
+  if (bars.shown) bars.text = sparkline(losses, std::clamp(kLeastBars + width - used, kLeastBars, kMostBars));
+  std::string line;
+  for (const Field& f : fields)
+    if (f.shown) line += (line.empty() ? "" : "  ") + f.text;
+  return line;
+}
+
+std::string plain_line(const Progress& p, std::string_view unit) {
+  std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms, p.gradient_norm,
+                                 p.lr, p.tokens_s, unit);
+  if (p.roof > 0) line += fmt::format(", roof {:.1f} %", 100 * p.roof);
+  if (p.resident_bytes > 0) line += ", memory " + memory_text(p);
+  if (p.loss_scale != 1) line += fmt::format(", scale {:.0f}", p.loss_scale);
+  if (!p.applied) line += ", skipped";
+  if (p.steps > p.step) line += ", ETA " + clock_text(p.eta_s);
+  return line;
+}
+
+std::string sample_frame(int64_t step, std::string_view text, const Look& look) {
+  constexpr size_t kLines = 16;
+  const std::string safe = printable(text), head = fmt::format("╭─ sample at step {} ", step), bar = faint("│", look) + " ";
+  const std::vector<std::string_view> lines = folded(std::string_view(safe).substr(0, safe.find_last_not_of('\n') + 1), look.width - 2);
+  std::string out = faint(head + repeated("─", look.width - display_width(head)), look) + "\n";
+  for (size_t i = 0; i < std::min(lines.size(), kLines); ++i) out += bar + std::string(lines[i]) + "\n";
+  if (lines.size() > kLines) out += bar + "…\n";
+  return out + faint("╰" + repeated("─", look.width - 1), look) + "\n";
+}
+
+std::string summary_text(const RunSummary& s, std::span<const double> losses, const Look& look) {
+  const Outcome& o = s.outcome;
+  const std::string head = fmt::format("── {} ", cut(s.what.empty() ? "summary" : s.what, look.width - 8));
+  Sections out(look);
+  std::string text = bold(head + repeated("─", look.width - display_width(head)), look) + "\n";
+  out.add("run", fmt::format("{} steps in {}: {}", grouped(o.steps), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
+  if (o.resumed && !o.bit_exact) out.add("", "resumed, not bit-exact");
+  add_losses(out, s, losses, look);
+  std::string speed = fmt::format("{:.2f} ms a step, {} {}/s", o.ms, count_text(o.tokens_s), s.unit);
+  if (o.roof > 0) speed += fmt::format(", {:.0f} % of the roof", 100 * o.roof);
+  if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
+  out.add("speed", speed);
+  add_times(out, o, look);
+  if (s.threads > 0) out.add("device", fmt::format("{}, {} thread{}, {}", s.device, s.threads, s.threads == 1 ? "" : "s", s.precision));
+  if (!s.cores.empty()) out.add("cores", s.cores);
+  if (o.peak_bytes > 0)
+    out.add("memory", s.planned_bytes > 0 ? fmt::format("planned {}, peak {} ({:.0f} %)", size_text(s.planned_bytes), size_text(o.peak_bytes),
+                                                        100 * double(o.peak_bytes) / double(s.planned_bytes))
+                                          : fmt::format("peak {}", size_text(o.peak_bytes)));
+  if (o.skipped > 0 || o.roll_backs > 0) out.add("guards", fmt::format("{} steps skipped, {} roll-backs", o.skipped, o.roll_backs));
+  if (!s.folder.empty()) out.raw("files", s.folder.string());
+  auto list = [&](const std::vector<std::pair<std::string, std::string>>& rows, std::string_view head) {
+    int widest = 0;
+    for (const auto& row : rows) widest = std::max(widest, display_width(row.first));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto& [word, meaning] = rows[i];
+      const bool beside = Sections::kIndent + widest + 2 + display_width(meaning) <= look.width;
+      out.raw(i == 0 ? head : "", beside ? padded(word, widest + 2) + faint(meaning, look) : word);
+    }
+  };
+  list(s.files, "");
+  list(s.next, "next");
+  return text + out.take();
+}
+
+nlohmann::ordered_json summary_json(const RunSummary& s) {
+  const Outcome& o = s.outcome;
+  nlohmann::ordered_json j;
+  j["what"] = s.what, j["end"] = name(o.end), j["reason"] = o.reason;
+  j["best_val_loss"] = o.best_val_loss ? nlohmann::ordered_json(*o.best_val_loss) : nlohmann::ordered_json();
+  j["best_step"] = o.best_step;
+  j["final_val_loss"] = o.final_val_loss ? nlohmann::ordered_json(*o.final_val_loss) : nlohmann::ordered_json();
+  j["final_train_loss"] = o.final_train_loss, j["first_loss"] = o.first_loss;
+  if (s.nats_per_character > 0) j["nats_per_character"] = s.nats_per_character, j["bits_per_character"] = s.nats_per_character / std::numbers::ln2;
+  if (s.possible) j["possible_nats_per_character"] = *s.possible;
+  j["steps"] = o.steps, j["skipped"] = o.skipped, j["roll_backs"] = o.roll_backs;
+  j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s;
+  if (o.roof > 0) j["roof"] = o.roof;
+  if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
+  for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
+  j["data_wait_seconds"] = o.data_wait_seconds;
+  j["planned_bytes"] = s.planned_bytes, j["peak_bytes"] = o.peak_bytes;
+  j["device"] = s.device, j["threads"] = s.threads, j["precision"] = s.precision, j["cores"] = s.cores;
+  j["resumed"] = o.resumed, j["bit_exact"] = o.bit_exact;
+  return j;
+}
+
+nlohmann::ordered_json decisions_json(std::span<const Decision> decisions) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Decision& d : decisions)
+    rows.push_back({{"setting", d.setting}, {"value", d.value}, {"decided_by", d.decided_by}, {"why", d.why}, {"runner_up", d.runner_up}});
+  return rows;
+}
+
+std::string_view name(Outcome::End end) {
+  constexpr std::string_view names[] = {"finished", "target", "time", "interrupted", "terminated", "diverged"};
+  return names[size_t(end)];
+}
+
+}  // namespace ridge

@@ -1,0 +1,69 @@
+// What a training tells people: pure functions from figures to text that fits a width in columns.
+#pragma once
+#include <array>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/decision.h"
+#include "train/trainer.h"
+
+namespace ridge {
+
+struct Look {
+  int width = 80;
+  bool colour = false;
+};
+
+// The losses of a run in a few means of neighbours, however long it is. Allocates nothing.
+class LossCurve {
+ public:
+  void add(double loss);  // one that is not finite is left out
+  std::span<const double> points() const { return {points_.data(), used_}; }
+
+ private:
+  std::array<double, 64> points_ = {};
+  size_t used_ = 0;
+  int64_t each_ = 1, gathered_ = 0;  // losses in a point, and in the next one so far
+  double sum_ = 0;
+};
+
+// All that is told at the end of a run.
+struct RunSummary {
+  std::string what;  // "GPT of 0.80 M parameters on builtin"
+  Outcome outcome;
+  std::string unit = "tokens";                            // what tokens_s counts
+  double nats_per_character = 0;                          // of the best validation loss; 0: the data is no text
+  std::optional<double> possible;                         // the least that any model can reach, in nats per character
+  double sampled_tokens_s = 0;                            // of samples; 0: none were taken
+  std::string device = "cpu", precision = "fp32", cores;  // cores: Utilisation::summary()
+  int threads = 0;
+  int64_t planned_bytes = 0;
+  std::filesystem::path folder;                            // empty: nothing was written
+  std::vector<std::pair<std::string, std::string>> files;  // in the folder: name, what it is
+  std::vector<std::pair<std::string, std::string>> next;   // commands to try, and what they do
+};
+
+std::string clock_text(double seconds);     // "0:07", "12:05", "1:02:03", "3 d 04 h"; "?" when it is not known
+std::string duration_text(double seconds);  // "12 ms", "8.4 s", "1 min 52 s", "2 h 05 min"
+std::string count_text(double count);       // "812", "24.6k", "1.23M"
+
+std::string decision_table(std::span<const Decision> decisions, const Look& look);
+
+// One line of at most `width` columns; what does not fit is left out, the least important first.
+std::string live_line(const Progress& progress, std::span<const double> losses, std::string_view unit, int width);
+// The same without an end of width, as nanoGPT writes it: "iter 10: loss 2.3456, time 12.34ms, …".
+std::string plain_line(const Progress& progress, std::string_view unit);
+
+std::string sample_frame(int64_t step, std::string_view text, const Look& look);
+std::string summary_text(const RunSummary& summary, std::span<const double> losses, const Look& look);
+nlohmann::ordered_json summary_json(const RunSummary& summary);
+nlohmann::ordered_json decisions_json(std::span<const Decision> decisions);
+
+std::string_view name(Outcome::End end);  // finished, target, time, interrupted, terminated, diverged
+
+}  // namespace ridge

@@ -1,0 +1,148 @@
+#include "train/train_view.h"
+
+#include <cstdio>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/terminal.h"
+
+namespace ridge {
+namespace {
+
+constexpr double kRedraw = 0.1, kQuiet = 10;  // seconds
+constexpr int64_t kLines = 200;               // of steps in a log
+
+// 1, 2, 5, 10, 20, …: the first with which a run has few enough lines.
+int64_t log_interval(int64_t steps) {
+  for (int64_t unit = 1;; unit *= 10)
+    for (int64_t times : {1, 2, 5})
+      if (steps / (unit * times) <= kLines) return unit * times;
+}
+
+bool due(const Progress& p, double told_at) {
+  return p.step % log_interval(p.steps) == 0 || p.step == p.steps || p.step == 1 || p.elapsed_s - told_at >= kQuiet || p.elapsed_s < told_at;
+}
+
+}  // namespace
+
+Screen stdout_screen() {
+  auto write = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
+  return {write, terminal_width, on_terminal(), use_colour()};
+}
+
+TerminalView::TerminalView(Screen screen, std::string unit) : screen_(std::move(screen)), unit_(std::move(unit)) {}
+
+Look TerminalView::look() const { return {screen_.width(), screen_.colour}; }
+
+void TerminalView::above(std::string_view lines) {
+  if (!screen_.live) return screen_.write(lines);
+  std::string text = shown_ ? "\r\033[K" : "";
+  text += lines;
+  // The last column is left free: a terminal that is written full may go on in the next line.
+  if (shown_) text += live_line(last_, curve_.points(), unit_, screen_.width() - 1);
+  screen_.write(text);
+}
+
+void TerminalView::begin(std::span<const Decision> decisions) { above(decision_table(decisions, look()) + "\n"); }
+
+void TerminalView::end(const RunSummary& summary) {
+  if (shown_) screen_.write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
+  shown_ = false;
+  std::string text = "\n" + summary_text(summary, curve_.points(), look());
+  if (!screen_.live) {
+    const Outcome& o = summary.outcome;
+    if (o.best_val_loss) text += fmt::format("\nBest validation loss: {:.4f}", *o.best_val_loss);
+    text += fmt::format("\nTotal train time: {:.2f} mins\n", o.seconds / 60);
+    if (summary.sampled_tokens_s > 0) text += fmt::format("Average tokens per second: {:.2f}\n", summary.sampled_tokens_s);
+  }
+  screen_.write(text);
+}
+
+void TerminalView::on_step(const Progress& p) {
+  last_ = p;
+  if (p.applied) curve_.add(p.loss), loss_sum_ += p.loss, ++losses_;
+  const bool last = p.step == p.steps;
+  if (screen_.live) {
+    if (shown_ && !last && p.elapsed_s - drawn_at_ < kRedraw && p.elapsed_s >= drawn_at_) return;
+    screen_.write("\r\033[K" + live_line(p, curve_.points(), unit_, screen_.width() - 1));
+    shown_ = true, drawn_at_ = p.elapsed_s;
+  } else if (due(p, drawn_at_)) {
+    screen_.write(plain_line(p, unit_) + "\n");
+    drawn_at_ = p.elapsed_s;
+  }
+}
+
+void TerminalView::on_validation(const ValidationResult& r) {
+  std::string line = fmt::format("step {}: ", r.step);
+  if (losses_ > 0) line += fmt::format("train loss {:.4f}, ", loss_sum_ / double(losses_));
+  line += fmt::format("val loss {:.4f}", r.loss);
+  if (r.best) line += ", the best so far";
+  loss_sum_ = 0, losses_ = 0;
+  above(line + "\n");
+}
+
+void TerminalView::on_sample(int64_t step, const std::string& text) { above(sample_frame(step, text, look())); }
+
+void TerminalView::on_checkpoint(int64_t step, const std::string& folder, double seconds) {
+  above(fmt::format("step {}: checkpoint in {} ({})\n", step, folder, duration_text(seconds)));
+}
+
+void TerminalView::on_notice(const std::string& line) { above(printable(line) + "\n"); }
+
+void JsonView::put(const nlohmann::ordered_json& event) {
+  // What is no UTF-8, as a sample of bytes can be, is replaced; JSON has no other way.
+  write_(event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void JsonView::begin(std::span<const Decision> decisions) { put({{"event", "decisions"}, {"decisions", decisions_json(decisions)}}); }
+
+void JsonView::end(const RunSummary& summary) {
+  nlohmann::ordered_json event = {{"event", "summary"}};
+  event.update(summary_json(summary));
+  put(event);
+}
+
+void JsonView::on_step(const Progress& p) {
+  if (!due(p, told_at_)) return;
+  told_at_ = p.elapsed_s;
+  nlohmann::ordered_json event = {{"event", "step"},
+                                  {"step", p.step},
+                                  {"steps", p.steps},
+                                  {"loss", p.loss},
+                                  {"gradient_norm", p.gradient_norm},
+                                  {"lr", p.lr},
+                                  {"applied", p.applied},
+                                  {"ms", p.ms},
+                                  {"tokens_s", p.tokens_s},
+                                  {"roof", p.roof},
+                                  {"eta_s", p.eta_s},
+                                  {"elapsed_s", p.elapsed_s},
+                                  {"data_wait_s", p.data_wait_s},
+                                  {"resident_bytes", p.resident_bytes},
+                                  {"planned_bytes", p.planned_bytes},
+                                  {"loss_scale", p.loss_scale}};
+  put(event);
+}
+
+void JsonView::on_validation(const ValidationResult& r) {
+  put({{"event", "validation"}, {"step", r.step}, {"val_loss", r.loss}, {"best", r.best}, {"seconds", r.seconds}});
+}
+
+void JsonView::on_sample(int64_t step, const std::string& text) { put({{"event", "sample"}, {"step", step}, {"text", text}}); }
+
+void JsonView::on_checkpoint(int64_t step, const std::string& folder, double seconds) {
+  put({{"event", "checkpoint"}, {"step", step}, {"folder", folder}, {"seconds", seconds}});
+}
+
+void JsonView::on_notice(const std::string& line) { put({{"event", "notice"}, {"text", line}}); }
+
+std::unique_ptr<RunView> stdout_view(bool json, std::string unit) {
+  if (json) return std::make_unique<JsonView>();
+  return std::make_unique<TerminalView>(stdout_screen(), std::move(unit));
+}
+
+}  // namespace ridge

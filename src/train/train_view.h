@@ -1,0 +1,78 @@
+// A training as it is seen: a live line on a terminal, plain lines in a pipe, JSON lines for programs.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "train/train_text.h"
+
+namespace ridge {
+
+// Where a view writes, and what it may assume about it.
+struct Screen {
+  std::function<void(std::string_view)> write;  // shown at once
+  std::function<int()> width = [] { return 80; };
+  bool live = false;  // the last line can be written again
+  bool colour = false;
+};
+Screen stdout_screen();
+
+class RunView : public TrainerView {
+ public:
+  virtual void begin(std::span<const Decision> decisions) = 0;
+  virtual void end(const RunSummary& summary) = 0;
+};
+
+// For people. Steps are shown at most ten times a second on a terminal; in a pipe every so many steps, so that a run has some 200 of
+// their lines, and at least every ten seconds. Between them a step costs some additions.
+class TerminalView : public RunView {
+ public:
+  explicit TerminalView(Screen screen = stdout_screen(), std::string unit = "tokens");
+
+  void begin(std::span<const Decision> decisions) override;
+  void end(const RunSummary& summary) override;
+  void on_step(const Progress& progress) override;
+  void on_validation(const ValidationResult& result) override;
+  void on_sample(int64_t step, const std::string& text) override;
+  void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
+  void on_notice(const std::string& line) override;
+
+ private:
+  void above(std::string_view lines);  // prints whole lines, and the live line again below them
+  Look look() const;
+
+  Screen screen_;
+  std::string unit_;
+  LossCurve curve_;
+  Progress last_;
+  bool shown_ = false;      // a live line is on the screen
+  double drawn_at_ = -1e9;  // elapsed seconds
+  double loss_sum_ = 0;     // since the last validation
+  int64_t losses_ = 0;
+};
+
+// For programs: one object a line with the key "event": decisions, step, validation, sample, checkpoint, notice, summary.
+class JsonView : public RunView {
+ public:
+  explicit JsonView(std::function<void(std::string_view)> write = stdout_screen().write) : write_(std::move(write)) {}
+
+  void begin(std::span<const Decision> decisions) override;
+  void end(const RunSummary& summary) override;
+  void on_step(const Progress& progress) override;
+  void on_validation(const ValidationResult& result) override;
+  void on_sample(int64_t step, const std::string& text) override;
+  void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
+  void on_notice(const std::string& line) override;
+
+ private:
+  void put(const nlohmann::ordered_json& event);
+
+  std::function<void(std::string_view)> write_;
+  double told_at_ = -1e9;
+};
+
+std::unique_ptr<RunView> stdout_view(bool json, std::string unit = "tokens");
+
+}  // namespace ridge
