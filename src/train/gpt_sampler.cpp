@@ -1,0 +1,202 @@
+#include "train/gpt_sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "runtime/arena.h"
+#include "runtime/buffer_pool.h"
+#include "runtime/executable.h"
+
+namespace ridge {
+namespace {
+
+constexpr uint32_t kDrawStream = 0x5a3b1e;  // apart from those of models
+constexpr int64_t kChunk = 64;              // tokens of a prompt that are computed at a time
+constexpr size_t kFewTokens = 4;            // fewer are fed one by one
+
+// Keys and values of all layers: [1, kv_heads, room, dim] each, in 64-byte steps.
+struct CacheLayout {
+  Type type;
+  int64_t bytes = 0;
+  CacheLayout(const GptConfig& c, DType storage, int64_t room) {
+    const int64_t kv = c.kv_heads ? c.kv_heads : c.heads;
+    type = {storage, {1, kv, room, c.width / c.heads}};
+    bytes = (type.bytes() + 63) / 64 * 64;
+  }
+};
+
+// `length` tokens from a position, of which the first `live` count: caches are updated in place, logits are those after the last live one.
+Executable compile(const GptParameters& parameters, const CacheLayout& layout, int64_t length, ThreadTeam* team, const std::shared_ptr<Arena>& arena) {
+  const GptConfig& c = parameters.config();
+  Graph g;
+  Builder b(g);
+  GptParameters::Nodes nodes = parameters.trace(g);
+  std::vector<NodeId> inputs = nodes.inputs;
+  NodeId tokens = g.input({DType::i64, {1, length}}, "tokens"), live = g.input({DType::i64, {}}, "live");
+  GptCache cache;
+  cache.position = g.input({DType::i64, {}}, "position");
+  inputs.insert(inputs.end(), {tokens, cache.position, live});
+  const size_t first = inputs.size();
+  for (int64_t i = 0; i < c.layers; ++i) {
+    cache.keys.push_back(g.input(layout.type, "keys")), cache.values.push_back(g.input(layout.type, "values"));
+    inputs.insert(inputs.end(), {cache.keys.back(), cache.values.back()});
+  }
+  NodeId hidden = gpt_hidden(b, c, nodes.values, tokens, {}, &cache);
+  if (length > 1) {
+    NodeId zero = b.literal(DType::i64, 0), at[] = {zero, b.sub(live, 1.0), zero};
+    hidden = b.dynamic_slice(hidden, at, {1, 1, c.width});
+  }
+  std::vector<NodeId> outputs = {b.reshape(gpt_logits(b, c, nodes.values, hidden), {-1})};
+  CompileOptions options;
+  options.team = team, options.arena = arena;
+  for (int64_t i = 0; i < c.layers; ++i)
+    for (NodeId id : {cache.keys[size_t(i)], cache.values[size_t(i)]}) {
+      options.state.push_back({int(first + outputs.size() - 1), int(outputs.size())});
+      outputs.push_back(id);
+    }
+  return Executable(g, inputs, outputs, options);
+}
+
+}  // namespace
+
+Token draw_token(std::span<const float> logits, const SampleOptions& o, uint64_t index) {
+  if (!(o.temperature >= 0) || !std::isfinite(o.temperature)) fail(ErrorCode::value, "[sample] temperature {} is not 0 or more", o.temperature);
+  if (o.top_k < 0) fail(ErrorCode::value, "[sample] top_k {} is negative", o.top_k);
+  if (!(o.top_p > 0 && o.top_p <= 1)) fail(ErrorCode::value, "[sample] top_p {} is not above 0 and at most 1", o.top_p);
+  if (logits.empty()) fail(ErrorCode::value, "[sample] there are no logits: feed a token first");
+  for (float x : logits)
+    if (!std::isfinite(x)) fail(ErrorCode::value, "[sample] the model's logits are not finite: its weights are damaged or it has diverged");
+  const auto likelier = [&](Token a, Token b) { return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b; };
+  std::vector<Token> kept(logits.size());
+  std::iota(kept.begin(), kept.end(), 0);
+  if (o.temperature == 0) return *std::min_element(kept.begin(), kept.end(), likelier);
+  if (o.top_k && o.top_k < int64_t(kept.size())) {
+    std::nth_element(kept.begin(), kept.begin() + (o.top_k - 1), kept.end(), likelier);
+    kept.resize(size_t(o.top_k));
+  }
+  if (o.top_p < 1)
+    std::sort(kept.begin(), kept.end(), likelier);
+  else
+    std::sort(kept.begin(), kept.end());
+  const double top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> weight(kept.size());
+  for (size_t i = 0; i < kept.size(); ++i) weight[i] = std::exp((double(logits[size_t(kept[i])]) - top) / o.temperature);
+  double total = std::accumulate(weight.begin(), weight.end(), 0.0);
+  if (o.top_p < 1) {  // the shortest front that is heavy enough
+    size_t n = 0;
+    double front = 0;
+    while (n < weight.size() && front < o.top_p * total) front += weight[n++];
+    weight.resize(n), total = front;
+  }
+  const RandomKey key{o.seed, 0, kDrawStream};
+  double left = (double(random_word(key, 2 * index)) + double(random_word(key, 2 * index + 1)) * 0x1p-32) * 0x1p-32 * total;
+  for (size_t i = 0; i < weight.size(); ++i)
+    if ((left -= weight[i]) < 0) return kept[i];
+  return kept[weight.size() - 1];
+}
+
+struct GptSampler::State {
+  std::shared_ptr<const GptParameters> parameters;
+  int64_t chunk;
+  CacheLayout layout;
+  Executable one, many;
+  BufferPool pool;
+  BufferPool::Buffer cache;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  std::vector<int64_t> tokens;  // a chunk
+  int64_t position = 0, live = 0;
+  std::vector<Token> history;  // what the cache holds
+  std::vector<float> logits;
+
+  State(std::shared_ptr<const GptParameters> p, ThreadTeam* team, const std::shared_ptr<Arena>& arena)
+      : parameters(std::move(p)),
+        chunk(std::min(kChunk, parameters->config().block)),
+        layout(parameters->config(), parameters->storage(), parameters->config().block + chunk),
+        one(compile(*parameters, layout, 1, team, arena)),
+        many(compile(*parameters, layout, chunk, team, arena)),
+        tokens(size_t(chunk)),
+        logits(size_t(parameters->config().vocab)) {
+    history.reserve(size_t(parameters->config().block) + 1);
+  }
+
+  void map() {
+    if (!inputs.empty()) return;
+    const int64_t parts = 2 * parameters->config().layers;
+    cache = pool.acquire(std::max<int64_t>(1, parts * layout.bytes), BufferPool::Fill::zero);
+    inputs = parameters->data();
+    inputs.insert(inputs.end(), {tokens.data(), &position, &live});
+    outputs = {logits.data()};
+    for (int64_t i = 0; i < parts; ++i) inputs.push_back(cache.data() + i * layout.bytes), outputs.push_back(cache.data() + i * layout.bytes);
+  }
+
+  // The tokens must fit into the block.
+  void run(std::span<const Token> fed) {
+    while (!fed.empty()) {
+      const bool by_one = fed.size() < kFewTokens || chunk == 1;
+      live = by_one ? 1 : std::min(chunk, int64_t(fed.size()));
+      std::fill(tokens.begin(), tokens.end(), 0);
+      std::copy_n(fed.begin(), live, tokens.begin());
+      (by_one ? one : many).run(inputs, outputs);
+      position += live;
+      fed = fed.subspan(size_t(live));
+    }
+  }
+};
+
+GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team, std::shared_ptr<Arena> arena)
+    : state_(std::make_unique<State>(std::move(parameters), team, arena ? arena : std::make_shared<Arena>())) {}
+GptSampler::~GptSampler() = default;
+GptSampler::GptSampler(GptSampler&&) noexcept = default;
+
+void GptSampler::feed(std::span<const Token> fed) {
+  State& s = *state_;
+  const int64_t vocab = s.parameters->config().vocab, block = s.parameters->config().block;
+  for (Token t : fed)
+    if (t < 0 || t >= vocab) fail(ErrorCode::value, "[sample] token {} is not in the vocabulary of {}", t, vocab);
+  if (fed.empty()) return;
+  s.map();
+  s.history.insert(s.history.end(), fed.begin(), fed.end());
+  if (int64_t(s.history.size()) <= block) return s.run(fed);
+  const int64_t kept = std::max<int64_t>(1, block / 2);
+  s.history.erase(s.history.begin(), s.history.end() - kept);
+  s.position = 0;
+  s.run(s.history);
+}
+
+std::span<const float> GptSampler::logits() const { return state_->position ? std::span<const float>(state_->logits) : std::span<const float>(); }
+int64_t GptSampler::position() const { return state_->position; }
+
+void GptSampler::forget() {
+  state_->position = 0;
+  state_->history.clear();
+}
+
+void GptSampler::generate(std::span<const Token> prompt, int64_t count, const SampleOptions& options, const std::function<bool(Token)>& sink) {
+  if (prompt.empty()) fail(ErrorCode::value, "[sample] the prompt is empty; a model goes on from one token at least");
+  feed(prompt);
+  for (int64_t i = 0; i < count; ++i) {
+    const Token token = draw_token(logits(), options, uint64_t(i));
+    if (!sink(token)) return;
+    if (i + 1 < count) feed({&token, 1});
+  }
+}
+
+int64_t GptSampler::planned_bytes() const {
+  const State& s = *state_;
+  const Report &one = s.one.report(), &many = s.many.report();
+  return 2 * s.parameters->config().layers * s.layout.bytes + std::max(one.planned_bytes, many.planned_bytes);
+}
+
+int64_t GptSampler::bytes_read(int64_t position) const {
+  const State& s = *state_;
+  const Shape& shape = s.layout.type.shape;
+  return s.parameters->bytes() + 2 * s.parameters->config().layers * (position + 1) * shape[1] * shape[3] * size_of(s.layout.type.dtype);
+}
+
+int GptSampler::kernels() const { return int(state_->one.report().kernels.size()); }
+
+}  // namespace ridge

@@ -1,0 +1,54 @@
+// Text from a GPT, a token at a time: keys and values of earlier positions are kept, so that a token costs one pass over the weights.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "data/tokenizer.h"
+#include "train/gpt_parameters.h"
+
+namespace ridge {
+
+class Arena;
+class ThreadTeam;
+
+struct SampleOptions {
+  double temperature = 0.8;  // 0: always the likeliest token
+  int64_t top_k = 0;         // only the k likeliest; 0: all
+  double top_p = 1;          // only the likeliest that have this probability together
+  uint64_t seed = 0;
+};
+
+// A draw from logits, a function of the logits, the options and `index` alone. Of equally likely tokens the first counts as likelier.
+// ErrorCode::value: options out of range, or logits that are not finite.
+Token draw_token(std::span<const float> logits, const SampleOptions& options, uint64_t index);
+
+class GptSampler {
+ public:
+  // Keys and values are kept as the weights are stored. Compiles; memory is mapped when the first token comes. `arena`: one that no program
+  // uses at the same time.
+  explicit GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team = nullptr, std::shared_ptr<Arena> arena = nullptr);
+  ~GptSampler();
+  GptSampler(GptSampler&&) noexcept;
+
+  // Goes on with these tokens. When the block is full, the last half of it stays as context and is computed anew.
+  // ErrorCode::value: a token outside the vocabulary.
+  void feed(std::span<const Token> tokens);
+  std::span<const float> logits() const;  // of the token after the last one; empty before the first
+  int64_t position() const;               // tokens in the context
+  void forget();                          // the context
+
+  // Feeds the prompt, which must not be empty, then draws `count` tokens; each goes to `sink`, which may say false to end.
+  void generate(std::span<const Token> prompt, int64_t count, const SampleOptions& options, const std::function<bool(Token)>& sink);
+
+  int64_t planned_bytes() const;               // cache, program memory and scratch, without the parameters
+  int64_t bytes_read(int64_t position) const;  // by the token at this position: weights and cache
+  int kernels() const;                         // that one token takes
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ridge
