@@ -2,19 +2,24 @@
 // of each character after those before it is known exactly.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ridge {
 
+class StoryGrammar;
+
+// Unchanging once made: all threads may use one at the same time.
 class Stories {
  public:
   // No story is longer than `longest` characters, its end included; ErrorCode::value below the shortest that the grammar can do.
   explicit Stories(int64_t longest);
   ~Stories();
+  Stories(Stories&&) noexcept;
 
-  // Stories number first, first + 1, …: a function of the seed and the number. Each ends with kEnd.
+  // Story `number`, a function of the seed and the number. It ends with kEnd.
   std::string story(uint64_t seed, int64_t number) const;
   static constexpr char kEnd = '\n';
 
@@ -23,8 +28,7 @@ class Stories {
   std::vector<double> nats(std::string_view text) const;
 
  private:
-  struct Grammar;
-  Grammar* grammar_;
+  std::unique_ptr<const StoryGrammar> grammar_;
 };
 
 }  // namespace ridge

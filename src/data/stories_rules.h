@@ -1,0 +1,76 @@
+// The stories' rules as written, read into tables; and what they say once those beyond a level are left out.
+//
+//   girl (sex=girl, he=she): Lily | Mia              words, the frequent first, with attributes for all of them
+//   count: three (less=two) | four (less=three)      or of one
+//   child: [girl] | [boy]                            a choice among other rules' alternatives
+//   open: [hero=child] had a [thing@hero.sex].       the choice is remembered; the rule is thing.girl or thing.boy, as the hero's sex says
+//     | Once {hero} saw {hero.his} [thing.girl].     a word comes back, or one of its attributes
+//   next.girl/boy: <She/He> ran$ | Then <she/he> hid$ @2-3    two rules, and levels at which an alternative counts (@2: 2 and up)
+//
+// _ is a blank, $ the end of a story, # begins a comment.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ridge {
+
+struct StoryPart {
+  enum class Kind : uint8_t { text, echo, set, choose } kind = Kind::text;
+  std::string text = {};               // text: the characters; choose: the rule, or the first part of its name
+  std::string variable = {};           // echo, set: whose; choose: what remembers the choice, or empty
+  std::string attribute = {};          // echo: of the word, empty: the word itself
+  std::string selector = {}, by = {};  // choose: the rule is text.VALUE, by this attribute of this variable
+  int word = -1;                       // set
+};
+
+struct StoryWord {
+  std::string text;
+  std::map<std::string, std::string> attributes;
+};
+
+struct StoryAlternative {
+  double weight = 0;  // adds up to 1 in a rule
+  std::vector<StoryPart> parts;
+  int word = -1;  // its number when it is one
+};
+
+class StoryRules {
+ public:
+  // All that `text` says at one level. Alternatives that begin with a rule are replaced by that rule's, so that the first characters tell
+  // the alternatives apart. ErrorCode::internal: a rule is wrong.
+  StoryRules(std::string_view text, int level);
+
+  const std::map<std::string, std::vector<StoryAlternative>>& rules() const { return rules_; }  // that "story" can reach
+  const std::vector<StoryWord>& words() const { return words_; }
+  const std::vector<int>& words_of(const std::string& variable) const;  // what it can be
+  const std::string& attribute(int word, const std::string& name) const;
+  int64_t longest() const { return longest_; }  // no story has more characters
+  int depth() const { return depth_; }          // of rules inside rules
+
+ private:
+  struct Written;
+  void spell_out(StoryAlternative& alternative, const std::map<std::string, Written>& written) const;
+  void flatten(const std::string& name, const std::map<std::string, Written>& written, std::map<std::string, std::vector<StoryAlternative>>& flat);
+  void keep_reachable(const std::map<std::string, std::vector<StoryAlternative>>& flat);
+  void gather_variables();
+  struct Size {
+    int64_t characters = -1;
+    int depth = 0;
+  };
+  Size size_of(const std::string& rule, std::map<std::string, Size>& known) const;
+  std::vector<std::string> chosen_by(const StoryPart& part) const;  // the rules that a choice can mean
+
+  std::map<std::string, std::vector<StoryAlternative>> rules_;
+  std::vector<StoryWord> words_;
+  std::map<std::string, std::vector<int>> variables_;
+  int64_t longest_ = 0;
+  int depth_ = 0;
+};
+
+extern const std::string_view kStoryText;  // the built-in rules
+constexpr int kStoryLevels = 6;            // 0 and up
+
+}  // namespace ridge

@@ -1,0 +1,215 @@
+#include "data/stories.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "data/stories_grammar.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kLengths[] = {32, 64, 128, 256, 512, 1024};
+
+std::string several(const Stories& stories, uint64_t seed, int64_t count) {
+  std::string text;
+  for (int64_t i = 0; i < count; ++i) text += stories.story(seed, i);
+  return text;
+}
+
+double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+class StoryLevels : public testing::TestWithParam<int> {
+ protected:
+  StoryRules rules_{kStoryText, GetParam()};
+  StoryGrammar grammar_{rules_};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, StoryLevels, testing::Range(0, kStoryLevels));
+
+TEST(Stories, AreAFunctionOfSeedAndNumber) {
+  const Stories a(128), b(128);
+  std::set<std::string> different;
+  for (int64_t i = 0; i < 200; ++i) {
+    EXPECT_EQ(a.story(7, i), b.story(7, i));
+    different.insert(a.story(7, i));
+  }
+  EXPECT_GT(different.size(), 195u);
+  EXPECT_NE(a.story(7, 1), a.story(8, 1));
+  EXPECT_NE(a.story(7, 1), a.story(7, 1 + (int64_t(1) << 32)));
+}
+
+TEST(Stories, FitIntoEveryLength) {
+  for (const int64_t longest : kLengths) {
+    const Stories stories(longest);
+    size_t most = 0;
+    for (int64_t i = 0; i < 3000; ++i) {
+      const std::string text = stories.story(1, i);
+      most = std::max(most, text.size());
+      ASSERT_EQ(text.find(Stories::kEnd), text.size() - 1) << text;
+      for (const char c : text) ASSERT_TRUE(c == Stories::kEnd || (c >= ' ' && c <= '~')) << text;
+    }
+    EXPECT_LE(int64_t(most), longest);
+    EXPECT_GT(int64_t(most), longest / 2) << "the room is not used";
+  }
+}
+
+TEST(Stories, RefuseALengthInWhichNothingFits) {
+  try {
+    Stories stories(10);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::value);
+    EXPECT_NE(std::string(error.what()).find("10 characters"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Stories, UseTheRoomThatThereIs) {
+  int64_t before = 0;
+  for (int level = 0; level < kStoryLevels; ++level) {
+    const StoryRules rules(kStoryText, level);
+    EXPECT_GT(rules.longest(), before);
+    EXPECT_LE(rules.longest(), kLengths[level]);
+    before = rules.longest();
+  }
+}
+
+// Two ways to the same number: what the teller chose, and what the reader sees.
+TEST_P(StoryLevels, ReadingCostsWhatTheChoicesCost) {
+  for (int64_t i = 0; i < 2000; ++i) {
+    std::string text;
+    const double chosen = grammar_.tell(3, i, text);
+    ASSERT_NEAR(sum(grammar_.read(text)), chosen, 1e-9 * (1 + chosen)) << text;
+  }
+}
+
+TEST_P(StoryLevels, ProbabilitiesOfWhatCanFollowAddUpToOne) {
+  for (int64_t i = 0; i < 10; ++i) {
+    std::string text;
+    grammar_.tell(5, i, text);
+    grammar_.tell(6, i, text);
+    const std::vector<double> nats = grammar_.read(text);
+    for (size_t at = 0; at < text.size(); ++at) {
+      double total = 0, here = -1;
+      std::set<char> characters;
+      for (const auto& [character, probability] : grammar_.next(text.substr(0, at))) {
+        EXPECT_TRUE(characters.insert(character).second);
+        total += probability;
+        if (character == text[at]) here = probability;
+      }
+      ASSERT_NEAR(total, 1, 1e-12) << text.substr(0, at);
+      ASSERT_NEAR(-std::log(here), nats[at], 1e-9) << text.substr(0, at);
+    }
+  }
+}
+
+// Every character that is said to be possible can be read, and then the text can go on to an end: nothing leads nowhere.
+TEST_P(StoryLevels, EveryPossibleCharacterCanBeRead) {
+  std::string text;
+  grammar_.tell(9, 0, text);
+  for (size_t at = 0; at < text.size(); ++at)
+    for (const auto& [character, probability] : grammar_.next(text.substr(0, at))) {
+      std::string other = text.substr(0, at) + character;
+      while (other.back() != Stories::kEnd) {
+        ASSERT_LE(int64_t(other.size()), rules_.longest()) << other;
+        other += grammar_.next(other).back().first;  // the rarest
+      }
+      ASSERT_LE(int64_t(other.size()), rules_.longest()) << other;
+    }
+}
+
+TEST_P(StoryLevels, MeanOfManyIsTheEntropy) {
+  constexpr int kCount = 20000;
+  double total = 0, squares = 0;
+  std::string text;
+  for (int64_t i = 0; i < kCount; ++i) {
+    text.clear();
+    const double nats = grammar_.tell(11, i, text);
+    total += nats, squares += nats * nats;
+  }
+  const double mean = total / kCount, deviation = std::sqrt((squares / kCount - mean * mean) / kCount);
+  EXPECT_NEAR(mean, grammar_.entropy(), 4 * deviation);
+}
+
+// How often a character follows is how probable it is: one prefix, many stories.
+TEST_P(StoryLevels, FirstCharactersAreAsFrequentAsProbable) {
+  constexpr int kCount = 20000;
+  std::map<char, int> counts;
+  for (int64_t i = 0; i < kCount; ++i) {
+    std::string text;
+    grammar_.tell(13, i, text);
+    ++counts[text[0]];
+  }
+  for (const auto& [character, probability] : grammar_.next(""))
+    EXPECT_NEAR(counts[character], kCount * probability, 5 * std::sqrt(kCount * probability) + 1) << character;
+}
+
+TEST(Stories, ReadOnAcrossStoriesAndStopAnywhere) {
+  const Stories stories(64);
+  const std::string text = several(stories, 2, 20);
+  const std::vector<double> whole = stories.nats(text);
+  for (size_t size = 0; size <= text.size(); size += 7) {
+    const std::vector<double> part = stories.nats(std::string_view(text).substr(0, size));
+    ASSERT_EQ(part.size(), size);
+    ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin()));
+  }
+  double separately = 0;
+  for (int64_t i = 0; i < 20; ++i) separately += sum(stories.nats(stories.story(2, i)));
+  EXPECT_NEAR(sum(whole), separately, 1e-9);
+}
+
+TEST(Stories, ImpossibleTextIsRefusedWithItsPlace) {
+  const Stories stories(128);
+  const std::string text = several(stories, 4, 3);
+  for (size_t at = 0; at < text.size(); at += 5) {
+    std::string broken = text;
+    broken[at] = '~';
+    try {
+      stories.nats(broken);
+      FAIL() << broken;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::value);
+      EXPECT_NE(std::string(error.what()).find("character " + std::to_string(at) + " "), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(stories.nats("\xff"), Error);
+  EXPECT_TRUE(stories.nats("").empty());
+}
+
+// What sentence one says decides what a later one can say.
+TEST(Stories, RememberAcrossSentences) {
+  const StoryGrammar grammar(
+      StoryRules("story: The [p=pet] had [n=count]. {p.He} ate one, so {n.less} were left.$\n"
+                 "pet: fox (He=He) | hen (He=She)\n"
+                 "count: four (less=three) | five (less=four)\n",
+                 0));
+  EXPECT_NO_THROW(grammar.read("The hen had five. She ate one, so four were left.\n"));
+  EXPECT_THROW(grammar.read("The hen had five. He ate one, so four were left.\n"), Error);
+  EXPECT_THROW(grammar.read("The hen had five. She ate one, so three were left.\n"), Error);
+  const double second = std::log((1.0 / 4 + 1.0 / 5) / (1.0 / 5));
+  EXPECT_NEAR(sum(grammar.read("The hen had five. She ate one, so four were left.\n")), 2 * second, 1e-8);
+}
+
+TEST(Stories, RulesThatCannotBeToldApartAreRefused) {
+  const auto refused = [](const char* text) {
+    try {
+      StoryGrammar grammar{StoryRules(text, 0)};
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_NE(refused("story: a$ | a$\n").find("beginning of another"), std::string::npos);
+  EXPECT_EQ(refused("story: [x]$\nx: cat | catfish\n"), "") << "what comes after the word tells them apart";
+  EXPECT_NE(refused("story: a [x]$\nx: cat | catfish\n").find("beginning of another"), std::string::npos);
+  EXPECT_NE(refused("story: a [x]$\nx: b [story]\n").find("contains itself"), std::string::npos);
+  EXPECT_NE(refused("story: a [y]$\nx: b\n").find("'y'"), std::string::npos);
+  EXPECT_NE(refused("story: a {y}$\n").find("nothing sets 'y'"), std::string::npos);
+  EXPECT_NE(refused("story: a [x=w] {x.he}$\nw: b | c (he=d)\n").find("no attribute 'he'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ridge
