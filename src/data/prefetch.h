@@ -10,10 +10,10 @@ namespace ridge {
 class Prefetcher {
  public:
   struct Options {
-    int64_t first = 0;               // number of the first batch
-    std::vector<int64_t> left_out;   // numbers that are passed over
-    int depth = 2;                   // batches ahead of the one in use
-    bool threaded = true;            // false: made when asked for
+    int64_t first = 0;                   // number of the first batch
+    std::vector<int64_t> left_out = {};  // numbers that are passed over
+    int depth = 2;                       // batches ahead of the one in use
+    bool threaded = true;                // false: made when asked for
   };
   Prefetcher(const BatchSource& source, Options options);
   ~Prefetcher();
@@ -23,7 +23,9 @@ class Prefetcher {
     int64_t number = 0;
     std::span<const void* const> tensors;
   };
-  Batch next();  // valid until the next call; what fill() threw is thrown here, and the next call tries the batch after it
+  // Valid until the next call. What fill() threw is thrown here, and the next call tries the batch after it. ErrorCode::value: past the
+  // source's last batch.
+  Batch next();
   double waited_seconds() const;  // in next(), for data
   int64_t bytes() const;          // of all buffers; they are mapped by the constructor
 

@@ -1,0 +1,130 @@
+// ridge data prepare: turns texts of any size into tokens once, so that trainings start at once.
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "data/dataset.h"
+
+namespace ridge::cli {
+namespace {
+
+struct PrepareArguments {
+  std::string source, out;
+  int64_t vocab = 0;
+  bool json = false;
+};
+
+// A live line on a terminal, at most ten times a second.
+class ProgressLine {
+ public:
+  ProgressLine() : live_(isatty(STDERR_FILENO) != 0) {}
+  ~ProgressLine() { clear(); }
+  void clear() const {
+    if (live_) fmt::print(stderr, "\r\033[K");
+  }
+  void operator()(const std::string& what, double done) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!live_ || now - shown_ < std::chrono::milliseconds(100)) return;
+    shown_ = now;
+    fmt::print(stderr, "\r\033[K{} {:3.0f} %", what, 100 * done);
+    std::fflush(stderr);
+  }
+
+ private:
+  bool live_;
+  std::chrono::steady_clock::time_point shown_ = {};
+};
+
+int64_t bytes_of_tokens(const Dataset& data) {
+  const bool shared = data.train.mapped_bytes() == data.validation.mapped_bytes() && data.folder.empty();  // parts of the same files
+  return data.train.mapped_bytes() + (shared ? 0 : data.validation.mapped_bytes());
+}
+
+// Characters that a token stands for, over all text whose length is known; 0: none is.
+double characters_per_token(const Dataset& data) {
+  const double tokens = (data.train_characters > 0 ? double(data.train.size()) : 0) + (data.validation_characters > 0 ? double(data.validation.size()) : 0);
+  return tokens > 0 ? (data.train_characters + data.validation_characters) / tokens : 0;
+}
+
+void print_json(const Dataset& data, const std::string& source, double seconds) {
+  const nlohmann::ordered_json out = {{"source", source},
+                                      {"folder", data.folder.string()},
+                                      {"cached", data.cached},
+                                      {"tokenizer", data.tokenizer ? std::string(data.tokenizer->name()) : ""},
+                                      {"vocab", data.vocab},
+                                      {"train_tokens", data.train.size()},
+                                      {"validation_tokens", data.validation.size()},
+                                      {"characters", data.train_characters + data.validation_characters},
+                                      {"text_bytes", data.train_bytes + data.validation_bytes},
+                                      {"token_bytes", bytes_of_tokens(data)},
+                                      {"characters_per_token", characters_per_token(data)},
+                                      {"fingerprint", data.fingerprint},
+                                      {"seconds", seconds},
+                                      {"notes", data.notes}};
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void print_summary(const Dataset& data, const std::string& use, double seconds) {
+  const int width = terminal_width();
+  fmt::print("{}\n", bold(data.name));
+  for (const std::string& note : data.notes) fmt::print("  {}\n", wrap(note, width - 2, 2));
+  fmt::print("  {} training and {} validation tokens, {}", data.train.size(), data.validation.size(), size_text(bytes_of_tokens(data)));
+  if (const double each = characters_per_token(data); each > 0) fmt::print("; {:.2f} characters a token", each);
+  fmt::print("\n  {} {:.2f} s\n", data.cached ? "nothing to do, all was there before:" : "done in", seconds);
+  fmt::print("Train on it with {}\n", bold("ridge train gpt data=" + use));
+}
+
+int prepare(const PrepareArguments& arguments, const config::Resolved& settings) {
+  DatasetOptions options;
+  options.tokenizer = settings.get<std::string>("tokenizer");
+  options.vocab = arguments.vocab;
+  options.block = settings.get<std::optional<int64_t>>("block").value_or(0);
+  options.seed = uint64_t(settings.get<int64_t>("seed"));
+  ProgressLine line;
+  options.progress = [&](const std::string& what, double done) { line(what, done); };
+  const auto begin = std::chrono::steady_clock::now();
+  const Dataset data = arguments.out.empty() ? open_dataset(arguments.source, options) : prepare_dataset(arguments.source, arguments.out, options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  line.clear();
+  // Tokens of the cache are found by the text and the tokenizer.
+  const std::string asked = options.tokenizer == "auto" ? "" : " tokenizer=" + options.tokenizer;
+  if (arguments.json)
+    print_json(data, arguments.source, seconds);
+  else
+    print_summary(data, arguments.out.empty() ? arguments.source + asked : arguments.out, seconds);
+  return kOk;
+}
+
+const Command command("data", "turn texts into tokens once, for many trainings", [](CLI::App& app) {
+  auto chosen = std::make_shared<Command::Run>();
+  auto arguments = std::make_shared<PrepareArguments>();
+  CLI::App* prepare_command = app.add_subcommand("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE]");
+  prepare_command->add_option("source", arguments->source, "a text file, a folder of text files, or builtin")->required();
+  prepare_command->add_option("--out", arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache");
+  prepare_command->add_option("--vocab", arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text")
+      ->check(CLI::Range(257, 1 << 24));
+  prepare_command->add_flag("--json", arguments->json, "one JSON document");
+  auto sources = add_settings(*prepare_command, config::kGpt);
+  prepare_command->callback([=] { *chosen = [=] { return prepare(*arguments, config::resolve(sources())); }; });
+
+  app.require_subcommand(0, 1);
+  app.allow_extras();  // so that a wrong word gets a better answer
+  return [chosen, &app]() -> int {
+    if (*chosen) return (*chosen)();
+    constexpr std::string_view kWords[] = {"prepare"};
+    if (app.remaining().empty()) fail(ErrorCode::usage, "[data] what? ridge data prepare SOURCE");
+    fail(ErrorCode::usage, "[data] '{}' is not prepare; {}", app.remaining()[0], nearest_hint(app.remaining()[0], kWords));
+  };
+});
+
+}  // namespace
+}  // namespace ridge::cli

@@ -1,0 +1,9 @@
+// The built-in corpus as tokens: generated stories, with what is possible on each validation window.
+#pragma once
+#include "data/token_cache.h"
+
+namespace ridge {
+
+TokenRecipe builtin_recipe(const DatasetOptions& options);
+
+}  // namespace ridge

@@ -1,0 +1,82 @@
+#include "data/dataset.h"
+
+#include "base/error.h"
+#include "data/builtin.h"
+#include "data/text_tokens.h"
+#include "data/token_cache.h"
+#include "data/token_files.h"
+#include "data/token_store.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string name_of(const std::string& source) {
+  fs::path path = fs::path(source).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.has_filename() ? path.filename().string() : source;
+}
+
+// Tokens that need no making, or none: then the source is a text.
+std::optional<Dataset> open_tokens(const std::string& source, const DatasetOptions& options) {
+  std::error_code error;
+  if (fs::is_directory(source, error)) {
+    if (stored_key(source)) return open_store(source);
+    if (has_nanogpt_files(source)) return open_nanogpt_files(source, options);
+    if (const std::vector<std::string> shards = find_llmc_shards(source); !shards.empty()) return open_llmc_shards(shards, options);
+    return {};
+  }
+  if (fs::exists(source, error)) {
+    const fs::path path = source;
+    if (path.filename() == "train.bin") return open_nanogpt_files(path.parent_path(), options);
+    if (path.extension() == ".bin") return open_llmc_shards({source}, options);
+    return {};
+  }
+  if (source.find_first_of("*?[") == source.npos) return {};
+  const std::vector<std::string> shards = find_llmc_shards(source);
+  if (shards.empty()) fail(ErrorCode::io, "[data] {}: no file has such a name; check the pattern", source);
+  return open_llmc_shards(shards, options);
+}
+
+void check_tokenizer(const Dataset& data, const DatasetOptions& options) {
+  if (!data.tokenizer) return;
+  const std::shared_ptr<const Tokenizer> asked = ready_tokenizer(options);
+  if (asked ? asked->json() != data.tokenizer->json() : options.tokenizer != "auto" && options.tokenizer != data.tokenizer->name())
+    fail(ErrorCode::io,
+         "[data] {}: its {} tokenizer with {} tokens is another than the one asked for, {}; take data of the same vocabulary, or the text itself", data.name,
+         data.tokenizer->name(), data.vocab, asked ? fmt::format("{} with {}", asked->name(), asked->vocab_size()) : options.tokenizer);
+}
+
+void check_length(const Dataset& data, const DatasetOptions& options) {
+  if (options.block <= 0) return;
+  training_windows(data, 1, options.block, 0);  // they say what is missing
+  validation_windows(data, 1, options.block);
+}
+
+TokenRecipe recipe_of(const std::string& source, const DatasetOptions& options) {
+  return source == "builtin" ? builtin_recipe(options) : text_recipe(source, options);
+}
+
+Dataset finished(Dataset data, const std::string& source, const DatasetOptions& options) {
+  data.name = name_of(source);
+  check_tokenizer(data, options);
+  check_length(data, options);
+  return data;
+}
+
+}  // namespace
+
+Dataset open_dataset(const std::string& source, const DatasetOptions& options) {
+  if (source.empty()) fail(ErrorCode::usage, "[data] no source; name a text file, a folder, or builtin");
+  if (source != "builtin")
+    if (std::optional<Dataset> tokens = open_tokens(source, options)) return finished(*std::move(tokens), source, options);
+  return finished(open_cached(recipe_of(source, options), options), source, options);
+}
+
+Dataset prepare_dataset(const std::string& source, const fs::path& out, const DatasetOptions& options) {
+  if (source != "builtin" && open_tokens(source, options)) fail(ErrorCode::usage, "[data] {}: these are tokens already; train with data={}", source, source);
+  return finished(make_in(out, recipe_of(source, options)), source, options);
+}
+
+}  // namespace ridge

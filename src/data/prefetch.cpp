@@ -1,0 +1,156 @@
+#include "data/prefetch.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "backend/host_memory.h"
+#include "base/error.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t bytes_of_one(const BatchSource& source) {
+  int64_t bytes = 0;
+  for (const Type& type : source.types()) bytes += aligned(type.bytes());
+  return bytes;
+}
+
+// The one in use, and those ahead of it.
+int slots_of(const Prefetcher::Options& options) { return options.threaded ? 1 + std::max(options.depth, 1) : 1; }
+
+// Signals belong to the threads that the program knows of.
+std::thread start_without_signals(const std::function<void()>& work) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::optional<std::thread> thread;
+  std::exception_ptr failed;
+  try {
+    thread.emplace(work);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (failed) std::rethrow_exception(failed);
+  return std::move(*thread);
+}
+
+}  // namespace
+
+struct Prefetcher::State {
+  struct Slot {
+    int64_t number = 0;
+    std::vector<std::byte*> tensors;
+    std::vector<const void*> read;  // the same, for the reader
+    std::exception_ptr error;
+  };
+
+  State(const BatchSource& s, Options o) : source(s), options(std::move(o)), next_number(options.first) {
+    std::sort(options.left_out.begin(), options.left_out.end());
+    memory_bytes = bytes_for(source, options);
+    memory = map_memory(memory_bytes);
+    std::byte* at = memory;
+    slots.resize(size_t(slots_of(options)));
+    for (Slot& slot : slots)
+      for (const Type& type : source.types()) {
+        slot.tensors.push_back(at);
+        slot.read.push_back(at);
+        at += aligned(type.bytes());
+      }
+  }
+
+  ~State() {
+    if (worker.joinable()) {
+      {
+        const std::lock_guard lock(mutex);
+        stop = true;
+      }
+      changed.notify_all();
+      worker.join();
+    }
+    unmap_memory(memory, memory_bytes);
+  }
+
+  void make(Slot& slot) {
+    while (std::binary_search(options.left_out.begin(), options.left_out.end(), next_number)) ++next_number;
+    slot.number = next_number++;
+    slot.error = nullptr;
+    try {
+      if (const int64_t all = source.batches(); all >= 0 && slot.number >= all)
+        fail(ErrorCode::value, "[data] batch {} was asked for, and there are {}", slot.number, all);
+      source.fill(slot.number, slot.tensors);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+  }
+
+  void work() {
+    for (std::unique_lock lock(mutex);;) {
+      changed.wait(lock, [&] { return stop || made - released < int64_t(slots.size()); });
+      if (stop) return;
+      Slot& slot = slots[size_t(made % int64_t(slots.size()))];
+      lock.unlock();
+      make(slot);
+      lock.lock();
+      ++made;
+      changed.notify_all();
+    }
+  }
+
+  const BatchSource& source;
+  Options options;
+  int64_t next_number;  // of the thread that makes batches
+  std::byte* memory = nullptr;
+  int64_t memory_bytes = 0;
+  std::vector<Slot> slots;  // a ring
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t made = 0, taken = 0, released = 0;  // batches so far
+  bool stop = false;
+  double waited = 0;
+  std::thread worker;
+};
+
+Prefetcher::Prefetcher(const BatchSource& source, Options options) : state_(std::make_unique<State>(source, std::move(options))) {
+  if (state_->options.threaded) state_->worker = start_without_signals([state = state_.get()] { state->work(); });
+}
+
+Prefetcher::~Prefetcher() = default;
+
+Prefetcher::Batch Prefetcher::next() {
+  State& s = *state_;
+  const auto begin = std::chrono::steady_clock::now();
+  if (s.options.threaded) {
+    std::unique_lock lock(s.mutex);
+    s.released = s.taken;  // the one in use until now
+    s.changed.notify_all();
+    s.changed.wait(lock, [&] { return s.made > s.taken; });
+  } else {
+    s.make(s.slots[0]);
+  }
+  State::Slot& slot = s.slots[size_t(s.taken++ % int64_t(s.slots.size()))];
+  s.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
+  return {slot.number, slot.read};
+}
+
+double Prefetcher::waited_seconds() const { return state_->waited; }
+int64_t Prefetcher::bytes() const { return state_->memory_bytes; }
+int64_t Prefetcher::bytes_for(const BatchSource& source, const Options& options) { return bytes_of_one(source) * slots_of(options); }
+
+}  // namespace ridge

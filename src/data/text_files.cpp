@@ -1,0 +1,154 @@
+#include "data/text_files.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <future>
+
+#include "base/error.h"
+#include "data/pre_tokenize.h"
+#include "machine/limits.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kLookedAt = 4096;
+
+bool holds_zero_bytes(const std::string& path) {
+  char head[kLookedAt];
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ErrorCode::io, "[data] {}: cannot be opened: {}; check its permissions", path, std::strerror(errno));
+  file.read(head, sizeof head);
+  return std::find(head, head + file.gcount(), '\0') != head + file.gcount();
+}
+
+bool hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
+
+std::vector<std::string> files_below(const fs::path& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  fs::recursive_directory_iterator at(folder, error);
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    std::error_code ignored;  // links that lead nowhere are no files
+    if (hidden(at->path()))
+      at.disable_recursion_pending();
+    else if (at->is_regular_file(ignored))
+      out.push_back(at->path().string());
+  }
+  if (error) fail(ErrorCode::io, "[data] {}: cannot be listed: {}; check the permissions of all folders in it", folder.string(), error.message());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Before the last character, which may not be complete.
+size_t character_border(std::string_view text) {
+  for (size_t at = text.size(); at-- > text.size() - std::min<size_t>(text.size(), 4);)
+    if ((uint8_t(text[at]) & 0xc0) != 0x80 && at > 0) return at;
+  return text.size();
+}
+
+}  // namespace
+
+TextFiles find_texts(const std::string& source) {
+  std::error_code error;
+  const fs::file_status status = fs::status(source, error);
+  if (status.type() == fs::file_type::not_found)
+    fail(ErrorCode::io, "[data] {}: there is no such file or folder; check the path, or train on data=builtin", source);
+  if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", source, error.message());
+  if (!fs::is_directory(status) && !fs::is_regular_file(status)) fail(ErrorCode::io, "[data] {}: is no plain file; name a text file or a folder", source);
+
+  TextFiles out;
+  const bool folder = fs::is_directory(status);
+  for (const std::string& path : folder ? files_below(source) : std::vector{source}) {
+    const int64_t bytes = int64_t(fs::file_size(path, error));
+    if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", path, error.message());
+    if (bytes == 0) continue;
+    if (folder && holds_zero_bytes(path)) {
+      out.passed_over.push_back(path);
+      continue;
+    }
+    out.files.push_back({path, bytes, out.bytes});
+    out.bytes += bytes;
+  }
+  if (!out.files.empty()) return out;
+  if (!folder) fail(ErrorCode::io, "[data] {}: the file is empty; name a text to train on", source);
+  fail(ErrorCode::io, "[data] {}: no text files in this folder{}; name one with texts, train.bin and val.bin, or shards of tokens", source,
+       out.passed_over.empty() ? "" : fmt::format(", and {} with zero bytes, which no text has", out.passed_over.size()));
+}
+
+int64_t bytes_before(const TextFiles& texts, TextPlace place) {
+  return place.file < texts.files.size() ? texts.files[place.file].before + place.offset : texts.bytes;
+}
+
+int64_t PieceReader::end_of_file() const { return at_.file == to_.file ? to_.offset : texts_.files[at_.file].bytes; }
+
+void PieceReader::fill(std::string& text) {
+  const TextFile& source = texts_.files[at_.file];
+  if (!file_.is_open()) {
+    file_.open(source.path, std::ios::binary);
+    file_.seekg(at_.offset);
+    if (!file_) fail(ErrorCode::io, "[data] {}: cannot be opened: {}; check its permissions", source.path, std::strerror(errno));
+  }
+  text.swap(rest_);
+  rest_.clear();
+  const size_t have = text.size();
+  text.resize(std::min(most_, size_t(end_of_file() - at_.offset)));
+  file_.read(text.data() + have, std::streamsize(text.size() - have));
+  if (size_t(file_.gcount()) != text.size() - have)
+    fail(ErrorCode::io, "[data] {}: ends at byte {} of {}; it was changed while it was read: try again", source.path,
+         at_.offset + int64_t(have) + int64_t(file_.gcount()), source.bytes);
+}
+
+bool PieceReader::next(TextPiece& piece) {
+  while (at_.file < texts_.files.size() && (at_.file < to_.file || (at_.file == to_.file && at_.offset < to_.offset))) {
+    if (at_.offset < end_of_file()) {
+      fill(piece.text);
+      if (at_.offset + int64_t(piece.text.size()) < end_of_file()) {
+        const size_t words = cut_between_words(piece.text, most_ / 2)[0].size();
+        const size_t end = words < piece.text.size() ? words : character_border(piece.text);
+        rest_ = piece.text.substr(end);
+        piece.text.resize(end);
+      }
+      piece.place = at_;
+      at_.offset += int64_t(piece.text.size());
+      piece.between_documents = at_.offset == texts_.files[at_.file].bytes && at_.file + 1 < texts_.files.size();
+      return true;
+    }
+    if (at_.file == to_.file) return false;
+    at_ = {at_.file + 1, 0};
+    file_.close();
+    file_.clear();
+  }
+  return false;
+}
+
+int worker_threads() {
+  constexpr int kMost = 16;  // more would only wait for the disk
+  static const int threads = std::clamp(read_limits().threads(), 1, kMost);
+  return threads;
+}
+
+void on_threads(size_t n, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  std::vector<std::exception_ptr> errors(n);
+  const auto run = [&] {
+    for (size_t i; (i = next++) < n;) try {
+        work(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+  };
+  {
+    std::vector<std::future<void>> others;  // waited for at the end of the block
+    for (size_t i = 1; i < std::min(n, size_t(worker_threads())); ++i) others.push_back(std::async(std::launch::async, run));
+    run();
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+}  // namespace ridge

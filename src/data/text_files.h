@@ -1,0 +1,79 @@
+// Text files of any size, read in order as pieces that are safe to be tokenised apart.
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ridge {
+
+struct TextFile {
+  std::string path;
+  int64_t bytes = 0;
+  int64_t before = 0;  // bytes of all files before it
+};
+
+struct TextFiles {
+  std::vector<TextFile> files;  // in the order of their paths, none empty
+  int64_t bytes = 0;
+  std::vector<std::string> passed_over;  // files of a folder that are no texts: they hold zero bytes
+};
+
+// A file, or all below a folder but what is hidden. ErrorCode::io: nothing there, or nothing in it.
+TextFiles find_texts(const std::string& source);
+
+struct TextPlace {
+  size_t file = 0;
+  int64_t offset = 0;  // in bytes
+};
+
+int64_t bytes_before(const TextFiles& texts, TextPlace place);
+
+struct TextPiece {
+  TextPlace place;
+  std::string text;
+  bool between_documents = false;  // another file follows
+};
+
+// Cuts lie between words, or between characters where no word ends for long. They depend on the text and on where reading begins.
+class PieceReader {
+ public:
+  static constexpr size_t kPiece = size_t(1) << 19;
+  PieceReader(const TextFiles& texts, TextPlace from, TextPlace to, size_t most = kPiece) : texts_(texts), at_(from), to_(to), most_(most) {}
+  explicit PieceReader(const TextFiles& texts) : PieceReader(texts, {}, {texts.files.size(), 0}) {}
+
+  bool next(TextPiece& piece);  // false: there are no more. ErrorCode::io: reading failed
+
+ private:
+  int64_t end_of_file() const;
+  void fill(std::string& text);
+
+  const TextFiles& texts_;
+  TextPlace at_, to_;
+  size_t most_;
+  std::ifstream file_;
+  std::string rest_;  // read already, before the next piece
+};
+
+int worker_threads();  // as many as the machine runs at a time, and some bound on memory allows
+
+// work(0) … work(n - 1) on several threads. Of those that throw, the first one's error is passed on.
+void on_threads(size_t n, const std::function<void(size_t)>& work);
+
+// work(piece) on several threads, take(piece, its result) here, in order. Few pieces are in memory at a time.
+template <class Work, class Take>
+void for_pieces(PieceReader reader, const Work& work, const Take& take) {
+  const size_t at_once = size_t(2 * worker_threads());
+  std::vector<TextPiece> pieces(at_once);
+  std::vector<decltype(work(pieces[0]))> results(at_once);
+  for (bool more = true; more;) {
+    size_t n = 0;
+    while (n < at_once && (more = reader.next(pieces[n]))) ++n;
+    on_threads(n, [&](size_t i) { results[i] = work(pieces[i]); });
+    for (size_t i = 0; i < n; ++i) take(pieces[i], results[i]);
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,192 @@
+#include "data/text_tokens.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "data/bpe_training.h"
+#include "data/byte_tokenizer.h"
+#include "data/char_tokenizer.h"
+#include "data/file_facts.h"
+#include "data/text_survey.h"
+#include "data/token_store.h"
+
+namespace ridge {
+namespace {
+
+constexpr std::string_view kWords[] = {"auto", "char", "byte", "bpe"};
+constexpr double kTrainShare = 0.9;                      // as nanoGPT splits
+constexpr int64_t kMostForChars = int64_t(16) << 20;     // longer texts are worth a larger vocabulary
+constexpr size_t kMostChars = 256;                       // more are no alphabet
+constexpr int64_t kMostToLearnFrom = int64_t(32) << 20;  // a vocabulary hardly changes beyond
+
+std::string count(int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
+
+// The texts of one source on their way to tokens.
+class Tokenisation {
+ public:
+  Tokenisation(TextFiles texts, const DatasetOptions& options) : texts_(std::move(texts)), options_(options) {}
+
+  void run(const std::filesystem::path& folder, const std::string& key) {
+    survey_ = survey_texts(texts_, progress("reading"));
+    const int64_t train_characters = int64_t(double(survey_.characters) * kTrainShare);
+    split_ = find_character(texts_, survey_, train_characters);
+    choose_tokenizer();
+
+    Dataset data;
+    data.tokenizer = tokenizer_;
+    data.vocab = tokenizer_->vocab_size();
+    data.train_characters = double(train_characters);
+    data.train_bytes = double(bytes_before(texts_, split_));
+    data.validation_characters = double(survey_.characters - train_characters);
+    data.validation_bytes = double(texts_.bytes) - data.train_bytes;
+    data.notes = notes();
+    const StoredPart train = write_part(folder, "train", {}, split_);
+    const StoredPart validation = write_part(folder, "validation", split_, end());
+    write_index(folder, key, data, train, validation);
+  }
+
+ private:
+  TextPlace end() const { return {texts_.files.size(), 0}; }
+
+  TextProgress progress(const char* what) const {
+    if (!options_.progress) return {};
+    return [this, what](double done) { options_.progress(what, done); };
+  }
+
+  std::vector<std::string> notes() const {
+    std::vector<std::string> out = {fmt::format("{}, {}, {} characters; the last 10 % are for validation", count(int64_t(texts_.files.size()), "text"),
+                                                size_text(texts_.bytes), survey_.characters)};
+    if (!texts_.passed_over.empty()) out.push_back(fmt::format("{} passed over, as they hold zero bytes", count(int64_t(texts_.passed_over.size()), "file")));
+    out.push_back(fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), tokenizer_->vocab_size()));
+    return out;
+  }
+
+  void require_utf8() const {
+    if (survey_.not_utf8)
+      fail(ErrorCode::io, "[data] {}: byte {}, 0x{:02x}, is not UTF-8; convert the file, or take its bytes as they are with tokenizer=byte",
+           texts_.files[survey_.not_utf8->file].path, survey_.not_utf8->offset, survey_.wrong_byte);
+  }
+
+  void choose_tokenizer() {
+    tokenizer_ = ready_tokenizer(options_);
+    if (tokenizer_) {
+      if (tokenizer_->name() == "char") require_utf8();
+      return;
+    }
+    const bool automatic = options_.tokenizer == "auto";
+    if (automatic || options_.tokenizer == "char") require_utf8();
+    const bool alphabet = texts_.bytes <= kMostForChars && survey_.different.size() <= kMostChars;
+    if (options_.tokenizer == "char" || (automatic && alphabet)) {
+      std::vector<std::string> characters;
+      for (char32_t value : survey_.different) append_utf8(characters.emplace_back(), value);
+      tokenizer_ = std::make_shared<CharTokenizer>(std::move(characters));
+    } else if (options_.tokenizer == "byte") {
+      tokenizer_ = std::make_shared<ByteTokenizer>();
+    } else {
+      learn_tokenizer();
+    }
+  }
+
+  // From the training part alone, evenly spread where it is too long.
+  void learn_tokenizer() {
+    const int64_t bytes = bytes_before(texts_, split_);
+    const auto in_training = [&](const TextSurvey::Piece& p) { return bytes_before(texts_, p.place) < bytes; };
+    const size_t pieces = size_t(std::partition_point(survey_.pieces.begin(), survey_.pieces.end(), in_training) - survey_.pieces.begin());
+    const size_t wanted = bytes <= kMostToLearnFrom ? pieces : std::max<size_t>(size_t(double(pieces) * double(kMostToLearnFrom) / double(bytes)), 1);
+    std::vector<TextPiece> sample(wanted);
+    for (size_t i = 0; i < wanted; ++i) PieceReader(texts_, survey_.pieces[i * pieces / wanted].place, split_).next(sample[i]);
+    std::vector<std::string_view> views;
+    for (const TextPiece& piece : sample) views.push_back(piece.text);
+    if (options_.progress) options_.progress("learning a vocabulary", 0);
+    tokenizer_ = learn_bpe(views, options_.vocab, bytes);
+  }
+
+  std::vector<Token> encode(const TextPiece& piece) const {
+    std::vector<Token> tokens;
+    tokens.reserve(piece.text.size() / 2);
+    try {
+      tokenizer_->encode_to(tokens, piece.text);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::value) throw;
+      refuse_character(piece);
+    }
+    if (const std::optional<Token> end = tokenizer_->end_of_text(); end && piece.between_documents) tokens.push_back(*end);
+    return tokens;
+  }
+
+  // The tokenizer counts from the piece's beginning; people count from the file's.
+  [[noreturn]] void refuse_character(const TextPiece& piece) const {
+    std::vector<Token> ignored;
+    for (size_t at = 0; at < piece.text.size();) {
+      const CodePoint point = code_point_at(piece.text, at);
+      try {
+        tokenizer_->encode_to(ignored, std::string_view(piece.text).substr(at, point.bytes));
+      } catch (const Error&) {
+        fail(ErrorCode::io, "[data] {}: byte {}: U+{:04X} is not among the {} characters of the vocabulary; take it out, or use a byte or bpe tokenizer",
+             texts_.files[piece.place.file].path, piece.place.offset + int64_t(at), uint32_t(point.value), tokenizer_->vocab_size());
+      }
+      at += point.bytes;
+    }
+    fail(ErrorCode::internal, "[data] {}: the tokenizer refused a text of which it takes every character", texts_.files[piece.place.file].path);
+  }
+
+  StoredPart write_part(const std::filesystem::path& folder, const char* name, TextPlace from, TextPlace to) const {
+    TokenWriter writer(folder, name, tokenizer_->vocab_size());
+    const TextProgress tell = progress("tokenising");
+    for_pieces(
+        PieceReader(texts_, from, to), [&](const TextPiece& piece) { return encode(piece); },
+        [&](const TextPiece& piece, const std::vector<Token>& tokens) {
+          writer.add(tokens);
+          if (tell) tell(double(bytes_before(texts_, piece.place) + int64_t(piece.text.size())) / double(texts_.bytes));
+        });
+    return writer.finish();
+  }
+
+  TextFiles texts_;
+  DatasetOptions options_;
+  TextSurvey survey_;
+  TextPlace split_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> ready_tokenizer(const DatasetOptions& options) {
+  if (options.given) return options.given;
+  if (std::find(std::begin(kWords), std::end(kWords), options.tokenizer) != std::end(kWords)) return nullptr;
+  std::error_code error;
+  if (!std::filesystem::exists(options.tokenizer, error))
+    fail(ErrorCode::usage, "[data] tokenizer '{}' is none of auto, char, byte and bpe, and there is no such file; {}", options.tokenizer,
+         nearest_hint(options.tokenizer, kWords));
+  return load_tokenizer(options.tokenizer);
+}
+
+std::string tokenizer_identity(const DatasetOptions& options) {
+  const std::shared_ptr<const Tokenizer> ready = ready_tokenizer(options);
+  return ready ? ready->json() : fmt::format("{} {}", options.tokenizer, options.vocab);
+}
+
+std::shared_ptr<const Tokenizer> learn_bpe(std::span<const std::string_view> texts, int64_t vocab, int64_t text_bytes) {
+  // The root of the text's size, to a power of two: 1024 for 1 MB, 32768 for 1 GB.
+  const int64_t by_size = int64_t(1) << std::clamp<int64_t>(std::lround(std::log2(double(std::max<int64_t>(text_bytes, 1))) / 2), 9, 15);
+  return std::make_shared<BpeTokenizer>(train_bpe(texts, {.vocab_size = vocab > 0 ? vocab : by_size, .threads = worker_threads()}));
+}
+
+TokenRecipe text_recipe(const std::string& source, const DatasetOptions& options) {
+  TextFiles texts = find_texts(source);
+  const std::filesystem::path cache = token_cache(options);
+  std::string content = "texts 1 " + tokenizer_identity(options);
+  for (const TextFile& file : texts.files) {
+    const FileFacts facts = facts_of(file.path, 0, 0, cache.empty() ? cache : cache / "known");
+    content += fmt::format(" {} {}", file.bytes, facts.checksum);
+  }
+  const std::string key = checksum_of(content);
+  return {key, [=](const std::filesystem::path& folder) { Tokenisation(texts, options).run(folder, key); }};
+}
+
+}  // namespace ridge

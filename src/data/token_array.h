@@ -1,0 +1,38 @@
+// Tokens in mapped files of 1, 2 or 4 bytes each, in one or several shards.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ridge {
+
+// Copies share the mapping. What is mapped counts as memory of the process while it is resident, so more than kMostResident never stays.
+class TokenArray {
+ public:
+  struct Shard {
+    std::string path;
+    int64_t offset = 0;  // bytes before the first token
+    int64_t tokens = 0;
+  };
+  static constexpr int64_t kMostResident = int64_t(64) << 20;
+
+  TokenArray() = default;  // no tokens
+  // `width`: bytes of a token, little-endian; every token is below `vocab`. ErrorCode::io: a file that is missing or too short.
+  TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t most_resident = kMostResident);
+
+  int64_t size() const { return size_; }
+  void copy(int64_t first, std::span<int64_t> out) const;  // any thread; ErrorCode::value past the end, ErrorCode::io beyond the vocabulary
+  TokenArray part(int64_t first, int64_t count) const;     // ErrorCode::value past the end
+
+  int64_t mapped_bytes() const;  // of all files; parts of one array share it
+  int64_t resident_cap() const;  // the most that stays resident
+
+ private:
+  struct Files;
+  std::shared_ptr<Files> files_;
+  int64_t first_ = 0, size_ = 0;
+};
+
+}  // namespace ridge

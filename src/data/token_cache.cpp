@@ -1,0 +1,166 @@
+#include "data/token_cache.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+#include "data/token_store.h"
+#include "machine/profile.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostFolders = 32;
+constexpr uintmax_t kMostBytes = uintmax_t(4) << 30;  // or a tenth of the disk, when that is more
+constexpr std::string_view kUnfinished = "making-";
+
+// A folder that goes with the object unless it was moved to its place.
+class NewFolder {
+ public:
+  explicit NewFolder(const fs::path& within) : path_((within / (std::string(kUnfinished) + "XXXXXX")).string()) {
+    if (!::mkdtemp(path_.data())) {
+      error_ = std::strerror(errno);
+      path_.clear();
+    }
+  }
+  ~NewFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  explicit operator bool() const { return !path_.empty(); }
+  fs::path path() const { return path_; }
+  const std::string& error() const { return error_; }
+
+  bool move_to(const fs::path& place) {
+    std::error_code error;
+    fs::rename(path_, place, error);
+    if (!error) path_.clear();
+    return !error;
+  }
+
+ private:
+  std::string path_, error_;
+};
+
+uintmax_t bytes_in(const fs::path& folder) {
+  uintmax_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    if (const uintmax_t size = at->file_size(gone); !gone) bytes += size;
+  }
+  return bytes;
+}
+
+// Others may add and remove folders meanwhile: whatever is gone needs no removing.
+void prune(const fs::path& cache, const fs::path& in_use) {
+  struct Entry {
+    fs::path path;
+    fs::file_time_type used;
+    uintmax_t bytes;
+  };
+  std::vector<Entry> entries;
+  std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
+  for (fs::directory_iterator at(cache, error); !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    const bool finished = fs::exists(at->path() / "index.json", gone);
+    const auto used = fs::last_write_time(finished ? at->path() / "index.json" : at->path(), gone);
+    if (gone || at->path() == in_use || !at->is_directory(gone)) continue;
+    if (finished)
+      entries.push_back({at->path(), used, bytes_in(at->path())});
+    else if (at->path().filename().native().starts_with(kUnfinished) && now - used > std::chrono::hours(24))
+      fs::remove_all(at->path(), gone);  // left by a process that was killed
+  }
+  const fs::space_info disk = fs::space(cache, error);
+  const uintmax_t most = std::max(kMostBytes, error ? 0 : disk.capacity / 10);
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used > b.used; });
+  uintmax_t bytes = bytes_in(in_use);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    bytes += entries[i].bytes;
+    std::error_code gone;
+    if (i + 1 >= kMostFolders || bytes > most) fs::remove_all(entries[i].path, gone);
+  }
+}
+
+std::optional<Dataset> open_if_good(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / "index.json", error)) return {};
+  try {
+    return open_store(folder);
+  } catch (const Error&) {
+    return {};  // cut off, or being removed: it is made again
+  }
+}
+
+}  // namespace
+
+fs::path token_cache(const DatasetOptions& options) {
+  if (!options.cache.empty()) return options.cache;
+  const fs::path folder = cache_folder();
+  return folder.empty() ? folder : folder / "data";
+}
+
+Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
+  const fs::path cache = token_cache(options), place = cache / recipe.key;
+  std::error_code error;
+  if (!cache.empty()) {
+    if (std::optional<Dataset> found = open_if_good(place)) {
+      fs::last_write_time(place / "index.json", fs::file_time_type::clock::now(), error);
+      found->notes.push_back(fmt::format("tokens from the cache, {}", place.string()));
+      found->cached = true;
+      return *std::move(found);
+    }
+    fs::create_directories(cache, error);
+  }
+  if (NewFolder folder(cache); !cache.empty() && folder) {
+    recipe.make(folder.path());
+    if (!folder.move_to(place)) {  // a damaged one is in its way, or another process was faster
+      if (std::optional<Dataset> found = open_if_good(place)) return *std::move(found);
+      fs::remove_all(place, error);
+      if (!folder.move_to(place)) fail(ErrorCode::io, "[data] {}: cannot be replaced; remove it by hand", place.string());
+    }
+    prune(cache, place);
+    return open_store(place);
+  }
+  NewFolder folder(fs::temp_directory_path(error));
+  if (!folder)
+    fail(ErrorCode::io, "[data] no folder for tokens: {} and {} cannot be written ({}); set RIDGE_CACHE to one that can", cache.string(),
+         fs::temp_directory_path(error).string(), folder.error());
+  recipe.make(folder.path());
+  Dataset out = open_store(folder.path());
+  out.notes.push_back(fmt::format("{} cannot be written: the tokens are made again at the next start; RIDGE_CACHE names another folder",
+                                  cache.empty() ? "a cache folder is not known, or" : cache.string()));
+  out.folder.clear();
+  return out;
+}
+
+Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {
+  std::error_code error;
+  if (stored_key(folder) == recipe.key) {
+    Dataset out = open_store(folder);
+    out.cached = true;
+    return out;
+  }
+  fs::create_directories(folder, error);
+  if (error) fail(ErrorCode::io, "[data] {}: cannot be made: {}; choose a folder that you may write to", folder.string(), error.message());
+  if (!stored_key(folder) && fs::directory_iterator(folder, error) != fs::directory_iterator())
+    fail(ErrorCode::io, "[data] {}: is not empty and holds no tokens of Ridge; choose a new folder", folder.string());
+  // The old index goes first: it must not speak of new shards.
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() == "index.json") fs::remove(entry.path());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".bin") fs::remove(entry.path());
+  recipe.make(folder);
+  return open_store(folder);
+}
+
+}  // namespace ridge
