@@ -14,6 +14,7 @@ struct Sizes {
 Sizes sizes_of(const GptConfig& c) {
   if (c.vocab < 1 || c.block < 1 || c.layers < 0 || c.heads < 1 || c.width < 1)
     fail(ErrorCode::value, "[gpt] vocab {}, block {}, layers {}, heads {}, width {}: sizes must be positive", c.vocab, c.block, c.layers, c.heads, c.width);
+  if (c.padded_vocab && c.padded_vocab < c.vocab) fail(ErrorCode::value, "[gpt] padded_vocab {} is below vocab {}", c.padded_vocab, c.vocab);
   int64_t kv = c.kv_heads ? c.kv_heads : c.heads;
   if (c.width % c.heads) fail(ErrorCode::value, "[gpt] width {} is not a multiple of heads {}", c.width, c.heads);
   if (kv < 1 || c.heads % kv) fail(ErrorCode::value, "[gpt] heads {} is not a multiple of kv_heads {}", c.heads, kv);
@@ -35,6 +36,9 @@ class Reader {
   size_t at_ = 0;
 };
 
+// The rows of an embedding that stand for tokens.
+NodeId token_rows(Builder& b, const GptConfig& c, NodeId weight) { return c.padded_vocab ? b.slice(weight, 0, 0, c.vocab) : weight; }
+
 class Forward {
  public:
   Forward(Builder& b, const GptConfig& c, std::span<const NodeId> parameters, const std::optional<RandomOperands>& random, GptCache* cache)
@@ -42,7 +46,7 @@ class Forward {
 
   NodeId operator()(NodeId tokens) {
     batch_ = b_.shape(tokens)[0], time_ = b_.shape(tokens)[1];
-    NodeId x = b_.take(read_.next(), tokens, 0);  // [B, T, C]
+    NodeId x = b_.take(token_rows(b_, c_, read_.next()), tokens, 0);  // [B, T, C]
     if (c_.position == GptConfig::Position::learned) x = b_.add(x, position_rows(read_.next()));
     x = dropped(x);
     for (int64_t i = 0; i < c_.layers; ++i) {
@@ -154,7 +158,11 @@ std::vector<Parameter> gpt_parameters(const GptConfig& c) {
   };
   // What adds to the residual stream starts smaller, so that the stream's variance does not grow with depth.
   double into_residual = 0.02 / std::sqrt(2 * double(std::max<int64_t>(c.layers, 1)));
-  out.push_back({"transformer.wte.weight", {c.vocab, c.width}, 0, 0.02, true});
+  auto per_token = [&](const char* name) {
+    const bool padded = c.padded_vocab > c.vocab;
+    out.push_back({name, {padded ? c.padded_vocab : c.vocab, c.width}, 0, 0.02, true, padded ? c.vocab : 0});
+  };
+  per_token("transformer.wte.weight");
   if (c.position == GptConfig::Position::learned) out.push_back({"transformer.wpe.weight", {c.block, c.width}, 0, 0.02, true});
   for (int64_t i = 0; i < c.layers; ++i) {
     std::string h = "transformer.h." + std::to_string(i);
@@ -166,7 +174,7 @@ std::vector<Parameter> gpt_parameters(const GptConfig& c) {
     linear(h + ".mlp.c_proj", c.width, s.hidden, into_residual);
   }
   norm("transformer.ln_f");
-  if (!c.tied) out.push_back({"lm_head.weight", {c.vocab, c.width}, 0, 0.02, true});
+  if (!c.tied) per_token("lm_head.weight");
   return out;
 }
 
@@ -179,7 +187,7 @@ NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> p
 }
 
 NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden) {
-  return b.linear(hidden, config.tied ? parameters.front() : parameters.back());
+  return b.linear(hidden, token_rows(b, config, config.tied ? parameters.front() : parameters.back()));
 }
 
 NodeId gpt_forward(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random) {

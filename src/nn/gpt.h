@@ -15,8 +15,9 @@ struct GptConfig {
   enum class Position : uint8_t { learned, rope };
   enum class Mlp : uint8_t { gelu, swiglu };
   int64_t vocab = 0, block = 0, layers = 0, heads = 0, width = 0;
-  int64_t kv_heads = 0;  // 0: as many as heads
-  int64_t hidden = 0;    // of the MLP; 0: 4 · width, for swiglu 8/3 · width rounded up to a multiple of 8
+  int64_t kv_heads = 0;      // 0: as many as heads
+  int64_t padded_vocab = 0;  // rows of the token embedding (and the head) in memory, for alignment; nobody sees those beyond vocab. 0: vocab
+  int64_t hidden = 0;        // of the MLP; 0: 4 · width, for swiglu 8/3 · width rounded up to a multiple of 8
   bool bias = false;
   bool tied = true;  // logits by the token embedding
   double dropout = 0;

@@ -1,5 +1,6 @@
 #include "nn/parameter.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -7,11 +8,19 @@
 
 namespace ridge {
 
+Shape used_shape(const Parameter& p) {
+  Shape shape = p.shape;
+  if (p.used_rows > 0) shape[0] = p.used_rows;
+  return shape;
+}
+
 void initialize(const Parameter& p, uint64_t seed, uint32_t index, std::span<float> values) {
   if (int64_t(values.size()) != p.shape.numel())
     fail(ErrorCode::shape, "[initialize] {} has shape {}, got room for {} values", p.name, to_string(p.shape), values.size());
   RandomKey key{seed, 0, index};
-  for (size_t i = 0; i < values.size(); ++i) {
+  const size_t used = size_t(used_shape(p).numel());
+  std::fill(values.begin() + long(used), values.end(), 0.0f);
+  for (size_t i = 0; i < used; ++i) {
     if (p.deviation == 0) {
       values[i] = float(p.mean);
       continue;

@@ -13,7 +13,10 @@ struct Parameter {
   Shape shape;
   double mean = 0, deviation = 0;  // starts at normal(mean, deviation); deviation 0: at mean
   bool decay = false;              // matrices yes, norms and biases no
+  int64_t used_rows = 0;           // of the first axis; those beyond are padding: 0, never trained, not in files. 0: all
 };
+
+Shape used_shape(const Parameter& parameter);  // without padding; its values come first in memory
 
 // Draws a parameter's first values on the host: the same bits on every device. `index` is its place among the model's parameters.
 void initialize(const Parameter& parameter, uint64_t seed, uint32_t index, std::span<float> values);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "backend/cpu/backend.h"
 #include "base/error.h"
@@ -34,6 +35,29 @@ bool enabled(const std::string& passes, const char* name) {
     if (word.substr(1) == name) on = false;
   }
   return on;
+}
+
+// Values that share memory count once, under the name of the first.
+std::vector<LiveValue> live_at_peak(const Program& p) {
+  const std::vector<ProgramBuffer>& buffers = p.buffers();
+  std::vector<ProgramBuffer> held(buffers);
+  for (ProgramBuffer b : buffers) {
+    if (b.alias < 0) continue;
+    size_t root = size_t(b.alias);
+    while (buffers[root].alias >= 0) root = size_t(buffers[root].alias);
+    held[root].first = std::min(held[root].first, b.first), held[root].last = std::max(held[root].last, b.last);
+  }
+  std::erase_if(held, [](const ProgramBuffer& b) { return b.place != ProgramBuffer::Place::arena || b.alias >= 0 || b.last < 0; });
+  std::vector<int64_t> live(p.kernels().size() + 1);  // first what changes from one kernel to the next
+  for (const ProgramBuffer& b : held) live[size_t(b.first)] += b.bytes, live[size_t(b.last) + 1] -= b.bytes;
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  const int fullest = int(std::max_element(live.begin(), live.end()) - live.begin());
+  std::vector<LiveValue> out;
+  for (const ProgramBuffer& b : held)
+    if (b.first <= fullest && fullest <= b.last)
+      out.push_back({fmt::format("{} {}", p.kernels()[size_t(b.first)].name, to_string(p.graph().type(b.owner))), b.bytes});
+  std::stable_sort(out.begin(), out.end(), [](const LiveValue& a, const LiveValue& b) { return a.bytes > b.bytes; });
+  return out;
 }
 
 }  // namespace
@@ -120,6 +144,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   s.arena = options.arena ? options.arena : std::make_shared<Arena>(options.backend);
   s.arena->require(p.arena_bytes());
   r.refusals = p.refusals();
+  r.peak = live_at_peak(p);
   r.scans = std::move(notes);
   r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
   r.workspace_bytes = s.code->workspace_bytes();

@@ -31,8 +31,14 @@ struct KernelReport {
   double flops = 0, bytes = 0;
 };
 
+struct LiveValue {
+  std::string name;  // the kernel that makes it and its type: "matmul+3 f32[12, 64, 512]"
+  int64_t bytes = 0;
+};
+
 struct Report {
   std::vector<KernelReport> kernels;
+  std::vector<LiveValue> peak;        // what lies in the arena when most does, largest first
   std::vector<std::string> refusals;  // fusions that were tried and refused, with the reason
   std::vector<std::string> scans;     // what was moved out of each loop over time
   int64_t arena_bytes = 0;            // activations and temporaries

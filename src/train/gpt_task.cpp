@@ -16,7 +16,8 @@ T required(const config::Resolved& settings, const char* key) {
 
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab) {
   GptConfig c;
-  c.vocab = vocab;
+  constexpr int64_t kRows = 64;  // what the widest matmul tiles of any device divide
+  c.vocab = vocab, c.padded_vocab = (vocab + kRows - 1) / kRows * kRows;
   c.block = required<int64_t>(settings, "block"), c.layers = required<int64_t>(settings, "layers");
   c.heads = required<int64_t>(settings, "heads"), c.width = required<int64_t>(settings, "width");
   c.kv_heads = settings.get<std::optional<int64_t>>("kv_heads").value_or(0);
@@ -32,9 +33,12 @@ StepModel gpt_step_model(const GptConfig& config, int64_t batch) {
   StepModel model;
   model.parameters = gpt_parameters(config);
   model.batch = {{DType::i64, {batch, config.block}}, {DType::i64, {batch, config.block}}};
-  model.loss = [config](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {
-    return b.cross_entropy(gpt_forward(b, config, p, in[0], config.dropout > 0 ? std::optional(random) : std::nullopt), in[1]);
+  auto losses = [config](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const std::optional<RandomOperands>& random) {
+    return b.cross_entropy(gpt_forward(b, config, p, in[0], random), in[1]);
   };
+  model.loss = losses;
+  if (config.dropout > 0)
+    model.evaluate = [losses](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) { return losses(b, p, in, {}); };
   return model;
 }
 

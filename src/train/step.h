@@ -2,13 +2,14 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "compile/saved_set.h"
 #include "graph/builder.h"
-#include "machine/precision.h"
 #include "nn/parameter.h"
+#include "runtime/executable.h"
+#include "train/step_plan.h"
 
 namespace ridge {
 
@@ -33,33 +34,35 @@ struct OptimizerOptions {
   bool nesterov = false;
 };
 
+// Of fp16: gradients are multiplied by it on their way, so that small ones do not vanish. Powers of two change no digit.
+struct LossScaleOptions {
+  double initial = 65536, floor = 1, cap = 16777216;
+  int64_t growth_interval = 2000;  // applied steps after which it doubles
+};
+
 struct StepOptions {
   OptimizerOptions optimizer;
-  double clip = 0;                     // global norm; 0: none
-  int64_t memory = 0;                  // bytes that the step may hold; 0: no limit
-  int64_t micro = 0;                   // samples in a micro-batch; 0: decided by memory
-  std::optional<Recompute> recompute;  // none: decided by memory
-  Precision precision = Precision::fp32;  // of the model's arithmetic; parameters, moments and sums stay f32
+  double clip = 0;                        // global norm; 0: none
+  int64_t memory = 0;                     // bytes that the step may hold; 0: no limit
+  int64_t micro = 0;                      // samples in a micro-batch; 0: decided by memory
+  std::optional<Recompute> recompute;     // none: decided by memory
+  bool evaluation = true;                 // programs for evaluate() are planned too
+  int64_t evaluation_micro = 0;           // samples that an evaluation takes at a time; 0: as the micro-batch, if that fits
+  Precision precision = Precision::fp32;  // of products; parameters, moments, gradients and every other sum stay f32
+  LossScaleOptions loss_scale = {};
   uint64_t seed = 0;
   std::string passes;
   ThreadTeam* team = nullptr;
 };
 
-struct StepPlan {
-  int64_t batch = 0, micro = 0, repeats = 0, remainder = 0;  // samples; the remainder is a smaller last micro-batch
-  Recompute recompute = Recompute::free;
-  int64_t parameter_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, activation_bytes = 0, scratch_bytes = 0, planned_bytes = 0;
-  int kernels = 0;   // of one whole step
-  double flops = 0;  // of one whole step
-  double compile_ms = 0;
-  std::vector<std::string> decisions;  // what was chosen, why, and what else was tried
-};
+// Asks for what a checkpoint's choices say (StepChoices::words), precision included.
+void honour(StepOptions& options, const std::map<std::string, std::string>& choices);
 
 struct StepMetrics {
   double loss = 0, gradient_norm = 0;
   bool applied = true;        // false: something was not finite and nothing was changed
   double loss_scale = 1;      // with which this step ran
-  bool scale_search = false;  // it was not applied, and the loss scale, still above its floor, was lowered
+  bool scale_search = false;  // it was not applied, and the loss scale, still above its floor, was lowered (the loss itself was finite)
 };
 
 // What a step carries besides parameters and moments.
@@ -67,6 +70,11 @@ struct StepState {
   int64_t attempted = 0, applied = 0;
   double loss_scale = 1;
   int64_t scale_age = 0;  // applied steps since the scale was last changed
+};
+
+struct KernelRun {
+  KernelReport kernel;
+  int64_t times = 1;  // in one whole step
 };
 
 class TrainStep {
@@ -79,20 +87,22 @@ class TrainStep {
   StepMetrics run(std::span<const void* const> batch, double lr);
   StepMetrics run(std::span<const void* const> batch);  // at the optimizer's rate
 
-  // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing.
+  // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing, allocates nothing.
   struct Losses {
     double sum = 0, count = 0;
   };
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
 
   StepState state() const;
-  void restore(const StepState& state);
-  void touch();  // maps all memory and writes to every page of it now, so that nothing can be taken away later
+  void restore(const StepState& state);  // with parameters and moments as they were then, what follows is the same bit for bit
+  void touch();                          // maps all memory and writes to every page of it now, so that nothing can be taken away later
 
   const StepPlan& plan() const;
   std::span<float> parameter(size_t index);  // current values, in place
-  std::span<float> gradient(size_t index);   // sums of the last step, before division by the count
+  std::span<float> gradient(size_t index);   // sums of the last step, before division by the count (fp16: times a power of two)
   std::span<float> moment(size_t index, int which);
+  int moments() const;                     // that the optimizer keeps for each parameter
+  std::vector<KernelRun> kernels() const;  // of one whole step, update included
   // The least that one step can take: for each kernel the longer of its arithmetic and its memory traffic, at these rates.
   double least_seconds(double flops_per_second, double bytes_per_second) const;
   std::string report() const;  // for people: memory by class, kernels, decisions

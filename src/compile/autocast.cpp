@@ -1,0 +1,70 @@
+#include "compile/autocast.h"
+
+#include "graph/builder.h"
+#include "graph/rewrite.h"
+
+namespace ridge {
+namespace {
+
+// x in `compute`. The cast goes to where a view's elements come from: there it is done once for all views, and vanishes where they were
+// narrow before.
+NodeId narrow(Graph& g, NodeId x, DType compute) {
+  const Node& n = g[x];
+  if (n.type().dtype != DType::f32) return x;
+  if (n.op == Op::cast && g.dtype(n.in[0]) == compute) return n.in[0];
+  if (!is_movement(n.op)) return Builder(g).cast(x, compute);
+  std::vector<NodeId> in;
+  for (NodeId i : n.in) in.push_back(narrow(g, i, compute));
+  return g.add(n.op, in, n.attrs, n.copy);
+}
+
+// A 16-bit value as f32 without having been rounded, where products or sums of them end there; else none.
+NodeId unrounded(Graph& g, NodeId x) {
+  const Node& n = g[x];
+  if (n.op == Op::matmul) {
+    Attrs attrs = n.attrs;
+    attrs.ints[0] = int64_t(DType::f32);
+    return g.add(Op::matmul, n.in, std::move(attrs), n.copy);
+  }
+  if (n.op != Op::add && !is_movement(n.op)) return kNone;
+  std::vector<NodeId> in;
+  for (NodeId i : n.in) {
+    in.push_back(unrounded(g, i));
+    if (!in.back()) return kNone;
+  }
+  return g.add(n.op, in, n.attrs, n.copy);
+}
+
+}  // namespace
+
+std::vector<NodeId> autocast(Graph& g, std::span<const NodeId> roots, DType compute) {
+  Builder b(g);
+  return rewrite(g, roots, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
+    const Node n = g[id];
+    const size_t products = n.op == Op::matmul || n.op == Op::conv ? 2 : n.op == Op::attention ? 3 : 0;  // operands that are multiplied
+    if (products == 0 || n.type().dtype != DType::f32) return {};
+    std::vector<NodeId> operands(in.begin(), in.end());
+    for (size_t i = 0; i < products; ++i) operands[i] = narrow(g, operands[i], compute);
+    Attrs attrs = n.attrs;
+    if (n.op == Op::matmul) attrs.ints[0] = int64_t(compute);
+    const NodeId product = g.add(n.op, operands, std::move(attrs), n.copy);
+    if (n.types.size() == 1) return {b.cast(product, DType::f32)};
+    std::vector<NodeId> out;
+    for (size_t i = 0; i < n.types.size(); ++i) out.push_back(b.cast(b.get(product, int(i)), n.types[i].dtype));
+    return out;
+  });
+}
+
+NodeId keep_wide(Graph& g, NodeId gradient) {
+  const Node n = g[gradient];
+  if (n.op == Op::cast && n.type().dtype == DType::f32 && size_of(g.dtype(n.in[0])) == 2) {
+    const NodeId wide = unrounded(g, n.in[0]);
+    return wide ? wide : gradient;
+  }
+  if (n.op != Op::add && !is_movement(n.op)) return gradient;
+  std::vector<NodeId> in;
+  for (NodeId i : n.in) in.push_back(keep_wide(g, i));
+  return in == n.in ? gradient : g.add(n.op, in, n.attrs, n.copy);
+}
+
+}  // namespace ridge

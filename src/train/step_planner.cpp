@@ -1,0 +1,203 @@
+#include "train/step_planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "machine/features.h"
+
+namespace ridge {
+
+std::string size_text(int64_t bytes) {
+  constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
+  return double(bytes) < 10 * kMiB ? fmt::format("{:.0f} KiB", std::ceil(double(bytes) / kKiB))
+                                   : fmt::format("{:.1f} MiB", std::ceil(double(bytes) / kMiB * 10) / 10);
+}
+
+namespace {
+
+// Equal parts where it costs nothing: the smallest micro-batch that needs no more parts than this one.
+int64_t evened(int64_t batch, int64_t micro) {
+  const int64_t parts = (batch + micro - 1) / micro;
+  return (batch + parts - 1) / parts;
+}
+
+}  // namespace
+
+StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, const StepPrograms& programs, int64_t fixed_bytes, StepPlan& plan)
+    : model_(model),
+      options_(options),
+      programs_(programs),
+      fixed_(fixed_bytes),
+      limit_(options.memory > 0 ? options.memory : std::numeric_limits<int64_t>::max()),
+      plan_(plan) {}
+
+int64_t StepPlanner::held(const Report& r) const {
+  const Report& u = out_.update->report();
+  return fixed_ + std::max(r.arena_bytes, u.arena_bytes) + std::max(r.scratch_bytes, u.scratch_bytes);
+}
+
+StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
+  Try t{micro, level, nullptr, 0, {}};
+  t.exe = programs_.body(micro, micro < plan_.batch, level, &t.notes);
+  t.bytes = held(t.exe->report());
+  least_ = std::min(least_, t.bytes);
+  plan_.compile_ms += t.exe->report().compile_ms;
+  plan_.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_text(t.bytes)));
+  return t;
+}
+
+void StepPlanner::refuse_split() const {
+  if (!programs_.coupling().empty())
+    fail(ErrorCode::unsupported, "[step] the batch of {} cannot be split: {}; ask for the whole batch or use a norm over features", plan_.batch,
+         programs_.coupling());
+}
+
+void StepPlanner::refuse(int64_t micro) const {
+  fail(ErrorCode::memory,
+       "[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time {} in all; the smallest budget that works is {}",
+       size_text(limit_), size_text(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
+       micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_text(least_), size_text(least_));
+}
+
+// What it takes grows about evenly with the samples, so two sizes tell where the limit lies; what is taken has been compiled and counted.
+StepPlanner::Try StepPlanner::largest_that_fits(Try whole) {
+  Try best = attempt(1, whole.level);
+  int64_t high = whole.micro, high_bytes = whole.bytes;
+  whole.exe.reset();
+  constexpr int kMostTries = 5;
+  for (int i = 0; i < kMostTries && best.bytes <= limit_; ++i) {
+    const double share = double(limit_ - best.bytes) / double(std::max<int64_t>(high_bytes - best.bytes, 1));
+    const int64_t reach = std::min(best.micro + int64_t(share * double(high - best.micro)), high - 1), guess = evened(plan_.batch, std::max<int64_t>(reach, 1));
+    if (guess <= best.micro) break;
+    Try t = attempt(guess, best.level);
+    if (t.bytes <= limit_)
+      best = std::move(t);
+    else
+      high = guess, high_bytes = t.bytes;
+  }
+  return best;
+}
+
+StepPlanner::Try StepPlanner::choose() {
+  std::vector<Recompute> levels = {Recompute::free, Recompute::elementwise, Recompute::attention};
+  if (programs_.has_scan()) levels.push_back(Recompute::segments);
+  if (options_.recompute) levels = {*options_.recompute};
+  if (options_.micro > 0) {
+    const int64_t micro = std::min(options_.micro, plan_.batch);
+    if (micro < plan_.batch) refuse_split();
+    if (!options_.recompute) levels.push_back(Recompute::layers);
+    for (Recompute level : levels) {
+      Try t = attempt(micro, level);
+      why_ = "asked for";
+      if (t.bytes <= limit_) return t;
+    }
+    refuse(micro);
+  }
+  std::vector<Try> whole;
+  for (Recompute level : levels) {
+    whole.push_back(attempt(plan_.batch, level));
+    why_ = level == Recompute::free ? "it fits whole" : "recomputing makes it fit whole";
+    if (whole.back().bytes <= limit_) return std::move(whole.back());
+    whole.back().exe.reset();  // its size is all that is wanted from here on
+  }
+  const bool splits = programs_.coupling().empty() && plan_.batch > 1;
+  // A loop runs all its steps again for every micro-batch, so what allows the largest one comes first there.
+  if (programs_.has_scan()) std::reverse(whole.begin(), whole.end());
+  why_ = "the largest micro-batch that fits";
+  for (Try& w : whole) {
+    if (!splits) break;
+    Try t = largest_that_fits(std::move(w));
+    if (t.bytes <= limit_) return t;
+  }
+  if (!options_.recompute) {
+    why_ = "only with everything recomputed";
+    Try t = attempt(plan_.batch, Recompute::layers);
+    if (t.bytes > limit_ && splits) t = largest_that_fits(std::move(t));
+    if (t.bytes <= limit_) return t;
+  }
+  refuse_split();
+  refuse(1);
+}
+
+void StepPlanner::describe(const char* name, int64_t samples, int64_t times, Executable& exe) {
+  const Report& r = exe.report();
+  ProgramPlan p{name, samples, times, r.arena_bytes, r.scratch_bytes, int(r.kernels.size()), 0};
+  for (const KernelReport& k : r.kernels) p.flops += k.flops;
+  plan_.kernels += int(times) * p.kernels, plan_.flops += double(times) * p.flops;
+  plan_.scratch_bytes = std::max(plan_.scratch_bytes, r.scratch_bytes);
+  exe.share(out_.activations);
+  plan_.programs.push_back(std::move(p));
+}
+
+void StepPlanner::take(Try t) {
+  plan_.micro = t.micro, plan_.recompute = t.level;
+  plan_.repeats = plan_.batch / t.micro, plan_.remainder = plan_.batch % t.micro;
+  plan_.decisions.push_back(fmt::format("micro-batch {} of {}, recompute={}: {}", t.micro, plan_.batch, name(t.level), why_));
+  if (t.level >= Recompute::segments) plan_.decisions.insert(plan_.decisions.end(), t.notes.begin(), t.notes.end());
+  const std::vector<std::string>& moved = t.exe->report().scans;
+  plan_.decisions.insert(plan_.decisions.end(), moved.begin(), moved.end());
+  out_.bodies.push_back({t.micro, std::move(t.exe)});
+  describe("body", plan_.micro, plan_.repeats, *out_.bodies[0].exe);
+  if (plan_.remainder) {
+    out_.bodies.push_back({plan_.remainder, programs_.body(plan_.remainder, true, t.level)});
+    plan_.compile_ms += out_.bodies[1].exe->report().compile_ms;
+    describe("remainder", plan_.remainder, 1, *out_.bodies[1].exe);
+  }
+}
+
+void StepPlanner::add_evaluations() {
+  const bool splits = programs_.evaluation_coupling().empty();
+  auto add = [&](int64_t samples, const char* name) {
+    std::unique_ptr<Executable> exe = programs_.evaluation(samples);
+    plan_.compile_ms += exe->report().compile_ms;
+    if (held(exe->report()) > limit_ && samples > 1 && splits) return false;
+    describe(name, samples, 0, *exe);
+    out_.evaluations.push_back({samples, std::move(exe)});
+    return true;
+  };
+  int64_t samples = splits ? std::min(options_.evaluation_micro > 0 ? options_.evaluation_micro : plan_.micro, plan_.batch) : plan_.batch;
+  while (!add(samples, "evaluation")) samples /= 2;
+  plan_.choices.evaluation = samples;
+  if (samples > 1 && splits) add(1, "evaluation of one");
+}
+
+// The fullest moment of the program that takes most, beside what is always there.
+void StepPlanner::list_largest() {
+  constexpr size_t kMost = 12;
+  for (const Parameter& p : model_.parameters)
+    plan_.largest.push_back({p.name + ", with gradient and moments", p.shape.numel() * int64_t(sizeof(float)) * (2 + programs_.moments()), 1});
+  const Report* fullest = &out_.update->report();
+  for (const auto* list : {&out_.bodies, &out_.evaluations})
+    for (const StepBody& body : *list)
+      if (body.exe->report().arena_bytes > fullest->arena_bytes) fullest = &body.exe->report();
+  for (const LiveValue& v : fullest->peak) {
+    auto same = [&](const LargeTensor& l) { return l.name == v.name && l.bytes == v.bytes; };
+    if (auto it = std::find_if(plan_.largest.begin(), plan_.largest.end(), same); it != plan_.largest.end())
+      ++it->count;
+    else
+      plan_.largest.push_back({v.name, v.bytes, 1});
+  }
+  std::stable_sort(plan_.largest.begin(), plan_.largest.end(), [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
+  if (plan_.largest.size() > kMost) plan_.largest.resize(kMost);
+}
+
+PlannedStep StepPlanner::make() {
+  out_.update = programs_.update(out_.activations);
+  plan_.compile_ms += out_.update->report().compile_ms;
+  take(choose());
+  describe("update", 0, 1, *out_.update);
+  if (options_.evaluation) add_evaluations();
+  plan_.activation_bytes = out_.activations->bytes();
+  plan_.planned_bytes = fixed_ + plan_.activation_bytes + plan_.scratch_bytes;
+  if (plan_.planned_bytes > limit_) {
+    least_ = plan_.planned_bytes;
+    refuse(1);
+  }
+  plan_.choices.batch = plan_.batch, plan_.choices.micro = plan_.micro, plan_.choices.recompute = plan_.recompute;
+  plan_.choices.precision = options_.precision, plan_.choices.isa = std::string(name(isa_tier()));
+  list_largest();
+  return std::move(out_);
+}
+
+}  // namespace ridge

@@ -1,0 +1,61 @@
+// Decides how a batch is split and what is recomputed, so that a step stays inside its memory.
+#pragma once
+#include <functional>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "train/step_programs.h"
+
+namespace ridge {
+
+struct StepBody {
+  int64_t samples;
+  std::unique_ptr<Executable> exe;
+};
+
+struct PlannedStep {
+  std::vector<StepBody> bodies;       // one, or two with a remainder
+  std::vector<StepBody> evaluations;  // none when not asked for; else one, or two when a rest is taken sample by sample
+  std::unique_ptr<Executable> update;
+  std::shared_ptr<Arena> activations = std::make_shared<Arena>();  // of all of them, as only one runs at a time
+};
+
+class StepPlanner {
+ public:
+  // `fixed_bytes`: parameters, gradients, moments and scalars. `plan` has its batch and the sizes of those, and gets the rest.
+  StepPlanner(const StepModel& model, const StepOptions& options, const StepPrograms& programs, int64_t fixed_bytes, StepPlan& plan);
+  PlannedStep make();  // ErrorCode::memory: what does not fit, and what would
+
+ private:
+  struct Try {
+    int64_t micro;
+    Recompute level;
+    std::unique_ptr<Executable> exe;
+    int64_t bytes;
+    std::vector<std::string> notes;
+  };
+  Try attempt(int64_t micro, Recompute level);
+  Try choose();
+  Try largest_that_fits(Try whole);
+  void take(Try t);
+  void add_evaluations();
+  void describe(const char* name, int64_t samples, int64_t times, Executable& exe);
+  void list_largest();
+  int64_t held(const Report& report) const;
+  void refuse_split() const;
+  [[noreturn]] void refuse(int64_t micro) const;
+
+  const StepModel& model_;
+  const StepOptions& options_;
+  const StepPrograms& programs_;
+  int64_t fixed_, limit_, least_ = std::numeric_limits<int64_t>::max();
+  StepPlan& plan_;
+  PlannedStep out_;
+  std::string why_;
+};
+
+std::string size_text(int64_t bytes);  // rounded up, so that a size that is quoted as enough is enough
+
+}  // namespace ridge

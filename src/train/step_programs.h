@@ -1,0 +1,49 @@
+// The programs of a training step, from the model's losses to compiled code.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/executable.h"
+#include "train/step.h"
+
+namespace ridge {
+
+class StepPrograms {
+ public:
+  // Traces the losses once, to find what must be known before anything is compiled.
+  StepPrograms(const StepModel& model, const StepOptions& options);
+
+  const std::string& coupling() const { return coupling_; }                        // what mixes samples in the loss; empty: it may be split
+  const std::string& evaluation_coupling() const { return evaluation_coupling_; }  // the same for `evaluate`
+  bool has_scan() const { return has_scan_; }
+  int moments() const { return moments_; }  // tensors that the optimizer keeps for each parameter
+  bool scaled() const { return options_.precision == Precision::fp16; }
+
+  // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sum, count, which are overwritten.
+  // Outputs: gradients, sum, count. `notes` gets how loops over time were cut.
+  std::unique_ptr<Executable> body(int64_t samples, bool accumulate, Recompute level, std::vector<std::string>* notes = nullptr) const;
+  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count.
+  std::unique_ptr<Executable> evaluation(int64_t samples) const;
+  // Inputs: parameters, moments…, gradients, applied, lr, sum, count[, loss scale, its age].
+  // Outputs: parameters, moments…, applied, loss, norm, good[, loss scale, its age, whether it was lowered].
+  std::unique_ptr<Executable> update(std::shared_ptr<Arena> arena) const;
+
+ private:
+  struct Trace;
+  struct ScaleNodes {
+    NodeId next, age, lowered;
+  };
+  Trace trace(int64_t samples, const StepModel::Loss& loss) const;
+  ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite) const;
+  CompileOptions compile_options() const;
+
+  const StepModel& model_;
+  const StepOptions& options_;
+  std::string coupling_, evaluation_coupling_;
+  bool has_scan_ = false;
+  int moments_ = 2;
+  double divisor_ = 1;  // of scaled losses: about their number in a whole batch, a power of two
+};
+
+}  // namespace ridge
