@@ -12,31 +12,19 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/checksum.h"
 
 namespace ridge {
 namespace {
 
 constexpr size_t kMostAtOnce = size_t(1) << 30;  // systems refuse or cut writes of 2 GiB and more
+constexpr size_t kMostToSum = size_t(1) << 20;   // what is written and summed up by turns stays in the cache
 
 int sync_to_disk(int file) {
 #ifdef __APPLE__
   if (::fcntl(file, F_FULLFSYNC) == 0) return 0;  // fsync alone stops at the drive's cache there
 #endif
   return ::fsync(file);
-}
-
-const char* remedy(int cause) {
-  switch (cause) {
-    case ENOSPC:
-    case EDQUOT: return "free some space or choose another folder";
-    case EACCES:
-    case EPERM:
-    case EROFS: return "choose a folder that you may write to";
-    case ENOENT:
-    case ENOTDIR: return "create the folder first";
-    case EISDIR: return "choose another name, or move the folder away";
-    default: return "check the disk";
-  }
 }
 
 template <class Call>
@@ -53,9 +41,35 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-const FileCalls kSystemFileCalls = {::write, sync_to_disk, std::rename};
+const FileCalls kSystemFileCalls = {::write, sync_to_disk, std::rename, ::mkdir, std::remove};
 
-AtomicFile::AtomicFile(std::string path, const FileCalls& calls) : path_(std::move(path)), aside_(path_ + ".part"), calls_(calls) { open_aside(); }
+const char* file_remedy(int cause) {
+  switch (cause) {
+    case ENOSPC:
+    case EDQUOT: return "free some space or choose another folder";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "choose a folder that you may write to";
+    case ENOENT:
+    case ENOTDIR: return "create the folder first";
+    case EISDIR: return "choose another name, or move the folder away";
+    default: return "check the disk";
+  }
+}
+
+int sync_folder(const std::string& path, const FileCalls& calls) {
+  const int handle = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  int cause = handle < 0 ? errno : 0;
+  if (handle >= 0) {
+    if (uninterrupted([&] { return calls.fsync(handle); }) != 0) cause = errno;
+    ::close(handle);
+  }
+  return cause == EINVAL || cause == EACCES ? 0 : cause;
+}
+
+AtomicFile::AtomicFile(std::string path, const FileCalls& calls, Checksum* sum) : path_(std::move(path)), aside_(path_ + ".part"), calls_(calls), sum_(sum) {
+  open_aside();
+}
 
 AtomicFile::~AtomicFile() { discard(); }
 
@@ -81,11 +95,12 @@ void AtomicFile::open_aside() {
 void AtomicFile::write(std::span<const std::byte> data) {
   if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it anew", path_);
   while (!data.empty()) {
-    const ssize_t done = uninterrupted([&] { return calls_.write(file_, data.data(), std::min(data.size(), kMostAtOnce)); });
+    const ssize_t done = uninterrupted([&] { return calls_.write(file_, data.data(), std::min(data.size(), sum_ ? kMostToSum : kMostAtOnce)); });
     if (done <= 0) {
       const int cause = done < 0 ? errno : ENOSPC;
       give_up(fmt::format("writing failed after {} bytes", written_), cause);
     }
+    if (sum_) sum_->add(data.first(size_t(done)));
     data = data.subspan(size_t(done));
     written_ += done;
   }
@@ -97,17 +112,9 @@ void AtomicFile::commit() {
   if (calls_.rename(aside_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
   ::close(std::exchange(file_, -1));
 
-  const std::string folder = folder_of(path_);
-  const int handle = uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  int cause = handle < 0 ? errno : 0;
-  if (handle >= 0) {
-    if (uninterrupted([&] { return calls_.fsync(handle); }) != 0) cause = errno;
-    ::close(handle);
-  }
-  // Folders that may be entered but not read cannot be opened, and some file systems sync no folders; there is nothing more to be done then.
-  if (cause != 0 && cause != EINVAL && cause != EACCES)
+  if (const int cause = sync_folder(folder_of(path_), calls_); cause != 0)
     fail(ErrorCode::io, "[file] {}: complete, but syncing its folder failed: {}; it may not survive a power cut: {}", path_, std::strerror(cause),
-         remedy(cause));
+         file_remedy(cause));
 }
 
 void AtomicFile::discard() {
@@ -118,7 +125,7 @@ void AtomicFile::discard() {
 
 void AtomicFile::give_up(const std::string& what, int cause) {
   discard();
-  fail(ErrorCode::io, "[file] {}: {}: {}; {}", path_, what, std::strerror(cause), remedy(cause));
+  fail(ErrorCode::io, "[file] {}: {}: {}; {}", path_, what, std::strerror(cause), file_remedy(cause));
 }
 
 }  // namespace ridge

@@ -9,19 +9,28 @@
 
 namespace ridge {
 
+class Checksum;
+
 // The system calls that can fail half-way. Tests put their own in their place.
 struct FileCalls {
   ssize_t (*write)(int file, const void* data, size_t bytes);
   int (*fsync)(int file);
   int (*rename)(const char* from, const char* to);
+  int (*mkdir)(const char* path, mode_t mode);
+  int (*remove)(const char* path);  // a file or an empty folder
 };
 extern const FileCalls kSystemFileCalls;
+
+// 0 or the errno. Folders that may be entered but not read cannot be opened, and some file systems sync no folders: nothing can be done then, so it is 0.
+int sync_folder(const std::string& path, const FileCalls& calls);
+const char* file_remedy(int cause);  // what a user can do about an errno
 
 // Until commit() the path has its previous content, or none. What fails is an ErrorCode::io and leaves nothing aside; then the object is of no more use.
 // One writer at a time: a second for the same path is refused, also one in another process.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path, const FileCalls& calls = kSystemFileCalls);
+  // `sum`, where given, gets every byte that is written.
+  explicit AtomicFile(std::string path, const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -40,6 +49,7 @@ class AtomicFile {
 
   std::string path_, aside_;
   FileCalls calls_;
+  Checksum* sum_;
   int file_ = -1;
   int64_t written_ = 0;
 };

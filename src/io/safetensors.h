@@ -55,7 +55,7 @@ class SafetensorsFile {
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<SafetensorSpec> tensors, const SafetensorsMetadata& metadata = {},
-                    const FileCalls& calls = kSystemFileCalls);
+                    const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr);  // the checksum gets every byte of the file
 
   // The order in which data must be written: wide types first, so that all are aligned, then by name. It does not depend on the order given.
   const std::vector<SafetensorSpec>& order() const { return order_; }
@@ -69,6 +69,6 @@ class SafetensorsWriter {
 };
 
 void write_safetensors(const std::string& path, std::span<const SafetensorView> tensors, const SafetensorsMetadata& metadata = {},
-                       const FileCalls& calls = kSystemFileCalls);
+                       const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr);
 
 }  // namespace ridge

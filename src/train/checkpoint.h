@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,7 +13,7 @@
 
 namespace ridge {
 
-// What goes into one: files of tensors and files of text, by name.
+// What goes into one: files of tensors and files of text, by name. Those of tensors, and only they, end in .safetensors.
 struct CheckpointContent {
   int64_t step = 0;
   std::map<std::string, std::vector<SafetensorView>> tensors;  // "model.safetensors", "optimizer.safetensors"
@@ -30,12 +30,13 @@ struct StoredCheckpoint {
 
 class CheckpointStore {
  public:
-  // `folder` is made when the first one is saved.
+  // `folder` is made when the first one is saved. ErrorCode::value: fewer than two to be kept.
   explicit CheckpointStore(std::filesystem::path folder, int keep = 2, const FileCalls& calls = kSystemFileCalls);
 
-  // Aside, synced, renamed to step_N, folder synced, LATEST, then older ones pruned: all but the newest `keep` verified ones and the best.
-  // What fails is an ErrorCode::io; the previous checkpoints are then as they were.
-  void save(const CheckpointContent& content, bool best = false);
+  // Aside, synced, read back, renamed to step_N, folder synced, BEST, LATEST, then older ones pruned: all but the newest `keep` verified ones and the best.
+  // What fails is an ErrorCode::io; what was newest before is still whole and is the newest, unless the new one is.
+  // Returns what could not be removed, a line each: it is tried again at the next save.
+  std::vector<std::string> save(const CheckpointContent& content, bool best = false);
 
   // The newest one that is whole; empty: there is none. What is damaged is passed over and named in `notices`.
   std::optional<StoredCheckpoint> newest(std::vector<std::string>& notices) const;
@@ -44,9 +45,15 @@ class CheckpointStore {
   std::vector<int64_t> steps() const;         // complete or not; in order
 
  private:
+  std::filesystem::path write_aside(const CheckpointContent& content) const;
+  void put_in_place(const std::filesystem::path& aside, const std::filesystem::path& path) const;
+  std::vector<std::string> tidy_up(int64_t newest);
+  bool is_whole(int64_t step);
+
   std::filesystem::path folder_;
   int keep_;
   FileCalls calls_;
+  std::set<int64_t> verified_;  // by this object, so that a save does not read old ones again
 };
 
 }  // namespace ridge

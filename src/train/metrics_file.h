@@ -10,13 +10,16 @@ namespace ridge {
 
 class MetricsFile {
  public:
-  // Keeps the lines whose "step" is at most `last_step`; a torn last line is dropped. -1: a new file.
+  // Keeps the lines whose "step" is at most `last_step`; what is torn or no JSON is dropped. -1: a new file. ErrorCode::io: it cannot be read or written.
   MetricsFile(std::filesystem::path path, int64_t last_step);
-  ~MetricsFile();
+  ~MetricsFile();  // flushes; who must know whether that worked calls flush()
   MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
 
   void add(const nlohmann::ordered_json& row);  // buffered; numbers that are not finite become null
-  void flush();                                 // ErrorCode::io on a full disk
+  void flush();                                 // ErrorCode::io on a full disk; nothing is lost and the next call goes on from there
+
+  static constexpr size_t kBuffer = 64 << 10;  // bytes; a row that has no room is flushed for, and refused when that fails
 
  private:
   std::filesystem::path path_;

@@ -1,5 +1,6 @@
-// System calls that fail on demand: counts every write, fsync and rename, and lets one of them go wrong.
+// System calls that fail on demand: counts every write, fsync, rename, mkdir and remove, and lets one of them go wrong.
 #pragma once
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace ridge::test {
 
-enum class Fault { none, enospc, eio, interrupted, short_write, short_then_full, killed };
+enum class Fault { none, enospc, eio, interrupted, short_write, short_then_full, killed, killed_within };
 
 // The calls of FileFaults::calls() in this process. One at a time: the system's signatures have no room for an object.
 class FileFaults {
@@ -21,10 +22,10 @@ class FileFaults {
   FileFaults(const FileFaults&) = delete;
   FileFaults& operator=(const FileFaults&) = delete;
 
-  static constexpr int kKilledExit = 9;  // the exit code of Fault::killed
-  static FileCalls calls() { return {write, fsync, rename}; }
+  static constexpr int kKilledExit = 9;  // the exit code of Fault::killed and killed_within
+  static FileCalls calls() { return {write, fsync, rename, mkdir, remove}; }
   static int count() { return state().count; }                       // calls so far
-  static const std::string& sequence() { return state().sequence; }  // w, f or r for each that was tried
+  static const std::string& sequence() { return state().sequence; }  // w, f, r, m or x for each that was tried
 
  private:
   struct State {
@@ -38,12 +39,12 @@ class FileFaults {
     return s;
   }
 
-  // The fault of this call. Death comes before the call does anything.
+  // The fault of this call. Death comes before the call does anything, or within a write.
   static Fault next(char kind) {
     State& s = state();
     s.sequence += kind;
     const Fault fault = s.count++ == s.at ? s.fault : Fault::none;
-    if (fault == Fault::killed) ::_exit(kKilledExit);
+    if (fault == Fault::killed || (fault == Fault::killed_within && kind != 'w')) ::_exit(kKilledExit);
     if (s.fault == Fault::short_then_full && s.count == s.at + 2) return Fault::enospc;
     return fault;
   }
@@ -55,7 +56,9 @@ class FileFaults {
   static ssize_t write(int file, const void* data, size_t bytes) {
     const Fault fault = next('w');
     if (fails(fault)) return -1;
-    return ::write(file, data, fault == Fault::none ? bytes : std::max<size_t>(bytes / 3, 1));
+    const ssize_t done = ::write(file, data, fault == Fault::none ? bytes : std::max<size_t>(bytes / 3, 1));
+    if (fault == Fault::killed_within) ::_exit(kKilledExit);
+    return done;
   }
   static int fsync(int file) {
     if (fails(next('f'))) return -1;
@@ -64,6 +67,14 @@ class FileFaults {
   static int rename(const char* from, const char* to) {
     if (fails(next('r'))) return -1;
     return std::rename(from, to);
+  }
+  static int mkdir(const char* path, mode_t mode) {
+    if (fails(next('m'))) return -1;
+    return ::mkdir(path, mode);
+  }
+  static int remove(const char* path) {
+    if (fails(next('x'))) return -1;
+    return std::remove(path);
   }
 };
 

@@ -1,0 +1,31 @@
+// Checksums of files: xxHash's XXH3 with 128 bits, of bytes as they come.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ridge {
+
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  Checksum(const Checksum&) = delete;
+  Checksum& operator=(const Checksum&) = delete;
+
+  void add(std::span<const std::byte> bytes);
+  int64_t bytes() const { return bytes_; }
+  std::string hex() const;  // of all so far: 32 small digits
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  int64_t bytes_ = 0;
+};
+
+std::string checksum_of(std::string_view text);
+
+}  // namespace ridge

@@ -1,0 +1,390 @@
+#include "train/checkpoint.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "io/checksum.h"
+#include "train/manifest.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kPiece = size_t(1) << 20;  // of a file that is read
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kLatest = "LATEST";
+constexpr const char* kBest = "BEST";
+constexpr std::string_view kLatestAside = "LATEST.part", kBestAside = "BEST.part";  // as AtomicFile calls them
+constexpr std::string_view kStep = "step_", kPartial = ".partial", kTrash = ".trash", kTensors = ".safetensors";
+
+std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
+std::string hidden_name(int64_t step, std::string_view kind) { return fmt::format(".{}{}", folder_name(step), kind); }
+
+// Of "step_00001000" and nothing else.
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStep)) return {};
+  const std::string_view digits = name.substr(kStep.size());
+  int64_t step = -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (step < 0 || folder_name(step) != name) return {};
+  return step;
+}
+
+// Of ".step_00001000.partial" for that kind.
+std::optional<int64_t> hidden_step_of(std::string_view name, std::string_view kind) {
+  if (!name.starts_with('.') || !name.ends_with(kind) || name.size() <= kind.size()) return {};
+  return step_of(name.substr(1, name.size() - 1 - kind.size()));
+}
+
+struct Listing {
+  std::vector<int64_t> steps, trash;   // in order
+  std::vector<std::string> leftovers;  // of processes that were killed while they wrote
+};
+
+Listing list(const fs::path& folder) {
+  Listing out;
+  DIR* handle = ::opendir(folder.c_str());
+  if (!handle) {
+    if (errno == ENOENT) return out;
+    fail(ErrorCode::io, "[checkpoint] {}: cannot be listed: {}; check that it is a folder that you may read", folder.string(), std::strerror(errno));
+  }
+  errno = 0;
+  while (const dirent* entry = ::readdir(handle)) {
+    const std::string name = entry->d_name;
+    if (const auto step = step_of(name)) out.steps.push_back(*step);
+    if (const auto step = hidden_step_of(name, kTrash)) out.trash.push_back(*step);
+    if (hidden_step_of(name, kPartial) || name == kLatestAside || name == kBestAside) out.leftovers.push_back(name);
+  }
+  const int cause = errno;
+  ::closedir(handle);
+  if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be listed: {}; check the disk", folder.string(), std::strerror(cause));
+  for (auto* steps : {&out.steps, &out.trash}) std::sort(steps->begin(), steps->end());
+  return out;
+}
+
+// Gives the file piece by piece. By read and not by a mapping: an unreadable place on the disk is then an error and not a signal.
+template <class Take>
+void read_pieces(const fs::path& path, Take take) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not be waited for
+  if (file < 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be opened: {}; the checkpoint is not complete", path.string(), std::strerror(errno));
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(kPiece);
+  ssize_t got = 1;
+  while (got > 0) {
+    got = ::read(file, memory.get(), kPiece);
+    if (got < 0 && errno == EINTR)
+      got = 1;
+    else if (got > 0 && !take(std::span<const std::byte>(memory.get(), size_t(got))))
+      break;
+  }
+  const int cause = errno;
+  ::close(file);
+  if (got < 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be read: {}; check the disk", path.string(), std::strerror(cause));
+}
+
+// At most `most` bytes and one more, which shows that there are too many.
+std::string read_text(const fs::path& path, size_t most) {
+  std::string text;
+  read_pieces(path, [&](std::span<const std::byte> piece) {
+    text.append(reinterpret_cast<const char*>(piece.data()), std::min(piece.size(), most + 1 - text.size()));
+    return text.size() <= most;
+  });
+  return text;
+}
+
+void compare(const fs::path& path, const Manifest::File& expected, int64_t bytes, const std::string& checksum) {
+  if (bytes != expected.bytes)
+    fail(ErrorCode::io, "[checkpoint] {}: {} bytes where the manifest says {}; the file is damaged", path.string(), bytes, expected.bytes);
+  if (checksum != expected.checksum) fail(ErrorCode::io, "[checkpoint] {}: its checksum is not the manifest's; the file is damaged", path.string());
+}
+
+void check_tensors(const fs::path& path, const Manifest::File& expected) {
+  Checksum sum;
+  read_pieces(path, [&](std::span<const std::byte> piece) {
+    sum.add(piece);
+    return sum.bytes() <= expected.bytes;
+  });
+  compare(path, expected, sum.bytes(), sum.hex());
+}
+
+std::string checked_text(const fs::path& path, const Manifest::File& expected) {
+  std::string text = read_text(path, size_t(expected.bytes));
+  compare(path, expected, int64_t(text.size()), checksum_of(text));
+  return text;
+}
+
+// Files beside those of the manifest are nobody's business: a checkpoint that somebody looked into with a file manager is still whole.
+StoredCheckpoint read_checkpoint(const fs::path& folder, int64_t step) {
+  const fs::path path = folder / kManifest;
+  const Manifest manifest = parse_manifest(read_text(path, kMostManifestBytes), path.string());
+  if (manifest.step != step) fail(ErrorCode::io, "[checkpoint] {}: is of step {}; the folder was renamed", folder.string(), manifest.step);
+  StoredCheckpoint out;
+  out.step = step;
+  out.folder = folder;
+  for (const auto& [name, file] : manifest.files)
+    if (name.ends_with(kTensors)) {
+      check_tensors(folder / name, file);
+      out.tensors.emplace(name, (folder / name).string());
+    } else {
+      out.texts.emplace(name, checked_text(folder / name, file));
+    }
+  return out;
+}
+
+// What LATEST or BEST names; empty: nothing that could be a checkpoint.
+std::optional<int64_t> pointed(const fs::path& folder, const char* name, std::vector<std::string>& notices) {
+  std::error_code ignored;
+  if (!fs::exists(folder / name, ignored)) return {};
+  std::string text;
+  try {
+    text = read_text(folder / name, 100);
+  } catch (const Error& e) {
+    notices.push_back(e.what());
+    return {};
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  const std::optional<int64_t> step = step_of(text);
+  if (!step) notices.push_back(fmt::format("[checkpoint] {}: names no checkpoint; it is not used", (folder / name).string()));
+  return step;
+}
+
+std::optional<StoredCheckpoint> read_if_whole(const fs::path& folder, int64_t step, std::vector<std::string>& notices) {
+  try {
+    return read_checkpoint(folder, step);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::io) throw;
+    notices.push_back(fmt::format("{}; it is passed over", e.what()));
+    return {};
+  }
+}
+
+std::string parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path().string() : "."; }
+
+void make_folder(const fs::path& path, const FileCalls& calls) {
+  std::error_code ignored;
+  if (path.empty() || fs::is_directory(path, ignored)) return;
+  if (path.parent_path() != path) make_folder(path.parent_path(), calls);
+  int cause = calls.mkdir(path.c_str(), 0777) == 0 || errno == EEXIST ? 0 : errno;
+  if (cause == 0) cause = sync_folder(parent_of(path), calls);
+  if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+}
+
+void write_text(const fs::path& path, const std::string& text, const FileCalls& calls) {
+  AtomicFile file(path.string(), calls);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+// The manifest goes first, so that a part of it is never whole. Returns 0 or the errno of what cannot be removed.
+int remove_folder(const fs::path& path, const FileCalls& calls) {
+  auto gone = [&](const fs::path& entry) { return calls.remove(entry.c_str()) == 0 || errno == ENOENT ? 0 : errno; };
+  std::error_code error;
+  if (fs::is_directory(fs::symlink_status(path, error))) {
+    if (const int cause = gone(path / kManifest); cause != 0) return cause;
+    std::vector<fs::path> inside;
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) inside.push_back(entry->path());
+    if (error) return error.value();
+    for (const fs::path& entry : inside)
+      if (const int cause = remove_folder(entry, calls); cause != 0) return cause;
+  }
+  return gone(path);
+}
+
+// Held while a store is written to. The kernel drops the lock of a process that was killed; file systems without locks are used without.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder) : file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (file_ < 0) {
+      const int cause = errno;
+      fail(ErrorCode::io, "[checkpoint] {}: cannot be opened: {}; {}", folder.string(), std::strerror(cause), file_remedy(cause));
+    }
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    ::close(file_);
+    fail(ErrorCode::io, "[checkpoint] {}: another process is writing checkpoints there; stop it or choose another folder", folder.string());
+  }
+  ~FolderLock() { ::close(file_); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int file_;
+};
+
+int64_t bytes_of(const CheckpointContent& content) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensors] : content.tensors)
+    for (const SafetensorView& tensor : tensors) bytes += int64_t(tensor.data.size());
+  for (const auto& [name, text] : content.texts) bytes += int64_t(text.size());
+  return bytes;
+}
+
+std::string free_space(const fs::path& folder) {
+  struct statvfs status = {};
+  if (::statvfs(folder.c_str(), &status) != 0) return "an unknown number of bytes";
+  return size_text(int64_t(status.f_bavail) * int64_t(status.f_frsize));
+}
+
+void check_names(const CheckpointContent& content) {
+  auto check = [](const std::string& name, bool tensors) {
+    if (is_checkpoint_file_name(name) && name.ends_with(kTensors) == tensors) return;
+    fail(ErrorCode::value, "[checkpoint] '{}' cannot be the name of a file of {} in a checkpoint; use letters and digits, and .safetensors for tensors alone",
+         name, tensors ? "tensors" : "text");
+  };
+  if (content.step < 0) fail(ErrorCode::value, "[checkpoint] a checkpoint of step {}; steps count from 0", content.step);
+  for (const auto& [name, tensors] : content.tensors) check(name, true);
+  for (const auto& [name, text] : content.texts) check(name, false);
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path folder, int keep, const FileCalls& calls) : folder_(std::move(folder)), keep_(keep), calls_(calls) {
+  if (keep < 2) fail(ErrorCode::value, "[checkpoint] {} to be kept; keep at least 2, so that one is whole when the other is damaged", keep);
+}
+
+std::vector<std::string> CheckpointStore::save(const CheckpointContent& content, bool best) {
+  check_names(content);
+  const fs::path path = folder_ / folder_name(content.step);
+  make_folder(folder_, calls_);
+  const FolderLock lock(folder_);
+  for (const std::string& name : list(folder_).leftovers) remove_folder(folder_ / name, calls_);  // what stays is met again below
+  try {
+    put_in_place(write_aside(content), path);
+    const std::string name = folder_name(content.step) + "\n";
+    if (best) write_text(folder_ / kBest, name, calls_);
+    write_text(folder_ / kLatest, name, calls_);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::io) throw;
+    fail(ErrorCode::io, "[checkpoint] {} was not saved: {} (it needs {}, {} are free); the one before it is as it was", path.string(), e.what(),
+         size_text(bytes_of(content)), free_space(folder_));
+  }
+  verified_.insert(content.step);
+  return tidy_up(content.step);
+}
+
+// Read back before it gets its name, so that nothing damaged ever has it. Nothing stays aside when this fails.
+fs::path CheckpointStore::write_aside(const CheckpointContent& content) const {
+  const fs::path aside = folder_ / hidden_name(content.step, kPartial);
+  if (calls_.mkdir(aside.c_str(), 0777) != 0) {
+    const int cause = errno;
+    fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", aside.string(), std::strerror(cause), file_remedy(cause));
+  }
+  try {
+    Manifest manifest;
+    manifest.step = content.step;
+    for (const auto& [name, tensors] : content.tensors) {
+      Checksum sum;
+      write_safetensors((aside / name).string(), tensors, {}, calls_, &sum);
+      manifest.files[name] = {sum.bytes(), sum.hex()};
+    }
+    for (const auto& [name, text] : content.texts) {
+      write_text(aside / name, text, calls_);
+      manifest.files[name] = {int64_t(text.size()), checksum_of(text)};
+    }
+    write_text(aside / kManifest, format_manifest(manifest), calls_);
+    read_checkpoint(aside, content.step);
+  } catch (...) {
+    remove_folder(aside, calls_);
+    throw;
+  }
+  return aside;
+}
+
+// One that has the name already makes way, and comes back when the new one cannot take its place.
+void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) const {
+  const fs::path way = folder_ / fmt::format(".{}{}", path.filename().string(), kTrash);
+  std::error_code ignored;
+  const bool replaces = fs::exists(fs::symlink_status(path, ignored));
+  int cause = replaces ? remove_folder(way, calls_) : 0;
+  if (cause == 0 && replaces && calls_.rename(path.c_str(), way.c_str()) != 0) cause = errno;
+  if (cause == 0 && calls_.rename(aside.c_str(), path.c_str()) != 0) {
+    cause = errno;
+    if (replaces) calls_.rename(way.c_str(), path.c_str());
+  }
+  if (cause != 0) {
+    remove_folder(aside, calls_);
+    fail(ErrorCode::io, "[checkpoint] {}: cannot take its place: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+  }
+  cause = sync_folder(folder_.string(), calls_);
+  if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: syncing failed: {}; {}", folder_.string(), std::strerror(cause), file_remedy(cause));
+}
+
+// A folder gets another name before it is emptied, so that half of one is never taken for a checkpoint. What is later than the newest one belongs to
+// a run that was taken up again before it.
+std::vector<std::string> CheckpointStore::tidy_up(int64_t newest) {
+  std::vector<std::string> notices;
+  const std::optional<int64_t> best = pointed(folder_, kBest, notices);
+  Listing there = list(folder_);
+  std::sort(there.steps.begin(), there.steps.end(), [&](int64_t a, int64_t b) { return std::pair(a <= newest, a) > std::pair(b <= newest, b); });
+  auto note = [&](const fs::path& path, int cause) {
+    if (cause != 0) notices.push_back(fmt::format("[checkpoint] {}: cannot be removed: {}; {}", path.string(), std::strerror(cause), file_remedy(cause)));
+    return cause == 0;
+  };
+  for (const int64_t step : there.trash) {
+    const fs::path way = folder_ / hidden_name(step, kTrash);
+    note(way, remove_folder(way, calls_));
+  }
+  int kept = 0;
+  for (const int64_t step : there.steps) {
+    if (kept < keep_ && is_whole(step)) {
+      ++kept;
+      continue;
+    }
+    if (step == best) continue;
+    const fs::path path = folder_ / folder_name(step), way = folder_ / hidden_name(step, kTrash);
+    verified_.erase(step);
+    if (note(path, calls_.rename(path.c_str(), way.c_str()) == 0 ? 0 : errno)) note(way, remove_folder(way, calls_));
+  }
+  return notices;
+}
+
+bool CheckpointStore::is_whole(int64_t step) {
+  std::vector<std::string> ignored;
+  if (!verified_.contains(step) && read_if_whole(folder_ / folder_name(step), step, ignored)) verified_.insert(step);
+  return verified_.contains(step);
+}
+
+// LATEST says which was written last; without it, or behind it, higher steps are tried first. One that had to make way is looked at too: its
+// process was killed before the one that replaces it had its name.
+std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>& notices) const {
+  const Listing there = list(folder_);
+  const std::optional<int64_t> latest = pointed(folder_, kLatest, notices);
+  if (latest && !std::binary_search(there.steps.begin(), there.steps.end(), *latest))
+    notices.push_back(fmt::format("[checkpoint] {}: names {}, which is not there", (folder_ / kLatest).string(), folder_name(*latest)));
+  std::vector<std::pair<int64_t, std::string>> candidates;
+  for (auto step = there.steps.rbegin(); step != there.steps.rend(); ++step) candidates.emplace_back(*step, folder_name(*step));
+  for (auto step = there.trash.rbegin(); step != there.trash.rend(); ++step) candidates.emplace_back(*step, hidden_name(*step, kTrash));
+  std::stable_partition(candidates.begin(), candidates.end(), [&](const auto& candidate) { return candidate.first == latest; });
+  for (const auto& [step, name] : candidates)
+    if (auto found = read_if_whole(folder_ / name, step, notices)) return found;
+  return {};
+}
+
+std::optional<StoredCheckpoint> CheckpointStore::best(std::vector<std::string>& notices) const {
+  const std::optional<int64_t> step = pointed(folder_, kBest, notices);
+  return step ? read_if_whole(folder_ / folder_name(*step), *step, notices) : std::nullopt;
+}
+
+StoredCheckpoint CheckpointStore::load(int64_t step) const {
+  const std::vector<int64_t> there = steps();
+  if (!std::binary_search(there.begin(), there.end(), step))
+    fail(ErrorCode::io, "[checkpoint] {}: has none of step {}; {}", folder_.string(), step,
+         there.empty() ? "it has none at all" : fmt::format("its steps go from {} to {}", there.front(), there.back()));
+  return read_checkpoint(folder_ / folder_name(step), step);
+}
+
+std::vector<int64_t> CheckpointStore::steps() const { return list(folder_).steps; }
+
+}  // namespace ridge

@@ -1,0 +1,110 @@
+#include "train/metrics_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "io/atomic_file.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kMostLine = size_t(1) << 20;  // more is damage: no line of ours is that long
+
+// Calls take(line with its end, whether it stays). A line without an end is not given: the writer was killed in it.
+template <class Take>
+void read_lines(const std::filesystem::path& path, int64_t last_step, Take take) {
+  std::ifstream in(path, std::ios::binary);
+  std::string line, piece(kMostLine, '\0');
+  bool too_long = false;
+  auto stays = [&] {
+    if (too_long) return false;
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    const auto step = row.is_object() ? row.find("step") : row.end();
+    return step != row.end() && step->is_number_integer() && step->get<int64_t>() <= last_step && line.find('\0') == std::string::npos;
+  };
+  int64_t bytes = 0;
+  while (in.read(piece.data(), std::streamsize(piece.size())), in.gcount() > 0)
+    for (std::string_view rest(piece.data(), size_t(in.gcount())); !rest.empty();) {
+      const size_t end = rest.find('\n');
+      const std::string_view part = rest.substr(0, end == std::string_view::npos ? end : end + 1);
+      rest.remove_prefix(part.size());
+      bytes += int64_t(part.size());
+      too_long |= line.size() + part.size() > kMostLine;
+      if (!too_long) line += part;
+      if (end == std::string_view::npos) continue;
+      take(line, stays(), bytes);
+      line.clear();
+      too_long = false;
+    }
+  if (in.bad()) fail(ErrorCode::io, "[metrics] {}: cannot be read; check the disk", path.string());
+}
+
+// Mostly the end alone goes, which needs no space. Else (damage in the middle) the file is written anew.
+void cut_back(const std::filesystem::path& path, int64_t last_step) {
+  int64_t end = 0;
+  bool dropped = false, holes = false;
+  read_lines(path, last_step, [&](const std::string&, bool stays, int64_t bytes) {
+    holes |= stays && dropped;
+    dropped |= !stays;
+    if (stays) end = bytes;
+  });
+  if (!holes) {
+    if (::truncate(path.c_str(), end) == 0 || errno == ENOENT) return;
+    const int cause = errno;
+    fail(ErrorCode::io, "[metrics] {}: cannot be cut back to {} bytes: {}; {}", path.string(), end, std::strerror(cause), file_remedy(cause));
+  }
+  AtomicFile fresh(path.string());
+  read_lines(path, last_step, [&](const std::string& line, bool stays, int64_t) {
+    if (stays) fresh.write(std::as_bytes(std::span(line)));
+  });
+  fresh.commit();
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step) : path_(std::move(path)) {
+  if (last_step >= 0) cut_back(path_, last_step);
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step < 0 ? O_TRUNC : 0), 0666);
+  if (file_ < 0) {
+    const int cause = errno;
+    fail(ErrorCode::io, "[metrics] {}: cannot be opened: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
+  }
+}
+
+MetricsFile::~MetricsFile() {
+  try {
+    flush();
+  } catch (const Error&) {
+    // The disk is full or gone, and the run's own end has said so.
+  }
+  ::close(file_);
+}
+
+void MetricsFile::add(const nlohmann::ordered_json& row) {
+  const std::string line = row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (pending_.size() + line.size() > kBuffer) flush();
+  pending_ += line;
+}
+
+void MetricsFile::flush() {
+  size_t done = 0;
+  int cause = 0;
+  while (done < pending_.size() && cause == 0) {
+    const ssize_t wrote = ::write(file_, pending_.data() + done, pending_.size() - done);
+    if (wrote > 0)
+      done += size_t(wrote);
+    else if (wrote == 0 || errno != EINTR)
+      cause = wrote == 0 ? ENOSPC : errno;
+  }
+  pending_.erase(0, done);
+  if (cause != 0) fail(ErrorCode::io, "[metrics] {}: cannot be written: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
+}
+
+}  // namespace ridge

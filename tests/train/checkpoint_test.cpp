@@ -1,0 +1,469 @@
+// Laws of checkpoints: one is complete or absent, whatever fails and whenever the process dies; what is damaged is noticed and the one before it is used.
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+
+#include <numeric>
+#include <random>
+
+#include "base/error.h"
+#include "support/file_faults.h"
+#include "support/temp_folder.h"
+#include "train/manifest.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Fault;
+using test::FileFaults;
+using test::read_text;
+using test::TempFolder;
+using test::write_text;
+
+// A checkpoint whose every byte depends on its step and `variant`.
+struct Sample {
+  std::vector<float> weights, moments;
+  CheckpointContent content;
+
+  explicit Sample(int64_t step, float variant = 0) : weights(21), moments(42) {
+    std::iota(weights.begin(), weights.end(), float(step) + variant);
+    std::iota(moments.begin(), moments.end(), -float(step) - variant);
+    auto view = [](const char* name, Shape shape, std::span<const float> values) { return SafetensorView{{name, DType::f32, shape}, std::as_bytes(values)}; };
+    content.step = step;
+    content.tensors["model.safetensors"] = {view("weight", {3, 5}, std::span(weights).first(15)), view("bias", {6}, std::span(weights).subspan(15))};
+    content.tensors["optimizer.safetensors"] = {view("moments", {2, 21}, moments)};
+    content.texts["state.json"] = fmt::format("{{\"step\": {}, \"variant\": {}}}", step, variant);
+    content.texts["config.json"] = "{}";
+    content.texts["empty.txt"] = "";
+  }
+};
+
+std::string bytes_of(const StoredCheckpoint& c, const std::string& file, const std::string& name) {
+  const auto data = c.tensors.at(file).at(name).data;
+  return {reinterpret_cast<const char*>(data.data()), data.size()};
+}
+
+void expect_holds(const std::optional<StoredCheckpoint>& found, int64_t step, float variant = 0) {
+  ASSERT_TRUE(found) << "no checkpoint, where that of step " << step << " was expected";
+  const Sample s(step, variant);
+  EXPECT_EQ(found->step, step);
+  EXPECT_EQ(found->texts, s.content.texts);
+  ASSERT_EQ(found->tensors.size(), s.content.tensors.size());
+  for (const auto& [file, tensors] : s.content.tensors)
+    for (const SafetensorView& t : tensors) {
+      EXPECT_EQ(found->tensors.at(file).at(t.name).shape, t.shape);
+      EXPECT_EQ(bytes_of(*found, file, t.name), std::string(reinterpret_cast<const char*>(t.data.data()), t.data.size())) << t.name;
+    }
+}
+
+std::optional<StoredCheckpoint> newest(const CheckpointStore& store) {
+  std::vector<std::string> notices;
+  return store.newest(notices);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<Error> error_of(const auto& act) {
+  try {
+    act();
+  } catch (const Error& e) {
+    return e;
+  }
+  return {};
+}
+
+bool has(const std::optional<Error>& error, std::string_view part) { return error && std::string_view(error->what()).find(part) != std::string_view::npos; }
+
+using Names = std::vector<std::string>;
+
+TEST(Checkpoint, HoldsWhatWasSaved) {
+  TempFolder folder;
+  CheckpointStore store(folder / "run/checkpoints");
+  std::vector<std::string> notices;
+  EXPECT_FALSE(store.newest(notices));
+  EXPECT_FALSE(store.best(notices));
+  EXPECT_TRUE(store.steps().empty());
+  EXPECT_TRUE(has(error_of([&] { store.load(7); }), "none of step 7; it has none at all"));
+
+  EXPECT_TRUE(store.save(Sample(7).content).empty());
+  expect_holds(store.newest(notices), 7);
+  EXPECT_FALSE(store.best(notices));
+  EXPECT_TRUE(notices.empty());
+  EXPECT_EQ(names_in(folder / "run/checkpoints"), (Names{"LATEST", "step_00000007"}));
+  EXPECT_EQ(names_in(folder / "run/checkpoints/step_00000007"),
+            (Names{"config.json", "empty.txt", "manifest.json", "model.safetensors", "optimizer.safetensors", "state.json"}));
+  EXPECT_EQ(read_text(folder / "run/checkpoints/LATEST"), "step_00000007\n");
+
+  expect_holds(CheckpointStore(folder / "run/checkpoints").load(7), 7);
+  EXPECT_TRUE(has(error_of([&] { store.load(8); }), "none of step 8"));
+}
+
+TEST(Checkpoint, KeepsTheNewestAndTheBest) {
+  TempFolder folder;
+  CheckpointStore store(folder / "c");
+  std::vector<std::string> notices;
+  for (int64_t step = 1; step <= 9; ++step) {
+    EXPECT_TRUE(store.save(Sample(step).content, step == 2 || step == 6).empty());
+    expect_holds(store.newest(notices), step);
+    if (step >= 2) expect_holds(store.best(notices), step < 6 ? 2 : 6);
+  }
+  EXPECT_EQ(store.steps(), (std::vector<int64_t>{6, 8, 9}));
+  EXPECT_TRUE(notices.empty());
+  CheckpointStore more(folder / "c", 4);
+  for (int64_t step = 10; step <= 14; ++step) more.save(Sample(step).content);
+  EXPECT_EQ(more.steps(), (std::vector<int64_t>{6, 11, 12, 13, 14}));
+  more.save(Sample(123456789012).content);
+  expect_holds(more.newest(notices), 123456789012);
+}
+
+// A damaged one does not count: two whole ones stay.
+TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreWhole) {
+  TempFolder folder;
+  for (int64_t step : {1, 2, 3}) CheckpointStore(folder / "c", 5).save(Sample(step).content);
+  write_text(folder / "c/step_00000003/state.json", "damaged");
+  CheckpointStore store(folder / "c");
+  store.save(Sample(4).content);
+  EXPECT_EQ(store.steps(), (std::vector<int64_t>{2, 4}));
+}
+
+// A run that was taken up before a damaged checkpoint reaches the same step again, and lower steps after higher ones.
+TEST(Checkpoint, ReplacesTheSameStepAndDropsLaterOnes) {
+  TempFolder folder;
+  CheckpointStore store(folder / "c");
+  for (int64_t step : {10, 20}) store.save(Sample(step).content);
+  store.save(Sample(20, 0.5f).content);
+  expect_holds(newest(store), 20, 0.5f);
+  expect_holds(store.load(10), 10);
+  store.save(Sample(15).content);
+  expect_holds(newest(store), 15);
+  EXPECT_EQ(store.steps(), (std::vector<int64_t>{10, 15}));
+  EXPECT_EQ(names_in(folder / "c"), (Names{"LATEST", "step_00000010", "step_00000015"}));
+}
+
+TEST(Checkpoint, SyncsEveryFileBeforeTheFolderGetsItsName) {
+  TempFolder folder;
+  CheckpointStore(folder / "c").save(Sample(1).content);
+  FileFaults faults(Fault::none, 0);
+  CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(2).content);
+  // The folder aside; text and tensor files each written, synced, renamed, folder synced; the manifest; the rename and its sync; LATEST.
+  EXPECT_EQ(FileFaults::sequence(),
+            "m"
+            "wwwfrf"
+            "wwfrf"
+            "wfrf"
+            "frf"
+            "wfrf"
+            "wfrf"
+            "rf"
+            "wfrf");
+}
+
+struct Case {
+  const char* what;
+  int64_t step;  // that is saved over 10 and 20
+  bool best;
+};
+constexpr Case kCases[] = {{"a later one", 30, false}, {"the best one", 30, true}, {"the same step again", 20, false}};
+
+void prepare(const std::string& folder) {
+  CheckpointStore store(folder);
+  store.save(Sample(10).content, true);
+  store.save(Sample(20).content);
+}
+
+int calls_of(const Case& c) {
+  TempFolder folder;
+  prepare(folder / "c");
+  FileFaults faults(Fault::none, 0);
+  CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(c.step, 0.5f).content, c.best);
+  return FileFaults::count();
+}
+
+// Whatever happened, the newest is whole and the new one or the one before it, two are there, and the next save is not hindered and tidies up.
+void expect_unharmed(const std::string& folder, const Case& c) {
+  CheckpointStore store(folder);
+  std::vector<std::string> notices;
+  const auto found = store.newest(notices);
+  ASSERT_TRUE(found);
+  if (found->texts == Sample(c.step, 0.5f).content.texts)
+    expect_holds(found, c.step, 0.5f);
+  else
+    expect_holds(found, 20);
+  const auto best = store.best(notices);
+  ASSERT_TRUE(best);
+  EXPECT_TRUE(best->step == 10 || c.best);
+  expect_holds(best, best->step, best->step == 10 ? 0 : 0.5f);
+  EXPECT_TRUE(store.save(Sample(40).content).empty());
+  expect_holds(newest(store), 40);
+  for (const std::string& name : names_in(folder)) EXPECT_TRUE(name == "LATEST" || name == "BEST" || name.starts_with("step_")) << name;
+  for (int64_t step : store.steps()) EXPECT_NO_THROW(store.load(step));
+  EXPECT_GE(store.steps().size(), 2u);
+}
+
+TEST(Checkpoint, KeepsThePreviousOneThroughEveryFault) {
+  for (const Case& c : kCases) {
+    const int calls = calls_of(c);
+    ASSERT_GT(calls, 30);
+    for (Fault fault : {Fault::enospc, Fault::eio, Fault::interrupted, Fault::short_write, Fault::short_then_full})
+      for (int at = 0; at < calls; ++at) {
+        SCOPED_TRACE(testing::Message() << c.what << ", fault " << int(fault) << " at call " << at);
+        TempFolder folder;
+        prepare(folder / "c");
+        std::optional<Error> error;
+        std::vector<std::string> notices;
+        char kind = 0;
+        {
+          FileFaults faults(fault, at);
+          error = error_of([&] { notices = CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(c.step, 0.5f).content, c.best); });
+          kind = FileFaults::sequence()[size_t(at)];
+        }
+        if (error) {
+          EXPECT_EQ(error->code(), ErrorCode::io);
+          EXPECT_TRUE(has(error, folder / "c/")) << error->what();
+          EXPECT_TRUE(fault != Fault::enospc || has(error, "No space left on device")) << error->what();
+          EXPECT_TRUE(fault != Fault::enospc || has(error, "free some space")) << error->what();
+          EXPECT_TRUE(has(error, "it needs")) << error->what();
+        } else {
+          expect_holds(newest(CheckpointStore(folder / "c")), c.step, 0.5f);
+        }
+        if (fault == Fault::short_write) {
+          EXPECT_FALSE(error);
+        }
+        if (fault == Fault::enospc || fault == Fault::eio) {
+          EXPECT_TRUE(error || !notices.empty()) << "at a call '" << kind << "'";
+        }
+        expect_unharmed(folder / "c", c);
+      }
+  }
+}
+
+TEST(Checkpoint, KeepsOneWhenKilledAtEveryCall) {
+  for (const Case& c : kCases) {
+    const int calls = calls_of(c);
+    for (Fault fault : {Fault::killed, Fault::killed_within})
+      for (int at = 0; at < calls; ++at) {
+        SCOPED_TRACE(testing::Message() << c.what << ", killed at call " << at);
+        TempFolder folder;
+        prepare(folder / "c");
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+          FileFaults faults(fault, at);
+          CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(c.step, 0.5f).content, c.best);
+          _exit(0);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FileFaults::kKilledExit);
+        expect_unharmed(folder / "c", c);
+      }
+  }
+}
+
+// The only one there is, replaced by one of the same step: no moment in which there is none.
+TEST(Checkpoint, IsNeverWithoutOne) {
+  int at = 0;
+  for (bool done = false; !done; ++at) {
+    SCOPED_TRACE(at);
+    TempFolder folder;
+    CheckpointStore(folder / "c").save(Sample(10).content);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      FileFaults faults(Fault::killed, at);
+      CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(10, 0.5f).content);
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    done = WEXITSTATUS(status) == 0;
+    const auto found = newest(CheckpointStore(folder / "c"));
+    ASSERT_TRUE(found);
+    expect_holds(found, 10, found->texts == Sample(10).content.texts ? 0 : 0.5f);
+  }
+  EXPECT_GT(at, 30);
+}
+
+// Every byte of every file, a bit each.
+TEST(Checkpoint, NoticesEveryFlippedBit) {
+  TempFolder folder;
+  prepare(folder / "c");
+  const CheckpointStore store(folder / "c");
+  for (const std::string& name : names_in(folder / "c/step_00000020")) {
+    const std::string path = folder / ("c/step_00000020/" + name);
+    std::string text = read_text(path);
+    for (size_t i = 0; i < text.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "byte " << i << " of " << name);
+      const char was = text[i];
+      text[i] = char(was ^ 1 << (i * 5 + 3) % 8);
+      write_text(path, text);
+      text[i] = was;
+      std::vector<std::string> notices;
+      const auto found = store.newest(notices);
+      ASSERT_TRUE(found);
+      ASSERT_EQ(found->step, 10);
+      ASSERT_EQ(notices.size(), 1u);
+      ASSERT_NE(notices[0].find(name), std::string::npos) << notices[0];
+      ASSERT_NE(notices[0].find("passed over"), std::string::npos) << notices[0];
+      EXPECT_EQ(error_of([&] { store.load(20); })->code(), ErrorCode::io);
+    }
+    write_text(path, text);
+  }
+  expect_holds(newest(store), 20);
+  std::string latest = read_text(folder / "c/LATEST");
+  for (size_t i = 0; i < latest.size(); ++i) {
+    std::string damaged = latest;
+    damaged[i] = char(damaged[i] ^ 1 << i % 8);
+    write_text(folder / "c/LATEST", damaged);
+    expect_holds(newest(store), 20);
+  }
+}
+
+TEST(Checkpoint, NoticesWhatIsCutShortLongerMissingOrMoved) {
+  TempFolder folder;
+  prepare(folder / "c");
+  const CheckpointStore store(folder / "c");
+  const std::string newer = folder / "c/step_00000020";
+  auto expect_previous = [&](const char* what) {
+    SCOPED_TRACE(what);
+    std::vector<std::string> notices;
+    expect_holds(store.newest(notices), 10);
+    EXPECT_FALSE(notices.empty());
+  };
+  for (const std::string& name : names_in(newer)) {
+    const std::string path = newer + "/" + name, text = read_text(path);
+    for (size_t size : {size_t(0), text.size() / 2, text.size() - 1})
+      if (size < text.size()) write_text(path, text.substr(0, size)), expect_previous("cut short");
+    write_text(path, text + "x");
+    expect_previous("longer");
+    fs::remove(path);
+    expect_previous("missing");
+    fs::create_directory(path);
+    expect_previous("a folder in its place");
+    fs::remove(path);
+    write_text(path, text);
+    expect_holds(newest(store), 20);
+  }
+  write_text(newer + "/notes.txt", "somebody's");
+  expect_holds(newest(store), 20);
+  fs::rename(newer, folder / "c/step_00000030");
+  expect_previous("under another step's name");
+  fs::remove(folder / "c/step_00000030/manifest.json");
+  expect_previous("without a manifest");
+  write_text(folder / "c/step_00000010/state.json", "");
+  std::vector<std::string> notices;
+  EXPECT_FALSE(store.newest(notices));
+  EXPECT_FALSE(store.best(notices));
+}
+
+TEST(Checkpoint, TakesLatestForAHintOnly) {
+  TempFolder folder;
+  prepare(folder / "c");
+  const CheckpointStore store(folder / "c");
+  for (const char* text : {"", "\n", "step_20", "step_00000099", "../../etc", "step_00000020\nmore", "step_-0000020", "step_99999999999999999999"}) {
+    write_text(folder / "c/LATEST", text);
+    std::vector<std::string> notices;
+    expect_holds(store.newest(notices), 20);
+    EXPECT_EQ(notices.size(), 1u) << text;
+  }
+  write_text(folder / "c/LATEST", std::string(1 << 20, 's'));
+  expect_holds(newest(store), 20);
+  fs::remove(folder / "c/LATEST");
+  expect_holds(newest(store), 20);
+  write_text(folder / "c/LATEST", "step_00000010\n");  // which was written last, whatever its step
+  expect_holds(newest(store), 10);
+}
+
+TEST(Checkpoint, RemovesWhatDeadProcessesLeft) {
+  TempFolder folder;
+  prepare(folder / "c");
+  for (const char* name : {".step_00000020.trash", ".step_00000030.partial", ".step_00000025.partial"}) {
+    fs::create_directories(folder / (std::string("c/") + name + "/inner"));
+    write_text(folder / (std::string("c/") + name + "/inner/x"), "left");
+  }
+  write_text(folder / "c/mine.txt", "somebody's");
+  CheckpointStore(folder / "c").save(Sample(30).content);
+  EXPECT_EQ(names_in(folder / "c"), (Names{"BEST", "LATEST", "mine.txt", "step_00000010", "step_00000020", "step_00000030"}));
+}
+
+TEST(Checkpoint, SaysWhatCannotBeDone) {
+  TempFolder folder;
+  EXPECT_EQ(error_of([&] { CheckpointStore(folder / "c", 1); })->code(), ErrorCode::value);
+  for (const char* name : {"", "a/b", "..", ".hidden", "manifest.json", "model.safetensors", "with blank"}) {
+    Sample s(1);
+    s.content.texts[name] = "x";
+    EXPECT_EQ(error_of([&] { CheckpointStore(folder / "c").save(s.content); })->code(), ErrorCode::value) << name;
+  }
+  Sample s(1);
+  s.content.tensors["model.bin"] = {};
+  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(s.content); }), "model.bin"));
+  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(Sample(-1).content); }), "steps count from 0"));
+
+  write_text(folder / "file", "");
+  const auto error = error_of([&] { CheckpointStore(folder / "file/c").save(Sample(1).content); });
+  EXPECT_TRUE(has(error, "file") && has(error, "Not a directory")) << error->what();
+  EXPECT_TRUE(has(error_of([&] { newest(CheckpointStore(folder / "file")); }), "check that it is a folder"));
+
+  prepare(folder / "c");
+  const int held = ::open((folder / "c").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(Sample(30).content); }), "another process"));
+  expect_holds(newest(CheckpointStore(folder / "c")), 20);
+  ::close(held);
+}
+
+// Whatever is not what was written is refused.
+TEST(Manifest, RefusesEveryOtherText) {
+  Manifest manifest;
+  manifest.step = 1000;
+  manifest.files["model.safetensors"] = {123456, std::string(32, 'a')};
+  manifest.files["state.json"] = {77, std::string(31, '0') + "f"};
+  const std::string whole = format_manifest(manifest);
+  EXPECT_EQ(parse_manifest(whole, "m"), manifest);
+  EXPECT_EQ(parse_manifest(format_manifest({}), "m"), Manifest{});
+
+  std::mt19937 random(3);
+  constexpr std::string_view kTokens = "{}[]:,\"\\0123456789-.eabf \n\0\xff";
+  int refused = 0;
+  auto refuse = [&](const std::string& text) {
+    const auto error = error_of([&] { parse_manifest(text, "the manifest"); });
+    ASSERT_TRUE(error) << text;
+    ASSERT_EQ(error->code(), ErrorCode::io) << error->what();
+    ASSERT_TRUE(has(error, "the manifest"));
+    ++refused;
+  };
+  for (int round = 0; round < 6'000; ++round) {
+    std::string text = whole;
+    for (int edits = 1 + int(random() % 3); edits > 0 && !text.empty(); --edits) {
+      const size_t at = random() % text.size();
+      switch (random() % 6) {
+        case 0: text[at] = char(text[at] ^ 1 << random() % 8); break;
+        case 1: text[at] = kTokens[random() % kTokens.size()]; break;
+        case 2: text.insert(at, 1, kTokens[random() % kTokens.size()]); break;
+        case 3: text.erase(at, 1 + random() % 4); break;
+        case 4: text.insert(at, text.substr(random() % text.size(), random() % 70)); break;
+        case 5: text.resize(random() % 8 ? text.size() : at); break;
+      }
+    }
+    if (text != whole) refuse(text);
+  }
+  EXPECT_GT(refused, 5'000);
+  for (const char* text : {"", "null", "3", "[]", "{}", "{\"files\":{}}", "{\"step\":-1,\"files\":{}}", "{\"step\":1e3,\"files\":{}}"}) refuse(text);
+  refuse(std::string(kMostManifestBytes, '['));
+  refuse(std::string(kMostManifestBytes + 1, ' '));
+  Manifest foreign;
+  foreign.files["../../etc/passwd"] = {0, std::string(32, '0')};
+  refuse(format_manifest(foreign));
+}
+
+}  // namespace
+}  // namespace ridge
