@@ -178,6 +178,11 @@ std::vector<Parameter> gpt_parameters(const GptConfig& c) {
   return out;
 }
 
+std::vector<Parameter> gpt_stored_parameters(GptConfig config) {
+  config.padded_vocab = 0;
+  return gpt_parameters(config);
+}
+
 NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random,
                   GptCache* cache) {
   check_parameters(b, config, parameters);

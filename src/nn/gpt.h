@@ -28,6 +28,7 @@ struct GptConfig {
 
 // Names as in nanoGPT; linear weights are [out, in]. Refuses sizes that do not fit each other.
 std::vector<Parameter> gpt_parameters(const GptConfig& config);
+std::vector<Parameter> gpt_stored_parameters(GptConfig config);  // as files hold them: without padding
 
 // Keys and values of the positions before, so that only new ones are computed.
 struct GptCache {
