@@ -1,0 +1,72 @@
+#include "train/tensorboard_view.h"
+
+#include <utility>
+
+namespace ridge {
+namespace {
+
+constexpr double kFlushSeconds = 5;  // somebody may be watching
+
+// Markdown would join the lines and take signs for commands: four blanks make it a block of text as it is.
+std::string as_block(const std::string& text) {
+  std::string out = "    ";
+  for (const char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
+}  // namespace
+
+TensorboardView::TensorboardView(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+TensorboardFile& TensorboardView::file(int64_t step) {
+  if (!file_) {
+    file_.emplace(folder_, step > 1 ? step : 0);
+    if (!notices_.empty()) file_->text("notices", step, as_block(std::exchange(notices_, {})));
+  }
+  return *file_;
+}
+
+void TensorboardView::on_step(const Progress& p) {
+  step_ = p.step;
+  TensorboardFile& f = file(p.step);
+  f.scalar("loss/train", p.step, p.loss);
+  f.scalar("optimizer/gradient_norm", p.step, p.gradient_norm);
+  f.scalar("optimizer/lr", p.step, p.lr);
+  f.scalar("speed/ms", p.step, p.ms);
+  f.scalar("speed/tokens_s", p.step, p.tokens_s);
+  if (p.roof > 0) f.scalar("speed/roof", p.step, p.roof);
+  f.scalar("speed/data_wait_s", p.step, p.data_wait_s);
+  f.scalar("memory/resident_bytes", p.step, double(p.resident_bytes));
+  if (p.loss_scale != 1) f.scalar("optimizer/loss_scale", p.step, p.loss_scale);
+  flush_at_times(p.elapsed_s);
+}
+
+void TensorboardView::on_validation(const ValidationResult& r) {
+  file(r.step).scalar("loss/validation", r.step, r.loss);
+  file_->flush();
+}
+
+void TensorboardView::on_sample(int64_t step, const std::string& text) { file(step).text("sample", step, as_block(text)); }
+
+void TensorboardView::on_checkpoint(int64_t step, const std::string&, double seconds) {
+  file(step).scalar("speed/checkpoint_s", step, seconds);
+  file_->flush();
+}
+
+void TensorboardView::on_notice(const std::string& line) {
+  if (file_)
+    file_->text("notices", step_, as_block(line));
+  else
+    notices_ += (notices_.empty() ? "" : "\n") + line;
+}
+
+void TensorboardView::flush_at_times(double elapsed_s) {
+  if (elapsed_s - flushed_s_ < kFlushSeconds) return;
+  flushed_s_ = elapsed_s;
+  file_->flush();
+}
+
+}  // namespace ridge

@@ -1,0 +1,32 @@
+// A training as TensorBoard shows it.
+#pragma once
+#include <filesystem>
+#include <optional>
+
+#include "io/tensorboard.h"
+#include "train/trainer.h"
+
+namespace ridge {
+
+class TensorboardView : public TrainerView {
+ public:
+  explicit TensorboardView(std::filesystem::path folder);  // a new file is made there when there is something to write
+
+  void on_step(const Progress& progress) override;
+  void on_validation(const ValidationResult& result) override;
+  void on_sample(int64_t step, const std::string& text) override;
+  void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
+  void on_notice(const std::string& line) override;
+
+ private:
+  TensorboardFile& file(int64_t step);
+  void flush_at_times(double elapsed_s);
+
+  std::filesystem::path folder_;
+  std::optional<TensorboardFile> file_;
+  double flushed_s_ = 0;
+  int64_t step_ = 0;
+  std::string notices_;  // that came before the first step
+};
+
+}  // namespace ridge
