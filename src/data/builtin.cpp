@@ -1,7 +1,9 @@
 #include "data/builtin.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,7 +16,8 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kTrainBytes = int64_t(4) << 20;
+constexpr int64_t kTrainBytes = int64_t(8) << 20;
+constexpr int64_t kBytesToLearnFrom = int64_t(2) << 20;
 constexpr size_t kWindows = 2048;
 constexpr int64_t kStoriesAtOnce = 256;
 constexpr int64_t kValidationStories = int64_t(1) << 40;  // the number of the first one, so that no training story is among them
@@ -23,64 +26,83 @@ constexpr int64_t kUsualBlock = 256;
 
 int64_t block_of(const DatasetOptions& options) { return options.block > 0 ? options.block : kUsualBlock; }
 
-// Stories first, first + 1, … as texts, some at a time and in their order, until `take` says that it has enough.
-void tell(const Stories& stories, uint64_t seed, int64_t first, bool with_nats,
-          const std::function<bool(const std::string&, const std::vector<double>&)>& take) {
-  struct Chunk {
-    std::vector<std::string> texts;
-    std::vector<std::vector<double>> nats;
-  };
-  std::vector<Chunk> chunks(size_t(2 * worker_threads()));
-  for (bool more = true; more;) {
-    on_threads(chunks.size(), [&](size_t c) {
-      chunks[c] = {};
-      for (int64_t i = 0; i < kStoriesAtOnce; ++i) {
-        chunks[c].texts.push_back(stories.story(seed, first + int64_t(c) * kStoriesAtOnce + i));
-        chunks[c].nats.push_back(with_nats ? stories.nats(chunks[c].texts.back()) : std::vector<double>());
-      }
-    });
-    for (const Chunk& chunk : chunks)
-      for (size_t i = 0; i < chunk.texts.size() && more; ++i) more = take(chunk.texts[i], chunk.nats[i]);
-    first += int64_t(chunks.size()) * kStoriesAtOnce;
-  }
-}
-
 class Corpus {
  public:
   explicit Corpus(const DatasetOptions& options) : options_(options), block_(block_of(options)), stories_(std::max(block_, kShortestBlock)) {}
 
   void make(const std::filesystem::path& folder, const std::string& key) {
-    write_training_text();
     choose_tokenizer();
     data_.vocab = tokenizer_->vocab_size();
     data_.tokenizer = tokenizer_;
     const StoredPart train = write_training_part(folder), validation = write_validation_part(folder);
-    data_.notes = {fmt::format("{} stories, {}; {} validation windows begin with a story", stories_told_, size_text(int64_t(text_.size())), kWindows),
+    data_.notes = {fmt::format("{} stories, {}; {} validation windows begin with a story", stories_told_, size_text(int64_t(data_.train_bytes)), kWindows),
                    fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), data_.vocab)};
     write_index(folder, key, data_, train, validation);
   }
 
  private:
-  void write_training_text() {
-    text_ = Stories::kEnd;
-    tell(stories_, options_.seed, 0, false, [&](const std::string& story, const auto&) {
-      text_ += story;
-      ++stories_told_;
-      return int64_t(text_.size()) < kTrainBytes;
-    });
-    data_.train_characters = data_.train_bytes = double(text_.size());  // the stories are ASCII
+  // Stories first, first + 1, … through work(stories) on several threads, some at a time, and take(result) here and in order while it
+  // returns true. Telling is cheap: to tell them twice takes less than to keep them.
+  template <class Work, class Take>
+  void tell(int64_t first, const Work& work, const Take& take) const {
+    using Result = decltype(work(std::vector<std::string>()));
+    std::vector<Result> results(size_t(4 * worker_threads()));
+    for (bool more = true; more; first += int64_t(results.size()) * kStoriesAtOnce) {
+      on_threads(results.size(), [&](size_t r) {
+        std::vector<std::string> stories;
+        for (int64_t i = 0; i < kStoriesAtOnce; ++i) stories.push_back(stories_.story(options_.seed, first + int64_t(r) * kStoriesAtOnce + i));
+        results[r] = work(stories);
+      });
+      for (size_t r = 0; r < results.size() && more; ++r) more = take(results[r]);
+    }
   }
+
+  static std::string joined(const std::vector<std::string>& stories) { return std::accumulate(stories.begin(), stories.end(), std::string()); }
 
   void choose_tokenizer() {
     tokenizer_ = ready_tokenizer(options_);
     if (tokenizer_) return;
-    const std::string_view text = text_;
-    if (options_.tokenizer == "byte")
+    if (options_.tokenizer == "byte") {
       tokenizer_ = std::make_shared<ByteTokenizer>();
-    else if (options_.tokenizer == "bpe")
-      tokenizer_ = learn_bpe(std::span(&text, 1), options_.vocab, int64_t(text.size()));
-    else
-      tokenizer_ = std::make_shared<CharTokenizer>(CharTokenizer::of_text(text));
+    } else if (options_.tokenizer == "bpe") {
+      const std::string text = text_of(0, kBytesToLearnFrom);
+      const std::string_view view = text;
+      tokenizer_ = learn_bpe(std::span(&view, 1), options_.vocab, kTrainBytes);
+    } else {
+      // A window takes at most its block and one more story of the validation text.
+      const int64_t most = int64_t(kWindows + 1) * 2 * std::max(block_, kShortestBlock);
+      tokenizer_ =
+          std::make_shared<CharTokenizer>(CharTokenizer::of_text(Stories::kEnd + characters_of(0, kTrainBytes) + characters_of(kValidationStories, most)));
+    }
+  }
+
+  std::string text_of(int64_t first, int64_t bytes) const {
+    std::string text;
+    tell(first, joined, [&](const std::string& more) { return int64_t((text += more).size()) < bytes; });
+    return text;
+  }
+
+  // Those that occur in so many bytes, once or a few times each.
+  std::string characters_of(int64_t first, int64_t bytes) const {
+    struct Seen {
+      std::string characters;
+      int64_t bytes = 0;
+    };
+    std::string all;
+    const auto look = [](const std::vector<std::string>& stories) {
+      Seen seen;
+      std::array<bool, 256> known = {};
+      for (const std::string& story : stories)
+        for (char c : story)
+          if (++seen.bytes; !std::exchange(known[uint8_t(c)], true)) seen.characters += c;
+      return seen;
+    };
+    tell(first, look, [&](const Seen& seen) {
+      for (char c : seen.characters)
+        if (all.find(c) == all.npos) all += c;
+      return (bytes -= seen.bytes) > 0;
+    });
+    return all;
   }
 
   std::vector<Token> encode(std::string_view text) const {
@@ -92,35 +114,51 @@ class Corpus {
     }
   }
 
-  StoredPart write_training_part(const std::filesystem::path& folder) const {
-    constexpr size_t kPiece = size_t(1) << 18;
-    std::vector<std::string_view> pieces;
-    for (size_t begin = 0, end = 0; begin < text_.size(); begin = end) {
-      end = std::min(text_.find(Stories::kEnd, begin + kPiece), text_.size() - 1) + 1;
-      pieces.push_back(std::string_view(text_).substr(begin, end - begin));
-    }
-    std::vector<std::vector<Token>> tokens(pieces.size());
-    on_threads(pieces.size(), [&](size_t i) { tokens[i] = encode(pieces[i]); });
+  StoredPart write_training_part(const std::filesystem::path& folder) {
+    struct Encoded {
+      std::vector<Token> tokens;
+      int64_t bytes = 0;
+    };
     TokenWriter writer(folder, "train", data_.vocab);
-    for (const std::vector<Token>& some : tokens) writer.add(some);
+    writer.add(encode(std::string(1, Stories::kEnd)));
+    int64_t bytes = 1;
+    const auto work = [&](const std::vector<std::string>& stories) {
+      const std::string text = joined(stories);
+      return Encoded{encode(text), int64_t(text.size())};
+    };
+    tell(0, work, [&](const Encoded& some) {
+      writer.add(some.tokens);
+      stories_told_ += kStoriesAtOnce;
+      return (bytes += some.bytes) < kTrainBytes;
+    });
+    data_.train_characters = data_.train_bytes = double(bytes);  // the stories are ASCII
     return writer.finish();
   }
 
   // The first token of a window is the end of the story before, so that its first target begins a story. The next window begins with the
   // first story behind its targets.
   StoredPart write_validation_part(const std::filesystem::path& folder) {
+    struct Told {
+      std::vector<Token> tokens;
+      std::vector<double> nats;  // of each character
+    };
     std::vector<Token> tokens = encode(std::string(1, Stories::kEnd));
-    std::vector<double> nats = {0};  // of each character
-    const int64_t window = block_;
-    tell(stories_, options_.seed, kValidationStories, true, [&](const std::string& story, const std::vector<double>& of_story) {
-      const int64_t boundary = int64_t(tokens.size()) - 1;
-      if (data_.window_starts.empty() || boundary >= data_.window_starts.back() + window) {
-        if (data_.window_starts.size() == kWindows) return false;
-        data_.window_starts.push_back(boundary);
+    std::vector<double> nats = {0};
+    const auto work = [&](const std::vector<std::string>& stories) {
+      std::vector<Told> told;
+      for (const std::string& story : stories) told.push_back({encode(story), stories_.nats(story)});
+      return told;
+    };
+    tell(kValidationStories, work, [&](const std::vector<Told>& told) {
+      for (const Told& story : told) {
+        const int64_t boundary = int64_t(tokens.size()) - 1;
+        if (data_.window_starts.empty() || boundary >= data_.window_starts.back() + block_) {
+          if (data_.window_starts.size() == kWindows) return false;
+          data_.window_starts.push_back(boundary);
+        }
+        tokens.insert(tokens.end(), story.tokens.begin(), story.tokens.end());
+        nats.insert(nats.end(), story.nats.begin(), story.nats.end());
       }
-      const std::vector<Token> more = encode(story);
-      tokens.insert(tokens.end(), more.begin(), more.end());
-      nats.insert(nats.end(), of_story.begin(), of_story.end());
       return true;
     });
     weigh_windows(tokens, nats);
@@ -147,7 +185,6 @@ class Corpus {
   DatasetOptions options_;
   int64_t block_;
   Stories stories_;
-  std::string text_;  // of training
   int64_t stories_told_ = 0;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Dataset data_;

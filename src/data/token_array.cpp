@@ -60,13 +60,21 @@ struct TokenArray::Files {
     return m.first_region + number(at) - number(m.file.bytes().data());
   }
 
+  // Before tokens are read: so that what they bring in never comes on top of the most.
   void touch(const Mapped& m, const std::byte* from, int64_t count) {
     if (bytes <= most_resident) return;
-    for (int64_t r = region_of(m, from), last = region_of(m, from + count * width - 1); r <= last; ++r) {
+    const int64_t first = region_of(m, from), last = region_of(m, from + count * width - 1);
+    mark(first, last);
+    if (regions_touched.load(std::memory_order_relaxed) * kRegion <= most_resident) return;
+    drop();
+    mark(first, last);
+  }
+
+  void mark(int64_t first, int64_t last) {
+    for (int64_t r = first; r <= last; ++r) {
       const uint64_t bit = uint64_t(1) << (r % 64);
       if (!(touched[size_t(r / 64)].fetch_or(bit, std::memory_order_relaxed) & bit)) regions_touched.fetch_add(1, std::memory_order_relaxed);
     }
-    if (regions_touched.load(std::memory_order_relaxed) * kRegion > most_resident) drop();
   }
 
   // Gives all pages back; they are read again where they are needed.

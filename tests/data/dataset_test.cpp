@@ -1,0 +1,303 @@
+// Data sets: texts are split and tokenised as whole texts would be, whatever their size; tokens are found again; bad input is named.
+#include "data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+#include <random>
+
+#include "base/utf8.h"
+#include "data/byte_tokenizer.h"
+#include "data/char_tokenizer.h"
+#include "data/stories.h"
+#include "data/text_files.h"
+#include "data/texts.h"
+#include "data/token_store.h"
+#include "machine/expect_error.h"
+#include "support/temp_folder.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempFolder;
+using test::write_text;
+
+std::vector<Token> all_of(const TokenArray& tokens) {
+  std::vector<int64_t> wide(size_t(tokens.size()));
+  tokens.copy(0, wide);
+  return {wide.begin(), wide.end()};
+}
+
+class DatasetTest : public testing::Test {
+ protected:
+  DatasetOptions options(const std::string& tokenizer = "auto") const {
+    DatasetOptions out;
+    out.tokenizer = tokenizer;
+    out.cache = folder_ / "cache";
+    return out;
+  }
+  std::string file(std::string_view name, std::string_view text) const {
+    const std::string path = folder_ / name;
+    fs::create_directories(fs::path(path).parent_path());
+    write_text(path, text);
+    return path;
+  }
+  Error refusal(const std::string& source, const DatasetOptions& with) const {
+    return error_of([&] { open_dataset(source, with); });
+  }
+  void expect_refusal(const std::string& source, const DatasetOptions& with, std::initializer_list<std::string_view> parts) const {
+    const Error error = refusal(source, with);
+    EXPECT_EQ(error.code(), ErrorCode::io) << error.what();
+    for (std::string_view part : parts) EXPECT_TRUE(mentions(error.what(), part)) << error.what() << "\n  lacks: " << part;
+    EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(DatasetTest, ATextIsSplitByCharactersAsNanoGptDoes) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += i % 3 == 0 ? "é" : i % 7 == 0 ? "\n" : "ab";
+  const Dataset data = open_dataset(file("my.txt", text), options());
+  EXPECT_EQ(data.name, "my.txt");
+  EXPECT_EQ(data.tokenizer->name(), "char");
+  EXPECT_EQ(data.vocab, 4);
+  const std::vector<Token> whole = data.tokenizer->encode(text);
+  const size_t train = size_t(double(whole.size()) * 0.9);
+  EXPECT_EQ(all_of(data.train), std::vector<Token>(whole.begin(), whole.begin() + std::ptrdiff_t(train)));
+  EXPECT_EQ(all_of(data.validation), std::vector<Token>(whole.begin() + std::ptrdiff_t(train), whole.end()));
+  EXPECT_EQ(data.train_characters + data.validation_characters, double(whole.size()));
+  EXPECT_EQ(data.train_bytes + data.validation_bytes, double(text.size()));
+  EXPECT_EQ(data.validation_characters, double(data.validation.size()));
+}
+
+TEST_F(DatasetTest, AFolderIsItsFilesInOrderWithEndsBetween) {
+  const std::string source = folder_ / "texts";
+  file("texts/b.txt", "second");
+  file("texts/a/z.md", "first");
+  file("texts/c", "third, and longer than the others together");
+  file("texts/empty.txt", "");
+  file("texts/.hidden", "never");
+  file("texts/.git/config", "never");
+  file("texts/picture.png", std::string_view("\x89PNG\0\0\0", 7));
+  const Dataset data = open_dataset(source, options("byte"));
+  EXPECT_EQ(data.name, "texts");
+  std::vector<Token> expected = ByteTokenizer().encode("first<|endoftext|>second<|endoftext|>third, and longer than the others together");
+  std::vector<Token> got = all_of(data.train);
+  const std::vector<Token> rest = all_of(data.validation);
+  got.insert(got.end(), rest.begin(), rest.end());
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(rest.size(), 6u);  // the last tenth of 53 characters, rounded up
+  EXPECT_EQ(data.train_bytes + data.validation_bytes, 53);
+}
+
+TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
+  std::mt19937 random(3);
+  std::string text;
+  while (text.size() < 3 << 20) text += random_text(random, 1000);
+  text += std::string(1 << 20, 'x') + " end";  // no word ends for long
+  std::string utf8;
+  for (int i = 0; i < 600000; ++i) utf8 += i % 5 == 0 ? "。" : "你";
+  const std::string source = file("long.txt", text), chinese = file("chinese.txt", utf8);
+
+  const Dataset data = open_dataset(source, options("byte"));
+  std::vector<Token> got = all_of(data.train), rest = all_of(data.validation);
+  got.insert(got.end(), rest.begin(), rest.end());
+  EXPECT_EQ(data.tokenizer->decode(got), text);
+
+  const Dataset characters = open_dataset(chinese, options("char"));
+  EXPECT_EQ(characters.train.size(), 540000);
+  EXPECT_EQ(characters.validation.size(), 60000);
+  EXPECT_EQ(characters.vocab, 2);
+
+  DatasetOptions small = options("bpe");
+  small.vocab = 400;
+  const Dataset words = open_dataset(source, small);
+  EXPECT_EQ(words.vocab, 400);
+  got = all_of(words.train), rest = all_of(words.validation);
+  const std::string train_text = words.tokenizer->decode(got);
+  EXPECT_EQ(train_text + words.tokenizer->decode(rest), text);
+  // Up to the stretch without blanks every cut is between words, so the tokens are those of the whole.
+  const size_t plain = 2 << 20;
+  const std::vector<Token> whole = words.tokenizer->encode(std::string_view(train_text).substr(0, plain));
+  EXPECT_TRUE(std::equal(whole.begin(), whole.end() - 16, got.begin()));
+}
+
+TEST_F(DatasetTest, AutoTakesCharactersForAlphabetsAndPairsForTheRest) {
+  std::string many;
+  for (int round = 0; round < 3; ++round)
+    for (char32_t c = 0x4e00; c < 0x4e00 + 300; ++c) append_utf8(many, c);
+  EXPECT_EQ(open_dataset(file("many.txt", many), options()).tokenizer->name(), "bpe");
+}
+
+TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
+  const std::string text = "the quick brown fox jumps over the lazy dog\n";
+  const Dataset first = open_dataset(file("a.txt", text), options());
+  EXPECT_FALSE(first.cached);
+  const Dataset again = open_dataset(folder_ / "a.txt", options());
+  EXPECT_TRUE(again.cached);
+  EXPECT_EQ(again.fingerprint, first.fingerprint);
+  EXPECT_EQ(all_of(again.train), all_of(first.train));
+  EXPECT_EQ(again.train_characters, first.train_characters);
+  const Dataset same = open_dataset(file("b.txt", text), options());
+  EXPECT_TRUE(same.cached);
+  EXPECT_EQ(same.name, "b.txt");
+  const Dataset bytes = open_dataset(folder_ / "a.txt", options("byte"));
+  EXPECT_FALSE(bytes.cached);
+  EXPECT_NE(bytes.fingerprint, first.fingerprint);
+  const Dataset changed = open_dataset(file("a.txt", text + "!"), options());
+  EXPECT_FALSE(changed.cached);
+  EXPECT_NE(changed.fingerprint, first.fingerprint);
+}
+
+TEST_F(DatasetTest, DamagedTokensAreMadeAgain) {
+  const std::string source = file("a.txt", "the quick brown fox jumps over the lazy dog\n");
+  const Dataset first = open_dataset(source, options());
+  for (const char* name : {"index.json", "train_00000.bin", "validation_00000.bin", "tokenizer.json"}) {
+    const std::string path = (first.folder / name).string(), good = test::read_text(path);
+    for (const std::string& bad : {std::string(), good.substr(0, good.size() / 2), std::string(1, char(good[0] ^ 1)) + good.substr(1)}) {
+      write_text(path, bad);
+      const Dataset again = open_dataset(source, options());
+      EXPECT_FALSE(again.cached) << name;
+      EXPECT_EQ(again.fingerprint, first.fingerprint);
+      EXPECT_EQ(all_of(again.train), all_of(first.train));
+    }
+    fs::remove(path);
+    EXPECT_FALSE(open_dataset(source, options()).cached);
+  }
+  EXPECT_TRUE(open_dataset(source, options()).cached);
+}
+
+TEST_F(DatasetTest, WithoutAFolderForTokensTheyLastAsLongAsTheProcess) {
+  const std::string source = file("a.txt", "the quick brown fox");
+  DatasetOptions nowhere = options();
+  nowhere.cache = file("no_folder", "x");
+  const Dataset data = open_dataset(source, nowhere);
+  EXPECT_TRUE(data.folder.empty());
+  EXPECT_EQ(data.tokenizer->decode(all_of(data.train)), "the quick brown f");
+  EXPECT_TRUE(mentions(data.notes.back(), "RIDGE_CACHE"));
+}
+
+TEST_F(DatasetTest, OldFoldersMakeRoom) {
+  for (int i = 0; i < 40; ++i) open_dataset(file("a.txt", "text number " + std::to_string(i)), options());
+  size_t folders = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_ / "cache")) folders += entry.is_directory();
+  EXPECT_LE(folders, 32u);
+  EXPECT_TRUE(open_dataset(folder_ / "a.txt", options()).cached);
+}
+
+TEST_F(DatasetTest, APreparedFolderIsASource) {
+  const std::string source = file("a.txt", "the quick brown fox jumps over the lazy dog\n"), out = folder_ / "tokens";
+  const Dataset made = prepare_dataset(source, out, options("byte"));
+  EXPECT_FALSE(made.cached);
+  EXPECT_EQ(made.folder, out);
+  EXPECT_TRUE(prepare_dataset(source, out, options("byte")).cached);
+  const Dataset opened = open_dataset(out, options());
+  EXPECT_EQ(opened.fingerprint, made.fingerprint);
+  EXPECT_EQ(opened.fingerprint, open_dataset(source, options("byte")).fingerprint);
+  EXPECT_EQ(all_of(opened.validation), all_of(made.validation));
+  expect_refusal(out, options("char"), {"byte tokenizer with 257", "char"});
+  // Made anew for another tokenizer; never in a folder of somebody else's files.
+  EXPECT_EQ(prepare_dataset(source, out, options("char")).vocab, 28);
+  file("mine/precious.txt", "x");
+  EXPECT_TRUE(mentions(error_of([&] { prepare_dataset(source, folder_ / "mine", options()); }).what(), "not empty"));
+  write_text(out + "/train_00000.bin", "short");
+  expect_refusal(out, options(), {"train_00000.bin", "cut off"});
+}
+
+TEST_F(DatasetTest, ManyShardsAreOneSequence) {
+  const CharTokenizer tokenizer = CharTokenizer::of_text("abc");
+  std::vector<Token> tokens;
+  for (int i = 0; i < 1000; ++i) tokens.push_back(Token(i * i % 3));
+  fs::create_directories(folder_ / "store");
+  TokenWriter train(folder_ / "store", "train", 3, 64), validation(folder_ / "store", "validation", 3, 64);
+  for (size_t at = 0, n = 1; at < tokens.size(); at += n, n = n * 2 + 1) train.add(std::span(tokens).subspan(at, std::min(n, tokens.size() - at)));
+  validation.add(tokens);
+  Dataset data;
+  data.vocab = 3;
+  data.tokenizer = std::make_shared<CharTokenizer>(tokenizer);
+  const StoredPart part = train.finish();
+  EXPECT_EQ(part.shards.size(), 16u);
+  write_index(folder_ / "store", "key", data, part, validation.finish());
+  EXPECT_EQ(all_of(open_store(folder_ / "store").train), tokens);
+}
+
+TEST_F(DatasetTest, AGivenTokenizerIsUsed) {
+  DatasetOptions with = options("bpe");
+  with.given = std::make_shared<CharTokenizer>(CharTokenizer::of_text("abcdefgh "));
+  EXPECT_EQ(open_dataset(file("a.txt", "bad cab fed a decade"), with).vocab, 9);
+  expect_refusal(file("b.txt", "bad cab\nfed"), with, {"b.txt", "byte 7: U+000A is not among the 9 characters"});
+  save_tokenizer(*with.given, folder_ / "tokenizer.json");
+  EXPECT_EQ(open_dataset(folder_ / "a.txt", options(folder_ / "tokenizer.json")).vocab, 9);
+  EXPECT_EQ(refusal(folder_ / "a.txt", options("chars")).code(), ErrorCode::usage);
+}
+
+TEST_F(DatasetTest, BadInputIsNamed) {
+  DatasetOptions with = options();
+  expect_refusal(folder_ / "none.txt", with, {"none.txt", "no such file", "builtin"});
+  expect_refusal(file("empty.txt", ""), with, {"empty.txt", "empty"});
+  fs::create_directories(folder_ / "bare");
+  expect_refusal(folder_ / "bare", with, {"bare", "no text files"});
+  file("binary/a.png", std::string_view("\0\1", 2));
+  expect_refusal(folder_ / "binary", with, {"no text files", "1 with zero bytes"});
+  expect_refusal(file("latin.txt", std::string(700000, 'a') + "caf\xe9"), with, {"latin.txt", "byte 700003, 0xe9", "UTF-8", "tokenizer=byte"});
+  EXPECT_EQ(open_dataset(folder_ / "latin.txt", options("byte")).vocab, 257);
+  EXPECT_EQ(open_dataset(folder_ / "latin.txt", options("bpe")).tokenizer->name(), "bpe");
+  with.block = 64;
+  expect_refusal(file("short.txt", std::string(300, 'a')), with, {"short.txt", "validation part has 30 tokens", "needs 65"});
+  expect_refusal("/dev/null", with, {"no plain file"});
+  expect_refusal(folder_ / "none_*.bin", with, {"pattern"});
+}
+
+TEST_F(DatasetTest, TheBuiltInCorpusKnowsWhatIsPossible) {
+  DatasetOptions with = options();
+  with.block = 64;
+  const Dataset data = open_dataset("builtin", with);
+  EXPECT_EQ(data.name, "builtin");
+  ASSERT_GE(data.window_starts.size(), 2000u);
+  EXPECT_GE(data.train.size(), 1 << 20);
+  EXPECT_LE(data.vocab, 128);
+  const std::string text = data.tokenizer->decode(all_of(data.validation));
+  const Stories stories(64);
+  double nats = 0;
+  for (int64_t start : data.window_starts) {
+    ASSERT_EQ(text[size_t(start)], Stories::kEnd);
+    ASSERT_LT(size_t(start + 64), text.size());
+    const std::vector<double> each = stories.nats(std::string_view(text).substr(size_t(start + 1), 64));
+    nats += std::accumulate(each.begin(), each.end(), 0.0);
+  }
+  const double expected = nats / double(64 * data.window_starts.size());
+  EXPECT_NEAR(*data.possible, expected, 1e-12);
+  EXPECT_EQ(data.validation_characters, double(data.validation.size()));
+  EXPECT_EQ(validation_windows(data, 1, 64)->batches(), int64_t(data.window_starts.size()));
+  const std::string train = data.tokenizer->decode(all_of(data.train));
+  EXPECT_EQ(train.find(text.substr(size_t(data.window_starts[5]) + 1, 64)), train.npos);  // another story
+  EXPECT_TRUE(open_dataset("builtin", with).cached);
+  with.seed = 1;
+  EXPECT_NE(open_dataset("builtin", with).fingerprint, data.fingerprint);
+}
+
+TEST_F(DatasetTest, WhatIsPossibleIsCountedInCharactersForEveryTokenizer) {
+  DatasetOptions with = options("bpe");
+  with.block = 64;
+  with.vocab = 300;
+  const Dataset data = open_dataset("builtin", with);
+  const Stories stories(64);
+  std::vector<int64_t> window(65);
+  double nats = 0, characters = 0;
+  for (int64_t start : data.window_starts) {
+    data.validation.copy(start, window);
+    const std::vector<Token> targets(window.begin() + 1, window.end());
+    const std::string text = data.tokenizer->decode(targets);
+    const std::vector<double> each = stories.nats(text);
+    nats += std::accumulate(each.begin(), each.end(), 0.0);
+    characters += double(text.size());
+  }
+  EXPECT_NEAR(*data.possible, nats / characters, 1e-12);
+  EXPECT_GT(characters / double(64 * data.window_starts.size()), 1.2);
+  EXPECT_NEAR(data.validation_characters / double(data.validation.size()), characters / double(64 * data.window_starts.size()), 1e-9);
+}
+
+}  // namespace
+}  // namespace ridge
