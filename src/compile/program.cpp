@@ -120,7 +120,9 @@ std::vector<size_t> Program::unsafe_updates() const {
         if (kernel.operands[i].owner == new_value && kernel.operands[i].written) written = int(i);
       }
       if (first_read < 0 || written < 0) continue;
-      bool safe = kernel.group.kind != Group::Kind::node;
+      // A kernel of one node reads where it likes, except the one that leaves all but the new rows as they are.
+      bool safe = kernel.group.kind != Group::Kind::node ||
+                  (graph_[kernel.group.node].op == Op::dynamic_update_slice && read[0] && std::count(read.begin(), read.end(), 1) == 1);
       int first = kernel.group.kind == Group::Kind::matmul ? 2 : 0;
       safe &= first_read >= first;
       for (const TileGroup& t : kernel.tiles) {
@@ -273,9 +275,8 @@ void Program::build_matmul(ProgramKernel& kernel) {
   one(a->axes[rank - 2], c.strides[int(rank) - 2], true, kernel.loops.m);
   one(b->axes[rank - 1], c.strides[int(rank) - 1], false, kernel.loops.n);
   for (auto& l : both(a->axes[rank - 1], b->axes[rank - 2])) kernel.loops.k.push_back({l[0], l[1], l[2], 0});
-  int64_t width = size_of(graph_.dtype(n.in[0]));
-  kernel.operands.push_back({a->base, a->offset * width, false});
-  kernel.operands.push_back({b->base, b->offset * width, false});
+  kernel.operands.push_back({a->base, a->offset * size_of(graph_.dtype(n.in[0])), false});
+  kernel.operands.push_back({b->base, b->offset * size_of(graph_.dtype(n.in[1])), false});
   if (!epilogue) kernel.operands.push_back({c.owner, c.offset * size_of(n.type().dtype), true});
 }
 

@@ -50,11 +50,30 @@ class Simplifier {
         if (is_literal(in[0], 0)) return {in[2]};
         if (in[1] == in[2]) return {in[1]};
         return {};
+      case Op::matmul: {
+        NodeId a = narrow(in[0]), b = narrow(in[1]);
+        if (!a && !b) return {};
+        return {g_.add(Op::matmul, {a ? a : in[0], b ? b : in[1]}, n.attrs, n.copy)};
+      }
+      case Op::take:
+        if (NodeId table = narrow(in[0])) return {b_.cast(g_.add(Op::take, {table, in[1]}, n.attrs, n.copy), n.type().dtype)};
+        return {};
       default: return {};
     }
   }
 
  private:
+  // What a 16-bit input is before it is widened, moved as its widened form is: products widen what they read, and of a table only rows are
+  // wanted, so a wide copy is never stored. kNone: it is no such value.
+  NodeId narrow(NodeId id) {
+    const Node n = g_[id];
+    if (n.op == Op::cast)
+      return g_[n.in[0]].op == Op::input && is_float(g_.dtype(n.in[0])) && size_of(g_.dtype(n.in[0])) == 2 && n.type().dtype == DType::f32 ? n.in[0] : kNone;
+    if (n.op != Op::reshape && n.op != Op::permute && n.op != Op::expand && n.op != Op::slice) return kNone;
+    NodeId below = narrow(n.in[0]);
+    return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
+  }
+
   // Arithmetic on f32 literals alone, with the rounding that a kernel would do.
   NodeId fold(const Node& n, std::span<const NodeId> in) {
     if (n.op < Op::add || n.op > Op::div || n.type().dtype != DType::f32) return kNone;

@@ -416,11 +416,11 @@ void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
     }
     const bool by_row = p.shape == Shape::by_row;
     s.b_stride = by_row ? p.b_k.map.stride : p.b_n.map.stride;
-    s.b = worker.at<float>(bound.b) + at.b + col * (by_row ? 1 : s.b_stride);
+    s.b = element(worker.at<std::byte>(bound.b), p.b_type, at.b + col * (by_row ? 1 : s.b_stride));
     s.c = p.strip ? strip : worker.at<float>(bound.c) + at.c + col;
     s.c_row = p.strip ? cols : p.c_m.map.stride;
     s.add = p.accumulate && !p.strip;
-    (by_row ? p.kernels->by_row : p.kernels->by_dot)(s);
+    (by_row ? p.kernels->by_row : p.kernels->by_dot[storage_index(p.b_type)])(s);
     if (p.strip) finish(bound, worker, batch, at.c, 0, p.m, col, cols, strip, cols);
   }
 }
@@ -455,7 +455,7 @@ class PackedMatmul final : public MatmulKernel {
     for (const Chunk& c : chunks_) {
       if (p.shape != Shape::tiles) {
         const double elements = double(p.n) * double(p.k) / double(p.col_blocks);
-        const double ns = std::max(elements * 4 * p.model.read_ns / 2, elements * double(p.m) * 2 / p.flops_per_ns());
+        const double ns = std::max(elements * double(size_of(p.b_type)) * p.model.read_ns / 2, elements * double(p.m) * 2 / p.flops_per_ns());
         tasks.push_back({run_small, &c, p.batch * p.col_blocks, 20 + ns});
         continue;
       }
@@ -543,9 +543,9 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.b_n = IndexMap(d.n, &MatmulLoop::b), p.b_k = IndexMap(d.k, &MatmulLoop::b);
   p.c_m = IndexMap(d.m, &MatmulLoop::c), p.c_n = IndexMap(d.n, &MatmulLoop::c);
 
-  const bool plain_b = p.b_type == DType::f32 && p.b_n.map.regular() && p.b_k.map.regular();
+  const bool plain_b = p.b_n.map.regular() && p.b_k.map.regular();
   if (p.k > 0 && plain_b && (few(p.m, p.n) || p.m <= 4)) {
-    if (contiguous(p.b_n, p.n))
+    if (contiguous(p.b_n, p.n) && p.b_type == DType::f32)
       p.shape = Shape::by_row;
     else if (contiguous(p.b_k, p.k))
       p.shape = Shape::by_dot;

@@ -40,11 +40,11 @@ struct PackArgs {
 };
 using PackFn = void (*)(const PackArgs&);
 
-// Few rows against an f32 B as it lies, which is read once.
+// Few rows against B as it lies, which is read once.
 struct SmallArgs {
   const float* a = nullptr;  // [rows][k] with stride a_row, k contiguous
   int64_t a_row = 0;
-  const float* b = nullptr;
+  const void* b = nullptr;
   int64_t b_stride = 0;  // by_row: between k rows of [k][n]; by_dot: between columns of [n][k]
   float* c = nullptr;
   int64_t c_row = 0;
@@ -67,8 +67,8 @@ struct MatmulKernels {
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
-  SmallFn by_row = nullptr;                                                   // B as [k][n]
-  SmallFn by_dot = nullptr;                                                   // B as [n][k]
+  SmallFn by_row = nullptr;                                                   // B as [k][n], f32
+  SmallFn by_dot[kStorageTypes] = {};                                         // B as [n][k]
   void (*widen[kStorageTypes])(const void* src, float* dst, int64_t n) = {};  // contiguous storage to f32
   // n f32 into contiguous storage of a type.
   void (*store[kStorageTypes])(const float* src, void* dst, int64_t n) = {};

@@ -9,6 +9,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include "backend/cpu/lane_sums_simd.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
 namespace HWY_NAMESPACE {
@@ -153,21 +155,10 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const F16* p) {
 
 // ---- packing
 
-template <int kBlock>
-HWY_INLINE hn::Vec<hn::Full128<float>> block_of(V v) {
-#if HWY_TARGET == HWY_AVX3
-  return hn::Vec<hn::Full128<float>>{_mm512_extractf32x4_ps(v.raw, kBlock)};
-#elif HWY_TARGET == HWY_AVX2
-  return hn::Vec<hn::Full128<float>>{_mm256_extractf128_ps(v.raw, kBlock)};
-#else
-  return v;
-#endif
-}
-
 template <int kBlock = 0>
 HWY_INLINE void store_blocks(V v, float* dst, int64_t step) {
   const hn::Full128<float> d4;
-  hn::StoreU(block_of<kBlock>(v), d4, dst + kBlock * step);
+  hn::StoreU(lanes::block_of<kBlock>(v), d4, dst + kBlock * step);
   if constexpr (kBlock + 1 < kBlocks) store_blocks<kBlock + 1>(v, dst, step);
 }
 
@@ -294,7 +285,7 @@ HWY_INLINE void small_block(const SmallArgs& s, int64_t column, size_t last) {
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < N; ++v) sum[u][r][v] = hn::Zero(d);
-  const float* b = s.b + column;
+  const float* b = static_cast<const float*>(s.b) + column;
   int64_t k = 0;
   const bool whole = last == size_t(kLanes);
   for (; k + kSets <= s.k; k += kSets) {
@@ -341,7 +332,7 @@ HWY_INLINE void add_rows(const SmallArgs& s, int64_t k, const float* HWY_RESTRIC
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int u = 0; u < kDepth; ++u) av[r][u] = hn::Set(d, a[r * s.a_row + k + u]);
-  const float* HWY_RESTRICT b = s.b + k * s.b_stride;
+  const float* HWY_RESTRICT b = static_cast<const float*>(s.b) + k * s.b_stride;
   int64_t j = 0;
   for (; j + kLanes <= s.cols; j += kLanes) {
     V sum[R];
@@ -410,24 +401,16 @@ void by_row(const SmallArgs& s) {
   if (g.rows == 1) small_registers<1>(g);
 }
 
-// Sums of the lanes of four vectors.
-HWY_INLINE hn::Vec<hn::Full128<float>> sums4(V v0, V v1, V v2, V v3) {
-  const F d;
-  const hn::Repartition<double, F> dd;
-  const auto s01 = hn::BitCast(dd, hn::Add(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1)));
-  const auto s23 = hn::BitCast(dd, hn::Add(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3)));
-  const V s = hn::Add(hn::BitCast(d, hn::InterleaveLower(dd, s01, s23)), hn::BitCast(d, hn::InterleaveUpper(dd, s01, s23)));
-#if HWY_TARGET == HWY_AVX3
-  return hn::Add(hn::Add(block_of<0>(s), block_of<1>(s)), hn::Add(block_of<2>(s), block_of<3>(s)));
-#elif HWY_TARGET == HWY_AVX2
-  return hn::Add(block_of<0>(s), block_of<1>(s));
-#else
-  return s;
-#endif
+HWY_INLINE V load_first_f32(F d, const float* p, size_t n) { return load_first(d, p, n); }
+template <class T>
+HWY_INLINE V load_first_f32(F d, const T* p, size_t n) {
+  alignas(64) float tmp[kLanes] = {};
+  for (size_t i = 0; i < n; ++i) tmp[i] = to_f32(p[i]);
+  return hn::Load(d, tmp);
 }
 
 // R rows by columns whose k lie side by side.
-template <int R>
+template <int R, class T>
 HWY_NOINLINE void dots(const SmallArgs& s) {
   const F d;
   const hn::Full128<float> d4;
@@ -435,8 +418,8 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
   const size_t rest = size_t(s.k - whole);
   for (int64_t j = 0; j < s.cols; j += 4) {
     const int64_t live = s.cols - j < 4 ? s.cols - j : 4;
-    const float* b[4];
-    for (int i = 0; i < 4; ++i) b[i] = s.b + (j + (i < live ? i : 0)) * s.b_stride;
+    const T* b[4];
+    for (int i = 0; i < 4; ++i) b[i] = static_cast<const T*>(s.b) + (j + (i < live ? i : 0)) * s.b_stride;
     V sum[R][4];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -448,7 +431,7 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
       for (int r = 0; r < R; ++r) av[r] = hn::LoadU(d, s.a + r * s.a_row + k);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        const V bv = hn::LoadU(d, b[i] + k);
+        const V bv = load_f32(d, b[i] + k);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) sum[r][i] = hn::MulAdd(av[r], bv, sum[r][i]);
       }
@@ -458,12 +441,12 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
       for (int r = 0; r < R; ++r) {
         const V av = load_first(d, s.a + r * s.a_row + whole, rest);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) sum[r][i] = hn::MulAdd(av, load_first(d, b[i] + whole, rest), sum[r][i]);
+        for (int i = 0; i < 4; ++i) sum[r][i] = hn::MulAdd(av, load_first_f32(d, b[i] + whole, rest), sum[r][i]);
       }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      auto total = sums4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
+      auto total = lanes::sums4(sum[r][0], sum[r][1], sum[r][2], sum[r][3]);
       float* c = s.c + r * s.c_row + j;
       if (live == 4) {
         if (s.add) total = hn::Add(hn::LoadU(d4, c), total);
@@ -477,17 +460,18 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
   }
 }
 
+template <class T>
 void by_dot(const SmallArgs& s) {
-  if (s.rows == 1) return dots<1>(s);
+  if (s.rows == 1) return dots<1, T>(s);
   // More than four rows share a few columns while those are in L1.
   const int64_t step = s.rows <= 4 ? s.cols : s.k <= 512 ? 8 : 4;
   for (int64_t j = 0; j < s.cols; j += step) {
     SmallArgs g = s;
-    g.b += j * s.b_stride, g.c += j, g.cols = s.cols - j < step ? s.cols - j : step;
-    for (; g.rows >= 4; g.rows -= 4, g.a += 4 * s.a_row, g.c += 4 * s.c_row) dots<4>(g);
-    if (g.rows == 3) dots<3>(g);
-    if (g.rows == 2) dots<2>(g);
-    if (g.rows == 1) dots<1>(g);
+    g.b = static_cast<const T*>(s.b) + j * s.b_stride, g.c += j, g.cols = s.cols - j < step ? s.cols - j : step;
+    for (; g.rows >= 4; g.rows -= 4, g.a += 4 * s.a_row, g.c += 4 * s.c_row) dots<4, T>(g);
+    if (g.rows == 3) dots<3, T>(g);
+    if (g.rows == 2) dots<2, T>(g);
+    if (g.rows == 1) dots<1, T>(g);
   }
 }
 
@@ -549,7 +533,8 @@ MatmulKernels make_table() {
   fill_tiles(table);
   table.pack[0] = pack<float>, table.pack[1] = pack<Bf16>, table.pack[2] = pack<F16>;
   table.widen[0] = widen<float>, table.widen[1] = widen<Bf16>, table.widen[2] = widen<F16>;
-  table.by_row = by_row, table.by_dot = by_dot;
+  table.by_row = by_row;
+  table.by_dot[0] = by_dot<float>, table.by_dot[1] = by_dot<Bf16>, table.by_dot[2] = by_dot<F16>;
   table.store[0] = store_f32, table.store[1] = store_bf16, table.store[2] = store_f16;
   table.add = add_f32;
   return table;

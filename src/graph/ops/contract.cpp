@@ -4,13 +4,15 @@
 
 namespace ridge::ops {
 
-// a [batch…, M, K], b [batch…, K, N]; attrs: dtype of the result. Transposition and broadcasting are views of the operands.
+// a [batch…, M, K], b [batch…, K, N]; attrs: dtype of the result. Transposition and broadcasting are views of the operands. Kernels widen
+// what they read, so storage types may differ.
 Types infer_matmul(const InferContext& c) {
   const Shape &a = c.in[0].shape, &b = c.in[1].shape;
-  bool fits = a.rank() == b.rank() && a.rank() >= 2 && a.back() == b[b.rank() - 2] && is_float(c.in[0].dtype) && c.in[0].dtype == c.in[1].dtype;
+  bool fits = a.rank() == b.rank() && a.rank() >= 2 && a.back() == b[b.rank() - 2] && is_float(c.in[0].dtype) && is_float(c.in[1].dtype) &&
+              (c.in[0].dtype == DType::f64) == (c.in[1].dtype == DType::f64);
   for (int i = 0; fits && i < a.rank() - 2; ++i) fits = a[i] == b[i];
   if (!fits)
-    fail(ErrorCode::shape, "[matmul] {} times {}: batches and inner sizes must agree and both must be of one floating dtype", to_string(c.in[0]),
+    fail(ErrorCode::shape, "[matmul] {} times {}: batches and inner sizes must agree and both must be floating, f64 only together", to_string(c.in[0]),
          to_string(c.in[1]));
   Shape out = a;
   out[out.rank() - 1] = b.back();
