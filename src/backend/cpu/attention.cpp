@@ -97,6 +97,23 @@ class Attention final : public AttentionBase {
   double unit_ns_ = 0;
 };
 
+class Decoding final : public AttentionBase {
+ public:
+  Decoding(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(decode_kernel(tier, desc.dtype)) {}
+  int64_t scratch_bytes() const override { return decode_scratch(args_.desc); }
+  void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
+    const AttentionDesc& d = args_.desc;
+    const size_t i = bind_inputs(operands);
+    expect(operands.size(), i + 2);
+    args_.out = operands[i], args_.lse = operands[i + 1];
+    constexpr double kBytesPerNs = 20;
+    tasks.push_back({run_, &args_, d.batch * d.heads, 200 + 2 * double(d.keys * d.dim * size_of(d.dtype)) / kBytesPerNs});
+  }
+
+ private:
+  AttentionRun run_;
+};
+
 class AttentionGrad final : public AttentionBase {
  public:
   AttentionGrad(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_grad_kernels(tier)) {
@@ -141,7 +158,10 @@ class AttentionGrad final : public AttentionBase {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier) { return std::make_unique<Attention>(desc, tier); }
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier) {
+  if (is_decoding(desc)) return std::make_unique<Decoding>(desc, tier);
+  return std::make_unique<Attention>(desc, tier);
+}
 std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc, IsaTier tier) { return std::make_unique<AttentionGrad>(desc, tier); }
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc) { return make_attention(desc, isa_tier()); }
 std::unique_ptr<Kernel> make_attention_grad(const AttentionDesc& desc) { return make_attention_grad(desc, isa_tier()); }

@@ -56,6 +56,11 @@ struct AttentionGradKernels {
   AttentionRun backward, reduce;  // reduce: adds the chunks of dk and dv, a block of keys a unit
 };
 AttentionRun attention_kernel(IsaTier tier);
+
+// One query against many keys, as when text is made a token at a time: features lie along the lanes, and K and V are streamed once.
+bool is_decoding(const AttentionDesc& desc);  // whether the kernel for it can be used
+AttentionRun decode_kernel(IsaTier tier, DType dtype);
+inline int64_t decode_scratch(const AttentionDesc& d) { return (d.dim + d.keys + kAttentionKeys) * int64_t(sizeof(float)); }
 AttentionGradKernels attention_grad_kernels(IsaTier tier);
 
 // As make_attention and make_attention_grad, for one instruction tier.
