@@ -130,8 +130,9 @@ std::string_view without_prefix(std::string_view name) {
 
 Shape stored_shape(const Parameter& p, GptForm form) { return form == GptForm::gpt2 && is_linear(p.name) ? Shape{p.shape[1], p.shape[0]} : p.shape; }
 
-// The configuration of what a file holds: GPT-2's form has biases everywhere.
+// The configuration of what a file holds: no rows beyond the vocabulary, and GPT-2's form has biases everywhere.
 GptConfig file_config(GptConfig config, GptForm form) {
+  config.padded_vocab = 0;
   if (form == GptForm::gpt2) config.bias = true;
   return config;
 }

@@ -28,12 +28,15 @@ DType storage_of(const Parameter& p, DType storage) { return p.shape.rank() >= 2
 
 }  // namespace
 
-GptParameters::GptParameters(const GptWeights& weights, DType storage) : state_(std::make_unique<State>()) {
+GptParameters::GptParameters(const GptWeights& weights, DType storage)
+    : GptParameters(weights.config, storage, [&](size_t index, std::span<float> values) { weights.copy(index, values); }) {}
+
+GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill& fill) : state_(std::make_unique<State>()) {
   State& s = *state_;
   if (storage != DType::f32 && storage != DType::bf16 && storage != DType::f16)
     fail(ErrorCode::dtype, "[gpt] weights cannot be kept as {}; use f32, bf16 or f16", name(storage));
-  s.config = weights.config, s.storage = storage;
-  const std::vector<Parameter> parameters = weights.parameters();
+  s.config = config, s.storage = storage;
+  const std::vector<Parameter> parameters = gpt_parameters(config);
   int64_t longest = 0;
   for (const Parameter& p : parameters) {
     s.types.push_back({storage_of(p, storage), p.shape});
@@ -47,9 +50,9 @@ GptParameters::GptParameters(const GptWeights& weights, DType storage) : state_(
     const size_t n = size_t(parameters[i].shape.numel());
     s.data.push_back(at);
     if (s.types[i].dtype == DType::f32) {
-      weights.copy(i, {reinterpret_cast<float*>(at), n});
+      fill(i, {reinterpret_cast<float*>(at), n});
     } else {
-      weights.copy(i, {wide.data(), n});
+      fill(i, {wide.data(), n});
       uint16_t* to = reinterpret_cast<uint16_t*>(at);
       for (size_t k = 0; k < n; ++k) to[k] = storage == DType::bf16 ? f32_to_bf16(wide[k]) : f32_to_f16(wide[k]);
     }

@@ -1,5 +1,6 @@
 // A GPT's parameters in memory, for programs that only read them: sampling and evaluation.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,6 +12,8 @@ namespace ridge {
 // A model's parameters where programs can read them: memory of their own, in f32 or with matrices in 16 bits, or somebody else's.
 class GptParameters {
  public:
+  using Fill = std::function<void(size_t index, std::span<float> values)>;
+  GptParameters(const GptConfig& config, DType storage, const Fill& fill);
   explicit GptParameters(const GptWeights& weights, DType storage = DType::f32);
   GptParameters(const GptConfig& config, std::span<const std::span<float>> in_place);  // f32; read as they are at the time
   ~GptParameters();

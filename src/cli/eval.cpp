@@ -1,0 +1,99 @@
+// ridge eval RUN: how well a trained GPT predicts a text.
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "data/dataset.h"
+#include "runtime/default_team.h"
+#include "train/gpt_evaluate.h"
+
+namespace ridge::cli {
+namespace {
+
+struct EvalArguments {
+  std::string model, split = "validation";
+  bool json = false;
+};
+
+// What the run was trained on, when nothing else is asked for.
+std::vector<std::string> data_of(const config::Resolved& settings, const std::filesystem::path& model) {
+  if (settings.setting("data").source != "default") return settings.get<std::vector<std::string>>("data");
+  for (std::filesystem::path folder : {model, model.parent_path(), model.parent_path().parent_path()}) {
+    std::error_code ignored;
+    if (folder.empty() || !std::filesystem::exists(folder / "config.yaml", ignored)) continue;
+    config::Sources run;
+    run.task = config::kGpt, run.working_folder.reset(), run.files = {folder / "config.yaml"};
+    return config::resolve(run).get<std::vector<std::string>>("data");
+  }
+  return settings.get<std::vector<std::string>>("data");
+}
+
+nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights& weights, const GptParameters& parameters, const std::string& source,
+                                const config::Resolved& settings) {
+  const GptConfig& c = weights.config;
+  DatasetOptions options;
+  options.block = c.block, options.given = weights.tokenizer, options.tokenizer = settings.get<std::string>("tokenizer");
+  Dataset data = open_dataset(source, options);
+  if (data.vocab > c.vocab)
+    fail(ErrorCode::io, "[eval] {} has {} different tokens, the model knows {}: it was trained with another tokenizer", data.name, data.vocab, c.vocab);
+  if (arguments.split == "train") data.validation = data.train, data.window_starts.clear(), data.possible.reset();
+  const std::unique_ptr<BatchSource> windows = validation_windows(data, evaluation_batch(c), c.block);
+  const GptEvaluation e = evaluate_gpt(parameters, *windows, data.tokenizer.get());
+  nlohmann::ordered_json j;
+  j["model"] = weights.folder.string(), j["data"] = data.name, j["split"] = arguments.split;
+  j["windows"] = e.windows, j["tokens"] = e.tokens, j["loss"] = e.loss(), j["perplexity"] = std::exp(e.loss());
+  if (e.bytes > 0) j["bits_per_byte"] = e.bits_per_byte(), j["nats_per_character"] = e.nats / e.characters;
+  if (data.possible) j["possible_nats_per_character"] = *data.possible;
+  j["seconds"] = e.seconds, j["tokens_s"] = double(e.tokens) / e.seconds;
+  return j;
+}
+
+void print(const nlohmann::ordered_json& j, int64_t block) {
+  auto number = [&](const char* key) { return j[key].get<double>(); };
+  fmt::print("{:<12}{}\n", "model", j["model"].get<std::string>());
+  fmt::print("{:<12}{}, {}: {} windows of {} tokens\n", "data", j["data"].get<std::string>(), j["split"].get<std::string>(), j["windows"].get<int64_t>(),
+             block);
+  fmt::print("{:<12}{:.4f} nats/token\n", "loss", number("loss"));
+  fmt::print("{:<12}{:.3f}\n", "perplexity", number("perplexity"));
+  if (j.contains("bits_per_byte")) {
+    fmt::print("{:<12}{:.4f} bits/byte\n", "", number("bits_per_byte"));
+    fmt::print("{:<12}{:.4f} nats/character", "", number("nats_per_character"));
+    if (j.contains("possible_nats_per_character")) fmt::print(", possible {:.4f}", number("possible_nats_per_character"));
+    fmt::print("\n");
+  }
+  fmt::print("{:<12}{:.2f} s, {:.0f} tokens/s\n", "time", number("seconds"), number("tokens_s"));
+}
+
+int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
+  if (arguments.split != "validation" && arguments.split != "train")
+    fail(ErrorCode::usage, "[eval] --split {} is not known; valid: validation, train", arguments.split);
+  request_default_threads(thread_request(settings));
+  const GptWeights weights = load_gpt_weights(arguments.model);
+  for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);
+  const GptParameters parameters(weights);
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const std::string& source : data_of(settings, arguments.model)) {
+    all.push_back(evaluate(arguments, weights, parameters, source, settings));
+    if (!arguments.json) print(all.back(), weights.config.block);
+  }
+  if (arguments.json) std::puts((all.size() == 1 ? all[0] : all).dump().c_str());
+  return kOk;
+}
+
+const Command command("eval", "measure how well a trained GPT predicts a text", [](CLI::App& app) {
+  auto arguments = std::make_shared<EvalArguments>();
+  app.add_option("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors)")->required();
+  app.add_option("--split", arguments->split, "validation or train");
+  app.add_flag("--json", arguments->json, "one document");
+  auto sources = add_settings(app, config::kGpt);
+  app.footer("Settings: data=FILE|FOLDER|builtin (else what the run was trained on), threads=N; ridge config keys says more.");
+  return [=] { return run_eval(*arguments, config::resolve(sources())); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

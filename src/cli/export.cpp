@@ -1,0 +1,33 @@
+// ridge export RUN: a trained GPT as a folder that other programs load.
+#include <fmt/core.h>
+
+#include "cli/command.h"
+#include "train/gpt_parameters.h"
+
+namespace ridge::cli {
+namespace {
+
+int run_export(const std::string& model, std::string out) {
+  const GptWeights weights = load_gpt_weights(model);
+  for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);
+  const GptParameters memory(weights);
+  std::vector<std::span<const float>> values;
+  const std::vector<Parameter> parameters = weights.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) values.emplace_back(static_cast<const float*>(memory.data()[i]), size_t(parameters[i].shape.numel()));
+  if (out.empty()) out = (std::filesystem::path(model) / "model").string();
+  const GptForm form = export_gpt(out, weights.config, values, weights.tokenizer.get());
+  fmt::print("{} in {}\n",
+             form == GptForm::gpt2 ? "GPT-2's form: transformers' GPT2LMHeadModel.from_pretrained loads it" : "Ridge's own form, as GPT-2 has no such model",
+             out);
+  return kOk;
+}
+
+const Command command("export", "write a trained GPT as safetensors, config.json and tokenizer.json", [](CLI::App& app) {
+  auto model = std::make_shared<std::string>(), out = std::make_shared<std::string>();
+  app.add_option("model", *model, "a run, a checkpoint, or a folder with a GPT-2")->required();
+  app.add_option("--out", *out, "the folder to write; else model in the run's folder");
+  return [=] { return run_export(*model, *out); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

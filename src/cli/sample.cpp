@@ -1,0 +1,107 @@
+// ridge sample RUN: text from a trained GPT, as it comes.
+#include <chrono>
+#include <cstdio>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "data/token_text.h"
+#include "runtime/default_team.h"
+#include "train/gpt_sampler.h"
+
+namespace ridge::cli {
+namespace {
+
+struct SampleArguments {
+  std::string model, prompt;
+  int64_t tokens = 500;
+  bool json = false;
+};
+
+DType weight_storage(const std::string& precision) {
+  if (precision == "bf16") return DType::bf16;
+  if (precision == "fp16") return DType::f16;
+  return DType::f32;  // auto: as trained; tf32 is fp32 here
+}
+
+// An empty prompt is the beginning of a text: after the end of another one, or after a line end.
+std::vector<Token> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
+  if (!prompt.empty()) return tokenizer.encode(prompt);
+  if (const std::optional<Token> end = tokenizer.end_of_text()) return {*end};
+  try {
+    return tokenizer.encode("\n");
+  } catch (const Error&) {
+    return {0};
+  }
+}
+
+void show(const std::string& text) {
+  const std::string out = on_terminal() ? printable(text) : text;
+  std::fwrite(out.data(), 1, out.size(), stdout);
+  std::fflush(stdout);
+}
+
+int run_sample(const SampleArguments& arguments, const config::Resolved& settings) {
+  request_default_threads(thread_request(settings));
+  const GptWeights weights = load_gpt_weights(arguments.model);
+  for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);
+  if (!weights.tokenizer) fail(ErrorCode::io, "[sample] {} has no tokenizer.json: put the model's there", weights.folder.string());
+  SampleOptions options;
+  options.temperature = settings.get<double>("temperature"), options.top_p = settings.get<double>("top_p");
+  options.top_k = settings.get<std::optional<int64_t>>("top_k").value_or(0);
+  options.seed = uint64_t(settings.get<int64_t>("seed"));
+  const std::vector<Token> prompt = prompt_tokens(*weights.tokenizer, arguments.prompt);
+
+  GptSampler sampler(std::make_shared<GptParameters>(weights, weight_storage(settings.get<std::string>("precision"))));
+  TokenText stream(weights.tokenizer);
+  std::string text;
+  int64_t made = 0;
+  bool ended = false;
+  auto put = [&](const std::string& piece) {
+    text += piece;
+    if (!arguments.json && !piece.empty()) show(piece);
+  };
+  if (!arguments.json) show(arguments.prompt);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point first;
+  sampler.generate(prompt, arguments.tokens, options, [&](Token token) {
+    if (made++ == 0) first = Clock::now();
+    ended = token == weights.tokenizer->end_of_text();
+    if (!ended) put(token < weights.tokenizer->vocab_size() ? stream.add(token) : std::string());
+    return !ended;
+  });
+  put(stream.rest());
+  const double seconds = std::chrono::duration<double>(Clock::now() - first).count();
+  const double rate = made > 1 && seconds > 0 ? double(made - 1) / seconds : 0;  // the prompt's time is not a token's
+  if (arguments.json) {
+    nlohmann::ordered_json j;
+    j["model"] = weights.folder.string(), j["prompt"] = arguments.prompt, j["text"] = text;
+    j["tokens"] = made, j["ended"] = ended;
+    if (rate > 0) j["tokens_s"] = rate;
+    j["temperature"] = options.temperature, j["top_k"] = options.top_k ? nlohmann::ordered_json(options.top_k) : nlohmann::ordered_json();
+    j["top_p"] = options.top_p, j["seed"] = options.seed;
+    std::puts(j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    return kOk;
+  }
+  if (text.empty() || text.back() != '\n') std::puts("");
+  if (on_terminal() && rate > 0) std::puts(dim(fmt::format("{} tokens, {:.0f} a second", made, rate)).c_str());
+  return kOk;
+}
+
+const Command command("sample", "write text with a trained GPT", [](CLI::App& app) {
+  auto arguments = std::make_shared<SampleArguments>();
+  app.add_option("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors, tokenizer.json)")->required();
+  app.add_option("--prompt", arguments->prompt, "what the text begins with; empty: a new text");
+  app.add_option("--tokens", arguments->tokens, "how many tokens to write")->check(CLI::PositiveNumber);
+  app.add_flag("--json", arguments->json, "one document when it is done");
+  auto sources = add_settings(app, config::kGpt);
+  app.footer("Settings: temperature=0.8 top_k=K top_p=P seed=N precision=fp32|bf16|fp16 threads=N; ridge config keys says more.");
+  return [=] { return run_sample(*arguments, config::resolve(sources())); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

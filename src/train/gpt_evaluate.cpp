@@ -1,0 +1,69 @@
+#include "train/gpt_evaluate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "runtime/executable.h"
+
+namespace ridge {
+
+double GptEvaluation::bits_per_byte() const { return nats / bytes / std::log(2.0); }
+
+int64_t evaluation_batch(const GptConfig& c) {
+  constexpr int64_t kTokens = 4096, kLogits = int64_t(1) << 24;
+  return std::clamp<int64_t>(std::min(kTokens, kLogits / c.vocab) / c.block, 1, 64);
+}
+
+GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team) {
+  constexpr int64_t kNoTarget = -1;
+  const GptConfig& c = parameters.config();
+  const std::vector<Type>& types = batches.types();
+  if (types.size() != 2 || types[0].dtype != DType::i64 || types[0].shape.rank() != 2 || !(types[0] == types[1]))
+    fail(ErrorCode::shape, "[evaluate] batches must be tokens and targets, i64 [batch, block]");
+  Graph g;
+  Builder b(g);
+  GptParameters::Nodes nodes = parameters.trace(g);
+  NodeId in = g.input(types[0], "tokens"), target = g.input(types[1], "targets");
+  Builder::SumCount loss = b.cross_entropy(gpt_forward(b, c, nodes.values, in), target, kNoTarget);
+  std::vector<NodeId> inputs = nodes.inputs;
+  inputs.insert(inputs.end(), {in, target});
+  CompileOptions options;
+  options.team = team;
+  Executable program(g, inputs, {b.cast(loss.sum, DType::f32), b.cast(loss.count, DType::f32)}, options);
+
+  // Text of each token, so that losses can be told for what every tokenizer shares.
+  std::vector<std::pair<int, int>> sizes;  // characters that begin in it, bytes
+  for (int64_t t = 0; tokenizer && t < tokenizer->vocab_size(); ++t) {
+    const std::string_view text = tokenizer->bytes_of(Token(t));
+    sizes.emplace_back(std::count_if(text.begin(), text.end(), [](char x) { return (x & 0xc0) != 0x80; }), text.size());
+  }
+  const int64_t rows = types[0].shape[0], block = types[0].shape[1];
+  std::vector<int64_t> tokens(size_t(rows * block)), targets(tokens.size());
+  std::byte* const filled[] = {reinterpret_cast<std::byte*>(tokens.data()), reinterpret_cast<std::byte*>(targets.data())};
+  std::vector<const void*> data = parameters.data();
+  data.insert(data.end(), {tokens.data(), targets.data()});
+  float sum = 0, count = 0;
+  void* const out[] = {&sum, &count};
+  GptEvaluation result;
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < batches.batches(); ++i) {
+    batches.fill(i, filled);
+    const int64_t live = batches.samples(i) * block;
+    std::fill(tokens.begin() + live, tokens.end(), 0);
+    std::fill(targets.begin() + live, targets.end(), kNoTarget);
+    for (int64_t k = 0; k < live; ++k)
+      for (int64_t t : {tokens[size_t(k)], targets[size_t(k)]})
+        if (t < 0 || t >= c.vocab)
+          fail(ErrorCode::io, "[evaluate] token {} is not in the model's vocabulary of {}; is this the model's tokenizer?", t, c.vocab);
+    program.run(data, out);
+    result.nats += sum, result.tokens += int64_t(count), result.windows += batches.samples(i);
+    for (int64_t k = 0; tokenizer && k < live; ++k)
+      if (const size_t t = size_t(targets[size_t(k)]); t < sizes.size()) result.characters += sizes[t].first, result.bytes += sizes[t].second;
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace ridge

@@ -1,0 +1,319 @@
+// Models go into files and come back as they were, in GPT-2's form where it can express them; other programs' files give the same logits.
+#include "train/gpt_files.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "data/char_tokenizer.h"
+#include "gpt/models.h"
+#include "io/npy.h"
+#include "support/source_dir.h"
+#include "support/temp_folder.h"
+#include "train/checkpoint.h"
+#include "train/gpt_sampler.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using test::largest_difference;
+using test::Model;
+using test::small_gpt;
+using test::TempFolder;
+
+CharTokenizer letters(int count) {
+  std::vector<std::string> all;
+  for (int i = 0; i < count; ++i) all.push_back(std::string(1, char('!' + i)));
+  return CharTokenizer(all);
+}
+
+std::vector<float> values_of(const GptWeights& w, size_t index) {
+  std::vector<float> out(size_t(w.parameters()[index].shape.numel()));
+  w.copy(index, out);
+  return out;
+}
+
+void expect_same(const GptWeights& w, const Model& model, const std::string& what) {
+  const std::vector<Parameter> parameters = gpt_parameters(model.config);
+  ASSERT_EQ(w.parameters().size(), parameters.size()) << what;
+  for (size_t i = 0; i < parameters.size(); ++i) EXPECT_EQ(values_of(w, i), model.values[i]) << what << " " << parameters[i].name;
+}
+
+Json read_json(const fs::path& path) {
+  std::ifstream in(path);
+  return Json::parse(in);
+}
+
+ErrorCode error_of(const fs::path& folder, std::string* message = nullptr) {
+  try {
+    load_gpt_weights(folder);
+  } catch (const Error& e) {
+    if (message) *message = e.what();
+    return e.code();
+  }
+  return ErrorCode::internal;
+}
+
+TEST(GptFiles, ComeBackAsTheyWereInEveryForm) {
+  for (const auto& [name, config] : test::gpt_forms()) {
+    const Model model(config);
+    TempFolder folder;
+    const CharTokenizer tokenizer = letters(37);
+    const GptForm form = export_gpt(folder.path(), config, model.views(), &tokenizer);
+    EXPECT_EQ(form == GptForm::gpt2, name == "plain" || name == "bias" || name == "untied" || name == "odd head") << name;
+    const GptWeights w = load_gpt_weights(folder.path());
+    EXPECT_EQ(gpt_config_json(w.config), gpt_config_json(config)) << name;
+    ASSERT_TRUE(w.tokenizer);
+    EXPECT_EQ(w.tokenizer->json(), tokenizer.json());
+    expect_same(w, model, name);
+  }
+}
+
+TEST(GptFiles, HaveGpt2sNamesAndZerosForMissingBiases) {
+  const GptConfig c = small_gpt();
+  const Model model(c);
+  TempFolder folder;
+  export_gpt(folder.path(), c, model.views(), nullptr);
+  const Json json = read_json(folder / "config.json");
+  EXPECT_EQ(json["model_type"], "gpt2");
+  EXPECT_EQ(json["architectures"][0], "GPT2LMHeadModel");
+  EXPECT_EQ(json["activation_function"], "gelu_new");
+  EXPECT_EQ(json["n_positions"], c.block);
+  const SafetensorsFile file(folder / "model.safetensors");
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  EXPECT_EQ(file.at("transformer.h.1.attn.c_attn.weight").shape, (Shape{32, 96}));
+  EXPECT_EQ(file.at("transformer.h.0.mlp.c_proj.weight").shape, (Shape{128, 32}));
+  EXPECT_EQ(file.at("transformer.wte.weight").shape, (Shape{37, 32}));
+  EXPECT_EQ(file.find("lm_head.weight"), nullptr);
+  const SafetensorView& bias = file.at("transformer.h.0.ln_1.bias");
+  EXPECT_EQ(bias.shape, (Shape{32}));
+  EXPECT_TRUE(std::all_of(bias.data.begin(), bias.data.end(), [](std::byte b) { return b == std::byte(0); }));
+}
+
+TEST(GptFiles, AreReadFromCheckpointsAndRuns) {
+  GptConfig c = small_gpt();
+  c.norm = GptConfig::Norm::rms;
+  TempFolder run;
+  const CharTokenizer tokenizer = letters(37);
+  CheckpointStore store(run / "checkpoints");
+  std::vector<Model> models;
+  for (int step : {10, 20, 30}) models.emplace_back(c, uint64_t(step));
+  const std::vector<Parameter> parameters = gpt_parameters(c);
+  for (int i = 0; i < 3; ++i) {
+    CheckpointContent content;
+    content.step = 10 * (i + 1);
+    for (size_t k = 0; k < parameters.size(); ++k) {
+      SafetensorView view;
+      view.name = parameters[k].name, view.shape = parameters[k].shape, view.data = std::as_bytes(std::span(models[size_t(i)].values[k]));
+      content.tensors["model.safetensors"].push_back(view);
+    }
+    content.texts["config.json"] = gpt_config_json(c), content.texts["tokenizer.json"] = tokenizer.json();
+    store.save(content, i == 1);
+  }
+  const GptWeights best = load_gpt_weights(run.path());
+  expect_same(best, models[1], "best");
+  ASSERT_TRUE(best.tokenizer);
+  EXPECT_EQ(best.tokenizer->vocab_size(), 37);
+  expect_same(load_gpt_weights(store.load(30).folder), models[2], "a checkpoint's folder");
+}
+
+TEST(GptFiles, LeaveOutRowsBeyondTheVocabulary) {
+  const GptConfig c = small_gpt();
+  Model model(c);
+  std::vector<float> padded = model.values[0];
+  padded.resize(padded.size() + 27 * 32, 99.f);
+  std::vector<std::span<const float>> views = model.views();
+  views[0] = padded;
+  TempFolder folder;
+  export_gpt(folder.path(), c, views, nullptr);
+  const GptWeights w = load_gpt_weights(folder.path());
+  expect_same(w, model, "padded");
+  std::vector<float> room(padded.size(), 7.f);  // and back: what lies behind is left alone
+  w.copy(0, room);
+  EXPECT_TRUE(std::equal(model.values[0].begin(), model.values[0].end(), room.begin()));
+  EXPECT_EQ(room.back(), 7.f);
+}
+
+// A folder as other programs write it: any prefix, any storage, buffers beside the weights.
+struct Foreign {
+  TempFolder folder;
+  std::vector<std::vector<std::byte>> data;
+  std::vector<SafetensorView> tensors;
+
+  Foreign(const GptConfig& c, DType type, const std::string& prefix) {
+    GptConfig with_bias = c;
+    with_bias.bias = true;
+    Json json = Json::parse(gpt_config_json(with_bias, GptForm::gpt2));
+    json.erase("ridge");
+    test::write_text(folder / "config.json", json.dump());
+    const Model model(with_bias);
+    TempFolder plain;
+    export_gpt(plain.path(), with_bias, model.views(), nullptr);
+    const SafetensorsFile file(plain / "model.safetensors");
+    for (const SafetensorView& t : file.tensors())
+      add(prefix + t.name.substr(t.name.find('.') + 1), type, t.shape, {reinterpret_cast<const float*>(t.data.data())});
+  }
+  void add(const std::string& name, DType type, const Shape& shape, const float* from) {
+    std::vector<std::byte>& to = data.emplace_back(size_t(shape.numel() * size_of(type)));
+    for (int64_t i = 0; i < shape.numel(); ++i) {
+      if (type == DType::f32) {
+        std::memcpy(to.data() + 4 * i, from + i, 4);
+      } else {
+        const uint16_t x = type == DType::bf16 ? f32_to_bf16(from[i]) : f32_to_f16(from[i]);
+        std::memcpy(to.data() + 2 * i, &x, 2);
+      }
+    }
+    SafetensorView view;
+    view.name = name, view.dtype = type, view.shape = shape, view.data = to;
+    tensors.push_back(view);
+  }
+  fs::path save() {
+    write_safetensors(folder / "model.safetensors", tensors);
+    return folder.path();
+  }
+};
+
+TEST(GptFiles, TakeOtherProgramsNamesStorageAndBuffers) {
+  const GptConfig c = small_gpt();
+  GptConfig with_bias = c;
+  with_bias.bias = true;
+  const Model model(with_bias);
+  for (DType type : {DType::f32, DType::bf16, DType::f16})
+    for (const char* prefix : {"", "transformer."}) {
+      Foreign foreign(c, type, prefix);
+      const std::vector<float> mask(24 * 24, 1.f);
+      foreign.add(prefix + std::string("h.0.attn.bias"), DType::f32, {1, 1, 24, 24}, mask.data());
+      foreign.add(prefix + std::string("h.1.attn.masked_bias"), DType::f32, {}, mask.data());
+      foreign.add("lm_head.weight", type, {37, 32}, model.values[0].data());
+      const GptWeights w = load_gpt_weights(foreign.save());
+      EXPECT_TRUE(w.config.bias);
+      for (size_t i = 0; i < model.values.size(); ++i) {
+        const std::vector<float> got = values_of(w, i);
+        for (size_t k = 0; k < got.size(); ++k) {
+          const float x = model.values[i][k], want = type == DType::f32 ? x : type == DType::bf16 ? bf16_to_f32(f32_to_bf16(x)) : f16_to_f32(f32_to_f16(x));
+          ASSERT_EQ(got[k], want) << name(type) << " " << w.parameters()[i].name << " " << k;
+        }
+      }
+    }
+}
+
+TEST(GptFiles, SayWhatIsWrong) {
+  const GptConfig c = small_gpt();
+  std::string message;
+  {
+    Foreign f(c, DType::f32, "");
+    std::erase_if(f.tensors, [](const SafetensorView& t) { return t.name == "h.1.ln_2.weight"; });
+    EXPECT_EQ(error_of(f.save(), &message), ErrorCode::io);
+    EXPECT_NE(message.find("h.1.ln_2.weight"), std::string::npos) << message;
+  }
+  {
+    Foreign f(c, DType::f32, "");
+    const float x[4] = {};
+    f.add("h.2.ln_1.weight", DType::f32, {4}, x);
+    EXPECT_EQ(error_of(f.save(), &message), ErrorCode::io);
+    EXPECT_NE(message.find("h.2.ln_1.weight"), std::string::npos) << message;
+  }
+  {
+    Foreign f(c, DType::f32, "");
+    for (SafetensorView& t : f.tensors)
+      if (t.name == "h.0.mlp.c_fc.weight") t.shape = {128, 32};  // not GPT-2's order
+    EXPECT_EQ(error_of(f.save(), &message), ErrorCode::io);
+    EXPECT_NE(message.find("[128, 32]"), std::string::npos) << message;
+  }
+  auto changed = [&](auto change) {
+    Foreign f(c, DType::f32, "");
+    const fs::path folder = f.save();
+    Json json = read_json(folder / "config.json");
+    change(json);
+    test::write_text((folder / "config.json").string(), json.dump());
+    return error_of(folder, &message);
+  };
+  EXPECT_EQ(changed([](Json& j) { j["model_type"] = "llama"; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["activation_function"] = "relu"; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["layer_norm_epsilon"] = 1e-3; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j.erase("n_layer"); }), ErrorCode::io);
+  EXPECT_EQ(changed([](Json& j) { j["n_head"] = 5; }), ErrorCode::io);
+  EXPECT_EQ(changed([](Json& j) { j["n_embd"] = "wide"; }), ErrorCode::io);
+  EXPECT_EQ(changed([](Json& j) { j["n_embd"] = -4; }), ErrorCode::io);
+  EXPECT_EQ(changed([](Json& j) { j["vocab_size"] = 38; }), ErrorCode::io);
+  EXPECT_EQ(changed([](Json& j) { j["ridge"]["bias"] = false; }), ErrorCode::io);  // its biases are not zero
+  EXPECT_EQ(changed([](Json& j) { j = Json::array(); }), ErrorCode::io);
+  TempFolder empty;
+  EXPECT_EQ(error_of(empty.path(), &message), ErrorCode::io);
+  EXPECT_EQ(error_of(empty / "nowhere"), ErrorCode::io);
+  test::write_text(empty / "file", "x");
+  EXPECT_EQ(error_of(empty / "file"), ErrorCode::io);
+  fs::create_directory(empty / "checkpoints");
+  EXPECT_EQ(error_of(empty.path()), ErrorCode::io);
+  test::write_text(empty / "config.json", "{");
+  EXPECT_EQ(error_of(empty.path()), ErrorCode::io);
+  test::write_text(empty / "config.json", gpt_config_json(c));
+  EXPECT_EQ(error_of(empty.path(), &message), ErrorCode::io);
+  EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
+}
+
+TEST(GptFiles, RefuseATokenizerThatKnowsMore) {
+  const GptConfig c = small_gpt();
+  const CharTokenizer tokenizer = letters(40);
+  TempFolder folder;
+  export_gpt(folder.path(), c, Model(c).views(), &tokenizer);
+  EXPECT_EQ(error_of(folder.path()), ErrorCode::io);
+}
+
+// tests/fixtures/gpt2 was written by transformers (tools/gpt2_exchange.py), logits in f64 by it.
+TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
+  const fs::path folder = fs::path(source_dir()) / "tests/fixtures/gpt2";
+  const GptWeights w = load_gpt_weights(folder);
+  const NpyArray tokens = read_npy((folder / "tokens.npy").string()), wanted = read_npy((folder / "logits.npy").string());
+  std::vector<Token> text;
+  for (size_t i = 0; i < size_t(tokens.shape.numel()); ++i) text.push_back(Token(reinterpret_cast<const int64_t*>(tokens.data.data())[i]));
+  const std::span<const float> theirs(reinterpret_cast<const float*>(wanted.data.data()), size_t(wanted.shape.numel()));
+  const auto parameters = std::make_shared<GptParameters>(w);
+  EXPECT_LT(largest_difference(test::full_logits(*parameters, text), theirs), 2e-5);
+  GptSampler sampler(parameters);
+  for (size_t i = 0; i < text.size(); ++i) {
+    sampler.feed(std::span(text).subspan(i, 1));
+    EXPECT_LT(largest_difference(sampler.logits(), theirs.subspan(i * 29, 29)), 2e-5) << i;
+  }
+}
+
+// 16-bit weights: the sampler computes what a forward pass over the rounded weights computes, up to the rounding of keys, values and queries.
+TEST(GptFiles, AreSampledWith16BitWeights) {
+  for (const auto& [form, config] : test::gpt_forms())
+    for (DType type : {DType::bf16, DType::f16}) {
+      const Model model(config);
+      TempFolder folder;
+      export_gpt(folder.path(), config, model.views(), nullptr);
+      const auto parameters = std::make_shared<GptParameters>(load_gpt_weights(folder.path()), type);
+      std::vector<Token> tokens;
+      for (int i = 0; i < 24; ++i) tokens.push_back(Token(i * 7 % 37));
+      const std::vector<float> whole = test::full_logits(*parameters, tokens);
+      Model rounded = model;
+      rounded.spans.clear();
+      const std::vector<Parameter> shapes = gpt_parameters(config);
+      for (size_t i = 0; i < rounded.values.size(); ++i) {
+        for (float& x : rounded.values[i])
+          if (shapes[i].shape.rank() > 1) x = type == DType::bf16 ? bf16_to_f32(f32_to_bf16(x)) : f16_to_f32(f32_to_f16(x));
+        rounded.spans.push_back(rounded.values[i]);
+      }
+      EXPECT_LT(largest_difference(whole, test::full_logits(*rounded.in_place(), tokens)), 2e-5) << form << " " << name(type);
+      GptSampler sampler(parameters);
+      const double unit = type == DType::bf16 ? 0x1p-8 : 0x1p-11;
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        sampler.feed(std::span(tokens).subspan(i, 1));
+        EXPECT_LT(largest_difference(sampler.logits(), std::span(whole).subspan(i * 37, 37)), 8 * unit) << form << " " << name(type) << " " << i;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ridge

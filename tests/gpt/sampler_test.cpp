@@ -1,0 +1,197 @@
+// A sampler's logits are those of the whole context computed at once, however the tokens came; draws follow the distribution.
+#include "train/gpt_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "gpt/models.h"
+#include "runtime/thread_team.h"
+
+namespace ridge {
+namespace {
+
+using test::full_logits;
+using test::largest_difference;
+using test::Model;
+using test::small_gpt;
+
+std::vector<Token> random_tokens(int64_t count, int64_t vocab, uint32_t stream = 0) {
+  std::vector<Token> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(Token(random_word({9, 0, stream}, uint64_t(i)) % uint64_t(vocab)));
+  return out;
+}
+
+std::span<const float> row(const std::vector<float>& logits, int64_t position, int64_t vocab) {
+  return std::span(logits).subspan(size_t(position * vocab), size_t(vocab));
+}
+
+// Logits of these models are of the order of 1.
+constexpr double kRounding = 2e-5;
+
+TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
+  for (const auto& [name, config] : test::gpt_forms()) {
+    Model model(config);
+    const auto parameters = model.in_place();
+    const std::vector<Token> tokens = random_tokens(config.block, config.vocab);
+    const std::vector<float> whole = full_logits(*parameters, tokens);
+    for (int64_t prompt : {1, 2, 7, 23, 24}) {
+      GptSampler sampler(parameters);
+      EXPECT_TRUE(sampler.logits().empty());
+      sampler.feed(std::span(tokens).first(size_t(prompt)));
+      for (int64_t i = prompt - 1;; sampler.feed(std::span(tokens).subspan(size_t(++i), 1))) {
+        EXPECT_EQ(sampler.position(), i + 1);
+        EXPECT_LT(largest_difference(sampler.logits(), row(whole, i, config.vocab)), kRounding) << name << ", prompt " << prompt << ", position " << i;
+        if (i + 1 == config.block) break;
+      }
+    }
+  }
+}
+
+TEST(GptSampler, TakesPromptsOfSeveralChunks) {
+  GptConfig c = small_gpt();
+  c.block = 200;
+  Model model(c);
+  const auto parameters = model.in_place();
+  const std::vector<Token> tokens = random_tokens(c.block, c.vocab);
+  const std::vector<float> whole = full_logits(*parameters, tokens);
+  for (int64_t prompt : {63, 64, 65, 128, 131, 200}) {
+    GptSampler sampler(parameters);
+    sampler.feed(std::span(tokens).first(size_t(prompt)));
+    EXPECT_LT(largest_difference(sampler.logits(), row(whole, prompt - 1, c.vocab)), kRounding) << prompt;
+    if (prompt == 200) continue;
+    sampler.feed(std::span(tokens).subspan(size_t(prompt), 5));  // in the middle of a chunk
+    EXPECT_LT(largest_difference(sampler.logits(), row(whole, prompt + 4, c.vocab)), kRounding) << prompt;
+  }
+}
+
+TEST(GptSampler, GoesOnFromTheLastHalfOfAFullBlock) {
+  const GptConfig c = small_gpt();
+  Model model(c);
+  const auto parameters = model.in_place();
+  const std::vector<Token> tokens = random_tokens(60, c.vocab);
+  GptSampler sampler(parameters);
+  sampler.feed(std::span(tokens).first(size_t(c.block)));
+  sampler.feed(std::span(tokens).subspan(size_t(c.block), 1));
+  EXPECT_EQ(sampler.position(), c.block / 2);
+  const std::span<const Token> kept = std::span(tokens).subspan(size_t(c.block / 2) + 1, size_t(c.block / 2));
+  EXPECT_LT(largest_difference(sampler.logits(), row(full_logits(*parameters, kept), c.block / 2 - 1, c.vocab)), kRounding);
+  // A prompt that is longer than the block, and one after that.
+  GptSampler longer(parameters);
+  longer.feed(tokens);
+  EXPECT_EQ(longer.position(), c.block / 2);
+  EXPECT_LT(largest_difference(longer.logits(), row(full_logits(*parameters, std::span(tokens).last(size_t(c.block / 2))), c.block / 2 - 1, c.vocab)),
+            kRounding);
+  longer.forget();
+  EXPECT_TRUE(longer.logits().empty());
+  longer.feed(kept);
+  EXPECT_EQ(largest_difference(longer.logits(), sampler.logits()), 0);
+}
+
+TEST(GptSampler, ReadsWeightsAsTheyAreAtTheTime) {
+  const GptConfig c = small_gpt();
+  Model model(c);
+  GptSampler sampler(model.in_place());
+  const Token token = 3;
+  sampler.feed({&token, 1});
+  const std::vector<float> before(sampler.logits().begin(), sampler.logits().end());
+  for (float& x : model.values.front()) x *= 2;
+  sampler.forget();
+  sampler.feed({&token, 1});
+  EXPECT_GT(largest_difference(before, sampler.logits()), 1e-3);
+}
+
+TEST(GptSampler, WritesTheSameTextForAnyNumberOfThreads) {
+  GptConfig c = small_gpt();
+  c.width = 128, c.heads = 4;
+  Model model(c);
+  const auto parameters = model.in_place();
+  std::vector<std::vector<Token>> texts;
+  for (int threads : {1, 2, 3}) {
+    ThreadTeam team({.threads = threads});
+    GptSampler sampler(parameters, &team);
+    std::vector<Token>& text = texts.emplace_back();
+    sampler.generate(random_tokens(5, c.vocab), 60, {.temperature = 1.2, .top_k = 20, .top_p = 0.9, .seed = 11},
+                     [&](Token t) { return text.push_back(t), true; });
+    EXPECT_EQ(text.size(), 60u);
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_EQ(texts[0], texts[2]);
+}
+
+TEST(GptSampler, EndsWhenTheSinkSaysSo) {
+  Model model(small_gpt());
+  GptSampler sampler(model.in_place());
+  int seen = 0;
+  sampler.generate(random_tokens(2, 37), 50, {}, [&](Token) { return ++seen < 3; });
+  EXPECT_EQ(seen, 3);
+  EXPECT_THROW(sampler.generate({}, 5, {}, [](Token) { return true; }), Error);
+  const Token outside[] = {36, 37};
+  EXPECT_THROW(sampler.feed(outside), Error);
+}
+
+// What a token costs in kernels, so that an extra one is noticed: per layer two norms, four products, two cache rows and attention.
+TEST(GptSampler, TakesFewKernels) {
+  Model model(small_gpt());
+  GptSampler sampler(model.in_place());
+  EXPECT_LE(sampler.kernels(), 9 * 2 + 7);
+}
+
+// ---- draws
+
+TEST(DrawToken, FollowsTheDistribution) {
+  const std::vector<float> logits = {0, 1, 2, -1, 0.5f};
+  for (double temperature : {0.5, 1.0, 2.0}) {
+    std::vector<double> expected;
+    double total = 0;
+    for (float x : logits) total += expected.emplace_back(std::exp(x / temperature));
+    std::map<Token, int> seen;
+    constexpr int kDraws = 20000;
+    for (int i = 0; i < kDraws; ++i) ++seen[draw_token(logits, {.temperature = temperature, .seed = 3}, uint64_t(i))];
+    for (size_t t = 0; t < logits.size(); ++t) {
+      const double p = expected[t] / total;
+      EXPECT_NEAR(seen[Token(t)] / double(kDraws), p, 4.5 * std::sqrt(p * (1 - p) / kDraws)) << temperature << " " << t;
+    }
+  }
+}
+
+TEST(DrawToken, KeepsToTheLikeliest) {
+  const std::vector<float> logits = {0, 3, 2, 3, -5};
+  for (uint64_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(draw_token(logits, {.temperature = 0, .seed = i}, i), 1);  // the first of equals
+    EXPECT_EQ(draw_token(logits, {.temperature = 1, .top_k = 1}, i), 1);
+    const Token two = draw_token(logits, {.temperature = 5, .top_k = 2}, i);
+    EXPECT_TRUE(two == 1 || two == 3);
+    const Token heavy = draw_token(logits, {.temperature = 1, .top_p = 0.5}, i);  // 1 and 3 have 0.42 each
+    EXPECT_TRUE(heavy == 1 || heavy == 3);
+    EXPECT_EQ(draw_token(logits, {.temperature = 1, .top_p = 1e-9}, i), 1);
+  }
+}
+
+TEST(DrawToken, IsAFunctionOfSeedAndIndex) {
+  const std::vector<float> logits(50, 0.f);
+  std::map<Token, int> by_seed, by_index;
+  for (uint64_t i = 0; i < 200; ++i) {
+    EXPECT_EQ(draw_token(logits, {.seed = 7}, i), draw_token(logits, {.seed = 7}, i));
+    ++by_seed[draw_token(logits, {.seed = i}, 0)], ++by_index[draw_token(logits, {.seed = 7}, i)];
+  }
+  EXPECT_GT(by_seed.size(), 40u);
+  EXPECT_GT(by_index.size(), 40u);
+}
+
+TEST(DrawToken, RefusesNonsense) {
+  const std::vector<float> logits = {0, 1}, broken = {0, NAN};
+  EXPECT_THROW(draw_token(logits, {.temperature = -1}, 0), Error);
+  EXPECT_THROW(draw_token(logits, {.temperature = NAN}, 0), Error);
+  EXPECT_THROW(draw_token(logits, {.top_k = -1}, 0), Error);
+  EXPECT_THROW(draw_token(logits, {.top_p = 0}, 0), Error);
+  EXPECT_THROW(draw_token(logits, {.top_p = 1.5}, 0), Error);
+  EXPECT_THROW(draw_token(broken, {}, 0), Error);
+  EXPECT_THROW(draw_token({}, {}, 0), Error);
+}
+
+}  // namespace
+}  // namespace ridge
