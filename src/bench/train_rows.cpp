@@ -67,8 +67,7 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
 
 std::vector<std::string> train_presets() { return {"shakespeare-cpu", "shakespeare-char"}; }
 
-void run_train(const Options& options, const std::function<config::Resolved(const std::string&)>& settings,
-               const std::function<void(const TrainResult&)>& sink) {
+void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const std::regex filter = row_filter(options.filter);
   ThreadTeam team({.threads = options.threads});
   bool any = false;

@@ -21,9 +21,10 @@ struct TrainResult {
 
 std::vector<std::string> train_presets();  // those that have a row
 
-// `settings` resolves a preset together with what was asked for besides (batch=16).
-void run_train(const Options& options, const std::function<config::Resolved(const std::string& preset)>& settings,
-               const std::function<void(const TrainResult&)>& sink);
+// Resolves a preset together with what was asked for besides (batch=16).
+using PresetSettings = std::function<config::Resolved(const std::string& preset)>;
+
+void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink);
 
 std::string to_json(const TrainResult& result);  // one line
 std::string train_table_head();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "bench/bench.h"
+#include "bench/sample_rows.h"
 #include "bench/train_rows.h"
 #include "cli/command.h"
 #include "cli/settings.h"
@@ -55,32 +56,44 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
 }
 
 // A preset's rows are measured without dropout unless it is asked for: the rivals' are too.
-int run_train(const BenchArguments& arguments, config::Sources sources) {
-  const bench::Options options = options_of(arguments, sources);
-  auto settings = [&](const std::string& preset) {
+bench::PresetSettings preset_settings(const config::Sources& sources) {
+  return [sources](const std::string& preset) {
     config::Sources with = sources;
     with.words.insert(with.words.begin(), {"preset=" + preset, "dropout=0"});
     return config::resolve(with);
   };
+}
+
+template <class Result>
+void show(const BenchArguments& arguments, const std::string& head, const Result& result, bool& first) {
+  if (!arguments.json && std::exchange(first, false)) std::puts(head.c_str());
+  std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
+  std::fflush(stdout);
+}
+
+int run_train(const BenchArguments& arguments, config::Sources sources) {
+  const bench::Options options = options_of(arguments, sources);
   bool first = true;
-  bench::run_train(options, settings, [&](const bench::TrainResult& result) {
-    if (!arguments.json && std::exchange(first, false)) std::puts(bench::train_table_head().c_str());
-    std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
-    std::fflush(stdout);
-  });
+  bench::run_train(options, preset_settings(sources), [&](const bench::TrainResult& result) { show(arguments, bench::train_table_head(), result, first); });
+  return kOk;
+}
+
+int run_sample(const BenchArguments& arguments, config::Sources sources) {
+  const bench::Options options = options_of(arguments, sources);
+  bool first = true;
+  bench::run_sample(options, preset_settings(sources), [&](const bench::SampleResult& result) { show(arguments, bench::sample_table_head(), result, first); });
   return kOk;
 }
 
 int run_bench(const BenchArguments& arguments, config::Sources sources) {
   if (arguments.suite == "train") return run_train(arguments, sources);
-  if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops, train", arguments.suite);
+  if (arguments.suite == "sample") return run_sample(arguments, sources);
+  if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops, train, sample", arguments.suite);
   const bench::Options options = options_of(arguments, sources);
   std::vector<std::string> too_fast;
   bool first = true;
   bench::run(bench::ops_rows(), options, [&](const bench::Result& result) {
-    if (!arguments.json && std::exchange(first, false)) std::puts(bench::table_head().c_str());
-    std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
-    std::fflush(stdout);
+    show(arguments, bench::table_head(), result, first);
     if (result.roof.value_or(0) > bench::kAboveRoof)
       too_fast.push_back(fmt::format("{} at {:.3f} of {}", result.name, *result.roof, bench::name(result.bound)));
   });
@@ -90,7 +103,7 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
 
 const Command command("bench", "measure speed against the machine's ceilings", [](CLI::App& app) {
   auto arguments = std::make_shared<BenchArguments>();
-  app.add_option("suite", arguments->suite, "which rows: ops or train; after it seconds=S for each row, state=hot|cold, threads=N")->required();
+  app.add_option("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N")->required();
   app.add_option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
   app.add_flag("--json", arguments->json, "one JSON object a line");
   auto sources = add_settings(app);

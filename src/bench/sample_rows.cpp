@@ -1,0 +1,118 @@
+#include "bench/sample_rows.h"
+
+#include <chrono>
+#include <numeric>
+#include <regex>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "machine/ceilings.h"
+#include "runtime/thread_team.h"
+#include "train/gpt_sampler.h"
+#include "train/gpt_task.h"
+
+namespace ridge::bench {
+namespace {
+
+constexpr int64_t kCharacters = 65;  // of the plays that the preset is named after
+constexpr const char* kPreset = "shakespeare-char";
+constexpr int64_t kFirst = 32, kNear = 8;  // positions that are timed begin here; so many stand for an end
+
+struct Storage {
+  const char* precision;
+  DType type;
+};
+constexpr Storage kStorages[] = {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"fp16", DType::f16}};
+
+std::string row_name(const Storage& storage) { return fmt::format("sample/{} {}", kPreset, storage.precision); }
+
+SampleResult measure(const Storage& storage, const config::Resolved& settings, ThreadTeam& team, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  GptConfig config = gpt_config(settings, kCharacters);
+  config.padded_vocab = 0;
+  if (config.block < kFirst + 2 * kNear)
+    fail(ErrorCode::usage, "[bench] block={} is too short to compare positions; use {} or more", config.block, kFirst + 2 * kNear);
+  const std::vector<Parameter> shapes = gpt_parameters(config);
+  const auto parameters =
+      std::make_shared<GptParameters>(config, storage.type, [&](size_t i, std::span<float> values) { initialize(shapes[i], 1, uint32_t(i), values); });
+  GptSampler sampler(parameters, &team);
+  SampleResult r;
+  r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.threads = team.size();
+  r.bytes = parameters->bytes(), r.kernels = sampler.kernels();
+  const SampleOptions draws{.temperature = 0.8, .top_k = 40, .seed = 1};
+  const std::vector<Token> prompt(kFirst, Token(1));
+  double bytes = 0;
+  for (int64_t i = kFirst; i < config.block; ++i) bytes += double(sampler.bytes_read(i));
+
+  // One text: the time of each token after the prompt.
+  std::vector<double> token_seconds(size_t(config.block - kFirst));
+  auto write_text = [&] {
+    sampler.forget();
+    sampler.feed(prompt);
+    for (size_t i = 0; i < token_seconds.size(); ++i) {
+      const auto begin = Clock::now();
+      const Token token = draw_token(sampler.logits(), draws, i);
+      sampler.feed({&token, 1});
+      token_seconds[i] = since(begin);
+    }
+  };
+  write_text();
+  BandwidthWindow read(team, Movement::read);
+  std::vector<double> times, roofs, ratios;
+  auto middle = [](std::span<const double> x) { return summarize({x.begin(), x.end()}).median; };
+  const auto start = Clock::now();
+  for (double left = read.gbs(); times.size() < 3 || since(start) < seconds;) {
+    write_text();
+    const double right = read.gbs(), total = std::accumulate(token_seconds.begin(), token_seconds.end(), 0.0);
+    times.push_back(total / double(token_seconds.size()));
+    roofs.push_back(bytes / (0.5e9 * (left + right)) / total);
+    ratios.push_back(middle(std::span(token_seconds).last(kNear)) / middle(std::span(token_seconds).first(kNear)));
+    left = right;
+  }
+  const Measured m = summarize(times);
+  r.us = 1e6 * m.median, r.spread = m.spread, r.samples = m.samples, r.tokens_s = 1 / m.median;
+  r.gbs = 1e-9 * bytes / double(token_seconds.size()) / m.median;
+  r.roof = middle(roofs), r.end_ratio = middle(ratios);
+  return r;
+}
+
+}  // namespace
+
+void run_sample(const Options& options, const PresetSettings& settings, const std::function<void(const SampleResult&)>& sink) {
+  const std::regex filter = row_filter(options.filter);
+  ThreadTeam team({.threads = options.threads});
+  bool any = false;
+  for (const Storage& storage : kStorages) {
+    if (!std::regex_search(row_name(storage), filter)) continue;
+    any = true;
+    sink(measure(storage, settings(kPreset), team, options.seconds));
+  }
+  if (any) return;
+  std::string rows;
+  for (const Storage& storage : kStorages) rows += fmt::format(" \"{}\"", row_name(storage));
+  fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
+}
+
+std::string to_json(const SampleResult& r) {
+  nlohmann::ordered_json j;
+  j["suite"] = "sample", j["name"] = r.name, j["device"] = "cpu", j["threads"] = r.threads, j["precision"] = r.precision;
+  j["us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof;
+  j["end_ratio"] = r.end_ratio, j["bytes"] = r.bytes, j["kernels"] = r.kernels;
+  return j.dump();
+}
+
+std::string sample_table_head() {
+  return fmt::format("{:<24} {:>9} {:>9} {:>7} {:>9} {:>7} {:>6} {:>9} {:>10} {:>8}", "row", "weights", "us/token", "spread", "tokens/s", "GB/s", "roof",
+                     "end/32", "read", "kernels");
+}
+
+std::string to_table_line(const SampleResult& r) {
+  return fmt::format("{:<24} {:>9} {:>9.1f} {:>6.0f}% {:>9.0f} {:>7.1f} {:>6.3f} {:>9.3f} {:>10} {:>8}", r.name, r.precision, r.us, 100 * r.spread, r.tokens_s,
+                     r.gbs, r.roof, r.end_ratio, size_text(r.bytes), r.kernels);
+}
+
+}  // namespace ridge::bench

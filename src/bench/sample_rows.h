@@ -1,0 +1,28 @@
+// Writing text as benchmark rows: sample/PRESET, in each form in which weights are kept.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "bench/bench.h"
+#include "bench/train_rows.h"
+
+namespace ridge::bench {
+
+struct SampleResult {
+  std::string name, precision;
+  int threads = 1, samples = 0;  // samples: texts
+  double us = 0, spread = 0;     // of a token, from position 32 to the block's end
+  double tokens_s = 0, gbs = 0;  // bytes of weights and cache that the tokens must read
+  double roof = 0;               // the time that reading these takes at the read bandwidth of the same moment, divided by what it took
+  double end_ratio = 0;          // cost of a token at the block's end to that of one at position 32
+  int64_t bytes = 0;             // of weights that a token reads
+  int kernels = 0;
+};
+
+void run_sample(const Options& options, const PresetSettings& settings, const std::function<void(const SampleResult&)>& sink);
+
+std::string to_json(const SampleResult& result);  // one line
+std::string sample_table_head();
+std::string to_table_line(const SampleResult& result);
+
+}  // namespace ridge::bench
