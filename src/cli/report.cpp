@@ -1,0 +1,63 @@
+// ridge report: several runs side by side, as a table and as a picture.
+#include <filesystem>
+#include <memory>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "io/atomic_file.h"
+#include "train/loss_plot.h"
+#include "train/run_table.h"
+
+namespace ridge::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportArguments {
+  std::vector<std::string> folders;
+  std::string svg;
+  bool json = false;
+};
+
+std::vector<RunGroup> read_all(const std::vector<std::string>& folders) {
+  std::vector<ExperimentRun> runs;
+  for (const std::string& folder : folders) {
+    if (!fs::is_directory(folder)) fail(ErrorCode::io, "[report] there is no folder {}; ridge runs lists the runs", folder);
+    const std::vector<fs::path> found = find_runs(folder);
+    if (found.empty()) fail(ErrorCode::io, "[report] {} holds no run (a folder with metrics.jsonl); ridge runs lists them", folder);
+    for (const fs::path& path : found) runs.push_back(read_experiment_run(path));
+  }
+  return group_seeds(std::move(runs));
+}
+
+int run_report(const ReportArguments& arguments) {
+  const std::vector<RunGroup> groups = read_all(arguments.folders);
+  if (!arguments.svg.empty()) {
+    const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
+    const std::string text = loss_svg(title, std::vector{train_panel(groups), validation_panel(groups)});
+    AtomicFile file(arguments.svg);
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  }
+  if (arguments.json)
+    fmt::print("{}\n", run_document(groups).dump(2));
+  else
+    fmt::print("{}", run_table(groups, terminal_width()));
+  if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
+  return kOk;
+}
+
+const Command command("report", "compare runs in a table and a picture", [](CLI::App& app) {
+  auto arguments = std::make_shared<ReportArguments>();
+  app.add_option("RUN", arguments->folders, "run folders, or folders of runs; seeds of one run count as one")->required();
+  app.add_option("--svg", arguments->svg, "draw the losses into this file");
+  app.add_flag("--json", arguments->json, "one JSON document");
+  return [arguments] { return run_report(*arguments); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

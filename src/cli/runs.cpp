@@ -1,0 +1,47 @@
+// ridge runs: what has been trained here.
+#include <filesystem>
+#include <memory>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "train/run_table.h"
+
+namespace ridge::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RunsArguments {
+  std::string folder = "runs";
+  bool json = false;
+};
+
+int list_runs(const RunsArguments& arguments) {
+  std::error_code ignored;
+  if (fs::exists(arguments.folder, ignored) && !fs::is_directory(arguments.folder, ignored))
+    fail(ErrorCode::io, "[runs] {} is no folder; name the one that holds the runs", arguments.folder);
+  std::vector<ExperimentRun> runs;
+  for (const fs::path& path : find_runs(arguments.folder)) runs.push_back(read_experiment_run(path));
+  const std::vector<RunGroup> groups = group_seeds(std::move(runs));
+  if (arguments.json)
+    fmt::print("{}\n", run_document(groups).dump(2));
+  else if (groups.empty())
+    fmt::print("No runs in {}. `ridge train gpt` makes one.\n", arguments.folder);
+  else
+    fmt::print("{}", run_table(groups, terminal_width()));
+  return kOk;
+}
+
+const Command command("runs", "list the runs in a folder", [](CLI::App& app) {
+  auto arguments = std::make_shared<RunsArguments>();
+  app.add_option("DIR", arguments->folder, "where they are")->capture_default_str();
+  app.add_flag("--json", arguments->json, "one JSON document");
+  return [arguments] { return list_runs(*arguments); };
+});
+
+}  // namespace
+}  // namespace ridge::cli

@@ -1,0 +1,113 @@
+#include "train/run_table.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "train/train_text.h"
+
+namespace ridge {
+namespace {
+
+std::string padded(const std::string& text, int width, bool right) {
+  const std::string blanks(size_t(std::max(0, width - display_width(text))), ' ');
+  return right ? blanks + text : text + blanks;
+}
+
+std::string loss_cell(const RunGroup& group, std::optional<double> ExperimentRun::*what) {
+  const MeanError m = mean_error(group.values(what));
+  if (m.count == 0) return "-";
+  return m.count == 1 ? fmt::format("{:.4f}", m.mean) : fmt::format("{:.4f} ± {:.4f}", m.mean, m.error);
+}
+
+// "finished", or "2 finished, 1 running"
+std::string state_cell(const RunGroup& group) {
+  std::vector<std::pair<std::string, int>> states;
+  for (const ExperimentRun& run : group.runs) {
+    const std::string state = run.end.empty() ? "not ended" : run.end;
+    auto found = std::find_if(states.begin(), states.end(), [&](const auto& s) { return s.first == state; });
+    if (found == states.end()) found = states.insert(states.end(), {state, 0});
+    ++found->second;
+  }
+  if (states.size() == 1) return states[0].first;
+  std::string text;
+  for (const auto& [state, count] : states) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, state);
+  return text;
+}
+
+std::vector<std::string> cells(const RunGroup& group) {
+  const MeanError seconds = mean_error(group.values(&ExperimentRun::seconds)), speed = mean_error(group.values(&ExperimentRun::tokens_s));
+  const ExperimentRun& first = group.runs.front();
+  return {group.name,
+          std::to_string(first.steps),
+          loss_cell(group, &ExperimentRun::final_train_loss),
+          loss_cell(group, &ExperimentRun::best_val_loss),
+          speed.count ? count_text(speed.mean) : "-",
+          seconds.count ? clock_text(seconds.mean) : "-",
+          first.device.empty() ? "-" : first.device + " " + first.precision,
+          group.runs.size() > 1 ? std::to_string(group.runs.size()) : "1",
+          state_cell(group)};
+}
+
+}  // namespace
+
+std::string run_table(std::span<const RunGroup> groups, int width) {
+  constexpr int kGap = 2, kNarrowestName = 12;
+  std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", "best val loss", "tokens/s", "time", "device", "seeds", "state"}};
+  for (const RunGroup& group : groups) rows.push_back(cells(group));
+  std::vector<int> widths(rows[0].size(), 0);
+  for (const auto& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
+
+  const auto total = [&](size_t columns) {
+    int sum = 0;
+    for (size_t i = 0; i < columns; ++i) sum += widths[i] + (i ? kGap : 0);
+    return sum;
+  };
+  // The name gives way first, then whole columns from the right.
+  size_t columns = rows[0].size();
+  const int name = widths[0];
+  widths[0] = std::min(name, kNarrowestName);
+  while (columns > 2 && total(columns) > width) --columns;
+  widths[0] = std::clamp(width - (total(columns) - widths[0]), std::min(widths[0], width), name);
+
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < columns; ++i) {
+      const bool right = i >= 1 && i <= 5;
+      line += std::string(i ? kGap : 0, ' ') + padded(cut(printable(row[i]), widths[i]), widths[i], right);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+nlohmann::ordered_json run_document(std::span<const RunGroup> groups) {
+  using Json = nlohmann::ordered_json;
+  Json rows = Json::array();
+  for (const RunGroup& group : groups) {
+    Json row;
+    row["name"] = group.name;
+    for (const ExperimentRun& run : group.runs) row["folders"].push_back(run.folder.string());
+    row["state"] = state_cell(group);
+    row["steps"] = group.runs.front().steps;
+    const auto add = [&](const char* key, std::optional<double> ExperimentRun::*what) {
+      const MeanError m = mean_error(group.values(what));
+      row[key] = m.count ? Json(m.mean) : Json();
+      if (m.count > 1) row[std::string(key) + "_stderr"] = m.error;
+    };
+    add("final_train_loss", &ExperimentRun::final_train_loss);
+    add("best_val_loss", &ExperimentRun::best_val_loss);
+    add("seconds", &ExperimentRun::seconds);
+    add("tokens_s", &ExperimentRun::tokens_s);
+    row["device"] = group.runs.front().device, row["precision"] = group.runs.front().precision;
+    rows.push_back(std::move(row));
+  }
+  return {{"runs", std::move(rows)}};
+}
+
+}  // namespace ridge
