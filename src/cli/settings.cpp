@@ -2,6 +2,9 @@
 
 #include <memory>
 
+#include "base/error.h"
+#include "base/nearest.h"
+
 namespace ridge::cli {
 
 std::function<config::Sources()> add_settings(CLI::App& app, unsigned task) {
@@ -17,6 +20,11 @@ std::function<config::Sources()> add_settings(CLI::App& app, unsigned task) {
     sources.words = app.remaining();
     return sources;
   };
+}
+
+void check_task(const std::string& task) {
+  constexpr std::string_view tasks[] = {"gpt"};
+  if (task != tasks[0]) fail(ErrorCode::usage, "unknown task '{}'; {}", task, nearest_hint(task, tasks));
 }
 
 ThreadRequest thread_request(const config::Resolved& settings) {

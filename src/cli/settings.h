@@ -12,6 +12,9 @@ namespace ridge::cli {
 // only before them. What it returns gathers all sources once the line is parsed; config::resolve() does the rest.
 std::function<config::Sources()> add_settings(CLI::App& app, unsigned task = config::kAllTasks);
 
+// The tasks that can be trained today: gpt. ErrorCode::usage names the nearest.
+void check_task(const std::string& task);
+
 // What the settings threads, affinity, wait and optimize_perf ask for.
 ThreadRequest thread_request(const config::Resolved& settings);
 

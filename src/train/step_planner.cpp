@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-std::string size_text(int64_t bytes) {
+std::string size_rounded_up(int64_t bytes) {
   constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
   return double(bytes) < 10 * kMiB ? fmt::format("{:.0f} KiB", std::ceil(double(bytes) / kKiB))
                                    : fmt::format("{:.1f} MiB", std::ceil(double(bytes) / kMiB * 10) / 10);
@@ -43,7 +43,7 @@ StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
   t.bytes = held(t.exe->report());
   least_ = std::min(least_, t.bytes);
   plan_.compile_ms += t.exe->report().compile_ms;
-  plan_.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_text(t.bytes)));
+  plan_.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_rounded_up(t.bytes)));
   return t;
 }
 
@@ -56,8 +56,8 @@ void StepPlanner::refuse_split() const {
 void StepPlanner::refuse(int64_t micro) const {
   fail(ErrorCode::memory,
        "[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time {} in all; the smallest budget that works is {}",
-       size_text(limit_), size_text(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
-       micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_text(least_), size_text(least_));
+       size_rounded_up(limit_), size_rounded_up(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
+       micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_), size_rounded_up(least_));
 }
 
 // What it takes grows about evenly with the samples, so two sizes tell where the limit lies; what is taken has been compiled and counted.

@@ -56,6 +56,6 @@ class StepPlanner {
   std::string why_;
 };
 
-std::string size_text(int64_t bytes);  // rounded up, so that a size that is quoted as enough is enough
+std::string size_rounded_up(int64_t bytes);  // rounded up, so that a size that is quoted as enough is enough
 
 }  // namespace ridge

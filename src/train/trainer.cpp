@@ -11,7 +11,6 @@
 #include <csignal>
 #include <cstring>
 
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -31,6 +30,12 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kSideShare = 0.05;  // of the time that validation, and that checkpoints, may take
+
+std::string listed(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (int64_t n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);
+  return text;
+}
 
 // One process at a time writes to a run folder.
 class FolderLock {
@@ -221,13 +226,15 @@ class Run {
     });
     try {
       if (metrics_) metrics_->flush();
-      store_.save(content, best);
-      saved_step_ = content.step;
+      for (const std::string& line : store_.save(content, best)) notice(line);
+      saved_step_ = content.step, failed_saves_ = 0;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::io) throw;
       // A full disk costs the checkpoint, not the run: the ones before it are intact.
       if (++failed_saves_ >= 3) throw;
       notice(fmt::format("checkpoint at step {} failed, training goes on: {}", content.step, error.what()));
+      leave(Phase::checkpoint, start);
+      return;
     }
     const double seconds = leave(Phase::checkpoint, start);
     for (TrainerView* view : views_) view->on_checkpoint(content.step, (o_.folder / "checkpoints").string(), seconds);
@@ -268,7 +275,7 @@ class Run {
       case Guards::Verdict::stop:
         end(Outcome::End::diverged,
             fmt::format("step {} was not finite again after {} roll-backs: loss {}, gradient norm {}; try a lower lr, or look at the batches {}",
-                        state_.step.attempted, Guards::kRollBacks, m.loss, m.gradient_norm, fmt::format("{}", fmt::join(guards_.offending(), ", "))));
+                        state_.step.attempted, Guards::kRollBacks, m.loss, m.gradient_norm, listed(guards_.offending())));
         return false;
     }
     if (m.applied) {
@@ -322,7 +329,7 @@ class Run {
     metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
     load_from(state_.next_batch);
     notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; batches {} are left out from now on ({} of {} roll-backs)",
-                       state_.step.attempted, Guards::kStrikes, fmt::format("{}", fmt::join(bad, ", ")), roll_backs, Guards::kRollBacks));
+                       state_.step.attempted, Guards::kStrikes, listed(bad), roll_backs, Guards::kRollBacks));
   }
 
   // What is due after a step. The order is fixed, so that a resumed run does the same.

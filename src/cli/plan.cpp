@@ -1,0 +1,36 @@
+// ridge plan: what a training would hold, take and decide, without allocating or training anything.
+#include <fmt/core.h>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/terminal.h"
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "runtime/default_team.h"
+#include "train/gpt_report.h"
+
+namespace ridge::cli {
+namespace {
+
+const Command command("plan", "what a training would hold, take and decide; nothing is allocated", [](CLI::App& app) {
+  auto task = std::make_shared<std::string>("gpt");
+  auto json = std::make_shared<bool>(false);
+  app.add_option("task", *task, "gpt")->required();
+  app.add_flag("--json", *json, "one JSON document on stdout");
+  auto sources = add_settings(app, config::kGpt);
+  return [=] {
+    check_task(*task);
+    const config::Resolved settings = config::resolve(sources());
+    request_default_threads(thread_request(settings));
+    GptRunOptions options;
+    const auto data = settings.get<std::vector<std::string>>("data");
+    options.data = data.empty() ? "builtin" : data.front();
+    options.seed = uint64_t(settings.get<int64_t>("seed"));
+    const GptRun run = settle_gpt_run(settings, options);
+    fmt::print("{}", *json ? plan_json(run) : plan_text(run, {terminal_width(), use_colour()}));
+    return kOk;
+  };
+});
+
+}  // namespace
+}  // namespace ridge::cli

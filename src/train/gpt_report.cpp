@@ -1,0 +1,114 @@
+#include "train/gpt_report.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/terminal.h"
+#include "base/text.h"
+#include "runtime/default_team.h"
+
+namespace ridge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Decision* find(const GptRun& run, std::string_view setting) {
+  const auto it = std::find_if(run.decisions.begin(), run.decisions.end(), [&](const Decision& d) { return d.setting == setting; });
+  return it == run.decisions.end() ? nullptr : &*it;
+}
+
+std::string value_of(const GptRun& run, std::string_view setting) {
+  const Decision* d = find(run, setting);
+  return d ? d->value : "";
+}
+
+double expected_total(const GptRun& run) { return run.expected_step_seconds * double(run.trainer.schedule.steps); }
+
+std::string bar(double share, int width) {
+  std::string text;
+  for (int i = 0; i < int(share * width + 0.5); ++i) text += "█";
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const GptRun& run, const Look& look) {
+  const StepPlan& plan = run.step->plan();
+  std::string text = decision_table(run.decisions, look);
+  for (const std::string& notice : run.notices) text += "note: " + notice + "\n";
+  text += fmt::format("\nMemory: {} planned of {} ({})\n", size_text(run.planned_bytes), size_text(run.budget.bytes), run.budget.reason);
+  const int room = std::clamp(look.width - 46, 0, 30);
+  for (const MemoryItem& m : run.memory)
+    if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}  {}\n", m.what, size_text(m.bytes), bar(double(m.bytes) / double(run.planned_bytes), room));
+  text += "\nPrograms (they share activations and scratch)\n";
+  for (const ProgramPlan& p : plan.programs)
+    text += fmt::format("  {:<20} {:>4} x {:<6} {:>10} activations  {:>4} kernels  {:>8.3g} GFLOP\n", p.name, p.times,
+                        p.samples ? fmt::format("{}", p.samples) : "-", size_text(p.arena_bytes), p.kernels, 1e-9 * p.flops);
+  text += "\nLargest when most is held\n";
+  for (size_t i = 0; i < std::min<size_t>(plan.largest.size(), 8); ++i)
+    text += fmt::format("  {:>10}  {}{}\n", size_text(plan.largest[i].bytes), plan.largest[i].name, plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
+  if (run.expected_step_seconds > 0) {
+    const double tokens = double(plan.batch * run.model.block);
+    text += fmt::format("\nExpected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps; from {}\n", duration_text(run.expected_step_seconds),
+                        count_text(tokens / run.expected_step_seconds), 100 * run.least_seconds / run.expected_step_seconds, duration_text(expected_total(run)),
+                        run.trainer.schedule.steps, run.expected_from);
+  }
+  return text;
+}
+
+std::string plan_json(const GptRun& run) {
+  const StepPlan& plan = run.step->plan();
+  Json j;
+  Json decisions = Json::array(), memory = Json::array(), programs = Json::array(), largest = Json::array();
+  for (const Decision& d : run.decisions)
+    decisions.push_back({{"setting", d.setting}, {"value", d.value}, {"decided_by", d.decided_by}, {"why", d.why}, {"runner_up", d.runner_up}});
+  for (const MemoryItem& m : run.memory) memory.push_back({{"what", m.what}, {"bytes", m.bytes}});
+  for (const ProgramPlan& p : plan.programs)
+    programs.push_back({{"name", p.name},
+                        {"samples", p.samples},
+                        {"times", p.times},
+                        {"arena_bytes", p.arena_bytes},
+                        {"scratch_bytes", p.scratch_bytes},
+                        {"kernels", p.kernels},
+                        {"flops", p.flops}});
+  for (const LargeTensor& t : plan.largest) largest.push_back({{"name", t.name}, {"bytes", t.bytes}, {"count", t.count}});
+  j["decisions"] = decisions, j["notices"] = run.notices;
+  j["parameters"] = run.parameter_count();
+  j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory;
+  j["programs"] = programs, j["largest"] = largest, j["choices"] = plan.choices.words();
+  j["batch"] = plan.batch, j["micro"] = plan.micro, j["repeats"] = plan.repeats, j["remainder"] = plan.remainder;
+  j["flops"] = plan.flops, j["kernels"] = plan.kernels, j["least_ms"] = 1e3 * run.least_seconds;
+  j["expected_ms"] = 1e3 * run.expected_step_seconds, j["expected_seconds"] = expected_total(run), j["expected_from"] = run.expected_from;
+  j["step_decisions"] = plan.decisions;
+  return j.dump(2) + "\n";
+}
+
+RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::string& cores) {
+  RunSummary s;
+  s.what = fmt::format("GPT of {:.2f} M parameters on {}", double(run.parameter_count()) / 1e6, run.data.name);
+  s.outcome = outcome;
+  if (outcome.best_val_loss) s.nats_per_character = nats_per_character(run, *outcome.best_val_loss).value_or(0);
+  s.possible = run.data.possible;
+  s.device = value_of(run, "device"), s.precision = value_of(run, "precision"), s.cores = cores;
+  s.threads = default_threads().team.threads;
+  s.planned_bytes = run.planned_bytes;
+  s.folder = run.trainer.folder;
+  s.sampled_tokens_s = run.sampled_seconds > 0 ? double(run.sampled_tokens) / run.sampled_seconds : 0;
+  if (s.folder.empty()) return s;
+  const std::string folder = s.folder.string();
+  s.files = {{"model/", "the weights, as Hugging Face's GPT-2 where they fit that form"},
+             {"checkpoints/", "to go on from"},
+             {"metrics.jsonl", "every step"},
+             {"loss.svg", "losses as a picture"},
+             {"summary.json", "this"}};
+  s.next.push_back({fmt::format("ridge sample {} --prompt \"Once\"", folder), "more text"});
+  if (outcome.steps < run.trainer.schedule.steps)
+    s.next.push_back({fmt::format("ridge train gpt --out {} --resume", folder), "goes on"});
+  else
+    s.next.push_back({"ridge train gpt preset=shakespeare-cpu data=my.txt", "a model of your own text"});
+  return s;
+}
+
+}  // namespace ridge

@@ -1,0 +1,396 @@
+#include "train/gpt_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/prefetch.h"
+#include "machine/device_choice.h"
+#include "machine/features.h"
+#include "machine/precision.h"
+#include "runtime/default_team.h"
+#include "train/gpt_files.h"
+#include "train/gpt_sampler.h"
+#include "train/gpt_task.h"
+#include "train/run_state.h"
+#include "train/step_time.h"
+
+namespace ridge {
+namespace {
+
+using config::Resolved;
+
+std::optional<int64_t> whole(const Resolved& s, const char* key) { return s.get<std::optional<int64_t>>(key); }
+
+int64_t required(const Resolved& s, const char* key) {
+  if (const std::optional<int64_t> value = whole(s, key)) return *value;
+  fail(ErrorCode::usage, "[gpt] {} is not given: set {}=N or a preset that has it (preset=shakespeare-cpu)", key, key);
+}
+
+Decision as_set(const Resolved& s, const char* key, std::string value, std::string why = {}) {
+  return {key, std::move(value), s.setting(key).source, std::move(why)};
+}
+
+Schedule schedule_of(const Resolved& s) {
+  Schedule schedule;
+  const std::string kind = s.get<std::string>("schedule");
+  schedule.kind = kind == "linear" ? Schedule::Kind::linear : kind == "constant" ? Schedule::Kind::constant : Schedule::Kind::cosine;
+  schedule.steps = required(s, "steps");
+  schedule.lr = s.get<std::optional<double>>("lr").value_or(1e-3);
+  schedule.min_lr = s.get<std::optional<double>>("min_lr").value_or(schedule.lr / 10);
+  schedule.warmup = whole(s, "warmup").value_or(0);
+  return schedule;
+}
+
+std::string model_text(const GptConfig& c) {
+  std::string text = fmt::format("{} layers, {} heads, {} wide, block {}", c.layers, c.heads, c.width, c.block);
+  if (c.kv_heads && c.kv_heads != c.heads) text += fmt::format(", {} kv heads", c.kv_heads);
+  if (c.bias) text += ", biases";
+  if (c.norm == GptConfig::Norm::rms) text += ", rms norm";
+  if (c.position == GptConfig::Position::rope) text += ", rope";
+  if (c.mlp == GptConfig::Mlp::swiglu) text += ", swiglu";
+  return text;
+}
+
+// What a resumed run must share, and what should be the same for the same bits.
+std::map<std::string, std::string> identity_of(const GptRun& run) {
+  return {{"model", model_text(run.model)}, {"vocabulary", std::to_string(run.data.vocab)}, {"data", run.data.fingerprint}};
+}
+std::map<std::string, std::string> settings_of(const Resolved& s) {
+  std::map<std::string, std::string> words;
+  for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "seed"})
+    words[key] = s.get<std::string>(key);
+  return words;
+}
+
+// The choices of the run's newest checkpoint; empty: there is none, which the trainer will say.
+std::map<std::string, std::string> earlier_choices(const std::filesystem::path& folder) {
+  std::vector<std::string> ignored;
+  const std::optional<StoredCheckpoint> stored = CheckpointStore(folder / "checkpoints").newest(ignored);
+  if (!stored || !stored->texts.contains("state.json")) return {};
+  return run_state_from(stored->texts.at("state.json"), (stored->folder / "state.json").string()).choices;
+}
+
+int64_t batch_bytes(const BatchSource& source) {
+  int64_t bytes = 0;
+  for (const Type& t : source.types()) bytes += t.bytes();
+  return bytes;
+}
+
+// Reads the weights where the step has them.
+std::unique_ptr<GptSampler> make_sampler(const GptConfig& model, const std::vector<std::span<float>>& weights) {
+  return std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, weights));
+}
+
+class Settling {
+ public:
+  Settling(const Resolved& settings, const GptRunOptions& options) : s_(settings), o_(options) {}
+
+  GptRun operator()() {
+    run_.data_name = o_.data, run_.seed = o_.seed;
+    choose_device();
+    open_data();
+    make_sources();
+    make_step();
+    estimate();
+    fill_trainer();
+    describe();
+    return std::move(run_);
+  }
+
+ private:
+  void choose_device() {
+    const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
+    const DeviceChoice device = select_device(s_.get<std::string>("device"), fallback);
+    run_.notices.insert(run_.notices.end(), device.notices.begin(), device.notices.end());
+    device_ = {"device", to_string(device.device), s_.setting("device").source, device.reason, device.runner_up};
+    const PrecisionChoice precision = choose_precision(s_.get<std::string>("precision"), fallback, arithmetic_of(device.device, GpuScan{}));
+    run_.notices.insert(run_.notices.end(), precision.notices.begin(), precision.notices.end());
+    precision_ = {"precision", std::string(name(precision.precision)), s_.setting("precision").source, precision.reason, precision.runner_up};
+    number_format_ = precision.precision;
+  }
+
+  void open_data() {
+    DatasetOptions d;
+    d.tokenizer = s_.get<std::string>("tokenizer");
+    d.block = required(s_, "block"), d.seed = 1, d.progress = o_.progress;
+    const std::string from = s_.get<std::string>("init_from");
+    if (!from.empty()) {
+      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(from));
+      run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
+      d.given = run_.init_from->tokenizer, d.block = std::min(d.block, run_.init_from->config.block);
+    }
+    run_.data = open_dataset(o_.data, d);
+    run_.model = gpt_config(s_, run_.data.vocab);
+    if (run_.init_from) take_model();
+  }
+
+  // The sizes are those of the weights; the settings decide about dropout alone.
+  void take_model() {
+    const double dropout = run_.model.dropout;
+    run_.model = run_.init_from->config;
+    run_.model.dropout = dropout;
+    if (run_.data.vocab > run_.model.vocab)
+      fail(ErrorCode::io, "[gpt] {} has {} tokens, the weights in {} know {}; tokenize the text with the tokenizer of the weights", o_.data, run_.data.vocab,
+           run_.init_from->folder.string(), run_.model.vocab);
+  }
+
+  void make_sources() {
+    batch_ = required(s_, "batch");
+    schedule_ = schedule_of(s_);
+    run_.train = training_windows(run_.data, batch_, run_.model.block, o_.seed);
+    run_.tokens_per_epoch = double(run_.data.train.size());
+    run_.validation = validation_windows(run_.data, batch_, run_.model.block);
+    auto windows = [&] {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < run_.validation->batches(); ++i) sum += run_.validation->samples(i);
+      return sum;
+    };
+    run_.all_validation_windows = run_.validation_windows = windows();
+    // All of them, unless even two validations in a run would take more than a twentieth of its time.
+    const double affordable = 0.05 * 3 * double(batch_) * double(schedule_.steps);  // windows in a run; one costs a third of a training sample
+    if (!whole(s_, "eval_interval") && double(run_.validation_windows) * 2 > affordable) {
+      const int64_t most = std::max<int64_t>(std::min<int64_t>(run_.validation_windows, 8), int64_t(affordable / 5));
+      run_.validation = validation_windows(run_.data, batch_, run_.model.block, most);
+      run_.validation_windows = windows();
+    }
+  }
+
+  // What the process holds besides the step.
+  void count_others() {
+    run_.memory.clear();
+    auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
+    item("the process itself", baseline_ + kGrowth);
+    item("batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation));
+    item("mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap());
+  }
+
+  Prefetcher::Options prefetch_options() const {
+    Prefetcher::Options p;
+    p.depth = int(s_.get<int64_t>("prefetch_factor")), p.threaded = s_.get<bool>("enable_async_loading");
+    return p;
+  }
+
+  void make_step() {
+    const Limits limits = read_limits();
+    baseline_ = resident_bytes();
+    BudgetFacts facts = budget_facts(limits, baseline_);
+    facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
+    if (o_.free_memory) facts.available = std::min(facts.available, o_.free_memory());
+    run_.budget = memory_budget(facts);
+    run_.notices.insert(run_.notices.end(), run_.budget.notices.begin(), run_.budget.notices.end());
+    count_others();
+    int64_t others = 0;
+    for (const MemoryItem& item : run_.memory) others += item.bytes;
+
+    StepOptions options = gpt_step_options(s_);
+    options.seed = o_.seed, options.precision = number_format_;
+    options.memory = run_.budget.bytes - others;
+    if (options.memory <= 0)
+      fail(ErrorCode::memory, "[gpt] the budget of {} is too small: the process, its data and batches take {} before the model; give memory={} or more",
+           size_text(run_.budget.bytes), size_text(others), size_text(2 * others));
+    if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
+    StepModel model = gpt_step_model(run_.model, batch_);
+    run_.parameters = gpt_stored_parameters(run_.model);
+    if (o_.resume)
+      if (const auto words = earlier_choices(o_.folder); !words.empty()) {
+        StepOptions same = options;
+        const StepChoices choices = StepChoices::from_words(words);
+        same.micro = choices.micro, same.recompute = choices.recompute;
+        try {
+          if (choices.batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::memory) throw;
+          run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
+        }
+      }
+    if (!run_.step) {
+      try {
+        run_.step = std::make_unique<TrainStep>(std::move(model), options);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::memory) throw;
+        fail(ErrorCode::memory, "{}; of the budget of {} ({}), {} go to the process, its data and batches", error.what(), size_text(run_.budget.bytes),
+             run_.budget.reason, size_text(others));
+      }
+    }
+    const StepPlan& plan = run_.step->plan();
+    auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
+    item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes), item("optimizer moments", plan.optimizer_bytes);
+    item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes);
+    if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
+      run_.sampler = make_sampler(run_.model, std::vector<std::span<float>>(run_.parameters.size()));
+      item("samples", run_.sampler->planned_bytes());
+    }
+    item("scalars and alignment",
+         plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes - plan.scratch_bytes);
+    for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
+  }
+
+  void estimate() {
+    if (!o_.measure) return;
+    const KernelRates rates = known_kernel_rates(default_team(), run_.budget.bytes / 8);
+    run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
+    run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates);
+    run_.expected_from = rates.source;
+  }
+
+  void fill_trainer() {
+    TrainerOptions& t = run_.trainer;
+    t.folder = o_.folder, t.resume = o_.resume, t.schedule = schedule_, t.tokens_per_sample = run_.model.block;
+    auto interval = [&](const char* key, std::optional<int64_t>& to, bool& on) {
+      to = whole(s_, key);
+      on = s_.get<std::string>(key) != "none";
+    };
+    interval("eval_interval", t.validation_interval, t.validate);
+    interval("checkpoint_interval", t.checkpoint_interval, t.keep_checkpoints);
+    interval("sample_interval", t.sample_interval, t.samples);
+    t.max_minutes = s_.get<std::optional<double>>("max_minutes").value_or(0);
+    const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
+    t.has_target = target.has_value(), t.target_loss = target.value_or(0);
+    t.prefetch = prefetch_options().depth, t.async_loading = prefetch_options().threaded;
+    t.trim_interval = s_.get<int64_t>("empty_cache_frequency");
+    t.least_seconds = run_.least_seconds, t.expected_step_seconds = run_.expected_step_seconds, t.planned_bytes = run_.planned_bytes;
+  }
+
+  void describe() {
+    const StepPlan& plan = run_.step->plan();
+    std::vector<Decision>& d = run_.decisions;
+    d.push_back({"model", fmt::format("{}: {}", s_.get<std::string>("preset"), model_text(run_.model)), s_.setting("preset").source,
+                 fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6)});
+    d.push_back(as_set(s_, "data", run_.data.name, run_.data.notes.empty() ? "" : run_.data.notes.front()));
+    d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab)));
+    d.push_back(device_), d.push_back(precision_);
+    const ThreadChoice& threads = default_threads();
+    d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up});
+    d.push_back({"kernels", std::string(name(isa_tier())), "measured", "the best instructions this CPU has"});
+    d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
+    d.push_back(as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)));
+    d.push_back({"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""),
+                 whole(s_, "accumulation") ? s_.setting("accumulation").source : "planned", plan.decisions.empty() ? "" : plan.decisions.back()});
+    d.push_back(
+        {"recompute", std::string(name(plan.recompute)), "planned", plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget"});
+    d.push_back({"rate", fmt::format("{:g} to {:g}, {}", schedule_.lr, schedule_.min_lr, s_.get<std::string>("schedule")), s_.setting("lr").source,
+                 fmt::format("{} steps of warm-up", schedule_.warmup)});
+    d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps),
+                       fmt::format("{:.2g} times through the data", double(schedule_.steps * batch_ * run_.model.block) / run_.tokens_per_epoch)));
+    d.push_back({"validation", fmt::format("{} windows", run_.validation_windows), "default",
+                 run_.validation_windows == run_.all_validation_windows
+                     ? "all there are"
+                     : fmt::format("a fixed, even subset of {}: all would take over 5 % of the time", run_.all_validation_windows)});
+    if (run_.expected_step_seconds > 0)
+      d.push_back({"expected", fmt::format("{:.3g} ms a step", 1e3 * run_.expected_step_seconds), "measured", run_.expected_from});
+  }
+
+  // What grows after the baseline is read and is not planned for in detail: code pages, stacks, logs, JSON.
+  static constexpr int64_t kGrowth = int64_t(6) << 20;
+
+  const Resolved& s_;
+  const GptRunOptions& o_;
+  GptRun run_;
+  Decision device_, precision_;
+  Precision number_format_ = Precision::fp32;
+  Schedule schedule_;
+  int64_t batch_ = 0, baseline_ = 0;
+};
+
+}  // namespace
+
+GptRun::GptRun() = default;
+GptRun::GptRun(GptRun&&) noexcept = default;
+GptRun::~GptRun() = default;
+
+std::string GptRun::sample() {
+  constexpr int64_t kTokens = 160;
+  const Tokenizer& tokenizer = *data.tokenizer;
+  std::vector<int64_t> first(1);
+  data.validation.copy(data.window_starts.empty() ? 0 : data.window_starts.front(), first);
+  const Token prompt[] = {Token(first[0])};
+  std::string text;
+  const auto start = std::chrono::steady_clock::now();
+  sampler->forget();
+  sampler->generate(prompt, std::min(kTokens, model.block - 1), {.seed = seed}, [&](Token t) { return text += tokenizer.bytes_of(t), true; });
+  sampled_tokens += sampler->position();
+  sampled_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return text;
+}
+
+int64_t GptRun::parameter_count() const {
+  return std::accumulate(parameters.begin(), parameters.end(), int64_t(0), [](int64_t sum, const Parameter& p) { return sum + p.shape.numel(); });
+}
+
+std::optional<double> nats_per_character(const GptRun& run, double loss) {
+  if (run.data.validation_characters <= 0) return {};
+  return loss * double(run.data.validation.size()) / run.data.validation_characters;
+}
+
+GptRun settle_gpt_run(const Resolved& settings, const GptRunOptions& options) { return Settling(settings, options)(); }
+
+GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
+  GptRunOptions o = options;
+  std::vector<std::string> replanned;
+  for (int attempt = 1;; ++attempt) {
+    GptRun run = settle_gpt_run(settings, o);
+    const int64_t needed = run.planned_bytes - resident_bytes();
+    const int64_t left = options.free_memory ? options.free_memory() : read_limits().memory_available;
+    std::string trouble;
+    if (left > 0 && needed > left) trouble = fmt::format("{} are needed and {} are left", size_text(needed), size_text(left));
+    if (trouble.empty()) try {
+        run.step->touch();
+        if (run.sampler) {
+          std::vector<std::span<float>> weights;
+          for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter(i));
+          run.sampler = make_sampler(run.model, weights);
+        }
+        run.notices.insert(run.notices.begin(), replanned.begin(), replanned.end());
+        return run;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::memory) throw;
+        trouble = error.what();
+      }
+    if (attempt == 3) fail(ErrorCode::memory, "[gpt] the memory of the plan cannot be had: {}; close other programs or give a smaller memory=SIZE", trouble);
+    replanned.push_back(fmt::format("others have taken memory since the plan was made ({}): planned again for what is free", trouble));
+    o.free_memory = [free = std::max<int64_t>(1, left), &options] { return options.free_memory ? options.free_memory() : free; };
+  }
+}
+
+void write_weights(GptRun& run, const GptWeights* from) {
+  for (size_t i = 0; i < run.parameters.size(); ++i) {
+    const std::span<float> values = run.step->parameter(i);
+    std::fill(values.begin(), values.end(), 0.0f);  // rows that only fill up the vocabulary
+    const std::span<float> stored = values.first(size_t(run.parameters[i].shape.numel()));
+    if (from)
+      from->copy(i, stored);
+    else
+      initialize(run.parameters[i], run.seed, uint32_t(i), stored);
+  }
+}
+
+TrainerTask gpt_task(GptRun& run, const Resolved& settings) {
+  TrainerTask task;
+  task.step = run.step.get(), task.parameters = run.parameters;
+  task.train = run.train.get(), task.validation = run.validation.get();
+  task.identity = identity_of(run), task.settings = settings_of(settings);
+  task.texts["config.json"] = gpt_config_json(run.model);
+  if (run.data.tokenizer) task.texts["tokenizer.json"] = run.data.tokenizer->json();
+  if (run.sampler) task.sample = [&run] { return run.sample(); };
+  return task;
+}
+
+void write_model(GptRun& run, const std::filesystem::path& folder) {
+  std::vector<std::span<const float>> weights;
+  for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter(i));
+  export_gpt(folder, run.model, weights, run.data.tokenizer.get());
+}
+
+Outcome run_gpt(GptRun& run, const Resolved& settings, const std::vector<TrainerView*>& views) {
+  if (!run.trainer.resume) write_weights(run, run.init_from.get());
+  return train(gpt_task(run, settings), run.trainer, views);
+}
+
+}  // namespace ridge

@@ -1,0 +1,140 @@
+#include "train/step_time.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "autograd/gradients.h"
+#include "graph/builder.h"
+#include "machine/ceilings.h"
+#include "machine/machine.h"
+#include "machine/profile.h"
+#include "runtime/default_team.h"
+#include "runtime/thread_team.h"
+
+namespace ridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Formula {
+  std::vector<NodeId> inputs, outputs;
+};
+
+struct Sample {
+  double seconds = 0, flops = 0, bytes = 0;
+};
+
+// A few rounds of a small program, the median time of one.
+Sample time_program(ThreadTeam& team, double seconds, const std::function<Formula(Builder&, Graph&)>& trace) {
+  Graph graph;
+  Builder b(graph);
+  Formula f = trace(b, graph);
+  CompileOptions options;
+  options.team = &team;
+  Executable program(graph, f.inputs, f.outputs, options);
+  std::vector<std::vector<float>> memory;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const Type& t : program.input_types()) in.push_back(memory.emplace_back(size_t(t.shape.numel()), 0.01f).data());
+  for (const Type& t : program.output_types()) out.push_back(memory.emplace_back(size_t(t.shape.numel())).data());
+  std::vector<double> times;
+  program.run(in, out), program.run(in, out);
+  for (const auto start = Clock::now(); times.size() < 5 || std::chrono::duration<double>(Clock::now() - start).count() < seconds;) {
+    const auto begin = Clock::now();
+    program.run(in, out);
+    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  Sample s;
+  s.seconds = summarize(times).median;
+  for (const KernelReport& k : program.report().kernels) s.flops += k.flops, s.bytes += k.bytes;
+  return s;
+}
+
+enum class Family { matmul, attention, move };
+Family family_of(const KernelReport& k) {
+  if (k.name.starts_with("matmul") || k.name.starts_with("conv") || k.name.starts_with("scan")) return Family::matmul;
+  return k.name.starts_with("attention") ? Family::attention : Family::move;
+}
+
+}  // namespace
+
+KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
+  KernelRates r;
+  r.fma_gflops = measure_fma(team, 0.06).median;
+  const int64_t arrays = std::min(2 * last_level_cache_bytes(), memory / 4);
+  r.copy_gbs = measure_bandwidth(team, Movement::copy, 0.12, std::max<int64_t>(arrays, 1 << 20)).median;
+  constexpr int64_t kRows = 768, kWidth = 128, kHidden = 512;
+  // A stretch of a layer, forward and back, as steps have it: products of tall and of flat matrices with what is fused to them.
+  const Sample products = time_program(team, 0.05, [](Builder& b, Graph& g) {
+    const NodeId x = g.input({DType::f32, {kRows, kWidth}}, "x"), up = g.input({DType::f32, {kHidden, kWidth}}, "up"),
+                 down = g.input({DType::f32, {kWidth, kHidden}}, "down");
+    const NodeId y = b.linear(b.unary(Op::relu, b.linear(x, up)), down);
+    const int64_t axes[] = {0, 1};
+    const NodeId wanted[] = {up, down, x};
+    std::vector<NodeId> grads = gradients(g, b.sum(b.mul(y, y), axes), wanted);
+    return Formula{{x, up, down}, grads};
+  });
+  r.matmul_gflops = 1e-9 * products.flops / products.seconds;
+  const Sample attention = time_program(team, 0.05, [](Builder& b, Graph& g) {
+    const Type t{DType::f32, {12, 4, 64, 32}};
+    const NodeId q = g.input(t, "q"), k = g.input(t, "k"), v = g.input(t, "v");
+    const NodeId y = b.attention(q, k, v, {.causal = true});
+    const int64_t axes[] = {0, 1, 2, 3};
+    const NodeId wanted[] = {q, k, v};
+    std::vector<NodeId> grads = gradients(g, b.sum(y, axes), wanted);
+    return Formula{{q, k, v}, grads};
+  });
+  r.attention_gflops = 1e-9 * attention.flops / attention.seconds;
+  const Sample rows = time_program(team, 0.03, [](Builder& b, Graph& g) {
+    const NodeId x = g.input({DType::f32, {kRows, kHidden}}, "x");
+    const int64_t axes[] = {1};
+    return Formula{{x}, {b.sub(x, b.mul(b.sum(b.mul(x, x), axes, true), 1e-3))}};
+  });
+  r.cached_gbs = 1e-9 * rows.bytes / rows.seconds;
+  r.launch_us = measure_fork_join(team, 0.01).median;
+  r.source = "kernels measured on this machine just now";
+  return r;
+}
+
+KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory) {
+  Profile profile(fingerprint(look_at_machine({})));
+  const std::string prefix = fmt::format("step_time/{}/", team.size());
+  constexpr std::pair<const char*, double KernelRates::*> fields[] = {
+      {"fma_gflops", &KernelRates::fma_gflops},         {"copy_gbs", &KernelRates::copy_gbs},     {"matmul_gflops", &KernelRates::matmul_gflops},
+      {"attention_gflops", &KernelRates::attention_gflops}, {"cached_gbs", &KernelRates::cached_gbs}, {"launch_us", &KernelRates::launch_us}};
+  KernelRates r;
+  bool all = true;
+  for (auto [field, member] : fields)
+    if (const std::optional<double> known = profile.number(prefix + field); known && *known > 0)
+      r.*member = *known;
+    else
+      all = false;
+  r.source = "kernels measured on this machine before";
+  if (all) return r;
+  r = measure_kernel_rates(team, memory);
+  std::vector<NamedMeasurement> rows;
+  for (auto [field, member] : fields) rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
+  profile.put(rows);
+  return r;
+}
+
+double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& r) {
+  const double cache = double(last_level_cache_bytes());
+  double sum = 0;
+  for (const auto& [kernel, times] : kernels) {
+    const Family family = family_of(kernel);
+    const double rate = family == Family::attention ? r.attention_gflops : r.matmul_gflops;
+    // Operands far beyond the cache come from memory; smaller ones were just written by the kernel before.
+    const double far = std::clamp((kernel.bytes - cache / 2) / cache, 0.0, 1.0);
+    const double gbs = 1 / (far / r.copy_gbs + (1 - far) / r.cached_gbs);
+    const double arithmetic = family == Family::move ? 0 : kernel.flops / (1e9 * rate), traffic = kernel.bytes / (1e9 * gbs);
+    sum += double(times) * (std::max(arithmetic, traffic) + 1e-6 * r.launch_us);
+  }
+  return sum;
+}
+
+}  // namespace ridge

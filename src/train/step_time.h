@@ -1,0 +1,28 @@
+// How long a step is expected to take, from the kernels that it launches and rates of such kernels measured on this machine.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "train/step.h"
+
+namespace ridge {
+
+class ThreadTeam;
+
+struct KernelRates {
+  double fma_gflops = 0, copy_gbs = 0;           // ceilings
+  double matmul_gflops = 0, attention_gflops = 0;  // of kernels as a step has them
+  double cached_gbs = 0;                         // of elementwise and row kernels whose data lie in a cache
+  double launch_us = 0;                          // from kernel to kernel
+  std::string source;                            // where they come from
+};
+
+// Takes about a third of a second and no more memory than said.
+KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory);
+// The same from the profile; measured now where it holds none.
+KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory);
+
+double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& rates);
+
+}  // namespace ridge
