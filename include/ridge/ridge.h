@@ -5,3 +5,4 @@
 #include "ridge/ops.h"
 #include "ridge/step.h"
 #include "ridge/tensor.h"
+#include "ridge/trainer.h"

@@ -64,27 +64,42 @@ class CompiledStep {
 class Step {
  public:
   using LossFn = std::function<Loss(const std::vector<Tensor>& batch)>;
-  Step(std::vector<NamedTensor> parameters, Optimizer optimizer, LossFn loss)
-      : parameters_(std::move(parameters)), optimizer_(optimizer), loss_(std::move(loss)) {}
+  // `evaluate` is the loss of validation, as without dropout; none: the same.
+  Step(std::vector<NamedTensor> parameters, Optimizer optimizer, LossFn loss, LossFn evaluate = {})
+      : parameters_(std::move(parameters)), optimizer_(optimizer), loss_(std::move(loss)), evaluate_(std::move(evaluate)) {}
   CompiledStep compile(const std::vector<BatchSpec>& batch, const CompileArgs& args = {}) const;
+
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  const Optimizer& optimizer() const { return optimizer_; }
+  const LossFn& loss() const { return loss_; }
+  const LossFn& evaluate() const { return evaluate_; }
 
  private:
   std::vector<NamedTensor> parameters_;
   Optimizer optimizer_;
-  LossFn loss_;
+  LossFn loss_, evaluate_;
 };
 
-// loss(x, target) -> Loss, for any number of batch tensors.
-template <class Module, class Fn>
-Step step(Module& module, const Optimizer& optimizer, Fn loss) {
-  return Step(parameters(module), optimizer, [loss](const std::vector<Tensor>& b) -> Loss {
+// loss(x), loss(x, target) or loss(batch) as a function of the batch's tensors.
+template <class Fn>
+Step::LossFn loss_function(Fn loss) {
+  return [loss](const std::vector<Tensor>& b) -> Loss {
     if constexpr (std::is_invocable_v<Fn, const std::vector<Tensor>&>)
       return loss(b);
     else if constexpr (std::is_invocable_v<Fn, Tensor, Tensor>)
       return loss(b.at(0), b.at(1));
     else
       return loss(b.at(0));
-  });
+  };
+}
+
+template <class Module, class Fn>
+Step step(Module& module, const Optimizer& optimizer, Fn loss) {
+  return Step(parameters(module), optimizer, loss_function(loss));
+}
+template <class Module, class Fn, class Evaluate>
+Step step(Module& module, const Optimizer& optimizer, Fn loss, Evaluate evaluate) {
+  return Step(parameters(module), optimizer, loss_function(loss), loss_function(evaluate));
 }
 
 int64_t parse_bytes(const std::string& text);  // "512MiB", "1.5GiB", "100000"; ErrorCode::usage otherwise

@@ -1,10 +1,10 @@
+#include "train/compiled_step.h"
+
 #include <cstring>
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "ridge/step.h"
 #include "runtime/tensor_state.h"
-#include "train/step.h"
 
 namespace ridge {
 
@@ -17,27 +17,15 @@ int64_t parse_bytes(const std::string& text) {
   fail(ErrorCode::usage, "[memory] \"{}\" is not a size; write for example 512MiB or 2GiB", text);
 }
 
-struct CompiledStep::State {
-  explicit State(TrainStep s) : step(std::move(s)) {}
-  TrainStep step;
-  std::vector<BatchSpec> batch;
-};
+namespace {
 
-CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArgs& args) const {
-  StepModel model;
-  std::vector<Tensor> originals;
-  for (const NamedTensor& p : parameters_) {
-    if (p.tensor->dtype() != DType::f32) fail(ErrorCode::dtype, "[step] parameter {} is {}; parameters are f32", p.name, name(p.tensor->dtype()));
-    p.tensor->eval();
-    model.parameters.push_back({p.name, p.tensor->shape(), 0, 0, p.decay});
-    originals.push_back(*p.tensor);
-  }
-  for (const BatchSpec& b : batch) model.batch.push_back({b.dtype, b.shape});
-  // The user's function is run on placeholders; what it built is brought into the step's graph. Parameters are recognised by
-  // their own storage.
-  LossFn loss = loss_;
-  model.loss = [loss, originals](Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs,
-                                 const RandomOperands& random) -> Builder::SumCount {
+// The user's function is run on placeholders; what it built is brought into the step's graph. Parameters are recognised by their own
+// storage, which is not held here: it will hold the step.
+StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
+  std::vector<std::weak_ptr<detail::TensorState>> originals;
+  for (const Tensor& p : parameters) originals.push_back(p.state());
+  return [loss = std::move(loss), originals = std::move(originals)](Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs,
+                                                                    const RandomOperands& random) -> Builder::SumCount {
     std::vector<Tensor> leaves;
     for (NodeId id : inputs) leaves.push_back(detail::placeholder(b.graph().type(id), b.graph().input_name(id)));
     detail::RandomSource source{detail::placeholder({DType::i64, {}}, "seed"), detail::placeholder({DType::i64, {}}, "step"),
@@ -52,36 +40,50 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
     std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(both);
     NodeId roots[] = {detail::node_in(lazy, l.sum), detail::node_in(lazy, l.count)};
     std::unordered_map<NodeId, NodeId> known;
-    auto bind = [&](const Tensor& t, NodeId to) {
-      if (auto it = lazy->node_of.find(t.state().get()); it != lazy->node_of.end()) known[it->second] = to;
+    auto bind = [&](const std::shared_ptr<detail::TensorState>& t, NodeId to) {
+      if (auto it = lazy->node_of.find(t.get()); it != lazy->node_of.end()) known[it->second] = to;
     };
-    for (size_t i = 0; i < leaves.size(); ++i) bind(leaves[i], inputs[i]);
-    for (size_t i = 0; i < originals.size(); ++i) bind(originals[i], params[i]);
-    bind(source.seed, random.seed), bind(source.step, random.step), bind(source.base, random.base);
+    for (size_t i = 0; i < leaves.size(); ++i) bind(leaves[i].state(), inputs[i]);
+    for (size_t i = 0; i < originals.size(); ++i) bind(originals[i].lock(), params[i]);
+    bind(source.seed.state(), random.seed), bind(source.step.state(), random.step), bind(source.base.state(), random.base);
     detail::bind_numbers(*lazy, roots, b, known, "[step] the loss may use only parameters, the batch and numbers; it uses a");
     std::vector<NodeId> out = import_nodes(b.graph(), lazy->graph, roots, known);
     return {out[0], out[1]};
   };
-  StepOptions o;
-  o.optimizer = {OptimizerOptions::Kind(int(optimizer_.kind)),
-                 optimizer_.lr,
-                 optimizer_.beta1,
-                 optimizer_.beta2,
-                 optimizer_.eps,
-                 optimizer_.decay,
-                 optimizer_.momentum,
-                 optimizer_.nesterov};
-  o.clip = args.clip, o.micro = args.micro, o.seed = args.seed;
-  if (!args.memory.empty() && args.memory != "auto") o.memory = parse_bytes(args.memory);
-  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), o));
-  state->batch = batch;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+}
+
+}  // namespace
+
+std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options) {
+  StepModel model;
+  std::vector<Tensor> originals;
+  for (const NamedTensor& p : step.parameters()) {
+    if (p.tensor->dtype() != DType::f32) fail(ErrorCode::dtype, "[step] parameter {} is {}; parameters are f32", p.name, name(p.tensor->dtype()));
+    p.tensor->eval();
+    model.parameters.push_back({p.name, p.tensor->shape(), 0, 0, p.decay});
+    originals.push_back(*p.tensor);
+  }
+  for (const BatchSpec& b : batch) model.batch.push_back({b.dtype, b.shape});
+  model.loss = traced(step.loss(), originals);
+  if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
+  const Optimizer& o = step.optimizer();
+  options.optimizer = {OptimizerOptions::Kind(int(o.kind)), o.lr, o.beta1, o.beta2, o.eps, o.decay, o.momentum, o.nesterov};
+  const std::vector<Parameter> parameters = model.parameters;
+  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters);
+  for (size_t i = 0; i < originals.size(); ++i) {
     std::span<float> place = state->step.parameter(i);
     std::memcpy(place.data(), originals[i].data(), place.size_bytes());
     // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
     originals[i].state()->data = {state, reinterpret_cast<std::byte*>(place.data())};
   }
-  return CompiledStep(std::move(state));
+  return state;
+}
+
+CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArgs& args) const {
+  StepOptions o;
+  o.clip = args.clip, o.micro = args.micro, o.seed = args.seed, o.evaluation = false;
+  if (!args.memory.empty() && args.memory != "auto") o.memory = parse_bytes(args.memory);
+  return CompiledStep(compile_step(*this, batch, o));
 }
 
 StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, -1); }

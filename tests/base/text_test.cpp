@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <sstream>
+#include <vector>
 
 namespace ridge {
 namespace {
@@ -44,6 +46,57 @@ TEST(Wrap, KeepsToTheWidthAndLosesNothing) {
     }
   EXPECT_EQ(wrap("", 10, 4), "");
   EXPECT_EQ(wrap("longerthanwidth", 5, 0), "longerthanwidth");  // a word is never cut
+}
+
+TEST(DisplayWidth, CountsColumnsNotBytesOrLetters) {
+  EXPECT_EQ(display_width("µs × 3 …"), 8);
+  EXPECT_EQ(display_width("漢字"), 4);
+  EXPECT_EQ(display_width("e\u0301"), 1);  // a letter and its accent
+  EXPECT_EQ(display_width("🙂"), 2);
+  EXPECT_EQ(display_width("\xff\xfe"), 2);  // no UTF-8: one for each byte
+}
+
+TEST(Cut, NeverExceedsTheWidthAndCutsNoLetter) {
+  const std::string text = "a漢b字cé🙂d\u0301e";
+  for (int width = 0; width < 14; ++width) {
+    const std::string shorter = cut(text, width);
+    EXPECT_LE(display_width(shorter), width);
+    EXPECT_EQ(shorter.find("\xef\xbf\xbd"), std::string::npos);
+    EXPECT_EQ(printable(shorter), shorter);  // whole letters only
+    if (width >= display_width(text)) {
+      EXPECT_EQ(shorter, text);
+    }
+  }
+  EXPECT_EQ(cut("abcdef", 4), "abc…");
+}
+
+TEST(Printable, LeavesNothingThatATerminalObeys) {
+  std::string all;
+  for (int c = 0; c < 256; ++c) all += char(c);
+  for (const std::string& bad : {all, std::string("\u0080\u009b31m\u202e\u2066"), std::string("\033[2J\007\r")}) {
+    const std::string safe = printable(bad);
+    for (size_t at = 0; at < safe.size(); ++at) {
+      const auto c = uint8_t(safe[at]);
+      EXPECT_TRUE(c >= 0x20 || c == '\n') << int(c);
+      EXPECT_NE(c, 0x7f);
+      if (c == 0xc2 && at + 1 < safe.size()) {
+        EXPECT_GE(uint8_t(safe[at + 1]), 0xa0);  // no control characters of Latin-1
+      }
+    }
+    EXPECT_EQ(safe.find("\u202e"), std::string::npos);
+    EXPECT_EQ(printable(safe), safe);
+  }
+  EXPECT_EQ(printable("Öl 漢字\n🙂"), "Öl 漢字\n🙂");
+}
+
+TEST(Sparkline, GoesFromTheLowestToTheHighest) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(sparkline(std::vector<double>{3, 1, 2}), "█▁▄");
+  EXPECT_EQ(sparkline(std::vector<double>{5, 5}), "▁▁");
+  EXPECT_EQ(sparkline(std::vector<double>{1, nan, 2}), "▁ █");
+  EXPECT_EQ(sparkline(std::vector<double>{}), "");
+  EXPECT_EQ(sparkline(std::vector<double>{0, 2, 8, 10}, 2), "▁█");  // means of neighbours
+  for (int most : {0, 1, 5, 7, 100}) EXPECT_EQ(display_width(sparkline(std::vector<double>(33, 1.5), most)), std::min(most, 33));
 }
 
 }  // namespace

@@ -1,0 +1,272 @@
+#include <algorithm>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/prefetch.h"
+#include "io/atomic_file.h"
+#include "machine/features.h"
+#include "machine/memory_budget.h"
+#include "machine/utilisation.h"
+#include "runtime/default_team.h"
+#include "train/compiled_step.h"
+#include "train/own_data.h"
+#include "train/run_state.h"
+#include "train/train_view.h"
+#include "train/trainer.h"
+
+namespace ridge {
+namespace {
+
+// What grows after the baseline is read and is not planned for in detail: code pages, stacks, logs.
+constexpr int64_t kGrowth = int64_t(4) << 20;
+
+int64_t bytes_of_batch(const BatchSource& source) {
+  int64_t bytes = 0;
+  for (const Type& t : source.types()) bytes += t.bytes();
+  return bytes;
+}
+
+TrainingResult::End public_end(Outcome::End end) {
+  switch (end) {
+    case Outcome::End::time: return TrainingResult::End::time;
+    case Outcome::End::interrupted: return TrainingResult::End::interrupted;
+    case Outcome::End::terminated: return TrainingResult::End::terminated;
+    case Outcome::End::diverged: return TrainingResult::End::diverged;
+    default: return TrainingResult::End::finished;
+  }
+}
+
+std::string_view word(TrainerArgs::Rate rate) {
+  constexpr std::string_view words[] = {"cosine", "linear", "constant"};
+  return words[size_t(rate)];
+}
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  AtomicFile file(path.string());
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+}  // namespace
+
+struct Trainer::State {
+  State(const Step& step, Data train, TrainerArgs given, Data validation)
+      : args(std::move(given)), train_data(std::move(train)), validation_data(std::move(validation)) {
+    if (!train_data.state()) fail(ErrorCode::value, "[trainer] there is no data to train on; give tensors or a function that fills batches");
+    if (args.steps < 1) fail(ErrorCode::usage, "[trainer] {} steps; give at least 1", args.steps);
+    const std::vector<BatchSpec> specs = batch_specs(train_data, args.batch);
+    source = training_batches(train_data, specs, args.seed);
+    if (validation_data.state()) {
+      const std::vector<BatchSpec> others = batch_specs(validation_data, specs[0].shape[0]);
+      bool same = others.size() == specs.size();
+      for (size_t i = 0; same && i < specs.size(); ++i) same = others[i].shape == specs[i].shape && others[i].dtype == specs[i].dtype;
+      if (!same)
+        fail(ErrorCode::shape, "[trainer] validation data has other tensors than training data: {} and {}", identity(validation_data), identity(train_data));
+      validation_source = validation_batches(validation_data, specs);
+    }
+    schedule = {Schedule::Kind(int(args.rate)), step.optimizer().lr, args.min_lr.value_or(step.optimizer().lr / 10), args.warmup, args.steps};
+    look_at_folder();
+    compile(step, specs);
+    describe(step);
+  }
+
+  void look_at_folder() {
+    if (args.out.empty() || !args.resume) return;
+    stored = CheckpointStore(std::filesystem::path(args.out) / "checkpoints").newest(notices);
+    if (!stored) return;
+    const auto text = stored->texts.find("state.json");
+    if (text == stored->texts.end()) fail(ErrorCode::io, "[trainer] {} has no state.json; name another folder", stored->folder.string());
+    earlier = run_state_from(text->second, (stored->folder / "state.json").string());
+  }
+
+  void compile(const Step& step, const std::vector<BatchSpec>& specs) {
+    default_team();  // its threads belong to the baseline
+    const int64_t held = resident_bytes();
+    BudgetFacts facts = budget_facts(read_limits(), held);
+    if (!args.memory.empty() && args.memory != "auto") facts.wish = parse_bytes(args.memory);
+    budget = memory_budget(facts);
+    notices.insert(notices.end(), budget.notices.begin(), budget.notices.end());
+    const int64_t batches = Prefetcher::bytes_for(*source, {}) + (validation_source ? bytes_of_batch(*validation_source) : 0);
+    const int64_t others = held + kGrowth + batches;
+    StepOptions o;
+    o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
+    o.memory = budget.bytes - others;
+    if (o.memory <= 0)
+      fail(ErrorCode::memory, "[trainer] the budget of {} is too small: the process holds {} already, and batches take {}; give memory={} or more",
+           size_text(budget.bytes), size_text(held), size_text(batches), size_text(2 * others));
+    if (stored) {
+      StepOptions same = o;
+      honour(same, earlier.choices);
+      try {
+        compiled = compile_step(step, specs, same);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::memory) throw;
+        notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
+      }
+    }
+    if (!compiled) compiled = compile_step(step, specs, o);
+    planned_bytes = others + compiled->step.plan().planned_bytes;
+  }
+
+  void describe(const Step& step) {
+    const StepPlan& plan = compiled->step.plan();
+    int64_t numbers = 0;
+    for (const Parameter& p : compiled->parameters) numbers += p.shape.numel();
+    what = fmt::format("{} parameters in {} tensors", count_text(double(numbers)), compiled->parameters.size());
+    constexpr std::string_view kinds[] = {"adamw", "adam", "sgd"};
+    const Data::State& d = *train_data.state();
+    const ThreadChoice& threads = default_threads();
+    const std::string program = "the program";
+    decisions = {
+        {"model", what, program},
+        {"data", d.tensors.empty() ? "made by a function" : fmt::format("{} samples", d.samples()), program,
+         d.tensors.empty() ? "" : fmt::format("{:.3g} times through", double(args.steps * plan.batch) / double(d.samples()))},
+        {"optimizer", std::string(kinds[size_t(step.optimizer().kind)]), program},
+        {"rate", fmt::format("{:g} to {:g}, {}", schedule.lr, args.rate == TrainerArgs::Rate::constant ? schedule.lr : schedule.min_lr, word(args.rate)),
+         program, args.warmup > 0 ? fmt::format("{} steps of warm-up", args.warmup) : ""},
+        {"steps", fmt::format("{}", args.steps), program},
+        {"batch", fmt::format("{}", plan.batch), args.batch > 0 ? program : "default"},
+        {"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""), "planned",
+         plan.decisions.empty() ? "" : plan.decisions.back()},
+        {"memory", size_text(planned_bytes), "planned",
+         fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, scratch {}, all else {}", size_text(plan.parameter_bytes),
+                     size_text(plan.gradient_bytes), size_text(plan.optimizer_bytes), size_text(plan.activation_bytes), size_text(plan.scratch_bytes),
+                     size_text(planned_bytes - plan.planned_bytes))},
+        {"budget", size_text(budget.bytes), args.memory.empty() || args.memory == "auto" ? "default" : program, budget.reason},
+        {"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up},
+        {"kernels", std::string(name(isa_tier())), "measured", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)},
+    };
+    if (!args.out.empty())
+      decisions.push_back({"folder", args.out, program, stored ? fmt::format("goes on from step {}", earlier.step.attempted) : "a new run"});
+  }
+
+  TrainerTask task() {
+    TrainerTask t;
+    t.step = &compiled->step, t.parameters = compiled->parameters;
+    t.train = source.get(), t.validation = validation_source.get();
+    std::string names;
+    for (const Parameter& p : compiled->parameters) names += fmt::format("{}{}{}", names.empty() ? "" : ", ", p.name, to_string(p.shape));
+    t.identity = {{"parameters", names}, {"data", identity(train_data)}};
+    t.settings = {{"steps", fmt::format("{}", args.steps)}, {"lr", fmt::format("{}", schedule.lr)},     {"min_lr", fmt::format("{}", schedule.min_lr)},
+                  {"rate", std::string(word(args.rate))},   {"warmup", fmt::format("{}", args.warmup)}, {"clip", fmt::format("{}", args.clip)},
+                  {"seed", fmt::format("{}", args.seed)}};
+    return t;
+  }
+
+  TrainerOptions options() const {
+    TrainerOptions o;
+    o.folder = args.out, o.resume = stored.has_value(), o.schedule = schedule;
+    if (args.validation_interval > 0) o.validation_interval = args.validation_interval;
+    if (args.checkpoint_interval > 0) o.checkpoint_interval = args.checkpoint_interval;
+    o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes;
+    o.least_seconds = least_seconds, o.expected_step_seconds = expected_seconds;
+    return o;
+  }
+
+  // A run that was complete when the program started: its weights are what was asked for.
+  TrainingResult complete_already() {
+    const SafetensorsFile& file = stored->tensors.at("model.safetensors");
+    for (size_t i = 0; i < compiled->parameters.size(); ++i) {
+      const Parameter& p = compiled->parameters[i];
+      const SafetensorView& view = file.at(p.name);
+      if (view.dtype != DType::f32 || !(view.shape == p.shape))
+        fail(ErrorCode::usage, "[trainer] {} holds a run of another model: {} is {}{}, not f32{}; name another folder", args.out, p.name, name(view.dtype),
+             to_string(view.shape), to_string(p.shape));
+      std::memcpy(compiled->step.parameter(i).data(), view.data.data(), view.data.size());
+    }
+    compiled->step.restore(earlier.step);
+    TrainingResult r;
+    r.reason = fmt::format("all {} steps were done before; its weights are loaded", earlier.step.attempted);
+    r.steps = earlier.step.attempted, r.skipped = earlier.skipped, r.train_loss = earlier.final_train_loss();
+    r.best_val_loss = earlier.best_val_loss, r.val_loss = earlier.final_val_loss;
+    r.planned_bytes = planned_bytes, r.peak_bytes = peak_resident_bytes(), r.resumed = true;
+    return r;
+  }
+
+  TrainerArgs args;
+  Data train_data, validation_data;
+  std::unique_ptr<BatchSource> source, validation_source;
+  Schedule schedule;
+  std::optional<StoredCheckpoint> stored;
+  RunState earlier;  // of `stored`
+  MemoryBudget budget;
+  std::shared_ptr<CompiledStep::State> compiled;
+  int64_t planned_bytes = 0;
+  double least_seconds = 0, expected_seconds = 0;
+  std::string what;
+  std::vector<Decision> decisions;
+  std::vector<std::string> notices;
+};
+
+Trainer::Trainer(const Step& step, Data train, TrainerArgs args, Data validation)
+    : state_(std::make_unique<State>(step, std::move(train), std::move(args), std::move(validation))) {}
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+
+std::string Trainer::plan() const { return decision_table(state_->decisions, {}) + "\n" + state_->compiled->step.report(); }
+
+int64_t Trainer::planned_bytes() const { return state_->planned_bytes; }
+
+TrainingResult Trainer::run() {
+  State& s = *state_;
+  std::unique_ptr<RunView> screen = s.args.show ? stdout_view(false, "samples") : nullptr;
+  if (screen) screen->begin(s.decisions);
+  for (const std::string& line : s.notices)
+    if (screen) screen->on_notice(line);
+  if (s.stored && s.earlier.step.attempted >= s.args.steps) {
+    TrainingResult r = s.complete_already();
+    if (screen) screen->on_notice(r.reason);
+    return r;
+  }
+  std::vector<TrainerView*> views;
+  if (screen) views.push_back(screen.get());
+  UtilisationWatch watch(cpu_groups(known_machine()));
+  const TrainerTask task = s.task();
+  RunSummary summary;
+  summary.outcome = ridge::train(task, s.options(), views);
+  const Outcome& o = summary.outcome;
+  summary.what = s.what, summary.unit = "samples", summary.cores = watch.overall().summary();
+  summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
+  if (!s.args.out.empty()) {
+    const std::filesystem::path folder = s.args.out;
+    write_text(folder / "summary.json", summary_json(summary).dump(2) + "\n");
+    write_text(folder / "plan.json", decisions_json(s.decisions).dump(2) + "\n");
+    summary.files = {{"checkpoints/", "weights, optimizer and state: the newest two and the best"},
+                     {"metrics.jsonl", "every step and validation"},
+                     {"plan.json, summary.json", "what was decided, and this summary"}};
+    if (o.end == Outcome::End::interrupted || o.end == Outcome::End::terminated || o.end == Outcome::End::time)
+      summary.next = {{"the same program again", fmt::format("goes on from step {}", o.steps)}};
+  }
+  if (screen) screen->end(summary);
+  TrainingResult r;
+  r.end = public_end(o.end), r.reason = o.reason;
+  r.steps = o.steps, r.skipped = o.skipped, r.train_loss = o.final_train_loss, r.best_val_loss = o.best_val_loss, r.val_loss = o.final_val_loss;
+  r.seconds = o.seconds, r.samples_s = o.tokens_s, r.planned_bytes = s.planned_bytes, r.peak_bytes = o.peak_bytes, r.resumed = o.resumed;
+  return r;
+}
+
+void load_weights(const std::vector<NamedTensor>& parameters, const std::string& path) {
+  std::filesystem::path file = path;
+  if (std::filesystem::is_directory(file / "checkpoints")) {
+    const CheckpointStore store(file / "checkpoints");
+    std::vector<std::string> passed_over;
+    std::optional<StoredCheckpoint> found = store.best(passed_over);
+    if (!found) found = store.newest(passed_over);
+    if (!found) fail(ErrorCode::io, "[weights] {} has no whole checkpoint", path);
+    file = found->folder;
+  }
+  if (std::filesystem::is_directory(file)) file /= "model.safetensors";
+  const SafetensorsFile weights(file.string());
+  for (const NamedTensor& p : parameters) {
+    const SafetensorView& view = weights.at(p.name);
+    if (view.dtype != p.tensor->dtype() || !(view.shape == p.tensor->shape()))
+      fail(ErrorCode::shape, "[weights] {} in {} is {}{}, the model has {}{}", p.name, file.string(), name(view.dtype), to_string(view.shape),
+           name(p.tensor->dtype()), to_string(p.tensor->shape()));
+    std::memcpy(p.tensor->mutable_data(), view.data.data(), view.data.size());
+  }
+}
+
+}  // namespace ridge

@@ -1,0 +1,214 @@
+// The trainer for a user's own model: it learns, it stops and goes on without a trace, and it refuses what does not belong together.
+#include "ridge/trainer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "base/rng.h"
+#include "io/safetensors.h"
+#include "ridge/ridge.h"
+#include "support/temp_folder.h"
+#include "train/own_data.h"
+
+namespace ridge {
+namespace {
+
+struct Mlp {
+  Linear up{3, 16}, down{16, 1};
+  Tensor operator()(const Tensor& x) const { return down(tanh(up(x))); }
+  void visit(Visitor& v) { v("up", up)("down", down); }
+};
+
+struct Points {
+  std::vector<float> x, y;
+  explicit Points(int64_t n, uint64_t seed = 5) {
+    for (int64_t i = 0; i < n; ++i) {
+      float sum = 0;
+      for (uint32_t k = 0; k < 3; ++k) x.push_back(uniform_from(random_word({seed, 0, k}, uint64_t(i)))), sum += x.back() * float(k + 1);
+      y.push_back(std::sin(sum));
+    }
+  }
+  int64_t size() const { return int64_t(y.size()); }
+  Data data() const { return {Tensor({size(), 3}, x), Tensor({size(), 1}, y)}; }
+};
+
+Step learner(Mlp& net, double lr = 1e-2) {
+  return step(net, adamw({.lr = lr}), [&net](Tensor x, Tensor t) { return mse(net(x), t); });
+}
+
+std::vector<float> weights(Mlp& net) {
+  std::vector<float> all;
+  for (const NamedTensor& p : parameters(net))
+    for (float v : p.tensor->to_floats()) all.push_back(v);
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Batches by a function that says when it is asked; each is a function of its number.
+Data function_data(std::function<void(int64_t)> asked) {
+  return Data({{{8, 3}}, {{8, 1}}}, [asked](int64_t number, std::span<const BatchTensor> batch) {
+    asked(number);
+    for (size_t i = 0; i < 24; ++i) batch[0].floats()[i] = uniform_from(random_word({1, uint32_t(number), 0}, i));
+    for (size_t i = 0; i < 8; ++i) batch[1].floats()[i] = std::sin(batch[0].floats()[3 * i]);
+  });
+}
+
+TEST(OwnTrainer, LearnsFromTensorsWithoutAFolder) {
+  seed(1);
+  Mlp net;
+  const Points train(500), test(77, 6);
+  Trainer trainer(learner(net, 3e-2), train.data(), {.steps = 400, .batch = 64, .show = false}, test.data());
+  EXPECT_NE(trainer.plan().find("micro-batch"), std::string::npos);
+  const TrainingResult r = trainer.run();
+  EXPECT_TRUE(r.finished()) << r.reason;
+  EXPECT_EQ(r.steps, 400);
+  EXPECT_LT(r.train_loss, 0.05);  // the values' variance is 0.4
+  ASSERT_TRUE(r.best_val_loss && r.val_loss);
+  // The last validation is the loss of all 77 samples, of which the last batch holds 13, with the weights as they are now.
+  const double now = Tensor(mse(net(Tensor({77, 3}, test.x)), Tensor({77, 1}, test.y))).item();
+  EXPECT_NEAR(*r.val_loss, now, 1e-5 * std::max(now, 1e-3));
+  EXPECT_GT(r.planned_bytes, 0);
+}
+
+TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
+  test::TempFolder folder;
+  const TrainerArgs args{.steps = 60, .warmup = 5, .clip = 1, .checkpoint_interval = 20, .show = false};
+  auto with_out = [&](const char* name) {
+    TrainerArgs a = args;
+    a.out = folder / name;
+    return a;
+  };
+  seed(2);
+  Mlp whole, parts;
+  for (size_t i = 0; i < parameters(whole).size(); ++i) {
+    const Tensor& from = *parameters(whole)[i].tensor;
+    *parameters(parts)[i].tensor = Tensor::from_bytes(from.shape(), from.dtype(), from.data());
+  }
+  Trainer(learner(whole), function_data([](int64_t) {}), with_out("whole")).run();
+  {
+    bool asked = false;
+    Trainer first(learner(parts), function_data([&](int64_t number) {
+                    if (number == 33 && !asked) asked = true, ::kill(::getpid(), SIGINT);
+                  }),
+                  with_out("parts"));
+    const TrainingResult r = first.run();
+    EXPECT_EQ(r.end, TrainingResult::End::interrupted);
+    EXPECT_LT(r.steps, 60);
+    EXPECT_GT(r.steps, 20);
+  }
+  Mlp again;  // other weights: those of the run are read
+  Trainer second(learner(again), function_data([](int64_t) {}), with_out("parts"));
+  const TrainingResult r = second.run();
+  EXPECT_TRUE(r.finished() && r.resumed);
+  EXPECT_EQ(r.steps, 60);
+  EXPECT_TRUE(same_bits(weights(whole), weights(again)));
+
+  // A run that is complete gives its weights and trains nothing.
+  Mlp once_more;
+  Trainer third(learner(once_more), function_data([](int64_t) {}), with_out("parts"));
+  EXPECT_TRUE(third.run().finished());
+  EXPECT_TRUE(same_bits(weights(whole), weights(once_more)));
+
+  // Its files have the user's names, and other programs' weights can be read by them.
+  Mlp reader;
+  load_weights(reader, folder / "parts");
+  EXPECT_TRUE(same_bits(weights(whole), weights(reader)));
+  EXPECT_TRUE(std::filesystem::exists(folder / "parts/summary.json") && std::filesystem::exists(folder / "parts/plan.json"));
+}
+
+TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
+  test::TempFolder folder;
+  const Points points(64), others(64, 9);
+  const TrainerArgs args{.steps = 5, .batch = 16, .out = folder / "run", .show = false};
+  auto code_of = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::internal;
+  };
+  Mlp net;
+  Trainer(learner(net), points.data(), args).run();
+  TrainerArgs longer = args;
+  longer.steps = 8;
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), others.data(), longer).run(); }), ErrorCode::usage);  // other data
+  TrainerArgs anew = args;
+  anew.resume = false;
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), anew).run(); }), ErrorCode::usage);  // a folder with a run
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), Data(), {.show = false}); }), ErrorCode::value);
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.steps = 0, .show = false}); }), ErrorCode::usage);
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.memory = "1MiB", .show = false}); }), ErrorCode::memory);
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.memory = "a lot", .show = false}); }), ErrorCode::usage);
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.show = false}, Data({Tensor({4, 3}, std::vector<float>(12))})); }), ErrorCode::shape);
+  EXPECT_EQ(code_of([&] { Data({Tensor({4, 1}, std::vector<float>(4)), Tensor({5, 1}, std::vector<float>(5))}); }), ErrorCode::shape);
+  EXPECT_EQ(code_of([&] { load_weights(net, folder / "nothing"); }), ErrorCode::io);
+  // More steps with the same data go on.
+  EXPECT_EQ(Trainer(learner(net), points.data(), longer).run().steps, 8);
+}
+
+TEST(OwnTrainer, LeavesOutBatchesThatAreNotFinite) {
+  test::TempFolder folder;
+  Mlp net;
+  Data data({{{8, 3}}, {{8, 1}}}, [](int64_t number, std::span<const BatchTensor> batch) {
+    for (float& v : batch[0].floats()) v = number == 7 ? NAN : 0.5f;
+    for (float& v : batch[1].floats()) v = 0.25f;
+  });
+  const TrainingResult r = Trainer(learner(net), data, {.steps = 20, .out = folder / "run", .show = false}).run();
+  EXPECT_TRUE(r.finished());
+  EXPECT_EQ(r.skipped, 1);
+  for (float w : weights(net)) EXPECT_TRUE(std::isfinite(w));
+}
+
+TEST(OwnTrainer, ValidatesWithItsOwnLoss) {
+  Mlp net;
+  const Points points(40);
+  auto loss = [&](Tensor x, Tensor t) { return mse(dropout(net(x), 0.9), t); };
+  auto evaluate = [&](Tensor x, Tensor t) { return mse(net(x), t); };
+  Trainer trainer(step(net, sgd({.lr = 1e-3}), loss, evaluate), points.data(), {.steps = 3, .batch = 8, .show = false}, points.data());
+  const TrainingResult r = trainer.run();
+  const double now = Tensor(mse(net(Tensor({40, 3}, points.x)), Tensor({40, 1}, points.y))).item();
+  EXPECT_NEAR(r.val_loss.value(), now, 1e-5 * now);
+}
+
+TEST(OwnData, TakesEverySampleOnceInEachEpoch) {
+  for (int64_t n : {1, 5, 31, 64})
+    for (int64_t batch : {1, 4, 7, 70}) {
+      std::vector<int64_t> values;
+      for (int64_t i = 0; i < n; ++i) values.push_back(i);
+      const Data data({Tensor({n}, std::span<const int64_t>(values))});
+      const std::vector<BatchSpec> specs = batch_specs(data, batch);
+      const auto source = training_batches(data, specs, 3);
+      std::vector<int64_t> seen, out(static_cast<size_t>(batch));
+      std::byte* to[] = {reinterpret_cast<std::byte*>(out.data())};
+      for (int64_t number = 0; int64_t(seen.size()) < 3 * n; ++number) {
+        source->fill(number, to);
+        seen.insert(seen.end(), out.begin(), out.end());
+      }
+      for (int64_t epoch = 0; epoch < 3; ++epoch) {
+        std::vector<int64_t> sorted(seen.begin() + epoch * n, seen.begin() + (epoch + 1) * n);
+        std::sort(sorted.begin(), sorted.end());
+        EXPECT_EQ(sorted, values) << n << " samples in batches of " << batch;
+      }
+      EXPECT_TRUE(n <= 30 || !std::equal(seen.begin(), seen.begin() + n, seen.begin() + n));
+      const auto ordered = validation_batches(data, specs);
+      int64_t counted = 0;
+      for (int64_t number = 0; number < ordered->batches(); ++number) {
+        ordered->fill(number, to);
+        for (int64_t i = 0; i < ordered->samples(number); ++i) EXPECT_EQ(out[size_t(i)], counted++);
+      }
+      EXPECT_EQ(counted, n);
+    }
+}
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,179 @@
+// What a training tells people fits the width, says what it should, and leaves out the least important first.
+#include "train/train_text.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <regex>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace ridge {
+namespace {
+
+std::string without_colours(const std::string& text) { return std::regex_replace(text, std::regex("\033\\[[0-9]*m"), ""); }
+
+void expect_fits(const std::string& text, int width) {
+  std::string line;
+  for (std::istringstream lines(without_colours(text)); std::getline(lines, line);) EXPECT_LE(display_width(line), width) << line;
+}
+
+Progress some_progress() {
+  Progress p;
+  p.step = 1200, p.steps = 5000, p.loss = 1.23456, p.gradient_norm = 0.5217, p.lr = 9.3e-4, p.ms = 23.71, p.tokens_s = 32390, p.roof = 0.63;
+  p.eta_s = 83.4, p.elapsed_s = 30, p.resident_bytes = int64_t(405) << 20, p.planned_bytes = int64_t(412) << 20;
+  return p;
+}
+
+std::vector<Decision> some_decisions() {
+  return {{"device", "cpu", "default", "no GPU was found on this machine", "none"},
+          {"threads", "2", "measured", "one on each core: 1 thread 1.00×, 2 threads 1.93×", "1 thread"},
+          {"data", "/a/very/long/path/that/nobody/would/like/to/read/in/a/table/漢字.txt", "command line", ""},
+          {"micro-batch", "1 x 12", "planned", ""}};
+}
+
+RunSummary some_summary() {
+  RunSummary s;
+  s.what = "GPT of 0.80 M parameters on builtin";
+  Outcome& o = s.outcome;
+  o.reason = "all 2000 steps done", o.steps = 2000, o.first_loss = 4.1744, o.final_train_loss = 0.8391;
+  o.best_val_loss = 0.842, o.final_val_loss = 0.843, o.best_step = 1900;
+  o.seconds = 112, o.tokens_s = 24630, o.roof = 0.63, o.ms = 31.18, o.peak_bytes = int64_t(405) << 20;
+  const double phases[kPhases] = {0.002, 100.4, 4.6, 1.1, 2.0};
+  std::copy(std::begin(phases), std::end(phases), o.phase_seconds);
+  s.nats_per_character = 0.842, s.possible = 0.811, s.cores = "CPU 97 % (P 98 %, E 95 %, balance 1.03×)", s.threads = 2;
+  s.planned_bytes = int64_t(412) << 20, s.folder = "runs/gpt";
+  s.files = {{"checkpoints/", "the newest two and the best"}, {"metrics.jsonl", "every step"}};
+  s.next = {{"ridge sample runs/gpt --prompt \"Once\"", "text from this model"}, {"ridge train gpt preset=shakespeare-char", "a larger one"}};
+  return s;
+}
+
+TEST(DecisionTable, FitsEveryWidthAndKeepsEveryReason) {
+  for (int width : {40, 60, 80, 120, 200}) {
+    const std::string table = decision_table(some_decisions(), {width, false});
+    expect_fits(table, width);
+    std::string joined;  // words in order, wherever lines end
+    std::istringstream words(table);
+    for (std::string word; words >> word;) joined += word + " ";
+    for (const char* needed : {"device", "no GPU was", "threads", "1.93×", "otherwise", "micro-batch", "command line"})
+      EXPECT_TRUE(width < 60 || joined.find(needed) != std::string::npos) << needed << "\n" << table;
+    EXPECT_EQ(without_colours(decision_table(some_decisions(), {width, true})), table);
+  }
+  EXPECT_EQ(decision_table({}, {80, false}), "setting  value  decided by  why\n");
+}
+
+TEST(LiveLine, SaysAllWhereThereIsRoom) {
+  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 160),
+            "step 1200/5000  loss 1.2346  norm 0.522  lr 9.30e-04  23.7 ms  32.4k tokens/s  63 % of roof  405 MiB of 412 MiB  ETA 1:23  █▆▃▁");
+  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 60), "step 1200/5000  loss 1.2346  32.4k tokens/s  ETA 1:23");
+  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 79), "step 1200/5000  loss 1.2346  23.7 ms  32.4k tokens/s  ETA 1:23  █▆▃▁");
+}
+
+TEST(LiveLine, LeavesOutTheLeastImportantFirst) {
+  const std::vector<double> losses(64, 2.0);
+  Progress p = some_progress();
+  for (double size : {1e-9, 1.0, 12345.0, 1e12}) {
+    p.ms = size, p.tokens_s = 1e6 * size, p.loss = size, p.gradient_norm = size;
+    for (int width = 20; width < 170; ++width) {
+      const std::string line = live_line(p, losses, "tokens", width);
+      EXPECT_LE(display_width(line), width) << line;
+      EXPECT_TRUE(width < 40 || line.find("loss ") != std::string::npos) << line;
+    }
+  }
+}
+
+TEST(LiveLine, CopesWithWhatIsNotKnownYet) {
+  Progress p;
+  p.step = 1, p.steps = 10, p.loss = std::numeric_limits<double>::quiet_NaN(), p.eta_s = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(live_line(p, {}, "tokens", 100), "step  1/10  loss nan  norm 0  lr 0.00e+00  ETA ?");
+  p.applied = false;
+  EXPECT_NE(live_line(p, {}, "tokens", 100).find("skipped"), std::string::npos);
+}
+
+TEST(PlainLine, IsWhatReadersOfNanoGptParse) {
+  const std::string line = plain_line(some_progress(), "tokens");
+  EXPECT_TRUE(std::regex_search(line, std::regex("^iter 1200: loss 1\\.2346, time 23\\.71ms"))) << line;
+}
+
+TEST(LossCurve, IsBoundedAndKeepsTheMean) {
+  LossCurve curve;
+  double sum = 0;
+  for (int64_t n = 1; n <= 1 << 17; ++n) {
+    curve.add(double(n));
+    sum += double(n);
+    ASSERT_LE(curve.points().size(), 64u);
+    if ((n & (n - 1)) == 0 && n >= 64) {  // at powers of two the points hold all losses
+      double mean = 0;
+      for (double p : curve.points()) mean += p / double(curve.points().size());
+      EXPECT_NEAR(mean, sum / double(n), 1e-9 * sum / double(n) + (n > 64 ? double(n) / 64 : 0)) << n;
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(curve.points().begin(), curve.points().end()));
+  const size_t size = curve.points().size();
+  curve.add(NAN), curve.add(INFINITY);
+  EXPECT_EQ(curve.points().size(), size);
+}
+
+TEST(SampleFrame, HoldsAnyTextWithinTheWidth) {
+  std::string bytes;
+  for (int c = 0; c < 256; ++c) bytes += char(c);
+  const std::string wide = "漢字かな交じり文は二つの列を取るので幅の計算を誤りやすい。漢字かな交じり文は二つの列を取るので幅の計算を誤りやすい。";
+  for (const std::string& text : {std::string(), std::string("\n\n"), std::string("Once upon a time.\n"), std::string(500, 'x'), bytes, wide,
+                                  std::string("a b  c\n\n  indented"), std::string("word ") + std::string(300, 'y')})
+    for (int width : {40, 60, 80, 120}) {
+      const std::string frame = sample_frame(250, text, {width, false});
+      expect_fits(frame, width);
+      EXPECT_EQ(frame.find('\033'), std::string::npos);
+      EXPECT_NE(frame.find("sample at step 250"), std::string::npos);
+      EXPECT_LE(std::count(frame.begin(), frame.end(), '\n'), 19);
+    }
+  const std::string frame = sample_frame(7, "one\n\ntwo three", {40, false});
+  EXPECT_NE(frame.find("│ one\n│ \n│ two three\n"), std::string::npos) << frame;
+}
+
+TEST(Summary, SaysHowNearToThePossibleItCame) {
+  const std::string text = summary_text(some_summary(), std::vector<double>{4, 2, 1, 0.84}, {100, false});
+  for (const char* needed : {"loss 0.842 nats/char, possible 0.811: 96 %", "1.215 bits/char", "2,000 steps in 1 min 52 s: all 2000 steps done",
+                             "validation 0.8420 at step 1,900", "24.6k tokens/s, 63 % of the roof", "step           1 min 40 s  89.6 %",
+                             "planned 412 MiB, peak 405 MiB (98 %)", "balance 1.03×", "data wait", "runs/gpt", "ridge sample runs/gpt"})
+    EXPECT_NE(text.find(needed), std::string::npos) << needed << "\n" << text;
+}
+
+TEST(Summary, FitsEveryWidth) {
+  for (int width : {60, 80, 120}) {
+    const std::string text = summary_text(some_summary(), std::vector<double>(64, 2.0), {width, false});
+    expect_fits(text, width);
+    EXPECT_EQ(without_colours(summary_text(some_summary(), std::vector<double>(64, 2.0), {width, true})), text);
+  }
+  // Nothing known but that it ended.
+  expect_fits(summary_text({}, {}, {60, false}), 60);
+}
+
+TEST(Summary, HasTheKeysThatProgramsRead) {
+  const nlohmann::ordered_json j = summary_json(some_summary());
+  for (const char* key : {"best_val_loss", "final_train_loss", "steps", "seconds", "tokens_s", "planned_bytes", "peak_bytes", "device", "threads", "precision"})
+    EXPECT_TRUE(j.contains(key)) << key;
+  EXPECT_EQ(j["best_val_loss"], 0.842);
+  EXPECT_TRUE(summary_json({})["best_val_loss"].is_null());
+}
+
+TEST(Figures, AreShort) {
+  EXPECT_EQ(clock_text(7.4), "0:07");
+  EXPECT_EQ(clock_text(3599.6), "1:00:00");
+  EXPECT_EQ(clock_text(3 * 86400 + 4 * 3600), "3 d 04 h");
+  EXPECT_EQ(clock_text(NAN), "?");
+  EXPECT_EQ(duration_text(0.0123), "12 ms");
+  EXPECT_EQ(duration_text(59.96), "1 min 00 s");
+  EXPECT_EQ(duration_text(7500), "2 h 05 min");
+  EXPECT_EQ(count_text(812), "812");
+  EXPECT_EQ(count_text(999.6), "1.00k");
+  EXPECT_EQ(count_text(1234567), "1.23M");
+}
+
+}  // namespace
+}  // namespace ridge
