@@ -70,6 +70,7 @@ void cut_back(const std::filesystem::path& path, int64_t last_step) {
 }  // namespace
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t last_step) : path_(std::move(path)) {
+  if (path_.empty()) return;
   if (last_step >= 0) cut_back(path_, last_step);
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (last_step < 0 ? O_TRUNC : 0), 0666);
   if (file_ < 0) {
@@ -84,10 +85,11 @@ MetricsFile::~MetricsFile() {
   } catch (const Error&) {
     // The disk is full or gone, and the run's own end has said so.
   }
-  ::close(file_);
+  if (file_ >= 0) ::close(file_);
 }
 
 void MetricsFile::add(const nlohmann::ordered_json& row) {
+  if (path_.empty()) return;
   const std::string line = row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (pending_.size() + line.size() > kBuffer) flush();
   pending_ += line;

@@ -10,7 +10,8 @@ namespace ridge {
 
 class MetricsFile {
  public:
-  // Keeps the lines whose "step" is at most `last_step`; what is torn or no JSON is dropped. -1: a new file. ErrorCode::io: it cannot be read or written.
+  // Keeps the lines whose "step" is at most `last_step`; what is torn or no JSON is dropped. -1: a new file. An empty path: nothing is
+  // written. ErrorCode::io: it cannot be read or written.
   MetricsFile(std::filesystem::path path, int64_t last_step);
   ~MetricsFile();  // flushes; who must know whether that worked calls flush()
   MetricsFile(const MetricsFile&) = delete;

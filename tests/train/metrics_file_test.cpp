@@ -80,6 +80,12 @@ TEST(MetricsFile, DropsDamageInTheMiddle) {
   EXPECT_EQ(read_text(folder / "none"), "");
 }
 
+TEST(MetricsFile, WritesNothingWithoutAPath) {
+  MetricsFile file("", -1);
+  file.add(Row{{"step", 1}});
+  file.flush();
+}
+
 TEST(MetricsFile, SaysThatTheDiskIsFullAndGoesOnWhenItIsNot) {
   try {
     MetricsFile full("/dev/full", -1);

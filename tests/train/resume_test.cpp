@@ -1,0 +1,161 @@
+// Laws of a resumed run: it ends with the same bits as one that was never disturbed, and one that cannot be resumed says why.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "small_run.h"
+#include "support/file_faults.h"
+
+namespace ridge {
+namespace {
+
+using test::expect_same;
+using test::Fault;
+using test::FileFaults;
+using test::mentions;
+using test::SmallRun;
+using test::TempFolder;
+using test::Trace;
+using test::write_text;
+
+// Ends a run before a phase as a crash would, though with destructors.
+struct Crash {};
+auto crash_at(Phase phase, int64_t step) {
+  return [=](Phase p, int64_t s) {
+    if (p == phase && s == step) throw Crash{};
+  };
+}
+
+const Trace& undisturbed() {
+  static const Trace trace = [] {
+    TempFolder folder;
+    SmallRun{.folder = folder / "run"}();
+    return Trace(folder / "run");
+  }();
+  return trace;
+}
+
+std::string refusal(SmallRun run) {
+  try {
+    run();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::usage) << e.what();
+    return e.what();
+  }
+  return "";
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST(Resume, EndsWithTheSameBits) {
+  struct {
+    Phase phase;
+    int64_t step;
+  } const kCrashes[] = {{Phase::data, 1},    {Phase::step, 9},  {Phase::validation, 10}, {Phase::checkpoint, 15},
+                        {Phase::sample, 15}, {Phase::data, 29}, {Phase::checkpoint, 30}};
+  int threads = 1;
+  for (const auto& crash : kCrashes) {
+    SCOPED_TRACE(testing::Message() << name(crash.phase) << " at " << crash.step);
+    TempFolder folder;
+    SmallRun run{.folder = folder / "run", .threads = 2, .before = crash_at(crash.phase, crash.step)};
+    EXPECT_THROW(run(), Crash);
+    run.resume = true, run.before = {}, run.threads = threads ^= 3;  // 2, 1, 2, …
+    const Outcome out = run();
+    EXPECT_TRUE(out.resumed && out.bit_exact) << testing::PrintToString(run.notices);
+    EXPECT_EQ(out.steps, 30);
+    expect_same(Trace(folder / "run"), undisturbed());
+  }
+}
+
+TEST(Resume, CanHappenAtEveryStep) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run", .before = crash_at(Phase::step, 1)};
+  EXPECT_THROW(run(), Crash);
+  run.resume = true;
+  for (int64_t step = 6; step < 30; step += 5) {
+    run.before = crash_at(Phase::data, step);
+    EXPECT_THROW(run(), Crash);
+  }
+  run.before = {};
+  run();
+  expect_same(Trace(folder / "run"), undisturbed());
+}
+
+TEST(Resume, KeepsLeftOutBatchesAndRollBacks) {
+  auto bad = [](int64_t batch) { return batch >= 11 && batch <= 13 ? std::numeric_limits<float>::quiet_NaN() : 1.0f; };
+  TempFolder folder;
+  SmallRun whole{.folder = folder / "whole", .factor = bad};
+  EXPECT_EQ(whole().roll_backs, 1);
+  // Before the first checkpoint after the roll-back, and behind it.
+  for (int64_t step : {12, 17}) {
+    const std::string name = "run" + std::to_string(step);
+    int passed = 0;
+    SmallRun run{.folder = folder / name, .factor = bad, .before = [&](Phase p, int64_t s) {
+                   if (p == Phase::step && s == step && (step > 13 || ++passed == 2)) throw Crash{};
+                 }};
+    EXPECT_THROW(run(), Crash);
+    run.before = {}, run.resume = true;
+    const Outcome out = run();
+    EXPECT_EQ(out.roll_backs, 1);
+    EXPECT_EQ(out.skipped, 3);
+    expect_same(Trace(folder / name), Trace(folder / "whole"));
+  }
+}
+
+TEST(Resume, UsesThePreviousCheckpointWhenTheNewestIsDamaged) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run", .before = crash_at(Phase::step, 17)};
+  EXPECT_THROW(run(), Crash);
+  write_text(folder / "run/checkpoints/step_00000015/model.safetensors", "damaged");
+  run.resume = true, run.before = {};
+  run();
+  EXPECT_TRUE(mentions(run.notices, "step_00000015") && mentions(run.notices, "passed over")) << testing::PrintToString(run.notices);
+  EXPECT_TRUE(mentions(run.notices, "resumed at step 10")) << testing::PrintToString(run.notices);
+  expect_same(Trace(folder / "run"), undisturbed());
+}
+
+// A save that fails costs that checkpoint and not the run.
+TEST(Resume, GoesOnWhenACheckpointCannotBeSaved) {
+  const FileCalls calls = FileFaults::calls();
+  for (int at = 40; at < 140; at += 9) {
+    SCOPED_TRACE(at);
+    TempFolder folder;
+    SmallRun run{.folder = folder / "run", .files = &calls};
+    {
+      FileFaults faults(Fault::enospc, at);
+      EXPECT_EQ(run().end, Outcome::End::finished);
+      EXPECT_GT(FileFaults::count(), at);
+    }
+    expect_same(Trace(folder / "run"), undisturbed());
+  }
+}
+
+TEST(Resume, SaysWhyItCannot) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run"};
+  run();
+  EXPECT_TRUE(has(refusal(run), "holds a run already"));
+  run.resume = true;
+  const std::string finished = refusal(run);
+  EXPECT_TRUE(has(finished, "finished") && has(finished, "30 of 30 steps")) << finished;
+  run.vocab = 23, run.steps = 40;
+  const std::string other = refusal(run);
+  EXPECT_TRUE(has(other, "vocabulary 19, not 23")) << other;
+  EXPECT_TRUE(has(refusal({.folder = folder / "none", .resume = true}), "no checkpoint to go on from"));
+  std::filesystem::create_directories(folder / "foreign/checkpoints");
+  write_text(folder / "foreign/checkpoints/model.bin", "somebody's");
+  EXPECT_TRUE(has(refusal({.folder = folder / "foreign", .resume = true}), "no checkpoint to go on from"));
+  expect_same(Trace(folder / "run"), undisturbed());  // and nothing was changed
+}
+
+TEST(Resume, GoesOnBeyondTheFirstEnd) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run"};
+  run();
+  run.resume = true, run.steps = 35;
+  const Outcome out = run();
+  EXPECT_EQ(out.steps, 35);
+  EXPECT_EQ(out.end, Outcome::End::finished);
+}
+
+}  // namespace
+}  // namespace ridge

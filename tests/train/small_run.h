@@ -1,0 +1,166 @@
+// A whole run of a small GPT: batches some of which can be poisoned, what it left in its folder, and how to compare that.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/thread_team.h"
+#include "small_gpt.h"
+#include "support/temp_folder.h"
+#include "train/trainer.h"
+
+namespace ridge::test {
+
+constexpr int64_t kSamples = 4;
+
+// Tokens, targets, and a factor of each sample's logits, which is 1 in healthy data.
+class SmallBatches : public BatchSource {
+ public:
+  using Factor = std::function<float(int64_t batch)>;
+  SmallBatches(const GptConfig& c, uint64_t seed, int64_t batches, Factor factor = {}, std::vector<int64_t> left_out = {})
+      : vocab_(c.vocab), seed_(seed), batches_(batches), factor_(std::move(factor)), left_out_(std::move(left_out)) {
+    types_ = {{DType::i64, {kSamples, c.block}}, {DType::i64, {kSamples, c.block}}, {DType::f32, {kSamples}}};
+  }
+  const std::vector<Type>& types() const override { return types_; }
+  int64_t batches() const override { return batches_; }
+  void fill(int64_t number, std::span<std::byte* const> tensors) const override {
+    for (const int64_t gone : left_out_) number += number >= gone;
+    const TokenBatch batch(kSamples, types_[0].shape[1], vocab_, seed_ + uint64_t(number));
+    std::memcpy(tensors[0], batch.in.data(), size_t(types_[0].bytes()));
+    std::memcpy(tensors[1], batch.out.data(), size_t(types_[1].bytes()));
+    const float factor = factor_ ? factor_(number) : 1;
+    for (int64_t i = 0; i < kSamples; ++i) std::memcpy(tensors[2] + 4 * i, &factor, 4);
+  }
+
+ private:
+  int64_t vocab_;
+  uint64_t seed_;
+  int64_t batches_;
+  Factor factor_;
+  std::vector<int64_t> left_out_;  // in order; the batches behind them move up
+  std::vector<Type> types_;
+};
+
+inline StepModel small_model(const GptConfig& c) {
+  StepModel model = gpt_step_model(c, kSamples);
+  model.batch.push_back({DType::f32, {kSamples}});
+  auto losses = [c](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const std::optional<RandomOperands>& random) {
+    const NodeId factor = b.reshape(in[2], {-1, 1, 1});
+    return b.cross_entropy(b.mul(gpt_forward(b, c, p, in[0], random), factor), in[1]);
+  };
+  model.loss = [=](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& r) {
+    return losses(b, p, in, c.dropout > 0 ? std::optional(r) : std::nullopt);
+  };
+  model.evaluate = [=](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) { return losses(b, p, in, std::nullopt); };
+  return model;
+}
+
+struct SmallRun {
+  std::filesystem::path folder;
+  int64_t steps = 30;
+  bool resume = false;
+  int threads = 0;  // 0: the process's own team
+  int64_t vocab = 19;
+  SmallBatches::Factor factor = {};
+  std::vector<int64_t> left_out = {};
+  Precision precision = Precision::fp32;
+  LossScaleOptions loss_scale = {};
+  const FileCalls* files = &kSystemFileCalls;
+  std::function<void(Phase, int64_t)> before = {};
+  std::vector<std::string> notices = {};  // of the run
+
+  Outcome operator()() {
+    GptConfig c = tiny_gpt(vocab);
+    c.dropout = 0.1;
+    const StepModel model = small_model(c);
+    std::unique_ptr<ThreadTeam> team;
+    StepOptions options;
+    if (threads > 0) team = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads}), options.team = team.get();
+    options.seed = 7, options.clip = 1, options.optimizer.decay = 0.1, options.precision = precision, options.loss_scale = loss_scale;
+    TrainStep step(model, options);
+    start(step, model);
+    const SmallBatches train_data(c, 100, -1, factor, left_out), validation_data(c, 1'000'000, 2);
+
+    TrainerTask task;
+    task.step = &step, task.parameters = model.parameters, task.train = &train_data, task.validation = &validation_data;
+    task.sample = [] { return std::string("a sample"); };
+    task.identity = {{"vocabulary", std::to_string(vocab)}};
+    task.texts["config.json"] = "{}";
+
+    TrainerOptions o;
+    o.folder = folder, o.resume = resume, o.schedule = {Schedule::Kind::cosine, 1e-2, 1e-3, 3, steps};
+    o.validation_interval = 10, o.checkpoint_interval = 5, o.sample_interval = 15;
+    o.handle_signals = false, o.files = files, o.before = before;
+    struct Notices : TrainerView {
+      std::vector<std::string>* lines;
+      void on_notice(const std::string& line) override { lines->push_back(line); }
+    } view;
+    view.lines = &notices;
+    return train(task, o, {&view});
+  }
+};
+
+inline bool mentions(const std::vector<std::string>& lines, std::string_view part) {
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
+}
+
+// What a run computed, without what the clock says.
+struct Trace {
+  std::map<std::string, std::string> files;  // of the newest checkpoint: weights and moments
+  nlohmann::json state;
+  std::vector<nlohmann::json> metrics;
+
+  explicit Trace(const std::filesystem::path& folder) {
+    std::vector<std::string> damage;
+    const auto newest = CheckpointStore(folder / "checkpoints").newest(damage);
+    EXPECT_TRUE(newest && damage.empty());
+    if (!newest) return;
+    for (const auto& [name, file] : newest->tensors) files[name] = read_text((newest->folder / name).string());
+    state = nlohmann::json::parse(newest->texts.at("state.json"));
+    state.erase("seconds");
+    std::ifstream in(folder / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) {
+      metrics.push_back(nlohmann::json::parse(line));
+      for (const char* timed : {"ms", "tokens_s", "roof", "data_wait_s"}) metrics.back().erase(timed);
+    }
+  }
+};
+
+inline void expect_same(const Trace& a, const Trace& b) {
+  ASSERT_EQ(a.files.size(), b.files.size());
+  for (const auto& [name, bytes] : a.files) EXPECT_TRUE(bytes == b.files.at(name)) << name << " differs";
+  EXPECT_EQ(a.state, b.state);
+  EXPECT_EQ(a.metrics, b.metrics);
+}
+
+// No file of a run, however it ended, holds a number that is not finite.
+inline void expect_finite(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string path = entry.path().string();
+    if (path.ends_with(".safetensors")) {
+      const SafetensorsFile file(path);
+      for (const SafetensorView& t : file.tensors())
+        for (size_t i = 0; i < t.data.size(); i += 4) {
+          float value = 0;
+          std::memcpy(&value, t.data.data() + i, 4);
+          ASSERT_TRUE(std::isfinite(value)) << path << ", " << t.name << " at " << i / 4;
+        }
+    } else if (path.ends_with(".json") || path.ends_with(".jsonl")) {
+      std::ifstream in(path);
+      if (path.ends_with(".json"))
+        EXPECT_TRUE(nlohmann::json::accept(in)) << path;  // which has no words for them
+      else
+        for (std::string line; std::getline(in, line);) EXPECT_TRUE(nlohmann::json::accept(line)) << path << ": " << line;
+    }
+  }
+}
+
+}  // namespace ridge::test
