@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 
 #include <fmt/core.h>
@@ -63,8 +64,8 @@ void print_json(const Dataset& data, const std::string& source, double seconds) 
                                       {"vocab", data.vocab},
                                       {"train_tokens", data.train.size()},
                                       {"validation_tokens", data.validation.size()},
-                                      {"characters", data.train_characters + data.validation_characters},
-                                      {"text_bytes", data.train_bytes + data.validation_bytes},
+                                      {"characters", std::llround(data.train_characters + data.validation_characters)},
+                                      {"text_bytes", std::llround(data.train_bytes + data.validation_bytes)},
                                       {"token_bytes", bytes_of_tokens(data)},
                                       {"characters_per_token", characters_per_token(data)},
                                       {"fingerprint", data.fingerprint},
@@ -107,7 +108,7 @@ int prepare(const PrepareArguments& arguments, const config::Resolved& settings)
 const Command command("data", "turn texts into tokens once, for many trainings", [](CLI::App& app) {
   auto chosen = std::make_shared<Command::Run>();
   auto arguments = std::make_shared<PrepareArguments>();
-  CLI::App* prepare_command = app.add_subcommand("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE]");
+  CLI::App* prepare_command = app.add_subcommand("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]");
   prepare_command->add_option("source", arguments->source, "a text file, a folder of text files, or builtin")->required();
   prepare_command->add_option("--out", arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache");
   prepare_command->add_option("--vocab", arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text")

@@ -67,7 +67,6 @@ class IndexReader {
   Dataset read_all() const {
     Dataset out;
     out.folder = folder_;
-    out.name = index_.at("name");
     out.fingerprint = index_.at("fingerprint");
     out.vocab = index_.at("vocab");
     const int width = index_.at("bytes_per_token");
@@ -157,7 +156,6 @@ StoredPart TokenWriter::finish() {
 void write_index(const fs::path& folder, const std::string& key, const Dataset& data, const StoredPart& train, const StoredPart& validation) {
   save_tokenizer(*data.tokenizer, (folder / kTokenizer).string());
   Json index = {{"format", kFormat},
-                {"name", data.name},
                 {"key", key},
                 {"fingerprint", checksum_of(train.checksum + validation.checksum + data.tokenizer->json())},
                 {"vocab", data.vocab},

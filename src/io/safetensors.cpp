@@ -1,12 +1,6 @@
 #include "io/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -17,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "io/mapped_file.h"
 
 namespace ridge {
 namespace {
@@ -328,39 +323,14 @@ Safetensors parse_safetensors(std::span<const std::byte> file, const std::string
 
 struct SafetensorsFile::Mapped {
   std::string path;
-  std::span<const std::byte> bytes;
+  MappedFile file;
   Safetensors content;
   std::map<std::string_view, const SafetensorView*> by_name;
-
-  explicit Mapped(const std::string& p) : path(p), bytes(map(p)) {}
-  ~Mapped() {
-    if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
-  }
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
-
-  static std::span<const std::byte> map(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not be waited for
-    if (file < 0) fail(ErrorCode::io, "[safetensors] {}: cannot be opened: {}; check the path", path, std::strerror(errno));
-    struct stat status = {};
-    void* at = nullptr;
-    int cause = 0;
-    if (::fstat(file, &status) != 0) cause = errno;
-    const bool plain = S_ISREG(status.st_mode);
-    if (cause == 0 && plain && status.st_size > 0) {
-      at = ::mmap(nullptr, size_t(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
-      if (at == MAP_FAILED) cause = errno;
-    }
-    ::close(file);
-    if (cause != 0) fail(ErrorCode::io, "[safetensors] {}: {} bytes cannot be mapped: {}; check the disk", path, int64_t(status.st_size), std::strerror(cause));
-    if (!plain) fail(ErrorCode::io, "[safetensors] {}: is {}; name a .safetensors file", path, S_ISDIR(status.st_mode) ? "a folder" : "no plain file");
-    return {static_cast<const std::byte*>(at), at ? size_t(status.st_size) : 0};
-  }
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
-  auto mapped = std::make_shared<Mapped>(path);
-  mapped->content = parse_safetensors(mapped->bytes, path);
+  auto mapped = std::make_shared<Mapped>(Mapped{path, MappedFile(path), {}, {}});
+  mapped->content = parse_safetensors(mapped->file.bytes(), path);
   for (const SafetensorView& t : mapped->content.tensors) mapped->by_name.emplace(t.name, &t);
   mapped_ = std::move(mapped);
 }
