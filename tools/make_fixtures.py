@@ -165,6 +165,61 @@ def make_gpt(fixture, steps, **changes):
     fixture.save("parameters_end", flat(p.values()))
 
 
+def drawn(stream, count):
+    """Numbers below 2^32 that any language can make: the same in tests/parity/run_test.cpp."""
+    x = np.arange(count, dtype=np.uint64) * 2654435761 + np.uint64(stream) * 2246822519 + 12345 & 0xFFFFFFFF
+    x = (x ^ (x >> 16)) * 2246822519 & 0xFFFFFFFF
+    x = (x ^ (x >> 13)) * 3266489917 & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+def drawn_tokens(step, batch, time, vocab):
+    """Each token follows from the one before, but for one in eight: something to learn."""
+    draws = drawn(1000 + step, batch * (time + 1)).astype(np.int64).reshape(batch, time + 1)
+    rows = np.zeros((batch, time + 1), np.int64)
+    rows[:, 0] = draws[:, 0] % vocab
+    for t in range(1, time + 1):
+        rows[:, t] = np.where(draws[:, t] % 8 == 0, draws[:, t] // 8 % vocab, (3 * rows[:, t - 1] + 7) % vocab)
+    return torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())
+
+
+def make_gpt_run(fixture):
+    """A hundred steps of training. Weights and batches come from a formula, so that only what must agree is stored."""
+    c = {**GPT, "vocab": 65, "layers": 4}
+    steps, batch, warmup, high, low = 100, 4, 10, 3e-3, 3e-4
+    rates = [high * (i + 1) / warmup if i < warmup else low + 0.5 * (high - low) * (1 + math.cos(math.pi * (i - warmup) / (steps - warmup))) for i in range(steps)]
+    rates = np.array(rates, np.float32)
+    fixture.save("rates", torch.from_numpy(rates))
+    for suffix, dtype in (("", torch.float64), ("_f32", torch.float32)):
+        p = gpt_parameters(fixture, c)
+        for index, (name, value) in enumerate(p.items()):
+            if value.dim() == 1:
+                p[name] = leaf(torch.ones_like(value, dtype=dtype))
+            else:
+                draws = (drawn(index, value.numel()) >> 8).astype(np.float64) / 2**24 - 0.5  # exact in f32
+                p[name] = leaf(torch.from_numpy(draws * 0.25).to(dtype).reshape(value.shape))
+        groups = [
+            {"params": [t for t in p.values() if t.dim() >= 2], "weight_decay": 0.1},
+            {"params": [t for t in p.values() if t.dim() < 2], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.99), eps=1e-8, foreach=False, fused=False)
+        losses, norms = [], []
+        for i in range(steps):
+            tokens, targets = drawn_tokens(i, batch, c["block"], c["vocab"])
+            for group in optimizer.param_groups:
+                group["lr"] = float(rates[i])
+            optimizer.zero_grad()
+            loss = F.cross_entropy(gpt_forward(p, c, tokens).reshape(-1, c["vocab"]), targets.reshape(-1))
+            loss.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0))
+            optimizer.step()
+            losses.append(loss.detach())
+        fixture.save("losses" + suffix, torch.stack(losses))
+        fixture.save("norms" + suffix, torch.stack(norms))
+        if dtype == torch.float64:
+            fixture.save("lengths_end", torch.stack([t.detach().norm() for t in p.values()]))
+
+
 def make_conv_net(f):
     x, target = f.normal(4, 3, 13, 10), f.integers(5, 4)
     shapes = [(8, 3, 3, 3), (8,), (12, 4, 3, 3), (12,), (5, 72), (5,)]
@@ -298,6 +353,7 @@ FIXTURES = dict(
     gpt=lambda f: make_gpt(f, 10),
     gpt_bias=lambda f: make_gpt(f, 10, bias=True),
     gpt_modern=lambda f: make_gpt(f, 0, norm="rms", position="rope", mlp="swiglu", hidden=88, kv_heads=2, tied=False),
+    gpt_run=make_gpt_run,
     conv_net=make_conv_net,
     conv1d=make_conv1d,
     norms=make_norms,

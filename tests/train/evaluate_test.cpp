@@ -1,0 +1,199 @@
+// Evaluation, state and plan of a step: validation changes nothing, a restored step goes on bit for bit, and the plan covers all programs.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "train/small_gpt.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kBatch = 6;
+
+struct Trained {
+  GptConfig config;
+  StepModel model;
+  TrainStep step;
+  TokenBatch batch;
+  explicit Trained(StepOptions options = {}, double dropout = 0)
+      : config(with_dropout(dropout)), model(gpt_step_model(config, kBatch)), step(model, options), batch(kBatch, config.block, config.vocab, 1) {
+    start(step, model);
+  }
+  static GptConfig with_dropout(double dropout) {
+    GptConfig c = tiny_gpt();
+    c.dropout = dropout;
+    return c;
+  }
+};
+
+TEST(Evaluate, IsTheLossOfTheStep) {
+  for (int64_t micro : {6, 4, 1}) {
+    StepOptions o;
+    o.micro = micro;
+    Trained s(o);
+    const TrainStep::Losses all = s.step.evaluate(s.batch.data, kBatch);
+    EXPECT_EQ(all.count, double(kBatch * s.config.block));
+    const double loss = s.step.run(s.batch.data).loss;
+    EXPECT_NEAR(all.sum / all.count, loss, 1e-6 * loss) << "micro-batches of " << micro;
+  }
+}
+
+TEST(Evaluate, AddsUpOverSamples) {
+  StepOptions o;
+  o.micro = 4;
+  Trained s(o);
+  TrainStep::Losses before;
+  for (int64_t n = 0; n <= kBatch; ++n) {
+    const TrainStep::Losses part = s.step.evaluate(s.batch.data, n);
+    EXPECT_EQ(part.count, double(n * s.config.block));
+    EXPECT_GE(part.sum, before.sum);
+    EXPECT_NEAR(part.sum - before.sum, n > 0 ? std::log(19) * double(s.config.block) : 0, 1.5) << "sample " << n;
+    before = part;
+  }
+  EXPECT_THROW(s.step.evaluate(s.batch.data, kBatch + 1), Error);
+  EXPECT_THROW(s.step.evaluate(s.batch.data, -1), Error);
+}
+
+TEST(Evaluate, DropsNothingAndChangesNothing) {
+  Trained dropping({}, 0.5), plain;
+  const TrainStep::Losses a = dropping.step.evaluate(dropping.batch.data, kBatch), b = plain.step.evaluate(plain.batch.data, kBatch);
+  EXPECT_EQ(a.sum, b.sum) << "validation must not drop anything";
+  for (int i = 0; i < 3; ++i) dropping.step.run(dropping.batch.data);
+  const auto before = contents(dropping.step, dropping.model);
+  const TrainStep::Losses once = dropping.step.evaluate(dropping.batch.data, kBatch), twice = dropping.step.evaluate(dropping.batch.data, kBatch);
+  EXPECT_EQ(once.sum, twice.sum);
+  EXPECT_EQ(before, contents(dropping.step, dropping.model));
+  EXPECT_EQ(dropping.step.state().attempted, 3);
+}
+
+TEST(Evaluate, ThatWasNotPlannedIsRefused) {
+  StepOptions o;
+  o.evaluation = false;
+  Trained s(o);
+  EXPECT_THROW(s.step.evaluate(s.batch.data, 1), Error);
+}
+
+TEST(Evaluate, OfSamplesThatMixTakesWholeBatches) {
+  StepModel m;
+  m.parameters = {{"weight", {4}, 1, 0, false}};
+  m.batch = {{DType::f32, {8, 4}}};
+  m.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
+    return {b.sum(b.square(b.batch_norm(in[0], p[0], kNone, kNone, kNone, true).out)), b.literal(DType::f32, 8)};
+  };
+  TrainStep step(m, {});
+  std::vector<float> x(32);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = uniform_from(random_word({9, 0, 0}, i));
+  for (float& w : step.parameter(0)) w = 1;
+  const void* batch[] = {x.data()};
+  EXPECT_NEAR(step.evaluate(batch, 8).sum, 32, 0.5);
+  EXPECT_THROW(step.evaluate(batch, 3), Error);
+}
+
+// Dropout is drawn by attempted step, bias correction by applied ones: both must come back.
+TEST(State, RestoredGoesOnBitForBit) {
+  for (Precision precision : {Precision::fp32, Precision::fp16}) {
+    StepOptions o;
+    o.precision = precision, o.clip = 1, o.micro = 4;
+    o.loss_scale.growth_interval = 3;
+    Trained a(o, 0.2);
+    for (int i = 0; i < 5; ++i) a.step.run(a.batch.data, 1e-2);
+    const StepState state = a.step.state();
+    const auto kept = contents(a.step, a.model);
+    EXPECT_EQ(state.attempted, 5);
+    for (int i = 0; i < 4; ++i) a.step.run(a.batch.data, 1e-2);
+
+    Trained b(o, 0.2);
+    b.step.touch();
+    put_back(b.step, b.model, kept);
+    b.step.restore(state);
+    for (int i = 0; i < 4; ++i) b.step.run(b.batch.data, 1e-2);
+    EXPECT_EQ(contents(a.step, a.model), contents(b.step, b.model)) << name(precision);
+    EXPECT_EQ(a.step.state().applied, b.step.state().applied);
+    EXPECT_EQ(a.step.state().loss_scale, b.step.state().loss_scale);
+    EXPECT_EQ(a.step.state().scale_age, b.step.state().scale_age);
+  }
+}
+
+TEST(Choices, AreWordsAndBack) {
+  StepOptions o;
+  o.micro = 4, o.recompute = Recompute::attention, o.precision = Precision::bf16;
+  Trained s(o);
+  const StepChoices& c = s.step.plan().choices;
+  EXPECT_EQ(c.micro, 4);
+  EXPECT_FALSE(c.isa.empty());
+  EXPECT_EQ(StepChoices::from_words(c.words()), c);
+  StepOptions again;
+  honour(again, c.words());
+  EXPECT_EQ(Trained(again).step.plan().choices, c);
+  auto broken = c.words();
+  broken["recompute"] = "sometimes";
+  EXPECT_THROW(StepChoices::from_words(broken), Error);
+  broken = c.words();
+  broken.erase("micro");
+  EXPECT_THROW(StepChoices::from_words(broken), Error);
+}
+
+TEST(Plan, NamesEveryProgramAndTheLargestTensors) {
+  StepOptions o;
+  o.micro = 4;
+  Trained s(o);
+  const StepPlan& p = s.step.plan();
+  std::vector<std::string> names;
+  int64_t most = 0, kernels = 0;
+  for (const ProgramPlan& program : p.programs) {
+    names.push_back(program.name);
+    most = std::max(most, program.arena_bytes);
+    kernels += program.times * program.kernels;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"body", "remainder", "update", "evaluation", "evaluation of one"}));
+  EXPECT_EQ(most, p.activation_bytes);
+  EXPECT_EQ(kernels, p.kernels);
+  ASSERT_FALSE(p.largest.empty());
+  int64_t before = p.largest[0].bytes;
+  for (const LargeTensor& t : p.largest) {
+    EXPECT_LE(t.bytes, before);
+    EXPECT_GE(t.count, 1);
+    before = t.bytes;
+  }
+  double flops = 0;
+  for (const KernelRun& k : s.step.kernels()) flops += k.kernel.flops * double(k.times);
+  EXPECT_NEAR(flops, p.flops, 1e-9 * p.flops);
+}
+
+// A checkpoint's choices are honoured or refused, never changed in silence.
+TEST(Budget, HoldsForAGivenMicroBatch) {
+  StepOptions o;
+  o.micro = 4;
+  const int64_t needed = Trained(o).step.plan().planned_bytes;
+  o.memory = needed;
+  EXPECT_EQ(Trained(o).step.plan().choices.micro, 4);
+  o.memory = needed / 4, o.recompute = Recompute::free;
+  try {
+    Trained s(o);
+    FAIL() << "a quarter cannot be enough";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::memory);
+    EXPECT_NE(std::string(e.what()).find("4 samples at a time"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Budget, IsFoundInFewTries) {
+  GptConfig c = tiny_gpt();
+  const StepModel model = gpt_step_model(c, 96);
+  StepOptions o;
+  const StepPlan whole = TrainStep(model, o).plan();
+  for (int64_t parts : {2, 3, 7, 20}) {
+    o.memory = whole.planned_bytes - whole.activation_bytes + whole.activation_bytes / parts;
+    const StepPlan plan = TrainStep(model, o).plan();
+    EXPECT_LE(plan.planned_bytes, o.memory);
+    int tries = 0;
+    for (const std::string& d : plan.decisions) tries += d.starts_with("tried");
+    EXPECT_LE(tries, 9) << parts;
+    // No fewer parts would have done: one sample more in each does not fit.
+    EXPECT_GE(plan.micro, 96 / (2 * parts)) << parts;
+  }
+}
+
+}  // namespace
+}  // namespace ridge

@@ -1,0 +1,153 @@
+// 16-bit arithmetic trains like f32, the loss scale finds its place, and no scale shows in what is learnt.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "train/small_gpt.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kBatch = 16;
+
+struct Training {
+  StepModel model;
+  TrainStep step;
+  explicit Training(const StepOptions& options, GptConfig config = tiny_gpt()) : model(gpt_step_model(config, kBatch)), step(model, options) {
+    start(step, model);
+  }
+  StepMetrics once(uint64_t seed, double lr = 1e-2) {
+    const TokenBatch batch(kBatch, 8, 19, seed);
+    return step.run(batch.data, lr);
+  }
+};
+
+StepOptions with(Precision precision) {
+  StepOptions o;
+  o.precision = precision, o.clip = 1;
+  return o;
+}
+
+double trained_loss(Precision precision) {
+  Training run(with(precision));
+  for (uint64_t i = 0; i < 150; ++i) run.once(i);
+  const TokenBatch held_out(kBatch, 8, 19, 1000);
+  const TrainStep::Losses l = run.step.evaluate(held_out.data, kBatch);
+  return l.sum / l.count;
+}
+
+TEST(Precision, SixteenBitsTrainLikeThirtyTwo) {
+  const double full = trained_loss(Precision::fp32);
+  EXPECT_LT(full, 1.6) << "from ln 19 = 2.94";
+  EXPECT_NEAR(trained_loss(Precision::bf16), full, 0.08);
+  EXPECT_NEAR(trained_loss(Precision::fp16), full, 0.04);
+}
+
+// One step from the same weights: gradients differ by the rounding of 8 or 11 binary digits.
+TEST(Precision, GradientsAreThoseOfF32ToRounding) {
+  Training full(with(Precision::fp32)), brain(with(Precision::bf16)), half(with(Precision::fp16));
+  const StepMetrics a = full.once(1), b = brain.once(1), c = half.once(1);
+  EXPECT_NEAR(b.loss, a.loss, 4e-3 * a.loss);
+  EXPECT_NEAR(c.loss, a.loss, 5e-4 * a.loss);
+  EXPECT_NEAR(b.gradient_norm, a.gradient_norm, 2e-2 * a.gradient_norm);
+  EXPECT_NEAR(c.gradient_norm, a.gradient_norm, 3e-3 * a.gradient_norm);
+  EXPECT_EQ(a.loss_scale, 1);
+  EXPECT_EQ(b.loss_scale, 1);
+}
+
+TEST(Precision, ActivationsAreNarrow) {
+  GptConfig c = tiny_gpt();
+  c.width = 64, c.block = 64;
+  const StepModel model = gpt_step_model(c, kBatch);
+  StepOptions o = with(Precision::fp32);
+  const int64_t wide = TrainStep(model, o).plan().activation_bytes;
+  o.precision = Precision::bf16;
+  EXPECT_LT(double(TrainStep(model, o).plan().activation_bytes), 0.8 * double(wide));
+}
+
+TEST(LossScale, OfAnySizeGivesTheSameNorm) {
+  std::vector<double> norms;
+  for (double scale : {16.0, 256.0, 4096.0}) {
+    StepOptions o = with(Precision::fp16);
+    o.loss_scale.initial = scale;
+    Training run(o);
+    const StepMetrics m = run.once(1);
+    EXPECT_TRUE(m.applied);
+    EXPECT_EQ(m.loss_scale, scale);
+    norms.push_back(m.gradient_norm);
+  }
+  EXPECT_NEAR(norms[0], norms[2], 2e-3 * norms[2]) << "only what vanishes below f16's smallest number may differ";
+  EXPECT_NEAR(norms[1], norms[2], 1e-3 * norms[2]);
+}
+
+// Far too high: halved step by step, and until it fits nothing else changes.
+TEST(LossScale, ThatOverflowsIsFoundAndLowered) {
+  StepOptions o = with(Precision::fp16);
+  o.loss_scale.initial = std::exp2(40), o.loss_scale.cap = std::exp2(60);
+  Training run(o);
+  const auto before = contents(run.step, run.model);
+  double scale = o.loss_scale.initial;
+  int searched = 0;
+  for (StepMetrics m = run.once(0); !m.applied; m = run.once(0)) {
+    ASSERT_TRUE(m.scale_search);
+    ASSERT_TRUE(std::isfinite(m.loss)) << "the loss does not know the scale";
+    ASSERT_EQ(m.loss_scale, scale);
+    ASSERT_EQ(run.step.state().loss_scale, scale /= 2);
+    ASSERT_EQ(run.step.state().applied, 0);
+    ASSERT_EQ(run.step.state().scale_age, 0);
+    ASSERT_EQ(before, contents(run.step, run.model));
+    ASSERT_LT(++searched, 40);
+  }
+  EXPECT_GT(searched, 3);
+  EXPECT_EQ(run.step.state().applied, 1);
+  EXPECT_NE(before, contents(run.step, run.model));
+}
+
+TEST(LossScale, DoublesAfterAnInterval) {
+  StepOptions o = with(Precision::fp16);
+  o.loss_scale.initial = 1024, o.loss_scale.growth_interval = 3, o.loss_scale.cap = 4096;
+  Training run(o);
+  std::vector<double> seen;
+  std::vector<int64_t> ages;
+  for (uint64_t i = 0; i < 9; ++i) seen.push_back(run.once(i).loss_scale), ages.push_back(run.step.state().scale_age);
+  EXPECT_EQ(seen, (std::vector<double>{1024, 1024, 1024, 2048, 2048, 2048, 4096, 4096, 4096}));
+  EXPECT_EQ(ages, (std::vector<int64_t>{1, 2, 0, 1, 2, 0, 1, 2, 0}));
+  EXPECT_EQ(run.once(9).loss_scale, 4096) << "not above its cap";
+}
+
+TEST(LossScale, IsNotLoweredByABadLoss) {
+  StepOptions o = with(Precision::fp16);
+  Training run(o);
+  run.step.parameter(0)[0] = NAN;
+  const StepMetrics m = run.once(1);
+  EXPECT_FALSE(m.applied);
+  EXPECT_FALSE(m.scale_search) << "a smaller scale does not mend a loss";
+  EXPECT_EQ(run.step.state().loss_scale, o.loss_scale.initial);
+}
+
+// At its floor there is nothing left to try: that is a real failure.
+TEST(LossScale, AtItsFloorIsNoSearch) {
+  StepModel m;
+  m.parameters = {{"w", {4, 4}, 0, 0, false}};
+  m.batch = {{DType::f32, {2, 4}}};
+  m.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
+    // Finite as a loss, not finite as a gradient: the square root at 0.
+    return {b.sum(b.unary(Op::sqrt, b.matmul(in[0], p[0]))), b.literal(DType::f32, 2)};
+  };
+  StepOptions o;
+  o.precision = Precision::fp16, o.loss_scale.initial = 4;
+  TrainStep step(m, o);
+  const std::vector<float> x(8, 1.0f);
+  const void* batch[] = {x.data()};
+  std::vector<bool> search;
+  for (int i = 0; i < 4; ++i) {
+    const StepMetrics r = step.run(batch);
+    EXPECT_FALSE(r.applied);
+    search.push_back(r.scale_search);
+  }
+  EXPECT_EQ(search, (std::vector<bool>{true, true, false, false}));
+  EXPECT_EQ(step.state().loss_scale, 1);
+}
+
+}  // namespace
+}  // namespace ridge
