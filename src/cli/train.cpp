@@ -1,0 +1,205 @@
+// ridge train: from settings to a trained model, a run folder and a summary.
+#include <algorithm>
+#include <chrono>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <memory>
+
+#include <fmt/chrono.h>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "io/atomic_file.h"
+#include "machine/fingerprint.h"
+#include "machine/utilisation.h"
+#include "runtime/default_team.h"
+#include "train/experiment.h"
+#include "train/gpt_report.h"
+#include "train/loss_plot.h"
+#include "train/tensorboard_view.h"
+#include "train/train_view.h"
+
+namespace ridge::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One of the runs that a command asks for: each dataset with each seed.
+struct Part {
+  std::string data;
+  uint64_t seed = 0;
+  fs::path folder;
+};
+
+std::string word_for(const std::string& data) {
+  std::string word = fs::path(data).filename().string();
+  if (word.empty()) word = fs::path(data).parent_path().filename().string();
+  for (char& c : word)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
+  return word.empty() ? "data" : word;
+}
+
+fs::path new_folder(const config::Resolved& settings, const std::string& data) {
+  const std::string stamp = fmt::format("{:%Y%m%d_%H%M%S}", fmt::localtime(std::time(nullptr)));
+  const fs::path base = fs::path(settings.get<std::string>("runs_dir")) / fmt::format("{}_{}_{}", stamp, settings.get<std::string>("preset"), word_for(data));
+  fs::path folder = base;
+  for (int i = 2; fs::exists(folder); ++i) folder = fmt::format("{}_{}", base.string(), i);
+  return folder;
+}
+
+std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out) {
+  std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
+  if (data.empty()) data = {"builtin"};
+  const int64_t seeds = settings.get<int64_t>("seeds"), first = settings.get<int64_t>("seed");
+  std::vector<Part> parts;
+  for (const std::string& d : data)
+    for (int64_t i = 0; i < seeds; ++i) {
+      Part part{d, uint64_t(first + i), out};
+      if (data.size() > 1) part.folder /= word_for(d);
+      if (seeds > 1) part.folder /= fmt::format("seed_{}", first + i);
+      parts.push_back(part);
+    }
+  return parts;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  AtomicFile file(path.string());
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+int exit_code(Outcome::End end) {
+  switch (end) {
+    case Outcome::End::interrupted: return kInterrupted;
+    case Outcome::End::terminated: return kTerminated;
+    case Outcome::End::diverged: return kDiverged;
+    default: return kOk;
+  }
+}
+
+// What people saw, kept with the run.
+class LogFile {
+ public:
+  LogFile(const fs::path& path, bool go_on) : file_(std::fopen(path.string().c_str(), go_on ? "a" : "w")) {
+    if (!file_) fail(ErrorCode::io, "[train] cannot write {}: {}; choose another folder with --out DIR", path.string(), std::strerror(errno));
+  }
+  ~LogFile() { std::fclose(file_); }
+  LogFile(const LogFile&) = delete;
+  Screen screen() {
+    Screen s;
+    s.write = [this](std::string_view text) { std::fwrite(text.data(), 1, text.size(), file_), std::fflush(file_); };
+    s.width = [] { return 120; };
+    return s;
+  }
+
+ private:
+  FILE* file_;
+};
+
+bool is_finished(const fs::path& folder) {
+  std::ifstream file(folder / "summary.json");
+  const auto j = nlohmann::json::parse(file, nullptr, false);
+  return j.is_object() && j.value("end", "") == "finished";
+}
+
+bool has_checkpoints(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty(); }
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
+}
+
+int train_part(const Part& part, const config::Resolved& settings, bool resume, bool json) {
+  const Machine machine = known_machine();
+  GptRunOptions options;
+  options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = resume;
+  if (!json)
+    options.progress = [](const std::string& what, double done) {
+      if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{} {:.0f} %{}", what, 100 * done, done >= 1 ? "\r\033[K" : "");
+    };
+  GptRun run = start_gpt_run(settings, options);
+  make_folder(part.folder);
+  if (!resume) write_text(part.folder / "config.yaml", settings.to_yaml());
+  write_text(part.folder / "plan.json", plan_json(run));
+  write_text(part.folder / "machine.json", fingerprint(machine).description + "\n");
+
+  LogFile log(part.folder / "log.txt", resume);
+  TerminalView keeper(log.screen());
+  std::unique_ptr<RunView> view = stdout_view(json);
+  std::unique_ptr<TensorboardView> events;
+  if (settings.get<bool>("tensorboard")) events = std::make_unique<TensorboardView>(part.folder / "tensorboard");
+  std::vector<TrainerView*> views = {view.get(), &keeper};
+  if (events) views.push_back(events.get());
+  view->begin(run.decisions), keeper.begin(run.decisions);
+  for (TrainerView* v : views)
+    for (const std::string& notice : run.notices) v->on_notice(notice);
+
+  UtilisationWatch watch(cpu_groups(machine));
+  const Outcome outcome = run_gpt(run, settings, views);
+  const RunSummary summary = summary_of(run, outcome, watch.overall().summary());
+  if (outcome.end != Outcome::End::diverged) write_model(run, part.folder / "model");
+  write_text(part.folder / "summary.json", summary_json(summary).dump(2) + "\n");
+  write_loss_plots(part.folder, {part.folder});
+  view->end(summary), keeper.end(summary);
+  return exit_code(outcome.end);
+}
+
+int train_all(config::Sources sources, bool json) {
+  config::Resolved settings = config::resolve(sources);
+  fs::path out = settings.get<std::string>("out");
+  const bool resume = settings.get<bool>("resume");
+  if (resume) {
+    if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
+    if (!fs::exists(out)) fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), settings.get<std::string>("runs_dir"));
+    // What the run was started with holds, unless this call says otherwise.
+    fs::path before = out / "config.yaml";
+    if (!fs::exists(before))
+      for (const fs::directory_entry& e : fs::recursive_directory_iterator(out))
+        if (e.path().filename() == "config.yaml") before = e.path();
+    if (!fs::exists(before)) fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
+    sources.files.insert(sources.files.begin(), before);
+    settings = config::resolve(sources);
+  }
+  request_default_threads(thread_request(settings));
+  if (out.empty()) out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());
+  const std::vector<Part> parts = parts_of(settings, out);
+  std::vector<ExperimentRun> done;
+  for (const Part& part : parts) {
+    const bool begun = has_checkpoints(part.folder);
+    if (begun && !resume) fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
+    if (!(parts.size() > 1 && resume && is_finished(part.folder)))
+      if (const int code = train_part(part, settings, resume && begun, json); code != kOk) return code;
+    done.push_back(read_experiment_run(part.folder, word_for(part.data)));
+  }
+  make_folder(out);
+  write_text(out / "final_info.json", final_info(done).dump(2) + "\n");
+  if (parts.size() > 1) write_loss_plots(out, [&] {
+      std::vector<fs::path> folders;
+      for (const Part& part : parts) folders.push_back(part.folder);
+      return folders;
+    }());
+  return kOk;
+}
+
+const Command command("train", "train a model: ridge train gpt data=my.txt", [](CLI::App& app) {
+  auto task = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  app.add_option("task", *task, "gpt")->required();
+  app.add_flag("--json", *json, "JSON lines on stdout");
+  auto sources = add_settings(app, config::kGpt);
+  return [=] {
+    check_task(*task);
+    return train_all(sources(), *json);
+  };
+});
+
+}  // namespace
+}  // namespace ridge::cli
