@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "base/error.h"
@@ -44,8 +45,8 @@ LossPoints thinned(const LossPoints& curve, int64_t first, int64_t last, int mos
   };
   std::vector<Sum> sums(size_t(most), Sum{});
   for (const auto& [step, loss] : curve) {
-    const double part = double(step - first) / double(last - first + 1);
-    Sum& sum = sums[std::min(size_t(part * most), sums.size() - 1)];
+    const double place = double(step - first) * most / double(last - first + 1);
+    Sum& sum = sums[std::min(size_t(place), sums.size() - 1)];
     sum.steps += double(step), sum.losses += loss, sum.count += 1;
   }
   LossPoints out;
@@ -63,11 +64,15 @@ std::vector<double> ticks(double low, double high, int wanted) {
   return out;
 }
 
+// Several in each power of ten, or single powers when there are many of them.
 std::vector<double> log_ticks(double low, double high) {
+  const double first = std::floor(std::log10(low)), last = std::log10(high);
+  const double stride = std::max(1.0, std::ceil((last - first) / 8));
+  const std::vector<double> digits = last - first > 3 ? std::vector{1.0} : std::vector{1.0, 1.5, 2.0, 3.0, 5.0, 7.0};
   std::vector<double> out;
-  for (double power = std::pow(10, std::floor(std::log10(low))); power <= high; power *= 10)
-    for (const double digit : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0})
-      if (digit * power >= low && digit * power <= high) out.push_back(digit * power);
+  for (double power = first; power <= last; power += stride)
+    for (const double digit : digits)
+      if (const double tick = digit * std::pow(10, power); tick >= low && tick <= high) out.push_back(tick);
   return out;
 }
 
@@ -89,8 +94,8 @@ class Axes {
     logarithmic_ = low > 0 && high > 2.5 * low;
     const double room = 0.05;
     if (logarithmic_) {
-      const double ratio = std::pow(high / low, room);
-      y_low_ = low / ratio, y_high_ = high * ratio;
+      const double more = std::exp(room * (std::log(high) - std::log(low)));
+      y_low_ = std::max(low / more, std::numeric_limits<double>::min()), y_high_ = std::min(high * more, std::numeric_limits<double>::max());
     } else {
       const double span = high > low ? high - low : std::max(std::abs(high), 1e-3);
       y_low_ = low - room * span, y_high_ = high + room * span;
@@ -102,7 +107,7 @@ class Axes {
   double x(double step) const { return box_.x + (step - x_low_) / (x_high_ - x_low_) * box_.width; }
   double y(double loss) const {
     loss = std::clamp(loss, y_low_, y_high_);
-    const double part = logarithmic_ ? std::log(loss / y_low_) / std::log(y_high_ / y_low_) : (loss - y_low_) / (y_high_ - y_low_);
+    const double part = logarithmic_ ? (std::log(loss) - std::log(y_low_)) / (std::log(y_high_) - std::log(y_low_)) : (loss - y_low_) / (y_high_ - y_low_);
     return box_.y + (1 - part) * box_.height;
   }
 

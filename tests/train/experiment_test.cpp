@@ -1,0 +1,229 @@
+#include "train/experiment.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "support/temp_folder.h"
+#include "train/loss_plot.h"
+#include "train/run_table.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// A run whose losses are `offset` above 1 + 8 / step.
+void write_run(const fs::path& folder, double offset, int steps = 40, bool ended = true) {
+  std::string rows;
+  for (int i = 1; i <= steps; ++i) {
+    rows += nlohmann::json({{"step", i}, {"loss", 1 + 8.0 / i + offset}, {"tokens_s", 1000 + i}}).dump() + "\n";
+    if (i % 10 == 0) rows += nlohmann::json({{"step", i}, {"val_loss", 1.1 + 8.0 / i + offset}}).dump() + "\n";
+  }
+  write(folder / "metrics.jsonl", rows);
+  if (!ended) return;
+  const nlohmann::json summary = {{"end", "finished"},
+                                  {"final_train_loss", 1.2 + offset},
+                                  {"best_val_loss", 1.3 + offset},
+                                  {"steps", steps},
+                                  {"seconds", 12.5},
+                                  {"tokens_s", 2048.0},
+                                  {"device", "cpu"},
+                                  {"precision", "fp32"}};
+  write(folder / "summary.json", summary.dump());
+}
+
+TEST(Experiment, MeanAndErrorOfTheMean) {
+  EXPECT_EQ(mean_error({}).count, 0u);
+  const std::vector<double> one = {3.5}, three = {1, 2, 6};
+  EXPECT_EQ(mean_error(one).mean, 3.5);
+  EXPECT_EQ(mean_error(one).error, 0);
+  EXPECT_DOUBLE_EQ(mean_error(three).mean, 3);
+  EXPECT_DOUBLE_EQ(mean_error(three).error, std::sqrt((4.0 + 1 + 9) / 2 / 3));
+}
+
+TEST(Experiment, FinalInfoHasTheHarnessForm) {
+  ExperimentRun a, b, c;
+  a.dataset = b.dataset = "shakespeare_char", c.dataset = "enwik8";
+  a.final_train_loss = 1, b.final_train_loss = 2, c.final_train_loss = 5;
+  a.best_val_loss = 1.5, b.best_val_loss = 2.5;
+  a.seconds = 10, b.seconds = 14, c.seconds = 20;
+  const nlohmann::ordered_json info = final_info({a, c, b});
+  ASSERT_EQ(info.size(), 2u);
+  EXPECT_EQ(info.begin().key(), "shakespeare_char") << "in the order in which they come";
+  const auto& first = info["shakespeare_char"];
+  EXPECT_DOUBLE_EQ(first["means"]["final_train_loss_mean"], 1.5);
+  EXPECT_DOUBLE_EQ(first["means"]["best_val_loss_mean"], 2);
+  EXPECT_DOUBLE_EQ(first["means"]["total_train_time_mean"], 12);
+  EXPECT_DOUBLE_EQ(first["stderrs"]["final_train_loss_stderr"], 0.5);
+  EXPECT_EQ(first["final_info_dict"]["best_val_loss"], (std::vector<double>{1.5, 2.5}));
+  EXPECT_FALSE(first["means"].contains("avg_inference_tokens_per_second_mean")) << "nothing was measured";
+  EXPECT_EQ(info["enwik8"]["stderrs"]["total_train_time_stderr"], 0.0);
+  EXPECT_FALSE(info["enwik8"]["means"].contains("best_val_loss_mean"));
+  for (const auto& [name, dataset] : info.items()) EXPECT_TRUE(dataset["means"].is_object()) << name;
+  EXPECT_EQ(final_info({}).dump(), "{}");
+}
+
+TEST(Experiment, ARunIsReadBack) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  write_run(root / "run", 0);
+  const ExperimentRun run = read_experiment_run(root / "run", "words");
+  EXPECT_EQ(run.dataset, "words");
+  EXPECT_EQ(run.end, "finished");
+  EXPECT_EQ(run.steps, 40);
+  EXPECT_EQ(run.train.size(), 40u);
+  ASSERT_EQ(run.validation.size(), 4u);
+  EXPECT_EQ(run.validation[1].first, 20);
+  EXPECT_DOUBLE_EQ(run.validation[1].second, 1.5);
+  EXPECT_DOUBLE_EQ(*run.best_val_loss, 1.3);
+  EXPECT_DOUBLE_EQ(*run.tokens_s, 2048);
+  EXPECT_EQ(run.device, "cpu");
+}
+
+TEST(Experiment, ARunThatHasNotEndedSaysWhatItsMetricsSay) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  write_run(root / "run", 0, 40, false);
+  std::ofstream(root / "run" / "metrics.jsonl", std::ios::app) << "nonsense\n[1]\n{\"step\":41,\"loss\":null}\n{\"step\":42,\"lo";
+  const ExperimentRun run = read_experiment_run(root / "run");
+  EXPECT_EQ(run.end, "");
+  EXPECT_EQ(run.steps, 41);
+  EXPECT_EQ(run.train.size(), 40u);
+  EXPECT_DOUBLE_EQ(*run.best_val_loss, 1.1 + 8.0 / 40);
+  EXPECT_NEAR(*run.final_train_loss, 1.2, 0.05);
+  EXPECT_FALSE(run.seconds);
+}
+
+TEST(Experiment, StepsThatComeAgainReplaceTheOldOnes) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  write(root / "metrics.jsonl", "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":9}\n{\"step\":3,\"loss\":8}\n{\"step\":2,\"loss\":2}\n");
+  EXPECT_EQ(read_experiment_run(root).train, (LossPoints{{1, 3}, {2, 2}}));
+}
+
+TEST(Experiment, WhatIsNoRunIsRefused) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  EXPECT_THROW(read_experiment_run(root), Error);
+  EXPECT_THROW(read_experiment_run(root / "absent"), Error);
+  write(root / "summary.json", "{");
+  EXPECT_THROW(read_experiment_run(root), Error);
+  EXPECT_TRUE(find_runs(root / "absent").empty());
+}
+
+TEST(Experiment, SeedsOfOneRunBelongTogether) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  for (const char* run : {"run_0/words/seed_1", "run_0/words/seed_2", "run_0/text", "run_1/seed_1", "run_1/seed_2"}) write_run(root / run, 0.1);
+  std::vector<ExperimentRun> runs;
+  const std::vector<fs::path> found = find_runs(root);
+  ASSERT_EQ(found.size(), 5u);
+  for (const fs::path& path : found) runs.push_back(read_experiment_run(path));
+  const std::vector<RunGroup> groups = group_seeds(runs);
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups[0].name, "text");
+  EXPECT_EQ(groups[1].name, "words");
+  EXPECT_EQ(groups[1].runs.size(), 2u);
+  EXPECT_EQ(groups[2].name, "run_1");
+  EXPECT_EQ(find_runs(root / "run_0" / "text").size(), 1u) << "a run is found when it is named itself";
+}
+
+TEST(Experiment, BandsAreMeansAndErrorsAtEachStep) {
+  const std::vector<LossPoints> curves = {{{0, 4}, {10, 2}}, {{0, 6}, {5, 4}, {10, 4}}};
+  const std::vector<BandPoint> band = band_of(curves);
+  ASSERT_EQ(band.size(), 3u);
+  EXPECT_DOUBLE_EQ(band[0].mean, 5);
+  EXPECT_DOUBLE_EQ(band[0].error, 1);
+  EXPECT_DOUBLE_EQ(band[1].mean, 3.5) << "3 between 4 and 2, and 4";
+  EXPECT_DOUBLE_EQ(band[2].mean, 3);
+  EXPECT_TRUE(band_of({}).empty());
+  EXPECT_EQ(band_of(std::vector<LossPoints>{{{7, 1}}})[0].error, 0);
+}
+
+TEST(Experiment, LongCurvesAreThinnedWithoutAChangeOfTheirMean) {
+  LossPoints curve;
+  double sum = 0;
+  for (int64_t i = 1; i <= 3000; ++i) curve.emplace_back(i, std::sin(double(i))), sum += curve.back().second;
+  const std::vector<BandPoint> band = band_of(std::span(&curve, 1), 300);
+  ASSERT_EQ(band.size(), 300u);
+  double thinned = 0;
+  for (const BandPoint& p : band) thinned += 10 * p.mean;
+  EXPECT_NEAR(thinned, sum, 1e-9);
+  EXPECT_GE(band.front().step, 1);
+  EXPECT_LE(band.back().step, 3000);
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++n;
+  return n;
+}
+
+TEST(Experiment, PlotsHaveACurveForEachRunAndABandForSeeds) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  for (int seed = 1; seed <= 3; ++seed) write_run(root / "wide" / ("seed_" + std::to_string(seed)), 0.1 * seed);
+  write_run(root / "narrow", 0.5);
+  write_loss_plots(root, {root / "wide/seed_1", root / "wide/seed_2", root / "wide/seed_3", root / "narrow"});
+  for (const char* name : {"train_loss.svg", "val_loss.svg"}) {
+    std::ifstream file(root / name);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_TRUE(text.starts_with("<svg"));
+    EXPECT_TRUE(text.ends_with("</svg>\n"));
+    EXPECT_EQ(count(text, "<path"), 3u) << name << ": two curves and one band";
+    EXPECT_NE(text.find("wide: least"), std::string::npos);
+    EXPECT_NE(text.find("narrow: least"), std::string::npos);
+    EXPECT_EQ(text.find("nan"), std::string::npos);
+  }
+}
+
+TEST(Experiment, PlotsOfOddRunsAreStillPictures) {
+  const LossPanel panels[] = {{"none", {}},
+                              {"empty", {{"a", {}}, {"b", {{}}}}},
+                              {"one point", {{"a", {{{5, 1}}}}}},
+                              {"flat", {{"a", {{{1, 0}, {2, 0}}}}}},
+                              {"negative", {{"a", {{{1, -3}, {2, 2}}}}}},
+                              {"huge", {{"a", {{{1, 1e300}, {int64_t(1) << 60, 1e-300}}}}}},
+                              {"many", std::vector<PlotSeries>(30, {"x & <y>", {{{1, 2}, {9, 1}}}})}};
+  const std::string text = loss_svg("odd", panels);
+  EXPECT_EQ(text.find("nan"), std::string::npos);
+  EXPECT_EQ(text.find("inf"), std::string::npos);
+  EXPECT_NE(text.find("and 18 more"), std::string::npos);
+}
+
+TEST(Experiment, TablesFitTheWidth) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  for (int seed = 1; seed <= 2; ++seed) write_run(root / "a_rather_long_name_of_a_run" / ("seed_" + std::to_string(seed)), 0.1 * seed);
+  write_run(root / "b", 0, 40, false);
+  std::vector<ExperimentRun> runs;
+  for (const fs::path& path : find_runs(root)) runs.push_back(read_experiment_run(path));
+  const std::vector<RunGroup> groups = group_seeds(runs);
+  for (const int width : {40, 60, 80, 120, 200}) {
+    const std::string table = run_table(groups, width);
+    EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);
+    for (size_t begin = 0, end = 0; (end = table.find('\n', begin)) != std::string::npos; begin = end + 1)
+      EXPECT_LE(display_width(table.substr(begin, end - begin)), width);
+  }
+  const std::string wide = run_table(groups, 200);
+  EXPECT_NE(wide.find("1.4500 ± 0.0500"), std::string::npos) << wide;
+  EXPECT_NE(wide.find("not ended"), std::string::npos) << wide;
+  const nlohmann::ordered_json document = run_document(groups);
+  EXPECT_EQ(document["runs"].size(), 2u);
+  EXPECT_NEAR(document["runs"][0]["best_val_loss"], 1.45, 1e-12);
+  EXPECT_NEAR(document["runs"][0]["best_val_loss_stderr"], 0.05, 1e-12);
+}
+
+}  // namespace
+}  // namespace ridge
