@@ -14,6 +14,7 @@
 #include "train/compiled_step.h"
 #include "train/own_data.h"
 #include "train/run_state.h"
+#include "train/step_time.h"
 #include "train/train_view.h"
 #include "train/trainer.h"
 
@@ -109,6 +110,9 @@ struct Trainer::State {
     }
     if (!compiled) compiled = compile_step(step, specs, o);
     planned_bytes = others + compiled->step.plan().planned_bytes;
+    const KernelRates rates = known_kernel_rates(default_team(), budget.bytes / 8);
+    least_seconds = compiled->step.least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
+    expected_step_seconds = expected_seconds(compiled->step.kernels(), rates);
   }
 
   void describe(const Step& step) {
@@ -139,6 +143,8 @@ struct Trainer::State {
         {"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up},
         {"kernels", std::string(name(isa_tier())), "measured", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)},
     };
+    decisions.push_back({"expected", fmt::format("{} in all", duration_text(expected_step_seconds * double(args.steps))), "measured",
+                         fmt::format("{:.3g} ms a step, by rates of kernels on this machine", 1e3 * expected_step_seconds)});
     if (!args.out.empty())
       decisions.push_back({"folder", args.out, program, stored ? fmt::format("goes on from step {}", earlier.step.attempted) : "a new run"});
   }
@@ -162,7 +168,7 @@ struct Trainer::State {
     if (args.validation_interval > 0) o.validation_interval = args.validation_interval;
     if (args.checkpoint_interval > 0) o.checkpoint_interval = args.checkpoint_interval;
     o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes;
-    o.least_seconds = least_seconds, o.expected_step_seconds = expected_seconds;
+    o.least_seconds = least_seconds, o.expected_step_seconds = expected_step_seconds;
     return o;
   }
 
@@ -195,7 +201,7 @@ struct Trainer::State {
   MemoryBudget budget;
   std::shared_ptr<CompiledStep::State> compiled;
   int64_t planned_bytes = 0;
-  double least_seconds = 0, expected_seconds = 0;
+  double least_seconds = 0, expected_step_seconds = 0;
   std::string what;
   std::vector<Decision> decisions;
   std::vector<std::string> notices;

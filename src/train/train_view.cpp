@@ -10,8 +10,8 @@
 namespace ridge {
 namespace {
 
-constexpr double kRedraw = 0.1, kQuiet = 10;  // seconds
-constexpr int64_t kLines = 200;               // of steps in a log
+constexpr double kRedraw = 0.1, kQuiet = 10, kCheckpoints = 5;  // seconds
+constexpr int64_t kLines = 100;                                 // of steps in a log
 
 // 1, 2, 5, 10, 20, …: the first with which a run has few enough lines.
 int64_t log_interval(int64_t steps) {
@@ -87,8 +87,11 @@ void TerminalView::on_validation(const ValidationResult& r) {
 
 void TerminalView::on_sample(int64_t step, const std::string& text) { above(sample_frame(step, text, look())); }
 
-void TerminalView::on_checkpoint(int64_t step, const std::string& folder, double seconds) {
-  above(fmt::format("step {}: checkpoint in {} ({})\n", step, folder, duration_text(seconds)));
+void TerminalView::on_checkpoint(int64_t step, const std::string&, double seconds) {
+  // Those of a quick run would push all else off the screen.
+  if (screen_.live && shown_ && last_.elapsed_s - checkpoint_at_ < kCheckpoints && step < last_.steps) return;
+  checkpoint_at_ = last_.elapsed_s;
+  above(fmt::format("step {}: checkpoint ({})\n", step, duration_text(seconds)));
 }
 
 void TerminalView::on_notice(const std::string& line) { above(printable(line) + "\n"); }

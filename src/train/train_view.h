@@ -25,7 +25,7 @@ class RunView : public TrainerView {
   virtual void end(const RunSummary& summary) = 0;
 };
 
-// For people. Steps are shown at most ten times a second on a terminal; in a pipe every so many steps, so that a run has some 200 of
+// For people. Steps are shown at most ten times a second on a terminal; in a pipe every so many steps, so that a run has some 100 of
 // their lines, and at least every ten seconds. Between them a step costs some additions.
 class TerminalView : public RunView {
  public:
@@ -47,9 +47,9 @@ class TerminalView : public RunView {
   std::string unit_;
   LossCurve curve_;
   Progress last_;
-  bool shown_ = false;      // a live line is on the screen
-  double drawn_at_ = -1e9;  // elapsed seconds
-  double loss_sum_ = 0;     // since the last validation
+  bool shown_ = false;                             // a live line is on the screen
+  double drawn_at_ = -1e9, checkpoint_at_ = -1e9;  // elapsed seconds
+  double loss_sum_ = 0;                            // since the last validation
   int64_t losses_ = 0;
 };
 

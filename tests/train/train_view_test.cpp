@@ -86,8 +86,8 @@ TEST(TerminalView, WritesPlainLinesIntoAPipe) {
     FakeTerminal t;
     TerminalView view(t.screen(false));
     for (int64_t i = 1; i <= steps; ++i) view.on_step(at_step(i, steps, 0.05));
-    EXPECT_LE(t.writes, 203u) << steps;
-    EXPECT_GE(t.writes, std::min<size_t>(size_t(steps), 80)) << steps;
+    EXPECT_LE(t.writes, 103u) << steps;
+    EXPECT_GE(t.writes, std::min<size_t>(size_t(steps), 40)) << steps;
     for (const std::string& line : t.lines)
       EXPECT_TRUE(line.empty() || std::regex_search(line, std::regex("^iter [0-9]+: loss [0-9.]+, time [0-9.]+ms"))) << line;
   }
