@@ -68,7 +68,9 @@ std::vector<double> ticks(double low, double high, int wanted) {
 std::vector<double> log_ticks(double low, double high) {
   const double first = std::floor(std::log10(low)), last = std::log10(high);
   const double stride = std::max(1.0, std::ceil((last - first) / 8));
-  const std::vector<double> digits = last - first > 3 ? std::vector{1.0} : std::vector{1.0, 1.5, 2.0, 3.0, 5.0, 7.0};
+  const std::vector<double> digits = last - first > 3 ? std::vector{1.0}
+                                     : high > 5 * low ? std::vector{1.0, 1.5, 2.0, 3.0, 5.0, 7.0}
+                                                      : std::vector{1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0};
   std::vector<double> out;
   for (double power = first; power <= last; power += stride)
     for (const double digit : digits)
@@ -124,7 +126,7 @@ class Axes {
     }
     picture.line({box_.x, box_.y + box_.height}, {box_.x + box_.width, box_.y + box_.height}, {.stroke = Ink::muted});
     picture.text({box_.x + box_.width / 2, box_.y + box_.height + 42}, "step", {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle});
-    picture.text({box_.x - 54, box_.y + box_.height / 2}, logarithmic_ ? "loss in nats (log scale)" : "loss in nats",
+    picture.text({box_.x - 54, box_.y + box_.height / 2}, logarithmic_ ? "loss (log scale)" : "loss",
                  {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle, .turn = -90});
   }
 
@@ -147,7 +149,7 @@ void draw_band(Picture& picture, const Axes& axes, const std::vector<BandPoint>&
 std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& band) {
   if (band.empty()) return series.name + ": none";
   const auto least = std::min_element(band.begin(), band.end(), [](const BandPoint& a, const BandPoint& b) { return a.mean < b.mean; });
-  std::string text = fmt::format("{}: least {:.4f}", series.name, least->mean);
+  std::string text = fmt::format("{}: best {:.4f}", series.name, least->mean);
   if (least->error > 0) text += fmt::format(" ± {:.4f} ({} runs)", least->error, series.curves.size());
   return text;
 }

@@ -182,8 +182,8 @@ TEST(Experiment, PlotsHaveACurveForEachRunAndABandForSeeds) {
     EXPECT_TRUE(text.starts_with("<svg"));
     EXPECT_TRUE(text.ends_with("</svg>\n"));
     EXPECT_EQ(count(text, "<path"), 3u) << name << ": two curves and one band";
-    EXPECT_NE(text.find("wide: least"), std::string::npos);
-    EXPECT_NE(text.find("narrow: least"), std::string::npos);
+    EXPECT_NE(text.find("wide: best"), std::string::npos);
+    EXPECT_NE(text.find("narrow: best"), std::string::npos);
     EXPECT_EQ(text.find("nan"), std::string::npos);
   }
 }
