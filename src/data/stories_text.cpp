@@ -39,12 +39,13 @@ thing: [thing.toy] | [thing.house] | [thing.wild]
 count:
   four (one=three, two=two) | five (one=four, two=three) | six (one=five, two=four) | seven (one=six, two=five) | three (one=two, two=one) | eight (one=seven, two=six)
   | nine (one=eight, two=seven) | ten (one=nine, two=eight)
+taste: sweet | ripe | small | fresh | big | round | sour | warm | juicy | red | soft | green | fine | cold
 food:
   apples | nuts | plums | pears | cakes | berries | carrots | buns | cherries | eggs | figs | cookies | peas | lemons | melons | rolls | dates | turnips | grapes | pies | beans
 weather:
   sunny (sky=day) | warm (sky=day) | cold (sky=night) | bright (sky=day) | windy (sky=day) | dark (sky=night) | rainy (sky=day) | quiet (sky=night) | snowy (sky=day)
   | starry (sky=night) | foggy (sky=day) | clear (sky=night) | mild (sky=day) | stormy (sky=night) | grey (sky=day) | moonlit (sky=night) | fresh (sky=day) | frosty (sky=night)
-time.day: day | morning | noon | afternoon
+time.day: day | morning | afternoon
 time.night: night | evening | midnight
 
 # Where, and what can be found there.
@@ -58,7 +59,8 @@ spot:
   | in the castle | on the bridge | at the fair | in the tower | in the cave | by the fire | in the park | on the stairs | at school | at home | on the road | by the gate
 hide:
   under the bed | behind the door | on the roof | in a tree | under the stairs | in the oven | behind the clock | in a pot | under a bush | on a shelf | in a box | behind a rock
-went: went | ran | walked | came | rode | hurried | climbed | skipped | rushed | crept
+shelter: under a tree | in a barn | in a hut | under a cart | in a cave | behind a wall | under a bridge | in a tent | under a roof
+went: went | ran | walked | rode | hurried | skipped | rushed | crept | drove | marched | hopped
 
 # How it feels.
 feel.good: happy | glad | proud | merry | calm | pleased | cheerful | thankful | lucky | rested | safe | content
@@ -73,14 +75,14 @@ story:
   | "I am [so] [any]," [said] the [nature] [pet].$                                                      @1-1
   | [hero=child] [errand@hero.sex]$                                                                     @2-2
   | One [w=weather] [time@w.sky] [hero=child] [walk@hero.sex]$                                          @2-2
-  | The [nature] [pet=pet] had [n=count] [size] [f=food]. {pet.He} gave [gift]$                         @2-2
+  | The [nature] [pet=pet] had [n=count] [taste] [f=food]. {pet.He} gave [gift]$                         @2-2
   | "Where is my [size] [c=colour] [t=thing]?" [asked] [hero=child]. [seek@hero.sex]$                   @2-2
   | One [w=weather] [time@w.sky] [hero=child] [went] to the [p=place]. [plot@hero.sex][after]           @3
   | There was a [nature] [named] who [owned] a [c=colour] [t=thing.toy]. [wish@hero.sex][after]           @3
   | Long ago a [a=nature] [pet=pet] lived [spot]. [fable@pet.sex]$                                      @3
 
 # One or two sentences.
-got: had (mood=good) | found (mood=good) | lost (mood=bad) | saw (mood=good) | made (mood=good) | broke (mood=bad) | won (mood=good) | spilt (mood=bad)
+got: had (mood=good) | found (mood=good) | lost (mood=bad) | saw (mood=good) | made (mood=good) | broke (mood=bad) | won (mood=good) | sold (mood=bad)
 gain: found | bought | got | took | made | chose
 owned: had | found | bought | made | won | loved | got
 ate: ate | sold | lost | hid
@@ -120,8 +122,8 @@ friends: friends (has=no)
 named: girl named [hero=kid.girl] | boy named [hero=kid.boy]
 plot.girl/boy:
   <She/He> [fate@hero.sex]
-  | A [nature] [pet=pet] was [feel.bad]. <She/He> had [n=count] [size] [f=food] in a [c=colour] [t=vessel] and gave {pet.him} [share]
-  | It began to [rain], so <she/he> hid [hide] with a [nature] [pet=pet]. The {pet} had a [c=colour] [t=thing.house], and they {t.use} it. When the [light@w.sky] came out they were [g=friends].
+  | A [nature] [pet=pet] was [feel.bad]. {hero} had [n=count] [taste] [f=food] in a [c=colour] [t=vessel] and gave {pet.him} [share]
+  | It began to [rain], so <she/he> hid [shelter] with a [nature] [pet=pet]. The {pet} had a [c=colour] [t=thing.house], and they {t.use} it. When the [light@w.sky] came out they were [g=friends].
 fate.girl/boy:
   [gain] a [c=colour] [t=thing@p.kind] and {t.use} it. "Is it yours?" <she/he> asked a [nature] [pet=pet]. [yours]
   | lost <her/his> [c=colour] [t=thing.toy]. "Do not be [feel.bad]," [said] a [nature] [pet=pet]. "I saw it [spot]." They [search]
@@ -154,10 +156,10 @@ stranger:
 after: _The next [time.day] {hero} [second@g.has][week] @4 | $
 second.yes:
   took the {c} {t} to the [p=place]. [k=child] saw it and asked, "May I try it?" [try]
-  | [gain] a [size] [x=thing] and met [k=kid@hero.other] [spot]. "I have [n=count] [size] [f=food]," said {k}, and gave {hero.him} [part]. {hero.He} [was] [feel.good].
+  | [gain] a [size] [x=thing] and met [k=kid@hero.other] [spot]. "I have [n=count] [taste] [f=food]," said {k}, and gave {hero.him} [part]. {hero.He} [was] [feel.good].
 second.no:
   missed the {c} {t}. {hero.He} [went] to [k=child] and asked for help. [help]
-  | wanted a new {t}. "I have a [d=colour] one," [said] [k=child], "but not a {c} one." {hero} {t.use} it [spot] and [was] [any].
+  | wanted a new {t}. "I have a [size] one," [said] [k=child], "but not a {c} one." {hero} {t.use} it [spot] and [was] [any].
 try:
   "Yes," [said] {hero}, and {k} {t.use} it until [time.night]. Both were [feel.good].
   | "Not now," [said] {hero}. {k} [was] [feel.bad] and [went] to the {p} alone.
@@ -165,15 +167,16 @@ part: one, so {k} had {n.one} | two, so {k} had {n.two}
 help:
   "You can have my [size] [x=thing]," [said] {k}. So {hero} {x.use} it and [was] [feel.good].
   | "Let us look [spot]," [said] {k}. They [went] there, but saw only a [d=colour] [x=thing].
-week: _A week later a [nature] [q=pet] came with [n=count] [size] [f=food] and asked {hero} for the {c} {t}. [deal@g.has][night] @5 | $
+week: _A week later a [nature] [q=pet] came with [n=count] [taste] [f=food] and asked {hero} for the {c} {t}. [deal@g.has][night] @5 | $
 deal.yes:
   "Take it," [said] {hero}, and {hero.he} got the {n} {f}. {hero.He} ate [eaten] for {k}. The {q} [was] [feel.good].
   | "It is mine," [said] {hero}. The {q} [was] [feel.bad], ate [eaten], and [went] back to the [place].
 deal.no:
-  "I do not have it," [said] {hero}. "I am [any]," [said] the {q}, gave {hero.him} [eaten], and [went] back to the [place].
+  "I do not have it," [said] {hero}. "I am [feel.bad]," [said] the {q}, gave {hero.him} [eaten], and [went] back to the [place].
   | "It is gone," [said] {hero}, "but I have a [d=colour] [x=thing]." The {q} {x.use} it [spot] and [was] [feel.good].
+manner: kind | good | nice | brave | sweet | rude | bold | clever
 night:
-  _At [time.night] {hero} and {k} sat [spot] and spoke of the {q} with the {n} {f}. "It was [nature] of {q.him} to come," [said] {k}. Then they saw a [pet] [hide] and were [any].$
+  _At [time.night] {hero} and {k} sat [spot] and spoke of the {q} with the {n} {f}. "It was [manner] of {q.him} to come," [said] {k}. Then they saw a [pet] [hide] and were [any].$
   | $
 )rules";
 
