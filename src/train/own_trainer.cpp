@@ -103,6 +103,7 @@ struct Trainer::State {
       honour(same, earlier.choices);
       try {
         compiled = compile_step(step, specs, same);
+        honoured = true;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
         notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
@@ -134,7 +135,7 @@ struct Trainer::State {
         {"steps", fmt::format("{}", args.steps), program},
         {"batch", fmt::format("{}", plan.batch), args.batch > 0 ? program : "default"},
         {"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""), "planned",
-         plan.decisions.empty() ? "" : plan.decisions.back()},
+         why_split(plan)},
         {"memory", size_text(planned_bytes), "planned",
          fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, scratch {}, all else {}", size_text(plan.parameter_bytes),
                      size_text(plan.gradient_bytes), size_text(plan.optimizer_bytes), size_text(plan.activation_bytes), size_text(plan.scratch_bytes),
@@ -147,6 +148,14 @@ struct Trainer::State {
                          fmt::format("{:.3g} ms a step, by rates of kernels on this machine", 1e3 * expected_step_seconds)});
     if (!args.out.empty())
       decisions.push_back({"folder", args.out, program, stored ? fmt::format("goes on from step {}", earlier.step.attempted) : "a new run"});
+  }
+
+  // What the step says of its choice: "micro-batch 64 of 128, recompute=free: the largest micro-batch that fits".
+  std::string why_split(const StepPlan& plan) const {
+    if (honoured) return "as in the run so far";
+    for (const std::string& line : plan.decisions)
+      if (const size_t colon = line.rfind(": "); line.starts_with("micro-batch") && colon != line.npos) return line.substr(colon + 2);
+    return {};
   }
 
   TrainerTask task() {
@@ -200,6 +209,7 @@ struct Trainer::State {
   RunState earlier;  // of `stored`
   MemoryBudget budget;
   std::shared_ptr<CompiledStep::State> compiled;
+  bool honoured = false;  // the choices of `stored`
   int64_t planned_bytes = 0;
   double least_seconds = 0, expected_step_seconds = 0;
   std::string what;

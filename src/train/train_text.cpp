@@ -175,13 +175,13 @@ std::string decision_table(std::span<const Decision> decisions, const Look& look
   auto row = [&](std::string_view a, std::string_view b, std::string_view c) {
     return padded(cut(a, setting), setting + kGap) + padded(cut(b, value), value + kGap) + padded(cut(c, by), by);
   };
-  std::string text = faint(row("setting", "value", "decided by") + (beside ? "  why" : ""), look) + "\n";
+  auto trimmed = [](std::string line) { return line.erase(line.find_last_not_of(' ') + 1); };
+  std::string text = faint(trimmed(row("setting", "value", "decided by") + (beside ? "  why" : "")), look) + "\n";
   for (const Decision& d : decisions) {
     std::string line = row(d.setting, d.value, d.decided_by);
     const std::string why = d.runner_up.empty() ? d.why : fmt::format("{}{}otherwise {}", d.why, d.why.empty() ? "" : "; ", d.runner_up);
     if (!why.empty() && beside) line += blanks(kGap) + faint(wrap(why, look.width, used), look);
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    text += trimmed(line) + "\n";
     if (!why.empty() && !beside) text += blanks(kGap) + faint(wrap(why, look.width, kGap), look) + "\n";
   }
   return text;
@@ -267,12 +267,13 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   if (o.skipped > 0 || o.roll_backs > 0) out.add("guards", fmt::format("{} steps skipped, {} roll-backs", o.skipped, o.roll_backs));
   if (!s.folder.empty()) out.raw("files", s.folder.string());
   auto list = [&](const std::vector<std::pair<std::string, std::string>>& rows, std::string_view head) {
+    constexpr int kLeast = 16;  // columns for a meaning beside its word
     int widest = 0;
     for (const auto& row : rows) widest = std::max(widest, display_width(row.first));
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto& [word, meaning] = rows[i];
-      const bool beside = Sections::kIndent + widest + 2 + display_width(meaning) <= look.width;
-      out.raw(i == 0 ? head : "", beside ? padded(word, widest + 2) + faint(meaning, look) : word);
+    const int indent = Sections::kIndent + widest + 2;
+    for (const auto& [word, meaning] : rows) {
+      const bool beside = look.width - indent >= kLeast;
+      out.raw(&word == &rows[0].first ? head : "", beside ? padded(word, widest + 2) + faint(wrap(meaning, look.width, indent), look) : word);
     }
   };
   list(s.files, "");
