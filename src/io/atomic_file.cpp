@@ -57,8 +57,8 @@ const char* file_remedy(int cause) {
   }
 }
 
-int sync_folder(const std::string& path, const FileCalls& calls) {
-  const int handle = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+int sync_path(const std::string& path, const FileCalls& calls) {
+  const int handle = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   int cause = handle < 0 ? errno : 0;
   if (handle >= 0) {
     if (uninterrupted([&] { return calls.fsync(handle); }) != 0) cause = errno;
@@ -67,9 +67,7 @@ int sync_folder(const std::string& path, const FileCalls& calls) {
   return cause == EINVAL || cause == EACCES ? 0 : cause;
 }
 
-AtomicFile::AtomicFile(std::string path, const FileCalls& calls, Checksum* sum) : path_(std::move(path)), aside_(path_ + ".part"), calls_(calls), sum_(sum) {
-  open_aside();
-}
+AtomicFile::AtomicFile(std::string path, const FileOptions& options) : path_(std::move(path)), aside_(path_ + ".part"), options_(options) { open_aside(); }
 
 AtomicFile::~AtomicFile() { discard(); }
 
@@ -95,12 +93,13 @@ void AtomicFile::open_aside() {
 void AtomicFile::write(std::span<const std::byte> data) {
   if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it anew", path_);
   while (!data.empty()) {
-    const ssize_t done = uninterrupted([&] { return calls_.write(file_, data.data(), std::min(data.size(), sum_ ? kMostToSum : kMostAtOnce)); });
+    const size_t most = options_.sum ? kMostToSum : kMostAtOnce;
+    const ssize_t done = uninterrupted([&] { return options_.calls.write(file_, data.data(), std::min(data.size(), most)); });
     if (done <= 0) {
       const int cause = done < 0 ? errno : ENOSPC;
       give_up(fmt::format("writing failed after {} bytes", written_), cause);
     }
-    if (sum_) sum_->add(data.first(size_t(done)));
+    if (options_.sum) options_.sum->add(data.first(size_t(done)));
     data = data.subspan(size_t(done));
     written_ += done;
   }
@@ -108,11 +107,12 @@ void AtomicFile::write(std::span<const std::byte> data) {
 
 void AtomicFile::commit() {
   if (file_ < 0) fail(ErrorCode::io, "[file] {}: committed after it was committed or failed; open it anew", path_);
-  if (uninterrupted([&] { return calls_.fsync(file_); }) != 0) give_up("syncing failed", errno);
-  if (calls_.rename(aside_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
+  if (options_.sync && uninterrupted([&] { return options_.calls.fsync(file_); }) != 0) give_up("syncing failed", errno);
+  if (options_.calls.rename(aside_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
   ::close(std::exchange(file_, -1));
 
-  if (const int cause = sync_folder(folder_of(path_), calls_); cause != 0)
+  if (!options_.sync) return;
+  if (const int cause = sync_path(folder_of(path_), options_.calls); cause != 0)
     fail(ErrorCode::io, "[file] {}: complete, but syncing its folder failed: {}; it may not survive a power cut: {}", path_, std::strerror(cause),
          file_remedy(cause));
 }
@@ -126,6 +126,12 @@ void AtomicFile::discard() {
 void AtomicFile::give_up(const std::string& what, int cause) {
   discard();
   fail(ErrorCode::io, "[file] {}: {}: {}; {}", path_, what, std::strerror(cause), file_remedy(cause));
+}
+
+void write_atomically(const std::string& path, std::string_view text, const FileOptions& options) {
+  AtomicFile file(path, options);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace ridge

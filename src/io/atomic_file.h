@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace ridge {
 
@@ -21,16 +22,24 @@ struct FileCalls {
 };
 extern const FileCalls kSystemFileCalls;
 
-// 0 or the errno. Folders that may be entered but not read cannot be opened, and some file systems sync no folders: nothing can be done then, so it is 0.
-int sync_folder(const std::string& path, const FileCalls& calls);
+// How a file is written.
+struct FileOptions {
+  FileCalls calls;
+  Checksum* sum;  // gets every byte that is written; null: none
+  bool sync;      // false: who writes many files into a folder that has no name yet syncs them all at the end, which takes a disk a fraction of the time
+  FileOptions(const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr, bool sync = true) : calls(calls), sum(sum), sync(sync) {}
+};
+
+// A file or a folder; 0 or the errno. Folders that may be entered but not read cannot be opened, and some file systems sync no folders: nothing can be
+// done then, so it is 0.
+int sync_path(const std::string& path, const FileCalls& calls);
 const char* file_remedy(int cause);  // what a user can do about an errno
 
 // Until commit() the path has its previous content, or none. What fails is an ErrorCode::io and leaves nothing aside; then the object is of no more use.
 // One writer at a time: a second for the same path is refused, also one in another process.
 class AtomicFile {
  public:
-  // `sum`, where given, gets every byte that is written.
-  explicit AtomicFile(std::string path, const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr);
+  explicit AtomicFile(std::string path, const FileOptions& options = {});
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -48,10 +57,11 @@ class AtomicFile {
   [[noreturn]] void give_up(const std::string& what, int cause);
 
   std::string path_, aside_;
-  FileCalls calls_;
-  Checksum* sum_;
+  FileOptions options_;
   int file_ = -1;
   int64_t written_ = 0;
 };
+
+void write_atomically(const std::string& path, std::string_view text, const FileOptions& options = {});
 
 }  // namespace ridge

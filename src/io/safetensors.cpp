@@ -351,9 +351,9 @@ const SafetensorView& SafetensorsFile::at(std::string_view name) const {
        names.empty() ? "the file is empty" : shown(nearest_hint(name, names)));
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorSpec> tensors, const SafetensorsMetadata& metadata, const FileCalls& calls,
-                                     Checksum* sum)
-    : order_(in_order(std::move(tensors))), file_(path, calls, sum) {
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<SafetensorSpec> tensors, const SafetensorsMetadata& metadata,
+                                     const FileOptions& options)
+    : order_(in_order(std::move(tensors))), file_(path, options) {
   const Head head = format_head(order_, metadata);
   end_ = int64_t(head.bytes.size()) + head.data;
   file_.write(std::as_bytes(std::span(head.bytes)));
@@ -372,8 +372,7 @@ void SafetensorsWriter::commit() {
   file_.commit();
 }
 
-void write_safetensors(const std::string& path, std::span<const SafetensorView> tensors, const SafetensorsMetadata& metadata, const FileCalls& calls,
-                       Checksum* sum) {
+void write_safetensors(const std::string& path, std::span<const SafetensorView> tensors, const SafetensorsMetadata& metadata, const FileOptions& options) {
   std::map<std::string_view, std::span<const std::byte>> data;
   for (const SafetensorView& t : tensors) {
     const std::optional<int64_t> bytes = span_bytes(t.dtype, t.shape);
@@ -381,7 +380,7 @@ void write_safetensors(const std::string& path, std::span<const SafetensorView> 
       fail(ErrorCode::value, "[safetensors] tensor '{}': {} bytes given for shape {} of {}", shown(t.name), t.data.size(), to_string(t.shape), name(t.dtype));
     data.emplace(t.name, t.data);
   }
-  SafetensorsWriter writer(path, {tensors.begin(), tensors.end()}, metadata, calls, sum);
+  SafetensorsWriter writer(path, {tensors.begin(), tensors.end()}, metadata, options);
   for (const SafetensorSpec& t : writer.order()) writer.write(data.at(t.name));
   writer.commit();
 }

@@ -54,8 +54,7 @@ class SafetensorsFile {
 // Writes header first, then data as it comes, so that no more than a piece is in memory. Nothing is at the path before commit().
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const std::string& path, std::vector<SafetensorSpec> tensors, const SafetensorsMetadata& metadata = {},
-                    const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr);  // the checksum gets every byte of the file
+  SafetensorsWriter(const std::string& path, std::vector<SafetensorSpec> tensors, const SafetensorsMetadata& metadata = {}, const FileOptions& options = {});
 
   // The order in which data must be written: wide types first, so that all are aligned, then by name. It does not depend on the order given.
   const std::vector<SafetensorSpec>& order() const { return order_; }
@@ -69,6 +68,6 @@ class SafetensorsWriter {
 };
 
 void write_safetensors(const std::string& path, std::span<const SafetensorView> tensors, const SafetensorsMetadata& metadata = {},
-                       const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr);
+                       const FileOptions& options = {});
 
 }  // namespace ridge

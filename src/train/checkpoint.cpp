@@ -171,6 +171,11 @@ std::optional<StoredCheckpoint> read_if_whole(const fs::path& folder, int64_t st
   }
 }
 
+void sync(const fs::path& path, const FileCalls& calls) {
+  if (const int cause = sync_path(path.string(), calls); cause != 0)
+    fail(ErrorCode::io, "[checkpoint] {}: syncing failed: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+}
+
 std::string parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path().string() : "."; }
 
 void make_folder(const fs::path& path, const FileCalls& calls) {
@@ -178,14 +183,8 @@ void make_folder(const fs::path& path, const FileCalls& calls) {
   if (path.empty() || fs::is_directory(path, ignored)) return;
   if (path.parent_path() != path) make_folder(path.parent_path(), calls);
   int cause = calls.mkdir(path.c_str(), 0777) == 0 || errno == EEXIST ? 0 : errno;
-  if (cause == 0) cause = sync_folder(parent_of(path), calls);
+  if (cause == 0) cause = sync_path(parent_of(path), calls);
   if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
-}
-
-void write_text(const fs::path& path, const std::string& text, const FileCalls& calls) {
-  AtomicFile file(path.string(), calls);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
 }
 
 // The manifest goes first, so that a part of it is never whole. Returns 0 or the errno of what cannot be removed.
@@ -263,8 +262,8 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   try {
     put_in_place(write_aside(content), path);
     const std::string name = folder_name(content.step) + "\n";
-    if (best) write_text(folder_ / kBest, name, calls_);
-    write_text(folder_ / kLatest, name, calls_);
+    if (best) write_atomically((folder_ / kBest).string(), name, calls_);
+    write_atomically((folder_ / kLatest).string(), name, {calls_, nullptr, false});  // not synced: what a power cut takes is found without it
   } catch (const Error& e) {
     if (e.code() != ErrorCode::io) throw;
     fail(ErrorCode::io, "[checkpoint] {} was not saved: {} (it needs {}, {} are free); the one before it is as it was", path.string(), e.what(),
@@ -286,14 +285,17 @@ fs::path CheckpointStore::write_aside(const CheckpointContent& content) const {
     manifest.step = content.step;
     for (const auto& [name, tensors] : content.tensors) {
       Checksum sum;
-      write_safetensors((aside / name).string(), tensors, {}, calls_, &sum);
+      write_safetensors((aside / name).string(), tensors, {}, {calls_, &sum, false});
       manifest.files[name] = {sum.bytes(), sum.hex()};
     }
     for (const auto& [name, text] : content.texts) {
-      write_text(aside / name, text, calls_);
+      write_atomically((aside / name).string(), text, {calls_, nullptr, false});
       manifest.files[name] = {int64_t(text.size()), checksum_of(text)};
     }
-    write_text(aside / kManifest, format_manifest(manifest), calls_);
+    write_atomically((aside / kManifest).string(), format_manifest(manifest), {calls_, nullptr, false});
+    for (const auto& [name, file] : manifest.files) sync(aside / name, calls_);
+    sync(aside / kManifest, calls_);
+    sync(aside, calls_);
     read_checkpoint(aside, content.step);
   } catch (...) {
     remove_folder(aside, calls_);
@@ -317,8 +319,7 @@ void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) 
     remove_folder(aside, calls_);
     fail(ErrorCode::io, "[checkpoint] {}: cannot take its place: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
   }
-  cause = sync_folder(folder_.string(), calls_);
-  if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: syncing failed: {}; {}", folder_.string(), std::strerror(cause), file_remedy(cause));
+  sync(folder_, calls_);
 }
 
 // A folder gets another name before it is emptied, so that half of one is never taken for a checkpoint. What is later than the newest one belongs to

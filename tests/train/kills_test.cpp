@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "small_run.h"
+#include "train/small_run.h"
 
 extern char** environ;
 

@@ -5,8 +5,8 @@
 #include <limits>
 #include <random>
 
-#include "small_run.h"
 #include "train/guards.h"
+#include "train/small_run.h"
 
 namespace ridge {
 namespace {

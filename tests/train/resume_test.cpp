@@ -1,9 +1,11 @@
 // Laws of a resumed run: it ends with the same bits as one that was never disturbed, and one that cannot be resumed says why.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "base/error.h"
-#include "small_run.h"
 #include "support/file_faults.h"
+#include "train/small_run.h"
 
 namespace ridge {
 namespace {
@@ -78,6 +80,50 @@ TEST(Resume, CanHappenAtEveryStep) {
   run.before = {};
   run();
   expect_same(Trace(folder / "run"), undisturbed());
+}
+
+// In any phase: the step is finished, a checkpoint saved, and what follows is as if nothing had been.
+TEST(Resume, FollowsASignal) {
+  struct {
+    Phase phase;
+    int64_t step;
+    int signal;
+  } const kSignals[] = {{Phase::data, 0, SIGTERM},      {Phase::step, 7, SIGINT},         {Phase::validation, 10, SIGTERM}, {Phase::sample, 15, SIGINT},
+                        {Phase::checkpoint, 0, SIGINT}, {Phase::checkpoint, 20, SIGTERM}, {Phase::step, 29, SIGTERM},       {Phase::checkpoint, 30, SIGINT}};
+  for (const auto& s : kSignals) {
+    SCOPED_TRACE(testing::Message() << name(s.phase) << " at " << s.step);
+    TempFolder folder;
+    SmallRun run{.folder = folder / "run", .handle_signals = true};
+    run.before = [&](Phase phase, int64_t step) {
+      if (phase == s.phase && step == s.step) ::raise(s.signal);
+    };
+    Outcome out = run();
+    run.before = {}, run.resume = true;
+    if (out.end != Outcome::End::finished) {  // a signal in the last checkpoint ends nothing
+      EXPECT_EQ(out.end, s.signal == SIGINT ? Outcome::End::interrupted : Outcome::End::terminated);
+      EXPECT_LE(out.steps, s.step + 1);
+      std::vector<std::string> notices;
+      EXPECT_EQ(CheckpointStore(folder / "run/checkpoints").newest(notices)->step, out.steps);
+      out = run();
+    }
+    EXPECT_EQ(out.steps, 30);
+    expect_same(Trace(folder / "run"), undisturbed());
+  }
+}
+
+// A validation that a signal cut short is made up for, and what it finds best is kept as such.
+TEST(Resume, MakesUpForAValidation) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run", .handle_signals = true};
+  run.before = [](Phase phase, int64_t step) {
+    if (phase == Phase::validation && step == 10) ::raise(SIGTERM);
+  };
+  EXPECT_EQ(run().steps, 10);
+  run.resume = true, run.before = crash_at(Phase::step, 17);
+  EXPECT_THROW(run(), Crash);
+  const Trace trace(folder / "run");
+  EXPECT_EQ(trace.state["best_step"], 10);
+  EXPECT_EQ(trace.best, 10);
 }
 
 TEST(Resume, KeepsLeftOutBatchesAndRollBacks) {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "runtime/thread_team.h"
-#include "small_gpt.h"
 #include "support/temp_folder.h"
+#include "train/small_gpt.h"
 #include "train/trainer.h"
 
 namespace ridge::test {
@@ -75,6 +75,7 @@ struct SmallRun {
   LossScaleOptions loss_scale = {};
   const FileCalls* files = &kSystemFileCalls;
   std::function<void(Phase, int64_t)> before = {};
+  bool handle_signals = false;
   std::vector<std::string> notices = {};  // of the run
 
   Outcome operator()() {
@@ -98,7 +99,7 @@ struct SmallRun {
     TrainerOptions o;
     o.folder = folder, o.resume = resume, o.schedule = {Schedule::Kind::cosine, 1e-2, 1e-3, 3, steps};
     o.validation_interval = 10, o.checkpoint_interval = 5, o.sample_interval = 15;
-    o.handle_signals = false, o.files = files, o.before = before;
+    o.handle_signals = handle_signals, o.files = files, o.before = before;
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
       void on_notice(const std::string& line) override { lines->push_back(line); }
@@ -116,12 +117,15 @@ inline bool mentions(const std::vector<std::string>& lines, std::string_view par
 struct Trace {
   std::map<std::string, std::string> files;  // of the newest checkpoint: weights and moments
   nlohmann::json state;
+  int64_t best = -1;  // step of the best checkpoint
   std::vector<nlohmann::json> metrics;
 
   explicit Trace(const std::filesystem::path& folder) {
     std::vector<std::string> damage;
-    const auto newest = CheckpointStore(folder / "checkpoints").newest(damage);
+    const CheckpointStore store(folder / "checkpoints");
+    const auto newest = store.newest(damage), best_one = store.best(damage);
     EXPECT_TRUE(newest && damage.empty());
+    if (best_one) best = best_one->step;
     if (!newest) return;
     for (const auto& [name, file] : newest->tensors) files[name] = read_text((newest->folder / name).string());
     state = nlohmann::json::parse(newest->texts.at("state.json"));
@@ -137,6 +141,7 @@ struct Trace {
 inline void expect_same(const Trace& a, const Trace& b) {
   ASSERT_EQ(a.files.size(), b.files.size());
   for (const auto& [name, bytes] : a.files) EXPECT_TRUE(bytes == b.files.at(name)) << name << " differs";
+  EXPECT_EQ(a.best, b.best);
   EXPECT_EQ(a.state, b.state);
   EXPECT_EQ(a.metrics, b.metrics);
 }
