@@ -38,10 +38,7 @@ int run_report(const ReportArguments& arguments) {
   const std::vector<RunGroup> groups = read_all(arguments.folders);
   if (!arguments.svg.empty()) {
     const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
-    const std::string text = loss_svg(title, std::vector{train_panel(groups), validation_panel(groups)});
-    AtomicFile file(arguments.svg);
-    file.write(std::as_bytes(std::span(text)));
-    file.commit();
+    write_atomically(arguments.svg, loss_svg(title, std::vector{train_panel(groups), validation_panel(groups)}));
   }
   if (arguments.json)
     fmt::print("{}\n", run_document(groups).dump(2));

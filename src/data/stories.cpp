@@ -24,8 +24,6 @@ std::string Stories::story(uint64_t seed, int64_t number) const {
   return text;
 }
 
-std::string Stories::alphabet() const { return grammar_->alphabet(); }
-
 std::vector<double> Stories::nats(std::string_view text) const { return grammar_->read(text); }
 
 }  // namespace ridge

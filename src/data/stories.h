@@ -23,8 +23,6 @@ class Stories {
   std::string story(uint64_t seed, int64_t number) const;
   static constexpr char kEnd = '\n';
 
-  std::string alphabet() const;  // every character that a story can have, ascending
-
   // -log P in nats of each character of `text`, which begins with a story's start; it may go on with more stories and stop anywhere.
   // ErrorCode::value: the grammar cannot produce it, with the place.
   std::vector<double> nats(std::string_view text) const;

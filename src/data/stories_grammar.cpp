@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <span>
 #include <unordered_map>
 
@@ -424,11 +423,6 @@ std::vector<double> StoryGrammar::read(std::string_view text) const {
 }
 
 std::vector<std::pair<char, double>> StoryGrammar::next(std::string_view text) const { return reader_after(*tables_, text, nullptr).possible(); }
-
-std::string StoryGrammar::alphabet() const {
-  const std::set<char> characters(tables_->pool.begin(), tables_->pool.end());
-  return {characters.begin(), characters.end()};
-}
 
 double StoryGrammar::entropy() const {
   std::unordered_map<std::string, double> known;

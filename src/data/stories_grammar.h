@@ -28,8 +28,6 @@ class StoryGrammar {
 
   double entropy() const;  // of a story, in nats; from the rules alone
 
-  std::string alphabet() const;  // every character that it can produce, ascending
-
   struct Tables;
 
  private:

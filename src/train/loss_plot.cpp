@@ -198,12 +198,6 @@ LossPanel panel_of(std::span<const RunGroup> groups, std::string title, LossPoin
   return panel;
 }
 
-void write(const fs::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 }  // namespace
 
 std::vector<BandPoint> band_of(std::span<const LossPoints> curves, int most) {
@@ -247,8 +241,8 @@ void write_loss_plots(const fs::path& out, const std::vector<fs::path>& run_fold
   for (const fs::path& folder : run_folders) runs.push_back(read_experiment_run(folder));
   const std::vector<RunGroup> groups = group_seeds(std::move(runs));
   const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
-  write(out / "train_loss.svg", loss_svg(title, std::vector{train_panel(groups)}));
-  write(out / "val_loss.svg", loss_svg(title, std::vector{validation_panel(groups)}));
+  write_atomically((out / "train_loss.svg").string(), loss_svg(title, std::vector{train_panel(groups)}));
+  write_atomically((out / "val_loss.svg").string(), loss_svg(title, std::vector{validation_panel(groups)}));
 }
 
 }  // namespace ridge

@@ -57,15 +57,6 @@ TEST(Stories, FitIntoEveryLength) {
   }
 }
 
-TEST(Stories, AlphabetIsWhatTheyAreWrittenIn) {
-  for (const int64_t longest : kLengths) {
-    const Stories stories(longest);
-    const std::string text = several(stories, 17, 20000);
-    const std::set<char> seen(text.begin(), text.end());
-    EXPECT_EQ(stories.alphabet(), std::string(seen.begin(), seen.end()));
-  }
-}
-
 TEST(Stories, RefuseALengthInWhichNothingFits) {
   try {
     Stories stories(10);
