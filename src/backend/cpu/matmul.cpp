@@ -79,6 +79,7 @@ struct Plan {
   int64_t width = 0;                       // columns of a full tile
   int64_t row_tiles = 0, col_tiles = 0;    // tiles of C
   int64_t row_blocks = 1, col_blocks = 1;  // units of one batch
+  int64_t band = 1;                        // row blocks whose units follow each other, column after column
   int64_t depth = 0, depth_blocks = 1;     // K blocks
   Feed a_feed = Feed::unit, b_feed = Feed::shared;
   bool a_by_row = false;  // A's panels are rows with contiguous k, else [k][rows]
@@ -155,6 +156,14 @@ void choose_units(Plan& p) {
   }
 }
 
+// Units go band after band of rows. Threads take runs of units, so each stays with the rows that it made and will read again,
+// kernel after kernel, and they need not come from another core. A band reads all of B: one that does not stay in L2 asks for more rows.
+int64_t choose_band(const Plan& p) {
+  constexpr int64_t kRows = 512;
+  if (p.k * p.n * 4 <= p.model.l2 / 2) return 1;
+  return std::min(p.row_blocks, ceil_div(kRows * p.row_blocks, p.m));
+}
+
 bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
 
 void plan_small(Plan& p) {
@@ -198,6 +207,8 @@ void plan_tiles(Plan& p) {
     p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
     p.b_feed = b_direct && b_spread ? Feed::direct : p.row_blocks > 1 ? Feed::shared : Feed::unit;
   }
+
+  p.band = choose_band(p);
 
   // An odd number of cache lines between rows spreads them over the sets of L1.
   p.a_by_row = contiguous(p.a_k, p.k);
@@ -285,20 +296,26 @@ void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset,
   }
 }
 
-// A tile's rows of one K block.
-void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, int64_t kb, float* dst) {
-  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, k = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k;
+// Part of the K dimension.
+struct Depth {
+  int64_t begin, size;
+};
+
+Depth depth_block(const Plan& p, int64_t kb) { return {p.depth_begin(kb), p.depth_begin(kb + 1) - p.depth_begin(kb)}; }
+
+// A tile's rows, some or all of one K block.
+void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, Depth d, float* dst) {
+  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row;
   const int type = storage_index(p.a_type);
   if (p.a_by_row) {
-    for (int64_t r = 0; r < rows; ++r) p.kernels->widen[type](element(a, p.a_type, p.a_m.map(row + r) + k), dst + r * p.a_ld, depth);
+    for (int64_t r = 0; r < rows; ++r) p.kernels->widen[type](element(a, p.a_type, p.a_m.map(row + r) + d.begin), dst + r * p.a_ld, d.size);
   } else {
-    p.kernels->pack[type]({a, p.a_m.map, p.a_k.map, row, k, rows, rows, depth, dst});
+    p.kernels->pack[type]({a, p.a_m.map, p.a_k.map, row, d.begin, rows, rows, d.size, dst});
   }
 }
 
-void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, int64_t kb, float* dst) {
-  const int64_t k = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k;
-  p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, k, p.tile_cols(tile), p.tile_width(tile), depth, dst});
+void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, Depth d, float* dst) {
+  p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, d.begin, p.tile_cols(tile), p.tile_width(tile), d.size, dst});
 }
 
 // Shared panels lie by batch, then K block, then tile, so that what a unit reads at a time is one stretch of memory.
@@ -315,21 +332,44 @@ float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t ti
   return base + ((batch - c.batch) * p.k + k) * c.col_tiles * p.width + (tile - c.col_tile) * p.width * depth;
 }
 
+// An operand whose rows along K lie in one piece is packed some of them at a time, through all tiles: read in the order of memory,
+// by the thread that has probably written them. Others are packed tile by tile.
+constexpr int64_t kSliceRows = 16;
+bool a_in_slices(const Plan& p) { return !p.a_by_row && contiguous(p.a_m, p.m); }
+bool b_in_slices(const Plan& p) { return contiguous(p.b_n, p.n) && !contiguous(p.b_k, p.k); }
+int64_t slices(const Plan& p) { return p.depth_blocks * ceil_div(p.depth, kSliceRows); }
+int64_t a_pack_units(const Chunk& c) { return !c.pack_a ? 0 : a_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.row_tiles; }
+int64_t b_pack_units(const Chunk& c) { return !c.pack_b ? 0 : b_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.col_tiles; }
+
+// Packs what a unit stands for: put(tile, K block, depth) for each of its panels or parts of panels.
+template <class Put>
+void pack_unit(const Plan& p, bool in_slices, int64_t unit, int64_t first_tile, int64_t tiles, const Put& put) {
+  if (!in_slices) {
+    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) put(first_tile + unit, kb, depth_block(p, kb));
+    return;
+  }
+  const int64_t per_block = ceil_div(p.depth, kSliceRows), kb = unit / per_block, skip = unit % per_block * kSliceRows;
+  const Depth whole = depth_block(p, kb), part{whole.begin + skip, std::min(kSliceRows, whole.size - skip)};
+  for (int64_t tile = first_tile; part.size > 0 && tile < first_tile + tiles; ++tile) put(tile, kb, part);
+}
+
 void run_pack(const void* args, int64_t begin, int64_t end, Worker& worker) {
   const Chunk& c = *static_cast<const Chunk*>(args);
   const Plan& p = c.bound->plan;
-  const int64_t a_units = c.pack_a ? c.row_tiles : 0, b_units = c.pack_b ? c.col_tiles : 0;
+  const int64_t a_units = a_pack_units(c), b_units = b_pack_units(c);
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t batch = c.batch + unit / (a_units + b_units), i = unit % (a_units + b_units);
     const BatchOffsets at = batch_offsets(p, batch);
-    for (int64_t kb = 0; kb < p.depth_blocks; ++kb) {
-      if (i < b_units) {
-        const int64_t tile = c.col_tile + i;
-        pack_cols_of_b(p, element(worker.at<std::byte>(c.bound->b), p.b_type, at.b), tile, kb, shared_b(c, worker, batch, kb, tile));
-      } else {
-        const int64_t tile = c.row_tile + i - b_units;
-        pack_rows_of_a(p, element(worker.at<std::byte>(c.bound->a), p.a_type, at.a), tile, kb, shared_a(c, worker, batch, kb, tile));
-      }
+    if (i < b_units) {
+      const std::byte* b = element(worker.at<std::byte>(c.bound->b), p.b_type, at.b);
+      pack_unit(p, b_in_slices(p), i, c.col_tile, c.col_tiles, [&](int64_t tile, int64_t kb, Depth d) {
+        pack_cols_of_b(p, b, tile, d, shared_b(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * p.tile_width(tile));
+      });
+    } else {
+      const std::byte* a = element(worker.at<std::byte>(c.bound->a), p.a_type, at.a);
+      pack_unit(p, a_in_slices(p), i - b_units, c.row_tile, c.row_tiles, [&](int64_t tile, int64_t kb, Depth d) {
+        pack_rows_of_a(p, a, tile, d, shared_a(c, worker, batch, kb, tile) + (d.begin - p.depth_begin(kb)) * (p.row_begin(tile + 1) - p.row_begin(tile)));
+      });
     }
   }
 }
@@ -338,9 +378,9 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
   const Bound& bound = *c.bound;
   const Plan& p = bound.plan;
   const MatmulKernels& kernels = *p.kernels;
-  // Neighbouring units share the columns of B.
-  const int64_t rb = c.row_block + unit % c.row_blocks, rest = unit / c.row_blocks;
-  const int64_t cb = c.col_block + rest % c.col_blocks, batch = c.batch + rest / c.col_blocks;
+  const int64_t batch = c.batch + unit / (c.row_blocks * c.col_blocks), of_batch = unit % (c.row_blocks * c.col_blocks);
+  const int64_t first = of_batch / (p.band * c.col_blocks) * p.band, of_band = of_batch - first * c.col_blocks;
+  const int64_t band = std::min(p.band, c.row_blocks - first), rb = c.row_block + first + of_band % band, cb = c.col_block + of_band / band;
   const BatchOffsets at = batch_offsets(p, batch);
   const std::byte* a = element(worker.at<std::byte>(bound.a), p.a_type, at.a);
   const std::byte* b = element(worker.at<std::byte>(bound.b), p.b_type, at.b);
@@ -350,13 +390,15 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
   float* const b_scratch = reinterpret_cast<float*>(worker.scratch + p.scratch_b);
   float* const strip = reinterpret_cast<float*>(worker.scratch + p.scratch_strip);
   const int64_t strip_ld = (j1 - j0) * p.width;
+  constexpr int64_t kFetchDepth = 64;  // shorter sums are made sooner than memory answers
+  const auto fetch = p.swapped || p.depth < kFetchDepth ? nullptr : bound.epilogue.fetch;
   float* const c_base = p.strip ? nullptr : worker.at<float>(bound.c) + at.c + col0;
 
   for (int64_t kb = 0; kb < p.depth_blocks; ++kb) {
     const int64_t k0 = p.depth_begin(kb), depth = p.depth_begin(kb + 1) - k0;
     const bool last = kb + 1 == p.depth_blocks;
     if (p.b_feed == Feed::unit)
-      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, kb, b_scratch + (j - j0) * p.width * depth);
+      for (int64_t j = j0; j < j1; ++j) pack_cols_of_b(p, b, j, {k0, depth}, b_scratch + (j - j0) * p.width * depth);
     for (int64_t t = t0; t < t1; ++t) {
       const int64_t row = p.row_begin(t), rows = p.row_begin(t + 1) - row;
       TileArgs tile;
@@ -368,7 +410,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
       } else {
         tile.a_row = p.a_ld, tile.a_k = 1;
         tile.a = p.a_feed == Feed::unit ? a_scratch : shared_a(c, worker, batch, kb, t);
-        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, t, kb, a_scratch);
+        if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, t, {k0, depth}, a_scratch);
       }
       const TileFn* fn = p.a_feed == Feed::direct || p.a_by_row ? kernels.strided[rows] : kernels.packed[rows];
       float* out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : c_base + p.c_m.map(row);
@@ -384,6 +426,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
         }
         tile.c = out + (j - j0) * p.width;
         tile.cols = p.strip ? width : p.tile_cols(j);
+        if (last && fetch) fetch(bound.epilogue.context, worker, batch, row, rows, j * p.width, p.tile_cols(j));
         fn[width / kernels.lanes](tile);
       }
       if (last && p.strip) finish(bound, worker, batch, at.c, row, rows, col0, cols, out, strip_ld);
@@ -459,11 +502,10 @@ class PackedMatmul final : public MatmulKernel {
         tasks.push_back({run_small, &c, p.batch * p.col_blocks, 20 + ns});
         continue;
       }
-      const int64_t panels = (c.pack_a ? c.row_tiles : 0) + (c.pack_b ? c.col_tiles : 0);
-      if (panels) {
+      if (const int64_t units = a_pack_units(c) + b_pack_units(c)) {
         const double elements =
             double(p.k) * ((c.pack_a ? double(p.m) * double(c.row_tiles) / double(p.row_tiles) : 0) + (c.pack_b ? double(c.col_tiles * p.width) : 0));
-        tasks.push_back({run_pack, &c, panels * c.batches, elements * p.model.pack_ns / double(panels)});
+        tasks.push_back({run_pack, &c, units * c.batches, elements * p.model.pack_ns / double(units)});
       }
       const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k) / double(p.row_blocks) / double(p.col_blocks);
       tasks.push_back({run_tiles, &c, c.batches * c.row_blocks * c.col_blocks, 30 + flops / p.flops_per_ns()});

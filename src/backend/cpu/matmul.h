@@ -20,6 +20,8 @@ struct MatmulLoop {
 struct MatmulEpilogue {
   void (*run)(const void* context, Worker& worker, int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* acc, int64_t ld) = nullptr;
   const void* context = nullptr;
+  // Asks for the memory that `run` will touch for such a block, while its sums are made; may be absent.
+  void (*fetch)(const void* context, const Worker& worker, int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols) = nullptr;
 };
 
 // C[batch, m, n] (+)= sum over k of A[batch, m, k] * B[batch, k, n]; f32 sums whatever the storage types.

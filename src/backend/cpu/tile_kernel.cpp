@@ -570,7 +570,15 @@ class Epilogue : public TileEpilogue {
   int64_t scratch_bytes() const override { return plan_->scratch_bytes(); }
   MatmulEpilogue bind(std::span<const Ref> operands) override {
     operands_.assign(operands.begin(), operands.end());
-    return {run, this};
+    fetched_.clear();
+    for (const TilePlan::Access& access : plan_->accesses) {
+      if (access.operand < 0) continue;
+      Fetched f{operands_[size_t(access.operand)], 0, 0, 0};
+      f.from.offset += access.offset;
+      for (auto [axis, stride] : access.terms) (axis == plan_->row ? f.row : axis == plan_->col ? f.col : f.batch) = stride;
+      if (f.row != 0 && (f.col == 4 || f.col == 2)) fetched_.push_back(f);
+    }
+    return {run, this, fetch};
   }
 
  private:
@@ -581,8 +589,22 @@ class Epilogue : public TileEpilogue {
     if (e.plan_->streams) store_fence();
   }
 
+  static void fetch(const void* context, const Worker& worker, int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+    for (const Fetched& f : static_cast<const Epilogue*>(context)->fetched_) {
+      const std::byte* p = worker.at<const std::byte>(f.from) + batch * f.batch + row * f.row + col * f.col;
+      for (int64_t r = 0; r < rows; ++r, p += f.row)
+        for (int64_t b = 0; b < cols * f.col; b += 64) __builtin_prefetch(p + b, 0, 2);
+    }
+  }
+
+  // An operand with rows of its own, contiguous along the columns; strides in bytes.
+  struct Fetched {
+    Ref from;
+    int64_t batch, row, col;
+  };
   std::unique_ptr<TilePlan> plan_;
   std::vector<Ref> operands_;
+  std::vector<Fetched> fetched_;
 };
 
 }  // namespace
