@@ -36,9 +36,6 @@ class Reader {
   size_t at_ = 0;
 };
 
-// The rows of an embedding that stand for tokens.
-NodeId token_rows(Builder& b, const GptConfig& c, NodeId weight) { return c.padded_vocab ? b.slice(weight, 0, 0, c.vocab) : weight; }
-
 class Forward {
  public:
   Forward(Builder& b, const GptConfig& c, std::span<const NodeId> parameters, const std::optional<RandomOperands>& random, GptCache* cache)
@@ -46,7 +43,7 @@ class Forward {
 
   NodeId operator()(NodeId tokens) {
     batch_ = b_.shape(tokens)[0], time_ = b_.shape(tokens)[1];
-    NodeId x = b_.take(token_rows(b_, c_, read_.next()), tokens, 0);  // [B, T, C]
+    NodeId x = b_.take(read_.next(), tokens, 0);  // [B, T, C]
     if (c_.position == GptConfig::Position::learned) x = b_.add(x, position_rows(read_.next()));
     x = dropped(x);
     for (int64_t i = 0; i < c_.layers; ++i) {
@@ -85,6 +82,8 @@ class Forward {
 
   NodeId attention(NodeId x, int64_t layer) {
     NodeId qkv = linear(x);  // [B, T, (heads + 2 kv_heads) · dim]
+    // As the cache keeps it, while the product has it in registers; rotating comes first.
+    if (cache_ && c_.position == GptConfig::Position::learned) qkv = b_.cast(qkv, b_.dtype(cache_->keys[size_t(layer)]));
     NodeId q = heads(qkv, 0, s_.heads), k = heads(qkv, s_.heads, s_.kv_heads), v = heads(qkv, s_.heads + s_.kv_heads, s_.kv_heads);
     if (c_.position == GptConfig::Position::rope) {
       NodeId position = positions();
@@ -143,6 +142,11 @@ void check_parameters(const Builder& b, const GptConfig& c, std::span<const Node
       fail(ErrorCode::shape, "[gpt] parameter {} ({}) is {}, needs {}", i, wanted[i].name, to_string(b.shape(nodes[i])), to_string(wanted[i].shape));
 }
 
+// [B, T, width] -> [B, T, vocab and padding].
+NodeId head(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden) {
+  return b.linear(hidden, config.tied ? parameters.front() : parameters.back());
+}
+
 }  // namespace
 
 std::vector<Parameter> gpt_parameters(const GptConfig& c) {
@@ -192,11 +196,22 @@ NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> p
 }
 
 NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden) {
-  return b.linear(hidden, token_rows(b, config, config.tied ? parameters.front() : parameters.back()));
+  return b.slice(head(b, config, parameters, hidden), -1, 0, config.vocab);
 }
 
 NodeId gpt_forward(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random) {
   return gpt_logits(b, config, parameters, gpt_hidden(b, config, parameters, tokens, random));
+}
+
+Builder::SumCount gpt_losses(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, NodeId targets,
+                             const std::optional<RandomOperands>& random) {
+  NodeId logits = head(b, config, parameters, gpt_hidden(b, config, parameters, tokens, random));
+  if (config.padded_vocab <= config.vocab) return b.cross_entropy(logits, targets);
+  const NodeId real = b.binary(Op::less, b.iota(b.shape(logits), -1, DType::i32), double(config.vocab));
+  Builder::SumCount losses = b.cross_entropy(b.select(real, logits, b.like(logits, -INFINITY)), targets);
+  auto checked = [&](NodeId index) { return b.graph().add(Op::check_class, {index}, {{config.vocab}, {}, nullptr}); };  // zeros, or an error
+  losses.sum = b.add(losses.sum, b.sum(b.add(checked(tokens), checked(targets))));
+  return losses;
 }
 
 }  // namespace ridge

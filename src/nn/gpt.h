@@ -42,9 +42,14 @@ struct GptCache {
 NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {},
                   GptCache* cache = nullptr);
 
-// [B, T, width] -> [B, T, vocab].
+// [B, T, width] -> [B, T, vocab], never padding.
 NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden);
 
 NodeId gpt_forward(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {});
+
+// Losses of targets i64 [B, T], of which each follows its token. Padding is computed along, as classes that cannot be: so no kernel is
+// spent on cutting it away.
+Builder::SumCount gpt_losses(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, NodeId targets,
+                             const std::optional<RandomOperands>& random = {});
 
 }  // namespace ridge

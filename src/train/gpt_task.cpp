@@ -34,7 +34,7 @@ StepModel gpt_step_model(const GptConfig& config, int64_t batch) {
   model.parameters = gpt_parameters(config);
   model.batch = {{DType::i64, {batch, config.block}}, {DType::i64, {batch, config.block}}};
   auto losses = [config](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const std::optional<RandomOperands>& random) {
-    return b.cross_entropy(gpt_forward(b, config, p, in[0], random), in[1]);
+    return gpt_losses(b, config, p, in[0], in[1], random);
   };
   model.loss = losses;
   if (config.dropout > 0)
