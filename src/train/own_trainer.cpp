@@ -45,12 +45,6 @@ std::string_view word(TrainerArgs::Rate rate) {
   return words[size_t(rate)];
 }
 
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 }  // namespace
 
 struct Trainer::State {
@@ -248,8 +242,8 @@ TrainingResult Trainer::run() {
   summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
   if (!s.args.out.empty()) {
     const std::filesystem::path folder = s.args.out;
-    write_text(folder / "summary.json", summary_json(summary).dump(2) + "\n");
-    write_text(folder / "plan.json", decisions_json(s.decisions).dump(2) + "\n");
+    write_atomically((folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
+    write_atomically((folder / "plan.json").string(), decisions_json(s.decisions).dump(2) + "\n");
     summary.files = {{"checkpoints/", "weights, optimizer and state: the newest two and the best"},
                      {"metrics.jsonl", "every step and validation"},
                      {"plan.json, summary.json", "what was decided, and this summary"}};
