@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "io/checksum.h"
+#include "io/folder_lock.h"
 #include "train/manifest.h"
 
 namespace ridge {
@@ -202,26 +202,6 @@ int remove_folder(const fs::path& path, const FileCalls& calls) {
   return gone(path);
 }
 
-// Held while a store is written to. The kernel drops the lock of a process that was killed; file systems without locks are used without.
-class FolderLock {
- public:
-  explicit FolderLock(const fs::path& folder) : file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (file_ < 0) {
-      const int cause = errno;
-      fail(ErrorCode::io, "[checkpoint] {}: cannot be opened: {}; {}", folder.string(), std::strerror(cause), file_remedy(cause));
-    }
-    if (::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-    ::close(file_);
-    fail(ErrorCode::io, "[checkpoint] {}: another process is writing checkpoints there; stop it or choose another folder", folder.string());
-  }
-  ~FolderLock() { ::close(file_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int file_;
-};
-
 int64_t bytes_of(const CheckpointContent& content) {
   int64_t bytes = 0;
   for (const auto& [name, tensors] : content.tensors)
@@ -257,7 +237,8 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   check_names(content);
   const fs::path path = folder_ / folder_name(content.step);
   make_folder(folder_, calls_);
-  const FolderLock lock(folder_);
+  const auto lock = FolderLock::take(folder_);
+  if (!lock) fail(ErrorCode::io, "[checkpoint] {}: another process is writing checkpoints there; stop it or choose another folder", folder_.string());
   for (const std::string& name : list(folder_).leftovers) remove_folder(folder_ / name, calls_);  // what stays is met again below
   try {
     put_in_place(write_aside(content), path);

@@ -8,14 +8,18 @@
 #include <optional>
 
 #include "base/error.h"
+#include "io/checksum.h"
+#include "support/errors.h"
 #include "support/file_faults.h"
 #include "support/temp_folder.h"
 
 namespace ridge {
 namespace {
 
+using test::error_of;
 using test::Fault;
 using test::FileFaults;
+using test::has;
 using test::read_text;
 using test::TempFolder;
 using test::write_text;
@@ -33,17 +37,6 @@ void write_in_pieces(const std::string& path, const FileCalls& calls) {
   file.commit();
 }
 
-std::optional<Error> error_of(const auto& act) {
-  try {
-    act();
-  } catch (const Error& e) {
-    return e;
-  }
-  return {};
-}
-
-bool has(const std::optional<Error>& error, std::string_view part) { return error && std::string_view(error->what()).find(part) != std::string_view::npos; }
-
 TEST(AtomicFile, SyncsBeforeItRenamesAndTheFolderAfter) {
   TempFolder folder;
   FileFaults faults(Fault::none, 0);
@@ -51,6 +44,33 @@ TEST(AtomicFile, SyncsBeforeItRenamesAndTheFolderAfter) {
   EXPECT_EQ(FileFaults::sequence(), "wwfrf");
   EXPECT_EQ(read_text(folder / "a"), kNew);
   EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
+}
+
+TEST(AtomicFile, LeavesSyncingToWhoAsksForIt) {
+  TempFolder folder;
+  FileFaults faults(Fault::none, 0);
+  write_atomically(folder / "a", kNew, {FileFaults::calls(), nullptr, false});
+  EXPECT_EQ(FileFaults::sequence(), "wr");
+  EXPECT_EQ(read_text(folder / "a"), kNew);
+  EXPECT_EQ(sync_path(folder / "a", FileFaults::calls()), 0);
+  EXPECT_EQ(sync_path(folder.path(), FileFaults::calls()), 0);
+  EXPECT_EQ(sync_path(folder / "none", FileFaults::calls()), ENOENT);
+  EXPECT_EQ(FileFaults::sequence(), "wrff");
+}
+
+// In pieces that are cut short in any way, it is the checksum of the whole.
+TEST(AtomicFile, SumsUpWhatItWrites) {
+  TempFolder folder;
+  const std::string large(3'000'017, 'x');
+  for (Fault fault : {Fault::none, Fault::short_write, Fault::interrupted})
+    for (int at : {0, 1, 2}) {
+      FileFaults faults(fault, at);
+      Checksum sum;
+      write_atomically(folder / "a", large, {FileFaults::calls(), &sum});
+      EXPECT_EQ(sum.hex(), checksum_of(large));
+      EXPECT_EQ(sum.bytes(), int64_t(large.size()));
+    }
+  EXPECT_EQ(checksum_of(""), "99aa06d3014798d86001c324468d497f");  // as xxhsum -H2 prints it
 }
 
 TEST(AtomicFile, IsAbsentUntilItIsCommitted) {

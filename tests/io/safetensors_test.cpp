@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "support/file_faults.h"
+#include "support/mutate.h"
 #include "support/temp_folder.h"
 
 namespace ridge {
@@ -250,7 +251,6 @@ TEST(Safetensors, SaysWhatIsWrongWithTheLayout) {
 TEST(Safetensors, SurvivesMutatedFiles) {
   TempFolder folder;
   std::mt19937 random(2);
-  constexpr std::string_view kTokens = "{}[]:,\"\\0123456789-.eFUIB \n\0\xff";
   int refused = 0, accepted = 0;
   for (int base = 0; base < 20; ++base) {
     const Sample s = random_sample(random);
@@ -261,18 +261,7 @@ TEST(Safetensors, SurvivesMutatedFiles) {
     for (int round = 0; round < 1000; ++round) {
       // Half of the time only the header is edited and its length put right, so that edits reach what lies behind the first checks.
       const bool inside = random() % 2;
-      std::string text = inside ? whole.substr(8, length) : whole;
-      for (int edits = 1 + int(random() % 3); edits > 0 && !text.empty(); --edits) {
-        const size_t at = random() % text.size();
-        switch (random() % 6) {
-          case 0: text[at] = char(text[at] ^ 1 << random() % 8); break;
-          case 1: text[at] = kTokens[random() % kTokens.size()]; break;
-          case 2: text.insert(at, 1, kTokens[random() % kTokens.size()]); break;
-          case 3: text.erase(at, 1 + random() % 4); break;
-          case 4: text.insert(at, text.substr(random() % text.size(), random() % 70)); break;
-          case 5: text.resize(random() % 8 ? text.size() : at); break;
-        }
-      }
+      std::string text = test::mutated(inside ? whole.substr(8, length) : whole, random);
       if (inside) text = file_of(text, whole.substr(8 + length));
       const std::vector<char> exact(text.begin(), text.end());
       const std::span<const std::byte> file = std::as_bytes(std::span(exact));

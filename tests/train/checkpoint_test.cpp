@@ -1,16 +1,17 @@
 // Laws of checkpoints: one is complete or absent, whatever fails and whenever the process dies; what is damaged is noticed and the one before it is used.
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 
 #include <numeric>
 #include <random>
 
 #include "base/error.h"
+#include "io/folder_lock.h"
+#include "support/errors.h"
 #include "support/file_faults.h"
+#include "support/mutate.h"
 #include "support/temp_folder.h"
 #include "train/manifest.h"
 
@@ -18,8 +19,10 @@ namespace ridge {
 namespace {
 
 namespace fs = std::filesystem;
+using test::error_of;
 using test::Fault;
 using test::FileFaults;
+using test::has;
 using test::read_text;
 using test::TempFolder;
 using test::write_text;
@@ -71,17 +74,6 @@ std::vector<std::string> names_in(const std::string& folder) {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-std::optional<Error> error_of(const auto& act) {
-  try {
-    act();
-  } catch (const Error& e) {
-    return e;
-  }
-  return {};
-}
-
-bool has(const std::optional<Error>& error, std::string_view part) { return error && std::string_view(error->what()).find(part) != std::string_view::npos; }
 
 using Names = std::vector<std::string>;
 
@@ -405,11 +397,10 @@ TEST(Checkpoint, SaysWhatCannotBeDone) {
   EXPECT_TRUE(has(error_of([&] { newest(CheckpointStore(folder / "file")); }), "check that it is a folder"));
 
   prepare(folder / "c");
-  const int held = ::open((folder / "c").c_str(), O_RDONLY | O_DIRECTORY);
-  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  const auto held = FolderLock::take(folder / "c");
+  EXPECT_TRUE(held && !FolderLock::take(folder / "c"));
   EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(Sample(30).content); }), "another process"));
   expect_holds(newest(CheckpointStore(folder / "c")), 20);
-  ::close(held);
 }
 
 // Whatever is not what was written is refused.
@@ -423,7 +414,6 @@ TEST(Manifest, RefusesEveryOtherText) {
   EXPECT_EQ(parse_manifest(format_manifest({}), "m"), Manifest{});
 
   std::mt19937 random(3);
-  constexpr std::string_view kTokens = "{}[]:,\"\\0123456789-.eabf \n\0\xff";
   int refused = 0;
   auto refuse = [&](const std::string& text) {
     const auto error = error_of([&] { parse_manifest(text, "the manifest"); });
@@ -433,18 +423,7 @@ TEST(Manifest, RefusesEveryOtherText) {
     ++refused;
   };
   for (int round = 0; round < 6'000; ++round) {
-    std::string text = whole;
-    for (int edits = 1 + int(random() % 3); edits > 0 && !text.empty(); --edits) {
-      const size_t at = random() % text.size();
-      switch (random() % 6) {
-        case 0: text[at] = char(text[at] ^ 1 << random() % 8); break;
-        case 1: text[at] = kTokens[random() % kTokens.size()]; break;
-        case 2: text.insert(at, 1, kTokens[random() % kTokens.size()]); break;
-        case 3: text.erase(at, 1 + random() % 4); break;
-        case 4: text.insert(at, text.substr(random() % text.size(), random() % 70)); break;
-        case 5: text.resize(random() % 8 ? text.size() : at); break;
-      }
-    }
+    const std::string text = test::mutated(whole, random);
     if (text != whole) refuse(text);
   }
   EXPECT_GT(refused, 5'000);
