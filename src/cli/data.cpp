@@ -1,6 +1,8 @@
 // ridge data prepare: turns texts of any size into tokens once, so that trainings start at once.
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -17,6 +19,8 @@
 
 namespace ridge::cli {
 namespace {
+
+constexpr int64_t kLeastVocab = 257, kMostVocab = 1 << 24;  // bytes and the end of a text are always there
 
 struct PrepareArguments {
   std::string source, out;
@@ -84,7 +88,24 @@ void print_summary(const Dataset& data, const std::string& use, double seconds) 
   fmt::print("Train on it with {}\n", bold("ridge train gpt data=" + use));
 }
 
-int prepare(const PrepareArguments& arguments, const config::Resolved& settings) {
+// vocab=N is no key, as no training needs it; here it may be written as if it were one.
+int64_t take_vocab(std::vector<std::string>& words, int64_t otherwise) {
+  constexpr std::string_view kName = "vocab=";
+  const auto found = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return word.starts_with(kName); });
+  if (found == words.end()) return otherwise;
+  const std::string_view digits = std::string_view(*found).substr(kName.size());
+  int64_t vocab = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), vocab);
+  if (error != std::errc() || end != digits.data() + digits.size() || vocab < kLeastVocab || vocab > kMostVocab)
+    fail(ErrorCode::usage, "[data] {}: a vocabulary has {} to {} tokens", *found, kLeastVocab, kMostVocab);
+  words.erase(found);
+  return vocab;
+}
+
+int prepare(PrepareArguments arguments, config::Sources sources) {
+  arguments.vocab = take_vocab(sources.words, arguments.vocab);
+  const config::Resolved settings = config::resolve(sources);
+  if (settings.setting("out").source == "command line") arguments.out = settings.get<std::string>("out");
   DatasetOptions options;
   options.tokenizer = settings.get<std::string>("tokenizer");
   options.vocab = arguments.vocab;
@@ -112,10 +133,10 @@ const Command command("data", "turn texts into tokens once, for many trainings",
   prepare_command->add_option("source", arguments->source, "a text file, a folder of text files, or builtin")->required();
   prepare_command->add_option("--out", arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache");
   prepare_command->add_option("--vocab", arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text")
-      ->check(CLI::Range(257, 1 << 24));
+      ->check(CLI::Range(kLeastVocab, kMostVocab));
   prepare_command->add_flag("--json", arguments->json, "one JSON document");
   auto sources = add_settings(*prepare_command, config::kGpt);
-  prepare_command->callback([=] { *chosen = [=] { return prepare(*arguments, config::resolve(sources())); }; });
+  prepare_command->callback([=] { *chosen = [=] { return prepare(*arguments, sources()); }; });
 
   app.require_subcommand(0, 1);
   app.allow_extras();  // so that a wrong word gets a better answer

@@ -83,10 +83,7 @@ FileFacts facts_of(const std::string& path, int width, int64_t offset, const fs:
   facts = read_facts(path, width, offset);
   try {
     fs::create_directories(memory);
-    const std::string text = fmt::format("{} {}\n", facts.checksum, facts.largest_token);
-    AtomicFile out(kept.string());
-    out.write(std::as_bytes(std::span(text)));
-    out.commit();
+    write_atomically(kept.string(), fmt::format("{} {}\n", facts.checksum, facts.largest_token));
   } catch (const std::exception&) {
     // Then the file is read again next time.
   }

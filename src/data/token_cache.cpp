@@ -152,13 +152,16 @@ Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {
   }
   fs::create_directories(folder, error);
   if (error) fail(ErrorCode::io, "[data] {}: cannot be made: {}; choose a folder that you may write to", folder.string(), error.message());
-  if (!stored_key(folder) && fs::directory_iterator(folder, error) != fs::directory_iterator())
-    fail(ErrorCode::io, "[data] {}: is not empty and holds no tokens of Ridge; choose a new folder", folder.string());
-  // The old index goes first: it must not speak of new shards.
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().filename() == "index.json") fs::remove(entry.path());
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".bin") fs::remove(entry.path());
+  // What is there may only be an older making of Ridge's, or the rest of one that was stopped. Its index goes first: it must not speak of new shards.
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_store_file(entry.path().filename().string()))
+      fail(ErrorCode::io, "[data] {}: is not empty, and {} is no file of tokens that Ridge makes; choose a new folder", folder.string(),
+           entry.path().filename().string());
+    old.push_back(entry.path());
+  }
+  fs::remove(folder / "index.json", error);
+  for (const fs::path& path : old) fs::remove(path, error);
   recipe.make(folder);
   return open_store(folder);
 }

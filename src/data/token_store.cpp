@@ -165,15 +165,18 @@ void write_index(const fs::path& folder, const std::string& key, const Dataset& 
                 {"validation", part_json(validation, data.validation_characters, data.validation_bytes)}};
   if (!data.window_starts.empty()) index["windows"] = {{"starts", data.window_starts}, {"nats", data.window_nats}, {"characters", data.window_characters}};
   const std::string text = index.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  AtomicFile file((folder / kIndex).string());
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_atomically((folder / kIndex).string(), text);
 }
 
 std::optional<std::string> stored_key(const fs::path& folder) {
   const std::optional<Json> index = read_index(folder);
   if (!index || !index->contains("key") || !(*index)["key"].is_string()) return {};
   return (*index)["key"].get<std::string>();
+}
+
+bool is_store_file(std::string_view name) {
+  if (name.ends_with(".part")) name.remove_suffix(5);
+  return name == kIndex || name == kTokenizer || (name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("validation_")));
 }
 
 Dataset open_store(const fs::path& folder) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/dataset.h"
@@ -49,6 +50,8 @@ void write_index(const std::filesystem::path& folder, const std::string& key, co
 
 // The key of a folder's tokens; empty: no index of Ridge is there.
 std::optional<std::string> stored_key(const std::filesystem::path& folder);
+
+bool is_store_file(std::string_view name);  // one that such a folder has, or has while it is written
 
 // ErrorCode::io: something is missing, cut off or changed. Checksums are compared unless the tokens are very many.
 Dataset open_store(const std::filesystem::path& folder);

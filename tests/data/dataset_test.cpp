@@ -204,6 +204,11 @@ TEST_F(DatasetTest, APreparedFolderIsASource) {
   EXPECT_TRUE(mentions(error_of([&] { prepare_dataset(source, folder_ / "mine", options()); }).what(), "not empty"));
   write_text(out + "/train_00000.bin", "short");
   expect_refusal(out, options(), {"train_00000.bin", "cut off"});
+  // What a stopped making leaves behind is in nobody's way.
+  fs::remove(out + "/index.json");
+  write_text(out + "/validation_00001.bin.part", "x");
+  EXPECT_EQ(all_of(prepare_dataset(source, out, options("byte")).train), all_of(made.train));
+  EXPECT_FALSE(fs::exists(out + "/validation_00001.bin.part"));
 }
 
 TEST_F(DatasetTest, ManyShardsAreOneSequence) {
