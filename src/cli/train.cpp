@@ -1,7 +1,7 @@
 // ridge train: from settings to a trained model, a run folder and a summary.
+#include <unistd.h>
 #include <algorithm>
 #include <chrono>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -69,12 +69,6 @@ std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out
   return parts;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 int exit_code(Outcome::End end) {
   switch (end) {
     case Outcome::End::interrupted: return kInterrupted;
@@ -127,9 +121,9 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
     };
   GptRun run = start_gpt_run(settings, options);
   make_folder(part.folder);
-  if (!resume) write_text(part.folder / "config.yaml", settings.to_yaml());
-  write_text(part.folder / "plan.json", plan_json(run));
-  write_text(part.folder / "machine.json", fingerprint(machine).description + "\n");
+  if (!resume) write_atomically((part.folder / "config.yaml").string(), settings.to_yaml());
+  write_atomically((part.folder / "plan.json").string(), plan_json(run));
+  write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
 
   LogFile log(part.folder / "log.txt", resume);
   TerminalView keeper(log.screen());
@@ -146,7 +140,7 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
   const Outcome outcome = run_gpt(run, settings, views);
   const RunSummary summary = summary_of(run, outcome, watch.overall().summary());
   if (outcome.end != Outcome::End::diverged) write_model(run, part.folder / "model");
-  write_text(part.folder / "summary.json", summary_json(summary).dump(2) + "\n");
+  write_atomically((part.folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
   write_loss_plots(part.folder, {part.folder});
   view->end(summary), keeper.end(summary);
   return exit_code(outcome.end);
@@ -158,7 +152,8 @@ int train_all(config::Sources sources, bool json) {
   const bool resume = settings.get<bool>("resume");
   if (resume) {
     if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
-    if (!fs::exists(out)) fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), settings.get<std::string>("runs_dir"));
+    if (!fs::exists(out))
+      fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), settings.get<std::string>("runs_dir"));
     // What the run was started with holds, unless this call says otherwise.
     fs::path before = out / "config.yaml";
     if (!fs::exists(before))
@@ -169,19 +164,22 @@ int train_all(config::Sources sources, bool json) {
     settings = config::resolve(sources);
   }
   request_default_threads(thread_request(settings));
-  if (out.empty()) out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());
+  if (out.empty())
+    out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());
   const std::vector<Part> parts = parts_of(settings, out);
   std::vector<ExperimentRun> done;
   for (const Part& part : parts) {
     const bool begun = has_checkpoints(part.folder);
-    if (begun && !resume) fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
+    if (begun && !resume)
+      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
     if (!(parts.size() > 1 && resume && is_finished(part.folder)))
       if (const int code = train_part(part, settings, resume && begun, json); code != kOk) return code;
     done.push_back(read_experiment_run(part.folder, word_for(part.data)));
   }
   make_folder(out);
-  write_text(out / "final_info.json", final_info(done).dump(2) + "\n");
-  if (parts.size() > 1) write_loss_plots(out, [&] {
+  write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
+  if (parts.size() > 1)
+    write_loss_plots(out, [&] {
       std::vector<fs::path> folders;
       for (const Part& part : parts) folders.push_back(part.folder);
       return folders;

@@ -48,7 +48,8 @@ std::string plan_text(const GptRun& run, const Look& look) {
                         p.samples ? fmt::format("{}", p.samples) : "-", size_text(p.arena_bytes), p.kernels, 1e-9 * p.flops);
   text += "\nLargest when most is held\n";
   for (size_t i = 0; i < std::min<size_t>(plan.largest.size(), 8); ++i)
-    text += fmt::format("  {:>10}  {}{}\n", size_text(plan.largest[i].bytes), plan.largest[i].name, plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
+    text += fmt::format("  {:>10}  {}{}\n", size_text(plan.largest[i].bytes), plan.largest[i].name,
+                        plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
   if (run.expected_step_seconds > 0) {
     const double tokens = double(plan.batch * run.model.block);
     text += fmt::format("\nExpected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps; from {}\n", duration_text(run.expected_step_seconds),
@@ -101,7 +102,7 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
   s.files = {{"model/", "the weights, as Hugging Face's GPT-2 where they fit that form"},
              {"checkpoints/", "to go on from"},
              {"metrics.jsonl", "every step"},
-             {"loss.svg", "losses as a picture"},
+             {"train_loss.svg", "and val_loss.svg: losses as pictures"},
              {"summary.json", "this"}};
   s.next.push_back({fmt::format("ridge sample {} --prompt \"Once\"", folder), "more text"});
   if (outcome.steps < run.trainer.schedule.steps)

@@ -60,21 +60,15 @@ std::string model_text(const GptConfig& c) {
 
 // What a resumed run must share, and what should be the same for the same bits.
 std::map<std::string, std::string> identity_of(const GptRun& run) {
-  return {{"model", model_text(run.model)}, {"vocabulary", std::to_string(run.data.vocab)}, {"data", run.data.fingerprint}};
+  return {{"model", model_text(run.model)},
+          {"vocabulary", std::to_string(run.data.vocab)},
+          {"data", fmt::format("{} ({})", run.data.name, run.data.fingerprint.substr(0, 12))}};
 }
 std::map<std::string, std::string> settings_of(const Resolved& s) {
   std::map<std::string, std::string> words;
   for (const char* key : {"steps", "batch", "lr", "min_lr", "warmup", "schedule", "weight_decay", "beta1", "beta2", "clip", "dropout", "seed"})
     words[key] = s.get<std::string>(key);
   return words;
-}
-
-// The choices of the run's newest checkpoint; empty: there is none, which the trainer will say.
-std::map<std::string, std::string> earlier_choices(const std::filesystem::path& folder) {
-  std::vector<std::string> ignored;
-  const std::optional<StoredCheckpoint> stored = CheckpointStore(folder / "checkpoints").newest(ignored);
-  if (!stored || !stored->texts.contains("state.json")) return {};
-  return run_state_from(stored->texts.at("state.json"), (stored->folder / "state.json").string()).choices;
 }
 
 int64_t batch_bytes(const BatchSource& source) {
@@ -94,6 +88,7 @@ class Settling {
 
   GptRun operator()() {
     run_.data_name = o_.data, run_.seed = o_.seed;
+    if (o_.resume) look_back();
     choose_device();
     open_data();
     make_sources();
@@ -105,6 +100,12 @@ class Settling {
   }
 
  private:
+  void look_back() {
+    earlier_ = newest_state(o_.folder);
+    run_.trainer.complete = !std::filesystem::exists(o_.folder / "summary.json");  // it was killed after its last step
+    if (earlier_ && !run_.trainer.complete) refuse_finished(o_.folder, *earlier_, required(s_, "steps"));
+  }
+
   void choose_device() {
     const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
     const DeviceChoice device = select_device(s_.get<std::string>("device"), fallback);
@@ -158,6 +159,7 @@ class Settling {
     if (!whole(s_, "eval_interval") && double(run_.validation_windows) * 2 > affordable) {
       const int64_t most = std::max<int64_t>(std::min<int64_t>(run_.validation_windows, 8), int64_t(affordable / 5));
       run_.validation = validation_windows(run_.data, batch_, run_.model.block, most);
+      run_.data.possible = possible_loss(run_.data, most);
       run_.validation_windows = windows();
     }
   }
@@ -198,18 +200,17 @@ class Settling {
     if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
     StepModel model = gpt_step_model(run_.model, batch_);
     run_.parameters = gpt_stored_parameters(run_.model);
-    if (o_.resume)
-      if (const auto words = earlier_choices(o_.folder); !words.empty()) {
-        StepOptions same = options;
-        const StepChoices choices = StepChoices::from_words(words);
-        same.micro = choices.micro, same.recompute = choices.recompute;
-        try {
-          if (choices.batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
-        } catch (const Error& error) {
-          if (error.code() != ErrorCode::memory) throw;
-          run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
-        }
+    if (earlier_ && !earlier_->choices.empty()) {
+      StepOptions same = options;
+      const StepChoices choices = StepChoices::from_words(earlier_->choices);
+      same.micro = choices.micro, same.recompute = choices.recompute;
+      try {
+        if (choices.batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::memory) throw;
+        run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
       }
+    }
     if (!run_.step) {
       try {
         run_.step = std::make_unique<TrainStep>(std::move(model), options);
@@ -298,6 +299,7 @@ class Settling {
   Decision device_, precision_;
   Precision number_format_ = Precision::fp32;
   Schedule schedule_;
+  std::optional<RunState> earlier_;  // of the run that is resumed
   int64_t batch_ = 0, baseline_ = 0;
 };
 

@@ -11,11 +11,11 @@ namespace ridge {
 class ThreadTeam;
 
 struct KernelRates {
-  double fma_gflops = 0, copy_gbs = 0;           // ceilings
+  double fma_gflops = 0, copy_gbs = 0;             // ceilings
   double matmul_gflops = 0, attention_gflops = 0;  // of kernels as a step has them
-  double cached_gbs = 0;                         // of elementwise and row kernels whose data lie in a cache
-  double launch_us = 0;                          // from kernel to kernel
-  std::string source;                            // where they come from
+  double cached_gbs = 0;                           // of elementwise and row kernels whose data lie in a cache
+  double launch_us = 0;                            // from kernel to kernel
+  std::string source;                              // where they come from
 };
 
 // Takes about a third of a second and no more memory than said.

@@ -103,7 +103,7 @@ class Run {
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
     loop_start_ = Clock::now();
-    if (state_.validation_due) validate();
+    if (state_.validation_due) save(validate());  // a signal had cut it short
     while (!ended_ && state_.step.attempted < o_.schedule.steps) {
       if (one_step()) between_steps();
     }
@@ -120,7 +120,9 @@ class Run {
     };
     state_.validation_interval = often(o_.validation_interval, o_.validate && task_.validation, affordable_validation());
     const double pace = o_.expected_step_seconds > 0 ? 600 / o_.expected_step_seconds : 1e9;  // a crash costs ten minutes at most
-    state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), int64_t(std::clamp(double(steps) / 10, 1.0, std::max(1.0, pace))));
+    int64_t pause = int64_t(std::clamp(double(steps) / 10, 1.0, std::max(1.0, pace)));
+    if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // then one save often serves as two
+    state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
     state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
     state_.identity = task_.identity, state_.settings = task_.settings;
     for (const auto& [what, value] : step_.plan().choices.words()) state_.choices[what] = value;
@@ -128,12 +130,12 @@ class Run {
 
   bool saves() const { return o_.keep_checkpoints && !o_.folder.empty(); }
 
-  // A validation sample takes about a third of a training sample.
+  // A validation sample takes about a third of a training sample; and a new best is saved, so twenty in a run are enough.
   int64_t affordable_validation() const {
     if (!task_.validation) return 1;
     double samples = 0;
     for (int64_t i = 0; i < task_.validation->batches(); ++i) samples += double(task_.validation->samples(i));
-    return int64_t(std::ceil(samples / (3 * double(step_.plan().batch)) / kSideShare));
+    return std::max(int64_t(std::ceil(samples / (3 * double(step_.plan().batch)) / kSideShare)), (o_.schedule.steps + 19) / 20);
   }
 
   void notice(const std::string& line) {
@@ -147,14 +149,16 @@ class Run {
     if (!stored)
       fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from; train without --resume, or name a run folder with --out DIR", o_.folder.string());
     const RunState found = read_state(*stored);
+    std::string before, now;
     for (const auto& [what, value] : task_.identity)
-      if (auto it = found.identity.find(what); it == found.identity.end() || it->second != value)
-        fail(ErrorCode::usage, "[resume] {} was trained with {} {}, not {}; give the same, or start a new run from its weights with init_from={}",
-             o_.folder.string(), what, it == found.identity.end() ? "unknown" : it->second, value, o_.folder.string());
-    if (found.step.attempted >= o_.schedule.steps)
-      fail(ErrorCode::usage,
-           "[resume] the run in {} is finished: {} of {} steps; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
-           o_.folder.string(), found.step.attempted, o_.schedule.steps, o_.folder.string());
+      if (auto it = found.identity.find(what); it == found.identity.end() || it->second != value) {
+        before += fmt::format("{}{} {}", before.empty() ? "" : ", ", what, it == found.identity.end() ? "unknown" : it->second);
+        now += fmt::format("{}{} {}", now.empty() ? "" : ", ", what, value);
+      }
+    if (!before.empty())
+      fail(ErrorCode::usage, "[resume] {} was trained with {}; asked for is {}. Give the same, or start a new run from its weights with init_from={}",
+           o_.folder.string(), before, now, o_.folder.string());
+    if (!o_.complete) refuse_finished(o_.folder, found, o_.schedule.steps);
     std::vector<std::string> differences;
     auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
       for (const auto& [what, value] : now)
@@ -163,7 +167,7 @@ class Run {
     };
     compare(found.settings, task_.settings), compare(found.choices, state_.choices);
     const RunState settled = state_;
-    state_ = found, earlier_seconds_ = found.seconds;
+    state_ = found, earlier_seconds_ = found.seconds, saved_step_ = found.step.attempted;
     state_.settings = settled.settings, state_.choices = settled.choices, state_.finished = false;
     if (o_.validation_interval || !state_.validation_interval) state_.validation_interval = settled.validation_interval;
     if (o_.checkpoint_interval || !state_.checkpoint_interval) state_.checkpoint_interval = settled.checkpoint_interval;
@@ -215,6 +219,7 @@ class Run {
     const Clock::time_point start = enter(Phase::checkpoint);
     state_.step = step_.state(), state_.skipped = guards_.skipped(), state_.roll_backs = guards_.roll_backs();
     state_.seconds = earlier_seconds_ + since(start_);
+    state_.finished = state_.step.attempted >= o_.schedule.steps && !state_.validation_due;
     CheckpointContent content;
     content.step = state_.step.attempted, content.texts = task_.texts;
     content.texts["state.json"] = to_json(state_);
@@ -350,7 +355,6 @@ class Run {
     if (o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
     if (o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss && due(state_.validation_interval))
       end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
-    if (done == o_.schedule.steps || ended_) state_.finished = done == o_.schedule.steps;
     if (best || due(state_.checkpoint_interval) || ended_) save(best);
   }
 
@@ -434,6 +438,19 @@ class Run {
 std::string_view name(Phase phase) {
   constexpr std::string_view names[kPhases] = {"data", "step", "validation", "samples", "checkpoints"};
   return names[size_t(phase)];
+}
+
+std::optional<RunState> newest_state(const std::filesystem::path& folder) {
+  std::vector<std::string> ignored;
+  const std::optional<StoredCheckpoint> stored = CheckpointStore(folder / "checkpoints").newest(ignored);
+  if (!stored || !stored->texts.contains("state.json")) return {};
+  return run_state_from(stored->texts.at("state.json"), (stored->folder / "state.json").string());
+}
+
+void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps) {
+  if (state.step.attempted < steps || state.validation_due) return;
+  fail(ErrorCode::usage, "[resume] the run in {} is finished: {} of {} steps; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
+       folder.string(), state.step.attempted, steps, folder.string());
 }
 
 Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views) {

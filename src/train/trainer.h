@@ -23,6 +23,7 @@ std::string_view name(Phase phase);
 struct TrainerOptions {
   std::filesystem::path folder;  // the run's own; empty: nothing is written
   bool resume = false;
+  bool complete = false;                       // a run whose steps are all done is brought to its end instead of refused
   Schedule schedule;                           // and how many steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
   std::optional<int64_t> validation_interval;  // steps; none: as often as costs under 5 % of the time
@@ -98,6 +99,11 @@ struct Outcome {
   int64_t peak_bytes = 0;
   bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from the parts before
 };
+
+struct RunState;
+std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of a run's newest whole checkpoint; empty: it has none
+// ErrorCode::usage when all these steps are done.
+void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps);
 
 // ErrorCode::usage: a run that cannot be resumed, and why; ErrorCode::io: its files.
 Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views = {});

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Whole trainings from the command line: files, seeds, signals, resume, and one clear message for everything that can be wrong.
+set -u
+ridge=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export RIDGE_CACHE="$folder/cache"
+cd "$folder" || exit 1
+failures=0
+fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
+check() {  # CODE WORDS ARGS…: the exit code, and words that either stream has
+  local code=$1 words=$2; shift 2
+  "$ridge" "$@" >out.txt 2>err.txt
+  local got=$?
+  [ $got = "$code" ] || { fail "ridge $* ended with $got, not $code"; cat out.txt err.txt | tail -5; }
+  grep -qF -- "$words" out.txt err.txt || { fail "ridge $* does not say: $words"; cat out.txt err.txt | tail -5; }
+}
+has() { for f in "$@"; do [ -s "$f" ] || fail "$f is missing or empty"; done; }
+small="layers=1 heads=2 width=16 block=32 batch=4 threads=1"
+
+# A run with all that belongs to it.
+printf 'to be or not to be, that is the question: whether it is nobler in the mind to suffer\n%.0s' {1..60} >plays.txt
+check 0 "all 12 steps done" train gpt $small steps=12 data=plays.txt tensorboard=true --out run
+has run/{config.yaml,machine.json,plan.json,metrics.jsonl,log.txt,summary.json,final_info.json,train_loss.svg,val_loss.svg}
+has run/model/{model.safetensors,config.json,tokenizer.json} run/checkpoints/LATEST run/tensorboard/*
+for key in best_val_loss final_train_loss steps seconds tokens_s planned_bytes peak_bytes device threads precision; do
+  grep -q "\"$key\":" run/summary.json || fail "summary.json has no $key"
+done
+[ "$(wc -l <run/metrics.jsonl)" -ge 12 ] || fail "metrics.jsonl is short"
+"$ridge" config check run/config.yaml >/dev/null || fail "config.yaml is not valid"
+check 2 "holds a run already" train gpt $small steps=12 data=plays.txt --out run
+check 2 "is finished: 12 of 12 steps" train gpt --out run --resume
+check 0 "all 14 steps done" train gpt --out run --resume steps=14
+check 0 "perplexity" eval run data=plays.txt
+check 0 "run" report run --svg compare.svg
+
+# Several seeds and data sets: one folder each, means and standard errors over the seeds.
+sed 's/question/answer/' plays.txt >other.txt
+check 0 "seed" train gpt $small steps=3 seeds=2 data=plays.txt,other.txt --out_dir many
+has many/plays.txt/seed_1337/summary.json many/other.txt/seed_1338/summary.json many/final_info.json many/train_loss.svg
+grep -q best_val_loss_stderr many/final_info.json || fail "final_info.json has no stderrs"
+
+# JSON on stdout and nothing else.
+"$ridge" train gpt $small steps=2 data=plays.txt --out json --json 2>/dev/null | grep -qv '^{' && fail "train --json prints other things"
+"$ridge" plan gpt $small data=plays.txt --json | head -c1 | grep -q '{' || fail "plan --json is no document"
+[ ! -e json/none ] && [ ! -d plan ] || fail "plan wrote something"
+
+# Signals end a run after a checkpoint, and it goes on from there.
+for pair in INT:130 TERM:75; do
+  "$ridge" train gpt $small steps=1000000 data=plays.txt --out "stop_$pair" >stop.txt 2>&1 &
+  process=$!
+  for _ in $(seq 100); do [ "$(wc -l <"stop_$pair/metrics.jsonl" 2>/dev/null || echo 0)" -gt 0 ] || grep -q "^iter 2" stop.txt && break; sleep 0.1; done
+  kill -"${pair%:*}" $process
+  wait $process
+  got=$?
+  [ $got = "${pair#*:}" ] || { fail "SIG${pair%:*} ended with $got"; tail -3 stop.txt; }
+  has "stop_$pair/checkpoints/LATEST" "stop_$pair/summary.json"
+done
+steps=$(tail -1 "stop_INT:130/metrics.jsonl" | sed 's/.*"step":\([0-9]*\).*/\1/')
+check 0 "resumed at step $steps" train gpt --out "stop_INT:130" --resume steps=$((steps + 2))
+
+# What can be wrong, one clear message each.
+: >empty.txt
+printf 'short' >short.txt
+printf 'caf\xe9 %.0s' {1..500} >latin.txt
+mkdir nothing
+head -c 300000 /dev/zero | tr '\0' 'a' >long.txt
+check 4 "no such file" train gpt $small data=none.txt --out bad
+check 4 "empty" train gpt $small data=empty.txt --out bad
+check 4 "short.txt" train gpt $small data=short.txt --out bad
+check 4 "tokenizer=byte" train gpt $small data=latin.txt --out bad
+check 4 "nothing" train gpt $small data=nothing --out bad
+check 0 "all 2 steps done" train gpt $small steps=2 data=long.txt --out long
+check 2 "vocabulary" train gpt --out run --resume steps=20 data=other.txt tokenizer=byte
+check 2 "no run folder" train gpt --out missing --resume
+check 2 "is no run folder" train gpt --out nothing --resume
+check 2 "which run" train gpt --resume
+check 2 "did you mean 'gpt'" train gtp
+check 2 "did you mean 'batch'" train gpt bach=3
+check 2 "heads" train gpt $small heads=3 data=plays.txt --out bad
+check 3 "memory=" train gpt preset=gpt2 data=plays.txt tokenizer=byte memory=64MiB --out bad
+check 4 "bad" train gpt $small data=plays.txt --out /dev/null/bad
+[ -e bad ] && fail "a refused run left a folder"
+cp -r run damaged
+printf 'x' | dd of=damaged/checkpoints/$(cat damaged/checkpoints/LATEST)/model.safetensors bs=1 seek=900 conv=notrunc 2>/dev/null
+check 0 "passed over" train gpt --out damaged --resume steps=16
+check 0 "init_from" train gpt $small steps=2 data=plays.txt init_from=run --out tuned
+check 4 "nowhere" train gpt $small steps=2 data=plays.txt init_from=nowhere --out bad
+
+# A full disk costs checkpoints, never the ones before them.
+if mkdir disk && mount -t tmpfs -o size=600k none disk 2>/dev/null; then
+  "$ridge" train gpt $small steps=400 checkpoint_interval=20 data=plays.txt --out disk/run >full.txt 2>&1
+  code=$?
+  [ $code = 0 ] || [ $code = 4 ] || fail "a full disk ended with $code"
+  grep -qi "space" full.txt || { fail "a full disk is not named"; tail -3 full.txt; }
+  umount disk
+fi
+exit $((failures > 0))

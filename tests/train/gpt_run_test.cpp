@@ -1,0 +1,108 @@
+// A GPT run before it starts: what it settles, plans and refuses.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "machine/memory_budget.h"
+#include "support/temp_folder.h"
+#include "train/gpt_report.h"
+#include "train/gpt_run.h"
+
+namespace ridge {
+namespace {
+
+constexpr int64_t kMiB = int64_t(1) << 20;
+
+class GptRunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("RIDGE_CACHE", (folder_ / "cache").c_str(), 1);
+    text_ = folder_ / "text.txt";
+    std::ofstream file(text_);
+    for (int i = 0; i < 400; ++i) file << "line " << i << " of a text that is long enough to be cut into windows\n";
+  }
+  void TearDown() override { unsetenv("RIDGE_CACHE"); }
+
+  config::Resolved settings(std::vector<std::string> words) const {
+    config::Sources sources;
+    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
+    return config::resolve(sources);
+  }
+  GptRunOptions options() const {
+    GptRunOptions o;
+    o.data = text_, o.measure = false;
+    return o;
+  }
+
+  test::TempFolder folder_;
+  std::string text_;
+};
+
+TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
+  const int64_t before = peak_resident_bytes();
+  const GptRun run = settle_gpt_run(settings({"preset=gpt2", "batch=1", "block=256", "tokenizer=byte", "memory=8GiB"}), options());
+  EXPECT_GT(run.planned_bytes, 1400 * kMiB);  // 85 M parameters with gradient and two moments
+  EXPECT_LT(peak_resident_bytes() - before, 100 * kMiB);
+  int64_t sum = 0;
+  for (const MemoryItem& item : run.memory) sum += item.bytes;
+  EXPECT_EQ(sum, run.planned_bytes);
+  EXPECT_NE(plan_text(run, {}).find("transformer.h.0.mlp.c_fc.weight"), std::string::npos);
+}
+
+TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
+  for (const char* batch : {"batch=4", "batch=64", "batch=1000"}) {
+    const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", batch, "memory=96MiB"}), options());
+    EXPECT_LE(run.planned_bytes, 96 * kMiB) << batch;
+    EXPECT_EQ(run.step->plan().micro * run.step->plan().repeats + run.step->plan().remainder, run.step->plan().batch);
+  }
+}
+
+TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
+  try {
+    settle_gpt_run(settings({"preset=shakespeare-char", "memory=100MiB"}), options());
+    FAIL() << "it fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::memory);
+    EXPECT_NE(std::string(error.what()).find("smallest budget"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("100 MiB"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
+  int asked = 0;
+  GptRunOptions o = options();
+  o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 140 * kMiB; };  // gone between plan and start
+  const GptRun run = start_gpt_run(settings({"preset=shakespeare-cpu", "batch=600"}), o);
+  EXPECT_LE(run.planned_bytes, 160 * kMiB);
+  ASSERT_FALSE(run.notices.empty());
+  EXPECT_NE(run.notices.front().find("planned again"), std::string::npos) << run.notices.front();
+  EXPECT_GT(run.step->plan().repeats, 1);
+}
+
+TEST_F(GptRunTest, AccumulationSplitsTheBatchAsAsked) {
+  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=10", "accumulation=3"}), options());
+  EXPECT_EQ(run.step->plan().micro, 4);
+  EXPECT_EQ(run.step->plan().repeats, 2);
+  EXPECT_EQ(run.step->plan().remainder, 2);
+}
+
+TEST_F(GptRunTest, EveryDecisionSaysWhoMadeIt) {
+  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=8", "lr=0.01"}), options());
+  for (const Decision& d : run.decisions) {
+    EXPECT_FALSE(d.value.empty()) << d.setting;
+    EXPECT_FALSE(d.decided_by.empty()) << d.setting;
+    if (d.setting == "batch" || d.setting == "rate") EXPECT_EQ(d.decided_by, "command line") << d.setting;
+  }
+}
+
+TEST_F(GptRunTest, ValidationTakesAllWindowsWhereTheyAreCheap) {
+  const GptRun cheap = settle_gpt_run(settings({"preset=tiny", "steps=100000"}), options());
+  EXPECT_EQ(cheap.validation_windows, cheap.all_validation_windows);
+  const GptRun dear = settle_gpt_run(settings({"preset=tiny", "steps=2", "batch=1"}), options());
+  EXPECT_LT(dear.validation_windows, dear.all_validation_windows);
+  EXPECT_GE(dear.validation_windows, 8);
+}
+
+}  // namespace
+}  // namespace ridge
