@@ -149,6 +149,12 @@ std::vector<size_t> Program::unsafe_updates() const {
   return out;
 }
 
+int Program::state_input(int output) const {
+  for (auto [in, out] : options_.state)
+    if (out == output) return in;
+  return -1;
+}
+
 Storage Program::storage(NodeId id) const {
   if (auto it = placed_.find(id); it != placed_.end()) return it->second;
   if (!has_memory(graph_, id, fused_)) return {};

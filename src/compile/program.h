@@ -61,6 +61,7 @@ class Program {
   const Graph& graph() const { return graph_; }
   const std::vector<NodeId>& inputs() const { return inputs_; }
   const std::vector<NodeId>& outputs() const { return outputs_; }
+  int state_input(int output) const;  // the input whose memory this output overwrites; -1: none
   const std::vector<ProgramKernel>& kernels() const { return kernels_; }
   const std::vector<std::string>& refusals() const { return refusals_; }
   const std::vector<ProgramBuffer>& buffers() const { return buffers_; }

@@ -63,16 +63,21 @@ class Simplifier {
   }
 
  private:
-  // What a 16-bit input is before it is widened, moved as its widened form is: products widen what they read, and of a table only rows are
-  // wanted, so a wide copy is never stored. kNone: it is no such value.
+  // What is stored in 16 bits (an input, attention's result) and only widened, moved as its widened form is: products widen what they read, and of
+  // a table only rows are wanted, so a wide copy is never made. kNone: it is no such value.
   NodeId narrow(NodeId id) {
     const Node n = g_[id];
-    if (n.op == Op::cast)
-      return g_[n.in[0]].op == Op::input && is_float(g_.dtype(n.in[0])) && size_of(g_.dtype(n.in[0])) == 2 && n.type().dtype == DType::f32 ? n.in[0] : kNone;
-    if (n.op != Op::reshape && n.op != Op::permute && n.op != Op::expand && n.op != Op::slice) return kNone;
+    if (n.op == Op::cast) {
+      NodeId stored = n.in[0];
+      if (n.type().dtype != DType::f32 || !is_float(g_.dtype(stored)) || size_of(g_.dtype(stored)) != 2) return kNone;
+      while (is_view(g_[stored].op)) stored = g_[stored].in[0];
+      return g_[stored].op == Op::input || g_[stored].op == Op::get ? n.in[0] : kNone;
+    }
+    if (!is_view(n.op)) return kNone;
     NodeId below = narrow(n.in[0]);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
   }
+  static bool is_view(Op op) { return op == Op::reshape || op == Op::permute || op == Op::expand || op == Op::slice; }
 
   // Arithmetic on f32 literals alone, with the rounding that a kernel would do.
   NodeId fold(const Node& n, std::span<const NodeId> in) {

@@ -64,6 +64,7 @@ std::vector<LiveValue> live_at_peak(const Program& p) {
 
 struct Executable::State {
   std::unique_ptr<Code> code;
+  std::vector<std::pair<int, int>> state;
   std::shared_ptr<Arena> arena;
   std::vector<Type> input_types, output_types;
   Report report;
@@ -141,6 +142,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     std::string name = inside ? fmt::format("{}[{}x{}]", k.name, p.graph()[k.group.node].attrs.ints[0], inside) : k.name;
     r.kernels.push_back({std::move(name), cost.flops, cost.bytes});
   }
+  s.state = options.state;
   s.arena = options.arena ? options.arena : std::make_shared<Arena>(options.backend);
   s.arena->require(p.arena_bytes());
   r.refusals = p.refusals();
@@ -171,6 +173,9 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
     }
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!outputs[i] && s.output_types[i].bytes()) fail(ErrorCode::binding, "[run] output {} ({}) is not bound", i, to_string(s.output_types[i]));
+  for (auto [in, out] : s.state)
+    if (inputs[size_t(in)] != outputs[size_t(out)])
+      fail(ErrorCode::binding, "[run] input {} and output {} are one state and must be bound to one place", in, out);
   s.code->run(s.arena->data(), inputs, outputs);
 }
 

@@ -131,7 +131,10 @@ Ref CompiledProgram::place(NodeId owner, int64_t offset) const {
   switch (b.place) {
     case ProgramBuffer::Place::arena: return {0, b.offset + offset};
     case ProgramBuffer::Place::input: return {1 + b.index, offset};
-    case ProgramBuffer::Place::output: return {1 + int32_t(program_.inputs().size()) + b.index, offset};
+    case ProgramBuffer::Place::output:
+      // State has one place, so that kernels can see that there is nothing to copy.
+      if (const int in = program_.state_input(b.index); in >= 0) return {1 + in, offset};
+      return {1 + int32_t(program_.inputs().size()) + b.index, offset};
   }
   return {};
 }
