@@ -33,6 +33,12 @@ def make(out):
     out.mkdir(parents=True, exist_ok=True)
     model.float().save_pretrained(out)
     (out / "generation_config.json").unlink(missing_ok=True)
+    characters = "\n !abcdefghijklmnopqrstuvwxyz"
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+                 "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated", "invert": False},
+                 "post_processor": None, "decoder": {"type": "Fuse"},
+                 "model": {"type": "WordLevel", "vocab": {c: i for i, c in enumerate(characters)}, "unk_token": "<unk>"}}
+    (out / "tokenizer.json").write_text(json.dumps(tokenizer, indent=1) + "\n")
     np.save(out / "tokens.npy", tokens[0].numpy())
     np.save(out / "logits.npy", logits[0].float().numpy())
 

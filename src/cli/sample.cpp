@@ -30,7 +30,13 @@ DType weight_storage(const std::string& precision) {
 
 // An empty prompt is the beginning of a text: after the end of another one, or after a line end.
 std::vector<Token> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
-  if (!prompt.empty()) return tokenizer.encode(prompt);
+  if (!prompt.empty()) {
+    try {
+      return tokenizer.encode(prompt);
+    } catch (const Error& e) {
+      fail(ErrorCode::usage, "[sample] the model cannot read the prompt: {}", e.what());
+    }
+  }
   if (const std::optional<Token> end = tokenizer.end_of_text()) return {*end};
   try {
     return tokenizer.encode("\n");
@@ -54,6 +60,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   options.temperature = settings.get<double>("temperature"), options.top_p = settings.get<double>("top_p");
   options.top_k = settings.get<std::optional<int64_t>>("top_k").value_or(0);
   options.seed = uint64_t(settings.get<int64_t>("seed"));
+  options.tokens = weights.tokenizer->vocab_size();
   const std::vector<Token> prompt = prompt_tokens(*weights.tokenizer, arguments.prompt);
 
   GptSampler sampler(std::make_shared<GptParameters>(weights, weight_storage(settings.get<std::string>("precision"))));
@@ -71,7 +78,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   sampler.generate(prompt, arguments.tokens, options, [&](Token token) {
     if (made++ == 0) first = Clock::now();
     ended = token == weights.tokenizer->end_of_text();
-    if (!ended) put(token < weights.tokenizer->vocab_size() ? stream.add(token) : std::string());
+    if (!ended) put(stream.add(token));
     return !ended;
   });
   put(stream.rest());

@@ -66,6 +66,7 @@ Token draw_token(std::span<const float> logits, const SampleOptions& o, uint64_t
   if (!(o.temperature >= 0) || !std::isfinite(o.temperature)) fail(ErrorCode::value, "[sample] temperature {} is not 0 or more", o.temperature);
   if (o.top_k < 0) fail(ErrorCode::value, "[sample] top_k {} is negative", o.top_k);
   if (!(o.top_p > 0 && o.top_p <= 1)) fail(ErrorCode::value, "[sample] top_p {} is not above 0 and at most 1", o.top_p);
+  if (o.tokens > 0 && o.tokens < int64_t(logits.size())) logits = logits.first(size_t(o.tokens));
   if (logits.empty()) fail(ErrorCode::value, "[sample] there are no logits: feed a token first");
   for (float x : logits)
     if (!std::isfinite(x)) fail(ErrorCode::value, "[sample] the model's logits are not finite: its weights are damaged or it has diverged");

@@ -18,6 +18,7 @@ struct SampleOptions {
   int64_t top_k = 0;         // only the k likeliest; 0: all
   double top_p = 1;          // only the likeliest that have this probability together
   uint64_t seed = 0;
+  int64_t tokens = 0;  // only the first so many, as many as the tokenizer has; 0: all
 };
 
 // A draw from logits, a function of the logits, the options and `index` alone. Of equally likely tokens the first counts as likelier.

@@ -10,11 +10,11 @@ TEST(AttentionDecode, MatchesDoubleForEveryLength) {
     const bool x86 = best <= IsaTier::avx512;
     if (x86 ? tier > best : tier != best) continue;
     for (DType t : {DType::f32, DType::bf16, DType::f16})
-      for (int64_t dim : {16, 64, 80, 144})
+      for (int64_t dim : {16, 80})
         for (Layout layout : {Layout::heads_first, Layout::qkv_slices})
-          for (int64_t length : {0, 1, 2, 3, 4, 5, 15, 16, 17, 33, 64, 70}) {
+          for (int64_t length : {0, 1, 3, 5, 16, 33, 70}) {
             Case c;
-            c.d = {.batch = 2, .heads = 4, .kv_heads = 2, .queries = 1, .keys = 70, .dim = dim, .dtype = t};
+            c.d = {.batch = 2, .heads = 2, .kv_heads = 1, .queries = 1, .keys = 70, .dim = dim, .dtype = t};
             c.d.scale = 1 / std::sqrt(double(dim)), c.d.causal = length % 2, c.d.has_length = length != 70, c.length = c.d.has_length ? length : -1;
             c.make(layout);
             ASSERT_TRUE(is_decoding(c.d));

@@ -168,6 +168,7 @@ TEST(DrawToken, KeepsToTheLikeliest) {
     const Token heavy = draw_token(logits, {.temperature = 1, .top_p = 0.5}, i);  // 1 and 3 have 0.42 each
     EXPECT_TRUE(heavy == 1 || heavy == 3);
     EXPECT_EQ(draw_token(logits, {.temperature = 1, .top_p = 1e-9}, i), 1);
+    EXPECT_EQ(draw_token(logits, {.temperature = 9, .tokens = 1}, i), 0);
   }
 }
 
