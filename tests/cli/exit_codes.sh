@@ -69,4 +69,37 @@ check 4 stderr "cannot write" doctor --svg "$folder/none/machine.svg"
 document=$("$ridge" doctor --json --svg "$folder/machine.svg")
 [ "${document:0:1}${document: -1}" = "{}" ] || { echo "doctor --json printed something else"; failures=$((failures + 1)); }
 grep -q "</svg>" "$folder/machine.svg" || { echo "doctor drew no machine"; failures=$((failures + 1)); }
+
+# Data: tokens are made once, a prepared folder is a source, and what is wrong with a text is said.
+printf 'to be or not to be, that is the question\n%.0s' {1..9} >"$folder/text.txt"
+printf 'caf\xe9\n' >"$folder/latin.txt"
+check 0 stdout "char tokenizer, 16 tokens" data prepare "$folder/text.txt"
+check 0 stdout "all was there before" data prepare "$folder/text.txt"
+check 0 stdout '"vocab": 260' data prepare "$folder/text.txt" tokenizer=bpe vocab=260 --out "$folder/tokens" --json
+check 2 stderr "tokens already" data prepare "$folder/tokens" --out "$folder/other"
+check 2 stderr "257 to" data prepare "$folder/text.txt" vocab=3
+check 2 stderr "none of auto, char, byte and bpe" data prepare "$folder/text.txt" tokenizer=bep
+check 2 stderr "did you mean 'prepare'" data prepar
+check 4 stderr "no such file" data prepare "$folder/none.txt"
+check 4 stderr "tokenizer=byte" data prepare "$folder/latin.txt"
+check 4 stderr "needs 65" data prepare "$folder/text.txt" block=64
+check 4 stderr "not empty" data prepare "$folder/text.txt" --out "$folder"
+
+# Trained models: a made one writes, is measured and exported; what is no model, or no text for it, is said once.
+model=$(dirname "$0")/../fixtures/gpt2
+check 0 stdout "abc" sample "$model" --prompt abc --tokens 5 temperature=0 threads=1
+check 0 stdout '"tokens":7' sample "$model" --tokens 7 --json seed=3 top_k=4 top_p=0.9 precision=bf16
+check 2 stderr "cannot read the prompt" sample "$model" --prompt "Query"
+check 4 stderr "does not exist" sample "$folder/nothing"
+check 4 stderr "is neither a run" eval "$folder"
+check 2 stderr "model is required" sample
+check 2 stderr "top_p is '2'" sample "$model" top_p=2
+check 2 stderr "did you mean 'temperature'" sample "$model" temperatur=1
+printf 'some words and some more words for a model that was never trained!\n%.0s' {1..40} >"$folder/words.txt"
+XDG_CACHE_HOME="$folder" check 0 stdout '"bits_per_byte":' eval "$model" data="$folder/words.txt" --json
+XDG_CACHE_HOME="$folder" check 2 stderr "valid: validation, train" eval "$model" data="$folder/words.txt" --split all
+check 0 stdout "GPT-2's form" export "$model" --out "$folder/model"
+head -c 3000 "$folder/model/model.safetensors" >"$folder/short"
+mv "$folder/short" "$folder/model/model.safetensors"
+check 4 stderr "model.safetensors" sample "$folder/model" --prompt abc
 exit $((failures > 0))
