@@ -97,6 +97,25 @@ class LogFile {
   FILE* file_;
 };
 
+// log_level=warning leaves notices, log_level=error nothing.
+class HushedView : public RunView {
+ public:
+  explicit HushedView(bool notices) : notices_(notices) {}
+  void begin(std::span<const Decision>) override {}
+  void end(const RunSummary&) override {}
+  void on_notice(const std::string& line) override {
+    if (notices_) fmt::print(stderr, "{}\n", line);
+  }
+
+ private:
+  bool notices_;
+};
+
+std::unique_ptr<RunView> view_for(const std::string& level, bool json) {
+  if (level == "warning" || level == "error") return std::make_unique<HushedView>(level == "warning");
+  return stdout_view(json);
+}
+
 bool is_finished(const fs::path& folder) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
@@ -115,6 +134,7 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
   const Machine machine = known_machine();
   GptRunOptions options;
   options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = resume;
+  options.measure = settings.get<bool>("optimize_perf");
   if (!json)
     options.progress = [](const std::string& what, double done) {
       if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{} {:.0f} %{}", what, 100 * done, done >= 1 ? "\r\033[K" : "");
@@ -127,14 +147,18 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
 
   LogFile log(part.folder / "log.txt", resume);
   TerminalView keeper(log.screen());
-  std::unique_ptr<RunView> view = stdout_view(json);
+  const std::string level = settings.get<std::string>("log_level");
+  std::unique_ptr<RunView> view = view_for(level, json);
   std::unique_ptr<TensorboardView> events;
   if (settings.get<bool>("tensorboard")) events = std::make_unique<TensorboardView>(part.folder / "tensorboard");
   std::vector<TrainerView*> views = {view.get(), &keeper};
   if (events) views.push_back(events.get());
   view->begin(run.decisions), keeper.begin(run.decisions);
-  for (TrainerView* v : views)
+  for (TrainerView* v : views) {
     for (const std::string& notice : run.notices) v->on_notice(notice);
+    if (level == "debug")
+      for (const std::string& line : run.step->plan().decisions) v->on_notice(line);
+  }
 
   UtilisationWatch watch(cpu_groups(machine));
   const Outcome outcome = run_gpt(run, settings, views);

@@ -120,7 +120,7 @@ constexpr Key kKeys[] = {
    .low = 1, .high = kManySteps, .tasks = kGpt, .used_by = "train"},
   {.name = "tensorboard", .group = kRun, .type = boolean, .initial = "false", .help = "write TensorBoard event files too", .tasks = kTrain, .used_by = "train"},
   {.name = "log_level", .group = kRun, .type = choice, .initial = "info", .help = "the least serious lines that are logged", .words = "debug|info|warning|error",
-   .aliases = "level", .synonyms = "warn=warning"},
+   .aliases = "level", .synonyms = "warn=warning", .used_by = "train"},
 
   {.name = "temperature", .group = kSampling, .type = real, .initial = "0.8", .help = "how freely tokens are drawn; 0: always the likeliest", .high = 1000,
    .tasks = kGpt, .used_by = "sample"},

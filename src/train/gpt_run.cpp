@@ -130,6 +130,11 @@ class Settling {
     run_.data = open_dataset(o_.data, d);
     run_.model = gpt_config(s_, run_.data.vocab);
     if (run_.init_from) take_model();
+    try {
+      (void)gpt_parameters(run_.model);
+    } catch (const Error& error) {  // sizes that do not fit each other are the settings' fault
+      throw Error(ErrorCode::usage, error.what());
+    }
   }
 
   // The sizes are those of the weights; the settings decide about dropout alone.
@@ -266,6 +271,7 @@ class Settling {
     std::vector<Decision>& d = run_.decisions;
     d.push_back({"model", fmt::format("{}: {}", s_.get<std::string>("preset"), model_text(run_.model)), s_.setting("preset").source,
                  fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6)});
+    if (run_.init_from) d.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));
     d.push_back(as_set(s_, "data", run_.data.name, run_.data.notes.empty() ? "" : run_.data.notes.front()));
     d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab)));
     d.push_back(device_), d.push_back(precision_);

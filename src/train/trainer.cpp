@@ -1,9 +1,5 @@
 #include "train/trainer.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -16,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
+#include "io/folder_lock.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
 #include "train/guards.h"
@@ -38,26 +35,12 @@ std::string listed(const std::vector<int64_t>& numbers) {
 }
 
 // One process at a time writes to a run folder.
-class FolderLock {
- public:
-  explicit FolderLock(const std::filesystem::path& folder) {
-    if (folder.empty()) return;
-    const std::string path = (folder / ".lock").string();
-    file_ = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-    if (file_ < 0) fail(ErrorCode::io, "[train] cannot write to {}: {}; choose another folder with --out DIR", folder.string(), std::strerror(errno));
-    if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
-      close(file_);
-      fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", folder.string());
-    }
-  }
-  ~FolderLock() {
-    if (file_ >= 0) close(file_);
-  }
-  FolderLock(const FolderLock&) = delete;
-
- private:
-  int file_ = -1;
-};
+std::optional<FolderLock> lock_run(const std::filesystem::path& folder) {
+  if (folder.empty()) return {};
+  std::optional<FolderLock> lock = FolderLock::take(folder);
+  if (!lock) fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", folder.string());
+  return lock;
+}
 
 // Median of the last steps' times: one slow step does not move it.
 class RunningMedian {
@@ -85,7 +68,7 @@ class Run {
         o_(options),
         views_(views),
         step_(*task.step),
-        lock_(options.folder),
+        lock_(lock_run(options.folder)),
         signals_(options.handle_signals),
         store_(options.folder / "checkpoints", 2, *options.files) {}
 
@@ -414,7 +397,7 @@ class Run {
   const TrainerOptions& o_;
   const std::vector<TrainerView*>& views_;
   TrainStep& step_;
-  FolderLock lock_;
+  std::optional<FolderLock> lock_;
   StopSignals signals_;
   CheckpointStore store_;
   std::optional<MetricsFile> metrics_;
