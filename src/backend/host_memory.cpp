@@ -2,23 +2,45 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
+
 #include "base/error.h"
 
 namespace ridge {
 
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+size_t whole_pages(int64_t bytes) { return size_t((bytes + kPage - 1) / kPage * kPage); }
+
+}  // namespace
+
+std::byte* reserve_memory(int64_t bytes) {
+  // Mapped a huge page larger and cut to its alignment, so that every whole 2 MiB can be one page.
+  constexpr size_t kHugePage = size_t(2) << 20;
+  const size_t size = whole_pages(bytes), mapped = size + (size >= kHugePage ? kHugePage : 0);
+  void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  auto* data = static_cast<std::byte*>(p);
+  if (mapped == size) return data;
+  const size_t before = size_t(-reinterpret_cast<uintptr_t>(data)) % kHugePage, after = mapped - before - size;
+  if (before) munmap(data, before);
+  if (after) munmap(data + before + size, after);
+  madvise(data + before, size, MADV_HUGEPAGE);  // advice only
+  return data + before;
+}
+
 std::byte* map_memory(int64_t bytes) {
   if (bytes == 0) return nullptr;
-  void* p = mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) fail(ErrorCode::memory, "[memory] {} bytes could not be mapped; free memory or give a smaller budget", bytes);
-  constexpr int64_t kHugePage = int64_t(2) << 20, kPage = 4096;
-  if (bytes >= kHugePage) madvise(p, size_t(bytes), MADV_HUGEPAGE);
-  auto* data = static_cast<std::byte*>(p);
+  std::byte* data = reserve_memory(bytes);
+  if (!data) fail(ErrorCode::memory, "[memory] {} bytes could not be mapped; free memory or give a smaller budget", bytes);
   for (int64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
   return data;
 }
 
 void unmap_memory(std::byte* p, int64_t bytes) {
-  if (p) munmap(p, size_t(bytes));
+  if (p) munmap(p, whole_pages(bytes));
 }
 
 }  // namespace ridge

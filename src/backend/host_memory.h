@@ -8,6 +8,8 @@ namespace ridge {
 
 // Zeros from the system, touched, with huge pages where that helps. ErrorCode::memory when there is no room.
 std::byte* map_memory(int64_t bytes);
+// The same untouched; null when there is no room.
+std::byte* reserve_memory(int64_t bytes);
 void unmap_memory(std::byte* p, int64_t bytes);
 
 class HostBackend : public Backend {

@@ -43,7 +43,7 @@ CompileOptions options(const Context& context, const std::string& passes) {
 
 struct Compiled {
   struct Set {
-    std::vector<BufferPool::Buffer> memory;
+    BufferPool::Buffer memory;
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
   };
@@ -58,16 +58,25 @@ struct Compiled {
     for (const Type& t : executable.output_types()) bytes += t.bytes();
     const int64_t area = context.state == State::cold ? 4 * last_level_cache_bytes() : 1;
     const int64_t count = std::max<int64_t>(1, (area + bytes - 1) / std::max<int64_t>(1, bytes));
-    // Large blocks all begin on a huge page; without a different offset for each, operands would meet in the same cache sets.
-    constexpr int64_t kSkew = 3 * 4096 + 5 * 64, kColours = 16;
-    int64_t colour = 0;
+    // A set is one block, as a program's own values are, so that pages are huge where the system has them. Different offsets keep
+    // operands of equal size from meeting in the same cache sets.
+    constexpr int64_t kAlign = 64, kSkew = 3 * 4096 + 5 * 64, kColours = 16;
+    std::vector<int64_t> offsets;
+    int64_t end = 0;
+    auto lay_out = [&](const std::vector<Type>& types) {
+      for (const Type& t : types) {
+        end += kSkew * (int64_t(offsets.size()) % kColours);
+        offsets.push_back(end);
+        end += (t.bytes() + kAlign - 1) / kAlign * kAlign;
+      }
+    };
+    lay_out(executable.input_types()), lay_out(executable.output_types());
     uint32_t stream = 0;
     for (int64_t s = 0; s < count; ++s) {
       Set& set = sets.emplace_back();
-      auto place = [&](const Type& t) {
-        const int64_t skew = t.bytes() >= int64_t(1) << 21 ? kSkew * (colour++ % kColours) : 0;
-        set.memory.push_back(pool.acquire(t.bytes() + skew));
-        std::byte* data = set.memory.back().data() + skew;
+      set.memory = pool.acquire(end);
+      auto place = [&, at = offsets.begin()](const Type& t) mutable {
+        std::byte* data = set.memory.data() + *at++;
         fill(data, t, stream++);
         return data;
       };

@@ -10,10 +10,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <sys/mman.h>
-#endif
-
+#include "backend/host_memory.h"
 #include "base/error.h"
 
 namespace ridge {
@@ -48,17 +45,8 @@ class SystemBlocks : public BlockSource {
   std::byte* get(int64_t bytes, bool& zeroed) override {
 #if defined(__linux__)
     if (bytes >= kHugePage) {
-      // Mapped a huge page larger and cut to its alignment, so that every whole 2 MiB of the block can be one page.
-      const size_t size = size_t(page_rounded(bytes)), mapped = size + size_t(kHugePage);
-      void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (p == MAP_FAILED) return nullptr;
-      auto* raw = static_cast<std::byte*>(p);
-      const size_t before = size_t(-reinterpret_cast<uintptr_t>(raw)) % size_t(kHugePage), after = mapped - before - size;
-      if (before) munmap(raw, before);
-      if (after) munmap(raw + before + size, after);
-      madvise(raw + before, size, MADV_HUGEPAGE);  // advice only
       zeroed = true;
-      return raw + before;
+      return reserve_memory(bytes);
     }
 #endif
     zeroed = false;
@@ -68,16 +56,13 @@ class SystemBlocks : public BlockSource {
   void put(std::byte* block, int64_t bytes) override {
 #if defined(__linux__)
     if (bytes >= kHugePage) {
-      munmap(block, size_t(page_rounded(bytes)));
+      unmap_memory(block, bytes);
       return;
     }
 #endif
     (void)bytes;
     ::operator delete[](block, std::align_val_t(64));
   }
-
- private:
-  static int64_t page_rounded(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 };
 
 }  // namespace

@@ -180,12 +180,6 @@ HWY_INLINE V gelu_erf_grad(V x) {
   return hn::MulAdd(c, density, cdf);
 }
 
-// 2 sqrt(2/pi) (x + 0.044715 x^3)
-HWY_INLINE V gelu_argument(V x) {
-  V y = hn::Mul(x, x);
-  return hn::Mul(x, hn::MulAdd(y, set(0.07135481283f), set(1.59576912161f)));
-}
-
 // x / y to about 1.5 ulp for y in [1, 2^127]
 HWY_INLINE V divide_near(V x, V y) {
 #if HWY_TARGET == HWY_AVX3
@@ -196,15 +190,26 @@ HWY_INLINE V divide_near(V x, V y) {
 #endif
 }
 
-// x / (1 + 2^z) with z = -2 log2(e) sqrt(2/pi) (x + 0.044715 x^3), which stays within 126 for |x| <= 10; beyond that the
-// result is x or vanishes.
-HWY_INLINE V gelu_tanh(V x) {
-  V above = at_least(set(-10.f), x), c = at_most(set(10.f), above);
-  V z = hn::Mul(c, hn::MulAdd(hn::Mul(c, c), set(-0.10294323958f), set(-2.30220819814f)));
+// 2^z with z = -2 log2(e) sqrt(2/pi) (c + 0.044715 c^3), which stays within 126 for |c| <= 10
+HWY_INLINE V gelu_power(V c, V square) {
+  V z = hn::Mul(c, hn::MulAdd(square, set(-0.10294323958f), set(-2.30220819814f)));
   V n = hn::Round(z), f = hn::Sub(z, n);
   V q = poly(f, 0.00015353244873f, 0.0013399000979f, 0.0096184386334f, 0.05550332171f, 0.24022647897f, 0.69314720298f);
-  V e = scale(hn::MulAdd(f, q, set(1.f)), n);
-  return divide_near(above, hn::Add(set(1.f), e));
+  return scale(hn::MulAdd(f, q, set(1.f)), n);
+}
+
+// x / (1 + 2^z); beyond |x| = 10 that is x or vanishes.
+HWY_INLINE V gelu_tanh(V x) {
+  V above = at_least(set(-10.f), x), c = at_most(set(10.f), above);
+  return divide_near(above, hn::Add(set(1.f), gelu_power(c, hn::Mul(c, c))));
+}
+
+// With s = 1 / (1 + 2^z): s + x z' s (1 - s), where 1 - s is 2^z s, without cancellation.
+HWY_INLINE V gelu_tanh_grad(V x) {
+  V c = at_most(set(10.f), at_least(set(-10.f), x)), square = hn::Mul(c, c), e = gelu_power(c, square);
+  V s = divide_near(set(1.f), hn::Add(set(1.f), e)), slope = hn::MulAdd(square, set(3 * 0.07135481283f), set(1.59576912161f));
+  V y = hn::MulAdd(hn::Mul(hn::Mul(c, slope), s), hn::Mul(e, s), s);
+  return hn::IfThenZeroElse(hn::Lt(x, set(-10.f)), y);
 }
 
 // sigmoid(x) and 1 - sigmoid(x), both without cancellation (the second is 0 where the first is)
@@ -214,13 +219,6 @@ struct Logistic {
 HWY_INLINE Logistic logistic(V x) {
   V e = exp(hn::Neg(x)), s = hn::Div(set(1.f), hn::Add(set(1.f), e));
   return {s, hn::Mul(at_most(set(3e38f), e), s)};
-}
-
-HWY_INLINE V gelu_tanh_grad(V x) {
-  Logistic k = logistic(gelu_argument(x));
-  V c = at_most(set(30.f), at_least(set(-30.f), x));
-  V slope = hn::MulAdd(hn::Mul(c, c), set(3 * 0.07135481283f), set(1.59576912161f));
-  return hn::MulAdd(hn::Mul(hn::Mul(c, slope), k.s), k.rest, k.s);
 }
 
 HWY_INLINE V silu(V x) { return hn::Div(x, hn::Add(set(1.f), exp(hn::Neg(x)))); }
