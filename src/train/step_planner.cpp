@@ -162,24 +162,46 @@ void StepPlanner::add_evaluations() {
   if (samples > 1 && splits) add(1, "evaluation of one");
 }
 
+namespace {
+
+// "h.3.weight" as "h.*.weight": what is alike in all layers.
+std::string without_numbers(const std::string& name) {
+  std::string out;
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('.', at), name.size());
+    const std::string part = name.substr(at, end - at);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    out += (at ? "." : "") + (number ? std::string("*") : part);
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 // The fullest moment of the program that takes most, beside what is always there.
 void StepPlanner::list_largest() {
   constexpr size_t kMost = 12;
-  for (const Parameter& p : model_.parameters)
-    plan_.largest.push_back({p.name + ", with gradient and moments", p.shape.numel() * int64_t(sizeof(float)) * (2 + programs_.moments()), 1});
+  std::vector<LargeTensor>& all = plan_.largest;
+  auto add = [&](const std::string& name, const std::string& shared, int64_t bytes) {
+    for (LargeTensor& l : all)
+      if (l.bytes == bytes && (l.name == shared || without_numbers(l.name) == shared)) {
+        l.name = shared, ++l.count;
+        return;
+      }
+    all.push_back({name, bytes, 1});
+  };
+  for (const Parameter& p : model_.parameters) {
+    const std::string name = p.name + ", with gradient and moments";
+    add(name, without_numbers(name), p.shape.numel() * int64_t(sizeof(float)) * (2 + programs_.moments()));
+  }
   const Report* fullest = &out_.update->report();
   for (const auto* list : {&out_.bodies, &out_.evaluations})
     for (const StepBody& body : *list)
       if (body.exe->report().arena_bytes > fullest->arena_bytes) fullest = &body.exe->report();
-  for (const LiveValue& v : fullest->peak) {
-    auto same = [&](const LargeTensor& l) { return l.name == v.name && l.bytes == v.bytes; };
-    if (auto it = std::find_if(plan_.largest.begin(), plan_.largest.end(), same); it != plan_.largest.end())
-      ++it->count;
-    else
-      plan_.largest.push_back({v.name, v.bytes, 1});
-  }
-  std::stable_sort(plan_.largest.begin(), plan_.largest.end(), [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
-  if (plan_.largest.size() > kMost) plan_.largest.resize(kMost);
+  for (const LiveValue& v : fullest->peak) add(v.name, v.name, v.bytes);
+  std::stable_sort(all.begin(), all.end(), [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
+  if (all.size() > kMost) all.resize(kMost);
 }
 
 PlannedStep StepPlanner::make() {

@@ -178,6 +178,25 @@ TEST(Budget, HoldsForAGivenMicroBatch) {
   }
 }
 
+// What a refusal quotes as enough is enough.
+TEST(Budget, ThatIsQuotedWorks) {
+  const StepModel model = gpt_step_model(tiny_gpt(), kBatch);
+  StepOptions o;
+  o.memory = 1;
+  int64_t quoted = 0;
+  try {
+    TrainStep step(model, o);
+    FAIL() << "one byte cannot be enough";
+  } catch (const Error& e) {
+    const std::string text = e.what(), before = "the smallest budget that works is ";
+    quoted = std::stoll(text.substr(text.find(before) + before.size())) * 1024;
+  }
+  o.memory = quoted;
+  EXPECT_LE(TrainStep(model, o).plan().planned_bytes, quoted);
+  o.memory = quoted - 1024;
+  EXPECT_THROW(TrainStep(model, o), Error);
+}
+
 TEST(Budget, IsFoundInFewTries) {
   GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 96);
