@@ -180,6 +180,31 @@ TEST(OwnTrainer, ValidatesWithItsOwnLoss) {
   EXPECT_NEAR(r.val_loss.value(), now, 1e-5 * now);
 }
 
+struct Wide {
+  Linear up{3, 2048}, down{2048, 1};
+  Tensor operator()(const Tensor& x) const { return down(tanh(up(x))); }
+  void visit(Visitor& v) { v("up", up)("down", down); }
+};
+
+TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
+  const Points points(2048);
+  double losses[2];
+  int64_t planned[2];
+  std::string memory = "auto";
+  for (int i = 0; i < 2; ++i) {
+    seed(4);
+    Wide net;
+    Step learn = step(net, adamw({.lr = 1e-3}), [&net](Tensor x, Tensor t) { return mse(net(x), t); });
+    Trainer trainer(learn, points.data(), {.steps = 3, .batch = 2048, .memory = memory, .show = false});
+    EXPECT_EQ(trainer.plan().find("1 x 2048") != std::string::npos, i == 0) << trainer.plan();
+    planned[i] = trainer.planned_bytes();
+    losses[i] = trainer.run().train_loss;
+    memory = std::to_string(planned[0] - (8 << 20));  // half of what a hidden layer takes less
+  }
+  EXPECT_LE(planned[1], planned[0] - (8 << 20));
+  EXPECT_NEAR(losses[0], losses[1], 1e-5 * losses[0]);
+}
+
 TEST(OwnData, TakesEverySampleOnceInEachEpoch) {
   for (int64_t n : {1, 5, 31, 64})
     for (int64_t batch : {1, 4, 7, 70}) {
