@@ -92,7 +92,9 @@ TEST_F(GptRunTest, EveryDecisionSaysWhoMadeIt) {
   for (const Decision& d : run.decisions) {
     EXPECT_FALSE(d.value.empty()) << d.setting;
     EXPECT_FALSE(d.decided_by.empty()) << d.setting;
-    if (d.setting == "batch" || d.setting == "rate") EXPECT_EQ(d.decided_by, "command line") << d.setting;
+    if (d.setting == "batch" || d.setting == "rate") {
+      EXPECT_EQ(d.decided_by, "command line") << d.setting;
+    }
   }
 }
 
