@@ -22,6 +22,8 @@ namespace {
 
 constexpr int64_t kLeastVocab = 257, kMostVocab = 1 << 24;  // bytes and the end of a text are always there
 
+constexpr std::string_view kCommandLine = "command line";  // as settings name their source
+
 struct PrepareArguments {
   std::string source, out;
   int64_t vocab = 0;
@@ -105,11 +107,13 @@ int64_t take_vocab(std::vector<std::string>& words, int64_t otherwise) {
 int prepare(PrepareArguments arguments, config::Sources sources) {
   arguments.vocab = take_vocab(sources.words, arguments.vocab);
   const config::Resolved settings = config::resolve(sources);
-  if (settings.setting("out").source == "command line") arguments.out = settings.get<std::string>("out");
+  if (settings.setting("out").source == kCommandLine) arguments.out = settings.get<std::string>("out");
   DatasetOptions options;
   options.tokenizer = settings.get<std::string>("tokenizer");
   options.vocab = arguments.vocab;
-  options.block = settings.get<std::optional<int64_t>>("block").value_or(0);
+  // A preset's block says nothing about a text, but which stories are told.
+  if (arguments.source == "builtin" || settings.setting("block").source == kCommandLine)
+    options.block = settings.get<std::optional<int64_t>>("block").value_or(0);
   options.seed = uint64_t(settings.get<int64_t>("seed"));
   ProgressLine line;
   options.progress = [&](const std::string& what, double done) { line(what, done); };
