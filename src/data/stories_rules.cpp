@@ -117,15 +117,6 @@ std::vector<StoryPart> read_parts(std::string_view text) {
   return parts;
 }
 
-}  // namespace
-
-// A rule before its alternatives are put in the place of references.
-struct StoryRules::Written {
-  std::vector<StoryAlternative> alternatives;
-};
-
-namespace {
-
 // Lines joined to "head: alternatives", without comments.
 std::vector<std::string> logical_lines(std::string_view text) {
   std::vector<std::string> lines;
@@ -166,13 +157,24 @@ Head read_head(std::string_view text) {
 }  // namespace
 
 StoryRules::StoryRules(std::string_view text, int level) {
-  std::map<std::string, Written> written;
+  const Table written = read(text, level);
+  Table flat;
+  for (const auto& [name, rule] : written) flatten(name, written, flat);
+  keep_reachable(flat);
+  gather_variables();
+  std::map<std::string, Size> known;
+  const Size whole = size_of("story", known);
+  longest_ = whole.characters, depth_ = whole.depth;
+}
+
+StoryRules::Table StoryRules::read(std::string_view text, int level) {
+  Table written;
   for (const std::string& line : logical_lines(text)) {
     const size_t colon = line.find(':');
     if (colon == std::string::npos) fail(ErrorCode::internal, "[stories] '{}' has no colon", line);
     const Head head = read_head(trim(std::string_view(line).substr(0, colon)));
     for (size_t variant = 0; variant < head.names.size(); ++variant) {
-      Written& rule = written[head.names[variant]];
+      std::vector<StoryAlternative>& rule = written[head.names[variant]];
       for (std::string_view alternative : split(std::string_view(line).substr(colon + 1), '|')) {
         if (!take_levels(alternative, level)) continue;
         StoryWord word{.text = {}, .attributes = take_attributes(alternative)};
@@ -183,45 +185,39 @@ StoryRules::StoryRules(std::string_view text, int level) {
           out.word = int(words_.size());
           words_.push_back(std::move(word));
         }
-        rule.alternatives.push_back(std::move(out));
+        rule.push_back(std::move(out));
       }
       // As in real text, the second word is rarer than the first, and so on.
       double total = 0;
-      for (size_t i = 0; i < rule.alternatives.size(); ++i) total += rule.alternatives[i].weight = 1 / (double(i) + 4);
-      for (StoryAlternative& alternative : rule.alternatives) alternative.weight /= total;
+      for (size_t i = 0; i < rule.size(); ++i) total += rule[i].weight = 1 / (double(i) + 4);
+      for (StoryAlternative& alternative : rule) alternative.weight /= total;
     }
   }
-  std::map<std::string, std::vector<StoryAlternative>> flat;
-  for (const auto& [name, rule] : written) flatten(name, written, flat);
-  keep_reachable(flat);
-  gather_variables();
-  std::map<std::string, Size> known;
-  const Size whole = size_of("story", known);
-  longest_ = whole.characters, depth_ = whole.depth;
+  return written;
 }
 
 // A choice of one word is no choice: the word takes its place.
-void StoryRules::spell_out(StoryAlternative& alternative, const std::map<std::string, Written>& written) const {
+void StoryRules::spell_out(StoryAlternative& alternative, const Table& written) const {
   std::vector<StoryPart> parts;
   for (StoryPart& part : alternative.parts) {
     const auto rule = part.kind == StoryPart::Kind::choose && part.selector.empty() ? written.find(part.text) : written.end();
-    if (rule == written.end() || rule->second.alternatives.size() != 1 || rule->second.alternatives[0].word < 0) {
+    if (rule == written.end() || rule->second.size() != 1 || rule->second[0].word < 0) {
       parts.push_back(std::move(part));
       continue;
     }
-    const int word = rule->second.alternatives[0].word;
+    const int word = rule->second[0].word;
     parts.push_back({.text = words_[size_t(word)].text});
     if (!part.variable.empty()) parts.push_back({.kind = StoryPart::Kind::set, .variable = part.variable, .word = word});
   }
   alternative.parts = std::move(parts);
 }
 
-void StoryRules::flatten(const std::string& name, const std::map<std::string, Written>& written, std::map<std::string, std::vector<StoryAlternative>>& flat) {
+void StoryRules::flatten(const std::string& name, const Table& written, Table& flat) {
   if (flat.contains(name)) return;
   const auto found = written.find(name);
   if (found == written.end()) fail(ErrorCode::internal, "[stories] there is no rule '{}'", name);
   std::vector<StoryAlternative> out;
-  for (StoryAlternative alternative : found->second.alternatives) {
+  for (StoryAlternative alternative : found->second) {
     spell_out(alternative, written);
     const StoryPart* first = alternative.parts.empty() ? nullptr : &alternative.parts[0];
     if (!first || first->kind != StoryPart::Kind::choose || !first->selector.empty()) {
@@ -243,7 +239,7 @@ void StoryRules::flatten(const std::string& name, const std::map<std::string, Wr
   flat[name] = std::move(out);
 }
 
-void StoryRules::keep_reachable(const std::map<std::string, std::vector<StoryAlternative>>& flat) {
+void StoryRules::keep_reachable(const Table& flat) {
   std::vector<std::string> open = {"story"};
   while (!open.empty()) {
     const std::string name = open.back();

@@ -43,7 +43,8 @@ class StoryRules {
   // the alternatives apart. ErrorCode::internal: a rule is wrong.
   StoryRules(std::string_view text, int level);
 
-  const std::map<std::string, std::vector<StoryAlternative>>& rules() const { return rules_; }  // that "story" can reach
+  using Table = std::map<std::string, std::vector<StoryAlternative>>;
+  const Table& rules() const { return rules_; }  // that "story" can reach
   const std::vector<StoryWord>& words() const { return words_; }
   const std::vector<int>& words_of(const std::string& variable) const;  // what it can be
   const std::string& attribute(int word, const std::string& name) const;
@@ -51,10 +52,10 @@ class StoryRules {
   int depth() const { return depth_; }          // of rules inside rules
 
  private:
-  struct Written;
-  void spell_out(StoryAlternative& alternative, const std::map<std::string, Written>& written) const;
-  void flatten(const std::string& name, const std::map<std::string, Written>& written, std::map<std::string, std::vector<StoryAlternative>>& flat);
-  void keep_reachable(const std::map<std::string, std::vector<StoryAlternative>>& flat);
+  Table read(std::string_view text, int level);
+  void spell_out(StoryAlternative& alternative, const Table& written) const;
+  void flatten(const std::string& name, const Table& written, Table& flat);
+  void keep_reachable(const Table& flat);
   void gather_variables();
   struct Size {
     int64_t characters = -1;
@@ -63,7 +64,7 @@ class StoryRules {
   Size size_of(const std::string& rule, std::map<std::string, Size>& known) const;
   std::vector<std::string> chosen_by(const StoryPart& part) const;  // the rules that a choice can mean
 
-  std::map<std::string, std::vector<StoryAlternative>> rules_;
+  Table rules_;
   std::vector<StoryWord> words_;
   std::map<std::string, std::vector<int>> variables_;
   int64_t longest_ = 0;
