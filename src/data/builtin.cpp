@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kTrainBytes = int64_t(8) << 20;
 constexpr int64_t kBytesToLearnFrom = int64_t(2) << 20;
 constexpr size_t kWindows = 2048;
-constexpr int64_t kStoriesAtOnce = 256;
+constexpr int64_t kCharactersAtOnce = int64_t(1) << 15;
 constexpr int64_t kValidationStories = int64_t(1) << 40;  // the number of the first one, so that no training story is among them
 constexpr int64_t kShortestBlock = 64;                    // for which the grammar has several forms
 constexpr int64_t kUsualBlock = 256;
@@ -28,7 +28,11 @@ int64_t block_of(const DatasetOptions& options) { return options.block > 0 ? opt
 
 class Corpus {
  public:
-  explicit Corpus(const DatasetOptions& options) : options_(options), block_(block_of(options)), stories_(std::max(block_, kShortestBlock)) {}
+  explicit Corpus(const DatasetOptions& options)
+      : options_(options),
+        block_(block_of(options)),
+        stories_(std::max(block_, kShortestBlock)),
+        at_once_(std::clamp<int64_t>(kCharactersAtOnce / block_, 16, 512)) {}
 
   void make(const std::filesystem::path& folder, const std::string& key) {
     choose_tokenizer();
@@ -47,10 +51,10 @@ class Corpus {
   void tell(int64_t first, const Work& work, const Take& take) const {
     using Result = decltype(work(std::vector<std::string>()));
     std::vector<Result> results(size_t(4 * worker_threads()));
-    for (bool more = true; more; first += int64_t(results.size()) * kStoriesAtOnce) {
+    for (bool more = true; more; first += int64_t(results.size()) * at_once_) {
       on_threads(results.size(), [&](size_t r) {
         std::vector<std::string> stories;
-        for (int64_t i = 0; i < kStoriesAtOnce; ++i) stories.push_back(stories_.story(options_.seed, first + int64_t(r) * kStoriesAtOnce + i));
+        for (int64_t i = 0; i < at_once_; ++i) stories.push_back(stories_.story(options_.seed, first + int64_t(r) * at_once_ + i));
         results[r] = work(stories);
       });
       for (size_t r = 0; r < results.size() && more; ++r) more = take(results[r]);
@@ -128,7 +132,7 @@ class Corpus {
     };
     tell(0, work, [&](const Encoded& some) {
       writer.add(some.tokens);
-      stories_told_ += kStoriesAtOnce;
+      stories_told_ += at_once_;
       return (bytes += some.bytes) < kTrainBytes;
     });
     data_.train_characters = data_.train_bytes = double(bytes);  // the stories are ASCII
@@ -142,49 +146,46 @@ class Corpus {
       std::vector<Token> tokens;
       std::vector<double> nats;  // of each character
     };
-    std::vector<Token> tokens = encode(std::string(1, Stories::kEnd));
-    std::vector<double> nats = {0};
     const auto work = [&](const std::vector<std::string>& stories) {
       std::vector<Told> told;
       for (const std::string& story : stories) told.push_back({encode(story), stories_.nats(story)});
       return told;
     };
+    TokenWriter writer(folder, "validation", data_.vocab);
+    writer.add(encode(std::string(1, Stories::kEnd)));
+    int64_t written = 1;
     tell(kValidationStories, work, [&](const std::vector<Told>& told) {
       for (const Told& story : told) {
-        const int64_t boundary = int64_t(tokens.size()) - 1;
-        if (data_.window_starts.empty() || boundary >= data_.window_starts.back() + block_) {
+        if (data_.window_starts.empty() || written > data_.window_starts.back() + block_) {
           if (data_.window_starts.size() == kWindows) return false;
-          data_.window_starts.push_back(boundary);
+          data_.window_starts.push_back(written - 1);
+          data_.window_nats.push_back(0);
+          data_.window_characters.push_back(0);
         }
-        tokens.insert(tokens.end(), story.tokens.begin(), story.tokens.end());
-        nats.insert(nats.end(), story.nats.begin(), story.nats.end());
+        weigh(story.tokens, story.nats, data_.window_starts.back() + block_ + 1 - written);
+        writer.add(story.tokens);
+        written += int64_t(story.tokens.size());
       }
       return true;
     });
-    weigh_windows(tokens, nats);
-    TokenWriter writer(folder, "validation", data_.vocab);
-    writer.add(tokens);
+    // By the windows' own ratio, as losses are on windows: what lies between them does not count.
+    const double characters = std::accumulate(data_.window_characters.begin(), data_.window_characters.end(), 0.0);
+    data_.validation_characters = data_.validation_bytes = characters / (double(kWindows) * double(block_)) * double(written);
     return writer.finish();
   }
 
-  void weigh_windows(const std::vector<Token>& tokens, const std::vector<double>& nats) {
-    std::vector<size_t> end_of;  // the character behind each token
-    for (size_t at = 0; Token token : tokens) end_of.push_back(at += tokenizer_->bytes_of(token).size());
-    double characters = 0;
-    for (int64_t start : data_.window_starts) {
-      const size_t begin = end_of[size_t(start)], end = end_of[size_t(start + block_)];
-      data_.window_nats.push_back(std::accumulate(nats.begin() + std::ptrdiff_t(begin), nats.begin() + std::ptrdiff_t(end), 0.0));
-      data_.window_characters.push_back(double(end - begin));
-      characters += double(end - begin);
-    }
-    // By the windows' own ratio, as losses are on windows: what lies between them does not count.
-    const double targets = double(kWindows) * double(block_);
-    data_.validation_characters = data_.validation_bytes = characters / targets * double(tokens.size());
+  // Adds the first `most` tokens of a story to the last window.
+  void weigh(const std::vector<Token>& tokens, const std::vector<double>& nats, int64_t most) {
+    size_t characters = 0;
+    for (size_t i = 0; i < tokens.size() && int64_t(i) < most; ++i) characters += tokenizer_->bytes_of(tokens[i]).size();
+    data_.window_nats.back() += std::accumulate(nats.begin(), nats.begin() + std::ptrdiff_t(characters), 0.0);
+    data_.window_characters.back() += double(characters);
   }
 
   DatasetOptions options_;
   int64_t block_;
   Stories stories_;
+  int64_t at_once_;  // stories that a thread tells
   int64_t stories_told_ = 0;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Dataset data_;

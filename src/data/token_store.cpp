@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "ridge tokens 1";
 constexpr const char *kIndex = "index.json", *kTokenizer = "tokenizer.json";
 constexpr uintmax_t kLargestIndex = uintmax_t(1) << 28;
+constexpr int64_t kMostTokens = int64_t(1) << 48;
 constexpr int64_t kMostToCheck = int64_t(1) << 28;  // a moment of reading
 
 template <class T>
@@ -93,6 +94,7 @@ class IndexReader {
       const std::string file = shard.at("file");
       if (file.empty() || file.find('/') != std::string::npos) refuse("a shard outside of the folder");
       shards.push_back({(folder_ / file).string(), 0, shard.at("tokens")});
+      if (shards.back().tokens < 0 || shards.back().tokens > kMostTokens - tokens) refuse("a shard with an impossible number of tokens");
       tokens += shards.back().tokens;
     }
     if (part.at("tokens") != tokens) refuse("the shards hold another number of tokens than their part");

@@ -228,6 +228,26 @@ TEST_F(DatasetTest, ManyShardsAreOneSequence) {
   EXPECT_EQ(all_of(open_store(folder_ / "store").train), tokens);
 }
 
+TEST_F(DatasetTest, AnyIndexIsReadOrRefused) {
+  const std::string source = file("a.txt", "the quick brown fox jumps over the lazy dog\n");
+  const fs::path store = open_dataset(source, options()).folder;
+  const std::string path = (store / "index.json").string(), good = test::read_text(path);
+  std::mt19937 random(11);
+  for (int i = 0; i < 1000; ++i) {
+    std::string bad = good;
+    for (int changes = 1 + int(random() % 3); changes > 0; --changes) {
+      const size_t at = random() % bad.size();
+      random() % 2 ? bad.replace(at, 1, 1, "0123456789-.\"{}[],:e"[random() % 20]) : bad.erase(at, random() % 20);
+    }
+    write_text(path, bad);
+    try {
+      open_store(store);
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == ErrorCode::io || error.code() == ErrorCode::value) << error.what();
+    }
+  }
+}
+
 TEST_F(DatasetTest, AGivenTokenizerIsUsed) {
   DatasetOptions with = options("bpe");
   with.given = std::make_shared<CharTokenizer>(CharTokenizer::of_text("abcdefgh "));
