@@ -15,6 +15,7 @@
 #include "data/texts.h"
 #include "data/token_store.h"
 #include "machine/expect_error.h"
+#include "support/mutate.h"
 #include "support/temp_folder.h"
 
 namespace ridge {
@@ -234,12 +235,7 @@ TEST_F(DatasetTest, AnyIndexIsReadOrRefused) {
   const std::string path = (store / "index.json").string(), good = test::read_text(path);
   std::mt19937 random(11);
   for (int i = 0; i < 1000; ++i) {
-    std::string bad = good;
-    for (int changes = 1 + int(random() % 3); changes > 0; --changes) {
-      const size_t at = random() % bad.size();
-      random() % 2 ? bad.replace(at, 1, 1, "0123456789-.\"{}[],:e"[random() % 20]) : bad.erase(at, random() % 20);
-    }
-    write_text(path, bad);
+    write_text(path, test::mutated(good, random));
     try {
       open_store(store);
     } catch (const Error& error) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "machine/expect_error.h"
+#include "support/mutate.h"
 
 namespace ridge {
 namespace {
@@ -74,8 +75,7 @@ TEST(Pickle, AnyBytesAreReadOrRefused) {
     const std::string good = bytes_of_hex(hex);
     for (size_t cut = 0; cut < good.size(); ++cut) EXPECT_THROW(parse(std::string_view(good).substr(0, cut)), Error);
     for (int i = 0; i < 3000; ++i) {
-      std::string bad = good;
-      for (int changes = 1 + int(random() % 4); changes > 0; --changes) bad[random() % bad.size()] = char(random());
+      const std::string bad = test::mutated(good, random);
       try {
         parse(bad);
       } catch (const Error& error) {
