@@ -276,6 +276,34 @@ TEST(Checkpoint, IsNeverWithoutOne) {
   EXPECT_GT(at, 25);
 }
 
+// Says that all went well and stores something else: the only call that changes a bit is the n-th.
+struct LyingDisk {
+  static inline int left = 0;
+  static ssize_t write(int file, const void* data, size_t bytes) {
+    std::string copy(static_cast<const char*>(data), bytes);
+    if (left-- == 0) copy[bytes / 2] ^= 1;
+    return ::write(file, copy.data(), bytes);
+  }
+};
+
+TEST(Checkpoint, IsNotSavedWhenItDoesNotReadBack) {
+  FileCalls calls = kSystemFileCalls;
+  calls.write = LyingDisk::write;
+  int refused = 0;
+  for (bool lied = true; lied; ++refused) {
+    TempFolder folder;
+    prepare(folder / "c");
+    LyingDisk::left = refused;
+    const auto error = error_of([&] { CheckpointStore(folder / "c", 2, calls).save(Sample(30).content); });
+    lied = error.has_value();
+    if (lied) {
+      EXPECT_TRUE(has(error, "damaged")) << error->what();
+      expect_holds(newest(CheckpointStore(folder / "c")), 20);
+    }
+  }
+  EXPECT_EQ(refused, 9);  // two headers, three tensors, two texts, the manifest, and LATEST, which is a hint
+}
+
 // Every byte of every file, a bit each.
 TEST(Checkpoint, NoticesEveryFlippedBit) {
   TempFolder folder;
