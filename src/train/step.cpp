@@ -206,8 +206,8 @@ std::string TrainStep::dump() const { return state_->made.bodies[0].exe->dump() 
 std::string TrainStep::report() const {
   const State& s = *state_;
   const StepPlan& p = s.plan;
-  std::string text = fmt::format("step: batch {} = {} x {}{}, recompute {}\n", p.batch, p.repeats, p.micro,
-                                 p.remainder ? fmt::format(" + {}", p.remainder) : "", name(p.recompute));
+  std::string text = fmt::format("step: batch {} = {} x {}{}, recompute {}, {}\n", p.batch, p.repeats, p.micro,
+                                 p.remainder ? fmt::format(" + {}", p.remainder) : "", name(p.recompute), name(p.choices.precision));
   auto line = [&](const char* what, int64_t bytes) { text += fmt::format("  {:<12} {:>12}\n", what, size_rounded_up(bytes)); };
   line("parameters", p.parameter_bytes), line("gradients", p.gradient_bytes), line("optimizer", p.optimizer_bytes), line("activations", p.activation_bytes),
       line("scratch", p.scratch_bytes);

@@ -56,7 +56,7 @@ TEST(Replay, OtherStepsAllocateNothing) {
   }
 }
 
-// The step as trainers run it, whole and in micro-batches with a remainder, dropout and all.
+// The step as trainers run it, whole and in micro-batches with a remainder, dropout and all, with validation between steps.
 TEST(Replay, TrainStepAllocatesNothing) {
   GptConfig c = small_gpt();
   c.layers = 1, c.width = 32, c.dropout = 0.1;
@@ -64,16 +64,18 @@ TEST(Replay, TrainStepAllocatesNothing) {
   std::vector<int64_t> tokens(8 * 16);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int64_t(i * 7 % size_t(c.vocab));
   const void* batch[] = {tokens.data(), tokens.data()};
-  for (int64_t micro : {0, 4, 3}) {
-    StepOptions options;
-    options.micro = micro, options.clip = 1;
-    TrainStep step(model, options);
-    for (size_t i = 0; i < model.parameters.size(); ++i) initialize(model.parameters[i], 1, uint32_t(i), step.parameter(i));
-    step.run(batch);
-    count_allocations();
-    for (int i = 0; i < 5; ++i) step.run(batch, scheduled(i, 5, 1e-3f));
-    EXPECT_EQ(allocations_counted(), 0) << "micro-batches of " << micro;
-  }
+  for (Precision precision : {Precision::fp32, Precision::fp16})
+    for (int64_t micro : {0, 4, 3}) {
+      StepOptions options;
+      options.micro = micro, options.clip = 1, options.precision = precision;
+      TrainStep step(model, options);
+      for (size_t i = 0; i < model.parameters.size(); ++i) initialize(model.parameters[i], 1, uint32_t(i), step.parameter(i));
+      step.touch();
+      step.run(batch), step.evaluate(batch, 8);
+      count_allocations();
+      for (int i = 0; i < 5; ++i) step.run(batch, scheduled(i, 5, 1e-3f)), step.evaluate(batch, 8 - i);
+      EXPECT_EQ(allocations_counted(), 0) << "micro-batches of " << micro << ", " << name(precision);
+    }
 }
 
 // A rate of zero moves nothing but the moments, so the same loss comes again, bit for bit.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runtime/thread_team.h"
 #include "train/small_gpt.h"
 
 namespace ridge {
@@ -53,6 +54,21 @@ TEST(Precision, GradientsAreThoseOfF32ToRounding) {
   EXPECT_NEAR(c.gradient_norm, a.gradient_norm, 3e-3 * a.gradient_norm);
   EXPECT_EQ(a.loss_scale, 1);
   EXPECT_EQ(b.loss_scale, 1);
+}
+
+TEST(Precision, ThreadCountDoesNotChangeBits) {
+  for (Precision precision : {Precision::bf16, Precision::fp16}) {
+    std::vector<std::vector<float>> first;
+    for (int threads : {1, 3}) {
+      ThreadTeam team({.threads = threads});
+      StepOptions o = with(precision);
+      o.team = &team, o.micro = 5;
+      Training run(o);
+      for (uint64_t i = 0; i < 3; ++i) run.once(i);
+      if (first.empty()) first = contents(run.step, run.model);
+      EXPECT_EQ(contents(run.step, run.model), first) << name(precision);
+    }
+  }
 }
 
 TEST(Precision, ActivationsAreNarrow) {
