@@ -17,6 +17,7 @@ namespace {
 
 struct EvalArguments {
   std::string model, split = "validation";
+  int64_t windows = 0;
   bool json = false;
 };
 
@@ -42,7 +43,7 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
   if (data.vocab > c.vocab)
     fail(ErrorCode::io, "[eval] {} has {} different tokens, the model knows {}: it was trained with another tokenizer", data.name, data.vocab, c.vocab);
   if (arguments.split == "train") data.validation = data.train, data.window_starts.clear(), data.possible.reset();
-  const std::unique_ptr<BatchSource> windows = validation_windows(data, evaluation_batch(c), c.block);
+  const std::unique_ptr<BatchSource> windows = validation_windows(data, evaluation_batch(c), c.block, arguments.windows);
   const GptEvaluation e = evaluate_gpt(parameters, *windows, data.tokenizer.get());
   nlohmann::ordered_json j;
   j["model"] = weights.folder.string(), j["data"] = data.name, j["split"] = arguments.split;
@@ -89,6 +90,7 @@ const Command command("eval", "measure how well a trained GPT predicts a text", 
   auto arguments = std::make_shared<EvalArguments>();
   app.add_option("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors)")->required();
   app.add_option("--split", arguments->split, "validation or train");
+  app.add_option("--windows", arguments->windows, "at most so many, spread evenly; else all")->check(CLI::PositiveNumber);
   app.add_flag("--json", arguments->json, "one document");
   auto sources = add_settings(app, config::kGpt);
   app.footer("Settings: data=FILE|FOLDER|builtin (else what the run was trained on), threads=N; ridge config keys says more.");

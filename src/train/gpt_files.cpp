@@ -215,7 +215,12 @@ std::optional<GptWeights> read_run(const fs::path& run) {
   const CheckpointStore store(run / "checkpoints");
   std::vector<std::string> notices;
   std::optional<StoredCheckpoint> stored = store.best(notices);
-  if (!stored) stored = store.newest(notices);
+  if (!stored) {
+    std::vector<std::string> newest;
+    stored = store.newest(newest);
+    for (std::string& notice : newest)
+      if (std::find(notices.begin(), notices.end(), notice) == notices.end()) notices.push_back(std::move(notice));
+  }
   if (!stored) return {};
   const auto config = stored->texts.find(kConfigFile);
   const auto tensors = stored->tensors.find(kWeightsFile);
