@@ -103,8 +103,12 @@ std::string wrap(std::string_view text, int width, int indent) {
   return out;
 }
 
+std::string_view level_bar(double share) {
+  constexpr std::string_view kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  return kBars[share > 0 ? std::min(size_t(share * 7.99), size_t(7)) : 0];
+}
+
 std::string sparkline(std::span<const double> values, int most) {
-  constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const size_t bars = std::min(values.size(), size_t(std::max(most, 0)));
   std::vector<double> means;
   double low = INFINITY, high = -INFINITY;
@@ -116,7 +120,7 @@ std::string sparkline(std::span<const double> values, int most) {
     if (std::isfinite(means.back())) low = std::min(low, means.back()), high = std::max(high, means.back());
   }
   std::string text;
-  for (double v : means) text += !std::isfinite(v) ? " " : kBars[high > low ? int((v - low) / (high - low) * 7.99) : 0];
+  for (double v : means) text += !std::isfinite(v) ? " " : level_bar(high > low ? (v - low) / (high - low) : 0);
   return text;
 }
 

@@ -23,6 +23,8 @@ std::string printable(std::string_view text);
 // Broken at blanks to lines of at most `width` columns; the lines after the first begin with `indent` blanks.
 std::string wrap(std::string_view text, int width, int indent);
 
+std::string_view level_bar(double share);  // from ▁ for 0 to █ for 1
+
 // One bar for each value, from the lowest to the highest; a blank where one is not finite. More values than `most`: means of neighbours.
 std::string sparkline(std::span<const double> values, int most = 1000);
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -209,6 +210,7 @@ struct Trainer::State {
   std::string what;
   std::vector<Decision> decisions;
   std::vector<std::string> notices;
+  bool ran = false;
 };
 
 Trainer::Trainer(const Step& step, Data train, TrainerArgs args, Data validation)
@@ -222,6 +224,7 @@ int64_t Trainer::planned_bytes() const { return state_->planned_bytes; }
 
 TrainingResult Trainer::run() {
   State& s = *state_;
+  if (std::exchange(s.ran, true)) fail(ErrorCode::usage, "[trainer] run() was called before; make another Trainer to go on");
   std::unique_ptr<RunView> screen = s.args.show ? stdout_view(false, "samples") : nullptr;
   if (screen) screen->begin(s.decisions);
   for (const std::string& line : s.notices)
@@ -238,7 +241,7 @@ TrainingResult Trainer::run() {
   RunSummary summary;
   summary.outcome = ridge::train(task, s.options(), views);
   const Outcome& o = summary.outcome;
-  summary.what = s.what, summary.unit = "samples", summary.cores = watch.overall().summary();
+  summary.what = s.what, summary.unit = "samples", summary.cores = cores_text(watch.overall());
   summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
   if (!s.args.out.empty()) {
     const std::filesystem::path folder = s.args.out;

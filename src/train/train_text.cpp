@@ -310,6 +310,22 @@ nlohmann::ordered_json decisions_json(std::span<const Decision> decisions) {
   return rows;
 }
 
+std::string cores_text(const Utilisation& use) {
+  constexpr size_t kMostBars = 64;
+  std::string text = use.summary();
+  if (use.counted && use.cpus.size() > 1) {
+    const auto [low, high] = std::minmax_element(use.cpus.begin(), use.cpus.end());
+    text += "; ";
+    if (use.cpus.size() <= kMostBars) {
+      for (double busy : use.cpus) text += level_bar(busy);
+      text += " ";
+    }
+    text += fmt::format("from {:.0f} to {:.0f} %", 100 * *low, 100 * *high);
+  }
+  if (!use.cpus.empty()) text += fmt::format("; this process kept {:.1f} of {} busy", use.process, use.cpus.size());
+  return text;
+}
+
 std::string_view name(Outcome::End end) {
   constexpr std::string_view names[] = {"finished", "target", "time", "interrupted", "terminated", "diverged"};
   return names[size_t(end)];

@@ -10,6 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/decision.h"
+#include "machine/utilisation.h"
 #include "train/trainer.h"
 
 namespace ridge {
@@ -40,7 +41,7 @@ struct RunSummary {
   double nats_per_character = 0;                          // of the best validation loss; 0: the data is no text
   std::optional<double> possible;                         // the least that any model can reach, in nats per character
   double sampled_tokens_s = 0;                            // of samples; 0: none were taken
-  std::string device = "cpu", precision = "fp32", cores;  // cores: Utilisation::summary()
+  std::string device = "cpu", precision = "fp32", cores;  // cores: cores_text()
   int threads = 0;
   int64_t planned_bytes = 0;
   std::filesystem::path folder;                            // empty: nothing was written
@@ -63,6 +64,9 @@ std::string sample_frame(int64_t step, std::string_view text, const Look& look);
 std::string summary_text(const RunSummary& summary, std::span<const double> losses, const Look& look);
 nlohmann::ordered_json summary_json(const RunSummary& summary);
 nlohmann::ordered_json decisions_json(std::span<const Decision> decisions);
+
+// "CPU 97 % (P 98 %, E 95 %, balance 1.03×); ▇█▇█ from 95 to 99 %; this process kept 3.9 of 4 busy"
+std::string cores_text(const Utilisation& use);
 
 std::string_view name(Outcome::End end);  // finished, target, time, interrupted, terminated, diverged
 

@@ -162,6 +162,15 @@ TEST(Summary, HasTheKeysThatProgramsRead) {
   EXPECT_TRUE(summary_json({})["best_val_loss"].is_null());
 }
 
+TEST(Cores, AreToldOneByOne) {
+  Utilisation use;
+  use.counted = true, use.busy = 0.97, use.process = 1.94, use.cpus = {1, 0.5}, use.groups = {0.97}, use.names = {"cores"};
+  EXPECT_EQ(cores_text(use), "CPU 97 %; █▄ from 50 to 100 %; this process kept 1.9 of 2 busy");
+  use.cpus.assign(200, 0.25);
+  EXPECT_EQ(cores_text(use), "CPU 97 %; from 25 to 25 %; this process kept 1.9 of 200 busy");
+  EXPECT_EQ(cores_text({}), "CPU 0 % by this process");
+}
+
 TEST(Figures, AreShort) {
   EXPECT_EQ(clock_text(7.4), "0:07");
   EXPECT_EQ(clock_text(3599.6), "1:00:00");
