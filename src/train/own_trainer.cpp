@@ -245,8 +245,12 @@ TrainingResult Trainer::run() {
   summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
   if (!s.args.out.empty()) {
     const std::filesystem::path folder = s.args.out;
-    write_atomically((folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
-    write_atomically((folder / "plan.json").string(), decisions_json(s.decisions).dump(2) + "\n");
+    try {
+      write_atomically((folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
+      write_atomically((folder / "plan.json").string(), decisions_json(s.decisions).dump(2) + "\n");
+    } catch (const Error& error) {  // a full disk must not cost the result
+      if (screen) screen->on_notice(error.what());
+    }
     summary.files = {{"checkpoints/", "weights, optimizer and state: the newest two and the best"},
                      {"metrics.jsonl", "every step and validation"},
                      {"plan.json, summary.json", "what was decided, and this summary"}};
