@@ -242,7 +242,7 @@ class Settling {
 
   void estimate() {
     if (!o_.measure) return;
-    const KernelRates rates = known_kernel_rates(default_team(), run_.budget.bytes / 8);
+    const KernelRates rates = known_kernel_rates(default_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_);
     run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
     run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates);
     run_.expected_from = rates.source;

@@ -106,7 +106,7 @@ struct Trainer::State {
     }
     if (!compiled) compiled = compile_step(step, specs, o);
     planned_bytes = others + compiled->step.plan().planned_bytes;
-    const KernelRates rates = known_kernel_rates(default_team(), budget.bytes / 8);
+    const KernelRates rates = known_kernel_rates(default_team(), planned_bytes - others);
     least_seconds = compiled->step.least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
     expected_step_seconds = expected_seconds(compiled->step.kernels(), rates);
   }

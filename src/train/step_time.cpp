@@ -1,6 +1,7 @@
 #include "train/step_time.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <functional>
 #include <vector>
@@ -61,13 +62,17 @@ Family family_of(const KernelReport& k) {
   return k.name.starts_with("attention") ? Family::attention : Family::move;
 }
 
+// Of one of two arrays to copy: beyond the last-level cache where there is memory for it. A step that holds less lives in the caches too.
+int64_t array_bytes(int64_t memory) {
+  return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes()))));
+}
+
 }  // namespace
 
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
   KernelRates r;
   r.fma_gflops = measure_fma(team, 0.06).median;
-  const int64_t arrays = std::min(2 * last_level_cache_bytes(), memory / 4);
-  r.copy_gbs = measure_bandwidth(team, Movement::copy, 0.12, std::max<int64_t>(arrays, 1 << 20)).median;
+  r.copy_gbs = measure_bandwidth(team, Movement::copy, 0.12, array_bytes(memory)).median;
   constexpr int64_t kRows = 768, kWidth = 128, kHidden = 512;
   // A stretch of a layer, forward and back, as steps have it: products of tall and of flat matrices with what is fused to them.
   const Sample products = time_program(team, 0.05, [](Builder& b, Graph& g) {
@@ -104,7 +109,7 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
 
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory) {
   Profile profile(fingerprint(look_at_machine({})));
-  const std::string prefix = fmt::format("step_time/{}/", team.size());
+  const std::string prefix = fmt::format("step_time/{}/{}/", team.size(), array_bytes(memory));
   constexpr std::pair<const char*, double KernelRates::*> fields[] = {
       {"fma_gflops", &KernelRates::fma_gflops},       {"copy_gbs", &KernelRates::copy_gbs},
       {"matmul_gflops", &KernelRates::matmul_gflops}, {"attention_gflops", &KernelRates::attention_gflops},

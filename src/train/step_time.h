@@ -18,7 +18,7 @@ struct KernelRates {
   std::string source;                              // where they come from
 };
 
-// Takes about a third of a second and no more memory than said.
+// Takes about a third of a second and no more memory than said, some MiB apart.
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory);
 // The same from the profile; measured now where it holds none.
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory);
