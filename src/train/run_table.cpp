@@ -22,19 +22,13 @@ std::string loss_cell(const RunGroup& group, std::optional<double> ExperimentRun
   return m.count == 1 ? fmt::format("{:.4f}", m.mean) : fmt::format("{:.4f} ± {:.4f}", m.mean, m.error);
 }
 
-// "finished", or "2 finished, 1 running"
+// "finished", or "2/3 finished" when its seeds ended differently
 std::string state_cell(const RunGroup& group) {
-  std::vector<std::pair<std::string, int>> states;
-  for (const ExperimentRun& run : group.runs) {
-    const std::string state = run.end.empty() ? "not ended" : run.end;
-    auto found = std::find_if(states.begin(), states.end(), [&](const auto& s) { return s.first == state; });
-    if (found == states.end()) found = states.insert(states.end(), {state, 0});
-    ++found->second;
-  }
-  if (states.size() == 1) return states[0].first;
-  std::string text;
-  for (const auto& [state, count] : states) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, state);
-  return text;
+  const auto state = [](const ExperimentRun& run) { return run.end.empty() ? std::string("not ended") : run.end; };
+  const std::string first = state(group.runs.front());
+  if (std::all_of(group.runs.begin(), group.runs.end(), [&](const ExperimentRun& run) { return state(run) == first; })) return first;
+  const auto finished = std::count_if(group.runs.begin(), group.runs.end(), [](const ExperimentRun& run) { return run.end == "finished"; });
+  return fmt::format("{}/{} finished", finished, group.runs.size());
 }
 
 std::vector<std::string> cells(const RunGroup& group) {
@@ -46,16 +40,16 @@ std::vector<std::string> cells(const RunGroup& group) {
           loss_cell(group, &ExperimentRun::best_val_loss),
           speed.count ? count_text(speed.mean) : "-",
           seconds.count ? clock_text(seconds.mean) : "-",
-          first.device.empty() ? "-" : first.device + " " + first.precision,
-          group.runs.size() > 1 ? std::to_string(group.runs.size()) : "1",
-          state_cell(group)};
+          std::to_string(group.runs.size()),
+          state_cell(group),
+          first.device.empty() ? "-" : first.device + " " + first.precision};
 }
 
 }  // namespace
 
 std::string run_table(std::span<const RunGroup> groups, int width) {
   constexpr int kGap = 2, kNarrowestName = 12;
-  std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", "best val loss", "tokens/s", "time", "device", "seeds", "state"}};
+  std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", "best val loss", "tokens/s", "time", "seeds", "state", "device"}};
   for (const RunGroup& group : groups) rows.push_back(cells(group));
   std::vector<int> widths(rows[0].size(), 0);
   for (const auto& row : rows)
@@ -77,7 +71,7 @@ std::string run_table(std::span<const RunGroup> groups, int width) {
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < columns; ++i) {
-      const bool right = i >= 1 && i <= 5;
+      const bool right = i >= 1 && i <= 6;
       line += std::string(i ? kGap : 0, ' ') + padded(cut(printable(row[i]), widths[i]), widths[i], right);
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -219,6 +219,9 @@ TEST(Experiment, TablesFitTheWidth) {
   const std::string wide = run_table(groups, 200);
   EXPECT_NE(wide.find("1.4500 ± 0.0500"), std::string::npos) << wide;
   EXPECT_NE(wide.find("not ended"), std::string::npos) << wide;
+  std::vector<ExperimentRun> mixed = groups[0].runs;
+  mixed[1].end = "interrupted";
+  EXPECT_NE(run_table(group_seeds(mixed), 200).find("1/2 finished"), std::string::npos);
   const nlohmann::ordered_json document = run_document(groups);
   EXPECT_EQ(document["runs"].size(), 2u);
   EXPECT_NEAR(document["runs"][0]["best_val_loss"], 1.45, 1e-12);
