@@ -9,8 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/cuda/probe.h"
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "machine/chips.h"
@@ -95,6 +97,24 @@ double worst_spread(const MachineCeilings& c) {
   return worst;
 }
 
+void print_gpu(const GpuCeilings& gpu) {
+  const int left = std::max(20, 40 - display_width(gpu.name));
+  fmt::print("\n{}{}\n", bold(gpu.name), dim(fmt::format("{:>{}}", "spread", left + 6)));
+  auto row = [](std::string_view label, const Measured& m, const std::string& value) {
+    if (m.samples) fmt::print("  {:<22}{:>16}{}\n", label, value, dim(fmt::format("{:>5.0f}%  {}", 100 * m.spread, m.variant)));
+  };
+  auto microseconds = [](const Measured& m) { return fmt::format("{} us", figure(m.median)); };
+  for (const GpuCeilings::Rate& rate : gpu.matmul) row(fmt::format("{} matmul", name(rate.precision)), rate.gflops, rate_text(rate.gflops.median));
+  row("copy in its memory", gpu.copy_gbs, bandwidth_text(gpu.copy_gbs.median));
+  row("to it, pinned", gpu.upload_pinned_gbs, bandwidth_text(gpu.upload_pinned_gbs.median));
+  row("to it, pageable", gpu.upload_pageable_gbs, bandwidth_text(gpu.upload_pageable_gbs.median));
+  row("from it, pinned", gpu.download_pinned_gbs, bandwidth_text(gpu.download_pinned_gbs.median));
+  row("from it, pageable", gpu.download_pageable_gbs, bandwidth_text(gpu.download_pageable_gbs.median));
+  row("kernel after kernel", gpu.launch_us, microseconds(gpu.launch_us));
+  row("launch and wait", gpu.round_trip_us, microseconds(gpu.round_trip_us));
+  for (const std::string& remark : gpu.remarks) fmt::print("  {}\n", wrap(remark, terminal_width() - 2, 2));
+}
+
 void print_ceilings(const MachineCeilings& c) {
   std::vector<int> counts;
   for (const RateCeiling& r : c.rates) counts.push_back(r.threads);
@@ -121,14 +141,9 @@ void print_ceilings(const MachineCeilings& c) {
     return nullptr;
   });
 
-  fmt::print("\n{}\n", bold("GPUs"));
-  if (c.gpus.empty()) fmt::print("  none measured: this build runs on the CPU alone\n");
-  for (const GpuCeilings& gpu : c.gpus) {
-    fmt::print("  {}: copy {} GB/s, launch {} µs, to it {} GB/s ({} pinned), from it {} GB/s ({} pinned)\n", gpu.name, figure(gpu.copy_gbs.median),
-               figure(gpu.launch_us.median), figure(gpu.upload_pageable_gbs.median), figure(gpu.upload_pinned_gbs.median),
-               figure(gpu.download_pageable_gbs.median), figure(gpu.download_pinned_gbs.median));
-    for (const GpuCeilings::Rate& rate : gpu.matmul) fmt::print("    {} matmul {} GFLOP/s\n", name(rate.dtype), figure(rate.gflops.median));
-  }
+  if (c.gpus.empty()) fmt::print("\n{}\n", bold("GPUs"));
+  for (const std::string& none : c.no_gpus) fmt::print("  {}\n", wrap("none measured: " + none, terminal_width() - 2, 2));
+  for (const GpuCeilings& gpu : c.gpus) print_gpu(gpu);
 }
 
 void print_guess(const ChipGuess& guess) {
@@ -194,7 +209,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
 
   if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // before the time is spent
 
-  ProbeOptions options{.quick = arguments.quick};
+  ProbeOptions options{.quick = arguments.quick, .gpus = {cuda::gpu_probe()}};
   if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(machine, thread_request(settings), {}).team.threads;
   if (!arguments.json) fmt::print("{}\n{}\n", bold(cpu_name(machine)), describe(machine));
   std::fflush(stdout);

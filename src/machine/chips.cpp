@@ -79,7 +79,7 @@ double best_tflops(const MachineCeilings& ceilings) {
   if (const RateCeiling* r = ceilings.rate(DType::f32)) best = r->gflops.median;
   for (const GpuCeilings& gpu : ceilings.gpus)
     for (const GpuCeilings::Rate& r : gpu.matmul)
-      if (r.dtype == DType::f32) best = std::max(best, r.gflops.median);
+      if (r.precision == Precision::fp32) best = std::max(best, r.gflops.median);
   return 1e-3 * best;
 }
 

@@ -185,6 +185,19 @@ std::string gpu_summary(const Gpu& gpu) {
   return text;
 }
 
+std::string measured_summary(const DoctorFacts& facts, const Gpu& gpu) {
+  if (!facts.ceilings) return {};
+  for (const GpuCeilings& measured : facts.ceilings->gpus) {
+    if (measured.name != gpu.name) continue;
+    std::string text;
+    if (const GpuCeilings::Rate* rate = measured.fastest()) text = fmt::format("{} matmul {}", name(rate->precision), rate_text(rate->gflops.median));
+    if (measured.copy_gbs.samples) text += fmt::format("{}copy {}", text.empty() ? "" : ", ", bandwidth_text(measured.copy_gbs.median));
+    if (measured.upload_pinned_gbs.samples) text += fmt::format("{}upload {}", text.empty() ? "" : ", ", bandwidth_text(measured.upload_pinned_gbs.median));
+    return text;
+  }
+  return {};
+}
+
 std::string to_json(const DoctorReport& report) {
   const DoctorFacts& facts = report.facts;
   Json decisions = Json::array(), findings = Json::array();

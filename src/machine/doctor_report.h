@@ -70,8 +70,9 @@ std::string to_json(const DoctorReport& report);  // one document
 std::string to_svg(const DoctorReport& report);
 
 // Words that both the text and the picture use.
-std::string core_summary(const Topology& topology);  // "6 performance + 8 efficiency cores, 20 threads"
-std::string cache_summary(const CoreKind& kind);     // "L1 32 KiB, L2 1 MiB, L3 32 MiB for 8 cores"
-std::string gpu_summary(const Gpu& gpu);             // "compute 9.0, 132 processors, 139 of 140 GiB free"
+std::string core_summary(const Topology& topology);                      // "6 performance + 8 efficiency cores, 20 threads"
+std::string cache_summary(const CoreKind& kind);                         // "L1 32 KiB, L2 1 MiB, L3 32 MiB for 8 cores"
+std::string gpu_summary(const Gpu& gpu);                                 // "compute 9.0, 132 processors, 139 of 140 GiB free"
+std::string measured_summary(const DoctorFacts& facts, const Gpu& gpu);  // "bf16 780 TFLOP/s, copy 4240 GB/s"; empty: never measured
 
 }  // namespace ridge

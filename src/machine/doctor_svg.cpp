@@ -273,19 +273,11 @@ void draw_bus(Picture& picture, const DoctorFacts& facts, double y) {
   picture.text({middle, y - height / 2 - 8}, "GB/s copy", {.size = 12, .ink = Ink::muted, .anchor = Anchor::middle});
 }
 
-// What a GPU is for: the measured figures of one that is used, or why it is not.
-std::string gpu_state(const DoctorReport& report, const Gpu& gpu, const KnownDevice* known) {
+// What a GPU is for, or why it is not used.
+std::string gpu_state(const DoctorReport& report, const KnownDevice* known) {
   if (!known) return "not available in this build of Ridge";
   if (!known->missing.empty()) return known->missing;
-  std::string text;
-  if (report.facts.ceilings)
-    for (const GpuCeilings& c : report.facts.ceilings->gpus)
-      if (c.name == gpu.name && !c.matmul.empty()) {
-        const Figure figure = rate_figure(c.matmul.back().gflops.median, "");
-        text = fmt::format("{} {} {} · {} GB/s copy", figure.value, figure.unit, name(c.matmul.back().dtype), three_digits(c.copy_gbs.median));
-      }
-  if (report.device.device == known->device) text += fmt::format("{}Ridge's budget {}", text.empty() ? "" : " · ", size_text(report.budget.bytes));
-  return text;
+  return report.device.device == known->device ? fmt::format("Ridge's budget {}", size_text(report.budget.bytes)) : std::string();
 }
 
 void draw_gpu(Picture& picture, const DoctorReport& report, const Gpu& gpu, const Box& box) {
@@ -301,6 +293,7 @@ void draw_gpu(Picture& picture, const DoctorReport& report, const Gpu& gpu, cons
     picture.text({x + width, box.y + 32}, fmt::format("cuda:{}", gpu.ordinal), {.size = 14, .ink = Ink::green, .anchor = Anchor::end, .bold = true});
   std::string line;
   auto add = [&](const std::string& part) { line += (line.empty() ? "" : " · ") + part; };
+  if (const std::string figures = measured_summary(report.facts, gpu); !figures.empty()) add(figures);
   if (gpu.capability) add(fmt::format("compute {}.{}", gpu.capability / 10, gpu.capability % 10));
   if (gpu.processors) add(fmt::format("{} processors", gpu.processors));
   if (gpu.busy >= 0) add(fmt::format("{} % busy", gpu.busy));
@@ -317,7 +310,7 @@ void draw_gpu(Picture& picture, const DoctorReport& report, const Gpu& gpu, cons
         gpu.memory_free ? fmt::format("{} of {} free", size_text(gpu.memory_free), size_text(gpu.memory_total)) : size_text(gpu.memory_total);
     picture.text({x, foot}, memory, {.size = 13, .ink = Ink::muted});
   }
-  picture.text({x + width, foot}, svg::fit(gpu_state(report, gpu, known), (width - 170) / kWide, 13),
+  picture.text({x + width, foot}, svg::fit(gpu_state(report, known), (width - 170) / kWide, 13),
                {.size = 13, .ink = usable ? Ink::text : Ink::amber, .anchor = Anchor::end});
 }
 

@@ -82,6 +82,8 @@ void add_gpus(Sheet& sheet, const DoctorReport& report) {
     if (gpu.ordinal >= 0) text = fmt::format("cuda:{} {}", gpu.ordinal, gpu.name);
     if (const std::string summary = gpu_summary(gpu); !summary.empty()) text += ": " + summary;
     sheet.row(std::exchange(label, ""), kLabel, text);
+    if (const std::string figures = measured_summary(report.facts, gpu); !figures.empty())
+      sheet.row("", kLabel, fmt::format("measured: {} ({})", figures, report.facts.measured));
   }
   if (scan.gpus.empty()) sheet.row(std::exchange(label, ""), kLabel, fmt::format("none: {}", scan.no_cuda));
   if (!scan.driver.empty())

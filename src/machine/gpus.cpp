@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/cuda/driver.h"
 #include "machine/dynamic_library.h"
 #include "machine/gpus_sysfs.h"
 #include "machine/guarded_call.h"
@@ -18,11 +19,6 @@ namespace ridge {
 namespace {
 
 constexpr int kMostDevices = 256;  // a driver that says more is not believed
-
-std::string cuda_library() {
-  const char* path = std::getenv("RIDGE_CUDA_LIBRARY");
-  return path && *path ? path : "libcuda.so.1";
-}
 
 // CUDA's driver, as far as it is asked here.
 struct CudaDriver {
@@ -149,19 +145,6 @@ constexpr int64_t kMostMemory = int64_t(1) << 50;
 std::string word(const std::vector<std::string>& words, size_t index) { return index < words.size() ? words[index] : std::string(); }
 int64_t bytes(const std::vector<std::string>& words, size_t index) { return number<int64_t>(words, index, 0, kMostMemory, 0); }
 
-std::string remedy_of(int code) {
-  switch (code) {
-    case 34: return "a stub library of the CUDA toolkit was found instead of the driver's: take it out of LD_LIBRARY_PATH";
-    case 35:
-    case 803:
-    case 804: return "the library and the kernel's driver are of different versions: install both from one release, then reboot";
-    case 100: return "the driver sees no GPU: check CUDA_VISIBLE_DEVICES and, in a container, that it was started with its GPUs (--gpus all)";
-    case 802: return "the GPUs' fabric is not ready: start nvidia-fabricmanager";
-    case 3: return "CUDA was started in this process before it forked: call ridge::gpus() earlier";
-    default: return "nvidia-smi may say more; reloading the driver or a reboot usually mends it";
-  }
-}
-
 // What the CUDA child said, into the scan. Returns why there are no devices; empty when there are some.
 std::string read_cuda(const ChildAnswer& answer, const std::string& path, GpuScan& scan, bool& absent) {
   std::string why;
@@ -175,7 +158,7 @@ std::string read_cuda(const ChildAnswer& answer, const std::string& path, GpuSca
     }
     if (words[0] == "lacks") why = fmt::format("{} lacks {}: it is too old or not the driver's", path, word(words, 1));
     if (words[0] == "error")
-      why = fmt::format("{} failed with {} ({}): {}", word(words, 1), word(words, 3), word(words, 2), remedy_of(number(words, 2, 0, 99999, 0)));
+      why = fmt::format("{} failed with {} ({}): {}", word(words, 1), word(words, 3), word(words, 2), cuda::remedy_for(number(words, 2, 0, 99999, 0)));
     if (words[0] == "device" && words.size() == 7) {
       Gpu gpu;
       gpu.vendor = Gpu::Vendor::nvidia;
@@ -265,7 +248,7 @@ std::string_view name(Gpu::Vendor vendor) {
 GpuScan scan_gpus(const GpuScanOptions& options) {
   GpuScan scan;
   const auto start = std::chrono::steady_clock::now();
-  const std::string cuda = options.cuda_library.empty() ? cuda_library() : options.cuda_library;
+  const std::string cuda = options.cuda_library.empty() ? cuda::driver_library() : options.cuda_library;
   const std::string nvml = options.nvml_library.empty() ? nvml_library() : options.nvml_library;
   const std::vector<ChildAnswer> answers =
       ask_children({[&](ChildVoice& voice) { ask_cuda(voice, cuda); }, [&](ChildVoice& voice) { ask_nvml(voice, nvml); }}, options.seconds);
@@ -285,7 +268,7 @@ GpuScan scan_gpus(const GpuScanOptions& options) {
   scan.slow = answers[0].end == ChildAnswer::End::timed_out;
   if (scan.slow) scan.no_cuda += fmt::format(" ({} s): it hangs, or wakes the GPUs at each start (nvidia-smi -pm 1 keeps them awake)", options.seconds);
   if (absent) scan.no_cuda = why_absent(scan, kernel_driver, cuda, scan.broken);
-  if (scan.no_cuda.empty() && offered == 0) scan.no_cuda = "the NVIDIA driver offers no device: " + remedy_of(100), scan.broken = true;
+  if (scan.no_cuda.empty() && offered == 0) scan.no_cuda = "the NVIDIA driver offers no device: " + cuda::remedy_for(100), scan.broken = true;
   // Devices that were named before the driver broke are no devices to work on.
   if (!scan.no_cuda.empty())
     for (Gpu& gpu : scan.gpus) gpu.ordinal = -1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,11 +25,12 @@ constexpr std::string_view kPrefix = "ceiling/";
 // Seconds for one measurement of each sort, and when to stop. What matters most comes first, so little is lost on a slow machine.
 struct Budget {
   double fma, memory, cache, fork_join, all;
+  double least;  // of the time, for the CPU, however long the GPUs have taken
 };
 Budget budget_of(bool quick, size_t counts) {
-  if (quick) return {0.05, 0.2, 0.02, 0.02, 3.8};
+  if (quick) return {0.05, 0.2, 0.02, 0.02, 3.8, 1.6};
   const double share = 1.0 / double(counts);
-  return {std::min(0.3, 1.2 * share), std::min(1.2, 5 * share), std::min(0.15, 0.6 * share), 0.05, 27};
+  return {std::min(0.3, 1.2 * share), std::min(1.2, 5 * share), std::min(0.15, 0.6 * share), 0.05, 27, 12};
 }
 
 // What one thread of so many has of a cache of this level on every usable kind of core; 0: some kind has none.
@@ -77,16 +79,18 @@ Json gpu_json(const GpuCeilings& gpu) {
   Json j;
   j["name"] = gpu.name;
   j["matmul"] = Json::object();
-  for (const auto& rate : gpu.matmul) j["matmul"][std::string(name(rate.dtype))] = measured_json(rate.gflops, "GFLOP/s");
+  for (const auto& rate : gpu.matmul) j["matmul"][std::string(name(rate.precision))] = measured_json(rate.gflops, "GFLOP/s");
   auto put = [&](const char* key, const Measured& m, const char* unit) {
     if (m.samples) j[key] = measured_json(m, unit);
   };
   put("copy", gpu.copy_gbs, "GB/s");
   put("launch", gpu.launch_us, "us");
+  put("round_trip", gpu.round_trip_us, "us");
   put("upload_pageable", gpu.upload_pageable_gbs, "GB/s");
   put("upload_pinned", gpu.upload_pinned_gbs, "GB/s");
   put("download_pageable", gpu.download_pageable_gbs, "GB/s");
   put("download_pinned", gpu.download_pinned_gbs, "GB/s");
+  if (!gpu.remarks.empty()) j["remarks"] = gpu.remarks;
   return j;
 }
 
@@ -94,15 +98,23 @@ GpuCeilings gpu_from(const nlohmann::json& j) {
   GpuCeilings gpu;
   gpu.name = j.value("name", std::string());
   if (j.contains("matmul"))
-    for (const auto& [text, value] : j.at("matmul").items())
-      if (auto dtype = dtype_from(text)) gpu.matmul.push_back({*dtype, gpu_measured(j.at("matmul"), text.c_str())});
+    for (Precision precision : {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32})
+      if (const std::string key(name(precision)); j.at("matmul").contains(key)) gpu.matmul.push_back({precision, gpu_measured(j.at("matmul"), key.c_str())});
   gpu.copy_gbs = gpu_measured(j, "copy");
   gpu.launch_us = gpu_measured(j, "launch");
+  gpu.round_trip_us = gpu_measured(j, "round_trip");
   gpu.upload_pageable_gbs = gpu_measured(j, "upload_pageable");
   gpu.upload_pinned_gbs = gpu_measured(j, "upload_pinned");
   gpu.download_pageable_gbs = gpu_measured(j, "download_pageable");
   gpu.download_pinned_gbs = gpu_measured(j, "download_pinned");
+  gpu.remarks = j.value("remarks", std::vector<std::string>());
   return gpu;
+}
+
+// Three digits, in the unit or in a thousand of it.
+std::string with_unit(double x, const char* unit, const char* thousand) {
+  if (x >= 1000) return fmt::format("{:.3g} {}", x / 1000, thousand);
+  return x >= 100 ? fmt::format("{:.0f} {}", x, unit) : x >= 10 ? fmt::format("{:.1f} {}", x, unit) : fmt::format("{:.2g} {}", x, unit);
 }
 
 std::string with_threads(int n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
@@ -138,6 +150,8 @@ void take_row(MachineCeilings& c, const NamedMeasurement& stored) {
   c.when = std::max(c.when, m.when);
   if (words[0] == "probe") {
     c.quick = j.value("quick", false), c.seconds = j.value("seconds", 0.0), c.left_out = j.value("left_out", 0);
+    // Rows come by name, so these are all; those of a GPU that was there once are no longer meant.
+    c.gpus.resize(std::min(c.gpus.size(), j.value("gpus", c.gpus.size())));
   } else if (words[0] == "gpu") {
     c.gpus.push_back(gpu_from(j));
   } else if (const int threads = threads_from(words.back()); threads > 0) {
@@ -161,6 +175,11 @@ void sort_rows(MachineCeilings& c) {
 }
 
 }  // namespace
+
+const GpuCeilings::Rate* GpuCeilings::fastest() const {
+  const auto best = std::max_element(matmul.begin(), matmul.end(), [](const Rate& a, const Rate& b) { return a.gflops.median < b.gflops.median; });
+  return best == matmul.end() ? nullptr : &*best;
+}
 
 int MachineCeilings::threads() const {
   int most = 0;
@@ -223,7 +242,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
 
   MachineCeilings c;
   c.quick = options.quick;
-  int done = 0, total = 0;
+  int done = 0, total = int(options.gpus.size());
   for (int threads : counts) {
     total += int(std::size(kDTypesMeasured)) + 1;
     for (Movement movement : kMovements) total += int(working_sets(machine, threads, movement).size()) + (options.quick ? 0 : 1);
@@ -236,6 +255,16 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
       ++c.left_out;
     ++done;
   };
+
+  // GPUs first, since how long their drivers take to start is not known: the CPU's measurements fill what time is left.
+  for (const GpuProbe& gpu : options.gpus) {
+    if (options.progress) options.progress("GPUs", done, total);
+    ++done;
+    GpuFindings found = gpu(options.quick);
+    std::move(found.gpus.begin(), found.gpus.end(), std::back_inserter(c.gpus));
+    if (!found.none.empty()) c.no_gpus.push_back(std::move(found.none));
+  }
+  if (options.seconds == 0) budget.all = std::max(budget.all, elapsed() + budget.least);
 
   // All threads first, then one alone: what is between is what a slow machine can do without.
   std::vector<int> order(counts.rbegin(), counts.rend());
@@ -271,10 +300,6 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
           if (Measured m = measure_memory(team, b.movement, b.bytes / arrays_of(b.movement)); m.median > b.gbs.median) b.gbs = std::move(m);
         });
   }
-  for (const GpuProbe& gpu : options.gpus) {
-    if (options.progress) options.progress("GPUs", done, total);
-    for (GpuCeilings& found : gpu(options.quick)) c.gpus.push_back(std::move(found));
-  }
   sort_rows(c);
   c.seconds = elapsed();
   c.when = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -291,7 +316,7 @@ void keep(Profile& profile, const MachineCeilings& c) {
   }
   for (const ForkJoinCeiling& f : c.fork_joins) rows.push_back(row(fmt::format("fork_join/t{}", f.threads), measured_json(f.us, "us"), f.us));
   for (size_t i = 0; i < c.gpus.size(); ++i) rows.push_back(row(fmt::format("gpu/{}", i), gpu_json(c.gpus[i]), {}));
-  rows.push_back(row("probe", {{"quick", c.quick}, {"seconds", c.seconds}, {"left_out", c.left_out}}, {}));
+  rows.push_back(row("probe", {{"quick", c.quick}, {"seconds", c.seconds}, {"left_out", c.left_out}, {"gpus", c.gpus.size()}}, {}));
   profile.put(rows);
 }
 
@@ -302,6 +327,9 @@ std::optional<MachineCeilings> kept_ceilings(const Profile& profile) {
   sort_rows(c);
   return c;
 }
+
+std::string rate_text(double gflops) { return with_unit(gflops, "GFLOP/s", "TFLOP/s"); }
+std::string bandwidth_text(double gbs) { return with_unit(gbs, "GB/s", "TB/s"); }
 
 std::string to_json(const MachineCeilings& c) {
   Json j;
@@ -329,6 +357,7 @@ std::string to_json(const MachineCeilings& c) {
   }
   j["gpus"] = Json::array();
   for (const GpuCeilings& gpu : c.gpus) j["gpus"].push_back(gpu_json(gpu));
+  j["no_gpus"] = c.no_gpus;
   return j.dump();
 }
 

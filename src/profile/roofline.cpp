@@ -20,8 +20,6 @@ constexpr Ink kSlopeInks[] = {Ink::violet, Ink::teal, Ink::green, Ink::amber, In
 
 // Three digits at most, and no exponent.
 std::string figure(double x) { return x >= 100 ? fmt::format("{:.0f}", x) : x >= 10 ? fmt::format("{:.1f}", x) : fmt::format("{:.2g}", x); }
-std::string rate_text(double gflops) { return gflops >= 1000 ? fmt::format("{:.3g} TFLOP/s", gflops / 1000) : figure(gflops) + " GFLOP/s"; }
-std::string bandwidth_text(double gbs) { return gbs >= 1000 ? fmt::format("{:.3g} TB/s", gbs / 1000) : figure(gbs) + " GB/s"; }
 
 // Intensity by powers of two, rates by powers of ten, both logarithmic.
 class Axes {

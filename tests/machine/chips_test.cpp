@@ -103,7 +103,7 @@ TEST(Chips, GpusCountForTheBest) {
   MachineCeilings c = ceilings_of(4000, 150);
   EXPECT_EQ(best_tflops(c), 4);  // of all threads, fp32 alone
   EXPECT_EQ(best_memory_gbs(c), 150);
-  c.gpus.push_back({.name = "gpu", .matmul = {{DType::f32, {.median = 50000}}, {DType::bf16, {.median = 900000}}}, .copy_gbs = {.median = 3000}});
+  c.gpus.push_back({.name = "gpu", .matmul = {{Precision::fp32, {.median = 50000}}, {Precision::bf16, {.median = 900000}}}, .copy_gbs = {.median = 3000}});
   EXPECT_EQ(best_tflops(c), 50);
   EXPECT_EQ(best_memory_gbs(c), 3000);
 }

@@ -13,13 +13,17 @@
 #include "machine/guarded_call.h"
 #include "machine/machine_fixtures.h"
 #include "machine/nvml.h"
+#include "support/fake_drivers.h"
+#include "support/variable.h"
 
 namespace ridge {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string fake(const std::string& name) { return std::string(RIDGE_FAKE_DRIVERS) + "/" + name + ".so"; }
+using test::Variable;
+
+std::string fake(const std::string& name) { return test::fake_driver(name); }
 
 // Files of sys and proc.
 struct Tree : FileTree {
@@ -32,15 +36,6 @@ struct Tree : FileTree {
 GpuScan scan(const std::string& cuda, const std::string& nvml, const fs::path& root = "/nowhere", double seconds = 5) {
   return scan_gpus({.cuda_library = cuda, .nvml_library = nvml, .root = root, .seconds = seconds});
 }
-
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 TEST(Gpus, AWorkingDriverNamesItsDevices) {
   testing::internal::CaptureStdout();

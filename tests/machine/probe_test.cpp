@@ -63,13 +63,15 @@ TEST(Probe, MeasuresEverythingAndKeepsIt) {
   bool asked_quick = false;
   options.gpus.push_back([&](bool quick) {
     asked_quick = quick;
-    return std::vector<GpuCeilings>{{.name = "a card",
-                                     .matmul = {{DType::bf16, {.median = 9e5, .spread = 0.1, .samples = 3, .variant = "tiles"}}},
-                                     .copy_gbs = {.median = 3000, .samples = 5},
-                                     .launch_us = {.median = 2.5, .samples = 9}}};
+    const Measured rate{.median = 9e5, .spread = 0.1, .samples = 3, .variant = "tiles"};
+    return GpuFindings{.gpus = {{.name = "a card",
+                                 .matmul = {{Precision::bf16, rate}, {Precision::tf32, {.median = 4e5, .samples = 2}}},
+                                 .copy_gbs = {.median = 3000, .samples = 5},
+                                 .launch_us = {.median = 2.5, .samples = 9},
+                                 .remarks = {"fp32 matmul: no time"}}}};
   });
   const MachineCeilings c = probe(small_machine(), options);
-  EXPECT_EQ(last, most);  // and once for the GPUs
+  EXPECT_EQ(last, most - 1);
   EXPECT_TRUE(asked_quick);
   EXPECT_EQ(c.threads(), 2);
   EXPECT_EQ(c.levels(), (std::vector<std::string>{"L1", "L2", "L3", "memory"}));
@@ -97,6 +99,11 @@ TEST(Probe, MeasuresEverythingAndKeepsIt) {
   EXPECT_GE(kept.when, c.when);
   kept.when = c.when;
   EXPECT_EQ(nlohmann::json::parse(to_json(kept)), nlohmann::json::parse(to_json(c)));
+
+  MachineCeilings later = c;
+  later.gpus.clear();
+  keep(profile, later);
+  EXPECT_TRUE(kept_ceilings(profile)->gpus.empty());  // the card is gone
 }
 
 TEST(Probe, MeasuresAllThreadsThenOneThenTheRest) {

@@ -1,0 +1,53 @@
+// One function of a library that is opened at run time, with its check: a call that fails throws, naming the function.
+#pragma once
+#include "machine/dynamic_library.h"
+
+namespace ridge::cuda {
+
+// The owner has library(), lacks(symbol) for a function that is not there, and refuse(symbol, code) for a call that failed; the last
+// two do not return. It must outlive its calls and stay where it is.
+template <class Owner, class... Args>
+class CheckedCall {
+ public:
+  CheckedCall(const Owner& owner, const char* symbol) : owner_(owner), symbol_(symbol) {
+    if (!owner.library().bind(function_, symbol)) owner.lacks(symbol);
+  }
+  CheckedCall(const CheckedCall&) = delete;
+  CheckedCall& operator=(const CheckedCall&) = delete;
+
+  void operator()(Args... args) const {
+    if (const int code = function_(args...); code != 0) owner_.refuse(symbol_, code);
+  }
+  int quietly(Args... args) const noexcept { return function_(args...); }  // the code; for destructors
+  const char* symbol() const { return symbol_; }
+
+ private:
+  const Owner& owner_;
+  const char* symbol_;
+  int (*function_)(Args...) = nullptr;
+};
+
+// What a library has given, and the call that takes it back.
+template <class Handle, class Destroy>
+class Owned {
+ public:
+  Owned() = default;
+  Owned(Handle handle, const Destroy& destroy) : handle_(handle), destroy_(&destroy) {}
+  ~Owned() { reset(); }
+  Owned(Owned&& other) noexcept : handle_(other.handle_), destroy_(std::exchange(other.destroy_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_), std::swap(destroy_, other.destroy_);
+    return *this;
+  }
+
+  Handle get() const { return handle_; }
+  void reset() {
+    if (destroy_) std::exchange(destroy_, nullptr)->quietly(handle_);  // a lost device takes nothing back, and has nothing left
+  }
+
+ private:
+  Handle handle_{};
+  const Destroy* destroy_ = nullptr;
+};
+
+}  // namespace ridge::cuda

@@ -1,0 +1,21 @@
+// What the CUDA devices of this machine can do at most, for ridge probe. They are measured in a child process, since a driver may be
+// broken, crash or hang: whatever it does, the answer is what was measured until then and a line of remark.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "backend/cuda/libraries.h"
+#include "machine/probe.h"
+
+namespace ridge::cuda {
+
+struct GpuProbeOptions {
+  std::string driver = {};                      // empty: RIDGE_CUDA_LIBRARY, else the driver's usual name
+  std::optional<LibrarySearch> libraries = {};  // empty: the usual places
+  double quick_seconds = 1.2, seconds = 8;      // to measure in, all devices together, once the driver has started
+  int most_samples = 2000;                      // of a figure
+};
+
+GpuProbe gpu_probe(const GpuProbeOptions& options = {});
+
+}  // namespace ridge::cuda

@@ -1,0 +1,99 @@
+#include "backend/cuda/libraries.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "support/fake_drivers.h"
+#include "support/temp_folder.h"
+
+namespace ridge::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A root folder with libraries in it: each is a link to the fake one.
+struct Root {
+  void put(const std::string& file) const {
+    fs::create_directories(fs::path(folder / file).parent_path());
+    fs::create_symlink(test::fake_driver("gpu"), folder / file);
+  }
+  LibrarySearch search(int cuda, std::map<std::string, std::string> variables = {}) const {
+    LibrarySearch found = library_search(cuda, folder.path(), [&](const char* name) { return variables[name]; });
+    found.system = false;
+    return found;
+  }
+  std::string open(Library library, const LibrarySearch& search) const {
+    const FoundLibrary found = open_library(library, search);
+    EXPECT_EQ(bool(found.library), found.missing.empty());
+    return found.library ? fs::path(found.path).lexically_relative(folder.path()).string() : found.missing;
+  }
+
+  test::TempFolder folder;
+};
+
+TEST(CudaLibraries, AreFoundWherePackagesPutThem) {
+  const std::pair<const char*, Library> places[] = {
+      {"usr/lib/python3/dist-packages/nvidia/cublas/lib/libcublasLt.so.12", Library::cublas_lt},
+      {"usr/local/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13", Library::cublas_lt},
+      {"usr/local/lib/python3.12/dist-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12", Library::nvrtc},
+      {"usr/local/cuda-12.4/lib64/libnvrtc.so.12", Library::nvrtc},
+      {"usr/local/cuda/targets/x86_64-linux/lib/libcublasLt.so.13", Library::cublas_lt},
+      {"opt/cuda/lib64/libcudnn.so.9", Library::cudnn},
+      {"venv/lib/python3.11/site-packages/nvidia/cudnn/lib/libcudnn.so.9", Library::cudnn},
+      {"conda/lib/libcublasLt.so.12", Library::cublas_lt},
+      {"tools/lib/python3.10/site-packages/nvidia/cublas/lib/libcublasLt.so.12", Library::cublas_lt},
+      {"home/.local/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.13", Library::nvrtc},
+      {"packages/nvidia/cublas/lib/libcublasLt.so.12", Library::cublas_lt},
+      {"mine/libcudnn.so.8", Library::cudnn},
+  };
+  for (const auto& [file, library] : places) {
+    const Root root;
+    root.put(file);
+    root.put("tools/bin/python3");
+    const LibrarySearch search = root.search(13000, {{"VIRTUAL_ENV", root.folder / "venv"},
+                                                     {"CONDA_PREFIX", root.folder / "conda"},
+                                                     {"HOME", root.folder / "home"},
+                                                     {"PATH", "/nowhere:" + (root.folder / "tools/bin") + "::"},
+                                                     {"PYTHONPATH", root.folder / "packages"},
+                                                     {"RIDGE_CUDA_LIBRARIES", ":" + (root.folder / "mine")}});
+    EXPECT_EQ(root.open(library, search), file);
+  }
+}
+
+TEST(CudaLibraries, TheNewestThatTheDriverSpeaksWins) {
+  const Root root;
+  root.put("usr/local/cuda-12/lib64/libcublasLt.so.12");
+  root.put("usr/local/cuda-13/lib64/libcublasLt.so.13");
+  EXPECT_EQ(root.open(Library::cublas_lt, root.search(13010)), "usr/local/cuda-13/lib64/libcublasLt.so.13");
+  EXPECT_EQ(root.open(Library::cublas_lt, root.search(12040)), "usr/local/cuda-12/lib64/libcublasLt.so.12");
+  // What the user names goes before.
+  root.put("mine/libcublasLt.so.12");
+  EXPECT_EQ(root.open(Library::cublas_lt, root.search(13010, {{"RIDGE_CUDA_LIBRARIES", root.folder / "mine"}})), "mine/libcublasLt.so.12");
+}
+
+TEST(CudaLibraries, WhatIsMissingIsNamedWithTheWayToGetIt) {
+  const Root root;
+  const std::string none = root.open(Library::cublas_lt, root.search(12040));
+  EXPECT_EQ(none, "cuBLASLt was not found (libcublasLt.so.13, libcublasLt.so.12); pip install nvidia-cublas-cu12, or name its folder in RIDGE_CUDA_LIBRARIES");
+  EXPECT_NE(root.open(Library::nvrtc, root.search(13000)).find("pip install nvidia-cuda-nvrtc,"), std::string::npos);
+
+  root.put("usr/local/cuda-13/lib64/libcublasLt.so.13");
+  const std::string too_new = root.open(Library::cublas_lt, root.search(12040));
+  EXPECT_NE(too_new.find("libcublasLt.so.13 needs a newer driver than one for CUDA 12.4"), std::string::npos) << too_new;
+
+  test::write_text(root.folder / "libcudnn.so.9", "not a library");
+  const std::string broken = root.open(Library::cudnn, root.search(12040, {{"RIDGE_CUDA_LIBRARIES", root.folder.path()}}));
+  EXPECT_NE(broken.find("cuDNN cannot be loaded"), std::string::npos) << broken;
+}
+
+TEST(CudaLibraries, OddFoldersAreNoTrouble) {
+  const Root root;
+  root.put("usr/local/lib/python3.12/site-packages/nvidia");  // a file where a folder belongs
+  const LibrarySearch search = root.search(0, {{"PATH", ":::/no/such"}, {"PYTHONPATH", ":"}, {"HOME", "/no/such"}, {"RIDGE_CUDA_LIBRARIES", "/no/such"}});
+  EXPECT_TRUE(search.folders.empty());
+  EXPECT_FALSE(open_library(Library::nvrtc, search).library);
+}
+
+}  // namespace
+}  // namespace ridge::cuda
