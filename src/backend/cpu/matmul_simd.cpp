@@ -75,10 +75,15 @@ void tile(const TileArgs& t) {
 #pragma GCC unroll 16
     for (int g = 1; g < (R + 2) / 3; ++g) a[g] = t.a + 3 * g * a_row;
   }
+  // Rows of a B that is read as it lies are too far apart for the hardware to fetch ahead.
+  constexpr int64_t kAhead = 12;
+  const int64_t ahead = b_k > N * kLanes ? kAhead * b_k : 0;
   for (int64_t k = t.k; k > 0; --k) {
     V bv[N];
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
+#pragma GCC unroll 4
+    for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(b + ahead + v);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const V av = hn::Set(d, kPacked ? a[0][r] : a[r / 3][(r % 3) * a_row]);
