@@ -166,7 +166,11 @@ TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_
 }
 
 StepState TrainStep::state() const { return state_->now; }
-void TrainStep::restore(const StepState& state) { state_->now = state; }
+
+void TrainStep::restore(const StepState& state) {
+  state_->now = state;
+  if (!state_->programs->scaled()) state_->now.loss_scale = 1, state_->now.scale_age = 0;
+}
 
 void TrainStep::touch() {
   State& s = *state_;

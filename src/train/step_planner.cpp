@@ -149,7 +149,7 @@ void StepPlanner::take(Try t) {
 void StepPlanner::add_evaluations() {
   const bool splits = programs_.evaluation_coupling().empty();
   auto add = [&](int64_t samples, const char* name) {
-    std::unique_ptr<Executable> exe = programs_.evaluation(samples);
+    std::unique_ptr<Executable> exe = programs_.evaluation(samples, plan_.recompute);
     plan_.compile_ms += exe->report().compile_ms;
     if (held(exe->report()) > limit_ && samples > 1 && splits) return false;
     describe(name, samples, 0, *exe);

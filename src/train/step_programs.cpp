@@ -20,6 +20,7 @@ struct StepPrograms::Trace {
   std::vector<NodeId> parameters, batch;
   RandomOperands random{};
   Builder::SumCount loss{};
+  std::vector<std::string> notes;  // how loops over time were cut
 
   std::vector<NodeId> inputs(NodeId scale = kNone) const {
     std::vector<NodeId> all = parameters;
@@ -31,7 +32,7 @@ struct StepPrograms::Trace {
   void rewrite(const std::vector<NodeId>& roots) { loss = {roots[0], roots[1]}; }
 };
 
-StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss) const {
+StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss, Recompute level) const {
   Trace t;
   Graph& g = t.graph;
   for (const Parameter& p : model_.parameters) t.parameters.push_back(g.input({DType::f32, p.shape}, p.name));
@@ -46,6 +47,12 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
   if (options_.precision == Precision::bf16 || options_.precision == Precision::fp16) {
     const NodeId roots[] = {t.loss.sum, t.loss.count};
     t.rewrite(autocast(g, roots, options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
+  }
+  if (has_scan_ && level >= Recompute::segments) {
+    const NodeId roots[] = {t.loss.sum, t.loss.count};
+    SegmentedScans cut = segment_scans(g, roots);
+    t.rewrite(cut.roots);
+    t.notes = std::move(cut.notes);
   }
   return t;
 }
@@ -77,15 +84,10 @@ CompileOptions StepPrograms::compile_options() const {
 }
 
 std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate, Recompute level, std::vector<std::string>* notes) const {
-  Trace t = trace(samples, model_.loss);
+  Trace t = trace(samples, model_.loss, level);
   Graph& g = t.graph;
   Builder b(g);
-  if (has_scan_ && level >= Recompute::segments) {
-    const NodeId roots[] = {t.loss.sum, t.loss.count};
-    SegmentedScans cut = segment_scans(g, roots);
-    t.rewrite(cut.roots);
-    if (notes) *notes = std::move(cut.notes);
-  }
+  if (notes) *notes = t.notes;
   const NodeId scale = scaled() ? g.input({DType::f32, {}}, "loss scale") : kNone;
   std::vector<NodeId> grads;
   if (scale) {
@@ -117,8 +119,8 @@ std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate,
   return std::make_unique<Executable>(g, inputs, outputs, o);
 }
 
-std::unique_ptr<Executable> StepPrograms::evaluation(int64_t samples) const {
-  Trace t = trace(samples, model_.evaluate ? model_.evaluate : model_.loss);
+std::unique_ptr<Executable> StepPrograms::evaluation(int64_t samples, Recompute level) const {
+  Trace t = trace(samples, model_.evaluate ? model_.evaluate : model_.loss, level);
   Builder b(t.graph);
   const std::vector<NodeId> outputs = {b.cast(t.loss.sum, DType::f32), b.cast(t.loss.count, DType::f32)};
   return std::make_unique<Executable>(t.graph, t.inputs(), outputs, compile_options());

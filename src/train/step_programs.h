@@ -23,8 +23,8 @@ class StepPrograms {
   // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sum, count, which are overwritten.
   // Outputs: gradients, sum, count. `notes` gets how loops over time were cut.
   std::unique_ptr<Executable> body(int64_t samples, bool accumulate, Recompute level, std::vector<std::string>* notes = nullptr) const;
-  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count.
-  std::unique_ptr<Executable> evaluation(int64_t samples) const;
+  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count. Loops over time are cut as in the body of that level.
+  std::unique_ptr<Executable> evaluation(int64_t samples, Recompute level) const;
   // Inputs: parameters, moments…, gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: parameters, moments…, applied, loss, norm, good[, loss scale, its age, whether it was lowered].
   std::unique_ptr<Executable> update(std::shared_ptr<Arena> arena) const;
@@ -34,7 +34,7 @@ class StepPrograms {
   struct ScaleNodes {
     NodeId next, age, lowered;
   };
-  Trace trace(int64_t samples, const StepModel::Loss& loss) const;
+  Trace trace(int64_t samples, const StepModel::Loss& loss, Recompute level = Recompute::free) const;
   ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite) const;
   CompileOptions compile_options() const;
 
