@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kCharacters = 65;  // of the plays that the preset is named after
 constexpr const char* kPreset = "shakespeare-char";
-constexpr int64_t kFirst = 32, kNear = 8;  // positions that are timed begin here; so many stand for an end
+constexpr int64_t kFirst = 32, kNear = 8;  // positions that are timed begin here; so many stand for the first and the last ones
 
 struct Storage {
   const char* precision;
@@ -60,23 +60,39 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, T
       token_seconds[i] = since(begin);
     }
   };
+  // Early and late tokens in turn, as the machine's speed moves within a text: the ratio of their costs.
+  GptSampler early(parameters, &team), late(parameters, &team);
+  early.feed(prompt);
+  late.feed(std::vector<Token>(size_t(config.block - kNear), Token(1)));
+  auto end_ratio = [&] {
+    std::vector<double> seconds_of[2];
+    for (int64_t i = 0; i < 2 * kNear; ++i)
+      for (GptSampler* s : {&early, &late}) {
+        const int64_t start = s == &early ? kFirst : config.block - kNear;
+        if (i % kNear == 0) s->rewind(start);
+        const auto begin = Clock::now();
+        const Token token = 1;
+        s->feed({&token, 1});
+        seconds_of[s == &late].push_back(since(begin));
+      }
+    return summarize(seconds_of[1]).median / summarize(seconds_of[0]).median;
+  };
   write_text();
   BandwidthWindow read(team, Movement::read);
   std::vector<double> times, roofs, ratios;
-  auto middle = [](std::span<const double> x) { return summarize({x.begin(), x.end()}).median; };
   const auto start = Clock::now();
   for (double left = read.gbs(); times.size() < 3 || since(start) < seconds;) {
     write_text();
     const double right = read.gbs(), total = std::accumulate(token_seconds.begin(), token_seconds.end(), 0.0);
     times.push_back(total / double(token_seconds.size()));
     roofs.push_back(bytes / (0.5e9 * (left + right)) / total);
-    ratios.push_back(middle(std::span(token_seconds).last(kNear)) / middle(std::span(token_seconds).first(kNear)));
-    left = right;
+    ratios.push_back(end_ratio());
+    left = read.gbs();
   }
   const Measured m = summarize(times);
   r.us = 1e6 * m.median, r.spread = m.spread, r.samples = m.samples, r.tokens_s = 1 / m.median;
   r.gbs = 1e-9 * bytes / double(token_seconds.size()) / m.median;
-  r.roof = middle(roofs), r.end_ratio = middle(ratios);
+  r.roof = summarize(roofs).median, r.end_ratio = summarize(ratios).median;
   return r;
 }
 

@@ -110,6 +110,7 @@ struct GptSampler::State {
   std::vector<void*> outputs;
   std::vector<int64_t> tokens;  // a chunk
   int64_t position = 0, live = 0;
+  bool fresh = false;          // logits are those of the context
   std::vector<Token> history;  // what the cache holds
   std::vector<float> logits;
 
@@ -142,7 +143,7 @@ struct GptSampler::State {
       std::fill(tokens.begin(), tokens.end(), 0);
       std::copy_n(fed.begin(), live, tokens.begin());
       (by_one ? one : many).run(inputs, outputs);
-      position += live;
+      position += live, fresh = true;
       fed = fed.subspan(size_t(live));
     }
   }
@@ -168,12 +169,14 @@ void GptSampler::feed(std::span<const Token> fed) {
   s.run(s.history);
 }
 
-std::span<const float> GptSampler::logits() const { return state_->position ? std::span<const float>(state_->logits) : std::span<const float>(); }
+std::span<const float> GptSampler::logits() const { return state_->fresh ? std::span<const float>(state_->logits) : std::span<const float>(); }
 int64_t GptSampler::position() const { return state_->position; }
 
-void GptSampler::forget() {
-  state_->position = 0;
-  state_->history.clear();
+void GptSampler::rewind(int64_t position) {
+  if (position < 0 || position > state_->position) fail(ErrorCode::value, "[sample] position {} is not in the context of {}", position, state_->position);
+  state_->position = position;
+  state_->history.resize(size_t(position));
+  state_->fresh = false;
 }
 
 void GptSampler::generate(std::span<const Token> prompt, int64_t count, const SampleOptions& options, const std::function<bool(Token)>& sink) {

@@ -36,9 +36,10 @@ class GptSampler {
   // Goes on with these tokens. When the block is full, the last half of it stays as context and is computed anew.
   // ErrorCode::value: a token outside the vocabulary.
   void feed(std::span<const Token> tokens);
-  std::span<const float> logits() const;  // of the token after the last one; empty before the first
+  std::span<const float> logits() const;  // of the token after the last one; empty before the first and after a rewind
   int64_t position() const;               // tokens in the context
-  void forget();                          // the context
+  void rewind(int64_t position);          // forgets what comes after the first so many tokens of the context
+  void forget() { rewind(0); }
 
   // Feeds the prompt, which must not be empty, then draws `count` tokens; each goes to `sink`, which may say false to end.
   void generate(std::span<const Token> prompt, int64_t count, const SampleOptions& options, const std::function<bool(Token)>& sink);

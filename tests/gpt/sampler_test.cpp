@@ -91,6 +91,24 @@ TEST(GptSampler, GoesOnFromTheLastHalfOfAFullBlock) {
   EXPECT_EQ(largest_difference(longer.logits(), sampler.logits()), 0);
 }
 
+TEST(GptSampler, GoesBackInItsContext) {
+  const GptConfig c = small_gpt();
+  Model model(c);
+  const auto parameters = model.in_place();
+  const std::vector<Token> tokens = random_tokens(20, c.vocab), other = random_tokens(9, c.vocab, 1);
+  GptSampler sampler(parameters);
+  sampler.feed(tokens);
+  sampler.rewind(11);
+  EXPECT_EQ(sampler.position(), 11);
+  EXPECT_TRUE(sampler.logits().empty());
+  sampler.feed(other);
+  std::vector<Token> whole(tokens.begin(), tokens.begin() + 11);
+  whole.insert(whole.end(), other.begin(), other.end());
+  EXPECT_LT(largest_difference(sampler.logits(), row(full_logits(*parameters, whole), 19, c.vocab)), kRounding);
+  EXPECT_THROW(sampler.rewind(21), Error);
+  EXPECT_THROW(sampler.rewind(-1), Error);
+}
+
 TEST(GptSampler, ReadsWeightsAsTheyAreAtTheTime) {
   const GptConfig c = small_gpt();
   Model model(c);
