@@ -176,6 +176,12 @@ class Settling {
     item("the process itself", baseline_ + kGrowth);
     item("batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation));
     item("mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap());
+    if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
+      std::vector<std::span<float>> nowhere;  // only sizes matter before the step has its memory
+      for (const Parameter& p : gpt_parameters(run_.model)) nowhere.emplace_back(static_cast<float*>(nullptr), size_t(p.shape.numel()));
+      run_.sampler = make_sampler(run_.model, nowhere);
+      item("samples", run_.sampler->planned_bytes());
+    }
   }
 
   Prefetcher::Options prefetch_options() const {
@@ -229,12 +235,6 @@ class Settling {
     auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
     item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes), item("optimizer moments", plan.optimizer_bytes);
     item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes);
-    if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
-      std::vector<std::span<float>> nowhere;  // only sizes matter before the step has its memory
-      for (const Parameter& p : gpt_parameters(run_.model)) nowhere.emplace_back(static_cast<float*>(nullptr), size_t(p.shape.numel()));
-      run_.sampler = make_sampler(run_.model, nowhere);
-      item("samples", run_.sampler->planned_bytes());
-    }
     item("scalars and alignment",
          plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes - plan.scratch_bytes);
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
