@@ -215,8 +215,8 @@ def make_gpt_run(fixture):
             optimizer.step()
             losses.append(loss.detach())
         fixture.save("losses" + suffix, torch.stack(losses))
-        fixture.save("norms" + suffix, torch.stack(norms))
         if dtype == torch.float64:
+            fixture.save("norms", torch.stack(norms))
             fixture.save("lengths_end", torch.stack([t.detach().norm() for t in p.values()]))
 
 
