@@ -22,14 +22,17 @@
 namespace ridge {
 namespace {
 
-// What grows after the baseline is read and is not planned for in detail: code pages, stacks, logs.
-constexpr int64_t kGrowth = int64_t(4) << 20;
+// What grows after the baseline is read and is not planned for in detail: code pages, stacks, compiled programs, logs.
+constexpr int64_t kGrowth = int64_t(6) << 20;
 
 int64_t bytes_of_batch(const BatchSource& source) {
   int64_t bytes = 0;
   for (const Type& t : source.types()) bytes += t.bytes();
   return bytes;
 }
+
+// Small batches are used up faster than a thread can be woken for the next one, so more of them are made ahead.
+int batches_ahead(const BatchSource& source) { return int(std::clamp<int64_t>((int64_t(256) << 10) / bytes_of_batch(source), 2, 32)); }
 
 TrainingResult::End public_end(Outcome::End end) {
   switch (end) {
@@ -85,7 +88,9 @@ struct Trainer::State {
     if (!args.memory.empty() && args.memory != "auto") facts.wish = parse_bytes(args.memory);
     budget = memory_budget(facts);
     notices.insert(notices.end(), budget.notices.begin(), budget.notices.end());
-    const int64_t batches = Prefetcher::bytes_for(*source, {}) + (validation_source ? bytes_of_batch(*validation_source) : 0);
+    Prefetcher::Options ahead;
+    ahead.depth = batches_ahead(*source);
+    const int64_t batches = Prefetcher::bytes_for(*source, ahead) + (validation_source ? bytes_of_batch(*validation_source) : 0);
     const int64_t others = held + kGrowth + batches;
     StepOptions o;
     o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
@@ -106,7 +111,10 @@ struct Trainer::State {
     }
     if (!compiled) compiled = compile_step(step, specs, o);
     planned_bytes = others + compiled->step.plan().planned_bytes;
+    const int64_t peak = peak_resident_bytes();
     const KernelRates rates = known_kernel_rates(default_team(), planned_bytes - others);
+    // Next to a very small model the first measurement on a machine is what takes most.
+    if (peak_resident_bytes() > peak) planned_bytes = std::max(planned_bytes, peak_resident_bytes());
     least_seconds = compiled->step.least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
     expected_step_seconds = expected_seconds(compiled->step.kernels(), rates);
   }
@@ -171,7 +179,7 @@ struct Trainer::State {
     o.folder = args.out, o.resume = stored.has_value(), o.schedule = schedule;
     if (args.validation_interval > 0) o.validation_interval = args.validation_interval;
     if (args.checkpoint_interval > 0) o.checkpoint_interval = args.checkpoint_interval;
-    o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes;
+    o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes, o.prefetch = batches_ahead(*source);
     o.least_seconds = least_seconds, o.expected_step_seconds = expected_step_seconds;
     return o;
   }
