@@ -162,7 +162,7 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
 
   UtilisationWatch watch(cpu_groups(machine));
   const Outcome outcome = run_gpt(run, settings, views);
-  const RunSummary summary = summary_of(run, outcome, watch.overall().summary());
+  const RunSummary summary = summary_of(run, outcome, cores_text(watch.overall()));
   if (outcome.end != Outcome::End::diverged) write_model(run, part.folder / "model");
   write_atomically((part.folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
   write_loss_plots(part.folder, {part.folder});

@@ -236,13 +236,36 @@ struct BandwidthWindow::State {
   ThreadTeam& team;
   BufferPool own_pool;
   std::vector<BufferPool::Buffer> memory;
-  int64_t units = 1;
-  double bytes = 0;  // moved by one pass
+  int64_t units = 1;  // of one try
+  int64_t parts = 1;  // of the arrays, of which each try takes the next: what it reads was last used a whole round of tries before
+  int64_t turn = 0;
+  double bytes = 0;  // moved by one try
   std::vector<Ranked> ranked;
   size_t next = 0;  // to be tried again
   Measured measured;
 
-  double rate(const Variant& v) { return bytes / run_seconds(team, {Variant::run, &v, units, 1500}) * 1e-9; }
+  double rate(const Variant& v) {
+    const int64_t at = turn++ % parts * units * kUnitFloats;
+    Variant part = v;
+    part.to += at, part.a += at, part.b += at;
+    return bytes / run_seconds(team, {Variant::run, &part, units, 1500}) * 1e-9;
+  }
+
+  // One thread takes long for arrays that are far beyond the cache of a large machine, so it goes over a part of them at a time.
+  void split(double seconds) {
+    constexpr int64_t kProbed = 16, kMostParts = 32;
+    if (units < 2 * kMostParts) return;
+    const double tries = 2 * double(ranked.size()) + 9;  // two rounds, and a few looks
+    State part{team};
+    part.units = units / kProbed, part.parts = kProbed, part.bytes = bytes / kProbed;
+    double best = 0;
+    for (int i = 0; i < 2; ++i) best = std::max(best, part.rate(ranked[0].variant));
+    const double expected = tries * bytes / best * 1e-9;
+    if (expected < 2 * seconds) return;
+    parts = std::clamp(int64_t(expected / (1.5 * seconds)) + 1, int64_t(1), kMostParts);
+    bytes *= double(units / parts) / double(units);
+    units /= parts;
+  }
 
   // One try of each variant in `tries`; returns the best rate.
   double compare(std::span<const size_t> tries) {
@@ -292,6 +315,7 @@ BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double sec
 
   const auto start = Clock::now();
   for (const Variant& v : variants_of(movement, base, false)) s.ranked.push_back({v});
+  s.split(seconds);
   rank();
   std::vector<double> samples;
   for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round) samples.push_back(s.look());

@@ -55,7 +55,7 @@ ChipGuess scaled_guess(double tflops, double gbs) {
                   .tflops = tflops,
                   .gbs = gbs,
                   .label = {}};
-  guess.label = fmt::format("guess, scaled from Apple M1 by {:.3g} TFLOP/s and {:.3g} GB/s", tflops, gbs);
+  guess.label = fmt::format("guess, scaled from Apple M1 by {} and {}", rate_text(1000 * tflops), bandwidth_text(gbs));
   return guess;
 }
 

@@ -213,10 +213,9 @@ class Settling {
     run_.parameters = gpt_stored_parameters(run_.model);
     if (earlier_ && !earlier_->choices.empty()) {
       StepOptions same = options;
-      const StepChoices choices = StepChoices::from_words(earlier_->choices);
-      same.micro = choices.micro, same.recompute = choices.recompute;
       try {
-        if (choices.batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
+        honour(same, earlier_->choices);
+        if (StepChoices::from_words(earlier_->choices).batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
         run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));

@@ -38,9 +38,15 @@ int64_t StepPlanner::held(const Report& r) const {
 }
 
 StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
-  Try t{micro, level, nullptr, 0, {}};
+  Try t{micro, level, nullptr, nullptr, 0, {}};
   t.exe = programs_.body(micro, micro < plan_.batch, level, &t.notes);
   t.bytes = held(t.exe->report());
+  // Fewer samples do not always take less: what fits by itself may not with its remainder.
+  if (const int64_t samples = plan_.batch % micro; samples > 0 && t.bytes <= limit_) {
+    t.rest = programs_.body(samples, true, level);
+    t.bytes = std::max(t.bytes, held(t.rest->report()));
+    plan_.compile_ms += t.rest->report().compile_ms;
+  }
   least_ = std::min(least_, t.bytes);
   plan_.compile_ms += t.exe->report().compile_ms;
   plan_.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_rounded_up(t.bytes)));
@@ -140,8 +146,7 @@ void StepPlanner::take(Try t) {
   out_.bodies.push_back({t.micro, std::move(t.exe)});
   describe("body", plan_.micro, plan_.repeats, *out_.bodies[0].exe);
   if (plan_.remainder) {
-    out_.bodies.push_back({plan_.remainder, programs_.body(plan_.remainder, true, t.level)});
-    plan_.compile_ms += out_.bodies[1].exe->report().compile_ms;
+    out_.bodies.push_back({plan_.remainder, std::move(t.rest)});
     describe("remainder", plan_.remainder, 1, *out_.bodies[1].exe);
   }
 }

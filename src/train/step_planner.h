@@ -32,8 +32,8 @@ class StepPlanner {
   struct Try {
     int64_t micro;
     Recompute level;
-    std::unique_ptr<Executable> exe;
-    int64_t bytes;
+    std::unique_ptr<Executable> exe, rest;  // rest: a smaller last micro-batch; null: there is none
+    int64_t bytes;                          // with the larger of the two
     std::vector<std::string> notes;
   };
   Try attempt(int64_t micro, Recompute level);

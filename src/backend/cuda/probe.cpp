@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMostDevices = 64;
 constexpr double kStartQuick = 2, kStart = 6;  // seconds for a driver to start and to load its libraries, besides the time to measure in
 constexpr int64_t kMiB = int64_t(1) << 20;
-constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32};
+constexpr size_t kFewestSamples = 5;
+constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp32, Precision::tf32, Precision::fp16};  // what matters most comes first
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -52,17 +54,17 @@ class DeviceProbe {
     figure("copy", "copy", [&] { return copy(); });
     figure("launch", "launch", [&] { return launches(); });
     figure("round_trip", "round trip", [&] { return round_trip(); });
-    matmuls();
     figure("upload_pinned", "upload from pinned memory", [&] { return transfer(true, true); });
     figure("download_pinned", "download to pinned memory", [&] { return transfer(false, true); });
     figure("upload_pageable", "upload from pageable memory", [&] { return transfer(true, false); });
     figure("download_pageable", "download to pageable memory", [&] { return transfer(false, false); });
+    matmuls();
     if (left_out_) voice_.line(fmt::format("remark\t{} figure{} left out: the time was up", left_out_, left_out_ == 1 ? "" : "s"));
   }
 
  private:
-  // Of the time to measure in, for one of eleven figures.
-  double slice() const { return seconds_ / 12; }
+  // Of the time to measure in, for one of eleven figures: what has to be allocated and loaded for each takes longer than a short slice.
+  double slice() const { return seconds_ / (quick_ ? 40 : 16); }
 
   // A figure that cannot be had is left out with a line; a device that is lost has no more figures.
   template <class Measure>
@@ -116,7 +118,6 @@ class DeviceProbe {
   Measured sample(double seconds, const Timed& timed, const PerRun& per_run) {
     constexpr double kShortest = 2e-4;
     constexpr int kMostTimes = 1000;
-    constexpr size_t kFewestSamples = 5;
     timed(1);
     const int times = std::clamp(int(kShortest / timed(1)) + 1, 1, kMostTimes);
     timed(times);
@@ -219,23 +220,38 @@ class DeviceProbe {
       if (proposals.empty()) fail(ErrorCode::unsupported, "cuBLASLt has no algorithm for it on this GPU");
       timed(small, proposals[0].algorithm, 1);
       const double one = timed(small, proposals[0].algorithm, 3) / 3;
-      constexpr double kRuns = 12;  // for the choice and the samples
-      for (double s = one; n < most && 8 * s * kRuns < slice(); s *= 8) n *= 2;
+      constexpr double kMostSeconds = 6e-3;  // for one product: a burst has several
+      for (double s = 8 * one; n < most && s < (quick_ ? kMostSeconds : 5 * kMostSeconds); s *= 8) n *= 2;
     }
 
     std::optional<Candidate> best;
     for (bool transposed : {true, false})
-      for (const LtHeuristic& proposal : SquareMatmul(lt, precision, n, transposed, kWorkspace).algorithms(quick_ ? 2 : 4)) {
+      for (const LtHeuristic& proposal : SquareMatmul(lt, precision, n, transposed, kWorkspace).algorithms(quick_ ? 1 : 4)) {
         SquareMatmul matmul(lt, precision, n, transposed, kWorkspace);
         timed(matmul, proposal.algorithm, 1);
         const double s = timed(matmul, proposal.algorithm, 2) / 2;
         if (!best || s < best->seconds) best.emplace(Candidate{std::move(matmul), proposal.algorithm, transposed, s});
       }
     if (!best) fail(ErrorCode::unsupported, "cuBLASLt has no algorithm for {0} x {0} matrices on this GPU", n);
-    Measured m = sample(
-        slice(), [&](int times) { return timed(best->matmul, best->algorithm, times); },
-        [&](double s) { return 2 * double(n) * double(n) * double(n) / s * 1e-9; });
+    // A chip that multiplies without rest soon reaches its power limit and slows down. The ceiling is what short bursts reach, with as much
+    // rest that the power stays below; what is left of it when there is no rest is told besides.
+    auto gflops = [&](double s) { return 2 * double(n) * double(n) * double(n) / s * 1e-9; };
+    constexpr double kBurst = 0.01;
+    const int in_burst = std::max(1, int(kBurst / best->seconds));
+    std::vector<double> bursts;
+    const auto from = Clock::now();
+    while (bursts.size() < kFewestSamples || (bursts.size() < most_samples_ && seconds_since(from) < slice())) {
+      const double s = timed(best->matmul, best->algorithm, in_burst);
+      bursts.push_back(gflops(s / in_burst));
+      std::this_thread::sleep_for(std::chrono::duration<double>(options_.rest * s));
+    }
+    Measured m = summarize(std::move(bursts));
     m.variant = fmt::format("{0} x {0}, {1}", n, best->transposed ? "TN" : "NN");
+    if (!quick_) {
+      auto once = [&](int times) { return timed(best->matmul, best->algorithm, times); };
+      sample(slice() / 2, once, gflops);
+      m.variant += fmt::format(", {} without rest", rate_text(sample(slice() / 4, once, gflops).median));
+    }
     return m;
   }
 
@@ -327,6 +343,7 @@ void take_figure(GpuCeilings& gpu, const std::vector<std::string_view>& words) {
     if (words[1] == key) *place = m;
   for (Precision precision : kPrecisions)
     if (words[1] == name(precision)) gpu.matmul.push_back({precision, m});
+  std::sort(gpu.matmul.begin(), gpu.matmul.end(), [](const auto& x, const auto& y) { return x.precision > y.precision; });
 }
 
 GpuFindings findings_of(const ChildAnswer& answer) {
