@@ -256,15 +256,13 @@ struct BandwidthWindow::State {
     constexpr int64_t kProbed = 16, kMostParts = 32;
     if (units < 2 * kMostParts) return;
     const double tries = 2 * double(ranked.size()) + 9;  // two rounds, and a few looks
-    State part{team};
-    part.units = units / kProbed, part.parts = kProbed, part.bytes = bytes / kProbed;
-    double best = 0;
-    for (int i = 0; i < 2; ++i) best = std::max(best, part.rate(ranked[0].variant));
-    const double expected = tries * bytes / best * 1e-9;
-    if (expected < 2 * seconds) return;
-    parts = std::clamp(int64_t(expected / (1.5 * seconds)) + 1, int64_t(1), kMostParts);
-    bytes *= double(units / parts) / double(units);
-    units /= parts;
+    const int64_t all = units;
+    const double all_bytes = bytes;
+    units = all / kProbed, bytes = all_bytes * double(units) / double(all), parts = kProbed;
+    const double best = std::max(rate(ranked[0].variant), rate(ranked[0].variant));
+    const double expected = tries * all_bytes / best * 1e-9;
+    parts = expected < 2 * seconds ? 1 : std::clamp(int64_t(expected / (1.5 * seconds)) + 1, int64_t(1), kMostParts);
+    units = all / parts, bytes = all_bytes * double(units) / double(all);
   }
 
   // One try of each variant in `tries`; returns the best rate.

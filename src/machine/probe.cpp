@@ -28,7 +28,7 @@ struct Budget {
   double least;  // of the time, for the CPU, however long the GPUs have taken
 };
 Budget budget_of(bool quick, size_t counts) {
-  if (quick) return {0.05, 0.2, 0.02, 0.02, 3.8, 1.6};
+  if (quick) return {0.05, 0.2, 0.02, 0.02, 3.8, 2};
   const double share = 1.0 / double(counts);
   return {std::min(0.3, 1.2 * share), std::min(1.2, 5 * share), std::min(0.15, 0.6 * share), 0.05, 27, 12};
 }
@@ -98,7 +98,7 @@ GpuCeilings gpu_from(const nlohmann::json& j) {
   GpuCeilings gpu;
   gpu.name = j.value("name", std::string());
   if (j.contains("matmul"))
-    for (Precision precision : {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32})
+    for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
       if (const std::string key(name(precision)); j.at("matmul").contains(key)) gpu.matmul.push_back({precision, gpu_measured(j.at("matmul"), key.c_str())});
   gpu.copy_gbs = gpu_measured(j, "copy");
   gpu.launch_us = gpu_measured(j, "launch");

@@ -32,10 +32,11 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // One device, in the child. Figures go out as they come, so that a crash costs only those after it.
 class DeviceProbe {
  public:
-  DeviceProbe(const Driver& driver, int device, const LibrarySearch& libraries, double seconds, int most_samples, bool quick, ChildVoice& voice)
+  DeviceProbe(const Driver& driver, int device, const LibrarySearch& libraries, const GpuProbeOptions& options, double seconds, bool quick, ChildVoice& voice)
       : driver_(driver),
         device_(device),
         libraries_(libraries),
+        options_(options),
         quick_(quick),
         voice_(voice),
         context_(use_device(driver, device)),
@@ -47,8 +48,7 @@ class DeviceProbe {
         copy_(function_of(driver, module_, "probe_copy")),
         fill_(function_of(driver, module_, "probe_fill")),
         start_(Clock::now()),
-        seconds_(seconds),
-        most_samples_(size_t(most_samples)) {}
+        seconds_(seconds) {}
 
   void run() {
     figure("copy", "copy", [&] { return copy(); });
@@ -123,7 +123,7 @@ class DeviceProbe {
     timed(times);
     std::vector<double> samples;
     const auto from = Clock::now();
-    while (samples.size() < most_samples_ && (samples.size() < kFewestSamples || seconds_since(from) < seconds))
+    while (samples.size() < size_t(options_.most_samples) && (samples.size() < kFewestSamples || seconds_since(from) < seconds))
       samples.push_back(per_run(timed(times) / times));
     return summarize(std::move(samples));
   }
@@ -240,7 +240,7 @@ class DeviceProbe {
     const int in_burst = std::max(1, int(kBurst / best->seconds));
     std::vector<double> bursts;
     const auto from = Clock::now();
-    while (bursts.size() < kFewestSamples || (bursts.size() < most_samples_ && seconds_since(from) < slice())) {
+    while (bursts.size() < kFewestSamples || (bursts.size() < size_t(options_.most_samples) && seconds_since(from) < slice())) {
       const double s = timed(best->matmul, best->algorithm, in_burst);
       bursts.push_back(gflops(s / in_burst));
       std::this_thread::sleep_for(std::chrono::duration<double>(options_.rest * s));
@@ -281,6 +281,7 @@ class DeviceProbe {
   const Driver& driver_;
   int device_;
   const LibrarySearch& libraries_;
+  const GpuProbeOptions& options_;
   bool quick_;
   ChildVoice& voice_;
   Context context_;
@@ -290,7 +291,6 @@ class DeviceProbe {
   FunctionHandle nothing_, copy_, fill_;
   Clock::time_point start_;
   double seconds_;
-  size_t most_samples_;
   int left_out_ = 0;
 };
 
@@ -312,7 +312,7 @@ void measure_devices(ChildVoice& voice, const GpuProbeOptions& options, bool qui
       std::replace(text.begin(), text.end(), '\t', ' ');
       voice.line(fmt::format("device\t{}", text.data()));
       try {
-        DeviceProbe(driver, device, libraries, seconds, options.most_samples, quick, voice).run();
+        DeviceProbe(driver, device, libraries, options, seconds, quick, voice).run();
       } catch (const Error& error) {
         voice.line(fmt::format("remark\t{}", error.what()));
       }
@@ -343,7 +343,7 @@ void take_figure(GpuCeilings& gpu, const std::vector<std::string_view>& words) {
     if (words[1] == key) *place = m;
   for (Precision precision : kPrecisions)
     if (words[1] == name(precision)) gpu.matmul.push_back({precision, m});
-  std::sort(gpu.matmul.begin(), gpu.matmul.end(), [](const auto& x, const auto& y) { return x.precision > y.precision; });
+  std::sort(gpu.matmul.begin(), gpu.matmul.end(), [](const auto& x, const auto& y) { return x.precision < y.precision; });
 }
 
 GpuFindings findings_of(const ChildAnswer& answer) {

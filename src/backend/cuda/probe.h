@@ -12,8 +12,9 @@ namespace ridge::cuda {
 struct GpuProbeOptions {
   std::string driver = {};                      // empty: RIDGE_CUDA_LIBRARY, else the driver's usual name
   std::optional<LibrarySearch> libraries = {};  // empty: the usual places
-  double quick_seconds = 1.2, seconds = 8;      // to measure in, all devices together, once the driver has started
+  double quick_seconds = 1.6, seconds = 8;      // to measure in, all devices together, once the driver has started
   int most_samples = 2000;                      // of a figure
+  double rest = 3;                              // after a burst of matmuls, in times of its length
 };
 
 GpuProbe gpu_probe(const GpuProbeOptions& options = {});

@@ -175,8 +175,8 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Operation*, Layout*, Layout*, Layout*,
   constexpr size_t kSize = 96, kState = 72;
   *count = most < 2 ? most : 2;
   std::memset(results, 0, kSize * size_t(most));
-  results[0] = 1;                                            // slower by half
-  if (*count > 1) results[kSize] = 2;                        // the better one
+  results[0] = uint8_t(most == 1 ? 2 : 1);  // 1 is slower by half; one alone is the better one
+  if (*count > 1) results[kSize] = 2;
   if (most > 2) results[2 * kSize + kState] = 15, ++*count;  // one that does not work
   return fault("cublasLtMatmulAlgoGetHeuristic");
 }
