@@ -12,11 +12,11 @@ namespace {
 using test::Variable;
 
 // The fake device, by a few samples; its cuBLASLt is the same library under another name.
-GpuFindings measure(bool with_blas = true) {
+GpuFindings measure(bool with_blas = true, bool quick = true) {
   const test::TempFolder folder;
   if (with_blas) std::filesystem::create_symlink(test::fake_driver("gpu"), folder / "libcublasLt.so.12");
   const LibrarySearch search{.first = {folder.path()}, .folders = {}, .system = false, .cuda = 12040};
-  return gpu_probe({.driver = test::fake_driver("gpu"), .libraries = search, .quick_seconds = 60, .most_samples = 5, .rest = 0})(true);
+  return gpu_probe({.driver = test::fake_driver("gpu"), .libraries = search, .quick_seconds = 60, .seconds = 60, .most_samples = 5, .rest = 0})(quick);
 }
 
 std::string all(const std::vector<std::string>& remarks) {
@@ -66,6 +66,19 @@ TEST(CudaProbe, NoDriverIsOneLine) {
   EXPECT_EQ(found.none, "no NVIDIA driver (libno-such-driver.so.1 was not found)");
   const GpuFindings old = gpu_probe({.driver = test::fake_driver("old_gpu")})(true);
   EXPECT_NE(old.none.find("lacks cuDeviceGetCount"), std::string::npos);
+}
+
+TEST(CudaProbe, ADriverThatHangsIsLeftAlone) {
+  const Variable hangs("FAKE_GPU", "cuInit=-2");
+  const GpuFindings found = gpu_probe({.driver = test::fake_driver("gpu"), .quick_start = 0.1, .quick_seconds = 0.1})(true);
+  EXPECT_EQ(found.none, "the NVIDIA driver did not answer in time while it was measured");
+}
+
+TEST(CudaProbe, AFullProbeSaysWhatIsLeftWithoutRest) {
+  const GpuFindings found = measure(true, false);
+  ASSERT_EQ(found.gpus.size(), 1u);
+  ASSERT_EQ(found.gpus[0].matmul.size(), 4u);
+  EXPECT_EQ(found.gpus[0].matmul[0].gflops.variant, "2048 x 2048, TN, 50 TFLOP/s without rest");  // the second of three proposals, one of which is broken
 }
 
 TEST(CudaProbe, WithoutCublasLtTheRestIsMeasured) {

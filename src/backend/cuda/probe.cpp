@@ -22,7 +22,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostDevices = 64;
-constexpr double kStartQuick = 2, kStart = 6;  // seconds for a driver to start and to load its libraries, besides the time to measure in
 constexpr int64_t kMiB = int64_t(1) << 20;
 constexpr size_t kFewestSamples = 5;
 constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp32, Precision::tf32, Precision::fp16};  // what matters most comes first
@@ -191,66 +190,83 @@ class DeviceProbe {
     }
   }
 
-  // The largest size of which several runs fit into the slice, with the best of the library's proposals for both layouts of A.
-  Measured matmul(const CublasLt& lt, Precision precision) {
-    constexpr int64_t kSmallest = 2048, kLargest = 8192, kWorkspace = 64 * kMiB;
-    const int64_t room = free_bytes() / 2 - kWorkspace;
-    auto bytes = [&](int64_t n) { return n * n * element_bytes(precision); };
-    int64_t most = kLargest;
-    while (most > 256 && 3 * bytes(most) > room) most /= 2;
-    const DeviceMemory a = allocate(driver_, bytes(most)), b = allocate(driver_, bytes(most)), d = allocate(driver_, bytes(most));
-    const DeviceMemory workspace = allocate(driver_, kWorkspace);
-    fill(a.get(), bytes(most), precision);
-    fill(b.get(), bytes(most), precision);
+  // Random matrices, and what a product of them needs besides.
+  struct Operands {
+    DeviceMemory a, b, d, workspace;
+  };
+  static constexpr int64_t kWorkspace = 64 * kMiB;
 
-    struct Candidate {
-      SquareMatmul matmul;
-      LtAlgorithm algorithm;
-      bool transposed;
-      double seconds;
-    };
-    auto timed = [&](const SquareMatmul& matmul, const LtAlgorithm& algorithm, int times) {
-      return device_seconds([&] { matmul.run(algorithm, a.get(), b.get(), d.get(), workspace.get(), stream_.get()); }, times);
-    };
+  Operands random_operands(int64_t n, Precision precision) {
+    const int64_t bytes = n * n * element_bytes(precision);
+    Operands x{allocate(driver_, bytes), allocate(driver_, bytes), allocate(driver_, bytes), allocate(driver_, kWorkspace)};
+    fill(x.a.get(), bytes, precision);
+    fill(x.b.get(), bytes, precision);
+    return x;
+  }
 
+  double matmul_seconds(const SquareMatmul& matmul, const LtAlgorithm& algorithm, const Operands& x, int times) {
+    return device_seconds([&] { matmul.run(algorithm, x.a.get(), x.b.get(), x.d.get(), x.workspace.get(), stream_.get()); }, times);
+  }
+
+  // The largest size of which a burst has several products, and at most this one.
+  int64_t matmul_size(const CublasLt& lt, Precision precision, const Operands& x, int64_t most) {
+    constexpr int64_t kSmallest = 2048;
     int64_t n = std::min(kSmallest, most);
-    {
-      const SquareMatmul small(lt, precision, n, true, kWorkspace);
-      const std::vector<LtHeuristic> proposals = small.algorithms(1);
-      if (proposals.empty()) fail(ErrorCode::unsupported, "cuBLASLt has no algorithm for it on this GPU");
-      timed(small, proposals[0].algorithm, 1);
-      const double one = timed(small, proposals[0].algorithm, 3) / 3;
-      constexpr double kMostSeconds = 6e-3;  // for one product: a burst has several
-      for (double s = 8 * one; n < most && s < (quick_ ? kMostSeconds : 5 * kMostSeconds); s *= 8) n *= 2;
-    }
+    const SquareMatmul small(lt, precision, n, true, kWorkspace);
+    const std::vector<LtHeuristic> proposals = small.algorithms(1);
+    if (proposals.empty()) fail(ErrorCode::unsupported, "cuBLASLt has no algorithm for it on this GPU");
+    matmul_seconds(small, proposals[0].algorithm, x, 1);
+    const double longest = quick_ ? 6e-3 : 30e-3;
+    for (double s = 8 * matmul_seconds(small, proposals[0].algorithm, x, 3) / 3; n < most && s < longest; s *= 8) n *= 2;
+    return n;
+  }
 
+  struct Candidate {
+    SquareMatmul matmul;
+    LtAlgorithm algorithm;
+    bool transposed;
+    double seconds;
+  };
+  // Of the library's proposals for both layouts of A.
+  Candidate best_matmul(const CublasLt& lt, Precision precision, const Operands& x, int64_t n) {
     std::optional<Candidate> best;
     for (bool transposed : {true, false})
       for (const LtHeuristic& proposal : SquareMatmul(lt, precision, n, transposed, kWorkspace).algorithms(quick_ ? 1 : 4)) {
         SquareMatmul matmul(lt, precision, n, transposed, kWorkspace);
-        timed(matmul, proposal.algorithm, 1);
-        const double s = timed(matmul, proposal.algorithm, 2) / 2;
+        matmul_seconds(matmul, proposal.algorithm, x, 1);
+        const double s = matmul_seconds(matmul, proposal.algorithm, x, 2) / 2;
         if (!best || s < best->seconds) best.emplace(Candidate{std::move(matmul), proposal.algorithm, transposed, s});
       }
     if (!best) fail(ErrorCode::unsupported, "cuBLASLt has no algorithm for {0} x {0} matrices on this GPU", n);
-    // A chip that multiplies without rest soon reaches its power limit and slows down. The ceiling is what short bursts reach, with as much
-    // rest that the power stays below; what is left of it when there is no rest is told besides.
-    auto gflops = [&](double s) { return 2 * double(n) * double(n) * double(n) / s * 1e-9; };
+    return std::move(*best);
+  }
+
+  // A chip that multiplies without rest soon reaches its power limit and slows down. The ceiling is what short bursts reach, with so much
+  // rest that the power stays below; what is left of it when there is no rest is told besides.
+  Measured matmul(const CublasLt& lt, Precision precision) {
+    constexpr int64_t kLargest = 8192, kLeast = 256;
     constexpr double kBurst = 0.01;
-    const int in_burst = std::max(1, int(kBurst / best->seconds));
+    int64_t most = kLargest;
+    while (most > kLeast && 3 * most * most * element_bytes(precision) > free_bytes() / 2 - kWorkspace) most /= 2;
+    const Operands x = random_operands(most, precision);
+    const int64_t n = matmul_size(lt, precision, x, most);
+    const Candidate best = best_matmul(lt, precision, x, n);
+
+    auto timed = [&](int times) { return matmul_seconds(best.matmul, best.algorithm, x, times); };
+    auto gflops = [&](double s) { return 2 * double(n) * double(n) * double(n) / s * 1e-9; };
+    const int in_burst = std::max(1, int(kBurst / best.seconds));
     std::vector<double> bursts;
     const auto from = Clock::now();
     while (bursts.size() < kFewestSamples || (bursts.size() < size_t(options_.most_samples) && seconds_since(from) < slice())) {
-      const double s = timed(best->matmul, best->algorithm, in_burst);
+      const double s = timed(in_burst);
       bursts.push_back(gflops(s / in_burst));
       std::this_thread::sleep_for(std::chrono::duration<double>(options_.rest * s));
     }
     Measured m = summarize(std::move(bursts));
-    m.variant = fmt::format("{0} x {0}, {1}", n, best->transposed ? "TN" : "NN");
+    m.variant = fmt::format("{0} x {0}, {1}", n, best.transposed ? "TN" : "NN");
     if (!quick_) {
-      auto once = [&](int times) { return timed(best->matmul, best->algorithm, times); };
-      sample(slice() / 2, once, gflops);
-      m.variant += fmt::format(", {} without rest", rate_text(sample(slice() / 4, once, gflops).median));
+      sample(slice() / 2, timed, gflops);  // until the chip has slowed down
+      m.variant += fmt::format(", {} without rest", rate_text(sample(slice() / 4, timed, gflops).median));
     }
     return m;
   }
@@ -375,7 +391,7 @@ GpuFindings findings_of(const ChildAnswer& answer) {
 
 GpuProbe gpu_probe(const GpuProbeOptions& options) {
   return [options](bool quick) {
-    const double limit = quick ? options.quick_seconds + kStartQuick : options.seconds + kStart;
+    const double limit = quick ? options.quick_start + options.quick_seconds : options.start + options.seconds;
     return findings_of(ask_children({[&](ChildVoice& voice) { measure_devices(voice, options, quick); }}, limit)[0]);
   };
 }

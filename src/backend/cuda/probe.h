@@ -12,7 +12,8 @@ namespace ridge::cuda {
 struct GpuProbeOptions {
   std::string driver = {};                      // empty: RIDGE_CUDA_LIBRARY, else the driver's usual name
   std::optional<LibrarySearch> libraries = {};  // empty: the usual places
-  double quick_seconds = 1.6, seconds = 8;      // to measure in, all devices together, once the driver has started
+  double quick_start = 2, start = 6;            // seconds for the driver to start and to load its libraries
+  double quick_seconds = 1.6, seconds = 8;      // to measure in after that, all devices together
   int most_samples = 2000;                      // of a figure
   double rest = 3;                              // after a burst of matmuls, in times of its length
 };

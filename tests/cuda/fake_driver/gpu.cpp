@@ -1,6 +1,8 @@
 // Stands for libcuda and libcublasLt at once: devices with host memory and a clock of their own, on which work takes a time that tests
 // know. FAKE_GPU names what goes wrong: "CALL=CODE" makes a call fail, "CALL=CODE@N" from the N-th time on; several with commas between.
 // FAKE_GPU_COUNT, FAKE_GPU_FREE and FAKE_GPU_VERSION change the devices, their free bytes and the driver's version.
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
@@ -37,7 +39,7 @@ long long setting(const char* name, long long otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-// The code with which a call is to fail; 0: it works. Code -1 is a crash.
+// The code with which a call is to fail; 0: it works. Code -1 is a crash, -2 hangs.
 int fault(const char* call) {
   const int times = ++calls[call];
   const char* text = std::getenv("FAKE_GPU");
@@ -51,6 +53,7 @@ int fault(const char* call) {
     const int code = std::atoi(rule.c_str() + is + 1);
     if (times < from) continue;
     if (code == -1) std::raise(SIGSEGV);
+    while (code == -2) ::pause();
     return code;
   }
   return 0;
