@@ -1,5 +1,5 @@
 # cmake --install: the public headers, the library, the program, and the CMake package for find_package(ridge).
-# The component "portable" is the self-contained folder: program, laboratories and all tests in one binary, with nothing outside but
+# The component "portable" is the self-contained folder: program and all tests in one binary, with nothing outside but
 # libc and libm.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ridge)
@@ -17,7 +17,7 @@ file(WRITE ${PROJECT_BINARY_DIR}/ridgeConfig.cmake
      "endforeach()\n")
 install(FILES ${PROJECT_BINARY_DIR}/ridgeConfig.cmake ${PROJECT_BINARY_DIR}/ridgeConfigVersion.cmake DESTINATION ${package_folder})
 
-set(portable_targets ridge_cli ${RIDGE_BENCH_TARGETS})
+set(portable_targets ridge_cli)
 if(RIDGE_TESTS)
   list(APPEND portable_targets all_tests)
 endif()

@@ -173,7 +173,7 @@ class Settling {
   void count_others() {
     run_.memory.clear();
     auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
-    item("the process itself", baseline_ + kGrowth);
+    item("the process itself", baseline_ + kPrograms + kGrowth);
     item("batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation));
     item("mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap());
     if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
@@ -236,6 +236,7 @@ class Settling {
     item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes);
     item("scalars and alignment",
          plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes - plan.scratch_bytes);
+    run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
   }
 
@@ -295,8 +296,9 @@ class Settling {
       d.push_back({"expected", fmt::format("{:.3g} ms a step", 1e3 * run_.expected_step_seconds), "measured", run_.expected_from});
   }
 
-  // What grows after the baseline is read and is not planned for in detail: code pages, stacks, logs, JSON.
-  static constexpr int64_t kGrowth = int64_t(8) << 20;
+  // What the step's programs take on the heap, counted when they are there, and what grows afterwards without a plan in detail: code
+  // pages, stacks, logs, JSON.
+  static constexpr int64_t kPrograms = int64_t(10) << 20, kGrowth = int64_t(8) << 20;
 
   const Resolved& s_;
   const GptRunOptions& o_;

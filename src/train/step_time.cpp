@@ -63,9 +63,7 @@ Family family_of(const KernelReport& k) {
 }
 
 // Of one of two arrays to copy: beyond the last-level cache where there is memory for it. A step that holds less lives in the caches too.
-int64_t array_bytes(int64_t memory) {
-  return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes()))));
-}
+int64_t array_bytes(int64_t memory) { return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes())))); }
 
 }  // namespace
 

