@@ -15,6 +15,7 @@ struct KernelRates {
   double matmul_gflops = 0, attention_gflops = 0;  // of kernels as a step has them
   double cached_gbs = 0;                           // of elementwise and row kernels whose data lie in a cache
   double launch_us = 0;                            // from kernel to kernel
+  double correction = 1;                           // of a sum over kernels, for what they do to each other's caches
   std::string source;                              // where they come from
 };
 
