@@ -118,7 +118,9 @@ class Run {
     if (!task_.validation) return 1;
     double samples = 0;
     for (int64_t i = 0; i < task_.validation->batches(); ++i) samples += double(task_.validation->samples(i));
-    return std::max(int64_t(std::ceil(samples / (3 * double(step_.plan().batch)) / kSideShare)), (o_.schedule.steps + 19) / 20);
+    const double in_steps = std::max(samples / (3 * double(step_.plan().batch)), 1e-9);
+    const int64_t times = int64_t(std::clamp(kSideShare * double(o_.schedule.steps) / in_steps, 1.0, 20.0));
+    return (o_.schedule.steps + times - 1) / times;
   }
 
   void notice(const std::string& line) {
