@@ -42,7 +42,10 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
   Dataset data = open_dataset(source, options);
   if (data.vocab > c.vocab)
     fail(ErrorCode::io, "[eval] {} has {} different tokens, the model knows {}: it was trained with another tokenizer", data.name, data.vocab, c.vocab);
-  if (arguments.split == "train") data.validation = data.train, data.window_starts.clear(), data.possible.reset();
+  if (arguments.split == "train")
+    data.validation = data.train, data.window_starts.clear(), data.possible.reset();
+  else if (arguments.windows > 0 && data.possible)
+    data.possible = possible_loss(data, arguments.windows);
   const std::unique_ptr<BatchSource> windows = validation_windows(data, evaluation_batch(c), c.block, arguments.windows);
   const GptEvaluation e = evaluate_gpt(parameters, *windows, data.tokenizer.get());
   nlohmann::ordered_json j;

@@ -17,12 +17,14 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "io/atomic_file.h"
+#include "io/folder_lock.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
 #include "train/experiment.h"
 #include "train/gpt_report.h"
 #include "train/loss_plot.h"
+#include "train/run_state.h"
 #include "train/tensorboard_view.h"
 #include "train/train_view.h"
 
@@ -46,11 +48,18 @@ std::string word_for(const std::string& data) {
   return word.empty() ? "data" : word;
 }
 
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
+}
+
 fs::path new_folder(const config::Resolved& settings, const std::string& data) {
   const std::string stamp = fmt::format("{:%Y%m%d_%H%M%S}", fmt::localtime(std::time(nullptr)));
   const fs::path base = fs::path(settings.get<std::string>("runs_dir")) / fmt::format("{}_{}_{}", stamp, settings.get<std::string>("preset"), word_for(data));
+  make_folder(base.parent_path());
   fs::path folder = base;
-  for (int i = 2; fs::exists(folder); ++i) folder = fmt::format("{}_{}", base.string(), i);
+  for (int i = 2; !fs::create_directory(folder); ++i) folder = fmt::format("{}_{}", base.string(), i);  // another start may have taken the name
   return folder;
 }
 
@@ -64,6 +73,9 @@ std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out
       Part part{d, uint64_t(first + i), out};
       if (data.size() > 1) part.folder /= word_for(d);
       if (seeds > 1) part.folder /= fmt::format("seed_{}", first + i);
+      const fs::path wanted = part.folder;
+      auto taken = [&] { return std::any_of(parts.begin(), parts.end(), [&](const Part& p) { return p.folder == part.folder; }); };
+      for (int n = 2; taken(); ++n) part.folder = fmt::format("{}_{}", wanted.string(), n);  // two data sets of one name
       parts.push_back(part);
     }
   return parts;
@@ -119,16 +131,14 @@ std::unique_ptr<RunView> view_for(const std::string& level, bool json) {
 bool is_finished(const fs::path& folder) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
-  return j.is_object() && j.value("end", "") == "finished";
+  if (!j.is_object()) return false;
+  const std::string end = j.value("end", "");
+  const std::optional<RunState> state = newest_state(folder);
+  return end == "finished" || end == "target" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
 }
 
 bool has_checkpoints(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty(); }
-
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
-}
+bool has_run(const fs::path& folder) { return has_checkpoints(folder) || fs::exists(folder / "metrics.jsonl"); }
 
 int train_part(const Part& part, const config::Resolved& settings, bool resume, bool json) {
   const Machine machine = known_machine();
@@ -141,9 +151,14 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
     };
   GptRun run = start_gpt_run(settings, options);
   make_folder(part.folder);
-  if (!resume) write_atomically((part.folder / "config.yaml").string(), settings.to_yaml());
-  write_atomically((part.folder / "plan.json").string(), plan_json(run));
-  write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
+  const std::optional<FolderLock> lock = FolderLock::take(part.folder);
+  if (!lock) fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", part.folder.string());
+  run.trainer.locked = true;
+  run.trainer.accepted = [&] {
+    write_atomically((part.folder / "config.yaml").string(), settings.to_yaml());
+    write_atomically((part.folder / "plan.json").string(), plan_json(run));
+    write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
+  };
 
   LogFile log(part.folder / "log.txt", resume);
   TerminalView keeper(log.screen());
@@ -191,13 +206,22 @@ int train_all(config::Sources sources, bool json) {
   if (out.empty())
     out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());
   const std::vector<Part> parts = parts_of(settings, out);
+  for (const Part& part : parts)
+    if (!resume && has_run(part.folder))
+      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
+  if (parts.size() > 1) {  // an experiment is resumed as a whole, and each of its runs alone
+    make_folder(out);
+    write_atomically((out / "config.yaml").string(), settings.to_yaml());
+  }
   std::vector<ExperimentRun> done;
   for (const Part& part : parts) {
     const bool begun = has_checkpoints(part.folder);
-    if (begun && !resume)
-      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
+    config::Sources own = sources;
+    if (parts.size() > 1)
+      own.words.insert(own.words.end(),
+                       {"seeds=1", fmt::format("seed={}", part.seed), fmt::format("data={}", part.data), fmt::format("out={}", part.folder.string())});
     if (!(parts.size() > 1 && resume && is_finished(part.folder)))
-      if (const int code = train_part(part, settings, resume && begun, json); code != kOk) return code;
+      if (const int code = train_part(part, config::resolve(own), resume && begun, json); code != kOk) return code;
     done.push_back(read_experiment_run(part.folder, word_for(part.data)));
   }
   make_folder(out);

@@ -42,4 +42,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void drop_pages(std::span<const std::byte> bytes) {
+  const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE)), first = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page,
+                  end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+}
+
 }  // namespace ridge

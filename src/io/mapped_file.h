@@ -21,4 +21,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Gives the pages of a part of a mapped file back to the system; they come again when they are read.
+void drop_pages(std::span<const std::byte> bytes);
+
 }  // namespace ridge

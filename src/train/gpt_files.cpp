@@ -85,6 +85,8 @@ ReadConfig read_config(const std::string& text, const std::string& name) {
   ReadConfig out{{}, type == kGpt2Type ? GptForm::gpt2 : GptForm::own};
   GptConfig& c = out.config;
   c.layers = size_member(json, "n_layer", name), c.heads = size_member(json, "n_head", name), c.width = size_member(json, "n_embd", name);
+  constexpr int64_t kMostLayers = 65536;
+  if (c.layers > kMostLayers) fail(ErrorCode::io, "[gpt] {}: \"n_layer\" is {}; Ridge reads up to {}", name, c.layers, kMostLayers);
   c.vocab = size_member(json, "vocab_size", name), c.block = size_member(json, "n_positions", name);
   if (const auto it = json.find("n_inner"); it != json.end() && !it->is_null()) c.hidden = size_member(json, "n_inner", name);
   c.tied = bool_member(json, "tie_word_embeddings", true, name);

@@ -99,11 +99,14 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
   s.sampled_tokens_s = run.sampled_seconds > 0 ? double(run.sampled_tokens) / run.sampled_seconds : 0;
   if (s.folder.empty()) return s;
   const std::string folder = s.folder.string();
-  s.files = {{"model/", "the weights, as Hugging Face's GPT-2 where they fit that form"},
-             {"checkpoints/", "to go on from"},
-             {"metrics.jsonl", "every step"},
-             {"train_loss.svg", "and val_loss.svg: losses as pictures"},
-             {"summary.json", "this"}};
+  const bool diverged = outcome.end == Outcome::End::diverged;
+  if (!diverged) s.files.push_back({"model/", "the weights, as Hugging Face's GPT-2 where they fit that form"});
+  if (run.trainer.keep_checkpoints) s.files.push_back({"checkpoints/", "to go on from"});
+  s.files.insert(s.files.end(), {{"metrics.jsonl", "every step"}, {"train_loss.svg", "and val_loss.svg: losses as pictures"}, {"summary.json", "this"}});
+  if (diverged) {
+    s.next.push_back({fmt::format("ridge train gpt preset=… lr={:g}", run.trainer.schedule.lr / 3), "a third of the rate"});
+    return s;
+  }
   s.next.push_back({fmt::format("ridge sample {} --prompt \"Once\"", folder), "more text"});
   if (outcome.steps < run.trainer.schedule.steps)
     s.next.push_back({fmt::format("ridge train gpt --out {} --resume", folder), "goes on"});

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
+#include "io/mapped_file.h"
 #include "machine/device_choice.h"
 #include "machine/features.h"
 #include "machine/precision.h"
@@ -71,6 +73,13 @@ std::map<std::string, std::string> settings_of(const Resolved& s) {
   return words;
 }
 
+// How many steps the run's summary tells of; -1: it has none.
+int64_t summed_up_steps(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "summary.json");
+  const auto j = nlohmann::json::parse(file, nullptr, false);
+  return j.is_object() && j.contains("steps") && j["steps"].is_number_integer() ? j["steps"].get<int64_t>() : -1;
+}
+
 int64_t batch_bytes(const BatchSource& source) {
   int64_t bytes = 0;
   for (const Type& t : source.types()) bytes += t.bytes();
@@ -102,7 +111,7 @@ class Settling {
  private:
   void look_back() {
     earlier_ = newest_state(o_.folder);
-    run_.trainer.complete = !std::filesystem::exists(o_.folder / "summary.json");  // it was killed after its last step
+    run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // it was killed after its last step
     if (earlier_ && !run_.trainer.complete) refuse_finished(o_.folder, *earlier_, required(s_, "steps"));
   }
 
@@ -120,12 +129,13 @@ class Settling {
   void open_data() {
     DatasetOptions d;
     d.tokenizer = s_.get<std::string>("tokenizer");
-    d.block = required(s_, "block"), d.seed = 1, d.progress = o_.progress;
+    d.block = required(s_, "block"), d.progress = o_.progress;
     const std::string from = s_.get<std::string>("init_from");
     if (!from.empty()) {
-      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(from));
+      // A run that goes on has its own weights, sizes and tokenizer.
+      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(from)));
       run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
-      d.given = run_.init_from->tokenizer, d.block = std::min(d.block, run_.init_from->config.block);
+      d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block;
     }
     run_.data = open_dataset(o_.data, d);
     run_.model = gpt_config(s_, run_.data.vocab);
@@ -192,7 +202,7 @@ class Settling {
 
   void make_step() {
     const Limits limits = read_limits();
-    baseline_ = resident_bytes();
+    baseline_ = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse;  // whether tokens came from the cache must not change the plan
     BudgetFacts facts = budget_facts(limits, baseline_);
     facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
     if (o_.free_memory) facts.available = std::min(facts.available, o_.free_memory());
@@ -298,7 +308,7 @@ class Settling {
 
   // What the step's programs take on the heap, counted when they are there, and what grows afterwards without a plan in detail: code
   // pages, stacks, logs, JSON.
-  static constexpr int64_t kPrograms = int64_t(10) << 20, kGrowth = int64_t(8) << 20;
+  static constexpr int64_t kPrograms = int64_t(10) << 20, kGrowth = int64_t(8) << 20, kCoarse = int64_t(16) << 20;
 
   const Resolved& s_;
   const GptRunOptions& o_;
@@ -376,7 +386,7 @@ void write_weights(GptRun& run, const GptWeights* from) {
     std::fill(values.begin(), values.end(), 0.0f);  // rows that only fill up the vocabulary
     const std::span<float> stored = values.first(size_t(run.parameters[i].shape.numel()));
     if (from)
-      from->copy(i, stored);
+      from->copy(i, stored), drop_pages(from->sources[i].tensor->data);
     else
       initialize(run.parameters[i], run.seed, uint32_t(i), stored);
   }
@@ -401,6 +411,7 @@ void write_model(GptRun& run, const std::filesystem::path& folder) {
 
 Outcome run_gpt(GptRun& run, const Resolved& settings, const std::vector<TrainerView*>& views) {
   if (!run.trainer.resume) write_weights(run, run.init_from.get());
+  run.init_from.reset();  // its pages are not in the plan
   return train(gpt_task(run, settings), run.trainer, views);
 }
 

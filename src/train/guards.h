@@ -16,7 +16,9 @@ class Guards {
   const std::vector<int64_t>& offending() const { return offending_; }  // batches of the strikes that led to the last verdict, to be left out
   int64_t skipped() const { return skipped_; }
   int roll_backs() const { return roll_backs_; }
-  void restore(int64_t skipped, int roll_backs) { skipped_ = skipped, roll_backs_ = roll_backs; }
+  // The bad steps in a row so far, below the number that leads to a verdict.
+  std::vector<int64_t> strikes() const { return offending_.size() < kStrikes ? offending_ : std::vector<int64_t>(); }
+  void restore(int64_t skipped, int roll_backs, std::vector<int64_t> strikes) { skipped_ = skipped, roll_backs_ = roll_backs, offending_ = std::move(strikes); }
 
   static constexpr int kStrikes = 3, kRollBacks = 3;
 

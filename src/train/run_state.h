@@ -17,6 +17,7 @@ struct RunState {
   std::vector<int64_t> left_out;  // batches that led to non-finite values
   int64_t skipped = 0;
   int roll_backs = 0;
+  std::vector<int64_t> strikes;  // batches of the bad steps in a row so far
   std::optional<double> best_val_loss, final_val_loss;
   int64_t best_step = 0;
   bool validation_due = false;  // the run was stopped before it

@@ -1,19 +1,28 @@
 #include "train/stop_signals.h"
 
+#include <time.h>
+
 #include <csignal>
+#include <iterator>
 
 namespace ridge {
 namespace {
 
 volatile std::sig_atomic_t caught_signal = 0;
-struct sigaction before_interrupt, before_terminate;
+timespec caught_at;
+constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
+struct sigaction before[std::size(kNoticed)], before_pipe;
 
+// Shells and timeout(1) send one wish twice within an instant; a second one after that is impatience.
 void note(int signal) {
-  if (caught_signal == SIGINT && signal == SIGINT) {  // asked twice: no more patience
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (caught_signal == SIGINT && signal == SIGINT) {
+    if (now.tv_sec - caught_at.tv_sec < 1) return;
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
-  caught_signal = signal;
+  caught_signal = signal, caught_at = now;
 }
 
 }  // namespace
@@ -22,17 +31,21 @@ StopSignals::StopSignals(bool active) : active_(active) {
   caught_signal = 0;
   if (!active) return;
   struct sigaction action = {};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &before_interrupt);
-  sigaction(SIGTERM, &action, &before_terminate);
+  action.sa_flags = SA_RESTART;
+  for (size_t i = 0; i < std::size(kNoticed); ++i) {
+    sigaction(kNoticed[i], nullptr, &before[i]);
+    action.sa_handler = kNoticed[i] == SIGHUP && before[i].sa_handler == SIG_IGN ? SIG_IGN : note;  // nohup stays nohup
+    sigaction(kNoticed[i], &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;  // whoever reads the output may stop reading; the run goes on
+  sigaction(SIGPIPE, &action, &before_pipe);
 }
 
 StopSignals::~StopSignals() {
   if (!active_) return;
-  sigaction(SIGINT, &before_interrupt, nullptr);
-  sigaction(SIGTERM, &before_terminate, nullptr);
+  for (size_t i = 0; i < std::size(kNoticed); ++i) sigaction(kNoticed[i], &before[i], nullptr);
+  sigaction(SIGPIPE, &before_pipe, nullptr);
 }
 
 int StopSignals::caught() const { return caught_signal; }

@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as a wish to end: noticed between steps. A second SIGINT ends the process at once.
+// SIGINT, SIGTERM and SIGHUP as a wish to end: noticed between steps. A second SIGINT, a second later, ends the process at once.
 #pragma once
 
 namespace ridge {

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "data/prefetch.h"
 #include "io/folder_lock.h"
+#include "io/mapped_file.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
 #include "train/guards.h"
@@ -68,7 +69,7 @@ class Run {
         o_(options),
         views_(views),
         step_(*task.step),
-        lock_(lock_run(options.folder)),
+        lock_(options.locked ? std::nullopt : lock_run(options.folder)),
         signals_(options.handle_signals),
         store_(options.folder / "checkpoints", 2, *options.files) {}
 
@@ -79,6 +80,7 @@ class Run {
       resume();
     else if (saves() && !store_.steps().empty())
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", o_.folder.string());
+    if (o_.accepted) o_.accepted();
     metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
     step_.touch();
     if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
@@ -86,7 +88,11 @@ class Run {
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
     loop_start_ = Clock::now();
-    if (state_.validation_due) save(validate());  // a signal had cut it short
+    if (state_.validation_due) {  // a signal had cut it short
+      const bool best = validate();
+      look_for_end(!state_.validation_due);
+      save(best);
+    }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) {
       if (one_step()) between_steps();
     }
@@ -154,10 +160,15 @@ class Run {
     const RunState settled = state_;
     state_ = found, earlier_seconds_ = found.seconds, saved_step_ = found.step.attempted;
     state_.settings = settled.settings, state_.choices = settled.choices, state_.finished = false;
-    if (o_.validation_interval || !state_.validation_interval) state_.validation_interval = settled.validation_interval;
-    if (o_.checkpoint_interval || !state_.checkpoint_interval) state_.checkpoint_interval = settled.checkpoint_interval;
-    if (o_.sample_interval || !state_.sample_interval) state_.sample_interval = settled.sample_interval;
-    guards_.restore(state_.skipped, state_.roll_backs);
+    const bool longer = found.settings != settled.settings;  // another run than it was: intervals as for a new one
+    auto keep = [&](int64_t& stored, int64_t now, bool asked) {
+      if (asked || longer || !stored || !now) stored = now;
+    };
+    keep(state_.validation_interval, settled.validation_interval, o_.validation_interval.has_value());
+    keep(state_.checkpoint_interval, settled.checkpoint_interval, o_.checkpoint_interval.has_value());
+    keep(state_.sample_interval, settled.sample_interval, o_.sample_interval.has_value());
+    if (!task_.validation) state_.validation_due = false;
+    guards_.restore(state_.skipped, state_.roll_backs, state_.strikes);
     restore_weights(*stored);
     out_.bit_exact = differences.empty();
     notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
@@ -195,6 +206,7 @@ class Run {
         fail(ErrorCode::io, "[resume] {} in {} is {}{}, this model needs f32{}", name, (stored.folder / file).string(), ridge::name(view.dtype),
              to_string(view.shape), to_string(p.shape));
       std::memcpy(values.data(), view.data.data(), view.data.size());
+      drop_pages(view.data);  // not in the plan
     });
     step_.restore(state_.step);
   }
@@ -203,6 +215,7 @@ class Run {
     if (!saves()) return;
     const Clock::time_point start = enter(Phase::checkpoint);
     state_.step = step_.state(), state_.skipped = guards_.skipped(), state_.roll_backs = guards_.roll_backs();
+    state_.strikes = guards_.strikes();
     state_.seconds = earlier_seconds_ + since(start_);
     state_.finished = state_.step.attempted >= o_.schedule.steps && !state_.validation_due;
     CheckpointContent content;
@@ -312,6 +325,8 @@ class Run {
     const std::vector<int64_t> left_out = state_.left_out;
     RunState back = read_state(*stored);
     std::swap(state_, back);
+    state_.validation_interval = back.validation_interval, state_.checkpoint_interval = back.checkpoint_interval, state_.sample_interval = back.sample_interval;
+    state_.settings = back.settings, state_.choices = back.choices;
     state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
     state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
     restore_weights(*stored);
@@ -327,20 +342,26 @@ class Run {
     const int64_t done = state_.step.attempted;
     auto due = [&](int64_t interval) { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); };
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
-    bool best = false;
-    if (due(state_.validation_interval)) best = validate();
+    const bool validates = due(state_.validation_interval);
+    const bool best = validates && validate();
     if (due(state_.sample_interval) && !signals_.caught()) {
       const Clock::time_point start = enter(Phase::sample);
       const std::string text = task_.sample();
       leave(Phase::sample, start);
       for (TrainerView* view : views_) view->on_sample(done, text);
     }
-    if (signals_.caught() == SIGINT) end(Outcome::End::interrupted, "interrupted");
-    if (signals_.caught() == SIGTERM) end(Outcome::End::terminated, "asked to end (SIGTERM)");
-    if (o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
-    if (o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss && due(state_.validation_interval))
+    look_for_end(validates && !state_.validation_due);
+    // Within a row of bad steps no checkpoint is due: going back must lead before them.
+    if (best || (due(state_.checkpoint_interval) && guards_.strikes().empty()) || ended_) save(best);
+  }
+
+  void look_for_end(bool validated) {
+    const int signal = signals_.caught();
+    if (signal == SIGINT) end(Outcome::End::interrupted, "interrupted");
+    if (signal != 0) end(Outcome::End::terminated, signal == SIGHUP ? "the terminal is gone (SIGHUP)" : "asked to end (SIGTERM)");
+    if (validated && o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss)
       end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
-    if (best || due(state_.checkpoint_interval) || ended_) save(best);
+    if (o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
   }
 
   bool validate() {
@@ -384,7 +405,7 @@ class Run {
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
-    out_.seconds = since(start_), out_.data_wait_seconds = waited_;
+    out_.seconds = earlier_seconds_ + since(start_), out_.data_wait_seconds = waited_;
     out_.ms = 1e3 * pace_.value();
     const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
     const int64_t here = out_.steps - begun_at_;

@@ -23,6 +23,7 @@ std::string_view name(Phase phase);
 struct TrainerOptions {
   std::filesystem::path folder;  // the run's own; empty: nothing is written
   bool resume = false;
+  bool locked = false;                         // whoever calls holds the folder's lock
   bool complete = false;                       // a run whose steps are all done is brought to its end instead of refused
   Schedule schedule;                           // and how many steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
@@ -40,6 +41,7 @@ struct TrainerOptions {
   int64_t planned_bytes = 0;         // of the whole process
   bool handle_signals = true;        // SIGINT and SIGTERM end the run after a checkpoint
   const FileCalls* files = &kSystemFileCalls;
+  std::function<void()> accepted = {};                   // called when the run is sure to begin or to go on
   std::function<void(Phase, int64_t step)> before = {};  // called before each phase, for tests
 };
 
@@ -93,7 +95,8 @@ struct Outcome {
   double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last steps
   std::optional<double> best_val_loss, final_val_loss;
   int64_t best_step = 0;
-  double seconds = 0, tokens_s = 0, roof = 0, ms = 0;  // of this part
+  double seconds = 0;                     // of all parts
+  double tokens_s = 0, roof = 0, ms = 0;  // of this part
   double phase_seconds[kPhases] = {};
   double data_wait_seconds = 0;
   int64_t peak_bytes = 0;

@@ -39,6 +39,29 @@ sed 's/question/answer/' plays.txt >other.txt
 check 0 "seed" train gpt $small steps=3 seeds=2 data=plays.txt,other.txt --out_dir many
 has many/plays.txt/seed_1337/summary.json many/other.txt/seed_1338/summary.json many/final_info.json many/train_loss.svg
 grep -q best_val_loss_stderr many/final_info.json || fail "final_info.json has no stderrs"
+rm -rf many/other.txt/seed_1338
+check 0 "all 3 steps done" train gpt --out many --resume
+has many/other.txt/seed_1338/summary.json
+check 2 "is finished" train gpt --out many/plays.txt/seed_1337 --resume
+mkdir same && cp plays.txt same/
+check 0 "all 3 steps done" train gpt $small steps=3 data=plays.txt,same/plays.txt --out twins
+has twins/plays.txt/summary.json twins/plays.txt_2/summary.json
+
+# What a resumed run was told holds for the next one too; a run killed after its last step gets its end; the budget holds on resume.
+check 0 "all 4 steps done" train gpt $small steps=4 data=plays.txt --out longer
+check 0 "all 9 steps done" train gpt --out longer --resume steps=9 sample_interval=none eval_interval=none
+check 2 "9 of 9 steps" train gpt --out longer --resume
+sed -i 's/"steps": 9/"steps": 4/' longer/summary.json
+rm -rf longer/model
+check 0 "all 9 steps done" train gpt --out longer --resume
+has longer/model/model.safetensors
+wide="layers=4 heads=8 width=512 block=32 batch=2 steps=2 data=plays.txt sample_interval=none"
+check 0 "all 2 steps done" train gpt $wide --out wide
+check 0 "all 3 steps done" train gpt --out wide --resume steps=3
+number() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" wide/summary.json; }
+[ "$(number peak_bytes)" -le "$(number planned_bytes)" ] || fail "resumed with $(number peak_bytes) bytes, planned $(number planned_bytes)"
+"$ridge" train gpt $small steps=60 data=plays.txt --out piped 2>&1 | head -1 >/dev/null
+has piped/summary.json
 
 # JSON on stdout and nothing else.
 "$ridge" train gpt $small steps=2 data=plays.txt --out json --json 2>/dev/null | grep -qv '^{' && fail "train --json prints other things"
@@ -72,6 +95,7 @@ check 4 "tokenizer=byte" train gpt $small data=latin.txt --out bad
 check 4 "nothing" train gpt $small data=nothing --out bad
 check 0 "all 2 steps done" train gpt $small steps=2 data=long.txt --out long
 check 2 "vocabulary" train gpt --out run --resume steps=20 data=other.txt tokenizer=byte
+grep -q "plays.txt" run/config.yaml || fail "a refused resume changed config.yaml"
 check 2 "no run folder" train gpt --out missing --resume
 check 2 "is no run folder" train gpt --out nothing --resume
 check 2 "which run" train gpt --resume

@@ -36,7 +36,7 @@ TEST(Guards, StopInsteadOfAFourthRollBack) {
   EXPECT_EQ(g.offending(), (Batches{9, 10, 11}));
 
   Guards resumed;
-  resumed.restore(7, Guards::kRollBacks);
+  resumed.restore(7, Guards::kRollBacks, {});
   EXPECT_EQ(resumed.skipped(), 7);
   for (int64_t batch = 0; batch < 3; ++batch) EXPECT_EQ(resumed.judge(batch, false, false), batch == 2 ? Verdict::stop : Verdict::skipped);
 }
