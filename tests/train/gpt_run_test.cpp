@@ -29,6 +29,10 @@ class GptRunTest : public testing::Test {
     sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
+  // So much beyond what this process, which may have run other tests, holds already.
+  static int64_t beyond(int64_t mib) { return resident_bytes() + mib * kMiB; }
+  static std::string memory(int64_t mib) { return "memory=" + std::to_string(beyond(mib)); }
+
   GptRunOptions options() const {
     GptRunOptions o;
     o.data = text_, o.measure = false;
@@ -52,29 +56,30 @@ TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
 
 TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
   for (const char* batch : {"batch=4", "batch=64", "batch=1000"}) {
-    const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", batch, "memory=96MiB"}), options());
-    EXPECT_LE(run.planned_bytes, 96 * kMiB) << batch;
+    const int64_t budget = beyond(84);
+    const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", batch, "memory=" + std::to_string(budget)}), options());
+    EXPECT_LE(run.planned_bytes, budget) << batch;
     EXPECT_EQ(run.step->plan().micro * run.step->plan().repeats + run.step->plan().remainder, run.step->plan().batch);
   }
 }
 
 TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   try {
-    settle_gpt_run(settings({"preset=shakespeare-char", "memory=100MiB"}), options());
+    settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options());
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::memory);
     EXPECT_NE(std::string(error.what()).find("smallest budget"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("100 MiB"), std::string::npos) << error.what();
   }
 }
 
 TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
   int asked = 0;
+  const int64_t most = beyond(150);
   GptRunOptions o = options();
-  o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 140 * kMiB; };  // gone between plan and start
+  o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 130 * kMiB; };  // gone between plan and start
   const GptRun run = start_gpt_run(settings({"preset=shakespeare-cpu", "batch=600"}), o);
-  EXPECT_LE(run.planned_bytes, 160 * kMiB);
+  EXPECT_LE(run.planned_bytes, most);
   ASSERT_FALSE(run.notices.empty());
   EXPECT_NE(run.notices.front().find("planned again"), std::string::npos) << run.notices.front();
   EXPECT_GT(run.step->plan().repeats, 1);
