@@ -17,7 +17,6 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "io/atomic_file.h"
-#include "io/folder_lock.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
@@ -151,8 +150,7 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
     };
   GptRun run = start_gpt_run(settings, options);
   make_folder(part.folder);
-  const std::optional<FolderLock> lock = FolderLock::take(part.folder);
-  if (!lock) fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", part.folder.string());
+  const std::optional<FolderLock> lock = lock_run(part.folder);
   run.trainer.locked = true;
   run.trainer.accepted = [&] {
     write_atomically((part.folder / "config.yaml").string(), settings.to_yaml());

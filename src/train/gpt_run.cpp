@@ -30,11 +30,6 @@ using config::Resolved;
 
 std::optional<int64_t> whole(const Resolved& s, const char* key) { return s.get<std::optional<int64_t>>(key); }
 
-int64_t required(const Resolved& s, const char* key) {
-  if (const std::optional<int64_t> value = whole(s, key)) return *value;
-  fail(ErrorCode::usage, "[gpt] {} is not given: set {}=N or a preset that has it (preset=shakespeare-cpu)", key, key);
-}
-
 Decision as_set(const Resolved& s, const char* key, std::string value, std::string why = {}) {
   return {key, std::move(value), s.setting(key).source, std::move(why)};
 }
@@ -43,7 +38,7 @@ Schedule schedule_of(const Resolved& s) {
   Schedule schedule;
   const std::string kind = s.get<std::string>("schedule");
   schedule.kind = kind == "linear" ? Schedule::Kind::linear : kind == "constant" ? Schedule::Kind::constant : Schedule::Kind::cosine;
-  schedule.steps = required(s, "steps");
+  schedule.steps = required_size(s, "steps");
   schedule.lr = s.get<std::optional<double>>("lr").value_or(1e-3);
   schedule.min_lr = s.get<std::optional<double>>("min_lr").value_or(schedule.lr / 10);
   schedule.warmup = whole(s, "warmup").value_or(0);
@@ -96,7 +91,7 @@ class Settling {
   Settling(const Resolved& settings, const GptRunOptions& options) : s_(settings), o_(options) {}
 
   GptRun operator()() {
-    run_.data_name = o_.data, run_.seed = o_.seed;
+    run_.seed = o_.seed;
     if (o_.resume) look_back();
     choose_device();
     open_data();
@@ -112,7 +107,7 @@ class Settling {
   void look_back() {
     earlier_ = newest_state(o_.folder);
     run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // it was killed after its last step
-    if (earlier_ && !run_.trainer.complete) refuse_finished(o_.folder, *earlier_, required(s_, "steps"));
+    if (earlier_ && !run_.trainer.complete) refuse_finished(o_.folder, *earlier_, required_size(s_, "steps"));
   }
 
   void choose_device() {
@@ -129,7 +124,7 @@ class Settling {
   void open_data() {
     DatasetOptions d;
     d.tokenizer = s_.get<std::string>("tokenizer");
-    d.block = required(s_, "block"), d.progress = o_.progress;
+    d.block = required_size(s_, "block"), d.progress = o_.progress;
     const std::string from = s_.get<std::string>("init_from");
     if (!from.empty()) {
       // A run that goes on has its own weights, sizes and tokenizer.
@@ -158,7 +153,7 @@ class Settling {
   }
 
   void make_sources() {
-    batch_ = required(s_, "batch");
+    batch_ = required_size(s_, "batch");
     schedule_ = schedule_of(s_);
     run_.train = training_windows(run_.data, batch_, run_.model.block, o_.seed);
     run_.tokens_per_epoch = double(run_.data.train.size());

@@ -25,7 +25,6 @@ struct MemoryItem {
 };
 
 struct GptRun {
-  std::string data_name;
   uint64_t seed = 0;
   Dataset data;
   GptConfig model;

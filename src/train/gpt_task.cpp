@@ -14,6 +14,8 @@ T required(const config::Resolved& settings, const char* key) {
 
 }  // namespace
 
+int64_t required_size(const config::Resolved& settings, const char* key) { return required<int64_t>(settings, key); }
+
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab) {
   GptConfig c;
   constexpr int64_t kRows = 64;  // what the widest matmul tiles of any device divide

@@ -6,6 +6,9 @@
 
 namespace ridge {
 
+// A whole number that the settings or their preset give. ErrorCode::usage: neither does.
+int64_t required_size(const config::Resolved& settings, const char* key);
+
 // Refuses sizes that neither the settings nor their preset give.
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab);
 

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
-#include "io/folder_lock.h"
 #include "io/mapped_file.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
@@ -33,14 +32,6 @@ std::string listed(const std::vector<int64_t>& numbers) {
   std::string text;
   for (int64_t n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);
   return text;
-}
-
-// One process at a time writes to a run folder.
-std::optional<FolderLock> lock_run(const std::filesystem::path& folder) {
-  if (folder.empty()) return {};
-  std::optional<FolderLock> lock = FolderLock::take(folder);
-  if (!lock) fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", folder.string());
-  return lock;
 }
 
 // Median of the last steps' times: one slow step does not move it.
@@ -444,6 +435,13 @@ class Run {
 std::string_view name(Phase phase) {
   constexpr std::string_view names[kPhases] = {"data", "step", "validation", "samples", "checkpoints"};
   return names[size_t(phase)];
+}
+
+std::optional<FolderLock> lock_run(const std::filesystem::path& folder) {
+  if (folder.empty()) return {};
+  std::optional<FolderLock> lock = FolderLock::take(folder);
+  if (!lock) fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", folder.string());
+  return lock;
 }
 
 std::optional<RunState> newest_state(const std::filesystem::path& folder) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "data/batch_source.h"
+#include "io/folder_lock.h"
 #include "train/checkpoint.h"
 #include "train/schedule.h"
 #include "train/step.h"
@@ -102,6 +103,9 @@ struct Outcome {
   int64_t peak_bytes = 0;
   bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from the parts before
 };
+
+// The run folder for this process alone; empty for no folder. ErrorCode::usage: another process has it.
+std::optional<FolderLock> lock_run(const std::filesystem::path& folder);
 
 struct RunState;
 std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of a run's newest whole checkpoint; empty: it has none
