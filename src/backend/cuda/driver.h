@@ -30,6 +30,8 @@ using StreamHandle = struct StreamTag*;
 using EventHandle = struct EventTag*;
 using ModuleHandle = struct ModuleTag*;
 using FunctionHandle = struct FunctionTag*;
+using GraphHandle = struct GraphTag*;
+using GraphRunHandle = struct GraphRunTag*;
 
 class Driver;
 template <class... Args>
@@ -83,6 +85,17 @@ class Driver {
   DriverCall<FunctionHandle*, ModuleHandle, const char*> module_function{*this, "cuModuleGetFunction"};
   DriverCall<FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**, void**> launch{*this,
                                                                                                                                         "cuLaunchKernel"};
+  DriverCall<FunctionHandle, int, int> function_set{*this, "cuFuncSetAttribute"};
+  DriverCall<int*, int, FunctionHandle> function_attribute{*this, "cuFuncGetAttribute"};
+  DriverCall<DevicePointer, unsigned char, size_t, StreamHandle> fill_bytes{*this, "cuMemsetD8Async"};
+  DriverCall<StreamHandle, EventHandle, unsigned> stream_wait_event{*this, "cuStreamWaitEvent"};
+  DriverCall<EventHandle> event_done{*this, "cuEventQuery"};
+  DriverCall<StreamHandle, int> capture_begin{*this, "cuStreamBeginCapture_v2"};
+  DriverCall<StreamHandle, GraphHandle*> capture_end{*this, "cuStreamEndCapture"};
+  DriverCall<GraphRunHandle*, GraphHandle, unsigned long long> graph_instantiate{*this, "cuGraphInstantiateWithFlags"};
+  DriverCall<GraphHandle> graph_destroy{*this, "cuGraphDestroy"};
+  DriverCall<GraphRunHandle, StreamHandle> graph_launch{*this, "cuGraphLaunch"};
+  DriverCall<GraphRunHandle> graph_run_destroy{*this, "cuGraphExecDestroy"};
 };
 
 // What the driver gives, taken back by itself.

@@ -1,10 +1,6 @@
 // Stands for libcuda and libcublasLt at once: devices with host memory and a clock of their own, on which work takes a time that tests
-// know. FAKE_GPU names what goes wrong: "CALL=CODE" makes a call fail, "CALL=CODE@N" from the N-th time on; several with commas between.
-// FAKE_GPU_COUNT, FAKE_GPU_FREE and FAKE_GPU_VERSION change the devices, their free bytes and the driver's version.
-#include <unistd.h>
-
-#include <algorithm>
-#include <csignal>
+// know. FAKE_GPU names what goes wrong (faults.h); FAKE_GPU_COUNT, FAKE_GPU_FREE and FAKE_GPU_VERSION change the devices, their free bytes and the driver's
+// version.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,17 +10,24 @@
 #include <set>
 #include <string>
 
+#include "faults.h"
+
 namespace {
+
+using fake::fault, fake::setting;
 
 constexpr double kCopyGbs = 100, kUploadGbs = 20, kLaunchUs = 2, kMatmulGflops = 50000;
 
 double now = 0;  // seconds of the device's clock
 std::map<unsigned long long, size_t> memory;
 std::set<void*> pinned;
-std::map<std::string, int> calls;
+double capture_began = -1;  // no stream is recorded
 
 struct Event {
   double when = -1;
+};
+struct Graph {
+  double seconds = 0;
 };
 struct Operation {
   int compute = 0, transpose = 0;
@@ -33,31 +36,6 @@ struct Layout {
   int type = 0;
   uint64_t n = 0;
 };
-
-long long setting(const char* name, long long otherwise) {
-  const char* text = std::getenv(name);
-  return text ? std::atoll(text) : otherwise;
-}
-
-// The code with which a call is to fail; 0: it works. Code -1 is a crash, -2 hangs.
-int fault(const char* call) {
-  const int times = ++calls[call];
-  const char* text = std::getenv("FAKE_GPU");
-  for (std::string list = text ? text : ""; !list.empty();) {
-    const size_t end = std::min(list.find(','), list.size());
-    const std::string rule = list.substr(0, end);
-    list.erase(0, end + 1);
-    const size_t is = rule.find('='), at = rule.find('@');
-    if (rule.substr(0, is) != call) continue;
-    const int from = at == std::string::npos ? 1 : std::atoi(rule.c_str() + at + 1);
-    const int code = std::atoi(rule.c_str() + is + 1);
-    if (times < from) continue;
-    if (code == -1) std::raise(SIGSEGV);
-    while (code == -2) ::pause();
-    return code;
-  }
-  return 0;
-}
 
 bool inside(unsigned long long pointer, size_t bytes) {
   auto block = memory.upper_bound(pointer);
@@ -72,7 +50,7 @@ constexpr int kInvalid = 1, kOutOfMemory = 2, kIllegalAddress = 700;
 
 extern "C" {
 int cuInit(unsigned) {
-  calls.clear();
+  fake::forget_calls();
   return fault("cuInit");
 }
 int cuDriverGetVersion(int* version) { return *version = int(setting("FAKE_GPU_VERSION", 12040)), fault("cuDriverGetVersion"); }
@@ -156,6 +134,30 @@ int cuLaunchKernel(const char* function, unsigned blocks, unsigned, unsigned, un
   if (std::strcmp(function, "probe_fill") == 0 && !inside(pointer(0), size_t(blocks) * threads * 4)) return kIllegalAddress;
   return fault("cuLaunchKernel");
 }
+int cuFuncSetAttribute(const char*, int, int) { return fault("cuFuncSetAttribute"); }
+int cuFuncGetAttribute(int* value, int, const char*) { return *value = 0, fault("cuFuncGetAttribute"); }
+int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t bytes, void*) {
+  if (!inside(to, bytes)) return kIllegalAddress;
+  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  return now += double(bytes) / kCopyGbs * 1e-9, fault("cuMemsetD8Async");
+}
+int cuStreamWaitEvent(void*, Event*, unsigned) { return fault("cuStreamWaitEvent"); }
+int cuEventQuery(Event*) { return fault("cuEventQuery"); }
+// What is recorded takes its time only when the graph runs.
+int cuStreamBeginCapture_v2(void*, int) {
+  if (capture_began >= 0) return kInvalid;
+  return capture_began = now, fault("cuStreamBeginCapture_v2");
+}
+int cuStreamEndCapture(void*, Graph** graph) {
+  if (capture_began < 0) return kInvalid;
+  *graph = new Graph{now - capture_began};
+  now = capture_began, capture_began = -1;
+  return fault("cuStreamEndCapture");
+}
+int cuGraphInstantiateWithFlags(Graph** run, const Graph* graph, unsigned long long) { return *run = new Graph(*graph), fault("cuGraphInstantiateWithFlags"); }
+int cuGraphDestroy(Graph* graph) { return delete graph, fault("cuGraphDestroy"); }
+int cuGraphLaunch(const Graph* run, void*) { return now += run->seconds, fault("cuGraphLaunch"); }
+int cuGraphExecDestroy(Graph* run) { return delete run, fault("cuGraphExecDestroy"); }
 
 int cublasLtCreate(void** handle) { return *handle = &now, fault("cublasLtCreate"); }
 int cublasLtDestroy(void*) { return 0; }

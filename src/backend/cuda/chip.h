@@ -1,0 +1,29 @@
+// What kernels are written for. Read from a device, or made up where texts are only compiled.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace ridge::cuda {
+
+class Driver;
+
+struct Chip {
+  std::string name = "NVIDIA H200";
+  int major = 9, minor = 0;
+  int multiprocessors = 132;
+  int threads_per_multiprocessor = 2048;
+  int64_t shared_bytes = 232448;  // that a block may ask for
+  int64_t shared_bytes_per_multiprocessor = 233472;
+  int64_t l2_bytes = int64_t(60) << 20;
+  int64_t memory_bytes = int64_t(139) << 30;
+
+  bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
+  bool wgmma() const { return major == 9 && minor == 0; }  // and TMA
+  bool bf16() const { return at_least(8, 0); }             // in the matrix units; before that bf16 is only stored
+  std::string target() const;                              // "sm_90a", "sm_86"
+};
+
+Chip chip_of(const Driver& driver, int device);
+Chip chip_for(int major, int minor);  // plausible numbers for a chip that is not here
+
+}  // namespace ridge::cuda

@@ -1,0 +1,24 @@
+// Kernels for the groups of a program. Nothing here needs a device.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "backend/cuda/kernel.h"
+#include "compile/program.h"
+
+namespace ridge::cuda {
+
+// One launch for all groups. Operands: those of the first group, then the second's, …
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const Chip& chip);
+
+// Operands: A, B, C; with an epilogue A, B, then the epilogue's.
+std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
+
+// attention, attention_grad; null where there is no kernel for such a one (its decomposition runs instead).
+std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
+bool has_attention_kernel(const Graph& graph, NodeId node, const Chip& chip);
+
+// scatter, scatter_add, take_grad, fold, cumsum, dynamic_update_slice, sort, pad with interior padding; operands contiguous.
+std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const Chip& chip);
+
+}  // namespace ridge::cuda
