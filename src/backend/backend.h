@@ -43,6 +43,17 @@ class Backend {
   virtual void download(void* to, const void* from, int64_t bytes) = 0;  // device to host
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;      // on the device
 
+  // Copies and runs happen one after another, as they were asked for, and a device may be behind. upload() leaves its source free to be
+  // changed, download() has waited. What was asked for before can be waited for without all that follows.
+  virtual int64_t mark() { return 0; }
+  virtual void wait_for(int64_t mark) { (void)mark; }
+  virtual void wait() {}  // for everything; a bad index met meanwhile is an Error
+  // Memory of the host that the device copies to by itself; a value is there once what was marked after it is done.
+  virtual std::byte* allocate_host(int64_t bytes) { return allocate(bytes); }
+  virtual void release_host(std::byte* p, int64_t bytes) { release(p, bytes); }
+  virtual void download_later(void* to, const void* from, int64_t bytes) { download(to, from, bytes); }
+  virtual bool behind() const { return false; }  // runs return before they are done
+
   virtual std::unique_ptr<Code> compile(Program program) = 0;
 };
 
