@@ -101,12 +101,12 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
   return too_fast.empty() ? kOk : kError;
 }
 
-const Command command("bench", "measure speed against the machine's ceilings", [](CLI::App& app) {
+const Command command("bench", "measure speed against the machine's ceilings", [](Line line) {
   auto arguments = std::make_shared<BenchArguments>();
-  app.add_option("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N")->required();
-  app.add_option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
-  app.add_flag("--json", arguments->json, "one JSON object a line");
-  auto sources = add_settings(app);
+  line.word("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N");
+  line.option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
+  line.flag("--json", arguments->json, "one JSON object a line");
+  auto sources = add_settings(line);
   return [=] { return run_bench(*arguments, sources()); };
 });
 

@@ -138,32 +138,32 @@ int check(const std::vector<std::string>& files) {
   return problems == 0 ? kOk : kUsage;
 }
 
-const Command command("config", "list the keys, show what is set and by whom, check a file", [](CLI::App& app) {
+const Command command("config", "list the keys, show what is set and by whom, check a file", [](Line line) {
   auto chosen = std::make_shared<Command::Run>();
   auto json = std::make_shared<bool>(false), markdown = std::make_shared<bool>(false);
-  CLI::App* keys_command = app.add_subcommand("keys", "every key with its type, default and meaning");
-  CLI::Option* json_option = keys_command->add_flag("--json", *json, "one JSON document");
-  keys_command->add_flag("--md", *markdown, "Markdown, as docs/configuration.md")->excludes(json_option);
-  keys_command->callback([=] { *chosen = [=] { return print_keys(*json, *markdown); }; });
+  Line keys_command = line.add_command("keys", "every key with its type, default and meaning");
+  keys_command.flag("--json", *json, "one JSON document");
+  keys_command.flag_without("--md", *markdown, "Markdown, as docs/configuration.md", "--json");
+  keys_command.on_chosen([=] { *chosen = [=] { return print_keys(*json, *markdown); }; });
 
   auto show_json = std::make_shared<bool>(false);
-  CLI::App* show_command = app.add_subcommand("show", "every value with its source: ridge config show [gpt|cfc|ppo|machine] [key=value …]");
-  show_command->add_flag("--json", *show_json, "one JSON document");
-  auto sources = add_settings(*show_command);
-  show_command->callback([=] { *chosen = [=] { return show(sources(), *show_json); }; });
+  Line show_command = line.add_command("show", "every value with its source: ridge config show [gpt|cfc|ppo|machine] [key=value …]");
+  show_command.flag("--json", *show_json, "one JSON document");
+  auto sources = add_settings(show_command);
+  show_command.on_chosen([=] { *chosen = [=] { return show(sources(), *show_json); }; });
 
   auto files = std::make_shared<std::vector<std::string>>();
-  CLI::App* check_command = app.add_subcommand("check", "all that is wrong with configuration files");
-  check_command->add_option("files", *files, "the files")->required();
-  check_command->callback([=] { *chosen = [=] { return check(*files); }; });
+  Line check_command = line.add_command("check", "all that is wrong with configuration files");
+  check_command.words("files", *files, "the files");
+  check_command.on_chosen([=] { *chosen = [=] { return check(*files); }; });
 
-  app.require_subcommand(0, 1);
-  app.allow_extras();  // so that a wrong word gets a better answer
-  return [chosen, &app]() -> int {
+  line.allow_rest();  // so that a wrong word gets a better answer
+  return [chosen, line]() -> int {
     if (*chosen) return (*chosen)();
     constexpr std::string_view kWords[] = {"keys", "show", "check"};
-    if (app.remaining().empty()) fail(ErrorCode::usage, "[config] what? ridge config keys, ridge config show, or ridge config check FILE");
-    fail(ErrorCode::usage, "[config] '{}' is none of keys, show and check; {}", app.remaining()[0], nearest_hint(app.remaining()[0], kWords));
+    const std::vector<std::string> rest = line.rest();
+    if (rest.empty()) fail(ErrorCode::usage, "[config] what? ridge config keys, ridge config show, or ridge config check FILE");
+    fail(ErrorCode::usage, "[config] '{}' is none of keys, show and check; {}", rest[0], nearest_hint(rest[0], kWords));
   };
 });
 

@@ -130,25 +130,24 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   return kOk;
 }
 
-const Command command("data", "turn texts into tokens once, for many trainings", [](CLI::App& app) {
+const Command command("data", "turn texts into tokens once, for many trainings", [](Line line) {
   auto chosen = std::make_shared<Command::Run>();
   auto arguments = std::make_shared<PrepareArguments>();
-  CLI::App* prepare_command = app.add_subcommand("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]");
-  prepare_command->add_option("source", arguments->source, "a text file, a folder of text files, or builtin")->required();
-  prepare_command->add_option("--out", arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache");
-  prepare_command->add_option("--vocab", arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text")
-      ->check(CLI::Range(kLeastVocab, kMostVocab));
-  prepare_command->add_flag("--json", arguments->json, "one JSON document");
-  auto sources = add_settings(*prepare_command, config::kGpt);
-  prepare_command->callback([=] { *chosen = [=] { return prepare(*arguments, sources()); }; });
+  Line prepare_command = line.add_command("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]");
+  prepare_command.word("source", arguments->source, "a text file, a folder of text files, or builtin");
+  prepare_command.option("--out", arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache");
+  prepare_command.range_option("--vocab", arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text", kLeastVocab, kMostVocab);
+  prepare_command.flag("--json", arguments->json, "one JSON document");
+  auto sources = add_settings(prepare_command, config::kGpt);
+  prepare_command.on_chosen([=] { *chosen = [=] { return prepare(*arguments, sources()); }; });
 
-  app.require_subcommand(0, 1);
-  app.allow_extras();  // so that a wrong word gets a better answer
-  return [chosen, &app]() -> int {
+  line.allow_rest();  // so that a wrong word gets a better answer
+  return [chosen, line]() -> int {
     if (*chosen) return (*chosen)();
     constexpr std::string_view kWords[] = {"prepare"};
-    if (app.remaining().empty()) fail(ErrorCode::usage, "[data] what? ridge data prepare SOURCE");
-    fail(ErrorCode::usage, "[data] '{}' is not prepare; {}", app.remaining()[0], nearest_hint(app.remaining()[0], kWords));
+    const std::vector<std::string> rest = line.rest();
+    if (rest.empty()) fail(ErrorCode::usage, "[data] what? ridge data prepare SOURCE");
+    fail(ErrorCode::usage, "[data] '{}' is not prepare; {}", rest[0], nearest_hint(rest[0], kWords));
   };
 });
 

@@ -106,14 +106,14 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   return kOk;
 }
 
-const Command command("demo", "train a small network on made-up data and show what it learnt", [](CLI::App& app) {
+const Command command("demo", "train a small network on made-up data and show what it learnt", [](Line line) {
   auto steps = std::make_shared<int64_t>(600);
   auto batch = std::make_shared<int64_t>(1024);
   auto memory = std::make_shared<std::string>("auto");
-  app.add_option("--steps", *steps, "training steps")->check(CLI::PositiveNumber);
-  app.add_option("--batch", *batch, "points in a batch")->check(CLI::PositiveNumber);
-  app.add_option("--memory", *memory, "what the step may hold, as 512KiB or 2GiB; the batch is split to fit");
-  auto sources = add_settings(app, config::kMachine);
+  line.positive_option("--steps", *steps, "training steps");
+  line.positive_option("--batch", *batch, "points in a batch");
+  line.option("--memory", *memory, "what the step may hold, as 512KiB or 2GiB; the batch is split to fit");
+  auto sources = add_settings(line, config::kMachine);
   return [=] {
     const config::Resolved settings = config::resolve(sources());
     ThreadRequest threads = thread_request(settings);

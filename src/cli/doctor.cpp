@@ -135,11 +135,11 @@ int run_doctor(const DoctorArguments& arguments, const config::Sources& sources)
   return report.can_run() ? kOk : kError;
 }
 
-const Command command("doctor", "say what this machine is, what Ridge will use of it, and why", [](CLI::App& app) {
+const Command command("doctor", "say what this machine is, what Ridge will use of it, and why", [](Line line) {
   auto arguments = std::make_shared<DoctorArguments>();
-  app.add_flag("--json", arguments->json, "one JSON document");
-  app.add_option("--svg", arguments->svg, "draw the machine into this file");
-  auto sources = add_settings(app, config::kMachine);
+  line.flag("--json", arguments->json, "one JSON document");
+  line.option("--svg", arguments->svg, "draw the machine into this file");
+  auto sources = add_settings(line, config::kMachine);
   return [arguments, sources] { return run_doctor(*arguments, sources()); };
 });
 

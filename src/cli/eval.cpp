@@ -89,14 +89,14 @@ int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
   return kOk;
 }
 
-const Command command("eval", "measure how well a trained GPT predicts a text", [](CLI::App& app) {
+const Command command("eval", "measure how well a trained GPT predicts a text", [](Line line) {
   auto arguments = std::make_shared<EvalArguments>();
-  app.add_option("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors)")->required();
-  app.add_option("--split", arguments->split, "validation or train");
-  app.add_option("--windows", arguments->windows, "at most so many, spread evenly; else all")->check(CLI::PositiveNumber);
-  app.add_flag("--json", arguments->json, "one document");
-  auto sources = add_settings(app, config::kGpt);
-  app.footer("Settings: data=FILE|FOLDER|builtin (else what the run was trained on), threads=N; ridge config keys says more.");
+  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors)");
+  line.option("--split", arguments->split, "validation or train");
+  line.positive_option("--windows", arguments->windows, "at most so many, spread evenly; else all");
+  line.flag("--json", arguments->json, "one document");
+  auto sources = add_settings(line, config::kGpt);
+  line.footer("Settings: data=FILE|FOLDER|builtin (else what the run was trained on), threads=N; ridge config keys says more.");
   return [=] { return run_eval(*arguments, config::resolve(sources())); };
 });
 

@@ -12,12 +12,12 @@
 namespace ridge::cli {
 namespace {
 
-const Command command("plan", "what a training would hold, take and decide; nothing is allocated", [](CLI::App& app) {
+const Command command("plan", "what a training would hold, take and decide; nothing is allocated", [](Line line) {
   auto task = std::make_shared<std::string>("gpt");
   auto json = std::make_shared<bool>(false);
-  app.add_option("task", *task, "gpt")->required();
-  app.add_flag("--json", *json, "one JSON document on stdout");
-  auto sources = add_settings(app, config::kGpt);
+  line.word("task", *task, "gpt");
+  line.flag("--json", *json, "one JSON document on stdout");
+  auto sources = add_settings(line, config::kGpt);
   return [=] {
     check_task(*task);
     const config::Resolved settings = config::resolve(sources());

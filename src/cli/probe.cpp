@@ -244,14 +244,14 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   return std::all_of(wishes.begin(), wishes.end(), [](const Target& t) { return t.met(); }) ? kOk : kError;
 }
 
-const Command command("probe", "measure what this machine can do at most, and keep it", [](CLI::App& app) {
+const Command command("probe", "measure what this machine can do at most, and keep it", [](Line line) {
   auto arguments = std::make_shared<ProbeArguments>();
-  app.add_flag("--json", arguments->json, "one JSON document");
-  app.add_flag("--quick", arguments->quick, "one thread and all of them only, within 5 s; else within 30 s");
-  app.add_flag("--check", arguments->check,
-               "compare with the chip's targets, or with min_tflops=, min_bandwidth= (GB/s) and memory_budget=; exit code 1 when one is missed");
-  app.add_option("--svg", arguments->svg, "write the roofline as a picture to this file");
-  auto sources = add_settings(app, config::kMachine);
+  line.flag("--json", arguments->json, "one JSON document");
+  line.flag("--quick", arguments->quick, "one thread and all of them only, within 5 s; else within 30 s");
+  line.flag("--check", arguments->check,
+            "compare with the chip's targets, or with min_tflops=, min_bandwidth= (GB/s) and memory_budget=; exit code 1 when one is missed");
+  line.option("--svg", arguments->svg, "write the roofline as a picture to this file");
+  auto sources = add_settings(line, config::kMachine);
   return [=] { return run_probe(*arguments, config::resolve(sources())); };
 });
 

@@ -48,11 +48,11 @@ int run_report(const ReportArguments& arguments) {
   return kOk;
 }
 
-const Command command("report", "compare runs in a table and a picture", [](CLI::App& app) {
+const Command command("report", "compare runs in a table and a picture", [](Line line) {
   auto arguments = std::make_shared<ReportArguments>();
-  app.add_option("RUN", arguments->folders, "run folders, or folders of runs; seeds of one run count as one")->required();
-  app.add_option("--svg", arguments->svg, "draw the losses into this file");
-  app.add_flag("--json", arguments->json, "one JSON document");
+  line.words("RUN", arguments->folders, "run folders, or folders of runs; seeds of one run count as one");
+  line.option("--svg", arguments->svg, "draw the losses into this file");
+  line.flag("--json", arguments->json, "one JSON document");
   return [arguments] { return run_report(*arguments); };
 });
 

@@ -36,10 +36,10 @@ int list_runs(const RunsArguments& arguments) {
   return kOk;
 }
 
-const Command command("runs", "list the runs in a folder", [](CLI::App& app) {
+const Command command("runs", "list the runs in a folder", [](Line line) {
   auto arguments = std::make_shared<RunsArguments>();
-  app.add_option("DIR", arguments->folder, "where they are")->capture_default_str();
-  app.add_flag("--json", arguments->json, "one JSON document");
+  line.default_word("DIR", arguments->folder, "where they are");
+  line.flag("--json", arguments->json, "one JSON document");
   return [arguments] { return list_runs(*arguments); };
 });
 

@@ -99,14 +99,14 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   return kOk;
 }
 
-const Command command("sample", "write text with a trained GPT", [](CLI::App& app) {
+const Command command("sample", "write text with a trained GPT", [](Line line) {
   auto arguments = std::make_shared<SampleArguments>();
-  app.add_option("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors, tokenizer.json)")->required();
-  app.add_option("--prompt", arguments->prompt, "what the text begins with; empty: a new text");
-  app.add_option("--tokens", arguments->tokens, "how many tokens to write")->check(CLI::PositiveNumber);
-  app.add_flag("--json", arguments->json, "one document when it is done");
-  auto sources = add_settings(app, config::kGpt);
-  app.footer("Settings: temperature=0.8 top_k=K top_p=P seed=N precision=fp32|bf16|fp16 threads=N; ridge config keys says more.");
+  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors, tokenizer.json)");
+  line.option("--prompt", arguments->prompt, "what the text begins with; empty: a new text");
+  line.positive_option("--tokens", arguments->tokens, "how many tokens to write");
+  line.flag("--json", arguments->json, "one document when it is done");
+  auto sources = add_settings(line, config::kGpt);
+  line.footer("Settings: temperature=0.8 top_k=K top_p=P seed=N precision=fp32|bf16|fp16 threads=N; ridge config keys says more.");
   return [=] { return run_sample(*arguments, config::resolve(sources())); };
 });
 

@@ -10,7 +10,7 @@ namespace ridge::cli {
 
 // Adds --config to the command and takes every word that it does not know as a setting; so the command can have words of its own
 // only before them. What it returns gathers all sources once the line is parsed; config::resolve() does the rest.
-std::function<config::Sources()> add_settings(CLI::App& app, unsigned task = config::kAllTasks);
+std::function<config::Sources()> add_settings(Line line, unsigned task = config::kAllTasks);
 
 // The tasks that can be trained today: gpt. ErrorCode::usage names the nearest.
 void check_task(const std::string& task);

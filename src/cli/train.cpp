@@ -233,12 +233,12 @@ int train_all(config::Sources sources, bool json) {
   return kOk;
 }
 
-const Command command("train", "train a model: ridge train gpt data=my.txt", [](CLI::App& app) {
+const Command command("train", "train a model: ridge train gpt data=my.txt", [](Line line) {
   auto task = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  app.add_option("task", *task, "gpt")->required();
-  app.add_flag("--json", *json, "JSON lines on stdout");
-  auto sources = add_settings(app, config::kGpt);
+  line.word("task", *task, "gpt");
+  line.flag("--json", *json, "JSON lines on stdout");
+  auto sources = add_settings(line, config::kGpt);
   return [=] {
     check_task(*task);
     return train_all(sources(), *json);
