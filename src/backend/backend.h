@@ -42,6 +42,7 @@ class Backend {
   virtual void upload(void* to, const void* from, int64_t bytes) = 0;    // host to device
   virtual void download(void* to, const void* from, int64_t bytes) = 0;  // device to host
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;      // on the device
+  virtual void clear(void* to, int64_t bytes) = 0;                       // zeros, on the device
 
   // Copies and runs happen one after another, as they were asked for, and a device may be behind. upload() leaves its source free to be
   // changed, download() has waited. What was asked for before can be waited for without all that follows.

@@ -19,6 +19,7 @@ class HostBackend : public Backend {
   void upload(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
   void download(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }
   void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
+  void clear(void* to, int64_t bytes) override { std::memset(to, 0, size_t(bytes)); }
 };
 
 }  // namespace ridge
