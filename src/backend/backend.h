@@ -2,9 +2,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+
+#include "graph/graph.h"
 
 namespace ridge {
 
@@ -25,6 +28,11 @@ class Code {
   virtual int64_t scratch_bytes() const = 0;             // beside the arena, for all threads together
   virtual size_t loop_kernels(size_t kernel) const = 0;  // kernels of one step of a loop over time; 0 for any other kernel
   virtual std::string dump() const = 0;                  // the program, then its loops' bodies
+
+  // A program may need more than a plan before it runs: machine code, and measurements among candidates. compile_ahead() begins with what
+  // can be done in the background; prepare() has done all of it. The first run does what is left.
+  virtual void compile_ahead() {}
+  virtual void prepare() {}
 
   // One pointer per input and per output of the program; the arena has the program's arena_bytes. A bad index met by a kernel is an
   // Error afterwards. After the first run nothing is allocated (the reference apart).
@@ -53,7 +61,15 @@ class Backend {
   virtual std::byte* allocate_host(int64_t bytes) { return allocate(bytes); }
   virtual void release_host(std::byte* p, int64_t bytes) { release(p, bytes); }
   virtual void download_later(void* to, const void* from, int64_t bytes) { download(to, from, bytes); }
+  // From memory of allocate_host(), which must stay as it is until what was marked after it is done.
+  virtual void upload_later(void* to, const void* from, int64_t bytes) { upload(to, from, bytes); }
   virtual bool behind() const { return false; }  // runs return before they are done
+
+  // Whether a macro node can be compiled; where not, its decomposition is.
+  virtual bool runs(const Graph& graph, NodeId node) const { return (void)graph, (void)node, true; }
+  // Choices that may change bits, by key: those made or used so far, and those to use from now on instead of measuring.
+  virtual std::map<std::string, std::string> choices() const { return {}; }
+  virtual void use_choices(const std::map<std::string, std::string>& choices) { (void)choices; }
 
   virtual std::unique_ptr<Code> compile(Program program) = 0;
 };

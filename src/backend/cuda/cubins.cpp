@@ -1,0 +1,225 @@
+#include "backend/cuda/cubins.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/prelude.h"
+#include "base/error.h"
+#include "io/atomic_file.h"
+#include "io/checksum.h"
+#include "machine/profile.h"
+
+namespace ridge::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMagic = "ridge kernel 1\n";
+constexpr size_t kSumDigits = 32;
+
+// A file is the magic line, the checksum of what follows, and the code.
+std::string packed(const std::string& code) { return std::string(kMagic) + checksum_of(code) + code; }
+
+std::string unpacked(std::string file) {  // empty: not what it should be
+  const size_t head = kMagic.size() + kSumDigits;
+  if (file.size() <= head || !file.starts_with(kMagic)) return {};
+  std::string code = file.substr(head);
+  return checksum_of(code) == file.substr(kMagic.size(), kSumDigits) ? code : std::string();
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Job {
+  KernelText text;
+  std::string key;
+  bool taken = false, done = false;
+  std::shared_ptr<const std::string> code;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+fs::path kernel_folder() {
+  const fs::path folder = cache_folder();
+  return folder.empty() ? folder : folder / "kernels";
+}
+
+struct Cubins::State {
+  const Nvrtc& nvrtc;
+  std::string target, salt;
+  CubinOptions options;
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // until somebody has taken the code
+  std::deque<std::shared_ptr<Job>> queue;
+  std::vector<std::thread> threads;
+  int busy = 0;
+  bool ending = false;
+  int64_t written = 0;
+  Statistics statistics;
+
+  State(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : nvrtc(nvrtc), target(std::move(target)), options(options) {
+    salt = fmt::format("{}\n{}\n", nvrtc.version(), checksum_of(prelude()));
+    for (const std::string& word : Nvrtc::options(this->target)) salt += word + "\n";
+    if (this->options.threads <= 0) this->options.threads = std::max(1, int(std::thread::hardware_concurrency()));
+  }
+
+  std::string read(const std::string& key) {
+    if (options.folder.empty()) return {};
+    const fs::path path = options.folder / key;
+    std::error_code error;
+    if (!fs::exists(path, error)) return {};
+    std::string code = unpacked(contents(path));
+    if (code.empty()) {
+      std::lock_guard lock(mutex);
+      ++statistics.broken;
+    } else {
+      fs::last_write_time(path, fs::file_time_type::clock::now(), error);  // used
+    }
+    return code;
+  }
+
+  void write(const std::string& key, const std::string& code) {
+    if (options.folder.empty()) return;
+    try {
+      std::error_code error;
+      fs::create_directories(options.folder, error);
+      // A file is checked when it is read, so nothing need wait for the disk.
+      write_atomically((options.folder / key).string(), packed(code), FileOptions(kSystemFileCalls, nullptr, false));
+      std::lock_guard lock(mutex);
+      written += int64_t(code.size());
+    } catch (const Error&) {
+      // A full or read-only disk, or another process that writes the same: the code is here all the same.
+    }
+  }
+
+  // The files not used for longest go.
+  void prune() {
+    struct File {
+      fs::path path;
+      fs::file_time_type used;
+      int64_t bytes;
+    };
+    std::vector<File> files;
+    int64_t bytes = 0;
+    std::error_code error;
+    for (fs::directory_iterator at(options.folder, error), end; !error && at != end; at.increment(error)) {
+      std::error_code gone;
+      File file{at->path(), at->last_write_time(gone), int64_t(at->file_size(gone))};
+      if (gone) continue;
+      bytes += file.bytes;
+      files.push_back(std::move(file));
+    }
+    std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.used < b.used; });
+    for (const File& file : files) {
+      if (bytes <= options.most_bytes) break;
+      if (fs::remove(file.path, error)) bytes -= file.bytes;
+    }
+  }
+
+  void work(Job& job) {
+    try {
+      std::string code = read(job.key);
+      const bool found = !code.empty();
+      if (!found) {
+        code = nvrtc.compile(job.text, target);
+        write(job.key, code);
+      }
+      std::lock_guard lock(mutex);
+      ++(found ? statistics.found : statistics.compiled);
+      job.code = std::make_shared<const std::string>(std::move(code));
+    } catch (...) {
+      std::lock_guard lock(mutex);
+      job.error = std::current_exception();
+    }
+    std::lock_guard lock(mutex);
+    job.done = true;
+    changed.notify_all();
+  }
+
+  void serve() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return ending || !queue.empty(); });
+      if (ending) return;
+      std::shared_ptr<Job> job = std::move(queue.front());
+      queue.pop_front();
+      if (job->taken) continue;
+      job->taken = true;
+      ++busy;
+      lock.unlock();
+      work(*job);
+      lock.lock();
+      --busy;
+    }
+  }
+
+  // With the mutex held.
+  std::shared_ptr<Job> enter(const KernelText& text, const std::string& key) {
+    auto& job = jobs[key];
+    if (!job) {
+      job = std::make_shared<Job>();
+      job->text = text, job->key = key;
+      queue.push_back(job);
+    }
+    return job;
+  }
+};
+
+Cubins::Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : state_(std::make_unique<State>(nvrtc, std::move(target), options)) {}
+
+Cubins::~Cubins() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->ending = true;
+    state_->queue.clear();
+  }
+  state_->changed.notify_all();
+  for (std::thread& t : state_->threads) t.join();
+  if (state_->written) state_->prune();
+}
+
+std::string Cubins::key(const KernelText& text) const { return checksum_of(state_->salt + text.entry + "\n" + text.body); }
+
+void Cubins::ask(std::span<const KernelText> texts) {
+  std::vector<std::string> keys;
+  for (const KernelText& text : texts) keys.push_back(key(text));
+  std::lock_guard lock(state_->mutex);
+  for (size_t i = 0; i < texts.size(); ++i) state_->enter(texts[i], keys[i]);
+  const size_t wanted = std::min(state_->queue.size() + size_t(state_->busy), size_t(state_->options.threads));
+  while (state_->threads.size() < wanted) state_->threads.emplace_back([this] { state_->serve(); });
+  state_->changed.notify_all();
+}
+
+std::shared_ptr<const std::string> Cubins::get(const KernelText& text) {
+  const std::string name = key(text);
+  std::unique_lock lock(state_->mutex);
+  std::shared_ptr<Job> job = state_->enter(text, name);
+  if (!job->taken) {  // nobody has begun: here is a core
+    job->taken = true;
+    lock.unlock();
+    state_->work(*job);
+    lock.lock();
+  }
+  state_->changed.wait(lock, [&] { return job->done; });
+  state_->jobs.erase(name);
+  if (job->error) std::rethrow_exception(job->error);
+  return job->code;
+}
+
+Cubins::Statistics Cubins::statistics() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->statistics;
+}
+
+}  // namespace ridge::cuda

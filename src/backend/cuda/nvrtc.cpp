@@ -1,0 +1,83 @@
+#include "backend/cuda/nvrtc.h"
+
+#include "backend/cuda/prelude.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+FoundLibrary require(const LibrarySearch& search) {
+  FoundLibrary found = open_library(Library::nvrtc, search);
+  if (!found.library) fail(ErrorCode::unsupported, "{}", found.missing);
+  return found;
+}
+
+// The lines that say what is wrong, without the prelude's noise.
+std::string first_complaints(const std::string& log) {
+  constexpr int kMost = 6;
+  std::string out;
+  int lines = 0;
+  for (size_t at = 0; at < log.size() && lines < kMost;) {
+    const size_t end = std::min(log.find('\n', at), log.size());
+    const std::string line = log.substr(at, end - at);
+    at = end + 1;
+    if (line.find("error") == std::string::npos) continue;
+    out += "\n  " + line;
+    ++lines;
+  }
+  return out.empty() ? "\n  " + log.substr(0, 400) : out;
+}
+
+}  // namespace
+
+Nvrtc::Nvrtc(const LibrarySearch& search) : found_(require(search)) {}
+
+void Nvrtc::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install NVRTC of CUDA 12 or newer", found_.path, symbol); }
+
+void Nvrtc::refuse(const char* symbol, int code) const {
+  const char* (*text)(int) = nullptr;
+  fail(ErrorCode::internal, "[{}] {} ({})", symbol, library().bind(text, "nvrtcGetErrorString") ? text(code) : "unknown error", code);
+}
+
+std::string Nvrtc::version() const {
+  int major = 0, minor = 0;
+  get_version(&major, &minor);
+  return fmt::format("{}.{}", major, minor);
+}
+
+std::vector<std::string> Nvrtc::options(const std::string& target) {
+  return {"--gpu-architecture=" + target, "--std=c++17", "--fmad=false", "-default-device"};
+}
+
+std::string Nvrtc::compile(const KernelText& text, const std::string& target) const {
+  const std::string source = std::string(prelude()) + text.body;
+  NvrtcProgram program = nullptr;
+  create(&program, source.c_str(), (text.entry + ".cu").c_str(), 0, nullptr, nullptr);
+  struct Destroyed {
+    const Nvrtc& nvrtc;
+    NvrtcProgram& program;
+    ~Destroyed() { nvrtc.destroy.quietly(&program); }
+  } destroyed{*this, program};
+
+  const std::vector<std::string> words = options(target);
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  if (const int code = compile_program.quietly(program, int(pointers.size()), pointers.data())) {
+    constexpr int kCompilation = 6, kInvalidOption = 5;
+    if (code == kInvalidOption)
+      fail(ErrorCode::unsupported, "[nvrtc] {} (NVRTC {}) does not know the chip {}: install a newer NVRTC", found_.path, version(), target);
+    if (code != kCompilation) refuse(compile_program.symbol(), code);
+    size_t size = 0;
+    log_size(program, &size);
+    std::string said(size, '\0');
+    if (size) log(program, said.data());
+    fail(ErrorCode::internal, "[nvrtc] kernel {} does not compile for {}:{}", text.entry, target, first_complaints(said.c_str()));
+  }
+  size_t size = 0;
+  cubin_size(program, &size);
+  std::string code(size, '\0');
+  cubin(program, code.data());
+  return code;
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,49 @@
+// NVIDIA's run-time compiler, opened at run time: kernel texts to machine code for one chip. It needs no device.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "backend/cuda/checked_call.h"
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/libraries.h"
+
+namespace ridge::cuda {
+
+class Nvrtc;
+template <class... Args>
+using NvrtcCall = CheckedCall<Nvrtc, Args...>;
+using NvrtcProgram = struct NvrtcProgramTag*;
+
+class Nvrtc {
+ public:
+  explicit Nvrtc(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing
+
+  std::string version() const;  // "13.0"
+  const std::string& path() const { return found_.path; }
+
+  // How every text is compiled: numbers come out the same in every kernel, so FMA only where it is written.
+  static std::vector<std::string> options(const std::string& target);
+
+  // Machine code of the prelude and the text for a chip ("sm_90a"). May be called from several threads at once. ErrorCode::internal with
+  // the compiler's first complaints when it refuses the text.
+  std::string compile(const KernelText& text, const std::string& target) const;
+
+  const DynamicLibrary& library() const { return found_.library; }
+  [[noreturn]] void lacks(const char* symbol) const;
+  [[noreturn]] void refuse(const char* symbol, int code) const;
+
+ private:
+  FoundLibrary found_;
+
+ public:
+  NvrtcCall<int*, int*> get_version{*this, "nvrtcVersion"};
+  NvrtcCall<NvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*> create{*this, "nvrtcCreateProgram"};
+  NvrtcCall<NvrtcProgram*> destroy{*this, "nvrtcDestroyProgram"};
+  NvrtcCall<NvrtcProgram, int, const char* const*> compile_program{*this, "nvrtcCompileProgram"};
+  NvrtcCall<NvrtcProgram, size_t*> log_size{*this, "nvrtcGetProgramLogSize"};
+  NvrtcCall<NvrtcProgram, char*> log{*this, "nvrtcGetProgramLog"};
+  NvrtcCall<NvrtcProgram, size_t*> cubin_size{*this, "nvrtcGetCUBINSize"};
+  NvrtcCall<NvrtcProgram, char*> cubin{*this, "nvrtcGetCUBIN"};
+};
+
+}  // namespace ridge::cuda
