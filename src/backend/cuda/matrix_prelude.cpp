@@ -1,0 +1,222 @@
+// The instructions of the matrix units and the copies that feed them. Where texts run without a GPU, the plain bodies stand for those
+// that every chip has; what only the warpgroups of Hopper do has none.
+#include <string>
+
+#include "backend/cuda/prelude.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Fragments are those of mma.m16n8k16: with g = lane / 4 and t = lane % 4, a thread holds of A the pairs (row g, g + 8; columns 2t, 2t + 8),
+// of B the pairs (rows 2t, 2t + 8; column g), of the sums (rows g, g + 8; columns 2t, 2t + 1).
+constexpr const char* kWarp = R"(
+typedef unsigned short half_bits;
+
+__device__ __forceinline__ unsigned lane_id() { return threadIdx.x & 31u; }
+
+#ifdef RIDGE_SIMULATOR
+__device__ inline float half_value(half_bits x, bool bf16) {
+  unsigned bits;
+  if (bf16) {
+    bits = (unsigned)x << 16;
+  } else {
+    unsigned sign = (unsigned)(x & 0x8000u) << 16, exponent = (x >> 10) & 31u, fraction = x & 1023u;
+    if (exponent == 0) {
+      float small = (float)fraction * 5.9604644775390625e-8f;
+      return sign ? -small : small;
+    }
+    bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112u) << 23) | fraction << 13;
+  }
+  float f;
+  __builtin_memcpy(&f, &bits, 4);
+  return f;
+}
+__device__ inline half_bits half_of(float f, bool bf16) {
+  unsigned bits;
+  __builtin_memcpy(&bits, &f, 4);
+  unsigned sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+  if (bf16) return size > 0x7f800000u ? (half_bits)0x7fff : (half_bits)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  if (size > 0x7f800000u) return (half_bits)0x7fff;
+  if (size >= 0x477ff000u) return (half_bits)(sign | 0x7c00u);
+  if (size < 0x38800000u) {
+    float scaled;
+    unsigned up = size;
+    __builtin_memcpy(&scaled, &up, 4);
+    return (half_bits)(sign | (unsigned)__builtin_rintf(scaled * 16777216.0f));
+  }
+  return (half_bits)(sign | ((size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13));
+}
+#endif
+
+// Two numbers rounded to nearest even, the first in the low half.
+__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
+#ifdef RIDGE_SIMULATOR
+  return (unsigned)half_of(low, true) | (unsigned)half_of(high, true) << 16;
+#elif __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+#else
+  unsigned a = __float_as_uint(low), b = __float_as_uint(high);
+  a = (a & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (a + 0x7fffu + (a >> 16 & 1u)) >> 16;
+  b = (b & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (b + 0x7fffu + (b >> 16 & 1u)) >> 16;
+  return a | b << 16;
+#endif
+}
+__device__ __forceinline__ unsigned pack_f16(float low, float high) {
+#ifdef RIDGE_SIMULATOR
+  return (unsigned)half_of(low, false) | (unsigned)half_of(high, false) << 16;
+#elif __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+#else
+  unsigned short a, b;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(a) : "f"(low));
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(high));
+  return (unsigned)a | (unsigned)b << 16;
+#endif
+}
+__device__ __forceinline__ float unpack_bf16(half_bits x) {
+#ifdef RIDGE_SIMULATOR
+  return half_value(x, true);
+#else
+  return __uint_as_float((unsigned)x << 16);
+#endif
+}
+__device__ __forceinline__ float unpack_f16(half_bits x) {
+#ifdef RIDGE_SIMULATOR
+  return half_value(x, false);
+#else
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x));
+  return f;
+#endif
+}
+
+// 2^x, a few units in the last place; numbers below the smallest normal one become 0.
+__device__ __forceinline__ float exp2_fast(float x) {
+#ifdef RIDGE_SIMULATOR
+  return exp2f(x);
+#else
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+#endif
+}
+
+#ifdef RIDGE_SIMULATOR
+__device__ inline void multiply_warp(float (&d)[4], const unsigned* a, const unsigned* b, int depth, bool bf16) {
+  struct Parts {
+    unsigned a[4], b[2];
+  } mine = {}, all[32];
+  for (int i = 0; i < depth / 4; ++i) mine.a[i] = a[i];
+  for (int i = 0; i < depth / 8; ++i) mine.b[i] = b[i];
+  simulator_exchange(&mine, sizeof mine, all);
+  int group = (int)lane_id() / 4, thread = (int)lane_id() % 4;
+  for (int i = 0; i < 4; ++i) {
+    int row = group + (i / 2) * 8, column = 2 * thread + i % 2;
+    float sum = d[i];
+    for (int k = 0; k < depth; ++k) {
+      unsigned x = all[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)], y = all[column * 4 + k % 8 / 2].b[k / 8];
+      sum += half_value((half_bits)(x >> (k % 2 * 16)), bf16) * half_value((half_bits)(y >> (k % 2 * 16)), bf16);
+    }
+    d[i] = sum;
+  }
+}
+__device__ inline void gather_matrices(unsigned* r, const void* row, int count, bool transposed) {
+  const void* rows[32];
+  simulator_exchange(&row, sizeof row, rows);
+  int group = (int)lane_id() / 4, thread = (int)lane_id() % 4;
+  for (int i = 0; i < count; ++i) {
+    half_bits pair[2];
+    for (int j = 0; j < 2; ++j)
+      pair[j] = transposed ? ((const half_bits*)rows[8 * i + 2 * thread + j])[group] : ((const half_bits*)rows[8 * i + group])[2 * thread + j];
+    r[i] = (unsigned)pair[0] | (unsigned)pair[1] << 16;
+  }
+  __syncwarp();
+}
+#endif
+
+// d += a * b, 16 x 8 x 16, all lanes of a warp together. Before compute capability 8.0 there is no bf16 one.
+__device__ __forceinline__ void mma_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#ifdef RIDGE_SIMULATOR
+  unsigned b[2] = {b0, b1};
+  multiply_warp(d, a, b, 16, true);
+#elif __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
+}
+__device__ __forceinline__ void mma_f16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#ifdef RIDGE_SIMULATOR
+  unsigned b[2] = {b0, b1};
+  multiply_warp(d, a, b, 16, false);
+#elif __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+#ifdef RIDGE_SIMULATOR
+  return (unsigned)(unsigned long long)p;
+#else
+  return (unsigned)__cvta_generic_to_shared(p);
+#endif
+}
+
+// Four 8 x 8 matrices of 16-bit numbers; lane 8 i + r names row r of matrix i (16 bytes, aligned). A thread gets of each matrix row g the pair
+// at 2t; transposed: column g the pair at rows 2t.
+__device__ __forceinline__ void load_matrices(unsigned (&r)[4], const void* row) {
+#ifdef RIDGE_SIMULATOR
+  gather_matrices(r, row, 4, false);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+#endif
+}
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const void* row) {
+#ifdef RIDGE_SIMULATOR
+  gather_matrices(r, row, 4, true);
+#else
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(row)) : "memory");
+#endif
+}
+
+// 16 bytes from global to shared memory, without waiting; zeros when `there` is false. Before compute capability 8.0 it waits.
+__device__ __forceinline__ void copy_async_16(void* to, const void* from, bool there) {
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+  uint4 zero = make_uint4(0, 0, 0, 0);
+  *(uint4*)to = there ? *(const uint4*)from : zero;
+#endif
+}
+__device__ __forceinline__ void copy_async_commit() {
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int kLater>  // all but the last kLater commits of this thread have arrived
+__device__ __forceinline__ void copy_async_wait() {
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" :: "n"(kLater) : "memory");
+#endif
+}
+)";
+
+}  // namespace
+
+std::string_view matrix_prelude() {
+  static const std::string text = kWarp;
+  return text;
+}
+
+}  // namespace ridge::cuda
