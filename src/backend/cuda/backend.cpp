@@ -1,0 +1,116 @@
+#include "backend/cuda/backend.h"
+
+#include <cstdlib>
+
+#include "backend/cuda/code.h"
+#include "backend/cuda/compiled.h"
+#include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/modules.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+DevicePointer address(const void* p) { return DevicePointer(reinterpret_cast<uintptr_t>(p)); }
+std::byte* pointer(DevicePointer p) { return reinterpret_cast<std::byte*>(uintptr_t(p)); }
+
+// A lost device takes nothing back, and has nothing left.
+template <class Body>
+void if_there(Body&& body) {
+  try {
+    body();
+  } catch (const DriverError& error) {
+    if (!error.lost()) throw;
+  }
+}
+
+}  // namespace
+
+bool CudaOptions::debug_wanted() {
+  const char* value = std::getenv("RIDGE_CUDA_DEBUG");
+  return value && *value && std::string_view(value) != "0";
+}
+
+CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device_(std::make_unique<Device>(options.device, options.driver)) {
+  const LibrarySearch search = options.libraries ? *options.libraries : library_search(device_->driver().version());
+  device_->use([&] {
+    modules_ = std::make_unique<Modules>(*device_, search, options.cubins);
+    try {
+      device_->metered(&MemoryUse::libraries, [&] { lt_ = std::make_unique<CublasLt>(search); });
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      remark_ = fmt::format("{}; Ridge's own matmul kernels are used", error.what());
+    }
+  });
+}
+
+CudaBackend::~CudaBackend() { lt_.reset(), modules_.reset(); }
+
+DeviceInfo CudaBackend::info() const {
+  const Chip& chip = device_->chip();
+  return {"cuda", fmt::format("{}, compute capability {}.{}, {} multiprocessors", chip.name, chip.major, chip.minor, chip.multiprocessors), false};
+}
+
+std::byte* CudaBackend::allocate(int64_t bytes) {
+  return device_->use([&] { return pointer(device_->allocate(bytes)); });
+}
+void CudaBackend::release(std::byte* p, int64_t bytes) {
+  if_there([&] { device_->use([&] { device_->release(address(p), bytes); }); });
+}
+void CudaBackend::upload(void* to, const void* from, int64_t bytes) {
+  device_->use([&] { device_->upload(address(to), from, bytes); });
+}
+void CudaBackend::download(void* to, const void* from, int64_t bytes) {
+  device_->use([&] { device_->download(to, address(from), bytes); });
+}
+void CudaBackend::copy(void* to, const void* from, int64_t bytes) {
+  if (bytes) device_->use([&] { device_->driver().copy_on_device(address(to), address(from), size_t(bytes), device_->stream()); });
+}
+void CudaBackend::clear(void* to, int64_t bytes) {
+  if (bytes) device_->use([&] { device_->driver().fill_bytes(address(to), 0, size_t(bytes), device_->stream()); });
+}
+int64_t CudaBackend::mark() {
+  return device_->use([&] { return device_->mark(); });
+}
+void CudaBackend::wait_for(int64_t mark) {
+  device_->use([&] { device_->wait_for(mark); });
+}
+void CudaBackend::wait() {
+  device_->use([&] { device_->wait(); });
+}
+std::byte* CudaBackend::allocate_host(int64_t bytes) {
+  return device_->use([&] { return device_->allocate_host(bytes); });
+}
+void CudaBackend::release_host(std::byte* p, int64_t) {
+  if_there([&] { device_->use([&] { device_->release_host(p); }); });
+}
+void CudaBackend::upload_later(void* to, const void* from, int64_t bytes) {
+  if (bytes) device_->use([&] { device_->driver().copy_to_device(address(to), from, size_t(bytes), device_->stream()); });
+}
+void CudaBackend::download_later(void* to, const void* from, int64_t bytes) {
+  if (bytes) device_->use([&] { device_->driver().copy_to_host(to, address(from), size_t(bytes), device_->stream()); });
+}
+
+bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kernel(graph, node, device_->chip()); }
+std::map<std::string, std::string> CudaBackend::choices() const { return modules_->used_choices(); }
+void CudaBackend::use_choices(const std::map<std::string, std::string>& choices) {
+  device_->use([&] { modules_->use_choices(choices); });
+}
+std::unique_ptr<Code> CudaBackend::compile(Program program) {
+  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(), options_.debug);
+}
+
+const Chip& CudaBackend::chip() const { return device_->chip(); }
+MemoryUse CudaBackend::memory() const {
+  return device_->use([&] { return device_->memory(); });
+}
+const std::string& CudaBackend::remark() const { return remark_; }
+Cubins::Statistics CudaBackend::kernels() const { return modules_->cubins().statistics(); }
+
+std::unique_ptr<CudaBackend> make_cuda_backend(int device) {
+  CudaOptions options;
+  options.device = device;
+  return std::make_unique<CudaBackend>(options);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,71 @@
+// An NVIDIA GPU as a device.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/cubins.h"
+#include "backend/cuda/device.h"
+#include "backend/cuda/libraries.h"
+
+namespace ridge::cuda {
+
+class CublasLt;
+class Modules;
+
+struct CudaOptions {
+  int device = 0;
+  std::string driver = driver_library();
+  std::optional<LibrarySearch> libraries = {};  // empty: the usual places
+  CubinOptions cubins = {};
+  bool debug = debug_wanted();  // wait and check after every launch
+
+  static bool debug_wanted();  // RIDGE_CUDA_DEBUG=1
+};
+
+// Executables and tensors of a backend must not outlive it. Runs and copies are put into one queue and return at once; a bad index or a
+// broken kernel is an Error of the next call that waits, or of the next run. A device that was lost is a DriverError with lost().
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(const CudaOptions& options = {});  // ErrorCode::unsupported names what is missing and how to get it
+  ~CudaBackend() override;
+
+  DeviceInfo info() const override;
+  std::byte* allocate(int64_t bytes) override;
+  void release(std::byte* p, int64_t bytes) override;
+  void upload(void* to, const void* from, int64_t bytes) override;
+  void download(void* to, const void* from, int64_t bytes) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void clear(void* to, int64_t bytes) override;
+  int64_t mark() override;
+  void wait_for(int64_t mark) override;
+  void wait() override;
+  std::byte* allocate_host(int64_t bytes) override;
+  void release_host(std::byte* p, int64_t bytes) override;
+  void upload_later(void* to, const void* from, int64_t bytes) override;
+  void download_later(void* to, const void* from, int64_t bytes) override;
+  bool behind() const override { return true; }
+  bool runs(const Graph& graph, NodeId node) const override;
+  std::map<std::string, std::string> choices() const override;
+  void use_choices(const std::map<std::string, std::string>& choices) override;
+  std::unique_ptr<Code> compile(Program program) override;
+
+  const Chip& chip() const;
+  MemoryUse memory() const;            // as the driver counts it
+  const std::string& remark() const;   // what is missing though work goes on: cuBLASLt
+  Cubins::Statistics kernels() const;  // compiled and found so far
+  Device& device() { return *device_; }
+  const CublasLt* cublas_lt() const { return lt_.get(); }
+
+ private:
+  CudaOptions options_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Modules> modules_;
+  std::unique_ptr<CublasLt> lt_;
+  std::string remark_;
+};
+
+std::unique_ptr<CudaBackend> make_cuda_backend(int device = 0);
+
+}  // namespace ridge::cuda

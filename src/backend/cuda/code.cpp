@@ -1,0 +1,137 @@
+#include "backend/cuda/code.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr size_t kMostRecordings = 8;
+constexpr size_t kMostSeen = 16;
+constexpr int64_t kMostLaunches = 50000;  // a longer program is put into the stream anew each time
+
+}  // namespace
+
+// Keeps what its kernels asked for as long as the code lives.
+class CudaCode::OwnLoader final : public Loader {
+ public:
+  explicit OwnLoader(CudaCode& code) : code_(code) {}
+  const Driver& driver() const override { return code_.device_.driver(); }
+  const Chip& chip() const override { return code_.device_.chip(); }
+  const CublasLt* cublas_lt() const override { return code_.lt_; }
+  StreamHandle stream() const override { return code_.device_.stream(); }
+  FunctionHandle function(const KernelText& text) override {
+    code_.texts_.push_back(code_.modules_.load(text));
+    return code_.texts_.back()->function;
+  }
+  std::string choice(const std::string& key) override { return code_.modules_.choice(key); }
+  void keep_choice(const std::string& key, const std::string& value) override { code_.modules_.keep_choice(key, value); }
+
+ private:
+  CudaCode& code_;
+};
+
+CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, bool debug)
+    : device_(device), modules_(modules), lt_(lt), debug_(debug), compiled_(std::move(program), device.chip()) {
+  addresses_.assign(1 + compiled_.program().inputs().size() + compiled_.program().outputs().size(), 0);
+}
+
+CudaCode::~CudaCode() {
+  if (!fault_) return;
+  try {
+    device_.use([&] {
+      device_.give_fault(fault_);
+      recordings_.clear(), texts_.clear();
+    });
+  } catch (const Error&) {
+    // The device is gone, and all that was on it.
+  }
+}
+
+void CudaCode::compile_ahead() {
+  if (!ready_) modules_.cubins().ask(compiled_.texts());
+}
+
+void CudaCode::prepare() {
+  if (ready_) return;
+  compile_ahead();
+  device_.use([&] {
+    device_.driver().stream_wait(device_.stream());  // kernels may measure
+    OwnLoader loader(*this);
+    compiled_.load(loader);
+    std::sort(texts_.begin(), texts_.end());
+    texts_.erase(std::unique(texts_.begin(), texts_.end()), texts_.end());
+    if (!fault_) fault_ = device_.take_fault();
+    ready_ = true;
+  });
+}
+
+void CudaCode::enqueue(bool check) {
+  const std::span<const DevicePointer> all(addresses_);
+  const size_t inputs = compiled_.program().inputs().size();
+  compiled_.enqueue(device_.driver(), device_.stream(),
+                    {.arena = all[0],
+                     .fault = DevicePointer(reinterpret_cast<uintptr_t>(fault_)),
+                     .empty = device_.empty(),
+                     .inputs = all.subspan(1, inputs),
+                     .outputs = all.subspan(1 + inputs)},
+                    check);
+}
+
+CudaCode::GraphRun CudaCode::record() {
+  constexpr int kRelaxed = 2;  // other threads may go on allocating
+  const Driver& driver = device_.driver();
+  using Graph = Owned<GraphHandle, DriverCall<GraphHandle>>;
+  GraphHandle recorded = nullptr;
+  driver.capture_begin(device_.stream(), kRelaxed);
+  try {
+    enqueue(false);
+  } catch (...) {
+    driver.capture_end.quietly(device_.stream(), &recorded);
+    if (recorded) driver.graph_destroy.quietly(recorded);
+    throw;
+  }
+  driver.capture_end(device_.stream(), &recorded);
+  const Graph graph(recorded, driver.graph_destroy);
+  GraphRunHandle run = nullptr;
+  device_.metered(&MemoryUse::graphs, [&] { driver.graph_instantiate(&run, graph.get(), 0); });
+  ++recordings_made_;
+  return {run, driver.graph_run_destroy};
+}
+
+bool CudaCode::seen_before() {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (DevicePointer p : addresses_) hash = (hash ^ p) * 0x100000001b3, hash ^= hash >> 29;
+  if (std::find(seen_.begin(), seen_.end(), hash) != seen_.end()) return true;
+  if (seen_.size() < kMostSeen)
+    seen_.push_back(hash);
+  else
+    seen_[next_seen_++ % kMostSeen] = hash;
+  return false;
+}
+
+void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) {
+  prepare();
+  device_.use([&] {
+    device_.raise_fault(*fault_);
+    auto address = [](const void* p) { return DevicePointer(reinterpret_cast<uintptr_t>(p)); };
+    addresses_[0] = address(arena);
+    for (size_t i = 0; i < inputs.size(); ++i) addresses_[1 + i] = address(inputs[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) addresses_[1 + inputs.size() + i] = address(outputs[i]);
+    if (debug_ || compiled_.launches() > kMostLaunches) return enqueue(debug_);
+
+    auto at = std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& r) { return r.addresses == addresses_; });
+    if (at == recordings_.end()) {
+      // Memory that is used once is not worth a recording.
+      if (!seen_before()) return enqueue(false);
+      recordings_.push_front({addresses_, record()});
+      if (recordings_.size() > kMostRecordings) recordings_.pop_back();
+    } else if (at != recordings_.begin()) {
+      recordings_.splice(recordings_.begin(), recordings_, at);
+    }
+    device_.driver().graph_launch(recordings_.front().graph.get(), device_.stream());
+  });
+}
+
+}  // namespace ridge::cuda

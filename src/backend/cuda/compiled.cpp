@@ -1,0 +1,224 @@
+#include "backend/cuda/compiled.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "backend/cuda/make.h"
+#include "base/error.h"
+#include "graph/rewrite.h"
+#include "graph/scan.h"
+
+namespace ridge::cuda {
+namespace {
+
+bool is_attention(Op op) { return op == Op::attention || op == Op::attention_grad; }
+
+std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  switch (kernel.group.kind) {
+    case Group::Kind::tile: return make_tile_kernel(kernel.tiles, chip);
+    case Group::Kind::matmul: return make_matmul_kernel(program, kernel, chip);
+    case Group::Kind::node: break;
+  }
+  const Op op = program.graph()[kernel.group.node].op;
+  std::unique_ptr<Kernel> made = is_attention(op) ? make_attention_kernel(program, kernel, chip) : make_node_kernel(program.graph(), kernel.group.node, chip);
+  if (!made) fail(ErrorCode::internal, "[compile] there is no kernel for {} on {}", name(op), chip.target());
+  return made;
+}
+
+}  // namespace
+
+bool has_kernel(const Graph& graph, NodeId node, const Chip& chip) { return !is_attention(graph[node].op) || has_attention_kernel(graph, node, chip); }
+
+std::vector<NodeId> replace_missing(Graph& graph, std::span<const NodeId> roots, const Chip& chip, std::vector<std::string>& notes) {
+  return decompose(graph, roots, [&](NodeId id) {
+    if (has_kernel(graph, id, chip)) return false;
+    notes.push_back(fmt::format("{} {}: no kernel for it on {}; decomposed, with memory that grows with the square of the length", name(graph[id].op),
+                                to_string(graph.type(graph[id].in[0])), chip.target()));
+    return true;
+  });
+}
+
+// A loop over time. The carries of a step lie where the step before wrote them: in the stack of carries when that is wanted, else in two
+// places that take turns. Nothing is copied but the first carry into the stack.
+struct CompiledProgram::Scan {
+  Scan(const Graph& graph, NodeId node, const Chip& chip) : view(scan_view(graph[node])) {
+    const ScanBody& b = view.body;
+    Graph own;
+    std::unordered_map<NodeId, NodeId> known;
+    std::vector<NodeId> inputs, outputs;
+    for (auto* list : {&b.carry_in, &b.sequence_in, &b.constant_in})
+      for (NodeId id : *list) inputs.push_back(known[id] = own.input(b.graph.type(id), b.graph.input_name(id)));
+    std::vector<NodeId> roots = b.carry_out;
+    roots.insert(roots.end(), b.step_out.begin(), b.step_out.end());
+    outputs = import_nodes(own, b.graph, roots, known);
+    outputs = replace_missing(own, outputs, chip, notes);
+    body = std::make_unique<CompiledProgram>(Program(std::move(own), inputs, outputs, {}), chip);
+    for (NodeId id : b.carry_in) carry_bytes.push_back(b.graph.type(id).bytes());
+    for (NodeId id : b.sequence_in) sequence_bytes.push_back(b.graph.type(id).bytes());
+    for (NodeId id : b.step_out) output_bytes.push_back(b.graph.type(id).bytes());
+    workspace = aligned(body->arena_bytes());
+    for (int64_t bytes : carry_bytes) turn_at.push_back(workspace), workspace += 2 * aligned(bytes);
+    for (int64_t bytes : output_bytes) discard_at.push_back(workspace), workspace += aligned(bytes);
+    in.resize(inputs.size()), out.resize(outputs.size());
+  }
+
+  static int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+  int64_t launches() const { return int64_t(carry_bytes.size()) + view.steps * body->launches(); }
+
+  // Operands: carries, sequences, constants, then final carries, outputs, entering carries (any result may be absent).
+  void enqueue(const Driver& driver, StreamHandle stream, Bases bases, const Addresses& outer, bool check) {
+    const size_t carries = carry_bytes.size(), sequences = sequence_bytes.size(), constants = view.body.constant_in.size(), outputs = output_bytes.size();
+    auto at = [&](size_t operand) { return cuda::at(bases, operands[operand]); };
+    auto copy = [&](DevicePointer to, DevicePointer from, int64_t bytes) {
+      if (bytes && to != from) driver.copy_on_device(to, from, size_t(bytes), stream);
+    };
+    const size_t results = carries + sequences + constants;
+    const DevicePointer space = cuda::at(bases, place);
+    auto slot = [&](size_t c, int64_t time) { return space + DevicePointer(turn_at[c] + (time & 1) * aligned(carry_bytes[c])); };
+    auto when = [&](int64_t t) { return view.reverse ? view.steps - 1 - t : t; };
+    auto step_of = [](DevicePointer base, int64_t t, int64_t bytes) { return base + DevicePointer(t * bytes); };
+    for (size_t c = 0; c < carries; ++c) {
+      const DevicePointer stack = at(results + carries + outputs + c), last = at(results + c);
+      if (view.steps == 0) {
+        if (last) copy(last, at(c), carry_bytes[c]);
+      } else if (stack) {
+        copy(step_of(stack, when(0), carry_bytes[c]), at(c), carry_bytes[c]);
+      }
+    }
+    for (size_t k = 0; k < constants; ++k) in[carries + sequences + k] = at(carries + sequences + k);
+    for (int64_t t = 0; t < view.steps; ++t) {
+      const int64_t here = when(t);
+      for (size_t c = 0; c < carries; ++c) {
+        const DevicePointer stack = at(results + carries + outputs + c), last = at(results + c);
+        in[c] = t == 0 ? at(c) : stack ? step_of(stack, here, carry_bytes[c]) : slot(c, t);
+        const bool ends = t + 1 == view.steps;
+        out[c] = ends ? (last ? last : slot(c, t + 1)) : stack ? step_of(stack, when(t + 1), carry_bytes[c]) : slot(c, t + 1);
+      }
+      for (size_t s = 0; s < sequences; ++s) in[carries + s] = step_of(at(carries + s), here, sequence_bytes[s]);
+      for (size_t o = 0; o < outputs; ++o) {
+        const DevicePointer stacked = at(results + carries + o);
+        out[carries + o] = stacked ? step_of(stacked, here, output_bytes[o]) : space + DevicePointer(discard_at[o]);
+      }
+      body->enqueue(driver, stream, {.arena = space, .fault = outer.fault, .empty = outer.empty, .inputs = in, .outputs = out}, check);
+    }
+  }
+
+  ScanView view;
+  std::vector<std::string> notes;
+  std::unique_ptr<CompiledProgram> body;
+  std::vector<int64_t> carry_bytes, sequence_bytes, output_bytes, turn_at, discard_at;
+  int64_t workspace = 0;
+  std::vector<Place> operands;
+  Place place;
+  std::vector<DevicePointer> in, out;
+};
+
+CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)) {
+  std::vector<int64_t> workspace;
+  for (const ProgramKernel& k : program_.kernels()) {
+    const bool scan = k.group.kind == Group::Kind::node && program_.graph()[k.group.node].op == Op::scan;
+    scans_.push_back(scan ? std::make_unique<Scan>(program_.graph(), k.group.node, chip) : nullptr);
+    kernels_.push_back(scan ? nullptr : make_kernel(program_, k, chip));
+    workspace.push_back(scan ? scans_.back()->workspace : kernels_.back()->workspace_bytes());
+    workspace_bytes_ = std::max(workspace_bytes_, workspace.back());
+  }
+  program_.plan(workspace);
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    std::vector<Place> places;
+    for (const ProgramOperand& o : program_.kernels()[i].operands) places.push_back(place(o.owner, o.offset));
+    const Place space = workspace[i] ? Place{0, program_.workspace_offset(i)} : Place{};
+    if (Scan* scan = scans_[i].get())
+      scan->operands = std::move(places), scan->place = space ? space : Place{0, 0};
+    else
+      kernels_[i]->bind(places, space, fault_place());
+  }
+  bases_.assign(size_t(fault_place().base) + 1, 0);
+}
+
+CompiledProgram::~CompiledProgram() = default;
+
+size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels().size() : 0; }
+
+int64_t CompiledProgram::launches() const {
+  int64_t count = 0;
+  for (size_t i = 0; i < kernels_.size(); ++i) count += scans_[i] ? scans_[i]->launches() : kernels_[i]->launches();
+  return count;
+}
+
+std::string CompiledProgram::dump() const {
+  std::string text = program_.dump();
+  for (size_t i = 0; i < kernels_.size(); ++i)
+    if (const std::string note = kernels_[i] ? kernels_[i]->note() : std::string(); !note.empty()) text += fmt::format("kernel {}: {}\n", i, note);
+  for (size_t i = 0; i < scans_.size(); ++i) {
+    if (!scans_[i]) continue;
+    text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->view.steps);
+    for (const std::string& note : scans_[i]->notes) text += note + "\n";
+    text += scans_[i]->body->dump();
+  }
+  return text;
+}
+
+std::vector<KernelText> CompiledProgram::texts() const {
+  std::vector<KernelText> all;
+  std::unordered_set<std::string> seen;
+  auto add = [&](std::vector<KernelText> texts) {
+    for (KernelText& text : texts)
+      if (seen.insert(text.entry + "\n" + text.body).second) all.push_back(std::move(text));
+  };
+  for (size_t i = 0; i < kernels_.size(); ++i) add(scans_[i] ? scans_[i]->body->texts() : kernels_[i]->texts());
+  return all;
+}
+
+void CompiledProgram::load(Loader& loader) {
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    if (scans_[i])
+      scans_[i]->body->load(loader);
+    else
+      kernels_[i]->load(loader);
+  }
+}
+
+Place CompiledProgram::place(NodeId owner, int64_t offset) const {
+  if (!owner) return {};
+  const ProgramBuffer& b = program_.buffer_of(owner);
+  switch (b.place) {
+    case ProgramBuffer::Place::arena: return {0, b.offset + offset};
+    case ProgramBuffer::Place::input: return {1 + b.index, offset};
+    case ProgramBuffer::Place::output:
+      // State has one place, so that kernels can see that there is nothing to copy.
+      if (const int in = program_.state_input(b.index); in >= 0) return {1 + in, offset};
+      return {1 + int32_t(program_.inputs().size()) + b.index, offset};
+  }
+  return {};
+}
+
+std::string CompiledProgram::describe(size_t kernel) const {
+  std::string entries;
+  if (kernels_[kernel])
+    for (const KernelText& text : kernels_[kernel]->texts()) entries += (entries.empty() ? ": " : ", ") + text.entry;
+  return fmt::format("kernel {} of {} ({}{})", kernel, kernels_.size(), program_.kernels()[kernel].name, entries);
+}
+
+void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const Addresses& a, bool check) {
+  auto base = [&](DevicePointer p) { return p ? p : a.empty; };
+  bases_[0] = base(a.arena);
+  for (size_t i = 0; i < a.inputs.size(); ++i) bases_[1 + i] = base(a.inputs[i]);
+  for (size_t i = 0; i < a.outputs.size(); ++i) bases_[1 + a.inputs.size() + i] = base(a.outputs[i]);
+  bases_.back() = a.fault;
+  for (size_t i = 0; i < kernels_.size(); ++i) {
+    try {
+      if (scans_[i])
+        scans_[i]->enqueue(driver, stream, bases_, a, check);
+      else
+        kernels_[i]->enqueue(bases_, stream);
+      if (check) driver.stream_wait(stream);
+    } catch (const DriverError& error) {
+      throw DriverError(error.result(), fmt::format("{}: {}", describe(i), error.what()));
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", describe(i), error.what()));
+    }
+  }
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,54 @@
+// A program as CUDA kernels bound to places, loops over time around bodies made the same way. Needs no device until it is loaded.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/kernel.h"
+#include "compile/program.h"
+
+namespace ridge::cuda {
+
+// Macro nodes for which there is no kernel on this chip, replaced by their decompositions; notes say which and why it matters.
+std::vector<NodeId> replace_missing(Graph& graph, std::span<const NodeId> roots, const Chip& chip, std::vector<std::string>& notes);
+bool has_kernel(const Graph& graph, NodeId node, const Chip& chip);
+
+class CompiledProgram {
+ public:
+  CompiledProgram(Program program, const Chip& chip);
+  ~CompiledProgram();
+
+  const Program& program() const { return program_; }
+  int64_t arena_bytes() const { return program_.arena_bytes(); }
+  int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest of any kernel
+  size_t loop_kernels(size_t kernel) const;                     // kernels of one step of a loop over time; 0 for any other kernel
+  int64_t launches() const;                                     // of one run, copies included
+  std::string dump() const;                                     // the program, its kernels' choices, then its loops' bodies
+  std::vector<KernelText> texts() const;                        // each once
+
+  void load(Loader& loader);
+
+  // Where a run's memory lies.
+  struct Addresses {
+    DevicePointer arena = 0, fault = 0;
+    DevicePointer empty = 0;  // some memory, for what is bound to nothing
+    std::span<const DevicePointer> inputs, outputs;
+  };
+  // Puts one run into the stream. With `check` it waits after every kernel. A failure names the kernel.
+  void enqueue(const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check);
+
+ private:
+  struct Scan;
+  Place place(NodeId owner, int64_t offset) const;
+  Place fault_place() const { return {1 + int32_t(program_.inputs().size() + program_.outputs().size()), 0}; }
+  std::string describe(size_t kernel) const;
+
+  Program program_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
+  std::vector<std::unique_ptr<Scan>> scans_;      // null for others
+  std::vector<DevicePointer> bases_;              // the arena, the inputs, the outputs, the fault record
+  int64_t workspace_bytes_ = 0;
+};
+
+}  // namespace ridge::cuda

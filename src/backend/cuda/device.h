@@ -1,0 +1,95 @@
+// One CUDA device in use: its context, one queue of work, copies through pinned memory, and what it holds as the driver counts it.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/chip.h"
+#include "backend/cuda/driver.h"
+#include "backend/cuda/kernel.h"
+
+namespace ridge::cuda {
+
+// Device memory in bytes. What a process holds is what it asked for and what the driver takes for itself.
+struct MemoryUse {
+  int64_t total = 0, free = 0;
+  int64_t asked = 0;    // by allocate()
+  int64_t context = 0;  // taken by the driver when it started here; 0: not known
+  int64_t modules = 0, graphs = 0, libraries = 0;
+  int64_t held() const { return context + modules + graphs + libraries; }
+};
+
+class Device {
+ public:
+  Device(int index, const std::string& driver);  // Errors name what is missing and what to do
+  ~Device();
+  Device(const Device&) = delete;
+
+  const Driver& driver() const { return driver_; }
+  const Chip& chip() const { return chip_; }
+  StreamHandle stream() const { return stream_.get(); }
+  DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing
+
+  // Runs something with the device current in this thread and nobody else at it. A lost device is an Error that says so.
+  template <class Body>
+  decltype(auto) use(Body&& body) {
+    std::lock_guard lock(mutex_);
+    driver_.context_use(context_handle_);
+    try {
+      return body();
+    } catch (const DriverError& error) {
+      if (error.lost()) say_lost(error);
+      throw;
+    }
+  }
+
+  // As of Backend; all inside use().
+  DevicePointer allocate(int64_t bytes);
+  void release(DevicePointer p, int64_t bytes);
+  std::byte* allocate_host(int64_t bytes);
+  void release_host(std::byte* p);
+  void upload(DevicePointer to, const void* from, int64_t bytes);
+  void download(void* to, DevicePointer from, int64_t bytes);
+  int64_t mark();
+  void wait_for(int64_t mark);
+  void wait();
+
+  // Records into which kernels write a bad index: the host's memory, which the device reaches too.
+  FaultRecord* take_fault();
+  void give_fault(FaultRecord* record);
+  void raise_fault(FaultRecord& record);  // as an Error, if there is one
+  void raise_faults();
+
+  MemoryUse memory() const;
+  int64_t free_bytes() const;
+  // Adds to a field of memory() what the body takes of the device.
+  template <class Body>
+  void metered(int64_t MemoryUse::*field, Body&& body) {
+    const int64_t before = free_bytes();
+    body();
+    use_.*field += std::max<int64_t>(0, before - free_bytes());
+  }
+
+ private:
+  struct Staging;
+  [[noreturn]] void say_lost(const DriverError& error) const;
+  void wait_event(int64_t mark);
+
+  Driver driver_;
+  std::recursive_mutex mutex_;
+  Context context_;
+  ContextHandle context_handle_ = nullptr;
+  Chip chip_;
+  Stream stream_;
+  DeviceMemory empty_;
+  std::vector<Event> events_;  // of the last marks
+  int64_t marks_ = 0, done_ = 0;
+  std::unique_ptr<Staging> up_, down_;
+  std::vector<PinnedMemory> fault_pages_;
+  std::vector<FaultRecord*> free_faults_;
+  MemoryUse use_;
+};
+
+}  // namespace ridge::cuda
