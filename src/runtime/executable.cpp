@@ -12,6 +12,7 @@
 #include "compile/scan_hoist.h"
 #include "compile/simplify.h"
 #include "graph/ops/table.h"
+#include "graph/rewrite.h"
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
 #include "runtime/default_team.h"
@@ -68,6 +69,7 @@ struct Executable::State {
   std::shared_ptr<Arena> arena;
   std::vector<Type> input_types, output_types;
   Report report;
+  bool ready = false;
 };
 
 Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options) {
@@ -93,6 +95,16 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     forward.assign(all.begin() + long(own_outputs.size()), all.end());
     own_outputs.assign(all.begin(), all.begin() + long(own_outputs.size()));
   };
+  std::vector<std::string> replaced;
+  if (options.backend)
+    rewritten([&](const std::vector<NodeId>& all) {
+      return decompose(own, all, [&](NodeId id) {
+        if (options.backend->runs(own, id)) return false;
+        replaced.push_back(fmt::format("{} {}: {} has no kernel for it; decomposed, with memory that grows with the square of the length", name(own[id].op),
+                                       to_string(own.type(own[id].in[0])), options.backend->info().name));
+        return true;
+      });
+    });
   std::vector<std::string> notes;
   if (enabled(options.passes, "scan_hoist"))
     rewritten([&](const std::vector<NodeId>& all) {
@@ -146,6 +158,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   s.arena = options.arena ? options.arena : std::make_shared<Arena>(options.backend);
   s.arena->require(p.arena_bytes());
   r.refusals = p.refusals();
+  r.refusals.insert(r.refusals.end(), replaced.begin(), replaced.end());
   r.peak = live_at_peak(p);
   r.scans = std::move(notes);
   r.arena_bytes = p.arena_bytes(), r.max_live_bytes = p.max_live_bytes();
@@ -176,7 +189,16 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
   for (auto [in, out] : s.state)
     if (inputs[size_t(in)] != outputs[size_t(out)])
       fail(ErrorCode::binding, "[run] input {} and output {} are one state and must be bound to one place", in, out);
+  if (!s.ready) prepare();  // before the arena: measurements want memory too
   s.code->run(s.arena->data(), inputs, outputs);
+}
+
+void Executable::compile_ahead() { state_->code->compile_ahead(); }
+
+void Executable::prepare() {
+  state_->code->prepare();
+  state_->arena->data();
+  state_->ready = true;
 }
 
 void Executable::share(std::shared_ptr<Arena> arena) {

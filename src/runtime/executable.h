@@ -64,6 +64,11 @@ class Executable {
 
   void share(std::shared_ptr<Arena> arena);  // before the first run
 
+  // What the first run would do before it runs. compile_ahead() begins in the background where the device allows it; prepare() has
+  // compiled, measured among candidates and mapped the memory.
+  void compile_ahead();
+  void prepare();
+
   const Report& report() const;
   std::string dump() const;  // kernels, operands, offsets
   const std::vector<Type>& input_types() const;
