@@ -1,0 +1,120 @@
+#include <array>
+#include <limits>
+
+#include <fmt/core.h>
+
+#include "backend/cuda/make.h"
+#include "backend/cuda/node_parts.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+
+void NodeKernel::load(Loader& loader) {
+  driver_ = &loader.driver();
+  functions_.clear();
+  for (const KernelText& text : texts_) functions_.push_back(loader.function(text));
+}
+
+int NodeKernel::add_text(std::string entry, std::string body) {
+  texts_.push_back({std::move(entry), std::move(body), 0});
+  return int(texts_.size()) - 1;
+}
+
+void NodeKernel::launch(int text, int64_t blocks, Words words) {
+  if (blocks == 0) return;
+  if (blocks > std::numeric_limits<int32_t>::max())
+    fail(ErrorCode::unsupported, "[{}] {} blocks are above the GPU's {}; split the operation", texts_[size_t(text)].entry, blocks,
+         std::numeric_limits<int32_t>::max());
+  if (words.size() > size_t(kMostWords)) fail(ErrorCode::internal, "[{}] {} words of arguments", texts_[size_t(text)].entry, words.size());
+  Step step;
+  step.text = text, step.blocks = blocks, step.words = std::move(words);
+  steps_.push_back(std::move(step));
+}
+
+void NodeKernel::copy(Place from, Place to, int64_t bytes) {
+  if (bytes == 0 || same_place(from, to)) return;
+  Step step;
+  step.from = from, step.to = to, step.bytes = bytes;
+  steps_.push_back(std::move(step));
+}
+
+void NodeKernel::fill_with_zeros(Place to, int64_t bytes) {
+  if (bytes == 0) return;
+  Step step;
+  step.to = to, step.bytes = bytes;
+  steps_.push_back(std::move(step));
+}
+
+void NodeKernel::enqueue(Bases bases, StreamHandle stream) const {
+  for (const Step& s : steps_) {
+    if (s.text >= 0) {
+      std::array<uint64_t, kMostWords> words;
+      for (size_t i = 0; i < s.words.size(); ++i) words[i] = s.words[i].is_place ? at(bases, s.words[i].place) : uint64_t(s.words[i].value);
+      void* arguments[] = {words.data()};
+      driver_->launch(functions_[size_t(s.text)], unsigned(s.blocks), 1u, 1u, unsigned(kBlock), 1u, 1u, 0u, stream, arguments, nullptr);
+    } else if (s.from) {
+      // The same memory may be bound under two names.
+      if (at(bases, s.from) != at(bases, s.to)) driver_->copy_on_device(at(bases, s.to), at(bases, s.from), size_t(s.bytes), stream);
+    } else {
+      driver_->fill_bytes(at(bases, s.to), 0, size_t(s.bytes), stream);
+    }
+  }
+}
+
+int64_t product(const Shape& s, int first, int last) {
+  int64_t n = 1;
+  for (int i = first; i < last; ++i) n *= s[i];
+  return n;
+}
+
+std::string element_text(DType dtype) {
+  auto types = [](std::string_view stored, std::string_view sum, std::string_view load, std::string_view store, std::string_view add) {
+    return fmt::format(
+        "typedef {0} Stored;\ntypedef {1} Sum;\n"
+        "__device__ __forceinline__ Sum load_element(Stored x) {{ return {2}; }}\n"
+        "__device__ __forceinline__ Stored store_element(Sum x) {{ return {3}; }}\n"
+        "__device__ __forceinline__ Sum add_elements(Sum a, Sum b) {{ return {4}; }}\n",
+        stored, sum, load, store, add);
+  };
+  switch (dtype) {
+    case DType::boolean: return types("unsigned char", "unsigned", "x != 0", "(unsigned char)x", "a | b");
+    case DType::u8: return types("unsigned char", "unsigned", "x", "(unsigned char)x", "a + b");
+    case DType::i32: return types("unsigned", "unsigned", "x", "x", "a + b");
+    case DType::i64: return types("unsigned long long", "unsigned long long", "x", "x", "a + b");
+    case DType::f16: return types("unsigned short", "float", "f16_to_f32(x)", "f32_to_f16(x)", "a + b");
+    case DType::bf16: return types("unsigned short", "float", "bf16_to_f32(x)", "f32_to_bf16(x)", "a + b");
+    case DType::f32: return types("float", "float", "x", "x", "a + b");
+    case DType::f64: return types("double", "double", "x", "x", "a + b");
+  }
+  fail(ErrorCode::internal, "[node] unknown dtype {}", int(dtype));
+}
+
+std::string word_text(int64_t bytes) {
+  switch (bytes) {
+    case 1: return "typedef unsigned char Word;\n";
+    case 2: return "typedef unsigned short Word;\n";
+    case 4: return "typedef unsigned Word;\n";
+    case 8: return "typedef unsigned long long Word;\n";
+    default: return "typedef uint4 Word;\n";
+  }
+}
+
+std::string index_text(int64_t largest) { return largest <= std::numeric_limits<int32_t>::max() ? "typedef int Index;\n" : "typedef long long Index;\n"; }
+
+std::string constant_text(std::string_view name, int64_t value) { return fmt::format("constexpr long long {} = {};\n", name, value); }
+
+std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const Chip&) {
+  switch (graph[node].op) {
+    case Op::scatter:
+    case Op::scatter_add: return make_scatter(graph, node);
+    case Op::take_grad: return make_take_grad(graph, node);
+    case Op::fold: return make_fold(graph, node);
+    case Op::cumsum: return make_cumsum(graph, node);
+    case Op::dynamic_update_slice: return make_dynamic_update_slice(graph, node);
+    case Op::sort: return make_sort(graph, node);
+    case Op::pad: return make_pad(graph, node);
+    default: fail(ErrorCode::internal, "[{}] has no kernel of its own on the GPU", name(graph[node].op));
+  }
+}
+
+}  // namespace ridge::cuda

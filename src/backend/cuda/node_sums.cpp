@@ -1,0 +1,164 @@
+// fold, the adjoint of windows, and cumsum. The order of every sum depends on the shape alone.
+#include <algorithm>
+
+#include "backend/cuda/node_parts.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Every element of the result gathers the taps that read it, in the order of the taps: element s is tap w of window q when
+// q * stride + w * dilation = s.
+constexpr const char* kFold = R"(
+struct Args { const Stored* g; Stored* out; i64 total, size, inner, window, stride, dilation, windows; };
+extern "C" __global__ void __launch_bounds__(256) fold(Args a) {
+  const i64 at = i64(blockIdx.x) * 256 + threadIdx.x;
+  if (at >= a.total) return;
+  const Index size = Index(a.size), inner = Index(a.inner), window = Index(a.window), stride = Index(a.stride), windows = Index(a.windows);
+  const Index row = Index(at) / inner, m = Index(at) - row * inner, o = row / size, s = row - o * size;
+  Sum sum = 0;
+  Index d = s;
+  for (Index w = 0; w < window && d >= 0; ++w, d -= Index(a.dilation)) {
+    const Index q = d / stride;
+    if (q * stride == d && q < windows) sum = add_elements(sum, load_element(a.g[((o * windows + q) * inner + m) * window + w]));
+  }
+  a.out[at] = store_element(sum);
+}
+)";
+
+class FoldKernel final : public NodeKernel {
+ public:
+  FoldKernel(const Graph& graph, NodeId id) {
+    const Node& node = graph[id];
+    const Shape& in = graph.shape(node.in[0]);
+    const auto& a = node.attrs.ints;
+    const int axis = int(a[0]);
+    window_ = a[1], stride_ = a[2], dilation_ = a[3], windows_ = in[axis], view_ = AxisView(node.type().shape, axis);
+    total_ = node.type().shape.numel();
+    const int64_t largest = std::max({total_ + kBlock, in.numel(), view_.size + window_ * dilation_, stride_});
+    if (total_ > 0) add_text("fold", element_text(node.type().dtype) + index_text(largest) + kFold);
+  }
+
+  void bind(std::span<const Place> operands, Place, Place) override {
+    clear();
+    if (total_ > 0) launch(0, blocks_of(total_, kBlock), {operands[0], operands[1], total_, view_.size, view_.inner, window_, stride_, dilation_, windows_});
+  }
+
+ private:
+  int64_t total_ = 0, window_ = 1, stride_ = 1, dilation_ = 1, windows_ = 0;
+  AxisView view_;
+};
+
+// Lines are cut into chunks when there are few: totals of chunks first, then every chunk from where the ones before it end.
+// Neighbouring lines, or short ones: one thread walks a chunk. Single long lines: one block does, a tile of 1024 elements at a time.
+constexpr const char* kCumsumParts = R"(
+struct Args { const Stored* x; Stored* out; Sum* totals; i64 outer, size, inner, chunk, chunks, reverse; };
+__device__ __forceinline__ i64 place_of(const Args& a, i64 o, i64 i, i64 j) { return (o * a.size + (a.reverse ? a.size - 1 - i : i)) * a.inner + j; }
+__device__ __forceinline__ Sum start_of(const Args& a, i64 o, i64 chunk, i64 j) {
+  Sum sum = 0;
+  if (a.chunks > 1)
+    for (i64 c = 0; c < chunk; ++c) sum = add_elements(sum, a.totals[(o * a.chunks + c) * a.inner + j]);
+  return sum;
+}
+)";
+
+constexpr const char* kCumsumLines = R"(
+extern "C" __global__ void __launch_bounds__(256) cumsum_lines(Args a) {
+  const i64 at = i64(blockIdx.x) * 256 + threadIdx.x;
+  const i64 j = at % a.inner, rest = at / a.inner, c = rest % a.chunks, o = rest / a.chunks;
+  if (o >= a.outer) return;
+  const i64 first = c * a.chunk, last = first + a.chunk < a.size ? first + a.chunk : a.size;
+  Sum sum = kWrites ? start_of(a, o, c, j) : Sum(0);
+#pragma unroll 8
+  for (i64 i = first; i < last; ++i) {
+    const i64 p = place_of(a, o, i, j);
+    sum = add_elements(sum, load_element(a.x[p]));
+    if (kWrites) a.out[p] = store_element(sum);
+  }
+  if (!kWrites) a.totals[(o * a.chunks + c) * a.inner + j] = sum;
+}
+)";
+
+constexpr const char* kCumsumTiles = R"(
+extern "C" __global__ void __launch_bounds__(256) cumsum_tiles(Args a) {
+  __shared__ Sum sums[2][256];
+  const int t = threadIdx.x;
+  const i64 c = blockIdx.x % a.chunks, line = blockIdx.x / a.chunks, j = line % a.inner, o = line / a.inner;
+  const i64 first = c * a.chunk, last = first + a.chunk < a.size ? first + a.chunk : a.size;
+  Sum carry = kWrites ? start_of(a, o, c, j) : Sum(0);
+  for (i64 tile = first; tile < last; tile += 1024) {
+    Sum mine[4];
+    Sum sum = 0;
+    for (int k = 0; k < 4; ++k) {
+      const i64 i = tile + t * 4 + k;
+      if (i < last) sum = add_elements(sum, load_element(a.x[place_of(a, o, i, j)]));
+      mine[k] = sum;
+    }
+    sums[0][t] = sum;
+    __syncthreads();
+    int from = 0;
+    for (int d = 1; d < 256; d *= 2, from ^= 1) {
+      sums[from ^ 1][t] = t >= d ? add_elements(sums[from][t - d], sums[from][t]) : sums[from][t];
+      __syncthreads();
+    }
+    const Sum before = t > 0 ? add_elements(carry, sums[from][t - 1]) : carry;
+    carry = add_elements(carry, sums[from][255]);
+    __syncthreads();
+    if (kWrites)
+      for (int k = 0; k < 4; ++k) {
+        const i64 i = tile + t * 4 + k;
+        if (i < last) a.out[place_of(a, o, i, j)] = store_element(add_elements(before, mine[k]));
+      }
+  }
+  if (!kWrites && t == 0) a.totals[(o * a.chunks + c) * a.inner + j] = carry;
+}
+)";
+
+class CumsumKernel final : public NodeKernel {
+ public:
+  CumsumKernel(const Graph& graph, NodeId id) {
+    const Node& node = graph[id];
+    const DType dtype = node.type().dtype;
+    view_ = AxisView(node.type().shape, int(node.attrs.ints[0])), reverse_ = node.attrs.ints[1] != 0;
+    if (node.type().shape.numel() == 0) return;
+    const int64_t lines = view_.outer * view_.inner;
+    by_lines_ = view_.inner >= 16 || view_.size <= 64;
+    const int64_t enough = by_lines_ ? 32768 : 256, least = by_lines_ ? 64 : 4096, unit = by_lines_ ? 1 : 1024;
+    chunk_ = view_.size;
+    if (lines < enough && view_.size > 4 * least) {
+      const int64_t chunks = std::min({int64_t(128), blocks_of(view_.size, least), blocks_of(enough * 4, lines)});
+      chunk_ = blocks_of(blocks_of(view_.size, chunks), unit) * unit;
+    }
+    chunks_ = blocks_of(view_.size, chunk_);
+    totals_bytes_ = chunks_ > 1 ? lines * chunks_ * sum_bytes(dtype) : 0;
+    auto text = [&](bool writes) {
+      return add_text(by_lines_ ? "cumsum_lines" : "cumsum_tiles",
+                      element_text(dtype) + constant_text("kWrites", writes) + kCumsumParts + (by_lines_ ? kCumsumLines : kCumsumTiles));
+    };
+    write_ = text(true);
+    if (chunks_ > 1) totals_ = text(false);
+  }
+
+  int64_t workspace_bytes() const override { return totals_bytes_; }
+
+  void bind(std::span<const Place> operands, Place workspace, Place) override {
+    clear();
+    if (write_ < 0) return;
+    const int64_t units = view_.outer * view_.inner * chunks_, blocks = by_lines_ ? blocks_of(units, kBlock) : units;
+    const Words words = {operands[0], operands[1], workspace, view_.outer, view_.size, view_.inner, chunk_, chunks_, int64_t(reverse_)};
+    if (chunks_ > 1) launch(totals_, blocks, words);
+    launch(write_, blocks, words);
+  }
+
+ private:
+  AxisView view_;
+  bool reverse_ = false, by_lines_ = false;
+  int write_ = -1, totals_ = -1;
+  int64_t chunk_ = 1, chunks_ = 1, totals_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_fold(const Graph& graph, NodeId node) { return std::make_unique<FoldKernel>(graph, node); }
+std::unique_ptr<Kernel> make_cumsum(const Graph& graph, NodeId node) { return std::make_unique<CumsumKernel>(graph, node); }
+
+}  // namespace ridge::cuda
