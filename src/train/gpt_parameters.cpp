@@ -73,6 +73,13 @@ GptParameters::GptParameters(const GptConfig& config, std::span<const std::span<
   }
 }
 
+GptParameters::GptParameters(const GptConfig& config, std::vector<const void*> in_place) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.config = config, s.data = std::move(in_place);
+  for (const Parameter& p : gpt_parameters(config)) s.types.push_back({DType::f32, p.shape});
+  if (s.types.size() != s.data.size()) fail(ErrorCode::value, "[gpt] {} parameters given, this configuration has {}", s.data.size(), s.types.size());
+}
+
 GptParameters::~GptParameters() = default;
 GptParameters::GptParameters(GptParameters&&) noexcept = default;
 

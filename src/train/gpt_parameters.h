@@ -16,6 +16,7 @@ class GptParameters {
   GptParameters(const GptConfig& config, DType storage, const Fill& fill);
   explicit GptParameters(const GptWeights& weights, DType storage = DType::f32);
   GptParameters(const GptConfig& config, std::span<const std::span<float>> in_place);  // f32; read as they are at the time
+  GptParameters(const GptConfig& config, std::vector<const void*> in_place);           // the same on any device
   ~GptParameters();
   GptParameters(GptParameters&&) noexcept;
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <deque>
 #include <fstream>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
@@ -82,8 +83,8 @@ int64_t batch_bytes(const BatchSource& source) {
 }
 
 // Reads the weights where the step has them.
-std::unique_ptr<GptSampler> make_sampler(const GptConfig& model, const std::vector<std::span<float>>& weights) {
-  return std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, weights));
+std::unique_ptr<GptSampler> make_sampler(const GptConfig& model, std::vector<const void*> weights, Backend* backend) {
+  return std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, std::move(weights)), nullptr, nullptr, backend);
 }
 
 class Settling {
@@ -182,9 +183,8 @@ class Settling {
     item("batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation));
     item("mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap());
     if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
-      std::vector<std::span<float>> nowhere;  // only sizes matter before the step has its memory
-      for (const Parameter& p : gpt_parameters(run_.model)) nowhere.emplace_back(static_cast<float*>(nullptr), size_t(p.shape.numel()));
-      run_.sampler = make_sampler(run_.model, nowhere);
+      const std::vector<const void*> nowhere(gpt_parameters(run_.model).size());  // only sizes matter before the step has its memory
+      run_.sampler = make_sampler(run_.model, nowhere, run_.backend.get());
       item("samples", run_.sampler->planned_bytes());
     }
   }
@@ -359,9 +359,9 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
     if (trouble.empty()) try {
         run.step->touch();
         if (run.sampler) {
-          std::vector<std::span<float>> weights;
-          for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter(i));
-          run.sampler = make_sampler(run.model, weights);
+          std::vector<const void*> weights;
+          for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter_place(i));
+          run.sampler = make_sampler(run.model, std::move(weights), run.backend.get());
         }
         run.notices.insert(run.notices.begin(), replanned.begin(), replanned.end());
         return run;
@@ -376,15 +376,15 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
 }
 
 void write_weights(GptRun& run, const GptWeights* from) {
-  for (size_t i = 0; i < run.parameters.size(); ++i) {
-    const std::span<float> values = run.step->parameter(i);
-    std::fill(values.begin(), values.end(), 0.0f);  // rows that only fill up the vocabulary
-    const std::span<float> stored = values.first(size_t(run.parameters[i].shape.numel()));
-    if (from)
-      from->copy(i, stored), drop_pages(from->sources[i].tensor->data);
-    else
-      initialize(run.parameters[i], run.seed, uint32_t(i), stored);
-  }
+  for (size_t i = 0; i < run.parameters.size(); ++i)
+    run.step->fill_parameter(i, [&](std::span<float> values) {
+      std::fill(values.begin(), values.end(), 0.0f);  // rows that only fill up the vocabulary
+      const std::span<float> stored = values.first(size_t(run.parameters[i].shape.numel()));
+      if (from)
+        from->copy(i, stored), drop_pages(from->sources[i].tensor->data);
+      else
+        initialize(run.parameters[i], run.seed, uint32_t(i), stored);
+    });
 }
 
 TrainerTask gpt_task(GptRun& run, const Resolved& settings) {
@@ -400,7 +400,15 @@ TrainerTask gpt_task(GptRun& run, const Resolved& settings) {
 
 void write_model(GptRun& run, const std::filesystem::path& folder) {
   std::vector<std::span<const float>> weights;
-  for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter(i));
+  std::deque<std::vector<float>> copies;
+  const std::vector<Parameter> own = gpt_parameters(run.model);
+  for (size_t i = 0; i < run.parameters.size(); ++i)
+    if (run.step->in_place()) {
+      weights.push_back(run.step->parameter(i));
+    } else {
+      weights.push_back(copies.emplace_back(size_t(own[i].shape.numel())));
+      run.step->read(TrainStep::Held::parameter, i, copies.back());
+    }
   export_gpt(folder, run.model, weights, run.data.tokenizer.get());
 }
 

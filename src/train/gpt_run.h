@@ -17,6 +17,7 @@
 namespace ridge {
 
 struct GptWeights;
+class Backend;
 class GptSampler;
 
 struct MemoryItem {
@@ -29,6 +30,7 @@ struct GptRun {
   Dataset data;
   GptConfig model;
   std::vector<Parameter> parameters;  // as files hold them
+  std::shared_ptr<Backend> backend;   // null: the CPU
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<BatchSource> train, validation;
   int64_t validation_windows = 0, all_validation_windows = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "runtime/arena.h"
@@ -29,7 +30,8 @@ struct CacheLayout {
 };
 
 // `length` tokens from a position, of which the first `live` count: caches are updated in place, logits are those after the last live one.
-Executable compile(const GptParameters& parameters, const CacheLayout& layout, int64_t length, ThreadTeam* team, const std::shared_ptr<Arena>& arena) {
+Executable compile(const GptParameters& parameters, const CacheLayout& layout, int64_t length, ThreadTeam* team, const std::shared_ptr<Arena>& arena,
+                   Backend* backend) {
   const GptConfig& c = parameters.config();
   Graph g;
   Builder b(g);
@@ -51,7 +53,7 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
   }
   std::vector<NodeId> outputs = {b.reshape(gpt_logits(b, c, nodes.values, hidden), {-1})};
   CompileOptions options;
-  options.team = team, options.arena = arena;
+  options.team = team, options.arena = arena, options.backend = backend;
   for (int64_t i = 0; i < c.layers; ++i)
     for (NodeId id : {cache.keys[size_t(i)], cache.values[size_t(i)]}) {
       options.state.push_back({int(first + outputs.size() - 1), int(outputs.size())});
@@ -104,8 +106,10 @@ struct GptSampler::State {
   int64_t chunk;
   CacheLayout layout;
   Executable one, many;
+  Backend* far;  // a device with memory of its own; null: the host's is read in place
   BufferPool pool;
   BufferPool::Buffer cache;
+  Arena device;  // the cache, then what goes to and fro
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
   std::vector<int64_t> tokens;  // a chunk
@@ -114,25 +118,39 @@ struct GptSampler::State {
   std::vector<Token> history;  // what the cache holds
   std::vector<float> logits;
 
-  State(std::shared_ptr<const GptParameters> p, ThreadTeam* team, const std::shared_ptr<Arena>& arena)
+  State(std::shared_ptr<const GptParameters> p, ThreadTeam* team, const std::shared_ptr<Arena>& arena, Backend* backend)
       : parameters(std::move(p)),
         chunk(std::min(kChunk, parameters->config().block)),
         layout(parameters->config(), parameters->storage(), parameters->config().block + chunk),
-        one(compile(*parameters, layout, 1, team, arena)),
-        many(compile(*parameters, layout, chunk, team, arena)),
+        one(compile(*parameters, layout, 1, team, arena, backend)),
+        many(compile(*parameters, layout, chunk, team, arena, backend)),
+        far(backend && !backend->info().host_memory ? backend : nullptr),
+        device(backend),
         tokens(size_t(chunk)),
         logits(size_t(parameters->config().vocab)) {
     history.reserve(size_t(parameters->config().block) + 1);
+    if (far) device.require(cache_bytes() + given_bytes() + int64_t(logits.size() * sizeof(float)));
   }
+
+  int64_t parts() const { return 2 * parameters->config().layers; }
+  int64_t cache_bytes() const { return std::max<int64_t>(1, parts()) * layout.bytes; }
+  int64_t given_bytes() const { return ((chunk + 2) * int64_t(sizeof(int64_t)) + 63) / 64 * 64; }  // position, how many are live, tokens
+  std::byte* given() { return device.data() + cache_bytes(); }
 
   void map() {
     if (!inputs.empty()) return;
-    const int64_t parts = 2 * parameters->config().layers;
-    cache = pool.acquire(std::max<int64_t>(1, parts * layout.bytes), BufferPool::Fill::zero);
+    std::byte* at = far ? device.data() : nullptr;
     inputs = parameters->data();
-    inputs.insert(inputs.end(), {tokens.data(), &position, &live});
-    outputs = {logits.data()};
-    for (int64_t i = 0; i < parts; ++i) inputs.push_back(cache.data() + i * layout.bytes), outputs.push_back(cache.data() + i * layout.bytes);
+    if (far) {
+      inputs.insert(inputs.end(), {given() + 2 * sizeof(int64_t), given(), given() + sizeof(int64_t)});
+      outputs = {given() + given_bytes()};
+    } else {
+      cache = pool.acquire(cache_bytes(), BufferPool::Fill::zero);
+      at = cache.data();
+      inputs.insert(inputs.end(), {tokens.data(), &position, &live});
+      outputs = {logits.data()};
+    }
+    for (int64_t i = 0; i < parts(); ++i) inputs.push_back(at + i * layout.bytes), outputs.push_back(at + i * layout.bytes);
   }
 
   // The tokens must fit into the block.
@@ -142,15 +160,20 @@ struct GptSampler::State {
       live = by_one ? 1 : std::min(chunk, int64_t(fed.size()));
       std::fill(tokens.begin(), tokens.end(), 0);
       std::copy_n(fed.begin(), live, tokens.begin());
+      if (far) {
+        far->upload(given(), &position, sizeof position), far->upload(given() + sizeof position, &live, sizeof live);
+        far->upload(given() + 2 * sizeof(int64_t), tokens.data(), chunk * int64_t(sizeof(int64_t)));
+      }
       (by_one ? one : many).run(inputs, outputs);
+      if (far && int64_t(fed.size()) == live) far->download(logits.data(), outputs[0], int64_t(logits.size() * sizeof(float)));
       position += live, fresh = true;
       fed = fed.subspan(size_t(live));
     }
   }
 };
 
-GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team, std::shared_ptr<Arena> arena)
-    : state_(std::make_unique<State>(std::move(parameters), team, arena ? arena : std::make_shared<Arena>())) {}
+GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team, std::shared_ptr<Arena> arena, Backend* backend)
+    : state_(std::make_unique<State>(std::move(parameters), team, arena ? arena : std::make_shared<Arena>(backend), backend)) {}
 GptSampler::~GptSampler() = default;
 GptSampler::GptSampler(GptSampler&&) noexcept = default;
 
@@ -192,7 +215,7 @@ void GptSampler::generate(std::span<const Token> prompt, int64_t count, const Sa
 int64_t GptSampler::planned_bytes() const {
   const State& s = *state_;
   const Report &one = s.one.report(), &many = s.many.report();
-  return 2 * s.parameters->config().layers * s.layout.bytes + std::max(one.planned_bytes, many.planned_bytes);
+  return (s.far ? s.device.bytes() : s.parts() * s.layout.bytes) + std::max(one.planned_bytes, many.planned_bytes);
 }
 
 int64_t GptSampler::bytes_read(int64_t position) const {

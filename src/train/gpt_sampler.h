@@ -11,6 +11,7 @@
 namespace ridge {
 
 class Arena;
+class Backend;
 class ThreadTeam;
 
 struct SampleOptions {
@@ -28,8 +29,9 @@ Token draw_token(std::span<const float> logits, const SampleOptions& options, ui
 class GptSampler {
  public:
   // Keys and values are kept as the weights are stored. Compiles; memory is mapped when the first token comes. `arena`: one that no program
-  // uses at the same time.
-  explicit GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team = nullptr, std::shared_ptr<Arena> arena = nullptr);
+  // uses at the same time. `backend`: where the parameters lie; none: the CPU.
+  explicit GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team = nullptr, std::shared_ptr<Arena> arena = nullptr,
+                      Backend* backend = nullptr);
   ~GptSampler();
   GptSampler(GptSampler&&) noexcept;
 

@@ -1,9 +1,9 @@
 #include "train/step.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
+#include "backend/cpu/backend.h"
 #include "base/error.h"
 #include "compile/plan_memory.h"
 #include "runtime/default_team.h"
@@ -15,11 +15,24 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// What a step carries to the next one by itself.
+struct Carried {
+  int64_t applied = 0, age = 0;
+  float scale = 1, unused = 0;
+};
+
 // Scalars that a step reads and writes: all in one small block.
 struct Scalars {
-  int64_t seed, step, base, applied, next_applied, age, next_age;
-  float lr, sum, count, loss, norm, scale, next_scale;
-  uint8_t good, lowered;
+  struct Given {  // by the host, for each micro-batch
+    int64_t seed = 0, step = 0, base = 0;
+    float lr = 0, unused = 0;
+  } given;
+  Carried now, next;
+  struct Sums {
+    float sum = 0, count = 0;
+  } sums;
+  float loss = 0, norm = 0;
+  uint8_t good = 0, lowered = 0;
 };
 
 }  // namespace
@@ -28,21 +41,50 @@ struct TrainStep::State {
   StepModel model;
   StepOptions options;
   StepPlan plan;
-  StepState now;
+  StepState now;  // after the last collected step
   std::optional<StepPrograms> programs;
   PlannedStep made;
-  Arena memory;  // parameters, gradients, moments, scalars
-  std::vector<int64_t> parameter_at, gradient_at;
+  std::optional<cpu::CpuBackend> cpu;
+  Backend& device;
+  const bool near;        // the device works in the host's memory
+  Arena memory, samples;  // parameters, gradients, moments, scalars; and the micro-batch, where it must be brought to the device
+  std::vector<int64_t> parameter_at, gradient_at, batch_at;
   std::vector<std::vector<int64_t>> moment_at;
-  int64_t scalars_at = 0;
+  int64_t scalars_at = 0, losses_at = 0;
   std::vector<const void*> in;
   std::vector<void*> out;
+  bool carried_known = false;  // to the device
+
+  // What comes back from steps: a ring of places that the device writes to.
+  Scalars* slots = nullptr;
+  int64_t marks[kMostPending] = {};
+  int64_t enqueued = 0, collected = 0;
+
+  State(StepModel m, StepOptions o)
+      : model(std::move(m)),
+        options(std::move(o)),
+        cpu(options.backend ? std::optional<cpu::CpuBackend>() : std::optional<cpu::CpuBackend>(std::in_place, options.team ? *options.team : default_team())),
+        device(options.backend ? *options.backend : *cpu),
+        near(device.info().host_memory),
+        memory(options.backend),
+        samples(options.backend) {}
+
+  ~State() {
+    if (!slots) return;
+    try {
+      device.wait();
+    } catch (const std::exception&) {  // nobody is left to be told
+    }
+    device.release_host(reinterpret_cast<std::byte*>(slots), kSlotBytes);
+  }
+
+  static constexpr int64_t kSlotBytes = kMostPending * int64_t(sizeof(Scalars));
 
   template <class T>
   T* at(int64_t offset) {
     return reinterpret_cast<T*>(memory.data() + offset);
   }
-  Scalars& scalars() { return *at<Scalars>(scalars_at); }
+  Scalars& scalars() { return *at<Scalars>(scalars_at); }  // an address of the device: never read or written here
 
   void lay_out() {
     int64_t offset = 0;
@@ -55,29 +97,51 @@ struct TrainStep::State {
     plan.gradient_bytes = place(gradient_at);
     moment_at.resize(size_t(programs->moments()));
     for (auto& list : moment_at) plan.optimizer_bytes += place(list);
-    scalars_at = offset;
-    memory.require(offset + aligned(int64_t(sizeof(Scalars))));
+    scalars_at = offset, offset += aligned(int64_t(sizeof(Scalars)));
+    losses_at = offset;
+    if (options.evaluation) offset += aligned(plan.batch * int64_t(sizeof(Scalars::Sums)));
+    memory.require(offset);
   }
 
-  // The inputs that every program of the model begins with, for the samples from `first` on.
-  void bind(std::span<const void* const> batch, int64_t first, bool scale) {
+  // Places for as many samples as any program takes at a time.
+  void lay_out_samples() {
+    if (near) return;
+    int64_t most = plan.micro, offset = 0;
+    for (const StepBody& body : made.evaluations) most = std::max(most, body.samples);
+    for (const Type& t : model.batch) batch_at.push_back(offset), offset += aligned(t.bytes() / t.shape[0] * most);
+    samples.require(offset);
+  }
+
+  void map() {
+    memory.data(), samples.data();
+    if (!slots) slots = reinterpret_cast<Scalars*>(device.allocate_host(kSlotBytes));
+  }
+
+  // The inputs that every program of the model begins with, for `count` samples from `first` on.
+  void bind(std::span<const void* const> batch, int64_t first, int64_t count, double lr, bool scale) {
     Scalars& s = scalars();
-    s.seed = int64_t(options.seed), s.step = now.attempted, s.base = first;
+    const Scalars::Given given{int64_t(options.seed), now.attempted + pending(), first, float(lr), 0};
+    device.upload(&s.given, &given, sizeof given);
     in.clear(), out.clear();
     for (int64_t at_ : parameter_at) in.push_back(at<float>(at_));
-    in.insert(in.end(), {&s.seed, &s.step, &s.base});
-    if (scale) in.push_back(&s.scale);
+    in.insert(in.end(), {&s.given.seed, &s.given.step, &s.given.base});
+    if (scale) in.push_back(&s.now.scale);
     for (size_t i = 0; i < batch.size(); ++i) {
-      int64_t row = model.batch[i].bytes() / model.batch[i].shape[0];
-      in.push_back(static_cast<const std::byte*>(batch[i]) + first * row);
+      const int64_t row = model.batch[i].bytes() / model.batch[i].shape[0];
+      const std::byte* from = static_cast<const std::byte*>(batch[i]) + first * row;
+      if (!near) {
+        device.upload(samples.data() + batch_at[i], from, count * row);
+        from = samples.data() + batch_at[i];
+      }
+      in.push_back(from);
     }
   }
 
-  void run_body(StepBody& body, std::span<const void* const> batch, int64_t first) {
+  void run_body(StepBody& body, std::span<const void* const> batch, int64_t first, double lr) {
     Scalars& s = scalars();
-    bind(batch, first, programs->scaled());
+    bind(batch, first, body.samples, lr, programs->scaled());
     for (int64_t at_ : gradient_at) out.push_back(at<float>(at_));
-    out.insert(out.end(), {&s.sum, &s.count});
+    out.insert(out.end(), {&s.sums.sum, &s.sums.count});
     if (plan.micro < plan.batch) in.insert(in.end(), out.begin(), out.end());
     body.exe->run(in, out);
   }
@@ -90,23 +154,69 @@ struct TrainStep::State {
       for (int64_t at_ : list) in.push_back(at<float>(at_));
     for (const void* p : in) out.push_back(const_cast<void*>(p));
     for (int64_t at_ : gradient_at) in.push_back(at<float>(at_));
-    in.insert(in.end(), {&s.applied, &s.lr, &s.sum, &s.count});
-    out.insert(out.end(), {&s.next_applied, &s.loss, &s.norm, &s.good});
+    in.insert(in.end(), {&s.now.applied, &s.given.lr, &s.sums.sum, &s.sums.count});
+    out.insert(out.end(), {&s.next.applied, &s.loss, &s.norm, &s.good});
     if (programs->scaled()) {
-      in.insert(in.end(), {&s.scale, &s.age});
-      out.insert(out.end(), {&s.next_scale, &s.next_age, &s.lowered});
+      in.insert(in.end(), {&s.now.scale, &s.now.age});
+      out.insert(out.end(), {&s.next.scale, &s.next.age, &s.lowered});
     }
     made.update->run(in, out);
+  }
+
+  void enqueue(std::span<const void* const> batch, double lr) {
+    map();
+    Scalars& s = scalars();
+    if (!carried_known) {
+      const Carried carried{now.applied, now.scale_age, float(now.loss_scale), 0};
+      device.upload(&s.now, &carried, sizeof carried);
+      carried_known = true;
+    }
+    if (plan.micro < plan.batch) {
+      device.clear(at<std::byte>(gradient_at[0]), plan.gradient_bytes);
+      device.clear(&s.sums, sizeof s.sums);
+    }
+    int64_t first = 0;
+    for (int64_t i = 0; i < plan.repeats; ++i, first += plan.micro) run_body(made.bodies[0], batch, first, lr);
+    if (plan.remainder) run_body(made.bodies[1], batch, first, lr);
+    run_update();
+    const size_t slot = size_t(enqueued % kMostPending);
+    device.download_later(&slots[slot], &s, sizeof(Scalars));
+    device.copy(&s.now, &s.next, programs->scaled() ? sizeof(Carried) : sizeof s.next.applied);
+    marks[slot] = device.mark();
+    ++enqueued;
+  }
+
+  int pending() const { return int(enqueued - collected); }
+
+  StepMetrics collect() {
+    const size_t slot = size_t(collected % kMostPending);
+    ++collected;  // also when the wait tells of an error
+    device.wait_for(marks[slot]);
+    const Scalars& v = slots[slot];
+    const bool scaled = programs->scaled();
+    const StepMetrics metrics{v.loss, v.norm, v.good != 0, now.loss_scale, scaled && v.lowered != 0};
+    ++now.attempted, now.applied = v.next.applied;
+    if (scaled) now.loss_scale = v.next.scale, now.scale_age = v.next.age;
+    return metrics;
   }
 
   void check(std::span<const void* const> batch) const {
     if (batch.size() != model.batch.size()) fail(ErrorCode::binding, "[step] got {} batch tensors, the step has {}", batch.size(), model.batch.size());
   }
+
+  int64_t place_of(Held what, size_t index) const { return what == Held::parameter ? parameter_at[index] : moment_at[size_t(what) - 1][index]; }
+  void fits(size_t index, size_t count) const {
+    if (int64_t(count) > model.parameters[index].shape.numel())
+      fail(ErrorCode::shape, "[step] {} values for {}, which has {}", count, model.parameters[index].name, model.parameters[index].shape.numel());
+  }
+  std::span<float> in_place(int64_t offset, size_t index) {
+    if (!near) fail(ErrorCode::usage, "[step] {} lies on {}: read and write copies of it", model.parameters[index].name, device.info().name);
+    return {at<float>(offset), size_t(model.parameters[index].shape.numel())};
+  }
 };
 
-TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_unique<State>()) {
+TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_unique<State>(std::move(model), std::move(options))) {
   State& s = *state_;
-  s.model = std::move(model), s.options = std::move(options);
   if (s.model.parameters.empty()) fail(ErrorCode::value, "[step] the model has no parameters to train");
   if (s.model.batch.empty()) fail(ErrorCode::value, "[step] the batch has no tensors");
   for (const Type& t : s.model.batch)
@@ -116,6 +226,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
   s.programs.emplace(s.model, s.options);
   s.lay_out();
   s.made = StepPlanner(s.model, s.options, *s.programs, s.memory.bytes(), s.plan).make();
+  s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
   size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16;
   s.in.reserve(most), s.out.reserve(most);
@@ -127,21 +238,27 @@ TrainStep::TrainStep(TrainStep&&) noexcept = default;
 StepMetrics TrainStep::run(std::span<const void* const> batch) { return run(batch, state_->options.optimizer.lr); }
 
 StepMetrics TrainStep::run(std::span<const void* const> batch, double lr) {
-  State& s = *state_;
-  s.check(batch);
-  Scalars& v = s.scalars();
-  v.applied = s.now.applied, v.lr = float(lr);
-  v.scale = float(s.now.loss_scale), v.age = s.now.scale_age, v.lowered = 0;
-  v.sum = v.count = 0;
-  if (s.plan.micro < s.plan.batch) std::memset(s.at<std::byte>(s.gradient_at[0]), 0, size_t(s.plan.gradient_bytes));
-  int64_t first = 0;
-  for (int64_t i = 0; i < s.plan.repeats; ++i, first += s.plan.micro) s.run_body(s.made.bodies[0], batch, first);
-  if (s.plan.remainder) s.run_body(s.made.bodies[1], batch, first);
-  s.run_update();
-  const StepMetrics metrics{v.loss, v.norm, v.good != 0, s.now.loss_scale, v.lowered != 0};
-  ++s.now.attempted, s.now.applied = v.next_applied;
-  if (s.programs->scaled()) s.now.loss_scale = v.next_scale, s.now.scale_age = v.next_age;
-  return metrics;
+  while (pending() > 0) collect();
+  enqueue(batch, lr);
+  return collect();
+}
+
+void TrainStep::enqueue(std::span<const void* const> batch, double lr) {
+  state_->check(batch);
+  if (pending() == kMostPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMostPending);
+  state_->enqueue(batch, lr);
+}
+
+int TrainStep::pending() const { return state_->pending(); }
+bool TrainStep::behind() const { return state_->device.behind(); }
+
+StepMetrics TrainStep::collect() {
+  if (pending() == 0) fail(ErrorCode::usage, "[step] no step is enqueued that could be collected");
+  return state_->collect();
+}
+
+void TrainStep::discard() {
+  while (pending() > 0) collect();
 }
 
 TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_t samples) {
@@ -152,38 +269,68 @@ TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_
   if (s.made.evaluations.size() == 1 && samples % s.made.evaluations[0].samples)
     fail(ErrorCode::unsupported, "[step] {} samples cannot be evaluated apart: {}; evaluate whole batches of {}", samples, s.programs->evaluation_coupling(),
          s.plan.batch);
-  Losses total;
+  s.map();
   Scalars& v = s.scalars();
-  int64_t first = 0;
+  Scalars::Sums* parts = s.at<Scalars::Sums>(s.losses_at);
+  int64_t first = 0, count = 0;
   for (StepBody& body : s.made.evaluations)
     for (; samples - first >= body.samples; first += body.samples) {
-      s.bind(batch, first, false);
-      s.out.insert(s.out.end(), {&v.sum, &v.count});
+      s.bind(batch, first, body.samples, 0, false);
+      s.out.insert(s.out.end(), {&v.sums.sum, &v.sums.count});
       body.exe->run(s.in, s.out);
-      total.sum += double(v.sum), total.count += double(v.count);
+      s.device.copy(parts + count++, &v.sums, sizeof v.sums);
     }
+  Losses total;
+  constexpr int64_t kRead = 64;
+  Scalars::Sums read[kRead];
+  for (int64_t i = 0; i < count; i += kRead) {
+    const int64_t n = std::min(kRead, count - i);
+    s.device.download(read, parts + i, n * int64_t(sizeof *read));
+    for (int64_t k = 0; k < n; ++k) total.sum += double(read[k].sum), total.count += double(read[k].count);
+  }
   return total;
 }
 
 StepState TrainStep::state() const { return state_->now; }
 
 void TrainStep::restore(const StepState& state) {
+  discard();
   state_->now = state;
   if (!state_->programs->scaled()) state_->now.loss_scale = 1, state_->now.scale_age = 0;
+  state_->carried_known = false;
 }
 
 void TrainStep::touch() {
   State& s = *state_;
-  s.memory.data(), s.made.activations->data();
+  s.map(), s.made.activations->data();
+  if (!s.near) return;
   ThreadTeam& team = s.options.team ? *s.options.team : default_team();
   team.reserve_scratch((s.plan.scratch_bytes + team.size() - 1) / team.size());
 }
 
 const StepPlan& TrainStep::plan() const { return state_->plan; }
-std::span<float> TrainStep::parameter(size_t i) { return {state_->at<float>(state_->parameter_at[i]), size_t(state_->model.parameters[i].shape.numel())}; }
-std::span<float> TrainStep::gradient(size_t i) { return {state_->at<float>(state_->gradient_at[i]), size_t(state_->model.parameters[i].shape.numel())}; }
-std::span<float> TrainStep::moment(size_t i, int which) {
-  return {state_->at<float>(state_->moment_at[size_t(which)][i]), size_t(state_->model.parameters[i].shape.numel())};
+
+bool TrainStep::in_place() const { return state_->near; }
+std::span<float> TrainStep::parameter(size_t i) { return state_->in_place(state_->parameter_at[i], i); }
+std::span<float> TrainStep::gradient(size_t i) { return state_->in_place(state_->gradient_at[i], i); }
+std::span<float> TrainStep::moment(size_t i, int which) { return state_->in_place(state_->moment_at[size_t(which)][i], i); }
+const void* TrainStep::parameter_place(size_t i) { return state_->at<float>(state_->parameter_at[i]); }
+
+void TrainStep::read(Held what, size_t index, std::span<float> to) {
+  state_->fits(index, to.size());
+  state_->device.download(to.data(), state_->at<float>(state_->place_of(what, index)), int64_t(to.size_bytes()));
+}
+
+void TrainStep::write(Held what, size_t index, std::span<const float> from) {
+  state_->fits(index, from.size());
+  state_->device.upload(state_->at<float>(state_->place_of(what, index)), from.data(), int64_t(from.size_bytes()));
+}
+
+void TrainStep::fill_parameter(size_t index, const std::function<void(std::span<float>)>& fill) {
+  if (in_place()) return fill(parameter(index));
+  std::vector<float> values(size_t(state_->model.parameters[index].shape.numel()));
+  fill(values);
+  write(Held::parameter, index, values);
 }
 
 int TrainStep::moments() const { return state_->programs->moments(); }

@@ -13,6 +13,7 @@
 
 namespace ridge {
 
+class Backend;
 class ThreadTeam;
 
 // What is trained: parameters (f32), the batch's tensors (first axis: samples), and the losses of a batch of any size.
@@ -53,6 +54,7 @@ struct StepOptions {
   uint64_t seed = 0;
   std::string passes;
   ThreadTeam* team = nullptr;
+  Backend* backend = nullptr;  // none: the CPU; must live as long as the step
 };
 
 // Asks for what a checkpoint's choices say (StepChoices::words), precision included.
@@ -87,22 +89,38 @@ class TrainStep {
   StepMetrics run(std::span<const void* const> batch, double lr);
   StepMetrics run(std::span<const void* const> batch);  // at the optimizer's rate
 
+  // The same without waiting for the device. The batch may be changed afterwards; what came of the step is collected later, in order.
+  void enqueue(std::span<const void* const> batch, double lr);
+  static constexpr int kMostPending = 4;
+  int pending() const;    // steps that are enqueued and not collected
+  StepMetrics collect();  // waits for the oldest of them
+  void discard();         // waits for all of them; what they did to parameters stays
+  bool behind() const;    // the device works while the host goes on, so that collecting late pays
+
   // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing, allocates nothing.
   struct Losses {
     double sum = 0, count = 0;
   };
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
 
-  StepState state() const;
+  StepState state() const;               // after the last step that was collected
   void restore(const StepState& state);  // with parameters and moments as they were then, what follows is the same bit for bit
   void touch();                          // maps all memory and writes to every page of it now, so that nothing can be taken away later
 
   const StepPlan& plan() const;
-  std::span<float> parameter(size_t index);  // current values, in place
-  std::span<float> gradient(size_t index);   // sums of the last step, before division by the count (fp16: times a power of two)
+  // Wherever they lie: the first values of a parameter, or of a moment of it (all of them where the span is as long).
+  enum class Held { parameter, first, second };
+  void read(Held what, size_t index, std::span<float> to);
+  void write(Held what, size_t index, std::span<const float> from);
+  void fill_parameter(size_t index, const std::function<void(std::span<float>)>& fill);
+  // In place, on devices that work in the host's memory; ErrorCode::usage elsewhere.
+  bool in_place() const;
+  std::span<float> parameter(size_t index);
+  std::span<float> gradient(size_t index);  // sums of the last step, before division by the count (fp16: times a power of two)
   std::span<float> moment(size_t index, int which);
-  int moments() const;                     // that the optimizer keeps for each parameter
-  std::vector<KernelRun> kernels() const;  // of one whole step, update included
+  int moments() const;                        // that the optimizer keeps for each parameter
+  const void* parameter_place(size_t index);  // its address on the device
+  std::vector<KernelRun> kernels() const;     // of one whole step, update included
   // The least that one step can take: for each kernel the longer of its arithmetic and its memory traffic, at these rates.
   double least_seconds(double flops_per_second, double bytes_per_second) const;
   std::string report() const;  // for people: memory by class, kernels, decisions

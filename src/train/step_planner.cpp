@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/backend.h"
 #include "base/error.h"
+#include "compile/plan_memory.h"
 #include "machine/features.h"
 
 namespace ridge {
@@ -28,23 +30,34 @@ StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, con
     : model_(model),
       options_(options),
       programs_(programs),
+      near_(!options.backend || options.backend->info().host_memory),
       fixed_(fixed_bytes),
       limit_(options.memory > 0 ? options.memory : std::numeric_limits<int64_t>::max()),
-      plan_(plan) {}
+      plan_(plan) {
+  out_.activations = std::make_shared<Arena>(options.backend);
+}
 
-int64_t StepPlanner::held(const Report& r) const {
+// Of samples on the device, where the batch must be brought there.
+int64_t StepPlanner::batch_bytes(int64_t samples) const {
+  if (near_) return 0;
+  int64_t bytes = 0;
+  for (const Type& t : model_.batch) bytes += (t.bytes() / t.shape[0] * samples + kAlignment - 1) / kAlignment * kAlignment;
+  return bytes;
+}
+
+int64_t StepPlanner::held(const Report& r, int64_t samples) const {
   const Report& u = out_.update->report();
-  return fixed_ + std::max(r.arena_bytes, u.arena_bytes) + std::max(r.scratch_bytes, u.scratch_bytes);
+  return fixed_ + batch_bytes(samples) + std::max(r.arena_bytes, u.arena_bytes) + std::max(r.scratch_bytes, u.scratch_bytes);
 }
 
 StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
   Try t{micro, level, nullptr, nullptr, 0, {}};
   t.exe = programs_.body(micro, micro < plan_.batch, level, &t.notes);
-  t.bytes = held(t.exe->report());
+  t.bytes = held(t.exe->report(), micro);
   // Fewer samples do not always take less: what fits by itself may not with its remainder.
   if (const int64_t samples = plan_.batch % micro; samples > 0 && t.bytes <= limit_) {
     t.rest = programs_.body(samples, true, level);
-    t.bytes = std::max(t.bytes, held(t.rest->report()));
+    t.bytes = std::max(t.bytes, held(t.rest->report(), micro));
     plan_.compile_ms += t.rest->report().compile_ms;
   }
   least_ = std::min(least_, t.bytes);
@@ -156,7 +169,7 @@ void StepPlanner::add_evaluations() {
   auto add = [&](int64_t samples, const char* name) {
     std::unique_ptr<Executable> exe = programs_.evaluation(samples, plan_.recompute);
     plan_.compile_ms += exe->report().compile_ms;
-    if (held(exe->report()) > limit_ && samples > 1 && splits) return false;
+    if (held(exe->report(), std::max(samples, plan_.micro)) > limit_ && samples > 1 && splits) return false;
     describe(name, samples, 0, *exe);
     out_.evaluations.push_back({samples, std::move(exe)});
     return true;
@@ -216,13 +229,14 @@ PlannedStep StepPlanner::make() {
   describe("update", 0, 1, *out_.update);
   if (options_.evaluation) add_evaluations();
   plan_.activation_bytes = out_.activations->bytes();
-  plan_.planned_bytes = fixed_ + plan_.activation_bytes + plan_.scratch_bytes;
+  plan_.batch_bytes = batch_bytes(std::max(plan_.micro, plan_.choices.evaluation));
+  plan_.planned_bytes = fixed_ + plan_.batch_bytes + plan_.activation_bytes + plan_.scratch_bytes;
   if (plan_.planned_bytes > limit_) {
     least_ = plan_.planned_bytes;
     refuse(1);
   }
   plan_.choices.batch = plan_.batch, plan_.choices.micro = plan_.micro, plan_.choices.recompute = plan_.recompute;
-  plan_.choices.precision = options_.precision, plan_.choices.isa = std::string(name(isa_tier()));
+  plan_.choices.precision = options_.precision, plan_.choices.isa = near_ ? std::string(name(isa_tier())) : options_.backend->info().what;
   list_largest();
   return std::move(out_);
 }

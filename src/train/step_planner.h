@@ -19,7 +19,7 @@ struct PlannedStep {
   std::vector<StepBody> bodies;       // one, or two with a remainder
   std::vector<StepBody> evaluations;  // none when not asked for; else one, or two when a rest is taken sample by sample
   std::unique_ptr<Executable> update;
-  std::shared_ptr<Arena> activations = std::make_shared<Arena>();  // of all of them, as only one runs at a time
+  std::shared_ptr<Arena> activations;  // of all of them, as only one runs at a time
 };
 
 class StepPlanner {
@@ -43,13 +43,15 @@ class StepPlanner {
   void add_evaluations();
   void describe(const char* name, int64_t samples, int64_t times, Executable& exe);
   void list_largest();
-  int64_t held(const Report& report) const;
+  int64_t held(const Report& report, int64_t samples) const;
+  int64_t batch_bytes(int64_t samples) const;
   void refuse_split() const;
   [[noreturn]] void refuse(int64_t micro) const;
 
   const StepModel& model_;
   const StepOptions& options_;
   const StepPrograms& programs_;
+  const bool near_;  // the device works in the host's memory
   int64_t fixed_, limit_, least_ = std::numeric_limits<int64_t>::max();
   StepPlan& plan_;
   PlannedStep out_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/gradients.h"
+#include "backend/backend.h"
 #include "base/error.h"
 #include "compile/autocast.h"
 #include "compile/batch_axis.h"
@@ -58,7 +59,8 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
 }
 
 StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) : model_(model), options_(options) {
-  if (options.precision == Precision::tf32) fail(ErrorCode::unsupported, "[step] tf32 is a GPU's format; on the CPU take fp32, bf16 or fp16");
+  if (options.precision == Precision::tf32 && (!options.backend || options.backend->info().host_memory))
+    fail(ErrorCode::unsupported, "[step] tf32 is a GPU's format; on the CPU take fp32, bf16 or fp16");
   const OptimizerOptions& o = options.optimizer;
   moments_ = o.kind != OptimizerOptions::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;
   const int64_t batch = model.batch[0].shape[0];
@@ -79,7 +81,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
 
 CompileOptions StepPrograms::compile_options() const {
   CompileOptions o;
-  o.passes = options_.passes, o.team = options_.team;
+  o.passes = options_.passes, o.team = options_.team, o.backend = options_.backend;
   return o;
 }
 

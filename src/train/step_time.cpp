@@ -80,7 +80,8 @@ double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t me
   options.team = &team, options.evaluation = false;
   TrainStep step(model, options);
   if (step.plan().planned_bytes > memory) return 1.2;
-  for (size_t i = 0; i < model.parameters.size(); ++i) initialize(model.parameters[i], 1, uint32_t(i), step.parameter(i));
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    step.fill_parameter(i, [&](std::span<float> to) { initialize(model.parameters[i], 1, uint32_t(i), to); });
   const std::vector<int64_t> tokens(size_t(12 * c.block), 1);
   const void* batch[] = {tokens.data(), tokens.data()};
   std::vector<double> times;

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstring>
+#include <deque>
 
 #include <nlohmann/json.hpp>
 
@@ -84,9 +84,7 @@ class Run {
       look_for_end(!state_.validation_due);
       save(best);
     }
-    while (!ended_ && state_.step.attempted < o_.schedule.steps) {
-      if (one_step()) between_steps();
-    }
+    while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
     finish();
     return std::move(out_);
   }
@@ -179,27 +177,36 @@ class Run {
 
   static constexpr const char* kMomentNames[] = {"first.", "second."};
 
+  using Held = TrainStep::Held;
+
   template <class Visit>
-  void each_tensor(Visit visit) {  // file, name, parameter, values
+  void each_tensor(Visit visit) {  // file, name, parameter, its number, what of it
     for (size_t i = 0; i < task_.parameters.size(); ++i) {
       const Parameter& p = task_.parameters[i];
-      visit("model.safetensors", p.name, p, step_.parameter(i));
-      for (int m = 0; m < step_.moments(); ++m) visit("optimizer.safetensors", kMomentNames[m] + p.name, p, step_.moment(i, m));
+      visit("model.safetensors", p.name, p, i, Held::parameter);
+      for (int m = 0; m < step_.moments(); ++m) visit("optimizer.safetensors", kMomentNames[m] + p.name, p, i, Held(m + 1));
     }
   }
 
   void restore_weights(const StoredCheckpoint& stored) {
-    each_tensor([&](const char* file, const std::string& name, const Parameter& p, std::span<float> values) {
+    each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
       auto it = stored.tensors.find(file);
       if (it == stored.tensors.end()) fail(ErrorCode::io, "[resume] {} is missing in {}", file, stored.folder.string());
       const SafetensorView& view = it->second.at(name);
       if (view.dtype != DType::f32 || !(view.shape == p.shape))
         fail(ErrorCode::io, "[resume] {} in {} is {}{}, this model needs f32{}", name, (stored.folder / file).string(), ridge::name(view.dtype),
              to_string(view.shape), to_string(p.shape));
-      std::memcpy(values.data(), view.data.data(), view.data.size());
+      step_.write(what, index, {reinterpret_cast<const float*>(view.data.data()), view.data.size() / sizeof(float)});
       drop_pages(view.data);  // not in the plan
     });
     step_.restore(state_.step);
+  }
+
+  // Where the step has them, or copies of them.
+  std::span<const float> values_of(size_t index, Held what, size_t count, std::deque<std::vector<float>>& copies) {
+    if (step_.in_place()) return (what == Held::parameter ? step_.parameter(index) : step_.moment(index, int(what) - 1)).first(count);
+    step_.read(what, index, copies.emplace_back(count));
+    return copies.back();
   }
 
   void save(bool best) {
@@ -212,10 +219,11 @@ class Run {
     CheckpointContent content;
     content.step = state_.step.attempted, content.texts = task_.texts;
     content.texts["state.json"] = to_json(state_);
-    each_tensor([&](const char* file, const std::string& name, const Parameter& p, std::span<float> values) {
+    std::deque<std::vector<float>> copies;
+    each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
       SafetensorView view;
       view.name = name, view.dtype = DType::f32, view.shape = p.shape;
-      view.data = std::as_bytes(values.first(size_t(p.shape.numel())));
+      view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), copies));
       content.tensors[file].push_back(view);
     });
     try {
@@ -250,19 +258,42 @@ class Run {
     waited_before_ = waited_;
   }
 
-  bool one_step() {  // false: the run ended or went back
+  // Steps are enqueued one ahead of what is known about the last one, where the device works by itself. What is due after a step finds
+  // all steps before it collected.
+  void one_step() {
     Clock::time_point start = enter(Phase::data);
     const Prefetcher::Batch batch = loader_->next();
     leave(Phase::data, start);
     waited_ = waited_before_ + loader_->waited_seconds();
-    const double lr = o_.schedule.rate(state_.step.attempted);
+    const int64_t number = state_.step.attempted + step_.pending();
+    const double lr = o_.schedule.rate(number);
     start = enter(Phase::step);
-    const StepMetrics m = step_.run(batch.tensors, lr);
-    pace_.add(leave(Phase::step, start));
+    step_.enqueue(batch.tensors, lr);
+    under_way_.push_back({batch.number, lr, start});
+    leave(Phase::step, start);
+    const bool now = !step_.behind() || anything_due(number + 1) || signals_.caught() || out_of_time();
+    while (step_.pending() > (now ? 0 : 1))
+      if (!collect()) return;
+  }
+
+  bool anything_due(int64_t done) const {
+    return done == o_.schedule.steps || due(state_.validation_interval, done) || due(state_.checkpoint_interval, done) || due(state_.sample_interval, done);
+  }
+  bool due(int64_t interval, int64_t done) const { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); }
+  bool out_of_time() const { return o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes; }
+
+  bool collect() {  // what the oldest step under way has come to; false: the run ended or went back
+    const UnderWay step = under_way_.front();
+    under_way_.pop_front();
+    const Clock::time_point start = Clock::now();
+    const StepMetrics m = step_.collect();
+    leave(Phase::step, start);
+    pace_.add(since(std::max(step.start, last_collected_)));
+    last_collected_ = Clock::now();
     state_.step = step_.state();
-    state_.next_batch = batch.number + 1;
-    report(m, lr);
-    switch (guards_.judge(batch.number, m.applied, m.scale_search)) {
+    state_.next_batch = step.batch + 1;
+    report(m, step.lr);
+    switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
       case Guards::Verdict::skipped: break;
       case Guards::Verdict::roll_back: roll_back(); return false;
@@ -270,6 +301,7 @@ class Run {
         end(Outcome::End::diverged,
             fmt::format("step {} was not finite again after {} roll-backs: loss {}, gradient norm {}; try a lower lr, or look at the batches {}",
                         state_.step.attempted, Guards::kRollBacks, m.loss, m.gradient_norm, listed(guards_.offending())));
+        step_.discard(), under_way_.clear();
         return false;
     }
     if (m.applied) {
@@ -277,7 +309,8 @@ class Run {
       state_.recent_losses.push_back(m.loss);
       if (state_.recent_losses.size() > RunState::kRecent) state_.recent_losses.pop_front();
     }
-    return true;
+    between_steps();
+    return !ended_;
   }
 
   void report(const StepMetrics& m, double lr) {
@@ -304,6 +337,7 @@ class Run {
   }
 
   void roll_back() {
+    step_.discard(), under_way_.clear();
     std::vector<std::string> notices;
     std::optional<StoredCheckpoint> stored;
     if (saves()) stored = store_.newest(notices);
@@ -331,11 +365,11 @@ class Run {
   // What is due after a step. The order is fixed, so that a resumed run does the same.
   void between_steps() {
     const int64_t done = state_.step.attempted;
-    auto due = [&](int64_t interval) { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); };
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
-    const bool validates = due(state_.validation_interval);
+    if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
+    const bool validates = due(state_.validation_interval, done);
     const bool best = validates && validate();
-    if (due(state_.sample_interval) && !signals_.caught()) {
+    if (due(state_.sample_interval, done) && !signals_.caught()) {
       const Clock::time_point start = enter(Phase::sample);
       const std::string text = task_.sample();
       leave(Phase::sample, start);
@@ -343,7 +377,7 @@ class Run {
     }
     look_for_end(validates && !state_.validation_due);
     // Within a row of bad steps no checkpoint is due: going back must lead before them.
-    if (best || (due(state_.checkpoint_interval) && guards_.strikes().empty()) || ended_) save(best);
+    if (best || (due(state_.checkpoint_interval, done) && guards_.strikes().empty()) || ended_) save(best);
   }
 
   void look_for_end(bool validated) {
@@ -352,7 +386,7 @@ class Run {
     if (signal != 0) end(Outcome::End::terminated, signal == SIGHUP ? "the terminal is gone (SIGHUP)" : "asked to end (SIGTERM)");
     if (validated && o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss)
       end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
-    if (o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
+    if (out_of_time()) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
   }
 
   bool validate() {
@@ -420,8 +454,14 @@ class Run {
   Guards guards_;
   Outcome out_;
   bool ended_ = false;
+  struct UnderWay {
+    int64_t batch;
+    double lr;
+    Clock::time_point start;
+  };
+  std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
-  Clock::time_point start_, loop_start_, memory_read_ = {};
+  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {};
   int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;
   double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
   int failed_saves_ = 0;
