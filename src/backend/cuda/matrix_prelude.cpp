@@ -212,10 +212,99 @@ __device__ __forceinline__ void copy_async_wait() {
 }
 )";
 
+// Hopper's: matrix products of four warps at once, asynchronous, with operands in shared memory; barriers that count bytes; block copies.
+constexpr const char* kWarpgroup = R"(
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
+
+__device__ __forceinline__ void barrier_init(unsigned long long* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_arrive(unsigned long long* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(shared_address(barrier)) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(unsigned long long* barrier, unsigned bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+// Until the phase of this parity has ended.
+__device__ __forceinline__ void barrier_wait(unsigned long long* barrier, unsigned parity) {
+  asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra.uni over;\nbra.uni again;\nover:\n}"
+      :: "r"(shared_address(barrier)), "r"(parity) : "memory");
+}
+
+__device__ __forceinline__ void tensor_prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
+__device__ __forceinline__ void tensor_load_4d(void* to, const TensorMap* map, unsigned long long* barrier, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
+      :: "r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
+}
+__device__ __forceinline__ void bulk_load(void* to, const void* from, int bytes, unsigned long long* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+      :: "r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
+__device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory"); }
+__device__ __forceinline__ void named_barrier_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory"); }
+template <int kCount>
+__device__ __forceinline__ void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kCount)); }
+template <int kCount>
+__device__ __forceinline__ void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kCount)); }
+
+// A tile of rows of 128 bytes, swizzled, 1024-byte aligned. `lead`: bytes to the next 64 columns of an operand that lies with its long side
+// along the rows' direction.
+__device__ __forceinline__ unsigned long long tile_descriptor(const void* tile, unsigned lead) {
+  return (unsigned long long)((shared_address(tile) & 0x3ffffu) >> 4) | (unsigned long long)(lead >> 4) << 16 | (64ull << 32) | (1ull << 62);
+}
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kLater>
+__device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kLater) : "memory"); }
+// Sums in flight are not moved by the compiler across this.
+template <int kCount>
+__device__ __forceinline__ void keep_sums(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i]) :: "memory");
+}
+)";
+
+// d (+)= a * b, 64 x columns x 16; a from shared memory or from registers. A thread of warp w holds of the sums rows 16 w + g and 16 w + g + 8,
+// and of each 8 columns the pair at 2t: first those of row g.
+std::string warpgroup_product(const std::string& type, int columns, bool registers) {
+  const int sums = columns / 2, inputs = registers ? 4 : 1;
+  auto number = [](int i) { return "%" + std::to_string(i); };
+  std::string list, outs, text = registers ? "template <int kTransposedB>\n" : "template <int kTransposedA, int kTransposedB>\n";
+  for (int i = 0; i < sums; ++i) {
+    list += (i ? "," : "") + number(i);
+    outs += (i ? ", " : "") + std::string("\"+f\"(d[") + std::to_string(i) + "])";
+  }
+  text += "__device__ __forceinline__ void wgmma_" + type + "(float (&d)[" + std::to_string(sums) + "], ";
+  text += registers ? "const unsigned (&a)[4], " : "unsigned long long a, ";
+  text += "unsigned long long b, int add) {\n  asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, " + number(sums + inputs + 1) + ", 0;\\n";
+  text += "wgmma.mma_async.sync.aligned.m64n" + std::to_string(columns) + "k16.f32." + type + "." + type + " {" + list + "}, ";
+  if (registers)
+    text += "{" + number(sums) + "," + number(sums + 1) + "," + number(sums + 2) + "," + number(sums + 3) + "}";
+  else
+    text += number(sums);
+  text += ", " + number(sums + inputs) + ", p, 1, 1, " + number(sums + inputs + 2) + (registers ? "" : ", " + number(sums + inputs + 3)) +
+          ";\\n}\"\n      : " + outs;
+  text += registers ? "\n      : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3])" : "\n      : \"l\"(a)";
+  text += ", \"l\"(b), \"r\"(add), " + std::string(registers ? "" : "\"n\"(kTransposedA), ") + "\"n\"(kTransposedB));\n}\n";
+  return text;
+}
+
+std::string make_text() {
+  std::string text = std::string(kWarp) + "#ifdef __CUDA_ARCH_FEAT_SM90_ALL" + kWarpgroup;
+  for (const char* type : {"bf16", "f16"})
+    for (int columns : {32, 64, 96, 128, 256})
+      for (bool registers : {false, true}) text += warpgroup_product(type, columns, registers);
+  return text + "#endif\n";
+}
+
 }  // namespace
 
 std::string_view matrix_prelude() {
-  static const std::string text = kWarp;
+  static const std::string text = make_text();
   return text;
 }
 
