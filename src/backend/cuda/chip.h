@@ -16,6 +16,7 @@ struct Chip {
   int64_t shared_bytes_per_multiprocessor = 233472;
   int64_t l2_bytes = int64_t(60) << 20;
   int64_t memory_bytes = int64_t(139) << 30;
+  bool tf32 = false;  // products of f32 by the matrix units, with 10 bits of each factor (matmul_precision)
 
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
   bool wgmma() const { return major == 9 && minor == 0; }  // and TMA

@@ -35,6 +35,11 @@ CublasLt::CublasLt(const LibrarySearch& search) : found_(open(search)) {
   handle_ = {handle, destroy};
 }
 
+size_t CublasLt::version() const {
+  size_t (*get)() = nullptr;
+  return library().bind(get, "cublasLtGetVersion") ? get() : 0;
+}
+
 void CublasLt::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install cuBLAS 12 or newer", found_.path, symbol); }
 
 void CublasLt::refuse(const char* symbol, int code) const {

@@ -1,4 +1,4 @@
-// cuBLASLt, opened at run time: products of square matrices, which is what a chip's matmul rate is measured by.
+// cuBLASLt, opened at run time, and products of square matrices, which is what a chip's matmul rate is measured by.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -36,6 +36,7 @@ class CublasLt {
 
   const DynamicLibrary& library() const { return found_.library; }
   LtHandle handle() const { return handle_.get(); }
+  size_t version() const;  // 130201 is 13.2.1
   [[noreturn]] void lacks(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code) const;
 
@@ -50,6 +51,7 @@ class CublasLt {
   LtCall<LtOperation, int, const void*, size_t> operation_set{*this, "cublasLtMatmulDescSetAttribute"};
   LtCall<LtLayout*, int, uint64_t, uint64_t, int64_t> layout_create{*this, "cublasLtMatrixLayoutCreate"};
   LtCall<LtLayout> layout_destroy{*this, "cublasLtMatrixLayoutDestroy"};
+  LtCall<LtLayout, int, const void*, size_t> layout_set{*this, "cublasLtMatrixLayoutSetAttribute"};
   LtCall<LtPreference*> preference_create{*this, "cublasLtMatmulPreferenceCreate"};
   LtCall<LtPreference> preference_destroy{*this, "cublasLtMatmulPreferenceDestroy"};
   LtCall<LtPreference, int, const void*, size_t> preference_set{*this, "cublasLtMatmulPreferenceSetAttribute"};

@@ -172,6 +172,7 @@ int cublasLtMatrixLayoutCreate(Layout** layout, int type, uint64_t rows, uint64_
   if (rows != columns || int64_t(rows) != stride) return 7;
   return *layout = new Layout{type, rows}, 0;
 }
+int cublasLtMatrixLayoutSetAttribute(Layout*, int, const void*, size_t) { return 0; }
 int cublasLtMatrixLayoutDestroy(Layout* layout) { return delete layout, 0; }
 int cublasLtMatmulPreferenceCreate(void** preference) { return *preference = new char, 0; }
 int cublasLtMatmulPreferenceDestroy(char* preference) { return delete preference, 0; }

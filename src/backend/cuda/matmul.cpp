@@ -1,0 +1,221 @@
+// A product with what follows it: by the library where it can, else by our own kernel, and the rest of the epilogue as a tile kernel.
+#include <fmt/core.h>
+
+#include <numeric>
+
+#include "backend/cuda/make.h"
+#include "backend/cuda/matmul_text.h"
+#include "backend/cuda/matmul_tune.h"
+#include "backend/cuda/prelude.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kMostWorkspace = int64_t(32) << 20, kLeastWorkspace = int64_t(1) << 20;  // for the library
+constexpr int64_t kPlannedAlignment = 64;                                                  // of every value's memory
+
+constexpr const char* kConvertBias = R"(
+extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, long long count, int type) {
+  long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < count) to[i] = (half_bits)(type == 1 ? pack_bf16(from[i], 0.f) : pack_f16(from[i], 0.f));
+}
+)";
+
+int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+int64_t bytes_moved(const TileGroup& group) {
+  int64_t points = 1, bytes = 0;
+  for (int64_t n : group.domain) points *= n;
+  for (const TileAccess& a : group.accesses) {
+    const bool everywhere = a.operand >= 0 && a.strides.rank() > 0 && a.strides[a.strides.rank() - 1] != 0 && (group.domain[1] == 1 || a.strides[1] != 0);
+    if (everywhere) bytes += points * size_of(a.dtype);
+  }
+  return bytes;
+}
+
+// One way to do all of it.
+struct Way {
+  MatmulEpilogue epilogue;
+  std::optional<LibraryCall> library;
+  std::unique_ptr<OwnMatmul> own;
+  std::unique_ptr<Kernel> rest;  // reads what the product stored
+  bool detached = false;         // the product's result is in workspace, and the rest's last operand
+  int64_t sums_bytes = 0, bytes_after = 0;
+};
+
+class MatmulKernel final : public Kernel {
+ public:
+  MatmulKernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) : chip_(chip) {
+    const Graph& g = program.graph();
+    const Node& node = g[kernel.group.node];
+    problem_ = make_problem(kernel.loops, g.dtype(node.in[0]), g.dtype(node.in[1]));
+    problem_.tf32 = chip.tf32;
+    auto alignment = [&](size_t operand) { return std::gcd(kPlannedAlignment, kernel.operands[operand].offset); };
+    alignment_a_ = alignment(0), alignment_b_ = alignment(1);
+    if (kernel.tiles.empty()) {
+      MatmulEpilogue e;
+      e.result.operand = 0, e.result.type = node.type().dtype;
+      add_way(problem_, e, alignment(2));
+    } else {
+      add_epilogue(kernel.tiles[0]);
+    }
+    lay_out_workspace();
+  }
+
+  int64_t workspace_bytes() const override { return workspace_bytes_; }
+
+  std::vector<KernelText> texts() const override {
+    std::vector<KernelText> all;
+    auto add = [&](std::vector<KernelText> more) { all.insert(all.end(), more.begin(), more.end()); };
+    for (const Way& w : ways_) {
+      if (!w.library) add(w.own->texts());
+      if (w.rest) add(w.rest->texts());
+      if (w.library && w.library->convert_bias) all.push_back(bias_text());
+    }
+    return all;
+  }
+
+  void load(Loader& loader) override {
+    driver_ = &loader.driver();
+    std::vector<MatmulWay> ways;
+    std::vector<int> index;
+    for (size_t w = 0; w < ways_.size(); ++w)
+      if (ways_[w].library) ways.push_back({&*ways_[w].library, ways_[w].bytes_after}), index.push_back(int(w));
+    if (const auto choice = choose_matmul(loader, ways, library_bytes_)) {
+      choice_ = *choice;
+      way_ = index[size_t(choice->way)];
+      library_ = std::make_unique<LibraryMatmul>(*loader.cublas_lt(), *ways_[size_t(way_)].library);
+      if (way().library->convert_bias) convert_bias_ = loader.function(bias_text());
+    } else {
+      way().own->load(loader);
+    }
+    if (way().rest) way().rest->load(loader);
+  }
+
+  void bind(std::span<const Place> operands, Place workspace, Place fault) override {
+    a_ = operands[0], b_ = operands[1], workspace_ = workspace;
+    operands_.assign(operands.begin() + 2, operands.end());
+    for (Way& w : ways_) {
+      if (!w.rest) continue;
+      std::vector<Place> places = operands_;
+      if (w.detached) places.push_back(moved(workspace, sums_at_));
+      w.rest->bind(places, moved(workspace, rest_at_), fault);
+    }
+  }
+
+  void enqueue(Bases bases, StreamHandle stream) const override {
+    const Way& w = ways_[size_t(way_)];
+    const MatmulEpilogue& e = w.epilogue;
+    auto array = [&](const MatmulArray& x) { return x ? at(bases, moved(operands_[size_t(x.operand)], x.offset * size_of(x.type))) : DevicePointer(0); };
+    const DevicePointer a = at(bases, a_), b = at(bases, b_), workspace = at(bases, workspace_);
+    const DevicePointer result = w.detached ? workspace + DevicePointer(sums_at_) : array(e.result);
+    DevicePointer bias = array(e.bias);
+    if (library_) {
+      if (w.library->convert_bias) {
+        DevicePointer to = workspace + DevicePointer(bias_at_);
+        long long count = problem_.columns;
+        int type = e.result.type == DType::bf16 ? 1 : 2;
+        void* parameters[] = {&bias, &to, &count, &type};
+        driver_->launch(convert_bias_, unsigned((count + 255) / 256), 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+        bias = to;
+      }
+      const bool swapped = w.library->product.swapped;
+      library_->enqueue(choice_.algorithm, {swapped ? b : a, swapped ? a : b, result, bias, array(e.addend), array(e.aux), workspace}, library_bytes_, stream);
+    } else {
+      w.own->enqueue({a, b, result, bias, array(e.addend), array(e.aux), workspace}, stream);
+    }
+    if (w.rest) w.rest->enqueue(bases, stream);
+  }
+
+  int launches() const override {
+    const Way& w = ways_[size_t(way_)];
+    const int product = library_ ? int(w.library->product.calls()) + w.library->convert_bias : w.own->launches();
+    return product + (w.rest ? w.rest->launches() : 0);
+  }
+
+  std::string note() const override {
+    const Way& w = ways_[size_t(way_)];
+    std::string text = library_ ? fmt::format("cublasLt #{}", choice_.proposal) : "own";
+    if (!w.epilogue.name().empty()) text += " " + w.epilogue.name();
+    if (w.rest) text += w.detached ? ", sums to memory, then the epilogue" : ", then the rest";
+    if (library_ && choice_.ms > 0)
+      text += fmt::format(", {:.0f} us, {:.0f} TFLOP/s (#0: {:.0f} us)", choice_.ms * 1e3, w.library->flops() / choice_.ms * 1e-9, choice_.first_ms * 1e3);
+    return text;
+  }
+
+ private:
+  Way& way() { return ways_[size_t(way_)]; }
+  static Place moved(Place p, int64_t bytes) { return p ? Place{p.base, p.offset + bytes} : p; }
+  static KernelText bias_text() { return {"ridge_matmul_bias", std::string(matrix_prelude()) + kConvertBias, 0}; }
+
+  Way& add_way(const MatmulProblem& problem, const MatmulEpilogue& epilogue, int64_t alignment_result) {
+    Way& w = ways_.emplace_back();
+    w.epilogue = epilogue;
+    w.library = library_call(problem, epilogue);
+    if (w.library) {
+      const bool swapped = w.library->product.swapped;
+      w.library->alignment_first = swapped ? alignment_b_ : alignment_a_, w.library->alignment_second = swapped ? alignment_a_ : alignment_b_;
+      w.library->alignment_result = alignment_result;
+    }
+    w.own = std::make_unique<OwnMatmul>(problem, epilogue, chip_, alignment_a_, alignment_b_);
+    return w;
+  }
+
+  // As a whole, or its beginning with a kernel for the rest; where neither can be, the sums go to memory first.
+  void add_epilogue(const TileGroup& group) {
+    auto alignment = [](const MatmulArray& x) { return std::gcd(kPlannedAlignment, x.offset * size_of(x.type)); };
+    if (const auto whole = match_epilogue(group)) add_way(with_result(problem_, whole->result), *whole, alignment(whole->result));
+    if (auto split = split_epilogue(group)) {
+      Way& w = add_way(with_result(problem_, split->first.result), split->first, alignment(split->first.result));
+      w.rest = make_tile_kernel({&split->rest, 1}, chip_);
+      w.bytes_after = bytes_moved(split->rest);
+    }
+    if (!ways_.empty()) return;
+    DetachedEpilogue detached = detach_epilogue(group);
+    MatmulEpilogue e;
+    e.result = {0, detached.sums, 0, problem_.rows * problem_.columns, problem_.columns, 1};
+    Way& w = add_way(with_result(problem_, e.result), e, kPlannedAlignment);
+    w.detached = true;
+    w.sums_bytes = problem_.batches * problem_.rows * problem_.columns * size_of(detached.sums);
+    w.rest = make_tile_kernel({&detached.group, 1}, chip_);
+  }
+
+  // For the library or for parts of sums, then the bias, then sums, then what the rest asks for.
+  void lay_out_workspace() {
+    int64_t product = 0, bias = 0, sums = 0, rest = 0;
+    for (const Way& w : ways_) {
+      product = std::max(product, w.own->workspace_bytes());
+      if (w.library) {
+        library_bytes_ = std::clamp(rounded(8 * 4 * problem_.batches * problem_.rows * problem_.columns), kLeastWorkspace, kMostWorkspace);
+        product = std::max(product, library_bytes_);
+        if (w.library->convert_bias) bias = rounded(2 * problem_.columns);
+      }
+      sums = std::max(sums, rounded(w.sums_bytes));
+      if (w.rest) rest = std::max(rest, w.rest->workspace_bytes());
+    }
+    bias_at_ = rounded(product), sums_at_ = bias_at_ + bias, rest_at_ = sums_at_ + sums;
+    workspace_bytes_ = rest_at_ + rest;
+  }
+
+  Chip chip_;
+  MatmulProblem problem_;
+  int64_t alignment_a_ = kPlannedAlignment, alignment_b_ = kPlannedAlignment;
+  std::vector<Way> ways_;  // at least one; the first is taken where nothing is measured
+  int64_t library_bytes_ = 0, bias_at_ = 0, sums_at_ = 0, rest_at_ = 0, workspace_bytes_ = 0;
+  int way_ = 0;
+  MatmulChoice choice_;
+  std::unique_ptr<LibraryMatmul> library_;
+  FunctionHandle convert_bias_ = nullptr;
+  const Driver* driver_ = nullptr;
+  Place a_, b_, workspace_;
+  std::vector<Place> operands_;  // the result, or the epilogue's
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  return std::make_unique<MatmulKernel>(program, kernel, chip);
+}
+
+}  // namespace ridge::cuda

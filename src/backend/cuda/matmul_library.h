@@ -1,0 +1,52 @@
+// A product by cuBLASLt: descriptors built once, and the library's proposals for it.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/matmul_epilogue.h"
+
+namespace ridge::cuda {
+
+// A product with an epilogue as one call of the library (or several, over batches that one stride does not reach).
+struct LibraryCall {
+  LibraryProduct product;
+  MatmulEpilogue epilogue;
+  bool tf32 = false;
+  bool convert_bias = false;  // the library wants it in the result's type: it is converted to workspace first
+  int64_t alignment_first = 256, alignment_second = 256, alignment_result = 256;
+  double flops() const;
+  std::string key() const;  // all that its speed depends on
+};
+
+// Nothing where the library has no such epilogue, types or strides.
+std::optional<LibraryCall> library_call(const MatmulProblem& problem, const MatmulEpilogue& epilogue);
+
+// The call over at most so many bytes of first, second, result, addend and aux, for measurements: fewer rows of the result.
+LibraryCall smaller(LibraryCall call, int64_t bytes);
+
+struct LibraryAddresses {
+  DevicePointer first = 0, second = 0, result = 0, bias = 0, addend = 0, aux = 0, workspace = 0;
+};
+
+class LibraryMatmul {
+ public:
+  LibraryMatmul(const CublasLt& lt, const LibraryCall& call);
+
+  // Best first by the library's own guess; none: it cannot do this here. Only algorithms that give the same bits every time.
+  std::vector<LtHeuristic> proposals(int most, int64_t workspace_bytes) const;
+  void enqueue(const LtAlgorithm& algorithm, const LibraryAddresses& at, int64_t workspace_bytes, StreamHandle stream) const;
+
+ private:
+  using Operation = Owned<LtOperation, LtCall<LtOperation>>;
+  using Layout = Owned<LtLayout, LtCall<LtLayout>>;
+  Layout layout(const LibraryMatrix& m) const;
+
+  const CublasLt& lt_;
+  LibraryCall call_;
+  Operation operation_;
+  Layout first_, second_, addend_, result_;
+};
+
+}  // namespace ridge::cuda

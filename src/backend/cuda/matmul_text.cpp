@@ -1,0 +1,390 @@
+#include "backend/cuda/matmul_text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "backend/cuda/prelude.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Types are numbers in the texts: 0 f32, 1 bf16, 2 f16, -1 absent.
+int number_of(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
+
+// Parameters, addresses and what is done with a finished sum.
+constexpr const char* kCommon = R"(
+typedef long long i64;
+
+struct MatmulAxis {
+  i64 size[6], x[6], y[6], z[6];
+};
+struct MatmulArguments {
+  const void *a, *b;
+  void* result;
+  const void *bias, *addend;
+  void* aux;
+  float* parts;
+  i64 batches, rows, columns, depth, part;
+  MatmulAxis batch, m, n, k;
+  i64 addend_batch, addend_row, aux_batch, aux_row;
+  float alpha, pad;
+};
+
+// The element of an index that runs over `Loops` loops, slowest first.
+template <int Loops>
+__device__ __forceinline__ i64 matmul_element(const i64* size, const i64* stride, i64 index) {
+  if (Loops == 0) return 0;
+  if (Loops == 1) return index * stride[0];
+  i64 at = 0;
+#pragma unroll
+  for (int l = Loops - 1; l > 0; --l) {
+    i64 next = index / size[l];
+    at += (index - next * size[l]) * stride[l];
+    index = next;
+  }
+  return at + index * stride[0];
+}
+
+template <int Type>
+__device__ __forceinline__ float matmul_read(const void* p, i64 i) {
+  if (Type == 0) return ((const float*)p)[i];
+  if (Type == 1) return unpack_bf16(((const half_bits*)p)[i]);
+  return unpack_f16(((const half_bits*)p)[i]);
+}
+template <int Type>
+__device__ __forceinline__ void matmul_write(void* p, i64 i, float x) {
+  if (Type == 0)
+    ((float*)p)[i] = x;
+  else
+    ((half_bits*)p)[i] = (half_bits)(Type == 1 ? pack_bf16(x, 0.f) : pack_f16(x, 0.f));
+}
+
+__device__ __forceinline__ void matmul_finish(const MatmulArguments& g, i64 batch, i64 row, i64 column, float sum) {
+  float v = g.alpha * sum;
+  if (kBias >= 0) v += matmul_read<kBias>(g.bias, column);
+  if (kAddend >= 0) v += matmul_read<kAddend>(g.addend, batch * g.addend_batch + row * g.addend_row + column);
+  if (kFunction == 1) v = v > 0.f || v != v ? v : 0.f;
+  if (kFunction == 2) {
+    if (kAux >= 0) matmul_write<kAux>(g.aux, batch * g.aux_batch + row * g.aux_row + column, v);
+    v = gelu_tanh(v);
+  }
+  if (kFunction == 3) v *= gelu_tanh_grad(matmul_read<kAux>(g.aux, batch * g.aux_batch + row * g.aux_row + column));
+  i64 at = matmul_element<kBatchLoops>(g.batch.size, g.batch.z, batch) + matmul_element<kMLoops>(g.m.size, g.m.y, row) + matmul_element<kNLoops>(g.n.size, g.n.y, column);
+  matmul_write<kResult>(g.result, at, v);
+}
+
+__device__ __forceinline__ void matmul_store(const MatmulArguments& g, i64 batch, i64 row, i64 column, float sum) {
+  if (row >= g.rows || column >= g.columns) return;
+  if (kParts)
+    g.parts[(((i64)blockIdx.z * g.batches + batch) * g.rows + row) * g.columns + column] = sum;
+  else
+    matmul_finish(g, batch, row, column, sum);
+}
+)";
+
+// A thread sums 4 x 4 of a tile of 64 x 64; factors wait in shared memory as f32.
+constexpr const char* kScalarProduct = R"(
+constexpr int kTile = 64, kDeep = 16;
+
+// Elements of a tile that this thread fetches: along the depth where that is the fast axis, else along the rows.
+template <int Type, int RowLoops, bool FastK>
+struct MatmulFetch {
+  const void* from;
+  i64 row[4];
+  int r, k;
+  bool there[4];
+  float value[4];
+  __device__ __forceinline__ MatmulFetch(const void* p, i64 base, const MatmulAxis& rows, i64 first, i64 count) : from(p) {
+    int t = (int)threadIdx.x;
+    r = FastK ? t / kDeep : t % kTile, k = FastK ? t % kDeep : t / kTile;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      i64 at = first + r + (FastK ? 16 * i : 0);
+      there[i] = at < count;
+      row[i] = base + (there[i] ? matmul_element<RowLoops>(rows.size, rows.x, at) : 0);
+    }
+  }
+  __device__ __forceinline__ void load(const MatmulAxis& depth, const i64* stride, i64 first, i64 end) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      i64 at = first + k + (FastK ? 0 : 4 * i);
+      value[i] = at < end && there[i] ? matmul_read<Type>(from, row[i] + matmul_element<kKLoops>(depth.size, stride, at)) : 0.f;
+    }
+  }
+  __device__ __forceinline__ void put(float (*to)[kTile + 4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[k + (FastK ? 0 : 4 * i)][r + (FastK ? 16 * i : 0)] = value[i];
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
+  __shared__ float x[kDeep][kTile + 4], y[kDeep][kTile + 4];
+  i64 down = (g.rows + kTile - 1) / kTile;
+  i64 row = (i64)blockIdx.x % down * kTile, column = (i64)blockIdx.x / down * kTile;
+  i64 begin = (i64)blockIdx.z * g.part, end = begin + g.part < g.depth ? begin + g.part : g.depth;
+  int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
+  for (i64 batch = blockIdx.y; batch < g.batches; batch += gridDim.y) {
+    MatmulFetch<kA, kMLoops, kAFastK> a(g.a, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch), g.m, row, g.rows);
+    MatmulFetch<kB, kNLoops, kBFastK> b(g.b, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch), g.n, column, g.columns);
+    float sum[4][4] = {};
+    a.load(g.k, g.k.x, begin, end), b.load(g.k, g.k.y, begin, end);
+    for (i64 k = begin; k < end; k += kDeep) {
+      a.put(x), b.put(y);
+      __syncthreads();
+      if (k + kDeep < end) a.load(g.k, g.k.x, k + kDeep, end), b.load(g.k, g.k.y, k + kDeep, end);
+#pragma unroll
+      for (int q = 0; q < kDeep; ++q) {
+        float u[4], v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) u[i] = x[q][ty * 4 + i], v[i] = y[q][tx * 4 + i];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[i][j] = fmaf(u[i], v[j], sum[i][j]);
+      }
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) matmul_store(g, batch, row + ty * 4 + i, column + tx * 4 + j, sum[i][j]);
+  }
+}
+)";
+
+// Warps of 2 x 4 (2 x 2) sum kTileRows x kTileColumns by the matrix units. Factors lie in shared memory in the order in which they come: rows
+// of 32 along the depth, or 32 rows along the tile's side, which are turned when they are read.
+constexpr const char* kMatrixProduct = R"(
+constexpr int kDeep = 32, kThreads = 32 * kWarpsDown * kWarpsAcross;
+constexpr int kWarpRows = kTileRows / kWarpsDown, kWarpColumns = kTileColumns / kWarpsAcross;
+
+// A side of the tile: Side x 32 elements, fetched in chunks of 8 along the fast axis.
+template <int Side, int RowLoops, bool FastK, bool Wide>
+struct MatmulFetch {
+  static constexpr int kPitch = FastK ? kDeep + 8 : Side + 8, kLines = FastK ? Side : kDeep;
+  static constexpr int kAlong = (FastK ? kDeep : Side) / 8, kChunks = Side * kDeep / 8 / kThreads;
+  const half_bits* from;
+  i64 base, first, count;
+  i64 row[kChunks];
+  uint4 value[kChunks];
+  __device__ __forceinline__ int line(int i) const { return ((int)threadIdx.x + i * kThreads) / kAlong; }
+  __device__ __forceinline__ int along() const { return (int)threadIdx.x % kAlong * 8; }
+  __device__ __forceinline__ MatmulFetch(const void* p, i64 b, const MatmulAxis& rows, i64 f, i64 n) : from((const half_bits*)p), base(b), first(f), count(n) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      i64 at = first + (FastK ? line(i) : along());
+      row[i] = base + (at < count ? matmul_element<RowLoops>(rows.size, rows.x, at) : 0);
+    }
+  }
+  __device__ __forceinline__ half_bits one(const MatmulAxis& rows, const MatmulAxis& depth, const i64* stride, i64 r, i64 k, i64 end, i64 known) const {
+    if (r >= count || k >= end) return 0;
+    return from[(FastK ? known : base + matmul_element<RowLoops>(rows.size, rows.x, r)) + matmul_element<kKLoops>(depth.size, stride, k)];
+  }
+  __device__ __forceinline__ void load(const MatmulAxis& rows, const MatmulAxis& depth, const i64* stride, i64 k, i64 end) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      i64 r = first + (FastK ? line(i) : along()), q = k + (FastK ? along() : line(i));
+      bool whole = FastK ? r < count && q + 8 <= end : r + 8 <= count && q < end;
+      if (Wide && whole) {
+        value[i] = *(const uint4*)(from + row[i] + matmul_element<kKLoops>(depth.size, stride, q));
+        continue;
+      }
+      unsigned pair[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        unsigned low = one(rows, depth, stride, r + (FastK ? 0 : 2 * j), q + (FastK ? 2 * j : 0), end, row[i]);
+        unsigned high = one(rows, depth, stride, r + (FastK ? 0 : 2 * j + 1), q + (FastK ? 2 * j + 1 : 0), end, row[i]);
+        pair[j] = low | high << 16;
+      }
+      value[i] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+  }
+  __device__ __forceinline__ void put(half_bits* to) const {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) *(uint4*)(to + line(i) * kPitch + along()) = value[i];
+  }
+};
+
+typedef MatmulFetch<kTileRows, kMLoops, kAFastK, kAWide> FetchA;
+typedef MatmulFetch<kTileColumns, kNLoops, kBFastK, kBWide> FetchB;
+
+extern "C" __global__ void __launch_bounds__(kThreads) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
+  __shared__ __align__(16) half_bits x[2][FetchA::kLines * FetchA::kPitch];
+  __shared__ __align__(16) half_bits y[2][FetchB::kLines * FetchB::kPitch];
+  i64 down = (g.rows + kTileRows - 1) / kTileRows;
+  i64 row = (i64)blockIdx.x % down * kTileRows, column = (i64)blockIdx.x / down * kTileColumns;
+  i64 begin = (i64)blockIdx.z * g.part, end = begin + g.part < g.depth ? begin + g.part : g.depth;
+  int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+  int warp_row = warp % kWarpsDown * kWarpRows, warp_column = warp / kWarpsDown * kWarpColumns;
+  for (i64 batch = blockIdx.y; batch < g.batches; batch += gridDim.y) {
+    FetchA a(g.a, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch), g.m, row, g.rows);
+    FetchB b(g.b, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch), g.n, column, g.columns);
+    float sum[kWarpRows / 16][kWarpColumns / 8][4] = {};
+    a.load(g.m, g.k, g.k.x, begin, end), b.load(g.n, g.k, g.k.y, begin, end);
+    a.put(x[0]), b.put(y[0]);
+    __syncthreads();
+    int stage = 0;
+    for (i64 k = begin; k < end; k += kDeep, stage ^= 1) {
+      bool more = k + kDeep < end;
+      if (more) a.load(g.m, g.k, g.k.x, k + kDeep, end), b.load(g.n, g.k, g.k.y, k + kDeep, end);
+#pragma unroll
+      for (int q = 0; q < kDeep; q += 16) {
+        unsigned left[kWarpRows / 16][4], right[kWarpColumns / 16][4];
+#pragma unroll
+        for (int i = 0; i < kWarpRows / 16; ++i) {
+          if (kAFastK)
+            load_matrices(left[i], x[stage] + (warp_row + 16 * i + lane % 16) * FetchA::kPitch + q + lane / 16 * 8);
+          else
+            load_matrices_transposed(left[i], x[stage] + (q + lane % 8 + lane / 16 * 8) * FetchA::kPitch + warp_row + 16 * i + lane / 8 % 2 * 8);
+        }
+#pragma unroll
+        for (int j = 0; j < kWarpColumns / 16; ++j) {
+          if (kBFastK)
+            load_matrices(right[j], y[stage] + (warp_column + 16 * j + lane % 8 + lane / 16 * 8) * FetchB::kPitch + q + lane / 8 % 2 * 8);
+          else
+            load_matrices_transposed(right[j], y[stage] + (q + lane % 8 + lane / 8 % 2 * 8) * FetchB::kPitch + warp_column + 16 * j + lane / 16 * 8);
+        }
+#pragma unroll
+        for (int i = 0; i < kWarpRows / 16; ++i)
+#pragma unroll
+          for (int j = 0; j < kWarpColumns / 8; ++j) {
+            if (kA == 1)
+              mma_bf16(sum[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+            else
+              mma_f16(sum[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+          }
+      }
+      if (more) a.put(x[stage ^ 1]), b.put(y[stage ^ 1]);
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < kWarpRows / 16; ++i)
+#pragma unroll
+      for (int j = 0; j < kWarpColumns / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          matmul_store(g, batch, row + warp_row + 16 * i + lane / 4 + e / 2 * 8, column + warp_column + 8 * j + lane % 4 * 2 + e % 2, sum[i][j][e]);
+  }
+}
+)";
+
+// Parts of the depth, added in their order.
+constexpr const char* kFinish = R"(
+extern "C" __global__ void __launch_bounds__(256) ridge_matmul_finish(const RIDGE_CONSTANT MatmulArguments g) {
+  i64 all = g.batches * g.rows * g.columns, parts = (g.depth + g.part - 1) / g.part;
+  for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < all; i += (i64)gridDim.x * 256) {
+    float sum = g.parts[i];
+    for (i64 p = 1; p < parts; ++p) sum += g.parts[p * all + i];
+    i64 line = i / g.columns;
+    matmul_finish(g, line / g.rows, line % g.rows, i % g.columns, sum);
+  }
+}
+)";
+
+constexpr int64_t kPartDepth = 512;  // a part's depth is at least this
+constexpr int64_t kBlocks = 256;     // that a product should have, as far as its depth allows
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void fill_axis(MatmulArguments::Axis& axis, const std::vector<MatmulLoop>& loops, int64_t MatmulLoop::*x, int64_t MatmulLoop::*y, int64_t MatmulLoop::*z) {
+  if (loops.size() > size_t(kMatmulLoops))
+    fail(ErrorCode::unsupported, "[matmul] an axis of {} loops; the kernel takes {}: copy the operand first", loops.size(), kMatmulLoops);
+  for (size_t l = 0; l < loops.size(); ++l) {
+    axis.size[l] = loops[l].size, axis.x[l] = loops[l].*x, axis.y[l] = loops[l].*y;
+    if (z) axis.z[l] = loops[l].*z;
+  }
+}
+
+// Which of the two axes an operand varies along in the smallest steps.
+bool depth_is_fast(const std::vector<MatmulLoop>& side, const std::vector<MatmulLoop>& depth, int64_t MatmulLoop::*stride) {
+  auto step = [&](const std::vector<MatmulLoop>& loops) { return loops.empty() ? INT64_MAX : std::abs(loops.back().*stride); };
+  return step(depth) <= step(side);
+}
+
+// Whether chunks of 8 along the fast axis are 16 aligned bytes each.
+bool wide(const std::vector<MatmulLoop>& fast, const std::vector<MatmulLoop>& slow, const std::vector<MatmulLoop>& batch, int64_t MatmulLoop::*stride,
+          int64_t alignment) {
+  if (fast.empty() || fast.back().*stride != 1 || alignment % 16) return false;
+  if (fast.size() > 1 && fast.back().size % 8) return false;
+  for (const auto* loops : {&fast, &slow, &batch})
+    for (const MatmulLoop& l : *loops)
+      if (!(loops == &fast && &l == &fast.back()) && l.*stride % 8) return false;
+  return true;
+}
+
+}  // namespace
+
+OwnMatmul::OwnMatmul(const MatmulProblem& p, const MatmulEpilogue& e, const Chip& chip, int64_t alignment_a, int64_t alignment_b) {
+  using Function = MatmulEpilogue::Function;
+  empty_ = p.empty();
+  MatmulArguments& g = arguments_;
+  g.batches = p.batches, g.rows = p.rows, g.columns = p.columns, g.depth = p.depth;
+  fill_axis(g.batch, p.batch, &MatmulLoop::a, &MatmulLoop::b, &MatmulLoop::c);
+  fill_axis(g.m, p.m, &MatmulLoop::a, &MatmulLoop::c, nullptr);
+  fill_axis(g.n, p.n, &MatmulLoop::b, &MatmulLoop::c, nullptr);
+  fill_axis(g.k, p.k, &MatmulLoop::a, &MatmulLoop::b, nullptr);
+  g.addend_batch = e.addend.batch, g.addend_row = e.addend.row, g.aux_batch = e.aux.batch, g.aux_row = e.aux.row;
+  g.alpha = float(e.alpha);
+  matrix_units_ = p.a == p.b && (p.a == DType::f16 || (p.a == DType::bf16 && chip.bf16()));
+  const bool large = matrix_units_ && ceil_div(p.rows, 128) * ceil_div(p.columns, 128) * p.batches >= 64;
+  tile_rows_ = tile_columns_ = large ? 128 : 64;
+  threads_ = matrix_units_ && !large ? 128 : 256;
+  // Few tiles and a deep sum: the depth is cut. Where depends on the shape alone.
+  const int64_t tiles = ceil_div(p.rows, tile_rows_) * ceil_div(p.columns, tile_columns_) * p.batches;
+  parts_ = empty_ ? 1 : std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(tiles, 1), p.depth / kPartDepth), 1, 128);
+  g.part = std::max<int64_t>(ceil_div(ceil_div(p.depth, parts_), 32) * 32, 32);
+  parts_ = std::max<int64_t>(ceil_div(p.depth, g.part), 1);
+  const bool a_fast = depth_is_fast(p.m, p.k, &MatmulLoop::a), b_fast = depth_is_fast(p.n, p.k, &MatmulLoop::b);
+  auto type = [](const MatmulArray& x) { return x ? number_of(x.type) : -1; };
+  constants_ = fmt::format(
+      "constexpr int kA = {}, kB = {}, kResult = {}, kBias = {}, kAddend = {}, kAux = {}, kFunction = {};\n"
+      "constexpr int kBatchLoops = {}, kMLoops = {}, kNLoops = {}, kKLoops = {};\nconstexpr bool kParts = {};\n",
+      number_of(p.a), number_of(p.b), number_of(e.result.type), type(e.bias), type(e.addend), type(e.aux),
+      e.function == Function::relu        ? 1
+      : e.function == Function::gelu      ? 2
+      : e.function == Function::gelu_grad ? 3
+                                          : 0,
+      p.batch.size(), p.m.size(), p.n.size(), p.k.size(), parts_ > 1);
+  constants_ += fmt::format("constexpr bool kAFastK = {}, kBFastK = {};\n", a_fast, b_fast);
+  if (matrix_units_)
+    constants_ +=
+        fmt::format("constexpr int kTileRows = {0}, kTileColumns = {0}, kWarpsDown = 2, kWarpsAcross = {1};\nconstexpr bool kAWide = {2}, kBWide = {3};\n",
+                    tile_rows_, large ? 4 : 2, wide(a_fast ? p.k : p.m, a_fast ? p.m : p.k, p.batch, &MatmulLoop::a, alignment_a),
+                    wide(b_fast ? p.k : p.n, b_fast ? p.n : p.k, p.batch, &MatmulLoop::b, alignment_b));
+}
+
+std::vector<KernelText> OwnMatmul::texts() const {
+  if (empty_) return {};
+  const std::string head = std::string(matrix_prelude()) + constants_ + kCommon;
+  std::vector<KernelText> out = {{"ridge_matmul", head + (matrix_units_ ? kMatrixProduct : kScalarProduct), 0}};
+  if (parts_ > 1) out.push_back({"ridge_matmul_finish", head + kFinish, 0});
+  return out;
+}
+
+int64_t OwnMatmul::workspace_bytes() const { return empty_ || parts_ == 1 ? 0 : parts_ * arguments_.batches * arguments_.rows * arguments_.columns * 4; }
+
+void OwnMatmul::load(Loader& loader) {
+  driver_ = &loader.driver();
+  const std::vector<KernelText> all = texts();
+  if (!all.empty()) product_ = loader.function(all[0]);
+  if (all.size() > 1) finish_ = loader.function(all[1]);
+}
+
+void OwnMatmul::enqueue(const Addresses& at, StreamHandle stream) const {
+  if (empty_) return;
+  MatmulArguments g = arguments_;
+  g.a = at.a, g.b = at.b, g.result = at.result, g.bias = at.bias, g.addend = at.addend, g.aux = at.aux, g.parts = at.workspace;
+  void* parameters[] = {&g};
+  const int64_t tiles = ceil_div(g.rows, tile_rows_) * ceil_div(g.columns, tile_columns_);
+  if (tiles > INT32_MAX) fail(ErrorCode::unsupported, "[matmul] a result of {} x {} has too many tiles for one launch: split the batch", g.rows, g.columns);
+  const unsigned batches = unsigned(std::min<int64_t>(g.batches, 65535));
+  driver_->launch(product_, unsigned(tiles), batches, unsigned(parts_), unsigned(threads_), 1, 1, 0, stream, parameters, nullptr);
+  if (parts_ == 1) return;
+  const unsigned blocks = unsigned(std::min<int64_t>(ceil_div(g.batches * g.rows * g.columns, 256), 4096));
+  driver_->launch(finish_, blocks, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr);
+}
+
+}  // namespace ridge::cuda

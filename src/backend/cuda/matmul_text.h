@@ -1,0 +1,51 @@
+// Our own matmul kernel: any strides, any number of loops, f32, bf16 and f16 mixed, by the matrix units where both factors are of one
+// 16-bit type. It runs where the library cannot or is not installed.
+#pragma once
+#include "backend/cuda/chip.h"
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/matmul_epilogue.h"
+
+namespace ridge::cuda {
+
+inline constexpr int kMatmulLoops = 6;  // of one kind, after merging
+
+// The kernel's only parameter; the text has the same struct.
+struct MatmulArguments {
+  DevicePointer a = 0, b = 0, result = 0, bias = 0, addend = 0, aux = 0, parts = 0;
+  int64_t batches = 1, rows = 0, columns = 0, depth = 0;
+  int64_t part = 0;  // depth of one block's sums
+  struct Axis {
+    int64_t size[kMatmulLoops] = {}, x[kMatmulLoops] = {}, y[kMatmulLoops] = {}, z[kMatmulLoops] = {};
+  } batch, m, n, k;  // strides: batch a, b, result; m a, result; n b, result; k a, b
+  int64_t addend_batch = 0, addend_row = 0, aux_batch = 0, aux_row = 0;
+  float alpha = 1;
+  float pad = 0;
+};
+
+class OwnMatmul {
+ public:
+  // `alignment_a`, `alignment_b`: of the operands' addresses, in bytes.
+  OwnMatmul(const MatmulProblem& problem, const MatmulEpilogue& epilogue, const Chip& chip, int64_t alignment_a, int64_t alignment_b);
+
+  std::vector<KernelText> texts() const;  // the product; where its depth is cut, also what adds the parts
+  int64_t workspace_bytes() const;        // of the parts
+  int launches() const { return empty_ ? 0 : parts_ > 1 ? 2 : 1; }
+  void load(Loader& loader);
+  // Addresses of operands with their offsets in them.
+  struct Addresses {
+    DevicePointer a, b, result, bias = 0, addend = 0, aux = 0, workspace = 0;
+  };
+  void enqueue(const Addresses& at, StreamHandle stream) const;
+
+ private:
+  MatmulArguments arguments_;
+  std::string constants_;
+  bool matrix_units_ = false, empty_ = false;
+  int64_t tile_rows_ = 64, tile_columns_ = 64, parts_ = 1;
+  int threads_ = 256;
+  int result_type_ = 0;
+  const Driver* driver_ = nullptr;
+  FunctionHandle product_ = nullptr, finish_ = nullptr;
+};
+
+}  // namespace ridge::cuda

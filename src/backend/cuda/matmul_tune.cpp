@@ -1,0 +1,215 @@
+#include "backend/cuda/matmul_tune.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <sstream>
+
+#include "backend/cuda/prelude.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int kProposals = 8;
+constexpr int64_t kMostBytes = int64_t(384) << 20;  // of memory that a measurement takes for a while
+constexpr double kBurstMs = 0.4;                    // a candidate is repeated for about this long, and three times
+
+// Numbers between -1 and 1: zeros would let the chip clock higher than real work does.
+constexpr const char* kFill = R"(
+extern "C" __global__ void ridge_matmul_fill(void* to, long long count, int type, unsigned seed) {
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (long long)gridDim.x * blockDim.x) {
+    unsigned x = (unsigned)i * 2654435761u ^ (unsigned)(i >> 32) ^ seed;
+    x ^= x >> 16, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
+    float f = (float)(int)(x & 0xffffu) * (1.f / 32768.f) - 1.f;
+    if (type == 0)
+      ((float*)to)[i] = f;
+    else
+      ((half_bits*)to)[i] = (half_bits)(type == 1 ? pack_bf16(f, 0.f) : pack_f16(f, 0.f));
+  }
+}
+)";
+
+int number_of(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
+
+int64_t bytes_of(const LibraryMatrix& m, int64_t batches) {
+  return (m.columns > 0 ? ((m.columns - 1) * m.stride + m.rows + (batches - 1) * m.batch_stride) * size_of(m.type) : 0);
+}
+
+// Memory for several copies of a call's operands, so that none is found in the cache, filled with numbers.
+class Operands {
+ public:
+  Operands(Loader& loader, const LibraryCall& call, int64_t workspace_bytes) : call_(call) {
+    const LibraryProduct& p = call.product;
+    const MatmulEpilogue& e = call.epilogue;
+    auto like = [&](const MatmulArray& a) { return LibraryMatrix{a.type, p.result.rows, p.result.columns, std::max(a.row, p.result.rows), a.batch}; };
+    auto add = [&](int64_t bytes) {
+      const int64_t at = set_bytes_;
+      set_bytes_ += (bytes + 255) / 256 * 256;
+      return at;
+    };
+    first_ = add(bytes_of(p.first, p.batches)), second_ = add(bytes_of(p.second, p.batches)), result_ = add(bytes_of(p.result, p.batches));
+    if (e.bias) bias_ = add(p.result.rows * 4);
+    if (e.addend) addend_ = add(bytes_of(like(e.addend), p.batches));
+    if (e.aux) aux_ = add(bytes_of(like(e.aux), p.batches));
+    const int64_t past_cache = 2 * loader.chip().l2_bytes;
+    sets_ = std::clamp<int64_t>(past_cache / set_bytes_ + 1, 1, std::max<int64_t>(1, kMostBytes / set_bytes_));
+    sets_ = std::min<int64_t>(sets_, 64);
+    memory_ = allocate(loader.driver(), sets_ * set_bytes_ + workspace_bytes + 256);
+    const FunctionHandle fill = loader.function({"ridge_matmul_fill", std::string(matrix_prelude()) + kFill, 0});
+    DevicePointer to = memory_.get();
+    long long count = sets_ * set_bytes_ / size_of(p.first.type);
+    int type = number_of(p.first.type);
+    unsigned seed = 1;
+    void* parameters[] = {&to, &count, &type, &seed};
+    const unsigned blocks = unsigned(std::min<int64_t>((count + 255) / 256, loader.chip().multiprocessors * 8));
+    loader.driver().launch(fill, blocks, 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
+  }
+
+  LibraryAddresses set(int64_t turn) const {
+    const DevicePointer base = memory_.get() + DevicePointer(turn % sets_ * set_bytes_);
+    LibraryAddresses at;
+    at.first = base + DevicePointer(first_), at.second = base + DevicePointer(second_), at.result = base + DevicePointer(result_);
+    at.bias = base + DevicePointer(bias_), at.addend = base + DevicePointer(addend_), at.aux = base + DevicePointer(aux_);
+    at.workspace = memory_.get() + DevicePointer(sets_ * set_bytes_);
+    return at;
+  }
+  DevicePointer memory() const { return memory_.get(); }
+  int64_t bytes() const { return sets_ * set_bytes_; }
+
+ private:
+  const LibraryCall& call_;
+  int64_t set_bytes_ = 0, sets_ = 1, first_ = 0, second_ = 0, result_ = 0, bias_ = 0, addend_ = 0, aux_ = 0;
+  DeviceMemory memory_;
+};
+
+class Clock {
+ public:
+  explicit Clock(Loader& loader) : driver_(loader.driver()), stream_(loader.stream()), begin_(make_event(driver_)), end_(make_event(driver_)) {}
+
+  // Milliseconds of one turn: the best of a few bursts.
+  template <class Turn>
+  double measure(const Turn& turn) {
+    int64_t at = 0;
+    const double once = burst(turn, at, 1);
+    const int turns = int(std::clamp(kBurstMs / std::max(once, 1e-3), 1.0, 50.0));
+    double best = burst(turn, at, turns);
+    for (int i = 0; i < 2; ++i) best = std::min(best, burst(turn, at, turns));
+    return best;
+  }
+
+ private:
+  template <class Turn>
+  double burst(const Turn& turn, int64_t& at, int turns) {
+    driver_.event_record(begin_.get(), stream_);
+    for (int i = 0; i < turns; ++i) turn(at++);
+    driver_.event_record(end_.get(), stream_);
+    driver_.event_wait(end_.get());
+    float ms = 0;
+    driver_.event_milliseconds(&ms, begin_.get(), end_.get());
+    return double(ms) / turns;
+  }
+
+  const Driver& driver_;
+  StreamHandle stream_;
+  Event begin_, end_;
+};
+
+// Bytes per millisecond that a kernel which reads and writes memory reaches, by a copy.
+double copy_rate(Loader& loader, Clock& clock, const Operands& operands) {
+  const std::string key = "matmul copy rate";
+  if (const std::string known = loader.choice(key); !known.empty()) return std::stod(known);
+  const int64_t half = operands.bytes() / 2 / 256 * 256;
+  if (half < (int64_t(64) << 20)) return 0;
+  const double ms = clock.measure(
+      [&](int64_t) { loader.driver().copy_on_device(operands.memory() + DevicePointer(half), operands.memory(), size_t(half), loader.stream()); });
+  const double rate = 2 * double(half) / ms;
+  loader.keep_choice(key, fmt::format("{:.6g}", rate));
+  return rate;
+}
+
+struct Candidate {
+  int way, proposal;
+  LtHeuristic heuristic;
+  double ms = 0, total = 0;
+};
+
+}  // namespace
+
+std::string MatmulChoice::text() const {
+  std::string out = fmt::format("{} {} {} ", way, proposal, workspace);
+  for (uint64_t word : algorithm.data) out += fmt::format("{:016x}", word);
+  return out + fmt::format(" {:.5g} {:.5g}", ms, first_ms);
+}
+
+std::optional<MatmulChoice> MatmulChoice::parse(const std::string& text) {
+  std::istringstream in(text);
+  MatmulChoice c;
+  std::string hex;
+  if (!(in >> c.way >> c.proposal >> c.workspace >> hex) || hex.size() != 128 || c.way < 0 || c.workspace < 0) return std::nullopt;
+  for (size_t i = 0; i < 8; ++i) {
+    const char* from = hex.data() + 16 * i;
+    if (std::from_chars(from, from + 16, c.algorithm.data[i], 16).ptr != from + 16) return std::nullopt;
+  }
+  in >> c.ms >> c.first_ms;
+  return c;
+}
+
+std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const MatmulWay> ways, int64_t workspace_bytes) {
+  const CublasLt* lt = loader.cublas_lt();
+  if (!lt || ways.empty()) return std::nullopt;
+  std::string key = fmt::format("matmul cublasLt {} ", lt->version());
+  for (const MatmulWay& w : ways) key += fmt::format("{} +{} | ", w.call->key(), w.bytes_after);
+  key += fmt::format("{}", workspace_bytes);
+  if (const auto known = MatmulChoice::parse(loader.choice(key)))
+    if (size_t(known->way) < ways.size() && known->workspace <= workspace_bytes) return known;
+
+  std::vector<Candidate> candidates;
+  for (size_t w = 0; w < ways.size(); ++w) {
+    const std::vector<LtHeuristic> found = LibraryMatmul(*lt, *ways[w].call).proposals(kProposals, workspace_bytes);
+    for (size_t i = 0; i < found.size(); ++i) candidates.push_back({int(w), int(i), found[i]});
+  }
+  if (candidates.empty()) return std::nullopt;
+  auto choice_of = [](const Candidate& c) {
+    MatmulChoice out;
+    out.way = c.way, out.algorithm = c.heuristic.algorithm, out.workspace = int64_t(c.heuristic.workspace), out.proposal = c.proposal, out.ms = c.ms;
+    return out;
+  };
+  if (candidates.size() == 1) return choice_of(candidates[0]);
+
+  Clock clock(loader);
+  double rate = 0, first_ms = 0;
+  const Candidate* best = nullptr;
+  for (size_t w = 0; w < ways.size(); ++w) {
+    const LibraryCall small = smaller(*ways[w].call, kMostBytes);
+    const double scale = ways[w].call->flops() / std::max(small.flops(), 1.0);
+    std::unique_ptr<Operands> operands;
+    std::unique_ptr<LibraryMatmul> matmul;
+    for (Candidate& c : candidates) {
+      if (c.way != int(w)) continue;
+      if (!operands) {
+        operands = std::make_unique<Operands>(loader, small, workspace_bytes);
+        matmul = std::make_unique<LibraryMatmul>(*lt, small);
+        if (ways[w].bytes_after && rate == 0) rate = copy_rate(loader, clock, *operands);
+      }
+      try {
+        c.ms = scale * clock.measure([&](int64_t turn) { matmul->enqueue(c.heuristic.algorithm, operands->set(turn), workspace_bytes, loader.stream()); });
+      } catch (const DriverError&) {
+        throw;
+      } catch (const Error&) {
+        continue;  // an algorithm for the whole that refuses the part
+      }
+      c.total = c.ms + (rate > 0 ? double(ways[w].bytes_after) / rate : 0);
+      if (c.proposal == 0 && first_ms == 0) first_ms = c.ms;
+      if (!best || c.total < best->total) best = &c;
+    }
+    loader.driver().stream_wait(loader.stream());
+  }
+  MatmulChoice chosen = choice_of(best ? *best : candidates[0]);
+  chosen.first_ms = first_ms;
+  loader.keep_choice(key, chosen.text());
+  return chosen;
+}
+
+}  // namespace ridge::cuda
