@@ -1,7 +1,6 @@
-// One node as a graph, run by its kernel in several ways of sharing out units, and by the reference.
+// One node run by its kernel in several ways of sharing out units.
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -10,15 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/node_kernels.h"
-#include "graph/builder.h"
-#include "support/samples.h"
+#include "support/node_laws.h"
 
 namespace ridge::cpu {
 inline namespace node_test {  // all tests can be one program
 
 using reference::Array;
-
-inline constexpr DType kAllDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u8, DType::boolean};
 
 // How units are shared out. The bits must not depend on it.
 enum class Sharing { all_at_once, one_by_one, backwards, shuffled, threads };
@@ -43,47 +39,18 @@ class Guarded {
   std::vector<std::byte> memory_;
 };
 
-struct NodeCase {
-  Graph graph;
-  std::vector<NodeId> inputs;
-  std::vector<Array> values;
-  NodeId node = kNone;
-  std::vector<bool> wanted;  // of the results; empty: all
-  bool in_place = false;     // the first result lies where the first operand does
-  int64_t fault_value = 0, fault_limit = -1;
-
-  NodeId input(const Array& value) {
-    // What the kernel sees is rounded to the dtype, so the reference starts from that too.
-    std::vector<std::byte> bytes(size_t(value.type.bytes()) + 8);
-    reference::to_bytes(value, bytes.data());
-    values.push_back(reference::from_bytes(value.type, bytes.data()));
-    inputs.push_back(graph.input(value.type, "x" + std::to_string(inputs.size())));
-    return inputs.back();
-  }
-  NodeId input(DType dtype, const Shape& shape, test::Random& random, double low = -4, double high = 4) {
-    if (dtype == DType::boolean) low = 0, high = 2;
-    if (dtype == DType::u8) low = 0, high = 255;
-    return input(test::draw({dtype, shape}, random, low, high));
-  }
-  NodeId index(const Shape& shape, int64_t size, test::Random& random) { return input(DType::i64, shape, random, 0, double(size)); }
-
+struct NodeCase : test::NodeCase {
   std::vector<std::vector<std::byte>> run(Sharing sharing) {
     std::unique_ptr<Kernel> kernel = make_node_kernel(graph, node);
     std::vector<Guarded> memory;
     std::vector<std::byte*> bases;
     std::vector<Ref> refs;
-    std::vector<Type> types;
-    for (NodeId id : graph[node].in) types.push_back(graph.type(id));
-    const size_t operands = types.size();
-    for (const Type& t : graph[node].types) types.push_back(t);
+    const std::vector<Type> types = this->types();
+    const size_t operands = graph[node].in.size();
     for (const Type& t : types) memory.emplace_back(t.bytes());
-    for (size_t i = 0; i < operands; ++i) {
-      const size_t which = size_t(std::find(inputs.begin(), inputs.end(), graph[node].in[i]) - inputs.begin());
-      reference::to_bytes(values[which], memory[i].data());
-    }
+    for (size_t i = 0; i < operands; ++i) reference::to_bytes(operand(i), memory[i].data());
     for (size_t i = 0; i < types.size(); ++i) {
-      const bool result = i >= operands;
-      refs.push_back(result && !wanted.empty() && !wanted[i - operands] ? Ref{} : Ref{int32_t(i), 0});
+      refs.push_back(i >= operands && !is_wanted(i - operands) ? Ref{} : Ref{int32_t(i), 0});
     }
     if (in_place) refs[operands] = refs[0];
     memory.emplace_back(kernel->workspace_bytes());
@@ -130,49 +97,13 @@ struct NodeCase {
   }
 
   // The results, after checking that every way to share out units gives the same bits.
-  std::vector<Array> results() {
+  std::vector<Array> results() override {
     const auto first = run(Sharing::all_at_once);
     for (Sharing sharing : {Sharing::one_by_one, Sharing::backwards, Sharing::shuffled, Sharing::threads})
       EXPECT_EQ(run(sharing), first) << "sharing " << int(sharing) << ": " << to_string(graph, std::vector{node});
     std::vector<Array> arrays;
     for (size_t i = 0; i < first.size(); ++i) arrays.push_back(first[i].empty() ? Array{} : reference::from_bytes(graph[node].types[i], first[i].data()));
     return arrays;
-  }
-
-  std::vector<Array> expected(bool magnitudes = false) {
-    test::Values v;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      v[inputs[i]] = values[i];
-      if (magnitudes)
-        for (double& x : v[inputs[i]].f) x = std::fabs(x);
-    }
-    std::vector<NodeId> roots = {node};
-    for (size_t i = 1; i < graph[node].types.size(); ++i) roots.push_back(Builder(graph).get(node, int(i)));
-    return reference::evaluate(graph, roots, v);
-  }
-
-  // Integers and moves are exact; a sum of `length` terms errs by its roundings in f32 and one in the dtype.
-  void check(int64_t length) {
-    SCOPED_TRACE(to_string(graph, std::vector{node}));
-    const std::vector<Array> got = results(), want = expected(), size = expected(true);
-    EXPECT_EQ(fault_limit, -1);
-    for (size_t r = 0; r < want.size(); ++r) {
-      if (!wanted.empty() && !wanted[r]) continue;
-      if (want[r].size() == 0) continue;
-      ASSERT_EQ(got[r].type, want[r].type);
-      const DType t = want[r].type.dtype;
-      const double stored = t == DType::bf16 ? 0x1p-8 : t == DType::f16 ? 0x1p-11 : 0, term = t == DType::f64 ? 0x1p-53 : 0x1p-24;
-      const double least = t == DType::f16 ? 0x1p-25 : 0;
-      for (int64_t i = 0; i < want[r].size(); ++i) {
-        const double g = got[r].at(i), w = want[r].at(i);
-        if (length == 0 || !want[r].floating()) {
-          if (std::isnan(w) && std::isnan(g)) continue;
-          ASSERT_EQ(g, w) << "result " << r << " element " << i;
-        } else {
-          ASSERT_LE(std::fabs(g - w), size[r].at(i) * (stored * 1.01 + term * double(length)) + least) << "result " << r << " element " << i;
-        }
-      }
-    }
   }
 };
 
