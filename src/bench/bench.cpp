@@ -232,7 +232,7 @@ std::string to_json(const Result& r) {
   line["suite"] = r.suite;
   line["name"] = r.name;
   line["dtype"] = std::string(ridge::name(r.dtype));
-  line["device"] = "cpu";
+  line["device"] = r.device;
   line["threads"] = r.threads;
   line["state"] = std::string(name(r.state));
   line["median_us"] = r.median_us > 0 ? nlohmann::ordered_json(rounded(r.median_us, 6)) : nlohmann::ordered_json(nullptr);

@@ -12,8 +12,9 @@
 #include "ridge/dtype.h"
 
 namespace ridge {
+class Backend;
 class ThreadTeam;
-}
+}  // namespace ridge
 
 namespace ridge::bench {
 
@@ -31,6 +32,7 @@ constexpr double kAboveRoof = 1.03;
 struct Context {
   ThreadTeam& team;
   State state;
+  Backend* backend = nullptr;  // none: the CPU
 };
 
 // One call is one sample; the number says how often it was called before.
@@ -61,6 +63,7 @@ struct Result {
   std::optional<double> ceiling = {};  // median of these ceilings, in GFLOP/s or GB/s
   std::optional<double> part_us = {}, rival_ratio = {};
   std::string part = {}, variant = {};
+  std::string device = "cpu";
 };
 
 struct Options {
@@ -68,9 +71,12 @@ struct Options {
   double seconds = 0.5;     // for each row
   std::string filter = {};  // regular expression, found anywhere in the name
   std::optional<State> state = {};
+  std::shared_ptr<Backend> backend = {};  // none: the CPU
+  std::string device = "cpu";             // its name
 };
 
-std::vector<Row> ops_rows();
+std::vector<Row> ops_rows();         // for the CPU
+std::vector<Row> device_ops_rows();  // for a GPU
 
 std::regex row_filter(const std::string& text);  // ErrorCode::usage when it is no regular expression
 
@@ -78,6 +84,9 @@ std::regex row_filter(const std::string& text);  // ErrorCode::usage when it is 
 // they sum up what was seen beside the other rows.
 // ErrorCode::usage when nothing is selected or the filter is no regular expression.
 void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
+
+// The same for a device of its own (options.backend): times are those of many calls in a row, waited for once.
+void run_on_device(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 
 std::string to_json(const Result& result);  // one line
 std::string table_head();

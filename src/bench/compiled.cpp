@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/rng.h"
 #include "machine/ceilings.h"
+#include "runtime/arena.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/executable.h"
 
@@ -37,13 +39,27 @@ void fill(std::byte* data, const Type& type, uint32_t stream) {
 CompileOptions options(const Context& context, const std::string& passes) {
   CompileOptions options;
   options.passes = passes;
-  options.team = &context.team;
+  options.team = &context.team, options.backend = context.backend;
   return options;
+}
+
+// The same on a device: one block goes there, and is doubled until it is long enough.
+void fill_there(Backend& device, std::byte* data, const Type& type, uint32_t stream) {
+  const int64_t bytes = type.bytes(), drawn = std::min<int64_t>(bytes, (int64_t(1) << 16) * size_of(type.dtype));
+  std::vector<std::byte> block(size_t(std::max<int64_t>(drawn, 1)));
+  fill(block.data(), {type.dtype, {drawn / size_of(type.dtype)}}, stream);
+  device.upload(data, block.data(), drawn);
+  for (int64_t done = drawn; done < bytes;) {
+    const int64_t part = std::min(done, bytes - done);
+    device.copy(data + done, data, part);
+    done += part;
+  }
 }
 
 struct Compiled {
   struct Set {
     BufferPool::Buffer memory;
+    std::unique_ptr<Arena> device;  // instead, where the memory is a device's
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
   };
@@ -56,16 +72,17 @@ struct Compiled {
     int64_t bytes = 0;
     for (const Type& t : executable.input_types()) bytes += t.bytes();
     for (const Type& t : executable.output_types()) bytes += t.bytes();
-    const int64_t area = context.state == State::cold ? 4 * last_level_cache_bytes() : 1;
+    const int64_t area = context.state == State::cold && !context.backend ? 4 * last_level_cache_bytes() : 1;  // a device's cold rows are larger anyway
     const int64_t count = std::max<int64_t>(1, (area + bytes - 1) / std::max<int64_t>(1, bytes));
     // A set is one block, as a program's own values are, so that pages are huge where the system has them. Different offsets keep
     // operands of equal size from meeting in the same cache sets.
-    constexpr int64_t kAlign = 64, kSkew = 3 * 4096 + 5 * 64, kColours = 16;
+    constexpr int64_t kAlign = 256, kColours = 16;
+    const int64_t skew = context.backend ? 0 : 3 * 4096 + 5 * 64;
     std::vector<int64_t> offsets;
     int64_t end = 0;
     auto lay_out = [&](const std::vector<Type>& types) {
       for (const Type& t : types) {
-        end += kSkew * (int64_t(offsets.size()) % kColours);
+        end += skew * (int64_t(offsets.size()) % kColours);
         offsets.push_back(end);
         end += (t.bytes() + kAlign - 1) / kAlign * kAlign;
       }
@@ -74,10 +91,18 @@ struct Compiled {
     uint32_t stream = 0;
     for (int64_t s = 0; s < count; ++s) {
       Set& set = sets.emplace_back();
-      set.memory = pool.acquire(end);
+      if (context.backend) {
+        set.device = std::make_unique<Arena>(context.backend);
+        set.device->require(end);
+      } else {
+        set.memory = pool.acquire(end);
+      }
       auto place = [&, at = offsets.begin()](const Type& t) mutable {
-        std::byte* data = set.memory.data() + *at++;
-        fill(data, t, stream++);
+        std::byte* data = (set.device ? set.device->data() : set.memory.data()) + *at++;
+        if (context.backend)
+          fill_there(*context.backend, data, t, stream++);
+        else
+          fill(data, t, stream++);
         return data;
       };
       for (const Type& t : executable.input_types()) set.inputs.push_back(place(t));
@@ -92,6 +117,11 @@ struct Compiled {
 };
 
 }  // namespace
+
+NodeId input(Builder& b, Formula& formula, const Shape& shape, DType dtype) {
+  formula.inputs.push_back(b.graph().input({dtype, shape}, fmt::format("x{}", formula.inputs.size())));
+  return formula.inputs.back();
+}
 
 Call compile(const Context& context, const Trace& trace, const std::string& passes) {
   Graph graph;

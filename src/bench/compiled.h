@@ -14,6 +14,8 @@ struct Formula {
 };
 using Trace = std::function<Formula(Builder&)>;
 
+NodeId input(Builder& b, Formula& formula, const Shape& shape, DType dtype = DType::f32);  // another one
+
 Call compile(const Context& context, const Trace& trace, const std::string& passes = "");
 
 }  // namespace ridge::bench

@@ -17,21 +17,17 @@
 namespace ridge::bench {
 namespace {
 
-NodeId input(Builder& b, Formula& f, const Shape& shape, DType dtype = DType::f32) {
-  f.inputs.push_back(b.graph().input({dtype, shape}, fmt::format("x{}", f.inputs.size())));
-  return f.inputs.back();
-}
-
 // C = A · B of M x N x K; form "nt": B is stored transposed, "tn": A is.
-Row matmul(int64_t m, int64_t n, int64_t k, const std::string& form = "", State state = State::hot) {
-  Row row{.suite = "ops", .name = fmt::format("matmul/{}x{}x{}{}{}", m, n, k, form.empty() ? "" : "-", form), .state = state, .bound = Bound::fma};
+Row matmul(int64_t m, int64_t n, int64_t k, const std::string& form = "", State state = State::hot, DType dtype = DType::f32) {
+  Row row{
+      .suite = "ops", .name = fmt::format("matmul/{}x{}x{}{}{}", m, n, k, form.empty() ? "" : "-", form), .dtype = dtype, .state = state, .bound = Bound::fma};
   row.flops = 2.0 * double(m) * double(n) * double(k);
-  row.bytes = 4.0 * double(m * k + k * n + m * n);
+  row.bytes = double(size_of(dtype)) * double(m * k + k * n + m * n);
   row.make = [=](const Context& context) {
     return compile(context, [=](Builder& b) {
       Formula f;
-      NodeId a = form == "tn" ? b.transpose(input(b, f, {k, m})) : input(b, f, {m, k});
-      NodeId w = form == "nt" ? b.transpose(input(b, f, {n, k})) : input(b, f, {k, n});
+      NodeId a = form == "tn" ? b.transpose(input(b, f, {k, m}, dtype)) : input(b, f, {m, k}, dtype);
+      NodeId w = form == "nt" ? b.transpose(input(b, f, {n, k}, dtype)) : input(b, f, {k, n}, dtype);
       f.outputs = {b.matmul(a, w)};
       return f;
     });
@@ -85,15 +81,16 @@ Row layer_norm(int64_t rows, int64_t width) {
 }
 
 // Causal, forward and backward; the flops of five products forward and backward, halved by the mask.
-Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state) {
-  Row row{.suite = "ops", .name = fmt::format("attention/{}x{}x{}x{}", batch, heads, time, dim), .state = state, .bound = Bound::fma};
+Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state, DType dtype = DType::f32) {
+  Row row{.suite = "ops", .name = fmt::format("attention/{}x{}x{}x{}", batch, heads, time, dim), .dtype = dtype, .state = state, .bound = Bound::fma};
   row.flops = 3.5 * 4 * double(batch * heads * time) * double(time * dim) / 2;
-  row.bytes = 4.0 * 8 * double(batch * heads * time * dim);
+  row.bytes = double(size_of(dtype)) * 8 * double(batch * heads * time * dim);
   row.make = [=](const Context& context) {
     return compile(context, [=](Builder& b) {
       Formula f;
       const Shape shape{batch, heads, time, dim};
-      NodeId q = input(b, f, shape), k = input(b, f, shape), v = input(b, f, shape), g = input(b, f, shape);
+      auto operand = [&] { return input(b, f, shape, dtype); };
+      NodeId q = operand(), k = operand(), v = operand(), g = operand();
       AttentionOptions options;
       options.causal = true;
       NodeId out = b.attention(q, k, v, options);
@@ -262,6 +259,29 @@ std::vector<Row> ops_rows() {
   rows.push_back(dispatch(1000, 64, true));
   rows.push_back(unfusable(100, 64));
   rows.push_back(compile_gpt(12));
+  return rows;
+}
+
+std::vector<Row> device_ops_rows() {
+  std::vector<Row> rows;
+  for (int64_t n : {1024, 4096, 8192})
+    for (DType dtype : {DType::bf16, DType::f32}) rows.push_back(matmul(n, n, n, "", State::hot, dtype));
+  const int64_t n = int64_t(1) << 28, width = 768, lines = 262144;
+  const double bytes = double(n) * 4, table = 4.0 * double(lines * width);
+  using In = std::span<const NodeId>;
+  auto long_row = [&](const std::string& name, int inputs, double moved, auto body) {
+    rows.push_back(formula(fmt::format("{}/{}", name, n), {n}, inputs, Bound::copy, moved, body));
+  };
+  long_row("add", 2, 3 * bytes, [](Builder& b, In x) { return b.add(x[0], x[1]); });
+  long_row("mul", 2, 3 * bytes, [](Builder& b, In x) { return b.mul(x[0], x[1]); });
+  long_row("gelu", 1, 2 * bytes, [](Builder& b, In x) { return b.unary(Op::gelu_tanh, x[0]); });
+  long_row("sum", 1, bytes, [](Builder& b, In x) { return b.sum(x[0]); });
+  rows.push_back(layer_norm(lines, width));
+  rows.push_back(
+      formula(fmt::format("softmax/{}x{}", lines, width), {lines, width}, 1, Bound::copy, 2 * table, [](Builder& b, In x) { return b.softmax(x[0]); }));
+  rows.push_back(attention(64, 12, 1024, 64, State::hot, DType::bf16));
+  rows.push_back(dispatch(100, 10000, false));
+  rows.back().name = "small_ops/100x10000";
   return rows;
 }
 

@@ -9,82 +9,147 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "bench/device_ceilings.h"
 #include "machine/ceilings.h"
 #include "machine/memory_budget.h"
 #include "runtime/thread_team.h"
 #include "train/gpt_task.h"
+#include "train/open_device.h"
 
 namespace ridge::bench {
 namespace {
 
 constexpr int64_t kCharacters = 65;  // of the plays that the presets are named after
 
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// A preset's model with weights and one batch, as every row has it.
+struct Work {
+  GptConfig config;
+  StepModel model;
+  std::vector<int64_t> tokens, targets;
+  std::vector<const void*> batch;
+
+  Work(const std::string& preset, const config::Resolved& settings, int64_t samples)
+      : config(gpt_config(settings, preset.starts_with("gpt2") ? 50304 : kCharacters)), model(gpt_step_model(config, samples)) {
+    tokens.resize(size_t(samples * config.block)), targets.resize(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = random_word({1, 0, 1}, i) % uint64_t(config.vocab);
+      targets[i] = random_word({1, 0, 2}, i) % uint64_t(config.vocab);
+    }
+    batch = {tokens.data(), targets.data()};
+  }
+  void start(TrainStep& step) const {
+    for (size_t i = 0; i < model.parameters.size(); ++i)
+      step.fill_parameter(i, [&](std::span<float> values) { initialize(model.parameters[i], 1, uint32_t(i), values); });
+  }
+};
+
+void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& step, size_t tokens) {
+  const Measured m = summarize(times);
+  r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
+  r.tokens_s = double(tokens) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
+}
+
 TrainResult measure(const std::string& preset, const config::Resolved& settings, ThreadTeam& team, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   TrainResult r;
   r.name = "gpt/" + preset, r.threads = team.size();
-  const GptConfig config = gpt_config(settings, preset.starts_with("gpt2") ? 50304 : kCharacters);
   r.batch = settings.get<std::optional<int64_t>>("batch").value_or(1);
-  const StepModel model = gpt_step_model(config, r.batch);
+  const Work work(preset, settings, r.batch);
   StepOptions options = gpt_step_options(settings);
   options.team = &team;
   const int64_t before = resident_bytes();
-  TrainStep step(model, options);
-  for (size_t i = 0; i < model.parameters.size(); ++i) initialize(model.parameters[i], 1, uint32_t(i), step.parameter(i));
-  std::vector<int64_t> tokens(size_t(r.batch * config.block)), targets(tokens.size());
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = random_word({1, 0, 1}, i) % uint64_t(config.vocab);
-    targets[i] = random_word({1, 0, 2}, i) % uint64_t(config.vocab);
-  }
-  const void* batch[] = {tokens.data(), targets.data()};
-  for (int i = 0; i < 2; ++i) step.run(batch);
+  TrainStep step(work.model, options);
+  work.start(step);
+  for (int i = 0; i < 2; ++i) step.run(work.batch);
   r.peak_bytes = resident_bytes() - before, r.planned_bytes = step.plan().planned_bytes;
 
   FmaWindow fma(team);
   BandwidthWindow copy(team, Movement::copy);
   std::vector<double> times, roofs;
   auto least = [&] { return step.least_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
-  step.run(batch);
+  step.run(work.batch);
   const auto start = Clock::now();
   for (double left = least(); times.size() < 5 || since(start) < seconds;) {
-    step.run(batch);  // the ceilings have filled the caches with other things
+    step.run(work.batch);  // the ceilings have filled the caches with other things
     const auto begin = Clock::now();
-    step.run(batch);
+    step.run(work.batch);
     times.push_back(since(begin));
     const double right = least();
     roofs.push_back(0.5 * (left + right) / times.back());
     left = right;
   }
-  const Measured m = summarize(times);
-  r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
-  r.tokens_s = double(tokens.size()) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
+  sum_up(r, times, step, work.tokens.size());
   r.roof = summarize(roofs).median;
+  return r;
+}
+
+// Steps follow each other as in a training: one is enqueued while the one before runs. A sample is the time from one end to the next.
+TrainResult measure_on(const Options& o, const std::string& preset, const config::Resolved& settings) {
+  TrainResult r;
+  r.name = "gpt/" + preset, r.threads = 0, r.device = o.device;
+  r.batch = settings.get<std::optional<int64_t>>("batch").value_or(gpu_batch(preset));
+  const Work work(preset, settings, r.batch);
+  const DeviceMemory before = device_memory(o.backend.get());
+  StepOptions options = gpt_step_options(settings);
+  options.backend = o.backend.get(), options.evaluation = false;
+  options.precision = device_precision(settings.get<std::string>("precision"), Fallback::forbid, o.backend.get()).precision;
+  if (const std::optional<int64_t> parts = settings.get<std::optional<int64_t>>("accumulation")) options.micro = (r.batch + *parts - 1) / *parts;
+  options.memory = settings.get<std::optional<int64_t>>("memory").value_or(int64_t(double(before.free) * settings.get<double>("memory_fraction")));
+  r.precision = std::string(name(options.precision));
+  TrainStep step(work.model, options);
+  step.touch();
+  work.start(step);
+  for (int i = 0; i < 3; ++i) step.run(work.batch);
+  const DeviceMemory after = device_memory(o.backend.get());
+  r.peak_bytes = before.free - after.free + before.held, r.planned_bytes = step.plan().planned_bytes + after.held;
+  std::vector<double> times;
+  const double lr = options.optimizer.lr;
+  step.enqueue(work.batch, lr), step.enqueue(work.batch, lr);
+  step.collect();
+  const auto start = Clock::now();
+  for (auto last = start; times.size() < 20 || (times.size() < 2000 && since(start) < o.seconds);) {
+    step.enqueue(work.batch, lr);
+    step.collect();
+    times.push_back(since(last)), last = Clock::now();
+  }
+  step.discard();
+  sum_up(r, times, step, work.tokens.size());
+  const DeviceCeilings ceilings = measure_ceilings(*o.backend, options.precision);
+  r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.copy_gbs) / (1e-3 * r.ms);
   return r;
 }
 
 }  // namespace
 
-std::vector<std::string> train_presets() { return {"shakespeare-cpu", "shakespeare-char"}; }
+std::vector<std::string> train_presets(bool gpu) {
+  if (gpu) return {"shakespeare-char", "gpt2", "gpt2-medium"};
+  return {"shakespeare-cpu", "shakespeare-char"};
+}
+
+int64_t gpu_batch(const std::string& preset) { return preset == "gpt2-medium" ? 32 : 64; }
 
 void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const std::regex filter = row_filter(options.filter);
-  ThreadTeam team({.threads = options.threads});
+  const std::vector<std::string> presets = train_presets(options.backend != nullptr);
+  std::optional<ThreadTeam> team;
+  if (!options.backend) team.emplace(TeamOptions{.threads = options.threads});
   bool any = false;
-  for (const std::string& preset : train_presets()) {
+  for (const std::string& preset : presets) {
     if (!std::regex_search("gpt/" + preset, filter)) continue;
     any = true;
-    sink(measure(preset, settings(preset), team, options.seconds));
+    sink(team ? measure(preset, settings(preset), *team, options.seconds) : measure_on(options, preset, settings(preset)));
   }
   if (any) return;
   std::string rows;
-  for (const std::string& preset : train_presets()) rows += " gpt/" + preset;
+  for (const std::string& preset : presets) rows += " gpt/" + preset;
   fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
 }
 
 std::string to_json(const TrainResult& r) {
   nlohmann::ordered_json j;
-  j["suite"] = "train", j["name"] = r.name, j["device"] = "cpu", j["threads"] = r.threads, j["precision"] = r.precision, j["batch"] = r.batch;
+  j["suite"] = "train", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["batch"] = r.batch;
   j["ms"] = r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops, j["roof"] = r.roof;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
   return j.dump();

@@ -10,16 +10,17 @@
 namespace ridge::bench {
 
 struct TrainResult {
-  std::string name, precision = "fp32";
+  std::string name, precision = "fp32", device = "cpu";
   int threads = 1, samples = 0;
   int64_t batch = 0;
   double ms = 0, spread = 0;  // of one step: data in memory to updated weights
   double tokens_s = 0, tflops = 0;
   double roof = 0;                            // the least that a step can take at the rates of the same moment, divided by what it took
-  int64_t planned_bytes = 0, peak_bytes = 0;  // peak: what the system says the step has taken
+  int64_t planned_bytes = 0, peak_bytes = 0;  // peak: what the system, or a GPU's driver, says the step has taken
 };
 
-std::vector<std::string> train_presets();  // those that have a row
+std::vector<std::string> train_presets(bool gpu = false);  // those that have a row
+int64_t gpu_batch(const std::string& preset);              // that a GPU's row has unless another is asked for
 
 // Resolves a preset together with what was asked for besides (batch=16).
 using PresetSettings = std::function<config::Resolved(const std::string& preset)>;

@@ -9,7 +9,9 @@
 #include "bench/train_rows.h"
 #include "cli/command.h"
 #include "cli/settings.h"
+#include "machine/device_choice.h"
 #include "runtime/default_team.h"
+#include "train/open_device.h"
 
 namespace ridge::cli {
 namespace {
@@ -51,15 +53,23 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
   options.filter = arguments.filter;
   std::erase_if(sources.words, [&](const std::string& word) { return take_own(word, options); });
   const config::Resolved settings = config::resolve(sources);
+  const DeviceRequest device = parse_device(settings.get<std::string>("device"));
+  if (!device.automatic && device.kind != Device::Kind::cpu) {  // a benchmark runs where it was asked for, or not at all
+    const DeviceChoice chosen = select_device(settings.get<std::string>("device"), Fallback::forbid);
+    options.device = to_string(chosen.device), options.backend = open_device(chosen.device);
+    if (const std::string remark = device_remark(options.backend.get()); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
+  }
   if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(known_machine(), thread_request(settings), {}).team.threads;
   return options;
 }
 
 // A preset's rows are measured without dropout unless it is asked for: the rivals' are too.
-bench::PresetSettings preset_settings(const config::Sources& sources) {
-  return [sources](const std::string& preset) {
+bench::PresetSettings preset_settings(const config::Sources& sources, bool gpu) {
+  return [sources, gpu](const std::string& preset) {
     config::Sources with = sources;
     with.words.insert(with.words.begin(), {"preset=" + preset, "dropout=0"});
+    if (gpu) with.words.insert(with.words.begin() + 1, fmt::format("batch={}", bench::gpu_batch(preset)));
+    if (preset.starts_with("gpt2")) with.words.insert(with.words.begin() + 1, "bias=true");  // as GPT-2 has them
     return config::resolve(with);
   };
 }
@@ -74,14 +84,16 @@ void show(const BenchArguments& arguments, const std::string& head, const Result
 int run_train(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   bool first = true;
-  bench::run_train(options, preset_settings(sources), [&](const bench::TrainResult& result) { show(arguments, bench::train_table_head(), result, first); });
+  bench::run_train(options, preset_settings(sources, options.backend != nullptr),
+                   [&](const bench::TrainResult& result) { show(arguments, bench::train_table_head(), result, first); });
   return kOk;
 }
 
 int run_sample(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   bool first = true;
-  bench::run_sample(options, preset_settings(sources), [&](const bench::SampleResult& result) { show(arguments, bench::sample_table_head(), result, first); });
+  bench::run_sample(options, preset_settings(sources, options.backend != nullptr),
+                    [&](const bench::SampleResult& result) { show(arguments, bench::sample_table_head(), result, first); });
   return kOk;
 }
 
@@ -92,7 +104,8 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   std::vector<std::string> too_fast;
   bool first = true;
-  bench::run(bench::ops_rows(), options, [&](const bench::Result& result) {
+  auto run = options.backend ? bench::run_on_device : bench::run;
+  run(options.backend ? bench::device_ops_rows() : bench::ops_rows(), options, [&](const bench::Result& result) {
     show(arguments, bench::table_head(), result, first);
     if (result.roof.value_or(0) > bench::kAboveRoof)
       too_fast.push_back(fmt::format("{} at {:.3f} of {}", result.name, *result.roof, bench::name(result.bound)));
@@ -103,7 +116,7 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
 
 const Command command("bench", "measure speed against the machine's ceilings", [](Line line) {
   auto arguments = std::make_shared<BenchArguments>();
-  line.word("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N");
+  line.word("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N, device=cuda");
   line.option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
   line.flag("--json", arguments->json, "one JSON object a line");
   auto sources = add_settings(line);

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <regex>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "bench/bench.h"
+#include "bench/compiled.h"
+#include "bench/device_ceilings.h"
+#include "machine/ceilings.h"
+#include "runtime/arena.h"
+#include "runtime/thread_team.h"
+
+namespace ridge::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Seconds of one call. The device is given many in a row, so that neither a launch nor the wait at the end counts.
+class DeviceTimer {
+ public:
+  DeviceTimer(Backend& device, Call call) : device_(device), call_(std::move(call)) {
+    for (int i = 0; i < 3; ++i) sample(1);  // compiles, records, warms up
+    const double once = std::min(sample(1), sample(1));
+    constexpr double kLong = 5e-3;
+    repeats_ = std::clamp(int64_t(kLong / std::max(once, 1e-6)), int64_t(2), int64_t(2000));
+  }
+  double seconds() { return sample(repeats_); }
+
+ private:
+  double sample(int64_t times) {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < times; ++i) call_(iteration_++);
+    device_.wait();
+    return since(start) / double(times);
+  }
+  Backend& device_;
+  Call call_;
+  int64_t iteration_ = 0, repeats_ = 1;
+};
+
+double median_seconds(DeviceTimer& timer, int samples) {
+  std::vector<double> times;
+  for (int i = 0; i < samples; ++i) times.push_back(timer.seconds());
+  return summarize(times).median;
+}
+
+DType dtype_of(Precision precision) { return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32; }
+
+double measure_matmul_gflops(Backend& device, DType dtype) {
+  constexpr int64_t kSize = 8192;
+  ThreadTeam team({.threads = 1});
+  DeviceTimer timer(device, compile({team, State::hot, &device}, [&](Builder& b) {
+                      Formula f;
+                      const NodeId x = input(b, f, {kSize, kSize}, dtype), y = input(b, f, {kSize, kSize}, dtype);
+                      f.outputs = {b.matmul(x, y)};
+                      return f;
+                    }));
+  return 2e-9 * double(kSize) * double(kSize) * double(kSize) / median_seconds(timer, 5);
+}
+
+}  // namespace
+
+double measure_copy_gbs(Backend& device) {
+  constexpr int64_t kBytes = int64_t(1) << 30;
+  Arena memory(&device);
+  memory.require(2 * kBytes);
+  DeviceTimer copy(device, [&](int64_t) { device.copy(memory.data() + kBytes, memory.data(), kBytes); });
+  ThreadTeam team({.threads = 1});
+  DeviceTimer kernel(device, compile({team, State::hot, &device}, [&](Builder& b) {
+                       Formula f;
+                       f.outputs = {b.neg(input(b, f, {kBytes / 4}))};
+                       return f;
+                     }));
+  return 2e-9 * double(kBytes) / std::min(median_seconds(copy, 7), median_seconds(kernel, 7));
+}
+
+DeviceCeilings measure_ceilings(Backend& device, Precision precision) { return {measure_copy_gbs(device), measure_matmul_gflops(device, dtype_of(precision))}; }
+
+void run_on_device(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink) {
+  const std::regex filter = row_filter(options.filter);
+  Backend& device = *options.backend;
+  ThreadTeam team({.threads = 1});
+  double copy_gbs = 0;
+  std::map<DType, double> matmul_gflops;
+  auto ceiling = [&](const Row& row) {
+    if (row.bound == Bound::copy) return copy_gbs > 0 ? copy_gbs : (copy_gbs = measure_copy_gbs(device));
+    if (row.bound != Bound::fma) return 0.0;
+    double& rate = matmul_gflops[row.dtype];
+    return rate > 0 ? rate : (rate = measure_matmul_gflops(device, row.dtype));
+  };
+  bool any = false;
+  for (const Row& row : rows) {
+    if (!std::regex_search(row.name, filter)) continue;
+    any = true;
+    Result r{.suite = row.suite,
+             .name = row.name,
+             .dtype = row.dtype,
+             .threads = 0,
+             .state = row.state,
+             .bound = row.bound,
+             .part = row.part,
+             .device = options.device};
+    {
+      DeviceTimer timer(device, row.make({team, row.state, &device}));
+      std::vector<double> times;
+      for (const auto start = Clock::now(); times.size() < 9 || (times.size() < 500 && since(start) < options.seconds);) times.push_back(1e6 * timer.seconds());
+      const Measured m = summarize(times);
+      r.median_us = m.median, r.spread = m.spread, r.samples = m.samples;
+    }
+    if (row.flops > 0) r.gflops = 1e-3 * row.flops / r.median_us;
+    if (row.bytes > 0) r.gbs = 1e-3 * row.bytes / r.median_us;
+    if (row.parts > 0) r.part_us = r.median_us / row.parts;
+    if (const double most = ceiling(row); most > 0) r.ceiling = most, r.roof = (row.bound == Bound::fma ? *r.gflops : *r.gbs) / most;
+    sink(r);
+  }
+  if (!any) fail(ErrorCode::usage, "[bench] nothing matches --filter '{}'; without a filter all {} rows run", options.filter, rows.size());
+}
+
+}  // namespace ridge::bench

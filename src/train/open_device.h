@@ -1,0 +1,27 @@
+// From the name of a device to what runs programs on it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "machine/precision.h"
+#include "ridge/device.h"
+
+namespace ridge {
+
+class Backend;
+
+std::shared_ptr<Backend> open_device(const Device& device);  // null: the CPU. ErrorCode::unsupported names what is missing and how to get it
+
+// Memory of the device in bytes, as its driver counts it; zeros on the CPU.
+struct DeviceMemory {
+  int64_t total = 0, free = 0;
+  int64_t held = 0;  // by this process beside what programs asked for: context, kernels, recordings, libraries
+};
+DeviceMemory device_memory(const Backend* backend);
+
+// What the device computes in: auto takes bf16 where its matrix units know it, else fp16 with a loss scale. For the CPU see choose_precision().
+PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend);
+
+std::string device_remark(const Backend* backend);  // what is missing on it though work goes on; empty: nothing
+
+}  // namespace ridge
