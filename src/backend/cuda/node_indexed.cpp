@@ -23,7 +23,7 @@ struct KeyType {
 
 constexpr const char* kTakeKey = R"(
 struct Source { const i64* index; i64 targets; Fault* fault; };
-__device__ __forceinline__ Key first_key(const Source& s, i64, i64 i) {
+RIDGE_INLINE Key first_key(const Source& s, i64, i64 i) {
   const i64 v = s.index[i];
   if (u64(v) < u64(s.targets)) return Key(v);
   raise_fault(s.fault, v, s.targets, -1);
@@ -70,7 +70,7 @@ class TakeGradKernel final : public NodeKernel {
 constexpr const char* kLines = R"(
 struct Source { const i64* index; const Stored* from; Stored* out; u32* winners; i64 lines, size, inner, targets, step; Fault* fault; i64 dims[kRank], strides[kRank]; };
 // Where a line starts in the target: its coordinates with 0 on the axis.
-__device__ __forceinline__ i64 line_start(const Source& s, i64 line) {
+RIDGE_INLINE i64 line_start(const Source& s, i64 line) {
   i64 at = 0;
 #pragma unroll
   for (int i = kRank - 1; i >= 0; --i) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ i64 line_start(const Source& s, i64 line) {
   return at;
 }
 // The target of element i of the index, or -1.
-__device__ __forceinline__ i64 target_of(const Source& s, i64 i) {
+RIDGE_INLINE i64 target_of(const Source& s, i64 i) {
   const i64 v = s.index[i];
   if (u64(v) < u64(s.targets)) return line_start(s, i / (s.size * s.inner) * s.inner + i % s.inner) + v * s.step;
   raise_fault(s.fault, v, s.targets, -1);
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(256) scatter_integers(Source s) {
 )";
 
 constexpr const char* kScatterKey = R"(
-__device__ __forceinline__ Key first_key(const Source& s, i64, i64 i) {
+RIDGE_INLINE Key first_key(const Source& s, i64, i64 i) {
   const i64 to = target_of(s, i);
   return to < 0 ? Key(kTargets) : Key(to);
 }

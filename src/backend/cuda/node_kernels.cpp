@@ -70,10 +70,10 @@ int64_t product(const Shape& s, int first, int last) {
 std::string element_text(DType dtype) {
   auto types = [](std::string_view stored, std::string_view sum, std::string_view load, std::string_view store, std::string_view add) {
     return fmt::format(
-        "typedef {0} Stored;\ntypedef {1} Sum;\n"
-        "__device__ __forceinline__ Sum load_element(Stored x) {{ return {2}; }}\n"
-        "__device__ __forceinline__ Stored store_element(Sum x) {{ return {3}; }}\n"
-        "__device__ __forceinline__ Sum add_elements(Sum a, Sum b) {{ return {4}; }}\n",
+        "typedef {0} Stored;\ntypedef {1} Total;\n"
+        "RIDGE_INLINE Total load_element(Stored x) {{ return {2}; }}\n"
+        "RIDGE_INLINE Stored store_element(Total x) {{ return {3}; }}\n"
+        "RIDGE_INLINE Total add_elements(Total a, Total b) {{ return {4}; }}\n",
         stored, sum, load, store, add);
   };
   switch (dtype) {

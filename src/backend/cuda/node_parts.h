@@ -54,7 +54,7 @@ class NodeKernel : public Kernel {
   const Driver* driver_ = nullptr;
 };
 
-// Texts. An element type is Stored, Sum, load_element, store_element, add_elements: halves are summed in f32, integers modulo 2^bits,
+// Texts. An element type is Stored, Total, load_element, store_element, add_elements: halves are summed in f32, integers modulo 2^bits,
 // boolean by `or`. A word is an unsigned integer of the element's size.
 std::string element_text(DType dtype);
 std::string word_text(int64_t bytes);

@@ -12,11 +12,11 @@ constexpr int64_t kMostChunks = 128;  // of a row; every block adds up the count
 
 constexpr const char* kParts = R"(
 struct Args { const Key* keys; const u32* places; Key* to_keys; u32* to_places; u32* counts; i64 n, chunk, chunks, shift; Source source; };
-__device__ __forceinline__ Key key_at(const Args& a, i64 row, i64 i) {
+RIDGE_INLINE Key key_at(const Args& a, i64 row, i64 i) {
   if (kFirst) return first_key(a.source, row, i);
   return a.keys[row * a.n + i];
 }
-__device__ __forceinline__ u32 digit_of(const Args& a, Key key) { return u32(key >> a.shift) & 255u; }
+RIDGE_INLINE u32 digit_of(const Args& a, Key key) { return u32(key >> a.shift) & 255u; }
 )";
 
 constexpr const char* kCount = R"(
@@ -97,13 +97,13 @@ extern "C" __global__ void __launch_bounds__(256) radix_place(Args a) {
 )";
 
 constexpr const char* kStore = R"(
-__device__ __forceinline__ void put(const Args& a, i64 row, i64 to, Key key, u32 place) {
+RIDGE_INLINE void put(const Args& a, i64 row, i64 to, Key key, u32 place) {
   a.to_keys[row * a.n + to] = key;
   a.to_places[row * a.n + to] = place;
 }
 )";
 constexpr const char* kPutLast = R"(
-__device__ __forceinline__ void put(const Args& a, i64 row, i64 to, Key key, u32 place) { last_put(a.source, row, to, key, place); }
+RIDGE_INLINE void put(const Args& a, i64 row, i64 to, Key key, u32 place) { last_put(a.source, row, to, key, place); }
 )";
 
 }  // namespace

@@ -13,9 +13,9 @@ constexpr int64_t kPart = 64;
 
 constexpr const char* kParts = R"(
 struct alignas(kVector * sizeof(Stored)) Vector { Stored e[kVector]; };
-struct alignas(kVector * sizeof(Sum) < 16 ? kVector * sizeof(Sum) : 16) Sums { Sum e[kVector]; };
+struct alignas(kVector * sizeof(Total) < 16 ? kVector * sizeof(Total) : 16) Sums { Total e[kVector]; };
 struct Args { const Stored* rows; Stored* out; const Key* keys; const u32* places; Sums* partial; i64 outer, n, parts, columns, targets, sum_blocks, zero_rows; };
-__device__ __forceinline__ void write(const Args& a, i64 o, Key key, i64 column, const Sums& sums) {
+RIDGE_INLINE void write(const Args& a, i64 o, Key key, i64 column, const Sums& sums) {
   Vector* out = (Vector*)a.out + (o * a.targets + i64(key)) * a.columns + column;
   Vector v;
   if (kAdds) v = *out;
@@ -24,7 +24,7 @@ __device__ __forceinline__ void write(const Args& a, i64 o, Key key, i64 column,
   *out = v;
 }
 // The first record whose key is at least `key`.
-__device__ __forceinline__ i64 lower_bound(const Args& a, i64 key) {
+RIDGE_INLINE i64 lower_bound(const Args& a, i64 key) {
   i64 low = 0, high = a.n;
   while (low < high) {
     const i64 middle = (low + high) / 2;
@@ -36,7 +36,7 @@ __device__ __forceinline__ i64 lower_bound(const Args& a, i64 key) {
 
 constexpr const char* kSums = R"(
 // Rows that no record goes to.
-__device__ __forceinline__ void write_zeros(const Args& a, i64 block) {
+RIDGE_INLINE void write_zeros(const Args& a, i64 block) {
   __shared__ unsigned char touched[1024];
   const int t = threadIdx.x;
   const i64 groups = (a.targets + a.zero_rows - 1) / a.zero_rows, o = block / groups, first = block % groups * a.zero_rows;
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256) segment_sums(Args a) {
   Key current = a.keys[first];
   bool begun = current != before;
   Sums sums;
-  for (int e = 0; e < kVector; ++e) sums.e[e] = Sum(0);
+  for (int e = 0; e < kVector; ++e) sums.e[e] = Total(0);
   for (int i = 0; i < count; i += kTogether) {
     Vector v[kTogether];
     Key keys[kTogether];
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256) segment_sums(Args a) {
       if (keys[u] != current) {
         if (begun) write(a, o, current, column, sums); else a.partial[unit * 2 * a.columns + column] = sums;
         current = keys[u], begun = true;
-        for (int e = 0; e < kVector; ++e) sums.e[e] = Sum(0);
+        for (int e = 0; e < kVector; ++e) sums.e[e] = Total(0);
       }
       for (int e = 0; e < kVector; ++e) sums.e[e] = add_elements(sums.e[e], load_element(v[u].e[e]));
     }

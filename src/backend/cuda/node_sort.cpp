@@ -29,20 +29,19 @@ std::string key_text(DType dtype) {
   } else {
     body = "  return Key(bits);\n";
   }
-  return word_text(bytes) +
-         fmt::format("typedef {} Key;\n__device__ __forceinline__ Key key_of(Word bits) {{\n{}}}\n", bytes == 8 ? "unsigned long long" : "unsigned", body);
+  return word_text(bytes) + fmt::format("typedef {} Key;\nRIDGE_INLINE Key key_of(Word bits) {{\n{}}}\n", bytes == 8 ? "unsigned long long" : "unsigned", body);
 }
 
 constexpr const char* kPlaces = R"(
 struct Source { const Word* x; Word* values; i64* indices; i64 n, inner, descending; };
-__device__ __forceinline__ i64 place_of(const Source& s, i64 row, i64 i) { return (row / s.inner * s.n + i) * s.inner + row % s.inner; }
-__device__ __forceinline__ Key first_key(const Source& s, i64 row, i64 i) {
+RIDGE_INLINE i64 place_of(const Source& s, i64 row, i64 i) { return (row / s.inner * s.n + i) * s.inner + row % s.inner; }
+RIDGE_INLINE Key first_key(const Source& s, i64 row, i64 i) {
   const Key key = key_of(s.x[place_of(s, row, i)]);
   return s.descending ? Key(Word(~key)) : key;
 }
 )";
 constexpr const char* kEmit = R"(
-__device__ __forceinline__ void last_put(const Source& s, i64 row, i64 to, Key, u32 place) {
+RIDGE_INLINE void last_put(const Source& s, i64 row, i64 to, Key, u32 place) {
   const i64 at = place_of(s, row, to);
   if (s.values) s.values[at] = s.x[place_of(s, row, place)];
   if (s.indices) s.indices[at] = place;

@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) fold(Args a) {
   if (at >= a.total) return;
   const Index size = Index(a.size), inner = Index(a.inner), window = Index(a.window), stride = Index(a.stride), windows = Index(a.windows);
   const Index row = Index(at) / inner, m = Index(at) - row * inner, o = row / size, s = row - o * size;
-  Sum sum = 0;
+  Total sum = 0;
   Index d = s;
   for (Index w = 0; w < window && d >= 0; ++w, d -= Index(a.dilation)) {
     const Index q = d / stride;
@@ -51,10 +51,10 @@ class FoldKernel final : public NodeKernel {
 // Lines are cut into chunks when there are few: totals of chunks first, then every chunk from where the ones before it end.
 // Neighbouring lines, or short ones: one thread walks a chunk. Single long lines: one block does, a tile of 1024 elements at a time.
 constexpr const char* kCumsumParts = R"(
-struct Args { const Stored* x; Stored* out; Sum* totals; i64 outer, size, inner, chunk, chunks, reverse; };
-__device__ __forceinline__ i64 place_of(const Args& a, i64 o, i64 i, i64 j) { return (o * a.size + (a.reverse ? a.size - 1 - i : i)) * a.inner + j; }
-__device__ __forceinline__ Sum start_of(const Args& a, i64 o, i64 chunk, i64 j) {
-  Sum sum = 0;
+struct Args { const Stored* x; Stored* out; Total* totals; i64 outer, size, inner, chunk, chunks, reverse; };
+RIDGE_INLINE i64 place_of(const Args& a, i64 o, i64 i, i64 j) { return (o * a.size + (a.reverse ? a.size - 1 - i : i)) * a.inner + j; }
+RIDGE_INLINE Total start_of(const Args& a, i64 o, i64 chunk, i64 j) {
+  Total sum = 0;
   if (a.chunks > 1)
     for (i64 c = 0; c < chunk; ++c) sum = add_elements(sum, a.totals[(o * a.chunks + c) * a.inner + j]);
   return sum;
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) cumsum_lines(Args a) {
   const i64 j = at % a.inner, rest = at / a.inner, c = rest % a.chunks, o = rest / a.chunks;
   if (o >= a.outer) return;
   const i64 first = c * a.chunk, last = first + a.chunk < a.size ? first + a.chunk : a.size;
-  Sum sum = kWrites ? start_of(a, o, c, j) : Sum(0);
+  Total sum = kWrites ? start_of(a, o, c, j) : Total(0);
 #pragma unroll 8
   for (i64 i = first; i < last; ++i) {
     const i64 p = place_of(a, o, i, j);
@@ -80,14 +80,14 @@ extern "C" __global__ void __launch_bounds__(256) cumsum_lines(Args a) {
 
 constexpr const char* kCumsumTiles = R"(
 extern "C" __global__ void __launch_bounds__(256) cumsum_tiles(Args a) {
-  __shared__ Sum sums[2][256];
+  __shared__ Total sums[2][256];
   const int t = threadIdx.x;
   const i64 c = blockIdx.x % a.chunks, line = blockIdx.x / a.chunks, j = line % a.inner, o = line / a.inner;
   const i64 first = c * a.chunk, last = first + a.chunk < a.size ? first + a.chunk : a.size;
-  Sum carry = kWrites ? start_of(a, o, c, j) : Sum(0);
+  Total carry = kWrites ? start_of(a, o, c, j) : Total(0);
   for (i64 tile = first; tile < last; tile += 1024) {
-    Sum mine[4];
-    Sum sum = 0;
+    Total mine[4];
+    Total sum = 0;
     for (int k = 0; k < 4; ++k) {
       const i64 i = tile + t * 4 + k;
       if (i < last) sum = add_elements(sum, load_element(a.x[place_of(a, o, i, j)]));
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(256) cumsum_tiles(Args a) {
       sums[from ^ 1][t] = t >= d ? add_elements(sums[from][t - d], sums[from][t]) : sums[from][t];
       __syncthreads();
     }
-    const Sum before = t > 0 ? add_elements(carry, sums[from][t - 1]) : carry;
+    const Total before = t > 0 ? add_elements(carry, sums[from][t - 1]) : carry;
     carry = add_elements(carry, sums[from][255]);
     __syncthreads();
     if (kWrites)
