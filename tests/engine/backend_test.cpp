@@ -10,7 +10,7 @@
 #include "backend/cpu/backend.h"
 #include "backend/reference/backend.h"
 #include "base/error.h"
-#include "engine/steps.h"
+#include "support/steps.h"
 #include "runtime/default_team.h"
 
 namespace ridge::engine {

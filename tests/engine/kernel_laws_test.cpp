@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "autograd/gradients.h"
-#include "engine/steps.h"
+#include "support/steps.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "engine/allocations.h"
-#include "engine/steps.h"
+#include "support/steps.h"
 #include "runtime/thread_team.h"
 
 namespace ridge::engine {

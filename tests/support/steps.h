@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "graph/builder.h"
 #include "nn/gpt.h"
 #include "runtime/executable.h"
@@ -28,10 +29,12 @@ StepModel gpt_model(const GptConfig& config, int64_t batch, int64_t time);  // b
 StepModel mlp_model(int64_t batch);                                         // 64 -> 128 -> 128 -> 10; batch: x, targets
 StepModel conv_model(int64_t batch);                                        // two convolutions with pooling; batch: x [N, 3, 16, 16], targets
 
-// A compiled step with the memory of its inputs and outputs. Data is drawn once from a seed; integers below `classes`.
+// A compiled step with the memory of its inputs and outputs. Data is drawn once from a seed; integers below `classes`. On a device with
+// memory of its own everything goes there before a step and comes back after it.
 class Training {
  public:
   Training(const Step& step, int64_t classes, CompileOptions options = {});
+  ~Training();
   float run(float rate);  // the loss before the update
   float norm() const;
   std::span<float> parameter(size_t index);
@@ -43,8 +46,10 @@ class Training {
 
  private:
   const Step& step_;
+  Backend* device_;  // null: the host's memory
   Executable executable_;
   std::vector<std::vector<std::byte>> inputs_;
+  std::vector<std::byte*> there_;  // the same on the device, then loss and norm
   std::vector<const void*> in_;
   std::vector<void*> out_;
   float loss_ = 0, norm_ = 0;

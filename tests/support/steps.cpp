@@ -1,4 +1,4 @@
-#include "engine/steps.h"
+#include "support/steps.h"
 
 #include <cstring>
 
@@ -95,7 +95,9 @@ CompileOptions with_state(CompileOptions options, const Step& step) {
 }  // namespace
 
 Training::Training(const Step& step, int64_t classes, CompileOptions options)
-    : step_(step), executable_(step.graph, step.inputs, step.outputs, with_state(std::move(options), step)) {
+    : step_(step),
+      device_(options.backend && !options.backend->info().host_memory ? options.backend : nullptr),
+      executable_(step.graph, step.inputs, step.outputs, with_state(std::move(options), step)) {
   for (const Type& t : executable_.input_types()) inputs_.emplace_back(size_t(t.bytes()));
   for (int i = 0; i < step.data; ++i) {
     const Type& t = executable_.input_types()[size_t(i)];
@@ -108,14 +110,32 @@ Training::Training(const Step& step, int64_t classes, CompileOptions options)
     }
   }
   for (size_t i = 0; i < step.parameters.size(); ++i) initialize(step.parameters[i], 1, uint32_t(i), parameter(i));
-  for (auto& bytes : inputs_) in_.push_back(bytes.data());
-  out_ = {&loss_, &norm_};
-  for (auto [in, out] : step.state) out_.push_back(inputs_[size_t(in)].data());
+  if (device_) {
+    for (auto& bytes : inputs_) there_.push_back(device_->allocate(int64_t(bytes.size())));
+    for (int i = 0; i < 2; ++i) there_.push_back(device_->allocate(4));
+    in_.assign(there_.begin(), there_.end() - 2);
+    out_.assign(there_.end() - 2, there_.end());
+  } else {
+    for (auto& bytes : inputs_) in_.push_back(bytes.data());
+    out_ = {&loss_, &norm_};
+  }
+  for (auto [in, out] : step.state) out_.push_back(const_cast<void*>(in_[size_t(in)]));
+}
+
+Training::~Training() {
+  for (size_t i = 0; i < there_.size(); ++i) device_->release(there_[i], i < inputs_.size() ? int64_t(inputs_[i].size()) : 4);
 }
 
 float Training::run(float rate) {
   std::memcpy(inputs_[size_t(step_.data)].data(), &rate, sizeof rate);
+  if (!device_) {
+    executable_.run(in_, out_);
+    return loss_;
+  }
+  for (size_t i = 0; i < inputs_.size(); ++i) device_->upload(there_[i], inputs_[i].data(), int64_t(inputs_[i].size()));
   executable_.run(in_, out_);
+  for (size_t i = size_t(step_.data) + 1; i < inputs_.size(); ++i) device_->download(inputs_[i].data(), there_[i], int64_t(inputs_[i].size()));
+  device_->download(&loss_, out_[0], 4), device_->download(&norm_, out_[1], 4);
   return loss_;
 }
 
