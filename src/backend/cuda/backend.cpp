@@ -101,6 +101,8 @@ std::unique_ptr<Code> CudaBackend::compile(Program program) {
 }
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }
+void CudaBackend::use_tf32(bool on) { device_->use_tf32(on); }
+const RunCounts& CudaBackend::counts() const { return device_->counts; }
 MemoryUse CudaBackend::memory() const {
   return device_->use([&] { return device_->memory(); });
 }

@@ -79,6 +79,11 @@ void CudaCode::enqueue(bool check) {
                     check);
 }
 
+void CudaCode::run_directly() {
+  ++device_.counts.direct;
+  enqueue(debug_);
+}
+
 CudaCode::GraphRun CudaCode::record() {
   constexpr int kRelaxed = 2;  // other threads may go on allocating
   const Driver& driver = device_.driver();
@@ -96,7 +101,7 @@ CudaCode::GraphRun CudaCode::record() {
   const Graph graph(recorded, driver.graph_destroy);
   GraphRunHandle run = nullptr;
   device_.metered(&MemoryUse::graphs, [&] { driver.graph_instantiate(&run, graph.get(), 0); });
-  ++recordings_made_;
+  ++device_.counts.recordings;
   return {run, driver.graph_run_destroy};
 }
 
@@ -119,17 +124,18 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     addresses_[0] = address(arena);
     for (size_t i = 0; i < inputs.size(); ++i) addresses_[1 + i] = address(inputs[i]);
     for (size_t i = 0; i < outputs.size(); ++i) addresses_[1 + inputs.size() + i] = address(outputs[i]);
-    if (debug_ || compiled_.launches() > kMostLaunches) return enqueue(debug_);
+    if (debug_ || compiled_.launches() > kMostLaunches) return run_directly();
 
     auto at = std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& r) { return r.addresses == addresses_; });
     if (at == recordings_.end()) {
       // Memory that is used once is not worth a recording.
-      if (!seen_before()) return enqueue(false);
+      if (!seen_before()) return run_directly();
       recordings_.push_front({addresses_, record()});
       if (recordings_.size() > kMostRecordings) recordings_.pop_back();
     } else if (at != recordings_.begin()) {
       recordings_.splice(recordings_.begin(), recordings_, at);
     }
+    ++device_.counts.replays;
     device_.driver().graph_launch(recordings_.front().graph.get(), device_.stream());
   });
 }

@@ -28,7 +28,6 @@ class CudaCode final : public Code {
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override;
 
   const CompiledProgram& compiled() const { return compiled_; }
-  int64_t recordings() const { return recordings_made_; }  // so far
 
  private:
   class OwnLoader;
@@ -38,6 +37,7 @@ class CudaCode final : public Code {
     GraphRun graph;
   };
   void enqueue(bool check);
+  void run_directly();
   GraphRun record();
   bool seen_before();
 
@@ -52,7 +52,6 @@ class CudaCode final : public Code {
   std::list<Recording> recordings_;       // the one used last first
   std::vector<uint64_t> seen_;            // address sets that were run without a recording, by hash
   size_t next_seen_ = 0;
-  int64_t recordings_made_ = 0;
 };
 
 }  // namespace ridge::cuda

@@ -21,6 +21,12 @@ struct MemoryUse {
   int64_t held() const { return context + modules + graphs + libraries; }
 };
 
+// How programs were run so far.
+struct RunCounts {
+  int64_t recordings = 0, replays = 0;
+  int64_t direct = 0;  // without a recording: the first run at some addresses, or to look for an error
+};
+
 class Device {
  public:
   Device(int index, const std::string& driver);  // Errors name what is missing and what to do
@@ -29,6 +35,7 @@ class Device {
 
   const Driver& driver() const { return driver_; }
   const Chip& chip() const { return chip_; }
+  void use_tf32(bool on) { chip_.tf32 = on; }
   StreamHandle stream() const { return stream_.get(); }
   DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing
 
@@ -61,6 +68,8 @@ class Device {
   void give_fault(FaultRecord* record);
   void raise_fault(FaultRecord& record);  // as an Error, if there is one
   void raise_faults();
+
+  RunCounts counts;
 
   MemoryUse memory() const;
   int64_t free_bytes() const;
