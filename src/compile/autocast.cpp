@@ -35,12 +35,33 @@ NodeId unrounded(Graph& g, NodeId x) {
   return g.add(n.op, in, n.attrs, n.copy);
 }
 
+// Whether x is one row for all rows of what it is added to: a bias.
+bool is_row(const Graph& g, NodeId x, int64_t columns) {
+  while (g[x].op == Op::expand || g[x].op == Op::reshape) x = g[x].in[0];
+  return g.shape(x).numel() <= columns;
+}
+
 }  // namespace
 
 std::vector<NodeId> autocast(Graph& g, std::span<const NodeId> roots, DType compute) {
   Builder b(g);
+  std::vector<int> uses(g.size(), 0);
+  for (NodeId id : topological(g, roots))
+    for (NodeId in : g[id].in) ++uses[in];
   return rewrite(g, roots, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
     const Node n = g[id];
+    // A product and its bias are rounded once, after the sum. So their gradient is one 16-bit tensor too, for the product and the bias.
+    if (n.op == Op::add && n.type().dtype == DType::f32)
+      for (size_t k : {0, 1}) {
+        NodeId product = n.in[k], rounded = in[k];
+        bool alone = uses[product] == 1;
+        while (g[product].op == Op::reshape && g[rounded].op == Op::reshape)
+          product = g[product].in[0], rounded = g[rounded].in[0], alone &= uses[product] == 1;
+        if (!alone || g[product].op != Op::matmul || g[rounded].op != Op::cast || g.dtype(g[rounded].in[0]) != compute) continue;
+        if (!(g.shape(n.in[k]) == n.type().shape) || !is_row(g, n.in[1 - k], n.type().shape.back())) continue;
+        const NodeId wide = b.reshape(unrounded(g, g[rounded].in[0]), n.type().shape);
+        return {b.cast(b.cast(b.add(wide, in[1 - k]), compute), DType::f32)};
+      }
     const size_t products = n.op == Op::matmul || n.op == Op::conv ? 2 : n.op == Op::attention ? 3 : 0;  // operands that are multiplied
     if (products == 0 || n.type().dtype != DType::f32) return {};
     std::vector<NodeId> operands(in.begin(), in.end());

@@ -76,13 +76,14 @@ class Fuser {
       if (!is_tile_op(g_[id].op) && !is_movement(g_[id].op) && g_[id].op != Op::input && g_[id].op != Op::literal && g_[id].op != Op::get) last = id;
     for (NodeId id : ahead) early_[id] = id < last ? 2 : 1;
   }
-  // 2: early forward, 1: the end of forward, 0: backward
+  // 2: early forward, 1: the end of forward, 0: backward. What has something of the end runs there, whatever else is in it.
   bool mixes_phases(const Cluster& a, const Cluster& b) const {
     bool early = false, late = false;
-    auto look = [&](NodeId id) { early |= early_[id] == 2, late |= early_[id] == 0; };
     for (const Cluster* c : {&a, &b}) {
-      if (c->node) look(c->node);
-      for (NodeId id : c->members) look(id);
+      bool has[3] = {};
+      if (c->node) has[int(early_[c->node])] = true;
+      for (NodeId id : c->members) has[int(early_[id])] = true;
+      early |= has[2] && !has[1], late |= has[0];
     }
     return early && late && has_forward_;
   }
@@ -226,13 +227,15 @@ class Fuser {
     for (NodeId id : order_) {
       Op op = g_[id].op;
       bool cheap = op == Op::neg || op == Op::cast || (op >= Op::add && op <= Op::mul) || (op >= Op::equal && op <= Op::select);
-      if (!cheap || users[id] < 2 || g_.shape(id).numel() <= 1) continue;
+      const bool widens = op == Op::cast && size_of(g_.dtype(id)) > size_of(g_.dtype(g_[id].in[0]));  // what is narrower is read instead
+      if (!cheap || users[id] < (widens ? 1 : 2) || g_.shape(id).numel() <= 1) continue;
       int full = 0, deep = 0;
       for (NodeId in : g_[id].in) {
         NodeId source = in;
         while ((g_[source].op == Op::expand || g_[source].op == Op::reshape) && !plan_.copies.count(source)) source = g_[source].in[0];
         bool small = g_[source].op == Op::literal || g_.shape(source).numel() * 8 <= g_.shape(id).numel();
         full += !small;
+        if (!small && op == Op::cast && is_float(g_.dtype(id)) && size_of(g_.dtype(source)) > size_of(g_.dtype(id))) full += 1;  // less to read
         if (!small && plan_.repeated.count(source)) deep = std::max(deep, depth[source]);
         if (!small && plan_.repeated.count(source) == 0 && !has_memory(g_, source, plan_) && g_[source].op != Op::literal) full += 1;  // a computed view
       }

@@ -346,11 +346,30 @@ void Program::find_live_ranges() {
     }
 }
 
-// A map kernel may write where it reads: the value that dies in it hands its memory on.
+namespace {
+
+// Whether a group may write its last result over an operand that it reads at the same element: when nothing is read any more once it writes.
+// A row's sums are all complete before a value that hangs on the last of them is stored; columns are shared among threads.
+bool stores_last(const TileGroup& t) {
+  if (t.form == TileGroup::Template::map) return true;
+  if (t.form == TileGroup::Template::column || t.nodes.back().kind != TileNode::Kind::store) return false;
+  std::vector<int> phase(t.nodes.size(), 0);  // reductions that come one after the other before the value is known
+  int last = 0;
+  for (size_t n = 0; n < t.nodes.size(); ++n) {
+    for (int in : t.nodes[n].in)
+      if (in >= 0) phase[n] = std::max(phase[n], phase[size_t(in)]);
+    if (t.nodes[n].kind == TileNode::Kind::reduce) last = std::max(last, ++phase[n]);
+  }
+  return phase.back() == last && moves_in_reduction(t, t.accesses[size_t(t.nodes.back().access)]);
+}
+
+}  // namespace
+
+// The value that dies in a kernel hands its memory on to what the kernel makes of it.
 void Program::alias_in_place() {
   for (size_t k = 0; k < kernels_.size(); ++k) {
     const ProgramKernel& kernel = kernels_[k];
-    if (kernel.group.kind != Group::Kind::tile || kernel.tiles.size() != 1 || kernel.tiles[0].form != TileGroup::Template::map) continue;
+    if (kernel.group.kind != Group::Kind::tile || kernel.tiles.size() != 1 || !stores_last(kernel.tiles[0])) continue;
     const TileGroup& t = kernel.tiles[0];
     std::vector<char> taken(kernel.operands.size(), 0);
     // Only by its last node: nothing of the kernel reads the old value after that.

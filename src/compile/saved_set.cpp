@@ -32,6 +32,55 @@ int full_operands(const Graph& g, NodeId id) {
 
 bool reads_memory(Op op) { return !cheap(op) && op != Op::get; }
 
+// Sums over rows or columns and what is made of them alone (a norm's mean and deviation, a softmax's sum): far smaller than what they sum
+// up, which would have to be read once more to have them again.
+std::vector<char> small_sums(const Graph& g, std::span<const NodeId> ahead) {
+  std::vector<char> small(g.size(), 0);
+  for (NodeId id : ahead) {
+    const Node& n = g[id];
+    if (n.types.size() != 1) continue;
+    if (is_reduction(n.op)) {
+      small[id] = g.shape(id).numel() * 8 <= g.shape(n.in[0]).numel();
+    } else if (is_elementwise(n.op)) {
+      bool from_sums = false, others = false;
+      for (NodeId in : n.in) {
+        while (g[in].op == Op::reshape) in = g[in].in[0];
+        from_sums |= small[in] != 0;
+        others |= !small[in] && g[in].op != Op::literal && !(g[in].op == Op::expand && g.shape(g[in].in[0]).numel() == 1);
+      }
+      small[id] = from_sums && !others;
+    }
+  }
+  return small;
+}
+
+// Which values forward itself writes to memory: those that a heavy kernel reads, or that are still read after one. A product that only
+// arithmetic reads ends in its epilogue.
+std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahead) {
+  std::vector<NodeId> next_heavy(g.size(), 0), last_reader(g.size(), 0);  // 0: none
+  NodeId heavy = 0;
+  for (size_t i = ahead.size(); i-- > 0;) {
+    next_heavy[ahead[i]] = heavy;
+    if (reads_memory(g[ahead[i]].op) && g[ahead[i]].op != Op::input && g[ahead[i]].op != Op::literal) heavy = ahead[i];
+  }
+  std::vector<char> stored(g.size(), 0);
+  for (NodeId id : ahead) {
+    if (is_movement(g[id].op)) continue;
+    auto see = [&](auto& self, NodeId in) -> void {
+      last_reader[in] = std::max(last_reader[in], id);
+      stored[in] |= reads_memory(g[id].op);
+      if (is_movement(g[in].op))
+        for (NodeId i : g[in].in) self(self, i);
+    };
+    for (NodeId in : g[id].in) see(see, in);
+  }
+  for (NodeId id : ahead) {
+    stored[id] |= !is_elementwise(g[id].op) && g[id].op != Op::matmul;
+    stored[id] |= next_heavy[id] && last_reader[id] > next_heavy[id];
+  }
+  return stored;
+}
+
 }  // namespace
 
 SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level) {
@@ -75,6 +124,9 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     }
   }
 
+  const std::vector<char> small = small_sums(g, ahead);
+  const std::vector<char> stored = stored_by_forward(g, ahead);
+
   // in(n) = 2n, out(n) = 2n + 1. Saving a value cuts the edge between them.
   int source = int(2 * g.size()), sink = source + 1;
   FlowNetwork net(size_t(sink) + 1);
@@ -83,12 +135,13 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     int64_t bytes = 0;
     for (const Type& t : g[id].types) bytes += std::max<int64_t>(t.bytes(), 1);
     // Arithmetic on one tensor and some rows or numbers is never stored by itself, so keeping it would be an extra write: what it
-    // was made from is preferred.
-    if (is_elementwise(g[id].op) && full_operands(g, id) <= 1) bytes += bytes / 4;
+    // was made from is preferred, and so is what forward stores anyway.
+    if (is_elementwise(g[id].op) && full_operands(g, id) <= 1 && !small[id]) bytes += bytes / 4;
+    if (!stored[id] && !small[id]) bytes *= 3;
     bool several = g[id].types.size() > 1;  // saved through its parts
     net.edge(int(2 * id), int(2 * id + 1), is_movement(g[id].op) || several ? kInfinite : bytes);
     if (!recomputable(id) && g[id].op != Op::get) net.edge(source, int(2 * id), kInfinite);
-    if (anchored[id]) net.edge(source, int(2 * id), kInfinite);
+    if (anchored[id] || (small[id] && is_reduction(g[id].op))) net.edge(source, int(2 * id), kInfinite);
     for (NodeId in : g[id].in)
       if (is_forward[in]) net.edge(int(2 * in + 1), int(2 * id), kInfinite);
   }

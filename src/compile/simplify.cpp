@@ -44,6 +44,8 @@ class Simplifier {
         if (g_.dtype(in[0]) == n.type().dtype) return {in[0]};
         if (g_[in[0]].op == Op::literal && is_float(n.type().dtype) && is_float(g_.dtype(in[0])) && size_of(n.type().dtype) >= size_of(g_.dtype(in[0])))
           return {g_.literal(n.type().dtype, g_[in[0]].attrs.reals[0])};
+        if (is_float(n.type().dtype) && size_of(n.type().dtype) == 2 && g_.dtype(in[0]) == DType::f32)
+          if (NodeId before = before_widening(in[0], n.type().dtype)) return {before};
         return {};
       case Op::select:
         if (is_literal(in[0], 1)) return {in[1]};
@@ -75,6 +77,14 @@ class Simplifier {
     }
     if (!is_view(n.op)) return kNone;
     NodeId below = narrow(n.in[0]);
+    return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
+  }
+  // What was widened from `dtype`, moved since as its wide form was; kNone: something else.
+  NodeId before_widening(NodeId id, DType dtype) {
+    const Node n = g_[id];
+    if (n.op == Op::cast) return g_.dtype(n.in[0]) == dtype ? n.in[0] : kNone;
+    if (!is_view(n.op)) return kNone;
+    NodeId below = before_widening(n.in[0], dtype);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
   }
   static bool is_view(Op op) { return op == Op::reshape || op == Op::permute || op == Op::expand || op == Op::slice; }
