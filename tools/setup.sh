@@ -34,6 +34,22 @@ need_packages() {
   rm -f "$log"
 }
 
+# NVIDIA's run-time compiler, for tests that compile kernel texts: in a folder of the project's own, some 100 MB, once. Where it cannot be had
+# those tests are skipped; with CI=true they fail.
+need_nvrtc() {
+  local folder="$root/build/nvrtc"
+  compgen -G "$folder/nvidia/*/lib/libnvrtc.so.*" >/dev/null && return 0
+  [ "$(uname -m)" = x86_64 ] || return 0
+  python3 -m pip --version >/dev/null 2>&1 || need_packages python3-pip
+  say "installing: nvidia-cuda-nvrtc (into build/nvrtc)"
+  if ! python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action ignore --target "$folder.part" nvidia-cuda-nvrtc >&2; then
+    rm -rf "$folder.part"
+    say "pip could not install nvidia-cuda-nvrtc: tests that compile kernel texts are skipped"
+    return 0
+  fi
+  rm -rf "$folder" && mv "$folder.part" "$folder"
+}
+
 # build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
 build() {
   local preset=$1 folder="$root/build/$1" target targets=()

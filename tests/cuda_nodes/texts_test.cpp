@@ -1,0 +1,74 @@
+// The texts of single nodes compile for every chip, and stay as few launches as they are.
+#include <set>
+
+#include "backend/cuda/make.h"
+#include "graph/builder.h"
+#include "support/cuda_device.h"
+#include "support/node_case.h"
+#include "support/nvrtc.h"
+
+namespace ridge::cuda {
+namespace {
+
+// A node of every way to do each operation.
+std::vector<NodeId> large_nodes(Graph& g, DType t) {
+  Builder b(g);
+  auto input = [&](DType dtype, Shape s) { return g.input({dtype, s}, "x"); };
+  auto x = [&](Shape s) { return input(t, s); };
+  auto i64 = [&](Shape s) { return input(DType::i64, s); };
+  return {g.add(Op::take_grad, {x({65536, 768}), i64({65536})}, {{0, 50304}, {}, nullptr}),
+          g.add(Op::take_grad, {x({16384, 384}), i64({16384})}, {{0, 65}, {}, nullptr}),
+          b.scatter(x({50000}), i64({100000}), x({100000}), 0),
+          b.scatter(x({4096, 50}), i64({4096, 1}), x({4096, 1}), 1),
+          b.scatter_add(x({50000}), i64({100000}), x({100000}), 0),
+          g.add(Op::cumsum, {x({4000000})}, {{0, 0}, {}, nullptr}),
+          g.add(Op::cumsum, {x({50257, 64})}, {{0, 1}, {}, nullptr}),
+          b.sort(x({64, 50257}), 1).first,
+          b.sort(x({64, 2000}), 1, true).first,
+          g.add(Op::fold, {x({32, 64, 31, 64, 3})}, {{2, 3, 2, 1, 63}, {}, nullptr}),
+          g.add(Op::pad, {x({32, 64, 31, 64})}, {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}, {0}, nullptr}),
+          g.add(Op::dynamic_update_slice, {x({4096, 4096}), x({4096, 2048}), i64({}), i64({})}, {})};
+}
+
+std::unique_ptr<Kernel> kernel_of(const Graph& g, NodeId id, const Chip& chip) { return make_node_kernel(g, g[id].op == Op::get ? g[id].in[0] : id, chip); }
+
+class NodeTexts : public test::NvrtcTest {};
+
+TEST_F(NodeTexts, CompileForEveryChip) {
+  const bool all = test::is_set("RIDGE_FULL");
+  std::vector<Job> jobs;
+  size_t chip_number = 0;
+  for (const Chip& chip : test::all_chips()) {
+    std::set<std::string> seen;
+    // A sample: each chip another dtype.
+    const DType dtypes[] = {DType::f16, DType::f64, DType::i64, DType::boolean, DType::bf16};
+    for (DType t : test::kAllDTypes) {
+      if (!all && t != dtypes[chip_number]) continue;
+      Graph g;
+      for (NodeId id : large_nodes(g, t))
+        for (const KernelText& text : kernel_of(g, id, chip)->texts())
+          if (seen.insert(text.entry + text.body).second) jobs.push_back({text, chip.target()});
+    }
+    ++chip_number;
+  }
+  EXPECT_GE(jobs.size(), 60u);
+  compile(jobs);
+}
+
+TEST(NodeLaunches, StayFew) {
+  Graph g;
+  const std::vector<NodeId> nodes = large_nodes(g, DType::f32);
+  const int launches[] = {6, 4, 4, 2, 7, 2, 2, 8, 1, 1, 1, 2};
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    auto kernel = kernel_of(g, nodes[i], Chip());
+    const NodeId id = g[nodes[i]].op == Op::get ? g[nodes[i]].in[0] : nodes[i];
+    std::vector<Place> places;
+    for (size_t k = 0; k < g[id].in.size() + g[id].types.size(); ++k) places.push_back({int32_t(k), 0});
+    const int32_t next = int32_t(places.size());
+    kernel->bind(places, {next, 0}, {next + 1, 0});
+    EXPECT_EQ(kernel->launches(), launches[i]) << to_string(g, std::vector{id});
+  }
+}
+
+}  // namespace
+}  // namespace ridge::cuda

@@ -1,0 +1,95 @@
+// A device on which tests run single CUDA kernels: the simulated one, or with RIDGE_TEST_GPU=1 the machine's own.
+#pragma once
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/cuda/cubins.h"
+#include "backend/cuda/nvrtc.h"
+#include "support/simulator.h"
+
+namespace ridge::test {
+
+inline bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && std::string(value) == "1";
+}
+inline bool tests_real_gpu() { return is_set("RIDGE_TEST_GPU"); }
+
+class CudaDevice final : public cuda::Loader {
+ public:
+  static CudaDevice& the() {  // one for all tests of a program; never destroyed, as a driver may be gone before
+    static CudaDevice* device = new CudaDevice;
+    return *device;
+  }
+
+  const cuda::Driver& driver() const override { return *driver_; }
+  const cuda::Chip& chip() const override { return chip_; }
+  const cuda::CublasLt* cublas_lt() const override { return nullptr; }
+  cuda::StreamHandle stream() const override { return stream_->get(); }
+  cuda::FunctionHandle function(const cuda::KernelText& text) override {
+    cuda::FunctionHandle& f = functions_[text.entry + "\n" + text.body];
+    if (!f) {
+      modules_.push_back(cuda::load_module(*driver_, cubins_->get(text)->data()));
+      f = cuda::function_of(*driver_, modules_.back(), text.entry.c_str());
+      if (text.shared > 0) driver_->function_set(f, 8, int(text.shared));  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    }
+    return f;
+  }
+  std::string choice(const std::string&) override { return {}; }
+  void keep_choice(const std::string&, const std::string&) override {}
+  void ask(std::span<const cuda::KernelText> texts) { cubins_->ask(texts); }
+  void wait() const { driver_->stream_wait(stream_->get()); }
+
+  // Device memory that starts with these bytes.
+  cuda::DeviceMemory memory(const void* bytes, int64_t size) const {
+    cuda::DeviceMemory m = cuda::allocate(*driver_, std::max<int64_t>(size, 1));
+    if (size > 0) driver_->copy_to_device(m.get(), bytes, size_t(size), stream_->get());
+    wait();
+    return m;
+  }
+  std::vector<std::byte> read(const cuda::DeviceMemory& memory, int64_t size) const {
+    std::vector<std::byte> bytes(static_cast<size_t>(size));
+    if (size > 0) driver_->copy_to_host(bytes.data(), memory.get(), size_t(size), stream_->get());
+    wait();
+    return bytes;
+  }
+
+ private:
+  CudaDevice() {
+    if (!tests_real_gpu()) simulator_.emplace();
+    driver_ = std::make_unique<cuda::Driver>();
+    context_.emplace(cuda::use_device(*driver_, 0));
+    chip_ = cuda::chip_of(*driver_, 0);
+    stream_.emplace(cuda::make_stream(*driver_));
+    nvrtc_ = std::make_unique<cuda::Nvrtc>(cuda::library_search(driver_->version()));
+    cubins_ = std::make_unique<cuda::Cubins>(*nvrtc_, chip_.target(), cuda::CubinOptions{.folder = {}});
+  }
+
+  std::optional<Simulator> simulator_;
+  std::unique_ptr<cuda::Driver> driver_;
+  std::optional<cuda::Context> context_;
+  cuda::Chip chip_;
+  std::optional<cuda::Stream> stream_;
+  std::unique_ptr<cuda::Nvrtc> nvrtc_;
+  std::unique_ptr<cuda::Cubins> cubins_;
+  std::vector<cuda::Module> modules_;
+  std::map<std::string, cuda::FunctionHandle> functions_;
+};
+
+// Tests that run kernels: on the simulated GPU wherever there is a compiler.
+class CudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!tests_real_gpu() && !simulator_works()) GTEST_SKIP() << "no compiler for the simulated GPU";
+  }
+};
+
+}  // namespace ridge::test
