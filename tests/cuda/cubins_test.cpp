@@ -1,0 +1,143 @@
+// Kernel texts to machine code: compiled once, kept in files that are never believed blindly, and errors that say what is wrong.
+#include "backend/cuda/cubins.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/error.h"
+#include "support/nvrtc.h"
+#include "support/temp_folder.h"
+
+namespace ridge::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+KernelText add_number(int number) {
+  return {.entry = "add", .body = fmt::format("extern \"C\" __global__ void add(float* x) {{ x[threadIdx.x] += {}.0f; }}\n", number)};
+}
+
+std::vector<fs::path> files_in(const std::string& folder) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(folder)) out.push_back(entry.path());
+  return out;
+}
+
+using KernelTexts = test::NvrtcTest;
+
+TEST_F(KernelTexts, BecomeMachineCode) {
+  const std::string code = nvrtc().compile(add_number(1), "sm_86");
+  ASSERT_GT(code.size(), 64u);
+  EXPECT_EQ(code.substr(1, 3), "ELF");
+  EXPECT_NE(nvrtc().version().find('.'), std::string::npos);
+}
+
+TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
+  try {
+    nvrtc().compile({.entry = "broken", .body = "extern \"C\" __global__ void broken(float* x) { x[0] = no_such_name; }\n"}, "sm_86");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::internal);
+    const std::string what = error.what();
+    EXPECT_NE(what.find("broken"), std::string::npos) << what;
+    EXPECT_NE(what.find("sm_86"), std::string::npos) << what;
+    EXPECT_NE(what.find("no_such_name"), std::string::npos) << what;
+  }
+  try {
+    nvrtc().compile(add_number(1), "sm_999");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+    EXPECT_NE(std::string(error.what()).find("newer NVRTC"), std::string::npos) << error.what();
+  }
+}
+
+// What is told apart is what changes the code, and nothing else.
+TEST_F(KernelTexts, AreKnownByContentCompilerAndChip) {
+  Cubins a(nvrtc(), "sm_86", {.folder = {}}), b(nvrtc(), "sm_90a", {.folder = {}});
+  KernelText text = add_number(1), more_shared = text, renamed = text;
+  more_shared.shared = 1024, renamed.entry = "other";
+  EXPECT_EQ(a.key(text), a.key(add_number(1)));
+  EXPECT_EQ(a.key(text), a.key(more_shared));
+  EXPECT_NE(a.key(text), a.key(renamed));
+  EXPECT_NE(a.key(text), a.key(add_number(2)));
+  EXPECT_NE(a.key(text), b.key(text));
+}
+
+TEST_F(KernelTexts, AreCompiledOnceAndFoundAgain) {
+  const test::TempFolder folder;
+  const std::vector<KernelText> texts = {add_number(1), add_number(2), add_number(1), add_number(3)};
+  const CubinOptions options{.folder = folder.path(), .threads = 2};
+  std::string first;
+  {
+    Cubins cubins(nvrtc(), "sm_80", options);
+    cubins.ask(texts);
+    std::vector<std::jthread> readers;  // several may want the same
+    for (int i = 0; i < 3; ++i) readers.emplace_back([&] { EXPECT_GT(cubins.get(add_number(1))->size(), 64u); });
+    readers.clear();
+    for (const KernelText& text : texts) EXPECT_GT(cubins.get(text)->size(), 64u);
+    first = *cubins.get(add_number(2));
+  }
+  EXPECT_EQ(files_in(folder.path()).size(), 3u);
+  Cubins again(nvrtc(), "sm_80", options);
+  again.ask(texts);
+  for (const KernelText& text : texts) again.get(text);
+  EXPECT_EQ(*again.get(add_number(2)), first);
+  EXPECT_EQ(again.statistics().compiled, 0);
+  EXPECT_EQ(again.statistics().broken, 0);
+}
+
+TEST_F(KernelTexts, InBrokenFilesAreCompiledAnew) {
+  const test::TempFolder folder;
+  const CubinOptions options{.folder = folder.path(), .threads = 1};
+  const std::string good = *Cubins(nvrtc(), "sm_80", options).get(add_number(1));
+  const fs::path file = files_in(folder.path()).at(0);
+  const std::string whole = test::read_text(file.string());
+  std::string flipped = whole;
+  flipped[whole.size() / 2] ^= 1;
+  for (const std::string& bad : {std::string(), whole.substr(0, 10), whole.substr(0, whole.size() - 1), flipped, whole + "x"}) {
+    test::write_text(file.string(), bad);
+    Cubins cubins(nvrtc(), "sm_80", options);
+    EXPECT_EQ(*cubins.get(add_number(1)), good);
+    EXPECT_EQ(cubins.statistics().broken, 1);
+    EXPECT_EQ(cubins.statistics().compiled, 1);
+  }
+  EXPECT_EQ(test::read_text(file.string()), whole) << "mended";
+}
+
+TEST_F(KernelTexts, NeedNoFolder) {
+  Cubins cubins(nvrtc(), "sm_80", {.folder = "/proc/no/such/folder", .threads = 1});
+  EXPECT_GT(cubins.get(add_number(1))->size(), 64u);
+  EXPECT_EQ(cubins.statistics().compiled, 1);
+}
+
+TEST_F(KernelTexts, TakeBoundedRoom) {
+  const test::TempFolder folder;
+  int64_t size = 0;
+  {
+    Cubins cubins(nvrtc(), "sm_80", {.folder = folder.path(), .threads = 1});
+    size = int64_t(cubins.get(add_number(1))->size()) + 100;
+  }
+  const fs::path old = files_in(folder.path()).at(0);
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(48));
+  {
+    Cubins cubins(nvrtc(), "sm_80", {.folder = folder.path(), .threads = 1, .most_bytes = 2 * size});
+    cubins.get(add_number(2)), cubins.get(add_number(3));
+  }
+  EXPECT_EQ(files_in(folder.path()).size(), 2u);
+  EXPECT_FALSE(fs::exists(old)) << "the one not used for longest goes";
+}
+
+TEST_F(KernelTexts, ThatNobodyWaitsForAreDropped) {
+  std::vector<KernelText> many;
+  for (int i = 0; i < 200; ++i) many.push_back(add_number(i));
+  Cubins cubins(nvrtc(), "sm_80", {.folder = {}, .threads = 1});
+  cubins.ask(many);
+  EXPECT_GT(cubins.get(many.back())->size(), 64u) << "whoever waits is served at once";
+  EXPECT_LT(cubins.statistics().compiled, 150);
+}
+
+}  // namespace
+}  // namespace ridge::cuda
