@@ -27,6 +27,7 @@ const Command command("plan", "what a training would hold, take and decide; noth
     options.data = data.empty() ? "builtin" : data.front();
     options.seed = uint64_t(settings.get<int64_t>("seed"));
     options.measure = settings.get<bool>("optimize_perf");
+    options.probe = true;
     const GptRun run = settle_gpt_run(settings, options);
     fmt::print("{}", *json ? plan_json(run) : plan_text(run, {terminal_width(), use_colour()}));
     return kOk;

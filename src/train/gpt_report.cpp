@@ -42,6 +42,11 @@ std::string plan_text(const GptRun& run, const Look& look) {
   const int room = std::clamp(look.width - 46, 0, 30);
   for (const MemoryItem& m : run.memory)
     if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}  {}\n", m.what, size_text(m.bytes), bar(double(m.bytes) / double(run.planned_bytes), room));
+  if (!run.host_memory.empty()) {
+    text += fmt::format("\nMemory of the host: {} planned\n", size_text(run.host_planned_bytes));
+    for (const MemoryItem& m : run.host_memory)
+      if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}\n", m.what, size_text(m.bytes));
+  }
   text += "\nPrograms (they share activations and scratch)\n";
   for (const ProgramPlan& p : plan.programs)
     text += fmt::format("  {:<20} {:>4} x {:<6} {:>10} activations  {:>4} kernels  {:>8.3g} GFLOP\n", p.name, p.times,
@@ -78,6 +83,11 @@ std::string plan_json(const GptRun& run) {
   j["decisions"] = decisions, j["notices"] = run.notices;
   j["parameters"] = run.parameter_count();
   j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory;
+  if (!run.host_memory.empty()) {
+    Json host = Json::array();
+    for (const MemoryItem& m : run.host_memory) host.push_back({{"what", m.what}, {"bytes", m.bytes}});
+    j["host_planned_bytes"] = run.host_planned_bytes, j["host_memory"] = host;
+  }
   j["programs"] = programs, j["largest"] = largest, j["choices"] = plan.choices.words();
   j["batch"] = plan.batch, j["micro"] = plan.micro, j["repeats"] = plan.repeats, j["remainder"] = plan.remainder;
   j["flops"] = plan.flops, j["kernels"] = plan.kernels, j["least_ms"] = 1e3 * run.least_seconds;

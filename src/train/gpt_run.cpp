@@ -18,9 +18,11 @@
 #include "machine/features.h"
 #include "machine/precision.h"
 #include "runtime/default_team.h"
+#include "train/gpt_device.h"
 #include "train/gpt_files.h"
 #include "train/gpt_sampler.h"
 #include "train/gpt_task.h"
+#include "train/open_device.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
 
@@ -94,9 +96,11 @@ class Settling {
   GptRun operator()() {
     run_.seed = o_.seed;
     if (o_.resume) look_back();
-    choose_device();
+    const bool automatic = parse_device(s_.get<std::string>("device")).automatic && !o_.backend;
+    if (!automatic) choose_device();  // a device that cannot be had is refused before anything takes time
     open_data();
     make_sources();
+    if (automatic) choose_device();
     make_step();
     estimate();
     fill_trainer();
@@ -112,14 +116,23 @@ class Settling {
   }
 
   void choose_device() {
-    const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
-    const DeviceChoice device = select_device(s_.get<std::string>("device"), fallback);
-    run_.notices.insert(run_.notices.end(), device.notices.begin(), device.notices.end());
-    device_ = {"device", to_string(device.device), s_.setting("device").source, device.reason, device.runner_up};
-    const PrecisionChoice precision = choose_precision(s_.get<std::string>("precision"), fallback, arithmetic_of(device.device, GpuScan{}));
-    run_.notices.insert(run_.notices.end(), precision.notices.begin(), precision.notices.end());
-    precision_ = {"precision", std::string(name(precision.precision)), s_.setting("precision").source, precision.reason, precision.runner_up};
-    number_format_ = precision.precision;
+    if (o_.backend) {
+      run_.backend = o_.backend;
+      device_ = {"device", o_.backend->info().name, "given", "", ""};
+      const PrecisionChoice precision = device_precision(s_.get<std::string>("precision"), Fallback::allow, o_.backend.get());
+      precision_ = as_set(s_, "precision", std::string(name(precision.precision)), precision.reason);
+      number_format_ = precision.precision;
+    } else {
+      const auto before = earlier_ ? earlier_->choices.find(kDeviceChoice) : std::map<std::string, std::string>::const_iterator();
+      const std::string earlier = earlier_ && before != earlier_->choices.end() ? before->second : "";
+      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure);
+      run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
+      run_.backend = std::move(settled.backend);
+      device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
+    }
+    far_ = run_.backend && !run_.backend->info().host_memory;
+    if (far_ && earlier_) run_.backend->use_choices(earlier_->choices);
+    if (far_) device_before_ = device_memory(run_.backend.get());
   }
 
   void open_data() {
@@ -177,16 +190,31 @@ class Settling {
 
   // What the process holds besides the step.
   void count_others() {
-    run_.memory.clear();
-    auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
-    item("the process itself", baseline_ + kPrograms + kGrowth);
-    item("batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation));
-    item("mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap());
+    run_.memory.clear(), run_.host_memory.clear();
+    std::vector<MemoryItem>& host = far_ ? run_.host_memory : run_.memory;
+    host.push_back({"the process itself", baseline_ + kPrograms + kGrowth});
+    host.push_back({"batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation)});
+    host.push_back({"mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap()});
+    if (far_) {
+      int64_t numbers = 0;
+      for (const Parameter& p : gpt_parameters(run_.model)) numbers += p.shape.numel();
+      host.push_back({"copies for checkpoints", 3 * numbers * int64_t(sizeof(float))});
+      run_.memory.push_back({"driver, kernels, libraries", std::max(device_before_.held + kDeviceGrowth, device_memory(run_.backend.get()).held)});
+    }
     if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
       const std::vector<const void*> nowhere(gpt_parameters(run_.model).size());  // only sizes matter before the step has its memory
       run_.sampler = make_sampler(run_.model, nowhere, run_.backend.get());
-      item("samples", run_.sampler->planned_bytes());
+      run_.memory.push_back({"samples", run_.sampler->planned_bytes()});
     }
+  }
+
+  // The host's part of a run on a device with memory of its own.
+  void check_host() {
+    const MemoryBudget budget = memory_budget(budget_facts(read_limits(), baseline_));
+    for (const MemoryItem& item : run_.host_memory) run_.host_planned_bytes += item.bytes;
+    if (run_.host_planned_bytes > budget.bytes)
+      fail(ErrorCode::memory, "[gpt] the host's memory is too small: the process, its data and copies for checkpoints take {}, and {} can be used ({})",
+           size_text(run_.host_planned_bytes), size_text(budget.bytes), budget.reason);
   }
 
   Prefetcher::Options prefetch_options() const {
@@ -198,17 +226,18 @@ class Settling {
   void make_step() {
     const Limits limits = read_limits();
     baseline_ = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse;  // whether tokens came from the cache must not change the plan
-    BudgetFacts facts = budget_facts(limits, baseline_);
+    BudgetFacts facts = far_ ? device_budget(*run_.backend) : budget_facts(limits, baseline_);
     facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
     if (o_.free_memory) facts.available = std::min(facts.available, o_.free_memory());
     run_.budget = memory_budget(facts);
     run_.notices.insert(run_.notices.end(), run_.budget.notices.begin(), run_.budget.notices.end());
     count_others();
+    if (far_) check_host();
     int64_t others = 0;
     for (const MemoryItem& item : run_.memory) others += item.bytes;
 
     StepOptions options = gpt_step_options(s_);
-    options.seed = o_.seed, options.precision = number_format_;
+    options.seed = o_.seed, options.precision = number_format_, options.backend = run_.backend.get();
     options.memory = run_.budget.bytes - others;
     if (options.memory <= 0)
       fail(ErrorCode::memory, "[gpt] the budget of {} is too small: the process, its data and batches take {} before the model; give memory={} or more",
@@ -238,14 +267,19 @@ class Settling {
     const StepPlan& plan = run_.step->plan();
     auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
     item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes), item("optimizer moments", plan.optimizer_bytes);
-    item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes);
-    item("scalars and alignment",
-         plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes - plan.scratch_bytes);
-    run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
+    item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes), item("micro-batch", plan.batch_bytes);
+    item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
+                                      plan.scratch_bytes - plan.batch_bytes);
+    if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
   }
 
   void estimate() {
+    if (far_) {
+      const GpuStepTime time = gpu_step_time(*run_.step, device_name(run_.backend.get()), o_.measure && o_.probe);
+      run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
+      return;
+    }
     if (!o_.measure) return;
     const KernelRates rates = known_kernel_rates(default_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_);
     run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
@@ -268,6 +302,11 @@ class Settling {
     t.has_target = target.has_value(), t.target_loss = target.value_or(0);
     t.prefetch = prefetch_options().depth, t.async_loading = prefetch_options().threaded;
     t.trim_interval = s_.get<int64_t>("empty_cache_frequency");
+    if (far_) {
+      // As the driver counts it: what is no longer free since the run began, and what the driver had taken for itself by then.
+      t.device_bytes = [backend = run_.backend.get(), before = device_before_] { return before.free - device_memory(backend).free + before.held; };
+      t.device_choice = device_.value;
+    }
     t.least_seconds = run_.least_seconds, t.expected_step_seconds = run_.expected_step_seconds, t.planned_bytes = run_.planned_bytes;
   }
 
@@ -282,7 +321,10 @@ class Settling {
     d.push_back(device_), d.push_back(precision_);
     const ThreadChoice& threads = default_threads();
     d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up});
-    d.push_back({"kernels", std::string(name(isa_tier())), "measured", "the best instructions this CPU has"});
+    if (far_)
+      d.push_back({"kernels", run_.backend->info().what, "measured", "compiled for this chip"});
+    else
+      d.push_back({"kernels", std::string(name(isa_tier())), "measured", "the best instructions this CPU has"});
     d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
     d.push_back(as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)));
     d.push_back({"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""),
@@ -304,6 +346,7 @@ class Settling {
   // What the step's programs take on the heap, counted when they are there, and what grows afterwards without a plan in detail: code
   // pages, stacks, logs, JSON.
   static constexpr int64_t kPrograms = int64_t(10) << 20, kGrowth = int64_t(8) << 20, kCoarse = int64_t(16) << 20;
+  static constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
 
   const Resolved& s_;
   const GptRunOptions& o_;
@@ -313,6 +356,8 @@ class Settling {
   Schedule schedule_;
   std::optional<RunState> earlier_;  // of the run that is resumed
   int64_t batch_ = 0, baseline_ = 0;
+  bool far_ = false;  // the device has memory of its own
+  DeviceMemory device_before_;
 };
 
 }  // namespace
@@ -345,6 +390,15 @@ std::optional<double> nats_per_character(const GptRun& run, double loss) {
   return loss * double(run.data.validation.size()) / run.data.validation_characters;
 }
 
+// The driver's own memory, now that all kernels are loaded.
+static void count_driver(GptRun& run) {
+  const int64_t held = device_memory(run.backend.get()).held;
+  if (held <= 0) return;
+  run.planned_bytes += held - run.memory.front().bytes;
+  run.memory.front().bytes = held;
+  run.trainer.planned_bytes = run.planned_bytes;
+}
+
 GptRun settle_gpt_run(const Resolved& settings, const GptRunOptions& options) { return Settling(settings, options)(); }
 
 GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
@@ -352,12 +406,15 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
   std::vector<std::string> replanned;
   for (int attempt = 1;; ++attempt) {
     GptRun run = settle_gpt_run(settings, o);
-    const int64_t needed = run.planned_bytes - resident_bytes();
-    const int64_t left = options.free_memory ? options.free_memory() : read_limits().memory_available;
+    const bool far = run.backend && !run.backend->info().host_memory;
+    const DeviceMemory device = device_memory(run.backend.get());
+    const int64_t needed = run.planned_bytes - (far ? device.held : resident_bytes());
+    const int64_t left = options.free_memory ? options.free_memory() : far ? device.free : read_limits().memory_available;
     std::string trouble;
     if (left > 0 && needed > left) trouble = fmt::format("{} are needed and {} are left", size_text(needed), size_text(left));
     if (trouble.empty()) try {
         run.step->touch();
+        if (far) count_driver(run);
         if (run.sampler) {
           std::vector<const void*> weights;
           for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter_place(i));

@@ -39,8 +39,10 @@ struct GptRun {
   std::vector<Decision> decisions;
   std::vector<std::string> notices;  // fallbacks and what has no effect
   MemoryBudget budget;
-  std::vector<MemoryItem> memory;  // of the whole process; the sum is planned_bytes
+  std::vector<MemoryItem> memory;  // of the whole process, or on a GPU of that; the sum is planned_bytes
   int64_t planned_bytes = 0;
+  std::vector<MemoryItem> host_memory;  // beside a GPU's: the host's
+  int64_t host_planned_bytes = 0;
   double least_seconds = 0;  // of a step: its roof
   double expected_step_seconds = 0;
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
@@ -64,7 +66,9 @@ struct GptRunOptions {
   std::filesystem::path folder;  // of the run; empty: none
   bool resume = false;
   bool measure = true;  // rates for the expected time; false: it stays unknown
+  bool probe = false;   // a GPU that was never measured is, though that takes seconds
   std::function<void(const std::string& what, double done)> progress = {};
+  std::shared_ptr<Backend> backend = {};      // where to run, whatever the settings say, for tests
   std::function<int64_t()> free_memory = {};  // instead of what the system says, for tests
 };
 

@@ -16,6 +16,8 @@ PrecisionChoice device_precision(std::string_view request, Fallback fallback, co
   return choose_precision(request, fallback, arithmetic_of({}, {}));
 }
 
+std::string device_name(const Backend*) { return {}; }
+
 std::string device_remark(const Backend*) { return {}; }
 
 }  // namespace ridge

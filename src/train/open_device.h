@@ -22,6 +22,7 @@ DeviceMemory device_memory(const Backend* backend);
 // What the device computes in: auto takes bf16 where its matrix units know it, else fp16 with a loss scale. For the CPU see choose_precision().
 PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend);
 
+std::string device_name(const Backend* backend);    // "NVIDIA H200"; empty for the CPU
 std::string device_remark(const Backend* backend);  // what is missing on it though work goes on; empty: nothing
 
 }  // namespace ridge

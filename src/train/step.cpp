@@ -303,12 +303,21 @@ void TrainStep::restore(const StepState& state) {
 void TrainStep::touch() {
   State& s = *state_;
   s.map(), s.made.activations->data();
+  for (auto* list : {&s.made.bodies, &s.made.evaluations})
+    for (StepBody& body : *list) body.exe->prepare();
+  s.made.update->prepare();
   if (!s.near) return;
   ThreadTeam& team = s.options.team ? *s.options.team : default_team();
   team.reserve_scratch((s.plan.scratch_bytes + team.size() - 1) / team.size());
 }
 
 const StepPlan& TrainStep::plan() const { return state_->plan; }
+
+std::map<std::string, std::string> TrainStep::choices() const {
+  std::map<std::string, std::string> all = state_->device.choices();
+  for (const auto& [what, value] : state_->plan.choices.words()) all[what] = value;
+  return all;
+}
 
 bool TrainStep::in_place() const { return state_->near; }
 std::span<float> TrainStep::parameter(size_t i) { return state_->in_place(state_->parameter_at[i], i); }

@@ -1,6 +1,7 @@
 // One training step as programs that are compiled once and replayed: n micro-batches add up gradients, then one update.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,6 +109,7 @@ class TrainStep {
   void touch();                          // maps all memory and writes to every page of it now, so that nothing can be taken away later
 
   const StepPlan& plan() const;
+  std::map<std::string, std::string> choices() const;  // the plan's, and those that the device's kernels have made so far
   // Wherever they lie: the first values of a parameter, or of a moment of it (all of them where the span is as long).
   enum class Held { parameter, first, second };
   void read(Held what, size_t index, std::span<float> to);

@@ -103,9 +103,11 @@ class Run {
     state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
     state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
     state_.identity = task_.identity, state_.settings = task_.settings;
-    for (const auto& [what, value] : step_.plan().choices.words()) state_.choices[what] = value;
+    for (const auto& [what, value] : step_.choices()) state_.choices[what] = value;
+    state_.choices[kDeviceChoice] = o_.device_choice;
   }
 
+  int64_t held_bytes() const { return o_.device_bytes ? o_.device_bytes() : ridge::resident_bytes(); }
   bool saves() const { return o_.keep_checkpoints && !o_.folder.empty(); }
 
   // A validation sample takes about a third of a training sample; and a new best is saved, so twenty in a run are enough.
@@ -128,7 +130,8 @@ class Run {
     for (const std::string& line : notices) notice(line);
     if (!stored)
       fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from; train without --resume, or name a run folder with --out DIR", o_.folder.string());
-    const RunState found = read_state(*stored);
+    RunState found = read_state(*stored);
+    found.choices.emplace(kDeviceChoice, "cpu");  // where nothing is said of it
     std::string before, now;
     for (const auto& [what, value] : task_.identity)
       if (auto it = found.identity.find(what); it == found.identity.end() || it->second != value) {
@@ -323,7 +326,7 @@ class Run {
     p.elapsed_s = since(start_);
     const double per_step = since(loop_start_) / double(std::max<int64_t>(1, done - begun_at_));  // validation and checkpoints included
     p.eta_s = per_step * double(o_.schedule.steps - done);
-    if (since(memory_read_) > 1) resident_ = ridge::resident_bytes(), memory_read_ = Clock::now();
+    if (since(memory_read_) > 1) resident_ = held_bytes(), memory_read_ = Clock::now();
     p.resident_bytes = resident_, p.planned_bytes = o_.planned_bytes;
     nlohmann::ordered_json row;
     row["step"] = done, row["loss"] = m.loss, row["gradient_norm"] = m.gradient_norm, row["lr"] = lr, row["ms"] = p.ms, row["tokens_s"] = p.tokens_s;
@@ -438,7 +441,7 @@ class Run {
       out_.tokens_s = double(here * step_.plan().batch * o_.tokens_per_sample) / stepping;
       out_.roof = o_.least_seconds * double(here) / stepping;
     }
-    out_.peak_bytes = peak_resident_bytes();
+    out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // on a device nothing is given back before the end
   }
 
   const TrainerTask& task_;

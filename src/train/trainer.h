@@ -16,6 +16,8 @@
 
 namespace ridge {
 
+constexpr const char* kDeviceChoice = "device";  // among the choices that a checkpoint stores
+
 // Where a run spends its time.
 enum class Phase : uint8_t { data, step, validation, sample, checkpoint };
 constexpr int kPhases = 5;
@@ -36,11 +38,13 @@ struct TrainerOptions {
   bool has_target = false;
   int prefetch = 2;
   bool async_loading = true;
-  int64_t trim_interval = 0;         // steps between trims of the memory pools; 0: never
-  double least_seconds = 0;          // of a step, for the share of the roof; 0: not known
-  double expected_step_seconds = 0;  // for the pace of checkpoints; 0: not known
-  int64_t planned_bytes = 0;         // of the whole process
-  bool handle_signals = true;        // SIGINT and SIGTERM end the run after a checkpoint
+  int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
+  double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
+  double expected_step_seconds = 0;            // for the pace of checkpoints; 0: not known
+  int64_t planned_bytes = 0;                   // of the whole process, or on a GPU of that
+  std::function<int64_t()> device_bytes = {};  // what is held on a GPU; none: what the process holds is told
+  std::string device_choice = "cpu";           // kept with the run, so that it goes on there
+  bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint
   const FileCalls* files = &kSystemFileCalls;
   std::function<void()> accepted = {};                   // called when the run is sure to begin or to go on
   std::function<void(Phase, int64_t step)> before = {};  // called before each phase, for tests

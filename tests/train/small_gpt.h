@@ -33,26 +33,22 @@ struct TokenBatch {
 };
 
 inline void start(TrainStep& step, const StepModel& model, uint64_t seed = 3) {
-  for (size_t i = 0; i < model.parameters.size(); ++i) initialize(model.parameters[i], seed, uint32_t(i), step.parameter(i));
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    step.fill_parameter(i, [&](std::span<float> to) { initialize(model.parameters[i], seed, uint32_t(i), to); });
 }
 
 // Everything that a step changes: parameters and moments.
 inline std::vector<std::vector<float>> contents(TrainStep& step, const StepModel& model) {
   std::vector<std::vector<float>> all;
-  for (size_t i = 0; i < model.parameters.size(); ++i) {
-    all.emplace_back(step.parameter(i).begin(), step.parameter(i).end());
-    for (int m = 0; m < step.moments(); ++m) all.emplace_back(step.moment(i, m).begin(), step.moment(i, m).end());
-  }
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    for (int m = 0; m <= step.moments(); ++m) step.read(TrainStep::Held(m), i, all.emplace_back(size_t(model.parameters[i].shape.numel())));
   return all;
 }
 
 inline void put_back(TrainStep& step, const StepModel& model, const std::vector<std::vector<float>>& all) {
   size_t at = 0;
-  auto put = [&](std::span<float> to) { std::copy(all[at].begin(), all[at].end(), to.begin()), ++at; };
-  for (size_t i = 0; i < model.parameters.size(); ++i) {
-    put(step.parameter(i));
-    for (int m = 0; m < step.moments(); ++m) put(step.moment(i, m));
-  }
+  for (size_t i = 0; i < model.parameters.size(); ++i)
+    for (int m = 0; m <= step.moments(); ++m) step.write(TrainStep::Held(m), i, all[at++]);
 }
 
 }  // namespace ridge

@@ -76,6 +76,7 @@ struct SmallRun {
   const FileCalls* files = &kSystemFileCalls;
   std::function<void(Phase, int64_t)> before = {};
   bool handle_signals = false;
+  Backend* backend = nullptr;             // none: the CPU
   std::vector<std::string> notices = {};  // of the run
 
   Outcome operator()() {
@@ -86,6 +87,7 @@ struct SmallRun {
     StepOptions options;
     if (threads > 0) team = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads}), options.team = team.get();
     options.seed = 7, options.clip = 1, options.optimizer.decay = 0.1, options.precision = precision, options.loss_scale = loss_scale;
+    options.backend = backend;
     TrainStep step(model, options);
     start(step, model);
     const SmallBatches train_data(c, 100, -1, factor, left_out), validation_data(c, 1'000'000, 2);

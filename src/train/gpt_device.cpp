@@ -1,0 +1,151 @@
+#include "train/gpt_device.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/backend.h"
+#include "backend/cuda/probe.h"
+#include "base/error.h"
+#include "machine/device_choice.h"
+#include "machine/machine.h"
+#include "machine/profile.h"
+#include "runtime/default_team.h"
+#include "train/open_device.h"
+#include "train/step_time.h"
+
+namespace ridge {
+namespace {
+
+constexpr double kFirstGuess = 1.3;  // of a step to the sum of its kernels at their ceilings, until one was measured
+
+Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
+std::string correction_key(const std::string& gpu) { return "step_time/" + gpu + "/correction"; }
+
+double rate_of(const GpuCeilings& gpu, Precision precision) {
+  for (const GpuCeilings::Rate& rate : gpu.matmul)
+    if (rate.precision == precision) return 1e9 * rate.gflops.median;
+  return gpu.fastest() ? 1e9 * gpu.fastest()->gflops.median : 0;
+}
+
+// What each device can do in a second; those of which nothing is known are left out.
+std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, bool measure) {
+  std::vector<DeviceCost> costs;
+  for (const KnownDevice& known : devices) {
+    if (!known.missing.empty()) continue;
+    if (known.device.kind == Device::Kind::cpu) {
+      const KernelRates rates = known_kernel_rates(default_team(), int64_t(1) << 28);
+      costs.push_back({known.device, 1e9 * rates.matmul_gflops, 1e9 * rates.copy_gbs, 1e-6 * rates.launch_us, 0, true});
+    } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, measure)) {
+      costs.push_back(
+          {known.device, rate_of(*gpu, Precision::bf16), 1e9 * gpu->copy_gbs.median, 1e-6 * gpu->launch_us.median, 1e9 * gpu->upload_pinned_gbs.median, true});
+    }
+  }
+  return costs;
+}
+
+DeviceChoice choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure) {
+  if (!parse_device(request).automatic) return select_device(request, fallback);
+  const std::vector<KnownDevice> devices = known_devices(gpus());
+  if (std::none_of(devices.begin(), devices.end(), [](const KnownDevice& d) { return d.missing.empty() && d.device.kind != Device::Kind::cpu; }))
+    return choose_device(request, fallback, devices);
+  for (const KnownDevice& d : devices)
+    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {d.device, "the run so far was trained there", {}, false, {}};
+  return choose_device(request, fallback, devices, work, measured_costs(devices, measure));
+}
+
+}  // namespace
+
+StepWork gpt_work(const GptConfig& c, int64_t batch) {
+  double parameters = 0;
+  for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
+  const double tokens = double(batch * c.block), layers = double(c.layers), width = double(c.width);
+  StepWork work;
+  work.flops = 6 * parameters * tokens + 6 * layers * width * double(c.block) * tokens;
+  // Weights, gradients and moments once or twice each; and what the layers pass on, forward and back.
+  work.bytes = 40 * parameters + 100 * layers * width * tokens;
+  work.launches = 30 * layers + 40;
+  work.transfer_bytes = 16 * tokens;
+  return work;
+}
+
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure) {
+  SettledDevice out;
+  const Fallback fallback = settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
+  const std::string request = settings.get<std::string>("device"), source = settings.setting("device").source;
+  DeviceChoice device = choose(request, fallback, work, earlier, measure);
+  out.notices = device.notices;
+  try {
+    out.backend = open_device(device.device);
+  } catch (const Error& error) {
+    // Its driver is there, and something else is missing: who leaves the choice to Ridge gets the CPU, and is told.
+    if (error.code() != ErrorCode::unsupported || fallback == Fallback::forbid) throw;
+    out.notices.push_back(error.what());
+    if (!parse_device(request).automatic) out.notices.push_back(fmt::format("cpu runs instead of {}", request));
+    device = {{}, fmt::format("{} cannot be used", to_string(device.device)), {}, true, {}};
+  }
+  if (const std::string remark = device_remark(out.backend.get()); !remark.empty()) out.notices.push_back(remark);
+  out.device = {"device", to_string(device.device), source, device.reason, device.runner_up};
+  const PrecisionChoice precision = device_precision(settings.get<std::string>("precision"), fallback, out.backend.get());
+  out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
+  out.precision = precision.precision;
+  out.number_format = {"precision", std::string(name(precision.precision)), settings.setting("precision").source, precision.reason, precision.runner_up};
+  return out;
+}
+
+std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure) {
+  Profile profile = this_machine();
+  auto find = [&](const std::vector<GpuCeilings>& list) -> std::optional<GpuCeilings> {
+    for (const GpuCeilings& gpu : list)
+      if (gpu.name == name && gpu.fastest() && gpu.copy_gbs.median > 0) return gpu;
+    return {};
+  };
+  if (const std::optional<MachineCeilings> all = kept_ceilings(profile))
+    if (std::optional<GpuCeilings> known = find(all->gpus)) return known;
+  // Where nobody has probed the machine, what earlier runs have measured for themselves.
+  GpuCeilings own;
+  own.name = name;
+  const std::string prefix = "step_time/" + name + "/";
+  for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
+    if (const std::optional<double> rate = profile.number(prefix + std::string(ridge::name(precision)))) own.matmul.push_back({precision, {.median = *rate}});
+  constexpr std::pair<const char*, Measured GpuCeilings::*> fields[] = {
+      {"copy", &GpuCeilings::copy_gbs}, {"launch", &GpuCeilings::launch_us}, {"upload", &GpuCeilings::upload_pinned_gbs}};
+  for (auto [field, member] : fields) (own.*member).median = profile.number(prefix + field).value_or(0);
+  if (std::optional<GpuCeilings> known = find({own})) return known;
+  if (!measure) return {};
+  const std::optional<GpuCeilings> measured = find(cuda::gpu_probe()(true).gpus);
+  if (!measured) return {};
+  std::vector<NamedMeasurement> rows;
+  auto row = [&](const std::string& field, double value) { rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", value), .samples = 1}}); };
+  for (const GpuCeilings::Rate& rate : measured->matmul) row(std::string(ridge::name(rate.precision)), rate.gflops.median);
+  for (auto [field, member] : fields) row(field, ((*measured).*member).median);
+  profile.put(rows);
+  return measured;
+}
+
+GpuStepTime gpu_step_time(const TrainStep& step, const std::string& gpu, bool measure) {
+  const std::optional<GpuCeilings> ceilings = known_gpu_ceilings(gpu, measure);
+  if (!ceilings) return {};
+  const double rate = rate_of(*ceilings, step.plan().choices.precision), bandwidth = 1e9 * ceilings->copy_gbs.median;
+  GpuStepTime time;
+  time.least = step.least_seconds(rate, bandwidth);
+  const std::optional<double> correction = this_machine().number(correction_key(gpu));
+  double launches = 0;
+  for (const KernelRun& kernel : step.kernels()) launches += double(kernel.times);
+  time.expected = correction.value_or(kFirstGuess) * (time.least + launches * 0.5e-6);
+  time.source = correction ? "the GPU's measured ceilings and an earlier run" : "the GPU's measured ceilings";
+  return time;
+}
+
+void keep_step_time(const std::string& gpu, double expected, double measured) {
+  if (!(expected > 0) || !(measured > 0)) return;
+  Profile profile = this_machine();
+  const double before = profile.number(correction_key(gpu)).value_or(kFirstGuess);
+  profile.put(correction_key(gpu), {.value = fmt::format("{:.4g}", std::clamp(before * measured / expected, 0.5, 20.0)), .samples = 1});
+}
+
+BudgetFacts device_budget(const Backend& backend) {
+  const DeviceMemory memory = device_memory(&backend);
+  return {.device = backend.info().name, .total = memory.total, .available = memory.free, .held = memory.held};
+}
+
+}  // namespace ridge

@@ -1,0 +1,48 @@
+// Where a GPT trains and what it computes in: the device by name, or the one on which a step is expected to be fastest.
+#pragma once
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/decision.h"
+#include "config/config.h"
+#include "machine/memory_budget.h"
+#include "machine/probe.h"
+#include "nn/gpt.h"
+#include "ridge/device.h"
+#include "train/step.h"
+
+namespace ridge {
+
+class Backend;
+
+// About what a step does, known before anything is compiled.
+StepWork gpt_work(const GptConfig& config, int64_t batch);
+
+struct SettledDevice {
+  std::shared_ptr<Backend> backend;  // null: the CPU
+  Precision precision = Precision::fp32;
+  Decision device, number_format;
+  std::vector<std::string> notices;
+};
+
+// `work` is looked at for device=auto alone; `earlier`: the device of the run that goes on, empty for a new one. What has not been
+// measured yet is, if `measure` says so. ErrorCode::unsupported and usage as select_device() has them.
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure);
+
+// What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `measure` says so. Empty: not known.
+std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure);
+
+struct GpuStepTime {
+  double least = 0, expected = 0;  // seconds; 0: not known
+  std::string source;
+};
+GpuStepTime gpu_step_time(const TrainStep& step, const std::string& gpu, bool measure);
+// What a run has seen: later ones expect as much above the sum of their kernels.
+void keep_step_time(const std::string& gpu, double expected, double measured);
+
+BudgetFacts device_budget(const Backend& backend);
+
+}  // namespace ridge

@@ -1,0 +1,114 @@
+// A device that is the CPU in disguise: memory of its own that the host must not touch, and work that is done only when somebody waits.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/backend.h"
+#include "compile/program.h"
+#include "runtime/default_team.h"
+
+namespace ridge {
+
+class FarBackend : public Backend {
+ public:
+  DeviceInfo info() const override { return {"far", "a CPU far away", false}; }
+  std::byte* allocate(int64_t bytes) override {
+    std::byte* p = near_.allocate(bytes);
+    held_[p] = bytes;
+    return p;
+  }
+  void release(std::byte* p, int64_t bytes) override {
+    wait();
+    EXPECT_EQ(held_.count(p), 1u);
+    held_.erase(p);
+    near_.release(p, bytes);
+  }
+  void upload(void* to, const void* from, int64_t bytes) override {
+    expect_own(to, bytes);
+    const auto* data = static_cast<const std::byte*>(from);
+    later([this, to, copy = std::vector<std::byte>(data, data + bytes)] { near_.copy(to, copy.data(), int64_t(copy.size())); });
+    ++uploads;
+  }
+  void download(void* to, const void* from, int64_t bytes) override {
+    expect_own(from, bytes);
+    wait(), ++downloads;
+    near_.copy(to, from, bytes);
+  }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    expect_own(to, bytes), expect_own(from, bytes);
+    later([=, this] { near_.copy(to, from, bytes); });
+  }
+  void clear(void* to, int64_t bytes) override {
+    expect_own(to, bytes);
+    later([=, this] { near_.clear(to, bytes); });
+  }
+  int64_t mark() override { return asked_; }
+  void wait_for(int64_t mark) override {
+    ++waits;
+    while (done_ < mark) one();
+  }
+  void wait() override {
+    while (!queue_.empty()) one();
+  }
+  std::byte* allocate_host(int64_t bytes) override { return near_.allocate(bytes); }
+  void release_host(std::byte* p, int64_t bytes) override { near_.release(p, bytes); }
+  void download_later(void* to, const void* from, int64_t bytes) override {
+    expect_own(from, bytes);
+    later([=, this] { near_.copy(to, from, bytes); });
+  }
+  bool behind() const override { return true; }
+  std::unique_ptr<Code> compile(Program program) override { return std::make_unique<FarCode>(*this, near_.compile(std::move(program))); }
+
+  bool empty() const { return held_.empty(); }
+  int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
+  size_t deepest = 0;  // calls that were ever left to do
+
+ private:
+  class FarCode : public Code {
+   public:
+    FarCode(FarBackend& device, std::unique_ptr<Code> code) : device_(device), code_(std::move(code)) {}
+    const Program& program() const override { return code_->program(); }
+    int64_t workspace_bytes() const override { return code_->workspace_bytes(); }
+    int64_t scratch_bytes() const override { return code_->scratch_bytes(); }
+    size_t loop_kernels(size_t kernel) const override { return code_->loop_kernels(kernel); }
+    std::string dump() const override { return code_->dump(); }
+    void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override {
+      const Program& p = program();
+      for (size_t i = 0; i < inputs.size(); ++i) device_.expect_own(inputs[i], p.graph().type(p.inputs()[i]).bytes());
+      for (size_t i = 0; i < outputs.size(); ++i) device_.expect_own(outputs[i], p.graph().type(p.outputs()[i]).bytes());
+      device_.later([this, arena, in = std::vector<const void*>(inputs.begin(), inputs.end()), out = std::vector<void*>(outputs.begin(), outputs.end())] {
+        code_->run(arena, in, out);
+      });
+      ++device_.runs_;
+    }
+
+   private:
+    FarBackend& device_;
+    std::unique_ptr<Code> code_;
+  };
+
+  void expect_own(const void* p, int64_t bytes) const {
+    auto it = held_.upper_bound(static_cast<const std::byte*>(p));
+    const bool own = bytes == 0 || (it != held_.begin() && static_cast<const std::byte*>(p) + bytes <= (--it)->first + it->second);
+    EXPECT_TRUE(own) << "an address that is not the device's";
+  }
+  void later(std::function<void()> work) {
+    queue_.push_back(std::move(work)), ++asked_;
+    deepest = std::max(deepest, queue_.size());
+  }
+  void one() {
+    const std::function<void()> work = std::move(queue_.front());
+    queue_.pop_front(), ++done_;
+    work();
+  }
+
+  cpu::CpuBackend near_{default_team()};
+  std::map<const std::byte*, int64_t> held_;
+  std::deque<std::function<void()>> queue_;
+  int64_t asked_ = 0, done_ = 0;
+};
+
+}  // namespace ridge

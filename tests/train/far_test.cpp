@@ -1,0 +1,190 @@
+// Laws of a device with memory of its own that works while the host goes on: it gives the same bits as the CPU, its addresses are never
+// touched by the host, and nobody waits inside a step.
+#include "train/far_backend.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "train/gpt_sampler.h"
+#include "train/small_run.h"
+
+namespace ridge {
+namespace {
+
+using test::expect_finite;
+using test::mentions;
+using test::SmallRun;
+using test::TempFolder;
+using test::Trace;
+
+// What the device is called is all that may differ.
+Trace trace_of(const std::filesystem::path& folder) {
+  Trace t(folder);
+  for (const char* word : {"isa", "device"}) t.state["choices"].erase(word);
+  return t;
+}
+
+struct Outcomes {
+  Outcome near, far;
+};
+
+// The same run on both, compared in everything that it leaves.
+Outcomes expect_same_run(const SmallRun& run) {
+  TempFolder folder;
+  FarBackend device;
+  SmallRun near = run, far = run;
+  near.folder = folder / "near", far.folder = folder / "far", far.backend = &device;
+  Outcomes both{near(), far()};
+  expect_same(trace_of(near.folder), trace_of(far.folder));
+  EXPECT_EQ(near.notices, far.notices);
+  EXPECT_EQ(both.near.reason, both.far.reason);
+  EXPECT_EQ(both.near.skipped, both.far.skipped);
+  EXPECT_EQ(both.near.final_train_loss, both.far.final_train_loss);
+  EXPECT_EQ(both.near.best_val_loss, both.far.best_val_loss);
+  EXPECT_TRUE(device.empty()) << "memory of the device is left";
+  return both;
+}
+
+TEST(FarDevice, TrainsWithTheSameBits) { expect_same_run({}); }
+
+TEST(FarDevice, CarriesTheLossScaleByItself) {
+  SmallRun run;
+  run.precision = Precision::fp16, run.loss_scale.growth_interval = 4;
+  expect_same_run(run);
+}
+
+TEST(FarDevice, SkipsAndGoesBackThoughItLearnsOfItLate) {
+  constexpr float kBad = std::numeric_limits<float>::quiet_NaN();
+  SmallRun run;
+  run.factor = [](int64_t batch) { return batch == 12 ? kBad : 1.0f; };
+  EXPECT_EQ(expect_same_run(run).far.skipped, 1);
+  run.factor = [](int64_t batch) { return batch >= 11 && batch <= 13 ? kBad : 1.0f; };
+  EXPECT_EQ(expect_same_run(run).far.roll_backs, 1);
+}
+
+TEST(FarDevice, ResumesBitExactly) {
+  TempFolder folder;
+  FarBackend device;
+  SmallRun whole{.folder = folder / "whole"};
+  whole.backend = &device;
+  whole();
+  for (int64_t step : {int64_t(1), int64_t(7), int64_t(10), int64_t(27)}) {
+    struct Crash {};
+    const std::filesystem::path path = folder / ("cut" + std::to_string(step));
+    SmallRun first{.folder = path}, second{.folder = path, .resume = true};
+    first.backend = second.backend = &device;
+    first.before = [&](Phase p, int64_t s) {
+      if (p == Phase::step && s >= step) throw Crash{};
+    };
+    EXPECT_THROW(first(), Crash);
+    const Outcome out = second();
+    EXPECT_TRUE(out.resumed && out.bit_exact);
+    expect_same(Trace(whole.folder), Trace(path));
+  }
+}
+
+struct Split {
+  int64_t micro;
+  Precision precision;
+};
+
+TEST(FarDevice, AddsUpMicroBatchesAsTheCpuDoes) {
+  GptConfig c = tiny_gpt();
+  c.dropout = 0.1;
+  const StepModel model = gpt_step_model(c, 8);
+  const TokenBatch batch(8, c.block, c.vocab, 5), other(8, c.block, c.vocab, 6);
+  for (const Split& split : {Split{0, Precision::fp32}, Split{4, Precision::bf16}, Split{3, Precision::fp32}, Split{1, Precision::fp16}}) {
+    FarBackend device;
+    StepOptions o;
+    o.micro = split.micro, o.precision = split.precision, o.clip = 1, o.seed = 3;
+    TrainStep near(model, o);
+    o.backend = &device;
+    TrainStep far(model, o);
+    start(near, model), start(far, model);
+    for (int i = 0; i < 4; ++i) {
+      const StepMetrics a = near.run(i % 2 ? batch.data : other.data), b = far.run(i % 2 ? batch.data : other.data);
+      EXPECT_EQ(a.loss, b.loss);
+      EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+    }
+    EXPECT_EQ(contents(near, model), contents(far, model));
+    const TrainStep::Losses a = near.evaluate(batch.data, 7), b = far.evaluate(batch.data, 7);
+    EXPECT_EQ(a.sum, b.sum);
+    EXPECT_EQ(a.count, b.count);
+  }
+}
+
+TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
+  const GptConfig c = tiny_gpt();
+  const StepModel model = gpt_step_model(c, 8);
+  FarBackend device;
+  StepOptions o;
+  o.backend = &device, o.micro = 2;
+  TrainStep step(model, o);
+  start(step, model);
+  step.touch();
+  {
+    TokenBatch batch(8, c.block, c.vocab, 5);
+    step.enqueue(batch.data, 1e-3);
+    std::fill(batch.in.begin(), batch.in.end(), -1);  // the batch is free again at once
+  }
+  const TokenBatch batch(8, c.block, c.vocab, 6);
+  const int waits = device.waits, downloads = device.downloads, runs = device.runs_;
+  EXPECT_EQ(waits, 0);
+  step.enqueue(batch.data, 1e-3);
+  EXPECT_EQ(step.pending(), 2);
+  EXPECT_EQ(device.runs_, runs + 5);
+  EXPECT_EQ(step.state().attempted, 0);
+  EXPECT_TRUE(step.collect().applied);
+  EXPECT_EQ(step.state().attempted, 1);
+  EXPECT_EQ(device.waits, waits + 1);
+  EXPECT_EQ(device.downloads, downloads);
+  step.enqueue(batch.data, 1e-3), step.enqueue(batch.data, 1e-3), step.enqueue(batch.data, 1e-3);
+  EXPECT_EQ(step.pending(), TrainStep::kMostPending);
+  EXPECT_THROW(step.enqueue(batch.data, 1e-3), Error);
+  step.discard();
+  EXPECT_EQ(step.state().applied, 5);
+  EXPECT_THROW(step.collect(), Error);
+  device.downloads = 0;
+  step.evaluate(batch.data, 8);
+  EXPECT_EQ(device.downloads, 1);
+  EXPECT_THROW((void)step.parameter(0), Error);
+}
+
+TEST(FarDevice, CountsItsMicroBatchInThePlan) {
+  const GptConfig c = tiny_gpt();
+  const StepModel model = gpt_step_model(c, 8);
+  StepOptions o;
+  const TrainStep near(model, o);
+  FarBackend device;
+  o.backend = &device;
+  const TrainStep far(model, o);
+  EXPECT_EQ(near.plan().batch_bytes, 0);
+  EXPECT_EQ(far.plan().batch_bytes, 2 * 8 * c.block * 8);
+  EXPECT_EQ(far.plan().planned_bytes, near.plan().planned_bytes + far.plan().batch_bytes);
+  o.recompute = Recompute::free;
+  o.memory = near.plan().planned_bytes;  // enough for the one, and for the other in parts
+  EXPECT_LT(TrainStep(model, o).plan().micro, 8);
+  EXPECT_TRUE(device.empty()) << "a plan takes no memory";
+}
+
+TEST(FarDevice, WritesTheSameText) {
+  const GptConfig c = tiny_gpt();
+  const StepModel model = gpt_step_model(c, 4);
+  FarBackend device;
+  StepOptions o;
+  o.backend = &device;
+  TrainStep step(model, o);
+  start(step, model);
+  std::vector<const void*> there;
+  for (size_t i = 0; i < model.parameters.size(); ++i) there.push_back(step.parameter_place(i));
+  GptSampler far(std::make_shared<GptParameters>(c, there), nullptr, nullptr, &device);
+  GptSampler near(std::make_shared<GptParameters>(c, DType::f32, [&](size_t i, std::span<float> values) { step.read(TrainStep::Held::parameter, i, values); }));
+  std::vector<Token> a, b;
+  const std::vector<Token> prompt = {1, 2, 3, 4, 5};
+  near.generate(prompt, 12, {.seed = 4}, [&](Token t) { return a.push_back(t), true; });
+  far.generate(prompt, 12, {.seed = 4}, [&](Token t) { return b.push_back(t), true; });
+  EXPECT_EQ(a, b);
+}
+
+}  // namespace
+}  // namespace ridge
