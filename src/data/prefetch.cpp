@@ -23,10 +23,14 @@ constexpr int64_t kAlignment = 64;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-int64_t bytes_of_one(const BatchSource& source) {
-  int64_t bytes = 0;
-  for (const Type& type : source.types()) bytes += aligned(type.bytes());
-  return bytes;
+int64_t samples_at_a_time(const BatchSource& source, const Prefetcher::Options& options) {
+  const int64_t all = source.types()[0].shape[0];
+  return options.part > 0 ? std::min(options.part, all) : all;
+}
+
+// Of one of the batch's tensors, as much of it as is made at a time.
+int64_t tensor_bytes(const BatchSource& source, const Prefetcher::Options& options, const Type& type) {
+  return aligned(options.part > 0 ? type.bytes() / type.shape[0] * samples_at_a_time(source, options) : type.bytes());
 }
 
 // The one in use, and those ahead of it.
@@ -53,13 +57,14 @@ std::thread start_without_signals(const std::function<void()>& work) {
 
 struct Prefetcher::State {
   struct Slot {
-    int64_t number = 0;
+    int64_t number = 0, first = 0;
     std::vector<std::byte*> tensors;
     std::vector<const void*> read;  // the same, for the reader
     std::exception_ptr error;
   };
 
   State(const BatchSource& s, Options o) : source(s), options(std::move(o)), next_number(options.first) {
+    if (options.part > 0 && !source.has_parts()) fail(ErrorCode::usage, "[data] this source makes whole batches only");
     std::sort(options.left_out.begin(), options.left_out.end());
     memory_bytes = bytes_for(source, options);
     memory = map_memory(memory_bytes);
@@ -69,7 +74,7 @@ struct Prefetcher::State {
       for (const Type& type : source.types()) {
         slot.tensors.push_back(at);
         slot.read.push_back(at);
-        at += aligned(type.bytes());
+        at += tensor_bytes(source, options, type);
       }
   }
 
@@ -87,13 +92,20 @@ struct Prefetcher::State {
 
   void make(Slot& slot) {
     while (std::binary_search(options.left_out.begin(), options.left_out.end(), next_number)) ++next_number;
-    slot.number = next_number++;
+    slot.number = next_number, slot.first = next_first;
     slot.error = nullptr;
+    const int64_t all_samples = source.types()[0].shape[0], count = std::min(samples_at_a_time(source, options), all_samples - slot.first);
+    next_first += count;
+    if (next_first == all_samples) ++next_number, next_first = 0;
     try {
       if (const int64_t all = source.batches(); all >= 0 && slot.number >= all)
         fail(ErrorCode::value, "[data] batch {} was asked for, and there are {}", slot.number, all);
-      source.fill(slot.number, slot.tensors);
+      if (options.part > 0)
+        source.fill_part(slot.number, slot.first, count, slot.tensors);
+      else
+        source.fill(slot.number, slot.tensors);
     } catch (...) {
+      next_number = slot.number + 1, next_first = 0;
       slot.error = std::current_exception();
     }
   }
@@ -113,7 +125,7 @@ struct Prefetcher::State {
 
   const BatchSource& source;
   Options options;
-  int64_t next_number;  // of the thread that makes batches
+  int64_t next_number, next_first = 0;  // of the thread that makes batches
   std::byte* memory = nullptr;
   int64_t memory_bytes = 0;
   std::vector<Slot> slots;  // a ring
@@ -146,11 +158,15 @@ Prefetcher::Batch Prefetcher::next() {
   State::Slot& slot = s.slots[size_t(s.taken++ % int64_t(s.slots.size()))];
   s.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (slot.error) std::rethrow_exception(std::exchange(slot.error, nullptr));
-  return {slot.number, slot.read};
+  return {slot.number, slot.first, slot.read};
 }
 
 double Prefetcher::waited_seconds() const { return state_->waited; }
 int64_t Prefetcher::bytes() const { return state_->memory_bytes; }
-int64_t Prefetcher::bytes_for(const BatchSource& source, const Options& options) { return bytes_of_one(source) * slots_of(options); }
+int64_t Prefetcher::bytes_for(const BatchSource& source, const Options& options) {
+  int64_t bytes = 0;
+  for (const Type& type : source.types()) bytes += tensor_bytes(source, options, type);
+  return bytes * slots_of(options);
+}
 
 }  // namespace ridge

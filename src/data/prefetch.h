@@ -14,17 +14,18 @@ class Prefetcher {
     std::vector<int64_t> left_out = {};  // numbers that are passed over
     int depth = 2;                       // batches ahead of the one in use
     bool threaded = true;                // false: made when asked for
+    int64_t part = 0;                    // samples that are made at a time, of a source that has parts; 0: whole batches
   };
   Prefetcher(const BatchSource& source, Options options);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
 
   struct Batch {
-    int64_t number = 0;
+    int64_t number = 0, first = 0;  // its number, and its first sample where batches come in parts
     std::span<const void* const> tensors;
   };
-  // Valid until the next call. What fill() threw is thrown here, and the next call tries the batch after it. ErrorCode::value: past the
-  // source's last batch.
+  // The next batch, or the next part of one. Valid until the next call. What fill() threw is thrown here, and the next call tries the batch after it.
+  // ErrorCode::value: past the source's last batch.
   Batch next();
   double waited_seconds() const;  // in next(), for data
   int64_t bytes() const;          // of all buffers; they are mapped by the constructor

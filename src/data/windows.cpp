@@ -26,16 +26,19 @@ class Windows : public BatchSource {
   }
   const std::vector<Type>& types() const override { return types_; }
 
-  void fill(int64_t number, std::span<std::byte* const> tensors) const override {
-    const std::span inputs(reinterpret_cast<int64_t*>(tensors[0]), size_t(batch_ * block_));
-    const std::span targets(reinterpret_cast<int64_t*>(tensors[1]), size_t(batch_ * block_));
-    const size_t used = size_t(samples(number) * block_);
+  void fill(int64_t number, std::span<std::byte* const> tensors) const override { fill_part(number, 0, batch_, tensors); }
+
+  bool has_parts() const override { return true; }
+  void fill_part(int64_t number, int64_t first, int64_t count, std::span<std::byte* const> tensors) const override {
+    const std::span inputs(reinterpret_cast<int64_t*>(tensors[0]), size_t(count * block_));
+    const std::span targets(reinterpret_cast<int64_t*>(tensors[1]), size_t(count * block_));
+    const size_t used = size_t(std::clamp<int64_t>(samples(number) - first, 0, count) * block_);
     for (size_t at = 0; at < used; at += size_t(block_)) {
-      const int64_t first = start_of(number * batch_ + int64_t(at) / block_);
+      const int64_t start = start_of(number * batch_ + first + int64_t(at) / block_);
       const std::span input = inputs.subspan(at, size_t(block_)), target = targets.subspan(at, size_t(block_));
-      tokens_.copy(first, input);
+      tokens_.copy(start, input);
       std::copy(input.begin() + 1, input.end(), target.begin());
-      tokens_.copy(first + block_, target.last(1));
+      tokens_.copy(start + block_, target.last(1));
     }
     std::fill(inputs.begin() + int64_t(used), inputs.end(), 0);
     std::fill(targets.begin() + int64_t(used), targets.end(), 0);

@@ -106,5 +106,10 @@ TEST(Prefetch, WaitingIsCounted) {
   EXPECT_GT(prefetcher.waited_seconds(), 0);
 }
 
+TEST(Prefetch, PartsNeedASourceThatHasThem) {
+  const Numbers source;
+  EXPECT_EQ(error_of([&] { Prefetcher(source, {.part = 2}); }).code(), ErrorCode::usage);
+}
+
 }  // namespace
 }  // namespace ridge

@@ -6,6 +6,7 @@
 
 #include "data/dataset.h"
 #include "data/permutation.h"
+#include "data/prefetch.h"
 #include "machine/expect_error.h"
 #include "support/temp_folder.h"
 
@@ -230,6 +231,33 @@ TEST(TokenArray, NeverKeepsMoreResidentThanItSays) {
     if (i % 50 == 0) most = std::max(most, resident_kib_of(folder.path()));
   }
   EXPECT_LE(most, 1024);
+}
+
+TEST(Windows, PartsAreTheBatch) {
+  const TempFolder folder;
+  Dataset data;
+  data.train = counted(folder, 1000), data.validation = counted(folder, 101);
+  const auto training = training_windows(data, 10, 7, 3), validation = validation_windows(data, 10, 7);
+  for (const BatchSource* source : {training.get(), validation.get()})
+    for (int64_t part : {1, 3, 5, 9, 10, 11})
+      for (bool threaded : {true, false}) {
+        Prefetcher parts(*source, {.left_out = {0}, .threaded = threaded, .part = part});
+        EXPECT_EQ(parts.bytes(), (threaded ? 3 : 1) * 2 * ((std::min<int64_t>(part, 10) * 7 * 8 + 63) / 64 * 64));
+        for (int64_t number = 1; number < (source == training.get() ? 5 : 2); ++number) {
+          const Batch whole(*source, number);
+          std::vector<int64_t> inputs, targets;
+          for (int64_t first = 0; first < 10; first += part) {
+            const Prefetcher::Batch b = parts.next();
+            EXPECT_EQ(b.number, number);
+            EXPECT_EQ(b.first, first);
+            const int64_t values = std::min(part, 10 - first) * 7;
+            const auto *in = static_cast<const int64_t*>(b.tensors[0]), *out = static_cast<const int64_t*>(b.tensors[1]);
+            inputs.insert(inputs.end(), in, in + values), targets.insert(targets.end(), out, out + values);
+          }
+          EXPECT_EQ(inputs, whole.inputs);
+          EXPECT_EQ(targets, whole.targets);
+        }
+      }
 }
 
 }  // namespace
