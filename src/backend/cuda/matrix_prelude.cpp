@@ -14,85 +14,11 @@ typedef unsigned short half_bits;
 
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x & 31u; }
 
-#ifdef RIDGE_SIMULATOR
-__device__ inline float half_value(half_bits x, bool bf16) {
-  unsigned bits;
-  if (bf16) {
-    bits = (unsigned)x << 16;
-  } else {
-    unsigned sign = (unsigned)(x & 0x8000u) << 16, exponent = (x >> 10) & 31u, fraction = x & 1023u;
-    if (exponent == 0) {
-      float small = (float)fraction * 5.9604644775390625e-8f;
-      return sign ? -small : small;
-    }
-    bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112u) << 23) | fraction << 13;
-  }
-  float f;
-  __builtin_memcpy(&f, &bits, 4);
-  return f;
-}
-__device__ inline half_bits half_of(float f, bool bf16) {
-  unsigned bits;
-  __builtin_memcpy(&bits, &f, 4);
-  unsigned sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-  if (bf16) return size > 0x7f800000u ? (half_bits)0x7fff : (half_bits)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-  if (size > 0x7f800000u) return (half_bits)0x7fff;
-  if (size >= 0x477ff000u) return (half_bits)(sign | 0x7c00u);
-  if (size < 0x38800000u) {
-    float scaled;
-    unsigned up = size;
-    __builtin_memcpy(&scaled, &up, 4);
-    return (half_bits)(sign | (unsigned)__builtin_rintf(scaled * 16777216.0f));
-  }
-  return (half_bits)(sign | ((size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13));
-}
-#endif
-
 // Two numbers rounded to nearest even, the first in the low half.
-__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
-#ifdef RIDGE_SIMULATOR
-  return (unsigned)half_of(low, true) | (unsigned)half_of(high, true) << 16;
-#elif __CUDA_ARCH__ >= 800
-  unsigned r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-#else
-  unsigned a = __float_as_uint(low), b = __float_as_uint(high);
-  a = (a & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (a + 0x7fffu + (a >> 16 & 1u)) >> 16;
-  b = (b & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (b + 0x7fffu + (b >> 16 & 1u)) >> 16;
-  return a | b << 16;
-#endif
-}
-__device__ __forceinline__ unsigned pack_f16(float low, float high) {
-#ifdef RIDGE_SIMULATOR
-  return (unsigned)half_of(low, false) | (unsigned)half_of(high, false) << 16;
-#elif __CUDA_ARCH__ >= 800
-  unsigned r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-#else
-  unsigned short a, b;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(a) : "f"(low));
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(b) : "f"(high));
-  return (unsigned)a | (unsigned)b << 16;
-#endif
-}
-__device__ __forceinline__ float unpack_bf16(half_bits x) {
-#ifdef RIDGE_SIMULATOR
-  return half_value(x, true);
-#else
-  return __uint_as_float((unsigned)x << 16);
-#endif
-}
-__device__ __forceinline__ float unpack_f16(half_bits x) {
-#ifdef RIDGE_SIMULATOR
-  return half_value(x, false);
-#else
-  float f;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x));
-  return f;
-#endif
-}
+__device__ __forceinline__ unsigned pack_bf16(float low, float high) { return f32_to_bf16x2(low, high); }
+__device__ __forceinline__ unsigned pack_f16(float low, float high) { return f32_to_f16x2(low, high); }
+__device__ __forceinline__ float unpack_bf16(half_bits x) { return bf16_to_f32(x); }
+__device__ __forceinline__ float unpack_f16(half_bits x) { return f16_to_f32(x); }
 
 // 2^x, a few units in the last place; numbers below the smallest normal one become 0.
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -119,7 +45,8 @@ __device__ inline void multiply_warp(float (&d)[4], const unsigned* a, const uns
     float sum = d[i];
     for (int k = 0; k < depth; ++k) {
       unsigned x = all[row % 8 * 4 + k % 8 / 2].a[row / 8 + 2 * (k / 8)], y = all[column * 4 + k % 8 / 2].b[k / 8];
-      sum += half_value((half_bits)(x >> (k % 2 * 16)), bf16) * half_value((half_bits)(y >> (k % 2 * 16)), bf16);
+      half_bits u = (half_bits)(x >> (k % 2 * 16)), v = (half_bits)(y >> (k % 2 * 16));
+      sum += bf16 ? unpack_bf16(u) * unpack_bf16(v) : unpack_f16(u) * unpack_f16(v);
     }
     d[i] = sum;
   }
@@ -250,6 +177,19 @@ template <int kCount>
 __device__ __forceinline__ void registers_up() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(kCount)); }
 template <int kCount>
 __device__ __forceinline__ void registers_down() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(kCount)); }
+
+__device__ __forceinline__ void store_matrices(void* row, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" :: "r"(shared_address(row)), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+// Where one thread alone adds to a place, its sums have one order.
+__device__ __forceinline__ void add_4(float* to, float a, float b, float c, float d) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1,%2,%3,%4};" :: "l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+__device__ __forceinline__ float4 load_4_added(const float* from) {
+  float4 r;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(r.x), "=f"(r.y), "=f"(r.z), "=f"(r.w) : "l"(from) : "memory");
+  return r;
+}
 
 // A tile of rows of 128 bytes, swizzled, 1024-byte aligned. `lead`: bytes to the next 64 columns of an operand that lies with its long side
 // along the rows' direction.

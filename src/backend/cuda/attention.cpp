@@ -1,0 +1,165 @@
+// Which attention kernels run a node, and their launches.
+#include "backend/cuda/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cuda/attention_text.h"
+#include "backend/cuda/make.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kLargestDim = 128;
+constexpr int64_t kMostBlocks = int64_t(1) << 31;
+
+int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// Rows of 16-byte pieces, so that a thread moves eight numbers at once.
+bool in_pieces(const AttentionDesc::Strides& s) { return s[3] == 1 && s[0] % 8 == 0 && s[1] % 8 == 0 && s[2] % 8 == 0; }
+
+bool in_pieces(const AttentionDesc& d, bool backward) {
+  bool all = d.dim % 8 == 0 && size_of(d.dtype) == 2;
+  for (const AttentionDesc::Strides* s : {&d.q, &d.k, &d.v, &d.out}) all = all && in_pieces(*s);
+  if (backward)
+    for (const AttentionDesc::Strides* s : {&d.dout, &d.dq, &d.dk, &d.dv}) all = all && in_pieces(*s);
+  return all;
+}
+
+AttentionShape shape_of(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
+  AttentionShape s;
+  s.type = d.dtype == DType::f32 ? 0 : d.dtype == DType::bf16 ? 1 : 2;
+  s.dim = int(std::max<int64_t>(16, blocks_of(d.dim, 16) * 16));
+  s.mask = int(d.mask);
+  s.plain = s.type == 0 || (s.type == 1 && !chip.bf16());
+  s.vector = aligned && in_pieces(d, backward);
+  s.causal = d.causal, s.length = d.has_length, s.dropout = d.dropout > 0;
+  s.rows = s.plain ? 32 : 64;
+  s.columns = s.plain ? (s.dim <= 96 ? 32 : 16) : backward ? 32 : 64;
+  return s;
+}
+
+// The operands by name, in the order of the node.
+struct Places {
+  Place q, k, v, mask, length, seed, step, base, out, lse, dout, dq, dk, dv, delta;
+
+  Places() = default;
+  Places(const AttentionDesc& d, bool backward, std::span<const Place> operands) {
+    size_t i = 0;
+    auto next = [&] {
+      if (i == operands.size()) fail(ErrorCode::binding, "[attention] {} operands are too few", operands.size());
+      return operands[i++];
+    };
+    q = next(), k = next(), v = next();
+    if (d.mask != AttentionDesc::Mask::none) mask = next();
+    if (d.has_length) length = next();
+    if (d.dropout > 0) seed = next(), step = next(), base = next();
+    out = next(), lse = next();
+    if (backward) dout = next(), dq = next(), dk = next(), dv = next();
+    if (i != operands.size()) fail(ErrorCode::binding, "[attention] {} operands where {} are described", operands.size(), i);
+  }
+};
+
+void copy(const AttentionDesc::Strides& from, int64_t (&to)[4]) { std::copy(from.begin(), from.end(), to); }
+
+AttentionArguments arguments(const AttentionDesc& d, const Places& p, Bases bases) {
+  AttentionArguments a{};
+  a.q = at(bases, p.q), a.k = at(bases, p.k), a.v = at(bases, p.v), a.mask = at(bases, p.mask);
+  a.out = a.out_to = at(bases, p.out), a.lse = at(bases, p.lse), a.dout = at(bases, p.dout), a.delta = at(bases, p.delta);
+  a.dq = at(bases, p.dq), a.dk = at(bases, p.dk), a.dv = at(bases, p.dv);
+  a.length = at(bases, p.length), a.seed = at(bases, p.seed), a.step = at(bases, p.step), a.base = at(bases, p.base);
+  copy(d.q, a.q_strides), copy(d.k, a.k_strides), copy(d.v, a.v_strides), copy(d.out, a.out_strides), copy(d.dout, a.dout_strides);
+  copy(d.dq, a.dq_strides), copy(d.dk, a.dk_strides), copy(d.dv, a.dv_strides), copy(d.mask_strides, a.mask_strides);
+  a.batch = int(d.batch), a.heads = int(d.heads), a.kv_heads = int(d.kv_heads), a.queries = int(d.queries), a.keys = int(d.keys), a.dim = int(d.dim);
+  a.scale = float(d.scale), a.stream = d.stream;
+  a.kept = d.dropout < 1 ? float(1 / (1 - d.dropout)) : 0.0f;
+  a.limit = uint32_t(std::ceil(double(float(d.dropout)) * 0x1p24));  // a uniform number is a multiple of 2^-24
+  return a;
+}
+
+// For any chip and every option.
+class TiledAttention final : public Kernel {
+ public:
+  TiledAttention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) : desc_(d), backward_(backward) {
+    const AttentionShape s = shape_of(d, backward, aligned, chip);
+    const int64_t heads = d.batch * d.heads;
+    auto add = [&](AttentionPart part, int64_t blocks, int threads) {
+      if (blocks > 0) steps_.push_back({attention_text(part, s), blocks, threads, nullptr});
+    };
+    if (!backward) {
+      add(AttentionPart::forward, heads * blocks_of(d.queries, s.rows), 2 * s.rows);
+      return;
+    }
+    const int64_t sharers = !s.vector || s.plain ? 32 : s.dim <= 16 ? 2 : s.dim <= 32 ? 4 : s.dim <= 64 ? 8 : 16;
+    add(AttentionPart::delta, blocks_of(heads * d.queries * sharers, 128), 128);
+    add(AttentionPart::grad_keys, d.batch * d.kv_heads * blocks_of(d.keys, s.rows), 2 * s.rows);
+    add(AttentionPart::grad_queries, heads * blocks_of(d.queries, s.rows), 2 * s.rows);
+  }
+
+  int64_t workspace_bytes() const override { return backward_ ? desc_.batch * desc_.heads * desc_.queries * int64_t(sizeof(float)) : 0; }
+  std::vector<KernelText> texts() const override {
+    std::vector<KernelText> all;
+    for (const Step& s : steps_) all.push_back(s.text);
+    return all;
+  }
+  void load(Loader& loader) override {
+    driver_ = &loader.driver();
+    for (Step& s : steps_) s.function = loader.function(s.text);
+  }
+  void bind(std::span<const Place> operands, Place workspace, Place) override {
+    places_ = Places(desc_, backward_, operands);
+    places_.delta = workspace;
+  }
+  void enqueue(Bases bases, StreamHandle stream) const override {
+    AttentionArguments a = arguments(desc_, places_, bases);
+    void* list[] = {&a};
+    for (const Step& s : steps_)
+      driver_->launch(s.function, unsigned(s.blocks), 1, 1, unsigned(s.threads), 1, 1, unsigned(s.text.shared), stream, list, nullptr);
+  }
+  int launches() const override { return int(steps_.size()); }
+  std::string note() const override { return "tiles"; }
+
+ private:
+  struct Step {
+    KernelText text;
+    int64_t blocks;
+    int threads;
+    FunctionHandle function;
+  };
+  AttentionDesc desc_;
+  bool backward_;
+  std::vector<Step> steps_;
+  Places places_;
+  const Driver* driver_ = nullptr;
+};
+
+}  // namespace
+
+bool has_attention(const AttentionDesc& d) {
+  const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16 || d.dtype == DType::f16;
+  const int64_t positions = std::max(d.queries, d.keys);
+  return known && d.dim <= kLargestDim && positions < (int64_t(1) << 30) && d.batch * d.heads * std::max<int64_t>(positions, 1) < kMostBlocks * 4;
+}
+
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
+  if (!has_attention(d)) return nullptr;
+  return std::make_unique<TiledAttention>(d, backward, aligned, chip);
+}
+
+std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  const bool backward = program.graph()[kernel.group.node].op == Op::attention_grad;
+  bool aligned = true;
+  for (const ProgramOperand& operand : kernel.operands) aligned = aligned && operand.offset % 16 == 0;
+  return make_attention(attention_desc(program, kernel), backward, aligned, chip);
+}
+
+bool has_attention_kernel(const Graph& graph, NodeId node, const Chip&) {
+  const Shape &q = graph.shape(graph[node].in[0]), &k = graph.shape(graph[node].in[1]);
+  AttentionDesc d;
+  d.dtype = graph.dtype(graph[node].in[0]);
+  d.batch = q[0], d.heads = q[1], d.queries = q[2], d.dim = q[3], d.keys = k[2];
+  return has_attention(d);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,16 @@
+// Attention on the GPU, forward and backward, over strided operands; only the log-sum-exp of each row is kept. Deterministic.
+#pragma once
+#include <memory>
+
+#include "backend/attention_desc.h"
+#include "backend/cuda/kernel.h"
+
+namespace ridge::cuda {
+
+bool has_attention(const AttentionDesc& desc);
+
+// Operands as the CPU's: q, k, v, [mask], [length], [seed, step, base], then out, lse; backward: out, lse, dout, dq, dk, dv.
+// `aligned`: every operand starts at a 16-byte address.
+std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
+
+}  // namespace ridge::cuda
