@@ -1,4 +1,5 @@
-// A product with what follows it: by the library where it can, else by our own kernel, and the rest of the epilogue as a tile kernel.
+#include "backend/cuda/matmul.h"
+
 #include <fmt/core.h>
 
 #include <numeric>
@@ -46,19 +47,16 @@ struct Way {
 
 class MatmulKernel final : public Kernel {
  public:
-  MatmulKernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) : chip_(chip) {
-    const Graph& g = program.graph();
-    const Node& node = g[kernel.group.node];
-    problem_ = make_problem(kernel.loops, g.dtype(node.in[0]), g.dtype(node.in[1]));
+  MatmulKernel(const MatmulDesc& desc, const Chip& chip) : chip_(chip), problem_(make_problem(desc.loops, desc.a, desc.b)) {
     problem_.tf32 = chip.tf32;
-    auto alignment = [&](size_t operand) { return std::gcd(kPlannedAlignment, kernel.operands[operand].offset); };
+    auto alignment = [&](size_t operand) { return std::gcd(kPlannedAlignment, desc.offsets[operand]); };
     alignment_a_ = alignment(0), alignment_b_ = alignment(1);
-    if (kernel.tiles.empty()) {
-      MatmulEpilogue e;
-      e.result.operand = 0, e.result.type = node.type().dtype;
-      add_way(problem_, e, alignment(2));
+    if (desc.epilogue) {
+      add_epilogue(*desc.epilogue);
     } else {
-      add_epilogue(kernel.tiles[0]);
+      MatmulEpilogue e;
+      e.result.operand = 0, e.result.type = desc.result;
+      add_way(problem_, e, alignment(2));
     }
     lay_out_workspace();
   }
@@ -214,8 +212,18 @@ class MatmulKernel final : public Kernel {
 
 }  // namespace
 
+std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip) { return std::make_unique<MatmulKernel>(desc, chip); }
+
 std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
-  return std::make_unique<MatmulKernel>(program, kernel, chip);
+  const Graph& g = program.graph();
+  const Node& node = g[kernel.group.node];
+  MatmulDesc desc;
+  desc.loops = kernel.loops;
+  desc.a = g.dtype(node.in[0]), desc.b = g.dtype(node.in[1]), desc.result = node.type().dtype;
+  if (!kernel.tiles.empty()) desc.epilogue = &kernel.tiles[0];
+  for (size_t i = 0; i < 2; ++i) desc.offsets[i] = kernel.operands[i].offset;
+  if (!desc.epilogue) desc.offsets[2] = kernel.operands[2].offset;
+  return make_matmul(desc, chip);
 }
 
 }  // namespace ridge::cuda

@@ -16,11 +16,10 @@ bool is_stored(DType t) { return t == DType::f32 || t == DType::bf16 || t == DTy
 // What is known of a node's value.
 struct Value {
   enum class Form : uint8_t { other, literal, column, matrix, slope, sums } form = Form::other;
-  double number = 0;           // literal
-  MatmulArray array;           // column, matrix, slope
-  DType rounded = DType::f32;  // column: what it was rounded to last
-  MatmulEpilogue sums;         // without its result
-  int before = -1;             // sums under gelu: the node that gelu was taken of
+  double number = 0;    // literal
+  MatmulArray array;    // column, matrix, slope
+  MatmulEpilogue sums;  // without its result
+  int before = -1;      // sums under gelu: the node that gelu was taken of
 };
 
 class Matcher {
@@ -66,10 +65,7 @@ class Matcher {
     if (!is_stored(n.dtype)) return v;
     const Value none, &x = n.in[0] >= 0 ? values_[size_t(n.in[0])] : none, &y = n.in[1] >= 0 ? values_[size_t(n.in[1])] : none;
     switch (n.op) {
-      case Op::cast:
-        v = x;
-        if (v.form == Value::Form::column && size_of(n.dtype) < size_of(v.rounded)) v.rounded = n.dtype;
-        return v;
+      case Op::cast: return x;
       case Op::add: {
         const Value sum = added(x, y);
         return sum.form == Value::Form::sums ? sum : added(y, x);
@@ -109,7 +105,7 @@ class Matcher {
     }
     const TileAccess& a = g_.accesses[size_t(n.access)];
     if (const auto c = column(a)) {
-      v.form = Value::Form::column, v.array = *c, v.rounded = a.dtype;
+      v.form = Value::Form::column, v.array = *c;
     } else if (const auto m = matrix(a)) {
       v.form = Value::Form::matrix, v.array = *m;
     }
@@ -120,7 +116,7 @@ class Matcher {
     if (sums.form != Value::Form::sums || sums.sums.function != Function::none) return {};
     Value v = sums;
     if (term.form == Value::Form::column && !v.sums.bias) {
-      v.sums.bias = term.array, v.sums.bias_form = term.rounded;
+      v.sums.bias = term.array;
       return v;
     }
     if (term.form == Value::Form::matrix && !v.sums.addend) {

@@ -13,10 +13,9 @@ namespace ridge::cuda {
 struct MatmulEpilogue {
   enum class Function : uint8_t { none, relu, gelu, gelu_grad } function = Function::none;
   double alpha = 1;
-  MatmulArray bias;              // varies over columns alone
-  DType bias_form = DType::f32;  // what the group rounds the bias to
-  MatmulArray addend;            // may be the result's own memory
-  MatmulArray aux;               // of gelu: absent, or a result as well
+  MatmulArray bias;    // varies over columns alone
+  MatmulArray addend;  // may be the result's own memory
+  MatmulArray aux;     // of gelu: absent, or a result as well
   MatmulArray result;
   bool plain() const { return function == Function::none && alpha == 1 && !bias && !addend; }
   std::string name() const;  // "bias+gelu+aux"

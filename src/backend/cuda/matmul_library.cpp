@@ -78,7 +78,7 @@ std::optional<LibraryCall> library_call(const MatmulProblem& problem, const Matm
     // What gelu is taken of lies in rows of a multiple of 8 elements.
     if (e.aux && (e.aux.type != e.result.type || e.aux.row % 8 || e.aux.batch % 8 || e.aux.offset * size_of(e.aux.type) % 16)) return std::nullopt;
     if (e.bias && e.bias.type != e.result.type) {
-      if (e.result.type == DType::f32 || e.bias_form != e.result.type) return std::nullopt;
+      if (e.result.type == DType::f32 || e.bias.type != DType::f32) return std::nullopt;
       call.convert_bias = true;
     }
   }

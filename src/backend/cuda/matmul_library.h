@@ -14,7 +14,7 @@ struct LibraryCall {
   LibraryProduct product;
   MatmulEpilogue epilogue;
   bool tf32 = false;
-  bool convert_bias = false;  // the library wants it in the result's type: it is converted to workspace first
+  bool convert_bias = false;  // the library wants it in the result's type: it is rounded to that in workspace first
   int64_t alignment_first = 256, alignment_second = 256, alignment_result = 256;
   double flops() const;
   std::string key() const;  // all that its speed depends on

@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONST
 }
 )";
 
-// Warps of 2 x 4 (2 x 2) sum kTileRows x kTileColumns by the matrix units. Factors lie in shared memory in the order in which they come: rows
+// Warps sum 32 x 32 each by the matrix units. Factors lie in shared memory in the order in which they come: rows
 // of 32 along the depth, or 32 rows along the tile's side, which are turned when they are read.
 constexpr const char* kMatrixProduct = R"(
 constexpr int kDeep = 32, kThreads = 32 * kWarpsDown * kWarpsAcross;
@@ -211,7 +211,7 @@ struct MatmulFetch {
 typedef MatmulFetch<kTileRows, kMLoops, kAFastK, kAWide> FetchA;
 typedef MatmulFetch<kTileColumns, kNLoops, kBFastK, kBWide> FetchB;
 
-extern "C" __global__ void __launch_bounds__(kThreads) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
+extern "C" __global__ void __launch_bounds__(kThreads, 2) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
   __shared__ __align__(16) half_bits x[2][FetchA::kLines * FetchA::kPitch];
   __shared__ __align__(16) half_bits y[2][FetchB::kLines * FetchB::kPitch];
   i64 down = (g.rows + kTileRows - 1) / kTileRows;
@@ -329,8 +329,8 @@ OwnMatmul::OwnMatmul(const MatmulProblem& p, const MatmulEpilogue& e, const Chip
   g.addend_batch = e.addend.batch, g.addend_row = e.addend.row, g.aux_batch = e.aux.batch, g.aux_row = e.aux.row;
   g.alpha = float(e.alpha);
   matrix_units_ = p.a == p.b && (p.a == DType::f16 || (p.a == DType::bf16 && chip.bf16()));
-  const bool large = matrix_units_ && ceil_div(p.rows, 128) * ceil_div(p.columns, 128) * p.batches >= 64;
-  tile_rows_ = tile_columns_ = large ? 128 : 64;
+  const bool large = matrix_units_ && ceil_div(p.rows, 128) * ceil_div(p.columns, 64) * p.batches >= 64;
+  tile_rows_ = large ? 128 : 64, tile_columns_ = 64;
   threads_ = matrix_units_ && !large ? 128 : 256;
   // Few tiles and a deep sum: the depth is cut. Where depends on the shape alone.
   const int64_t tiles = ceil_div(p.rows, tile_rows_) * ceil_div(p.columns, tile_columns_) * p.batches;
@@ -350,10 +350,9 @@ OwnMatmul::OwnMatmul(const MatmulProblem& p, const MatmulEpilogue& e, const Chip
       p.batch.size(), p.m.size(), p.n.size(), p.k.size(), parts_ > 1);
   constants_ += fmt::format("constexpr bool kAFastK = {}, kBFastK = {};\n", a_fast, b_fast);
   if (matrix_units_)
-    constants_ +=
-        fmt::format("constexpr int kTileRows = {0}, kTileColumns = {0}, kWarpsDown = 2, kWarpsAcross = {1};\nconstexpr bool kAWide = {2}, kBWide = {3};\n",
-                    tile_rows_, large ? 4 : 2, wide(a_fast ? p.k : p.m, a_fast ? p.m : p.k, p.batch, &MatmulLoop::a, alignment_a),
-                    wide(b_fast ? p.k : p.n, b_fast ? p.n : p.k, p.batch, &MatmulLoop::b, alignment_b));
+    constants_ += fmt::format("constexpr int kTileRows = {}, kTileColumns = {}, kWarpsDown = {}, kWarpsAcross = 2;\nconstexpr bool kAWide = {}, kBWide = {};\n",
+                              tile_rows_, tile_columns_, tile_rows_ / 32, wide(a_fast ? p.k : p.m, a_fast ? p.m : p.k, p.batch, &MatmulLoop::a, alignment_a),
+                              wide(b_fast ? p.k : p.n, b_fast ? p.n : p.k, p.batch, &MatmulLoop::b, alignment_b));
 }
 
 std::vector<KernelText> OwnMatmul::texts() const {

@@ -1,0 +1,22 @@
+// Products of strided operands with what follows them: by the library where it can, else by a kernel of our own.
+#pragma once
+#include <array>
+#include <memory>
+
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/matmul_problem.h"
+#include "compile/tile_group.h"
+
+namespace ridge::cuda {
+
+struct MatmulDesc {
+  ContractionLoops loops;
+  DType a = DType::f32, b = DType::f32, result = DType::f32;  // the result's type without an epilogue
+  std::array<int64_t, 3> offsets{};                           // of A, B and C in their buffers, in bytes: what is known of alignment
+  const TileGroup* epilogue = nullptr;
+};
+
+// Operands: A, B, C; with an epilogue A, B, then the epilogue's.
+std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip);
+
+}  // namespace ridge::cuda
