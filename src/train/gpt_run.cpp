@@ -1,6 +1,7 @@
 #include "train/gpt_run.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <deque>
@@ -171,7 +172,8 @@ class Settling {
     schedule_ = schedule_of(s_);
     run_.train = training_windows(run_.data, batch_, run_.model.block, o_.seed);
     run_.tokens_per_epoch = double(run_.data.train.size());
-    run_.validation = validation_windows(run_.data, batch_, run_.model.block);
+    loading_.depth = int(s_.get<int64_t>("prefetch_factor")), loading_.threaded = s_.get<bool>("enable_async_loading");
+    run_.validation = some_validation_windows(0);
     auto windows = [&] {
       int64_t sum = 0;
       for (int64_t i = 0; i < run_.validation->batches(); ++i) sum += run_.validation->samples(i);
@@ -182,10 +184,20 @@ class Settling {
     const double affordable = 0.05 * 3 * double(batch_) * double(schedule_.steps);  // windows in a run; one costs a third of a training sample
     if (!whole(s_, "eval_interval") && double(run_.validation_windows) * 2 > affordable) {
       const int64_t most = std::max<int64_t>(std::min<int64_t>(run_.validation_windows, 8), int64_t(affordable / 5));
-      run_.validation = validation_windows(run_.data, batch_, run_.model.block, most);
+      run_.validation = some_validation_windows(most);
       run_.data.possible = possible_loss(run_.data, most);
       run_.validation_windows = windows();
     }
+  }
+
+  // In batches no larger than there are windows, and than a small buffer holds.
+  std::unique_ptr<BatchSource> some_validation_windows(int64_t most) const {
+    constexpr int64_t kBytes = int64_t(64) << 20;
+    const int64_t block = run_.model.block, fit = std::max<int64_t>(1, kBytes / (2 * block * int64_t(sizeof(int64_t))));
+    const int64_t batch = std::min(batch_, int64_t(std::bit_floor(uint64_t(fit))));
+    std::unique_ptr<BatchSource> windows = validation_windows(run_.data, batch, block, most);
+    if (windows->samples(0) < batch) windows = validation_windows(run_.data, std::max<int64_t>(1, windows->samples(0)), block, most);
+    return windows;
   }
 
   // What the process holds besides the step.
@@ -193,7 +205,11 @@ class Settling {
     run_.memory.clear(), run_.host_memory.clear();
     std::vector<MemoryItem>& host = far_ ? run_.host_memory : run_.memory;
     host.push_back({"the process itself", baseline_ + kPrograms + kGrowth});
-    host.push_back({"batches ahead", Prefetcher::bytes_for(*run_.train, prefetch_options()) + batch_bytes(*run_.validation)});
+    // Large batches are loaded a micro-batch at a time; how large that is comes with the step.
+    const MemoryBudget near = far_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
+    const int64_t ahead = Prefetcher::bytes_for(*run_.train, loading_), most = near.bytes / 16;
+    run_.trainer.load_parts = ahead > most && run_.train->has_parts();
+    host.push_back({kAhead, (run_.trainer.load_parts ? most : ahead) + batch_bytes(*run_.validation)});
     host.push_back({"mapped data", run_.data.train.resident_cap() + run_.data.validation.resident_cap()});
     if (far_) {
       int64_t numbers = 0;
@@ -217,10 +233,20 @@ class Settling {
            size_text(run_.host_planned_bytes), size_text(budget.bytes), budget.reason);
   }
 
-  Prefetcher::Options prefetch_options() const {
-    Prefetcher::Options p;
-    p.depth = int(s_.get<int64_t>("prefetch_factor")), p.threaded = s_.get<bool>("enable_async_loading");
-    return p;
+  void settle_loading() {
+    if (!run_.trainer.load_parts) return;
+    loading_.part = run_.step->plan().micro;
+    for (MemoryItem& item : far_ ? run_.host_memory : run_.memory)
+      if (item.what == kAhead) {
+        const int64_t before = std::exchange(item.bytes, Prefetcher::bytes_for(*run_.train, loading_) + batch_bytes(*run_.validation));
+        if (far_) run_.host_planned_bytes += item.bytes - before;
+      }
+  }
+
+  // Given with this call, and not by what the run was started with.
+  bool is_said_now(const char* key) const {
+    const std::string& source = s_.setting(key).source;
+    return source == "command line" || source.starts_with("environment ");
   }
 
   void make_step() {
@@ -249,6 +275,8 @@ class Settling {
       StepOptions same = options;
       try {
         honour(same, earlier_->choices);
+        if (is_said_now("accumulation")) same.micro = options.micro;
+        if (is_said_now("precision")) same.precision = options.precision;
         if (StepChoices::from_words(earlier_->choices).batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
@@ -264,6 +292,7 @@ class Settling {
              run_.budget.reason, size_text(others));
       }
     }
+    settle_loading();
     const StepPlan& plan = run_.step->plan();
     auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
     item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes), item("optimizer moments", plan.optimizer_bytes);
@@ -300,7 +329,7 @@ class Settling {
     t.max_minutes = s_.get<std::optional<double>>("max_minutes").value_or(0);
     const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
     t.has_target = target.has_value(), t.target_loss = target.value_or(0);
-    t.prefetch = prefetch_options().depth, t.async_loading = prefetch_options().threaded;
+    t.prefetch = loading_.depth, t.async_loading = loading_.threaded;
     t.trim_interval = s_.get<int64_t>("empty_cache_frequency");
     if (far_) {
       // As the driver counts it: what is no longer free since the run began, and what the driver had taken for itself by then.
@@ -345,6 +374,7 @@ class Settling {
 
   // What the step's programs take on the heap, counted when they are there, and what grows afterwards without a plan in detail: code
   // pages, stacks, logs, JSON.
+  static constexpr const char* kAhead = "batches ahead";
   static constexpr int64_t kPrograms = int64_t(10) << 20, kGrowth = int64_t(8) << 20, kCoarse = int64_t(16) << 20;
   static constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
 
@@ -354,6 +384,7 @@ class Settling {
   Decision device_, precision_;
   Precision number_format_ = Precision::fp32;
   Schedule schedule_;
+  Prefetcher::Options loading_;
   std::optional<RunState> earlier_;  // of the run that is resumed
   int64_t batch_ = 0, baseline_ = 0;
   bool far_ = false;  // the device has memory of its own

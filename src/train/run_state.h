@@ -20,7 +20,8 @@ struct RunState {
   std::vector<int64_t> strikes;  // batches of the bad steps in a row so far
   std::optional<double> best_val_loss, final_val_loss;
   int64_t best_step = 0;
-  bool validation_due = false;  // the run was stopped before it
+  int64_t validation_samples = 0;  // that these losses are of; 0: not known
+  bool validation_due = false;     // the run was stopped before it
   double first_loss = 0;
   std::deque<double> recent_losses;                                               // the last kRecent
   double seconds = 0;                                                             // of all parts so far

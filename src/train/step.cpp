@@ -51,7 +51,7 @@ struct TrainStep::State {
   std::vector<int64_t> parameter_at, gradient_at, batch_at;
   std::vector<std::vector<int64_t>> moment_at;
   int64_t scalars_at = 0, losses_at = 0;
-  std::vector<const void*> in;
+  std::vector<const void*> in, part;
   std::vector<void*> out;
   bool carried_known = false;  // to the device
 
@@ -117,8 +117,16 @@ struct TrainStep::State {
     if (!slots) slots = reinterpret_cast<Scalars*>(device.allocate_host(kSlotBytes));
   }
 
-  // The inputs that every program of the model begins with, for `count` samples from `first` on.
-  void bind(std::span<const void* const> batch, int64_t first, int64_t count, double lr, bool scale) {
+  // A whole batch from a sample on.
+  std::span<const void* const> from_sample(std::span<const void* const> batch, int64_t first) {
+    part.clear();
+    for (size_t i = 0; i < batch.size(); ++i) part.push_back(static_cast<const std::byte*>(batch[i]) + first * row_bytes(i));
+    return part;
+  }
+  int64_t row_bytes(size_t i) const { return model.batch[i].bytes() / model.batch[i].shape[0]; }
+
+  // The inputs that every program of the model begins with, for `count` samples from `first` on, whose tensors these are.
+  void bind(std::span<const void* const> tensors, int64_t first, int64_t count, double lr, bool scale) {
     Scalars& s = scalars();
     const Scalars::Given given{int64_t(options.seed), now.attempted + pending(), first, float(lr), 0};
     device.upload(&s.given, &given, sizeof given);
@@ -126,20 +134,19 @@ struct TrainStep::State {
     for (int64_t at_ : parameter_at) in.push_back(at<float>(at_));
     in.insert(in.end(), {&s.given.seed, &s.given.step, &s.given.base});
     if (scale) in.push_back(&s.now.scale);
-    for (size_t i = 0; i < batch.size(); ++i) {
-      const int64_t row = model.batch[i].bytes() / model.batch[i].shape[0];
-      const std::byte* from = static_cast<const std::byte*>(batch[i]) + first * row;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const std::byte* from = static_cast<const std::byte*>(tensors[i]);
       if (!near) {
-        device.upload(samples.data() + batch_at[i], from, count * row);
+        device.upload(samples.data() + batch_at[i], from, count * row_bytes(i));
         from = samples.data() + batch_at[i];
       }
       in.push_back(from);
     }
   }
 
-  void run_body(StepBody& body, std::span<const void* const> batch, int64_t first, double lr) {
+  void run_body(StepBody& body, std::span<const void* const> tensors, int64_t first, double lr) {
     Scalars& s = scalars();
-    bind(batch, first, body.samples, lr, programs->scaled());
+    bind(tensors, first, body.samples, lr, programs->scaled());
     for (int64_t at_ : gradient_at) out.push_back(at<float>(at_));
     out.insert(out.end(), {&s.sums.sum, &s.sums.count});
     if (plan.micro < plan.batch) in.insert(in.end(), out.begin(), out.end());
@@ -163,7 +170,8 @@ struct TrainStep::State {
     made.update->run(in, out);
   }
 
-  void enqueue(std::span<const void* const> batch, double lr) {
+  template <class Parts>
+  void enqueue(const Parts& part_of, double lr) {
     map();
     Scalars& s = scalars();
     if (!carried_known) {
@@ -176,8 +184,8 @@ struct TrainStep::State {
       device.clear(&s.sums, sizeof s.sums);
     }
     int64_t first = 0;
-    for (int64_t i = 0; i < plan.repeats; ++i, first += plan.micro) run_body(made.bodies[0], batch, first, lr);
-    if (plan.remainder) run_body(made.bodies[1], batch, first, lr);
+    for (int64_t i = 0; i < plan.repeats; ++i, first += plan.micro) run_body(made.bodies[0], part_of(first, plan.micro), first, lr);
+    if (plan.remainder) run_body(made.bodies[1], part_of(first, plan.remainder), first, lr);
     run_update();
     const size_t slot = size_t(enqueued % kMostPending);
     device.download_later(&slots[slot], &s, sizeof(Scalars));
@@ -202,6 +210,10 @@ struct TrainStep::State {
 
   void check(std::span<const void* const> batch) const {
     if (batch.size() != model.batch.size()) fail(ErrorCode::binding, "[step] got {} batch tensors, the step has {}", batch.size(), model.batch.size());
+  }
+
+  void check_room() const {
+    if (pending() == kMostPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMostPending);
   }
 
   int64_t place_of(Held what, size_t index) const { return what == Held::parameter ? parameter_at[index] : moment_at[size_t(what) - 1][index]; }
@@ -229,7 +241,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
   s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
   size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16;
-  s.in.reserve(most), s.out.reserve(most);
+  s.in.reserve(most), s.out.reserve(most), s.part.reserve(s.model.batch.size());
 }
 
 TrainStep::~TrainStep() = default;
@@ -245,8 +257,18 @@ StepMetrics TrainStep::run(std::span<const void* const> batch, double lr) {
 
 void TrainStep::enqueue(std::span<const void* const> batch, double lr) {
   state_->check(batch);
-  if (pending() == kMostPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMostPending);
-  state_->enqueue(batch, lr);
+  state_->check_room();
+  state_->enqueue([&](int64_t first, int64_t) { return state_->from_sample(batch, first); }, lr);
+}
+
+void TrainStep::enqueue(const Parts& part, double lr) {
+  state_->check_room();
+  auto checked = [&](int64_t first, int64_t count) {
+    const std::span<const void* const> tensors = part(first, count);
+    state_->check(tensors);
+    return tensors;
+  };
+  state_->enqueue(checked, lr);
 }
 
 int TrainStep::pending() const { return state_->pending(); }
@@ -275,7 +297,7 @@ TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_
   int64_t first = 0, count = 0;
   for (StepBody& body : s.made.evaluations)
     for (; samples - first >= body.samples; first += body.samples) {
-      s.bind(batch, first, body.samples, 0, false);
+      s.bind(s.from_sample(batch, first), first, body.samples, 0, false);
       s.out.insert(s.out.end(), {&v.sums.sum, &v.sums.count});
       body.exe->run(s.in, s.out);
       s.device.copy(parts + count++, &v.sums, sizeof v.sums);

@@ -92,6 +92,9 @@ class TrainStep {
 
   // The same without waiting for the device. The batch may be changed afterwards; what came of the step is collected later, in order.
   void enqueue(std::span<const void* const> batch, double lr);
+  // The same for a batch that comes in parts: `part` gives the tensors of these samples, which are read before it is asked again.
+  using Parts = std::function<std::span<const void* const>(int64_t first, int64_t count)>;
+  void enqueue(const Parts& part, double lr);
   static constexpr int kMostPending = 4;
   int pending() const;    // steps that are enqueued and not collected
   StepMetrics collect();  // waits for the oldest of them

@@ -105,6 +105,13 @@ class Run {
     state_.identity = task_.identity, state_.settings = task_.settings;
     for (const auto& [what, value] : step_.choices()) state_.choices[what] = value;
     state_.choices[kDeviceChoice] = o_.device_choice;
+    if (state_.validation_interval) state_.validation_samples = validation_samples();
+  }
+
+  int64_t validation_samples() const {
+    int64_t samples = 0;
+    for (int64_t i = 0; task_.validation && i < task_.validation->batches(); ++i) samples += task_.validation->samples(i);
+    return samples;
   }
 
   int64_t held_bytes() const { return o_.device_bytes ? o_.device_bytes() : ridge::resident_bytes(); }
@@ -113,9 +120,7 @@ class Run {
   // A validation sample takes about a third of a training sample; and a new best is saved, so twenty in a run are enough.
   int64_t affordable_validation() const {
     if (!task_.validation) return 1;
-    double samples = 0;
-    for (int64_t i = 0; i < task_.validation->batches(); ++i) samples += double(task_.validation->samples(i));
-    const double in_steps = std::max(samples / (3 * double(step_.plan().batch)), 1e-9);
+    const double in_steps = std::max(double(validation_samples()) / (3 * double(step_.plan().batch)), 1e-9);
     const int64_t times = int64_t(std::clamp(kSideShare * double(o_.schedule.steps) / in_steps, 1.0, 20.0));
     return (o_.schedule.steps + times - 1) / times;
   }
@@ -160,6 +165,13 @@ class Run {
     keep(state_.checkpoint_interval, settled.checkpoint_interval, o_.checkpoint_interval.has_value());
     keep(state_.sample_interval, settled.sample_interval, o_.sample_interval.has_value());
     if (!task_.validation) state_.validation_due = false;
+    // Losses of other samples cannot be compared.
+    const int64_t before_samples = std::exchange(state_.validation_samples, settled.validation_samples);
+    if (state_.best_val_loss && before_samples && state_.validation_samples && before_samples != state_.validation_samples) {
+      notice(fmt::format("validation is on {} samples now and was on {}: the best loss so far, {:.4f} at step {}, counts no more", state_.validation_samples,
+                         before_samples, *state_.best_val_loss, state_.best_step));
+      state_.best_val_loss.reset(), state_.final_val_loss.reset(), state_.best_step = 0;
+    }
     guards_.restore(state_.skipped, state_.roll_backs, state_.strikes);
     restore_weights(*stored);
     out_.bit_exact = differences.empty();
@@ -257,7 +269,7 @@ class Run {
 
   void load_from(int64_t batch) {
     loader_.reset();  // its buffers go before others come
-    loader_.emplace(*task_.train, Prefetcher::Options{batch, state_.left_out, o_.prefetch, o_.async_loading});
+    loader_.emplace(*task_.train, Prefetcher::Options{batch, state_.left_out, o_.prefetch, o_.async_loading, o_.load_parts ? step_.plan().micro : 0});
     waited_before_ = waited_;
   }
 
@@ -265,13 +277,22 @@ class Run {
   // all steps before it collected.
   void one_step() {
     Clock::time_point start = enter(Phase::data);
-    const Prefetcher::Batch batch = loader_->next();
+    Prefetcher::Batch batch = loader_->next();
     leave(Phase::data, start);
     waited_ = waited_before_ + loader_->waited_seconds();
     const int64_t number = state_.step.attempted + step_.pending();
     const double lr = o_.schedule.rate(number);
     start = enter(Phase::step);
-    step_.enqueue(batch.tensors, lr);
+    if (o_.load_parts) {
+      auto part = [&](int64_t first, int64_t) {
+        if (first > 0) batch = loader_->next();
+        return batch.tensors;
+      };
+      step_.enqueue(TrainStep::Parts(part), lr);
+      waited_ = waited_before_ + loader_->waited_seconds();
+    } else {
+      step_.enqueue(batch.tensors, lr);
+    }
     under_way_.push_back({batch.number, lr, start});
     leave(Phase::step, start);
     const bool now = !step_.behind() || anything_due(number + 1) || signals_.caught() || out_of_time();

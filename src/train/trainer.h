@@ -38,6 +38,7 @@ struct TrainerOptions {
   bool has_target = false;
   int prefetch = 2;
   bool async_loading = true;
+  bool load_parts = false;                     // batches are made a micro-batch at a time, by a source that has parts
   int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
   double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
   double expected_step_seconds = 0;            // for the pace of checkpoints; 0: not known
