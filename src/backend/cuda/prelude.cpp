@@ -181,6 +181,17 @@ template <int V, class S, class T> RIDGE_INLINE void load(T (&to)[V], const S* p
 #pragma unroll
   for (int k = 0; k < V; ++k) to[k] = element(w.w, k, p);
 }
+// Also leaves the elements in shared memory, where later passes over the row find them.
+template <int V, class S, class T> RIDGE_INLINE void load_and_keep(T (&to)[V], const S* p, S* keep, bool live) {
+  typedef Words<V * (int)sizeof(S)> W;
+  W w;
+#pragma unroll
+  for (int k = 0; k < W::count; ++k) w.w[k] = 0;
+  if (live) read_words(w, p);
+  write_words(keep, w, false);
+#pragma unroll
+  for (int k = 0; k < V; ++k) to[k] = element(w.w, k, p);
+}
 template <int V, class S, class T> RIDGE_INLINE void store(S* p, const T (&from)[V], bool live, bool streaming) {
   typedef Words<V * (int)sizeof(S)> W;
   W w;

@@ -1,0 +1,148 @@
+#include "backend/cuda/tile_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/make.h"
+#include "backend/cuda/tile_plan.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+class TileKernel : public Kernel {
+ public:
+  TileKernel(std::span<const TileGroup> groups, const Chip& chip) {
+    TileSharing sharing;
+    sharing.many = groups.size() > 1;
+    for (const TileGroup& group : groups) sharing.wide_index = sharing.wide_index || !fits_32_bits(group);
+    int operand = 0;
+    std::vector<Planned> plans;
+    for (const TileGroup& group : groups) {
+      plans.push_back({plan_tile(group, chip, sharing), operand, group.operands, workspace_});
+      workspace_ += plans.back().plan.workspace;
+      operand += group.operands;
+    }
+    operands_ = size_t(operand);
+    collect(plans);
+  }
+
+  int64_t workspace_bytes() const override { return workspace_; }
+
+  std::vector<KernelText> texts() const override {
+    std::vector<KernelText> out;
+    for (const Launch& l : launches_)
+      if (std::find(out.begin(), out.end(), l.text) == out.end()) out.push_back(l.text);
+    return out;
+  }
+
+  void load(Loader& loader) override {
+    driver_ = &loader.driver();
+    for (Launch& l : launches_) l.function = loader.function(l.text);
+  }
+
+  void bind(std::span<const Place> operands, Place workspace, Place fault) override {
+    if (operands.size() != operands_) fail(ErrorCode::internal, "[tile_kernel] bound to {} operands, not {}", operands.size(), operands_);
+    fault_ = fault;
+    for (Launch& l : launches_)
+      for (Entry& e : l.entries)
+        for (Pointer& p : e.pointers) p.place = p.operand >= 0 ? operands[size_t(p.operand)] : Place{workspace.base, workspace.offset + p.offset};
+  }
+
+  void enqueue(Bases bases, StreamHandle stream) const override {
+    for (const Launch& l : launches_) {
+      alignas(16) std::byte args[TileEntryLayout::kMost] = {};
+      size_t at = 0;
+      auto put = [&](auto value) { std::memcpy(args + at, &value, sizeof value), at += sizeof value; };
+      put(cuda::at(bases, fault_));
+      put(int64_t(l.entries.size()));
+      for (const Entry& e : l.entries) {
+        for (const Pointer& p : e.pointers) put(cuda::at(bases, p.place));
+        if (e.pointers.empty()) put(DevicePointer(0));
+        put(e.n), put(e.r), put(e.first), put(int32_t(0));
+      }
+      void* parameters[] = {args};
+      driver_->launch(l.function, unsigned(l.blocks), 1, 1, unsigned(l.threads), 1, 1, unsigned(l.text.shared), stream, parameters, nullptr);
+    }
+  }
+
+  int launches() const override { return int(launches_.size()); }
+
+ private:
+  struct Planned {
+    TilePlan plan;
+    int first_operand, operands;
+    int64_t workspace;  // offset
+  };
+  struct Pointer {
+    int operand = -1;    // -1: in the workspace
+    int64_t offset = 0;  // there
+    Place place;
+  };
+  struct Entry {
+    std::vector<Pointer> pointers;
+    int64_t n = 0, r = 0;
+    int32_t first = 0;  // block
+  };
+  struct Launch {
+    KernelText text;
+    int threads = 0;
+    int64_t blocks = 0;
+    std::vector<Entry> entries;
+    FunctionHandle function = nullptr;
+  };
+
+  // The k-th launches of all groups go together where their texts are the same.
+  void collect(const std::vector<Planned>& plans) {
+    size_t steps = 0;
+    for (const Planned& p : plans) steps = std::max(steps, p.plan.launches.size());
+    for (size_t step = 0; step < steps; ++step) {
+      const size_t begin = launches_.size();
+      for (const Planned& p : plans) {
+        if (step >= p.plan.launches.size()) continue;
+        const TileLaunch& from = p.plan.launches[step];
+        Launch& to = launch_for(begin, from, plans.size() > 1 ? TileEntryLayout::most(std::max<size_t>(from.pointers.size(), 1)) : 1);
+        Entry entry;
+        entry.n = from.n, entry.r = from.r, entry.first = int32_t(to.blocks);
+        for (int id : from.pointers)
+          entry.pointers.push_back(id < p.operands ? Pointer{p.first_operand + id, 0, {}}
+                                                   : Pointer{-1, p.workspace + p.plan.pieces[size_t(id - p.operands)], {}});
+        to.entries.push_back(std::move(entry));
+        to.blocks += from.blocks;
+      }
+    }
+  }
+
+  Launch& launch_for(size_t begin, const TileLaunch& from, int most) {
+    constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;
+    if (from.blocks > kMostBlocks) fail(ErrorCode::unsupported, "[tile_kernel] {} blocks in one launch; split the tensor", from.blocks);
+    for (size_t i = begin; i < launches_.size(); ++i) {
+      Launch& l = launches_[i];
+      if (l.text == from.text && l.threads == from.threads && int(l.entries.size()) < most && l.blocks + from.blocks <= kMostBlocks) return l;
+    }
+    launches_.push_back({from.text, from.threads, 0, {}, nullptr});
+    return launches_.back();
+  }
+
+  std::vector<Launch> launches_;
+  int64_t workspace_ = 0;
+  size_t operands_ = 0;
+  Place fault_;
+  const Driver* driver_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const Chip& chip) { return std::make_unique<TileKernel>(groups, chip); }
+
+std::unique_ptr<Kernel> make_epilogue_kernel(const TileGroup& group, const Chip& chip) {
+  if (group.accumulator < 0) fail(ErrorCode::internal, "[tile_kernel] an epilogue reads no sums");
+  TileGroup own = group;
+  TileAccess& sums = own.accesses[size_t(group.accumulator)];
+  sums.operand = own.operands++;
+  sums.offset = 0, sums.strides = contiguous_strides(group.domain);
+  own.accumulator = -1;
+  return make_tile_kernel({&own, 1}, chip);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,31 @@
+// How a fused group runs: its launches one after the other, each with its text, blocks and pointers. Depends on the group and the chip
+// alone, and how sums are cut depends on shapes alone.
+#pragma once
+#include <vector>
+
+#include "backend/cuda/tile_source.h"
+
+namespace ridge::cuda {
+
+struct TileLaunch {
+  KernelText text;
+  int threads = 0;
+  int64_t blocks = 0, n = 0, r = 0;
+  std::vector<int> pointers;  // operands of the group; from `operands` on: pieces of the workspace
+};
+
+struct TilePlan {
+  std::vector<TileLaunch> launches;
+  std::vector<int64_t> pieces;  // byte offsets in the workspace
+  int64_t workspace = 0;
+};
+
+// What several groups of one launch must have in common.
+struct TileSharing {
+  bool wide_index = false;
+  bool many = false;  // several groups: entries in a table
+};
+
+TilePlan plan_tile(const TileGroup& group, const Chip& chip, const TileSharing& sharing);
+
+}  // namespace ridge::cuda

@@ -1,0 +1,73 @@
+// Writes a fused group's nodes as straight-line CUDA C++ for V neighbouring elements of one thread. The skeletons around it (tile_source)
+// say which values are wanted where; what they need is written before them, once per scope.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "backend/cuda/tile_loops.h"
+
+namespace ridge::cuda {
+
+// Names in the text: x0, x1, … the indices of the axes (of the fastest one that of the vector's first element), p0, p1, … a pointer per
+// access, v0, v1, … values (arrays of V where they vary along the fastest axis), I the type of element numbers, V.
+class TileWriter {
+ public:
+  TileWriter(const TileGroup& group, const TileFacts& facts);
+
+  void line(std::string text);
+  void open(std::string text) { line(std::move(text)), ++depth_; }
+  void close(const char* text = "}") { --depth_, line(text); }
+  std::string take() { return std::move(text_); }
+
+  // Writes what the node needs and the node itself, unless they are there already. `live`: whether memory may be touched.
+  void want(int node, const std::string& live);
+  std::vector<int> missing(int node) const;  // what want() would write
+  void store(int node, const std::string& live);
+  bool has(int node) const { return !place_[size_t(node)].empty(); }
+  void place(int node, std::string name) { place_[size_t(node)] = std::move(name); }  // where a value lies that the skeleton made
+  std::string value(int node) const;                                                  // inside a loop over k where it is wide
+  void divisors(bool on) { divisors_ = on; }
+
+  // Values made in a scope are forgotten when it ends; kept ones stay.
+  struct Scope {
+    std::vector<std::string> place;
+    std::vector<char> divisor;
+  };
+  Scope enter() const { return {place_, divisor_}; }
+  void leave(Scope scope) { place_ = std::move(scope.place), divisor_ = std::move(scope.divisor); }
+
+  // The value goes to this array or variable, declared by the skeleton, instead of one of its own.
+  void target(int node, std::string name) { target_[size_t(node)] = std::move(name); }
+  void untarget() { target_.assign(target_.size(), {}); }
+  // A load's elements also go to (first time) or come from (afterwards) shared memory at this address.
+  void shared(int node, std::string address, bool first) { shared_[size_t(node)] = std::move(address), shared_first_[size_t(node)] = first; }
+
+  static const char* type(DType t);    // in registers
+  static const char* memory(DType t);  // in memory
+  static std::string rounded(DType t, const std::string& expression);
+
+ private:
+  std::string own(int node);  // declares the variable and notes it
+  void emit(int node, const std::string& live);
+  void load(int node, const std::string& live);
+  void random(int node);
+  void pointwise(int node, const std::string& expression);
+  std::string operation(int node) const;
+  std::string cast(int node) const;
+  std::string literal(const TileNode& node) const;
+  std::string element(const TileAccess& access, bool wide_number) const;  // number of the (first) element
+  std::string inside(const TileAccess& access) const;                     // condition of the bounds; empty: none
+  bool stored_only(int node) const;
+
+  const TileGroup& group_;
+  const TileFacts& facts_;
+  std::string text_;
+  int depth_ = 0;
+  bool divisors_ = true;
+  std::vector<std::string> place_, target_, shared_;
+  std::vector<char> shared_first_;
+  std::vector<char> divisor_;  // a Divisor was made of it
+  std::vector<char> divides_;  // some value that varies more often is divided by it
+};
+
+}  // namespace ridge::cuda
