@@ -1,4 +1,4 @@
-// A device on which tests run single CUDA kernels: the simulated one, or with RIDGE_TEST_GPU=1 the machine's own.
+// A device on which tests run single CUDA kernels: the simulated one, or the machine's own where it has one.
 #pragma once
 #include <cstdlib>
 #include <cstring>
@@ -21,7 +21,21 @@ inline bool is_set(const char* variable) {
   const char* value = std::getenv(variable);
   return value && std::string(value) == "1";
 }
-inline bool tests_real_gpu() { return is_set("RIDGE_TEST_GPU"); }
+// The machine's GPU where it has one, unless RIDGE_TEST_GPU says 0 or 1.
+inline bool tests_real_gpu() {
+  static const bool real = [] {
+    if (const char* value = std::getenv("RIDGE_TEST_GPU")) return std::string(value) == "1";
+    try {
+      const cuda::Driver driver;
+      int devices = 0;
+      driver.device_count(&devices);
+      return devices > 0;
+    } catch (const Error&) {
+      return false;
+    }
+  }();
+  return real;
+}
 
 class CudaDevice final : public cuda::Loader {
  public:
