@@ -1,10 +1,11 @@
-// ridge data prepare: turns texts of any size into tokens once, so that trainings start at once.
+// ridge data: prepare turns texts of any size into tokens once, so that trainings start at once; batches writes what a training will see.
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <memory>
 
 #include <fmt/core.h>
@@ -16,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "data/dataset.h"
+#include "train/gpt_task.h"
 
 namespace ridge::cli {
 namespace {
@@ -130,6 +132,35 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   return kOk;
 }
 
+struct BatchArguments {
+  std::string source, out;
+  int64_t batches = 1;
+};
+
+// The batches of a training as it draws them, for programs that are to train on the same: i32, for each batch its tokens, then its targets.
+int write_batches(const BatchArguments& arguments, const config::Sources& sources) {
+  if (arguments.out.empty()) fail(ErrorCode::usage, "[data] where to? ridge data batches SOURCE --out FILE --batches N");
+  const config::Resolved settings = config::resolve(sources);
+  DatasetOptions options;
+  options.tokenizer = settings.get<std::string>("tokenizer"), options.block = required_size(settings, "block");
+  const Dataset data = open_dataset(arguments.source, options);
+  const int64_t batch = required_size(settings, "batch");
+  const std::unique_ptr<BatchSource> windows = training_windows(data, batch, options.block, uint64_t(settings.get<int64_t>("seed")));
+  std::ofstream file(arguments.out, std::ios::binary);
+  std::vector<int64_t> tokens(size_t(batch * options.block)), targets(tokens.size());
+  std::byte* const places[] = {reinterpret_cast<std::byte*>(tokens.data()), reinterpret_cast<std::byte*>(targets.data())};
+  std::vector<int32_t> narrow;
+  for (int64_t i = 0; i < arguments.batches; ++i) {
+    windows->fill(i, places);
+    narrow.assign(tokens.begin(), tokens.end());
+    narrow.insert(narrow.end(), targets.begin(), targets.end());
+    file.write(reinterpret_cast<const char*>(narrow.data()), std::streamsize(narrow.size() * sizeof(int32_t)));
+  }
+  if (!file.flush()) fail(ErrorCode::io, "[data] {} cannot be written", arguments.out);
+  fmt::print("{} batches of {} x {} tokens in {}\n", arguments.batches, batch, options.block, arguments.out);
+  return kOk;
+}
+
 const Command command("data", "turn texts into tokens once, for many trainings", [](Line line) {
   auto chosen = std::make_shared<Command::Run>();
   auto arguments = std::make_shared<PrepareArguments>();
@@ -141,13 +172,21 @@ const Command command("data", "turn texts into tokens once, for many trainings",
   auto sources = add_settings(prepare_command, config::kGpt);
   prepare_command.on_chosen([=] { *chosen = [=] { return prepare(*arguments, sources()); }; });
 
+  auto batches = std::make_shared<BatchArguments>();
+  Line batches_command = line.add_command("batches", "ridge data batches SOURCE --out FILE [--batches N] preset=… batch=… seed=…: what a training will see");
+  batches_command.word("source", batches->source, "as data= names it");
+  batches_command.option("--out", batches->out, "the file: i32, for each batch its tokens, then its targets");
+  batches_command.positive_option("--batches", batches->batches, "how many, from the first one on");
+  auto batch_sources = add_settings(batches_command, config::kGpt);
+  batches_command.on_chosen([=] { *chosen = [=] { return write_batches(*batches, batch_sources()); }; });
+
   line.allow_rest();  // so that a wrong word gets a better answer
   return [chosen, line]() -> int {
     if (*chosen) return (*chosen)();
-    constexpr std::string_view kWords[] = {"prepare"};
+    constexpr std::string_view kWords[] = {"prepare", "batches"};
     const std::vector<std::string> rest = line.rest();
     if (rest.empty()) fail(ErrorCode::usage, "[data] what? ridge data prepare SOURCE");
-    fail(ErrorCode::usage, "[data] '{}' is not prepare; {}", rest[0], nearest_hint(rest[0], kWords));
+    fail(ErrorCode::usage, "[data] '{}' is neither prepare nor batches; {}", rest[0], nearest_hint(rest[0], kWords));
   };
 });
 
