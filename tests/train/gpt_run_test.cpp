@@ -65,6 +65,14 @@ TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
   }
 }
 
+TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
+  const int64_t budget = beyond(200);
+  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=3000000", "memory=" + std::to_string(budget)}), options());
+  EXPECT_LE(run.planned_bytes, budget);
+  EXPECT_TRUE(run.trainer.load_parts);
+  EXPECT_EQ(run.step->plan().batch, 3000000);
+}
+
 TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   try {
     settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options());
@@ -112,6 +120,69 @@ TEST_F(GptRunTest, ValidationTakesAllWindowsWhereTheyAreCheap) {
   const GptRun dear = settle_gpt_run(settings({"preset=tiny", "steps=2", "batch=1"}), options());
   EXPECT_LT(dear.validation_windows, dear.all_validation_windows);
   EXPECT_GE(dear.validation_windows, 8);
+}
+
+// Runs of a very small model to their end.
+class GptResumeTest : public GptRunTest {
+ protected:
+  struct Notices : TrainerView {
+    void on_notice(const std::string& line) override { all += line + "\n"; }
+    std::string all;
+  };
+  struct Result {
+    StepPlan plan;
+    Outcome outcome;
+    std::string notices;
+    std::vector<float> weights;
+  };
+  Result train(std::vector<std::string> words, bool resume, bool parts = false, bool keep = true) const {
+    words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "sample_interval=none", "threads=1"});
+    const config::Resolved s = settings(words);
+    GptRunOptions o = options();
+    if (keep) o.folder = folder_ / "run";
+    o.resume = resume;
+    GptRun run = start_gpt_run(s, o);
+    run.trainer.handle_signals = false, run.trainer.load_parts = parts;
+    Notices notices;
+    Result r;
+    r.outcome = run_gpt(run, s, {&notices});
+    r.plan = run.step->plan(), r.notices = notices.all;
+    const std::span<const float> weights = run.step->parameter(0);
+    r.weights.assign(weights.begin(), weights.end());
+    return r;
+  }
+  static bool says(const Result& r, const char* what) { return r.notices.find(what) != std::string::npos; }
+};
+
+TEST_F(GptResumeTest, PartsOfABatchTrainToTheSameBits) {
+  const std::vector<std::string> words = {"steps=5", "batch=10", "accumulation=4"};
+  const Result whole = train(words, false, false, false), parts = train(words, false, true, false);
+  EXPECT_EQ(parts.plan.remainder, 1);
+  EXPECT_EQ(whole.weights, parts.weights);
+  EXPECT_EQ(whole.outcome.final_val_loss, parts.outcome.final_val_loss);
+}
+
+TEST_F(GptResumeTest, KeepsItsChoicesUnlessToldOtherwise) {
+  EXPECT_EQ(train({"steps=4", "batch=8", "accumulation=2"}, false).plan.repeats, 2);
+  const Result same = train({"steps=6", "batch=8"}, true);
+  EXPECT_EQ(same.plan.repeats, 2);
+  const Result split = train({"steps=8", "batch=8", "accumulation=4"}, true);
+  EXPECT_EQ(split.plan.repeats, 4);
+  EXPECT_FALSE(split.outcome.bit_exact);
+  EXPECT_TRUE(says(split, "micro was 4, is 2")) << split.notices;
+  const Result narrow = train({"steps=10", "batch=8", "precision=bf16"}, true);
+  EXPECT_EQ(narrow.plan.choices.precision, Precision::bf16);
+  EXPECT_EQ(narrow.plan.repeats, 4);
+  EXPECT_TRUE(says(narrow, "resumed, not bit-exact") && says(narrow, "precision was fp32, is bf16")) << narrow.notices;
+}
+
+TEST_F(GptResumeTest, DoesNotCompareLossesOfOtherWindows) {
+  const Result few = train({"steps=2", "batch=8"}, false);
+  const Result all = train({"steps=3", "batch=8", "eval_interval=1"}, true);
+  EXPECT_TRUE(says(all, "counts no more")) << all.notices;
+  EXPECT_EQ(all.outcome.best_step, 3);
+  EXPECT_EQ(all.outcome.best_val_loss, all.outcome.final_val_loss);
+  EXPECT_FALSE(says(train({"steps=4", "batch=8", "eval_interval=1"}, true), "counts no more"));
 }
 
 }  // namespace
