@@ -20,6 +20,7 @@ class Launches {
   // Where groups read what the program was given, nothing lives longer for it that they run together. Gradients that it makes itself
   // would all wait for the last one: as many wait as the program's peak allows.
   void share() {
+    share_casts();
     std::map<Key, Alike> lists = find_alike();
     for (auto& [key, list] : lists)
       for (size_t i : list.given) launch_[i] = list.given[0];
@@ -59,6 +60,28 @@ class Launches {
   struct Alike {
     std::vector<size_t> given, computed;  // reading only what the program was given; reading tensors that it makes
   };
+
+  // Other forms of what the program was given (weights in 16 bits): most of them are read until late, so that they may as well be made at once.
+  void share_casts() {
+    std::map<std::string, std::vector<size_t>> lists;
+    for (size_t i = 0; i < plan_.groups.size(); ++i) {
+      if (plan_.groups[i].kind != Group::Kind::tile) continue;
+      const GroupSpec& spec = plan_.groups[i].specs[0];
+      if (spec.members.size() != 1 || outputs_.count(spec.members[0])) continue;
+      const Node& n = g_[spec.members[0]];
+      if (n.op != Op::cast || n.copy) continue;  // what is made again is made late on purpose
+      bool given = true;
+      each_source(g_, plan_, n.in[0], [&](NodeId source) { given &= g_[source].op == Op::input; });
+      if (given) lists[std::string(name(n.type().dtype))].push_back(i);
+    }
+    for (auto& [type, list] : lists) {
+      if (list.size() < 2) continue;
+      std::vector<size_t> launch = launch_;
+      for (size_t i : list) launch[i] = list[0];
+      constexpr double kMost = 1.01;
+      if (double(peak_of(launch)) <= kMost * double(peak_of(launch_))) launch_ = std::move(launch);
+    }
+  }
 
   std::map<Key, Alike> find_alike() const {
     std::vector<size_t> way = way_to_end(problem_);
