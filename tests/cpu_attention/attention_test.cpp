@@ -13,74 +13,11 @@ std::vector<IsaTier> tiers() {
   return all;
 }
 
-// Rounding of the stored type, and f32 sums of `terms` terms of size about 1.
-double tolerance(DType t, double terms) {
-  const double stored = t == DType::f32 ? 0x1p-23 : t == DType::bf16 ? 0x1p-8 : 0x1p-11;
-  return stored + 0x1p-23 * (8 + 2 * std::sqrt(terms));
-}
-
-void expect_near(const char* what, const std::vector<double>& got, const std::vector<double>& want, double tolerance, const std::string& label) {
-  ASSERT_EQ(got.size(), want.size());
-  double top = 1;
-  for (double w : want) top = std::isfinite(w) ? std::max(top, std::abs(w)) : top;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (got[i] == want[i]) continue;  // infinities too
-    ASSERT_LE(std::abs(got[i] - want[i]), tolerance * top) << what << "[" << i << "] is " << got[i] << ", expected " << want[i] << " in " << label;
-  }
-}
-
-std::string label(const Case& c, IsaTier tier) {
-  const auto& d = c.d;
-  return fmt::format("{} {} batch {} heads {}/{} queries {} keys {} dim {} causal {} mask {} length {} dropout {}", name(tier), name(d.dtype), d.batch, d.heads,
-                     d.kv_heads, d.queries, d.keys, d.dim, d.causal, int(d.mask), c.length, d.dropout);
-}
-
-// Every byte of a buffer that no element of the view lies on is as it was.
-void expect_untouched(const char* what, const Case& c, const std::vector<std::byte>& before, const std::vector<std::byte>& after,
-                      const AttentionDesc::Strides& s, int64_t heads, int64_t length) {
-  std::vector<char> mine(before.size(), 0);
-  const int64_t size = size_of(c.d.dtype);
-  for (int64_t b = 0; b < c.d.batch; ++b)
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < length; ++i)
-        for (int64_t f = 0; f < c.d.dim; ++f)
-          for (int64_t byte = 0; byte < size; ++byte) mine[size_t((Case::kMargin + b * s[0] + h * s[1] + i * s[2] + f * s[3]) * size + byte)] = 1;
-  for (size_t i = 0; i < before.size(); ++i) ASSERT_TRUE(mine[i] || before[i] == after[i]) << what << " was written outside itself at byte " << i;
-}
+std::string label(const Case& c, IsaTier tier) { return fmt::format("{} {}", name(tier), test::label(c)); }
 
 void check(Case& c, IsaTier tier) {
-  const std::string where = label(c, tier);
-  const Case before = c;
-  const Case::Answer want = c.solve(true);
-  c.run(false, tier);
-  const AttentionDesc& d = c.d;
-  std::vector<double> lse;
-  for (int64_t i = 0; i < d.batch * d.heads * d.queries; ++i) lse.push_back(load(DType::f32, c.lse, Case::kMargin + i));
-  const double keys = double(d.keys), dim = double(d.dim), queries = double(d.queries * c.group());
-  expect_near("lse", lse, want.lse, tolerance(DType::f32, dim), where);
-  expect_near("out", c.dense(c.out, d.out, d.heads, d.queries), want.out, tolerance(d.dtype, keys + dim), where);
-  c.run(true, tier);
-  const double rounding = 1 + (d.dtype == DType::f32 ? 0 : 2);  // delta comes from the rounded output
-  expect_near("dq", c.dense(c.dq, d.dq, d.heads, d.queries), want.dq, rounding * tolerance(d.dtype, 4 * (keys + dim)), where);
-  expect_near("dk", c.dense(c.dk, d.dk, d.kv_heads, d.keys), want.dk, rounding * tolerance(d.dtype, 4 * (queries + dim)), where);
-  expect_near("dv", c.dense(c.dv, d.dv, d.kv_heads, d.keys), want.dv, rounding * tolerance(d.dtype, 4 * (queries + dim)), where);
-  expect_untouched("out", c, before.out, c.out, d.out, d.heads, d.queries);
-  expect_untouched("dq", c, before.dq, c.dq, d.dq, d.heads, d.queries);
-  expect_untouched("dk", c, before.dk, c.dk, d.dk, d.kv_heads, d.keys);
-  expect_untouched("dv", c, before.dv, c.dv, d.dv, d.kv_heads, d.keys);
-  for (int64_t i = 0; i < Case::kMargin; ++i) {
-    ASSERT_EQ(load(DType::f32, before.lse, i), load(DType::f32, c.lse, i));
-    const int64_t end = int64_t(c.lse.size()) / 4 - 1 - i;
-    ASSERT_EQ(load(DType::f32, before.lse, end), load(DType::f32, c.lse, end));
-  }
+  test::check_attention(c, label(c, tier), [&](bool backward) { c.run(backward, tier); });
 }
-
-struct Heads {
-  int64_t heads, kv_heads;
-};
-constexpr Heads kHeads[] = {{1, 1}, {4, 2}, {6, 1}};
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-constexpr Layout kLayouts[] = {Layout::heads_first, Layout::qkv_slices, Layout::feature_stride};
 
 // Lengths and widths around every block and vector boundary; options drawn so that each meets each.
 TEST(Attention, AnyShapeMatchesDouble) {

@@ -1,0 +1,141 @@
+// Laws of the GPU's attention kernels: right values for every option and shape, no stray writes, the same bits every time.
+#include "backend/cuda/attention.h"
+#include "support/attention_case.h"
+#include "support/cuda_device.h"
+
+namespace ridge::cuda {
+namespace {
+
+using namespace test::attention_case;
+
+struct Case : test::AttentionCase {
+  void run(bool backward) {
+    test::CudaDevice& device = test::CudaDevice::the();
+    std::vector<DeviceMemory> memory;
+    std::vector<Place> places;
+    auto add = [&](const void* bytes, int64_t size, int64_t offset) {
+      places.push_back({int32_t(memory.size()), offset});
+      memory.push_back(device.memory(bytes, size));
+    };
+    const int64_t margin = kMargin * size_of(d.dtype);
+    auto array = [&](const std::vector<std::byte>& x, int64_t offset) { add(x.data(), int64_t(x.size()), offset); };
+    array(q, margin), array(k, margin), array(v, margin);
+    if (d.mask != AttentionDesc::Mask::none) array(mask, 0);
+    if (d.has_length) add(&length, 8, 0);
+    if (d.dropout > 0) add(&seed, 8, 0), add(&step, 8, 0), add(&base, 8, 0);
+    const size_t results = places.size();
+    array(out, margin), array(lse, kMargin * 4);
+    if (backward) array(dout, margin), array(dq, margin), array(dk, margin), array(dv, margin);
+    std::unique_ptr<Kernel> kernel = make_attention(d, backward, true, device.chip());
+    const std::vector<std::byte> work(size_t(kernel->workspace_bytes()), std::byte{0xff});  // NaN: nothing may be read before it is written
+    memory.push_back(device.memory(work.data(), int64_t(work.size())));
+    std::vector<DevicePointer> bases;
+    for (const DeviceMemory& m : memory) bases.push_back(m.get());
+    device.ask(kernel->texts());
+    kernel->load(device);
+    kernel->bind(places, {int32_t(memory.size()) - 1, 0}, {});
+    kernel->enqueue(bases, device.stream());
+    device.wait();
+    auto back = [&](std::vector<std::byte>& x, size_t i) { x = device.read(memory[i], int64_t(x.size())); };
+    if (!backward) back(out, results), back(lse, results + 1);
+    if (backward) back(dq, results + 3), back(dk, results + 4), back(dv, results + 5);
+  }
+};
+
+void check(Case& c) {
+  const double inner = c.d.dtype == DType::f32 ? 0 : c.d.dtype == DType::bf16 ? 0x1p-7 : 0x1p-10;
+  test::check_attention(
+      c, label(c), [&](bool backward) { c.run(backward); }, inner);
+}
+
+class GpuAttention : public test::CudaTest {};
+
+bool all_of_them() { return test::tests_real_gpu() || test::is_set("RIDGE_FULL"); }
+
+// Options drawn so that each meets each, lengths and widths around the boundaries of tiles. The simulated GPU compiles slowly: it tries the
+// first few, unless all are asked for.
+TEST_F(GpuAttention, AnyShapeMatchesDouble) {
+  struct Draw {
+    DType dtype;
+    int64_t queries, keys, dim;
+    Heads heads;
+    bool causal;
+    Mask mask;
+    int64_t length;
+    double dropout;
+    Layout layout;
+  };
+  const Draw draws[] = {
+      {DType::bf16, 70, 70, 64, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::bf16, 65, 68, 33, {4, 2}, true, Mask::boolean, -1, 0.3, Layout::feature_stride},
+      {DType::f16, 33, 130, 80, {2, 1}, false, Mask::additive, 99, 0, Layout::heads_first},
+      {DType::f32, 35, 71, 9, {4, 2}, true, Mask::additive, 50, 0.25, Layout::qkv_slices},
+      {DType::bf16, 1, 100, 16, {4, 2}, true, Mask::none, 77, 0, Layout::heads_first},
+      {DType::f32, 40, 33, 128, {1, 1}, true, Mask::none, -1, 0, Layout::heads_first},  // rows that see nothing
+      {DType::f16, 130, 128, 32, {1, 1}, true, Mask::none, -1, 0.2, Layout::qkv_slices},
+      {DType::bf16, 31, 7, 128, {6, 1}, false, Mask::boolean, -1, 0, Layout::qkv_slices},
+      {DType::f32, 3, 3, 1, {1, 1}, true, Mask::none, 0, 0, Layout::heads_first},
+      {DType::f16, 7, 65, 8, {6, 1}, true, Mask::boolean, 64, 0.5, Layout::feature_stride},
+      {DType::bf16, 257, 257, 64, {4, 2}, true, Mask::none, -1, 0.1, Layout::qkv_slices},
+      {DType::bf16, 256, 256, 64, {2, 2}, false, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::bf16, 200, 333, 64, {4, 1}, true, Mask::none, -1, 0, Layout::heads_first},
+      {DType::f16, 333, 333, 64, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::bf16, 300, 300, 128, {2, 1}, true, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::bf16, 130, 190, 128, {2, 2}, false, Mask::none, -1, 0.2, Layout::qkv_slices},
+      {DType::bf16, 256, 256, 64, {6, 6}, true, Mask::none, -1, 0.2, Layout::qkv_slices},
+      {DType::f16, 77, 77, 96, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
+  };
+  int count = 0;
+  for (const Draw& x : draws) {
+    if (++count > 6 && !all_of_them()) break;
+    Case c;
+    c.d.batch = 2, c.d.heads = x.heads.heads, c.d.kv_heads = x.heads.kv_heads, c.d.queries = x.queries, c.d.keys = x.keys, c.d.dim = x.dim;
+    c.d.dtype = x.dtype, c.d.scale = 1 / std::sqrt(double(x.dim)), c.d.causal = x.causal, c.d.mask = x.mask;
+    c.d.has_length = x.length >= 0, c.length = x.length, c.d.dropout = x.dropout, c.d.stream = 3, c.base = count % 2 ? 8 : 5;
+    c.make(x.layout, {count % 2 == 0, count % 3 == 0, count % 5 == 0, false});
+    check(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GpuAttention, EmptyShapes) {
+  for (auto [batch, queries, keys] : {std::array<int64_t, 3>{0, 3, 3}, {1, 0, 5}, {2, 5, 0}, {1, 0, 0}}) {
+    Case c;
+    c.d = {.batch = batch, .heads = 2, .kv_heads = 1, .queries = queries, .keys = keys, .dim = 9};
+    c.d.causal = true, c.d.mask = Mask::additive, c.d.has_length = true, c.length = keys, c.d.dropout = 0.25;  // texts of another test
+    c.make(Layout::heads_first);
+    check(c);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GpuAttention, SameBitsEveryTime) {
+  Case c;
+  c.d = {.batch = 2, .heads = 2, .kv_heads = 2, .queries = 140, .keys = 140, .dim = 64, .dtype = DType::bf16};
+  c.d.causal = true, c.d.scale = 0.125;
+  c.make(Layout::qkv_slices);
+  Case first = c;
+  first.run(false), first.run(true);
+  Case again = c;
+  again.run(false), again.run(true);
+  EXPECT_TRUE(first.out == again.out && first.lse == again.lse && first.dq == again.dq && first.dk == again.dk && first.dv == again.dv);
+}
+
+TEST_F(GpuAttention, NanReachesTheOutput) {
+  Case c;
+  c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 9, .keys = 9, .dim = 64, .dtype = DType::bf16};
+  c.d.causal = true;
+  c.make(Layout::heads_first);
+  store(DType::bf16, c.q, Case::kMargin + 2 * 64 + 3, NAN);
+  c.run(false);
+  for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(std::isnan(c.at(c.out, c.d.out, 0, 0, i, 0)), i == 2);
+}
+
+TEST(GpuAttentionChoice, WideHeadsAndDoublesAreLeftToTheirParts) {
+  EXPECT_TRUE(has_attention({.heads = 12, .kv_heads = 12, .queries = 1024, .keys = 1024, .dim = 128, .dtype = DType::f16}));
+  EXPECT_FALSE(has_attention({.queries = 4, .keys = 4, .dim = 129, .dtype = DType::bf16}));
+  EXPECT_FALSE(has_attention({.queries = 4, .keys = 4, .dim = 64, .dtype = DType::f64}));
+}
+
+}  // namespace
+}  // namespace ridge::cuda
