@@ -148,8 +148,7 @@ double expected_seconds(const StepWork& work, const DeviceCost& cost) {
          time(work.transfer_bytes, cost.transfer_bytes_per_second);
 }
 
-// The CPU is this build's only backend.
-Backends built_backends() { return {}; }
+Backends built_backends() { return {.cuda = true}; }
 
 std::vector<KnownDevice> known_devices(const GpuScan& scan, const Backends& backends) {
   std::vector<KnownDevice> devices;

@@ -88,6 +88,7 @@ SettledDevice settle_device(const config::Resolved& settings, const StepWork& wo
   const PrecisionChoice precision = device_precision(settings.get<std::string>("precision"), fallback, out.backend.get());
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
+  choose_products(out.backend.get(), out.precision, settings.get<std::string>("matmul_precision"));
   out.number_format = {"precision", std::string(name(precision.precision)), settings.setting("precision").source, precision.reason, precision.runner_up};
   return out;
 }

@@ -1,23 +1,54 @@
 #include "train/open_device.h"
 
-#include "backend/backend.h"
+#include "backend/cuda/backend.h"
 #include "base/error.h"
 
 namespace ridge {
 
 std::shared_ptr<Backend> open_device(const Device& device) {
-  if (device.kind == Device::Kind::cpu) return nullptr;
-  fail(ErrorCode::unsupported, "[device] this build of Ridge has no kernels for {}; ask for cpu", to_string(device));
+  switch (device.kind) {
+    case Device::Kind::cpu: return nullptr;
+    case Device::Kind::cuda: return cuda::make_cuda_backend(device.index);
+    case Device::Kind::metal: break;
+  }
+  fail(ErrorCode::unsupported, "[device] this build of Ridge has no kernels for {}; ask for cpu or cuda", to_string(device));
 }
 
-DeviceMemory device_memory(const Backend*) { return {}; }
-
-PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend*) {
-  return choose_precision(request, fallback, arithmetic_of({}, {}));
+DeviceMemory device_memory(const Backend* backend) {
+  const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
+  if (!cuda) return {};
+  const cuda::MemoryUse use = cuda->memory();
+  return {use.total, use.free, use.held()};
 }
 
-std::string device_name(const Backend*) { return {}; }
+PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend) {
+  const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
+  if (!cuda) return choose_precision(request, fallback, arithmetic_of({}, {}));
+  const cuda::Chip& chip = cuda->chip();
+  if (parse_precision(request)) {
+    ArithmeticUnit unit{.device = {Device::Kind::cuda, 0}, .name = chip.name, .capability = 10 * chip.major + chip.minor};
+    return choose_precision(request, fallback, unit);
+  }
+  PrecisionChoice choice;
+  choice.precision = chip.bf16() ? Precision::bf16 : Precision::fp16;
+  choice.reason =
+      chip.bf16() ? "the matrix units multiply it, and it has fp32's range" : "the matrix units multiply it; a loss scale keeps gradients in its range";
+  choice.runner_up = chip.bf16() ? "fp16, which needs a loss scale" : "fp32, without the matrix units";
+  return choice;
+}
 
-std::string device_remark(const Backend*) { return {}; }
+void choose_products(Backend* backend, Precision precision, std::string_view matmul_precision) {
+  if (auto* cuda = dynamic_cast<cuda::CudaBackend*>(backend)) cuda->use_tf32(precision == Precision::tf32 || matmul_precision == "high");
+}
+
+std::string device_name(const Backend* backend) {
+  const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
+  return cuda ? cuda->chip().name : std::string();
+}
+
+std::string device_remark(const Backend* backend) {
+  const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
+  return cuda ? cuda->remark() : std::string();
+}
 
 }  // namespace ridge
