@@ -26,13 +26,14 @@ const char* joiner(Op op) {
   }
 }
 
-// Nodes that are needed for the roots.
-std::vector<char> needed(const TileGroup& group, const std::vector<int>& roots) {
+// Nodes that are needed for the roots; `joined`: reductions are known without their operands.
+std::vector<char> needed(const TileGroup& group, const std::vector<int>& roots, bool joined) {
   std::vector<char> alive(group.nodes.size(), 0);
   for (int n : roots) alive[size_t(n)] = 1;
   for (size_t n = group.nodes.size(); n-- > 0;) {
     if (!alive[n]) continue;
     const TileNode& node = group.nodes[n];
+    if (joined && node.kind == Kind::reduce) continue;
     for (int in : node.in)
       if (in >= 0) alive[size_t(in)] = 1;
     if (node.access >= 0 && group.accesses[size_t(node.access)].gather >= 0) alive[size_t(group.accesses[size_t(node.access)].gather)] = 1;
@@ -78,7 +79,7 @@ class Source {
   TileText combine();
 
  private:
-  void use(const std::vector<int>& roots);
+  void use(const std::vector<int>& roots, bool joined = false);
   int pointer(int operand) const { return int(std::find(pointers_.begin(), pointers_.end(), operand) - pointers_.begin()); }
   void begin_function(const std::string& head);
   void declare_pointers();
@@ -110,8 +111,8 @@ int Source::index(int reduce) const {
   return int(std::find(all.begin(), all.end(), reduce) - all.begin());
 }
 
-void Source::use(const std::vector<int>& roots) {
-  alive_ = needed(g, roots);
+void Source::use(const std::vector<int>& roots, bool joined) {
+  alive_ = needed(g, roots, joined);
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     if (!alive_[n] || g.nodes[n].access < 0) continue;
     const int operand = g.accesses[size_t(g.nodes[n].access)].operand;
@@ -559,7 +560,7 @@ TileText Source::column() {
 // ---- combine ----
 
 TileText Source::combine() {
-  use(all_stores(g));
+  use(all_stores(g), true);
   const int deep = s.threads / s.columns;
   std::vector<int> now;
   for (int n : reductions(g))
