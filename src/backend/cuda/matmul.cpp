@@ -49,14 +49,14 @@ class MatmulKernel final : public Kernel {
  public:
   MatmulKernel(const MatmulDesc& desc, const Chip& chip) : chip_(chip), problem_(make_problem(desc.loops, desc.a, desc.b)) {
     problem_.tf32 = chip.tf32;
-    auto alignment = [&](size_t operand) { return std::gcd(kPlannedAlignment, desc.offsets[operand]); };
+    alignments_ = desc.alignments;
     alignment_a_ = alignment(0), alignment_b_ = alignment(1);
     if (desc.epilogue) {
       add_epilogue(*desc.epilogue);
     } else {
       MatmulEpilogue e;
       e.result.operand = 0, e.result.type = desc.result;
-      add_way(problem_, e, alignment(2));
+      add_way(problem_, e);
     }
     lay_out_workspace();
   }
@@ -147,25 +147,30 @@ class MatmulKernel final : public Kernel {
   static Place moved(Place p, int64_t bytes) { return p ? Place{p.base, p.offset + bytes} : p; }
   static KernelText bias_text() { return {"ridge_matmul_bias", std::string(matrix_prelude()) + kConvertBias, 0}; }
 
-  Way& add_way(const MatmulProblem& problem, const MatmulEpilogue& epilogue, int64_t alignment_result) {
+  int64_t alignment(size_t operand) const { return operand < alignments_.size() ? std::gcd(kPlannedAlignment, alignments_[operand]) : kPlannedAlignment; }
+  int64_t alignment(const MatmulArray& x) const { return std::gcd(alignment(2 + size_t(x.operand)), x.offset * size_of(x.type)); }
+
+  Way& add_way(const MatmulProblem& problem, const MatmulEpilogue& e, bool detached = false) {
     Way& w = ways_.emplace_back();
-    w.epilogue = epilogue;
-    w.library = library_call(problem, epilogue);
+    w.epilogue = e, w.detached = detached;
+    w.library = library_call(problem, e);
+    if (w.library && e.aux && alignment(e.aux) < 16) w.library.reset();
     if (w.library) {
       const bool swapped = w.library->product.swapped;
       w.library->alignment_first = swapped ? alignment_b_ : alignment_a_, w.library->alignment_second = swapped ? alignment_a_ : alignment_b_;
-      w.library->alignment_result = alignment_result;
+      if (!detached) w.library->alignment_result = alignment(e.result);
+      if (e.addend) w.library->alignment_addend = alignment(e.addend);
+      if (e.bias && !w.library->convert_bias) w.library->alignment_bias = alignment(e.bias);
     }
-    w.own = std::make_unique<OwnMatmul>(problem, epilogue, chip_, alignment_a_, alignment_b_);
+    w.own = std::make_unique<OwnMatmul>(problem, e, chip_, alignment_a_, alignment_b_);
     return w;
   }
 
   // As a whole, or its beginning with a kernel for the rest; where neither can be, the sums go to memory first.
   void add_epilogue(const TileGroup& group) {
-    auto alignment = [](const MatmulArray& x) { return std::gcd(kPlannedAlignment, x.offset * size_of(x.type)); };
-    if (const auto whole = match_epilogue(group)) add_way(with_result(problem_, whole->result), *whole, alignment(whole->result));
+    if (const auto whole = match_epilogue(group)) add_way(with_result(problem_, whole->result), *whole);
     if (auto split = split_epilogue(group)) {
-      Way& w = add_way(with_result(problem_, split->first.result), split->first, alignment(split->first.result));
+      Way& w = add_way(with_result(problem_, split->first.result), split->first);
       w.rest = make_tile_kernel({&split->rest, 1}, chip_);
       w.bytes_after = bytes_moved(split->rest);
     }
@@ -173,8 +178,7 @@ class MatmulKernel final : public Kernel {
     DetachedEpilogue detached = detach_epilogue(group);
     MatmulEpilogue e;
     e.result = {0, detached.sums, 0, problem_.rows * problem_.columns, problem_.columns, 1};
-    Way& w = add_way(with_result(problem_, e.result), e, kPlannedAlignment);
-    w.detached = true;
+    Way& w = add_way(with_result(problem_, e.result), e, true);
     w.sums_bytes = problem_.batches * problem_.rows * problem_.columns * size_of(detached.sums);
     w.rest = make_tile_kernel({&detached.group, 1}, chip_);
   }
@@ -198,6 +202,7 @@ class MatmulKernel final : public Kernel {
 
   Chip chip_;
   MatmulProblem problem_;
+  std::vector<int64_t> alignments_;  // of all operands' addresses
   int64_t alignment_a_ = kPlannedAlignment, alignment_b_ = kPlannedAlignment;
   std::vector<Way> ways_;  // at least one; the first is taken where nothing is measured
   int64_t library_bytes_ = 0, bias_at_ = 0, sums_at_ = 0, rest_at_ = 0, workspace_bytes_ = 0;
@@ -221,8 +226,11 @@ std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const Program
   desc.loops = kernel.loops;
   desc.a = g.dtype(node.in[0]), desc.b = g.dtype(node.in[1]), desc.result = node.type().dtype;
   if (!kernel.tiles.empty()) desc.epilogue = &kernel.tiles[0];
-  for (size_t i = 0; i < 2; ++i) desc.offsets[i] = kernel.operands[i].offset;
-  if (!desc.epilogue) desc.offsets[2] = kernel.operands[2].offset;
+  // Memory of the program's own is aligned; what comes from outside may be one element of a sequence of such arrays.
+  for (const ProgramOperand& o : kernel.operands) {
+    const ProgramBuffer& buffer = program.buffer_of(o.owner);
+    desc.alignments.push_back(std::gcd(o.offset, buffer.place == ProgramBuffer::Place::arena ? kPlannedAlignment : buffer.bytes));
+  }
   return make_matmul(desc, chip);
 }
 

@@ -1,7 +1,7 @@
 // Products of strided operands with what follows them: by the library where it can, else by a kernel of our own.
 #pragma once
-#include <array>
 #include <memory>
+#include <vector>
 
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/matmul_problem.h"
@@ -12,7 +12,7 @@ namespace ridge::cuda {
 struct MatmulDesc {
   ContractionLoops loops;
   DType a = DType::f32, b = DType::f32, result = DType::f32;  // the result's type without an epilogue
-  std::array<int64_t, 3> offsets{};                           // of A, B and C in their buffers, in bytes: what is known of alignment
+  std::vector<int64_t> alignments = {};                       // of each operand's address, in bytes; 64 where it is not told
   const TileGroup* epilogue = nullptr;
 };
 

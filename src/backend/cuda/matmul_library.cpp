@@ -64,7 +64,7 @@ std::string LibraryCall::key() const {
   if (!epilogue.plain() || epilogue.aux) text += " " + epilogue.name();
   if (epilogue.addend) text += fmt::format("/{}", epilogue.addend.row);
   if (epilogue.aux) text += fmt::format("/{}", epilogue.aux.row);
-  return text + fmt::format(" @{},{},{}", alignment_first, alignment_second, alignment_result);
+  return text + fmt::format(" @{},{},{},{},{}", alignment_first, alignment_second, alignment_result, alignment_addend, alignment_bias);
 }
 
 std::optional<LibraryCall> library_call(const MatmulProblem& problem, const MatmulEpilogue& e) {
@@ -148,9 +148,9 @@ LibraryMatmul::LibraryMatmul(const CublasLt& lt, const LibraryCall& call) : lt_(
 
 std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_bytes) const {
   // A pointer tells the library how it is aligned; these are never read.
-  const DevicePointer somewhere = 256;
-  if (call_.epilogue.bias) lt_.operation_set(operation_.get(), operation::kBias, &somewhere, sizeof somewhere);
-  if (call_.epilogue.aux) lt_.operation_set(operation_.get(), operation::kAux, &somewhere, sizeof somewhere);
+  const DevicePointer bias = DevicePointer(call_.alignment_bias), aux = 16;
+  if (call_.epilogue.bias) lt_.operation_set(operation_.get(), operation::kBias, &bias, sizeof bias);
+  if (call_.epilogue.aux) lt_.operation_set(operation_.get(), operation::kAux, &aux, sizeof aux);
   LtPreference handle = nullptr;
   lt_.preference_create(&handle);
   const Owned preference(handle, lt_.preference_destroy);
@@ -159,7 +159,8 @@ std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_by
   // Parts of a depth are added in f32 from workspace, in a fixed order; never by atomic additions into the result.
   set(preference::kReductions, uint32_t(2));
   set(preference::kAlignmentFirst, uint32_t(call_.alignment_first)), set(preference::kAlignmentSecond, uint32_t(call_.alignment_second));
-  set(preference::kAlignmentAddend, uint32_t(call_.alignment_result)), set(preference::kAlignmentResult, uint32_t(call_.alignment_result));
+  set(preference::kAlignmentAddend, uint32_t(call_.epilogue.addend ? call_.alignment_addend : call_.alignment_result)),
+      set(preference::kAlignmentResult, uint32_t(call_.alignment_result));
   std::vector<LtHeuristic> found(size_t(most), LtHeuristic{});
   int count = 0;
   const LtLayout addend = call_.epilogue.addend ? addend_.get() : result_.get();

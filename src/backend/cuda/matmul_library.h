@@ -15,7 +15,7 @@ struct LibraryCall {
   MatmulEpilogue epilogue;
   bool tf32 = false;
   bool convert_bias = false;  // the library wants it in the result's type: it is rounded to that in workspace first
-  int64_t alignment_first = 256, alignment_second = 256, alignment_result = 256;
+  int64_t alignment_first = 64, alignment_second = 64, alignment_result = 64, alignment_addend = 64, alignment_bias = 64;  // of addresses, in bytes
   double flops() const;
   std::string key() const;  // all that its speed depends on
 };

@@ -1,0 +1,92 @@
+// Products on a device for tests: the simulated GPU with its own library of products, or without one.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/matmul.h"
+#include "support/cuda_device.h"
+#include "support/matmul_case.h"
+
+namespace ridge::cuda {
+inline namespace matmul_test {  // all tests can be one program
+
+using namespace test::matmul_case;
+
+// The device of all tests, with or without cuBLASLt, and choices that are kept as long as it is.
+class Products final : public Loader {
+ public:
+  explicit Products(bool library) : device_(test::CudaDevice::the()) {
+    if (library) lt_ = std::make_unique<CublasLt>(library_search(device_.driver().version()));
+  }
+  const Driver& driver() const override { return device_.driver(); }
+  const Chip& chip() const override { return device_.chip(); }
+  const CublasLt* cublas_lt() const override { return lt_.get(); }
+  StreamHandle stream() const override { return device_.stream(); }
+  FunctionHandle function(const KernelText& text) override { return device_.function(text); }
+  std::string choice(const std::string& key) override { return choices[key]; }
+  void keep_choice(const std::string& key, const std::string& value) override { choices[key] = value, ++kept; }
+
+  std::map<std::string, std::string> choices;
+  int kept = 0;
+
+ private:
+  test::CudaDevice& device_;
+  std::unique_ptr<CublasLt> lt_;
+};
+
+// Bytes on the device with their places; what kernels leave in them.
+class Memory {
+ public:
+  Place add(const std::vector<std::byte>& bytes, int64_t offset = 0) {
+    memory_.push_back(test::CudaDevice::the().memory(bytes.data(), int64_t(bytes.size())));
+    sizes_.push_back(int64_t(bytes.size()));
+    bases_.push_back(memory_.back().get());
+    return {int32_t(bases_.size()) - 1, offset};
+  }
+  std::vector<std::byte> read(Place p) const { return test::CudaDevice::the().read(memory_[size_t(p.base)], sizes_[size_t(p.base)]); }
+  Bases bases() const { return bases_; }
+
+ private:
+  std::vector<DeviceMemory> memory_;
+  std::vector<int64_t> sizes_;
+  std::vector<DevicePointer> bases_;
+};
+
+inline ContractionLoops loops_of(const cpu::MatmulDesc& d) {
+  ContractionLoops loops;
+  auto copy = [](const std::vector<cpu::MatmulLoop>& from, std::vector<ContractionLoops::Loop>& to) {
+    for (const cpu::MatmulLoop& l : from) to.push_back({l.size, l.a, l.b, l.c});
+  };
+  copy(d.batch, loops.batch), copy(d.m, loops.m), copy(d.n, loops.n), copy(d.k, loops.k);
+  return loops;
+}
+
+// A kernel loaded, bound and run once.
+inline void run(Kernel& kernel, Loader& loader, Memory& memory, std::span<const Place> operands) {
+  kernel.load(loader);
+  const std::vector<std::byte> junk(size_t(kernel.workspace_bytes()), std::byte{0xFF});
+  const Place workspace = memory.add(junk), fault = memory.add(std::vector<std::byte>(sizeof(FaultRecord)));
+  kernel.bind(operands, workspace, fault);
+  kernel.enqueue(memory.bases(), loader.stream());
+  loader.driver().stream_wait(loader.stream());
+}
+
+// C's bytes after the product of a case; `note` gets how it was made.
+inline std::vector<std::byte> product(const MatmulCase& c, Loader& loader, std::string* note = nullptr) {
+  Memory memory;
+  auto add = [&](const Operand& o) { return memory.add(o.bytes, o.origin * size_of(o.type)); };
+  const Place operands[] = {add(c.a), add(c.b), add(c.c)};
+  MatmulDesc desc;
+  desc.loops = loops_of(c.desc), desc.a = c.desc.a_type, desc.b = c.desc.b_type, desc.result = c.desc.c_type;
+  for (const Place& p : operands) desc.alignments.push_back(p.offset);
+  const std::unique_ptr<Kernel> kernel = make_matmul(desc, loader.chip());
+  run(*kernel, loader, memory, operands);
+  if (note) *note = kernel->note();
+  return memory.read(operands[2]);
+}
+
+}  // namespace matmul_test
+}  // namespace ridge::cuda
