@@ -486,7 +486,7 @@ TEST_F(CudaBackendTest, MissingPartsAreNamed) {
 
 // Nothing is compiled or allocated for a plan.
 TEST_F(CudaBackendTest, APlanTakesNothing) {
-  engine::Step step = engine::make_step(engine::mlp_model(1024));
+  engine::Step step = engine::make_step(engine::mlp_model(64));
   const MemoryUse before = backend_->memory();
   CompileOptions options;
   options.backend = backend_.get();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -53,7 +54,6 @@ struct Module {
   const ModuleTable* table = nullptr;
   std::map<std::string, std::unique_ptr<Function>> functions;
   size_t bytes = 0;
-  int file = -1;  // open as long as the library: the next one must not get its name
 };
 struct Function {
   std::string name;
@@ -445,24 +445,25 @@ int cuModuleLoadData(Module** module, const void* image) {
   std::memcpy(&header, image, sizeof header);
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return kInvalidImage;
   const size_t bytes = header.e_shoff + size_t(header.e_shnum) * header.e_shentsize;
-  const int file = ::memfd_create("simulated kernel", MFD_CLOEXEC);
-  if (file < 0) return kOutOfMemory;
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t wrote = ::write(file, static_cast<const char*>(image) + done, bytes - done);
-    if (wrote <= 0) return ::close(file), kOutOfMemory;
-    done += size_t(wrote);
+  // A name that was never used: the linker takes a known name for a library that it has.
+  static int number = 0;
+  const std::string name = "/ridge_simulator_" + std::to_string(::getpid()) + "_" + std::to_string(++number) + ".so";
+  void* library = nullptr;
+  for (const char* folder : {"/dev/shm", "/tmp"}) {
+    const std::string path = folder + name;
+    const bool wrote = bool(std::ofstream(path, std::ios::binary).write(static_cast<const char*>(image), std::streamsize(bytes)));
+    if (wrote) library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ::unlink(path.c_str());
+    if (library) break;
   }
-  const std::string path = "/proc/self/fd/" + std::to_string(file);
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    ::close(file);
     std::fprintf(stderr, "simulated GPU: a module cannot be loaded: %s\n", ::dlerror());
     return kInvalidImage;
   }
   const auto* table = static_cast<const ModuleTable*>(::dlsym(library, "simulator_module"));
-  if (!table) return ::dlclose(library), ::close(file), kInvalidImage;
+  if (!table) return ::dlclose(library), kInvalidImage;
   *table->hooks = hooks();
-  *module = new Module{library, table, {}, bytes, file};
+  *module = new Module{library, table, {}, bytes};
   held += bytes;
   return 0;
 }
@@ -470,7 +471,6 @@ int cuModuleUnload(Module* module) {
   const Lock lock(mutex);
   held -= module->bytes;
   ::dlclose(module->library);
-  ::close(module->file);
   delete module;
   return begin("cuModuleUnload");
 }
