@@ -31,6 +31,11 @@ bool CudaOptions::debug_wanted() {
   return value && *value && std::string_view(value) != "0";
 }
 
+int CudaOptions::timed_run() {
+  const char* value = std::getenv("RIDGE_CUDA_PROFILE");
+  return value ? std::atoi(value) : 0;
+}
+
 CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device_(std::make_unique<Device>(options.device, options.driver)) {
   const LibrarySearch search = options.libraries ? *options.libraries : library_search(device_->driver().version());
   device_->use([&] {
@@ -97,7 +102,7 @@ void CudaBackend::use_choices(const std::map<std::string, std::string>& choices)
   device_->use([&] { modules_->use_choices(choices); });
 }
 std::unique_ptr<Code> CudaBackend::compile(Program program) {
-  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(), options_.debug);
+  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(), CodeOptions{.debug = options_.debug, .timed = options_.timed});
 }
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }

@@ -20,8 +20,10 @@ struct CudaOptions {
   std::optional<LibrarySearch> libraries = {};  // empty: the usual places
   CubinOptions cubins = {};
   bool debug = debug_wanted();  // wait and check after every launch
+  int timed = timed_run();      // the run of each program whose kernels are timed and printed; 0: none
 
   static bool debug_wanted();  // RIDGE_CUDA_DEBUG=1
+  static int timed_run();      // RIDGE_CUDA_PROFILE=N
 };
 
 // Executables and tensors of a backend must not outlive it. Runs and copies are put into one queue and return at once; a bad index or a

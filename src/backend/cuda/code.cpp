@@ -11,6 +11,25 @@ constexpr size_t kMostRecordings = 8;
 constexpr size_t kMostSeen = 16;
 constexpr int64_t kMostLaunches = 50000;  // a longer program is put into the stream anew each time
 
+struct KernelTime {
+  std::string what;
+  double ms;
+  int64_t bytes;  // of its operands
+};
+
+// Slowest first, with what they come to together.
+void print_times(std::vector<KernelTime> times) {
+  double all = 0;
+  for (const KernelTime& t : times) all += t.ms;
+  std::stable_sort(times.begin(), times.end(), [](const KernelTime& a, const KernelTime& b) { return a.ms > b.ms; });
+  fmt::print(stderr, "{} kernels, {:.3f} ms\n     ms   of all   sum    GB/s  kernel\n", times.size(), all);
+  double sum = 0;
+  for (const KernelTime& t : times) {
+    sum += t.ms;
+    fmt::print(stderr, "{:7.3f}  {:5.1f} %  {:5.1f} %  {:5.0f}  {}\n", t.ms, 100 * t.ms / all, 100 * sum / all, double(t.bytes) / (1e6 * t.ms), t.what);
+  }
+}
+
 }  // namespace
 
 // Keeps what its kernels asked for as long as the code lives.
@@ -32,8 +51,8 @@ class CudaCode::OwnLoader final : public Loader {
   CudaCode& code_;
 };
 
-CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, bool debug)
-    : device_(device), modules_(modules), lt_(lt), debug_(debug), compiled_(std::move(program), device.chip()) {
+CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const CodeOptions& options)
+    : device_(device), modules_(modules), lt_(lt), options_(options), compiled_(std::move(program), device.chip()) {
   addresses_.assign(1 + compiled_.program().inputs().size() + compiled_.program().outputs().size(), 0);
 }
 
@@ -67,7 +86,7 @@ void CudaCode::prepare() {
   });
 }
 
-void CudaCode::enqueue(bool check) {
+void CudaCode::enqueue(bool check, const CompiledProgram::After& after) {
   const std::span<const DevicePointer> all(addresses_);
   const size_t inputs = compiled_.program().inputs().size();
   compiled_.enqueue(device_.driver(), device_.stream(),
@@ -76,12 +95,33 @@ void CudaCode::enqueue(bool check) {
                      .empty = device_.empty(),
                      .inputs = all.subspan(1, inputs),
                      .outputs = all.subspan(1 + inputs)},
-                    check);
+                    check, after);
 }
 
 void CudaCode::run_directly() {
   ++device_.counts.direct;
-  enqueue(debug_);
+  enqueue(options_.debug);
+}
+
+void CudaCode::run_timed() {
+  const Driver& driver = device_.driver();
+  const size_t count = compiled_.program().kernels().size();
+  std::vector<Event> events;
+  for (size_t i = 0; i <= count; ++i) events.push_back(make_event(driver));
+  driver.stream_wait(device_.stream());
+  driver.event_record(events[0].get(), device_.stream());
+  enqueue(false, [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
+  driver.stream_wait(device_.stream());
+  std::vector<KernelTime> times;
+  for (size_t i = 0; i < count; ++i) {
+    float ms = 0;
+    driver.event_milliseconds(&ms, events[i].get(), events[i + 1].get());
+    int64_t bytes = 0;
+    for (const ProgramOperand& o : compiled_.program().kernels()[i].operands)
+      if (o.owner) bytes += compiled_.program().graph().type(o.owner).bytes();
+    times.push_back({compiled_.describe(i), ms, bytes});
+  }
+  print_times(times);
 }
 
 CudaCode::GraphRun CudaCode::record() {
@@ -124,7 +164,8 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     addresses_[0] = address(arena);
     for (size_t i = 0; i < inputs.size(); ++i) addresses_[1 + i] = address(inputs[i]);
     for (size_t i = 0; i < outputs.size(); ++i) addresses_[1 + inputs.size() + i] = address(outputs[i]);
-    if (debug_ || compiled_.launches() > kMostLaunches) return run_directly();
+    if (options_.timed && runs_ < options_.timed && ++runs_ == options_.timed) return run_timed();
+    if (options_.debug || compiled_.launches() > kMostLaunches) return run_directly();
 
     auto at = std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& r) { return r.addresses == addresses_; });
     if (at == recordings_.end()) {

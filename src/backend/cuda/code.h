@@ -13,9 +13,14 @@ namespace ridge::cuda {
 
 class CublasLt;
 
+struct CodeOptions {
+  bool debug = false;  // no recordings; wait and check after every launch
+  int timed = 0;       // the run whose kernels are timed one by one and printed to stderr; 0: none
+};
+
 class CudaCode final : public Code {
  public:
-  CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, bool debug);
+  CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const CodeOptions& options);
   ~CudaCode() override;
 
   const Program& program() const override { return compiled_.program(); }
@@ -36,15 +41,18 @@ class CudaCode final : public Code {
     std::vector<DevicePointer> addresses;
     GraphRun graph;
   };
-  void enqueue(bool check);
+  void enqueue(bool check, const CompiledProgram::After& after = {});
   void run_directly();
+  void run_timed();
   GraphRun record();
   bool seen_before();
 
   Device& device_;
   Modules& modules_;
   const CublasLt* lt_;
-  bool debug_, ready_ = false;
+  CodeOptions options_;
+  bool ready_ = false;
+  int runs_ = 0;  // counted until the timed one
   CompiledProgram compiled_;
   std::vector<std::shared_ptr<LoadedText>> texts_;
   FaultRecord* fault_ = nullptr;

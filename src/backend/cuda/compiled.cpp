@@ -200,7 +200,7 @@ std::string CompiledProgram::describe(size_t kernel) const {
   return fmt::format("kernel {} of {} ({}{})", kernel, kernels_.size(), program_.kernels()[kernel].name, entries);
 }
 
-void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const Addresses& a, bool check) {
+void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const Addresses& a, bool check, const After& after) {
   auto base = [&](DevicePointer p) { return p ? p : a.empty; };
   bases_[0] = base(a.arena);
   for (size_t i = 0; i < a.inputs.size(); ++i) bases_[1 + i] = base(a.inputs[i]);
@@ -213,6 +213,7 @@ void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const A
       else
         kernels_[i]->enqueue(bases_, stream);
       if (check) driver.stream_wait(stream);
+      if (after) after(i);
     } catch (const DriverError& error) {
       throw DriverError(error.result(), fmt::format("{}: {}", describe(i), error.what()));
     } catch (const Error& error) {

@@ -1,5 +1,6 @@
 // A program as CUDA kernels bound to places, loops over time around bodies made the same way. Needs no device until it is loaded.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,14 +36,16 @@ class CompiledProgram {
     DevicePointer empty = 0;  // some memory, for what is bound to nothing
     std::span<const DevicePointer> inputs, outputs;
   };
-  // Puts one run into the stream. With `check` it waits after every kernel. A failure names the kernel.
-  void enqueue(const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check);
+  // Puts one run into the stream. With `check` it waits after every kernel. `after` is told each kernel that is in the stream, loops as
+  // one. A failure names the kernel.
+  using After = std::function<void(size_t kernel)>;
+  void enqueue(const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check, const After& after = {});
+  std::string describe(size_t kernel) const;
 
  private:
   struct Scan;
   Place place(NodeId owner, int64_t offset) const;
   Place fault_place() const { return {1 + int32_t(program_.inputs().size() + program_.outputs().size()), 0}; }
-  std::string describe(size_t kernel) const;
 
   Program program_;
   std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
