@@ -237,6 +237,16 @@ TEST_F(SimulatedGpu, BlocksAndThreadsHaveThreeAxes) {
   for (int i = 0; i < 24 * 24; ++i) EXPECT_EQ(y[size_t(i)], i / 24 * 100 + i % 24 + 1);
 }
 
+TEST_F(SimulatedGpu, ModulesThatFollowEachOtherAreTheirOwn) {
+  const DeviceMemory to = allocate(*driver, 4);
+  for (int i = 0; i < 3; ++i) {
+    const FunctionHandle f = load("extern \"C\" __global__ void number(int* y) { *y = " + std::to_string(i) + "; }", "number");
+    launch(f, 1, 1, 0, to.get());
+    EXPECT_EQ(get<int>(to, 1)[0], i);
+    if (i == 1) modules.clear();
+  }
+}
+
 constexpr const char kStep[] = R"(
 extern "C" __global__ void step(float* x, float by, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
