@@ -11,6 +11,7 @@
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
 #include "runtime/thread_team.h"
+#include "train/open_device.h"
 
 namespace ridge::bench {
 namespace {
@@ -49,32 +50,34 @@ double median_seconds(DeviceTimer& timer, int samples) {
 
 DType dtype_of(Precision precision) { return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32; }
 
+int64_t room(const Backend& device) { return device_memory(&device).free; }
+
 double measure_matmul_gflops(Backend& device, DType dtype) {
-  constexpr int64_t kSize = 8192;
+  const int64_t size = room(device) >= (int64_t(1) << 31) ? 8192 : 128;
   ThreadTeam team({.threads = 1});
   DeviceTimer timer(device, compile({team, State::hot, &device}, [&](Builder& b) {
                       Formula f;
-                      const NodeId x = input(b, f, {kSize, kSize}, dtype), y = input(b, f, {kSize, kSize}, dtype);
+                      const NodeId x = input(b, f, {size, size}, dtype), y = input(b, f, {size, size}, dtype);
                       f.outputs = {b.matmul(x, y)};
                       return f;
                     }));
-  return 2e-9 * double(kSize) * double(kSize) * double(kSize) / median_seconds(timer, 5);
+  return 2e-9 * double(size) * double(size) * double(size) / median_seconds(timer, 5);
 }
 
 }  // namespace
 
 double measure_copy_gbs(Backend& device) {
-  constexpr int64_t kBytes = int64_t(1) << 30;
+  const int64_t bytes = std::clamp<int64_t>(room(device) / 8, int64_t(1) << 20, int64_t(1) << 30) / 4096 * 4096;
   Arena memory(&device);
-  memory.require(2 * kBytes);
-  DeviceTimer copy(device, [&](int64_t) { device.copy(memory.data() + kBytes, memory.data(), kBytes); });
+  memory.require(2 * bytes);
+  DeviceTimer copy(device, [&](int64_t) { device.copy(memory.data() + bytes, memory.data(), bytes); });
   ThreadTeam team({.threads = 1});
   DeviceTimer kernel(device, compile({team, State::hot, &device}, [&](Builder& b) {
                        Formula f;
-                       f.outputs = {b.neg(input(b, f, {kBytes / 4}))};
+                       f.outputs = {b.neg(input(b, f, {bytes / 4}))};
                        return f;
                      }));
-  return 2e-9 * double(kBytes) / std::min(median_seconds(copy, 7), median_seconds(kernel, 7));
+  return 2e-9 * double(bytes) / std::min(median_seconds(copy, 7), median_seconds(kernel, 7));
 }
 
 DeviceCeilings measure_ceilings(Backend& device, Precision precision) { return {measure_copy_gbs(device), measure_matmul_gflops(device, dtype_of(precision))}; }
