@@ -1,6 +1,7 @@
 #include "backend/host_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 
@@ -10,9 +11,12 @@ namespace ridge {
 
 namespace {
 
-constexpr int64_t kPage = 4096;
+int64_t page_bytes() {
+  static const int64_t bytes = sysconf(_SC_PAGESIZE);
+  return bytes;
+}
 
-size_t whole_pages(int64_t bytes) { return size_t((bytes + kPage - 1) / kPage * kPage); }
+size_t whole_pages(int64_t bytes) { return size_t((bytes + page_bytes() - 1) / page_bytes() * page_bytes()); }
 
 }  // namespace
 
@@ -35,7 +39,7 @@ std::byte* map_memory(int64_t bytes) {
   if (bytes == 0) return nullptr;
   std::byte* data = reserve_memory(bytes);
   if (!data) fail(ErrorCode::memory, "[memory] {} bytes could not be mapped; free memory or give a smaller budget", bytes);
-  for (int64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
+  for (int64_t at = 0; at < bytes; at += page_bytes()) data[at] = std::byte{0};
   return data;
 }
 

@@ -127,6 +127,12 @@ std::unique_ptr<RunView> view_for(const std::string& level, bool json) {
   return stdout_view(json);
 }
 
+// A run is resumed and evaluated from other folders too.
+std::string config_text(config::Resolved settings) {
+  settings.keep_paths();
+  return settings.to_yaml();
+}
+
 bool is_finished(const fs::path& folder) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
@@ -153,7 +159,7 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
   const std::optional<FolderLock> lock = lock_run(part.folder);
   run.trainer.locked = true;
   run.trainer.accepted = [&] {
-    write_atomically((part.folder / "config.yaml").string(), settings.to_yaml());
+    write_atomically((part.folder / "config.yaml").string(), config_text(settings));
     write_atomically((part.folder / "plan.json").string(), plan_json(run));
     write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
   };
@@ -209,7 +215,7 @@ int train_all(config::Sources sources, bool json) {
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
   if (parts.size() > 1) {  // an experiment is resumed as a whole, and each of its runs alone
     make_folder(out);
-    write_atomically((out / "config.yaml").string(), settings.to_yaml());
+    write_atomically((out / "config.yaml").string(), config_text(settings));
   }
   std::vector<ExperimentRun> done;
   for (const Part& part : parts) {

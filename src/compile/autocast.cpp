@@ -1,6 +1,9 @@
 #include "compile/autocast.h"
 
+#include <algorithm>
+
 #include "graph/builder.h"
+#include "graph/ops/table.h"
 #include "graph/rewrite.h"
 
 namespace ridge {
@@ -18,6 +21,13 @@ NodeId narrow(Graph& g, NodeId x, DType compute) {
   return g.add(n.op, in, n.attrs, n.copy);
 }
 
+// Whether it adds up whole products: the gradient of a weight that all samples share. Sums over rows of one are something else, and
+// the product has other readers.
+bool sums_products(const Graph& g, const Node& sum) {
+  const int matrix = g.shape(sum.in[0]).rank() - 2;
+  return g[sum.in[0]].op == Op::matmul && std::all_of(sum.attrs.ints.begin(), sum.attrs.ints.end(), [&](int64_t axis) { return axis < matrix; });
+}
+
 // A 16-bit value as f32 without having been rounded, where products or sums of them end there; else none.
 NodeId unrounded(Graph& g, NodeId x) {
   const Node& n = g[x];
@@ -26,6 +36,8 @@ NodeId unrounded(Graph& g, NodeId x) {
     attrs.ints[0] = int64_t(DType::f32);
     return g.add(Op::matmul, n.in, std::move(attrs), n.copy);
   }
+  if (n.op == Op::conv) return unrounded(g, row(Op::conv).decompose(g, x)[0]);
+  if (n.op == Op::reduce_sum && sums_products(g, n)) return g.add(n.op, {unrounded(g, n.in[0])}, n.attrs, n.copy);
   if (n.op != Op::add && !is_movement(n.op)) return kNone;
   std::vector<NodeId> in;
   for (NodeId i : n.in) {

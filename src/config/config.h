@@ -55,6 +55,7 @@ class Resolved {
   std::vector<Row> describe(const MachineFacts& machine) const;     // in the order of the table, the asked task's keys only
   const std::vector<Note>& notes() const { return notes_; }         // what was accepted and has no effect
   const std::vector<std::string>& files() const { return files_; }  // those that were read, the weakest first
+  void keep_paths();                                                // data, tokenizer and init_from that lie here are named from the root on
   std::string to_yaml() const;                                      // every key with its source as a comment; reads back to the same values
 
  private:

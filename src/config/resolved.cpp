@@ -83,6 +83,27 @@ std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
   return rows;
 }
 
+void Resolved::keep_paths() {
+  auto from_root = [](const std::string& text) {
+    std::error_code ignored;
+    for (const char* word : {"", "builtin", "auto", "char", "byte", "bpe"})
+      if (text == word) return text;
+    if (!std::filesystem::exists(text, ignored)) return text;
+    const std::filesystem::path whole = std::filesystem::absolute(text, ignored);
+    return ignored ? text : whole.lexically_normal().string();
+  };
+  for (size_t i = 0; i < keys().size(); ++i) {
+    if (keys()[i].name != "data" && keys()[i].name != "tokenizer" && keys()[i].name != "init_from") continue;
+    Value& value = history_[i].back().value;
+    if (const auto* text = value.as<std::string>()) value = Value(from_root(*text));
+    if (const auto* items = value.as<std::vector<std::string>>()) {
+      std::vector<std::string> whole;
+      for (const std::string& item : *items) whole.push_back(from_root(item));
+      value = Value(std::move(whole));
+    }
+  }
+}
+
 std::string Resolved::to_yaml() const {
   std::string out = "# Every setting of this run, and where it came from.\n";
   std::string_view group;

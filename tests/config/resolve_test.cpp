@@ -4,6 +4,7 @@
 #include <random>
 
 #include "config/samples.h"
+#include "support/temp_folder.h"
 
 namespace ridge::config {
 namespace {
@@ -383,6 +384,20 @@ TEST_F(Resolve, MutatedFilesNeverCrashAndProblemsNameTheFile) {
       EXPECT_LT(problem.size(), 1000u);
     }
   }
+}
+
+TEST_F(Resolve, PathsCanBeKeptForOtherFolders) {
+  const test::TempFolder folder;
+  test::write_text(folder / "own.txt", "text");
+  const std::filesystem::path here = std::filesystem::current_path(), file = std::filesystem::path(folder / "own.txt");
+  Sources sources;
+  sources.task = kGpt, sources.working_folder.reset();
+  sources.words = {"data=" + std::filesystem::relative(file, here).string() + ",builtin,not_there.txt", "tokenizer=char"};
+  Resolved resolved = resolve(sources);
+  resolved.keep_paths();
+  EXPECT_EQ(resolved.get<std::vector<std::string>>("data"), (std::vector<std::string>{file.lexically_normal().string(), "builtin", "not_there.txt"}));
+  EXPECT_EQ(resolved.get<std::string>("tokenizer"), "char");
+  EXPECT_EQ(resolved.setting("data").source, "command line");
 }
 
 }  // namespace

@@ -69,6 +69,27 @@ TEST(Autocast, GradientsOfWeightsAreNotRounded) {
   }
 }
 
+// A convolution's weight, and one that is multiplied with every sample apart.
+TEST(Autocast, GradientsOfSharedWeightsAreNotRoundedEither) {
+  Graph g;
+  Builder b(g);
+  const NodeId x = g.input({DType::f32, {4, 3, 6, 6}}, "x"), w = g.input({DType::f32, {5, 3, 3, 3}}, "w"), u = g.input({DType::f32, {16, 2}}, "u");
+  const NodeId rows = b.reshape(b.unary(Op::tanh, b.conv(x, w)), {4, 5, 16}), each = b.expand(b.reshape(u, {1, 16, 2}), {4, 16, 2});
+  const NodeId root = b.sum(b.square(g.add(Op::matmul, {rows, each}, {{int64_t(DType::f32)}, {}, nullptr})));
+  const NodeId loss = autocast(g, {&root, 1}, DType::bf16)[0], parameters[] = {w, u};
+  for (NodeId d : gradients(g, loss, parameters)) {
+    const NodeId wide = keep_wide(g, d);
+    EXPECT_EQ(g.type(wide), g.type(d));
+    for (NodeId at = wide;; at = g[at].in[0]) {
+      ASSERT_NE(g[at].op, Op::cast) << "rounded before it is summed";
+      if (g[at].op == Op::matmul) {
+        EXPECT_EQ(g.dtype(at), DType::f32);
+        break;
+      }
+    }
+  }
+}
+
 // Convolutions, loops over time, and a model without any product.
 StepModel other_model(int kind) {
   StepModel m;

@@ -1,9 +1,11 @@
 // Memory is planned, not discovered: what the system says a step has taken is what its plan says.
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <vector>
 
 #include "machine/memory_budget.h"
+#include "runtime/thread_team.h"
 #include "train/step.h"
 
 namespace ridge {
@@ -22,17 +24,21 @@ StepModel wide_model() {
   return model;
 }
 
-// With `touch` all of it is there before the first step.
-class PlannedMemory : public ::testing::TestWithParam<bool> {};
+// With `touch` all of it is there before the first step. Scratch is counted for every thread, however many there are.
+class PlannedMemory : public ::testing::TestWithParam<std::tuple<bool, int>> {};
 
 TEST_P(PlannedMemory, IsWhatTheSystemCounts) {
   std::vector<float> x(size_t(kBatch * kWidth), 0.1f);
   std::vector<int64_t> targets(size_t(kBatch), 3);
   const void* batch[] = {x.data(), targets.data()};
-  TrainStep step(wide_model(), {});
+  const auto [touch, threads] = GetParam();
+  ThreadTeam team({.threads = threads});
+  StepOptions options;
+  options.team = &team;
+  TrainStep step(wide_model(), options);
   const int64_t before = resident_bytes(), planned = step.plan().planned_bytes;
   ASSERT_GT(planned, 256 * kMiB);
-  if (GetParam())
+  if (touch)
     step.touch();
   else
     step.run(batch);
@@ -43,7 +49,7 @@ TEST_P(PlannedMemory, IsWhatTheSystemCounts) {
   EXPECT_LE(taken, 1.0 + 1.0 * kMiB / double(planned)) << "a page here and there, no more";
   EXPECT_LE(resident_bytes() - first, kMiB) << "neither the next step nor validation takes anything";
 }
-INSTANTIATE_TEST_SUITE_P(Touched, PlannedMemory, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Touched, PlannedMemory, ::testing::Combine(::testing::Bool(), ::testing::Values(2, 16)));
 #endif
 
 }  // namespace
