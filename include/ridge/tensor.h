@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/device.h"
 #include "ridge/dtype.h"
 #include "ridge/error.h"
 #include "ridge/shape.h"
@@ -34,7 +35,7 @@ class Tensor {
   int64_t size() const { return shape().numel(); }
 
   void eval() const;                     // computes it now, with all that it depends on
-  const void* data() const;              // evaluates; contiguous, in dtype()
+  const void* data() const;              // evaluates; contiguous, in dtype(), in the host's memory
   void* mutable_data();                  // of a computed tensor: leaves every other tensor as it is
   std::vector<float> to_floats() const;  // evaluates, converts
   std::vector<int64_t> to_ints() const;
@@ -46,6 +47,12 @@ class Tensor {
  private:
   std::shared_ptr<detail::TensorState> state_;
 };
+
+// Where expressions are computed from now on: the CPU at first, or a GPU ("cuda", "cuda:1"). Tensors go there when an expression needs them,
+// and come back when they are read. ErrorCode::unsupported names what a device lacks.
+void use_device(const Device& device);
+void use_device(std::string_view name);
+Device used_device();
 
 std::string to_string(const Tensor& tensor);  // evaluates; long axes are shortened
 void print(const Tensor& tensor);

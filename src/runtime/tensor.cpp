@@ -9,10 +9,12 @@
 #include <fmt/format.h>
 
 #include "autograd/gradients.h"
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "io/npy.h"
 #include "runtime/buffer_pool.h"
+#include "runtime/eager_device.h"
 #include "runtime/executable.h"
 #include "runtime/tensor_state.h"
 
@@ -67,6 +69,36 @@ EagerCache& cache() {
 std::shared_ptr<std::byte> allocate(int64_t bytes, bool zero) {
   auto buffer = std::make_shared<BufferPool::Buffer>(pool().acquire(std::max<int64_t>(bytes, 1), zero ? BufferPool::Fill::zero : BufferPool::Fill::none));
   return {buffer, buffer->data()};
+}
+
+namespace {
+
+std::shared_ptr<std::byte> allocate_on(EagerDevice& device, int64_t bytes) {
+  auto buffer = std::make_shared<BufferPool::Buffer>(device.pool->acquire(std::max<int64_t>(bytes, 1)));
+  return {buffer, buffer->data()};
+}
+
+std::shared_ptr<std::byte> on_device(TensorState& s, EagerDevice& device) {
+  if (s.there && s.device == &device) return s.there;
+  const std::shared_ptr<std::byte>& from = on_host(s);
+  std::shared_ptr<std::byte> to = allocate_on(device, s.type.bytes());
+  if (s.type.bytes()) device.backend->upload(to.get(), from.get(), s.type.bytes());
+  if (!s.shared) s.there = to, s.device = &device;
+  return to;
+}
+
+}  // namespace
+
+const std::shared_ptr<std::byte>& on_host(TensorState& s) {
+  if (s.data || !s.there) return s.data;
+  std::shared_ptr<std::byte> data = allocate(s.type.bytes());
+  if (s.type.bytes()) s.device->backend->download(data.get(), s.there.get(), s.type.bytes());
+  return s.data = std::move(data);
+}
+
+void share_memory(TensorState& s, std::shared_ptr<std::byte> data) {
+  s.data = std::move(data), s.shared = true;
+  s.there = nullptr, s.device = nullptr;
 }
 
 Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name) {
@@ -131,7 +163,7 @@ void evaluate(std::span<const Tensor> tensors) {
   std::vector<Tensor> todo;
   for (const Tensor& t : tensors) {
     if (!t.defined()) fail(ErrorCode::value, "[eval] an undefined tensor has no value");
-    if (t.state()->data) continue;
+    if (t.state()->has_value()) continue;
     if (!t.state()->lazy)
       fail(ErrorCode::binding, "[eval] \"{}\" {} is a placeholder: it has a value only inside a compiled step", t.state()->name, to_string(t.state()->type));
     todo.push_back(t);
@@ -143,31 +175,42 @@ void evaluate(std::span<const Tensor> tensors) {
   // Renumbered, so that equal expressions have equal keys whatever graph they grew in.
   Graph own;
   std::unordered_map<NodeId, NodeId> known;
+  EagerDevice* device = eager_device();
   std::vector<NodeId> inputs;
+  std::vector<std::shared_ptr<std::byte>> operands;  // held until the program is on its way
   std::vector<const void*> in;
   for (NodeId id : topological(lazy->graph, roots))
     if (lazy->graph[id].op == Op::input) {
       const auto& s = lazy->bound.at(id);
-      if (!s->data)
+      if (!s->has_value())
         fail(ErrorCode::binding, "[eval] the expression depends on placeholder \"{}\" {}, which has a value only inside a compiled step", s->name,
              to_string(s->type));
       known[id] = own.input(s->type, "x");
-      inputs.push_back(known[id]), in.push_back(s->data.get());
+      inputs.push_back(known[id]);
+      operands.push_back(device ? on_device(*s, *device) : on_host(*s));
+      in.push_back(operands.back().get());
     }
   std::vector<NodeId> outputs = import_nodes(own, lazy->graph, roots, known);
   std::string key = to_string(own, outputs);
   for (NodeId id : outputs) key += fmt::format(" %{}", id);
   bool cacheable = key.find("scan(") == std::string::npos;  // a scan's body is known by address only
-  auto make = [&] { return std::make_shared<Executable>(own, inputs, outputs); };
+  CompileOptions options;
+  if (device) options.backend = device->backend.get(), options.arena = device->arena, key += " " + device->name;
+  auto make = [&] { return std::make_shared<Executable>(own, inputs, outputs, options); };
   std::shared_ptr<Executable> exe = cacheable ? cache().find(key, make) : make();
   std::vector<std::shared_ptr<std::byte>> results;
   std::vector<void*> out;
-  for (const Tensor& t : todo) results.push_back(allocate(t.state()->type.bytes())), out.push_back(results.back().get());
+  for (const Tensor& t : todo) {
+    const int64_t bytes = t.state()->type.bytes();
+    results.push_back(device ? allocate_on(*device, bytes) : allocate(bytes));
+    out.push_back(results.back().get());
+  }
   exe->run(in, out);
   cache().stats.kernels = int64_t(exe->report().kernels.size());
   for (size_t i = 0; i < todo.size(); ++i) {
     TensorState& s = *todo[i].state();
-    s.data = std::move(results[i]), s.lazy = nullptr, s.id = kNone;
+    (device ? s.there : s.data) = std::move(results[i]), s.device = device;
+    s.lazy = nullptr, s.id = kNone;
   }
 }
 
@@ -175,7 +218,7 @@ void bind_numbers(const Lazy& lazy, std::span<const NodeId> roots, Builder& b, s
   for (NodeId id : topological(lazy.graph, roots)) {
     if (lazy.graph[id].op != Op::input || known.count(id)) continue;
     const auto& s = lazy.bound.at(id);
-    if (s->type.shape.numel() != 1 || !s->data) fail(ErrorCode::binding, "{} tensor {} that it was not given", who, to_string(s->type));
+    if (s->type.shape.numel() != 1 || !s->has_value()) fail(ErrorCode::binding, "{} tensor {} that it was not given", who, to_string(s->type));
     known[id] = b.reshape(b.literal(s->type.dtype, Tensor(s).item()), s->type.shape);
   }
 }
@@ -298,11 +341,12 @@ void Tensor::eval() const { detail::evaluate({this, 1}); }
 
 const void* Tensor::data() const {
   eval();
-  return state_->data.get();
+  return detail::on_host(*state_).get();
 }
 
 void* Tensor::mutable_data() {
   eval();
+  detail::share_memory(*state_, detail::on_host(*state_));
   return state_->data.get();
 }
 
@@ -385,11 +429,15 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
 
 EagerStatistics eager_statistics() {
   EagerStatistics s = detail::cache().stats;
-  PoolStatistics p = detail::pool().statistics();
+  const detail::EagerDevice* device = detail::eager_device();
+  PoolStatistics p = (device ? *device->pool : detail::pool()).statistics();
   s.pool_requests = p.requests, s.pool_reuses = p.reuses, s.pool_bytes = p.bytes_held, s.pool_peak = p.peak_bytes;
   return s;
 }
 
-void trim_pool() { detail::pool().trim(); }
+void trim_pool() {
+  detail::pool().trim();
+  if (const detail::EagerDevice* device = detail::eager_device()) device->pool->trim();
+}
 
 }  // namespace ridge

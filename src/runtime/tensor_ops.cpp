@@ -15,7 +15,7 @@ namespace {
 
 // A number beside a tensor is weak: it takes the tensor's dtype.
 Tensor binary(Op op, const Tensor& a, const Tensor& b) {
-  auto weak = [](const Tensor& t) { return t.state() && t.state()->data && !t.state()->lazy && t.shape().rank() == 0 && t.dtype() == DType::f32; };
+  auto weak = [](const Tensor& t) { return t.state() && t.state()->has_value() && !t.state()->lazy && t.shape().rank() == 0 && t.dtype() == DType::f32; };
   return lift1({a, b}, [&](Builder& g, Nodes n) {
     NodeId x = n[0], y = n[1];
     if (weak(b) && !weak(a) && is_float(g.dtype(x))) y = g.cast(y, g.dtype(x));

@@ -18,13 +18,22 @@ struct Lazy {
   std::unordered_map<NodeId, std::shared_ptr<TensorState>> bound;
 };
 
+struct EagerDevice;
+
 struct TensorState {
   Type type;
-  std::shared_ptr<std::byte> data;  // null until computed
-  std::shared_ptr<Lazy> lazy;       // null for leaves
+  std::shared_ptr<std::byte> data;   // in the host's memory; null until computed there or read
+  std::shared_ptr<std::byte> there;  // in a device's memory; null: not there
+  EagerDevice* device = nullptr;     // which
+  bool shared = false;               // others may write into `data` at any time: a copy elsewhere is old at once
+  std::shared_ptr<Lazy> lazy;        // null for leaves
   NodeId id = kNone;
   std::string name;  // of a placeholder or a parameter
+
+  bool has_value() const { return data || there; }
 };
+const std::shared_ptr<std::byte>& on_host(TensorState& state);           // of one that has a value
+void share_memory(TensorState& state, std::shared_ptr<std::byte> data);  // its bytes are these from now on
 
 Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name = "");
 Tensor placeholder(Type type, std::string name);

@@ -74,7 +74,7 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
     std::span<float> place = state->step.parameter(i);
     std::memcpy(place.data(), originals[i].data(), place.size_bytes());
     // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
-    originals[i].state()->data = {state, reinterpret_cast<std::byte*>(place.data())};
+    share_memory(*originals[i].state(), {state, reinterpret_cast<std::byte*>(place.data())});
   }
   return state;
 }

@@ -197,7 +197,8 @@ std::string CompiledProgram::describe(size_t kernel) const {
   std::string entries;
   if (kernels_[kernel])
     for (const KernelText& text : kernels_[kernel]->texts()) entries += (entries.empty() ? ": " : ", ") + text.entry;
-  return fmt::format("kernel {} of {} ({}{})", kernel, kernels_.size(), program_.kernels()[kernel].name, entries);
+  const std::string note = kernels_[kernel] ? kernels_[kernel]->note() : std::string();
+  return fmt::format("kernel {} of {} ({}{}{}{})", kernel, kernels_.size(), program_.kernels()[kernel].name, entries, note.empty() ? "" : "; ", note);
 }
 
 void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const Addresses& a, bool check, const After& after) {

@@ -1,0 +1,29 @@
+// The device on which expressions of eager tensors are computed, with their memory there.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "ridge/device.h"
+#include "runtime/arena.h"
+#include "runtime/buffer_pool.h"
+
+namespace ridge {
+
+class Backend;
+
+namespace detail {
+
+// All work of a device is one queue, so memory that is given back may be used again at once: whoever gets it comes later. For the same
+// reason all programs share one arena.
+struct EagerDevice {
+  Device device;
+  std::string name;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<BufferPool> pool;
+  std::shared_ptr<Arena> arena;
+};
+
+EagerDevice* eager_device();  // null: the host; what it points to stays
+
+}  // namespace detail
+}  // namespace ridge

@@ -1,0 +1,113 @@
+// Eager tensors on a GPU: the same values as on the CPU, moved when they must be and not otherwise.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ridge/ops.h"
+#include "ridge/tensor.h"
+#include "support/cuda_device.h"
+
+namespace ridge {
+namespace {
+
+class DeviceTensors : public test::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    if (!test::tests_real_gpu()) simulator_.emplace();
+    use_device("cuda");
+  }
+  void TearDown() override { use_device("cpu"); }
+
+  // On the device, then on the CPU.
+  template <class Body>
+  static void expect_same(const Body& body, float tolerance = 1e-5f) {
+    const std::vector<float> there = body().to_floats();
+    use_device("cpu");
+    const std::vector<float> here = body().to_floats();
+    use_device("cuda");
+    ASSERT_EQ(there.size(), here.size());
+    for (size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], tolerance) << i;
+  }
+  static Tensor numbers(Shape shape, float step) {
+    std::vector<float> values(size_t(shape.numel()));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(step * float(i));
+    return Tensor(shape, values);
+  }
+
+ private:
+  std::optional<test::Simulator> simulator_;
+};
+
+TEST_F(DeviceTensors, ComputeWhatTheCpuComputes) {
+  EXPECT_EQ(used_device().kind, Device::Kind::cuda);
+  expect_same([] { return relu(matmul(numbers({5, 7}, 0.3f), numbers({7, 3}, 0.7f)) + numbers({3}, 0.1f)); });
+  expect_same([] { return softmax(numbers({4, 33}, 0.9f) * 3, 1); });
+  expect_same([] {
+    Tensor x = numbers({6, 4}, 0.2f), w = numbers({4, 2}, 0.5f);
+    return grad(sum(square(matmul(x, w))), {w})[0];
+  });
+  expect_same([] { return Tensor::zeros({0, 3}) + 1; });
+}
+
+TEST_F(DeviceTensors, StayThereUntilTheyAreRead) {
+  Tensor a = numbers({64}, 0.1f), b = a * 2;
+  b.eval();
+  EXPECT_NE(b.state(), nullptr);
+  Tensor c = b + 1;  // from memory on the device
+  EXPECT_NEAR(c.to_floats()[5], 2 * std::sin(0.5f) + 1, 1e-6f);
+  EXPECT_NEAR(b.to_floats()[5], 2 * std::sin(0.5f), 1e-6f);
+  EXPECT_DOUBLE_EQ((Tensor(3.0) * 2).item(), 6);
+}
+
+TEST_F(DeviceTensors, CrossDevices) {
+  Tensor a = numbers({10}, 0.1f), b = a * 2;
+  b.eval();
+  use_device("cpu");
+  EXPECT_EQ(used_device(), Device{});
+  Tensor c = b * 3;  // what was computed there is fetched
+  EXPECT_NEAR(c.to_floats()[3], 6 * std::sin(0.3f), 1e-6f);
+  use_device("cuda:0");
+  EXPECT_NEAR((c + b).to_floats()[3], 8 * std::sin(0.3f), 1e-6f);
+}
+
+// Who writes into a tensor's memory is heard, whenever it happens.
+TEST_F(DeviceTensors, SeeWhatIsWrittenIntoThem) {
+  Tensor a({2}, {1.f, 2.f});
+  EXPECT_EQ((a + 1).to_floats(), (std::vector<float>{2, 3}));
+  auto* values = static_cast<float*>(a.mutable_data());
+  values[0] = 10;
+  EXPECT_EQ((a + 1).to_floats(), (std::vector<float>{11, 3}));
+  values[1] = 20;
+  EXPECT_EQ((a + 1).to_floats(), (std::vector<float>{11, 21}));
+}
+
+TEST_F(DeviceTensors, ReuseProgramsAndMemory) {
+  Tensor x = numbers({1000}, 0.01f);
+  for (int i = 0; i < 5; ++i) (x * 2 + 1).to_floats();
+  const EagerStatistics before = eager_statistics();
+  for (int i = 0; i < 20; ++i) (x * 2 + 1).to_floats();
+  const EagerStatistics after = eager_statistics();
+  EXPECT_EQ(after.compiled, before.compiled);
+  EXPECT_EQ(after.pool_bytes, before.pool_bytes) << "the pool does not grow";
+  EXPECT_GE(after.pool_reuses - before.pool_reuses, 20);
+  trim_pool();
+  EXPECT_LT(eager_statistics().pool_bytes, after.pool_bytes);
+}
+
+TEST_F(DeviceTensors, TellABadIndexWhenTheyAreRead) {
+  Tensor table = numbers({5, 3}, 0.1f), at({2}, std::span<const int64_t>(std::vector<int64_t>{0, 9}));
+  EXPECT_THROW(take(table, at, 0).to_floats(), Error);
+  EXPECT_EQ((Tensor(1.0) + 1).item(), 2) << "usable afterwards";
+}
+
+TEST_F(DeviceTensors, RefuseDevicesByName) {
+  EXPECT_THROW(use_device("cudda"), Error);
+  EXPECT_THROW(use_device("metal"), Error);
+  EXPECT_THROW(use_device("cuda:77"), Error);
+  EXPECT_EQ(used_device().kind, Device::Kind::cuda) << "a refusal changes nothing";
+}
+
+}  // namespace
+}  // namespace ridge
