@@ -172,7 +172,13 @@ template <int V> RIDGE_INLINE void pack(u32* w, const i64* x, const i64*) {
   for (int k = 0; k < V; ++k) w[2 * k] = (u32)x[k], w[2 * k + 1] = (u32)((u64)x[k] >> 32);
 }
 
-template <int V, class S, class T> RIDGE_INLINE void load(T (&to)[V], const S* p, bool live) {
+// Without kAligned the address is a multiple of one element only.
+template <int V, bool kAligned = true, class S, class T> RIDGE_INLINE void load(T (&to)[V], const S* p, bool live) {
+  if (!kAligned) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) to[k] = live ? widened(p[k]) : 0;
+    return;
+  }
   typedef Words<V * (int)sizeof(S)> W;
   W w;
 #pragma unroll
@@ -182,7 +188,13 @@ template <int V, class S, class T> RIDGE_INLINE void load(T (&to)[V], const S* p
   for (int k = 0; k < V; ++k) to[k] = element(w.w, k, p);
 }
 // Also leaves the elements in shared memory, where later passes over the row find them.
-template <int V, class S, class T> RIDGE_INLINE void load_and_keep(T (&to)[V], const S* p, S* keep, bool live) {
+template <int V, bool kAligned, class S, class T> RIDGE_INLINE void load_and_keep(T (&to)[V], const S* p, S* keep, bool live) {
+  if (!kAligned) {
+    S zero = S();
+#pragma unroll
+    for (int k = 0; k < V; ++k) keep[k] = live ? p[k] : zero, to[k] = widened(keep[k]);
+    return;
+  }
   typedef Words<V * (int)sizeof(S)> W;
   W w;
 #pragma unroll
@@ -192,7 +204,13 @@ template <int V, class S, class T> RIDGE_INLINE void load_and_keep(T (&to)[V], c
 #pragma unroll
   for (int k = 0; k < V; ++k) to[k] = element(w.w, k, p);
 }
-template <int V, class S, class T> RIDGE_INLINE void store(S* p, const T (&from)[V], bool live, bool streaming) {
+template <int V, bool kAligned = true, class S, class T> RIDGE_INLINE void store(S* p, const T (&from)[V], bool live, bool streaming) {
+  if (!kAligned) {
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      if (live) narrow(p[k], from[k]);
+    return;
+  }
   typedef Words<V * (int)sizeof(S)> W;
   W w;
   pack<V>(w.w, from, p);

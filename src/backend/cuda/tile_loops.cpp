@@ -93,6 +93,21 @@ void complete(Form form, std::vector<Axis>& axes, size_t accesses) {
   if (form != Form::map && !has(kReduced)) add(kReduced, axes.size() - (form == Form::column));
 }
 
+// Nodes that no store needs become literals that nobody asks for.
+void drop_dead_nodes(TileGroup& group) {
+  std::vector<char> alive(group.nodes.size(), 0);
+  for (size_t n = group.nodes.size(); n-- > 0;) {
+    const TileNode& node = group.nodes[n];
+    if (!alive[n] && node.kind != Kind::store) {
+      group.nodes[n] = {.kind = Kind::literal};
+      continue;
+    }
+    for (int in : node.in)
+      if (in >= 0) alive[size_t(in)] = 1;
+    if (node.access >= 0 && group.accesses[size_t(node.access)].gather >= 0) alive[size_t(group.accesses[size_t(node.access)].gather)] = 1;
+  }
+}
+
 }  // namespace
 
 TileGroup simplified(const TileGroup& group) {
@@ -102,6 +117,7 @@ TileGroup simplified(const TileGroup& group) {
   merge_axes(axes);
   complete(group.form, axes, group.accesses.size());
   TileGroup out = group;
+  drop_dead_nodes(out);
   out.domain = {};
   out.reduced = 0;
   for (const Axis& axis : axes) out.domain.push_back(axis.size), out.reduced += axis.kind == kReduced;

@@ -223,7 +223,7 @@ class Planner {
     const int64_t rows = kept_points(g), length = reduced_points(g), parts = ceil_div(length, kRowPart);
     split(g, f, parts, [&](const TileGroup& now, const TileFacts& facts) {
       TileSchedule s;
-      s.vector = vector_width(now, facts, g.reduced == 1);
+      s.vector = vector_width(now, facts, false);
       s.threads = s.lanes = 256;
       s.part = kRowPart;
       TileText text = written(row_text, now, facts, s);

@@ -91,7 +91,8 @@ class Source {
   std::string accumulator(int n) const;
   std::string aligned() const;
   TileText finish(const char* entry, const std::string& kernel, int64_t shared = 0);
-  void row_function(const std::string& name, bool keep);
+  void row_function();
+  std::string call() const;
   void body_stores(const std::string& here, const std::string& live);
   void kept_stores(const std::string& live);
   int64_t shared_layout();
@@ -278,6 +279,7 @@ TileText Source::map() {
   std::vector<int> axes;
   for (int i = 0; i < g.domain.rank(); ++i) axes.push_back(i);
   begin_function("template <int V, int U> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I first, I step, I end) {");
+  w.line("const bool A = true;");
   kept_values_of(0, "true");
   auto is_early = [&](size_t n, int at) { return alive_[n] && g.nodes[n].kind == Kind::load && f.body(int(n)) && stage[n] == at; };
   for (int at = 0; at < stages; ++at)
@@ -335,13 +337,11 @@ int64_t Source::shared_layout() {
   return offset;
 }
 
-void Source::row_function(const std::string& name, bool keep) {
-  const bool whole_block = s.lanes == s.threads && s.threads > 32, parts = s.part > 0;
+void Source::row_function() {
+  const bool keep = s.chunks > 0, whole_block = s.lanes == s.threads && s.threads > 32, parts = s.part > 0;
   const int64_t length = reduced_points(g);
   const TileKept kept = kept_values(g, f);
-  const std::string scope_head = fmt::format("template <int V> RIDGE_INLINE void {}(const Entry& entry, Fault* fault, I block) {{", name);
-  const TileWriter::Scope before = w.enter();
-  begin_function(scope_head);
+  begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   w.line(fmt::format("const int lane = (int)threadIdx.x % {};", s.lanes));
   w.line("const I rows = (I)entry.n;");
   if (parts) {
@@ -370,7 +370,7 @@ void Source::row_function(const std::string& name, bool keep) {
     const std::vector<char> computes = phase_nodes(g, f, phase);
     if (!roots.empty()) {
       if (keep) {
-        w.line("#pragma unroll");
+        w.line(fmt::format("#pragma unroll(A ? {} : 1)", s.chunks));
         w.open(fmt::format("for (int c = 0; c < {}; ++c) {{", s.chunks));
         w.line(fmt::format("const I j = (c * {} + lane) * V;", s.lanes));
         const int64_t left = vectors - int64_t(s.chunks - 1) * s.lanes;
@@ -431,7 +431,12 @@ void Source::row_function(const std::string& name, bool keep) {
   }
   if (!parts) kept_stores("live && lane == 0");
   w.close();
-  w.leave(before);
+}
+
+// Sums run in the same order wherever the operands lie.
+std::string Source::call() const {
+  if (s.vector == 1) return "  run<1, true>(entry, fault, block);\n";
+  return fmt::format("  if ({}) run<{}, true>(entry, fault, block);\n  else run<{}, false>(entry, fault, block);\n", aligned(), s.vector, s.vector);
 }
 
 TileText Source::row() {
@@ -446,18 +451,8 @@ TileText Source::row() {
   }
   const int64_t shared = shared_layout();
   if (shared > 0) w.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
-  const bool keep = s.chunks > 0, open = s.part > 0;
-  row_function("run", keep);
-  std::string kernel;
-  if (s.vector == 1) {
-    kernel = "  run<1>(entry, fault, block);\n";
-  } else {
-    const char* slow = keep ? "run_again" : "run";
-    if (keep) row_function(slow, false);
-    kernel = fmt::format("  const bool aligned = {}{};\n", aligned(), open ? fmt::format(" && entry.r % {} == 0", s.vector) : "");
-    kernel += fmt::format("  if (aligned) run<{}>(entry, fault, block);\n  else {}<1>(entry, fault, block);\n", s.vector, slow);
-  }
-  return finish("tile_row", kernel, shared);
+  row_function();
+  return finish("tile_row", call(), shared);
 }
 
 // ---- column: threads side by side take columns, threads behind each other take rows ----
@@ -478,16 +473,13 @@ TileText Source::column() {
   const int64_t count = parts ? (rows + s.part - 1) / s.part : 1;
   std::vector<int> outer = kept_axes(g);
   outer.pop_back();
-  begin_function("template <int V> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
+  begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   w.line(fmt::format("const int lane = (int)threadIdx.x % {}, row = (int)threadIdx.x / {};", s.columns, s.columns));
-  // A block takes the same columns whatever the vectors' length.
   w.line(fmt::format("const I strip = block % {}, part = block / {} % {}, other = block / {};", blocks, blocks, count, blocks * count));
   w.line(fmt::format("const I begin = part * (I){}, end = begin + (I){} < (I){} ? begin + (I){} : (I){};", parts ? s.part : 0, parts ? s.part : rows, rows,
                      parts ? s.part : rows, rows));
   coordinates(outer, "other");
-  w.line("#pragma unroll 1");
-  w.open(fmt::format("for (I column = strip * {} + lane * V; column < (strip + 1) * {}; column += {} * V) {{", s.columns * s.vector, s.columns * s.vector,
-                     s.columns));
+  w.line(fmt::format("const I column = (strip * {} + lane) * V;", s.columns));
   w.line(fmt::format("const bool live = column < {};", columns));
   w.line(fmt::format("const I x{} = live ? column : 0;", inner));
   w.line("(void)part, (void)other, (void)begin, (void)end;");
@@ -534,7 +526,6 @@ TileText Source::column() {
         w.line("#pragma unroll");
         w.line(fmt::format("for (int k = 0; k < V; ++k) a{}[k] = t{}[k * {} + lane];", n, n, s.threads));
       }
-      w.line("__syncthreads();");
     }
     if (parts) {
       for (int n : now)
@@ -547,14 +538,7 @@ TileText Source::column() {
   }
   if (!parts) kept_stores("live && row == 0");
   w.close();
-  w.close();
-  std::string kernel;
-  if (s.vector == 1) {
-    kernel = "  run<1>(entry, fault, block);\n";
-  } else {
-    kernel = fmt::format("  if ({}) run<{}>(entry, fault, block);\n  else run<1>(entry, fault, block);\n", aligned(), s.vector);
-  }
-  return finish("tile_column", kernel);
+  return finish("tile_column", call());
 }
 
 // ---- combine ----
@@ -565,7 +549,7 @@ TileText Source::combine() {
   std::vector<int> now;
   for (int n : reductions(g))
     if (alive_[size_t(n)]) now.push_back(n), pointers_.push_back(g.operands + index(n));
-  begin_function("template <int V> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
+  begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   w.line(fmt::format("const int lane = (int)threadIdx.x % {}, row = (int)threadIdx.x / {};", s.columns, s.columns));
   w.line("const I points = (I)entry.n, parts = (I)entry.r;");
   w.line(fmt::format("const I number = block * {} + lane;", s.columns));
@@ -595,7 +579,7 @@ TileText Source::combine() {
   for (int n : now) finish_reduction(n, f.wide(n) ? fmt::format("a{}", n) : fmt::format("a{}[0]", n));
   kept_stores("live");
   w.close();
-  return finish("tile_combine", "  run<1>(entry, fault, block);\n");
+  return finish("tile_combine", "  run<1, true>(entry, fault, block);\n");
 }
 
 }  // namespace

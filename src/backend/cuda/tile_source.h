@@ -19,7 +19,6 @@ struct TileSchedule {
   int columns = 32;          // column, combine: threads side by side; the others take other rows
   int64_t part = 0;          // reduced elements (rows) of a block whose results are then joined; 0: all
   bool wide_index = false;   // 64 bits
-  bool open = false;         // the fastest axis may end within a vector
   int entries = 1;           // groups of one launch
 };
 

@@ -230,9 +230,9 @@ void TileWriter::load(int n, const std::string& live) {
     line("#pragma unroll");
     line(fmt::format("for (int k = 0; k < V; ++k) {}[k] = load_one({}, {});", name, at, there));
   } else if (shared_[size_t(n)].empty()) {
-    line(fmt::format("load<V>({}, {}, {});", name, at, there));
+    line(fmt::format("load<V, A>({}, {}, {});", name, at, there));
   } else if (shared_first_[size_t(n)]) {
-    line(fmt::format("load_and_keep<V>({}, {}, {}, {});", name, at, shared_[size_t(n)], there));
+    line(fmt::format("load_and_keep<V, A>({}, {}, {}, {});", name, at, shared_[size_t(n)], there));
   } else {
     line(fmt::format("load<V>({}, {}, {});", name, shared_[size_t(n)], live));
   }
@@ -363,12 +363,12 @@ void TileWriter::store(int n, const std::string& live) {
   if (!facts_.wide(n)) {
     line(fmt::format("store_one({}, {}, {});", at, from, once));
   } else if (facts_.wide(node.in[0])) {
-    line(fmt::format("store<V>({}, {}, {}, {});", at, from, once, access.streaming ? "true" : "false"));
+    line(fmt::format("store<V, A>({}, {}, {}, {});", at, from, once, access.streaming ? "true" : "false"));
   } else {
     line("{");
     line(fmt::format("  {} spread_value[V];", type(access.dtype)));
     line(fmt::format("  spread<V>(spread_value, {});", from));
-    line(fmt::format("  store<V>({}, spread_value, {}, false);", at, once));
+    line(fmt::format("  store<V, A>({}, spread_value, {}, false);", at, once));
     line("}");
   }
 }

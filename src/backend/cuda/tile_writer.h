@@ -9,7 +9,8 @@
 namespace ridge::cuda {
 
 // Names in the text: x0, x1, … the indices of the axes (of the fastest one that of the vector's first element), p0, p1, … a pointer per
-// access, v0, v1, … values (arrays of V where they vary along the fastest axis), I the type of element numbers, V.
+// access, v0, v1, … values (arrays of V where they vary along the fastest axis), I the type of element numbers, V, and
+// A: whether vectors lie at multiples of their size.
 class TileWriter {
  public:
   TileWriter(const TileGroup& group, const TileFacts& facts);
