@@ -2,30 +2,15 @@
 #include "backend/cuda/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "backend/cuda/attention_text.h"
+#include "backend/cuda/attention_parts.h"
 #include "backend/cuda/make.h"
-#include "base/error.h"
 
 namespace ridge::cuda {
 namespace {
 
 constexpr int64_t kLargestDim = 128;
 constexpr int64_t kMostBlocks = int64_t(1) << 31;
-
-int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
-// Rows of 16-byte pieces, so that a thread moves eight numbers at once.
-bool in_pieces(const AttentionDesc::Strides& s) { return s[3] == 1 && s[0] % 8 == 0 && s[1] % 8 == 0 && s[2] % 8 == 0; }
-
-bool in_pieces(const AttentionDesc& d, bool backward) {
-  bool all = d.dim % 8 == 0 && size_of(d.dtype) == 2;
-  for (const AttentionDesc::Strides* s : {&d.q, &d.k, &d.v, &d.out}) all = all && in_pieces(*s);
-  if (backward)
-    for (const AttentionDesc::Strides* s : {&d.dout, &d.dq, &d.dk, &d.dv}) all = all && in_pieces(*s);
-  return all;
-}
 
 AttentionShape shape_of(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   AttentionShape s;
@@ -40,29 +25,6 @@ AttentionShape shape_of(const AttentionDesc& d, bool backward, bool aligned, con
   return s;
 }
 
-// The operands by name, in the order of the node.
-struct Places {
-  Place q, k, v, mask, length, seed, step, base, out, lse, dout, dq, dk, dv, delta;
-
-  Places() = default;
-  Places(const AttentionDesc& d, bool backward, std::span<const Place> operands) {
-    size_t i = 0;
-    auto next = [&] {
-      if (i == operands.size()) fail(ErrorCode::binding, "[attention] {} operands are too few", operands.size());
-      return operands[i++];
-    };
-    q = next(), k = next(), v = next();
-    if (d.mask != AttentionDesc::Mask::none) mask = next();
-    if (d.has_length) length = next();
-    if (d.dropout > 0) seed = next(), step = next(), base = next();
-    out = next(), lse = next();
-    if (backward) dout = next(), dq = next(), dk = next(), dv = next();
-    if (i != operands.size()) fail(ErrorCode::binding, "[attention] {} operands where {} are described", operands.size(), i);
-  }
-};
-
-void copy(const AttentionDesc::Strides& from, int64_t (&to)[4]) { std::copy(from.begin(), from.end(), to); }
-
 AttentionArguments arguments(const AttentionDesc& d, const Places& p, Bases bases) {
   AttentionArguments a{};
   a.q = at(bases, p.q), a.k = at(bases, p.k), a.v = at(bases, p.v), a.mask = at(bases, p.mask);
@@ -73,8 +35,7 @@ AttentionArguments arguments(const AttentionDesc& d, const Places& p, Bases base
   copy(d.dq, a.dq_strides), copy(d.dk, a.dk_strides), copy(d.dv, a.dv_strides), copy(d.mask_strides, a.mask_strides);
   a.batch = int(d.batch), a.heads = int(d.heads), a.kv_heads = int(d.kv_heads), a.queries = int(d.queries), a.keys = int(d.keys), a.dim = int(d.dim);
   a.scale = float(d.scale), a.stream = d.stream;
-  a.kept = d.dropout < 1 ? float(1 / (1 - d.dropout)) : 0.0f;
-  a.limit = uint32_t(std::ceil(double(float(d.dropout)) * 0x1p24));  // a uniform number is a multiple of 2^-24
+  a.kept = kept_factor(d), a.limit = dropout_limit(d);
   return a;
 }
 
@@ -144,6 +105,11 @@ bool has_attention(const AttentionDesc& d) {
 
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   if (!has_attention(d)) return nullptr;
+  if (has_hopper_attention(d, backward, aligned, chip)) return make_hopper_attention(d, backward, chip);
+  return make_tiled_attention(d, backward, aligned, chip);
+}
+
+std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   return std::make_unique<TiledAttention>(d, backward, aligned, chip);
 }
 

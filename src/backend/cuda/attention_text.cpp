@@ -4,6 +4,63 @@
 namespace ridge::cuda {
 namespace {
 
+constexpr const char* kDropoutText = R"cuda(
+// Which elements dropout lets stay: element (query i, key j) of a head has random index first + i * keys + j.
+struct Dropout {
+  u64 seed, first;
+  u32 step, stream, limit;
+  int keys;
+  bool whole;  // four keys in a row share one random block
+};
+__device__ __forceinline__ void set_first(Dropout& d, u64 first) {
+  d.first = first;
+  d.whole = ((first | (u32)d.keys) & 3u) == 0;
+}
+
+// Bit w: word w of a random block lets its element stay.
+__device__ __forceinline__ unsigned kept_words(const Dropout& d, u64 block) {
+  uint4 w = philox(d.seed, d.step, d.stream, block);
+  return (w.x >> 8 >= d.limit ? 1u : 0u) | (w.y >> 8 >= d.limit ? 2u : 0u) | (w.z >> 8 >= d.limit ? 4u : 0u) | (w.w >> 8 >= d.limit ? 8u : 0u);
+}
+__device__ __forceinline__ bool kept_alone(const Dropout& d, int i, int j) {
+  u64 index = d.first + (u64)i * d.keys + j;
+  return kept_words(d, index >> 2) >> (index & 3) & 1u;
+}
+
+// Bits of a tile's four elements (queries i, i + 8; keys j, j + 1) and of the next tile's (8 keys later) from bit 4 on. Two threads hold the
+// four keys of a random block, in two tiles: each makes the block of one tile, and they exchange.
+__device__ __forceinline__ unsigned kept_in_rows(const Dropout& d, int i, int j) {
+  unsigned bits = 0;
+  if (d.whole) {
+    unsigned odd = lane_id() & 1u;
+    int first = (j & ~3) + (odd ? 8 : 0);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      unsigned mine = kept_words(d, (d.first + (u64)(i + 8 * r) * d.keys + first) >> 2);
+      unsigned other = __shfl_xor_sync(0xffffffffu, mine, 1);
+      unsigned near = odd ? other >> 2 & 3u : mine & 3u, far = odd ? mine >> 2 & 3u : other & 3u;
+      bits |= (near << (2 * r)) | far << (4 + 2 * r);
+    }
+    return bits;
+  }
+  for (int e = 0; e < 8; ++e) bits |= (kept_alone(d, i + (e >> 1 & 1) * 8, j + (e & 1) + (e >> 2) * 8) ? 1u : 0u) << e;
+  return bits;
+}
+// The same for a tile whose rows are keys: bit 0 (query i, key j), 1 (query i + 1), 2 and 3 (key j + 8). Four threads hold a random block's keys.
+__device__ __forceinline__ unsigned kept_in_columns(const Dropout& d, int i, int j) {
+  unsigned bits = 0;
+  if (d.whole) {
+    unsigned part = lane_id() >> 2 & 3u;
+    unsigned mine = kept_words(d, (d.first + (u64)(i + (part & 1u)) * d.keys + ((j & ~3) + (part >> 1) * 8)) >> 2);
+#pragma unroll
+    for (unsigned e = 0; e < 4; ++e) bits |= (__shfl_sync(0xffffffffu, mine, (lane_id() & ~12u) | e << 2) >> part & 1u) << e;
+    return bits;
+  }
+  for (int e = 0; e < 4; ++e) bits |= (kept_alone(d, i + (e & 1), j + (e >> 1) * 8) ? 1u : 0u) << e;
+  return bits;
+}
+)cuda";
+
 // Constants before it: kType (0 f32, 1 bf16, 2 f16), kDim (features, padded to a multiple of 16), kRows (16 a warp), kColumns, kMask (0 none,
 // 1 boolean, 2 additive), kPlain (tiles are f32), kVector (rows are 16-byte aligned), kCausal, kLength, kDropout.
 constexpr const char* kCommon = R"cuda(
@@ -57,76 +114,26 @@ __device__ __forceinline__ void store_number(void* p, i64 i, float x) {
 
 // What a block works on.
 struct Problem {
-  int b, h;      // batch, query head
-  int keys;      // valid ones
-  int shift;     // causal: query i sees keys up to i + shift
-  u64 first;  // random index of query 0, key 0
-  u64 seed;
-  unsigned step;
-  bool whole;  // four keys in a row share one random block
+  int b, h;   // batch, query head
+  int keys;   // valid ones
+  int shift;  // causal: query i sees keys up to i + shift
+  Dropout dropout;
 };
+__device__ __forceinline__ void set_head(const AttentionArguments& a, Problem& p, int h) {
+  p.h = h;
+  if (kDropout) set_first(p.dropout, (u64)*a.base + ((u64)p.b * a.heads + h) * a.queries * a.keys);
+}
 __device__ __forceinline__ Problem make_problem(const AttentionArguments& a, int b, int h) {
   Problem p;
-  p.b = b, p.h = h, p.keys = a.keys;
+  p.b = b, p.keys = a.keys;
   if (kLength) {
     i64 n = *a.length;
     p.keys = n < 0 ? 0 : n > a.keys ? a.keys : (int)n;
   }
   p.shift = p.keys - a.queries;
-  p.first = 0, p.seed = 0, p.step = 0, p.whole = true;
-  if (kDropout) {
-    p.first = (u64)*a.base + ((u64)b * a.heads + h) * a.queries * a.keys;
-    p.seed = (u64)*a.seed, p.step = (unsigned)*a.step;
-    p.whole = ((p.first | (unsigned)a.keys) & 3u) == 0;
-  }
+  if (kDropout) p.dropout = {(u64)*a.seed, 0, (u32)*a.step, a.stream, a.limit, a.keys, true};
+  set_head(a, p, h);
   return p;
-}
-__device__ __forceinline__ void set_head(const AttentionArguments& a, Problem& p, int h) {
-  if (kDropout) p.first += (u64)((i64)(h - p.h) * a.queries * a.keys);
-  p.h = h;
-}
-
-// Bit w: word w of a random block lets its element stay.
-__device__ __forceinline__ unsigned kept_words(const AttentionArguments& a, const Problem& p, u64 block) {
-  uint4 w = philox(p.seed, p.step, a.stream, block);
-  return (w.x >> 8 >= a.limit ? 1u : 0u) | (w.y >> 8 >= a.limit ? 2u : 0u) | (w.z >> 8 >= a.limit ? 4u : 0u) | (w.w >> 8 >= a.limit ? 8u : 0u);
-}
-__device__ __forceinline__ bool kept_alone(const AttentionArguments& a, const Problem& p, int i, int j) {
-  u64 index = p.first + (u64)i * a.keys + j;
-  return kept_words(a, p, index >> 2) >> (index & 3) & 1u;
-}
-
-// Bits of a tile's four elements (queries i, i + 8; keys j, j + 1) and of the next tile's (8 keys later) from bit 4 on. Two threads hold the
-// four keys of a random block, in two tiles: each makes the block of one tile, and they exchange.
-__device__ __forceinline__ unsigned kept_in_rows(const AttentionArguments& a, const Problem& p, int i, int j) {
-  unsigned bits = 0;
-  if (p.whole) {
-    unsigned odd = lane_id() & 1u;
-    int first = (j & ~3) + (odd ? 8 : 0);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      unsigned mine = kept_words(a, p, (p.first + (u64)(i + 8 * r) * a.keys + first) >> 2);
-      unsigned other = __shfl_xor_sync(0xffffffffu, mine, 1);
-      unsigned near = odd ? other >> 2 & 3u : mine & 3u, far = odd ? mine >> 2 & 3u : other & 3u;
-      bits |= (near << (2 * r)) | far << (4 + 2 * r);
-    }
-    return bits;
-  }
-  for (int e = 0; e < 8; ++e) bits |= (kept_alone(a, p, i + (e >> 1 & 1) * 8, j + (e & 1) + (e >> 2) * 8) ? 1u : 0u) << e;
-  return bits;
-}
-// The same for a tile whose rows are keys: bit 0 (query i, key j), 1 (query i + 1), 2 and 3 (key j + 8). Four threads hold a random block's keys.
-__device__ __forceinline__ unsigned kept_in_columns(const AttentionArguments& a, const Problem& p, int i, int j) {
-  unsigned bits = 0;
-  if (p.whole) {
-    unsigned part = lane_id() >> 2 & 3u;
-    unsigned mine = kept_words(a, p, (p.first + (u64)(i + (part & 1u)) * a.keys + ((j & ~3) + (part >> 1) * 8)) >> 2);
-#pragma unroll
-    for (unsigned e = 0; e < 4; ++e) bits |= (__shfl_sync(0xffffffffu, mine, (lane_id() & ~12u) | e << 2) >> part & 1u) << e;
-    return bits;
-  }
-  for (int e = 0; e < 4; ++e) bits |= (kept_alone(a, p, i + (e & 1), j + (e >> 1) * 8) ? 1u : 0u) << e;
-  return bits;
 }
 
 __device__ __forceinline__ bool sees(const AttentionArguments& a, const Problem& p, int i, int j) {
@@ -342,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_forward(const A
     if (kDropout) {
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
-        unsigned bits = kept_in_rows(a, p, i, j0 + n * 8 + lane % 4 * 2);
+        unsigned bits = kept_in_rows(p.dropout, i, j0 + n * 8 + lane % 4 * 2);
 #pragma unroll
         for (int e = 0; e < 8; ++e) s[n + e / 4][e % 4] = bits >> e & 1u ? s[n + e / 4][e % 4] : 0.0f;
       }
@@ -442,7 +449,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_grad_keys(const
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         int c0 = n * 8 + lane % 4 * 2;
-        unsigned bits = kDropout ? kept_in_columns(a, p, i0 + c0, j) : 15u;
+        unsigned bits = kDropout ? kept_in_columns(p.dropout, i0 + c0, j) : 15u;
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           int c = c0 + e % 2;
@@ -501,7 +508,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_grad_queries(co
     bool inside = all_inside(a, p, i0, kRows, j0, kColumns);
 #pragma unroll
     for (int n = 0; n < kTiles; n += 2) {
-      unsigned bits = kDropout ? kept_in_rows(a, p, i, j0 + n * 8 + lane % 4 * 2) : 255u;
+      unsigned bits = kDropout ? kept_in_rows(p.dropout, i, j0 + n * 8 + lane % 4 * 2) : 255u;
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         int m = n + e / 4, f = e % 4;
@@ -525,6 +532,8 @@ std::string number(const char* type, const char* name, int64_t value) {
 
 }  // namespace
 
+const char* dropout_text() { return kDropoutText; }
+
 KernelText attention_text(AttentionPart part, const AttentionShape& s) {
   constexpr const char* kEntries[] = {"attention_forward", "attention_delta", "attention_grad_keys", "attention_grad_queries"};
   constexpr const char* kBodies[] = {kForward, kDelta, kGradKeys, kGradQueries};
@@ -533,7 +542,7 @@ KernelText attention_text(AttentionPart part, const AttentionShape& s) {
   text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + number("int", "kType", s.type) +
               number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) + number("int", "kMask", s.mask) +
               number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
-              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + kCommon + kBodies[int(part)];
+              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + kDropoutText + kCommon + kBodies[int(part)];
   const int64_t row = s.plain ? (s.dim + 4) * 4 : (s.dim + 8) * 2;
   if (part == AttentionPart::forward) text.shared = (s.rows + 2 * s.columns) * row;
   if (part == AttentionPart::grad_keys || part == AttentionPart::grad_queries) text.shared = 2 * (s.rows + s.columns) * row + 8 * s.columns;

@@ -20,12 +20,49 @@ struct AttentionShape {
 
 enum class AttentionPart { forward, delta, grad_keys, grad_queries };
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
+const char* dropout_text();  // shared by all attention texts
 
 // As the texts declare it.
 struct AttentionArguments {
   DevicePointer q, k, v, mask, out, dout, length, seed, step, base, lse, delta, out_to, dq, dk, dv;
   int64_t q_strides[4], k_strides[4], v_strides[4], out_strides[4], dout_strides[4], dq_strides[4], dk_strides[4], dv_strides[4], mask_strides[4];
   int32_t batch, heads, kv_heads, queries, keys, dim;
+  float scale, kept;
+  uint32_t limit, stream;
+};
+
+// Hopper's own. `rows` queries a block; backward 64 queries by 128 keys.
+struct HopperShape {
+  int type = 1;  // 1 bf16, 2 f16
+  int dim = 64;  // 64 or 128; backward 64
+  bool causal = false, dropout = false;
+  int groups = 2, producers = 0, columns = 64, stages = 3, blocks = 2, registers = 0;
+  int rows() const { return groups * 64; }
+  int threads() const { return groups * 128 + producers; }
+};
+KernelText hopper_forward_text(const HopperShape& shape);
+KernelText hopper_grad_text(const HopperShape& shape);
+
+struct alignas(64) TensorMap {  // as the driver encodes it
+  uint64_t words[16];
+};
+
+struct HopperArguments {
+  TensorMap q, k, v;
+  DevicePointer out, lse;
+  int64_t out_strides[4];
+  DevicePointer seed, step, base;
+  int32_t batch, heads, kv_heads, queries, keys;
+  float scale, kept;
+  uint32_t limit, stream;
+};
+
+struct HopperGradArguments {
+  TensorMap q, k, v, dout;
+  DevicePointer dq, dk, dv, lse, delta, sums;
+  int64_t dq_strides[4], dk_strides[4], dv_strides[4];
+  DevicePointer seed, step, base;
+  int32_t batch, heads, kv_heads, queries, keys;
   float scale, kept;
   uint32_t limit, stream;
 };

@@ -11,6 +11,9 @@ namespace {
 // of B the pairs (rows 2t, 2t + 8; column g), of the sums (rows g, g + 8; columns 2t, 2t + 1).
 constexpr const char* kWarp = R"(
 typedef unsigned short half_bits;
+struct alignas(64) TensorMap {
+  unsigned long long words[16];
+};
 
 __device__ __forceinline__ unsigned lane_id() { return threadIdx.x & 31u; }
 
@@ -141,10 +144,6 @@ __device__ __forceinline__ void copy_async_wait() {
 
 // Hopper's: matrix products of four warps at once, asynchronous, with operands in shared memory; barriers that count bytes; block copies.
 constexpr const char* kWarpgroup = R"(
-struct alignas(64) TensorMap {
-  unsigned long long words[16];
-};
-
 __device__ __forceinline__ void barrier_init(unsigned long long* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(count) : "memory");
 }

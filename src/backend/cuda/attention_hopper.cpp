@@ -1,0 +1,153 @@
+// Attention on Hopper: which nodes it runs, and its launches. Tiles come by tensor maps, which hold addresses and so are made for each launch.
+#include "backend/cuda/attention_parts.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kFewestQueries = 32;  // fewer leave most of a tile empty
+
+HopperShape shape_of(const AttentionDesc& d, bool backward) {
+  HopperShape s;
+  s.type = d.dtype == DType::bf16 ? 1 : 2;
+  s.dim = int(d.dim), s.causal = d.causal, s.dropout = d.dropout > 0;
+  if (backward) {
+    s.stages = 3;
+  } else if (s.dim == 64) {
+    s.groups = 2, s.producers = 0, s.columns = 64, s.stages = 3, s.blocks = 2;
+  } else {
+    s.groups = 2, s.producers = 128, s.columns = s.dropout ? 64 : 128, s.stages = 2, s.blocks = 1, s.registers = 240;
+  }
+  return s;
+}
+
+class HopperAttention final : public Kernel {
+ public:
+  HopperAttention(const AttentionDesc& d, bool backward, const Chip& chip) : desc_(d), backward_(backward), chip_(chip), shape_(shape_of(d, backward)) {
+    if (!backward) {
+      text_ = hopper_forward_text(shape_);
+      return;
+    }
+    text_ = hopper_grad_text(shape_);
+    AttentionShape s;
+    s.type = shape_.type, s.dim = shape_.dim;
+    delta_ = attention_text(AttentionPart::delta, s);
+    blocks_ = std::min<int64_t>(chip.multiprocessors, d.batch * d.kv_heads);
+    delta_bytes_ = blocks_of(d.batch * d.heads * d.queries * int64_t(sizeof(float)), 256) * 256;
+  }
+
+  int64_t workspace_bytes() const override {
+    if (tiled_) return tiled_->workspace_bytes();
+    return backward_ ? delta_bytes_ + blocks_ * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, 64) * 64 * desc_.dim * int64_t(sizeof(float)) : 0;
+  }
+  std::vector<KernelText> texts() const override { return backward_ ? std::vector{delta_, text_} : std::vector{text_}; }
+  void load(Loader& loader) override {
+    driver_ = &loader.driver();
+    if (!driver_->library().bind(encode_, "cuTensorMapEncodeTiled")) {  // drivers before CUDA 12
+      tiled_ = make_tiled_attention(desc_, backward_, true, chip_);
+      tiled_->load(loader);
+      return;
+    }
+    function_ = loader.function(text_);
+    if (backward_) delta_function_ = loader.function(delta_);
+  }
+  void bind(std::span<const Place> operands, Place workspace, Place fault) override {
+    if (tiled_) return tiled_->bind(operands, workspace, fault);
+    places_ = Places(desc_, backward_, operands);
+    places_.delta = workspace;
+  }
+  void enqueue(Bases bases, StreamHandle stream) const override {
+    if (tiled_) return tiled_->enqueue(bases, stream);
+    backward_ ? enqueue_backward(bases, stream) : enqueue_forward(bases, stream);
+  }
+  int launches() const override { return tiled_ ? tiled_->launches() : backward_ ? 2 : 1; }
+  std::string note() const override { return tiled_ ? tiled_->note() : "warpgroups"; }
+
+ private:
+  // [batch, head, position, feature] as rows of 64 features that come `rows` at a time.
+  TensorMap map(DevicePointer address, const AttentionDesc::Strides& s, int64_t heads, int64_t positions, int rows) const {
+    constexpr int kFloat16 = 6, kBfloat16 = 9, kSwizzle128 = 3, kPromote256 = 3;
+    TensorMap m{};
+    const uint64_t sizes[4] = {uint64_t(desc_.dim), uint64_t(positions), uint64_t(heads), uint64_t(desc_.batch)};
+    auto bytes = [](int64_t stride, uint64_t size) { return size > 1 ? uint64_t(stride) * 2 : 128; };  // of one element any will do
+    const uint64_t strides[3] = {bytes(s[2], sizes[1]), bytes(s[1], sizes[2]), bytes(s[0], sizes[3])};
+    const uint32_t box[4] = {64, uint32_t(rows), 1, 1}, ones[4] = {1, 1, 1, 1};
+    const int type = shape_.type == 1 ? kBfloat16 : kFloat16;
+    const int code = encode_(&m, type, 4, reinterpret_cast<void*>(address), sizes, strides, box, ones, 0, kSwizzle128, kPromote256, 0);
+    if (code) driver_->refuse("cuTensorMapEncodeTiled", code);
+    return m;
+  }
+  template <class Arguments>
+  void set_common(Arguments& a, Bases bases) const {
+    const AttentionDesc& d = desc_;
+    a.lse = at(bases, places_.lse), a.seed = at(bases, places_.seed), a.step = at(bases, places_.step), a.base = at(bases, places_.base);
+    a.batch = int(d.batch), a.heads = int(d.heads), a.kv_heads = int(d.kv_heads), a.queries = int(d.queries), a.keys = int(d.keys);
+    a.scale = float(d.scale), a.kept = kept_factor(d), a.limit = dropout_limit(d), a.stream = d.stream;
+  }
+
+  void enqueue_forward(Bases bases, StreamHandle stream) const {
+    const AttentionDesc& d = desc_;
+    HopperArguments a{};
+    set_common(a, bases);
+    a.q = map(at(bases, places_.q), d.q, d.heads, d.queries, shape_.rows());
+    a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, shape_.columns), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, shape_.columns);
+    a.out = at(bases, places_.out);
+    copy(d.out, a.out_strides);
+    void* list[] = {&a};
+    const int64_t blocks = d.batch * d.heads * blocks_of(d.queries, shape_.rows());
+    driver_->launch(function_, unsigned(blocks), 1, 1, unsigned(shape_.threads()), 1, 1, unsigned(text_.shared), stream, list, nullptr);
+  }
+
+  void enqueue_backward(Bases bases, StreamHandle stream) const {
+    const AttentionDesc& d = desc_;
+    AttentionArguments rows{};
+    rows.out = at(bases, places_.out), rows.dout = at(bases, places_.dout), rows.delta = at(bases, places_.delta);
+    copy(d.out, rows.out_strides), copy(d.dout, rows.dout_strides);
+    rows.batch = int(d.batch), rows.heads = int(d.heads), rows.queries = int(d.queries), rows.dim = int(d.dim);
+    void* row_list[] = {&rows};
+    driver_->launch(delta_function_, unsigned(blocks_of(d.batch * d.heads * d.queries * (d.dim / 8), 128)), 1, 1, 128, 1, 1, 0, stream, row_list, nullptr);
+    HopperGradArguments a{};
+    set_common(a, bases);
+    a.q = map(at(bases, places_.q), d.q, d.heads, d.queries, 64), a.dout = map(at(bases, places_.dout), d.dout, d.heads, d.queries, 64);
+    a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, 128), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, 128);
+    a.dq = at(bases, places_.dq), a.dk = at(bases, places_.dk), a.dv = at(bases, places_.dv);
+    a.delta = at(bases, places_.delta), a.sums = a.delta + DevicePointer(delta_bytes_);
+    copy(d.dq, a.dq_strides), copy(d.dk, a.dk_strides), copy(d.dv, a.dv_strides);
+    void* list[] = {&a};
+    driver_->launch(function_, unsigned(blocks_), 1, 1, 384, 1, 1, unsigned(text_.shared), stream, list, nullptr);
+  }
+
+  AttentionDesc desc_;
+  bool backward_;
+  Chip chip_;
+  HopperShape shape_;
+  KernelText text_, delta_;
+  FunctionHandle function_ = nullptr, delta_function_ = nullptr;
+  int64_t blocks_ = 0, delta_bytes_ = 0;
+  Places places_;
+  std::unique_ptr<Kernel> tiled_;
+  const Driver* driver_ = nullptr;
+  int (*encode_)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int, int) = nullptr;
+};
+
+}  // namespace
+
+bool has_hopper_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
+  if (!chip.wgmma() || !aligned || !in_pieces(d, backward) || d.mask != AttentionDesc::Mask::none || d.has_length || !(d.scale > 0)) return false;
+  if (d.queries < kFewestQueries || d.keys < 1 || d.batch < 1) return false;
+  auto mapped = [&](const AttentionDesc::Strides& s, int64_t heads, int64_t positions) {
+    const int64_t sizes[3] = {d.batch, heads, positions};
+    for (size_t i = 0; i < 3; ++i)
+      if (sizes[i] > 1 && (s[i] < 8 || s[i] >= int64_t(1) << 38)) return false;
+    return true;
+  };
+  if (!mapped(d.q, d.heads, d.queries) || !mapped(d.k, d.kv_heads, d.keys) || !mapped(d.v, d.kv_heads, d.keys)) return false;
+  if (!backward) return d.dim == 64 || d.dim == 128;
+  // A block does a whole head, so there must be enough of them; and every query sees a key.
+  return d.dim == 64 && mapped(d.dout, d.heads, d.queries) && (!d.causal || d.keys >= d.queries) && d.batch * d.kv_heads * 2 >= chip.multiprocessors;
+}
+
+std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& d, bool backward, const Chip& chip) {
+  return std::make_unique<HopperAttention>(d, backward, chip);
+}
+
+}  // namespace ridge::cuda
