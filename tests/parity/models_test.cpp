@@ -166,7 +166,8 @@ TEST_P(Models, ConvNet) {
   for (size_t i = 0; i < want.size(); ++i) expect_close(got[i + 2], want[i], tolerance(GetParam(), Depth::model), "gradient " + std::to_string(i));
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Models, testing::Values(Path::reference, Path::cpu), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, Models, testing::ValuesIn(host_paths()), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Gpu, Models, testing::ValuesIn(gpu_paths()), [](const auto& info) { return name(info.param); });
 
 }  // namespace
 }  // namespace ridge::parity

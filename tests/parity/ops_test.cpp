@@ -94,7 +94,8 @@ TEST_P(Ops, ConvOneDimension) {
   check(p, p.b.conv(x, w, o), d, {x, w}, f, {"y", "dx", "dw"});
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Ops, testing::Values(Path::reference, Path::cpu), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, Ops, testing::ValuesIn(host_paths()), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Gpu, Ops, testing::ValuesIn(gpu_paths()), [](const auto& info) { return name(info.param); });
 
 }  // namespace
 }  // namespace ridge::parity

@@ -89,7 +89,8 @@ TEST_P(Optim, GuardKeepsEverything) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, Optim, testing::Values(Path::reference, Path::cpu), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Paths, Optim, testing::ValuesIn(host_paths()), [](const auto& info) { return name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Gpu, Optim, testing::ValuesIn(gpu_paths()), [](const auto& info) { return name(info.param); });
 
 }  // namespace
 }  // namespace ridge::parity

@@ -5,11 +5,14 @@
 #include <cmath>
 
 #include "io/npy.h"
+#include "support/gpu_runner.h"
 #include "support/source_dir.h"
 
 namespace ridge::parity {
 
-std::string name(Path path) { return path == Path::reference ? "reference" : "cpu"; }
+std::string name(Path path) { return path == Path::reference ? "reference" : path == Path::cpu ? "cpu" : "gpu"; }
+std::vector<Path> host_paths() { return {Path::reference, Path::cpu}; }
+std::vector<Path> gpu_paths() { return test::tests_real_gpu() ? std::vector{Path::gpu} : std::vector<Path>(); }
 
 double tolerance(Path path, Depth depth) {
   if (path == Path::reference) return 1.5e-7;
@@ -69,6 +72,7 @@ Program::Program(Path path, const Problem& problem, std::vector<NodeId> outputs,
   if (path == Path::reference) return;
   CompileOptions options;
   options.state = state_;
+  if (path == Path::gpu) options.backend = backend_ = &test::Gpu::the().backend();
   executable_.emplace(problem.graph, problem.inputs, outputs_, options);
 }
 
@@ -88,10 +92,31 @@ std::vector<Array> Program::run(const std::vector<Array>& inputs) {
   }
   for (const Type& t : executable_->output_types()) to.push_back(out.emplace_back(size_t(t.bytes()), std::byte(0xFF)).data());
   for (auto [before, after] : state_) to[size_t(after)] = in[size_t(before)].data();
-  executable_->run(from, to);
+  if (backend_)
+    run_on_device(from, to);
+  else
+    executable_->run(from, to);
   std::vector<Array> results;
   for (size_t i = 0; i < out.size(); ++i) results.push_back(reference::from_bytes(executable_->output_types()[i], to[i]));
   return results;
+}
+
+// The same buffers on the device; those of state have one place there too.
+void Program::run_on_device(const std::vector<const void*>& from, const std::vector<void*>& to) {
+  std::vector<std::byte*> in, out;
+  std::vector<const void*> in_pointers;
+  const std::vector<Type>&in_types = executable_->input_types(), &out_types = executable_->output_types();
+  for (size_t i = 0; i < from.size(); ++i) {
+    in_pointers.push_back(in.emplace_back(backend_->allocate(in_types[i].bytes())));
+    backend_->upload(in[i], from[i], in_types[i].bytes());
+  }
+  for (const Type& t : out_types) out.push_back(backend_->allocate(t.bytes()));
+  std::vector<void*> out_pointers(out.begin(), out.end());
+  for (auto [before, after] : state_) out_pointers[size_t(after)] = in[size_t(before)];
+  executable_->run(in_pointers, out_pointers);
+  for (size_t i = 0; i < to.size(); ++i) backend_->download(to[i], out_pointers[i], out_types[i].bytes());
+  for (size_t i = 0; i < in.size(); ++i) backend_->release(in[i], in_types[i].bytes());
+  for (size_t i = 0; i < out.size(); ++i) backend_->release(out[i], out_types[i].bytes());
 }
 
 std::vector<Array> compute(Path path, const Problem& problem, const std::vector<NodeId>& outputs) {

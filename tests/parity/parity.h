@@ -12,12 +12,14 @@ namespace ridge::parity {
 
 using reference::Array;
 
-// The two ways a graph is computed; every test runs both.
-enum class Path { reference, cpu };
+// The ways a graph is computed; every test runs the first two, and the third on a machine with a GPU.
+enum class Path { reference, cpu, gpu };
 std::string name(Path path);
+std::vector<Path> host_paths();
+std::vector<Path> gpu_paths();
 
 // Fixtures are f64 results rounded to f32 (2^-24 relative). The reference computes in f64 too, so nothing but that rounding and
-// a few ulp of f64 may show. The CPU computes in f32: sums of up to a few hundred terms of either sign, whose errors grow about as
+// a few ulp of f64 may show. The others compute in f32: sums of up to a few hundred terms of either sign, whose errors grow about as
 // sqrt(n) · 2^-24 (3e-6 for one operation), and again through each layer of a model, where 5e-6 is the most that is seen.
 enum class Depth { operation, model };
 double tolerance(Path path, Depth depth = Depth::operation);
@@ -52,7 +54,10 @@ class Program {
   std::vector<Array> run(const std::vector<Array>& inputs);
 
  private:
+  void run_on_device(const std::vector<const void*>& from, const std::vector<void*>& to);
+
   const Problem& problem_;
+  Backend* backend_ = nullptr;  // of a device with memory of its own
   std::vector<NodeId> outputs_;
   std::vector<std::pair<int, int>> state_;
   std::optional<Executable> executable_;

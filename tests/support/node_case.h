@@ -24,7 +24,7 @@ struct NodeCase {
   int64_t fault_value = 0, fault_limit = -1;
 
   virtual ~NodeCase() = default;
-  static bool runs(DType) { return true; }
+  static bool runs(DType, int64_t = 0) { return true; }
   virtual std::vector<reference::Array> results() = 0;  // of the kernel
 
   NodeId input(const reference::Array& value) {

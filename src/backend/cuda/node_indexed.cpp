@@ -68,7 +68,7 @@ class TakeGradKernel final : public NodeKernel {
 
 // Elements of the index that share all coordinates but the axis form a line; lines never meet.
 constexpr const char* kLines = R"(
-struct Source { const i64* index; const Stored* from; Stored* out; u32* winners; i64 lines, size, inner, targets, step; Fault* fault; i64 dims[kRank], strides[kRank]; };
+struct Source { const i64* index; const Stored* from; Stored* out; u32* winners; i64 lines, size, inner, targets, step, numel; Fault* fault; i64 dims[kRank], strides[kRank]; };
 // Where a line starts in the target: its coordinates with 0 on the axis.
 RIDGE_INLINE i64 line_start(const Source& s, i64 line) {
   i64 at = 0;
@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(256) scatter_integers(Source s) {
 constexpr const char* kScatterKey = R"(
 RIDGE_INLINE Key first_key(const Source& s, i64, i64 i) {
   const i64 to = target_of(s, i);
-  return to < 0 ? Key(kTargets) : Key(to);
+  return to < 0 ? Key(s.numel) : Key(to);
 }
 )";
 
@@ -164,7 +164,7 @@ class ScatterKernel final : public NodeKernel {
     } else {
       way_ = Way::sorted;
       const KeyType key(numel_);
-      sort_ = RadixSort(*this, {key.text() + constant_text("kTargets", numel_) + start + kScatterKey, {}, key.bytes()}, 1, count_, key.bits);
+      sort_ = RadixSort(*this, {key.text() + start + kScatterKey, {}, key.bytes()}, 1, count_, key.bits);
       segments_ = SegmentSums(*this, dtype, SegmentSums::Result::added, key.name(), 1, count_, numel_, 1);
     }
   }
@@ -178,7 +178,8 @@ class ScatterKernel final : public NodeKernel {
     const Place x = operands[0], index = operands[1], source = operands[2], out = operands[3];
     copy(x, out, bytes_);
     if (way_ == Way::none) return;
-    Words words = {index, source, out, way_ == Way::winners ? workspace : Place(), lines_, index_.size, index_.inner, target_.size, target_.inner, fault};
+    Words words = {index,         source, out,  way_ == Way::winners ? workspace : Place(), lines_, index_.size, index_.inner, target_.size,
+                   target_.inner, numel_, fault};
     words.insert(words.end(), dims_.begin(), dims_.end());
     words.insert(words.end(), strides_.begin(), strides_.end());
     const int64_t blocks = blocks_of(way_ == Way::lines ? lines_ : count_, kBlock);

@@ -1,0 +1,81 @@
+// The op table, random programs and special values on a GPU. The simulated one takes a small sample of each.
+#include "ops/macro_fuzz.h"
+#include "ops/op_cases.h"
+#include "ops/random_programs.h"
+#include "ops/special_values.h"
+#include "support/gpu_runner.h"
+
+namespace ridge::test {
+namespace {
+
+// Of the simulated GPU: one op of every kind of kernel.
+bool is_sample(Op op) {
+  switch (op) {
+    case Op::add:
+    case Op::gelu_tanh:
+    case Op::cast:
+    case Op::reduce_sum:
+    case Op::arg_max:
+    case Op::matmul:
+    case Op::take:
+    case Op::concat:
+    case Op::sort:
+    case Op::attention:
+    case Op::scan: return true;
+    default: return false;
+  }
+}
+
+std::vector<int> chosen(const std::vector<int>& ops) {
+  std::vector<int> out;
+  for (int op : ops)
+    if (tests_real_gpu() || is_set("RIDGE_FULL") || is_sample(Op(op))) out.push_back(op);
+  return out;
+}
+int count(int real, int simulated) { return tests_real_gpu() ? real : simulated; }
+
+class GpuOpCases : public OnGpu<::testing::TestWithParam<int>> {};
+
+TEST_P(GpuOpCases, MatchTheReference) { check_op(Op(GetParam()), tests_real_gpu() && full_product(), count(1 << 30, is_set("RIDGE_FULL") ? 40 : 2)); }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuOpCases, ::testing::ValuesIn(chosen(ops_with_samples())),
+                         [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
+
+class GpuSpecialValues : public OnGpu<::testing::TestWithParam<int>> {};
+
+TEST_P(GpuSpecialValues, FollowTheReference) { check_special(Op(GetParam())); }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuSpecialValues, ::testing::ValuesIn(chosen(elementwise_ops())),
+                         [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
+
+class GpuReductions : public OnGpu<::testing::Test> {};
+
+TEST_F(GpuReductions, FollowTheReferenceForSpecialValues) {
+  if (tests_real_gpu()) check_special_reductions();
+}
+TEST_F(GpuReductions, StayFinite) { check_special_chains(); }
+TEST_F(GpuReductions, SumExponentials) { check_summed_exponentials(); }
+
+// Ten parts, so that processes can share them.
+class GpuPrograms : public OnGpu<::testing::TestWithParam<int>> {};
+
+TEST_P(GpuPrograms, MatchTheReference) {
+  const uint64_t part = uint64_t(GetParam());
+  for (uint64_t seed = part * 30; seed < part * 30 + uint64_t(count(30, part == 0 ? 3 : 0)); ++seed) {
+    RandomProgram p(seed);
+    const std::string wrong = trouble(seed, p);
+    if (!wrong.empty()) ADD_FAILURE() << wrong << "\n" << to_string(p.graph(), p.outputs());
+    if (HasFailure()) break;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuPrograms, ::testing::Range(0, tests_real_gpu() ? 10 : 1));
+
+class GpuMacros : public OnGpu<::testing::Test> {};
+
+TEST_F(GpuMacros, Attention) { fuzz_attention(count(60, 1)); }
+TEST_F(GpuMacros, Convolution) { fuzz_convolution(count(40, 1)); }
+TEST_F(GpuMacros, Products) { fuzz_products(count(60, 2)); }
+
+}  // namespace
+}  // namespace ridge::test
