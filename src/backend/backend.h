@@ -39,6 +39,9 @@ class Code {
   virtual void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) = 0;
 };
 
+// Programs and all copies that do not name another are in `work`.
+enum class Queue { work, in, out };
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -57,13 +60,15 @@ class Backend {
   virtual int64_t mark() { return 0; }
   virtual void wait_for(int64_t mark) { (void)mark; }
   virtual void wait() {}  // for everything; a bad index met meanwhile is an Error
-  // Memory of the host that the device copies to by itself; a value is there once what was marked after it is done.
+  // Memory of the host that the device copies from and to by itself; a value is there once what was marked after it is done.
   virtual std::byte* allocate_host(int64_t bytes) { return allocate(bytes); }
   virtual void release_host(std::byte* p, int64_t bytes) { release(p, bytes); }
-  virtual void download_later(void* to, const void* from, int64_t bytes) { download(to, from, bytes); }
-  // From memory of allocate_host(), which must stay as it is until what was marked after it is done.
-  virtual void upload_later(void* to, const void* from, int64_t bytes) { upload(to, from, bytes); }
-  virtual bool behind() const { return false; }  // runs return before they are done
+  // From and to memory of allocate_host(), which must stay as it is until what was marked after it is done. In a queue of their own copies
+  // run beside the programs, and are in no order with them but the one that order() makes.
+  virtual void download_later(void* to, const void* from, int64_t bytes, Queue queue = Queue::work) { (void)queue, download(to, from, bytes); }
+  virtual void upload_later(void* to, const void* from, int64_t bytes, Queue queue = Queue::work) { (void)queue, upload(to, from, bytes); }
+  virtual void order(Queue first, Queue then) { (void)first, (void)then; }  // what is asked of `then` from now on waits for all of `first` so far
+  virtual bool behind() const { return false; }                             // runs return before they are done
 
   // Whether a macro node can be compiled; where not, its decomposition is.
   virtual bool runs(const Graph& graph, NodeId node) const { return (void)graph, (void)node, true; }

@@ -178,6 +178,7 @@ constexpr Switch kSwitches[] = {
   {"RIDGE_CUDA_DEBUG", "1: no recordings on the GPU, and a check after every launch, so that an error names its kernel"},
   {"RIDGE_CUDA_PROFILE", "N: times every kernel in the Nth run of each program on the GPU and prints the table"},
   {"RIDGE_NVML_LIBRARY", "NVIDIA's management library; else libnvidia-ml.so.1"},
+  {"RIDGE_TEST_GPU", "1: tests of the GPU run on the machine's own instead of the simulated one"},
   {"RIDGE_FULL", "tests run their whole product of cases"},
   {"RIDGE_FUZZ", "which seeds a fuzz test runs: FIRST:COUNT"},
   {"RIDGE_KILLS", "how many kills the kill test makes; else 12"},

@@ -142,6 +142,32 @@ TEST_F(CudaBackendTest, MarksAreReachedInOrder) {
   backend_->release(there, 8), backend_->release_host(host, 8000);
 }
 
+// Copies in queues of their own keep the order that they are told, across programs.
+TEST_F(CudaBackendTest, CopiesBesideProgramsWaitWhereTheyAreTold) {
+  constexpr int64_t kCount = 50000, kBytes = 4 * kCount;
+  Graph graph;
+  Builder b(graph);
+  NodeId x = graph.input({DType::f32, {kCount}}, "x");
+  OnDevice p(*backend_, graph, {x}, {b.mul(x, 2.0)});
+  constexpr int kRounds = 6;
+  auto* from = reinterpret_cast<float*>(backend_->allocate_host(kRounds * kBytes));
+  auto* to = reinterpret_cast<float*>(backend_->allocate_host(kRounds * kBytes));
+  for (int64_t i = 0; i < kRounds * kCount; ++i) from[i] = float(i);
+  for (int round = 0; round < kRounds; ++round) {
+    backend_->order(Queue::work, Queue::in);  // the program before has read its input
+    backend_->upload_later(const_cast<void*>(p.in[0]), from + round * kCount, kBytes, Queue::in);
+    backend_->order(Queue::in, Queue::work), backend_->order(Queue::out, Queue::work);
+    p.run();
+    backend_->order(Queue::work, Queue::out);
+    backend_->download_later(to + round * kCount, p.out[0], kBytes, Queue::out);
+  }
+  backend_->wait();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < kRounds * kCount; ++i) wrong += to[i] != 2 * from[i];
+  EXPECT_EQ(wrong, 0);
+  backend_->release_host(reinterpret_cast<std::byte*>(from), kRounds * kBytes), backend_->release_host(reinterpret_cast<std::byte*>(to), kRounds * kBytes);
+}
+
 TEST_F(CudaBackendTest, SaysWhatItIs) {
   const DeviceInfo info = backend_->info();
   EXPECT_EQ(info.name, "cuda");

@@ -55,7 +55,7 @@ class FarBackend : public Backend {
   }
   std::byte* allocate_host(int64_t bytes) override { return near_.allocate(bytes); }
   void release_host(std::byte* p, int64_t bytes) override { near_.release(p, bytes); }
-  void download_later(void* to, const void* from, int64_t bytes) override {
+  void download_later(void* to, const void* from, int64_t bytes, Queue) override {
     expect_own(from, bytes);
     later([=, this] { near_.copy(to, from, bytes); });
   }

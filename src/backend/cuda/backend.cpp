@@ -89,11 +89,14 @@ std::byte* CudaBackend::allocate_host(int64_t bytes) {
 void CudaBackend::release_host(std::byte* p, int64_t) {
   if_there([&] { device_->use([&] { device_->release_host(p); }); });
 }
-void CudaBackend::upload_later(void* to, const void* from, int64_t bytes) {
-  if (bytes) device_->use([&] { device_->driver().copy_to_device(address(to), from, size_t(bytes), device_->stream()); });
+void CudaBackend::upload_later(void* to, const void* from, int64_t bytes, Queue queue) {
+  if (bytes) device_->use([&] { device_->driver().copy_to_device(address(to), from, size_t(bytes), device_->stream(queue)); });
 }
-void CudaBackend::download_later(void* to, const void* from, int64_t bytes) {
-  if (bytes) device_->use([&] { device_->driver().copy_to_host(to, address(from), size_t(bytes), device_->stream()); });
+void CudaBackend::download_later(void* to, const void* from, int64_t bytes, Queue queue) {
+  if (bytes) device_->use([&] { device_->driver().copy_to_host(to, address(from), size_t(bytes), device_->stream(queue)); });
+}
+void CudaBackend::order(Queue first, Queue then) {
+  device_->use([&] { device_->order(first, then); });
 }
 
 bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kernel(graph, node, device_->chip()); }

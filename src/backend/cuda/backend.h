@@ -45,8 +45,9 @@ class CudaBackend final : public Backend {
   void wait() override;
   std::byte* allocate_host(int64_t bytes) override;
   void release_host(std::byte* p, int64_t bytes) override;
-  void upload_later(void* to, const void* from, int64_t bytes) override;
-  void download_later(void* to, const void* from, int64_t bytes) override;
+  void upload_later(void* to, const void* from, int64_t bytes, Queue queue = Queue::work) override;
+  void download_later(void* to, const void* from, int64_t bytes, Queue queue = Queue::work) override;
+  void order(Queue first, Queue then) override;
   bool behind() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override;
   std::map<std::string, std::string> choices() const override;

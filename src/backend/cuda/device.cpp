@@ -99,7 +99,7 @@ Device::Device(int index, const std::string& driver) : driver_(driver) {
 
 Device::~Device() {
   driver_.context_use.quietly(context_handle_);
-  driver_.stream_wait.quietly(stream_.get());
+  finish_copies();
 }
 
 void Device::say_lost(const DriverError& error) const {
@@ -127,7 +127,7 @@ DevicePointer Device::allocate(int64_t bytes) {
 
 void Device::release(DevicePointer p, int64_t bytes) {
   if (!p) return;
-  driver_.stream_wait.quietly(stream());
+  finish_copies();
   driver_.memory_free.quietly(p);
   use_.asked -= bytes;
 }
@@ -143,9 +143,14 @@ std::byte* Device::allocate_host(int64_t bytes) {
   return static_cast<std::byte*>(p);
 }
 
+void Device::finish_copies() {
+  for (const Stream* own : {&stream_, &in_, &out_})
+    if (own->get()) driver_.stream_wait.quietly(own->get());
+}
+
 void Device::release_host(std::byte* p) {
   if (!p) return;
-  driver_.stream_wait.quietly(stream());
+  finish_copies();
   driver_.pinned_free.quietly(p);
 }
 
@@ -200,7 +205,24 @@ void Device::wait_for(int64_t mark) {
   raise_faults();
 }
 
+StreamHandle Device::stream(Queue queue) {
+  if (queue == Queue::work) return stream();
+  Stream& own = queue == Queue::in ? in_ : out_;
+  if (!own.get()) own = make_stream(driver_);
+  return own.get();
+}
+
+void Device::order(Queue first, Queue then) {
+  if (first == then) return;
+  Event& event = order_[size_t(first)];
+  if (!event.get()) event = make_mark(driver_);
+  driver_.event_record(event.get(), stream(first));
+  driver_.stream_wait_event(stream(then), event.get(), 0);
+}
+
 void Device::wait() {
+  for (const Stream* own : {&in_, &out_})
+    if (own->get()) driver_.stream_wait(own->get());
   driver_.stream_wait(stream());
   done_ = marks_;
   raise_faults();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "backend/cuda/chip.h"
 #include "backend/cuda/driver.h"
 #include "backend/cuda/kernel.h"
@@ -37,6 +38,7 @@ class Device {
   const Chip& chip() const { return chip_; }
   void use_tf32(bool on) { chip_.tf32 = on; }
   StreamHandle stream() const { return stream_.get(); }
+  StreamHandle stream(Queue queue);
   DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing
 
   // Runs something with the device current in this thread and nobody else at it. A lost device is an Error that says so.
@@ -62,6 +64,7 @@ class Device {
   int64_t mark();
   void wait_for(int64_t mark);
   void wait();
+  void order(Queue first, Queue then);
 
   // Records into which kernels write a bad index: the host's memory, which the device reaches too.
   FaultRecord* take_fault();
@@ -85,13 +88,15 @@ class Device {
   struct Staging;
   [[noreturn]] void say_lost(const DriverError& error) const;
   void wait_event(int64_t mark);
+  void finish_copies();  // in all queues, whatever becomes of them
 
   Driver driver_;
   std::recursive_mutex mutex_;
   Context context_;
   ContextHandle context_handle_ = nullptr;
   Chip chip_;
-  Stream stream_;
+  Stream stream_, in_, out_;  // for copies: made when they are first used
+  Event order_[3];            // where each queue was when another was last told to wait for it
   DeviceMemory empty_;
   std::vector<Event> events_;  // of the last marks
   int64_t marks_ = 0, done_ = 0;
