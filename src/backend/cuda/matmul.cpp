@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kMostWorkspace = int64_t(32) << 20, kLeastWorkspace = int64_t(1) << 20;  // for the library
 constexpr int64_t kPlannedAlignment = 64;                                                  // of every value's memory
 
+constexpr int64_t kProductAlignment = 256;  // of the library's workspace
+
 constexpr const char* kConvertBias = R"(
 extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, long long count, int type) {
   long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -52,7 +54,7 @@ class MatmulKernel final : public Kernel {
     alignments_ = desc.alignments;
     alignment_a_ = alignment(0), alignment_b_ = alignment(1);
     if (desc.epilogue) {
-      add_epilogue(*desc.epilogue);
+      add_epilogue(*desc.epilogue, desc.memory);
     } else {
       MatmulEpilogue e;
       e.result.operand = 0, e.result.type = desc.result;
@@ -108,10 +110,11 @@ class MatmulKernel final : public Kernel {
     auto array = [&](const MatmulArray& x) { return x ? at(bases, moved(operands_[size_t(x.operand)], x.offset * size_of(x.type))) : DevicePointer(0); };
     const DevicePointer a = at(bases, a_), b = at(bases, b_), workspace = at(bases, workspace_);
     const DevicePointer result = w.detached ? workspace + DevicePointer(sums_at_) : array(e.result);
+    const DevicePointer space = (workspace + DevicePointer(product_at_ + kProductAlignment - 1)) / kProductAlignment * kProductAlignment;
     DevicePointer bias = array(e.bias);
     if (library_) {
       if (w.library->convert_bias) {
-        DevicePointer to = workspace + DevicePointer(bias_at_);
+        DevicePointer to = workspace;
         long long count = problem_.columns;
         int type = e.result.type == DType::bf16 ? 1 : 2;
         void* parameters[] = {&bias, &to, &count, &type};
@@ -119,9 +122,9 @@ class MatmulKernel final : public Kernel {
         bias = to;
       }
       const bool swapped = w.library->product.swapped;
-      library_->enqueue(choice_.algorithm, {swapped ? b : a, swapped ? a : b, result, bias, array(e.addend), array(e.aux), workspace}, library_bytes_, stream);
+      library_->enqueue(choice_.algorithm, {swapped ? b : a, swapped ? a : b, result, bias, array(e.addend), array(e.aux), space}, library_bytes_, stream);
     } else {
-      w.own->enqueue({a, b, result, bias, array(e.addend), array(e.aux), workspace}, stream);
+      w.own->enqueue({a, b, result, bias, array(e.addend), array(e.aux), space}, stream);
     }
     if (w.rest) w.rest->enqueue(bases, stream);
   }
@@ -167,13 +170,21 @@ class MatmulKernel final : public Kernel {
   }
 
   // As a whole, or its beginning with a kernel for the rest; where neither can be, the sums go to memory first.
-  void add_epilogue(const TileGroup& group) {
-    if (const auto whole = match_epilogue(group)) add_way(with_result(problem_, whole->result), *whole);
-    if (auto split = split_epilogue(group)) {
-      Way& w = add_way(with_result(problem_, split->first.result), split->first);
-      w.rest = make_tile_kernel({&split->rest, 1}, chip_);
-      w.bytes_after = bytes_moved(split->rest);
+  void add_epilogue(const TileGroup& group, const std::vector<int>& memory) {
+    auto together = [&](const MatmulArray& x, const MatmulArray& y) {
+      return x && y && !memory.empty() && memory[size_t(x.operand) + 2] == memory[size_t(y.operand) + 2];
+    };
+    auto add_split = [&](const SplitEpilogue& split) {
+      Way& w = add_way(with_result(problem_, split.first.result), split.first);
+      w.rest = make_tile_kernel({&split.rest, 1}, chip_);
+      w.bytes_after = bytes_moved(split.rest);
+    };
+    if (const auto whole = match_epilogue(group)) {
+      add_way(with_result(problem_, whole->result), *whole);
+      if (!together(whole->result, whole->aux))
+        if (const auto split = finish_in_place(*whole, group.domain, group.operands)) add_split(*split);
     }
+    if (const auto split = split_epilogue(group)) add_split(*split);
     if (!ways_.empty()) return;
     DetachedEpilogue detached = detach_epilogue(group);
     MatmulEpilogue e;
@@ -183,7 +194,7 @@ class MatmulKernel final : public Kernel {
     w.rest = make_tile_kernel({&detached.group, 1}, chip_);
   }
 
-  // For the library or for parts of sums, then the bias, then sums, then what the rest asks for.
+  // The bias, sums, what the rest asks for, then what the library asks for or parts of sums.
   void lay_out_workspace() {
     int64_t product = 0, bias = 0, sums = 0, rest = 0;
     for (const Way& w : ways_) {
@@ -196,8 +207,8 @@ class MatmulKernel final : public Kernel {
       sums = std::max(sums, rounded(w.sums_bytes));
       if (w.rest) rest = std::max(rest, w.rest->workspace_bytes());
     }
-    bias_at_ = rounded(product), sums_at_ = bias_at_ + bias, rest_at_ = sums_at_ + sums;
-    workspace_bytes_ = rest_at_ + rest;
+    sums_at_ = bias, rest_at_ = sums_at_ + sums, product_at_ = rest_at_ + rounded(rest);
+    workspace_bytes_ = product_at_ + (product ? product + kProductAlignment : 0);
   }
 
   Chip chip_;
@@ -205,7 +216,7 @@ class MatmulKernel final : public Kernel {
   std::vector<int64_t> alignments_;  // of all operands' addresses
   int64_t alignment_a_ = kPlannedAlignment, alignment_b_ = kPlannedAlignment;
   std::vector<Way> ways_;  // at least one; the first is taken where nothing is measured
-  int64_t library_bytes_ = 0, bias_at_ = 0, sums_at_ = 0, rest_at_ = 0, workspace_bytes_ = 0;
+  int64_t library_bytes_ = 0, sums_at_ = 0, rest_at_ = 0, product_at_ = 0, workspace_bytes_ = 0;
   int way_ = 0;
   MatmulChoice choice_;
   std::unique_ptr<LibraryMatmul> library_;
@@ -228,8 +239,12 @@ std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const Program
   if (!kernel.tiles.empty()) desc.epilogue = &kernel.tiles[0];
   // Memory of the program's own is aligned; what comes from outside may be one element of a sequence of such arrays.
   for (const ProgramOperand& o : kernel.operands) {
-    const ProgramBuffer& buffer = program.buffer_of(o.owner);
-    desc.alignments.push_back(std::gcd(o.offset, buffer.place == ProgramBuffer::Place::arena ? kPlannedAlignment : buffer.bytes));
+    const ProgramBuffer* buffer = &program.buffer_of(o.owner);
+    desc.alignments.push_back(std::gcd(o.offset, buffer->place == ProgramBuffer::Place::arena ? kPlannedAlignment : buffer->bytes));
+    while (buffer->alias >= 0) buffer = &program.buffers()[size_t(buffer->alias)];
+    if (const int state = buffer->place == ProgramBuffer::Place::output ? program.state_input(buffer->index) : -1; state >= 0)
+      buffer = &program.buffer_of(program.inputs()[size_t(state)]);
+    desc.memory.push_back(int(buffer - program.buffers().data()));
   }
   return make_matmul(desc, chip);
 }

@@ -13,6 +13,7 @@ struct MatmulDesc {
   ContractionLoops loops;
   DType a = DType::f32, b = DType::f32, result = DType::f32;  // the result's type without an epilogue
   std::vector<int64_t> alignments = {};                       // of each operand's address, in bytes; 64 where it is not told
+  std::vector<int> memory = {};                               // operands with equal numbers lie in one memory; all apart where it is not told
   const TileGroup* epilogue = nullptr;
 };
 

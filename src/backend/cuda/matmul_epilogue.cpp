@@ -254,6 +254,47 @@ std::optional<SplitEpilogue> split_epilogue(const TileGroup& g) {
   return std::nullopt;
 }
 
+std::optional<SplitEpilogue> finish_in_place(const MatmulEpilogue& whole, const Shape& domain, int operands) {
+  if ((!whole.bias && whole.function == Function::none) || (whole.function == Function::gelu && whole.aux)) return std::nullopt;
+  SplitEpilogue out;
+  out.first = whole;
+  out.first.bias = {}, out.first.aux = {}, out.first.function = Function::none;
+  TileGroup& g = out.rest;
+  g.domain = domain, g.operands = operands;
+  auto load = [&](const MatmulArray& a) {
+    TileAccess access;
+    access.operand = a.operand, access.dtype = a.type, access.offset = a.offset, access.strides = {a.batch, a.row, a.column};
+    g.accesses.push_back(std::move(access));
+    g.nodes.push_back({.kind = Kind::load, .dtype = a.type, .access = int(g.accesses.size()) - 1});
+  };
+  auto last = [&] { return int(g.nodes.size()) - 1; };
+  auto elementwise = [&](Op op, int x, int y = -1, DType type = DType::f32) {
+    g.nodes.push_back({.kind = Kind::elementwise, .op = op, .dtype = type, .in = {x, y, -1}});
+  };
+  auto widened = [&](const MatmulArray& a) {
+    load(a);
+    if (a.type != DType::f32) elementwise(Op::cast, last());
+    return last();
+  };
+  int value = widened(whole.result);
+  if (whole.bias) {
+    const int bias = widened(whole.bias);
+    elementwise(Op::add, value, bias);
+    value = last();
+  }
+  if (whole.function == Function::relu || whole.function == Function::gelu) {
+    elementwise(whole.function == Function::relu ? Op::relu : Op::gelu_tanh, value);
+    value = last();
+  } else if (whole.function == Function::gelu_grad) {
+    elementwise(Op::gelu_tanh_grad, widened(whole.aux));
+    elementwise(Op::mul, value, last());
+    value = last();
+  }
+  if (whole.result.type != DType::f32) elementwise(Op::cast, value, -1, whole.result.type), value = last();
+  g.nodes.push_back({.kind = Kind::store, .dtype = whole.result.type, .in = {value, -1, -1}, .access = 0});
+  return out;
+}
+
 DetachedEpilogue detach_epilogue(const TileGroup& g) {
   DetachedEpilogue out;
   out.group = g;

@@ -31,6 +31,10 @@ struct SplitEpilogue {
 };
 std::optional<SplitEpilogue> split_epilogue(const TileGroup& group);
 
+// A whole epilogue in two: sums with the addend go where its result does, and the rest works on them there. Right only where the result is
+// not in the same memory as `aux`.
+std::optional<SplitEpilogue> finish_in_place(const MatmulEpilogue& whole, const Shape& domain, int operands);
+
 // The group as one that reads finished sums from memory: one more operand, put last, contiguous [batch, rows, columns]. Sums that the
 // group rounds to 16 bits before anything else are stored so.
 struct DetachedEpilogue {

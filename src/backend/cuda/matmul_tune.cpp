@@ -44,15 +44,17 @@ class Operands {
     const LibraryProduct& p = call.product;
     const MatmulEpilogue& e = call.epilogue;
     auto like = [&](const MatmulArray& a) { return LibraryMatrix{a.type, p.result.rows, p.result.columns, std::max(a.row, p.result.rows), a.batch}; };
-    auto add = [&](int64_t bytes) {
-      const int64_t at = set_bytes_;
-      set_bytes_ += (bytes + 255) / 256 * 256;
+    // Addresses are no better aligned than those of a run may be: an algorithm that needs more must fail here.
+    auto add = [&](int64_t bytes, int64_t alignment) {
+      const int64_t at = set_bytes_ + alignment % 256;
+      set_bytes_ += (bytes + alignment + 255) / 256 * 256;
       return at;
     };
-    first_ = add(bytes_of(p.first, p.batches)), second_ = add(bytes_of(p.second, p.batches)), result_ = add(bytes_of(p.result, p.batches));
-    if (e.bias) bias_ = add(p.result.rows * 4);
-    if (e.addend) addend_ = add(bytes_of(like(e.addend), p.batches));
-    if (e.aux) aux_ = add(bytes_of(like(e.aux), p.batches));
+    first_ = add(bytes_of(p.first, p.batches), call.alignment_first), second_ = add(bytes_of(p.second, p.batches), call.alignment_second);
+    result_ = add(bytes_of(p.result, p.batches), call.alignment_result);
+    if (e.bias) bias_ = add(p.result.rows * 4, call.alignment_bias);
+    if (e.addend) addend_ = add(bytes_of(like(e.addend), p.batches), call.alignment_addend);
+    if (e.aux) aux_ = add(bytes_of(like(e.aux), p.batches), 16);
     const int64_t past_cache = 2 * loader.chip().l2_bytes;
     sets_ = std::clamp<int64_t>(past_cache / set_bytes_ + 1, 1, std::max<int64_t>(1, kMostBytes / set_bytes_));
     sets_ = std::min<int64_t>(sets_, 64);
@@ -176,8 +178,6 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
     out.way = c.way, out.algorithm = c.heuristic.algorithm, out.workspace = int64_t(c.heuristic.workspace), out.proposal = c.proposal, out.ms = c.ms;
     return out;
   };
-  if (candidates.size() == 1) return choice_of(candidates[0]);
-
   Clock clock(loader);
   double rate = 0, first_ms = 0;
   const Candidate* best = nullptr;
@@ -198,7 +198,7 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
       } catch (const DriverError&) {
         throw;
       } catch (const Error&) {
-        continue;  // an algorithm for the whole that refuses the part
+        continue;  // an algorithm that was proposed, and refuses the work
       }
       c.total = c.ms + (rate > 0 ? double(ways[w].bytes_after) / rate : 0);
       if (c.proposal == 0 && first_ms == 0) first_ms = c.ms;
@@ -206,7 +206,8 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
     }
     loader.driver().stream_wait(loader.stream());
   }
-  MatmulChoice chosen = choice_of(best ? *best : candidates[0]);
+  if (!best) return std::nullopt;
+  MatmulChoice chosen = choice_of(*best);
   chosen.first_ms = first_ms;
   loader.keep_choice(key, chosen.text());
   return chosen;

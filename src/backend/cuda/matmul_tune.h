@@ -15,7 +15,7 @@ struct MatmulChoice {
   LtAlgorithm algorithm{};
   int64_t workspace = 0;
   int proposal = 0;     // the library's place for it
-  double ms = 0;        // of the call, as measured; 0: it was the only one or known before
+  double ms = 0;        // of the call, as measured
   double first_ms = 0;  // of the library's first proposal
 
   std::string text() const;  // for keeping
@@ -28,7 +28,7 @@ struct MatmulWay {
   int64_t bytes_after = 0;
 };
 
-// Empty where the library can do none of them. Measures where there is more than one proposal and nothing is known.
+// Empty where the library can do none of them. Measures where nothing is known.
 std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const MatmulWay> ways, int64_t workspace_bytes);
 
 }  // namespace ridge::cuda

@@ -1,0 +1,273 @@
+// What follows a product: which epilogues are recognised, and that every way of doing them gives what the reference gives.
+#include "product.h"
+
+#include "autograd/gradients.h"
+#include "backend/cuda/make.h"
+#include "backend/cuda/matmul_epilogue.h"
+#include "backend/reference/evaluate.h"
+#include "compile/autocast.h"
+#include "compile/program.h"
+#include "compile/saved_set.h"
+#include "compile/simplify.h"
+#include "graph/builder.h"
+#include "nn/gpt.h"
+#include "support/samples.h"
+
+namespace ridge::cuda {
+namespace {
+
+// A graph with values for its inputs, as a program.
+struct Model {
+  Graph graph;
+  std::vector<NodeId> inputs, outputs;
+  test::Values values;
+  test::Random random{7};
+
+  NodeId input(DType dtype, const Shape& shape, double size = 1) {
+    const NodeId id = graph.input({dtype, shape}, "x" + std::to_string(inputs.size()));
+    inputs.push_back(id);
+    const reference::Array drawn = test::draw({dtype, shape}, random, -size, size);
+    std::vector<std::byte> bytes(size_t(drawn.type.bytes()) + 8);
+    reference::to_bytes(drawn, bytes.data());
+    values[id] = reference::from_bytes(drawn.type, bytes.data());
+    return id;
+  }
+};
+
+class CudaEpilogue : public test::CudaTest {
+ protected:
+  // Runs the program's only product with its epilogue, and compares what it writes with the reference. Returns how it was done.
+  std::string run(Model& m, bool library, const std::vector<std::pair<int, int>>& state = {}) {
+    ProgramOptions options;
+    options.state = state;
+    const Program program(m.graph, m.inputs, m.outputs, options);
+    const ProgramKernel* product = nullptr;
+    for (const ProgramKernel& k : program.kernels())
+      if (k.group.kind == Group::Kind::matmul) product = &k;
+    if (!product) return ADD_FAILURE() << program.dump(), "";
+    Products products(library);
+    Memory memory;
+    std::map<NodeId, Place> where;
+    std::vector<Place> places;
+    for (const ProgramOperand& o : product->operands) {
+      if (!where.count(o.owner)) {
+        const Type& type = program.graph().type(o.owner);
+        std::vector<std::byte> bytes(size_t(type.bytes()), std::byte{0xFF});
+        if (!o.written) {
+          const NodeId roots[] = {o.owner};
+          reference::to_bytes(reference::evaluate(program.graph(), roots, values(m, program), reference::Rounding::stored)[0], bytes.data());
+        }
+        // What is updated in place starts as the old value.
+        for (auto [in, out] : state)
+          if (program.outputs()[size_t(out)] == o.owner) where[o.owner] = where.at(program.inputs()[size_t(in)]);
+        if (!where.count(o.owner)) where[o.owner] = memory.add(bytes);
+      }
+      places.push_back({where[o.owner].base, o.offset});
+    }
+    const std::unique_ptr<Kernel> kernel = make_matmul_kernel(program, *product, products.chip());
+    cuda::matmul_test::run(*kernel, products, memory, places);
+    for (const ProgramOperand& o : product->operands) {
+      if (!o.written) continue;
+      const NodeId roots[] = {o.owner};
+      const reference::Array want = reference::evaluate(program.graph(), roots, values(m, program))[0];
+      const reference::Array got = reference::from_bytes(want.type, memory.read(where[o.owner]).data());
+      const double unit = want.type.dtype == DType::f32 && !narrow_ ? 1e-5 : 0.02;
+      int bad = 0;
+      for (int64_t i = 0; i < want.size(); ++i)
+        if (!(std::abs(got.at(i) - want.at(i)) <= unit * (1 + std::abs(want.at(i)))) && ++bad <= 3)
+          ADD_FAILURE() << kernel->note() << ": element " << i << " of %" << o.owner << " is " << got.at(i) << ", expected " << want.at(i);
+    }
+    return kernel->note();
+  }
+
+  // By our own kernel and through the library, which must do it as told.
+  void check(Model m, const std::string& how, const std::vector<std::pair<int, int>>& state = {}) {
+    Model again = m;
+    EXPECT_EQ(run(m, false, state), how);
+    const std::string note = run(again, true, state);
+    EXPECT_NE(note.find("cublasLt"), std::string::npos) << note;
+  }
+
+  bool narrow_ = true;  // values pass through 16 bits
+
+ private:
+  static test::Values values(const Model& m, const Program& program) {
+    test::Values v;
+    for (size_t i = 0; i < m.inputs.size(); ++i) v[program.inputs()[i]] = m.values.at(m.inputs[i]);
+    return v;
+  }
+};
+
+constexpr int64_t kRows = 40, kColumns = 72, kDepth = 48;
+
+struct Product : Model {
+  NodeId x, w, sums;
+  explicit Product(DType type = DType::bf16) {
+    x = input(type, {kRows, kDepth}), w = input(type, {kDepth, kColumns});
+    sums = graph.add(Op::matmul, std::vector{x, w}, {{int64_t(DType::f32)}, {}, nullptr});
+  }
+  NodeId narrowed(NodeId id) { return Builder(graph).cast(id, DType::bf16); }
+  NodeId widened(NodeId id) { return Builder(graph).cast(id, DType::f32); }
+};
+
+TEST_F(CudaEpilogue, Bias) {
+  Product m;
+  m.outputs = {m.narrowed(Builder(m.graph).add(m.sums, m.input(DType::f32, {kColumns})))};
+  check(m, "own bias");
+}
+
+TEST_F(CudaEpilogue, BiasOfFloats) {
+  Product m(DType::f32);
+  narrow_ = false;
+  Builder b(m.graph);
+  m.outputs = {b.unary(Op::relu, b.add(m.sums, m.input(DType::f32, {kColumns})))};
+  check(m, "own bias+relu");
+}
+
+TEST_F(CudaEpilogue, ScaleAndAddend) {
+  Product m(DType::f32);
+  narrow_ = false;
+  Builder b(m.graph);
+  m.outputs = {b.add(m.input(DType::f32, {kRows, kColumns}), b.mul(m.sums, 0.125))};
+  check(m, "own scale+add");
+}
+
+TEST_F(CudaEpilogue, GeluKeepsWhatItIsTakenOf) {
+  Product m;
+  Builder b(m.graph);
+  const NodeId h = m.narrowed(b.add(m.sums, m.input(DType::f32, {kColumns})));
+  m.outputs = {h, m.narrowed(b.unary(Op::gelu_tanh, m.widened(h)))};
+  check(m, "own bias+gelu+aux");
+}
+
+TEST_F(CudaEpilogue, GeluGradient) {
+  Product m;
+  Builder b(m.graph);
+  const NodeId h = m.input(DType::bf16, {kRows, kColumns}, 3);
+  m.outputs = {m.narrowed(b.mul(m.widened(m.narrowed(m.sums)), b.unary(Op::gelu_tanh_grad, m.widened(h))))};
+  check(m, "own gelu_grad");
+}
+
+TEST_F(CudaEpilogue, ResidualWithBias) {
+  Product m;
+  Builder b(m.graph);
+  const NodeId y = m.widened(m.narrowed(b.add(m.sums, m.input(DType::f32, {kColumns}))));
+  m.outputs = {b.add(m.input(DType::f32, {kRows, kColumns}), y)};
+  check(m, "own bias+add");
+}
+
+// The branch is kept for backward as well: it is stored by the product, and added by a kernel after it.
+TEST_F(CudaEpilogue, ResidualThatKeepsItsBranch) {
+  Product m;
+  Builder b(m.graph);
+  const NodeId branch = m.narrowed(b.add(m.sums, m.input(DType::f32, {kColumns})));
+  m.outputs = {branch, b.add(m.input(DType::f32, {kRows, kColumns}), m.widened(branch))};
+  check(m, "own bias, then the rest");
+}
+
+TEST_F(CudaEpilogue, GradientsAccumulateInPlace) {
+  Product m;
+  Builder b(m.graph);
+  narrow_ = false;
+  m.outputs = {b.add(m.input(DType::f32, {kRows, kColumns}), m.sums)};
+  check(m, "own add", {{2, 0}});
+}
+
+TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {
+  Product m;
+  Builder b(m.graph);
+  const NodeId scale = m.input(DType::f32, {kRows, 1});
+  m.outputs = {m.narrowed(b.mul(b.unary(Op::tanh, m.sums), b.expand(scale, {kRows, kColumns})))};
+  check(m, "own, sums to memory, then the epilogue");
+}
+
+// An epilogue of each kind as the matcher sees it, whatever order its terms come in.
+TEST(MatmulEpilogues, AreFoundByStructure) {
+  auto matched = [](Model& m) {
+    const Program program(m.graph, m.inputs, m.outputs, {});
+    for (const ProgramKernel& k : program.kernels())
+      if (k.group.kind == Group::Kind::matmul && !k.tiles.empty()) {
+        const auto e = match_epilogue(k.tiles[0]);
+        return e ? e->name() : std::string("none");
+      }
+    return std::string("no epilogue");
+  };
+  for (bool first : {false, true}) {
+    Product m;
+    Builder b(m.graph);
+    const NodeId bias = m.input(DType::f32, {kColumns}), rest = m.input(DType::f32, {kRows, kColumns});
+    m.outputs = {first ? b.add(bias, b.add(rest, m.sums)) : b.add(b.add(m.sums, bias), rest)};
+    EXPECT_EQ(matched(m), "bias+add");
+  }
+  {
+    Product m;  // a bias per row is none
+    m.outputs = {Builder(m.graph).add(m.sums, m.input(DType::f32, {kRows, 1}))};
+    EXPECT_EQ(matched(m), "none");
+  }
+  {
+    Product m;  // a scale after the bias is none
+    Builder b(m.graph);
+    m.outputs = {b.mul(b.add(m.sums, m.input(DType::f32, {kColumns})), 2.0)};
+    EXPECT_EQ(matched(m), "none");
+  }
+  {
+    Product m;  // two addends are one too many
+    Builder b(m.graph);
+    m.outputs = {b.add(b.add(m.sums, m.input(DType::f32, {kRows, kColumns})), m.input(DType::f32, {kRows, kColumns}))};
+    EXPECT_EQ(matched(m), "none");
+  }
+  {
+    Product m;  // gelu of another form
+    m.outputs = {Builder(m.graph).unary(Op::gelu_erf, m.sums)};
+    EXPECT_EQ(matched(m), "none");
+  }
+}
+
+// All products of a GPT step in bf16 whose gradients accumulate: which epilogues the library does as a whole, by beginning, or not at all.
+TEST(MatmulEpilogues, OfAGptStep) {
+  GptConfig c;
+  c.vocab = 512, c.block = 64, c.layers = 2, c.heads = 4, c.width = 128, c.bias = true;
+  Graph g;
+  std::vector<NodeId> params, inputs, outputs;
+  for (const Parameter& p : gpt_parameters(c)) params.push_back(g.input({DType::f32, p.shape}, p.name));
+  inputs = params;
+  for (const char* what : {"tokens", "targets"}) inputs.push_back(g.input({DType::i64, {8, 64}}, what));
+  Builder b(g);
+  const Builder::SumCount loss = gpt_losses(b, c, params, inputs[params.size()], inputs[params.size() + 1]);
+  const NodeId losses[] = {loss.sum, loss.count};
+  const std::vector<NodeId> narrow = autocast(g, losses, DType::bf16);
+  ProgramOptions options;
+  for (NodeId d : gradients(g, narrow[0], params)) {
+    d = keep_wide(g, d);
+    const NodeId so_far = g.input(g.type(d), "so far");
+    options.state.push_back({int(inputs.size()), int(outputs.size())});
+    inputs.push_back(so_far);
+    outputs.push_back(b.add(so_far, d));
+  }
+  outputs.push_back(b.cast(narrow[0], DType::f32));
+  const size_t results = outputs.size();
+  outputs.insert(outputs.end(), narrow.begin(), narrow.end());
+  outputs = simplify(g, canonicalize(g, outputs));
+  options.forward.assign(outputs.begin() + long(results), outputs.end());
+  outputs.resize(results);
+  outputs = choose_saved(g, outputs, options.forward, Recompute::free).outputs;
+  const Program program(std::move(g), inputs, outputs, options);
+  std::map<std::string, int> count;
+  for (const ProgramKernel& k : program.kernels()) {
+    if (k.group.kind != Group::Kind::matmul) continue;
+    if (k.tiles.empty())
+      ++count["plain"];
+    else if (const auto whole = match_epilogue(k.tiles[0]))
+      ++count[whole->name()];
+    else if (const auto split = split_epilogue(k.tiles[0]))
+      ++count[split->first.name() + ", rest"];
+    else
+      ++count["sums"];
+  }
+  std::string text;
+  for (const auto& [name, n] : count) text += name + " " + std::to_string(n) + "; ";
+  EXPECT_EQ(text, "add 8; bias 3; bias+add 2; bias+gelu+aux 2; bias, rest 1; gelu_grad 2; plain 8; sums 1; ");
+}
+
+}  // namespace
+}  // namespace ridge::cuda
