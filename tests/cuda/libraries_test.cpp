@@ -61,6 +61,15 @@ TEST(CudaLibraries, AreFoundWherePackagesPutThem) {
   }
 }
 
+// The interpreter on the path may only be the one that starts another.
+TEST(CudaLibraries, AreFoundThroughPyenv) {
+  const Root root;
+  root.put("pyenv/shims/python3");
+  root.put("pyenv/versions/3.11.7/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
+  EXPECT_EQ(root.open(Library::nvrtc, root.search(13000, {{"PATH", root.folder / "pyenv/shims"}})),
+            "pyenv/versions/3.11.7/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
+}
+
 TEST(CudaLibraries, TheNewestThatTheDriverSpeaksWins) {
   const Root root;
   root.put("usr/local/cuda-12/lib64/libcublasLt.so.12");

@@ -99,7 +99,11 @@ LibrarySearch library_search(int cuda, const fs::path& root, const Variables& va
   for (const std::string& path : parts_of(variable("PATH"))) {
     std::error_code error;
     if (!fs::exists(fs::path(path) / "python3", error)) continue;
-    folders.add_python(fs::path(path).parent_path());
+    const fs::path prefix = fs::path(path).parent_path();
+    folders.add_python(prefix);
+    // What pyenv puts there starts one of several versions.
+    if (fs::path(path).filename() == "shims")
+      for (const fs::path& version : folders_in(prefix / "versions")) folders.add_python(version);
     break;
   }
   if (const std::string home = variable("HOME"); !home.empty()) folders.add_python(fs::path(home) / ".local");
