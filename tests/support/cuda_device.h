@@ -78,7 +78,8 @@ class CudaDevice final : public cuda::Loader {
 
  private:
   CudaDevice() {
-    if (!tests_real_gpu()) simulator_.emplace();
+    std::optional<Simulator> simulator;  // once opened, its libraries stay
+    if (!tests_real_gpu()) simulator.emplace();
     driver_ = std::make_unique<cuda::Driver>();
     context_.emplace(cuda::use_device(*driver_, 0));
     chip_ = cuda::chip_of(*driver_, 0);
@@ -87,7 +88,6 @@ class CudaDevice final : public cuda::Loader {
     cubins_ = std::make_unique<cuda::Cubins>(*nvrtc_, chip_.target(), cuda::CubinOptions{.folder = {}});
   }
 
-  std::optional<Simulator> simulator_;
   std::unique_ptr<cuda::Driver> driver_;
   std::optional<cuda::Context> context_;
   cuda::Chip chip_;

@@ -61,7 +61,8 @@ class Gpu {
   static constexpr int64_t kGuard = 256;
 
   Gpu() {
-    if (!tests_real_gpu()) simulator_.emplace();
+    std::optional<Simulator> simulator;  // once opened, its libraries stay
+    if (!tests_real_gpu()) simulator.emplace();
     backend_ = cuda::make_cuda_backend();
     arena_ = std::make_shared<Arena>(backend_.get());
   }
@@ -71,7 +72,6 @@ class Gpu {
     held_ = std::max<int64_t>(2 * bytes, 1 << 20), memory_ = backend_->allocate(held_);
   }
 
-  std::optional<Simulator> simulator_;
   std::unique_ptr<cuda::CudaBackend> backend_;
   std::shared_ptr<Arena> arena_;
   std::byte* memory_ = nullptr;
