@@ -238,14 +238,14 @@ class Planner {
     s.vector = vector_width(g, f, false);
     int64_t bytes = 0;  // of shared memory, per thread and column
     for (int n : reductions(g)) bytes += accumulator_bytes(g, n);
-    while (s.vector > 1 && bytes * 256 * (s.vector + 1) > 40960) s.vector /= 2;
+    while (s.vector > 1 && bytes * 256 * s.vector > 40960) s.vector /= 2;
     const int64_t across = power_of_two_above(ceil_div(columns, s.vector));
     int64_t deep = rows >= 64 ? 8 : std::bit_floor(uint64_t(std::clamp<int64_t>(rows / 4, 1, 8)));
     s.columns = int(std::min(across, 256 / deep));
     s.threads = 256;
     if (rows < 256 / s.columns) s.threads = int(std::max<int64_t>(32, s.columns * power_of_two_above(rows)));
     deep = s.threads / s.columns;
-    while (bytes * s.threads * (s.vector + 1) > 45056 && s.threads > s.columns && s.threads > 32) s.threads /= 2, deep = s.threads / s.columns;
+    while (bytes * s.threads * s.vector > 45056 && s.threads > s.columns && s.threads > 32) s.threads /= 2, deep = s.threads / s.columns;
     const int64_t blocks = outer * ceil_div(columns, int64_t(s.columns) * s.vector);
     const int64_t most = rows / (deep * 8);
     if (blocks < kColumnBlocks / 2 && most >= 2) {

@@ -133,7 +133,7 @@ void Source::declare_pointers() {
     if (!alive_[n] || (node.kind != Kind::load && node.kind != Kind::store) || done[size_t(node.access)]) continue;
     done[size_t(node.access)] = 1;
     const TileAccess& access = g.accesses[size_t(node.access)];
-    const std::string type = std::string(node.kind == Kind::load ? "const " : "") + TileWriter::memory(access.dtype) + "*";
+    const std::string type = std::string(TileWriter::memory(access.dtype)) + "*";  // an access may be read and written
     w.line(fmt::format("{} p{} = ({})entry.p[{}];", type, node.access, type, pointer(access.operand)));
   }
 }
@@ -473,6 +473,8 @@ TileText Source::column() {
   const int64_t count = parts ? (rows + s.part - 1) / s.part : 1;
   std::vector<int> outer = kept_axes(g);
   outer.pop_back();
+  int64_t shared = 0;
+  w.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
   begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   w.line(fmt::format("const int lane = (int)threadIdx.x % {}, row = (int)threadIdx.x / {};", s.columns, s.columns));
   w.line(fmt::format("const I strip = block % {}, part = block / {} % {}, other = block / {};", blocks, blocks, count, blocks * count));
@@ -506,7 +508,8 @@ TileText Source::column() {
       if (f.phase[size_t(n)] == phase + 1 && alive_[size_t(n)]) now.push_back(n);
     if (deep > 1) {
       for (int n : now) {
-        w.line(fmt::format("__shared__ {} t{}[{} * V];", accumulator(n), n, s.threads));
+        w.line(fmt::format("{}* t{} = ({}*)(shared_memory + {});", accumulator(n), n, accumulator(n), shared));
+        shared += s.threads * s.vector * accumulator_bytes(g, n);
         w.line("#pragma unroll");
         w.line(fmt::format("for (int k = 0; k < V; ++k) t{}[k * {} + threadIdx.x] = a{}[k];", n, s.threads, n));
       }
@@ -538,7 +541,7 @@ TileText Source::column() {
   }
   if (!parts) kept_stores("live && row == 0");
   w.close();
-  return finish("tile_column", call());
+  return finish("tile_column", call(), shared);
 }
 
 // ---- combine ----

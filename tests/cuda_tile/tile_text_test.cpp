@@ -1,0 +1,97 @@
+// Texts without a device: they compile for every chip, hold no sizes that they need not, and the hot ones keep to their registers.
+#include <set>
+
+#include "backend/cuda/make.h"
+#include "backend/cuda/tile_plan.h"
+#include "support/nvrtc.h"
+#include "support/tile_fuzz.h"
+
+namespace ridge::cuda::tile_test {
+namespace {
+
+using namespace ridge::tile_test;
+
+class CudaTileText : public test::NvrtcTest {};
+
+Build gelu(int64_t n, DType t) {
+  Build b(Form::map, {n});
+  b.out(b.op(Op::gelu_tanh, t, b.in(t)));
+  return b;
+}
+
+Build every_node(DType t) {
+  Build b(Form::row, {6, 5, 64}, 2);
+  const Op ops[] = {
+#define RIDGE_OP(name, arity) Op::name,
+      RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
+#undef RIDGE_OP
+  };
+  const int x = b.op(Op::cast, b.in(t)), seed = b.literal(3, DType::i64), row = b.load(b.operand(), DType::f32, {1, 0, 0});
+  int y = b.op(Op::add, x, row);
+  for (Op op : ops) {
+    if (op == Op::cast || op == Op::select || op >= Op::equal || op == Op::is_finite || op == Op::logical_not) continue;
+    y = op < Op::add ? b.op(op, y) : b.op(op, y, row);
+  }
+  TileNode random;
+  random.kind = Kind::random, random.op = Op::random_uniform, random.in = {seed, seed, -1}, random.access = b.access(-1, DType::i64, {320, 64, 1});
+  y = b.op(Op::select, b.op(Op::less, DType::boolean, b.push(random), b.literal(0.5)), y, b.literal(0));
+  const int ids = b.op(Op::cast, DType::i64, x), picked = b.load(b.operand(), DType::f32, {0, 0, 0});
+  TileAccess& a = b.g.accesses.back();
+  a.gather = ids, a.gather_stride = 1, a.gather_size = 9;
+  y = b.op(Op::add, y, picked);
+  b.store(b.reduce(Op::arg_max, y, DType::i64), {1, 0, 0});
+  b.out(b.op(Op::cast, t, b.op(Op::div, y, b.reduce(Op::reduce_sum, y))));
+  return b;
+}
+
+TEST_F(CudaTileText, CompilesForEveryChip) {
+  std::vector<TileGroup> groups;
+  for (DType t : {DType::f32, DType::bf16, DType::f16, DType::i64}) groups.push_back(every_node(t).g);
+  for (DType t : {DType::f32, DType::bf16}) groups.push_back(gelu(1 << 28, t).g), groups.push_back(gelu((int64_t(1) << 31) + 8, t).g);
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    Fuzz f(seed);
+    f.make();
+    groups.push_back(f.b.g);
+  }
+  std::vector<Job> jobs;
+  for (const Chip& chip : test::all_chips())
+    for (const TileGroup& g : groups)
+      for (const KernelText& text : make_tile_kernel({&g, 1}, chip)->texts()) jobs.push_back({text, chip.target()});
+  compile(jobs);
+}
+
+// Sizes are in a text only where an index is divided by them.
+TEST(CudaTilePlan, TextsAreSharedBySizes) {
+  const Chip chip = chip_for(9, 0);
+  auto text = [&](const Build& b) { return plan_tile(b.g, chip, {}).launches.at(0).text.body; };
+  EXPECT_EQ(text(gelu(1 << 20, DType::bf16)), text(gelu((1 << 24) + 3, DType::bf16)));
+  EXPECT_NE(text(gelu(1 << 20, DType::bf16)), text(gelu(int64_t(1) << 31, DType::bf16)));  // 64-bit element numbers
+  auto rows = [&](int64_t n) {
+    Build b(Form::row, {n, 768}, 1);
+    b.store(b.reduce(Op::reduce_sum, b.in()), {1, 0});
+    return text(b);
+  };
+  EXPECT_EQ(rows(512), rows(65536));
+}
+
+TEST(CudaTilePlan, LaunchesAreFew) {
+  const Chip chip = chip_for(9, 0);
+  auto launches = [&](const Build& b) { return plan_tile(b.g, chip, {}).launches.size(); };
+  EXPECT_EQ(launches(gelu(1 << 28, DType::f32)), 1u);
+  Build sum(Form::row, {int64_t(1) << 28}, 1);
+  sum.store(sum.reduce(Op::reduce_sum, sum.in()), {0});
+  EXPECT_EQ(launches(sum), 2u);
+  Build bias(Form::column, {65536, 768}, 1);
+  bias.store(bias.reduce(Op::reduce_sum, bias.op(Op::cast, bias.in(DType::bf16))), {0, 1});
+  EXPECT_EQ(launches(bias), 2u);
+  Build loss(Form::row, {65536, 50304}, 1);  // logits are read once, however long the row
+  const int x = loss.op(Op::cast, loss.in(DType::bf16)), e = loss.op(Op::exp, loss.op(Op::sub, x, loss.reduce(Op::reduce_max, x)));
+  loss.store(loss.op(Op::cast, DType::bf16, loss.op(Op::div, e, loss.reduce(Op::reduce_sum, e))), {50304, 1}, 0, 0);
+  const TilePlan plan = plan_tile(loss.g, chip, {});
+  ASSERT_EQ(plan.launches.size(), 1u);
+  EXPECT_GE(plan.launches[0].text.shared, 50304 * 2);
+  EXPECT_LE(2 * plan.launches[0].text.shared, chip.shared_bytes_per_multiprocessor);  // two blocks at a time
+}
+
+}  // namespace
+}  // namespace ridge::cuda::tile_test
