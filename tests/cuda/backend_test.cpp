@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "autograd/gradients.h"
+#include "backend/cuda/modules.h"
 #include "base/error.h"
 #include "graph/scan.h"
 #include "support/cuda_device.h"
@@ -526,9 +527,25 @@ TEST_F(CudaBackendTest, APlanTakesNothing) {
   EXPECT_EQ(backend_->memory().asked, before.asked + plan.report().arena_bytes);
 }
 
-TEST_F(CudaBackendTest, GivenChoicesComeBeforeThoseOfEarlierRuns) {
-  backend_->use_choices({{"some/key", "7"}});
-  EXPECT_TRUE(backend_->choices().empty()) << "until they are used";
+// What was measured once is known to later processes; what a checkpoint brings comes before it, and only what is used is told.
+TEST_F(CudaBackendTest, ChoicesAreKeptAndGiven) {
+  Device& device = backend_->device();
+  auto modules = [&] { return Modules(device, library_search(device.driver().version()), options().cubins); };
+  {
+    Modules first = modules();
+    EXPECT_EQ(first.choice("product/1"), "");
+    first.keep_choice("product/1", "algorithm 7, \"quoted\"");
+    first.keep_choice("product/2", "b");
+    EXPECT_EQ(first.choice("product/1"), "algorithm 7, \"quoted\"");
+  }
+  Modules second = modules();
+  EXPECT_TRUE(second.used_choices().empty());
+  EXPECT_EQ(second.choice("product/1"), "algorithm 7, \"quoted\"");
+  second.use_choices({{"product/1", "c"}, {"product/3", "d"}});
+  EXPECT_EQ(second.choice("product/1"), "c");
+  EXPECT_EQ(second.choice("product/3"), "d");
+  EXPECT_EQ(second.used_choices(), (std::map<std::string, std::string>{{"product/1", "c"}, {"product/3", "d"}}));
+  EXPECT_EQ(modules().choice("product/1"), "algorithm 7, \"quoted\"") << "what was given is not kept";
 }
 
 }  // namespace

@@ -100,7 +100,9 @@ void CudaBackend::order(Queue first, Queue then) {
 }
 
 bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kernel(graph, node, device_->chip()); }
-std::map<std::string, std::string> CudaBackend::choices() const { return modules_->used_choices(); }
+std::map<std::string, std::string> CudaBackend::choices() const {
+  return device_->use([&] { return modules_->used_choices(); });
+}
 void CudaBackend::use_choices(const std::map<std::string, std::string>& choices) {
   device_->use([&] { modules_->use_choices(choices); });
 }

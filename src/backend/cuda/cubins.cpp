@@ -196,6 +196,8 @@ void Cubins::ask(std::span<const KernelText> texts) {
   for (const KernelText& text : texts) keys.push_back(key(text));
   std::lock_guard lock(state_->mutex);
   for (size_t i = 0; i < texts.size(); ++i) state_->enter(texts[i], keys[i]);
+  // Long texts take longest: begun first, they do not hold up the end.
+  std::stable_sort(state_->queue.begin(), state_->queue.end(), [](const auto& a, const auto& b) { return a->text.body.size() > b->text.body.size(); });
   const size_t wanted = std::min(state_->queue.size() + size_t(state_->busy), size_t(state_->options.threads));
   while (state_->threads.size() < wanted) state_->threads.emplace_back([this] { state_->serve(); });
   state_->changed.notify_all();
