@@ -71,7 +71,7 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
     case Op::scatter_add: one_by_one(1 + double(in[1].type.shape[int(n.attrs.ints[0])]), std::max(largest(in[0]), largest(in[2]))); break;
     case Op::take_grad: one_by_one(double(in[1].size()), largest(in[0])); break;
     case Op::matmul: {  // without a fused multiply-add every product is rounded too
-      const double roundings = isa_tier() == IsaTier::sse4 ? 2 : 1;
+      const double roundings = isa_tier() == IsaTier::sse4 || other_device() ? 2 : 1;
       sum(roundings * double(in[0].type.shape.back()), largest(in[0]) * largest(in[1]));
       break;
     }
@@ -79,6 +79,8 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
     case Op::attention: {  // scores of this size go through exp, and weights of sum 1 through a product with v
       double scores = n.attrs.reals[0] * double(in[0].type.shape[3]) * largest(in[0]) * largest(in[1]);
       sum(4 + scores, 1 + largest(in[2]));
+      if (other_device())
+        t.absolute += result == DType::f32 ? 0 : spacing(result) / 2 * largest(in[2]);  // matrix units take the weights in the operands' dtype
       break;
     }
     case Op::attention_grad: {  // the saved log-sum-exp is any number here: probabilities may be far above 1
@@ -86,6 +88,7 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
       for (const auto& a : in)
         if (a.floating() && a.type.shape.rank() == 3) p = std::exp(std::min(scores, 8.0));
       sum((4 + scores) * p * double(in[1].type.shape[2] + in[0].type.shape[2]), 1 + largest(in[0]) + largest(in[1]));
+      if (other_device()) t.absolute += result == DType::f32 ? 0 : spacing(result) * p * (1 + largest(in[0]) + largest(in[1]));
       break;
     }
     case Op::scan: sum(8 * double(std::max<int64_t>(1, n.attrs.ints[0])) * 6, 2); break;

@@ -126,7 +126,8 @@ SegmentSums::SegmentSums(NodeKernel& kernel, DType dtype, Result result, std::st
 
 SegmentSums::Form SegmentSums::add_form(NodeKernel& kernel, int64_t vector) const {
   const std::string start = fmt::format("typedef {} Key;\n", key_type_) + element_text(dtype_) + constant_text("kVector", vector) +
-                            constant_text("kPart", kPart) + constant_text("kTogether", 8) + constant_text("kAdds", result_ == Result::added) + kParts;
+                            constant_text("kPart", kPart) + constant_text("kTogether", vector > 1 ? 4 : 8) + constant_text("kAdds", result_ == Result::added) +
+                            kParts;
   Form form{vector, kernel.add_text("segment_sums", start + kSums), -1};
   if (parts_ > 1) form.joins = kernel.add_text("segment_joins", start + kJoins);
   return form;

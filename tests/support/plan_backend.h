@@ -1,0 +1,52 @@
+// A CUDA backend without a device: programs are planned for a chip and their kernel texts collected; nothing can be run.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/compiled.h"
+#include "base/error.h"
+
+namespace ridge::test {
+
+class PlanBackend final : public Backend {
+ public:
+  explicit PlanBackend(const cuda::Chip& chip) : chip_(chip) {}
+
+  DeviceInfo info() const override { return {"cuda", chip_.target(), false}; }
+  std::byte* allocate(int64_t) override { refuse(); }
+  void release(std::byte*, int64_t) override {}
+  void upload(void*, const void*, int64_t) override { refuse(); }
+  void download(void*, const void*, int64_t) override { refuse(); }
+  void copy(void*, const void*, int64_t) override { refuse(); }
+  void clear(void*, int64_t) override { refuse(); }
+  bool runs(const Graph& graph, NodeId node) const override { return cuda::has_kernel(graph, node, chip_); }
+  std::unique_ptr<Code> compile(Program program) override {
+    auto code = std::make_unique<Plan>(std::move(program), chip_);
+    for (cuda::KernelText& text : code->compiled.texts())
+      if (seen_.insert(text.entry + "\n" + text.body).second) texts_.push_back(std::move(text));
+    return code;
+  }
+
+  const std::vector<cuda::KernelText>& texts() const { return texts_; }  // each once
+
+ private:
+  struct Plan final : Code {
+    Plan(Program program, const cuda::Chip& chip) : compiled(std::move(program), chip) {}
+    const Program& program() const override { return compiled.program(); }
+    int64_t workspace_bytes() const override { return compiled.workspace_bytes(); }
+    int64_t scratch_bytes() const override { return 0; }
+    size_t loop_kernels(size_t kernel) const override { return compiled.loop_kernels(kernel); }
+    std::string dump() const override { return compiled.dump(); }
+    void run(std::byte*, std::span<const void* const>, std::span<void* const>) override { refuse(); }
+    cuda::CompiledProgram compiled;
+  };
+  [[noreturn]] static void refuse() { fail(ErrorCode::internal, "[plan] there is no device"); }
+
+  cuda::Chip chip_;
+  std::set<std::string> seen_;
+  std::vector<cuda::KernelText> texts_;
+};
+
+}  // namespace ridge::test
