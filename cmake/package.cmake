@@ -22,6 +22,9 @@ if(RIDGE_TESTS)
   list(APPEND portable_targets all_tests)
 endif()
 install(TARGETS ${portable_targets} RUNTIME DESTINATION . COMPONENT portable EXCLUDE_FROM_ALL)
+if(RIDGE_TESTS)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/gpu_check DESTINATION . COMPONENT portable EXCLUDE_FROM_ALL)
+endif()
 if(RIDGE_PORTABLE)
   add_custom_target(portable_folder ALL
     COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --component portable --strip --prefix ${PROJECT_BINARY_DIR}/ridge
