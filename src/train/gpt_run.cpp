@@ -444,6 +444,8 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
     std::string trouble;
     if (left > 0 && needed > left) trouble = fmt::format("{} are needed and {} are left", size_text(needed), size_text(left));
     if (trouble.empty()) try {
+        run.step->compile_ahead();
+        if (run.sampler) run.sampler->compile_ahead();
         run.step->touch();
         if (far) count_driver(run);
         if (run.sampler) {

@@ -212,6 +212,8 @@ void GptSampler::generate(std::span<const Token> prompt, int64_t count, const Sa
   }
 }
 
+void GptSampler::compile_ahead() { state_->one.compile_ahead(), state_->many.compile_ahead(); }
+
 int64_t GptSampler::planned_bytes() const {
   const State& s = *state_;
   const Report &one = s.one.report(), &many = s.many.report();

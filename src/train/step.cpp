@@ -112,6 +112,13 @@ struct TrainStep::State {
     samples.require(offset);
   }
 
+  template <class Visit>
+  void each_program(Visit visit) {
+    for (auto* list : {&made.bodies, &made.evaluations})
+      for (StepBody& body : *list) visit(*body.exe);
+    visit(*made.update);
+  }
+
   void map() {
     memory.data(), samples.data();
     if (!slots) slots = reinterpret_cast<Scalars*>(device.allocate_host(kSlotBytes));
@@ -322,12 +329,15 @@ void TrainStep::restore(const StepState& state) {
   state_->carried_known = false;
 }
 
+void TrainStep::compile_ahead() {
+  state_->each_program([](Executable& program) { program.compile_ahead(); });
+}
+
 void TrainStep::touch() {
   State& s = *state_;
+  compile_ahead();
+  s.each_program([](Executable& program) { program.prepare(); });  // before the memory is taken: kernels may need some to be measured
   s.map(), s.made.activations->data();
-  for (auto* list : {&s.made.bodies, &s.made.evaluations})
-    for (StepBody& body : *list) body.exe->prepare();
-  s.made.update->prepare();
   if (!s.near) return;
   ThreadTeam& team = s.options.team ? *s.options.team : default_team();
   team.reserve_scratch((s.plan.scratch_bytes + team.size() - 1) / team.size());

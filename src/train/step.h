@@ -109,6 +109,7 @@ class TrainStep {
 
   StepState state() const;               // after the last step that was collected
   void restore(const StepState& state);  // with parameters and moments as they were then, what follows is the same bit for bit
+  void compile_ahead();                  // in the background, where the device allows it
   void touch();                          // maps all memory and writes to every page of it now, so that nothing can be taken away later
 
   const StepPlan& plan() const;

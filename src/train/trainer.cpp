@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <deque>
+#include <future>
 
 #include <nlohmann/json.hpp>
 
@@ -226,35 +227,49 @@ class Run {
 
   void save(bool best) {
     if (!saves()) return;
+    wait_for_save();
     const Clock::time_point start = enter(Phase::checkpoint);
     state_.step = step_.state(), state_.skipped = guards_.skipped(), state_.roll_backs = guards_.roll_backs();
     state_.strikes = guards_.strikes();
     state_.seconds = earlier_seconds_ + since(start_);
     state_.finished = state_.step.attempted >= o_.schedule.steps && !state_.validation_due;
-    CheckpointContent content;
-    content.step = state_.step.attempted, content.texts = task_.texts;
-    content.texts["state.json"] = to_json(state_);
-    std::deque<std::vector<float>> copies;
+    auto content = std::make_shared<CheckpointContent>();
+    content->step = state_.step.attempted, content->texts = task_.texts;
+    content->texts["state.json"] = to_json(state_);
+    auto copies = std::make_shared<std::deque<std::vector<float>>>();
     each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
       SafetensorView view;
       view.name = name, view.dtype = DType::f32, view.shape = p.shape;
-      view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), copies));
-      content.tensors[file].push_back(view);
+      view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), *copies));
+      content->tensors[file].push_back(view);
     });
+    if (metrics_) metrics_->flush();
+    // Copies can be written while training goes on; what lies in place cannot.
+    const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
+    saving_ = std::async(when, [this, content, copies, best] { return store_.save(*content, best); });
+    being_saved_ = {content->step, start};
+    if (step_.in_place())
+      wait_for_save();
+    else
+      leave(Phase::checkpoint, start);
+  }
+
+  void wait_for_save() {
+    if (!saving_.valid()) return;
+    const Clock::time_point start = step_.in_place() ? being_saved_.start : Clock::now();
     try {
-      if (metrics_) metrics_->flush();
-      for (const std::string& line : store_.save(content, best)) notice(line);
-      saved_step_ = content.step, failed_saves_ = 0;
+      for (const std::string& line : saving_.get()) notice(line);
+      saved_step_ = being_saved_.step, failed_saves_ = 0;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::io) throw;
       // A full disk costs the checkpoint, not the run: the ones before it are intact.
       if (++failed_saves_ >= 3) throw;
-      notice(fmt::format("checkpoint at step {} failed, training goes on: {}", content.step, error.what()));
+      notice(fmt::format("checkpoint at step {} failed, training goes on: {}", being_saved_.step, error.what()));
       leave(Phase::checkpoint, start);
       return;
     }
-    const double seconds = leave(Phase::checkpoint, start);
-    for (TrainerView* view : views_) view->on_checkpoint(content.step, (o_.folder / "checkpoints").string(), seconds);
+    leave(Phase::checkpoint, start);
+    for (TrainerView* view : views_) view->on_checkpoint(being_saved_.step, (o_.folder / "checkpoints").string(), since(being_saved_.start));
   }
 
   Clock::time_point enter(Phase phase) {
@@ -362,6 +377,7 @@ class Run {
 
   void roll_back() {
     step_.discard(), under_way_.clear();
+    wait_for_save();
     std::vector<std::string> notices;
     std::optional<StoredCheckpoint> stored;
     if (saves()) stored = store_.newest(notices);
@@ -448,7 +464,9 @@ class Run {
 
   void finish() {
     const bool diverged = out_.end == Outcome::End::diverged;
+    wait_for_save();
     if (!diverged && saved_step_ != state_.step.attempted) save(false);
+    wait_for_save();
     metrics_->flush();
     if (!ended_) out_.reason = fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
@@ -483,7 +501,13 @@ class Run {
     double lr;
     Clock::time_point start;
   };
-  std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
+  struct BeingSaved {
+    int64_t step = -1;
+    Clock::time_point start = {};
+  };
+  BeingSaved being_saved_;
+  std::future<std::vector<std::string>> saving_;  // what could not be removed
+  std::deque<UnderWay> under_way_;                // steps that are enqueued and not collected
   RunningMedian pace_;
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {};
   int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;
