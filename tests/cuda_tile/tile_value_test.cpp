@@ -43,7 +43,7 @@ struct AllOps {
         continue;
       const DType to = gives_boolean(row.op) ? DType::boolean : t;
       const int first = row.op == Op::select ? choice : wants_positive(row.op) ? positive : x;
-      b.out(b.op(row.op, to, first, row.arity > 1 ? y : -1, row.arity > 2 ? z : -1));
+      b.out(b.op(row.op, to, first, row.arity > 1 ? (row.op == Op::pow ? positive : y) : -1, row.arity > 2 ? z : -1));
       memory.emplace_back(to, n);
       ops.push_back(row.op);
     }

@@ -378,7 +378,10 @@ RIDGE_INLINE float at_most(float limit, float x) { return x > limit ? limit : x;
 RIDGE_INLINE float at_least(float limit, float x) { return x < limit ? limit : x; }
 RIDGE_INLINE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 RIDGE_INLINE float softplus(float x) { return at_least(0.f, x) + log1pf(expf(-fabsf(x))); }
-RIDGE_INLINE float silu(float x) { return x < -100.f ? x * expf(at_least(-104.f, x)) : x / (1.f + expf(-x)); }
+RIDGE_INLINE float silu(float x) {
+  float c = at_least(-104.f, x);
+  return x < -80.f ? c * expf(c) : x / (1.f + expf(-x));
+}
 RIDGE_INLINE float silu_grad(float x) {
   float e = expf(-x), s = 1.f / (1.f + e), c = at_most(1e4f, at_least(-1e4f, x));
   return s * fmaf(c, at_most(3e38f, e) * s, 1.f);

@@ -180,7 +180,7 @@ TileFacts facts_of(const TileGroup& group) {
     const TileAccess& access = group.accesses[size_t(node.access)];
     if (access.gather >= 0) depend(access.gather);
     for (int i = 0; i < group.domain.rank(); ++i)
-      if (access.strides[i] != 0 && group.domain[i] > 1) facts.mask[n] |= 1u << i;
+      if (access.strides[i] != 0 && group.domain[i] != 1) facts.mask[n] |= 1u << i;
     for (const auto& b : access.bounds) facts.mask[n] |= 1u << b.axis;
   }
   return facts;

@@ -21,7 +21,9 @@ constexpr int kKeptRegisters = 40;       // for values of a row, per thread
 
 class Planner {
  public:
-  Planner(const TileGroup& group, const Chip& chip, const TileSharing& sharing) : original_(group), chip_(chip), sharing_(sharing) {}
+  Planner(const TileGroup& group, const Chip& chip, const TileSharing& sharing) : original_(group), chip_(chip), sharing_(sharing) {
+    sharing_.wide_index = sharing.wide_index || !fits_32_bits(group);
+  }
 
   TilePlan run() {
     const TileGroup g = simplified(original_);

@@ -370,7 +370,7 @@ void Source::row_function() {
     const std::vector<char> computes = phase_nodes(g, f, phase);
     if (!roots.empty()) {
       if (keep) {
-        w.line(fmt::format("#pragma unroll(A ? {} : 1)", s.chunks));
+        w.line("#pragma unroll");
         w.open(fmt::format("for (int c = 0; c < {}; ++c) {{", s.chunks));
         w.line(fmt::format("const I j = (c * {} + lane) * V;", s.lanes));
         const int64_t left = vectors - int64_t(s.chunks - 1) * s.lanes;
