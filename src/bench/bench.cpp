@@ -189,17 +189,17 @@ std::string_view name(Bound bound) {
 
 std::string_view name(State state) { return state == State::hot ? "hot" : "cold"; }
 
-std::regex row_filter(const std::string& text) {
+std::function<bool(const std::string&)> row_filter(const std::string& text) {
   try {
-    return std::regex(text);
+    return [filter = std::regex(text)](const std::string& name) { return std::regex_search(name, filter); };
   } catch (const std::regex_error& e) {
     fail(ErrorCode::usage, "[bench] --filter '{}' is no regular expression ({}); dots and brackets may need a backslash", text, e.what());
   }
 }
 
 void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink) {
-  const std::regex filter = row_filter(options.filter);
-  auto wanted = [&](const std::string& name, State state) { return std::regex_search(name, filter) && options.state.value_or(state) == state; };
+  const auto filter = row_filter(options.filter);
+  auto wanted = [&](const std::string& name, State state) { return filter(name) && options.state.value_or(state) == state; };
 
   ThreadTeam team({.threads = options.threads});
   Ceilings ceilings(team);

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,7 +77,8 @@ struct Options {
 std::vector<Row> ops_rows();         // for the CPU
 std::vector<Row> device_ops_rows();  // for a GPU
 
-std::regex row_filter(const std::string& text);  // ErrorCode::usage when it is no regular expression
+// Whether a name holds what a regular expression says. ErrorCode::usage when the text is none.
+std::function<bool(const std::string& name)> row_filter(const std::string& text);
 
 // Runs the rows that the options select and hands over each result when it is there. The ceilings are rows too (ceiling/…) and come last:
 // they sum up what was seen beside the other rows.

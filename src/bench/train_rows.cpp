@@ -1,7 +1,6 @@
 #include "bench/train_rows.h"
 
 #include <chrono>
-#include <regex>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -132,13 +131,13 @@ std::vector<std::string> train_presets(bool gpu) {
 int64_t gpu_batch(const std::string& preset) { return preset == "gpt2-medium" ? 32 : 64; }
 
 void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
-  const std::regex filter = row_filter(options.filter);
+  const auto filter = row_filter(options.filter);
   const std::vector<std::string> presets = train_presets(options.backend != nullptr);
   std::optional<ThreadTeam> team;
   if (!options.backend) team.emplace(TeamOptions{.threads = options.threads});
   bool any = false;
   for (const std::string& preset : presets) {
-    if (!std::regex_search("gpt/" + preset, filter)) continue;
+    if (!filter("gpt/" + preset)) continue;
     any = true;
     sink(team ? measure(preset, settings(preset), *team, options.seconds) : measure_on(options, preset, settings(preset)));
   }

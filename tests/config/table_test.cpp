@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -11,6 +10,7 @@
 #include "config/document.h"
 #include "config/presets.h"
 #include "config/samples.h"
+#include "support/patterns.h"
 
 namespace ridge::config {
 namespace {
@@ -83,14 +83,14 @@ TEST(KeyTable, KnowsEveryVariableThatTheSourceReads) {
     EXPECT_TRUE(known.insert(std::string(s.name)).second) << s.name << " is a key";
     EXPECT_FALSE(s.help.empty());
   }
-  const std::regex variable("\"(RIDGE_[A-Z0-9_]*[A-Z0-9])\"");
+  const test::Pattern variable("\"(RIDGE_[A-Z0-9_]*[A-Z0-9])\"");
   for (const char* folder : {"src", "tests"})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(RIDGE_SOURCE_DIR) / folder)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
       if (entry.path().parent_path().filename() == "config") continue;  // these tests make names up
       const std::string text = content_of(entry.path());
-      for (std::sregex_iterator match(text.begin(), text.end(), variable), end; match != end; ++match)
-        EXPECT_TRUE(known.contains((*match)[1])) << (*match)[1] << " in " << entry.path() << " is neither a key nor a switch of src/config/keys.cpp";
+      for (const std::string& found : variable.all_in(text))
+        EXPECT_TRUE(known.contains(found)) << found << " in " << entry.path() << " is neither a key nor a switch of src/config/keys.cpp";
     }
 }
 

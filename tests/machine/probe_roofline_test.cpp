@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <regex>
 
 #include "base/error.h"
+#include "support/patterns.h"
 
 namespace ridge {
 namespace {
@@ -32,7 +32,7 @@ TEST(Roofline, HoldsItsNumbers) {
 }
 
 TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {
-  const std::regex place(" (?:x|y|x1|x2|y1|y2|cx|cy)=\"([-0-9.]+)\"");
+  const test::Pattern place(" [xyc12]+=\"([-0-9.]+)\"");
   for (double rate : {1e-2, 1.0, 230.0, 1e6})
     for (double bandwidth : {1e-1, 50.0, 1e5}) {
       Roofline r = example();
@@ -40,10 +40,9 @@ TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {
       for (auto& slope : r.slopes) slope.gbs *= bandwidth / 50;
       r.dots = {{"a kernel", 3, rate / 2}, {"another", 0.01, bandwidth * 0.01}};
       const std::string svg = to_svg(r);
-      for (std::sregex_iterator it(svg.begin(), svg.end(), place), end; it != end; ++it) {
-        const double at = std::stod((*it)[1]);
-        EXPECT_GE(at, 0) << it->str() << " at " << rate << " and " << bandwidth;
-        EXPECT_LE(at, 1080) << it->str() << " at " << rate << " and " << bandwidth;
+      for (const std::string& found : place.all_in(svg)) {
+        EXPECT_GE(std::stod(found), 0) << found << " at " << rate << " and " << bandwidth;
+        EXPECT_LE(std::stod(found), 1080) << found << " at " << rate << " and " << bandwidth;
       }
     }
 }

@@ -1,9 +1,8 @@
 // What stays on a screen, in a pipe and for programs, whatever the order of events.
 #include "train/train_view.h"
+#include "support/patterns.h"
 
 #include <gtest/gtest.h>
-
-#include <regex>
 
 #include <nlohmann/json.hpp>
 
@@ -70,9 +69,10 @@ TEST(TerminalView, PrintsEventsAboveTheLiveLine) {
   view.end(summary);
   std::vector<std::string> found;
   int live = 0;
+  const test::Pattern live_line("^step +[0-9]+/1000");
   for (const std::string& line : t.lines) {
     EXPECT_EQ(line.find('\033'), std::string::npos);
-    live += std::regex_search(line, std::regex("^step +[0-9]+/1000"));
+    live += live_line.in(line);
     for (const char* event : {"threads", "step 250: train loss 2.8745, val loss 1.5000, the best so far", "step 300 skipped", "╭─ sample at step 500",
                               "│ Once upon", "│ a time", "step 500: checkpoint", "all 1000 steps done"})
       if (line.find(event) != std::string::npos) found.push_back(event);
@@ -82,14 +82,14 @@ TEST(TerminalView, PrintsEventsAboveTheLiveLine) {
 }
 
 TEST(TerminalView, WritesPlainLinesIntoAPipe) {
+  const test::Pattern plain_line("^iter [0-9]+: loss [0-9.]+, time [0-9.]+ms");
   for (int64_t steps : {1, 7, 200, 5000, 123457}) {
     FakeTerminal t;
     TerminalView view(t.screen(false));
     for (int64_t i = 1; i <= steps; ++i) view.on_step(at_step(i, steps, 0.05));
     EXPECT_LE(t.writes, 103u) << steps;
     EXPECT_GE(t.writes, std::min<size_t>(size_t(steps), 40)) << steps;
-    for (const std::string& line : t.lines)
-      EXPECT_TRUE(line.empty() || std::regex_search(line, std::regex("^iter [0-9]+: loss [0-9.]+, time [0-9.]+ms"))) << line;
+    for (const std::string& line : t.lines) EXPECT_TRUE(line.empty() || plain_line.in(line)) << line;
   }
   // Slow steps are told of at least every ten seconds.
   FakeTerminal t;
