@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -15,6 +14,7 @@
 #include <immintrin.h>
 #endif
 
+#include "backend/host_memory.h"
 #include "base/error.h"
 #include "machine/affinity.h"
 #include "machine/limits.h"
@@ -79,10 +79,12 @@ class FlushDenormals {
   Word saved_;
 };
 
-struct FreeAligned {
-  void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t(4096)); }
+// Pages of its own: no two threads share a line, and what the system counts is what was planned, whatever the heap has kept.
+struct Unmap {
+  int64_t bytes = 0;
+  void operator()(std::byte* p) const { unmap_memory(p, bytes); }
 };
-using Scratch = std::unique_ptr<std::byte[], FreeAligned>;
+using Scratch = std::unique_ptr<std::byte[], Unmap>;
 
 }  // namespace
 
@@ -268,15 +270,14 @@ int64_t ThreadTeam::scratch_bytes() const { return state_->scratch_bytes; }
 void ThreadTeam::reserve_scratch(int64_t bytes_per_thread) {
   State::Entry entry(*state_, "reserve_scratch");
   if (bytes_per_thread <= state_->scratch_bytes) return;
-  // Whole pages, so that no two threads ever share a line.
   const int64_t bytes = (bytes_per_thread + 4095) / 4096 * 4096;
   for (Scratch& s : state_->scratch) s.reset();
   state_->scratch_bytes = 0;
   for (Scratch& s : state_->scratch) {
-    auto* p = static_cast<std::byte*>(::operator new[](size_t(bytes), std::align_val_t(4096), std::nothrow));
+    std::byte* p = reserve_memory(bytes);
     if (!p) fail(ErrorCode::memory, "[thread_team] no memory for {} bytes of scratch for each of {} threads; use fewer threads", bytes, size());
+    s = Scratch(p, {bytes});
     std::memset(p, 0, size_t(bytes));
-    s.reset(p);
   }
   state_->scratch_bytes = bytes;
 }
