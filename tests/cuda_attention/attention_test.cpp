@@ -71,6 +71,7 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::f16, 33, 130, 80, {2, 1}, false, Mask::additive, 99, 0, Layout::heads_first},
       {DType::f32, 35, 71, 9, {4, 2}, true, Mask::additive, 50, 0.25, Layout::qkv_slices},
       {DType::bf16, 1, 100, 16, {4, 2}, true, Mask::none, 77, 0, Layout::heads_first},
+      {DType::f32, 1, 300, 80, {2, 2}, true, Mask::additive, 290, 0.25, Layout::feature_stride},
       {DType::f32, 40, 33, 128, {1, 1}, true, Mask::none, -1, 0, Layout::heads_first},  // rows that see nothing
       {DType::f16, 130, 128, 32, {1, 1}, true, Mask::none, -1, 0.2, Layout::qkv_slices},
       {DType::bf16, 31, 7, 128, {6, 1}, false, Mask::boolean, -1, 0, Layout::qkv_slices},
@@ -87,7 +88,7 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
   };
   int count = 0;
   for (const Draw& x : draws) {
-    if (++count > 6 && !all_of_them()) break;
+    if (++count > 7 && !all_of_them()) break;
     Case c;
     c.d.batch = 2, c.d.heads = x.heads.heads, c.d.kv_heads = x.heads.kv_heads, c.d.queries = x.queries, c.d.keys = x.keys, c.d.dim = x.dim;
     c.d.dtype = x.dtype, c.d.scale = 1 / std::sqrt(double(x.dim)), c.d.causal = x.causal, c.d.mask = x.mask;

@@ -48,17 +48,25 @@ class TiledAttention final : public Kernel {
     auto add = [&](AttentionPart part, int64_t blocks, int threads) {
       if (blocks > 0) steps_.push_back({attention_text(part, s), blocks, threads, nullptr});
     };
+    if (!backward && d.queries == 1 && d.keys > 0) {
+      const int64_t blocks = heads * blocks_of(d.keys, kDecodeKeys);
+      add(AttentionPart::decode, blocks, 128);
+      add(AttentionPart::decode_end, heads, 128);
+      workspace_ = blocks * (s.dim + 2) * int64_t(sizeof(float));
+      return;
+    }
     if (!backward) {
       add(AttentionPart::forward, heads * blocks_of(d.queries, s.rows), 2 * s.rows);
       return;
     }
     const int64_t sharers = !s.vector || s.plain ? 32 : s.dim <= 16 ? 2 : s.dim <= 32 ? 4 : s.dim <= 64 ? 8 : 16;
+    workspace_ = heads * d.queries * int64_t(sizeof(float));
     add(AttentionPart::delta, blocks_of(heads * d.queries * sharers, 128), 128);
     add(AttentionPart::grad_keys, d.batch * d.kv_heads * blocks_of(d.keys, s.rows), 2 * s.rows);
     add(AttentionPart::grad_queries, heads * blocks_of(d.queries, s.rows), 2 * s.rows);
   }
 
-  int64_t workspace_bytes() const override { return backward_ ? desc_.batch * desc_.heads * desc_.queries * int64_t(sizeof(float)) : 0; }
+  int64_t workspace_bytes() const override { return workspace_; }
   std::vector<KernelText> texts() const override {
     std::vector<KernelText> all;
     for (const Step& s : steps_) all.push_back(s.text);
@@ -90,6 +98,7 @@ class TiledAttention final : public Kernel {
   };
   AttentionDesc desc_;
   bool backward_;
+  int64_t workspace_ = 0;  // delta, or what blocks of keys found
   std::vector<Step> steps_;
   Places places_;
   const Driver* driver_ = nullptr;

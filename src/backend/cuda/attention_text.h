@@ -18,7 +18,8 @@ struct AttentionShape {
   bool causal = false, length = false, dropout = false;
 };
 
-enum class AttentionPart { forward, delta, grad_keys, grad_queries };
+enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, decode_end };
+inline constexpr int kDecodeKeys = 128;  // of a block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
 const char* dropout_text();  // shared by all attention texts
 
