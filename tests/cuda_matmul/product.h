@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,10 @@ using namespace test::matmul_case;
 class Products final : public Loader {
  public:
   explicit Products(bool library) : device_(test::CudaDevice::the()) {
-    if (library) lt_ = std::make_unique<CublasLt>(library_search(device_.driver().version()));
+    if (!library) return;
+    std::optional<test::Simulator> simulator;
+    if (!test::tests_real_gpu()) simulator.emplace();
+    lt_ = std::make_unique<CublasLt>(library_search(device_.driver().version()));
   }
   const Driver& driver() const override { return device_.driver(); }
   const Chip& chip() const override { return device_.chip(); }

@@ -48,6 +48,20 @@ __device__ __forceinline__ i64 matmul_element(const i64* size, const i64* stride
   return at + index * stride[0];
 }
 
+// Where the rows of a tile begin.
+template <int Loops, int Side>
+__device__ __forceinline__ void matmul_places(i64* to, const i64* size, const i64* stride, i64 first, i64 count, i64 base) {
+  for (int i = (int)threadIdx.x; i < Side; i += (int)blockDim.x) to[i] = base + (first + i < count ? matmul_element<Loops>(size, stride, first + i) : 0);
+}
+// Where the next elements of the depth lie in both factors.
+template <int Deep>
+__device__ __forceinline__ void matmul_depth(i64* a, i64* b, const MatmulArguments& g, int stage, i64 first, i64 end) {
+  int i = (int)threadIdx.x;
+  if (i >= Deep || first + i >= end) return;
+  a[stage * Deep + i] = matmul_element<kKLoops>(g.k.size, g.k.x, first + i);
+  b[stage * Deep + i] = matmul_element<kKLoops>(g.k.size, g.k.y, first + i);
+}
+
 template <int Type>
 __device__ __forceinline__ float matmul_read(const void* p, i64 i) {
   if (Type == 0) return ((const float*)p)[i];
@@ -87,31 +101,26 @@ __device__ __forceinline__ void matmul_store(const MatmulArguments& g, i64 batch
 
 // A thread sums 4 x 4 of a tile of 64 x 64; factors wait in shared memory as f32.
 constexpr const char* kScalarProduct = R"(
-constexpr int kTile = 64, kDeep = 16;
+constexpr int kTile = 64, kDeep = 16, kThreads = 256;
 
 // Elements of a tile that this thread fetches: along the depth where that is the fast axis, else along the rows.
 template <int Type, int RowLoops, bool FastK>
 struct MatmulFetch {
   const void* from;
-  i64 row[4];
+  const i64 *rows, *depth;  // where they lie
+  i64 first, count;
   int r, k;
-  bool there[4];
   float value[4];
-  __device__ __forceinline__ MatmulFetch(const void* p, i64 base, const MatmulAxis& rows, i64 first, i64 count) : from(p) {
+  __device__ __forceinline__ MatmulFetch(const void* p, const i64* rows, const i64* depth, i64 first, i64 count)
+      : from(p), rows(rows), depth(depth), first(first), count(count) {
     int t = (int)threadIdx.x;
     r = FastK ? t / kDeep : t % kTile, k = FastK ? t % kDeep : t / kTile;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      i64 at = first + r + (FastK ? 16 * i : 0);
-      there[i] = at < count;
-      row[i] = base + (there[i] ? matmul_element<RowLoops>(rows.size, rows.x, at) : 0);
-    }
   }
-  __device__ __forceinline__ void load(const MatmulAxis& depth, const i64* stride, i64 first, i64 end) {
+  __device__ __forceinline__ void load(int stage, i64 begin, i64 end) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      i64 at = first + k + (FastK ? 0 : 4 * i);
-      value[i] = at < end && there[i] ? matmul_read<Type>(from, row[i] + matmul_element<kKLoops>(depth.size, stride, at)) : 0.f;
+      int row = r + (FastK ? 16 * i : 0), at = k + (FastK ? 0 : 4 * i);
+      value[i] = begin + at < end && first + row < count ? matmul_read<Type>(from, rows[row] + depth[stage * kDeep + at]) : 0.f;
     }
   }
   __device__ __forceinline__ void put(float (*to)[kTile + 4]) const {
@@ -122,19 +131,26 @@ struct MatmulFetch {
 
 extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
   __shared__ float x[kDeep][kTile + 4], y[kDeep][kTile + 4];
+  __shared__ i64 rows_at[kTile], columns_at[kTile], depth_a[2 * kDeep], depth_b[2 * kDeep];
   i64 down = (g.rows + kTile - 1) / kTile;
   i64 row = (i64)blockIdx.x % down * kTile, column = (i64)blockIdx.x / down * kTile;
   i64 begin = (i64)blockIdx.z * g.part, end = begin + g.part < g.depth ? begin + g.part : g.depth;
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
   for (i64 batch = blockIdx.y; batch < g.batches; batch += gridDim.y) {
-    MatmulFetch<kA, kMLoops, kAFastK> a(g.a, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch), g.m, row, g.rows);
-    MatmulFetch<kB, kNLoops, kBFastK> b(g.b, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch), g.n, column, g.columns);
+    matmul_places<kMLoops, kTile>(rows_at, g.m.size, g.m.x, row, g.rows, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch));
+    matmul_places<kNLoops, kTile>(columns_at, g.n.size, g.n.x, column, g.columns, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch));
+    for (int s = 0; s < 2; ++s) matmul_depth<kDeep>(depth_a, depth_b, g, s, begin + s * kDeep, end);
+    __syncthreads();
+    MatmulFetch<kA, kMLoops, kAFastK> a(g.a, rows_at, depth_a, row, g.rows);
+    MatmulFetch<kB, kNLoops, kBFastK> b(g.b, columns_at, depth_b, column, g.columns);
     float sum[4][4] = {};
-    a.load(g.k, g.k.x, begin, end), b.load(g.k, g.k.y, begin, end);
-    for (i64 k = begin; k < end; k += kDeep) {
+    a.load(0, begin, end), b.load(0, begin, end);
+    int stage = 0;
+    for (i64 k = begin; k < end; k += kDeep, stage ^= 1) {
       a.put(x), b.put(y);
       __syncthreads();
-      if (k + kDeep < end) a.load(g.k, g.k.x, k + kDeep, end), b.load(g.k, g.k.y, k + kDeep, end);
+      if (k + kDeep < end) a.load(stage ^ 1, k + kDeep, end), b.load(stage ^ 1, k + kDeep, end);
+      if (k + 2 * kDeep < end) matmul_depth<kDeep>(depth_a, depth_b, g, stage, k + 2 * kDeep, end);
 #pragma unroll
       for (int q = 0; q < kDeep; ++q) {
         float u[4], v[4];
@@ -151,6 +167,7 @@ extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONST
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) matmul_store(g, batch, row + ty * 4 + i, column + tx * 4 + j, sum[i][j]);
+    __syncthreads();
   }
 }
 )";
@@ -162,43 +179,37 @@ constexpr int kDeep = 32, kThreads = 32 * kWarpsDown * kWarpsAcross;
 constexpr int kWarpRows = kTileRows / kWarpsDown, kWarpColumns = kTileColumns / kWarpsAcross;
 
 // A side of the tile: Side x 32 elements, fetched in chunks of 8 along the fast axis.
-template <int Side, int RowLoops, bool FastK, bool Wide>
+template <int Side, bool FastK, bool Wide>
 struct MatmulFetch {
   static constexpr int kPitch = FastK ? kDeep + 8 : Side + 8, kLines = FastK ? Side : kDeep;
   static constexpr int kAlong = (FastK ? kDeep : Side) / 8, kChunks = Side * kDeep / 8 / kThreads;
   const half_bits* from;
-  i64 base, first, count;
-  i64 row[kChunks];
+  const i64 *rows, *depth;  // where they lie
+  i64 first, count;
   uint4 value[kChunks];
+  __device__ __forceinline__ MatmulFetch(const void* p, const i64* rows, const i64* depth, i64 first, i64 count)
+      : from((const half_bits*)p), rows(rows), depth(depth), first(first), count(count) {}
   __device__ __forceinline__ int line(int i) const { return ((int)threadIdx.x + i * kThreads) / kAlong; }
   __device__ __forceinline__ int along() const { return (int)threadIdx.x % kAlong * 8; }
-  __device__ __forceinline__ MatmulFetch(const void* p, i64 b, const MatmulAxis& rows, i64 f, i64 n) : from((const half_bits*)p), base(b), first(f), count(n) {
+  __device__ __forceinline__ unsigned one(int r, int k, int height, int deep, const i64* at) const {
+    return r < height && k < deep ? from[rows[r] + at[k]] : 0;
+  }
+  __device__ __forceinline__ void load(int stage, i64 begin, i64 end) {
+    const i64* at = depth + stage * kDeep;
+    int height = count - first < Side ? (int)(count - first) : Side, deep = end - begin < kDeep ? (int)(end - begin) : kDeep;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      i64 at = first + (FastK ? line(i) : along());
-      row[i] = base + (at < count ? matmul_element<RowLoops>(rows.size, rows.x, at) : 0);
-    }
-  }
-  __device__ __forceinline__ half_bits one(const MatmulAxis& rows, const MatmulAxis& depth, const i64* stride, i64 r, i64 k, i64 end, i64 known) const {
-    if (r >= count || k >= end) return 0;
-    return from[(FastK ? known : base + matmul_element<RowLoops>(rows.size, rows.x, r)) + matmul_element<kKLoops>(depth.size, stride, k)];
-  }
-  __device__ __forceinline__ void load(const MatmulAxis& rows, const MatmulAxis& depth, const i64* stride, i64 k, i64 end) {
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      i64 r = first + (FastK ? line(i) : along()), q = k + (FastK ? along() : line(i));
-      bool whole = FastK ? r < count && q + 8 <= end : r + 8 <= count && q < end;
+      int r = FastK ? line(i) : along(), k = FastK ? along() : line(i);
+      bool whole = FastK ? r < height && k + 8 <= deep : r + 8 <= height && k < deep;
       if (Wide && whole) {
-        value[i] = *(const uint4*)(from + row[i] + matmul_element<kKLoops>(depth.size, stride, q));
+        value[i] = *(const uint4*)(from + rows[r] + at[k]);
         continue;
       }
       unsigned pair[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        unsigned low = one(rows, depth, stride, r + (FastK ? 0 : 2 * j), q + (FastK ? 2 * j : 0), end, row[i]);
-        unsigned high = one(rows, depth, stride, r + (FastK ? 0 : 2 * j + 1), q + (FastK ? 2 * j + 1 : 0), end, row[i]);
-        pair[j] = low | high << 16;
-      }
+      for (int j = 0; j < 4; ++j)
+        pair[j] = one(r + (FastK ? 0 : 2 * j), k + (FastK ? 2 * j : 0), height, deep, at) |
+                  one(r + (FastK ? 0 : 2 * j + 1), k + (FastK ? 2 * j + 1 : 0), height, deep, at) << 16;
       value[i] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
     }
   }
@@ -208,28 +219,34 @@ struct MatmulFetch {
   }
 };
 
-typedef MatmulFetch<kTileRows, kMLoops, kAFastK, kAWide> FetchA;
-typedef MatmulFetch<kTileColumns, kNLoops, kBFastK, kBWide> FetchB;
+typedef MatmulFetch<kTileRows, kAFastK, kAWide> FetchA;
+typedef MatmulFetch<kTileColumns, kBFastK, kBWide> FetchB;
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2) ridge_matmul(const RIDGE_CONSTANT MatmulArguments g) {
   __shared__ __align__(16) half_bits x[2][FetchA::kLines * FetchA::kPitch];
   __shared__ __align__(16) half_bits y[2][FetchB::kLines * FetchB::kPitch];
+  __shared__ i64 rows_at[kTileRows], columns_at[kTileColumns], depth_a[2 * kDeep], depth_b[2 * kDeep];
   i64 down = (g.rows + kTileRows - 1) / kTileRows;
   i64 row = (i64)blockIdx.x % down * kTileRows, column = (i64)blockIdx.x / down * kTileColumns;
   i64 begin = (i64)blockIdx.z * g.part, end = begin + g.part < g.depth ? begin + g.part : g.depth;
   int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
   int warp_row = warp % kWarpsDown * kWarpRows, warp_column = warp / kWarpsDown * kWarpColumns;
   for (i64 batch = blockIdx.y; batch < g.batches; batch += gridDim.y) {
-    FetchA a(g.a, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch), g.m, row, g.rows);
-    FetchB b(g.b, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch), g.n, column, g.columns);
+    matmul_places<kMLoops, kTileRows>(rows_at, g.m.size, g.m.x, row, g.rows, matmul_element<kBatchLoops>(g.batch.size, g.batch.x, batch));
+    matmul_places<kNLoops, kTileColumns>(columns_at, g.n.size, g.n.x, column, g.columns, matmul_element<kBatchLoops>(g.batch.size, g.batch.y, batch));
+    for (int s = 0; s < 2; ++s) matmul_depth<kDeep>(depth_a, depth_b, g, s, begin + s * kDeep, end);
+    __syncthreads();
+    FetchA a(g.a, rows_at, depth_a, row, g.rows);
+    FetchB b(g.b, columns_at, depth_b, column, g.columns);
     float sum[kWarpRows / 16][kWarpColumns / 8][4] = {};
-    a.load(g.m, g.k, g.k.x, begin, end), b.load(g.n, g.k, g.k.y, begin, end);
+    a.load(0, begin, end), b.load(0, begin, end);
     a.put(x[0]), b.put(y[0]);
     __syncthreads();
     int stage = 0;
     for (i64 k = begin; k < end; k += kDeep, stage ^= 1) {
       bool more = k + kDeep < end;
-      if (more) a.load(g.m, g.k, g.k.x, k + kDeep, end), b.load(g.n, g.k, g.k.y, k + kDeep, end);
+      if (more) a.load(stage ^ 1, k + kDeep, end), b.load(stage ^ 1, k + kDeep, end);
+      if (k + 2 * kDeep < end) matmul_depth<kDeep>(depth_a, depth_b, g, stage, k + 2 * kDeep, end);
 #pragma unroll
       for (int q = 0; q < kDeep; q += 16) {
         unsigned left[kWarpRows / 16][4], right[kWarpColumns / 16][4];
@@ -267,6 +284,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) ridge_matmul(const RID
 #pragma unroll
         for (int e = 0; e < 4; ++e)
           matmul_store(g, batch, row + warp_row + 16 * i + lane / 4 + e / 2 * 8, column + warp_column + 8 * j + lane % 4 * 2 + e % 2, sum[i][j][e]);
+    __syncthreads();
   }
 }
 )";

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <memory>
 #include <sstream>
 
@@ -14,7 +15,9 @@ namespace {
 
 constexpr int kProposals = 8;
 constexpr int64_t kMostBytes = int64_t(384) << 20;  // of memory that a measurement takes for a while
-constexpr double kBurstMs = 0.4;                    // a candidate is repeated for about this long, and three times
+constexpr int64_t kSampleBytes = int64_t(1) << 20;
+constexpr double kClearly = 0.95;  // of the time: what candidates that give other bits must stay below
+constexpr double kBurstMs = 0.4;   // a candidate is repeated for about this long, and three times
 
 // Numbers between -1 and 1: zeros would let the chip clock higher than real work does.
 constexpr const char* kFill = R"(
@@ -77,6 +80,13 @@ class Operands {
     at.workspace = memory_.get() + DevicePointer(sets_ * set_bytes_);
     return at;
   }
+  // What a call has left in the first set's result, as far as it is looked at.
+  uint64_t bits(Loader& loader) const {
+    std::string sample(size_t(std::min(bytes_of(call_.product.result, call_.product.batches), kSampleBytes)), '\0');
+    loader.driver().copy_to_host(sample.data(), set(0).result, sample.size(), loader.stream());
+    loader.driver().stream_wait(loader.stream());
+    return std::hash<std::string>()(sample);
+  }
   DevicePointer memory() const { return memory_.get(); }
   int64_t bytes() const { return sets_ * set_bytes_; }
 
@@ -134,8 +144,22 @@ double copy_rate(Loader& loader, Clock& clock, const Operands& operands) {
 struct Candidate {
   int way, proposal;
   LtHeuristic heuristic;
-  double ms = 0, total = 0;
+  double ms = 0, total = 0;  // 0: it does not work
+  uint64_t bits = 0;         // of what it gave: equal for candidates that sum in the same order
 };
+
+// The fastest, but one that gives other bits than the library's first proposal only if it is clearly faster: so noise in measurements does
+// not change results from one process to the next.
+const Candidate* best_of(const std::vector<Candidate>& all) {
+  const Candidate *first = nullptr, *same = nullptr, *best = nullptr;
+  for (const Candidate& c : all) {
+    if (c.total == 0) continue;
+    if (!first) first = &c;
+    if (!best || c.total < best->total) best = &c;
+    if (c.way == first->way && c.bits == first->bits && (!same || c.total < same->total)) same = &c;
+  }
+  return best && best->total < kClearly * same->total ? best : same;
+}
 
 }  // namespace
 
@@ -180,7 +204,6 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
   };
   Clock clock(loader);
   double rate = 0, first_ms = 0;
-  const Candidate* best = nullptr;
   for (size_t w = 0; w < ways.size(); ++w) {
     const LibraryCall small = smaller(*ways[w].call, kMostBytes);
     const double scale = ways[w].call->flops() / std::max(small.flops(), 1.0);
@@ -194,6 +217,8 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
         if (ways[w].bytes_after && rate == 0) rate = copy_rate(loader, clock, *operands);
       }
       try {
+        matmul->enqueue(c.heuristic.algorithm, operands->set(0), workspace_bytes, loader.stream());
+        c.bits = operands->bits(loader);
         c.ms = scale * clock.measure([&](int64_t turn) { matmul->enqueue(c.heuristic.algorithm, operands->set(turn), workspace_bytes, loader.stream()); });
       } catch (const DriverError&) {
         throw;
@@ -202,10 +227,10 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
       }
       c.total = c.ms + (rate > 0 ? double(ways[w].bytes_after) / rate : 0);
       if (c.proposal == 0 && first_ms == 0) first_ms = c.ms;
-      if (!best || c.total < best->total) best = &c;
     }
     loader.driver().stream_wait(loader.stream());
   }
+  const Candidate* best = best_of(candidates);
   if (!best) return std::nullopt;
   MatmulChoice chosen = choice_of(*best);
   chosen.first_ms = first_ms;
