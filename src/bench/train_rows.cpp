@@ -101,7 +101,11 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   TrainStep step(work.model, options);
   step.touch();
   work.start(step);
-  for (int i = 0; i < 3; ++i) step.run(work.batch);
+  step.run(work.batch);  // loads and records
+  const auto second = Clock::now();
+  step.run(work.batch);
+  const bool long_steps = since(second) > 0.5;
+  if (!long_steps) step.run(work.batch);
   const DeviceMemory after = device_memory(o.backend.get());
   r.peak_bytes = before.free - after.free + before.held, r.planned_bytes = step.plan().planned_bytes + after.held;
   std::vector<double> times;
@@ -109,7 +113,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   step.enqueue(work.batch, lr), step.enqueue(work.batch, lr);
   step.collect();
   const auto start = Clock::now();
-  for (auto last = start; times.size() < 20 || (times.size() < 2000 && since(start) < o.seconds);) {
+  for (auto last = start; times.size() < (long_steps ? 3 : 20) || (times.size() < 2000 && since(start) < o.seconds);) {
     step.enqueue(work.batch, lr);
     step.collect();
     times.push_back(since(last)), last = Clock::now();
