@@ -1,4 +1,4 @@
-// How fast the kernels of single nodes are: printed where RIDGE_TEST_SPEED=1, never judged.
+// How fast the kernels of single nodes are: printed where TEST_SPEED=1, never judged.
 #include <fmt/core.h>
 
 #include "backend/cuda/make.h"
@@ -67,7 +67,7 @@ Timing time_of(const Graph& g, NodeId node) {
 }
 
 TEST_F(GpuNodeSpeed, IsPrintedForLargeNodes) {
-  if (!test::is_set("RIDGE_TEST_SPEED")) return;
+  if (!test::is_set("TEST_SPEED")) return;
   Graph g;
   Builder b(g);
   auto input = [&](DType t, Shape s) { return g.input({t, s}, "x"); };

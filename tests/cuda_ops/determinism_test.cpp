@@ -12,7 +12,7 @@ class GpuDeterminism : public CudaTest {};
 
 // What a process does that is told where to put its bits; on its own it is nothing.
 TEST_F(GpuDeterminism, WritesBits) {
-  const char* file = std::getenv("RIDGE_TEST_BITS");
+  const char* file = std::getenv("TEST_BITS");
   if (!file) return;
   std::ofstream out(file, std::ios::binary);
   std::vector<StepModel> models = {engine::mlp_model(9)};
@@ -34,7 +34,7 @@ TEST_F(GpuDeterminism, TwoProcessesGiveTheSameBits) {
   for (int i = 0; i < 2; ++i) {
     const std::string file = folder / ("bits" + std::to_string(i)), cache = folder / ("cache" + std::to_string(i));
     const std::string command =
-        "RIDGE_TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "' '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
+        "TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "' '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     std::ifstream in(file, std::ios::binary);
     bits[i].assign(std::istreambuf_iterator<char>(in), {});

@@ -89,7 +89,7 @@ TEST_F(KernelTexts, OfAGptStepCompile) {
   const std::vector<std::string> code = compile(jobs_);
   for (size_t i = 0; i < code.size(); ++i) {
     const KernelUse use = use_of(code[i], jobs_[i].text.entry);
-    if (std::getenv("RIDGE_TEST_PRINT"))
+    if (std::getenv("TEST_PRINT"))
       fmt::print("{:8} {:28} {:3} registers, frame {:4}, shared {:6} + {:6}\n", jobs_[i].target, jobs_[i].text.entry, use.registers, use.frame, use.shared,
                  jobs_[i].text.shared);
     EXPECT_GT(use.registers, 0) << jobs_[i].text.entry;
