@@ -86,21 +86,19 @@ void CudaCode::prepare() {
   });
 }
 
-void CudaCode::enqueue(bool check, const CompiledProgram::After& after) {
+CompiledProgram::Addresses CudaCode::addresses() const {
   const std::span<const DevicePointer> all(addresses_);
   const size_t inputs = compiled_.program().inputs().size();
-  compiled_.enqueue(device_.driver(), device_.stream(),
-                    {.arena = all[0],
-                     .fault = DevicePointer(reinterpret_cast<uintptr_t>(fault_)),
-                     .empty = device_.empty(),
-                     .inputs = all.subspan(1, inputs),
-                     .outputs = all.subspan(1 + inputs)},
-                    check, after);
+  return {.arena = all[0],
+          .fault = DevicePointer(reinterpret_cast<uintptr_t>(fault_)),
+          .empty = device_.empty(),
+          .inputs = all.subspan(1, inputs),
+          .outputs = all.subspan(1 + inputs)};
 }
 
 void CudaCode::run_directly() {
   ++device_.counts.direct;
-  enqueue(options_.debug);
+  compiled_.enqueue(device_.driver(), device_.stream(), addresses(), options_.debug);
 }
 
 void CudaCode::run_timed() {
@@ -110,7 +108,7 @@ void CudaCode::run_timed() {
   for (size_t i = 0; i <= count; ++i) events.push_back(make_event(driver));
   driver.stream_wait(device_.stream());
   driver.event_record(events[0].get(), device_.stream());
-  enqueue(false, [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
+  compiled_.enqueue(driver, device_.stream(), addresses(), false, [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
   driver.stream_wait(device_.stream());
   std::vector<KernelTime> times;
   for (size_t i = 0; i < count; ++i) {
@@ -131,7 +129,7 @@ CudaCode::GraphRun CudaCode::record() {
   GraphHandle recorded = nullptr;
   driver.capture_begin(device_.stream(), kRelaxed);
   try {
-    enqueue(false);
+    compiled_.enqueue_beside(driver, device_.lanes(options_.lanes), addresses());
   } catch (...) {
     driver.capture_end.quietly(device_.stream(), &recorded);
     if (recorded) driver.graph_destroy.quietly(recorded);

@@ -15,6 +15,7 @@ class CublasLt;
 
 struct CodeOptions {
   bool debug = false;  // no recordings; wait and check after every launch
+  int lanes = 1;       // kernels that share no memory may run so many side by side
   int timed = 0;       // the run whose kernels are timed one by one and printed to stderr; 0: none
 };
 
@@ -41,7 +42,7 @@ class CudaCode final : public Code {
     std::vector<DevicePointer> addresses;
     GraphRun graph;
   };
-  void enqueue(bool check, const CompiledProgram::After& after = {});
+  CompiledProgram::Addresses addresses() const;
   void run_directly();
   void run_timed();
   GraphRun record();
