@@ -24,6 +24,9 @@ constexpr int kBatches = 5, kBatchStride = 6;
 namespace preference {
 constexpr int kMostWorkspace = 1, kReductions = 3, kAlignmentFirst = 5, kAlignmentSecond = 6, kAlignmentAddend = 7, kAlignmentResult = 8;
 }
+namespace reduction {
+constexpr uint32_t kInPlace = 1, kF32 = 2, kResult = 4;
+}
 namespace epilogue {
 constexpr uint32_t kNone = 1, kRelu = 2, kBias = 4, kGelu = 32, kGeluGrad = 64, kAux = 128;
 }
@@ -156,8 +159,8 @@ std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_by
   const Owned preference(handle, lt_.preference_destroy);
   auto set = [&](int which, const auto& value) { lt_.preference_set(handle, which, &value, sizeof value); };
   set(preference::kMostWorkspace, uint64_t(workspace_bytes));
-  // Parts of a depth are added in f32 from workspace, in a fixed order; never by atomic additions into the result.
-  set(preference::kReductions, uint32_t(2));
+  // Parts of a depth are added in f32 and in a fixed order: through workspace, or in a result of that type.
+  set(preference::kReductions, call_.product.result.type == DType::f32 ? reduction::kInPlace | reduction::kF32 | reduction::kResult : reduction::kF32);
   set(preference::kAlignmentFirst, uint32_t(call_.alignment_first)), set(preference::kAlignmentSecond, uint32_t(call_.alignment_second));
   set(preference::kAlignmentAddend, uint32_t(call_.epilogue.addend ? call_.alignment_addend : call_.alignment_result)),
       set(preference::kAlignmentResult, uint32_t(call_.alignment_result));

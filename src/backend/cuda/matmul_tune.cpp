@@ -13,8 +13,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int kProposals = 8;
-constexpr int64_t kMostBytes = int64_t(384) << 20;  // of memory that a measurement takes for a while
+constexpr int kProposals = 16;
 constexpr int64_t kSampleBytes = int64_t(1) << 20;
 constexpr double kClearly = 0.95;  // of the time: what candidates that give other bits must stay below
 constexpr double kBurstMs = 0.4;   // a candidate is repeated for about this long, and three times
@@ -40,10 +39,17 @@ int64_t bytes_of(const LibraryMatrix& m, int64_t batches) {
   return (m.columns > 0 ? ((m.columns - 1) * m.stride + m.rows + (batches - 1) * m.batch_stride) * size_of(m.type) : 0);
 }
 
+// Of memory that a measurement may take for a while. Large products are measured by a part of them, the truer the larger.
+int64_t most_bytes(const Loader& loader) {
+  size_t free = 0, total = 0;
+  loader.driver().memory_info(&free, &total);
+  return std::min(std::clamp(loader.chip().memory_bytes / 64, int64_t(64) << 20, int64_t(2) << 30), int64_t(free) / 4);
+}
+
 // Memory for several copies of a call's operands, so that none is found in the cache, filled with numbers.
 class Operands {
  public:
-  Operands(Loader& loader, const LibraryCall& call, int64_t workspace_bytes) : call_(call) {
+  Operands(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes) : call_(call) {
     const LibraryProduct& p = call.product;
     const MatmulEpilogue& e = call.epilogue;
     auto like = [&](const MatmulArray& a) { return LibraryMatrix{a.type, p.result.rows, p.result.columns, std::max(a.row, p.result.rows), a.batch}; };
@@ -59,7 +65,7 @@ class Operands {
     if (e.addend) addend_ = add(bytes_of(like(e.addend), p.batches), call.alignment_addend);
     if (e.aux) aux_ = add(bytes_of(like(e.aux), p.batches), 16);
     const int64_t past_cache = 2 * loader.chip().l2_bytes;
-    sets_ = std::clamp<int64_t>(past_cache / set_bytes_ + 1, 1, std::max<int64_t>(1, kMostBytes / set_bytes_));
+    sets_ = std::clamp<int64_t>(past_cache / set_bytes_ + 1, 1, std::max<int64_t>(1, most / set_bytes_));
     sets_ = std::min<int64_t>(sets_, 64);
     memory_ = allocate(loader.driver(), sets_ * set_bytes_ + workspace_bytes + 256);
     const FunctionHandle fill = loader.function({"ridge_matmul_fill", std::string(matrix_prelude()) + kFill, 0});
@@ -107,7 +113,7 @@ class Clock {
     const double once = burst(turn, at, 1);
     const int turns = int(std::clamp(kBurstMs / std::max(once, 1e-3), 1.0, 50.0));
     double best = burst(turn, at, turns);
-    for (int i = 0; i < 2; ++i) best = std::min(best, burst(turn, at, turns));
+    for (int i = 0; i < (once > kBurstMs ? 1 : 2); ++i) best = std::min(best, burst(turn, at, turns));
     return best;
   }
 
@@ -203,16 +209,17 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
     return out;
   };
   Clock clock(loader);
+  const int64_t most = most_bytes(loader);
   double rate = 0, first_ms = 0;
   for (size_t w = 0; w < ways.size(); ++w) {
-    const LibraryCall small = smaller(*ways[w].call, kMostBytes);
+    const LibraryCall small = smaller(*ways[w].call, most);
     const double scale = ways[w].call->flops() / std::max(small.flops(), 1.0);
     std::unique_ptr<Operands> operands;
     std::unique_ptr<LibraryMatmul> matmul;
     for (Candidate& c : candidates) {
       if (c.way != int(w)) continue;
       if (!operands) {
-        operands = std::make_unique<Operands>(loader, small, workspace_bytes);
+        operands = std::make_unique<Operands>(loader, small, most, workspace_bytes);
         matmul = std::make_unique<LibraryMatmul>(*lt, small);
         if (ways[w].bytes_after && rate == 0) rate = copy_rate(loader, clock, *operands);
       }
