@@ -1,0 +1,121 @@
+// Whole training steps on the simulated GPU: every precision, old and new chips, with and without cuBLASLt, batches in parts, dropout and
+// recomputation give what the CPU gives, and the same bits in whatever order threads and blocks run.
+#include "train/step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cuda/backend.h"
+#include "base/rng.h"
+#include "nn/gpt.h"
+#include "support/cuda_device.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kBatch = 5, kBlock = 12, kVocab = 21, kIgnored = -1;
+
+struct Variant {
+  const char* name;
+  Precision precision = Precision::fp32;
+  std::string capability = "8.6";
+  bool cublas_lt = true;
+  int64_t micro = 0;
+  double dropout = 0;
+  Recompute recompute = Recompute::free;
+  GptConfig::Norm norm = GptConfig::Norm::layer;
+  GptConfig::Mlp mlp = GptConfig::Mlp::gelu;
+  GptConfig::Position position = GptConfig::Position::learned;
+};
+void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
+
+StepModel model_of(const Variant& v) {
+  GptConfig c;
+  c.vocab = kVocab, c.block = kBlock, c.layers = 2, c.heads = 2, c.width = 32, c.bias = true, c.dropout = v.dropout;
+  c.norm = v.norm, c.mlp = v.mlp, c.position = v.position;
+  StepModel m;
+  m.parameters = gpt_parameters(c);
+  m.batch = {{DType::i64, {kBatch, kBlock}}, {DType::i64, {kBatch, kBlock}}};
+  m.loss = [c](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {
+    std::optional<RandomOperands> r;
+    if (c.dropout > 0) r = random;
+    return b.cross_entropy(gpt_forward(b, c, p, in[0], r), in[1], kIgnored);
+  };
+  return m;
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> parameters;
+  double evaluated = 0;
+  bool operator==(const Outcome&) const = default;
+};
+
+Outcome run(const Variant& v, Backend* backend) {
+  const StepModel m = model_of(v);
+  StepOptions o;
+  o.precision = !backend && v.precision == Precision::tf32 ? Precision::fp32 : v.precision;  // which the CPU has not
+  o.backend = backend, o.micro = v.micro, o.recompute = v.recompute;
+  o.clip = 1, o.seed = 5, o.optimizer.decay = 0.1, o.optimizer.lr = 1e-2, o.loss_scale.initial = 1024;
+  TrainStep step(m, o);
+  for (size_t i = 0; i < m.parameters.size(); ++i) step.fill_parameter(i, [&](std::span<float> to) { initialize(m.parameters[i], 3, uint32_t(i), to); });
+  std::vector<int64_t> in, out;
+  for (uint64_t i = 0; i < uint64_t(kBatch * kBlock); ++i) {
+    in.push_back(random_word({1, 0, 1}, i) % kVocab);
+    out.push_back(random_word({1, 0, 2}, i) % 5 == 0 ? kIgnored : int64_t(random_word({1, 0, 3}, i) % kVocab));
+  }
+  const void* batch[] = {in.data(), out.data()};
+  Outcome outcome;
+  for (int i = 0; i < 3; ++i) {
+    const StepMetrics r = step.run(batch);
+    EXPECT_TRUE(r.applied);
+    outcome.losses.push_back(r.loss), outcome.norms.push_back(r.gradient_norm);
+  }
+  const TrainStep::Losses losses = step.evaluate(batch, kBatch - 1);
+  outcome.evaluated = losses.sum / losses.count;
+  for (size_t i = 0; i < m.parameters.size(); ++i) {
+    outcome.parameters.emplace_back(size_t(m.parameters[i].shape.numel()));
+    step.read(TrainStep::Held::parameter, i, outcome.parameters.back());
+  }
+  return outcome;
+}
+
+class SimulatedTraining : public testing::TestWithParam<Variant> {};
+
+Outcome on_simulator(const Variant& v) {
+  const test::TempFolder folder;
+  const test::Variable cache("RIDGE_CACHE", folder.path());
+  const test::Simulator simulator({.cublas_lt = v.cublas_lt, .capability = v.capability});
+  CudaOptions options;
+  options.cubins.folder.clear();  // the simulator keeps its own
+  CudaBackend backend(options);
+  return run(v, &backend);
+}
+
+TEST_P(SimulatedTraining, IsTheCpus) {
+  if (!test::simulator_works()) GTEST_SKIP() << "g++ is not installed";
+  const Variant& v = GetParam();
+  const Outcome want = run(v, nullptr), got = on_simulator(v);
+  // f32 sums in another order; bf16 rounds to 1/256, f16 and TF32 to 1/2048, here and there at other places.
+  const double close = v.precision == Precision::bf16 ? 1e-2 : v.precision == Precision::fp32 ? 2e-5 : 2e-3;
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], close * want.losses[i]) << "step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], 5 * close * want.norms[i]) << "step " << i;
+  }
+  EXPECT_NEAR(got.evaluated, want.evaluated, close * want.evaluated);
+  {
+    const test::Variable backward("SIMULATED_GPU_ORDER", "backward");
+    EXPECT_TRUE(on_simulator(v) == got) << "another order of threads and blocks gives other bits";
+  }
+}
+
+const Variant kVariants[] = {
+    {.name = "tf32", .precision = Precision::tf32, .norm = GptConfig::Norm::rms, .mlp = GptConfig::Mlp::swiglu, .position = GptConfig::Position::rope},
+    {.name = "bf16_split", .precision = Precision::bf16, .micro = 2, .dropout = 0.2, .recompute = Recompute::attention},
+    {.name = "fp16_old_chip_own", .precision = Precision::fp16, .capability = "7.5", .cublas_lt = false},
+};
+INSTANTIATE_TEST_SUITE_P(Gpt, SimulatedTraining, testing::ValuesIn(kVariants), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ridge::cuda
