@@ -98,6 +98,17 @@ StepPlanner::Try StepPlanner::largest_that_fits(Try whole) {
   return best;
 }
 
+// About how long a step's bodies take, in bytes that could be moved meanwhile: for each kernel the longer of its traffic and its arithmetic.
+double StepPlanner::cost(const Try& t) const {
+  constexpr double kHostBalance = 2, kDeviceBalance = 150;  // operations in the time of a byte
+  auto of = [&](const Executable& exe) {
+    double sum = 0;
+    for (const KernelReport& k : exe.report().kernels) sum += std::max(k.bytes, k.flops / (near_ ? kHostBalance : kDeviceBalance));
+    return sum;
+  };
+  return double(plan_.batch / t.micro) * of(*t.exe) + (t.rest ? of(*t.rest) : 0);
+}
+
 StepPlanner::Try StepPlanner::choose() {
   std::vector<Recompute> levels = {Recompute::free, Recompute::elementwise, Recompute::attention};
   if (programs_.has_scan()) levels.push_back(Recompute::segments);
@@ -113,14 +124,21 @@ StepPlanner::Try StepPlanner::choose() {
     }
     refuse(micro);
   }
+  const bool splits = programs_.coupling().empty() && plan_.batch > 1;
   std::vector<Try> whole;
   for (Recompute level : levels) {
     whole.push_back(attempt(plan_.batch, level));
     why_ = level == Recompute::free ? "it fits whole" : "recomputing makes it fit whole";
-    if (whole.back().bytes <= limit_) return std::move(whole.back());
+    if (whole.back().bytes <= limit_) {
+      if (whole.size() == 1 || !splits || programs_.has_scan()) return std::move(whole.back());
+      // Two ways to fit: parts of the batch, or the whole of it with some of the work done twice.
+      Try parts = largest_that_fits(std::move(whole[0]));
+      if (parts.bytes > limit_ || cost(parts) >= cost(whole.back())) return std::move(whole.back());
+      why_ = fmt::format("recompute={} would make the batch fit whole, but takes longer than parts do", name(level));
+      return parts;
+    }
     whole.back().exe.reset();  // its size is all that is wanted from here on
   }
-  const bool splits = programs_.coupling().empty() && plan_.batch > 1;
   // A loop runs all its steps again for every micro-batch, so what allows the largest one comes first there.
   if (programs_.has_scan()) std::reverse(whole.begin(), whole.end());
   why_ = "the largest micro-batch that fits";
@@ -177,6 +195,7 @@ void StepPlanner::add_evaluations() {
   int64_t samples = splits ? std::min(options_.evaluation_micro > 0 ? options_.evaluation_micro : plan_.micro, plan_.batch) : plan_.batch;
   while (!add(samples, "evaluation")) samples /= 2;
   plan_.choices.evaluation = samples;
+  if (!near_ && samples >= 16 && splits) add(samples / 8, "evaluation of some");  // one sample keeps no GPU busy
   if (samples > 1 && splits) add(1, "evaluation of one");
 }
 

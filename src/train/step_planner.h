@@ -17,7 +17,7 @@ struct StepBody {
 
 struct PlannedStep {
   std::vector<StepBody> bodies;       // one, or two with a remainder
-  std::vector<StepBody> evaluations;  // none when not asked for; else one, or two when a rest is taken sample by sample
+  std::vector<StepBody> evaluations;  // none when not asked for; else one, or more when a rest is taken in smaller parts, at last sample by sample
   std::unique_ptr<Executable> update;
   std::shared_ptr<Arena> activations;  // of all of them, as only one runs at a time
 };
@@ -39,6 +39,7 @@ class StepPlanner {
   Try attempt(int64_t micro, Recompute level);
   Try choose();
   Try largest_that_fits(Try whole);
+  double cost(const Try& t) const;
   void take(Try t);
   void add_evaluations();
   void describe(const char* name, int64_t samples, int64_t times, Executable& exe);
