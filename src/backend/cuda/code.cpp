@@ -1,6 +1,7 @@
 #include "backend/cuda/code.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 
@@ -11,22 +12,25 @@ constexpr size_t kMostRecordings = 8;
 constexpr size_t kMostSeen = 16;
 constexpr int64_t kMostLaunches = 50000;  // a longer program is put into the stream anew each time
 
+// Kernels that are alike, together.
 struct KernelTime {
   std::string what;
-  double ms;
-  int64_t bytes;  // of its operands
+  int count = 0;
+  double ms = 0;
+  int64_t bytes = 0;  // of their operands
 };
 
 // Slowest first, with what they come to together.
 void print_times(std::vector<KernelTime> times) {
-  double all = 0;
-  for (const KernelTime& t : times) all += t.ms;
+  double all = 0, sum = 0;
+  int count = 0;
+  for (const KernelTime& t : times) all += t.ms, count += t.count;
   std::stable_sort(times.begin(), times.end(), [](const KernelTime& a, const KernelTime& b) { return a.ms > b.ms; });
-  fmt::print(stderr, "{} kernels, {:.3f} ms\n     ms   of all   sum    GB/s  kernel\n", times.size(), all);
-  double sum = 0;
+  fmt::print(stderr, "{} kernels, {:.3f} ms\n      ms   of all      sum      times  each ms   GB/s  kernel\n", count, all);
   for (const KernelTime& t : times) {
     sum += t.ms;
-    fmt::print(stderr, "{:7.3f}  {:5.1f} %  {:5.1f} %  {:5.0f}  {}\n", t.ms, 100 * t.ms / all, 100 * sum / all, double(t.bytes) / (1e6 * t.ms), t.what);
+    fmt::print(stderr, "{:8.3f}  {:5.1f} %  {:5.1f} %  {:9} {:8.4f}  {:5.0f}  {}\n", t.ms, 100 * t.ms / all, 100 * sum / all, t.count, t.ms / t.count,
+               double(t.bytes) / (1e6 * t.ms), t.what);
   }
 }
 
@@ -110,16 +114,24 @@ void CudaCode::run_timed() {
   driver.event_record(events[0].get(), device_.stream());
   compiled_.enqueue(driver, device_.stream(), addresses(), false, [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
   driver.stream_wait(device_.stream());
-  std::vector<KernelTime> times;
+  std::map<std::string, KernelTime> times;
   for (size_t i = 0; i < count; ++i) {
     float ms = 0;
     driver.event_milliseconds(&ms, events[i].get(), events[i + 1].get());
+    std::string types;
     int64_t bytes = 0;
-    for (const ProgramOperand& o : compiled_.program().kernels()[i].operands)
-      if (o.owner) bytes += compiled_.program().graph().type(o.owner).bytes();
-    times.push_back({compiled_.describe(i), ms, bytes});
+    for (const ProgramOperand& o : compiled_.program().kernels()[i].operands) {
+      if (!o.owner) continue;
+      const Type& type = compiled_.program().graph().type(o.owner);
+      bytes += type.bytes();
+      if (types.size() < 100) types += fmt::format("{}{}", types.empty() ? " " : o.written ? " -> " : ", ", to_string(type));
+    }
+    KernelTime& t = times[compiled_.describe(i) + types];
+    ++t.count, t.ms += double(ms), t.bytes += bytes;
   }
-  print_times(times);
+  std::vector<KernelTime> list;
+  for (auto& [what, t] : times) t.what = what, list.push_back(t);
+  print_times(std::move(list));
 }
 
 CudaCode::GraphRun CudaCode::record() {

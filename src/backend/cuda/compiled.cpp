@@ -198,7 +198,7 @@ std::string CompiledProgram::describe(size_t kernel) const {
   if (kernels_[kernel])
     for (const KernelText& text : kernels_[kernel]->texts()) entries += (entries.empty() ? ": " : ", ") + text.entry;
   const std::string note = kernels_[kernel] ? kernels_[kernel]->note() : std::string();
-  return fmt::format("kernel {} of {} ({}{}{}{})", kernel, kernels_.size(), program_.kernels()[kernel].name, entries, note.empty() ? "" : "; ", note);
+  return fmt::format("{}{}{}{}", program_.kernels()[kernel].name, entries, note.empty() ? "" : "; ", note);
 }
 
 void CompiledProgram::set_bases(const Addresses& a) {
@@ -217,9 +217,9 @@ void CompiledProgram::put(size_t kernel, const Driver& driver, StreamHandle stre
       kernels_[kernel]->enqueue(bases_, stream);
     if (check) driver.stream_wait(stream);
   } catch (const DriverError& error) {
-    throw DriverError(error.result(), fmt::format("{}: {}", describe(kernel), error.what()));
+    throw DriverError(error.result(), fmt::format("kernel {} of {} ({}): {}", kernel, kernels_.size(), describe(kernel), error.what()));
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", describe(kernel), error.what()));
+    throw Error(error.code(), fmt::format("kernel {} of {} ({}): {}", kernel, kernels_.size(), describe(kernel), error.what()));
   }
 }
 
