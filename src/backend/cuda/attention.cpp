@@ -17,7 +17,7 @@ AttentionShape shape_of(const AttentionDesc& d, bool backward, bool aligned, con
   s.type = d.dtype == DType::f32 ? 0 : d.dtype == DType::bf16 ? 1 : 2;
   s.dim = int(std::max<int64_t>(16, blocks_of(d.dim, 16) * 16));
   s.mask = int(d.mask);
-  s.plain = s.type == 0 || (s.type == 1 && !chip.bf16());
+  s.plain = s.type == 0 || (s.type == 1 && !chip.bf16()) || d.dim < 16;  // the matrix units would mostly multiply zeros
   s.vector = aligned && in_pieces(d, backward);
   s.causal = d.causal, s.length = d.has_length, s.dropout = d.dropout > 0;
   s.rows = s.plain ? 32 : 64;
