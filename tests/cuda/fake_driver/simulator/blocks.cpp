@@ -1,6 +1,7 @@
 #include "blocks.h"
 
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +14,6 @@
 #include <numeric>
 #include <random>
 #include <vector>
-
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
 
 namespace simulator {
 namespace {
@@ -348,11 +345,25 @@ std::string deadlock() {
   return words + " of block " + place(machine.block);
 }
 
-void on_bad_address(int, siginfo_t* info, void*) {
+void* bad_address = nullptr;
+[[noreturn]] void end_at_bad_address() {
   char words[100];
-  std::snprintf(words, sizeof words, "an access to address %p, outside of all memory,", info->si_addr);
-  if (machine.on) give_up(words);
-  std::signal(SIGSEGV, SIG_DFL);
+  std::snprintf(words, sizeof words, "an access to address %p, outside of all memory,", bad_address);
+  give_up(words);
+}
+
+void on_bad_address(int number, siginfo_t* info, void* context) {
+  if (!machine.on) return void(std::signal(number, SIG_DFL));  // not a kernel's
+  bad_address = info->si_addr;
+#if defined(__x86_64__)
+  // The kernel goes on where it ends, once the handler is left.
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  registers[REG_RSP] = ((registers[REG_RSP] - 512) & ~15ll) - 8;  // as after a call
+  registers[REG_RIP] = reinterpret_cast<greg_t>(&end_at_bad_address);
+#else
+  (void)context;
+  end_at_bad_address();
+#endif
 }
 
 class CatchBadAddresses {

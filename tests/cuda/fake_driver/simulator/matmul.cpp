@@ -314,6 +314,7 @@ int cublasLtMatmul(void*, const Operation* o, const float* alpha, uint64_t pa, c
   };
   if (const char* why = wrong(*o, *a, *b, *c, *d)) return refuse(why);
   if (!algorithm || algorithm->number < 1 || algorithm->number > 3) return refuse("an unknown algorithm");
+  if (workspace % 256 != 0) return refuse("a workspace that does not lie at a multiple of 256");
   if (workspace_of(*algorithm) > bytes || !on_device(workspace, bytes)) return refuse("a workspace that is too small");
   if (!on_device(pa, a->bytes()) || !on_device(pb, b->bytes()) || !on_device(pd, d->bytes())) return refuse("a matrix that is not in the device's memory");
   if (*beta != 0 && !on_device(pc, c->bytes())) return refuse("a C that is not in the device's memory");
