@@ -129,7 +129,7 @@ def main():
 
     # The checkpoint before the first step holds the weights as they were drawn.
     timed("start", ["train", "gpt", *common, *quiet, "steps=1", f"out={first}", *options.settings])
-    timed("export", ["export", first / "checkpoints" / "step_0", "--out", start])
+    timed("export", ["export", min((first / "checkpoints").glob("step_*")), "--out", start])
     timed("batches", ["data", "batches", tokens, "--out", work / "batches.bin", "--batches", options.steps, *common[:2], "seed=1"])
     timed("train", ["train", "gpt", *common, *quiet, f"steps={options.steps}", "warmup=20", "lr=6e-4", "min_lr=6e-5", f"init_from={start}", f"precision={options.precision}",
                     f"out={second}", "no_fallback=true", *options.settings])
