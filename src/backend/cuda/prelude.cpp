@@ -103,17 +103,26 @@ template <int kBytes> struct Words { static const int count = kBytes / 4; u32 w[
 template <> struct Words<1> { static const int count = 1; u32 w[1]; };
 template <> struct Words<2> { static const int count = 1; u32 w[1]; };
 
-template <int kBytes> RIDGE_INLINE void read_words(Words<kBytes>& to, const void* p) {
+// kFixed: nobody writes there while the kernel runs, so that the read may be moved before stores.
+template <bool kFixed, class T> RIDGE_INLINE T read(const void* p) { return kFixed ? __ldg((const T*)p) : *(const T*)p; }
+template <bool kFixed, int kBytes> RIDGE_INLINE void read_words(Words<kBytes>& to, const void* p) {
+  if constexpr (kBytes >= 16) {
 #pragma unroll
-  for (int k = 0; k < kBytes / 16; ++k) {
-    uint4 q = ((const uint4*)p)[k];
-    to.w[4 * k] = q.x, to.w[4 * k + 1] = q.y, to.w[4 * k + 2] = q.z, to.w[4 * k + 3] = q.w;
+    for (int k = 0; k < kBytes / 16; ++k) {
+      uint4 q = read<kFixed, uint4>((const uint4*)p + k);
+      to.w[4 * k] = q.x, to.w[4 * k + 1] = q.y, to.w[4 * k + 2] = q.z, to.w[4 * k + 3] = q.w;
+    }
+  } else if constexpr (kBytes == 8) {
+    uint2 q = read<kFixed, uint2>(p);
+    to.w[0] = q.x, to.w[1] = q.y;
+  } else if constexpr (kBytes == 4) {
+    to.w[0] = read<kFixed, u32>(p);
+  } else if constexpr (kBytes == 2) {
+    to.w[0] = read<kFixed, u16>(p);
+  } else {
+    to.w[0] = read<kFixed, u8>(p);
   }
 }
-template <> RIDGE_INLINE void read_words<8>(Words<8>& to, const void* p) { uint2 q = *(const uint2*)p; to.w[0] = q.x, to.w[1] = q.y; }
-template <> RIDGE_INLINE void read_words<4>(Words<4>& to, const void* p) { to.w[0] = *(const u32*)p; }
-template <> RIDGE_INLINE void read_words<2>(Words<2>& to, const void* p) { to.w[0] = *(const u16*)p; }
-template <> RIDGE_INLINE void read_words<1>(Words<1>& to, const void* p) { to.w[0] = *(const u8*)p; }
 
 RIDGE_INLINE void write_16(void* p, uint4 q, bool streaming) {
 #ifndef RIDGE_SIMULATOR
@@ -146,12 +155,12 @@ template <int V> RIDGE_INLINE void pack(u32* w, const float* x, const float*) {
   for (int k = 0; k < V; ++k) w[k] = float_bits(x[k]);
 }
 template <int V> RIDGE_INLINE void pack(u32* w, const float* x, const bf16*) {
-  if (V == 1) { w[0] = f32_to_bf16(x[0]); return; }
+  if constexpr (V == 1) w[0] = f32_to_bf16(x[0]);
 #pragma unroll
   for (int k = 0; k < V / 2; ++k) w[k] = f32_to_bf16x2(x[2 * k], x[2 * k + 1]);
 }
 template <int V> RIDGE_INLINE void pack(u32* w, const float* x, const f16*) {
-  if (V == 1) { w[0] = f32_to_f16(x[0]); return; }
+  if constexpr (V == 1) w[0] = f32_to_f16(x[0]);
 #pragma unroll
   for (int k = 0; k < V / 2; ++k) w[k] = f32_to_f16x2(x[2 * k], x[2 * k + 1]);
 }
@@ -173,7 +182,7 @@ template <int V> RIDGE_INLINE void pack(u32* w, const i64* x, const i64*) {
 }
 
 // Without kAligned the address is a multiple of one element only.
-template <int V, bool kAligned = true, class S, class T> RIDGE_INLINE void load(T (&to)[V], const S* p, bool live) {
+template <int V, bool kAligned = true, bool kFixed = false, class S, class T> RIDGE_INLINE void load(T (&to)[V], const S* p, bool live) {
   if (!kAligned) {
 #pragma unroll
     for (int k = 0; k < V; ++k) to[k] = live ? widened(p[k]) : 0;
@@ -183,7 +192,7 @@ template <int V, bool kAligned = true, class S, class T> RIDGE_INLINE void load(
   W w;
 #pragma unroll
   for (int k = 0; k < W::count; ++k) w.w[k] = 0;
-  if (live) read_words(w, p);
+  if (live) read_words<kFixed>(w, p);
 #pragma unroll
   for (int k = 0; k < V; ++k) to[k] = element(w.w, k, p);
 }
@@ -199,7 +208,7 @@ template <int V, bool kAligned, class S, class T> RIDGE_INLINE void load_and_kee
   W w;
 #pragma unroll
   for (int k = 0; k < W::count; ++k) w.w[k] = 0;
-  if (live) read_words(w, p);
+  if (live) read_words<false>(w, p);
   write_words(keep, w, false);
 #pragma unroll
   for (int k = 0; k < V; ++k) to[k] = element(w.w, k, p);

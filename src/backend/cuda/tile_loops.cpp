@@ -191,11 +191,12 @@ bool is_wide_gather(const TileGroup&, const TileFacts& facts, const TileAccess& 
 int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
   const int axis = facts.axis;
   const int64_t size = group.domain[axis];
-  int64_t smallest = 16;
+  int64_t smallest = 16, largest = 1;
   for (size_t n = 0; n < group.nodes.size(); ++n) {
     const TileNode& node = group.nodes[n];
-    if ((node.kind == Kind::load || node.kind == Kind::store) && facts.wide(int(n)))
-      smallest = std::min(smallest, size_of(group.accesses[size_t(node.access)].dtype));
+    if ((node.kind != Kind::load && node.kind != Kind::store) || !facts.wide(int(n))) continue;
+    const int64_t bytes = size_of(group.accesses[size_t(node.access)].dtype);
+    smallest = std::min(smallest, bytes), largest = std::max(largest, bytes);
   }
   if (smallest == 16) return 1;
   auto suits = [&](int64_t v) {
@@ -214,7 +215,8 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
     }
     return true;
   };
-  for (int64_t v = std::min<int64_t>(16 / smallest, 8); v > 1; v /= 2)
+  // 16 bytes of the widest elements: neighbouring threads then touch neighbouring bytes. Among narrow ones the widest may take two steps.
+  for (int64_t v = std::min<int64_t>(largest == 8 && smallest < 8 ? 4 : 16 / largest, 8); v > 1; v /= 2)
     if (suits(v)) return int(v);
   return 1;
 }

@@ -84,7 +84,8 @@ class Planner {
     for (size_t n = 0; n < g.nodes.size(); ++n)
       if (kept.loads[n]) shared += (length * size_of(g.nodes[n].dtype) + 127) / 128 * 128;
     const bool fits = shared <= chip_.shared_bytes - 8192;
-    const bool split = length >= kLongRow && rows < kFewRows && (!many_phases || !fits || (rows <= 8 && length >= 8 * kLongRow));
+    const bool flat = sharing_.many && rows == 1 && g.reduced == 1 && f.phases == 1 && !stores_body(g, f) && length > 0;  // one text for all
+    const bool split = flat || (length >= kLongRow && rows < kFewRows && (!many_phases || !fits || (rows <= 8 && length >= 8 * kLongRow)));
     if (split) return split_row(g, f);
     s.vector = vector_width(g, f, false);
     const int64_t vectors = length / s.vector;
@@ -215,8 +216,8 @@ class Planner {
   void combine(const TileGroup& g, int64_t points, int64_t parts) {
     const TileFacts f = facts_of(g);
     TileSchedule s;
-    s.threads = 256;
-    s.columns = int(std::min<int64_t>(32, std::bit_floor(uint64_t(points))));
+    s.threads = 512;
+    s.columns = int(std::min<int64_t>(8, std::bit_floor(uint64_t(points))));  // a memory sector of floats
     TileText text = written(combine_text, g, f, s);
     add(std::move(text), s, ceil_div(points, s.columns), points, parts);
   }

@@ -83,7 +83,8 @@ class Source {
   int pointer(int operand) const { return int(std::find(pointers_.begin(), pointers_.end(), operand) - pointers_.begin()); }
   void begin_function(const std::string& head);
   void declare_pointers();
-  void coordinates(const std::vector<int>& axes, const std::string& number);
+  void coordinates(const std::vector<int>& axes, const std::string& number, bool narrow = false);
+  bool narrow_reduced() const { return reduced_points(g) < (int64_t(1) << 31) - (1 << 22); }  // 32 bits do for positions in a row
   void kept_values_of(int phase, const std::string& live);
   void begin_accumulators(int phase);
   void accumulate(int phase, const std::string& here, const std::string& position);
@@ -92,6 +93,9 @@ class Source {
   std::string aligned() const;
   TileText finish(const char* entry, const std::string& kernel, int64_t shared = 0);
   void row_function();
+  void kept_pass(int phase, const TileKept& kept, const std::vector<char>& made);
+  void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
+  void row_body(int phase, const std::string& here);
   std::string call() const;
   void body_stores(const std::string& here, const std::string& live);
   void kept_stores(const std::string& live);
@@ -139,16 +143,18 @@ void Source::declare_pointers() {
 }
 
 // The indices of these axes from their number in row-major order. The slowest axis's size is nowhere in the text.
-void Source::coordinates(const std::vector<int>& axes, const std::string& number) {
+void Source::coordinates(const std::vector<int>& axes, const std::string& number, bool narrow) {
+  const char *type = narrow ? "int" : "I", *whole = narrow ? "u32" : "N";
   std::string rest = number;
   for (size_t i = axes.size(); i-- > 0;) {
     const int64_t size = g.domain[axes[i]];
     if (i == 0) {
-      w.line(fmt::format("const I x{} = {};", axes[i], rest));
+      w.line(fmt::format("const {} x{} = {};", type, axes[i], rest));
     } else if (size == 1) {
-      w.line(fmt::format("const I x{} = 0;", axes[i]));
+      w.line(fmt::format("const {} x{} = 0;", type, axes[i]));
     } else {
-      w.line(fmt::format("const I x{} = (I)((N)({}) % {}u), y{} = (I)((N)({}) / {}u);", axes[i], rest, size, axes[i], rest, size));
+      w.line(fmt::format("const {} x{} = ({})(({})({}) % {}u), y{} = ({})(({})({}) / {}u);", type, axes[i], type, whole, rest, size, axes[i], type, whole, rest,
+                         size));
       rest = fmt::format("y{}", axes[i]);
     }
   }
@@ -218,6 +224,7 @@ void Source::accumulate(int phase, const std::string& here, const std::string& p
     if (f.phase[size_t(n)] != phase + 1 || !alive_[size_t(n)]) continue;
     const TileNode& node = g.nodes[size_t(n)];
     w.want(node.in[0], here);
+    if (node.op == Op::reduce_sum && w.is_zero(node.in[0])) continue;
     std::string x = w.value(node.in[0]);
     const char* type = TileWriter::type(g.nodes[size_t(node.in[0])].dtype);
     x = is_arg(node.op) ? fmt::format("arg_at(({}){}, {})", type, x, position) : fmt::format("({}){}", type, x);
@@ -235,6 +242,7 @@ void Source::finish_reduction(int n, const std::string& joined) {
   if (f.wide(n)) w.line("#pragma unroll");
   w.line(fmt::format("{}v{}{} = {};", f.wide(n) ? "for (int k = 0; k < V; ++k) " : "", n, at, value));
   w.place(n, fmt::format("v{}", n));
+  w.add_divisor(n);
 }
 
 // All reads before all values before all stores: what is stored may be the memory of what is read.
@@ -337,27 +345,125 @@ int64_t Source::shared_layout() {
   return offset;
 }
 
+// One phase of a row whose vectors stay in registers.
+void Source::kept_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  const int64_t vectors = reduced_points(g) / s.vector, left = vectors - int64_t(s.chunks - 1) * s.lanes;
+  w.line("#pragma unroll");
+  w.open(fmt::format("for (int c = 0; c < {}; ++c) {{", s.chunks));
+  w.line(fmt::format("const J j = (c * {} + lane) * V;", s.lanes));
+  w.line(left == s.lanes ? "const bool here = true;" : fmt::format("const bool here = c < {} || lane < {};", s.chunks - 1, left));
+  coordinates(reduced_axes(g), "j", narrow_reduced());
+  const TileWriter::Scope scope = w.enter();
+  for (size_t n = 0; n < g.nodes.size(); ++n) {
+    if (!kept.registers[n]) continue;
+    const std::string place = fmt::format("k{}[c]", n);
+    if (made[n])
+      w.place(int(n), place);
+    else
+      w.target(int(n), place);
+  }
+  row_body(phase, "here");
+  w.leave(scope);
+  w.untarget();
+  w.close();
+}
+
+void Source::row_body(int phase, const std::string& here) {
+  if (phase == f.phases)
+    body_stores(here, here == "true" ? "live" : here + " && live");
+  else
+    accumulate(phase, here, "(i64)(j + k)");
+}
+
+// One phase of a long row: some vectors are read, then computed with. Where comparisons of the position are decided for a whole vector, as
+// they are for almost all, a copy of the code does without them.
+void Source::loop_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  const std::vector<char> computes = phase_nodes(g, f, phase);
+  std::vector<int> early;
+  bool from_memory = false;
+  for (int n = 0; n < int(g.nodes.size()); ++n) {
+    const TileNode& node = g.nodes[size_t(n)];
+    if (!computes[size_t(n)] || node.kind != Kind::load || node.in[0] >= 0) continue;
+    const TileAccess& access = g.accesses[size_t(node.access)];
+    if (access.gather >= 0 && f.body(access.gather)) continue;
+    early.push_back(n);
+    from_memory = from_memory || !(s.keep_shared && kept.loads[size_t(n)] && made[size_t(n)]);
+  }
+  int64_t bytes = 0;
+  for (int n : early) bytes += (f.wide(n) ? s.vector : 1) * size_of(g.nodes[size_t(n)].dtype);
+  const int batch = !from_memory ? 1 : bytes > 32 ? 2 : 4;
+  w.line("#pragma unroll 1");
+  w.open(fmt::format("for (J first = begin + lane * V; first < end; first += {} * V) {{", s.lanes * batch));
+  for (int n : early) w.line(fmt::format("{} k{}[{}]{};", TileWriter::type(g.nodes[size_t(n)].dtype), n, batch, f.wide(n) ? "[V]" : ""));
+  auto begin_vectors = [&] {
+    w.line("#pragma unroll");
+    w.open(fmt::format("for (int c = 0; c < {}; ++c) {{", batch));
+    w.line(fmt::format("const J j = first + c * {} * V;", s.lanes));
+    w.line("const bool here = j < end;");
+    coordinates(reduced_axes(g), "j", narrow_reduced());
+  };
+  begin_vectors();
+  const TileWriter::Scope scope = w.enter();
+  for (int n : early) {
+    const bool shared = s.keep_shared && kept.loads[size_t(n)];
+    w.shared(n, shared && made[size_t(n)] ? shared_address_[size_t(n)] : "", false);
+    w.target(n, fmt::format("k{}[c]", n));
+    w.want(n, "here");
+  }
+  w.untarget();
+  w.leave(scope);
+  w.close();
+  begin_vectors();
+  for (int n : early) {
+    w.place(n, fmt::format("k{}[c]", n));
+    if (s.keep_shared && kept.loads[size_t(n)] && !made[size_t(n)]) w.line(fmt::format("store<V>({}, k{}[c], here, false);", shared_address_[size_t(n)], n));
+  }
+  for (int n = 0; n < int(g.nodes.size()); ++n)
+    if (s.keep_shared && kept.loads[size_t(n)] && std::find(early.begin(), early.end(), n) == early.end())
+      w.shared(n, shared_address_[size_t(n)], !made[size_t(n)]);
+  const std::vector<TileWriter::Decision> decisions = s.vector > 1 ? w.decisions(computes) : std::vector<TileWriter::Decision>();
+  if (decisions.empty()) {
+    row_body(phase, "here");
+  } else {
+    std::string usual = "here";
+    for (const auto& d : decisions) usual += " && " + d.test;
+    w.open("if (" + usual + ") {");
+    const TileWriter::Scope before = w.enter();
+    for (const auto& d : decisions) w.decide(d);
+    row_body(phase, "true");
+    w.leave(before);
+    w.close();
+    w.open("else if (here) {");
+    row_body(phase, "true");
+    w.leave(before);
+    w.close();
+  }
+  w.leave(scope);
+  w.close();
+  w.close();
+}
+
 void Source::row_function() {
   const bool keep = s.chunks > 0, whole_block = s.lanes == s.threads && s.threads > 32, parts = s.part > 0;
   const int64_t length = reduced_points(g);
   const TileKept kept = kept_values(g, f);
   begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   w.line(fmt::format("const int lane = (int)threadIdx.x % {};", s.lanes));
+  w.line(fmt::format("typedef {} J;", narrow_reduced() ? "int" : "I"));
   w.line("const I rows = (I)entry.n;");
   if (parts) {
     w.line("const I part = block / rows, row = block % rows;");
     w.line("const bool live = true;");
-    w.line(fmt::format("const I begin = part * (I){}, length = (I)entry.r, end = begin + {} < length ? begin + {} : length;", s.part, s.part, s.part));
+    w.line(fmt::format("const J begin = (J)part * (J){}, length = (J)entry.r, end = begin + {} < length ? begin + {} : length;", s.part, s.part, s.part));
   } else {
     w.line(fmt::format("const I number = block * {} + (I)threadIdx.x / {};", s.threads / s.lanes, s.lanes));
     w.line("const bool live = number < rows;");
     w.line("const I row = live ? number : rows - 1;");
-    w.line(fmt::format("const I begin = 0, end = {};", length));
+    w.line(fmt::format("const J begin = 0, end = {};", length));
   }
   w.line("(void)live, (void)row, (void)begin, (void)end;");
   coordinates(kept_axes(g), "row");
   kept_values_of(0, "true");
-  const int64_t vectors = length / std::max(s.vector, 1);
   if (keep)
     for (size_t n = 0; n < g.nodes.size(); ++n)
       if (kept.registers[n]) w.line(fmt::format("{} k{}[{}]{};", TileWriter::type(g.nodes[n].dtype), n, s.chunks, f.wide(int(n)) ? "[V]" : ""));
@@ -367,42 +473,13 @@ void Source::row_function() {
     const std::vector<int> roots = phase_roots(g, f, phase);
     const bool final = phase == f.phases;
     if (!final) begin_accumulators(phase);
-    const std::vector<char> computes = phase_nodes(g, f, phase);
     if (!roots.empty()) {
-      if (keep) {
-        w.line("#pragma unroll");
-        w.open(fmt::format("for (int c = 0; c < {}; ++c) {{", s.chunks));
-        w.line(fmt::format("const I j = (c * {} + lane) * V;", s.lanes));
-        const int64_t left = vectors - int64_t(s.chunks - 1) * s.lanes;
-        w.line(left == s.lanes ? "const bool here = true;" : fmt::format("const bool here = c < {} || lane < {};", s.chunks - 1, left));
-      } else {
-        w.line(final ? "#pragma unroll 2" : "#pragma unroll 4");
-        w.open(fmt::format("for (I j = begin + lane * V; j < end; j += {} * V) {{", s.lanes));
-        w.line("const bool here = true;");
-      }
-      coordinates(reduced_axes(g), "j");
-      const TileWriter::Scope scope = w.enter();
       if (keep)
-        for (size_t n = 0; n < g.nodes.size(); ++n)
-          if (kept.registers[n]) {
-            const std::string place = fmt::format("k{}[c]", n);
-            if (made[n])
-              w.place(int(n), place);
-            else
-              w.target(int(n), place);
-          }
-      if (!keep && s.keep_shared)
-        for (size_t n = 0; n < g.nodes.size(); ++n)
-          if (kept.loads[n]) w.shared(int(n), shared_address_[n], !made[n]);
-      if (final) {
-        body_stores("here", "here && live");
-      } else {
-        accumulate(phase, keep ? "here" : "true", "(i64)(j + k)");
-      }
+        kept_pass(phase, kept, made);
+      else
+        loop_pass(phase, kept, made);
+      const std::vector<char> computes = phase_nodes(g, f, phase);
       for (size_t n = 0; n < g.nodes.size(); ++n) made[n] |= computes[n];
-      w.leave(scope);
-      w.untarget();
-      w.close();
     }
     if (final) continue;
     std::vector<int> now;
@@ -477,8 +554,9 @@ TileText Source::column() {
   w.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
   begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   w.line(fmt::format("const int lane = (int)threadIdx.x % {}, row = (int)threadIdx.x / {};", s.columns, s.columns));
+  w.line(fmt::format("typedef {} J;", narrow_reduced() ? "int" : "I"));
   w.line(fmt::format("const I strip = block % {}, part = block / {} % {}, other = block / {};", blocks, blocks, count, blocks * count));
-  w.line(fmt::format("const I begin = part * (I){}, end = begin + (I){} < (I){} ? begin + (I){} : (I){};", parts ? s.part : 0, parts ? s.part : rows, rows,
+  w.line(fmt::format("const J begin = (J)part * (J){}, end = begin + (J){} < (J){} ? begin + (J){} : (J){};", parts ? s.part : 0, parts ? s.part : rows, rows,
                      parts ? s.part : rows, rows));
   coordinates(outer, "other");
   w.line(fmt::format("const I column = (strip * {} + lane) * V;", s.columns));
@@ -492,8 +570,8 @@ TileText Source::column() {
     if (!final) begin_accumulators(phase);
     if (!phase_roots(g, f, phase).empty()) {
       w.line(final ? "#pragma unroll 2" : "#pragma unroll 4");
-      w.open(fmt::format("for (I j = begin + row; j < end; j += {}) {{", deep));
-      coordinates(reduced_axes(g), "j");
+      w.open(fmt::format("for (J j = begin + row; j < end; j += {}) {{", deep));
+      coordinates(reduced_axes(g), "j", narrow_reduced());
       const TileWriter::Scope scope = w.enter();
       if (final)
         body_stores("true", "live");

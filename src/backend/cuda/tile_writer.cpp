@@ -72,6 +72,7 @@ TileWriter::TileWriter(const TileGroup& group, const TileFacts& facts)
       place_(group.nodes.size()),
       target_(group.nodes.size()),
       shared_(group.nodes.size()),
+      array_(group.nodes.size(), 0),
       shared_first_(group.nodes.size(), 0),
       divisor_(group.nodes.size(), 0),
       divides_(group.nodes.size(), 0) {
@@ -106,7 +107,7 @@ std::string TileWriter::literal(const TileNode& node) const {
 std::string TileWriter::value(int node) const {
   const std::string& place = place_[size_t(node)];
   if (place.empty()) fail(ErrorCode::internal, "[tile_kernel] node {} is used before it is computed; in\n{}", node, to_string(group_));
-  return facts_.wide(node) ? place + "[k]" : place;
+  return array_[size_t(node)] ? place + "[k]" : place;
 }
 
 std::string TileWriter::element(const TileAccess& access, bool wide_number) const {
@@ -144,12 +145,26 @@ bool TileWriter::stored_only(int node) const {
   return true;
 }
 
+// What lies where some store goes has that store's access; all else stays as it is while the kernel runs.
+bool TileWriter::is_fixed(const TileAccess& access) const {
+  for (const TileNode& node : group_.nodes) {
+    if (node.kind != Kind::store) continue;
+    const TileAccess& to = group_.accesses[size_t(node.access)];
+    if (to.operand == access.operand || (to.offset == access.offset && to.strides == access.strides)) return false;
+  }
+  return true;
+}
+
 std::vector<int> TileWriter::missing(int node) const {
   std::vector<char> wanted(group_.nodes.size(), 0);
   wanted[size_t(node)] = 1;
   for (int n = node; n >= 0; --n) {
     if (!wanted[size_t(n)] || has(n)) continue;
     const TileNode& x = group_.nodes[size_t(n)];
+    if (int one = chosen(n); one >= 0) {
+      wanted[size_t(one)] = 1;
+      continue;
+    }
     for (int in : x.in)
       if (in >= 0) wanted[size_t(in)] = 1;
     if (x.access >= 0 && group_.accesses[size_t(x.access)].gather >= 0) wanted[size_t(group_.accesses[size_t(x.access)].gather)] = 1;
@@ -170,7 +185,7 @@ std::string TileWriter::own(int n) {
     name = fmt::format("v{}", n);
     line(fmt::format("{} {}{};", type(group_.nodes[size_t(n)].dtype), name, facts_.wide(n) ? "[V]" : ""));
   }
-  place_[size_t(n)] = name;
+  place(n, name);
   return name;
 }
 
@@ -182,6 +197,39 @@ void TileWriter::pointwise(int n, const std::string& expression) {
   } else {
     line(fmt::format("{} = {};", name, expression));
   }
+}
+
+int TileWriter::chosen(int n) const {
+  const TileNode& node = group_.nodes[size_t(n)];
+  if (!decided_ || node.kind != Kind::elementwise || node.op != Op::select) return -1;
+  const std::string& condition = place_[size_t(node.in[0])];
+  return condition == "1" ? node.in[1] : condition == "0" ? node.in[2] : -1;
+}
+
+std::vector<TileWriter::Decision> TileWriter::decisions(const std::vector<char>& nodes) const {
+  std::vector<Decision> out;
+  for (int n = 0; n < int(nodes.size()); ++n) {
+    const TileNode& node = group_.nodes[size_t(n)];
+    if (!nodes[size_t(n)] || node.kind != Kind::elementwise || node.op < Op::equal || node.op > Op::greater_equal) continue;
+    for (size_t p : {0, 1}) {
+      const TileNode& index = group_.nodes[size_t(node.in[p])];
+      const int other = node.in[1 - p];
+      if (index.kind != Kind::index || facts_.body(other) || !has(other)) continue;
+      const TileAccess& access = group_.accesses[size_t(index.access)];
+      if (access.strides[facts_.axis] != 1) continue;
+      const std::string first = "(" + element(access, true) + ")", last = "(" + element(access, true) + " + (V - 1))", x = "(i64)" + place_[size_t(other)];
+      const bool below = (node.op == Op::less || node.op == Op::less_equal) == (p == 0);  // the index is the smaller one
+      const char* sign = node.op == Op::less || node.op == Op::greater ? "<" : "<=";
+      if (node.op == Op::equal || node.op == Op::not_equal)
+        out.push_back({n, fmt::format("({} < {} || {} > {})", x, first, x, last), node.op == Op::not_equal});
+      else if (below)
+        out.push_back({n, fmt::format("{} {} {}", last, sign, x), true});
+      else
+        out.push_back({n, fmt::format("{} {} {}", x, sign, first), true});
+      break;
+    }
+  }
+  return out;
 }
 
 void TileWriter::emit(int n, const std::string& live) {
@@ -200,14 +248,23 @@ void TileWriter::emit(int n, const std::string& live) {
     case Kind::index: pointwise(n, fmt::format("({})({})", type(node.dtype), number())); break;
     case Kind::random: random(n); break;
     case Kind::check: pointwise(n, fmt::format("checked_class({}, {}ll, {}, {}, fault)", value(node.in[0]), int64_t(node.value), number(), live)); break;
-    case Kind::elementwise: pointwise(n, operation(n)); break;
+    case Kind::elementwise:
+      if (int one = chosen(n); one >= 0 && target_[size_t(n)].empty()) {
+        place_[size_t(n)] = place_[size_t(one)], array_[size_t(n)] = array_[size_t(one)];
+        break;
+      }
+      pointwise(n, operation(n));
+      break;
     case Kind::reduce: fail(ErrorCode::internal, "[tile_kernel] reduction {} is used before it is finished; in\n{}", n, to_string(group_));
     case Kind::store: fail(ErrorCode::internal, "[tile_kernel] a store has no value");
   }
-  if (divisors_ && divides_[size_t(n)] && node.kind != Kind::literal && !facts_.body(n) && target_[size_t(n)].empty()) {
-    line(fmt::format("const Divisor d{} = divisor({});", n, place_[size_t(n)]));
-    divisor_[size_t(n)] = 1;
-  }
+  if (node.kind != Kind::literal && target_[size_t(n)].empty()) add_divisor(n);
+}
+
+void TileWriter::add_divisor(int n) {
+  if (!divides_[size_t(n)] || facts_.body(n)) return;
+  line(fmt::format("const Divisor d{} = divisor({});", n, place_[size_t(n)]));
+  divisor_[size_t(n)] = 1;
 }
 
 void TileWriter::load(int n, const std::string& live) {
@@ -230,7 +287,7 @@ void TileWriter::load(int n, const std::string& live) {
     line("#pragma unroll");
     line(fmt::format("for (int k = 0; k < V; ++k) {}[k] = load_one({}, {});", name, at, there));
   } else if (shared_[size_t(n)].empty()) {
-    line(fmt::format("load<V, A>({}, {}, {});", name, at, there));
+    line(fmt::format("load<V, A, {}>({}, {}, {});", is_fixed(access) ? "true" : "false", name, at, there));
   } else if (shared_first_[size_t(n)]) {
     line(fmt::format("load_and_keep<V, A>({}, {}, {}, {});", name, at, shared_[size_t(n)], there));
   } else {
@@ -317,7 +374,7 @@ std::string TileWriter::operation(int n) const {
     case Op::sub: e = call("sub"); break;
     case Op::mul: e = call("mul"); break;
     case Op::div:
-      if (real && group_.nodes[size_t(node.in[1])].kind == Kind::literal && divisors_) {
+      if (real && group_.nodes[size_t(node.in[1])].kind == Kind::literal) {
         e = fmt::format("div({}, divisor({}))", a, b);
       } else if (real && divisor_[size_t(node.in[1])]) {
         e = fmt::format("div({}, d{})", a, node.in[1]);
@@ -362,7 +419,7 @@ void TileWriter::store(int n, const std::string& live) {
   const std::string& from = place_[size_t(node.in[0])];
   if (!facts_.wide(n)) {
     line(fmt::format("store_one({}, {}, {});", at, from, once));
-  } else if (facts_.wide(node.in[0])) {
+  } else if (array_[size_t(node.in[0])]) {
     line(fmt::format("store<V, A>({}, {}, {}, {});", at, from, once, access.streaming ? "true" : "false"));
   } else {
     line("{");

@@ -25,17 +25,27 @@ class TileWriter {
   std::vector<int> missing(int node) const;  // what want() would write
   void store(int node, const std::string& live);
   bool has(int node) const { return !place_[size_t(node)].empty(); }
-  void place(int node, std::string name) { place_[size_t(node)] = std::move(name); }  // where a value lies that the skeleton made
-  std::string value(int node) const;                                                  // inside a loop over k where it is wide
-  void divisors(bool on) { divisors_ = on; }
+  void place(int node, std::string name) { place_[size_t(node)] = std::move(name), array_[size_t(node)] = facts_.wide(node); }  // made by the skeleton
+  std::string value(int node) const;  // inside a loop over k where it is wide
+  void add_divisor(int node);         // where it divides values of a whole row
 
   // Values made in a scope are forgotten when it ends; kept ones stay.
   struct Scope {
     std::vector<std::string> place;
-    std::vector<char> divisor;
+    std::vector<char> array, divisor;
   };
-  Scope enter() const { return {place_, divisor_}; }
-  void leave(Scope scope) { place_ = std::move(scope.place), divisor_ = std::move(scope.divisor); }
+  Scope enter() const { return {place_, array_, divisor_}; }
+  void leave(const Scope& scope) { place_ = scope.place, array_ = scope.array, divisor_ = scope.divisor; }
+
+  // Comparisons of a position with what is the same for the whole vector: a test that decides it for all of it, and what it then is.
+  struct Decision {
+    int node;
+    std::string test;
+    bool value;
+  };
+  std::vector<Decision> decisions(const std::vector<char>& nodes) const;
+  void decide(const Decision& d) { place_[size_t(d.node)] = d.value ? "1" : "0", array_[size_t(d.node)] = 0, decided_ = true; }
+  bool is_zero(int node) const { return place_[size_t(node)] == "bits_float(0x0u)"; }
 
   // The value goes to this array or variable, declared by the skeleton, instead of one of its own.
   void target(int node, std::string name) { target_[size_t(node)] = std::move(name); }
@@ -59,13 +69,16 @@ class TileWriter {
   std::string element(const TileAccess& access, bool wide_number) const;  // number of the (first) element
   std::string inside(const TileAccess& access) const;                     // condition of the bounds; empty: none
   bool stored_only(int node) const;
+  bool is_fixed(const TileAccess& access) const;
+  int chosen(int node) const;  // of a select whose condition is decided; -1: not decided
 
   const TileGroup& group_;
   const TileFacts& facts_;
   std::string text_;
   int depth_ = 0;
-  bool divisors_ = true;
+  bool decided_ = false;
   std::vector<std::string> place_, target_, shared_;
+  std::vector<char> array_;  // of V
   std::vector<char> shared_first_;
   std::vector<char> divisor_;  // a Divisor was made of it
   std::vector<char> divides_;  // some value that varies more often is divided by it
