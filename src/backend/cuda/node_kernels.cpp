@@ -99,7 +99,23 @@ std::string word_text(int64_t bytes) {
   }
 }
 
-std::string index_text(int64_t largest) { return largest <= std::numeric_limits<int32_t>::max() ? "typedef int Index;\n" : "typedef long long Index;\n"; }
+// Division by a number that the compiler does not know costs some thirty instructions; here it is a product and a shift:
+// n / d = (n + high(n * m)) >> s with s = ceil(log2 d) and m = 2^32 * (2^s - d) / d + 1, exact for n below 2^31.
+std::string index_text(int64_t largest) {
+  if (largest > std::numeric_limits<int32_t>::max())
+    return "typedef long long Index;\nstruct Divider { i64 size, magic, shift; };\n"
+           "RIDGE_INLINE i64 quotient(const Divider& d, i64 n) { return n / d.size; }\n";
+  return "typedef int Index;\nstruct Divider { i64 size, magic, shift; };\n"
+         "RIDGE_INLINE int quotient(const Divider& d, int n) { return int((u32(n) + __umulhi(u32(n), u32(d.magic))) >> u32(d.shift)); }\n";
+}
+
+void append_divider(Words& words, int64_t size) {
+  int shift = 0;
+  while ((int64_t(1) << shift) < size) ++shift;
+  const bool narrow = size <= std::numeric_limits<int32_t>::max();
+  const int64_t magic = narrow ? int64_t((uint64_t((int64_t(1) << shift) - size) << 32) / uint64_t(size) + 1) : 0;
+  words.insert(words.end(), {size, magic, int64_t(shift)});
+}
 
 std::string constant_text(std::string_view name, int64_t value) { return fmt::format("constexpr long long {} = {};\n", name, value); }
 

@@ -87,7 +87,8 @@ class UpdateSliceKernel final : public NodeKernel {
 
 // One thread an element of the result.
 constexpr const char* kPad = R"(
-struct Args { const Word* x; Word* out; i64 total; u64 filling; i64 in[kRank], size[kRank], low[kRank], step[kRank]; };
+struct Axis { i64 in, low; Divider size, step; };
+struct Args { const Word* x; Word* out; i64 total; u64 filling; Axis axes[kRank]; };
 extern "C" __global__ void __launch_bounds__(256) pad(Args a) {
   const i64 at = i64(blockIdx.x) * 256 + threadIdx.x;
   if (at >= a.total) return;
@@ -95,9 +96,10 @@ extern "C" __global__ void __launch_bounds__(256) pad(Args a) {
   bool inside = true;
 #pragma unroll
   for (int i = kRank - 1; i >= 0; --i) {
-    const Index size = Index(a.size[i]), step = Index(a.step[i]), in = Index(a.in[i]), next = rest / size;
-    const Index c = rest - next * size - Index(a.low[i]), q = c / step;
-    inside = inside && c >= 0 && q * step == c && q < in;
+    const Axis& d = a.axes[i];
+    const Index next = quotient(d.size, rest), c = rest - next * Index(d.size.size) - Index(d.low), in = Index(d.in);
+    const Index q = c < 0 ? 0 : quotient(d.step, c);
+    inside = inside && c >= 0 && q * Index(d.step.size) == c && q < in;
     from += q * scale, scale *= in, rest = next;
   }
   a.out[at] = inside ? a.x[from] : Word(a.filling);
@@ -130,8 +132,10 @@ class PadKernel final : public NodeKernel {
     clear();
     if (total_ == 0) return;
     Words words = {operands[0], operands[1], total_, int64_t(filling_)};
-    for (int64_t Axis::*member : {&Axis::in, &Axis::out, &Axis::low, &Axis::step})
-      for (const Axis& a : axes_) words.push_back(a.*member);
+    for (const Axis& a : axes_) {
+      words.insert(words.end(), {a.in, a.low});
+      append_divider(words, std::max<int64_t>(a.out, 1)), append_divider(words, a.step);
+    }
     launch(0, blocks_of(total_, kBlock), std::move(words));
   }
 

@@ -58,7 +58,10 @@ class NodeKernel : public Kernel {
 // boolean by `or`. A word is an unsigned integer of the element's size.
 std::string element_text(DType dtype);
 std::string word_text(int64_t bytes);
-std::string index_text(int64_t largest);  // Index: 32 bits when every number up to `largest` fits, else 64
+// Index, 32 bits when every number up to `largest` fits, else 64; and Divider, quotient(divider, n) for n up to there, which takes the
+// words of divider(size).
+std::string index_text(int64_t largest);
+void append_divider(Words& words, int64_t size);
 std::string constant_text(std::string_view name, int64_t value);
 
 inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }

@@ -9,16 +9,16 @@ namespace {
 // Every element of the result gathers the taps that read it, in the order of the taps: element s is tap w of window q when
 // q * stride + w * dilation = s.
 constexpr const char* kFold = R"(
-struct Args { const Stored* g; Stored* out; i64 total, size, inner, window, stride, dilation, windows; };
+struct Args { const Stored* g; Stored* out; i64 total, window, dilation, windows; Divider size, inner, stride; };
 extern "C" __global__ void __launch_bounds__(256) fold(Args a) {
   const i64 at = i64(blockIdx.x) * 256 + threadIdx.x;
   if (at >= a.total) return;
-  const Index size = Index(a.size), inner = Index(a.inner), window = Index(a.window), stride = Index(a.stride), windows = Index(a.windows);
-  const Index row = Index(at) / inner, m = Index(at) - row * inner, o = row / size, s = row - o * size;
+  const Index size = Index(a.size.size), inner = Index(a.inner.size), stride = Index(a.stride.size), window = Index(a.window), windows = Index(a.windows);
+  const Index row = quotient(a.inner, Index(at)), m = Index(at) - row * inner, o = quotient(a.size, row), s = row - o * size;
   Total sum = 0;
   Index d = s;
   for (Index w = 0; w < window && d >= 0; ++w, d -= Index(a.dilation)) {
-    const Index q = d / stride;
+    const Index q = quotient(a.stride, d);
     if (q * stride == d && q < windows) sum = add_elements(sum, load_element(a.g[((o * windows + q) * inner + m) * window + w]));
   }
   a.out[at] = store_element(sum);
@@ -40,7 +40,10 @@ class FoldKernel final : public NodeKernel {
 
   void bind(std::span<const Place> operands, Place, Place) override {
     clear();
-    if (total_ > 0) launch(0, blocks_of(total_, kBlock), {operands[0], operands[1], total_, view_.size, view_.inner, window_, stride_, dilation_, windows_});
+    if (total_ == 0) return;
+    Words words = {operands[0], operands[1], total_, window_, dilation_, windows_};
+    for (int64_t size : {view_.size, view_.inner, stride_}) append_divider(words, size);
+    launch(0, blocks_of(total_, kBlock), std::move(words));
   }
 
  private:
@@ -49,7 +52,7 @@ class FoldKernel final : public NodeKernel {
 };
 
 // Lines are cut into chunks when there are few: totals of chunks first, then every chunk from where the ones before it end.
-// Neighbouring lines, or short ones: one thread walks a chunk. Single long lines: one block does, a tile of 1024 elements at a time.
+// Neighbouring lines, or short ones: one thread walks a chunk. Single long lines: one block does, a tile of 2048 elements at a time.
 constexpr const char* kCumsumParts = R"(
 struct Args { const Stored* x; Stored* out; Total* totals; i64 outer, size, inner, chunk, chunks, reverse; };
 RIDGE_INLINE i64 place_of(const Args& a, i64 o, i64 i, i64 j) { return (o * a.size + (a.reverse ? a.size - 1 - i : i)) * a.inner + j; }
@@ -79,35 +82,67 @@ extern "C" __global__ void __launch_bounds__(256) cumsum_lines(Args a) {
 )";
 
 constexpr const char* kCumsumTiles = R"(
+constexpr int kItems = 8, kTile = 256 * kItems;
+// Over the lanes before this one; the warp's sum in the last lane's `sum`.
+RIDGE_INLINE Total before_in_warp(Total& sum) {
+  const int lane = threadIdx.x % 32;
+  for (int d = 1; d < 32; d *= 2) {
+    const Total other = __shfl_sync(0xffffffffu, sum, lane >= d ? lane - d : lane);
+    if (lane >= d) sum = add_elements(other, sum);
+  }
+  const Total before = __shfl_sync(0xffffffffu, sum, lane > 0 ? lane - 1 : 0);
+  return lane > 0 ? before : Total(0);
+}
 extern "C" __global__ void __launch_bounds__(256) cumsum_tiles(Args a) {
-  __shared__ Total sums[2][256];
-  const int t = threadIdx.x;
+  __shared__ __align__(16) Total tile[kTile];
+  __shared__ Total warps[8];
+  const int t = threadIdx.x, warp = t / 32;
   const i64 c = blockIdx.x % a.chunks, line = blockIdx.x / a.chunks, j = line % a.inner, o = line / a.inner;
   const i64 first = c * a.chunk, last = first + a.chunk < a.size ? first + a.chunk : a.size;
-  Total carry = kWrites ? start_of(a, o, c, j) : Total(0);
-  for (i64 tile = first; tile < last; tile += 1024) {
-    Total mine[4];
+  Total carry = 0;
+  if (kWrites && c > 0) {  // the totals of the chunks before this one
     Total sum = 0;
-    for (int k = 0; k < 4; ++k) {
-      const i64 i = tile + t * 4 + k;
-      if (i < last) sum = add_elements(sum, load_element(a.x[place_of(a, o, i, j)]));
-      mine[k] = sum;
-    }
-    sums[0][t] = sum;
+    for (i64 k = t; k < c; k += 256) sum = add_elements(sum, a.totals[(o * a.chunks + k) * a.inner + j]);
+    tile[t] = sum;
     __syncthreads();
-    int from = 0;
-    for (int d = 1; d < 256; d *= 2, from ^= 1) {
-      sums[from ^ 1][t] = t >= d ? add_elements(sums[from][t - d], sums[from][t]) : sums[from][t];
+    for (int d = 128; d > 0; d /= 2) {
+      if (t < d) tile[t] = add_elements(tile[t], tile[t + d]);
       __syncthreads();
     }
-    const Total before = t > 0 ? add_elements(carry, sums[from][t - 1]) : carry;
-    carry = add_elements(carry, sums[from][255]);
+    carry = tile[0];
     __syncthreads();
-    if (kWrites)
-      for (int k = 0; k < 4; ++k) {
-        const i64 i = tile + t * 4 + k;
-        if (i < last) a.out[place_of(a, o, i, j)] = store_element(add_elements(before, mine[k]));
+  }
+  for (i64 start = first; start < last; start += kTile) {
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      const i64 i = start + k * 256 + t;
+      tile[k * 256 + t] = i < last ? load_element(a.x[place_of(a, o, i, j)]) : Total(0);
+    }
+    __syncthreads();
+    Total mine[kItems];
+    Total sum = 0;
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) mine[k] = sum = add_elements(sum, tile[t * kItems + k]);
+    const Total before = before_in_warp(sum);
+    if (t % 32 == 31) warps[warp] = sum;
+    __syncthreads();
+    Total ahead = carry;
+    for (int w = 0; w < 8; ++w) {
+      if (w < warp) ahead = add_elements(ahead, warps[w]);
+      carry = add_elements(carry, warps[w]);
+    }
+    ahead = add_elements(ahead, before);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) tile[t * kItems + k] = add_elements(ahead, mine[k]);
+    __syncthreads();
+    if (kWrites) {
+#pragma unroll
+      for (int k = 0; k < kItems; ++k) {
+        const i64 i = start + k * 256 + t;
+        if (i < last) a.out[place_of(a, o, i, j)] = store_element(tile[k * 256 + t]);
       }
+    }
+    __syncthreads();
   }
   if (!kWrites && t == 0) a.totals[(o * a.chunks + c) * a.inner + j] = carry;
 }
@@ -122,10 +157,10 @@ class CumsumKernel final : public NodeKernel {
     if (node.type().shape.numel() == 0) return;
     const int64_t lines = view_.outer * view_.inner;
     by_lines_ = view_.inner >= 16 || view_.size <= 64;
-    const int64_t enough = by_lines_ ? 32768 : 256, least = by_lines_ ? 64 : 4096, unit = by_lines_ ? 1 : 1024;
+    const int64_t enough = by_lines_ ? 32768 : 1024, least = by_lines_ ? 64 : 4096, unit = by_lines_ ? 1 : 2048, most = by_lines_ ? 128 : 4096;
     chunk_ = view_.size;
     if (lines < enough && view_.size > 4 * least) {
-      const int64_t chunks = std::min({int64_t(128), blocks_of(view_.size, least), blocks_of(enough * 4, lines)});
+      const int64_t chunks = std::min({most, blocks_of(view_.size, least), blocks_of(enough * 4, lines)});
       chunk_ = blocks_of(blocks_of(view_.size, chunks), unit) * unit;
     }
     chunks_ = blocks_of(view_.size, chunk_);
