@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "backend/cuda/make.h"
+#include "backend/cuda/matmul_epilogue.h"
 #include "base/error.h"
 #include "graph/rewrite.h"
 #include "graph/scan.h"
@@ -24,6 +25,16 @@ std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel&
   if (!made) fail(ErrorCode::internal, "[compile] there is no kernel for {} on {}", name(op), chip.target());
   return made;
 }
+
+// In the place of a kernel whose work another one does.
+class Nothing final : public Kernel {
+ public:
+  std::vector<KernelText> texts() const override { return {}; }
+  void load(Loader&) override {}
+  void bind(std::span<const Place>, Place, Place) override {}
+  void enqueue(Bases, StreamHandle) const override {}
+  int launches() const override { return 0; }
+};
 
 }  // namespace
 
@@ -114,19 +125,28 @@ struct CompiledProgram::Scan {
   std::vector<DevicePointer> in, out;
 };
 
-CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)) {
+CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)), takes_over_(find_side_sums(program_)) {
   std::vector<int64_t> workspace;
+  std::vector<char> taken(program_.kernels().size(), 0);
+  for (int j : takes_over_)
+    if (j >= 0) taken[size_t(j)] = 1;
   for (const ProgramKernel& k : program_.kernels()) {
+    const size_t at = kernels_.size();
     const bool scan = k.group.kind == Group::Kind::node && program_.graph()[k.group.node].op == Op::scan;
     scans_.push_back(scan ? std::make_unique<Scan>(program_.graph(), k.group.node, chip) : nullptr);
-    kernels_.push_back(scan ? nullptr : make_kernel(program_, k, chip));
+    if (taken[at])
+      kernels_.push_back(std::make_unique<Nothing>());
+    else if (takes_over_[at] >= 0)
+      kernels_.push_back(make_matmul_kernel(program_, k, chip, &program_.kernels()[size_t(takes_over_[at])]));
+    else
+      kernels_.push_back(scan ? nullptr : make_kernel(program_, k, chip));
     workspace.push_back(scan ? scans_.back()->workspace : kernels_.back()->workspace_bytes());
     workspace_bytes_ = std::max(workspace_bytes_, workspace.back());
   }
   program_.plan(workspace);
   for (size_t i = 0; i < kernels_.size(); ++i) {
     std::vector<Place> places;
-    for (const ProgramOperand& o : program_.kernels()[i].operands) places.push_back(place(o.owner, o.offset));
+    for (const ProgramOperand& o : operands_of(i)) places.push_back(place(o.owner, o.offset));
     const Place space = workspace[i] ? Place{0, program_.workspace_offset(i)} : Place{};
     if (Scan* scan = scans_[i].get())
       scan->operands = std::move(places), scan->place = space ? space : Place{0, 0};
@@ -137,6 +157,15 @@ CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(s
 }
 
 CompiledProgram::~CompiledProgram() = default;
+
+std::vector<ProgramOperand> CompiledProgram::operands_of(size_t kernel) const {
+  std::vector<ProgramOperand> all = program_.kernels()[kernel].operands;
+  if (const int other = takes_over_[kernel]; other >= 0) {
+    const std::vector<ProgramOperand>& more = program_.kernels()[size_t(other)].operands;
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
 
 size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels().size() : 0; }
 
@@ -233,7 +262,7 @@ void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const A
 
 std::vector<MemoryRange> CompiledProgram::memory_of(size_t kernel) const {
   std::vector<MemoryRange> ranges;
-  for (const ProgramOperand& o : program_.kernels()[kernel].operands) {
+  for (const ProgramOperand& o : operands_of(kernel)) {
     if (!o.owner) continue;
     const DevicePointer at = cuda::at(bases_, place(o.owner, 0));
     ranges.push_back({at, at + DevicePointer(program_.buffer_of(o.owner).bytes), o.written});

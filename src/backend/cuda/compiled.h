@@ -54,7 +54,10 @@ class CompiledProgram {
   Place place(NodeId owner, int64_t offset) const;
   Place fault_place() const { return {1 + int32_t(program_.inputs().size() + program_.outputs().size()), 0}; }
 
+  std::vector<ProgramOperand> operands_of(size_t kernel) const;  // those of the kernel whose work it takes over as well
+
   Program program_;
+  std::vector<int> takes_over_;                   // by kernel: another one whose work it does
   std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
   std::vector<std::unique_ptr<Scan>> scans_;      // null for others
   std::vector<DevicePointer> bases_;              // the arena, the inputs, the outputs, the fault record
