@@ -1,0 +1,166 @@
+// Laws of a training on a CUDA device: it ends where the CPU's ends, a resumed run has the same bits, a device that is lost leaves the last
+// checkpoint whole, and a plan takes no memory. On the simulated GPU, or on the machine's own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cuda/backend.h"
+#include "base/error.h"
+#include "support/cuda_device.h"
+#include "support/variable.h"
+#include "train/gpt_device.h"
+#include "train/gpt_report.h"
+#include "train/gpt_run.h"
+#include "train/open_device.h"
+#include "train/run_state.h"
+#include "train/small_run.h"
+
+namespace ridge {
+namespace {
+
+using test::SmallRun;
+using test::TempFolder;
+using test::Trace;
+
+class CudaTraining : public test::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    cache_.emplace("RIDGE_CACHE", folder_ / "cache");
+    if (!test::tests_real_gpu()) simulator_.emplace();
+  }
+  std::shared_ptr<Backend> open() const { return open_device({Device::Kind::cuda, 0}); }
+
+  TempFolder folder_;
+  std::optional<test::Variable> cache_;
+  std::optional<test::Simulator> simulator_;
+};
+
+config::Resolved settings(std::vector<std::string> words) {
+  config::Sources sources;
+  sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
+  return config::resolve(sources);
+}
+
+struct Crash {};
+
+TEST_F(CudaTraining, EndsAsOnTheCpuAndResumesWithTheSameBits) {
+  const std::shared_ptr<Backend> device = open();
+  SmallRun near{.folder = folder_ / "near", .steps = 12}, far{.folder = folder_ / "far", .steps = 12};
+  far.backend = device.get();
+  const Outcome a = near(), b = far();
+  EXPECT_EQ(b.steps, 12);
+  EXPECT_NEAR(a.first_loss, b.first_loss, 1e-4);
+  EXPECT_NEAR(a.final_train_loss, b.final_train_loss, 1e-3);
+  ASSERT_TRUE(a.final_val_loss && b.final_val_loss);
+  EXPECT_NEAR(*a.final_val_loss, *b.final_val_loss, 1e-3);
+
+  SmallRun first{.folder = folder_ / "cut", .steps = 12}, second{.folder = folder_ / "cut", .steps = 12, .resume = true};
+  first.backend = device.get();
+  first.before = [](Phase phase, int64_t step) {
+    if (phase == Phase::step && step >= 7) throw Crash{};
+  };
+  EXPECT_THROW(first(), Crash);
+  const std::shared_ptr<Backend> other = open();  // as another process would
+  other->use_choices(newest_state(folder_ / "cut")->choices);
+  second.backend = other.get();
+  const Outcome resumed = second();
+  EXPECT_TRUE(resumed.resumed && resumed.bit_exact);
+  expect_same(Trace(folder_ / "far"), Trace(folder_ / "cut"));
+}
+
+TEST_F(CudaTraining, ALostDeviceLeavesTheLastCheckpointWhole) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
+  const std::shared_ptr<Backend> device = open();
+  SmallRun run{.folder = folder_ / "run", .steps = 12};
+  run.backend = device.get();
+  std::optional<test::Variable> fault;
+  run.before = [&](Phase phase, int64_t step) {
+    if (phase == Phase::step && step == 8) fault.emplace("FAKE_GPU", "cuGraphLaunch=700,cuEventSynchronize=700");
+  };
+  try {
+    run();
+    FAIL() << "nothing was said";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("checkpoint is intact"), std::string::npos) << error.what();
+  }
+  fault.reset();
+  std::vector<std::string> notices;
+  const std::optional<StoredCheckpoint> kept = CheckpointStore(folder_ / "run/checkpoints").newest(notices);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->step, 5);
+  EXPECT_TRUE(notices.empty());
+}
+
+TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {
+  GptRunOptions options;
+  options.measure = false;
+  const GptRun run = settle_gpt_run(settings({"device=cuda", "preset=shakespeare-char", "steps=20"}), options);
+  ASSERT_TRUE(run.backend);
+  const auto& cuda = dynamic_cast<const cuda::CudaBackend&>(*run.backend);
+  EXPECT_EQ(cuda.memory().asked, 0);
+  int64_t sum = 0;
+  for (const MemoryItem& item : run.memory) sum += item.bytes;
+  EXPECT_EQ(sum, run.planned_bytes);
+  EXPECT_GT(run.host_planned_bytes, 0);
+  const std::string text = plan_text(run, {100, false});
+  for (const char* word : {"cuda:0", "driver, kernels, libraries", "Memory of the host", "copies for checkpoints", "bf16"})
+    EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
+}
+
+TEST_F(CudaTraining, MemoryIsTheDevices) {
+  GptRunOptions options;
+  options.measure = false;
+  const std::vector<std::string> words = {"device=cuda", "preset=shakespeare-char", "steps=20", "sample_interval=none"};
+  const GptRun whole = settle_gpt_run(settings(words), options);
+  std::vector<std::string> tight = words;
+  tight.push_back("memory=" + std::to_string(whole.planned_bytes - whole.step->plan().activation_bytes / 2));
+  const GptRun split = settle_gpt_run(settings(tight), options);
+  EXPECT_LT(split.planned_bytes, whole.planned_bytes);
+  EXPECT_TRUE(split.step->plan().micro < whole.step->plan().micro || split.step->plan().recompute > whole.step->plan().recompute);
+  tight.back() = "memory=200000000";
+  try {
+    settle_gpt_run(settings(tight), options);
+    FAIL() << "it cannot fit";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::memory) << error.what();
+  }
+}
+
+TEST(CudaChoice, ComputesInWhatTheChipKnows) {
+  if (test::tests_real_gpu() || !test::simulator_works()) GTEST_SKIP() << "needs the simulated GPU";
+  struct {
+    const char *capability, *request, *chosen;
+    Precision precision;
+  } const cases[] = {{"9.0", "auto", "bf16", Precision::bf16},
+                     {"8.0", "auto", "bf16", Precision::bf16},
+                     {"7.5", "auto", "fp16", Precision::fp16},
+                     {"7.5", "fp32", "fp32", Precision::fp32},
+                     {"8.6", "tf32", "tf32", Precision::tf32}};
+  for (const auto& c : cases) {
+    const test::Simulator gpu({.capability = c.capability});
+    const SettledDevice settled = settle_device(settings({"device=cuda", std::string("precision=") + c.request}), {}, "", false);
+    EXPECT_EQ(settled.precision, c.precision) << c.capability << " " << c.request;
+    EXPECT_EQ(settled.number_format.value, c.chosen);
+    EXPECT_EQ(settled.device.value, "cuda:0");
+  }
+  const test::Simulator old({.capability = "7.5"});
+  const SettledDevice settled = settle_device(settings({"device=cuda", "precision=tf32"}), {}, "", false);
+  EXPECT_EQ(settled.precision, Precision::fp32);
+  EXPECT_FALSE(settled.notices.empty()) << "a fallback is said";
+  EXPECT_THROW(settle_device(settings({"device=cuda", "precision=tf32", "no_fallback=true"}), {}, "", false), Error);
+}
+
+TEST(CudaChoice, AMissingDriverIsNamedWithTheWayToGetIt) {
+  const test::Variable none("RIDGE_CUDA_LIBRARY", "libno_such_driver.so");
+  try {
+    open_device({Device::Kind::cuda, 0});
+    FAIL() << "there is no driver";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("libno_such_driver.so"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ridge
