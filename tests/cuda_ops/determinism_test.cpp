@@ -33,8 +33,7 @@ TEST_F(GpuDeterminism, TwoProcessesGiveTheSameBits) {
   std::string bits[2];
   for (int i = 0; i < 2; ++i) {
     const std::string file = folder / ("bits" + std::to_string(i)), cache = folder / ("cache" + std::to_string(i));
-    const std::string command =
-        "TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "' '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
+    const std::string command = "TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "' '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     std::ifstream in(file, std::ios::binary);
     bits[i].assign(std::istreambuf_iterator<char>(in), {});

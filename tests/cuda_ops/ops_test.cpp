@@ -56,7 +56,7 @@ TEST_F(GpuReductions, FollowTheReferenceForSpecialValues) {
 TEST_F(GpuReductions, StayFinite) { check_special_chains(); }
 TEST_F(GpuReductions, SumExponentials) { check_summed_exponentials(); }
 
-// Ten parts, so that processes can share them.
+// In parts, so that processes can share them.
 class GpuPrograms : public OnGpu<::testing::TestWithParam<int>> {};
 
 TEST_P(GpuPrograms, MatchTheReference) {
@@ -71,11 +71,13 @@ TEST_P(GpuPrograms, MatchTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuPrograms, ::testing::Range(0, tests_real_gpu() ? 10 : 1));
 
-class GpuMacros : public OnGpu<::testing::Test> {};
+class GpuMacros : public OnGpu<::testing::TestWithParam<int>> {};
 
-TEST_F(GpuMacros, Attention) { fuzz_attention(count(60, 1)); }
-TEST_F(GpuMacros, Convolution) { fuzz_convolution(count(40, 1)); }
-TEST_F(GpuMacros, Products) { fuzz_products(count(60, 2)); }
+TEST_P(GpuMacros, Attention) { fuzz_attention(GetParam() * 6, count(6, 1)); }
+TEST_P(GpuMacros, Convolution) { fuzz_convolution(GetParam() * 4, count(4, 1)); }
+TEST_P(GpuMacros, Products) { fuzz_products(GetParam() * 10, count(10, 2)); }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuMacros, ::testing::Range(0, tests_real_gpu() ? 10 : 1));
 
 }  // namespace
 }  // namespace ridge::test

@@ -73,48 +73,54 @@ std::vector<KernelText> op_texts(const Chip& chip, bool all) {
   return backend.texts();
 }
 
-class KernelTexts : public NvrtcTest {
+bool all() { return is_set("RIDGE_FULL"); }
+
+// One chip of all_chips(): the last is the newest. Without RIDGE_FULL=1 each kind of program is compiled for one of them.
+class ChipTexts : public NvrtcTest, public ::testing::WithParamInterface<size_t> {
  protected:
-  std::vector<Job> jobs_;
-  void add(std::vector<KernelText> texts, const Chip& chip) {
-    for (KernelText& t : texts) jobs_.push_back({std::move(t), chip.target()});
+  static const Chip& chip() { return all_chips()[GetParam()]; }
+  std::vector<std::string> compile_all(const std::vector<KernelText>& texts) const {
+    EXPECT_GE(texts.size(), 20u);
+    std::vector<Job> jobs;
+    for (const KernelText& t : texts) jobs.push_back({t, chip().target()});
+    return compile(jobs);
   }
 };
+std::vector<size_t> chips(size_t one) { return all() ? std::vector<size_t>{0, 1, 2, 3, 4} : std::vector<size_t>{one}; }
+std::string chip_name(const ::testing::TestParamInfo<size_t>& info) { return all_chips()[info.param].target(); }
 
-TEST_F(KernelTexts, OfAGptStepCompile) {
-  const bool all = is_set("RIDGE_FULL");
-  for (const Chip& chip : all_chips())
-    if (all || chip.wgmma()) add(gpt2_texts(chip), chip);
-  EXPECT_GE(jobs_.size(), 20u);
-  const std::vector<std::string> code = compile(jobs_);
+class GptTexts : public ChipTexts {};
+
+TEST_P(GptTexts, CompileAndSpillNothing) {
+  const std::vector<KernelText> texts = gpt2_texts(chip());
+  const std::vector<std::string> code = compile_all(texts);
   for (size_t i = 0; i < code.size(); ++i) {
-    const KernelUse use = use_of(code[i], jobs_[i].text.entry);
+    const KernelUse use = use_of(code[i], texts[i].entry);
     if (std::getenv("TEST_PRINT"))
-      fmt::print("{:8} {:28} {:3} registers, frame {:4}, shared {:6} + {:6}\n", jobs_[i].target, jobs_[i].text.entry, use.registers, use.frame, use.shared,
-                 jobs_[i].text.shared);
-    EXPECT_GT(use.registers, 0) << jobs_[i].text.entry;
-    if (jobs_[i].target != "sm_90a") continue;
+      fmt::print("{:8} {:28} {:3} registers, frame {:4}, shared {:6} + {:6}\n", chip().target(), texts[i].entry, use.registers, use.frame, use.shared,
+                 texts[i].shared);
+    EXPECT_GT(use.registers, 0) << texts[i].entry;
+    EXPECT_LE(use.shared + texts[i].shared, chip().shared_bytes) << texts[i].entry;
     // Little is spilled where a step spends its time.
-    EXPECT_LE(use.frame, jobs_[i].text.entry == "tile_row" ? 288 : 0) << jobs_[i].text.entry << " spills";
-    EXPECT_LE(use.shared + jobs_[i].text.shared, cuda::chip_for(9, 0).shared_bytes) << jobs_[i].text.entry;
+    if (chip().wgmma()) {
+      EXPECT_LE(use.frame, texts[i].entry == "tile_row" ? 288 : 0) << texts[i].entry << " spills";
+    }
   }
 }
 
-TEST_F(KernelTexts, OfOtherStepsCompile) {
-  const bool all = is_set("RIDGE_FULL");
-  for (const Chip& chip : all_chips())
-    if (all || chip.at_least(9, 0)) add(other_texts(chip), chip);
-  EXPECT_GE(jobs_.size(), 20u);
-  compile(jobs_);
-}
+INSTANTIATE_TEST_SUITE_P(Chips, GptTexts, ::testing::ValuesIn(chips(4)), chip_name);
 
-TEST_F(KernelTexts, OfTheOpTableCompile) {
-  const bool all = is_set("RIDGE_FULL");
-  for (const Chip& chip : all_chips())
-    if (all || !chip.at_least(8, 0)) add(op_texts(chip, all), chip);
-  EXPECT_GE(jobs_.size(), 20u);
-  compile(jobs_);
-}
+class StepTexts : public ChipTexts {};
+
+TEST_P(StepTexts, Compile) { compile_all(other_texts(chip())); }
+
+INSTANTIATE_TEST_SUITE_P(Chips, StepTexts, ::testing::ValuesIn(chips(1)), chip_name);
+
+class OpTexts : public ChipTexts {};
+
+TEST_P(OpTexts, Compile) { compile_all(op_texts(chip(), all())); }
+
+INSTANTIATE_TEST_SUITE_P(Chips, OpTexts, ::testing::ValuesIn(chips(0)), chip_name);
 
 }  // namespace
 }  // namespace ridge::test

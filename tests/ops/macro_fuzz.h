@@ -50,8 +50,8 @@ struct Scratch {
   }
 };
 
-inline void fuzz_attention(int count) {
-  for (int n = 0; n < count; ++n) {
+inline void fuzz_attention(int first, int count) {
+  for (int n = first; n < first + count; ++n) {
     Scratch s(uint64_t(n) + 1);
     int64_t batch = s.from({1, 2, 3}), kv = s.from({1, 2}), heads = kv * s.from({1, 2, 3}), dim = s.from({1, 3, 8, 16, 20, 32, 33});
     int64_t queries = s.from({1, 2, 5, 16, 17, 31, 33, 47}), keys = s.from({1, 3, 8, 15, 16, 33, 64, 65});
@@ -85,8 +85,8 @@ inline void fuzz_attention(int count) {
   }
 }
 
-inline void fuzz_convolution(int count) {
-  for (int n = 0; n < count; ++n) {
+inline void fuzz_convolution(int first, int count) {
+  for (int n = first; n < first + count; ++n) {
     Scratch s(uint64_t(n) + 100);
     int spatial = 1 + int(s.random.below(2));
     int64_t groups = s.from({1, 1, 2, 3});
@@ -107,8 +107,8 @@ inline void fuzz_convolution(int count) {
   }
 }
 
-inline void fuzz_products(int count) {
-  for (int n = 0; n < count; ++n) {
+inline void fuzz_products(int first, int count) {
+  for (int n = first; n < first + count; ++n) {
     Scratch s(uint64_t(n) + 200);
     auto size = [&] { return s.from({1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 47, 48, 49, 65, 100, 129}); };
     int64_t m = size(), k = size(), c = size(), batch = s.from({1, 1, 2, 3});

@@ -4,9 +4,9 @@
 namespace ridge::test {
 namespace {
 
-TEST(MacroFuzz, Attention) { fuzz_attention(cases(150)); }
-TEST(MacroFuzz, Convolution) { fuzz_convolution(cases(100)); }
-TEST(MacroFuzz, Products) { fuzz_products(cases(150)); }
+TEST(MacroFuzz, Attention) { fuzz_attention(0, cases(150)); }
+TEST(MacroFuzz, Convolution) { fuzz_convolution(0, cases(100)); }
+TEST(MacroFuzz, Products) { fuzz_products(0, cases(150)); }
 
 }  // namespace
 }  // namespace ridge::test
