@@ -370,15 +370,15 @@ std::vector<int> find_side_sums(const Program& program) {
   constexpr size_t kFar = 16;
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (kernels[i].group.kind != Group::Kind::matmul) continue;
-    for (size_t j = i + 1; j < std::min(kernels.size(), i + kFar) && found[i] < 0; ++j) {
+    for (size_t j = i - std::min(i, kFar); j < std::min(kernels.size(), i + kFar) && found[i] < 0; ++j) {
       if (taken[j] || side_of(program, kernels[i], kernels[j]) < 0) continue;
-      // They are made earlier than planned: their memory must be nobody else's until then.
+      // They are made earlier or later than planned: until then their memory must be nobody else's.
       const NodeId result = kernels[j].operands[1].owner;
       const ProgramBuffer& buffer = program.buffer_of(result);
       if (buffer.place != ProgramBuffer::Place::output || program.state_input(buffer.index) >= 0) continue;
       bool free = true;
-      for (size_t between = i; between < j; ++between)
-        for (const ProgramOperand& o : kernels[between].operands) free = free && o.owner != result;
+      for (size_t between = std::min(i, j); between <= std::max(i, j); ++between)
+        for (const ProgramOperand& o : kernels[between].operands) free = free && (between == j || o.owner != result);
       if (free) found[i] = int(j), taken[j] = 1;
     }
   }
