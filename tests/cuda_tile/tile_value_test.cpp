@@ -185,6 +185,22 @@ TEST_F(CudaTileValues, BadIndicesAreTold) {
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(std::isnan(k[1].get(i)), i == 9);
 }
 
+// Reads that are contiguous across the output go through shared memory, with their bounds, beside ordinary ones.
+TEST_F(CudaTileValues, TransposedReads) {
+  for (DType t : {DType::f32, DType::bf16, DType::i64}) {
+    const int64_t a = 3, rows = 67, cols = 130;
+    Build b(Form::map, {a, rows, cols});
+    const int x = b.load(b.operand(), t, {1, a, a * rows}), y = b.load(b.operand(), t, {rows * cols, 1, rows});
+    b.g.accesses.back().bounds = {{1, 2, 60}, {2, 0, 100}};
+    const int z = b.in(t), row = b.load(b.operand(), t, {0, 1, 0});
+    b.out(b.op(Op::add, t, b.op(Op::add, t, x, y), b.op(Op::add, t, z, row)));
+    std::vector<Memory> m{{t, a * rows * cols}, {t, a * rows * cols}, {t, a * rows * cols}, {t, rows}, {t, a * rows * cols}};
+    for (size_t k = 0; k < 4; ++k) m[k].fill(uint32_t(k), -9, 9);
+    check(b.g, m, 1e-6);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Hundreds of updates of the same kind are few launches, in place, whatever their sizes.
 TEST_F(CudaTileValues, ManyGroupsInOneLaunch) {
   std::vector<TileGroup> groups;

@@ -221,6 +221,25 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
   return 1;
 }
 
+Transposed transposed_loads(const TileGroup& group, const TileFacts& facts) {
+  constexpr int64_t kShort = 16, kMostShared = 2;
+  Transposed out;
+  if (group.form != Form::map || group.domain[facts.axis] < kShort) return out;
+  for (int n = 0; n < int(group.nodes.size()); ++n) {
+    const TileNode& node = group.nodes[size_t(n)];
+    if (node.kind != Kind::load || node.in[0] >= 0) continue;
+    const TileAccess& access = group.accesses[size_t(node.access)];
+    const int64_t step = std::abs(access.strides[facts.axis]);
+    if (access.gather >= 0 || step <= 1 || int64_t(out.loads.size()) == kMostShared) continue;
+    for (int i = 0; i < group.domain.rank(); ++i) {
+      if (i == facts.axis || access.strides[i] != 1 || group.domain[i] < kShort || (out.axis >= 0 && out.axis != i)) continue;
+      out.axis = i, out.loads.push_back(n);
+      break;
+    }
+  }
+  return out;
+}
+
 bool fits_32_bits(const TileGroup& group) {
   constexpr double kMost = double((int64_t(1) << 31) - (1 << 20));
   double points = 1;

@@ -33,7 +33,13 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open);
 
 bool fits_32_bits(const TileGroup& group);  // all element numbers
 
-// What a group's values cost and need, over its nodes that are alive.
+// Loads of a map that are contiguous along another axis than the fastest, and that axis; -1: none.
+struct Transposed {
+  int axis = -1;
+  std::vector<int> loads;
+};
+Transposed transposed_loads(const TileGroup& group, const TileFacts& facts);
+
 bool is_wide_gather(const TileGroup& group, const TileFacts& facts, const TileAccess& access);
 
 }  // namespace ridge::cuda

@@ -63,6 +63,12 @@ class Planner {
     const TileFacts f = facts_of(g);
     const int64_t points = g.domain.numel();
     TileSchedule s;
+    if (const Transposed turned = transposed_loads(g, f); turned.axis >= 0) {
+      s.across = turned.axis;
+      TileText text = written(transposed_map_text, g, f, s);
+      const int64_t square = ceil_div(g.domain.back(), 64) * ceil_div(g.domain[turned.axis], 64), others = points / (g.domain.back() * g.domain[turned.axis]);
+      return add(std::move(text), s, square * others, others, 1);
+    }
     s.vector = vector_width(g, f, g.domain.rank() == 1);
     int64_t bytes = 0;  // that a thread reads for a vector
     for (size_t n = 0; n < g.nodes.size(); ++n)

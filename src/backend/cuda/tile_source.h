@@ -19,6 +19,7 @@ struct TileSchedule {
   int columns = 32;          // column, combine: threads side by side; the others take other rows
   int64_t part = 0;          // reduced elements (rows) of a block whose results are then joined; 0: all
   bool wide_index = false;   // 64 bits
+  int across = -1;           // map: the axis along which some reads are contiguous; they go through a square in shared memory
   int entries = 1;           // groups of one launch
 };
 
@@ -36,9 +37,10 @@ struct TileEntryLayout {
   static int most(size_t pointers) { return int((kMost - kHead) / bytes(pointers)); }
 };
 
-TileText map_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);     // n: points
-TileText row_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);     // n: rows, r: their length
-TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);  // n: outer points, r: rows
+TileText map_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: points
+TileText transposed_map_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);  // n: points of the other axes
+TileText row_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: rows, r: their length
+TileText column_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);          // n: outer points, r: rows
 // Joins the parts of the first reductions and stores what is known then. n: kept points, r: parts.
 TileText combine_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);
 

@@ -26,8 +26,9 @@ class TileWriter {
   void store(int node, const std::string& live);
   bool has(int node) const { return !place_[size_t(node)].empty(); }
   void place(int node, std::string name) { place_[size_t(node)] = std::move(name), array_[size_t(node)] = facts_.wide(node); }  // made by the skeleton
-  std::string value(int node) const;  // inside a loop over k where it is wide
-  void add_divisor(int node);         // where it divides values of a whole row
+  std::string value(int node) const;                                                                                  // inside a loop over k where it is wide
+  void place_one(int node, std::string value) { place_[size_t(node)] = std::move(value), array_[size_t(node)] = 0; }  // the same for all of the vector
+  void add_divisor(int node);                                                                                         // where it divides values of a whole row
 
   // Values made in a scope are forgotten when it ends; kept ones stay.
   struct Scope {

@@ -1,0 +1,223 @@
+// Row kernels.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/cuda/tile_skeleton.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+
+using Kind = TileNode::Kind;
+
+// ---- row ----
+
+// Shared memory for the loads of several phases, each a whole row; the addresses are of the thread's vector.
+int64_t TileSkeleton::shared_layout() {
+  shared_address_.assign(group_.nodes.size(), {});
+  if (!schedule_.keep_shared) return 0;
+  const TileKept kept = kept_values(group_, facts_);
+  int64_t offset = 0;
+  for (size_t n = 0; n < group_.nodes.size(); ++n) {
+    if (!kept.loads[n]) continue;
+    const DType t = group_.accesses[size_t(group_.nodes[n].access)].dtype;
+    shared_address_[n] = fmt::format("({}*)(shared_memory + {}) + j", TileWriter::memory(t), offset);
+    offset += (reduced_points(group_) * size_of(t) + 127) / 128 * 128;
+  }
+  return offset;
+}
+
+// One phase of a row whose vectors stay in registers.
+void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  const int64_t vectors = reduced_points(group_) / schedule_.vector, left = vectors - int64_t(schedule_.chunks - 1) * schedule_.lanes;
+  out_.line("#pragma unroll");
+  out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", schedule_.chunks));
+  out_.line(fmt::format("const J j = (c * {} + lane) * V;", schedule_.lanes));
+  out_.line(left == schedule_.lanes ? "const bool here = true;" : fmt::format("const bool here = c < {} || lane < {};", schedule_.chunks - 1, left));
+  coordinates(reduced_axes(group_), "j", narrow_reduced());
+  const TileWriter::Scope scope = out_.enter();
+  for (size_t n = 0; n < group_.nodes.size(); ++n) {
+    if (!kept.registers[n]) continue;
+    const std::string place = fmt::format("k{}[c]", n);
+    if (made[n])
+      out_.place(int(n), place);
+    else
+      out_.target(int(n), place);
+  }
+  row_body(phase, "here");
+  out_.leave(scope);
+  out_.untarget();
+  out_.close();
+}
+
+void TileSkeleton::row_body(int phase, const std::string& here) {
+  if (phase == facts_.phases)
+    body_stores(here, here == "true" ? "live" : here + " && live");
+  else
+    accumulate(phase, here, "(i64)(j + k)");
+}
+
+// One phase of a long row: some vectors are read, then computed with. Where comparisons of the position are decided for a whole vector, as
+// they are for almost all, a copy of the code does without them.
+void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  const std::vector<char> computes = phase_nodes(group_, facts_, phase);
+  std::vector<int> early;
+  bool from_memory = false;
+  for (int n = 0; n < int(group_.nodes.size()); ++n) {
+    const TileNode& node = group_.nodes[size_t(n)];
+    if (!computes[size_t(n)] || node.kind != Kind::load || node.in[0] >= 0) continue;
+    const TileAccess& access = group_.accesses[size_t(node.access)];
+    if (access.gather >= 0 && facts_.body(access.gather)) continue;
+    early.push_back(n);
+    from_memory = from_memory || !(schedule_.keep_shared && kept.loads[size_t(n)] && made[size_t(n)]);
+  }
+  int64_t bytes = 0;
+  for (int n : early) bytes += (facts_.wide(n) ? schedule_.vector : 1) * size_of(group_.nodes[size_t(n)].dtype);
+  const int batch = !from_memory ? 1 : bytes > 32 ? 2 : 4;
+  out_.line("#pragma unroll 1");
+  out_.open(fmt::format("for (J first = begin + lane * V; first < end; first += {} * V) {{", schedule_.lanes * batch));
+  for (int n : early) out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[size_t(n)].dtype), n, batch, facts_.wide(n) ? "[V]" : ""));
+  auto begin_vectors = [&] {
+    out_.line("#pragma unroll");
+    out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", batch));
+    out_.line(fmt::format("const J j = first + c * {} * V;", schedule_.lanes));
+    out_.line("const bool here = j < end;");
+    coordinates(reduced_axes(group_), "j", narrow_reduced());
+  };
+  begin_vectors();
+  const TileWriter::Scope scope = out_.enter();
+  for (int n : early) {
+    const bool shared = schedule_.keep_shared && kept.loads[size_t(n)];
+    out_.shared(n, shared && made[size_t(n)] ? shared_address_[size_t(n)] : "", false);
+    out_.target(n, fmt::format("k{}[c]", n));
+    out_.want(n, "here");
+  }
+  out_.untarget();
+  out_.leave(scope);
+  out_.close();
+  begin_vectors();
+  for (int n : early) {
+    out_.place(n, fmt::format("k{}[c]", n));
+    if (schedule_.keep_shared && kept.loads[size_t(n)] && !made[size_t(n)])
+      out_.line(fmt::format("store<V>({}, k{}[c], here, false);", shared_address_[size_t(n)], n));
+  }
+  for (int n = 0; n < int(group_.nodes.size()); ++n)
+    if (schedule_.keep_shared && kept.loads[size_t(n)] && std::find(early.begin(), early.end(), n) == early.end())
+      out_.shared(n, shared_address_[size_t(n)], !made[size_t(n)]);
+  const std::vector<TileWriter::Decision> decisions = schedule_.vector > 1 ? out_.decisions(computes) : std::vector<TileWriter::Decision>();
+  if (decisions.empty()) {
+    row_body(phase, "here");
+  } else {
+    std::string usual = "here";
+    for (const auto& d : decisions) usual += " && " + d.test;
+    out_.open("if (" + usual + ") {");
+    const TileWriter::Scope before = out_.enter();
+    for (const auto& d : decisions) out_.decide(d);
+    row_body(phase, "true");
+    out_.leave(before);
+    out_.close();
+    out_.open("else if (here) {");
+    row_body(phase, "true");
+    out_.leave(before);
+    out_.close();
+  }
+  out_.leave(scope);
+  out_.close();
+  out_.close();
+}
+
+void TileSkeleton::row_function() {
+  const bool keep = schedule_.chunks > 0, whole_block = schedule_.lanes == schedule_.threads && schedule_.threads > 32, parts = schedule_.part > 0;
+  const int64_t length = reduced_points(group_);
+  const TileKept kept = kept_values(group_, facts_);
+  begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
+  out_.line(fmt::format("const int lane = (int)threadIdx.x % {};", schedule_.lanes));
+  out_.line(fmt::format("typedef {} J;", narrow_reduced() ? "int" : "I"));
+  out_.line("const I rows = (I)entry.n;");
+  if (parts) {
+    out_.line("const I part = block / rows, row = block % rows;");
+    out_.line("const bool live = true;");
+    out_.line(fmt::format("const J begin = (J)part * (J){}, length = (J)entry.r, end = begin + {} < length ? begin + {} : length;", schedule_.part,
+                          schedule_.part, schedule_.part));
+  } else {
+    out_.line(fmt::format("const I number = block * {} + (I)threadIdx.x / {};", schedule_.threads / schedule_.lanes, schedule_.lanes));
+    out_.line("const bool live = number < rows;");
+    out_.line("const I row = live ? number : rows - 1;");
+    out_.line(fmt::format("const J begin = 0, end = {};", length));
+  }
+  out_.line("(void)live, (void)row, (void)begin, (void)end;");
+  coordinates(kept_axes(group_), "row");
+  kept_values_of(0, "true");
+  if (keep)
+    for (size_t n = 0; n < group_.nodes.size(); ++n)
+      if (kept.registers[n])
+        out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[n].dtype), n, schedule_.chunks, facts_.wide(int(n)) ? "[V]" : ""));
+  std::vector<char> made(group_.nodes.size(), 0);
+  const int last = parts ? 0 : facts_.phases;
+  for (int phase = 0; phase <= last; ++phase) {
+    const std::vector<int> roots = phase_roots(group_, facts_, phase);
+    const bool final = phase == facts_.phases;
+    if (!final) begin_accumulators(phase);
+    if (!roots.empty()) {
+      if (keep)
+        kept_pass(phase, kept, made);
+      else
+        loop_pass(phase, kept, made);
+      const std::vector<char> computes = phase_nodes(group_, facts_, phase);
+      for (size_t n = 0; n < group_.nodes.size(); ++n) made[n] |= computes[n];
+    }
+    if (final) continue;
+    std::vector<int> now;
+    for (int n : reductions(group_))
+      if (facts_.phase[size_t(n)] == phase + 1 && alive_[size_t(n)]) now.push_back(n);
+    for (int n : now) {
+      const char* join = joiner(group_.nodes[size_t(n)].op);
+      out_.line(fmt::format("{} s{} = joined_vector<{}, V>(a{});", accumulator(n), n, join, n));
+      if (!whole_block) {
+        out_.line(fmt::format("s{} = joined_lanes<{}, {}>(s{});", n, join, schedule_.lanes, n));
+      } else {
+        out_.line(fmt::format("__shared__ {} t{}[32];", accumulator(n), n));
+        out_.line(fmt::format("put_joined<{}>(t{}, s{});", join, n, n));
+      }
+    }
+    if (whole_block && !now.empty()) {
+      out_.line("__syncthreads();");
+      for (int n : now)
+        out_.line(fmt::format("s{} = get_joined<{}, {}, {}>(t{});", n, joiner(group_.nodes[size_t(n)].op), schedule_.threads, accumulator(n), n));
+    }
+    if (parts) {
+      for (int n : now)
+        out_.line(fmt::format("if (lane == 0) (({}*)entry.p[{}])[part * rows + row] = s{};", accumulator(n), pointer(group_.operands + index(n)), n));
+      continue;
+    }
+    for (int n : now) finish_reduction(n, fmt::format("s{}", n));
+    kept_values_of(phase + 1, "true");
+  }
+  if (!parts) kept_stores("live && lane == 0");
+  out_.close();
+}
+
+// Sums run in the same order wherever the operands lie.
+std::string TileSkeleton::call() const {
+  if (schedule_.vector == 1) return "  run<1, true>(entry, fault, block);\n";
+  return fmt::format("  if ({}) run<{}, true>(entry, fault, block);\n  else run<{}, false>(entry, fault, block);\n", aligned(), schedule_.vector,
+                     schedule_.vector);
+}
+
+TileText TileSkeleton::row() {
+  if (schedule_.part > 0) {
+    std::vector<int> roots;
+    for (int n : reductions(group_))
+      if (facts_.phase[size_t(n)] == 1) roots.push_back(n);
+    use(roots);
+    for (int n : roots) pointers_.push_back(group_.operands + index(n));
+  } else {
+    use(all_stores(group_));
+  }
+  const int64_t shared = shared_layout();
+  if (shared > 0) out_.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
+  row_function();
+  return finish("tile_row", call(), shared);
+}
+
+}  // namespace ridge::cuda
