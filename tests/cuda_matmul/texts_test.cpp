@@ -16,7 +16,7 @@ TEST_F(CudaMatmulTexts, CompileForEveryChip) {
   for (const Chip& chip : test::all_chips())
     for (DType type : {DType::f32, DType::bf16, DType::f16})
       for (int form = 0; form < 3; ++form) {
-        if (chip.major == 8 && form != chip.minor % 3) continue;  // the chips between differ from neither end by much
+        if (chip.major < 9 && form != (chip.minor + int(type)) % 3) continue;  // all of them for the newest, one for each of the others
         ContractionLoops loops = loops_of(plain(1024, 512, 256, form & 1, form & 2));
         if (form == 2) loops.k = {{4, 64 * 1024, 64, 0}, {8, 8 * 1024, 8, 0}, {8, 1024, 1, 0}};
         MatmulEpilogue e;
@@ -33,7 +33,7 @@ TEST_F(CudaMatmulTexts, CompileForEveryChip) {
   for (DType b : {DType::bf16, DType::f32})
     for (KernelText& text : OwnMatmul(make_problem(loops_of(plain(64, 64, 4096)), DType::bf16, b), plain_result, chip, 64, 64).texts())
       jobs.push_back({std::move(text), chip.target()});
-  EXPECT_GE(jobs.size(), 30u);
+  EXPECT_GE(jobs.size(), 20u);
   compile(jobs);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "backend/cuda/make.h"
@@ -15,8 +16,7 @@ namespace {
 
 constexpr int64_t kMostWorkspace = int64_t(32) << 20, kLeastWorkspace = int64_t(1) << 20;  // for the library
 constexpr int64_t kPlannedAlignment = 64;                                                  // of every value's memory
-
-constexpr int64_t kProductAlignment = 256;  // of the library's workspace
+constexpr int64_t kProductAlignment = 256;                                                 // of the library's workspace: it refuses others
 
 constexpr const char* kConvertBias = R"(
 extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, long long count, int type) {
@@ -27,13 +27,13 @@ extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, l
 
 int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+// Bytes that a group's kernel takes through memory: of what varies over rows and columns.
 int64_t bytes_moved(const TileGroup& group) {
+  const int column = group.domain.rank() - 1, row = column - 1;
   int64_t points = 1, bytes = 0;
   for (int64_t n : group.domain) points *= n;
-  for (const TileAccess& a : group.accesses) {
-    const bool everywhere = a.operand >= 0 && a.strides.rank() > 0 && a.strides[a.strides.rank() - 1] != 0 && (group.domain[1] == 1 || a.strides[1] != 0);
-    if (everywhere) bytes += points * size_of(a.dtype);
-  }
+  for (const TileAccess& a : group.accesses)
+    if (a.operand >= 0 && a.strides[column] != 0 && (group.domain[row] == 1 || a.strides[row] != 0)) bytes += points * size_of(a.dtype);
   return bytes;
 }
 
