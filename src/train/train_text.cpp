@@ -296,7 +296,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (o.roof > 0) j["roof"] = o.roof;
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
-  j["data_wait_seconds"] = o.data_wait_seconds;
+  j["data_wait_seconds"] = o.data_wait_seconds, j["telling_seconds"] = o.telling_seconds;
   j["planned_bytes"] = s.planned_bytes, j["peak_bytes"] = o.peak_bytes;
   j["device"] = s.device, j["threads"] = s.threads, j["precision"] = s.precision, j["cores"] = s.cores;
   j["resumed"] = o.resumed, j["bit_exact"] = o.bit_exact;

@@ -331,7 +331,9 @@ class Run {
     last_collected_ = Clock::now();
     state_.step = step_.state();
     state_.next_batch = step.batch + 1;
+    const Clock::time_point known = Clock::now();
     report(m, step.lr);
+    out_.telling_seconds += since(known);
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
       case Guards::Verdict::skipped: break;

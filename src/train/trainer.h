@@ -105,6 +105,7 @@ struct Outcome {
   double tokens_s = 0, roof = 0, ms = 0;  // of this part
   double phase_seconds[kPhases] = {};
   double data_wait_seconds = 0;
+  double telling_seconds = 0;  // for metrics and views, step by step; a part of no phase
   int64_t peak_bytes = 0;
   bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from the parts before
 };
