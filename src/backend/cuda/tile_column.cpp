@@ -14,15 +14,7 @@ using Kind = TileNode::Kind;
 
 TileText TileSkeleton::column() {
   const bool parts = schedule_.part > 0;
-  if (parts) {
-    std::vector<int> roots;
-    for (int n : reductions(group_))
-      if (facts_.phase[size_t(n)] == 1) roots.push_back(n);
-    use(roots);
-    for (int n : roots) pointers_.push_back(group_.operands + index(n));
-  } else {
-    use(all_stores(group_));
-  }
+  use_group();
   const int inner = group_.domain.rank() - 1, deep = schedule_.threads / schedule_.columns;
   const int64_t columns = group_.domain[inner], rows = reduced_points(group_),
                 blocks = (columns + int64_t(schedule_.columns) * schedule_.vector - 1) / (int64_t(schedule_.columns) * schedule_.vector);
@@ -52,10 +44,8 @@ TileText TileSkeleton::column() {
       out_.open(fmt::format("for (J j = begin + row; j < end; j += {}) {{", deep));
       coordinates(reduced_axes(group_), "j", narrow_reduced());
       const TileWriter::Scope scope = out_.enter();
-      if (final)
-        body_stores("true", "live");
-      else
-        accumulate(phase, "true", "(i64)j");
+      if (!final) accumulate(phase, "true", "(i64)j");
+      if (phase == facts_.store_phase) body_stores("true", "live");
       out_.leave(scope);
       out_.close();
     }

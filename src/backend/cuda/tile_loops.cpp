@@ -183,22 +183,32 @@ TileFacts facts_of(const TileGroup& group) {
       if (access.strides[i] != 0 && group.domain[i] != 1) facts.mask[n] |= 1u << i;
     for (const auto& b : access.bounds) facts.mask[n] |= 1u << b.axis;
   }
+  facts.store_phase = facts.phases;
   return facts;
 }
 
 bool is_wide_gather(const TileGroup&, const TileFacts& facts, const TileAccess& access) { return access.gather >= 0 && facts.wide(access.gather); }
 
+uint32_t full_mask(const TileGroup& group) {
+  uint32_t mask = 0;
+  for (int i = 0; i < group.domain.rank(); ++i) mask |= uint32_t(group.domain[i] != 1) << i;
+  return mask;
+}
+
 int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
   const int axis = facts.axis;
   const int64_t size = group.domain[axis];
-  int64_t smallest = 16, largest = 1;
+  int64_t smallest = 16, largest = 1, widest = 1;
+  const uint32_t all = full_mask(group);
   for (size_t n = 0; n < group.nodes.size(); ++n) {
     const TileNode& node = group.nodes[n];
     if ((node.kind != Kind::load && node.kind != Kind::store) || !facts.wide(int(n))) continue;
     const int64_t bytes = size_of(group.accesses[size_t(node.access)].dtype);
-    smallest = std::min(smallest, bytes), largest = std::max(largest, bytes);
+    smallest = std::min(smallest, bytes), widest = std::max(widest, bytes);
+    if (facts.mask[n] == all) largest = std::max(largest, bytes);  // what is read again and again is in the cache
   }
   if (smallest == 16) return 1;
+  if (largest == 1) largest = widest;
   auto suits = [&](int64_t v) {
     if (!open && size % v != 0) return false;
     for (size_t n = 0; n < group.nodes.size(); ++n) {

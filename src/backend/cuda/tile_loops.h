@@ -18,11 +18,13 @@ struct TileFacts {
   uint32_t reduced = 0;        // axes, as bits
   int axis = 0;                // the fastest axis, along which a thread takes several elements
   int phases = 0;              // reductions in a row
+  int store_phase = 0;         // in which stores within rows or columns are made; the last one unless a schedule says otherwise
   bool body(int node) const { return (mask[size_t(node)] & (reduced ? reduced : ~0u)) != 0; }  // varies within a row or column
   bool wide(int node) const { return mask[size_t(node)] >> axis & 1; }
 };
 TileFacts facts_of(const TileGroup& group);
 
+uint32_t full_mask(const TileGroup& group);      // all axes that are walked, as bits
 int64_t kept_points(const TileGroup& group);     // product of the axes that are not reduced
 int64_t reduced_points(const TileGroup& group);  // product of those that are
 std::vector<int> reduced_axes(const TileGroup& group);

@@ -72,7 +72,7 @@ class Planner {
     s.vector = vector_width(g, f, g.domain.rank() == 1);
     int64_t bytes = 0;  // that a thread reads for a vector
     for (size_t n = 0; n < g.nodes.size(); ++n)
-      if (g.nodes[n].kind == Kind::load && f.body(int(n))) bytes += (f.wide(int(n)) ? s.vector : 1) * size_of(g.nodes[n].dtype);
+      if (g.nodes[n].kind == Kind::load && f.mask[n] == full_mask(g)) bytes += (f.wide(int(n)) ? s.vector : 1) * size_of(g.nodes[n].dtype);
     s.unroll = int(std::bit_floor(uint64_t(std::clamp<int64_t>(64 / std::max<int64_t>(bytes, 1), 1, 4))));
     if (!sharing_.many && points < (int64_t(1) << 19)) s.unroll = 1, s.threads = points < (1 << 15) ? 128 : 256;
     TileText text = written(map_text, g, f, s);
@@ -85,7 +85,7 @@ class Planner {
     const TileKept kept = kept_values(g, f);
     const bool again = std::any_of(kept.registers.begin(), kept.registers.end(), [](char k) { return k; });  // something serves several phases
     TileSchedule s;
-    const bool many_phases = f.phases > 1 || stores_body(g, f);
+    const bool many_phases = f.phases > 1 || !stores_early(g, f);
     int64_t shared = 0;
     for (size_t n = 0; n < g.nodes.size(); ++n)
       if (kept.loads[n]) shared += (length * size_of(g.nodes[n].dtype) + 127) / 128 * 128;
@@ -158,12 +158,13 @@ class Planner {
     for (size_t i = 0; i < all.size(); ++i) operand[size_t(all[i])] = own + piece(points * size_of(g.nodes[size_t(all[i])].dtype));
     g.operands = own + int(all.size());
     std::vector<char> finished(g.nodes.size(), 0);
-    const bool body = stores_body(g, f);
+    const bool early = stores_early(g, f), body = stores_body(g, f) && !early;
     for (int phase = 0; phase < f.phases; ++phase) {
       TileGroup now = with_results(g, operand, finished);
       const TileFacts before = facts_of(now);
-      drop_stores(now, before, true, body || phase + 1 < f.phases);
+      drop_stores(now, before, !early, body || phase + 1 < f.phases);
       TileGroup joining = now;
+      drop_stores(joining, before, true, false);
       for (int n : all) {
         if (f.phase[size_t(n)] != phase + 1) continue;
         finished[size_t(n)] = 1;
@@ -183,7 +184,9 @@ class Planner {
           p = at;
         }
       };
-      part(now, facts_of(now));
+      TileFacts facts = facts_of(now);
+      if (early) facts.store_phase = 0;
+      part(now, facts);
       settle(plan_.launches.back());
       combine(joining, points, parts);
       settle(plan_.launches.back());
@@ -197,6 +200,14 @@ class Planner {
     drop_stores(kept, f, true, false);
     if (std::none_of(kept.nodes.begin(), kept.nodes.end(), [](const TileNode& n) { return n.kind == Kind::store; })) return;
     kept_map(kept, f);
+  }
+
+  // No store within a row or column waits for a reduction: all can be made in the only pass over memory.
+  static bool stores_early(const TileGroup& g, const TileFacts& f) {
+    if (f.phases != 1) return false;
+    for (int n = 0; n < int(g.nodes.size()); ++n)
+      if (g.nodes[size_t(n)].kind == Kind::store && f.body(n) && f.phase[size_t(n)] > 0) return false;
+    return true;
   }
 
   // Stores of whole rows or columns by themselves: a map over the kept axes.
@@ -241,7 +252,8 @@ class Planner {
   }
 
   void column(const TileGroup& g) {
-    const TileFacts f = facts_of(g);
+    TileFacts f = facts_of(g);
+    if (stores_early(g, f)) f.store_phase = 0;
     const int64_t columns = g.domain.back(), rows = reduced_points(g), outer = columns > 0 ? kept_points(g) / columns : 0;
     TileSchedule s;
     s.vector = vector_width(g, f, false);

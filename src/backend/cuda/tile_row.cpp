@@ -51,10 +51,8 @@ void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<
 }
 
 void TileSkeleton::row_body(int phase, const std::string& here) {
-  if (phase == facts_.phases)
-    body_stores(here, here == "true" ? "live" : here + " && live");
-  else
-    accumulate(phase, here, "(i64)(j + k)");
+  if (phase < facts_.phases) accumulate(phase, here, "(i64)(j + k)");
+  if (phase == facts_.store_phase) body_stores(here, here == "true" ? "live" : here + " && live");
 }
 
 // One phase of a long row: some vectors are read, then computed with. Where comparisons of the position are decided for a whole vector, as
@@ -205,15 +203,7 @@ std::string TileSkeleton::call() const {
 }
 
 TileText TileSkeleton::row() {
-  if (schedule_.part > 0) {
-    std::vector<int> roots;
-    for (int n : reductions(group_))
-      if (facts_.phase[size_t(n)] == 1) roots.push_back(n);
-    use(roots);
-    for (int n : roots) pointers_.push_back(group_.operands + index(n));
-  } else {
-    use(all_stores(group_));
-  }
+  use_group();
   const int64_t shared = shared_layout();
   if (shared > 0) out_.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
   row_function();

@@ -31,6 +31,7 @@ class TileSkeleton {
  private:
   void use(const std::vector<int>& roots, bool joined = false);
   int pointer(int operand) const { return int(std::find(pointers_.begin(), pointers_.end(), operand) - pointers_.begin()); }
+  void use_group();  // all of it, or the first reductions alone where they are split
   void begin_function(const std::string& head);
   void declare_pointers();
   void coordinates(const std::vector<int>& axes, const std::string& number, bool narrow = false);

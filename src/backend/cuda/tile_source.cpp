@@ -48,7 +48,7 @@ std::vector<int> phase_roots(const TileGroup& group, const TileFacts& facts, int
   for (int n = 0; n < int(group.nodes.size()); ++n) {
     const TileNode& node = group.nodes[size_t(n)];
     if (node.kind == Kind::reduce && facts.phase[size_t(n)] == phase + 1) roots.push_back(node.in[0]);
-    if (node.kind == Kind::store && facts.body(n) && phase == facts.phases) roots.push_back(n);
+    if (node.kind == Kind::store && facts.body(n) && phase == facts.store_phase) roots.push_back(n);
   }
   return roots;
 }
@@ -80,6 +80,18 @@ void TileSkeleton::use(const std::vector<int>& roots, bool joined) {
     const int operand = group_.accesses[size_t(group_.nodes[n].access)].operand;
     if (operand >= 0 && std::find(pointers_.begin(), pointers_.end(), operand) == pointers_.end()) pointers_.push_back(operand);
   }
+}
+
+void TileSkeleton::use_group() {
+  if (schedule_.part == 0) return use(all_stores(group_));
+  std::vector<int> firsts, roots;
+  for (int n : reductions(group_))
+    if (facts_.phase[size_t(n)] == 1) firsts.push_back(n);
+  roots = firsts;
+  for (int n : all_stores(group_))
+    if (facts_.store_phase == 0 && facts_.body(n)) roots.push_back(n);
+  use(roots);
+  for (int n : firsts) pointers_.push_back(group_.operands + index(n));
 }
 
 void TileSkeleton::begin_function(const std::string& head) {
