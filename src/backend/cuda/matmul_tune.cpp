@@ -16,7 +16,9 @@ namespace {
 constexpr int kProposals = 16;
 constexpr int64_t kSampleBytes = int64_t(1) << 20;
 constexpr double kClearly = 0.95;  // of the time: what candidates that give other bits must stay below
-constexpr double kBurstMs = 0.4;   // a candidate is repeated for about this long, and three times
+constexpr int kRounds = 3;
+constexpr double kFarBehind = 1.15;
+constexpr double kBurstMs = 0.4;  // a candidate is repeated for about this long in a round
 
 // Numbers between -1 and 1: zeros would let the chip clock higher than real work does.
 constexpr const char* kFill = R"(
@@ -106,22 +108,21 @@ class Clock {
  public:
   explicit Clock(Loader& loader) : driver_(loader.driver()), stream_(loader.stream()), begin_(make_event(driver_)), end_(make_event(driver_)) {}
 
-  // Milliseconds of one turn: the best of a few bursts.
+  // Milliseconds of one turn, in a burst that is long enough to be told from noise; `guess` is about what one takes.
   template <class Turn>
-  double measure(const Turn& turn) {
-    int64_t at = 0;
-    const double once = burst(turn, at, 1);
-    const int turns = int(std::clamp(kBurstMs / std::max(once, 1e-3), 1.0, 50.0));
-    double best = burst(turn, at, turns);
-    for (int i = 0; i < (once > kBurstMs ? 1 : 2); ++i) best = std::min(best, burst(turn, at, turns));
-    return best;
+  double measure(const Turn& turn, double guess) {
+    return burst(turn, int(std::clamp(kBurstMs / std::max(guess, 1e-3), 1.0, 50.0)));
+  }
+  template <class Turn>
+  double once(const Turn& turn) {
+    return burst(turn, 1);
   }
 
  private:
   template <class Turn>
-  double burst(const Turn& turn, int64_t& at, int turns) {
+  double burst(const Turn& turn, int turns) {
     driver_.event_record(begin_.get(), stream_);
-    for (int i = 0; i < turns; ++i) turn(at++);
+    for (int i = 0; i < turns; ++i) turn(at_++);
     driver_.event_record(end_.get(), stream_);
     driver_.event_wait(end_.get());
     float ms = 0;
@@ -132,6 +133,7 @@ class Clock {
   const Driver& driver_;
   StreamHandle stream_;
   Event begin_, end_;
+  int64_t at_ = 0;
 };
 
 // Bytes per millisecond that a kernel which reads and writes memory reaches, by a copy.
@@ -140,8 +142,9 @@ double copy_rate(Loader& loader, Clock& clock, const Operands& operands) {
   if (const std::string known = loader.choice(key); !known.empty()) return std::stod(known);
   const int64_t half = operands.bytes() / 2 / 256 * 256;
   if (half < (int64_t(64) << 20)) return 0;
-  const double ms = clock.measure(
-      [&](int64_t) { loader.driver().copy_on_device(operands.memory() + DevicePointer(half), operands.memory(), size_t(half), loader.stream()); });
+  auto copy = [&](int64_t) { loader.driver().copy_on_device(operands.memory() + DevicePointer(half), operands.memory(), size_t(half), loader.stream()); };
+  clock.once(copy);
+  const double ms = clock.measure(copy, clock.once(copy));
   const double rate = 2 * double(half) / ms;
   loader.keep_choice(key, fmt::format("{:.6g}", rate));
   return rate;
@@ -150,7 +153,8 @@ double copy_rate(Loader& loader, Clock& clock, const Operands& operands) {
 struct Candidate {
   int way, proposal;
   LtHeuristic heuristic;
-  double ms = 0, total = 0;  // 0: it does not work
+  bool broken = false;
+  double ms = 0, total = 0;  // of the call, and with what comes after it
   uint64_t bits = 0;         // of what it gave: equal for candidates that sum in the same order
 };
 
@@ -159,7 +163,7 @@ struct Candidate {
 const Candidate* best_of(const std::vector<Candidate>& all) {
   const Candidate *first = nullptr, *same = nullptr, *best = nullptr;
   for (const Candidate& c : all) {
-    if (c.total == 0) continue;
+    if (c.broken) continue;
     if (!first) first = &c;
     if (!best || c.total < best->total) best = &c;
     if (c.way == first->way && c.bits == first->bits && (!same || c.total < same->total)) same = &c;
@@ -203,44 +207,51 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Matmul
     for (size_t i = 0; i < found.size(); ++i) candidates.push_back({int(w), int(i), found[i]});
   }
   if (candidates.empty()) return std::nullopt;
-  auto choice_of = [](const Candidate& c) {
-    MatmulChoice out;
-    out.way = c.way, out.algorithm = c.heuristic.algorithm, out.workspace = int64_t(c.heuristic.workspace), out.proposal = c.proposal, out.ms = c.ms;
-    return out;
-  };
   Clock clock(loader);
   const int64_t most = most_bytes(loader);
-  double rate = 0, first_ms = 0;
+  double rate = 0;
   for (size_t w = 0; w < ways.size(); ++w) {
     const LibraryCall small = smaller(*ways[w].call, most);
     const double scale = ways[w].call->flops() / std::max(small.flops(), 1.0);
     std::unique_ptr<Operands> operands;
     std::unique_ptr<LibraryMatmul> matmul;
-    for (Candidate& c : candidates) {
-      if (c.way != int(w)) continue;
-      if (!operands) {
-        operands = std::make_unique<Operands>(loader, small, most, workspace_bytes);
-        matmul = std::make_unique<LibraryMatmul>(*lt, small);
-        if (ways[w].bytes_after && rate == 0) rate = copy_rate(loader, clock, *operands);
+    // All in turn, and again: a clock that changes does so for all. Those that are far behind are left out soon.
+    double best = 0;
+    for (int round = 0; round < kRounds; ++round)
+      for (Candidate& c : candidates) {
+        if (c.way != int(w) || c.broken || (round > 0 && c.ms > kFarBehind * best)) continue;
+        if (!operands) {
+          operands = std::make_unique<Operands>(loader, small, most, workspace_bytes);
+          matmul = std::make_unique<LibraryMatmul>(*lt, small);
+          if (ways[w].bytes_after && rate == 0) rate = copy_rate(loader, clock, *operands);
+        }
+        auto turn = [&](int64_t set) { matmul->enqueue(c.heuristic.algorithm, operands->set(set), workspace_bytes, loader.stream()); };
+        try {
+          if (round == 0) {
+            turn(0);
+            c.bits = operands->bits(loader);
+            c.ms = scale * clock.once(turn);
+          }
+          const double ms = scale * clock.measure(turn, c.ms / scale);
+          c.ms = round == 0 ? ms : std::min(c.ms, ms);
+        } catch (const DriverError&) {
+          throw;
+        } catch (const Error&) {
+          c.broken = true;  // an algorithm that was proposed, and refuses the work
+          continue;
+        }
+        best = best == 0 ? c.ms : std::min(best, c.ms);
+        c.total = c.ms + (rate > 0 ? double(ways[w].bytes_after) / rate : 0);
       }
-      try {
-        matmul->enqueue(c.heuristic.algorithm, operands->set(0), workspace_bytes, loader.stream());
-        c.bits = operands->bits(loader);
-        c.ms = scale * clock.measure([&](int64_t turn) { matmul->enqueue(c.heuristic.algorithm, operands->set(turn), workspace_bytes, loader.stream()); });
-      } catch (const DriverError&) {
-        throw;
-      } catch (const Error&) {
-        continue;  // an algorithm that was proposed, and refuses the work
-      }
-      c.total = c.ms + (rate > 0 ? double(ways[w].bytes_after) / rate : 0);
-      if (c.proposal == 0 && first_ms == 0) first_ms = c.ms;
-    }
     loader.driver().stream_wait(loader.stream());
   }
   const Candidate* best = best_of(candidates);
   if (!best) return std::nullopt;
-  MatmulChoice chosen = choice_of(*best);
-  chosen.first_ms = first_ms;
+  MatmulChoice chosen;
+  chosen.way = best->way, chosen.algorithm = best->heuristic.algorithm, chosen.workspace = int64_t(best->heuristic.workspace);
+  chosen.proposal = best->proposal, chosen.ms = best->ms;
+  for (const Candidate& c : candidates)
+    if (c.way == best->way && c.proposal == 0) chosen.first_ms = c.ms;
   loader.keep_choice(key, chosen.text());
   return chosen;
 }
