@@ -25,5 +25,21 @@ TEST_F(CudaTileFuzz, RandomGroups) {
   }
 }
 
+// Beside a group whose elements are numbered beyond 32 bits, all of a launch count in 64, and come from a table.
+TEST_F(CudaTileFuzz, WideElementNumbersGiveTheSameBits) {
+  Build far(Form::map, {0});
+  far.store(far.load(far.operand(), DType::f32, {1}, int64_t(1) << 40), {1});
+  for (uint64_t seed : {1, 2, 5}) {
+    Fuzz f(seed);
+    f.make();
+    std::vector<Memory> alone = f.memory, beside = f.memory;
+    beside.insert(beside.end(), 2, Memory(DType::f32, 0));
+    run(f.b.g, alone);
+    const TileGroup groups[] = {f.b.g, far.g};
+    run(groups, beside);
+    for (size_t m = 0; m < alone.size(); ++m) EXPECT_EQ(alone[m].bytes, beside[m].bytes) << "seed " << seed << " operand " << m << "\n" << to_string(f.b.g);
+  }
+}
+
 }  // namespace
 }  // namespace ridge::cuda::tile_test

@@ -46,7 +46,7 @@ Build every_node(DType t) {
 
 TEST_F(CudaTileText, CompilesForEveryChip) {
   std::vector<TileGroup> groups;
-  for (DType t : {DType::bf16, DType::f16}) groups.push_back(every_node(t).g);
+  groups.push_back(every_node(DType::f16).g);
   groups.push_back(gelu((int64_t(1) << 31) + 8, DType::bf16).g);
   Build norm(Form::row, {64, 256}, 1);
   const int x = norm.op(Op::cast, norm.in(DType::bf16)), e = norm.op(Op::sub, x, norm.reduce(Op::reduce_max, x));
