@@ -107,7 +107,9 @@ class Planner {
       const int64_t need = registers(s.threads);
       if (again && need > (s.threads == 1024 ? 24 : kKeptRegisters)) {
         s.keep_shared = shared > 0 && fits;
-        s.threads = s.lanes = s.keep_shared && 2 * shared + 16384 > chip_.shared_bytes_per_multiprocessor ? 1024 : 512;
+        const bool two = 2 * (shared + 2048) <= chip_.shared_bytes_per_multiprocessor;  // one computes while the other reads
+        s.threads = s.lanes = s.keep_shared && !two ? 1024 : 512;
+        if (s.keep_shared && two) s.blocks = 2;
       } else if (again || need <= kKeptRegisters) {
         s.chunks = int(std::max<int64_t>(ceil_div(vectors, s.lanes), 1));
       } else {

@@ -148,7 +148,8 @@ TileText TileSkeleton::finish(const char* entry, const std::string& kernel, int6
   text += fmt::format("struct Entry {{ void* p[{}]; i64 n, r; int first, pad; }};\n", std::max<size_t>(pointers_.size(), 1));
   text += fmt::format("struct Args {{ Fault* fault; i64 count; Entry entry[{}]; }};\n", schedule_.entries);
   text += out_.take();
-  text += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const RIDGE_CONSTANT Args args) {{\n", schedule_.threads, entry);
+  text += fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const RIDGE_CONSTANT Args args) {{\n",
+                      schedule_.blocks ? fmt::format("{}, {}", schedule_.threads, schedule_.blocks) : fmt::format("{}", schedule_.threads), entry);
   if (schedule_.entries > 1) {
     int step = 1;
     while (step * 2 < schedule_.entries) step *= 2;

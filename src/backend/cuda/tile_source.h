@@ -15,6 +15,7 @@ struct TileSchedule {
   int unroll = 1;            // map: vectors of a thread
   int lanes = 32;            // row: threads that share a row: a power of two up to 32, or all of the block
   int chunks = 0;            // row: vectors of a thread, kept in registers; 0: a loop that reads again in every phase
+  int blocks = 0;            // of a multiprocessor that registers must leave room for; 0: as it comes
   bool keep_shared = false;  // row, in a loop: what is read again lies in shared memory
   int columns = 32;          // column, combine: threads side by side; the others take other rows
   int64_t part = 0;          // reduced elements (rows) of a block whose results are then joined; 0: all
