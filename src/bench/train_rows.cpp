@@ -94,6 +94,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   StepOptions options = gpt_step_options(settings);
   options.backend = o.backend.get(), options.evaluation = false;
   options.precision = device_precision(settings.get<std::string>("precision"), Fallback::forbid, o.backend.get()).precision;
+  if (settings.get<bool>("offload_optimizer")) options.offload = true;
   choose_products(o.backend.get(), options.precision, settings.get<std::string>("matmul_precision"));
   if (const std::optional<int64_t> parts = settings.get<std::optional<int64_t>>("accumulation")) options.micro = (r.batch + *parts - 1) / *parts;
   options.memory = settings.get<std::optional<int64_t>>("memory").value_or(int64_t(double(before.free) * settings.get<double>("memory_fraction")));

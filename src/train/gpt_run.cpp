@@ -227,9 +227,11 @@ class Settling {
   // The host's part of a run on a device with memory of its own.
   void check_host() {
     const MemoryBudget budget = memory_budget(budget_facts(read_limits(), baseline_));
+    run_.host_planned_bytes = 0;
     for (const MemoryItem& item : run_.host_memory) run_.host_planned_bytes += item.bytes;
     if (run_.host_planned_bytes > budget.bytes)
-      fail(ErrorCode::memory, "[gpt] the host's memory is too small: the process, its data and copies for checkpoints take {}, and {} can be used ({})",
+      fail(ErrorCode::memory,
+           "[gpt] the host's memory is too small: the process, its data, copies for checkpoints and moments that lie there take {}, and {} can be used ({})",
            size_text(run_.host_planned_bytes), size_text(budget.bytes), budget.reason);
   }
 
@@ -268,6 +270,7 @@ class Settling {
     if (options.memory <= 0)
       fail(ErrorCode::memory, "[gpt] the budget of {} is too small: the process, its data and batches take {} before the model; give memory={} or more",
            size_text(run_.budget.bytes), size_text(others), size_text(2 * others));
+    if (far_ && s_.get<bool>("offload_optimizer")) options.offload = true;
     if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
     StepModel model = gpt_step_model(run_.model, batch_);
     run_.parameters = gpt_stored_parameters(run_.model);
@@ -295,7 +298,12 @@ class Settling {
     settle_loading();
     const StepPlan& plan = run_.step->plan();
     auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
-    item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes), item("optimizer moments", plan.optimizer_bytes);
+    item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes),
+        item(plan.host_bytes ? "moments on their way" : "optimizer moments", plan.optimizer_bytes);
+    if (plan.host_bytes) {
+      run_.host_memory.push_back({"optimizer moments", plan.host_bytes});
+      check_host();
+    }
     item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes), item("micro-batch", plan.batch_bytes);
     item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
                                       plan.scratch_bytes - plan.batch_bytes);
@@ -360,6 +368,10 @@ class Settling {
                  whole(s_, "accumulation") ? s_.setting("accumulation").source : "planned", plan.decisions.empty() ? "" : plan.decisions.back()});
     d.push_back(
         {"recompute", std::string(name(plan.recompute)), "planned", plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget"});
+    if (plan.host_bytes)
+      d.push_back({"offload", fmt::format("{} of moments in the host's memory", size_text(plan.host_bytes)),
+                   s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
+                   s_.get<bool>("offload_optimizer") ? "they pass the device in every update" : "nothing else fits"});
     d.push_back({"rate", fmt::format("{:g} to {:g}, {}", schedule_.lr, schedule_.min_lr, s_.get<std::string>("schedule")), s_.setting("lr").source,
                  fmt::format("{} steps of warm-up", schedule_.warmup)});
     d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps),

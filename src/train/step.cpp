@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "backend/cpu/backend.h"
@@ -31,7 +32,7 @@ struct Scalars {
   struct Sums {
     float sum = 0, count = 0;
   } sums;
-  float loss = 0, norm = 0;
+  float loss = 0, norm = 0, factor = 0;
   uint8_t good = 0, lowered = 0;
 };
 
@@ -46,11 +47,17 @@ struct TrainStep::State {
   PlannedStep made;
   std::optional<cpu::CpuBackend> cpu;
   Backend& device;
-  const bool near;        // the device works in the host's memory
-  Arena memory, samples;  // parameters, gradients, moments, scalars; and the micro-batch, where it must be brought to the device
+  const bool near;  // the device works in the host's memory
+  std::unique_ptr<Arena> memory;
+  Arena samples;  // parameters, gradients, moments, scalars; and the micro-batch, where it must be brought to the device
   std::vector<int64_t> parameter_at, gradient_at, batch_at;
   std::vector<std::vector<int64_t>> moment_at;
-  int64_t scalars_at = 0, losses_at = 0;
+  int64_t scalars_at = 0, losses_at = 0, staging_at = 0;
+  bool offloaded = false;  // moments lie in the host's memory
+  static constexpr int64_t kStages = 3;
+  std::byte* host_moments = nullptr;
+  std::vector<StepPlanner::Range> parts;
+  std::vector<int64_t> part_at;  // where each begins in the host's memory, and where the last one ends
   std::vector<const void*> in, part;
   std::vector<void*> out;
   bool carried_known = false;  // to the device
@@ -66,7 +73,6 @@ struct TrainStep::State {
         cpu(options.backend ? std::optional<cpu::CpuBackend>() : std::optional<cpu::CpuBackend>(std::in_place, options.team ? *options.team : default_team())),
         device(options.backend ? *options.backend : *cpu),
         near(device.info().host_memory),
-        memory(options.backend),
         samples(options.backend) {}
 
   ~State() {
@@ -76,17 +82,21 @@ struct TrainStep::State {
     } catch (const std::exception&) {  // nobody is left to be told
     }
     device.release_host(reinterpret_cast<std::byte*>(slots), kSlotBytes);
+    if (host_moments) device.release_host(host_moments, plan.host_bytes);
   }
 
   static constexpr int64_t kSlotBytes = kMostPending * int64_t(sizeof(Scalars));
 
   template <class T>
   T* at(int64_t offset) {
-    return reinterpret_cast<T*>(memory.data() + offset);
+    return reinterpret_cast<T*>(memory->data() + offset);
   }
   Scalars& scalars() { return *at<Scalars>(scalars_at); }  // an address of the device: never read or written here
 
   void lay_out() {
+    plan.parameter_bytes = plan.gradient_bytes = plan.optimizer_bytes = plan.host_bytes = plan.staging_bytes = 0;
+    parameter_at.clear(), gradient_at.clear(), moment_at.clear(), parts.clear(), part_at.clear();
+    memory = std::make_unique<Arena>(options.backend);
     int64_t offset = 0;
     auto place = [&](std::vector<int64_t>& list) {
       int64_t start = offset;
@@ -96,11 +106,49 @@ struct TrainStep::State {
     plan.parameter_bytes = place(parameter_at);
     plan.gradient_bytes = place(gradient_at);
     moment_at.resize(size_t(programs->moments()));
-    for (auto& list : moment_at) plan.optimizer_bytes += place(list);
+    if (offloaded) {
+      plan.staging_bytes = lay_out_parts();
+      plan.optimizer_bytes = kStages * plan.staging_bytes;
+      staging_at = offset, offset += plan.optimizer_bytes;
+    } else {
+      for (auto& list : moment_at) plan.optimizer_bytes += place(list);
+    }
     scalars_at = offset, offset += aligned(int64_t(sizeof(Scalars)));
     losses_at = offset;
     if (options.evaluation) offset += aligned(plan.batch * int64_t(sizeof(Scalars::Sums)));
-    memory.require(offset);
+    memory->require(offset);
+  }
+
+  // Moments in the host's memory lie part by part, as they travel; the largest part's size.
+  int64_t lay_out_parts() {
+    // Large enough to travel well, and so many that travel and work overlap.
+    constexpr int64_t kLeast = int64_t(4) << 20, kMost = int64_t(256) << 20, kParts = 24;
+    const int64_t part_bytes = std::clamp(plan.parameter_bytes / kParts, kLeast, kMost);
+    auto bytes_of = [&](size_t i) { return aligned(model.parameters[i].shape.numel() * int64_t(sizeof(float))); };
+    const size_t count = model.parameters.size();
+    for (auto& list : moment_at) list.resize(count);
+    int64_t most = 0, offset = 0;
+    for (size_t first = 0, last = 0; first < count; first = last) {
+      int64_t bytes = 0;
+      for (last = first; last < count && (last == first || bytes + bytes_of(last) <= part_bytes); ++last) bytes += bytes_of(last);
+      parts.push_back({first, last});
+      part_at.push_back(offset);
+      for (auto& list : moment_at)
+        for (size_t i = first; i < last; ++i) list[i] = offset, offset += bytes_of(i);
+      most = std::max(most, offset - part_at.back());
+    }
+    part_at.push_back(offset);
+    plan.host_bytes = offset;
+    return most;
+  }
+
+  void make_plan() {
+    plan.programs.clear(), plan.kernels = 0, plan.flops = 0;
+    lay_out();
+    made = StepPlanner(model, options, *programs, memory->bytes(), plan, parts).make();
+    if (offloaded)
+      plan.decisions.push_back(fmt::format("moments lie in the host's memory ({}) and pass the device in {} parts: {}", size_rounded_up(plan.host_bytes),
+                                           parts.size(), options.offload ? "asked for" : "nothing else fits"));
   }
 
   // Places for as many samples as any program takes at a time.
@@ -117,10 +165,12 @@ struct TrainStep::State {
     for (auto* list : {&made.bodies, &made.evaluations})
       for (StepBody& body : *list) visit(*body.exe);
     visit(*made.update);
+    for (PlannedStep::Part& part : made.parts) visit(*part.exe);
   }
 
   void map() {
-    memory.data(), samples.data();
+    memory->data(), samples.data();
+    if (offloaded && !host_moments) host_moments = device.allocate_host(plan.host_bytes);
     if (!slots) slots = reinterpret_cast<Scalars*>(device.allocate_host(kSlotBytes));
   }
 
@@ -160,7 +210,51 @@ struct TrainStep::State {
     body.exe->run(in, out);
   }
 
+  // The moments of a part go to one of three places on the device while the part before it is worked on, and back while the next one is.
+  void run_update_in_parts() {
+    Scalars& s = scalars();
+    in.clear(), out.clear();
+    for (int64_t at_ : gradient_at) in.push_back(at<float>(at_));
+    in.insert(in.end(), {&s.now.applied, &s.sums.sum, &s.sums.count});
+    out.insert(out.end(), {&s.next.applied, &s.loss, &s.norm, &s.good, &s.factor});
+    if (programs->scaled()) {
+      in.insert(in.end(), {&s.now.scale, &s.now.age});
+      out.insert(out.end(), {&s.next.scale, &s.next.age, &s.lowered});
+    }
+    made.update->run(in, out);
+    const size_t count = made.parts.size();
+    auto stage = [&](size_t k) { return at<std::byte>(staging_at) + int64_t(k % kStages) * plan.staging_bytes; };
+    auto bytes = [&](size_t k) { return part_at[k + 1] - part_at[k]; };
+    auto bring = [&](size_t k) { device.upload_later(stage(k), host_moments + part_at[k], bytes(k), Queue::in); };
+    auto take_back = [&](size_t k) { device.download_later(host_moments + part_at[k], stage(k), bytes(k), Queue::out); };
+    device.order(Queue::out, Queue::in);
+    bring(0);
+    for (size_t k = 0; k < count; ++k) {
+      device.order(Queue::in, Queue::work);
+      device.order(Queue::out, Queue::in);  // what lies where the next part will, is back: it was asked for two parts ago
+      if (k + 1 < count) bring(k + 1);
+      device.order(Queue::work, Queue::out);
+      if (k > 0) take_back(k - 1);
+      run_part(made.parts[k], stage(k) - part_at[k]);
+    }
+    device.order(Queue::work, Queue::out);
+    take_back(count - 1);
+  }
+
+  void run_part(PlannedStep::Part& part, std::byte* moments) {
+    Scalars& s = scalars();
+    in.clear(), out.clear();
+    for (size_t i = part.first; i < part.last; ++i) in.push_back(at<float>(parameter_at[i]));
+    for (auto& list : moment_at)
+      for (size_t i = part.first; i < part.last; ++i) in.push_back(moments + list[i]);
+    for (const void* p : in) out.push_back(const_cast<void*>(p));
+    for (size_t i = part.first; i < part.last; ++i) in.push_back(at<float>(gradient_at[i]));
+    in.insert(in.end(), {&s.now.applied, &s.given.lr, &s.good, &s.factor});
+    part.exe->run(in, out);
+  }
+
   void run_update() {
+    if (offloaded) return run_update_in_parts();
     Scalars& s = scalars();
     in.clear(), out.clear();
     for (int64_t at_ : parameter_at) in.push_back(at<float>(at_));
@@ -243,8 +337,15 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
       fail(ErrorCode::shape, "[step] batch tensors need the samples as their first axis: {} and {}", to_string(s.model.batch[0]), to_string(t));
   s.plan.batch = s.model.batch[0].shape[0];
   s.programs.emplace(s.model, s.options);
-  s.lay_out();
-  s.made = StepPlanner(s.model, s.options, *s.programs, s.memory.bytes(), s.plan).make();
+  const bool can_offload = !s.near && s.programs->moments() > 0;
+  s.offloaded = can_offload && s.options.offload.value_or(false);
+  try {
+    s.make_plan();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::memory || !can_offload || s.options.offload) throw;
+    s.offloaded = true;
+    s.make_plan();
+  }
   s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
   size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16;
@@ -358,13 +459,19 @@ std::span<float> TrainStep::moment(size_t i, int which) { return state_->in_plac
 const void* TrainStep::parameter_place(size_t i) { return state_->at<float>(state_->parameter_at[i]); }
 
 void TrainStep::read(Held what, size_t index, std::span<float> to) {
-  state_->fits(index, to.size());
-  state_->device.download(to.data(), state_->at<float>(state_->place_of(what, index)), int64_t(to.size_bytes()));
+  State& s = *state_;
+  s.fits(index, to.size()), s.map();
+  if (what == Held::parameter || !s.offloaded) return s.device.download(to.data(), s.at<float>(s.place_of(what, index)), int64_t(to.size_bytes()));
+  s.device.wait();
+  std::memcpy(to.data(), s.host_moments + s.place_of(what, index), to.size_bytes());
 }
 
 void TrainStep::write(Held what, size_t index, std::span<const float> from) {
-  state_->fits(index, from.size());
-  state_->device.upload(state_->at<float>(state_->place_of(what, index)), from.data(), int64_t(from.size_bytes()));
+  State& s = *state_;
+  s.fits(index, from.size()), s.map();
+  if (what == Held::parameter || !s.offloaded) return s.device.upload(s.at<float>(s.place_of(what, index)), from.data(), int64_t(from.size_bytes()));
+  s.device.wait();
+  std::memcpy(s.host_moments + s.place_of(what, index), from.data(), from.size_bytes());
 }
 
 void TrainStep::fill_parameter(size_t index, const std::function<void(std::span<float>)>& fill) {
@@ -384,6 +491,7 @@ std::vector<KernelRun> TrainStep::kernels() const {
   };
   for (const StepBody& body : s.made.bodies) add(*body.exe, body.samples == s.plan.micro ? s.plan.repeats : 1);
   add(*s.made.update, 1);
+  for (const PlannedStep::Part& part : s.made.parts) add(*part.exe, 1);
   return all;
 }
 

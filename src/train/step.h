@@ -56,6 +56,8 @@ struct StepOptions {
   std::string passes;
   ThreadTeam* team = nullptr;
   Backend* backend = nullptr;  // none: the CPU; must live as long as the step
+  // Moments in the host's memory, brought to the device part by part in every update; none: only where nothing else fits.
+  std::optional<bool> offload;
 };
 
 // Asks for what a checkpoint's choices say (StepChoices::words), precision included.

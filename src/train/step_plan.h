@@ -44,9 +44,11 @@ struct StepPlan {
   int64_t batch = 0, micro = 0, repeats = 0, remainder = 0;  // samples; the remainder is a smaller last micro-batch
   Recompute recompute = Recompute::free;
   int64_t parameter_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, activation_bytes = 0, scratch_bytes = 0, planned_bytes = 0;
-  int64_t batch_bytes = 0;  // of a micro-batch on a device that has memory of its own
-  int kernels = 0;          // of one whole step
-  double flops = 0;         // of one whole step
+  int64_t host_bytes = 0;     // of moments that lie in the host's memory
+  int64_t staging_bytes = 0;  // through which those pass; part of the optimizer's
+  int64_t batch_bytes = 0;    // of a micro-batch on a device that has memory of its own
+  int kernels = 0;            // of one whole step
+  double flops = 0;           // of one whole step
   double compile_ms = 0;
   StepChoices choices;
   std::vector<ProgramPlan> programs;

@@ -26,14 +26,16 @@ int64_t evened(int64_t batch, int64_t micro) {
 
 }  // namespace
 
-StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, const StepPrograms& programs, int64_t fixed_bytes, StepPlan& plan)
+StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, const StepPrograms& programs, int64_t fixed_bytes, StepPlan& plan,
+                         std::vector<Range> parts)
     : model_(model),
       options_(options),
       programs_(programs),
       near_(!options.backend || options.backend->info().host_memory),
       fixed_(fixed_bytes),
       limit_(options.memory > 0 ? options.memory : std::numeric_limits<int64_t>::max()),
-      plan_(plan) {
+      plan_(plan),
+      parts_(std::move(parts)) {
   out_.activations = std::make_shared<Arena>(options.backend);
 }
 
@@ -229,8 +231,8 @@ void StepPlanner::list_largest() {
     all.push_back({name, bytes, 1});
   };
   for (const Parameter& p : model_.parameters) {
-    const std::string name = p.name + ", with gradient and moments";
-    add(name, without_numbers(name), p.shape.numel() * int64_t(sizeof(float)) * (2 + programs_.moments()));
+    const std::string name = p.name + (parts_.empty() ? ", with gradient and moments" : ", with gradient");
+    add(name, without_numbers(name), p.shape.numel() * int64_t(sizeof(float)) * (2 + (parts_.empty() ? programs_.moments() : 0)));
   }
   const Report* fullest = &out_.update->report();
   for (const auto* list : {&out_.bodies, &out_.evaluations})
@@ -241,11 +243,30 @@ void StepPlanner::list_largest() {
   if (all.size() > kMost) all.resize(kMost);
 }
 
-PlannedStep StepPlanner::make() {
-  out_.update = programs_.update(out_.activations);
-  plan_.compile_ms += out_.update->report().compile_ms;
-  take(choose());
+void StepPlanner::add_update() {
   describe("update", 0, 1, *out_.update);
+  if (out_.parts.empty()) return;
+  const size_t at = plan_.programs.size();
+  for (PlannedStep::Part& part : out_.parts) describe("update in parts", 0, 1, *part.exe);
+  ProgramPlan all = plan_.programs[at];  // one line for all of them
+  for (size_t i = at + 1; i < plan_.programs.size(); ++i) {
+    const ProgramPlan& p = plan_.programs[i];
+    all.kernels += p.kernels, all.flops += p.flops;
+    all.arena_bytes = std::max(all.arena_bytes, p.arena_bytes), all.scratch_bytes = std::max(all.scratch_bytes, p.scratch_bytes);
+  }
+  plan_.programs.resize(at);
+  plan_.programs.push_back(std::move(all));
+}
+
+PlannedStep StepPlanner::make() {
+  out_.update = parts_.empty() ? programs_.update(out_.activations) : programs_.judgement(out_.activations);
+  plan_.compile_ms += out_.update->report().compile_ms;
+  for (auto [first, last] : parts_) {
+    out_.parts.push_back({first, last, programs_.update_part(out_.activations, first, last)});
+    plan_.compile_ms += out_.parts.back().exe->report().compile_ms;
+  }
+  take(choose());
+  add_update();
   if (options_.evaluation) add_evaluations();
   plan_.activation_bytes = out_.activations->bytes();
   plan_.batch_bytes = batch_bytes(std::max(plan_.micro, plan_.choices.evaluation));

@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "runtime/arena.h"
@@ -16,16 +17,24 @@ struct StepBody {
 };
 
 struct PlannedStep {
-  std::vector<StepBody> bodies;       // one, or two with a remainder
-  std::vector<StepBody> evaluations;  // none when not asked for; else one, or more when a rest is taken in smaller parts, at last sample by sample
-  std::unique_ptr<Executable> update;
+  std::vector<StepBody> bodies;        // one, or two with a remainder
+  std::vector<StepBody> evaluations;   // none when not asked for; else one, or more when a rest is taken in smaller parts, at last sample by sample
+  std::unique_ptr<Executable> update;  // or, where moments lie with the host, what it begins with
+  struct Part {
+    size_t first, last;  // parameters
+    std::unique_ptr<Executable> exe;
+  };
+  std::vector<Part> parts;             // of such an update
   std::shared_ptr<Arena> activations;  // of all of them, as only one runs at a time
 };
 
 class StepPlanner {
  public:
   // `fixed_bytes`: parameters, gradients, moments and scalars. `plan` has its batch and the sizes of those, and gets the rest.
-  StepPlanner(const StepModel& model, const StepOptions& options, const StepPrograms& programs, int64_t fixed_bytes, StepPlan& plan);
+  // `parts`: of an update whose moments lie with the host, as first and last parameter; none: they lie on the device.
+  using Range = std::pair<size_t, size_t>;
+  StepPlanner(const StepModel& model, const StepOptions& options, const StepPrograms& programs, int64_t fixed_bytes, StepPlan& plan,
+              std::vector<Range> parts = {});
   PlannedStep make();  // ErrorCode::memory: what does not fit, and what would
 
  private:
@@ -42,6 +51,7 @@ class StepPlanner {
   double cost(const Try& t) const;
   void take(Try t);
   void add_evaluations();
+  void add_update();
   void describe(const char* name, int64_t samples, int64_t times, Executable& exe);
   void list_largest();
   int64_t held(const Report& report, int64_t samples) const;
@@ -55,6 +65,7 @@ class StepPlanner {
   const bool near_;  // the device works in the host's memory
   int64_t fixed_, limit_, least_ = std::numeric_limits<int64_t>::max();
   StepPlan& plan_;
+  std::vector<Range> parts_;
   PlannedStep out_;
   std::string why_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "autograd/gradients.h"
 #include "backend/backend.h"
@@ -142,65 +143,124 @@ StepPrograms::ScaleNodes StepPrograms::next_scale(Builder& b, NodeId scale, Node
   return {next, b.select(b.binary(Op::logical_or, grown, overflow), zero, b.select(good, older, age)), lowered};
 }
 
-std::unique_ptr<Executable> StepPrograms::update(std::shared_ptr<Arena> arena) const {
-  Graph g;
-  Builder b(g);
-  CompileOptions o = compile_options();
-  o.arena = std::move(arena);
-  std::vector<NodeId> params, grads, inputs, outputs;
-  std::vector<std::vector<NodeId>> moment(static_cast<size_t>(moments_));
-  auto all = [&](std::vector<NodeId>& list, const char* what) {
-    for (const Parameter& p : model_.parameters) list.push_back(g.input({DType::f32, p.shape}, what + p.name));
+// A program of the update while it is built.
+struct StepPrograms::Update {
+  Graph graph;
+  Builder b{graph};
+  CompileOptions options;
+  std::vector<NodeId> inputs, outputs, parameters, gradients;
+  std::vector<std::vector<NodeId>> moments;
+  NodeId applied = kNone, lr = kNone, sum = kNone, count = kNone, scale = kNone, age = kNone;
+
+  void add(std::vector<NodeId>& list, std::span<const Parameter> all, const char* what) {
+    for (const Parameter& p : all) list.push_back(graph.input({DType::f32, p.shape}, what + p.name));
     inputs.insert(inputs.end(), list.begin(), list.end());
-  };
-  all(params, "");
-  for (auto& m : moment) all(m, "moment of ");
-  const size_t state = inputs.size();
-  all(grads, "gradient of ");
-  NodeId applied = g.input({DType::i64, {}}, "applied"), lr = g.input({DType::f32, {}}, "lr"), sum = g.input({DType::f32, {}}, "sum"),
-         count = g.input({DType::f32, {}}, "count");
-  inputs.insert(inputs.end(), {applied, lr, sum, count});
-  const NodeId per_loss = b.binary(Op::div, 1.0, b.binary(Op::maximum, count, 1.0));
-  NodeId unscale = per_loss, scale = kNone, age = kNone;  // by which gradients are multiplied
-  if (scaled()) {
-    scale = g.input({DType::f32, {}}, "loss scale"), age = g.input({DType::i64, {}}, "age of the loss scale");
-    inputs.insert(inputs.end(), {scale, age});
-    unscale = b.mul(per_loss, b.binary(Op::div, divisor_, scale));
   }
+  NodeId scalar(DType dtype, const char* name) {
+    inputs.push_back(graph.input({dtype, {}}, name));
+    return inputs.back();
+  }
+  std::unique_ptr<Executable> compile() { return std::make_unique<Executable>(graph, inputs, outputs, options); }
+};
+
+struct StepPrograms::Judged {
+  NodeId loss, norm, good;
+  NodeId factor;  // by which gradients are multiplied
+  std::optional<ScaleNodes> scale;
+};
+
+// Reads all gradients once.
+StepPrograms::Judged StepPrograms::judge(Update& u) const {
+  Builder& b = u.b;
+  const NodeId per_loss = b.binary(Op::div, 1.0, b.binary(Op::maximum, u.count, 1.0));
+  const NodeId unscale = u.scale ? b.mul(per_loss, b.binary(Op::div, divisor_, u.scale)) : per_loss;
   std::vector<NodeId> mean;
-  for (NodeId d : grads) mean.push_back(b.mul(d, unscale));
-  NodeId norm = global_norm(b, mean), loss = b.mul(sum, per_loss);
-  const NodeId norm_finite = b.unary(Op::is_finite, norm), loss_finite = b.unary(Op::is_finite, loss);
-  const NodeId good = b.binary(Op::logical_and, norm_finite, loss_finite);
+  for (NodeId d : u.gradients) mean.push_back(b.mul(d, unscale));
+  Judged j{};
+  j.norm = global_norm(b, mean), j.loss = b.mul(u.sum, per_loss);
+  const NodeId norm_finite = b.unary(Op::is_finite, j.norm), loss_finite = b.unary(Op::is_finite, j.loss);
+  j.good = b.binary(Op::logical_and, norm_finite, loss_finite);
+  j.factor = unscale;
   if (options_.clip > 0) {
-    NodeId coefficient = b.binary(Op::minimum, b.binary(Op::div, options_.clip, b.add(norm, 1e-6)), 1.0);
-    NodeId both = b.mul(unscale, coefficient);  // one scalar, so that gradients are scaled once
-    for (size_t i = 0; i < grads.size(); ++i) mean[i] = b.mul(grads[i], both);
+    NodeId coefficient = b.binary(Op::minimum, b.binary(Op::div, options_.clip, b.add(j.norm, 1e-6)), 1.0);
+    j.factor = b.mul(unscale, coefficient);  // one scalar, so that gradients are scaled once
   }
-  const std::vector<double> decay = decay_values(model_.parameters, options_.optimizer.decay);
+  if (u.scale) j.scale = next_scale(b, u.scale, u.age, norm_finite, loss_finite);
+  return j;
+}
+
+// New parameters and moments of those that the program has, as its first outputs.
+NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, NodeId good, NodeId factor) const {
+  Builder& b = u.b;
+  std::vector<NodeId> mean;
+  for (NodeId d : u.gradients) mean.push_back(b.mul(d, factor));
+  const std::vector<double> decay = decay_values(parameters, options_.optimizer.decay);
   const OptimizerOptions& opt = options_.optimizer;
+  NodeId applied = kNone;
   if (opt.kind == OptimizerOptions::Kind::sgd) {
-    SgdState s{params, moments_ ? moment[0] : std::vector<NodeId>{}};
-    SgdState next = sgd(b, s, mean, lr, decay, {opt.momentum, opt.nesterov}, good);
-    outputs = next.parameters;
-    outputs.insert(outputs.end(), next.momentum.begin(), next.momentum.end());
-    outputs.push_back(b.select(good, b.add(applied, 1.0), applied));
+    SgdState s{u.parameters, moments_ ? u.moments[0] : std::vector<NodeId>{}};
+    SgdState next = sgd(b, s, mean, u.lr, decay, {opt.momentum, opt.nesterov}, good);
+    u.outputs = next.parameters;
+    u.outputs.insert(u.outputs.end(), next.momentum.begin(), next.momentum.end());
+    applied = b.select(good, b.add(u.applied, 1.0), u.applied);
   } else {
-    AdamState s{params, moment[0], moment[1], applied};
+    AdamState s{u.parameters, u.moments[0], u.moments[1], u.applied};
     AdamOptions a{opt.beta1, opt.beta2, opt.eps};
-    AdamState next = opt.kind == OptimizerOptions::Kind::adamw ? adamw(b, s, mean, lr, decay, a, good) : adam(b, s, mean, lr, decay, a, good);
-    outputs = next.parameters;
-    outputs.insert(outputs.end(), next.first.begin(), next.first.end());
-    outputs.insert(outputs.end(), next.second.begin(), next.second.end());
-    outputs.push_back(next.applied);
+    AdamState next = opt.kind == OptimizerOptions::Kind::adamw ? adamw(b, s, mean, u.lr, decay, a, good) : adam(b, s, mean, u.lr, decay, a, good);
+    u.outputs = next.parameters;
+    u.outputs.insert(u.outputs.end(), next.first.begin(), next.first.end());
+    u.outputs.insert(u.outputs.end(), next.second.begin(), next.second.end());
+    applied = next.applied;
   }
-  for (size_t i = 0; i < state; ++i) o.state.push_back({int(i), int(i)});
-  outputs.insert(outputs.end(), {loss, norm, good});
-  if (scale) {
-    const ScaleNodes next = next_scale(b, scale, age, norm_finite, loss_finite);
-    outputs.insert(outputs.end(), {next.next, next.age, next.lowered});
-  }
-  return std::make_unique<Executable>(g, inputs, outputs, o);
+  for (size_t i = 0; i < u.outputs.size(); ++i) u.options.state.push_back({int(i), int(i)});
+  return applied;
+}
+
+std::unique_ptr<Executable> StepPrograms::update(std::shared_ptr<Arena> arena) const {
+  Update u;
+  u.options = compile_options();
+  u.options.arena = std::move(arena);
+  u.moments.resize(size_t(moments_));
+  u.add(u.parameters, model_.parameters, "");
+  for (auto& m : u.moments) u.add(m, model_.parameters, "moment of ");
+  u.add(u.gradients, model_.parameters, "gradient of ");
+  u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
+  u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
+  if (scaled()) u.scale = u.scalar(DType::f32, "loss scale"), u.age = u.scalar(DType::i64, "age of the loss scale");
+  const Judged j = judge(u);
+  const NodeId applied = apply(u, model_.parameters, j.good, j.factor);
+  u.outputs.insert(u.outputs.end(), {applied, j.loss, j.norm, j.good});
+  if (j.scale) u.outputs.insert(u.outputs.end(), {j.scale->next, j.scale->age, j.scale->lowered});
+  return u.compile();
+}
+
+std::unique_ptr<Executable> StepPrograms::judgement(std::shared_ptr<Arena> arena) const {
+  Update u;
+  u.options = compile_options();
+  u.options.arena = std::move(arena);
+  u.add(u.gradients, model_.parameters, "gradient of ");
+  u.applied = u.scalar(DType::i64, "applied");
+  u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
+  if (scaled()) u.scale = u.scalar(DType::f32, "loss scale"), u.age = u.scalar(DType::i64, "age of the loss scale");
+  const Judged j = judge(u);
+  u.outputs = {u.b.select(j.good, u.b.add(u.applied, 1.0), u.applied), j.loss, j.norm, j.good, j.factor};
+  if (j.scale) u.outputs.insert(u.outputs.end(), {j.scale->next, j.scale->age, j.scale->lowered});
+  return u.compile();
+}
+
+std::unique_ptr<Executable> StepPrograms::update_part(std::shared_ptr<Arena> arena, size_t first, size_t last) const {
+  const std::span<const Parameter> some = std::span(model_.parameters).subspan(first, last - first);
+  Update u;
+  u.options = compile_options();
+  u.options.arena = std::move(arena);
+  u.moments.resize(size_t(moments_));
+  u.add(u.parameters, some, "");
+  for (auto& m : u.moments) u.add(m, some, "moment of ");
+  u.add(u.gradients, some, "gradient of ");
+  u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
+  const NodeId good = u.scalar(DType::boolean, "good"), factor = u.scalar(DType::f32, "factor");
+  apply(u, some, good, factor);
+  return u.compile();
 }
 
 }  // namespace ridge

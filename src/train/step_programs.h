@@ -28,12 +28,22 @@ class StepPrograms {
   // Inputs: parameters, moments…, gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: parameters, moments…, applied, loss, norm, good[, loss scale, its age, whether it was lowered].
   std::unique_ptr<Executable> update(std::shared_ptr<Arena> arena) const;
+  // The same in parts, for moments that are brought to the device one after another; the bits are those of the whole.
+  // Inputs: gradients, applied, sum, count[, loss scale, its age].
+  // Outputs: applied, loss, norm, good, the gradients' factor[, loss scale, its age, whether it was lowered].
+  std::unique_ptr<Executable> judgement(std::shared_ptr<Arena> arena) const;
+  // Of the parameters from `first` to before `last`. Inputs: parameters, moments…, gradients, applied, lr, good, factor. Outputs: parameters, moments….
+  std::unique_ptr<Executable> update_part(std::shared_ptr<Arena> arena, size_t first, size_t last) const;
 
  private:
   struct Trace;
   struct ScaleNodes {
     NodeId next, age, lowered;
   };
+  struct Update;
+  struct Judged;
+  Judged judge(Update& update) const;
+  NodeId apply(Update& update, std::span<const Parameter> parameters, NodeId good, NodeId factor) const;  // the steps applied then
   Trace trace(int64_t samples, const StepModel::Loss& loss, Recompute level = Recompute::free) const;
   ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite) const;
   CompileOptions compile_options() const;

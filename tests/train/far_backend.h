@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/backend.h"
+#include "base/rng.h"
 #include "compile/program.h"
 #include "runtime/default_team.h"
 
@@ -45,26 +46,31 @@ class FarBackend : public Backend {
     expect_own(to, bytes);
     later([=, this] { near_.clear(to, bytes); });
   }
-  int64_t mark() override { return asked_; }
+  int64_t mark() override { return line(Queue::work).asked; }
   void wait_for(int64_t mark) override {
     ++waits;
-    while (done_ < mark) one();
+    while (line(Queue::work).done < mark) one();
   }
   void wait() override {
-    while (!queue_.empty()) one();
+    while (one()) {
+    }
   }
   std::byte* allocate_host(int64_t bytes) override { return near_.allocate(bytes); }
   void release_host(std::byte* p, int64_t bytes) override { near_.release(p, bytes); }
-  void download_later(void* to, const void* from, int64_t bytes, Queue) override {
+  void download_later(void* to, const void* from, int64_t bytes, Queue queue) override {
     expect_own(from, bytes);
-    later([=, this] { near_.copy(to, from, bytes); });
+    later([=, this] { near_.copy(to, from, bytes); }, queue);
   }
+  void upload_later(void* to, const void* from, int64_t bytes, Queue queue) override {
+    expect_own(to, bytes);
+    later([=, this] { near_.copy(to, from, bytes); }, queue);
+  }
+  void order(Queue first, Queue then) override { line(then).calls.push_back({{}, first, line(first).asked}); }
   bool behind() const override { return true; }
   std::unique_ptr<Code> compile(Program program) override { return std::make_unique<FarCode>(*this, near_.compile(std::move(program))); }
 
   bool empty() const { return held_.empty(); }
   int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
-  size_t deepest = 0;  // calls that were ever left to do
 
  private:
   class FarCode : public Code {
@@ -95,20 +101,44 @@ class FarBackend : public Backend {
     const bool own = bytes == 0 || (it != held_.begin() && static_cast<const std::byte*>(p) + bytes <= (--it)->first + it->second);
     EXPECT_TRUE(own) << "an address that is not the device's";
   }
-  void later(std::function<void()> work) {
-    queue_.push_back(std::move(work)), ++asked_;
-    deepest = std::max(deepest, queue_.size());
+  // A call, or where `work` is empty a wait for another queue's first calls.
+  struct Call {
+    std::function<void()> work;
+    Queue other = Queue::work;
+    int64_t until = 0;
+  };
+  struct Line {
+    std::deque<Call> calls;
+    int64_t asked = 0, done = 0;
+  };
+  Line& line(Queue queue) { return lines_[size_t(queue)]; }
+
+  void later(std::function<void()> work, Queue queue = Queue::work) {
+    line(queue).calls.push_back({std::move(work)});
+    ++line(queue).asked;
   }
-  void one() {
-    const std::function<void()> work = std::move(queue_.front());
-    queue_.pop_front(), ++done_;
+  // One call of any queue that may go on, which one nobody knows; false: nothing is left.
+  bool one() {
+    std::vector<Line*> free;
+    for (Line& l : lines_) {
+      while (!l.calls.empty() && !l.calls.front().work && line(l.calls.front().other).done >= l.calls.front().until) l.calls.pop_front();
+      if (!l.calls.empty() && l.calls.front().work) free.push_back(&l);
+    }
+    if (free.empty()) {
+      for (Line& l : lines_) EXPECT_TRUE(l.calls.empty()) << "queues wait for each other";
+      return false;
+    }
+    Line& l = *free[random_word({1, 0, 1}, draws_++) % free.size()];
+    const std::function<void()> work = std::move(l.calls.front().work);
+    l.calls.pop_front(), ++l.done;
     work();
+    return true;
   }
 
   cpu::CpuBackend near_{default_team()};
   std::map<const std::byte*, int64_t> held_;
-  std::deque<std::function<void()>> queue_;
-  int64_t asked_ = 0, done_ = 0;
+  Line lines_[3];
+  uint64_t draws_ = 0;
 };
 
 }  // namespace ridge

@@ -150,6 +150,81 @@ TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
   EXPECT_THROW((void)step.parameter(0), Error);
 }
 
+// Many parameters, whose moments travel in several parts.
+StepModel long_model() {
+  constexpr int64_t kWidth = 512, kLayers = 24;
+  StepModel model;
+  for (int64_t i = 0; i < kLayers; ++i) model.parameters.push_back({fmt::format("layer {}", i), {kWidth, kWidth}, 0, 0.05, true});
+  model.parameters.push_back({"bias", {kWidth}, 0, 0, false});
+  model.batch = {{DType::f32, {2, kWidth}}, {DType::f32, {2, kWidth}}};
+  model.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
+    NodeId x = in[0];
+    for (int64_t i = 0; i < kLayers; ++i) x = b.add(x, b.unary(Op::tanh, b.matmul(x, p[size_t(i)])));
+    return {b.sum(b.square(b.sub(b.add(x, p.back()), in[1]))), b.literal(DType::f32, 2 * kWidth)};
+  };
+  return model;
+}
+
+TEST(FarDevice, BringsMomentsFromTheHostWithTheSameBits) {
+  const StepModel model = long_model();
+  std::vector<float> x(2 * 512), y(x.size(), 0.5f);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = uniform_from(random_word({3, 0, 1}, i)) - 0.5f;
+  const void* batch[] = {x.data(), y.data()};
+  for (Precision precision : {Precision::fp32, Precision::fp16}) {
+    FarBackend device, other;
+    StepOptions o;
+    o.backend = &device, o.clip = 1, o.optimizer.decay = 0.1, o.precision = precision, o.loss_scale.initial = 16;
+    TrainStep held(model, o);
+    o.backend = &other, o.offload = true;
+    TrainStep offloaded(model, o);
+    EXPECT_EQ(held.plan().host_bytes, 0);
+    EXPECT_EQ(offloaded.plan().host_bytes, held.plan().optimizer_bytes);
+    EXPECT_EQ(offloaded.plan().optimizer_bytes, 3 * offloaded.plan().staging_bytes);
+    EXPECT_LT(2 * offloaded.plan().optimizer_bytes, held.plan().optimizer_bytes + held.plan().optimizer_bytes / 2);
+    start(held, model), start(offloaded, model);
+    for (int i = 0; i < 3; ++i) {
+      const StepMetrics a = held.run(batch), b = offloaded.run(batch);
+      EXPECT_EQ(a.loss, b.loss);
+      EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+    }
+    // A bad step stores nothing, and what a checkpoint reads is what it restores.
+    x[5] = std::numeric_limits<float>::quiet_NaN();
+    const auto before = contents(offloaded, model);
+    EXPECT_FALSE(held.run(batch).applied);
+    EXPECT_FALSE(offloaded.run(batch).applied);
+    x[5] = 0.1f;
+    EXPECT_TRUE(before == contents(offloaded, model));
+    EXPECT_TRUE(contents(held, model) == contents(offloaded, model));
+    const StepState state = offloaded.state();
+    offloaded.run(batch);
+    EXPECT_FALSE(before == contents(offloaded, model));
+    put_back(offloaded, model, before), offloaded.restore(state);
+    held.run(batch), offloaded.run(batch);
+    EXPECT_TRUE(contents(held, model) == contents(offloaded, model));
+  }
+}
+
+TEST(FarDevice, OffloadsByItselfOnlyWhereNothingElseFits) {
+  const StepModel model = long_model();
+  FarBackend device;
+  StepOptions o;
+  o.backend = &device;
+  const int64_t all = TrainStep(model, o).plan().planned_bytes;
+  o.offload = true;
+  const int64_t less = TrainStep(model, o).plan().planned_bytes;
+  ASSERT_LT(less, all);
+  o.offload.reset(), o.memory = all;
+  EXPECT_EQ(TrainStep(model, o).plan().host_bytes, 0);
+  o.memory = less;
+  const TrainStep step(model, o);
+  EXPECT_GT(step.plan().host_bytes, 0);
+  EXPECT_NE(step.report().find("nothing else fits"), std::string::npos) << step.report();
+  o.offload = false;
+  EXPECT_THROW(TrainStep(model, o), Error);
+  o.offload.reset(), o.memory = less / 2;
+  EXPECT_THROW(TrainStep(model, o), Error);
+}
+
 TEST(FarDevice, CountsItsMicroBatchInThePlan) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 8);
