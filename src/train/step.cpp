@@ -147,8 +147,9 @@ struct TrainStep::State {
     lay_out();
     made = StepPlanner(model, options, *programs, memory->bytes(), plan, parts).make();
     if (offloaded)
-      plan.decisions.push_back(fmt::format("moments lie in the host's memory ({}) and pass the device in {} parts: {}", size_rounded_up(plan.host_bytes),
-                                           parts.size(), options.offload ? "asked for" : "nothing else fits"));
+      plan.decisions.insert(plan.decisions.begin(),
+                            fmt::format("moments lie in the host's memory ({}) and pass the device in {} parts: {}", size_rounded_up(plan.host_bytes),
+                                        parts.size(), options.offload ? "asked for" : "nothing else fits"));
   }
 
   // Places for as many samples as any program takes at a time.
