@@ -1,4 +1,5 @@
 // The op table, random programs and special values on a GPU. The simulated one takes a small sample of each.
+#include "autograd/gradients.h"
 #include "ops/macro_fuzz.h"
 #include "ops/op_cases.h"
 #include "ops/random_programs.h"
@@ -46,6 +47,49 @@ class GpuSpecialValues : public OnGpu<::testing::TestWithParam<int>> {};
 TEST_P(GpuSpecialValues, FollowTheReference) { check_special(Op(GetParam())); }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuSpecialValues, ::testing::ValuesIn(chosen(elementwise_ops())),
+                         [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
+
+// What the op's rule makes of a cotangent, on the device and by the reference.
+void check_gradients(Op op, int most) {
+  uint64_t seed = uint64_t(op) * 1000;
+  row(op).samples([&](const Sample& sample) {
+    Random random(++seed);
+    SampleGraph s = sample_graph(op, sample, random);
+    for (auto& [id, value] : s.values)
+      for (double& x : value.f) x = reference::round_to(s.graph.dtype(id), x);
+    std::vector<NodeId> wrt, outputs, cotangents, inputs = s.inputs;
+    for (size_t i = 0; i < s.inputs.size(); ++i)
+      if (is_float(s.graph.dtype(s.inputs[i])) && sample.in[i].differentiable) wrt.push_back(s.inputs[i]);
+    for (NodeId o : s.outputs)
+      if (is_float(s.graph.dtype(o))) outputs.push_back(o);
+    if (wrt.empty() || outputs.empty() || --most < 0) return;
+    for (NodeId o : outputs) {
+      cotangents.push_back(s.graph.input(s.graph.type(o), "cotangent"));
+      s.values[cotangents.back()] = draw(s.graph.type(o), random, -1, 1);
+      for (double& x : s.values[cotangents.back()].f) x = reference::round_to(s.graph.dtype(o), x);
+    }
+    inputs.insert(inputs.end(), cotangents.begin(), cotangents.end());
+    const std::vector<NodeId> grads = vector_jacobian(s.graph, outputs, cotangents, wrt);
+    const std::vector<reference::Array> want = reference::evaluate(s.graph, grads, s.values, reference::Rounding::stored);
+    const std::vector<Bytes> got = run_compiled(s.graph, inputs, grads, s.values, "", 1);
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const double narrow = spacing(want[i].type.dtype), part = std::max(3e-5, narrow > 1e-4 ? 4 * narrow : 0);
+      EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], {part, part * (largest(want[i]) + 1)}))
+          << describe(op, sample) << ", gradient " << i;
+    }
+  });
+}
+
+std::vector<int> differentiable(std::vector<int> ops) {
+  std::erase_if(ops, [](int op) { return row(Op(op)).traits & OpRow::no_gradient; });
+  return ops;
+}
+
+class GpuGradients : public OnGpu<::testing::TestWithParam<int>> {};
+
+TEST_P(GpuGradients, MatchTheReference) { check_gradients(Op(GetParam()), count(12, 1)); }
+
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuGradients, ::testing::ValuesIn(differentiable(chosen(ops_with_samples()))),
                          [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
 
 class GpuReductions : public OnGpu<::testing::Test> {};
