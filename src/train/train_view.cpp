@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-constexpr double kRedraw = 0.1, kQuiet = 10, kCheckpoints = 5;  // seconds
+constexpr double kRedraw = 0.25, kQuiet = 10, kCheckpoints = 5;  // seconds
 constexpr int64_t kLines = 100;                                 // of steps in a log
 
 // 1, 2, 5, 10, 20, …: the first with which a run has few enough lines.
