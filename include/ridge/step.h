@@ -43,7 +43,8 @@ struct StepResult {
   bool applied = true;  // false: a value was not finite, and nothing was changed
 };
 
-// After compile the module's tensors lie in the step's own memory: reading them shows the current weights.
+// A step runs on the device that use_device() named when it was compiled. After compile the module's tensors lie in the step's own memory:
+// reading them shows the current weights.
 class CompiledStep {
  public:
   StepResult run(const std::vector<Tensor>& batch);

@@ -90,7 +90,7 @@ std::shared_ptr<std::byte> on_device(TensorState& s, EagerDevice& device) {
 }  // namespace
 
 const std::shared_ptr<std::byte>& on_host(TensorState& s) {
-  if (s.data || !s.there) return s.data;
+  if (!s.there || (s.data && !s.shared)) return s.data;
   std::shared_ptr<std::byte> data = allocate(s.type.bytes());
   if (s.type.bytes()) s.device->backend->download(data.get(), s.there.get(), s.type.bytes());
   return s.data = std::move(data);
@@ -99,6 +99,18 @@ const std::shared_ptr<std::byte>& on_host(TensorState& s) {
 void share_memory(TensorState& s, std::shared_ptr<std::byte> data) {
   s.data = std::move(data), s.shared = true;
   s.there = nullptr, s.device = nullptr;
+}
+
+void share_memory(TensorState& s, std::shared_ptr<std::byte> there, EagerDevice& device) {
+  s.there = std::move(there), s.device = &device, s.shared = true;
+  s.data = nullptr;
+}
+
+void assign(TensorState& s, const void* bytes) {
+  if (s.shared && s.there)
+    s.device->backend->upload(s.there.get(), bytes, s.type.bytes());
+  else
+    std::memcpy(Tensor(s.shared_from_this()).mutable_data(), bytes, size_t(s.type.bytes()));
 }
 
 Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name) {
@@ -346,6 +358,9 @@ const void* Tensor::data() const {
 
 void* Tensor::mutable_data() {
   eval();
+  if (state_->shared && state_->there)
+    fail(ErrorCode::usage, "[tensor] \"{}\" {} lies in the memory of a step on {}; set it before the step is compiled, or load weights", state_->name,
+         to_string(state_->type), state_->device->name);
   detail::share_memory(*state_, detail::on_host(*state_));
   return state_->data.get();
 }

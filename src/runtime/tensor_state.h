@@ -20,12 +20,12 @@ struct Lazy {
 
 struct EagerDevice;
 
-struct TensorState {
+struct TensorState : std::enable_shared_from_this<TensorState> {
   Type type;
   std::shared_ptr<std::byte> data;   // in the host's memory; null until computed there or read
   std::shared_ptr<std::byte> there;  // in a device's memory; null: not there
   EagerDevice* device = nullptr;     // which
-  bool shared = false;               // others may write into `data` at any time: a copy elsewhere is old at once
+  bool shared = false;               // others write into it at any time, into `there` if that is set: a copy elsewhere is old at once
   std::shared_ptr<Lazy> lazy;        // null for leaves
   NodeId id = kNone;
   std::string name;  // of a placeholder or a parameter
@@ -34,6 +34,8 @@ struct TensorState {
 };
 const std::shared_ptr<std::byte>& on_host(TensorState& state);           // of one that has a value
 void share_memory(TensorState& state, std::shared_ptr<std::byte> data);  // its bytes are these from now on
+void share_memory(TensorState& state, std::shared_ptr<std::byte> there, EagerDevice& device);
+void assign(TensorState& state, const void* bytes);  // new values, wherever it lies
 
 Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name = "");
 Tensor placeholder(Type type, std::string name);

@@ -1,9 +1,9 @@
 #include "train/compiled_step.h"
 
-#include <cstring>
-
+#include "backend/backend.h"
 #include "base/bytes.h"
 #include "base/error.h"
+#include "runtime/eager_device.h"
 #include "runtime/tensor_state.h"
 
 namespace ridge {
@@ -68,13 +68,18 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
   const Optimizer& o = step.optimizer();
   options.optimizer = {OptimizerOptions::Kind(int(o.kind)), o.lr, o.beta1, o.beta2, o.eps, o.decay, o.momentum, o.nesterov};
+  detail::EagerDevice* device = detail::eager_device();
+  if (!options.backend && device) options.backend = device->backend.get();
   const std::vector<Parameter> parameters = model.parameters;
   auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters);
   for (size_t i = 0; i < originals.size(); ++i) {
-    std::span<float> place = state->step.parameter(i);
-    std::memcpy(place.data(), originals[i].data(), place.size_bytes());
+    state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});
     // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
-    share_memory(*originals[i].state(), {state, reinterpret_cast<std::byte*>(place.data())});
+    const std::shared_ptr<std::byte> place(state, static_cast<std::byte*>(const_cast<void*>(state->step.parameter_place(i))));
+    if (state->step.in_place())
+      share_memory(*originals[i].state(), place);
+    else
+      share_memory(*originals[i].state(), place, *device);
   }
   return state;
 }

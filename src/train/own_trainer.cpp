@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
@@ -12,7 +13,11 @@
 #include "machine/memory_budget.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
+#include "runtime/eager_device.h"
+#include "runtime/tensor_state.h"
 #include "train/compiled_step.h"
+#include "train/gpt_device.h"
+#include "train/open_device.h"
 #include "train/own_data.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
@@ -24,6 +29,7 @@ namespace {
 
 // What grows after the baseline is read and is not planned for in detail: code pages, stacks, compiled programs, logs.
 constexpr int64_t kGrowth = int64_t(6) << 20;
+constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
 
 int64_t bytes_of_batch(const BatchSource& source) {
   int64_t bytes = 0;
@@ -83,18 +89,21 @@ struct Trainer::State {
 
   void compile(const Step& step, const std::vector<BatchSpec>& specs) {
     default_team();  // its threads belong to the baseline
-    const int64_t held = resident_bytes();
-    BudgetFacts facts = budget_facts(read_limits(), held);
+    const detail::EagerDevice* device = detail::eager_device();
+    backend = device ? device->backend.get() : nullptr;
+    before = device_memory(backend);
+    const int64_t held = backend ? before.held : resident_bytes();
+    BudgetFacts facts = backend ? device_budget(*backend) : budget_facts(read_limits(), held);
     if (!args.memory.empty() && args.memory != "auto") facts.wish = parse_bytes(args.memory);
     budget = memory_budget(facts);
     notices.insert(notices.end(), budget.notices.begin(), budget.notices.end());
     Prefetcher::Options ahead;
     ahead.depth = batches_ahead(*source);
     const int64_t batches = Prefetcher::bytes_for(*source, ahead) + (validation_source ? bytes_of_batch(*validation_source) : 0);
-    const int64_t others = held + kGrowth + batches;
+    const int64_t others = backend ? held + kDeviceGrowth : held + kGrowth + batches;
     StepOptions o;
     o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
-    o.memory = budget.bytes - others;
+    o.memory = budget.bytes - others, o.backend = backend;
     if (o.memory <= 0)
       fail(ErrorCode::memory, "[trainer] the budget of {} is too small: the process holds {} already, and batches take {}; give memory={} or more",
            size_text(budget.bytes), size_text(held), size_text(batches), size_text(2 * others));
@@ -111,6 +120,11 @@ struct Trainer::State {
     }
     if (!compiled) compiled = compile_step(step, specs, o);
     planned_bytes = others + compiled->step.plan().planned_bytes;
+    if (backend) {
+      const GpuStepTime time = gpu_step_time(compiled->step, device_name(backend), false);
+      least_seconds = time.least, expected_step_seconds = time.expected;
+      return;
+    }
     const int64_t peak = peak_resident_bytes();
     const KernelRates rates = known_kernel_rates(default_team(), planned_bytes - others);
     // Next to a very small model the first measurement on a machine is what takes most.
@@ -145,8 +159,12 @@ struct Trainer::State {
                      size_text(planned_bytes - plan.planned_bytes))},
         {"budget", size_text(budget.bytes), args.memory.empty() || args.memory == "auto" ? "default" : program, budget.reason},
         {"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up},
-        {"kernels", std::string(name(isa_tier())), "measured", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)},
     };
+    if (backend)
+      decisions.push_back({"device", to_string(used_device()), program, fmt::format("{}, {} kernels in a step", backend->info().what, plan.kernels)});
+    else
+      decisions.push_back(
+          {"kernels", std::string(name(isa_tier())), "measured", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)});
     decisions.push_back({"expected", fmt::format("{} in all", duration_text(expected_step_seconds * double(args.steps))), "measured",
                          fmt::format("{:.3g} ms a step, by rates of kernels on this machine", 1e3 * expected_step_seconds)});
     if (!args.out.empty())
@@ -180,6 +198,10 @@ struct Trainer::State {
     if (args.validation_interval > 0) o.validation_interval = args.validation_interval;
     if (args.checkpoint_interval > 0) o.checkpoint_interval = args.checkpoint_interval;
     o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes, o.prefetch = batches_ahead(*source);
+    if (backend) {
+      o.device_bytes = [backend = backend, before = before] { return before.free - device_memory(backend).free + before.held; };
+      o.device_choice = to_string(used_device());
+    }
     o.least_seconds = least_seconds, o.expected_step_seconds = expected_step_seconds;
     return o;
   }
@@ -193,7 +215,7 @@ struct Trainer::State {
       if (view.dtype != DType::f32 || !(view.shape == p.shape))
         fail(ErrorCode::usage, "[trainer] {} holds a run of another model: {} is {}{}, not f32{}; name another folder", args.out, p.name, name(view.dtype),
              to_string(view.shape), to_string(p.shape));
-      std::memcpy(compiled->step.parameter(i).data(), view.data.data(), view.data.size());
+      compiled->step.write(TrainStep::Held::parameter, i, {reinterpret_cast<const float*>(view.data.data()), view.data.size() / sizeof(float)});
     }
     compiled->step.restore(earlier.step);
     TrainingResult r;
@@ -211,6 +233,8 @@ struct Trainer::State {
   std::optional<StoredCheckpoint> stored;
   RunState earlier;  // of `stored`
   MemoryBudget budget;
+  Backend* backend = nullptr;  // null: the CPU
+  DeviceMemory before;         // when it was planned
   std::shared_ptr<CompiledStep::State> compiled;
   bool honoured = false;  // the choices of `stored`
   int64_t planned_bytes = 0;
@@ -290,7 +314,8 @@ void load_weights(const std::vector<NamedTensor>& parameters, const std::string&
     if (view.dtype != p.tensor->dtype() || !(view.shape == p.tensor->shape()))
       fail(ErrorCode::shape, "[weights] {} in {} is {}{}, the model has {}{}", p.name, file.string(), name(view.dtype), to_string(view.shape),
            name(p.tensor->dtype()), to_string(p.tensor->shape()));
-    std::memcpy(p.tensor->mutable_data(), view.data.data(), view.data.size());
+    p.tensor->eval();
+    detail::assign(*p.tensor->state(), view.data.data());
   }
 }
 

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "ridge/ops.h"
-#include "ridge/tensor.h"
+#include "ridge/ridge.h"
 #include "support/cuda_device.h"
+#include "support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -16,6 +16,9 @@ class DeviceTensors : public test::CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     if (!test::tests_real_gpu()) simulator_.emplace();
+    // The device stays open for the whole program, and so does its cache.
+    static const test::TempFolder cache;
+    cache_.emplace("RIDGE_CACHE", cache.path());
     use_device("cuda");
   }
   void TearDown() override { use_device("cpu"); }
@@ -38,6 +41,7 @@ class DeviceTensors : public test::CudaTest {
 
  private:
   std::optional<test::Simulator> simulator_;
+  std::optional<test::Variable> cache_;
 };
 
 TEST_F(DeviceTensors, ComputeWhatTheCpuComputes) {
@@ -100,6 +104,71 @@ TEST_F(DeviceTensors, TellABadIndexWhenTheyAreRead) {
   Tensor table = numbers({5, 3}, 0.1f), at({2}, std::span<const int64_t>(std::vector<int64_t>{0, 9}));
   EXPECT_THROW(take(table, at, 0).to_floats(), Error);
   EXPECT_EQ((Tensor(1.0) + 1).item(), 2) << "usable afterwards";
+}
+
+struct Net {
+  Linear up{6, 8}, down{8, 3};
+  Tensor operator()(const Tensor& x) const { return down(gelu(up(x))); }
+  void visit(Visitor& v) { v("up", up)("down", down); }
+};
+
+std::vector<float> weights(Net& net) {
+  std::vector<float> all;
+  for (const NamedTensor& p : parameters(net))
+    for (float v : p.tensor->to_floats()) all.push_back(v);
+  return all;
+}
+
+Net equal_net(Net& other) {
+  Net net;
+  std::vector<NamedTensor> to = parameters(net), from = parameters(other);
+  for (size_t i = 0; i < to.size(); ++i) *to[i].tensor = Tensor(from[i].tensor->shape(), from[i].tensor->to_floats());
+  return net;
+}
+
+Step learner(Net& net) {
+  return step(net, adamw({.lr = 1e-2}), [&net](Tensor x, Tensor t) { return mse(net(x), t); });
+}
+
+// A user's own step, and weights that are seen while it trains.
+TEST_F(DeviceTensors, TrainInAStepOfTheirOwn) {
+  Net there, here = equal_net(there);
+  const Tensor x = numbers({5, 6}, 0.3f), t = numbers({5, 3}, 0.8f);
+  CompiledStep on_gpu = learner(there).compile({{{5, 6}}, {{5, 3}}});
+  use_device("cpu");
+  CompiledStep on_cpu = learner(here).compile({{{5, 6}}, {{5, 3}}});
+  use_device("cuda");
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(on_gpu.run({x, t}).loss, on_cpu.run({x, t}).loss, 1e-4);
+  const std::vector<float> a = weights(there), b = weights(here);
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-3f);
+  // In expressions they are what they are now.
+  const float before = sum(there.up.weight).to_floats()[0];
+  on_gpu.run({x, t});
+  EXPECT_NE(sum(there.up.weight).to_floats()[0], before);
+  EXPECT_NEAR(sum(there.up.weight).to_floats()[0], sum(Tensor({8, 6}, there.up.weight.to_floats())).to_floats()[0], 1e-5f);
+  EXPECT_THROW(there.up.weight.mutable_data(), Error) << "it is not the host's memory";
+}
+
+TEST_F(DeviceTensors, TrainWithATrainerThatGoesOn) {
+  const test::TempFolder folder;
+  const Data data = {numbers({40, 6}, 0.3f), numbers({40, 3}, 0.8f)};
+  Net whole, cut = equal_net(whole);
+  auto args = [&](int64_t steps, const std::string& out) {
+    TrainerArgs a;
+    a.steps = steps, a.batch = 8, a.rate = TrainerArgs::Rate::constant, a.show = false, a.out = out;
+    return a;
+  };
+  Trainer(learner(whole), data, args(8, "")).run();
+  Trainer(learner(cut), data, args(5, folder / "run")).run();
+  Net again;
+  const TrainingResult result = Trainer(learner(again), data, args(8, folder / "run")).run();
+  EXPECT_TRUE(result.resumed);
+  EXPECT_EQ(weights(again), weights(whole)) << "bit for bit";
+  Net loaded;
+  load_weights(parameters(loaded), folder / "run");
+  const CompiledStep kept = learner(loaded).compile({{{8, 6}}, {{8, 3}}});
+  load_weights(parameters(loaded), folder / "run");  // into a step's memory
+  EXPECT_EQ(weights(loaded), weights(again));
 }
 
 TEST_F(DeviceTensors, RefuseDevicesByName) {

@@ -69,7 +69,7 @@ struct Cubins::State {
   Statistics statistics;
 
   State(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : nvrtc(nvrtc), target(std::move(target)), options(options) {
-    salt = fmt::format("{}\n{}\n", nvrtc.version(), checksum_of(prelude()));
+    salt = fmt::format("{}\n{}\n", nvrtc.identity(), checksum_of(prelude()));
     for (const std::string& word : Nvrtc::options(this->target)) salt += word + "\n";
     if (this->options.threads <= 0) this->options.threads = std::max(1, int(std::thread::hardware_concurrency()));
   }

@@ -1,5 +1,9 @@
 #include "backend/cuda/nvrtc.h"
 
+#include <dlfcn.h>
+
+#include <filesystem>
+
 #include "backend/cuda/prelude.h"
 #include "base/error.h"
 
@@ -43,6 +47,16 @@ std::string Nvrtc::version() const {
   int major = 0, minor = 0;
   get_version(&major, &minor);
   return fmt::format("{}.{}", major, minor);
+}
+
+std::string Nvrtc::identity() const {
+  int (*function)(int*, int*) = nullptr;
+  Dl_info where = {};
+  std::error_code error;
+  uintmax_t bytes = 0;
+  if (library().bind(function, "nvrtcVersion") && ::dladdr(reinterpret_cast<const void*>(function), &where) && where.dli_fname)
+    bytes = std::filesystem::file_size(where.dli_fname, error);
+  return fmt::format("{} {}", version(), error ? 0 : bytes);
 }
 
 std::vector<std::string> Nvrtc::options(const std::string& target) {

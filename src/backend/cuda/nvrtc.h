@@ -18,7 +18,8 @@ class Nvrtc {
  public:
   explicit Nvrtc(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing
 
-  std::string version() const;  // "13.0"
+  std::string version() const;   // "13.0"
+  std::string identity() const;  // the version and the library's size: updates of a version differ too
   const std::string& path() const { return found_.path; }
 
   // How every text is compiled: numbers come out the same in every kernel, so FMA only where it is written.
