@@ -433,10 +433,10 @@ std::optional<double> nats_per_character(const GptRun& run, double loss) {
   return loss * double(run.data.validation.size()) / run.data.validation_characters;
 }
 
-// The driver's own memory, now that all kernels are loaded.
+// The driver's own memory, now that all kernels are loaded; recordings come with the first steps.
 static void count_driver(GptRun& run) {
-  const int64_t held = device_memory(run.backend.get()).held;
-  if (held <= 0) return;
+  constexpr int64_t kRecordings = int64_t(8) << 20;
+  const int64_t held = device_memory(run.backend.get()).held + kRecordings;
   run.planned_bytes += held - run.memory.front().bytes;
   run.memory.front().bytes = held;
   run.trainer.planned_bytes = run.planned_bytes;
@@ -459,12 +459,13 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
         run.step->compile_ahead();
         if (run.sampler) run.sampler->compile_ahead();
         run.step->touch();
-        if (far) count_driver(run);
         if (run.sampler) {
           std::vector<const void*> weights;
           for (size_t i = 0; i < run.parameters.size(); ++i) weights.push_back(run.step->parameter_place(i));
           run.sampler = make_sampler(run.model, std::move(weights), run.backend.get());
+          if (far) run.sampler->prepare();
         }
+        if (far) count_driver(run);
         run.notices.insert(run.notices.begin(), replanned.begin(), replanned.end());
         return run;
       } catch (const Error& error) {

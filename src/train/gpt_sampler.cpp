@@ -214,6 +214,12 @@ void GptSampler::generate(std::span<const Token> prompt, int64_t count, const Sa
 
 void GptSampler::compile_ahead() { state_->one.compile_ahead(), state_->many.compile_ahead(); }
 
+void GptSampler::prepare() {
+  compile_ahead();
+  state_->one.prepare(), state_->many.prepare();
+  state_->map();
+}
+
 int64_t GptSampler::planned_bytes() const {
   const State& s = *state_;
   const Report &one = s.one.report(), &many = s.many.report();

@@ -47,6 +47,7 @@ class GptSampler {
   void generate(std::span<const Token> prompt, int64_t count, const SampleOptions& options, const std::function<bool(Token)>& sink);
 
   void compile_ahead();                        // in the background, where the device allows it
+  void prepare();                              // all that the first token would wait for
   int64_t planned_bytes() const;               // cache, program memory and scratch, without the parameters
   int64_t bytes_read(int64_t position) const;  // by the token at this position: weights and cache
   int kernels() const;                         // that one token takes
