@@ -352,6 +352,36 @@ TEST_F(SimulatedGpu, AMissingBarrierShowsInAnotherOrder) {
   EXPECT_EQ(get<int>(to, 32)[31], -1);
 }
 
+TEST_F(SimulatedGpu, FindsRacesWhenAsked) {
+  const Variable check("SIMULATED_GPU_CHECK", "1");
+  for (const auto& [text, says] : {Wrong{"s[t] = t; __syncthreads(); x[t] = s[63 - t];", ""},
+                                   {"s[t] = t; x[t] = s[63 - t];", "race in shared memory"},
+                                   {"s[t] = t; __syncwarp(); x[t] = s[t ^ 1];", ""},
+                                   {"s[t] = t; __syncwarp(); x[t] = s[t ^ 32];", "race in shared memory"},
+                                   {"s[t] = t; __shfl_sync(0xffffffffu, 1, 1); x[t] = s[t ^ 31];", ""},
+                                   {"s[t] = t; __syncthreads(); int y = s[t ^ 1]; s[t] = y;", "race in shared memory"},
+                                   {"s[t] = t; __syncthreads(); int y = s[t ^ 1]; __syncthreads(); s[t] = y;", ""},
+                                   {"x[t / 2] = 1;", "race in the device's memory"},
+                                   {"if (t == 0) x[blockIdx.x] = 1;", ""},
+                                   {"if (t == 0) x[0] = 1;", "race in the device's memory"},
+                                   {"atomicAdd(&x[0], 1);", ""}}) {
+    SCOPED_TRACE(text);
+    start();
+    const FunctionHandle f =
+        load(std::string("extern \"C\" __global__ void racy(int* x) { __shared__ int s[64]; const int t = threadIdx.x; x += ") +
+                 (std::string(text).find("blockIdx") != std::string::npos || std::string(text).find("x[0]") != std::string::npos ? "0" : "64 * blockIdx.x") +
+                 "; " + text + " }",
+             "racy");
+    const DeviceMemory x = allocate(*driver, 4 * 128);
+    testing::internal::CaptureStderr();
+    launch(f, 2, 64, 0, x.get());
+    EXPECT_EQ(state(), *says ? 700 : 0);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find(says), std::string::npos) << said;
+  }
+  start();
+}
+
 TEST_F(SimulatedGpu, RefusesTextsThatDoNotCompile) {
   std::string log;
   EXPECT_EQ(compile("extern \"C\" __global__ void f(int* x) { y[0] = 1; }", &log), "");

@@ -15,6 +15,8 @@
 #include <random>
 #include <vector>
 
+#include "checker.h"
+
 namespace simulator {
 namespace {
 
@@ -172,6 +174,7 @@ void settle_barrier(int id) {
   Gathering& g = machine.barriers[id];
   const int expected = g.kind == kNamed ? g.expected : machine.live;
   if (g.waiting.empty() || int(g.waiting.size()) < expected) return;
+  checker::barrier();
   const unsigned answer = g.kind == kSyncAnd ? g.sum == g.waiting.size() : g.sum;
   for (Thread* thread : g.waiting) thread->answer = answer, wake(thread);
   g.waiting.clear();
@@ -235,6 +238,7 @@ bool settle_warp(Thread& thread) {
       }
     }
   answer(lanes, all);
+  if (all == machine.alive[size_t(thread.number / kWarp)]) checker::meet(thread.number / kWarp);
   for (int i = 0; i < kWarp; ++i)
     if (lanes[i] && lanes[i] != machine.current) wake(lanes[i]);
   return true;
@@ -327,6 +331,10 @@ void fail(const char* words) { give_up(words); }
 int lane() { return machine.current->number % kWarp; }
 unsigned active() { return machine.alive[size_t(machine.current->number / kWarp)]; }
 long long clock() { return ++machine.ticks; }
+void touch(const void* at, int bytes, int write) {
+  if (!machine.current) return;
+  if (const std::string race = checker::touch(at, bytes, write != 0, machine.current->number); !race.empty()) give_up(race);
+}
 
 // Who waits where, when nobody can go on.
 std::string deadlock() {
@@ -417,7 +425,7 @@ void run_block() {
 
 }  // namespace
 
-Hooks hooks() { return {barrier, warp, fail, lane, active, clock}; }
+Hooks hooks() { return {barrier, warp, fail, lane, active, clock, touch}; }
 
 std::string run(const Launch& launch) {
   const ModuleTable& module = *launch.module;
@@ -442,6 +450,7 @@ std::string run(const Launch& launch) {
   unsigned char* shared = whole + (pages - launch.shared) / 128 * 128;
   *module.shared_memory = shared;
   std::memset(whole, kBorder, pages);
+  checker::begin_launch(shared, launch.shared, module.shared_begin, size_t(module.shared_end - module.shared_begin));
   *module.threads = launch.threads;
   *module.blocks = launch.blocks;
   {
@@ -453,6 +462,7 @@ std::string run(const Launch& launch) {
       const uint64_t n = backward ? blocks - 1 - i : i, x = launch.blocks.x, y = launch.blocks.y;
       machine.block = {unsigned(n % x), unsigned(n / x % y), unsigned(n / (x * y))};
       *module.block = machine.block;
+      checker::begin_block(n);
       std::memset(shared, kUnset, launch.shared);
       std::memset(module.shared_begin, kUnset, size_t(module.shared_end - module.shared_begin));
       run_block();

@@ -17,6 +17,7 @@ struct Hooks {
   int (*lane)();
   unsigned (*active)();
   long long (*clock)();
+  void (*touch)(const void* at, int bytes, int write);
 };
 struct Entry {
   void (*call)(void (*)(), void**);

@@ -1,5 +1,6 @@
 // The driver's side of the simulator. Environment: SIMULATED_GPU_CC (8.6), SIMULATED_GPU_PROCESSORS (4), SIMULATED_GPU_MEMORY (bytes),
-// SIMULATED_GPU_ORDER (forward, backward, randomN: the order in which threads begin) and FAKE_GPU (../faults.h).
+// SIMULATED_GPU_ORDER (forward, backward, randomN: the order in which threads begin), SIMULATED_GPU_CHECK (checker.h) and FAKE_GPU
+// (../faults.h).
 #include <dlfcn.h>
 #include <elf.h>
 #include <sys/mman.h>

@@ -42,11 +42,35 @@ struct SimulatorHooks {
   int (*lane)();
   unsigned (*active)();
   long long (*clock)();
+  void (*touch)(const void* at, int bytes, int write);
 };
 }
 
 static SimulatorHooks simulator_hooks;
 static unsigned char* shared_memory;
+
+// Where accesses are watched, the compiler calls these before each.
+#define SIMULATOR_UNWATCHED __attribute__((no_sanitize("thread")))
+#ifdef __SANITIZE_THREAD__
+SIMULATOR_UNWATCHED static void simulator_touch(const void* at, size_t bytes, int write) {
+  if (simulator_hooks.touch) simulator_hooks.touch(at, int(bytes), write);
+}
+extern "C" {
+SIMULATOR_UNWATCHED void __tsan_init() {}
+SIMULATOR_UNWATCHED void __tsan_func_entry(void*) {}
+SIMULATOR_UNWATCHED void __tsan_func_exit() {}
+#define SIMULATOR_WATCH(n) \
+  SIMULATOR_UNWATCHED void __tsan_read##n(void* p) { simulator_touch(p, n, 0); } \
+  SIMULATOR_UNWATCHED void __tsan_write##n(void* p) { simulator_touch(p, n, 1); } \
+  SIMULATOR_UNWATCHED void __tsan_unaligned_read##n(void* p) { simulator_touch(p, n, 0); } \
+  SIMULATOR_UNWATCHED void __tsan_unaligned_write##n(void* p) { simulator_touch(p, n, 1); } \
+  SIMULATOR_UNWATCHED void __tsan_volatile_read##n(void*) {} \
+  SIMULATOR_UNWATCHED void __tsan_volatile_write##n(void*) {}
+SIMULATOR_WATCH(1) SIMULATOR_WATCH(2) SIMULATOR_WATCH(4) SIMULATOR_WATCH(8) SIMULATOR_WATCH(16)
+SIMULATOR_UNWATCHED void __tsan_read_range(void* p, size_t n) { simulator_touch(p, n, 0); }
+SIMULATOR_UNWATCHED void __tsan_write_range(void* p, size_t n) { simulator_touch(p, n, 1); }
+}
+#endif
 
 #define SIMULATOR_VECTOR(T, name, a1, a2, a4) \
   struct name##1 { T x; }; \
@@ -120,7 +144,7 @@ template <class T> T __reduce_and_sync(unsigned mask, T v) { return simulator_re
 // Threads take turns only where they meet, so plain steps are atomic. There are none for floating-point sums: their order is not fixed.
 #define SIMULATOR_ATOMIC(name, expression) \
   template <class T, class V> \
-  T atomic##name(T* at, V given) { \
+  SIMULATOR_UNWATCHED T atomic##name(T* at, V given) { \
     static_assert(T(1) / T(2) == T(0), "only integers have a sum that does not depend on the order"); \
     const T old = *at, value = T(given); \
     *at = (expression); \
@@ -129,8 +153,8 @@ template <class T> T __reduce_and_sync(unsigned mask, T v) { return simulator_re
 SIMULATOR_ATOMIC(Add, T(old + value)) SIMULATOR_ATOMIC(Sub, T(old - value)) SIMULATOR_ATOMIC(Max, old < value ? value : old)
 SIMULATOR_ATOMIC(Min, value < old ? value : old) SIMULATOR_ATOMIC(And, T(old & value)) SIMULATOR_ATOMIC(Or, T(old | value))
 SIMULATOR_ATOMIC(Xor, T(old ^ value)) SIMULATOR_ATOMIC(Inc, old >= value ? T(0) : T(old + 1))
-template <class T, class V> T atomicExch(T* at, V value) { const T old = *at; *at = T(value); return old; }
-template <class T, class V, class W> T atomicCAS(T* at, V expected, W value) { const T old = *at; if (old == T(expected)) *at = T(value); return old; }
+template <class T, class V> SIMULATOR_UNWATCHED T atomicExch(T* at, V value) { const T old = *at; *at = T(value); return old; }
+template <class T, class V, class W> SIMULATOR_UNWATCHED T atomicCAS(T* at, V expected, W value) { const T old = *at; if (old == T(expected)) *at = T(value); return old; }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}

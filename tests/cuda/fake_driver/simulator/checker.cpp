@@ -1,0 +1,110 @@
+#include "checker.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "device.h"
+
+namespace simulator::checker {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr int kWarp = 32;
+
+struct Access {
+  uint64_t time = 0;  // the epoch; epochs of a launch are above its first
+  uint32_t block = 0, meeting = 0;
+  int32_t thread = -1;
+};
+struct Seen {  // of one byte
+  Access write, reads[2];
+};
+
+struct Range {
+  uint64_t begin = 0;
+  size_t bytes = 0;
+  bool has(uint64_t at) const { return at - begin < bytes; }
+};
+
+Range shared, fixed;
+std::vector<Seen> shared_seen, fixed_seen;
+std::unordered_map<uint64_t, std::vector<Seen>> pages;  // of the device's memory
+uint64_t epoch = 1, launch_epoch = 1;
+uint32_t block_number = 0, meetings[kWarp] = {};
+
+// Whether an access of the same launch is not known to come before this one.
+bool races(const Access& a, const Access& mine, bool in_shared) {
+  if (a.time < launch_epoch || a.thread < 0) return false;
+  if (a.block != mine.block) return !in_shared;  // blocks run in any order
+  if (a.thread == mine.thread || a.time != mine.time) return false;
+  return a.thread / kWarp != mine.thread / kWarp || a.meeting == mine.meeting;
+}
+
+std::string words(const char* what, const Access& a, const Access& mine, bool in_shared, uint64_t offset) {
+  auto who = [](const Access& x) { return "thread " + std::to_string(x.thread) + " of block " + std::to_string(x.block); };
+  return "a race in " + std::string(in_shared ? "shared" : "the device's") + " memory at byte " + std::to_string(offset) + ": " + who(mine) + " " + what + " " +
+         who(a) + ", with no barrier between them,";
+}
+
+}  // namespace
+
+bool wanted() {
+  const char* text = std::getenv("SIMULATED_GPU_CHECK");
+  return text && std::strcmp(text, "1") == 0;
+}
+
+void begin_launch(const void* shared_at, size_t shared_bytes, const void* fixed_at, size_t fixed_bytes) {
+  shared = {reinterpret_cast<uint64_t>(shared_at), shared_bytes}, fixed = {reinterpret_cast<uint64_t>(fixed_at), fixed_bytes};
+  shared_seen.resize(std::max(shared_seen.size(), shared_bytes)), fixed_seen.resize(std::max(fixed_seen.size(), fixed_bytes));
+  launch_epoch = ++epoch;
+  constexpr size_t kMostPages = 4096;
+  if (pages.size() > kMostPages) pages.clear();
+}
+
+void begin_block(uint64_t block) {
+  block_number = uint32_t(block);
+  ++epoch;
+}
+
+void barrier() { ++epoch; }
+void meet(int warp) { ++meetings[warp]; }
+
+std::string touch(const void* at, int bytes, bool write, int thread) {
+  const auto address = reinterpret_cast<uint64_t>(at);
+  const bool in_shared = shared.has(address) || fixed.has(address);
+  if (!in_shared && !on_device(address, size_t(bytes))) return {};  // the thread's own, or outside of all
+  const Access mine{epoch, block_number, meetings[thread / kWarp], thread};
+  for (int i = 0; i < bytes; ++i) {
+    const uint64_t byte = address + uint64_t(i);
+    Seen* seen = nullptr;
+    uint64_t offset = byte;
+    if (shared.has(byte)) {
+      seen = &shared_seen[size_t(offset = byte - shared.begin)];
+    } else if (fixed.has(byte)) {
+      seen = &fixed_seen[size_t(offset = byte - fixed.begin)];
+    } else {
+      std::vector<Seen>& page = pages[byte / kPage];
+      if (page.empty()) page.resize(kPage);
+      seen = &page[size_t(byte % kPage)];
+    }
+    if (races(seen->write, mine, in_shared))
+      return words(write ? "writes what was written by" : "reads what was written by", seen->write, mine, in_shared, offset);
+    if (!write) {
+      // Two readers are kept, so that one of them is another than a writer that comes.
+      Access& first = seen->reads[0];
+      if (first.thread != thread && first.time == epoch && first.block == block_number) seen->reads[1] = first;
+      first = mine;
+      continue;
+    }
+    for (const Access& read : seen->reads)
+      if (races(read, mine, in_shared)) return words("writes what was read by", read, mine, in_shared, offset);
+    seen->write = mine;
+  }
+  return {};
+}
+
+}  // namespace simulator::checker
