@@ -547,6 +547,26 @@ TEST_F(CudaBackendTest, APlanTakesNothing) {
   EXPECT_EQ(backend_->memory().asked, before.asked + plan.report().arena_bytes);
 }
 
+// A file with another kernel's code under a kernel's name is found out when it is loaded.
+TEST_F(CudaBackendTest, WrongCodeInTheCacheIsCompiledAnew) {
+  Device& device = backend_->device();
+  const KernelText one{"one", "extern \"C\" __global__ void one(float* x) { x[0] = 1; }\n"},
+      two{"two", "extern \"C\" __global__ void two(float* x) { x[0] = 2; }\n"};
+  CubinOptions kept{.folder = folder_ / "kernels", .threads = 1};
+  std::string names[2];
+  {
+    Modules modules(device, library_search(device.driver().version()), kept);
+    device.use([&] { modules.load(one), modules.load(two); });
+    names[0] = modules.cubins().key(one), names[1] = modules.cubins().key(two);
+  }
+  std::filesystem::copy_file(kept.folder / names[0], kept.folder / names[1], std::filesystem::copy_options::overwrite_existing);
+  for (int64_t broken : {1, 0}) {
+    Modules modules(device, library_search(device.driver().version()), kept);
+    EXPECT_NO_THROW(device.use([&] { modules.load(two); }));
+    EXPECT_EQ(modules.cubins().statistics().broken, broken) << "mended once";
+  }
+}
+
 // What was measured once is known to later processes; what a checkpoint brings comes before it, and only what is used is told.
 TEST_F(CudaBackendTest, ChoicesAreKeptAndGiven) {
   Device& device = backend_->device();

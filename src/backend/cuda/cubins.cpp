@@ -219,6 +219,14 @@ std::shared_ptr<const std::string> Cubins::get(const KernelText& text) {
   return job->code;
 }
 
+std::shared_ptr<const std::string> Cubins::get_anew(const KernelText& text) {
+  auto code = std::make_shared<const std::string>(state_->nvrtc.compile(text, state_->target));
+  state_->write(key(text), *code);
+  std::lock_guard lock(state_->mutex);
+  ++state_->statistics.compiled, ++state_->statistics.broken;
+  return code;
+}
+
 Cubins::Statistics Cubins::statistics() const {
   std::lock_guard lock(state_->mutex);
   return state_->statistics;

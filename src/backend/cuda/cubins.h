@@ -31,6 +31,8 @@ class Cubins {
   void ask(std::span<const KernelText> texts);                     // begins in the background and returns at once
   std::shared_ptr<const std::string> get(const KernelText& text);  // waits; an Error of the compiler comes out here
 
+  std::shared_ptr<const std::string> get_anew(const KernelText& text);  // compiled now, whatever a file says
+
   struct Statistics {
     int64_t compiled = 0, found = 0;  // texts, by NVRTC and in files
     int64_t broken = 0;               // files that were not what they should be

@@ -17,6 +17,16 @@ void load_now(const Driver& driver, FunctionHandle function) {
   if (const int code = load(function)) driver.refuse("cuFuncLoad", code);
 }
 
+std::shared_ptr<LoadedText> on_device(const Driver& driver, const KernelText& text, const std::string& code) {
+  auto loaded = std::make_shared<LoadedText>();
+  ModuleHandle handle = nullptr;
+  if (const int result = driver.module_load.quietly(&handle, code.data())) driver.refuse(driver.module_load.symbol(), result, "of kernel " + text.entry);
+  loaded->module = {handle, driver.module_unload};
+  loaded->function = function_of(driver, loaded->module, text.entry.c_str());
+  load_now(driver, loaded->function);
+  return loaded;
+}
+
 }  // namespace
 
 Modules::Modules(Device& device, const LibrarySearch& libraries, const CubinOptions& options)
@@ -29,14 +39,14 @@ std::shared_ptr<LoadedText> Modules::load(const KernelText& text) {
   std::weak_ptr<LoadedText>& known = loaded_[cubins_.key(text)];
   std::shared_ptr<LoadedText> loaded = known.lock();
   if (!loaded) {
-    const std::shared_ptr<const std::string> code = cubins_.get(text);
-    loaded = std::make_shared<LoadedText>();
     device_.metered(&MemoryUse::modules, [&] {
-      ModuleHandle handle = nullptr;
-      if (const int result = driver.module_load.quietly(&handle, code->data())) driver.refuse(driver.module_load.symbol(), result, "of kernel " + text.entry);
-      loaded->module = {handle, driver.module_unload};
-      loaded->function = function_of(driver, loaded->module, text.entry.c_str());
-      load_now(driver, loaded->function);
+      try {
+        loaded = on_device(driver, text, *cubins_.get(text));
+      } catch (const DriverError& error) {
+        // A file may be whole and yet not what this driver takes.
+        if (error.lost() || error.code() == ErrorCode::memory) throw;
+        loaded = on_device(driver, text, *cubins_.get_anew(text));
+      }
     });
     known = loaded;
     std::erase_if(loaded_, [](const auto& entry) { return entry.second.expired(); });
