@@ -62,7 +62,11 @@ class Gpu {
 
   Gpu() {
     std::optional<Simulator> simulator;  // once opened, its libraries stay
-    if (!tests_real_gpu()) simulator.emplace();
+    if (!tests_real_gpu()) {
+      static const TempFolder cache;  // what is measured on a simulated GPU is nobody's
+      ::setenv("RIDGE_CACHE", cache.path().c_str(), 0);
+      simulator.emplace();
+    }
     backend_ = cuda::make_cuda_backend();
     arena_ = std::make_shared<Arena>(backend_.get());
   }
