@@ -45,7 +45,7 @@ TileText TileSkeleton::column() {
       coordinates(reduced_axes(group_), "j", narrow_reduced());
       const TileWriter::Scope scope = out_.enter();
       if (!final) accumulate(phase, "true", "(i64)j");
-      if (phase == facts_.store_phase) body_stores("true", "live");
+      body_stores(phase, "true", "live");
       out_.leave(scope);
       out_.close();
     }

@@ -27,6 +27,11 @@ class TileKernel : public Kernel {
     collect(plans);
   }
 
+  TileKernel(TilePlan plan, int operands) : operands_(size_t(operands)) {
+    workspace_ = plan.workspace;
+    collect({{std::move(plan), 0, operands, 0}});
+  }
+
   int64_t workspace_bytes() const override { return workspace_; }
 
   std::vector<KernelText> texts() const override {
@@ -134,6 +139,61 @@ class TileKernel : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const Chip& chip) { return std::make_unique<TileKernel>(groups, chip); }
+
+std::unique_ptr<Kernel> make_row_kernel_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const Chip& chip) {
+  std::optional<TilePlan> plan = plan_row_with_sums(row, column, same, chip);
+  if (!plan) return nullptr;
+  return std::make_unique<TileKernel>(std::move(*plan), row.operands + column.operands);
+}
+
+std::vector<int> same_operands(const ProgramKernel& row, const ProgramKernel& column) {
+  std::vector<int> same;
+  for (const ProgramOperand& c : column.operands) {
+    same.push_back(-1);
+    for (size_t i = 0; i < row.operands.size(); ++i) {
+      const ProgramOperand& r = row.operands[i];
+      if (!c.written && !r.written && r.owner && r.owner == c.owner && r.offset == c.offset) same.back() = int(i);
+    }
+  }
+  return same;
+}
+
+void find_row_sums(const Program& program, const Chip& chip, std::vector<int>& takes_over) {
+  const std::vector<ProgramKernel>& kernels = program.kernels();
+  constexpr size_t kFar = 16;
+  std::vector<char> taken(kernels.size(), 0);
+  for (size_t i = 0; i < kernels.size(); ++i)
+    if (takes_over[i] >= 0) taken[i] = taken[size_t(takes_over[i])] = 1;
+  auto suits = [&](const ProgramKernel& k, TileGroup::Template form) {
+    return k.group.kind == Group::Kind::tile && k.tiles.size() == 1 && k.tiles[0].form == form && k.tiles[0].accumulator < 0;
+  };
+  // Sums come earlier or later than planned: until then their memory must be nobody else's, and what they read must be there.
+  auto may_move = [&](size_t from, size_t to, const std::vector<int>& same) {
+    for (size_t o = 0; o < kernels[from].operands.size(); ++o) {
+      const ProgramOperand& operand = kernels[from].operands[o];
+      if (!operand.written) {
+        if (same[o] < 0) return false;
+        continue;
+      }
+      const ProgramBuffer& buffer = program.buffer_of(operand.owner);
+      if (buffer.place != ProgramBuffer::Place::output || program.state_input(buffer.index) >= 0) return false;
+      for (size_t between = std::min(from, to); between <= std::max(from, to); ++between)
+        for (const ProgramOperand& other : kernels[between].operands)
+          if (between != from && other.owner == operand.owner) return false;
+    }
+    return true;
+  };
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (taken[i] || !suits(kernels[i], TileGroup::Template::row)) continue;
+    for (size_t j = i - std::min(i, kFar); j < std::min(kernels.size(), i + kFar); ++j) {
+      if (taken[j] || !suits(kernels[j], TileGroup::Template::column)) continue;
+      const std::vector<int> same = same_operands(kernels[i], kernels[j]);
+      if (!may_move(j, i, same) || !make_row_kernel_with_sums(kernels[i].tiles[0], kernels[j].tiles[0], same, chip)) continue;
+      takes_over[i] = int(j), taken[i] = taken[j] = 1;
+      break;
+    }
+  }
+}
 
 std::unique_ptr<Kernel> make_epilogue_kernel(const TileGroup& group, const Chip& chip) {
   if (group.accumulator < 0) fail(ErrorCode::internal, "[tile_kernel] an epilogue reads no sums");

@@ -19,6 +19,8 @@ struct TileFacts {
   int axis = 0;                // the fastest axis, along which a thread takes several elements
   int phases = 0;              // reductions in a row
   int store_phase = 0;         // in which stores within rows or columns are made; the last one unless a schedule says otherwise
+  std::vector<char> early;     // by node: a store that is made as soon as its value is known; empty: none
+  int store_phase_of(int store) const { return !early.empty() && early[size_t(store)] ? phase[size_t(store)] : store_phase; }
   bool body(int node) const { return (mask[size_t(node)] & (reduced ? reduced : ~0u)) != 0; }  // varies within a row or column
   bool wide(int node) const { return mask[size_t(node)] >> axis & 1; }
 };

@@ -45,7 +45,7 @@ TileText TileSkeleton::map() {
       if (is_early(n, at)) out_.target(int(n), fmt::format("k{}[c]", n)), out_.want(int(n), "live");
     out_.untarget();
     if (at == stages) {
-      body_stores("live", "live");
+      body_stores(0, "live", "live");
       kept_stores("live");
     }
     out_.leave(scope);
@@ -102,7 +102,7 @@ TileText TileSkeleton::transposed_map() {
   out_.line("__syncthreads();");
   walk("lane", "i");
   for (int n : turned.loads) out_.place_one(n, fmt::format("t{}[lane][i]", n));
-  body_stores("live", "live");
+  body_stores(0, "live", "live");
   kept_stores("live");
   out_.close();
   out_.close();

@@ -25,6 +25,29 @@ class Planner {
     sharing_.wide_index = sharing.wide_index || !fits_32_bits(group);
   }
 
+  // The group is one of rows; its last stores are what the column group `own` sums.
+  std::optional<TilePlan> run_with_sums(const TileGroup& own, int sums) {
+    constexpr int64_t kBlocks = 528, kMostRegisters = 64;
+    const TileGroup g = simplified(original_), columns = simplified(own);
+    TileFacts f = facts_of(g);
+    f.early.assign(g.nodes.size(), 0);
+    for (size_t n = 0; n < g.nodes.size(); ++n)
+      if (g.nodes[n].kind == Kind::store && g.accesses[size_t(g.nodes[n].access)].operand >= own.operands + sums) f.early[n] = 1;
+    const int64_t rows = kept_points(g), length = reduced_points(g);
+    TileSchedule s;
+    s.vector = vector_width(g, f, false);
+    s.threads = 128, s.lanes = 32;
+    s.chunks = int(ceil_div(length / s.vector, 32));
+    s.sum_blocks = kBlocks, s.first_sum = own.operands + sums;
+    const int64_t kept = int64_t(s.chunks) * s.vector * (kept_values(g, f).most + sums);
+    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * kBlocks || kept > 2 * kMostRegisters) return {};
+    split(columns, facts_of(columns), kBlocks, [&](const TileGroup&, const TileFacts&) {
+      TileText text = written(row_text, g, f, s);
+      add(std::move(text), s, kBlocks, rows, length);
+    });
+    return std::move(plan_);
+  }
+
   TilePlan run() {
     const TileGroup g = simplified(original_);
     bool empty = kept_points(g) == 0 || (g.form == Form::map && g.domain.numel() == 0);
@@ -291,7 +314,82 @@ class Planner {
   TilePlan plan_;
 };
 
+// The row group with the values that the column group sums as stores to operands from `first_sum` on; their order is that of its reductions.
+std::optional<TileGroup> with_column_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, int first_sum) {
+  const TileFacts facts = facts_of(column);
+  const int rank = row.domain.rank();
+  if (row.form != Form::row || row.reduced != 1 || column.form != Form::column || column.reduced != rank - 1 || row.domain != column.domain) return {};
+  if (facts.phases != 1 || stores_body(column, facts)) return {};
+  TileGroup out = row;
+  std::vector<int> moved(column.nodes.size(), -1);
+  auto load_of = [&](const TileAccess& access) {
+    for (int n = 0; n < int(row.nodes.size()); ++n) {
+      const TileNode& node = row.nodes[size_t(n)];
+      if (node.kind != Kind::load || node.in[0] >= 0) continue;
+      const TileAccess& a = row.accesses[size_t(node.access)];
+      if (a.operand >= 0 && a.operand == same[size_t(access.operand)] && a.dtype == access.dtype && a.offset == access.offset && a.strides == access.strides &&
+          a.bounds.empty() && a.gather < 0)
+        return n;
+    }
+    return -1;
+  };
+  std::vector<char> wanted(column.nodes.size(), 0);
+  for (size_t n = column.nodes.size(); n-- > 0;) {
+    const TileNode& node = column.nodes[n];
+    if (node.kind == Kind::reduce) {
+      if (node.op != Op::reduce_sum || column.nodes[size_t(node.in[0])].dtype != DType::f32) return {};
+      if (!facts.body(node.in[0]) || !facts.wide(node.in[0])) return {};
+      wanted[size_t(node.in[0])] = 1;
+    }
+    if (!wanted[n]) continue;
+    for (int in : node.in)
+      if (in >= 0) wanted[size_t(in)] = 1;
+  }
+  for (int n = 0; n < int(column.nodes.size()); ++n) {
+    TileNode node = column.nodes[size_t(n)];
+    if (!wanted[size_t(n)]) continue;
+    if (node.kind == Kind::load) {
+      const TileAccess& access = column.accesses[size_t(node.access)];
+      if (!access.bounds.empty() || access.gather >= 0 || node.in[0] >= 0) return {};
+      moved[size_t(n)] = load_of(access);
+      if (moved[size_t(n)] >= 0) continue;
+      if (facts.body(n)) return {};  // memory that the rows do not read
+      out.accesses.push_back(access);
+      out.accesses.back().operand += row.operands;
+      node.access = int(out.accesses.size()) - 1;
+    } else if (node.kind != Kind::literal && node.kind != Kind::elementwise) {
+      return {};
+    }
+    for (int& in : node.in)
+      if (in >= 0) in = moved[size_t(in)];
+    moved[size_t(n)] = int(out.nodes.size());
+    out.nodes.push_back(node);
+  }
+  const std::vector<int> sums = reductions(column);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    TileAccess to;
+    to.operand = first_sum + int(i), to.strides = contiguous_strides(row.domain);
+    TileNode store;
+    store.kind = Kind::store, store.in[0] = moved[size_t(column.nodes[size_t(sums[i])].in[0])], store.access = int(out.accesses.size());
+    out.accesses.push_back(to);
+    out.nodes.push_back(store);
+  }
+  out.operands = first_sum + int(sums.size());
+  return out;
+}
+
 }  // namespace
+
+std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const Chip& chip) {
+  TileGroup own = column;
+  for (TileAccess& access : own.accesses)
+    if (access.operand >= 0) access.operand += row.operands;
+  own.operands = row.operands + column.operands;
+  const int sums = int(reductions(column).size());
+  const std::optional<TileGroup> both = with_column_sums(row, column, same, own.operands + sums);
+  if (!both) return {};
+  return Planner(*both, chip, {}).run_with_sums(own, sums);
+}
 
 TilePlan plan_tile(const TileGroup& group, const Chip& chip, const TileSharing& sharing) { return Planner(group, chip, sharing).run(); }
 

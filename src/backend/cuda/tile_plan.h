@@ -1,6 +1,8 @@
 // How a fused group runs: its launches one after the other, each with its text, blocks and pointers. Depends on the group and the chip
 // alone, and how sums are cut depends on shapes alone.
 #pragma once
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/cuda/tile_source.h"
@@ -25,6 +27,11 @@ struct TileSharing {
   bool wide_index = false;
   bool many = false;  // several groups: entries in a table
 };
+
+// A row group that also makes the sums over rows of a column group over the same points, from what it has read anyway. Operands: the row
+// group's, then the column group's; `same` names the row group's operand that is the same memory as the column group's, -1: none.
+// Empty where it does not suit.
+std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const Chip& chip);
 
 TilePlan plan_tile(const TileGroup& group, const Chip& chip, const TileSharing& sharing);
 

@@ -52,7 +52,7 @@ void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<
 
 void TileSkeleton::row_body(int phase, const std::string& here) {
   if (phase < facts_.phases) accumulate(phase, here, "(i64)(j + k)");
-  if (phase == facts_.store_phase) body_stores(here, here == "true" ? "live" : here + " && live");
+  body_stores(phase, here, here == "true" ? "live" : here + " && live");
 }
 
 // One phase of a long row: some vectors are read, then computed with. Where comparisons of the position are decided for a whole vector, as
@@ -137,12 +137,14 @@ void TileSkeleton::row_function() {
     out_.line("const bool live = true;");
     out_.line(fmt::format("const J begin = (J)part * (J){}, length = (J)entry.r, end = begin + {} < length ? begin + {} : length;", schedule_.part,
                           schedule_.part, schedule_.part));
+  } else if (schedule_.sum_blocks > 0) {
+    begin_rows();
   } else {
     out_.line(fmt::format("const I number = block * {} + (I)threadIdx.x / {};", schedule_.threads / schedule_.lanes, schedule_.lanes));
     out_.line("const bool live = number < rows;");
     out_.line("const I row = live ? number : rows - 1;");
-    out_.line(fmt::format("const J begin = 0, end = {};", length));
   }
+  if (!parts) out_.line(fmt::format("const J begin = 0, end = {};", length));
   out_.line("(void)live, (void)row, (void)begin, (void)end;");
   coordinates(kept_axes(group_), "row");
   kept_values_of(0, "true");
@@ -192,7 +194,43 @@ void TileSkeleton::row_function() {
     kept_values_of(phase + 1, "true");
   }
   if (!parts) kept_stores("live && lane == 0");
+  if (schedule_.sum_blocks > 0) end_rows();
   out_.close();
+}
+
+// A block whose warps go through many rows and sum over them, column by column.
+void TileSkeleton::begin_rows() {
+  for (int n : all_stores(group_)) {
+    if (!is_sum(n)) continue;
+    out_.line(fmt::format("float q{}[{}][V];", n, schedule_.chunks));
+    out_.line("#pragma unroll");
+    out_.line(fmt::format("for (int c = 0; c < {}; ++c) spread<V>(q{}[c], 0.f);", schedule_.chunks, n));
+  }
+  const int warps = schedule_.threads / 32;
+  out_.line("#pragma unroll 1");
+  out_.open(fmt::format("for (I row = block * {} + (I)threadIdx.x / 32; row < rows; row += {}) {{", warps, schedule_.sum_blocks * warps));
+  out_.line("const bool live = true;");
+}
+
+// The warps' sums are added in order and are one part of the result.
+void TileSkeleton::end_rows() {
+  out_.close();
+  const int64_t length = reduced_points(group_), vectors = length / schedule_.vector;
+  out_.line("float* totals = (float*)shared_memory;");
+  for (int n : all_stores(group_)) {
+    if (!is_sum(n)) continue;
+    out_.line("#pragma unroll");
+    out_.line(fmt::format("for (int c = 0; c < {}; ++c) for (int k = 0; k < V; ++k)", schedule_.chunks));
+    out_.line(fmt::format("  if (c * 32 + lane < {}) totals[(int)threadIdx.x / 32 * {} + (c * 32 + lane) * V + k] = q{}[c][k];", vectors, length, n));
+    out_.line("__syncthreads();");
+    out_.open(fmt::format("for (int i = (int)threadIdx.x; i < {}; i += {}) {{", length, schedule_.threads));
+    out_.line("float total = totals[i];");
+    out_.line(fmt::format("for (int w = 1; w < {}; ++w) total = add(total, totals[w * {} + i]);", schedule_.threads / 32, length));
+    const int operand = group_.accesses[size_t(group_.nodes[size_t(n)].access)].operand;
+    out_.line(fmt::format("((float*)entry.p[{}])[block * (I){} + i] = total;", pointer(operand), length));
+    out_.close();
+    out_.line("__syncthreads();");
+  }
 }
 
 // Sums run in the same order wherever the operands lie.
@@ -204,7 +242,7 @@ std::string TileSkeleton::call() const {
 
 TileText TileSkeleton::row() {
   use_group();
-  const int64_t shared = shared_layout();
+  const int64_t shared = schedule_.sum_blocks > 0 ? schedule_.threads / 32 * reduced_points(group_) * 4 : shared_layout();
   if (shared > 0) out_.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
   row_function();
   return finish("tile_row", call(), shared);

@@ -46,9 +46,12 @@ class TileSkeleton {
   void row_function();
   void kept_pass(int phase, const TileKept& kept, const std::vector<char>& made);
   void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
+  void begin_rows();
+  void end_rows();
+  bool is_sum(int store) const;  // over rows, kept in registers until the block is through
   void row_body(int phase, const std::string& here);
   std::string call() const;
-  void body_stores(const std::string& here, const std::string& live);
+  void body_stores(int phase, const std::string& here, const std::string& live);
   void kept_stores(const std::string& live);
   int64_t shared_layout();
   int index(int reduce) const;  // which of the group's reductions

@@ -48,7 +48,7 @@ std::vector<int> phase_roots(const TileGroup& group, const TileFacts& facts, int
   for (int n = 0; n < int(group.nodes.size()); ++n) {
     const TileNode& node = group.nodes[size_t(n)];
     if (node.kind == Kind::reduce && facts.phase[size_t(n)] == phase + 1) roots.push_back(node.in[0]);
-    if (node.kind == Kind::store && facts.body(n) && phase == facts.store_phase) roots.push_back(n);
+    if (node.kind == Kind::store && facts.body(n) && phase == facts.store_phase_of(n)) roots.push_back(n);
   }
   return roots;
 }
@@ -217,15 +217,26 @@ void TileSkeleton::finish_reduction(int n, const std::string& joined) {
 }
 
 // All reads before all values before all stores: what is stored may be the memory of what is read.
-void TileSkeleton::body_stores(const std::string& here, const std::string& live) {
+void TileSkeleton::body_stores(int phase, const std::string& here, const std::string& live) {
   std::vector<int> stores;
   for (int n = 0; n < int(group_.nodes.size()); ++n)
-    if (group_.nodes[size_t(n)].kind == Kind::store && alive_[size_t(n)] && facts_.body(n)) stores.push_back(n);
+    if (group_.nodes[size_t(n)].kind == Kind::store && alive_[size_t(n)] && facts_.body(n) && facts_.store_phase_of(n) == phase) stores.push_back(n);
   for (bool loads : {true, false})
     for (int store : stores)
       for (int n : out_.missing(group_.nodes[size_t(store)].in[0]))
         if (!loads || group_.nodes[size_t(n)].kind == Kind::load) out_.want(n, here);
-  for (int n : stores) out_.store(n, live);
+  for (int n : stores) {
+    if (!is_sum(n)) {
+      out_.store(n, live);
+      continue;
+    }
+    out_.line("#pragma unroll");
+    out_.line(fmt::format("for (int k = 0; k < V; ++k) if ({}) q{}[c][k] = add(q{}[c][k], {});", here, n, n, out_.value(group_.nodes[size_t(n)].in[0])));
+  }
+}
+
+bool TileSkeleton::is_sum(int store) const {
+  return schedule_.sum_blocks > 0 && group_.accesses[size_t(group_.nodes[size_t(store)].access)].operand >= schedule_.first_sum;
 }
 
 void TileSkeleton::kept_stores(const std::string& live) {

@@ -18,10 +18,12 @@ struct TileSchedule {
   int blocks = 0;            // of a multiprocessor that registers must leave room for; 0: as it comes
   bool keep_shared = false;  // row, in a loop: what is read again lies in shared memory
   int columns = 32;          // column, combine: threads side by side; the others take other rows
-  int64_t part = 0;          // reduced elements (rows) of a block whose results are then joined; 0: all
-  bool wide_index = false;   // 64 bits
-  int across = -1;           // map: the axis along which some reads are contiguous; they go through a square in shared memory
-  int entries = 1;           // groups of one launch
+  int64_t sum_blocks = 0;    // row: so many blocks share the rows, and sum over theirs what goes to operands from `first_sum` on
+  int first_sum = 0;
+  int64_t part = 0;         // reduced elements (rows) of a block whose results are then joined; 0: all
+  bool wide_index = false;  // 64 bits
+  int across = -1;          // map: the axis along which some reads are contiguous; they go through a square in shared memory
+  int entries = 1;          // groups of one launch
 };
 
 // The operands that the text takes, in the order of its entry's pointers. Beyond the group's own come, for the group's i-th reduction,
