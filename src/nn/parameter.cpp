@@ -1,7 +1,10 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -14,21 +17,42 @@ Shape used_shape(const Parameter& p) {
   return shape;
 }
 
+namespace {
+
+// Normal values from `first` on, by Box-Muller in double: each a function of its index alone. Two come from one block of random words.
+void draw(const Parameter& p, const RandomKey& key, size_t first, std::span<float> values) {
+  std::array<uint32_t, 4> words{};
+  for (size_t k = 0; k < values.size(); ++k) {
+    const size_t i = first + k;
+    if (k == 0 || i % 2 == 0) words = philox(key, i / 2);
+    const uint32_t* pair = words.data() + i % 2 * 2;
+    const double u = 1 - double(uniform_from(pair[0])), angle = 2 * M_PI * double(uniform_from(pair[1]));
+    values[k] = float(p.mean + p.deviation * std::sqrt(-2 * std::log(u)) * std::cos(angle));
+  }
+}
+
+}  // namespace
+
 void initialize(const Parameter& p, uint64_t seed, uint32_t index, std::span<float> values) {
   if (int64_t(values.size()) != p.shape.numel())
     fail(ErrorCode::shape, "[initialize] {} has shape {}, got room for {} values", p.name, to_string(p.shape), values.size());
-  RandomKey key{seed, 0, index};
   const size_t used = size_t(used_shape(p).numel());
   std::fill(values.begin() + long(used), values.end(), 0.0f);
-  for (size_t i = 0; i < used; ++i) {
-    if (p.deviation == 0) {
-      values[i] = float(p.mean);
-      continue;
-    }
-    // Box-Muller in double: a function of the element's index alone.
-    double u = 1 - double(uniform_from(random_word(key, 2 * i))), angle = 2 * M_PI * double(uniform_from(random_word(key, 2 * i + 1)));
-    values[i] = float(p.mean + p.deviation * std::sqrt(-2 * std::log(u)) * std::cos(angle));
+  if (p.deviation == 0) {
+    std::fill_n(values.begin(), used, float(p.mean));
+    return;
   }
+  // Large models have hundreds of millions of them: each of some threads draws a stretch.
+  constexpr size_t kStretch = size_t(1) << 19;
+  const size_t stretches = (used + kStretch - 1) / kStretch;
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t s = next++; s < stretches; s = next++)
+      draw(p, {seed, 0, index}, s * kStretch, values.subspan(s * kStretch, std::min(kStretch, used - s * kStretch)));
+  };
+  std::vector<std::jthread> helpers(std::min<size_t>(stretches, std::max(1u, std::thread::hardware_concurrency())) - (stretches > 0));
+  for (std::jthread& t : helpers) t = std::jthread(work);
+  work();
 }
 
 std::vector<double> decay_values(std::span<const Parameter> parameters, double value) {
