@@ -22,6 +22,8 @@ enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, deco
 inline constexpr int kDecodeKeys = 128;  // of a block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
 const char* dropout_text();  // shared by all attention texts
+const char* decode_text();
+const char* decode_end_text();
 
 // As the texts declare it.
 struct AttentionArguments {

@@ -1,0 +1,114 @@
+// Attention of one query a head, as when text is made a token at a time: keys and values are streamed once, by many blocks.
+#include "backend/cuda/attention_text.h"
+
+namespace ridge::cuda {
+namespace {
+
+// One query a head: kChunk keys a block, several threads a key; what the blocks of a head find is put together afterwards.
+constexpr const char* kDecode = R"cuda(
+constexpr int kChunk = 128;
+constexpr bool kWide = kVector && kType != 0;
+constexpr int kSharers = !kWide ? 32 : kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;  // threads of a key
+constexpr int kEach = kWide ? 8 : (kDim + 31) / 32;                                             // features of a thread
+constexpr int kLines = 128 / kSharers;                                                          // keys at a time
+__device__ __forceinline__ void load_features(float (&x)[kEach], const void* from, i64 at, i64 stride, int part, int dim) {
+  if (kWide) {
+    uint4 f = part * 8 < dim ? *(const uint4*)((const half_bits*)from + at + part * 8) : make_uint4(0, 0, 0, 0);
+    unsigned u[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[2 * e] = unpack((half_bits)(u[e] & 0xffffu)), x[2 * e + 1] = unpack((half_bits)(u[e] >> 16));
+  } else {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) x[e] = part + 32 * e < dim ? load_number(from, at + (part + 32 * e) * stride) : 0.0f;
+  }
+}
+__device__ __forceinline__ int feature(int part, int e) { return kWide ? part * 8 + e : part + 32 * e; }
+
+// delta holds for each head and block of keys the largest score, the sum of weights, then the weighted sums of all features.
+extern "C" __global__ void __launch_bounds__(128) attention_decode(const AttentionArguments a) {
+  __shared__ float weights[kChunk];
+  __shared__ float found[kLines][kDim];
+  __shared__ float tops[4], totals[4];
+  int blocks = (a.keys + kChunk - 1) / kChunk, head = (int)(blockIdx.x / blocks), block = (int)(blockIdx.x % blocks), j0 = block * kChunk;
+  Problem p = make_problem(a, head / a.heads, head % a.heads);
+  int kv = p.h / (a.heads / a.kv_heads), line = (int)threadIdx.x / kSharers, part = (int)threadIdx.x % kSharers;
+  float* to = a.delta + (i64)blockIdx.x * (kDim + 2);
+  int count = p.keys - j0 < kChunk ? p.keys - j0 : kChunk;
+  if (count <= 0) {  // beyond the valid keys
+    if (threadIdx.x == 0) to[0] = -infinity(), to[1] = 0.0f;
+    return;
+  }
+  float q[kEach], x[kEach];
+  load_features(q, a.q, p.b * a.q_strides[0] + p.h * a.q_strides[1], a.q_strides[3], part, a.dim);
+  i64 k_at = p.b * a.k_strides[0] + kv * a.k_strides[1] + j0 * a.k_strides[2], v_at = p.b * a.v_strides[0] + kv * a.v_strides[1] + j0 * a.v_strides[2];
+#pragma unroll 4
+  for (int j = line; j < kChunk; j += kLines) {
+    float sum = 0.0f;
+    if (j < count) {
+      load_features(x, a.k, k_at + j * a.k_strides[2], a.k_strides[3], part, a.dim);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) sum = fmaf(q[e], x[e], sum);
+    }
+#pragma unroll
+    for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (part == 0) weights[j] = j < count ? score(a, p, sum, 0, j0 + j, false) : -infinity();
+  }
+  __syncthreads();
+  float top = weights[threadIdx.x];
+#pragma unroll
+  for (int step = 16; step; step /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+  if (lane_id() == 0) tops[threadIdx.x / 32] = top;
+  __syncthreads();
+  top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
+  float weight = exp2f(weights[threadIdx.x] - (top == -infinity() ? 0.0f : top)), total = weight;
+  weights[threadIdx.x] = kDropout && !kept_alone(p.dropout, 0, j0 + (int)threadIdx.x) ? 0.0f : weight;
+#pragma unroll
+  for (int step = 16; step; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
+  if (lane_id() == 0) totals[threadIdx.x / 32] = total;
+  __syncthreads();
+  float sums[kEach] = {};
+#pragma unroll 4
+  for (int j = line; j < count; j += kLines) {
+    load_features(x, a.v, v_at + j * a.v_strides[2], a.v_strides[3], part, a.dim);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) sums[e] = fmaf(weights[j], x[e], sums[e]);
+  }
+#pragma unroll
+  for (int e = 0; e < kEach; ++e)
+    if (feature(part, e) < kDim) found[line][feature(part, e)] = sums[e];
+  __syncthreads();
+  for (int c = (int)threadIdx.x; c < kDim; c += 128) {
+    float sum = 0.0f;
+    for (int l = 0; l < kLines; ++l) sum += found[l][c];
+    to[2 + c] = sum;
+  }
+  if (threadIdx.x == 0) to[0] = top, to[1] = (totals[0] + totals[1]) + (totals[2] + totals[3]);
+}
+)cuda";
+
+constexpr const char* kDecodeEnd = R"cuda(
+extern "C" __global__ void __launch_bounds__(128) attention_decode_end(const AttentionArguments a) {
+  int blocks = (a.keys + 127) / 128, b = (int)blockIdx.x / a.heads, h = (int)blockIdx.x % a.heads;
+  const float* from = a.delta + (i64)blockIdx.x * blocks * (kDim + 2);
+  float top = -infinity(), total = 0.0f;
+  for (int s = 0; s < blocks; ++s) top = fmaxf(top, from[(i64)s * (kDim + 2)]);
+  float least = top == -infinity() ? 0.0f : top, sum = 0.0f;
+  int c = (int)threadIdx.x;
+  for (int s = 0; s < blocks; ++s) {
+    const float* x = from + (i64)s * (kDim + 2);
+    float factor = exp2f(x[0] - least);
+    total = fmaf(factor, x[1], total);
+    if (c < kDim && x[1] != 0.0f) sum = fmaf(factor, x[2 + c], sum);
+  }
+  bool some = total != 0.0f;
+  if (c < a.dim) store_number(a.out_to, b * a.out_strides[0] + h * a.out_strides[1] + c * a.out_strides[3], some ? sum * ((kDropout ? a.kept : 1.0f) / total) : 0.0f);
+  if (c == 0) a.lse[blockIdx.x] = some ? fmaf(top, kLn2, logf(total)) : -infinity();
+}
+)cuda";
+
+}  // namespace
+
+const char* decode_text() { return kDecode; }
+const char* decode_end_text() { return kDecodeEnd; }
+
+}  // namespace ridge::cuda
