@@ -130,13 +130,13 @@ constexpr Key kKeys[] = {
    .high = 1, .above_low = true, .tasks = kGpt, .used_by = "sample"},
 
   {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "where to compute; auto: where a step is expected to be fastest",
-   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "demo, doctor, plan, train", .remark = device_exists},
+   .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "bench, demo, doctor, plan, train", .remark = device_exists},
   {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "refuse instead of falling back to another device, precision or kernel", .used_by = "demo, doctor, plan, train"},
   {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of activations and matmuls; weights and moments stay fp32",
    .words = "auto|fp32|tf32|bf16|fp16", .aliases = "dtype default_dtype",
    .synonyms = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto", .used_by = "doctor, plan, sample, train", .remark = precision_exists},
   {.name = "matmul_precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of fp32 matmuls: highest is fp32, high tf32, medium bf16",
-   .words = "auto|highest|high|medium", .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium", .remark = matmul_precision_exists},
+   .words = "auto|highest|high|medium", .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium", .used_by = "bench, plan, train", .remark = matmul_precision_exists},
   {.name = "optimize_perf", .group = kDevice, .type = boolean, .initial = "true", .help = "tune by measurement; false: sane defaults", .foreign_variable = "OPTIMIZE_PERF", .used_by = "demo, doctor, plan, train"},
 
   {.name = "memory", .group = kMemory, .type = bytes, .initial = "auto", .help = "what the whole process may hold, as 512MiB or 2GB; auto: what the machine's limits leave",
@@ -149,8 +149,8 @@ constexpr Key kKeys[] = {
    .remark = ratio_needs_gpu},
   {.name = "streaming_transfer", .group = kMemory, .type = boolean, .initial = "true", .help = "copy the next batch to a GPU while it computes", .tasks = kTrain,
    .remark = needs_gpu},
-  {.name = "offload_optimizer", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the optimizer's moments in host memory", .tasks = kTrain,
-   .remark = needs_gpu_to_offload},
+  {.name = "offload_optimizer", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the optimizer's moments in host memory; false: only where nothing else fits", .tasks = kTrain,
+   .used_by = "bench, plan, train", .remark = needs_gpu_to_offload},
   {.name = "offload_parameters", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the master weights in host memory", .tasks = kTrain,
    .remark = needs_gpu_to_offload},
 

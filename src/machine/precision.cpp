@@ -71,7 +71,13 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
     if (a.unstable != b.unstable) return !a.unstable;
     return *a.speed > *b.speed;
   });
-  if (measured.empty()) {
+  if (measured.empty() && unit.device.kind == Device::Kind::cuda && unit.capability >= kFirstTensorCores) {
+    // What its matrix units multiply is many times faster than what they do not, whatever a measurement would say in detail.
+    const bool bf16 = unit.capability >= kFirstAmpere;
+    choice.precision = bf16 ? Precision::bf16 : Precision::fp16;
+    choice.reason = bf16 ? "the matrix units multiply it, and it has fp32's range" : "the matrix units multiply it; a loss scale keeps gradients in its range";
+    choice.runner_up = bf16 ? "fp16, which needs a loss scale" : "fp32, without the matrix units";
+  } else if (measured.empty()) {
     choice.reason = choice.runner_up.empty() ? "no other format is measured here yet" : "no coarser format has kernels of its own here";
   } else if (*measured[0].speed < kWorthIt) {
     choice.reason = fmt::format("no coarser format is at least {:.2f}× as fast here, measured", kWorthIt);

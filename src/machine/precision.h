@@ -50,7 +50,8 @@ struct PrecisionChoice {
   std::vector<std::string> notices;  // warnings, for the user to see and for the run's record
 };
 
-// auto takes the fastest measured native format that trains safely, and fp32 where none is at least 1.15× as fast or none was measured.
+// auto takes the fastest measured native format that trains safely, and fp32 where none is at least 1.15× as fast or none was measured;
+// on an NVIDIA GPU of which nothing was measured bf16, or before Ampere fp16.
 // A format that the device lacks becomes fp32 or, with Fallback::forbid, ErrorCode::unsupported.
 PrecisionChoice choose_precision(std::string_view request, Fallback fallback, const ArithmeticUnit& unit, const RateLookup& rates = {});
 

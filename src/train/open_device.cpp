@@ -25,16 +25,7 @@ PrecisionChoice device_precision(std::string_view request, Fallback fallback, co
   const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
   if (!cuda) return choose_precision(request, fallback, arithmetic_of({}, {}));
   const cuda::Chip& chip = cuda->chip();
-  if (parse_precision(request)) {
-    ArithmeticUnit unit{.device = {Device::Kind::cuda, 0}, .name = chip.name, .capability = 10 * chip.major + chip.minor};
-    return choose_precision(request, fallback, unit);
-  }
-  PrecisionChoice choice;
-  choice.precision = chip.bf16() ? Precision::bf16 : Precision::fp16;
-  choice.reason =
-      chip.bf16() ? "the matrix units multiply it, and it has fp32's range" : "the matrix units multiply it; a loss scale keeps gradients in its range";
-  choice.runner_up = chip.bf16() ? "fp16, which needs a loss scale" : "fp32, without the matrix units";
-  return choice;
+  return choose_precision(request, fallback, {.device = {Device::Kind::cuda, 0}, .name = chip.name, .capability = 10 * chip.major + chip.minor});
 }
 
 void choose_products(Backend* backend, Precision precision, std::string_view matmul_precision) {
