@@ -1,6 +1,8 @@
-// Two processes, each with empty caches, train to the same bits.
+// Two processes, each with empty caches, train to the same bits once they choose the same: candidates for products are chosen by
+// measurement, so the second process is given the choices of the first, as a checkpoint would give them.
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "support/gpu_runner.h"
 #include "support/steps.h"
@@ -15,16 +17,26 @@ TEST_F(GpuDeterminism, WritesBits) {
   const char* file = std::getenv("TEST_BITS");
   if (!file) return;
   std::ofstream out(file, std::ios::binary);
+  const std::string choices = std::string(file) + ".choices";
+  cuda::CudaBackend& backend = Gpu::the().backend();
+  if (const char* given = std::getenv("TEST_CHOICES")) {
+    std::map<std::string, std::string> all;
+    std::ifstream in(given);
+    for (std::string key, value; std::getline(in, key) && std::getline(in, value);) all[key] = value;
+    backend.use_choices(all);
+  }
   std::vector<StepModel> models = {engine::mlp_model(9)};
   if (tests_real_gpu()) models.push_back(engine::conv_model(4)), models.push_back(engine::gpt_model(engine::small_gpt(), 4, 64));
   for (const StepModel& model : models) {
     const engine::Step step = engine::make_step(model);
     CompileOptions options;
-    options.backend = &Gpu::the().backend();
+    options.backend = &backend;
     engine::Training training(step, 10, options);
     for (int i = 0; i < 3; ++i) training.run(1e-2f);
     for (const Bytes& bytes : training.state()) out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
   }
+  std::ofstream list(choices);
+  for (const auto& [key, value] : backend.choices()) list << key << "\n" << value << "\n";
 }
 
 TEST_F(GpuDeterminism, TwoProcessesGiveTheSameBits) {
@@ -33,7 +45,9 @@ TEST_F(GpuDeterminism, TwoProcessesGiveTheSameBits) {
   std::string bits[2];
   for (int i = 0; i < 2; ++i) {
     const std::string file = folder / ("bits" + std::to_string(i)), cache = folder / ("cache" + std::to_string(i));
-    const std::string command = "TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "' '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
+    std::string command = "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "'";
+    if (i == 1) command += " TEST_CHOICES='" + (folder / "bits0.choices") + "'";
+    command += " '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     std::ifstream in(file, std::ios::binary);
     bits[i].assign(std::istreambuf_iterator<char>(in), {});

@@ -85,7 +85,9 @@ class CudaDevice final : public cuda::Loader {
     chip_ = cuda::chip_of(*driver_, 0);
     stream_.emplace(cuda::make_stream(*driver_));
     nvrtc_ = std::make_unique<cuda::Nvrtc>(cuda::library_search(driver_->version()));
-    cubins_ = std::make_unique<cuda::Cubins>(*nvrtc_, chip_.target(), cuda::CubinOptions{.folder = {}});
+    cuda::CubinOptions options;
+    if (simulator) options.folder.clear();
+    cubins_ = std::make_unique<cuda::Cubins>(*nvrtc_, chip_.target(), options);
   }
 
   std::unique_ptr<cuda::Driver> driver_;
