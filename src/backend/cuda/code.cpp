@@ -141,7 +141,7 @@ CudaCode::GraphRun CudaCode::record() {
   GraphHandle recorded = nullptr;
   driver.capture_begin(device_.stream(), kRelaxed);
   try {
-    compiled_.enqueue_beside(driver, device_.lanes(options_.lanes), addresses());
+    compiled_.enqueue(driver, device_.stream(), addresses(), false);
   } catch (...) {
     driver.capture_end.quietly(device_.stream(), &recorded);
     if (recorded) driver.graph_destroy.quietly(recorded);

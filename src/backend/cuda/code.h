@@ -15,7 +15,6 @@ class CublasLt;
 
 struct CodeOptions {
   bool debug = false;  // no recordings; wait and check after every launch
-  int lanes = 1;       // kernels that share no memory may run so many side by side
   int timed = 0;       // the run whose kernels are timed one by one and printed to stderr; 0: none
 };
 

@@ -260,47 +260,4 @@ void CompiledProgram::enqueue(const Driver& driver, StreamHandle stream, const A
   }
 }
 
-std::vector<MemoryRange> CompiledProgram::memory_of(size_t kernel) const {
-  std::vector<MemoryRange> ranges;
-  for (const ProgramOperand& o : operands_of(kernel)) {
-    if (!o.owner) continue;
-    const DevicePointer at = cuda::at(bases_, place(o.owner, 0));
-    ranges.push_back({at, at + DevicePointer(program_.buffer_of(o.owner).bytes), o.written});
-  }
-  const int64_t workspace = kernels_[kernel] ? kernels_[kernel]->workspace_bytes() : scans_[kernel]->workspace;
-  const DevicePointer space = bases_[0] + DevicePointer(workspace ? program_.workspace_offset(kernel) : 0);
-  ranges.push_back({space, space + DevicePointer(workspace), true});
-  return ranges;
-}
-
-void CompiledProgram::enqueue_beside(const Driver& driver, std::span<const StreamHandle> streams, const Addresses& a) {
-  set_bases(a);
-  std::vector<std::vector<MemoryRange>> memory;
-  std::vector<char> alone;
-  for (size_t i = 0; i < kernels_.size(); ++i) memory.push_back(memory_of(i)), alone.push_back(scans_[i] != nullptr);
-  const std::vector<Lane> lanes = assign_lanes(dependencies(memory), int(streams.size()), alone);
-
-  std::vector<Event> events(kernels_.size()), ends;
-  auto signal = [&](StreamHandle stream) {
-    Event event = make_event(driver);
-    driver.event_record(event.get(), stream);
-    return event;
-  };
-  const Event start = signal(streams[0]);
-  std::vector<char> begun(streams.size(), 0);
-  begun[0] = 1;
-  for (size_t i = 0; i < kernels_.size(); ++i) {
-    const StreamHandle stream = streams[size_t(lanes[i].lane)];
-    if (!std::exchange(begun[size_t(lanes[i].lane)], 1)) driver.stream_wait_event(stream, start.get(), 0);
-    for (int w : lanes[i].waits) driver.stream_wait_event(stream, events[size_t(w)].get(), 0);
-    put(i, driver, stream, a, false);
-    if (lanes[i].signals) events[i] = signal(stream);
-  }
-  for (size_t s = 1; s < streams.size(); ++s) {
-    if (!begun[s]) continue;
-    ends.push_back(signal(streams[s]));
-    driver.stream_wait_event(streams[0], ends.back().get(), 0);
-  }
-}
-
 }  // namespace ridge::cuda

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/overlap.h"
 #include "compile/program.h"
 
 namespace ridge::cuda {
@@ -41,16 +40,12 @@ class CompiledProgram {
   // one. A failure names the kernel.
   using After = std::function<void(size_t kernel)>;
   void enqueue(const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check, const After& after = {});
-  // The same in several streams, of which the first waits for all at the end: kernels that share no memory run side by side. For
-  // recordings; the events live as long as the recording is made.
-  void enqueue_beside(const Driver& driver, std::span<const StreamHandle> streams, const Addresses& addresses);
   std::string describe(size_t kernel) const;
 
  private:
   struct Scan;
   void set_bases(const Addresses& addresses);
   void put(size_t kernel, const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check);
-  std::vector<MemoryRange> memory_of(size_t kernel) const;  // with the bases set
   Place place(NodeId owner, int64_t offset) const;
   Place fault_place() const { return {1 + int32_t(program_.inputs().size() + program_.outputs().size()), 0}; }
 
