@@ -176,7 +176,6 @@ constexpr Switch kSwitches[] = {
   {"RIDGE_CUDA_LIBRARY", "the CUDA driver's library; else libcuda.so.1"},
   {"RIDGE_CUDA_LIBRARIES", "folders, with : between, to look for cuBLASLt, NVRTC and cuDNN in first"},
   {"RIDGE_CUDA_DEBUG", "1: no recordings on the GPU, and a check after every launch, so that an error names its kernel"},
-  {"RIDGE_CUDA_LANES", "how many kernels of a program may run side by side on the GPU"},
   {"RIDGE_CUDA_PROFILE", "N: times every kernel in the Nth run of each program on the GPU and prints the table"},
   {"RIDGE_NVML_LIBRARY", "NVIDIA's management library; else libnvidia-ml.so.1"},
   {"RIDGE_TEST_GPU", "1: tests of the GPU run on the machine's own instead of the simulated one"},

@@ -281,26 +281,6 @@ TEST_F(CudaBackendTest, TwoProcessesWorthOfBackendsGiveTheSameBits) {
   EXPECT_EQ(states[0], states[1]);
 }
 
-// Side by side or one after another: the same bits.
-TEST_F(CudaBackendTest, LanesChangeNoBits) {
-  GptConfig small = engine::small_gpt();
-  small.layers = 2, small.width = 32, small.heads = 2, small.vocab = 37;
-  engine::Step step = engine::make_step(engine::gpt_model(small, 2, 12));
-  std::vector<std::vector<std::byte>> states[2];
-  for (int lanes : {1, 3}) {
-    CudaOptions several = options();
-    several.lanes = lanes;
-    CudaBackend own(several);
-    CompileOptions options;
-    options.backend = &own;
-    engine::Training training(step, small.vocab, options);
-    for (int i = 0; i < 4; ++i) training.run(1e-2f);
-    EXPECT_EQ(own.counts().recordings, 1);
-    states[lanes > 1] = training.state();
-  }
-  EXPECT_EQ(states[0], states[1]);
-}
-
 // h' = tanh(h + x_t · w), forwards and backwards in time, with its gradient: a loop inside the recording.
 TEST_F(CudaBackendTest, LoopsOverTime) {
   for (bool reverse : {false, true}) {

@@ -1,6 +1,5 @@
 #include "backend/cuda/backend.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "backend/cuda/code.h"
@@ -30,12 +29,6 @@ void if_there(Body&& body) {
 bool CudaOptions::debug_wanted() {
   const char* value = std::getenv("RIDGE_CUDA_DEBUG");
   return value && *value && std::string_view(value) != "0";
-}
-
-int CudaOptions::lanes_wanted() {
-  constexpr int kUsual = 1, kMost = 8;
-  const char* value = std::getenv("RIDGE_CUDA_LANES");
-  return value ? std::clamp(std::atoi(value), 1, kMost) : kUsual;
 }
 
 int CudaOptions::timed_run() {
@@ -114,8 +107,7 @@ void CudaBackend::use_choices(const std::map<std::string, std::string>& choices)
   device_->use([&] { modules_->use_choices(choices); });
 }
 std::unique_ptr<Code> CudaBackend::compile(Program program) {
-  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(),
-                                    CodeOptions{.debug = options_.debug, .lanes = options_.lanes, .timed = options_.timed});
+  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(), CodeOptions{.debug = options_.debug, .timed = options_.timed});
 }
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }

@@ -20,11 +20,9 @@ struct CudaOptions {
   std::optional<LibrarySearch> libraries = {};  // empty: the usual places
   CubinOptions cubins = {};
   bool debug = debug_wanted();  // wait and check after every launch
-  int lanes = lanes_wanted();   // kernels that share no memory may run so many side by side
   int timed = timed_run();      // the run of each program whose kernels are timed and printed; 0: none
 
   static bool debug_wanted();  // RIDGE_CUDA_DEBUG=1
-  static int lanes_wanted();   // RIDGE_CUDA_LANES
   static int timed_run();      // RIDGE_CUDA_PROFILE=N
 };
 

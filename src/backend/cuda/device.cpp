@@ -212,14 +212,6 @@ StreamHandle Device::stream(Queue queue) {
   return own.get();
 }
 
-std::vector<StreamHandle> Device::lanes(int count) {
-  std::vector<StreamHandle> all = {stream()};
-  while (int(beside_.size()) + 1 < count) beside_.push_back(make_stream(driver_));
-  for (const Stream& stream : beside_)
-    if (int(all.size()) < count) all.push_back(stream.get());
-  return all;
-}
-
 void Device::order(Queue first, Queue then) {
   if (first == then) return;
   Event& event = order_[size_t(first)];

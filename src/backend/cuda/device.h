@@ -39,7 +39,6 @@ class Device {
   void use_tf32(bool on) { chip_.tf32 = on; }
   StreamHandle stream() const { return stream_.get(); }
   StreamHandle stream(Queue queue);
-  std::vector<StreamHandle> lanes(int count);           // the stream, and others for work beside it
   DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing
 
   // Runs something with the device current in this thread and nobody else at it. A lost device is an Error that says so.
@@ -96,7 +95,6 @@ class Device {
   Context context_;
   ContextHandle context_handle_ = nullptr;
   Chip chip_;
-  std::vector<Stream> beside_;
   Stream stream_, in_, out_;  // for copies: made when they are first used
   Event order_[3];            // where each queue was when another was last told to wait for it
   DeviceMemory empty_;
