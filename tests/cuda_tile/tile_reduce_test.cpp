@@ -135,6 +135,30 @@ TEST_F(CudaTileRow, CrossEntropyInPlace) {
   check_all(jobs);
 }
 
+// Too long for registers: a row lies in shared memory, and the next one is copied there meanwhile. The result goes over what was read.
+TEST_F(CudaTileRow, NextRowIsCopiedAhead) {
+  const int64_t rows = 21, cols = 16384;
+  for (int sums : {1, 2}) {
+    Build b(Form::row, {rows, cols}, 1);
+    const int x = b.op(Op::cast, b.in(DType::bf16)), bias = b.load(b.operand(), DType::f32, {1, 0}), part = b.literal(1.0 / double(cols));
+    int y = -1;
+    for (Op op : {Op::tanh, Op::sigmoid, Op::abs}) {
+      const int v = b.op(op, x), mean = b.op(Op::mul, b.reduce(Op::reduce_sum, v), part), term = b.op(Op::mul, v, b.op(Op::add, mean, bias));
+      y = y < 0 ? term : b.op(Op::add, y, term);
+    }
+    if (sums == 2) y = b.op(Op::sub, y, b.reduce(Op::reduce_max, y));
+    b.store(b.op(Op::cast, DType::bf16, y), {cols, 1}, 0, 0);
+    std::vector<Memory> m{{DType::bf16, rows * cols}, {DType::f32, rows}};
+    m[0].fill(1), m[1].fill(2);
+    const std::string text = make_tile_kernel({&b.g, 1}, test::CudaDevice::the().chip())->texts().at(0).body;
+    EXPECT_NE(text.find("copy_async_16"), std::string::npos) << sums;
+    check(b.g, m, 1e-5);
+    if (HasFatalFailure()) return;
+    check(b.g, m, 1e-5, 3);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(CudaTileColumn, NormGradientsInParts) {
   std::vector<Job> jobs;
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{3, 5}, {2049, 768}, {30, 3001}}) {

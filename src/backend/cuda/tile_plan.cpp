@@ -27,7 +27,8 @@ class Planner {
 
   // The group is one of rows; its last stores are what the column group `own` sums.
   std::optional<TilePlan> run_with_sums(const TileGroup& own, int sums) {
-    constexpr int64_t kBlocks = 528, kMostRegisters = 64;
+    constexpr int64_t kMostRegisters = 64;
+    const int64_t blocks = 3 * chip_.multiprocessors;
     const TileGroup g = simplified(original_), columns = simplified(own);
     TileFacts f = facts_of(g);
     f.early.assign(g.nodes.size(), 0);
@@ -38,12 +39,12 @@ class Planner {
     s.vector = vector_width(g, f, false);
     s.threads = 128, s.lanes = 32;
     s.chunks = int(ceil_div(length / s.vector, 32));
-    s.sum_blocks = kBlocks, s.first_sum = own.operands + sums;
+    s.blocks = 3, s.sum_blocks = blocks, s.first_sum = own.operands + sums;
     const int64_t kept = int64_t(s.chunks) * s.vector * (kept_values(g, f).most + sums);
-    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * kBlocks || kept > 2 * kMostRegisters) return {};
-    split(columns, facts_of(columns), kBlocks, [&](const TileGroup&, const TileFacts&) {
+    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * blocks || kept > 2 * kMostRegisters) return {};
+    split(columns, facts_of(columns), blocks, [&](const TileGroup&, const TileFacts&) {
       TileText text = written(row_text, g, f, s);
-      add(std::move(text), s, kBlocks, rows, length);
+      add(std::move(text), s, blocks, rows, length);
     });
     return std::move(plan_);
   }
@@ -133,6 +134,8 @@ class Planner {
         const bool two = 2 * (shared + 2048) <= chip_.shared_bytes_per_multiprocessor;  // one computes while the other reads
         s.threads = s.lanes = s.keep_shared && !two ? 1024 : 512;
         if (s.keep_shared && two) s.blocks = 2;
+        if (s.keep_shared && copies_ahead(g, f, s, kept) && 2 * shared + 8192 <= chip_.shared_bytes && rows >= 4 * chip_.multiprocessors && !sharing_.many)
+          s.ahead = true, s.threads = s.lanes = 1024, s.blocks = 1;
       } else if (again || need <= kKeptRegisters) {
         s.chunks = int(std::max<int64_t>(ceil_div(vectors, s.lanes), 1));
       } else {
@@ -141,7 +144,18 @@ class Planner {
     }
     if (length == 0) s.chunks = 0, s.vector = 1, s.keep_shared = false;
     TileText text = written(row_text, g, f, s);
-    add(std::move(text), s, ceil_div(rows, s.threads / s.lanes), rows, length);
+    add(std::move(text), s, s.ahead ? chip_.multiprocessors : ceil_div(rows, s.threads / s.lanes), rows, length);
+  }
+
+  // What a row keeps can be copied by itself, 16 bytes at a time.
+  bool copies_ahead(const TileGroup& g, const TileFacts& f, const TileSchedule& s, const TileKept& kept) const {
+    if (!chip_.at_least(8, 0)) return false;
+    for (size_t n = 0; n < g.nodes.size(); ++n) {
+      if (!kept.loads[n]) continue;
+      const TileAccess& access = g.accesses[size_t(g.nodes[n].access)];
+      if (!access.bounds.empty() || access.gather >= 0 || g.nodes[n].in[0] >= 0 || s.vector * size_of(access.dtype) != 16) return false;
+    }
+    return f.phases > 0;
   }
 
   // The group with those reductions read from memory that are already finished there; `finished` by node.
