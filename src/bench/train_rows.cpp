@@ -97,7 +97,12 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   if (settings.get<bool>("offload_optimizer")) options.offload = true;
   choose_products(o.backend.get(), options.precision, settings.get<std::string>("matmul_precision"));
   if (const std::optional<int64_t> parts = settings.get<std::optional<int64_t>>("accumulation")) options.micro = (r.batch + *parts - 1) / *parts;
-  options.memory = settings.get<std::optional<int64_t>>("memory").value_or(int64_t(double(before.free) * settings.get<double>("memory_fraction")));
+  constexpr int64_t kDriver = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
+  const int64_t free = int64_t(double(before.free) * settings.get<double>("memory_fraction"));
+  if (const std::optional<int64_t> wish = settings.get<std::optional<int64_t>>("memory"))
+    options.memory = std::max<int64_t>(1, std::min(free, *wish - before.held - kDriver));
+  else
+    options.memory = free;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
   step.touch();
