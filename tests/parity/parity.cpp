@@ -12,7 +12,7 @@ namespace ridge::parity {
 
 std::string name(Path path) { return path == Path::reference ? "reference" : path == Path::cpu ? "cpu" : "gpu"; }
 std::vector<Path> host_paths() { return {Path::reference, Path::cpu}; }
-std::vector<Path> gpu_paths() { return test::tests_real_gpu() ? std::vector{Path::gpu} : std::vector<Path>(); }
+std::vector<Path> gpu_paths() { return test::tests_real_gpu() || test::is_set("RIDGE_FULL") ? std::vector{Path::gpu} : std::vector<Path>(); }
 
 double tolerance(Path path, Depth depth) {
   if (path == Path::reference) return 1.5e-7;

@@ -12,7 +12,7 @@ namespace ridge::parity {
 
 using reference::Array;
 
-// The ways a graph is computed; every test runs the first two, and the third on a machine with a GPU.
+// The ways a graph is computed; every test runs the first two, and the third on a machine with a GPU, or simulated where RIDGE_FULL=1.
 enum class Path { reference, cpu, gpu };
 std::string name(Path path);
 std::vector<Path> host_paths();
