@@ -84,16 +84,28 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::bf16, 300, 300, 128, {2, 1}, true, Mask::none, -1, 0, Layout::qkv_slices},
       {DType::bf16, 130, 190, 128, {2, 2}, false, Mask::none, -1, 0.2, Layout::qkv_slices},
       {DType::bf16, 256, 256, 64, {6, 6}, true, Mask::none, -1, 0.2, Layout::qkv_slices},
+      {DType::bf16, 150, 161, 40, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::bf16, 700, 700, 64, {2, 1}, true, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::f16, 300, 700, 48, {1, 1}, false, Mask::none, -1, 0.2, Layout::qkv_slices},
       {DType::f16, 77, 77, 96, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
   };
-  int count = 0;
+  // All texts are asked for first, so that they are compiled side by side.
+  std::vector<Case> cases;
+  std::vector<KernelText> texts;
   for (const Draw& x : draws) {
-    if (++count > 7 && !all_of_them()) break;
+    const int count = int(cases.size()) + 1;
+    if (count > 7 && !all_of_them()) break;
     Case c;
     c.d.batch = 2, c.d.heads = x.heads.heads, c.d.kv_heads = x.heads.kv_heads, c.d.queries = x.queries, c.d.keys = x.keys, c.d.dim = x.dim;
     c.d.dtype = x.dtype, c.d.scale = 1 / std::sqrt(double(x.dim)), c.d.causal = x.causal, c.d.mask = x.mask;
     c.d.has_length = x.length >= 0, c.length = x.length, c.d.dropout = x.dropout, c.d.stream = 3, c.base = count % 2 ? 8 : 5;
     c.make(x.layout, {count % 2 == 0, count % 3 == 0, count % 5 == 0, false});
+    for (bool backward : {false, true})
+      for (KernelText& text : make_attention(c.d, backward, true, test::CudaDevice::the().chip())->texts()) texts.push_back(std::move(text));
+    cases.push_back(std::move(c));
+  }
+  test::CudaDevice::the().ask(texts);
+  for (Case& c : cases) {
     check(c);
     if (HasFatalFailure()) return;
   }

@@ -9,15 +9,21 @@ constexpr int64_t kFewestQueries = 32;  // fewer leave most of a tile empty
 HopperShape shape_of(const AttentionDesc& d, bool backward) {
   HopperShape s;
   s.type = d.dtype == DType::bf16 ? 1 : 2;
-  s.dim = int(d.dim), s.causal = d.causal, s.dropout = d.dropout > 0;
-  if (backward) {
-    s.stages = 3;
-  } else if (s.dim == 64) {
-    s.groups = 2, s.producers = 0, s.columns = 64, s.stages = 3, s.blocks = 2;
-  } else {
-    s.groups = 2, s.producers = 128, s.columns = s.dropout ? 64 : 128, s.stages = 2, s.blocks = 1, s.registers = 240;
-  }
+  s.dim = d.dim <= 64 ? 64 : 128, s.causal = d.causal, s.dropout = d.dropout > 0;
+  if (backward) s.stages = 2;
+  if (!backward && s.dim == 128) s.stages = 2, s.columns = 128, s.blocks = 1;
   return s;
+}
+
+// Backward: into how many parts the keys of a head are cut, so that few heads occupy all multiprocessors. Each part has sums of its own.
+int64_t parts_of(const AttentionDesc& d, const Chip& chip) {
+  constexpr int64_t kMostBytes = int64_t(256) << 20;
+  const int64_t heads = d.batch * d.kv_heads, sums = d.batch * d.heads * blocks_of(d.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
+  auto busy = [&](int64_t parts) { return double(heads * parts) / double(blocks_of(heads * parts, chip.multiprocessors) * chip.multiprocessors); };
+  int64_t best = 1;
+  for (int64_t parts = 2; parts <= std::min<int64_t>(8, blocks_of(d.keys, kHopperSide)) && parts * sums <= kMostBytes; ++parts)
+    if (busy(parts) > busy(best) + 0.1) best = parts;
+  return best;
 }
 
 class HopperAttention final : public Kernel {
@@ -25,21 +31,35 @@ class HopperAttention final : public Kernel {
   HopperAttention(const AttentionDesc& d, bool backward, const Chip& chip) : desc_(d), backward_(backward), chip_(chip), shape_(shape_of(d, backward)) {
     if (!backward) {
       text_ = hopper_forward_text(shape_);
+      const int64_t blocks = blocks_of(d.queries, shape_.rows()), slots = chip.multiprocessors * shape_.blocks;
+      paired_ = d.batch * d.heads * blocks_of(blocks, 2) >= 4 * slots;  // few and long ones would leave the last round half empty
+      pairs_ = paired_ ? blocks_of(blocks, 2) : blocks;
       return;
     }
+    parts_ = parts_of(d, chip);
+    shape_.split = parts_ > 1;
     text_ = hopper_grad_text(shape_);
+    if (parts_ > 1) end_ = hopper_grad_end_text(shape_);
     AttentionShape s;
-    s.type = shape_.type, s.dim = shape_.dim;
+    s.type = shape_.type, s.dim = int(blocks_of(d.dim, 16) * 16);
     delta_ = attention_text(AttentionPart::delta, s);
-    blocks_ = std::min<int64_t>(chip.multiprocessors, d.batch * d.kv_heads);
+    delta_sharers_ = s.dim <= 16 ? 2 : s.dim <= 32 ? 4 : 8;
+    blocks_ = std::min<int64_t>(chip.multiprocessors, d.batch * d.kv_heads * parts_);
     delta_bytes_ = blocks_of(d.batch * d.heads * d.queries * int64_t(sizeof(float)), 256) * 256;
   }
 
   int64_t workspace_bytes() const override {
     if (tiled_) return tiled_->workspace_bytes();
-    return backward_ ? delta_bytes_ + blocks_ * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, 64) * 64 * desc_.dim * int64_t(sizeof(float)) : 0;
+    if (!backward_) return 0;
+    const int64_t heads = parts_ > 1 ? desc_.batch * desc_.kv_heads * parts_ : blocks_;
+    return delta_bytes_ + heads * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
   }
-  std::vector<KernelText> texts() const override { return backward_ ? std::vector{delta_, text_} : std::vector{text_}; }
+  std::vector<KernelText> texts() const override {
+    std::vector<KernelText> all = {text_};
+    if (backward_) all.push_back(delta_);
+    if (parts_ > 1) all.push_back(end_);
+    return all;
+  }
   void load(Loader& loader) override {
     driver_ = &loader.driver();
     if (!driver_->library().bind(encode_, "cuTensorMapEncodeTiled")) {  // drivers before CUDA 12
@@ -49,6 +69,7 @@ class HopperAttention final : public Kernel {
     }
     function_ = loader.function(text_);
     if (backward_) delta_function_ = loader.function(delta_);
+    if (parts_ > 1) end_function_ = loader.function(end_);
   }
   void bind(std::span<const Place> operands, Place workspace, Place fault) override {
     if (tiled_) return tiled_->bind(operands, workspace, fault);
@@ -59,7 +80,7 @@ class HopperAttention final : public Kernel {
     if (tiled_) return tiled_->enqueue(bases, stream);
     backward_ ? enqueue_backward(bases, stream) : enqueue_forward(bases, stream);
   }
-  int launches() const override { return tiled_ ? tiled_->launches() : backward_ ? 2 : 1; }
+  int launches() const override { return tiled_ ? tiled_->launches() : !backward_ ? 1 : parts_ > 1 ? 3 : 2; }
   std::string note() const override { return tiled_ ? tiled_->note() : "warpgroups"; }
 
  private:
@@ -80,7 +101,7 @@ class HopperAttention final : public Kernel {
   void set_common(Arguments& a, Bases bases) const {
     const AttentionDesc& d = desc_;
     a.lse = at(bases, places_.lse), a.seed = at(bases, places_.seed), a.step = at(bases, places_.step), a.base = at(bases, places_.base);
-    a.batch = int(d.batch), a.heads = int(d.heads), a.kv_heads = int(d.kv_heads), a.queries = int(d.queries), a.keys = int(d.keys);
+    a.batch = int(d.batch), a.heads = int(d.heads), a.kv_heads = int(d.kv_heads), a.queries = int(d.queries), a.keys = int(d.keys), a.dim = int(d.dim);
     a.scale = float(d.scale), a.kept = kept_factor(d), a.limit = dropout_limit(d), a.stream = d.stream;
   }
 
@@ -92,8 +113,9 @@ class HopperAttention final : public Kernel {
     a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, shape_.columns), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, shape_.columns);
     a.out = at(bases, places_.out);
     copy(d.out, a.out_strides);
+    a.paired = paired_;
     void* list[] = {&a};
-    const int64_t blocks = d.batch * d.heads * blocks_of(d.queries, shape_.rows());
+    const int64_t blocks = pairs_ * d.batch * d.heads;
     driver_->launch(function_, unsigned(blocks), 1, 1, unsigned(shape_.threads()), 1, 1, unsigned(text_.shared), stream, list, nullptr);
   }
 
@@ -104,25 +126,30 @@ class HopperAttention final : public Kernel {
     copy(d.out, rows.out_strides), copy(d.dout, rows.dout_strides);
     rows.batch = int(d.batch), rows.heads = int(d.heads), rows.queries = int(d.queries), rows.dim = int(d.dim);
     void* row_list[] = {&rows};
-    driver_->launch(delta_function_, unsigned(blocks_of(d.batch * d.heads * d.queries * (d.dim / 8), 128)), 1, 1, 128, 1, 1, 0, stream, row_list, nullptr);
+    driver_->launch(delta_function_, unsigned(blocks_of(d.batch * d.heads * d.queries * delta_sharers_, 128)), 1, 1, 128, 1, 1, 0, stream, row_list, nullptr);
     HopperGradArguments a{};
     set_common(a, bases);
-    a.q = map(at(bases, places_.q), d.q, d.heads, d.queries, 64), a.dout = map(at(bases, places_.dout), d.dout, d.heads, d.queries, 64);
-    a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, 128), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, 128);
+    a.q = map(at(bases, places_.q), d.q, d.heads, d.queries, kHopperSide), a.dout = map(at(bases, places_.dout), d.dout, d.heads, d.queries, kHopperSide);
+    a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, kHopperSide), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, kHopperSide);
     a.dq = at(bases, places_.dq), a.dk = at(bases, places_.dk), a.dv = at(bases, places_.dv);
     a.delta = at(bases, places_.delta), a.sums = a.delta + DevicePointer(delta_bytes_);
     copy(d.dq, a.dq_strides), copy(d.dk, a.dk_strides), copy(d.dv, a.dv_strides);
+    a.parts = int(parts_);
     void* list[] = {&a};
     driver_->launch(function_, unsigned(blocks_), 1, 1, 384, 1, 1, unsigned(text_.shared), stream, list, nullptr);
+    if (parts_ == 1) return;
+    driver_->launch(end_function_, unsigned(d.batch * d.heads * blocks_of(d.queries, kHopperSide)), 1, 1, 256, 1, 1, 0, stream, list, nullptr);
   }
 
   AttentionDesc desc_;
   bool backward_;
   Chip chip_;
   HopperShape shape_;
-  KernelText text_, delta_;
-  FunctionHandle function_ = nullptr, delta_function_ = nullptr;
-  int64_t blocks_ = 0, delta_bytes_ = 0;
+  KernelText text_, delta_, end_;
+  FunctionHandle function_ = nullptr, delta_function_ = nullptr, end_function_ = nullptr;
+  bool paired_ = false;
+  int64_t pairs_ = 0;  // forward: blocks of the grid of one head
+  int64_t parts_ = 1, blocks_ = 0, delta_bytes_ = 0, delta_sharers_ = 8;
   Places places_;
   std::unique_ptr<Kernel> tiled_;
   const Driver* driver_ = nullptr;
@@ -141,9 +168,8 @@ bool has_hopper_attention(const AttentionDesc& d, bool backward, bool aligned, c
     return true;
   };
   if (!mapped(d.q, d.heads, d.queries) || !mapped(d.k, d.kv_heads, d.keys) || !mapped(d.v, d.kv_heads, d.keys)) return false;
-  if (!backward) return d.dim == 64 || d.dim == 128;
-  // A block does a whole head, so there must be enough of them; and every query sees a key.
-  return d.dim == 64 && mapped(d.dout, d.heads, d.queries) && (!d.causal || d.keys >= d.queries) && d.batch * d.kv_heads * 2 >= chip.multiprocessors;
+  if (!backward) return true;
+  return d.dim <= 64 && mapped(d.dout, d.heads, d.queries) && (!d.causal || d.keys >= d.queries);  // every query sees a key
 }
 
 std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& d, bool backward, const Chip& chip) {

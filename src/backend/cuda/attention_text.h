@@ -1,6 +1,7 @@
 // Attention's kernel texts and the numbers that they are launched with.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "backend/cuda/kernel.h"
 #include "backend/cuda/prelude.h"
@@ -34,17 +35,21 @@ struct AttentionArguments {
   uint32_t limit, stream;
 };
 
-// Hopper's own. `rows` queries a block; backward 64 queries by 128 keys.
+// Hopper's own: forward blocks of `groups` x 64 queries that take `columns` keys at a time; backward kHopperSide of both.
+inline constexpr int kHopperSide = 128;
 struct HopperShape {
   int type = 1;  // 1 bf16, 2 f16
   int dim = 64;  // 64 or 128; backward 64
   bool causal = false, dropout = false;
-  int groups = 2, producers = 0, columns = 64, stages = 3, blocks = 2, registers = 0;
+  int groups = 2, columns = 64, stages = 4, blocks = 2;
+  bool split = false;  // backward: several blocks share a head
   int rows() const { return groups * 64; }
-  int threads() const { return groups * 128 + producers; }
+  int threads() const { return groups * 128; }
 };
+KernelText hopper_text(const char* entry, const HopperShape& shape, const std::string& constants, const std::string& body);
 KernelText hopper_forward_text(const HopperShape& shape);
 KernelText hopper_grad_text(const HopperShape& shape);
+KernelText hopper_grad_end_text(const HopperShape& shape);
 
 struct alignas(64) TensorMap {  // as the driver encodes it
   uint64_t words[16];
@@ -55,7 +60,7 @@ struct HopperArguments {
   DevicePointer out, lse;
   int64_t out_strides[4];
   DevicePointer seed, step, base;
-  int32_t batch, heads, kv_heads, queries, keys;
+  int32_t batch, heads, kv_heads, queries, keys, dim, paired;
   float scale, kept;
   uint32_t limit, stream;
 };
@@ -65,7 +70,7 @@ struct HopperGradArguments {
   DevicePointer dq, dk, dv, lse, delta, sums;
   int64_t dq_strides[4], dk_strides[4], dv_strides[4];
   DevicePointer seed, step, base;
-  int32_t batch, heads, kv_heads, queries, keys;
+  int32_t batch, heads, kv_heads, queries, keys, dim, parts;
   float scale, kept;
   uint32_t limit, stream;
 };

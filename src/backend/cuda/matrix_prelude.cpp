@@ -159,6 +159,13 @@ __device__ __forceinline__ void barrier_wait(unsigned long long* barrier, unsign
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra.uni over;\nbra.uni again;\nover:\n}"
       :: "r"(shared_address(barrier)), "r"(parity) : "memory");
 }
+// Whether it has, without waiting.
+__device__ __forceinline__ bool barrier_test(unsigned long long* barrier, unsigned parity) {
+  unsigned done;
+  asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+      : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+  return done != 0;
+}
 
 __device__ __forceinline__ void tensor_prefetch(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 __device__ __forceinline__ void tensor_load_4d(void* to, const TensorMap* map, unsigned long long* barrier, int c0, int c1, int c2, int c3) {
