@@ -41,21 +41,15 @@ class CudaEpilogue : public test::CudaTest {
     ProgramOptions options;
     options.state = state;
     const Program program(m.graph, m.inputs, m.outputs, options);
-    const ProgramKernel *product = nullptr, *sums = nullptr;
-    const std::vector<int> takes_over = find_side_sums(program);
-    for (size_t i = 0; i < takes_over.size(); ++i)
-      if (program.kernels()[i].group.kind == Group::Kind::matmul) {
-        product = &program.kernels()[i];
-        if (takes_over[i] >= 0) sums = &program.kernels()[size_t(takes_over[i])];
-      }
+    const ProgramKernel* product = nullptr;
+    for (const ProgramKernel& k : program.kernels())
+      if (k.group.kind == Group::Kind::matmul) product = &k;
     if (!product) return ADD_FAILURE() << program.dump(), "";
     Products products(library);
     Memory memory;
     std::map<NodeId, Place> where;
     std::vector<Place> places;
-    std::vector<ProgramOperand> operands = product->operands;
-    if (sums) operands.insert(operands.end(), sums->operands.begin(), sums->operands.end());
-    for (const ProgramOperand& o : operands) {
+    for (const ProgramOperand& o : product->operands) {
       if (!where.count(o.owner)) {
         const Type& type = program.graph().type(o.owner);
         std::vector<std::byte> bytes(size_t(type.bytes()), std::byte{0xFF});
@@ -70,9 +64,9 @@ class CudaEpilogue : public test::CudaTest {
       }
       places.push_back({where[o.owner].base, o.offset});
     }
-    const std::unique_ptr<Kernel> kernel = make_matmul_kernel(program, *product, products.chip(), sums);
+    const std::unique_ptr<Kernel> kernel = make_matmul_kernel(program, *product, products.chip());
     cuda::matmul_test::run(*kernel, products, memory, places);
-    for (const ProgramOperand& o : operands) {
+    for (const ProgramOperand& o : product->operands) {
       if (!o.written) continue;
       const NodeId roots[] = {o.owner};
       const reference::Array want = reference::evaluate(program.graph(), roots, values(m, program))[0];
@@ -177,21 +171,6 @@ TEST_F(CudaEpilogue, GradientsAccumulateInPlace) {
   narrow_ = false;
   m.outputs = {b.add(m.input(DType::f32, {kRows, kColumns}), m.sums)};
   check(m, "own add", {{2, 0}});
-}
-
-// The gradient of weights and that of their bias read the same array: one kernel makes both.
-TEST_F(CudaEpilogue, GradientsOfWeightsAndTheirBias) {
-  for (bool turned : {false, true}) {
-    Model m;
-    Builder b(m.graph);
-    const NodeId dy = m.input(DType::bf16, {4, 10, 72}), x = m.input(DType::bf16, {4, 10, 48});
-    auto flat = [&](NodeId id) { return b.reshape(id, {40, m.graph.shape(id)[2]}); };
-    const NodeId left = flat(turned ? x : dy), right = flat(turned ? dy : x);
-    m.outputs = {m.graph.add(Op::matmul, std::vector{b.transpose(left), right}, {{int64_t(DType::f32)}, {}, nullptr}),
-                 b.sum(b.cast(dy, DType::f32), std::vector<int64_t>{0, 1})};
-    narrow_ = false;
-    check(m, "own, then sums of an operand");
-  }
 }
 
 TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {

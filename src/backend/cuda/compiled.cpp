@@ -4,7 +4,7 @@
 #include <unordered_set>
 
 #include "backend/cuda/make.h"
-#include "backend/cuda/matmul_epilogue.h"
+#include "backend/cuda/tile_kernel.h"
 #include "base/error.h"
 #include "graph/rewrite.h"
 #include "graph/scan.h"
@@ -24,6 +24,10 @@ std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel&
   std::unique_ptr<Kernel> made = is_attention(op) ? make_attention_kernel(program, kernel, chip) : make_node_kernel(program.graph(), kernel.group.node, chip);
   if (!made) fail(ErrorCode::internal, "[compile] there is no kernel for {} on {}", name(op), chip.target());
   return made;
+}
+
+std::unique_ptr<Kernel> make_pair(const ProgramKernel& row, const ProgramKernel& column, const Chip& chip) {
+  return make_row_kernel_with_sums(row.tiles[0], column.tiles[0], same_operands(row, column), chip);
 }
 
 // In the place of a kernel whose work another one does.
@@ -125,7 +129,8 @@ struct CompiledProgram::Scan {
   std::vector<DevicePointer> in, out;
 };
 
-CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)), takes_over_(find_side_sums(program_)) {
+CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)), takes_over_(program_.kernels().size(), -1) {
+  find_row_sums(program_, chip, takes_over_);
   std::vector<int64_t> workspace;
   std::vector<char> taken(program_.kernels().size(), 0);
   for (int j : takes_over_)
@@ -137,7 +142,7 @@ CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(s
     if (taken[at])
       kernels_.push_back(std::make_unique<Nothing>());
     else if (takes_over_[at] >= 0)
-      kernels_.push_back(make_matmul_kernel(program_, k, chip, &program_.kernels()[size_t(takes_over_[at])]));
+      kernels_.push_back(make_pair(k, program_.kernels()[size_t(takes_over_[at])], chip));
     else
       kernels_.push_back(scan ? nullptr : make_kernel(program_, k, chip));
     workspace.push_back(scan ? scans_.back()->workspace : kernels_.back()->workspace_bytes());

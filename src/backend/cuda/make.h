@@ -11,8 +11,8 @@ namespace ridge::cuda {
 // One launch for all groups. Operands: those of the first group, then the second's, …
 std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const Chip& chip);
 
-// Operands: A, B, C; with an epilogue A, B, then the epilogue's. With `sums`, a kernel that sums one of A and B over the depth, that one's too.
-std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip, const ProgramKernel* sums = nullptr);
+// Operands: A, B, C; with an epilogue A, B, then the epilogue's.
+std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
 
 // attention, attention_grad; null where there is no kernel for such a one (its decomposition runs instead).
 std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);

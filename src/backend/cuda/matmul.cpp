@@ -45,7 +45,6 @@ struct Way {
   std::unique_ptr<Kernel> rest;  // reads what the product stored
   bool detached = false;         // the product's result is in workspace, and the rest's last operand
   int64_t sums_bytes = 0, bytes_after = 0;
-  bool side_sums() const { return bool(epilogue.sums); }
 };
 
 class MatmulKernel final : public Kernel {
@@ -61,7 +60,6 @@ class MatmulKernel final : public Kernel {
       e.result.operand = 0, e.result.type = desc.result;
       add_way(problem_, e);
     }
-    if (desc.sums) add_sums(desc);
     lay_out_workspace();
   }
 
@@ -71,8 +69,6 @@ class MatmulKernel final : public Kernel {
   std::vector<KernelText> texts() const override {
     const Way& w = ways_[0];
     std::vector<KernelText> all = w.rest ? w.rest->texts() : std::vector<KernelText>();
-    if (sums_)
-      for (KernelText& text : sums_->texts()) all.push_back(std::move(text));
     if (w.library && w.library->convert_bias) all.push_back(bias_text());
     if (w.library) return all;
     for (KernelText& text : w.own->texts()) all.push_back(std::move(text));
@@ -94,14 +90,11 @@ class MatmulKernel final : public Kernel {
       way().own->load(loader);
     }
     if (way().rest) way().rest->load(loader);
-    if (sums_apart()) sums_->load(loader);
   }
 
   void bind(std::span<const Place> operands, Place workspace, Place fault) override {
     a_ = operands[0], b_ = operands[1], workspace_ = workspace;
-    const size_t own = operands.size() - (sums_ ? 2 : 0);
-    operands_.assign(operands.begin() + 2, operands.begin() + long(own));
-    if (sums_) sums_->bind(operands.subspan(own), moved(workspace, rest_at_), fault), sums_place_ = operands[own + 1];
+    operands_.assign(operands.begin() + 2, operands.end());
     for (Way& w : ways_) {
       if (!w.rest) continue;
       std::vector<Place> places = operands_;
@@ -117,7 +110,7 @@ class MatmulKernel final : public Kernel {
     const DevicePointer a = at(bases, a_), b = at(bases, b_), workspace = at(bases, workspace_);
     const DevicePointer result = w.detached ? workspace + DevicePointer(sums_at_) : array(e.result);
     const DevicePointer space = (workspace + DevicePointer(product_at_ + kProductAlignment - 1)) / kProductAlignment * kProductAlignment;
-    DevicePointer bias = e.sums ? at(bases, sums_place_) : array(e.bias);
+    DevicePointer bias = array(e.bias);
     if (library_) {
       if (w.library->convert_bias) {
         DevicePointer to = workspace;
@@ -133,20 +126,18 @@ class MatmulKernel final : public Kernel {
       w.own->enqueue({a, b, result, bias, array(e.addend), array(e.aux), space}, stream);
     }
     if (w.rest) w.rest->enqueue(bases, stream);
-    if (sums_apart()) sums_->enqueue(bases, stream);
   }
 
   int launches() const override {
     const Way& w = ways_[size_t(way_)];
     const int product = library_ ? int(w.library->product.calls()) + w.library->convert_bias : w.own->launches();
-    return product + (w.rest ? w.rest->launches() : 0) + (sums_apart() ? sums_->launches() : 0);
+    return product + (w.rest ? w.rest->launches() : 0);
   }
 
   std::string note() const override {
     const Way& w = ways_[size_t(way_)];
     std::string text = library_ ? fmt::format("cublasLt #{}", choice_.proposal) : "own";
     if (!w.epilogue.name().empty()) text += " " + w.epilogue.name();
-    if (sums_apart()) text += ", then sums of an operand";
     if (w.rest) text += w.detached ? ", sums to memory, then the epilogue" : ", then the rest";
     if (library_ && choice_.ms > 0)
       text += fmt::format(", {:.0f} us, {:.0f} TFLOP/s (#0: {:.0f} us)", choice_.ms * 1e3, w.library->flops() / choice_.ms * 1e-9, choice_.first_ms * 1e3);
@@ -155,7 +146,6 @@ class MatmulKernel final : public Kernel {
 
  private:
   Way& way() { return ways_[size_t(way_)]; }
-  bool sums_apart() const { return sums_ && !(library_ && ways_[size_t(way_)].side_sums()); }
   static Place moved(Place p, int64_t bytes) { return p ? Place{p.base, p.offset + bytes} : p; }
   static KernelText bias_text() { return {"ridge_matmul_bias", std::string(matrix_prelude()) + kConvertBias, 0}; }
 
@@ -203,28 +193,11 @@ class MatmulKernel final : public Kernel {
     w.rest = make_tile_kernel({&detached.group, 1}, chip_);
   }
 
-  // Sums of an operand: with the product where the library can, else by their own kernel after any other way.
-  void add_sums(const MatmulDesc& desc) {
-    sums_ = make_tile_kernel({desc.sums, 1}, chip_);
-    for (Way& w : ways_) w.bytes_after += bytes_moved(*desc.sums);
-    if (ways_.size() > 1 || ways_[0].rest || !ways_[0].library) return;
-    Way with;
-    with.epilogue = ways_[0].epilogue;
-    with.epilogue.sums.operand = int(desc.alignments.size()) - 3, with.epilogue.sums_of_b = desc.sums_of_b;
-    with.library = library_call(desc.epilogue ? with_result(problem_, with.epilogue.result) : problem_, with.epilogue);
-    if (!with.library) return;
-    with.library->alignment_first = ways_[0].library->alignment_first, with.library->alignment_second = ways_[0].library->alignment_second;
-    with.library->alignment_result = ways_[0].library->alignment_result, with.library->alignment_addend = ways_[0].library->alignment_addend;
-    with.library->alignment_bias = alignment(desc.alignments.size() - 1);
-    ways_.push_back(std::move(with));
-  }
-
   // The bias, sums, what the rest asks for, then what the library asks for or parts of sums.
   void lay_out_workspace() {
     int64_t product = 0, bias = 0, sums = 0, rest = 0;
-    if (sums_) rest = sums_->workspace_bytes();
     for (const Way& w : ways_) {
-      if (w.own) product = std::max(product, w.own->workspace_bytes());
+      product = std::max(product, w.own->workspace_bytes());
       if (w.library) {
         library_bytes_ = std::clamp(rounded(8 * 4 * problem_.batches * problem_.rows * problem_.columns), kLeastWorkspace, kMostWorkspace);
         product = std::max(product, library_bytes_);
@@ -249,8 +222,6 @@ class MatmulKernel final : public Kernel {
   FunctionHandle convert_bias_ = nullptr;
   const Driver* driver_ = nullptr;
   Place a_, b_, workspace_;
-  std::unique_ptr<Kernel> sums_;  // of an operand over the depth, where the product does not make them
-  Place sums_place_;
   std::vector<Place> operands_;  // the result, or the epilogue's
 };
 
@@ -258,7 +229,7 @@ class MatmulKernel final : public Kernel {
 
 std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip) { return std::make_unique<MatmulKernel>(desc, chip); }
 
-std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip, const ProgramKernel* sums) {
+std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
   const Graph& g = program.graph();
   const Node& node = g[kernel.group.node];
   MatmulDesc desc;
@@ -266,18 +237,13 @@ std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const Program
   desc.a = g.dtype(node.in[0]), desc.b = g.dtype(node.in[1]), desc.result = node.type().dtype;
   if (!kernel.tiles.empty()) desc.epilogue = &kernel.tiles[0];
   // Memory of the program's own is aligned; what comes from outside may be one element of a sequence of such arrays.
-  auto tell = [&](const ProgramOperand& o) {
+  for (const ProgramOperand& o : kernel.operands) {
     const ProgramBuffer* buffer = &program.buffer_of(o.owner);
     desc.alignments.push_back(std::gcd(o.offset, buffer->place == ProgramBuffer::Place::arena ? kPlannedAlignment : buffer->bytes));
     while (buffer->alias >= 0) buffer = &program.buffers()[size_t(buffer->alias)];
     if (const int state = buffer->place == ProgramBuffer::Place::output ? program.state_input(buffer->index) : -1; state >= 0)
       buffer = &program.buffer_of(program.inputs()[size_t(state)]);
     desc.memory.push_back(int(buffer - program.buffers().data()));
-  };
-  for (const ProgramOperand& o : kernel.operands) tell(o);
-  if (sums) {
-    for (const ProgramOperand& o : sums->operands) tell(o);
-    desc.sums = &sums->tiles[0], desc.sums_of_b = are_side_sums_of_b(program, kernel, *sums);
   }
   return make_matmul(desc, chip);
 }

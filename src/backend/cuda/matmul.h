@@ -15,8 +15,6 @@ struct MatmulDesc {
   std::vector<int64_t> alignments = {};                       // of each operand's address, in bytes; 64 where it is not told
   std::vector<int> memory = {};                               // operands with equal numbers lie in one memory; all apart where it is not told
   const TileGroup* epilogue = nullptr;
-  const TileGroup* sums = nullptr;  // a group that sums A (or B) over the depth; its operands come after all others
-  bool sums_of_b = false;
 };
 
 // Operands: A, B, C; with an epilogue A, B, then the epilogue's.

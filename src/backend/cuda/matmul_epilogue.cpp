@@ -195,7 +195,6 @@ std::string MatmulEpilogue::name() const {
   if (function == Function::gelu) add("gelu");
   if (function == Function::gelu_grad) add("gelu_grad");
   if (function == Function::gelu && aux) add("aux");
-  if (sums) add("sums");
   return text;
 }
 
@@ -319,70 +318,6 @@ DetachedEpilogue detach_epilogue(const TileGroup& g) {
       if (n.kind == Kind::load && n.access == to.accumulator) n.dtype = out.sums;
   to.accumulator = -1;
   return out;
-}
-
-namespace {
-
-// Whether an operand's elements, all of its owner's, are added up over rows of `columns`: load, cast, sum, store.
-bool sums_columns(const TileGroup& g, int64_t& columns) {
-  if (g.form != TileGroup::Template::column || g.reduced != g.domain.rank() - 1 || g.operands != 2) return false;
-  std::vector<Kind> kinds;
-  for (const TileNode& n : g.nodes) {
-    if (n.kind == Kind::elementwise && n.op == Op::cast && n.dtype == DType::f32) continue;
-    if (n.kind == Kind::reduce && (n.op != Op::reduce_sum || n.dtype != DType::f32)) return false;
-    kinds.push_back(n.kind);
-  }
-  if (kinds != std::vector{Kind::load, Kind::reduce, Kind::store}) return false;
-  columns = g.domain[g.domain.rank() - 1];
-  const TileAccess &from = g.accesses[size_t(g.nodes.front().access)], &to = g.accesses[size_t(g.nodes.back().access)];
-  if (!(from.strides == contiguous_strides(g.domain)) || from.offset != 0 || !from.bounds.empty() || from.gather >= 0 || from.operand != 0) return false;
-  return to.operand == 1 && to.dtype == DType::f32 && to.offset == 0 && to.strides[g.domain.rank() - 1] == 1;
-}
-
-// Which operand of a product is [rows][columns] as it lies, with the rows as depth: 0, 1, or -1.
-int side_of(const Program& program, const ProgramKernel& product, const ProgramKernel& sums) {
-  int64_t columns = 0;
-  if (product.group.kind != Group::Kind::matmul || sums.group.kind != Group::Kind::tile || sums.tiles.size() != 1 || !sums_columns(sums.tiles[0], columns))
-    return -1;
-  const NodeId node = product.group.node;
-  const Graph& g = program.graph();
-  const MatmulProblem p = make_problem(product.loops, g.dtype(g[node].in[0]), g.dtype(g[node].in[1]));
-  if (g.dtype(node) != DType::f32 || p.batches != 1 || p.k.size() != 1 || p.m.size() != 1 || p.n.size() != 1) return -1;
-  const int64_t elements = g.type(sums.operands[0].owner).shape.numel();
-  for (int side = 0; side < 2; ++side) {
-    const MatmulLoop& along = side ? p.n[0] : p.m[0];
-    const int64_t unit = side ? along.b : along.a, step = side ? p.k[0].b : p.k[0].a;
-    const ProgramOperand& o = product.operands[size_t(side)];
-    if (o.owner == sums.operands[0].owner && o.offset == 0 && unit == 1 && along.size == columns && step == columns && p.depth * columns == elements)
-      return side;
-  }
-  return -1;
-}
-
-}  // namespace
-
-bool are_side_sums_of_b(const Program& program, const ProgramKernel& product, const ProgramKernel& sums) { return side_of(program, product, sums) == 1; }
-
-std::vector<int> find_side_sums(const Program& program) {
-  const std::vector<ProgramKernel>& kernels = program.kernels();
-  std::vector<int> found(kernels.size(), -1);
-  std::vector<char> taken(kernels.size(), 0);
-  constexpr size_t kFar = 16;
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    if (kernels[i].group.kind != Group::Kind::matmul) continue;
-    for (size_t j = i - std::min(i, kFar); j < std::min(kernels.size(), i + kFar) && found[i] < 0; ++j) {
-      if (taken[j] || side_of(program, kernels[i], kernels[j]) < 0) continue;
-      // They are made earlier or later than planned: until then their memory must be nobody else's.
-      const NodeId result = kernels[j].operands[1].owner;
-      const ProgramBuffer& buffer = program.buffer_of(result);
-      if (buffer.place != ProgramBuffer::Place::output || program.state_input(buffer.index) >= 0) continue;
-      bool free = true;
-      for (size_t between = std::min(i, j); between <= std::max(i, j); ++between)
-        for (const ProgramOperand& o : kernels[between].operands) free = free && (between == j || o.owner != result);
-      if (free) found[i] = int(j), taken[j] = 1;
-    }
-  }
-  return found;
 }
 
 }  // namespace ridge::cuda

@@ -17,8 +17,6 @@ struct MatmulEpilogue {
   MatmulArray addend;  // may be the result's own memory
   MatmulArray aux;     // of gelu: absent, or a result as well
   MatmulArray result;
-  MatmulArray sums;  // f32: of A's columns over the depth as well (of B's with `sums_of_b`); only the library can
-  bool sums_of_b = false;
   bool plain() const { return function == Function::none && alpha == 1 && !bias && !addend; }
   std::string name() const;  // "bias+gelu+aux"
 };
@@ -44,10 +42,5 @@ struct DetachedEpilogue {
   TileGroup group;
 };
 DetachedEpilogue detach_epilogue(const TileGroup& group);
-
-// Sums over all rows of one operand of a product, as they are of a bias whose weights' gradient it is: the tile kernel that makes them, by
-// product; -1: none. The product may make them too, where it stands.
-std::vector<int> find_side_sums(const Program& program);
-bool are_side_sums_of_b(const Program& program, const ProgramKernel& product, const ProgramKernel& sums);
 
 }  // namespace ridge::cuda

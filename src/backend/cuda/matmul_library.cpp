@@ -28,14 +28,13 @@ namespace reduction {
 constexpr uint32_t kInPlace = 1, kF32 = 2, kResult = 4;
 }
 namespace epilogue {
-constexpr uint32_t kNone = 1, kRelu = 2, kBias = 4, kGelu = 32, kGeluGrad = 64, kAux = 128, kSumsFirst = 256, kSumsSecond = 512;
+constexpr uint32_t kNone = 1, kRelu = 2, kBias = 4, kGelu = 32, kGeluGrad = 64, kAux = 128;
 }
 constexpr int kInvalidValue = 7, kNotSupported = 15;
 
 int number_of(DType t) { return t == DType::f32 ? kF32 : t == DType::bf16 ? kBf16 : kF16; }
 
-uint32_t epilogue_number(const MatmulEpilogue& e, bool swapped) {
-  if (e.sums) return e.sums_of_b == swapped ? epilogue::kSumsFirst : epilogue::kSumsSecond;
+uint32_t epilogue_number(const MatmulEpilogue& e) {
   uint32_t bits = 0;
   if (e.bias) bits |= epilogue::kBias;
   if (e.function == Function::relu) bits |= epilogue::kRelu;
@@ -76,8 +75,6 @@ std::optional<LibraryCall> library_call(const MatmulProblem& problem, const Matm
   if (!product) return std::nullopt;
   LibraryCall call;
   call.product = *product, call.epilogue = e, call.tf32 = problem.tf32;
-  if (e.sums && (e.bias || e.function != Function::none || e.result.type != DType::f32 || !product->outside.empty() || product->batches > 1))
-    return std::nullopt;
   if (e.bias || e.addend || e.aux) {
     if (!product->swapped || !product->outside.empty()) return std::nullopt;
     if (e.addend && e.addend.type != e.result.type) return std::nullopt;
@@ -142,8 +139,8 @@ LibraryMatmul::LibraryMatmul(const CublasLt& lt, const LibraryCall& call) : lt_(
   auto set = [&](int which, const auto& value) { lt.operation_set(handle, which, &value, sizeof value); };
   set(operation::kTransposeFirst, int32_t(p.transpose_first));
   set(operation::kTransposeSecond, int32_t(p.transpose_second));
-  set(operation::kEpilogue, epilogue_number(e, p.swapped));
-  if (e.bias || e.sums) set(operation::kBiasType, int32_t(number_of(p.result.type)));
+  set(operation::kEpilogue, epilogue_number(e));
+  if (e.bias) set(operation::kBiasType, int32_t(number_of(p.result.type)));
   if (e.aux) {
     set(operation::kAuxStride, std::max(e.aux.row, p.result.rows));
     if (p.batches > 1) set(operation::kAuxBatchStride, e.aux.batch);
@@ -155,7 +152,7 @@ LibraryMatmul::LibraryMatmul(const CublasLt& lt, const LibraryCall& call) : lt_(
 std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_bytes) const {
   // A pointer tells the library how it is aligned; these are never read.
   const DevicePointer bias = DevicePointer(call_.alignment_bias), aux = 16;
-  if (call_.epilogue.bias || call_.epilogue.sums) lt_.operation_set(operation_.get(), operation::kBias, &bias, sizeof bias);
+  if (call_.epilogue.bias) lt_.operation_set(operation_.get(), operation::kBias, &bias, sizeof bias);
   if (call_.epilogue.aux) lt_.operation_set(operation_.get(), operation::kAux, &aux, sizeof aux);
   LtPreference handle = nullptr;
   lt_.preference_create(&handle);
@@ -183,7 +180,7 @@ void LibraryMatmul::enqueue(const LtAlgorithm& algorithm, const LibraryAddresses
   const LibraryProduct& p = call_.product;
   const MatmulEpilogue& e = call_.epilogue;
   const float alpha = float(e.alpha), beta = e.addend ? 1 : 0;
-  if (e.bias || e.sums) lt_.operation_set(operation_.get(), operation::kBias, &at.bias, sizeof at.bias);
+  if (e.bias) lt_.operation_set(operation_.get(), operation::kBias, &at.bias, sizeof at.bias);
   if (e.aux) lt_.operation_set(operation_.get(), operation::kAux, &at.aux, sizeof at.aux);
   const int64_t calls = p.calls();
   for (int64_t i = 0; i < calls; ++i) {

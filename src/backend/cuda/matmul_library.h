@@ -27,9 +27,7 @@ std::optional<LibraryCall> library_call(const MatmulProblem& problem, const Matm
 LibraryCall smaller(LibraryCall call, int64_t bytes);
 
 struct LibraryAddresses {
-  DevicePointer first = 0, second = 0, result = 0;
-  DevicePointer bias = 0;  // or where the sums of an operand go
-  DevicePointer addend = 0, aux = 0, workspace = 0;
+  DevicePointer first = 0, second = 0, result = 0, bias = 0, addend = 0, aux = 0, workspace = 0;
 };
 
 class LibraryMatmul {

@@ -63,7 +63,7 @@ class Operands {
     };
     first_ = add(bytes_of(p.first, p.batches), call.alignment_first), second_ = add(bytes_of(p.second, p.batches), call.alignment_second);
     result_ = add(bytes_of(p.result, p.batches), call.alignment_result);
-    if (e.bias || e.sums) bias_ = add(std::max(p.result.rows, p.result.columns) * 4, call.alignment_bias);
+    if (e.bias) bias_ = add(p.result.rows * 4, call.alignment_bias);
     if (e.addend) addend_ = add(bytes_of(like(e.addend), p.batches), call.alignment_addend);
     if (e.aux) aux_ = add(bytes_of(like(e.aux), p.batches), 16);
     const int64_t past_cache = 2 * loader.chip().l2_bytes;
