@@ -84,6 +84,9 @@ check 4 stderr "no such file" data prepare "$folder/none.txt"
 check 4 stderr "tokenizer=byte" data prepare "$folder/latin.txt"
 check 4 stderr "needs 65" data prepare "$folder/text.txt" block=64
 check 4 stderr "not empty" data prepare "$folder/text.txt" --out "$folder"
+check 0 stdout "2 batches of 2 x 4 tokens" data batches "$folder/text.txt" --out "$folder/batches.bin" --batches 2 batch=2 block=4
+check 2 stderr "where to?" data batches "$folder/text.txt" batch=2 block=4
+check 2 stderr "neither prepare nor batches" data batch "$folder/text.txt"
 
 # Trained models: a made one writes, is measured and exported; what is no model, or no text for it, is said once.
 model=$(dirname "$0")/../fixtures/gpt2
