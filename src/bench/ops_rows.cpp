@@ -80,20 +80,23 @@ Row layer_norm(int64_t rows, int64_t width) {
   return row;
 }
 
-// Causal, forward and backward; the flops of five products forward and backward, halved by the mask.
-Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state, DType dtype = DType::f32) {
+// Causal, forward and backward; the flops of five products forward and backward, halved by the mask. `split`: operands and results lie as
+// a model has them, with the heads of a position side by side; else head by head.
+Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state, DType dtype = DType::f32, bool split = false) {
   Row row{.suite = "ops", .name = fmt::format("attention/{}x{}x{}x{}", batch, heads, time, dim), .dtype = dtype, .state = state, .bound = Bound::fma};
   row.flops = 3.5 * 4 * double(batch * heads * time) * double(time * dim) / 2;
   row.bytes = double(size_of(dtype)) * 8 * double(batch * heads * time * dim);
   row.make = [=](const Context& context) {
     return compile(context, [=](Builder& b) {
       Formula f;
-      const Shape shape{batch, heads, time, dim};
+      const Shape shape = split ? Shape{batch, time, heads, dim} : Shape{batch, heads, time, dim};
+      constexpr int64_t kSwap[] = {0, 2, 1, 3};
       auto operand = [&] { return input(b, f, shape, dtype); };
+      auto by_head = [&](NodeId x) { return split ? b.permute(x, kSwap) : x; };
       NodeId q = operand(), k = operand(), v = operand(), g = operand();
       AttentionOptions options;
       options.causal = true;
-      NodeId out = b.attention(q, k, v, options);
+      NodeId out = by_head(b.attention(by_head(q), by_head(k), by_head(v), options));
       const NodeId outputs[] = {out}, cotangents[] = {g}, wrt[] = {q, k, v};
       f.outputs = vector_jacobian(b.graph(), outputs, cotangents, wrt);
       f.outputs.push_back(out);
@@ -279,7 +282,7 @@ std::vector<Row> device_ops_rows() {
   rows.push_back(layer_norm(lines, width));
   rows.push_back(
       formula(fmt::format("softmax/{}x{}", lines, width), {lines, width}, 1, Bound::copy, 2 * table, [](Builder& b, In x) { return b.softmax(x[0]); }));
-  rows.push_back(attention(64, 12, 1024, 64, State::hot, DType::bf16));
+  rows.push_back(attention(64, 12, 1024, 64, State::hot, DType::bf16, true));
   rows.push_back(dispatch(100, 10000, false));
   rows.back().name = "small_ops/100x10000";
   return rows;
