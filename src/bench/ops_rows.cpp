@@ -90,9 +90,8 @@ Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State sta
     return compile(context, [=](Builder& b) {
       Formula f;
       const Shape shape = split ? Shape{batch, time, heads, dim} : Shape{batch, heads, time, dim};
-      constexpr int64_t kSwap[] = {0, 2, 1, 3};
       auto operand = [&] { return input(b, f, shape, dtype); };
-      auto by_head = [&](NodeId x) { return split ? b.permute(x, kSwap) : x; };
+      auto by_head = [&](NodeId x) { return split ? b.permute(x, {0, 2, 1, 3}) : x; };
       NodeId q = operand(), k = operand(), v = operand(), g = operand();
       AttentionOptions options;
       options.causal = true;
