@@ -37,21 +37,20 @@ class NodeTexts : public test::NvrtcTest {};
 TEST_F(NodeTexts, CompileForEveryChip) {
   const bool all = test::is_set("RIDGE_FULL");
   std::vector<Job> jobs;
-  size_t chip_number = 0;
-  for (const Chip& chip : test::all_chips()) {
+  size_t number = 0;
+  for (size_t c = 0; c < test::all_chips().size(); ++c) {
+    const Chip& chip = test::all_chips()[c];
     std::set<std::string> seen;
-    // A sample: each chip another dtype.
-    const DType dtypes[] = {DType::f16, DType::f64, DType::i64, DType::boolean, DType::bf16};
     for (DType t : test::kAllDTypes) {
-      if (!all && t != dtypes[chip_number]) continue;
+      if (!all && t != DType::bf16) continue;
       Graph g;
       for (NodeId id : large_nodes(g, t))
         for (const KernelText& text : kernel_of(g, id, chip)->texts())
-          if (seen.insert(text.entry + text.body).second) jobs.push_back({text, chip.target()});
+          // A sample: each text for one of the chips.
+          if (seen.insert(text.entry + text.body).second && (all || number++ % 5 == c)) jobs.push_back({text, chip.target()});
     }
-    ++chip_number;
   }
-  EXPECT_GE(jobs.size(), 60u);
+  EXPECT_GE(jobs.size(), 15u);
   compile(jobs);
 }
 
