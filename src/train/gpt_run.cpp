@@ -518,7 +518,10 @@ void write_model(GptRun& run, const std::filesystem::path& folder) {
 Outcome run_gpt(GptRun& run, const Resolved& settings, const std::vector<TrainerView*>& views) {
   if (!run.trainer.resume) write_weights(run, run.init_from.get());
   run.init_from.reset();  // its pages are not in the plan
-  return train(gpt_task(run, settings), run.trainer, views);
+  const Outcome outcome = train(gpt_task(run, settings), run.trainer, views);
+  if (const std::string gpu = device_name(run.backend.get()); !gpu.empty() && outcome.steps >= 50)
+    keep_step_time(gpu, run.expected_step_seconds, 1e-3 * outcome.ms);
+  return outcome;
 }
 
 }  // namespace ridge
