@@ -187,7 +187,7 @@ TileFacts facts_of(const TileGroup& group) {
   return facts;
 }
 
-bool is_wide_gather(const TileGroup&, const TileFacts& facts, const TileAccess& access) { return access.gather >= 0 && facts.wide(access.gather); }
+bool is_wide_gather(const TileFacts& facts, const TileAccess& access) { return access.gather >= 0 && facts.wide(access.gather); }
 
 uint32_t full_mask(const TileGroup& group) {
   uint32_t mask = 0;
@@ -217,7 +217,7 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
       const TileAccess& access = group.accesses[size_t(node.access)];
       for (const auto& b : access.bounds)
         if (b.axis == axis && (b.low % v != 0 || (b.high % v != 0 && b.high < size) || (open && b.high < size))) return false;
-      if (is_wide_gather(group, facts, access)) continue;
+      if (is_wide_gather(facts, access)) continue;
       if (access.strides[axis] != 1 && size > 1) return false;
       if (access.offset % v != 0 || access.gather_stride % v != 0) return false;
       for (int i = 0; i < group.domain.rank(); ++i)

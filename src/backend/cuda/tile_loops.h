@@ -44,6 +44,6 @@ struct Transposed {
 };
 Transposed transposed_loads(const TileGroup& group, const TileFacts& facts);
 
-bool is_wide_gather(const TileGroup& group, const TileFacts& facts, const TileAccess& access);
+bool is_wide_gather(const TileFacts& facts, const TileAccess& access);  // every element of a vector comes from a place of its own
 
 }  // namespace ridge::cuda

@@ -284,8 +284,7 @@ TileKept kept_values(const TileGroup& group, const TileFacts& facts) {
     for (size_t n = 0; n < nodes; ++n) {
       if (!now[n]) continue;
       if (early(n)) {
-        if (group.nodes[n].kind == Kind::load)
-          kept.loads[n] = facts.wide(int(n)) && !is_wide_gather(group, facts, group.accesses[size_t(group.nodes[n].access)]);
+        if (group.nodes[n].kind == Kind::load) kept.loads[n] = facts.wide(int(n)) && !is_wide_gather(facts, group.accesses[size_t(group.nodes[n].access)]);
         continue;
       }
       const TileNode& node = group.nodes[n];

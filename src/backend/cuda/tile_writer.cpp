@@ -272,7 +272,7 @@ void TileWriter::load(int n, const std::string& live) {
   const TileAccess& access = group_.accesses[size_t(node.access)];
   const std::string bounds = inside(access), there = joined(live, bounds);
   std::string at = fmt::format("p{} + ({})", node.access, element(access, false));
-  const bool each = is_wide_gather(group_, facts_, access);
+  const bool each = is_wide_gather(facts_, access);
   if (access.gather >= 0)
     at += fmt::format(" + (I)checked_index({}, {}ll, {}, fault) * (I){}", value(access.gather), access.gather_size, there, access.gather_stride);
   const std::string name = own(n);
