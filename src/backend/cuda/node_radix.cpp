@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) radix_place(Args a) {
   const i64 row = blockIdx.x / a.chunks, chunk = blockIdx.x % a.chunks, first = chunk * a.chunk, last = first + a.chunk < a.n ? first + a.chunk : a.n;
   u32 next = 0, total = 0;
   const u32* counts = a.counts + row * a.chunks * 256 + t;
-#pragma unroll 8
+#pragma unroll 16
   for (i64 c = 0; c < a.chunks; ++c) {
     const u32 count = counts[c * 256];
     next += c < chunk ? count : 0;
