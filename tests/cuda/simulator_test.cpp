@@ -361,9 +361,12 @@ TEST_F(SimulatedGpu, FindsRacesWhenAsked) {
                                    {"s[t] = t; __shfl_sync(0xffffffffu, 1, 1); x[t] = s[t ^ 31];", ""},
                                    {"s[t] = t; __syncthreads(); int y = s[t ^ 1]; s[t] = y;", "race in shared memory"},
                                    {"s[t] = t; __syncthreads(); int y = s[t ^ 1]; __syncthreads(); s[t] = y;", ""},
-                                   {"x[t / 2] = 1;", "race in the device's memory"},
+                                   {"x[t / 2] = 1;", ""},
+                                   {"x[t / 2] = t;", "race in the device's memory"},
                                    {"if (t == 0) x[blockIdx.x] = 1;", ""},
-                                   {"if (t == 0) x[0] = 1;", "race in the device's memory"},
+                                   {"if (t == 0) x[0] = 1;", ""},
+                                   {"if (t == 0) x[0] = blockIdx.x;", "race in the device's memory"},
+                                   {"if (t == 0) x[blockIdx.x] = x[1 - blockIdx.x];", "race in the device's memory"},
                                    {"atomicAdd(&x[0], 1);", ""}}) {
     SCOPED_TRACE(text);
     start();

@@ -466,6 +466,7 @@ std::string run(const Launch& launch) {
       std::memset(shared, kUnset, launch.shared);
       std::memset(module.shared_begin, kUnset, size_t(module.shared_end - module.shared_begin));
       run_block();
+      if (const std::string race = checker::last_write(); !race.empty() && machine.trouble.empty()) machine.trouble = race;
     }
   }
   auto untouched = [](const unsigned char* from, const unsigned char* to) { return std::all_of(from, to, [](unsigned char byte) { return byte == kBorder; }); };
