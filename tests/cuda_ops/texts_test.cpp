@@ -106,7 +106,7 @@ constexpr Limits kLimits[] = {
     {"radix_", 48, 0, 12288},
     {"segment_", 64, 0, 4096},
     {"attention_hopper_forward", 168, 16, 116736},
-    {"attention_hopper_grad", 168, 16, 204800},
+    {"attention_hopper_grad", 168, 128, 204800},
     {"", 128, 0, 49152},
 };
 
