@@ -1,5 +1,6 @@
 // One CUDA device in use: its context, one queue of work, copies through pinned memory, and what it holds as the driver counts it.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
