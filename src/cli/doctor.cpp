@@ -108,7 +108,8 @@ DoctorFacts look_around(const config::Sources& sources) {
   ThreadChoice threads = choose_team(facts.machine, settings, false);
   take_figures(threads.team, facts);
   facts.gpus = scan.get();
-  if (choose_device(facts.device, Fallback::allow, known_devices(facts.gpus)).device.kind != Device::Kind::cpu)
+  facts.backends = usable_backends(facts.gpus);
+  if (choose_device(facts.device, Fallback::allow, known_devices(facts.gpus, facts.backends)).device.kind != Device::Kind::cpu)
     threads = choose_team(facts.machine, settings, true);
   facts.threads = {"threads", std::to_string(threads.team.threads), settings.setting("threads").source, threads.reason, threads.runner_up};
   facts.remarks.insert(facts.remarks.end(), threads.remarks.begin(), threads.remarks.end());

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <tuple>
 
+#include "backend/cuda/libraries.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
@@ -150,11 +151,17 @@ double expected_seconds(const StepWork& work, const DeviceCost& cost) {
 
 Backends built_backends() { return {.cuda = true}; }
 
+Backends usable_backends(const GpuScan& scan) {
+  Backends backends = built_backends();
+  if (scan.cuda_devices() > 0) backends.cuda_missing = cuda::open_library(cuda::Library::nvrtc, cuda::library_search(scan.cuda)).missing;
+  return backends;
+}
+
 std::vector<KnownDevice> known_devices(const GpuScan& scan, const Backends& backends) {
   std::vector<KnownDevice> devices;
   const std::string not_built = "not available in this build of Ridge";
   for (const Gpu& gpu : scan.gpus)
-    if (gpu.ordinal >= 0) devices.push_back({{Device::Kind::cuda, gpu.ordinal}, gpu.name, backends.cuda ? "" : not_built, gpu.memory_free});
+    if (gpu.ordinal >= 0) devices.push_back({{Device::Kind::cuda, gpu.ordinal}, gpu.name, backends.cuda ? backends.cuda_missing : not_built, gpu.memory_free});
   if (devices.empty())
     devices.push_back({{Device::Kind::cuda, 0}, "", backends.cuda ? scan.no_cuda : not_built + (scan.no_cuda.empty() ? "" : "; and " + scan.no_cuda)});
 
@@ -200,8 +207,9 @@ DeviceChoice select_device(std::string_view request, Fallback fallback, const St
   if (!parsed.automatic && parsed.kind == Device::Kind::cpu) return choose_device(request, fallback, known_devices({}), work, costs);
   // Who asks for a GPU by name waits for its driver longer than who leaves the choice to Ridge.
   constexpr double kPatience = 10;
-  if (!parsed.automatic && gpus().slow) return choose_device(request, fallback, known_devices(scan_gpus({.seconds = kPatience})), work, costs);
-  return choose_device(request, fallback, known_devices(gpus()), work, costs);
+  auto known_now = [](const GpuScan& scan) { return known_devices(scan, usable_backends(scan)); };
+  if (!parsed.automatic && gpus().slow) return choose_device(request, fallback, known_now(scan_gpus({.seconds = kPatience})), work, costs);
+  return choose_device(request, fallback, known_now(gpus()), work, costs);
 }
 
 }  // namespace ridge

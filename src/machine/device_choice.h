@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "machine/gpus.h"
 #include "ridge/device.h"
@@ -11,8 +12,10 @@ namespace ridge {
 // The devices for which this build has a backend, besides the CPU.
 struct Backends {
   bool cuda = false, metal = false;
+  std::string cuda_missing = {};  // what a CUDA device lacks besides its driver, and how to get it
 };
 Backends built_backends();
+Backends usable_backends(const GpuScan& scan);  // the same, with a look for the libraries where there are devices
 
 struct KnownDevice {
   Device device;

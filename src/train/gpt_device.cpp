@@ -45,7 +45,7 @@ std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, 
 
 DeviceChoice choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure) {
   if (!parse_device(request).automatic) return select_device(request, fallback);
-  const std::vector<KnownDevice> devices = known_devices(gpus());
+  const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
   if (std::none_of(devices.begin(), devices.end(), [](const KnownDevice& d) { return d.missing.empty() && d.device.kind != Device::Kind::cpu; }))
     return choose_device(request, fallback, devices);
   for (const KnownDevice& d : devices)

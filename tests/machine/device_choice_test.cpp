@@ -90,6 +90,15 @@ TEST(DeviceChoice, WithoutABackendTheCpuRunsAndSaysSo) {
   EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, known_devices(no_gpu(), {})).notices[0], "no NVIDIA driver"));
 }
 
+TEST(DeviceChoice, WithoutItsLibrariesAGpuIsNamedAndNotUsed) {
+  const auto devices = known_devices(two_gpus(), {.cuda = true, .metal = false, .cuda_missing = "no NVRTC; pip install it"});
+  DeviceChoice choice = choose_device("auto", Fallback::forbid, devices);
+  EXPECT_EQ(choice.device, kCpu);
+  EXPECT_TRUE(mentions(choice.notices.at(0), "pip install it"));
+  EXPECT_TRUE(mentions(error_of([&] { (void)choose_device("cuda", Fallback::forbid, devices); }).what(), "pip install it"));
+  EXPECT_TRUE(usable_backends(no_gpu()).cuda_missing.empty()) << "nothing is looked for where there is no device";
+}
+
 TEST(DeviceChoice, MetalFallsToCudaBeforeTheCpu) {
   std::vector<KnownDevice> devices = {{kCuda0, "Big"}, {kMetal, "", "needs macOS"}, {kCpu, ""}};
   EXPECT_EQ(choose_device("mps", Fallback::allow, devices).device, kCuda0);
