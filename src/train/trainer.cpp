@@ -218,11 +218,13 @@ class Run {
     step_.restore(state_.step);
   }
 
-  // Where the step has them, or copies of them.
-  std::span<const float> values_of(size_t index, Held what, size_t count, std::deque<std::vector<float>>& copies) {
+  // Where the step has them, or copies of them. Memory for copies is kept from one checkpoint to the next.
+  std::span<const float> values_of(size_t index, Held what, size_t count, size_t& used) {
     if (step_.in_place()) return (what == Held::parameter ? step_.parameter(index) : step_.moment(index, int(what) - 1)).first(count);
-    step_.read(what, index, copies.emplace_back(count));
-    return copies.back();
+    if (used == copies_.size()) copies_.emplace_back(count);
+    std::vector<float>& copy = copies_[used++];
+    step_.read(what, index, copy);
+    return copy;
   }
 
   void save(bool best) {
@@ -236,17 +238,17 @@ class Run {
     auto content = std::make_shared<CheckpointContent>();
     content->step = state_.step.attempted, content->texts = task_.texts;
     content->texts["state.json"] = to_json(state_);
-    auto copies = std::make_shared<std::deque<std::vector<float>>>();
+    size_t used = 0;
     each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
       SafetensorView view;
       view.name = name, view.dtype = DType::f32, view.shape = p.shape;
-      view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), *copies));
+      view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), used));
       content->tensors[file].push_back(view);
     });
     if (metrics_) metrics_->flush();
     // Copies can be written while training goes on; what lies in place cannot.
     const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
-    saving_ = std::async(when, [this, content, copies, best] { return store_.save(*content, best); });
+    saving_ = std::async(when, [this, content, best] { return store_.save(*content, best); });
     being_saved_ = {content->step, start};
     if (step_.in_place())
       wait_for_save();
@@ -508,6 +510,7 @@ class Run {
     Clock::time_point start = {};
   };
   BeingSaved being_saved_;
+  std::deque<std::vector<float>> copies_;
   std::future<std::vector<std::string>> saving_;  // what could not be removed
   std::deque<UnderWay> under_way_;                // steps that are enqueued and not collected
   RunningMedian pace_;
