@@ -1,6 +1,7 @@
 # One test executable from each folder tests/<folder>/ that has a *_test.cpp; other .cpp files of the folder are linked too.
-# The folder's name is the prefix of its tests' names, and their label. all_tests has them all and the engine once: it travels in the
-# portable folder.
+# The folder's name is the prefix of its tests' names, and their label. all_tests has the engine once and all tests of what may differ on
+# another machine: it travels in the portable folder. Parsers, files, graphs and plans are the same everywhere.
+set(same_everywhere base bench config data gpt graph io plan reference)
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -71,7 +72,9 @@ foreach(folder ${test_entries})
     target_compile_definitions(${objects} PRIVATE RIDGE_FAKE_DRIVERS="${PROJECT_BINARY_DIR}/fake_driver")
   endif()
   list(APPEND RIDGE_TEST_TARGETS ${target})
-  list(APPEND all_test_objects $<TARGET_OBJECTS:${objects}>)
+  if(NOT name IN_LIST same_everywhere)
+    list(APPEND all_test_objects $<TARGET_OBJECTS:${objects}>)
+  endif()
 endforeach()
 # Folders whose tests run on the simulated GPU.
 foreach(target ${RIDGE_TEST_TARGETS})

@@ -28,6 +28,7 @@ endif()
 # libstdc++ and libgcc go into the binary, so that it runs on any Linux with a new enough libc. Never -static: dlopen must work.
 if(NOT RIDGE_SANITIZE)
   target_link_options(ridge_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed)
+  target_link_options(ridge_flags INTERFACE $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-Wl,-z,pack-relative-relocs>)
 else()
   # Instrumented, std::regex and std::function look uninitialised to GCC 12; the plain builds keep that warning.
   target_compile_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-maybe-uninitialized)

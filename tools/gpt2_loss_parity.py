@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """GPT-2 trained by Ridge and by PyTorch from the same weights on the same tokens: are the losses the same?
 
-  tools/gpt2_loss_parity.py RIDGE [--work FOLDER] [--steps 200] [--batch 16] [--preset gpt2] [--device cuda] [key=value …]
+  tools/gpt2_loss_parity.py RIDGE [--work FOLDER] [--steps 200] [--batch 32] [--preset gpt2] [--device cuda] [key=value …]
 
 Ridge draws the initial weights and writes them as safetensors, and writes the batches that its training will see (ridge data batches).
-Ridge trains in bf16 with AdamW, clipping and its schedule; PyTorch, with autocast to bf16, loads the weights and does the same. Printed are
+Ridge trains in bf16 with AdamW, clipping and the start of the usual schedule of GPT-2 (700 steps up to 6e-4); PyTorch, with autocast to bf16, loads the weights and does the same. Printed are
 both losses, and the differences over the second half of the steps: the mean must be at most 0.01, none above 0.05. Needs torch alone.
 """
 import argparse
@@ -104,7 +104,7 @@ def main():
     parser.add_argument("--work", help="a folder for weights, tokens and runs; else a temporary one")
     parser.add_argument("--preset", default="gpt2", choices=sorted(SIZES))
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--precision", default="bf16", choices=("bf16", "fp32"))
     options = parser.parse_intermixed_args()
@@ -131,7 +131,7 @@ def main():
     timed("start", ["train", "gpt", *common, *quiet, "steps=1", f"out={first}", *options.settings])
     timed("export", ["export", min((first / "checkpoints").glob("step_*")), "--out", start])
     timed("batches", ["data", "batches", tokens, "--out", work / "batches.bin", "--batches", options.steps, *common[:2], "seed=1"])
-    timed("train", ["train", "gpt", *common, *quiet, f"steps={options.steps}", "warmup=20", "lr=6e-4", "min_lr=6e-5", f"init_from={start}", f"precision={options.precision}",
+    timed("train", ["train", "gpt", *common, *quiet, f"steps={options.steps}", "warmup=700", "lr=6e-4", "min_lr=6e-5", f"init_from={start}", f"precision={options.precision}",
                     f"out={second}", "no_fallback=true", *options.settings])
     rows = [json.loads(line) for line in (second / "metrics.jsonl").read_text().splitlines()]
     rows = [r for r in rows if "lr" in r]
