@@ -382,6 +382,16 @@ RIDGE_INLINE float near_quotient(float a, float b) {  // within 2 ulp for b in [
   return a / b;
 #endif
 }
+// exp of what lies below a row's maximum: the error is less than an ulp of 1, for a fraction of the cost.
+RIDGE_INLINE float exp_below(float x) {
+#ifndef RIDGE_SIMULATOR
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+  return y;
+#else
+  return exp2f(x * 1.44269504f);
+#endif
+}
 // The smaller and the larger of the two; NaN as the second operand stays.
 RIDGE_INLINE float at_most(float limit, float x) { return x > limit ? limit : x; }
 RIDGE_INLINE float at_least(float limit, float x) { return x < limit ? limit : x; }

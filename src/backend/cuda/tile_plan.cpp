@@ -122,8 +122,8 @@ class Planner {
     auto registers = [&](int64_t lanes) { return ceil_div(vectors, lanes) * s.vector * std::max(kept.most, 1); };
     if (length <= kWarpRow && registers(32) <= 2 * kKeptRegisters) {
       s.lanes = int(std::min<int64_t>(32, power_of_two_above(vectors)));
-      s.threads = 128;
       s.chunks = int(std::max<int64_t>(ceil_div(vectors, s.lanes), 1));
+      s.threads = s.chunks >= 4 ? 64 : 128;
     } else {
       s.threads = 128;
       while (s.threads < 1024 && registers(s.threads) > kKeptRegisters / 2) s.threads *= 2;
@@ -295,8 +295,8 @@ class Planner {
     if (stores_early(g, f)) f.store_phase = 0;
     const int64_t columns = g.domain.back(), rows = reduced_points(g), outer = columns > 0 ? kept_points(g) / columns : 0;
     TileSchedule s;
-    s.vector = vector_width(g, f, false);
-    int64_t bytes = 0;  // of shared memory, per thread and column
+    s.vector = std::min(4, vector_width(g, f, false));  // more strips, so fewer parts
+    int64_t bytes = 0;                                  // of shared memory, per thread and column
     for (int n : reductions(g)) bytes += accumulator_bytes(g, n);
     while (s.vector > 1 && bytes * 256 * s.vector > 40960) s.vector /= 2;
     const int64_t across = power_of_two_above(ceil_div(columns, s.vector));

@@ -92,7 +92,7 @@ void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<
   }
   int64_t bytes = 0;
   for (int n : early) bytes += (facts_.wide(n) ? schedule_.vector : 1) * size_of(group_.nodes[size_t(n)].dtype);
-  const int batch = !from_memory ? 1 : bytes > 32 ? 2 : 4;
+  const int batch = !from_memory || bytes > 32 ? 2 : 4;
   out_.line("#pragma unroll 1");
   out_.open(fmt::format("for (J first = begin + lane * V; first < end; first += {} * V) {{", schedule_.lanes * batch));
   for (int n : early) out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[size_t(n)].dtype), n, batch, facts_.wide(n) ? "[V]" : ""));

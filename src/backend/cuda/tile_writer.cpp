@@ -338,6 +338,29 @@ std::string TileWriter::cast(int n) const {
   return fmt::format("({}){}", type(to), x);
 }
 
+// Values that are computed twice are the same where all that they are made of is.
+bool TileWriter::same_value(int a, int b) const {
+  if (a == b) return true;
+  if (a < 0 || b < 0) return false;
+  const TileNode &x = group_.nodes[size_t(a)], &y = group_.nodes[size_t(b)];
+  if (x.kind != y.kind || x.op != y.op || x.dtype != y.dtype || x.value != y.value || x.stream != y.stream || (x.access < 0) != (y.access < 0)) return false;
+  if (x.access >= 0) {
+    const TileAccess &p = group_.accesses[size_t(x.access)], &q = group_.accesses[size_t(y.access)];
+    if (p.operand != q.operand || p.dtype != q.dtype || p.offset != q.offset || p.strides != q.strides) return false;
+    if (!p.bounds.empty() || !q.bounds.empty() || p.gather >= 0 || q.gather >= 0) return false;
+  }
+  for (size_t i = 0; i < x.in.size(); ++i)
+    if (!same_value(x.in[i], y.in[i])) return false;
+  return true;
+}
+
+bool TileWriter::is_below_maximum(int n) const {
+  const TileNode& node = group_.nodes[size_t(n)];
+  if (node.kind != Kind::elementwise || node.op != Op::sub) return false;
+  const TileNode& top = group_.nodes[size_t(node.in[1])];
+  return top.kind == Kind::reduce && top.op == Op::reduce_max && same_value(top.in[0], node.in[0]);
+}
+
 std::string TileWriter::operation(int n) const {
   const TileNode& node = group_.nodes[size_t(n)];
   if (node.op == Op::cast) return cast(n);
@@ -351,7 +374,7 @@ std::string TileWriter::operation(int n) const {
     case Op::neg: e = call("neg"); break;
     case Op::abs: e = call("size_of_value"); break;
     case Op::sign: e = call("sign"); break;
-    case Op::exp: e = call("expf"); break;
+    case Op::exp: e = call(is_below_maximum(node.in[0]) ? "exp_below" : "expf"); break;
     case Op::expm1: e = call("expm1f"); break;
     case Op::log: e = call("logf"); break;
     case Op::log1p: e = call("log1pf"); break;

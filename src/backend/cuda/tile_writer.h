@@ -71,6 +71,8 @@ class TileWriter {
   std::string element(const TileAccess& access, bool wide_number) const;  // number of the (first) element
   std::string inside(const TileAccess& access) const;                     // condition of the bounds; empty: none
   bool stored_only(int node) const;
+  bool same_value(int a, int b) const;
+  bool is_below_maximum(int node) const;  // a difference to the maximum of the same values
   bool is_fixed(const TileAccess& access) const;
   int chosen(int node) const;  // of a select whose condition is decided; -1: not decided
 
