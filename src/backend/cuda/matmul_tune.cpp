@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kProposals = 16;
 constexpr int64_t kSampleBytes = int64_t(1) << 20;
-constexpr double kClearly = 0.95;  // of the time: what candidates that give other bits must stay below
+constexpr double kClearly = 0.98;  // of the time: what candidates that give other bits must stay below
 constexpr int kRounds = 3;
 constexpr double kFarBehind = 1.15;
 constexpr double kBurstMs = 0.4;  // a candidate is repeated for about this long in a round
