@@ -32,7 +32,7 @@ class HopperAttention final : public Kernel {
     if (!backward) {
       text_ = hopper_forward_text(shape_);
       const int64_t blocks = blocks_of(d.queries, shape_.rows()), slots = chip.multiprocessors * shape_.blocks;
-      paired_ = d.batch * d.heads * blocks_of(blocks, 2) >= 4 * slots;  // few and long ones would leave the last round half empty
+      paired_ = d.batch * d.heads * blocks_of(blocks, 2) >= slots;
       pairs_ = paired_ ? blocks_of(blocks, 2) : blocks;
       return;
     }

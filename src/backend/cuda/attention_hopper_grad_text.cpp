@@ -74,17 +74,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   unsigned char* k_tiles = shared_memory;                   // two
   unsigned char* v_tiles = k_tiles + 2 * kTileBytes;        // two
-  unsigned char* s_tile = v_tiles + 2 * kTileBytes;         // gradients of scores: for each 64 queries, keys as rows
-  unsigned char* q_tiles = s_tile + kScoreBytes;            // kStages
+  unsigned char* s_tiles = v_tiles + 2 * kTileBytes;        // two: gradients of scores, for each 64 queries, keys as rows
+  unsigned char* q_tiles = s_tiles + 2 * kScoreBytes;       // kStages
   unsigned char* d_tiles = q_tiles + kStages * kTileBytes;  // kStages
   float* lse = (float*)(d_tiles + kStages * kTileBytes);    // kStages x kSide
   float* delta = lse + kStages * kSide;
   u64* barriers = (u64*)(delta + kStages * kSide);
-  u64 *kv_full = barriers, *kv_empty = barriers + 2, *s_full = barriers + 4, *s_empty = barriers + 5, *q_full = barriers + 6, *q_empty = q_full + kStages;
+  u64 *kv_full = barriers, *kv_empty = barriers + 2, *s_full = barriers + 4, *s_empty = barriers + 6, *q_full = barriers + 8, *q_empty = q_full + kStages;
   int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = (int)lane_id(), warp = (int)threadIdx.x / 32 % 4;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < 2; ++s) barrier_init(kv_full + s, 1), barrier_init(kv_empty + s, 2);
-    barrier_init(s_full, 256), barrier_init(s_empty, 2);
+    for (int s = 0; s < 2; ++s) barrier_init(kv_full + s, 1), barrier_init(kv_empty + s, 2), barrier_init(s_full + s, 256), barrier_init(s_empty + s, 2);
     for (int s = 0; s < kStages; ++s) barrier_init(q_full + s, 2), barrier_init(q_empty + s, 2);
     barrier_init_done();
   }
@@ -148,10 +147,20 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   auto sums_of = [&](const Item& y) {
     return a.sums + ((((i64)(kSplit ? y.head : (int)blockIdx.x) * size.share + y.h) * size.ends + y.m) * kSide * kDim + threadIdx.x % 128 * 4 + group * 64 * kDim);
   };
-  auto put_old = [&](const float (&dq)[32], bool ended) {
-    int head = size.head_of(old), b = head / a.kv_heads, kv = head % a.kv_heads;
+  auto put_keys = [&]() {
+    int head = size.head_of(old), b = head / a.kv_heads, kv = head % a.kv_heads, row = old.n * kSide + group * 64 + warp * 16 + lane / 4;
+    put_rows(dk, a.scale, a.dk, a.dk_strides, b, kv, row, a.keys, a.dim);
+    put_rows(dv, kDropout ? a.kept : 1.0f, a.dv, a.dv_strides, b, kv, row, a.keys, a.dim);
+  };
+  // dq of the item before: this group's 64 queries, all keys.
+  auto multiply_dq = [&](float (&dq)[32], unsigned side) {
+    u64 sa = tile_descriptor(s_tiles + side * kScoreBytes + group * kTileBytes, 16), ka = tile_descriptor(k_tiles + old.block % 2 * kTileBytes, 16);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) WGMMA<1, 1>(dq, sa + k * 128, ka + k * 128, k != 0);
+  };
+  auto put_dq = [&](float (&dq)[32]) {
+    float* sums = sums_of(old);
     if (kSplit || old.n < last_block(old.m)) {
-      float* sums = sums_of(old);
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         if (old.n == size.part_of(old))
@@ -159,19 +168,28 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
         else
           add_4(sums + e * 512, dq[4 * e], dq[4 * e + 1], dq[4 * e + 2], dq[4 * e + 3]);
       }
-    } else {
-      put_rows(dq, a.scale, a.dq, a.dq_strides, b, kv * size.share + old.h, old.m * kSide + group * 64 + warp * 16 + lane / 4, a.queries, a.dim);
+      return;
     }
-    if (ended) {
-      int row = old.n * kSide + group * 64 + warp * 16 + lane / 4;
-      put_rows(dk, a.scale, a.dk, a.dk_strides, b, kv, row, a.keys, a.dim);
-      put_rows(dv, kDropout ? a.kept : 1.0f, a.dv, a.dv_strides, b, kv, row, a.keys, a.dim);
+    if (old.n) {
+#pragma unroll
+      for (int half = 0; half < 8; half += 4) {
+        float4 f[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f[e] = load_4_added(sums + (half + e) * 512);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          int at = 4 * (half + e);
+          dq[at] += f[e].x, dq[at + 1] += f[e].y, dq[at + 2] += f[e].z, dq[at + 3] += f[e].w;
+        }
+      }
     }
+    int head = size.head_of(old);
+    put_rows(dq, a.scale, a.dq, a.dq_strides, head / a.kv_heads, head % a.kv_heads * size.share + old.h, old.m * kSide + group * 64 + warp * 16 + lane / 4, a.queries, a.dim);
   };
   int fresh = 1;  // dk and dv begin
   while (true) {
     int s = x.step % kStages, i0 = x.m * kSide, j = x.n * kSide + group * 64 + warp * 16 + lane / 4;
-    const unsigned char *q_tile = q_tiles + s * kTileBytes, *d_tile = d_tiles + s * kTileBytes, *k_tile = k_tiles + x.block % 2 * kTileBytes;
+    const unsigned char *q_tile = q_tiles + s * kTileBytes, *d_tile = d_tiles + s * kTileBytes;
     unsigned kept[2] = {0xffffffffu, 0xffffffffu};
     if (kDropout) {  // before products take most registers
       Dropout dropout = {(u64)*a.seed, 0, (u32)*a.step, a.stream, a.limit, a.keys, true};
@@ -183,16 +201,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
         for (int n = 0; n < 8; ++n) kept[half] |= kept_in_columns(dropout, i0 + half * 64 + n * 8 + lane % 4 * 2, j) << (n * 4);
       }
     }
-    float st[64], dp[64];
     u64 va = tile_descriptor(v_tiles + x.block % 2 * kTileBytes + group * 64 * 128, 16), da = tile_descriptor(d_tile, 16), qa = tile_descriptor(q_tile, 16);
+    float st[64];
     arrived(x);
     scores(st, x);
-    wgmma_fence();
-#pragma unroll
-    for (int d = 0; d < 4; ++d) WGMMA<0, 0>(dp, va + d * 2, da + d * 2, d != 0);
-    wgmma_commit();
-    wgmma_wait<1>();
+    wgmma_wait<0>();
     keep_sums(st);
+    keep_sums(dk);
+    keep_sums(dv);
+    if (x.step) {
+      if (leader) barrier_arrive(q_empty + old.step % kStages);
+      if (fresh) put_keys();
+    }
     if (x.n * kSide + kSide > a.keys || (kCausal && x.n * kSide + group * 64 + 63 > i0 + size.shift)) {
       int edge = i0 + lane % 4 * 2 + size.shift - j;  // keys up to this many after j are seen by the first query
 #pragma unroll
@@ -210,18 +230,38 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
       st[e + 2] = exp2_fast(fmaf(st[e + 2], c, -w.x)), st[e + 3] = exp2_fast(fmaf(st[e + 3], c, -w.y));
       p[e / 8][e / 4 % 2 * 2] = pack(st[e], st[e + 1]), p[e / 8][e / 4 % 2 * 2 + 1] = pack(st[e + 2], st[e + 3]);
     }
+    if (x.step) barrier_wait(s_full + old.step % 2, (unsigned)(old.step / 2) & 1u);
+    float dq[32], dp[64];
     auto multiply_dv = [&]() {
       wgmma_fence();
 #pragma unroll
       for (int n = 0; n < 8; ++n) WGMMA<1>(dv, p[n], da + n * 128, n != 0 || !fresh);
       wgmma_commit();
     };
-    if (kDropout) {
-      wgmma_wait<0>();
-    } else {
+    wgmma_fence();
+    multiply_dq(dq, old.step % 2);  // before the first item of whatever lies there, for nothing
+    wgmma_commit();
+#pragma unroll
+    for (int d = 0; d < 4; ++d) WGMMA<0, 0>(dp, va + d * 2, da + d * 2, d != 0);
+    wgmma_commit();
+    if (!kDropout) {
       multiply_dv();
+      wgmma_wait<2>();
+    } else {
       wgmma_wait<1>();
     }
+    keep_sums(dq);
+    if (x.step) {
+      if (leader) {
+        barrier_arrive(s_empty + old.step % 2);
+        if (fresh) barrier_arrive(kv_empty + old.block % 2);
+      }
+      put_dq(dq);
+    }
+    if (kDropout)
+      wgmma_wait<0>();
+    else
+      wgmma_wait<1>();
     keep_sums(dp);
     const float* g = delta + s * kSide + lane % 4 * 2;
     unsigned ds[8][4];
@@ -244,48 +284,32 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
       }
       multiply_dv();
     }
-    barrier_wait(s_empty, (unsigned)(x.step + 1) & 1u);
-    unsigned char* to = s_tile + (group * 64 + warp * 16 + lane % 16) * 128;
+    barrier_wait(s_empty + x.step % 2, (unsigned)(x.step / 2 + 1) & 1u);
+    unsigned char* to = s_tiles + x.step % 2 * kScoreBytes + (group * 64 + warp * 16 + lane % 16) * 128;
 #pragma unroll
     for (int n = 0; n < 8; ++n) store_matrices(to + n / 4 * kTileBytes + ((n % 4 * 2 + lane / 16) ^ (lane % 8)) * 16, ds[n]);
     fence_async_proxy();
-    barrier_arrive(s_full);
+    barrier_arrive(s_full + x.step % 2);
     wgmma_fence();
 #pragma unroll
     for (int n = 0; n < 8; ++n) WGMMA<1>(dk, ds[n], qa + n * 128, n != 0 || !fresh);
     wgmma_commit();
-    // dq: this group's 64 queries, all keys. What other blocks of keys gave is fetched meanwhile where this one is the last.
-    bool last = !kSplit && x.n && x.n == last_block(x.m);
-    float dq[32];
-    float4 f[8];
-    barrier_wait(s_full, (unsigned)x.step & 1u);
-    u64 sa = tile_descriptor(s_tile + group * kTileBytes, 16), ka = tile_descriptor(k_tile, 16);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 8; ++k) WGMMA<1, 1>(dq, sa + k * 128, ka + k * 128, k != 0);
-    wgmma_commit();
     old = x;
     size.advance(x);
-    bool more = x.head < size.heads;
     fresh = x.block != old.block;
-    wgmma_wait<0>();
-    keep_sums(dq);
-    keep_sums(dk);
-    keep_sums(dv);
-    if (leader) {
-      barrier_arrive(s_empty), barrier_arrive(q_empty + s);
-      if (fresh) barrier_arrive(kv_empty + old.block % 2);
-    }
-    if (last) {
-      const float* sums = sums_of(old);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) f[e] = load_4_added(sums + e * 512);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) dq[4 * e] += f[e].x, dq[4 * e + 1] += f[e].y, dq[4 * e + 2] += f[e].z, dq[4 * e + 3] += f[e].w;
-    }
-    put_old(dq, fresh);
-    if (!more) break;
+    if (x.head >= size.heads) break;
   }
+  barrier_wait(s_full + old.step % 2, (unsigned)(old.step / 2) & 1u);
+  float dq[32];
+  wgmma_fence();
+  multiply_dq(dq, old.step % 2);
+  wgmma_commit();
+  wgmma_wait<0>();
+  keep_sums(dq);
+  keep_sums(dk);
+  keep_sums(dv);
+  put_keys();
+  put_dq(dq);
 #endif
 }
 )cuda";
@@ -318,7 +342,7 @@ std::string split_text(bool split) { return std::string("constexpr int kSplit = 
 KernelText hopper_grad_text(const HopperShape& s) {
   KernelText text = hopper_text("attention_hopper_grad", s, split_text(s.split), std::string(kGradCommon) + kGrad);
   const int64_t tile = kHopperSide * 128;
-  text.shared = (4 + 2 + 2 * s.stages) * tile + s.stages * kHopperSide * 8 + 8 * (6 + 2 * s.stages);
+  text.shared = (4 + 4 + 2 * s.stages) * tile + s.stages * kHopperSide * 8 + 8 * (8 + 2 * s.stages);
   return text;
 }
 

@@ -68,15 +68,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
   }
   // One thread asks for tiles; it waits until all have read what was there.
   int fed = 0;
-  auto feed = [&](int until) {
+  auto feed = [&](int until, int must) {  // waits only for the first `must`
     until = until < all_steps ? until : all_steps;
     for (; fed < until; ++fed) {
+      unsigned parity = (unsigned)(fed / kStages + 1) & 1u;
+      if (fed >= must && !(barrier_test(k_empty + fed % kStages, parity) && barrier_test(v_empty + fed % kStages, parity))) return;
       int turn = fed >= long_steps, j0 = ((turn ? all_steps : long_steps) - 1 - fed) * kColumns, s = fed % kStages;
       if (fed == 0 || fed == long_steps) {
         barrier_expect(q_full + turn, kQueryBytes);
         for (int part = 0; part < kParts; ++part) tensor_load_4d(q_tiles + turn * kQueryBytes + part * kRows * 128, &a.q, q_full + turn, part * 64, first_query(turn), h, b);
       }
-      unsigned parity = (unsigned)(fed / kStages + 1) & 1u;
       barrier_wait(k_empty + s, parity);
       barrier_expect(k_full + s, kKeyBytes);
       for (int part = 0; part < kParts; ++part) tensor_load_4d(k_tiles + s * kKeyBytes + part * kColumns * 128, &a.k, k_full + s, part * 64, j0, kv, b);
@@ -85,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       for (int part = 0; part < kParts; ++part) tensor_load_4d(v_tiles + s * kKeyBytes + part * kColumns * 128, &a.v, v_full + s, part * 64, j0, kv, b);
     }
   };
-  if (threadIdx.x == 0) feed(kStages);
+  if (threadIdx.x == 0) feed(kStages, kStages);
   __syncthreads();
   int lane = (int)lane_id(), warp = (int)threadIdx.x / 32 % 4, before = 0;
   float c = a.scale * kLog2e;
@@ -108,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       if (threadIdx.x % 128 == 0) {
         barrier_wait(k_full + step % kStages, (unsigned)(step / kStages) & 1u);
         barrier_arrive(k_empty + step % kStages), barrier_arrive(v_empty + step % kStages);
-        if (threadIdx.x == 0) feed(step + 1 + kStages);
+        if (threadIdx.x == 0) feed(step + 1 + kStages, step + 2);
       }
 
     // Places in shared memory as products take them: in units of 16 bytes, so that they are moved by adding.
@@ -222,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
         wgmma_wait<0>();
         keep_sums(sums);
         if (threadIdx.x % 128 == 0) barrier_arrive(v_empty + (before + step - 1) % kStages);
-        if (threadIdx.x == 0) feed(before + step + kStages);
+        if (threadIdx.x == 0) feed(before + step + kStages, before + step + 2);
         if (moved) {
 #pragma unroll
           for (int e = 0; e < kDim / 2; ++e) sums[e] *= shrink[e / 2 % 2];
@@ -235,6 +236,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       if (threadIdx.x % 128 == 0) barrier_arrive(v_empty + (before + steps - 1) % kStages);
     }
     before += steps;
+    if (threadIdx.x == 0) feed(before + kStages, before + 1);
     float factor[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
