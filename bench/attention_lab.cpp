@@ -16,7 +16,7 @@
 
 namespace {
 
-using ridge::cpu::AttentionDesc;
+using ridge::AttentionDesc;
 using ridge::cpu::Ref;
 using ridge::cpu::Task;
 using ridge::cpu::Worker;

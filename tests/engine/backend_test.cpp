@@ -10,8 +10,8 @@
 #include "backend/cpu/backend.h"
 #include "backend/reference/backend.h"
 #include "base/error.h"
-#include "support/steps.h"
 #include "runtime/default_team.h"
+#include "support/steps.h"
 
 namespace ridge::engine {
 namespace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "autograd/gradients.h"
-#include "support/steps.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
+#include "support/steps.h"
 
 namespace ridge::engine {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "engine/allocations.h"
-#include "support/steps.h"
 #include "runtime/thread_team.h"
+#include "support/steps.h"
 
 namespace ridge::engine {
 namespace {

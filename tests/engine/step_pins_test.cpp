@@ -2,8 +2,8 @@
 // moves the pin.
 #include <gtest/gtest.h>
 
-#include "support/steps.h"
 #include "machine/features.h"
+#include "support/steps.h"
 
 namespace ridge::engine {
 namespace {
