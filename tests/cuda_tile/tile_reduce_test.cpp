@@ -135,8 +135,8 @@ TEST_F(CudaTileRow, CrossEntropyInPlace) {
   check_all(jobs);
 }
 
-// Too long for registers: a row lies in shared memory, and the next one is copied there meanwhile. The result goes over what was read.
-TEST_F(CudaTileRow, NextRowIsCopiedAhead) {
+// Too long for registers: a row lies in shared memory. The result goes over what was read.
+TEST_F(CudaTileRow, LongRowsInSharedMemory) {
   const int64_t rows = 21, cols = 16384;
   for (int sums : {1, 2}) {
     Build b(Form::row, {rows, cols}, 1);
@@ -150,8 +150,7 @@ TEST_F(CudaTileRow, NextRowIsCopiedAhead) {
     b.store(b.op(Op::cast, DType::bf16, y), {cols, 1}, 0, 0);
     std::vector<Memory> m{{DType::bf16, rows * cols}, {DType::f32, rows}};
     m[0].fill(1), m[1].fill(2);
-    const std::string text = make_tile_kernel({&b.g, 1}, test::CudaDevice::the().chip())->texts().at(0).body;
-    EXPECT_NE(text.find("copy_async_16"), std::string::npos) << sums;
+    EXPECT_GT(make_tile_kernel({&b.g, 1}, test::CudaDevice::the().chip())->texts().at(0).shared, 0) << sums;
     check(b.g, m, 1e-5);
     if (HasFatalFailure()) return;
     check(b.g, m, 1e-5, 3);

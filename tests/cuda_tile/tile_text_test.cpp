@@ -92,7 +92,8 @@ TEST(CudaTilePlan, LaunchesAreFew) {
   const TilePlan plan = plan_tile(loss.g, chip, {});
   ASSERT_EQ(plan.launches.size(), 1u);
 
-  EXPECT_EQ(plan.launches[0].text.shared, 2 * 50304 * 2);  // this row and the next
+  EXPECT_EQ(plan.launches[0].text.shared, 50304 * 2);
+  EXPECT_LE(2 * plan.launches[0].text.shared, chip.shared_bytes_per_multiprocessor);  // two blocks at a time
 }
 
 }  // namespace

@@ -134,8 +134,6 @@ class Planner {
         const bool two = 2 * (shared + 2048) <= chip_.shared_bytes_per_multiprocessor;  // one computes while the other reads
         s.threads = s.lanes = s.keep_shared && !two ? 1024 : 512;
         if (s.keep_shared && two) s.blocks = 2;
-        if (s.keep_shared && copies_ahead(g, f, s, kept) && 2 * shared + 8192 <= chip_.shared_bytes && rows >= 4 * chip_.multiprocessors && !sharing_.many)
-          s.ahead = true, s.threads = s.lanes = 1024, s.blocks = 1;
       } else if (again || need <= kKeptRegisters) {
         s.chunks = int(std::max<int64_t>(ceil_div(vectors, s.lanes), 1));
       } else {
@@ -144,18 +142,7 @@ class Planner {
     }
     if (length == 0) s.chunks = 0, s.vector = 1, s.keep_shared = false;
     TileText text = written(row_text, g, f, s);
-    add(std::move(text), s, s.ahead ? chip_.multiprocessors : ceil_div(rows, s.threads / s.lanes), rows, length);
-  }
-
-  // What a row keeps can be copied by itself, 16 bytes at a time.
-  bool copies_ahead(const TileGroup& g, const TileFacts& f, const TileSchedule& s, const TileKept& kept) const {
-    if (!chip_.at_least(8, 0)) return false;
-    for (size_t n = 0; n < g.nodes.size(); ++n) {
-      if (!kept.loads[n]) continue;
-      const TileAccess& access = g.accesses[size_t(g.nodes[n].access)];
-      if (!access.bounds.empty() || access.gather >= 0 || g.nodes[n].in[0] >= 0 || s.vector * size_of(access.dtype) != 16) return false;
-    }
-    return f.phases > 0;
+    add(std::move(text), s, ceil_div(rows, s.threads / s.lanes), rows, length);
   }
 
   // The group with those reductions read from memory that are already finished there; `finished` by node.

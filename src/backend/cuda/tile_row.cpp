@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "backend/cuda/prelude.h"
 #include "backend/cuda/tile_skeleton.h"
 #include "base/error.h"
 
@@ -22,30 +21,10 @@ int64_t TileSkeleton::shared_layout() {
   for (size_t n = 0; n < group_.nodes.size(); ++n) {
     if (!kept.loads[n]) continue;
     const DType t = group_.accesses[size_t(group_.nodes[n].access)].dtype;
-    shared_address_[n] = fmt::format("({}*)(shared_memory + {}{}) + j", TileWriter::memory(t), schedule_.ahead ? "turn + " : "", offset);
+    shared_address_[n] = fmt::format("({}*)(shared_memory + {}) + j", TileWriter::memory(t), offset);
     offset += (reduced_points(group_) * size_of(t) + 127) / 128 * 128;
   }
-  shared_bytes_ = offset;
-  return schedule_.ahead ? 2 * offset : offset;
-}
-
-// Every thread copies the vectors that it will read itself, so that nobody else need wait for them.
-void TileSkeleton::copy_row(const std::string& row, const std::string& turn) {
-  const TileKept kept = kept_values(group_, facts_);
-  out_.open("{");
-  out_.line(fmt::format("const I copied = {};", row));
-  if (turn != "turn") out_.line(fmt::format("const int turn = {};", turn));
-  coordinates(kept_axes(group_), "copied");
-  out_.open(fmt::format("for (J j = lane * V; j < {}; j += {} * V) {{", reduced_points(group_), schedule_.lanes));
-  coordinates(reduced_axes(group_), "j", narrow_reduced());
-  for (int n = 0; n < int(group_.nodes.size()); ++n) {
-    if (!kept.loads[size_t(n)]) continue;
-    out_.line(fmt::format("if (A) copy_async_16({}, {}, true);", shared_address_[size_t(n)], out_.address(n)));
-    out_.line(fmt::format("else for (int k = 0; k < V; ++k) ({})[k] = ({})[k];", shared_address_[size_t(n)], out_.address(n)));
-  }
-  out_.close();
-  out_.line("copy_async_commit();");
-  out_.close();
+  return offset;
 }
 
 // One phase of a row whose vectors stay in registers.
@@ -160,18 +139,6 @@ void TileSkeleton::row_function() {
                           schedule_.part, schedule_.part));
   } else if (schedule_.sum_blocks > 0) {
     begin_rows();
-  } else if (schedule_.ahead) {
-    out_.line("if (block >= rows) return;");
-    copy_row("block", "0");
-    out_.line("int turn = 0;");
-    out_.line("#pragma unroll 1");
-    out_.open("for (I row = block; row < rows; row += (I)gridDim.x) {");
-    out_.line("const bool live = true;");
-    out_.line(fmt::format("const int next_turn = {} - turn;", shared_bytes_));
-    out_.line("if (row + (I)gridDim.x < rows) {");
-    copy_row("row + (I)gridDim.x", "next_turn");
-    out_.line("  copy_async_wait<1>();");
-    out_.line("} else copy_async_wait<0>();");
   } else {
     out_.line(fmt::format("const I number = block * {} + (I)threadIdx.x / {};", schedule_.threads / schedule_.lanes, schedule_.lanes));
     out_.line("const bool live = number < rows;");
@@ -186,7 +153,6 @@ void TileSkeleton::row_function() {
       if (kept.registers[n])
         out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[n].dtype), n, schedule_.chunks, facts_.wide(int(n)) ? "[V]" : ""));
   std::vector<char> made(group_.nodes.size(), 0);
-  if (schedule_.ahead) made = kept.loads;
   const int last = parts ? 0 : facts_.phases;
   for (int phase = 0; phase <= last; ++phase) {
     const std::vector<int> roots = phase_roots(group_, facts_, phase);
@@ -229,11 +195,6 @@ void TileSkeleton::row_function() {
   }
   if (!parts) kept_stores("live && lane == 0");
   if (schedule_.sum_blocks > 0) end_rows();
-  if (schedule_.ahead) {
-    if (facts_.phases < 2) out_.line("__syncthreads();");  // the places of the joins are used again
-    out_.line(fmt::format("turn = {} - turn;", shared_bytes_));
-    out_.close();
-  }
   out_.close();
 }
 
@@ -282,7 +243,6 @@ std::string TileSkeleton::call() const {
 TileText TileSkeleton::row() {
   use_group();
   const int64_t shared = schedule_.sum_blocks > 0 ? schedule_.threads / 32 * reduced_points(group_) * 4 : shared_layout();
-  if (schedule_.ahead) out_.line(std::string(matrix_prelude()));
   if (shared > 0) out_.line("extern __shared__ __align__(128) unsigned char shared_memory[];");
   row_function();
   return finish("tile_row", call(), shared);

@@ -46,7 +46,6 @@ class TileSkeleton {
   void row_function();
   void kept_pass(int phase, const TileKept& kept, const std::vector<char>& made);
   void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
-  void copy_row(const std::string& row, const std::string& turn);  // what is kept of it, to shared memory
   void begin_rows();
   void end_rows();
   bool is_sum(int store) const;  // over rows, kept in registers until the block is through
@@ -64,7 +63,6 @@ class TileSkeleton {
   std::vector<char> alive_;
   std::vector<int> pointers_;
   std::vector<std::string> shared_address_;
-  int64_t shared_bytes_ = 0;  // of one row
 };
 
 }  // namespace ridge::cuda

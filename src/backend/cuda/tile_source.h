@@ -17,7 +17,6 @@ struct TileSchedule {
   int chunks = 0;            // row: vectors of a thread, kept in registers; 0: a loop that reads again in every phase
   int blocks = 0;            // of a multiprocessor that registers must leave room for; 0: as it comes
   bool keep_shared = false;  // row, in a loop: what is read again lies in shared memory
-  bool ahead = false;        // row, in shared memory: blocks go through many rows and copy the next one while they compute
   int columns = 32;          // column, combine: threads side by side; the others take other rows
   int64_t sum_blocks = 0;    // row: so many blocks share the rows, and sum over theirs what goes to operands from `first_sum` on
   int first_sum = 0;

@@ -299,11 +299,6 @@ void TileWriter::load(int n, const std::string& live) {
   }
 }
 
-std::string TileWriter::address(int n) const {
-  const int access = group_.nodes[size_t(n)].access;
-  return fmt::format("p{} + ({})", access, element(group_.accesses[size_t(access)], false));
-}
-
 void TileWriter::random(int n) {
   const TileNode& node = group_.nodes[size_t(n)];
   const TileAccess& access = group_.accesses[size_t(node.access)];

@@ -24,7 +24,6 @@ class TileWriter {
   void want(int node, const std::string& live);
   std::vector<int> missing(int node) const;  // what want() would write
   void store(int node, const std::string& live);
-  std::string address(int node) const;  // of a load's first element
   bool has(int node) const { return !place_[size_t(node)].empty(); }
   void place(int node, std::string name) { place_[size_t(node)] = std::move(name), array_[size_t(node)] = facts_.wide(node); }  // made by the skeleton
   std::string value(int node) const;                                                                                  // inside a loop over k where it is wide
