@@ -37,17 +37,21 @@ need_packages() {
 # NVIDIA's run-time compiler, for tests that compile kernel texts: in a folder of the project's own, some 100 MB, once. Where it cannot be had
 # those tests are skipped; with CI=true they fail.
 need_nvrtc() {
-  local folder="$root/build/nvrtc"
+  local folder="$root/build/nvrtc" part
   compgen -G "$folder/nvidia/*/lib/libnvrtc.so.*" >/dev/null && return 0
   [ "$(uname -m)" = x86_64 ] || return 0
-  python3 -m pip --version >/dev/null 2>&1 || need_packages python3-pip
-  say "installing: nvidia-cuda-nvrtc (into build/nvrtc)"
-  if ! python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action ignore --target "$folder.part" nvidia-cuda-nvrtc >&2; then
-    rm -rf "$folder.part"
-    say "pip could not install nvidia-cuda-nvrtc: tests that compile kernel texts are skipped"
-    return 0
+  if python3 -m pip --version >/dev/null 2>&1 || (need_packages python3-pip); then
+    say "installing: nvidia-cuda-nvrtc (into build/nvrtc)"
+    mkdir -p "$root/build"
+    part=$(mktemp -d "$root/build/nvrtc.XXXXXX")
+    # Registers and spills of kernels are pinned for this version.
+    if python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action ignore --retries 2 --target "$part" nvidia-cuda-nvrtc==13.4.92 >&2; then
+      rm -rf "$folder" && mv "$part" "$folder"
+      return 0
+    fi
+    rm -rf "$part"
   fi
-  rm -rf "$folder" && mv "$folder.part" "$folder"
+  say "nvidia-cuda-nvrtc could not be installed: tests that compile kernel texts are skipped"
 }
 
 # build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
