@@ -132,7 +132,7 @@ class Settling {
       device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
     }
     far_ = run_.backend && !run_.backend->info().host_memory;
-    if (far_ && earlier_) run_.backend->use_choices(earlier_->choices);
+    if (far_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
     if (far_) device_before_ = device_memory(run_.backend.get());
   }
 

@@ -110,6 +110,7 @@ struct Trainer::State {
     if (stored) {
       StepOptions same = o;
       honour(same, earlier.choices);
+      if (backend && same_device(*backend, earlier.choices)) backend->use_choices(earlier.choices);
       try {
         compiled = compile_step(step, specs, same);
         honoured = true;

@@ -62,6 +62,7 @@ struct StepOptions {
 
 // Asks for what a checkpoint's choices say (StepChoices::words), precision included.
 void honour(StepOptions& options, const std::map<std::string, std::string>& choices);
+bool same_device(const Backend& backend, const std::map<std::string, std::string>& choices);  // whether those were made on such a one
 
 struct StepMetrics {
   double loss = 0, gradient_norm = 0;

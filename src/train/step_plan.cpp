@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "train/step.h"
 
@@ -43,6 +44,11 @@ StepChoices StepChoices::from_words(const std::map<std::string, std::string>& wo
     if (name(p) == precision) c.precision = p, found = true;
   if (!found) unknown("precision", precision);
   return c;
+}
+
+bool same_device(const Backend& backend, const std::map<std::string, std::string>& choices) {
+  const auto isa = choices.find("isa");
+  return isa != choices.end() && isa->second == backend.info().what;
 }
 
 void honour(StepOptions& options, const std::map<std::string, std::string>& choices) {

@@ -67,6 +67,7 @@ class Run {
 
   Outcome operator()() {
     start_ = Clock::now();
+    step_.touch();  // what a device measures is one of the choices
     settle();
     if (o_.resume)
       resume();
@@ -74,7 +75,6 @@ class Run {
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", o_.folder.string());
     if (o_.accepted) o_.accepted();
     metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
-    step_.touch();
     if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
     load_from(state_.next_batch);
     begun_at_ = state_.step.attempted;

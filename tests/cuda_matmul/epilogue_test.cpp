@@ -102,8 +102,8 @@ constexpr int64_t kRows = 40, kColumns = 72, kDepth = 48;
 
 struct Product : Model {
   NodeId x, w, sums;
-  explicit Product(DType type = DType::bf16) {
-    x = input(type, {kRows, kDepth}), w = input(type, {kDepth, kColumns});
+  explicit Product(DType type = DType::bf16, int64_t rows = kRows) {
+    x = input(type, {rows, kDepth}), w = input(type, {kDepth, kColumns});
     sums = graph.add(Op::matmul, std::vector{x, w}, {{int64_t(DType::f32)}, {}, nullptr});
   }
   NodeId narrowed(NodeId id) { return Builder(graph).cast(id, DType::bf16); }
@@ -171,6 +171,26 @@ TEST_F(CudaEpilogue, GradientsAccumulateInPlace) {
   narrow_ = false;
   m.outputs = {b.add(m.input(DType::f32, {kRows, kColumns}), m.sums)};
   check(m, "own add", {{2, 0}});
+}
+
+// One row looks like a bias, but it is what the sums are added to.
+TEST_F(CudaEpilogue, OneRowAccumulatesInPlace) {
+  Product m(DType::f32, 1);
+  Builder b(m.graph);
+  narrow_ = false;
+  m.outputs = {b.add(m.input(DType::f32, {1, kColumns}), m.sums)};
+  check(m, "own add", {{2, 0}});
+}
+
+TEST_F(CudaEpilogue, OldStateIsReadBeforeItIsOverwritten) {
+  for (bool library : {false, true}) {
+    Product m(DType::f32);
+    Builder b(m.graph);
+    narrow_ = false;
+    const NodeId before = m.input(DType::f32, {kRows, kColumns}), after = b.add(before, m.sums);
+    m.outputs = {after, b.sub(after, before)};
+    run(m, library, {{2, 0}});
+  }
 }
 
 TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {

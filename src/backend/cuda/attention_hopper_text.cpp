@@ -213,6 +213,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) attention_hopper
       if (threadIdx.x % 128 == 0) barrier_arrive(k_empty + (before + skip) % kStages);
       softmax(skip);
       weights(skip);
+      if (threadIdx.x == 0) feed(before + skip + kStages, before + skip + 2);  // the loop begins with the next tile
       for (int step = skip + 1; step < steps; ++step) {
         scores(step);
         values(step - 1);

@@ -101,7 +101,11 @@ void CudaBackend::order(Queue first, Queue then) {
 
 bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kernel(graph, node, device_->chip()); }
 std::map<std::string, std::string> CudaBackend::choices() const {
-  return device_->use([&] { return modules_->used_choices(); });
+  std::map<std::string, std::string> all = device_->use([&] { return modules_->used_choices(); });
+  // Products of another library, and code of another compiler, have other bits.
+  all["cublasLt"] = lt_ ? std::to_string(lt_->version()) : "none";
+  all["nvrtc"] = modules_->nvrtc().version();
+  return all;
 }
 void CudaBackend::use_choices(const std::map<std::string, std::string>& choices) {
   device_->use([&] { modules_->use_choices(choices); });

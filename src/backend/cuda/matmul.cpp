@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "backend/cuda/make.h"
 #include "backend/cuda/matmul_text.h"
@@ -178,12 +179,28 @@ class MatmulKernel final : public Kernel {
       w.rest = make_tile_kernel({&split.rest, 1}, chip_);
       w.bytes_after = bytes_moved(split.rest);
     };
-    if (const auto whole = match_epilogue(group)) {
+    // What the first part overwrites, the rest must not read as it was.
+    auto apart = [&](const SplitEpilogue& split) {
+      return std::none_of(split.rest.nodes.begin(), split.rest.nodes.end(), [&](const TileNode& n) {
+        if (n.kind != TileNode::Kind::load) return false;
+        const int operand = split.rest.accesses[size_t(n.access)].operand;
+        return operand >= 0 && operand != split.first.result.operand && together(split.first.result, MatmulArray{.operand = operand});
+      });
+    };
+    std::optional<MatmulEpilogue> whole = match_epilogue(group);
+    // One row that is added to itself looks like a bias; as the result's own memory it is an addend.
+    if (whole && together(whole->result, whole->bias)) {
+      if (whole->addend)
+        whole.reset();
+      else
+        whole->addend = std::exchange(whole->bias, {}), whole->addend.row = problem_.columns;
+    }
+    if (whole) {
       add_way(with_result(problem_, whole->result), *whole);
       if (!together(whole->result, whole->aux))
-        if (const auto split = finish_in_place(*whole, group.domain, group.operands)) add_split(*split);
+        if (const auto split = finish_in_place(*whole, group.domain, group.operands); split && apart(*split)) add_split(*split);
     }
-    if (const auto split = split_epilogue(group)) add_split(*split);
+    if (const auto split = split_epilogue(group); split && apart(*split)) add_split(*split);
     if (!ways_.empty()) return;
     DetachedEpilogue detached = detach_epilogue(group);
     MatmulEpilogue e;
