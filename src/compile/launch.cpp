@@ -13,7 +13,7 @@ namespace {
 class Launches {
  public:
   Launches(const Graph& g, const std::unordered_set<NodeId>& outputs, const OrderProblem& problem, FusePlan& plan)
-      : g_(g), outputs_(outputs), problem_(problem), plan_(plan), launch_(plan.groups.size()) {
+      : g_(g), outputs_(outputs), problem_(problem), plan_(plan), launch_(plan.groups.size()), shared_(plan.groups.size(), 0) {
     std::iota(launch_.begin(), launch_.end(), size_t(0));
   }
 
@@ -79,7 +79,9 @@ class Launches {
       std::vector<size_t> launch = launch_;
       for (size_t i : list) launch[i] = list[0];
       constexpr double kMost = 1.01;
-      if (double(peak_of(launch)) <= kMost * double(peak_of(launch_))) launch_ = std::move(launch);
+      if (double(peak_of(launch)) > kMost * double(peak_of(launch_))) continue;
+      launch_ = std::move(launch);
+      for (size_t i : list) shared_[i] = 1;
     }
   }
 
@@ -87,7 +89,7 @@ class Launches {
     std::vector<size_t> way = way_to_end(problem_);
     std::map<Key, Alike> lists;
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
-      if (plan_.groups[i].kind != Group::Kind::tile) continue;
+      if (plan_.groups[i].kind != Group::Kind::tile || shared_[i]) continue;
       const GroupSpec& spec = plan_.groups[i].specs[0];
       auto number = [&](NodeId id) { return g_.shape(id).numel() == 1; };
       // Results are the program's own, or single numbers.
@@ -149,6 +151,7 @@ class Launches {
   const OrderProblem& problem_;
   FusePlan& plan_;
   std::vector<size_t> launch_;  // of each group: the first group in it
+  std::vector<char> shared_;    // groups that have found their launch
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr size_t kMostRecordings = 8;
-constexpr size_t kMostSeen = 16;
+constexpr size_t kMostSeen = kMostRecordings;
 constexpr int64_t kMostLaunches = 50000;  // a longer program is put into the stream anew each time
 
 // Kernels that are alike, together.

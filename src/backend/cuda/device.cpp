@@ -241,6 +241,7 @@ FaultRecord* Device::take_fault() {
 
 void Device::give_fault(FaultRecord* record) {
   driver_.stream_wait.quietly(stream());
+  if (std::atomic_ref(record->raised).load(std::memory_order_acquire) != 0) return;  // whoever waits next is told
   *record = {};
   free_faults_.push_back(record);
 }
