@@ -56,7 +56,7 @@ check 2 stderr "did you mean 'threads'" bench ops thread=3
 check 2 stderr "valid: hot, cold" bench ops state=warm
 check 0 stdout "1 asked for by command line" demo --steps 2 --batch 64 --threads=1 --optimize-perf=false
 check 0 stdout "; CPU " demo --steps 2 --batch 64
-check 1 stderr "cuda" demo --steps 2 --device=cuda --no-fallback
+RIDGE_CUDA_LIBRARY=/nowhere/libcuda.so.1 check 1 stderr "cuda" demo --steps 2 --device=cuda --no-fallback
 
 # Doctor: what is wrong with the machine is a finding, what is wrong with the question an error.
 export RIDGE_CACHE="$folder/cache"
