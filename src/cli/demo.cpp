@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "base/terminal.h"
 #include "cli/command.h"
@@ -119,9 +120,16 @@ const Command command("demo", "train a small network on made-up data and show wh
     ThreadRequest threads = thread_request(settings);
     for (const config::Note& note : settings.notes()) threads.remarks.push_back(fmt::format("{}: {}", note.source, note.text));
     // Left alone, it takes the CPU for work as small as this.
-    if (const auto device = settings.get<std::string>("device"); device != "auto")
-      for (const std::string& notice : select_device(device, settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow).notices)
-        threads.remarks.push_back(notice);
+    if (const auto device = settings.get<std::string>("device"); device != "auto") {
+      const bool forbidden = settings.get<bool>("no_fallback");
+      const DeviceChoice choice = select_device(device, forbidden ? Fallback::forbid : Fallback::allow);
+      for (const std::string& notice : choice.notices) threads.remarks.push_back(notice);
+      if (choice.device.kind != Device::Kind::cpu) {
+        if (forbidden)
+          fail(ErrorCode::unsupported, "[demo] device={} was asked for, but the demonstration is made for the CPU; take device=cpu or auto", device);
+        threads.remarks.push_back("the demonstration is made for the CPU and computes there");
+      }
+    }
     request_default_threads(threads);
     return run(*steps, *batch, *memory == "auto" ? settings.get<std::string>("memory") : *memory);
   };
