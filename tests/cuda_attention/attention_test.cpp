@@ -88,6 +88,11 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::bf16, 700, 700, 64, {2, 1}, true, Mask::none, -1, 0, Layout::qkv_slices},
       {DType::f16, 300, 700, 48, {1, 1}, false, Mask::none, -1, 0.2, Layout::qkv_slices},
       {DType::f16, 77, 77, 96, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
+      {DType::bf16, 256, 320, 128, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},  // more keys than queries: tiles that all see
+      {DType::f16, 129, 700, 100, {2, 1}, true, Mask::none, -1, 0, Layout::heads_first},
+      {DType::bf16, 320, 256, 72, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},
+      {DType::bf16, 400, 400, 128, {80, 40}, true, Mask::none, -1, 0, Layout::qkv_slices},  // so many that a block does two of them
+      {DType::bf16, 300, 520, 64, {160, 80}, true, Mask::none, -1, 0, Layout::heads_first},
   };
   // All texts are asked for first, so that they are compiled side by side.
   std::vector<Case> cases;
