@@ -1,4 +1,5 @@
 // ridge eval RUN: how well a trained GPT predicts a text.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -10,6 +11,7 @@
 #include "cli/settings.h"
 #include "data/dataset.h"
 #include "runtime/default_team.h"
+#include "train/gpt_device.h"
 #include "train/gpt_evaluate.h"
 
 namespace ridge::cli {
@@ -34,7 +36,23 @@ std::vector<std::string> data_of(const config::Resolved& settings, const std::fi
   return settings.get<std::vector<std::string>>("data");
 }
 
-nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights& weights, const GptParameters& parameters, const std::string& source,
+// The model where it is read, once it is known for how much text.
+struct Reader {
+  SettledDevice device;
+  std::unique_ptr<GptParameters> parameters;
+};
+
+Reader open_reader(const GptWeights& weights, const config::Resolved& settings, int64_t windows) {
+  const GptConfig& c = weights.config;
+  const int64_t batch = evaluation_batch(c);
+  Reader reader;
+  reader.device = settle_reading_device(settings, gpt_reading_work(c, batch * c.block), double(windows) / double(batch));
+  for (const std::string& notice : reader.device.notices) fmt::print(stderr, "ridge: {}\n", notice);
+  reader.parameters = std::make_unique<GptParameters>(weights, weight_storage(reader.device.precision), reader.device.backend.get());
+  return reader;
+}
+
+nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights& weights, Reader& reader, const std::string& source,
                                 const config::Resolved& settings) {
   const GptConfig& c = weights.config;
   DatasetOptions options;
@@ -46,10 +64,15 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
     data.validation = data.train, data.window_starts.clear(), data.possible.reset();
   else if (arguments.windows > 0 && data.possible)
     data.possible = possible_loss(data, arguments.windows);
-  const std::unique_ptr<BatchSource> windows = validation_windows(data, evaluation_batch(c), c.block, arguments.windows);
-  const GptEvaluation e = evaluate_gpt(parameters, *windows, data.tokenizer.get());
+  int64_t count = data.window_starts.empty() ? data.validation.size() / c.block : int64_t(data.window_starts.size());
+  count = std::max<int64_t>(1, arguments.windows > 0 ? std::min(arguments.windows, count) : count);
+  if (!reader.parameters) reader = open_reader(weights, settings, count);
+  Backend* backend = reader.device.backend.get();
+  const std::unique_ptr<BatchSource> windows = validation_windows(data, std::min(count, evaluation_batch(c, backend)), c.block, arguments.windows);
+  const GptEvaluation e = evaluate_gpt(*reader.parameters, *windows, data.tokenizer.get(), nullptr, backend);
   nlohmann::ordered_json j;
-  j["model"] = weights.folder.string(), j["data"] = data.name, j["split"] = arguments.split;
+  j["model"] = weights.folder.string(), j["device"] = reader.device.device.value, j["precision"] = reader.device.number_format.value;
+  j["data"] = data.name, j["split"] = arguments.split;
   j["windows"] = e.windows, j["tokens"] = e.tokens, j["loss"] = e.loss(), j["perplexity"] = std::exp(e.loss());
   if (e.bytes > 0) j["bits_per_byte"] = e.bits_per_byte(), j["nats_per_character"] = e.nats / e.characters;
   if (data.possible) j["possible_nats_per_character"] = *data.possible;
@@ -57,9 +80,10 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
   return j;
 }
 
-void print(const nlohmann::ordered_json& j, int64_t block) {
+void print(const nlohmann::ordered_json& j, int64_t block, const std::string& why) {
   auto number = [&](const char* key) { return j[key].get<double>(); };
   fmt::print("{:<12}{}\n", "model", j["model"].get<std::string>());
+  fmt::print("{:<12}{}, {}: {}\n", "device", j["device"].get<std::string>(), j["precision"].get<std::string>(), why);
   fmt::print("{:<12}{}, {}: {} windows of {} tokens\n", "data", j["data"].get<std::string>(), j["split"].get<std::string>(), j["windows"].get<int64_t>(),
              block);
   fmt::print("{:<12}{:.4f} nats/token\n", "loss", number("loss"));
@@ -79,11 +103,11 @@ int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
   request_default_threads(thread_request(settings));
   const GptWeights weights = load_gpt_weights(arguments.model);
   for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);
-  const GptParameters parameters(weights);
+  Reader reader;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& source : data_of(settings, arguments.model)) {
-    all.push_back(evaluate(arguments, weights, parameters, source, settings));
-    if (!arguments.json) print(all.back(), weights.config.block);
+    all.push_back(evaluate(arguments, weights, reader, source, settings));
+    if (!arguments.json) print(all.back(), weights.config.block, reader.device.device.why);
   }
   if (arguments.json) std::puts((all.size() == 1 ? all[0] : all).dump().c_str());
   return kOk;
@@ -96,7 +120,9 @@ const Command command("eval", "measure how well a trained GPT predicts a text", 
   line.positive_option("--windows", arguments->windows, "at most so many, spread evenly; else all");
   line.flag("--json", arguments->json, "one document");
   auto sources = add_settings(line, config::kGpt);
-  line.footer("Settings: data=FILE|FOLDER|builtin (else what the run was trained on), threads=N; ridge config keys says more.");
+  line.footer(
+      "Settings: data=FILE|FOLDER|builtin (else what the run was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; ridge config "
+      "keys says more.");
   return [=] { return run_eval(*arguments, config::resolve(sources())); };
 });
 

@@ -11,6 +11,7 @@
 #include "cli/settings.h"
 #include "data/token_text.h"
 #include "runtime/default_team.h"
+#include "train/gpt_device.h"
 #include "train/gpt_sampler.h"
 
 namespace ridge::cli {
@@ -21,12 +22,6 @@ struct SampleArguments {
   int64_t tokens = 500;
   bool json = false;
 };
-
-DType weight_storage(const std::string& precision) {
-  if (precision == "bf16") return DType::bf16;
-  if (precision == "fp16") return DType::f16;
-  return DType::f32;  // auto: as trained; tf32 is fp32 here
-}
 
 // An empty prompt is the beginning of a text: after the end of another one, or after a line end.
 std::vector<Token> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
@@ -63,7 +58,16 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   options.tokens = weights.tokenizer->vocab_size();
   const std::vector<Token> prompt = prompt_tokens(*weights.tokenizer, arguments.prompt);
 
-  GptSampler sampler(std::make_shared<GptParameters>(weights, weight_storage(settings.get<std::string>("precision"))));
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const SettledDevice device = settle_reading_device(settings, gpt_reading_work(weights.config, 1), double(arguments.tokens));
+  for (const std::string& notice : device.notices) fmt::print(stderr, "ridge: {}\n", notice);
+  Backend* backend = device.backend.get();
+  GptSampler sampler(std::make_shared<GptParameters>(weights, weight_storage(device.precision), backend), nullptr, nullptr, backend);
+  if (backend) {
+    sampler.prepare();
+    keep_start_time(backend, std::chrono::duration<double>(Clock::now() - begin).count());
+  }
   TokenText stream(weights.tokenizer);
   std::string text;
   int64_t made = 0;
@@ -73,7 +77,6 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
     if (!arguments.json && !piece.empty()) show(piece);
   };
   if (!arguments.json) show(arguments.prompt);
-  using Clock = std::chrono::steady_clock;
   Clock::time_point first;
   sampler.generate(prompt, arguments.tokens, options, [&](Token token) {
     if (made++ == 0) first = Clock::now();
@@ -87,7 +90,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   if (arguments.json) {
     nlohmann::ordered_json j;
     j["model"] = weights.folder.string(), j["prompt"] = arguments.prompt, j["text"] = text;
-    j["tokens"] = made, j["ended"] = ended;
+    j["tokens"] = made, j["ended"] = ended, j["device"] = device.device.value, j["precision"] = device.number_format.value;
     if (rate > 0) j["tokens_s"] = rate;
     j["temperature"] = options.temperature, j["top_k"] = options.top_k ? nlohmann::ordered_json(options.top_k) : nlohmann::ordered_json();
     j["top_p"] = options.top_p, j["seed"] = options.seed;
@@ -95,7 +98,10 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
     return kOk;
   }
   if (text.empty() || text.back() != '\n') std::puts("");
-  if (on_terminal() && rate > 0) std::puts(dim(fmt::format("{} tokens, {:.0f} a second", made, rate)).c_str());
+  if (on_terminal()) {
+    const std::string speed = rate > 0 ? fmt::format(", {:.0f} a second", rate) : "";
+    std::puts(dim(fmt::format("{} tokens{} on {}: {}", made, speed, device.device.value, device.device.why)).c_str());
+  }
   return kOk;
 }
 
@@ -106,7 +112,7 @@ const Command command("sample", "write text with a trained GPT", [](Line line) {
   line.positive_option("--tokens", arguments->tokens, "how many tokens to write");
   line.flag("--json", arguments->json, "one document when it is done");
   auto sources = add_settings(line, config::kGpt);
-  line.footer("Settings: temperature=0.8 top_k=K top_p=P seed=N precision=fp32|bf16|fp16 threads=N; ridge config keys says more.");
+  line.footer("Settings: temperature=0.8 top_k=K top_p=P seed=N device=auto|cpu|cuda precision=fp32|tf32|bf16|fp16 threads=N; ridge config keys says more.");
   return [=] { return run_sample(*arguments, config::resolve(sources())); };
 });
 

@@ -16,6 +16,8 @@
 namespace ridge {
 namespace {
 
+constexpr const char* kWhereItWas = "the run so far was trained there";
+constexpr double kStartGuess = 3;    // seconds until a GPU computes, until one was measured
 constexpr double kFirstGuess = 1.3;  // of a step to the sum of its kernels at their ceilings, until one was measured
 
 Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
@@ -27,14 +29,18 @@ double rate_of(const GpuCeilings& gpu, Precision precision) {
   return gpu.fastest() ? 1e9 * gpu.fastest()->gflops.median : 0;
 }
 
+std::optional<KernelRates> cpu_rates(int64_t memory, bool measure) {
+  return measure ? known_kernel_rates(default_team(), memory) : kept_kernel_rates(default_team(), memory);
+}
+
 // What each device can do in a second; those of which nothing is known are left out.
 std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, bool measure) {
   std::vector<DeviceCost> costs;
   for (const KnownDevice& known : devices) {
     if (!known.missing.empty()) continue;
     if (known.device.kind == Device::Kind::cpu) {
-      const KernelRates rates = known_kernel_rates(default_team(), int64_t(1) << 28);
-      costs.push_back({known.device, 1e9 * rates.matmul_gflops, 1e9 * rates.copy_gbs, 1e-6 * rates.launch_us, 0, true});
+      if (const std::optional<KernelRates> rates = cpu_rates(int64_t(1) << 28, measure))
+        costs.push_back({known.device, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
     } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, measure)) {
       costs.push_back(
           {known.device, rate_of(*gpu, Precision::bf16), 1e9 * gpu->copy_gbs.median, 1e-6 * gpu->launch_us.median, 1e9 * gpu->upload_pinned_gbs.median, true});
@@ -44,12 +50,21 @@ std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, 
 }
 
 DeviceChoice choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure) {
-  if (!parse_device(request).automatic) return select_device(request, fallback);
+  const DeviceRequest wish = parse_device(request);
+  if (!wish.automatic) {
+    // Any of its kind will do: then the one on which the run began, and if that is gone, another one, which is told.
+    if (wish.kind == Device::Kind::cuda && !wish.index && earlier.starts_with("cuda:"))
+      if (DeviceChoice same = select_device(earlier, Fallback::allow); same.device.kind == wish.kind) {
+        if (!same.fell_back) same.reason = kWhereItWas;
+        return same;
+      }
+    return select_device(request, fallback);
+  }
   const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
   if (std::none_of(devices.begin(), devices.end(), [](const KnownDevice& d) { return d.missing.empty() && d.device.kind != Device::Kind::cpu; }))
     return choose_device(request, fallback, devices);
   for (const KnownDevice& d : devices)
-    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {d.device, "the run so far was trained there", {}, false, {}};
+    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {d.device, kWhereItWas, {}, false, {}};
   return choose_device(request, fallback, devices, work, measured_costs(devices, measure));
 }
 
@@ -68,11 +83,14 @@ StepWork gpt_work(const GptConfig& c, int64_t batch) {
   return work;
 }
 
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure) {
+namespace {
+
+Fallback fallback_of(const config::Resolved& settings) { return settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow; }
+
+SettledDevice open(const config::Resolved& settings, DeviceChoice device, const std::string& wished_precision) {
   SettledDevice out;
-  const Fallback fallback = settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
+  const Fallback fallback = fallback_of(settings);
   const std::string request = settings.get<std::string>("device"), source = settings.setting("device").source;
-  DeviceChoice device = choose(request, fallback, work, earlier, measure);
   out.notices = device.notices;
   try {
     out.backend = open_device(device.device);
@@ -85,12 +103,71 @@ SettledDevice settle_device(const config::Resolved& settings, const StepWork& wo
   }
   if (const std::string remark = device_remark(out.backend.get()); !remark.empty()) out.notices.push_back(remark);
   out.device = {"device", to_string(device.device), source, device.reason, device.runner_up};
-  const PrecisionChoice precision = device_precision(settings.get<std::string>("precision"), fallback, out.backend.get());
+  const PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get());
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
   choose_products(out.backend.get(), out.precision, settings.get<std::string>("matmul_precision"));
   out.number_format = {"precision", std::string(name(precision.precision)), settings.setting("precision").source, precision.reason, precision.runner_up};
   return out;
+}
+
+std::string start_key(const std::string& gpu) { return "start_time/" + gpu; }
+
+// Whether the CPU would be done before any GPU has begun; empty: no, or there is none.
+std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& work, double times, bool measure) {
+  double start = 0;
+  const Profile profile = this_machine();
+  for (const KnownDevice& d : devices)
+    if (d.missing.empty() && d.device.kind != Device::Kind::cpu) {
+      const double seconds = profile.number(start_key(d.name)).value_or(kStartGuess);
+      start = start > 0 ? std::min(start, seconds) : seconds;
+    }
+  const std::optional<KernelRates> rates = start > 0 ? cpu_rates(int64_t(1) << 28, measure) : std::nullopt;
+  if (!rates) return {};
+  const double here = times * expected_seconds(work, {{}, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
+  return here < start ? fmt::format("expected to be done in {:.2g} s, and a GPU takes {:.2g} s to begin", here, start) : std::string();
+}
+
+}  // namespace
+
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure) {
+  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, measure), settings.get<std::string>("precision"));
+}
+
+StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
+  double parameters = 0;
+  for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
+  StepWork work;
+  work.flops = 2 * parameters * double(tokens), work.bytes = 4 * parameters + 60 * double(c.layers * c.width * tokens);
+  work.launches = 12 * double(c.layers) + 10, work.transfer_bytes = 16 * double(tokens);
+  return work;
+}
+
+SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times) {
+  const std::string request = settings.get<std::string>("device"), precision = settings.get<std::string>("precision");
+  DeviceChoice device;
+  if (parse_device(request).automatic)
+    device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, settings.get<bool>("optimize_perf"));
+  if (device.reason.empty()) device = choose(request, fallback_of(settings), work, "", false);
+  return open(settings, std::move(device), precision == "auto" ? "fp32" : precision);
+}
+
+void keep_start_time(const Backend* backend, double seconds) {
+  const std::string gpu = device_name(backend);
+  if (gpu.empty()) return;
+  Profile profile = this_machine();
+  // The least of what was seen: kernels are compiled only once.
+  const double before = profile.number(start_key(gpu)).value_or(seconds);
+  profile.put(start_key(gpu), {.value = fmt::format("{:.4g}", std::min(before, seconds)), .samples = 1});
+}
+
+double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure) {
+  if (!backend || backend->info().host_memory) {
+    const std::optional<KernelRates> rates = cpu_rates(memory, measure);
+    return rates && rates->copy_gbs > 0 ? rates->matmul_gflops / rates->copy_gbs : 0;
+  }
+  const std::optional<GpuCeilings> gpu = known_gpu_ceilings(device_name(backend), measure);
+  return gpu ? rate_of(*gpu, precision) / (1e9 * gpu->copy_gbs.median) : 0;
 }
 
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure) {

@@ -32,6 +32,12 @@ struct SettledDevice {
 // measured yet is, if `measure` says so. ErrorCode::unsupported and usage as select_device() has them.
 SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure);
 
+// The same for a model that is only read, `times` over: precision=auto is fp32 there, and what the CPU has done before a GPU would have
+// begun stays on the CPU.
+StepWork gpt_reading_work(const GptConfig& config, int64_t tokens);  // that go through the model together
+SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times);
+void keep_start_time(const Backend* backend, double seconds);  // that it took until it could compute; of the CPU nothing is kept
+
 // What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `measure` says so. Empty: not known.
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure);
 
@@ -40,6 +46,9 @@ struct GpuStepTime {
   std::string source;
 };
 GpuStepTime gpu_step_time(const TrainStep& step, const std::string& gpu, bool measure);
+// Operations that the device's products take in the time of a byte; 0: its rates are not known. `backend` null: the CPU, with so much memory.
+double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure);
+
 // What a run has seen: later ones expect as much above the sum of their kernels.
 void keep_step_time(const std::string& gpu, double expected, double measured);
 

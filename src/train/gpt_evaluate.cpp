@@ -4,19 +4,23 @@
 #include <chrono>
 #include <cmath>
 
+#include "backend/backend.h"
 #include "base/error.h"
+#include "runtime/arena.h"
 #include "runtime/executable.h"
 
 namespace ridge {
 
+static bool is_far(const Backend* backend) { return backend && !backend->info().host_memory; }
+
 double GptEvaluation::bits_per_byte() const { return nats / bytes / std::log(2.0); }
 
-int64_t evaluation_batch(const GptConfig& c) {
-  constexpr int64_t kTokens = 4096, kLogits = int64_t(1) << 24;
-  return std::clamp<int64_t>(std::min(kTokens, kLogits / c.vocab) / c.block, 1, 64);
+int64_t evaluation_batch(const GptConfig& c, const Backend* backend) {
+  const int64_t more = is_far(backend) ? 16 : 1, tokens = more * 4096, logits = more << 24;
+  return std::clamp<int64_t>(std::min(tokens, logits / c.vocab) / c.block, 1, more * 64);
 }
 
-GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team) {
+GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team, Backend* backend) {
   constexpr int64_t kNoTarget = -1;
   const GptConfig& c = parameters.config();
   const std::vector<Type>& types = batches.types();
@@ -30,7 +34,7 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   std::vector<NodeId> inputs = nodes.inputs;
   inputs.insert(inputs.end(), {in, target});
   CompileOptions options;
-  options.team = team;
+  options.team = team, options.backend = backend;
   Executable program(g, inputs, {b.cast(loss.sum, DType::f32), b.cast(loss.count, DType::f32)}, options);
 
   // Text of each token, so that losses can be told for what every tokenizer shares.
@@ -43,9 +47,19 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   std::vector<int64_t> tokens(size_t(rows * block)), targets(tokens.size());
   std::byte* const filled[] = {reinterpret_cast<std::byte*>(tokens.data()), reinterpret_cast<std::byte*>(targets.data())};
   std::vector<const void*> data = parameters.data();
-  data.insert(data.end(), {tokens.data(), targets.data()});
-  float sum = 0, count = 0;
-  void* const out[] = {&sum, &count};
+  float sums[2] = {};  // of losses, and how many
+  std::vector<void*> out = {&sums[0], &sums[1]};
+  const bool far = is_far(backend);
+  Arena device(backend);  // tokens, targets, sums
+  const int64_t bytes = types[0].bytes(), place = (bytes + 63) / 64 * 64;
+  if (far) {
+    device.require(2 * place + int64_t(sizeof sums));
+    data.insert(data.end(), {device.data(), device.data() + place});
+    out = {device.data() + 2 * place, device.data() + 2 * place + sizeof(float)};
+    program.prepare();
+  } else {
+    data.insert(data.end(), {tokens.data(), targets.data()});
+  }
   GptEvaluation result;
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < batches.batches(); ++i) {
@@ -57,8 +71,10 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
       for (int64_t t : {tokens[size_t(k)], targets[size_t(k)]})
         if (t < 0 || t >= c.vocab)
           fail(ErrorCode::io, "[evaluate] token {} is not in the model's vocabulary of {}; is this the model's tokenizer?", t, c.vocab);
+    if (far) backend->upload(device.data(), tokens.data(), bytes), backend->upload(device.data() + place, targets.data(), bytes);
     program.run(data, out);
-    result.nats += sum, result.tokens += int64_t(count), result.windows += batches.samples(i);
+    if (far) backend->download(sums, out[0], sizeof sums), backend->wait();
+    result.nats += sums[0], result.tokens += int64_t(sums[1]), result.windows += batches.samples(i);
     for (int64_t k = 0; tokenizer && k < live; ++k)
       if (const size_t t = size_t(targets[size_t(k)]); t < sizes.size()) result.characters += sizes[t].first, result.bytes += sizes[t].second;
   }

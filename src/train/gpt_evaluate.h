@@ -8,6 +8,7 @@
 
 namespace ridge {
 
+class Backend;
 class ThreadTeam;
 
 struct GptEvaluation {
@@ -20,10 +21,12 @@ struct GptEvaluation {
   double bits_per_byte() const;
 };
 
-// Batches to evaluate a model with at a time: enough to fill a machine, few enough for little memory.
-int64_t evaluation_batch(const GptConfig& config);
+// Windows to evaluate a model with at a time: enough to fill the device, few enough for little memory.
+int64_t evaluation_batch(const GptConfig& config, const Backend* backend = nullptr);
 
-// Over all batches of tokens and targets, i64 [batch, block]. ErrorCode::value: a token outside the vocabulary.
-GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team = nullptr);
+// Over all batches of tokens and targets, i64 [batch, block]. `backend`: where the parameters lie; none: the CPU. ErrorCode::io: a token
+// outside the vocabulary.
+GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team = nullptr,
+                           Backend* backend = nullptr);
 
 }  // namespace ridge

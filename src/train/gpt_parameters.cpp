@@ -1,9 +1,12 @@
 #include "train/gpt_parameters.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "runtime/arena.h"
 #include "runtime/buffer_pool.h"
 
 namespace ridge {
@@ -15,6 +18,7 @@ struct GptParameters::State {
   std::vector<const void*> data;
   BufferPool pool;
   BufferPool::Buffer memory;
+  std::optional<Arena> device;  // instead, where that has memory of its own
   int64_t owned = 0;
 };
 
@@ -28,34 +32,46 @@ DType storage_of(const Parameter& p, DType storage) { return p.shape.rank() >= 2
 
 }  // namespace
 
-GptParameters::GptParameters(const GptWeights& weights, DType storage)
-    : GptParameters(weights.config, storage, [&](size_t index, std::span<float> values) { weights.copy(index, values); }) {}
+DType weight_storage(Precision precision) { return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32; }
 
-GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill& fill) : state_(std::make_unique<State>()) {
+GptParameters::GptParameters(const GptWeights& weights, DType storage, Backend* backend)
+    : GptParameters(
+          weights.config, storage, [&](size_t index, std::span<float> values) { weights.copy(index, values); }, backend) {}
+
+GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill& fill, Backend* backend) : state_(std::make_unique<State>()) {
   State& s = *state_;
   if (storage != DType::f32 && storage != DType::bf16 && storage != DType::f16)
     fail(ErrorCode::dtype, "[gpt] weights cannot be kept as {}; use f32, bf16 or f16", name(storage));
   s.config = config, s.storage = storage;
+  const bool far = backend && !backend->info().host_memory;
   const std::vector<Parameter> parameters = gpt_parameters(config);
   int64_t longest = 0;
   for (const Parameter& p : parameters) {
     s.types.push_back({storage_of(p, storage), p.shape});
     s.owned += aligned(s.types.back().bytes());
-    if (s.types.back().dtype != DType::f32) longest = std::max(longest, p.shape.numel());
+    if (far || s.types.back().dtype != DType::f32) longest = std::max(longest, p.shape.numel());
   }
-  s.memory = s.pool.acquire(s.owned);
+  std::byte* at = nullptr;
+  if (far) {
+    s.device.emplace(backend).require(s.owned);
+    at = s.device->data();
+  } else {
+    s.memory = s.pool.acquire(s.owned);
+    at = s.memory.data();
+  }
   std::vector<float> wide(static_cast<size_t>(longest));
-  std::byte* at = s.memory.data();
+  std::vector<uint16_t> narrow(far && storage != DType::f32 ? wide.size() : 0);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const size_t n = size_t(parameters[i].shape.numel());
     s.data.push_back(at);
-    if (s.types[i].dtype == DType::f32) {
-      fill(i, {reinterpret_cast<float*>(at), n});
-    } else {
-      fill(i, {wide.data(), n});
-      uint16_t* to = reinterpret_cast<uint16_t*>(at);
-      for (size_t k = 0; k < n; ++k) to[k] = storage == DType::bf16 ? f32_to_bf16(wide[k]) : f32_to_f16(wide[k]);
+    const bool whole = s.types[i].dtype == DType::f32;
+    const std::span<float> values(whole && !far ? reinterpret_cast<float*>(at) : wide.data(), n);
+    fill(i, values);
+    if (!whole) {
+      uint16_t* to = far ? narrow.data() : reinterpret_cast<uint16_t*>(at);
+      for (size_t k = 0; k < n; ++k) to[k] = storage == DType::bf16 ? f32_to_bf16(values[k]) : f32_to_f16(values[k]);
     }
+    if (far) backend->upload(at, whole ? static_cast<const void*>(wide.data()) : narrow.data(), s.types[i].bytes());
     at += aligned(s.types[i].bytes());
   }
 }

@@ -5,16 +5,22 @@
 #include <span>
 #include <vector>
 
+#include "machine/precision.h"
 #include "train/gpt_files.h"
 
 namespace ridge {
+
+class Backend;
+
+DType weight_storage(Precision precision);  // of matrices that are only read; tf32 is a way to multiply fp32
 
 // A model's parameters where programs can read them: memory of their own, in f32 or with matrices in 16 bits, or somebody else's.
 class GptParameters {
  public:
   using Fill = std::function<void(size_t index, std::span<float> values)>;
-  GptParameters(const GptConfig& config, DType storage, const Fill& fill);
-  explicit GptParameters(const GptWeights& weights, DType storage = DType::f32);
+  // `backend`: where the memory of their own lies; none: the host's.
+  GptParameters(const GptConfig& config, DType storage, const Fill& fill, Backend* backend = nullptr);
+  explicit GptParameters(const GptWeights& weights, DType storage = DType::f32, Backend* backend = nullptr);
   GptParameters(const GptConfig& config, std::span<const std::span<float>> in_place);  // f32; read as they are at the time
   GptParameters(const GptConfig& config, std::vector<const void*> in_place);           // the same on any device
   ~GptParameters();

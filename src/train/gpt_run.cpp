@@ -124,8 +124,11 @@ class Settling {
       precision_ = as_set(s_, "precision", std::string(name(precision.precision)), precision.reason);
       number_format_ = precision.precision;
     } else {
-      const auto before = earlier_ ? earlier_->choices.find(kDeviceChoice) : std::map<std::string, std::string>::const_iterator();
-      const std::string earlier = earlier_ && before != earlier_->choices.end() ? before->second : "";
+      std::string earlier;
+      if (earlier_) {
+        const auto before = earlier_->choices.find(kDeviceChoice);
+        earlier = before != earlier_->choices.end() ? before->second : "cpu";  // where nothing is said of it
+      }
       SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure);
       run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
       run_.backend = std::move(settled.backend);
@@ -214,7 +217,8 @@ class Settling {
     if (far_) {
       int64_t numbers = 0;
       for (const Parameter& p : gpt_parameters(run_.model)) numbers += p.shape.numel();
-      host.push_back({"copies for checkpoints", 3 * numbers * int64_t(sizeof(float))});
+      const bool keeps = s_.get<std::string>("checkpoint_interval") != "none";  // else only the weights are copied, at the end
+      host.push_back({keeps ? "copies for checkpoints" : "copy of the weights", (keeps ? 3 : 1) * numbers * int64_t(sizeof(float))});
       run_.memory.push_back({"driver, kernels, libraries", std::max(device_before_.held + kDeviceGrowth, device_memory(run_.backend.get()).held)});
     }
     if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
@@ -245,10 +249,28 @@ class Settling {
       }
   }
 
-  // Given with this call, and not by what the run was started with.
+  // Given with this call, and not by what the run was started with: that is in the config.yaml of its folder, or of the experiment's around it.
   bool is_said_now(const char* key) const {
     const std::string& source = s_.setting(key).source;
-    return source == "command line" || source.starts_with("environment ");
+    if (source == "command line" || source.starts_with("environment ")) return true;
+    const std::filesystem::path file = source.substr(0, source.rfind(':'));
+    if (file == source || !file.has_filename()) return false;  // a default, a preset or the profile
+    if (file.filename() != "config.yaml") return true;
+    const std::filesystem::path within = std::filesystem::weakly_canonical(o_.folder).lexically_relative(std::filesystem::weakly_canonical(file).parent_path());
+    return within.empty() || *within.begin() == "..";
+  }
+
+  // What the run so far was computed in, as far as this device knows it.
+  Precision precision_as_before(Precision before) {
+    const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
+    const PrecisionChoice choice = device_precision(name(before), fallback, run_.backend.get());
+    if (choice.precision != number_format_ || choice.fell_back) {
+      for (const std::string& notice : choice.notices)
+        if (std::find(run_.notices.begin(), run_.notices.end(), notice) == run_.notices.end()) run_.notices.push_back(notice);
+      precision_ = {"precision", std::string(name(choice.precision)), "the run so far", choice.fell_back ? choice.reason : "as it was trained", ""};
+    }
+    choose_products(run_.backend.get(), choice.precision, s_.get<std::string>("matmul_precision"));
+    return choice.precision;
   }
 
   void make_step() {
@@ -271,16 +293,21 @@ class Settling {
       fail(ErrorCode::memory, "[gpt] the budget of {} is too small: the process, its data and batches take {} before the model; give memory={} or more",
            size_text(run_.budget.bytes), size_text(others), size_text(2 * others));
     if (far_ && s_.get<bool>("offload_optimizer")) options.offload = true;
+    options.balance = [this, memory = options.memory] {
+      return measured_balance(run_.backend.get(), number_format_, memory, far_ ? o_.measure && o_.probe : o_.measure);
+    };
     if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
     StepModel model = gpt_step_model(run_.model, batch_);
     run_.parameters = gpt_stored_parameters(run_.model);
     if (earlier_ && !earlier_->choices.empty()) {
+      const StepChoices before = StepChoices::from_words(earlier_->choices);
+      if (!is_said_now("precision")) options.precision = precision_as_before(before.precision);
       StepOptions same = options;
       try {
         honour(same, earlier_->choices);
         if (is_said_now("accumulation")) same.micro = options.micro;
-        if (is_said_now("precision")) same.precision = options.precision;
-        if (StepChoices::from_words(earlier_->choices).batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
+        same.precision = options.precision;
+        if (before.batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
         run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
@@ -519,7 +546,7 @@ Outcome run_gpt(GptRun& run, const Resolved& settings, const std::vector<Trainer
   if (!run.trainer.resume) write_weights(run, run.init_from.get());
   run.init_from.reset();  // its pages are not in the plan
   const Outcome outcome = train(gpt_task(run, settings), run.trainer, views);
-  if (const std::string gpu = device_name(run.backend.get()); !gpu.empty() && outcome.steps >= 50)
+  if (const std::string gpu = device_name(run.backend.get()); !gpu.empty() && outcome.own_steps >= 50)
     keep_step_time(gpu, run.expected_step_seconds, 1e-3 * outcome.ms);
   return outcome;
 }

@@ -112,8 +112,8 @@ struct GptSampler::State {
   Arena device;  // the cache, then what goes to and fro
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  std::vector<int64_t> tokens;  // a chunk
-  int64_t position = 0, live = 0;
+  std::vector<int64_t> given;  // what a run is told: position, how many tokens are live, the tokens
+  int64_t position = 0;
   bool fresh = false;          // logits are those of the context
   std::vector<Token> history;  // what the cache holds
   std::vector<float> logits;
@@ -126,7 +126,7 @@ struct GptSampler::State {
         many(compile(*parameters, layout, chunk, team, arena, backend)),
         far(backend && !backend->info().host_memory ? backend : nullptr),
         device(backend),
-        tokens(size_t(chunk)),
+        given(size_t(chunk) + 2),
         logits(size_t(parameters->config().vocab)) {
     history.reserve(size_t(parameters->config().block) + 1);
     if (far) device.require(cache_bytes() + given_bytes() + int64_t(logits.size() * sizeof(float)));
@@ -134,22 +134,22 @@ struct GptSampler::State {
 
   int64_t parts() const { return 2 * parameters->config().layers; }
   int64_t cache_bytes() const { return std::max<int64_t>(1, parts()) * layout.bytes; }
-  int64_t given_bytes() const { return ((chunk + 2) * int64_t(sizeof(int64_t)) + 63) / 64 * 64; }  // position, how many are live, tokens
-  std::byte* given() { return device.data() + cache_bytes(); }
+  int64_t given_bytes() const { return (int64_t(given.size() * sizeof(int64_t)) + 63) / 64 * 64; }
 
   void map() {
     if (!inputs.empty()) return;
     std::byte* at = far ? device.data() : nullptr;
     inputs = parameters->data();
+    const int64_t* words = given.data();
     if (far) {
-      inputs.insert(inputs.end(), {given() + 2 * sizeof(int64_t), given(), given() + sizeof(int64_t)});
-      outputs = {given() + given_bytes()};
+      words = reinterpret_cast<const int64_t*>(at + cache_bytes());
+      outputs = {at + cache_bytes() + given_bytes()};
     } else {
       cache = pool.acquire(cache_bytes(), BufferPool::Fill::zero);
       at = cache.data();
-      inputs.insert(inputs.end(), {tokens.data(), &position, &live});
       outputs = {logits.data()};
     }
+    inputs.insert(inputs.end(), {words + 2, words, words + 1});
     for (int64_t i = 0; i < parts(); ++i) inputs.push_back(at + i * layout.bytes), outputs.push_back(at + i * layout.bytes);
   }
 
@@ -157,13 +157,11 @@ struct GptSampler::State {
   void run(std::span<const Token> fed) {
     while (!fed.empty()) {
       const bool by_one = fed.size() < kFewTokens || chunk == 1;
-      live = by_one ? 1 : std::min(chunk, int64_t(fed.size()));
-      std::fill(tokens.begin(), tokens.end(), 0);
-      std::copy_n(fed.begin(), live, tokens.begin());
-      if (far) {
-        far->upload(given(), &position, sizeof position), far->upload(given() + sizeof position, &live, sizeof live);
-        far->upload(given() + 2 * sizeof(int64_t), tokens.data(), chunk * int64_t(sizeof(int64_t)));
-      }
+      const int64_t live = by_one ? 1 : std::min(chunk, int64_t(fed.size()));
+      std::fill(given.begin(), given.end(), 0);
+      given[0] = position, given[1] = live;
+      std::copy_n(fed.begin(), live, given.begin() + 2);
+      if (far) far->upload(device.data() + cache_bytes(), given.data(), int64_t(given.size() * sizeof(int64_t)));
       (by_one ? one : many).run(inputs, outputs);
       if (far && int64_t(fed.size()) == live) far->download(logits.data(), outputs[0], int64_t(logits.size() * sizeof(float)));
       position += live, fresh = true;

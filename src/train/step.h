@@ -56,6 +56,9 @@ struct StepOptions {
   std::string passes;
   ThreadTeam* team = nullptr;
   Backend* backend = nullptr;  // none: the CPU; must live as long as the step
+  // Operations that products take in the time of a byte moved, as measured on the device; asked for where splitting and recomputing are
+  // compared. None, or 0: a guess stands in, and the plan says so.
+  std::function<double()> balance = {};
   // Moments in the host's memory, brought to the device part by part in every update; none: only where nothing else fits.
   std::optional<bool> offload;
 };

@@ -101,14 +101,22 @@ StepPlanner::Try StepPlanner::largest_that_fits(Try whole) {
 }
 
 // About how long a step's bodies take, in bytes that could be moved meanwhile: for each kernel the longer of its traffic and its arithmetic.
-double StepPlanner::cost(const Try& t) const {
-  constexpr double kHostBalance = 2, kDeviceBalance = 150;  // operations in the time of a byte
+double StepPlanner::cost(const Try& t, double balance) const {
   auto of = [&](const Executable& exe) {
     double sum = 0;
-    for (const KernelReport& k : exe.report().kernels) sum += std::max(k.bytes, k.flops / (near_ ? kHostBalance : kDeviceBalance));
+    for (const KernelReport& k : exe.report().kernels) sum += std::max(k.bytes, k.flops / balance);
     return sum;
   };
   return double(plan_.batch / t.micro) * of(*t.exe) + (t.rest ? of(*t.rest) : 0);
+}
+
+bool StepPlanner::faster(const Try& a, const Try& b) {
+  constexpr double kHostGuess = 2, kDeviceGuess = 150;
+  const double measured = options_.balance ? options_.balance() : 0;
+  const double balance = measured > 0 ? measured : near_ ? kHostGuess : kDeviceGuess;
+  plan_.decisions.push_back(fmt::format("splitting and recomputing are compared at {:.3g} operations in the time of a byte: {}", balance,
+                                        measured > 0 ? "measured on this device" : "a guess, as this device's rates are not known"));
+  return cost(a, balance) < cost(b, balance);
 }
 
 StepPlanner::Try StepPlanner::choose() {
@@ -135,7 +143,7 @@ StepPlanner::Try StepPlanner::choose() {
       if (whole.size() == 1 || !splits || programs_.has_scan()) return std::move(whole.back());
       // Two ways to fit: parts of the batch, or the whole of it with some of the work done twice.
       Try parts = largest_that_fits(std::move(whole[0]));
-      if (parts.bytes > limit_ || cost(parts) >= cost(whole.back())) return std::move(whole.back());
+      if (parts.bytes > limit_ || !faster(parts, whole.back())) return std::move(whole.back());
       why_ = fmt::format("recompute={} would make the batch fit whole, but takes longer than parts do", name(level));
       return parts;
     }

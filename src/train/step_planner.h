@@ -48,7 +48,8 @@ class StepPlanner {
   Try attempt(int64_t micro, Recompute level);
   Try choose();
   Try largest_that_fits(Try whole);
-  double cost(const Try& t) const;
+  double cost(const Try& t, double balance) const;
+  bool faster(const Try& a, const Try& b);
   void take(Try t);
   void add_evaluations();
   void add_update();

@@ -93,6 +93,15 @@ double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t me
   return std::clamp(lower_quartile(times) / expected_seconds(step.kernels(), alone), 0.8, 3.0);
 }
 
+// In the profile, for a team of this size and arrays of this length.
+constexpr std::pair<const char*, double KernelRates::*> kFields[] = {
+    {"fma_gflops", &KernelRates::fma_gflops},       {"copy_gbs", &KernelRates::copy_gbs},
+    {"matmul_gflops", &KernelRates::matmul_gflops}, {"attention_gflops", &KernelRates::attention_gflops},
+    {"cached_gbs", &KernelRates::cached_gbs},       {"correction", &KernelRates::correction},
+    {"launch_us", &KernelRates::launch_us}};
+std::string prefix_of(const ThreadTeam& team, int64_t memory) { return fmt::format("step_time/{}/{}/", team.size(), array_bytes(memory)); }
+Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
+
 }  // namespace
 
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
@@ -136,27 +145,24 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
   return r;
 }
 
-KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory) {
-  Profile profile(fingerprint(look_at_machine({})));
-  const std::string prefix = fmt::format("step_time/{}/{}/", team.size(), array_bytes(memory));
-  constexpr std::pair<const char*, double KernelRates::*> fields[] = {
-      {"fma_gflops", &KernelRates::fma_gflops},       {"copy_gbs", &KernelRates::copy_gbs},
-      {"matmul_gflops", &KernelRates::matmul_gflops}, {"attention_gflops", &KernelRates::attention_gflops},
-      {"cached_gbs", &KernelRates::cached_gbs},       {"correction", &KernelRates::correction},
-      {"launch_us", &KernelRates::launch_us}};
+std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory) {
+  Profile profile = this_machine();
   KernelRates r;
-  bool all = true;
-  for (auto [field, member] : fields)
-    if (const std::optional<double> known = profile.number(prefix + field); known && *known > 0)
-      r.*member = *known;
-    else
-      all = false;
+  for (auto [field, member] : kFields) {
+    const std::optional<double> known = profile.number(prefix_of(team, memory) + field);
+    if (!known || !(*known > 0)) return {};
+    r.*member = *known;
+  }
   r.source = "kernels measured on this machine before";
-  if (all) return r;
-  r = measure_kernel_rates(team, memory);
+  return r;
+}
+
+KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory) {
+  if (const std::optional<KernelRates> kept = kept_kernel_rates(team, memory)) return *kept;
+  const KernelRates r = measure_kernel_rates(team, memory);
   std::vector<NamedMeasurement> rows;
-  for (auto [field, member] : fields) rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
-  profile.put(rows);
+  for (auto [field, member] : kFields) rows.push_back({prefix_of(team, memory) + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
+  this_machine().put(rows);
   return r;
 }
 

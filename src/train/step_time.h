@@ -1,6 +1,7 @@
 // How long a step is expected to take, from the kernels that it launches and rates of such kernels measured on this machine.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,8 +22,8 @@ struct KernelRates {
 
 // Takes about a third of a second and no more memory than said, some MiB apart.
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory);
-// The same from the profile; measured now where it holds none.
-KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory);
+std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory);  // the same from the profile; empty: it holds none
+KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory);                // measured now and kept in that case
 
 double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& rates);
 

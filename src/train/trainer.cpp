@@ -167,8 +167,9 @@ class Run {
     keep(state_.sample_interval, settled.sample_interval, o_.sample_interval.has_value());
     if (!task_.validation) state_.validation_due = false;
     // Losses of other samples cannot be compared.
-    const int64_t before_samples = std::exchange(state_.validation_samples, settled.validation_samples);
-    if (state_.best_val_loss && before_samples && state_.validation_samples && before_samples != state_.validation_samples) {
+    const int64_t before_samples = found.validation_samples;
+    if (settled.validation_samples) state_.validation_samples = settled.validation_samples;  // else those of the losses that are kept
+    if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
       notice(fmt::format("validation is on {} samples now and was on {}: the best loss so far, {:.4f} at step {}, counts no more", state_.validation_samples,
                          before_samples, *state_.best_val_loss, state_.best_step));
       state_.best_val_loss.reset(), state_.final_val_loss.reset(), state_.best_step = 0;
@@ -248,7 +249,10 @@ class Run {
     if (metrics_) metrics_->flush();
     // Copies can be written while training goes on; what lies in place cannot.
     const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
-    saving_ = std::async(when, [this, content, best] { return store_.save(*content, best); });
+    saving_ = std::async(when, [this, content, best] {
+      std::vector<std::string> left = store_.save(*content, best);
+      return Saved{std::move(left), Clock::now()};
+    });
     being_saved_ = {content->step, start};
     if (step_.in_place())
       wait_for_save();
@@ -259,8 +263,11 @@ class Run {
   void wait_for_save() {
     if (!saving_.valid()) return;
     const Clock::time_point start = step_.in_place() ? being_saved_.start : Clock::now();
+    Clock::time_point end;
     try {
-      for (const std::string& line : saving_.get()) notice(line);
+      const Saved saved = saving_.get();
+      end = saved.end;
+      for (const std::string& line : saved.left) notice(line);
       saved_step_ = being_saved_.step, failed_saves_ = 0;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::io) throw;
@@ -271,7 +278,13 @@ class Run {
       return;
     }
     leave(Phase::checkpoint, start);
-    for (TrainerView* view : views_) view->on_checkpoint(being_saved_.step, (o_.folder / "checkpoints").string(), since(being_saved_.start));
+    for (TrainerView* view : views_)
+      view->on_checkpoint(being_saved_.step, (o_.folder / "checkpoints").string(), std::chrono::duration<double>(end - being_saved_.start).count());
+  }
+
+  // One that was written meanwhile is told of when it is there, and not with the next one.
+  void look_for_save() {
+    if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) wait_for_save();
   }
 
   Clock::time_point enter(Phase phase) {
@@ -408,6 +421,7 @@ class Run {
 
   // What is due after a step. The order is fixed, so that a resumed run does the same.
   void between_steps() {
+    look_for_save();
     const int64_t done = state_.step.attempted;
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
     if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
@@ -479,7 +493,7 @@ class Run {
     out_.seconds = earlier_seconds_ + since(start_), out_.data_wait_seconds = waited_;
     out_.ms = 1e3 * pace_.value();
     const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
-    const int64_t here = out_.steps - begun_at_;
+    const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0 && stepping > 0) {
       out_.tokens_s = double(here * step_.plan().batch * o_.tokens_per_sample) / stepping;
       out_.roof = o_.least_seconds * double(here) / stepping;
@@ -511,8 +525,12 @@ class Run {
   };
   BeingSaved being_saved_;
   std::deque<std::vector<float>> copies_;
-  std::future<std::vector<std::string>> saving_;  // what could not be removed
-  std::deque<UnderWay> under_way_;                // steps that are enqueued and not collected
+  struct Saved {
+    std::vector<std::string> left;  // what could not be removed
+    Clock::time_point end;
+  };
+  std::future<Saved> saving_;
+  std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {};
   int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;

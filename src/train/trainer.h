@@ -94,8 +94,9 @@ class TrainerView {
 
 struct Outcome {
   enum class End : uint8_t { finished, target, time, interrupted, terminated, diverged } end = End::finished;
-  std::string reason;  // one line
-  int64_t steps = 0;   // attempted in all, earlier parts of a resumed run included
+  std::string reason;     // one line
+  int64_t steps = 0;      // attempted in all, earlier parts of a resumed run included
+  int64_t own_steps = 0;  // without those
   int64_t skipped = 0;
   int roll_backs = 0;
   double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last steps
