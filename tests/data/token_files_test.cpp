@@ -32,7 +32,7 @@ std::string shard(int magic, int version, const std::vector<int>& tokens) {
   return packed<int32_t>(header) + packed<T>(tokens);
 }
 
-std::vector<int64_t> all_of(const TokenArray& tokens) {
+std::vector<int64_t> ids_of(const TokenArray& tokens) {
   std::vector<int64_t> out(size_t(tokens.size()));
   tokens.copy(0, out);
   return out;
@@ -61,8 +61,8 @@ TEST_F(TokenFiles, NanoGptWithItsCharacters) {
   const Dataset data = open(folder_.path());
   EXPECT_EQ(data.vocab, 3);
   EXPECT_EQ(data.tokenizer->decode(std::vector<Token>{0, 1, 2}), "ab\n");
-  EXPECT_EQ(all_of(data.train), (std::vector<int64_t>{0, 1, 2, 1, 0}));
-  EXPECT_EQ(all_of(data.validation), (std::vector<int64_t>{2, 2, 1}));
+  EXPECT_EQ(ids_of(data.train), (std::vector<int64_t>{0, 1, 2, 1, 0}));
+  EXPECT_EQ(ids_of(data.validation), (std::vector<int64_t>{2, 2, 1}));
   EXPECT_EQ(data.validation_characters, 3);
   EXPECT_EQ(open(folder_ / "train.bin").fingerprint, data.fingerprint);
   write_text(folder_ / "val.bin", packed<uint16_t>({2, 2, 0}));
@@ -75,7 +75,7 @@ TEST_F(TokenFiles, NanoGptWithoutAVocabularyIsGpt2s) {
   EXPECT_EQ(data.vocab, 50257);
   EXPECT_EQ(data.tokenizer, nullptr);
   EXPECT_EQ(data.train.size(), 9);
-  EXPECT_EQ(all_of(data.validation), std::vector<int64_t>{9});
+  EXPECT_EQ(ids_of(data.validation), std::vector<int64_t>{9});
 }
 
 TEST_F(TokenFiles, LlmcShardsOfBothForms) {
@@ -88,8 +88,8 @@ TEST_F(TokenFiles, LlmcShardsOfBothForms) {
     write("x_val_000000.bin", {7, 50256});
     for (const std::string& source : {folder_.path(), folder_ / "x_*.bin"}) {
       const Dataset data = open(source);
-      EXPECT_EQ(all_of(data.train), (std::vector<int64_t>{1, 2, 3, 4, 5}));
-      EXPECT_EQ(all_of(data.validation), (std::vector<int64_t>{7, 50256}));
+      EXPECT_EQ(ids_of(data.train), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+      EXPECT_EQ(ids_of(data.validation), (std::vector<int64_t>{7, 50256}));
       EXPECT_EQ(data.vocab, wide ? 128256 : 50257);
     }
   }

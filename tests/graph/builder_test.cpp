@@ -5,12 +5,11 @@
 
 #include <map>
 
+#include "input.h"
 #include "support/samples.h"
 
 namespace ridge::test {
 namespace {
-
-NodeId in(Builder& b, Shape s, DType t = DType::f32) { return b.graph().input({t, s}, "x"); }
 
 std::string type_of(Builder& b, NodeId id) { return to_string(b.graph().type(id)); }
 

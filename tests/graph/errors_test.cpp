@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "graph/builder.h"
 #include "graph/scan.h"
+#include "input.h"
 
 namespace ridge::test {
 namespace {
@@ -16,8 +17,6 @@ struct Mistake {
   std::vector<const char*> parts;  // of the message
   std::function<void(Builder&)> make;
 };
-
-NodeId in(Builder& b, Shape s, DType t = DType::f32) { return b.graph().input({t, s}, "x"); }
 
 std::vector<Mistake> mistakes() {
   using enum ErrorCode;

@@ -27,13 +27,13 @@ using test::write_text;
 const std::string kOld = "the previous content, complete";
 const std::string kNew = std::string(300, 'n') + "the new content" + std::string(3, '\0');
 
-std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> new_bytes() { return std::as_bytes(std::span(kNew)); }
 
 void write_in_pieces(const std::string& path, const FileCalls& calls) {
   AtomicFile file(path, calls);
-  file.write(bytes(kNew).first(7));
+  file.write(new_bytes().first(7));
   file.write({});
-  file.write(bytes(kNew).subspan(7));
+  file.write(new_bytes().subspan(7));
   file.commit();
 }
 
@@ -77,7 +77,7 @@ TEST(AtomicFile, IsAbsentUntilItIsCommitted) {
   TempFolder folder;
   {
     AtomicFile file(folder / "a");
-    file.write(bytes(kNew));
+    file.write(new_bytes());
     EXPECT_EQ(file.written(), int64_t(kNew.size()));
     EXPECT_FALSE(std::filesystem::exists(folder / "a"));
   }
@@ -147,7 +147,7 @@ TEST(AtomicFile, RefusesASecondWriter) {
   TempFolder folder;
   {
     AtomicFile first(folder / "a");
-    first.write(bytes(kNew));
+    first.write(new_bytes());
     EXPECT_TRUE(has(error_of([&] { AtomicFile second(folder / "a"); }), "somebody else"));
     first.commit();
   }
@@ -167,7 +167,7 @@ TEST(AtomicFile, SaysWhatCannotBeWritten) {
 
   AtomicFile file(folder / "a");
   file.commit();
-  EXPECT_TRUE(has(error_of([&] { file.write(bytes(kNew)); }), "open it anew"));
+  EXPECT_TRUE(has(error_of([&] { file.write(new_bytes()); }), "open it anew"));
   EXPECT_TRUE(has(error_of([&] { file.commit(); }), "open it anew"));
 }
 
@@ -176,8 +176,8 @@ TEST(AtomicFile, StaysFailedAfterAFault) {
   write_text(folder / "a", kOld);
   FileFaults faults(Fault::eio, 0);
   AtomicFile file(folder / "a", FileFaults::calls());
-  EXPECT_TRUE(error_of([&] { file.write(bytes(kNew)); }));
-  EXPECT_TRUE(error_of([&] { file.write(bytes(kNew)); }));
+  EXPECT_TRUE(error_of([&] { file.write(new_bytes()); }));
+  EXPECT_TRUE(error_of([&] { file.write(new_bytes()); }));
   EXPECT_TRUE(error_of([&] { file.commit(); }));
   EXPECT_EQ(read_text(folder / "a"), kOld);
 }

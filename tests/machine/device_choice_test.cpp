@@ -11,14 +11,14 @@ using Kind = Device::Kind;
 
 const Device kCpu{}, kCuda0{Kind::cuda, 0}, kCuda1{Kind::cuda, 1}, kMetal{Kind::metal, 0};
 
-GpuScan two_gpus() {
+GpuScan scan_of_two() {
   GpuScan scan;
   scan.gpus = {{.vendor = Gpu::Vendor::nvidia, .name = "Big", .ordinal = 0, .memory_total = 100, .memory_free = 10},
                {.vendor = Gpu::Vendor::nvidia, .name = "Small", .ordinal = 1, .memory_total = 50, .memory_free = 40}};
   return scan;
 }
 
-GpuScan no_gpu() {
+GpuScan scan_of_none() {
   GpuScan scan;
   scan.no_cuda = "no NVIDIA driver";
   return scan;
@@ -52,7 +52,7 @@ TEST(DeviceChoice, WordsThatAreNoDeviceNameTheNearest) {
 }
 
 TEST(DeviceChoice, ADeviceThatIsThereIsTaken) {
-  const auto devices = known_devices(two_gpus(), kAllBackends);
+  const auto devices = known_devices(scan_of_two(), kAllBackends);
   for (auto [word, device] : {std::pair{"cuda:0", kCuda0}, {"cuda:1", kCuda1}, {"cuda", kCuda1}, {"cpu", kCpu}}) {
     const DeviceChoice choice = choose_device(word, Fallback::forbid, devices);
     EXPECT_EQ(choice.device, device) << word;
@@ -64,7 +64,7 @@ TEST(DeviceChoice, ADeviceThatIsThereIsTaken) {
 }
 
 TEST(DeviceChoice, ANumberThatIsNotThereFallsToItsKind) {
-  const auto devices = known_devices(two_gpus(), kAllBackends);
+  const auto devices = known_devices(scan_of_two(), kAllBackends);
   const DeviceChoice choice = choose_device("cuda:7", Fallback::allow, devices);
   EXPECT_EQ(choice.device, kCuda1);
   EXPECT_TRUE(choice.fell_back);
@@ -77,7 +77,7 @@ TEST(DeviceChoice, ANumberThatIsNotThereFallsToItsKind) {
 
 TEST(DeviceChoice, WithoutABackendTheCpuRunsAndSaysSo) {
   for (const char* word : {"cuda", "cuda:1", "cuda:9", "mps", "metal"})
-    for (const GpuScan& scan : {two_gpus(), no_gpu()}) {
+    for (const GpuScan& scan : {scan_of_two(), scan_of_none()}) {
       const auto devices = known_devices(scan, {});
       const DeviceChoice choice = choose_device(word, Fallback::allow, devices);
       EXPECT_EQ(choice.device, kCpu) << word;
@@ -86,17 +86,17 @@ TEST(DeviceChoice, WithoutABackendTheCpuRunsAndSaysSo) {
       EXPECT_TRUE(mentions(choice.notices[1], std::string("cpu runs instead of ") + word)) << choice.notices[1];
       EXPECT_EQ(error_of([&] { (void)choose_device(word, Fallback::forbid, devices); }).code(), ErrorCode::unsupported);
     }
-  EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, known_devices(two_gpus(), {})).notices[0], "not available in this build"));
-  EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, known_devices(no_gpu(), {})).notices[0], "no NVIDIA driver"));
+  EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, known_devices(scan_of_two(), {})).notices[0], "not available in this build"));
+  EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, known_devices(scan_of_none(), {})).notices[0], "no NVIDIA driver"));
 }
 
 TEST(DeviceChoice, WithoutItsLibrariesAGpuIsNamedAndNotUsed) {
-  const auto devices = known_devices(two_gpus(), {.cuda = true, .metal = false, .cuda_missing = "no NVRTC; pip install it"});
+  const auto devices = known_devices(scan_of_two(), {.cuda = true, .metal = false, .cuda_missing = "no NVRTC; pip install it"});
   DeviceChoice choice = choose_device("auto", Fallback::forbid, devices);
   EXPECT_EQ(choice.device, kCpu);
   EXPECT_TRUE(mentions(choice.notices.at(0), "pip install it"));
   EXPECT_TRUE(mentions(error_of([&] { (void)choose_device("cuda", Fallback::forbid, devices); }).what(), "pip install it"));
-  EXPECT_TRUE(usable_backends(no_gpu()).cuda_missing.empty()) << "nothing is looked for where there is no device";
+  EXPECT_TRUE(usable_backends(scan_of_none()).cuda_missing.empty()) << "nothing is looked for where there is no device";
 }
 
 TEST(DeviceChoice, MetalFallsToCudaBeforeTheCpu) {
@@ -107,7 +107,7 @@ TEST(DeviceChoice, MetalFallsToCudaBeforeTheCpu) {
 }
 
 TEST(DeviceChoice, SmallWorkStaysOnTheCpu) {
-  const auto devices = known_devices(two_gpus(), kAllBackends);
+  const auto devices = known_devices(scan_of_two(), kAllBackends);
   const DeviceCost costs[] = {{kCpu, 2e11, 4e10, 2e-7, 0, true}, {kCuda0, 4e14, 4e12, 5e-6, 2e10, true}, {kCuda1, 1e14, 1e12, 5e-6, 2e10, false}};
   const StepWork small{.flops = 1e6, .bytes = 1e5, .launches = 20, .transfer_bytes = 1e4};
   DeviceChoice choice = choose_device("auto", Fallback::allow, devices, small, costs);
@@ -132,14 +132,14 @@ TEST(DeviceChoice, OfEqualsTheCpu) {
 }
 
 TEST(DeviceChoice, AutoTakesWhatThereIs) {
-  DeviceChoice choice = choose_device("auto", Fallback::forbid, known_devices(no_gpu(), {}));
+  DeviceChoice choice = choose_device("auto", Fallback::forbid, known_devices(scan_of_none(), {}));
   EXPECT_EQ(choice.device, kCpu);
   EXPECT_FALSE(choice.fell_back);
   EXPECT_TRUE(choice.notices.empty());
-  choice = choose_device("auto", Fallback::allow, known_devices(two_gpus(), {}));  // GPUs that the build cannot use are named
+  choice = choose_device("auto", Fallback::allow, known_devices(scan_of_two(), {}));  // GPUs that the build cannot use are named
   EXPECT_EQ(choice.device, kCpu);
   EXPECT_EQ(choice.notices.size(), 2u);
-  choice = choose_device("auto", Fallback::allow, known_devices(two_gpus(), kAllBackends));  // nothing to compare
+  choice = choose_device("auto", Fallback::allow, known_devices(scan_of_two(), kAllBackends));  // nothing to compare
   EXPECT_EQ(choice.device, kCuda1);
   EXPECT_TRUE(mentions(choice.reason, "no expected times"));
 }

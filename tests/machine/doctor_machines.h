@@ -5,11 +5,10 @@
 #include <sstream>
 
 #include "machine/doctor_report.h"
+#include "machine/sizes.h"
 #include "support/source_dir.h"
 
 namespace ridge::doctor_machines {
-
-constexpr int64_t kGiB = int64_t(1) << 30;
 
 inline Topology fixture(const std::string& name) {
   std::ifstream in(std::filesystem::path(source_dir()) / "tests/fixtures/topology" / (name + ".xml"));

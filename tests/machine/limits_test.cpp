@@ -12,11 +12,11 @@
 
 #include "machine/affinity.h"
 #include "machine/machine_fixtures.h"
+#include "machine/sizes.h"
 
 namespace ridge {
 namespace {
 
-constexpr int64_t MB = 1 << 20, GB = 1 << 30;
 using Files = std::map<std::string, std::string>;
 
 // A machine of 8 CPUs and 16 GiB without limits.
@@ -100,14 +100,14 @@ TEST(Limits, NoneHold) {
   EXPECT_EQ(l.cpus.size(), 8u);
   EXPECT_EQ(l.threads(), 8);
   EXPECT_EQ(l.cpu_quota, 0);
-  EXPECT_EQ(l.memory_total, 16 * GB);
-  EXPECT_EQ(l.memory_available, 12 * GB);
+  EXPECT_EQ(l.memory_total, 16 * kGiB);
+  EXPECT_EQ(l.memory_available, 12 * kGiB);
   EXPECT_EQ(l.memory_limit, 0);
-  EXPECT_EQ(l.swap_total, 2 * GB);
-  EXPECT_EQ(l.swap_free, 1 * GB);
+  EXPECT_EQ(l.swap_total, 2 * kGiB);
+  EXPECT_EQ(l.swap_free, 1 * kGiB);
   EXPECT_FALSE(l.address_space);
   EXPECT_FALSE(l.resident);
-  EXPECT_EQ(l.locked, 8 * MB);
+  EXPECT_EQ(l.locked, 8 * kMiB);
   EXPECT_EQ(l.open_files, 1024);
   EXPECT_TRUE(l.reasons.empty());
 }
@@ -138,8 +138,8 @@ TEST(Limits, TheTightestLevelOfVersion2Holds) {
   check_laws(l);
   EXPECT_EQ(l.cpu_quota, 2.5);
   EXPECT_EQ(l.threads(), 3);
-  EXPECT_EQ(l.memory_limit, 4 * GB);
-  EXPECT_EQ(l.memory_available, 2 * GB);  // file pages can be dropped
+  EXPECT_EQ(l.memory_limit, 4 * kGiB);
+  EXPECT_EQ(l.memory_available, 2 * kGiB);  // file pages can be dropped
   EXPECT_EQ(l.reasons.at(0), "2.5 CPUs' time: /sys/fs/cgroup/user.slice/cpu.max");
 
   groups["sys/fs/cgroup/user.slice/job/cpu.max"] = "50000 100000\n";
@@ -147,8 +147,8 @@ TEST(Limits, TheTightestLevelOfVersion2Holds) {
   l = read({kPlain, kVersion2, groups});
   EXPECT_EQ(l.cpu_quota, 0.5);
   EXPECT_EQ(l.threads(), 1);
-  EXPECT_EQ(l.memory_limit, 2 * GB);
-  EXPECT_EQ(l.memory_available, 1 * GB);
+  EXPECT_EQ(l.memory_limit, 2 * kGiB);
+  EXPECT_EQ(l.memory_available, 1 * kGiB);
 }
 
 TEST(Limits, TheTightestLevelOfVersion1Holds) {
@@ -167,8 +167,8 @@ TEST(Limits, TheTightestLevelOfVersion1Holds) {
   EXPECT_EQ(l.cpu_quota, 1.5);
   EXPECT_EQ(l.threads(), 2);
   EXPECT_EQ(l.cpus, (std::vector<int>{2, 3, 4, 5}));
-  EXPECT_EQ(l.memory_limit, 1 * GB);
-  EXPECT_EQ(l.memory_available, 768 * MB);
+  EXPECT_EQ(l.memory_limit, 1 * kGiB);
+  EXPECT_EQ(l.memory_available, 768 * kMiB);
 }
 
 // A container sees its own group as the mount, and the limits of groups outside only in the sum that version 1 writes down.
@@ -182,7 +182,7 @@ TEST(Limits, ContainersSeeTheMountAsTheirGroup) {
   files["sys/fs/cgroup/memory/memory.stat"] = "hierarchical_memory_limit 2147483648\n";
   Limits l = read({kPlain, files});
   EXPECT_EQ(l.cpu_quota, 1.5);
-  EXPECT_EQ(l.memory_limit, 2 * GB);
+  EXPECT_EQ(l.memory_limit, 2 * kGiB);
 
   for (const char* path : {"0::/../../other\n", "0::/\n", "0::relative\n", ""}) {  // and a group outside the mount is seen as the mount
     l = read({kPlain, kVersion2, {{"proc/self/cgroup", path}, {"sys/fs/cgroup/cpu.max", "150000 100000\n"}}});
@@ -218,10 +218,10 @@ TEST(Limits, AddressSpaceIsMemory) {
   files["proc/self/limits"] = "Max address space         4294967296           unlimited            bytes     \nMax locked memory  0  0  bytes\n";
   const Limits l = read({files});
   check_laws(l);
-  EXPECT_EQ(l.address_space, 4 * GB);
+  EXPECT_EQ(l.address_space, 4 * kGiB);
   EXPECT_EQ(l.locked, 0);
-  EXPECT_EQ(l.memory_limit, 4 * GB);
-  EXPECT_EQ(l.memory_available, 4 * GB - 262144 * int64_t(sysconf(_SC_PAGESIZE)));
+  EXPECT_EQ(l.memory_limit, 4 * kGiB);
+  EXPECT_EQ(l.memory_available, 4 * kGiB - 262144 * int64_t(sysconf(_SC_PAGESIZE)));
   EXPECT_EQ(l.reasons.at(0), "4 GiB of memory: ulimit -v");
 }
 

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "machine/machine_fixtures.h"
+#include "machine/sizes.h"
 
 namespace ridge {
 namespace {
 
-constexpr int64_t KB = 1 << 10, MB = 1 << 20, GB = 1 << 30;
-
-struct Level {
+struct CoreLevel {
   int cores;
   int64_t l2;
   int per_l2;
@@ -22,7 +21,7 @@ struct Mac {
   const char* name;
   const char* chip;
   int64_t memory;
-  std::vector<Level> levels;
+  std::vector<CoreLevel> levels;
 };
 
 void PrintTo(const Mac& m, std::ostream* out) { *out << m.name; }
@@ -40,9 +39,9 @@ TEST_P(Macs, IsReadAsItIs) {
   EXPECT_FALSE(t.has_smt());
   ASSERT_EQ(t.kinds.size(), mac.levels.size());
   for (size_t i = 0; i < mac.levels.size(); ++i) {
-    const Level& level = mac.levels[i];
+    const CoreLevel& level = mac.levels[i];
     EXPECT_EQ(t.kinds[i].cores(), level.cores);
-    EXPECT_EQ(t.kinds[i].caches, (std::vector<Cache>{{1, i + 1 == mac.levels.size() ? 64 * KB : 128 * KB, 1}, {2, level.l2, level.per_l2}}));
+    EXPECT_EQ(t.kinds[i].caches, (std::vector<Cache>{{1, i + 1 == mac.levels.size() ? 64 * kKiB : 128 * kKiB, 1}, {2, level.l2, level.per_l2}}));
     EXPECT_FALSE(t.kinds[i].measured);
   }
   EXPECT_EQ(t.remarks.empty(), mac.levels.size() < 3);
@@ -50,15 +49,15 @@ TEST_P(Macs, IsReadAsItIs) {
 
 // Caches and counts as Apple publishes them; the split of the chip with three kinds is an example.
 INSTANTIATE_TEST_SUITE_P(Macos, Macs,
-                         testing::Values(Mac{"m1", "Apple M1", 16 * GB, {{4, 12 * MB, 4}, {4, 4 * MB, 4}}},
-                                         Mac{"m1_pro_8_2", "Apple M1 Pro", 32 * GB, {{8, 12 * MB, 4}, {2, 4 * MB, 2}}},
-                                         Mac{"m1_pro_6_2", "Apple M1 Pro", 16 * GB, {{6, 12 * MB, 3}, {2, 4 * MB, 2}}},
-                                         Mac{"m1_max", "Apple M1 Max", 64 * GB, {{8, 12 * MB, 4}, {2, 4 * MB, 2}}},
-                                         Mac{"m1_ultra", "Apple M1 Ultra", 128 * GB, {{16, 12 * MB, 4}, {4, 4 * MB, 2}}},
-                                         Mac{"m2_air", "Apple M2", 24 * GB, {{4, 16 * MB, 4}, {4, 4 * MB, 4}}},
-                                         Mac{"m2_max", "Apple M2 Max", 96 * GB, {{8, 16 * MB, 4}, {4, 4 * MB, 4}}},
-                                         Mac{"m4_pro", "Apple M4 Pro", 48 * GB, {{10, 16 * MB, 5}, {4, 4 * MB, 4}}},
-                                         Mac{"m5_pro", "Apple M5 Pro", 64 * GB, {{5, 16 * MB, 5}, {6, 8 * MB, 6}, {4, 4 * MB, 4}}}),
+                         testing::Values(Mac{"m1", "Apple M1", 16 * kGiB, {{4, 12 * kMiB, 4}, {4, 4 * kMiB, 4}}},
+                                         Mac{"m1_pro_8_2", "Apple M1 Pro", 32 * kGiB, {{8, 12 * kMiB, 4}, {2, 4 * kMiB, 2}}},
+                                         Mac{"m1_pro_6_2", "Apple M1 Pro", 16 * kGiB, {{6, 12 * kMiB, 3}, {2, 4 * kMiB, 2}}},
+                                         Mac{"m1_max", "Apple M1 Max", 64 * kGiB, {{8, 12 * kMiB, 4}, {2, 4 * kMiB, 2}}},
+                                         Mac{"m1_ultra", "Apple M1 Ultra", 128 * kGiB, {{16, 12 * kMiB, 4}, {4, 4 * kMiB, 2}}},
+                                         Mac{"m2_air", "Apple M2", 24 * kGiB, {{4, 16 * kMiB, 4}, {4, 4 * kMiB, 4}}},
+                                         Mac{"m2_max", "Apple M2 Max", 96 * kGiB, {{8, 16 * kMiB, 4}, {4, 4 * kMiB, 4}}},
+                                         Mac{"m4_pro", "Apple M4 Pro", 48 * kGiB, {{10, 16 * kMiB, 5}, {4, 4 * kMiB, 4}}},
+                                         Mac{"m5_pro", "Apple M5 Pro", 64 * kGiB, {{5, 16 * kMiB, 5}, {6, 8 * kMiB, 6}, {4, 4 * kMiB, 4}}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Macos, ThreeKindsKeepTheSystemsNames) {
@@ -82,7 +81,7 @@ TEST(Macos, AnIntelMacHasOneKindWithTwoThreadsACore) {
   EXPECT_EQ(t.kinds.size(), 1u);
   EXPECT_EQ(t.core_count(), 8);
   EXPECT_EQ(t.thread_count(), 16);
-  EXPECT_EQ(t.kinds[0].cache_bytes(3), 16 * MB);
+  EXPECT_EQ(t.kinds[0].cache_bytes(3), 16 * kMiB);
 }
 
 TEST(Macos, NothingToReadGivesNoCores) {

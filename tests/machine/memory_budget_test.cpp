@@ -5,11 +5,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "machine/sizes.h"
 
 namespace ridge {
 namespace {
-
-constexpr int64_t kMiB = int64_t(1) << 20, kGiB = int64_t(1) << 30;
 
 const BudgetLine& deciding(const MemoryBudget& budget) {
   const BudgetLine* found = nullptr;

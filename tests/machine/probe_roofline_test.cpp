@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-Roofline example() {
+Roofline example_roofline() {
   return {.title = "Roofline of <a CPU>",
           .subtitle = "2 threads",
           .slopes = {{"L1", 900}, {"L2", 400}, {"L3", 170}, {"memory", 50}},
@@ -25,7 +25,7 @@ int count(const std::string& text, const std::string& what) {
 }
 
 TEST(Roofline, HoldsItsNumbers) {
-  const std::string svg = to_svg(example());
+  const std::string svg = to_svg(example_roofline());
   for (const char* text : {"Roofline of &lt;a CPU&gt;", "memory 50.0 GB/s", "L1 900 GB/s", "230 GFLOP/s", "460 GFLOP/s", "ridge at 4.6 flops per byte"})
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   EXPECT_EQ(count(svg, "<circle"), 4);  // a ridge point for each level
@@ -35,7 +35,7 @@ TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {
   const test::Pattern place(" [xyc12]+=\"([-0-9.]+)\"");
   for (double rate : {1e-2, 1.0, 230.0, 1e6})
     for (double bandwidth : {1e-1, 50.0, 1e5}) {
-      Roofline r = example();
+      Roofline r = example_roofline();
       for (auto& flat : r.flats) flat.gflops *= rate / 230;
       for (auto& slope : r.slopes) slope.gbs *= bandwidth / 50;
       r.dots = {{"a kernel", 3, rate / 2}, {"another", 0.01, bandwidth * 0.01}};
@@ -71,14 +71,14 @@ TEST(Roofline, IsMadeOfTheMostThreads) {
 }
 
 TEST(Roofline, RefusesWhatCannotBeDrawn) {
-  EXPECT_THROW(to_svg({}), Error);
-  Roofline r = example();
+  EXPECT_THROW(to_svg(Roofline{}), Error);
+  Roofline r = example_roofline();
   r.slopes[1].gbs = 0;
   EXPECT_THROW(to_svg(r), Error);
-  r = example();
+  r = example_roofline();
   r.flats[0].gflops = std::nan("");
   EXPECT_THROW(to_svg(r), Error);
-  r = example();
+  r = example_roofline();
   r.dots = {{"x", 0, 1}};
   EXPECT_THROW(to_svg(r), Error);
 }

@@ -6,13 +6,12 @@
 #include <string>
 
 #include "machine/fingerprint.h"
+#include "machine/sizes.h"
 
 namespace ridge {
 namespace {
 
-constexpr int64_t kGiB = int64_t(1) << 30;
-
-Machine example() {
+Machine example_machine() {
   Machine m;
   m.topology.cpu_name = "a CPU";
   m.topology.architecture = "x86-64";
@@ -25,9 +24,9 @@ Machine example() {
 }
 
 TEST(Fingerprint, IsTheSameForTheSameMachine) {
-  const Fingerprint print = fingerprint(example());
+  const Fingerprint print = fingerprint(example_machine());
   EXPECT_EQ(print.id.size(), 16u);
-  EXPECT_EQ(print.id, fingerprint(example()).id);
+  EXPECT_EQ(print.id, fingerprint(example_machine()).id);
   EXPECT_TRUE(nlohmann::json::accept(print.description));
   // Nothing that is measured or moves counts.
   const std::function<void(Machine&)> same[] = {
@@ -36,7 +35,7 @@ TEST(Fingerprint, IsTheSameForTheSameMachine) {
       [](Machine& m) { m.topology.remarks.push_back("a remark"); },
   };
   for (const auto& change : same) {
-    Machine m = example();
+    Machine m = example_machine();
     change(m);
     EXPECT_EQ(fingerprint(m).id, print.id);
   }
@@ -56,9 +55,9 @@ TEST(Fingerprint, DiffersWithHardwareAndLimits) {
       [](Machine& m) { m.limits.memory_limit = kGiB; },
       [](Machine& m) { m.topology.cpu_name = "bytes \xff\xfe of no text"; },
   };
-  std::set<std::string> seen = {fingerprint(example()).id};
+  std::set<std::string> seen = {fingerprint(example_machine()).id};
   for (const auto& change : other) {
-    Machine m = example();
+    Machine m = example_machine();
     change(m);
     const Fingerprint print = fingerprint(m);
     EXPECT_TRUE(seen.insert(print.id).second) << print.description;

@@ -8,11 +8,10 @@
 #include "base/error.h"
 #include "machine/limits.h"
 #include "machine/machine_fixtures.h"
+#include "machine/sizes.h"
 
 namespace ridge {
 namespace {
-
-constexpr int64_t KB = 1 << 10, MB = 1 << 20, GB = 1 << 30;
 
 struct Recorded {
   const char* name;
@@ -55,22 +54,22 @@ TEST_P(RecordedMachines, IsReadAsItIs) {
 
 // Hints alone are right where capacities or frequencies are given, and wrong for the low-power cores and for Zen 5c.
 INSTANTIATE_TEST_SUITE_P(Topology, RecordedMachines,
-                         testing::Values(Recorded{"arm_10_10", "arm64", 1, 1, 20, 20, {10, 10}, 2, 120 * GB, 24 * MB},
-                                         Recorded{"intel_2p_8e_2lp", "x86-64", 1, 1, 12, 14, {2, 10}, 4, 16 * GB, 12 * MB},
-                                         Recorded{"zen5_4_8", "x86-64", 1, 1, 12, 24, {12}, 2, 32 * GB, 24 * MB},
-                                         Recorded{"alder_lake_6p_8e", "x86-64", 1, 1, 14, 20, {6, 8}, 3, 32 * GB, 24 * MB},
-                                         Recorded{"epyc_384", "x86-64", 2, 2, 192, 384, {192}, 24, 768 * GB, 24 * 32 * MB},
-                                         Recorded{"arm_128", "arm64", 2, 4, 128, 128, {128}, 32, 256 * GB, 128 * MB},
-                                         Recorded{"one_cpu", "x86-64", 1, 1, 1, 1, {1}, 1, GB, 512 * KB},
-                                         Recorded{"server_64", "x86-64", 1, 1, 64, 64, {64}, 8, 256 * GB, 256 * MB},
-                                         Recorded{"some_offline", "x86-64", 1, 1, 7, 13, {7}, 1, 64 * GB, 20 * MB}),
+                         testing::Values(Recorded{"arm_10_10", "arm64", 1, 1, 20, 20, {10, 10}, 2, 120 * kGiB, 24 * kMiB},
+                                         Recorded{"intel_2p_8e_2lp", "x86-64", 1, 1, 12, 14, {2, 10}, 4, 16 * kGiB, 12 * kMiB},
+                                         Recorded{"zen5_4_8", "x86-64", 1, 1, 12, 24, {12}, 2, 32 * kGiB, 24 * kMiB},
+                                         Recorded{"alder_lake_6p_8e", "x86-64", 1, 1, 14, 20, {6, 8}, 3, 32 * kGiB, 24 * kMiB},
+                                         Recorded{"epyc_384", "x86-64", 2, 2, 192, 384, {192}, 24, 768 * kGiB, 24 * 32 * kMiB},
+                                         Recorded{"arm_128", "arm64", 2, 4, 128, 128, {128}, 32, 256 * kGiB, 128 * kMiB},
+                                         Recorded{"one_cpu", "x86-64", 1, 1, 1, 1, {1}, 1, kGiB, 512 * kKiB},
+                                         Recorded{"server_64", "x86-64", 1, 1, 64, 64, {64}, 8, 256 * kGiB, 256 * kMiB},
+                                         Recorded{"some_offline", "x86-64", 1, 1, 7, 13, {7}, 1, 64 * kGiB, 20 * kMiB}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Topology, CachesBelongToKinds) {
   const Topology t = recorded("alder_lake_6p_8e");
-  EXPECT_EQ(t.kinds[0].caches, (std::vector<Cache>{{1, 48 * KB, 1}, {2, 1280 * KB, 1}, {3, 24 * MB, 14}}));
-  EXPECT_EQ(t.kinds[1].caches, (std::vector<Cache>{{1, 32 * KB, 1}, {2, 2 * MB, 4}, {3, 24 * MB, 14}}));
-  EXPECT_EQ(t.kinds[1].cache_bytes(2), 2 * MB);
+  EXPECT_EQ(t.kinds[0].caches, (std::vector<Cache>{{1, 48 * kKiB, 1}, {2, 1280 * kKiB, 1}, {3, 24 * kMiB, 14}}));
+  EXPECT_EQ(t.kinds[1].caches, (std::vector<Cache>{{1, 32 * kKiB, 1}, {2, 2 * kMiB, 4}, {3, 24 * kMiB, 14}}));
+  EXPECT_EQ(t.kinds[1].cache_bytes(2), 2 * kMiB);
   EXPECT_EQ(t.kinds[1].cache_bytes(4), 0);
   EXPECT_EQ(t.kinds[0].cpus, (std::vector<int>{0, 2, 4, 6, 8, 10}));
   EXPECT_EQ(t.kinds[0].siblings, (std::vector<int>{1, 3, 5, 7, 9, 11}));

@@ -27,7 +27,7 @@ std::string cpu_line(const std::string& name, int64_t busy, int64_t idle, int64_
   return fmt::format("{} {} 0 {} {} {} 0 0 {} 5 5\n", name, busy - busy / 3, busy / 3, idle - idle / 4, idle / 4, stolen);
 }
 
-class Recorded : public testing::Test {
+class RecordedUse : public testing::Test {
  protected:
   void stat(std::initializer_list<std::pair<int64_t, int64_t>> cpus, int64_t stolen = 0) {
     std::string text = cpu_line("cpu ", 1, 1);
@@ -39,7 +39,7 @@ class Recorded : public testing::Test {
   FileTree tree;
 };
 
-TEST_F(Recorded, SharesAreOfTheTimeBetweenSamples) {
+TEST_F(RecordedUse, SharesAreOfTheTimeBetweenSamples) {
   stat({{100, 100}, {50, 0}, {7, 9}, {0, 1000}});
   tree.write("proc/self/statm", "1000 250 3 4 5 6 7\n");
   tree.write("proc/meminfo", "MemTotal:       8000 kB\nMemFree:        100 kB\nMemAvailable:   6000 kB\n");
@@ -64,7 +64,7 @@ TEST_F(Recorded, SharesAreOfTheTimeBetweenSamples) {
   EXPECT_DOUBLE_EQ(sampler.overall().busy, 235.0 / 600);
 }
 
-TEST_F(Recorded, StolenTimeIsNotBusy) {
+TEST_F(RecordedUse, StolenTimeIsNotBusy) {
   stat({{0, 0}}, 0);
   UtilisationSampler sampler({{"P", {0}}}, {}, tree.root());
   stat({{50, 30}}, 20);
@@ -74,7 +74,7 @@ TEST_F(Recorded, StolenTimeIsNotBusy) {
   EXPECT_EQ(u.summary(), "CPU 50 %");
 }
 
-TEST_F(Recorded, WithoutCountersTheProcessIsWhatIsKnown) {
+TEST_F(RecordedUse, WithoutCountersTheProcessIsWhatIsKnown) {
   for (const char* text : {"", "garbage", "cpu 1 2 3\n", "intr 5\ncpu0 1 2 3 4 5 6 7 8\n", "cpu1 1 2 3 4 5 6 7 8\n"}) {
     tree.write("proc/stat", text);
     UtilisationSampler sampler({{"P", {0}}}, {}, tree.root());
@@ -88,7 +88,7 @@ TEST_F(Recorded, WithoutCountersTheProcessIsWhatIsKnown) {
   EXPECT_LE(nothing.sample().busy, 1);
 }
 
-TEST_F(Recorded, NonsenseGivesSharesBetweenZeroAndOne) {
+TEST_F(RecordedUse, NonsenseGivesSharesBetweenZeroAndOne) {
   std::mt19937 random(11);
   stat({{100, 100}, {50, 0}});
   UtilisationSampler sampler({{"P", {0}}, {"E", {1}}}, {}, tree.root());

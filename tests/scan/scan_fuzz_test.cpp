@@ -9,7 +9,7 @@
 namespace ridge::test {
 namespace {
 
-constexpr int64_t kBatch = 2, kWidth = 3;
+constexpr int64_t kFuzzBatch = 2, kFuzzWidth = 3;
 
 class RandomBody {
  public:
@@ -18,9 +18,9 @@ class RandomBody {
   std::vector<NodeId> make() {
     std::vector<NodeId> carry, sequences, constants;
     int carries = 1 + int(random_.below(3)), sums = int(random_.below(3));
-    const Type row{DType::f32, {kBatch, kWidth}}, square{DType::f32, {kWidth, kWidth}};
+    const Type row{DType::f32, {kFuzzBatch, kFuzzWidth}}, square{DType::f32, {kFuzzWidth, kFuzzWidth}};
     for (int i = 0; i < carries; ++i) pool_.push_back(bind(body_->carry_in, carry, row, row));
-    for (int i = 0; i < 2; ++i) pool_.push_back(bind(body_->sequence_in, sequences, row, {DType::f32, {steps_, kBatch, kWidth}}));
+    for (int i = 0; i < 2; ++i) pool_.push_back(bind(body_->sequence_in, sequences, row, {DType::f32, {steps_, kFuzzBatch, kFuzzWidth}}));
     for (int i = 0; i < 3; ++i) weights_.push_back(bind(body_->constant_in, constants, square, square));
     pool_.push_back(bind(body_->constant_in, constants, row, row));
     draw_ = bind(body_->sequence_in, sequences, {DType::i64, {}}, {DType::i64, {steps_}});  // keys what is random by the step
@@ -32,7 +32,7 @@ class RandomBody {
     for (NodeId in : sum_in) {
       NodeId term = s_.matmul(s_.transpose(recent()), recent());
       if (random_.below(3) == 0) term = s_.add(s_.mul(term, 0.5), weight());
-      if (random_.below(4) == 0) term = s_.expand(s_.sum(recent()), {kWidth, kWidth});
+      if (random_.below(4) == 0) term = s_.expand(s_.sum(recent()), {kFuzzWidth, kFuzzWidth});
       body_->carry_out.push_back(random_.below(3) == 0 ? s_.sub(in, term) : s_.add(term, in));
     }
     for (int64_t i = 1 + random_.below(3); i > 0; --i) body_->step_out.push_back(random_.below(4) == 0 ? any() : recent());
@@ -80,8 +80,8 @@ class RandomBody {
       case 6: {
         NodeId both[] = {weight(), weight()};
         NodeId wide = s_.matmul(recent(), s_.concat(both, 1));
-        pool_.push_back(s_.slice(wide, 1, 0, kWidth));
-        return s_.slice(wide, 1, kWidth, 2 * kWidth);
+        pool_.push_back(s_.slice(wide, 1, 0, kFuzzWidth));
+        return s_.slice(wide, 1, kFuzzWidth, 2 * kFuzzWidth);
       }
       case 7: {
         int64_t last[] = {1};

@@ -9,7 +9,7 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kBatch = 6;
+constexpr int64_t kSequences = 6;
 
 struct Trained {
   GptConfig config;
@@ -17,7 +17,7 @@ struct Trained {
   TrainStep step;
   TokenBatch batch;
   explicit Trained(StepOptions options = {}, double dropout = 0)
-      : config(with_dropout(dropout)), model(gpt_step_model(config, kBatch)), step(model, options), batch(kBatch, config.block, config.vocab, 1) {
+      : config(with_dropout(dropout)), model(gpt_step_model(config, kSequences)), step(model, options), batch(kSequences, config.block, config.vocab, 1) {
     start(step, model);
   }
   static GptConfig with_dropout(double dropout) {
@@ -32,8 +32,8 @@ TEST(Evaluate, IsTheLossOfTheStep) {
     StepOptions o;
     o.micro = micro;
     Trained s(o);
-    const TrainStep::Losses all = s.step.evaluate(s.batch.data, kBatch);
-    EXPECT_EQ(all.count, double(kBatch * s.config.block));
+    const TrainStep::Losses all = s.step.evaluate(s.batch.data, kSequences);
+    EXPECT_EQ(all.count, double(kSequences * s.config.block));
     const double loss = s.step.run(s.batch.data).loss;
     EXPECT_NEAR(all.sum / all.count, loss, 1e-6 * loss) << "micro-batches of " << micro;
   }
@@ -44,24 +44,24 @@ TEST(Evaluate, AddsUpOverSamples) {
   o.micro = 4;
   Trained s(o);
   TrainStep::Losses before;
-  for (int64_t n = 0; n <= kBatch; ++n) {
+  for (int64_t n = 0; n <= kSequences; ++n) {
     const TrainStep::Losses part = s.step.evaluate(s.batch.data, n);
     EXPECT_EQ(part.count, double(n * s.config.block));
     EXPECT_GE(part.sum, before.sum);
     EXPECT_NEAR(part.sum - before.sum, n > 0 ? std::log(19) * double(s.config.block) : 0, 1.5) << "sample " << n;
     before = part;
   }
-  EXPECT_THROW(s.step.evaluate(s.batch.data, kBatch + 1), Error);
+  EXPECT_THROW(s.step.evaluate(s.batch.data, kSequences + 1), Error);
   EXPECT_THROW(s.step.evaluate(s.batch.data, -1), Error);
 }
 
 TEST(Evaluate, DropsNothingAndChangesNothing) {
   Trained dropping({}, 0.5), plain;
-  const TrainStep::Losses a = dropping.step.evaluate(dropping.batch.data, kBatch), b = plain.step.evaluate(plain.batch.data, kBatch);
+  const TrainStep::Losses a = dropping.step.evaluate(dropping.batch.data, kSequences), b = plain.step.evaluate(plain.batch.data, kSequences);
   EXPECT_EQ(a.sum, b.sum) << "validation must not drop anything";
   for (int i = 0; i < 3; ++i) dropping.step.run(dropping.batch.data);
   const auto before = contents(dropping.step, dropping.model);
-  const TrainStep::Losses once = dropping.step.evaluate(dropping.batch.data, kBatch), twice = dropping.step.evaluate(dropping.batch.data, kBatch);
+  const TrainStep::Losses once = dropping.step.evaluate(dropping.batch.data, kSequences), twice = dropping.step.evaluate(dropping.batch.data, kSequences);
   EXPECT_EQ(once.sum, twice.sum);
   EXPECT_EQ(before, contents(dropping.step, dropping.model));
   EXPECT_EQ(dropping.step.state().attempted, 3);
@@ -180,7 +180,7 @@ TEST(Budget, HoldsForAGivenMicroBatch) {
 
 // What a refusal quotes as enough is enough.
 TEST(Budget, ThatIsQuotedWorks) {
-  const StepModel model = gpt_step_model(tiny_gpt(), kBatch);
+  const StepModel model = gpt_step_model(tiny_gpt(), kSequences);
   StepOptions o;
   o.memory = 1;
   int64_t quoted = 0;

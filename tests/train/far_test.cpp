@@ -83,7 +83,7 @@ TEST(FarDevice, ResumesBitExactly) {
   }
 }
 
-struct Split {
+struct SplitCase {
   int64_t micro;
   Precision precision;
 };
@@ -93,7 +93,7 @@ TEST(FarDevice, AddsUpMicroBatchesAsTheCpuDoes) {
   c.dropout = 0.1;
   const StepModel model = gpt_step_model(c, 8);
   const TokenBatch batch(8, c.block, c.vocab, 5), other(8, c.block, c.vocab, 6);
-  for (const Split& split : {Split{0, Precision::fp32}, Split{4, Precision::bf16}, Split{3, Precision::fp32}, Split{1, Precision::fp16}}) {
+  for (const SplitCase& split : {SplitCase{0, Precision::fp32}, SplitCase{4, Precision::bf16}, SplitCase{3, Precision::fp32}, SplitCase{1, Precision::fp16}}) {
     FarBackend device;
     StepOptions o;
     o.micro = split.micro, o.precision = split.precision, o.clip = 1, o.seed = 3;

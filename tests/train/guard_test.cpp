@@ -9,7 +9,7 @@
 namespace ridge {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 StepModel regression() {
   StepModel m;
@@ -22,15 +22,15 @@ StepModel regression() {
   return m;
 }
 
-struct Data {
+struct Samples {
   std::vector<float> x, y;
   std::vector<const void*> both;
-  explicit Data(uint64_t seed) {
+  explicit Samples(uint64_t seed) {
     for (uint64_t i = 0; i < 30; ++i) x.push_back(uniform_from(random_word({seed, 0, 1}, i)) - 0.5f);
     for (uint64_t i = 0; i < 18; ++i) y.push_back(uniform_from(random_word({seed, 0, 2}, i)));
     both = {x.data(), y.data()};
   }
-  Data(const Data&) = delete;
+  Samples(const Samples&) = delete;
 };
 
 struct Form {
@@ -57,11 +57,11 @@ TEST_P(NonFinite, DataStoresNothing) {
   const StepModel model = regression();
   TrainStep step(model, options());
   start(step, model);
-  Data good(1);
+  Samples good(1);
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(step.run(good.both).applied);
-  for (float bad : {NAN, kInf, -kInf})
+  for (float bad : {NAN, kInfinite, -kInfinite})
     for (size_t at : {size_t(0), size_t(14), size_t(29)}) {
-      Data data(2);
+      Samples data(2);
       data.x[at] = bad, data.y[at % 18] = bad;
       const auto before = contents(step, model);
       const StepState state = step.state();
@@ -86,7 +86,7 @@ TEST_P(NonFinite, GradientStoresNothing) {
   };
   TrainStep step(model, options());
   start(step, model);
-  Data data(1);
+  Samples data(1);
   const auto before = contents(step, model);
   for (int i = 0; i < 3; ++i) {
     const StepMetrics m = step.run(data.both);
@@ -101,7 +101,7 @@ TEST_P(NonFinite, ParameterIsNotSpread) {
   const StepModel model = regression();
   TrainStep step(model, options());
   start(step, model);
-  Data data(1);
+  Samples data(1);
   ASSERT_TRUE(step.run(data.both).applied);
   step.parameter(1)[4] = NAN;
   const auto before = contents(step, model);

@@ -12,12 +12,12 @@ namespace ridge {
 namespace {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep books of their own, page for page
-constexpr int64_t kBatch = 64, kWidth = 4096, kMiB = 1 << 20;
+constexpr int64_t kWideBatch = 64, kWideWidth = 4096, kMegabyte = 1 << 20;
 
 StepModel wide_model() {
   StepModel model;
-  model.parameters = {{.name = "up", .shape = {kWidth, kWidth}}, {.name = "down", .shape = {kWidth, 16}}};
-  model.batch = {{DType::f32, {kBatch, kWidth}}, {DType::i64, {kBatch}}};
+  model.parameters = {{.name = "up", .shape = {kWideWidth, kWideWidth}}, {.name = "down", .shape = {kWideWidth, 16}}};
+  model.batch = {{DType::f32, {kWideBatch, kWideWidth}}, {DType::i64, {kWideBatch}}};
   model.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) {
     return b.cross_entropy(b.matmul(b.unary(Op::tanh, b.matmul(in[0], p[0])), p[1]), in[1], std::nullopt);
   };
@@ -28,8 +28,8 @@ StepModel wide_model() {
 class PlannedMemory : public ::testing::TestWithParam<std::tuple<bool, int>> {};
 
 TEST_P(PlannedMemory, IsWhatTheSystemCounts) {
-  std::vector<float> x(size_t(kBatch * kWidth), 0.1f);
-  std::vector<int64_t> targets(size_t(kBatch), 3);
+  std::vector<float> x(size_t(kWideBatch * kWideWidth), 0.1f);
+  std::vector<int64_t> targets(size_t(kWideBatch), 3);
   const void* batch[] = {x.data(), targets.data()};
   const auto [touch, threads] = GetParam();
   ThreadTeam team({.threads = threads});
@@ -37,17 +37,17 @@ TEST_P(PlannedMemory, IsWhatTheSystemCounts) {
   options.team = &team;
   TrainStep step(wide_model(), options);
   const int64_t before = resident_bytes(), planned = step.plan().planned_bytes;
-  ASSERT_GT(planned, 256 * kMiB);
+  ASSERT_GT(planned, 256 * kMegabyte);
   if (touch)
     step.touch();
   else
     step.run(batch);
   const int64_t first = resident_bytes();
-  step.run(batch), step.evaluate(batch, kBatch);
+  step.run(batch), step.evaluate(batch, kWideBatch);
   const double taken = double(first - before) / double(planned);
   EXPECT_GE(taken, 0.97) << first - before << " bytes taken, " << planned << " planned";
-  EXPECT_LE(taken, 1.0 + 1.0 * kMiB / double(planned)) << "a page here and there, no more";
-  EXPECT_LE(resident_bytes() - first, kMiB) << "neither the next step nor validation takes anything";
+  EXPECT_LE(taken, 1.0 + 1.0 * kMegabyte / double(planned)) << "a page here and there, no more";
+  EXPECT_LE(resident_bytes() - first, kMegabyte) << "neither the next step nor validation takes anything";
 }
 INSTANTIATE_TEST_SUITE_P(Touched, PlannedMemory, ::testing::Combine(::testing::Bool(), ::testing::Values(2, 16)));
 #endif

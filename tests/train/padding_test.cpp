@@ -9,7 +9,7 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kBatch = 6;
+constexpr int64_t kPaddedBatch = 6;
 
 GptConfig padded(GptConfig c, int64_t rows) {
   c.padded_vocab = rows;
@@ -27,12 +27,12 @@ class Padding : public ::testing::TestWithParam<bool> {
 
 TEST_P(Padding, ChangesNoLossAndNoGradient) {
   const GptConfig plain = config();
-  const StepModel a = gpt_step_model(plain, kBatch), b = gpt_step_model(padded(plain, 64), kBatch);
+  const StepModel a = gpt_step_model(plain, kPaddedBatch), b = gpt_step_model(padded(plain, 64), kPaddedBatch);
   StepOptions o;
   o.clip = 1, o.optimizer.decay = 0.1;
   TrainStep x(a, o), y(b, o);
   start(x, a), start(y, b);
-  const TokenBatch batch(kBatch, plain.block, plain.vocab, 1);
+  const TokenBatch batch(kPaddedBatch, plain.block, plain.vocab, 1);
   for (int step = 0; step < 3; ++step) {
     const StepMetrics m = x.run(batch.data), n = y.run(batch.data);
     EXPECT_NEAR(m.loss, n.loss, 1e-6 * m.loss);
@@ -67,23 +67,23 @@ TEST_P(Padding, DoesNotChangeTheFirstValues) {
 
 TEST_P(Padding, IsHarmlessWhateverItHolds) {
   const GptConfig c = padded(config(), 64);
-  const StepModel model = gpt_step_model(c, kBatch);
+  const StepModel model = gpt_step_model(c, kPaddedBatch);
   TrainStep step(model, {});
   start(step, model);
-  const TokenBatch batch(kBatch, c.block, c.vocab, 1);
-  const double before = step.evaluate(batch.data, kBatch).sum;
+  const TokenBatch batch(kPaddedBatch, c.block, c.vocab, 1);
+  const double before = step.evaluate(batch.data, kPaddedBatch).sum;
   for (size_t i = 0; i < model.parameters.size(); ++i)
     if (const int64_t used = used_shape(model.parameters[i]).numel(); used < model.parameters[i].shape.numel())
       for (float& v : step.parameter(i).subspan(size_t(used))) v = 1e30f;
-  EXPECT_EQ(step.evaluate(batch.data, kBatch).sum, before);
+  EXPECT_EQ(step.evaluate(batch.data, kPaddedBatch).sum, before);
 }
 
 TEST_P(Padding, IsNoToken) {
   const GptConfig c = padded(config(), 64);
-  const StepModel model = gpt_step_model(c, kBatch);
+  const StepModel model = gpt_step_model(c, kPaddedBatch);
   TrainStep step(model, {});
   start(step, model);
-  TokenBatch batch(kBatch, c.block, c.vocab, 1);
+  TokenBatch batch(kPaddedBatch, c.block, c.vocab, 1);
   batch.in[3] = c.vocab;
   EXPECT_THROW(step.run(batch.data), Error);
   batch.in[3] = 0, batch.out[5] = c.vocab;
@@ -94,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Heads, Padding, ::testing::Bool(), [](auto& info) { ret
 
 TEST(Padding, CostsNoKernel) {
   GptConfig c = tiny_gpt(65);
-  const int plain = TrainStep(gpt_step_model(c, kBatch), {}).plan().kernels;
-  EXPECT_EQ(TrainStep(gpt_step_model(padded(c, 128), kBatch), {}).plan().kernels, plain);
+  const int plain = TrainStep(gpt_step_model(c, kPaddedBatch), {}).plan().kernels;
+  EXPECT_EQ(TrainStep(gpt_step_model(padded(c, 128), kPaddedBatch), {}).plan().kernels, plain);
 }
 
 TEST(Padding, BelowTheVocabularyIsRefused) { EXPECT_THROW(gpt_parameters(padded(tiny_gpt(65), 64)), Error); }

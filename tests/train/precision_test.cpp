@@ -9,16 +9,16 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kBatch = 16;
+constexpr int64_t kTrainedBatch = 16;
 
 struct Training {
   StepModel model;
   TrainStep step;
-  explicit Training(const StepOptions& options, GptConfig config = tiny_gpt()) : model(gpt_step_model(config, kBatch)), step(model, options) {
+  explicit Training(const StepOptions& options, GptConfig config = tiny_gpt()) : model(gpt_step_model(config, kTrainedBatch)), step(model, options) {
     start(step, model);
   }
   StepMetrics once(uint64_t seed, double lr = 1e-2) {
-    const TokenBatch batch(kBatch, 8, 19, seed);
+    const TokenBatch batch(kTrainedBatch, 8, 19, seed);
     return step.run(batch.data, lr);
   }
 };
@@ -32,8 +32,8 @@ StepOptions with(Precision precision) {
 double trained_loss(Precision precision) {
   Training run(with(precision));
   for (uint64_t i = 0; i < 150; ++i) run.once(i);
-  const TokenBatch held_out(kBatch, 8, 19, 1000);
-  const TrainStep::Losses l = run.step.evaluate(held_out.data, kBatch);
+  const TokenBatch held_out(kTrainedBatch, 8, 19, 1000);
+  const TrainStep::Losses l = run.step.evaluate(held_out.data, kTrainedBatch);
   return l.sum / l.count;
 }
 
@@ -74,7 +74,7 @@ TEST(Precision, ThreadCountDoesNotChangeBits) {
 TEST(Precision, ActivationsAreNarrow) {
   GptConfig c = tiny_gpt();
   c.width = 64, c.block = 64;
-  const StepModel model = gpt_step_model(c, kBatch);
+  const StepModel model = gpt_step_model(c, kTrainedBatch);
   StepOptions o = with(Precision::fp32);
   const int64_t wide = TrainStep(model, o).plan().activation_bytes;
   o.precision = Precision::bf16;

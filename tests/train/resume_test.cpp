@@ -48,7 +48,7 @@ std::string refusal(SmallRun run) {
   return "";
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool says(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 TEST(Resume, EndsWithTheSameBits) {
   struct {
@@ -200,7 +200,7 @@ TEST(Resume, FollowsAFullDisk) {
       ADD_FAILURE() << "three checkpoints in a row were lost";
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::io);
-      EXPECT_TRUE(has(e.what(), "No space left on device") && has(e.what(), "free some space")) << e.what();
+      EXPECT_TRUE(says(e.what(), "No space left on device") && says(e.what(), "free some space")) << e.what();
     }
     EXPECT_TRUE(mentions(run.notices, "training goes on"));
     run.files = &kSystemFileCalls, run.resume = true;
@@ -213,17 +213,17 @@ TEST(Resume, SaysWhyItCannot) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   run();
-  EXPECT_TRUE(has(refusal(run), "holds a run already"));
+  EXPECT_TRUE(says(refusal(run), "holds a run already"));
   run.resume = true;
   const std::string finished = refusal(run);
-  EXPECT_TRUE(has(finished, "finished") && has(finished, "30 of 30 steps")) << finished;
+  EXPECT_TRUE(says(finished, "finished") && says(finished, "30 of 30 steps")) << finished;
   run.vocab = 23, run.steps = 40;
   const std::string other = refusal(run);
-  EXPECT_TRUE(has(other, "vocabulary 19") && has(other, "vocabulary 23")) << other;
-  EXPECT_TRUE(has(refusal({.folder = folder / "none", .resume = true}), "no checkpoint to go on from"));
+  EXPECT_TRUE(says(other, "vocabulary 19") && says(other, "vocabulary 23")) << other;
+  EXPECT_TRUE(says(refusal({.folder = folder / "none", .resume = true}), "no checkpoint to go on from"));
   std::filesystem::create_directories(folder / "foreign/checkpoints");
   write_text(folder / "foreign/checkpoints/model.bin", "somebody's");
-  EXPECT_TRUE(has(refusal({.folder = folder / "foreign", .resume = true}), "no checkpoint to go on from"));
+  EXPECT_TRUE(says(refusal({.folder = folder / "foreign", .resume = true}), "no checkpoint to go on from"));
   expect_same(Trace(folder / "run"), undisturbed());  // and nothing was changed
 }
 

@@ -42,20 +42,20 @@ struct Tokens {
   }
 };
 
-struct Outcome {
+struct TwoSteps {
   double loss, norm;
   std::vector<std::vector<float>> gradients, parameters;
   StepPlan plan;
 };
 
-Outcome run(const GptConfig& c, StepOptions o, int steps = 2) {
+TwoSteps run(const GptConfig& c, StepOptions o, int steps = 2) {
   StepModel m = gpt_model(c);
   o.clip = 1, o.seed = 5, o.optimizer.decay = 0.1;
   TrainStep step(m, o);
   for (size_t i = 0; i < m.parameters.size(); ++i) initialize(m.parameters[i], 3, uint32_t(i), step.parameter(i));
   static const Tokens tokens;
   const void* batch[] = {tokens.in.data(), tokens.out.data()};
-  Outcome out{};
+  TwoSteps out{};
   for (int i = 0; i < steps; ++i) {
     StepMetrics r = step.run(batch);
     EXPECT_TRUE(r.applied);
@@ -70,7 +70,7 @@ Outcome run(const GptConfig& c, StepOptions o, int steps = 2) {
 }
 
 // Sums of the same numbers in another order: a few hundred terms of f32.
-void expect_same(const Outcome& a, const Outcome& b) {
+void expect_same(const TwoSteps& a, const TwoSteps& b) {
   EXPECT_NEAR(a.loss, b.loss, 2e-6 * std::abs(a.loss));
   EXPECT_NEAR(a.norm, b.norm, 1e-5 * std::abs(a.norm));
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -88,9 +88,9 @@ TEST_P(Split, ChangesNothing) {
   GptConfig c = small_gpt(dropout);
   StepOptions o;
   o.optimizer.kind = OptimizerOptions::Kind::sgd, o.optimizer.lr = 0.1;  // Adam makes whole steps of the rounding of gradients near zero
-  Outcome whole = run(c, o);
+  TwoSteps whole = run(c, o);
   o.micro = micro;
-  Outcome split = run(c, o);
+  TwoSteps split = run(c, o);
   EXPECT_EQ(split.plan.repeats, kBatch / micro);
   EXPECT_EQ(split.plan.remainder, kBatch % micro);
   expect_same(whole, split);
@@ -123,10 +123,10 @@ TEST(Budget, HigherLevelsKeepLess) {
 
 TEST(Budget, SplitsUntilItFitsAndHolds) {
   GptConfig c = small_gpt(0);
-  Outcome whole = run(c, {}, 1);  // one step: after that, Adam has made whole steps of the rounding of gradients near zero
+  TwoSteps whole = run(c, {}, 1);  // one step: after that, Adam has made whole steps of the rounding of gradients near zero
   StepOptions o;
   o.memory = whole.plan.planned_bytes - whole.plan.activation_bytes / 2;
-  Outcome fitted = run(c, o, 1);
+  TwoSteps fitted = run(c, o, 1);
   EXPECT_LE(fitted.plan.planned_bytes, o.memory);
   EXPECT_TRUE(fitted.plan.micro < kBatch || fitted.plan.recompute != Recompute::free);
   expect_same(whole, fitted);
