@@ -27,14 +27,18 @@ int64_t TileSkeleton::shared_layout() {
   return offset;
 }
 
-// One phase of a row whose vectors stay in registers.
-void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+void TileSkeleton::begin_kept_vectors() {
   const int64_t vectors = reduced_points(group_) / schedule_.vector, left = vectors - int64_t(schedule_.chunks - 1) * schedule_.lanes;
   out_.line("#pragma unroll");
   out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", schedule_.chunks));
   out_.line(fmt::format("const J j = (c * {} + lane) * V;", schedule_.lanes));
   out_.line(left == schedule_.lanes ? "const bool here = true;" : fmt::format("const bool here = c < {} || lane < {};", schedule_.chunks - 1, left));
   coordinates(reduced_axes(group_), "j", narrow_reduced());
+}
+
+// One phase of a row whose vectors stay in registers.
+void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  begin_kept_vectors();
   const TileWriter::Scope scope = out_.enter();
   for (size_t n = 0; n < group_.nodes.size(); ++n) {
     if (!kept.registers[n]) continue;
@@ -50,6 +54,43 @@ void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<
   out_.close();
 }
 
+// Loads that depend on nothing computed within the row.
+std::vector<int> TileSkeleton::plain_loads(const std::vector<char>& computes) const {
+  std::vector<int> loads;
+  for (int n = 0; n < int(group_.nodes.size()); ++n) {
+    const TileNode& node = group_.nodes[size_t(n)];
+    if (!computes[size_t(n)] || node.kind != Kind::load || node.in[0] >= 0) continue;
+    const TileAccess& access = group_.accesses[size_t(node.access)];
+    if (access.gather < 0 || !facts_.body(access.gather)) loads.push_back(n);
+  }
+  return loads;
+}
+
+// What the last phase reads first, all of it before its first store: a store might be to the same place as a later load, and each load
+// would then be waited for by itself.
+void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made) {
+  constexpr int kMostValues = 32;  // registers for them
+  std::vector<int> ahead;
+  int values = 0;
+  for (int n : plain_loads(phase_nodes(group_, facts_, phase)))
+    if (!made[size_t(n)] && facts_.wide(n)) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
+  if (ahead.empty() || values > kMostValues) return;
+  for (int n : ahead) {
+    out_.line(fmt::format("{} k{}[{}][V];", TileWriter::type(group_.nodes[size_t(n)].dtype), n, schedule_.chunks));
+    kept.registers[size_t(n)] = 1;
+  }
+  begin_kept_vectors();
+  const TileWriter::Scope scope = out_.enter();
+  for (int n : ahead) {
+    out_.target(n, fmt::format("k{}[c]", n));
+    out_.want(n, "here");
+    made[size_t(n)] = 1;
+  }
+  out_.untarget();
+  out_.leave(scope);
+  out_.close();
+}
+
 void TileSkeleton::row_body(int phase, const std::string& here) {
   if (phase < facts_.phases) accumulate(phase, here, "(i64)(j + k)");
   body_stores(phase, here, here == "true" ? "live" : here + " && live");
@@ -59,16 +100,8 @@ void TileSkeleton::row_body(int phase, const std::string& here) {
 // they are for almost all, a copy of the code does without them.
 void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
   const std::vector<char> computes = phase_nodes(group_, facts_, phase);
-  std::vector<int> early;
-  bool from_memory = false;
-  for (int n = 0; n < int(group_.nodes.size()); ++n) {
-    const TileNode& node = group_.nodes[size_t(n)];
-    if (!computes[size_t(n)] || node.kind != Kind::load || node.in[0] >= 0) continue;
-    const TileAccess& access = group_.accesses[size_t(node.access)];
-    if (access.gather >= 0 && facts_.body(access.gather)) continue;
-    early.push_back(n);
-    from_memory = from_memory || !(schedule_.keep_shared && kept.loads[size_t(n)] && made[size_t(n)]);
-  }
+  const std::vector<int> early = plain_loads(computes);
+  const bool from_memory = std::any_of(early.begin(), early.end(), [&](int n) { return !(schedule_.keep_shared && kept.loads[size_t(n)] && made[size_t(n)]); });
   int64_t bytes = 0;
   for (int n : early) bytes += (facts_.wide(n) ? schedule_.vector : 1) * size_of(group_.nodes[size_t(n)].dtype);
   const int batch = !from_memory || bytes > 32 ? 2 : 4;
@@ -127,7 +160,7 @@ void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<
 void TileSkeleton::row_function() {
   const bool keep = schedule_.chunks > 0, whole_block = schedule_.lanes == schedule_.threads && schedule_.threads > 32, parts = schedule_.part > 0;
   const int64_t length = reduced_points(group_);
-  const TileKept kept = kept_values(group_, facts_);
+  TileKept kept = kept_values(group_, facts_);
   begin_function("template <int V, bool A> RIDGE_INLINE void run(const Entry& entry, Fault* fault, I block) {");
   out_.line(fmt::format("const int lane = (int)threadIdx.x % {};", schedule_.lanes));
   out_.line(fmt::format("typedef {} J;", narrow_reduced() ? "int" : "I"));
@@ -167,6 +200,7 @@ void TileSkeleton::row_function() {
       for (size_t n = 0; n < group_.nodes.size(); ++n) made[n] |= computes[n];
     }
     if (final) continue;
+    if (keep && phase + 1 == facts_.phases) load_ahead(phase + 1, kept, made);
     std::vector<int> now;
     for (int n : reductions(group_))
       if (facts_.phase[size_t(n)] == phase + 1 && alive_[size_t(n)]) now.push_back(n);

@@ -44,6 +44,9 @@ class TileSkeleton {
   std::string aligned() const;
   TileText finish(const char* entry, const std::string& kernel, int64_t shared = 0);
   void row_function();
+  void begin_kept_vectors();
+  std::vector<int> plain_loads(const std::vector<char>& computes) const;
+  void load_ahead(int phase, TileKept& kept, std::vector<char>& made);
   void kept_pass(int phase, const TileKept& kept, const std::vector<char>& made);
   void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
   void begin_rows();
