@@ -91,7 +91,8 @@ std::shared_ptr<std::byte> on_device(TensorState& s, EagerDevice& device) {
 
 const std::shared_ptr<std::byte>& on_host(TensorState& s) {
   if (!s.there || (s.data && !s.shared)) return s.data;
-  std::shared_ptr<std::byte> data = allocate(s.type.bytes());
+  // Read into the same memory every time, so that what data() gave stays where it is; unless somebody holds on to it as it was.
+  std::shared_ptr<std::byte> data = s.data && s.data.use_count() == 1 ? s.data : allocate(s.type.bytes());
   if (s.type.bytes()) s.device->backend->download(data.get(), s.there.get(), s.type.bytes());
   return s.data = std::move(data);
 }

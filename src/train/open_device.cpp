@@ -29,7 +29,10 @@ PrecisionChoice device_precision(std::string_view request, Fallback fallback, co
 }
 
 void choose_products(Backend* backend, Precision precision, std::string_view matmul_precision) {
-  if (auto* cuda = dynamic_cast<cuda::CudaBackend*>(backend)) cuda->use_tf32(precision == Precision::tf32 || matmul_precision == "high");
+  auto* cuda = dynamic_cast<cuda::CudaBackend*>(backend);
+  if (!cuda) return;
+  const bool bf16 = matmul_precision == "medium" && cuda->chip().bf16(), tf32 = precision == Precision::tf32 || matmul_precision == "high";
+  cuda->use_f32_products(bf16 ? cuda::F32Products::bf16 : tf32 ? cuda::F32Products::tf32 : cuda::F32Products::exact);
 }
 
 std::string device_name(const Backend* backend) {

@@ -22,7 +22,7 @@ DeviceMemory device_memory(const Backend* backend);
 // What the device computes in: auto takes bf16 where its matrix units know it, else fp16 with a loss scale. For the CPU see choose_precision().
 PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend);
 
-// Whether products of fp32 numbers may be taken in tf32, in what is compiled from now on: precision=tf32 or matmul_precision=high.
+// In what a GPU takes products of fp32 numbers that is compiled from now on: tf32 with precision=tf32 or matmul_precision=high, bf16 with medium.
 void choose_products(Backend* backend, Precision precision, std::string_view matmul_precision);
 
 std::string device_name(const Backend* backend);    // "NVIDIA H200"; empty for the CPU

@@ -147,6 +147,11 @@ TEST_F(DeviceTensors, TrainInAStepOfTheirOwn) {
   EXPECT_NE(sum(there.up.weight).to_floats()[0], before);
   EXPECT_NEAR(sum(there.up.weight).to_floats()[0], sum(Tensor({8, 6}, there.up.weight.to_floats())).to_floats()[0], 1e-5f);
   EXPECT_THROW(there.up.weight.mutable_data(), Error) << "it is not the host's memory";
+  const void* where = there.up.weight.data();
+  const std::vector<float> old = there.up.weight.to_floats();
+  on_gpu.run({x, t});
+  EXPECT_EQ(there.up.weight.data(), where) << "what was given is not taken away";
+  EXPECT_NE(there.up.weight.to_floats(), old) << "and holds what it is now";
 }
 
 TEST_F(DeviceTensors, TrainWithATrainerThatGoesOn) {

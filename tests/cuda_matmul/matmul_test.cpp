@@ -1,4 +1,6 @@
 // Products without an epilogue, by our own kernel and through the library.
+#include <set>
+
 #include "product.h"
 
 namespace ridge::cuda {
@@ -138,6 +140,69 @@ TEST_F(CudaMatmul, MeasuresEachShapeOnce) {
   for (auto& [key, value] : later.choices) value = "of another program";
   EXPECT_EQ(product(c, later), once);
   EXPECT_GT(later.kept, 0);
+}
+
+// Some algorithms add parts of a sum apart. However fast they are, and however slow the others, a product's bits stay what they are.
+TEST_F(CudaMatmul, TimeDoesNotChangeBits) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose algorithms are told how fast they are";
+  for (DType type : {DType::f32, DType::bf16}) {
+    const MatmulCase c(typed(plain(33, 40, 700), type, type, DType::f32));
+    std::vector<std::byte> first;
+    std::set<std::string> fastest;
+    for (const char* times : {"1 2 3 4", "4 1 3 2", "4 3 1 2", "2 1 1 1", "2 1 4 3"}) {
+      const test::Variable slowness("SIMULATED_LT_SLOWNESS", times);
+      Products products(true);
+      std::string note;
+      const std::vector<std::byte> bits = product(c, products, &note);
+      if (first.empty()) first = bits;
+      EXPECT_EQ(bits, first) << name(type) << ", times " << times << ": " << note;
+      fastest.insert(note.substr(0, note.find(',')));
+    }
+    EXPECT_EQ(fastest, (std::set<std::string>{"cublasLt #0", "cublasLt #3"})) << "the faster of those that give the same bits";
+  }
+}
+
+// No memory to measure in: the library's first proposal, with the bits that a measurement would have led to.
+TEST_F(CudaMatmul, NeedsNoMemoryToChoose) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose memory can be taken away";
+  const MatmulCase c(plain(33, 40, 700));
+  Products products(true), poor(true);
+  const std::vector<std::byte> expected = product(c, products);
+  MatmulDesc desc;
+  desc.loops = loops_of(c.desc);
+  const std::unique_ptr<Kernel> kernel = make_matmul(desc, poor.chip());
+  {
+    const test::Variable full("FAKE_GPU", "cuMemAlloc_v2=2");
+    kernel->load(poor);
+  }
+  EXPECT_NE(kernel->note().find("#0, not measured: there was no memory"), std::string::npos) << kernel->note();
+  EXPECT_EQ(poor.kept, 0) << "what was not measured is not kept";
+  std::string note;
+  EXPECT_EQ(product(c, poor, &note), expected);
+  EXPECT_NE(note.find("TFLOP/s"), std::string::npos) << "it is measured when there is memory again: " << note;
+  Memory memory;
+  auto add = [&](const Operand& o) { return memory.add(o.bytes, o.origin * size_of(o.type)); };
+  const Place operands[] = {add(c.a), add(c.b), add(c.c)};
+  run(*kernel, products, memory, operands);
+  EXPECT_EQ(memory.read(operands[2]), expected);
+}
+
+// matmul_precision: products of f32 numbers in fewer bits, where that was asked for.
+TEST_F(CudaMatmul, MultipliesInFewerBitsWhenAsked) {
+  const MatmulCase c(plain(33, 40, 64));
+  double worst[3];
+  for (F32Products how : {F32Products::exact, F32Products::tf32, F32Products::bf16}) {
+    Products products(true);
+    products.written_for.f32_products = how;
+    const std::vector<std::byte> got = product(c, products);
+    double& w = worst[int(how)] = 0;
+    for (const Truth& t : c.double_loop()) w = std::max(w, std::abs(load(got, DType::f32, t.at) - t.sum) / t.magnitude);
+  }
+  EXPECT_LT(worst[0], 0x1p-20);
+  EXPECT_GT(worst[1], 0x1p-16);
+  EXPECT_LT(worst[1], 0x1p-10);
+  EXPECT_GT(worst[2], 0x1p-13);
+  EXPECT_LT(worst[2], 0x1p-7);
 }
 
 TEST_F(CudaMatmul, RefusesWhatItCannotMean) {

@@ -19,20 +19,21 @@ using namespace test::matmul_case;
 // The device of all tests, with or without cuBLASLt, and choices that are kept as long as it is.
 class Products final : public Loader {
  public:
-  explicit Products(bool library) : device_(test::CudaDevice::the()) {
+  explicit Products(bool library) : written_for(test::CudaDevice::the().chip()), device_(test::CudaDevice::the()) {
     if (!library) return;
     std::optional<test::Simulator> simulator;
     if (!test::tests_real_gpu()) simulator.emplace();
     lt_ = std::make_unique<CublasLt>(library_search(device_.driver().version()));
   }
   const Driver& driver() const override { return device_.driver(); }
-  const Chip& chip() const override { return device_.chip(); }
+  const Chip& chip() const override { return written_for; }
   const CublasLt* cublas_lt() const override { return lt_.get(); }
   StreamHandle stream() const override { return device_.stream(); }
   FunctionHandle function(const KernelText& text) override { return device_.function(text); }
   std::string choice(const std::string& key) override { return choices[key]; }
   void keep_choice(const std::string& key, const std::string& value) override { choices[key] = value, ++kept; }
 
+  Chip written_for;
   std::map<std::string, std::string> choices;
   int kept = 0;
 

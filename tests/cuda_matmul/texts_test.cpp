@@ -2,6 +2,7 @@
 #include "product.h"
 
 #include "backend/cuda/matmul_text.h"
+#include "backend/cuda/matmul_tune.h"
 #include "support/nvrtc.h"
 
 namespace ridge::cuda {
@@ -13,6 +14,8 @@ class CudaMatmulTexts : public test::NvrtcTest {};
 
 TEST_F(CudaMatmulTexts, CompileForEveryChip) {
   std::vector<Job> jobs;
+  for (const Chip& chip : test::all_chips())
+    for (KernelText& text : tuning_texts()) jobs.push_back({std::move(text), chip.target()});
   for (const Chip& chip : test::all_chips())
     for (DType type : {DType::f32, DType::bf16, DType::f16})
       for (int form = 0; form < 3; ++form) {

@@ -49,6 +49,10 @@ TEST(Graph, LiteralsAreTheirBits) {
   EXPECT_NE(g.literal(DType::f32, 0.0), g.literal(DType::f32, -0.0));
   EXPECT_NE(g.literal(DType::f32, 1), g.literal(DType::i64, 1));
   EXPECT_NE(g.literal(DType::f32, 1), g.literal(DType::f32, 1 + 1e-15));
+  // In 16 bits a number is what it is rounded to, also after it was widened.
+  EXPECT_EQ(g[g.literal(DType::bf16, 0.1)].attrs.reals[0], 0.10009765625);
+  EXPECT_EQ(g[g.literal(DType::f16, 0.1)].attrs.reals[0], 0.0999755859375);
+  EXPECT_EQ(g.literal(DType::bf16, 0.1), g.literal(DType::bf16, 0.1001));
 }
 
 TEST(Graph, OperandsComeFirst) {

@@ -115,7 +115,7 @@ std::unique_ptr<Code> CudaBackend::compile(Program program) {
 }
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }
-void CudaBackend::use_tf32(bool on) { device_->use_tf32(on); }
+void CudaBackend::use_f32_products(F32Products products) { device_->use_f32_products(products); }
 const RunCounts& CudaBackend::counts() const { return device_->counts; }
 MemoryUse CudaBackend::memory() const {
   return device_->use([&] { return device_->memory(); });

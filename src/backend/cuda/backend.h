@@ -55,7 +55,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Code> compile(Program program) override;
 
   const Chip& chip() const;
-  void use_tf32(bool on);  // products of f32 in what is compiled from now on
+  void use_f32_products(F32Products products);  // in what is compiled from now on
   const RunCounts& counts() const;
   MemoryUse memory() const;            // as the driver counts it
   const std::string& remark() const;   // what is missing though work goes on: cuBLASLt

@@ -7,6 +7,9 @@ namespace ridge::cuda {
 
 class Driver;
 
+// How the library multiplies f32 numbers: as they are, or by the matrix units with 10 bits (tf32) or 7 bits (bf16) of each factor's fraction.
+enum class F32Products : uint8_t { exact, tf32, bf16 };
+
 struct Chip {
   std::string name = "NVIDIA H200";
   int major = 9, minor = 0;
@@ -16,7 +19,7 @@ struct Chip {
   int64_t shared_bytes_per_multiprocessor = 233472;
   int64_t l2_bytes = int64_t(60) << 20;
   int64_t memory_bytes = int64_t(139) << 30;
-  bool tf32 = false;  // products of f32 by the matrix units, with 10 bits of each factor (matmul_precision)
+  F32Products f32_products = F32Products::exact;  // matmul_precision
 
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
   bool wgmma() const { return major == 9 && minor == 0; }  // and TMA

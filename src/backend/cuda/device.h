@@ -37,7 +37,7 @@ class Device {
 
   const Driver& driver() const { return driver_; }
   const Chip& chip() const { return chip_; }
-  void use_tf32(bool on) { chip_.tf32 = on; }
+  void use_f32_products(F32Products products) { chip_.f32_products = products; }
   StreamHandle stream() const { return stream_.get(); }
   StreamHandle stream(Queue queue);
   DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing

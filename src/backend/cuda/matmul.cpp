@@ -28,16 +28,6 @@ extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, l
 
 int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Bytes that a group's kernel takes through memory: of what varies over rows and columns.
-int64_t bytes_moved(const TileGroup& group) {
-  const int column = group.domain.rank() - 1, row = column - 1;
-  int64_t points = 1, bytes = 0;
-  for (int64_t n : group.domain) points *= n;
-  for (const TileAccess& a : group.accesses)
-    if (a.operand >= 0 && a.strides[column] != 0 && (group.domain[row] == 1 || a.strides[row] != 0)) bytes += points * size_of(a.dtype);
-  return bytes;
-}
-
 // One way to do all of it.
 struct Way {
   MatmulEpilogue epilogue;
@@ -45,13 +35,13 @@ struct Way {
   std::unique_ptr<OwnMatmul> own;
   std::unique_ptr<Kernel> rest;  // reads what the product stored
   bool detached = false;         // the product's result is in workspace, and the rest's last operand
-  int64_t sums_bytes = 0, bytes_after = 0;
+  int64_t sums_bytes = 0;
 };
 
 class MatmulKernel final : public Kernel {
  public:
   MatmulKernel(const MatmulDesc& desc, const Chip& chip) : chip_(chip), problem_(make_problem(desc.loops, desc.a, desc.b)) {
-    problem_.tf32 = chip.tf32;
+    problem_.f32_products = chip.f32_products;
     alignments_ = desc.alignments;
     alignment_a_ = alignment(0), alignment_b_ = alignment(1);
     if (desc.epilogue) {
@@ -66,7 +56,7 @@ class MatmulKernel final : public Kernel {
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
-  // Of the way that is taken where nothing is measured; another that proves faster is compiled when it is chosen.
+  // Of the first way; another is taken where the library is there and cannot do this one, and is compiled then.
   std::vector<KernelText> texts() const override {
     const Way& w = ways_[0];
     std::vector<KernelText> all = w.rest ? w.rest->texts() : std::vector<KernelText>();
@@ -78,10 +68,10 @@ class MatmulKernel final : public Kernel {
 
   void load(Loader& loader) override {
     driver_ = &loader.driver();
-    std::vector<MatmulWay> ways;
+    std::vector<const LibraryCall*> ways;
     std::vector<int> index;
     for (size_t w = 0; w < ways_.size(); ++w)
-      if (ways_[w].library) ways.push_back({&*ways_[w].library, ways_[w].bytes_after}), index.push_back(int(w));
+      if (ways_[w].library) ways.push_back(&*ways_[w].library), index.push_back(int(w));
     if (const auto choice = choose_matmul(loader, ways, library_bytes_)) {
       choice_ = *choice;
       way_ = index[size_t(choice->way)];
@@ -140,7 +130,9 @@ class MatmulKernel final : public Kernel {
     std::string text = library_ ? fmt::format("cublasLt #{}", choice_.proposal) : "own";
     if (!w.epilogue.name().empty()) text += " " + w.epilogue.name();
     if (w.rest) text += w.detached ? ", sums to memory, then the epilogue" : ", then the rest";
-    if (library_ && choice_.ms > 0)
+    if (library_ && choice_.ms == 0)
+      text += ", not measured: there was no memory for it";
+    else if (library_)
       text += fmt::format(", {:.0f} us, {:.0f} TFLOP/s (#0: {:.0f} us)", choice_.ms * 1e3, w.library->flops() / choice_.ms * 1e-9, choice_.first_ms * 1e3);
     return text;
   }
@@ -169,7 +161,7 @@ class MatmulKernel final : public Kernel {
     return w;
   }
 
-  // As a whole, or its beginning with a kernel for the rest; where neither can be, the sums go to memory first.
+  // As a whole, else its beginning with a kernel for the rest; where neither can be, the sums go to memory first.
   void add_epilogue(const TileGroup& group, const std::vector<int>& memory) {
     auto together = [&](const MatmulArray& x, const MatmulArray& y) {
       return x && y && !memory.empty() && memory[size_t(x.operand) + 2] == memory[size_t(y.operand) + 2];
@@ -177,7 +169,6 @@ class MatmulKernel final : public Kernel {
     auto add_split = [&](const SplitEpilogue& split) {
       Way& w = add_way(with_result(problem_, split.first.result), split.first);
       w.rest = make_tile_kernel({&split.rest, 1}, chip_);
-      w.bytes_after = bytes_moved(split.rest);
     };
     // What the first part overwrites, the rest must not read as it was.
     auto apart = [&](const SplitEpilogue& split) {
@@ -231,7 +222,7 @@ class MatmulKernel final : public Kernel {
   MatmulProblem problem_;
   std::vector<int64_t> alignments_;  // of all operands' addresses
   int64_t alignment_a_ = kPlannedAlignment, alignment_b_ = kPlannedAlignment;
-  std::vector<Way> ways_;  // at least one; the first is taken where nothing is measured
+  std::vector<Way> ways_;  // at least one; the first that the library can do is taken, without a library the first
   int64_t library_bytes_ = 0, sums_at_ = 0, rest_at_ = 0, product_at_ = 0, workspace_bytes_ = 0;
   int way_ = 0;
   MatmulChoice choice_;

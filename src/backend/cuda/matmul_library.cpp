@@ -13,7 +13,7 @@ using Function = MatmulEpilogue::Function;
 
 // The library's numbers.
 constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;
-constexpr int kComputeF32 = 68, kComputeTf32 = 77;
+constexpr int kComputeF32 = 68, kComputeBf16 = 75, kComputeTf32 = 77;
 namespace operation {
 constexpr int kTransposeFirst = 3, kTransposeSecond = 4, kEpilogue = 7, kBias = 8, kAux = 11, kAuxStride = 12, kAuxBatchStride = 13, kAuxType = 22,
               kBiasType = 26;
@@ -63,7 +63,7 @@ std::string LibraryCall::key() const {
   auto matrix = [](const LibraryMatrix& m) { return fmt::format("{}[{}x{}/{}+{}]", name(m.type), m.rows, m.columns, m.stride, m.batch_stride); };
   std::string text = fmt::format("{}{}·{}{}={} b{}", matrix(p.first), p.transpose_first ? "T" : "", matrix(p.second), p.transpose_second ? "T" : "",
                                  matrix(p.result), p.batches);
-  if (tf32) text += " tf32";
+  if (f32_products != F32Products::exact) text += f32_products == F32Products::tf32 ? " tf32" : " by bf16";
   if (!epilogue.name().empty()) text += " " + epilogue.name();
   if (epilogue.addend) text += fmt::format("/{}", epilogue.addend.row);
   if (epilogue.aux) text += fmt::format("/{}", epilogue.aux.row);
@@ -74,7 +74,7 @@ std::optional<LibraryCall> library_call(const MatmulProblem& problem, const Matm
   const std::optional<LibraryProduct> product = library_product(problem, e.result.type);
   if (!product) return std::nullopt;
   LibraryCall call;
-  call.product = *product, call.epilogue = e, call.tf32 = problem.tf32;
+  call.product = *product, call.epilogue = e, call.f32_products = problem.f32_products;
   if (e.bias || e.addend || e.aux) {
     if (!product->swapped || !product->outside.empty()) return std::nullopt;
     if (e.addend && e.addend.type != e.result.type) return std::nullopt;
@@ -134,7 +134,8 @@ LibraryMatmul::LibraryMatmul(const CublasLt& lt, const LibraryCall& call) : lt_(
   const LibraryProduct& p = call_.product;
   const MatmulEpilogue& e = call_.epilogue;
   LtOperation handle = nullptr;
-  lt.operation_create(&handle, call.tf32 && p.first.type == DType::f32 ? kComputeTf32 : kComputeF32, kF32);
+  const F32Products products = p.first.type == DType::f32 ? call.f32_products : F32Products::exact;
+  lt.operation_create(&handle, products == F32Products::tf32 ? kComputeTf32 : products == F32Products::bf16 ? kComputeBf16 : kComputeF32, kF32);
   operation_ = {handle, lt.operation_destroy};
   auto set = [&](int which, const auto& value) { lt.operation_set(handle, which, &value, sizeof value); };
   set(operation::kTransposeFirst, int32_t(p.transpose_first));

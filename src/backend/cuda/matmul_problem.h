@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cuda/chip.h"
 #include "compile/program.h"
 #include "ridge/dtype.h"
 
@@ -17,7 +18,7 @@ struct MatmulProblem {
   DType a = DType::f32, b = DType::f32;
   std::vector<MatmulLoop> batch, m, n, k;
   int64_t batches = 1, rows = 1, columns = 1, depth = 1;
-  bool tf32 = false;  // f32 products by the matrix units, with 10 bits of each factor
+  F32Products f32_products = F32Products::exact;
 
   bool empty() const { return batches == 0 || rows == 0 || columns == 0; }
 };

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
-#include <memory>
 #include <sstream>
 
 #include "backend/cuda/prelude.h"
@@ -14,8 +12,6 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kProposals = 16;
-constexpr int64_t kSampleBytes = int64_t(1) << 20;
-constexpr double kClearly = 0.98;  // of the time: what candidates that give other bits must stay below
 constexpr int kRounds = 3;
 constexpr double kFarBehind = 1.15;
 constexpr double kBurstMs = 0.4;  // a candidate is repeated for about this long in a round
@@ -35,6 +31,19 @@ extern "C" __global__ void ridge_matmul_fill(void* to, long long count, int type
 }
 )";
 
+// A number that tells one result from another whole: sums of integers, so that the order of threads is nothing to it.
+constexpr const char* kBits = R"(
+extern "C" __global__ void ridge_matmul_bits(const half_bits* from, long long count, unsigned long long* to) {
+  unsigned long long sum = 0;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (long long)gridDim.x * blockDim.x) {
+    unsigned long long x = (unsigned long long)from[i] + (unsigned long long)i * 0x9E3779B97F4A7C15ull;
+    x ^= x >> 31, x *= 0xBF58476D1CE4E5B9ull, x ^= x >> 29;
+    sum += x;
+  }
+  atomicAdd(to, sum);
+}
+)";
+
 int number_of(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
 
 int64_t bytes_of(const LibraryMatrix& m, int64_t batches) {
@@ -51,7 +60,7 @@ int64_t most_bytes(const Loader& loader) {
 // Memory for several copies of a call's operands, so that none is found in the cache, filled with numbers.
 class Operands {
  public:
-  Operands(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes) : call_(call) {
+  Operands(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes) : call_(call), workspace_bytes_(workspace_bytes) {
     const LibraryProduct& p = call.product;
     const MatmulEpilogue& e = call.epilogue;
     auto like = [&](const MatmulArray& a) { return LibraryMatrix{a.type, p.result.rows, p.result.columns, std::max(a.row, p.result.rows), a.batch}; };
@@ -70,14 +79,13 @@ class Operands {
     sets_ = std::clamp<int64_t>(past_cache / set_bytes_ + 1, 1, std::max<int64_t>(1, most / set_bytes_));
     sets_ = std::min<int64_t>(sets_, 64);
     memory_ = allocate(loader.driver(), sets_ * set_bytes_ + workspace_bytes + 256);
-    const FunctionHandle fill = loader.function({"ridge_matmul_fill", std::string(matrix_prelude()) + kFill, 0});
+    const FunctionHandle fill = loader.function(tuning_texts()[0]);
     DevicePointer to = memory_.get();
     long long count = sets_ * set_bytes_ / size_of(p.first.type);
     int type = number_of(p.first.type);
     unsigned seed = 1;
     void* parameters[] = {&to, &count, &type, &seed};
-    const unsigned blocks = unsigned(std::min<int64_t>((count + 255) / 256, loader.chip().multiprocessors * 8));
-    loader.driver().launch(fill, blocks, 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
+    loader.driver().launch(fill, blocks(loader, count), 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
   }
 
   LibraryAddresses set(int64_t turn) const {
@@ -88,19 +96,27 @@ class Operands {
     at.workspace = memory_.get() + DevicePointer(sets_ * set_bytes_);
     return at;
   }
-  // What a call has left in the first set's result, as far as it is looked at.
+  // Of what a call has left in the first set's result.
   uint64_t bits(Loader& loader) const {
-    std::string sample(size_t(std::min(bytes_of(call_.product.result, call_.product.batches), kSampleBytes)), '\0');
-    loader.driver().copy_to_host(sample.data(), set(0).result, sample.size(), loader.stream());
-    loader.driver().stream_wait(loader.stream());
-    return std::hash<std::string>()(sample);
+    const Driver& driver = loader.driver();
+    DevicePointer from = set(0).result, to = memory_.get() + DevicePointer(sets_ * set_bytes_ + workspace_bytes_);
+    long long count = bytes_of(call_.product.result, call_.product.batches) / 2;
+    uint64_t bits = 0;
+    void* parameters[] = {&from, &count, &to};
+    driver.fill_bytes(to, 0, sizeof bits, loader.stream());
+    driver.launch(loader.function(tuning_texts()[1]), blocks(loader, count), 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
+    driver.copy_to_host(&bits, to, sizeof bits, loader.stream());
+    driver.stream_wait(loader.stream());
+    return bits;
   }
-  DevicePointer memory() const { return memory_.get(); }
-  int64_t bytes() const { return sets_ * set_bytes_; }
 
  private:
+  static unsigned blocks(const Loader& loader, int64_t count) {
+    return unsigned(std::clamp<int64_t>((count + 255) / 256, 1, loader.chip().multiprocessors * 8));
+  }
+
   const LibraryCall& call_;
-  int64_t set_bytes_ = 0, sets_ = 1, first_ = 0, second_ = 0, result_ = 0, bias_ = 0, addend_ = 0, aux_ = 0;
+  int64_t workspace_bytes_, set_bytes_ = 0, sets_ = 1, first_ = 0, second_ = 0, result_ = 0, bias_ = 0, addend_ = 0, aux_ = 0;
   DeviceMemory memory_;
 };
 
@@ -136,45 +152,81 @@ class Clock {
   int64_t at_ = 0;
 };
 
-// Bytes per millisecond that a kernel which reads and writes memory reaches, by a copy.
-double copy_rate(Loader& loader, Clock& clock, const Operands& operands) {
-  const std::string key = "matmul copy rate";
-  if (const std::string known = loader.choice(key); !known.empty()) return std::stod(known);
-  const int64_t half = operands.bytes() / 2 / 256 * 256;
-  if (half < (int64_t(64) << 20)) return 0;
-  auto copy = [&](int64_t) { loader.driver().copy_on_device(operands.memory() + DevicePointer(half), operands.memory(), size_t(half), loader.stream()); };
-  clock.once(copy);
-  const double ms = clock.measure(copy, clock.once(copy));
-  const double rate = 2 * double(half) / ms;
-  loader.keep_choice(key, fmt::format("{:.6g}", rate));
-  return rate;
-}
-
 struct Candidate {
-  int way, proposal;
+  int proposal;
   LtHeuristic heuristic;
-  bool broken = false;
-  double ms = 0, total = 0;  // of the call, and with what comes after it
-  uint64_t bits = 0;         // of what it gave: equal for candidates that sum in the same order
+  uint64_t bits = 0;  // of what it gave: equal for those that add in the same order
+  double ms = 0;
 };
 
-// The fastest, but one that gives other bits than the library's first proposal only if it is clearly faster: so noise in measurements does
-// not change results from one process to the next.
-const Candidate* best_of(const std::vector<Candidate>& all) {
-  const Candidate *first = nullptr, *same = nullptr, *best = nullptr;
-  for (const Candidate& c : all) {
-    if (c.broken) continue;
-    if (!first) first = &c;
-    if (!best || c.total < best->total) best = &c;
-    if (c.way == first->way && c.bits == first->bits && (!same || c.total < same->total)) same = &c;
+// The proposals that give the bits of the first, the fastest first. Time decides among these alone, and who is among them depends on the
+// product, the library and the chip: so every process gets the same bits, whatever its measurements say.
+std::vector<Candidate> measured(Loader& loader, const LibraryCall& whole, std::span<const LtHeuristic> proposals, int64_t workspace_bytes) {
+  const int64_t most = most_bytes(loader);
+  const LibraryCall call = smaller(whole, most);
+  const double scale = whole.flops() / std::max(call.flops(), 1.0);
+  const Operands operands(loader, call, most, workspace_bytes);
+  const LibraryMatmul matmul(*loader.cublas_lt(), call);
+  Clock clock(loader);
+  auto turn = [&](const Candidate& c) {
+    return [&](int64_t set) { matmul.enqueue(c.heuristic.algorithm, operands.set(set), workspace_bytes, loader.stream()); };
+  };
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < proposals.size(); ++i) {
+    Candidate c{int(i), proposals[i]};
+    try {
+      turn(c)(0);
+    } catch (const DriverError&) {
+      throw;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::memory) throw;
+      continue;  // an algorithm that was proposed, and refuses the work
+    }
+    c.bits = operands.bits(loader);
+    if (!all.empty() && c.bits != all[0].bits) continue;
+    c.ms = scale * clock.once(turn(c));
+    all.push_back(c);
   }
-  return best && best->total < kClearly * same->total ? best : same;
+  // All in turn, and again: a clock that changes does so for all. Those that are far behind are left out soon.
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round)
+    for (Candidate& c : all) {
+      if (round > 0 && c.ms > kFarBehind * best) continue;
+      const double ms = scale * clock.measure(turn(c), c.ms / scale);
+      c.ms = round == 0 ? ms : std::min(c.ms, ms);
+      best = best == 0 ? c.ms : std::min(best, c.ms);
+    }
+  loader.driver().stream_wait(loader.stream());
+  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.ms < b.ms; });
+  return all;
+}
+
+std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, int64_t workspace_bytes) {
+  const std::vector<LtHeuristic> proposals = LibraryMatmul(*loader.cublas_lt(), call).proposals(kProposals, workspace_bytes);
+  if (proposals.empty()) return std::nullopt;
+  std::vector<Candidate> all;
+  try {
+    all = measured(loader, call, proposals, workspace_bytes);
+    if (all.empty()) return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::memory) throw;
+    all = {{0, proposals[0]}};  // there is no room to measure in: it gives the same bits, and is seldom far behind
+  }
+  MatmulChoice choice;
+  choice.algorithm = all[0].heuristic.algorithm, choice.workspace = int64_t(all[0].heuristic.workspace);
+  choice.proposal = all[0].proposal, choice.ms = all[0].ms;
+  choice.first_ms = std::min_element(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.proposal < b.proposal; })->ms;
+  return choice;
 }
 
 }  // namespace
 
+std::vector<KernelText> tuning_texts() {
+  return {{"ridge_matmul_fill", std::string(matrix_prelude()) + kFill, 0}, {"ridge_matmul_bits", std::string(matrix_prelude()) + kBits, 0}};
+}
+
 std::string MatmulChoice::text() const {
-  std::string out = fmt::format("{} {} {} ", way, proposal, workspace);
+  std::string out = fmt::format("{} {} ", proposal, workspace);
   for (uint64_t word : algorithm.data) out += fmt::format("{:016x}", word);
   return out + fmt::format(" {:.5g} {:.5g}", ms, first_ms);
 }
@@ -183,7 +235,7 @@ std::optional<MatmulChoice> MatmulChoice::parse(const std::string& text) {
   std::istringstream in(text);
   MatmulChoice c;
   std::string hex;
-  if (!(in >> c.way >> c.proposal >> c.workspace >> hex) || hex.size() != 128 || c.way < 0 || c.workspace < 0) return std::nullopt;
+  if (!(in >> c.proposal >> c.workspace >> hex) || hex.size() != 128 || c.workspace < 0) return std::nullopt;
   for (size_t i = 0; i < 8; ++i) {
     const char* from = hex.data() + 16 * i;
     if (std::from_chars(from, from + 16, c.algorithm.data[i], 16).ptr != from + 16) return std::nullopt;
@@ -192,68 +244,21 @@ std::optional<MatmulChoice> MatmulChoice::parse(const std::string& text) {
   return c;
 }
 
-std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const MatmulWay> ways, int64_t workspace_bytes) {
+std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const LibraryCall* const> ways, int64_t workspace_bytes) {
   const CublasLt* lt = loader.cublas_lt();
-  if (!lt || ways.empty()) return std::nullopt;
-  std::string key = fmt::format("matmul cublasLt {} ", lt->version());
-  for (const MatmulWay& w : ways) key += fmt::format("{} +{} | ", w.call->key(), w.bytes_after);
-  key += fmt::format("{}", workspace_bytes);
-  if (const auto known = MatmulChoice::parse(loader.choice(key)))
-    if (size_t(known->way) < ways.size() && known->workspace <= workspace_bytes) return known;
-
-  std::vector<Candidate> candidates;
+  if (!lt) return std::nullopt;
   for (size_t w = 0; w < ways.size(); ++w) {
-    const std::vector<LtHeuristic> found = LibraryMatmul(*lt, *ways[w].call).proposals(kProposals, workspace_bytes);
-    for (size_t i = 0; i < found.size(); ++i) candidates.push_back({int(w), int(i), found[i]});
+    const std::string key = fmt::format("product cublasLt {} {} {}", lt->version(), ways[w]->key(), workspace_bytes);
+    std::optional<MatmulChoice> choice = MatmulChoice::parse(loader.choice(key));
+    if (!choice || choice->workspace > workspace_bytes) {
+      choice = chosen(loader, *ways[w], workspace_bytes);
+      if (!choice) continue;
+      if (choice->ms > 0) loader.keep_choice(key, choice->text());
+    }
+    choice->way = int(w);
+    return choice;
   }
-  if (candidates.empty()) return std::nullopt;
-  Clock clock(loader);
-  const int64_t most = most_bytes(loader);
-  double rate = 0;
-  for (size_t w = 0; w < ways.size(); ++w) {
-    const LibraryCall small = smaller(*ways[w].call, most);
-    const double scale = ways[w].call->flops() / std::max(small.flops(), 1.0);
-    std::unique_ptr<Operands> operands;
-    std::unique_ptr<LibraryMatmul> matmul;
-    // All in turn, and again: a clock that changes does so for all. Those that are far behind are left out soon.
-    double best = 0;
-    for (int round = 0; round < kRounds; ++round)
-      for (Candidate& c : candidates) {
-        if (c.way != int(w) || c.broken || (round > 0 && c.ms > kFarBehind * best)) continue;
-        if (!operands) {
-          operands = std::make_unique<Operands>(loader, small, most, workspace_bytes);
-          matmul = std::make_unique<LibraryMatmul>(*lt, small);
-          if (ways[w].bytes_after && rate == 0) rate = copy_rate(loader, clock, *operands);
-        }
-        auto turn = [&](int64_t set) { matmul->enqueue(c.heuristic.algorithm, operands->set(set), workspace_bytes, loader.stream()); };
-        try {
-          if (round == 0) {
-            turn(0);
-            c.bits = operands->bits(loader);
-            c.ms = scale * clock.once(turn);
-          }
-          const double ms = scale * clock.measure(turn, c.ms / scale);
-          c.ms = round == 0 ? ms : std::min(c.ms, ms);
-        } catch (const DriverError&) {
-          throw;
-        } catch (const Error&) {
-          c.broken = true;  // an algorithm that was proposed, and refuses the work
-          continue;
-        }
-        best = best == 0 ? c.ms : std::min(best, c.ms);
-        c.total = c.ms + (rate > 0 ? double(ways[w].bytes_after) / rate : 0);
-      }
-    loader.driver().stream_wait(loader.stream());
-  }
-  const Candidate* best = best_of(candidates);
-  if (!best) return std::nullopt;
-  MatmulChoice chosen;
-  chosen.way = best->way, chosen.algorithm = best->heuristic.algorithm, chosen.workspace = int64_t(best->heuristic.workspace);
-  chosen.proposal = best->proposal, chosen.ms = best->ms;
-  for (const Candidate& c : candidates)
-    if (c.way == best->way && c.proposal == 0) chosen.first_ms = c.ms;
-  loader.keep_choice(key, chosen.text());
-  return chosen;
+  return std::nullopt;
 }
 
 }  // namespace ridge::cuda

@@ -1,10 +1,12 @@
-// cuBLASLt's side of the simulator: products with their epilogues, on the host. Three algorithms are offered; which is the fastest by the
-// device's clock depends on nothing.
+// cuBLASLt's side of the simulator: products with their epilogues, on the host. Four algorithms are offered; which is the fastest by the
+// device's clock does not depend on the product.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "../faults.h"
@@ -49,9 +51,19 @@ struct Heuristic {
 };
 static_assert(sizeof(Heuristic) == 96);
 
-// Like the kernels: 1 is plain, 2 sums parts of k in a workspace, 3 would sum them in place.
-constexpr Algorithm kAlgorithms[] = {{1, 0, 1, {}}, {2, 2, 2, {}}, {3, 1, 4, {}}};
-constexpr double kSlowness[] = {1.5, 1.2, 1};
+// Like the kernels: 1 and 4 are plain, 2 sums parts of k in a workspace, 3 would sum them in place.
+constexpr Algorithm kAlgorithms[] = {{1, 0, 1, {}}, {2, 2, 2, {}}, {3, 1, 4, {}}, {4, 0, 1, {}}};
+constexpr size_t kCount = std::size(kAlgorithms);
+
+// How long each takes, of the same length of work; SIMULATED_LT_SLOWNESS names others, "1.5 1.2 1 1.3".
+double slowness(uint64_t number) {
+  double times[kCount] = {1.5, 1.2, 1, 1.3};
+  if (const char* text = std::getenv("SIMULATED_LT_SLOWNESS")) {
+    std::istringstream in(text);
+    for (double& t : times) in >> t;
+  }
+  return times[number - 1];
+}
 constexpr size_t kPartBytes = 1 << 20;
 
 size_t size_of(int type) { return type == kF32 ? 4 : 2; }
@@ -107,6 +119,11 @@ void store(char* to, int type, size_t i, float value) {
     half = to_half(value);
   std::memcpy(to + 2 * i, &half, 2);
 }
+float to_bf16(float x) {
+  char half[2];
+  store(half, kBf16, 0, x);
+  return load(half, kBf16, 0);
+}
 float to_tf32(float x) { return std::isfinite(x) ? from_bits((bits_of(x) + 0x0fff + (bits_of(x) >> 13 & 1)) & ~0x1fffu) : x; }
 
 float gelu(float x) { return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x))); }
@@ -139,7 +156,7 @@ struct Product {
   char* pd;
   float alpha, beta;
 
-  void run_batch(size_t batch) const {
+  void run_batch(size_t batch, size_t parts) const {
     const size_t m = d.rows, n = d.columns, k = o.transpose_a ? a.rows : a.columns;
     auto base = [&](auto* p, const Layout& layout) { return p + batch * size_t(layout.batch_stride) * size_of(layout.type); };
     const char *from_a = base(pa, a), *from_b = base(pb, b), *from_c = base(pc, c);
@@ -149,15 +166,19 @@ struct Product {
       for (size_t p = 0; p < k; ++p) rows[i * k + p] = load(from_a, a.type, o.transpose_a ? a.at(p, i) : a.at(i, p));
     for (size_t p = 0; p < k; ++p)
       for (size_t j = 0; j < n; ++j) columns[p * n + j] = load(from_b, b.type, o.transpose_b ? b.at(j, p) : b.at(p, j));
-    if (o.compute == 77) {
-      for (float& x : rows) x = to_tf32(x);
-      for (float& x : columns) x = to_tf32(x);
+    if (o.compute == 77 || o.compute == 75) {
+      for (float& x : rows) x = o.compute == 77 ? to_tf32(x) : to_bf16(x);
+      for (float& x : columns) x = o.compute == 77 ? to_tf32(x) : to_bf16(x);
     }
+    std::vector<float> part(n);
     for (size_t i = 0; i < m; ++i)
-      for (size_t p = 0; p < k; ++p) {
-        const float x = rows[i * k + p], *y = &columns[p * n];
-        float* sum = &sums[i * n];
-        for (size_t j = 0; j < n; ++j) sum[j] += x * y[j];
+      for (size_t first = 0, length = (k + parts - 1) / parts; first < k; first += length) {
+        std::fill(part.begin(), part.end(), 0.f);
+        for (size_t p = first; p < std::min(first + length, k); ++p) {
+          const float x = rows[i * k + p], *y = &columns[p * n];
+          for (size_t j = 0; j < n; ++j) part[j] += x * y[j];
+        }
+        for (size_t j = 0; j < n; ++j) sums[i * n + j] += part[j];
       }
     char* bias = reinterpret_cast<char*>(o.bias) + batch * size_t(o.bias_batch) * size_of(bias_type());
     char* aux = reinterpret_cast<char*>(o.aux) + batch * size_t(o.aux_batch) * size_of(aux_type());
@@ -300,7 +321,7 @@ int cublasLtMatmulAlgoConfigGetAttribute(const Algorithm* algorithm, int which, 
 }
 int cublasLtMatmulAlgoCheck(void*, const Operation* o, const Layout* a, const Layout* b, const Layout* c, const Layout* d, const Algorithm* algorithm,
                             Heuristic* result) {
-  if (algorithm->number < 1 || algorithm->number > 3 || wrong(*o, *a, *b, *c, *d)) return kNotSupported;
+  if (algorithm->number < 1 || algorithm->number > kCount || wrong(*o, *a, *b, *c, *d)) return kNotSupported;
   *result = {*algorithm, workspace_of(*algorithm), 0, 1.f, {}};
   return fault("cublasLtMatmulAlgoCheck");
 }
@@ -313,7 +334,7 @@ int cublasLtMatmul(void*, const Operation* o, const float* alpha, uint64_t pa, c
     return kInvalidValue;
   };
   if (const char* why = wrong(*o, *a, *b, *c, *d)) return refuse(why);
-  if (!algorithm || algorithm->number < 1 || algorithm->number > 3) return refuse("an unknown algorithm");
+  if (!algorithm || algorithm->number < 1 || algorithm->number > kCount) return refuse("an unknown algorithm");
   if (workspace % 256 != 0) return refuse("a workspace that does not lie at a multiple of 256");
   if (workspace_of(*algorithm) > bytes || !on_device(workspace, bytes)) return refuse("a workspace that is too small");
   if (!on_device(pa, a->bytes()) || !on_device(pb, b->bytes()) || !on_device(pd, d->bytes())) return refuse("a matrix that is not in the device's memory");
@@ -334,8 +355,8 @@ int cublasLtMatmul(void*, const Operation* o, const float* alpha, uint64_t pa, c
   if ((o->epilogue & kAux) && !on_device(o->aux, (size_t(o->aux_stride) * (d->columns - 1) + d->rows) * size_of(product.aux_type())))
     return refuse("an auxiliary matrix that is not in the device's memory");
   const double flops = 2 * double(d->rows) * double(d->columns) * double(o->transpose_a ? a->rows : a->columns) * d->batches;
-  return enqueue(stream, kSlowness[algorithm->number - 1] * (3e-4 + 1e-10 * flops), [=] {
-    for (int batch = 0; batch < product.d.batches; ++batch) product.run_batch(size_t(batch));
+  return enqueue(stream, slowness(algorithm->number) * (3e-4 + 1e-10 * flops), [=, parts = size_t(algorithm->parts)] {
+    for (int batch = 0; batch < product.d.batches; ++batch) product.run_batch(size_t(batch), parts);
     return 0;
   });
 }
