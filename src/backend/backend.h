@@ -71,7 +71,7 @@ class Backend {
   virtual bool behind() const { return false; }                             // runs return before they are done
 
   // Whether a macro node can be compiled; where not, its decomposition is.
-  virtual bool runs(const Graph& graph, NodeId node) const { return (void)graph, (void)node, true; }
+  virtual bool runs(const Graph& graph, NodeId node) const { return graph[node].op != Op::conv; }
   // Choices that may change bits, by key: those made or used so far, and those to use from now on instead of measuring.
   virtual std::map<std::string, std::string> choices() const { return {}; }
   virtual void use_choices(const std::map<std::string, std::string>& choices) { (void)choices; }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "compile/conv_views.h"
 #include "compile/launch.h"
 #include "compile/program.h"
 #include "graph/ops/attention.h"
@@ -140,6 +141,12 @@ class Fuser {
         case Op::matmul:
           for (NodeId in : n.in) need_view(in, false, false);
           need_common_loops(n);
+          break;
+        case Op::conv:
+          for (size_t i = 0; i < 2; ++i) {
+            need_view(n.in[i], false, false);
+            if (!conv_steps(*resolve_view(g_, n.in[i], storage()), g_.shape(n.in[i]), i == 0 ? 1 : 0, n.attrs.ints[0])) plan_.copies.insert(n.in[i]);
+          }
           break;
         case Op::attention:
         case Op::attention_grad: {

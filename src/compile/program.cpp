@@ -49,7 +49,7 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
     : graph_(std::move(graph)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), options_(options) {
   size_t count = outputs_.size();
   outputs_.insert(outputs_.end(), options.forward.begin(), options.forward.end());
-  outputs_ = canonicalize(graph_, outputs_);
+  outputs_ = canonicalize(graph_, outputs_, options.convolutions);
   if (options.simplify) outputs_ = simplify(graph_, outputs_);
   forward_.assign(outputs_.begin() + long(count), outputs_.end());
   outputs_.resize(count);

@@ -48,6 +48,7 @@ struct ProgramBuffer {
 
 struct ProgramOptions {
   bool simplify = true, fuse = true, plan = true, place = true;
+  bool convolutions = false;  // stay nodes: the backend has kernels for them
   std::vector<std::pair<int, int>> state;
   std::vector<NodeId> forward;              // roots of the forward part
   int64_t cache_bytes = int64_t(32) << 20;  // stores whose next reader is farther away than this bypass the cache

@@ -179,8 +179,8 @@ class Simplifier {
 
 }  // namespace
 
-std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs) {
-  std::vector<NodeId> roots = decompose(graph, outputs, [&](NodeId id) { return graph[id].op == Op::conv; });
+std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, bool convolutions) {
+  std::vector<NodeId> roots = decompose(graph, outputs, [&](NodeId id) { return graph[id].op == Op::conv && !convolutions; });
   Builder b(graph);
   return rewrite(graph, roots, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
     const Node& n = graph[id];

@@ -6,8 +6,9 @@
 
 namespace ridge {
 
-// What later passes count on, always done: no markers (stop_gradient, custom), no convolutions, no reductions over single elements.
-std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs);
+// What later passes count on, always done: no markers (stop_gradient, custom), no reductions over single elements; no convolutions, unless a
+// backend has kernels for those that are left.
+std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, bool convolutions = false);
 
 std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs);
 

@@ -85,6 +85,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   for (NodeId id : inputs) own_inputs.push_back(known[id]);
   int64_t saved_bytes = 0;
   ProgramOptions po;
+  po.convolutions = options.backend != nullptr;  // those that it does not run are taken apart first
   std::vector<NodeId> forward;
   for (NodeId id : options.forward)
     if (known.count(id)) forward.push_back(known[id]);
@@ -100,6 +101,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     rewritten([&](const std::vector<NodeId>& all) {
       return decompose(own, all, [&](NodeId id) {
         if (options.backend->runs(own, id)) return false;
+        if (own[id].op == Op::conv) return true;  // strided views of a padded copy
         replaced.push_back(fmt::format("{} {}: {} has no kernel for it; decomposed, with memory that grows with the square of the length", name(own[id].op),
                                        to_string(own.type(own[id].in[0])), options.backend->info().name));
         return true;
@@ -114,7 +116,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     });
   if (!forward.empty() && enabled(options.passes, "saved_set")) {
     // The choice must see what really runs.
-    rewritten([&](const std::vector<NodeId>& all) { return simplify(own, canonicalize(own, all)); });
+    rewritten([&](const std::vector<NodeId>& all) { return simplify(own, canonicalize(own, all, po.convolutions)); });
     SavedSet set = choose_saved(own, own_outputs, forward, options.recompute);
     own_outputs = set.outputs;
     po.forward = forward;

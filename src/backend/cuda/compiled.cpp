@@ -21,7 +21,9 @@ std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel&
     case Group::Kind::node: break;
   }
   const Op op = program.graph()[kernel.group.node].op;
-  std::unique_ptr<Kernel> made = is_attention(op) ? make_attention_kernel(program, kernel, chip) : make_node_kernel(program.graph(), kernel.group.node, chip);
+  std::unique_ptr<Kernel> made = is_attention(op) ? make_attention_kernel(program, kernel, chip)
+                                 : op == Op::conv ? make_conv_kernel(program, kernel, chip)
+                                                  : make_node_kernel(program.graph(), kernel.group.node, chip);
   if (!made) fail(ErrorCode::internal, "[compile] there is no kernel for {} on {}", name(op), chip.target());
   return made;
 }
@@ -42,11 +44,14 @@ class Nothing final : public Kernel {
 
 }  // namespace
 
-bool has_kernel(const Graph& graph, NodeId node, const Chip& chip) { return !is_attention(graph[node].op) || has_attention_kernel(graph, node, chip); }
+bool has_kernel(const Graph& graph, NodeId node, const Chip& chip) {
+  if (graph[node].op == Op::conv) return has_conv_kernel(graph, node);
+  return !is_attention(graph[node].op) || has_attention_kernel(graph, node, chip);
+}
 
 std::vector<NodeId> replace_missing(Graph& graph, std::span<const NodeId> roots, const Chip& chip, std::vector<std::string>& notes) {
   return decompose(graph, roots, [&](NodeId id) {
-    if (has_kernel(graph, id, chip)) return false;
+    if (!is_attention(graph[id].op) || has_kernel(graph, id, chip)) return false;
     notes.push_back(fmt::format("{} {}: no kernel for it on {}; decomposed, with memory that grows with the square of the length", name(graph[id].op),
                                 to_string(graph.type(graph[id].in[0])), chip.target()));
     return true;

@@ -15,8 +15,8 @@ void NodeKernel::load(Loader& loader) {
   for (const KernelText& text : texts_) functions_.push_back(loader.function(text));
 }
 
-int NodeKernel::add_text(std::string entry, std::string body) {
-  texts_.push_back({std::move(entry), std::move(body), 0});
+int NodeKernel::add_text(std::string entry, std::string body, int64_t shared) {
+  texts_.push_back({std::move(entry), std::move(body), shared});
   return int(texts_.size()) - 1;
 }
 
@@ -51,7 +51,8 @@ void NodeKernel::enqueue(Bases bases, StreamHandle stream) const {
       std::array<uint64_t, kMostWords> words;
       for (size_t i = 0; i < s.words.size(); ++i) words[i] = s.words[i].is_place ? at(bases, s.words[i].place) : uint64_t(s.words[i].value);
       void* arguments[] = {words.data()};
-      driver_->launch(functions_[size_t(s.text)], unsigned(s.blocks), 1u, 1u, unsigned(kBlock), 1u, 1u, 0u, stream, arguments, nullptr);
+      driver_->launch(functions_[size_t(s.text)], unsigned(s.blocks), 1u, 1u, unsigned(kBlock), 1u, 1u, unsigned(texts_[size_t(s.text)].shared), stream,
+                      arguments, nullptr);
     } else if (s.from) {
       // The same memory may be bound under two names.
       if (at(bases, s.from) != at(bases, s.to)) driver_->copy_on_device(at(bases, s.to), at(bases, s.from), size_t(s.bytes), stream);

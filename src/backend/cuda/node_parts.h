@@ -34,7 +34,7 @@ class NodeKernel : public Kernel {
  protected:
   friend class RadixSort;
   friend class SegmentSums;
-  int add_text(std::string entry, std::string body);
+  int add_text(std::string entry, std::string body, int64_t shared = 0);
   void clear() { steps_.clear(); }
   void launch(int text, int64_t blocks, Words words);
   void copy(Place from, Place to, int64_t bytes);  // nothing when both are one place

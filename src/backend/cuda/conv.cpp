@@ -1,0 +1,382 @@
+#include "backend/cuda/conv.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/cuda/conv_text.h"
+#include "backend/cuda/make.h"
+#include "backend/cuda/node_parts.h"
+#include "base/error.h"
+#include "compile/conv_views.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kMostNarrow = 16;                // channels x outputs of a group that one thread's registers do well with
+constexpr int64_t kMostTaps = 49;                  // that are written out
+constexpr int64_t kBlocks = 264;                   // that a product should have, as far as its depth allows
+constexpr int64_t kMostParts = int64_t(64) << 20;  // bytes of sums of parts
+constexpr int64_t kMostElements = int64_t(1) << 31;
+constexpr int64_t kAlignment = 16;
+
+ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
+  if (d.x == d.w && d.x == DType::bf16 && chip.bf16()) return ConvUnit::bf16;
+  if (d.x == d.w && d.x == DType::f16) return ConvUnit::f16;
+  return chip.f32_products != F32Products::exact && chip.at_least(8, 0) ? ConvUnit::tf32 : ConvUnit::fma;
+}
+
+int64_t padded_to(int64_t n, int64_t unit) { return blocks_of(n, unit) * unit; }
+
+// One factor as the products read it: [outer, down, across, group, inner], chunks of 16 bytes along the inner axis. Steps are in chunks, of the
+// operand itself where it lies so already.
+struct Factor {
+  DType from = DType::f32, to = DType::f32;
+  int64_t outer = 1, groups = 1, inner = 1, padded = 1;
+  ConvDesc::Axes axes{1, 1};
+  int64_t outer_step = 0, group_step = 0, inner_step = 0;  // of the source, in elements
+  ConvDesc::Axes steps{0, 0};
+  bool as_it_is = false;
+  int64_t chunk_outer = 0, chunk_group = 0;
+  ConvDesc::Axes chunk_steps{0, 0};
+
+  int64_t pixels() const { return axes[0] * axes[1]; }
+  int64_t bytes_each() const { return as_it_is ? 0 : pixels() * groups * padded * size_of(to); }  // of one of the outer axis
+
+  void lay_out(int64_t alignment) {
+    const int64_t unit = 16 / size_of(to);
+    padded = padded_to(inner, unit);
+    as_it_is = from == to && padded == inner && inner_step == 1 && alignment % kAlignment == 0;
+    for (int64_t step : {outer_step, group_step, steps[0], steps[1]}) as_it_is &= step % unit == 0;
+    if (as_it_is) {
+      chunk_outer = outer_step / unit, chunk_group = group_step / unit, chunk_steps = {steps[0] / unit, steps[1] / unit};
+    } else {
+      chunk_group = padded / unit;
+      chunk_steps[1] = groups * chunk_group, chunk_steps[0] = axes[1] * chunk_steps[1], chunk_outer = axes[0] * chunk_steps[0];
+    }
+  }
+};
+
+class ConvKernel final : public NodeKernel {
+ public:
+  ConvKernel(const ConvDesc& desc, const Chip& chip) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
+    // With more taps than positions the taps are summed over: the gradient by the weights.
+    gradient_ = d_.taps() > d_.positions();
+    narrow_ =
+        d_.x == d_.w && d_.x == d_.result &&
+        (gradient_ ? d_.images * d_.outputs <= kMostNarrow && d_.positions() <= kMostTaps : d_.channels * d_.outputs <= kMostNarrow && d_.taps() <= kMostTaps);
+    if (narrow_)
+      gradient_ ? plan_narrow_gradient() : plan_narrow();
+    else
+      gradient_ ? plan_gradient() : plan_product();
+  }
+
+  int64_t workspace_bytes() const override { return workspace_; }
+
+  void bind(std::span<const Place> operands, Place workspace, Place) override {
+    clear();
+    x_ = operands[0], w_ = operands[1], out_ = operands[2], space_ = workspace;
+    if (narrow_)
+      gradient_ ? bind_narrow_gradient() : bind_narrow();
+    else
+      gradient_ ? bind_gradient() : bind_product();
+  }
+
+  std::string note() const override {
+    if (narrow_) return gradient_ ? fmt::format("narrow, {} parts", parts_) : "narrow";
+    return fmt::format("{} x {} tiles, {}{}{}", tile_.rows, tile_.columns,
+                       gradient_      ? "by the weights"
+                       : phases() > 1 ? "by phases"
+                                      : "by positions",
+                       pieces_ > 1 ? fmt::format(", {} pieces", pieces_) : "", parts_ > 1 ? fmt::format(", {} parts", parts_) : "");
+  }
+
+ private:
+  int text(KernelText t) { return add_text(std::move(t.entry), std::move(t.body), t.shared); }
+  bool spread() const { return d_.spread[0] > 1 || d_.spread[1] > 1; }
+  // Outputs that meet the source's elements alike are done together, each with the taps that reach them.
+  ConvDesc::Axes phase_counts() const {
+    const bool some = spread() && d_.stride[0] == 1 && d_.stride[1] == 1 && parts_ == 1;
+    return some ? d_.spread : ConvDesc::Axes{1, 1};
+  }
+  int64_t phases() const { return phase_counts()[0] * phase_counts()[1]; }
+
+  int64_t reserve(int64_t bytes) {
+    const int64_t at = workspace_;
+    workspace_ += rounded(bytes);
+    return at;
+  }
+
+  void set_factors() {
+    const DType type = unit_type(unit_);
+    x_factor_ = {.from = d_.x,
+                 .to = type,
+                 .outer = d_.images,
+                 .groups = d_.groups,
+                 .inner = d_.channels,
+                 .axes = d_.source,
+                 .outer_step = d_.x_steps.first,
+                 .group_step = d_.x_steps.group,
+                 .inner_step = d_.x_steps.second,
+                 .steps = d_.x_steps.axes};
+    w_factor_ = {.from = d_.w,
+                 .to = type,
+                 .outer = d_.outputs,
+                 .groups = d_.groups,
+                 .inner = d_.channels,
+                 .axes = d_.window,
+                 .outer_step = d_.w_steps.first,
+                 .group_step = d_.w_steps.group,
+                 .inner_step = d_.w_steps.second,
+                 .steps = d_.w_steps.axes};
+    if (gradient_)
+      for (Factor* f : {&x_factor_, &w_factor_}) std::swap(f->outer, f->inner), std::swap(f->outer_step, f->inner_step);
+    x_factor_.lay_out(d_.x_steps.alignment), w_factor_.lay_out(d_.w_steps.alignment);
+  }
+
+  void choose_stages() {
+    const int64_t room = std::min(chip_.shared_bytes, chip_.shared_bytes_per_multiprocessor / 2 - 1024);
+    for (tile_.stages = 4; tile_.stages > 2 && tile_bytes(unit_, tile_, !gradient_) > room;) --tile_.stages;
+  }
+
+  // As many of `outer` at a time as stay in the cache until they are read.
+  void cut_pieces(int64_t outer, int64_t bytes_each) {
+    piece_ = outer;
+    if (bytes_each > 0) piece_ = std::clamp<int64_t>(chip_.l2_bytes / 2 / bytes_each, 1, outer);
+    pieces_ = blocks_of(outer, piece_);
+    piece_ = blocks_of(outer, pieces_);
+    pieces_ = blocks_of(outer, piece_);
+  }
+
+  void add_pack(const Factor& f, int& pack, int& lines) {
+    if (f.as_it_is) return;
+    const int64_t chunks = f.padded * size_of(f.to) / 16;
+    for (lines = 1; lines < 8 && lines < chunks;) lines *= 2;
+    pack = text(conv_pack_text(f.from, f.to, lines));
+  }
+
+  // Of `count` from `first` on; returns where they lie then.
+  Place put_pack(const Factor& f, int pack, int lines, Place from, Place to, int64_t first, int64_t count) {
+    const Place source = moved(from, first * f.outer_step * size_of(f.from));
+    if (f.as_it_is) return source;
+    const int64_t inner = lines * (16 / size_of(f.to)), pixels = std::min<int64_t>(4096 / inner, 256);
+    const int64_t pixel_tiles = blocks_of(f.pixels(), pixels), inner_tiles = blocks_of(f.padded, inner);
+    Words words = {source, to, count, f.inner, f.padded, f.groups, f.outer_step, f.group_step, f.steps[0], f.steps[1], f.inner_step};
+    for (int64_t n : {f.pixels(), f.axes[1], pixel_tiles, inner_tiles, f.groups}) append_divider(words, n);
+    launch(pack, pixel_tiles * inner_tiles * f.groups * count, std::move(words));
+    return to;
+  }
+
+  void plan_product() {
+    set_factors();
+    cut_pieces(d_.images, x_factor_.bytes_each());
+    const int64_t unit = unit_elements(unit_), chunks = d_.taps() * x_factor_.padded / unit;
+    auto blocks = [&] {
+      const auto f = phase_counts();
+      return blocks_of(piece_ * blocks_of(d_.out[0], f[0]) * blocks_of(d_.out[1], f[1]), tile_.rows) * blocks_of(d_.outputs, tile_.columns) * d_.groups *
+             phases();
+    };
+    tile_.columns = d_.outputs <= 32 ? 32 : d_.outputs <= 64 ? 64 : 128;
+    tile_.rows = tile_.columns <= 64 ? 256 : 128;
+    if (blocks() < kBlocks / 2) tile_.rows = 64, tile_.columns = 64;
+    // Few tiles and a deep sum: the depth is cut. Where depends on the shape alone.
+    int64_t parts = std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(blocks(), 1), chunks / 64), 1, 64);
+    const int64_t sums = piece_ * d_.positions() * d_.groups * d_.outputs * 4;
+    parts = spread() ? 1 : std::clamp<int64_t>(kMostParts / sums, 1, parts);
+    part_ = padded_to(blocks_of(chunks, parts), 4), parts_ = blocks_of(chunks, part_);
+    choose_stages();
+    add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
+    product_ = text(conv_product_text(unit_, d_.result, tile_, stored_at_once(), parts_ > 1, spread(), phases() > 1));
+    if (parts_ > 1) finish_ = text(conv_finish_text(d_.result, piece_ * d_.groups * d_.outputs * d_.positions()));
+    x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(d_.outputs * w_factor_.bytes_each());
+    parts_at_ = reserve(parts_ > 1 ? parts_ * sums : 0);
+  }
+
+  // Neighbours in the result that lie side by side, in one image and aligned.
+  int stored_at_once() const {
+    const auto& s = d_.out_steps;
+    if (phases() > 1 || (d_.out[1] > 1 && s.axes[1] != 1) || (d_.out[0] > 1 && s.axes[0] != d_.out[1])) return 1;
+    for (int64_t n : {8, 4, 2})
+      if (d_.positions() % n == 0 && s.first % n == 0 && s.group % n == 0 && s.second % n == 0 && s.alignment % (2 * n) == 0) return int(n);
+    return 1;
+  }
+
+  void bind_product() {
+    const Place w = put_pack(w_factor_, pack_w_, lines_w_, w_, moved(space_, w_at_), 0, d_.outputs), parts = moved(space_, parts_at_);
+    const auto f = phase_counts();
+    const int64_t unit = unit_elements(unit_), chunks = x_factor_.padded / unit;
+    const int64_t column_tiles = blocks_of(d_.outputs, tile_.columns);
+    auto step = [&](int i) { return f[size_t(i)] > 1 ? d_.spread[size_t(i)] / std::gcd(d_.spread[size_t(i)], d_.dilation[size_t(i)]) : 1; };
+    for (int64_t first = 0; first < d_.images; first += piece_) {
+      const int64_t images = std::min(piece_, d_.images - first);
+      const Place x = put_pack(x_factor_, pack_x_, lines_x_, x_, moved(space_, x_at_), first, images);
+      const Place out = moved(out_, first * d_.out_steps.first * size_of(d_.result));
+      const int64_t row_tiles = blocks_of(images * blocks_of(d_.out[0], f[0]) * blocks_of(d_.out[1], f[1]), tile_.rows);
+      Words words = {x, w, out, parts, images, d_.source[0], d_.source[1], d_.out[0], d_.out[1], d_.window[0], d_.window[1]};
+      for (const auto& axes : {d_.stride, d_.low, d_.dilation, d_.spread, f, ConvDesc::Axes{step(0), step(1)}}) words.insert(words.end(), {axes[0], axes[1]});
+      words.insert(words.end(), {d_.groups, d_.outputs, chunks, part_});
+      for (const Factor* a : {&x_factor_, &w_factor_}) words.insert(words.end(), {a->chunk_outer, a->chunk_steps[0], a->chunk_steps[1], a->chunk_group});
+      append_out_steps(words);
+      words.insert(words.end(), {row_tiles, column_tiles});
+      launch(product_, row_tiles * column_tiles * d_.groups * phases() * parts_, std::move(words));
+      if (parts_ > 1) put_finish(out, parts, parts_, images, images * d_.positions(), d_.positions(), 1);
+    }
+  }
+
+  void plan_gradient() {
+    set_factors();
+    cut_pieces(d_.channels, x_factor_.bytes_each() + w_factor_.bytes_each());
+    const int64_t rows = d_.positions() * x_factor_.padded;
+    tile_.columns = d_.outputs <= 64 ? 64 : 128, tile_.rows = rows <= 64 ? 64 : 128;
+    if (tile_.rows == 64) tile_.columns = 64;
+    const int64_t tiles = blocks_of(rows, tile_.rows) * blocks_of(d_.outputs, tile_.columns) * d_.groups, depth = piece_ * d_.taps();
+    cut_depth(tiles, depth, rows * d_.outputs * d_.groups * 4, 8 * tile_depth(unit_), tile_depth(unit_));
+    choose_stages();
+    add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
+    product_ = text(conv_gradient_text(unit_, tile_, spread()));
+    finish_ = text(conv_finish_text(d_.result, d_.images * d_.groups * d_.outputs * d_.positions()));
+    x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(piece_ * w_factor_.bytes_each());
+    parts_at_ = reserve(parts_ * pieces_ * rows * d_.outputs * d_.groups * 4);
+  }
+
+  // Parts of one piece's depth, by the shape alone.
+  void cut_depth(int64_t tiles, int64_t depth, int64_t sums, int64_t least, int64_t step) {
+    const int64_t wanted = std::min({blocks_of(2 * kBlocks, tiles), depth / least, kMostParts / (sums * pieces_)});
+    part_ = padded_to(blocks_of(depth, std::max<int64_t>(wanted, 1)), step), parts_ = blocks_of(depth, part_);
+  }
+
+  void bind_gradient() {
+    const int64_t unit = unit_elements(unit_), row_chunks = x_factor_.padded / unit, column_chunks = w_factor_.padded / unit;
+    const int64_t rows = d_.positions() * x_factor_.padded, row_tiles = blocks_of(rows, tile_.rows), column_tiles = blocks_of(d_.outputs, tile_.columns);
+    const int64_t part_bytes = rows * d_.outputs * d_.groups * 4;
+    int64_t count = 0;
+    for (int64_t first = 0; first < d_.channels; first += piece_) {
+      const int64_t images = std::min(piece_, d_.channels - first), depth = images * d_.taps(), parts = blocks_of(depth, part_);
+      const Place x = put_pack(x_factor_, pack_x_, lines_x_, x_, moved(space_, x_at_), first, images);
+      const Place w = put_pack(w_factor_, pack_w_, lines_w_, w_, moved(space_, w_at_), first, images);
+      Words words = {x, w, moved(space_, parts_at_ + count * part_bytes), images, d_.source[0], d_.source[1], d_.out[0], d_.out[1], depth, part_};
+      for (const auto& axes : {d_.stride, d_.low, d_.dilation, d_.spread}) words.insert(words.end(), {axes[0], axes[1]});
+      words.insert(words.end(), {d_.groups, d_.outputs, row_chunks, column_chunks});
+      for (const Factor* a : {&x_factor_, &w_factor_}) words.insert(words.end(), {a->chunk_outer, a->chunk_steps[0], a->chunk_steps[1], a->chunk_group});
+      words.insert(words.end(), {row_tiles, column_tiles});
+      append_divider(words, d_.taps()), append_divider(words, d_.window[1]);
+      launch(product_, row_tiles * column_tiles * d_.groups * parts, std::move(words));
+      count += parts;
+    }
+    put_finish(out_, moved(space_, parts_at_), count, d_.images, rows, 1, x_factor_.padded);
+  }
+
+  void append_out_steps(Words& words) const {
+    words.insert(words.end(), {d_.out_steps.first, d_.out_steps.group, d_.out_steps.second, d_.out_steps.axes[0], d_.out_steps.axes[1]});
+  }
+
+  void put_finish(Place out, Place parts, int64_t count, int64_t images, int64_t rows, int64_t image_row, int64_t position_row) {
+    const int64_t total = images * d_.groups * d_.outputs * d_.positions();
+    Words words = {parts, out, count, total, rows, image_row, position_row};
+    append_out_steps(words);
+    for (int64_t n : {d_.positions(), d_.out[1], d_.outputs, d_.groups}) append_divider(words, n);
+    launch(finish_, blocks_of(total, kBlock), std::move(words));
+  }
+
+  ConvNarrow narrow_shape() const {
+    ConvNarrow s{{d_.window[0], d_.window[1]}, {d_.stride[0], d_.stride[1]}, {d_.dilation[0], d_.dilation[1]}, {d_.spread[0], d_.spread[1]}};
+    const int64_t reads = (3 * d_.stride[0] + (d_.window[0] - 1) * d_.dilation[0] + 1) * d_.window[1];
+    s.down = d_.out[0] >= 4 && reads <= 64 && d_.spread[0] == 1 ? 4 : 1;
+    return s;
+  }
+
+  void plan_narrow() { product_ = text(conv_narrow_text(d_.x, narrow_shape(), narrow_total())); }
+  int64_t narrow_lines() const { return blocks_of(d_.out[0], narrow_shape().down); }
+  int64_t narrow_total() const { return d_.images * d_.groups * d_.outputs * narrow_lines() * d_.out[1]; }
+
+  void bind_narrow() {
+    const auto &x = d_.x_steps, &w = d_.w_steps;
+    Words words = {x_, w_, out_, narrow_total(), d_.channels, d_.groups, d_.source[0], d_.source[1], d_.out[0], d_.low[0], d_.low[1]};
+    words.insert(words.end(), {x.first, x.group, x.second, x.axes[0], x.axes[1], w.group, w.first, w.second, w.axes[0], w.axes[1]});
+    append_out_steps(words);
+    for (int64_t n : {d_.out[1], narrow_lines(), d_.outputs, d_.groups}) append_divider(words, n);
+    launch(product_, blocks_of(narrow_total(), kBlock), std::move(words));
+  }
+
+  void plan_narrow_gradient() {
+    const int64_t sums = d_.images * d_.groups * d_.outputs * d_.positions() * 4;
+    cut_depth(d_.images * d_.groups * d_.outputs, d_.channels * d_.taps(), sums, 2048, kBlock);
+    product_ = text(conv_narrow_gradient_text(d_.x, narrow_shape(), d_.out[0], d_.out[1]));
+    finish_ = text(conv_finish_text(d_.result, sums / 4));
+    parts_at_ = reserve(parts_ * sums);
+  }
+
+  void bind_narrow_gradient() {
+    const auto &x = d_.x_steps, &w = d_.w_steps;
+    const Place parts = moved(space_, parts_at_);
+    Words words = {x_, w_, parts, d_.images, d_.groups, d_.outputs, d_.source[0], d_.source[1], d_.channels * d_.taps(), part_, d_.low[0], d_.low[1]};
+    words.insert(words.end(), {x.first, x.group, x.second, x.axes[0], x.axes[1], w.group, w.first, w.second, w.axes[0], w.axes[1]});
+    append_divider(words, d_.taps()), append_divider(words, d_.window[1]);
+    launch(product_, d_.images * d_.groups * d_.outputs * parts_, std::move(words));
+    put_finish(out_, parts, parts_, d_.images, d_.images * d_.positions(), 1, d_.images);
+  }
+
+  ConvDesc d_;
+  Chip chip_;
+  ConvUnit unit_;
+  bool gradient_ = false, narrow_ = false;
+  ConvTile tile_;
+  Factor x_factor_, w_factor_;
+  int pack_x_ = -1, pack_w_ = -1, lines_x_ = 1, lines_w_ = 1, product_ = -1, finish_ = -1;
+  int64_t piece_ = 1, pieces_ = 1, part_ = 0, parts_ = 1;  // of the images that are packed at a time; of the depth
+  int64_t x_at_ = 0, w_at_ = 0, parts_at_ = 0, workspace_ = 0;
+  Place x_, w_, out_, space_;
+};
+
+// The attributes of a node, with a first axis of size 1 for lines.
+ConvDesc describe(const Graph& g, NodeId id) {
+  const Node& n = g[id];
+  const Shape &x = g.shape(n.in[0]), &w = g.shape(n.in[1]), &out = n.type().shape;
+  const std::vector<int64_t>& a = n.attrs.ints;
+  const int spatial = x.rank() - 2;
+  ConvDesc d;
+  d.x = g.dtype(n.in[0]), d.w = g.dtype(n.in[1]), d.result = n.type().dtype;
+  d.groups = a[0], d.images = x[0], d.channels = w[1], d.outputs = w[0] / d.groups;
+  for (int i = 0; i < spatial && i < 2; ++i) {
+    const size_t to = size_t(i + 2 - spatial), at = size_t(1 + i), s = size_t(spatial);
+    d.source[to] = x[2 + i], d.window[to] = w[2 + i], d.out[to] = out[2 + i];
+    d.stride[to] = a[at], d.low[to] = a[at + s], d.spread[to] = a[at + 3 * s], d.dilation[to] = a[at + 4 * s];
+  }
+  return d;
+}
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) { return std::make_unique<ConvKernel>(desc, chip); }
+
+bool has_conv_kernel(const Graph& g, NodeId id) {
+  const Node& n = g[id];
+  if (g.shape(n.in[0]).rank() > 4) return false;
+  for (const Type* t : {&g.type(n.in[0]), &g.type(n.in[1]), &n.type()})
+    if (t->shape.numel() == 0 || 2 * t->shape.numel() >= kMostElements || (t->dtype != DType::f32 && !is_half(t->dtype))) return false;
+  return true;
+}
+
+std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
+  const Graph& g = program.graph();
+  const Node& n = g[kernel.group.node];
+  ConvDesc d = describe(g, kernel.group.node);
+  auto steps = [&](size_t operand, const Shape& shape, int grouped) {
+    const auto found = conv_steps(kernel.views[operand], shape, grouped, d.groups);
+    if (!found) fail(ErrorCode::internal, "[conv] operand {} {} is cut in another way than {} groups", operand, to_string(shape), d.groups);
+    const std::vector<int64_t>& s = *found;
+    ConvDesc::Steps out;
+    out.first = grouped == 0 ? s[1] : s[0], out.group = grouped == 0 ? s[0] : s[1], out.second = s[2];
+    if (s.size() == 5) out.axes[0] = s[3];
+    out.axes[1] = s.back();
+    const ProgramOperand& o = kernel.operands[operand];
+    const ProgramBuffer& buffer = program.buffer_of(o.owner);
+    out.alignment = std::gcd(o.offset, buffer.place == ProgramBuffer::Place::arena ? int64_t(64) : std::gcd(buffer.bytes, int64_t(64)));
+    return out;
+  };
+  d.x_steps = steps(0, g.shape(n.in[0]), 1), d.w_steps = steps(1, g.shape(n.in[1]), 0), d.out_steps = steps(2, n.type().shape, 1);
+  return make_conv(d, chip);
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,31 @@
+// Convolutions as nodes: without windows, padding or spread copies in memory.
+#pragma once
+#include <array>
+#include <memory>
+
+#include "backend/cuda/kernel.h"
+#include "ridge/dtype.h"
+
+namespace ridge::cuda {
+
+// out[image, group, output, p] = sum over (channel, t) of x[image, group, channel, (p · stride + t · dilation - low) / spread] · w[group, output, channel, t],
+// where the place is whole and inside. Axes are [down, across]; a line has one of size 1 before it. Steps are in elements.
+struct ConvDesc {
+  using Axes = std::array<int64_t, 2>;
+  DType x = DType::f32, w = DType::f32, result = DType::f32;
+  int64_t images = 1, groups = 1, channels = 1, outputs = 1;  // channels and outputs of one group
+  Axes source{1, 1}, out{1, 1}, window{1, 1}, stride{1, 1}, low{0, 0}, dilation{1, 1}, spread{1, 1};
+  struct Steps {
+    int64_t first = 0, group = 0, second = 0;  // x: image, channel; w: output, channel; result: image, output
+    Axes axes{0, 0};
+    int64_t alignment = 64;  // of the address, in bytes
+  } x_steps, w_steps, out_steps;
+
+  int64_t positions() const { return out[0] * out[1]; }
+  int64_t taps() const { return window[0] * window[1]; }
+};
+
+// Operands: x, w, the result.
+std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip);
+
+}  // namespace ridge::cuda

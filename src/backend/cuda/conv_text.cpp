@@ -1,0 +1,628 @@
+#include "backend/cuda/conv_text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "backend/cuda/node_parts.h"
+#include "backend/cuda/prelude.h"
+
+namespace ridge::cuda {
+namespace {
+
+// A tile of positions x channels is read along the positions and written along the channels.
+constexpr const char* kPack = R"(
+struct Args {
+  const From* from; To* to;
+  i64 outer, inner, padded, groups;
+  i64 outer_step, group_step, down_step, across_step, inner_step;  // of the source, in elements
+  Divider pixels, across, pixel_tiles, inner_tiles, groups_by;
+};
+constexpr int kInner = kLines * kUnit, kPixels = 4096 / kInner < 256 ? 4096 / kInner : 256;
+extern "C" __global__ void __launch_bounds__(256) conv_pack(const RIDGE_CONSTANT Args a) {
+  __shared__ To tile[kInner][kPixels + 2];
+  int block = (int)blockIdx.x, rest = quotient(a.pixel_tiles, block);
+  const int first_pixel = (block - rest * (int)a.pixel_tiles.size) * kPixels;
+  block = rest, rest = quotient(a.inner_tiles, block);
+  const int first = (block - rest * (int)a.inner_tiles.size) * kInner;
+  const int outer = quotient(a.groups_by, rest), group = rest - outer * (int)a.groups;
+  const int pixels = (int)a.pixels.size, t = (int)threadIdx.x;
+  const int pixel = first_pixel + t % kPixels;
+  const int y = quotient(a.across, pixel), x = pixel - y * (int)a.across.size;
+  const From* from = a.from + outer * a.outer_step + group * a.group_step + y * a.down_step + x * a.across_step;
+#pragma unroll 16
+  for (int i = t / kPixels; i < kInner; i += 256 / kPixels) {
+    float v = pixel < pixels && first + i < (int)a.inner ? load_from(from[(first + i) * a.inner_step]) : 0.f;
+    tile[i][t % kPixels] = store_to(v);
+  }
+  __syncthreads();
+  for (int j = t; j < kPixels * kLines; j += 256) {
+    const int line = j % kLines, p = j / kLines, c = first + line * kUnit;
+    if (first_pixel + p >= pixels || c >= (int)a.padded) continue;
+    alignas(16) To chunk[kUnit];
+#pragma unroll
+    for (int i = 0; i < kUnit; ++i) chunk[i] = tile[line * kUnit + i][p];
+    *(uint4*)(a.to + ((i64)outer * pixels + first_pixel + p) * (a.groups * a.padded) + group * a.padded + c) = *(const uint4*)chunk;
+  }
+}
+)";
+
+// Sums of a block's tile by 256 threads, from factors in shared memory. Along the depth: a line of 64 bytes per row of the tile. Else: a line
+// per step of the depth, which are turned when they are read. Lines are 16 bytes apart more than they are long, so that no two of eight
+// neighbours meet in a bank.
+constexpr const char* kTileSums = R"(
+constexpr bool kHalf = kUnitKind >= 2, kMatrix = kUnitKind >= 1;
+constexpr int kUnit = kHalf ? 8 : 4, kDeep = 4 * kUnit, kBytes = 16 / kUnit;
+constexpr int kLineRows = kAlongDepth ? kTileRows : kDeep, kLineColumns = kAlongDepth ? kTileColumns : kDeep;
+constexpr int kPitchRows = (kAlongDepth ? kDeep : kTileRows) + kUnit, kPitchColumns = (kAlongDepth ? kDeep : kTileColumns) + kUnit;  // in elements
+constexpr int kStageRows = kLineRows * kPitchRows * kBytes, kStageColumns = kLineColumns * kPitchColumns * kBytes;
+// Matrix units: 8 warps; else every thread has rows and columns at equal distances.
+constexpr int kWarpsAcross = kTileColumns >= 64 ? kTileColumns / (kTileRows >= 128 ? 32 : 16) : 1, kWarpsDown = 8 / kWarpsAcross;
+constexpr int kWarpRows = kTileRows / kWarpsDown, kWarpColumns = kTileColumns / kWarpsAcross;
+constexpr int kPerThread = kTileRows >= 128 ? 8 : 4, kThreadsDown = kTileRows / kPerThread, kThreadsAcross = 256 / kThreadsDown;
+constexpr int kSumRows = kMatrix ? kWarpRows / 16 : kPerThread, kSumColumns = kMatrix ? kWarpColumns / 8 : kTileColumns / kThreadsAcross;
+constexpr int kSumWidth = kMatrix ? 4 : 1;
+
+struct Sums {
+  float sum[kSumRows][kSumColumns][kSumWidth] = {};
+  // fn(row, column, sum) for all of this thread's
+  template <class Fn>
+  __device__ __forceinline__ void each(const Fn& fn) const {
+    const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+#pragma unroll
+    for (int i = 0; i < kSumRows; ++i)
+#pragma unroll
+      for (int e = 0; e < kSumWidth; e += 2)
+#pragma unroll
+        for (int j = 0; j < kSumColumns; ++j) {
+          if (kMatrix) {
+            const int row = warp % kWarpsDown * kWarpRows + 16 * i + lane / 4 + e / 2 * 8, column = warp / kWarpsDown * kWarpColumns + 8 * j + lane % 4 * 2;
+            fn(i * 2 + e / 2, row, column, sum[i][j][e]), fn(i * 2 + e / 2, row, column + 1, sum[i][j][kMatrix ? e + 1 : 0]);
+          } else {
+            fn(i, t % kThreadsDown + kThreadsDown * i, t / kThreadsDown + kThreadsAcross * j, sum[i][j][0]);
+          }
+        }
+  }
+  static constexpr int kRows = kMatrix ? 2 * kSumRows : kSumRows;
+  __device__ __forceinline__ static int row(int i) {
+    const int t = (int)threadIdx.x;
+    return kMatrix ? t / 32 % kWarpsDown * kWarpRows + 8 * i + t % 32 / 4 : t % kThreadsDown + kThreadsDown * i;
+  }
+)";
+
+constexpr const char* kAddHalves = R"(
+  __device__ __forceinline__ void add(const unsigned char* rows, const unsigned char* columns) {
+    const half_bits *x = (const half_bits*)rows, *y = (const half_bits*)columns;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, row = warp % kWarpsDown * kWarpRows, column = warp / kWarpsDown * kWarpColumns;
+#pragma unroll
+    for (int q = 0; q < kDeep; q += 16) {
+      unsigned left[kWarpRows / 16][4], right[(kWarpColumns + 15) / 16][4];
+#pragma unroll
+      for (int i = 0; i < kWarpRows / 16; ++i)
+        if (kAlongDepth)
+          load_matrices(left[i], x + (row + 16 * i + lane % 16) * kPitchRows + q + lane / 16 * 8);
+        else
+          load_matrices_transposed(left[i], x + (q + lane % 8 + lane / 16 * 8) * kPitchRows + row + 16 * i + lane / 8 % 2 * 8);
+#pragma unroll
+      for (int j = 0; j < kWarpColumns / 16; ++j)
+        if (kAlongDepth)
+          load_matrices(right[j], y + (column + 16 * j + lane % 8 + lane / 16 * 8) * kPitchColumns + q + lane / 8 % 2 * 8);
+        else
+          load_matrices_transposed(right[j], y + (q + lane % 8 + lane / 8 % 2 * 8) * kPitchColumns + column + 16 * j + lane / 16 * 8);
+#pragma unroll
+      for (int i = 0; i < kSumRows; ++i)
+#pragma unroll
+        for (int j = 0; j < kSumColumns; ++j)
+          if (kUnitKind == 2)
+            mma_bf16(sum[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+          else
+            mma_f16(sum[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+    }
+  }
+)";
+
+constexpr const char* kTf32 = R"(
+// Rounded to 10 bits of fraction.
+__device__ __forceinline__ unsigned to_tf32(unsigned x) {
+#ifdef RIDGE_SIMULATOR
+  return (x & 0x7f800000u) == 0x7f800000u ? x : (x + 0x1000u) & 0xffffe000u;
+#elif __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(bits_float(x)));
+  return r;
+#else
+  return x;
+#endif
+}
+// d += a * b, 16 x 8 x 8, in fragments of f32: of A (row g, g + 8; column t, t + 4), of B (row t, t + 4; column g).
+__device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+#ifdef RIDGE_SIMULATOR
+  struct Parts { unsigned a[4], b[2]; } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}}, all[32];
+  simulator_exchange(&mine, sizeof mine, all);
+  int group = (int)lane_id() / 4, thread = (int)lane_id() % 4;
+  for (int i = 0; i < 4; ++i) {
+    int row = group + (i / 2) * 8, column = 2 * thread + i % 2;
+    for (int k = 0; k < 8; ++k) d[i] += bits_float(all[row % 8 * 4 + k % 4].a[row / 8 + 2 * (k / 4)]) * bits_float(all[column * 4 + k % 4].b[k / 4]);
+  }
+#elif __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  __trap();
+#endif
+}
+)";
+
+constexpr const char* kAddTf32 = R"(
+  __device__ __forceinline__ void add(const unsigned char* rows, const unsigned char* columns) {
+    const float *x = (const float*)rows, *y = (const float*)columns;
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, row = warp % kWarpsDown * kWarpRows, column = warp / kWarpsDown * kWarpColumns;
+    auto factor = [](const float* from, int line, int pitch, int k) { return to_tf32(float_bits(kAlongDepth ? from[line * pitch + k] : from[k * pitch + line])); };
+#pragma unroll
+    for (int q = 0; q < kDeep; q += 8) {
+      unsigned left[kSumRows][4], right[kSumColumns][2];
+#pragma unroll
+      for (int i = 0; i < kSumRows; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) left[i][e] = factor(x, row + 16 * i + lane / 4 + e % 2 * 8, kPitchRows, q + lane % 4 + e / 2 * 4);
+#pragma unroll
+      for (int j = 0; j < kSumColumns; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) right[j][e] = factor(y, column + 8 * j + lane / 4, kPitchColumns, q + lane % 4 + 4 * e);
+#pragma unroll
+      for (int i = 0; i < kSumRows; ++i)
+#pragma unroll
+        for (int j = 0; j < kSumColumns; ++j) mma_tf32(sum[i][j], left[i], right[j][0], right[j][1]);
+    }
+  }
+)";
+
+constexpr const char* kAddFloats = R"(
+  __device__ __forceinline__ void add(const unsigned char* rows, const unsigned char* columns) {
+    const float *x = (const float*)rows, *y = (const float*)columns;
+    const int row = (int)threadIdx.x % kThreadsDown, column = (int)threadIdx.x / kThreadsDown;
+    if (kAlongDepth) {
+#pragma unroll
+      for (int q = 0; q < kDeep; q += 4) {
+        float4 left[kSumRows];
+#pragma unroll
+        for (int i = 0; i < kSumRows; ++i) left[i] = *(const float4*)(x + (row + kThreadsDown * i) * kPitchRows + q);
+#pragma unroll
+        for (int j = 0; j < kSumColumns; ++j) {
+          const float4 right = *(const float4*)(y + (column + kThreadsAcross * j) * kPitchColumns + q);
+#pragma unroll
+          for (int i = 0; i < kSumRows; ++i) {
+            float& s = sum[i][j][0];
+            s = fmaf(left[i].x, right.x, s), s = fmaf(left[i].y, right.y, s), s = fmaf(left[i].z, right.z, s), s = fmaf(left[i].w, right.w, s);
+          }
+        }
+      }
+    } else {
+#pragma unroll
+      for (int q = 0; q < kDeep; ++q) {
+        float left[kSumRows], right[kSumColumns];
+#pragma unroll
+        for (int i = 0; i < kSumRows; ++i) left[i] = x[q * kPitchRows + row + kThreadsDown * i];
+#pragma unroll
+        for (int j = 0; j < kSumColumns; ++j) right[j] = y[q * kPitchColumns + column + kThreadsAcross * j];
+#pragma unroll
+        for (int i = 0; i < kSumRows; ++i)
+#pragma unroll
+          for (int j = 0; j < kSumColumns; ++j) sum[i][j][0] = fmaf(left[i], right[j], sum[i][j][0]);
+      }
+    }
+  }
+)";
+
+constexpr const char* kSteps = R"(
+};
+
+// Steps of the depth, copied some stages ahead: load(rows, columns) fetches the next one.
+template <class Load>
+__device__ __forceinline__ void sum_steps(Sums& sums, int steps, const Load& load) {
+  unsigned char *rows = shared_memory, *columns = shared_memory + kStages * kStageRows;
+  for (int s = 0; s < kStages - 1; ++s) {
+    if (s < steps) load(rows + s * kStageRows, columns + s * kStageColumns);
+    copy_async_commit();
+  }
+  int at = 0, next = kStages - 1;
+  for (int s = 0; s < steps; ++s) {
+    copy_async_wait<kStages - 2>();
+    __syncthreads();
+    if (s + kStages - 1 < steps) load(rows + next * kStageRows, columns + next * kStageColumns);
+    copy_async_commit();
+    sums.add(rows + at * kStageRows, columns + at * kStageColumns);
+    at = at + 1 == kStages ? 0 : at + 1, next = next + 1 == kStages ? 0 : next + 1;
+  }
+  copy_async_wait<0>();
+  __syncthreads();
+}
+
+// A position of the window in the source: whether it is there at all. Where the source is spread, between its elements are zeros.
+__device__ __forceinline__ bool place_in(int& y, int& x, int down, int across, int spread_down, int spread_across) {
+  if (kSpread) {
+    if (y < 0 || x < 0 || y % spread_down || x % spread_across) return false;
+    y /= spread_down, x /= spread_across;
+  }
+  return (unsigned)y < (unsigned)down && (unsigned)x < (unsigned)across;
+}
+)";
+
+constexpr const char* kProduct = R"(
+struct Args {
+  const uint4 *x, *w; Stored* out; float* parts;
+  i64 images, down, across, out_down, out_across, window_down, window_across;
+  i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across, spread_down, spread_across;
+  i64 phases_down, phases_across, step_down, step_across;  // outputs of equal place between a spread source's elements, and the taps that reach them
+  i64 groups, outputs, chunks, part;                       // per group; of the depth in chunks
+  i64 x_image, x_down, x_across, x_group, w_output, w_down, w_across, w_group;             // steps in chunks
+  i64 out_image, out_group, out_output, out_down_step, out_across_step, row_tiles, column_tiles;
+};
+
+__device__ __forceinline__ int first_tap(int at, int dilation, int spread, int step, int window) {
+  int k = 0;
+  while (k < step && (at + k * dilation) % spread != 0) ++k;
+  return k < step ? k : window;
+}
+
+extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const RIDGE_CONSTANT Args a) {
+  int block = (int)blockIdx.x, t = (int)threadIdx.x;
+  const int column0 = block % (int)a.column_tiles * kTileColumns;
+  block /= (int)a.column_tiles;
+  const int row0 = block % (int)a.row_tiles * kTileRows;
+  block /= (int)a.row_tiles;
+  const int group = block % (int)a.groups;
+  block /= (int)a.groups;
+  int phase_down = 0, phase_across = 0, part = 0;
+  if (kPhases)
+    phase_across = block % (int)a.phases_across, phase_down = block / (int)a.phases_across;
+  else
+    part = block;
+  const int phases_down = kPhases ? (int)a.phases_down : 1, phases_across = kPhases ? (int)a.phases_across : 1;
+  const int down = ((int)a.out_down - phase_down + phases_down - 1) / phases_down, across = ((int)a.out_across - phase_across + phases_across - 1) / phases_across;
+  const int rows = (int)a.images * down * across;
+  if (row0 >= rows) return;
+  int tap_down = 0, tap_across = 0, taps_down = (int)a.window_down, taps_across = (int)a.window_across;
+  const int step_down = kPhases ? (int)a.step_down : 1, step_across = kPhases ? (int)a.step_across : 1;
+  if (kPhases) {
+    tap_down = first_tap(phase_down - (int)a.low_down, (int)a.dilation_down, (int)a.spread_down, step_down, taps_down);
+    tap_across = first_tap(phase_across - (int)a.low_across, (int)a.dilation_across, (int)a.spread_across, step_across, taps_across);
+    taps_down = tap_down < taps_down ? (taps_down - tap_down + step_down - 1) / step_down : 0;
+    taps_across = tap_across < taps_across ? (taps_across - tap_across + step_across - 1) / step_across : 0;
+  }
+  const int chunks = (int)a.chunks, depth = taps_down * taps_across * chunks;
+  const int begin = kParts ? part * (int)a.part : 0, end = kParts && begin + (int)a.part < depth ? begin + (int)a.part : depth;
+
+  // This thread's chunk of every step, and its rows of the tile: an image's place and the window's corner.
+  int k = begin + t % 4, chunk = 0, y = 0, x = 0;
+  if (depth > 0) {
+    const int tap = k / chunks, tap_row = tap / taps_across;
+    chunk = k - tap * chunks, y = tap_down + tap_row * step_down, x = tap_across + (tap - tap_row * taps_across) * step_across;
+  }
+  const int line = t / 4, last_across = tap_across + taps_across * step_across;
+  constexpr int kRowsEach = (kTileRows + 63) / 64, kColumnsEach = (kTileColumns + 63) / 64;
+  int from[kRowsEach], top[kRowsEach], left[kRowsEach];
+#pragma unroll
+  for (int i = 0; i < kRowsEach; ++i) {
+    const int m = row0 + line + 64 * i, image = m / (down * across), p = m - image * (down * across), v = p / across, u = p - v * across;
+    from[i] = image * (int)a.x_image + group * (int)a.x_group;
+    top[i] = m < rows ? (v * phases_down + phase_down) * (int)a.stride_down - (int)a.low_down : -(1 << 30);
+    left[i] = (u * phases_across + phase_across) * (int)a.stride_across - (int)a.low_across;
+  }
+  Sums sums;
+  sum_steps(sums, end > begin ? (end - begin + 3) / 4 : 0, [&](unsigned char* to_rows, unsigned char* to_columns) {
+    const int tap_y = y * (int)a.dilation_down, tap_x = x * (int)a.dilation_across;
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) {
+      int v = top[i] + tap_y, u = left[i] + tap_x;
+      const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && k < end;
+      const uint4* at = there ? a.x + (from[i] + v * (int)a.x_down + u * (int)a.x_across + chunk) : a.x;
+      if (kTileRows % 64 == 0 || line + 64 * i < kTileRows) copy_async_16(to_rows + (line + 64 * i) * (kPitchRows * kBytes) + t % 4 * 16, at, there);
+    }
+    const int weight = y * (int)a.w_down + x * (int)a.w_across + chunk + group * (int)a.w_group;
+#pragma unroll
+    for (int i = 0; i < kColumnsEach; ++i) {
+      const int o = column0 + line + 64 * i;
+      const bool there = o < (int)a.outputs && k < end;
+      if (kTileColumns % 64 == 0 || line + 64 * i < kTileColumns)
+        copy_async_16(to_columns + (line + 64 * i) * (kPitchColumns * kBytes) + t % 4 * 16, there ? a.w + (o * (int)a.w_output + weight) : a.w, there);
+    }
+    k += 4, chunk += 4;
+    while (chunk >= chunks) {
+      chunk -= chunks, x += step_across;
+      if (x >= last_across) x = tap_across, y += step_down;
+    }
+  });
+
+  auto place = [&](int m) {
+    const int image = m / (down * across), p = m - image * (down * across), v = p / across, u = p - v * across;
+    return image * a.out_image + group * a.out_group + (v * phases_down + phase_down) * a.out_down_step + (u * phases_across + phase_across) * a.out_across_step;
+  };
+  if constexpr (kParts) {
+    float* to = a.parts + (((i64)part * a.groups + group) * a.outputs + column0) * rows + row0;
+    sums.each([&](int, int row, int column, float sum) {
+      if (row0 + row < rows && column0 + column < (int)a.outputs) to[(i64)column * rows + row] = sum;
+    });
+  } else if constexpr (kHalf) {
+    // Turned in shared memory, so that neighbours in a row of the result are stored together.
+    constexpr int kPitch = kTileRows + 8;
+    half_bits* turned = (half_bits*)shared_memory;
+    sums.each([&](int, int row, int column, float sum) { turned[column * kPitch + row] = store_element(sum); });
+    __syncthreads();
+    constexpr int kAlong = kTileRows / kWide;
+    const int row = t % kAlong * kWide;
+    if (row0 + row >= rows) return;
+    Stored* to = a.out + place(row0 + row) + column0 * a.out_output;
+    struct alignas(2 * kWide) Pack { half_bits h[kWide]; };
+    for (int column = t / kAlong; column < kTileColumns && column0 + column < (int)a.outputs; column += 256 / kAlong)
+      *(Pack*)(to + column * a.out_output) = *(const Pack*)(turned + column * kPitch + row);
+  } else {
+    i64 at[Sums::kRows];
+#pragma unroll
+    for (int i = 0; i < Sums::kRows; ++i) at[i] = row0 + Sums::row(i) < rows ? place(row0 + Sums::row(i)) + column0 * a.out_output : -1;
+    sums.each([&](int i, int, int column, float sum) {
+      if (at[i] >= 0 && column0 + column < (int)a.outputs) a.out[at[i] + column * a.out_output] = store_element(sum);
+    });
+  }
+}
+)";
+
+constexpr const char* kGradient = R"(
+struct Args {
+  const uint4 *x, *w; float* parts;
+  i64 images, down, across, out_down, out_across, depth, part;
+  i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across, spread_down, spread_across;
+  i64 groups, outputs, row_chunks, column_chunks;
+  i64 x_image, x_down, x_across, x_group, w_image, w_down, w_across, w_group;  // steps in chunks
+  i64 row_tiles, column_tiles;
+  Divider window, window_across;
+};
+
+extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const RIDGE_CONSTANT Args a) {
+  int block = (int)blockIdx.x, t = (int)threadIdx.x;
+  const int column_tile = block % (int)a.column_tiles;
+  block /= (int)a.column_tiles;
+  const int row_tile = block % (int)a.row_tiles;
+  block /= (int)a.row_tiles;
+  const int group = block % (int)a.groups, part = block / (int)a.groups;
+  const int begin = part * (int)a.part, end = begin + (int)a.part < (int)a.depth ? begin + (int)a.part : (int)a.depth;
+  constexpr int kRowChunks = kTileRows / kUnit, kColumnChunks = kTileColumns / kUnit;
+  constexpr int kRowsEach = (kRowChunks * kDeep + 255) / 256, kColumnsEach = (kColumnChunks * kDeep + 255) / 256;
+  // A chunk of the rows belongs to one position of the result.
+  const int mine = row_tile * kRowChunks + t % kRowChunks, position = mine / (int)a.row_chunks, v0 = position / (int)a.out_across;
+  const bool inside = v0 < (int)a.out_down;
+  const int top = v0 * (int)a.stride_down - (int)a.low_down, left = (position - v0 * (int)a.out_across) * (int)a.stride_across - (int)a.low_across;
+  const int from = mine - position * (int)a.row_chunks + group * (int)a.x_group;
+  const int column = column_tile * kColumnChunks + t % kColumnChunks, weight = column + group * (int)a.w_group;
+  int k0 = begin;
+  Sums sums;
+  sum_steps(sums, end > begin ? (end - begin + kDeep - 1) / kDeep : 0, [&](unsigned char* to_rows, unsigned char* to_columns) {
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) {
+      const int deep = t / kRowChunks + 256 / kRowChunks * i, k = k0 + deep;
+      if (deep >= kDeep) break;
+      const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
+      int v = top + y * (int)a.dilation_down, u = left + x * (int)a.dilation_across;
+      const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && inside && k < end;
+      copy_async_16(to_rows + deep * (kPitchRows * kBytes) + t % kRowChunks * 16,
+                    there ? a.x + (from + image * (int)a.x_image + v * (int)a.x_down + u * (int)a.x_across) : a.x, there);
+    }
+#pragma unroll
+    for (int i = 0; i < kColumnsEach; ++i) {
+      const int deep = t / kColumnChunks + 256 / kColumnChunks * i, k = k0 + deep;
+      if (deep >= kDeep) break;
+      const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
+      const bool there = column < (int)a.column_chunks && k < end;
+      copy_async_16(to_columns + deep * (kPitchColumns * kBytes) + t % kColumnChunks * 16,
+                    there ? a.w + (weight + image * (int)a.w_image + y * (int)a.w_down + x * (int)a.w_across) : a.w, there);
+    }
+    k0 += kDeep;
+  });
+  const int rows = (int)(a.out_down * a.out_across * a.row_chunks) * kUnit, row0 = row_tile * kTileRows, column0 = column_tile * kTileColumns;
+  float* to = a.parts + (((i64)part * a.groups + group) * a.outputs + column0) * rows + row0;
+  sums.each([&](int, int row, int column, float sum) {
+    if (row0 + row < rows && column0 + column < (int)a.outputs) to[(i64)column * rows + row] = sum;
+  });
+}
+)";
+
+// Parts of the depth, added in their order: [part, group, output, row].
+constexpr const char* kFinish = R"(
+struct Args {
+  const float* parts; Stored* out;
+  i64 count, total, rows, image_row, position_row;  // rows of a part by image and position
+  i64 out_image, out_group, out_output, out_down, out_across;
+  Divider positions, across, outputs, groups;
+};
+extern "C" __global__ void __launch_bounds__(256) conv_finish(const RIDGE_CONSTANT Args a) {
+  const i64 e = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (e >= a.total) return;
+  Index rest = quotient(a.positions, (Index)e);
+  const Index p = (Index)e - rest * (Index)a.positions.size, line = quotient(a.outputs, rest), o = rest - line * (Index)a.outputs.size;
+  const Index image = quotient(a.groups, line), group = line - image * (Index)a.groups.size, y = quotient(a.across, p), x = p - y * (Index)a.across.size;
+  const float* from = a.parts + ((i64)group * a.outputs.size + o) * a.rows + image * a.image_row + p * a.position_row;
+  const i64 step = a.groups.size * a.outputs.size * a.rows;
+  float sum = from[0];
+#pragma unroll 4
+  for (int i = 1; i < (int)a.count; ++i) sum += from[i * step];
+  a.out[image * a.out_image + group * a.out_group + o * a.out_output + y * a.out_down + x * a.out_across] = store_element(sum);
+}
+)";
+
+// Rows of the source that the neighbours share are read once; weights stay in registers.
+constexpr const char* kNarrow = R"(
+struct Args {
+  const Stored *x, *w; Stored* out;
+  i64 total, channels, groups, down, across, out_down, low_down, low_across;
+  i64 x_image, x_group, x_channel, x_down, x_across, w_group, w_output, w_channel, w_down, w_across, out_image, out_group, out_output, out_down_step, out_across_step;
+  Divider out_across, lines, outputs, groups_by;
+};
+constexpr int kSourceRows = (kDown - 1) * kStrideDown + (kWindowDown - 1) * kDilationDown + 1;
+extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTANT Args a) {
+  const i64 e = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (e >= a.total) return;
+  Index rest = quotient(a.out_across, (Index)e);
+  const int u = (int)((Index)e - rest * (Index)a.out_across.size);
+  Index next = quotient(a.lines, rest);
+  const int v = (int)(rest - next * (Index)a.lines.size) * kDown;
+  rest = next, next = quotient(a.outputs, rest);
+  const Index o = rest - next * (Index)a.outputs.size, image = quotient(a.groups_by, next), group = next - image * (Index)a.groups;
+  const Stored* from = a.x + image * a.x_image + group * a.x_group;
+  const Stored* weights = a.w + group * a.w_group + o * a.w_output;
+  const int top = v * kStrideDown - (int)a.low_down, left = u * kStrideAcross - (int)a.low_across;
+  float sum[kDown] = {};
+  for (int c = 0; c < (int)a.channels; ++c, from += a.x_channel, weights += a.w_channel) {
+    float w[kWindowDown][kWindowAcross];
+#pragma unroll
+    for (int y = 0; y < kWindowDown; ++y)
+#pragma unroll
+      for (int x = 0; x < kWindowAcross; ++x) w[y][x] = load_element(weights[y * a.w_down + x * a.w_across]);
+#pragma unroll
+    for (int s = 0; s < kSourceRows; ++s) {
+      const int y = top + s, row = y / kSpreadDown;
+      const bool row_in = y >= 0 && y % kSpreadDown == 0 && row < (int)a.down;
+#pragma unroll
+      for (int k = 0; k < kWindowAcross; ++k) {
+        const int x = left + k * kDilationAcross, place = x / kSpreadAcross;
+        const bool there = row_in && x >= 0 && x % kSpreadAcross == 0 && place < (int)a.across;
+        const float value = there ? load_element(from[row * a.x_down + place * a.x_across]) : 0.f;
+#pragma unroll
+        for (int i = 0; i < kDown; ++i) {
+          const int tap = s - i * kStrideDown;
+          if (tap >= 0 && tap % kDilationDown == 0 && tap / kDilationDown < kWindowDown) sum[i] = fmaf(value, w[tap / kDilationDown][k], sum[i]);
+        }
+      }
+    }
+  }
+  Stored* to = a.out + image * a.out_image + group * a.out_group + o * a.out_output + v * a.out_down_step + u * a.out_across_step;
+#pragma unroll
+  for (int i = 0; i < kDown; ++i)
+    if (v + i < (int)a.out_down) to[i * a.out_down_step] = store_element(sum[i]);
+}
+)";
+
+// A block sums one part of the depth for all positions of one channel and output.
+constexpr const char* kNarrowGradient = R"(
+struct Args {
+  const Stored *x, *w; float* parts;
+  i64 firsts, groups, outputs, down, across, depth, part, low_down, low_across;
+  i64 x_first, x_group, x_image, x_down, x_across, w_group, w_output, w_image, w_down, w_across;
+  Divider window, window_across;
+};
+constexpr int kPositions = kOutDown * kOutAcross;
+extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RIDGE_CONSTANT Args a) {
+  __shared__ float warps[8][kPositions];
+  int block = (int)blockIdx.x, t = (int)threadIdx.x;
+  const int o = block % (int)a.outputs;
+  block /= (int)a.outputs;
+  const int first = block % (int)a.firsts;
+  block /= (int)a.firsts;
+  const int group = block % (int)a.groups, part = block / (int)a.groups;
+  const Stored* from = a.x + first * a.x_first + group * a.x_group;
+  const Stored* factor = a.w + group * a.w_group + o * a.w_output;
+  const int begin = part * (int)a.part, end = begin + (int)a.part < (int)a.depth ? begin + (int)a.part : (int)a.depth;
+  float sum[kPositions] = {};
+  for (int k = begin + t; k < end; k += 256) {
+    const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
+    const float g = load_element(factor[image * a.w_image + y * a.w_down + x * a.w_across]);
+    const Stored* source = from + image * a.x_image;
+#pragma unroll
+    for (int v = 0; v < kOutDown; ++v) {
+      const int top = y * kDilationDown + v * kStrideDown - (int)a.low_down, row = top / kSpreadDown;
+      const bool row_in = top >= 0 && top % kSpreadDown == 0 && row < (int)a.down;
+#pragma unroll
+      for (int u = 0; u < kOutAcross; ++u) {
+        const int left = x * kDilationAcross + u * kStrideAcross - (int)a.low_across, place = left / kSpreadAcross;
+        const bool there = row_in && left >= 0 && left % kSpreadAcross == 0 && place < (int)a.across;
+        sum[v * kOutAcross + u] = fmaf(g, there ? load_element(source[row * a.x_down + place * a.x_across]) : 0.f, sum[v * kOutAcross + u]);
+      }
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kPositions; ++p) {
+    float s = sum[p];
+    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(0xffffffffu, s, d);
+    if (t % 32 == 0) warps[t / 32][p] = s;
+  }
+  __syncthreads();
+  if (t >= kPositions) return;
+  float s = warps[0][t];
+  for (int i = 1; i < 8; ++i) s += warps[i][t];
+  a.parts[((((i64)part * a.groups + group) * a.outputs + o) * kPositions + t) * a.firsts + first] = s;
+}
+)";
+
+constexpr const char* kShared = "extern __shared__ __align__(128) unsigned char shared_memory[];\n";
+
+std::string element_of(DType type, const char* stored, const char* load, const char* store) {
+  const char* bits = type == DType::f32 ? "float" : "unsigned short";
+  const char *in = type == DType::f32    ? "x"
+                   : type == DType::bf16 ? "bf16_to_f32(x)"
+                                         : "f16_to_f32(x)",
+             *out = type == DType::f32    ? "x"
+                    : type == DType::bf16 ? "f32_to_bf16(x)"
+                                          : "f32_to_f16(x)";
+  return fmt::format("typedef {0} {1};\nRIDGE_INLINE float {2}({1} x) {{ return {3}; }}\nRIDGE_INLINE {1} {4}(float x) {{ return {5}; }}\n", bits, stored, load,
+                     in, store, out);
+}
+
+std::string tile_text(ConvUnit unit, const ConvTile& tile, bool along_depth, bool spread) {
+  std::string text = kShared + std::string(matrix_prelude());
+  // Two blocks of f32 sums by FMA would not have the registers.
+  text += fmt::format("constexpr int kUnitKind = {}, kTileRows = {}, kTileColumns = {}, kStages = {}, kResident = {};\n", int(unit), tile.rows, tile.columns,
+                      tile.stages, unit == ConvUnit::fma ? 1 : 2);
+  text += fmt::format("constexpr bool kAlongDepth = {}, kSpread = {};\n", along_depth, spread);
+  if (unit == ConvUnit::tf32) text += kTf32;
+  return text + kTileSums + (unit == ConvUnit::fma ? kAddFloats : unit == ConvUnit::tf32 ? kAddTf32 : kAddHalves) + kSteps;
+}
+
+std::string narrow_text(DType type, const ConvNarrow& s) {
+  std::string text = element_text(type);
+  const char* axes[] = {"Down", "Across"};
+  for (int i = 0; i < 2; ++i)
+    text += fmt::format("constexpr int kWindow{0} = {1}, kStride{0} = {2}, kDilation{0} = {3}, kSpread{0} = {4};\n", axes[i], s.window[i], s.stride[i],
+                        s.dilation[i], s.spread[i]);
+  return text;
+}
+
+}  // namespace
+
+int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth) {
+  const int64_t u = unit_elements(unit), deep = tile_depth(unit), bytes = 16 / u;
+  auto side = [&](int64_t n) { return along_depth ? n * (deep + u) * bytes : deep * (n + u) * bytes; };
+  return tile.stages * (side(tile.rows) + side(tile.columns));
+}
+
+KernelText conv_pack_text(DType from, DType to, int lines) {
+  return {"conv_pack",
+          index_text(0) + element_of(from, "From", "load_from", "store_from") + element_of(to, "To", "load_to", "store_to") +
+              fmt::format("constexpr int kLines = {}, kUnit = {};\n", lines, 16 / size_of(to)) + kPack,
+          0};
+}
+
+KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases) {
+  std::string text = tile_text(unit, tile, true, spread) + element_of(result, "Stored", "load_element", "store_element");
+  text += fmt::format("constexpr int kWide = {};\nconstexpr bool kParts = {}, kPhases = {};\n", wide, parts, phases);
+  const bool halves = unit_elements(unit) == 8;
+  const int64_t turned = halves && !parts ? int64_t(tile.columns) * (tile.rows + 8) * 2 : 0;
+  return {"conv_product", text + kProduct, std::max(tile_bytes(unit, tile, true), turned)};
+}
+
+KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, bool spread) {
+  return {"conv_gradient", index_text(0) + tile_text(unit, tile, false, spread) + kGradient, tile_bytes(unit, tile, false)};
+}
+
+KernelText conv_finish_text(DType result, int64_t total) { return {"conv_finish", index_text(total + kBlock) + element_text(result) + kFinish, 0}; }
+
+KernelText conv_narrow_text(DType type, const ConvNarrow& s, int64_t total) {
+  return {"conv_narrow", index_text(total + kBlock) + narrow_text(type, s) + constant_text("kDown", s.down) + kNarrow, 0};
+}
+
+KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& s, int64_t positions_down, int64_t positions_across) {
+  return {
+      "conv_narrow_gradient",
+      index_text(0) + narrow_text(type, s) + fmt::format("constexpr int kOutDown = {}, kOutAcross = {};\n", positions_down, positions_across) + kNarrowGradient,
+      0};
+}
+
+}  // namespace ridge::cuda

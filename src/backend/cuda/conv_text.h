@@ -1,0 +1,35 @@
+// Texts of the convolution kernels. Numbers of a shape are arguments; what changes the code is a constant of the text.
+#pragma once
+#include "backend/cuda/kernel.h"
+#include "ridge/dtype.h"
+
+namespace ridge::cuda {
+
+// How products are done: f32 by FMA, f32 by the matrix units with 10 bits of each factor, 16-bit types by the matrix units.
+enum class ConvUnit : uint8_t { fma, tf32, bf16, f16 };
+inline int64_t unit_elements(ConvUnit u) { return u == ConvUnit::bf16 || u == ConvUnit::f16 ? 8 : 4; }  // in 16 bytes
+inline DType unit_type(ConvUnit u) { return u == ConvUnit::bf16 ? DType::bf16 : u == ConvUnit::f16 ? DType::f16 : DType::f32; }
+
+struct ConvTile {
+  int rows = 128, columns = 128, stages = 2;
+};
+inline int64_t tile_depth(ConvUnit u) { return 4 * unit_elements(u); }      // of one stage
+int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth);  // of shared memory
+
+// Channels side by side, padded with zeros to whole chunks of 16 bytes. `lines`: chunks of a tile.
+KernelText conv_pack_text(DType from, DType to, int lines);
+// Rows are output positions, the depth is (taps, channels). `wide`: results that are stored at once. `parts`: sums go to memory as f32.
+KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases);
+// Rows are (output positions, first axis), the depth is (channels, taps): what a gradient by the weights is. Sums go to memory as f32.
+KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, bool spread);
+KernelText conv_finish_text(DType result, int64_t total);
+
+// Few channels in a group: each thread sums `down` neighbours of the first spatial axis.
+struct ConvNarrow {
+  int64_t window[2], stride[2], dilation[2], spread[2];
+  int down = 1;
+};
+KernelText conv_narrow_text(DType type, const ConvNarrow& shape, int64_t total);
+KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& shape, int64_t positions_down, int64_t positions_across);
+
+}  // namespace ridge::cuda
