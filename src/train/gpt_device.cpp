@@ -49,23 +49,32 @@ std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, 
   return costs;
 }
 
-DeviceChoice choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure) {
+struct Chosen {
+  DeviceChoice device;
+  std::string by;  // who decided; empty: the setting
+};
+
+Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure) {
   const DeviceRequest wish = parse_device(request);
   if (!wish.automatic) {
     // Any of its kind will do: then the one on which the run began, and if that is gone, another one, which is told.
     if (wish.kind == Device::Kind::cuda && !wish.index && earlier.starts_with("cuda:"))
       if (DeviceChoice same = select_device(earlier, Fallback::allow); same.device.kind == wish.kind) {
         if (!same.fell_back) same.reason = kWhereItWas;
-        return same;
+        return {std::move(same), {}};
       }
-    return select_device(request, fallback);
+    return {select_device(request, fallback), {}};
   }
   const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
   if (std::none_of(devices.begin(), devices.end(), [](const KnownDevice& d) { return d.missing.empty() && d.device.kind != Device::Kind::cpu; }))
-    return choose_device(request, fallback, devices);
+    return {choose_device(request, fallback, devices), "default"};
   for (const KnownDevice& d : devices)
-    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {d.device, kWhereItWas, {}, false, {}};
-  return choose_device(request, fallback, devices, work, measured_costs(devices, measure));
+    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {{d.device, kWhereItWas, {}, false, {}}, "the run so far"};
+  const std::vector<DeviceCost> costs = measured_costs(devices, measure);
+  const bool all = std::all_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
+    return !d.missing.empty() || std::any_of(costs.begin(), costs.end(), [&](const DeviceCost& c) { return c.device == d.device; });
+  });
+  return {choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
 }
 
 }  // namespace
@@ -87,10 +96,11 @@ namespace {
 
 Fallback fallback_of(const config::Resolved& settings) { return settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow; }
 
-SettledDevice open(const config::Resolved& settings, DeviceChoice device, const std::string& wished_precision) {
+SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const std::string& wished_precision) {
   SettledDevice out;
+  DeviceChoice device = chosen.device;
   const Fallback fallback = fallback_of(settings);
-  const std::string request = settings.get<std::string>("device"), source = settings.setting("device").source;
+  const std::string request = settings.get<std::string>("device");
   out.notices = device.notices;
   try {
     out.backend = open_device(device.device);
@@ -102,7 +112,7 @@ SettledDevice open(const config::Resolved& settings, DeviceChoice device, const 
     device = {{}, fmt::format("{} cannot be used", to_string(device.device)), {}, true, {}};
   }
   if (const std::string remark = device_remark(out.backend.get()); !remark.empty()) out.notices.push_back(remark);
-  out.device = {"device", to_string(device.device), source, device.reason, device.runner_up};
+  out.device = {"device", to_string(device.device), chosen.by.empty() ? settings.setting("device").source : chosen.by, device.reason, device.runner_up};
   const PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get());
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
@@ -145,11 +155,12 @@ StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
 
 SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times) {
   const std::string request = settings.get<std::string>("device"), precision = settings.get<std::string>("precision");
-  DeviceChoice device;
+  Chosen chosen;
   if (parse_device(request).automatic)
-    device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, settings.get<bool>("optimize_perf"));
-  if (device.reason.empty()) device = choose(request, fallback_of(settings), work, "", false);
-  return open(settings, std::move(device), precision == "auto" ? "fp32" : precision);
+    chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, settings.get<bool>("optimize_perf"));
+  chosen.by = "measured";
+  if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", false);
+  return open(settings, chosen, precision == "auto" ? "fp32" : precision);
 }
 
 void keep_start_time(const Backend* backend, double seconds) {

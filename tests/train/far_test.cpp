@@ -4,7 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "base/error.h"
+#include "train/gpt_evaluate.h"
 #include "train/gpt_sampler.h"
 #include "train/small_run.h"
 
@@ -259,6 +264,59 @@ TEST(FarDevice, WritesTheSameText) {
   near.generate(prompt, 12, {.seed = 4}, [&](Token t) { return a.push_back(t), true; });
   far.generate(prompt, 12, {.seed = 4}, [&](Token t) { return b.push_back(t), true; });
   EXPECT_EQ(a, b);
+}
+
+TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
+  const GptConfig c = tiny_gpt();
+  const std::vector<Parameter> shapes = gpt_parameters(c);
+  auto fill = [&](size_t i, std::span<float> values) { initialize(shapes[i], 3, uint32_t(i), values); };
+  for (DType storage : {DType::f32, DType::bf16, DType::f16}) {
+    FarBackend device;
+    {
+      GptSampler near(std::make_shared<GptParameters>(c, storage, fill));
+      GptSampler far(std::make_shared<GptParameters>(c, storage, fill, &device), nullptr, nullptr, &device);
+      const std::vector<Token> prompt = {1, 2, 3, 4, 5};
+      near.feed(prompt), far.feed(prompt);
+      EXPECT_TRUE(std::ranges::equal(near.logits(), far.logits())) << name(storage);
+    }
+    EXPECT_TRUE(device.empty());
+  }
+  struct TokensOnly : test::SmallBatches {
+    TokensOnly(const GptConfig& c) : SmallBatches(c, 5, 3), types_(SmallBatches::types()) { types_.pop_back(); }
+    const std::vector<Type>& types() const override { return types_; }
+    void fill(int64_t number, std::span<std::byte* const> tensors) const override {
+      float factors[test::kSamples];
+      std::byte* const all[] = {tensors[0], tensors[1], reinterpret_cast<std::byte*>(factors)};
+      SmallBatches::fill(number, all);
+    }
+    std::vector<Type> types_;
+  };
+  FarBackend device;
+  const GptEvaluation near = evaluate_gpt(GptParameters(c, DType::f32, fill), TokensOnly(c), nullptr);
+  const GptEvaluation far = evaluate_gpt(GptParameters(c, DType::f32, fill, &device), TokensOnly(c), nullptr, nullptr, &device);
+  EXPECT_EQ(near.nats, far.nats);
+  EXPECT_EQ(near.tokens, far.tokens);
+}
+
+// Written while training goes on: told when it is there, and not when the next one is due.
+TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
+  TempFolder folder;
+  FarBackend device;
+  SmallRun run{.folder = folder / "run"};
+  run.backend = &device;
+  int64_t told = -1, told_before_the_next = -1;
+  run.on_checkpoint = [&](int64_t step) { told = step; };
+  run.before = [&](Phase phase, int64_t step) {
+    if (phase == Phase::step && step == 7) {  // the one of step 5 is under way
+      const CheckpointStore store(folder / "run/checkpoints");
+      for (int i = 0; i < 1000 && std::ranges::count(store.steps(), 5) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // LATEST, and what is pruned
+    }
+    if (phase == Phase::checkpoint && step == 10) told_before_the_next = told;
+  };
+  run();
+  EXPECT_EQ(told_before_the_next, 5);
+  EXPECT_EQ(told, 30);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A GPT run before it starts: what it settles, plans and refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include "support/temp_folder.h"
 #include "train/gpt_report.h"
 #include "train/gpt_run.h"
+#include "train/gpt_task.h"
 
 namespace ridge {
 namespace {
@@ -183,6 +185,52 @@ TEST_F(GptResumeTest, DoesNotCompareLossesOfOtherWindows) {
   EXPECT_EQ(all.outcome.best_step, 3);
   EXPECT_EQ(all.outcome.best_val_loss, all.outcome.final_val_loss);
   EXPECT_FALSE(says(train({"steps=4", "batch=8", "eval_interval=1"}, true), "counts no more"));
+}
+
+TEST_F(GptResumeTest, RemembersTheWindowsThroughAPartWithoutValidation) {
+  EXPECT_EQ(train({"steps=2", "batch=8"}, false).outcome.own_steps, 2);
+  const Result without = train({"steps=3", "batch=8", "eval_interval=none"}, true);
+  EXPECT_EQ(without.outcome.steps, 3);
+  EXPECT_EQ(without.outcome.own_steps, 1) << "steps of earlier parts are not of this one";
+  const Result all = train({"steps=4", "batch=8", "eval_interval=1"}, true);
+  EXPECT_TRUE(says(all, "counts no more")) << all.notices;
+}
+
+TEST_F(GptResumeTest, AFileThatIsNamedNowSaysItNow) {
+  train({"steps=4", "batch=8", "accumulation=2"}, false);
+  auto repeats = [&](const std::filesystem::path& file) {
+    config::Sources sources;
+    sources.task = config::kGpt, sources.working_folder.reset(), sources.files = {file};
+    sources.words = {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "sample_interval=none", "threads=1", "steps=6", "batch=8"};
+    GptRunOptions o = options();
+    o.folder = folder_ / "run", o.resume = true;
+    const GptRun run = settle_gpt_run(config::resolve(sources), o);
+    return std::pair(run.step->plan().repeats, run.step->plan().choices.precision);
+  };
+  std::ofstream(folder_ / "more.yaml") << "accumulation: 4\nprecision: bf16\n";
+  EXPECT_EQ(repeats(folder_ / "more.yaml"), std::pair(int64_t(4), Precision::bf16));
+  // What the run itself was started with is no news.
+  std::ofstream(folder_ / "run/config.yaml") << "accumulation: 4\nprecision: bf16\n";
+  EXPECT_EQ(repeats(folder_ / "run/config.yaml"), std::pair(int64_t(2), Precision::fp32));
+}
+
+TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
+  const StepModel model = gpt_step_model(gpt_config(settings({"preset=shakespeare-cpu"}), 65), 32);
+  StepOptions o;
+  const StepPlan whole = TrainStep(model, o).plan();
+  o.recompute = Recompute::elementwise;
+  const StepPlan twice = TrainStep(model, o).plan();
+  ASSERT_LT(twice.planned_bytes, whole.planned_bytes);
+  o.recompute.reset(), o.memory = twice.planned_bytes;
+  auto said = [&](const char* part) {
+    const std::vector<std::string> lines = TrainStep(model, o).plan().decisions;
+    return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
+  };
+  EXPECT_TRUE(said("2 operations in the time of a byte: a guess"));
+  o.balance = [] { return 0.0; };
+  EXPECT_TRUE(said("a guess"));
+  o.balance = [] { return 7.0; };
+  EXPECT_TRUE(said("7 operations in the time of a byte: measured"));
 }
 
 }  // namespace

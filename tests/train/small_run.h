@@ -78,6 +78,7 @@ struct SmallRun {
   bool handle_signals = false;
   Backend* backend = nullptr;             // none: the CPU
   std::vector<std::string> notices = {};  // of the run
+  std::function<void(int64_t step)> on_checkpoint = {};
 
   Outcome operator()() {
     GptConfig c = tiny_gpt(vocab);
@@ -104,9 +105,13 @@ struct SmallRun {
     o.handle_signals = handle_signals, o.files = files, o.before = before;
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
+      std::function<void(int64_t)> saved;
       void on_notice(const std::string& line) override { lines->push_back(line); }
+      void on_checkpoint(int64_t step, const std::string&, double) override {
+        if (saved) saved(step);
+      }
     } view;
-    view.lines = &notices;
+    view.lines = &notices, view.saved = on_checkpoint;
     return train(task, o, {&view});
   }
 };
