@@ -39,9 +39,10 @@ IndexMap split_linear(const Domain& d, const Affine& linear, const Shape& shape)
   int64_t rest = linear.offset;
   for (int a = 0; a < loops; ++a) {
     int64_t s = linear.strides[a], count = d.high[a] - d.low[a];
+    if (s == 0) continue;
     if (count <= 0) return out;  // nothing is looked at
     rest += s * (s < 0 ? d.high[a] - 1 : d.low[a]);
-    if (s != 0 && count > 1) terms.push_back({std::llabs(s), count, a, s < 0});
+    if (count > 1) terms.push_back({std::llabs(s), count, a, s < 0});
   }
   if (rest < 0) throw Refusal{"a view begins before its source"};
   Shape strides = contiguous_strides(shape);

@@ -97,6 +97,7 @@ class GpuReductions : public OnGpu<::testing::Test> {};
 TEST_F(GpuReductions, FollowTheReferenceForSpecialValues) {
   if (tests_real_gpu()) check_special_reductions();
 }
+TEST_F(GpuReductions, SumOverNothing) { check_sums_over_nothing(); }
 TEST_F(GpuReductions, StayFinite) { check_special_chains(); }
 TEST_F(GpuReductions, SumExponentials) { check_summed_exponentials(); }
 

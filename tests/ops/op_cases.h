@@ -114,8 +114,9 @@ inline void check_case(Op op, const Sample& sample, Layout layout, uint64_t seed
   }
 }
 
-// Every op and dtype in every layout, and with `all` the whole product; a device whose cases cost much takes `most` of them.
-inline void check_op(Op op, bool all, int most = std::numeric_limits<int>::max()) {
+// Every op and dtype in every layout, and with `all` the whole product: given with its number, and whether it is the first of its kind.
+template <class Case>
+void for_each_case(Op op, bool all, const Case& given) {
   std::set<std::pair<std::string, Layout>> seen;
   uint64_t number = 0;
   row(op).samples([&](Sample sample) {
@@ -126,12 +127,17 @@ inline void check_op(Op op, bool all, int most = std::numeric_limits<int>::max()
     if (op == Op::cast) types += std::to_string(sample.attrs.ints[0]);
     for (int l = 0; l < int(Layout::count); ++l) {
       Layout layout = Layout(l);
-      bool first = elements > 1 && seen.insert({types, layout}).second;  // each op, dtype and layout at least once
+      bool first = elements > 1 && seen.insert({types, layout}).second;
       bool wanted = first || layout == Layout::contiguous || (number * 7 + uint64_t(l)) % 6 == 0;
-      if (!wanted && !all) continue;
-      if (--most < 0) return;
-      check_case(op, sample, layout, uint64_t(op) * 100000 + number * 10 + uint64_t(l), first || all, first || all);
+      if (wanted || all) given(sample, layout, uint64_t(op) * 100000 + number * 10 + uint64_t(l), first || all);
     }
+  });
+}
+
+// A device whose cases cost much takes `most` of them.
+inline void check_op(Op op, bool all, int most = std::numeric_limits<int>::max()) {
+  for_each_case(op, all, [&](const Sample& sample, Layout layout, uint64_t seed, bool first) {
+    if (--most >= 0) check_case(op, sample, layout, seed, first && !other_device(), first);
   });
 }
 

@@ -104,6 +104,27 @@ inline void check_special_reductions() {
         }
 }
 
+// A sum over nothing is 0 everywhere, also where its result is seen in another shape.
+inline void check_sums_over_nothing() {
+  for (DType type : {DType::f32, DType::bf16})
+    for (const auto& [shape, axis] : {std::pair<Shape, int64_t>{{0, 3}, 0}, {{0, 5000}, 0}, {{3, 0}, 1}, {{2, 0, 5}, 1}, {{2, 3, 0}, 2}}) {
+      Graph graph;
+      Builder b(graph);
+      NodeId x = graph.input({type, shape}, "x");
+      Shape kept = shape;
+      kept[int(axis)] = 1;
+      NodeId y = graph.input({type, kept}, "y"), sums = b.reshape(b.sum(x, {&axis, 1}), kept);
+      Random random(1);
+      Values values{{x, draw(graph.type(x), random)}, {y, draw(graph.type(y), random)}};
+      for (double& v : values[y].f) v = reference::round_to(type, v);
+      const std::vector<NodeId> out = {sums, b.add(sums, y)};
+      const std::vector<reference::Array> want = reference::evaluate(graph, out, values, reference::Rounding::stored);
+      const std::vector<Bytes> got = run_compiled(graph, {x, y}, out, values, "", 1);
+      for (size_t i = 0; i < out.size(); ++i)
+        EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], {})) << to_string(graph.type(x)) << " over axis " << axis << ", " << i;
+    }
+}
+
 // Softmax-like chains must not meet inf - inf or 0 / 0 for large scores.
 inline void check_special_chains() {
   Graph graph;

@@ -12,6 +12,7 @@ INSTANTIATE_TEST_SUITE_P(Elementwise, SpecialValues, ::testing::ValuesIn(element
                          [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
 
 TEST(SpecialReductions, FollowTheReference) { check_special_reductions(); }
+TEST(SpecialReductions, SumOverNothing) { check_sums_over_nothing(); }
 TEST(SpecialChains, StayFinite) { check_special_chains(); }
 TEST(SpecialChains, SummedExponentials) { check_summed_exponentials(); }
 
