@@ -17,8 +17,9 @@ namespace ridge {
 namespace {
 
 constexpr const char* kWhereItWas = "the run so far was trained there";
-constexpr double kStartGuess = 3;    // seconds until a GPU computes, until one was measured
-constexpr double kFirstGuess = 1.3;  // of a step to the sum of its kernels at their ceilings, until one was measured
+constexpr double kStartGuess = 3;     // seconds until a GPU computes, until one was measured
+constexpr double kReplayed = 1.5e-6;  // seconds that a kernel of a recorded step takes at least; a probe tells of launches by the host, which are dearer
+constexpr double kFirstGuess = 1.3;   // of a step to the sum of its kernels at their ceilings, until one was measured
 
 Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
 std::string correction_key(const std::string& gpu) { return "step_time/" + gpu + "/correction"; }
@@ -42,8 +43,7 @@ std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, 
       if (const std::optional<KernelRates> rates = cpu_rates(int64_t(1) << 28, measure))
         costs.push_back({known.device, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
     } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, measure)) {
-      costs.push_back(
-          {known.device, rate_of(*gpu, Precision::bf16), 1e9 * gpu->copy_gbs.median, 1e-6 * gpu->launch_us.median, 1e9 * gpu->upload_pinned_gbs.median, true});
+      costs.push_back({known.device, rate_of(*gpu, Precision::bf16), 1e9 * gpu->copy_gbs.median, kReplayed, 1e9 * gpu->upload_pinned_gbs.median, true});
     }
   }
   return costs;
@@ -218,9 +218,9 @@ GpuStepTime gpu_step_time(const TrainStep& step, const std::string& gpu, bool me
   GpuStepTime time;
   time.least = step.least_seconds(rate, bandwidth);
   const std::optional<double> correction = this_machine().number(correction_key(gpu));
-  double launches = 0;
-  for (const KernelRun& kernel : step.kernels()) launches += double(kernel.times);
-  time.expected = correction.value_or(kFirstGuess) * (time.least + launches * 0.5e-6);
+  double sum = 0;
+  for (const auto& [kernel, times] : step.kernels()) sum += double(times) * std::max({kernel.flops / rate, kernel.bytes / bandwidth, kReplayed});
+  time.expected = correction.value_or(kFirstGuess) * sum;
   time.source = correction ? "the GPU's measured ceilings and an earlier run" : "the GPU's measured ceilings";
   return time;
 }

@@ -142,6 +142,8 @@ std::string clock_text(double seconds) {
 
 std::string duration_text(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "?";
+  if (seconds > 0 && seconds < 0.9995e-3) return fmt::format("{:.0f} µs", 1e6 * seconds);
+  if (seconds > 0 && seconds < 9.995e-3) return fmt::format("{:.2f} ms", 1e3 * seconds);
   if (seconds < 0.9995) return fmt::format("{:.0f} ms", 1e3 * seconds);
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const auto s = int64_t(seconds + 0.5);

@@ -50,7 +50,7 @@ struct RunSummary {
 };
 
 std::string clock_text(double seconds);     // "0:07", "12:05", "1:02:03", "3 d 04 h"; "?" when it is not known
-std::string duration_text(double seconds);  // "12 ms", "8.4 s", "1 min 52 s", "2 h 05 min"
+std::string duration_text(double seconds);  // "250 µs", "1.25 ms", "12 ms", "8.4 s", "1 min 52 s", "2 h 05 min"
 std::string count_text(double count);       // "812", "24.6k", "1.23M"
 
 std::string decision_table(std::span<const Decision> decisions, const Look& look);

@@ -2,6 +2,7 @@
 // or the device has gone; then it is told.
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
 #include <algorithm>
 #include <fstream>
 
@@ -15,20 +16,19 @@
 namespace ridge {
 namespace {
 
+// Two simulated GPUs, from before the first look at the machine's, which is remembered.
+[[maybe_unused]] const int kTwoGpus = ::setenv("FAKE_GPU_COUNT", "2", 0);
+
 class GoOnTest : public test::CudaTest {
-protected:
+ protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (IsSkipped())
-      return;
-    if (test::tests_real_gpu())
-      GTEST_SKIP() << "needs the simulated GPU";
+    if (IsSkipped()) return;
+    if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
     cache_.emplace("RIDGE_CACHE", folder_ / "cache");
     simulator_.emplace();
     std::ofstream file(folder_ / "text.txt");
-    for (int i = 0; i < 400; ++i)
-      file << "line " << i
-           << " of a text that is long enough to be cut into windows\n";
+    for (int i = 0; i < 400; ++i) file << "line " << i << " of a text that is long enough to be cut into windows\n";
   }
 
   // A run's newest checkpoint, as far as settling reads it.
@@ -37,41 +37,31 @@ protected:
     made.batch = made.micro = made.evaluation = 4, made.isa = "some device";
     RunState state;
     state.step.attempted = 2, state.choices = made.words();
-    for (const auto &[what, value] : choices)
-      state.choices[what] = value;
+    for (const auto& [what, value] : choices) state.choices[what] = value;
     std::filesystem::remove_all(folder_ / "run");
     CheckpointContent content;
     content.step = 2, content.texts["state.json"] = to_json(state);
     CheckpointStore(folder_ / "run/checkpoints").save(content);
   }
   GptRun go_on(std::vector<std::string> words, bool resume = true) const {
-    words.insert(words.begin(),
-                 {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16",
-                  "batch=4", "steps=9", "sample_interval=none"});
+    words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=9", "sample_interval=none"});
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(),
-    sources.words = words;
+    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = words;
     GptRunOptions options;
-    options.data = folder_ / "text.txt", options.measure = false,
-    options.folder = folder_ / "run", options.resume = resume;
+    options.data = folder_ / "text.txt", options.measure = false, options.folder = folder_ / "run", options.resume = resume;
     return settle_gpt_run(config::resolve(sources), options);
   }
-  static Decision said(const GptRun &run, const std::string &setting) {
-    for (const Decision &d : run.decisions)
-      if (d.setting == setting)
-        return d;
+  static Decision said(const GptRun& run, const std::string& setting) {
+    for (const Decision& d : run.decisions)
+      if (d.setting == setting) return d;
     return {};
   }
-  static bool told(const GptRun &run, const std::string &part) {
-    return std::any_of(run.notices.begin(), run.notices.end(),
-                       [&](const std::string &line) {
-                         return line.find(part) != std::string::npos;
-                       });
+  static bool told(const GptRun& run, const std::string& part) {
+    return std::any_of(run.notices.begin(), run.notices.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
   }
-  static int64_t host_bytes(const GptRun &run, const std::string &what) {
-    for (const MemoryItem &item : run.host_memory)
-      if (item.what == what)
-        return item.bytes;
+  static int64_t host_bytes(const GptRun& run, const std::string& what) {
+    for (const MemoryItem& item : run.host_memory)
+      if (item.what == what) return item.bytes;
     return 0;
   }
 
@@ -81,7 +71,7 @@ protected:
 };
 
 TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
-  leave_checkpoint({}); // of a time when nothing but the CPU was there
+  leave_checkpoint({});  // of a time when nothing but the CPU was there
   EXPECT_EQ(said(go_on({"device=auto"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:0"}});
   const GptRun same = go_on({"device=auto"});
@@ -89,6 +79,9 @@ TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
   EXPECT_EQ(said(same, "device").decided_by, "the run so far");
   EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:0");
   EXPECT_EQ(said(go_on({"device=cpu"}), "device").value, "cpu");
+  leave_checkpoint({{kDeviceChoice, "cuda:1"}});
+  EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:1") << "of two alike the one that the run was on";
+  EXPECT_EQ(said(go_on({"device=cuda:0"}), "device").value, "cuda:0");
   leave_checkpoint({{kDeviceChoice, "cuda:7"}});
   const GptRun other = go_on({"device=cuda"});
   EXPECT_EQ(said(other, "device").value, "cuda:0");
@@ -99,38 +92,32 @@ TEST_F(GoOnTest, InThePrecisionOfTheRun) {
   leave_checkpoint({{kDeviceChoice, "cuda:0"}, {"precision", "bf16"}});
   const GptRun narrow = go_on({"device=cpu"});
   EXPECT_EQ(narrow.step->plan().choices.precision, Precision::bf16);
-  EXPECT_EQ(said(narrow, "precision").value, "bf16")
-      << "what is shown is what is used";
+  EXPECT_EQ(said(narrow, "precision").value, "bf16") << "what is shown is what is used";
   EXPECT_EQ(said(narrow, "precision").decided_by, "the run so far");
   const GptRun told_otherwise = go_on({"device=cpu", "precision=fp32"});
   EXPECT_EQ(told_otherwise.step->plan().choices.precision, Precision::fp32);
   EXPECT_EQ(said(told_otherwise, "precision").value, "fp32");
 
   leave_checkpoint({{kDeviceChoice, "cuda:0"}, {"precision", "tf32"}});
-  const GptRun coarse = go_on({"device=cpu"}); // which has no such unit
+  const GptRun coarse = go_on({"device=cpu"});  // which has no such unit
   EXPECT_EQ(coarse.step->plan().choices.precision, Precision::fp32);
   EXPECT_EQ(said(coarse, "precision").value, "fp32");
   EXPECT_TRUE(told(coarse, "fp32 instead of tf32"));
   EXPECT_THROW(go_on({"device=cpu", "no_fallback=true"}), Error);
-  EXPECT_EQ(go_on({"device=cuda"}).step->plan().choices.precision,
-            Precision::tf32);
+  EXPECT_EQ(go_on({"device=cuda"}).step->plan().choices.precision, Precision::tf32);
 }
 
 TEST_F(GoOnTest, CountsCopiesOnlyOfWhatIsKept) {
-  const GptRun keeps = go_on({"device=cuda"}, false),
-               none = go_on({"device=cuda", "checkpoint_interval=none"}, false);
+  const GptRun keeps = go_on({"device=cuda"}, false), none = go_on({"device=cuda", "checkpoint_interval=none"}, false);
   EXPECT_GT(host_bytes(keeps, "copies for checkpoints"), 0);
   EXPECT_EQ(host_bytes(none, "copies for checkpoints"), 0);
-  EXPECT_EQ(3 * host_bytes(none, "copy of the weights"),
-            host_bytes(keeps, "copies for checkpoints"));
+  EXPECT_EQ(3 * host_bytes(none, "copy of the weights"), host_bytes(keeps, "copies for checkpoints"));
 }
 
 TEST_F(GoOnTest, AutoIsNotTheUsersDecision) {
-  EXPECT_NE(said(go_on({"device=auto"}, false), "device").decided_by,
-            "command line");
-  EXPECT_EQ(said(go_on({"device=cuda"}, false), "device").decided_by,
-            "command line");
+  EXPECT_NE(said(go_on({"device=auto"}, false), "device").decided_by, "command line");
+  EXPECT_EQ(said(go_on({"device=cuda"}, false), "device").decided_by, "command line");
 }
 
-} // namespace
-} // namespace ridge
+}  // namespace
+}  // namespace ridge

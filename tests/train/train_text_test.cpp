@@ -179,6 +179,9 @@ TEST(Figures, AreShort) {
   EXPECT_EQ(clock_text(3 * 86400 + 4 * 3600), "3 d 04 h");
   EXPECT_EQ(clock_text(NAN), "?");
   EXPECT_EQ(duration_text(0.0123), "12 ms");
+  EXPECT_EQ(duration_text(0), "0 ms");
+  EXPECT_EQ(duration_text(117e-6), "117 µs");
+  EXPECT_EQ(duration_text(0.00427), "4.27 ms");
   EXPECT_EQ(duration_text(59.96), "1 min 00 s");
   EXPECT_EQ(duration_text(7500), "2 h 05 min");
   EXPECT_EQ(count_text(812), "812");
