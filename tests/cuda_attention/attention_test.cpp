@@ -9,6 +9,14 @@ namespace {
 using namespace test::attention_case;
 
 struct Case : test::AttentionCase {
+  int multiprocessors = 0;  // that kernels are told of; 0: as many as there are
+
+  std::unique_ptr<Kernel> kernel(bool backward) const {
+    Chip chip = test::CudaDevice::the().chip();
+    if (multiprocessors) chip.multiprocessors = multiprocessors;
+    return make_attention(d, backward, true, chip);
+  }
+
   void run(bool backward) {
     test::CudaDevice& device = test::CudaDevice::the();
     std::vector<DeviceMemory> memory;
@@ -26,7 +34,7 @@ struct Case : test::AttentionCase {
     const size_t results = places.size();
     array(out, margin), array(lse, kMargin * 4);
     if (backward) array(dout, margin), array(dq, margin), array(dk, margin), array(dv, margin);
-    std::unique_ptr<Kernel> kernel = make_attention(d, backward, true, device.chip());
+    const std::unique_ptr<Kernel> kernel = this->kernel(backward);
     const std::vector<std::byte> work(size_t(kernel->workspace_bytes()), std::byte{0xff});  // NaN: nothing may be read before it is written
     memory.push_back(device.memory(work.data(), int64_t(work.size())));
     std::vector<DevicePointer> bases;
@@ -64,6 +72,7 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
     int64_t length;
     double dropout;
     Layout layout;
+    int multiprocessors = 0;
   };
   const Draw draws[] = {
       {DType::bf16, 70, 70, 64, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
@@ -91,8 +100,8 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::bf16, 256, 320, 128, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},  // more keys than queries: tiles that all see
       {DType::f16, 129, 700, 100, {2, 1}, true, Mask::none, -1, 0, Layout::heads_first},
       {DType::bf16, 320, 256, 72, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},
-      {DType::bf16, 400, 400, 128, {80, 40}, true, Mask::none, -1, 0, Layout::qkv_slices},  // so many that a block does two of them
-      {DType::bf16, 300, 520, 64, {160, 80}, true, Mask::none, -1, 0, Layout::heads_first},
+      {DType::bf16, 400, 400, 128, {4, 2}, true, Mask::none, -1, 0, Layout::qkv_slices, 2},  // more work than room: a block does two of them
+      {DType::bf16, 300, 520, 64, {4, 2}, true, Mask::none, -1, 0, Layout::heads_first, 2},
   };
   // All texts are asked for first, so that they are compiled side by side.
   std::vector<Case> cases;
@@ -104,9 +113,10 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
     c.d.batch = 2, c.d.heads = x.heads.heads, c.d.kv_heads = x.heads.kv_heads, c.d.queries = x.queries, c.d.keys = x.keys, c.d.dim = x.dim;
     c.d.dtype = x.dtype, c.d.scale = 1 / std::sqrt(double(x.dim)), c.d.causal = x.causal, c.d.mask = x.mask;
     c.d.has_length = x.length >= 0, c.length = x.length, c.d.dropout = x.dropout, c.d.stream = 3, c.base = count % 2 ? 8 : 5;
+    c.multiprocessors = x.multiprocessors;
     c.make(x.layout, {count % 2 == 0, count % 3 == 0, count % 5 == 0, false});
     for (bool backward : {false, true})
-      for (KernelText& text : make_attention(c.d, backward, true, test::CudaDevice::the().chip())->texts()) texts.push_back(std::move(text));
+      for (KernelText& text : c.kernel(backward)->texts()) texts.push_back(std::move(text));
     cases.push_back(std::move(c));
   }
   test::CudaDevice::the().ask(texts);
@@ -137,6 +147,20 @@ TEST_F(GpuAttention, SameBitsEveryTime) {
   Case again = c;
   again.run(false), again.run(true);
   EXPECT_TRUE(first.out == again.out && first.lse == again.lse && first.dq == again.dq && first.dk == again.dk && first.dv == again.dv);
+}
+
+// How the queries are dealt out to blocks is nothing to the bits.
+TEST_F(GpuAttention, SameBitsHoweverMuchRoomThereIs) {
+  Case c;
+  c.d = {.batch = 2, .heads = 2, .kv_heads = 2, .queries = 140, .keys = 140, .dim = 64, .dtype = DType::bf16};
+  if (test::tests_real_gpu()) c.d.heads = c.d.kv_heads = 40, c.d.queries = c.d.keys = 1024, c.d.dim = 128;
+  c.d.causal = true, c.d.scale = 0.125;
+  c.make(Layout::qkv_slices);
+  Case little = c, much = c;
+  little.multiprocessors = 2, much.multiprocessors = 100000;
+  for (Case* x : {&c, &little, &much}) x->run(false);
+  EXPECT_TRUE(c.out == little.out && c.lse == little.lse);
+  EXPECT_TRUE(c.out == much.out && c.lse == much.lse);
 }
 
 TEST_F(GpuAttention, NanReachesTheOutput) {
