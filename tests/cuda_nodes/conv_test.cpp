@@ -1,0 +1,276 @@
+// Convolution kernels on the GPU: every kind of them, and what a program with them keeps in memory.
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "autograd/gradients.h"
+#include "backend/cuda/conv.h"
+#include "backend/cuda/conv_text.h"
+#include "base/half.h"
+#include "graph/builder.h"
+#include "runtime/executable.h"
+#include "support/cuda_device.h"
+#include "support/nvrtc.h"
+#include "support/plan_backend.h"
+
+namespace ridge::cuda {
+namespace {
+
+struct ConvCase : ConvDesc {
+  std::optional<Chip> other = {};  // than the device's
+  bool channels_last = false;
+  std::string note = {};
+
+  ConvCase(DType type, int64_t n, int64_t g, int64_t c, int64_t o, Axes size, Axes taps, Axes step = {1, 1}, Axes padding = {0, 0}, Axes dilate = {1, 1},
+           Axes spread_by = {1, 1}) {
+    x = w = result = type, images = n, groups = g, channels = c, outputs = o, source = size, window = taps;
+    stride = step, low = padding, dilation = dilate, spread = spread_by;
+    for (size_t i : {0, 1}) out[i] = ((source[i] - 1) * spread[i] + 1 + 2 * low[i] - ((window[i] - 1) * dilation[i] + 1)) / stride[i] + 1;
+  }
+  ConvCase last() const {
+    ConvCase copy = *this;
+    copy.channels_last = true;
+    return copy;
+  }
+  ConvCase for_chip(const Chip& chip) const {
+    ConvCase copy = *this;
+    copy.other = chip;
+    return copy;
+  }
+
+  Chip chip() const { return other ? *other : test::CudaDevice::the().chip(); }
+
+  static Steps plain(int64_t groups, int64_t second, Axes axes) {
+    return {groups * second * axes[0] * axes[1], second * axes[0] * axes[1], axes[0] * axes[1], {axes[1], 1}};
+  }
+  static Steps turned(int64_t groups, int64_t second, Axes axes) {
+    return {groups * second * axes[0] * axes[1], second, 1, {groups * second * axes[1], groups * second}};
+  }
+
+  // Eighths: every product and sum is exact, in whatever order and with few bits of each factor.
+  static std::vector<double> draw(size_t count, uint32_t seed) {
+    std::vector<double> v(count);
+    for (double& f : v) seed = seed * 1664525u + 1013904223u, f = double(int(seed >> 24) % 17 - 8) / 8;
+    return v;
+  }
+  static std::vector<std::byte> stored(DType t, const std::vector<double>& v) {
+    std::vector<std::byte> bytes(v.size() * size_t(size_of(t)));
+    for (size_t i = 0; i < v.size(); ++i) {
+      const float f = float(v[i]);
+      const uint16_t h = t == DType::bf16 ? f32_to_bf16(f) : f32_to_f16(f);
+      std::memcpy(bytes.data() + i * size_t(size_of(t)), t == DType::f32 ? static_cast<const void*>(&f) : &h, size_t(size_of(t)));
+    }
+    return bytes;
+  }
+
+  void check() {
+    x_steps = channels_last ? turned(groups, channels, source) : plain(groups, channels, source);
+    w_steps = plain(1, channels, window), w_steps.group = outputs * w_steps.first;
+    out_steps = plain(groups, outputs, out);
+    const std::vector<double> a = draw(size_t(images * groups * channels * source[0] * source[1]), 1),
+                              b = draw(size_t(groups * outputs * channels * taps()), 2);
+    std::vector<double> want(size_t(images * groups * outputs * positions()));
+    for (int64_t n = 0; n < images; ++n)
+      for (int64_t g = 0; g < groups; ++g)
+        for (int64_t o = 0; o < outputs; ++o)
+          for (int64_t p = 0; p < positions(); ++p) {
+            double sum = 0;
+            for (int64_t t = 0; t < taps(); ++t) {
+              const int64_t v = p / out[1] * stride[0] + t / window[1] * dilation[0] - low[0],
+                            u = p % out[1] * stride[1] + t % window[1] * dilation[1] - low[1];
+              if (v < 0 || u < 0 || v % spread[0] || u % spread[1] || v / spread[0] >= source[0] || u / spread[1] >= source[1]) continue;
+              for (int64_t c = 0; c < channels; ++c)
+                sum +=
+                    a[size_t(n * x_steps.first + g * x_steps.group + c * x_steps.second + v / spread[0] * x_steps.axes[0] + u / spread[1] * x_steps.axes[1])] *
+                    b[size_t(((g * outputs + o) * channels + c) * taps() + t)];
+            }
+            want[size_t(((n * groups + g) * outputs + o) * positions() + p)] = sum;
+          }
+    EXPECT_EQ(run(stored(x, a), stored(w, b), std::byte(0xa5)), stored(result, want)) << label();
+    EXPECT_EQ(run(stored(x, a), stored(w, b), std::byte(0x3c)), stored(result, want)) << label() << ", again";
+  }
+
+  std::vector<std::byte> run(const std::vector<std::byte>& a, const std::vector<std::byte>& b, std::byte before) {
+    test::CudaDevice& device = test::CudaDevice::the();
+    const std::unique_ptr<Kernel> kernel = make_conv(*this, chip());
+    const std::vector<std::byte> c(size_t(images * groups * outputs * positions() * size_of(result)), before), work(size_t(kernel->workspace_bytes()), before);
+    std::vector<DeviceMemory> memory;
+    std::vector<DevicePointer> bases;
+    for (const auto* bytes : {&a, &b, &c, &work}) memory.push_back(device.memory(bytes->data(), int64_t(bytes->size()))), bases.push_back(memory.back().get());
+    device.ask(kernel->texts());
+    kernel->load(device);
+    kernel->bind(std::vector<Place>{{0, 0}, {1, 0}, {2, 0}}, {3, 0}, {});
+    note = kernel->note();
+    kernel->enqueue(bases, device.stream());
+    return device.read(memory[2], int64_t(c.size()));
+  }
+  std::string label() const {
+    return fmt::format("{} {} images, {} groups of {} to {}, [{}, {}] by [{}, {}], stride {}, low {}, dilation {}, spread {}{}: {}", name(x), images, groups,
+                       channels, outputs, source[0], source[1], window[0], window[1], stride[0], low[0], dilation[0], spread[0],
+                       channels_last ? ", channels last" : "", note);
+  }
+};
+
+using Cases = std::vector<ConvCase>;
+
+// The simulated GPU is slow: f32 and bf16 alone, unless all are asked for.
+std::vector<DType> types() {
+  if (test::tests_real_gpu() || test::is_set("RIDGE_FULL")) return {DType::f32, DType::bf16, DType::f16};
+  return {DType::f32, DType::bf16};
+}
+
+class GpuConv : public test::CudaTest {};
+
+TEST_F(GpuConv, SumsWindowsOfEveryKind) {
+  for (DType t : types())
+    for (ConvCase c : Cases{
+             {t, 2, 1, 16, 20, {7, 9}, {3, 3}, {1, 1}, {1, 1}},
+             {t, 1, 1, 3, 33, {11, 10}, {5, 3}, {2, 2}, {2, 1}},
+             {t, 2, 2, 5, 7, {9, 8}, {3, 2}, {2, 1}, {1, 1}, {2, 3}},
+             {t, 3, 1, 24, 5, {1, 13}, {1, 4}, {1, 3}, {0, 2}, {1, 2}},
+             {t, 1, 1, 8, 17, {4, 4}, {1, 1}},
+         }) {
+      c.check();
+      EXPECT_NE(c.note.find("by positions"), std::string::npos) << c.label();
+    }
+}
+
+TEST_F(GpuConv, ReadsChannelsThatLieSideBySide) {
+  for (DType t : types()) {
+    ConvCase c = ConvCase{t, 2, 2, 8, 18, {6, 5}, {3, 3}, {1, 1}, {1, 1}}.last(), apart = ConvCase{t, 2, 2, 9, 18, {6, 5}, {3, 3}, {1, 1}, {1, 1}}.last();
+    c.check(), apart.check();
+    EXPECT_LT(make_conv(c, c.chip())->workspace_bytes(), make_conv(apart, apart.chip())->workspace_bytes() / 2) << "the source is not copied";
+  }
+}
+
+TEST_F(GpuConv, SpreadsTheSource) {
+  for (DType t : types())
+    for (ConvCase c : Cases{
+             {t, 2, 1, 9, 18, {5, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {2, 2}},
+             {t, 1, 2, 9, 3, {4, 6}, {4, 3}, {1, 1}, {2, 0}, {1, 2}, {3, 2}},
+             {t, 1, 1, 9, 3, {5, 5}, {2, 2}, {1, 1}, {1, 1}, {2, 2}, {2, 2}},
+             {t, 1, 1, 8, 18, {5, 4}, {3, 3}, {2, 3}, {1, 1}, {1, 1}, {2, 2}},
+         })
+      c.check();
+}
+
+// A deep sum of few results is cut; what is packed at a time stays in a small cache.
+TEST_F(GpuConv, CutsDepthAndImages) {
+  Chip small = test::CudaDevice::the().chip();
+  small.l2_bytes = 4096;
+  for (DType t : types()) {
+    ConvCase deep{t, 1, 1, 300, 9, {4, 4}, {3, 3}, {1, 1}, {1, 1}};
+    deep.check();
+    EXPECT_NE(deep.note.find("parts"), std::string::npos) << deep.label();
+    for (ConvCase c : Cases{{t, 5, 1, 12, 9, {6, 6}, {3, 3}, {1, 1}, {1, 1}}, {t, 9, 1, 5, 10, {6, 6}, {5, 5}, {1, 1}, {1, 1}}}) {
+      c = c.for_chip(small);
+      c.check();
+      EXPECT_NE(c.note.find("pieces"), std::string::npos) << c.label();
+      EXPECT_LT(make_conv(c, c.chip())->workspace_bytes(), 64 * 1024) << c.label();
+    }
+  }
+}
+
+TEST_F(GpuConv, SumsManyTapsForFewPositions) {
+  for (DType t : types())
+    for (ConvCase c : Cases{
+             {t, 5, 1, 3, 9, {8, 9}, {6, 7}, {1, 1}, {0, 0}},
+             {t, 17, 1, 2, 66, {8, 8}, {8, 8}, {1, 1}, {1, 1}},
+             {t, 5, 2, 3, 9, {9, 9}, {5, 5}, {1, 1}, {1, 1}, {2, 2}},
+             {t, 7, 1, 2, 3, {4, 4}, {5, 6}, {1, 1}, {1, 1}, {1, 1}, {2, 2}},
+             {t, 70, 1, 2, 3, {1, 20}, {1, 18}, {1, 1}, {0, 0}},
+         }) {
+      c.check();
+      EXPECT_NE(c.note.find("by the weights"), std::string::npos) << c.label();
+    }
+}
+
+TEST_F(GpuConv, DoesNarrowGroupsDirectly) {
+  for (DType t : types())
+    for (ConvCase c : Cases{
+             {t, 2, 5, 1, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}},
+             {t, 1, 3, 2, 2, {9, 8}, {3, 2}, {2, 1}, {1, 0}, {1, 3}},
+             {t, 2, 3, 1, 2, {4, 7}, {3, 3}, {1, 1}, {2, 2}, {1, 1}, {2, 3}},
+             {t, 1, 4, 1, 1, {1, 30}, {1, 7}, {1, 2}, {0, 3}},
+             {t, 1, 5, 6, 1, {9, 9}, {7, 7}, {1, 1}, {0, 0}},
+             {t, 2, 3, 4, 2, {12, 11}, {10, 9}, {1, 1}, {0, 0}, {1, 1}},
+             {t, 1, 3, 40, 1, {11, 11}, {11, 11}, {1, 1}, {1, 1}},
+         }) {
+      c.check();
+      EXPECT_NE(c.note.find("narrow"), std::string::npos) << c.label();
+    }
+}
+
+// Many groups stand for the many tiles that a large result has.
+TEST_F(GpuConv, TakesLargeTilesWhereThereAreMany) {
+  for (DType t : types())
+    for (int64_t outputs : {20, 40, 70}) {
+      ConvCase c{t, 1, 140, 5, outputs, {3, 4}, {2, 2}};
+      c.check();
+      EXPECT_NE(c.note.find(outputs > 64 ? "128 x 128" : outputs > 32 ? "256 x 64" : "256 x 32"), std::string::npos) << c.label();
+    }
+}
+
+TEST_F(GpuConv, MultipliesFewerBitsWhenAsked) {
+  Chip chip = test::CudaDevice::the().chip();
+  chip.f32_products = F32Products::tf32;
+  for (ConvCase c : Cases{{DType::f32, 2, 1, 16, 20, {7, 9}, {3, 3}, {1, 1}, {1, 1}}, {DType::f32, 17, 1, 2, 66, {8, 8}, {8, 8}, {1, 1}, {1, 1}}}) {
+    c = c.for_chip(chip);
+    c.check();
+    EXPECT_NE(make_conv(c, chip)->texts().size(), 0u);
+    bool tf32 = false;
+    for (const KernelText& text : make_conv(c, chip)->texts()) tf32 |= text.body.find("mma_tf32") != std::string::npos;
+    EXPECT_TRUE(tf32);
+  }
+}
+
+// A net's step keeps neither windows nor padded or spread copies: values are as large as its activations, and what is packed for a product stays
+// below half the cache.
+TEST(ConvPlans, KeepNothingButActivations) {
+  const Shape xs = {64, 64, 56, 56}, ws = {128, 64, 3, 3};
+  Graph g;
+  Builder b(g);
+  const NodeId x = g.input({DType::bf16, xs}, "x"), w = g.input({DType::bf16, ws}, "w");
+  ConvOptions o;
+  o.stride = {2, 2}, o.padding_low = o.padding_high = {1, 1};
+  const NodeId y = b.unary(Op::relu, b.conv(b.unary(Op::relu, x), w, o)), cotangent = g.input(g.type(y), "cotangent");
+  std::vector<NodeId> outputs = vector_jacobian(g, std::vector{y}, std::vector{cotangent}, std::vector{x, w});
+  outputs.push_back(y);
+  const Chip chip = chip_for(9, 0);
+  test::PlanBackend backend(chip);
+  CompileOptions options;
+  const int64_t host = Executable(g, {x, w, cotangent}, outputs, options).report().arena_bytes;
+  options.backend = &backend;
+  const Executable plan(g, {x, w, cotangent}, outputs, options);
+  int convolutions = 0;
+  for (const auto& k : plan.report().kernels) convolutions += k.name == "conv";
+  EXPECT_EQ(convolutions, 3);
+  EXPECT_EQ(plan.dump().find("pad"), std::string::npos);
+  EXPECT_EQ(plan.dump().find("matmul"), std::string::npos);
+  EXPECT_LE(plan.report().workspace_bytes, chip.l2_bytes / 2 + (int64_t(65) << 20));
+  EXPECT_LT(plan.report().max_live_bytes, host);
+}
+
+class ConvTexts : public test::NvrtcTest {};
+
+TEST_F(ConvTexts, CompileForEveryChip) {
+  std::vector<Job> jobs;
+  for (const Chip& chip : test::all_chips()) {
+    const bool first = chip.major == test::all_chips()[0].major, all = test::is_set("RIDGE_FULL") || chip.wgmma();
+    for (DType t : {DType::f32, DType::bf16, DType::f16}) {
+      if (!all && t == DType::f16 && !first) continue;
+      Cases cases{{t, 2, 140, 16, 70, {7, 9}, {3, 3}, {1, 1}, {1, 1}}, {t, 5, 1, 3, 9, {8, 9}, {6, 7}}, {t, 2, 5, 1, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}}};
+      if (all) cases.push_back({t, 2, 1, 9, 18, {5, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {2, 2}}), cases.push_back({t, 2, 3, 4, 2, {12, 11}, {10, 9}});
+      for (const ConvCase& c : cases)
+        for (KernelText& text : make_conv(c, chip)->texts()) {
+          EXPECT_LE(text.shared, chip.shared_bytes) << text.entry << " on " << chip.target();
+          if (std::none_of(jobs.begin(), jobs.end(), [&](const Job& j) { return j.target == chip.target() && j.text == text; }))
+            jobs.push_back({std::move(text), chip.target()});
+        }
+    }
+  }
+  compile(jobs);
+}
+
+}  // namespace
+}  // namespace ridge::cuda
