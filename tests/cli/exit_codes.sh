@@ -92,6 +92,10 @@ check 2 stderr "neither prepare nor batches" data batch "$folder/text.txt"
 model=$(dirname "$0")/../fixtures/gpt2
 check 0 stdout "abc" sample "$model" --prompt abc --tokens 5 temperature=0 threads=1
 check 0 stdout '"tokens":7' sample "$model" --tokens 7 --json seed=3 top_k=4 top_p=0.9 precision=bf16
+check 0 stdout '"device":"cpu","precision":"fp16"' sample "$model" --tokens 2 --json device=cpu precision=fp16
+check 2 stderr "device is 'tpu'" sample "$model" device=tpu
+RIDGE_CUDA_LIBRARY=libno_such_driver.so check 1 stderr "libno_such_driver.so" sample "$model" device=cuda no_fallback=true
+RIDGE_CUDA_LIBRARY=libno_such_driver.so check 0 stderr "cpu runs instead of cuda" sample "$model" --tokens 2 device=cuda
 check 2 stderr "cannot read the prompt" sample "$model" --prompt "Query"
 check 4 stderr "does not exist" sample "$folder/nothing"
 check 4 stderr "is neither a run" eval "$folder"
@@ -100,6 +104,7 @@ check 2 stderr "top_p is '2'" sample "$model" top_p=2
 check 2 stderr "did you mean 'temperature'" sample "$model" temperatur=1
 printf 'some words and some more words for a model that was never trained!\n%.0s' {1..40} >"$folder/words.txt"
 XDG_CACHE_HOME="$folder" check 0 stdout '"bits_per_byte":' eval "$model" data="$folder/words.txt" --json
+XDG_CACHE_HOME="$folder" check 0 stdout "cpu, fp32: asked for by name" eval "$model" data="$folder/words.txt" device=cpu
 XDG_CACHE_HOME="$folder" check 2 stderr "valid: validation, train" eval "$model" data="$folder/words.txt" --split all
 check 0 stdout "GPT-2's form" export "$model" --out "$folder/model"
 head -c 3000 "$folder/model/model.safetensors" >"$folder/short"
