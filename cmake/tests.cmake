@@ -11,6 +11,7 @@ function(set_up_test_code target)
   target_link_libraries(${target} PRIVATE ${test_libraries})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE RIDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  compile_together(${target})
   # What is tested is in the library; GoogleTest's macros are slow to optimise, most of all instrumented.
   if(RIDGE_SANITIZE STREQUAL thread)
     target_compile_options(${target} PRIVATE -O0)

@@ -44,3 +44,15 @@ function(silence_simd_false_alarms)
     endif()
   endforeach()
 endfunction()
+
+# Several files of a folder in one go: most of what one takes is the headers and templates that its neighbours use too. Names in unnamed
+# namespaces must differ within a folder. Files with options of their own stay alone, and so does all that is linked without its archives.
+function(compile_together target)
+  if(RIDGE_ARM_KERNELS)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes the files for headers
+  endif()
+endfunction()

@@ -18,10 +18,10 @@
 namespace ridge::bench {
 namespace {
 
-constexpr int64_t kCharacters = 65;  // of the plays that the presets are named after
+constexpr int64_t kPlayCharacters = 65;  // of the plays that the presets are named after
 
 using Clock = std::chrono::steady_clock;
-double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double time_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // A preset's model with weights and one batch, as every row has it.
 struct Work {
@@ -31,7 +31,7 @@ struct Work {
   std::vector<const void*> batch;
 
   Work(const std::string& preset, const config::Resolved& settings, int64_t samples)
-      : config(gpt_config(settings, preset.starts_with("gpt2") ? 50304 : kCharacters)), model(gpt_step_model(config, samples)) {
+      : config(gpt_config(settings, preset.starts_with("gpt2") ? 50304 : kPlayCharacters)), model(gpt_step_model(config, samples)) {
     tokens.resize(size_t(samples * config.block)), targets.resize(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       tokens[i] = random_word({1, 0, 1}, i) % uint64_t(config.vocab);
@@ -70,11 +70,11 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   auto least = [&] { return step.least_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
   step.run(work.batch);
   const auto start = Clock::now();
-  for (double left = least(); times.size() < 5 || since(start) < seconds;) {
+  for (double left = least(); times.size() < 5 || time_since(start) < seconds;) {
     step.run(work.batch);  // the ceilings have filled the caches with other things
     const auto begin = Clock::now();
     step.run(work.batch);
-    times.push_back(since(begin));
+    times.push_back(time_since(begin));
     const double right = least();
     roofs.push_back(0.5 * (left + right) / times.back());
     left = right;
@@ -110,7 +110,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   step.run(work.batch);  // loads and records
   const auto second = Clock::now();
   step.run(work.batch);
-  const double once = since(second);
+  const double once = time_since(second);
   const bool long_steps = once > 0.5, very_long = once > 4;
   if (!long_steps) step.run(work.batch);
   const DeviceMemory after = device_memory(o.backend.get());
@@ -120,10 +120,10 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   if (very_long) times.push_back(once);  // of many micro-batches: what a step begins and ends with does not count
   if (!very_long) step.enqueue(work.batch, lr), step.enqueue(work.batch, lr), step.collect();
   const auto start = Clock::now();
-  for (auto last = start; times.size() < size_t(very_long ? 1 : long_steps ? 3 : 20) || (!very_long && times.size() < 2000 && since(start) < o.seconds);) {
+  for (auto last = start; times.size() < size_t(very_long ? 1 : long_steps ? 3 : 20) || (!very_long && times.size() < 2000 && time_since(start) < o.seconds);) {
     step.enqueue(work.batch, lr);
     step.collect();
-    times.push_back(since(last)), last = Clock::now();
+    times.push_back(time_since(last)), last = Clock::now();
   }
   step.discard();
   sum_up(r, times, step, work.tokens.size());

@@ -114,7 +114,7 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
   return too_fast.empty() ? kOk : kError;
 }
 
-const Command command("bench", "measure speed against the machine's ceilings", [](Line line) {
+const Command bench_command("bench", "measure speed against the machine's ceilings", [](Line line) {
   auto arguments = std::make_shared<BenchArguments>();
   line.word("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N, device=cuda");
   line.option("--filter", arguments->filter, "run only rows whose name matches this regular expression");

@@ -38,7 +38,7 @@ class Line {
 };
 
 // A command's file holds one such object at namespace level:
-//   const Command command("bench", "measure ops against the machine's ceilings", [](Line line) {
+//   const Command bench_command("bench", "measure ops against the machine's ceilings", [](Line line) {
 //     auto options = std::make_shared<Options>();
 //     line.option(…);
 //     return [options] { return run(*options); };   // the exit code; may throw ridge::Error

@@ -138,7 +138,7 @@ int check(const std::vector<std::string>& files) {
   return problems == 0 ? kOk : kUsage;
 }
 
-const Command command("config", "list the keys, show what is set and by whom, check a file", [](Line line) {
+const Command config_command("config", "list the keys, show what is set and by whom, check a file", [](Line line) {
   auto chosen = std::make_shared<Command::Run>();
   auto json = std::make_shared<bool>(false), markdown = std::make_shared<bool>(false);
   Line keys_command = line.add_command("keys", "every key with its type, default and meaning");

@@ -161,7 +161,7 @@ int write_batches(const BatchArguments& arguments, const config::Sources& source
   return kOk;
 }
 
-const Command command("data", "turn texts into tokens once, for many trainings", [](Line line) {
+const Command data_command("data", "turn texts into tokens once, for many trainings", [](Line line) {
   auto chosen = std::make_shared<Command::Run>();
   auto arguments = std::make_shared<PrepareArguments>();
   Line prepare_command = line.add_command("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]");

@@ -107,7 +107,7 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   return kOk;
 }
 
-const Command command("demo", "train a small network on made-up data and show what it learnt", [](Line line) {
+const Command demo_command("demo", "train a small network on made-up data and show what it learnt", [](Line line) {
   auto steps = std::make_shared<int64_t>(600);
   auto batch = std::make_shared<int64_t>(1024);
   auto memory = std::make_shared<std::string>("auto");

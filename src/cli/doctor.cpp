@@ -136,7 +136,7 @@ int run_doctor(const DoctorArguments& arguments, const config::Sources& sources)
   return report.can_run() ? kOk : kError;
 }
 
-const Command command("doctor", "say what this machine is, what Ridge will use of it, and why", [](Line line) {
+const Command doctor_command("doctor", "say what this machine is, what Ridge will use of it, and why", [](Line line) {
   auto arguments = std::make_shared<DoctorArguments>();
   line.flag("--json", arguments->json, "one JSON document");
   line.option("--svg", arguments->svg, "draw the machine into this file");

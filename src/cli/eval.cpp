@@ -113,7 +113,7 @@ int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
   return kOk;
 }
 
-const Command command("eval", "measure how well a trained GPT predicts a text", [](Line line) {
+const Command eval_command("eval", "measure how well a trained GPT predicts a text", [](Line line) {
   auto arguments = std::make_shared<EvalArguments>();
   line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors)");
   line.option("--split", arguments->split, "validation or train");

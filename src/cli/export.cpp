@@ -22,7 +22,7 @@ int run_export(const std::string& model, std::string out) {
   return kOk;
 }
 
-const Command command("export", "write a trained GPT as safetensors, config.json and tokenizer.json", [](Line line) {
+const Command export_command("export", "write a trained GPT as safetensors, config.json and tokenizer.json", [](Line line) {
   auto model = std::make_shared<std::string>(), out = std::make_shared<std::string>();
   line.word("model", *model, "a run, a checkpoint, or a folder with a GPT-2");
   line.option("--out", *out, "the folder to write; else model in the run's folder");

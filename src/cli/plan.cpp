@@ -12,7 +12,7 @@
 namespace ridge::cli {
 namespace {
 
-const Command command("plan", "what a training would hold, take and decide; nothing is allocated", [](Line line) {
+const Command plan_command("plan", "what a training would hold, take and decide; nothing is allocated", [](Line line) {
   auto task = std::make_shared<std::string>("gpt");
   auto json = std::make_shared<bool>(false);
   line.word("task", *task, "gpt");

@@ -244,7 +244,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   return std::all_of(wishes.begin(), wishes.end(), [](const Target& t) { return t.met(); }) ? kOk : kError;
 }
 
-const Command command("probe", "measure what this machine can do at most, and keep it", [](Line line) {
+const Command probe_command("probe", "measure what this machine can do at most, and keep it", [](Line line) {
   auto arguments = std::make_shared<ProbeArguments>();
   line.flag("--json", arguments->json, "one JSON document");
   line.flag("--quick", arguments->quick, "one thread and all of them only, within 5 s; else within 30 s");

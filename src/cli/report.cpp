@@ -48,7 +48,7 @@ int run_report(const ReportArguments& arguments) {
   return kOk;
 }
 
-const Command command("report", "compare runs in a table and a picture", [](Line line) {
+const Command report_command("report", "compare runs in a table and a picture", [](Line line) {
   auto arguments = std::make_shared<ReportArguments>();
   line.words("RUN", arguments->folders, "run folders, or folders of runs; seeds of one run count as one");
   line.option("--svg", arguments->svg, "draw the losses into this file");

@@ -36,7 +36,7 @@ int list_runs(const RunsArguments& arguments) {
   return kOk;
 }
 
-const Command command("runs", "list the runs in a folder", [](Line line) {
+const Command runs_command("runs", "list the runs in a folder", [](Line line) {
   auto arguments = std::make_shared<RunsArguments>();
   line.default_word("DIR", arguments->folder, "where they are");
   line.flag("--json", arguments->json, "one JSON document");

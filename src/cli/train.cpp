@@ -239,7 +239,7 @@ int train_all(config::Sources sources, bool json) {
   return kOk;
 }
 
-const Command command("train", "train a model: ridge train gpt data=my.txt", [](Line line) {
+const Command train_command("train", "train a model: ridge train gpt data=my.txt", [](Line line) {
   auto task = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   line.word("task", *task, "gpt");

@@ -15,7 +15,7 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kInfinite = FlowNetwork::kInfinite;
+constexpr int64_t kUncut = FlowNetwork::kInfinite;
 
 // Index maps: no reader pays for them, and storing one would be a copy.
 bool is_view(Op op) { return op >= Op::reshape && op <= Op::windows && op != Op::slice; }
@@ -23,7 +23,7 @@ bool is_view(Op op) { return op >= Op::reshape && op <= Op::windows && op != Op:
 // What a byte costs that crosses the loop's border. A slice is a view that is worth storing when it is much smaller. What has no room
 // for a time axis cannot cross.
 int64_t crossing_cost(const Graph& g, NodeId id, bool view) {
-  if (view || g.shape(id).rank() >= kMaxRank) return kInfinite;
+  if (view || g.shape(id).rank() >= kMaxRank) return kUncut;
   return std::max<int64_t>(g.type(id).bytes(), 1) * (g[id].op == Op::slice ? 20 : 16);
 }
 
@@ -291,7 +291,7 @@ class ScanHoist {
     for (const Carry& c : carries_)
       if (c.entered) stored[c.in] = 1;
     auto read_outside = [&](NodeId id) {
-      if (inside_[id] && !late_[id]) net.edge(int(2 * id + 1), sink, kInfinite);
+      if (inside_[id] && !late_[id]) net.edge(int(2 * id + 1), sink, kUncut);
     };
     for (NodeId id : order_) {
       if (late_[id])
@@ -299,9 +299,9 @@ class ScanHoist {
       if (!inside_[id] || late_[id]) continue;
       bool view = is_view(g_[id].op) && can_lift(g_, id, varies_);
       net.edge(int(2 * id), int(2 * id + 1), stored[id] ? 0 : crossing_cost(g_, id, view));
-      if (!movable_[id] && !view) net.edge(source, int(2 * id), kInfinite);
+      if (!movable_[id] && !view) net.edge(source, int(2 * id), kUncut);
       for (NodeId in : g_[id].in)
-        if (inside_[in]) net.edge(int(2 * in + 1), int(2 * id), kInfinite);
+        if (inside_[in]) net.edge(int(2 * in + 1), int(2 * id), kUncut);
     }
     auto heavy = [&](const Carry& c) { return std::any_of(c.terms.begin(), c.terms.end(), [&](const Term& t) { return late_[t.id] || early_[t.id]; }); };
     for (const Carry& c : carries_)
@@ -346,19 +346,19 @@ class ScanHoist {
       if (!early_[id]) continue;
       if (is_product(id)) {
         behind[id] = 0;
-        net.edge(source, int(2 * id), kInfinite);
+        net.edge(source, int(2 * id), kUncut);
       } else {
         bool follows = is_elementwise(g_[id].op) || g_[id].op == Op::reshape;
         int most = 0;
         for (NodeId in : g_[id].in) {
           if (!early_[in]) continue;
-          net.edge(int(2 * in + 1), int(2 * id), kInfinite);
+          net.edge(int(2 * in + 1), int(2 * id), kUncut);
           follows &= behind[in] >= 0, most = std::max(most, behind[in]);
         }
         if (follows) behind[id] = most + (g_[id].op != Op::reshape);
       }
       int64_t cost = crossing_cost(g_, id, is_view(g_[id].op));
-      net.edge(int(2 * id), int(2 * id + 1), cost == kInfinite ? cost : cost - std::clamp(behind[id], 0, 15));
+      net.edge(int(2 * id), int(2 * id + 1), cost == kUncut ? cost : cost - std::clamp(behind[id], 0, 15));
     }
     std::vector<NodeId> stack = loop_roots();
     std::vector<char> seen(g_.size(), 0);
@@ -368,7 +368,7 @@ class ScanHoist {
       if (seen[id] || !varies_[id]) continue;
       seen[id] = 1;
       if (early_[id])
-        net.edge(int(2 * id + 1), sink, kInfinite);
+        net.edge(int(2 * id + 1), sink, kUncut);
       else
         stack.insert(stack.end(), g_[id].in.begin(), g_[id].in.end());
     }

@@ -14,21 +14,21 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostHeader = 1 << 16;  // eight dimensions need 200 bytes; no honest header is longer
+constexpr size_t kMostNpyHeader = 1 << 16;  // eight dimensions need 200 bytes; no honest header is longer
 
-struct Code {
+struct NpyCode {
   std::string_view descr;
   DType dtype;
 };
-constexpr Code kCodes[] = {{"<f4", DType::f32}, {"<f2", DType::f16}, {"<f8", DType::f64},     {"<i4", DType::i32},
-                           {"<i8", DType::i64}, {"|u1", DType::u8},  {"|b1", DType::boolean}, {"<V2", DType::bf16}};
+constexpr NpyCode kNpyCodes[] = {{"<f4", DType::f32}, {"<f2", DType::f16}, {"<f8", DType::f64},     {"<i4", DType::i32},
+                                 {"<i8", DType::i64}, {"|u1", DType::u8},  {"|b1", DType::boolean}, {"<V2", DType::bf16}};
 // Byte order means nothing for one byte and for raw bytes, so other spellings of it are the same types.
-constexpr Code kOtherCodes[] = {{"<u1", DType::u8}, {"<b1", DType::boolean}, {"|V2", DType::bf16}, {"?", DType::boolean}, {"bool", DType::boolean}};
+constexpr NpyCode kOtherCodes[] = {{"<u1", DType::u8}, {"<b1", DType::boolean}, {"|V2", DType::bf16}, {"?", DType::boolean}, {"bool", DType::boolean}};
 
 DType dtype_of(std::string_view descr, const std::string& name) {
-  for (const Code& c : kCodes)
+  for (const NpyCode& c : kNpyCodes)
     if (c.descr == descr) return c.dtype;
-  for (const Code& c : kOtherCodes)
+  for (const NpyCode& c : kOtherCodes)
     if (c.descr == descr) return c.dtype;
   const char* remedy = descr.starts_with('>')                      ? "big-endian: convert with a.astype(a.dtype.newbyteorder('<'))"
                        : descr.starts_with('[')                    ? "a structured array: save one field at a time"
@@ -178,7 +178,7 @@ NpyArray parse_npy(std::span<const std::byte> file, const std::string& name) {
   const size_t begin = version == 1 ? 10 : 12;
   if (file.size() < begin) fail(ErrorCode::io, "[npy] {}: the file ends inside its header", name);
   const size_t length = version == 1 ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > kMostHeader) fail(ErrorCode::io, "[npy] {}: a header of {} bytes; at most {} are read", name, length, kMostHeader);
+  if (length > kMostNpyHeader) fail(ErrorCode::io, "[npy] {}: a header of {} bytes; at most {} are read", name, length, kMostNpyHeader);
   if (length > file.size() - begin) fail(ErrorCode::io, "[npy] {}: the header has {} bytes but the file only {} more", name, length, file.size() - begin);
 
   HeaderParser::Header header = HeaderParser({reinterpret_cast<const char*>(file.data()) + begin, length}, name).parse();
@@ -219,7 +219,7 @@ std::vector<std::byte> format_npy(DType dtype, const Shape& shape, std::span<con
   if (int64_t(data.size()) != bytes)
     fail(ErrorCode::value, "[npy] {} bytes of data for shape {} of {}, which needs {}", data.size(), to_string(shape), name(dtype), bytes);
   std::string_view descr;
-  for (const Code& c : kCodes)
+  for (const NpyCode& c : kNpyCodes)
     if (c.dtype == dtype) descr = c.descr;
   std::string dims;
   for (int64_t d : shape) dims += fmt::format("{},{}", d, shape.rank() == 1 ? "" : " ");

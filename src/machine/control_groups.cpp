@@ -21,7 +21,7 @@ struct Mount {
 };
 
 // A folder of groups and how to read it.
-struct Level {
+struct GroupLevel {
   bool v2;
   bool own;  // this process's group itself
   std::string folder;
@@ -82,13 +82,13 @@ std::string group_path(std::string_view text, const Mount& mount) {
 }
 
 // From the process's own group up to the mount. A group that lies outside the mount is seen as the mount itself.
-std::vector<Level> levels(const Mount& mount, std::string path) {
+std::vector<GroupLevel> levels(const Mount& mount, std::string path) {
   constexpr size_t kDeepest = 64;
   if (path.find("/..") != path.npos) path.clear();
   if (mount.root != "/") path = path.starts_with(mount.root) ? path.substr(mount.root.size()) : "";
   while (!path.empty() && path.back() == '/') path.pop_back();
   if (!path.empty() && path.front() != '/') path.clear();
-  std::vector<Level> out;
+  std::vector<GroupLevel> out;
   while (out.size() < kDeepest) {
     out.push_back({mount.v2, out.empty(), mount.point + path});
     if (path.empty()) break;
@@ -108,7 +108,7 @@ class Reader {
   fs::path root_;
 };
 
-void read_quota(const Reader& read, const Level& level, GroupLimits& out) {
+void read_quota(const Reader& read, const GroupLevel& level, GroupLimits& out) {
   std::optional<int64_t> quota, period;
   std::string source = level.folder + (level.v2 ? "/cpu.max" : "/cpu.cfs_quota_us");
   const std::string text = read.text(source);
@@ -127,7 +127,7 @@ int64_t entry(std::string_view text, std::string_view word) {
   return 0;
 }
 
-void read_memory(const Reader& read, const Level& level, GroupLimits& out) {
+void read_memory(const Reader& read, const GroupLevel& level, GroupLimits& out) {
   const std::string& f = level.folder;
   std::string stat;  // slow to read, so only where it matters
   auto add = [&](std::optional<int64_t> limit, const char* usage, const char* droppable, const char* file) {
@@ -150,7 +150,7 @@ void read_memory(const Reader& read, const Level& level, GroupLimits& out) {
   }
 }
 
-void read_cpuset(const Reader& read, const Level& level, GroupLimits& out) {
+void read_cpuset(const Reader& read, const GroupLevel& level, GroupLimits& out) {
   for (const char* file : {"/cpuset.cpus.effective", "/cpuset.effective_cpus", "/cpuset.cpus"})
     if (auto cpus = parse_cpu_list(read.text(level.folder + file)); !cpus.empty()) {
       out.cpusets.push_back({std::move(cpus), level.folder + file});
@@ -168,7 +168,7 @@ GroupLimits read_control_groups(const fs::path& root) {
   GroupLimits out;
   for (const Mount& mount : mounts) {
     auto controls = [&](const char* name) { return mount.v2 || mount.controls.find(name) != std::string::npos; };
-    for (const Level& level : levels(mount, group_path(groups, mount))) {
+    for (const GroupLevel& level : levels(mount, group_path(groups, mount))) {
       if (controls(",cpu,")) read_quota(read, level, out);
       if (controls(",memory,")) read_memory(read, level, out);
       if (controls(",cpuset,")) read_cpuset(read, level, out);

@@ -11,10 +11,10 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kMiB = int64_t(1) << 20, kGiB = int64_t(1) << 30;
+constexpr int64_t kMebibyte = int64_t(1) << 20, kGibibyte = int64_t(1) << 30;
 
 // Left to the system and to what nobody plans: a thirty-second part, within bounds.
-int64_t reserve_of(int64_t total) { return std::clamp(total / 32, 64 * kMiB, 2 * kGiB); }
+int64_t reserve_of(int64_t total) { return std::clamp(total / 32, 64 * kMebibyte, 2 * kGibibyte); }
 
 }  // namespace
 
@@ -33,7 +33,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
     if (facts.held > 0) source += fmt::format(", with {} that this process holds", size_text(facts.held));
     lines.push_back({"available", facts.available + facts.held, source});
   }
-  if (lines.empty()) lines.push_back({"first guess", kGiB, "nothing is known about this machine's memory"});
+  if (lines.empty()) lines.push_back({"first guess", kGibibyte, "nothing is known about this machine's memory"});
 
   const auto least = std::min_element(lines.begin(), lines.end(), [](const BudgetLine& a, const BudgetLine& b) { return a.bytes < b.bytes; });
   const BudgetLine decided = *least;

@@ -12,7 +12,7 @@ namespace ridge {
 namespace {
 
 // The library's own types, as far as they are used.
-using Handle = void*;
+using NvmlHandle = void*;
 struct Memory {
   unsigned long long total, free, used;
 };
@@ -25,7 +25,7 @@ struct PciInfo {
   char bus_id[32];
 };
 
-constexpr int kMostDevices = 256;
+constexpr int kMostNvmlDevices = 256;
 constexpr unsigned kTextSize = 96;
 
 }  // namespace
@@ -35,17 +35,17 @@ struct Nvml::State {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
   int (*get_count)(unsigned*) = nullptr;
-  int (*get_handle)(unsigned, Handle*) = nullptr;
-  int (*get_name)(Handle, char*, unsigned) = nullptr;
-  int (*get_memory)(Handle, Memory*) = nullptr;
+  int (*get_handle)(unsigned, NvmlHandle*) = nullptr;
+  int (*get_name)(NvmlHandle, char*, unsigned) = nullptr;
+  int (*get_memory)(NvmlHandle, Memory*) = nullptr;
   // Not every version and every GPU has these.
   int (*get_driver)(char*, unsigned) = nullptr;
-  int (*get_pci)(Handle, PciInfo*) = nullptr;
-  int (*get_utilization)(Handle, Utilization*) = nullptr;
-  int (*get_temperature)(Handle, int, unsigned*) = nullptr;
-  int (*get_power)(Handle, unsigned*) = nullptr;
-  int (*get_power_limit)(Handle, unsigned*) = nullptr;
-  std::vector<Handle> handles;
+  int (*get_pci)(NvmlHandle, PciInfo*) = nullptr;
+  int (*get_utilization)(NvmlHandle, Utilization*) = nullptr;
+  int (*get_temperature)(NvmlHandle, int, unsigned*) = nullptr;
+  int (*get_power)(NvmlHandle, unsigned*) = nullptr;
+  int (*get_power_limit)(NvmlHandle, unsigned*) = nullptr;
+  std::vector<NvmlHandle> handles;
 
   bool bind_all() {
     library.bind(get_driver, "nvmlSystemGetDriverVersion");
@@ -80,8 +80,8 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& path, std::string& why) {
   }
   unsigned count = 0;
   if (state->get_count(&count) != 0) count = 0;
-  for (unsigned i = 0; i < std::min<unsigned>(count, kMostDevices); ++i) {
-    Handle handle = nullptr;
+  for (unsigned i = 0; i < std::min<unsigned>(count, kMostNvmlDevices); ++i) {
+    NvmlHandle handle = nullptr;
     state->get_handle(i, &handle);  // a GPU that fell off the bus keeps its number
     state->handles.push_back(handle);
   }
@@ -98,14 +98,14 @@ std::string Nvml::driver() const {
 
 std::string Nvml::name(int index) const {
   std::array<char, kTextSize> text{};
-  Handle handle = state_->handles.at(size_t(index));
+  NvmlHandle handle = state_->handles.at(size_t(index));
   if (!handle || state_->get_name(handle, text.data(), kTextSize - 1) != 0) return {};
   return text.data();
 }
 
 std::string Nvml::pci(int index) const {
   PciInfo info{};
-  Handle handle = state_->handles.at(size_t(index));
+  NvmlHandle handle = state_->handles.at(size_t(index));
   if (!handle || !state_->get_pci || state_->get_pci(handle, &info) != 0) return {};
   info.bus_id[sizeof info.bus_id - 1] = 0;
   return info.bus_id;
@@ -113,7 +113,7 @@ std::string Nvml::pci(int index) const {
 
 NvmlReading Nvml::read(int index) const {
   NvmlReading reading;
-  Handle handle = state_->handles.at(size_t(index));
+  NvmlHandle handle = state_->handles.at(size_t(index));
   if (!handle) return reading;
   if (Memory memory{}; state_->get_memory(handle, &memory) == 0) reading.memory_total = int64_t(memory.total), reading.memory_free = int64_t(memory.free);
   if (Utilization load{}; state_->get_utilization && state_->get_utilization(handle, &load) == 0) reading.busy = int(load.gpu);

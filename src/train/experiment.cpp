@@ -12,7 +12,7 @@ namespace ridge {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Document = nlohmann::json;
 
 constexpr const char* kSummary = "summary.json";
 constexpr const char* kMetrics = "metrics.jsonl";
@@ -22,14 +22,14 @@ bool is_run(const fs::path& folder) {
   return fs::is_regular_file(folder / kMetrics, ignored) || fs::is_regular_file(folder / kSummary, ignored);
 }
 
-std::optional<double> number(const Json& row, const char* key) {
+std::optional<double> number(const Document& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end() || !found->is_number()) return {};
   const double value = found->get<double>();
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-std::string word(const Json& row, const char* key) {
+std::string word(const Document& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -44,7 +44,7 @@ void read_metrics(ExperimentRun& run) {
   std::ifstream file(run.folder / kMetrics);
   std::vector<double> speeds;
   for (std::string line; std::getline(file, line);) {
-    const Json row = Json::parse(line, nullptr, false);
+    const Document row = Document::parse(line, nullptr, false);
     if (!row.is_object()) continue;
     const std::optional<double> at = number(row, "step"), loss = number(row, "loss"), validation = number(row, "val_loss");
     if (!at) continue;
@@ -71,7 +71,7 @@ void conclude(ExperimentRun& run) {
 void read_summary(ExperimentRun& run) {
   std::ifstream file(run.folder / kSummary);
   if (!file) return;
-  const Json j = Json::parse(file, nullptr, false);
+  const Document j = Document::parse(file, nullptr, false);
   if (!j.is_object()) fail(ErrorCode::io, "[report] {}: not JSON; remove it, the metrics are read without it", (run.folder / kSummary).string());
   run.end = word(j, "end"), run.device = word(j, "device"), run.precision = word(j, "precision");
   if (run.end.empty()) run.end = "finished";

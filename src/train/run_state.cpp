@@ -10,7 +10,7 @@ namespace ridge {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kFormat = 1;
+constexpr int kStateFormat = 1;
 
 Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
@@ -24,7 +24,7 @@ double RunState::final_train_loss() const {
 
 std::string to_json(const RunState& s) {
   Json j;
-  j["format"] = kFormat;
+  j["format"] = kStateFormat;
   j["step"] = s.step.attempted, j["applied"] = s.step.applied, j["loss_scale"] = s.step.loss_scale, j["scale_age"] = s.step.scale_age;
   j["next_batch"] = s.next_batch, j["left_out"] = s.left_out, j["skipped"] = s.skipped, j["roll_backs"] = s.roll_backs, j["strikes"] = s.strikes;
   j["best_val_loss"] = number(s.best_val_loss), j["best_step"] = s.best_step, j["final_val_loss"] = number(s.final_val_loss);
@@ -38,8 +38,8 @@ std::string to_json(const RunState& s) {
 RunState run_state_from(const std::string& json, const std::string& file) {
   try {
     const Json j = Json::parse(json);
-    if (j.at("format").get<int>() != kFormat)
-      fail(ErrorCode::io, "[resume] {} has format {}, this Ridge reads {}; resume with the Ridge that wrote it", file, j.at("format").get<int>(), kFormat);
+    if (j.at("format").get<int>() != kStateFormat)
+      fail(ErrorCode::io, "[resume] {} has format {}, this Ridge reads {}; resume with the Ridge that wrote it", file, j.at("format").get<int>(), kStateFormat);
     RunState s;
     s.step = {j.at("step"), j.at("applied"), j.at("loss_scale"), j.at("scale_age")};
     s.next_batch = j.at("next_batch"), s.left_out = j.at("left_out").get<std::vector<int64_t>>();

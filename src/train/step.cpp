@@ -14,7 +14,7 @@
 namespace ridge {
 namespace {
 
-int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 // What a step carries to the next one by itself.
 struct Carried {
@@ -100,7 +100,7 @@ struct TrainStep::State {
     int64_t offset = 0;
     auto place = [&](std::vector<int64_t>& list) {
       int64_t start = offset;
-      for (const Parameter& p : model.parameters) list.push_back(offset), offset += aligned(p.shape.numel() * int64_t(sizeof(float)));
+      for (const Parameter& p : model.parameters) list.push_back(offset), offset += round_up(p.shape.numel() * int64_t(sizeof(float)));
       return offset - start;
     };
     plan.parameter_bytes = place(parameter_at);
@@ -113,9 +113,9 @@ struct TrainStep::State {
     } else {
       for (auto& list : moment_at) plan.optimizer_bytes += place(list);
     }
-    scalars_at = offset, offset += aligned(int64_t(sizeof(Scalars)));
+    scalars_at = offset, offset += round_up(int64_t(sizeof(Scalars)));
     losses_at = offset;
-    if (options.evaluation) offset += aligned(plan.batch * int64_t(sizeof(Scalars::Sums)));
+    if (options.evaluation) offset += round_up(plan.batch * int64_t(sizeof(Scalars::Sums)));
     memory->require(offset);
   }
 
@@ -124,7 +124,7 @@ struct TrainStep::State {
     // Large enough to travel well, and so many that travel and work overlap.
     constexpr int64_t kLeast = int64_t(4) << 20, kMost = int64_t(256) << 20, kParts = 24;
     const int64_t part_bytes = std::clamp(plan.parameter_bytes / kParts, kLeast, kMost);
-    auto bytes_of = [&](size_t i) { return aligned(model.parameters[i].shape.numel() * int64_t(sizeof(float))); };
+    auto bytes_of = [&](size_t i) { return round_up(model.parameters[i].shape.numel() * int64_t(sizeof(float))); };
     const size_t count = model.parameters.size();
     for (auto& list : moment_at) list.resize(count);
     int64_t most = 0, offset = 0;
@@ -157,7 +157,7 @@ struct TrainStep::State {
     if (near) return;
     int64_t most = plan.micro, offset = 0;
     for (const StepBody& body : made.evaluations) most = std::max(most, body.samples);
-    for (const Type& t : model.batch) batch_at.push_back(offset), offset += aligned(t.bytes() / t.shape[0] * most);
+    for (const Type& t : model.batch) batch_at.push_back(offset), offset += round_up(t.bytes() / t.shape[0] * most);
     samples.require(offset);
   }
 

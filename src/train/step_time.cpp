@@ -100,7 +100,7 @@ constexpr std::pair<const char*, double KernelRates::*> kFields[] = {
     {"cached_gbs", &KernelRates::cached_gbs},       {"correction", &KernelRates::correction},
     {"launch_us", &KernelRates::launch_us}};
 std::string prefix_of(const ThreadTeam& team, int64_t memory) { return fmt::format("step_time/{}/{}/", team.size(), array_bytes(memory)); }
-Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
+Profile own_profile() { return Profile(fingerprint(look_at_machine({}))); }
 
 }  // namespace
 
@@ -146,7 +146,7 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
 }
 
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory) {
-  Profile profile = this_machine();
+  Profile profile = own_profile();
   KernelRates r;
   for (auto [field, member] : kFields) {
     const std::optional<double> known = profile.number(prefix_of(team, memory) + field);
@@ -162,7 +162,7 @@ KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory) {
   const KernelRates r = measure_kernel_rates(team, memory);
   std::vector<NamedMeasurement> rows;
   for (auto [field, member] : kFields) rows.push_back({prefix_of(team, memory) + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
-  this_machine().put(rows);
+  own_profile().put(rows);
   return r;
 }
 
