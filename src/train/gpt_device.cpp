@@ -1,6 +1,7 @@
 #include "train/gpt_device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "backend/backend.h"
@@ -17,9 +18,9 @@ namespace ridge {
 namespace {
 
 constexpr const char* kWhereItWas = "the run so far was trained there";
-constexpr double kStartGuess = 3;     // seconds until a GPU computes, until one was measured
-constexpr double kReplayed = 1.5e-6;  // seconds that a kernel of a recorded step takes at least; a probe tells of launches by the host, which are dearer
-constexpr double kFirstGuess = 1.3;   // of a step to the sum of its kernels at their ceilings, until one was measured
+constexpr double kStartGuess = 3;    // seconds until a GPU computes, until one was measured
+constexpr double kReplayed = 3e-6;   // seconds that a kernel of a recorded step takes at least; a probe tells of launches by the host, which are dearer
+constexpr double kFirstGuess = 1.3;  // of a step to the sum of its kernels at their ceilings, until one was measured
 
 Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
 std::string correction_key(const std::string& gpu) { return "step_time/" + gpu + "/correction"; }
@@ -70,11 +71,17 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
     return {choose_device(request, fallback, devices), "default"};
   for (const KnownDevice& d : devices)
     if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {{d.device, kWhereItWas, {}, false, {}}, "the run so far"};
+  const auto start = std::chrono::steady_clock::now();
   const std::vector<DeviceCost> costs = measured_costs(devices, measure);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool all = std::all_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
     return !d.missing.empty() || std::any_of(costs.begin(), costs.end(), [&](const DeviceCost& c) { return c.device == d.device; });
   });
-  return {choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
+  Chosen chosen{choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
+  constexpr double kNoticed = 0.2;  // from a profile they come at once
+  if (measure && seconds > kNoticed)
+    chosen.device.notices.push_back(fmt::format("the devices were measured for this choice ({:.1f} s); later runs find that in the profile", seconds));
+  return chosen;
 }
 
 }  // namespace
@@ -87,7 +94,7 @@ StepWork gpt_work(const GptConfig& c, int64_t batch) {
   work.flops = 6 * parameters * tokens + 6 * layers * width * double(c.block) * tokens;
   // Weights, gradients and moments once or twice each; and what the layers pass on, forward and back.
   work.bytes = 40 * parameters + 100 * layers * width * tokens;
-  work.launches = 30 * layers + 40;
+  work.launches = 20 * layers + 20;
   work.transfer_bytes = 16 * tokens;
   return work;
 }

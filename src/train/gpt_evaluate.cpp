@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "compile/autocast.h"
 #include "runtime/arena.h"
 #include "runtime/executable.h"
 
@@ -30,7 +31,10 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   Builder b(g);
   GptParameters::Nodes nodes = parameters.trace(g);
   NodeId in = g.input(types[0], "tokens"), target = g.input(types[1], "targets");
-  Builder::SumCount loss = b.cross_entropy(gpt_forward(b, c, nodes.values, in), target, kNoTarget);
+  NodeId logits = gpt_forward(b, c, nodes.values, in);
+  const bool far = is_far(backend);
+  if (far && parameters.storage() != DType::f32) logits = keep_wide(g, autocast(g, {&logits, 1}, parameters.storage())[0]);  // as in a sampler
+  Builder::SumCount loss = b.cross_entropy(logits, target, kNoTarget);
   std::vector<NodeId> inputs = nodes.inputs;
   inputs.insert(inputs.end(), {in, target});
   CompileOptions options;
@@ -49,7 +53,6 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   std::vector<const void*> data = parameters.data();
   float sums[2] = {};  // of losses, and how many
   std::vector<void*> out = {&sums[0], &sums[1]};
-  const bool far = is_far(backend);
   Arena device(backend);  // tokens, targets, sums
   const int64_t bytes = types[0].bytes(), place = (bytes + 63) / 64 * 64;
   if (far) {

@@ -462,7 +462,7 @@ std::optional<double> nats_per_character(const GptRun& run, double loss) {
 
 // The driver's own memory, now that all kernels are loaded; recordings come with the first steps.
 static void count_driver(GptRun& run) {
-  constexpr int64_t kRecordings = int64_t(8) << 20;
+  constexpr int64_t kRecordings = int64_t(16) << 20;
   const int64_t held = device_memory(run.backend.get()).held + kRecordings;
   run.planned_bytes += held - run.memory.front().bytes;
   run.memory.front().bytes = held;

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "compile/autocast.h"
 #include "runtime/arena.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/executable.h"
@@ -59,6 +60,11 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
       options.state.push_back({int(first + outputs.size() - 1), int(outputs.size())});
       outputs.push_back(id);
     }
+  if (backend && !backend->info().host_memory && parameters.storage() != DType::f32) {
+    // The CPU's products widen weights as they read them; others take both operands in 16 bits.
+    outputs = autocast(g, outputs, parameters.storage());
+    outputs[0] = keep_wide(g, outputs[0]);
+  }
   return Executable(g, inputs, outputs, options);
 }
 
