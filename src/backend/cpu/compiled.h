@@ -31,7 +31,6 @@ class CompiledProgram {
 
  private:
   struct Scan;
-  Ref place(NodeId owner, int64_t offset) const;
 
   Program program_;
   ThreadTeam& team_;

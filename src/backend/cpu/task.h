@@ -6,14 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "compile/place.h"
+
 namespace ridge::cpu {
 
-// A place in memory that is known before the memory is: base table entry plus byte offset.
-struct Ref {
-  int32_t base = -1;  // -1: absent
-  int64_t offset = 0;
-  explicit operator bool() const { return base >= 0; }
-};
+using Ref = Place;
 
 // The first bad index that a kernel met in a run; the runtime turns it into an error afterwards.
 struct Fault {

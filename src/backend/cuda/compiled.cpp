@@ -6,8 +6,8 @@
 #include "backend/cuda/make.h"
 #include "backend/cuda/tile_kernel.h"
 #include "base/error.h"
+#include "compile/scan_frame.h"
 #include "graph/rewrite.h"
-#include "graph/scan.h"
 
 namespace ridge::cuda {
 namespace {
@@ -58,76 +58,29 @@ std::vector<NodeId> replace_missing(Graph& graph, std::span<const NodeId> roots,
   });
 }
 
-// A loop over time. The carries of a step lie where the step before wrote them: in the stack of carries when that is wanted, else in two
-// places that take turns. Nothing is copied but the first carry into the stack.
+// A loop over time.
 struct CompiledProgram::Scan {
-  Scan(const Graph& graph, NodeId node, const Chip& chip) : view(scan_view(graph[node])) {
-    const ScanBody& b = view.body;
-    Graph own;
-    std::unordered_map<NodeId, NodeId> known;
-    std::vector<NodeId> inputs, outputs;
-    for (auto* list : {&b.carry_in, &b.sequence_in, &b.constant_in})
-      for (NodeId id : *list) inputs.push_back(known[id] = own.input(b.graph.type(id), b.graph.input_name(id)));
-    std::vector<NodeId> roots = b.carry_out;
-    roots.insert(roots.end(), b.step_out.begin(), b.step_out.end());
-    outputs = import_nodes(own, b.graph, roots, known);
-    outputs = replace_missing(own, outputs, chip, notes);
-    body = std::make_unique<CompiledProgram>(Program(std::move(own), inputs, outputs, {}), chip);
-    for (NodeId id : b.carry_in) carry_bytes.push_back(b.graph.type(id).bytes());
-    for (NodeId id : b.sequence_in) sequence_bytes.push_back(b.graph.type(id).bytes());
-    for (NodeId id : b.step_out) output_bytes.push_back(b.graph.type(id).bytes());
-    workspace = aligned(body->arena_bytes());
-    for (int64_t bytes : carry_bytes) turn_at.push_back(workspace), workspace += 2 * aligned(bytes);
-    for (int64_t bytes : output_bytes) discard_at.push_back(workspace), workspace += aligned(bytes);
-    in.resize(inputs.size()), out.resize(outputs.size());
+  Scan(const Graph& graph, NodeId node, const Chip& chip) : frame(graph, node), in(frame.inputs.size()), out(frame.outputs.size()) {
+    const std::vector<NodeId> outputs = replace_missing(frame.body, frame.outputs, chip, notes);
+    body = std::make_unique<CompiledProgram>(Program(std::move(frame.body), frame.inputs, outputs, {}), chip);
+    workspace = frame.lay_out(body->arena_bytes());
   }
 
-  static int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  int64_t launches() const { return int64_t(frame.carries()) + frame.steps() * body->launches(); }
 
-  int64_t launches() const { return int64_t(carry_bytes.size()) + view.steps * body->launches(); }
-
-  // Operands: carries, sequences, constants, then final carries, outputs, entering carries (any result may be absent).
   void enqueue(const Driver& driver, StreamHandle stream, Bases bases, const Addresses& outer, bool check) {
-    const size_t carries = carry_bytes.size(), sequences = sequence_bytes.size(), constants = view.body.constant_in.size(), outputs = output_bytes.size();
+    const DevicePointer space = cuda::at(bases, place);
     auto at = [&](size_t operand) { return cuda::at(bases, operands[operand]); };
     auto copy = [&](DevicePointer to, DevicePointer from, int64_t bytes) {
       if (bytes && to != from) driver.copy_on_device(to, from, size_t(bytes), stream);
     };
-    const size_t results = carries + sequences + constants;
-    const DevicePointer space = cuda::at(bases, place);
-    auto slot = [&](size_t c, int64_t time) { return space + DevicePointer(turn_at[c] + (time & 1) * aligned(carry_bytes[c])); };
-    auto when = [&](int64_t t) { return view.reverse ? view.steps - 1 - t : t; };
-    auto step_of = [](DevicePointer base, int64_t t, int64_t bytes) { return base + DevicePointer(t * bytes); };
-    for (size_t c = 0; c < carries; ++c) {
-      const DevicePointer stack = at(results + carries + outputs + c), last = at(results + c);
-      if (view.steps == 0) {
-        if (last) copy(last, at(c), carry_bytes[c]);
-      } else if (stack) {
-        copy(step_of(stack, when(0), carry_bytes[c]), at(c), carry_bytes[c]);
-      }
-    }
-    for (size_t k = 0; k < constants; ++k) in[carries + sequences + k] = at(carries + sequences + k);
-    for (int64_t t = 0; t < view.steps; ++t) {
-      const int64_t here = when(t);
-      for (size_t c = 0; c < carries; ++c) {
-        const DevicePointer stack = at(results + carries + outputs + c), last = at(results + c);
-        in[c] = t == 0 ? at(c) : stack ? step_of(stack, here, carry_bytes[c]) : slot(c, t);
-        const bool ends = t + 1 == view.steps;
-        out[c] = ends ? (last ? last : slot(c, t + 1)) : stack ? step_of(stack, when(t + 1), carry_bytes[c]) : slot(c, t + 1);
-      }
-      for (size_t s = 0; s < sequences; ++s) in[carries + s] = step_of(at(carries + s), here, sequence_bytes[s]);
-      for (size_t o = 0; o < outputs; ++o) {
-        const DevicePointer stacked = at(results + carries + o);
-        out[carries + o] = stacked ? step_of(stacked, here, output_bytes[o]) : space + DevicePointer(discard_at[o]);
-      }
-      body->enqueue(driver, stream, {.arena = space, .fault = outer.fault, .empty = outer.empty, .inputs = in, .outputs = out}, check);
-    }
+    frame.run_steps(space, in, out, at, copy,
+                    [&] { body->enqueue(driver, stream, {.arena = space, .fault = outer.fault, .empty = outer.empty, .inputs = in, .outputs = out}, check); });
   }
 
-  ScanView view;
+  ScanFrame frame;
   std::vector<std::string> notes;
   std::unique_ptr<CompiledProgram> body;
-  std::vector<int64_t> carry_bytes, sequence_bytes, output_bytes, turn_at, discard_at;
   int64_t workspace = 0;
   std::vector<Place> operands;
   Place place;
@@ -156,7 +109,7 @@ CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(s
   program_.plan(workspace);
   for (size_t i = 0; i < kernels_.size(); ++i) {
     std::vector<Place> places;
-    for (const ProgramOperand& o : operands_of(i)) places.push_back(place(o.owner, o.offset));
+    for (const ProgramOperand& o : operands_of(i)) places.push_back(place_of(program_, o));
     const Place space = workspace[i] ? Place{0, program_.workspace_offset(i)} : Place{};
     if (Scan* scan = scans_[i].get())
       scan->operands = std::move(places), scan->place = space ? space : Place{0, 0};
@@ -191,7 +144,7 @@ std::string CompiledProgram::dump() const {
     if (const std::string note = kernels_[i] ? kernels_[i]->note() : std::string(); !note.empty()) text += fmt::format("kernel {}: {}\n", i, note);
   for (size_t i = 0; i < scans_.size(); ++i) {
     if (!scans_[i]) continue;
-    text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->view.steps);
+    text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->frame.steps());
     for (const std::string& note : scans_[i]->notes) text += note + "\n";
     text += scans_[i]->body->dump();
   }
@@ -216,20 +169,6 @@ void CompiledProgram::load(Loader& loader) {
     else
       kernels_[i]->load(loader);
   }
-}
-
-Place CompiledProgram::place(NodeId owner, int64_t offset) const {
-  if (!owner) return {};
-  const ProgramBuffer& b = program_.buffer_of(owner);
-  switch (b.place) {
-    case ProgramBuffer::Place::arena: return {0, b.offset + offset};
-    case ProgramBuffer::Place::input: return {1 + b.index, offset};
-    case ProgramBuffer::Place::output:
-      // State has one place, so that kernels can see that there is nothing to copy.
-      if (const int in = program_.state_input(b.index); in >= 0) return {1 + in, offset};
-      return {1 + int32_t(program_.inputs().size()) + b.index, offset};
-  }
-  return {};
 }
 
 std::string CompiledProgram::describe(size_t kernel) const {

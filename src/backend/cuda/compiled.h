@@ -46,7 +46,6 @@ class CompiledProgram {
   struct Scan;
   void set_bases(const Addresses& addresses);
   void put(size_t kernel, const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check);
-  Place place(NodeId owner, int64_t offset) const;
   Place fault_place() const { return {1 + int32_t(program_.inputs().size() + program_.outputs().size()), 0}; }
 
   std::vector<ProgramOperand> operands_of(size_t kernel) const;  // those of the kernel whose work it takes over as well

@@ -10,6 +10,7 @@
 
 #include "backend/cuda/chip.h"
 #include "backend/cuda/driver.h"
+#include "compile/place.h"
 
 namespace ridge::cuda {
 
@@ -22,13 +23,6 @@ struct KernelText {
   std::string body;
   int64_t shared = 0;  // dynamic shared memory that its launches ask for, in bytes
   bool operator==(const KernelText&) const = default;
-};
-
-// A place in memory that is known before the memory is: base table entry plus byte offset.
-struct Place {
-  int32_t base = -1;  // -1: absent
-  int64_t offset = 0;
-  explicit operator bool() const { return base >= 0; }
 };
 
 // The device's addresses in a run, by base.
