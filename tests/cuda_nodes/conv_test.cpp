@@ -247,8 +247,8 @@ TEST(ConvPlans, KeepNothingButActivations) {
   EXPECT_EQ(convolutions, 3);
   EXPECT_EQ(plan.dump().find("pad"), std::string::npos);
   EXPECT_EQ(plan.dump().find("matmul"), std::string::npos);
-  EXPECT_LE(plan.report().workspace_bytes, chip.l2_bytes / 2 + (int64_t(65) << 20));
-  EXPECT_LT(plan.report().max_live_bytes, host);
+  EXPECT_LE(plan.report().workspace_bytes, chip.l2_bytes / 2 + (int64_t(17) << 20));
+  EXPECT_LT(plan.report().arena_bytes, host);
 }
 
 class ConvTexts : public test::NvrtcTest {};

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostNarrow = 16;                // channels x outputs of a group that one thread's registers do well with
 constexpr int64_t kMostTaps = 49;                  // that are written out
 constexpr int64_t kBlocks = 264;                   // that a product should have, as far as its depth allows
-constexpr int64_t kMostParts = int64_t(64) << 20;  // bytes of sums of parts
+constexpr int64_t kMostParts = int64_t(16) << 20;  // bytes of sums of parts
 constexpr int64_t kMostElements = int64_t(1) << 31;
 constexpr int64_t kAlignment = 16;
 
@@ -237,34 +237,32 @@ class ConvKernel final : public NodeKernel {
     product_ = text(conv_gradient_text(unit_, tile_, spread()));
     finish_ = text(conv_finish_text(d_.result, d_.images * d_.groups * d_.outputs * d_.positions()));
     x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(piece_ * w_factor_.bytes_each());
-    parts_at_ = reserve(parts_ * pieces_ * rows * d_.outputs * d_.groups * 4);
+    parts_at_ = reserve(parts_ * rows * d_.outputs * d_.groups * 4);
   }
 
   // Parts of one piece's depth, by the shape alone.
   void cut_depth(int64_t tiles, int64_t depth, int64_t sums, int64_t least, int64_t step) {
-    const int64_t wanted = std::min({blocks_of(2 * kBlocks, tiles), depth / least, kMostParts / (sums * pieces_)});
+    const int64_t wanted = std::min({blocks_of(kBlocks, tiles), depth / least, kMostParts / sums});
     part_ = padded_to(blocks_of(depth, std::max<int64_t>(wanted, 1)), step), parts_ = blocks_of(depth, part_);
   }
 
   void bind_gradient() {
     const int64_t unit = unit_elements(unit_), row_chunks = x_factor_.padded / unit, column_chunks = w_factor_.padded / unit;
     const int64_t rows = d_.positions() * x_factor_.padded, row_tiles = blocks_of(rows, tile_.rows), column_tiles = blocks_of(d_.outputs, tile_.columns);
-    const int64_t part_bytes = rows * d_.outputs * d_.groups * 4;
-    int64_t count = 0;
+    const Place parts = moved(space_, parts_at_);
     for (int64_t first = 0; first < d_.channels; first += piece_) {
-      const int64_t images = std::min(piece_, d_.channels - first), depth = images * d_.taps(), parts = blocks_of(depth, part_);
+      const int64_t images = std::min(piece_, d_.channels - first);
       const Place x = put_pack(x_factor_, pack_x_, lines_x_, x_, moved(space_, x_at_), first, images);
       const Place w = put_pack(w_factor_, pack_w_, lines_w_, w_, moved(space_, w_at_), first, images);
-      Words words = {x, w, moved(space_, parts_at_ + count * part_bytes), images, d_.source[0], d_.source[1], d_.out[0], d_.out[1], depth, part_};
+      Words words = {x, w, parts, d_.source[0], d_.source[1], d_.out[0], d_.out[1], images * d_.taps(), part_, int64_t(first > 0)};
       for (const auto& axes : {d_.stride, d_.low, d_.dilation, d_.spread}) words.insert(words.end(), {axes[0], axes[1]});
       words.insert(words.end(), {d_.groups, d_.outputs, row_chunks, column_chunks});
       for (const Factor* a : {&x_factor_, &w_factor_}) words.insert(words.end(), {a->chunk_outer, a->chunk_steps[0], a->chunk_steps[1], a->chunk_group});
       words.insert(words.end(), {row_tiles, column_tiles});
       append_divider(words, d_.taps()), append_divider(words, d_.window[1]);
-      launch(product_, row_tiles * column_tiles * d_.groups * parts, std::move(words));
-      count += parts;
+      launch(product_, row_tiles * column_tiles * d_.groups * parts_, std::move(words));
     }
-    put_finish(out_, moved(space_, parts_at_), count, d_.images, rows, 1, x_factor_.padded);
+    put_finish(out_, parts, parts_, d_.images, rows, 1, x_factor_.padded);
   }
 
   void append_out_steps(Words& words) const {

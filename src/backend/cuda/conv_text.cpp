@@ -370,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const 
 constexpr const char* kGradient = R"(
 struct Args {
   const uint4 *x, *w; float* parts;
-  i64 images, down, across, out_down, out_across, depth, part;
+  i64 down, across, out_down, out_across, depth, part, add;  // add: to the parts of the piece before
   i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across, spread_down, spread_across;
   i64 groups, outputs, row_chunks, column_chunks;
   i64 x_image, x_down, x_across, x_group, w_image, w_down, w_across, w_group;  // steps in chunks
@@ -421,7 +421,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const
   const int rows = (int)(a.out_down * a.out_across * a.row_chunks) * kUnit, row0 = row_tile * kTileRows, column0 = column_tile * kTileColumns;
   float* to = a.parts + (((i64)part * a.groups + group) * a.outputs + column0) * rows + row0;
   sums.each([&](int, int row, int column, float sum) {
-    if (row0 + row < rows && column0 + column < (int)a.outputs) to[(i64)column * rows + row] = sum;
+    if (row0 + row < rows && column0 + column < (int)a.outputs) to[(i64)column * rows + row] = a.add ? to[(i64)column * rows + row] + sum : sum;
   });
 }
 )";
