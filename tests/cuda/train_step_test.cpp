@@ -7,14 +7,13 @@
 #include <cmath>
 
 #include "backend/cuda/backend.h"
-#include "base/rng.h"
-#include "nn/gpt.h"
 #include "support/cuda_device.h"
+#include "support/gpt_step.h"
 
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kBatch = 5, kBlock = 12, kVocab = 21, kIgnored = -1;
+constexpr int64_t kBatch = 5;
 
 struct Variant {
   const char* name;
@@ -30,19 +29,11 @@ struct Variant {
 };
 void PrintTo(const Variant& v, std::ostream* out) { *out << v.name; }
 
-StepModel model_of(const Variant& v) {
+GptConfig model_of(const Variant& v) {
   GptConfig c;
-  c.vocab = kVocab, c.block = kBlock, c.layers = 2, c.heads = 2, c.width = 32, c.bias = true, c.dropout = v.dropout;
+  c.vocab = 21, c.block = 12, c.layers = 2, c.heads = 2, c.width = 32, c.bias = true, c.dropout = v.dropout;
   c.norm = v.norm, c.mlp = v.mlp, c.position = v.position;
-  StepModel m;
-  m.parameters = gpt_parameters(c);
-  m.batch = {{DType::i64, {kBatch, kBlock}}, {DType::i64, {kBatch, kBlock}}};
-  m.loss = [c](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {
-    std::optional<RandomOperands> r;
-    if (c.dropout > 0) r = random;
-    return b.cross_entropy(gpt_forward(b, c, p, in[0], r), in[1], kIgnored);
-  };
-  return m;
+  return c;
 }
 
 struct Outcome {
@@ -53,19 +44,15 @@ struct Outcome {
 };
 
 Outcome run(const Variant& v, Backend* backend) {
-  const StepModel m = model_of(v);
+  const StepModel m = test::gpt_step_model(model_of(v), kBatch);
   StepOptions o;
   o.precision = !backend && v.precision == Precision::tf32 ? Precision::fp32 : v.precision;  // which the CPU has not
   o.backend = backend, o.micro = v.micro, o.recompute = v.recompute;
   o.clip = 1, o.seed = 5, o.optimizer.decay = 0.1, o.optimizer.lr = 1e-2, o.loss_scale.initial = 1024;
   TrainStep step(m, o);
   for (size_t i = 0; i < m.parameters.size(); ++i) step.fill_parameter(i, [&](std::span<float> to) { initialize(m.parameters[i], 3, uint32_t(i), to); });
-  std::vector<int64_t> in, out;
-  for (uint64_t i = 0; i < uint64_t(kBatch * kBlock); ++i) {
-    in.push_back(random_word({1, 0, 1}, i) % kVocab);
-    out.push_back(random_word({1, 0, 2}, i) % 5 == 0 ? kIgnored : int64_t(random_word({1, 0, 3}, i) % kVocab));
-  }
-  const void* batch[] = {in.data(), out.data()};
+  const test::GptTokens tokens(model_of(v), kBatch);
+  const void* batch[] = {tokens.in.data(), tokens.out.data()};
   Outcome outcome;
   for (int i = 0; i < 3; ++i) {
     const StepMetrics r = step.run(batch);

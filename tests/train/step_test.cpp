@@ -6,41 +6,18 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/rng.h"
-#include "nn/gpt.h"
+#include "support/gpt_step.h"
 
 namespace ridge {
 namespace {
 
-constexpr int64_t kBatch = 48, kBlock = 8, kVocab = 19, kIgnored = -1;
+constexpr int64_t kBatch = 48;
 
 GptConfig small_gpt(double dropout) {
   GptConfig c;
-  c.vocab = kVocab, c.block = kBlock, c.layers = 2, c.heads = 2, c.width = 16, c.bias = true, c.dropout = dropout;
+  c.vocab = 19, c.block = 8, c.layers = 2, c.heads = 2, c.width = 16, c.bias = true, c.dropout = dropout;
   return c;
 }
-
-StepModel gpt_model(const GptConfig& c) {
-  StepModel m;
-  m.parameters = gpt_parameters(c);
-  m.batch = {{DType::i64, {kBatch, kBlock}}, {DType::i64, {kBatch, kBlock}}};
-  m.loss = [c](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {
-    std::optional<RandomOperands> r;
-    if (c.dropout > 0) r = random;
-    return b.cross_entropy(gpt_forward(b, c, p, in[0], r), in[1], kIgnored);
-  };
-  return m;
-}
-
-struct Tokens {
-  std::vector<int64_t> in, out;
-  Tokens() {
-    for (uint64_t i = 0; i < uint64_t(kBatch * kBlock); ++i) {
-      in.push_back(random_word({1, 0, 1}, i) % kVocab);
-      out.push_back(random_word({1, 0, 2}, i) % 5 == 0 ? kIgnored : int64_t(random_word({1, 0, 3}, i) % kVocab));
-    }
-  }
-};
 
 struct TwoSteps {
   double loss, norm;
@@ -49,11 +26,11 @@ struct TwoSteps {
 };
 
 TwoSteps run(const GptConfig& c, StepOptions o, int steps = 2) {
-  StepModel m = gpt_model(c);
+  StepModel m = test::gpt_step_model(c, kBatch);
   o.clip = 1, o.seed = 5, o.optimizer.decay = 0.1;
   TrainStep step(m, o);
   for (size_t i = 0; i < m.parameters.size(); ++i) initialize(m.parameters[i], 3, uint32_t(i), step.parameter(i));
-  static const Tokens tokens;
+  const test::GptTokens tokens(c, kBatch);
   const void* batch[] = {tokens.in.data(), tokens.out.data()};
   TwoSteps out{};
   for (int i = 0; i < steps; ++i) {
@@ -136,7 +113,7 @@ TEST(Budget, RefusesWithWhatWouldFit) {
   StepOptions o;
   o.memory = 1024;
   try {
-    TrainStep step(gpt_model(small_gpt(0)), o);
+    TrainStep step(test::gpt_step_model(small_gpt(0), kBatch), o);
     FAIL() << "1 KiB cannot be enough";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::memory);

@@ -12,9 +12,9 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kProposals = 16;
-constexpr int kRounds = 3;
+constexpr int kRounds = 3;  // after the first
 constexpr double kFarBehind = 1.15;
-constexpr double kBurstMs = 0.4;  // a candidate is repeated for about this long in a round
+constexpr double kBurstMs = 1.2;  // a candidate is repeated for about this long in a round
 
 // Numbers between -1 and 1: zeros would let the chip clock higher than real work does.
 constexpr const char* kFill = R"(
@@ -120,38 +120,6 @@ class Operands {
   DeviceMemory memory_;
 };
 
-class Clock {
- public:
-  explicit Clock(Loader& loader) : driver_(loader.driver()), stream_(loader.stream()), begin_(make_event(driver_)), end_(make_event(driver_)) {}
-
-  // Milliseconds of one turn, in a burst that is long enough to be told from noise; `guess` is about what one takes.
-  template <class Turn>
-  double measure(const Turn& turn, double guess) {
-    return burst(turn, int(std::clamp(kBurstMs / std::max(guess, 1e-3), 1.0, 50.0)));
-  }
-  template <class Turn>
-  double once(const Turn& turn) {
-    return burst(turn, 1);
-  }
-
- private:
-  template <class Turn>
-  double burst(const Turn& turn, int turns) {
-    driver_.event_record(begin_.get(), stream_);
-    for (int i = 0; i < turns; ++i) turn(at_++);
-    driver_.event_record(end_.get(), stream_);
-    driver_.event_wait(end_.get());
-    float ms = 0;
-    driver_.event_milliseconds(&ms, begin_.get(), end_.get());
-    return double(ms) / turns;
-  }
-
-  const Driver& driver_;
-  StreamHandle stream_;
-  Event begin_, end_;
-  int64_t at_ = 0;
-};
-
 struct Candidate {
   int proposal;
   LtHeuristic heuristic;
@@ -159,55 +127,101 @@ struct Candidate {
   double ms = 0;
 };
 
-// The proposals that give the bits of the first, the fastest first. Time decides among these alone, and who is among them depends on the
-// product, the library and the chip: so every process gets the same bits, whatever its measurements say.
-std::vector<Candidate> measured(Loader& loader, const LibraryCall& whole, std::span<const LtHeuristic> proposals, int64_t workspace_bytes) {
-  const int64_t most = most_bytes(loader);
-  const LibraryCall call = smaller(whole, most);
-  const double scale = whole.flops() / std::max(call.flops(), 1.0);
-  const Operands operands(loader, call, most, workspace_bytes);
-  const LibraryMatmul matmul(*loader.cublas_lt(), call);
-  Clock clock(loader);
-  auto turn = [&](const Candidate& c) {
-    return [&](int64_t set) { matmul.enqueue(c.heuristic.algorithm, operands.set(set), workspace_bytes, loader.stream()); };
-  };
-  std::vector<Candidate> all;
-  for (size_t i = 0; i < proposals.size(); ++i) {
-    Candidate c{int(i), proposals[i]};
-    try {
-      turn(c)(0);
-    } catch (const DriverError&) {
-      throw;
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::memory) throw;
-      continue;  // an algorithm that was proposed, and refuses the work
+// A product's candidates on a device.
+class Contest {
+ public:
+  Contest(Loader& loader, const LibraryCall& call, int64_t workspace_bytes)
+      : loader_(loader),
+        driver_(loader.driver()),
+        workspace_bytes_(workspace_bytes),
+        call_(smaller(call, most_bytes(loader))),
+        scale_(call.flops() / std::max(call_.flops(), 1.0)),
+        operands_(loader, call_, most_bytes(loader), workspace_bytes),
+        matmul_(*loader.cublas_lt(), call_) {}
+
+  // Those that do the work and give the bits of the first that does, with a first guess of their times.
+  std::vector<Candidate> of_one_kind(std::span<const LtHeuristic> proposals) {
+    std::vector<Candidate> all;
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      Candidate c{int(i), proposals[i]};
+      try {
+        enqueue(c, 0);
+      } catch (const DriverError&) {
+        throw;
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::memory) throw;
+        continue;  // an algorithm that was proposed, and refuses the work
+      }
+      c.bits = operands_.bits(loader_);
+      if (!all.empty() && c.bits != all[0].bits) continue;
+      Candidate* one[] = {&c};
+      run_round(one, 0);
+      all.push_back(c);
     }
-    c.bits = operands.bits(loader);
-    if (!all.empty() && c.bits != all[0].bits) continue;
-    c.ms = scale * clock.once(turn(c));
-    all.push_back(c);
+    return all;
   }
-  // All in turn, and again: a clock that changes does so for all. Those that are far behind are left out soon.
-  double best = 0;
-  for (int round = 0; round < kRounds; ++round)
-    for (Candidate& c : all) {
-      if (round > 0 && c.ms > kFarBehind * best) continue;
-      const double ms = scale * clock.measure(turn(c), c.ms / scale);
-      c.ms = round == 0 ? ms : std::min(c.ms, ms);
-      best = best == 0 ? c.ms : std::min(best, c.ms);
+
+  // All in turn, and again, the fastest first. The chip gets no rest in between: as in a step its clock falls to what its power allows, and
+  // not every algorithm minds that alike. The first round is for that; those that are far behind after it are left out.
+  void measure(std::vector<Candidate>& all) {
+    std::vector<Candidate*> in;
+    for (Candidate& c : all) in.push_back(&c);
+    run_round(in, kBurstMs);
+    const double best = (*std::min_element(in.begin(), in.end(), [](const Candidate* a, const Candidate* b) { return a->ms < b->ms; }))->ms;
+    std::erase_if(in, [&](const Candidate* c) { return c->ms > kFarBehind * best; });
+    std::vector<double> sums(in.size(), 0.0);
+    for (int round = 0; round < kRounds; ++round) {
+      run_round(in, kBurstMs);
+      for (size_t i = 0; i < in.size(); ++i) sums[i] += in[i]->ms;
     }
-  loader.driver().stream_wait(loader.stream());
-  std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.ms < b.ms; });
-  return all;
-}
+    for (size_t i = 0; i < in.size(); ++i) in[i]->ms = sums[i] / kRounds;
+    for (Candidate& c : all) c.ms *= scale_;
+    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.ms < b.ms; });
+  }
+
+ private:
+  void enqueue(const Candidate& c, int64_t set) const { matmul_.enqueue(c.heuristic.algorithm, operands_.set(set), workspace_bytes_, loader_.stream()); }
+
+  // Each for about so long, one after another; their times are those of one turn.
+  void run_round(std::span<Candidate* const> in, double burst_ms) {
+    while (events_.size() <= in.size()) events_.push_back(make_event(driver_));
+    std::vector<int> turns;
+    driver_.event_record(events_[0].get(), loader_.stream());
+    for (size_t i = 0; i < in.size(); ++i) {
+      turns.push_back(int(std::clamp(burst_ms / std::max(in[i]->ms, 1e-3), 1.0, 50.0)));
+      for (int t = 0; t < turns[i]; ++t) enqueue(*in[i], at_++);
+      driver_.event_record(events_[i + 1].get(), loader_.stream());
+    }
+    driver_.event_wait(events_[in.size()].get());
+    for (size_t i = 0; i < in.size(); ++i) {
+      float ms = 0;
+      driver_.event_milliseconds(&ms, events_[i].get(), events_[i + 1].get());
+      in[i]->ms = double(ms) / turns[i];
+    }
+  }
+
+  Loader& loader_;
+  const Driver& driver_;
+  int64_t workspace_bytes_;
+  LibraryCall call_;
+  double scale_;  // of times, from the smaller call to the whole
+  Operands operands_;
+  LibraryMatmul matmul_;
+  std::vector<Event> events_;
+  int64_t at_ = 0;
+};
 
 std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, int64_t workspace_bytes) {
   const std::vector<LtHeuristic> proposals = LibraryMatmul(*loader.cublas_lt(), call).proposals(kProposals, workspace_bytes);
   if (proposals.empty()) return std::nullopt;
   std::vector<Candidate> all;
   try {
-    all = measured(loader, call, proposals, workspace_bytes);
+    // Time decides only among those of the same bits, and who they are depends on the product, the library and the chip: so every process
+    // gets the same bits, whatever its measurements say.
+    Contest contest(loader, call, workspace_bytes);
+    all = contest.of_one_kind(proposals);
     if (all.empty()) return std::nullopt;
+    contest.measure(all);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::memory) throw;
     all = {{0, proposals[0]}};  // there is no room to measure in: it gives the same bits, and is seldom far behind
