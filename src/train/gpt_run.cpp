@@ -384,7 +384,8 @@ class Settling {
     d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab)));
     d.push_back(device_), d.push_back(precision_);
     const ThreadChoice& threads = default_threads();
-    d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up});
+    d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,
+                 far_ ? "for data and files, beside the GPU: " + threads.reason : threads.reason, threads.runner_up});
     if (far_)
       d.push_back({"kernels", run_.backend->info().what, "measured", "compiled for this chip"});
     else

@@ -467,6 +467,21 @@ void TrainStep::read(Held what, size_t index, std::span<float> to) {
   std::memcpy(to.data(), s.host_moments + s.place_of(what, index), to.size_bytes());
 }
 
+std::shared_ptr<float> TrainStep::host_memory(size_t count) {
+  Backend& device = state_->device;
+  const int64_t bytes = int64_t(std::max<size_t>(count, 1) * sizeof(float));
+  std::byte* memory = device.allocate_host(bytes);
+  return {reinterpret_cast<float*>(memory), [&device, memory, bytes](float*) { device.release_host(memory, bytes); }};
+}
+
+void TrainStep::read_straight(Held what, size_t index, std::span<float> to) {
+  State& s = *state_;
+  if (what != Held::parameter && s.offloaded) return read(what, index, to);
+  s.fits(index, to.size()), s.map();
+  s.device.download_later(to.data(), s.at<float>(s.place_of(what, index)), int64_t(to.size_bytes()));
+  s.device.wait_for(s.device.mark());
+}
+
 void TrainStep::write(Held what, size_t index, std::span<const float> from) {
   State& s = *state_;
   s.fits(index, from.size()), s.map();

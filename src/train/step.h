@@ -124,6 +124,9 @@ class TrainStep {
   enum class Held { parameter, first, second };
   void read(Held what, size_t index, std::span<float> to);
   void write(Held what, size_t index, std::span<const float> from);
+  // Memory of the host that the device copies to by itself: reading into it takes no other hand. It must go before the step does.
+  std::shared_ptr<float> host_memory(size_t count);
+  void read_straight(Held what, size_t index, std::span<float> host_memory);
   void fill_parameter(size_t index, const std::function<void(std::span<float>)>& fill);
   // In place, on devices that work in the host's memory; ErrorCode::usage elsewhere.
   bool in_place() const;

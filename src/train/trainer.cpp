@@ -222,10 +222,17 @@ class Run {
   // Where the step has them, or copies of them. Memory for copies is kept from one checkpoint to the next.
   std::span<const float> values_of(size_t index, Held what, size_t count, size_t& used) {
     if (step_.in_place()) return (what == Held::parameter ? step_.parameter(index) : step_.moment(index, int(what) - 1)).first(count);
-    if (used == copies_.size()) copies_.emplace_back(count);
-    std::vector<float>& copy = copies_[used++];
-    step_.read(what, index, copy);
-    return copy;
+    if (used == copies_.size()) {
+      // Memory that the device writes to by itself cannot be swapped out: some of it, and for the rest of a large model the other kind.
+      constexpr size_t kMost = (size_t(2) << 30) / sizeof(float);
+      const bool straight = straight_ + count <= kMost;
+      if (straight) straight_ += count;
+      copies_.push_back({straight ? step_.host_memory(count) : std::shared_ptr<float>(new float[count], std::default_delete<float[]>()), straight});
+    }
+    const CopiedValues& copy = copies_[used++];
+    const std::span<float> values(copy.data.get(), count);
+    copy.straight ? step_.read_straight(what, index, values) : step_.read(what, index, values);
+    return values;
   }
 
   void save(bool best) {
@@ -524,7 +531,12 @@ class Run {
     Clock::time_point start = {};
   };
   BeingSaved being_saved_;
-  std::deque<std::vector<float>> copies_;
+  struct CopiedValues {
+    std::shared_ptr<float> data;
+    bool straight;
+  };
+  std::vector<CopiedValues> copies_;
+  size_t straight_ = 0;  // numbers in memory that the device writes to
   struct Saved {
     std::vector<std::string> left;  // what could not be removed
     Clock::time_point end;
