@@ -22,7 +22,7 @@ struct Piece {  // of the pool of characters
   uint32_t begin = 0, length = 0;
 };
 
-struct Op {
+struct StoryOp {
   Kind kind = Kind::text;
   uint16_t variable = kNone;  // echo, set: whose; choose: what remembers the choice
   uint16_t value = 0;         // echo: column of `forms`; set: word; choose: rule, or column of `selections`
@@ -39,7 +39,7 @@ struct Choice {
 };
 
 // Of the tree of all beginnings of a rule. Without edges it is a whole one.
-struct Node {
+struct StoryNode {
   uint32_t first_edge = 0, edges = 0, choice = 0;
 };
 struct Edge {
@@ -57,10 +57,10 @@ struct Rule {
 
 struct StoryGrammar::Tables {
   std::string pool;
-  std::vector<Op> ops;
+  std::vector<StoryOp> ops;
   std::vector<Choice> choices;
   std::vector<Rule> rules;
-  std::vector<Node> nodes;
+  std::vector<StoryNode> nodes;
   std::vector<Edge> edges;
   size_t words = 0;
   std::vector<Piece> forms;          // [column, word]
@@ -124,8 +124,8 @@ class Compiler {
     return place->second;
   }
 
-  Op compile(const StoryPart& part) {
-    Op op{.kind = part.kind, .variable = variable(part.variable)};
+  StoryOp compile(const StoryPart& part) {
+    StoryOp op{.kind = part.kind, .variable = variable(part.variable)};
     switch (part.kind) {
       case Kind::text: op.piece = keep(part.text); break;
       case Kind::echo: op.value = form_column(part); break;
@@ -144,7 +144,7 @@ class Compiler {
       Choice choice{.word = alternative.word < 0 ? kNone : uint16_t(alternative.word)};
       // What is remembered meanwhile is set right after the first characters.
       std::string head;
-      std::vector<Op> ops;
+      std::vector<StoryOp> ops;
       size_t i = 0;
       for (; i < alternative.parts.size(); ++i) {
         const StoryPart& part = alternative.parts[i];
@@ -229,9 +229,9 @@ class Compiler {
 
 // ---- the machine ----
 
-class Machine {
+class StoryMachine {
  public:
-  explicit Machine(const Tables& tables) : t_(&tables) { begin(); }
+  explicit StoryMachine(const Tables& tables) : t_(&tables) { begin(); }
 
   void begin() {
     depth_ = 0;
@@ -251,7 +251,7 @@ class Machine {
       }
       while (depth_ > 0 && frames_[depth_ - 1].op == frames_[depth_ - 1].end) --depth_;
       if (depth_ == 0) return false;
-      const Op& op = t_->ops[frames_[depth_ - 1].op++];
+      const StoryOp& op = t_->ops[frames_[depth_ - 1].op++];
       switch (op.kind) {
         case Kind::text: text = t_->text(op.piece); return true;
         case Kind::set: variables_[op.variable] = op.value; break;
@@ -301,9 +301,9 @@ class Machine {
 };
 
 // Reads one character after the other, stories without end.
-class Reader {
+class StoryReader {
  public:
-  explicit Reader(const Tables& tables) : t_(tables), machine_(tables) {}
+  explicit StoryReader(const Tables& tables) : t_(tables), machine_(tables) {}
 
   // -log P of the next character, or a negative number when it is not possible.
   double feed(char c) {
@@ -343,12 +343,12 @@ class Reader {
   }
 
   const Tables& t_;
-  Machine machine_;
-  std::string_view text_;       // that must come
-  const Node* node_ = nullptr;  // else: so far in a rule's tree
+  StoryMachine machine_;
+  std::string_view text_;            // that must come
+  const StoryNode* node_ = nullptr;  // else: so far in a rule's tree
 };
 
-[[noreturn]] void refuse(Reader reader, std::string_view text, size_t at) {
+[[noreturn]] void refuse(StoryReader reader, std::string_view text, size_t at) {
   std::string wanted;
   for (const auto& [character, probability] : reader.possible())
     wanted += fmt::format("{}'{}'", wanted.empty() ? "" : ", ", character == '\n' ? '$' : character);
@@ -357,8 +357,8 @@ class Reader {
        text.substr(from, at - from), wanted);
 }
 
-Reader reader_after(const Tables& tables, std::string_view text, double* nats) {
-  Reader reader(tables);
+StoryReader reader_after(const Tables& tables, std::string_view text, double* nats) {
+  StoryReader reader(tables);
   for (size_t i = 0; i < text.size(); ++i) {
     const double n = reader.feed(text[i]);
     if (n < 0) refuse(reader, text, i);
@@ -367,7 +367,7 @@ Reader reader_after(const Tables& tables, std::string_view text, double* nats) {
   return reader;
 }
 
-double entropy_from(const Tables& t, Machine machine, std::unordered_map<std::string, double>& known) {
+double entropy_from(const Tables& t, StoryMachine machine, std::unordered_map<std::string, double>& known) {
   std::string_view text;
   do {
     if (!machine.next(text)) return 0;
@@ -377,7 +377,7 @@ double entropy_from(const Tables& t, Machine machine, std::unordered_map<std::st
   double sum = 0;
   const Rule rule = machine.rule();
   for (uint32_t i = rule.first; i < rule.first + rule.count; ++i) {
-    Machine then = machine;
+    StoryMachine then = machine;
     then.take(i);
     sum += double(t.choices[i].weight) / kAll * (t.choices[i].nats + entropy_from(t, then, known));
   }
@@ -400,7 +400,7 @@ double StoryGrammar::tell(uint64_t seed, int64_t number, std::string& out) const
   std::array<uint32_t, 4> words = {};
   uint64_t draws = 0;
   double nats = 0;
-  Machine machine(*tables_);
+  StoryMachine machine(*tables_);
   for (std::string_view text; machine.next(text);) {
     out += text;
     if (!text.empty()) continue;
@@ -426,7 +426,7 @@ std::vector<std::pair<char, double>> StoryGrammar::next(std::string_view text) c
 
 double StoryGrammar::entropy() const {
   std::unordered_map<std::string, double> known;
-  return entropy_from(*tables_, Machine(*tables_), known);
+  return entropy_from(*tables_, StoryMachine(*tables_), known);
 }
 
 }  // namespace ridge

@@ -42,7 +42,7 @@ constexpr std::string_view kByteLevel = R"({{
   }}
 }}
 )";
-constexpr std::string_view kCharacters = R"({{
+constexpr std::string_view kCharactersName = R"({{
   "version": "1.0",
   "truncation": null,
   "padding": null,
@@ -78,9 +78,9 @@ std::vector<std::string> spellings_of(const BpeVocabulary& vocabulary) {
 }
 
 // Reads one file; every refusal names it.
-class Reader {
+class TokenizerReader {
  public:
-  Reader(const json& document, const std::string& name) : document_(document), name_(name) {}
+  TokenizerReader(const json& document, const std::string& name) : document_(document), name_(name) {}
 
   std::unique_ptr<Tokenizer> read() const {
     if (!document_.is_object() || !document_.contains("model") || !document_["model"].is_object()) malformed("no \"model\"; is this a tokenizer.json?");
@@ -233,12 +233,12 @@ std::string bpe_json(const BpeVocabulary& vocabulary) {
   return fmt::format(kByteLevel, lines(added), vocabulary_lines(spellings), lines(merges));
 }
 
-std::string characters_json(const std::vector<std::string>& characters) { return fmt::format(kCharacters, vocabulary_lines(characters)); }
+std::string characters_json(const std::vector<std::string>& characters) { return fmt::format(kCharactersName, vocabulary_lines(characters)); }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name) {
   try {
     const json document = json::parse(text);
-    return Reader(document, name).read();
+    return TokenizerReader(document, name).read();
   } catch (const json::parse_error& e) {
     fail(ErrorCode::io, "[tokenizer] {}: not JSON, or cut off: wrong at byte {} of {}", name, e.byte, text.size());
   } catch (const json::exception& e) {

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/attention_text.h"
+#include "backend/cuda/node_parts.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -13,7 +14,6 @@ std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& desc, bool bac
 std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& desc, bool backward, const Chip& chip);
 bool has_hopper_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
 
-inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size; }
 inline void copy(const AttentionDesc::Strides& from, int64_t (&to)[4]) { std::copy(from.begin(), from.end(), to); }
 
 inline float kept_factor(const AttentionDesc& d) { return d.dropout < 1 ? float(1 / (1 - d.dropout)) : 0.0f; }

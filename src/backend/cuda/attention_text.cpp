@@ -63,7 +63,7 @@ __device__ __forceinline__ unsigned kept_in_columns(const Dropout& d, int i, int
 
 // Constants before it: kType (0 f32, 1 bf16, 2 f16), kDim (features, padded to a multiple of 16), kRows (16 a warp), kColumns, kMask (0 none,
 // 1 boolean, 2 additive), kPlain (tiles are f32), kVector (rows are 16-byte aligned), kCausal, kLength, kDropout.
-constexpr const char* kCommon = R"cuda(
+constexpr const char* kTiledCommon = R"cuda(
 // What is known when a kernel is put into a stream. Strides in elements: batch, head, position, feature.
 struct AttentionArguments {
   const void *q, *k, *v, *mask, *out, *dout;
@@ -298,7 +298,7 @@ __device__ __forceinline__ int visible_blocks(const AttentionArguments& a, const
 __device__ __forceinline__ float finite_lse(float lse) { return lse == -infinity() ? 0.0f : lse * kLog2e; }
 )cuda";
 
-constexpr const char* kForward = R"cuda(
+constexpr const char* kTiledForward = R"cuda(
 // One block: kRows queries of one head; the keys go by.
 extern "C" __global__ void __launch_bounds__(kThreads) attention_forward(const AttentionArguments a) {
   Element* q_tile = (Element*)shared_memory;
@@ -537,13 +537,13 @@ const char* dropout_text() { return kDropoutText; }
 KernelText attention_text(AttentionPart part, const AttentionShape& s) {
   constexpr const char* kEntries[] = {"attention_forward",      "attention_delta",  "attention_grad_keys",
                                       "attention_grad_queries", "attention_decode", "attention_decode_end"};
-  const char* const bodies[] = {kForward, kDelta, kGradKeys, kGradQueries, decode_text(), decode_end_text()};
+  const char* const bodies[] = {kTiledForward, kDelta, kGradKeys, kGradQueries, decode_text(), decode_end_text()};
   KernelText text;
   text.entry = kEntries[int(part)];
   text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + number("int", "kType", s.type) +
               number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) + number("int", "kMask", s.mask) +
               number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
-              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + kDropoutText + kCommon + bodies[int(part)];
+              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + kDropoutText + kTiledCommon + bodies[int(part)];
   const int64_t row = s.plain ? (s.dim + 4) * 4 : (s.dim + 8) * 2;
   if (part == AttentionPart::forward) text.shared = (s.rows + 2 * s.columns) * row;
   if (part == AttentionPart::grad_keys || part == AttentionPart::grad_queries) text.shared = 2 * (s.rows + s.columns) * row + 8 * s.columns;

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMarks = 256;
 constexpr size_t kFaultsPerPage = 128;
 constexpr int64_t kEmptyBytes = 256;
-constexpr int kOutOfMemory = 2;
+constexpr int kNoMemory = 2;
 
 Event make_mark(const Driver& driver) {
   constexpr unsigned kNoTiming = 2;
@@ -115,7 +115,7 @@ DevicePointer Device::allocate(int64_t bytes) {
   if (bytes <= 0) return 0;
   DevicePointer p = 0;
   if (const int code = driver_.memory_alloc.quietly(&p, size_t(bytes))) {
-    if (code != kOutOfMemory) driver_.refuse(driver_.memory_alloc.symbol(), code, "for " + size_text(bytes));
+    if (code != kNoMemory) driver_.refuse(driver_.memory_alloc.symbol(), code, "for " + size_text(bytes));
     const MemoryUse m = memory();
     fail(ErrorCode::memory, "[memory] {} could not be allocated on {}: {} of {} are free, and {} are this process's; ask for less, or end what holds the rest",
          size_text(bytes), chip_.name, size_text(m.free), size_text(m.total), size_text(m.asked + m.held()));
@@ -136,7 +136,7 @@ std::byte* Device::allocate_host(int64_t bytes) {
   if (bytes <= 0) return nullptr;
   void* p = nullptr;
   if (const int code = driver_.pinned_alloc.quietly(&p, size_t(bytes), 0)) {
-    if (code == kOutOfMemory) fail(ErrorCode::memory, "[memory] {} of the host's memory could not be pinned; ask for less", size_text(bytes));
+    if (code == kNoMemory) fail(ErrorCode::memory, "[memory] {} of the host's memory could not be pinned; ask for less", size_text(bytes));
     driver_.refuse(driver_.pinned_alloc.symbol(), code, fmt::format("for {} of pinned memory", size_text(bytes)));
   }
   std::memset(p, 0, size_t(bytes));

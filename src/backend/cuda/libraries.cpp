@@ -22,7 +22,7 @@ struct Facts {
   const char *package12, *package13;  // on PyPI, for CUDA 12 and 13
 };
 
-const Facts& facts_of(Library library) {
+const Facts& library_facts(Library library) {
   static const Facts facts[] = {
       {"NVRTC", {{"libnvrtc.so.13", 13000}, {"libnvrtc.so.12", 12000}}, "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"},
       {"cuBLASLt", {{"libcublasLt.so.13", 13000}, {"libcublasLt.so.12", 12000}}, "nvidia-cublas-cu12", "nvidia-cublas"},
@@ -77,7 +77,7 @@ class Folders {
 
 }  // namespace
 
-std::string_view name(Library library) { return facts_of(library).name; }
+std::string_view name(Library library) { return library_facts(library).name; }
 
 std::string environment_variable(const char* name) {
   const char* value = std::getenv(name);
@@ -117,7 +117,7 @@ LibrarySearch library_search(int cuda, const fs::path& root, const Variables& va
 }
 
 FoundLibrary open_library(Library which, const LibrarySearch& search) {
-  const Facts& facts = facts_of(which);
+  const Facts& facts = library_facts(which);
   FoundLibrary found;
   std::string broken, too_new;
   auto try_open = [&](const std::string& path) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kPart = 64;
 
-constexpr const char* kParts = R"(
+constexpr const char* kSegmentParts = R"(
 struct alignas(kVector * sizeof(Stored)) Vector { Stored e[kVector]; };
 struct alignas(kVector * sizeof(Total) < 16 ? kVector * sizeof(Total) : 16) Sums { Total e[kVector]; };
 struct Args { const Stored* rows; Stored* out; const Key* keys; const u32* places; Sums* partial; i64 outer, n, parts, columns, targets, sum_blocks, zero_rows; };
@@ -127,7 +127,7 @@ SegmentSums::SegmentSums(NodeKernel& kernel, DType dtype, Result result, std::st
 SegmentSums::Form SegmentSums::add_form(NodeKernel& kernel, int64_t vector) const {
   const std::string start = fmt::format("typedef {} Key;\n", key_type_) + element_text(dtype_) + constant_text("kVector", vector) +
                             constant_text("kPart", kPart) + constant_text("kTogether", vector > 1 ? 4 : 8) + constant_text("kAdds", result_ == Result::added) +
-                            kParts;
+                            kSegmentParts;
   Form form{vector, kernel.add_text("segment_sums", start + kSums), -1};
   if (parts_ > 1) form.joins = kernel.add_text("segment_joins", start + kJoins);
   return form;
