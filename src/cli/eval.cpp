@@ -1,5 +1,6 @@
 // ridge eval RUN: how well a trained GPT predicts a text.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 
@@ -66,10 +67,13 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
     data.possible = possible_loss(data, arguments.windows);
   int64_t count = data.window_starts.empty() ? data.validation.size() / c.block : int64_t(data.window_starts.size());
   count = std::max<int64_t>(1, arguments.windows > 0 ? std::min(arguments.windows, count) : count);
-  if (!reader.parameters) reader = open_reader(weights, settings, count);
+  const auto begin = std::chrono::steady_clock::now();
+  const bool first = !reader.parameters;
+  if (first) reader = open_reader(weights, settings, count);
   Backend* backend = reader.device.backend.get();
   const std::unique_ptr<BatchSource> windows = validation_windows(data, std::min(count, evaluation_batch(c, backend)), c.block, arguments.windows);
   const GptEvaluation e = evaluate_gpt(*reader.parameters, *windows, data.tokenizer.get(), nullptr, backend);
+  if (first) keep_start_time(backend, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - e.seconds);
   nlohmann::ordered_json j;
   j["model"] = weights.folder.string(), j["device"] = reader.device.device.value, j["precision"] = reader.device.number_format.value;
   j["data"] = data.name, j["split"] = arguments.split;

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/probe.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "machine/device_choice.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
@@ -167,7 +168,16 @@ SettledDevice settle_reading_device(const config::Resolved& settings, const Step
     chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, settings.get<bool>("optimize_perf"));
   chosen.by = "measured";
   if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", false);
-  return open(settings, chosen, precision == "auto" ? "fp32" : precision);
+  const std::string format = precision == "auto" ? "fp32" : precision;
+  SettledDevice settled = open(settings, chosen, format);
+  const int64_t free = device_memory(settled.backend.get()).free;
+  if (!parse_device(request).automatic || !settled.backend || double(free) > work.bytes) return settled;
+  // Weights and what a pass over them holds do not fit there.
+  return open(
+      settings,
+      {{{}, fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes))), {}, false, {}},
+       "measured"},
+      format);
 }
 
 void keep_start_time(const Backend* backend, double seconds) {

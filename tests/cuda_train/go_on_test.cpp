@@ -1,5 +1,4 @@
-// Where a run goes on, and in what: as before, unless this call says otherwise
-// or the device has gone; then it is told.
+// Where a run goes on, and in what: as before, unless this call says otherwise or the device has gone; then it is told.
 #include <gtest/gtest.h>
 
 #include <stdlib.h>

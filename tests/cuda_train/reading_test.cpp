@@ -1,6 +1,5 @@
-// A model that is only read on a CUDA device says what it says on the CPU: the
-// same text, the same losses. And what is done sooner on the CPU stays there.
-// On the simulated GPU, or on the machine's own.
+// A model that is only read on a CUDA device says what it says on the CPU: the same text, the same losses. And what is done sooner on the CPU
+// stays there. On the simulated GPU, or on the machine's own.
 #include <gtest/gtest.h>
 
 #include "gpt/models.h"
@@ -17,27 +16,20 @@ namespace ridge {
 namespace {
 
 class CudaReading : public test::CudaTest {
-protected:
+ protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (IsSkipped())
-      return;
+    if (IsSkipped()) return;
     cache_.emplace("RIDGE_CACHE", folder_ / "cache");
-    if (!test::tests_real_gpu())
-      simulator_.emplace();
+    if (!test::tests_real_gpu()) simulator_.emplace();
   }
-  static std::shared_ptr<GptParameters>
-  placed(const test::Model &model, DType storage, Backend *backend) {
-    auto fill = [&](size_t i, std::span<float> to) {
-      std::copy(model.values[i].begin(), model.values[i].end(), to.begin());
-    };
-    return std::make_shared<GptParameters>(model.config, storage, fill,
-                                           backend);
+  static std::shared_ptr<GptParameters> placed(const test::Model& model, DType storage, Backend* backend) {
+    auto fill = [&](size_t i, std::span<float> to) { std::copy(model.values[i].begin(), model.values[i].end(), to.begin()); };
+    return std::make_shared<GptParameters>(model.config, storage, fill, backend);
   }
   static config::Resolved words_of(std::vector<std::string> words) {
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(),
-    sources.words = std::move(words);
+    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
 
@@ -48,27 +40,20 @@ protected:
 
 // Tokens that no model has made; the last batch is not full.
 class MadeUpWindows final : public BatchSource {
-public:
-  MadeUpWindows(int64_t count, int64_t batch, const GptConfig &c)
-      : count_(count), batch_(batch), config_(c),
-        types_(2, {DType::i64, {batch, c.block}}) {}
-  const std::vector<Type> &types() const override { return types_; }
+ public:
+  MadeUpWindows(int64_t count, int64_t batch, const GptConfig& c) : count_(count), batch_(batch), config_(c), types_(2, {DType::i64, {batch, c.block}}) {}
+  const std::vector<Type>& types() const override { return types_; }
   int64_t batches() const override { return (count_ + batch_ - 1) / batch_; }
-  int64_t samples(int64_t number) const override {
-    return std::min(batch_, count_ - number * batch_);
-  }
-  void fill(int64_t number,
-            std::span<std::byte *const> tensors) const override {
+  int64_t samples(int64_t number) const override { return std::min(batch_, count_ - number * batch_); }
+  void fill(int64_t number, std::span<std::byte* const> tensors) const override {
     for (int64_t s = 0; s < samples(number); ++s)
       for (int64_t i = 0; i < config_.block; ++i)
         for (int64_t k = 0; k < 2; ++k)
-          reinterpret_cast<int64_t *>(
-              tensors[size_t(k)])[s * config_.block + i] =
-              ((number * batch_ + s) * 13 + (i + k) * 7 + (i + k) * (i + k)) %
-              config_.vocab;
+          reinterpret_cast<int64_t*>(tensors[size_t(k)])[s * config_.block + i] =
+              ((number * batch_ + s) * 13 + (i + k) * 7 + (i + k) * (i + k)) % config_.vocab;
   }
 
-private:
+ private:
   int64_t count_, batch_;
   GptConfig config_;
   std::vector<Type> types_;
@@ -76,23 +61,16 @@ private:
 
 TEST_F(CudaReading, WritesTheTextThatTheCpuWrites) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
-  for (const auto &[name, config] : test::gpt_forms()) {
-    if (name != "plain" && name != "all")
-      continue;
+  for (const auto& [name, config] : test::gpt_forms()) {
+    if (name != "plain" && name != "all") continue;
     const test::Model model(config);
-    GptSampler near(placed(model, DType::f32, nullptr)),
-        far(placed(model, DType::f32, device.get()), nullptr, nullptr,
-            device.get());
+    GptSampler near(placed(model, DType::f32, nullptr)), far(placed(model, DType::f32, device.get()), nullptr, nullptr, device.get());
     std::vector<Token> a, b;
     const std::vector<Token> prompt = {1, 2, 3, 4, 5, 6};
-    near.generate(prompt, 30, {.temperature = 0}, [&](Token t) {
-      return a.push_back(t), true;
-    }); // beyond the block of 24
-    far.generate(prompt, 30, {.temperature = 0},
-                 [&](Token t) { return b.push_back(t), true; });
+    near.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return a.push_back(t), true; });  // beyond the block of 24
+    far.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return b.push_back(t), true; });
     EXPECT_EQ(a, b) << name;
-    EXPECT_LT(test::largest_difference(near.logits(), far.logits()), 1e-4)
-        << name;
+    EXPECT_LT(test::largest_difference(near.logits(), far.logits()), 1e-4) << name;
   }
 }
 
@@ -101,16 +79,12 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBitsToo) {
   const test::Model model(test::small_gpt());
   for (DType storage : {DType::bf16, DType::f16}) {
     const auto there = placed(model, storage, device.get());
-    EXPECT_LT(there->owned_bytes(),
-              placed(model, DType::f32, nullptr)->owned_bytes());
-    GptSampler near(placed(model, storage, nullptr)),
-        far(there, nullptr, nullptr, device.get());
+    EXPECT_LT(there->owned_bytes(), placed(model, DType::f32, nullptr)->owned_bytes());
+    GptSampler near(placed(model, storage, nullptr)), far(there, nullptr, nullptr, device.get());
     const std::vector<Token> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
     near.feed(tokens), far.feed(tokens);
-    // Keys and values are rounded to the storage's steps, which may fall the
-    // other way.
-    EXPECT_LT(test::largest_difference(near.logits(), far.logits()), 0.05)
-        << name(storage);
+    // Keys and values are rounded to the storage's steps, which may fall the other way.
+    EXPECT_LT(test::largest_difference(near.logits(), far.logits()), 0.05) << name(storage);
   }
 }
 
@@ -118,52 +92,41 @@ TEST_F(CudaReading, FindsTheLossesThatTheCpuFinds) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const GptConfig c = test::small_gpt();
   const test::Model model(c);
-  const GptEvaluation near = evaluate_gpt(*placed(model, DType::f32, nullptr),
-                                          MadeUpWindows(5, 2, c), nullptr);
-  const GptEvaluation far =
-      evaluate_gpt(*placed(model, DType::f32, device.get()),
-                   MadeUpWindows(5, 2, c), nullptr, nullptr, device.get());
+  const GptEvaluation near = evaluate_gpt(*placed(model, DType::f32, nullptr), MadeUpWindows(5, 2, c), nullptr);
+  const GptEvaluation far = evaluate_gpt(*placed(model, DType::f32, device.get()), MadeUpWindows(5, 2, c), nullptr, nullptr, device.get());
   EXPECT_EQ(near.tokens, far.tokens);
   EXPECT_EQ(near.windows, far.windows);
   EXPECT_NEAR(near.loss(), far.loss(), 1e-5 * near.loss());
 }
 
 TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {
-  if (test::tests_real_gpu())
-    GTEST_SKIP() << "needs the simulated GPU";
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   const StepWork work = gpt_reading_work(test::small_gpt(), 1);
-  const SettledDevice little =
-      settle_reading_device(words_of({"device=auto"}), work, 100);
+  const SettledDevice little = settle_reading_device(words_of({"device=auto"}), work, 100);
   EXPECT_EQ(little.device.value, "cpu");
-  EXPECT_NE(little.device.why.find("to begin"), std::string::npos)
-      << little.device.why;
-  EXPECT_EQ(
-      settle_reading_device(words_of({"device=auto"}), work, 1e12).device.value,
-      "cuda:0");
-  const SettledDevice asked =
-      settle_reading_device(words_of({"device=cuda"}), work, 1);
+  EXPECT_NE(little.device.why.find("to begin"), std::string::npos) << little.device.why;
+  EXPECT_EQ(settle_reading_device(words_of({"device=auto"}), work, 1e12).device.value, "cuda:0");
+  StepWork large = work;
+  large.bytes = 1e12;  // more than the GPU has
+  const SettledDevice too_large = settle_reading_device(words_of({"device=auto"}), large, 1e12);
+  EXPECT_EQ(too_large.device.value, "cpu");
+  EXPECT_NE(too_large.device.why.find("free"), std::string::npos) << too_large.device.why;
+  const SettledDevice asked = settle_reading_device(words_of({"device=cuda"}), work, 1);
   EXPECT_EQ(asked.device.value, "cuda:0");
   EXPECT_EQ(asked.precision, Precision::fp32);
-  EXPECT_EQ(settle_reading_device(words_of({"device=cuda", "precision=bf16"}),
-                                  work, 1)
-                .precision,
-            Precision::bf16);
+  EXPECT_EQ(settle_reading_device(words_of({"device=cuda", "precision=bf16"}), work, 1).precision, Precision::bf16);
   // What was seen of the GPU's start counts from then on.
   keep_start_time(asked.backend.get(), 1e-9);
-  EXPECT_EQ(settle_reading_device(words_of({"device=auto"}), work, 1)
-                .device.why.find("to begin"),
-            std::string::npos);
+  EXPECT_EQ(settle_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to begin"), std::string::npos);
 }
 
 TEST_F(CudaReading, MeasuresNothingWhenTuningIsOff) {
-  if (test::tests_real_gpu())
-    GTEST_SKIP() << "needs the simulated GPU";
-  const config::Resolved settings =
-      words_of({"device=auto", "optimize_perf=false"});
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
+  const config::Resolved settings = words_of({"device=auto", "optimize_perf=false"});
   settle_device(settings, gpt_work(test::small_gpt(), 4), "", false);
   settle_reading_device(settings, gpt_reading_work(test::small_gpt(), 1), 1);
   EXPECT_FALSE(kept_kernel_rates(default_team(), int64_t(1) << 28));
 }
 
-} // namespace
-} // namespace ridge
+}  // namespace
+}  // namespace ridge
