@@ -36,7 +36,12 @@ NodeId unrounded(Graph& g, NodeId x) {
     attrs.ints[0] = int64_t(DType::f32);
     return g.add(Op::matmul, n.in, std::move(attrs), n.copy);
   }
-  if (n.op == Op::conv) return unrounded(g, row(Op::conv).decompose(g, x)[0]);
+  if (n.op == Op::conv) {
+    Attrs attrs = n.attrs;
+    attrs.ints.resize(size_t(1 + 5 * (n.type().shape.rank() - 2)));
+    attrs.ints.push_back(int64_t(DType::f32));
+    return g.add(Op::conv, n.in, std::move(attrs), n.copy);
+  }
   if (n.op == Op::reduce_sum && sums_products(g, n)) return g.add(n.op, {unrounded(g, n.in[0])}, n.attrs, n.copy);
   if (n.op != Op::add && !is_movement(n.op)) return kNone;
   std::vector<NodeId> in;

@@ -14,7 +14,9 @@ std::vector<std::string> shared_texts(Graph graph, const std::vector<NodeId>& in
   const cuda::Chip& chip = Gpu::the().backend().chip();
   std::vector<std::string> notes, found;
   const std::vector<NodeId> roots = cuda::replace_missing(graph, outputs, chip, notes);
-  const cuda::CompiledProgram program(Program(std::move(graph), inputs, roots, {}), chip);
+  ProgramOptions options;
+  options.convolutions = true;
+  const cuda::CompiledProgram program(Program(std::move(graph), inputs, roots, options), chip);
   for (const cuda::KernelText& text : program.texts())
     if (text.body.find("__shared__") != std::string::npos) found.push_back(text.entry + text.body);
   return found;

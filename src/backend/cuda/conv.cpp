@@ -7,6 +7,7 @@
 
 #include "backend/cuda/conv_text.h"
 #include "backend/cuda/make.h"
+#include "backend/cuda/matmul.h"
 #include "backend/cuda/node_parts.h"
 #include "base/error.h"
 #include "compile/conv_views.h"
@@ -63,10 +64,11 @@ class ConvKernel final : public NodeKernel {
   ConvKernel(const ConvDesc& desc, const Chip& chip) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
     // With more taps than positions the taps are summed over: the gradient by the weights.
     gradient_ = d_.taps() > d_.positions();
-    narrow_ =
-        d_.x == d_.w && d_.x == d_.result &&
-        (gradient_ ? d_.images * d_.outputs <= kMostNarrow && d_.positions() <= kMostTaps : d_.channels * d_.outputs <= kMostNarrow && d_.taps() <= kMostTaps);
-    if (narrow_)
+    narrow_ = d_.x == d_.w && (gradient_ ? d_.images * d_.outputs <= kMostNarrow && d_.positions() <= kMostTaps
+                                         : d_.x == d_.result && d_.channels * d_.outputs <= kMostNarrow && d_.taps() <= kMostTaps);
+    if (is_matmul())
+      plan_matmul();
+    else if (narrow_)
       gradient_ ? plan_narrow_gradient() : plan_narrow();
     else
       gradient_ ? plan_gradient() : plan_product();
@@ -74,16 +76,35 @@ class ConvKernel final : public NodeKernel {
 
   int64_t workspace_bytes() const override { return workspace_; }
 
+  std::vector<KernelText> texts() const override {
+    std::vector<KernelText> all = NodeKernel::texts();
+    if (matmul_)
+      for (KernelText& t : matmul_->texts()) all.push_back(std::move(t));
+    return all;
+  }
+  void load(Loader& loader) override {
+    if (matmul_) matmul_->load(loader);
+    NodeKernel::load(loader);
+  }
+  void enqueue(Bases bases, StreamHandle stream) const override {
+    if (matmul_) matmul_->enqueue(bases, stream);
+    NodeKernel::enqueue(bases, stream);
+  }
+  int launches() const override { return NodeKernel::launches() + (matmul_ ? matmul_->launches() : 0); }
+
   void bind(std::span<const Place> operands, Place workspace, Place) override {
     clear();
     x_ = operands[0], w_ = operands[1], out_ = operands[2], space_ = workspace;
-    if (narrow_)
+    if (matmul_)
+      bind_matmul();
+    else if (narrow_)
       gradient_ ? bind_narrow_gradient() : bind_narrow();
     else
       gradient_ ? bind_gradient() : bind_product();
   }
 
   std::string note() const override {
+    if (matmul_) return "a product: " + matmul_->note();
     if (narrow_) return gradient_ ? fmt::format("narrow, {} parts", parts_) : "narrow";
     return fmt::format("{} x {} tiles, {}{}{}", tile_.rows, tile_.columns,
                        gradient_      ? "by the weights"
@@ -139,11 +160,13 @@ class ConvKernel final : public NodeKernel {
     const int64_t room = std::min(chip_.shared_bytes, chip_.shared_bytes_per_multiprocessor / 2 - 1024);
     for (tile_.stages = 4; tile_.stages > 2 && tile_bytes(unit_, tile_, !gradient_) > room;) --tile_.stages;
   }
+  bool halves() const { return unit_elements(unit_) == 8; }
+  int64_t deep() const { return tile_.chunks() * unit_elements(unit_); }
 
   // As many of `outer` at a time as stay in the cache until they are read.
-  void cut_pieces(int64_t outer, int64_t bytes_each) {
+  void cut_pieces(int64_t outer, int64_t bytes_each, int64_t most) {
     piece_ = outer;
-    if (bytes_each > 0) piece_ = std::clamp<int64_t>(chip_.l2_bytes / 2 / bytes_each, 1, outer);
+    if (bytes_each > 0) piece_ = std::clamp<int64_t>(most / bytes_each, 1, outer);
     pieces_ = blocks_of(outer, piece_);
     piece_ = blocks_of(outer, pieces_);
     pieces_ = blocks_of(outer, piece_);
@@ -170,21 +193,23 @@ class ConvKernel final : public NodeKernel {
 
   void plan_product() {
     set_factors();
-    cut_pieces(d_.images, x_factor_.bytes_each());
+    cut_pieces(d_.images, x_factor_.bytes_each(), chip_.l2_bytes / 2);
     const int64_t unit = unit_elements(unit_), chunks = d_.taps() * x_factor_.padded / unit;
     auto blocks = [&] {
       const auto f = phase_counts();
       return blocks_of(piece_ * blocks_of(d_.out[0], f[0]) * blocks_of(d_.out[1], f[1]), tile_.rows) * blocks_of(d_.outputs, tile_.columns) * d_.groups *
              phases();
     };
+    tile_.warpgroups = halves() && chip_.wgmma();
     tile_.columns = d_.outputs <= 32 ? 32 : d_.outputs <= 64 ? 64 : 128;
-    tile_.rows = tile_.columns <= 64 ? 256 : 128;
+    tile_.rows = tile_.columns <= 64 && !tile_.warpgroups ? 256 : 128;
+    if (blocks() < kBlocks / 2 && pieces_ > 1) cut_pieces(d_.images, x_factor_.bytes_each(), chip_.l2_bytes);
     if (blocks() < kBlocks / 2) tile_.rows = 64, tile_.columns = 64;
     // Few tiles and a deep sum: the depth is cut. Where depends on the shape alone.
     int64_t parts = std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(blocks(), 1), chunks / 64), 1, 64);
     const int64_t sums = piece_ * d_.positions() * d_.groups * d_.outputs * 4;
     parts = spread() ? 1 : std::clamp<int64_t>(kMostParts / sums, 1, parts);
-    part_ = padded_to(blocks_of(chunks, parts), 4), parts_ = blocks_of(chunks, part_);
+    part_ = padded_to(blocks_of(chunks, parts), 8), parts_ = blocks_of(chunks, part_);
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
     product_ = text(conv_product_text(unit_, d_.result, tile_, stored_at_once(), parts_ > 1, spread(), phases() > 1));
@@ -226,12 +251,13 @@ class ConvKernel final : public NodeKernel {
 
   void plan_gradient() {
     set_factors();
-    cut_pieces(d_.channels, x_factor_.bytes_each() + w_factor_.bytes_each());
+    cut_pieces(d_.channels, x_factor_.bytes_each() + w_factor_.bytes_each(), chip_.l2_bytes / 2);
     const int64_t rows = d_.positions() * x_factor_.padded;
     tile_.columns = d_.outputs <= 64 ? 64 : 128, tile_.rows = rows <= 64 ? 64 : 128;
     if (tile_.rows == 64) tile_.columns = 64;
+    tile_.warpgroups = halves() && chip_.wgmma() && tile_.rows == 128;
     const int64_t tiles = blocks_of(rows, tile_.rows) * blocks_of(d_.outputs, tile_.columns) * d_.groups, depth = piece_ * d_.taps();
-    cut_depth(tiles, depth, rows * d_.outputs * d_.groups * 4, 8 * tile_depth(unit_), tile_depth(unit_));
+    cut_depth(tiles, depth, rows * d_.outputs * d_.groups * 4, 256, deep());
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
     product_ = text(conv_gradient_text(unit_, tile_, spread()));
@@ -277,6 +303,41 @@ class ConvKernel final : public NodeKernel {
     launch(finish_, blocks_of(total, kBlock), std::move(words));
   }
 
+  // Windows of one element, or of all of them, are plain products: images one by one, which for a gradient are the parts of its sums.
+  bool is_matmul() const {
+    const bool plain = d_.stride == ConvDesc::Axes{1, 1} && d_.low == ConvDesc::Axes{0, 0} && d_.spread == ConvDesc::Axes{1, 1} && !narrow_;
+    if (gradient_) return plain && d_.window == d_.source && d_.dilation == ConvDesc::Axes{1, 1} && d_.positions() == 1 && matmul_parts() <= 4 * kMostParts;
+    return plain && d_.window == ConvDesc::Axes{1, 1} && d_.out == d_.source;
+  }
+  int64_t matmul_parts() const { return d_.channels * d_.groups * d_.outputs * d_.images * 4; }
+
+  void plan_matmul() {
+    const auto &x = d_.x_steps, &w = d_.w_steps, &c = d_.out_steps;
+    MatmulDesc m;
+    m.a = d_.w, m.b = d_.x, m.result = gradient_ ? DType::f32 : d_.result;
+    if (gradient_) {
+      parts_ = d_.channels;
+      const int64_t part = d_.groups * d_.outputs * d_.images;
+      m.loops.batch = {{d_.channels, w.second, x.second, part}, {d_.groups, w.group, x.group, d_.outputs * d_.images}};
+      m.loops.m = {{d_.outputs, w.first, 0, d_.images}}, m.loops.n = {{d_.images, 0, x.first, 1}};
+      for (size_t i : {0, 1}) m.loops.k.push_back({d_.source[i], w.axes[i], x.axes[i], 0});
+      finish_ = text(conv_finish_text(d_.result, part));
+    } else {
+      m.loops.batch = {{d_.images, 0, x.first, c.first}, {d_.groups, w.group, x.group, c.group}};
+      m.loops.m = {{d_.outputs, w.first, 0, c.second}}, m.loops.k = {{d_.channels, w.second, x.second, 0}};
+      for (size_t i : {0, 1}) m.loops.n.push_back({d_.out[i], 0, x.axes[i], c.axes[i]});
+    }
+    m.alignments = {w.alignment, x.alignment, gradient_ ? 64 : c.alignment};
+    matmul_ = make_matmul(m, chip_);
+    parts_at_ = reserve(gradient_ ? matmul_parts() : 0), matmul_at_ = reserve(matmul_->workspace_bytes());
+  }
+
+  void bind_matmul() {
+    const Place parts = moved(space_, parts_at_);
+    matmul_->bind(std::array<Place, 3>{w_, x_, gradient_ ? parts : out_}, moved(space_, matmul_at_), {});
+    if (gradient_) put_finish(out_, parts, parts_, d_.images, d_.images, 1, 0);
+  }
+
   ConvNarrow narrow_shape() const {
     ConvNarrow s{{d_.window[0], d_.window[1]}, {d_.stride[0], d_.stride[1]}, {d_.dilation[0], d_.dilation[1]}, {d_.spread[0], d_.spread[1]}};
     const int64_t reads = (3 * d_.stride[0] + (d_.window[0] - 1) * d_.dilation[0] + 1) * d_.window[1];
@@ -299,7 +360,7 @@ class ConvKernel final : public NodeKernel {
 
   void plan_narrow_gradient() {
     const int64_t sums = d_.images * d_.groups * d_.outputs * d_.positions() * 4;
-    cut_depth(d_.images * d_.groups * d_.outputs, d_.channels * d_.taps(), sums, 2048, kBlock);
+    cut_depth(blocks_of(d_.images * d_.groups * d_.outputs, 4), d_.channels * d_.taps(), sums, 2048, kBlock);
     product_ = text(conv_narrow_gradient_text(d_.x, narrow_shape(), d_.out[0], d_.out[1]));
     finish_ = text(conv_finish_text(d_.result, sums / 4));
     parts_at_ = reserve(parts_ * sums);
@@ -323,7 +384,8 @@ class ConvKernel final : public NodeKernel {
   Factor x_factor_, w_factor_;
   int pack_x_ = -1, pack_w_ = -1, lines_x_ = 1, lines_w_ = 1, product_ = -1, finish_ = -1;
   int64_t piece_ = 1, pieces_ = 1, part_ = 0, parts_ = 1;  // of the images that are packed at a time; of the depth
-  int64_t x_at_ = 0, w_at_ = 0, parts_at_ = 0, workspace_ = 0;
+  std::unique_ptr<Kernel> matmul_;
+  int64_t x_at_ = 0, w_at_ = 0, parts_at_ = 0, matmul_at_ = 0, workspace_ = 0;
   Place x_, w_, out_, space_;
 };
 

@@ -52,10 +52,19 @@ extern "C" __global__ void __launch_bounds__(256) conv_pack(const RIDGE_CONSTANT
 // neighbours meet in a bank.
 constexpr const char* kTileSums = R"(
 constexpr bool kHalf = kUnitKind >= 2, kMatrix = kUnitKind >= 1;
-constexpr int kUnit = kHalf ? 8 : 4, kDeep = 4 * kUnit, kBytes = 16 / kUnit;
-constexpr int kLineRows = kAlongDepth ? kTileRows : kDeep, kLineColumns = kAlongDepth ? kTileColumns : kDeep;
+constexpr int kUnit = kHalf ? 8 : 4, kChunks = kWarpgroups ? 8 : 4, kDeep = kChunks * kUnit, kBytes = 16 / kUnit;
 constexpr int kPitchRows = (kAlongDepth ? kDeep : kTileRows) + kUnit, kPitchColumns = (kAlongDepth ? kDeep : kTileColumns) + kUnit;  // in elements
-constexpr int kStageRows = kLineRows * kPitchRows * kBytes, kStageColumns = kLineColumns * kPitchColumns * kBytes;
+constexpr int kStageRows = kWarpgroups ? kTileRows * 128 : (kAlongDepth ? kTileRows : kDeep) * kPitchRows * kBytes;
+constexpr int kStageColumns = kWarpgroups ? kTileColumns * 128 : (kAlongDepth ? kTileColumns : kDeep) * kPitchColumns * kBytes;
+// Where a chunk of a line lies in its stage. Warpgroups read lines of 128 bytes with their chunks exchanged, in blocks of 64 across.
+template <int kPitch>
+__device__ __forceinline__ int place_of(int line, int chunk) {
+  if (!kWarpgroups) return line * (kPitch * kBytes) + chunk * 16;
+  return (kAlongDepth ? 0 : chunk / 8 * (kDeep * 128)) + line * 128 + (chunk % 8 ^ line % 8) * 16;
+}
+)";
+
+constexpr const char* kWarpSums = R"(
 // Matrix units: 8 warps; else every thread has rows and columns at equal distances.
 constexpr int kWarpsAcross = kTileColumns >= 64 ? kTileColumns / (kTileRows >= 128 ? 32 : 16) : 1, kWarpsDown = 8 / kWarpsAcross;
 constexpr int kWarpRows = kTileRows / kWarpsDown, kWarpColumns = kTileColumns / kWarpsAcross;
@@ -84,14 +93,16 @@ struct Sums {
         }
   }
   static constexpr int kRows = kMatrix ? 2 * kSumRows : kSumRows;
+  __device__ __forceinline__ static void arrived() {}
+  __device__ __forceinline__ void start(const unsigned char*, const unsigned char*) {}
   __device__ __forceinline__ static int row(int i) {
     const int t = (int)threadIdx.x;
     return kMatrix ? t / 32 % kWarpsDown * kWarpRows + 8 * i + t % 32 / 4 : t % kThreadsDown + kThreadsDown * i;
   }
 )";
 
-constexpr const char* kAddHalves = R"(
-  __device__ __forceinline__ void add(const unsigned char* rows, const unsigned char* columns) {
+constexpr const char* kFinishHalves = R"(
+  __device__ __forceinline__ void finish(const unsigned char* rows, const unsigned char* columns) {
     const half_bits *x = (const half_bits*)rows, *y = (const half_bits*)columns;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, row = warp % kWarpsDown * kWarpRows, column = warp / kWarpsDown * kWarpColumns;
 #pragma unroll
@@ -153,8 +164,8 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], const unsigned (&a)[4], 
 }
 )";
 
-constexpr const char* kAddTf32 = R"(
-  __device__ __forceinline__ void add(const unsigned char* rows, const unsigned char* columns) {
+constexpr const char* kFinishTf32 = R"(
+  __device__ __forceinline__ void finish(const unsigned char* rows, const unsigned char* columns) {
     const float *x = (const float*)rows, *y = (const float*)columns;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, row = warp % kWarpsDown * kWarpRows, column = warp / kWarpsDown * kWarpColumns;
     auto factor = [](const float* from, int line, int pitch, int k) { return to_tf32(float_bits(kAlongDepth ? from[line * pitch + k] : from[k * pitch + line])); };
@@ -177,8 +188,8 @@ constexpr const char* kAddTf32 = R"(
   }
 )";
 
-constexpr const char* kAddFloats = R"(
-  __device__ __forceinline__ void add(const unsigned char* rows, const unsigned char* columns) {
+constexpr const char* kFinishFloats = R"(
+  __device__ __forceinline__ void finish(const unsigned char* rows, const unsigned char* columns) {
     const float *x = (const float*)rows, *y = (const float*)columns;
     const int row = (int)threadIdx.x % kThreadsDown, column = (int)threadIdx.x / kThreadsDown;
     if (kAlongDepth) {
@@ -214,10 +225,52 @@ constexpr const char* kAddFloats = R"(
   }
 )";
 
-constexpr const char* kSteps = R"(
+// Two warpgroups: one below the other, or side by side in a tile of 64 rows. They start on a step before the next copies are asked for.
+constexpr const char* kWarpgroupSums = R"(
+constexpr int kGroupsDown = kTileRows >= 128 ? 2 : 1, kGroupColumns = kTileColumns / (2 / kGroupsDown), kBlocksDown = kTileRows / 64 / kGroupsDown;
+
+struct Sums {
+  float sum[kBlocksDown][kGroupColumns / 2] = {};
+  template <class Fn>
+  __device__ __forceinline__ void each(const Fn& fn) const {
+    const int lane = (int)threadIdx.x % 32, column = kGroupsDown == 2 ? 0 : (int)threadIdx.x / 128 * kGroupColumns;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+#pragma unroll
+      for (int j = 0; j < kGroupColumns / 4; ++j)
+        fn(i, row(i), column + j / 2 * 8 + lane % 4 * 2 + j % 2, sum[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2]);
+  }
+  static constexpr int kRows = 2 * kBlocksDown;
+  __device__ __forceinline__ static int row(int i) {
+    const int t = (int)threadIdx.x, block = kGroupsDown == 2 ? t / 128 + i / 2 * 2 : 0;
+    return block * 64 + t % 128 / 32 * 16 + t % 32 / 4 + i % 2 * 8;
+  }
+  __device__ __forceinline__ static void arrived() { fence_async_proxy(); }
+  __device__ __forceinline__ void start(const unsigned char* rows, const unsigned char* columns) {
+    const int group = (int)threadIdx.x / 128;
+    const u64 y = tile_descriptor(columns + (kGroupsDown == 2 ? 0 : group * kGroupColumns * 128), kAlongDepth ? 16 : kDeep * 128);
+    wgmma_fence();
+#pragma unroll
+    for (int b = 0; b < kBlocksDown; ++b) {
+      const u64 x = tile_descriptor(rows + (kGroupsDown == 2 ? group + 2 * b : 0) * (64 * 128), 16);
+#pragma unroll
+      for (int k = 0; k < kDeep / 16; ++k) {
+        constexpr int kTurned = kAlongDepth ? 0 : 1, kStep = kAlongDepth ? 2 : 128;
+        WGMMA<kTurned, kTurned>(sum[b], x + k * kStep, y + k * kStep, 1);
+      }
+    }
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void finish(const unsigned char*, const unsigned char*) {
+    wgmma_wait<0>();
+#pragma unroll
+    for (int b = 0; b < kBlocksDown; ++b) keep_sums(sum[b]);
+  }
 };
+)";
 
 // Steps of the depth, copied some stages ahead: load(rows, columns) fetches the next one.
+constexpr const char* kSteps = R"(
 template <class Load>
 __device__ __forceinline__ void sum_steps(Sums& sums, int steps, const Load& load) {
   unsigned char *rows = shared_memory, *columns = shared_memory + kStages * kStageRows;
@@ -228,10 +281,12 @@ __device__ __forceinline__ void sum_steps(Sums& sums, int steps, const Load& loa
   int at = 0, next = kStages - 1;
   for (int s = 0; s < steps; ++s) {
     copy_async_wait<kStages - 2>();
+    Sums::arrived();
     __syncthreads();
+    sums.start(rows + at * kStageRows, columns + at * kStageColumns);
     if (s + kStages - 1 < steps) load(rows + next * kStageRows, columns + next * kStageColumns);
     copy_async_commit();
-    sums.add(rows + at * kStageRows, columns + at * kStageColumns);
+    sums.finish(rows + at * kStageRows, columns + at * kStageColumns);
     at = at + 1 == kStages ? 0 : at + 1, next = next + 1 == kStages ? 0 : next + 1;
   }
   copy_async_wait<0>();
@@ -294,40 +349,40 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const 
   const int begin = kParts ? part * (int)a.part : 0, end = kParts && begin + (int)a.part < depth ? begin + (int)a.part : depth;
 
   // This thread's chunk of every step, and its rows of the tile: an image's place and the window's corner.
-  int k = begin + t % 4, chunk = 0, y = 0, x = 0;
+  int k = begin + t % kChunks, chunk = 0, y = 0, x = 0;
   if (depth > 0) {
     const int tap = k / chunks, tap_row = tap / taps_across;
     chunk = k - tap * chunks, y = tap_down + tap_row * step_down, x = tap_across + (tap - tap_row * taps_across) * step_across;
   }
-  const int line = t / 4, last_across = tap_across + taps_across * step_across;
-  constexpr int kRowsEach = (kTileRows + 63) / 64, kColumnsEach = (kTileColumns + 63) / 64;
+  const int line = t / kChunks, last_across = tap_across + taps_across * step_across;
+  constexpr int kLines = 256 / kChunks, kRowsEach = (kTileRows + kLines - 1) / kLines, kColumnsEach = (kTileColumns + kLines - 1) / kLines;
   int from[kRowsEach], top[kRowsEach], left[kRowsEach];
 #pragma unroll
   for (int i = 0; i < kRowsEach; ++i) {
-    const int m = row0 + line + 64 * i, image = m / (down * across), p = m - image * (down * across), v = p / across, u = p - v * across;
+    const int m = row0 + line + kLines * i, image = m / (down * across), p = m - image * (down * across), v = p / across, u = p - v * across;
     from[i] = image * (int)a.x_image + group * (int)a.x_group;
     top[i] = m < rows ? (v * phases_down + phase_down) * (int)a.stride_down - (int)a.low_down : -(1 << 30);
     left[i] = (u * phases_across + phase_across) * (int)a.stride_across - (int)a.low_across;
   }
   Sums sums;
-  sum_steps(sums, end > begin ? (end - begin + 3) / 4 : 0, [&](unsigned char* to_rows, unsigned char* to_columns) {
+  sum_steps(sums, end > begin ? (end - begin + kChunks - 1) / kChunks : 0, [&](unsigned char* to_rows, unsigned char* to_columns) {
     const int tap_y = y * (int)a.dilation_down, tap_x = x * (int)a.dilation_across;
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
       int v = top[i] + tap_y, u = left[i] + tap_x;
       const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && k < end;
       const uint4* at = there ? a.x + (from[i] + v * (int)a.x_down + u * (int)a.x_across + chunk) : a.x;
-      if (kTileRows % 64 == 0 || line + 64 * i < kTileRows) copy_async_16(to_rows + (line + 64 * i) * (kPitchRows * kBytes) + t % 4 * 16, at, there);
+      if (kTileRows % kLines == 0 || line + kLines * i < kTileRows) copy_async_16(to_rows + place_of<kPitchRows>(line + kLines * i, t % kChunks), at, there);
     }
     const int weight = y * (int)a.w_down + x * (int)a.w_across + chunk + group * (int)a.w_group;
 #pragma unroll
     for (int i = 0; i < kColumnsEach; ++i) {
-      const int o = column0 + line + 64 * i;
+      const int o = column0 + line + kLines * i;
       const bool there = o < (int)a.outputs && k < end;
-      if (kTileColumns % 64 == 0 || line + 64 * i < kTileColumns)
-        copy_async_16(to_columns + (line + 64 * i) * (kPitchColumns * kBytes) + t % 4 * 16, there ? a.w + (o * (int)a.w_output + weight) : a.w, there);
+      if (kTileColumns % kLines == 0 || line + kLines * i < kTileColumns)
+        copy_async_16(to_columns + place_of<kPitchColumns>(line + kLines * i, t % kChunks), there ? a.w + (o * (int)a.w_output + weight) : a.w, there);
     }
-    k += 4, chunk += 4;
+    k += kChunks, chunk += kChunks;
     while (chunk >= chunks) {
       chunk -= chunks, x += step_across;
       if (x >= last_across) x = tap_across, y += step_down;
@@ -343,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const 
     sums.each([&](int, int row, int column, float sum) {
       if (row0 + row < rows && column0 + column < (int)a.outputs) to[(i64)column * rows + row] = sum;
     });
-  } else if constexpr (kHalf) {
+  } else if constexpr (kHalf && sizeof(Stored) == 2) {
     // Turned in shared memory, so that neighbours in a row of the result are stored together.
     constexpr int kPitch = kTileRows + 8;
     half_bits* turned = (half_bits*)shared_memory;
@@ -404,7 +459,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const
       const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
       int v = top + y * (int)a.dilation_down, u = left + x * (int)a.dilation_across;
       const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && inside && k < end;
-      copy_async_16(to_rows + deep * (kPitchRows * kBytes) + t % kRowChunks * 16,
+      copy_async_16(to_rows + place_of<kPitchRows>(deep, t % kRowChunks),
                     there ? a.x + (from + image * (int)a.x_image + v * (int)a.x_down + u * (int)a.x_across) : a.x, there);
     }
 #pragma unroll
@@ -413,7 +468,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const
       if (deep >= kDeep) break;
       const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
       const bool there = column < (int)a.column_chunks && k < end;
-      copy_async_16(to_columns + deep * (kPitchColumns * kBytes) + t % kColumnChunks * 16,
+      copy_async_16(to_columns + place_of<kPitchColumns>(deep, t % kColumnChunks),
                     there ? a.w + (weight + image * (int)a.w_image + y * (int)a.w_down + x * (int)a.w_across) : a.w, there);
     }
     k0 += kDeep;
@@ -469,6 +524,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
   const Index o = rest - next * (Index)a.outputs.size, image = quotient(a.groups_by, next), group = next - image * (Index)a.groups;
   const Stored* from = a.x + image * a.x_image + group * a.x_group;
   const Stored* weights = a.w + group * a.w_group + o * a.w_output;
+  const int x_down = (int)a.x_down, x_across = (int)a.x_across, w_down = (int)a.w_down, w_across = (int)a.w_across;
   const int top = v * kStrideDown - (int)a.low_down, left = u * kStrideAcross - (int)a.low_across;
   float sum[kDown] = {};
   for (int c = 0; c < (int)a.channels; ++c, from += a.x_channel, weights += a.w_channel) {
@@ -476,7 +532,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
 #pragma unroll
     for (int y = 0; y < kWindowDown; ++y)
 #pragma unroll
-      for (int x = 0; x < kWindowAcross; ++x) w[y][x] = load_element(weights[y * a.w_down + x * a.w_across]);
+      for (int x = 0; x < kWindowAcross; ++x) w[y][x] = load_element(weights[y * w_down + x * w_across]);
 #pragma unroll
     for (int s = 0; s < kSourceRows; ++s) {
       const int y = top + s, row = y / kSpreadDown;
@@ -485,7 +541,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
       for (int k = 0; k < kWindowAcross; ++k) {
         const int x = left + k * kDilationAcross, place = x / kSpreadAcross;
         const bool there = row_in && x >= 0 && x % kSpreadAcross == 0 && place < (int)a.across;
-        const float value = there ? load_element(from[row * a.x_down + place * a.x_across]) : 0.f;
+        const float value = there ? load_element(from[row * x_down + place * x_across]) : 0.f;
 #pragma unroll
         for (int i = 0; i < kDown; ++i) {
           const int tap = s - i * kStrideDown;
@@ -521,11 +577,13 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RID
   const Stored* from = a.x + first * a.x_first + group * a.x_group;
   const Stored* factor = a.w + group * a.w_group + o * a.w_output;
   const int begin = part * (int)a.part, end = begin + (int)a.part < (int)a.depth ? begin + (int)a.part : (int)a.depth;
+  const int x_image = (int)a.x_image, x_down = (int)a.x_down, x_across = (int)a.x_across, w_image = (int)a.w_image, w_down = (int)a.w_down, w_across = (int)a.w_across;
   float sum[kPositions] = {};
+#pragma unroll 2
   for (int k = begin + t; k < end; k += 256) {
     const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
-    const float g = load_element(factor[image * a.w_image + y * a.w_down + x * a.w_across]);
-    const Stored* source = from + image * a.x_image;
+    const float g = load_element(factor[image * w_image + y * w_down + x * w_across]);
+    const Stored* source = from + image * x_image;
 #pragma unroll
     for (int v = 0; v < kOutDown; ++v) {
       const int top = y * kDilationDown + v * kStrideDown - (int)a.low_down, row = top / kSpreadDown;
@@ -534,7 +592,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RID
       for (int u = 0; u < kOutAcross; ++u) {
         const int left = x * kDilationAcross + u * kStrideAcross - (int)a.low_across, place = left / kSpreadAcross;
         const bool there = row_in && left >= 0 && left % kSpreadAcross == 0 && place < (int)a.across;
-        sum[v * kOutAcross + u] = fmaf(g, there ? load_element(source[row * a.x_down + place * a.x_across]) : 0.f, sum[v * kOutAcross + u]);
+        sum[v * kOutAcross + u] = fmaf(g, there ? load_element(source[row * x_down + place * x_across]) : 0.f, sum[v * kOutAcross + u]);
       }
     }
   }
@@ -552,7 +610,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RID
 }
 )";
 
-constexpr const char* kShared = "extern __shared__ __align__(128) unsigned char shared_memory[];\n";
+constexpr const char* kShared = "extern __shared__ __align__(1024) unsigned char shared_memory[];\n";
 
 std::string element_of(DType type, const char* stored, const char* load, const char* store) {
   const char* bits = type == DType::f32 ? "float" : "unsigned short";
@@ -571,9 +629,15 @@ std::string tile_text(ConvUnit unit, const ConvTile& tile, bool along_depth, boo
   // Two blocks of f32 sums by FMA would not have the registers.
   text += fmt::format("constexpr int kUnitKind = {}, kTileRows = {}, kTileColumns = {}, kStages = {}, kResident = {};\n", int(unit), tile.rows, tile.columns,
                       tile.stages, unit == ConvUnit::fma ? 1 : 2);
-  text += fmt::format("constexpr bool kAlongDepth = {}, kSpread = {};\n", along_depth, spread);
-  if (unit == ConvUnit::tf32) text += kTf32;
-  return text + kTileSums + (unit == ConvUnit::fma ? kAddFloats : unit == ConvUnit::tf32 ? kAddTf32 : kAddHalves) + kSteps;
+  text += fmt::format("constexpr bool kWarpgroups = {}, kAlongDepth = {}, kSpread = {};\n", tile.warpgroups, along_depth, spread);
+  text += kTileSums;
+  if (tile.warpgroups) {
+    text += fmt::format("#define WGMMA {}\n", unit == ConvUnit::bf16 ? "wgmma_bf16" : "wgmma_f16") + kWarpgroupSums;
+  } else {
+    if (unit == ConvUnit::tf32) text += kTf32;
+    text += kWarpSums + std::string(unit == ConvUnit::fma ? kFinishFloats : unit == ConvUnit::tf32 ? kFinishTf32 : kFinishHalves) + "};\n";
+  }
+  return text + kSteps;
 }
 
 std::string narrow_text(DType type, const ConvNarrow& s) {
@@ -588,7 +652,8 @@ std::string narrow_text(DType type, const ConvNarrow& s) {
 }  // namespace
 
 int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth) {
-  const int64_t u = unit_elements(unit), deep = tile_depth(unit), bytes = 16 / u;
+  if (tile.warpgroups) return int64_t(tile.stages) * (tile.rows + tile.columns) * 128;
+  const int64_t u = unit_elements(unit), deep = 4 * u, bytes = 16 / u;
   auto side = [&](int64_t n) { return along_depth ? n * (deep + u) * bytes : deep * (n + u) * bytes; };
   return tile.stages * (side(tile.rows) + side(tile.columns));
 }
@@ -603,7 +668,7 @@ KernelText conv_pack_text(DType from, DType to, int lines) {
 KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases) {
   std::string text = tile_text(unit, tile, true, spread) + element_of(result, "Stored", "load_element", "store_element");
   text += fmt::format("constexpr int kWide = {};\nconstexpr bool kParts = {}, kPhases = {};\n", wide, parts, phases);
-  const bool halves = unit_elements(unit) == 8;
+  const bool halves = unit_elements(unit) == 8 && size_of(result) == 2;
   const int64_t turned = halves && !parts ? int64_t(tile.columns) * (tile.rows + 8) * 2 : 0;
   return {"conv_product", text + kProduct, std::max(tile_bytes(unit, tile, true), turned)};
 }

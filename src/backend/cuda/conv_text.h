@@ -12,8 +12,9 @@ inline DType unit_type(ConvUnit u) { return u == ConvUnit::bf16 ? DType::bf16 : 
 
 struct ConvTile {
   int rows = 128, columns = 128, stages = 2;
+  bool warpgroups = false;                               // Hopper's products of 16-bit types
+  int64_t chunks() const { return warpgroups ? 8 : 4; }  // of the depth in one stage, 16 bytes each
 };
-inline int64_t tile_depth(ConvUnit u) { return 4 * unit_elements(u); }      // of one stage
 int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth);  // of shared memory
 
 // Channels side by side, padded with zeros to whole chunks of 16 bytes. `lines`: chunks of a tile.

@@ -36,7 +36,7 @@ Cost cost_matmul(const Graph& g, NodeId id) {
 
 namespace {
 
-struct ConvAttrs {  // views into the ints: groups, then one entry per spatial axis
+struct ConvAttrs {  // views into the ints: groups, then one entry per spatial axis; last the result's dtype, where it is not the input's
   int64_t groups;
   std::span<const int64_t> stride, low, high, input_dilation, dilation;
   ConvAttrs(const Attrs& a, int spatial)
@@ -62,7 +62,7 @@ NodeId pad_or_cut(Builder& b, NodeId x, int axis, int64_t low, int64_t high, int
 Types infer_conv(const InferContext& c) {
   const Shape &x = c.in[0].shape, &w = c.in[1].shape;
   int spatial = x.rank() - 2;
-  if (spatial < 1 || w.rank() != x.rank() || int(c.attrs.ints.size()) != 1 + 5 * spatial)
+  if (spatial < 1 || w.rank() != x.rank() || (int(c.attrs.ints.size()) != 1 + 5 * spatial && int(c.attrs.ints.size()) != 2 + 5 * spatial))
     fail(ErrorCode::shape, "[conv] input {} and weight {} need the forms [N, C, spatial…] and [O, C / groups, window…]", to_string(x), to_string(w));
   ConvAttrs a(c.attrs, spatial);
   if (a.groups < 1 || x[1] != w[1] * a.groups || w[0] % a.groups)
@@ -74,7 +74,7 @@ Types infer_conv(const InferContext& c) {
     if (window > space) fail(ErrorCode::shape, "[conv] a window of {} does not fit {} positions on axis {}; pad the input", window, space, i);
     out.push_back((space - window) / a.stride[i] + 1);
   }
-  return {{c.in[0].dtype, out}};
+  return {{int(c.attrs.ints.size()) == 2 + 5 * spatial ? DType(c.attrs.ints.back()) : c.in[0].dtype, out}};
 }
 
 // Implicit GEMM: windows are a strided view, and matmul packs any strided view.
@@ -107,7 +107,7 @@ std::vector<NodeId> decompose_conv(Graph& g, NodeId id) {
 
 void vjp_conv(GradContext& c) {
   Builder b(c.graph());
-  NodeId x = c.in(0), w = c.in(1), g = c.cotangent();
+  NodeId x = c.in(0), w = c.in(1), g = b.cast(c.cotangent(), b.dtype(x));
   Shape xs = b.shape(x), ws = b.shape(w), os = b.shape(c.node());
   int spatial = xs.rank() - 2;
   Attrs attrs = c.graph()[c.node()].attrs;
@@ -193,6 +193,7 @@ void samples_conv(const SampleSink& sink) {
     give(t, {2, 4, 9, 7}, {4, 1, 3, 3}, {4, 2, 1, 0, 1, 2, 1, 1, 1, 1, 2});
     give(t, {1, 2, 5, 4}, {2, 2, 3, 3}, {1, 1, 1, 2, 2, 2, 2, 2, 2, 1, 1});
   }
+  give(DType::bf16, {2, 5, 9}, {7, 5, 3}, {1, 1, 1, 1, 1, 1, int64_t(DType::f32)});
 }
 
 }  // namespace ridge::ops
