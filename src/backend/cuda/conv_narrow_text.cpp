@@ -1,0 +1,138 @@
+// Convolutions of few channels: every thread sums on its own, straight from the operands.
+#include <fmt/core.h>
+
+#include "backend/cuda/conv_text.h"
+#include "backend/cuda/node_parts.h"
+
+namespace ridge::cuda {
+namespace {
+
+// Rows of the source that the neighbours share are read once; weights stay in registers.
+constexpr const char* kNarrow = R"(
+struct Args {
+  const Stored *x, *w; Stored* out;
+  i64 total, channels, groups, down, across, out_down, low_down, low_across;
+  i64 x_image, x_group, x_channel, x_down, x_across, w_group, w_output, w_channel, w_down, w_across, out_image, out_group, out_output, out_down_step, out_across_step;
+  Divider out_across, lines, outputs, groups_by;
+};
+constexpr int kSourceRows = (kDown - 1) * kStrideDown + (kWindowDown - 1) * kDilationDown + 1;
+extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTANT Args a) {
+  const i64 e = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (e >= a.total) return;
+  Index rest = quotient(a.out_across, (Index)e);
+  const int u = (int)((Index)e - rest * (Index)a.out_across.size);
+  Index next = quotient(a.lines, rest);
+  const int v = (int)(rest - next * (Index)a.lines.size) * kDown;
+  rest = next, next = quotient(a.outputs, rest);
+  const Index o = rest - next * (Index)a.outputs.size, image = quotient(a.groups_by, next), group = next - image * (Index)a.groups;
+  const Stored* from = a.x + image * a.x_image + group * a.x_group;
+  const Stored* weights = a.w + group * a.w_group + o * a.w_output;
+  const int x_down = (int)a.x_down, x_across = (int)a.x_across, w_down = (int)a.w_down, w_across = (int)a.w_across;
+  const int top = v * kStrideDown - (int)a.low_down, left = u * kStrideAcross - (int)a.low_across;
+  float sum[kDown] = {};
+  for (int c = 0; c < (int)a.channels; ++c, from += a.x_channel, weights += a.w_channel) {
+    float w[kWindowDown][kWindowAcross];
+#pragma unroll
+    for (int y = 0; y < kWindowDown; ++y)
+#pragma unroll
+      for (int x = 0; x < kWindowAcross; ++x) w[y][x] = load_element(weights[y * w_down + x * w_across]);
+#pragma unroll
+    for (int s = 0; s < kSourceRows; ++s) {
+      const int y = top + s, row = y / kSpreadDown;
+      const bool row_in = y >= 0 && y % kSpreadDown == 0 && row < (int)a.down;
+#pragma unroll
+      for (int k = 0; k < kWindowAcross; ++k) {
+        const int x = left + k * kDilationAcross, place = x / kSpreadAcross;
+        const bool there = row_in && x >= 0 && x % kSpreadAcross == 0 && place < (int)a.across;
+        const float value = there ? load_element(from[row * x_down + place * x_across]) : 0.f;
+#pragma unroll
+        for (int i = 0; i < kDown; ++i) {
+          const int tap = s - i * kStrideDown;
+          if (tap >= 0 && tap % kDilationDown == 0 && tap / kDilationDown < kWindowDown) sum[i] = fmaf(value, w[tap / kDilationDown][k], sum[i]);
+        }
+      }
+    }
+  }
+  Stored* to = a.out + image * a.out_image + group * a.out_group + o * a.out_output + v * a.out_down_step + u * a.out_across_step;
+#pragma unroll
+  for (int i = 0; i < kDown; ++i)
+    if (v + i < (int)a.out_down) to[i * a.out_down_step] = store_element(sum[i]);
+}
+)";
+
+// A block sums one part of the depth for all positions of one channel and output.
+constexpr const char* kNarrowGradient = R"(
+struct Args {
+  const Stored *x, *w; float* parts;
+  i64 firsts, groups, outputs, down, across, depth, part, low_down, low_across;
+  i64 x_first, x_group, x_image, x_down, x_across, w_group, w_output, w_image, w_down, w_across;
+  Divider window, window_across;
+};
+constexpr int kPositions = kOutDown * kOutAcross;
+extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RIDGE_CONSTANT Args a) {
+  __shared__ float warps[8][kPositions];
+  int block = (int)blockIdx.x, t = (int)threadIdx.x;
+  const int o = block % (int)a.outputs;
+  block /= (int)a.outputs;
+  const int first = block % (int)a.firsts;
+  block /= (int)a.firsts;
+  const int group = block % (int)a.groups, part = block / (int)a.groups;
+  const Stored* from = a.x + first * a.x_first + group * a.x_group;
+  const Stored* factor = a.w + group * a.w_group + o * a.w_output;
+  const int begin = part * (int)a.part, end = begin + (int)a.part < (int)a.depth ? begin + (int)a.part : (int)a.depth;
+  const int x_image = (int)a.x_image, x_down = (int)a.x_down, x_across = (int)a.x_across, w_image = (int)a.w_image, w_down = (int)a.w_down, w_across = (int)a.w_across;
+  float sum[kPositions] = {};
+#pragma unroll 2
+  for (int k = begin + t; k < end; k += 256) {
+    const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
+    const float g = load_element(factor[image * w_image + y * w_down + x * w_across]);
+    const Stored* source = from + image * x_image;
+#pragma unroll
+    for (int v = 0; v < kOutDown; ++v) {
+      const int top = y * kDilationDown + v * kStrideDown - (int)a.low_down, row = top / kSpreadDown;
+      const bool row_in = top >= 0 && top % kSpreadDown == 0 && row < (int)a.down;
+#pragma unroll
+      for (int u = 0; u < kOutAcross; ++u) {
+        const int left = x * kDilationAcross + u * kStrideAcross - (int)a.low_across, place = left / kSpreadAcross;
+        const bool there = row_in && left >= 0 && left % kSpreadAcross == 0 && place < (int)a.across;
+        sum[v * kOutAcross + u] = fmaf(g, there ? load_element(source[row * x_down + place * x_across]) : 0.f, sum[v * kOutAcross + u]);
+      }
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kPositions; ++p) {
+    float s = sum[p];
+    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(0xffffffffu, s, d);
+    if (t % 32 == 0) warps[t / 32][p] = s;
+  }
+  __syncthreads();
+  if (t >= kPositions) return;
+  float s = warps[0][t];
+  for (int i = 1; i < 8; ++i) s += warps[i][t];
+  a.parts[((((i64)part * a.groups + group) * a.outputs + o) * kPositions + t) * a.firsts + first] = s;
+}
+)";
+
+std::string narrow_text(DType type, const ConvNarrow& s) {
+  std::string text = element_text(type);
+  const char* axes[] = {"Down", "Across"};
+  for (int i = 0; i < 2; ++i)
+    text += fmt::format("constexpr int kWindow{0} = {1}, kStride{0} = {2}, kDilation{0} = {3}, kSpread{0} = {4};\n", axes[i], s.window[i], s.stride[i],
+                        s.dilation[i], s.spread[i]);
+  return text;
+}
+
+}  // namespace
+
+KernelText conv_narrow_text(DType type, const ConvNarrow& s, int64_t total) {
+  return {"conv_narrow", index_text(total + kBlock) + narrow_text(type, s) + constant_text("kDown", s.down) + kNarrow, 0};
+}
+
+KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& s, int64_t positions_down, int64_t positions_across) {
+  return {
+      "conv_narrow_gradient",
+      index_text(0) + narrow_text(type, s) + fmt::format("constexpr int kOutDown = {}, kOutAcross = {};\n", positions_down, positions_across) + kNarrowGradient,
+      0};
+}
+
+}  // namespace ridge::cuda
