@@ -80,12 +80,13 @@ class CudaEpilogue : public test::CudaTest {
     return kernel->note();
   }
 
-  // By our own kernel and through the library, which must do it as told.
-  void check(Model m, const std::string& how, const std::vector<std::pair<int, int>>& state = {}) {
+  // By our own kernel, which must do it as told, and through the library; how that did it.
+  std::string check(Model m, const std::string& how, const std::vector<std::pair<int, int>>& state = {}) {
     Model again = m;
     EXPECT_EQ(run(m, false, state), how);
     const std::string note = run(again, true, state);
     EXPECT_NE(note.find("cublasLt"), std::string::npos) << note;
+    return note;
   }
 
   bool narrow_ = true;  // values pass through 16 bits
@@ -146,6 +147,35 @@ TEST_F(CudaEpilogue, GeluGradient) {
   const NodeId h = m.input(DType::bf16, {kRows, kColumns}, 3);
   m.outputs = {m.narrowed(b.mul(m.widened(m.narrowed(m.sums)), b.unary(Op::gelu_tanh_grad, m.widened(h))))};
   check(m, "own gelu_grad");
+}
+
+// The library's gelu is slow in f32: there a kernel follows the product.
+TEST_F(CudaEpilogue, GeluOfFloats) {
+  Product m(DType::f32);
+  narrow_ = false;
+  Builder b(m.graph);
+  const NodeId h = b.add(m.sums, m.input(DType::f32, {kColumns}));
+  m.outputs = {h, b.unary(Op::gelu_tanh, h)};
+  EXPECT_NE(check(m, "own bias+gelu+aux").find(" bias, then the rest"), std::string::npos);
+  Product g(DType::f32);
+  Builder c(g.graph);
+  g.outputs = {c.mul(g.sums, c.unary(Op::gelu_tanh_grad, g.input(DType::f32, {kRows, kColumns}, 3)))};
+  EXPECT_NE(check(g, "own gelu_grad").find(", then the rest"), std::string::npos);
+}
+
+// An epilogue with a single algorithm is taken only where there is no other way.
+TEST_F(CudaEpilogue, LonelyAlgorithmsComeLast) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose library can be told what it has";
+  const test::Variable fused("SIMULATED_LT_FUSED", "1");
+  Product m;
+  Builder b(m.graph);
+  const NodeId h = m.input(DType::bf16, {kRows, kColumns}, 3);
+  m.outputs = {m.narrowed(b.mul(m.widened(m.narrowed(m.sums)), b.unary(Op::gelu_tanh_grad, m.widened(h))))};
+  EXPECT_NE(check(m, "own gelu_grad").find(", then the rest"), std::string::npos);
+  Product both;
+  Builder c(both.graph);
+  both.outputs = {both.narrowed(c.add(both.sums, both.input(DType::f32, {kColumns}))), both.narrowed(c.mul(both.sums, 2))};
+  check(both, "own, sums to memory, then the epilogue");
 }
 
 TEST_F(CudaEpilogue, ResidualWithBias) {

@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = (int)lane_id(), warp = (int)threadIdx.x / 32 % 4;
   if (threadIdx.x == 0) {
     for (int s = 0; s < 2; ++s) barrier_init(kv_full + s, 1), barrier_init(kv_empty + s, 2), barrier_init(s_full + s, 256), barrier_init(s_empty + s, 2);
-    for (int s = 0; s < kStages; ++s) barrier_init(q_full + s, 2), barrier_init(q_empty + s, 2);
+    for (int s = 0; s < kStages; ++s) barrier_init(q_full + s, 2), barrier_init(q_empty + s, 8);
     barrier_init_done();
   }
   __syncthreads();
@@ -210,7 +210,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
     keep_sums(dk);
     keep_sums(dv);
     if (x.step) {
-      if (leader) barrier_arrive(q_empty + old.step % kStages);
+      // Threads read lse and delta themselves: each warp says that it has done so, where products alone would leave that to one for all.
+      __syncwarp();
+      if (lane == 0) barrier_arrive(q_empty + old.step % kStages);
       if (fresh) put_keys();
     }
     if (x.n * kSide + kSide > a.keys || (kCausal && x.n * kSide + group * 64 + 63 > i0 + size.shift)) {

@@ -56,9 +56,10 @@ class MatmulKernel final : public Kernel {
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
-  // Of the first way; another is taken where the library is there and cannot do this one, and is compiled then.
+  // Of the way that comes first; another is taken where the library cannot do this one, and is compiled then.
   std::vector<KernelText> texts() const override {
-    const Way& w = ways_[0];
+    const std::vector<int> ways = library_ways();
+    const Way& w = ways_[size_t(ways.empty() ? 0 : ways[0])];
     std::vector<KernelText> all = w.rest ? w.rest->texts() : std::vector<KernelText>();
     if (w.library && w.library->convert_bias) all.push_back(bias_text());
     if (w.library) return all;
@@ -68,10 +69,9 @@ class MatmulKernel final : public Kernel {
 
   void load(Loader& loader) override {
     driver_ = &loader.driver();
+    const std::vector<int> index = library_ways();
     std::vector<const LibraryCall*> ways;
-    std::vector<int> index;
-    for (size_t w = 0; w < ways_.size(); ++w)
-      if (ways_[w].library) ways.push_back(&*ways_[w].library), index.push_back(int(w));
+    for (int w : index) ways.push_back(&*ways_[size_t(w)].library);
     if (const auto choice = choose_matmul(loader, ways, library_bytes_)) {
       choice_ = *choice;
       way_ = index[size_t(choice->way)];
@@ -140,6 +140,18 @@ class MatmulKernel final : public Kernel {
  private:
   Way& way() { return ways_[size_t(way_)]; }
   static Place moved(Place p, int64_t bytes) { return p ? Place{p.base, p.offset + bytes} : p; }
+  // Those of the library, in the order in which they are thought of: a rule and no measurement, as each rounds at other places. Its gelu takes
+  // longer over f32 than a kernel that follows.
+  std::vector<int> library_ways() const {
+    auto slow = [](const MatmulEpilogue& e) {
+      return e.result.type == DType::f32 && (e.function == MatmulEpilogue::Function::gelu || e.function == MatmulEpilogue::Function::gelu_grad);
+    };
+    std::vector<int> order;
+    for (bool last : {false, true})
+      for (size_t w = 0; w < ways_.size(); ++w)
+        if (ways_[w].library && slow(ways_[w].epilogue) == last) order.push_back(int(w));
+    return order;
+  }
   static KernelText bias_text() { return {"ridge_matmul_bias", std::string(matrix_prelude()) + kConvertBias, 0}; }
 
   int64_t alignment(size_t operand) const { return operand < alignments_.size() ? std::gcd(kPlannedAlignment, alignments_[operand]) : kPlannedAlignment; }
@@ -222,7 +234,7 @@ class MatmulKernel final : public Kernel {
   MatmulProblem problem_;
   std::vector<int64_t> alignments_;  // of all operands' addresses
   int64_t alignment_a_ = kPlannedAlignment, alignment_b_ = kPlannedAlignment;
-  std::vector<Way> ways_;  // at least one; the first that the library can do is taken, without a library the first
+  std::vector<Way> ways_;  // at least one; the first is taken without a library
   int64_t library_bytes_ = 0, sums_at_ = 0, rest_at_ = 0, product_at_ = 0, workspace_bytes_ = 0;
   int way_ = 0;
   MatmulChoice choice_;

@@ -211,9 +211,7 @@ class Contest {
   int64_t at_ = 0;
 };
 
-std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, int64_t workspace_bytes) {
-  const std::vector<LtHeuristic> proposals = LibraryMatmul(*loader.cublas_lt(), call).proposals(kProposals, workspace_bytes);
-  if (proposals.empty()) return std::nullopt;
+std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std::span<const LtHeuristic> proposals, int64_t workspace_bytes) {
   std::vector<Candidate> all;
   try {
     // Time decides only among those of the same bits, and who they are depends on the product, the library and the chip: so every process
@@ -261,18 +259,22 @@ std::optional<MatmulChoice> MatmulChoice::parse(const std::string& text) {
 std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const LibraryCall* const> ways, int64_t workspace_bytes) {
   const CublasLt* lt = loader.cublas_lt();
   if (!lt) return std::nullopt;
-  for (size_t w = 0; w < ways.size(); ++w) {
-    const std::string key = fmt::format("product cublasLt {} {} {}", lt->version(), ways[w]->key(), workspace_bytes);
-    std::optional<MatmulChoice> choice = MatmulChoice::parse(loader.choice(key));
-    if (!choice || choice->workspace > workspace_bytes) {
-      choice = chosen(loader, *ways[w], workspace_bytes);
-      if (!choice) continue;
-      if (choice->ms > 0) loader.keep_choice(key, choice->text());
-    }
-    choice->way = int(w);
-    return choice;
+  // What the library has one algorithm for is what it has no kernels of this chip's own for: other ways come first.
+  std::vector<std::vector<LtHeuristic>> proposals;
+  for (const LibraryCall* way : ways) proposals.push_back(LibraryMatmul(*lt, *way).proposals(kProposals, workspace_bytes));
+  auto way = std::find_if(proposals.begin(), proposals.end(), [](const auto& p) { return p.size() > 1; });
+  if (way == proposals.end()) way = std::find_if(proposals.begin(), proposals.end(), [](const auto& p) { return !p.empty(); });
+  if (way == proposals.end()) return std::nullopt;
+  const LibraryCall& call = *ways[size_t(way - proposals.begin())];
+  const std::string key = fmt::format("product cublasLt {} {} {}", lt->version(), call.key(), workspace_bytes);
+  std::optional<MatmulChoice> choice = MatmulChoice::parse(loader.choice(key));
+  if (!choice || choice->workspace > workspace_bytes) {
+    choice = chosen(loader, call, *way, workspace_bytes);
+    if (!choice) return std::nullopt;
+    if (choice->ms > 0) loader.keep_choice(key, choice->text());
   }
-  return std::nullopt;
+  choice->way = int(way - proposals.begin());
+  return choice;
 }
 
 }  // namespace ridge::cuda

@@ -22,8 +22,8 @@ struct MatmulChoice {
   static std::optional<MatmulChoice> parse(const std::string& text);
 };
 
-// For the first of the ways that the library can do; empty where it can do none. Measures where nothing is known, and whatever comes of that,
-// a product's bits are the same: those of the library's first proposal.
+// For the first of the ways that the library can do well; empty where it can do none. Measures where nothing is known, and whatever comes of
+// that, a product's bits are the same: those of the library's first proposal.
 std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const LibraryCall* const> ways, int64_t workspace_bytes);
 
 // That fill operands, and that tell results from each other.

@@ -305,6 +305,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, const Operation* o, const Layout* a, c
     std::fprintf(stderr, "simulated cuBLASLt: no algorithm: %s\n", why);
     return kNotSupported;
   }
+  if (o->epilogue != 1) most = int(std::min<long long>(most, fake::setting("SIMULATED_LT_FUSED", most)));
   for (const Algorithm& algorithm : kAlgorithms) {
     if (*count == most || (algorithm.reduction && !(preference->reductions & algorithm.reduction)) || workspace_of(algorithm) > preference->workspace) continue;
     results[(*count)++] = {algorithm, workspace_of(algorithm), 0, 1.f, {}};
