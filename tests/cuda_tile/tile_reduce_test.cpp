@@ -135,6 +135,18 @@ TEST_F(CudaTileRow, CrossEntropyInPlace) {
   check_all(jobs);
 }
 
+TEST_F(CudaTileRow, ReadsWhereAReductionSays) {
+  const int64_t rows = 37, cols = 96;
+  Build b(Form::row, {rows, cols}, 1);
+  const int x = b.in(), best = b.reduce(Op::arg_max, x, DType::i64), picked = b.load(b.operand(), DType::f32, {0, 1});
+  TileAccess& a = b.g.accesses.back();
+  a.gather = best, a.gather_stride = cols, a.gather_size = cols;
+  b.out(b.op(Op::add, x, picked));
+  std::vector<Memory> m{{DType::f32, rows * cols}, {DType::f32, cols * cols}, {DType::f32, rows * cols}};
+  m[0].fill(1), m[1].fill(2);
+  check(b.g, m, 0);
+}
+
 // Too long for registers: a row lies in shared memory. The result goes over what was read.
 TEST_F(CudaTileRow, LongRowsInSharedMemory) {
   const int64_t rows = 21, cols = 16384;

@@ -67,13 +67,13 @@ std::vector<int> TileSkeleton::plain_loads(const std::vector<char>& computes) co
 }
 
 // What the last phase reads first, all of it before its first store: a store might be to the same place as a later load, and each load
-// would then be waited for by itself.
+// would then be waited for by itself. Not what lies where the reductions before it say.
 void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made) {
   constexpr int kMostValues = 32;  // registers for them
   std::vector<int> ahead;
   int values = 0;
   for (int n : plain_loads(phase_nodes(group_, facts_, phase)))
-    if (!made[size_t(n)] && facts_.wide(n)) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
+    if (!made[size_t(n)] && facts_.wide(n) && facts_.phase[size_t(n)] < phase) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
   if (ahead.empty() || values > kMostValues) return;
   for (int n : ahead) {
     out_.line(fmt::format("{} k{}[{}][V];", TileWriter::type(group_.nodes[size_t(n)].dtype), n, schedule_.chunks));
