@@ -1,6 +1,7 @@
 #include "cli/command.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>  // slow to compile: here alone
@@ -39,9 +40,15 @@ void Line::option(const char* name, std::string& value, const char* help) { app_
 void Line::repeated_option(const char* name, std::vector<std::string>& values, const char* help) {
   app_->add_option(name, values, help)->expected(1)->take_all();
 }
-void Line::positive_option(const char* name, int64_t& value, const char* help) { app_->add_option(name, value, help)->check(CLI::PositiveNumber); }
+void Line::positive_option(const char* name, int64_t& value, const char* help) { range_option(name, value, help, 1, 1'000'000'000'000); }
 void Line::range_option(const char* name, int64_t& value, const char* help, int64_t low, int64_t high) {
-  app_->add_option(name, value, help)->check(CLI::Range(low, high));
+  auto whole = [low, high](std::string& text) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc() && end == text.data() + text.size() && number >= low && number <= high) return std::string();
+    return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
+  };
+  app_->add_option(name, value, help)->check(CLI::Validator(whole, "N"));
 }
 void Line::flag(const char* name, bool& value, const char* help) { app_->add_flag(name, value, help); }
 void Line::flag_without(const char* name, bool& value, const char* help, const char* other) {

@@ -104,6 +104,7 @@ void print(const nlohmann::ordered_json& j, int64_t block, const std::string& wh
 int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
   if (arguments.split != "validation" && arguments.split != "train")
     fail(ErrorCode::usage, "[eval] --split {} is not known; valid: validation, train", arguments.split);
+  note_unused(settings, "eval");
   request_default_threads(thread_request(settings));
   const GptWeights weights = load_gpt_weights(arguments.model);
   for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include <fmt/core.h>
+
 #include "base/error.h"
 #include "base/nearest.h"
 
@@ -25,6 +27,12 @@ std::function<config::Sources()> add_settings(Line line, unsigned task) {
 void check_task(const std::string& task) {
   constexpr std::string_view tasks[] = {"gpt"};
   if (task != tasks[0]) fail(ErrorCode::usage, "unknown task '{}'; {}", task, nearest_hint(task, tasks));
+}
+
+void note_unused(const config::Resolved& settings, std::string_view command) {
+  for (const config::Row& row : settings.describe({}))
+    if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos)
+      fmt::print(stderr, "ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command);
 }
 
 ThreadRequest thread_request(const config::Resolved& settings) {

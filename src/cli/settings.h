@@ -15,6 +15,9 @@ std::function<config::Sources()> add_settings(Line line, unsigned task = config:
 // The tasks that can be trained today: gpt. ErrorCode::usage names the nearest.
 void check_task(const std::string& task);
 
+// Tells of words on the command line that this command does not look at.
+void note_unused(const config::Resolved& settings, std::string_view command);
+
 // What the settings threads, affinity, wait and optimize_perf ask for.
 ThreadRequest thread_request(const config::Resolved& settings);
 

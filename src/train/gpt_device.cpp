@@ -195,7 +195,7 @@ double measured_balance(const Backend* backend, Precision precision, int64_t mem
     return rates && rates->copy_gbs > 0 ? rates->matmul_gflops / rates->copy_gbs : 0;
   }
   const std::optional<GpuCeilings> gpu = known_gpu_ceilings(device_name(backend), measure);
-  return gpu ? rate_of(*gpu, precision) / (1e9 * gpu->copy_gbs.median) : 0;
+  return gpu ? rate_of(*gpu, product_format(backend, precision)) / (1e9 * gpu->copy_gbs.median) : 0;
 }
 
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure) {
@@ -228,10 +228,11 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool meas
   return measured;
 }
 
-GpuStepTime gpu_step_time(const TrainStep& step, const std::string& gpu, bool measure) {
+GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool measure) {
+  const std::string gpu = device_name(backend);
   const std::optional<GpuCeilings> ceilings = known_gpu_ceilings(gpu, measure);
   if (!ceilings) return {};
-  const double rate = rate_of(*ceilings, step.plan().choices.precision), bandwidth = 1e9 * ceilings->copy_gbs.median;
+  const double rate = rate_of(*ceilings, product_format(backend, step.plan().choices.precision)), bandwidth = 1e9 * ceilings->copy_gbs.median;
   GpuStepTime time;
   time.least = step.least_seconds(rate, bandwidth);
   const std::optional<double> correction = this_machine().number(correction_key(gpu));

@@ -45,7 +45,7 @@ struct GpuStepTime {
   double least = 0, expected = 0;  // seconds; 0: not known
   std::string source;
 };
-GpuStepTime gpu_step_time(const TrainStep& step, const std::string& gpu, bool measure);
+GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool measure);
 // Operations that the device's products take in the time of a byte; 0: its rates are not known. `backend` null: the CPU, with so much memory.
 double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure);
 

@@ -289,9 +289,7 @@ class Settling {
     StepOptions options = gpt_step_options(s_);
     options.seed = o_.seed, options.precision = number_format_, options.backend = run_.backend.get();
     options.memory = run_.budget.bytes - others;
-    if (options.memory <= 0)
-      fail(ErrorCode::memory, "[gpt] the budget of {} is too small: the process, its data and batches take {} before the model; give memory={} or more",
-           size_text(run_.budget.bytes), size_text(others), size_text(2 * others));
+    options.memory = std::max<int64_t>(options.memory, 1);  // nothing is left: the refusal below knows what would do
     if (far_ && s_.get<bool>("offload_optimizer")) options.offload = true;
     options.balance = [this, memory = options.memory] {
       return measured_balance(run_.backend.get(), number_format_, memory, far_ ? o_.measure && o_.probe : o_.measure);
@@ -316,10 +314,13 @@ class Settling {
     if (!run_.step) {
       try {
         run_.step = std::make_unique<TrainStep>(std::move(model), options);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::memory) throw;
-        fail(ErrorCode::memory, "{}; of the budget of {} ({}), {} go to the process, its data and batches", error.what(), size_text(run_.budget.bytes),
-             run_.budget.reason, size_text(others));
+      } catch (const StepTooLarge& error) {
+        int64_t enough = others + error.least;
+        if (run_.trainer.load_parts && !far_) enough = (enough - run_.budget.bytes / 16) * 16 / 15 + 1;  // of which batches ahead take a sixteenth
+        fail(ErrorCode::memory,
+             "[gpt] the budget of {} ({}) is too small: the process, its data and batches take {}, the step {} at the least; the smallest budget that works is "
+             "memory={}MiB",
+             size_text(run_.budget.bytes), run_.budget.reason, size_text(others), size_text(error.least), (enough + (1 << 20) - 1) >> 20);
       }
     }
     settle_loading();
@@ -340,7 +341,7 @@ class Settling {
 
   void estimate() {
     if (far_) {
-      const GpuStepTime time = gpu_step_time(*run_.step, device_name(run_.backend.get()), o_.measure && o_.probe);
+      const GpuStepTime time = gpu_step_time(*run_.step, run_.backend.get(), o_.measure && o_.probe);
       run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
       return;
     }

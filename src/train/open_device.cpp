@@ -35,6 +35,13 @@ void choose_products(Backend* backend, Precision precision, std::string_view mat
   cuda->use_f32_products(bf16 ? cuda::F32Products::bf16 : tf32 ? cuda::F32Products::tf32 : cuda::F32Products::exact);
 }
 
+Precision product_format(const Backend* backend, Precision precision) {
+  const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
+  if (!cuda || precision == Precision::bf16 || precision == Precision::fp16) return precision;
+  const cuda::F32Products products = cuda->chip().f32_products;
+  return products == cuda::F32Products::bf16 ? Precision::bf16 : products == cuda::F32Products::tf32 ? Precision::tf32 : Precision::fp32;
+}
+
 std::string device_name(const Backend* backend) {
   const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
   return cuda ? cuda->chip().name : std::string();

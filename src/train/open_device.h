@@ -25,6 +25,8 @@ PrecisionChoice device_precision(std::string_view request, Fallback fallback, co
 // In what a GPU takes products of fp32 numbers that is compiled from now on: tf32 with precision=tf32 or matmul_precision=high, bf16 with medium.
 void choose_products(Backend* backend, Precision precision, std::string_view matmul_precision);
 
+Precision product_format(const Backend* backend, Precision precision);  // what products of such a step run in, by what was chosen
+
 std::string device_name(const Backend* backend);    // "NVIDIA H200"; empty for the CPU
 std::string device_remark(const Backend* backend);  // what is missing on it though work goes on; empty: nothing
 

@@ -104,9 +104,7 @@ struct Trainer::State {
     StepOptions o;
     o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
     o.memory = budget.bytes - others, o.backend = backend;
-    if (o.memory <= 0)
-      fail(ErrorCode::memory, "[trainer] the budget of {} is too small: the process holds {} already, and batches take {}; give memory={} or more",
-           size_text(budget.bytes), size_text(held), size_text(batches), size_text(2 * others));
+    o.memory = std::max<int64_t>(o.memory, 1);  // nothing is left: the refusal below knows what would do
     if (stored) {
       StepOptions same = o;
       honour(same, earlier.choices);
@@ -119,10 +117,18 @@ struct Trainer::State {
         notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
       }
     }
-    if (!compiled) compiled = compile_step(step, specs, o);
+    if (!compiled) try {
+        compiled = compile_step(step, specs, o);
+      } catch (const StepTooLarge& error) {
+        fail(ErrorCode::memory,
+             "[trainer] the budget of {} is too small: the process holds {} already, batches take {}, and the step {} at the least; the smallest budget that "
+             "works "
+             "is {}MiB",
+             size_text(budget.bytes), size_text(held), size_text(batches), size_text(error.least), (others + error.least + (1 << 20) - 1) >> 20);
+      }
     planned_bytes = others + compiled->step.plan().planned_bytes;
     if (backend) {
-      const GpuStepTime time = gpu_step_time(compiled->step, device_name(backend), false);
+      const GpuStepTime time = gpu_step_time(compiled->step, backend, false);
       least_seconds = time.least, expected_step_seconds = time.expected;
       return;
     }

@@ -9,6 +9,7 @@
 
 #include "graph/builder.h"
 #include "nn/parameter.h"
+#include "ridge/error.h"
 #include "runtime/executable.h"
 #include "train/step_plan.h"
 
@@ -67,6 +68,12 @@ struct StepOptions {
 void honour(StepOptions& options, const std::map<std::string, std::string>& choices);
 bool same_device(const Backend& backend, const std::map<std::string, std::string>& choices);  // whether those were made on such a one
 
+// ErrorCode::memory of a step that does not fit.
+struct StepTooLarge : Error {
+  StepTooLarge(const std::string& what, int64_t least_bytes) : Error(ErrorCode::memory, what), least(least_bytes) {}
+  int64_t least;  // the smallest budget that works
+};
+
 struct StepMetrics {
   double loss = 0, gradient_norm = 0;
   bool applied = true;        // false: something was not finite and nothing was changed
@@ -88,7 +95,7 @@ struct KernelRun {
 
 class TrainStep {
  public:
-  // Plans and compiles; memory is mapped at the first run. ErrorCode::memory says what does not fit and what would.
+  // Plans and compiles; memory is mapped at the first run. StepTooLarge says what does not fit and what would.
   TrainStep(StepModel model, StepOptions options);
   ~TrainStep();
   TrainStep(TrainStep&&) noexcept;

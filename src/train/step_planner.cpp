@@ -75,10 +75,12 @@ void StepPlanner::refuse_split() const {
 }
 
 void StepPlanner::refuse(int64_t micro) const {
-  fail(ErrorCode::memory,
-       "[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time {} in all; the smallest budget that works is {}",
-       size_rounded_up(limit_), size_rounded_up(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
-       micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_), size_rounded_up(least_));
+  throw StepTooLarge(
+      fmt::format(
+          "[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time {} in all; the smallest budget that works is {}",
+          size_rounded_up(limit_), size_rounded_up(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
+          micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_), size_rounded_up(least_)),
+      least_);
 }
 
 // What it takes grows about evenly with the samples, so two sizes tell where the limit lies; what is taken has been compiled and counted.

@@ -81,7 +81,15 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::memory);
-    EXPECT_NE(std::string(error.what()).find("smallest budget"), std::string::npos) << error.what();
+    // What is said can be given, and is enough; much less is not.
+    const std::string text = error.what(), word = "the smallest budget that works is ";
+    const size_t at = text.find(word);
+    ASSERT_NE(at, std::string::npos) << text;
+    const std::string enough = text.substr(at + word.size());
+    EXPECT_NO_THROW(settle_gpt_run(settings({"preset=shakespeare-char", enough}), options())) << enough;
+    const int64_t mib = std::stoll(enough.substr(enough.find('=') + 1));
+    EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", fmt::format("memory={}MiB", mib * 9 / 10)}), options()), Error);
+    EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", "memory=1MiB"}), options()), Error);
   }
 }
 
