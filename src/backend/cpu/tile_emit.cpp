@@ -340,6 +340,7 @@ void TilePlanner::emit_all() {
 }
 
 void TilePlanner::emit_body(int phase) {
+  if (const std::optional<TileUpdate> update = find_update()) return emit_update(*update);
   const auto& need = needs_[size_t(phase)];
   for (int n = 0; n < nodes(); ++n) {
     if (node(n).kind == Kind::reduce && phase_[size_t(n)] == phase + 1) emit_reduce(n, phase);

@@ -35,6 +35,7 @@ struct TileHandlers {
   TileHandler exp_sum[2] = {};                                              // d = exp(a - b), and e[row] += its sum over the columns; [b has one value per row]
   TileHandler pair[std::size(kPairFirst)][int(PairSecond::count)][4] = {};  // [bit 0: b, bit 1: c has one value per row]
   TileHandler column_reduce[kTileReduces][kTileRegs] = {};                  // over the rows of a, into d[col]
+  TileHandler update = nullptr;                                             // aux is a TileUpdate
   TileRandom random = nullptr;
 };
 

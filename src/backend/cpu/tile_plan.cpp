@@ -265,6 +265,10 @@ void TilePlanner::number_slots() {
     for (auto& sum : phase.sums) number(sum.value), number(sum.position);
     for (auto& carried : phase.carried) number(carried.slot);
   }
+  for (auto& update : plan_->updates) {
+    number(update->good);
+    for (uint32_t& f : update->factors) number(f);
+  }
 }
 
 // Rough: memory at one core's bandwidth or instructions, whichever is longer.

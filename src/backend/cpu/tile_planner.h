@@ -1,5 +1,5 @@
 // How a fused group becomes instructions. What is computed where, what goes straight to memory and which operations run in one pass
-// is chosen in tile_choose.cpp, the instructions are written in tile_emit.cpp, blocks and buffers are sized in tile_plan.cpp.
+// is chosen in tile_choose.cpp and tile_update.cpp, the instructions are written in tile_emit.cpp, blocks and buffers are sized in tile_plan.cpp.
 #pragma once
 #include <limits>
 #include <optional>
@@ -82,6 +82,10 @@ class TilePlanner {
   bool streams(int store) const;
   bool aliases(int n) const;
   bool reads_memory(int n) const;
+
+  // tile_update.cpp
+  std::optional<TileUpdate> find_update() const;
+  void emit_update(TileUpdate update);  // its scalars are nodes
 
   // tile_emit.cpp
   std::vector<TileInstr>& list(int id);

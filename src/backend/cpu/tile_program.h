@@ -1,5 +1,6 @@
 // What the tile interpreter runs: a fused group lowered to instructions over blocks of rows x columns.
 #pragma once
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -82,6 +83,14 @@ struct TileIndex {
   bool wide = false, per_row = false;  // a check's operand: i64, one value a row
 };
 
+// One step of AdamW; see TilePlanner::find_update. Slots of memory, and of one value each.
+struct TileUpdate {
+  std::array<uint32_t, 3> out{};      // parameter, first and second moment
+  std::array<uint32_t, 4> in{};       // the same as they were, and the gradient
+  uint32_t good = 0;                  // a boolean
+  std::array<uint32_t, 8> factors{};  // scale, k1, k2, k3, shrink, rate, root, eps
+};
+
 enum class TileReduce : uint8_t { sum, max, min, prod, arg_max, arg_min };
 inline constexpr int kTileReduces = 6;
 
@@ -143,6 +152,7 @@ struct TilePlan {
   std::vector<std::unique_ptr<TileLoad>> loads;
   std::vector<std::unique_ptr<TileStore>> stores;
   std::vector<std::unique_ptr<TileIndex>> indices;
+  std::vector<std::unique_ptr<TileUpdate>> updates;
 
   // A reduction is cut into chunks of columns (row form) or rows (column form); a unit takes `parts`-th of them when
   // there are too few rows or columns to keep many threads busy. Both depend on the shape alone.

@@ -171,9 +171,23 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
   }
 }
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
-// Division by one value per row: its reciprocal, with the remainder of the quotient added back. As exact as a division
-// except for quotients near the ends of the range, at a third of the cost.
+// Division by one value: by its reciprocal, with the remainder of the quotient added back. As exact as a division except for
+// quotients near the ends of the range, at a third of the cost.
+struct Divisor {
+  V b, inverse;
+  bool easy;
+  HWY_INLINE explicit Divisor(float divisor) : b(set(divisor)), inverse(hn::Div(set(1.f), b)) {
+    const float size = std::fabs(divisor);
+    easy = kQuick && size > 0x1p-100f && size < 0x1p100f;
+  }
+  HWY_INLINE V operator()(V x) const {
+    if (HWY_UNLIKELY(!easy)) return hn::Div(x, b);
+    V q = hn::Mul(x, inverse), better = hn::MulAdd(hn::NegMulAdd(q, b, x), inverse, q);
+    return hn::IfThenElse(hn::IsNaN(better), q, better);  // infinities
+  }
+  static constexpr bool kQuick = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON;  // have a fused multiply-add
+};
+
 void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const D d;
   const int64_t n = int64_t(hn::Lanes(d));
@@ -181,14 +195,8 @@ void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_
   for (int64_t r = 0; r < rows; ++r) {
     float* out = reinterpret_cast<float*>(sd->p + r * sd->row);
     const float* a = reinterpret_cast<float*>(sa->p + r * sa->row);
-    const float divisor = *reinterpret_cast<float*>(sb->p + r * sb->row), size = std::fabs(divisor);
-    const bool easy = size > 0x1p-100f && size < 0x1p100f, stream = in.stream && is_aligned(out);
-    const V b = set(divisor), inverse = hn::Div(set(1.f), b);
-    auto quotient = [&](V x) HWY_ATTR {
-      if (HWY_UNLIKELY(!easy)) return hn::Div(x, b);
-      V q = hn::Mul(x, inverse), better = hn::MulAdd(hn::NegMulAdd(q, b, x), inverse, q);
-      return hn::IfThenElse(hn::IsNaN(better), q, better);  // infinities
-    };
+    const bool stream = in.stream && is_aligned(out);
+    const Divisor quotient(*reinterpret_cast<float*>(sb->p + r * sb->row));
     int64_t i = 0;
     if (stream) {
       for (; i + n <= cols; i += n) hn::Stream(quotient(hn::LoadU(d, a + i)), d, out + i);
@@ -198,7 +206,39 @@ void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_
     if (i < cols) store_tail(quotient(load_tail(d, a + i, cols - i)), d, out + i, cols - i);
   }
 }
-#endif
+
+// One step of AdamW, rounded after every operation like the passes that it replaces. Results may lie over what they are made from.
+void update(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const TileUpdate& u = *static_cast<const TileUpdate*>(in.aux);
+  auto factor = [&](int k) HWY_ATTR { return *reinterpret_cast<const float*>(f.slots[u.factors[size_t(k)]].p); };
+  const V scale = set(factor(0)), k1 = set(factor(1)), k2 = set(factor(2)), k3 = set(factor(3)), shrink = set(factor(4)), rate = set(factor(5)),
+          eps = set(factor(7));
+  const Divisor by_root(factor(6));
+  const bool good = *reinterpret_cast<const int32_t*>(f.slots[u.good].p) != 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    auto row = [&](uint32_t slot) { return reinterpret_cast<float*>(f.slots[slot].p + r * f.slots[slot].row); };
+    float* const out[] = {row(u.out[0]), row(u.out[1]), row(u.out[2])};
+    const float* const from[] = {row(u.in[0]), row(u.in[1]), row(u.in[2]), row(u.in[3])};
+    auto point = [&](int64_t i, auto load, auto store) HWY_ATTR {
+      const V p = load(from[0] + i), m = load(from[1] + i), v = load(from[2] + i), g = hn::Mul(load(from[3] + i), scale);
+      const V m1 = hn::Add(m, hn::Mul(hn::Sub(g, m), k1)), v1 = hn::Add(hn::Mul(v, k2), hn::Mul(hn::Mul(g, k3), g));
+      const V p1 = hn::Sub(hn::Mul(p, shrink), hn::Div(hn::Mul(m1, rate), hn::Add(by_root(hn::Sqrt(v1)), eps)));
+      store(good ? p1 : p, out[0] + i), store(good ? m1 : m, out[1] + i), store(good ? v1 : v, out[2] + i);
+    };
+    int64_t i = 0;
+    constexpr int64_t kAhead = 512;  // elements; memory is what this waits for
+    for (; i + n <= cols; i += n) {
+      for (const float* p : from) __builtin_prefetch(p + i + kAhead);
+      point(
+          i, [&](const float* p) HWY_ATTR { return hn::LoadU(d, p); }, [&](V x, float* p) HWY_ATTR { hn::StoreU(x, d, p); });
+    }
+    if (i < cols)
+      point(
+          i, [&](const float* p) HWY_ATTR { return load_tail(d, p, cols - i); }, [&](V x, float* p) HWY_ATTR { store_tail(x, d, p, cols - i); });
+  }
+}
 
 // Integers: plain loops that the compiler vectorises; arithmetic wraps.
 template <class T>
@@ -341,9 +381,8 @@ void fill_elementwise(TileHandlers& t) {
 #define RIDGE_OP(name, arity) set_op<Op::name, arity>(t);
   RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON
-  t.op[int(Op::div)][0][2] = divide_by_row;
-#endif
+  if (Divisor::kQuick) t.op[int(Op::div)][0][2] = divide_by_row;
+  t.update = update;
 }
 
 }  // namespace HWY_NAMESPACE
