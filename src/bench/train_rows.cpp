@@ -51,7 +51,9 @@ void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& s
   r.tokens_s = double(tokens) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
 }
 
+// Short steps follow each other as in a training, some between two looks at the ceilings.
 TrainResult measure(const std::string& preset, const config::Resolved& settings, ThreadTeam& team, double seconds) {
+  constexpr double kStretch = 0.2;  // seconds of steps in a row
   TrainResult r;
   r.name = "gpt/" + preset, r.threads = team.size();
   r.batch = settings.get<std::optional<int64_t>>("batch").value_or(1);
@@ -72,11 +74,14 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   const auto start = Clock::now();
   for (double left = least(); times.size() < 5 || time_since(start) < seconds;) {
     step.run(work.batch);  // the ceilings have filled the caches with other things
-    const auto begin = Clock::now();
-    step.run(work.batch);
-    times.push_back(time_since(begin));
+    const size_t first = times.size();
+    for (const auto begin = Clock::now(); times.size() == first || time_since(begin) < kStretch;) {
+      const auto last = Clock::now();
+      step.run(work.batch);
+      times.push_back(time_since(last));
+    }
     const double right = least();
-    roofs.push_back(0.5 * (left + right) / times.back());
+    roofs.push_back(0.5 * (left + right) / summarize({times.begin() + ptrdiff_t(first), times.end()}).median);
     left = right;
   }
   sum_up(r, times, step, work.tokens.size());
