@@ -49,6 +49,13 @@ HWY_INLINE Vec load(const Stored<t>* p) {
   }
 }
 
+// Rows of one head lie apart, so the hardware does not see what comes next.
+constexpr int64_t kRowsAhead = 16;
+template <class T>
+HWY_INLINE void fetch_row(const T* row, int64_t dim) {
+  for (int64_t c = 0; c < dim; c += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + c);
+}
+
 // scores[j] = q · keys[j]; what lies behind the last up to a multiple of 16 becomes -inf.
 template <DType t>
 HWY_INLINE void score(const float* q, const Stored<t>* keys, int64_t stride, int64_t n, int64_t dim, float* scores) {
@@ -57,6 +64,7 @@ HWY_INLINE void score(const float* q, const Stored<t>* keys, int64_t stride, int
   for (int64_t j = 0; j < n; j += 4) {
     const Stored<t>* row[4];
     for (int64_t i = 0; i < 4; ++i) row[i] = keys + std::min(j + i, n - 1) * stride;
+    for (int64_t i = j + kRowsAhead; i < std::min(j + kRowsAhead + 4, n); ++i) fetch_row(keys + i * stride, dim);
     Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
     for (int64_t c = 0; c < dim; c += kLanes) {
       const Vec x = hn::LoadU(d, q + c);
@@ -94,13 +102,15 @@ HWY_INLINE void mix(const float* weights, const Stored<t>* values, int64_t strid
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) sum[0][i] = sum[1][i] = hn::Zero(d);
   int64_t j = 0;
-  for (; j + 2 <= n; j += 2)
+  for (; j + 2 <= n; j += 2) {
+    for (int64_t i = j + kRowsAhead; i < std::min(j + kRowsAhead + 2, n); ++i) fetch_row(values + i * stride, N * kLanes);
 #pragma GCC unroll 2
     for (int u = 0; u < 2; ++u) {
       const Vec w = hn::Set(d, weights[j + u]);
 #pragma GCC unroll 4
       for (int i = 0; i < N; ++i) sum[u][i] = hn::MulAdd(w, load<t>(values + (j + u) * stride + i * kLanes), sum[u][i]);
     }
+  }
   if (j < n) {
     const Vec w = hn::Set(d, weights[j]);
 #pragma GCC unroll 4
@@ -125,9 +135,10 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
     const T* from = worker.at<T>(args.q) + b * desc.q[0] + h * desc.q[1];
     for (int64_t c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(load<t>(from + c), hn::Set(d, float(desc.scale))), d, q + c);
     score<t>(q, worker.at<T>(args.k) + b * desc.k[0] + kv * desc.k[1], desc.k[2], n, dim, scores);
+    const T* values = worker.at<T>(args.v) + b * desc.v[0] + kv * desc.v[1];
+    for (int64_t j = 0; j < std::min(kRowsAhead, n); ++j) fetch_row(values + j * desc.v[2], dim);
     const Softmax s = softmax(scores, n);
     const float scale = n ? 1 / s.sum : 0;
-    const T* values = worker.at<T>(args.v) + b * desc.v[0] + kv * desc.v[1];
     int64_t c = 0;
     for (; c + 4 * kLanes <= dim; c += 4 * kLanes) mix<t, 4>(scores, values + c, desc.v[2], n, scale, q + c);
     for (; c < dim; c += kLanes) mix<t, 1>(scores, values + c, desc.v[2], n, scale, q + c);
