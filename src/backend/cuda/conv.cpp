@@ -39,6 +39,7 @@ struct Factor {
   int64_t outer_step = 0, group_step = 0, inner_step = 0;  // of the source, in elements
   ConvDesc::Axes steps{0, 0};
   bool as_it_is = false;
+  int together = 1;  // positions that lie side by side, aligned
   int64_t chunk_outer = 0, chunk_group = 0;
   ConvDesc::Axes chunk_steps{0, 0};
 
@@ -50,6 +51,9 @@ struct Factor {
     padded = padded_to(inner, unit);
     as_it_is = from == to && padded == inner && inner_step == 1 && alignment % kAlignment == 0;
     for (int64_t step : {outer_step, group_step, steps[0], steps[1]}) as_it_is &= step % unit == 0;
+    const bool line = steps[1] == 1 && (axes[0] == 1 || steps[0] == axes[1]);
+    for (int n : {2, 4})
+      if (line && pixels() % n == 0 && outer_step % n == 0 && group_step % n == 0 && inner_step % n == 0 && alignment % (n * size_of(from)) == 0) together = n;
     if (as_it_is) {
       chunk_outer = outer_step / unit, chunk_group = group_step / unit, chunk_steps = {steps[0] / unit, steps[1] / unit};
     } else {
@@ -176,7 +180,7 @@ class ConvKernel final : public NodeKernel {
     if (f.as_it_is) return;
     const int64_t chunks = f.padded * size_of(f.to) / 16;
     for (lines = 1; lines < 8 && lines < chunks;) lines *= 2;
-    pack = text(conv_pack_text(f.from, f.to, lines));
+    pack = text(conv_pack_text(f.from, f.to, lines, f.together));
   }
 
   // Of `count` from `first` on; returns where they lie then.
@@ -212,8 +216,9 @@ class ConvKernel final : public NodeKernel {
     part_ = padded_to(blocks_of(chunks, parts), 8), parts_ = blocks_of(chunks, part_);
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
-    product_ = text(conv_product_text(unit_, d_.result, tile_, stored_at_once(), parts_ > 1, spread(), phases() > 1));
-    if (parts_ > 1) finish_ = text(conv_finish_text(d_.result, piece_ * d_.groups * d_.outputs * d_.positions()));
+    product_ =
+        text(conv_product_text(unit_, d_.result, tile_, stored_at_once(), parts_ > 1, spread(), phases() > 1, x_factor_.padded / unit % tile_.chunks() == 0));
+    if (parts_ > 1) finish_ = text(conv_finish_text(d_.result, piece_ * d_.groups * d_.outputs * d_.positions(), false));
     x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(d_.outputs * w_factor_.bytes_each());
     parts_at_ = reserve(parts_ > 1 ? parts_ * sums : 0);
   }
@@ -245,7 +250,7 @@ class ConvKernel final : public NodeKernel {
       append_out_steps(words);
       words.insert(words.end(), {row_tiles, column_tiles});
       launch(product_, row_tiles * column_tiles * d_.groups * phases() * parts_, std::move(words));
-      if (parts_ > 1) put_finish(out, parts, parts_, images, images * d_.positions(), d_.positions(), 1);
+      if (parts_ > 1) put_finish(out, parts, parts_, images, 0);
     }
   }
 
@@ -261,7 +266,7 @@ class ConvKernel final : public NodeKernel {
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
     product_ = text(conv_gradient_text(unit_, tile_, spread()));
-    finish_ = text(conv_finish_text(d_.result, d_.images * d_.groups * d_.outputs * d_.positions()));
+    finish_ = text(conv_finish_text(d_.result, rows * d_.groups * d_.outputs, true));
     x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(piece_ * w_factor_.bytes_each());
     parts_at_ = reserve(parts_ * rows * d_.outputs * d_.groups * 4);
   }
@@ -288,18 +293,19 @@ class ConvKernel final : public NodeKernel {
       append_divider(words, d_.taps()), append_divider(words, d_.window[1]);
       launch(product_, row_tiles * column_tiles * d_.groups * parts_, std::move(words));
     }
-    put_finish(out_, parts, parts_, d_.images, rows, 1, x_factor_.padded);
+    put_finish(out_, parts, parts_, d_.images, x_factor_.padded);
   }
 
   void append_out_steps(Words& words) const {
     words.insert(words.end(), {d_.out_steps.first, d_.out_steps.group, d_.out_steps.second, d_.out_steps.axes[0], d_.out_steps.axes[1]});
   }
 
-  void put_finish(Place out, Place parts, int64_t count, int64_t images, int64_t rows, int64_t image_row, int64_t position_row) {
-    const int64_t total = images * d_.groups * d_.outputs * d_.positions();
-    Words words = {parts, out, count, total, rows, image_row, position_row};
+  // Rows of the sums are [image, position], or [position, image] with `padded` images.
+  void put_finish(Place out, Place parts, int64_t count, int64_t images, int64_t padded) {
+    const int64_t rows = padded ? d_.positions() * padded : images * d_.positions(), total = d_.groups * d_.outputs * rows;
+    Words words = {parts, out, count, total, images};
     append_out_steps(words);
-    for (int64_t n : {d_.positions(), d_.out[1], d_.outputs, d_.groups}) append_divider(words, n);
+    for (int64_t n : {rows, padded ? padded : d_.positions(), d_.outputs, d_.out[1]}) append_divider(words, n);
     launch(finish_, blocks_of(total, kBlock), std::move(words));
   }
 
@@ -321,7 +327,7 @@ class ConvKernel final : public NodeKernel {
       m.loops.batch = {{d_.channels, w.second, x.second, part}, {d_.groups, w.group, x.group, d_.outputs * d_.images}};
       m.loops.m = {{d_.outputs, w.first, 0, d_.images}}, m.loops.n = {{d_.images, 0, x.first, 1}};
       for (size_t i : {0, 1}) m.loops.k.push_back({d_.source[i], w.axes[i], x.axes[i], 0});
-      finish_ = text(conv_finish_text(d_.result, part));
+      finish_ = text(conv_finish_text(d_.result, part, true));
     } else {
       m.loops.batch = {{d_.images, 0, x.first, c.first}, {d_.groups, w.group, x.group, c.group}};
       m.loops.m = {{d_.outputs, w.first, 0, c.second}}, m.loops.k = {{d_.channels, w.second, x.second, 0}};
@@ -335,13 +341,17 @@ class ConvKernel final : public NodeKernel {
   void bind_matmul() {
     const Place parts = moved(space_, parts_at_);
     matmul_->bind(std::array<Place, 3>{w_, x_, gradient_ ? parts : out_}, moved(space_, matmul_at_), {});
-    if (gradient_) put_finish(out_, parts, parts_, d_.images, d_.images, 1, 0);
+    if (gradient_) put_finish(out_, parts, parts_, d_.images, d_.images);
   }
 
   ConvNarrow narrow_shape() const {
     ConvNarrow s{{d_.window[0], d_.window[1]}, {d_.stride[0], d_.stride[1]}, {d_.dilation[0], d_.dilation[1]}, {d_.spread[0], d_.spread[1]}};
-    const int64_t reads = (3 * d_.stride[0] + (d_.window[0] - 1) * d_.dilation[0] + 1) * d_.window[1];
-    s.down = d_.out[0] >= 4 && reads <= 64 && d_.spread[0] == 1 ? 4 : 1;
+    s.side_by_side = d_.x_steps.axes[1] == 1;
+    // Neighbours share rows of the source: the more, the longer the loop that is written out.
+    const int64_t more = gradient_ ? d_.dilation[0] : d_.stride[0], rest = gradient_ ? (d_.out[0] - 1) * d_.stride[0] : (d_.window[0] - 1) * d_.dilation[0];
+    const int64_t lines = gradient_ ? d_.window[0] : d_.out[0], across = gradient_ ? d_.out[1] : d_.window[1];
+    for (int n : {4, 8})
+      if (lines >= n && ((n - 1) * more + rest + 1) * across <= 64 && d_.spread[0] == 1) s.down = n;
     return s;
   }
 
@@ -360,20 +370,23 @@ class ConvKernel final : public NodeKernel {
 
   void plan_narrow_gradient() {
     const int64_t sums = d_.images * d_.groups * d_.outputs * d_.positions() * 4;
-    cut_depth(blocks_of(d_.images * d_.groups * d_.outputs, 4), d_.channels * d_.taps(), sums, 2048, kBlock);
+    cut_depth(blocks_of(d_.images * d_.groups * d_.outputs, 4), narrow_depth(), sums, 1024, kBlock);
     product_ = text(conv_narrow_gradient_text(d_.x, narrow_shape(), d_.out[0], d_.out[1]));
-    finish_ = text(conv_finish_text(d_.result, sums / 4));
+    finish_ = text(conv_finish_text(d_.result, sums / 4, true));
     parts_at_ = reserve(parts_ * sums);
   }
+
+  int64_t narrow_taps() const { return blocks_of(d_.window[0], narrow_shape().down) * d_.window[1]; }
+  int64_t narrow_depth() const { return d_.channels * narrow_taps(); }
 
   void bind_narrow_gradient() {
     const auto &x = d_.x_steps, &w = d_.w_steps;
     const Place parts = moved(space_, parts_at_);
-    Words words = {x_, w_, parts, d_.images, d_.groups, d_.outputs, d_.source[0], d_.source[1], d_.channels * d_.taps(), part_, d_.low[0], d_.low[1]};
+    Words words = {x_, w_, parts, d_.images, d_.groups, d_.outputs, d_.source[0], d_.source[1], d_.window[0], narrow_depth(), part_, d_.low[0], d_.low[1]};
     words.insert(words.end(), {x.first, x.group, x.second, x.axes[0], x.axes[1], w.group, w.first, w.second, w.axes[0], w.axes[1]});
-    append_divider(words, d_.taps()), append_divider(words, d_.window[1]);
+    append_divider(words, narrow_taps()), append_divider(words, d_.window[1]);
     launch(product_, d_.images * d_.groups * d_.outputs * parts_, std::move(words));
-    put_finish(out_, parts, parts_, d_.images, d_.images * d_.positions(), 1, d_.images);
+    put_finish(out_, parts, parts_, d_.images, d_.images);
   }
 
   ConvDesc d_;

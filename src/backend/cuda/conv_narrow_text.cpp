@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
   const Index o = rest - next * (Index)a.outputs.size, image = quotient(a.groups_by, next), group = next - image * (Index)a.groups;
   const Stored* from = a.x + image * a.x_image + group * a.x_group;
   const Stored* weights = a.w + group * a.w_group + o * a.w_output;
-  const int x_down = (int)a.x_down, x_across = (int)a.x_across, w_down = (int)a.w_down, w_across = (int)a.w_across;
+  const int x_down = (int)a.x_down, x_across = kSideBySide ? 1 : (int)a.x_across, w_down = (int)a.w_down, w_across = (int)a.w_across;
   const int top = v * kStrideDown - (int)a.low_down, left = u * kStrideAcross - (int)a.low_across;
   float sum[kDown] = {};
   for (int c = 0; c < (int)a.channels; ++c, from += a.x_channel, weights += a.w_channel) {
@@ -40,11 +40,13 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
     for (int s = 0; s < kSourceRows; ++s) {
       const int y = top + s, row = y / kSpreadDown;
       const bool row_in = y >= 0 && y % kSpreadDown == 0 && row < (int)a.down;
+      const Stored* line = from + (row * x_down + left * x_across);
 #pragma unroll
       for (int k = 0; k < kWindowAcross; ++k) {
         const int x = left + k * kDilationAcross, place = x / kSpreadAcross;
         const bool there = row_in && x >= 0 && x % kSpreadAcross == 0 && place < (int)a.across;
-        const float value = there ? load_element(from[row * x_down + place * x_across]) : 0.f;
+        const Stored* at = kSpreadAcross == 1 ? line + k * kDilationAcross * x_across : from + (row * x_down + place * x_across);
+        const float value = there ? load_element(*at) : 0.f;
 #pragma unroll
         for (int i = 0; i < kDown; ++i) {
           const int tap = s - i * kStrideDown;
@@ -64,11 +66,11 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
 constexpr const char* kNarrowGradient = R"(
 struct Args {
   const Stored *x, *w; float* parts;
-  i64 firsts, groups, outputs, down, across, depth, part, low_down, low_across;
+  i64 firsts, groups, outputs, down, across, window_down, depth, part, low_down, low_across;  // depth: of lines of kDown taps
   i64 x_first, x_group, x_image, x_down, x_across, w_group, w_output, w_image, w_down, w_across;
   Divider window, window_across;
 };
-constexpr int kPositions = kOutDown * kOutAcross;
+constexpr int kPositions = kOutDown * kOutAcross, kSourceRows = (kDown - 1) * kDilationDown + (kOutDown - 1) * kStrideDown + 1;
 extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RIDGE_CONSTANT Args a) {
   __shared__ float warps[8][kPositions];
   int block = (int)blockIdx.x, t = (int)threadIdx.x;
@@ -80,22 +82,33 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RID
   const Stored* from = a.x + first * a.x_first + group * a.x_group;
   const Stored* factor = a.w + group * a.w_group + o * a.w_output;
   const int begin = part * (int)a.part, end = begin + (int)a.part < (int)a.depth ? begin + (int)a.part : (int)a.depth;
-  const int x_image = (int)a.x_image, x_down = (int)a.x_down, x_across = (int)a.x_across, w_image = (int)a.w_image, w_down = (int)a.w_down, w_across = (int)a.w_across;
+  const int x_image = (int)a.x_image, x_down = (int)a.x_down, x_across = kSideBySide ? 1 : (int)a.x_across;
+  const int w_image = (int)a.w_image, w_down = (int)a.w_down, w_across = (int)a.w_across;
   float sum[kPositions] = {};
-#pragma unroll 2
   for (int k = begin + t; k < end; k += 256) {
-    const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
-    const float g = load_element(factor[image * w_image + y * w_down + x * w_across]);
-    const Stored* source = from + image * x_image;
+    const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, first_line = quotient(a.window_across, tap), x = tap - first_line * (int)a.window_across.size;
+    const int y = first_line * kDown;
+    float g[kDown];
 #pragma unroll
-    for (int v = 0; v < kOutDown; ++v) {
-      const int top = y * kDilationDown + v * kStrideDown - (int)a.low_down, row = top / kSpreadDown;
-      const bool row_in = top >= 0 && top % kSpreadDown == 0 && row < (int)a.down;
+    for (int i = 0; i < kDown; ++i) g[i] = kDown == 1 || y + i < (int)a.window_down ? load_element(factor[image * w_image + (y + i) * w_down + x * w_across]) : 0.f;
+    const Stored* source = from + image * x_image;
+    const int top = y * kDilationDown - (int)a.low_down, left = x * kDilationAcross - (int)a.low_across;
+#pragma unroll
+    for (int s = 0; s < kSourceRows; ++s) {
+      const int row = (top + s) / kSpreadDown;
+      const bool row_in = top + s >= 0 && (top + s) % kSpreadDown == 0 && row < (int)a.down;
+      const Stored* line = source + (row * x_down + left * x_across);
 #pragma unroll
       for (int u = 0; u < kOutAcross; ++u) {
-        const int left = x * kDilationAcross + u * kStrideAcross - (int)a.low_across, place = left / kSpreadAcross;
-        const bool there = row_in && left >= 0 && left % kSpreadAcross == 0 && place < (int)a.across;
-        sum[v * kOutAcross + u] = fmaf(g, there ? load_element(source[row * x_down + place * x_across]) : 0.f, sum[v * kOutAcross + u]);
+        const int at_x = left + u * kStrideAcross, place = at_x / kSpreadAcross;
+        const bool there = row_in && at_x >= 0 && at_x % kSpreadAcross == 0 && place < (int)a.across;
+        const Stored* at = kSpreadAcross == 1 ? line + u * kStrideAcross * x_across : source + (row * x_down + place * x_across);
+        const float value = there ? load_element(*at) : 0.f;
+#pragma unroll
+        for (int i = 0; i < kDown; ++i) {
+          const int v = s - i * kDilationDown;
+          if (v >= 0 && v % kStrideDown == 0 && v / kStrideDown < kOutDown) sum[v / kStrideDown * kOutAcross + u] = fmaf(g[i], value, sum[v / kStrideDown * kOutAcross + u]);
+        }
       }
     }
   }
@@ -114,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RID
 )";
 
 std::string narrow_text(DType type, const ConvNarrow& s) {
-  std::string text = element_text(type);
+  std::string text = element_text(type) + fmt::format("constexpr int kDown = {};\nconstexpr bool kSideBySide = {};\n", s.down, s.side_by_side);
   const char* axes[] = {"Down", "Across"};
   for (int i = 0; i < 2; ++i)
     text += fmt::format("constexpr int kWindow{0} = {1}, kStride{0} = {2}, kDilation{0} = {3}, kSpread{0} = {4};\n", axes[i], s.window[i], s.stride[i],
@@ -125,7 +138,7 @@ std::string narrow_text(DType type, const ConvNarrow& s) {
 }  // namespace
 
 KernelText conv_narrow_text(DType type, const ConvNarrow& s, int64_t total) {
-  return {"conv_narrow", index_text(total + kBlock) + narrow_text(type, s) + constant_text("kDown", s.down) + kNarrow, 0};
+  return {"conv_narrow", index_text(total + kBlock) + narrow_text(type, s) + kNarrow, 0};
 }
 
 KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& s, int64_t positions_down, int64_t positions_across) {

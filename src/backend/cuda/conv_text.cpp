@@ -10,7 +10,7 @@
 namespace ridge::cuda {
 namespace {
 
-// A tile of positions x channels is read along the positions and written along the channels.
+// A tile of positions x channels is read along the positions, some at once, and written along the channels.
 constexpr const char* kPack = R"(
 struct Args {
   const From* from; To* to;
@@ -27,13 +27,17 @@ extern "C" __global__ void __launch_bounds__(256) conv_pack(const RIDGE_CONSTANT
   const int first = (block - rest * (int)a.inner_tiles.size) * kInner;
   const int outer = quotient(a.groups_by, rest), group = rest - outer * (int)a.groups;
   const int pixels = (int)a.pixels.size, t = (int)threadIdx.x;
-  const int pixel = first_pixel + t % kPixels;
+  constexpr int kAlong = kPixels / kVector;
+  const int place = t % kAlong * kVector, pixel = first_pixel + place;
   const int y = quotient(a.across, pixel), x = pixel - y * (int)a.across.size;
   const From* from = a.from + outer * a.outer_step + group * a.group_step + y * a.down_step + x * a.across_step;
-#pragma unroll 16
-  for (int i = t / kPixels; i < kInner; i += 256 / kPixels) {
-    float v = pixel < pixels && first + i < (int)a.inner ? load_from(from[(first + i) * a.inner_step]) : 0.f;
-    tile[i][t % kPixels] = store_to(v);
+  struct alignas(kVector * sizeof(From)) Some { From e[kVector]; };
+#pragma unroll 8
+  for (int i = t / kAlong; i < kInner; i += 256 / kAlong) {
+    Some some = {};
+    if (pixel < pixels && first + i < (int)a.inner) some = *(const Some*)(from + (first + i) * a.inner_step);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) tile[i][place + j] = store_to(load_from(some.e[j]));
   }
   __syncthreads();
   for (int j = t; j < kPixels * kLines; j += 256) {
@@ -293,6 +297,15 @@ __device__ __forceinline__ void sum_steps(Sums& sums, int steps, const Load& loa
   __syncthreads();
 }
 
+// As copy_async_16, by way of the first cache: neighbouring taps read the same elements.
+__device__ __forceinline__ void copy_near_16(void* to, const void* from, bool there) {
+#if !defined(RIDGE_SIMULATOR) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" :: "r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+  copy_async_16(to, from, there);
+#endif
+}
+
 // A position of the window in the source: whether it is there at all. Where the source is spread, between its elements are zeros.
 __device__ __forceinline__ bool place_in(int& y, int& x, int down, int across, int spread_down, int spread_across) {
   if (kSpread) {
@@ -348,13 +361,15 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const 
   const int chunks = (int)a.chunks, depth = taps_down * taps_across * chunks;
   const int begin = kParts ? part * (int)a.part : 0, end = kParts && begin + (int)a.part < depth ? begin + (int)a.part : depth;
 
+  // Whole lines of channels go through all taps, one after the other; else all channels of a tap come first.
   // This thread's chunk of every step, and its rows of the tile: an image's place and the window's corner.
   int k = begin + t % kChunks, chunk = 0, y = 0, x = 0;
   if (depth > 0) {
-    const int tap = k / chunks, tap_row = tap / taps_across;
-    chunk = k - tap * chunks, y = tap_down + tap_row * step_down, x = tap_across + (tap - tap_row * taps_across) * step_across;
+    const int step = k / kChunks, tap = kTapsFirst ? step % (taps_down * taps_across) : k / chunks, tap_row = tap / taps_across;
+    chunk = kTapsFirst ? step / (taps_down * taps_across) * kChunks + t % kChunks : k - tap * chunks;
+    y = tap_down + tap_row * step_down, x = tap_across + (tap - tap_row * taps_across) * step_across;
   }
-  const int line = t / kChunks, last_across = tap_across + taps_across * step_across;
+  const int line = t / kChunks, last_across = tap_across + taps_across * step_across, last_down = tap_down + taps_down * step_down;
   constexpr int kLines = 256 / kChunks, kRowsEach = (kTileRows + kLines - 1) / kLines, kColumnsEach = (kTileColumns + kLines - 1) / kLines;
   int from[kRowsEach], top[kRowsEach], left[kRowsEach];
 #pragma unroll
@@ -372,7 +387,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const 
       int v = top[i] + tap_y, u = left[i] + tap_x;
       const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && k < end;
       const uint4* at = there ? a.x + (from[i] + v * (int)a.x_down + u * (int)a.x_across + chunk) : a.x;
-      if (kTileRows % kLines == 0 || line + kLines * i < kTileRows) copy_async_16(to_rows + place_of<kPitchRows>(line + kLines * i, t % kChunks), at, there);
+      if (kTileRows % kLines == 0 || line + kLines * i < kTileRows) copy_near_16(to_rows + place_of<kPitchRows>(line + kLines * i, t % kChunks), at, there);
     }
     const int weight = y * (int)a.w_down + x * (int)a.w_across + chunk + group * (int)a.w_group;
 #pragma unroll
@@ -382,10 +397,17 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const 
       if (kTileColumns % kLines == 0 || line + kLines * i < kTileColumns)
         copy_async_16(to_columns + place_of<kPitchColumns>(line + kLines * i, t % kChunks), there ? a.w + (o * (int)a.w_output + weight) : a.w, there);
     }
-    k += kChunks, chunk += kChunks;
-    while (chunk >= chunks) {
-      chunk -= chunks, x += step_across;
+    k += kChunks;
+    if (kTapsFirst) {
+      x += step_across;
       if (x >= last_across) x = tap_across, y += step_down;
+      if (y >= last_down) y = tap_down, chunk += kChunks;
+    } else {
+      chunk += kChunks;
+      while (chunk >= chunks) {
+        chunk -= chunks, x += step_across;
+        if (x >= last_across) x = tap_across, y += step_down;
+      }
     }
   });
 
@@ -459,7 +481,7 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const
       const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
       int v = top + y * (int)a.dilation_down, u = left + x * (int)a.dilation_across;
       const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && inside && k < end;
-      copy_async_16(to_rows + place_of<kPitchRows>(deep, t % kRowChunks),
+      copy_near_16(to_rows + place_of<kPitchRows>(deep, t % kRowChunks),
                     there ? a.x + (from + image * (int)a.x_image + v * (int)a.x_down + u * (int)a.x_across) : a.x, there);
     }
 #pragma unroll
@@ -481,25 +503,31 @@ extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const
 }
 )";
 
-// Parts of the depth, added in their order: [part, group, output, row].
+// Parts of the depth, added in their order: [part, group, output, row]. Rows are [image, position] or [position, image, some more].
 constexpr const char* kFinish = R"(
 struct Args {
   const float* parts; Stored* out;
-  i64 count, total, rows, image_row, position_row;  // rows of a part by image and position
+  i64 count, total, images;
   i64 out_image, out_group, out_output, out_down, out_across;
-  Divider positions, across, outputs, groups;
+  Divider rows, inner, outputs, across;
 };
 extern "C" __global__ void __launch_bounds__(256) conv_finish(const RIDGE_CONSTANT Args a) {
   const i64 e = (i64)blockIdx.x * 256 + threadIdx.x;
   if (e >= a.total) return;
-  Index rest = quotient(a.positions, (Index)e);
-  const Index p = (Index)e - rest * (Index)a.positions.size, line = quotient(a.outputs, rest), o = rest - line * (Index)a.outputs.size;
-  const Index image = quotient(a.groups, line), group = line - image * (Index)a.groups.size, y = quotient(a.across, p), x = p - y * (Index)a.across.size;
-  const float* from = a.parts + ((i64)group * a.outputs.size + o) * a.rows + image * a.image_row + p * a.position_row;
-  const i64 step = a.groups.size * a.outputs.size * a.rows;
-  float sum = from[0];
-#pragma unroll 4
-  for (int i = 1; i < (int)a.count; ++i) sum += from[i * step];
+  const Index line = quotient(a.rows, (Index)e), row = (Index)e - line * (Index)a.rows.size, group = quotient(a.outputs, line), o = line - group * (Index)a.outputs.size;
+  const Index outer = quotient(a.inner, row), inner = row - outer * (Index)a.inner.size;
+  const Index image = kPositionsFirst ? inner : outer, p = kPositionsFirst ? outer : inner, y = quotient(a.across, p), x = p - y * (Index)a.across.size;
+  if (image >= (Index)a.images) return;
+  float sum = a.parts[e];
+  int i = 1;
+  for (; i + 8 <= (int)a.count; i += 8) {
+    float next[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) next[j] = a.parts[(i + j) * a.total + e];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum += next[j];
+  }
+  for (; i < (int)a.count; ++i) sum += a.parts[i * a.total + e];
   a.out[image * a.out_image + group * a.out_group + o * a.out_output + y * a.out_down + x * a.out_across] = store_element(sum);
 }
 )";
@@ -543,16 +571,16 @@ int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth) {
   return tile.stages * (side(tile.rows) + side(tile.columns));
 }
 
-KernelText conv_pack_text(DType from, DType to, int lines) {
+KernelText conv_pack_text(DType from, DType to, int lines, int together) {
   return {"conv_pack",
           index_text(0) + element_of(from, "From", "load_from", "store_from") + element_of(to, "To", "load_to", "store_to") +
-              fmt::format("constexpr int kLines = {}, kUnit = {};\n", lines, 16 / size_of(to)) + kPack,
+              fmt::format("constexpr int kLines = {}, kUnit = {}, kVector = {};\n", lines, 16 / size_of(to), together) + kPack,
           0};
 }
 
-KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases) {
+KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases, bool taps_first) {
   std::string text = tile_text(unit, tile, true, spread) + element_of(result, "Stored", "load_element", "store_element");
-  text += fmt::format("constexpr int kWide = {};\nconstexpr bool kParts = {}, kPhases = {};\n", wide, parts, phases);
+  text += fmt::format("constexpr int kWide = {};\nconstexpr bool kParts = {}, kPhases = {}, kTapsFirst = {};\n", wide, parts, phases, taps_first);
   const bool halves = unit_elements(unit) == 8 && size_of(result) == 2;
   const int64_t turned = halves && !parts ? int64_t(tile.columns) * (tile.rows + 8) * 2 : 0;
   return {"conv_product", text + kProduct, std::max(tile_bytes(unit, tile, true), turned)};
@@ -562,6 +590,9 @@ KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, bool spread) 
   return {"conv_gradient", index_text(0) + tile_text(unit, tile, false, spread) + kGradient, tile_bytes(unit, tile, false)};
 }
 
-KernelText conv_finish_text(DType result, int64_t total) { return {"conv_finish", index_text(total + kBlock) + element_text(result) + kFinish, 0}; }
+KernelText conv_finish_text(DType result, int64_t total, bool positions_first) {
+  return {"conv_finish", index_text(total + kBlock) + element_text(result) + fmt::format("constexpr bool kPositionsFirst = {};\n", positions_first) + kFinish,
+          0};
+}
 
 }  // namespace ridge::cuda

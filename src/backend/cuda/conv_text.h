@@ -17,18 +17,19 @@ struct ConvTile {
 };
 int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth);  // of shared memory
 
-// Channels side by side, padded with zeros to whole chunks of 16 bytes. `lines`: chunks of a tile.
-KernelText conv_pack_text(DType from, DType to, int lines);
+// Channels side by side, padded with zeros to whole chunks of 16 bytes. `lines`: chunks of a tile; `together`: positions that are read at once.
+KernelText conv_pack_text(DType from, DType to, int lines, int together);
 // Rows are output positions, the depth is (taps, channels). `wide`: results that are stored at once. `parts`: sums go to memory as f32.
-KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases);
+KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases, bool taps_first);
 // Rows are (output positions, first axis), the depth is (channels, taps): what a gradient by the weights is. Sums go to memory as f32.
 KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, bool spread);
-KernelText conv_finish_text(DType result, int64_t total);
+KernelText conv_finish_text(DType result, int64_t total, bool positions_first);
 
 // Few channels in a group: each thread sums `down` neighbours of the first spatial axis.
 struct ConvNarrow {
   int64_t window[2], stride[2], dilation[2], spread[2];
   int down = 1;
+  bool side_by_side = false;  // the source's elements across
 };
 KernelText conv_narrow_text(DType type, const ConvNarrow& shape, int64_t total);
 KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& shape, int64_t positions_down, int64_t positions_across);
