@@ -100,7 +100,7 @@ struct Limits {
 };
 constexpr Limits kLimits[] = {
     {"tile_map", 64, 0, 34816},
-    {"tile_row", 88, 0, 204800},
+    {"tile_row", 96, 0, 204800},
     {"tile_column", 88, 0, 10240},
     {"tile_combine", 48, 0, 8192},
     {"radix_", 48, 0, 12288},
