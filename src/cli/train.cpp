@@ -133,13 +133,16 @@ std::string config_text(config::Resolved settings) {
   return settings.to_yaml();
 }
 
-bool is_finished(const fs::path& folder) {
+// All of these steps are done, or its target was reached.
+bool is_finished(const fs::path& folder, int64_t steps) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
   if (!j.is_object()) return false;
   const std::string end = j.value("end", "");
   const std::optional<RunState> state = newest_state(folder);
-  return end == "finished" || end == "target" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
+  if (end == "target") return true;
+  if (state && state->step.attempted < steps) return false;
+  return end == "finished" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
 }
 
 bool has_checkpoints(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty(); }
@@ -213,6 +216,10 @@ int train_all(config::Sources sources, bool json) {
   for (const Part& part : parts)
     if (!resume && has_run(part.folder))
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
+  const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
+  auto is_done = [&](const Part& part) { return parts.size() > 1 && resume && is_finished(part.folder, steps); };
+  if (std::all_of(parts.begin(), parts.end(), is_done))
+    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, or more seeds, go on", parts.size(), out.string());
   if (parts.size() > 1) {  // an experiment is resumed as a whole, and each of its runs alone
     make_folder(out);
     write_atomically((out / "config.yaml").string(), config_text(settings));
@@ -224,8 +231,10 @@ int train_all(config::Sources sources, bool json) {
     if (parts.size() > 1)
       own.words.insert(own.words.end(),
                        {"seeds=1", fmt::format("seed={}", part.seed), fmt::format("data={}", part.data), fmt::format("out={}", part.folder.string())});
-    if (!(parts.size() > 1 && resume && is_finished(part.folder)))
-      if (const int code = train_part(part, config::resolve(own), resume && begun, json); code != kOk) return code;
+    if (is_done(part))
+      fmt::print(stderr, "{} is finished\n", part.folder.string());
+    else if (const int code = train_part(part, config::resolve(own), resume && begun, json); code != kOk)
+      return code;
     done.push_back(read_experiment_run(part.folder, word_for(part.data)));
   }
   make_folder(out);

@@ -24,7 +24,6 @@ constexpr double kReplayed = 3e-6;   // seconds that a kernel of a recorded step
 constexpr double kFirstGuess = 1.3;  // of a step to the sum of its kernels at their ceilings, until one was measured
 
 Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
-std::string correction_key(const std::string& gpu) { return "step_time/" + gpu + "/correction"; }
 
 double rate_of(const GpuCeilings& gpu, Precision precision) {
   for (const GpuCeilings::Rate& rate : gpu.matmul)
@@ -235,19 +234,25 @@ GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool me
   const double rate = rate_of(*ceilings, product_format(backend, step.plan().choices.precision)), bandwidth = 1e9 * ceilings->copy_gbs.median;
   GpuStepTime time;
   time.least = step.least_seconds(rate, bandwidth);
-  const std::optional<double> correction = this_machine().number(correction_key(gpu));
-  double sum = 0;
-  for (const auto& [kernel, times] : step.kernels()) sum += double(times) * std::max({kernel.flops / rate, kernel.bytes / bandwidth, kReplayed});
+  double sum = 0, short_ones = 0;
+  for (const auto& [kernel, times] : step.kernels()) {
+    const double work = std::max(kernel.flops / rate, kernel.bytes / bandwidth);
+    sum += double(times) * std::max(work, kReplayed);
+    if (work < kReplayed) short_ones += double(times) * kReplayed;
+  }
+  // Steps of short kernels and of long ones miss their sums by different amounts.
+  time.key = fmt::format("step_time/{}/times_sum/{}/{}", gpu, name(step.plan().choices.precision), 2 * short_ones > sum ? "short" : "long");
+  const std::optional<double> correction = this_machine().number(time.key);
   time.expected = correction.value_or(kFirstGuess) * sum;
   time.source = correction ? "the GPU's measured ceilings and an earlier run" : "the GPU's measured ceilings";
   return time;
 }
 
-void keep_step_time(const std::string& gpu, double expected, double measured) {
-  if (!(expected > 0) || !(measured > 0)) return;
+void keep_step_time(const std::string& key, double expected, double measured) {
+  if (key.empty() || !(expected > 0) || !(measured > 0)) return;
   Profile profile = this_machine();
-  const double before = profile.number(correction_key(gpu)).value_or(kFirstGuess);
-  profile.put(correction_key(gpu), {.value = fmt::format("{:.4g}", std::clamp(before * measured / expected, 0.5, 20.0)), .samples = 1});
+  const double before = profile.number(key).value_or(kFirstGuess);
+  profile.put(key, {.value = fmt::format("{:.4g}", std::clamp(before * measured / expected, 0.5, 20.0)), .samples = 1});
 }
 
 BudgetFacts device_budget(const Backend& backend) {

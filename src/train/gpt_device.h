@@ -44,13 +44,14 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool meas
 struct GpuStepTime {
   double least = 0, expected = 0;  // seconds; 0: not known
   std::string source;
+  std::string key;  // of steps of this kind, for keep_step_time()
 };
 GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool measure);
 // Operations that the device's products take in the time of a byte; 0: its rates are not known. `backend` null: the CPU, with so much memory.
 double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure);
 
-// What a run has seen: later ones expect as much above the sum of their kernels.
-void keep_step_time(const std::string& gpu, double expected, double measured);
+// What a run has seen: later ones of its kind expect as much above the sum of their kernels. An empty key: nothing is kept.
+void keep_step_time(const std::string& key, double expected, double measured);
 
 BudgetFacts device_budget(const Backend& backend);
 

@@ -291,21 +291,23 @@ class Settling {
     options.memory = run_.budget.bytes - others;
     options.memory = std::max<int64_t>(options.memory, 1);  // nothing is left: the refusal below knows what would do
     if (far_ && s_.get<bool>("offload_optimizer")) options.offload = true;
-    options.balance = [this, memory = options.memory] {
-      return measured_balance(run_.backend.get(), number_format_, memory, far_ ? o_.measure && o_.probe : o_.measure);
-    };
     if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
     StepModel model = gpt_step_model(run_.model, batch_);
     run_.parameters = gpt_stored_parameters(run_.model);
     if (earlier_ && !earlier_->choices.empty()) {
       const StepChoices before = StepChoices::from_words(earlier_->choices);
       if (!is_said_now("precision")) options.precision = precision_as_before(before.precision);
+    }
+    options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, measure = o_.measure && (!far_ || o_.probe)] {
+      return measured_balance(backend, precision, memory, measure);
+    };
+    if (earlier_ && !earlier_->choices.empty()) {
       StepOptions same = options;
       try {
         honour(same, earlier_->choices);
         if (is_said_now("accumulation")) same.micro = options.micro;
         same.precision = options.precision;
-        if (before.batch == batch_) run_.step = std::make_unique<TrainStep>(model, same);
+        if (StepChoices::from_words(earlier_->choices).batch == batch_) run_.step = std::make_unique<TrainStep>(model, same), honoured_ = true;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
         run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
@@ -318,9 +320,9 @@ class Settling {
         int64_t enough = others + error.least;
         if (run_.trainer.load_parts && !far_) enough = (enough - run_.budget.bytes / 16) * 16 / 15 + 1;  // of which batches ahead take a sixteenth
         fail(ErrorCode::memory,
-             "[gpt] the budget of {} ({}) is too small: the process, its data and batches take {}, the step {} at the least; the smallest budget that works is "
-             "memory={}MiB",
-             size_text(run_.budget.bytes), run_.budget.reason, size_text(others), size_text(error.least), (enough + (1 << 20) - 1) >> 20);
+             "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; the smallest budget that works is memory={}MiB",
+             size_text(run_.budget.bytes), run_.budget.reason, far_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others),
+             size_text(error.least), (enough + (1 << 20) - 1) >> 20);
       }
     }
     settle_loading();
@@ -343,6 +345,7 @@ class Settling {
     if (far_) {
       const GpuStepTime time = gpu_step_time(*run_.step, run_.backend.get(), o_.measure && o_.probe);
       run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
+      run_.expected_key = time.key;
       return;
     }
     if (!o_.measure) return;
@@ -393,8 +396,12 @@ class Settling {
       d.push_back({"kernels", std::string(name(isa_tier())), "measured", "the best instructions this CPU has"});
     d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
     d.push_back(as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)));
+    const bool as_before = honoured_ && !is_said_now("accumulation");
     d.push_back({"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""),
-                 whole(s_, "accumulation") ? s_.setting("accumulation").source : "planned", plan.decisions.empty() ? "" : plan.decisions.back()});
+                 as_before                   ? "the run so far"
+                 : whole(s_, "accumulation") ? s_.setting("accumulation").source
+                                             : "planned",
+                 as_before || plan.decisions.empty() ? "" : plan.decisions.back()});
     d.push_back(
         {"recompute", std::string(name(plan.recompute)), "planned", plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget"});
     if (plan.host_bytes)
@@ -428,7 +435,8 @@ class Settling {
   Prefetcher::Options loading_;
   std::optional<RunState> earlier_;  // of the run that is resumed
   int64_t batch_ = 0, baseline_ = 0;
-  bool far_ = false;  // the device has memory of its own
+  bool far_ = false;       // the device has memory of its own
+  bool honoured_ = false;  // the step is split and recomputed as in the run so far
   DeviceMemory device_before_;
 };
 
@@ -548,8 +556,7 @@ Outcome run_gpt(GptRun& run, const Resolved& settings, const std::vector<Trainer
   if (!run.trainer.resume) write_weights(run, run.init_from.get());
   run.init_from.reset();  // its pages are not in the plan
   const Outcome outcome = train(gpt_task(run, settings), run.trainer, views);
-  if (const std::string gpu = device_name(run.backend.get()); !gpu.empty() && outcome.own_steps >= 50)
-    keep_step_time(gpu, run.expected_step_seconds, 1e-3 * outcome.ms);
+  if (outcome.own_steps >= 50) keep_step_time(run.expected_key, run.expected_step_seconds, 1e-3 * outcome.ms);
   return outcome;
 }
 

@@ -46,6 +46,7 @@ struct GptRun {
   double least_seconds = 0;  // of a step: its roof
   double expected_step_seconds = 0;
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
+  std::string expected_key;   // under which the profile learns from a run on a GPU
   TrainerOptions trainer;
   std::unique_ptr<GptWeights> init_from;  // null: new weights
   std::unique_ptr<GptSampler> sampler;    // null: no samples are asked for, or there is no tokenizer

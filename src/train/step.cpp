@@ -347,6 +347,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
     s.offloaded = true;
     s.make_plan();
   }
+  s.options.balance = {};  // what it holds on to may not live as long
   s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
   size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16;

@@ -43,6 +43,9 @@ rm -rf many/other.txt/seed_1338
 check 0 "all 3 steps done" train gpt --out many --resume
 has many/other.txt/seed_1338/summary.json
 check 2 "is finished" train gpt --out many/plays.txt/seed_1337 --resume
+check 2 "all 4 runs in many are finished" train gpt --out many --resume
+check 0 "all 4 steps done" train gpt --out many --resume steps=4
+for run in many/*/seed_*; do grep -q '"steps": 4' "$run/summary.json" || fail "$run has not gone on"; done
 mkdir same && cp plays.txt same/
 check 0 "all 3 steps done" train gpt $small steps=3 data=plays.txt,same/plays.txt --out twins
 has twins/plays.txt/summary.json twins/plays.txt_2/summary.json

@@ -71,6 +71,7 @@ TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
   EXPECT_EQ(said(go_on({"device=auto"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:0"}});
   const GptRun same = go_on({"device=auto"});
+  EXPECT_EQ(said(same, "micro-batch").decided_by, "the run so far");
   EXPECT_EQ(said(same, "device").value, "cuda:0");
   EXPECT_EQ(said(same, "device").decided_by, "the run so far");
   EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:0");
