@@ -333,7 +333,7 @@ __device__ __forceinline__ int first_tap(int at, int dilation, int spread, int s
   return k < step ? k : window;
 }
 
-extern "C" __global__ void __launch_bounds__(256, kResident) conv_product(const RIDGE_CONSTANT Args a) {
+extern "C" __global__ void __launch_bounds__(256, 2) conv_product(const RIDGE_CONSTANT Args a) {
   int block = (int)blockIdx.x, t = (int)threadIdx.x;
   const int column0 = block % (int)a.column_tiles * kTileColumns;
   block /= (int)a.column_tiles;
@@ -455,7 +455,7 @@ struct Args {
   Divider window, window_across;
 };
 
-extern "C" __global__ void __launch_bounds__(256, kResident) conv_gradient(const RIDGE_CONSTANT Args a) {
+extern "C" __global__ void __launch_bounds__(256, 2) conv_gradient(const RIDGE_CONSTANT Args a) {
   int block = (int)blockIdx.x, t = (int)threadIdx.x;
   const int column_tile = block % (int)a.column_tiles;
   block /= (int)a.column_tiles;
@@ -548,9 +548,7 @@ std::string element_of(DType type, const char* stored, const char* load, const c
 
 std::string tile_text(ConvUnit unit, const ConvTile& tile, bool along_depth, bool spread) {
   std::string text = kShared + std::string(matrix_prelude());
-  // Two blocks of f32 sums by FMA would not have the registers.
-  text += fmt::format("constexpr int kUnitKind = {}, kTileRows = {}, kTileColumns = {}, kStages = {}, kResident = {};\n", int(unit), tile.rows, tile.columns,
-                      tile.stages, unit == ConvUnit::fma ? 1 : 2);
+  text += fmt::format("constexpr int kUnitKind = {}, kTileRows = {}, kTileColumns = {}, kStages = {};\n", int(unit), tile.rows, tile.columns, tile.stages);
   text += fmt::format("constexpr bool kWarpgroups = {}, kAlongDepth = {}, kSpread = {};\n", tile.warpgroups, along_depth, spread);
   text += kTileSums;
   if (tile.warpgroups) {
