@@ -20,27 +20,11 @@ function(set_up_test_code target)
   endif()
 endfunction()
 
-# GoogleTest is parsed once for all tests. Instrumented builds do without: GCC takes what is precompiled for our own code, and raises more
-# false alarms there.
-function(precompile_tests target)
-  if(RIDGE_SANITIZE OR CMAKE_DISABLE_PRECOMPILE_HEADERS)
-    return()
-  endif()
-  target_precompile_headers(${target} ${ARGN})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)  # inside std::string
-    if(CCACHE_PROGRAM)  # it takes part when precompiled headers count by what they hold
-      target_compile_options(${target} PRIVATE -fpch-preprocess)
-      set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${CMAKE_CXX_COMPILER_LAUNCHER}")
-    endif()
-  endif()
-endfunction()
-
 # What several folders share.
 file(GLOB support_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cpp)
 add_library(test_support STATIC ${support_sources})
 set_up_test_code(test_support)
-precompile_tests(test_support PRIVATE <gtest/gtest.h> <algorithm> <functional> <optional> <span> <fmt/core.h>)
+precompile(test_support PRIVATE <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <optional> <span> <fmt/core.h>)
 list(PREPEND test_libraries test_support)
 list(APPEND test_libraries GTest::gtest_main)
 
@@ -56,7 +40,7 @@ foreach(folder ${test_entries})
   set(objects ${name}_test_objects)
   add_library(${objects} OBJECT ${sources})
   set_up_test_code(${objects})
-  precompile_tests(${objects} REUSE_FROM test_support)
+  precompile(${objects} REUSE_FROM test_support)
   add_executable(${target} $<TARGET_OBJECTS:${objects}>)
   target_link_libraries(${target} PRIVATE ${test_libraries})
   silence_simd_false_alarms(${sources})
