@@ -217,7 +217,7 @@ class ConvKernel final : public NodeKernel {
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
     product_ =
-        text(conv_product_text(unit_, d_.result, tile_, stored_at_once(), parts_ > 1, spread(), phases() > 1, x_factor_.padded / unit % tile_.chunks() == 0));
+        text(conv_product_text(unit_, d_.result, tile_, stored_at_once(), parts_ > 1, d_.spread, phases() > 1, x_factor_.padded / unit % tile_.chunks() == 0));
     if (parts_ > 1) finish_ = text(conv_finish_text(d_.result, piece_ * d_.groups * d_.outputs * d_.positions(), false));
     x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(d_.outputs * w_factor_.bytes_each());
     parts_at_ = reserve(parts_ > 1 ? parts_ * sums : 0);
@@ -244,7 +244,7 @@ class ConvKernel final : public NodeKernel {
       const Place out = moved(out_, first * d_.out_steps.first * size_of(d_.result));
       const int64_t row_tiles = blocks_of(images * blocks_of(d_.out[0], f[0]) * blocks_of(d_.out[1], f[1]), tile_.rows);
       Words words = {x, w, out, parts, images, d_.source[0], d_.source[1], d_.out[0], d_.out[1], d_.window[0], d_.window[1]};
-      for (const auto& axes : {d_.stride, d_.low, d_.dilation, d_.spread, f, ConvDesc::Axes{step(0), step(1)}}) words.insert(words.end(), {axes[0], axes[1]});
+      for (const auto& axes : {d_.stride, d_.low, d_.dilation, f, ConvDesc::Axes{step(0), step(1)}}) words.insert(words.end(), {axes[0], axes[1]});
       words.insert(words.end(), {d_.groups, d_.outputs, chunks, part_});
       for (const Factor* a : {&x_factor_, &w_factor_}) words.insert(words.end(), {a->chunk_outer, a->chunk_steps[0], a->chunk_steps[1], a->chunk_group});
       append_out_steps(words);
@@ -265,7 +265,7 @@ class ConvKernel final : public NodeKernel {
     cut_depth(tiles, depth, rows * d_.outputs * d_.groups * 4, 256, deep());
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
-    product_ = text(conv_gradient_text(unit_, tile_, spread()));
+    product_ = text(conv_gradient_text(unit_, tile_, d_.spread));
     finish_ = text(conv_finish_text(d_.result, rows * d_.groups * d_.outputs, true));
     x_at_ = reserve(piece_ * x_factor_.bytes_each()), w_at_ = reserve(piece_ * w_factor_.bytes_each());
     parts_at_ = reserve(parts_ * rows * d_.outputs * d_.groups * 4);
@@ -286,7 +286,7 @@ class ConvKernel final : public NodeKernel {
       const Place x = put_pack(x_factor_, pack_x_, lines_x_, x_, moved(space_, x_at_), first, images);
       const Place w = put_pack(w_factor_, pack_w_, lines_w_, w_, moved(space_, w_at_), first, images);
       Words words = {x, w, parts, d_.source[0], d_.source[1], d_.out[0], d_.out[1], images * d_.taps(), part_, int64_t(first > 0)};
-      for (const auto& axes : {d_.stride, d_.low, d_.dilation, d_.spread}) words.insert(words.end(), {axes[0], axes[1]});
+      for (const auto& axes : {d_.stride, d_.low, d_.dilation}) words.insert(words.end(), {axes[0], axes[1]});
       words.insert(words.end(), {d_.groups, d_.outputs, row_chunks, column_chunks});
       for (const Factor* a : {&x_factor_, &w_factor_}) words.insert(words.end(), {a->chunk_outer, a->chunk_steps[0], a->chunk_steps[1], a->chunk_group});
       words.insert(words.end(), {row_tiles, column_tiles});

@@ -307,10 +307,10 @@ __device__ __forceinline__ void copy_near_16(void* to, const void* from, bool th
 }
 
 // A position of the window in the source: whether it is there at all. Where the source is spread, between its elements are zeros.
-__device__ __forceinline__ bool place_in(int& y, int& x, int down, int across, int spread_down, int spread_across) {
-  if (kSpread) {
-    if (y < 0 || x < 0 || y % spread_down || x % spread_across) return false;
-    y /= spread_down, x /= spread_across;
+__device__ __forceinline__ bool place_in(int& y, int& x, int down, int across) {
+  if (kSpreadDown > 1 || kSpreadAcross > 1) {
+    if (y < 0 || x < 0 || y % kSpreadDown || x % kSpreadAcross) return false;
+    y /= kSpreadDown, x /= kSpreadAcross;
   }
   return (unsigned)y < (unsigned)down && (unsigned)x < (unsigned)across;
 }
@@ -320,7 +320,7 @@ constexpr const char* kProduct = R"(
 struct Args {
   const uint4 *x, *w; Stored* out; float* parts;
   i64 images, down, across, out_down, out_across, window_down, window_across;
-  i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across, spread_down, spread_across;
+  i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across;
   i64 phases_down, phases_across, step_down, step_across;  // outputs of equal place between a spread source's elements, and the taps that reach them
   i64 groups, outputs, chunks, part;                       // per group; of the depth in chunks
   i64 x_image, x_down, x_across, x_group, w_output, w_down, w_across, w_group;             // steps in chunks
@@ -337,24 +337,21 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_product(const RIDGE_CO
   int block = (int)blockIdx.x, t = (int)threadIdx.x;
   const int column0 = block % (int)a.column_tiles * kTileColumns;
   block /= (int)a.column_tiles;
+  // Phases of one place run side by side: their results share lines of memory.
+  const int phases_down = kPhases ? (int)a.phases_down : 1, phases_across = kPhases ? (int)a.phases_across : 1;
+  const int phase = block % (phases_down * phases_across), phase_down = phase / phases_across, phase_across = phase - phase_down * phases_across;
+  block /= phases_down * phases_across;
   const int row0 = block % (int)a.row_tiles * kTileRows;
   block /= (int)a.row_tiles;
-  const int group = block % (int)a.groups;
-  block /= (int)a.groups;
-  int phase_down = 0, phase_across = 0, part = 0;
-  if (kPhases)
-    phase_across = block % (int)a.phases_across, phase_down = block / (int)a.phases_across;
-  else
-    part = block;
-  const int phases_down = kPhases ? (int)a.phases_down : 1, phases_across = kPhases ? (int)a.phases_across : 1;
+  const int group = block % (int)a.groups, part = block / (int)a.groups;
   const int down = ((int)a.out_down - phase_down + phases_down - 1) / phases_down, across = ((int)a.out_across - phase_across + phases_across - 1) / phases_across;
   const int rows = (int)a.images * down * across;
   if (row0 >= rows) return;
   int tap_down = 0, tap_across = 0, taps_down = (int)a.window_down, taps_across = (int)a.window_across;
   const int step_down = kPhases ? (int)a.step_down : 1, step_across = kPhases ? (int)a.step_across : 1;
   if (kPhases) {
-    tap_down = first_tap(phase_down - (int)a.low_down, (int)a.dilation_down, (int)a.spread_down, step_down, taps_down);
-    tap_across = first_tap(phase_across - (int)a.low_across, (int)a.dilation_across, (int)a.spread_across, step_across, taps_across);
+    tap_down = first_tap(phase_down - (int)a.low_down, (int)a.dilation_down, kSpreadDown, step_down, taps_down);
+    tap_across = first_tap(phase_across - (int)a.low_across, (int)a.dilation_across, kSpreadAcross, step_across, taps_across);
     taps_down = tap_down < taps_down ? (taps_down - tap_down + step_down - 1) / step_down : 0;
     taps_across = tap_across < taps_across ? (taps_across - tap_across + step_across - 1) / step_across : 0;
   }
@@ -385,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_product(const RIDGE_CO
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
       int v = top[i] + tap_y, u = left[i] + tap_x;
-      const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && k < end;
+      const bool there = place_in(v, u, (int)a.down, (int)a.across) && k < end;
       const uint4* at = there ? a.x + (from[i] + v * (int)a.x_down + u * (int)a.x_across + chunk) : a.x;
       if (kTileRows % kLines == 0 || line + kLines * i < kTileRows) copy_near_16(to_rows + place_of<kPitchRows>(line + kLines * i, t % kChunks), at, there);
     }
@@ -448,7 +445,7 @@ constexpr const char* kGradient = R"(
 struct Args {
   const uint4 *x, *w; float* parts;
   i64 down, across, out_down, out_across, depth, part, add;  // add: to the parts of the piece before
-  i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across, spread_down, spread_across;
+  i64 stride_down, stride_across, low_down, low_across, dilation_down, dilation_across;
   i64 groups, outputs, row_chunks, column_chunks;
   i64 x_image, x_down, x_across, x_group, w_image, w_down, w_across, w_group;  // steps in chunks
   i64 row_tiles, column_tiles;
@@ -480,7 +477,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_gradient(const RIDGE_C
       if (deep >= kDeep) break;
       const int image = quotient(a.window, k), tap = k - image * (int)a.window.size, y = quotient(a.window_across, tap), x = tap - y * (int)a.window_across.size;
       int v = top + y * (int)a.dilation_down, u = left + x * (int)a.dilation_across;
-      const bool there = place_in(v, u, (int)a.down, (int)a.across, (int)a.spread_down, (int)a.spread_across) && inside && k < end;
+      const bool there = place_in(v, u, (int)a.down, (int)a.across) && inside && k < end;
       copy_near_16(to_rows + place_of<kPitchRows>(deep, t % kRowChunks),
                     there ? a.x + (from + image * (int)a.x_image + v * (int)a.x_down + u * (int)a.x_across) : a.x, there);
     }
@@ -546,10 +543,11 @@ std::string element_of(DType type, const char* stored, const char* load, const c
                      in, store, out);
 }
 
-std::string tile_text(ConvUnit unit, const ConvTile& tile, bool along_depth, bool spread) {
+std::string tile_text(ConvUnit unit, const ConvTile& tile, bool along_depth, ConvSpread spread) {
   std::string text = kShared + std::string(matrix_prelude());
   text += fmt::format("constexpr int kUnitKind = {}, kTileRows = {}, kTileColumns = {}, kStages = {};\n", int(unit), tile.rows, tile.columns, tile.stages);
-  text += fmt::format("constexpr bool kWarpgroups = {}, kAlongDepth = {}, kSpread = {};\n", tile.warpgroups, along_depth, spread);
+  text += fmt::format("constexpr bool kWarpgroups = {}, kAlongDepth = {};\n", tile.warpgroups, along_depth);
+  text += fmt::format("constexpr int kSpreadDown = {}, kSpreadAcross = {};\n", spread[0], spread[1]);
   text += kTileSums;
   if (tile.warpgroups) {
     text += fmt::format("#define WGMMA {}\n", unit == ConvUnit::bf16 ? "wgmma_bf16" : "wgmma_f16") + kWarpgroupSums;
@@ -576,7 +574,7 @@ KernelText conv_pack_text(DType from, DType to, int lines, int together) {
           0};
 }
 
-KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases, bool taps_first) {
+KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, ConvSpread spread, bool phases, bool taps_first) {
   std::string text = tile_text(unit, tile, true, spread) + element_of(result, "Stored", "load_element", "store_element");
   text += fmt::format("constexpr int kWide = {};\nconstexpr bool kParts = {}, kPhases = {}, kTapsFirst = {};\n", wide, parts, phases, taps_first);
   const bool halves = unit_elements(unit) == 8 && size_of(result) == 2;
@@ -584,7 +582,7 @@ KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, 
   return {"conv_product", text + kProduct, std::max(tile_bytes(unit, tile, true), turned)};
 }
 
-KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, bool spread) {
+KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, ConvSpread spread) {
   return {"conv_gradient", index_text(0) + tile_text(unit, tile, false, spread) + kGradient, tile_bytes(unit, tile, false)};
 }
 

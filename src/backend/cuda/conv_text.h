@@ -1,5 +1,7 @@
 // Texts of the convolution kernels. Numbers of a shape are arguments; what changes the code is a constant of the text.
 #pragma once
+#include <array>
+
 #include "backend/cuda/kernel.h"
 #include "ridge/dtype.h"
 
@@ -9,6 +11,8 @@ namespace ridge::cuda {
 enum class ConvUnit : uint8_t { fma, tf32, bf16, f16 };
 inline int64_t unit_elements(ConvUnit u) { return u == ConvUnit::bf16 || u == ConvUnit::f16 ? 8 : 4; }  // in 16 bytes
 inline DType unit_type(ConvUnit u) { return u == ConvUnit::bf16 ? DType::bf16 : u == ConvUnit::f16 ? DType::f16 : DType::f32; }
+
+using ConvSpread = std::array<int64_t, 2>;  // [down, across]
 
 struct ConvTile {
   int rows = 128, columns = 128, stages = 2;
@@ -20,9 +24,9 @@ int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth);  // o
 // Channels side by side, padded with zeros to whole chunks of 16 bytes. `lines`: chunks of a tile; `together`: positions that are read at once.
 KernelText conv_pack_text(DType from, DType to, int lines, int together);
 // Rows are output positions, the depth is (taps, channels). `wide`: results that are stored at once. `parts`: sums go to memory as f32.
-KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, bool spread, bool phases, bool taps_first);
+KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, ConvSpread spread, bool phases, bool taps_first);
 // Rows are (output positions, first axis), the depth is (channels, taps): what a gradient by the weights is. Sums go to memory as f32.
-KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, bool spread);
+KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, ConvSpread spread);
 KernelText conv_finish_text(DType result, int64_t total, bool positions_first);
 
 // Few channels in a group: each thread sums `down` neighbours of the first spatial axis.
