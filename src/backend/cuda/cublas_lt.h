@@ -57,6 +57,7 @@ class CublasLt {
   LtCall<LtPreference, int, const void*, size_t> preference_set{*this, "cublasLtMatmulPreferenceSetAttribute"};
   LtCall<LtHandle, LtOperation, LtLayout, LtLayout, LtLayout, LtLayout, LtPreference, int, LtHeuristic*, int*> heuristics{*this,
                                                                                                                           "cublasLtMatmulAlgoGetHeuristic"};
+  LtCall<const LtAlgorithm*, int, void*, size_t, size_t*> algorithm_get{*this, "cublasLtMatmulAlgoConfigGetAttribute"};
   LtCall<LtHandle, LtOperation, const void*, DevicePointer, LtLayout, DevicePointer, LtLayout, const void*, DevicePointer, LtLayout, DevicePointer, LtLayout,
          const LtAlgorithm*, DevicePointer, size_t, StreamHandle>
       matmul{*this, "cublasLtMatmul"};

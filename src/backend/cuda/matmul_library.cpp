@@ -30,7 +30,17 @@ constexpr uint32_t kInPlace = 1, kF32 = 2, kResult = 4;
 namespace epilogue {
 constexpr uint32_t kNone = 1, kRelu = 2, kBias = 4, kGelu = 32, kGeluGrad = 64, kAux = 128;
 }
+namespace algorithm {
+constexpr int kParts = 2, kStages = 6, kFirstOwnStages = 32;
+}
 constexpr int kInvalidValue = 7, kNotSupported = 15;
+
+// 0 where the library does not know it.
+int attribute(const CublasLt& lt, const LtAlgorithm& algorithm, int which) {
+  int32_t value = 0;
+  size_t written = 0;
+  return lt.algorithm_get.quietly(&algorithm, which, &value, sizeof value, &written) == 0 ? value : 0;
+}
 
 int number_of(DType t) { return t == DType::f32 ? kF32 : t == DType::bf16 ? kBf16 : kF16; }
 
@@ -117,6 +127,11 @@ LibraryCall smaller(LibraryCall call, int64_t bytes) {
   }
   return call;
 }
+
+bool adds_in_order(const CublasLt& lt, const LtAlgorithm& algorithm) { return attribute(lt, algorithm, algorithm::kParts) == 1; }
+
+// They find the number of their stages themselves.
+bool is_recent(const CublasLt& lt, const LtAlgorithm& algorithm) { return attribute(lt, algorithm, algorithm::kStages) >= algorithm::kFirstOwnStages; }
 
 LibraryMatmul::Layout LibraryMatmul::layout(const LibraryMatrix& m) const {
   LtLayout handle = nullptr;

@@ -30,6 +30,11 @@ struct LibraryAddresses {
   DevicePointer first = 0, second = 0, result = 0, bias = 0, addend = 0, aux = 0, workspace = 0;
 };
 
+// What is asked of an algorithm: whether it adds a result's terms one after another whatever the product's size, not parts of them apart;
+// and whether it is written for chips from Hopper on.
+bool adds_in_order(const CublasLt& lt, const LtAlgorithm& algorithm);
+bool is_recent(const CublasLt& lt, const LtAlgorithm& algorithm);
+
 class LibraryMatmul {
  public:
   LibraryMatmul(const CublasLt& lt, const LibraryCall& call);

@@ -153,7 +153,7 @@ class Contest {
         continue;  // an algorithm that was proposed, and refuses the work
       }
       c.bits = operands_.bits(loader_);
-      if (!all.empty() && c.bits != all[0].bits) continue;
+      if (!all.empty() && (c.bits != all[0].bits || !comparable(c, all[0]))) continue;
       Candidate* one[] = {&c};
       run_round(one, 0);
       all.push_back(c);
@@ -180,6 +180,12 @@ class Contest {
   }
 
  private:
+  // Equal bits of a part of the product mean equal bits of all of it only where its size is nothing to the order of additions.
+  bool comparable(const Candidate& a, const Candidate& b) const {
+    const CublasLt& lt = *loader_.cublas_lt();
+    return scale_ == 1 || (adds_in_order(lt, a.heuristic.algorithm) && adds_in_order(lt, b.heuristic.algorithm));
+  }
+
   void enqueue(const Candidate& c, int64_t set) const { matmul_.enqueue(c.heuristic.algorithm, operands_.set(set), workspace_bytes_, loader_.stream()); }
 
   // Each for about so long, one after another; their times are those of one turn.
@@ -259,10 +265,10 @@ std::optional<MatmulChoice> MatmulChoice::parse(const std::string& text) {
 std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const LibraryCall* const> ways, int64_t workspace_bytes) {
   const CublasLt* lt = loader.cublas_lt();
   if (!lt) return std::nullopt;
-  // What the library has one algorithm for is what it has no kernels of this chip's own for: other ways come first.
+  // What the library has only an older chip's algorithms for comes after what it has recent ones for: they may take twice as long.
   std::vector<std::vector<LtHeuristic>> proposals;
   for (const LibraryCall* way : ways) proposals.push_back(LibraryMatmul(*lt, *way).proposals(kProposals, workspace_bytes));
-  auto way = std::find_if(proposals.begin(), proposals.end(), [](const auto& p) { return p.size() > 1; });
+  auto way = std::find_if(proposals.begin(), proposals.end(), [&](const auto& p) { return !p.empty() && is_recent(*lt, p[0].algorithm); });
   if (way == proposals.end()) way = std::find_if(proposals.begin(), proposals.end(), [](const auto& p) { return !p.empty(); });
   if (way == proposals.end()) return std::nullopt;
   const LibraryCall& call = *ways[size_t(way - proposals.begin())];

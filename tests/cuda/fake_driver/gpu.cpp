@@ -186,6 +186,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Operation*, Layout*, Layout*, Layout*,
   if (most > 2) results[2 * kSize + kState] = 15, ++*count;  // one that does not work
   return fault("cublasLtMatmulAlgoGetHeuristic");
 }
+int cublasLtMatmulAlgoConfigGetAttribute(const void*, int, void*, size_t, size_t*) { return 7; }
 int cublasLtMatmul(void*, Operation* operation, const float*, unsigned long long a, Layout* layout, unsigned long long b, Layout*, const float*,
                    unsigned long long, Layout*, unsigned long long d, Layout*, const unsigned char* algorithm, unsigned long long workspace, size_t bytes,
                    void*) {

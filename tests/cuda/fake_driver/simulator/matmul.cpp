@@ -40,7 +40,7 @@ struct Preference {
   unsigned reductions = 7;
 };
 struct Algorithm {
-  uint64_t number, reduction, parts, unused[5];
+  uint64_t number, reduction, parts, stages, unused[4];
 };
 struct Heuristic {
   Algorithm algorithm;
@@ -52,7 +52,7 @@ struct Heuristic {
 static_assert(sizeof(Heuristic) == 96);
 
 // Like the kernels: 1 and 4 are plain, 2 sums parts of k in a workspace, 3 would sum them in place.
-constexpr Algorithm kAlgorithms[] = {{1, 0, 1, {}}, {2, 2, 2, {}}, {3, 1, 4, {}}, {4, 0, 1, {}}};
+constexpr Algorithm kAlgorithms[] = {{1, 0, 1, 35, {}}, {2, 2, 2, 35, {}}, {3, 1, 4, 35, {}}, {4, 0, 1, 35, {}}};
 constexpr size_t kCount = std::size(kAlgorithms);
 
 // How long each takes, of the same length of work; SIMULATED_LT_SLOWNESS names others, "1.5 1.2 1 1.3".
@@ -305,8 +305,8 @@ int cublasLtMatmulAlgoGetHeuristic(void*, const Operation* o, const Layout* a, c
     std::fprintf(stderr, "simulated cuBLASLt: no algorithm: %s\n", why);
     return kNotSupported;
   }
-  if (o->epilogue != 1) most = int(std::min<long long>(most, fake::setting("SIMULATED_LT_FUSED", most)));
-  for (const Algorithm& algorithm : kAlgorithms) {
+  for (Algorithm algorithm : kAlgorithms) {
+    if (o->epilogue != 1) algorithm.stages = uint64_t(fake::setting("SIMULATED_LT_FUSED_STAGES", 35));
     if (*count == most || (algorithm.reduction && !(preference->reductions & algorithm.reduction)) || workspace_of(algorithm) > preference->workspace) continue;
     results[(*count)++] = {algorithm, workspace_of(algorithm), 0, 1.f, {}};
   }
@@ -317,6 +317,7 @@ int cublasLtMatmulAlgoConfigGetAttribute(const Algorithm* algorithm, int which, 
     case 0: return get(algorithm->number, value, size, written);
     case 2: return get(algorithm->parts, value, size, written);
     case 3: return get(algorithm->reduction, value, size, written);
+    case 6: return get(algorithm->stages, value, size, written);
     default: return get(0, value, size, written);
   }
 }
