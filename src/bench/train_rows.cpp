@@ -132,7 +132,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   }
   step.discard();
   sum_up(r, times, step, work.tokens.size());
-  const DeviceCeilings ceilings = measure_ceilings(*o.backend, options.precision);
+  const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(o.backend.get(), options.precision));
   r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.copy_gbs) / (1e-3 * r.ms);
   return r;
 }

@@ -22,6 +22,7 @@ const Command plan_command("plan", "what a training would hold, take and decide;
     check_task(*task);
     const config::Resolved settings = config::resolve(sources());
     if (settings.get<bool>("resume")) fail(ErrorCode::usage, "[plan] a plan is for a new run; that of an old one is in its folder: plan.json");
+    note_unused(settings, "plan");
     request_default_threads(thread_request(settings));
     GptRunOptions options;
     const auto data = settings.get<std::vector<std::string>>("data");

@@ -53,7 +53,7 @@ void TerminalView::end(const RunSummary& summary) {
   if (shown_) screen_.write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
   shown_ = false;
   std::string text = "\n" + summary_text(summary, curve_.points(), look());
-  if (!screen_.live) {
+  if (!screen_.live) {  // lines that scripts look for; the last one is of samples
     const Outcome& o = summary.outcome;
     if (o.best_val_loss) text += fmt::format("\nBest validation loss: {:.4f}", *o.best_val_loss);
     text += fmt::format("\nTotal train time: {:.2f} mins\n", o.seconds / 60);

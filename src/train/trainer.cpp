@@ -179,8 +179,12 @@ class Run {
     out_.bit_exact = differences.empty();
     notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
     if (!differences.empty()) {
+      // Those of single kernels are many and have long names: the others come first, and some are enough.
+      constexpr size_t kTold = 8, kShort = 80;
+      std::stable_partition(differences.begin(), differences.end(), [&](const std::string& d) { return d.size() <= kShort; });
       std::string all;
-      for (const std::string& d : differences) all += (all.empty() ? "" : "; ") + d;
+      for (size_t i = 0; i < std::min(differences.size(), kTold); ++i) all += (i ? "; " : "") + differences[i];
+      if (differences.size() > kTold) all += fmt::format("; and {} more", differences.size() - kTold);
       notice("resumed, not bit-exact: " + all);
     }
   }
@@ -225,9 +229,16 @@ class Run {
     if (used == copies_.size()) {
       // Memory that the device writes to by itself cannot be swapped out: some of it, and for the rest of a large model the other kind.
       constexpr size_t kMost = (size_t(2) << 30) / sizeof(float);
-      const bool straight = straight_ + count <= kMost;
-      if (straight) straight_ += count;
-      copies_.push_back({straight ? step_.host_memory(count) : std::shared_ptr<float>(new float[count], std::default_delete<float[]>()), straight});
+      CopiedValues copy;
+      if (straight_ + count <= kMost) try {
+          copy.data = step_.host_memory(count), copy.straight = true;
+          straight_ += count;
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::memory) throw;
+          straight_ = kMost;  // there is no more of that kind
+        }
+      if (!copy.data) copy.data.reset(new float[count], std::default_delete<float[]>());
+      copies_.push_back(std::move(copy));
     }
     const CopiedValues& copy = copies_[used++];
     const std::span<float> values(copy.data.get(), count);
@@ -533,7 +544,7 @@ class Run {
   BeingSaved being_saved_;
   struct CopiedValues {
     std::shared_ptr<float> data;
-    bool straight;
+    bool straight = false;
   };
   std::vector<CopiedValues> copies_;
   size_t straight_ = 0;  // numbers in memory that the device writes to

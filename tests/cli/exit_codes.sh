@@ -100,6 +100,7 @@ check 2 stderr "'0' is not a whole number from 1 to" sample "$model" --tokens 0
 check 2 stderr "'abc' is not a whole number" sample "$model" --tokens abc
 check 2 stderr "'99999999999999999999' is not a whole number" sample "$model" --tokens 99999999999999999999
 check 0 stderr "batch=3 has no effect on ridge sample" sample "$model" --tokens 2 batch=3
+check 0 stderr "out=nowhere has no effect on ridge plan" plan gpt preset=tiny out=nowhere optimize_perf=false
 check 2 stderr "a plan is for a new run" plan gpt --resume
 check 2 stderr "cannot read the prompt" sample "$model" --prompt "Query"
 check 4 stderr "does not exist" sample "$folder/nothing"

@@ -2,11 +2,13 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include <gtest/gtest.h>
 
 #include "backend/cpu/backend.h"
+#include "base/error.h"
 #include "base/rng.h"
 #include "compile/program.h"
 #include "runtime/default_team.h"
@@ -55,7 +57,10 @@ class FarBackend : public Backend {
     while (one()) {
     }
   }
-  std::byte* allocate_host(int64_t bytes) override { return near_.allocate(bytes); }
+  std::byte* allocate_host(int64_t bytes) override {
+    if (bytes > most_host) fail(ErrorCode::memory, "[far] no such memory for {} bytes", bytes);
+    return near_.allocate(bytes);
+  }
   void release_host(std::byte* p, int64_t bytes) override { near_.release(p, bytes); }
   void download_later(void* to, const void* from, int64_t bytes, Queue queue) override {
     expect_own(from, bytes);
@@ -71,6 +76,7 @@ class FarBackend : public Backend {
 
   bool empty() const { return held_.empty(); }
   int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
+  int64_t most_host = std::numeric_limits<int64_t>::max();  // bytes that allocate_host() gives at a time
 
  private:
   class FarCode : public Code {

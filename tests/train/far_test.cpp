@@ -301,6 +301,16 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
   EXPECT_EQ(near.tokens, far.tokens);
 }
 
+TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
+  TempFolder folder;
+  FarBackend plain, poor;
+  poor.most_host = 512;  // enough for what steps report, and for small parameters
+  SmallRun a{.folder = folder / "a", .steps = 12}, b{.folder = folder / "b", .steps = 12};
+  a.backend = &plain, b.backend = &poor;
+  a(), b();
+  expect_same(Trace(a.folder), Trace(b.folder));
+}
+
 // Written while training goes on: told when it is there, and not when the next one is due.
 TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
   TempFolder folder;
