@@ -85,6 +85,8 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
     // Waiting for data is told even when it is nothing: that it is nothing is the point.
     if (seconds > 0 || Phase(i) == Phase::data) parts.push_back({std::string(Phase(i) == Phase::data ? "data wait" : name(Phase(i))), seconds});
   }
+  // Metrics and views: what watching a run costs.
+  if (o.telling_seconds > 0) parts.push_back({"telling", o.telling_seconds}), known += o.telling_seconds;
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   if (o.seconds - known > 0.001 * o.seconds) parts.push_back({"other", o.seconds - known});
   const double total = std::max(o.seconds, known);
@@ -92,7 +94,7 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
   const int room = std::clamp(look.width - Sections::kIndent - 34, 0, 40);
   for (size_t i = 0; i < parts.size(); ++i) {
     const double share = parts[i].seconds / total;
-    std::string line = fmt::format("{} {:>12} {:5.1f} %", padded(parts[i].what, 12), duration_text(parts[i].seconds), 100 * share);
+    std::string line = fmt::format("{} {:>12} {:5.{}f} %", padded(parts[i].what, 12), duration_text(parts[i].seconds), 100 * share, share < 0.01 ? 2 : 1);
     const int eighths = int(std::lround(share * room * 8));
     constexpr std::string_view kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     if (eighths > 0) line += "  " + repeated("█", eighths / 8) + std::string(kParts[eighths % 8]);

@@ -10,8 +10,8 @@
 namespace ridge {
 namespace {
 
-constexpr double kRedraw = 0.25, kQuiet = 10, kCheckpoints = 5;  // seconds
-constexpr int64_t kLines = 100;                                  // of steps in a log
+constexpr double kRedraw = 0.5, kQuiet = 10, kCheckpoints = 5;  // seconds
+constexpr int64_t kLines = 100;                                 // of steps in a log
 
 // 1, 2, 5, 10, 20, …: the first with which a run has few enough lines.
 int64_t log_interval(int64_t steps) {

@@ -397,7 +397,7 @@ class Run {
     p.elapsed_s = since(start_);
     const double per_step = since(loop_start_) / double(std::max<int64_t>(1, done - begun_at_));  // validation and checkpoints included
     p.eta_s = per_step * double(o_.schedule.steps - done);
-    if (since(memory_read_) > 1) resident_ = held_bytes(), memory_read_ = Clock::now();
+    if (since(memory_read_) > 2) resident_ = held_bytes(), memory_read_ = Clock::now();
     p.resident_bytes = resident_, p.planned_bytes = o_.planned_bytes;
     nlohmann::ordered_json row;
     row["step"] = done, row["loss"] = m.loss, row["gradient_norm"] = m.gradient_norm, row["lr"] = lr, row["ms"] = p.ms, row["tokens_s"] = p.tokens_s;

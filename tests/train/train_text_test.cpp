@@ -156,6 +156,12 @@ TEST(Summary, FitsEveryWidth) {
   expect_fits(summary_text({}, {}, {60, false}), 60);
 }
 
+TEST(Summary, TellsWhatWatchingCosts) {
+  RunSummary s;
+  s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.telling_seconds = 0.05;
+  EXPECT_NE(summary_text(s, {}, {80, false}).find("telling             50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
+}
+
 TEST(Summary, HasTheKeysThatProgramsRead) {
   const nlohmann::ordered_json j = summary_json(some_summary());
   for (const char* key : {"best_val_loss", "final_train_loss", "steps", "seconds", "tokens_s", "planned_bytes", "peak_bytes", "device", "threads", "precision"})
