@@ -31,7 +31,7 @@ namespace epilogue {
 constexpr uint32_t kNone = 1, kRelu = 2, kBias = 4, kGelu = 32, kGeluGrad = 64, kAux = 128;
 }
 namespace algorithm {
-constexpr int kParts = 2, kStages = 6, kFirstOwnStages = 32;
+constexpr int kParts = 2, kReduction = 3, kStages = 6, kFirstOwnStages = 32;
 }
 constexpr int kInvalidValue = 7, kNotSupported = 15;
 
@@ -128,7 +128,9 @@ LibraryCall smaller(LibraryCall call, int64_t bytes) {
   return call;
 }
 
-bool adds_in_order(const CublasLt& lt, const LtAlgorithm& algorithm) { return attribute(lt, algorithm, algorithm::kParts) == 1; }
+LtSums sums_of(const CublasLt& lt, const LtAlgorithm& algorithm) {
+  return {attribute(lt, algorithm, algorithm::kParts), attribute(lt, algorithm, algorithm::kReduction)};
+}
 
 // They find the number of their stages themselves.
 bool is_recent(const CublasLt& lt, const LtAlgorithm& algorithm) { return attribute(lt, algorithm, algorithm::kStages) >= algorithm::kFirstOwnStages; }

@@ -30,9 +30,13 @@ struct LibraryAddresses {
   DevicePointer first = 0, second = 0, result = 0, bias = 0, addend = 0, aux = 0, workspace = 0;
 };
 
-// What is asked of an algorithm: whether it adds a result's terms one after another whatever the product's size, not parts of them apart;
+// What the library tells of an algorithm: into how many parts it cuts sums (1: none, whatever the product's size), and how it adds those;
 // and whether it is written for chips from Hopper on.
-bool adds_in_order(const CublasLt& lt, const LtAlgorithm& algorithm);
+struct LtSums {
+  int parts = 0, reduction = 0;
+  bool operator==(const LtSums&) const = default;
+};
+LtSums sums_of(const CublasLt& lt, const LtAlgorithm& algorithm);
 bool is_recent(const CublasLt& lt, const LtAlgorithm& algorithm);
 
 class LibraryMatmul {

@@ -31,6 +31,24 @@ extern "C" __global__ void ridge_matmul_fill(void* to, long long count, int type
 }
 )";
 
+// A factor whose second half along the depth is its first, or minus that: sums of such factors are what rounding leaves of them, so that another
+// order of adding shows in 16 bits too.
+constexpr const char* kMirror = R"(
+template <class T> RIDGE_INLINE void mirror(T* at, long long rows, long long columns, long long stride, int by_rows, T sign) {
+  const long long half = (by_rows ? rows : columns) / 2, count = by_rows ? half * columns : half * rows;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (long long)gridDim.x * blockDim.x) {
+    const long long from = by_rows ? i / half * stride + i % half : i / rows * stride + i % rows;
+    at[from + (by_rows ? half : half * stride)] = at[from] ^ sign;
+  }
+}
+extern "C" __global__ void ridge_matmul_mirror(void* at, long long rows, long long columns, long long stride, int by_rows, int negate, int bytes) {
+  if (bytes == 2)
+    mirror((half_bits*)at, rows, columns, stride, by_rows, (half_bits)(negate ? 0x8000u : 0u));
+  else
+    mirror((unsigned*)at, rows, columns, stride, by_rows, negate ? 0x80000000u : 0u);
+}
+)";
+
 // A number that tells one result from another whole: sums of integers, so that the order of threads is nothing to it.
 constexpr const char* kBits = R"(
 extern "C" __global__ void ridge_matmul_bits(const half_bits* from, long long count, unsigned long long* to) {
@@ -86,6 +104,11 @@ class Operands {
     unsigned seed = 1;
     void* parameters[] = {&to, &count, &type, &seed};
     loader.driver().launch(fill, blocks(loader, count), 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
+    // The first set, which results are compared on: factors whose sums cancel, and nothing that is added to them.
+    const LibraryAddresses at = set(0);
+    mirror(loader, at.first, p.first, p.transpose_first, false), mirror(loader, at.second, p.second, !p.transpose_second, true);
+    if (e.bias) loader.driver().fill_bytes(at.bias, 0, size_t(p.result.rows * 4), loader.stream());
+    if (e.addend) loader.driver().fill_bytes(at.addend, 0, size_t(bytes_of(like(e.addend), p.batches)), loader.stream());
   }
 
   LibraryAddresses set(int64_t turn) const {
@@ -111,6 +134,12 @@ class Operands {
   }
 
  private:
+  static void mirror(Loader& loader, DevicePointer at, const LibraryMatrix& m, bool depth_by_rows, bool negated) {
+    long long rows = m.rows, columns = m.columns, stride = m.stride;
+    int by_rows = depth_by_rows, negate = negated, bytes = int(size_of(m.type));
+    void* parameters[] = {&at, &rows, &columns, &stride, &by_rows, &negate, &bytes};
+    loader.driver().launch(loader.function(tuning_texts()[2]), blocks(loader, rows * columns), 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
+  }
   static unsigned blocks(const Loader& loader, int64_t count) {
     return unsigned(std::clamp<int64_t>((count + 255) / 256, 1, loader.chip().multiprocessors * 8));
   }
@@ -125,6 +154,7 @@ struct Candidate {
   LtHeuristic heuristic;
   uint64_t bits = 0;  // of what it gave: equal for those that add in the same order
   double ms = 0;
+  bool behind = false;  // left out: its time is of a chip that had rested
 };
 
 // A product's candidates on a device.
@@ -168,7 +198,8 @@ class Contest {
     for (Candidate& c : all) in.push_back(&c);
     run_round(in, kBurstMs);
     const double best = (*std::min_element(in.begin(), in.end(), [](const Candidate* a, const Candidate* b) { return a->ms < b->ms; }))->ms;
-    std::erase_if(in, [&](const Candidate* c) { return c->ms > kFarBehind * best; });
+    for (Candidate& c : all) c.behind = c.ms > kFarBehind * best;
+    std::erase_if(in, [](const Candidate* c) { return c->behind; });
     std::vector<double> sums(in.size(), 0.0);
     for (int round = 0; round < kRounds; ++round) {
       run_round(in, kBurstMs);
@@ -176,14 +207,14 @@ class Contest {
     }
     for (size_t i = 0; i < in.size(); ++i) in[i]->ms = sums[i] / kRounds;
     for (Candidate& c : all) c.ms *= scale_;
-    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.ms < b.ms; });
+    std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return std::pair(a.behind, a.ms) < std::pair(b.behind, b.ms); });
   }
 
  private:
-  // Equal bits of a part of the product mean equal bits of all of it only where its size is nothing to the order of additions.
+  // Both cut sums alike; and where they cut them, the product was compared as a whole: by its size depends where the cuts are.
   bool comparable(const Candidate& a, const Candidate& b) const {
-    const CublasLt& lt = *loader_.cublas_lt();
-    return scale_ == 1 || (adds_in_order(lt, a.heuristic.algorithm) && adds_in_order(lt, b.heuristic.algorithm));
+    const LtSums x = sums_of(*loader_.cublas_lt(), a.heuristic.algorithm), y = sums_of(*loader_.cublas_lt(), b.heuristic.algorithm);
+    return x == y && (x.parts == 1 || scale_ == 1);
   }
 
   void enqueue(const Candidate& c, int64_t set) const { matmul_.enqueue(c.heuristic.algorithm, operands_.set(set), workspace_bytes_, loader_.stream()); }
@@ -240,7 +271,9 @@ std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std:
 }  // namespace
 
 std::vector<KernelText> tuning_texts() {
-  return {{"ridge_matmul_fill", std::string(matrix_prelude()) + kFill, 0}, {"ridge_matmul_bits", std::string(matrix_prelude()) + kBits, 0}};
+  return {{"ridge_matmul_fill", std::string(matrix_prelude()) + kFill, 0},
+          {"ridge_matmul_bits", std::string(matrix_prelude()) + kBits, 0},
+          {"ridge_matmul_mirror", std::string(matrix_prelude()) + kMirror, 0}};
 }
 
 std::string MatmulChoice::text() const {
@@ -268,19 +301,20 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Librar
   // What the library has only an older chip's algorithms for comes after what it has recent ones for: they may take twice as long.
   std::vector<std::vector<LtHeuristic>> proposals;
   for (const LibraryCall* way : ways) proposals.push_back(LibraryMatmul(*lt, *way).proposals(kProposals, workspace_bytes));
-  auto way = std::find_if(proposals.begin(), proposals.end(), [&](const auto& p) { return !p.empty() && is_recent(*lt, p[0].algorithm); });
-  if (way == proposals.end()) way = std::find_if(proposals.begin(), proposals.end(), [](const auto& p) { return !p.empty(); });
-  if (way == proposals.end()) return std::nullopt;
-  const LibraryCall& call = *ways[size_t(way - proposals.begin())];
-  const std::string key = fmt::format("product cublasLt {} {} {}", lt->version(), call.key(), workspace_bytes);
-  std::optional<MatmulChoice> choice = MatmulChoice::parse(loader.choice(key));
-  if (!choice || choice->workspace > workspace_bytes) {
-    choice = chosen(loader, call, *way, workspace_bytes);
-    if (!choice) return std::nullopt;
-    if (choice->ms > 0) loader.keep_choice(key, choice->text());
-  }
-  choice->way = int(way - proposals.begin());
-  return choice;
+  for (bool recent : {true, false})
+    for (size_t w = 0; w < ways.size(); ++w) {
+      if (proposals[w].empty() || is_recent(*lt, proposals[w][0].algorithm) != recent) continue;
+      const std::string key = fmt::format("product cublasLt {} {} {}", lt->version(), ways[w]->key(), workspace_bytes);
+      std::optional<MatmulChoice> choice = MatmulChoice::parse(loader.choice(key));
+      if (!choice || choice->workspace > workspace_bytes) {
+        choice = chosen(loader, *ways[w], proposals[w], workspace_bytes);
+        if (!choice) continue;
+        if (choice->ms > 0) loader.keep_choice(key, choice->text());
+      }
+      choice->way = int(w);
+      return choice;
+    }
+  return std::nullopt;
 }
 
 }  // namespace ridge::cuda
