@@ -88,9 +88,11 @@ MetricsFile::~MetricsFile() {
   if (file_ >= 0) ::close(file_);
 }
 
-void MetricsFile::add(const nlohmann::ordered_json& row) {
+void MetricsFile::add(const nlohmann::ordered_json& row) { add_line(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)); }
+
+void MetricsFile::add_line(std::string line) {
   if (path_.empty()) return;
-  const std::string line = row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  line += '\n';
   if (pending_.size() + line.size() > kBuffer) flush();
   pending_ += line;
 }

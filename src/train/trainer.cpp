@@ -399,13 +399,20 @@ class Run {
     p.eta_s = per_step * double(o_.schedule.steps - done);
     if (since(memory_read_) > 2) resident_ = held_bytes(), memory_read_ = Clock::now();
     p.resident_bytes = resident_, p.planned_bytes = o_.planned_bytes;
-    nlohmann::ordered_json row;
-    row["step"] = done, row["loss"] = m.loss, row["gradient_norm"] = m.gradient_norm, row["lr"] = lr, row["ms"] = p.ms, row["tokens_s"] = p.tokens_s;
-    if (p.roof > 0) row["roof"] = p.roof;
-    row["data_wait_s"] = waited_;
-    if (!m.applied) row["applied"] = false;
-    if (m.loss_scale != 1) row["loss_scale"] = m.loss_scale;
-    metrics_->add(row);
+    // Written as it is, as a JSON document of so many values takes longer than all the rest here.
+    std::string row = fmt::format(R"({{"step":{})", done);
+    auto add = [&row](std::string_view key, double x) {
+      if (std::isfinite(x))
+        fmt::format_to(std::back_inserter(row), R"(,"{}":{})", key, x);
+      else
+        fmt::format_to(std::back_inserter(row), R"(,"{}":null)", key);
+    };
+    add("loss", m.loss), add("gradient_norm", m.gradient_norm), add("lr", lr), add("ms", p.ms), add("tokens_s", p.tokens_s);
+    if (p.roof > 0) add("roof", p.roof);
+    add("data_wait_s", waited_);
+    if (!m.applied) row += R"(,"applied":false)";
+    if (m.loss_scale != 1) add("loss_scale", m.loss_scale);
+    metrics_->add_line(row + "}");
     for (TrainerView* view : views_) view->on_step(p);
     if (!m.applied && !m.scale_search) notice(fmt::format("step {} skipped: loss {}, gradient norm {}", done, m.loss, m.gradient_norm));
   }
