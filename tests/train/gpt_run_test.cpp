@@ -76,6 +76,8 @@ TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
 }
 
 TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
+  // A process that has planned once holds more than before; from then on it stays as it is.
+  EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options()), Error);
   try {
     settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options());
     FAIL() << "it fits";
