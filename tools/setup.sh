@@ -71,7 +71,7 @@ build() {
     if [ -t 2 ]; then  # a person watches: ninja's live line
       cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" >&2 9>&-
     else
-      cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" --quiet 9>&- | sed '/^ninja: no work to do/d' >&2
+      cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" --quiet 9>&- | sed '/^-- /d; /^ninja: no work to do/d' >&2
     fi
   ) || die "the $preset build failed"
 }
