@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/half.h"
 #include "graph/builder.h"
 #include "graph/rewrite.h"
 
@@ -43,7 +44,7 @@ class Simplifier {
       case Op::cast:
         if (g_.dtype(in[0]) == n.type().dtype) return {in[0]};
         if (g_[in[0]].op == Op::literal && is_float(n.type().dtype) && is_float(g_.dtype(in[0])) && size_of(n.type().dtype) >= size_of(g_.dtype(in[0])))
-          return {g_.literal(n.type().dtype, g_[in[0]].attrs.reals[0])};
+          return {g_.literal(n.type().dtype, number_of(in[0]))};
         if (is_float(n.type().dtype) && size_of(n.type().dtype) == 2 && g_.dtype(in[0]) == DType::f32)
           if (NodeId before = before_widening(in[0], n.type().dtype)) return {before};
         return {};
@@ -97,10 +98,20 @@ class Simplifier {
       NodeId id = in[i];
       while (g_[id].op == Op::expand || g_[id].op == Op::reshape) id = g_[id].in[0];
       if (g_[id].op != Op::literal) return kNone;
-      v[i] = float(g_[id].attrs.reals[0]);
+      v[i] = float(number_of(id));
     }
     float r = n.op == Op::add ? v[0] + v[1] : n.op == Op::sub ? v[0] - v[1] : n.op == Op::mul ? v[0] * v[1] : v[0] / v[1];
     return b_.full(n.type().shape, DType::f32, r);
+  }
+
+  // A literal's number as a kernel has it: rounded to its type.
+  double number_of(NodeId literal) const {
+    const double value = g_[literal].attrs.reals[0];
+    switch (g_.dtype(literal)) {
+      case DType::bf16: return bf16_to_f32(f32_to_bf16(float(value)));
+      case DType::f16: return f16_to_f32(f32_to_f16(float(value)));
+      default: return value;
+    }
   }
 
   bool is_literal(NodeId id, double value) const {

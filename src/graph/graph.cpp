@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "base/error.h"
-#include "base/half.h"
 #include "graph/ops/table.h"
 
 namespace ridge {
@@ -90,12 +89,7 @@ NodeId Graph::input(Type type, std::string name) {
   return id;
 }
 
-// 16-bit ones are rounded here, so that whoever takes the number takes the one that kernels would.
-NodeId Graph::literal(DType dtype, double value) {
-  if (dtype == DType::bf16) value = bf16_to_f32(f32_to_bf16(float(value)));
-  if (dtype == DType::f16) value = f16_to_f32(f32_to_f16(float(value)));
-  return add(Op::literal, {}, {{int64_t(dtype)}, {value}, nullptr});
-}
+NodeId Graph::literal(DType dtype, double value) { return add(Op::literal, {}, {{int64_t(dtype)}, {value}, nullptr}); }
 
 const std::string& Graph::input_name(NodeId id) const {
   static const std::string unnamed = "?";

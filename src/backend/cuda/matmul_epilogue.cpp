@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/half.h"
 
 namespace ridge::cuda {
 namespace {
@@ -57,7 +58,11 @@ class Matcher {
   Value value_of(const TileNode& n) const {
     Value v;
     switch (n.kind) {
-      case Kind::literal: v.form = Value::Form::literal, v.number = n.value; return v;
+      case Kind::literal:
+        v.form = Value::Form::literal, v.number = n.value;
+        if (n.dtype == DType::bf16) v.number = bf16_to_f32(f32_to_bf16(float(n.value)));
+        if (n.dtype == DType::f16) v.number = f16_to_f32(f32_to_f16(float(n.value)));
+        return v;
       case Kind::load: return loaded(n);
       case Kind::elementwise: break;
       default: return v;
