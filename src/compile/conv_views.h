@@ -13,7 +13,7 @@ inline std::optional<std::array<int64_t, 2>> axis_steps(const std::vector<View::
   for (const View::Loop& l : loops)
     if (l.size != 1) left.push_back(l);
   if (left.empty()) return std::array<int64_t, 2>{0, 0};
-  if (left.size() == 1) return std::array<int64_t, 2>{inner == 1 ? left[0].stride : left[0].stride * inner, left[0].stride};
+  if (left.size() == 1) return std::array<int64_t, 2>{left[0].stride * inner, left[0].stride};
   if (left.size() == 2 && left[0].size == outer && left[1].size == inner) return std::array<int64_t, 2>{left[0].stride, left[1].stride};
   return std::nullopt;
 }

@@ -288,6 +288,16 @@ TEST(ConvPlans, KeepNothingButActivations) {
   EXPECT_LT(plan.report().arena_bytes, host);
 }
 
+// Kernels that count places in 32 bits are not taken for a view that reaches further.
+TEST(ConvPlans, CountInWideNumbersWhereAViewReachesFar) {
+  ConvCase c(DType::bf16, 64, 8, 1, 1, {1024, 1024}, {3, 3});
+  c.x_steps = ConvCase::plain(8, 1, c.source), c.w_steps = ConvCase::plain(8, 1, c.window), c.out_steps = ConvCase::plain(8, 1, c.out);
+  const Chip chip = chip_for(9, 0);
+  EXPECT_NE(make_conv(c, chip)->note().find("narrow"), std::string::npos);
+  c.x_steps.first = int64_t(1) << 26;  // of 64 channels
+  EXPECT_EQ(make_conv(c, chip)->note().find("narrow"), std::string::npos);
+}
+
 class ConvTexts : public test::NvrtcTest {};
 
 TEST_F(ConvTexts, CompileForEveryChip) {

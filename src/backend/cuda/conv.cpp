@@ -30,6 +30,14 @@ ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
 
 int64_t padded_to(int64_t n, int64_t unit) { return blocks_of(n, unit) * unit; }
 
+// How far apart the first and the last element of a view lie at most; kernels that count in 32 bits take those below kNear.
+constexpr int64_t kNear = int64_t(1) << 30;
+int64_t reach(std::initializer_list<std::array<int64_t, 2>> axes) {  // step, size
+  int64_t far = 0;
+  for (auto [step, size] : axes) far += std::abs(step) * (size - 1);
+  return far;
+}
+
 // One factor as the products read it: [outer, down, across, group, inner], chunks of 16 bytes along the inner axis. Steps are in chunks, of the
 // operand itself where it lies so already.
 struct Factor {
@@ -51,6 +59,7 @@ struct Factor {
     padded = padded_to(inner, unit);
     as_it_is = from == to && padded == inner && inner_step == 1 && alignment % kAlignment == 0;
     for (int64_t step : {outer_step, group_step, steps[0], steps[1]}) as_it_is &= step % unit == 0;
+    as_it_is &= reach({{outer_step, outer}, {group_step, groups}, {steps[0], axes[0]}, {steps[1], axes[1]}}) / unit < kNear;
     const bool line = steps[1] == 1 && (axes[0] == 1 || steps[0] == axes[1]);
     for (int n : {2, 4})
       if (line && pixels() % n == 0 && outer_step % n == 0 && group_step % n == 0 && inner_step % n == 0 && alignment % (n * size_of(from)) == 0) together = n;
@@ -68,8 +77,12 @@ class ConvKernel final : public NodeKernel {
   ConvKernel(const ConvDesc& desc, const Chip& chip) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
     // With more taps than positions the taps are summed over: the gradient by the weights.
     gradient_ = d_.taps() > d_.positions();
-    narrow_ = d_.x == d_.w && (gradient_ ? d_.images * d_.outputs <= kMostNarrow && d_.positions() <= kMostTaps
-                                         : d_.x == d_.result && d_.channels * d_.outputs <= kMostNarrow && d_.taps() <= kMostTaps);
+    const auto near = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
+      return reach({{s.first, first}, {s.second, second}, {s.axes[0], sizes[0]}, {s.axes[1], sizes[1]}}) < kNear;
+    };
+    narrow_ = d_.x == d_.w && near(d_.x_steps, d_.images, d_.channels, d_.source) && near(d_.w_steps, d_.outputs, d_.channels, d_.window) &&
+              (gradient_ ? d_.images * d_.outputs <= kMostNarrow && d_.positions() <= kMostTaps
+                         : d_.x == d_.result && d_.channels * d_.outputs <= kMostNarrow && d_.taps() <= kMostTaps);
     if (is_matmul())
       plan_matmul();
     else if (narrow_)
