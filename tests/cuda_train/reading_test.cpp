@@ -2,6 +2,7 @@
 // stays there. On the simulated GPU, or on the machine's own.
 #include <gtest/gtest.h>
 
+#include "cuda_train/on_gpu.h"
 #include "gpt/models.h"
 #include "runtime/default_team.h"
 #include "support/cuda_device.h"
@@ -15,14 +16,8 @@
 namespace ridge {
 namespace {
 
-class CudaReading : public test::CudaTest {
+class CudaReading : public test::OnGpu {
  protected:
-  void SetUp() override {
-    CudaTest::SetUp();
-    if (IsSkipped()) return;
-    cache_.emplace("RIDGE_CACHE", folder_ / "cache");
-    if (!test::tests_real_gpu()) simulator_.emplace();
-  }
   static std::shared_ptr<GptParameters> placed(const test::Model& model, DType storage, Backend* backend) {
     auto fill = [&](size_t i, std::span<float> to) { std::copy(model.values[i].begin(), model.values[i].end(), to.begin()); };
     return std::make_shared<GptParameters>(model.config, storage, fill, backend);
@@ -32,10 +27,6 @@ class CudaReading : public test::CudaTest {
     sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
-
-  test::TempFolder folder_;
-  std::optional<test::Variable> cache_;
-  std::optional<test::Simulator> simulator_;
 };
 
 // Tokens that no model has made; the last batch is not full.

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/backend.h"
 #include "base/error.h"
+#include "cuda_train/on_gpu.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
 #include "train/gpt_device.h"
@@ -22,19 +23,9 @@ using test::SmallRun;
 using test::TempFolder;
 using test::Trace;
 
-class CudaTraining : public test::CudaTest {
+class CudaTraining : public test::OnGpu {
  protected:
-  void SetUp() override {
-    CudaTest::SetUp();
-    if (IsSkipped()) return;
-    cache_.emplace("RIDGE_CACHE", folder_ / "cache");
-    if (!test::tests_real_gpu()) simulator_.emplace();
-  }
   std::shared_ptr<Backend> open() const { return open_device({Device::Kind::cuda, 0}); }
-
-  TempFolder folder_;
-  std::optional<test::Variable> cache_;
-  std::optional<test::Simulator> simulator_;
 };
 
 config::Resolved settings(std::vector<std::string> words) {
