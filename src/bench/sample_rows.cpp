@@ -2,12 +2,14 @@
 
 #include <chrono>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "bench/device_ceilings.h"
 #include "machine/ceilings.h"
 #include "runtime/thread_team.h"
 #include "train/gpt_sampler.h"
@@ -28,7 +30,7 @@ constexpr Storage kStorages[] = {{"fp32", DType::f32}, {"bf16", DType::bf16}, {"
 
 std::string row_name(const Storage& storage) { return fmt::format("sample/{} {}", kPreset, storage.precision); }
 
-SampleResult measure(const Storage& storage, const config::Resolved& settings, ThreadTeam& team, double seconds) {
+SampleResult measure(const Storage& storage, const config::Resolved& settings, const Options& options, ThreadTeam& team) {
   using Clock = std::chrono::steady_clock;
   auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   GptConfig config = gpt_config(settings, kCharacters);
@@ -36,11 +38,13 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, T
   if (config.block < kFirst + 2 * kNear)
     fail(ErrorCode::usage, "[bench] block={} is too short to compare positions; use {} or more", config.block, kFirst + 2 * kNear);
   const std::vector<Parameter> shapes = gpt_parameters(config);
-  const auto parameters =
-      std::make_shared<GptParameters>(config, storage.type, [&](size_t i, std::span<float> values) { initialize(shapes[i], 1, uint32_t(i), values); });
-  GptSampler sampler(parameters, &team);
+  Backend* const device = options.backend.get();
+  const auto parameters = std::make_shared<GptParameters>(
+      config, storage.type, [&](size_t i, std::span<float> values) { initialize(shapes[i], 1, uint32_t(i), values); }, device);
+  auto make_sampler = [&] { return GptSampler(parameters, &team, nullptr, device); };
+  GptSampler sampler = make_sampler();
   SampleResult r;
-  r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.threads = team.size();
+  r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.device = options.device, r.threads = device ? 0 : team.size();
   r.bytes = parameters->bytes(), r.kernels = sampler.kernels();
   const SampleOptions draws{.temperature = 0.8, .top_k = 40, .seed = 1};
   const std::vector<Token> prompt(kFirst, Token(1));
@@ -60,7 +64,7 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, T
     }
   };
   // Early and late tokens in turn, as the machine's speed moves within a text: the ratio of their costs.
-  GptSampler early(parameters, &team), late(parameters, &team);
+  GptSampler early = make_sampler(), late = make_sampler();
   early.feed(prompt);
   late.feed(std::vector<Token>(size_t(config.block - kNear), Token(1)));
   auto end_ratio = [&] {
@@ -77,16 +81,19 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, T
     return summarize(seconds_of[1]).median / summarize(seconds_of[0]).median;
   };
   write_text();
-  BandwidthWindow read(team, Movement::read);
+  std::optional<BandwidthWindow> host;
+  if (!device) host.emplace(team, Movement::read);
+  const double copy = device ? measure_copy_gbs(*device) : 0;  // a GPU reads as fast as it copies, at any time
+  auto bandwidth = [&] { return host ? host->gbs() : copy; };
   std::vector<double> times, roofs, ratios;
   const auto start = Clock::now();
-  for (double left = read.gbs(); times.size() < 3 || since(start) < seconds;) {
+  for (double left = bandwidth(); times.size() < 3 || since(start) < options.seconds;) {
     write_text();
-    const double right = read.gbs(), total = std::accumulate(token_seconds.begin(), token_seconds.end(), 0.0);
+    const double right = bandwidth(), total = std::accumulate(token_seconds.begin(), token_seconds.end(), 0.0);
     times.push_back(total / double(token_seconds.size()));
     roofs.push_back(bytes / (0.5e9 * (left + right)) / total);
     ratios.push_back(end_ratio());
-    left = read.gbs();
+    left = bandwidth();
   }
   const Measured m = summarize(times);
   r.us = 1e6 * m.median, r.spread = m.spread, r.samples = m.samples, r.tokens_s = 1 / m.median;
@@ -104,7 +111,7 @@ void run_sample(const Options& options, const PresetSettings& settings, const st
   for (const Storage& storage : kStorages) {
     if (!filter(row_name(storage))) continue;
     any = true;
-    sink(measure(storage, settings(kPreset), team, options.seconds));
+    sink(measure(storage, settings(kPreset), options, team));
   }
   if (any) return;
   std::string rows;
@@ -114,7 +121,7 @@ void run_sample(const Options& options, const PresetSettings& settings, const st
 
 std::string to_json(const SampleResult& r) {
   nlohmann::ordered_json j;
-  j["suite"] = "sample", j["name"] = r.name, j["device"] = "cpu", j["threads"] = r.threads, j["precision"] = r.precision;
+  j["suite"] = "sample", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision;
   j["us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof;
   j["end_ratio"] = r.end_ratio, j["bytes"] = r.bytes, j["kernels"] = r.kernels;
   return j.dump();

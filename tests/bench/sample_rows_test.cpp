@@ -31,6 +31,7 @@ TEST(SampleRows, SayWhatATokenCosts) {
     const auto json = nlohmann::json::parse(to_json(r));
     EXPECT_EQ(json["suite"], "sample");
     EXPECT_EQ(json["name"], "sample/shakespeare-char");
+    EXPECT_EQ(json["device"], "cpu");
   });
   EXPECT_EQ(rows, 1);
 }
