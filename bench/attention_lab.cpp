@@ -62,7 +62,7 @@ struct Lab {
 
   double fma_rate() {  // GFLOP/s of the team, 0 where this tier has no window
 #if defined(__x86_64__)
-    if (ridge::isa_tier() != ridge::IsaTier::avx512) return 0;
+    if (!ridge::has_avx512(ridge::isa_tier())) return 0;
     Task task{fma_unit, nullptr, 4 * team.size(), 30'000};
     team.reserve_scratch(64);
     const double t0 = now_us();

@@ -60,13 +60,15 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   const Work work(preset, settings, r.batch);
   StepOptions options = gpt_step_options(settings);
   options.team = &team;
+  options.precision = device_precision(settings.get<std::string>("precision"), Fallback::forbid, nullptr).precision;
+  r.precision = std::string(name(options.precision));
   const int64_t before = resident_bytes();
   TrainStep step(work.model, options);
   work.start(step);
   for (int i = 0; i < 2; ++i) step.run(work.batch);
   r.peak_bytes = resident_bytes() - before, r.planned_bytes = step.plan().planned_bytes;
 
-  FmaWindow fma(team);
+  FmaWindow fma(team, 300, options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
   BandwidthWindow copy(team, Movement::copy);
   std::vector<double> times, roofs;
   auto least = [&] { return step.least_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };

@@ -96,7 +96,7 @@ DoctorFacts look_around(const config::Sources& sources) {
   std::future<GpuScan> scan = std::async(std::launch::async, [] { return scan_gpus(); });
   take_settings(settings, facts);
   facts.version = RIDGE_VERSION;
-  facts.isa = std::string(name(isa_tier())) + (cpu_has_avx512_bf16() ? " with bf16" : "");
+  facts.isa = std::string(name(isa_tier()));
   if (const char* lowered = std::getenv("RIDGE_ISA"); lowered && *lowered)
     facts.remarks.push_back(fmt::format("RIDGE_ISA={} decides which kernels run", lowered));
   facts.health = read_health();  // before anything loads the machine

@@ -196,9 +196,13 @@ struct FmaWindow::State {
   FmaWork work;
 };
 
-FmaWindow::FmaWindow(ThreadTeam& team, double us) {
+FmaWindow::FmaWindow(ThreadTeam& team, double us, DType dtype) {
   if (!(us > 0)) fail(ErrorCode::value, "[fma_window] a window of {} microseconds", us);
-  state_.reset(new State{team, {ceiling_kernels().fma.front(), team.size(), us}});
+  // The last way to do it is the fastest: native instructions come after conversions.
+  const std::vector<FmaKernel>& kernels = ceiling_kernels().fma;
+  const auto kernel = std::find_if(kernels.rbegin(), kernels.rend(), [&](const FmaKernel& k) { return k.dtype == dtype; });
+  if (kernel == kernels.rend()) fail(ErrorCode::dtype, "[fma_window] no kernel multiplies {}; take f32", name(dtype));
+  state_.reset(new State{team, {*kernel, team.size(), us}});
 }
 
 FmaWindow::~FmaWindow() = default;

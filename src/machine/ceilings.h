@@ -45,7 +45,7 @@ Measured measure_fork_join(ThreadTeam& team, double seconds = 0.05);
 // moment is what a kernel can be judged by.
 class FmaWindow {
  public:
-  explicit FmaWindow(ThreadTeam& team, double us = 300);  // calibrates itself
+  explicit FmaWindow(ThreadTeam& team, double us = 300, DType dtype = DType::f32);  // calibrates itself
   ~FmaWindow();
   double gflops();  // of one window, now
 

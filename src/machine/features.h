@@ -4,10 +4,11 @@
 
 namespace ridge {
 
-enum class IsaTier { scalar, sse4, avx2, avx512, neon, sve };
+enum class IsaTier { scalar, sse4, avx2, avx512, avx512_bf16, neon, sve };  // avx512_bf16: with a native dot product of bf16 pairs
+
+constexpr bool has_avx512(IsaTier tier) { return tier == IsaTier::avx512 || tier == IsaTier::avx512_bf16; }
 
 std::string_view name(IsaTier tier);
-IsaTier isa_tier();          // the best that this CPU runs; RIDGE_ISA=avx2 lowers it
-bool cpu_has_avx512_bf16();  // a native bf16 dot product
+IsaTier isa_tier();  // the best that this CPU runs; RIDGE_ISA=avx2 lowers it
 
 }  // namespace ridge

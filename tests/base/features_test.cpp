@@ -17,10 +17,10 @@ TEST(Features, TheTierIsTheOneAskedFor) {
   EXPECT_EQ(isa_tier(), isa_tier());
 }
 
-TEST(Features, NativeBf16BelongsToAvx512Only) {
-  if (isa_tier() != IsaTier::avx512) {
-    EXPECT_FALSE(cpu_has_avx512_bf16());
-  }
+TEST(Features, TiersOfAvx512) {
+  for (IsaTier tier : {IsaTier::scalar, IsaTier::sse4, IsaTier::avx2, IsaTier::neon, IsaTier::sve}) EXPECT_FALSE(has_avx512(tier)) << name(tier);
+  EXPECT_TRUE(has_avx512(IsaTier::avx512) && has_avx512(IsaTier::avx512_bf16));
+  EXPECT_EQ(name(IsaTier::avx512_bf16), "avx512bf16");
 }
 
 }  // namespace

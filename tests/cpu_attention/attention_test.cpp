@@ -8,7 +8,7 @@ std::vector<IsaTier> tiers() {
   std::vector<IsaTier> all;
   const IsaTier best = isa_tier();
   if (best == IsaTier::neon || best == IsaTier::sve) return {best};
-  for (IsaTier t : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512})
+  for (IsaTier t : {IsaTier::sse4, IsaTier::avx2, IsaTier::avx512, IsaTier::avx512_bf16})
     if (t <= best) all.push_back(t);
   return all;
 }

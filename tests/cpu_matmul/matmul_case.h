@@ -15,8 +15,8 @@ using namespace test::matmul_case;
 inline std::vector<IsaTier> tiers() {
 #if defined(__x86_64__)
   std::vector<IsaTier> all = {IsaTier::sse4};
-  if (isa_tier() == IsaTier::avx2 || isa_tier() == IsaTier::avx512) all.push_back(IsaTier::avx2);
-  if (isa_tier() == IsaTier::avx512) all.push_back(IsaTier::avx512);
+  for (IsaTier tier : {IsaTier::avx2, IsaTier::avx512, IsaTier::avx512_bf16})
+    if (isa_tier() >= tier) all.push_back(tier);
   return all;
 #else
   return {isa_tier()};

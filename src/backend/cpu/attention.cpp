@@ -33,7 +33,7 @@ double pairs(const AttentionDesc& d, int64_t begin, int64_t end) {
 struct Cost {
   double pair_ns, query_ns;
   Cost(const AttentionDesc& d, IsaTier tier, int products, int moves) {
-    const double flops_per_ns = tier == IsaTier::avx512 ? 105 : tier == IsaTier::avx2 ? 95 : 35;
+    const double flops_per_ns = has_avx512(tier) ? 105 : tier == IsaTier::avx2 ? 95 : 35;
     double flops = products * 2.0 * double(d.dim) + 40;
     if (d.mask != AttentionDesc::Mask::none) flops += 50;
     if (d.dropout > 0) flops += 120;

@@ -264,7 +264,7 @@ namespace ridge::cpu {
 
 AttentionGradKernels attention_grad_kernels(IsaTier tier) {
 #if HWY_ARCH_X86
-  return tier == IsaTier::avx512 ? N_AVX3::grad_kernels() : tier == IsaTier::avx2 ? N_AVX2::grad_kernels() : N_SSE4::grad_kernels();
+  return has_avx512(tier) ? N_AVX3::grad_kernels() : tier == IsaTier::avx2 ? N_AVX2::grad_kernels() : N_SSE4::grad_kernels();
 #else
   (void)tier;
   return HWY_STATIC_DISPATCH(grad_kernels)();

@@ -170,7 +170,7 @@ namespace ridge::cpu {
 
 AttentionRun attention_kernel(IsaTier tier) {
 #if HWY_ARCH_X86
-  return tier == IsaTier::avx512 ? N_AVX3::forward_kernel() : tier == IsaTier::avx2 ? N_AVX2::forward_kernel() : N_SSE4::forward_kernel();
+  return has_avx512(tier) ? N_AVX3::forward_kernel() : tier == IsaTier::avx2 ? N_AVX2::forward_kernel() : N_SSE4::forward_kernel();
 #else
   (void)tier;
   return HWY_STATIC_DISPATCH(forward_kernel)();

@@ -75,6 +75,7 @@ struct Plan {
   bool accumulate = false, epilogue = false, swapped = false;
   std::vector<MatmulLoop> batch_loops;
   int64_t batch = 1, m = 1, n = 1, k = 1;
+  int64_t per_k = 1, k_size = 1;  // elements of K in one of k, two where kernels take pairs; and all of them
   IndexMap a_m, a_k, b_n, b_k, c_m, c_n;
   int64_t width = 0;                       // columns of a full tile
   int64_t row_tiles = 0, col_tiles = 0;    // tiles of C
@@ -99,6 +100,7 @@ struct Plan {
   int64_t tile_cols(int64_t tile) const { return std::min(width, n - tile * width); }
   int64_t tile_width(int64_t tile) const { return ceil_div(tile_cols(tile), kernels->lanes) * kernels->lanes; }
   int64_t depth_begin(int64_t i) const { return part_begin(k, depth_blocks, i); }
+  int64_t k_elements(int64_t begin, int64_t size) const { return std::min(size * per_k, k_size - begin * per_k); }
 };
 
 struct BatchOffsets {
@@ -189,9 +191,11 @@ void plan_tiles(Plan& p) {
   p.depth = ceil_div(p.k, p.depth_blocks);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
 
-  const bool a_plain = p.a_type == DType::f32 && p.a_m.map.regular() && p.a_k.map.regular();
-  const bool a_rows_direct = a_plain && contiguous(p.a_k, p.k) && rows_spread(p.a_m.map.stride, kernels.tile_rows);
-  const bool a_cols_direct = a_plain && contiguous(p.a_m, p.m) && ways_of_l2(p.a_k.map.stride, p.depth, 1) <= 4;
+  // Rows of A with K side by side are rows of pairs, if each begins with one.
+  const bool a_of_pairs = p.per_k == 2 && contiguous(p.a_k, p.k_size) && p.k_size % 2 == 0 && p.a_m.map.stride % 2 == 0;
+  const bool a_plain = (p.a_type == DType::f32 || a_of_pairs) && p.a_m.map.regular() && p.a_k.map.regular();
+  const bool a_rows_direct = a_plain && contiguous(p.a_k, p.k_size) && rows_spread(p.a_m.map.stride / p.per_k, kernels.tile_rows);
+  const bool a_cols_direct = a_plain && p.per_k == 1 && contiguous(p.a_m, p.m) && ways_of_l2(p.a_k.map.stride, p.depth, 1) <= 4;
   const bool b_direct = p.b_type == DType::f32 && contiguous(p.b_n, p.n) && p.b_k.map.regular() && p.n % kernels.lanes == 0;
   const double flops = 2.0 * double(p.m) * double(p.n) * double(p.k);
   if (flops <= p.model.tiny_flops && p.n * std::min(p.depth, p.k) * 4 <= p.model.l2 && p.row_tiles <= 64) {
@@ -211,7 +215,7 @@ void plan_tiles(Plan& p) {
   p.band = choose_band(p);
 
   // An odd number of cache lines between rows spreads them over the sets of L1.
-  p.a_by_row = contiguous(p.a_k, p.k);
+  p.a_by_row = contiguous(p.a_k, p.k_size);
   p.a_ld = p.a_by_row ? (ceil_div(p.depth, 16) | 1) * 16 : p.depth;
 
   // Chunks keep the packed operands within bounds; B's part is packed when the column range changes, A's for each chunk.
@@ -305,17 +309,18 @@ Depth depth_block(const Plan& p, int64_t kb) { return {p.depth_begin(kb), p.dept
 
 // A tile's rows, some or all of one K block.
 void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, Depth d, float* dst) {
-  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row;
+  const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
   const int type = storage_index(p.a_type);
   if (p.a_by_row) {
-    for (int64_t r = 0; r < rows; ++r) p.kernels->widen[type](element(a, p.a_type, p.a_m.map(row + r) + d.begin), dst + r * p.a_ld, d.size);
+    for (int64_t r = 0; r < rows; ++r) p.kernels->widen[type](element(a, p.a_type, p.a_m.map(row + r) + first), dst + r * p.a_ld, size);
   } else {
-    p.kernels->pack[type]({a, p.a_m.map, p.a_k.map, row, d.begin, rows, rows, d.size, dst});
+    p.kernels->pack[type]({a, p.a_m.map, p.a_k.map, row, first, rows, rows, d.size, dst, size});
   }
 }
 
 void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, Depth d, float* dst) {
-  p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, d.begin, p.tile_cols(tile), p.tile_width(tile), d.size, dst});
+  const int64_t first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
+  p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, first, p.tile_cols(tile), p.tile_width(tile), d.size, dst, size});
 }
 
 // Shared panels lie by batch, then K block, then tile, so that what a unit reads at a time is one stretch of memory.
@@ -336,7 +341,7 @@ float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t ti
 // by the thread that has probably written them. Others are packed tile by tile.
 constexpr int64_t kSliceRows = 16;
 bool a_in_slices(const Plan& p) { return !p.a_by_row && contiguous(p.a_m, p.m); }
-bool b_in_slices(const Plan& p) { return contiguous(p.b_n, p.n) && !contiguous(p.b_k, p.k); }
+bool b_in_slices(const Plan& p) { return contiguous(p.b_n, p.n) && !contiguous(p.b_k, p.k_size); }
 int64_t slices(const Plan& p) { return p.depth_blocks * ceil_div(p.depth, kSliceRows); }
 int64_t a_pack_units(const Chunk& c) { return !c.pack_a ? 0 : a_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.row_tiles; }
 int64_t b_pack_units(const Chunk& c) { return !c.pack_b ? 0 : b_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.col_tiles; }
@@ -405,7 +410,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
       tile.k = depth;
       tile.add = kb > 0 || (p.accumulate && !p.strip);
       if (p.a_feed == Feed::direct) {
-        tile.a_row = p.a_m.map.stride, tile.a_k = p.a_k.map.stride;
+        tile.a_row = p.a_m.map.stride / p.per_k, tile.a_k = p.per_k == 2 ? 1 : p.a_k.map.stride;
         tile.a = reinterpret_cast<const float*>(a) + row * tile.a_row + k0 * tile.a_k;
       } else {
         tile.a_row = p.a_ld, tile.a_k = 1;
@@ -454,7 +459,7 @@ void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
       s.a_row = p.a_m.map.stride;
     } else {
       const std::byte* a = element(worker.at<std::byte>(bound.a), p.a_type, at.a);
-      p.kernels->pack[storage_index(p.a_type)]({a, p.a_k.map, p.a_m.map, 0, 0, p.k, p.k, p.m, a_scratch});  // as [m][k]
+      p.kernels->pack[storage_index(p.a_type)]({a, p.a_k.map, p.a_m.map, 0, 0, p.k, p.k, p.m, a_scratch, p.m});  // as [m][k]
       s.a = a_scratch, s.a_row = p.k;
     }
     const bool by_row = p.shape == Shape::by_row;
@@ -592,6 +597,9 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
     else if (contiguous(p.b_k, p.k))
       p.shape = Shape::by_dot;
   }
+  p.k_size = p.k;
+  if (p.shape == Shape::tiles && p.a_type == DType::bf16 && p.b_type == DType::bf16)
+    if (const MatmulKernels* pairs = pair_kernels(tier)) p.kernels = pairs, p.per_k = 2, p.k = ceil_div(p.k, 2);
   if (p.shape == Shape::tiles)
     plan_tiles(p);
   else

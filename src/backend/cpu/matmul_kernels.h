@@ -30,13 +30,14 @@ struct TileArgs {
 };
 using TileFn = void (*)(const TileArgs&);
 
-// A panel [k][width] of f32 out of any layout; columns from `live` to `width` become zero.
+// A panel [k][width] of f32, or of pairs of bf16, out of any layout; columns from `live` to `width` become zero.
 struct PackArgs {
   const void* src = nullptr;  // element (0, 0) of the panel at k = 0
   OffsetMap column, k;
   int64_t first_column = 0, first_k = 0;  // indices into the maps
-  int64_t live = 0, width = 0, depth = 0;
+  int64_t live = 0, width = 0, depth = 0;  // depth of the panel
   float* dst = nullptr;
+  int64_t k_size = 0;  // pairs: elements of k, two for each of the depth, the last of which may be missing
 };
 using PackFn = void (*)(const PackArgs&);
 
@@ -76,6 +77,8 @@ struct MatmulKernels {
 };
 
 const MatmulKernels& matmul_kernels(IsaTier tier);
+// For products of two bf16 operands by a native dot product; null where the tier has none. An element is a pair of neighbours along K.
+const MatmulKernels* pair_kernels(IsaTier tier);
 
 // What blocking is chosen from. Constants, so that the order of sums depends on the shape and the instruction tier only.
 struct MatmulModel {

@@ -556,7 +556,7 @@ namespace ridge::cpu {
 const MatmulKernels& matmul_kernels(IsaTier tier) {
 #if defined(__x86_64__)
   static const MatmulKernels avx512 = N_AVX3::make_table(), avx2 = N_AVX2::make_table(), sse4 = N_SSE4::make_table();
-  return tier == IsaTier::avx512 ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
+  return has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
   static const MatmulKernels best = N_NEON::make_table();
   (void)tier;

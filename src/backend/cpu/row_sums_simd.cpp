@@ -118,7 +118,7 @@ namespace ridge::cpu {
 SumRows sum_rows(DType dtype) {
 #if HWY_ARCH_X86
   const IsaTier tier = isa_tier();
-  return tier == IsaTier::avx512 ? N_AVX3::find_sum_rows(dtype) : tier == IsaTier::avx2 ? N_AVX2::find_sum_rows(dtype) : N_SSE4::find_sum_rows(dtype);
+  return has_avx512(tier) ? N_AVX3::find_sum_rows(dtype) : tier == IsaTier::avx2 ? N_AVX2::find_sum_rows(dtype) : N_SSE4::find_sum_rows(dtype);
 #else
   return HWY_STATIC_DISPATCH(find_sum_rows)(dtype);
 #endif

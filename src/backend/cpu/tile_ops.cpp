@@ -41,7 +41,7 @@ const TileHandlers& tile_handlers(IsaTier tier) {
   static const TileHandlers avx512 = filled_by({N_AVX3::fill_elementwise, N_AVX3::fill_moves, N_AVX3::fill_reductions, N_AVX3::fill_pairs});
   static const TileHandlers avx2 = filled_by({N_AVX2::fill_elementwise, N_AVX2::fill_moves, N_AVX2::fill_reductions, N_AVX2::fill_pairs});
   static const TileHandlers sse4 = filled_by({N_SSE4::fill_elementwise, N_SSE4::fill_moves, N_SSE4::fill_reductions, N_SSE4::fill_pairs});
-  return tier == IsaTier::avx512 ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
+  return has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
   (void)tier;
   static const TileHandlers neon = filled_by({N_NEON::fill_elementwise, N_NEON::fill_moves, N_NEON::fill_reductions, N_NEON::fill_pairs});

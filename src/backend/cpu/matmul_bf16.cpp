@@ -1,0 +1,218 @@
+// Products of two bf16 operands by the CPU's own dot product of pairs: two neighbours along K are one 32-bit element, in panels and in
+// registers. So a panel of pairs has the bytes of a panel of f32 with half the depth, and blocking counts pairs.
+#include "backend/cpu/matmul_kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "hwy/base.h"
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512vl,avx512dq,avx512bw,avx512bf16")
+namespace ridge::cpu {
+namespace {
+
+constexpr int kLanes = 16, kRows = 14, kVectors = 2;
+
+// A pair may lie at any even address.
+HWY_INLINE __m512bh broadcast_pair(const float* p) {
+  int32_t pair;
+  __builtin_memcpy(&pair, p, 4);
+  return __m512bh(_mm512_set1_epi32(pair));
+}
+HWY_INLINE __m512bh load_pairs(const float* p) { return __m512bh(_mm512_loadu_si512(p)); }
+
+// As the f32 tile, with pairs for elements.
+template <int R, int N, bool kPacked>
+void dot_tile(const TileArgs& t) {
+  __m512 sum[R][N];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) sum[r][v] = _mm512_setzero_ps();
+  if (t.k >= 128) {  // C's lines arrive while the sums are made
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < N; ++v) __builtin_prefetch(t.c + r * t.c_row + v * kLanes, 1);
+  }
+  const float* HWY_RESTRICT b = t.b;
+  const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
+  // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
+  const float* HWY_RESTRICT a[kPacked ? 1 : (R + 2) / 3];
+  a[0] = t.a;
+  if constexpr (!kPacked) {
+#pragma GCC unroll 16
+    for (int g = 1; g < (R + 2) / 3; ++g) a[g] = t.a + 3 * g * a_row;
+  }
+  for (int64_t k = t.k; k > 0; --k) {
+    __m512bh bv[N];
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) bv[v] = load_pairs(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const __m512bh av = broadcast_pair(kPacked ? a[0] + r : a[r / 3] + (r % 3) * a_row);
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], av, bv[v]);
+    }
+    b += b_k;
+    if constexpr (kPacked) {
+      a[0] += R;
+    } else {
+#pragma GCC unroll 16
+      for (int g = 0; g < (R + 2) / 3; ++g) a[g] += a_k;
+    }
+  }
+  const __mmask16 last = __mmask16((1u << (t.cols - (N - 1) * kLanes)) - 1);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) {
+      float* p = t.c + r * t.c_row + v * kLanes;
+      if (v == N - 1 && t.cols != N * kLanes) {
+        if (t.add) sum[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(last, p), sum[r][v]);
+        _mm512_mask_storeu_ps(p, last, sum[r][v]);
+      } else {
+        if (t.add) sum[r][v] = _mm512_add_ps(_mm512_loadu_ps(p), sum[r][v]);
+        _mm512_storeu_ps(p, sum[r][v]);
+      }
+    }
+  }
+}
+
+// ---- packing
+
+HWY_INLINE void put_pair(float* to, uint16_t low, uint16_t high) {
+  const uint32_t pair = uint32_t(low) | uint32_t(high) << 16;
+  __builtin_memcpy(to, &pair, 4);
+}
+
+// Where the elements of two rows go that are interleaved, 32 of each.
+struct Order {
+  alignas(64) uint16_t to[2 * 32];
+  constexpr Order() : to() {
+    for (int i = 0; i < 32; ++i) to[2 * i] = uint16_t(i), to[2 * i + 1] = uint16_t(32 + i);
+  }
+};
+constexpr Order kInterleaved;
+
+// Whole panels of two vectors: rows k and k + 1 interleaved.
+HWY_NOINLINE void interleave_wide(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t pairs, float* HWY_RESTRICT dst) {
+  const __m512i low = _mm512_load_si512(kInterleaved.to), high = _mm512_load_si512(kInterleaved.to + 32);
+  for (int64_t k = 0; k < pairs; ++k, src += 2 * k_stride, dst += 2 * kLanes) {
+    const __m512i even = _mm512_loadu_si512(src), odd = _mm512_loadu_si512(src + k_stride);
+    _mm512_storeu_si512(dst, _mm512_permutex2var_epi16(even, low, odd));
+    _mm512_storeu_si512(dst + kLanes, _mm512_permutex2var_epi16(even, high, odd));
+  }
+}
+
+// Any panel whose columns lie side by side; `half`: the last pair has no second row. A row's last vector spills into the next row, which
+// is written after it.
+HWY_NOINLINE void interleave(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t live, int64_t width, int64_t pairs, bool half,
+                             float* HWY_RESTRICT dst) {
+  const __m512i order = _mm512_load_si512(kInterleaved.to);
+  const float* const end = dst + pairs * width;
+  for (int64_t k = 0; k < pairs; ++k, src += 2 * k_stride, dst += width) {
+    for (int64_t c = 0; c < width; c += kLanes) {
+      const int64_t there = live - c;
+      const __mmask16 read = there >= kLanes ? __mmask16(0xffff) : there <= 0 ? __mmask16(0) : __mmask16((1u << there) - 1);
+      const __mmask16 second = half && k + 1 == pairs ? __mmask16(0) : read;
+      const __m512i even = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(read, src + c));
+      const __m512i odd = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(second, src + k_stride + c));
+      const __m512i both = _mm512_permutex2var_epi16(even, order, odd);
+      if (dst + c + kLanes <= end)
+        _mm512_storeu_si512(dst + c, both);
+      else
+        _mm512_mask_storeu_epi32(dst + c, __mmask16((1u << (end - dst - c)) - 1), both);
+    }
+  }
+}
+
+HWY_NOINLINE void pack_any(const uint16_t* src, const PackArgs& p) {
+  for (int64_t k = 0; k < p.depth; ++k) {
+    const bool both = 2 * k + 1 < p.k_size;
+    const uint16_t *even = src + p.k(p.first_k + 2 * k), *odd = both ? src + p.k(p.first_k + 2 * k + 1) : nullptr;
+    float* to = p.dst + k * p.width;
+    for (int64_t i = 0; i < p.live; ++i) {
+      const int64_t at = p.column(p.first_column + i);
+      put_pair(to + i, even[at], both ? odd[at] : uint16_t(0));
+    }
+    for (int64_t i = p.live; i < p.width; ++i) put_pair(to + i, 0, 0);
+  }
+}
+
+// Columns whose K lie side by side are columns of pairs already: an f32 panel's transposition.
+HWY_NOINLINE void pack_transposed(const uint16_t* first, const PackArgs& p) {
+  const int64_t whole = p.k_size / 2;
+  if (whole) {
+    PackArgs q = p;
+    q.src = first, q.column = {nullptr, p.column.stride / 2}, q.k = {nullptr, 1};
+    q.first_column = q.first_k = 0, q.depth = whole;
+    matmul_kernels(IsaTier::avx512).pack[storage_index(DType::f32)](q);
+  }
+  if (whole == p.depth) return;
+  float* to = p.dst + whole * p.width;
+  for (int64_t i = 0; i < p.width; ++i) put_pair(to + i, i < p.live ? first[i * p.column.stride + 2 * whole] : uint16_t(0), 0);
+}
+
+void pack_pairs(const PackArgs& p) {
+  const uint16_t* src = static_cast<const uint16_t*>(p.src);
+  if (!p.column.regular() || !p.k.regular()) return pack_any(src, p);
+  const uint16_t* first = src + p.first_column * p.column.stride + p.first_k * p.k.stride;
+  const bool half = p.k_size < 2 * p.depth;
+  if (p.column.stride == 1) {
+    if (p.live == 2 * kLanes && p.width == 2 * kLanes && !half) return interleave_wide(first, p.k.stride, p.depth, p.dst);
+    return interleave(first, p.k.stride, p.live, p.width, p.depth, half, p.dst);
+  }
+  if (p.k.stride == 1 && p.column.stride % 2 == 0 && reinterpret_cast<uintptr_t>(first) % 4 == 0) return pack_transposed(first, p);
+  pack_any(src, p);
+}
+
+// Rows whose K lie side by side, as they are; an odd one ends in a pair with zero.
+void copy_pairs(const void* src, float* dst, int64_t n) {
+  __builtin_memcpy(dst, src, size_t(n) * 2);
+  if (n % 2) put_pair(dst + n / 2, static_cast<const uint16_t*>(src)[n - 1], 0);
+}
+
+}  // namespace
+}  // namespace ridge::cpu
+HWY_POP_ATTRIBUTES
+
+namespace ridge::cpu {
+namespace {
+
+template <int R = 1>
+void fill_tiles(MatmulKernels& table) {
+  table.packed[R][1] = dot_tile<R, 1, true>;
+  table.packed[R][2] = dot_tile<R, 2, true>;
+  table.strided[R][1] = dot_tile<R, 1, false>;
+  table.strided[R][2] = dot_tile<R, 2, false>;
+  if constexpr (R < kRows) fill_tiles<R + 1>(table);
+}
+
+MatmulKernels make_table() {
+  MatmulKernels table = matmul_kernels(IsaTier::avx512);
+  static_assert(kVectors <= kMaxTileVectors && kRows <= kMaxTileRows);
+  table.tile_rows = kRows, table.tile_vectors = kVectors;
+  fill_tiles(table);
+  table.pack[storage_index(DType::bf16)] = pack_pairs;
+  table.widen[storage_index(DType::bf16)] = copy_pairs;
+  return table;
+}
+
+}  // namespace
+
+const MatmulKernels* pair_kernels(IsaTier tier) {
+  static const MatmulKernels table = make_table();
+  return tier == IsaTier::avx512_bf16 ? &table : nullptr;
+}
+
+}  // namespace ridge::cpu
+
+#else
+
+namespace ridge::cpu {
+
+const MatmulKernels* pair_kernels(IsaTier) { return nullptr; }
+
+}  // namespace ridge::cpu
+
+#endif

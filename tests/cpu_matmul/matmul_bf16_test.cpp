@@ -1,0 +1,82 @@
+// Products of two bf16 operands, which some CPUs multiply in pairs along K: the same values as by conversion, whatever the layout.
+#include <gtest/gtest.h>
+
+#include "matmul_case.h"
+
+namespace ridge::cpu {
+namespace {
+
+MatmulDesc narrow(MatmulDesc d) {
+  d.a_type = d.b_type = DType::bf16;
+  return d;
+}
+
+TEST(MatmulBf16, EveryDepthAndTail) {
+  for (int64_t k : {1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 64, 67})
+    for (int form = 0; form < 8; ++form)
+      for (const auto& [m, n] : {std::pair<int64_t, int64_t>{5, 5}, {14, 32}, {15, 33}, {29, 47}, {28, 64}}) {
+        SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " form " << form);
+        Case(narrow(plain(m, n, k, form & 1, form & 2, form & 4)), 3, {.tiny_flops = 0}).check();
+        if (HasFailure()) return;
+      }
+}
+
+// Rows at odd distances hold no whole pairs; tables of offsets have no distance at all.
+TEST(MatmulBf16, AnyDistanceBetweenRows) {
+  for (int64_t pad : {0, 1, 2, 3, 64})
+    for (int form = 0; form < 4; ++form)
+      for (int64_t k : {33, 50})
+        for (double tiny : {0., 1e6}) {
+          SCOPED_TRACE(testing::Message() << "pad " << pad << " form " << form << " k " << k);
+          MatmulDesc d = narrow(plain(31, 40, k, form & 1, form & 2, false, pad));
+          Case(d, 1, {.depth = 11, .tiny_flops = tiny}).check({.threads = 2, .run = 2, .seed = 3});
+          d.batch = {{3, 31 * 200, 40 * 200, 31 * (40 + pad)}};  // each a product of its own
+          Case(d, 2, {.depth = 16, .tiny_flops = tiny}).check();
+          d.k = {{2, 7 * d.k[0].a, 9 * d.k[0].b, 0}, {5, d.k[0].a, d.k[0].b, 0}};
+          Case(d, 3, {.depth = 3, .tiny_flops = tiny}).check();
+          if (HasFailure()) return;
+        }
+}
+
+TEST(MatmulBf16, EpilogueStoreAndSum) {
+  for (int form = 0; form < 4; ++form)
+    for (int kind = 0; kind < 3; ++kind) {
+      SCOPED_TRACE(testing::Message() << "form " << form << " kind " << kind);
+      MatmulDesc d = narrow(plain(70, 75, 531, form & 1, form & 2));
+      if (kind == 0) d.c_type = DType::bf16;
+      if (kind == 1) d.accumulate = true;
+      if (kind == 2) d.epilogue_scratch = 64;
+      Case(d, 1, {.depth = 100, .tiny_flops = 0}).check({.threads = 3, .run = 2, .seed = 5});
+    }
+}
+
+TEST(MatmulBf16, SameBitsForAnyDealingOfUnits) {
+  for (IsaTier tier : tiers())
+    for (const auto& s : {std::array<int64_t, 3>{100, 150, 90}, {60, 260, 231}, {2, 1500, 70}, {300, 3, 100}, {40, 40, 1001}})
+      for (int form = 0; form < 4; ++form) {
+        Case c(narrow(plain(s[0], s[1], s[2], form & 1, form & 2)), 1, {.depth = 50, .tiny_flops = 0});
+        const auto once = c.run(tier);
+        for (uint32_t seed : {1u, 2u, 3u})
+          EXPECT_TRUE(c.run(tier, {.threads = int(seed) + 1, .run = int64_t(seed), .seed = seed}) == once) << name(tier) << " " << form;
+      }
+}
+
+// What is not finite stays so, and reaches its own row and column only.
+TEST(MatmulBf16, NotFiniteValuesStayWhereTheyAre) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (IsaTier tier : tiers())
+    for (float x : {inf, -inf, nan}) {
+      Case c(narrow(plain(20, 40, 31)));
+      save(c.a.bytes, DType::bf16, c.a.origin + 7 * 31 + 30, x);  // half of the last pair
+      for (int64_t j = 0; j < 40; ++j) save(c.b.bytes, DType::bf16, c.b.origin + 30 * 40 + j, 1);
+      const auto got_bytes = c.run(tier);
+      for (int64_t j = 0; j < 40; ++j) {
+        const float got = load(got_bytes, DType::f32, c.c.origin + 7 * 40 + j);
+        EXPECT_TRUE(std::isnan(x) ? std::isnan(got) : got == x) << name(tier) << " " << got;
+        EXPECT_TRUE(std::isfinite(load(got_bytes, DType::f32, c.c.origin + 8 * 40 + j)));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace ridge::cpu
