@@ -41,18 +41,19 @@ class HopperAttention final : public Kernel {
     text_ = hopper_grad_text(shape_);
     if (parts_ > 1) end_ = hopper_grad_end_text(shape_);
     AttentionShape s;
-    s.type = shape_.type, s.dim = int(blocks_of(d.dim, 16) * 16);
+    s.type = shape_.type, s.dim = int(blocks_of(d.dim, 16) * 16), s.rows = kHopperSide, s.pieces = true;
     delta_ = attention_text(AttentionPart::delta, s);
     delta_sharers_ = s.dim <= 16 ? 2 : s.dim <= 32 ? 4 : 8;
     blocks_ = std::min<int64_t>(chip.multiprocessors, d.batch * d.kv_heads * parts_);
-    delta_bytes_ = blocks_of(d.batch * d.heads * d.queries * int64_t(sizeof(float)), 256) * 256;
+    rows_ = d.batch * d.heads * blocks_of(d.queries, kHopperSide) * kHopperSide;
   }
 
   int64_t workspace_bytes() const override {
     if (tiled_) return tiled_->workspace_bytes();
     if (!backward_) return 0;
     const int64_t heads = parts_ > 1 ? desc_.batch * desc_.kv_heads * parts_ : blocks_;
-    return delta_bytes_ + heads * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
+    return rows_ * 2 * int64_t(sizeof(float)) +
+           heads * (desc_.heads / desc_.kv_heads) * blocks_of(desc_.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
   }
   std::vector<KernelText> texts() const override {
     std::vector<KernelText> all = {text_};
@@ -100,7 +101,7 @@ class HopperAttention final : public Kernel {
   template <class Arguments>
   void set_common(Arguments& a, Bases bases) const {
     const AttentionDesc& d = desc_;
-    a.lse = at(bases, places_.lse), a.seed = at(bases, places_.seed), a.step = at(bases, places_.step), a.base = at(bases, places_.base);
+    a.seed = at(bases, places_.seed), a.step = at(bases, places_.step), a.base = at(bases, places_.base);
     a.batch = int(d.batch), a.heads = int(d.heads), a.kv_heads = int(d.kv_heads), a.queries = int(d.queries), a.keys = int(d.keys), a.dim = int(d.dim);
     a.scale = float(d.scale), a.kept = kept_factor(d), a.limit = dropout_limit(d), a.stream = d.stream;
   }
@@ -111,7 +112,7 @@ class HopperAttention final : public Kernel {
     set_common(a, bases);
     a.q = map(at(bases, places_.q), d.q, d.heads, d.queries, shape_.rows());
     a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, shape_.columns), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, shape_.columns);
-    a.out = at(bases, places_.out);
+    a.out = at(bases, places_.out), a.lse = at(bases, places_.lse);
     copy(d.out, a.out_strides);
     a.paired = paired_;
     void* list[] = {&a};
@@ -122,17 +123,17 @@ class HopperAttention final : public Kernel {
   void enqueue_backward(Bases bases, StreamHandle stream) const {
     const AttentionDesc& d = desc_;
     AttentionArguments rows{};
-    rows.out = at(bases, places_.out), rows.dout = at(bases, places_.dout), rows.delta = at(bases, places_.delta);
+    rows.out = at(bases, places_.out), rows.dout = at(bases, places_.dout), rows.lse = at(bases, places_.lse), rows.delta = at(bases, places_.delta);
     copy(d.out, rows.out_strides), copy(d.dout, rows.dout_strides);
     rows.batch = int(d.batch), rows.heads = int(d.heads), rows.queries = int(d.queries), rows.dim = int(d.dim);
     void* row_list[] = {&rows};
-    driver_->launch(delta_function_, unsigned(blocks_of(d.batch * d.heads * d.queries * delta_sharers_, 128)), 1, 1, 128, 1, 1, 0, stream, row_list, nullptr);
+    driver_->launch(delta_function_, unsigned(blocks_of(rows_ * delta_sharers_, 128)), 1, 1, 128, 1, 1, 0, stream, row_list, nullptr);
     HopperGradArguments a{};
     set_common(a, bases);
     a.q = map(at(bases, places_.q), d.q, d.heads, d.queries, kHopperSide), a.dout = map(at(bases, places_.dout), d.dout, d.heads, d.queries, kHopperSide);
     a.k = map(at(bases, places_.k), d.k, d.kv_heads, d.keys, kHopperSide), a.v = map(at(bases, places_.v), d.v, d.kv_heads, d.keys, kHopperSide);
     a.dq = at(bases, places_.dq), a.dk = at(bases, places_.dk), a.dv = at(bases, places_.dv);
-    a.delta = at(bases, places_.delta), a.sums = a.delta + DevicePointer(delta_bytes_);
+    a.rows = at(bases, places_.delta), a.sums = a.rows + DevicePointer(rows_ * 2 * int64_t(sizeof(float)));
     copy(d.dq, a.dq_strides), copy(d.dk, a.dk_strides), copy(d.dv, a.dv_strides);
     a.parts = int(parts_);
     void* list[] = {&a};
@@ -149,7 +150,7 @@ class HopperAttention final : public Kernel {
   FunctionHandle function_ = nullptr, delta_function_ = nullptr, end_function_ = nullptr;
   bool paired_ = false;
   int64_t pairs_ = 0;  // forward: blocks of the grid of one head
-  int64_t parts_ = 1, blocks_ = 0, delta_bytes_ = 0, delta_sharers_ = 8;
+  int64_t parts_ = 1, blocks_ = 0, rows_ = 0, delta_sharers_ = 8;
   Places places_;
   std::unique_ptr<Kernel> tiled_;
   const Driver* driver_ = nullptr;

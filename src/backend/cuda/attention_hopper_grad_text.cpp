@@ -9,7 +9,7 @@ constexpr const char* kGradCommon = R"cuda(
 struct HopperGradArguments {
   TensorMap q, k, v, dout;
   void *dq, *dk, *dv;
-  const float *lse, *delta;
+  const float* rows;  // lse in base 2 and delta, kSide of each in turn: those of a tile of queries come as one piece
   float* sums;  // of dq: per block of the grid, query and feature
   i64 dq_strides[4], dk_strides[4], dv_strides[4];
   const i64 *seed, *step, *base;
@@ -21,7 +21,7 @@ struct HopperGradArguments {
 };
 
 constexpr int kSide = 128;  // queries and keys of a tile of scores; each of two groups has 64 of the keys
-constexpr int kTileBytes = kSide * 128, kScoreBytes = kSide * kSide * 2, kThreads = 384;
+constexpr int kTileBytes = kSide * 128, kScoreBytes = kSide * kSide * 2, kRowBytes = 2 * kSide * 4, kThreads = 384;
 
 // The work of a block in order: key blocks of a head, for each the query heads that share it, and their queries from the first that sees it.
 struct Item {
@@ -77,14 +77,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   unsigned char* s_tiles = v_tiles + 2 * kTileBytes;        // two: gradients of scores, for each 64 queries, keys as rows
   unsigned char* q_tiles = s_tiles + 2 * kScoreBytes;       // kStages
   unsigned char* d_tiles = q_tiles + kStages * kTileBytes;  // kStages
-  float* lse = (float*)(d_tiles + kStages * kTileBytes);    // kStages x kSide
-  float* delta = lse + kStages * kSide;
-  u64* barriers = (u64*)(delta + kStages * kSide);
+  float* rows = (float*)(d_tiles + kStages * kTileBytes);   // kStages: lse and delta, kSide of each
+  u64* barriers = (u64*)(rows + kStages * 2 * kSide);
   u64 *kv_full = barriers, *kv_empty = barriers + 2, *s_full = barriers + 4, *s_empty = barriers + 6, *q_full = barriers + 8, *q_empty = q_full + kStages;
   int group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0), lane = (int)lane_id(), warp = (int)threadIdx.x / 32 % 4;
   if (threadIdx.x == 0) {
     for (int s = 0; s < 2; ++s) barrier_init(kv_full + s, 1), barrier_init(kv_empty + s, 2), barrier_init(s_full + s, 256), barrier_init(s_empty + s, 2);
-    for (int s = 0; s < kStages; ++s) barrier_init(q_full + s, 2), barrier_init(q_empty + s, 8);
+    for (int s = 0; s < kStages; ++s) barrier_init(q_full + s, 1), barrier_init(q_empty + s, 2);
     barrier_init_done();
   }
   __syncthreads();
@@ -93,10 +92,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
   x.n = size.part_of(x), x.m = size.first(x.n);
   if (group == 2) {
     registers_down<40>();
-    if (warp != 0) return;
+    if (warp != 0 || lane != 0) return;
     for (int loaded = 0; x.head < size.heads; size.advance(x)) {
       int b = size.head_of(x) / a.kv_heads, kv = size.head_of(x) % a.kv_heads, h = kv * size.share + x.h, s = x.step % kStages;
-      if (lane == 0 && loaded == x.block) {
+      if (loaded == x.block) {
         int side = x.block % 2;
         barrier_wait(kv_empty + side, (unsigned)(x.block / 2 + 1) & 1u);
         barrier_expect(kv_full + side, 2 * kTileBytes);
@@ -104,22 +103,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
         tensor_load_4d(v_tiles + side * kTileBytes, &a.v, kv_full + side, 0, x.n * kSide, kv, b);
         ++loaded;
       }
+      // Every thread has read lse and delta of a tile when its gradients of scores are there; products have read the rest when q_empty says so.
+      static_assert(kStages == 2, "as many as tiles of scores");
+      barrier_wait(s_full + s, (unsigned)(x.step / kStages + 1) & 1u);
       barrier_wait(q_empty + s, (unsigned)(x.step / kStages + 1) & 1u);
-      if (lane == 0) {
-        barrier_expect(q_full + s, 2 * kTileBytes);
-        tensor_load_4d(q_tiles + s * kTileBytes, &a.q, q_full + s, 0, x.m * kSide, h, b);
-        tensor_load_4d(d_tiles + s * kTileBytes, &a.dout, q_full + s, 0, x.m * kSide, h, b);
-      }
-      i64 row = ((i64)b * a.heads + h) * a.queries;
-#pragma unroll
-      for (int c = lane; c < kSide; c += 32) {
-        int i = x.m * kSide + c;
-        bool there = i < a.queries;
-        lse[s * kSide + c] = there ? a.lse[row + i] * kLog2e : infinity();  // beyond the end every weight is 0
-        delta[s * kSide + c] = there ? a.delta[row + i] : 0.0f;
-      }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(q_full + s);
+      barrier_expect(q_full + s, 2 * kTileBytes + kRowBytes);
+      tensor_load_4d(q_tiles + s * kTileBytes, &a.q, q_full + s, 0, x.m * kSide, h, b);
+      tensor_load_4d(d_tiles + s * kTileBytes, &a.dout, q_full + s, 0, x.m * kSide, h, b);
+      bulk_load(rows + s * 2 * kSide, a.rows + (((i64)b * a.heads + h) * size.ends + x.m) * 2 * kSide, kRowBytes, q_full + s);
     }
     return;
   }
@@ -139,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
     barrier_wait(q_full + y.step % kStages, (unsigned)(y.step / kStages) & 1u);
   };
   if (x.head >= size.heads) return;
-    Item old = x;
+  Item old = x;
   auto last_block = [&](int m) {  // of keys, that queries of m see
     int end = kCausal ? (m * kSide + kSide - 1 + size.shift) / kSide : size.blocks - 1;
     return end < size.blocks - 1 ? end : size.blocks - 1;
@@ -186,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
     int head = size.head_of(old);
     put_rows(dq, a.scale, a.dq, a.dq_strides, head / a.kv_heads, head % a.kv_heads * size.share + old.h, old.m * kSide + group * 64 + warp * 16 + lane / 4, a.queries, a.dim);
   };
-  int fresh = 1;  // dk and dv begin
+  bool fresh = true;  // dk and dv begin
   while (true) {
     int s = x.step % kStages, i0 = x.m * kSide, j = x.n * kSide + group * 64 + warp * 16 + lane / 4;
     const unsigned char *q_tile = q_tiles + s * kTileBytes, *d_tile = d_tiles + s * kTileBytes;
@@ -210,9 +201,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
     keep_sums(dk);
     keep_sums(dv);
     if (x.step) {
-      // Threads read lse and delta themselves: each warp says that it has done so, where products alone would leave that to one for all.
-      __syncwarp();
-      if (lane == 0) barrier_arrive(q_empty + old.step % kStages);
+      if (leader) barrier_arrive(q_empty + old.step % kStages);
       if (fresh) put_keys();
     }
     if (x.n * kSide + kSide > a.keys || (kCausal && x.n * kSide + group * 64 + 63 > i0 + size.shift)) {
@@ -224,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
       }
     }
     unsigned p[8][4];
-    const float* l = lse + s * kSide + lane % 4 * 2;
+    const float* l = rows + s * 2 * kSide + lane % 4 * 2;
 #pragma unroll
     for (int e = 0; e < 64; e += 4) {
       float2 w = *(const float2*)(l + e * 2);
@@ -265,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) attention_hopper_grad(
     else
       wgmma_wait<1>();
     keep_sums(dp);
-    const float* g = delta + s * kSide + lane % 4 * 2;
+    const float* g = l + kSide;
     unsigned ds[8][4];
 #pragma unroll
     for (int e = 0; e < 64; e += 4) {

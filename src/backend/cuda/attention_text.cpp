@@ -62,14 +62,14 @@ __device__ __forceinline__ unsigned kept_in_columns(const Dropout& d, int i, int
 )cuda";
 
 // Constants before it: kType (0 f32, 1 bf16, 2 f16), kDim (features, padded to a multiple of 16), kRows (16 a warp), kColumns, kMask (0 none,
-// 1 boolean, 2 additive), kPlain (tiles are f32), kVector (rows are 16-byte aligned), kCausal, kLength, kDropout.
+// 1 boolean, 2 additive), kPlain (tiles are f32), kVector (rows are 16-byte aligned), kCausal, kLength, kDropout, kPieces.
 constexpr const char* kTiledCommon = R"cuda(
 // What is known when a kernel is put into a stream. Strides in elements: batch, head, position, feature.
 struct AttentionArguments {
   const void *q, *k, *v, *mask, *out, *dout;
   const i64 *length, *seed, *step, *base;
   float* lse;    // [batch, heads, queries]
-  float* delta;  // as lse: dout . out of each row
+  float* delta;  // as lse: dout . out of each row; kPieces: kRows of lse in base 2, then kRows of this, and so on
   void *out_to, *dq, *dk, *dv;
   i64 q_strides[4], k_strides[4], v_strides[4], out_strides[4], dout_strides[4], dq_strides[4], dk_strides[4], dv_strides[4], mask_strides[4];
   int batch, heads, kv_heads, queries, keys, dim;
@@ -380,15 +380,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_forward(const A
 )cuda";
 
 constexpr const char* kDelta = R"cuda(
-// delta: a few threads a row.
+// delta: a few threads a row. In pieces there are whole ones alone: rows beyond the end have weights of 0.
 constexpr bool kWide = kVector && !kPlain;
 constexpr int kSharers = !kWide ? 32 : kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;
 extern "C" __global__ void __launch_bounds__(128) attention_delta(const AttentionArguments a) {
-  i64 row = ((i64)blockIdx.x * 128 + threadIdx.x) / kSharers, rows = (i64)a.batch * a.heads * a.queries;
+  int queries = kPieces ? (a.queries + kRows - 1) / kRows * kRows : a.queries;
+  i64 row = ((i64)blockIdx.x * 128 + threadIdx.x) / kSharers, rows = (i64)a.batch * a.heads * queries;
   bool live = row < rows;
   if (!live) row = rows - 1;
-  int h = (int)(row % a.heads), i = (int)(row / a.heads % a.queries), b = (int)(row / a.heads / a.queries);  // as the output lies
-  float sum = 0.0f;
+  int h = (int)(row % a.heads), at = (int)(row / a.heads % queries), b = (int)(row / a.heads / queries);  // as the output lies
+  int i = at < a.queries ? at : a.queries - 1;
+  float sum = 0.0f, lse = kPieces ? a.lse[((i64)b * a.heads + h) * a.queries + i] : 0.0f;
   i64 x = b * a.out_strides[0] + h * a.out_strides[1] + i * a.out_strides[2], y = b * a.dout_strides[0] + h * a.dout_strides[1] + i * a.dout_strides[2];
   int part = (int)threadIdx.x % kSharers;
   if (kWide) {
@@ -406,7 +408,15 @@ extern "C" __global__ void __launch_bounds__(128) attention_delta(const Attentio
   }
 #pragma unroll
   for (int step = kSharers / 2; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (live && part == 0) a.delta[((i64)b * a.heads + h) * a.queries + i] = sum;
+  if (!live || part != 0) return;
+  float* to = a.delta + ((i64)b * a.heads + h) * queries * (kPieces ? 2 : 1);
+  if (!kPieces) {
+    to[i] = sum;
+    return;
+  }
+  to += at / kRows * 2 * kRows + at % kRows;
+  to[0] = at < a.queries ? lse * kLog2e : infinity();
+  to[kRows] = at < a.queries ? sum : 0.0f;
 }
 )cuda";
 
@@ -543,7 +553,8 @@ KernelText attention_text(AttentionPart part, const AttentionShape& s) {
   text.body = std::string(matrix_prelude()) + "extern __shared__ __align__(128) unsigned char shared_memory[];\n" + number("int", "kType", s.type) +
               number("int", "kDim", s.dim) + number("int", "kRows", s.rows) + number("int", "kColumns", s.columns) + number("int", "kMask", s.mask) +
               number("bool", "kPlain", s.plain) + number("bool", "kVector", s.vector) + number("bool", "kCausal", s.causal) +
-              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + kDropoutText + kTiledCommon + bodies[int(part)];
+              number("bool", "kLength", s.length) + number("bool", "kDropout", s.dropout) + number("bool", "kPieces", s.pieces) + kDropoutText + kTiledCommon +
+              bodies[int(part)];
   const int64_t row = s.plain ? (s.dim + 4) * 4 : (s.dim + 8) * 2;
   if (part == AttentionPart::forward) text.shared = (s.rows + 2 * s.columns) * row;
   if (part == AttentionPart::grad_keys || part == AttentionPart::grad_queries) text.shared = 2 * (s.rows + s.columns) * row + 8 * s.columns;

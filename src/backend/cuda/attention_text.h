@@ -17,6 +17,7 @@ struct AttentionShape {
   bool plain = false;           // f32 tiles and FMA instead of the matrix units
   bool vector = true;           // rows lie at 16-byte addresses
   bool causal = false, length = false, dropout = false;
+  bool pieces = false;  // of delta: `rows` of lse in base 2 and of delta in turn, the last ones filled up
 };
 
 enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, decode_end };
@@ -67,7 +68,7 @@ struct HopperArguments {
 
 struct HopperGradArguments {
   TensorMap q, k, v, dout;
-  DevicePointer dq, dk, dv, lse, delta, sums;
+  DevicePointer dq, dk, dv, rows, sums;
   int64_t dq_strides[4], dk_strides[4], dv_strides[4];
   DevicePointer seed, step, base;
   int32_t batch, heads, kv_heads, queries, keys, dim, parts;
