@@ -90,11 +90,10 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::add(const nlohmann::ordered_json& row) { add_line(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)); }
 
-void MetricsFile::add_line(std::string line) {
+void MetricsFile::add_line(std::string_view line) {
   if (path_.empty()) return;
-  line += '\n';
-  if (pending_.size() + line.size() > kBuffer) flush();
-  pending_ += line;
+  if (pending_.size() + line.size() + 1 > kBuffer) flush();
+  (pending_ += line) += '\n';
 }
 
 void MetricsFile::flush() {

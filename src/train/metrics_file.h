@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -18,7 +19,7 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
 
   void add(const nlohmann::ordered_json& row);  // buffered; numbers that are not finite become null
-  void add_line(std::string row);               // a JSON object without line ends
+  void add_line(std::string_view row);          // a JSON object without line ends
   void flush();                                 // ErrorCode::io on a full disk; nothing is lost and the next call goes on from there
 
   static constexpr size_t kBuffer = 64 << 10;  // bytes; a row that has no room is flushed for, and refused when that fails

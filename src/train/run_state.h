@@ -23,13 +23,12 @@ struct RunState {
   int64_t validation_samples = 0;  // that these losses are of; 0: not known
   bool validation_due = false;     // the run was stopped before it
   double first_loss = 0;
-  std::deque<double> recent_losses;                                               // the last kRecent
+  std::deque<double> recent_losses;                                               // the last kMeanSteps
   double seconds = 0;                                                             // of all parts so far
   int64_t validation_interval = 0, checkpoint_interval = 0, sample_interval = 0;  // as settled at the start; 0: never
   bool finished = false;
   std::map<std::string, std::string> identity, settings, choices;
 
-  static constexpr size_t kRecent = 50;
   double final_train_loss() const;  // mean of the recent ones
 };
 

@@ -109,7 +109,9 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
     if (s.possible) line += fmt::format(", possible {:.3f}: {:.0f} %", *s.possible, 100 * *s.possible / s.nats_per_character);
     out.add("result", fmt::format("{}; {:.3f} bits/char", line, s.nats_per_character / std::numbers::ln2));
   }
-  std::string line = fmt::format("train {} (first {})", number_text(o.final_train_loss), number_text(o.first_loss));
+  const size_t mean_of = std::min<size_t>(size_t(std::max<int64_t>(o.steps, 0)), kMeanSteps);
+  std::string line = fmt::format("train {} ({}first {})", number_text(o.final_train_loss),
+                                 mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", number_text(o.first_loss));
   if (o.best_val_loss) line = fmt::format("validation {} at step {}, {}", number_text(*o.best_val_loss), grouped(o.best_step), line);
   out.add("loss", line);
   if (losses.size() > 1) {
@@ -204,7 +206,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
       {p.applied ? fmt::format("loss {}", number_text(p.loss)) : "loss: skipped", 1},
       {fmt::format("norm {:.3g}", p.gradient_norm), 7},
       {fmt::format("lr {:.2e}", p.lr), 8},
-      {p.ms > 0 ? fmt::format("{:.{}f} ms", p.ms,
+      {p.ms > 0 ? fmt::format("{:.{}f} ms/step", p.ms,
                               p.ms < 10    ? 2
                               : p.ms < 100 ? 1
                                            : 0)
@@ -257,7 +259,10 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   out.add("run", fmt::format("{} steps in {}: {}", grouped(o.steps), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
   if (o.resumed && !o.bit_exact) out.add("", "resumed, not bit-exact");
   add_losses(out, s, losses, look);
-  std::string speed = fmt::format("{:.2f} ms a step, {} {}/s", o.ms, count_text(o.tokens_s), s.unit);
+  const bool median = o.own_steps > 1;
+  std::string speed =
+      fmt::format("{:.2f} ms a step{}, {} {}/s", o.ms, median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "",
+                  count_text(o.tokens_s), s.unit);
   if (o.roof > 0) speed += fmt::format(", {:.0f} % of the roof", 100 * o.roof);
   if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
   out.add("speed", speed);

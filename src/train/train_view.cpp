@@ -67,7 +67,7 @@ void TerminalView::on_step(const Progress& p) {
   if (p.applied) curve_.add(p.loss), loss_sum_ += p.loss, ++losses_;
   const bool last = p.step == p.steps;
   if (screen_.live) {
-    if (shown_ && !last && p.elapsed_s - drawn_at_ < kRedraw && p.elapsed_s >= drawn_at_) return;
+    if (!p.newest || (shown_ && !last && p.elapsed_s - drawn_at_ < kRedraw && p.elapsed_s >= drawn_at_)) return;
     screen_.write("\r\033[K" + live_line(p, curve_.points(), unit_, screen_.width() - 1));
     shown_ = true, drawn_at_ = p.elapsed_s;
   } else if (due(p, drawn_at_)) {

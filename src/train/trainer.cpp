@@ -27,7 +27,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-constexpr double kSideShare = 0.05;  // of the time that validation, and that checkpoints, may take
+constexpr double kSideShare = 0.05;  // of the time that validation may take
+
+// Steps are told together: the code and tables that make text of numbers are cold after a step, and then take ten times as long.
+constexpr double kTellSeconds = 0.5;
+constexpr size_t kMostUntold = 256;
+constexpr double kMemorySeconds = 2;  // between two looks at what the process holds
 
 std::string listed(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -48,7 +53,7 @@ class RunningMedian {
   double value() const { return median_; }
 
  private:
-  static constexpr size_t kSize = 31;
+  static constexpr size_t kSize = kMedianSteps;
   std::array<double, kSize> ring_ = {};
   size_t count_ = 0;
   double median_ = 0;
@@ -79,18 +84,28 @@ class Run {
     load_from(state_.next_batch);
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
+    untold_.reserve(kMostUntold), being_told_.reserve(kMostUntold);
     loop_start_ = Clock::now();
+    try {
+      run();
+    } catch (...) {
+      keep_rows();
+      throw;
+    }
+    finish();
+    return std::move(out_);
+  }
+
+ private:
+  void run() {
     if (state_.validation_due) {  // a signal had cut it short
       const bool best = validate();
       look_for_end(!state_.validation_due);
       save(best);
     }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
-    finish();
-    return std::move(out_);
   }
 
- private:
   // Intervals are settled before the first step and kept on resume, so that nothing a run computes depends on the clock.
   void settle() {
     const int64_t steps = o_.schedule.steps;
@@ -126,8 +141,13 @@ class Run {
     return (o_.schedule.steps + times - 1) / times;
   }
 
+  template <class Call>
+  void tell_all(Call call) {
+    tell();
+    for (TrainerView* view : views_) call(*view);
+  }
   void notice(const std::string& line) {
-    for (TrainerView* view : views_) view->on_notice(line);
+    tell_all([&](TrainerView& view) { view.on_notice(line); });
   }
 
   void resume() {
@@ -246,37 +266,46 @@ class Run {
     return values;
   }
 
-  void save(bool best) {
+  // later: what is due only because it is the best is kept in memory for now, unless it lies in place. A better one takes its place.
+  void save(bool best, bool later = false) {
     if (!saves()) return;
+    if (!best) write_held();
     wait_for_save();
     const Clock::time_point start = enter(Phase::checkpoint);
     state_.step = step_.state(), state_.skipped = guards_.skipped(), state_.roll_backs = guards_.roll_backs();
     state_.strikes = guards_.strikes();
     state_.seconds = earlier_seconds_ + since(start_);
     state_.finished = state_.step.attempted >= o_.schedule.steps && !state_.validation_due;
-    auto content = std::make_shared<CheckpointContent>();
-    content->step = state_.step.attempted, content->texts = task_.texts;
-    content->texts["state.json"] = to_json(state_);
+    held_ = std::make_shared<CheckpointContent>();
+    held_->step = state_.step.attempted, held_->texts = task_.texts;
+    held_->texts["state.json"] = to_json(state_);
     size_t used = 0;
     each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
       SafetensorView view;
       view.name = name, view.dtype = DType::f32, view.shape = p.shape;
       view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), used));
-      content->tensors[file].push_back(view);
+      held_->tensors[file].push_back(view);
     });
-    if (metrics_) metrics_->flush();
+    held_best_ = best;
+    if (!step_.in_place()) leave(Phase::checkpoint, start);
+    if (!later || step_.in_place()) write_held(start);
+  }
+
+  void write_held(Clock::time_point start = Clock::now()) {
+    if (!held_) return;
+    tell();
+    flush_metrics();
     // Copies can be written while training goes on; what lies in place cannot.
     const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
-    saving_ = std::async(when, [this, content, best] {
+    being_saved_ = {held_->step, start};
+    saving_ = std::async(when, [this, content = std::exchange(held_, {}), best = held_best_] {
       std::vector<std::string> left = store_.save(*content, best);
       return Saved{std::move(left), Clock::now()};
     });
-    being_saved_ = {content->step, start};
-    if (step_.in_place())
-      wait_for_save();
-    else
-      leave(Phase::checkpoint, start);
+    saved_at_ = Clock::now();
+    if (step_.in_place()) wait_for_save();
   }
+  bool rested() const { return o_.checkpoint_interval || since(saved_at_) >= o_.checkpoint_rest; }
 
   void wait_for_save() {
     if (!saving_.valid()) return;
@@ -296,13 +325,14 @@ class Run {
       return;
     }
     leave(Phase::checkpoint, start);
-    for (TrainerView* view : views_)
-      view->on_checkpoint(being_saved_.step, (o_.folder / "checkpoints").string(), std::chrono::duration<double>(end - being_saved_.start).count());
+    const double seconds = std::chrono::duration<double>(end - being_saved_.start).count();
+    tell_all([&](TrainerView& view) { view.on_checkpoint(being_saved_.step, (o_.folder / "checkpoints").string(), seconds); });
   }
 
   // One that was written meanwhile is told of when it is there, and not with the next one.
   void look_for_save() {
     if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) wait_for_save();
+    if (held_ && rested()) write_held();
   }
 
   Clock::time_point enter(Phase phase) {
@@ -364,9 +394,7 @@ class Run {
     last_collected_ = Clock::now();
     state_.step = step_.state();
     state_.next_batch = step.batch + 1;
-    const Clock::time_point known = Clock::now();
     report(m, step.lr);
-    out_.telling_seconds += since(known);
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
       case Guards::Verdict::skipped: break;
@@ -381,44 +409,91 @@ class Run {
     if (m.applied) {
       if (state_.recent_losses.empty()) state_.first_loss = m.loss;
       state_.recent_losses.push_back(m.loss);
-      if (state_.recent_losses.size() > RunState::kRecent) state_.recent_losses.pop_front();
+      if (state_.recent_losses.size() > kMeanSteps) state_.recent_losses.pop_front();
     }
     between_steps();
     return !ended_;
   }
 
   void report(const StepMetrics& m, double lr) {
+    const Clock::time_point now = last_collected_;
     const int64_t done = state_.step.attempted;
-    Progress p;
+    Progress& p = untold_.emplace_back();
     p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
     p.ms = 1e3 * pace_.value(), p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
     p.tokens_s = double(step_.plan().batch * o_.tokens_per_sample) / pace_.value();
     p.roof = o_.least_seconds / pace_.value();
-    p.elapsed_s = since(start_);
-    const double per_step = since(loop_start_) / double(std::max<int64_t>(1, done - begun_at_));  // validation and checkpoints included
+    p.elapsed_s = std::chrono::duration<double>(now - start_).count();
+    // Validation and checkpoints included.
+    const double per_step = std::chrono::duration<double>(now - loop_start_).count() / double(std::max<int64_t>(1, done - begun_at_));
     p.eta_s = per_step * double(o_.schedule.steps - done);
-    if (since(memory_read_) > 2) resident_ = held_bytes(), memory_read_ = Clock::now();
-    p.resident_bytes = resident_, p.planned_bytes = o_.planned_bytes;
-    // Written as it is, as a JSON document of so many values takes longer than all the rest here.
-    std::string row = fmt::format(R"({{"step":{})", done);
-    auto add = [&row](std::string_view key, double x) {
-      if (std::isfinite(x))
-        fmt::format_to(std::back_inserter(row), R"(,"{}":{})", key, x);
-      else
-        fmt::format_to(std::back_inserter(row), R"(,"{}":null)", key);
-    };
-    add("loss", m.loss), add("gradient_norm", m.gradient_norm), add("lr", lr), add("ms", p.ms), add("tokens_s", p.tokens_s);
-    if (p.roof > 0) add("roof", p.roof);
-    add("data_wait_s", waited_);
-    if (!m.applied) row += R"(,"applied":false)";
-    if (m.loss_scale != 1) add("loss_scale", m.loss_scale);
-    metrics_->add_line(row + "}");
-    for (TrainerView* view : views_) view->on_step(p);
+    p.planned_bytes = o_.planned_bytes;
+    const bool told = std::chrono::duration<double>(now - told_at_).count() >= kTellSeconds || untold_.size() == kMostUntold;
+    out_.telling_seconds += since(now);
+    if (told) tell();
     if (!m.applied && !m.scale_search) notice(fmt::format("step {} skipped: loss {}, gradient norm {}", done, m.loss, m.gradient_norm));
+  }
+
+  void tell() {
+    if (untold_.empty()) return;
+    const Clock::time_point start = Clock::now();
+    std::swap(untold_, being_told_);
+    if (std::chrono::duration<double>(start - memory_read_).count() > kMemorySeconds) resident_ = held_bytes(), memory_read_ = start;
+    for (Progress& p : being_told_) p.resident_bytes = resident_, p.newest = &p == &being_told_.back(), add_row(p);
+    flush_metrics();
+    for (TrainerView* view : views_)
+      for (const Progress& p : being_told_) view->on_step(p);
+    being_told_.clear();
+    told_at_ = Clock::now();
+    out_.telling_seconds += std::chrono::duration<double>(told_at_ - start).count();
+  }
+
+  // Written as it is, as a JSON document of so many values takes longer than all the rest of telling.
+  void add_row(const Progress& p) {
+    row_.clear();
+    fmt::format_to(std::back_inserter(row_), R"({{"step":{})", p.step);
+    auto add = [this](std::string_view key, double x) {
+      if (std::isfinite(x))
+        fmt::format_to(std::back_inserter(row_), R"(,"{}":{})", key, x);
+      else
+        fmt::format_to(std::back_inserter(row_), R"(,"{}":null)", key);
+    };
+    add("loss", p.loss), add("gradient_norm", p.gradient_norm), add("lr", p.lr), add("ms", p.ms), add("tokens_s", p.tokens_s);
+    if (p.roof > 0) add("roof", p.roof);
+    add("data_wait_s", p.data_wait_s);
+    if (!p.applied) row_ += R"(,"applied":false)";
+    if (p.loss_scale != 1) add("loss_scale", p.loss_scale);
+    row_ += '}';
+    metrics_->add_line(row_);
+  }
+
+  // A full disk costs no run as long as there is room in memory.
+  void flush_metrics() {
+    if (!metrics_) return;
+    try {
+      metrics_->flush();
+      metrics_wait_ = false;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      if (std::exchange(metrics_wait_, true)) return;
+      for (TrainerView* view : views_) view->on_notice(fmt::format("metrics are kept in memory for now, training goes on: {}", error.what()));
+    }
+  }
+
+  // A run that ends by an error leaves the rows of all steps that it took.
+  void keep_rows() noexcept {
+    try {
+      for (const Progress& p : untold_) add_row(p);
+      metrics_->flush();
+    } catch (...) {
+      // The error that ended the run is the one to be told.
+    }
   }
 
   void roll_back() {
     step_.discard(), under_way_.clear();
+    wait_for_save();
+    write_held();
     wait_for_save();
     std::vector<std::string> notices;
     std::optional<StoredCheckpoint> stored;
@@ -437,6 +512,7 @@ class Run {
     state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
     state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
     restore_weights(*stored);
+    tell();
     metrics_.reset();
     metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
     load_from(state_.next_batch);
@@ -456,11 +532,12 @@ class Run {
       const Clock::time_point start = enter(Phase::sample);
       const std::string text = task_.sample();
       leave(Phase::sample, start);
-      for (TrainerView* view : views_) view->on_sample(done, text);
+      tell_all([&](TrainerView& view) { view.on_sample(done, text); });
     }
     look_for_end(validates && !state_.validation_due);
     // Within a row of bad steps no checkpoint is due: going back must lead before them.
-    if (best || (due(state_.checkpoint_interval, done) && guards_.strikes().empty()) || ended_) save(best);
+    const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty() && (rested() || done == o_.schedule.steps));
+    if (best || regular) save(best, !regular && !rested());
   }
 
   void look_for_end(bool validated) {
@@ -495,8 +572,9 @@ class Run {
     r.seconds = leave(Phase::validation, start);
     nlohmann::ordered_json row;
     row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
+    tell();
     metrics_->add(row);
-    for (TrainerView* view : views_) view->on_validation(r);
+    tell_all([&](TrainerView& view) { view.on_validation(r); });
     return r.best;
   }
 
@@ -509,7 +587,9 @@ class Run {
     const bool diverged = out_.end == Outcome::End::diverged;
     wait_for_save();
     if (!diverged && saved_step_ != state_.step.attempted) save(false);
+    write_held();
     wait_for_save();
+    tell();
     metrics_->flush();
     if (!ended_) out_.reason = fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
@@ -560,9 +640,14 @@ class Run {
     Clock::time_point end;
   };
   std::future<Saved> saving_;
+  std::shared_ptr<CheckpointContent> held_;  // in memory, not yet written
+  bool held_best_ = false;
   std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
-  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {};
+  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, saved_at_ = {};
+  std::vector<Progress> untold_, being_told_;
+  std::string row_;
+  bool metrics_wait_ = false;
   int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;
   double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
   int failed_saves_ = 0;

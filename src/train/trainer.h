@@ -21,6 +21,7 @@ constexpr const char* kDeviceChoice = "device";  // among the choices that a che
 // Where a run spends its time.
 enum class Phase : uint8_t { data, step, validation, sample, checkpoint };
 constexpr int kPhases = 5;
+constexpr size_t kMedianSteps = 31, kMeanSteps = 50;  // the last ones, of which a run tells the median time and the mean loss
 std::string_view name(Phase phase);
 
 struct TrainerOptions {
@@ -31,8 +32,9 @@ struct TrainerOptions {
   Schedule schedule;                           // and how many steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
   std::optional<int64_t> validation_interval;  // steps; none: as often as costs under 5 % of the time
-  std::optional<int64_t> checkpoint_interval;  // steps; none: ten in a run, and ten minutes apart at most
+  std::optional<int64_t> checkpoint_interval;  // steps; none: ten in a run, ten minutes apart at most, and as far as checkpoint_rest says at least
   std::optional<int64_t> sample_interval;      // steps; none: four in a run
+  double checkpoint_rest = 20;                 // seconds between two that nobody asked for; the end has its own in any case
   bool validate = true, keep_checkpoints = true, samples = true;
   double max_minutes = 0, target_loss = 0;  // 0: none
   bool has_target = false;
@@ -67,11 +69,12 @@ struct Progress {
   int64_t step = 0, steps = 0;  // attempted
   double loss = 0, gradient_norm = 0, lr = 0;
   bool applied = true;
-  double ms = 0;  // of a step, a running median
+  double ms = 0;  // of a step: the median of the last kMedianSteps
   double tokens_s = 0, roof = 0, eta_s = 0, elapsed_s = 0;
   double data_wait_s = 0;  // in all
   int64_t resident_bytes = 0, planned_bytes = 0;
   double loss_scale = 1;
+  bool newest = true;  // false: a later step is told at once
 };
 
 struct ValidationResult {
@@ -81,7 +84,8 @@ struct ValidationResult {
   double seconds = 0;
 };
 
-// Who is told. Every call comes from the training thread, between steps.
+// Who is told. Every call comes from the training thread, between steps. Quick steps are told together, twice a second, and before anything
+// else is.
 class TrainerView {
  public:
   virtual ~TrainerView() = default;
@@ -99,7 +103,7 @@ struct Outcome {
   int64_t own_steps = 0;  // without those
   int64_t skipped = 0;
   int roll_backs = 0;
-  double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last steps
+  double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last kMeanSteps steps
   std::optional<double> best_val_loss, final_val_loss;
   int64_t best_step = 0;
   double seconds = 0;                     // of all parts

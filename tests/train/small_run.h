@@ -79,6 +79,9 @@ struct SmallRun {
   Backend* backend = nullptr;             // none: the CPU
   std::vector<std::string> notices = {};  // of the run
   std::function<void(int64_t step)> on_checkpoint = {};
+  std::optional<int64_t> checkpoint_interval = 5;
+  double checkpoint_rest = 20;
+  TrainerView* watcher = nullptr;
 
   Outcome operator()() {
     GptConfig c = tiny_gpt(vocab);
@@ -101,8 +104,8 @@ struct SmallRun {
 
     TrainerOptions o;
     o.folder = folder, o.resume = resume, o.schedule = {Schedule::Kind::cosine, 1e-2, 1e-3, 3, steps};
-    o.validation_interval = 10, o.checkpoint_interval = 5, o.sample_interval = 15;
-    o.handle_signals = handle_signals, o.files = files, o.before = before;
+    o.validation_interval = 10, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
+    o.checkpoint_rest = checkpoint_rest, o.handle_signals = handle_signals, o.files = files, o.before = before;
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
       std::function<void(int64_t)> saved;
@@ -112,7 +115,9 @@ struct SmallRun {
       }
     } view;
     view.lines = &notices, view.saved = on_checkpoint;
-    return train(task, o, {&view});
+    std::vector<TrainerView*> views = {&view};
+    if (watcher) views.push_back(watcher);
+    return train(task, o, views);
   }
 };
 

@@ -1,0 +1,135 @@
+// Laws of what a run tells while it goes: each step once and in its place, in the file and to those who watch, however quick the steps are
+// and however the run ends; and of how often it saves when nobody has said so.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "train/far_backend.h"
+#include "train/small_run.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+using test::mentions;
+using test::SmallRun;
+using test::TempFolder;
+
+std::vector<int64_t> rows_of(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  std::ifstream in(folder / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);)
+    if (const auto row = nlohmann::json::parse(line); row.contains("loss")) steps.push_back(row.at("step"));
+  return steps;
+}
+
+std::vector<int64_t> counted(int64_t last) {
+  std::vector<int64_t> steps;
+  for (int64_t i = 1; i <= last; ++i) steps.push_back(i);
+  return steps;
+}
+
+// Whatever is told after step n finds that step told, and no later one.
+struct Watcher : TrainerView {
+  fs::path folder;
+  std::vector<int64_t> steps, validations, samples, checkpoints;
+  int64_t newest = 0;
+
+  void on_step(const Progress& p) override { steps.push_back(p.step), newest = p.newest ? p.step : newest; }
+  void on_validation(const ValidationResult& r) override { expect_here(r.step), validations.push_back(r.step); }
+  void on_sample(int64_t step, const std::string&) override { expect_here(step), samples.push_back(step); }
+  void on_checkpoint(int64_t step, const std::string&, double) override {
+    expect_here(step), checkpoints.push_back(step);
+    EXPECT_EQ(rows_of(folder), counted(step)) << "the rows of a checkpoint's steps are in the file when it is complete";
+  }
+  void expect_here(int64_t step) const {
+    EXPECT_EQ(int64_t(steps.size()), step);
+    EXPECT_EQ(newest, step);
+  }
+};
+
+TEST(Telling, TellsEveryStepOnceAndInItsPlace) {
+  TempFolder folder;
+  Watcher watcher;
+  watcher.folder = folder / "run";
+  SmallRun run{.folder = watcher.folder};
+  run.watcher = &watcher;
+  run();
+  EXPECT_EQ(watcher.steps, counted(30));
+  EXPECT_EQ(watcher.newest, 30);
+  EXPECT_EQ(watcher.validations, (std::vector<int64_t>{10, 20, 30}));
+  EXPECT_EQ(watcher.samples, (std::vector<int64_t>{15, 30}));
+  EXPECT_EQ(watcher.checkpoints, (std::vector<int64_t>{0, 5, 10, 15, 20, 25, 30}));
+  EXPECT_EQ(rows_of(run.folder), counted(30));
+}
+
+TEST(Telling, LeavesTheRowsOfARunThatEndsByAnError) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run"};
+  run.factor = [](int64_t batch) -> float {
+    if (batch == 17) fail(ErrorCode::io, "[test] no such batch");
+    return 1;
+  };
+  EXPECT_THROW(run(), Error);
+  EXPECT_EQ(rows_of(run.folder), counted(17));
+  run.factor = {}, run.resume = true;
+  run();
+  EXPECT_EQ(rows_of(run.folder), counted(30));
+}
+
+// A disk without room for rows costs no training, and is told of once; at the end it is an error, after the last checkpoint.
+TEST(Telling, TrainsOnWhereRowsCannotBeWritten) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run"};
+  fs::create_directories(run.folder);
+  fs::create_symlink("/dev/full", run.folder / "metrics.jsonl");
+  try {
+    run();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+  }
+  EXPECT_EQ(std::count_if(run.notices.begin(), run.notices.end(), [](const std::string& n) { return n.starts_with("metrics are kept in memory"); }), 1);
+  std::vector<std::string> damage;
+  const auto newest = CheckpointStore(run.folder / "checkpoints").newest(damage);
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, 30);
+}
+
+constexpr double kForever = std::numeric_limits<double>::infinity();
+
+// Which checkpoints a run writes. The best weights are among them, however rarely it saves.
+std::vector<int64_t> saved_steps(SmallRun run) {
+  std::vector<int64_t> saved;
+  run.on_checkpoint = [&](int64_t step) { saved.push_back(step); };
+  const Outcome outcome = run();
+  std::vector<std::string> damage;
+  const CheckpointStore store(run.folder / "checkpoints");
+  const auto best = store.best(damage), newest = store.newest(damage);
+  EXPECT_TRUE(best && best->step == outcome.best_step);
+  EXPECT_TRUE(newest && newest->step == 30);
+  EXPECT_EQ(rows_of(run.folder), counted(30));
+  return saved;
+}
+
+TEST(Saving, RestsUnlessAskedNotTo) {
+  using Steps = std::vector<int64_t>;
+  TempFolder folder;
+  FarBackend device;
+  SmallRun run{.folder = folder / "near"};
+  run.checkpoint_interval = {}, run.checkpoint_rest = kForever;
+  EXPECT_EQ(saved_steps(run), (Steps{0, 10, 20, 30})) << "the start, each best and the end";
+  run.folder = folder / "far", run.backend = &device;
+  EXPECT_EQ(saved_steps(run), (Steps{0, 30})) << "a best is copied and not yet written";
+  run.folder = folder / "worse", run.factor = [](int64_t batch) { return batch < 20 ? 1.f : -5.f; };  // what it learns last is wrong
+  EXPECT_EQ(saved_steps(run), (Steps{0, 20, 30})) << "the last best comes before the end";
+  run.folder = folder / "rested", run.factor = {}, run.checkpoint_rest = 0;
+  EXPECT_EQ(saved_steps(run), (Steps{0, 3, 6, 9, 10, 12, 15, 18, 20, 21, 24, 27, 30}));
+  run.folder = folder / "asked", run.checkpoint_rest = kForever, run.checkpoint_interval = 5;
+  EXPECT_EQ(saved_steps(run), (Steps{0, 5, 10, 15, 20, 25, 30}));
+}
+
+}  // namespace
+}  // namespace ridge
