@@ -105,6 +105,48 @@ Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State sta
   return row;
 }
 
+struct ConvShape {
+  int64_t images, channels, size, outputs, window, stride = 1, groups = 1;
+};
+
+// Forward, or forward and backward. `last`: channels are the last axis of the images and of the results, as programs for pictures have them.
+Row conv(const ConvShape& c, DType dtype, bool backward, bool last = false) {
+  const int64_t padding = c.window / 2, out = (c.size + 2 * padding - c.window) / c.stride + 1, x = c.images * c.channels * c.size * c.size,
+                y = c.images * c.outputs * out * out;
+  std::string name = fmt::format("conv/{0}x{1}x{2}x{2}-{3}x{4}x{4}", c.images, c.channels, c.size, c.outputs, c.window);
+  if (c.stride > 1) name += fmt::format("-stride{}", c.stride);
+  if (c.groups > 1) name += fmt::format("-groups{}", c.groups);
+  name += fmt::format("{}{}", last ? "-last" : "", backward ? "-backward" : "");
+  // The first layer of a net has no gradient by its images.
+  const bool first = c.channels < 8;
+  Row row{.suite = "ops", .name = name, .dtype = dtype, .bound = c.groups > 1 ? Bound::copy : Bound::fma};
+  row.flops = 2 * double(y) * double(c.channels / c.groups * c.window * c.window) * (!backward ? 1 : first ? 2 : 3);
+  row.bytes = double(size_of(dtype)) * (backward ? 2.0 * double(x + y) + double(first ? 0 : x) + double(y) : double(x + y));
+  row.make = [=](const Context& context) {
+    return compile(context, [=](Builder& b) {
+      Formula f;
+      auto images = [&](int64_t channels, int64_t size) {
+        const NodeId i = input(b, f, last ? Shape{c.images, size, size, channels} : Shape{c.images, channels, size, size}, dtype);
+        return last ? b.permute(i, {0, 3, 1, 2}) : i;
+      };
+      const NodeId in = images(c.channels, c.size), w = input(b, f, {c.outputs, c.channels / c.groups, c.window, c.window}, dtype);
+      ConvOptions o;
+      o.stride = {c.stride, c.stride}, o.padding_low = o.padding_high = {padding, padding}, o.groups = c.groups;
+      auto put = [&](NodeId i) { f.outputs.push_back(last ? b.permute(i, {0, 2, 3, 1}) : i); };
+      const NodeId result = b.conv(in, w, o);
+      put(result);
+      if (!backward) return f;
+      const NodeId cotangent = images(c.outputs, out);
+      const std::vector<NodeId> gradients =
+          vector_jacobian(b.graph(), std::vector{result}, std::vector{cotangent}, first ? std::vector{w} : std::vector{w, in});
+      f.outputs.push_back(gradients[0]);
+      if (!first) put(gradients[1]);
+      return f;
+    });
+  };
+  return row;
+}
+
 // An LSTM over time, forward and backward; stepwise: with every product left in the loop.
 Row lstm(int64_t time, int64_t batch, int64_t width, bool stepwise) {
   Row row{.suite = "ops", .name = fmt::format("scan/lstm-{}x{}x{}{}", time, batch, width, stepwise ? "-stepwise" : ""), .bound = Bound::fma};
@@ -255,6 +297,8 @@ std::vector<Row> ops_rows() {
 
   for (State state : {State::hot, State::cold})
     for (int64_t time : {64, 256}) rows.push_back(attention(12, 4, time, 32, state));
+  for (bool backward : {false, true})
+    for (const ConvShape& c : {ConvShape{8, 16, 28, 32, 3}, {8, 3, 56, 16, 7, 2}, {8, 32, 28, 32, 3, 1, 32}}) rows.push_back(conv(c, DType::f32, backward));
   for (auto [batch, width] : {std::array<int64_t, 2>{32, 128}, {16, 32}, {64, 512}})
     for (bool stepwise : {false, true}) rows.push_back(lstm(64, batch, width, stepwise));
   rows.push_back(dispatch(1000, 64, false));
@@ -282,6 +326,11 @@ std::vector<Row> device_ops_rows() {
   rows.push_back(
       formula(fmt::format("softmax/{}x{}", lines, width), {lines, width}, 1, Bound::copy, 2 * table, [](Builder& b, In x) { return b.softmax(x[0]); }));
   rows.push_back(attention(64, 12, 1024, 64, State::hot, DType::bf16, true));
+  for (DType dtype : {DType::bf16, DType::f32})
+    for (const ConvShape& c :
+         {ConvShape{64, 64, 56, 64, 3}, {64, 256, 14, 256, 3}, {64, 3, 224, 64, 7, 2}, {64, 128, 56, 128, 3, 1, 128}, {64, 128, 56, 128, 3, 2}})
+      for (bool last : {false, true})
+        for (bool backward : {false, true}) rows.push_back(conv(c, dtype, backward, last));
   rows.push_back(dispatch(100, 10000, false));
   rows.back().name = "small_ops/100x10000";
   return rows;

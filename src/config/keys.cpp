@@ -175,6 +175,7 @@ constexpr Switch kSwitches[] = {
   {"RIDGE_CACHE", "the folder for what was measured; else ridge in the user's cache folder"},
   {"RIDGE_CUDA_LIBRARY", "the CUDA driver's library; else libcuda.so.1"},
   {"RIDGE_CUDA_LIBRARIES", "folders, with : between, to look for cuBLASLt, NVRTC and cuDNN in first"},
+  {"RIDGE_CUDNN", "0: convolutions on the GPU go without cuDNN"},
   {"RIDGE_CUDA_DEBUG", "1: no recordings on the GPU, and a check after every launch, so that an error names its kernel"},
   {"RIDGE_CUDA_PROFILE", "N: times every kernel in the Nth run of each program on the GPU and prints the table"},
   {"RIDGE_NVML_LIBRARY", "NVIDIA's management library; else libnvidia-ml.so.1"},

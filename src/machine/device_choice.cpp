@@ -153,7 +153,10 @@ Backends built_backends() { return {.cuda = true}; }
 
 Backends usable_backends(const GpuScan& scan) {
   Backends backends = built_backends();
-  if (scan.cuda_devices() > 0) backends.cuda_missing = cuda::open_library(cuda::Library::nvrtc, cuda::library_search(scan.cuda)).missing;
+  if (scan.cuda_devices() == 0) return backends;
+  const cuda::LibrarySearch search = cuda::library_search(scan.cuda);
+  backends.cuda_missing = cuda::open_library(cuda::Library::nvrtc, search).missing;
+  backends.no_cudnn = cuda::open_library(cuda::Library::cudnn, search).missing;
   return backends;
 }
 

@@ -13,6 +13,7 @@ namespace ridge {
 struct Backends {
   bool cuda = false, metal = false;
   std::string cuda_missing = {};  // what a CUDA device lacks besides its driver, and how to get it
+  std::string no_cudnn = {};      // the same of cuDNN, without which only convolutions are slower
 };
 Backends built_backends();
 Backends usable_backends(const GpuScan& scan);  // the same, with a look for the libraries where there are devices

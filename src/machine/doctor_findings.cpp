@@ -116,6 +116,8 @@ class Examination {
       if (!remark.starts_with("CUDA: ")) note(remark);
     for (const KnownDevice& known : report_.devices)
       if (!known.missing.empty() && !known.name.empty()) note(fmt::format("{} is not used", known.name), to_string(known.device), known.missing);
+    if (facts_.backends.cuda_missing.empty() && !facts_.backends.no_cudnn.empty())
+      note("some convolutions are slower without cuDNN", {}, facts_.backends.no_cudnn);
     for (const Gpu& gpu : scan.gpus) {
       if (gpu.ordinal < 0 && gpu.vendor != Gpu::Vendor::nvidia) note(fmt::format("{} is not used", gpu.name), {}, "not available in this build of Ridge");
       if (gpu.ordinal < 0) continue;

@@ -101,9 +101,9 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     rewritten([&](const std::vector<NodeId>& all) {
       return decompose(own, all, [&](NodeId id) {
         if (options.backend->runs(own, id)) return false;
-        if (own[id].op == Op::conv) return true;  // strided views of a padded copy
-        replaced.push_back(fmt::format("{} {}: {} has no kernel for it; decomposed, with memory that grows with the square of the length", name(own[id].op),
-                                       to_string(own.type(own[id].in[0])), options.backend->info().name));
+        replaced.push_back(fmt::format(
+            "{} {}: {} has no kernel for it; decomposed, with {}", name(own[id].op), to_string(own.type(own[id].in[0])), options.backend->info().name,
+            own[id].op == Op::conv ? "a padded copy and products of its windows" : "memory that grows with the square of the length"));
         return true;
       });
     });

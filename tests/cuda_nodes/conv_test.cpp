@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "autograd/gradients.h"
+#include "backend/cuda/backend.h"
 #include "backend/cuda/conv.h"
 #include "backend/cuda/conv_text.h"
 #include "base/half.h"
@@ -20,6 +21,8 @@ namespace {
 struct ConvCase : ConvDesc {
   std::optional<Chip> other = {};  // than the device's
   bool channels_last = false;
+  bool all_last = false;   // the weights and the result too
+  bool exchanged = false;  // the first two axes of both factors, as gradients by the weights have them
   std::string note = {};
 
   ConvCase(DType type, int64_t n, int64_t g, int64_t c, int64_t o, Axes size, Axes taps, Axes step = {1, 1}, Axes padding = {0, 0}, Axes dilate = {1, 1},
@@ -31,6 +34,16 @@ struct ConvCase : ConvDesc {
   ConvCase last() const {
     ConvCase copy = *this;
     copy.channels_last = true;
+    return copy;
+  }
+  ConvCase all_channels_last() const {
+    ConvCase copy = last();
+    copy.all_last = true;
+    return copy;
+  }
+  ConvCase by_weights() const {
+    ConvCase copy = *this;
+    copy.exchanged = true;
     return copy;
   }
   ConvCase for_chip(const Chip& chip) const {
@@ -66,8 +79,14 @@ struct ConvCase : ConvDesc {
 
   void check(bool again = true) {
     x_steps = channels_last ? turned(groups, channels, source) : plain(groups, channels, source);
-    w_steps = plain(1, channels, window), w_steps.group = outputs * w_steps.first;
-    out_steps = plain(groups, outputs, out);
+    w_steps = all_last ? turned(1, channels, window) : plain(1, channels, window), w_steps.group = outputs * w_steps.first;
+    out_steps = all_last ? turned(groups, outputs, out) : plain(groups, outputs, out);
+    if (exchanged) {
+      x_steps.first = source[0] * source[1], x_steps.second = images * x_steps.first;
+      w_steps.first = taps(), w_steps.second = outputs * w_steps.first;
+      if (channels_last) x_steps = {1, 0, images * source[0] * source[1], {images * source[1], images}};
+      if (all_last) w_steps = {1, 0, outputs * taps(), {outputs * window[1], outputs}};
+    }
     const std::vector<double> a = draw(size_t(images * groups * channels * source[0] * source[1]), 1),
                               b = draw(size_t(groups * outputs * channels * taps()), 2);
     std::vector<double> want(size_t(images * groups * outputs * positions()));
@@ -83,9 +102,10 @@ struct ConvCase : ConvDesc {
               for (int64_t c = 0; c < channels; ++c)
                 sum +=
                     a[size_t(n * x_steps.first + g * x_steps.group + c * x_steps.second + v / spread[0] * x_steps.axes[0] + u / spread[1] * x_steps.axes[1])] *
-                    b[size_t(((g * outputs + o) * channels + c) * taps() + t)];
+                    b[size_t(g * w_steps.group + o * w_steps.first + c * w_steps.second + t / window[1] * w_steps.axes[0] + t % window[1] * w_steps.axes[1])];
             }
-            want[size_t(((n * groups + g) * outputs + o) * positions() + p)] = sum;
+            want[size_t(n * out_steps.first + g * out_steps.group + o * out_steps.second + p / out[1] * out_steps.axes[0] + p % out[1] * out_steps.axes[1])] =
+                sum;
           }
     EXPECT_EQ(run(stored(x, a), stored(w, b), std::byte(0xa5)), stored(result, want)) << label();
     if (!again) return;
@@ -257,6 +277,129 @@ TEST_F(GpuConv, MultipliesFewerBitsWhenAsked) {
     for (const KernelText& text : make_conv(c, chip)->texts()) tf32 |= text.body.find("mma_tf32") != std::string::npos;
     EXPECT_TRUE(tf32);
   }
+}
+
+// The library's proposals that add by chance, narrow factors, ask for too much, cannot be planned or do not run are passed over.
+TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
+  Chip chip = test::CudaDevice::the().chip();
+  if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
+  chip.cudnn = true;
+  for (DType t : types())
+    for (F32Products products : {F32Products::exact, F32Products::tf32})
+      for (ConvCase c : Cases{
+               ConvCase{t, 17, 1, 3, 18, {9, 9}, {9, 9}, {1, 1}, {1, 1}}.by_weights(),
+               ConvCase{t, 16, 1, 2, 24, {9, 8}, {4, 4}, {1, 1}, {0, 0}, {2, 2}}.by_weights(),
+               ConvCase{t, 20, 1, 3, 16, {12, 10}, {6, 8}, {2, 1}, {0, 0}}.by_weights(),
+               ConvCase{t, 16, 1, 2, 24, {9, 9}, {9, 9}, {1, 1}, {1, 1}}.all_channels_last().by_weights(),
+           }) {
+        if (t != DType::f32 && products != F32Products::exact) continue;
+        chip.f32_products = products;
+        for (DType result : {t, DType::f32}) {
+          c.result = result;
+          c = c.for_chip(chip);
+          c.check();
+          EXPECT_NE(c.note.find("cuDNN"), std::string::npos) << c.label();
+          const bool exact = t == DType::f32 && products == F32Products::exact;
+          EXPECT_TRUE(test::tests_real_gpu() || c.note.ends_with(exact ? "engine 13" : "engine 12")) << c.label();
+        }
+      }
+}
+
+// A program with a convolution and its gradients, on numbers whose sums are exact.
+struct ConvProgram {
+  DType type = DType::bf16;
+  Shape x, w;
+  ConvOptions options = {};
+  std::string dump = {};  // what runs
+
+  std::vector<std::vector<std::byte>> run(const CudaOptions& cuda) {
+    CudaBackend backend(cuda);
+    Graph g;
+    Builder b(g);
+    const NodeId in = g.input({type, x}, "x"), weights = g.input({type, w}, "w"), y = b.conv(in, weights, options), cotangent = g.input(g.type(y), "cotangent");
+    std::vector<NodeId> outputs = vector_jacobian(g, std::vector{y}, std::vector{cotangent}, std::vector{in, weights});
+    outputs[1] = keep_wide(g, b.cast(outputs[1], DType::f32));
+    outputs.push_back(y);
+    CompileOptions compile;
+    compile.backend = &backend;
+    std::vector<std::vector<std::byte>> results;
+    {
+      Executable program(g, {in, weights, cotangent}, outputs, compile);
+      std::vector<const void*> from;
+      std::vector<void*> to;
+      std::vector<std::pair<std::byte*, int64_t>> memory;
+      auto place = [&](const Type& t) { return memory.emplace_back(backend.allocate(t.bytes()), t.bytes()).first; };
+      for (const Type& t : program.input_types()) {
+        const auto bytes = ConvCase::stored(t.dtype, ConvCase::draw(size_t(t.shape.numel()), uint32_t(from.size() + 3)));
+        std::byte* there = place(t);
+        backend.upload(there, bytes.data(), t.bytes());
+        from.push_back(there);
+      }
+      for (const Type& t : program.output_types()) to.push_back(place(t));
+      for (int i = 0; i < 3; ++i) program.run(from, to);  // the last two are recorded
+      for (size_t i = 0; i < to.size(); ++i) {
+        results.emplace_back(size_t(program.output_types()[i].bytes()));
+        backend.download(results.back().data(), to[i], int64_t(results.back().size()));
+      }
+      dump = program.dump();
+      for (auto [p, bytes] : memory) backend.release(p, bytes);
+    }
+    return results;
+  }
+};
+
+class ConvPrograms : public test::CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) return;
+    cache_.emplace("RIDGE_CACHE", folder_.path());
+    if (test::tests_real_gpu()) return;
+    simulator_.emplace(test::SimulatorOptions{.cudnn = true});
+  }
+  static CudaOptions library(bool wanted) {
+    CudaOptions options;
+    options.cudnn = wanted;
+    if (!test::tests_real_gpu()) options.cubins.folder.clear();
+    return options;
+  }
+
+  test::TempFolder folder_;
+  std::optional<test::Variable> cache_;
+  std::optional<test::Simulator> simulator_;
+};
+
+TEST_F(ConvPrograms, GiveTheSameWithTheLibraryAndWithout) {
+  for (DType t : types())
+    for (int64_t stride : {1, 2}) {
+      ConvProgram p{t, {3, 16, 9, 8}, {24, 16, 3, 3}};
+      p.options.stride = {stride, stride}, p.options.padding_low = p.options.padding_high = {1, 1};
+      const auto own = p.run(library(false));
+      EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
+      EXPECT_NE(p.dump.find("no cuDNN, which would be faster"), std::string::npos) << p.dump;
+      EXPECT_EQ(p.run(library(true)), own);
+      EXPECT_NE(p.dump.find("engine"), std::string::npos) << p.dump;
+    }
+}
+
+TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
+  ConvProgram p{DType::bf16, {3, 16, 9, 8}, {24, 16, 3, 3}};
+  p.options.padding_low = p.options.padding_high = {1, 1};
+  const auto own = p.run(library(false));
+  const std::pair<const char*, const char*> faults[] = {{"cudnnCreate=1001", "[cudnnCreate]"},
+                                                        {"cudnnBackendFinalize=3000", "[cudnnBackendFinalize] CUDNN_STATUS_SIMULATED (3000)"},
+                                                        {"cudnnBackendGetAttribute=2000", "none of its 0 proposals"},
+                                                        {"cudnnBackendExecute=5000", "none of its 7 proposals"}};
+  for (auto [fault, words] : faults) {
+    const test::Variable broken("FAKE_GPU", fault);
+    EXPECT_EQ(p.run(library(true)), own) << fault;
+    EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
+    EXPECT_NE(p.dump.find(words), std::string::npos) << fault << "\n" << p.dump;
+  }
+  const test::Variable old("SIMULATED_CUDNN", "8205");
+  EXPECT_EQ(p.run(library(true)), own);
+  EXPECT_NE(p.dump.find("is cuDNN 8.2, too old"), std::string::npos) << p.dump;
 }
 
 // A net's step keeps neither windows nor padded or spread copies: values are as large as its activations, and what is packed for a product stays

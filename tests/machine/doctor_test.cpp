@@ -144,6 +144,18 @@ TEST(Doctor, GpusAreNamedAndJudged) {
   EXPECT_GT(report.budget.bytes, 100 * kGiB);  // the GPU's memory, not the machine's
 }
 
+TEST(Doctor, CudnnIsNamedWhereItIsMissing) {
+  DoctorFacts facts = two_gpus();
+  EXPECT_EQ(find(examine(two_gpus()), "cuDNN"), nullptr);
+  facts.backends.no_cudnn = "cuDNN was not found; pip install nvidia-cudnn-cu13";
+  const DoctorReport report = examine(facts);
+  ASSERT_NE(find(report, "cuDNN"), nullptr);
+  EXPECT_EQ(find(report, "cuDNN")->level, Finding::Level::note);
+  EXPECT_EQ(find(report, "cuDNN")->remedy, facts.backends.no_cudnn);
+  facts.backends.cuda_missing = "no NVRTC";
+  EXPECT_EQ(find(examine(facts), "cuDNN"), nullptr) << "the GPU is not used at all";
+}
+
 TEST(Doctor, GraveFindingsComeFirst) {
   const DoctorReport report = examine(container());
   EXPECT_TRUE(std::is_sorted(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) { return a.level < b.level; }));

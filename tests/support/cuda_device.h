@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cubins.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/nvrtc.h"
 #include "support/simulator.h"
 
@@ -47,6 +48,7 @@ class CudaDevice final : public cuda::Loader {
   const cuda::Driver& driver() const override { return *driver_; }
   const cuda::Chip& chip() const override { return chip_; }
   const cuda::CublasLt* cublas_lt() const override { return nullptr; }
+  const cuda::Cudnn* cudnn() const override { return cudnn_.get(); }  // taken by kernels for a chip that has it
   cuda::StreamHandle stream() const override { return stream_->get(); }
   cuda::FunctionHandle function(const cuda::KernelText& text) override {
     cuda::FunctionHandle& f = functions_[text.entry + "\n" + text.body];
@@ -79,12 +81,16 @@ class CudaDevice final : public cuda::Loader {
  private:
   CudaDevice() {
     std::optional<Simulator> simulator;  // once opened, its libraries stay
-    if (!tests_real_gpu()) simulator.emplace();
+    if (!tests_real_gpu()) simulator.emplace(SimulatorOptions{.cudnn = true});
     driver_ = std::make_unique<cuda::Driver>();
     context_.emplace(cuda::use_device(*driver_, 0));
     chip_ = cuda::chip_of(*driver_, 0);
     stream_.emplace(cuda::make_stream(*driver_));
     nvrtc_ = std::make_unique<cuda::Nvrtc>(cuda::library_search(driver_->version()));
+    try {
+      cudnn_ = std::make_unique<cuda::Cudnn>(cuda::library_search(driver_->version()));
+    } catch (const Error&) {
+    }
     cuda::CubinOptions options;
     if (simulator) options.folder.clear();
     cubins_ = std::make_unique<cuda::Cubins>(*nvrtc_, chip_.target(), options);
@@ -95,6 +101,7 @@ class CudaDevice final : public cuda::Loader {
   cuda::Chip chip_;
   std::optional<cuda::Stream> stream_;
   std::unique_ptr<cuda::Nvrtc> nvrtc_;
+  std::unique_ptr<cuda::Cudnn> cudnn_;
   std::unique_ptr<cuda::Cubins> cubins_;
   std::vector<cuda::Module> modules_;
   std::map<std::string, cuda::FunctionHandle> functions_;

@@ -1,4 +1,4 @@
-// A simulated GPU in place of NVIDIA's driver, NVRTC and cuBLASLt: kernels are compiled with the host's compiler and run on the host.
+// A simulated GPU in place of NVIDIA's driver, NVRTC, cuBLASLt and cuDNN: kernels are compiled with the host's compiler and run on the host.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -10,7 +10,7 @@
 namespace ridge::test {
 
 struct SimulatorOptions {
-  bool cublas_lt = true;
+  bool cublas_lt = true, cudnn = false;
   std::string capability = "8.6";
   int processors = 4;
 };
@@ -22,9 +22,10 @@ class Simulator {
         libraries_("RIDGE_CUDA_LIBRARIES", folder_.path()),
         capability_("SIMULATED_GPU_CC", options.capability),
         processors_("SIMULATED_GPU_PROCESSORS", std::to_string(options.processors)) {
-    // One library under all names; a driver that lacks everything stands where there is to be no cuBLASLt.
+    // One library under all names; a driver that lacks everything stands for those that are not to be there.
     std::filesystem::create_symlink(fake_driver("simulator"), folder_ / "libnvrtc.so.13");
     std::filesystem::create_symlink(fake_driver(options.cublas_lt ? "simulator" : "old_gpu"), folder_ / "libcublasLt.so.13");
+    std::filesystem::create_symlink(fake_driver(options.cudnn ? "simulator" : "old_gpu"), folder_ / "libcudnn.so.9");
   }
 
  private:

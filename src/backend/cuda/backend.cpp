@@ -5,6 +5,7 @@
 #include "backend/cuda/code.h"
 #include "backend/cuda/compiled.h"
 #include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/cudnn.h"
 #include "backend/cuda/modules.h"
 #include "base/error.h"
 
@@ -26,6 +27,11 @@ void if_there(Body&& body) {
 
 }  // namespace
 
+bool CudaOptions::cudnn_wanted() {
+  const char* value = std::getenv("RIDGE_CUDNN");
+  return !value || std::string_view(value) != "0";
+}
+
 bool CudaOptions::debug_wanted() {
   const char* value = std::getenv("RIDGE_CUDA_DEBUG");
   return value && *value && std::string_view(value) != "0";
@@ -46,10 +52,19 @@ CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device
       if (error.code() != ErrorCode::unsupported) throw;
       remark_ = fmt::format("{}; Ridge's own matmul kernels are used", error.what());
     }
+    // Programs without convolutions do well without it: what is missing is told by the plans of those that have some.
+    try {
+      if (!options.cudnn) fail(ErrorCode::unsupported, "cuDNN is switched off (RIDGE_CUDNN=0)");
+      cudnn_ = std::make_unique<Cudnn>(search);
+      device_->use_cudnn();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      no_cudnn_ = error.what();
+    }
   });
 }
 
-CudaBackend::~CudaBackend() { lt_.reset(), modules_.reset(); }
+CudaBackend::~CudaBackend() { cudnn_.reset(), lt_.reset(), modules_.reset(); }
 
 DeviceInfo CudaBackend::info() const {
   const Chip& chip = device_->chip();
@@ -111,7 +126,8 @@ void CudaBackend::use_choices(const std::map<std::string, std::string>& choices)
   device_->use([&] { modules_->use_choices(choices); });
 }
 std::unique_ptr<Code> CudaBackend::compile(Program program) {
-  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(), CodeOptions{.debug = options_.debug, .timed = options_.timed});
+  return std::make_unique<CudaCode>(std::move(program), *device_, *modules_, lt_.get(), cudnn_.get(),
+                                    CodeOptions{.debug = options_.debug, .timed = options_.timed});
 }
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }

@@ -12,6 +12,7 @@
 namespace ridge::cuda {
 
 class CublasLt;
+class Cudnn;
 class Modules;
 
 struct CudaOptions {
@@ -19,9 +20,11 @@ struct CudaOptions {
   std::string driver = driver_library();
   std::optional<LibrarySearch> libraries = {};  // empty: the usual places
   CubinOptions cubins = {};
+  bool cudnn = cudnn_wanted();  // where it is installed
   bool debug = debug_wanted();  // wait and check after every launch
   int timed = timed_run();      // the run of each program whose kernels are timed and printed; 0: none
 
+  static bool cudnn_wanted();  // unless RIDGE_CUDNN=0
   static bool debug_wanted();  // RIDGE_CUDA_DEBUG=1
   static int timed_run();      // RIDGE_CUDA_PROFILE=N
 };
@@ -57,9 +60,10 @@ class CudaBackend final : public Backend {
   const Chip& chip() const;
   void use_f32_products(F32Products products);  // in what is compiled from now on
   const RunCounts& counts() const;
-  MemoryUse memory() const;            // as the driver counts it
-  const std::string& remark() const;   // what is missing though work goes on: cuBLASLt
-  Cubins::Statistics kernels() const;  // compiled and found so far
+  MemoryUse memory() const;                                  // as the driver counts it
+  const std::string& remark() const;                         // what is missing though work goes on: cuBLASLt
+  const std::string& no_cudnn() const { return no_cudnn_; }  // why convolutions go without it
+  Cubins::Statistics kernels() const;                        // compiled and found so far
   Device& device() { return *device_; }
   const CublasLt* cublas_lt() const { return lt_.get(); }
 
@@ -68,7 +72,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Modules> modules_;
   std::unique_ptr<CublasLt> lt_;
-  std::string remark_;
+  std::unique_ptr<Cudnn> cudnn_;
+  std::string remark_, no_cudnn_;
 };
 
 std::unique_ptr<CudaBackend> make_cuda_backend(int device = 0);

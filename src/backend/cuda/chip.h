@@ -20,6 +20,7 @@ struct Chip {
   int64_t l2_bytes = int64_t(60) << 20;
   int64_t memory_bytes = int64_t(139) << 30;
   F32Products f32_products = F32Products::exact;  // matmul_precision
+  bool cudnn = false;                             // its library is there
 
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
   bool wgmma() const { return major == 9 && minor == 0; }  // and TMA

@@ -43,6 +43,7 @@ class CudaCode::OwnLoader final : public Loader {
   const Driver& driver() const override { return code_.device_.driver(); }
   const Chip& chip() const override { return code_.device_.chip(); }
   const CublasLt* cublas_lt() const override { return code_.lt_; }
+  const Cudnn* cudnn() const override { return code_.cudnn_; }
   StreamHandle stream() const override { return code_.device_.stream(); }
   FunctionHandle function(const KernelText& text) override {
     code_.texts_.push_back(code_.modules_.load(text));
@@ -55,8 +56,8 @@ class CudaCode::OwnLoader final : public Loader {
   CudaCode& code_;
 };
 
-CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const CodeOptions& options)
-    : device_(device), modules_(modules), lt_(lt), options_(options), compiled_(std::move(program), device.chip()) {
+CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const Cudnn* cudnn, const CodeOptions& options)
+    : device_(device), modules_(modules), lt_(lt), cudnn_(cudnn), options_(options), compiled_(std::move(program), device.chip()) {
   addresses_.assign(1 + compiled_.program().inputs().size() + compiled_.program().outputs().size(), 0);
 }
 

@@ -12,6 +12,7 @@
 namespace ridge::cuda {
 
 class CublasLt;
+class Cudnn;
 
 struct CodeOptions {
   bool debug = false;  // no recordings; wait and check after every launch
@@ -20,7 +21,7 @@ struct CodeOptions {
 
 class CudaCode final : public Code {
  public:
-  CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const CodeOptions& options);
+  CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const Cudnn* cudnn, const CodeOptions& options);
   ~CudaCode() override;
 
   const Program& program() const override { return compiled_.program(); }
@@ -50,6 +51,7 @@ class CudaCode final : public Code {
   Device& device_;
   Modules& modules_;
   const CublasLt* lt_;
+  const Cudnn* cudnn_;
   CodeOptions options_;
   bool ready_ = false;
   int runs_ = 0;  // counted until the timed one

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "backend/cuda/conv_library.h"
 #include "backend/cuda/conv_text.h"
 #include "backend/cuda/make.h"
 #include "backend/cuda/matmul.h"
@@ -72,9 +73,13 @@ struct Factor {
   }
 };
 
+void append_out_steps(Words& words, const ConvDesc& d) {
+  words.insert(words.end(), {d.out_steps.first, d.out_steps.group, d.out_steps.second, d.out_steps.axes[0], d.out_steps.axes[1]});
+}
+
 class ConvKernel final : public NodeKernel {
  public:
-  ConvKernel(const ConvDesc& desc, const Chip& chip) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
+  ConvKernel(const ConvDesc& desc, const Chip& chip, std::string remark) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)), remark_(std::move(remark)) {
     // With more taps than positions the taps are summed over: the gradient by the weights.
     gradient_ = d_.taps() > d_.positions();
     const auto near = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
@@ -120,7 +125,10 @@ class ConvKernel final : public NodeKernel {
       gradient_ ? bind_gradient() : bind_product();
   }
 
-  std::string note() const override {
+  std::string note() const override { return way() + remark_; }
+
+ private:
+  std::string way() const {
     if (matmul_) return "a product: " + matmul_->note();
     if (narrow_) return gradient_ ? fmt::format("narrow, {} parts", parts_) : "narrow";
     return fmt::format("{} x {} tiles, {}{}{}", tile_.rows, tile_.columns,
@@ -129,8 +137,6 @@ class ConvKernel final : public NodeKernel {
                                       : "by positions",
                        pieces_ > 1 ? fmt::format(", {} pieces", pieces_) : "", parts_ > 1 ? fmt::format(", {} parts", parts_) : "");
   }
-
- private:
   int text(KernelText t) { return add_text(std::move(t.entry), std::move(t.body), t.shared); }
   bool spread() const { return d_.spread[0] > 1 || d_.spread[1] > 1; }
   // Outputs that meet the source's elements alike are done together, each with the taps that reach them.
@@ -148,26 +154,13 @@ class ConvKernel final : public NodeKernel {
 
   void set_factors() {
     const DType type = unit_type(unit_);
-    x_factor_ = {.from = d_.x,
-                 .to = type,
-                 .outer = d_.images,
-                 .groups = d_.groups,
-                 .inner = d_.channels,
-                 .axes = d_.source,
-                 .outer_step = d_.x_steps.first,
-                 .group_step = d_.x_steps.group,
-                 .inner_step = d_.x_steps.second,
-                 .steps = d_.x_steps.axes};
-    w_factor_ = {.from = d_.w,
-                 .to = type,
-                 .outer = d_.outputs,
-                 .groups = d_.groups,
-                 .inner = d_.channels,
-                 .axes = d_.window,
-                 .outer_step = d_.w_steps.first,
-                 .group_step = d_.w_steps.group,
-                 .inner_step = d_.w_steps.second,
-                 .steps = d_.w_steps.axes};
+    auto factor = [&](DType from, int64_t outer, const ConvDesc::Axes& axes, const ConvDesc::Steps& s) {
+      Factor f;
+      f.from = from, f.to = type, f.outer = outer, f.groups = d_.groups, f.inner = d_.channels, f.axes = axes;
+      f.outer_step = s.first, f.group_step = s.group, f.inner_step = s.second, f.steps = s.axes;
+      return f;
+    };
+    x_factor_ = factor(d_.x, d_.images, d_.source, d_.x_steps), w_factor_ = factor(d_.w, d_.outputs, d_.window, d_.w_steps);
     if (gradient_)
       for (Factor* f : {&x_factor_, &w_factor_}) std::swap(f->outer, f->inner), std::swap(f->outer_step, f->inner_step);
     x_factor_.lay_out(d_.x_steps.alignment), w_factor_.lay_out(d_.w_steps.alignment);
@@ -222,7 +215,7 @@ class ConvKernel final : public NodeKernel {
     tile_.rows = tile_.columns <= 64 && !tile_.warpgroups ? 256 : 128;
     if (blocks() < kBlocks / 2 && pieces_ > 1) cut_pieces(d_.images, x_factor_.bytes_each(), chip_.l2_bytes);
     if (blocks() < kBlocks / 2) tile_.rows = 64, tile_.columns = 64;
-    // Few tiles and a deep sum: the depth is cut. Where depends on the shape alone.
+    // Few tiles and a deep sum: the depth is cut. Where depends on the shape and, by way of the pieces, on the size of the chip's cache.
     int64_t parts = std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(blocks(), 1), chunks / 64), 1, 64);
     const int64_t sums = piece_ * d_.positions() * d_.groups * d_.outputs * 4;
     parts = spread() ? 1 : std::clamp<int64_t>(kMostParts / sums, 1, parts);
@@ -260,7 +253,7 @@ class ConvKernel final : public NodeKernel {
       for (const auto& axes : {d_.stride, d_.low, d_.dilation, f, ConvDesc::Axes{step(0), step(1)}}) words.insert(words.end(), {axes[0], axes[1]});
       words.insert(words.end(), {d_.groups, d_.outputs, chunks, part_});
       for (const Factor* a : {&x_factor_, &w_factor_}) words.insert(words.end(), {a->chunk_outer, a->chunk_steps[0], a->chunk_steps[1], a->chunk_group});
-      append_out_steps(words);
+      append_out_steps(words, d_);
       words.insert(words.end(), {row_tiles, column_tiles});
       launch(product_, row_tiles * column_tiles * d_.groups * phases() * parts_, std::move(words));
       if (parts_ > 1) put_finish(out, parts, parts_, images, 0);
@@ -284,7 +277,7 @@ class ConvKernel final : public NodeKernel {
     parts_at_ = reserve(parts_ * rows * d_.outputs * d_.groups * 4);
   }
 
-  // Parts of one piece's depth, by the shape alone.
+  // Parts of one piece's depth: by the shape, and by the cache that the piece fills.
   void cut_depth(int64_t tiles, int64_t depth, int64_t sums, int64_t least, int64_t step) {
     const int64_t wanted = std::min({blocks_of(kBlocks, tiles), depth / least, kMostParts / sums});
     part_ = padded_to(blocks_of(depth, std::max<int64_t>(wanted, 1)), step), parts_ = blocks_of(depth, part_);
@@ -309,17 +302,9 @@ class ConvKernel final : public NodeKernel {
     put_finish(out_, parts, parts_, d_.images, x_factor_.padded);
   }
 
-  void append_out_steps(Words& words) const {
-    words.insert(words.end(), {d_.out_steps.first, d_.out_steps.group, d_.out_steps.second, d_.out_steps.axes[0], d_.out_steps.axes[1]});
-  }
-
-  // Rows of the sums are [image, position], or [position, image] with `padded` images.
   void put_finish(Place out, Place parts, int64_t count, int64_t images, int64_t padded) {
     const int64_t rows = padded ? d_.positions() * padded : images * d_.positions(), total = d_.groups * d_.outputs * rows;
-    Words words = {parts, out, count, total, images};
-    append_out_steps(words);
-    for (int64_t n : {rows, padded ? padded : d_.positions(), d_.outputs, d_.out[1]}) append_divider(words, n);
-    launch(finish_, blocks_of(total, kBlock), std::move(words));
+    launch(finish_, blocks_of(total, kBlock), conv_finish_words(d_, out, parts, count, images, padded));
   }
 
   // Windows of one element, or of all of them, are plain products: images one by one, which for a gradient are the parts of its sums.
@@ -376,7 +361,7 @@ class ConvKernel final : public NodeKernel {
     const auto &x = d_.x_steps, &w = d_.w_steps;
     Words words = {x_, w_, out_, narrow_total(), d_.channels, d_.groups, d_.source[0], d_.source[1], d_.out[0], d_.low[0], d_.low[1]};
     words.insert(words.end(), {x.first, x.group, x.second, x.axes[0], x.axes[1], w.group, w.first, w.second, w.axes[0], w.axes[1]});
-    append_out_steps(words);
+    append_out_steps(words, d_);
     for (int64_t n : {d_.out[1], narrow_lines(), d_.outputs, d_.groups}) append_divider(words, n);
     launch(product_, blocks_of(narrow_total(), kBlock), std::move(words));
   }
@@ -405,6 +390,7 @@ class ConvKernel final : public NodeKernel {
   ConvDesc d_;
   Chip chip_;
   ConvUnit unit_;
+  std::string remark_;
   bool gradient_ = false, narrow_ = false;
   ConvTile tile_;
   Factor x_factor_, w_factor_;
@@ -434,7 +420,21 @@ ConvDesc describe(const Graph& g, NodeId id) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) { return std::make_unique<ConvKernel>(desc, chip); }
+Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count, int64_t images, int64_t padded) {
+  const int64_t rows = padded ? d.positions() * padded : images * d.positions();
+  Words words = {parts, out, count, d.groups * d.outputs * rows, images};
+  append_out_steps(words, d);
+  for (int64_t n : {rows, padded ? padded : d.positions(), d.outputs, d.out[1]}) append_divider(words, n);
+  return words;
+}
+
+std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) {
+  const std::optional<LibraryConv> call = library_conv(desc, chip);
+  const bool library = call && library_wins(*call, chip);
+  auto own = std::make_unique<ConvKernel>(desc, chip, library && !chip.cudnn ? "; no cuDNN, which would be faster" : "");
+  if (!library || !chip.cudnn) return own;
+  return make_library_conv(desc, *call, std::move(own));
+}
 
 bool has_conv_kernel(const Graph& g, NodeId id) {
   const Node& n = g[id];

@@ -7,6 +7,20 @@
 namespace ridge::cuda {
 namespace {
 
+// A row of the source, and its elements `ahead` of the leftmost one: zero outside, and between those of a spread source.
+constexpr const char* kSource = R"(
+struct SourceRow { const Stored *from, *line; int at; bool in; };
+RIDGE_INLINE SourceRow source_row(const Stored* from, int y, int left, int down, int x_down, int x_across) {
+  const int row = y / kSpreadDown;
+  return {from, from + (row * x_down + left * x_across), row * x_down, y >= 0 && y % kSpreadDown == 0 && row < down};
+}
+RIDGE_INLINE float source_element(const SourceRow& r, int left, int ahead, int across, int x_across) {
+  const int x = left + ahead, place = x / kSpreadAcross;
+  if (!r.in || x < 0 || x % kSpreadAcross != 0 || place >= across) return 0.f;
+  return load_element(kSpreadAcross == 1 ? r.line[ahead * x_across] : r.from[r.at + place * x_across]);
+}
+)";
+
 // Rows of the source that the neighbours share are read once; weights stay in registers.
 constexpr const char* kNarrow = R"(
 struct Args {
@@ -38,15 +52,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow(const RIDGE_CONSTA
       for (int x = 0; x < kWindowAcross; ++x) w[y][x] = load_element(weights[y * w_down + x * w_across]);
 #pragma unroll
     for (int s = 0; s < kSourceRows; ++s) {
-      const int y = top + s, row = y / kSpreadDown;
-      const bool row_in = y >= 0 && y % kSpreadDown == 0 && row < (int)a.down;
-      const Stored* line = from + (row * x_down + left * x_across);
+      const SourceRow row = source_row(from, top + s, left, (int)a.down, x_down, x_across);
 #pragma unroll
       for (int k = 0; k < kWindowAcross; ++k) {
-        const int x = left + k * kDilationAcross, place = x / kSpreadAcross;
-        const bool there = row_in && x >= 0 && x % kSpreadAcross == 0 && place < (int)a.across;
-        const Stored* at = kSpreadAcross == 1 ? line + k * kDilationAcross * x_across : from + (row * x_down + place * x_across);
-        const float value = there ? load_element(*at) : 0.f;
+        const float value = source_element(row, left, k * kDilationAcross, (int)a.across, x_across);
 #pragma unroll
         for (int i = 0; i < kDown; ++i) {
           const int tap = s - i * kStrideDown;
@@ -95,15 +104,10 @@ extern "C" __global__ void __launch_bounds__(256) conv_narrow_gradient(const RID
     const int top = y * kDilationDown - (int)a.low_down, left = x * kDilationAcross - (int)a.low_across;
 #pragma unroll
     for (int s = 0; s < kSourceRows; ++s) {
-      const int row = (top + s) / kSpreadDown;
-      const bool row_in = top + s >= 0 && (top + s) % kSpreadDown == 0 && row < (int)a.down;
-      const Stored* line = source + (row * x_down + left * x_across);
+      const SourceRow row = source_row(source, top + s, left, (int)a.down, x_down, x_across);
 #pragma unroll
       for (int u = 0; u < kOutAcross; ++u) {
-        const int at_x = left + u * kStrideAcross, place = at_x / kSpreadAcross;
-        const bool there = row_in && at_x >= 0 && at_x % kSpreadAcross == 0 && place < (int)a.across;
-        const Stored* at = kSpreadAcross == 1 ? line + u * kStrideAcross * x_across : source + (row * x_down + place * x_across);
-        const float value = there ? load_element(*at) : 0.f;
+        const float value = source_element(row, left, u * kStrideAcross, (int)a.across, x_across);
 #pragma unroll
         for (int i = 0; i < kDown; ++i) {
           const int v = s - i * kDilationDown;
@@ -132,7 +136,7 @@ std::string narrow_text(DType type, const ConvNarrow& s) {
   for (int i = 0; i < 2; ++i)
     text += fmt::format("constexpr int kWindow{0} = {1}, kStride{0} = {2}, kDilation{0} = {3}, kSpread{0} = {4};\n", axes[i], s.window[i], s.stride[i],
                         s.dilation[i], s.spread[i]);
-  return text;
+  return text + kSource;
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 #pragma once
 #include <array>
 
-#include "backend/cuda/kernel.h"
+#include "backend/cuda/conv.h"
+#include "backend/cuda/node_parts.h"
 #include "ridge/dtype.h"
 
 namespace ridge::cuda {
@@ -28,6 +29,8 @@ KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, 
 // Rows are (output positions, first axis), the depth is (channels, taps): what a gradient by the weights is. Sums go to memory as f32.
 KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, ConvSpread spread);
 KernelText conv_finish_text(DType result, int64_t total, bool positions_first);
+// What it takes. Rows of the sums are [image, position], or [position, image] with `padded` images.
+Words conv_finish_words(const ConvDesc& desc, Place out, Place parts, int64_t count, int64_t images, int64_t padded);
 
 // Few channels in a group: each thread sums `down` neighbours of the first spatial axis.
 struct ConvNarrow {

@@ -15,6 +15,7 @@
 namespace ridge::cuda {
 
 class CublasLt;
+class Cudnn;
 
 // One entry function in CUDA C++. Texts include nothing: the prelude (prelude.h) is put before the body when it is compiled. Equal texts
 // are compiled once, so a text holds no addresses and no numbers of kernels.
@@ -41,7 +42,8 @@ class Loader {
   virtual ~Loader() = default;
   virtual const Driver& driver() const = 0;
   virtual const Chip& chip() const = 0;
-  virtual const CublasLt* cublas_lt() const = 0;                // null: not installed
+  virtual const CublasLt* cublas_lt() const = 0;  // null: not installed
+  virtual const Cudnn* cudnn() const { return nullptr; }
   virtual StreamHandle stream() const = 0;                      // for measurements; idle
   virtual FunctionHandle function(const KernelText& text) = 0;  // compiled or found in the cache, loaded, its shared memory granted
   // Choices of earlier processes on this chip, by key; empty: none. What is kept is part of the choices that a checkpoint stores.

@@ -1,0 +1,258 @@
+#include "backend/cuda/conv_library.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/cuda/conv_text.h"
+#include "base/error.h"
+
+namespace ridge::cuda {
+namespace {
+
+constexpr int64_t kSpareWorkspace = int64_t(8) << 20;
+constexpr int64_t kLibraryAlignment = 256;  // of the library's workspace
+constexpr int64_t kMostTrial = int64_t(2) << 30;
+
+using ArraySizes = std::array<int64_t, 4>;
+
+// Of arrays whose elements lie side by side in the order [first, second, down, across], or [first, down, across, second].
+ArraySizes packed_strides(const ArraySizes& s, bool channels_last) {
+  if (channels_last) return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
+  return {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
+}
+
+bool is_packed(const CudnnArray& a, bool channels_last) {
+  const ArraySizes packed = packed_strides(a.sizes, channels_last);
+  for (size_t i = 0; i < 4; ++i)
+    if (a.sizes[i] > 1 && a.strides[i] != packed[i]) return false;
+  return true;
+}
+
+int64_t elements(const CudnnArray& a) { return a.sizes[0] * a.sizes[1] * a.sizes[2] * a.sizes[3]; }
+int64_t bytes_of(const CudnnArray& a) { return elements(a) * size_of(a.type); }
+
+// [first, groups · second, …], or with the first axis grouped; false where groups lie apart.
+bool lay_out(CudnnArray& a, DType type, const ArraySizes& sizes, const ArraySizes& strides, int64_t groups, int64_t group_step, size_t grouped,
+             int64_t alignment) {
+  a.type = type, a.sizes = sizes, a.strides = strides, a.alignment = std::min<int64_t>(alignment, 16);
+  if (groups > 1 && sizes[grouped] > 1 && group_step != sizes[grouped] * strides[grouped]) return false;
+  if (sizes[grouped] == 1) a.strides[grouped] = group_step;
+  a.sizes[grouped] *= groups;
+  return std::all_of(a.strides.begin(), a.strides.end(), [](int64_t s) { return s >= 0; });
+}
+
+// Padding at the end with which a source has so many windows; nothing where it would be cut instead. The same as at the beginning where both do.
+std::optional<int64_t> padding_after(int64_t source, int64_t window, int64_t dilation, int64_t stride, int64_t low, int64_t windows) {
+  const int64_t reach = (window - 1) * dilation + 1;
+  if (low < 0) return std::nullopt;
+  for (int64_t high : {low, std::max<int64_t>((windows - 1) * stride + reach - source - low, 0)})
+    if (const int64_t room = source + low + high - reach; room >= 0 && room / stride + 1 == windows) return high;
+  return std::nullopt;
+}
+
+}  // namespace
+
+int64_t LibraryConv::result_bytes() const { return detached ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
+
+// Copies of all arrays in the order of the library's kernels, and some parts of sums.
+int64_t LibraryConv::workspace_bytes() const { return bytes_of(conv.x) + bytes_of(conv.y) + 2 * bytes_of(conv.w) + kSpareWorkspace; }
+
+std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
+  if (d.x != d.w || (d.x == DType::bf16 && !chip.bf16()) || chip.f32_products == F32Products::bf16) return std::nullopt;
+  LibraryConv call;
+  CudnnConv& c = call.conv;
+  c.exact = chip.f32_products == F32Products::exact;
+  const auto &x = d.x_steps, &w = d.w_steps, &out = d.out_steps;
+  const bool spread = d.spread != ConvDesc::Axes{1, 1}, gradient = d.taps() > d.positions();
+  bool forward = true, backward = true;  // how the weights run
+  for (size_t i : {0, 1}) forward &= d.window[i] == 1 || w.axes[i] > 0, backward &= d.window[i] == 1 || w.axes[i] < 0;
+  ConvDesc::Axes pad = d.low;
+  bool fits = true;
+  if (gradient) {
+    // Images and channels have changed places.
+    if (spread || !forward) return std::nullopt;
+    c.result = CudnnConv::Result::w;
+    fits &= lay_out(c.x, d.x, {d.channels, d.images, d.source[0], d.source[1]}, {x.second, x.first, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
+    fits &= lay_out(c.y, d.w, {d.channels, d.outputs, d.window[0], d.window[1]}, {w.second, w.first, w.axes[0], w.axes[1]}, d.groups, w.group, 1, w.alignment);
+    fits &= lay_out(c.w, d.result, {d.outputs, d.images, d.out[0], d.out[1]}, {out.second, out.first, out.axes[0], out.axes[1]}, d.groups, out.group, 0,
+                    out.alignment);
+    c.stride = d.dilation, c.dilation = d.stride;
+  } else if (spread || !forward) {
+    // Weights that run backwards, their inputs and outputs exchanged: the gradient by x of a convolution with that stride.
+    if (!backward || d.stride != ConvDesc::Axes{1, 1} || d.x != d.result) return std::nullopt;
+    c.result = CudnnConv::Result::x;
+    ConvDesc::Axes steps = w.axes;
+    for (size_t i : {0, 1})
+      if (d.window[i] > 1) call.w_offset += (d.window[i] - 1) * w.axes[i] * size_of(d.w), steps[i] = -w.axes[i];
+    fits &= lay_out(c.y, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
+    fits &= lay_out(c.w, d.w, {d.channels, d.outputs, d.window[0], d.window[1]}, {w.second, w.first, steps[0], steps[1]}, d.groups, w.group, 0,
+                    std::gcd(w.alignment, std::abs(call.w_offset)));
+    fits &= lay_out(c.x, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, d.groups, out.group, 1,
+                    out.alignment);
+    c.stride = d.spread, c.dilation = d.dilation;
+    for (size_t i : {0, 1}) pad[i] = (d.window[i] - 1) * d.dilation[i] - d.low[i];
+  } else {
+    if (d.x != d.result) return std::nullopt;
+    fits &= lay_out(c.x, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
+    fits &= lay_out(c.w, d.w, {d.outputs, d.channels, d.window[0], d.window[1]}, {w.first, w.second, w.axes[0], w.axes[1]}, d.groups, w.group, 0, w.alignment);
+    fits &= lay_out(c.y, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, d.groups, out.group, 1,
+                    out.alignment);
+    c.stride = d.stride, c.dilation = d.dilation;
+  }
+  if (!fits) return std::nullopt;
+  for (size_t i : {0, 1}) {
+    const auto high = padding_after(c.x.sizes[2 + i], c.w.sizes[2 + i], c.dilation[i], c.stride[i], pad[i], c.y.sizes[2 + i]);
+    if (!high) return std::nullopt;
+    c.low[i] = pad[i], c.high[i] = *high;
+  }
+  // All arrays in one order, which is also what strides of axes of one element are set by.
+  for (bool last : {false, true}) {
+    if (!is_packed(c.x, last) || !is_packed(c.y, last)) continue;
+    call.detached = gradient && (!is_packed(c.w, last) || d.result != d.x);
+    if (!call.detached && !is_packed(c.w, last)) continue;
+    if (call.detached) c.w.type = DType::f32, c.w.alignment = 16;
+    for (CudnnArray* a : {&c.x, &c.w, &c.y}) a->strides = packed_strides(a->sizes, last);
+    return call;
+  }
+  return std::nullopt;
+}
+
+bool library_wins(const LibraryConv& call, const Chip&) {
+  const CudnnConv& c = call.conv;
+  const int64_t groups = c.x.sizes[1] / c.w.sizes[1];
+  return groups == 1 && c.w.sizes[0] >= 16 && c.w.sizes[1] >= 16;
+}
+
+namespace {
+
+class LibraryConvKernel final : public NodeKernel {
+ public:
+  LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own) : d_(desc), call_(call), own_(std::move(own)) {
+    if (!call_.detached) return;
+    channels_last_ = call_.conv.x.strides[1] == 1 && call_.conv.x.sizes[1] > 1;
+    KernelText finish = conv_finish_text(d_.result, elements(call_.conv.w), channels_last_);
+    finish_ = add_text(std::move(finish.entry), std::move(finish.body), finish.shared);
+  }
+
+  int64_t workspace_bytes() const override { return std::max(own_->workspace_bytes(), call_.result_bytes() + call_.workspace_bytes() + kLibraryAlignment); }
+
+  std::vector<KernelText> texts() const override {
+    std::vector<KernelText> all = NodeKernel::texts();
+    if (!plan_)
+      for (KernelText& t : own_->texts()) all.push_back(std::move(t));
+    return all;
+  }
+
+  void load(Loader& loader) override {
+    try {
+      if (const Cudnn* cudnn = loader.cudnn()) choose(loader, *cudnn);
+    } catch (const DriverError&) {
+      throw;
+    } catch (const Error& error) {
+      plan_.reset(), refusal_ = error.what();
+    }
+    if (plan_)
+      NodeKernel::load(loader);
+    else
+      own_->load(loader);
+  }
+
+  void bind(std::span<const Place> operands, Place workspace, Place fault) override {
+    own_->bind(operands, workspace, fault);
+    clear();
+    x_ = operands[0], w_ = operands[1], out_ = operands[2], space_ = workspace;
+    if (call_.detached) {
+      const int64_t total = elements(call_.conv.w);
+      launch(finish_, blocks_of(total, kBlock), conv_finish_words(d_, out_, space_, 1, d_.images, channels_last_ ? d_.images : 0));
+    }
+  }
+
+  void enqueue(Bases bases, StreamHandle stream) const override {
+    if (!plan_) return own_->enqueue(bases, stream);
+    const DevicePointer x = at(bases, x_), w = at(bases, moved(w_, call_.w_offset)), space = at(bases, space_);
+    const DevicePointer result = call_.detached ? space : at(bases, out_);
+    CudnnConvolution::Addresses to;
+    switch (call_.conv.result) {
+      case CudnnConv::Result::y: to = {x, w, result, 0}; break;
+      case CudnnConv::Result::x: to = {result, w, x, 0}; break;
+      case CudnnConv::Result::w: to = {x, result, w, 0}; break;
+    }
+    to.workspace = (space + DevicePointer(call_.result_bytes() + kLibraryAlignment - 1)) / kLibraryAlignment * kLibraryAlignment;
+    convolution_->enqueue(*plan_, to, stream);
+    NodeKernel::enqueue(bases, stream);
+  }
+
+  int launches() const override { return plan_ ? 1 + NodeKernel::launches() : own_->launches(); }
+
+  std::string note() const override {
+    if (plan_) return fmt::format("cuDNN #{}, engine {}", proposal_, engine_);
+    return own_->note() + (refusal_.empty() ? "" : "; not cuDNN: " + refusal_);
+  }
+
+ private:
+  // The library's first proposal that keeps the laws: a rule and no measurement, as each adds in another order.
+  void choose(Loader& loader, const Cudnn& cudnn) {
+    convolution_ = std::make_unique<CudnnConvolution>(cudnn, call_.conv);
+    const std::string key = fmt::format("convolution cuDNN {} {} {}", cudnn.version(), call_.conv.key(), call_.workspace_bytes());
+    const std::string kept = loader.choice(key);
+    std::vector<CudnnConvolution::Proposal> proposals = convolution_->proposals();
+    for (bool as_kept : {true, false})
+      for (size_t i = 0; i < proposals.size(); ++i) {
+        CudnnConvolution::Proposal& p = proposals[i];
+        const std::string value = fmt::format("{} {}", i, p.engine);
+        if (!p.lawful || (value == kept) != as_kept) continue;
+        plan_ = convolution_->plan(std::move(p));
+        if (!plan_ || plan_->workspace_bytes > call_.workspace_bytes() || !runs(loader)) {
+          plan_.reset();
+          continue;
+        }
+        proposal_ = int(i), engine_ = p.engine;
+        loader.keep_choice(key, value);
+        return;
+      }
+    refusal_ = fmt::format("none of its {} proposals will do", proposals.size());
+  }
+
+  // Some proposals fail only when they run. Where there is no memory to try it in, the run itself will tell.
+  bool runs(Loader& loader) const {
+    const Driver& driver = loader.driver();
+    const CudnnConv& c = call_.conv;
+    const int64_t x = rounded(bytes_of(c.x)), w = rounded(bytes_of(c.w)), y = rounded(bytes_of(c.y)), total = x + w + y + plan_->workspace_bytes;
+    size_t free = 0, all = 0;
+    driver.memory_info(&free, &all);
+    if (total > std::min(kMostTrial, int64_t(free) / 4)) return true;
+    try {
+      const DeviceMemory memory = allocate(driver, total);
+      driver.fill_bytes(memory.get(), 0, size_t(total), loader.stream());
+      const DevicePointer at = memory.get();
+      convolution_->enqueue(*plan_, {at, at + DevicePointer(x), at + DevicePointer(x + w), at + DevicePointer(x + w + y)}, loader.stream());
+      driver.stream_wait(loader.stream());
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::memory) return true;
+      if (dynamic_cast<const DriverError*>(&error)) throw;
+      return false;
+    }
+    return true;
+  }
+
+  ConvDesc d_;
+  LibraryConv call_;
+  std::unique_ptr<Kernel> own_;
+  std::unique_ptr<CudnnConvolution> convolution_;
+  std::optional<CudnnConvolution::Plan> plan_;
+  bool channels_last_ = false;
+  int finish_ = -1, proposal_ = 0;
+  int64_t engine_ = 0;
+  std::string refusal_;
+  Place x_, w_, out_, space_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own) {
+  return std::make_unique<LibraryConvKernel>(desc, call, std::move(own));
+}
+
+}  // namespace ridge::cuda

@@ -1,0 +1,108 @@
+// cuDNN, opened at run time: convolutions through its graph interface, which versions 8 and 9 share.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/driver.h"
+#include "backend/cuda/libraries.h"
+#include "ridge/dtype.h"
+
+namespace ridge::cuda {
+
+class Cudnn;
+template <class... Args>
+using CudnnCall = CheckedCall<Cudnn, Args...>;
+
+// The library's own types, as far as they are used.
+using CudnnHandle = struct CudnnTag*;
+using CudnnDescriptor = void*;
+
+// Opening it costs little. Most of it is loaded, and takes memory of the device, when the handle is asked for first.
+class Cudnn {
+ public:
+  explicit Cudnn(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing or lacks what is used
+
+  const DynamicLibrary& library() const { return found_.library; }
+  CudnnHandle handle() const;  // ErrorCode::unsupported where it is too old or does not start
+  int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7
+  [[noreturn]] void lacks(const char* symbol) const;
+  [[noreturn]] void refuse(const char* symbol, int code) const;
+
+ private:
+  FoundLibrary found_;
+
+ public:
+  CudnnCall<CudnnHandle*> create{*this, "cudnnCreate"};
+  CudnnCall<CudnnHandle> destroy{*this, "cudnnDestroy"};
+  CudnnCall<CudnnHandle, StreamHandle> set_stream{*this, "cudnnSetStream"};
+  CudnnCall<int, CudnnDescriptor*> descriptor_create{*this, "cudnnBackendCreateDescriptor"};
+  CudnnCall<CudnnDescriptor> descriptor_destroy{*this, "cudnnBackendDestroyDescriptor"};
+  CudnnCall<CudnnDescriptor, int, int, int64_t, const void*> descriptor_set{*this, "cudnnBackendSetAttribute"};
+  CudnnCall<CudnnDescriptor, int, int, int64_t, int64_t*, void*> descriptor_get{*this, "cudnnBackendGetAttribute"};
+  CudnnCall<CudnnDescriptor> descriptor_finish{*this, "cudnnBackendFinalize"};
+  CudnnCall<CudnnHandle, CudnnDescriptor, CudnnDescriptor> execute{*this, "cudnnBackendExecute"};
+
+ private:
+  mutable Owned<CudnnHandle, CudnnCall<CudnnHandle>> handle_;
+};
+
+// [first, second, down, across]; strides in elements, all above 0.
+struct CudnnArray {
+  DType type = DType::f32;
+  std::array<int64_t, 4> sizes{1, 1, 1, 1}, strides{1, 1, 1, 1};
+  int64_t alignment = 16;  // of the address, in bytes
+};
+
+// A convolution as the library has it: y of x and w, or one of its gradients. x is [image, groups · channels, …], w [groups · outputs, channels, …],
+// y [image, groups · outputs, …].
+struct CudnnConv {
+  enum class Result : uint8_t { y, x, w };
+  using Axes = std::array<int64_t, 2>;
+  Result result = Result::y;
+  CudnnArray x, w, y;
+  Axes stride{1, 1}, low{0, 0}, high{0, 0}, dilation{1, 1};
+  bool exact = true;  // products of f32 as they are, not by the matrix units
+
+  std::string key() const;  // all that the library's proposals depend on
+};
+
+// One convolution in the library's terms, and its proposals for it.
+class CudnnConvolution {
+ public:
+  using Descriptor = Owned<CudnnDescriptor, CudnnCall<CudnnDescriptor>>;
+  struct Proposal {
+    Descriptor config;
+    int64_t engine = 0;   // the library's number of the algorithm
+    uint64_t notes = 0;   // bit n: the library's note n on how it computes
+    uint64_t habits = 0;  // bit n: its note n on what it needs
+    bool lawful = false;  // the same bits every time; sums of products in f32, of factors as they are
+  };
+  struct Plan {
+    Descriptor config, descriptor;
+    int64_t workspace_bytes = 0;
+  };
+  struct Addresses {
+    DevicePointer x = 0, w = 0, y = 0, workspace = 0;
+  };
+
+  CudnnConvolution(const Cudnn& cudnn, const CudnnConv& conv);
+
+  std::vector<Proposal> proposals() const;            // best first by the library's own guess
+  std::optional<Plan> plan(Proposal proposal) const;  // nothing where it is not for this after all
+  void enqueue(const Plan& plan, const Addresses& at, StreamHandle stream) const;
+
+ private:
+  Descriptor make(int kind) const;
+  Descriptor tensor(const CudnnArray& array, int64_t id) const;
+  template <class T>
+  void set(const Descriptor& descriptor, int attribute, int type, const T& value) const;
+
+  const Cudnn& cudnn_;
+  CudnnConv conv_;
+  Descriptor x_, w_, y_, operator_, operation_, graph_;
+};
+
+}  // namespace ridge::cuda
