@@ -1,5 +1,6 @@
 // Products on a device for tests: the simulated GPU with its own library of products, or without one.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@ using namespace test::matmul_case;
 class Products final : public Loader {
  public:
   explicit Products(bool library) : written_for(test::CudaDevice::the().chip()), device_(test::CudaDevice::the()) {
+    written_for.cublas_lt = library;
     if (!library) return;
     std::optional<test::Simulator> simulator;
     if (!test::tests_real_gpu()) simulator.emplace();
@@ -29,13 +31,18 @@ class Products final : public Loader {
   const Chip& chip() const override { return written_for; }
   const CublasLt* cublas_lt() const override { return lt_.get(); }
   StreamHandle stream() const override { return device_.stream(); }
-  FunctionHandle function(const KernelText& text) override { return device_.function(text); }
+  FunctionHandle function(const KernelText& text) override {
+    asked.push_back(text);
+    return device_.function(text);
+  }
   std::string choice(const std::string& key) override { return choices[key]; }
   void keep_choice(const std::string& key, const std::string& value) override { choices[key] = value, ++kept; }
+  void hold_choice(const std::string& key, const std::string& value) override { choices[key] = value; }
 
   Chip written_for;
   std::map<std::string, std::string> choices;
   int kept = 0;
+  std::vector<KernelText> asked;  // for by kernels
 
  private:
   test::CudaDevice& device_;
@@ -69,9 +76,12 @@ inline ContractionLoops loops_of(const cpu::MatmulDesc& d) {
   return loops;
 }
 
-// A kernel loaded, bound and run once.
-inline void run(Kernel& kernel, Loader& loader, Memory& memory, std::span<const Place> operands) {
+// A kernel loaded, bound and run once. It asks for no text that it did not name before, when all are compiled side by side.
+inline void run(Kernel& kernel, Products& loader, Memory& memory, std::span<const Place> operands) {
+  loader.asked.clear();
   kernel.load(loader);
+  const std::vector<KernelText> named = kernel.texts();
+  for (const KernelText& text : loader.asked) EXPECT_NE(std::find(named.begin(), named.end(), text), named.end()) << text.entry << " is compiled late";
   const std::vector<std::byte> junk(size_t(kernel.workspace_bytes()), std::byte{0xFF});
   const Place workspace = memory.add(junk), fault = memory.add(std::vector<std::byte>(sizeof(FaultRecord)));
   kernel.bind(operands, workspace, fault);
@@ -80,7 +90,7 @@ inline void run(Kernel& kernel, Loader& loader, Memory& memory, std::span<const 
 }
 
 // C's bytes after the product of a case; `note` gets how it was made.
-inline std::vector<std::byte> product(const MatmulCase& c, Loader& loader, std::string* note = nullptr) {
+inline std::vector<std::byte> product(const MatmulCase& c, Products& loader, std::string* note = nullptr) {
   Memory memory;
   auto add = [&](const Operand& o) { return memory.add(o.bytes, o.origin * size_of(o.type)); };
   const Place operands[] = {add(c.a), add(c.b), add(c.c)};

@@ -61,6 +61,7 @@ class CudaDevice final : public cuda::Loader {
   }
   std::string choice(const std::string&) override { return {}; }
   void keep_choice(const std::string&, const std::string&) override {}
+  void hold_choice(const std::string&, const std::string&) override {}
   void ask(std::span<const cuda::KernelText> texts) { cubins_->ask(texts); }
   void wait() const { driver_->stream_wait(stream_->get()); }
 

@@ -56,11 +56,11 @@ CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device
     try {
       if (!options.cudnn) fail(ErrorCode::unsupported, "cuDNN is switched off (RIDGE_CUDNN=0)");
       cudnn_ = std::make_unique<Cudnn>(search);
-      device_->use_cudnn();
     } catch (const Error& error) {
       if (error.code() != ErrorCode::unsupported) throw;
       no_cudnn_ = error.what();
     }
+    device_->use_libraries(lt_ != nullptr, cudnn_ != nullptr);
   });
 }
 

@@ -51,6 +51,7 @@ class CudaCode::OwnLoader final : public Loader {
   }
   std::string choice(const std::string& key) override { return code_.modules_.choice(key); }
   void keep_choice(const std::string& key, const std::string& value) override { code_.modules_.keep_choice(key, value); }
+  void hold_choice(const std::string& key, const std::string& value) override { code_.modules_.hold_choice(key, value); }
 
  private:
   CudaCode& code_;

@@ -38,7 +38,7 @@ class Device {
   const Driver& driver() const { return driver_; }
   const Chip& chip() const { return chip_; }
   void use_f32_products(F32Products products) { chip_.f32_products = products; }
-  void use_cudnn() { chip_.cudnn = true; }
+  void use_libraries(bool cublas_lt, bool cudnn) { chip_.cublas_lt = cublas_lt, chip_.cudnn = cudnn; }
   StreamHandle stream() const { return stream_.get(); }
   StreamHandle stream(Queue queue);
   DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing

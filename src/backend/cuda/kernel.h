@@ -49,13 +49,14 @@ class Loader {
   // Choices of earlier processes on this chip, by key; empty: none. What is kept is part of the choices that a checkpoint stores.
   virtual std::string choice(const std::string& key) = 0;
   virtual void keep_choice(const std::string& key, const std::string& value) = 0;
+  virtual void hold_choice(const std::string& key, const std::string& value) = 0;  // that was not measured: in this process and its checkpoints alone
 };
 
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t workspace_bytes() const { return 0; }  // live only during the kernel
-  virtual std::vector<KernelText> texts() const = 0;     // all that load() will ask for, so that they can be compiled side by side
+  virtual std::vector<KernelText> texts() const = 0;     // all that load() may well ask for, so that they can be compiled side by side
   virtual void load(Loader& loader) = 0;                 // once, before the first enqueue; may measure candidates
   // Operands in the order of the kernel's description: inputs, then outputs. `fault` is a FaultRecord.
   virtual void bind(std::span<const Place> operands, Place workspace, Place fault) = 0;

@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "backend/cuda/make.h"
 #include "backend/cuda/matmul_text.h"
 #include "backend/cuda/matmul_tune.h"
+#include "backend/cuda/node_parts.h"
 #include "backend/cuda/prelude.h"
 #include "base/error.h"
 
@@ -25,8 +27,6 @@ extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, l
   if (i < count) to[i] = (half_bits)(type == 1 ? pack_bf16(from[i], 0.f) : pack_f16(from[i], 0.f));
 }
 )";
-
-int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // One way to do all of it.
 struct Way {
@@ -56,14 +56,22 @@ class MatmulKernel final : public Kernel {
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
-  // Of the way that comes first; another is taken where the library cannot do this one, and is compiled then.
+  // Of all ways of the library, which one it has good algorithms for is not known yet, and of their measurement. Own products only where there is no
+  // such way: the library seldom refuses one, and then they are compiled late.
   std::vector<KernelText> texts() const override {
     const std::vector<int> ways = library_ways();
-    const Way& w = ways_[size_t(ways.empty() ? 0 : ways[0])];
-    std::vector<KernelText> all = w.rest ? w.rest->texts() : std::vector<KernelText>();
-    if (w.library && w.library->convert_bias) all.push_back(bias_text());
-    if (w.library) return all;
-    for (KernelText& text : w.own->texts()) all.push_back(std::move(text));
+    std::vector<KernelText> all;
+    auto add = [&](std::vector<KernelText> more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
+    for (int w : ways) {
+      if (ways_[size_t(w)].rest) add(ways_[size_t(w)].rest->texts());
+      if (ways_[size_t(w)].library->convert_bias) all.push_back(bias_text());
+    }
+    if (!ways.empty()) {
+      add(tuning_texts());
+      return all;
+    }
+    if (ways_[0].rest) add(ways_[0].rest->texts());
+    add(ways_[0].own->texts());
     return all;
   }
 
@@ -139,7 +147,6 @@ class MatmulKernel final : public Kernel {
 
  private:
   Way& way() { return ways_[size_t(way_)]; }
-  static Place moved(Place p, int64_t bytes) { return p ? Place{p.base, p.offset + bytes} : p; }
   // Those of the library, in the order in which they are thought of: a rule and no measurement, as each rounds at other places. Its gelu takes
   // longer over f32 than a kernel that follows.
   std::vector<int> library_ways() const {
@@ -160,7 +167,7 @@ class MatmulKernel final : public Kernel {
   Way& add_way(const MatmulProblem& problem, const MatmulEpilogue& e, bool detached = false) {
     Way& w = ways_.emplace_back();
     w.epilogue = e, w.detached = detached;
-    w.library = library_call(problem, e);
+    if (chip_.cublas_lt) w.library = library_call(problem, e);
     if (w.library && e.aux && alignment(e.aux) < 16) w.library.reset();
     if (w.library) {
       const bool swapped = w.library->product.swapped;

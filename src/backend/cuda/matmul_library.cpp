@@ -53,15 +53,15 @@ uint32_t epilogue_number(const MatmulEpilogue& e) {
   return bits ? bits : epilogue::kNone;
 }
 
+}  // namespace
+
 LibraryMatrix like_result(const LibraryProduct& p, const MatmulArray& a) {
   return {a.type, p.result.rows, p.result.columns, std::max(a.row, p.result.rows), a.batch};
 }
 
 int64_t bytes_of(const LibraryMatrix& m, int64_t batches) {
-  return ((m.columns > 0 ? (m.columns - 1) * m.stride + m.rows : 0) + (batches - 1) * m.batch_stride) * size_of(m.type);
+  return m.columns > 0 ? ((m.columns - 1) * m.stride + m.rows + (batches - 1) * m.batch_stride) * size_of(m.type) : 0;
 }
-
-}  // namespace
 
 double LibraryCall::flops() const {
   const int64_t depth = product.transpose_first ? product.first.rows : product.first.columns;

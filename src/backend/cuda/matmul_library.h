@@ -23,6 +23,10 @@ struct LibraryCall {
 // Nothing where the library has no such epilogue, types or strides.
 std::optional<LibraryCall> library_call(const MatmulProblem& problem, const MatmulEpilogue& epilogue);
 
+// A matrix of an epilogue, which lies as the result does but for its rows; and what one takes, from its first element to its last.
+LibraryMatrix like_result(const LibraryProduct& product, const MatmulArray& array);
+int64_t bytes_of(const LibraryMatrix& matrix, int64_t batches);
+
 // The call over at most so many bytes of first, second, result, addend and aux, for measurements: fewer rows of the result.
 LibraryCall smaller(LibraryCall call, int64_t bytes);
 

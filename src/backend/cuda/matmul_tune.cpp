@@ -62,11 +62,7 @@ extern "C" __global__ void ridge_matmul_bits(const half_bits* from, long long co
 }
 )";
 
-int number_of(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
-
-int64_t bytes_of(const LibraryMatrix& m, int64_t batches) {
-  return (m.columns > 0 ? ((m.columns - 1) * m.stride + m.rows + (batches - 1) * m.batch_stride) * size_of(m.type) : 0);
-}
+int fill_type(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
 
 // Of memory that a measurement may take for a while. Large products are measured by a part of them, the truer the larger.
 int64_t most_bytes(const Loader& loader) {
@@ -81,7 +77,6 @@ class Operands {
   Operands(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes) : call_(call), workspace_bytes_(workspace_bytes) {
     const LibraryProduct& p = call.product;
     const MatmulEpilogue& e = call.epilogue;
-    auto like = [&](const MatmulArray& a) { return LibraryMatrix{a.type, p.result.rows, p.result.columns, std::max(a.row, p.result.rows), a.batch}; };
     // Addresses are no better aligned than those of a run may be: an algorithm that needs more must fail here.
     auto add = [&](int64_t bytes, int64_t alignment) {
       const int64_t at = set_bytes_ + alignment % 256;
@@ -91,8 +86,8 @@ class Operands {
     first_ = add(bytes_of(p.first, p.batches), call.alignment_first), second_ = add(bytes_of(p.second, p.batches), call.alignment_second);
     result_ = add(bytes_of(p.result, p.batches), call.alignment_result);
     if (e.bias) bias_ = add(p.result.rows * 4, call.alignment_bias);
-    if (e.addend) addend_ = add(bytes_of(like(e.addend), p.batches), call.alignment_addend);
-    if (e.aux) aux_ = add(bytes_of(like(e.aux), p.batches), 16);
+    if (e.addend) addend_ = add(bytes_of(like_result(p, e.addend), p.batches), call.alignment_addend);
+    if (e.aux) aux_ = add(bytes_of(like_result(p, e.aux), p.batches), 16);
     const int64_t past_cache = 2 * loader.chip().l2_bytes;
     sets_ = std::clamp<int64_t>(past_cache / set_bytes_ + 1, 1, std::max<int64_t>(1, most / set_bytes_));
     sets_ = std::min<int64_t>(sets_, 64);
@@ -100,7 +95,7 @@ class Operands {
     const FunctionHandle fill = loader.function(tuning_texts()[0]);
     DevicePointer to = memory_.get();
     long long count = sets_ * set_bytes_ / size_of(p.first.type);
-    int type = number_of(p.first.type);
+    int type = fill_type(p.first.type);
     unsigned seed = 1;
     void* parameters[] = {&to, &count, &type, &seed};
     loader.driver().launch(fill, blocks(loader, count), 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
@@ -108,7 +103,7 @@ class Operands {
     const LibraryAddresses at = set(0);
     mirror(loader, at.first, p.first, p.transpose_first, false), mirror(loader, at.second, p.second, !p.transpose_second, true);
     if (e.bias) loader.driver().fill_bytes(at.bias, 0, size_t(p.result.rows * 4), loader.stream());
-    if (e.addend) loader.driver().fill_bytes(at.addend, 0, size_t(bytes_of(like(e.addend), p.batches)), loader.stream());
+    if (e.addend) loader.driver().fill_bytes(at.addend, 0, size_t(bytes_of(like_result(p, e.addend), p.batches)), loader.stream());
   }
 
   LibraryAddresses set(int64_t turn) const {
@@ -160,13 +155,13 @@ struct Candidate {
 // A product's candidates on a device.
 class Contest {
  public:
-  Contest(Loader& loader, const LibraryCall& call, int64_t workspace_bytes)
+  Contest(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes)
       : loader_(loader),
         driver_(loader.driver()),
         workspace_bytes_(workspace_bytes),
-        call_(smaller(call, most_bytes(loader))),
+        call_(smaller(call, most)),
         scale_(call.flops() / std::max(call_.flops(), 1.0)),
-        operands_(loader, call_, most_bytes(loader), workspace_bytes),
+        operands_(loader, call_, most, workspace_bytes),
         matmul_(*loader.cublas_lt(), call_) {}
 
   // Those that do the work and give the bits of the first that does, with a first guess of their times.
@@ -249,17 +244,21 @@ class Contest {
 };
 
 std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std::span<const LtHeuristic> proposals, int64_t workspace_bytes) {
+  constexpr int64_t kLeast = int64_t(1) << 20;
   std::vector<Candidate> all;
-  try {
-    // Time decides only among those of the same bits, and who they are depends on the product, the library and the chip: so every process
-    // gets the same bits, whatever its measurements say.
-    Contest contest(loader, call, workspace_bytes);
-    all = contest.of_one_kind(proposals);
-    if (all.empty()) return std::nullopt;
-    contest.measure(all);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::memory) throw;
-    all = {{0, proposals[0]}};  // there is no room to measure in: it gives the same bits, and is seldom far behind
+  for (int64_t most = most_bytes(loader); all.empty(); most /= 8) {
+    try {
+      // Time decides only among those of the same bits, and who they are depends on the product, the library and the chip: so every process
+      // gets the same bits, whatever its measurements say.
+      Contest contest(loader, call, most, workspace_bytes);
+      all = contest.of_one_kind(proposals);
+      if (all.empty()) return std::nullopt;
+      contest.measure(all);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::memory) throw;
+      all.clear();
+      if (most < kLeast) all = {{0, proposals[0]}};  // no room to try anything: it gives the same bits, and is seldom far behind
+    }
   }
   MatmulChoice choice;
   choice.algorithm = all[0].heuristic.algorithm, choice.workspace = int64_t(all[0].heuristic.workspace);
@@ -309,7 +308,7 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Librar
       if (!choice || choice->workspace > workspace_bytes) {
         choice = chosen(loader, *ways[w], proposals[w], workspace_bytes);
         if (!choice) continue;
-        if (choice->ms > 0) loader.keep_choice(key, choice->text());
+        choice->ms > 0 ? loader.keep_choice(key, choice->text()) : loader.hold_choice(key, choice->text());
       }
       choice->way = int(w);
       return choice;

@@ -74,7 +74,7 @@ std::string Modules::choice(const std::string& key) {
 }
 
 void Modules::keep_choice(const std::string& key, const std::string& value) {
-  used_[key] = value;
+  hold_choice(key, value);
   profile().put(fmt::format("cuda/{}/{}/{}", device_.chip().name, device_.driver().version(), key), {.value = nlohmann::json(value).dump(), .samples = 1});
 }
 

@@ -36,6 +36,7 @@ class Modules {
   // Choices of this process, then those given, then those of earlier processes on this machine and chip.
   std::string choice(const std::string& key);
   void keep_choice(const std::string& key, const std::string& value);
+  void hold_choice(const std::string& key, const std::string& value) { used_[key] = value; }  // in this process alone
   std::map<std::string, std::string> used_choices() const { return used_; }
   void use_choices(const std::map<std::string, std::string>& choices);
 

@@ -68,7 +68,7 @@ inline int64_t blocks_of(int64_t n, int64_t size) { return (n + size - 1) / size
 inline int64_t sum_bytes(DType dtype) { return size_of(dtype) == 8 ? 8 : 4; }
 inline bool is_half(DType dtype) { return is_float(dtype) && size_of(dtype) == 2; }
 inline int64_t rounded(int64_t bytes) { return blocks_of(bytes, 256) * 256; }
-inline Place moved(Place p, int64_t bytes) { return {p.base, p.offset + bytes}; }
+inline Place moved(Place p, int64_t bytes) { return p ? Place{p.base, p.offset + bytes} : p; }
 inline bool same_place(Place a, Place b) { return a.base == b.base && a.offset == b.offset; }
 
 int64_t product(const Shape& s, int first, int last);
