@@ -384,11 +384,18 @@ constexpr const char* kDelta = R"cuda(
 constexpr bool kWide = kVector && !kPlain;
 constexpr int kSharers = !kWide ? 32 : kDim <= 16 ? 2 : kDim <= 32 ? 4 : kDim <= 64 ? 8 : 16;
 extern "C" __global__ void __launch_bounds__(128) attention_delta(const AttentionArguments a) {
-  int queries = kPieces ? (a.queries + kRows - 1) / kRows * kRows : a.queries;
-  i64 row = ((i64)blockIdx.x * 128 + threadIdx.x) / kSharers, rows = (i64)a.batch * a.heads * queries;
-  bool live = row < rows;
-  if (!live) row = rows - 1;
-  int h = (int)(row % a.heads), at = (int)(row / a.heads % queries), b = (int)(row / a.heads / queries);  // as the output lies
+  int queries = kPieces ? (a.queries + kRows - 1) / kRows * kRows : a.queries, h, at, b;
+  bool live = true;
+  if (kPieces) {  // a block has rows of one head, so that what is stored for them lies together; the next block those of the next head
+    constexpr int kEach = 128 / kSharers;
+    int steps = queries / kEach;
+    h = (int)(blockIdx.x % a.heads), at = (int)(blockIdx.x / a.heads % steps) * kEach + (int)threadIdx.x / kSharers, b = (int)(blockIdx.x / a.heads / steps);
+  } else {  // as the output lies
+    i64 row = ((i64)blockIdx.x * 128 + threadIdx.x) / kSharers, rows = (i64)a.batch * a.heads * queries;
+    live = row < rows;
+    if (!live) row = rows - 1;
+    h = (int)(row % a.heads), at = (int)(row / a.heads % queries), b = (int)(row / a.heads / queries);
+  }
   int i = at < a.queries ? at : a.queries - 1;
   float sum = 0.0f, lse = kPieces ? a.lse[((i64)b * a.heads + h) * a.queries + i] : 0.0f;
   i64 x = b * a.out_strides[0] + h * a.out_strides[1] + i * a.out_strides[2], y = b * a.dout_strides[0] + h * a.dout_strides[1] + i * a.dout_strides[2];
