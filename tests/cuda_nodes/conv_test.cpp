@@ -285,40 +285,55 @@ TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
   if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
   chip.cudnn = true;
   for (DType t : types())
-    for (F32Products products : {F32Products::exact, F32Products::tf32})
-      for (ConvCase c : Cases{
-               ConvCase{t, 17, 1, 3, 18, {9, 9}, {9, 9}, {1, 1}, {1, 1}}.by_weights(),
-               ConvCase{t, 16, 1, 2, 24, {9, 8}, {4, 4}, {1, 1}, {0, 0}, {2, 2}}.by_weights(),
-               ConvCase{t, 20, 1, 3, 16, {12, 10}, {6, 8}, {2, 1}, {0, 0}}.by_weights(),
-               ConvCase{t, 16, 1, 2, 24, {9, 9}, {9, 9}, {1, 1}, {1, 1}}.all_channels_last().by_weights(),
-           }) {
-        if (t != DType::f32 && products != F32Products::exact) continue;
-        chip.f32_products = products;
-        for (DType result : {t, DType::f32}) {
-          c.result = result;
-          c = c.for_chip(chip);
-          c.check();
-          EXPECT_NE(c.note.find("cuDNN"), std::string::npos) << c.label();
-          const bool exact = t == DType::f32 && products == F32Products::exact;
-          EXPECT_TRUE(test::tests_real_gpu() || c.note.ends_with(exact ? "engine 13" : "engine 12")) << c.label();
-        }
+    for (F32Products products : {F32Products::exact, F32Products::tf32}) {
+      const bool exact = t == DType::f32 && products == F32Products::exact;
+      if (t != DType::f32 && products != F32Products::exact) continue;
+      chip.f32_products = products;
+      const ConvCase forward{t, 2, 1, 16, 24, {9, 8}, {3, 3}, {1, 2}, {1, 1}};
+      const ConvCase weights{t, 17, 1, 3, 18, {9, 9}, {9, 9}, {1, 1}, {1, 1}}, strided{t, 16, 1, 2, 24, {9, 8}, {4, 4}, {1, 1}, {0, 0}, {2, 2}},
+          dilated{t, 20, 1, 3, 16, {12, 10}, {6, 8}, {2, 1}, {0, 0}};
+      Cases cases;
+      if (t == DType::f32) cases = {forward};
+      if (!exact)
+        cases.insert(cases.end(),
+                     {weights.by_weights(), strided.by_weights(), dilated.by_weights(), weights.all_channels_last().by_weights(), forward.all_channels_last()});
+      for (ConvCase c : cases) {
+        c = c.for_chip(chip);
+        c.check();
+        EXPECT_NE(c.note.find("cuDNN"), std::string::npos) << c.label();
+        EXPECT_TRUE(test::tests_real_gpu() || c.note.ends_with(exact ? "engine 14" : "engine 13")) << c.label();
       }
+      // What it has no fast algorithms for.
+      ConvCase wide = weights.by_weights().for_chip(chip), narrow = ConvCase{t, 17, 1, 3, 8, {9, 9}, {9, 9}, {1, 1}, {1, 1}}.by_weights().for_chip(chip);
+      wide.result = DType::f32;
+      Cases own{narrow};
+      if (t != DType::f32) own.push_back(wide);
+      for (ConvCase c : own) {
+        c.check();
+        EXPECT_EQ(c.note.find("cuDNN"), std::string::npos) << c.label();
+      }
+    }
 }
 
 // A program with a convolution and its gradients, on numbers whose sums are exact.
 struct ConvProgram {
   DType type = DType::bf16;
   Shape x, w;
+  bool last = false;  // channels are the last axis of the images and the results
+  F32Products products = F32Products::exact;
   ConvOptions options = {};
   std::string dump = {};  // what runs
 
   std::vector<std::vector<std::byte>> run(const CudaOptions& cuda) {
     CudaBackend backend(cuda);
+    backend.use_f32_products(products);
     Graph g;
     Builder b(g);
-    const NodeId in = g.input({type, x}, "x"), weights = g.input({type, w}, "w"), y = b.conv(in, weights, options), cotangent = g.input(g.type(y), "cotangent");
+    auto apart = [&](NodeId i) { return last ? b.permute(i, {0, 3, 1, 2}) : i; };
+    auto put = [&](NodeId i) { return last ? b.permute(i, {0, 2, 3, 1}) : i; };
+    const NodeId in = g.input({type, last ? Shape{x[0], x[2], x[3], x[1]} : x}, "x"), weights = g.input({type, w}, "w"),
+                 y = put(b.conv(apart(in), weights, options)), cotangent = g.input(g.type(y), "cotangent");
     std::vector<NodeId> outputs = vector_jacobian(g, std::vector{y}, std::vector{cotangent}, std::vector{in, weights});
-    outputs[1] = keep_wide(g, b.cast(outputs[1], DType::f32));
     outputs.push_back(y);
     CompileOptions compile;
     compile.backend = &backend;
@@ -342,6 +357,7 @@ struct ConvProgram {
         backend.download(results.back().data(), to[i], int64_t(results.back().size()));
       }
       dump = program.dump();
+      for (const auto& k : program.report().kernels) EXPECT_EQ(k.name, "conv") << "convolutions put their results where they belong\n" << dump;
       for (auto [p, bytes] : memory) backend.release(p, bytes);
     }
     return results;
@@ -371,15 +387,22 @@ class ConvPrograms : public test::CudaTest {
 
 TEST_F(ConvPrograms, GiveTheSameWithTheLibraryAndWithout) {
   for (DType t : types())
-    for (int64_t stride : {1, 2}) {
-      ConvProgram p{t, {3, 16, 9, 8}, {24, 16, 3, 3}};
-      p.options.stride = {stride, stride}, p.options.padding_low = p.options.padding_high = {1, 1};
-      const auto own = p.run(library(false));
-      EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
-      EXPECT_NE(p.dump.find("no cuDNN, which would be faster"), std::string::npos) << p.dump;
-      EXPECT_EQ(p.run(library(true)), own);
-      EXPECT_NE(p.dump.find("engine"), std::string::npos) << p.dump;
-    }
+    for (F32Products products : {F32Products::exact, F32Products::tf32})
+      for (int64_t stride : {1, 2})
+        for (bool last : {false, true}) {
+          if (t != DType::f32 && products != F32Products::exact) continue;
+          ConvProgram p{t, {3, 16, 9, 8}, {24, 16, 3, 3}, last, products};
+          p.options.stride = {stride, stride}, p.options.padding_low = p.options.padding_high = {1, 1};
+          const auto own = p.run(library(false));
+          EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
+          EXPECT_EQ(p.run(library(true)), own) << name(t) << " stride " << stride << (last ? ", channels last" : "");
+          // What it is faster for.
+          const bool exact = t == DType::f32 && products == F32Products::exact;
+          const int wanted = exact ? !last : last || t == DType::f32 ? 3 : int(stride);
+          int found = 0;
+          for (size_t at = p.dump.find("engine"); at != std::string::npos; at = p.dump.find("engine", at + 1)) ++found;
+          EXPECT_EQ(found, wanted) << p.dump;
+        }
 }
 
 TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
@@ -387,10 +410,11 @@ TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
   ConvProgram p{DType::bf16, {3, 16, 9, 8}, {24, 16, 3, 3}};
   p.options.padding_low = p.options.padding_high = {1, 1};
   const auto own = p.run(library(false));
+  EXPECT_NE(p.dump.find("no cuDNN, which would be faster"), std::string::npos) << p.dump;
   const std::pair<const char*, const char*> faults[] = {{"cudnnCreate=1001", "[cudnnCreate]"},
                                                         {"cudnnBackendFinalize=3000", "[cudnnBackendFinalize] CUDNN_STATUS_SIMULATED (3000)"},
                                                         {"cudnnBackendGetAttribute=2000", "none of its 0 proposals"},
-                                                        {"cudnnBackendExecute=5000", "none of its 7 proposals"}};
+                                                        {"cudnnBackendExecute=5000", "none of its 8 proposals"}};
   for (auto [fault, words] : faults) {
     const test::Variable broken("FAKE_GPU", fault);
     EXPECT_EQ(p.run(library(true)), own) << fault;

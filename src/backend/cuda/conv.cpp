@@ -430,7 +430,7 @@ Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count
 
 std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) {
   const std::optional<LibraryConv> call = library_conv(desc, chip);
-  const bool library = call && library_wins(*call, chip);
+  const bool library = call && library_wins(call->conv);
   auto own = std::make_unique<ConvKernel>(desc, chip, library && !chip.cudnn ? "; no cuDNN, which would be faster" : "");
   if (!library || !chip.cudnn) return own;
   return make_library_conv(desc, *call, std::move(own));

@@ -54,13 +54,14 @@ std::optional<int64_t> padding_after(int64_t source, int64_t window, int64_t dil
 
 }  // namespace
 
-int64_t LibraryConv::result_bytes() const { return detached ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
+int64_t LibraryConv::w_bytes() const { return w_apart ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
 
 // Copies of all arrays in the order of the library's kernels, and some parts of sums.
 int64_t LibraryConv::workspace_bytes() const { return bytes_of(conv.x) + bytes_of(conv.y) + 2 * bytes_of(conv.w) + kSpareWorkspace; }
 
 std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
-  if (d.x != d.w || (d.x == DType::bf16 && !chip.bf16()) || chip.f32_products == F32Products::bf16) return std::nullopt;
+  // For results that are wider than factors it has but slow algorithms.
+  if (d.x != d.w || d.x != d.result || (d.x == DType::bf16 && !chip.bf16()) || chip.f32_products == F32Products::bf16) return std::nullopt;
   LibraryConv call;
   CudnnConv& c = call.conv;
   c.exact = chip.f32_products == F32Products::exact;
@@ -81,7 +82,7 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
     c.stride = d.dilation, c.dilation = d.stride;
   } else if (spread || !forward) {
     // Weights that run backwards, their inputs and outputs exchanged: the gradient by x of a convolution with that stride.
-    if (!backward || d.stride != ConvDesc::Axes{1, 1} || d.x != d.result) return std::nullopt;
+    if (!backward || d.stride != ConvDesc::Axes{1, 1}) return std::nullopt;
     c.result = CudnnConv::Result::x;
     ConvDesc::Axes steps = w.axes;
     for (size_t i : {0, 1})
@@ -94,7 +95,6 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
     c.stride = d.spread, c.dilation = d.dilation;
     for (size_t i : {0, 1}) pad[i] = (d.window[i] - 1) * d.dilation[i] - d.low[i];
   } else {
-    if (d.x != d.result) return std::nullopt;
     fits &= lay_out(c.x, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
     fits &= lay_out(c.w, d.w, {d.outputs, d.channels, d.window[0], d.window[1]}, {w.first, w.second, w.axes[0], w.axes[1]}, d.groups, w.group, 0, w.alignment);
     fits &= lay_out(c.y, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, d.groups, out.group, 1,
@@ -110,19 +110,36 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
   // All arrays in one order, which is also what strides of axes of one element are set by.
   for (bool last : {false, true}) {
     if (!is_packed(c.x, last) || !is_packed(c.y, last)) continue;
-    call.detached = gradient && (!is_packed(c.w, last) || d.result != d.x);
-    if (!call.detached && !is_packed(c.w, last)) continue;
-    if (call.detached) c.w.type = DType::f32, c.w.alignment = 16;
+    call.w_apart = !is_packed(c.w, last);
+    if (call.w_apart && !gradient && !is_packed(c.w, false)) continue;
+    if (call.w_apart) c.w.alignment = 16;
     for (CudnnArray* a : {&c.x, &c.w, &c.y}) a->strides = packed_strides(a->sizes, last);
     return call;
   }
   return std::nullopt;
 }
 
-bool library_wins(const LibraryConv& call, const Chip&) {
-  const CudnnConv& c = call.conv;
+// Measured on an H200 with cuDNN 9.14, 64 images, in microseconds: own, library; channels apart (NCHW), then side by side (NHWC) by the library alone.
+//                             64 of 56 x 56   256 of 14 x 14   128 of 56 x 56, stride 2   3 of 224 x 224, 7 x 7
+//   bf16  y                     80   92  40     52  48  29      88   90  31                251  638  451
+//         by x                  84  100  46     53  48  29     147  107  40
+//         by w, in bf16        141   93  45     87  53  35     194  102  44                448  481  300
+//         by w, in f32         141 1051 1005    87  90  69     194  315 257
+//   tf32  y                    223  142  73    221  71  45       -  137  58                406  614  404
+//         by x                 223  143  77    221  79  54       -  156  78
+//         by w                 396  220 159    220 126 101       -  171  96                  -  531  464
+//   f32   y                    497  356        558 490         611  460                    816  733
+//         by x                 497  627        558 596         655 1046
+//         by w                 688  574        453 (175)       675  808                   1254 1996
+// The last column is a net's first layer; of the figure in parentheses the arithmetic is more than the chip can do, so products are not what
+// was summed. Depthwise convolutions (97 us against 242) and windows of one element (products, both alike) are ours too.
+bool library_wins(const CudnnConv& c) {
   const int64_t groups = c.x.sizes[1] / c.w.sizes[1];
-  return groups == 1 && c.w.sizes[0] >= 16 && c.w.sizes[1] >= 16;
+  if (groups > 1 || std::min(c.w.sizes[0], c.w.sizes[1]) < 16 || c.w.sizes[2] * c.w.sizes[3] == 1) return false;
+  using Result = CudnnConv::Result;
+  if (c.x.type == DType::f32 && c.exact) return c.result == Result::y && !c.channels_last();
+  if (c.x.type == DType::f32 || c.channels_last()) return true;
+  return c.result == Result::w || (c.result == Result::x && c.stride != CudnnConv::Axes{1, 1});
 }
 
 namespace {
@@ -130,13 +147,12 @@ namespace {
 class LibraryConvKernel final : public NodeKernel {
  public:
   LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own) : d_(desc), call_(call), own_(std::move(own)) {
-    if (!call_.detached) return;
-    channels_last_ = call_.conv.x.strides[1] == 1 && call_.conv.x.sizes[1] > 1;
-    KernelText finish = conv_finish_text(d_.result, elements(call_.conv.w), channels_last_);
-    finish_ = add_text(std::move(finish.entry), std::move(finish.body), finish.shared);
+    if (!call_.w_apart) return;
+    KernelText order = conv_finish_text(d_.result, elements(call_.conv.w), by_weights() && call_.conv.channels_last(), true);
+    order_ = add_text(std::move(order.entry), std::move(order.body), order.shared);
   }
 
-  int64_t workspace_bytes() const override { return std::max(own_->workspace_bytes(), call_.result_bytes() + call_.workspace_bytes() + kLibraryAlignment); }
+  int64_t workspace_bytes() const override { return std::max(own_->workspace_bytes(), call_.w_bytes() + call_.workspace_bytes() + kLibraryAlignment); }
 
   std::vector<KernelText> texts() const override {
     std::vector<KernelText> all = NodeKernel::texts();
@@ -163,25 +179,31 @@ class LibraryConvKernel final : public NodeKernel {
     own_->bind(operands, workspace, fault);
     clear();
     x_ = operands[0], w_ = operands[1], out_ = operands[2], space_ = workspace;
-    if (call_.detached) {
-      const int64_t total = elements(call_.conv.w);
-      launch(finish_, blocks_of(total, kBlock), conv_finish_words(d_, out_, space_, 1, d_.images, channels_last_ ? d_.images : 0));
-    }
+    if (!call_.w_apart) return;
+    const int64_t blocks = blocks_of(elements(call_.conv.w), kBlock);
+    if (by_weights()) return launch(order_, blocks, conv_finish_words(d_, out_, space_, 1, d_.images, call_.conv.channels_last() ? d_.images : 0));
+    // [output, channel, tap] to [output, tap, channel].
+    const ArraySizes &sizes = call_.conv.w.sizes, &strides = call_.conv.w.strides;
+    ConvDesc to;
+    to.outputs = sizes[0], to.out = {sizes[2], sizes[3]};
+    to.out_steps.first = strides[1], to.out_steps.second = strides[0], to.out_steps.axes = {strides[2], strides[3]};
+    launch(order_, blocks, conv_finish_words(to, space_, moved(w_, call_.w_offset), 1, sizes[1], 0));
   }
 
   void enqueue(Bases bases, StreamHandle stream) const override {
     if (!plan_) return own_->enqueue(bases, stream);
-    const DevicePointer x = at(bases, x_), w = at(bases, moved(w_, call_.w_offset)), space = at(bases, space_);
-    const DevicePointer result = call_.detached ? space : at(bases, out_);
+    if (!by_weights()) NodeKernel::enqueue(bases, stream);
+    const DevicePointer x = at(bases, x_), w = at(bases, moved(w_, call_.w_offset)), out = at(bases, out_), space = at(bases, space_);
     CudnnConvolution::Addresses to;
     switch (call_.conv.result) {
-      case CudnnConv::Result::y: to = {x, w, result, 0}; break;
-      case CudnnConv::Result::x: to = {result, w, x, 0}; break;
-      case CudnnConv::Result::w: to = {x, result, w, 0}; break;
+      case CudnnConv::Result::y: to = {x, w, out, 0}; break;
+      case CudnnConv::Result::x: to = {out, w, x, 0}; break;
+      case CudnnConv::Result::w: to = {x, out, w, 0}; break;
     }
-    to.workspace = (space + DevicePointer(call_.result_bytes() + kLibraryAlignment - 1)) / kLibraryAlignment * kLibraryAlignment;
+    if (call_.w_apart) to.w = space;
+    to.workspace = (space + DevicePointer(call_.w_bytes() + kLibraryAlignment - 1)) / kLibraryAlignment * kLibraryAlignment;
     convolution_->enqueue(*plan_, to, stream);
-    NodeKernel::enqueue(bases, stream);
+    if (by_weights()) NodeKernel::enqueue(bases, stream);
   }
 
   int launches() const override { return plan_ ? 1 + NodeKernel::launches() : own_->launches(); }
@@ -192,6 +214,8 @@ class LibraryConvKernel final : public NodeKernel {
   }
 
  private:
+  bool by_weights() const { return call_.conv.result == CudnnConv::Result::w; }
+
   // The library's first proposal that keeps the laws: a rule and no measurement, as each adds in another order.
   void choose(Loader& loader, const Cudnn& cudnn) {
     convolution_ = std::make_unique<CudnnConvolution>(cudnn, call_.conv);
@@ -242,8 +266,7 @@ class LibraryConvKernel final : public NodeKernel {
   std::unique_ptr<Kernel> own_;
   std::unique_ptr<CudnnConvolution> convolution_;
   std::optional<CudnnConvolution::Plan> plan_;
-  bool channels_last_ = false;
-  int finish_ = -1, proposal_ = 0;
+  int order_ = -1, proposal_ = 0;
   int64_t engine_ = 0;
   std::string refusal_;
   Place x_, w_, out_, space_;

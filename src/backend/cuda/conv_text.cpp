@@ -503,7 +503,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_gradient(const RIDGE_C
 // Parts of the depth, added in their order: [part, group, output, row]. Rows are [image, position] or [position, image, some more].
 constexpr const char* kFinish = R"(
 struct Args {
-  const float* parts; Stored* out;
+  const Part* parts; Stored* out;
   i64 count, total, images;
   i64 out_image, out_group, out_output, out_down, out_across;
   Divider rows, inner, outputs, across;
@@ -515,16 +515,16 @@ extern "C" __global__ void __launch_bounds__(256) conv_finish(const RIDGE_CONSTA
   const Index outer = quotient(a.inner, row), inner = row - outer * (Index)a.inner.size;
   const Index image = kPositionsFirst ? inner : outer, p = kPositionsFirst ? outer : inner, y = quotient(a.across, p), x = p - y * (Index)a.across.size;
   if (image >= (Index)a.images) return;
-  float sum = a.parts[e];
+  float sum = load_part(a.parts[e]);
   int i = 1;
   for (; i + 8 <= (int)a.count; i += 8) {
     float next[8];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) next[j] = a.parts[(i + j) * a.total + e];
+    for (int j = 0; j < 8; ++j) next[j] = load_part(a.parts[(i + j) * a.total + e]);
 #pragma unroll
     for (int j = 0; j < 8; ++j) sum += next[j];
   }
-  for (; i < (int)a.count; ++i) sum += a.parts[i * a.total + e];
+  for (; i < (int)a.count; ++i) sum += load_part(a.parts[i * a.total + e]);
   a.out[image * a.out_image + group * a.out_group + o * a.out_output + y * a.out_down + x * a.out_across] = store_element(sum);
 }
 )";
@@ -586,9 +586,11 @@ KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, ConvSpread sp
   return {"conv_gradient", index_text(0) + tile_text(unit, tile, false, spread) + kGradient, tile_bytes(unit, tile, false)};
 }
 
-KernelText conv_finish_text(DType result, int64_t total, bool positions_first) {
-  return {"conv_finish", index_text(total + kBlock) + element_text(result) + fmt::format("constexpr bool kPositionsFirst = {};\n", positions_first) + kFinish,
-          0};
+KernelText conv_finish_text(DType result, int64_t total, bool positions_first, bool rounded) {
+  const char* part = rounded ? "typedef Stored Part;\nRIDGE_INLINE float load_part(Part x) { return load_element(x); }\n"
+                             : "typedef float Part;\nRIDGE_INLINE float load_part(Part x) { return x; }\n";
+  return {"conv_finish",
+          index_text(total + kBlock) + element_text(result) + part + fmt::format("constexpr bool kPositionsFirst = {};\n", positions_first) + kFinish, 0};
 }
 
 }  // namespace ridge::cuda

@@ -28,7 +28,8 @@ KernelText conv_pack_text(DType from, DType to, int lines, int together);
 KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, int wide, bool parts, ConvSpread spread, bool phases, bool taps_first);
 // Rows are (output positions, first axis), the depth is (channels, taps): what a gradient by the weights is. Sums go to memory as f32.
 KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, ConvSpread spread);
-KernelText conv_finish_text(DType result, int64_t total, bool positions_first);
+// Puts sums in place: of f32, or, `rounded`, already of the result's type.
+KernelText conv_finish_text(DType result, int64_t total, bool positions_first, bool rounded = false);
 // What it takes. Rows of the sums are [image, position], or [position, image] with `padded` images.
 Words conv_finish_words(const ConvDesc& desc, Place out, Place parts, int64_t count, int64_t images, int64_t padded);
 

@@ -83,6 +83,7 @@ enum DnnAttribute {
   kDnnEngineHabits = 1305,
 };
 constexpr int kDnnCorrelation = 1;
+constexpr uint64_t kDnnIsCompiled = 1;                   // among habits
 constexpr int kDnnBestFirst = 3, kDnnWhateverWorks = 2;  // kinds of heuristics
 enum DnnNote { kDnnMatrixUnits = 0, kDnnNarrowsFactors = 1, kDnnNarrowSums = 2, kDnnFourier = 3, kDnnByChance = 4, kDnnWinograd = 5, kDnnWinogradLast = 8 };
 
@@ -215,9 +216,10 @@ std::vector<CudnnConvolution::Proposal> CudnnConvolution::proposals() const {
     int64_t count = 0;
     if (cudnn_.descriptor_get.quietly(p.config.get(), kDnnConfigEngine, kDnnDescriptor, 1, &count, &handle) != 0) continue;
     if (cudnn_.descriptor_get.quietly(handle, kDnnEngineNumber, kDnnI64, 1, &count, &p.engine) != 0) continue;
-    p.notes = bits(handle, kDnnEngineNotes, kDnnNote), p.habits = bits(handle, kDnnEngineHabits, kDnnHabit);
-    auto has = [&](int note) { return (p.notes >> note & 1) != 0; };
-    p.lawful = !has(kDnnByChance) && !has(kDnnNarrowsFactors) && !has(kDnnNarrowSums) && !has(kDnnFourier);
+    const uint64_t notes = bits(handle, kDnnEngineNotes, kDnnNote);
+    auto has = [&](int note) { return (notes >> note & 1) != 0; };
+    p.lawful = !(bits(handle, kDnnEngineHabits, kDnnHabit) & kDnnIsCompiled) && !has(kDnnByChance) && !has(kDnnNarrowsFactors) && !has(kDnnNarrowSums) &&
+               !has(kDnnFourier);
     for (int n = kDnnWinograd; n <= kDnnWinogradLast; ++n) p.lawful &= !has(n);
     if (conv_.exact && conv_.x.type == DType::f32) p.lawful &= !has(kDnnMatrixUnits);
   }

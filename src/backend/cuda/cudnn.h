@@ -66,6 +66,7 @@ struct CudnnConv {
   Axes stride{1, 1}, low{0, 0}, high{0, 0}, dilation{1, 1};
   bool exact = true;  // products of f32 as they are, not by the matrix units
 
+  bool channels_last() const { return w.strides[1] == 1 && w.sizes[2] * w.sizes[3] > 1; }
   std::string key() const;  // all that the library's proposals depend on
 };
 
@@ -75,10 +76,9 @@ class CudnnConvolution {
   using Descriptor = Owned<CudnnDescriptor, CudnnCall<CudnnDescriptor>>;
   struct Proposal {
     Descriptor config;
-    int64_t engine = 0;   // the library's number of the algorithm
-    uint64_t notes = 0;   // bit n: the library's note n on how it computes
-    uint64_t habits = 0;  // bit n: its note n on what it needs
-    bool lawful = false;  // the same bits every time; sums of products in f32, of factors as they are
+    int64_t engine = 0;  // the library's number of the algorithm
+    // The same bits every time, sums in f32 of products of the factors as they are; and nothing to be compiled first, which takes half a second.
+    bool lawful = false;
   };
   struct Plan {
     Descriptor config, descriptor;

@@ -1,5 +1,6 @@
 // cuDNN's side of the simulator: descriptors that keep what is set in them, and convolutions on the host. Several engines are proposed, of which
-// some must not be taken: one adds by chance, one narrows its factors, one asks for more than there is, one cannot be planned and one fails when it runs.
+// some must not be taken: one adds by chance, one narrows its factors, one is compiled first, one asks for more than there is, one cannot be planned and
+// one fails when it runs.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -34,13 +35,14 @@ enum Kind {
 
 struct Engine {
   int64_t number;
-  std::vector<int> notes;
+  std::vector<int> notes, habits;
   int64_t workspace;  // that it needs
   bool planned = true, works = true;
 };
 const std::vector<Engine>& engines() {
-  static const std::vector<Engine> all = {{7, {0, 4}, 0},  {8, {0, 1}, 0}, {9, {0}, int64_t(1) << 40}, {10, {0}, 0, false}, {11, {0}, 0, true, false},
-                                          {12, {0}, 4096}, {13, {}, 0}};
+  static const std::vector<Engine> all = {
+      {7, {0, 4}, {}, 0},   {8, {0, 1}, {}, 0}, {9, {0}, {0}, 0}, {10, {0}, {}, int64_t(1) << 40}, {11, {0}, {}, 0, false}, {12, {0}, {}, 0, true, false},
+      {13, {0}, {3}, 4096}, {14, {}, {}, 0}};
   return all;
 }
 
@@ -206,7 +208,7 @@ int cudnnBackendGetAttribute(const Descriptor* d, int attribute, int, int64_t mo
     case 402: return give(std::vector<int64_t>{e.workspace}, most, count, to);
     case 1301: return give(std::vector<int64_t>{e.number}, most, count, to);
     case 1303: return give(e.notes, most, count, to);
-    case 1305: return give(std::vector<int>{}, most, count, to);
+    case 1305: return give(e.habits, most, count, to);
     default: return kBadParameter;
   }
 }
