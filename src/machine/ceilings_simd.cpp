@@ -197,7 +197,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) float bf16_dot(i
 const CeilingKernels& ceiling_kernels() {
   static const CeilingKernels chosen = [] {
 #if defined(__x86_64__)
-    CeilingKernels table = has_avx512(isa_tier()) ? N_AVX3::make_table()
+    CeilingKernels table = has_avx512(isa_tier())        ? N_AVX3::make_table()
                            : isa_tier() == IsaTier::avx2 ? N_AVX2::make_table()
                                                          : HWY_STATIC_DISPATCH(make_table)();
     if (isa_tier() == IsaTier::avx512_bf16) table.fma.push_back({DType::bf16, "dot product", bf16_dot, 2.0 * 32 * kDotChains * kDotRounds});

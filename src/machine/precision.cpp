@@ -47,7 +47,6 @@ std::string warning_of(const PrecisionFacts& facts, const ArithmeticUnit& unit) 
     text = fmt::format("{} has no native unit on {}: {}", format, unit.name, speed);
   else if (facts.speed && *facts.speed < 1)
     text = fmt::format("{} is native on {}, and still slower than fp32: {}", format, unit.name, speed);
-  if (facts.unstable) text += fmt::format("{}fp16 overflows above 65504 and loses gradients below 6e-8: it needs a loss scale", text.empty() ? "" : "; ");
   return text;
 }
 
@@ -59,8 +58,10 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
   constexpr double kWorthIt = 1.15;  // a coarser format must pay
   PrecisionChoice choice;
   std::vector<PrecisionFacts> measured;
+  bool any_native = false;
   for (Precision precision : {Precision::tf32, Precision::bf16, Precision::fp16}) {
     const PrecisionFacts facts = facts_of(precision, unit, rates);
+    any_native |= facts.support == Support::native;
     if (facts.speed && facts.support == Support::native) measured.push_back(facts);
     if (facts.speed && facts.support == Support::emulated && choice.runner_up.empty()) choice.runner_up = speed_text(facts) + ", emulated";
   }
@@ -78,7 +79,7 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
     choice.reason = bf16 ? "the matrix units multiply it, and it has fp32's range" : "the matrix units multiply it; a loss scale keeps gradients in its range";
     choice.runner_up = bf16 ? "fp16, which needs a loss scale" : "fp32, without the matrix units";
   } else if (measured.empty()) {
-    choice.reason = choice.runner_up.empty() ? "no other format is measured here yet" : "no coarser format has kernels of its own here";
+    choice.reason = any_native ? "no other format is measured here yet" : "no coarser format has kernels of its own here";
   } else if (*measured[0].speed < kWorthIt) {
     choice.reason = fmt::format("no coarser format is at least {:.2f}× as fast here, measured", kWorthIt);
     choice.runner_up = speed_text(measured[0]);
@@ -87,6 +88,7 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
     choice.reason = speed_text(measured[0]) + ", measured";
     choice.runner_up = measured.size() > 1 ? speed_text(measured[1]) : "fp32";
     if (!measured[0].warning.empty()) choice.notices.push_back(measured[0].warning);
+    if (measured[0].unstable) choice.notices.push_back(kFp16Range);
   }
   return choice;
 }
@@ -147,6 +149,7 @@ PrecisionChoice choose_precision(std::string_view request, Fallback fallback, co
   const PrecisionFacts facts = facts_of(*wish, unit, rates);
   PrecisionChoice choice{.precision = *wish, .reason = fmt::format("asked for by name ({})", request), .notices = {}};
   if (!facts.warning.empty()) choice.notices.push_back(facts.warning);
+  if (facts.unstable) choice.notices.push_back(kFp16Range);
   if (facts.support != Support::absent) return choice;
   if (fallback == Fallback::forbid) fail(ErrorCode::unsupported, "[precision] {}; fallbacks are forbidden: ask for fp32 or auto, or allow them", facts.warning);
   choice.precision = Precision::fp32;

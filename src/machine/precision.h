@@ -33,6 +33,9 @@ using RateLookup = std::function<std::optional<double>(const Device& device, Pre
 enum class Support { native, emulated, absent };
 std::string_view name(Support support);
 
+// A notice for trainings alone: what is only read has no gradients.
+inline constexpr const char* kFp16Range = "fp16 overflows above 65504 and loses gradients below 6e-8: the loss is scaled, by a factor that the run finds";
+
 struct PrecisionFacts {
   Precision precision = Precision::fp32;
   Support support = Support::native;

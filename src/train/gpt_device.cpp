@@ -31,8 +31,8 @@ double rate_of(const GpuCeilings& gpu, Precision precision) {
   return gpu.fastest() ? 1e9 * gpu.fastest()->gflops.median : 0;
 }
 
-std::optional<KernelRates> cpu_rates(int64_t memory, bool measure) {
-  return measure ? known_kernel_rates(default_team(), memory) : kept_kernel_rates(default_team(), memory);
+std::optional<KernelRates> cpu_rates(int64_t memory, bool measure, Precision precision = Precision::fp32) {
+  return measure ? known_kernel_rates(default_team(), memory, precision) : kept_kernel_rates(default_team(), memory, precision);
 }
 
 // What each device can do in a second; those of which nothing is known are left out.
@@ -103,7 +103,7 @@ namespace {
 
 Fallback fallback_of(const config::Resolved& settings) { return settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow; }
 
-SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const std::string& wished_precision) {
+SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const std::string& wished_precision, const TryFormats& try_formats = {}) {
   SettledDevice out;
   DeviceChoice device = chosen.device;
   const Fallback fallback = fallback_of(settings);
@@ -120,7 +120,9 @@ SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const
   }
   if (const std::string remark = device_remark(out.backend.get()); !remark.empty()) out.notices.push_back(remark);
   out.device = {"device", to_string(device.device), chosen.by.empty() ? settings.setting("device").source : chosen.by, device.reason, device.runner_up};
-  const PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get());
+  const FormatTrial trial = try_formats && !out.backend && !parse_precision(wished_precision) ? try_formats() : FormatTrial{};
+  PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get(), trial.rates);
+  if (!trial.reason.empty()) precision.reason = trial.reason;
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
   choose_products(out.backend.get(), out.precision, settings.get<std::string>("matmul_precision"));
@@ -147,8 +149,9 @@ std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& 
 
 }  // namespace
 
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure) {
-  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, measure), settings.get<std::string>("precision"));
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure, const TryFormats& try_formats) {
+  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, measure), settings.get<std::string>("precision"),
+              try_formats);
 }
 
 StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
@@ -170,13 +173,12 @@ SettledDevice settle_reading_device(const config::Resolved& settings, const Step
   const std::string format = precision == "auto" ? "fp32" : precision;
   SettledDevice settled = open(settings, chosen, format);
   const int64_t free = device_memory(settled.backend.get()).free;
-  if (!parse_device(request).automatic || !settled.backend || double(free) > work.bytes) return settled;
-  // Weights and what a pass over them holds do not fit there.
-  return open(
-      settings,
-      {{{}, fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes))), {}, false, {}},
-       "measured"},
-      format);
+  if (parse_device(request).automatic && settled.backend && double(free) <= work.bytes) {  // weights and what a pass over them holds do not fit there
+    const std::string why = fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes)));
+    settled = open(settings, {{{}, why, {}, false, {}}, "measured"}, format);
+  }
+  std::erase(settled.notices, kFp16Range);
+  return settled;
 }
 
 void keep_start_time(const Backend* backend, double seconds) {
@@ -190,7 +192,7 @@ void keep_start_time(const Backend* backend, double seconds) {
 
 double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure) {
   if (!backend || backend->info().host_memory) {
-    const std::optional<KernelRates> rates = cpu_rates(memory, measure);
+    const std::optional<KernelRates> rates = cpu_rates(memory, measure, precision);
     return rates && rates->copy_gbs > 0 ? rates->matmul_gflops / rates->copy_gbs : 0;
   }
   const std::optional<GpuCeilings> gpu = known_gpu_ceilings(device_name(backend), measure);
@@ -217,7 +219,7 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool meas
   for (auto [field, member] : fields) (own.*member).median = profile.number(prefix + field).value_or(0);
   if (std::optional<GpuCeilings> known = find({own})) return known;
   if (!measure) return {};
-  const std::optional<GpuCeilings> measured = find(cuda::gpu_probe()(true).gpus);
+  const std::optional<GpuCeilings> measured = find(cuda::gpu_probe({.rates_only = true})(true).gpus);
   if (!measured) return {};
   std::vector<NamedMeasurement> rows;
   auto row = [&](const std::string& field, double value) { rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", value), .samples = 1}}); };

@@ -1,5 +1,6 @@
 // Where a GPT trains and what it computes in: the device by name, or the one on which a step is expected to be fastest.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "machine/probe.h"
 #include "nn/gpt.h"
 #include "ridge/device.h"
+#include "train/format_trial.h"
 #include "train/step.h"
 
 namespace ridge {
@@ -28,9 +30,13 @@ struct SettledDevice {
   std::vector<std::string> notices;
 };
 
+using TryFormats = std::function<FormatTrial()>;
+
 // `work` is looked at for device=auto alone; `earlier`: the device of the run that goes on, empty for a new one. What has not been
-// measured yet is, if `measure` says so. ErrorCode::unsupported and usage as select_device() has them.
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure);
+// measured yet is, if `measure` says so. `try_formats` is called for precision=auto on the CPU; absent: fp32 there.
+// ErrorCode::unsupported and usage as select_device() has them.
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure,
+                            const TryFormats& try_formats = {});
 
 // The same for a model that is only read, `times` over: precision=auto is fp32 there, and what the CPU has done before a GPU would have
 // begun stays on the CPU.

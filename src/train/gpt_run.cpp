@@ -129,7 +129,11 @@ class Settling {
         const auto before = earlier_->choices.find(kDeviceChoice);
         earlier = before != earlier_->choices.end() ? before->second : "cpu";  // where nothing is said of it
       }
-      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure);
+      TryFormats formats;
+      // A device that was asked for is opened before the data, which are not needed to know the model's sizes.
+      if (!earlier_)
+        formats = [&] { return try_formats(run_.train ? run_.model : gpt_config(s_, 64), required_size(s_, "batch"), default_team(), o_.measure); };
+      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure, formats);
       run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
       run_.backend = std::move(settled.backend);
       device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
@@ -349,7 +353,8 @@ class Settling {
       return;
     }
     if (!o_.measure) return;
-    const KernelRates rates = known_kernel_rates(default_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_);
+    const KernelRates rates =
+        known_kernel_rates(default_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_, run_.step->plan().choices.precision);
     run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
     run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates);
     run_.expected_from = rates.source;
@@ -383,6 +388,8 @@ class Settling {
     std::vector<Decision>& d = run_.decisions;
     d.push_back({"model", fmt::format("{}: {}", s_.get<std::string>("preset"), model_text(run_.model)), s_.setting("preset").source,
                  fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6)});
+    if (earlier_)
+      d.push_back(as_set(s_, "resume", fmt::format("from step {} of {}", earlier_->step.attempted, schedule_.steps), "with the choices of the run so far"));
     if (run_.init_from) d.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));
     d.push_back(as_set(s_, "data", run_.data.name, run_.data.notes.empty() ? "" : run_.data.notes.front()));
     d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab)));

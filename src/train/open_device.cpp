@@ -21,9 +21,9 @@ DeviceMemory device_memory(const Backend* backend) {
   return {use.total, use.free, use.held()};
 }
 
-PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend) {
+PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend, const RateLookup& rates) {
   const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
-  if (!cuda) return choose_precision(request, fallback, arithmetic_of({}, {}));
+  if (!cuda) return choose_precision(request, fallback, arithmetic_of({}, {}), rates);
   const cuda::Chip& chip = cuda->chip();
   return choose_precision(request, fallback, {.device = {Device::Kind::cuda, 0}, .name = chip.name, .capability = 10 * chip.major + chip.minor});
 }

@@ -19,8 +19,9 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory(const Backend* backend);
 
-// What the device computes in: auto takes bf16 where its matrix units know it, else fp16 with a loss scale. For the CPU see choose_precision().
-PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend);
+// What the device computes in: auto takes bf16 where its matrix units know it, else fp16 with a loss scale. For the CPU see choose_precision(),
+// which `rates` are for.
+PrecisionChoice device_precision(std::string_view request, Fallback fallback, const Backend* backend, const RateLookup& rates = {});
 
 // In what a GPU takes products of fp32 numbers that is compiled from now on: tf32 with precision=tf32 or matmul_precision=high, bf16 with medium.
 void choose_products(Backend* backend, Precision precision, std::string_view matmul_precision);

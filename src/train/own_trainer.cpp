@@ -133,7 +133,7 @@ struct Trainer::State {
       return;
     }
     const int64_t peak = peak_resident_bytes();
-    const KernelRates rates = known_kernel_rates(default_team(), planned_bytes - others);
+    const KernelRates rates = known_kernel_rates(default_team(), planned_bytes - others, compiled->step.plan().choices.precision);
     // Next to a very small model the first measurement on a machine is what takes most.
     if (peak_resident_bytes() > peak) planned_bytes = std::max(planned_bytes, peak_resident_bytes());
     least_seconds = compiled->step.least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);

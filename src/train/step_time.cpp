@@ -47,7 +47,11 @@ Sample time_program(ThreadTeam& team, double seconds, const std::function<Formul
   std::vector<std::vector<float>> memory;
   std::vector<const void*> in;
   std::vector<void*> out;
-  for (const Type& t : program.input_types()) in.push_back(memory.emplace_back(size_t(t.shape.numel()), 0.01f).data());
+  for (const Type& t : program.input_types()) {
+    std::vector<float>& values = memory.emplace_back(size_t(t.shape.numel()), 0.01f);
+    if (size_of(t.dtype) == 2) std::fill_n(reinterpret_cast<uint16_t*>(values.data()), values.size(), uint16_t(0x2400));  // small in either format
+    in.push_back(values.data());
+  }
   for (const Type& t : program.output_types()) out.push_back(memory.emplace_back(size_t(t.shape.numel())).data());
   std::vector<double> times;
   program.run(in, out), program.run(in, out);
@@ -72,12 +76,12 @@ Family family_of(const KernelReport& k) {
 int64_t array_bytes(int64_t memory) { return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes())))); }
 
 // Kernels in a step are slower than alone: others have filled the caches meanwhile. By how much, a small step shows.
-double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t memory) {
+double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t memory, Precision precision) {
   GptConfig c;
   c.vocab = 64, c.block = 64, c.layers = 2, c.heads = 4, c.width = 128;
   StepModel model = gpt_step_model(c, 12);
   StepOptions options;
-  options.team = &team, options.evaluation = false;
+  options.team = &team, options.evaluation = false, options.precision = precision;
   TrainStep step(model, options);
   if (step.plan().planned_bytes > memory) return 1.2;
   for (size_t i = 0; i < model.parameters.size(); ++i)
@@ -99,21 +103,23 @@ constexpr std::pair<const char*, double KernelRates::*> kFields[] = {
     {"matmul_gflops", &KernelRates::matmul_gflops}, {"attention_gflops", &KernelRates::attention_gflops},
     {"cached_gbs", &KernelRates::cached_gbs},       {"correction", &KernelRates::correction},
     {"launch_us", &KernelRates::launch_us}};
-std::string prefix_of(const ThreadTeam& team, int64_t memory) { return fmt::format("step_time/{}/{}/", team.size(), array_bytes(memory)); }
+std::string prefix_of(const ThreadTeam& team, int64_t memory, Precision precision) {
+  return fmt::format("step_time/{}/{}/{}/", team.size(), array_bytes(memory), name(precision));
+}
 Profile own_profile() { return Profile(fingerprint(look_at_machine({}))); }
 
 }  // namespace
 
-KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
+KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
+  const DType dtype = precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32;
   KernelRates r;
   // Ceilings are the best of several moments: others at work on the machine must not lower them.
-  for (int i = 0; i < 3; ++i) r.fma_gflops = std::max(r.fma_gflops, measure_fma(team, 0.03).median);
+  for (int i = 0; i < 3; ++i) r.fma_gflops = std::max(r.fma_gflops, measure_fma(team, 0.03, dtype).median);
   for (int i = 0; i < 2; ++i) r.copy_gbs = std::max(r.copy_gbs, measure_bandwidth(team, Movement::copy, 0.07, array_bytes(memory)).median);
   constexpr int64_t kRows = 768, kWidth = 128, kHidden = 512;
   // A stretch of a layer, forward and back, as steps have it: products of tall and of flat matrices with what is fused to them.
-  const Sample products = time_program(team, 0.05, [](Builder& b, Graph& g) {
-    const NodeId x = g.input({DType::f32, {kRows, kWidth}}, "x"), up = g.input({DType::f32, {kHidden, kWidth}}, "up"),
-                 down = g.input({DType::f32, {kWidth, kHidden}}, "down");
+  const Sample products = time_program(team, 0.05, [dtype](Builder& b, Graph& g) {
+    const NodeId x = g.input({dtype, {kRows, kWidth}}, "x"), up = g.input({dtype, {kHidden, kWidth}}, "up"), down = g.input({dtype, {kWidth, kHidden}}, "down");
     const NodeId y = b.linear(b.unary(Op::relu, b.linear(x, up)), down);
     const int64_t axes[] = {0, 1};
     const NodeId wanted[] = {up, down, x};
@@ -121,8 +127,8 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
     return Formula{{x, up, down}, grads};
   });
   r.matmul_gflops = 1e-9 * products.flops / products.seconds;
-  const Sample attention = time_program(team, 0.05, [](Builder& b, Graph& g) {
-    const Type t{DType::f32, {12, 4, 64, 32}};
+  const Sample attention = time_program(team, 0.05, [dtype](Builder& b, Graph& g) {
+    const Type t{dtype, {12, 4, 64, 32}};
     const NodeId q = g.input(t, "q"), k = g.input(t, "k"), v = g.input(t, "v");
     const NodeId y = b.attention(q, k, v, {.causal = true});
     const int64_t axes[] = {0, 1, 2, 3};
@@ -140,16 +146,16 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory) {
   r.launch_us = measure_fork_join(team, 0.005).median;
   for (int i = 0; i < 4; ++i) r.launch_us = std::min(r.launch_us, measure_fork_join(team, 0.005).median);
   if (r.launch_us > 100) r.launch_us = 5;  // the team never met: others had its cores
-  r.correction = measure_correction(team, r, memory);
+  r.correction = measure_correction(team, r, memory, precision);
   r.source = "kernels measured on this machine just now";
   return r;
 }
 
-std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory) {
+std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
   Profile profile = own_profile();
   KernelRates r;
   for (auto [field, member] : kFields) {
-    const std::optional<double> known = profile.number(prefix_of(team, memory) + field);
+    const std::optional<double> known = profile.number(prefix_of(team, memory, precision) + field);
     if (!known || !(*known > 0)) return {};
     r.*member = *known;
   }
@@ -157,11 +163,11 @@ std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory) {
   return r;
 }
 
-KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory) {
-  if (const std::optional<KernelRates> kept = kept_kernel_rates(team, memory)) return *kept;
-  const KernelRates r = measure_kernel_rates(team, memory);
+KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
+  if (const std::optional<KernelRates> kept = kept_kernel_rates(team, memory, precision)) return *kept;
+  const KernelRates r = measure_kernel_rates(team, memory, precision);
   std::vector<NamedMeasurement> rows;
-  for (auto [field, member] : kFields) rows.push_back({prefix_of(team, memory) + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
+  for (auto [field, member] : kFields) rows.push_back({prefix_of(team, memory, precision) + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
   own_profile().put(rows);
   return r;
 }

@@ -20,10 +20,11 @@ struct KernelRates {
   std::string source;                              // where they come from
 };
 
-// Takes about a third of a second and no more memory than said, some MiB apart.
-KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory);
-std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory);  // the same from the profile; empty: it holds none
-KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory);                // measured now and kept in that case
+// Of kernels in that format. Takes about a third of a second and no more memory than said, some MiB apart.
+KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
+// The same from the profile; empty: it holds none. And measured now and kept in that case.
+std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
+KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
 
 double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& rates);
 

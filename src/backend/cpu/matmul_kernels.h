@@ -34,7 +34,7 @@ using TileFn = void (*)(const TileArgs&);
 struct PackArgs {
   const void* src = nullptr;  // element (0, 0) of the panel at k = 0
   OffsetMap column, k;
-  int64_t first_column = 0, first_k = 0;  // indices into the maps
+  int64_t first_column = 0, first_k = 0;   // indices into the maps
   int64_t live = 0, width = 0, depth = 0;  // depth of the panel
   float* dst = nullptr;
   int64_t k_size = 0;  // pairs: elements of k, two for each of the depth, the last of which may be missing
