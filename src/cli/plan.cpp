@@ -8,6 +8,7 @@
 #include "cli/settings.h"
 #include "runtime/default_team.h"
 #include "train/gpt_report.h"
+#include "train/run_state.h"
 
 namespace ridge::cli {
 namespace {
@@ -20,11 +21,19 @@ const Command plan_command("plan", "what a training would hold, take and decide;
   auto sources = add_settings(line, config::kGpt);
   return [=] {
     check_task(*task);
-    const config::Resolved settings = config::resolve(sources());
-    if (settings.get<bool>("resume")) fail(ErrorCode::usage, "[plan] a plan is for a new run; that of an old one is in its folder: plan.json");
-    note_unused(settings, "plan");
-    request_default_threads(thread_request(settings));
+    config::Sources said = sources();
+    config::Resolved settings = config::resolve(said);
     GptRunOptions options;
+    options.resume = settings.get<bool>("resume");
+    if (options.resume) {
+      settings = resolve_resumed(said), options.folder = settings.get<std::string>("out");
+      if (!newest_state(options.folder))
+        fail(ErrorCode::usage, "[plan] {} has no checkpoint to go on from; plan without --resume, or name one of the runs that ridge runs lists",
+             options.folder.string());
+    } else {
+      note_unused(settings, "plan");
+    }
+    request_default_threads(thread_request(settings));
     const auto data = settings.get<std::vector<std::string>>("data");
     options.data = data.empty() ? "builtin" : data.front();
     options.seed = uint64_t(settings.get<int64_t>("seed"));

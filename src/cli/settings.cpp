@@ -1,5 +1,6 @@
 #include "cli/settings.h"
 
+#include <filesystem>
 #include <memory>
 
 #include <fmt/core.h>
@@ -8,6 +9,18 @@
 #include "base/nearest.h"
 
 namespace ridge::cli {
+namespace {
+
+// "--resume RUN" is what people write for "--resume --out RUN".
+void read_resumed_folder(std::vector<std::string>& words) {
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    std::string& next = words[i + 1];
+    const bool truth = next == "true" || next == "false" || next == "yes" || next == "no" || next == "on" || next == "off" || next == "1" || next == "0";
+    if (words[i] == "--resume" && !truth && !next.starts_with("--") && next.find('=') == next.npos) next = "out=" + next;
+  }
+}
+
+}  // namespace
 
 std::function<config::Sources()> add_settings(Line line, unsigned task) {
   auto files = std::make_shared<std::vector<std::string>>();
@@ -20,8 +33,25 @@ std::function<config::Sources()> add_settings(Line line, unsigned task) {
     sources.files.assign(files->begin(), files->end());
     sources.environment = config::process_environment();
     sources.words = line.rest();
+    read_resumed_folder(sources.words);
     return sources;
   };
+}
+
+config::Resolved resolve_resumed(config::Sources& sources) {
+  namespace fs = std::filesystem;
+  const config::Resolved said = config::resolve(sources);
+  const fs::path out = said.get<std::string>("out");
+  if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
+  if (!fs::exists(out))
+    fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));
+  fs::path before = out / "config.yaml";
+  if (!fs::exists(before))
+    for (const fs::directory_entry& e : fs::recursive_directory_iterator(out))
+      if (e.path().filename() == "config.yaml") before = e.path();
+  if (!fs::exists(before)) fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
+  sources.files.insert(sources.files.begin(), before);
+  return config::resolve(sources);
 }
 
 void check_task(const std::string& task) {

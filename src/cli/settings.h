@@ -12,6 +12,9 @@ namespace ridge::cli {
 // only before them. What it returns gathers all sources once the line is parsed; config::resolve() does the rest.
 std::function<config::Sources()> add_settings(Line line, unsigned task = config::kAllTasks);
 
+// The same settings for a run that goes on: what it was started with holds, unless this call says otherwise. ErrorCode::usage: `out` is no run.
+config::Resolved resolve_resumed(config::Sources& sources);
+
 // The tasks that can be trained today: gpt. ErrorCode::usage names the nearest.
 void check_task(const std::string& task);
 

@@ -196,19 +196,7 @@ int train_all(config::Sources sources, bool json) {
   config::Resolved settings = config::resolve(sources);
   fs::path out = settings.get<std::string>("out");
   const bool resume = settings.get<bool>("resume");
-  if (resume) {
-    if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
-    if (!fs::exists(out))
-      fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), settings.get<std::string>("runs_dir"));
-    // What the run was started with holds, unless this call says otherwise.
-    fs::path before = out / "config.yaml";
-    if (!fs::exists(before))
-      for (const fs::directory_entry& e : fs::recursive_directory_iterator(out))
-        if (e.path().filename() == "config.yaml") before = e.path();
-    if (!fs::exists(before)) fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
-    sources.files.insert(sources.files.begin(), before);
-    settings = config::resolve(sources);
-  }
+  if (resume) settings = resolve_resumed(sources);
   request_default_threads(thread_request(settings));
   if (out.empty())
     out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());

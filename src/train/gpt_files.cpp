@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/nearest.h"
 #include "train/checkpoint.h"
 
 namespace ridge {
@@ -236,6 +237,29 @@ std::optional<GptWeights> read_run(const fs::path& run) {
   return w;
 }
 
+// Runs that can be read: below this folder, beside it, or where new ones are made; the nearest by name first.
+std::string runs_instead_of(const fs::path& path) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> runs;
+  std::error_code ignored;
+  for (const fs::path& folder : {path, path.has_parent_path() ? path.parent_path() : fs::path("."), fs::path("runs")}) {
+    if (!fs::is_directory(folder, ignored)) continue;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+      const std::string name = entry.path().lexically_normal().string();
+      if (entry.path() != path && fs::is_directory(entry.path() / "checkpoints", ignored) && std::find(runs.begin(), runs.end(), name) == runs.end())
+        runs.push_back(name);
+    }
+  }
+  if (runs.empty()) return fs::exists(path, ignored) ? "ridge train gpt makes a run" : fmt::format("ridge train gpt --out {} makes a run there", path.string());
+  auto distance = [&](const std::string& run) { return edit_distance(fs::path(run).filename().string(), path.filename().string()); };
+  std::sort(runs.begin(), runs.end());
+  std::stable_sort(runs.begin(), runs.end(), [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
+  std::string text = runs.size() == 1 ? "there is " : "there are ";
+  for (size_t i = 0; i < std::min(runs.size(), kNamed); ++i) text += (i == 0 ? "" : ", ") + runs[i];
+  if (runs.size() > kNamed) text += fmt::format(" and {} more", runs.size() - kNamed);
+  return text;
+}
+
 }  // namespace
 
 bool fits_gpt2(const GptConfig& c) {
@@ -294,17 +318,17 @@ void GptWeights::copy(size_t index, std::span<float> values) const {
 
 GptWeights load_gpt_weights(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) fail(ErrorCode::io, "[gpt] {} does not exist", path.string());
+  if (!fs::exists(path, ignored)) fail(ErrorCode::io, "[gpt] {} does not exist; {}", path.string(), runs_instead_of(path));
   if (!fs::is_directory(path, ignored))
     fail(ErrorCode::io, "[gpt] {} is no folder; give a run, a checkpoint, or a folder with {} and {}", path.string(), kConfigFile, kWeightsFile);
   if (fs::exists(path / kConfigFile, ignored)) return read_folder(path);
   if (fs::is_directory(path / "checkpoints", ignored)) {
     if (std::optional<GptWeights> w = read_run(path)) return std::move(*w);
     if (fs::exists(path / "model" / kConfigFile, ignored)) return read_folder(path / "model");
-    fail(ErrorCode::io, "[gpt] {} has no checkpoint that is whole", path.string());
+    fail(ErrorCode::io, "[gpt] {} has no checkpoint that is whole; {}", path.string(), runs_instead_of(path));
   }
   if (fs::exists(path / "model" / kConfigFile, ignored)) return read_folder(path / "model");
-  fail(ErrorCode::io, "[gpt] {} is neither a run (checkpoints/) nor a model ({}, {})", path.string(), kConfigFile, kWeightsFile);
+  fail(ErrorCode::io, "[gpt] {} is neither a run (checkpoints/) nor a model ({}, {}); {}", path.string(), kConfigFile, kWeightsFile, runs_instead_of(path));
 }
 
 GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<const std::span<const float>> parameters, const Tokenizer* tokenizer) {

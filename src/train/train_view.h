@@ -25,7 +25,7 @@ class RunView : public TrainerView {
   virtual void end(const RunSummary& summary) = 0;
 };
 
-// For people. Steps are shown at most four times a second on a terminal; in a pipe every so many steps, so that a run has some 100 of
+// For people. Steps are shown at most twice a second on a terminal; in a pipe every so many steps, so that a run has some 100 of
 // their lines, and at least every ten seconds. Between them a step costs some additions.
 class TerminalView : public RunView {
  public:

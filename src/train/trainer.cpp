@@ -679,8 +679,10 @@ std::optional<RunState> newest_state(const std::filesystem::path& folder) {
 
 void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps) {
   if (state.step.attempted < steps || state.validation_due) return;
-  fail(ErrorCode::usage, "[resume] the run in {} is finished: {} of {} steps; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
-       folder.string(), state.step.attempted, steps, folder.string());
+  const std::string done = state.step.attempted == steps ? fmt::format("all {} steps are done", steps)
+                                                         : fmt::format("{} steps are done, {} are asked for", state.step.attempted, steps);
+  fail(ErrorCode::usage, "[resume] the run in {} is finished: {}; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
+       folder.string(), done, folder.string());
 }
 
 Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views) {

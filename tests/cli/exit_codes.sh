@@ -93,6 +93,7 @@ model=$(dirname "$0")/../fixtures/gpt2
 check 0 stdout "abc" sample "$model" --prompt abc --tokens 5 temperature=0 threads=1
 check 0 stdout '"tokens":7' sample "$model" --tokens 7 --json seed=3 top_k=4 top_p=0.9 precision=bf16
 check 0 stdout '"device":"cpu","precision":"fp16"' sample "$model" --tokens 2 --json device=cpu precision=fp16
+[ "$("$ridge" sample "$model" --tokens 2 device=cpu precision=fp16 2>&1 >/dev/null | grep -c gradient)" = 0 ] || { echo "a sample has no gradients"; failures=$((failures + 1)); }
 check 2 stderr "device is 'tpu'" sample "$model" device=tpu
 RIDGE_CUDA_LIBRARY=libno_such_driver.so check 1 stderr "libno_such_driver.so" sample "$model" device=cuda no_fallback=true
 RIDGE_CUDA_LIBRARY=libno_such_driver.so check 0 stderr "cpu runs instead of cuda" sample "$model" --tokens 2 device=cuda
@@ -101,10 +102,16 @@ check 2 stderr "'abc' is not a whole number" sample "$model" --tokens abc
 check 2 stderr "'99999999999999999999' is not a whole number" sample "$model" --tokens 99999999999999999999
 check 0 stderr "batch=3 has no effect on ridge sample" sample "$model" --tokens 2 batch=3
 check 0 stderr "out=nowhere has no effect on ridge plan" plan gpt preset=tiny out=nowhere optimize_perf=false
-check 2 stderr "a plan is for a new run" plan gpt --resume
+check 2 stderr "which run? Name its folder with --out DIR" plan gpt --resume
+check 2 stderr "there is no run folder $folder/no/run" plan gpt --resume "$folder/no/run"
+check 2 stderr "there is no run folder $folder/no/run" train gpt --resume "$folder/no/run"
 check 2 stderr "cannot read the prompt" sample "$model" --prompt "Query"
-check 4 stderr "does not exist" sample "$folder/nothing"
+check 4 stderr "does not exist; ridge train gpt --out $folder/nothing makes a run there" sample "$folder/nothing"
 check 4 stderr "is neither a run" eval "$folder"
+mkdir -p "$folder"/{bells,balls,tables,chairs}/checkpoints
+check 4 stderr "does not exist; there are $folder/balls, $folder/bells, $folder/tables and 1 more" eval "$folder/ball"
+check 4 stderr "bells has no checkpoint that is whole; there are" export "$folder/bells"
+rm -r "$folder"/{bells,balls,tables,chairs}
 check 2 stderr "model is required" sample
 check 2 stderr "top_p is '2'" sample "$model" top_p=2
 check 2 stderr "did you mean 'temperature'" sample "$model" temperatur=1

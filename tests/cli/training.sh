@@ -29,7 +29,7 @@ done
 [ "$(wc -l <run/metrics.jsonl)" -ge 12 ] || fail "metrics.jsonl is short"
 "$ridge" config check run/config.yaml >/dev/null || fail "config.yaml is not valid"
 check 2 "holds a run already" train gpt $small steps=12 data=plays.txt --out run
-check 2 "is finished: 12 of 12 steps" train gpt --out run --resume
+check 2 "is finished: all 12 steps are done" train gpt --out run --resume
 check 0 "all 14 steps done" train gpt --out run --resume steps=14
 check 0 "perplexity" eval run data=plays.txt
 check 0 "run" report run --svg compare.svg
@@ -53,7 +53,7 @@ has twins/plays.txt/summary.json twins/plays.txt_2/summary.json
 # What a resumed run was told holds for the next one too; a run killed after its last step gets its end; the budget holds on resume.
 check 0 "all 4 steps done" train gpt $small steps=4 data=plays.txt --out longer
 check 0 "all 9 steps done" train gpt --out longer --resume steps=9 sample_interval=none eval_interval=none
-check 2 "9 of 9 steps" train gpt --out longer --resume
+check 2 "all 9 steps are done" train gpt --out longer --resume
 sed -i 's/"steps": 9/"steps": 4/' longer/summary.json
 rm -rf longer/model
 check 0 "all 9 steps done" train gpt --out longer --resume
@@ -81,7 +81,12 @@ for pair in INT:130 TERM:75; do
   got=$?
   [ $got = "${pair#*:}" ] || { fail "SIG${pair%:*} ended with $got"; tail -3 stop.txt; }
   has "stop_$pair/checkpoints/LATEST" "stop_$pair/summary.json"
+  taken=$(sed -n 's/.*"steps": \([0-9]*\).*/\1/p' "stop_$pair/summary.json")
+  grep '"loss"' "stop_$pair/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/' | cmp -s - <(seq "$taken") || fail "stop_$pair has no row for each of $taken steps"
 done
+check 0 "from step $taken of 1000000" plan gpt --resume "stop_TERM:75"
+check 2 "has no checkpoint to go on from" plan gpt --out many --resume
+check 2 "is finished: 14 steps are done, 12 are asked for" plan gpt --resume run steps=12
 steps=$(tail -1 "stop_INT:130/metrics.jsonl" | sed 's/.*"step":\([0-9]*\).*/\1/')
 check 0 "resumed at step $steps" train gpt --out "stop_INT:130" --resume steps=$((steps + 2))
 
@@ -120,6 +125,7 @@ if mkdir disk && mount -t tmpfs -o size=1500k none disk 2>/dev/null; then
   code=$?
   [ $code = 0 ] || [ $code = 4 ] || fail "a full disk ended with $code"
   grep -qi "space" full.txt || { fail "a full disk is not named"; tail -3 full.txt; }
+  [ -e disk/run/checkpoints/LATEST ] && check 0 "perplexity" eval disk/run data=plays.txt
   umount disk
 fi
 exit $((failures > 0))

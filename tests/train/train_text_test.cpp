@@ -71,9 +71,9 @@ TEST(DecisionTable, FitsEveryWidthAndKeepsEveryReason) {
 
 TEST(LiveLine, SaysAllWhereThereIsRoom) {
   EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 160),
-            "step 1200/5000  loss 1.2346  norm 0.522  lr 9.30e-04  23.7 ms  32.4k tokens/s  63 % of roof  405 MiB of 412 MiB  ETA 1:23  █▆▃▁");
+            "step 1200/5000  loss 1.2346  norm 0.522  lr 9.30e-04  23.7 ms/step  32.4k tokens/s  63 % of roof  405 MiB of 412 MiB  ETA 1:23  █▆▃▁");
   EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 60), "step 1200/5000  loss 1.2346  32.4k tokens/s  ETA 1:23");
-  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 79), "step 1200/5000  loss 1.2346  23.7 ms  32.4k tokens/s  ETA 1:23  █▆▃▁");
+  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 79), "step 1200/5000  loss 1.2346  23.7 ms/step  32.4k tokens/s  ETA 1:23  █▆▃▁");
 }
 
 TEST(LiveLine, LeavesOutTheLeastImportantFirst) {
