@@ -12,11 +12,13 @@ namespace {
 using test::Variable;
 
 // The fake device, by a few samples; its cuBLASLt is the same library under another name.
-GpuFindings measure(bool with_blas = true, bool quick = true) {
+GpuFindings measure(bool with_blas = true, bool quick = true, bool rates_only = false) {
   const test::TempFolder folder;
   if (with_blas) std::filesystem::create_symlink(test::fake_driver("gpu"), folder / "libcublasLt.so.12");
   const LibrarySearch search{.first = {folder.path()}, .folders = {}, .system = false, .cuda = 12040};
-  return gpu_probe({.driver = test::fake_driver("gpu"), .libraries = search, .quick_seconds = 60, .seconds = 60, .most_samples = 5, .rest = 0})(quick);
+  GpuProbeOptions options{.driver = test::fake_driver("gpu"), .libraries = search, .quick_seconds = 60, .seconds = 60, .most_samples = 5, .rest = 0};
+  options.rates_only = rates_only;
+  return gpu_probe(options)(quick);
 }
 
 std::string all(const std::vector<std::string>& remarks) {
@@ -50,6 +52,21 @@ TEST(CudaProbe, MeasuresWhatTheDeviceDoes) {
     EXPECT_EQ(gpu.matmul[i].gflops.variant, "2048 x 2048, TN");
   }
   EXPECT_EQ(gpu.fastest()->precision, Precision::bf16);
+}
+
+// What runs wait for is what the time of a step is made of, and nothing else.
+TEST(CudaProbe, RatesAloneAreFewFigures) {
+  const GpuFindings found = measure(true, true, true);
+  ASSERT_EQ(found.gpus.size(), 1u);
+  const GpuCeilings& gpu = found.gpus[0];
+  EXPECT_NEAR(gpu.copy_gbs.median, 100, 0.1);
+  EXPECT_NEAR(gpu.launch_us.median, 2, 0.01);
+  EXPECT_NEAR(gpu.upload_pinned_gbs.median, 20, 0.1);
+  for (const Measured* m : {&gpu.round_trip_us, &gpu.download_pinned_gbs, &gpu.upload_pageable_gbs, &gpu.download_pageable_gbs}) EXPECT_EQ(m->samples, 0);
+  ASSERT_EQ(gpu.matmul.size(), 3u);
+  EXPECT_NEAR(gpu.fastest()->gflops.median, 400000, 400);
+  const Variable turing("FAKE_GPU_MAJOR", "7");
+  EXPECT_EQ(measure(true, true, true).gpus.at(0).fastest()->precision, Precision::fp16);
 }
 
 TEST(CudaProbe, EveryDeviceHasItsRow) {

@@ -52,11 +52,13 @@ class DeviceProbe {
   void run() {
     figure("copy", "copy", [&] { return copy(); });
     figure("launch", "launch", [&] { return launches(); });
-    figure("round_trip", "round trip", [&] { return round_trip(); });
     figure("upload_pinned", "upload from pinned memory", [&] { return transfer(true, true); });
-    figure("download_pinned", "download to pinned memory", [&] { return transfer(false, true); });
-    figure("upload_pageable", "upload from pageable memory", [&] { return transfer(true, false); });
-    figure("download_pageable", "download to pageable memory", [&] { return transfer(false, false); });
+    if (!options_.rates_only) {
+      figure("round_trip", "round trip", [&] { return round_trip(); });
+      figure("download_pinned", "download to pinned memory", [&] { return transfer(false, true); });
+      figure("upload_pageable", "upload from pageable memory", [&] { return transfer(true, false); });
+      figure("download_pageable", "download to pageable memory", [&] { return transfer(false, false); });
+    }
     matmuls();
     if (left_out_) voice_.line(fmt::format("remark\t{} figure{} left out: the time was up", left_out_, left_out_ == 1 ? "" : "s"));
   }
@@ -184,7 +186,7 @@ class DeviceProbe {
     }
     for (Precision precision : kPrecisions) {
       const bool has_unit = major >= 8 || precision == Precision::fp16 || precision == Precision::fp32;
-      if (!has_unit) continue;
+      if (!has_unit || (options_.rates_only && precision == Precision::fp16 && major >= 8)) continue;  // where bf16 is as fast
       const std::string word(name(precision));
       figure(word.c_str(), word + " matmul", [&] { return matmul(*lt, precision); });
     }
@@ -245,7 +247,8 @@ class DeviceProbe {
   // rest that the power stays below; what is left of it when there is no rest is told besides.
   Measured matmul(const CublasLt& lt, Precision precision) {
     constexpr int64_t kLargest = 8192, kLeast = 256;
-    constexpr double kBurst = 0.01;
+    const double burst = options_.rates_only ? 0.005 : 0.01;
+    const size_t fewest = options_.rates_only ? 3 : kFewestSamples;
     int64_t most = kLargest;
     while (most > kLeast && 3 * most * most * element_bytes(precision) > free_bytes() / 2 - kWorkspace) most /= 2;
     const Operands x = random_operands(most, precision);
@@ -254,10 +257,10 @@ class DeviceProbe {
 
     auto timed = [&](int times) { return matmul_seconds(best.matmul, best.algorithm, x, times); };
     auto gflops = [&](double s) { return 2 * double(n) * double(n) * double(n) / s * 1e-9; };
-    const int in_burst = std::max(1, int(kBurst / best.seconds));
+    const int in_burst = std::max(1, int(burst / best.seconds));
     std::vector<double> bursts;
     const auto from = Clock::now();
-    while (bursts.size() < kFewestSamples || (bursts.size() < size_t(options_.most_samples) && seconds_since(from) < slice())) {
+    while (bursts.size() < fewest || (bursts.size() < size_t(options_.most_samples) && seconds_since(from) < slice())) {
       const double s = timed(in_burst);
       bursts.push_back(gflops(s / in_burst));
       std::this_thread::sleep_for(std::chrono::duration<double>(options_.rest * s));

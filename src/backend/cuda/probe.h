@@ -16,6 +16,7 @@ struct GpuProbeOptions {
   double quick_seconds = 1.6, seconds = 8;      // to measure in after that, all devices together
   int most_samples = 2000;                      // of a figure
   double rest = 3;                              // after a burst of matmuls, in times of its length
+  bool rates_only = false;                      // what a step's expected time is made of, in fewer and shorter bursts: a run waits for it
 };
 
 GpuProbe gpu_probe(const GpuProbeOptions& options = {});
