@@ -46,7 +46,7 @@ double best_seconds(const Trial& trial, Precision precision, ThreadTeam& team) {
   TrainStep step(model, options);
   for (size_t i = 0; i < model.parameters.size(); ++i)
     step.fill_parameter(i, [&](std::span<float> to) { initialize(model.parameters[i], 1, uint32_t(i), to); });
-  const std::vector<int64_t> tokens(size_t(trial.batch * trial.model.block), 1);
+  const std::vector<int64_t> tokens(size_t(trial.batch * trial.model.block), 0);
   const void* batch[] = {tokens.data(), tokens.data()};
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kSteps; ++i) {
