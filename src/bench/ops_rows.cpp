@@ -113,10 +113,12 @@ struct ConvShape {
 Row conv(const ConvShape& c, DType dtype, bool backward, bool last = false) {
   const int64_t padding = c.window / 2, out = (c.size + 2 * padding - c.window) / c.stride + 1, x = c.images * c.channels * c.size * c.size,
                 y = c.images * c.outputs * out * out;
-  std::string name = fmt::format("conv/{0}x{1}x{2}x{2}-{3}x{4}x{4}", c.images, c.channels, c.size, c.outputs, c.window);
-  if (c.stride > 1) name += fmt::format("-stride{}", c.stride);
-  if (c.groups > 1) name += fmt::format("-groups{}", c.groups);
-  name += fmt::format("{}{}", last ? "-last" : "", backward ? "-backward" : "");
+  std::string name = fmt::format("conv/{0}x{1}x{2}x{2}-", c.images, c.channels, c.size);
+  if (c.outputs != c.channels) name += fmt::format("{}x", c.outputs);
+  name += fmt::format("{0}x{0}", c.window);
+  if (c.stride > 1) name += fmt::format("-s{}", c.stride);
+  if (c.groups > 1) name += fmt::format("-g{}", c.groups);
+  name += fmt::format("{}{}", last ? "-last" : "", backward ? "-grad" : "");
   // The first layer of a net has no gradient by its images.
   const bool first = c.channels < 8;
   Row row{.suite = "ops", .name = name, .dtype = dtype, .bound = c.groups > 1 ? Bound::copy : Bound::fma};
