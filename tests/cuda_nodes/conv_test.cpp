@@ -455,6 +455,23 @@ TEST(ConvPlans, KeepNothingButActivations) {
   EXPECT_LT(plan.report().arena_bytes, host);
 }
 
+// What has no kernel is in the plan.
+TEST(ConvPlans, SayWhatIsDecomposed) {
+  Graph g;
+  Builder b(g);
+  const NodeId large = g.input({DType::f32, {1, 1, 32768, 32768}}, "large"), small = g.input({DType::f32, {1, 1, 32, 32}}, "small"),
+               w = g.input({DType::f32, {1, 1, 3, 3}}, "w");
+  test::PlanBackend backend(chip_for(9, 0));
+  CompileOptions options;
+  options.backend = &backend;
+  const auto refusals = [&](NodeId out, std::vector<NodeId> in) { return Executable(g, in, {out}, options).report().refusals; };
+  const std::vector<std::string> said = refusals(b.conv(large, w, {}), {large, w});
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const std::string& s) {
+    return s.find("conv f32[1, 1, 32768, 32768]: cuda has no kernel for it") == 0;
+  })) << (said.empty() ? "nothing" : said[0]);
+  EXPECT_TRUE(refusals(b.conv(small, w, {}), {small, w}).empty());
+}
+
 // Kernels that count places in 32 bits are not taken for a view that reaches further.
 TEST(ConvPlans, CountInWideNumbersWhereAViewReachesFar) {
   ConvCase c(DType::bf16, 64, 8, 1, 1, {1024, 1024}, {3, 3});

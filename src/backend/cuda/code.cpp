@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "backend/cuda/cudnn.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -43,7 +44,10 @@ class CudaCode::OwnLoader final : public Loader {
   const Driver& driver() const override { return code_.device_.driver(); }
   const Chip& chip() const override { return code_.device_.chip(); }
   const CublasLt* cublas_lt() const override { return code_.lt_; }
-  const Cudnn* cudnn() const override { return code_.cudnn_; }
+  const Cudnn* cudnn() const override {
+    if (code_.cudnn_ && !code_.cudnn_->started()) code_.device_.metered(&MemoryUse::libraries, [&] { code_.cudnn_->handle(); });
+    return code_.cudnn_;
+  }
   StreamHandle stream() const override { return code_.device_.stream(); }
   FunctionHandle function(const KernelText& text) override {
     code_.texts_.push_back(code_.modules_.load(text));

@@ -111,7 +111,7 @@ int Cudnn::version() const {
 }
 
 CudnnHandle Cudnn::handle() const {
-  if (handle_.get()) return handle_.get();
+  if (started()) return handle_.get();
   const int v = version();
   if (v < kDnnOldest)
     fail(ErrorCode::unsupported, "{} is cuDNN {}.{}, too old: install 8.5 or newer (pip install nvidia-cudnn-cu13 or nvidia-cudnn-cu12)", found_.path, v / 1000,

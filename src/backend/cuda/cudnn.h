@@ -26,6 +26,7 @@ class Cudnn {
   explicit Cudnn(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing or lacks what is used
 
   const DynamicLibrary& library() const { return found_.library; }
+  bool started() const { return handle_.get() != nullptr; }
   CudnnHandle handle() const;  // ErrorCode::unsupported where it is too old or does not start
   int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7
   [[noreturn]] void lacks(const char* symbol) const;
