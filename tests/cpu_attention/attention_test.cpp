@@ -16,14 +16,17 @@ std::vector<IsaTier> tiers() {
 std::string label(const Case& c, IsaTier tier) { return fmt::format("{} {}", name(tier), test::label(c)); }
 
 void check(Case& c, IsaTier tier) {
-  test::check_attention(c, label(c, tier), [&](bool backward) { c.run(backward, tier); });
+  // With pairs the weights are rounded to bf16 before they are multiplied.
+  const double inner = multiplies_pairs(c.d, tier, true) ? 0x1p-8 : 0;
+  test::check_attention(
+      c, label(c, tier), [&](bool backward) { c.run(backward, tier); }, inner);
 }
 
 // Lengths and widths around every block and vector boundary; options drawn so that each meets each.
 TEST(Attention, AnyShapeMatchesDouble) {
-  uint64_t draw = 0;
-  auto pick = [&](int n) { return int(Case::hash(1'000'000 + draw++) % uint32_t(n)); };
-  for (IsaTier tier : tiers())
+  for (IsaTier tier : tiers()) {
+    uint64_t draw = 0;
+    auto pick = [&](int n) { return int(Case::hash(1'000'000 + draw++) % uint32_t(n)); };
     for (int64_t queries : {1, 3, 7, 31, 33, 65, 130})
       for (int64_t dim : {1, 8, 32, 33, 64, 80, 128}) {
         Case c;
@@ -40,6 +43,7 @@ TEST(Attention, AnyShapeMatchesDouble) {
         check(c, tier);
         if (HasFatalFailure()) return;
       }
+  }
 }
 
 // All options crossed on one odd shape.
@@ -59,6 +63,23 @@ TEST(Attention, OptionsCross) {
                 check(c, tier);
                 if (HasFatalFailure()) return;
               }
+}
+
+// Pairs of queries, of keys and of features: odd numbers of the first two, causal edges in the middle of a pair, every option.
+TEST(Attention, PairsOfBf16) {
+  for (IsaTier tier : tiers())
+    for (auto [queries, keys] : {std::pair<int64_t, int64_t>{1, 1}, {1, 6}, {17, 17}, {33, 34}, {64, 64}, {65, 130}, {100, 51}, {129, 129}})
+      for (int64_t dim : {2, 16, 20, 64})
+        for (int option = 0; option < 6; ++option) {
+          Case c;
+          c.d = {.batch = 2, .heads = 2, .kv_heads = option % 2 ? 1 : 2, .queries = queries, .keys = keys, .dim = dim, .dtype = DType::bf16};
+          c.d.causal = option > 0, c.d.scale = 1 / std::sqrt(double(dim)), c.base = 5;
+          c.d.mask = option == 3 ? Mask::additive : option == 4 ? Mask::boolean : Mask::none, c.d.dropout = option == 5 ? 0.25 : 0;
+          c.make(option == 2 ? Layout::qkv_slices : Layout::heads_first);
+          EXPECT_EQ(multiplies_pairs(c.d, tier, true), tier == IsaTier::avx512_bf16);
+          check(c, tier);
+          if (HasFatalFailure()) return;
+        }
 }
 
 TEST(Attention, EmptyShapes) {

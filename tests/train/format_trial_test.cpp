@@ -1,15 +1,13 @@
 // Whether a coarser format pays is tried once for a kind of layer, and kept.
 #include "train/format_trial.h"
 
-#include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 
 #include "machine/features.h"
 #include "runtime/thread_team.h"
+#include "support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -22,17 +20,9 @@ GptConfig of_width(int64_t width) {
 
 class FormatTrials : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() / fmt::format("ridge_format_trial_{}", getpid());
-    if (const char* before = std::getenv("XDG_CACHE_HOME")) before_ = before;
-    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-  }
-  void TearDown() override {
-    before_.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", before_.c_str(), 1);
-    std::filesystem::remove_all(folder_);
-  }
-  std::filesystem::path folder_;
-  std::string before_;
+  void SetUp() override { setenv("RIDGE_CACHE", (folder_ / "cache").c_str(), 1); }
+  void TearDown() override { unsetenv("RIDGE_CACHE"); }
+  test::TempFolder folder_;
   ThreadTeam team_{TeamOptions{.threads = 1}};
 };
 

@@ -73,7 +73,7 @@ class AttentionBase : public Kernel {
 
 class Attention final : public AttentionBase {
  public:
-  Attention(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_kernel(tier)) {
+  Attention(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_kernel(tier, multiplies_pairs(desc, tier, false))) {
     const int64_t heads = desc.batch * desc.heads;
     int64_t& size = args_.unit_queries;
     auto units = [&] { return heads * ((desc.queries + size - 1) / size); };
@@ -116,7 +116,7 @@ class Decoding final : public AttentionBase {
 
 class AttentionGrad final : public AttentionBase {
  public:
-  AttentionGrad(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_grad_kernels(tier)) {
+  AttentionGrad(const AttentionDesc& desc, IsaTier tier) : AttentionBase(desc), run_(attention_grad_kernels(tier, multiplies_pairs(desc, tier, true))) {
     const int64_t heads = desc.batch * desc.kv_heads, blocks = args_.query_blocks(), total = args_.group * blocks;
     std::vector<double> done(size_t(total) + 1, 0);  // work before each block of queries
     for (int64_t at = 0; at < total; ++at) {
@@ -157,6 +157,12 @@ class AttentionGrad final : public AttentionBase {
 };
 
 }  // namespace
+
+bool multiplies_pairs(const AttentionDesc& desc, IsaTier tier, bool backward) {
+  if (tier != IsaTier::avx512_bf16 || desc.dtype != DType::bf16 || desc.dim % 2 || desc.dim == 0) return false;
+  auto fits = [](const AttentionDesc::Strides& s) { return s[3] == 1 && s[2] % 2 == 0; };
+  return fits(desc.q) && fits(desc.k) && fits(desc.v) && (!backward || (fits(desc.dout) && fits(desc.out)));
+}
 
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier) {
   if (is_decoding(desc)) return std::make_unique<Decoding>(desc, tier);

@@ -12,27 +12,43 @@ namespace ridge::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// What a block of queries keeps while it passes over the keys.
+// What a block of queries keeps while it passes over the keys. With pairs: features of q_t, dout_t, k and v are pairs, and so are queries
+// of q and dout.
 struct Operands {
   Rows q{}, dout{};                               // [query][feature], whole vectors
   Rows k{}, v{};                                  // [key][feature]
-  const float *q_t = nullptr, *dout_t = nullptr;  // [feature][query]; q_t is scaled, in powers of two
+  const float *q_t = nullptr, *dout_t = nullptr;  // [feature][query]; q_t is scaled, in powers of two, unless it is of pairs
   const float *lse = nullptr, *delta = nullptr;   // per query: in powers of two; scale * sum of dout * out
   const float *bias = nullptr, *drop = nullptr;   // [key][query], null where there is none
-  int64_t dim = 0;
-  float scale = 1;
+  int64_t dim = 0, depth = 0;                     // features, and those or their pairs
+  float scale = 1, factor = 1;                    // of a score of pairs: with it in powers of two
   const Exp2Table* table = nullptr;
 };
 
+// Where probabilities and gradients of scores go: of R keys, and of all keys of a block.
+struct Weights {
+  float* p = nullptr;   // [R][query]
+  float* ds = nullptr;  // [key][query], or pairs of keys
+  // With pairs: the same in bf16 with queries side by side.
+  uint16_t *p_rows = nullptr, *ds_rows = nullptr;
+};
+
 // For R keys from row j and vectors [v, v + N): p = softmax, dropped out, and ds = scale * p * (dout vᵀ - delta).
-template <int R, int N>
-HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, int v, float* p, float* ds) {
+template <Arithmetic kArithmetic, int R, int N>
+HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, int v, const Weights& to) {
+  float* const p = to.p;
   const F d;
   const int64_t lanes = v * kLanes;
   {
     Vec acc[R][N];
     set_zero(acc);
-    multiply<true>(o.k.p + j * o.k.stride, size_t(o.k.stride), o.q_t + lanes, kQ, size_t(o.dim), acc);
+    multiply<true, kArithmetic>(o.k.p + j * o.k.stride, size_t(o.k.stride), o.q_t + lanes, kQ, size_t(o.depth), acc);
+    if constexpr (kArithmetic == Arithmetic::pairs) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int i = 0; i < N; ++i) acc[r][i] = hn::Mul(acc[r][i], hn::Set(d, o.factor));
+    }
     if (o.bias) {
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -55,21 +71,39 @@ HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, 
   }
   Vec acc[R][N];
   set_zero(acc);
-  multiply<true>(o.v.p + j * o.v.stride, size_t(o.v.stride), o.dout_t + lanes, kQ, size_t(o.dim), acc);
+  multiply<true, kArithmetic>(o.v.p + j * o.v.stride, size_t(o.v.stride), o.dout_t + lanes, kQ, size_t(o.depth), acc);
+  const U u;
+  const hn::Rebind<uint16_t, U> d16;
 #pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
+  for (int i = 0; i < N; ++i) {
+    const int64_t at = lanes + i * kLanes;
+    const Vec delta = hn::Load(d, o.delta + at);
+    hn::Vec<U> before = hn::Zero(u);  // the row above, rounded
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) {
-      const int64_t at = lanes + i * kLanes;
-      const Vec e = hn::Load(d, p + r * kQ + at), delta = hn::Load(d, o.delta + at);
-      Vec dp = acc[r][i];
+    for (int r = 0; r < R; ++r) {
+      Vec e = hn::Load(d, p + r * kQ + at), dp = acc[r][i], kept = e;
       if (o.drop) {
         const Vec keep = hn::Load(d, o.drop + (j + r) * kQ + at);
-        dp = hn::Mul(dp, keep);
-        hn::Store(hn::Mul(e, keep), d, p + r * kQ + at);
+        dp = hn::Mul(dp, keep), kept = hn::Mul(e, keep);
       }
-      hn::Store(hn::Mul(e, hn::MulSub(dp, hn::Set(d, o.scale), delta)), d, ds + (j + r) * kQ + at);
+      const Vec ds = hn::Mul(e, hn::MulSub(dp, hn::Set(d, o.scale), delta));
+      if constexpr (kArithmetic == Arithmetic::pairs) {
+        const auto bits = rounded(ds);
+        hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(rounded(kept))), d16, to.p_rows + r * kQ + at);
+        hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(bits)), d16, to.ds_rows + (j + r) * kQ + at);
+        // A single key is the second of a pair, or the first of one that has no second yet.
+        uint32_t* pairs = reinterpret_cast<uint32_t*>(to.ds + (j + r) / 2 * kQ + at);
+        if (R == 1)
+          hn::Store(j % 2 ? hn::Or(hn::Load(u, pairs), hn::And(bits, hn::Set(u, 0xffff0000u))) : hn::ShiftRight<16>(bits), u, pairs);
+        else if (r % 2)
+          hn::Store(paired(before, bits), u, pairs);
+        before = bits;
+      } else {
+        if (o.drop) hn::Store(kept, d, p + r * kQ + at);
+        hn::Store(ds, d, to.ds + (j + r) * kQ + at);
+      }
     }
+  }
 }
 
 // Where dk and dv of a unit are summed: in the output itself where that is possible, else in f32 rows apart.
@@ -80,8 +114,9 @@ struct Sums {
 };
 
 // sums[r][c] (+)= sum over queries of weights[r][query] * rows[query][c], for R keys.
-template <int R, int N>
-HWY_NOINLINE void add_keys_tile(const float* weights, const float* from, int64_t stride, int64_t n, bool add, float* sums, int64_t sums_stride) {
+template <Arithmetic kArithmetic, int R, int N>
+HWY_NOINLINE void add_keys_tile(const float* weights, int64_t weights_stride, const float* from, int64_t stride, int64_t n, bool add, float* sums,
+                                int64_t sums_stride) {
   const F d;
   Vec acc[R][N];
   if (add) {
@@ -92,30 +127,40 @@ HWY_NOINLINE void add_keys_tile(const float* weights, const float* from, int64_t
   } else {
     set_zero(acc);
   }
-  multiply<true>(weights, kQ, from, size_t(stride), size_t(n), acc);
+  multiply<true, kArithmetic>(weights, size_t(weights_stride), from, size_t(stride), size_t(n), acc);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) hn::StoreU(acc[r][i], d, sums + r * sums_stride + i * kLanes);
 }
 
-template <int R>
-HWY_INLINE void add_keys(const float* weights, Rows rows, int64_t first, int64_t n, int64_t dim, bool add, float* sums, int64_t sums_stride) {
-  const float* from = rows.p + first * rows.stride;
+// `first` and `n` count pairs of queries where weights are pairs.
+template <Arithmetic kArithmetic, int R>
+HWY_INLINE void add_keys(const float* weights, int64_t weights_stride, Rows rows, int64_t first, int64_t n, int64_t dim, bool add, float* sums,
+                         int64_t sums_stride) {
+  const float *from = rows.p + first * rows.stride, *w = weights + first;
   int64_t c = 0;
-  for (; c + kLanes < dim; c += 2 * kLanes) add_keys_tile<R, 2>(weights + first, from + c, rows.stride, n - first, add, sums + c, sums_stride);
-  if (c < dim) add_keys_tile<R, 1>(weights + first, from + c, rows.stride, n - first, add, sums + c, sums_stride);
+  for (; c + kLanes < dim; c += 2 * kLanes) add_keys_tile<kArithmetic, R, 2>(w, weights_stride, from + c, rows.stride, n - first, add, sums + c, sums_stride);
+  if (c < dim) add_keys_tile<kArithmetic, R, 1>(w, weights_stride, from + c, rows.stride, n - first, add, sums + c, sums_stride);
 }
 
-template <int R>
-HWY_INLINE void key_rows(const Operands& o, const Block& k, int64_t j, float* p, float* ds, const Sums& sums) {
+template <Arithmetic kArithmetic, int R>
+HWY_INLINE void key_rows(const Operands& o, const Block& k, int64_t j, const Weights& w, const Sums& sums) {
   int v = k.vector_of(j);
-  for (; v + 2 <= k.vectors(); v += 2) score_grad_tile<R, 2>(o, k, j, v, p, ds);
-  if (v < k.vectors()) score_grad_tile<R, 1>(o, k, j, v, p, ds);
+  for (; v + 2 <= k.vectors(); v += 2) score_grad_tile<kArithmetic, R, 2>(o, k, j, v, w);
+  if (v < k.vectors()) score_grad_tile<kArithmetic, R, 1>(o, k, j, v, w);
   const int64_t first = k.lane_of(j), key = k.k0 + j;
   const bool add = key < sums.touched;
-  add_keys<R>(p, o.dout, first, k.n, o.dim, add, sums.dv + key * sums.dv_stride, sums.dv_stride);
-  add_keys<R>(ds + j * kQ, o.q, first, k.n, o.dim, add, sums.dk + key * sums.dk_stride, sums.dk_stride);
+  float *dv = sums.dv + key * sums.dv_stride, *dk = sums.dk + key * sums.dk_stride;
+  if constexpr (kArithmetic == Arithmetic::pairs) {
+    // A first query that is the second of a pair has one before it with nothing to add.
+    const int64_t begin = first / 2, end = (k.n + 1) / 2;
+    add_keys<kArithmetic, R>(reinterpret_cast<const float*>(w.p_rows), kQ / 2, o.dout, begin, end, o.dim, add, dv, sums.dv_stride);
+    add_keys<kArithmetic, R>(reinterpret_cast<const float*>(w.ds_rows + j * kQ), kQ / 2, o.q, begin, end, o.dim, add, dk, sums.dk_stride);
+  } else {
+    add_keys<kArithmetic, R>(w.p, kQ, o.dout, first, k.n, o.dim, add, dv, sums.dv_stride);
+    add_keys<kArithmetic, R>(w.ds + j * kQ, kQ, o.q, first, k.n, o.dim, add, dk, sums.dk_stride);
+  }
 }
 
 // Zeros for the keys [begin, end).
@@ -124,8 +169,21 @@ void clear(const Sums& sums, int64_t begin, int64_t end, int64_t dim) {
   for (int64_t j = begin; j < end; ++j) std::memset(sums.dk + j * sums.dk_stride, 0, bytes), std::memset(sums.dv + j * sums.dv_stride, 0, bytes);
 }
 
+// The sum of dout * out of a query, of rows of pairs.
+HWY_INLINE float pair_dot(const float* a, const float* b, int64_t pairs) {
+  const F d;
+  Vec sum = hn::Zero(d);
+  for (int64_t c = 0; c < pairs; c += kLanes) {
+    const auto live = hn::FirstN(d, size_t(pairs - c));
+    sum = multiply_add<Arithmetic::pairs>(hn::MaskedLoad(live, d, a + c), hn::MaskedLoad(live, d, b + c), sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+template <Arithmetic kArithmetic>
 void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   const F d;
+  constexpr bool kPairs = kArithmetic == Arithmetic::pairs;
   const AttentionDesc& desc = x.args.desc;
   const DType t = desc.dtype;
   const int64_t kv_head = k.h / x.args.group, padded = x.args.padded, dim = desc.dim, padded_dim = x.args.direct() ? dim : padded;
@@ -133,19 +191,41 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   float *lse = x.part(x.at.stats), *delta = lse + kQ, *one = lse + 2 * kQ;
   auto offset = [&](const AttentionDesc::Strides& s, int64_t head, int64_t i) { return k.b * s[0] + head * s[1] + i * s[2]; };
 
-  Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim, .scale = float(desc.scale), .table = &x.args.exp2};
-  o.q = fetch(t, x.data(x.args.q), offset(desc.q, k.h, k.i0), desc.q[2], desc.q[3], k.n, dim, true, x.part(x.at.q_rows), padded);
-  o.dout = fetch(t, x.data(x.args.dout), offset(desc.dout, k.h, k.i0), desc.dout[2], desc.dout[3], k.n, dim, true, x.part(x.at.dout_rows), padded);
-  const Rows out = fetch(t, x.data(x.args.out), offset(desc.out, k.h, k.i0), desc.out[2], desc.out[3], k.n, dim, true, x.part(x.at.k_rows), padded);
-  transpose_in(o.q, k.n, dim, float(desc.scale * 1.4426950408889634), q_t);
-  transpose_in(o.dout, k.n, dim, 1.0f, dout_t);
+  const float factor = float(desc.scale * 1.4426950408889634);
+  Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim, .depth = kPairs ? dim / 2 : dim, .scale = float(desc.scale)};
+  o.factor = factor, o.table = &x.args.exp2;
+  const int64_t q_at = offset(desc.q, k.h, k.i0), dout_at = offset(desc.dout, k.h, k.i0), out_at = offset(desc.out, k.h, k.i0);
+  Rows dout, out;  // rows of features, for delta
+  if constexpr (kPairs) {
+    dout = pair_rows(x.data(x.args.dout), dout_at, desc.dout[2]), out = pair_rows(x.data(x.args.out), out_at, desc.out[2]);
+    o.q = interleave_rows(x.data(x.args.q), q_at, desc.q[2], k.n, dim, x.part(x.at.q_rows), padded);
+    o.dout = interleave_rows(x.data(x.args.dout), dout_at, desc.dout[2], k.n, dim, x.part(x.at.dout_rows), padded);
+    transpose_in<false>(pair_rows(x.data(x.args.q), q_at, desc.q[2]), k.n, o.depth, 1, q_t);
+    transpose_in<false>(dout, k.n, o.depth, 1, dout_t);
+  } else {
+    o.q = fetch(t, x.data(x.args.q), q_at, desc.q[2], desc.q[3], k.n, dim, true, x.part(x.at.q_rows), padded);
+    dout = o.dout = fetch(t, x.data(x.args.dout), dout_at, desc.dout[2], desc.dout[3], k.n, dim, true, x.part(x.at.dout_rows), padded);
+    out = fetch(t, x.data(x.args.out), out_at, desc.out[2], desc.out[3], k.n, dim, true, x.part(x.at.k_rows), padded);
+    transpose_in(o.q, k.n, dim, factor, q_t);
+    transpose_in(o.dout, k.n, dim, 1.0f, dout_t);
+  }
   // Lanes past the last query, and queries that saw nothing, get probability zero everywhere.
   const float* saved = x.worker.at<const float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;
   for (int i = 0; i < kQ; ++i) lse[i] = i < k.n && saved[i] != -kInf ? saved[i] * kLog2e : kInf, delta[i] = 0, one[i] = 1;
   for (int64_t i = 0; i < k.n; ++i) {
-    Vec sum = hn::Zero(d);
-    for (int64_t c = 0; c < dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, o.dout.p + i * o.dout.stride + c), hn::LoadU(d, out.p + i * out.stride + c), sum);
-    delta[i] = hn::GetLane(hn::SumOfLanes(d, sum)) * o.scale;
+    const float *a = dout.p + i * dout.stride, *b = out.p + i * out.stride;
+    if constexpr (kPairs) {
+      delta[i] = pair_dot(a, b, o.depth) * o.scale;
+    } else {
+      Vec sum = hn::Zero(d);
+      for (int64_t c = 0; c < dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sum);
+      delta[i] = hn::GetLane(hn::SumOfLanes(d, sum)) * o.scale;
+    }
+  }
+  Weights w{.p = p, .ds = tile};
+  if constexpr (kPairs) {
+    w.p_rows = reinterpret_cast<uint16_t*>(p + kRows * kQ);
+    w.ds_rows = reinterpret_cast<uint16_t*>(x.part(x.at.rows));
   }
 
   const int64_t end = x.visible(k.i0 + k.n);
@@ -153,8 +233,15 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   for (k.k0 = 0; k.k0 < end; k.k0 += kAttentionKeys) {
     k.nk = std::min(kAttentionKeys, end - k.k0);
     k.first = desc.causal ? k.k0 - x.shift - k.i0 : -kAttentionKeys;
-    o.k = fetch(t, x.data(x.args.k), offset(desc.k, kv_head, k.k0), desc.k[2], desc.k[3], k.nk, dim, false, x.part(x.at.k_rows), padded);
-    o.v = fetch(t, x.data(x.args.v), offset(desc.v, kv_head, k.k0), desc.v[2], desc.v[3], k.nk, dim, false, x.part(x.at.v_rows), padded);
+    const int64_t k_at = offset(desc.k, kv_head, k.k0), v_at = offset(desc.v, kv_head, k.k0);
+    Rows key_sums;  // what dq is summed from
+    if constexpr (kPairs) {
+      o.k = pair_rows(x.data(x.args.k), k_at, desc.k[2]), o.v = pair_rows(x.data(x.args.v), v_at, desc.v[2]);
+      key_sums = interleave_rows(x.data(x.args.k), k_at, desc.k[2], k.nk, dim, x.part(x.at.k_rows), padded);
+    } else {
+      o.k = key_sums = fetch(t, x.data(x.args.k), k_at, desc.k[2], desc.k[3], k.nk, dim, false, x.part(x.at.k_rows), padded);
+      o.v = fetch(t, x.data(x.args.v), v_at, desc.v[2], desc.v[3], k.nk, dim, false, x.part(x.at.v_rows), padded);
+    }
     o.bias = bias_tile(x, k);
     o.drop = keep_tile(x, k);
     // Groups of kRows keys are either summed already or not: one that is cut in half by the last end gets its zeros here.
@@ -162,14 +249,14 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
     if (sums.touched < whole) clear(sums, sums.touched, whole, padded_dim), sums.touched = whole;
     int64_t j = 0;
     for (; j + kRows <= k.nk; j += kRows) {
-      key_rows<kRows>(o, k, j, p, tile, sums);
+      key_rows<kArithmetic, kRows>(o, k, j, w, sums);
       ahead.step((k.k0 + j) / kRows);
     }
-    for (; j < k.nk; ++j) key_rows<1>(o, k, j, p, tile, sums);
+    for (; j < k.nk; ++j) key_rows<kArithmetic, 1>(o, k, j, w, sums);
     if (k.k0 == 0) {
-      sum_rows<Start::zero>(o.k, tile, k, dim, one, acc_t);
+      sum_rows<Start::zero, kArithmetic>(key_sums, tile, k, dim, one, acc_t);
     } else {
-      sum_rows<Start::add>(o.k, tile, k, dim, one, acc_t);
+      sum_rows<Start::add, kArithmetic>(key_sums, tile, k, dim, one, acc_t);
     }
   }
   sums.touched = std::max(sums.touched, end);
@@ -187,6 +274,7 @@ void store_keys(const Context& x, int64_t b, int64_t kv_head, int64_t begin, int
 }
 
 // A unit is one chunk of a (batch, kv head).
+template <Arithmetic kArithmetic>
 void backward(const void* arg, int64_t begin, int64_t end, Worker& worker) {
   const AttentionArgs& args = *static_cast<const AttentionArgs*>(arg);
   const AttentionDesc& desc = args.desc;
@@ -223,7 +311,7 @@ void backward(const void* arg, int64_t begin, int64_t end, Worker& worker) {
           ahead.add(x, args.k, desc.k, ob, oh, from, part), ahead.add(x, args.v, desc.v, ob, oh, from, part);
           if (direct) ahead.add(x, args.dk, desc.dk, ob, oh, from, part), ahead.add(x, args.dv, desc.dv, ob, oh, from, part);
         }
-        backward_block(x, block, sums, ahead);
+        backward_block<kArithmetic>(x, block, sums, ahead);
       }
     }
     clear(sums, sums.touched, desc.keys, direct ? desc.dim : args.padded);
@@ -253,7 +341,10 @@ void reduce(const void* arg, int64_t begin, int64_t end, Worker& worker) {
 
 }  // namespace
 
-AttentionGradKernels grad_kernels() { return {backward, reduce}; }
+AttentionGradKernels grad_kernels() { return {backward<Arithmetic::f32>, reduce}; }
+#if HWY_TARGET == HWY_AVX3
+AttentionGradKernels grad_pairs() { return {backward<Arithmetic::pairs>, reduce}; }
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu
@@ -262,11 +353,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridge::cpu {
 
-AttentionGradKernels attention_grad_kernels(IsaTier tier) {
+AttentionGradKernels attention_grad_kernels(IsaTier tier, bool pairs) {
 #if HWY_ARCH_X86
+  if (pairs) return N_AVX3::grad_pairs();
   return has_avx512(tier) ? N_AVX3::grad_kernels() : tier == IsaTier::avx2 ? N_AVX2::grad_kernels() : N_SSE4::grad_kernels();
 #else
-  (void)tier;
+  (void)tier, (void)pairs;
   return HWY_STATIC_DISPATCH(grad_kernels)();
 #endif
 }

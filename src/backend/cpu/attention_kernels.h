@@ -55,13 +55,17 @@ using AttentionRun = void (*)(const void* args, int64_t begin, int64_t end, Work
 struct AttentionGradKernels {
   AttentionRun backward, reduce;  // reduce: adds the chunks of dk and dv, a block of keys a unit
 };
-AttentionRun attention_kernel(IsaTier tier);
+// `pairs`: by products of pairs of bf16, where multiplies_pairs() says that they can be.
+AttentionRun attention_kernel(IsaTier tier, bool pairs);
 
 // One query against many keys, as when text is made a token at a time: features lie along the lanes, and K and V are streamed once.
 bool is_decoding(const AttentionDesc& desc);  // whether the kernel for it can be used
 AttentionRun decode_kernel(IsaTier tier, DType dtype);
 inline int64_t decode_scratch(const AttentionDesc& d) { return (d.dim + d.keys + kAttentionKeys) * int64_t(sizeof(float)); }
-AttentionGradKernels attention_grad_kernels(IsaTier tier);
+AttentionGradKernels attention_grad_kernels(IsaTier tier, bool pairs);
+
+// Whether a native dot product of bf16 pairs can be used: rows begin with whole pairs of features that lie side by side.
+bool multiplies_pairs(const AttentionDesc& desc, IsaTier tier, bool backward);
 
 // As make_attention and make_attention_grad, for one instruction tier.
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, IsaTier tier);

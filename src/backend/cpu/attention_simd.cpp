@@ -13,12 +13,19 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Scores of R keys from row j against vectors [v, v + N), masked, into the tile; `top` keeps each lane's maximum.
-template <int R, int N>
-HWY_NOINLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Block& k, int64_t j, int v, const float* bias, float* tile, float* top) {
+template <Arithmetic kArithmetic, int R, int N>
+HWY_NOINLINE void score_tile(Rows keys, const float* q_t, int64_t depth, float factor, const Block& k, int64_t j, int v, const float* bias, float* tile,
+                             float* top) {
   const F d;
   Vec acc[R][N];
   set_zero(acc);
-  multiply<true>(keys.p + j * keys.stride, size_t(keys.stride), q_t + v * kLanes, kQ, size_t(dim), acc);
+  multiply<true, kArithmetic>(keys.p + j * keys.stride, size_t(keys.stride), q_t + v * kLanes, kQ, size_t(depth), acc);
+  if constexpr (kArithmetic == Arithmetic::pairs) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) acc[r][i] = hn::Mul(acc[r][i], hn::Set(d, factor));
+  }
   if (bias) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -44,14 +51,16 @@ HWY_NOINLINE void score_tile(Rows keys, const float* q_t, int64_t dim, const Blo
   }
 }
 
-template <int R>
-HWY_INLINE void score_tiles(Rows keys, const float* q_t, int64_t dim, const Block& k, int64_t j, const float* bias, float* tile, float* top) {
+template <Arithmetic kArithmetic, int R>
+HWY_INLINE void score_tiles(Rows keys, const float* q_t, int64_t depth, float factor, const Block& k, int64_t j, const float* bias, float* tile, float* top) {
   int v = k.vector_of(j);
-  for (; v + 2 <= k.vectors(); v += 2) score_tile<R, 2>(keys, q_t, dim, k, j, v, bias, tile, top);
-  if (v < k.vectors()) score_tile<R, 1>(keys, q_t, dim, k, j, v, bias, tile, top);
+  for (; v + 2 <= k.vectors(); v += 2) score_tile<kArithmetic, R, 2>(keys, q_t, depth, factor, k, j, v, bias, tile, top);
+  if (v < k.vectors()) score_tile<kArithmetic, R, 1>(keys, q_t, depth, factor, k, j, v, bias, tile, top);
 }
 
-// Scores to probabilities, up to the factor that the last block knows; sums go on with those of earlier blocks.
+// Scores to probabilities, up to the factor that the last block knows; sums go on with those of earlier blocks. As pairs they take the
+// place of the first half of the scores.
+template <Arithmetic kArithmetic>
 HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* drop, float* tile, float* top, float* last_top, float* sum, float* keep) {
   const F d;
   const Exp2 exp2(table);
@@ -65,33 +74,46 @@ HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* d
     Vec s0 = hn::Zero(d), s1 = hn::Zero(d);
     const int64_t n = k.limit(v);
     float* p = tile + lanes;
+    const auto put = [&](int64_t j, Vec p0, Vec p1) HWY_ATTR {
+      if (drop) p0 = hn::Mul(p0, hn::Load(d, drop + lanes + j * kQ));
+      if (drop && j + 1 < n) p1 = hn::Mul(p1, hn::Load(d, drop + lanes + (j + 1) * kQ));
+      if constexpr (kArithmetic == Arithmetic::pairs) {
+        hn::Store(hn::BitCast(d, paired(rounded(p0), rounded(p1))), d, p + j / 2 * kQ);
+      } else {
+        hn::Store(p0, d, p + j * kQ);
+        if (j + 1 < n) hn::Store(p1, d, p + (j + 1) * kQ);
+      }
+    };
     int64_t j = 0;
     for (; j + 2 <= n; j += 2) {
       const Vec p0 = exp2(hn::Sub(hn::Load(d, p + j * kQ), safe)), p1 = exp2(hn::Sub(hn::Load(d, p + (j + 1) * kQ), safe));
       s0 = hn::Add(s0, p0), s1 = hn::Add(s1, p1);
-      hn::Store(p0, d, p + j * kQ);
-      hn::Store(p1, d, p + (j + 1) * kQ);
+      put(j, p0, p1);
     }
     if (j < n) {
       const Vec p0 = exp2(hn::Sub(hn::Load(d, p + j * kQ), safe));
       s0 = hn::Add(s0, p0);
-      hn::Store(p0, d, p + j * kQ);
+      put(j, p0, hn::Zero(d));
     }
     hn::Store(hn::MulAdd(hn::Load(d, sum + lanes), alpha, hn::Add(s0, s1)), d, sum + lanes);
-    if (drop)
-      for (j = 0; j < n; ++j) hn::Store(hn::Mul(hn::Load(d, p + j * kQ), hn::Load(d, drop + lanes + j * kQ)), d, p + j * kQ);
   }
 }
 
+template <Arithmetic kArithmetic>
 void forward_block(const Context& x, Block k, Ahead& ahead) {
   const F d;
+  constexpr bool kPairs = kArithmetic == Arithmetic::pairs;
   const AttentionDesc& desc = x.args.desc;
   const int64_t kv_head = k.h / x.args.group, padded = x.args.padded, dim = desc.dim;
   float *q_t = x.part(x.at.q_t), *acc_t = x.part(x.at.acc_t), *tile = x.part(x.at.tile);
   float *top = x.part(x.at.stats), *last_top = top + kQ, *sum = top + 2 * kQ, *keep = top + 3 * kQ;
   const auto& qs = desc.q;
-  const Rows q = fetch(desc.dtype, x.data(x.args.q), k.b * qs[0] + k.h * qs[1] + k.i0 * qs[2], qs[2], qs[3], k.n, dim, false, x.part(x.at.q_rows), padded);
-  transpose_in(q, k.n, dim, float(desc.scale * 1.4426950408889634), q_t);
+  const float factor = float(desc.scale * 1.4426950408889634);
+  const int64_t q_at = k.b * qs[0] + k.h * qs[1] + k.i0 * qs[2], depth = kPairs ? dim / 2 : dim;
+  if constexpr (kPairs)
+    transpose_in<false>(pair_rows(x.data(x.args.q), q_at, qs[2]), k.n, depth, 1, q_t);
+  else
+    transpose_in(fetch(desc.dtype, x.data(x.args.q), q_at, qs[2], qs[3], k.n, dim, false, x.part(x.at.q_rows), padded), k.n, dim, factor, q_t);
   for (int i = 0; i < kQ; ++i) top[i] = last_top[i] = -kInf, sum[i] = 0;
   const int64_t end = x.visible(k.i0 + k.n);
   ahead.spread(end / kRows);
@@ -99,21 +121,27 @@ void forward_block(const Context& x, Block k, Ahead& ahead) {
     k.nk = std::min(kAttentionKeys, end - k.k0);
     k.first = desc.causal ? k.k0 - x.shift - k.i0 : -kAttentionKeys;
     const int64_t k_at = k.b * desc.k[0] + kv_head * desc.k[1] + k.k0 * desc.k[2], v_at = k.b * desc.v[0] + kv_head * desc.v[1] + k.k0 * desc.v[2];
-    const Rows keys = fetch(desc.dtype, x.data(x.args.k), k_at, desc.k[2], desc.k[3], k.nk, dim, false, x.part(x.at.k_rows), padded);
-    const Rows values = fetch(desc.dtype, x.data(x.args.v), v_at, desc.v[2], desc.v[3], k.nk, dim, false, x.part(x.at.v_rows), padded);
+    Rows keys, values;
+    if constexpr (kPairs) {
+      keys = pair_rows(x.data(x.args.k), k_at, desc.k[2]);
+      values = interleave_rows(x.data(x.args.v), v_at, desc.v[2], k.nk, dim, x.part(x.at.v_rows), padded);
+    } else {
+      keys = fetch(desc.dtype, x.data(x.args.k), k_at, desc.k[2], desc.k[3], k.nk, dim, false, x.part(x.at.k_rows), padded);
+      values = fetch(desc.dtype, x.data(x.args.v), v_at, desc.v[2], desc.v[3], k.nk, dim, false, x.part(x.at.v_rows), padded);
+    }
     const float* bias = bias_tile(x, k);
     const float* drop = keep_tile(x, k);
     int64_t j = 0;
     for (; j + kRows <= k.nk; j += kRows) {
-      score_tiles<kRows>(keys, q_t, dim, k, j, bias, tile, top);
+      score_tiles<kArithmetic, kRows>(keys, q_t, depth, factor, k, j, bias, tile, top);
       ahead.step((k.k0 + j) / kRows);
     }
-    for (; j < k.nk; ++j) score_tiles<1>(keys, q_t, dim, k, j, bias, tile, top);
-    softmax(x.args.exp2, k, drop, tile, top, last_top, sum, keep);
+    for (; j < k.nk; ++j) score_tiles<kArithmetic, 1>(keys, q_t, depth, factor, k, j, bias, tile, top);
+    softmax<kArithmetic>(x.args.exp2, k, drop, tile, top, last_top, sum, keep);
     if (k.k0 == 0) {
-      sum_rows<Start::zero>(values, tile, k, dim, keep, acc_t);
+      sum_rows<Start::zero, kArithmetic>(values, tile, k, dim, keep, acc_t);
     } else {
-      sum_rows<Start::scale>(values, tile, k, dim, keep, acc_t);
+      sum_rows<Start::scale, kArithmetic>(values, tile, k, dim, keep, acc_t);
     }
   }
   if (end == 0) std::memset(acc_t, 0, size_t(dim) * kQ * sizeof(float));
@@ -132,6 +160,7 @@ void forward_block(const Context& x, Block k, Ahead& ahead) {
 }
 
 // A unit is `unit_queries` queries of one (batch, head).
+template <Arithmetic kArithmetic>
 void forward(const void* p, int64_t begin, int64_t end, Worker& worker) {
   const AttentionArgs& args = *static_cast<const AttentionArgs*>(p);
   const AttentionDesc& desc = args.desc;
@@ -152,14 +181,17 @@ void forward(const void* p, int64_t begin, int64_t end, Worker& worker) {
         ahead.add(x, args.k, desc.k, other / desc.heads, kv, from, rows);
         ahead.add(x, args.v, desc.v, other / desc.heads, kv, from, rows);
       }
-      forward_block(x, block, ahead);
+      forward_block<kArithmetic>(x, block, ahead);
     }
   }
 }
 
 }  // namespace
 
-AttentionRun forward_kernel() { return forward; }
+AttentionRun forward_kernel() { return forward<Arithmetic::f32>; }
+#if HWY_TARGET == HWY_AVX3
+AttentionRun forward_pairs() { return forward<Arithmetic::pairs>; }
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ridge::cpu
@@ -168,11 +200,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridge::cpu {
 
-AttentionRun attention_kernel(IsaTier tier) {
+AttentionRun attention_kernel(IsaTier tier, bool pairs) {
 #if HWY_ARCH_X86
+  if (pairs) return N_AVX3::forward_pairs();
   return has_avx512(tier) ? N_AVX3::forward_kernel() : tier == IsaTier::avx2 ? N_AVX2::forward_kernel() : N_SSE4::forward_kernel();
 #else
-  (void)tier;
+  (void)tier, (void)pairs;
   return HWY_STATIC_DISPATCH(forward_kernel)();
 #endif
 }

@@ -82,9 +82,32 @@ HWY_INLINE Vec log2_lanes(Vec x) {
   return hn::MulAdd(p, s, hn::ConvertTo(d, e));
 }
 
+// What products multiply: f32, or pairs of bf16 along the sum, which take the place of an f32 in memory and in registers.
+enum class Arithmetic { f32, pairs };
+
+// a * b + acc in an element.
+template <Arithmetic kArithmetic>
+HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kArithmetic == Arithmetic::pairs) {
+    // The instruction that Highway's target does not know; only CPUs that have it come here.
+    asm("vdpbf16ps %2, %1, %0" : "+v"(acc.raw) : "v"(a.raw), "v"(b.raw));
+    return acc;
+  }
+#endif
+  return hn::MulAdd(a, b, acc);
+}
+
+// An element for all lanes; pairs may lie at any even address.
+HWY_INLINE Vec broadcast(const float* p) {
+  float x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return hn::Set(F(), x);
+}
+
 // acc[r][n] += sum over k of a(r, k) * b[k][n]. Either the rows of a are contiguous in k, or its columns are in r.
 // Three rows share an address register, so that eight of them and the loop fit into the general registers.
-template <bool kRowsContiguous, int R, int N>
+template <bool kRowsContiguous, Arithmetic kArithmetic, int R, int N>
 HWY_INLINE void multiply(const float* HWY_RESTRICT a, size_t stride, const float* HWY_RESTRICT b, size_t b_stride, size_t n, Vec (&acc)[R][N]) {
   const F d;
   const float *a3 = a + 3 * stride, *a6 = a + 6 * stride;
@@ -95,9 +118,9 @@ HWY_INLINE void multiply(const float* HWY_RESTRICT a, size_t stride, const float
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const float* row = r < 3 ? a : r < 6 ? a3 : a6;
-      const Vec x = hn::Set(d, kRowsContiguous ? row[size_t(r % 3) * stride] : a[r]);
+      const Vec x = broadcast(kRowsContiguous ? row + size_t(r % 3) * stride : a + r);
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) acc[r][i] = hn::MulAdd(x, w[i], acc[r][i]);
+      for (int i = 0; i < N; ++i) acc[r][i] = multiply_add<kArithmetic>(x, w[i], acc[r][i]);
     }
     b += b_stride;
     if constexpr (kRowsContiguous) {
@@ -150,6 +173,43 @@ inline Rows fetch(DType t, const std::byte* src, int64_t offset, int64_t row, in
   }
   return {dst, padded};
 }
+
+// ---- pairs
+
+// Rows of bf16 whose features lie side by side, as rows of pairs.
+inline Rows pair_rows(const std::byte* src, int64_t offset, int64_t row) {
+  return {reinterpret_cast<const float*>(reinterpret_cast<const uint16_t*>(src) + offset), row / 2};
+}
+
+// dst[i / 2][c] = the pair (src[i][c], src[i + 1][c]); after an odd last row comes zero.
+HWY_NOINLINE Rows interleave_rows(const std::byte* src, int64_t offset, int64_t row, int64_t rows, int64_t cols, float* HWY_RESTRICT dst, int64_t padded) {
+  const U u;
+  const hn::Rebind<uint16_t, U> d16;
+  const uint16_t* from = reinterpret_cast<const uint16_t*>(src) + offset;
+  uint32_t* to = reinterpret_cast<uint32_t*>(dst);
+  for (int64_t i = 0; i < rows; i += 2, from += 2 * row, to += padded) {
+    const bool both = i + 1 < rows;
+    int64_t c = 0;
+    for (; c + kLanes <= cols; c += kLanes) {
+      auto pair = hn::PromoteTo(u, hn::LoadU(d16, from + c));
+      if (both) pair = hn::Or(pair, hn::ShiftLeft<16>(hn::PromoteTo(u, hn::LoadU(d16, from + row + c))));
+      hn::StoreU(pair, u, to + c);
+    }
+    for (; c < cols; ++c) to[c] = from[c] | (both ? uint32_t(from[row + c]) << 16 : 0u);
+    for (; c < padded; ++c) to[c] = 0;
+  }
+  return {dst, padded};
+}
+
+// The upper half of each lane as bf16, rounded to nearest even.
+HWY_INLINE hn::Vec<U> rounded(Vec x) {
+  const U u;
+  const auto bits = hn::BitCast(u, x);
+  return hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u)));  // what is not finite has no say in probabilities
+}
+
+// Lanes of two rows as pairs.
+HWY_INLINE hn::Vec<U> paired(hn::Vec<U> low, hn::Vec<U> high) { return hn::Or(hn::ShiftRight<16>(low), hn::And(high, hn::Set(U(), 0xffff0000u))); }
 
 // n contiguous floats to a row of any storage type and feature stride.
 inline void put(DType t, std::byte* dst, int64_t offset, int64_t col, const float* from, int64_t n) {
@@ -220,7 +280,8 @@ HWY_INLINE void transpose_blocks(Vec (&a)[4]) {
   a[3] = hn::BitCast(d, hn::BitCast(u, hn::InterleaveUpper(w, hi01, hi23)));
 }
 
-// dst[c][i] = factor * src[i][c]. Lanes past n repeat the last row: harmless, since nothing of them is stored.
+// dst[c][i] = factor * src[i][c], or the same bits without a factor. Lanes past n repeat the last row: harmless, since nothing of them is stored.
+template <bool kScaled = true>
 HWY_NOINLINE void transpose_in(Rows src, int64_t n, int64_t cols, float factor, float* HWY_RESTRICT dst) {
   const F d;
   const Vec f = hn::Set(d, factor);
@@ -235,11 +296,17 @@ HWY_NOINLINE void transpose_in(Rows src, int64_t n, int64_t cols, float factor, 
         for (int r = 0; r < 4; ++r) a[r] = load_blocks(d, rows + c + size_t(r) * stride, 4 * stride);
         transpose_blocks(a);
 #pragma GCC unroll 4
-        for (int r = 0; r < 4; ++r) hn::Store(hn::Mul(a[r], f), d, dst + (c + r) * kQ + i0);
+        for (int r = 0; r < 4; ++r) hn::Store(kScaled ? hn::Mul(a[r], f) : a[r], d, dst + (c + r) * kQ + i0);
       }
     }
     for (; c < cols; ++c)
-      for (int64_t i = 0; i < kLanes; ++i) dst[c * kQ + i0 + i] = rows[std::min(i, n - 1 - i0) * src.stride + c] * factor;
+      for (int64_t i = 0; i < kLanes; ++i) {
+        const float* from = rows + std::min(i, n - 1 - i0) * src.stride + c;
+        if constexpr (kScaled)
+          dst[c * kQ + i0 + i] = *from * factor;
+        else
+          std::memcpy(dst + c * kQ + i0 + i, from, sizeof(float));
+      }
   }
 }
 
@@ -426,7 +493,7 @@ inline const float* keep_tile(const Context& x, const Block& k) {
 // factor per lane, or not.
 enum class Start { zero, add, scale };
 
-template <int R, bool kTwo, Start kStart>
+template <int R, bool kTwo, Start kStart, Arithmetic kArithmetic>
 HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* tile, int64_t n0, int64_t n1, const float* factor, float* out) {
   const F d;
   constexpr int N = kTwo ? 2 : 1;
@@ -442,13 +509,13 @@ HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* til
         if (kStart == Start::scale) acc[r][i] = hn::Mul(acc[r][i], hn::Load(d, factor + i * kLanes));
       }
   }
-  multiply<false>(rows, stride, tile, kQ, size_t(n0), acc);
+  multiply<false, kArithmetic>(rows, stride, tile, kQ, size_t(n0), acc);
   if constexpr (kTwo) {
     if (n1 > n0) {
       Vec last[R][1];
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) last[r][0] = acc[r][1];
-      multiply<false>(rows + n0 * stride, stride, tile + n0 * kQ + kLanes, kQ, size_t(n1 - n0), last);
+      multiply<false, kArithmetic>(rows + n0 * stride, stride, tile + n0 * kQ + kLanes, kQ, size_t(n1 - n0), last);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r][1] = last[r][0];
     }
@@ -459,25 +526,27 @@ HWY_INLINE void sum_rows_tile(const float* rows, size_t stride, const float* til
     for (int i = 0; i < N; ++i) hn::Store(acc[r][i], d, out + r * kQ + i * kLanes);
 }
 
-template <int R, Start kStart>
+template <int R, Start kStart, Arithmetic kArithmetic>
 HWY_INLINE void sum_rows_tiles(Rows rows, const float* tile, const Block& k, int64_t c, const float* factor, float* out) {
+  const auto limit = [&](int v) { return kArithmetic == Arithmetic::pairs ? (k.limit(v) + 1) / 2 : k.limit(v); };
   for (int v = 0; v < k.vectors(); v += 2) {
     const float *t = tile + v * kLanes, *f = factor + v * kLanes;
     float* o = out + c * kQ + v * kLanes;
     if (v + 1 < k.vectors()) {
-      sum_rows_tile<R, true, kStart>(rows.p + c, size_t(rows.stride), t, k.limit(v), k.limit(v + 1), f, o);
+      sum_rows_tile<R, true, kStart, kArithmetic>(rows.p + c, size_t(rows.stride), t, limit(v), limit(v + 1), f, o);
     } else {
-      sum_rows_tile<R, false, kStart>(rows.p + c, size_t(rows.stride), t, k.limit(v), 0, f, o);
+      sum_rows_tile<R, false, kStart, kArithmetic>(rows.p + c, size_t(rows.stride), t, limit(v), 0, f, o);
     }
   }
 }
 
-template <Start kStart>
+// Rows and tile of pairs of keys, where that is the arithmetic.
+template <Start kStart, Arithmetic kArithmetic>
 HWY_NOINLINE void sum_rows(Rows rows, const float* tile, const Block& k, int64_t cols, const float* factor, float* out) {
   int64_t c = 0;
-  for (; c + kRows <= cols; c += kRows) sum_rows_tiles<kRows, kStart>(rows, tile, k, c, factor, out);
-  for (; c + 4 <= cols; c += 4) sum_rows_tiles<4, kStart>(rows, tile, k, c, factor, out);
-  for (; c < cols; ++c) sum_rows_tiles<1, kStart>(rows, tile, k, c, factor, out);
+  for (; c + kRows <= cols; c += kRows) sum_rows_tiles<kRows, kStart, kArithmetic>(rows, tile, k, c, factor, out);
+  for (; c + 4 <= cols; c += 4) sum_rows_tiles<4, kStart, kArithmetic>(rows, tile, k, c, factor, out);
+  for (; c < cols; ++c) sum_rows_tiles<1, kStart, kArithmetic>(rows, tile, k, c, factor, out);
 }
 
 }  // namespace
