@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "backend/cuda/cubins.h"
 #include "backend/cuda/cudnn.h"
 #include "backend/cuda/nvrtc.h"
+#include "machine/gpus.h"
 #include "support/simulator.h"
 
 namespace ridge::test {
@@ -25,7 +27,11 @@ inline bool is_set(const char* variable) {
 // The machine's GPU where it has one, unless RIDGE_TEST_GPU says 0 or 1.
 inline bool tests_real_gpu() {
   static const bool real = [] {
-    if (const char* value = std::getenv("RIDGE_TEST_GPU")) return std::string(value) == "1";
+    const char* value = std::getenv("RIDGE_TEST_GPU");
+    if (value && std::string(value) != "1") return false;
+    // Devices are looked at by a child, which must be before anything in this process uses one.
+    if (value || std::filesystem::exists("/dev/nvidiactl")) gpus();
+    if (value) return true;
     try {
       const cuda::Driver driver;
       int devices = 0;
