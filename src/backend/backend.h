@@ -72,6 +72,8 @@ class Backend {
 
   // Whether a macro node can be compiled; where not, its decomposition is.
   virtual bool runs(const Graph& graph, NodeId node) const { return graph[node].op != Op::conv; }
+  // Whether a conv is best stored in the order of this permutation of it.
+  virtual bool stores_permuted(const Graph& graph, NodeId permuted) const { return (void)graph, (void)permuted, false; }
   // Choices that may change bits, by key: those made or used so far, and those to use from now on instead of measuring.
   virtual std::map<std::string, std::string> choices() const { return {}; }
   virtual void use_choices(const std::map<std::string, std::string>& choices) { (void)choices; }

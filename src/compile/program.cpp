@@ -162,7 +162,7 @@ Storage Program::storage(NodeId id) const {
 }
 
 // Parts of a stored concat, and what an output is only another shape of, are written straight into it when they are kernels' results that nobody else needs
-// whole; so are convolutions whose axes an output only has in another order.
+// whole; so are convolutions whose axes an output only has in another order, where the backend does that well.
 void Program::place_concats() {
   std::unordered_map<NodeId, int> uses;
   for (NodeId id : topological(graph_, outputs_))
@@ -176,7 +176,7 @@ void Program::place_concats() {
     NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
     if (id && !updates.count(id) && graph_[id].op == Op::permute) {
       const NodeId source = graph_[id].in[0];
-      if (graph_[source].op == Op::conv && uses[source] == 1 && !placed_.count(source)) {
+      if (graph_[source].op == Op::conv && uses[source] == 1 && !placed_.count(source) && options_.stores_permuted && options_.stores_permuted(graph_, id)) {
         const Shape strides = contiguous_strides(graph_.shape(id));
         Storage place{id, 0, strides};
         for (int i = 0; i < strides.rank(); ++i) place.strides[int(graph_[id].attrs.ints[size_t(i)])] = strides[i];

@@ -1,6 +1,7 @@
 // A graph as kernels in order, with every value's place in memory: what a backend turns into something that runs.
 #pragma once
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -49,6 +50,8 @@ struct ProgramBuffer {
 struct ProgramOptions {
   bool simplify = true, fuse = true, plan = true, place = true;
   bool convolutions = false;  // stay nodes: the backend has kernels for them
+  // Whether a convolution is best stored in the order of an output that is a permutation of it; none: never.
+  std::function<bool(const Graph&, NodeId)> stores_permuted = {};
   std::vector<std::pair<int, int>> state;
   std::vector<NodeId> forward;              // roots of the forward part
   int64_t cache_bytes = int64_t(32) << 20;  // stores whose next reader is farther away than this bypass the cache

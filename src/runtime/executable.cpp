@@ -86,6 +86,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   int64_t saved_bytes = 0;
   ProgramOptions po;
   po.convolutions = options.backend != nullptr;  // those that it does not run are taken apart first
+  if (options.backend) po.stores_permuted = [backend = options.backend](const Graph& g, NodeId id) { return backend->stores_permuted(g, id); };
   std::vector<NodeId> forward;
   for (NodeId id : options.forward)
     if (known.count(id)) forward.push_back(known[id]);

@@ -6,6 +6,7 @@
 #include "backend/cuda/compiled.h"
 #include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/cudnn.h"
+#include "backend/cuda/make.h"
 #include "backend/cuda/modules.h"
 #include "base/error.h"
 
@@ -115,6 +116,7 @@ void CudaBackend::order(Queue first, Queue then) {
 }
 
 bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kernel(graph, node, device_->chip()); }
+bool CudaBackend::stores_permuted(const Graph& graph, NodeId permuted) const { return conv_stores_permuted(graph, permuted, device_->chip()); }
 std::map<std::string, std::string> CudaBackend::choices() const {
   std::map<std::string, std::string> all = device_->use([&] { return modules_->used_choices(); });
   // Products of another library, and code of another compiler, have other bits.

@@ -53,6 +53,7 @@ class CudaBackend final : public Backend {
   void order(Queue first, Queue then) override;
   bool behind() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override;
+  bool stores_permuted(const Graph& graph, NodeId permuted) const override;
   std::map<std::string, std::string> choices() const override;
   void use_choices(const std::map<std::string, std::string>& choices) override;
   std::unique_ptr<Code> compile(Program program) override;

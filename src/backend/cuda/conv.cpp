@@ -430,7 +430,7 @@ Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count
 
 std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) {
   const std::optional<LibraryConv> call = library_conv(desc, chip);
-  const bool library = call && library_wins(call->conv);
+  const bool library = call && library_wins(desc, call->conv.result, call->conv.channels_last(), chip);
   auto own = std::make_unique<ConvKernel>(desc, chip, library && !chip.cudnn ? "; no cuDNN, which would be faster" : "");
   if (!library || !chip.cudnn) return own;
   return make_library_conv(desc, *call, std::move(own));
@@ -442,6 +442,18 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
   for (const Type* t : {&g.type(n.in[0]), &g.type(n.in[1]), &n.type()})
     if (t->shape.numel() == 0 || 2 * t->shape.numel() >= kMostElements || (t->dtype != DType::f32 && !is_half(t->dtype))) return false;
   return true;
+}
+
+// Gradients by the weights are small. Of others, our own kernels store neighbours of a row; where channels come side by side, and are to lie so again,
+// the library does it all.
+bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
+  const NodeId id = g[permuted].in[0], in = g[id].in[0];
+  if (!has_conv_kernel(g, id)) return false;
+  const ConvDesc d = describe(g, id);
+  if (d.taps() > d.positions()) return true;
+  using Order = std::vector<int64_t>;
+  return chip.cudnn && g[permuted].attrs.ints == Order{0, 2, 3, 1} && g[in].op == Op::permute && g[in].attrs.ints == Order{0, 3, 1, 2} &&
+         library_wins(d, CudnnConv::Result::y, true, chip);
 }
 
 std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {

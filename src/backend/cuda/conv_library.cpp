@@ -56,12 +56,13 @@ std::optional<int64_t> padding_after(int64_t source, int64_t window, int64_t dil
 
 int64_t LibraryConv::w_bytes() const { return w_apart ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
 
-// Copies of all arrays in the order of the library's kernels, and some parts of sums.
-int64_t LibraryConv::workspace_bytes() const { return bytes_of(conv.x) + bytes_of(conv.y) + 2 * bytes_of(conv.w) + kSpareWorkspace; }
+// Parts of sums, and where its kernels want channels side by side and they are not, copies of all arrays.
+int64_t LibraryConv::workspace_bytes() const {
+  const bool as_it_is = conv.channels_last() || (conv.x.type == DType::f32 && conv.exact);
+  return kSpareWorkspace + 2 * bytes_of(conv.w) + (as_it_is ? 0 : bytes_of(conv.x) + bytes_of(conv.y));
+}
 
 std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
-  // For results that are wider than factors it has but slow algorithms.
-  if (d.x != d.w || d.x != d.result || (d.x == DType::bf16 && !chip.bf16()) || chip.f32_products == F32Products::bf16) return std::nullopt;
   LibraryConv call;
   CudnnConv& c = call.conv;
   c.exact = chip.f32_products == F32Products::exact;
@@ -119,27 +120,29 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
   return std::nullopt;
 }
 
-// Measured on an H200 with cuDNN 9.14, 64 images, in microseconds: own, library; channels apart (NCHW), then side by side (NHWC) by the library alone.
-//                             64 of 56 x 56   256 of 14 x 14   128 of 56 x 56, stride 2   3 of 224 x 224, 7 x 7
-//   bf16  y                     80   92  40     52  48  29      88   90  31                251  638  451
-//         by x                  84  100  46     53  48  29     147  107  40
-//         by w, in bf16        141   93  45     87  53  35     194  102  44                448  481  300
-//         by w, in f32         141 1051 1005    87  90  69     194  315 257
-//   tf32  y                    223  142  73    221  71  45       -  137  58                406  614  404
-//         by x                 223  143  77    221  79  54       -  156  78
-//         by w                 396  220 159    220 126 101       -  171  96                  -  531  464
-//   f32   y                    497  356        558 490         611  460                    816  733
-//         by x                 497  627        558 596         655 1046
-//         by w                 688  574        453 (175)       675  808                   1254 1996
-// The last column is a net's first layer; of the figure in parentheses the arithmetic is more than the chip can do, so products are not what
-// was summed. Depthwise convolutions (97 us against 242) and windows of one element (products, both alike) are ours too.
-bool library_wins(const CudnnConv& c) {
-  const int64_t groups = c.x.sizes[1] / c.w.sizes[1];
-  if (groups > 1 || std::min(c.w.sizes[0], c.w.sizes[1]) < 16 || c.w.sizes[2] * c.w.sizes[3] == 1) return false;
-  using Result = CudnnConv::Result;
-  if (c.x.type == DType::f32 && c.exact) return c.result == Result::y && !c.channels_last();
-  if (c.x.type == DType::f32 || c.channels_last()) return true;
-  return c.result == Result::w || (c.result == Result::x && c.stride != CudnnConv::Axes{1, 1});
+// Measured on an H200 with cuDNN 9.14 and 64 images, in microseconds: our own kernels and the library with channels apart (NCHW), the library with channels
+// side by side (NHWC).
+//                          64 of 56 x 56     256 of 14 x 14    128 of 56 x 56, stride 2    3 of 224 x 224, window 7 x 7, stride 2
+//   bf16  y                  80   92   40      51   48   29       90   90   31              251   638   451
+//         by x               80  100   46      52   48   29       98  107   40
+//         by w, in bf16     142   93   45      79   53   35      195  102   44              452   481   300
+//         by w, in f32      142 1051 1005      79   90   69      195  315  257
+//   tf32  y                 231  142   73     195   71   45      251  137   58              338   614   404
+//         by x              230  143   77     195   79   54      247  156   78
+//         by w              406  220  159     203  126  101      400  171   96              804   531   464
+//   f32   y                 545  356  422     587  490  514      642  460  535              816   733   750
+//         by x              545  627  692     586  596  620      556 1046 1125
+//         by w              689  574  640     445 (175)(202)     672  808  835             1254  1996  1951
+// The figures in parentheses are of more products than the chip can do in that time, so it sums something else. Depthwise convolutions (100 against
+// 230 of what need not be compiled first) and windows of one element (both are products) are ours as well.
+bool library_wins(const ConvDesc& d, CudnnConv::Result result, bool channels_last, const Chip& chip) {
+  const bool by_weights = result == CudnnConv::Result::w;
+  const int64_t channels = by_weights ? d.images : d.channels, window = by_weights ? d.positions() : d.taps();
+  if (d.groups > 1 || std::min(channels, d.outputs) < 16 || window == 1) return false;
+  if (d.x != d.w || d.x != d.result || (d.x == DType::bf16 && !chip.bf16())) return false;
+  if (d.x != DType::f32) return channels_last || by_weights;
+  if (chip.f32_products == F32Products::exact) return result == CudnnConv::Result::y && !channels_last;
+  return chip.f32_products == F32Products::tf32 && chip.at_least(8, 0);
 }
 
 namespace {

@@ -20,8 +20,8 @@ struct LibraryConv {
 
 // Nothing where the library has no such arrays.
 std::optional<LibraryConv> library_conv(const ConvDesc& desc, const Chip& chip);
-// Whether it is faster than our own kernels: a rule, as each adds in another order.
-bool library_wins(const CudnnConv& conv);
+// Whether it is faster than our own kernels: a rule and no measurement, as each adds in another order.
+bool library_wins(const ConvDesc& desc, CudnnConv::Result result, bool channels_last, const Chip& chip);
 
 // By the library; by `own` where it is missing or refuses.
 std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own);

@@ -21,6 +21,8 @@ bool has_attention_kernel(const Graph& graph, NodeId node, const Chip& chip);
 // conv; where there is no kernel for such a one its decomposition runs instead: more than two spatial axes, nothing to sum, 2^30 elements.
 std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
 bool has_conv_kernel(const Graph& graph, NodeId node);
+// Whether a permutation of a conv is best what the kernel stores.
+bool conv_stores_permuted(const Graph& graph, NodeId permuted, const Chip& chip);
 
 // scatter, scatter_add, take_grad, fold, cumsum, dynamic_update_slice, sort, pad with interior padding; operands contiguous.
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const Chip& chip);
