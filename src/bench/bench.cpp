@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "machine/ceilings.h"
+#include "machine/features.h"
 #include "runtime/thread_team.h"
 
 namespace ridge::bench {
@@ -25,10 +26,10 @@ class Ceilings {
   explicit Ceilings(ThreadTeam& team) : team_(team) {}
 
   // GFLOP/s or GB/s just now; 0 for rows without a ceiling.
-  double now(Bound bound) {
+  double now(Bound bound, DType dtype = DType::f32) {
     if (bound == Bound::latency) return 0;
-    const double rate = bound == Bound::fma ? fma().gflops() : bandwidth(bound).gbs();
-    seen_[int(bound)].push_back(rate);
+    const double rate = bound == Bound::fma ? fma(dtype).gflops() : bandwidth(bound).gbs();
+    seen(bound, dtype).push_back(rate);
     return rate;
   }
 
@@ -37,22 +38,26 @@ class Ceilings {
     if (bound != Bound::fma && bound != Bound::latency) bandwidth(bound).rank();
   }
 
-  Measured measured(Bound bound, double seconds) {
+  Measured measured(Bound bound, double seconds, DType dtype = DType::f32) {
     constexpr size_t kFewest = 5;
     const auto start = Clock::now();
-    do now(bound);
-    while (seen_[int(bound)].size() < kFewest || seconds_since(start) < seconds);
-    Measured m = summarize(seen_[int(bound)]);
+    do now(bound, dtype);
+    while (seen(bound, dtype).size() < kFewest || seconds_since(start) < seconds);
+    Measured m = summarize(seen(bound, dtype));
     if (bound != Bound::fma) m.variant = bandwidth(bound).variant();
     return m;
   }
 
  private:
-  FmaWindow& fma() {
+  // bf16 has a ceiling of its own where the CPU multiplies it.
+  static bool dots(DType dtype) { return dtype == DType::bf16 && isa_tier() == IsaTier::avx512_bf16; }
+  FmaWindow& fma(DType dtype) {
     constexpr double kFmaWindowUs = 300;
-    if (!fma_) fma_ = std::make_unique<FmaWindow>(team_, kFmaWindowUs);
-    return *fma_;
+    std::unique_ptr<FmaWindow>& window = dots(dtype) ? dot_ : fma_;
+    if (!window) window = std::make_unique<FmaWindow>(team_, kFmaWindowUs, dots(dtype) ? DType::bf16 : DType::f32);
+    return *window;
   }
+  std::vector<double>& seen(Bound bound, DType dtype) { return bound == Bound::fma && dots(dtype) ? seen_dots_ : seen_[int(bound)]; }
   BandwidthWindow& bandwidth(Bound bound) {
     auto& window = bandwidth_[int(bound)];
     const Movement movement = bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read;
@@ -61,9 +66,9 @@ class Ceilings {
   }
 
   ThreadTeam& team_;
-  std::unique_ptr<FmaWindow> fma_;
+  std::unique_ptr<FmaWindow> fma_, dot_;
   std::unique_ptr<BandwidthWindow> bandwidth_[int(Bound::latency)];
-  std::vector<double> seen_[int(Bound::latency)];
+  std::vector<double> seen_[int(Bound::latency)], seen_dots_;
 };
 
 // Time of a call. Calls too short for the clock are repeated within one sample.
@@ -123,14 +128,14 @@ Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seco
   const double work = row.bound == Bound::fma ? row.flops : row.bytes;
   std::vector<double> times, rival_ratios, roofs;
   std::vector<Pair> pairs;
-  ceilings.now(row.bound);
-  double before = ceilings.now(row.bound), rival_before = rival ? rival->seconds() : 0;
+  ceilings.now(row.bound, row.dtype);
+  double before = ceilings.now(row.bound, row.dtype), rival_before = rival ? rival->seconds() : 0;
   const auto start = Clock::now();
   while (times.size() < kFewest || (times.size() < kMost && seconds_since(start) < seconds)) {
     const double t = timer.seconds();
     times.push_back(1e6 * t);
     if (row.bound != Bound::latency) {
-      const double after = ceilings.now(row.bound);
+      const double after = ceilings.now(row.bound, row.dtype);
       pairs.push_back({1e-9 * work / t / (0.5 * (before + after)), std::abs(before - after) / std::max(before, after)});
       roofs.push_back(before = after);
     }
@@ -220,6 +225,12 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
     const std::string short_name = bound == Bound::fma ? "fma_f32" : std::string(name(bound));
     if (!wanted("ceiling/" + short_name, bound == Bound::fma ? State::hot : State::cold)) continue;
     sink(ceiling_result(suite, short_name, bound, team, ceilings.measured(bound, options.seconds)));
+    ++done;
+  }
+  if (isa_tier() == IsaTier::avx512_bf16 && wanted("ceiling/dot_bf16", State::hot)) {
+    Result dot = ceiling_result(suite, "dot_bf16", Bound::fma, team, ceilings.measured(Bound::fma, options.seconds, DType::bf16));
+    dot.dtype = DType::bf16;
+    sink(dot);
     ++done;
   }
   if (!done)

@@ -272,6 +272,7 @@ std::vector<Row> ops_rows() {
     rows.push_back(matmul(m, n, k, "nt"));
     rows.push_back(matmul(m, n, k, "tn"));
   }
+  for (int64_t size : {512, 1024, 2048}) rows.push_back(matmul(size, size, size, "bf16", State::hot, DType::bf16));
   rows.push_back(matmul(768, 128, 384, "nt"));
   for (auto [n, k] : {std::array<int64_t, 2>{384, 128}, {512, 128}, {128, 512}}) rows.push_back(matmul(k, n, 768, "tn"));
 

@@ -170,7 +170,7 @@ constexpr Key kKeys[] = {
 };
 
 constexpr Switch kSwitches[] = {
-  {"RIDGE_ISA", "lowers the instruction tier: sse4, avx2, avx512"},
+  {"RIDGE_ISA", "lowers the instruction tier: sse4, avx2, avx512, avx512bf16"},
   {"RIDGE_PASSES", "switches compiler passes off: -fuse,-simplify,…"},
   {"RIDGE_CACHE", "the folder for what was measured; else ridge in the user's cache folder"},
   {"RIDGE_CUDA_LIBRARY", "the CUDA driver's library; else libcuda.so.1"},
