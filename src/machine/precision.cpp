@@ -32,7 +32,7 @@ Support support_on(const ArithmeticUnit& unit, Precision precision) {
     case Device::Kind::cpu: break;
   }
   if (precision == Precision::tf32) return Support::absent;
-  return precision == Precision::bf16 && unit.bf16_unit && unit.bf16_kernels ? Support::native : Support::emulated;
+  return precision == Precision::bf16 && unit.bf16_unit ? Support::native : Support::emulated;
 }
 
 std::string warning_of(const PrecisionFacts& facts, const ArithmeticUnit& unit) {
@@ -41,8 +41,6 @@ std::string warning_of(const PrecisionFacts& facts, const ArithmeticUnit& unit) 
   std::string text;
   if (facts.support == Support::absent)
     text = fmt::format("{} is a mode of NVIDIA's tensor cores from compute capability 8.0 on, and {} has none", format, unit.name);
-  else if (facts.support == Support::emulated && facts.precision == Precision::bf16 && unit.bf16_unit)
-    text = fmt::format("{} has a bf16 unit, but this build's kernels convert to fp32: {}", unit.name, speed);
   else if (facts.support == Support::emulated)
     text = fmt::format("{} has no native unit on {}: {}", format, unit.name, speed);
   else if (facts.speed && *facts.speed < 1)
@@ -122,7 +120,7 @@ std::optional<Precision> parse_precision(std::string_view text) {
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan) {
   ArithmeticUnit unit{.device = device, .name = "this CPU"};
   if (device.kind == Device::Kind::cpu) {
-    unit.bf16_unit = unit.bf16_kernels = isa_tier() == IsaTier::avx512_bf16;
+    unit.bf16_unit = isa_tier() == IsaTier::avx512_bf16;
     return unit;
   }
   unit.name = to_string(device);

@@ -20,10 +20,9 @@ std::optional<Precision> parse_precision(std::string_view text);
 // What decides about formats on a device.
 struct ArithmeticUnit {
   Device device;
-  std::string name;           // "this CPU", "NVIDIA H200"
-  int capability = 0;         // CUDA's compute capability × 10
-  bool bf16_unit = false;     // a CPU with instructions for bf16 products
-  bool bf16_kernels = false;  // and kernels in this build that use them
+  std::string name;        // "this CPU", "NVIDIA H200"
+  int capability = 0;      // CUDA's compute capability × 10
+  bool bf16_unit = false;  // a CPU with instructions for bf16 products
 };
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan);
 

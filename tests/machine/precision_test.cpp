@@ -11,7 +11,7 @@ namespace {
 
 const Device kCuda{Device::Kind::cuda, 0};
 
-ArithmeticUnit cpu(bool unit = false, bool kernels = false) { return {.device = {}, .name = "this CPU", .bf16_unit = unit, .bf16_kernels = kernels}; }
+ArithmeticUnit cpu(bool unit = false) { return {.device = {}, .name = "this CPU", .bf16_unit = unit}; }
 ArithmeticUnit gpu(int capability) { return {.device = kCuda, .name = "GPU", .capability = capability}; }
 
 RateLookup rates(std::map<Precision, double> table) {
@@ -46,9 +46,9 @@ TEST(Precision, EveryDeviceHasItsTable) {
     Support tf32, bf16, fp16;
   };
   const Support native = Support::native, emulated = Support::emulated, absent = Support::absent;
-  for (const Row& row : {Row{cpu(), absent, emulated, emulated}, Row{cpu(true), absent, emulated, emulated}, Row{cpu(true, true), absent, native, emulated},
-                         Row{gpu(61), absent, emulated, emulated}, Row{gpu(75), absent, emulated, native}, Row{gpu(80), native, native, native},
-                         Row{gpu(90), native, native, native}, Row{{.device = {Device::Kind::metal, 0}, .name = "M1"}, absent, emulated, native}}) {
+  for (const Row& row : {Row{cpu(), absent, emulated, emulated}, Row{cpu(true), absent, native, emulated}, Row{gpu(61), absent, emulated, emulated},
+                         Row{gpu(75), absent, emulated, native}, Row{gpu(80), native, native, native}, Row{gpu(90), native, native, native},
+                         Row{{.device = {Device::Kind::metal, 0}, .name = "M1"}, absent, emulated, native}}) {
     EXPECT_EQ(facts_of(Precision::fp32, row.unit).support, native);
     EXPECT_EQ(facts_of(Precision::fp32, row.unit).warning, "");
     EXPECT_EQ(facts_of(Precision::tf32, row.unit).support, row.tf32) << row.unit.name << row.unit.capability;
@@ -63,9 +63,8 @@ TEST(Precision, WarningsCarryTheMeasuredFigure) {
   EXPECT_EQ(facts_of(Precision::bf16, cpu(), rates({{Precision::fp32, 100}, {Precision::bf16, 60}})).warning,
             "bf16 has no native unit on this CPU: expect 0.60×, measured");
   EXPECT_TRUE(mentions(facts_of(Precision::bf16, cpu()).warning, "not measured yet"));
-  EXPECT_TRUE(mentions(facts_of(Precision::bf16, cpu(true)).warning, "has a bf16 unit, but this build's kernels convert"));
-  EXPECT_EQ(facts_of(Precision::bf16, cpu(true, true)).warning, "");
-  EXPECT_TRUE(mentions(facts_of(Precision::fp16, gpu(90)).warning, "loss scale"));
+  EXPECT_EQ(facts_of(Precision::bf16, cpu(true)).warning, "");
+  EXPECT_EQ(choose_precision("fp16", Fallback::allow, gpu(90)).notices, std::vector<std::string>{kFp16Range});
   EXPECT_TRUE(mentions(facts_of(Precision::bf16, gpu(90), rates({{Precision::fp32, 100}, {Precision::bf16, 80}})).warning, "slower than fp32"));
 }
 
@@ -106,13 +105,15 @@ TEST(Precision, AutoGoesByMeasurement) {
         Row{gpu(90), {{fp32, 50}, {tf32, 350}, {bf16, 700}, {fp16, 720}}, bf16}, Row{gpu(90), {{fp32, 50}, {tf32, 350}, {fp16, 720}}, tf32},
         Row{gpu(75), {{fp32, 8}, {bf16, 6}, {fp16, 50}}, fp16},
         Row{gpu(75), {{fp32, 8}, {tf32, 80}, {bf16, 6}}, fp16},  // tf32 is not there, whatever the table says
-        Row{cpu(), {{fp32, 100}, {bf16, 60}}, fp32}, Row{cpu(), {{fp32, 100}, {bf16, 114}}, fp32}, Row{cpu(true, true), {{fp32, 100}, {bf16, 180}}, bf16}}) {
+        Row{cpu(), {{fp32, 100}, {bf16, 60}}, fp32}, Row{cpu(), {{fp32, 100}, {bf16, 114}}, fp32}, Row{cpu(true), {{fp32, 100}, {bf16, 180}}, bf16}}) {
     const PrecisionChoice choice = choose_precision("auto", Fallback::forbid, row.unit, rates(row.table));
     EXPECT_EQ(choice.precision, row.expected) << name(choice.precision) << ": " << choice.reason;
     EXPECT_FALSE(choice.reason.empty());
     EXPECT_FALSE(choice.fell_back);
   }
   EXPECT_TRUE(mentions(choose_precision("auto", Fallback::allow, cpu(), rates({{fp32, 100}, {bf16, 60}})).runner_up, "0.60×"));
+  EXPECT_TRUE(mentions(choose_precision("auto", Fallback::allow, cpu()).reason, "kernels of its own"));
+  EXPECT_TRUE(mentions(choose_precision("auto", Fallback::allow, cpu(true)).reason, "measured here yet"));
 }
 
 TEST(Precision, UnitsComeFromTheScan) {
