@@ -16,9 +16,10 @@ int run_export(const std::string& model, std::string out) {
   for (size_t i = 0; i < parameters.size(); ++i) values.emplace_back(static_cast<const float*>(memory.data()[i]), size_t(parameters[i].shape.numel()));
   if (out.empty()) out = (std::filesystem::path(model) / "model").string();
   const GptForm form = export_gpt(out, weights.config, values, weights.tokenizer.get());
-  fmt::print("{} in {}\n",
-             form == GptForm::gpt2 ? "GPT-2's form: transformers' GPT2LMHeadModel.from_pretrained loads it" : "Ridge's own form, as GPT-2 has no such model",
-             out);
+  if (form == GptForm::gpt2)
+    fmt::print("{} holds it in GPT-2's form: transformers' GPT2LMHeadModel.from_pretrained(\"{}\") loads it\n", out, out);
+  else
+    fmt::print("{} holds it in Ridge's own form, as GPT-2 has no such model\n", out);
   return kOk;
 }
 

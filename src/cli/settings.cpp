@@ -49,6 +49,8 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   if (!fs::exists(before))
     for (const fs::directory_entry& e : fs::recursive_directory_iterator(out))
       if (e.path().filename() == "config.yaml") before = e.path();
+  if (const fs::path above = out.parent_path(); !fs::exists(before) && fs::exists(above / "config.yaml"))
+    fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
   if (!fs::exists(before)) fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
   sources.files.insert(sources.files.begin(), before);
   return config::resolve(sources);

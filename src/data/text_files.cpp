@@ -63,6 +63,8 @@ TextFiles find_texts(const std::string& source) {
 
   TextFiles out;
   const bool folder = fs::is_directory(status);
+  if (folder && fs::exists(fs::path(source) / "metrics.jsonl", error) && fs::is_directory(fs::path(source) / "checkpoints", error))
+    fail(ErrorCode::io, "[data] {}: is a run and no text; init_from={} starts from its weights", source, source);
   for (const std::string& path : folder ? files_below(source) : std::vector{source}) {
     const int64_t bytes = int64_t(fs::file_size(path, error));
     if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", path, error.message());

@@ -243,12 +243,13 @@ std::string runs_instead_of(const fs::path& path) {
   std::vector<std::string> runs;
   std::error_code ignored;
   for (const fs::path& folder : {path, path.has_parent_path() ? path.parent_path() : fs::path("."), fs::path("runs")}) {
+    auto look = [&](const fs::path& run) {
+      const std::string name = run.lexically_normal().string();
+      if (run != path && fs::is_directory(run / "checkpoints", ignored) && std::find(runs.begin(), runs.end(), name) == runs.end()) runs.push_back(name);
+    };
     if (!fs::is_directory(folder, ignored)) continue;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-      const std::string name = entry.path().lexically_normal().string();
-      if (entry.path() != path && fs::is_directory(entry.path() / "checkpoints", ignored) && std::find(runs.begin(), runs.end(), name) == runs.end())
-        runs.push_back(name);
-    }
+    if (folder != ".") look(folder);
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) look(entry.path());
   }
   if (runs.empty()) return fs::exists(path, ignored) ? "ridge train gpt makes a run" : fmt::format("ridge train gpt --out {} makes a run there", path.string());
   auto distance = [&](const std::string& run) { return edit_distance(fs::path(run).filename().string(), path.filename().string()); };
@@ -342,7 +343,7 @@ GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<co
 
   std::error_code problem;
   fs::create_directories(folder, problem);
-  if (problem) fail(ErrorCode::io, "[gpt] {} cannot be made: {}", folder.string(), problem.message());
+  if (problem) fail(ErrorCode::io, "[gpt] {} cannot be made: {}; choose another folder with --out DIR", folder.string(), problem.message());
   SafetensorsWriter writer((folder / kWeightsFile).string(), std::move(specs), {{"format", "pt"}});
   constexpr int64_t kPiece = int64_t(1) << 16;  // values
   std::vector<float> piece;

@@ -24,7 +24,7 @@ std::string value_of(const GptRun& run, std::string_view setting) {
   return d ? d->value : "";
 }
 
-double expected_total(const GptRun& run) { return run.expected_step_seconds * double(run.trainer.schedule.steps); }
+double expected_total(const GptRun& run) { return run.expected_step_seconds * double(run.trainer.schedule.steps - run.steps_done); }
 
 std::string bar(double share, int width) {
   std::string text;
@@ -57,9 +57,9 @@ std::string plan_text(const GptRun& run, const Look& look) {
                         plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
   if (run.expected_step_seconds > 0) {
     const double tokens = double(plan.batch * run.model.block);
-    text += fmt::format("\nExpected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps; from {}\n", duration_text(run.expected_step_seconds),
+    text += fmt::format("\nExpected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps{}; from {}\n", duration_text(run.expected_step_seconds),
                         count_text(tokens / run.expected_step_seconds), 100 * run.least_seconds / run.expected_step_seconds, duration_text(expected_total(run)),
-                        run.trainer.schedule.steps, run.expected_from);
+                        run.trainer.schedule.steps - run.steps_done, run.steps_done > 0 ? " that are left" : "", run.expected_from);
   }
   return text;
 }
@@ -117,11 +117,13 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
     s.next.push_back({fmt::format("ridge train gpt preset=… lr={:g}", run.trainer.schedule.lr / 3), "a third of the rate"});
     return s;
   }
-  s.next.push_back({fmt::format("ridge sample {} --prompt \"Once\"", folder), "more text"});
+  const bool stories = run.data.name == "builtin";
+  if (run.data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"Once\"" : ""), "more text"});
   if (outcome.steps < run.trainer.schedule.steps)
-    s.next.push_back({fmt::format("ridge train gpt --out {} --resume", folder), "goes on"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), "goes on"});
   else
-    s.next.push_back({"ridge train gpt preset=shakespeare-cpu data=my.txt", "a model of your own text"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}", folder, 2 * outcome.steps), "twice as long"});
+  if (stories) s.next.push_back({"ridge train gpt data=my.txt", "a model of your own text"});
   return s;
 }
 

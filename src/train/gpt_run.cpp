@@ -99,6 +99,7 @@ class Settling {
     if (o_.resume) look_back();
     const bool automatic = parse_device(s_.get<std::string>("device")).automatic && !o_.backend;
     if (!automatic) choose_device();  // a device that cannot be had is refused before anything takes time
+    if (automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
     open_data();
     make_sources();
     if (automatic) choose_device();
@@ -112,6 +113,7 @@ class Settling {
  private:
   void look_back() {
     earlier_ = newest_state(o_.folder);
+    if (earlier_) run_.steps_done = earlier_->step.attempted;
     run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // it was killed after its last step
     if (earlier_ && !run_.trainer.complete) refuse_finished(o_.folder, *earlier_, required_size(s_, "steps"));
   }
@@ -133,7 +135,7 @@ class Settling {
       // A device that was asked for is opened before the data, which are not needed to know the model's sizes.
       if (!earlier_)
         formats = [&] { return try_formats(run_.train ? run_.model : gpt_config(s_, 64), required_size(s_, "batch"), default_team(), o_.measure); };
-      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure, formats);
+      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure, formats, gpus_);
       run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
       run_.backend = std::move(settled.backend);
       device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
@@ -441,6 +443,7 @@ class Settling {
   Schedule schedule_;
   Prefetcher::Options loading_;
   std::optional<RunState> earlier_;  // of the run that is resumed
+  std::function<void()> gpus_;       // waits for measurements that were begun
   int64_t batch_ = 0, baseline_ = 0;
   bool far_ = false;       // the device has memory of its own
   bool honoured_ = false;  // the step is split and recomputed as in the run so far

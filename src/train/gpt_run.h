@@ -45,6 +45,7 @@ struct GptRun {
   int64_t host_planned_bytes = 0;
   double least_seconds = 0;  // of a step: its roof
   double expected_step_seconds = 0;
+  int64_t steps_done = 0;     // by the run that goes on
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
   std::string expected_key;   // under which the profile learns from a run on a GPU
   TrainerOptions trainer;

@@ -88,8 +88,9 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
   // Metrics and views: what watching a run costs.
   if (o.telling_seconds > 0) parts.push_back({"telling", o.telling_seconds}), known += o.telling_seconds;
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
-  if (o.seconds - known > 0.001 * o.seconds) parts.push_back({"other", o.seconds - known});
-  const double total = std::max(o.seconds, known);
+  const double own = o.seconds - o.earlier_seconds;
+  if (own - known > 0.001 * own) parts.push_back({"other", own - known});
+  const double total = std::max(own, known);
   if (!(total > 0)) return;
   const int room = std::clamp(look.width - Sections::kIndent - 34, 0, 40);
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -257,7 +258,9 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   Sections out(look);
   std::string text = bold(head + repeated("─", look.width - display_width(head)), look) + "\n";
   out.add("run", fmt::format("{} steps in {}: {}", grouped(o.steps), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
-  if (o.resumed && !o.bit_exact) out.add("", "resumed, not bit-exact");
+  if (o.resumed)
+    out.add("", fmt::format("resumed{}; speed and time are of this part: {} steps in {}", o.bit_exact ? "" : ", not bit-exact", grouped(o.own_steps),
+                            duration_text(o.seconds - o.earlier_seconds)));
   add_losses(out, s, losses, look);
   const bool median = o.own_steps > 1;
   std::string speed =

@@ -32,7 +32,7 @@ constexpr double kSideShare = 0.05;  // of the time that validation may take
 // Steps are told together: the code and tables that make text of numbers are cold after a step, and then take ten times as long.
 constexpr double kTellSeconds = 0.5;
 constexpr size_t kMostUntold = 256;
-constexpr double kMemorySeconds = 2;  // between two looks at what the process holds
+constexpr double kFlushSeconds = 1, kMemorySeconds = 5;  // between two writes of rows, and two looks at what the process holds
 
 std::string listed(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -440,7 +440,7 @@ class Run {
     std::swap(untold_, being_told_);
     if (std::chrono::duration<double>(start - memory_read_).count() > kMemorySeconds) resident_ = held_bytes(), memory_read_ = start;
     for (Progress& p : being_told_) p.resident_bytes = resident_, p.newest = &p == &being_told_.back(), add_row(p);
-    flush_metrics();
+    if (std::chrono::duration<double>(start - flushed_at_).count() >= kFlushSeconds) flush_metrics();
     for (TrainerView* view : views_)
       for (const Progress& p : being_told_) view->on_step(p);
     being_told_.clear();
@@ -470,6 +470,7 @@ class Run {
   // A full disk costs no run as long as there is room in memory.
   void flush_metrics() {
     if (!metrics_) return;
+    flushed_at_ = Clock::now();
     try {
       metrics_->flush();
       metrics_wait_ = false;
@@ -526,7 +527,9 @@ class Run {
     const int64_t done = state_.step.attempted;
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
     if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
-    const bool validates = due(state_.validation_interval, done);
+    // Who limits the time wants to know what came of it.
+    const bool unknown = state_.validation_interval > 0 && !state_.final_val_loss && out_of_time();
+    const bool validates = due(state_.validation_interval, done) || unknown;
     const bool best = validates && validate();
     if (due(state_.sample_interval, done) && !signals_.caught()) {
       const Clock::time_point start = enter(Phase::sample);
@@ -595,7 +598,7 @@ class Run {
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
-    out_.seconds = earlier_seconds_ + since(start_), out_.data_wait_seconds = waited_;
+    out_.seconds = earlier_seconds_ + since(start_), out_.earlier_seconds = earlier_seconds_, out_.data_wait_seconds = waited_;
     out_.ms = 1e3 * pace_.value();
     const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
@@ -644,7 +647,7 @@ class Run {
   bool held_best_ = false;
   std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
-  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, saved_at_ = {};
+  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, flushed_at_ = {}, saved_at_ = {};
   std::vector<Progress> untold_, being_told_;
   std::string row_;
   bool metrics_wait_ = false;

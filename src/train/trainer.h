@@ -107,6 +107,7 @@ struct Outcome {
   std::optional<double> best_val_loss, final_val_loss;
   int64_t best_step = 0;
   double seconds = 0;                     // of all parts
+  double earlier_seconds = 0;             // of the parts before this one
   double tokens_s = 0, roof = 0, ms = 0;  // of this part
   double phase_seconds[kPhases] = {};
   double data_wait_seconds = 0;

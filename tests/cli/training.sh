@@ -107,6 +107,12 @@ grep -q "plays.txt" run/config.yaml || fail "a refused resume changed config.yam
 check 2 "no run folder" train gpt --out missing --resume
 check 2 "is no run folder" train gpt --out nothing --resume
 check 2 "which run" train gpt --resume
+check 2 "name the run: --resume run" train gpt --resume run/checkpoints
+check 4 "is neither a run (checkpoints/) nor a model (config.json, model.safetensors); there is run" sample run/checkpoints
+check 4 "is a run and no text; init_from=run" train gpt $small data=run --out bad
+check 0 "minutes are over" train gpt $small steps=100000000 data=plays.txt max_minutes=0.02 --out timed
+grep -q '"best_val_loss": [0-9]' timed/summary.json || fail "a run that ended by time tells no validation loss"
+check 0 "steps that are left" plan gpt --resume timed
 check 2 "did you mean 'gpt'" train gtp
 check 2 "did you mean 'batch'" train gpt bach=3
 check 2 "heads" train gpt $small heads=3 data=plays.txt --out bad

@@ -73,7 +73,8 @@ TEST(LiveLine, SaysAllWhereThereIsRoom) {
   EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 160),
             "step 1200/5000  loss 1.2346  norm 0.522  lr 9.30e-04  23.7 ms/step  32.4k tokens/s  63 % of roof  405 MiB of 412 MiB  ETA 1:23  █▆▃▁");
   EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 60), "step 1200/5000  loss 1.2346  32.4k tokens/s  ETA 1:23");
-  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 79), "step 1200/5000  loss 1.2346  23.7 ms/step  32.4k tokens/s  ETA 1:23  █▆▃▁");
+  EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 79),
+            "step 1200/5000  loss 1.2346  23.7 ms/step  32.4k tokens/s  ETA 1:23  █▆▃▁");
 }
 
 TEST(LiveLine, LeavesOutTheLeastImportantFirst) {
@@ -160,6 +161,18 @@ TEST(Summary, TellsWhatWatchingCosts) {
   RunSummary s;
   s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.telling_seconds = 0.05;
   EXPECT_NE(summary_text(s, {}, {80, false}).find("telling             50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
+}
+
+// What was before a resume is in the steps and seconds of the run, and in no share of this part's time.
+TEST(Summary, DividesTheTimeOfItsOwnPart) {
+  RunSummary s;
+  Outcome& o = s.outcome;
+  o.resumed = true, o.steps = 400, o.own_steps = 100, o.seconds = 43, o.earlier_seconds = 33, o.phase_seconds[int(Phase::step)] = 9.999, o.ms = 99;
+  const std::string text = summary_text(s, {}, {100, false});
+  for (const char* needed :
+       {"400 steps in 43.0 s", "this part: 100 steps in 10.0 s", "100.0 %", "99.00 ms a step (median of the last 31)", "mean of the last 50 steps"})
+    EXPECT_NE(text.find(needed), std::string::npos) << needed << "\n" << text;
+  EXPECT_EQ(text.find("other"), std::string::npos) << text;
 }
 
 TEST(Summary, HasTheKeysThatProgramsRead) {
