@@ -180,38 +180,58 @@ std::string describe(const ChildAnswer& answer) {
   return fmt::format("could not be asked ({})", std::strerror(answer.code));
 }
 
-std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds) {
-  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+struct AskedChildren::State {
+  Clock::time_point deadline;
   std::vector<Child> children;
-  std::vector<ChildAnswer> answers(questions.size());
-  for (size_t i = 0; i < questions.size(); ++i) {
-    children.push_back(start(questions[i]));
-    if (children[i].pid < 0) answers[i].code = errno;
-  }
+  std::vector<ChildAnswer> answers;
+  std::vector<bool> done;
+  bool waiting(size_t i) const { return children[i].pid > 0 && !done[i]; }
+};
 
-  std::vector<bool> done(questions.size(), false);
-  auto waiting = [&](size_t i) { return children[i].pid > 0 && !done[i]; };
+AskedChildren::AskedChildren(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds) : state_(std::make_unique<State>()) {
+  state_->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  state_->answers.resize(questions.size()), state_->done.resize(questions.size(), false);
+  for (size_t i = 0; i < questions.size(); ++i) {
+    state_->children.push_back(start(questions[i]));
+    if (state_->children[i].pid < 0) state_->answers[i].code = errno;
+  }
+}
+
+AskedChildren::~AskedChildren() {
+  for (size_t i = 0; i < state_->children.size(); ++i)
+    if (state_->waiting(i)) answer_of(state_->children[i], true);
+}
+
+std::vector<ChildAnswer> AskedChildren::answers() {
+  State& s = *state_;
   while (true) {
     std::vector<pollfd> polls;
     std::vector<size_t> which;
-    for (size_t i = 0; i < children.size(); ++i)
-      if (waiting(i)) {
-        polls.push_back({children[i].descriptor, POLLIN, 0});
+    for (size_t i = 0; i < s.children.size(); ++i)
+      if (s.waiting(i)) {
+        polls.push_back({s.children[i].descriptor, POLLIN, 0});
         which.push_back(i);
       }
-    if (polls.empty()) return answers;
-    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-    if (left <= 0) break;
-    if (::poll(polls.data(), polls.size(), int(left * 1000) + 1) <= 0) continue;
+    if (polls.empty()) return s.answers;
+    // What was said in time is heard, however late it is listened to.
+    const double left = std::chrono::duration<double>(s.deadline - Clock::now()).count();
+    if (::poll(polls.data(), polls.size(), left > 0 ? int(left * 1000) + 1 : 0) <= 0) {
+      if (left <= 0) break;
+      continue;
+    }
     for (size_t p = 0; p < polls.size(); ++p) {
-      Child& child = children[which[p]];
+      Child& child = s.children[which[p]];
       if (polls[p].revents) hear(child);
-      if (!child.open) answers[which[p]] = answer_of(child, false), done[which[p]] = true;
+      if (!child.open) s.answers[which[p]] = answer_of(child, false), s.done[which[p]] = true;
     }
   }
-  for (size_t i = 0; i < children.size(); ++i)
-    if (waiting(i)) answers[i] = answer_of(children[i], true);
-  return answers;
+  for (size_t i = 0; i < s.children.size(); ++i)
+    if (s.waiting(i)) s.answers[i] = answer_of(s.children[i], true), s.done[i] = true;
+  return s.answers;
+}
+
+std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds) {
+  return AskedChildren(questions, seconds).answers();
 }
 
 }  // namespace ridge

@@ -36,14 +36,14 @@ std::optional<KernelRates> cpu_rates(int64_t memory, bool measure, Precision pre
 }
 
 // What each device can do in a second; those of which nothing is known are left out.
-std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, bool measure) {
+std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, bool measure, bool measure_gpus) {
   std::vector<DeviceCost> costs;
   for (const KnownDevice& known : devices) {
     if (!known.missing.empty()) continue;
     if (known.device.kind == Device::Kind::cpu) {
       if (const std::optional<KernelRates> rates = cpu_rates(int64_t(1) << 28, measure))
         costs.push_back({known.device, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
-    } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, measure)) {
+    } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, measure_gpus)) {
       costs.push_back({known.device, rate_of(*gpu, Precision::bf16), 1e9 * gpu->copy_gbs.median, kReplayed, 1e9 * gpu->upload_pinned_gbs.median, true});
     }
   }
@@ -55,7 +55,8 @@ struct Chosen {
   std::string by;  // who decided; empty: the setting
 };
 
-Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure) {
+Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure,
+              const std::function<void()>& meanwhile = {}) {
   const DeviceRequest wish = parse_device(request);
   if (!wish.automatic) {
     // Any of its kind will do: then the one on which the run began, and if that is gone, another one, which is told.
@@ -72,7 +73,8 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
   for (const KnownDevice& d : devices)
     if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {{d.device, kWhereItWas, {}, false, {}}, "the run so far"};
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<DeviceCost> costs = measured_costs(devices, measure);
+  if (meanwhile) meanwhile();
+  const std::vector<DeviceCost> costs = measured_costs(devices, measure, measure && !meanwhile);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool all = std::all_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
     return !d.missing.empty() || std::any_of(costs.begin(), costs.end(), [&](const DeviceCost& c) { return c.device == d.device; });
@@ -149,9 +151,10 @@ std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& 
 
 }  // namespace
 
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure, const TryFormats& try_formats) {
-  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, measure), settings.get<std::string>("precision"),
-              try_formats);
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure, const TryFormats& try_formats,
+                            const std::function<void()>& meanwhile) {
+  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, measure, meanwhile),
+              settings.get<std::string>("precision"), try_formats);
 }
 
 StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
@@ -199,11 +202,33 @@ double measured_balance(const Backend* backend, Precision precision, int64_t mem
   return gpu ? rate_of(*gpu, product_format(backend, precision)) / (1e9 * gpu->copy_gbs.median) : 0;
 }
 
+namespace {
+
+constexpr std::pair<const char*, Measured GpuCeilings::*> kGpuFields[] = {
+    {"copy", &GpuCeilings::copy_gbs}, {"launch", &GpuCeilings::launch_us}, {"upload", &GpuCeilings::upload_pinned_gbs}};
+std::string gpu_prefix(const std::string& name) { return "step_time/" + name + "/"; }
+bool is_known(const GpuCeilings& gpu) { return gpu.fastest() && gpu.copy_gbs.median > 0; }
+
+void keep_gpu_ceilings(Profile& profile, const std::vector<GpuCeilings>& measured) {
+  std::vector<NamedMeasurement> rows;
+  for (const GpuCeilings& gpu : measured) {
+    if (!is_known(gpu)) continue;
+    auto row = [&](const std::string& field, double value) {
+      rows.push_back({gpu_prefix(gpu.name) + field, {.value = fmt::format("{:.6g}", value), .samples = 1}});
+    };
+    for (const GpuCeilings::Rate& rate : gpu.matmul) row(std::string(ridge::name(rate.precision)), rate.gflops.median);
+    for (auto [field, member] : kGpuFields) row(field, (gpu.*member).median);
+  }
+  if (!rows.empty()) profile.put(rows);
+}
+
+}  // namespace
+
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure) {
   Profile profile = this_machine();
   auto find = [&](const std::vector<GpuCeilings>& list) -> std::optional<GpuCeilings> {
     for (const GpuCeilings& gpu : list)
-      if (gpu.name == name && gpu.fastest() && gpu.copy_gbs.median > 0) return gpu;
+      if (gpu.name == name && is_known(gpu)) return gpu;
     return {};
   };
   if (const std::optional<MachineCeilings> all = kept_ceilings(profile))
@@ -211,22 +236,27 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool meas
   // Where nobody has probed the machine, what earlier runs have measured for themselves.
   GpuCeilings own;
   own.name = name;
-  const std::string prefix = "step_time/" + name + "/";
+  const std::string prefix = gpu_prefix(name);
   for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
     if (const std::optional<double> rate = profile.number(prefix + std::string(ridge::name(precision)))) own.matmul.push_back({precision, {.median = *rate}});
-  constexpr std::pair<const char*, Measured GpuCeilings::*> fields[] = {
-      {"copy", &GpuCeilings::copy_gbs}, {"launch", &GpuCeilings::launch_us}, {"upload", &GpuCeilings::upload_pinned_gbs}};
-  for (auto [field, member] : fields) (own.*member).median = profile.number(prefix + field).value_or(0);
+  for (auto [field, member] : kGpuFields) (own.*member).median = profile.number(prefix + field).value_or(0);
   if (std::optional<GpuCeilings> known = find({own})) return known;
   if (!measure) return {};
-  const std::optional<GpuCeilings> measured = find(cuda::gpu_probe({.rates_only = true})(true).gpus);
-  if (!measured) return {};
-  std::vector<NamedMeasurement> rows;
-  auto row = [&](const std::string& field, double value) { rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", value), .samples = 1}}); };
-  for (const GpuCeilings::Rate& rate : measured->matmul) row(std::string(ridge::name(rate.precision)), rate.gflops.median);
-  for (auto [field, member] : fields) row(field, ((*measured).*member).median);
-  profile.put(rows);
-  return measured;
+  const std::vector<GpuCeilings> measured = cuda::gpu_probe({.rates_only = true})(true).gpus;
+  keep_gpu_ceilings(profile, measured);
+  return find(measured);
+}
+
+std::function<void()> begin_measuring_gpus() {
+  const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
+  const bool all = std::all_of(devices.begin(), devices.end(), [](const KnownDevice& d) {
+    return !d.missing.empty() || d.device.kind == Device::Kind::cpu || known_gpu_ceilings(d.name, false);
+  });
+  if (all) return {};
+  return [probe = cuda::begin_gpu_probe({.rates_only = true}, true)] {
+    Profile profile = this_machine();
+    keep_gpu_ceilings(profile, probe().gpus);
+  };
 }
 
 GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool measure) {

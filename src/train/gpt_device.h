@@ -32,11 +32,15 @@ struct SettledDevice {
 
 using TryFormats = std::function<FormatTrial()>;
 
+// Begins to measure the GPUs of which nothing is known, beside other work; what it gives waits for that, and keeps what was found.
+std::function<void()> begin_measuring_gpus();
+
 // `work` is looked at for device=auto alone; `earlier`: the device of the run that goes on, empty for a new one. What has not been
-// measured yet is, if `measure` says so. `try_formats` is called for precision=auto on the CPU; absent: fp32 there.
+// measured yet is, if `measure` says so, after `meanwhile`, which was begun before. `try_formats` is called for precision=auto on the CPU;
+// absent: fp32 there.
 // ErrorCode::unsupported and usage as select_device() has them.
 SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure,
-                            const TryFormats& try_formats = {});
+                            const TryFormats& try_formats = {}, const std::function<void()>& meanwhile = {});
 
 // The same for a model that is only read, `times` over: precision=auto is fp32 there, and what the CPU has done before a GPU would have
 // begun stays on the CPU.

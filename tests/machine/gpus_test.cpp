@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -239,10 +240,22 @@ TEST(GuardedCall, TheChildHasNoneOfTheParentsFiles) {
   ::close(opened);
 }
 
+TEST(GuardedCall, WhatWasSaidIsHeardHoweverLateOneListens) {
+  AskedChildren asked({[](ChildVoice& v) { v.line("x"); }}, 0);
+  siginfo_t ended;
+  ASSERT_EQ(::waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0);
+  const std::vector<ChildAnswer> answers = asked.answers();
+  EXPECT_EQ(answers[0].end, ChildAnswer::End::finished);
+  EXPECT_EQ(answers[0].lines, std::vector<std::string>{"x"});
+}
+
 TEST(GuardedCall, LeavesNoDescriptorsBehind) {
   auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
   const auto before = open_files();
   for (int i = 0; i < 3; ++i) ask_children({[](ChildVoice& v) { v.line("x"); }, [](ChildVoice&) { ::raise(SIGKILL); }}, 20);
+  {
+    const AskedChildren nobody_listens({[](ChildVoice&) { ::pause(); }}, 20);
+  }
   EXPECT_EQ(open_files(), before);
 }
 

@@ -392,11 +392,14 @@ GpuFindings findings_of(const ChildAnswer& answer) {
 
 }  // namespace
 
+std::function<GpuFindings()> begin_gpu_probe(const GpuProbeOptions& options, bool quick) {
+  const double limit = quick ? options.quick_start + options.quick_seconds : options.start + options.seconds;
+  const std::vector<std::function<void(ChildVoice&)>> questions = {[&](ChildVoice& voice) { measure_devices(voice, options, quick); }};
+  return [asked = std::make_shared<AskedChildren>(questions, limit)] { return findings_of(asked->answers()[0]); };
+}
+
 GpuProbe gpu_probe(const GpuProbeOptions& options) {
-  return [options](bool quick) {
-    const double limit = quick ? options.quick_start + options.quick_seconds : options.start + options.seconds;
-    return findings_of(ask_children({[&](ChildVoice& voice) { measure_devices(voice, options, quick); }}, limit)[0]);
-  };
+  return [options](bool quick) { return begin_gpu_probe(options, quick)(); };
 }
 
 }  // namespace ridge::cuda

@@ -1,6 +1,7 @@
 // What the CUDA devices of this machine can do at most, for ridge probe. They are measured in a child process, since a driver may be
 // broken, crash or hang: whatever it does, the answer is what was measured until then and a line of remark.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,5 +21,8 @@ struct GpuProbeOptions {
 };
 
 GpuProbe gpu_probe(const GpuProbeOptions& options = {});
+
+// Begun here; what it gives waits for the end.
+std::function<GpuFindings()> begin_gpu_probe(const GpuProbeOptions& options, bool quick);
 
 }  // namespace ridge::cuda
