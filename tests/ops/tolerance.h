@@ -59,6 +59,8 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
   const Node& n = graph[node];
   if (!is_float(result) || is_exact(n.op)) return {};
   const double eps = 0x1p-23;
+  // Units that multiply 16-bit numbers take the weights of attention in the operands' dtype.
+  const bool rounds_weights = result != DType::f32 && (other_device() || (result == DType::bf16 && isa_tier() == IsaTier::avx512_bf16));
   Tolerance t{result == DType::f32 ? 0 : spacing(result), smallest(result)};
   auto sum = [&](double length, double size) { t.absolute += 2 * eps * length * size; };
   // Terms added one after another: half a unit of every partial sum.
@@ -79,8 +81,7 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
     case Op::attention: {  // scores of this size go through exp, and weights of sum 1 through a product with v
       double scores = n.attrs.reals[0] * double(in[0].type.shape[3]) * largest(in[0]) * largest(in[1]);
       sum(4 + scores, 1 + largest(in[2]));
-      if (other_device())
-        t.absolute += result == DType::f32 ? 0 : spacing(result) / 2 * largest(in[2]);  // matrix units take the weights in the operands' dtype
+      if (rounds_weights) t.absolute += spacing(result) / 2 * largest(in[2]);
       break;
     }
     case Op::attention_grad: {  // the saved log-sum-exp is any number here: probabilities may be far above 1
@@ -88,7 +89,7 @@ inline Tolerance tolerance(const Graph& graph, NodeId node, DType result, const 
       for (const auto& a : in)
         if (a.floating() && a.type.shape.rank() == 3) p = std::exp(std::min(scores, 8.0));
       sum((4 + scores) * p * double(in[1].type.shape[2] + in[0].type.shape[2]), 1 + largest(in[0]) + largest(in[1]));
-      if (other_device()) t.absolute += result == DType::f32 ? 0 : spacing(result) * p * (1 + largest(in[0]) + largest(in[1]));
+      if (rounds_weights) t.absolute += spacing(result) * p * (1 + largest(in[0]) + largest(in[1]));
       break;
     }
     case Op::scan: sum(8 * double(std::max<int64_t>(1, n.attrs.ints[0])) * 6, 2); break;

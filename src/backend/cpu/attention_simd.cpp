@@ -75,8 +75,13 @@ HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* d
     const int64_t n = k.limit(v);
     float* p = tile + lanes;
     const auto put = [&](int64_t j, Vec p0, Vec p1) HWY_ATTR {
-      if (drop) p0 = hn::Mul(p0, hn::Load(d, drop + lanes + j * kQ));
-      if (drop && j + 1 < n) p1 = hn::Mul(p1, hn::Load(d, drop + lanes + (j + 1) * kQ));
+      const auto dropped = [&](Vec x, int64_t row) HWY_ATTR {
+        const Vec kept = hn::Load(d, drop + lanes + row * kQ);
+        // The factor of what is kept would be rounded alike for all keys: it comes at the end.
+        return kArithmetic == Arithmetic::pairs ? hn::IfThenZeroElse(hn::Eq(kept, hn::Zero(d)), x) : hn::Mul(x, kept);
+      };
+      if (drop) p0 = dropped(p0, j);
+      if (drop && j + 1 < n) p1 = dropped(p1, j + 1);
       if constexpr (kArithmetic == Arithmetic::pairs) {
         hn::Store(hn::BitCast(d, paired(rounded(p0), rounded(p1))), d, p + j / 2 * kQ);
       } else {
@@ -146,10 +151,11 @@ void forward_block(const Context& x, Block k, Ahead& ahead) {
   }
   if (end == 0) std::memset(acc_t, 0, size_t(dim) * kQ * sizeof(float));
   float* lse = x.worker.at<float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;
+  const float whole = kPairs && desc.dropout > 0 && desc.dropout < 1 ? float(1 / (1 - desc.dropout)) : 1.0f;
   for (int v = 0; v < k.vectors(); ++v) {
     const Vec s = hn::Load(d, sum + v * kLanes);
     const auto nothing = hn::Eq(s, hn::Zero(d));
-    hn::Store(hn::IfThenElse(nothing, hn::Zero(d), hn::Div(hn::Set(d, 1.0f), s)), d, keep + v * kLanes);
+    hn::Store(hn::IfThenElse(nothing, hn::Zero(d), hn::Div(hn::Set(d, whole), s)), d, keep + v * kLanes);
     const Vec total = hn::Mul(hn::Add(hn::Load(d, top + v * kLanes), log2_lanes(s)), hn::Set(d, kLn2));
     hn::Store(hn::IfThenElse(nothing, hn::Set(d, -kInf), total), d, sum + v * kLanes);
   }

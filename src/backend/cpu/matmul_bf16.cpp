@@ -104,6 +104,22 @@ HWY_NOINLINE void interleave_wide(const uint16_t* HWY_RESTRICT src, int64_t k_st
   }
 }
 
+// Panels of up to a vector, of whole pairs: a tile's rows of A.
+HWY_NOINLINE void interleave_narrow(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t width, int64_t pairs, float* HWY_RESTRICT dst) {
+  const __m512i order = _mm512_load_si512(kInterleaved.to);
+  const __mmask16 live = __mmask16((1u << width) - 1);
+  const float* const end = dst + pairs * width;
+  for (; pairs > 0; --pairs, src += 2 * k_stride, dst += width) {
+    const __m512i even = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src));
+    const __m512i odd = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src + k_stride));
+    const __m512i both = _mm512_permutex2var_epi16(even, order, odd);
+    if (dst + kLanes <= end)  // what spills into the next row is written again
+      _mm512_storeu_si512(dst, both);
+    else
+      _mm512_mask_storeu_epi32(dst, live, both);
+  }
+}
+
 // Any panel whose columns lie side by side; `half`: the last pair has no second row. A row's last vector spills into the next row, which
 // is written after it.
 HWY_NOINLINE void interleave(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t live, int64_t width, int64_t pairs, bool half,
@@ -160,6 +176,7 @@ void pack_pairs(const PackArgs& p) {
   const bool half = p.k_size < 2 * p.depth;
   if (p.column.stride == 1) {
     if (p.live == 2 * kLanes && p.width == 2 * kLanes && !half) return interleave_wide(first, p.k.stride, p.depth, p.dst);
+    if (p.live == p.width && p.width <= kLanes && !half) return interleave_narrow(first, p.k.stride, p.width, p.depth, p.dst);
     return interleave(first, p.k.stride, p.live, p.width, p.depth, half, p.dst);
   }
   if (p.k.stride == 1 && p.column.stride % 2 == 0 && reinterpret_cast<uintptr_t>(first) % 4 == 0) return pack_transposed(first, p);
@@ -170,6 +187,15 @@ void pack_pairs(const PackArgs& p) {
 void copy_pairs(const void* src, float* dst, int64_t n) {
   __builtin_memcpy(dst, src, size_t(n) * 2);
   if (n % 2) put_pair(dst + n / 2, static_cast<const uint16_t*>(src)[n - 1], 0);
+}
+
+// Rounds as conversion by integer arithmetic does, but for denormals, which no sum is while they are flushed.
+void store_bf16(const float* src, void* dst, int64_t n) {
+  uint16_t* out = static_cast<uint16_t*>(dst);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 live = n - i >= kLanes ? __mmask16(0xffff) : __mmask16((1u << (n - i)) - 1);
+    _mm256_mask_storeu_epi16(out + i, live, __m256i(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(live, src + i))));
+  }
 }
 
 }  // namespace
@@ -195,6 +221,7 @@ MatmulKernels make_table() {
   fill_tiles(table);
   table.pack[storage_index(DType::bf16)] = pack_pairs;
   table.widen[storage_index(DType::bf16)] = copy_pairs;
+  table.store[storage_index(DType::bf16)] = store_bf16;
   return table;
 }
 
