@@ -12,6 +12,7 @@
 #include "machine/ceilings.h"
 #include "machine/memory_budget.h"
 #include "runtime/thread_team.h"
+#include "train/format_trial.h"
 #include "train/gpt_task.h"
 #include "train/open_device.h"
 
@@ -60,7 +61,9 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   const Work work(preset, settings, r.batch);
   StepOptions options = gpt_step_options(settings);
   options.team = &team;
-  options.precision = device_precision(settings.get<std::string>("precision"), Fallback::forbid, nullptr).precision;
+  const std::string wish = settings.get<std::string>("precision");
+  const RateLookup rates = parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, true).rates;  // as a training would
+  options.precision = device_precision(wish, Fallback::forbid, nullptr, rates).precision;
   r.precision = std::string(name(options.precision));
   const int64_t before = resident_bytes();
   TrainStep step(work.model, options);
@@ -174,13 +177,13 @@ std::string to_json(const TrainResult& r) {
 }
 
 std::string train_table_head() {
-  return fmt::format("{:<24} {:>6} {:>9} {:>7} {:>10} {:>8} {:>6} {:>11} {:>11}", "row", "batch", "ms", "spread", "tokens/s", "TFLOP/s", "roof", "planned",
-                     "taken");
+  return fmt::format("{:<24} {:>6} {:>9} {:>9} {:>7} {:>10} {:>8} {:>6} {:>11} {:>11}", "row", "batch", "precision", "ms", "spread", "tokens/s", "TFLOP/s",
+                     "roof", "planned", "taken");
 }
 
 std::string to_table_line(const TrainResult& r) {
-  return fmt::format("{:<24} {:>6} {:>9.2f} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.ms, 100 * r.spread, r.tokens_s, r.tflops,
-                     r.roof, size_text(r.planned_bytes), size_text(r.peak_bytes));
+  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.precision, r.ms, 100 * r.spread,
+                     r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes), size_text(r.peak_bytes));
 }
 
 }  // namespace ridge::bench
