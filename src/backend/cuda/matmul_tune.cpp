@@ -248,8 +248,8 @@ std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std:
   std::vector<Candidate> all;
   for (int64_t most = most_bytes(loader); all.empty(); most /= 8) {
     try {
-      // Time decides only among those of the same bits, and who they are depends on the product, the library and the chip: so every process
-      // gets the same bits, whatever its measurements say.
+      // Time decides only among those that give the bits of the first proposal that does the work, and which that is depends on the product, the
+      // library and the chip: so every process gets the same bits, whatever its measurements say. With less memory smaller products are compared.
       Contest contest(loader, call, most, workspace_bytes);
       all = contest.of_one_kind(proposals);
       if (all.empty()) return std::nullopt;
@@ -257,7 +257,7 @@ std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std:
     } catch (const Error& error) {
       if (error.code() != ErrorCode::memory) throw;
       all.clear();
-      if (most < kLeast) all = {{0, proposals[0]}};  // no room to try anything: it gives the same bits, and is seldom far behind
+      if (most < kLeast) all = {{0, proposals[0]}};  // no room to try whether it does the work, as first proposals nearly always do
     }
   }
   MatmulChoice choice;
