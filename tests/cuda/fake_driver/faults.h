@@ -12,7 +12,8 @@
 
 namespace fake {
 
-inline std::map<std::string, int> calls;  // since cuInit
+// Since cuInit. Never destroyed: threads that compile may outlive main.
+inline std::map<std::string, int>& calls = *new std::map<std::string, int>;
 inline std::mutex calls_mutex;
 
 inline long long setting(const char* name, long long otherwise) {
