@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 
 #include "support/fake_drivers.h"
@@ -15,8 +16,13 @@ namespace fs = std::filesystem;
 // A root folder with libraries in it: each is a link to the fake one.
 struct Root {
   void put(const std::string& file) const {
-    fs::create_directories(fs::path(folder / file).parent_path());
-    fs::create_symlink(test::fake_driver("gpu"), folder / file);
+    const fs::path path = folder / file;
+    fs::create_directories(path.parent_path());
+    fs::create_symlink(test::fake_driver("gpu"), path);
+    // cuDNN is several libraries in one folder.
+    for (const char* part : {"graph.so.9", "heuristic.so.9", "engines_precompiled.so.9", "ops_infer.so.8", "cnn_infer.so.8", "cnn_train.so.8"})
+      if (path.filename().string() == std::string("libcudnn") + (part + std::strlen(part) - 5))
+        fs::create_symlink(test::fake_driver("gpu"), path.parent_path() / (std::string("libcudnn_") + part));
   }
   LibrarySearch search(int cuda, std::map<std::string, std::string> variables = {}) const {
     LibrarySearch found = library_search(cuda, folder.path(), [&](const char* name) { return variables[name]; });
@@ -94,6 +100,22 @@ TEST(CudaLibraries, WhatIsMissingIsNamedWithTheWayToGetIt) {
   test::write_text(root.folder / "libcudnn.so.9", "not a library");
   const std::string broken = root.open(Library::cudnn, root.search(12040, {{"RIDGE_CUDA_LIBRARIES", root.folder.path()}}));
   EXPECT_NE(broken.find("cuDNN cannot be loaded"), std::string::npos) << broken;
+}
+
+// The library that is opened ends the process where it cannot load the others.
+TEST(CudaLibraries, HalfOfCudnnIsNone) {
+  const Root root;
+  root.put("mine/libcudnn.so.9");
+  const LibrarySearch search = root.search(13000, {{"RIDGE_CUDA_LIBRARIES", root.folder / "mine"}});
+  const FoundLibrary found = open_library(Library::cudnn, search);
+  EXPECT_EQ(found.path, root.folder / "mine/libcudnn.so.9");
+  EXPECT_EQ(found.parts.size(), 3u);
+  for (const std::string& part : found.parts) {
+    fs::rename(part, part + ".gone");
+    const std::string missing = root.open(Library::cudnn, search);
+    EXPECT_EQ(missing.find("cuDNN lacks " + part + "; pip install nvidia-cudnn-cu13"), 0u) << missing;
+    fs::rename(part + ".gone", part);
+  }
 }
 
 TEST(CudaLibraries, OddFoldersAreNoTrouble) {

@@ -315,6 +315,47 @@ TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
     }
 }
 
+// Factors of 20 bits: fewer of them would show.
+TEST_F(GpuConv, MultipliesEveryBitOfF32ByTheLibrary) {
+  Chip chip = test::CudaDevice::the().chip();
+  if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
+  chip.cudnn = true;
+  const bool real = test::tests_real_gpu();  // the simulated GPU is slow
+  Cases cases{{DType::f32, 2, 1, 16, 24, {9, 8}, {3, 3}, {1, 1}, {1, 1}}, {DType::f32, 1, 1, 32, 16, {12, 9}, {5, 3}, {2, 1}, {0, 1}}};
+  if (real)
+    cases.insert(cases.end(), {{DType::f32, 8, 1, 64, 64, {56, 56}, {3, 3}, {1, 1}, {1, 1}},
+                               {DType::f32, 8, 1, 256, 256, {14, 14}, {3, 3}, {1, 1}, {1, 1}},
+                               {DType::f32, 8, 1, 128, 128, {28, 28}, {3, 3}, {2, 2}, {1, 1}}});
+  for (ConvCase c : cases) {
+    c = c.for_chip(chip);
+    c.x_steps = ConvCase::plain(1, c.channels, c.source), c.w_steps = ConvCase::plain(1, c.channels, c.window),
+    c.out_steps = ConvCase::plain(1, c.outputs, c.out);
+    auto draw = [](size_t count, uint32_t seed) {
+      std::vector<double> v(count);
+      for (double& f : v) seed = seed * 1664525u + 1013904223u, f = 1 + double(seed >> 12) / double(1 << 20);
+      return v;
+    };
+    const std::vector<double> a = draw(size_t(c.images * c.x_steps.first), 1), b = draw(size_t(c.outputs * c.w_steps.first), 2);
+    const std::vector<std::byte> got = c.run(ConvCase::stored(DType::f32, a), ConvCase::stored(DType::f32, b), std::byte(0xa5));
+    EXPECT_NE(c.note.find("cuDNN"), std::string::npos) << c.label();
+    double worst = 0;
+    for (int64_t o = 0; o < c.outputs; o += 7)
+      for (int64_t p = 0; p < c.positions(); p += 3) {
+        double sum = 0;
+        for (int64_t t = 0; t < c.taps(); ++t) {
+          const int64_t v = p / c.out[1] * c.stride[0] + t / c.window[1] - c.low[0], u = p % c.out[1] * c.stride[1] + t % c.window[1] - c.low[1];
+          if (v < 0 || u < 0 || v >= c.source[0] || u >= c.source[1]) continue;
+          for (int64_t i = 0; i < c.channels; ++i) sum += a[size_t((i * c.source[0] + v) * c.source[1] + u)] * b[size_t((o * c.channels + i) * c.taps() + t)];
+        }
+        float y = 0;
+        std::memcpy(&y, got.data() + 4 * (o * c.positions() + p), 4);
+        worst = std::max(worst, std::abs(double(y) - sum) / sum);
+      }
+    // Numbers with 10 bits would be wrong by some 1e-5 of sums that are all of one sign; roundings of f32 grow with the root of the length.
+    EXPECT_LT(worst, 3e-6) << c.label();
+  }
+}
+
 // A program with a convolution and its gradients, on numbers whose sums are exact.
 struct ConvProgram {
   DType type = DType::bf16;
@@ -322,11 +363,13 @@ struct ConvProgram {
   bool last = false;  // channels are the last axis of the images and the results
   F32Products products = F32Products::exact;
   ConvOptions options = {};
-  std::string dump = {};  // what runs
+  std::string dump = {};                                       // what runs
+  std::map<std::string, std::string> choices = {}, made = {};  // given, and of convolutions in the end
 
   std::vector<std::vector<std::byte>> run(const CudaOptions& cuda) {
     CudaBackend backend(cuda);
     backend.use_f32_products(products);
+    backend.use_choices(choices);
     Graph g;
     Builder b(g);
     auto apart = [&](NodeId i) { return last ? b.permute(i, {0, 3, 1, 2}) : i; };
@@ -362,6 +405,8 @@ struct ConvProgram {
       // Our own kernels put gradients by the weights where they belong, the library's all.
       const bool library = cuda.cudnn && !(type == DType::f32 && products == F32Products::exact);
       EXPECT_EQ(copies, last && !library ? 2 : 0) << dump;
+      made = backend.choices();
+      std::erase_if(made, [](const auto& choice) { return !choice.first.starts_with("convolution "); });
       for (auto [p, bytes] : memory) backend.release(p, bytes);
     }
     return results;
@@ -425,9 +470,42 @@ TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
     EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
     EXPECT_NE(p.dump.find(words), std::string::npos) << fault << "\n" << p.dump;
   }
-  const test::Variable old("SIMULATED_CUDNN", "8205");
+  {
+    const test::Variable old("SIMULATED_CUDNN", "8205");
+    EXPECT_EQ(p.run(library(true)), own);
+    EXPECT_NE(p.dump.find("is cuDNN 8.2, too old"), std::string::npos) << p.dump;
+  }
+  simulator_.reset();
+  simulator_.emplace(test::SimulatorOptions{.cudnn = true, .cudnn_part = "heuristic"});
   EXPECT_EQ(p.run(library(true)), own);
-  EXPECT_NE(p.dump.find("is cuDNN 8.2, too old"), std::string::npos) << p.dump;
+  EXPECT_NE(p.dump.find("no cuDNN"), std::string::npos) << p.dump;
+}
+
+// What a checkpoint keeps of a convolution is what ran, and what it says is done where that can be.
+TEST_F(ConvPrograms, KeepWhatRan) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
+  ConvProgram p{DType::bf16, {3, 16, 9, 8}, {24, 16, 3, 3}};
+  p.options.padding_low = p.options.padding_high = {1, 1};
+  p.run(library(false));
+  ASSERT_EQ(p.made.size(), 1u);
+  const auto own = p.made;
+  EXPECT_EQ(own.begin()->second, "own");
+  p.run(library(true));
+  ASSERT_EQ(p.made.size(), 1u);
+  EXPECT_EQ(p.made.begin()->first, own.begin()->first) << "so that a library that comes or goes is seen";
+  EXPECT_EQ(p.made.begin()->second, "cuDNN 90100 6 13");
+  auto given = [&](const char* value, const char* then, const char* runs) {
+    p.choices = {{own.begin()->first, value}};
+    p.run(library(true));
+    EXPECT_EQ(p.made, (std::map<std::string, std::string>{{own.begin()->first, then}})) << value;
+    EXPECT_NE(p.dump.find(runs), std::string::npos) << p.dump;
+  };
+  given("cuDNN 90100 7 14", "cuDNN 90100 7 14", "engine 14");
+  given("cuDNN 90100 5 12", "cuDNN 90100 6 13", "engine 13");  // it does not run
+  given("cuDNN 90000 7 14", "cuDNN 90100 6 13", "engine 13");  // another library's
+  given("own", "own", "by the weights");
+  const test::Variable broken("FAKE_GPU", "cudnnBackendExecute=5000");
+  given("cuDNN 90100 6 13", "own", "none of its 8 proposals");
 }
 
 // A net's step keeps neither windows nor padded or spread copies: values are as large as its activations, and what is packed for a product stays

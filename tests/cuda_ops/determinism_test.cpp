@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "autograd/gradients.h"
 #include "support/gpu_runner.h"
 #include "support/steps.h"
 
@@ -26,6 +27,23 @@ TEST_F(GpuDeterminism, WritesBits) {
     for (int i = 0; i < 3; ++i) training.run(1e-2f);
     for (const Bytes& bytes : training.state()) out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
   }
+  if (!tests_real_gpu()) return;
+  // Convolutions of a size that a library may do.
+  for (DType t : {DType::bf16, DType::f32}) {
+    backend.use_f32_products(cuda::F32Products::tf32);
+    Graph g;
+    Builder b(g);
+    const NodeId x = g.input({t, {8, 16, 28, 28}}, "x"), w = g.input({t, {32, 16, 3, 3}}, "w"), y = b.conv(x, w, {}),
+                 cotangent = g.input(g.type(y), "cotangent");
+    std::vector<NodeId> outputs = vector_jacobian(g, std::vector{y}, std::vector{cotangent}, std::vector{x, w});
+    outputs.push_back(y);
+    Values values;
+    Random random(7);
+    for (NodeId in : {x, w, cotangent}) values[in] = draw(g.type(in), random);
+    for (const Bytes& bytes : Gpu::the().run(g, {x, w, cotangent}, outputs, values, ""))
+      out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+  }
+  backend.use_f32_products(cuda::F32Products::exact);
 }
 
 TEST_F(GpuDeterminism, ProcessesGiveTheSameBits) {

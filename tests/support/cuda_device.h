@@ -96,7 +96,9 @@ class CudaDevice final : public cuda::Loader {
     nvrtc_ = std::make_unique<cuda::Nvrtc>(cuda::library_search(driver_->version()));
     try {
       cudnn_ = std::make_unique<cuda::Cudnn>(cuda::library_search(driver_->version()));
+      cudnn_->handle();  // while the simulated library's folder is there
     } catch (const Error&) {
+      cudnn_.reset();
     }
     cuda::CubinOptions options;
     if (simulator) options.folder.clear();

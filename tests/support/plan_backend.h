@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/compiled.h"
+#include "backend/cuda/make.h"
 #include "base/error.h"
 
 namespace ridge::test {
@@ -22,6 +23,7 @@ class PlanBackend final : public Backend {
   void copy(void*, const void*, int64_t) override { refuse(); }
   void clear(void*, int64_t) override { refuse(); }
   bool runs(const Graph& graph, NodeId node) const override { return cuda::has_kernel(graph, node, chip_); }
+  bool stores_permuted(const Graph& graph, NodeId permuted) const override { return cuda::conv_stores_permuted(graph, permuted, chip_); }
   std::unique_ptr<Code> compile(Program program) override {
     auto code = std::make_unique<Plan>(std::move(program), chip_);
     for (cuda::KernelText& text : code->compiled.texts())

@@ -11,6 +11,7 @@ namespace ridge::test {
 
 struct SimulatorOptions {
   bool cublas_lt = true, cudnn = false;
+  std::string cudnn_part = "";  // of cuDNN that is missing
   std::string capability = "8.6";
   int processors = 4;
 };
@@ -26,6 +27,8 @@ class Simulator {
     std::filesystem::create_symlink(fake_driver("simulator"), folder_ / "libnvrtc.so.13");
     std::filesystem::create_symlink(fake_driver(options.cublas_lt ? "simulator" : "old_gpu"), folder_ / "libcublasLt.so.13");
     std::filesystem::create_symlink(fake_driver(options.cudnn ? "simulator" : "old_gpu"), folder_ / "libcudnn.so.9");
+    for (const char* part : {"graph", "heuristic", "engines_precompiled"})
+      if (options.cudnn_part != part) std::filesystem::create_symlink(fake_driver("simulator"), folder_ / (std::string("libcudnn_") + part + ".so.9"));
   }
 
  private:

@@ -30,7 +30,10 @@ void if_there(Body&& body) {
 
 bool CudaOptions::cudnn_wanted() {
   const char* value = std::getenv("RIDGE_CUDNN");
-  return !value || std::string_view(value) != "0";
+  const std::string_view text = value ? value : "";
+  if (text.empty() || text == "1") return true;
+  if (text != "0") fail(ErrorCode::usage, "RIDGE_CUDNN is '{}': 0 leaves cuDNN out, 1 takes it", text);
+  return false;
 }
 
 bool CudaOptions::debug_wanted() {
@@ -65,7 +68,10 @@ CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device
   });
 }
 
-CudaBackend::~CudaBackend() { cudnn_.reset(), lt_.reset(), modules_.reset(); }
+CudaBackend::~CudaBackend() {
+  if_there([&] { device_->use([&] { cudnn_.reset(); }); });
+  lt_.reset(), modules_.reset();
+}
 
 DeviceInfo CudaBackend::info() const {
   const Chip& chip = device_->chip();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "backend/cuda/cudnn.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -44,10 +43,8 @@ class CudaCode::OwnLoader final : public Loader {
   const Driver& driver() const override { return code_.device_.driver(); }
   const Chip& chip() const override { return code_.device_.chip(); }
   const CublasLt* cublas_lt() const override { return code_.lt_; }
-  const Cudnn* cudnn() const override {
-    if (code_.cudnn_ && !code_.cudnn_->started()) code_.device_.metered(&MemoryUse::libraries, [&] { code_.cudnn_->handle(); });
-    return code_.cudnn_;
-  }
+  const Cudnn* cudnn() const override { return code_.cudnn_; }
+  void as_library_memory(const std::function<void()>& body) override { code_.device_.metered(&MemoryUse::libraries, body); }
   StreamHandle stream() const override { return code_.device_.stream(); }
   FunctionHandle function(const KernelText& text) override {
     code_.texts_.push_back(code_.modules_.load(text));

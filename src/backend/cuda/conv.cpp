@@ -79,7 +79,7 @@ void append_out_steps(Words& words, const ConvDesc& d) {
 
 class ConvKernel final : public NodeKernel {
  public:
-  ConvKernel(const ConvDesc& desc, const Chip& chip, std::string remark) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)), remark_(std::move(remark)) {
+  ConvKernel(const ConvDesc& desc, const Chip& chip) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
     // With more taps than positions the taps are summed over: the gradient by the weights.
     gradient_ = d_.taps() > d_.positions();
     const auto near = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
@@ -125,10 +125,7 @@ class ConvKernel final : public NodeKernel {
       gradient_ ? bind_gradient() : bind_product();
   }
 
-  std::string note() const override { return way() + remark_; }
-
- private:
-  std::string way() const {
+  std::string note() const override {
     if (matmul_) return "a product: " + matmul_->note();
     if (narrow_) return gradient_ ? fmt::format("narrow, {} parts", parts_) : "narrow";
     return fmt::format("{} x {} tiles, {}{}{}", tile_.rows, tile_.columns,
@@ -137,6 +134,8 @@ class ConvKernel final : public NodeKernel {
                                       : "by positions",
                        pieces_ > 1 ? fmt::format(", {} pieces", pieces_) : "", parts_ > 1 ? fmt::format(", {} parts", parts_) : "");
   }
+
+ private:
   int text(KernelText t) { return add_text(std::move(t.entry), std::move(t.body), t.shared); }
   bool spread() const { return d_.spread[0] > 1 || d_.spread[1] > 1; }
   // Outputs that meet the source's elements alike are done together, each with the taps that reach them.
@@ -390,7 +389,6 @@ class ConvKernel final : public NodeKernel {
   ConvDesc d_;
   Chip chip_;
   ConvUnit unit_;
-  std::string remark_;
   bool gradient_ = false, narrow_ = false;
   ConvTile tile_;
   Factor x_factor_, w_factor_;
@@ -429,11 +427,10 @@ Words conv_finish_words(const ConvDesc& d, Place out, Place parts, int64_t count
 }
 
 std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip) {
+  auto own = std::make_unique<ConvKernel>(desc, chip);
   const std::optional<LibraryConv> call = library_conv(desc, chip);
-  const bool library = call && library_wins(desc, call->conv.result, call->conv.channels_last(), chip);
-  auto own = std::make_unique<ConvKernel>(desc, chip, library && !chip.cudnn ? "; no cuDNN, which would be faster" : "");
-  if (!library || !chip.cudnn) return own;
-  return make_library_conv(desc, *call, std::move(own));
+  if (!call || !library_wins(desc, call->conv.result, call->conv.channels_last(), chip)) return own;
+  return make_library_conv(desc, *call, std::move(own), chip);
 }
 
 bool has_conv_kernel(const Graph& g, NodeId id) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kSpareWorkspace = int64_t(8) << 20;
 constexpr int64_t kLibraryAlignment = 256;  // of the library's workspace
-constexpr int64_t kMostTrial = int64_t(2) << 30;
+constexpr const char* kOwnKernels = "own";  // among choices
 
 using ArraySizes = std::array<int64_t, 4>;
 
@@ -33,14 +33,10 @@ bool is_packed(const CudnnArray& a, bool channels_last) {
 int64_t elements(const CudnnArray& a) { return a.sizes[0] * a.sizes[1] * a.sizes[2] * a.sizes[3]; }
 int64_t bytes_of(const CudnnArray& a) { return elements(a) * size_of(a.type); }
 
-// [first, groups · second, …], or with the first axis grouped; false where groups lie apart.
-bool lay_out(CudnnArray& a, DType type, const ArraySizes& sizes, const ArraySizes& strides, int64_t groups, int64_t group_step, size_t grouped,
-             int64_t alignment) {
+// False where it runs backwards.
+bool lay_out(CudnnArray& a, DType type, const ArraySizes& sizes, const ArraySizes& strides, int64_t alignment) {
   a.type = type, a.sizes = sizes, a.strides = strides, a.alignment = std::min<int64_t>(alignment, 16);
-  if (groups > 1 && sizes[grouped] > 1 && group_step != sizes[grouped] * strides[grouped]) return false;
-  if (sizes[grouped] == 1) a.strides[grouped] = group_step;
-  a.sizes[grouped] *= groups;
-  return std::all_of(a.strides.begin(), a.strides.end(), [](int64_t s) { return s >= 0; });
+  return std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s >= 0; });
 }
 
 // Padding at the end with which a source has so many windows; nothing where it would be cut instead. The same as at the beginning where both do.
@@ -63,6 +59,7 @@ int64_t LibraryConv::workspace_bytes() const {
 }
 
 std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
+  if (d.groups > 1) return std::nullopt;
   LibraryConv call;
   CudnnConv& c = call.conv;
   c.exact = chip.f32_products == F32Products::exact;
@@ -76,10 +73,9 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
     // Images and channels have changed places.
     if (spread || !forward) return std::nullopt;
     c.result = CudnnConv::Result::w;
-    fits &= lay_out(c.x, d.x, {d.channels, d.images, d.source[0], d.source[1]}, {x.second, x.first, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
-    fits &= lay_out(c.y, d.w, {d.channels, d.outputs, d.window[0], d.window[1]}, {w.second, w.first, w.axes[0], w.axes[1]}, d.groups, w.group, 1, w.alignment);
-    fits &= lay_out(c.w, d.result, {d.outputs, d.images, d.out[0], d.out[1]}, {out.second, out.first, out.axes[0], out.axes[1]}, d.groups, out.group, 0,
-                    out.alignment);
+    fits &= lay_out(c.x, d.x, {d.channels, d.images, d.source[0], d.source[1]}, {x.second, x.first, x.axes[0], x.axes[1]}, x.alignment);
+    fits &= lay_out(c.y, d.w, {d.channels, d.outputs, d.window[0], d.window[1]}, {w.second, w.first, w.axes[0], w.axes[1]}, w.alignment);
+    fits &= lay_out(c.w, d.result, {d.outputs, d.images, d.out[0], d.out[1]}, {out.second, out.first, out.axes[0], out.axes[1]}, out.alignment);
     c.stride = d.dilation, c.dilation = d.stride;
   } else if (spread || !forward) {
     // Weights that run backwards, their inputs and outputs exchanged: the gradient by x of a convolution with that stride.
@@ -88,18 +84,16 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
     ConvDesc::Axes steps = w.axes;
     for (size_t i : {0, 1})
       if (d.window[i] > 1) call.w_offset += (d.window[i] - 1) * w.axes[i] * size_of(d.w), steps[i] = -w.axes[i];
-    fits &= lay_out(c.y, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
-    fits &= lay_out(c.w, d.w, {d.channels, d.outputs, d.window[0], d.window[1]}, {w.second, w.first, steps[0], steps[1]}, d.groups, w.group, 0,
+    fits &= lay_out(c.y, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, x.alignment);
+    fits &= lay_out(c.w, d.w, {d.channels, d.outputs, d.window[0], d.window[1]}, {w.second, w.first, steps[0], steps[1]},
                     std::gcd(w.alignment, std::abs(call.w_offset)));
-    fits &= lay_out(c.x, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, d.groups, out.group, 1,
-                    out.alignment);
+    fits &= lay_out(c.x, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, out.alignment);
     c.stride = d.spread, c.dilation = d.dilation;
     for (size_t i : {0, 1}) pad[i] = (d.window[i] - 1) * d.dilation[i] - d.low[i];
   } else {
-    fits &= lay_out(c.x, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, d.groups, x.group, 1, x.alignment);
-    fits &= lay_out(c.w, d.w, {d.outputs, d.channels, d.window[0], d.window[1]}, {w.first, w.second, w.axes[0], w.axes[1]}, d.groups, w.group, 0, w.alignment);
-    fits &= lay_out(c.y, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, d.groups, out.group, 1,
-                    out.alignment);
+    fits &= lay_out(c.x, d.x, {d.images, d.channels, d.source[0], d.source[1]}, {x.first, x.second, x.axes[0], x.axes[1]}, x.alignment);
+    fits &= lay_out(c.w, d.w, {d.outputs, d.channels, d.window[0], d.window[1]}, {w.first, w.second, w.axes[0], w.axes[1]}, w.alignment);
+    fits &= lay_out(c.y, d.result, {d.images, d.outputs, d.out[0], d.out[1]}, {out.first, out.second, out.axes[0], out.axes[1]}, out.alignment);
     c.stride = d.stride, c.dilation = d.dilation;
   }
   if (!fits) return std::nullopt;
@@ -142,20 +136,24 @@ bool library_wins(const ConvDesc& d, CudnnConv::Result result, bool channels_las
   if (d.x != d.w || d.x != d.result || (d.x == DType::bf16 && !chip.bf16())) return false;
   if (d.x != DType::f32) return channels_last || by_weights;
   if (chip.f32_products == F32Products::exact) return result == CudnnConv::Result::y && !channels_last;
-  return chip.f32_products == F32Products::tf32 && chip.at_least(8, 0);
+  return chip.at_least(8, 0);
 }
 
 namespace {
 
 class LibraryConvKernel final : public NodeKernel {
  public:
-  LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own) : d_(desc), call_(call), own_(std::move(own)) {
-    if (!call_.w_apart) return;
+  LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, bool there)
+      : d_(desc), call_(call), own_(std::move(own)), there_(there) {
+    if (!there_ || !call_.w_apart) return;
     KernelText order = conv_finish_text(d_.result, elements(call_.conv.w), by_weights() && call_.conv.channels_last(), true);
     order_ = add_text(std::move(order.entry), std::move(order.body), order.shared);
   }
 
-  int64_t workspace_bytes() const override { return std::max(own_->workspace_bytes(), call_.w_bytes() + call_.workspace_bytes() + kLibraryAlignment); }
+  int64_t workspace_bytes() const override {
+    if (!there_) return own_->workspace_bytes();
+    return std::max(own_->workspace_bytes(), call_.w_bytes() + call_.workspace_bytes() + kLibraryAlignment);
+  }
 
   std::vector<KernelText> texts() const override {
     std::vector<KernelText> all = NodeKernel::texts();
@@ -165,13 +163,16 @@ class LibraryConvKernel final : public NodeKernel {
   }
 
   void load(Loader& loader) override {
+    // Its value tells a resumed run whether it goes on as it began.
+    const std::string key = "convolution " + call_.conv.key(), kept = loader.choice(key);
     try {
-      if (const Cudnn* cudnn = loader.cudnn()) choose(loader, *cudnn);
+      if (const Cudnn* cudnn = there_ ? loader.cudnn() : nullptr; cudnn && kept != kOwnKernels) loader.as_library_memory([&] { choose(loader, *cudnn, kept); });
     } catch (const DriverError&) {
       throw;
     } catch (const Error& error) {
       plan_.reset(), refusal_ = error.what();
     }
+    loader.hold_choice(key, plan_ ? chosen_ : kOwnKernels);
     if (plan_)
       NodeKernel::load(loader);
     else
@@ -182,7 +183,7 @@ class LibraryConvKernel final : public NodeKernel {
     own_->bind(operands, workspace, fault);
     clear();
     x_ = operands[0], w_ = operands[1], out_ = operands[2], space_ = workspace;
-    if (!call_.w_apart) return;
+    if (!there_ || !call_.w_apart) return;
     const int64_t blocks = blocks_of(elements(call_.conv.w), kBlock);
     if (by_weights()) return launch(order_, blocks, conv_finish_words(d_, out_, space_, 1, d_.images, call_.conv.channels_last() ? d_.images : 0));
     // [output, channel, tap] to [output, tap, channel].
@@ -213,31 +214,27 @@ class LibraryConvKernel final : public NodeKernel {
 
   std::string note() const override {
     if (plan_) return fmt::format("cuDNN #{}, engine {}", proposal_, engine_);
-    return own_->note() + (refusal_.empty() ? "" : "; not cuDNN: " + refusal_);
+    return own_->note() + (!there_ ? "; no cuDNN, which would be faster" : refusal_.empty() ? "" : "; not cuDNN: " + refusal_);
   }
 
  private:
   bool by_weights() const { return call_.conv.result == CudnnConv::Result::w; }
 
   // The library's first proposal that keeps the laws: a rule and no measurement, as each adds in another order.
-  void choose(Loader& loader, const Cudnn& cudnn) {
+  void choose(Loader& loader, const Cudnn& cudnn, const std::string& kept) {
     convolution_ = std::make_unique<CudnnConvolution>(cudnn, call_.conv);
-    const std::string key = fmt::format("convolution cuDNN {} {} {}", cudnn.version(), call_.conv.key(), call_.workspace_bytes());
-    const std::string kept = loader.choice(key);
     std::vector<CudnnConvolution::Proposal> proposals = convolution_->proposals();
     for (bool as_kept : {true, false})
       for (size_t i = 0; i < proposals.size(); ++i) {
         CudnnConvolution::Proposal& p = proposals[i];
-        const std::string value = fmt::format("{} {}", i, p.engine);
-        if (!p.lawful || (value == kept) != as_kept) continue;
+        chosen_ = fmt::format("cuDNN {} {} {}", cudnn.version(), i, p.engine);
+        if (!p.lawful || (chosen_ == kept) != as_kept) continue;
         plan_ = convolution_->plan(std::move(p));
-        if (!plan_ || plan_->workspace_bytes > call_.workspace_bytes() || !runs(loader)) {
-          plan_.reset();
-          continue;
+        if (plan_ && plan_->workspace_bytes <= call_.workspace_bytes() && runs(loader)) {
+          proposal_ = int(i), engine_ = p.engine;
+          return;
         }
-        proposal_ = int(i), engine_ = p.engine;
-        loader.keep_choice(key, value);
-        return;
+        plan_.reset();
       }
     refusal_ = fmt::format("none of its {} proposals will do", proposals.size());
   }
@@ -247,9 +244,7 @@ class LibraryConvKernel final : public NodeKernel {
     const Driver& driver = loader.driver();
     const CudnnConv& c = call_.conv;
     const int64_t x = rounded(bytes_of(c.x)), w = rounded(bytes_of(c.w)), y = rounded(bytes_of(c.y)), total = x + w + y + plan_->workspace_bytes;
-    size_t free = 0, all = 0;
-    driver.memory_info(&free, &all);
-    if (total > std::min(kMostTrial, int64_t(free) / 4)) return true;
+    if (total > loader.chip().memory_bytes / 64) return true;
     try {
       const DeviceMemory memory = allocate(driver, total);
       driver.fill_bytes(memory.get(), 0, size_t(total), loader.stream());
@@ -269,16 +264,17 @@ class LibraryConvKernel final : public NodeKernel {
   std::unique_ptr<Kernel> own_;
   std::unique_ptr<CudnnConvolution> convolution_;
   std::optional<CudnnConvolution::Plan> plan_;
+  bool there_;  // the library
   int order_ = -1, proposal_ = 0;
   int64_t engine_ = 0;
-  std::string refusal_;
+  std::string chosen_, refusal_;
   Place x_, w_, out_, space_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own) {
-  return std::make_unique<LibraryConvKernel>(desc, call, std::move(own));
+std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, const Chip& chip) {
+  return std::make_unique<LibraryConvKernel>(desc, call, std::move(own), chip.cudnn);
 }
 
 }  // namespace ridge::cuda

@@ -24,6 +24,6 @@ std::optional<LibraryConv> library_conv(const ConvDesc& desc, const Chip& chip);
 bool library_wins(const ConvDesc& desc, CudnnConv::Result result, bool channels_last, const Chip& chip);
 
 // By the library; by `own` where it is missing or refuses.
-std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own);
+std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, const Chip& chip);
 
 }  // namespace ridge::cuda

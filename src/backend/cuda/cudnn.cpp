@@ -112,6 +112,20 @@ int Cudnn::version() const {
 
 CudnnHandle Cudnn::handle() const {
   if (started()) return handle_.get();
+  if (!failure_.empty()) fail(ErrorCode::unsupported, "{}", failure_);
+  try {
+    start();
+  } catch (const Error& error) {
+    failure_ = error.what();
+    throw;
+  }
+  return handle_.get();
+}
+
+void Cudnn::start() const {
+  // It loads these by itself, and ends the process where it cannot.
+  for (const std::string& part : found_.parts)
+    if (!parts_.emplace_back(part)) fail(ErrorCode::unsupported, "cuDNN cannot be used ({}); install it anew", parts_.back().error());
   const int v = version();
   if (v < kDnnOldest)
     fail(ErrorCode::unsupported, "{} is cuDNN {}.{}, too old: install 8.5 or newer (pip install nvidia-cudnn-cu13 or nvidia-cudnn-cu12)", found_.path, v / 1000,
@@ -121,7 +135,6 @@ CudnnHandle Cudnn::handle() const {
     fail(ErrorCode::unsupported, "[{}] {} does not start (status {}); it may not fit the driver or the GPU: install another one", create.symbol(), found_.path,
          code);
   handle_ = {handle, destroy};
-  return handle;
 }
 
 void Cudnn::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install cuDNN 8.5 or newer", found_.path, symbol); }
@@ -129,7 +142,10 @@ void Cudnn::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} l
 void Cudnn::refuse(const char* symbol, int code) const {
   const char* (*status_name)(int) = nullptr;
   const char* text = library().bind(status_name, "cudnnGetErrorString") ? status_name(code) : nullptr;
-  fail(ErrorCode::io, "[{}] {} ({}); without cuDNN Ridge's own kernels are used: RIDGE_CUDNN=0", symbol, text ? text : "unknown status", code);
+  // Of version 9: no memory of the host or of the device; of version 8.
+  const bool memory = code == 4003 || code == 4004 || code == 2;
+  fail(memory ? ErrorCode::memory : ErrorCode::io, "[{}] {} ({}); RIDGE_CUDNN=0 takes Ridge's own kernels instead", symbol, text ? text : "unknown status",
+       code);
 }
 
 std::string CudnnConv::key() const {
@@ -190,12 +206,13 @@ CudnnConvolution::CudnnConvolution(const Cudnn& cudnn, const CudnnConv& conv) : 
 
 std::vector<CudnnConvolution::Proposal> CudnnConvolution::proposals() const {
   std::vector<Proposal> all;
+  // What cannot be read speaks for nothing: all bits.
   auto bits = [&](CudnnDescriptor engine, int attribute, int type) {
     int values[64] = {};
     int64_t count = 0;
+    if (cudnn_.descriptor_get.quietly(engine, attribute, type, 64, &count, values) != 0) return ~uint64_t(0);
     uint64_t set = 0;
-    if (cudnn_.descriptor_get.quietly(engine, attribute, type, 64, &count, values) == 0)
-      for (int64_t i = 0; i < std::min<int64_t>(count, 64); ++i) set |= uint64_t(1) << (values[i] & 63);
+    for (int64_t i = 0; i < std::min<int64_t>(count, 64); ++i) set |= uint64_t(1) << (values[i] & 63);
     return set;
   };
   for (int mode : {kDnnBestFirst, kDnnWhateverWorks}) {

@@ -27,8 +27,8 @@ class Cudnn {
 
   const DynamicLibrary& library() const { return found_.library; }
   bool started() const { return handle_.get() != nullptr; }
-  CudnnHandle handle() const;  // ErrorCode::unsupported where it is too old or does not start
-  int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7
+  CudnnHandle handle() const;  // ErrorCode::unsupported where it is too old, not complete or does not start
+  int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7; of a library that has started
   [[noreturn]] void lacks(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code) const;
 
@@ -47,7 +47,11 @@ class Cudnn {
   CudnnCall<CudnnHandle, CudnnDescriptor, CudnnDescriptor> execute{*this, "cudnnBackendExecute"};
 
  private:
+  void start() const;
+
+  mutable std::vector<DynamicLibrary> parts_;
   mutable Owned<CudnnHandle, CudnnCall<CudnnHandle>> handle_;
+  mutable std::string failure_;  // of the first attempt
 };
 
 // [first, second, down, across]; strides in elements, all above 0.

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,8 +45,9 @@ class Loader {
   virtual const Chip& chip() const = 0;
   virtual const CublasLt* cublas_lt() const = 0;  // null: not installed
   virtual const Cudnn* cudnn() const { return nullptr; }
-  virtual StreamHandle stream() const = 0;                      // for measurements; idle
-  virtual FunctionHandle function(const KernelText& text) = 0;  // compiled or found in the cache, loaded, its shared memory granted
+  virtual void as_library_memory(const std::function<void()>& body) { body(); }  // counts what the device loses meanwhile
+  virtual StreamHandle stream() const = 0;                                       // for measurements; idle
+  virtual FunctionHandle function(const KernelText& text) = 0;                   // compiled or found in the cache, loaded, its shared memory granted
   // Choices of earlier processes on this chip, by key; empty: none. What is kept is part of the choices that a checkpoint stores.
   virtual std::string choice(const std::string& key) = 0;
   virtual void keep_choice(const std::string& key, const std::string& value) = 0;

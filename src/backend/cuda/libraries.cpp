@@ -1,6 +1,7 @@
 #include "backend/cuda/libraries.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <system_error>
 
@@ -29,6 +30,15 @@ const Facts& library_facts(Library library) {
       {"cuDNN", {{"libcudnn.so.9", 0}, {"libcudnn.so.8", 0}}, "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"},
   };
   return facts[size_t(library)];
+}
+
+// What convolutions by cuDNN need besides it, in the same folder.
+std::vector<std::string> cudnn_parts(const std::string& path) {
+  std::vector<std::string> parts;
+  const bool old = path.ends_with(".8");
+  for (const char* part : old ? std::array{"ops_infer", "cnn_infer", "cnn_train"} : std::array{"graph", "heuristic", "engines_precompiled"})
+    parts.push_back((fs::path(path).parent_path() / fmt::format("libcudnn_{}.so.{}", part, old ? 8 : 9)).string());
+  return parts;
 }
 
 std::vector<std::string> parts_of(const std::string& list) {
@@ -119,12 +129,17 @@ LibrarySearch library_search(int cuda, const fs::path& root, const Variables& va
 FoundLibrary open_library(Library which, const LibrarySearch& search) {
   const Facts& facts = library_facts(which);
   FoundLibrary found;
-  std::string broken, too_new;
+  std::string broken, too_new, incomplete;
   auto try_open = [&](const std::string& path) {
     DynamicLibrary library(path);
     if (!library) {
       if (broken.empty()) broken = library.error();
       return false;
+    }
+    if (which == Library::cudnn) {
+      found.parts = cudnn_parts(path);
+      for (const std::string& part : found.parts)
+        if (std::error_code error; !fs::exists(part, error)) return incomplete = part, false;
     }
     found.library = std::move(library), found.path = path;
     return true;
@@ -148,6 +163,7 @@ FoundLibrary open_library(Library which, const LibrarySearch& search) {
       // Where the system has none by this name there is nothing to say about it.
       if (DynamicLibrary library(soname.file); library) {
         found.library = std::move(library), found.path = soname.file;
+        if (which == Library::cudnn) found.parts = cudnn_parts(found.path);
         return found;
       }
     }
@@ -157,6 +173,8 @@ FoundLibrary open_library(Library which, const LibrarySearch& search) {
 
   if (!broken.empty()) {
     found.missing = fmt::format("{} cannot be loaded ({})", facts.name, broken);
+  } else if (!incomplete.empty()) {
+    found.missing = fmt::format("{} lacks {}", facts.name, incomplete);
   } else if (!too_new.empty()) {
     found.missing = fmt::format("{} needs a newer driver than one for CUDA {}.{}", too_new, search.cuda / 1000, search.cuda % 1000 / 10);
   } else {

@@ -28,8 +28,9 @@ LibrarySearch library_search(int cuda, const std::filesystem::path& root = "/", 
 
 struct FoundLibrary {
   DynamicLibrary library = {};
-  std::string path = {};     // or the name under which the system has it
-  std::string missing = {};  // why there is none, and what to do
+  std::string path = {};                // or the name under which the system has it
+  std::vector<std::string> parts = {};  // other libraries that it loads by itself; where one is missing cuDNN ends the process
+  std::string missing = {};             // why there is none, and what to do
 };
 FoundLibrary open_library(Library library, const LibrarySearch& search);
 
