@@ -16,7 +16,8 @@ void read_resumed_folder(std::vector<std::string>& words) {
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     std::string& next = words[i + 1];
     const bool truth = next == "true" || next == "false" || next == "yes" || next == "no" || next == "on" || next == "off" || next == "1" || next == "0";
-    if (words[i] == "--resume" && !truth && !next.starts_with("--") && next.find('=') == next.npos) next = "out=" + next;
+    if (words[i] == "--resume" && !truth && !next.starts_with("--") && (next.find('=') == next.npos || std::filesystem::is_directory(next)))
+      next = "out=" + next;
   }
 }
 
@@ -41,7 +42,8 @@ std::function<config::Sources()> add_settings(Line line, unsigned task) {
 config::Resolved resolve_resumed(config::Sources& sources) {
   namespace fs = std::filesystem;
   const config::Resolved said = config::resolve(sources);
-  const fs::path out = said.get<std::string>("out");
+  fs::path out = said.get<std::string>("out");
+  if (!out.empty() && !out.has_filename()) out = out.parent_path();  // a "/" at its end
   if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
   if (!fs::exists(out))
     fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));

@@ -238,7 +238,9 @@ std::optional<GptWeights> read_run(const fs::path& run) {
 }
 
 // Runs that can be read: below this folder, beside it, or where new ones are made; the nearest by name first.
-std::string runs_instead_of(const fs::path& path) {
+std::string runs_instead_of(fs::path path) {
+  path = path.lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // a "/" at its end
   constexpr size_t kNamed = 3;
   std::vector<std::string> runs;
   std::error_code ignored;
@@ -249,7 +251,7 @@ std::string runs_instead_of(const fs::path& path) {
     };
     if (!fs::is_directory(folder, ignored)) continue;
     if (folder != ".") look(folder);
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) look(entry.path());
+    for (auto entry = fs::directory_iterator(folder, ignored); entry != fs::directory_iterator(); entry.increment(ignored)) look(entry->path());
   }
   if (runs.empty()) return fs::exists(path, ignored) ? "ridge train gpt makes a run" : fmt::format("ridge train gpt --out {} makes a run there", path.string());
   auto distance = [&](const std::string& run) { return edit_distance(fs::path(run).filename().string(), path.filename().string()); };

@@ -88,11 +88,11 @@ class Run {
     loop_start_ = Clock::now();
     try {
       run();
+      finish();
     } catch (...) {
       keep_rows();
       throw;
     }
-    finish();
     return std::move(out_);
   }
 
@@ -113,8 +113,10 @@ class Run {
       return on ? std::clamp<int64_t>(wish.value_or(otherwise), 1, std::max<int64_t>(steps, 1)) : 0;
     };
     state_.validation_interval = often(o_.validation_interval, o_.validate && task_.validation, affordable_validation());
-    const double pace = o_.expected_step_seconds > 0 ? 600 / o_.expected_step_seconds : 1e9;  // a crash costs ten minutes at most
-    int64_t pause = int64_t(std::clamp(double(steps) / 10, 1.0, std::max(1.0, pace)));
+    const bool paced = o_.expected_step_seconds > 0;
+    const double most = paced ? 600 / o_.expected_step_seconds : 1e9;                  // a crash costs ten minutes at most
+    const double least = paced ? o_.checkpoint_rest / o_.expected_step_seconds : 1.0;  // and a quick run does not only save
+    int64_t pause = int64_t(std::clamp(std::max(std::min(double(steps) / 10, most), least), 1.0, double(std::max<int64_t>(steps, 1))));
     if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // then one save often serves as two
     state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
     state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
@@ -247,15 +249,14 @@ class Run {
   std::span<const float> values_of(size_t index, Held what, size_t count, size_t& used) {
     if (step_.in_place()) return (what == Held::parameter ? step_.parameter(index) : step_.moment(index, int(what) - 1)).first(count);
     if (used == copies_.size()) {
-      // Memory that the device writes to by itself cannot be swapped out: some of it, and for the rest of a large model the other kind.
-      constexpr size_t kMost = (size_t(2) << 30) / sizeof(float);
+      const size_t most = size_t(o_.pinned_bytes) / sizeof(float);  // for the rest of a large model the other kind
       CopiedValues copy;
-      if (straight_ + count <= kMost) try {
+      if (straight_ + count <= most) try {
           copy.data = step_.host_memory(count), copy.straight = true;
           straight_ += count;
         } catch (const Error& error) {
           if (error.code() != ErrorCode::memory) throw;
-          straight_ = kMost;  // there is no more of that kind
+          straight_ = most;  // there is no more of that kind
         }
       if (!copy.data) copy.data.reset(new float[count], std::default_delete<float[]>());
       copies_.push_back(std::move(copy));
@@ -464,7 +465,18 @@ class Run {
     if (!p.applied) row_ += R"(,"applied":false)";
     if (p.loss_scale != 1) add("loss_scale", p.loss_scale);
     row_ += '}';
-    metrics_->add_line(row_);
+    keep_row(p.step, row_);
+  }
+
+  void keep_row(int64_t step, std::string_view row) {
+    try {
+      metrics_->add_line(row);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      if (std::exchange(rows_lost_, true)) return;
+      for (TrainerView* view : views_)
+        view->on_notice(fmt::format("there is no more room for metrics: those of steps from {} on are lost as long as that lasts", step));
+    }
   }
 
   // A full disk costs no run as long as there is room in memory.
@@ -514,6 +526,8 @@ class Run {
     state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
     restore_weights(*stored);
     tell();
+    flush_metrics();
+    if (metrics_wait_) notice("metrics that could not be written are lost with the roll-back");
     metrics_.reset();
     metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
     load_from(state_.next_batch);
@@ -539,7 +553,7 @@ class Run {
     }
     look_for_end(validates && !state_.validation_due);
     // Within a row of bad steps no checkpoint is due: going back must lead before them.
-    const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty() && (rested() || done == o_.schedule.steps));
+    const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty());
     if (best || regular) save(best, !regular && !rested());
   }
 
@@ -576,7 +590,7 @@ class Run {
     nlohmann::ordered_json row;
     row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
     tell();
-    metrics_->add(row);
+    keep_row(r.step, row.dump());
     tell_all([&](TrainerView& view) { view.on_validation(r); });
     return r.best;
   }
@@ -650,7 +664,7 @@ class Run {
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, flushed_at_ = {}, saved_at_ = {};
   std::vector<Progress> untold_, being_told_;
   std::string row_;
-  bool metrics_wait_ = false;
+  bool metrics_wait_ = false, rows_lost_ = false;
   int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;
   double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
   int failed_saves_ = 0;

@@ -32,9 +32,9 @@ struct TrainerOptions {
   Schedule schedule;                           // and how many steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
   std::optional<int64_t> validation_interval;  // steps; none: as often as costs under 5 % of the time
-  std::optional<int64_t> checkpoint_interval;  // steps; none: ten in a run, ten minutes apart at most, and as far as checkpoint_rest says at least
+  std::optional<int64_t> checkpoint_interval;  // steps; none: ten in a run, as far apart as checkpoint_rest at least and ten minutes at most
   std::optional<int64_t> sample_interval;      // steps; none: four in a run
-  double checkpoint_rest = 20;                 // seconds between two that nobody asked for; the end has its own in any case
+  double checkpoint_rest = 20;                 // expected seconds between two that nobody asked for; a best on a device with memory of its own waits so long
   bool validate = true, keep_checkpoints = true, samples = true;
   double max_minutes = 0, target_loss = 0;  // 0: none
   bool has_target = false;
@@ -45,6 +45,7 @@ struct TrainerOptions {
   double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
   double expected_step_seconds = 0;            // for the pace of checkpoints; 0: not known
   int64_t planned_bytes = 0;                   // of the whole process, or on a GPU of that
+  int64_t pinned_bytes = int64_t(2) << 30;     // of copies for checkpoints that a device may write to by itself; such memory cannot be swapped out
   std::function<int64_t()> device_bytes = {};  // what is held on a GPU; none: what the process holds is told
   std::string device_choice = "cpu";           // kept with the run, so that it goes on there
   bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint

@@ -59,6 +59,7 @@ class FarBackend : public Backend {
   }
   std::byte* allocate_host(int64_t bytes) override {
     if (bytes > most_host) fail(ErrorCode::memory, "[far] no such memory for {} bytes", bytes);
+    host_bytes += bytes;
     return near_.allocate(bytes);
   }
   void release_host(std::byte* p, int64_t bytes) override { near_.release(p, bytes); }
@@ -76,6 +77,7 @@ class FarBackend : public Backend {
 
   bool empty() const { return held_.empty(); }
   int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
+  int64_t host_bytes = 0;                                   // that allocate_host() has given in all
   int64_t most_host = std::numeric_limits<int64_t>::max();  // bytes that allocate_host() gives at a time
 
  private:

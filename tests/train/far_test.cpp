@@ -311,6 +311,29 @@ TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
   expect_same(Trace(a.folder), Trace(b.folder));
 }
 
+// What may be page-locked is a bound, not a wish.
+TEST(FarDevice, PinsNoMoreThanItMay) {
+  TempFolder folder;
+  const int64_t weights = [&] {
+    FarBackend device;
+    SmallRun run{.folder = folder / "all", .steps = 6};
+    run.backend = &device;
+    run();
+    return device.host_bytes;
+  }();
+  int64_t before = -1;
+  for (int64_t most : {int64_t(0), weights / 2}) {
+    FarBackend device;
+    SmallRun run{.folder = folder / std::to_string(most), .steps = 6};
+    run.backend = &device, run.pinned_bytes = most;
+    run();
+    EXPECT_LT(device.host_bytes, weights);
+    EXPECT_GT(device.host_bytes, before);
+    before = device.host_bytes;
+    expect_same(Trace(run.folder), Trace(folder / "all"));
+  }
+}
+
 // Written while training goes on: told when it is there, and not when the next one is due.
 TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
   TempFolder folder;

@@ -80,7 +80,8 @@ struct SmallRun {
   std::vector<std::string> notices = {};  // of the run
   std::function<void(int64_t step)> on_checkpoint = {};
   std::optional<int64_t> checkpoint_interval = 5;
-  double checkpoint_rest = 20;
+  double checkpoint_rest = 20, expected_step_seconds = 0;
+  int64_t pinned_bytes = int64_t(1) << 30;
   TrainerView* watcher = nullptr;
 
   Outcome operator()() {
@@ -105,7 +106,8 @@ struct SmallRun {
     TrainerOptions o;
     o.folder = folder, o.resume = resume, o.schedule = {Schedule::Kind::cosine, 1e-2, 1e-3, 3, steps};
     o.validation_interval = 10, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
-    o.checkpoint_rest = checkpoint_rest, o.handle_signals = handle_signals, o.files = files, o.before = before;
+    o.checkpoint_rest = checkpoint_rest, o.expected_step_seconds = expected_step_seconds, o.pinned_bytes = pinned_bytes, o.handle_signals = handle_signals,
+    o.files = files, o.before = before;
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
       std::function<void(int64_t)> saved;

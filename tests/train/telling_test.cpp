@@ -98,6 +98,21 @@ TEST(Telling, TrainsOnWhereRowsCannotBeWritten) {
   EXPECT_EQ(newest->step, 30);
 }
 
+// More rows than there is room for: the run goes on to its end and its last checkpoint.
+TEST(Telling, TrainsOnWhereRowsHaveNoRoomAtAll) {
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run", .steps = 700};
+  run.checkpoint_interval = 350;
+  fs::create_directories(run.folder);
+  fs::create_symlink("/dev/full", run.folder / "metrics.jsonl");
+  EXPECT_THROW(run(), Error);
+  EXPECT_EQ(std::count_if(run.notices.begin(), run.notices.end(), [](const std::string& n) { return n.starts_with("there is no more room for metrics"); }), 1);
+  std::vector<std::string> damage;
+  const auto newest = CheckpointStore(run.folder / "checkpoints").newest(damage);
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, 700);
+}
+
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
 // Which checkpoints a run writes. The best weights are among them, however rarely it saves.
@@ -119,7 +134,7 @@ TEST(Saving, RestsUnlessAskedNotTo) {
   TempFolder folder;
   FarBackend device;
   SmallRun run{.folder = folder / "near"};
-  run.checkpoint_interval = {}, run.checkpoint_rest = kForever;
+  run.checkpoint_interval = {}, run.checkpoint_rest = kForever, run.expected_step_seconds = 1;
   EXPECT_EQ(saved_steps(run), (Steps{0, 10, 20, 30})) << "the start, each best and the end";
   run.folder = folder / "far", run.backend = &device;
   EXPECT_EQ(saved_steps(run), (Steps{0, 30})) << "a best is copied and not yet written";
@@ -127,6 +142,8 @@ TEST(Saving, RestsUnlessAskedNotTo) {
   EXPECT_EQ(saved_steps(run), (Steps{0, 20, 30})) << "the last best comes before the end";
   run.folder = folder / "rested", run.factor = {}, run.checkpoint_rest = 0;
   EXPECT_EQ(saved_steps(run), (Steps{0, 3, 6, 9, 10, 12, 15, 18, 20, 21, 24, 27, 30}));
+  run.folder = folder / "paced", run.checkpoint_rest = 7.5;
+  EXPECT_EQ(saved_steps(run), (Steps{0, 7, 10, 14, 20, 21, 28, 30})) << "an interval in steps, whatever the clock says";
   run.folder = folder / "asked", run.checkpoint_rest = kForever, run.checkpoint_interval = 5;
   EXPECT_EQ(saved_steps(run), (Steps{0, 5, 10, 15, 20, 25, 30}));
 }
