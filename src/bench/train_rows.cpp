@@ -62,7 +62,8 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   StepOptions options = gpt_step_options(settings);
   options.team = &team;
   const std::string wish = settings.get<std::string>("precision");
-  const RateLookup rates = parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, true).rates;  // as a training would
+  constexpr int64_t kRoom = int64_t(1) << 30;
+  const RateLookup rates = parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, true).rates;  // as a training would
   options.precision = device_precision(wish, Fallback::forbid, nullptr, rates).precision;
   r.precision = std::string(name(options.precision));
   const int64_t before = resident_bytes();

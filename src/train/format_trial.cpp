@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <map>
+#include <memory>
+#include <mutex>
 
 #include <fmt/core.h>
 
@@ -26,61 +27,92 @@ struct Trial {
   int64_t batch = 1;
 
   Trial(const GptConfig& whole, int64_t samples) : model(whole) {
-    const int64_t head = std::max<int64_t>(1, whole.width / std::max<int64_t>(1, whole.heads));
     model.layers = 1, model.vocab = std::min(whole.vocab, kVocabulary), model.padded_vocab = 0;
     model.block = std::min(whole.block, kTokens / 2);
-    if (model.width > kWidest) model.heads = std::max<int64_t>(1, kWidest / head), model.width = model.heads * head, model.kv_heads = 0, model.hidden = 0;
+    if (model.width > kWidest) {
+      const int64_t head = std::clamp<int64_t>(whole.width / std::max<int64_t>(1, whole.heads), 1, kWidest);
+      model.heads = kWidest / head, model.width = model.heads * head, model.kv_heads = 0, model.hidden = 0;
+    }
     batch = std::clamp<int64_t>(kTokens / model.block, 1, samples);
   }
-  std::string key(Precision precision, const ThreadTeam& team) const {
-    return fmt::format("format_trial/{}/{}x{}x{}x{}/{}", team.size(), batch, model.block, model.width, model.heads, name(precision));
+  std::string key(const ThreadTeam& team) const {
+    const GptConfig& m = model;
+    return fmt::format("format_trial/{}/{}x{}x{}/{}.{}.{}.{}.{}.{}.{}.{}/bf16", team.size(), batch, m.block, m.width, m.heads, m.kv_heads, m.hidden, int(m.mlp),
+                       int(m.norm), int(m.position), m.bias, m.dropout > 0);
   }
 };
 
-// The best of a few steps: other programs make one slower, never faster.
-double best_seconds(const Trial& trial, Precision precision, ThreadTeam& team) {
-  constexpr int kSteps = 4;  // the first of which warms up
-  const StepModel model = gpt_step_model(trial.model, trial.batch);
-  StepOptions options;
-  options.team = &team, options.evaluation = false, options.precision = precision;
-  TrainStep step(model, options);
-  for (size_t i = 0; i < model.parameters.size(); ++i)
-    step.fill_parameter(i, [&](std::span<float> to) { initialize(model.parameters[i], 1, uint32_t(i), to); });
-  const std::vector<int64_t> tokens(size_t(trial.batch * trial.model.block), 0);
-  const void* batch[] = {tokens.data(), tokens.data()};
-  double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kSteps; ++i) {
-    const auto start = Clock::now();
-    step.run(batch);
-    if (i > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+// A step of the trial, ready to run.
+struct Runner {
+  StepModel model;
+  std::unique_ptr<TrainStep> step;
+  std::vector<int64_t> tokens;
+
+  Runner(const Trial& trial, Precision precision, ThreadTeam& team)
+      : model(gpt_step_model(trial.model, trial.batch)), tokens(size_t(trial.batch * trial.model.block), 0) {
+    StepOptions options;
+    options.team = &team, options.evaluation = false, options.precision = precision;
+    step = std::make_unique<TrainStep>(model, options);
   }
-  return best;
+  void fill() {
+    for (size_t i = 0; i < model.parameters.size(); ++i)
+      step->fill_parameter(i, [&](std::span<float> to) { initialize(model.parameters[i], 1, uint32_t(i), to); });
+  }
+  double seconds() {
+    const void* batch[] = {tokens.data(), tokens.data()};
+    const auto start = Clock::now();
+    step->run(batch);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+};
+
+struct Verdict {
+  double speed = 0;   // of bf16, in those of fp32; 0: there was no memory for it
+  bool sure = false;  // more than three of four pairs agree about whether it pays
+};
+
+// Single steps in turns: what else the machine does meets both of a pair.
+Verdict compare(const Trial& trial, ThreadTeam& team, int64_t memory) {
+  constexpr int kPairs = 8;
+  constexpr double kWorthIt = 1.15;  // as choose_precision() has it
+  Runner fp32(trial, Precision::fp32, team), bf16(trial, Precision::bf16, team);
+  if (fp32.step->plan().planned_bytes + bf16.step->plan().planned_bytes > memory) return {};
+  std::vector<double> ratios;
+  fp32.fill(), bf16.fill();
+  fp32.seconds(), bf16.seconds();
+  for (int i = 0; i < kPairs; ++i) {
+    const double wide = fp32.seconds();
+    ratios.push_back(wide / bf16.seconds());
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return {(ratios[kPairs / 2 - 1] + ratios[kPairs / 2]) / 2, (ratios[kPairs / 4 - 1] >= kWorthIt) == (ratios[kPairs - kPairs / 4] >= kWorthIt)};
 }
 
 }  // namespace
 
-FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& team, bool measure) {
-  constexpr Precision kFormats[] = {Precision::fp32, Precision::bf16};
-  const ArithmeticUnit unit = arithmetic_of({}, {});
-  if (facts_of(Precision::bf16, unit).support != Support::native) return {};
+FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& team, int64_t memory, bool measure) {
+  // For all runs of an experiment, whether the profile can be written or not.
+  static std::mutex mutex;
+  static std::map<std::string, double> found;
+  const std::lock_guard lock(mutex);
+  if (facts_of(Precision::bf16, arithmetic_of({}, {})).support != Support::native) return {};
   if (whole.width < kNarrowest) return {{}, fmt::format("a width of {} is too narrow for a coarser format to pay", whole.width)};
   const Trial trial(whole, samples);
   Profile profile{fingerprint(look_at_machine({}))};
-  std::map<Precision, double> rates;
-  for (Precision format : kFormats)
-    if (const std::optional<double> known = profile.number(trial.key(format, team))) rates[format] = *known;
-  if (rates.size() < std::size(kFormats)) {
+  const std::string key = trial.key(team);
+  double speed = profile.number(key).value_or(0);
+  if (const auto before = found.find(profile.file().string() + key); speed <= 0 && before != found.end()) speed = before->second;
+  if (speed <= 0) {
     if (!measure) return {};
-    rates.clear();
-    for (int round = 0; round < 2; ++round)  // taking turns, so that both see what else the machine does
-      for (Precision format : kFormats) rates[format] = std::max(rates[format], 1 / best_seconds(trial, format, team));
-    std::vector<NamedMeasurement> rows;
-    for (auto [format, rate] : rates) rows.push_back({trial.key(format, team), {.value = fmt::format("{:.6g}", rate), .samples = 1}});
-    profile.put(rows);
+    const Verdict verdict = compare(trial, team, memory);
+    if (verdict.speed <= 0) return {{}, "there is no memory to try a coarser format"};
+    speed = verdict.speed;
+    if (verdict.sure) profile.put(key, {.value = fmt::format("{:.6g}", speed), .samples = 1});
+    found[profile.file().string() + key] = speed;
   }
-  return {[rates](const Device& device, Precision precision) -> std::optional<double> {
-            const auto found = rates.find(precision);
-            return device.kind == Device::Kind::cpu && found != rates.end() ? std::optional(found->second) : std::nullopt;
+  return {[speed](const Device& device, Precision precision) -> std::optional<double> {
+            if (device.kind != Device::Kind::cpu) return {};
+            return precision == Precision::fp32 ? std::optional(1.0) : precision == Precision::bf16 ? std::optional(speed) : std::nullopt;
           },
           {}};
 }

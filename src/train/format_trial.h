@@ -11,12 +11,12 @@ namespace ridge {
 class ThreadTeam;
 
 struct FormatTrial {
-  RateLookup rates;    // steps in a second, of formats that this CPU multiplies natively and of fp32; empty: none is known
+  RateLookup rates;    // of steps, in those of fp32, for formats that this CPU multiplies natively; empty: none is known
   std::string reason;  // why nothing was tried though it could have been
 };
 
-// From the profile, where such steps were timed before. Else, if `measure` says so, now: some tenths of a second and less memory than the
-// model's own step takes.
-FormatTrial try_formats(const GptConfig& model, int64_t batch, ThreadTeam& team, bool measure);
+// What this process or, by the profile, an earlier one has found for such steps. Else, if `measure` says so, they are timed now, in some tenths of
+// a second and within `memory` bytes. A verdict that another moment might change is kept for this process alone.
+FormatTrial try_formats(const GptConfig& model, int64_t batch, ThreadTeam& team, int64_t memory, bool measure);
 
 }  // namespace ridge

@@ -124,6 +124,7 @@ SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const
   out.device = {"device", to_string(device.device), chosen.by.empty() ? settings.setting("device").source : chosen.by, device.reason, device.runner_up};
   const FormatTrial trial = try_formats && !out.backend && !parse_precision(wished_precision) ? try_formats() : FormatTrial{};
   PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get(), trial.rates);
+  if (trial.rates) precision.reason += " in a trial of one layer";
   if (!trial.reason.empty()) precision.reason = trial.reason;
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;

@@ -97,12 +97,13 @@ class Settling {
   GptRun operator()() {
     run_.seed = o_.seed;
     if (o_.resume) look_back();
-    const bool automatic = parse_device(s_.get<std::string>("device")).automatic && !o_.backend;
-    if (!automatic) choose_device();  // a device that cannot be had is refused before anything takes time
+    const DeviceRequest wish = parse_device(s_.get<std::string>("device"));
+    const bool automatic = wish.automatic && !o_.backend, later = automatic || (wish.kind == Device::Kind::cpu && !o_.backend);
+    if (!later) choose_device();  // a device that cannot be had is refused before anything takes time
     if (automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
     open_data();
     make_sources();
-    if (automatic) choose_device();
+    if (later) choose_device();
     make_step();
     estimate();
     fill_trainer();
@@ -132,9 +133,16 @@ class Settling {
         earlier = before != earlier_->choices.end() ? before->second : "cpu";  // where nothing is said of it
       }
       TryFormats formats;
-      // A device that was asked for is opened before the data, which are not needed to know the model's sizes.
-      if (!earlier_)
-        formats = [&] { return try_formats(run_.train ? run_.model : gpt_config(s_, 64), required_size(s_, "batch"), default_team(), o_.measure); };
+      if (!earlier_ && run_.train)
+        formats = [&] {
+          ThreadTeam& team = default_team();
+          const int64_t before = resident_bytes();
+          BudgetFacts facts = budget_facts(read_limits(), before);
+          facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
+          FormatTrial trial = try_formats(run_.model, batch_, team, memory_budget(facts).bytes - before, o_.measure);
+          left_by_trial_ = std::max<int64_t>(0, resident_bytes() - before);
+          return trial;
+        };
       SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure, formats, gpus_);
       run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
       run_.backend = std::move(settled.backend);
@@ -281,7 +289,8 @@ class Settling {
 
   void make_step() {
     const Limits limits = read_limits();
-    baseline_ = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse;  // whether tokens came from the cache must not change the plan
+    // Whether tokens came from the cache must not change the plan, nor whether a trial was needed: what it has left in the heap is used again.
+    baseline_ = (resident_bytes() - left_by_trial_ + kCoarse - 1) / kCoarse * kCoarse;
     BudgetFacts facts = far_ ? device_budget(*run_.backend) : budget_facts(limits, baseline_);
     facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
     if (o_.free_memory) facts.available = std::min(facts.available, o_.free_memory());
@@ -381,6 +390,7 @@ class Settling {
       // As the driver counts it: what is no longer free since the run began, and what the driver had taken for itself by then.
       t.device_bytes = [backend = run_.backend.get(), before = device_before_] { return before.free - device_memory(backend).free + before.held; };
       t.device_choice = device_.value;
+      t.pinned_bytes = s_.get<bool>("enable_pinned_memory") ? int64_t(s_.get<double>("pin_memory_ratio") * double(read_limits().memory_total)) : 0;
     }
     t.least_seconds = run_.least_seconds, t.expected_step_seconds = run_.expected_step_seconds, t.planned_bytes = run_.planned_bytes;
   }
@@ -444,7 +454,7 @@ class Settling {
   Prefetcher::Options loading_;
   std::optional<RunState> earlier_;  // of the run that is resumed
   std::function<void()> gpus_;       // waits for measurements that were begun
-  int64_t batch_ = 0, baseline_ = 0;
+  int64_t batch_ = 0, baseline_ = 0, left_by_trial_ = 0;
   bool far_ = false;       // the device has memory of its own
   bool honoured_ = false;  // the step is split and recomputed as in the run so far
   DeviceMemory device_before_;
