@@ -139,5 +139,18 @@ TEST_F(KernelTexts, ThatNobodyWaitsForAreDropped) {
   EXPECT_LT(cubins.statistics().compiled, 150);
 }
 
+TEST_F(KernelTexts, EndWithTheirProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto leave_in_the_middle = [this] {
+    std::vector<KernelText> many;
+    for (int i = 0; i < 40; ++i) many.push_back(add_number(i));
+    auto* cubins = new Cubins(nvrtc(), "sm_80", {.folder = {}, .threads = 8});  // never destroyed
+    cubins->ask(many);
+    cubins->get(many.back());
+    std::exit(0);
+  };
+  EXPECT_EXIT(leave_in_the_middle(), testing::ExitedWithCode(0), "");
+}
+
 }  // namespace
 }  // namespace ridge::cuda

@@ -155,12 +155,8 @@ class LibraryConvKernel final : public NodeKernel {
     return std::max(own_->workspace_bytes(), call_.w_bytes() + call_.workspace_bytes() + kLibraryAlignment);
   }
 
-  std::vector<KernelText> texts() const override {
-    std::vector<KernelText> all = NodeKernel::texts();
-    if (!plan_)
-      for (KernelText& t : own_->texts()) all.push_back(std::move(t));
-    return all;
-  }
+  // Of its own kernels where the library is not: should it refuse, they are compiled then.
+  std::vector<KernelText> texts() const override { return there_ ? NodeKernel::texts() : own_->texts(); }
 
   void load(Loader& loader) override {
     // Its value tells a resumed run whether it goes on as it began.

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
+
+#include <unistd.h>
 
 #include "backend/cuda/nvrtc.h"
 #include "backend/cuda/prelude.h"
@@ -72,6 +76,15 @@ struct Cubins::State {
     salt = fmt::format("{}\n{}\n", nvrtc.identity(), checksum_of(prelude()));
     for (const std::string& word : Nvrtc::options(this->target)) salt += word + "\n";
     if (this->options.threads <= 0) this->options.threads = std::max(1, int(std::thread::hardware_concurrency()));
+  }
+
+  // Drops what waits, and lets what is being compiled end.
+  void stop() {
+    std::unique_lock lock(mutex);
+    ending = true;
+    queue.clear();
+    changed.notify_all();
+    changed.wait(lock, [&] { return busy == 0; });
   }
 
   std::string read(const std::string& key) {
@@ -161,6 +174,7 @@ struct Cubins::State {
       work(*job);
       lock.lock();
       --busy;
+      if (ending) changed.notify_all();
     }
   }
 
@@ -176,15 +190,36 @@ struct Cubins::State {
   }
 };
 
-Cubins::Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : state_(std::make_unique<State>(nvrtc, std::move(target), options)) {}
+// A compiler destroys objects of its own when the process ends: nobody may be compiling then, not even for those who are never destroyed.
+struct Cubins::Living {
+  std::mutex mutex;
+  std::set<State*> states;
+  const pid_t process = ::getpid();  // a child that ends has none of the threads
+
+  static Living& the() {
+    static Living* const living = [] {
+      std::atexit([] {
+        if (the().process != ::getpid()) return;
+        std::lock_guard lock(the().mutex);
+        for (State* state : the().states) state->stop();
+      });
+      return new Living;
+    }();
+    return *living;
+  }
+};
+
+Cubins::Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : state_(std::make_unique<State>(nvrtc, std::move(target), options)) {
+  std::lock_guard lock(Living::the().mutex);
+  Living::the().states.insert(state_.get());
+}
 
 Cubins::~Cubins() {
   {
-    std::lock_guard lock(state_->mutex);
-    state_->ending = true;
-    state_->queue.clear();
+    std::lock_guard lock(Living::the().mutex);
+    Living::the().states.erase(state_.get());
   }
-  state_->changed.notify_all();
+  state_->stop();
   for (std::thread& t : state_->threads) t.join();
   if (state_->written) state_->prune();
 }

@@ -22,7 +22,7 @@ struct CubinOptions {
 class Cubins {
  public:
   Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options = {});
-  ~Cubins();  // what is being compiled is finished, the rest is dropped
+  ~Cubins();  // what is being compiled is finished, the rest is dropped; so it is when the process ends before
   Cubins(const Cubins&) = delete;
 
   // By content, compiler and chip; what a file is named.
@@ -41,6 +41,7 @@ class Cubins {
 
  private:
   struct State;
+  struct Living;
   std::unique_ptr<State> state_;
 };
 
