@@ -58,6 +58,19 @@ fs::path kernel_folder() {
   return folder.empty() ? folder : folder / "kernels";
 }
 
+// A compiler destroys objects of its own when the process ends: nobody may be compiling then, not even for those who are never destroyed.
+struct Cubins::Living {
+  std::mutex mutex;
+  std::set<State*> states;
+  const pid_t process = ::getpid();  // a child that ends has none of the threads
+
+  static Living& the() {
+    static Living* const living = new Living;
+    return *living;
+  }
+  static void stop_all();  // what is being compiled is finished
+};
+
 struct Cubins::State {
   const Nvrtc& nvrtc;
   std::string target, salt;
@@ -146,6 +159,8 @@ struct Cubins::State {
       const bool found = !code.empty();
       if (!found) {
         code = nvrtc.compile(job.text, target);
+        // Its objects are there after its first work, and go after what is registered later.
+        [[maybe_unused]] static const int registered = std::atexit(Living::stop_all);
         write(job.key, code);
       }
       std::lock_guard lock(mutex);
@@ -190,24 +205,11 @@ struct Cubins::State {
   }
 };
 
-// A compiler destroys objects of its own when the process ends: nobody may be compiling then, not even for those who are never destroyed.
-struct Cubins::Living {
-  std::mutex mutex;
-  std::set<State*> states;
-  const pid_t process = ::getpid();  // a child that ends has none of the threads
-
-  static Living& the() {
-    static Living* const living = [] {
-      std::atexit([] {
-        if (the().process != ::getpid()) return;
-        std::lock_guard lock(the().mutex);
-        for (State* state : the().states) state->stop();
-      });
-      return new Living;
-    }();
-    return *living;
-  }
-};
+void Cubins::Living::stop_all() {
+  if (the().process != ::getpid()) return;
+  std::lock_guard lock(the().mutex);
+  for (State* state : the().states) state->stop();
+}
 
 Cubins::Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : state_(std::make_unique<State>(nvrtc, std::move(target), options)) {
   std::lock_guard lock(Living::the().mutex);
