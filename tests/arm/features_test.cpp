@@ -14,7 +14,6 @@ namespace {
 TEST(ArmFeatures, TheTierIsTheOneAskedFor) {
   const char* wish = std::getenv("RIDGE_ISA");
   EXPECT_EQ(name(isa_tier()), wish ? wish : name(isa_tier()));
-  EXPECT_FALSE(cpu_has_avx512_bf16());
 }
 
 TEST(ArmHalf, EveryF16WidensAsTheHardwareDoes) {
