@@ -13,7 +13,7 @@ namespace {
 
 TEST(ArmFeatures, TheTierIsTheOneAskedFor) {
   const char* wish = std::getenv("RIDGE_ISA");
-  EXPECT_EQ(name(isa_tier()), wish ? wish : name(isa_tier()));
+  EXPECT_EQ(name(isa_tier()), wish ? wish : "neon");
 }
 
 TEST(ArmHalf, EveryF16WidensAsTheHardwareDoes) {
