@@ -267,7 +267,7 @@ class Run {
     return values;
   }
 
-  // later: what is due only because it is the best is kept in memory for now, unless it lies in place. A better one takes its place.
+  // later: what is due only because it is the best waits in memory, unless it lies in place. A better one takes its place.
   void save(bool best, bool later = false) {
     if (!saves()) return;
     if (!best) write_held();
@@ -489,7 +489,7 @@ class Run {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::io) throw;
       if (std::exchange(metrics_wait_, true)) return;
-      for (TrainerView* view : views_) view->on_notice(fmt::format("metrics are kept in memory for now, training goes on: {}", error.what()));
+      for (TrainerView* view : views_) view->on_notice(fmt::format("metrics are kept in memory, training goes on: {}", error.what()));
     }
   }
 
