@@ -187,22 +187,24 @@ struct Wide {
 };
 
 TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
-  const Points points(2048);
-  double losses[2];
-  for (bool tight : {false, true}) {
+  const int64_t rows = 8192, hidden = rows * 2048 * 4;
+  const Points points(rows);
+  TrainerArgs options{.steps = 2, .batch = rows, .show = false};
+  auto planned = [&](bool tight, int64_t budget, double& loss) {
     seed(4);
     Wide net;
-    Step learn = step(net, adamw({.lr = 1e-3}), [&net](Tensor x, Tensor t) { return mse(net(x), t); });
-    TrainerArgs options{.steps = 3, .batch = 2048, .show = false};
-    // What the process itself takes moves, so it is looked at just before; half of a hidden layer less than that.
-    const int64_t budget = Trainer(learn, points.data(), options).planned_bytes() - (8 << 20);
     if (tight) options.memory = std::to_string(budget);
-    Trainer trainer(learn, points.data(), options);
-    EXPECT_EQ(trainer.plan().find("1 x 2048") == std::string::npos, tight) << trainer.plan();
-    EXPECT_EQ(trainer.planned_bytes() <= budget, tight);
-    losses[tight] = trainer.run().train_loss;
-  }
-  EXPECT_NEAR(losses[0], losses[1], 1e-5 * losses[0]);
+    Trainer trainer(step(net, adamw({.lr = 1e-3}), [&net](Tensor x, Tensor t) { return mse(net(x), t); }), points.data(), options);
+    EXPECT_EQ(trainer.plan().find("1 x 8192") == std::string::npos, tight) << trainer.plan();
+    loss = trainer.run().train_loss;
+    return trainer.planned_bytes();
+  };
+  // The first one on a machine measures it, which may take more than the step; and what the process itself takes moves by less than half a hidden layer.
+  double loss, split;
+  planned(false, 0, loss);
+  const int64_t budget = planned(false, 0, loss) - hidden / 2;
+  EXPECT_LE(planned(true, budget, split), budget);
+  EXPECT_NEAR(loss, split, 1e-5 * loss);
 }
 
 TEST(OwnData, TakesEverySampleOnceInEachEpoch) {
