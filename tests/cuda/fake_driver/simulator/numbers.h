@@ -21,6 +21,7 @@ inline uint16_t to_half(float x) {
   const auto sign = uint16_t(std::signbit(x) ? 0x8000 : 0);
   if (std::isnan(x)) return uint16_t(sign | 0x7e00);
   const float size = std::fabs(x);
+  if (size == 0) return sign;
   if (size >= 65520) return uint16_t(sign | 0x7c00);
   int exponent = 0;
   std::frexp(size, &exponent);
