@@ -49,27 +49,38 @@ HWY_INLINE Vec load(const Stored<t>* p) {
   }
 }
 
-// Rows of one head lie apart, so the hardware does not see what comes next.
-constexpr int64_t kRowsAhead = 16;
+// While rows are read, those that come next are fetched: values behind keys, the keys of the next head behind values.
 template <class T>
-HWY_INLINE void fetch_row(const T* row, int64_t dim) {
-  for (int64_t c = 0; c < dim; c += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + c);
-}
+struct Rows {
+  const T* data;
+  int64_t stride;
+  HWY_INLINE void fetch(int64_t first, int64_t n, int64_t dim) const {
+    for (int64_t j = first; j < first + n; ++j)
+      for (int64_t c = 0; c < dim; c += 64 / int64_t(sizeof(T))) __builtin_prefetch(data + j * stride + c);
+  }
+};
 
-// scores[j] = q · keys[j]; what lies behind the last up to a multiple of 16 becomes -inf.
-template <DType t>
-HWY_INLINE void score(const float* q, const Stored<t>* keys, int64_t stride, int64_t n, int64_t dim, float* scores) {
+// scores[j] = q · keys[j]; what lies behind the last up to a multiple of 16 becomes -inf. N: vectors of features; 0: any number.
+template <DType t, int N>
+HWY_INLINE void score(const float* q, const Stored<t>* keys, int64_t stride, int64_t n, int64_t dim, float* scores, Rows<Stored<t>> next) {
   const F d;
   const hn::Full128<float> d4;
+  Vec x[std::max(N, 1)];
+#pragma GCC unroll 8
+  for (int c = 0; c < N; ++c) x[c] = hn::LoadU(d, q + c * kLanes);
   for (int64_t j = 0; j < n; j += 4) {
-    const Stored<t>* row[4];
-    for (int64_t i = 0; i < 4; ++i) row[i] = keys + std::min(j + i, n - 1) * stride;
-    for (int64_t i = j + kRowsAhead; i < std::min(j + kRowsAhead + 4, n); ++i) fetch_row(keys + i * stride, dim);
-    Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-    for (int64_t c = 0; c < dim; c += kLanes) {
-      const Vec x = hn::LoadU(d, q + c);
+    Vec sum[4];
+    next.fetch(j, 4, N ? N * kLanes : dim);
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) sum[i] = hn::MulAdd(x, load<t>(row[i] + c), sum[i]);
+    for (int i = 0; i < 4; ++i) {
+      const Stored<t>* row = keys + std::min(j + i, n - 1) * stride;
+      sum[i] = hn::Zero(d);
+      if constexpr (N > 0) {
+#pragma GCC unroll 8
+        for (int c = 0; c < N; ++c) sum[i] = hn::MulAdd(x[c], load<t>(row + c * kLanes), sum[i]);
+      } else {
+        for (int64_t c = 0; c < dim; c += kLanes) sum[i] = hn::MulAdd(hn::LoadU(d, q + c), load<t>(row + c), sum[i]);
+      }
     }
     hn::StoreU(lanes::sums4(sum[0], sum[1], sum[2], sum[3]), d4, scores + j);
   }
@@ -96,14 +107,14 @@ HWY_INLINE Softmax softmax(float* scores, int64_t n) {
 
 // out[c] = sum over j of weights[j] * values[j][c], N vectors of features at a time; even and odd keys are summed apart.
 template <DType t, int N>
-HWY_INLINE void mix(const float* weights, const Stored<t>* values, int64_t stride, int64_t n, float scale, float* out) {
+HWY_INLINE void mix(const float* weights, const Stored<t>* values, int64_t stride, int64_t n, float scale, float* out, Rows<Stored<t>> next) {
   const F d;
   Vec sum[2][N];
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) sum[0][i] = sum[1][i] = hn::Zero(d);
   int64_t j = 0;
   for (; j + 2 <= n; j += 2) {
-    for (int64_t i = j + kRowsAhead; i < std::min(j + kRowsAhead + 2, n); ++i) fetch_row(values + i * stride, N * kLanes);
+    next.fetch(j, 2, N * kLanes);
 #pragma GCC unroll 2
     for (int u = 0; u < 2; ++u) {
       const Vec w = hn::Set(d, weights[j + u]);
@@ -130,18 +141,19 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
   float* const q = reinterpret_cast<float*>(worker.scratch);  // later the result
   float* const scores = q + dim;
   const F d;
+  auto keys = [&](int64_t unit) { return worker.at<T>(args.k) + unit / desc.heads * desc.k[0] + unit % desc.heads / args.group * desc.k[1]; };
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t b = unit / desc.heads, h = unit % desc.heads, kv = h / args.group;
     const T* from = worker.at<T>(args.q) + b * desc.q[0] + h * desc.q[1];
-    for (int64_t c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(load<t>(from + c), hn::Set(d, float(desc.scale))), d, q + c);
-    score<t>(q, worker.at<T>(args.k) + b * desc.k[0] + kv * desc.k[1], desc.k[2], n, dim, scores);
     const T* values = worker.at<T>(args.v) + b * desc.v[0] + kv * desc.v[1];
-    for (int64_t j = 0; j < std::min(kRowsAhead, n); ++j) fetch_row(values + j * desc.v[2], dim);
+    for (int64_t c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(load<t>(from + c), hn::Set(d, float(desc.scale))), d, q + c);
+    (dim == 4 * kLanes ? score<t, 4> : score<t, 0>)(q, keys(unit), desc.k[2], n, dim, scores, {values, desc.v[2]});
     const Softmax s = softmax(scores, n);
+    const T* next = keys(std::min(unit + 1, end - 1));
     const float scale = n ? 1 / s.sum : 0;
     int64_t c = 0;
-    for (; c + 4 * kLanes <= dim; c += 4 * kLanes) mix<t, 4>(scores, values + c, desc.v[2], n, scale, q + c);
-    for (; c < dim; c += kLanes) mix<t, 1>(scores, values + c, desc.v[2], n, scale, q + c);
+    for (; c + 4 * kLanes <= dim; c += 4 * kLanes) mix<t, 4>(scores, values + c, desc.v[2], n, scale, q + c, {next + c, desc.k[2]});
+    for (; c < dim; c += kLanes) mix<t, 1>(scores, values + c, desc.v[2], n, scale, q + c, {next + c, desc.k[2]});
     worker.at<float>(args.lse)[unit] = n ? s.top + std::log(s.sum) : -kInf;
     T* out = worker.at<T>(args.out) + b * desc.out[0] + h * desc.out[1];
     for (c = 0; c < dim; ++c) {

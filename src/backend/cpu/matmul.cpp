@@ -171,8 +171,8 @@ bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() &&
 void plan_small(Plan& p) {
   const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
   // Columns of a unit: enough bytes of B to be worth a thread's while, and stretches of B's rows that prefetchers follow.
-  const int64_t want = std::max<int64_t>(1, (int64_t(1) << 15) / std::max<int64_t>(1, p.k));
-  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct ? 64 : 256;
+  const int64_t want = std::max<int64_t>(1, (int64_t(1) << 14) / std::max<int64_t>(1, p.k));
+  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct ? 16 : 256;
   const int64_t step = ceil_div(want, grain) * grain;
   p.col_blocks = ceil_div(p.n, step);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();

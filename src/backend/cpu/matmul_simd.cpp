@@ -414,11 +414,15 @@ HWY_INLINE V load_first_f32(F d, const T* p, size_t n) {
   return hn::Load(d, tmp);
 }
 
-// R rows by columns whose k lie side by side.
+// R rows by columns whose k lie side by side. Four columns are read at once, so the hardware does not see that memory is read in order: what the next
+// ones need is asked for ahead, unless columns are so long that it would be gone again.
 template <int R, class T>
 HWY_NOINLINE void dots(const SmallArgs& s) {
   const F d;
   const hn::Full128<float> d4;
+  constexpr int kLine = 64 / sizeof(T), kLines = 4 * kLanes / kLine, kAhead = 8192 / sizeof(T);  // lines: of all four, each step
+  const bool in_order = s.b_stride == s.k && 4 * s.k <= 16 * kAhead;
+  const int64_t ahead = s.k * 4 > kAhead ? s.k * 4 : kAhead;
   const int64_t whole = s.k / kLanes * kLanes;
   const size_t rest = size_t(s.k - whole);
   for (int64_t j = 0; j < s.cols; j += 4) {
@@ -432,6 +436,9 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
       for (int i = 0; i < 4; ++i) sum[r][i] = hn::Zero(d);
     for (int64_t k = 0; k < whole; k += kLanes) {
       V av[R];
+      if (in_order)
+#pragma GCC unroll 4
+        for (int i = 0; i < kLines; ++i) __builtin_prefetch(b[0] + ahead + 4 * k + i * kLine);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) av[r] = hn::LoadU(d, s.a + r * s.a_row + k);
 #pragma GCC unroll 4
