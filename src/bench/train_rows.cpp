@@ -13,8 +13,10 @@
 #include "machine/memory_budget.h"
 #include "runtime/thread_team.h"
 #include "train/format_trial.h"
+#include "train/gpt_device.h"
 #include "train/gpt_task.h"
 #include "train/open_device.h"
+#include "train/step_time.h"
 
 namespace ridge::bench {
 namespace {
@@ -72,6 +74,7 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   for (int i = 0; i < 2; ++i) step.run(work.batch);
   r.peak_bytes = resident_bytes() - before, r.planned_bytes = step.plan().planned_bytes;
 
+  r.expected_ms = 1e3 * expected_seconds(step.kernels(), measure_kernel_rates(team, kRoom, options.precision));
   FmaWindow fma(team, 300, options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
   BandwidthWindow copy(team, Movement::copy);
   std::vector<double> times, roofs;
@@ -138,6 +141,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   }
   step.discard();
   sum_up(r, times, step, work.tokens.size());
+  r.expected_ms = 1e3 * gpu_step_time(step, o.backend.get(), true).expected;
   const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(o.backend.get(), options.precision));
   r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.copy_gbs) / (1e-3 * r.ms);
   return r;
@@ -172,19 +176,20 @@ void run_train(const Options& options, const PresetSettings& settings, const std
 std::string to_json(const TrainResult& r) {
   nlohmann::ordered_json j;
   j["suite"] = "train", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["batch"] = r.batch;
-  j["ms"] = r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops, j["roof"] = r.roof;
+  j["ms"] = r.ms, j["expected_ms"] = r.expected_ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops,
+  j["roof"] = r.roof;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
   return j.dump();
 }
 
 std::string train_table_head() {
-  return fmt::format("{:<24} {:>6} {:>9} {:>9} {:>7} {:>10} {:>8} {:>6} {:>11} {:>11}", "row", "batch", "precision", "ms", "spread", "tokens/s", "TFLOP/s",
-                     "roof", "planned", "taken");
+  return fmt::format("{:<24} {:>6} {:>9} {:>9} {:>9} {:>7} {:>10} {:>8} {:>6} {:>11} {:>11}", "row", "batch", "precision", "ms", "expected", "spread",
+                     "tokens/s", "TFLOP/s", "roof", "planned", "taken");
 }
 
 std::string to_table_line(const TrainResult& r) {
-  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.precision, r.ms, 100 * r.spread,
-                     r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes), size_text(r.peak_bytes));
+  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>9.2f} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.precision, r.ms,
+                     r.expected_ms, 100 * r.spread, r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes), size_text(r.peak_bytes));
 }
 
 }  // namespace ridge::bench

@@ -145,7 +145,7 @@ TEST(TrainRows, SayWhatAStepTakes) {
   EXPECT_GT(r.tflops, 0);
   EXPECT_GT(r.planned_bytes, 4 * 4 * 800'000) << "weights, gradients and two moments of 800,000 parameters";
   const std::string json = to_json(r);
-  for (const char* key : {"ms", "tokens_s", "tflops", "roof", "planned_bytes", "peak_bytes", "batch", "precision"})
+  for (const char* key : {"ms", "expected_ms", "tokens_s", "tflops", "roof", "planned_bytes", "peak_bytes", "batch", "precision"})
     EXPECT_NE(json.find("\"" + std::string(key) + "\":"), std::string::npos) << key << " in " << json;
   EXPECT_THROW(run_train({.filter = "nothing"}, {}, {}), Error);
 }
