@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -72,6 +73,31 @@ Family family_of(const KernelReport& k) {
   return k.name.starts_with("attention") ? Family::attention : Family::move;
 }
 
+// A stretch of a layer, forward and back, as steps have it: products of tall and of flat matrices with what is fused to them.
+double products_gflops(ThreadTeam& team, DType dtype, int64_t rows, int64_t width, int64_t hidden) {
+  const Sample products = time_program(team, 0.05, [=](Builder& b, Graph& g) {
+    const NodeId x = g.input({dtype, {rows, width}}, "x"), up = g.input({dtype, {hidden, width}}, "up"), down = g.input({dtype, {width, hidden}}, "down");
+    const NodeId y = b.linear(b.unary(Op::relu, b.linear(x, up)), down);
+    const int64_t axes[] = {0, 1};
+    const NodeId wanted[] = {up, down, x};
+    std::vector<NodeId> grads = gradients(g, b.sum(b.mul(y, y), axes), wanted);
+    return Formula{{x, up, down}, grads};
+  });
+  return 1e-9 * products.flops / products.seconds;
+}
+
+double attention_gflops(ThreadTeam& team, const Type& type) {
+  const Sample attention = time_program(team, 0.05, [&](Builder& b, Graph& g) {
+    const NodeId q = g.input(type, "q"), k = g.input(type, "k"), v = g.input(type, "v");
+    const NodeId y = b.attention(q, k, v, {.causal = true});
+    const int64_t axes[] = {0, 1, 2, 3};
+    const NodeId wanted[] = {q, k, v};
+    std::vector<NodeId> grads = gradients(g, b.sum(y, axes), wanted);
+    return Formula{{q, k, v}, grads};
+  });
+  return 1e-9 * attention.flops / attention.seconds;
+}
+
 // Of one of two arrays to copy: beyond the last-level cache where there is memory for it. A step that holds less lives in the caches too.
 int64_t array_bytes(int64_t memory) { return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes())))); }
 
@@ -98,11 +124,15 @@ double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t me
 }
 
 // In the profile, for a team of this size and arrays of this length.
-constexpr std::pair<const char*, double KernelRates::*> kFields[] = {
-    {"fma_gflops", &KernelRates::fma_gflops},       {"copy_gbs", &KernelRates::copy_gbs},
-    {"matmul_gflops", &KernelRates::matmul_gflops}, {"attention_gflops", &KernelRates::attention_gflops},
-    {"cached_gbs", &KernelRates::cached_gbs},       {"correction", &KernelRates::correction},
-    {"launch_us", &KernelRates::launch_us}};
+constexpr std::pair<const char*, double KernelRates::*> kFields[] = {{"fma_gflops", &KernelRates::fma_gflops},
+                                                                     {"copy_gbs", &KernelRates::copy_gbs},
+                                                                     {"matmul_gflops", &KernelRates::matmul_gflops},
+                                                                     {"attention_gflops", &KernelRates::attention_gflops},
+                                                                     {"large_matmul_gflops", &KernelRates::large_matmul_gflops},
+                                                                     {"large_attention_gflops", &KernelRates::large_attention_gflops},
+                                                                     {"cached_gbs", &KernelRates::cached_gbs},
+                                                                     {"correction", &KernelRates::correction},
+                                                                     {"launch_us", &KernelRates::launch_us}};
 std::string prefix_of(const ThreadTeam& team, int64_t memory, Precision precision) {
   return fmt::format("step_time/{}/{}/{}/", team.size(), array_bytes(memory), name(precision));
 }
@@ -116,29 +146,10 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
   // Ceilings are the best of several moments: others at work on the machine must not lower them.
   for (int i = 0; i < 3; ++i) r.fma_gflops = std::max(r.fma_gflops, measure_fma(team, 0.03, dtype).median);
   for (int i = 0; i < 2; ++i) r.copy_gbs = std::max(r.copy_gbs, measure_bandwidth(team, Movement::copy, 0.07, array_bytes(memory)).median);
-  constexpr int64_t kRows = 768, kWidth = 128, kHidden = 512;
-  // A stretch of a layer, forward and back, as steps have it: products of tall and of flat matrices with what is fused to them.
-  const Sample products = time_program(team, 0.05, [dtype](Builder& b, Graph& g) {
-    const NodeId x = g.input({dtype, {kRows, kWidth}}, "x"), up = g.input({dtype, {kHidden, kWidth}}, "up"), down = g.input({dtype, {kWidth, kHidden}}, "down");
-    const NodeId y = b.linear(b.unary(Op::relu, b.linear(x, up)), down);
-    const int64_t axes[] = {0, 1};
-    const NodeId wanted[] = {up, down, x};
-    std::vector<NodeId> grads = gradients(g, b.sum(b.mul(y, y), axes), wanted);
-    return Formula{{x, up, down}, grads};
-  });
-  r.matmul_gflops = 1e-9 * products.flops / products.seconds;
-  const Sample attention = time_program(team, 0.05, [dtype](Builder& b, Graph& g) {
-    const Type t{dtype, {12, 4, 64, 32}};
-    const NodeId q = g.input(t, "q"), k = g.input(t, "k"), v = g.input(t, "v");
-    const NodeId y = b.attention(q, k, v, {.causal = true});
-    const int64_t axes[] = {0, 1, 2, 3};
-    const NodeId wanted[] = {q, k, v};
-    std::vector<NodeId> grads = gradients(g, b.sum(y, axes), wanted);
-    return Formula{{q, k, v}, grads};
-  });
-  r.attention_gflops = 1e-9 * attention.flops / attention.seconds;
+  r.matmul_gflops = products_gflops(team, dtype, 768, 128, 512), r.attention_gflops = attention_gflops(team, {dtype, {12, 4, 64, 32}});
+  r.large_matmul_gflops = products_gflops(team, dtype, 512, 384, 1536), r.large_attention_gflops = attention_gflops(team, {dtype, {4, 6, 256, 64}});
   const Sample rows = time_program(team, 0.03, [](Builder& b, Graph& g) {
-    const NodeId x = g.input({DType::f32, {kRows, kHidden}}, "x");
+    const NodeId x = g.input({DType::f32, {768, 512}}, "x");
     const int64_t axes[] = {1};
     return Formula{{x}, {b.sub(x, b.mul(b.sum(b.mul(x, x), axes, true), 1e-3))}};
   });
@@ -177,14 +188,19 @@ double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& r
   double sum = 0;
   for (const auto& [kernel, times] : kernels) {
     const Family family = family_of(kernel);
-    const double rate = family == Family::attention ? r.attention_gflops : r.matmul_gflops;
+    // Between the kernels of the small and of the large sample, by operations.
+    const double least = family == Family::attention ? 1e7 : 1e8, most = family == Family::attention ? 2e8 : 6e8;
+    const double large = std::clamp(std::log(std::max(kernel.flops, 1.0) / least) / std::log(most / least), 0.0, 1.0);
+    const double rate =
+        family == Family::attention ? std::lerp(r.attention_gflops, r.large_attention_gflops, large) : std::lerp(r.matmul_gflops, r.large_matmul_gflops, large);
     // Operands far beyond the cache come from memory; smaller ones were just written by the kernel before.
     const double far = std::clamp((kernel.bytes - cache / 2) / cache, 0.0, 1.0);
     const double gbs = 1 / (far / r.copy_gbs + (1 - far) / r.cached_gbs);
     const double arithmetic = family == Family::move ? 0 : kernel.flops / (1e9 * rate), traffic = kernel.bytes / (1e9 * gbs);
-    sum += double(times) * (std::max(arithmetic, traffic) + 1e-6 * r.launch_us);
+    const double slower = std::lerp(r.correction, 1.0, family == Family::move ? far : large);
+    sum += double(times) * slower * (std::max(arithmetic, traffic) + 1e-6 * r.launch_us);
   }
-  return sum * r.correction;
+  return sum;
 }
 
 }  // namespace ridge

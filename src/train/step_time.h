@@ -12,15 +12,16 @@ namespace ridge {
 class ThreadTeam;
 
 struct KernelRates {
-  double fma_gflops = 0, copy_gbs = 0;             // ceilings
-  double matmul_gflops = 0, attention_gflops = 0;  // of kernels as a step has them
-  double cached_gbs = 0;                           // of elementwise and row kernels whose data lie in a cache
-  double launch_us = 0;                            // from kernel to kernel
-  double correction = 1;                           // of a sum over kernels, for what they do to each other's caches
-  std::string source;                              // where they come from
+  double fma_gflops = 0, copy_gbs = 0;                         // ceilings
+  double matmul_gflops = 0, attention_gflops = 0;              // of kernels as a small step has them
+  double large_matmul_gflops = 0, large_attention_gflops = 0;  // and a large one
+  double cached_gbs = 0;                                       // of elementwise and row kernels whose data lie in a cache
+  double launch_us = 0;                                        // from kernel to kernel
+  double correction = 1;                                       // of small kernels, for what others do to their caches
+  std::string source;                                          // where they come from
 };
 
-// Of kernels in that format. Takes about a third of a second and no more memory than said, some MiB apart.
+// Of kernels in that format. Takes about half a second and no more memory than said, some MiB apart.
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
 // The same from the profile; empty: it holds none. And measured now and kept in that case.
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
