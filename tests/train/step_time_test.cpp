@@ -1,0 +1,47 @@
+#include "train/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include "machine/ceilings.h"
+
+namespace ridge {
+namespace {
+
+KernelRates rates() {
+  KernelRates r;
+  r.fma_gflops = 400, r.copy_gbs = 20, r.cached_gbs = 80, r.launch_us = 1, r.correction = 1.5;
+  r.matmul_gflops = 100, r.large_matmul_gflops = 200, r.attention_gflops = 50, r.large_attention_gflops = 150;
+  return r;
+}
+
+double expected_ms(const std::string& name, double flops, double bytes, int64_t times = 1) {
+  const KernelRun runs[] = {{KernelReport{.name = name, .flops = flops, .bytes = bytes}, times}};
+  return 1e3 * expected_seconds(runs, rates());
+}
+
+TEST(StepTime, SmallKernelsAreSlowerThanAloneAndLargeOnesAreNot) {
+  EXPECT_NEAR(expected_ms("matmul", 1e8, 0), 1.5 * (1 + 1e-3), 1e-9);
+  EXPECT_NEAR(expected_ms("matmul", 6e8, 0), 3 + 1e-3, 1e-9);
+  EXPECT_NEAR(expected_ms("matmul", 6e10, 0), 300 + 1e-3, 1e-9);
+  EXPECT_NEAR(expected_ms("attention", 1e7, 0), 1.5 * (0.2 + 1e-3), 1e-9);
+  EXPECT_NEAR(expected_ms("attention_grad", 1.5e9, 0), 10 + 1e-3, 1e-9);
+}
+
+TEST(StepTime, NeverFallsWhenAKernelGrows) {
+  for (const char* name : {"matmul", "attention", "map[5]"})
+    for (double flops = 1e6, last = 0; flops < 1e11; flops *= 1.1) {
+      const double now = expected_ms(name, flops, flops / 10);
+      EXPECT_GT(now, last) << name << " of " << flops;
+      last = now;
+    }
+}
+
+TEST(StepTime, WhatIsOnlyMovedTakesItsBytesFromWhereTheyLie) {
+  const double cache = double(last_level_cache_bytes());
+  EXPECT_NEAR(expected_ms("map[5]", 1e12, 8e4), 1.5 * (1e-3 + 1e-3), 1e-9) << "its arithmetic is hidden";
+  EXPECT_NEAR(expected_ms("map[5]", 0, 2 * cache), 1e3 * 2 * cache / 20e9 + 1e-3, 1e-6);
+  EXPECT_NEAR(expected_ms("map[5]", 0, 8e4, 7), 7 * expected_ms("map[5]", 0, 8e4), 1e-9);
+}
+
+}  // namespace
+}  // namespace ridge
