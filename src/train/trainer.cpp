@@ -6,16 +6,15 @@
 #include <cmath>
 #include <csignal>
 #include <deque>
-#include <future>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
-#include "io/mapped_file.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
+#include "train/checkpoint_writer.h"
 #include "train/guards.h"
 #include "train/metrics_file.h"
 #include "train/run_state.h"
@@ -68,7 +67,7 @@ class Run {
         step_(*task.step),
         lock_(options.locked ? std::nullopt : lock_run(options.folder)),
         signals_(options.handle_signals),
-        store_(options.folder / "checkpoints", 2, *options.files) {}
+        checkpoints_(task, options, calls()) {}
 
   Outcome operator()() {
     start_ = Clock::now();
@@ -76,7 +75,7 @@ class Run {
     settle();
     if (o_.resume)
       resume();
-    else if (saves() && !store_.steps().empty())
+    else if (saves() && !checkpoints_.empty())
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", o_.folder.string());
     if (o_.accepted) o_.accepted();
     metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
@@ -153,9 +152,7 @@ class Run {
   }
 
   void resume() {
-    std::vector<std::string> notices;
-    std::optional<StoredCheckpoint> stored = store_.newest(notices);
-    for (const std::string& line : notices) notice(line);
+    const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
     if (!stored)
       fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from; train without --resume, or name a run folder with --out DIR", o_.folder.string());
     RunState found = read_state(*stored);
@@ -178,7 +175,7 @@ class Run {
     };
     compare(found.settings, task_.settings), compare(found.choices, state_.choices);
     const RunState settled = state_;
-    state_ = found, earlier_seconds_ = found.seconds, saved_step_ = found.step.attempted;
+    state_ = found, earlier_seconds_ = found.seconds;
     state_.settings = settled.settings, state_.choices = settled.choices, state_.finished = false;
     const bool longer = found.settings != settled.settings;  // another run than it was: intervals as for a new one
     auto keep = [&](int64_t& stored, int64_t now, bool asked) {
@@ -197,7 +194,7 @@ class Run {
       state_.best_val_loss.reset(), state_.final_val_loss.reset(), state_.best_step = 0;
     }
     guards_.restore(state_.skipped, state_.roll_backs, state_.strikes);
-    restore_weights(*stored);
+    checkpoints_.restore(*stored, state_.step);
     out_.bit_exact = differences.empty();
     notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
     if (!differences.empty()) {
@@ -218,122 +215,28 @@ class Run {
     return run_state_from(it->second, file);
   }
 
-  static constexpr const char* kMomentNames[] = {"first.", "second."};
-
-  using Held = TrainStep::Held;
-
-  template <class Visit>
-  void each_tensor(Visit visit) {  // file, name, parameter, its number, what of it
-    for (size_t i = 0; i < task_.parameters.size(); ++i) {
-      const Parameter& p = task_.parameters[i];
-      visit("model.safetensors", p.name, p, i, Held::parameter);
-      for (int m = 0; m < step_.moments(); ++m) visit("optimizer.safetensors", kMomentNames[m] + p.name, p, i, Held(m + 1));
-    }
-  }
-
-  void restore_weights(const StoredCheckpoint& stored) {
-    each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
-      auto it = stored.tensors.find(file);
-      if (it == stored.tensors.end()) fail(ErrorCode::io, "[resume] {} is missing in {}", file, stored.folder.string());
-      const SafetensorView& view = it->second.at(name);
-      if (view.dtype != DType::f32 || !(view.shape == p.shape))
-        fail(ErrorCode::io, "[resume] {} in {} is {}{}, this model needs f32{}", name, (stored.folder / file).string(), ridge::name(view.dtype),
-             to_string(view.shape), to_string(p.shape));
-      step_.write(what, index, {reinterpret_cast<const float*>(view.data.data()), view.data.size() / sizeof(float)});
-      drop_pages(view.data);  // not in the plan
-    });
-    step_.restore(state_.step);
-  }
-
-  // Where the step has them, or copies of them. Memory for copies is kept from one checkpoint to the next.
-  std::span<const float> values_of(size_t index, Held what, size_t count, size_t& used) {
-    if (step_.in_place()) return (what == Held::parameter ? step_.parameter(index) : step_.moment(index, int(what) - 1)).first(count);
-    if (used == copies_.size()) {
-      const size_t most = size_t(o_.pinned_bytes) / sizeof(float);  // for the rest of a large model the other kind
-      CopiedValues copy;
-      if (straight_ + count <= most) try {
-          copy.data = step_.host_memory(count), copy.straight = true;
-          straight_ += count;
-        } catch (const Error& error) {
-          if (error.code() != ErrorCode::memory) throw;
-          straight_ = most;  // there is no more of that kind
-        }
-      if (!copy.data) copy.data.reset(new float[count], std::default_delete<float[]>());
-      copies_.push_back(std::move(copy));
-    }
-    const CopiedValues& copy = copies_[used++];
-    const std::span<float> values(copy.data.get(), count);
-    copy.straight ? step_.read_straight(what, index, values) : step_.read(what, index, values);
-    return values;
-  }
-
-  // later: what is due only because it is the best waits in memory, unless it lies in place. A better one takes its place.
   void save(bool best, bool later = false) {
-    if (!saves()) return;
-    if (!best) write_held();
-    wait_for_save();
-    const Clock::time_point start = enter(Phase::checkpoint);
+    if (saves()) checkpoints_.save(best, later);
+  }
+
+  const RunState& state_to_save() {
+    enter(Phase::checkpoint);
     state_.step = step_.state(), state_.skipped = guards_.skipped(), state_.roll_backs = guards_.roll_backs();
     state_.strikes = guards_.strikes();
     state_.seconds = earlier_seconds_ + since(start_);
     state_.finished = state_.step.attempted >= o_.schedule.steps && !state_.validation_due;
-    held_ = std::make_shared<CheckpointContent>();
-    held_->step = state_.step.attempted, held_->texts = task_.texts;
-    held_->texts["state.json"] = to_json(state_);
-    size_t used = 0;
-    each_tensor([&](const char* file, const std::string& name, const Parameter& p, size_t index, Held what) {
-      SafetensorView view;
-      view.name = name, view.dtype = DType::f32, view.shape = p.shape;
-      view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), used));
-      held_->tensors[file].push_back(view);
-    });
-    held_best_ = best;
-    if (!step_.in_place()) leave(Phase::checkpoint, start);
-    if (!later || step_.in_place()) write_held(start);
+    return state_;
   }
 
-  void write_held(Clock::time_point start = Clock::now()) {
-    if (!held_) return;
-    tell();
-    flush_metrics();
-    // Copies can be written while training goes on; what lies in place cannot.
-    const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
-    being_saved_ = {held_->step, start};
-    saving_ = std::async(when, [this, content = std::exchange(held_, {}), best = held_best_] {
-      std::vector<std::string> left = store_.save(*content, best);
-      return Saved{std::move(left), Clock::now()};
-    });
-    saved_at_ = Clock::now();
-    if (step_.in_place()) wait_for_save();
-  }
-  bool rested() const { return o_.checkpoint_interval || since(saved_at_) >= o_.checkpoint_rest; }
-
-  void wait_for_save() {
-    if (!saving_.valid()) return;
-    const Clock::time_point start = step_.in_place() ? being_saved_.start : Clock::now();
-    Clock::time_point end;
-    try {
-      const Saved saved = saving_.get();
-      end = saved.end;
-      for (const std::string& line : saved.left) notice(line);
-      saved_step_ = being_saved_.step, failed_saves_ = 0;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::io) throw;
-      // A full disk costs the checkpoint, not the run: the ones before it are intact.
-      if (++failed_saves_ >= 3) throw;
-      notice(fmt::format("checkpoint at step {} failed, training goes on: {}", being_saved_.step, error.what()));
-      leave(Phase::checkpoint, start);
-      return;
-    }
-    leave(Phase::checkpoint, start);
-    const double seconds = std::chrono::duration<double>(end - being_saved_.start).count();
-    tell_all([&](TrainerView& view) { view.on_checkpoint(being_saved_.step, (o_.folder / "checkpoints").string(), seconds); });
-  }
-
-  // One that was written meanwhile is told of when it is there, and not with the next one.
-  void look_for_save() {
-    if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) wait_for_save();
-    if (held_ && rested()) write_held();
+  CheckpointWriter::Calls calls() {
+    return {.state = [this]() -> const RunState& { return state_to_save(); },
+            .before_write = [this] { tell(), flush_metrics(); },
+            .notice = [this](const std::string& line) { notice(line); },
+            .spent = [this](Clock::time_point start) { leave(Phase::checkpoint, start); },
+            .on_written =
+                [this](int64_t step, double seconds) {
+                  tell_all([&](TrainerView& view) { view.on_checkpoint(step, (o_.folder / "checkpoints").string(), seconds); });
+                }};
   }
 
   Clock::time_point enter(Phase phase) {
@@ -505,13 +408,9 @@ class Run {
 
   void roll_back() {
     step_.discard(), under_way_.clear();
-    wait_for_save();
-    write_held();
-    wait_for_save();
-    std::vector<std::string> notices;
+    checkpoints_.finish();
     std::optional<StoredCheckpoint> stored;
-    if (saves()) stored = store_.newest(notices);
-    for (const std::string& line : notices) notice(line);
+    if (saves()) stored = checkpoints_.newest();
     const std::vector<int64_t> bad = guards_.offending();
     if (!stored)
       return end(Outcome::End::diverged, fmt::format("{} steps in a row were not finite, and there is no checkpoint to go back to", Guards::kStrikes));
@@ -524,7 +423,7 @@ class Run {
     state_.settings = back.settings, state_.choices = back.choices;
     state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
     state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
-    restore_weights(*stored);
+    checkpoints_.restore(*stored, state_.step);
     tell();
     flush_metrics();
     if (metrics_wait_) notice("metrics that could not be written are lost with the roll-back");
@@ -537,7 +436,7 @@ class Run {
 
   // What is due after a step. The order is fixed, so that a resumed run does the same.
   void between_steps() {
-    look_for_save();
+    checkpoints_.look();
     const int64_t done = state_.step.attempted;
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
     if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
@@ -554,7 +453,7 @@ class Run {
     look_for_end(validates && !state_.validation_due);
     // Within a row of bad steps no checkpoint is due: going back must lead before them.
     const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty());
-    if (best || regular) save(best, !regular && !rested());
+    if (best || regular) save(best, !regular);
   }
 
   void look_for_end(bool validated) {
@@ -602,10 +501,9 @@ class Run {
 
   void finish() {
     const bool diverged = out_.end == Outcome::End::diverged;
-    wait_for_save();
-    if (!diverged && saved_step_ != state_.step.attempted) save(false);
-    write_held();
-    wait_for_save();
+    checkpoints_.wait();
+    if (!diverged && checkpoints_.saved_step() != state_.step.attempted) save(false);
+    checkpoints_.finish();
     tell();
     metrics_->flush();
     if (!ended_) out_.reason = fmt::format("all {} steps done", o_.schedule.steps);
@@ -629,7 +527,6 @@ class Run {
   TrainStep& step_;
   std::optional<FolderLock> lock_;
   StopSignals signals_;
-  CheckpointStore store_;
   std::optional<MetricsFile> metrics_;
   std::optional<Prefetcher> loader_;
   RunState state_;
@@ -641,36 +538,18 @@ class Run {
     double lr;
     Clock::time_point start;
   };
-  struct BeingSaved {
-    int64_t step = -1;
-    Clock::time_point start = {};
-  };
-  BeingSaved being_saved_;
-  struct CopiedValues {
-    std::shared_ptr<float> data;
-    bool straight = false;
-  };
-  std::vector<CopiedValues> copies_;
-  size_t straight_ = 0;  // numbers in memory that the device writes to
-  struct Saved {
-    std::vector<std::string> left;  // what could not be removed
-    Clock::time_point end;
-  };
-  std::future<Saved> saving_;
-  std::shared_ptr<CheckpointContent> held_;  // in memory, not yet written
-  bool held_best_ = false;
   std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
-  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, flushed_at_ = {}, saved_at_ = {};
+  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, flushed_at_ = {};
   std::vector<Progress> untold_, being_told_;
   std::string row_;
   bool metrics_wait_ = false, rows_lost_ = false;
-  int64_t resident_ = 0, saved_step_ = -1, begun_at_ = 0;
+  int64_t resident_ = 0, begun_at_ = 0;
   double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
-  int failed_saves_ = 0;
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
   std::vector<std::byte*> to_;
   std::vector<const void*> from_;
+  CheckpointWriter checkpoints_;
 };
 
 }  // namespace
