@@ -50,7 +50,7 @@ class Ceilings {
 
  private:
   // bf16 has a ceiling of its own where the CPU multiplies it.
-  static bool dots(DType dtype) { return dtype == DType::bf16 && isa_tier() == IsaTier::avx512_bf16; }
+  static bool dots(DType dtype) { return dtype == DType::bf16 && isa_tier() == IsaTier::avx512bf16; }
   FmaWindow& fma(DType dtype) {
     constexpr double kFmaWindowUs = 300;
     std::unique_ptr<FmaWindow>& window = dots(dtype) ? dot_ : fma_;
@@ -227,7 +227,7 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
     sink(ceiling_result(suite, short_name, bound, team, ceilings.measured(bound, options.seconds)));
     ++done;
   }
-  if (isa_tier() == IsaTier::avx512_bf16 && wanted("ceiling/dot_bf16", State::hot)) {
+  if (isa_tier() == IsaTier::avx512bf16 && wanted("ceiling/dot_bf16", State::hot)) {
     Result dot = ceiling_result(suite, "dot_bf16", Bound::fma, team, ceilings.measured(Bound::fma, options.seconds, DType::bf16));
     dot.dtype = DType::bf16;
     sink(dot);

@@ -200,7 +200,7 @@ const CeilingKernels& ceiling_kernels() {
     CeilingKernels table = has_avx512(isa_tier())        ? N_AVX3::make_table()
                            : isa_tier() == IsaTier::avx2 ? N_AVX2::make_table()
                                                          : HWY_STATIC_DISPATCH(make_table)();
-    if (isa_tier() == IsaTier::avx512_bf16) table.fma.push_back({DType::bf16, "dot product", bf16_dot, 2.0 * 32 * kDotChains * kDotRounds});
+    if (isa_tier() == IsaTier::avx512bf16) table.fma.push_back({DType::bf16, "dot product", bf16_dot, 2.0 * 32 * kDotChains * kDotRounds});
     return table;
 #else
     return HWY_STATIC_DISPATCH(make_table)();

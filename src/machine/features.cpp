@@ -21,7 +21,7 @@ std::vector<IsaTier> available_tiers() {
                 __builtin_cpu_supports("avx512bw");
   if (avx2) tiers.push_back(IsaTier::avx2);
   if (avx512) tiers.push_back(IsaTier::avx512);
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) tiers.push_back(IsaTier::avx512_bf16);
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) tiers.push_back(IsaTier::avx512bf16);
   return tiers;
 #elif defined(__aarch64__)
   return {IsaTier::neon};  // kernels are not compiled for SVE
@@ -44,7 +44,7 @@ std::string_view name(IsaTier tier) {
     case IsaTier::sse4: return "sse4";
     case IsaTier::avx2: return "avx2";
     case IsaTier::avx512: return "avx512";
-    case IsaTier::avx512_bf16: return "avx512bf16";
+    case IsaTier::avx512bf16: return "avx512bf16";
     case IsaTier::neon: return "neon";
     case IsaTier::sve: return "sve";
   }

@@ -120,7 +120,7 @@ std::optional<Precision> parse_precision(std::string_view text) {
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan) {
   ArithmeticUnit unit{.device = device, .name = "this CPU"};
   if (device.kind == Device::Kind::cpu) {
-    unit.bf16_unit = isa_tier() == IsaTier::avx512_bf16;
+    unit.bf16_unit = isa_tier() == IsaTier::avx512bf16;
     return unit;
   }
   unit.name = to_string(device);

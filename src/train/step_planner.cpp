@@ -25,10 +25,7 @@ int64_t evened(int64_t batch, int64_t micro) {
 }
 
 // The tier that a step's bits come from: products of pairs of bf16 are all that the highest one adds.
-std::string tier_of_bits(Precision precision) {
-  const bool pairs = isa_tier() == IsaTier::avx512_bf16 && precision == Precision::bf16;
-  return std::string(name(pairs || !has_avx512(isa_tier()) ? isa_tier() : IsaTier::avx512));
-}
+std::string tier_of_bits(bool multiplies_bf16) { return std::string(name(multiplies_bf16 || !has_avx512(isa_tier()) ? isa_tier() : IsaTier::avx512)); }
 
 }  // namespace
 
@@ -292,7 +289,7 @@ PlannedStep StepPlanner::make() {
     refuse(1);
   }
   plan_.choices.batch = plan_.batch, plan_.choices.micro = plan_.micro, plan_.choices.recompute = plan_.recompute;
-  plan_.choices.precision = options_.precision, plan_.choices.isa = near_ ? tier_of_bits(options_.precision) : options_.backend->info().what;
+  plan_.choices.precision = options_.precision, plan_.choices.isa = near_ ? tier_of_bits(programs_.multiplies_bf16()) : options_.backend->info().what;
   list_largest();
   return std::move(out_);
 }

@@ -10,11 +10,27 @@
 #include "compile/autocast.h"
 #include "compile/batch_axis.h"
 #include "compile/scan_segments.h"
+#include "graph/scan.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
 
 namespace ridge {
+namespace {
+
+bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
+  const std::vector<NodeId> order = topological(g, roots);
+  return std::any_of(order.begin(), order.end(), [&](NodeId id) {
+    const Node& n = g[id];
+    if (n.op == Op::scan) {
+      const ScanBody& body = scan_view(n).body;
+      return finds_bf16_products(body.graph, body.carry_out) || finds_bf16_products(body.graph, body.step_out);
+    }
+    return (n.op == Op::matmul || n.op == Op::attention || n.op == Op::conv) && g.dtype(n.in[0]) == DType::bf16;
+  });
+}
+
+}  // namespace
 
 // The losses of some samples as graph, with the inputs that every program of a model begins with.
 struct StepPrograms::Trace {
@@ -70,6 +86,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   coupling_ = evaluation_coupling_ = find_coupling(t.graph, t.batch, losses);
   const std::vector<NodeId> order = topological(t.graph, losses);
   has_scan_ = std::any_of(order.begin(), order.end(), [&](NodeId id) { return t.graph[id].op == Op::scan; });
+  multiplies_bf16_ = finds_bf16_products(t.graph, losses);
   const Node& count = t.graph[t.loss.count];
   const double expected = count.op == Op::literal ? count.attrs.reals[0] : double(batch);
   divisor_ = std::exp2(std::floor(std::log2(std::max(expected, 1.0))));
@@ -77,6 +94,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
     const Trace e = trace(batch, model.evaluate);
     const NodeId evaluated[] = {e.loss.sum, e.loss.count};
     evaluation_coupling_ = find_coupling(e.graph, e.batch, evaluated);
+    multiplies_bf16_ |= finds_bf16_products(e.graph, evaluated);
   }
 }
 

@@ -17,7 +17,8 @@ class StepPrograms {
   const std::string& coupling() const { return coupling_; }                        // what mixes samples in the loss; empty: it may be split
   const std::string& evaluation_coupling() const { return evaluation_coupling_; }  // the same for `evaluate`
   bool has_scan() const { return has_scan_; }
-  int moments() const { return moments_; }  // tensors that the optimizer keeps for each parameter
+  bool multiplies_bf16() const { return multiplies_bf16_; }  // because of the precision, or by the model's own casts
+  int moments() const { return moments_; }                   // tensors that the optimizer keeps for each parameter
   bool scaled() const { return options_.precision == Precision::fp16; }
 
   // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sum, count, which are overwritten.
@@ -51,7 +52,7 @@ class StepPrograms {
   const StepModel& model_;
   const StepOptions& options_;
   std::string coupling_, evaluation_coupling_;
-  bool has_scan_ = false;
+  bool has_scan_ = false, multiplies_bf16_ = false;
   int moments_ = 2;
   double divisor_ = 1;  // of scaled losses: about their number in a whole batch, a power of two
 };

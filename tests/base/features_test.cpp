@@ -19,8 +19,8 @@ TEST(Features, TheTierIsTheOneAskedFor) {
 
 TEST(Features, TiersOfAvx512) {
   for (IsaTier tier : {IsaTier::scalar, IsaTier::sse4, IsaTier::avx2, IsaTier::neon, IsaTier::sve}) EXPECT_FALSE(has_avx512(tier)) << name(tier);
-  EXPECT_TRUE(has_avx512(IsaTier::avx512) && has_avx512(IsaTier::avx512_bf16));
-  EXPECT_EQ(name(IsaTier::avx512_bf16), "avx512bf16");
+  EXPECT_TRUE(has_avx512(IsaTier::avx512) && has_avx512(IsaTier::avx512bf16));
+  EXPECT_EQ(name(IsaTier::avx512bf16), "avx512bf16");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ using namespace test::matmul_case;
 inline std::vector<IsaTier> tiers() {
 #if defined(__x86_64__)
   std::vector<IsaTier> all = {IsaTier::sse4};
-  for (IsaTier tier : {IsaTier::avx2, IsaTier::avx512, IsaTier::avx512_bf16})
+  for (IsaTier tier : {IsaTier::avx2, IsaTier::avx512, IsaTier::avx512bf16})
     if (isa_tier() >= tier) all.push_back(tier);
   return all;
 #else

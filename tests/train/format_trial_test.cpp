@@ -29,7 +29,7 @@ class FormatTrials : public testing::Test {
 };
 
 TEST_F(FormatTrials, IsTriedOnceAndKept) {
-  const bool native = isa_tier() == IsaTier::avx512_bf16;
+  const bool native = isa_tier() == IsaTier::avx512bf16;
   EXPECT_FALSE(try_formats(of_width(128), 4, team_, kRoom, false).rates) << "nothing is known yet";
   const FormatTrial now = try_formats(of_width(128), 4, team_, kRoom, true), later = try_formats(of_width(128), 4, team_, kRoom, false);
   ASSERT_EQ(bool(now.rates), native);
@@ -55,20 +55,20 @@ TEST_F(FormatTrials, HoldsForTheProcessWithoutAProfile) {
 TEST_F(FormatTrials, TakesNoMoreMemoryThanThereIs) {
   const FormatTrial trial = try_formats(of_width(192), 4, team_, 1000, true);
   EXPECT_FALSE(trial.rates);
-  EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512_bf16);
+  EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16);
 }
 
 // One head as wide as the whole of a large model: the trial stays small.
 TEST_F(FormatTrials, WideHeadsAreCut) {
   GptConfig c = of_width(4096);
   c.heads = 1;
-  EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, true).rates), isa_tier() == IsaTier::avx512_bf16);
+  EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, true).rates), isa_tier() == IsaTier::avx512bf16);
 }
 
 TEST_F(FormatTrials, NarrowLayersAreNotTried) {
   const FormatTrial trial = try_formats(of_width(64), 4, team_, kRoom, true);
   EXPECT_FALSE(trial.rates);
-  EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512_bf16) << trial.reason;
+  EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16) << trial.reason;
 }
 
 }  // namespace

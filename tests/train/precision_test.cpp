@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "graph/scan.h"
+#include "machine/features.h"
 #include "runtime/thread_team.h"
 #include "train/small_gpt.h"
 
@@ -163,6 +165,42 @@ TEST(LossScale, AtItsFloorIsNoSearch) {
   }
   EXPECT_EQ(search, (std::vector<bool>{true, true, false, false}));
   EXPECT_EQ(step.state().loss_scale, 1);
+}
+
+// Pairs of bf16 are all that the highest tier of AVX-512 multiplies otherwise: a run is of that tier where its programs have such products.
+TEST(StepTier, IsTheOneThatTheBitsComeFrom) {
+  auto tier = [](bool casts, Precision precision, bool in_loop = false) {
+    StepModel m;
+    m.batch = {{DType::f32, {4, 8}}};
+    m.parameters = {{"w", {8, 8}, 0, 0.3, true}};
+    m.loss = [=](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
+      auto product = [casts](Builder& builder, NodeId x, NodeId w) {
+        if (!casts) return builder.matmul(x, w);
+        return builder.cast(builder.matmul(builder.cast(x, DType::bf16), builder.cast(w, DType::bf16)), DType::f32);
+      };
+      NodeId y = in[0];
+      if (in_loop) {
+        auto body = std::make_shared<ScanBody>();
+        const NodeId carry = body->graph.input(b.graph().type(y), "y"), w = body->graph.input({DType::f32, {8, 8}}, "w");
+        Builder inner(body->graph);
+        body->carry_in = {carry}, body->constant_in = {w}, body->carry_out = {product(inner, carry, w)};
+        y = scan(b.graph(), body, {&y, 1}, {}, {&p[0], 1}, 3).carry[0];
+      } else {
+        y = product(b, y, p[0]);
+      }
+      return {b.sum(b.square(y)), b.literal(DType::f32, double(b.shape(in[0])[0]))};
+    };
+    StepOptions o;
+    o.precision = precision;
+    return TrainStep(m, o).plan().choices.isa;
+  };
+  const std::string highest(name(isa_tier())), wide(name(has_avx512(isa_tier()) ? IsaTier::avx512 : isa_tier()));
+  EXPECT_EQ(tier(false, Precision::fp32), wide);
+  EXPECT_EQ(tier(false, Precision::fp16), wide);
+  EXPECT_EQ(tier(false, Precision::bf16), highest);
+  EXPECT_EQ(tier(true, Precision::fp32), highest);
+  EXPECT_EQ(tier(false, Precision::fp32, true), wide);
+  EXPECT_EQ(tier(true, Precision::fp32, true), highest);
 }
 
 }  // namespace

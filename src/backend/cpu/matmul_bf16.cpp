@@ -229,7 +229,7 @@ MatmulKernels make_table() {
 
 const MatmulKernels* pair_kernels(IsaTier tier) {
   static const MatmulKernels table = make_table();
-  return tier == IsaTier::avx512_bf16 ? &table : nullptr;
+  return tier == IsaTier::avx512bf16 ? &table : nullptr;
 }
 
 }  // namespace ridge::cpu
