@@ -150,6 +150,7 @@ class Settling {
     }
     far_ = run_.backend && !run_.backend->info().host_memory;
     if (far_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
+    use_pinned_memory(run_.backend.get(), s_.get<bool>("enable_pinned_memory"));
     if (far_) device_before_ = device_memory(run_.backend.get());
   }
 

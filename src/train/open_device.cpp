@@ -42,6 +42,10 @@ Precision product_format(const Backend* backend, Precision precision) {
   return products == cuda::F32Products::bf16 ? Precision::bf16 : products == cuda::F32Products::tf32 ? Precision::tf32 : Precision::fp32;
 }
 
+void use_pinned_memory(Backend* backend, bool wanted) {
+  if (auto* cuda = dynamic_cast<cuda::CudaBackend*>(backend)) cuda->use_pinned_memory(wanted);
+}
+
 std::string device_name(const Backend* backend) {
   const auto* cuda = dynamic_cast<const cuda::CudaBackend*>(backend);
   return cuda ? cuda->chip().name : std::string();

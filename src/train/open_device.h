@@ -28,6 +28,8 @@ void choose_products(Backend* backend, Precision precision, std::string_view mat
 
 Precision product_format(const Backend* backend, Precision precision);  // what products of such a step run in, by what was chosen
 
+void use_pinned_memory(Backend* backend, bool wanted);  // for batches and weights on their way to a GPU and back
+
 std::string device_name(const Backend* backend);    // "NVIDIA H200"; empty for the CPU
 std::string device_remark(const Backend* backend);  // what is missing on it though work goes on; empty: nothing
 

@@ -85,8 +85,10 @@ std::vector<float> counted(size_t n, float step = 1) {
 }
 
 TEST_F(CudaBackendTest, MovesBytes) {
-  const int64_t sizes[] = {1, 3, 64, 4097, (int64_t(2) << 20) + 5, (int64_t(37) << 20) + 1};
-  for (int64_t bytes : sizes) {
+  const std::pair<int64_t, bool> cases[] = {
+      {1, true}, {3, true}, {64, true}, {4097, true}, {(2 << 20) + 5, true}, {(37 << 20) + 1, true}, {3, false}, {(37 << 20) + 1, false}, {4097, true}};
+  for (auto [bytes, pinned] : cases) {
+    backend_->use_pinned_memory(pinned);
     std::vector<char> from(static_cast<size_t>(bytes)), to(from.size(), 'x');
     for (size_t i = 0; i < from.size(); ++i) from[i] = char(i * 31 + i / 256);
     std::byte *a = backend_->allocate(bytes), *b = backend_->allocate(bytes);

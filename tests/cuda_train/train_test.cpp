@@ -2,11 +2,13 @@
 // checkpoint whole, and a plan takes no memory. On the simulated GPU, or on the machine's own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cuda/backend.h"
 #include "base/error.h"
 #include "cuda_train/on_gpu.h"
+#include "machine/dynamic_library.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
 #include "train/gpt_device.h"
@@ -82,6 +84,36 @@ TEST_F(CudaTraining, ALostDeviceLeavesTheLastCheckpointWhole) {
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->step, 5);
   EXPECT_TRUE(notices.empty());
+}
+
+TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
+  struct Result {
+    int64_t most = 0;  // bytes that were pinned at a time
+    std::vector<float> weights;
+  };
+  auto train = [&](const char* name, const char* wish) {
+    const config::Resolved s = settings({"device=cuda", "precision=fp32", "preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=6",
+                                         "checkpoint_interval=2", "sample_interval=none", wish});
+    GptRunOptions options;
+    options.measure = false, options.folder = folder_ / name;
+    GptRun run = start_gpt_run(s, options);
+    DynamicLibrary library(test::fake_driver("simulator"));
+    int64_t (*pinned)() = nullptr;
+    EXPECT_TRUE(library.bind(pinned, "simulatorPinnedBytes"));
+    Result r;
+    run.trainer.handle_signals = false;
+    run.trainer.before = [&](Phase, int64_t) { r.most = std::max(r.most, pinned()); };
+    EXPECT_EQ(run_gpt(run, s, {}).steps, 6);
+    r.most = std::max(r.most, pinned());
+    r.weights.resize(size_t(run.parameters[0].shape.numel()));
+    run.step->read(TrainStep::Held::parameter, 0, r.weights);
+    return r;
+  };
+  const Result with = train("with", "enable_pinned_memory=true"), without = train("without", "enable_pinned_memory=false");
+  EXPECT_GT(with.most, int64_t(16) << 20) << "batches and weights go through pinned memory";
+  EXPECT_LT(without.most, int64_t(64) << 10) << "what a step tells, and bad indices, are all that is pinned";
+  EXPECT_EQ(with.weights, without.weights);
 }
 
 TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {

@@ -140,6 +140,9 @@ std::unique_ptr<Code> CudaBackend::compile(Program program) {
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }
 void CudaBackend::use_f32_products(F32Products products) { device_->use_f32_products(products); }
+void CudaBackend::use_pinned_memory(bool wanted) {
+  device_->use([&] { device_->use_pinned(wanted); });
+}
 const RunCounts& CudaBackend::counts() const { return device_->counts; }
 MemoryUse CudaBackend::memory() const {
   return device_->use([&] { return device_->memory(); });

@@ -60,6 +60,7 @@ class CudaBackend final : public Backend {
 
   const Chip& chip() const;
   void use_f32_products(F32Products products);  // in what is compiled from now on
+  void use_pinned_memory(bool wanted);          // for upload() and download(), from now on; allocate_host() is what the device reaches by itself
   const RunCounts& counts() const;
   MemoryUse memory() const;                                  // as the driver counts it
   const std::string& remark() const;                         // what is missing though work goes on: cuBLASLt

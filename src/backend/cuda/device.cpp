@@ -44,15 +44,20 @@ int64_t free_without_context(const Driver& driver, int device) {
 
 }  // namespace
 
-// Pinned memory in segments that take turns, each used again when its copies are done.
+// Memory in segments that take turns, each used again when its copies are done: whatever the driver does with memory that is not pinned, it
+// has done it by then.
 struct Device::Staging {
   static constexpr int64_t kSegment = int64_t(2) << 20;
   static constexpr int kSegments = 8;
 
-  explicit Staging(const Driver& driver) : driver(driver), memory(allocate_pinned(driver, kSegments * kSegment)) {
+  Staging(const Driver& driver, bool wants_pinned) : driver(driver) {
+    if (wants_pinned)
+      pinned = allocate_pinned(driver, kSegments * kSegment);
+    else
+      pageable = std::make_unique<std::byte[]>(kSegments * kSegment);
     for (int i = 0; i < kSegments; ++i) done.push_back(make_mark(driver)), pending.push_back(false);
   }
-  std::byte* segment(int i) const { return static_cast<std::byte*>(memory.get()) + i * kSegment; }
+  std::byte* segment(int i) const { return (pageable ? pageable.get() : static_cast<std::byte*>(pinned.get())) + i * kSegment; }
 
   // Room for so many bytes, at most a segment. Copies from the segment before are marked when the next is begun.
   std::byte* room(int64_t bytes, StreamHandle stream) {
@@ -72,7 +77,8 @@ struct Device::Staging {
   }
 
   const Driver& driver;
-  PinnedMemory memory;
+  PinnedMemory pinned;
+  std::unique_ptr<std::byte[]> pageable;  // instead
   std::vector<Event> done;
   std::vector<char> pending;
   int current = 0;
@@ -154,8 +160,15 @@ void Device::release_host(std::byte* p) {
   driver_.pinned_free.quietly(p);
 }
 
+void Device::use_pinned(bool wanted) {
+  if (pinned_ == wanted) return;
+  finish_copies();
+  up_.reset(), down_.reset();
+  pinned_ = wanted;
+}
+
 void Device::upload(DevicePointer to, const void* from, int64_t bytes) {
-  if (!up_) up_ = std::make_unique<Staging>(driver_);
+  if (!up_) up_ = std::make_unique<Staging>(driver_, pinned_);
   auto* source = static_cast<const std::byte*>(from);
   for (int64_t at = 0; at < bytes; at += Staging::kSegment) {
     const int64_t piece = std::min(bytes - at, Staging::kSegment);
@@ -167,7 +180,7 @@ void Device::upload(DevicePointer to, const void* from, int64_t bytes) {
 
 // While one segment is copied out, the next ones fill.
 void Device::download(void* to, DevicePointer from, int64_t bytes) {
-  if (!down_) down_ = std::make_unique<Staging>(driver_);
+  if (!down_) down_ = std::make_unique<Staging>(driver_, pinned_);
   auto* target = static_cast<std::byte*>(to);
   const int64_t pieces = (bytes + Staging::kSegment - 1) / Staging::kSegment;
   auto size = [&](int64_t i) { return size_t(std::min(bytes - i * Staging::kSegment, Staging::kSegment)); };

@@ -1,4 +1,4 @@
-// One CUDA device in use: its context, one queue of work, copies through pinned memory, and what it holds as the driver counts it.
+// One CUDA device in use: its context, one queue of work, copies through memory that takes turns, and what it holds as the driver counts it.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -39,6 +39,7 @@ class Device {
   const Chip& chip() const { return chip_; }
   void use_f32_products(F32Products products) { chip_.f32_products = products; }
   void use_libraries(bool cublas_lt, bool cudnn) { chip_.cublas_lt = cublas_lt, chip_.cudnn = cudnn; }
+  void use_pinned(bool wanted);  // for copies from and to the host from now on; inside use()
   StreamHandle stream() const { return stream_.get(); }
   StreamHandle stream(Queue queue);
   DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing
@@ -102,6 +103,7 @@ class Device {
   DeviceMemory empty_;
   std::vector<Event> events_;  // of the last marks
   int64_t marks_ = 0, done_ = 0;
+  bool pinned_ = true;
   std::unique_ptr<Staging> up_, down_;
   std::vector<PinnedMemory> fault_pages_;
   std::vector<FaultRecord*> free_faults_;

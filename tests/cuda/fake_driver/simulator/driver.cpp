@@ -197,6 +197,13 @@ int simulatorCalls(const char* call) {
   return found == fake::calls.end() ? 0 : found->second;
 }
 
+int64_t simulatorPinnedBytes() {
+  const Lock lock(mutex);
+  int64_t sum = 0;
+  for (const auto& [pointer, bytes] : pinned) sum += int64_t(bytes);
+  return sum;
+}
+
 int cuInit(unsigned) {
   const Lock lock(mutex);
   fake::forget_calls();
