@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "machine/memory_budget.h"
+#include "ridge/tensor.h"
 #include "support/temp_folder.h"
 #include "train/gpt_report.h"
 #include "train/gpt_run.h"
@@ -154,7 +155,7 @@ class GptResumeTest : public GptRunTest {
     if (keep) o.folder = folder_ / "run";
     o.resume = resume;
     GptRun run = start_gpt_run(s, o);
-    run.trainer.handle_signals = false, run.trainer.load_parts = parts;
+    run.trainer.handle_signals = false, run.trainer.load_parts = parts, run.trainer.before = before_;
     Notices notices;
     Result r;
     r.outcome = run_gpt(run, s, {&notices});
@@ -163,6 +164,7 @@ class GptResumeTest : public GptRunTest {
     r.weights.assign(weights.begin(), weights.end());
     return r;
   }
+  std::function<void(Phase, int64_t)> before_;
   static bool says(const Result& r, const char* what) { return r.notices.find(what) != std::string::npos; }
 };
 
@@ -172,6 +174,27 @@ TEST_F(GptResumeTest, PartsOfABatchTrainToTheSameBits) {
   EXPECT_EQ(parts.plan.remainder, 1);
   EXPECT_EQ(whole.weights, parts.weights);
   EXPECT_EQ(whole.outcome.final_val_loss, parts.outcome.final_val_loss);
+}
+
+TEST_F(GptResumeTest, TrimsThePoolsAfterEverySoManySteps) {
+  auto trimmed_after = [&](const char* frequency) {
+    std::vector<int64_t> steps;
+    int64_t left = 0;
+    auto look = [&](int64_t step) {
+      if (eager_statistics().pool_bytes < left) steps.push_back(step);
+      (void)Tensor({1000}, std::vector<float>(1000));  // a block that is free from now on
+      left = eager_statistics().pool_bytes;
+    };
+    before_ = [&](Phase phase, int64_t step) {
+      if (phase == Phase::data) look(step);
+    };
+    const Result r = train({"steps=7", "batch=4", frequency}, false, false, false);
+    look(r.outcome.steps);
+    return steps;
+  };
+  EXPECT_EQ(trimmed_after("empty_cache_frequency=0"), std::vector<int64_t>{});
+  EXPECT_EQ(trimmed_after("empty_cache_frequency=3"), (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(trimmed_after("empty_cache_frequency=1"), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST_F(GptResumeTest, KeepsItsChoicesUnlessToldOtherwise) {
