@@ -1,10 +1,12 @@
 // ridge plan: what a training would hold, take and decide, without allocating or training anything.
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
+#include "cli/parts.h"
 #include "cli/settings.h"
 #include "runtime/default_team.h"
 #include "train/gpt_report.h"
@@ -12,6 +14,59 @@
 
 namespace ridge::cli {
 namespace {
+
+// Those that are left. Runs of one data set that have not begun have one plan.
+std::vector<std::vector<Part>> by_plan(const std::vector<Part>& parts) {
+  std::vector<std::vector<Part>> groups;
+  for (const Part& part : parts) {
+    if (part.finished) {
+      fmt::print(stderr, "{} is finished\n", part.folder.string());
+      continue;
+    }
+    const Part* last = groups.empty() ? nullptr : &groups.back().back();
+    if (last && !last->begun && !part.begun && last->data == part.data && last->seed + 1 == part.seed)
+      groups.back().push_back(part);
+    else
+      groups.push_back({part});
+  }
+  return groups;
+}
+
+GptRun plan_part(const Part& part, const config::Resolved& settings) {
+  if (part.begun && !newest_state(part.folder))
+    fail(ErrorCode::usage, "[plan] {} has no checkpoint to go on from; plan without --resume, or name one of the runs that ridge runs lists",
+         part.folder.string());
+  GptRunOptions options;
+  options.data = part.data, options.seed = part.seed, options.resume = part.begun;
+  if (part.begun) options.folder = part.folder;
+  options.measure = settings.get<bool>("optimize_perf");
+  options.probe = true;
+  return settle_gpt_run(settings, options);
+}
+
+// Several runs, which are trained one after another.
+void plan_all(const std::vector<Part>& parts, const config::Sources& sources, const Look& look, bool json) {
+  nlohmann::ordered_json document;
+  double seconds = 0;
+  size_t runs = 0;
+  for (const std::vector<Part>& group : by_plan(parts)) {
+    const uint64_t first = group.front().seed, last = group.back().seed;
+    const GptRun run = plan_part(group.front(), settings_of(group.front(), sources));
+    if (json) {
+      document["runs"].push_back({{"data", group.front().data}, {"seeds", nlohmann::json::array()}, {"plan", nlohmann::ordered_json::parse(plan_json(run))}});
+      for (const Part& part : group) document["runs"].back()["seeds"].push_back(part.seed);
+    } else {
+      fmt::print("{}{}, {}\n\n{}", runs ? "\n" : "", group.front().data,
+                 first == last ? fmt::format("seed {}", first) : fmt::format("seeds {} to {}, each", first, last), plan_text(run, look));
+    }
+    seconds += double(group.size()) * expected_total(run), runs += group.size();
+  }
+  document["expected_seconds"] = seconds;
+  if (json)
+    fmt::print("{}\n", document.dump(2));
+  else if (seconds > 0)
+    fmt::print("\nExpected: {} for {}\n", duration_text(seconds), runs == 1 ? "the run that is left" : fmt::format("{} runs together", runs));
+}
 
 const Command plan_command("plan", "what a training would hold, take and decide; nothing is allocated", [](Line line) {
   auto task = std::make_shared<std::string>("gpt");
@@ -23,24 +78,23 @@ const Command plan_command("plan", "what a training would hold, take and decide;
     check_task(*task);
     config::Sources said = sources();
     config::Resolved settings = config::resolve(said);
-    GptRunOptions options;
-    options.resume = settings.get<bool>("resume");
-    if (options.resume) {
-      settings = resolve_resumed(said), options.folder = settings.get<std::string>("out");
-      if (!newest_state(options.folder))
-        fail(ErrorCode::usage, "[plan] {} has no checkpoint to go on from; plan without --resume, or name one of the runs that ridge runs lists",
-             options.folder.string());
-    } else {
+    const bool resume = settings.get<bool>("resume");
+    if (resume)
+      settings = resolve_resumed(said);
+    else
       note_unused(settings, "plan");
-    }
     request_default_threads(thread_request(settings));
-    const auto data = settings.get<std::vector<std::string>>("data");
-    options.data = data.empty() ? "builtin" : data.front();
-    options.seed = uint64_t(settings.get<int64_t>("seed"));
-    options.measure = settings.get<bool>("optimize_perf");
-    options.probe = true;
-    const GptRun run = settle_gpt_run(settings, options);
-    fmt::print("{}", *json ? plan_json(run) : plan_text(run, {terminal_width(), use_colour()}));
+    const std::filesystem::path out = settings.get<std::string>("out");
+    std::vector<Part> parts = parts_of(settings, out);
+    if (resume) look_back(parts, settings, out);
+    const Look look{terminal_width(), use_colour()};
+    if (parts.size() > 1) {
+      plan_all(parts, said, look, *json);
+    } else {
+      parts[0].begun = resume;
+      const GptRun run = plan_part(parts[0], settings);
+      fmt::print("{}", *json ? plan_json(run) : plan_text(run, look));
+    }
     return kOk;
   };
 });

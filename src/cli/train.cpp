@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <memory>
 
 #include <fmt/chrono.h>
@@ -15,6 +14,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/parts.h"
 #include "cli/settings.h"
 #include "io/atomic_file.h"
 #include "machine/fingerprint.h"
@@ -23,7 +23,6 @@
 #include "train/experiment.h"
 #include "train/gpt_report.h"
 #include "train/loss_plot.h"
-#include "train/run_state.h"
 #include "train/tensorboard_view.h"
 #include "train/train_view.h"
 
@@ -31,21 +30,6 @@ namespace ridge::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// One of the runs that a command asks for: each dataset with each seed.
-struct Part {
-  std::string data;
-  uint64_t seed = 0;
-  fs::path folder;
-};
-
-std::string word_for(const std::string& data) {
-  std::string word = fs::path(data).filename().string();
-  if (word.empty()) word = fs::path(data).parent_path().filename().string();
-  for (char& c : word)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
-  return word.empty() ? "data" : word;
-}
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
@@ -60,24 +44,6 @@ fs::path new_folder(const config::Resolved& settings, const std::string& data) {
   fs::path folder = base;
   for (int i = 2; !fs::create_directory(folder); ++i) folder = fmt::format("{}_{}", base.string(), i);  // another start may have taken the name
   return folder;
-}
-
-std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out) {
-  std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
-  if (data.empty()) data = {"builtin"};
-  const int64_t seeds = settings.get<int64_t>("seeds"), first = settings.get<int64_t>("seed");
-  std::vector<Part> parts;
-  for (const std::string& d : data)
-    for (int64_t i = 0; i < seeds; ++i) {
-      Part part{d, uint64_t(first + i), out};
-      if (data.size() > 1) part.folder /= word_for(d);
-      if (seeds > 1) part.folder /= fmt::format("seed_{}", first + i);
-      const fs::path wanted = part.folder;
-      auto taken = [&] { return std::any_of(parts.begin(), parts.end(), [&](const Part& p) { return p.folder == part.folder; }); };
-      for (int n = 2; taken(); ++n) part.folder = fmt::format("{}_{}", wanted.string(), n);  // two data sets of one name
-      parts.push_back(part);
-    }
-  return parts;
 }
 
 int exit_code(Outcome::End end) {
@@ -133,20 +99,7 @@ std::string config_text(config::Resolved settings) {
   return settings.to_yaml();
 }
 
-// All of these steps are done, or its target was reached.
-bool is_finished(const fs::path& folder, int64_t steps) {
-  std::ifstream file(folder / "summary.json");
-  const auto j = nlohmann::json::parse(file, nullptr, false);
-  if (!j.is_object()) return false;
-  const std::string end = j.value("end", "");
-  const std::optional<RunState> state = newest_state(folder);
-  if (end == "target") return true;
-  if (state && state->step.attempted < steps) return false;
-  return end == "finished" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
-}
-
-bool has_checkpoints(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty(); }
-bool has_run(const fs::path& folder) { return has_checkpoints(folder) || fs::exists(folder / "metrics.jsonl"); }
+bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty() || fs::exists(folder / "metrics.jsonl"); }
 
 int train_part(const Part& part, const config::Resolved& settings, bool resume, bool json) {
   const Machine machine = known_machine();
@@ -200,28 +153,20 @@ int train_all(config::Sources sources, bool json) {
   request_default_threads(thread_request(settings));
   if (out.empty())
     out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());
-  const std::vector<Part> parts = parts_of(settings, out);
+  std::vector<Part> parts = parts_of(settings, out);
+  if (resume) look_back(parts, settings, out);
   for (const Part& part : parts)
     if (!resume && has_run(part.folder))
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
-  const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
-  auto is_done = [&](const Part& part) { return parts.size() > 1 && resume && is_finished(part.folder, steps); };
-  if (std::all_of(parts.begin(), parts.end(), is_done))
-    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, or more seeds, go on", parts.size(), out.string());
   if (parts.size() > 1) {  // an experiment is resumed as a whole, and each of its runs alone
     make_folder(out);
     write_atomically((out / "config.yaml").string(), config_text(settings));
   }
   std::vector<ExperimentRun> done;
   for (const Part& part : parts) {
-    const bool begun = has_checkpoints(part.folder);
-    config::Sources own = sources;
-    if (parts.size() > 1)
-      own.words.insert(own.words.end(),
-                       {"seeds=1", fmt::format("seed={}", part.seed), fmt::format("data={}", part.data), fmt::format("out={}", part.folder.string())});
-    if (is_done(part))
+    if (part.finished)
       fmt::print(stderr, "{} is finished\n", part.folder.string());
-    else if (const int code = train_part(part, config::resolve(own), resume && begun, json); code != kOk)
+    else if (const int code = train_part(part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), part.begun, json); code != kOk)
       return code;
     done.push_back(read_experiment_run(part.folder, word_for(part.data)));
   }

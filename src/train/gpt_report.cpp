@@ -24,8 +24,6 @@ std::string value_of(const GptRun& run, std::string_view setting) {
   return d ? d->value : "";
 }
 
-double expected_total(const GptRun& run) { return run.expected_step_seconds * double(run.trainer.schedule.steps - run.steps_done); }
-
 std::string bar(double share, int width) {
   std::string text;
   for (int i = 0; i < int(share * width + 0.5); ++i) text += "█";
@@ -33,6 +31,8 @@ std::string bar(double share, int width) {
 }
 
 }  // namespace
+
+double expected_total(const GptRun& run) { return run.expected_step_seconds * double(run.trainer.schedule.steps - run.steps_done); }
 
 std::string plan_text(const GptRun& run, const Look& look) {
   const StepPlan& plan = run.step->plan();

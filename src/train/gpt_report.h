@@ -9,6 +9,7 @@ namespace ridge {
 
 std::string plan_text(const GptRun& run, const Look& look);
 std::string plan_json(const GptRun& run);  // one document
+double expected_total(const GptRun& run);  // seconds for the steps that are left; 0: not known
 
 RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::string& cores);
 

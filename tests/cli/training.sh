@@ -44,6 +44,9 @@ check 0 "all 3 steps done" train gpt --out many --resume
 has many/other.txt/seed_1338/summary.json
 check 2 "is finished" train gpt --out many/plays.txt/seed_1337 --resume
 check 2 "all 4 runs in many are finished" train gpt --out many --resume
+check 2 "all 4 runs in many are finished" plan gpt --resume many
+check 0 "from step 3 of 4" plan gpt --resume many steps=4
+grep -q "for 4 runs together" out.txt || fail "plan --resume leaves some of four runs out"
 check 0 "all 4 steps done" train gpt --out many --resume steps=4
 for run in many/*/seed_*; do grep -q '"steps": 4' "$run/summary.json" || fail "$run has not gone on"; done
 mkdir same && cp plays.txt same/
@@ -68,6 +71,7 @@ has piped/summary.json
 
 # JSON on stdout and nothing else.
 "$ridge" train gpt $small steps=2 data=plays.txt --out json --json 2>/dev/null | grep -qv '^{' && fail "train --json prints other things"
+check 0 "for 4 runs together" plan gpt $small seeds=2 data=plays.txt,other.txt
 "$ridge" plan gpt $small data=plays.txt --json | head -c1 | grep -q '{' || fail "plan --json is no document"
 [ ! -e json/none ] && [ ! -d plan ] || fail "plan wrote something"
 
@@ -85,7 +89,12 @@ for pair in INT:130 TERM:75; do
   grep '"loss"' "stop_$pair/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/' | cmp -s - <(seq "$taken") || fail "stop_$pair has no row for each of $taken steps"
 done
 check 0 "from step $taken of 1000000" plan gpt --resume "stop_TERM:75"
-check 2 "has no checkpoint to go on from" plan gpt --out many --resume
+rm -rf many/other.txt/seed_*
+check 0 "other.txt, seeds 1337 to 1338, each" plan gpt --resume many
+grep -q "many/plays.txt/seed_1338 is finished" err.txt || fail "plan --resume does not tell which runs are finished"
+check 0 '"seeds"' plan gpt --resume many --json
+mkdir -p many/other.txt/seed_1338/checkpoints/step_00000001
+check 2 "many/other.txt/seed_1338 has no checkpoint to go on from" plan gpt --resume many
 check 2 "is finished: 14 steps are done, 12 are asked for" plan gpt --resume run steps=12
 steps=$(tail -1 "stop_INT:130/metrics.jsonl" | sed 's/.*"step":\([0-9]*\).*/\1/')
 check 0 "resumed at step $steps" train gpt --out "stop_INT:130" --resume steps=$((steps + 2))

@@ -1,0 +1,75 @@
+#include "cli/parts.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "train/checkpoint.h"
+#include "train/run_state.h"
+#include "train/trainer.h"
+
+namespace ridge::cli {
+namespace fs = std::filesystem;
+namespace {
+
+// All of these steps are done, or its target was reached.
+bool is_finished(const fs::path& folder, int64_t steps) {
+  std::ifstream file(folder / "summary.json");
+  const auto j = nlohmann::json::parse(file, nullptr, false);
+  if (!j.is_object()) return false;
+  const std::string end = j.value("end", "");
+  const std::optional<RunState> state = newest_state(folder);
+  if (end == "target") return true;
+  if (state && state->step.attempted < steps) return false;
+  return end == "finished" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
+}
+
+}  // namespace
+
+std::string word_for(const std::string& data) {
+  std::string word = fs::path(data).filename().string();
+  if (word.empty()) word = fs::path(data).parent_path().filename().string();
+  for (char& c : word)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
+  return word.empty() ? "data" : word;
+}
+
+std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out) {
+  std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
+  if (data.empty()) data = {"builtin"};
+  const int64_t seeds = settings.get<int64_t>("seeds"), first = settings.get<int64_t>("seed");
+  std::vector<Part> parts;
+  for (const std::string& d : data)
+    for (int64_t i = 0; i < seeds; ++i) {
+      Part part{d, uint64_t(first + i), out};
+      if (data.size() > 1) part.folder /= word_for(d);
+      if (seeds > 1) part.folder /= fmt::format("seed_{}", first + i);
+      const fs::path wanted = part.folder;
+      auto taken = [&] { return std::any_of(parts.begin(), parts.end(), [&](const Part& p) { return p.folder == part.folder; }); };
+      for (int n = 2; taken(); ++n) part.folder = fmt::format("{}_{}", wanted.string(), n);  // two data sets of one name
+      parts.push_back(part);
+    }
+  return parts;
+}
+
+void look_back(std::vector<Part>& parts, const config::Resolved& settings, const fs::path& out) {
+  const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
+  for (Part& part : parts) {
+    part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
+    part.finished = parts.size() > 1 && is_finished(part.folder, steps);
+  }
+  if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))
+    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, or more seeds, go on", parts.size(), out.string());
+}
+
+config::Resolved settings_of(const Part& part, config::Sources sources) {
+  sources.words.insert(sources.words.end(),
+                       {"seeds=1", fmt::format("seed={}", part.seed), fmt::format("data={}", part.data), fmt::format("out={}", part.folder.string())});
+  return config::resolve(sources);
+}
+
+}  // namespace ridge::cli
