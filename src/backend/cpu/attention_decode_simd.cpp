@@ -69,17 +69,20 @@ HWY_INLINE void score(const float* q, const Stored<t>* keys, int64_t stride, int
 #pragma GCC unroll 8
   for (int c = 0; c < N; ++c) x[c] = hn::LoadU(d, q + c * kLanes);
   for (int64_t j = 0; j < n; j += 4) {
-    Vec sum[4];
     next.fetch(j, 4, N ? N * kLanes : dim);
+    const Stored<t>* row[4];
+    for (int i = 0; i < 4; ++i) row[i] = keys + std::min(j + i, n - 1) * stride;
+    Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    if constexpr (N > 0) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const Stored<t>* row = keys + std::min(j + i, n - 1) * stride;
-      sum[i] = hn::Zero(d);
-      if constexpr (N > 0) {
+      for (int i = 0; i < 4; ++i)
 #pragma GCC unroll 8
-        for (int c = 0; c < N; ++c) sum[i] = hn::MulAdd(x[c], load<t>(row + c * kLanes), sum[i]);
-      } else {
-        for (int64_t c = 0; c < dim; c += kLanes) sum[i] = hn::MulAdd(hn::LoadU(d, q + c), load<t>(row + c), sum[i]);
+        for (int c = 0; c < N; ++c) sum[i] = hn::MulAdd(x[c], load<t>(row[i] + c * kLanes), sum[i]);
+    } else {
+      for (int64_t c = 0; c < dim; c += kLanes) {
+        const Vec part = hn::LoadU(d, q + c);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) sum[i] = hn::MulAdd(part, load<t>(row[i] + c), sum[i]);
       }
     }
     hn::StoreU(lanes::sums4(sum[0], sum[1], sum[2], sum[3]), d4, scores + j);
@@ -141,13 +144,14 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
   float* const q = reinterpret_cast<float*>(worker.scratch);  // later the result
   float* const scores = q + dim;
   const F d;
+  const auto score_rows = dim == 2 * kLanes ? score<t, 2> : dim == 4 * kLanes ? score<t, 4> : dim == 8 * kLanes ? score<t, 8> : score<t, 0>;
   auto keys = [&](int64_t unit) { return worker.at<T>(args.k) + unit / desc.heads * desc.k[0] + unit % desc.heads / args.group * desc.k[1]; };
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t b = unit / desc.heads, h = unit % desc.heads, kv = h / args.group;
     const T* from = worker.at<T>(args.q) + b * desc.q[0] + h * desc.q[1];
     const T* values = worker.at<T>(args.v) + b * desc.v[0] + kv * desc.v[1];
     for (int64_t c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(load<t>(from + c), hn::Set(d, float(desc.scale))), d, q + c);
-    (dim == 4 * kLanes ? score<t, 4> : score<t, 0>)(q, keys(unit), desc.k[2], n, dim, scores, {values, desc.v[2]});
+    score_rows(q, keys(unit), desc.k[2], n, dim, scores, {values, desc.v[2]});
     const Softmax s = softmax(scores, n);
     const T* next = keys(std::min(unit + 1, end - 1));
     const float scale = n ? 1 / s.sum : 0;

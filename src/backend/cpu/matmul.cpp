@@ -168,18 +168,22 @@ int64_t choose_band(const Plan& p) {
 
 bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
 
+// Units of small products begin at whole lines of C.
+constexpr int64_t kSmallColumns = 16;
+int64_t small_begin(const Plan& p, int64_t block) { return std::min(p.n, part_begin(ceil_div(p.n, kSmallColumns), p.col_blocks, block) * kSmallColumns); }
+
 void plan_small(Plan& p) {
   const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
   // Columns of a unit: enough bytes of B to be worth a thread's while, and stretches of B's rows that prefetchers follow.
   const int64_t want = std::max<int64_t>(1, (int64_t(1) << 14) / std::max<int64_t>(1, p.k));
-  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct ? 16 : 256;
+  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct ? kSmallColumns : 256;
   const int64_t step = ceil_div(want, grain) * grain;
   p.col_blocks = ceil_div(p.n, step);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
   p.a_feed = a_direct ? Feed::direct : Feed::unit;
   p.b_feed = Feed::direct;
   p.scratch_strip = a_direct ? 0 : align64(p.m * p.k * 4);
-  p.scratch_end = p.scratch_strip + (p.strip ? align64(p.m * ceil_div(p.n, p.col_blocks) * 4) : 0);
+  p.scratch_end = p.scratch_strip + (p.strip ? align64(p.m * ceil_div(ceil_div(p.n, kSmallColumns), p.col_blocks) * kSmallColumns * 4) : 0);
 }
 
 void plan_tiles(Plan& p) {
@@ -451,7 +455,7 @@ void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
   for (int64_t unit = begin; unit < end; ++unit) {
     const int64_t batch = unit / p.col_blocks, block = unit % p.col_blocks;
     const BatchOffsets at = batch_offsets(p, batch);
-    const int64_t col = part_begin(p.n, p.col_blocks, block), cols = part_begin(p.n, p.col_blocks, block + 1) - col;
+    const int64_t col = small_begin(p, block), cols = small_begin(p, block + 1) - col;
     SmallArgs s;
     s.k = p.k, s.rows = p.m, s.cols = cols;
     if (p.a_feed == Feed::direct) {

@@ -420,9 +420,9 @@ template <int R, class T>
 HWY_NOINLINE void dots(const SmallArgs& s) {
   const F d;
   const hn::Full128<float> d4;
-  constexpr int kLine = 64 / sizeof(T), kLines = 4 * kLanes / kLine, kAhead = 8192 / sizeof(T);  // lines: of all four, each step
-  const bool in_order = s.b_stride == s.k && 4 * s.k <= 16 * kAhead;
+  constexpr int kLine = 64 / sizeof(T), kLines = 4 * kLanes < kLine ? 1 : 4 * kLanes / kLine, kAhead = 8192 / sizeof(T);  // lines: of all four, each step
   const int64_t ahead = s.k * 4 > kAhead ? s.k * 4 : kAhead;
+  const bool in_order = s.b_stride == s.k && ahead <= 16 * kAhead && s.cols * s.k > 2 * ahead;
   const int64_t whole = s.k / kLanes * kLanes;
   const size_t rest = size_t(s.k - whole);
   for (int64_t j = 0; j < s.cols; j += 4) {

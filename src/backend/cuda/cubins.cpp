@@ -93,11 +93,15 @@ struct Cubins::State {
 
   // Drops what waits, and lets what is being compiled end.
   void stop() {
-    std::unique_lock lock(mutex);
-    ending = true;
-    queue.clear();
+    std::vector<std::thread> ended;
+    {
+      std::lock_guard lock(mutex);
+      ending = true;
+      queue.clear();
+      ended.swap(threads);
+    }
     changed.notify_all();
-    changed.wait(lock, [&] { return busy == 0; });
+    for (std::thread& t : ended) t.join();
   }
 
   std::string read(const std::string& key) {
@@ -189,7 +193,6 @@ struct Cubins::State {
       work(*job);
       lock.lock();
       --busy;
-      if (ending) changed.notify_all();
     }
   }
 
@@ -222,7 +225,6 @@ Cubins::~Cubins() {
     Living::the().states.erase(state_.get());
   }
   state_->stop();
-  for (std::thread& t : state_->threads) t.join();
   if (state_->written) state_->prune();
 }
 

@@ -168,13 +168,17 @@ using namespace simulator;
 extern "C" {
 size_t cudnnGetVersion() { return size_t(fake::setting("SIMULATED_CUDNN", 90100)); }
 const char* cudnnGetErrorString(int) { return "CUDNN_STATUS_SIMULATED"; }
-int cudnnCreate(void** handle) { return *handle = new char, fault("cudnnCreate"); }
+int cudnnCreate(void** handle) {
+  if (const int code = fault("cudnnCreate")) return code;
+  return *handle = new char, 0;
+}
 int cudnnDestroy(char* handle) { return delete handle, 0; }
 int cudnnSetStream(void*, Stream* to) { return stream = to, fault("cudnnSetStream"); }
 int cudnnBackendCreateDescriptor(int kind, Descriptor** made) {
+  if (const int code = fault("cudnnBackendCreateDescriptor")) return code;
   *made = new Descriptor;
   (*made)->kind = kind;
-  return fault("cudnnBackendCreateDescriptor");
+  return 0;
 }
 int cudnnBackendDestroyDescriptor(Descriptor* d) { return delete d, 0; }
 int cudnnBackendSetAttribute(Descriptor* d, int attribute, int type, int64_t count, const void* from) {
