@@ -30,8 +30,9 @@ range are errors that name the file, the line and the nearest valid name. A key 
 command uses yet, says so in `ridge config show`.
 
 Numbers may be written as `64`, `8k` (8000), `8Ki` (8192), `1e6` or `1_000`; sizes as `512MiB`, `2GB` or `2g` (2 GiB); truth values as `true`, `yes`, `on`, `1` and their opposites. Hyphens and underscores in keys
-are the same. Values in an INI file may be quoted. Sections of files group keys and mean nothing else; names that other programs use are accepted: `training.batch_size` is
-`batch`, `device: mps` is `metal`.
+are the same. Values in an INI file may be quoted. A file may group keys in sections: `gpu`, `memory_management`, `precision`, `threads`, `dataset`, `training`, `model`,
+`paths` and `logging`. Which of them a key stands in does not matter, but another name is an error. Names that other programs use are accepted: `training.batch_size` is `batch`,
+`dataset.path` is `data`, `device: mps` is `metal`.
 )";
 
 std::string code(std::string_view text) { return text.empty() ? "" : fmt::format("`{}`", text); }

@@ -114,9 +114,9 @@ class Resolver {
     std::vector<std::string_view> others;
     for (const Entry& entry : content.entries) {
       if (content.problems.size() >= kMostLookedInto) return;
-      auto wrong = [&](std::string what) { content.problems.push_back({entry.line, std::move(what)}); };
       const std::string source = fmt::format("{}:{}", file, entry.line);
       const Meaning meaning = meaning_of(entry.section, entry.name);
+      auto wrong = [&](std::string what) { content.problems.push_back({meaning.bad_section ? entry.section_line : entry.line, std::move(what)}); };
       if (meaning.bad_section && !bad_sections.insert(entry.section).second) continue;
       if (!meaning.problem.empty()) {
         wrong(meaning.problem);

@@ -14,6 +14,7 @@ struct Entry {
   bool sequence = false;
   bool null = false;  // said to have no value
   int line = 0;       // from 1
+  int section_line = 0;
 };
 
 struct Problem {

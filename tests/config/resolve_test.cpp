@@ -245,6 +245,7 @@ TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
   const std::string x = (folder_ / "x.yaml").string();
   EXPECT_EQ(yaml("a: 1\n\nbacth: 3\n"), fmt::format("[config] {0}:1: {1}\n[config] {0}:3: unknown key 'bacth'; did you mean 'batch'?", x, unknown_key("a")));
   EXPECT_EQ(yaml("trainig: {batch: 1, lr: 2}\n"), fmt::format("[config] {}:1: unknown section 'trainig'; did you mean 'training'?", x));
+  EXPECT_EQ(yaml("seed: 1\ntrainig:\n  batch: 1\n"), fmt::format("[config] {}:2: unknown section 'trainig'; did you mean 'training'?", x));
   EXPECT_EQ(yaml("seed: 1\nbatch: x\n"), fmt::format("[config] {}:2: batch is 'x', but must be a whole number from 1 to 1000000000, or auto", x));
   EXPECT_EQ(yaml("training: {learning_rate: -1}\n"), fmt::format("[config] {}:1: learning_rate (lr) is '-1', but must be a number from 0 to 1000, or auto", x));
   EXPECT_EQ(yaml("batch: [1, 2]\n"), fmt::format("[config] {}:1: batch is a list of 2, but must be a whole number from 1 to 1000000000, or auto", x));
