@@ -160,10 +160,17 @@ Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {
            entry.path().filename().string());
     old.push_back(entry.path());
   }
+  std::string replaced;
+  if (const std::optional<Dataset> before = open_if_good(folder))
+    replaced = fmt::format("replaced the {} tokens of another text or tokenizer ({}, {} different ones) that were in {}",
+                           before->train.size() + before->validation.size(), before->tokenizer ? before->tokenizer->name() : "unknown", before->vocab,
+                           folder.string());
   fs::remove(folder / "index.json", error);
   for (const fs::path& path : old) fs::remove(path, error);
   recipe.make(folder);
-  return open_store(folder);
+  Dataset out = open_store(folder);
+  if (!replaced.empty()) out.notes.push_back(replaced);
+  return out;
 }
 
 }  // namespace ridge

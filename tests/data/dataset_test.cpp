@@ -200,7 +200,11 @@ TEST_F(DatasetTest, APreparedFolderIsASource) {
   EXPECT_EQ(all_of(opened.validation), all_of(made.validation));
   expect_refusal(out, options("char"), {"byte tokenizer with 257", "char"});
   // Made anew for another tokenizer; never in a folder of somebody else's files.
-  EXPECT_EQ(prepare_dataset(source, out, options("char")).vocab, 28);
+  const Dataset anew = prepare_dataset(source, out, options("char"));
+  EXPECT_EQ(anew.vocab, 28);
+  ASSERT_FALSE(anew.notes.empty());
+  EXPECT_TRUE(mentions(anew.notes.back(), "replaced the")) << anew.notes.back();
+  EXPECT_TRUE(mentions(anew.notes.back(), "byte, 257")) << anew.notes.back();
   file("mine/precious.txt", "x");
   EXPECT_TRUE(mentions(error_of([&] { prepare_dataset(source, folder_ / "mine", options()); }).what(), "not empty"));
   write_text(out + "/train_00000.bin", "short");
@@ -298,6 +302,26 @@ TEST_F(DatasetTest, TheBuiltInCorpusKnowsWhatIsPossible) {
   with.seed = 2;
   EXPECT_NE(open_dataset("builtin", with).fingerprint, data.fingerprint);
 }
+
+TEST_F(DatasetTest, WhatIsPossibleIsExactWhereAStoryIsLongerThanTheBlock) {
+  for (const int64_t block : {16, 31}) {
+    DatasetOptions with = options();
+    with.block = block;
+    const Dataset data = open_dataset("builtin", with);
+    const Stories stories(64);
+    std::vector<int64_t> window(size_t(block + 1));
+    double nats = 0;
+    for (int64_t start : data.window_starts) {
+      data.validation.copy(start, window);
+      const std::vector<Token> targets(window.begin() + 1, window.end());
+      const std::vector<double> each = stories.nats(data.tokenizer->decode(targets));
+      nats += std::accumulate(each.begin(), each.end(), 0.0);
+    }
+    EXPECT_NEAR(*data.possible, nats / double(block * int64_t(data.window_starts.size())), 1e-12) << block;
+  }
+}
+
+TEST_F(DatasetTest, ATokenizerFileThatIsNotThereIsNoMisspeltWord) { expect_refusal("builtin", options("none/tokenizer.json"), {"does not exist"}); }
 
 TEST_F(DatasetTest, WhatIsPossibleIsCountedInCharactersForEveryTokenizer) {
   DatasetOptions with = options("bpe");
