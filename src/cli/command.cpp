@@ -38,7 +38,7 @@ void Line::words(const char* name, std::vector<std::string>& values, const char*
 void Line::default_word(const char* name, std::string& value, const char* help) { app_->add_option(name, value, help)->capture_default_str(); }
 void Line::option(const char* name, std::string& value, const char* help) { app_->add_option(name, value, help); }
 void Line::repeated_option(const char* name, std::vector<std::string>& values, const char* help) {
-  app_->add_option(name, values, help)->expected(1)->take_all();
+  app_->add_option(name, values, help)->expected(1)->take_all()->allow_extra_args(false);  // the word behind its value is another
 }
 void Line::positive_option(const char* name, int64_t& value, const char* help) { range_option(name, value, help, 1, 1'000'000'000'000); }
 void Line::range_option(const char* name, int64_t& value, const char* help, int64_t low, int64_t high) {

@@ -1,4 +1,6 @@
 // ridge: run one command, turn errors into exit codes.
+#include <cstdio>
+
 #include <fmt/core.h>
 
 #include "base/error.h"
@@ -16,6 +18,9 @@ int exit_code(const Error& error) {
   }
 }
 
+// fmt::print would throw where nobody reads stderr any more.
+void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", error.what()).c_str(), stderr); }
+
 }  // namespace
 }  // namespace ridge::cli
 
@@ -23,10 +28,10 @@ int main(int argc, char** argv) {
   try {
     return ridge::cli::run_command(argc, argv);
   } catch (const ridge::Error& error) {
-    fmt::print(stderr, "ridge: {}\n", error.what());
+    ridge::cli::say(error);
     return ridge::cli::exit_code(error);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ridge: {}\n", error.what());
+    ridge::cli::say(error);
     return ridge::cli::kError;
   }
 }

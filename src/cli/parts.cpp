@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "train/checkpoint.h"
+#include "train/experiment.h"
 #include "train/run_state.h"
 #include "train/trainer.h"
 
@@ -24,8 +25,14 @@ bool is_finished(const fs::path& folder, int64_t steps) {
   const std::string end = j.value("end", "");
   const std::optional<RunState> state = newest_state(folder);
   if (end == "target") return true;
-  if (state && state->step.attempted < steps) return false;
+  if ((state ? state->step.attempted : j.value("steps", int64_t(0))) < steps) return false;
   return end == "finished" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
+}
+
+// Steps were taken here: to start anew would write over what they led to.
+bool was_trained(const fs::path& folder) {
+  if (fs::exists(folder / "summary.json") || fs::exists(folder / "checkpoints" / "LATEST")) return true;
+  return fs::exists(folder / "metrics.jsonl") && read_experiment_run(folder).steps > 0;
 }
 
 }  // namespace
@@ -61,6 +68,9 @@ void look_back(std::vector<Part>& parts, const config::Resolved& settings, const
   for (Part& part : parts) {
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
     part.finished = parts.size() > 1 && is_finished(part.folder, steps);
+    if (!part.begun && !part.finished && was_trained(part.folder))
+      fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to go on from; init_from={0} starts a new run from its weights",
+           part.folder.string());
   }
   if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))
     fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, or more seeds, go on", parts.size(), out.string());

@@ -74,6 +74,9 @@ const Command plan_command("plan", "what a training would hold, take and decide;
   line.word("task", *task, "gpt");
   line.flag("--json", *json, "one JSON document on stdout");
   auto sources = add_settings(line, config::kGpt);
+  line.footer(
+      "Settings: preset=NAME data=FILE|FOLDER|builtin batch=N steps=N device=auto|cpu|cuda precision=auto|fp32|tf32|bf16|fp16 memory=SIZE;\n"
+      "--resume RUN plans what is left of a run, --no-fallback refuses instead of taking another device. ridge config keys says more.");
   return [=] {
     check_task(*task);
     config::Sources said = sources();

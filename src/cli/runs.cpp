@@ -15,13 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kUsualFolder = "runs";
+
 struct RunsArguments {
-  std::string folder = "runs";
+  std::string folder = kUsualFolder;
   bool json = false;
 };
 
 int list_runs(const RunsArguments& arguments) {
   std::error_code ignored;
+  if (!fs::exists(arguments.folder, ignored) && arguments.folder != kUsualFolder)  // that one is missing until the first run
+    fail(ErrorCode::io, "[runs] there is no folder {}; name the one that holds the runs", arguments.folder);
   if (fs::exists(arguments.folder, ignored) && !fs::is_directory(arguments.folder, ignored))
     fail(ErrorCode::io, "[runs] {} is no folder; name the one that holds the runs", arguments.folder);
   std::vector<ExperimentRun> runs;

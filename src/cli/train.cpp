@@ -2,27 +2,33 @@
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
-
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <set>
 
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/parts.h"
 #include "cli/settings.h"
+#include "data/dataset.h"
 #include "io/atomic_file.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
 #include "train/experiment.h"
+#include "train/gpt_files.h"
 #include "train/gpt_report.h"
+#include "train/gpt_task.h"
 #include "train/loss_plot.h"
+#include "train/run_table.h"
 #include "train/tensorboard_view.h"
 #include "train/train_view.h"
 
@@ -74,6 +80,9 @@ class LogFile {
   FILE* file_;
 };
 
+// Whoever reads a stream may stop reading; fmt::print would throw then, and the run is to go on.
+void say(FILE* stream, const std::string& line) { std::fputs((line + "\n").c_str(), stream), std::fflush(stream); }
+
 // log_level=warning leaves notices, log_level=error nothing.
 class HushedView : public RunView {
  public:
@@ -81,7 +90,7 @@ class HushedView : public RunView {
   void begin(std::span<const Decision>) override {}
   void end(const RunSummary&) override {}
   void on_notice(const std::string& line) override {
-    if (notices_) fmt::print(stderr, "{}\n", line);
+    if (notices_) say(stderr, line);
   }
 
  private:
@@ -115,7 +124,9 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
   const std::optional<FolderLock> lock = lock_run(part.folder);
   run.trainer.locked = true;
   run.trainer.accepted = [&] {
-    write_atomically((part.folder / "config.yaml").string(), config_text(settings));
+    config::Resolved kept = settings;
+    for (const auto& [key, value] : run.settled) kept.replace(key, value, "init_from");
+    write_atomically((part.folder / "config.yaml").string(), config_text(kept));
     write_atomically((part.folder / "plan.json").string(), plan_json(run));
     write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
   };
@@ -145,7 +156,30 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
   return exit_code(outcome.end);
 }
 
+// What is wrong with the last data set is said before the first one is trained on. Their tokens stay in the cache.
+void check_data(const std::vector<Part>& parts, const config::Resolved& settings) {
+  DatasetOptions options;
+  options.tokenizer = settings.get<std::string>("tokenizer"), options.block = required_size(settings, "block");
+  if (const std::string from = settings.get<std::string>("init_from"); !from.empty()) {
+    const GptWeights weights = load_gpt_weights(from);
+    options.given = weights.tokenizer, options.block = weights.config.block;
+  }
+  std::set<std::string> seen;
+  for (const Part& part : parts)
+    if (!part.begun && !part.finished && seen.insert(part.data).second) open_dataset(part.data, options);
+}
+
+// Means over the seeds, a row for each data set.
+void show_means(const std::vector<ExperimentRun>& runs, const std::string& level, bool json) {
+  if (level == "warning" || level == "error") return;
+  if (json)
+    say(stdout, nlohmann::ordered_json{{"event", "final_info"}, {"final_info", final_info(runs)}}.dump());
+  else
+    say(stdout, "\nAll runs, means ± standard errors over the seeds\n" + run_table(group_seeds(runs), terminal_width()));
+}
+
 int train_all(config::Sources sources, bool json) {
+  std::signal(SIGPIPE, SIG_IGN);
   config::Resolved settings = config::resolve(sources);
   fs::path out = settings.get<std::string>("out");
   const bool resume = settings.get<bool>("resume");
@@ -158,26 +192,27 @@ int train_all(config::Sources sources, bool json) {
   for (const Part& part : parts)
     if (!resume && has_run(part.folder))
       fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
-  if (parts.size() > 1) {  // an experiment is resumed as a whole, and each of its runs alone
-    make_folder(out);
+  if (parts.size() > 1) {
+    check_data(parts, settings);
+    make_folder(out);  // an experiment is resumed as a whole, and each of its runs alone
     write_atomically((out / "config.yaml").string(), config_text(settings));
   }
   std::vector<ExperimentRun> done;
   for (const Part& part : parts) {
     if (part.finished)
-      fmt::print(stderr, "{} is finished\n", part.folder.string());
+      say(stderr, fmt::format("{} is finished", part.folder.string()));
     else if (const int code = train_part(part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), part.begun, json); code != kOk)
       return code;
     done.push_back(read_experiment_run(part.folder, word_for(part.data)));
   }
   make_folder(out);
   write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
-  if (parts.size() > 1)
-    write_loss_plots(out, [&] {
-      std::vector<fs::path> folders;
-      for (const Part& part : parts) folders.push_back(part.folder);
-      return folders;
-    }());
+  if (parts.size() > 1) {
+    std::vector<fs::path> folders;
+    for (const Part& part : parts) folders.push_back(part.folder);
+    write_loss_plots(out, folders);
+    show_means(done, settings.get<std::string>("log_level"), json);
+  }
   return kOk;
 }
 
@@ -187,6 +222,10 @@ const Command train_command("train", "train a model: ridge train gpt data=my.txt
   line.word("task", *task, "gpt");
   line.flag("--json", *json, "JSON lines on stdout");
   auto sources = add_settings(line, config::kGpt);
+  line.footer(
+      "Settings: preset=NAME data=FILE|FOLDER|builtin batch=N steps=N lr=X seeds=N device=auto|cpu|cuda precision=auto|fp32|tf32|bf16|fp16;\n"
+      "--out DIR names the run folder, --resume RUN goes on with a run, --no-fallback refuses instead of taking another device.\n"
+      "ridge config keys says more.");
   return [=] {
     check_task(*task);
     return train_all(sources(), *json);

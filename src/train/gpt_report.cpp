@@ -24,6 +24,15 @@ std::string value_of(const GptRun& run, std::string_view setting) {
   return d ? d->value : "";
 }
 
+// As a shell reads it.
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return text;
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::string bar(double share, int width) {
   std::string text;
   for (int i = 0; i < int(share * width + 0.5); ++i) text += "█";
@@ -108,18 +117,22 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
   s.folder = run.trainer.folder;
   s.sampled_tokens_s = run.sampled_seconds > 0 ? double(run.sampled_tokens) / run.sampled_seconds : 0;
   if (s.folder.empty()) return s;
-  const std::string folder = s.folder.string();
+  const std::string folder = shell_word(s.folder.string());
   const bool diverged = outcome.end == Outcome::End::diverged;
   if (!diverged) s.files.push_back({"model/", "the weights, as Hugging Face's GPT-2 where they fit that form"});
   if (run.trainer.keep_checkpoints) s.files.push_back({"checkpoints/", "to go on from"});
   s.files.insert(s.files.end(), {{"metrics.jsonl", "every step"}, {"train_loss.svg", "and val_loss.svg: losses as pictures"}, {"summary.json", "this"}});
   if (diverged) {
-    s.next.push_back({fmt::format("ridge train gpt preset=… lr={:g}", run.trainer.schedule.lr / 3), "a third of the rate"});
+    s.next.push_back({fmt::format("ridge train gpt --config {} --no-resume --out {} lr={:g} min_lr=auto", shell_word((s.folder / "config.yaml").string()),
+                                  shell_word(s.folder.string() + "_slower"), run.trainer.schedule.lr / 3),
+                      "the same with a third of the rate"});
     return s;
   }
   const bool stories = run.data.name == "builtin";
   if (run.data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"Once\"" : ""), "more text"});
-  if (outcome.steps < run.trainer.schedule.steps)
+  if (!run.trainer.keep_checkpoints)
+    s.next.push_back({fmt::format("ridge train gpt init_from={}", folder), "a new run from these weights"});
+  else if (outcome.steps < run.trainer.schedule.steps)
     s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), "goes on"});
   else
     s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}", folder, 2 * outcome.steps), "twice as long"});

@@ -34,9 +34,18 @@ check 0 stdout '"key": "batch"' config keys --json
 check 0 stdout "# Configuration" config keys --md
 check 0 stdout "good.yaml:1" config show --config "$folder/good.yaml"
 check 0 stdout '"source": "command line"' config show gpt --json lr=1e-3
+printf 'steps: 5\n' >"$folder/more.yaml"
+check 0 stdout '"value": 7' config show gpt --json --config "$folder/good.yaml" steps=7 --config "$folder/more.yaml"
+check 0 stdout '"value": 5' config show gpt --json --config "$folder/good.yaml" --config "$folder/more.yaml"
+for option in --out --resume --no-fallback; do check 0 stdout "$option" train --help; done
+check 0 stdout "--resume" plan --help
+check 4 stderr "there is no folder $folder/nosuch" runs "$folder/nosuch"
+(cd "$folder" && check 0 stdout "No runs in runs" runs; exit $failures) || failures=1
 check 0 stdout "1 key, all valid" config check "$folder/good.yaml"
 check 2 stderr "bad.ini:2: unknown key 'devic'; did you mean 'device'?" config check "$folder/bad.ini"
 check 2 stderr "bad.ini:3: memory_fraction is '2'" config check "$folder/bad.ini"
+printf '[gpu]\ndevice = cpu\n\n[trainig]\n\nbatch = 3\n' >"$folder/section.ini"
+check 2 stderr "section.ini:4: unknown section 'trainig'; did you mean 'training'?" config check "$folder/section.ini"
 check 2 stderr "does not exist" config check "$folder/none.yaml"
 check 2 stderr "did you mean 'batch'" config show bacth=3
 check 2 stderr "a whole number from 1" config show --batch -3
@@ -78,6 +87,7 @@ check 0 stdout "all was there before" data prepare "$folder/text.txt"
 check 0 stdout '"vocab": 260' data prepare "$folder/text.txt" tokenizer=bpe vocab=260 --out "$folder/tokens" --json
 check 2 stderr "tokens already" data prepare "$folder/tokens" --out "$folder/other"
 check 2 stderr "257 to" data prepare "$folder/text.txt" vocab=3
+check 2 stderr "--vocab is for tokenizer=bpe" data prepare "$folder/text.txt" --vocab 300
 check 2 stderr "none of auto, char, byte and bpe" data prepare "$folder/text.txt" tokenizer=bep
 check 2 stderr "did you mean 'prepare'" data prepar
 check 4 stderr "no such file" data prepare "$folder/none.txt"
@@ -86,6 +96,8 @@ check 4 stderr "needs 65" data prepare "$folder/text.txt" block=64
 check 4 stderr "not empty" data prepare "$folder/text.txt" --out "$folder"
 check 0 stdout "2 batches of 2 x 4 tokens" data batches "$folder/text.txt" --out "$folder/batches.bin" --batches 2 batch=2 block=4
 check 2 stderr "where to?" data batches "$folder/text.txt" batch=2 block=4
+XDG_CACHE_HOME="$folder" check 0 stdout "Train on it" data prepare "$folder/text.txt" tokenizer=byte --out "$folder/made_twice"
+XDG_CACHE_HOME="$folder" check 0 stdout "(byte, 257 different ones)" data prepare "$folder/text.txt" tokenizer=char --out "$folder/made_twice"
 check 2 stderr "neither prepare nor batches" data batch "$folder/text.txt"
 
 # Trained models: a made one writes, is measured and exported; what is no model, or no text for it, is said once.

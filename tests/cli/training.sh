@@ -37,6 +37,8 @@ check 0 "run" report run --svg compare.svg
 # Several seeds and data sets: one folder each, means and standard errors over the seeds.
 sed 's/question/answer/' plays.txt >other.txt
 check 0 "seed" train gpt $small steps=3 seeds=2 data=plays.txt,other.txt --out_dir many
+grep -q "means ± standard errors" out.txt || fail "an experiment ends without its means"
+grep -qE "^plays.txt .* ± .* 2 +finished" out.txt || fail "an experiment's table has no row for plays.txt"
 has many/plays.txt/seed_1337/summary.json many/other.txt/seed_1338/summary.json many/final_info.json many/train_loss.svg
 grep -q best_val_loss_stderr many/final_info.json || fail "final_info.json has no stderrs"
 rm -rf many/other.txt/seed_1338
@@ -67,7 +69,36 @@ check 0 "all 3 steps done" train gpt --out wide --resume steps=3
 number() { sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" wide/summary.json; }
 [ "$(number peak_bytes)" -le "$(number planned_bytes)" ] || fail "resumed with $(number peak_bytes) bytes, planned $(number planned_bytes)"
 "$ridge" train gpt $small steps=60 data=plays.txt --out piped 2>&1 | head -1 >/dev/null
-has piped/summary.json
+has piped/{summary,final_info}.json
+for streams in "" "2>&1"; do
+  rm -rf closed
+  eval '("$ridge" train gpt $small steps=3 seeds=2 data=plays.txt --out closed '"$streams"'; echo $? >code.txt) 2>err.txt | head -1 >/dev/null'
+  [ "$(cat code.txt)" = 0 ] || fail "a closed pipe ($streams) ended an experiment with $(cat code.txt)"
+  has closed/seed_1338/summary.json closed/final_info.json
+done
+
+# A run without checkpoints is not started anew over its own weights.
+check 0 "ridge train gpt init_from=unkept" train gpt $small steps=4 data=plays.txt checkpoint_interval=none --out unkept
+grep -q -- "--resume" out.txt && fail "a run without checkpoints is told to go on"
+cp -r run bare
+rm -rf bare/checkpoints/step_*
+cp -r bare metrics_only
+rm -rf metrics_only/{checkpoints,summary.json}
+for gone in unkept bare metrics_only; do
+  before=$(cksum <$gone/model/model.safetensors)
+  check 2 "$gone was trained, but has no checkpoint to go on from; init_from=$gone" train gpt --resume $gone lr=0.1 steps=30
+  check 2 "has no checkpoint to go on from" plan gpt --resume $gone steps=30
+  [ "$(cksum <$gone/model/model.safetensors)" = "$before" ] || fail "$gone lost its weights"
+done
+check 0 "means" train gpt $small steps=2 seeds=2 data=plays.txt checkpoint_interval=none --out unkept_seeds
+check 2 "all 2 runs in unkept_seeds are finished" train gpt --resume unkept_seeds
+check 2 "seed_1337 was trained, but has no checkpoint" train gpt --resume unkept_seeds steps=3
+
+# A file of settings and words behind it; what is wrong with the last data set is said before the first training.
+printf 'steps: 9\ndata: plays.txt\n' >settings.yaml
+check 0 "all 3 steps done" train gpt $small --config settings.yaml steps=3 --out configured
+check 4 "missing.txt" train gpt $small steps=3 data=plays.txt,missing.txt --out half
+[ -e half ] && fail "a missing second data set was found after the first one was trained"
 
 # JSON on stdout and nothing else.
 "$ridge" train gpt $small steps=2 data=plays.txt --out json --json 2>/dev/null | grep -qv '^{' && fail "train --json prints other things"
