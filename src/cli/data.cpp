@@ -112,6 +112,8 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   if (settings.setting("out").source == kCommandLine) arguments.out = settings.get<std::string>("out");
   DatasetOptions options;
   options.tokenizer = settings.get<std::string>("tokenizer");
+  if (arguments.vocab > 0 && options.tokenizer != "bpe")
+    fail(ErrorCode::usage, "[data] --vocab is for tokenizer=bpe, and the tokenizer is {}", options.tokenizer);
   options.vocab = arguments.vocab;
   // A preset's block says nothing about a text, but which stories are told.
   if (arguments.source == "builtin" || settings.setting("block").source == kCommandLine)

@@ -58,6 +58,7 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
   const GptConfig& c = weights.config;
   DatasetOptions options;
   options.block = c.block, options.given = weights.tokenizer, options.tokenizer = settings.get<std::string>("tokenizer");
+  options.model = weights.folder.string();
   Dataset data = open_dataset(source, options);
   if (data.vocab > c.vocab)
     fail(ErrorCode::io, "[eval] {} has {} different tokens, the model knows {}: it was trained with another tokenizer", data.name, data.vocab, c.vocab);

@@ -52,11 +52,12 @@ class Resolved {
   const Setting& setting(std::string_view name) const;               // the one that holds
   const std::vector<Setting>& history(std::string_view name) const;  // all, the weakest first
 
-  std::vector<Row> describe(const MachineFacts& machine) const;     // in the order of the table, the asked task's keys only
-  const std::vector<Note>& notes() const { return notes_; }         // what was accepted and has no effect
-  const std::vector<std::string>& files() const { return files_; }  // those that were read, the weakest first
-  void keep_paths();                                                // data, tokenizer and init_from that lie here are named from the root on
-  std::string to_yaml() const;                                      // every key with its source as a comment; reads back to the same values
+  std::vector<Row> describe(const MachineFacts& machine) const;                     // in the order of the table, the asked task's keys only
+  const std::vector<Note>& notes() const { return notes_; }                         // what was accepted and has no effect
+  const std::vector<std::string>& files() const { return files_; }                  // those that were read, the weakest first
+  void replace(std::string_view name, std::string_view value, std::string source);  // by what a run found out itself
+  void keep_paths();                                                                // data, tokenizer and init_from that lie here are named from the root on
+  std::string to_yaml() const;                                                      // every key with its source as a comment; reads back to the same values
 
  private:
   friend class Resolver;

@@ -83,6 +83,13 @@ std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
   return rows;
 }
 
+void Resolved::replace(std::string_view name, std::string_view value, std::string source) {
+  const Key* key = find_key(name);
+  const Parsed parsed = key ? parse_value(*key, value) : Parsed{};
+  if (!parsed.value) fail(ErrorCode::internal, "[config] '{}' cannot be '{}'", name, value);
+  history_[size_t(key - keys().data())].push_back({*parsed.value, std::move(source)});
+}
+
 void Resolved::keep_paths() {
   auto from_root = [](const std::string& text) {
     std::error_code ignored;

@@ -54,7 +54,24 @@ void check_length(const Dataset& data, const DatasetOptions& options) {
   validation_windows(data, 1, options.block);
 }
 
+// A vocabulary of this text would give other tokens than those that the model has learnt; bytes are the same everywhere.
+void refuse_learning(const DatasetOptions& options) {
+  if (!options.model.empty() && options.tokenizer != "byte" && !ready_tokenizer(options))
+    fail(ErrorCode::io, "[data] {} has no tokenizer.json: put the model's there, or name it with tokenizer=FILE", options.model);
+}
+
+void check_given(const DatasetOptions& options) {
+  if (options.model.empty() || !options.given || options.tokenizer == "auto" || options.tokenizer == options.given->name()) return;
+  DatasetOptions asked = options;
+  asked.given = nullptr;
+  const std::shared_ptr<const Tokenizer> file = ready_tokenizer(asked);
+  if (!file || file->json() != options.given->json())
+    fail(ErrorCode::usage, "[data] {} has its own tokenizer, {} with {} tokens, which is not tokenizer={}; leave tokenizer out", options.model,
+         options.given->name(), options.given->vocab_size(), options.tokenizer);
+}
+
 TokenRecipe recipe_of(const std::string& source, const DatasetOptions& options) {
+  refuse_learning(options);
   return source == "builtin" ? builtin_recipe(options) : text_recipe(source, options);
 }
 
@@ -69,6 +86,7 @@ Dataset finished(Dataset data, const std::string& source, const DatasetOptions& 
 
 Dataset open_dataset(const std::string& source, const DatasetOptions& options) {
   if (source.empty()) fail(ErrorCode::usage, "[data] no source; name a text file, a folder, or builtin");
+  check_given(options);
   if (source != "builtin")
     if (std::optional<Dataset> tokens = open_tokens(source, options)) return finished(*std::move(tokens), source, options);
   return finished(open_cached(recipe_of(source, options), options), source, options);

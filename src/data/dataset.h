@@ -34,12 +34,13 @@ struct Dataset {
 };
 
 struct DatasetOptions {
-  std::string tokenizer = "auto";                                           // auto, char, byte, bpe, or the path of a tokenizer.json
-  int64_t vocab = 0;                                                        // of a bpe that is trained; 0: by the size of the text
-  int64_t block = 0;                                                        // windows need one token more; 0: any length will do
-  uint64_t seed = 1;                                                        // of the built-in corpus
-  std::filesystem::path cache;                                              // folder for tokens; empty: the user's cache folder
-  std::shared_ptr<const Tokenizer> given = {};                              // a run's own tokenizer, for evaluation and resume; stronger than `tokenizer`
+  std::string tokenizer = "auto";               // auto, char, byte, bpe, or the path of a tokenizer.json
+  int64_t vocab = 0;                            // of a bpe that is trained; 0: by the size of the text
+  int64_t block = 0;                            // windows need one token more; 0: any length will do
+  uint64_t seed = 1;                            // of the built-in corpus
+  std::filesystem::path cache;                  // folder for tokens; empty: the user's cache folder
+  std::shared_ptr<const Tokenizer> given = {};  // a run's own tokenizer, for evaluation and resume; stronger than `tokenizer`
+  std::string model = {};                       // whose tokens these must be: no other tokenizer can be asked for, and no vocabulary is learnt
   std::function<void(const std::string& what, double done)> progress = {};  // of long work, done from 0 to 1
 };
 

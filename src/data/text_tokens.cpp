@@ -160,7 +160,10 @@ std::shared_ptr<const Tokenizer> ready_tokenizer(const DatasetOptions& options) 
   if (options.given) return options.given;
   if (std::find(std::begin(kWords), std::end(kWords), options.tokenizer) != std::end(kWords)) return nullptr;
   std::error_code error;
-  if (!std::filesystem::exists(options.tokenizer, error))
+  const bool exists = std::filesystem::exists(options.tokenizer, error);
+  if (!exists && options.tokenizer.find_first_of("/.") != std::string::npos)
+    fail(ErrorCode::io, "[data] the tokenizer {} does not exist; name a tokenizer.json, or auto, char, byte or bpe", options.tokenizer);
+  if (!exists)
     fail(ErrorCode::usage, "[data] tokenizer '{}' is none of auto, char, byte and bpe, and there is no such file; {}", options.tokenizer,
          nearest_hint(options.tokenizer, kWords));
   return load_tokenizer(options.tokenizer);

@@ -94,8 +94,7 @@ class TokenizerReader {
  private:
   [[noreturn]] void malformed(const std::string& what) const { fail(ErrorCode::io, "[tokenizer] {}: {}", name_, what); }
   [[noreturn]] void unsupported(std::string_view what, std::string_view value) const {
-    fail(ErrorCode::unsupported, "[tokenizer] {}: {} {}; Ridge reads byte-level BPE with GPT-2's rule, and vocabularies of characters", name_, what,
-         shown(value));
+    fail(ErrorCode::io, "[tokenizer] {}: {} {}; Ridge reads byte-level BPE with GPT-2's rule, and vocabularies of characters", name_, what, shown(value));
   }
 
   // Never prints what is nested: a hostile file can be nested deeper than the stack.

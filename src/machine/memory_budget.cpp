@@ -52,7 +52,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
       for (BudgetLine& line : lines) line.decides = false;
       lines.back().decides = true;
       budget.bytes = facts.wish;
-      budget.reason = fmt::format("asked for ({})", size_text(facts.wish));
+      budget.reason = "asked for";
     }
   }
   return budget;

@@ -26,6 +26,7 @@
 #include "train/open_device.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
+#include "train/train_text.h"
 
 namespace ridge {
 namespace {
@@ -45,8 +46,27 @@ Schedule schedule_of(const Resolved& s) {
   schedule.steps = required_size(s, "steps");
   schedule.lr = s.get<std::optional<double>>("lr").value_or(1e-3);
   schedule.min_lr = s.get<std::optional<double>>("min_lr").value_or(schedule.lr / 10);
+  if (schedule.min_lr > schedule.lr) {
+    if (!s.setting("min_lr").source.starts_with("preset"))
+      fail(ErrorCode::usage, "[gpt] min_lr={:g} is above lr={:g}, from which the rate falls; give a smaller one, or leave min_lr out", schedule.min_lr,
+           schedule.lr);
+    schedule.min_lr = schedule.lr / 10;  // the preset's belongs to its own rate
+  }
   schedule.warmup = whole(s, "warmup").value_or(0);
   return schedule;
+}
+
+// What weights decide, as the settings name and write it.
+std::vector<std::pair<std::string, std::string>> size_words(const GptConfig& c) {
+  return {{"layers", std::to_string(c.layers)},
+          {"heads", std::to_string(c.heads)},
+          {"kv_heads", c.kv_heads && c.kv_heads != c.heads ? std::to_string(c.kv_heads) : "auto"},
+          {"width", std::to_string(c.width)},
+          {"block", std::to_string(c.block)},
+          {"bias", c.bias ? "true" : "false"},
+          {"norm", c.norm == GptConfig::Norm::rms ? "rms" : "layer"},
+          {"pos", c.position == GptConfig::Position::rope ? "rope" : "learned"},
+          {"mlp", c.mlp == GptConfig::Mlp::swiglu ? "swiglu" : "gelu"}};
 }
 
 std::string model_text(const GptConfig& c) {
@@ -163,7 +183,9 @@ class Settling {
       // A run that goes on has its own weights, sizes and tokenizer.
       run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(from)));
       run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
-      d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block;
+      d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block, d.model = run_.init_from->folder.string();
+      if (!is_said_now("tokenizer")) d.tokenizer = "auto";
+      check_sizes();
     }
     run_.data = open_dataset(o_.data, d);
     run_.model = gpt_config(s_, run_.data.vocab);
@@ -172,6 +194,18 @@ class Settling {
       (void)gpt_parameters(run_.model);
     } catch (const Error& error) {  // sizes that do not fit each other are the settings' fault
       throw Error(ErrorCode::usage, error.what());
+    }
+  }
+
+  // Sizes that were asked for and cannot be had are not passed over.
+  void check_sizes() {
+    GptConfig asked = gpt_config(s_, run_.init_from->config.vocab);
+    const auto wishes = size_words(asked);
+    run_.settled = size_words(run_.init_from->config);
+    for (size_t i = 0; i < wishes.size(); ++i) {
+      const auto& [key, value] = run_.settled[i];
+      if (wishes[i].second != value && is_said_now(key.c_str()))
+        fail(ErrorCode::usage, "[gpt] the model in {} has {} {}, not {}; leave {} out", run_.init_from->folder.string(), key, value, wishes[i].second, key);
     }
   }
 
@@ -399,13 +433,15 @@ class Settling {
   void describe() {
     const StepPlan& plan = run_.step->plan();
     std::vector<Decision>& d = run_.decisions;
-    d.push_back({"model", fmt::format("{}: {}", s_.get<std::string>("preset"), model_text(run_.model)), s_.setting("preset").source,
-                 fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6)});
+    const std::string model = model_text(run_.model);
+    d.push_back({"model", run_.init_from ? model : fmt::format("{}: {}", s_.get<std::string>("preset"), model),
+                 run_.init_from ? "init_from" : s_.setting("preset").source, fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6)});
     if (earlier_)
       d.push_back(as_set(s_, "resume", fmt::format("from step {} of {}", earlier_->step.attempted, schedule_.steps), "with the choices of the run so far"));
     if (run_.init_from) d.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));
     d.push_back(as_set(s_, "data", run_.data.name, run_.data.notes.empty() ? "" : run_.data.notes.front()));
     d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab)));
+    if (run_.init_from && run_.init_from->tokenizer) d.back().decided_by = "init_from";
     d.push_back(device_), d.push_back(precision_);
     const ThreadChoice& threads = default_threads();
     d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,
@@ -422,6 +458,9 @@ class Settling {
                  : whole(s_, "accumulation") ? s_.setting("accumulation").source
                                              : "planned",
                  as_before || plan.decisions.empty() ? "" : plan.decisions.back()});
+    const int64_t parts = plan.repeats + (plan.remainder > 0);
+    if (const std::optional<int64_t> asked = whole(s_, "accumulation"); asked && !as_before && *asked != parts)
+      d.back().why = fmt::format("{} parts asked for; {} samples make {} that are equal but for the last", *asked, batch_, parts);
     d.push_back(
         {"recompute", std::string(name(plan.recompute)), "planned", plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget"});
     if (plan.host_bytes)
@@ -429,15 +468,20 @@ class Settling {
                    s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
                    s_.get<bool>("offload_optimizer") ? "they pass the device in every update" : "nothing else fits"});
     d.push_back({"rate", fmt::format("{:g} to {:g}, {}", schedule_.lr, schedule_.min_lr, s_.get<std::string>("schedule")), s_.setting("lr").source,
-                 fmt::format("{} steps of warm-up", schedule_.warmup)});
+                 schedule_.warmup < schedule_.steps ? fmt::format("{} steps of warm-up", schedule_.warmup)
+                                                    : fmt::format("{} steps of warm-up: the run ends on the way, at {:.3g}; set warmup=N below {}",
+                                                                  schedule_.warmup, schedule_.rate(schedule_.steps - 1), schedule_.steps)});
+    const double times = double(schedule_.steps * batch_ * run_.model.block) / run_.tokens_per_epoch;
     d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps),
-                       fmt::format("{:.2g} times through the data", double(schedule_.steps * batch_ * run_.model.block) / run_.tokens_per_epoch)));
-    d.push_back({"validation", fmt::format("{} windows", run_.validation_windows), "default",
-                 run_.validation_windows == run_.all_validation_windows
-                     ? "all there are"
-                     : fmt::format("a fixed, even subset of {}: all would take over 5 % of the time", run_.all_validation_windows)});
-    if (run_.expected_step_seconds > 0)
-      d.push_back({"expected", fmt::format("{:.3g} ms a step", 1e3 * run_.expected_step_seconds), "measured", run_.expected_from});
+                       fmt::format("{} times through the data", times < 99.5 ? fmt::format("{:.2g}", times) : count_text(times))));
+    if (s_.get<std::string>("eval_interval") == "none")
+      d.push_back({"validation", "none", s_.setting("eval_interval").source, "asked for"});
+    else
+      d.push_back({"validation", fmt::format("{} windows", run_.validation_windows), "default",
+                   run_.validation_windows == run_.all_validation_windows
+                       ? "all there are"
+                       : fmt::format("a fixed, even subset of {}: all would take over 5 % of the time", run_.all_validation_windows)});
+    if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
   }
 
   // What the step's programs take on the heap, counted when they are there, and what grows afterwards without a plan in detail: code

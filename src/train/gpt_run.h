@@ -49,8 +49,9 @@ struct GptRun {
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
   std::string expected_key;   // under which the profile learns from a run on a GPU
   TrainerOptions trainer;
-  std::unique_ptr<GptWeights> init_from;  // null: new weights
-  std::unique_ptr<GptSampler> sampler;    // null: no samples are asked for, or there is no tokenizer
+  std::unique_ptr<GptWeights> init_from;                     // null: new weights
+  std::vector<std::pair<std::string, std::string>> settled;  // sizes that those weights decided, by key
+  std::unique_ptr<GptSampler> sampler;                       // null: no samples are asked for, or there is no tokenizer
 
   std::string sample();  // some text by the model as it is now
   int64_t sampled_tokens = 0;

@@ -135,6 +135,80 @@ TEST_F(GptRunTest, ValidationTakesAllWindowsWhereTheyAreCheap) {
   EXPECT_GE(dear.validation_windows, 8);
 }
 
+const Decision& decision(const GptRun& run, const char* setting) {
+  return *std::find_if(run.decisions.begin(), run.decisions.end(), [&](const Decision& d) { return d.setting == setting; });
+}
+
+TEST_F(GptRunTest, TheTableSaysWhatWillNotBeAsAsked) {
+  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=4", "accumulation=3", "steps=20", "eval_interval=none"}), options());
+  EXPECT_NE(decision(run, "micro-batch").why.find("3 parts asked for; 4 samples make 2"), std::string::npos) << decision(run, "micro-batch").why;
+  EXPECT_NE(decision(run, "rate").why.find("the run ends on the way"), std::string::npos) << decision(run, "rate").why;
+  EXPECT_EQ(decision(run, "validation").value, "none");
+}
+
+TEST_F(GptRunTest, ARateNeverRisesToItsEnd) {
+  EXPECT_THROW(settle_gpt_run(settings({"preset=tiny", "batch=4", "min_lr=1"}), options()), Error);
+  const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", "batch=4", "lr=1e-5"}), options());  // whose own end is 1e-4
+  EXPECT_DOUBLE_EQ(run.trainer.schedule.min_lr, 1e-6);
+}
+
+TEST_F(GptRunTest, WeightsDecideAboutSizesAndTokens) {
+  const std::vector<std::string> words = {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "threads=1", "sample_interval=none"};
+  GptRun made = start_gpt_run(settings(words), options());
+  const std::filesystem::path model = folder_ / "model";
+  write_model(made, model);
+  auto from = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"preset=tiny", "batch=4", "init_from=" + model.string()});
+    return settings(more);
+  };
+  auto refusal = [&](std::vector<std::string> more) -> std::string {
+    try {
+      settle_gpt_run(from(more), options());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_NE(refusal({"width=64"}).find("has width 16, not 64; leave width out"), std::string::npos) << refusal({"width=64"});
+  EXPECT_NE(refusal({"block=8"}).find("leave block out"), std::string::npos);
+  EXPECT_NE(refusal({"norm=rms"}).find("leave norm out"), std::string::npos);
+  EXPECT_NE(refusal({"tokenizer=byte"}).find("leave tokenizer out"), std::string::npos);
+  EXPECT_EQ(refusal({"width=16", "tokenizer=char"}), "none");
+
+  config::Resolved kept = from({});
+  const GptRun run = settle_gpt_run(kept, options());
+  EXPECT_EQ(decision(run, "model").decided_by, "init_from");
+  EXPECT_EQ(decision(run, "tokenizer").decided_by, "init_from");
+  for (const auto& [key, value] : run.settled) kept.replace(key, value, "init_from");
+  EXPECT_NE(kept.to_yaml().find("width: 16  # init_from"), std::string::npos) << kept.to_yaml();
+
+  // A vocabulary of the text would have other tokens than the model's.
+  std::filesystem::copy_file(model / "tokenizer.json", folder_ / "kept.json");
+  std::filesystem::remove(model / "tokenizer.json");
+  try {
+    settle_gpt_run(from({}), options());
+    ADD_FAILURE() << "it learnt a vocabulary";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+    EXPECT_NE(std::string(error.what()).find("has no tokenizer.json: put the model's there, or name it with tokenizer=FILE"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(settle_gpt_run(from({"tokenizer=" + (folder_ / "kept.json")}), options()).model.width, 16);
+}
+
+TEST_F(GptRunTest, WhatToDoAfterDivergenceCanBeTyped) {
+  GptRunOptions o = options();
+  o.folder = folder_ / "my run";
+  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=4", "lr=0.3"}), o);
+  Outcome outcome;
+  outcome.end = Outcome::End::diverged;
+  const RunSummary summary = summary_of(run, outcome, "");
+  ASSERT_EQ(summary.next.size(), 1u);
+  const std::string line = summary.next[0].first, folder = o.folder.string();
+  EXPECT_EQ(line, "ridge train gpt --config '" + folder + "/config.yaml' --no-resume --out '" + folder + "_slower' lr=0.1 min_lr=auto");
+}
+
 // Runs of a very small model to their end.
 class GptResumeTest : public GptRunTest {
  protected:
