@@ -131,7 +131,7 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
   const bool stories = run.data.name == "builtin";
   if (run.data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"Once\"" : ""), "more text"});
   if (!run.trainer.keep_checkpoints)
-    s.next.push_back({fmt::format("ridge train gpt init_from={}", folder), "a new run from these weights"});
+    s.next.push_back({fmt::format("ridge train gpt init_from={}{}", folder, stories ? "" : " data=…"), "a new run from these weights"});
   else if (outcome.steps < run.trainer.schedule.steps)
     s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), "goes on"});
   else
