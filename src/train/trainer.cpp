@@ -154,7 +154,7 @@ class Run {
   void resume() {
     const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
     if (!stored)
-      fail(ErrorCode::usage, "[resume] {} has no checkpoint that is whole to go on from; train anew, without --resume, in another folder with --out DIR",
+      fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from that is whole; train anew, without --resume, in another folder with --out DIR",
            o_.folder.string());
     RunState found = read_state(*stored);
     found.choices.emplace(kDeviceChoice, "cpu");  // where nothing is said of it

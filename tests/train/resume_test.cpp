@@ -225,6 +225,12 @@ TEST(Resume, SaysWhyItCannot) {
   write_text(folder / "foreign/checkpoints/model.bin", "somebody's");
   EXPECT_TRUE(says(refusal({.folder = folder / "foreign", .resume = true}), "no checkpoint to go on from"));
   expect_same(Trace(folder / "run"), undisturbed());  // and nothing was changed
+  // Where all checkpoints are damaged, the folder still holds a run: the way out is another one.
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "run/checkpoints"))
+    if (entry.is_directory()) write_text((entry.path() / "model.safetensors").string(), "damaged");
+  run.vocab = 19;
+  const std::string damaged = refusal(run);
+  EXPECT_TRUE(says(damaged, "no checkpoint to go on from") && says(damaged, "in another folder with --out DIR")) << damaged;
 }
 
 TEST(Resume, GoesOnBeyondTheFirstEnd) {
