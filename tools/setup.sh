@@ -76,8 +76,8 @@ build() {
   ) || die "the $preset build failed"
 }
 
-# run_tests PRESET [CTEST ARGS…]: CTest with its "Start" lines left out and, as on a fresh machine, nothing measured yet; then the skipped tests against the allowed list,
-# then CTest's own summary. Fails on a failed test and on a skip that is not allowed.
+# run_tests PRESET [CTEST ARGS…]: CTest with its "Start" lines left out and, as on a fresh machine, nothing measured yet; then the skipped tests
+# against the allowed list, then CTest's own summary. Fails on a failed test and on a skip that is not allowed.
 run_tests() {
   local preset=$1 folder="$root/build/$1" status=0
   shift
