@@ -141,7 +141,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   }
   step.discard();
   sum_up(r, times, step, work.tokens.size());
-  r.expected_ms = 1e3 * gpu_step_time(step, o.backend.get(), true).expected;
+  r.expected_ms = 1e3 * gpu_step_time(step, o.backend.get(), false).expected;
   const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(o.backend.get(), options.precision));
   r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.copy_gbs) / (1e-3 * r.ms);
   return r;
@@ -176,9 +176,9 @@ void run_train(const Options& options, const PresetSettings& settings, const std
 std::string to_json(const TrainResult& r) {
   nlohmann::ordered_json j;
   j["suite"] = "train", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["batch"] = r.batch;
-  j["ms"] = r.ms, j["expected_ms"] = r.expected_ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops,
-  j["roof"] = r.roof;
+  j["ms"] = r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops, j["roof"] = r.roof;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
+  if (r.expected_ms > 0) j["expected_ms"] = r.expected_ms;
   return j.dump();
 }
 
@@ -188,8 +188,9 @@ std::string train_table_head() {
 }
 
 std::string to_table_line(const TrainResult& r) {
-  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>9.2f} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.precision, r.ms,
-                     r.expected_ms, 100 * r.spread, r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes), size_text(r.peak_bytes));
+  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>9} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.precision, r.ms,
+                     r.expected_ms > 0 ? fmt::format("{:.2f}", r.expected_ms) : "-", 100 * r.spread, r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes),
+                     size_text(r.peak_bytes));
 }
 
 }  // namespace ridge::bench
