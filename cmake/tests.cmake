@@ -1,7 +1,7 @@
 # One test executable from each folder tests/<folder>/ that has a *_test.cpp; other .cpp files of the folder are linked too.
 # The folder's name is the prefix of its tests' names, and their label. all_tests has the engine once and all tests of what may differ on
 # another machine: it travels in the portable folder. Parsers, files, graphs and plans are the same everywhere.
-set(same_everywhere base bench config data gpt graph io plan reference)
+set(same_everywhere autograd base bench config data gpt graph io plan reference)
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -111,6 +111,7 @@ if(NOT RIDGE_SANITIZE)
   add_script_test(format.clang_format ${PROJECT_SOURCE_DIR}/tools/check_format)
   add_script_test(cli.exit_codes ${PROJECT_SOURCE_DIR}/tests/cli/exit_codes.sh $<TARGET_FILE:ridge_cli>)
   add_script_test(cli.training ${PROJECT_SOURCE_DIR}/tests/cli/training.sh $<TARGET_FILE:ridge_cli>)
+  add_script_test(cli.inputs ${PROJECT_SOURCE_DIR}/tests/cli/inputs.sh $<TARGET_FILE:ridge_cli>)
   add_script_test(cli.memory_limit ${PROJECT_SOURCE_DIR}/tests/cli/memory_limit.sh $<TARGET_FILE:ridge_cli>)
   add_script_test(portable.self_contained ${PROJECT_SOURCE_DIR}/tests/portable/self_contained.sh ${PROJECT_BINARY_DIR})
   add_script_test(portable.empty_root ${PROJECT_SOURCE_DIR}/tests/portable/empty_root.sh ${PROJECT_BINARY_DIR})

@@ -22,13 +22,12 @@ size_t whole_pages(int64_t bytes) { return size_t((bytes + page_bytes() - 1) / p
 
 std::byte* reserve_memory(int64_t bytes) {
   // Mapped a huge page larger and cut to its alignment, so that every whole 2 MiB can be one page.
-  constexpr size_t kHugePage = size_t(2) << 20;
-  const size_t size = whole_pages(bytes), mapped = size + (size >= kHugePage ? kHugePage : 0);
+  const size_t page = size_t(kHugePage), size = whole_pages(bytes), mapped = size + (size >= page ? page : 0);
   void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   auto* data = static_cast<std::byte*>(p);
   if (mapped == size) return data;
-  const size_t before = size_t(-reinterpret_cast<uintptr_t>(data)) % kHugePage, after = mapped - before - size;
+  const size_t before = size_t(-reinterpret_cast<uintptr_t>(data)) % page, after = mapped - before - size;
   if (before) munmap(data, before);
   if (after) munmap(data + before + size, after);
   madvise(data + before, size, MADV_HUGEPAGE);  // advice only

@@ -6,6 +6,8 @@
 
 namespace ridge {
 
+inline constexpr int64_t kHugePage = int64_t(2) << 20;
+
 // Zeros from the system, touched, with huge pages where that helps. ErrorCode::memory when there is no room.
 std::byte* map_memory(int64_t bytes);
 // The same untouched; null when there is no room.

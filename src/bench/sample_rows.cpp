@@ -41,10 +41,12 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   Backend* const device = options.backend.get();
   const auto parameters = std::make_shared<GptParameters>(
       config, storage.type, [&](size_t i, std::span<float> values) { initialize(shapes[i], 1, uint32_t(i), values); }, device);
-  auto make_sampler = [&] { return GptSampler(parameters, &team, nullptr, device); };
+  const Precision kept = kept_precision(storage.type, device, settings.get<std::string>("kv_precision"));
+  auto make_sampler = [&] { return GptSampler(parameters, &team, nullptr, device, weight_storage(kept)); };
   GptSampler sampler = make_sampler();
   SampleResult r;
-  r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.device = options.device, r.threads = device ? 0 : team.size();
+  r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.kv_precision = name(kept), r.device = options.device,
+  r.threads = device ? 0 : team.size();
   r.bytes = parameters->bytes(), r.kernels = sampler.kernels();
   const SampleOptions draws{.temperature = 0.8, .top_k = 40, .seed = 1};
   const std::vector<Token> prompt(kFirst, Token(1));
@@ -123,20 +125,20 @@ void run_sample(const Options& options, const PresetSettings& settings, const st
 
 std::string to_json(const SampleResult& r) {
   nlohmann::ordered_json j;
-  j["suite"] = "sample", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision;
+  j["suite"] = "sample", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["kv_precision"] = r.kv_precision;
   j["us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof;
   j["end_ratio"] = r.end_ratio, j["bytes"] = r.bytes, j["kernels"] = r.kernels;
   return j.dump();
 }
 
 std::string sample_table_head() {
-  return fmt::format("{:<24} {:>9} {:>9} {:>7} {:>9} {:>7} {:>6} {:>9} {:>10} {:>8}", "row", "weights", "us/token", "spread", "tokens/s", "GB/s", "roof",
-                     "end/32", "read", "kernels");
+  return fmt::format("{:<24} {:>9} {:>6} {:>9} {:>7} {:>9} {:>7} {:>6} {:>9} {:>10} {:>8}", "row", "weights", "cache", "us/token", "spread", "tokens/s", "GB/s",
+                     "roof", "end/32", "read", "kernels");
 }
 
 std::string to_table_line(const SampleResult& r) {
-  return fmt::format("{:<24} {:>9} {:>9.1f} {:>6.0f}% {:>9.0f} {:>7.1f} {:>6.3f} {:>9.3f} {:>10} {:>8}", r.name, r.precision, r.us, 100 * r.spread, r.tokens_s,
-                     r.gbs, r.roof, r.end_ratio, size_text(r.bytes), r.kernels);
+  return fmt::format("{:<24} {:>9} {:>6} {:>9.1f} {:>6.0f}% {:>9.0f} {:>7.1f} {:>6.3f} {:>9.3f} {:>10} {:>8}", r.name, r.precision, r.kv_precision, r.us,
+                     100 * r.spread, r.tokens_s, r.gbs, r.roof, r.end_ratio, size_text(r.bytes), r.kernels);
 }
 
 }  // namespace ridge::bench

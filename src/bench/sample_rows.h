@@ -9,7 +9,7 @@
 namespace ridge::bench {
 
 struct SampleResult {
-  std::string name, precision, device = "cpu";
+  std::string name, precision, kv_precision, device = "cpu";
   int threads = 1, samples = 0;  // samples: texts; threads: 0 on a GPU
   double us = 0, spread = 0;     // of a token, from position 32 to the block's end
   double tokens_s = 0, gbs = 0;  // bytes of weights and cache that the tokens must read

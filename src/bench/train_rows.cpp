@@ -68,8 +68,8 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   const RateLookup rates = parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, true).rates;  // as a training would
   options.precision = device_precision(wish, Fallback::forbid, nullptr, rates).precision;
   r.precision = std::string(name(options.precision));
-  const int64_t before = resident_bytes();
   TrainStep step(work.model, options);
+  const int64_t before = resident_bytes();  // nothing is mapped yet
   work.start(step);
   for (int i = 0; i < 2; ++i) step.run(work.batch);
   r.peak_bytes = resident_bytes() - before, r.planned_bytes = step.plan().planned_bytes;

@@ -118,7 +118,11 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   // A preset's block says nothing about a text, but which stories are told.
   if (arguments.source == "builtin" || settings.setting("block").source == kCommandLine)
     options.block = settings.get<std::optional<int64_t>>("block").value_or(0);
-  options.seed = uint64_t(settings.get<int64_t>("seed"));
+  // A training of any seed has the same stories; others are found by their folder alone.
+  if (arguments.source == "builtin" && settings.setting("seed").source == kCommandLine) {
+    if (arguments.out.empty()) fail(ErrorCode::usage, "[data] other stories with seed={} need a folder: add --out FOLDER", settings.get<int64_t>("seed"));
+    options.seed = uint64_t(settings.get<int64_t>("seed"));
+  }
   ProgressLine line;
   options.progress = [&](const std::string& what, double done) { line(what, done); };
   const auto begin = std::chrono::steady_clock::now();

@@ -1,6 +1,7 @@
 // ridge export RUN: a trained GPT as a folder that other programs load.
 #include <fmt/core.h>
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "train/gpt_parameters.h"
 
@@ -15,6 +16,8 @@ int run_export(const std::string& model, std::string out) {
   const std::vector<Parameter> parameters = weights.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) values.emplace_back(static_cast<const float*>(memory.data()[i]), size_t(parameters[i].shape.numel()));
   if (out.empty()) out = (std::filesystem::path(model) / "model").string();
+  if (std::filesystem::is_directory(std::filesystem::path(out) / "checkpoints"))
+    fail(ErrorCode::usage, "[export] {0} is a run, and would be read as this model for ever; --out {0}/model keeps both", out);
   const GptForm form = export_gpt(out, weights.config, values, weights.tokenizer.get());
   if (form == GptForm::gpt2)
     fmt::print("{} holds it in GPT-2's form: transformers' GPT2LMHeadModel.from_pretrained(\"{}\") loads it\n", out, out);

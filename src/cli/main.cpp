@@ -1,5 +1,8 @@
 // ridge: run one command, turn errors into exit codes.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <system_error>
 
 #include <fmt/core.h>
 
@@ -18,6 +21,14 @@ int exit_code(const Error& error) {
   }
 }
 
+// A full disk must not pass for an empty answer.
+int code_of_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return kOk;
+  std::fputs(fmt::format("ridge: what was printed could not be written{}{}\n", errno ? ": " : "", errno ? std::strerror(errno) : "").c_str(), stderr);
+  return kData;
+}
+
 // fmt::print would throw where nobody reads stderr any more.
 void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", error.what()).c_str(), stderr); }
 
@@ -26,10 +37,14 @@ void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", er
 
 int main(int argc, char** argv) {
   try {
-    return ridge::cli::run_command(argc, argv);
+    const int code = ridge::cli::run_command(argc, argv);
+    return code == ridge::cli::kOk ? ridge::cli::code_of_output() : code;
   } catch (const ridge::Error& error) {
     ridge::cli::say(error);
     return ridge::cli::exit_code(error);
+  } catch (const std::system_error& error) {  // by fmt::print too, where a write fails
+    ridge::cli::say(error);
+    return std::ferror(stdout) ? ridge::cli::kData : ridge::cli::kError;
   } catch (const std::exception& error) {
     ridge::cli::say(error);
     return ridge::cli::kError;

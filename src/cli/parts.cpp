@@ -17,14 +17,15 @@ namespace ridge::cli {
 namespace fs = std::filesystem;
 namespace {
 
-// All of these steps are done, or its target was reached.
-bool is_finished(const fs::path& folder, int64_t steps) {
+// All of these steps are done, or the target was reached.
+bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> target) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
   if (!j.is_object()) return false;
   const std::string end = j.value("end", "");
   const std::optional<RunState> state = newest_state(folder);
-  if (end == "target") return true;
+  if (const auto loss = j.find("final_val_loss"); end == "target" && target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target)
+    return true;
   if ((state ? state->step.attempted : j.value("steps", int64_t(0))) < steps) return false;
   return end == "finished" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
 }
@@ -35,11 +36,21 @@ bool was_trained(const fs::path& folder) {
   return fs::exists(folder / "metrics.jsonl") && read_experiment_run(folder).steps > 0;
 }
 
+// With other seeds or data than before, all would be started anew, among the runs there are or over them.
+void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
+  if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.finished; })) return;
+  for (const fs::path& run : find_runs(out))
+    if (std::none_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == run; }))
+      fail(ErrorCode::usage, "[resume] {} is there, but not {}, which is asked for; leave data, seed and seeds as they were, or start anew with --out DIR",
+           run.string(), parts.front().folder.string());
+}
+
 }  // namespace
 
 std::string word_for(const std::string& data) {
-  std::string word = fs::path(data).filename().string();
-  if (word.empty()) word = fs::path(data).parent_path().filename().string();
+  std::error_code ignored;
+  const fs::path path = fs::absolute(data, ignored).lexically_normal();  // . and .. have names too
+  std::string word = path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
   for (char& c : word)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
   return word.empty() ? "data" : word;
@@ -67,13 +78,15 @@ void look_back(std::vector<Part>& parts, const config::Resolved& settings, const
   const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
   for (Part& part : parts) {
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
-    part.finished = parts.size() > 1 && is_finished(part.folder, steps);
+    part.finished = parts.size() > 1 && is_finished(part.folder, steps, settings.get<std::optional<double>>("target_loss"));
     if (!part.begun && !part.finished && was_trained(part.folder))
       fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to go on from; init_from={0} starts a new run from its weights",
            part.folder.string());
   }
+  refuse_others(parts, out);
   if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))
-    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, or more seeds, go on", parts.size(), out.string());
+    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, more seeds, or another target_loss where one was reached, go on",
+         parts.size(), out.string());
 }
 
 config::Resolved settings_of(const Part& part, config::Sources sources) {

@@ -20,7 +20,7 @@ std::string word_for(const std::string& data);  // that a folder can be called b
 std::vector<Part> parts_of(const config::Resolved& settings, const std::filesystem::path& out);
 
 // What a resumed command finds of them: those that are finished are left out of it. ErrorCode::usage: all of several
-// are, or one was trained and has no checkpoint.
+// are, one was trained and has no checkpoint, or only others than these have begun.
 void look_back(std::vector<Part>& parts, const config::Resolved& settings, const std::filesystem::path& out);
 
 // The settings of one of several.

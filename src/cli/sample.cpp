@@ -19,7 +19,6 @@ namespace {
 
 struct SampleArguments {
   std::string model, prompt;
-  int64_t tokens = 500;
   bool json = false;
 };
 
@@ -57,14 +56,17 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   options.top_k = settings.get<std::optional<int64_t>>("top_k").value_or(0);
   options.seed = uint64_t(settings.get<int64_t>("seed"));
   options.tokens = weights.tokenizer->vocab_size();
+  const int64_t count = settings.get<int64_t>("tokens");
   const std::vector<Token> prompt = prompt_tokens(*weights.tokenizer, arguments.prompt);
 
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
-  const SettledDevice device = settle_reading_device(settings, gpt_reading_work(weights.config, 1), double(arguments.tokens));
+  const SettledDevice device = settle_reading_device(settings, gpt_reading_work(weights.config, 1), double(count));
   for (const std::string& notice : device.notices) fmt::print(stderr, "ridge: {}\n", notice);
   Backend* backend = device.backend.get();
-  GptSampler sampler(std::make_shared<GptParameters>(weights, weight_storage(device.precision), backend), nullptr, nullptr, backend);
+  const DType storage = weight_storage(device.precision);
+  const Precision kept = kept_precision(storage, backend, settings.get<std::string>("kv_precision"));
+  GptSampler sampler(std::make_shared<GptParameters>(weights, storage, backend), nullptr, nullptr, backend, weight_storage(kept));
   if (backend) {
     sampler.prepare();
     keep_start_time(backend, std::chrono::duration<double>(Clock::now() - begin).count());
@@ -79,12 +81,18 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   };
   if (!arguments.json) show(arguments.prompt);
   Clock::time_point first;
-  sampler.generate(prompt, arguments.tokens, options, [&](Token token) {
+  auto take = [&](Token token) {
     if (made++ == 0) first = Clock::now();
     ended = token == weights.tokenizer->end_of_text();
     if (!ended) put(stream.add(token));
     return !ended;
-  });
+  };
+  try {
+    sampler.generate(prompt, count, options, take);
+  } catch (const Error& e) {
+    if (kept != Precision::fp16 || e.code() != ErrorCode::value) throw;
+    fail(ErrorCode::value, "{}; or its keys and values are too large for fp16: try kv_precision=fp32", e.what());
+  }
   put(stream.rest());
   const double seconds = std::chrono::duration<double>(Clock::now() - first).count();
   const double rate = made > 1 && seconds > 0 ? double(made - 1) / seconds : 0;  // the prompt's time is not a token's
@@ -92,6 +100,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
     nlohmann::ordered_json j;
     j["model"] = weights.folder.string(), j["prompt"] = arguments.prompt, j["text"] = text;
     j["tokens"] = made, j["ended"] = ended, j["device"] = device.device.value, j["precision"] = device.number_format.value;
+    j["kv_precision"] = name(kept);
     if (rate > 0) j["tokens_s"] = rate;
     j["temperature"] = options.temperature, j["top_k"] = options.top_k ? nlohmann::ordered_json(options.top_k) : nlohmann::ordered_json();
     j["top_p"] = options.top_p, j["seed"] = options.seed;
@@ -101,7 +110,9 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   if (text.empty() || text.back() != '\n') std::puts("");
   if (on_terminal()) {
     const std::string speed = rate > 0 ? fmt::format(", {:.0f} a second", rate) : "";
-    std::puts(dim(fmt::format("{} tokens{} on {}: {}", made, speed, device.device.value, device.device.why)).c_str());
+    std::puts(dim(fmt::format("{} tokens{} on {}: {}; weights {}, keys and values {}", made, speed, device.device.value, device.device.why,
+                              device.number_format.value, name(kept)))
+                  .c_str());
   }
   return kOk;
 }
@@ -110,10 +121,11 @@ const Command sample_command("sample", "write text with a trained GPT", [](Line 
   auto arguments = std::make_shared<SampleArguments>();
   line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors, tokenizer.json)");
   line.option("--prompt", arguments->prompt, "what the text begins with; empty: a new text");
-  line.positive_option("--tokens", arguments->tokens, "how many tokens to write");
   line.flag("--json", arguments->json, "one document when it is done");
   auto sources = add_settings(line, config::kGpt);
-  line.footer("Settings: temperature=0.8 top_k=K top_p=P seed=N device=auto|cpu|cuda precision=fp32|tf32|bf16|fp16 threads=N; ridge config keys says more.");
+  line.footer(
+      "Settings: tokens=500 temperature=0.8 top_k=K top_p=P seed=N device=auto|cpu|cuda precision=fp32|tf32|bf16|fp16\n"
+      "kv_precision=fp32|bf16|fp16 threads=N; ridge config keys says more.");
   return [=] { return run_sample(*arguments, config::resolve(sources())); };
 });
 

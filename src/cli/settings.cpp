@@ -47,15 +47,19 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
   if (!fs::exists(out))
     fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));
+  if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is no folder; name the one of a run (ridge runs lists them)", out.string());
   fs::path before = out / "config.yaml";
   if (!fs::exists(before))
     for (const fs::directory_entry& e : fs::recursive_directory_iterator(out))
       if (e.path().filename() == "config.yaml") before = e.path();
-  if (const fs::path above = out.parent_path(); !fs::exists(before) && fs::exists(above / "config.yaml"))
-    fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
-  if (!fs::exists(before)) fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
-  sources.files.insert(sources.files.begin(), before);
-  return config::resolve(sources);
+  if (fs::exists(before)) {
+    sources.files.insert(sources.files.begin(), before);
+    return config::resolve(sources);
+  }
+  for (const fs::path& above : {out.parent_path(), out.parent_path().parent_path()})  // of the checkpoints, of one of them
+    if (!above.empty() && fs::exists(above / "config.yaml"))
+      fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
+  fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
 }
 
 void check_task(const std::string& task) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <set>
 
@@ -18,15 +19,12 @@
 #include "cli/command.h"
 #include "cli/parts.h"
 #include "cli/settings.h"
-#include "data/dataset.h"
 #include "io/atomic_file.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
 #include "train/experiment.h"
-#include "train/gpt_files.h"
 #include "train/gpt_report.h"
-#include "train/gpt_task.h"
 #include "train/loss_plot.h"
 #include "train/run_table.h"
 #include "train/tensorboard_view.h"
@@ -110,16 +108,24 @@ std::string config_text(config::Resolved settings) {
 
 bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty() || fs::exists(folder / "metrics.jsonl"); }
 
-int train_part(const Part& part, const config::Resolved& settings, bool resume, bool json) {
-  const Machine machine = known_machine();
+bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
+
+GptRunOptions options_of(const Part& part, const config::Resolved& settings, bool json) {
   GptRunOptions options;
-  options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = resume;
+  options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = part.begun;
   options.measure = settings.get<bool>("optimize_perf");
   if (!json)
     options.progress = [](const std::string& what, double done) {
       if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{} {:.0f} %{}", what, 100 * done, done >= 1 ? "\r\033[K" : "");
     };
-  GptRun run = start_gpt_run(settings, options);
+  return options;
+}
+
+// `settled` is called when nothing is left that could refuse the run.
+int train_part(const Part& part, const config::Resolved& settings, bool json, const std::function<void()>& settled) {
+  const Machine machine = known_machine();
+  GptRun run = start_gpt_run(settings, options_of(part, settings, json));
+  settled();
   make_folder(part.folder);
   const std::optional<FolderLock> lock = lock_run(part.folder);
   run.trainer.locked = true;
@@ -131,7 +137,7 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
     write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
   };
 
-  LogFile log(part.folder / "log.txt", resume);
+  LogFile log(part.folder / "log.txt", part.begun);
   TerminalView keeper(log.screen());
   const std::string level = settings.get<std::string>("log_level");
   std::unique_ptr<RunView> view = view_for(level, json);
@@ -157,51 +163,47 @@ int train_part(const Part& part, const config::Resolved& settings, bool resume, 
 }
 
 // What is wrong with the last data set is said before the first one is trained on. Their tokens stay in the cache.
-void check_data(const std::vector<Part>& parts, const config::Resolved& settings) {
-  DatasetOptions options;
-  options.tokenizer = settings.get<std::string>("tokenizer"), options.block = required_size(settings, "block");
-  if (const std::string from = settings.get<std::string>("init_from"); !from.empty()) {
-    const GptWeights weights = load_gpt_weights(from);
-    options.given = weights.tokenizer, options.block = weights.config.block;
-  }
+void check_data(const std::vector<Part>& parts, const config::Sources& sources, bool json) {
   std::set<std::string> seen;
   for (const Part& part : parts)
-    if (!part.begun && !part.finished && seen.insert(part.data).second) open_dataset(part.data, options);
+    if (!part.begun && !part.finished && seen.insert(part.data).second) {
+      const config::Resolved settings = settings_of(part, sources);
+      check_gpt_data(settings, options_of(part, settings, json));
+    }
 }
 
-// Means over the seeds, a row for each data set.
+// A row for each data set: means, where there are several seeds.
 void show_means(const std::vector<ExperimentRun>& runs, const std::string& level, bool json) {
   if (level == "warning" || level == "error") return;
   if (json)
     say(stdout, nlohmann::ordered_json{{"event", "final_info"}, {"final_info", final_info(runs)}}.dump());
-  else
-    say(stdout, "\nAll runs, means ± standard errors over the seeds\n" + run_table(group_seeds(runs), terminal_width()));
+  else {
+    const std::vector<RunGroup> groups = group_seeds(runs);
+    const char* const means = groups.size() < runs.size() ? ", means ± standard errors over the seeds" : "";
+    say(stdout, fmt::format("\nAll runs{}\n{}", means, run_table(groups, terminal_width())));
+  }
 }
 
-int train_all(config::Sources sources, bool json) {
-  std::signal(SIGPIPE, SIG_IGN);
-  config::Resolved settings = config::resolve(sources);
-  fs::path out = settings.get<std::string>("out");
+int train_in(const fs::path& out, const config::Resolved& settings, const config::Sources& sources, bool json) {
   const bool resume = settings.get<bool>("resume");
-  if (resume) settings = resolve_resumed(sources);
-  request_default_threads(thread_request(settings));
-  if (out.empty())
-    out = new_folder(settings, settings.get<std::vector<std::string>>("data").empty() ? "builtin" : settings.get<std::vector<std::string>>("data").front());
   std::vector<Part> parts = parts_of(settings, out);
   if (resume) look_back(parts, settings, out);
-  for (const Part& part : parts)
-    if (!resume && has_run(part.folder))
-      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", part.folder.string());
-  if (parts.size() > 1) {
-    check_data(parts, settings);
-    make_folder(out);  // an experiment is resumed as a whole, and each of its runs alone
+  std::vector<fs::path> places = {out};
+  for (const Part& part : parts) places.push_back(part.folder);
+  for (const fs::path& place : places)
+    if (!resume && (has_run(place) || is_experiment(place)))
+      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
+  if (parts.size() > 1) check_data(parts, sources, json);
+  auto keep_settings = [&] {  // an experiment is resumed as a whole, and each of its runs alone
+    if (parts.size() == 1) return;
+    make_folder(out);
     write_atomically((out / "config.yaml").string(), config_text(settings));
-  }
+  };
   std::vector<ExperimentRun> done;
   for (const Part& part : parts) {
     if (part.finished)
       say(stderr, fmt::format("{} is finished", part.folder.string()));
-    else if (const int code = train_part(part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), part.begun, json); code != kOk)
+    else if (const int code = train_part(part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), json, keep_settings); code != kOk)
       return code;
     done.push_back(read_experiment_run(part.folder, word_for(part.data)));
   }
@@ -216,6 +218,25 @@ int train_all(config::Sources sources, bool json) {
   return kOk;
 }
 
+int train_all(config::Sources sources, bool json) {
+  std::signal(SIGPIPE, SIG_IGN);
+  config::Resolved settings = config::resolve(sources);
+  const fs::path out = settings.get<std::string>("out");
+  if (settings.get<bool>("resume")) settings = resolve_resumed(sources);
+  note_unused(settings, "train");
+  request_default_threads(thread_request(settings));
+  if (!out.empty()) return train_in(out, settings, sources, json);
+  const std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
+  const fs::path fresh = new_folder(settings, data.empty() ? "builtin" : data.front());
+  try {
+    return train_in(fresh, settings, sources, json);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(fresh, ignored);  // if it is empty: a refused run leaves nothing
+    throw;
+  }
+}
+
 const Command train_command("train", "train a model: ridge train gpt data=my.txt", [](Line line) {
   auto task = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
@@ -228,7 +249,9 @@ const Command train_command("train", "train a model: ridge train gpt data=my.txt
       "ridge config keys says more.");
   return [=] {
     check_task(*task);
-    return train_all(sources(), *json);
+    const int code = train_all(sources(), *json);
+    std::clearerr(stdout);  // the run's folder holds what nobody read
+    return code;
   };
 });
 

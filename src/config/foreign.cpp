@@ -41,10 +41,13 @@ Meaning meaning_of(std::string_view section, std::string_view name) {
   const std::string path = section.empty() ? std::string(name) : fmt::format("{}.{}", section, name);
   for (const Foreign& f : kForeign)
     if (f.path == path) return f.key.empty() ? Meaning{nullptr, f.remark} : Meaning{find_key(f.key)};
-  if (!section.empty() && std::find(std::begin(kSections), std::end(kSections), section) == std::end(kSections))
-    return {.problem = fmt::format("unknown section {}; {}", shown(section), nearest_hint(lower_case(section), kSections)), .bad_section = true};
   if (const Key* key = find_key(name)) return {key};
   return {.problem = unknown_key(name)};
+}
+
+std::string section_problem(std::string_view section) {
+  if (std::find(std::begin(kSections), std::end(kSections), section) != std::end(kSections)) return {};
+  return fmt::format("unknown section {}; {}", shown(section), nearest_hint(lower_case(section), kSections));
 }
 
 }  // namespace ridge::config

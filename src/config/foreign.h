@@ -10,10 +10,11 @@ namespace ridge::config {
 struct Meaning {
   const Key* key = nullptr;
   std::string_view remark = {};  // without a key: why the name is accepted and has no effect
-  std::string problem = {};      // neither: an unknown name or section, with the nearest valid one
-  bool bad_section = false;      // the problem is the section's, and the same for all its names
+  std::string problem = {};      // neither: an unknown name, with the nearest valid one
 };
 
-Meaning meaning_of(std::string_view section, std::string_view name);
+Meaning meaning_of(std::string_view section, std::string_view name);  // in a known section, or in none
+
+std::string section_problem(std::string_view section);  // empty: it is known
 
 }  // namespace ridge::config

@@ -34,7 +34,7 @@ Unquoted unquote(std::string_view text) {
 FileContent parse_ini(std::string_view text) {
   FileContent content;
   std::string section;
-  int line = 0, section_line = 0;
+  int line = 0;
   for (std::string_view raw : split(text, '\n')) {
     ++line;
     auto problem = [&](std::string what) { content.problems.push_back({line, std::move(what)}); };
@@ -46,7 +46,7 @@ FileContent parse_ini(std::string_view text) {
       if (end == word.npos || !(rest.empty() || starts_comment(rest)))
         problem(fmt::format("{} is no section; write [name]", shown(word)));
       else
-        section = trim(word.substr(1, end - 1)), section_line = line;
+        section = trim(word.substr(1, end - 1)), content.sections.push_back({section, line});
       continue;
     }
     const size_t separator = word.find_first_of("=:");
@@ -59,7 +59,7 @@ FileContent parse_ini(std::string_view text) {
     if (!value.problem.empty())
       problem(fmt::format("{}: {}", name, value.problem));
     else
-      content.entries.push_back({section, std::string(name), {std::move(value.text)}, false, false, line, section_line});
+      content.entries.push_back({section, std::string(name), {std::move(value.text)}, false, false, line});
   }
   return content;
 }

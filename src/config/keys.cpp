@@ -128,6 +128,11 @@ constexpr Key kKeys[] = {
    .low = 1, .high = 1e9, .tasks = kGpt, .used_by = "sample"},
   {.name = "top_p", .group = kSampling, .type = real, .initial = "1", .help = "draw only from the likeliest tokens that have this probability together",
    .high = 1, .above_low = true, .tasks = kGpt, .used_by = "sample"},
+  {.name = "tokens", .group = kSampling, .type = integer, .initial = "500", .help = "how many tokens to write", .low = 1, .high = 1e12,
+   .tasks = kGpt, .aliases = "max_new_tokens", .used_by = "sample"},
+  {.name = "kv_precision", .group = kSampling, .type = choice, .initial = "auto",
+   .help = "how keys and values of earlier tokens are kept; auto: as the weights are, but on the CPU fp16 beside fp32 ones; fp32: all bits, for more time late in a text",
+   .words = "auto|fp32|bf16|fp16", .tasks = kGpt, .aliases = "kv_cache_dtype", .synonyms = "float32=fp32 bfloat16=bf16 float16=fp16 half=fp16", .used_by = "bench, sample"},
 
   {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "where to compute; auto: where a step is expected to be fastest",
    .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "bench, demo, doctor, eval, plan, sample, train", .remark = device_exists},

@@ -110,14 +110,20 @@ class Resolver {
   void interpret(const std::string& file, FileContent& content) {
     constexpr size_t kMostLookedInto = 1000;
     std::map<const Key*, std::pair<int, std::string>> seen;
-    std::set<std::string> bad_sections;
+    std::set<std::string> bad_sections;  // and those within them
+    for (const Section& section : content.sections) {
+      const bool within = bad_sections.contains(section.name.substr(0, section.name.rfind('.')));
+      const std::string what = section_problem(section.name);
+      if (!what.empty() && bad_sections.insert(section.name).second && !within) content.problems.push_back({section.line, what});
+    }
     std::vector<std::string_view> others;
     for (const Entry& entry : content.entries) {
       if (content.problems.size() >= kMostLookedInto) return;
+      if (bad_sections.contains(entry.section)) continue;
+      if (entry.null && !find_key(entry.name) && section_problem(entry.name).empty()) continue;  // a section whose keys are all comments
       const std::string source = fmt::format("{}:{}", file, entry.line);
       const Meaning meaning = meaning_of(entry.section, entry.name);
-      auto wrong = [&](std::string what) { content.problems.push_back({meaning.bad_section ? entry.section_line : entry.line, std::move(what)}); };
-      if (meaning.bad_section && !bad_sections.insert(entry.section).second) continue;
+      auto wrong = [&](std::string what) { content.problems.push_back({entry.line, std::move(what)}); };
       if (!meaning.problem.empty()) {
         wrong(meaning.problem);
       } else if (!meaning.key) {

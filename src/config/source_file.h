@@ -14,7 +14,6 @@ struct Entry {
   bool sequence = false;
   bool null = false;  // said to have no value
   int line = 0;       // from 1
-  int section_line = 0;
 };
 
 struct Problem {
@@ -22,9 +21,15 @@ struct Problem {
   std::string what;
 };
 
+struct Section {
+  std::string name;
+  int line = 0;
+};
+
 struct FileContent {
   std::vector<Entry> entries;
-  std::vector<Problem> problems;
+  std::vector<Problem> problems = {};
+  std::vector<Section> sections = {};  // also those without entries
 };
 
 FileContent parse_ini(std::string_view text);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/core.h>
 
@@ -96,7 +98,9 @@ Parsed parse_choice(const Key& key, std::string_view text) {
   return {{}, fmt::format("is {}, but must be {}; {}", shown(text), expected(key), nearest_hint(lower_case(text), words))};
 }
 
+// Commas stand between the names, or within the one of something that there is.
 Parsed parse_list(const Key& key, std::string_view text) {
+  if (std::error_code ignored; text.find(',') != text.npos && std::filesystem::exists(text, ignored)) return parse_values(key, {std::string(text)});
   std::vector<std::string> items;
   for (std::string_view part : split(text, ',')) items.emplace_back(trim(part));
   return parse_values(key, items);

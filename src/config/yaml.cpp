@@ -21,7 +21,7 @@ class Reader {
  public:
   explicit Reader(FileContent& content) : content_(content) {}
 
-  void map(const YAML::Node& node, const std::string& section, int section_line, int depth) {
+  void map(const YAML::Node& node, const std::string& section, int depth) {
     for (const auto& pair : node) {
       if (full()) return;
       const int line = pair.first.Mark().line + 1;
@@ -34,17 +34,22 @@ class Reader {
       if (name == "<<")
         problem(line, "merge keys (<<) are not supported; write the keys out");
       else if (!value.IsMap())
-        entry(value, section, section_line, name, line);
+        entry(value, section, name, line);
       else if (depth == kDeepest)
         problem(line, fmt::format("{} is nested more than {} deep", shown(name), kDeepest));
       else
-        map(value, section.empty() ? name : section + "." + name, line, depth + 1);
+        inner(value, section.empty() ? name : section + "." + name, line, depth + 1);
     }
   }
 
  private:
-  void entry(const YAML::Node& value, const std::string& section, int section_line, const std::string& name, int line) {
-    Entry e{section, name, {}, value.IsSequence(), value.IsNull(), line, section_line};
+  void inner(const YAML::Node& node, const std::string& section, int line, int depth) {
+    content_.sections.push_back({section, line});
+    map(node, section, depth);
+  }
+
+  void entry(const YAML::Node& value, const std::string& section, const std::string& name, int line) {
+    Entry e{section, name, {}, value.IsSequence(), value.IsNull(), line};
     if (value.IsScalar()) e.values.push_back(value.Scalar());
     if (value.IsSequence())
       for (const auto& item : value) {
@@ -104,7 +109,7 @@ FileContent parse_yaml(std::string_view text) {
     if (const int line = second_document(std::string(text)); line > 0) {
       content.problems.push_back({line, "a second document begins; a configuration is one"});
     } else if (const YAML::Node document = YAML::Load(std::string(text)); document.IsMap()) {
-      Reader(content).map(document, {}, 0, 1);
+      Reader(content).map(document, {}, 1);
     } else if (!document.IsNull()) {
       content.problems.push_back({1, "is no list of settings; write key: value"});
     }

@@ -13,7 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string name_of(const std::string& source) {
-  fs::path path = fs::path(source).lexically_normal();
+  std::error_code ignored;
+  fs::path path = fs::absolute(source, ignored).lexically_normal();  // . and .. have names too
   if (!path.has_filename()) path = path.parent_path();
   return path.has_filename() ? path.filename().string() : source;
 }
@@ -77,7 +78,6 @@ TokenRecipe recipe_of(const std::string& source, const DatasetOptions& options) 
 
 Dataset finished(Dataset data, const std::string& source, const DatasetOptions& options) {
   data.name = name_of(source);
-  check_tokenizer(data, options);
   check_length(data, options);
   return data;
 }
@@ -88,7 +88,11 @@ Dataset open_dataset(const std::string& source, const DatasetOptions& options) {
   if (source.empty()) fail(ErrorCode::usage, "[data] no source; name a text file, a folder, or builtin");
   check_given(options);
   if (source != "builtin")
-    if (std::optional<Dataset> tokens = open_tokens(source, options)) return finished(*std::move(tokens), source, options);
+    if (std::optional<Dataset> tokens = open_tokens(source, options)) {
+      tokens->name = name_of(source);
+      check_tokenizer(*tokens, options);
+      return finished(*std::move(tokens), source, options);
+    }
   return finished(open_cached(recipe_of(source, options), options), source, options);
 }
 

@@ -60,4 +60,7 @@ std::unique_ptr<BatchSource> validation_windows(const Dataset& data, int64_t bat
 // As Dataset::possible, on the windows that validation_windows() takes with the same `most`.
 std::optional<double> possible_loss(const Dataset& data, int64_t most);
 
+// Of text behind the targets of those windows; 0: unknown. Where windows are not counted one by one it is that of the whole validation part.
+double characters_a_token(const Dataset& data, int64_t block, int64_t most);
+
 }  // namespace ridge

@@ -28,7 +28,28 @@ bool holds_zero_bytes(const std::string& path) {
 
 bool hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
 
-std::vector<std::string> files_below(const fs::path& folder) {
+// What was trained in a folder of texts is none of them.
+bool is_run(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "metrics.jsonl", ignored) && fs::is_directory(folder / "checkpoints", ignored);
+}
+
+// Nor are the settings and results of several runs, from the first of them on.
+bool is_experiment(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return false;
+  if (fs::exists(folder / "final_info.json", error)) return true;
+  if (!fs::exists(folder / "config.yaml", error)) return false;
+  constexpr int kDeepest = 1;  // DATA/SEED
+  fs::recursive_directory_iterator at(folder, error);
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    if (is_run(at->path())) return true;
+    if (at.depth() == kDeepest) at.disable_recursion_pending();
+  }
+  return false;
+}
+
+std::vector<std::string> files_below(const fs::path& folder, int64_t& runs) {
   std::vector<std::string> out;
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
@@ -36,6 +57,8 @@ std::vector<std::string> files_below(const fs::path& folder) {
     std::error_code ignored;  // links that lead nowhere are no files
     if (hidden(at->path()))
       at.disable_recursion_pending();
+    else if (is_run(at->path()) || is_experiment(at->path()))
+      at.disable_recursion_pending(), ++runs;
     else if (at->is_regular_file(ignored))
       out.push_back(at->path().string());
   }
@@ -63,9 +86,10 @@ TextFiles find_texts(const std::string& source) {
 
   TextFiles out;
   const bool folder = fs::is_directory(status);
-  if (folder && fs::exists(fs::path(source) / "metrics.jsonl", error) && fs::is_directory(fs::path(source) / "checkpoints", error))
-    fail(ErrorCode::io, "[data] {}: is a run and no text; init_from={} starts from its weights", source, source);
-  for (const std::string& path : folder ? files_below(source) : std::vector{source}) {
+  if (folder && is_run(source)) fail(ErrorCode::io, "[data] {}: is a run and no text; init_from={} starts from its weights", source, source);
+  if (folder && fs::exists(fs::path(source) / "final_info.json", error))
+    fail(ErrorCode::io, "[data] {}: is an experiment and no text; init_from=RUN starts from the weights of one of its runs", source);
+  for (const std::string& path : folder ? files_below(source, out.runs) : std::vector{source}) {
     const int64_t bytes = int64_t(fs::file_size(path, error));
     if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", path, error.message());
     if (bytes == 0) continue;

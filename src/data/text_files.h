@@ -19,9 +19,10 @@ struct TextFiles {
   std::vector<TextFile> files;  // in the order of their paths, none empty
   int64_t bytes = 0;
   std::vector<std::string> passed_over;  // files of a folder that are no texts: they hold zero bytes
+  int64_t runs = 0;                      // folders of trainings in it, passed over too
 };
 
-// A file, or all below a folder but what is hidden. ErrorCode::io: nothing there, or nothing in it.
+// A file, or all below a folder but what is hidden or was trained there. ErrorCode::io: nothing there, or nothing in it.
 TextFiles find_texts(const std::string& source);
 
 struct TextPlace {

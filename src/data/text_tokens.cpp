@@ -61,7 +61,8 @@ class Tokenisation {
   std::vector<std::string> notes() const {
     std::vector<std::string> out = {fmt::format("{}, {}, {} characters; the last 10 % are for validation", count(int64_t(texts_.files.size()), "text"),
                                                 size_text(texts_.bytes), survey_.characters)};
-    if (!texts_.passed_over.empty()) out.push_back(fmt::format("{} passed over, as they hold zero bytes", count(int64_t(texts_.passed_over.size()), "file")));
+    if (!texts_.passed_over.empty()) out[0] += fmt::format("; {} passed over, as they hold zero bytes", count(int64_t(texts_.passed_over.size()), "file"));
+    if (texts_.runs > 0) out[0] += fmt::format("; {} passed over", count(texts_.runs, "run folder"));
     out.push_back(fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), tokenizer_->vocab_size()));
     return out;
   }

@@ -1,6 +1,9 @@
 #include "data/token_cache.h"
 
 #include <stdlib.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -101,6 +104,14 @@ std::optional<Dataset> open_if_good(const fs::path& folder) {
   }
 }
 
+// What that took goes back to the system: a plan counts what the process holds, and must not depend on whether tokens were there before.
+void make_tokens(const TokenRecipe& recipe, const fs::path& folder) {
+  recipe.make(folder);
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
+}
+
 }  // namespace
 
 fs::path token_cache(const DatasetOptions& options) {
@@ -122,7 +133,7 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
     fs::create_directories(cache, error);
   }
   if (NewFolder folder(cache); !cache.empty() && folder) {
-    recipe.make(folder.path());
+    make_tokens(recipe, folder.path());
     if (!folder.move_to(place)) {  // a damaged one is in its way, or another process was faster
       if (std::optional<Dataset> found = open_if_good(place)) return *std::move(found);
       fs::remove_all(place, error);
@@ -135,10 +146,11 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
   if (!folder)
     fail(ErrorCode::io, "[data] no folder for tokens: {} and {} cannot be written ({}); set RIDGE_CACHE to one that can", cache.string(),
          fs::temp_directory_path(error).string(), folder.error());
-  recipe.make(folder.path());
+  make_tokens(recipe, folder.path());
   Dataset out = open_store(folder.path());
-  out.notes.push_back(fmt::format("{} cannot be written: the tokens are made again at the next start; RIDGE_CACHE names another folder",
-                                  cache.empty() ? "a cache folder is not known, or" : cache.string()));
+  if (out.notes.empty()) out.notes.emplace_back();
+  out.notes[0] += fmt::format("{}{}: the tokens are made again at the next start; RIDGE_CACHE names another folder",  // a training tells the first note
+                              out.notes[0].empty() ? "" : "; ", cache.empty() ? "no cache folder is known" : cache.string() + " cannot be written");
   out.folder.clear();
   return out;
 }

@@ -133,4 +133,12 @@ std::optional<double> possible_loss(const Dataset& data, int64_t most) {
   return nats / characters;
 }
 
+double characters_a_token(const Dataset& data, int64_t block, int64_t most) {
+  if (data.window_characters.empty()) return data.validation.size() > 0 ? data.validation_characters / double(data.validation.size()) : 0;
+  const EvenChoice choice(int64_t(data.window_characters.size()), most);
+  double characters = 0;
+  for (int64_t i = 0; i < choice.taken; ++i) characters += data.window_characters[size_t(choice(i))];
+  return characters / double(choice.taken * block);
+}
+
 }  // namespace ridge

@@ -21,7 +21,6 @@ namespace {
 constexpr int kStepBits = 4;
 constexpr double kMostWaste = 0.15;
 constexpr int64_t kSmallest = 64;
-constexpr int64_t kHugePage = int64_t(1) << 21;
 constexpr int64_t kLargest = int64_t(1) << 46;
 
 // Class c holds blocks of size_of_class(c): multiples of 64 up to 1024, then sixteen steps a doubling.

@@ -129,7 +129,8 @@ SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
   choose_products(out.backend.get(), out.precision, settings.get<std::string>("matmul_precision"));
-  out.number_format = {"precision", std::string(name(precision.precision)), settings.setting("precision").source, precision.reason, precision.runner_up};
+  out.number_format = {"precision", std::string(name(precision.precision)), trial.rates ? "measured" : settings.setting("precision").source, precision.reason,
+                       precision.runner_up};
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "base/nearest.h"
 #include "train/checkpoint.h"
+#include "train/experiment.h"
 
 namespace ridge {
 namespace {
@@ -252,6 +253,9 @@ std::string runs_instead_of(fs::path path) {
     if (!fs::is_directory(folder, ignored)) continue;
     if (folder != ".") look(folder);
     for (auto entry = fs::directory_iterator(folder, ignored); entry != fs::directory_iterator(); entry.increment(ignored)) look(entry->path());
+    if (folder == path)  // an experiment has data sets, and they have seeds
+      for (const fs::path& run : find_runs(path)) look(run);
+    if (folder == path && !runs.empty()) break;
   }
   if (runs.empty()) return fs::exists(path, ignored) ? "ridge train gpt makes a run" : fmt::format("ridge train gpt --out {} makes a run there", path.string());
   auto distance = [&](const std::string& run) { return edit_distance(fs::path(run).filename().string(), path.filename().string()); };

@@ -133,7 +133,7 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
   if (!run.trainer.keep_checkpoints)
     s.next.push_back({fmt::format("ridge train gpt init_from={}{}", folder, stories ? "" : " data=…"), "a new run from these weights"});
   else if (outcome.steps < run.trainer.schedule.steps)
-    s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), "goes on"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {}{}", folder, outcome.end == Outcome::End::target ? " target_loss=none" : ""), "goes on"});
   else
     s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}", folder, 2 * outcome.steps), "twice as long"});
   if (stories) s.next.push_back({"ridge train gpt data=my.txt", "a model of your own text"});

@@ -17,7 +17,9 @@
 #include "io/mapped_file.h"
 #include "machine/device_choice.h"
 #include "machine/features.h"
+#include "machine/fingerprint.h"
 #include "machine/precision.h"
+#include "machine/profile.h"
 #include "runtime/default_team.h"
 #include "train/gpt_device.h"
 #include "train/gpt_files.h"
@@ -107,7 +109,7 @@ int64_t batch_bytes(const BatchSource& source) {
 
 // Reads the weights where the step has them.
 std::unique_ptr<GptSampler> make_sampler(const GptConfig& model, std::vector<const void*> weights, Backend* backend) {
-  return std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, std::move(weights)), nullptr, nullptr, backend);
+  return std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, std::move(weights)), nullptr, nullptr, backend, DType::f32);
 }
 
 class Settling {
@@ -131,12 +133,40 @@ class Settling {
     return std::move(run_);
   }
 
+  void open_data() {
+    DatasetOptions d;
+    d.tokenizer = s_.get<std::string>("tokenizer");
+    d.block = required_size(s_, "block"), d.progress = o_.progress;
+    const std::string from = s_.get<std::string>("init_from");
+    if (!from.empty()) {
+      // A run that goes on has its own weights, sizes and tokenizer.
+      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(from)));
+      run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
+      d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block, d.model = run_.init_from->folder.string();
+      if (!is_said_now("tokenizer")) d.tokenizer = "auto";
+      check_sizes();
+    }
+    run_.data = open_dataset(o_.data, d);
+    run_.model = gpt_config(s_, run_.data.vocab);
+    if (run_.init_from) take_model();
+    try {
+      (void)gpt_parameters(run_.model);
+    } catch (const Error& error) {  // sizes that do not fit each other are the settings' fault
+      throw Error(ErrorCode::usage, error.what());
+    }
+  }
+
  private:
   void look_back() {
     earlier_ = newest_state(o_.folder);
     if (earlier_) run_.steps_done = earlier_->step.attempted;
     run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // it was killed after its last step
-    if (earlier_ && !run_.trainer.complete) refuse_finished(o_.folder, *earlier_, required_size(s_, "steps"));
+    if (!earlier_ || run_.trainer.complete) return;
+    refuse_finished(o_.folder, *earlier_, required_size(s_, "steps"));
+    const std::optional<double> target = s_.get<std::optional<double>>("target_loss"), reached = earlier_->final_val_loss;
+    if (target && reached && *reached <= *target && !earlier_->validation_due)
+      fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation loss {:.4f}, target_loss={}; a lower one, or target_loss=none, goes on",
+           o_.folder.string(), *reached, *target);
   }
 
   void choose_device() {
@@ -172,29 +202,6 @@ class Settling {
     if (far_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
     use_pinned_memory(run_.backend.get(), s_.get<bool>("enable_pinned_memory"));
     if (far_) device_before_ = device_memory(run_.backend.get());
-  }
-
-  void open_data() {
-    DatasetOptions d;
-    d.tokenizer = s_.get<std::string>("tokenizer");
-    d.block = required_size(s_, "block"), d.progress = o_.progress;
-    const std::string from = s_.get<std::string>("init_from");
-    if (!from.empty()) {
-      // A run that goes on has its own weights, sizes and tokenizer.
-      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(from)));
-      run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
-      d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block, d.model = run_.init_from->folder.string();
-      if (!is_said_now("tokenizer")) d.tokenizer = "auto";
-      check_sizes();
-    }
-    run_.data = open_dataset(o_.data, d);
-    run_.model = gpt_config(s_, run_.data.vocab);
-    if (run_.init_from) take_model();
-    try {
-      (void)gpt_parameters(run_.model);
-    } catch (const Error& error) {  // sizes that do not fit each other are the settings' fault
-      throw Error(ErrorCode::usage, error.what());
-    }
   }
 
   // Sizes that were asked for and cannot be had are not passed over.
@@ -389,6 +396,21 @@ class Settling {
                                       plan.scratch_bytes - plan.batch_bytes);
     if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
+    if (!far_) count_past();
+  }
+
+  // To learn a vocabulary, or an earlier run of an experiment, may take more than this one. It is over by now; the most that the process held stays
+  // what it is.
+  void count_past() {
+    const int64_t held = peak_resident_bytes();
+    if (held > run_.budget.bytes)
+      run_.notices.push_back(
+          fmt::format("up to {} were held before this training, more than its budget of {}; where tokens of {} were made, "
+                      "ridge data prepare does it apart from a training",
+                      size_text(held), size_text(run_.budget.bytes), run_.data.name));
+    run_.passed_bytes = std::max<int64_t>(0, held - run_.planned_bytes);
+    if (run_.passed_bytes > 0) run_.memory.push_back({"more, held before", run_.passed_bytes});
+    run_.planned_bytes += run_.passed_bytes;
   }
 
   void estimate() {
@@ -399,8 +421,8 @@ class Settling {
       return;
     }
     if (!o_.measure) return;
-    const KernelRates rates =
-        known_kernel_rates(default_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_, run_.step->plan().choices.precision);
+    const KernelRates rates = known_kernel_rates(default_team(), std::min(run_.planned_bytes - run_.passed_bytes, run_.budget.bytes) - baseline_,
+                                                 run_.step->plan().choices.precision);
     run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
     run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates);
     run_.expected_from = rates.source;
@@ -446,6 +468,7 @@ class Settling {
     const ThreadChoice& threads = default_threads();
     d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,
                  far_ ? "for data and files, beside the GPU: " + threads.reason : threads.reason, threads.runner_up});
+    run_.notices.insert(run_.notices.end(), threads.remarks.begin(), threads.remarks.end());
     if (far_)
       d.push_back({"kernels", run_.backend->info().what, "measured", "compiled for this chip"});
     else
@@ -457,12 +480,12 @@ class Settling {
                  as_before                   ? "the run so far"
                  : whole(s_, "accumulation") ? s_.setting("accumulation").source
                                              : "planned",
-                 as_before || plan.decisions.empty() ? "" : plan.decisions.back()});
+                 as_before || plan.decisions.empty() ? "as it was split" : plan.decisions.back(), as_before ? "" : plan.other_split});
     const int64_t parts = plan.repeats + (plan.remainder > 0);
     if (const std::optional<int64_t> asked = whole(s_, "accumulation"); asked && !as_before && *asked != parts)
       d.back().why = fmt::format("{} parts asked for; {} samples make {} that are equal but for the last", *asked, batch_, parts);
-    d.push_back(
-        {"recompute", std::string(name(plan.recompute)), "planned", plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget"});
+    d.push_back({"recompute", std::string(name(plan.recompute)), honoured_ ? "the run so far" : "planned",
+                 plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget", honoured_ ? "" : plan.other_recompute});
     if (plan.host_bytes)
       d.push_back({"offload", fmt::format("{} of moments in the host's memory", size_text(plan.host_bytes)),
                    s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
@@ -481,6 +504,8 @@ class Settling {
                    run_.validation_windows == run_.all_validation_windows
                        ? "all there are"
                        : fmt::format("a fixed, even subset of {}: all would take over 5 % of the time", run_.all_validation_windows)});
+    for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
+    if (const std::string remark = Profile(fingerprint(look_at_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
     if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
   }
 
@@ -531,8 +556,9 @@ int64_t GptRun::parameter_count() const {
 }
 
 std::optional<double> nats_per_character(const GptRun& run, double loss) {
-  if (run.data.validation_characters <= 0) return {};
-  return loss * double(run.data.validation.size()) / run.data.validation_characters;
+  const double characters = characters_a_token(run.data, run.model.block, run.validation_windows);
+  if (characters <= 0) return {};
+  return loss / characters;
 }
 
 // The driver's own memory, now that all kernels are loaded; recordings come with the first steps.
@@ -546,6 +572,8 @@ static void count_driver(GptRun& run) {
 
 GptRun settle_gpt_run(const Resolved& settings, const GptRunOptions& options) { return Settling(settings, options)(); }
 
+void check_gpt_data(const Resolved& settings, const GptRunOptions& options) { Settling(settings, options).open_data(); }
+
 GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
   GptRunOptions o = options;
   std::vector<std::string> replanned;
@@ -553,7 +581,7 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
     GptRun run = settle_gpt_run(settings, o);
     const bool far = run.backend && !run.backend->info().host_memory;
     const DeviceMemory device = device_memory(run.backend.get());
-    const int64_t needed = run.planned_bytes - (far ? device.held : resident_bytes());
+    const int64_t needed = run.planned_bytes - run.passed_bytes - (far ? device.held : resident_bytes());
     const int64_t left = options.free_memory ? options.free_memory() : far ? device.free : read_limits().memory_available;
     std::string trouble;
     if (left > 0 && needed > left) trouble = fmt::format("{} are needed and {} are left", size_text(needed), size_text(left));

@@ -41,6 +41,7 @@ struct GptRun {
   MemoryBudget budget;
   std::vector<MemoryItem> memory;  // of the whole process, or on a GPU of that; the sum is planned_bytes
   int64_t planned_bytes = 0;
+  int64_t passed_bytes = 0;             // of these: held before and given back, asked for no more
   std::vector<MemoryItem> host_memory;  // beside a GPU's: the host's
   int64_t host_planned_bytes = 0;
   double least_seconds = 0;  // of a step: its roof
@@ -77,6 +78,9 @@ struct GptRunOptions {
 
 // ErrorCode::usage, io (data) and memory (does not fit, with what would).
 GptRun settle_gpt_run(const config::Resolved& settings, const GptRunOptions& options);
+
+// Refuses what that would refuse about the data, the model it starts from, and sizes. New tokens stay in the cache.
+void check_gpt_data(const config::Resolved& settings, const GptRunOptions& options);
 
 // The same with its memory mapped and touched. Where others have taken what the plan counts on, it plans again and says so.
 GptRun start_gpt_run(const config::Resolved& settings, const GptRunOptions& options);

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "backend/backend.h"
+#include "backend/host_memory.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "compile/autocast.h"
+#include "machine/features.h"
 #include "runtime/arena.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/executable.h"
@@ -70,6 +71,12 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
 
 }  // namespace
 
+Precision kept_precision(DType weights, const Backend* backend, std::string_view wish) {
+  const bool widens = (!backend || backend->info().host_memory) && (has_avx512(isa_tier()) || isa_tier() == IsaTier::avx2);
+  const Precision usual = weights == DType::bf16 ? Precision::bf16 : weights == DType::f16 || widens ? Precision::fp16 : Precision::fp32;
+  return parse_precision(wish).value_or(usual);
+}
+
 Token draw_token(std::span<const float> logits, const SampleOptions& o, uint64_t index) {
   if (!(o.temperature >= 0) || !std::isfinite(o.temperature)) fail(ErrorCode::value, "[sample] temperature {} is not 0 or more", o.temperature);
   if (o.top_k < 0) fail(ErrorCode::value, "[sample] top_k {} is negative", o.top_k);
@@ -124,10 +131,10 @@ struct GptSampler::State {
   std::vector<Token> history;  // what the cache holds
   std::vector<float> logits;
 
-  State(std::shared_ptr<const GptParameters> p, ThreadTeam* team, const std::shared_ptr<Arena>& arena, Backend* backend)
+  State(std::shared_ptr<const GptParameters> p, ThreadTeam* team, const std::shared_ptr<Arena>& arena, Backend* backend, std::optional<DType> kept)
       : parameters(std::move(p)),
         chunk(std::min(kChunk, parameters->config().block)),
-        layout(parameters->config(), parameters->storage(), parameters->config().block + chunk),
+        layout(parameters->config(), kept.value_or(weight_storage(kept_precision(parameters->storage(), backend))), parameters->config().block + chunk),
         one(compile(*parameters, layout, 1, team, arena, backend)),
         many(compile(*parameters, layout, chunk, team, arena, backend)),
         far(backend && !backend->info().host_memory ? backend : nullptr),
@@ -139,7 +146,11 @@ struct GptSampler::State {
   }
 
   int64_t parts() const { return 2 * parameters->config().layers; }
-  int64_t cache_bytes() const { return std::max<int64_t>(1, parts()) * layout.bytes; }
+  // A large one takes whole huge pages, as all of it is read for every token.
+  int64_t cache_bytes() const {
+    const int64_t bytes = std::max<int64_t>(1, parts()) * layout.bytes;
+    return far || bytes < kHugePage / 2 ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+  }
   int64_t given_bytes() const { return (int64_t(given.size() * sizeof(int64_t)) + 63) / 64 * 64; }
 
   void map() {
@@ -176,8 +187,9 @@ struct GptSampler::State {
   }
 };
 
-GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team, std::shared_ptr<Arena> arena, Backend* backend)
-    : state_(std::make_unique<State>(std::move(parameters), team, arena ? arena : std::make_shared<Arena>(backend), backend)) {}
+GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team, std::shared_ptr<Arena> arena, Backend* backend,
+                       std::optional<DType> kept)
+    : state_(std::make_unique<State>(std::move(parameters), team, arena ? arena : std::make_shared<Arena>(backend), backend, kept)) {}
 GptSampler::~GptSampler() = default;
 GptSampler::GptSampler(GptSampler&&) noexcept = default;
 
@@ -227,7 +239,7 @@ void GptSampler::prepare() {
 int64_t GptSampler::planned_bytes() const {
   const State& s = *state_;
   const Report &one = s.one.report(), &many = s.many.report();
-  return (s.far ? s.device.bytes() : s.parts() * s.layout.bytes) + std::max(one.planned_bytes, many.planned_bytes);
+  return (s.far ? s.device.bytes() : s.cache_bytes()) + std::max(one.planned_bytes, many.planned_bytes);
 }
 
 int64_t GptSampler::bytes_read(int64_t position) const {

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,12 +27,17 @@ struct SampleOptions {
 // ErrorCode::value: options out of range, or logits that are not finite.
 Token draw_token(std::span<const float> logits, const SampleOptions& options, uint64_t index);
 
+// How keys and values of earlier tokens are kept. `wish`: fp32, bf16 or fp16; auto: as the weights are, but fp16 beside fp32 ones on a CPU that widens
+// it by itself. A token reads all of them, so they are what it costs more late in a text; that they have eleven bits moves logits by a thousandth or
+// two. A GPU is bound by the number of kernels instead, and has none for products of both formats.
+Precision kept_precision(DType weights, const Backend* backend, std::string_view wish = "auto");
+
 class GptSampler {
  public:
-  // Keys and values are kept as the weights are stored. Compiles; memory is mapped when the first token comes. `arena`: one that no program
-  // uses at the same time. `backend`: where the parameters lie; none: the CPU.
+  // Compiles; memory is mapped when the first token comes. `arena`: one that no program uses at the same time. `backend`: where the parameters
+  // lie; none: the CPU. `kept`: keys and values; none: by kept_precision().
   explicit GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team = nullptr, std::shared_ptr<Arena> arena = nullptr,
-                      Backend* backend = nullptr);
+                      Backend* backend = nullptr, std::optional<DType> kept = {});
   ~GptSampler();
   GptSampler(GptSampler&&) noexcept;
 

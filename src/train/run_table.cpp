@@ -1,6 +1,7 @@
 #include "train/run_table.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -45,10 +46,23 @@ std::vector<std::string> cells(const RunGroup& group) {
           first.device.empty() ? "-" : first.device + " " + first.precision};
 }
 
+// How far the names can be cut with no two of them becoming the same.
+int narrowest_name(std::span<const std::vector<std::string>> rows, int full) {
+  constexpr int kNarrowest = 12;
+  const auto different = [&](int width) {
+    std::set<std::string> names;
+    for (const auto& row : rows) names.insert(cut(printable(row[0]), width));
+    return names.size();
+  };
+  int width = std::min(full, kNarrowest);
+  for (const size_t all = different(full); width < full && different(width) < all;) ++width;
+  return width;
+}
+
 }  // namespace
 
 std::string run_table(std::span<const RunGroup> groups, int width) {
-  constexpr int kGap = 2, kNarrowestName = 12;
+  constexpr int kGap = 2;
   std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", "best val loss", "tokens/s", "time", "seeds", "state", "device"}};
   for (const RunGroup& group : groups) rows.push_back(cells(group));
   std::vector<int> widths(rows[0].size(), 0);
@@ -63,7 +77,7 @@ std::string run_table(std::span<const RunGroup> groups, int width) {
   // The name gives way first, then whole columns from the right.
   size_t columns = rows[0].size();
   const int name = widths[0];
-  widths[0] = std::min(name, kNarrowestName);
+  widths[0] = narrowest_name(rows, name);
   while (columns > 2 && total(columns) > width) --columns;
   widths[0] = std::clamp(width - (total(columns) - widths[0]), std::min(widths[0], width), name);
 

@@ -1,8 +1,10 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "backend/cpu/backend.h"
 #include "base/error.h"
@@ -66,6 +68,9 @@ struct TrainStep::State {
   Scalars* slots = nullptr;
   int64_t marks[kMostPending] = {};
   int64_t enqueued = 0, collected = 0;
+  double update_seconds = 0, shortest_update = 0;  // of updates_timed of them
+  int64_t updates_timed = 0;
+  bool time_update = false;  // the next one
 
   State(StepModel m, StepOptions o)
       : model(std::move(m)),
@@ -288,7 +293,16 @@ struct TrainStep::State {
     int64_t first = 0;
     for (int64_t i = 0; i < plan.repeats; ++i, first += plan.micro) run_body(made.bodies[0], part_of(first, plan.micro), first, lr);
     if (plan.remainder) run_body(made.bodies[1], part_of(first, plan.remainder), first, lr);
+    const bool behind = device.behind(), timed = !behind || std::exchange(time_update, false);
+    if (timed && behind) device.wait_for(device.mark());
+    const auto start = std::chrono::steady_clock::now();
     run_update();
+    if (timed && behind) device.wait();
+    if (timed) {
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      shortest_update = updates_timed++ ? std::min(shortest_update, seconds) : seconds;
+      update_seconds += seconds;
+    }
     const size_t slot = size_t(enqueued % kMostPending);
     device.download_later(&slots[slot], &s, sizeof(Scalars));
     device.copy(&s.now, &s.next, programs->scaled() ? sizeof(Carried) : sizeof s.next.applied);
@@ -382,6 +396,12 @@ void TrainStep::enqueue(const Parts& part, double lr) {
 }
 
 int TrainStep::pending() const { return state_->pending(); }
+double TrainStep::update_seconds() const {
+  const State& s = *state_;
+  // Where only some were timed, one that was interrupted must not stand for many.
+  return s.updates_timed >= s.collected ? s.update_seconds : s.shortest_update * double(s.collected);
+}
+void TrainStep::time_next_update() { state_->time_update = true; }
 bool TrainStep::behind() const { return state_->device.behind(); }
 
 StepMetrics TrainStep::collect() {

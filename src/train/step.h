@@ -109,10 +109,12 @@ class TrainStep {
   using Parts = std::function<std::span<const void* const>(int64_t first, int64_t count)>;
   void enqueue(const Parts& part, double lr);
   static constexpr int kMostPending = 4;
-  int pending() const;    // steps that are enqueued and not collected
-  StepMetrics collect();  // waits for the oldest of them
-  void discard();         // waits for all of them; what they did to parameters stays
-  bool behind() const;    // the device works while the host goes on, so that collecting late pays
+  int pending() const;            // steps that are enqueued and not collected
+  StepMetrics collect();          // waits for the oldest of them
+  void discard();                 // waits for all of them; what they did to parameters stays
+  double update_seconds() const;  // of all updates so far, by those that were timed
+  void time_next_update();        // on a device that works by itself, which waits for it; elsewhere all are timed
+  bool behind() const;            // the device works while the host goes on, so that collecting late pays
 
   // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing, allocates nothing.
   struct Losses {

@@ -52,8 +52,9 @@ struct StepPlan {
   double compile_ms = 0;
   StepChoices choices;
   std::vector<ProgramPlan> programs;
-  std::vector<LargeTensor> largest;    // when most is held, largest first
-  std::vector<std::string> decisions;  // what was chosen, why, and what else was tried
+  std::vector<LargeTensor> largest;          // when most is held, largest first
+  std::vector<std::string> decisions;        // what was chosen, why, and what else was tried
+  std::string other_split, other_recompute;  // what would have been next; empty: nothing else was possible or asked for
 };
 
 }  // namespace ridge

@@ -68,6 +68,7 @@ StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
   least_ = std::min(least_, t.bytes);
   plan_.compile_ms += t.exe->report().compile_ms;
   plan_.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_rounded_up(t.bytes)));
+  tried_.push_back({micro, level, t.bytes});
   return t;
 }
 
@@ -182,7 +183,29 @@ void StepPlanner::describe(const char* name, int64_t samples, int64_t times, Exe
   plan_.programs.push_back(std::move(p));
 }
 
+// The runner-up of how the batch is split: the nearest larger part that was tried, whether it did not fit or took longer; of the whole batch, parts of it.
+// That of what is recomputed: the least that was tried of another level.
+void StepPlanner::name_others(const Try& taken) {
+  const bool splits = programs_.coupling().empty() && plan_.batch > 1;
+  const Size *larger = nullptr, *smaller = nullptr, *level = nullptr;
+  for (const Size& s : tried_) {
+    if (s.micro > taken.micro && (!larger || s.micro < larger->micro)) larger = &s;
+    if (s.micro < taken.micro && s.bytes <= limit_ && (!smaller || s.micro > smaller->micro)) smaller = &s;
+    if (s.level != taken.level && (!level || s.bytes < level->bytes)) level = &s;
+  }
+  auto told = [&](const Size& s) {
+    return fmt::format("{} with recompute={}: {}{}", s.micro, name(s.level), size_rounded_up(s.bytes), s.bytes > limit_ ? ", too much" : "");
+  };
+  if (larger || smaller)
+    plan_.other_split = told(larger ? *larger : *smaller);
+  else if (splits && options_.micro == 0 && taken.micro == plan_.batch)
+    plan_.other_split = fmt::format("{} at a time, which takes less memory and more kernels", evened(plan_.batch, (plan_.batch + 1) / 2));
+  if (options_.recompute) return;
+  plan_.other_recompute = level ? told(*level) : fmt::format("{}, which takes less memory and more work", name(Recompute::elementwise));
+}
+
 void StepPlanner::take(Try t) {
+  name_others(t);
   plan_.micro = t.micro, plan_.recompute = t.level;
   plan_.repeats = plan_.batch / t.micro, plan_.remainder = plan_.batch % t.micro;
   plan_.decisions.push_back(fmt::format("micro-batch {} of {}, recompute={}: {}", t.micro, plan_.batch, name(t.level), why_));

@@ -51,6 +51,7 @@ class StepPlanner {
   double cost(const Try& t, double balance) const;
   bool faster(const Try& a, const Try& b);
   void take(Try t);
+  void name_others(const Try& taken);
   void add_evaluations();
   void add_update();
   void describe(const char* name, int64_t samples, int64_t times, Executable& exe);
@@ -69,6 +70,12 @@ class StepPlanner {
   std::vector<Range> parts_;
   PlannedStep out_;
   std::string why_;
+  struct Size {
+    int64_t micro;
+    Recompute level;
+    int64_t bytes;
+  };
+  std::vector<Size> tried_;
 };
 
 std::string size_rounded_up(int64_t bytes);  // rounded up, so that a size that is quoted as enough is enough

@@ -82,6 +82,10 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
   for (int i = 0; i < kPhases; ++i) {
     const double seconds = o.phase_seconds[i];
     known += seconds;
+    if (Phase(i) == Phase::step && o.update_seconds > 0) {
+      parts.insert(parts.end(), {{"forward+backward", seconds - o.update_seconds}, {"optimizer", o.update_seconds}});
+      continue;
+    }
     // Waiting for data is told even when it is nothing: that it is nothing is the point.
     if (seconds > 0 || Phase(i) == Phase::data) parts.push_back({std::string(Phase(i) == Phase::data ? "data wait" : name(Phase(i))), seconds});
   }
@@ -92,10 +96,10 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
   if (own - known > 0.001 * own) parts.push_back({"other", own - known});
   const double total = std::max(own, known);
   if (!(total > 0)) return;
-  const int room = std::clamp(look.width - Sections::kIndent - 34, 0, 40);
+  const int room = std::clamp(look.width - Sections::kIndent - 38, 0, 40);
   for (size_t i = 0; i < parts.size(); ++i) {
     const double share = parts[i].seconds / total;
-    std::string line = fmt::format("{} {:>12} {:5.{}f} %", padded(parts[i].what, 12), duration_text(parts[i].seconds), 100 * share, share < 0.01 ? 2 : 1);
+    std::string line = fmt::format("{} {:>12} {:5.{}f} %", padded(parts[i].what, 16), duration_text(parts[i].seconds), 100 * share, share < 0.01 ? 2 : 1);
     const int eighths = int(std::lround(share * room * 8));
     constexpr std::string_view kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     if (eighths > 0) line += "  " + repeated("█", eighths / 8) + std::string(kParts[eighths % 8]);
@@ -308,6 +312,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (o.roof > 0) j["roof"] = o.roof;
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
+  if (o.update_seconds > 0) j["update_seconds"] = o.update_seconds;
   j["data_wait_seconds"] = o.data_wait_seconds, j["telling_seconds"] = o.telling_seconds;
   j["planned_bytes"] = s.planned_bytes, j["peak_bytes"] = o.peak_bytes;
   j["device"] = s.device, j["threads"] = s.threads, j["precision"] = s.precision, j["cores"] = s.cores;

@@ -101,6 +101,8 @@ class Run {
       const bool best = validate();
       look_for_end(!state_.validation_due);
       save(best);
+    } else if (o_.complete) {
+      look_for_target();  // it may have been killed after that
     }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
   }
@@ -154,8 +156,8 @@ class Run {
   void resume() {
     const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
     if (!stored)
-      fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from that is whole; train anew, without --resume, in another folder with --out DIR",
-           o_.folder.string());
+      fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from that is whole; {}", o_.folder.string(),
+           task_.anew.empty() ? "train anew, without --resume, in another folder with --out DIR" : task_.anew);
     RunState found = read_state(*stored);
     found.choices.emplace(kDeviceChoice, "cpu");  // where nothing is said of it
     std::string before, now;
@@ -165,8 +167,8 @@ class Run {
         now += fmt::format("{}{} {}", now.empty() ? "" : ", ", what, value);
       }
     if (!before.empty())
-      fail(ErrorCode::usage, "[resume] {} was trained with {}; asked for is {}. Give the same, or start a new run from its weights with init_from={}",
-           o_.folder.string(), before, now, o_.folder.string());
+      fail(ErrorCode::usage, "[resume] {} was trained with {}; asked for is {}. Give the same, or {}", o_.folder.string(), before, now,
+           task_.anew.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.anew);
     if (!o_.complete) refuse_finished(o_.folder, found, o_.schedule.steps);
     std::vector<std::string> differences;
     auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
@@ -266,6 +268,7 @@ class Run {
     const int64_t number = state_.step.attempted + step_.pending();
     const double lr = o_.schedule.rate(number);
     start = enter(Phase::step);
+    if (anything_due(number + 1)) step_.time_next_update();  // all is waited for then anyway
     if (o_.load_parts) {
       auto part = [&](int64_t first, int64_t) {
         if (first > 0) batch = loader_->next();
@@ -461,9 +464,13 @@ class Run {
     const int signal = signals_.caught();
     if (signal == SIGINT) end(Outcome::End::interrupted, "interrupted");
     if (signal != 0) end(Outcome::End::terminated, signal == SIGHUP ? "the terminal is gone (SIGHUP)" : "asked to end (SIGTERM)");
-    if (validated && o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss)
-      end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
+    if (validated) look_for_target();
     if (out_of_time()) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
+  }
+
+  void look_for_target() {
+    if (o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss)
+      end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
   }
 
   bool validate() {
@@ -512,7 +519,7 @@ class Run {
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
     out_.seconds = earlier_seconds_ + since(start_), out_.earlier_seconds = earlier_seconds_, out_.data_wait_seconds = waited_;
-    out_.ms = 1e3 * pace_.value();
+    out_.ms = 1e3 * pace_.value(), out_.update_seconds = std::min(step_.update_seconds(), out_.phase_seconds[size_t(Phase::step)]);
     const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0 && stepping > 0) {

@@ -64,6 +64,7 @@ struct TrainerTask {
   std::map<std::string, std::string> identity;  // what a resumed run must have in common with this one: "vocabulary" -> "65"
   std::map<std::string, std::string> settings;  // what it should have in common to be bit-exact: "lr" -> "0.001"
   std::map<std::string, std::string> texts;     // files that go into every checkpoint beside the weights
+  std::string anew = {};                        // how a run that cannot go on is left alone; empty: as the command line says it
 };
 
 struct Progress {
@@ -111,6 +112,7 @@ struct Outcome {
   double earlier_seconds = 0;             // of the parts before this one
   double tokens_s = 0, roof = 0, ms = 0;  // of this part
   double phase_seconds[kPhases] = {};
+  double update_seconds = 0;  // of the optimizer, within the steps' time
   double data_wait_seconds = 0;
   double telling_seconds = 0;  // for metrics and views, step by step; a part of no phase
   int64_t peak_bytes = 0;

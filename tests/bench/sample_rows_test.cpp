@@ -32,6 +32,7 @@ TEST(SampleRows, SayWhatATokenCosts) {
     EXPECT_EQ(json["suite"], "sample");
     EXPECT_EQ(json["name"], "sample/shakespeare-char");
     EXPECT_EQ(json["device"], "cpu");
+    EXPECT_EQ(json["kv_precision"], "bf16");
   });
   EXPECT_EQ(rows, 1);
 }

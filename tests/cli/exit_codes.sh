@@ -74,6 +74,7 @@ check 0 stdout '"can_run": true' doctor --json device=cuda
 check 1 stdout "fallbacks are forbidden" doctor device=mps no_fallback=true
 check 2 stderr "did you mean 'device'" doctor devise=cpu
 check 4 stderr "cannot write" doctor --svg "$folder/none/machine.svg"
+check 0 stderr "tokens=9 has no effect on ridge train" train gpt tokens=9 steps=1 layers=1 heads=1 width=16 block=16 batch=1 threads=1 --out "$folder/apart/one_step"
 (cd "$folder" && printf 'batc: 8\n' >train.yaml && check 1 stdout "train.yaml:1" doctor; exit $failures) || failures=1
 document=$("$ridge" doctor --json --svg "$folder/machine.svg")
 [ "${document:0:1}${document: -1}" = "{}" ] || { echo "doctor --json printed something else"; failures=$((failures + 1)); }
@@ -109,9 +110,12 @@ check 0 stdout '"device":"cpu","precision":"fp16"' sample "$model" --tokens 2 --
 check 2 stderr "device is 'tpu'" sample "$model" device=tpu
 RIDGE_CUDA_LIBRARY=libno_such_driver.so check 1 stderr "libno_such_driver.so" sample "$model" device=cuda no_fallback=true
 RIDGE_CUDA_LIBRARY=libno_such_driver.so check 0 stderr "cpu runs instead of cuda" sample "$model" --tokens 2 device=cuda
-check 2 stderr "'0' is not a whole number from 1 to" sample "$model" --tokens 0
-check 2 stderr "'abc' is not a whole number" sample "$model" --tokens abc
-check 2 stderr "'99999999999999999999' is not a whole number" sample "$model" --tokens 99999999999999999999
+check 0 stdout '"tokens":7' sample "$model" tokens=7 --json
+check 0 stdout '"kv_precision":"bf16"' sample "$model" tokens=2 precision=fp32 kv_precision=bf16 --json
+check 0 stdout '"kv_precision":"fp32"' sample "$model" max_new_tokens=2 kv_precision=fp32 --json
+check 2 stderr "tokens is '0', but must be a whole number from 1 to" sample "$model" --tokens 0
+check 2 stderr "tokens is 'abc', but must be a whole number" sample "$model" --tokens abc
+check 2 stderr "tokens is '99999999999999999999', but must be a whole number" sample "$model" --tokens 99999999999999999999
 check 0 stderr "batch=3 has no effect on ridge sample" sample "$model" --tokens 2 batch=3
 check 0 stderr "out=nowhere has no effect on ridge plan" plan gpt preset=tiny out=nowhere optimize_perf=false
 check 2 stderr "which run? Name its folder with --out DIR" plan gpt --resume
@@ -135,4 +139,10 @@ check 0 stdout "GPT-2's form" export "$model" --out "$folder/model"
 head -c 3000 "$folder/model/model.safetensors" >"$folder/short"
 mv "$folder/short" "$folder/model/model.safetensors"
 check 4 stderr "model.safetensors" sample "$folder/model" --prompt abc
+# Answers that cannot be written.
+for words in "plan gpt" "config keys" "config show"; do
+  got=0
+  "$ridge" $words >/dev/full 2>"$folder/full.txt" || got=$?
+  [ $got = 4 ] && grep -q "No space left" "$folder/full.txt" || { echo "FAILED: ridge $words >/dev/full ended with $got"; failures=$((failures + 1)); }
+done
 exit $((failures > 0))

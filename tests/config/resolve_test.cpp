@@ -246,12 +246,22 @@ TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
   EXPECT_EQ(yaml("a: 1\n\nbacth: 3\n"), fmt::format("[config] {0}:1: {1}\n[config] {0}:3: unknown key 'bacth'; did you mean 'batch'?", x, unknown_key("a")));
   EXPECT_EQ(yaml("trainig: {batch: 1, lr: 2}\n"), fmt::format("[config] {}:1: unknown section 'trainig'; did you mean 'training'?", x));
   EXPECT_EQ(yaml("seed: 1\ntrainig:\n  batch: 1\n"), fmt::format("[config] {}:2: unknown section 'trainig'; did you mean 'training'?", x));
+  EXPECT_EQ(yaml("seed: 1\ntrainig: {}\n"), fmt::format("[config] {}:2: unknown section 'trainig'; did you mean 'training'?", x));
+  EXPECT_EQ(yaml("trainig: {model: {width: 1}, lr: 2}\n"), fmt::format("[config] {}:1: unknown section 'trainig'; did you mean 'training'?", x));
+  EXPECT_EQ(yaml("training:\n#  batch: 1\nlogging: ~\nmodel: {}\n"), "");
   EXPECT_EQ(yaml("seed: 1\nbatch: x\n"), fmt::format("[config] {}:2: batch is 'x', but must be a whole number from 1 to 1000000000, or auto", x));
   EXPECT_EQ(yaml("training: {learning_rate: -1}\n"), fmt::format("[config] {}:1: learning_rate (lr) is '-1', but must be a number from 0 to 1000, or auto", x));
   EXPECT_EQ(yaml("batch: [1, 2]\n"), fmt::format("[config] {}:1: batch is a list of 2, but must be a whole number from 1 to 1000000000, or auto", x));
   EXPECT_EQ(yaml("batch: 1\ntraining:\n  batch_size: 2\n"),
             fmt::format("[config] {}:3: 'batch' is set twice: as batch in line 1, as batch_size in line 3; remove one", x));
   EXPECT_EQ(yaml("batch: 1\nbatch: 1\n"), fmt::format("[config] {}:2: 'batch' is set twice: as batch in line 1, as batch in line 2; remove one", x));
+  const auto ini = [&](std::string_view text) {
+    Sources s = sources();
+    s.files = {write("x.ini", text)};
+    return error_of(s);
+  };
+  EXPECT_EQ(ini("[training]\n[trainig]\n[trainig]\nlr = 1\n"),
+            fmt::format("[config] {}:2: unknown section 'trainig'; did you mean 'training'?", (folder_ / "x.ini").string()));
   EXPECT_EQ(word("bach=1"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
   EXPECT_EQ(word("--bach"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
   EXPECT_EQ(word("fast"), "[config] command line: 'fast' is no setting; write key=value");

@@ -10,7 +10,7 @@ TEST(AttentionDecode, MatchesDoubleForEveryLength) {
     const bool x86 = best <= IsaTier::avx512bf16;
     if (x86 ? tier > best : tier != best) continue;
     for (DType t : {DType::f32, DType::bf16, DType::f16})
-      for (int64_t dim : {16, 80})
+      for (int64_t dim : {16, 32, 48, 64, 80, 128})
         for (Layout layout : {Layout::heads_first, Layout::qkv_slices})
           for (int64_t length : {0, 1, 3, 5, 16, 33, 70}) {
             Case c;

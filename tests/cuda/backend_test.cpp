@@ -181,7 +181,9 @@ TEST_F(CudaBackendTest, SaysWhatItIs) {
   constexpr int64_t kBytes = int64_t(8) << 20;
   std::byte* p = backend_->allocate(kBytes);
   EXPECT_EQ(backend_->memory().asked, before.asked + kBytes);
-  EXPECT_LE(backend_->memory().free, before.free - kBytes);
+  if (!test::tests_real_gpu()) {  // others use a real one meanwhile
+    EXPECT_LE(backend_->memory().free, before.free - kBytes);
+  }
   backend_->release(p, kBytes);
   EXPECT_EQ(backend_->memory().asked, before.asked);
 }

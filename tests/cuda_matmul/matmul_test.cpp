@@ -188,6 +188,44 @@ TEST_F(CudaMatmul, NeedsNoMemoryToChoose) {
   EXPECT_EQ(memory.read(operands[2]), expected);
 }
 
+// Where there is too little memory for a measurement as it should be, it is tried again with less, and what comes of it are the same bits.
+TEST_F(CudaMatmul, MeasuresInTheMemoryThatThereIs) {
+  if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose memory can be taken away";
+  const MatmulCase c(plain(512, 512, 3));  // a MiB of result, and 8 MiB of workspace
+  Products products(true);
+  const std::vector<std::byte> expected = product(c, products);
+  MatmulDesc desc;
+  desc.loops = loops_of(c.desc);
+  DynamicLibrary simulator(test::fake_driver("simulator"));
+  int (*calls)(const char*) = nullptr;
+  ASSERT_TRUE(simulator.bind(calls, "simulatorCalls"));
+  struct {
+    double mib;
+    bool measured, again;
+  } const kRooms[] = {{64, true, false}, {9.5, true, true}, {5, false, false}};
+  for (const auto& room : kRooms) {
+    SCOPED_TRACE(testing::Message() << room.mib << " MiB are left");
+    const int64_t left = int64_t(room.mib * (1 << 20));
+    Products poor(true);
+    const std::unique_ptr<Kernel> kernel = make_matmul(desc, poor.chip());
+    const int before = calls("cuMemAlloc_v2");
+    {
+      size_t free = 0, total = 0;
+      poor.driver().memory_info(&free, &total);
+      const test::Variable small("SIMULATED_GPU_MEMORY", std::to_string(int64_t(total - free) + left));
+      kernel->load(poor);
+    }
+    EXPECT_EQ(kernel->note().find("not measured") == std::string::npos, room.measured) << kernel->note();
+    EXPECT_EQ(poor.kept, room.measured) << "only what was measured is kept for later processes";
+    EXPECT_EQ(room.measured && calls("cuMemAlloc_v2") > before + 1, room.again);
+    Memory memory;
+    auto add = [&](const Operand& o) { return memory.add(o.bytes, o.origin * size_of(o.type)); };
+    const Place operands[] = {add(c.a), add(c.b), add(c.c)};
+    run(*kernel, products, memory, operands);
+    EXPECT_EQ(memory.read(operands[2]), expected);
+  }
+}
+
 // matmul_precision: products of f32 numbers in fewer bits, where that was asked for.
 TEST_F(CudaMatmul, MultipliesInFewerBitsWhenAsked) {
   const MatmulCase c(plain(33, 40, 64));

@@ -15,6 +15,7 @@
 #include "data/texts.h"
 #include "data/token_store.h"
 #include "machine/expect_error.h"
+#include "machine/memory_budget.h"
 #include "support/mutate.h"
 #include "support/temp_folder.h"
 
@@ -93,6 +94,36 @@ TEST_F(DatasetTest, AFolderIsItsFilesInOrderWithEndsBetween) {
   EXPECT_EQ(data.train_bytes + data.validation_bytes, 53);
 }
 
+TEST_F(DatasetTest, AFolderHasItsNameHoweverItIsSaid) {
+  file("texts/a.txt", "a text that is long enough for a window");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_ / "texts");
+  std::vector<std::string> names;
+  for (const char* source : {".", "./", "../texts", "../texts/", "../texts/."}) names.push_back(open_dataset(source, options("byte")).name);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(names, std::vector<std::string>(5, "texts"));
+}
+
+// What an experiment among the texts writes, at any time of it, is none of them.
+TEST_F(DatasetTest, ExperimentsAmongTextsArePassedOver) {
+  file("texts/a.txt", "a text that is long enough for a window");
+  file("texts/config.yaml", "a text as well, with no run beside it");
+  const int64_t bytes = find_texts(folder_ / "texts").bytes;
+  for (const char* run : {"seeds/seed_1337", "both/a.txt/seed_1337"}) {
+    const std::string place = std::string("texts/") + run;
+    file(place + "/metrics.jsonl", "{}");
+    file(place + "/checkpoints/LATEST", "step_00000000");
+  }
+  file("texts/seeds/config.yaml", "steps: 2");
+  file("texts/both/config.yaml", "steps: 2");
+  file("texts/ended/final_info.json", "{}");
+  file("texts/ended/val_loss.svg", "<svg/>");
+  const TextFiles texts = find_texts(folder_ / "texts");
+  EXPECT_EQ(texts.bytes, bytes);
+  EXPECT_EQ(texts.files.size(), 2u);
+  EXPECT_EQ(texts.runs, 3);
+}
+
 TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
   std::mt19937 random(3);
   std::string text;
@@ -130,6 +161,13 @@ TEST_F(DatasetTest, AutoTakesCharactersForAlphabetsAndPairsForTheRest) {
   for (int round = 0; round < 3; ++round)
     for (char32_t c = 0x4e00; c < 0x4e00 + 300; ++c) append_utf8(many, c);
   EXPECT_EQ(open_dataset(file("many.txt", many), options()).tokenizer->name(), "bpe");
+}
+
+TEST_F(DatasetTest, ATextWithoutPairsIsItsBytes) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "a\n";
+  const std::string source = file("lines.txt", text);
+  for (int again = 0; again < 2; ++again) EXPECT_EQ(open_dataset(source, options("bpe")).vocab, 257);
 }
 
 TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
@@ -177,7 +215,7 @@ TEST_F(DatasetTest, WithoutAFolderForTokensTheyLastAsLongAsTheProcess) {
   const Dataset data = open_dataset(source, nowhere);
   EXPECT_TRUE(data.folder.empty());
   EXPECT_EQ(data.tokenizer->decode(all_of(data.train)), "the quick brown f");
-  EXPECT_TRUE(mentions(data.notes.back(), "RIDGE_CACHE"));
+  EXPECT_TRUE(mentions(data.notes.front(), "RIDGE_CACHE")) << "the note that a training tells";
 }
 
 TEST_F(DatasetTest, OldFoldersMakeRoom) {
@@ -215,6 +253,35 @@ TEST_F(DatasetTest, APreparedFolderIsASource) {
   EXPECT_EQ(all_of(prepare_dataset(source, out, options("byte")).train), all_of(made.train));
   EXPECT_FALSE(fs::exists(out + "/validation_00001.bin.part"));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // what they hold is their own
+// However long a text, few pieces of it are in memory at a time, and its tokens are written as they come.
+TEST_F(DatasetTest, TextsMayBeLargerThanMemory) {
+  const std::string source = folder_ / "large.txt";
+  {
+    std::mt19937 random(9);
+    std::vector<std::string> words;
+    for (int i = 0; i < 3000; ++i) words.push_back(std::string(1 + random() % 9, char('a' + random() % 26)) + char('a' + random() % 26));
+    std::ofstream file(source);
+    std::string piece;
+    for (int64_t written = 0; written < int64_t(48) << 20; written += int64_t(piece.size())) {
+      piece.clear();
+      while (piece.size() < size_t(1) << 20) piece += words[random() % words.size()] + ' ';
+      file << piece;
+    }
+  }
+  for (const char* tokenizer : {"char"}) {
+    DatasetOptions with = options(tokenizer);
+    const int64_t before = resident_bytes();
+    int64_t most = before, looks = 0;
+    with.progress = [&](const std::string&, double) { most = std::max(most, resident_bytes()), ++looks; };
+    const Dataset data = prepare_dataset(source, folder_ / tokenizer, with);
+    EXPECT_GE(data.train.size() + data.validation.size(), int64_t(48) << 20);
+    EXPECT_GT(looks, 100);
+    EXPECT_LT(most - before, int64_t(24) << 20) << tokenizer;
+  }
+}
+#endif
 
 TEST_F(DatasetTest, ManyShardsAreOneSequence) {
   const CharTokenizer tokenizer = CharTokenizer::of_text("abc");

@@ -85,6 +85,19 @@ TEST(Prefetch, IsNeverFurtherAheadThanItsDepth) {
   }
 }
 
+// Batches are made before anybody asks for them, as many as the queue holds; so a step that takes long enough never waits.
+TEST(Prefetch, MakesBatchesAhead) {
+  for (int depth : {1, 2, 5}) {
+    const Numbers source;
+    Prefetcher prefetcher(source, {.depth = depth});
+    for (int64_t i = 0; i < 5; ++i) {
+      expect_batch(prefetcher.next(), i);
+      for (int tries = 0; source.highest < i + depth && tries < 5000; ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ASSERT_EQ(source.highest, i + depth);
+    }
+  }
+}
+
 TEST(Prefetch, EndsInAnyState) {
   Numbers source;
   source.slow = true;

@@ -5,11 +5,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "data/bpe_training.h"
 #include "data/byte_tokenizer.h"
 #include "data/char_tokenizer.h"
 #include "data/texts.h"
+#include "support/source_dir.h"
 
 namespace ridge {
 namespace {
@@ -129,6 +132,24 @@ TEST(TokenizerFile, ReadsMergesInBothForms) {
     EXPECT_EQ(tokenizer->encode("a the<|endoftext|> t"), (Tokens{'a', 257, 'e', 258, 256}));
   }
   EXPECT_FALSE(parse_tokenizer(foreign_json("", ""))->end_of_text());
+}
+
+// tests/fixtures/tokenizer was learnt and written by Hugging Face's tokenizers (tools/tokenizer_exchange.py), with its tokens of odd texts.
+TEST(TokenizerFile, GivesTheTokensThatOthersGive) {
+  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/tokenizer";
+  const auto tokenizer = load_tokenizer((folder / "tokenizer.json").string());
+  EXPECT_EQ(tokenizer->vocab_size(), 360);
+  EXPECT_EQ(tokenizer->end_of_text(), 0);
+  std::ifstream file(folder / "encodings.json");
+  const nlohmann::json rows = nlohmann::json::parse(file);
+  ASSERT_GT(rows.size(), 20u);
+  for (const auto& row : rows) {
+    const std::string text = row["text"];
+    EXPECT_EQ(tokenizer->encode(text), row["ids"].get<Tokens>()) << text;
+    EXPECT_EQ(tokenizer->decode(row["ids"].get<Tokens>()), text);
+  }
+  // And what is saved of it is the same tokenizer.
+  EXPECT_EQ(parse_tokenizer(tokenizer->json())->encode("don't naïve 你好<|endoftext|>"), tokenizer->encode("don't naïve 你好<|endoftext|>"));
 }
 
 TEST(TokenizerFile, SaysWhatIsWrong) {

@@ -279,11 +279,37 @@ TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
   const std::span<const float> theirs(reinterpret_cast<const float*>(wanted.data.data()), size_t(wanted.shape.numel()));
   const auto parameters = std::make_shared<GptParameters>(w);
   EXPECT_LT(largest_difference(test::full_logits(*parameters, text), theirs), 2e-5);
-  GptSampler sampler(parameters);
+  GptSampler sampler(parameters, nullptr, nullptr, nullptr, DType::f32);
   for (size_t i = 0; i < text.size(); ++i) {
     sampler.feed(std::span(text).subspan(i, 1));
     EXPECT_LT(largest_difference(sampler.logits(), theirs.subspan(i * 29, 29)), 2e-5) << i;
   }
+}
+
+// A model that transformers wrote is written again as transformers wrote it: all its tensors, under their names, bit for bit, and a config.json that says the
+// same. So what loads the one loads the other.
+TEST(GptFiles, AreWrittenAsTransformersWritesThem) {
+  const fs::path theirs = fs::path(source_dir()) / "tests/fixtures/gpt2";
+  const GptWeights w = load_gpt_weights(theirs);
+  std::vector<std::vector<float>> values;
+  std::vector<std::span<const float>> views;
+  for (size_t i = 0; i < w.parameters().size(); ++i) values.push_back(values_of(w, i));
+  for (const std::vector<float>& v : values) views.push_back(v);
+  TempFolder ours;
+  EXPECT_EQ(export_gpt(ours.path(), w.config, views, w.tokenizer.get()), GptForm::gpt2);
+  const SafetensorsFile a((theirs / "model.safetensors").string()), b(ours / "model.safetensors");
+  EXPECT_EQ(b.metadata().at("format"), "pt");
+  EXPECT_EQ(a.tensors().size(), b.tensors().size());
+  for (const SafetensorView& t : a.tensors()) {
+    const SafetensorView* same = b.find(t.name);
+    ASSERT_TRUE(same) << t.name;
+    EXPECT_EQ(same->dtype, t.dtype) << t.name;
+    EXPECT_EQ(same->shape, t.shape) << t.name;
+    EXPECT_TRUE(std::ranges::equal(same->data, t.data)) << t.name;
+  }
+  const Json c = read_json(theirs / "config.json"), d = read_json(ours / "config.json");
+  for (const char* key : {"model_type", "vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "activation_function", "layer_norm_epsilon"})
+    EXPECT_EQ(c.at(key), d.at(key)) << key;
 }
 
 // 16-bit weights: the sampler computes what a forward pass over the rounded weights computes, up to the rounding of keys, values and queries.

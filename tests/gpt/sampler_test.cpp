@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "gpt/models.h"
+#include "machine/features.h"
 #include "runtime/thread_team.h"
 
 namespace ridge {
@@ -30,7 +31,10 @@ std::span<const float> row(const std::vector<float>& logits, int64_t position, i
 }
 
 // Logits of these models are of the order of 1.
-constexpr double kRounding = 2e-5;
+constexpr double kRounding = 2e-5, kRoundingOfHalves = 8 * 0x1p-11;
+
+// Keys and values with all their bits.
+GptSampler exact(const std::shared_ptr<const GptParameters>& parameters) { return GptSampler(parameters, nullptr, nullptr, nullptr, DType::f32); }
 
 TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
   for (const auto& [name, config] : test::gpt_forms()) {
@@ -39,7 +43,7 @@ TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
     const std::vector<Token> tokens = random_tokens(config.block, config.vocab);
     const std::vector<float> whole = full_logits(*parameters, tokens);
     for (int64_t prompt : {1, 2, 7, 23, 24}) {
-      GptSampler sampler(parameters);
+      GptSampler sampler = exact(parameters);
       EXPECT_TRUE(sampler.logits().empty());
       sampler.feed(std::span(tokens).first(size_t(prompt)));
       for (int64_t i = prompt - 1;; sampler.feed(std::span(tokens).subspan(size_t(++i), 1))) {
@@ -59,7 +63,7 @@ TEST(GptSampler, TakesPromptsOfSeveralChunks) {
   const std::vector<Token> tokens = random_tokens(c.block, c.vocab);
   const std::vector<float> whole = full_logits(*parameters, tokens);
   for (int64_t prompt : {63, 64, 65, 128, 131, 200}) {
-    GptSampler sampler(parameters);
+    GptSampler sampler = exact(parameters);
     sampler.feed(std::span(tokens).first(size_t(prompt)));
     EXPECT_LT(largest_difference(sampler.logits(), row(whole, prompt - 1, c.vocab)), kRounding) << prompt;
     if (prompt == 200) continue;
@@ -73,14 +77,14 @@ TEST(GptSampler, GoesOnFromTheLastHalfOfAFullBlock) {
   Model model(c);
   const auto parameters = model.in_place();
   const std::vector<Token> tokens = random_tokens(60, c.vocab);
-  GptSampler sampler(parameters);
+  GptSampler sampler = exact(parameters);
   sampler.feed(std::span(tokens).first(size_t(c.block)));
   sampler.feed(std::span(tokens).subspan(size_t(c.block), 1));
   EXPECT_EQ(sampler.position(), c.block / 2);
   const std::span<const Token> kept = std::span(tokens).subspan(size_t(c.block / 2) + 1, size_t(c.block / 2));
   EXPECT_LT(largest_difference(sampler.logits(), row(full_logits(*parameters, kept), c.block / 2 - 1, c.vocab)), kRounding);
   // A prompt that is longer than the block, and one after that.
-  GptSampler longer(parameters);
+  GptSampler longer = exact(parameters);
   longer.feed(tokens);
   EXPECT_EQ(longer.position(), c.block / 2);
   EXPECT_LT(largest_difference(longer.logits(), row(full_logits(*parameters, std::span(tokens).last(size_t(c.block / 2))), c.block / 2 - 1, c.vocab)),
@@ -96,7 +100,7 @@ TEST(GptSampler, GoesBackInItsContext) {
   Model model(c);
   const auto parameters = model.in_place();
   const std::vector<Token> tokens = random_tokens(20, c.vocab), other = random_tokens(9, c.vocab, 1);
-  GptSampler sampler(parameters);
+  GptSampler sampler = exact(parameters);
   sampler.feed(tokens);
   sampler.rewind(11);
   EXPECT_EQ(sampler.position(), 11);
@@ -107,6 +111,29 @@ TEST(GptSampler, GoesBackInItsContext) {
   EXPECT_LT(largest_difference(sampler.logits(), row(full_logits(*parameters, whole), 19, c.vocab)), kRounding);
   EXPECT_THROW(sampler.rewind(21), Error);
   EXPECT_THROW(sampler.rewind(-1), Error);
+}
+
+TEST(GptSampler, KeepsKeysAndValuesAsTold) {
+  for (const auto& [name, config] : test::gpt_forms()) {
+    Model model(config);
+    const auto parameters = model.in_place();
+    const std::vector<Token> tokens = random_tokens(config.block, config.vocab);
+    const std::vector<float> whole = full_logits(*parameters, tokens);
+    GptSampler halves(parameters, nullptr, nullptr, nullptr, DType::f16), brain(parameters, nullptr, nullptr, nullptr, DType::bf16), all = exact(parameters);
+    for (GptSampler* s : {&halves, &all, &brain}) s->feed(tokens);
+    const std::span<const float> wanted = row(whole, config.block - 1, config.vocab);
+    const double error = largest_difference(halves.logits(), wanted);
+    EXPECT_GT(error, largest_difference(all.logits(), wanted)) << name;
+    EXPECT_LT(error, kRoundingOfHalves) << name;
+    EXPECT_LT(error, largest_difference(brain.logits(), wanted)) << name;
+    EXPECT_EQ(halves.bytes_read(9) - halves.bytes_read(8), (all.bytes_read(9) - all.bytes_read(8)) / 2) << name;
+    EXPECT_LT(halves.planned_bytes(), all.planned_bytes()) << name;
+  }
+  const bool widens = has_avx512(isa_tier()) || isa_tier() == IsaTier::avx2;
+  EXPECT_EQ(kept_precision(DType::f32, nullptr), widens ? Precision::fp16 : Precision::fp32);
+  EXPECT_EQ(kept_precision(DType::bf16, nullptr), Precision::bf16);
+  EXPECT_EQ(kept_precision(DType::f16, nullptr), Precision::fp16);
+  EXPECT_EQ(kept_precision(DType::bf16, nullptr, "fp32"), Precision::fp32);
 }
 
 TEST(GptSampler, ReadsWeightsAsTheyAreAtTheTime) {

@@ -337,6 +337,21 @@ TEST(Checkpoint, NoticesEveryFlippedBit) {
     write_text(folder / "c/LATEST", damaged);
     expect_holds(newest(store), 20);
   }
+  write_text(folder / "c/LATEST", latest);
+  // A hint at the best that names none or another leads to no damaged one, and never to words of its own.
+  const std::string best = read_text(folder / "c/BEST");
+  for (size_t i = 0; i < best.size(); ++i) {
+    std::string damaged = best;
+    damaged[i] = char(damaged[i] ^ 1 << i % 8);
+    write_text(folder / "c/BEST", damaged);
+    std::vector<std::string> notices;
+    if (const auto found = store.best(notices)) {
+      expect_holds(found, found->step);
+    } else {
+      EXPECT_FALSE(notices.empty()) << damaged;
+    }
+    expect_holds(newest(store), 20);
+  }
 }
 
 TEST(Checkpoint, NoticesWhatIsCutShortLongerMissingOrMoved) {

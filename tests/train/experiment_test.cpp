@@ -219,6 +219,12 @@ TEST(Experiment, TablesFitTheWidth) {
   const std::string wide = run_table(groups, 200);
   EXPECT_NE(wide.find("1.4500 ± 0.0500"), std::string::npos) << wide;
   EXPECT_NE(wide.find("not ended"), std::string::npos) << wide;
+  std::vector<ExperimentRun> twins = {groups[1].runs[0], groups[1].runs[0]};
+  twins[0].folder = "20260101_120000_tiny_builtin", twins[0].dataset = twins[0].folder.string();
+  twins[1].folder = "20260101_120000_tiny_other", twins[1].dataset = twins[1].folder.string();
+  const std::string narrow = run_table(group_seeds(twins), 80);
+  EXPECT_NE(narrow.find("tiny_b"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("tiny_o"), std::string::npos) << "rows that cannot be told apart\n" << narrow;
   std::vector<ExperimentRun> mixed = groups[0].runs;
   mixed[1].end = "interrupted";
   EXPECT_NE(run_table(group_seeds(mixed), 200).find("1/2 finished"), std::string::npos);

@@ -258,7 +258,8 @@ TEST(FarDevice, WritesTheSameText) {
   std::vector<const void*> there;
   for (size_t i = 0; i < model.parameters.size(); ++i) there.push_back(step.parameter_place(i));
   GptSampler far(std::make_shared<GptParameters>(c, there), nullptr, nullptr, &device);
-  GptSampler near(std::make_shared<GptParameters>(c, DType::f32, [&](size_t i, std::span<float> values) { step.read(TrainStep::Held::parameter, i, values); }));
+  GptSampler near(std::make_shared<GptParameters>(c, DType::f32, [&](size_t i, std::span<float> values) { step.read(TrainStep::Held::parameter, i, values); }),
+                  nullptr, nullptr, nullptr, DType::f32);
   std::vector<Token> a, b;
   const std::vector<Token> prompt = {1, 2, 3, 4, 5};
   near.generate(prompt, 12, {.seed = 4}, [&](Token t) { return a.push_back(t), true; });
@@ -273,7 +274,7 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
   for (DType storage : {DType::f32, DType::bf16, DType::f16}) {
     FarBackend device;
     {
-      GptSampler near(std::make_shared<GptParameters>(c, storage, fill));
+      GptSampler near(std::make_shared<GptParameters>(c, storage, fill), nullptr, nullptr, nullptr, storage);
       GptSampler far(std::make_shared<GptParameters>(c, storage, fill, &device), nullptr, nullptr, &device);
       const std::vector<Token> prompt = {1, 2, 3, 4, 5};
       near.feed(prompt), far.feed(prompt);

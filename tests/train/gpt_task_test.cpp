@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace ridge {
@@ -26,6 +28,61 @@ TEST(GptTask, TakesItsSizesFromThePreset) {
   EXPECT_DOUBLE_EQ(o.optimizer.beta2, 0.99);
   EXPECT_DOUBLE_EQ(o.optimizer.decay, 0.1);
   EXPECT_DOUBLE_EQ(o.clip, 1);
+}
+
+// nanoGPT's and GPT-2's own sizes; the latter with their numbers of weights.
+TEST(GptTask, PresetsAreTheModelsTheyAreNamedFor) {
+  struct {
+    const char* preset;
+    int64_t layers, heads, width, block, batch;
+    double dropout;
+    int64_t parameters;  // of GPT-2's vocabulary, with biases; 0: not compared
+  } const kRows[] = {{"shakespeare-cpu", 4, 4, 128, 64, 12, 0, 0},          {"shakespeare-char", 6, 6, 384, 256, 64, 0.2, 0},
+                     {"gpt2", 12, 12, 768, 1024, 0, 0, 124'439'808},        {"gpt2-medium", 24, 16, 1024, 1024, 0, 0, 354'823'168},
+                     {"gpt2-large", 36, 20, 1280, 1024, 0, 0, 774'030'080}, {"gpt2-xl", 48, 25, 1600, 1024, 0, 0, 1'557'611'200}};
+  for (const auto& row : kRows) {
+    SCOPED_TRACE(row.preset);
+    const config::Resolved s = settings({std::string("preset=") + row.preset});
+    GptConfig c = gpt_config(s, row.parameters ? 50257 : 65);
+    EXPECT_EQ(std::vector<int64_t>({c.layers, c.heads, c.width, c.block}), std::vector<int64_t>({row.layers, row.heads, row.width, row.block}));
+    EXPECT_DOUBLE_EQ(c.dropout, row.dropout);
+    EXPECT_TRUE(c.tied && c.norm == GptConfig::Norm::layer && c.position == GptConfig::Position::learned && c.mlp == GptConfig::Mlp::gelu);
+    EXPECT_EQ(c.padded_vocab, row.parameters ? 50304 : 128);
+    if (row.batch) {
+      EXPECT_EQ(required_size(s, "batch"), row.batch);
+    }
+    if (!row.parameters) continue;
+    c.bias = true;
+    int64_t parameters = 0;
+    for (const Parameter& p : gpt_stored_parameters(c)) parameters += p.shape.numel();
+    EXPECT_EQ(parameters, row.parameters);
+  }
+  EXPECT_NO_THROW(gpt_config(settings({"preset=tiny"}), 65));
+}
+
+// As nanoGPT draws them: deviations of 0.02, those that lead into the residual stream smaller by the root of twice the layers; and what decays.
+TEST(GptTask, WeightsBeginAsInNanoGpt) {
+  GptConfig c = gpt_config(settings({"preset=shakespeare-char", "bias=true"}), 65);
+  const std::vector<Parameter> all = gpt_parameters(c);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Parameter& p = all[i];
+    std::vector<float> values(size_t(p.shape.numel()));
+    initialize(p, 5, uint32_t(i), values);
+    values.resize(size_t(used_shape(p).numel()));
+    double sum = 0, squares = 0;
+    for (float v : values) sum += v, squares += double(v) * v;
+    const double n = double(values.size()), mean = sum / n, deviation = std::sqrt(squares / n - mean * mean);
+    const bool matrix = p.shape.rank() == 2, norm = p.name.find("ln_") != std::string::npos;
+    EXPECT_EQ(p.decay, matrix) << p.name;
+    if (matrix) {
+      const double expected = p.name.find("c_proj") != std::string::npos ? 0.02 / std::sqrt(2.0 * 6) : 0.02;
+      EXPECT_NEAR(deviation, expected, 5 * expected / std::sqrt(2 * n)) << p.name;
+      EXPECT_NEAR(mean, 0, 5 * expected / std::sqrt(n)) << p.name;
+    } else {
+      EXPECT_EQ(mean, norm && p.name.ends_with("weight") ? 1 : 0) << p.name;
+      EXPECT_NEAR(deviation, 0, 1e-12) << p.name;
+    }
+  }
 }
 
 TEST(GptTask, TakesWhatIsAskedForBeforeThePreset) {

@@ -141,7 +141,13 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
   Trainer(learner(net), points.data(), args).run();
   TrainerArgs longer = args;
   longer.steps = 8;
-  EXPECT_EQ(code_of([&] { Trainer(learner(net), others.data(), longer).run(); }), ErrorCode::usage);  // other data
+  try {
+    Trainer(learner(net), others.data(), longer).run();
+    ADD_FAILURE() << "went on with other data";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::usage);
+    EXPECT_NE(std::string(error.what()).find("with .out"), std::string::npos) << "there is no command line here: " << error.what();
+  }
   TrainerArgs anew = args;
   anew.resume = false;
   EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), anew).run(); }), ErrorCode::usage);  // a folder with a run

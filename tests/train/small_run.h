@@ -50,7 +50,7 @@ class SmallBatches : public BatchSource {
 };
 
 inline StepModel small_model(const GptConfig& c) {
-  StepModel model = gpt_step_model(c, kSamples);
+  StepModel model = ridge::gpt_step_model(c, kSamples);
   model.batch.push_back({DType::f32, {kSamples}});
   auto losses = [c](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const std::optional<RandomOperands>& random) {
     const NodeId factor = b.reshape(in[2], {-1, 1, 1});
@@ -79,7 +79,8 @@ struct SmallRun {
   Backend* backend = nullptr;             // none: the CPU
   std::vector<std::string> notices = {};  // of the run
   std::function<void(int64_t step)> on_checkpoint = {};
-  std::optional<int64_t> checkpoint_interval = 5;
+  std::optional<int64_t> checkpoint_interval = 5, validation_interval = 10;
+  int64_t validation_batches = 2;
   double checkpoint_rest = 20, expected_step_seconds = 0;
   int64_t pinned_bytes = int64_t(1) << 30;
   TrainerView* watcher = nullptr;
@@ -95,7 +96,7 @@ struct SmallRun {
     options.backend = backend;
     TrainStep step(model, options);
     start(step, model);
-    const SmallBatches train_data(c, 100, -1, factor, left_out), validation_data(c, 1'000'000, 2);
+    const SmallBatches train_data(c, 100, -1, factor, left_out), validation_data(c, 1'000'000, validation_batches);
 
     TrainerTask task;
     task.step = &step, task.parameters = model.parameters, task.train = &train_data, task.validation = &validation_data;
@@ -105,7 +106,7 @@ struct SmallRun {
 
     TrainerOptions o;
     o.folder = folder, o.resume = resume, o.schedule = {Schedule::Kind::cosine, 1e-2, 1e-3, 3, steps};
-    o.validation_interval = 10, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
+    o.validation_interval = validation_interval, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
     o.checkpoint_rest = checkpoint_rest, o.expected_step_seconds = expected_step_seconds, o.pinned_bytes = pinned_bytes, o.handle_signals = handle_signals,
     o.files = files, o.before = before;
     struct Notices : TrainerView {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "base/error.h"
 #include "train/far_backend.h"
@@ -111,6 +113,64 @@ TEST(Telling, TrainsOnWhereRowsHaveNoRoomAtAll) {
   const auto newest = CheckpointStore(run.folder / "checkpoints").newest(damage);
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->step, 700);
+}
+
+// How long steps have waited for data so far is in every row: next to nothing where batches are ready, more where making one takes longer than a step.
+TEST(Telling, CountsTheWaitForData) {
+  auto waits = [](const fs::path& folder) {
+    std::vector<double> all;
+    std::ifstream in(folder / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);)
+      if (const auto row = nlohmann::json::parse(line); row.contains("loss")) all.push_back(row.at("data_wait_s"));
+    return all;
+  };
+  TempFolder folder;
+  SmallRun quick{.folder = folder / "quick"}, slow{.folder = folder / "slow"};
+  slow.factor = [](int64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));  // longer than a step, instrumented or not
+    return 1.0f;
+  };
+  quick();
+  const Outcome out = slow();
+  const std::vector<double> few = waits(quick.folder), many = waits(slow.folder);
+  ASSERT_EQ(few.size(), 30u);
+  ASSERT_EQ(many.size(), 30u);
+  EXPECT_TRUE(std::is_sorted(few.begin(), few.end()) && std::is_sorted(many.begin(), many.end()));
+  EXPECT_GE(few.front(), 0);
+  EXPECT_GT(many.back(), few.back());
+  EXPECT_NEAR(out.data_wait_seconds, many.back(), 1e-9);
+  EXPECT_LE(out.data_wait_seconds, out.phase_seconds[int(Phase::data)] + 1e-3) << "and that is the time of the phase";
+}
+
+// A step's time is divided, on a device that works by itself by the updates of steps that are waited for anyway.
+TEST(Telling, KnowsWhatUpdatesTake) {
+  TempFolder folder;
+  FarBackend device;
+  for (Backend* backend : {static_cast<Backend*>(nullptr), static_cast<Backend*>(&device)}) {
+    const Outcome out = SmallRun{.folder = folder / (backend ? "far" : "near"), .backend = backend}();
+    EXPECT_GT(out.update_seconds, 0);
+    EXPECT_LE(out.update_seconds, out.phase_seconds[int(Phase::step)]);
+  }
+}
+
+// Where nobody says how often, validations take a twentieth of the time at most, a sample of them as a third of a training sample, but for the one at the
+// end; and with little to validate on there are many of them.
+TEST(Telling, ValidatesWithinItsShareOfTheTime) {
+  for (const int64_t batches : {1, 2, 10, 40})
+    for (const int64_t steps : {1, 30, 100, 300}) {
+      SCOPED_TRACE(testing::Message() << batches << " batches, " << steps << " steps");
+      TempFolder folder;
+      SmallRun run{.folder = folder / "run", .steps = steps};
+      run.validation_interval.reset(), run.validation_batches = batches, run.checkpoint_interval = steps;
+      Watcher watcher;
+      watcher.folder = run.folder, run.watcher = &watcher;
+      run();
+      const double count = double(watcher.validations.size()), share = count * double(batches) / 3 / double(steps);
+      ASSERT_GE(count, 1);
+      EXPECT_EQ(watcher.validations.back(), steps);
+      EXPECT_TRUE(share <= 0.05 || count == 1) << share;
+      EXPECT_TRUE(count >= 10 || (count + 1) * double(batches) / 3 / double(steps) > 0.045 || count == 1) << count << " are fewer than there is time for";
+    }
 }
 
 constexpr double kForever = std::numeric_limits<double>::infinity();

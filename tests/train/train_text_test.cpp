@@ -142,9 +142,21 @@ TEST(SampleFrame, HoldsAnyTextWithinTheWidth) {
 TEST(Summary, SaysHowNearToThePossibleItCame) {
   const std::string text = summary_text(some_summary(), std::vector<double>{4, 2, 1, 0.84}, {100, false});
   for (const char* needed : {"loss 0.842 nats/char, possible 0.811: 96 %", "1.215 bits/char", "2,000 steps in 1 min 52 s: all 2000 steps done",
-                             "validation 0.8420 at step 1,900", "24.6k tokens/s, 63 % of the roof", "step           1 min 40 s  89.6 %",
+                             "validation 0.8420 at step 1,900", "24.6k tokens/s, 63 % of the roof", "step               1 min 40 s  89.6 %",
                              "planned 412 MiB, peak 405 MiB (98 %)", "balance 1.03×", "data wait", "runs/gpt", "ridge sample runs/gpt"})
     EXPECT_NE(text.find(needed), std::string::npos) << needed << "\n" << text;
+}
+
+// Where the device says how long updates take, a step is what it is made of.
+TEST(Summary, SplitsStepsWhereThatIsKnown) {
+  RunSummary s = some_summary();
+  s.outcome.update_seconds = 10.4;
+  const std::string text = summary_text(s, {}, {100, false});
+  for (const char* needed : {"forward+backward   1 min 30 s  80.4 %", "optimizer              10.4 s   9.3 %", "validation", "checkpoints", "data wait"})
+    EXPECT_NE(text.find(needed), std::string::npos) << needed << "\n" << text;
+  EXPECT_EQ(text.find("step               "), std::string::npos) << text;
+  EXPECT_EQ(summary_json(s)["update_seconds"], 10.4);
+  expect_fits(text, 100);
 }
 
 TEST(Summary, FitsEveryWidth) {
@@ -160,7 +172,7 @@ TEST(Summary, FitsEveryWidth) {
 TEST(Summary, TellsWhatWatchingCosts) {
   RunSummary s;
   s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.telling_seconds = 0.05;
-  EXPECT_NE(summary_text(s, {}, {80, false}).find("telling             50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
+  EXPECT_NE(summary_text(s, {}, {80, false}).find("telling                 50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
 }
 
 // What was before a resume is in the steps and seconds of the run, and in no share of this part's time.

@@ -12,6 +12,7 @@
 
 #include "backend/cpu/lane_sums_simd.h"
 #include "backend/cpu/math_simd.h"
+#include "backend/cpu/widen_simd.h"
 #include "base/half.h"
 #include "hwy/highway.h"
 
@@ -49,41 +50,69 @@ HWY_INLINE Vec load(const Stored<t>* p) {
   }
 }
 
-// While rows are read, those that come next are fetched: values behind keys, the keys of the next head behind values.
+// A step through a row: two vectors of features, or a lone one at its end.
+template <DType t, int N>
+HWY_INLINE void load(const Stored<t>* p, Vec* to) {
+  if constexpr (N == 2 && t == DType::bf16)
+    wide::load_bf16(p, to[0], to[1]);
+  else
+    for (int i = 0; i < N; ++i) to[i] = load<t>(p + i * kLanes);
+}
+
+// Rows that are read one after the other, and those that come behind them: a head's values behind its keys, the next head's keys behind its values.
+// As the hardware does not follow from one stretch to the next, they are fetched ahead, into the second-level cache: the first one would lose them
+// before they are read.
+constexpr int64_t kBytesAhead = 16 << 10;
 template <class T>
 struct Rows {
-  const T* data;
-  int64_t stride;
-  HWY_INLINE void fetch(int64_t first, int64_t n, int64_t dim) const {
-    for (int64_t j = first; j < first + n; ++j)
-      for (int64_t c = 0; c < dim; c += 64 / int64_t(sizeof(T))) __builtin_prefetch(data + j * stride + c);
+  const T *data, *next;
+  int64_t stride, next_stride, n, ahead;
+
+  HWY_INLINE void fetch(int64_t j, int64_t at, int64_t dim) const {
+    const T* row = (j < n ? data + j * stride : next + std::min(j - n, n - 1) * next_stride) + at;
+    for (int64_t c = 0; c < dim; c += 64 / int64_t(sizeof(T))) __builtin_prefetch(row + c, 0, 2);
   }
 };
 
-// scores[j] = q · keys[j]; what lies behind the last up to a multiple of 16 becomes -inf. N: vectors of features; 0: any number.
+// scores[j] = q · keys[j]; what lies behind the last up to a multiple of 16 becomes -inf. N: vectors of features, an even number; 0: any.
 template <DType t, int N>
-HWY_INLINE void score(const float* q, const Stored<t>* keys, int64_t stride, int64_t n, int64_t dim, float* scores, Rows<Stored<t>> next) {
+HWY_INLINE void score(const float* q, const Rows<Stored<t>>& keys, int64_t dim, float* scores) {
   const F d;
   const hn::Full128<float> d4;
   Vec x[std::max(N, 1)];
 #pragma GCC unroll 8
   for (int c = 0; c < N; ++c) x[c] = hn::LoadU(d, q + c * kLanes);
+  const int64_t n = keys.n;
   for (int64_t j = 0; j < n; j += 4) {
-    next.fetch(j, 4, N ? N * kLanes : dim);
     const Stored<t>* row[4];
-    for (int i = 0; i < 4; ++i) row[i] = keys + std::min(j + i, n - 1) * stride;
-    Vec sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+    Vec sum[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      keys.fetch(j + keys.ahead + i, 0, N ? N * kLanes : dim);
+      row[i] = keys.data + std::min(j + i, n - 1) * keys.stride;
+      sum[i] = hn::Zero(d);
+    }
+    Vec k[2];
     if constexpr (N > 0) {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i)
-#pragma GCC unroll 8
-        for (int c = 0; c < N; ++c) sum[i] = hn::MulAdd(x[c], load<t>(row[i] + c * kLanes), sum[i]);
-    } else {
-      for (int64_t c = 0; c < dim; c += kLanes) {
-        const Vec part = hn::LoadU(d, q + c);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) sum[i] = hn::MulAdd(part, load<t>(row[i] + c), sum[i]);
+        for (int c = 0; c < N; c += 2) {
+          load<t, 2>(row[i] + c * kLanes, k);
+          sum[i] = hn::MulAdd(x[c + 1], k[1], hn::MulAdd(x[c], k[0], sum[i]));
+        }
+    } else {
+      int64_t c = 0;
+      for (; c + 2 * kLanes <= dim; c += 2 * kLanes) {
+        const Vec x0 = hn::LoadU(d, q + c), x1 = hn::LoadU(d, q + c + kLanes);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          load<t, 2>(row[i] + c, k);
+          sum[i] = hn::MulAdd(x1, k[1], hn::MulAdd(x0, k[0], sum[i]));
+        }
       }
+      if (c < dim)
+        for (int i = 0; i < 4; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, q + c), load<t>(row[i] + c), sum[i]);
     }
     hn::StoreU(lanes::sums4(sum[0], sum[1], sum[2], sum[3]), d4, scores + j);
   }
@@ -108,30 +137,33 @@ HWY_INLINE Softmax softmax(float* scores, int64_t n) {
   return {hn::GetLane(hn::SumOfLanes(d, sum)), hn::GetLane(top)};
 }
 
-// out[c] = sum over j of weights[j] * values[j][c], N vectors of features at a time; even and odd keys are summed apart.
+// out[c] = sum over j of weights[j] * values[j][c] for N vectors of features; even and odd keys are summed apart.
 template <DType t, int N>
-HWY_INLINE void mix(const float* weights, const Stored<t>* values, int64_t stride, int64_t n, float scale, float* out, Rows<Stored<t>> next) {
+HWY_INLINE void mix(const float* weights, const Rows<Stored<t>>& values, int64_t at, float scale, float* out) {
   const F d;
+  constexpr int kOfStep = N == 1 ? 1 : 2;
   Vec sum[2][N];
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) sum[0][i] = sum[1][i] = hn::Zero(d);
+  auto add = [&](int64_t j, Vec* to) HWY_ATTR {
+    const Vec w = hn::Set(d, weights[j]);
+#pragma GCC unroll 2
+    for (int i = 0; i < N; i += kOfStep) {
+      Vec v[kOfStep];
+      load<t, kOfStep>(values.data + at + j * values.stride + i * kLanes, v);
+#pragma GCC unroll 2
+      for (int u = 0; u < kOfStep; ++u) to[i + u] = hn::MulAdd(w, v[u], to[i + u]);
+    }
+  };
+  const int64_t n = values.n;
   int64_t j = 0;
   for (; j + 2 <= n; j += 2) {
-    next.fetch(j, 2, N * kLanes);
-#pragma GCC unroll 2
-    for (int u = 0; u < 2; ++u) {
-      const Vec w = hn::Set(d, weights[j + u]);
-#pragma GCC unroll 4
-      for (int i = 0; i < N; ++i) sum[u][i] = hn::MulAdd(w, load<t>(values + (j + u) * stride + i * kLanes), sum[u][i]);
-    }
+    values.fetch(j + values.ahead, at, N * kLanes), values.fetch(j + values.ahead + 1, at, N * kLanes);
+    add(j, sum[0]), add(j + 1, sum[1]);
   }
-  if (j < n) {
-    const Vec w = hn::Set(d, weights[j]);
+  if (j < n) add(j, sum[0]);
 #pragma GCC unroll 4
-    for (int i = 0; i < N; ++i) sum[0][i] = hn::MulAdd(w, load<t>(values + j * stride + i * kLanes), sum[0][i]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) hn::StoreU(hn::Mul(hn::Add(sum[0][i], sum[1][i]), hn::Set(d, scale)), d, out + i * kLanes);
+  for (int i = 0; i < N; ++i) hn::StoreU(hn::Mul(hn::Add(sum[0][i], sum[1][i]), hn::Set(d, scale)), d, out + at + i * kLanes);
 }
 
 // A unit is one (batch, head).
@@ -143,6 +175,7 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
   const int64_t dim = desc.dim, n = desc.has_length ? std::clamp<int64_t>(*worker.at<int64_t>(args.length), 0, desc.keys) : desc.keys;
   float* const q = reinterpret_cast<float*>(worker.scratch);  // later the result
   float* const scores = q + dim;
+  const int64_t ahead = std::max<int64_t>(4, kBytesAhead / (dim * int64_t(sizeof(T))));
   const F d;
   const auto score_rows = dim == 2 * kLanes ? score<t, 2> : dim == 4 * kLanes ? score<t, 4> : dim == 8 * kLanes ? score<t, 8> : score<t, 0>;
   auto keys = [&](int64_t unit) { return worker.at<T>(args.k) + unit / desc.heads * desc.k[0] + unit % desc.heads / args.group * desc.k[1]; };
@@ -151,13 +184,16 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
     const T* from = worker.at<T>(args.q) + b * desc.q[0] + h * desc.q[1];
     const T* values = worker.at<T>(args.v) + b * desc.v[0] + kv * desc.v[1];
     for (int64_t c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(load<t>(from + c), hn::Set(d, float(desc.scale))), d, q + c);
-    score_rows(q, keys(unit), desc.k[2], n, dim, scores, {values, desc.v[2]});
+    const T* next = keys(std::min(unit + 1, desc.batch * desc.heads - 1));  // units are dealt one by one, mostly in order
+    const Rows<T> k{keys(unit), values, desc.k[2], desc.v[2], n, ahead}, v{values, next, desc.v[2], desc.k[2], n, ahead};
+    for (int64_t j = 0; j < std::min(ahead, 2 * n); ++j) k.fetch(j, 0, dim);
+    score_rows(q, k, dim, scores);
     const Softmax s = softmax(scores, n);
-    const T* next = keys(std::min(unit + 1, end - 1));
     const float scale = n ? 1 / s.sum : 0;
     int64_t c = 0;
-    for (; c + 4 * kLanes <= dim; c += 4 * kLanes) mix<t, 4>(scores, values + c, desc.v[2], n, scale, q + c, {next + c, desc.k[2]});
-    for (; c < dim; c += kLanes) mix<t, 1>(scores, values + c, desc.v[2], n, scale, q + c, {next + c, desc.k[2]});
+    for (; c + 4 * kLanes <= dim; c += 4 * kLanes) mix<t, 4>(scores, v, c, scale, q);
+    for (; c + 2 * kLanes <= dim; c += 2 * kLanes) mix<t, 2>(scores, v, c, scale, q);
+    if (c < dim) mix<t, 1>(scores, v, c, scale, q);
     worker.at<float>(args.lse)[unit] = n ? s.top + std::log(s.sum) : -kInf;
     T* out = worker.at<T>(args.out) + b * desc.out[0] + h * desc.out[1];
     for (c = 0; c < dim; ++c) {

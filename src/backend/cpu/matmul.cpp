@@ -176,7 +176,7 @@ void plan_small(Plan& p) {
   const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
   // Columns of a unit: enough bytes of B to be worth a thread's while, and stretches of B's rows that prefetchers follow.
   const int64_t want = std::max<int64_t>(1, (int64_t(1) << 14) / std::max<int64_t>(1, p.k));
-  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct ? kSmallColumns : 256;
+  const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct || (p.m == 1 && contiguous(p.a_k, p.k)) ? kSmallColumns : 256;
   const int64_t step = ceil_div(want, grain) * grain;
   p.col_blocks = ceil_div(p.n, step);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
@@ -463,7 +463,10 @@ void run_small(const void* args, int64_t begin, int64_t end, Worker& worker) {
       s.a_row = p.a_m.map.stride;
     } else {
       const std::byte* a = element(worker.at<std::byte>(bound.a), p.a_type, at.a);
-      p.kernels->pack[storage_index(p.a_type)]({a, p.a_k.map, p.a_m.map, 0, 0, p.k, p.k, p.m, a_scratch, p.m});  // as [m][k]
+      if (p.m == 1 && contiguous(p.a_k, p.k))
+        p.kernels->widen[storage_index(p.a_type)](a, a_scratch, p.k);
+      else
+        p.kernels->pack[storage_index(p.a_type)]({a, p.a_k.map, p.a_m.map, 0, 0, p.k, p.k, p.m, a_scratch, p.m});  // as [m][k]
       s.a = a_scratch, s.a_row = p.k;
     }
     const bool by_row = p.shape == Shape::by_row;

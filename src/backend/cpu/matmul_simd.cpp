@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 
 #include "backend/cpu/lane_sums_simd.h"
+#include "backend/cpu/widen_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridge::cpu {
@@ -414,15 +415,32 @@ HWY_INLINE V load_first_f32(F d, const T* p, size_t n) {
   return hn::Load(d, tmp);
 }
 
+template <class T>
+HWY_INLINE void load_two_f32(const T* p, V& first, V& second) {
+  const F d;
+  if constexpr (std::is_same_v<T, Bf16>)
+    wide::load_bf16(reinterpret_cast<const uint16_t*>(p), first, second);
+  else
+    first = load_f32(d, p), second = load_f32(d, p + kLanes);
+}
+
+template <int N, int kCache, class T>
+HWY_INLINE void fetch(const T* p) {
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) __builtin_prefetch(p + i * (64 / sizeof(T)), 0, kCache);
+}
+
 // R rows by columns whose k lie side by side. Four columns are read at once, so the hardware does not see that memory is read in order: what the next
-// ones need is asked for ahead, unless columns are so long that it would be gone again.
+// ones need is asked for ahead, unless columns are so long that it would be gone again. 16-bit numbers are computed with in less time than the
+// first-level cache is filled, so they are better brought into the second.
 template <int R, class T>
 HWY_NOINLINE void dots(const SmallArgs& s) {
   const F d;
   const hn::Full128<float> d4;
-  constexpr int kLine = 64 / sizeof(T), kLines = 4 * kLanes < kLine ? 1 : 4 * kLanes / kLine, kAhead = 8192 / sizeof(T);  // lines: of all four, each step
-  const int64_t ahead = s.k * 4 > kAhead ? s.k * 4 : kAhead;
-  const bool in_order = s.b_stride == s.k && ahead <= 16 * kAhead && s.cols * s.k > 2 * ahead;
+  constexpr int kLine = 64 / sizeof(T), kAhead = 16384 / sizeof(T), kCache = sizeof(T) == 2 ? 2 : 3;
+  constexpr int kLines = 8 * kLanes < kLine ? 1 : 8 * kLanes / kLine;  // of all four, in two vectors of each
+  const int64_t ahead = s.k * 3 > kAhead ? s.k * 3 : kAhead;           // the last of the next four columns begins this far ahead
+  const bool in_order = s.b_stride == s.k && ahead <= 8 * kAhead && s.cols * s.k > 2 * ahead;
   const int64_t whole = s.k / kLanes * kLanes;
   const size_t rest = size_t(s.k - whole);
   for (int64_t j = 0; j < s.cols; j += 4) {
@@ -434,11 +452,21 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) sum[r][i] = hn::Zero(d);
-    for (int64_t k = 0; k < whole; k += kLanes) {
-      V av[R];
-      if (in_order)
+    int64_t k = 0;
+    if constexpr (R == 1 && sizeof(T) == 2)
+      for (; k + 2 * kLanes <= whole; k += 2 * kLanes) {
+        if (in_order) fetch<kLines, kCache>(b[0] + ahead + 4 * k);
+        const V a0 = hn::LoadU(d, s.a + k), a1 = hn::LoadU(d, s.a + k + kLanes);
 #pragma GCC unroll 4
-        for (int i = 0; i < kLines; ++i) __builtin_prefetch(b[0] + ahead + 4 * k + i * kLine);
+        for (int i = 0; i < 4; ++i) {
+          V b0, b1;
+          load_two_f32(b[i] + k, b0, b1);
+          sum[0][i] = hn::MulAdd(a1, b1, hn::MulAdd(a0, b0, sum[0][i]));
+        }
+      }
+    for (; k < whole; k += kLanes) {
+      V av[R];
+      if (in_order) fetch<(kLines + 1) / 2, kCache>(b[0] + ahead + 4 * k);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) av[r] = hn::LoadU(d, s.a + r * s.a_row + k);
 #pragma GCC unroll 4

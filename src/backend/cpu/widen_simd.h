@@ -1,0 +1,41 @@
+// bf16 to f32, two vectors at once. Compiled per Highway target: include after hwy/highway.h, inside no namespace.
+#if defined(RIDGE_WIDEN_SIMD_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGE_WIDEN_SIMD_H
+#undef RIDGE_WIDEN_SIMD_H
+#else
+#define RIDGE_WIDEN_SIMD_H
+#endif
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridge::cpu {
+namespace HWY_NAMESPACE {
+namespace wide {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F = hn::ScalableTag<float>;
+using V = hn::Vec<F>;
+
+// As many as two vectors hold, in order. Where words can be moved anywhere and others be zero it takes one instruction a vector instead of two.
+HWY_INLINE void load_bf16(const uint16_t* p, V& first, V& second) {
+#if HWY_TARGET == HWY_AVX3
+  alignas(64) static constexpr uint16_t kFirst[32] = {0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+  alignas(64) static constexpr uint16_t kSecond[32] = {0, 16, 0, 17, 0, 18, 0, 19, 0, 20, 0, 21, 0, 22, 0, 23,
+                                                       0, 24, 0, 25, 0, 26, 0, 27, 0, 28, 0, 29, 0, 30, 0, 31};
+  const __m512i both = _mm512_loadu_si512(p);
+  first = V{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, _mm512_load_si512(kFirst), both))};
+  second = V{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, _mm512_load_si512(kSecond), both))};
+#else
+  const hn::Rebind<uint16_t, F> d16;
+  const hn::RebindToUnsigned<F> d32;
+  first = hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, p))));
+  second = hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, p + hn::Lanes(d16)))));
+#endif
+}
+
+}  // namespace wide
+}  // namespace HWY_NAMESPACE
+}  // namespace ridge::cpu
+HWY_AFTER_NAMESPACE();
+#endif

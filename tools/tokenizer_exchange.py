@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Exchange of tokenizers with Hugging Face's tokenizers, in both directions.
+
+usage: tools/tokenizer_exchange.py make [--out tests/fixtures/tokenizer]   a byte-level BPE that it learns, and how it encodes odd texts, for tests/data
+       tools/tokenizer_exchange.py check RIDGE                             `RIDGE data prepare` tokenises texts with each tokenizer, and tokenizers loads
+                                                                           what it stored and gives the same tokens
+
+Needs tokenizers; 0.23.3 made the committed files, and running it twice writes the same bytes.
+"""
+import argparse
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as Decoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+
+WORDS = "the a cat cats sat on mat mats don't it's we'll they've naïve café Привет мир 你好 世界 12 345 6789 x_y foo(bar) end. Yes! No? über straße ½ ²".split()
+BLANKS = [" ", " ", " ", " ", "  ", "\n", "\n\n", "\t", "\u00a0", " \n "]
+ODD = ["", " ", "\n", "a", "the cat", " the cat ", "don't can't won't I'm you're he'd we'll they've it's", "''' 's 'S '", "   three   blanks   ", "tabs\t\tand\n\nlines\n",
+       "naïve café Привет, мир! 你好 世界。", "12345 3.14 1,000 ½ ² ⅷ", "e\u0301 \u200b zero\u3000wide", "🙂🙂 ok 👍🏽", "x_y = foo(bar)[3]; // §", "<|endoftext|>",
+       "one<|endoftext|>two<|endoftext|><|endoftext|>three ", "<|endoftext|", "\x00\x01\x7f\x1c", "ſ ﬁ Ǆ ß", "\r\n windows \r\n", "a" * 300, "the" * 100, "\u00ad\u2028\ufeff"]
+
+
+def text_of(count):
+    """Words by a formula, so that it needs no file."""
+    out, state = [], 12345
+    for _ in range(count):
+        state = (state * 1103515245 + 12345) % 2**31
+        out.append(WORDS[(state >> 8) * (state >> 20) % len(WORDS)] + BLANKS[(state >> 14) % len(BLANKS)])
+    return "".join(out)
+
+
+def make(out):
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), Decoder()
+    trainer = BpeTrainer(vocab_size=360, special_tokens=["<|endoftext|>"], initial_alphabet=sorted(ByteLevel.alphabet()), show_progress=False)
+    tokenizer.train_from_iterator([text_of(4000)], trainer)
+    tokenizer.save(str(out / "tokenizer.json"))
+    rows = [{"text": text, "ids": tokenizer.encode(text).ids} for text in ODD + [text_of(60), text_of(200)[37:]]]
+    (out / "encodings.json").write_text(json.dumps(rows, ensure_ascii=True) + "\n")
+
+
+def check(ridge):
+    text = text_of(3000) + "".join(t for t in ODD if "<|" not in t)
+    for kind in ["bpe", "byte", "char"]:
+        with tempfile.TemporaryDirectory() as folder:
+            source, out = pathlib.Path(folder, "text.txt"), pathlib.Path(folder, "tokens")
+            source.write_bytes(text.encode())
+            vocab = ["vocab=400"] if kind == "bpe" else []
+            subprocess.run([ridge, "data", "prepare", source, f"tokenizer={kind}", *vocab, "--out", out], check=True, stdout=subprocess.DEVNULL)
+            ids = []
+            for part in ["train", "validation"]:
+                for shard in sorted(out.glob(f"{part}_*.bin")):
+                    data = shard.read_bytes()
+                    wide = Tokenizer.from_file(str(out / "tokenizer.json")).get_vocab_size() > 256
+                    ids += struct.unpack(f"<{len(data) // (2 if wide else 1)}{'H' if wide else 'B'}", data)
+            theirs = Tokenizer.from_file(str(out / "tokenizer.json"))
+            same = theirs.encode(text).ids
+            equal = theirs.decode(ids, skip_special_tokens=False).removesuffix("<|endoftext|>") == text
+            print(f"{kind}: {len(ids)} tokens by ridge, {len(same)} by tokenizers, decoded text {'equal' if equal else 'DIFFERS'}")
+            if not equal:
+                sys.exit(f"{kind}: the tokens are not those of the text")
+            # The split between training and validation may cut a word; all before it must agree.
+            first = next((i for i, (a, b) in enumerate(zip(ids, same)) if a != b), len(ids))
+            if first < 0.85 * len(ids):
+                sys.exit(f"{kind}: tokens differ from place {first} on: {ids[first:first + 9]} and {same[first:first + 9]}")
+
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("what", choices=["make", "check"])
+parser.add_argument("ridge", nargs="?")
+parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent / "tests/fixtures/tokenizer")
+arguments = parser.parse_args()
+if arguments.what == "make":
+    make(arguments.out)
+else:
+    check(arguments.ridge)
