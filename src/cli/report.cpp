@@ -3,14 +3,12 @@
 #include <memory>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/terminal.h"
 #include "cli/command.h"
+#include "cli/run_list.h"
 #include "io/atomic_file.h"
 #include "train/loss_plot.h"
-#include "train/run_table.h"
 
 namespace ridge::cli {
 namespace {
@@ -24,14 +22,14 @@ struct ReportArguments {
 };
 
 std::vector<RunGroup> read_all(const std::vector<std::string>& folders) {
-  std::vector<ExperimentRun> runs;
+  std::vector<fs::path> runs;
   for (const std::string& folder : folders) {
     if (!fs::is_directory(folder)) fail(ErrorCode::io, "[report] there is no folder {}; ridge runs lists the runs", folder);
     const std::vector<fs::path> found = find_runs(folder);
     if (found.empty()) fail(ErrorCode::io, "[report] {} holds no run (a folder with metrics.jsonl); ridge runs lists them", folder);
-    for (const fs::path& path : found) runs.push_back(read_experiment_run(path));
+    runs.insert(runs.end(), found.begin(), found.end());
   }
-  return group_seeds(std::move(runs));
+  return read_groups(runs);
 }
 
 int run_report(const ReportArguments& arguments) {
@@ -40,10 +38,7 @@ int run_report(const ReportArguments& arguments) {
     const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
     write_atomically(arguments.svg, loss_svg(title, std::vector{train_panel(groups), validation_panel(groups)}));
   }
-  if (arguments.json)
-    fmt::print("{}\n", run_document(groups).dump(2));
-  else
-    fmt::print("{}", run_table(groups, terminal_width()));
+  print_groups(groups, arguments.json);
   if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
   return kOk;
 }

@@ -3,12 +3,10 @@
 #include <memory>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/terminal.h"
 #include "cli/command.h"
-#include "train/run_table.h"
+#include "cli/run_list.h"
 
 namespace ridge::cli {
 namespace {
@@ -28,15 +26,11 @@ int list_runs(const RunsArguments& arguments) {
     fail(ErrorCode::io, "[runs] there is no folder {}; name the one that holds the runs", arguments.folder);
   if (fs::exists(arguments.folder, ignored) && !fs::is_directory(arguments.folder, ignored))
     fail(ErrorCode::io, "[runs] {} is no folder; name the one that holds the runs", arguments.folder);
-  std::vector<ExperimentRun> runs;
-  for (const fs::path& path : find_runs(arguments.folder)) runs.push_back(read_experiment_run(path));
-  const std::vector<RunGroup> groups = group_seeds(std::move(runs));
-  if (arguments.json)
-    fmt::print("{}\n", run_document(groups).dump(2));
-  else if (groups.empty())
+  const std::vector<RunGroup> groups = read_groups(find_runs(arguments.folder));
+  if (groups.empty() && !arguments.json)
     fmt::print("No runs in {}. `ridge train gpt` makes one.\n", arguments.folder);
   else
-    fmt::print("{}", run_table(groups, terminal_width()));
+    print_groups(groups, arguments.json);
   return kOk;
 }
 

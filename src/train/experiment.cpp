@@ -72,7 +72,10 @@ void read_summary(ExperimentRun& run) {
   std::ifstream file(run.folder / kSummary);
   if (!file) return;
   const Document j = Document::parse(file, nullptr, false);
-  if (!j.is_object()) fail(ErrorCode::io, "[report] {}: not JSON; remove it, the metrics are read without it", (run.folder / kSummary).string());
+  if (!j.is_object()) {  // the metrics have said the most of it, and other runs are not to suffer
+    run.damage = fmt::format("{} is damaged: no JSON; what is told of its run comes from {}", (run.folder / kSummary).string(), kMetrics);
+    return;
+  }
   run.end = word(j, "end"), run.device = word(j, "device"), run.precision = word(j, "precision");
   if (run.end.empty()) run.end = "finished";
   if (const auto steps = number(j, "steps")) run.steps = int64_t(*steps);

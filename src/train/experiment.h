@@ -23,6 +23,7 @@ struct ExperimentRun {
   std::optional<double> final_train_loss, best_val_loss, seconds, tokens_s, sampled_tokens_s;
   std::string device, precision;
   LossPoints train, validation;
+  std::string damage;  // of its summary, one line; empty: none
 };
 
 // ErrorCode::io: no run folder. Damaged lines of the metrics are passed over, as the last one of a killed run is.

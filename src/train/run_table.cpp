@@ -25,7 +25,10 @@ std::string loss_cell(const RunGroup& group, std::optional<double> ExperimentRun
 
 // "finished", or "2/3 finished" when its seeds ended differently
 std::string state_cell(const RunGroup& group) {
-  const auto state = [](const ExperimentRun& run) { return run.end.empty() ? std::string("not ended") : run.end; };
+  const auto state = [](const ExperimentRun& run) -> std::string {
+    if (!run.damage.empty()) return "damaged";
+    return run.end.empty() ? "not ended" : run.end;
+  };
   const std::string first = state(group.runs.front());
   if (std::all_of(group.runs.begin(), group.runs.end(), [&](const ExperimentRun& run) { return state(run) == first; })) return first;
   const auto finished = std::count_if(group.runs.begin(), group.runs.end(), [](const ExperimentRun& run) { return run.end == "finished"; });

@@ -117,9 +117,27 @@ TEST(Experiment, WhatIsNoRunIsRefused) {
   const fs::path root = folder.path();
   EXPECT_THROW(read_experiment_run(root), Error);
   EXPECT_THROW(read_experiment_run(root / "absent"), Error);
-  write(root / "summary.json", "{");
-  EXPECT_THROW(read_experiment_run(root), Error);
   EXPECT_TRUE(find_runs(root / "absent").empty());
+}
+
+// A summary that was cut off, overwritten or replaced by something else takes nothing from what the metrics say, nor from other runs.
+TEST(Experiment, ADamagedSummaryIsToldAndTheMetricsCount) {
+  const test::TempFolder folder;
+  const fs::path run = folder / "run";
+  write_run(run, 0);
+  for (const char* text : {"{", "", "[1]", "{\"end\": \"finished\", \"steps\": 1e999}", "{\"end\": \"\xff\"}"}) {
+    SCOPED_TRACE(text);
+    write(run / "summary.json", text);
+    const ExperimentRun read = read_experiment_run(run);
+    EXPECT_NE(read.damage.find((run / "summary.json").string()), std::string::npos) << read.damage;
+    EXPECT_EQ(read.end, "");
+    EXPECT_EQ(read.steps, 40);
+    EXPECT_DOUBLE_EQ(*read.best_val_loss, 1.1 + 8.0 / 40);
+    EXPECT_NE(run_table(group_seeds({read}), 200).find("damaged"), std::string::npos);
+    EXPECT_EQ(run_document(group_seeds({read}))["runs"][0]["state"], "damaged");
+  }
+  write_run(run, 0);
+  EXPECT_EQ(read_experiment_run(run).damage, "");
 }
 
 TEST(Experiment, SeedsOfOneRunBelongTogether) {
