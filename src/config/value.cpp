@@ -98,11 +98,16 @@ Parsed parse_choice(const Key& key, std::string_view text) {
   return {{}, fmt::format("is {}, but must be {}; {}", shown(text), expected(key), nearest_hint(lower_case(text), words))};
 }
 
-// Commas stand between the names, or within the one of something that there is.
+// Commas stand between names, or within one: as many parts as together name something that there is are one.
 Parsed parse_list(const Key& key, std::string_view text) {
-  if (std::error_code ignored; text.find(',') != text.npos && std::filesystem::exists(text, ignored)) return parse_values(key, {std::string(text)});
+  const std::vector<std::string_view> parts = split(text, ',');
   std::vector<std::string> items;
-  for (std::string_view part : split(text, ',')) items.emplace_back(trim(part));
+  for (size_t first = 0, last; first < parts.size(); first = last + 1) {
+    auto joined = [&] { return trim({parts[first].data(), size_t(parts[last].data() + parts[last].size() - parts[first].data())}); };
+    std::error_code ignored;
+    for (last = parts.size() - 1; last > first && !std::filesystem::exists(joined(), ignored);) --last;
+    items.emplace_back(joined());
+  }
   return parse_values(key, items);
 }
 

@@ -6,6 +6,7 @@
 
 #include "config/samples.h"
 #include "config/words.h"
+#include "support/temp_folder.h"
 
 namespace ridge::config {
 namespace {
@@ -103,6 +104,22 @@ TEST(Value, TextIsUtf8WithoutControlCharactersAndNotTooLong) {
   const std::string huge(100'000, 'x'), refusal = text_of("out", huge);
   EXPECT_TRUE(refusal.starts_with("refused"));
   EXPECT_LT(refusal.size(), 300u);
+}
+
+// Parts that together name something that there is are one item, wherever in the list they stand.
+TEST(Value, NamesInListsMayHaveCommas) {
+  using Items = std::vector<std::string>;
+  const test::TempFolder folder;
+  for (const char* name : {"a.txt", "b, c.txt", "d,e,f.txt", "d"}) test::write_text(folder / name, "text");
+  const std::string a = folder / "a.txt", bc = folder / "b, c.txt", def = folder / "d,e,f.txt", d = folder / "d";
+  auto items = [](const std::string& text) { return *parse_value(*find_key("data"), text).value->as<Items>(); };
+  EXPECT_EQ(items(bc), Items{bc});
+  EXPECT_EQ(items(bc + "," + a), (Items{bc, a}));
+  EXPECT_EQ(items(a + " , " + bc + " ,builtin"), (Items{a, bc, "builtin"}));
+  EXPECT_EQ(items(a + "," + def + "," + bc), (Items{a, def, bc}));
+  EXPECT_EQ(items(d + "," + a), (Items{d, a}));
+  EXPECT_EQ(items(d + ",e," + a), (Items{d, "e", a})) << "no file is called d,e";
+  EXPECT_EQ(items(folder / "x, c.txt"), (Items{folder / "x", "c.txt"})) << "what is not there is split";
 }
 
 TEST(Value, ListsSplitAtCommas) {
