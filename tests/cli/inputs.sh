@@ -1,31 +1,14 @@
 #!/usr/bin/env bash
 # Inputs of every kind from the command line: each that is good is trained on, each that is bad ends with its exit code, one line that says why, and nothing
 # left behind; and a run that goes on from another cache ends with the same bits.
-set -u
-ridge=$1
-folder=$(mktemp -d)
-mounted=
-trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$folder"' EXIT
-export RIDGE_CACHE="$folder/cache"
-cd "$folder" || exit 1
-failures=0
-fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-check() {  # CODE WORDS ARGS…: the exit code, and words that either stream has
-  local code=$1 words=$2 got; shift 2
-  timeout 100 "$ridge" "$@" >out.txt 2>err.txt
-  got=$?
-  [ $got = "$code" ] || { fail "ridge $* ended with $got, not $code"; cat out.txt err.txt | tail -5; }
-  grep -qF -- "$words" out.txt err.txt || { fail "ridge $* does not say: $words"; cat out.txt err.txt | tail -5; }
-}
+source "$(dirname "$0")/common.sh"
+small+=" sample_interval=none"
 refused() {  # CODE WORDS ARGS…: as check, with one message on stderr, and nothing on stdout but the table of a run that goes on
   check "$@"; shift 2
   [ "$(grep -c '^ridge: ' err.txt)" = 1 ] || { fail "ridge $*: not one message"; cat err.txt; }
   grep -q "ridge: " out.txt && fail "ridge $*: an error spoke on stdout"
   [ -e bad ] && { fail "ridge $*: a refused run left a folder"; rm -rf bad; }
 }
-number() { sed -n "s/.*\"$1\": *\([-0-9.e]*\).*/\1/p" "$2" | head -1; }
-small="layers=1 heads=2 width=16 block=32 batch=4 threads=1 sample_interval=none"
-printf 'to be or not to be, that is the question: whether it is nobler in the mind to suffer\n%.0s' {1..60} >plays.txt
 
 # Sources: a text, a folder of texts, nanoGPT's tokens with and without their characters, llm.c's shards.
 mkdir -p texts/more bins shards

@@ -1,25 +1,8 @@
 #!/usr/bin/env bash
 # Whole trainings from the command line: files, seeds, signals, resume, and one clear message for everything that can be wrong.
-set -u
-ridge=$1
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-export RIDGE_CACHE="$folder/cache"
-cd "$folder" || exit 1
-failures=0
-fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-check() {  # CODE WORDS ARGS…: the exit code, and words that either stream has
-  local code=$1 words=$2; shift 2
-  "$ridge" "$@" >out.txt 2>err.txt
-  local got=$?
-  [ $got = "$code" ] || { fail "ridge $* ended with $got, not $code"; cat out.txt err.txt | tail -5; }
-  grep -qF -- "$words" out.txt err.txt || { fail "ridge $* does not say: $words"; cat out.txt err.txt | tail -5; }
-}
-has() { for f in "$@"; do [ -s "$f" ] || fail "$f is missing or empty"; done; }
-small="layers=1 heads=2 width=16 block=32 batch=4 threads=1"
+source "$(dirname "$0")/common.sh"
 
 # A run with all that belongs to it.
-printf 'to be or not to be, that is the question: whether it is nobler in the mind to suffer\n%.0s' {1..60} >plays.txt
 check 0 "all 12 steps done" train gpt $small steps=12 data=plays.txt tensorboard=true --out run
 has run/{config.yaml,machine.json,plan.json,metrics.jsonl,log.txt,summary.json,final_info.json,train_loss.svg,val_loss.svg}
 has run/model/{model.safetensors,config.json,tokenizer.json} run/checkpoints/LATEST run/tensorboard/*
@@ -63,6 +46,9 @@ for run in many/*/seed_*; do grep -q '"steps": 4' "$run/summary.json" || fail "$
 cp plays.txt "plays, other.txt"  # a name that looks like two
 check 0 "means" train gpt $small steps=2 seeds=2 data="plays, other.txt" --out comma
 check 0 "perplexity" eval comma/seed_1338
+check 0 "all 2 steps done" train gpt $small steps=2 data="other.txt,plays, other.txt" --out commas
+has commas/{other.txt,plays__other.txt}/summary.json
+check 0 "all 3 steps done" train gpt --resume commas steps=3
 mkdir same && cp plays.txt same/
 check 0 "all 3 steps done" train gpt $small steps=3 data=plays.txt,same/plays.txt --out twins
 grep -q "All runs" out.txt || fail "two data sets end without a table"
@@ -80,8 +66,11 @@ has longer/model/model.safetensors
 wide="layers=4 heads=8 width=512 block=32 batch=2 steps=2 data=plays.txt sample_interval=none"
 check 0 "all 2 steps done" train gpt $wide --out wide
 check 0 "all 3 steps done" train gpt --out wide --resume steps=3
-number() { sed -n "s/.*\"$2\": \([0-9]*\).*/\1/p" "$1/summary.json"; }
-within_plan() { [ "$(number "$1" peak_bytes)" -le "$(number "$1" planned_bytes)" ] || fail "$1 held $(number "$1" peak_bytes) bytes, planned $(number "$1" planned_bytes)"; }
+within_plan() {
+  local planned peak
+  planned=$(number planned_bytes "$1/summary.json") peak=$(number peak_bytes "$1/summary.json")
+  [ "$peak" -le "$planned" ] || fail "$1 held $peak bytes, planned $planned"
+}
 within_plan wide
 awk 'BEGIN { srand(1); for (i = 0; i < 1000000; ++i) printf "%d", 10 * rand() }' >digits.txt  # one word: to learn its pairs takes more than to train
 check 0 "all 2 steps done" train gpt $small steps=2 data=digits.txt tokenizer=bpe --out digits
@@ -92,10 +81,12 @@ within_plan digits_twice/seed_1338
 "$ridge" train gpt $small steps=60 data=plays.txt --out piped 2>&1 | head -1 >/dev/null
 has piped/{summary,final_info}.json
 for streams in "" "2>&1"; do
-  rm -rf closed
-  eval '("$ridge" train gpt $small steps=3 seeds=2 data=plays.txt --out closed '"$streams"'; echo $? >code.txt) 2>err.txt | head -1 >/dev/null'
-  [ "$(cat code.txt)" = 0 ] || fail "a closed pipe ($streams) ended an experiment with $(cat code.txt)"
-  has closed/seed_1338/summary.json closed/final_info.json
+  for reader in "head -1" true; do  # one that stops reading, and one that never began to
+    rm -rf closed
+    eval '("$ridge" train gpt $small steps=3 seeds=2 data=plays.txt --out closed '"$streams"'; echo $? >code.txt) 2>err.txt | $reader >/dev/null'
+    [ "$(cat code.txt)" = 0 ] || fail "a pipe closed by $reader ($streams) ended an experiment with $(cat code.txt)"
+    has closed/seed_1338/summary.json closed/final_info.json
+  done
 done
 
 # What has no effect, and what cannot be kept, is told.
@@ -108,6 +99,16 @@ for command in "train gpt --out effect" "plan gpt"; do
 done
 
 check 0 "usable processors: they take turns" plan gpt $small threads=$(($(nproc --all) + 1)) steps=2 data=plays.txt
+
+# A damaged summary is told of, and the other runs are listed.
+mkdir -p listed && cp -r run listed/whole && cp -r run listed/cut_off
+head -c 30 run/summary.json >listed/cut_off/summary.json
+for command in runs report; do
+  COLUMNS=300 check 0 "ridge: listed/cut_off/summary.json is damaged" $command listed
+  grep -qE "^whole .* finished" out.txt && grep -qE "^cut_off +14 .* damaged" out.txt || { fail "$command lists other than one whole and one damaged run"; cat out.txt; }
+done
+check 0 '"state": "damaged"' runs listed --json
+check 0 "all 15 steps done" train gpt --resume listed/cut_off steps=15
 
 # A run without checkpoints is not started anew over its own weights.
 check 0 "ridge train gpt init_from=unkept" train gpt $small steps=4 data=plays.txt checkpoint_interval=none --out unkept
@@ -133,7 +134,8 @@ check 2 "is at its target" train gpt --resume target
 check 2 "is at its target" plan gpt --resume target steps=20
 rm target/summary.json  # killed just before it was written
 check 0 "is at the target of 100" train gpt --resume target
-[ "$(number target steps)" = 3 ] || fail "a run that was killed at its target went on to step $(number target steps)"
+steps=$(number steps target/summary.json)
+[ "$steps" = 3 ] || fail "a run that was killed at its target went on to step $steps"
 check 0 "all 9 steps done" train gpt --resume target target_loss=0.1
 check 0 "means" train gpt $small steps=9 seeds=2 eval_interval=3 target_loss=100 data=plays.txt --out targets
 check 2 "or another target_loss where one was reached" train gpt --resume targets
@@ -247,11 +249,14 @@ check 4 "nowhere" train gpt $small steps=2 data=plays.txt init_from=nowhere --ou
 
 # A full disk costs checkpoints, never the ones before them.
 if mkdir disk && mount -t tmpfs -o size=1500k none disk 2>/dev/null; then
+  mounted=$folder/disk
   "$ridge" train gpt $small width=64 steps=40 checkpoint_interval=5 data=plays.txt --out disk/run >full.txt 2>&1
   code=$?
   [ $code = 0 ] || [ $code = 4 ] || fail "a full disk ended with $code"
   grep -qi "space" full.txt || { fail "a full disk is not named"; tail -3 full.txt; }
   [ -e disk/run/checkpoints/LATEST ] && check 0 "perplexity" eval disk/run data=plays.txt
-  umount disk
+  umount disk && mounted=
+else
+  echo "skipped, as nothing can be mounted here: a full disk"
 fi
 exit $((failures > 0))
