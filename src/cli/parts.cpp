@@ -17,17 +17,16 @@ namespace ridge::cli {
 namespace fs = std::filesystem;
 namespace {
 
-// All of these steps are done, or the target was reached.
+// All of these steps are done, or the target was reached; and its summary tells of that.
 bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> target) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
   if (!j.is_object()) return false;
-  const std::string end = j.value("end", "");
   const std::optional<RunState> state = newest_state(folder);
-  if (const auto loss = j.find("final_val_loss"); end == "target" && target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target)
-    return true;
-  if ((state ? state->step.attempted : j.value("steps", int64_t(0))) < steps) return false;
-  return end == "finished" || (state && state->finished && j.value("steps", int64_t(-1)) == state->step.attempted);
+  const int64_t told = j.value("steps", int64_t(0)), done = state ? state->step.attempted : told;
+  if (told < done || (state && state->validation_due)) return false;
+  const auto loss = j.find("final_val_loss");
+  return done >= steps || (target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target);
 }
 
 // Steps were taken here: to start anew would write over what they led to.
@@ -39,10 +38,12 @@ bool was_trained(const fs::path& folder) {
 // With other seeds or data than before, all would be started anew, among the runs there are or over them.
 void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
   if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.finished; })) return;
-  for (const fs::path& run : find_runs(out))
+  for (const fs::path& run : find_runs(out)) {
+    if (!fs::exists(out / "config.yaml")) fail(ErrorCode::usage, "[resume] {} is no run, but holds some; name one: --resume {}", out.string(), run.string());
     if (std::none_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == run; }))
       fail(ErrorCode::usage, "[resume] {} is there, but not {}, which is asked for; leave data, seed and seeds as they were, or start anew with --out DIR",
            run.string(), parts.front().folder.string());
+  }
 }
 
 }  // namespace

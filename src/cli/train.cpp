@@ -110,6 +110,15 @@ bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpo
 
 bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
 
+// A new run writes over no other, and not among its own texts: the next seed would read that, and no run could go on.
+void check_place(const fs::path& place, const std::vector<Part>& parts) {
+  if (has_run(place) || is_experiment(place))
+    fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
+  std::error_code ignored;
+  if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return fs::equivalent(part.data, place, ignored); }))
+    fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
+}
+
 GptRunOptions options_of(const Part& part, const config::Resolved& settings, bool json) {
   GptRunOptions options;
   options.data = part.data, options.seed = part.seed, options.folder = part.folder, options.resume = part.begun;
@@ -190,9 +199,8 @@ int train_in(const fs::path& out, const config::Resolved& settings, const config
   if (resume) look_back(parts, settings, out);
   std::vector<fs::path> places = {out};
   for (const Part& part : parts) places.push_back(part.folder);
-  for (const fs::path& place : places)
-    if (!resume && (has_run(place) || is_experiment(place)))
-      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
+  if (!resume)
+    for (const fs::path& place : places) check_place(place, parts);
   if (parts.size() > 1) check_data(parts, sources, json);
   auto keep_settings = [&] {  // an experiment is resumed as a whole, and each of its runs alone
     if (parts.size() == 1) return;

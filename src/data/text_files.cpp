@@ -28,10 +28,10 @@ bool holds_zero_bytes(const std::string& path) {
 
 bool hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
 
-// What was trained in a folder of texts is none of them.
+// What was trained in a folder of texts is none of them. Not all runs have checkpoints, nor all a file of settings.
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
-  return fs::exists(folder / "metrics.jsonl", ignored) && fs::is_directory(folder / "checkpoints", ignored);
+  return fs::exists(folder / "metrics.jsonl", ignored) && (fs::is_directory(folder / "checkpoints", ignored) || fs::exists(folder / "config.yaml", ignored));
 }
 
 // Nor are the settings and results of several runs, from the first of them on.
