@@ -1,5 +1,6 @@
 #include "cli/settings.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 
@@ -70,7 +71,7 @@ void check_task(const std::string& task) {
 void note_unused(const config::Resolved& settings, std::string_view command) {
   for (const config::Row& row : settings.describe({}))
     if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos)
-      fmt::print(stderr, "ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command);
+      std::fputs(fmt::format("ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command).c_str(), stderr);  // also where nobody reads it
 }
 
 ThreadRequest thread_request(const config::Resolved& settings) {

@@ -76,7 +76,8 @@ class Run {
     if (o_.resume)
       resume();
     else if (saves() && !checkpoints_.empty())
-      fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", o_.folder.string());
+      fail(ErrorCode::usage, "[train] {} holds a run already; {}", o_.folder.string(),
+           task_.anew.empty() ? "go on with it by --resume, or choose another folder with --out DIR" : task_.anew);
     if (o_.accepted) o_.accepted();
     metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
     if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
