@@ -115,7 +115,7 @@ void check_place(const fs::path& place, const std::vector<Part>& parts) {
   if (has_run(place) || is_experiment(place))
     fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
   std::error_code ignored;
-  if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return fs::equivalent(part.data, place, ignored); }))
+  if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.data != "builtin" && fs::equivalent(part.data, place, ignored); }))
     fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
 }
 

@@ -37,7 +37,6 @@ bool is_run(const fs::path& folder) {
 // Nor are the settings and results of several runs, from the first of them on.
 bool is_experiment(const fs::path& folder) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) return false;
   if (fs::exists(folder / "final_info.json", error)) return true;
   if (!fs::exists(folder / "config.yaml", error)) return false;
   constexpr int kDeepest = 1;  // DATA/SEED
@@ -57,7 +56,7 @@ std::vector<std::string> files_below(const fs::path& folder, int64_t& runs) {
     std::error_code ignored;  // links that lead nowhere are no files
     if (hidden(at->path()))
       at.disable_recursion_pending();
-    else if (is_run(at->path()) || is_experiment(at->path()))
+    else if (at->is_directory(ignored) && (is_run(at->path()) || is_experiment(at->path())))
       at.disable_recursion_pending(), ++runs;
     else if (at->is_regular_file(ignored))
       out.push_back(at->path().string());
