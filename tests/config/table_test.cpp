@@ -80,10 +80,8 @@ TEST(KeyTable, EveryPresetSetsValidKeys) {
 TEST(KeyTable, HasTheKeysOfATraining) {
   constexpr std::string_view kNames =
       "preset data steps batch block layers heads kv_heads width dropout bias norm pos mlp lr min_lr warmup schedule weight_decay beta1 beta2 clip "
-      "accumulation "
-      "seed seeds precision device threads memory memory_fraction checkpoint_interval eval_interval sample_interval max_minutes target_loss init_from "
-      "tokenizer "
-      "tensorboard prefetch_factor enable_pinned_memory pin_memory_ratio empty_cache_frequency";
+      "accumulation seed seeds precision device threads memory memory_fraction checkpoint_interval eval_interval sample_interval max_minutes "
+      "target_loss init_from tokenizer tensorboard prefetch_factor enable_pinned_memory pin_memory_ratio empty_cache_frequency";
   for (const std::string_view name : split(kNames, ' ')) {
     const Key* key = find_key(name);
     ASSERT_TRUE(key) << name;
