@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "train/experiment.h"
 
 namespace ridge::cli {
 namespace {
@@ -51,8 +52,8 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is no folder; name the one of a run (ridge runs lists them)", out.string());
   fs::path before = out / "config.yaml";
   if (!fs::exists(before))
-    for (const fs::directory_entry& e : fs::recursive_directory_iterator(out))
-      if (e.path().filename() == "config.yaml") before = e.path();
+    for (const fs::path& run : find_runs(out))
+      if (fs::exists(run / "config.yaml")) before = run / "config.yaml";
   if (fs::exists(before)) {
     sources.files.insert(sources.files.begin(), before);
     return config::resolve(sources);

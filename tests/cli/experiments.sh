@@ -18,6 +18,8 @@ check 0 "seed_1337 is finished" train gpt --resume aimed steps=12 target_loss=99
 [ "$(number steps aimed/seed_1338/summary.json)" = 3 ] || fail "the run that was left has not had its turn"
 
 check 2 "is no run, but holds some; name one: --resume ./aimed/seed_1337" train gpt --resume .
+mkdir -p others/program && printf 'servers: 3\n' >others/program/config.yaml
+check 2 "others is no run folder: it has no config.yaml" train gpt --resume others
 
 # Not among the texts themselves: the second seed would read what the first has written.
 mkdir own && cp plays.txt own/
