@@ -38,12 +38,10 @@ bool was_trained(const fs::path& folder) {
 // With other seeds or data than before, all would be started anew, among the runs there are or over them.
 void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
   if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.finished; })) return;
-  for (const fs::path& run : find_runs(out)) {
-    if (!fs::exists(out / "config.yaml")) fail(ErrorCode::usage, "[resume] {} is no run, but holds some; name one: --resume {}", out.string(), run.string());
+  for (const fs::path& run : find_runs(out))
     if (std::none_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == run; }))
       fail(ErrorCode::usage, "[resume] {} is there, but not {}, which is asked for; leave data, seed and seeds as they were, or start anew with --out DIR",
            run.string(), parts.front().folder.string());
-  }
 }
 
 }  // namespace

@@ -50,17 +50,15 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   if (!fs::exists(out))
     fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));
   if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is no folder; name the one of a run (ridge runs lists them)", out.string());
-  fs::path before = out / "config.yaml";
-  if (!fs::exists(before))
-    for (const fs::path& run : find_runs(out))
-      if (fs::exists(run / "config.yaml")) before = run / "config.yaml";
-  if (fs::exists(before)) {
+  if (const fs::path before = out / "config.yaml"; fs::exists(before)) {
     sources.files.insert(sources.files.begin(), before);
     return config::resolve(sources);
   }
   for (const fs::path& above : {out.parent_path(), out.parent_path().parent_path()})  // of the checkpoints, of one of them
     if (!above.empty() && fs::exists(above / "config.yaml"))
       fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
+  if (const std::vector<fs::path> runs = find_runs(out); !runs.empty() && runs.front() != out)
+    fail(ErrorCode::usage, "[resume] {} is no run, but holds some; name one: --resume {}", out.string(), runs.front().string());
   fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
 }
 
