@@ -417,11 +417,11 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
         tile.a_row = p.a_m.map.stride / p.per_k, tile.a_k = p.per_k == 2 ? 1 : p.a_k.map.stride;
         tile.a = reinterpret_cast<const float*>(a) + row * tile.a_row + k0 * tile.a_k;
       } else {
-        tile.a_row = p.a_ld, tile.a_k = 1;
+        tile.a_row = p.a_by_row ? p.a_ld : 1, tile.a_k = p.a_by_row ? 1 : rows;
         tile.a = p.a_feed == Feed::unit ? a_scratch : shared_a(c, worker, batch, kb, t);
         if (p.a_feed == Feed::unit) pack_rows_of_a(p, a, t, {k0, depth}, a_scratch);
       }
-      const TileFn* fn = p.a_feed == Feed::direct || p.a_by_row ? kernels.strided[rows] : kernels.packed[rows];
+      const TileFn* fn = tile.a_row == 1 ? kernels.packed[rows] : kernels.strided[rows];
       float* out = p.strip ? strip + (p.depth_blocks > 1 ? row - row0 : 0) * strip_ld : c_base + p.c_m.map(row);
       tile.c_row = p.strip ? strip_ld : p.c_m.map.stride;
       for (int64_t j = j0; j < j1; ++j) {

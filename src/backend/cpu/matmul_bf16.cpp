@@ -37,12 +37,10 @@ void dot_tile(const TileArgs& t) {
   const float* HWY_RESTRICT b = t.b;
   const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
   // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
-  const float* HWY_RESTRICT a[kPacked ? 1 : (R + 2) / 3];
-  a[0] = t.a;
-  if constexpr (!kPacked) {
+  constexpr int kPointers = kPacked ? 1 : (R + 2) / 3;
+  const float* HWY_RESTRICT a[kPointers];
 #pragma GCC unroll 16
-    for (int g = 1; g < (R + 2) / 3; ++g) a[g] = t.a + 3 * g * a_row;
-  }
+  for (int g = 0; g < kPointers; ++g) a[g] = t.a + 3 * g * a_row;
   for (int64_t k = t.k; k > 0; --k) {
     __m512bh bv[N];
 #pragma GCC unroll 4
@@ -54,12 +52,8 @@ void dot_tile(const TileArgs& t) {
       for (int v = 0; v < N; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], av, bv[v]);
     }
     b += b_k;
-    if constexpr (kPacked) {
-      a[0] += R;
-    } else {
 #pragma GCC unroll 16
-      for (int g = 0; g < (R + 2) / 3; ++g) a[g] += a_k;
-    }
+    for (int g = 0; g < kPointers; ++g) a[g] += a_k;
   }
   const __mmask16 last = __mmask16((1u << (t.cols - (N - 1) * kLanes)) - 1);
 #pragma GCC unroll 16

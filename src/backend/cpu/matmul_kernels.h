@@ -19,7 +19,7 @@ struct OffsetMap {
 // One register tile: C[rows, cols] = or += sum over k of A[rows, k] * B[k, cols]; rows and vectors are in the function.
 struct TileArgs {
   const float* a = nullptr;
-  int64_t a_row = 0, a_k = 0;  // strides of an unpacked A; a packed one is [k][rows]
+  int64_t a_row = 0, a_k = 0;  // strides of A; packed functions take neighbouring rows
   const float* b = nullptr;
   int64_t b_k = 0;  // stride between rows of B
   float* c = nullptr;

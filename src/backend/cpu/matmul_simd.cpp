@@ -54,6 +54,53 @@ HWY_INLINE void store_first(V v, F d, float* p, size_t n) {
 #endif
 }
 
+// Sums of products over all of k, two at a time: where another thread has the other half of a core's decoders, instructions that only count cost as
+// much as those that multiply.
+template <int R, int N, bool kPacked, bool kFetch>
+HWY_INLINE void add_products(const TileArgs& t, V (&sum)[R][N]) {
+  const F d;
+  const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
+  const float* HWY_RESTRICT b = t.b;
+  // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
+  constexpr int kPointers = kPacked ? 1 : (R + 2) / 3;
+  const float* HWY_RESTRICT a[kPointers];
+#pragma GCC unroll 16
+  for (int g = 0; g < kPointers; ++g) a[g] = t.a + 3 * g * a_row;
+  const auto add_product = [&](int64_t offset) HWY_ATTR __attribute__((always_inline)) {
+    V bv[N];
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
+    if constexpr (kFetch) {
+      constexpr int64_t kAhead = 12;
+#pragma GCC unroll 4
+      for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(b + kAhead * b_k + v);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const V av = hn::Set(d, kPacked ? a[0][offset + r] : a[r / 3][(r % 3) * a_row + offset]);
+#pragma GCC unroll 4
+      for (int v = 0; v < N; ++v) sum[r][v] = hn::MulAdd(av, bv[v], sum[r][v]);
+    }
+    b += b_k;
+  };
+  const auto pass = [&](int64_t by) HWY_ATTR __attribute__((always_inline)) {
+#pragma GCC unroll 16
+    for (int g = 0; g < kPointers; ++g) a[g] += by;
+  };
+  int64_t k = t.k;
+  if (kPacked || a_k == 1) {
+    for (; k >= 2; k -= 2) {
+      add_product(0);
+      add_product(kPacked ? a_k : 1);
+      pass(kPacked ? 2 * a_k : 2);
+    }
+  }
+  for (; k > 0; --k) {
+    add_product(0);
+    pass(a_k);
+  }
+}
+
 template <int R, int N, bool kPacked>
 void tile(const TileArgs& t) {
   const F d;
@@ -67,38 +114,11 @@ void tile(const TileArgs& t) {
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(t.c + r * t.c_row + v, 1);
   }
-  const float* HWY_RESTRICT b = t.b;
-  const int64_t b_k = t.b_k, a_k = t.a_k, a_row = t.a_row;
-  // Three rows share a pointer: base, base + a_row and base + 2 * a_row are addressing modes.
-  const float* HWY_RESTRICT a[kPacked ? 1 : (R + 2) / 3];
-  a[0] = t.a;
-  if constexpr (!kPacked) {
-#pragma GCC unroll 16
-    for (int g = 1; g < (R + 2) / 3; ++g) a[g] = t.a + 3 * g * a_row;
-  }
   // Rows of a B that is read as it lies are too far apart for the hardware to fetch ahead.
-  constexpr int64_t kAhead = 12;
-  const int64_t ahead = b_k > N * kLanes ? kAhead * b_k : 0;
-  for (int64_t k = t.k; k > 0; --k) {
-    V bv[N];
-#pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
-#pragma GCC unroll 4
-    for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(b + ahead + v);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const V av = hn::Set(d, kPacked ? a[0][r] : a[r / 3][(r % 3) * a_row]);
-#pragma GCC unroll 4
-      for (int v = 0; v < N; ++v) sum[r][v] = hn::MulAdd(av, bv[v], sum[r][v]);
-    }
-    b += b_k;
-    if constexpr (kPacked) {
-      a[0] += R;
-    } else {
-#pragma GCC unroll 16
-      for (int g = 0; g < (R + 2) / 3; ++g) a[g] += a_k;
-    }
-  }
+  if (t.b_k > N * kLanes)
+    add_products<R, N, kPacked, true>(t, sum);
+  else
+    add_products<R, N, kPacked, false>(t, sum);
   float* c = t.c;
   if (t.cols == N * kLanes) {
 #pragma GCC unroll 16
@@ -143,20 +163,11 @@ HWY_INLINE float to_f32(F16 x) { return f16_to_f32(x.bits); }
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const Bf16* p) {
-  const hn::Rebind<uint16_t, D> d16;
-  const hn::Rebind<uint32_t, D> d32;
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, &p->bits))));
+  return wide::load_bf16(d, &p->bits);
 }
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const F16* p) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  const hn::Rebind<hwy::float16_t, D> d16;
-  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
-#else
-  alignas(64) float tmp[kLanes];
-  for (size_t i = 0; i < hn::MaxLanes(d); ++i) tmp[i] = f16_to_f32(p[i].bits);
-  return hn::Load(d, tmp);
-#endif
+  return wide::load_f16(d, &p->bits);
 }
 
 // ---- packing
