@@ -104,6 +104,7 @@ struct ThreadTeam::State {
   int64_t scratch_bytes = 0;
   std::chrono::duration<double, std::micro> spin{0};
   bool passive = false;
+  int spare = 0;  // threads beyond the processors: so many may sleep on, as waking them helps nobody
   std::exception_ptr error;
 
   alignas(128) std::atomic<int> round{0};  // goes up with every shared task; idle threads watch it
@@ -157,11 +158,11 @@ struct ThreadTeam::State {
     unfinished.store(split.cut(t.units, t.unit_ns), std::memory_order_relaxed);
     split.deal();
     round.fetch_add(1);
-    if (parked.load() > 0) {
+    if (const int missing = parked.load() - spare; missing > 0) {
       unhelped_ns += ns;
       if (unhelped_ns >= kWakeNs) {
         unhelped_ns = 0;
-        round.notify_all();
+        wake(missing);
       }
     }
     help(0);
@@ -170,6 +171,11 @@ struct ThreadTeam::State {
       failed.store(false, std::memory_order_relaxed);
       std::rethrow_exception(std::exchange(error, nullptr));
     }
+  }
+
+  void wake(int count) {
+    if (spare == 0) return round.notify_all();
+    for (int i = 0; i < count; ++i) round.notify_one();
   }
 
   void await_finish() {
@@ -248,6 +254,7 @@ ThreadTeam::ThreadTeam(const TeamOptions& options) {
   state_ = std::make_unique<State>(options.speeds.empty() ? std::vector<double>(size_t(size), 1.0) : options.speeds);
   state_->passive = options.wait == Wait::passive || (options.wait == Wait::automatic && size > usable);
   state_->spin = std::chrono::duration<double, std::micro>(std::min(options.spin_us, state_->passive ? kPassiveSpinUs : kLongestSpinUs));
+  state_->spare = std::max(0, size - usable);
   state_->threads.reserve(size - 1);
   try {
     for (int i = 1; i < size; ++i) state_->threads.emplace_back([state = state_.get(), i] { state->work(i); });

@@ -285,6 +285,37 @@ TEST(ThreadTeam, SleepsWhereProcessorsAreShared) {
   EXPECT_EQ(ThreadTeam({.threads = 1, .wait = Wait::passive}).wait(), Wait::passive);
 }
 
+// However many threads there are, no more than the processors can run are woken for a task.
+TEST(ThreadTeam, LetsThreadsBeyondTheProcessorsSleep) {
+  constexpr int kThreads = 100, kTasks = 200, kUnits = 400;
+  cpu_set_t all, two;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&two);
+  const std::vector<int> cpus = allowed_cpus();
+  for (size_t i = 0; i < std::min<size_t>(2, cpus.size()); ++i) CPU_SET(cpus[i], &two);
+  ASSERT_EQ(sched_setaffinity(0, sizeof two, &two), 0);
+  auto sleeps = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw;
+  };
+  {
+    ThreadTeam team({.threads = kThreads});
+    EXPECT_EQ(team.wait(), Wait::passive);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until all sleep
+    std::vector<Counted> counted(kTasks);
+    std::vector<Task> program;
+    for (Counted& c : counted) c.runs.resize(kUnits), program.push_back({Counted::run, &c, kUnits, 1000});
+    Fault fault;
+    const int64_t before = sleeps();
+    team.run(program, nullptr, fault);
+    EXPECT_LT(sleeps() - before, kThreads * kTasks / 10);
+    for (const Counted& c : counted)
+      for (uint8_t n : c.runs) ASSERT_EQ(n, 1);
+  }
+  sched_setaffinity(0, sizeof all, &all);
+}
+
 TEST(ThreadTeam, KeepsSmallTasksOnTheLeader) {
   ThreadTeam team({.threads = 4});
   struct Where {
