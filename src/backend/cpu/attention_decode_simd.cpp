@@ -33,21 +33,10 @@ using Stored = std::conditional_t<t == DType::f32, float, uint16_t>;
 template <DType t>
 HWY_INLINE Vec load(const Stored<t>* p) {
   const F d;
-  if constexpr (t == DType::f32) {
+  if constexpr (t == DType::f32)
     return hn::LoadU(d, p);
-  } else if constexpr (t == DType::bf16) {
-    const hn::Rebind<uint16_t, F> d16;
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<F>(), hn::LoadU(d16, p))));
-  } else {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-    const hn::Rebind<hwy::float16_t, F> dh;
-    return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(p)));
-#else
-    alignas(64) float part[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) part[i] = f16_to_f32(p[i]);
-    return hn::Load(d, part);
-#endif
-  }
+  else
+    return t == DType::bf16 ? wide::load_bf16(d, p) : wide::load_f16(d, p);
 }
 
 // A step through a row: two vectors of features, or a lone one at its end.

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "backend/cpu/widen_simd.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "hwy/highway.h"
@@ -28,19 +29,7 @@ using Stored = std::conditional_t<t == DType::f32, float, uint16_t>;
 HWY_INLINE Vec load(const float* p) { return hn::LoadU(F(), p); }
 template <DType t>
 HWY_INLINE Vec load(const uint16_t* p) {
-  const hn::Rebind<uint16_t, F> d16;
-  if constexpr (t == DType::bf16) {
-    return hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<F>(), hn::LoadU(d16, p))));
-  } else {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-    const hn::Rebind<hwy::float16_t, F> dh;
-    return hn::PromoteTo(F(), hn::BitCast(dh, hn::LoadU(d16, p)));
-#else
-    HWY_ALIGN float part[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) part[i] = f16_to_f32(p[i]);
-    return hn::Load(F(), part);
-#endif
-  }
+  return t == DType::bf16 ? wide::load_bf16(F(), p) : wide::load_f16(F(), p);
 }
 
 template <DType t>

@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "backend/cpu/tile_simd.h"
+#include "backend/cpu/widen_simd.h"
 #include "base/half.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -82,12 +83,6 @@ HWY_INLINE VU bf16_bits(V v) {
   return hn::And(hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded), hn::Set(du, 0xffff0000));
 }
 
-HWY_INLINE V widen_bf16(const uint16_t* p) {
-  const DU du;
-  const hn::Rebind<uint16_t, DU> d16;
-  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
-}
-
 HWY_INLINE void narrow_bf16(V v, uint16_t* p) {
   const DI di;
   const hn::Rebind<uint16_t, DI> d16;
@@ -96,22 +91,12 @@ HWY_INLINE void narrow_bf16(V v, uint16_t* p) {
 }
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-HWY_INLINE V widen_f16(const uint16_t* p) {
-  const hn::Rebind<hwy::float16_t, D> d16;
-  const hn::Rebind<uint16_t, D> du16;
-  return hn::PromoteTo(D(), hn::BitCast(d16, hn::LoadU(du16, p)));
-}
 HWY_INLINE void narrow_f16(V v, uint16_t* p) {
   const hn::Rebind<hwy::float16_t, D> d16;
   const hn::Rebind<uint16_t, D> du16;
   hn::StoreU(hn::BitCast(du16, hn::DemoteTo(d16, v)), du16, p);
 }
 #else
-HWY_INLINE V widen_f16(const uint16_t* p) {
-  HWY_ALIGN float part[hn::MaxLanes(D())];
-  for (size_t i = 0; i < hn::Lanes(D()); ++i) part[i] = f16_to_f32(p[i]);
-  return hn::Load(D(), part);
-}
 HWY_INLINE void narrow_f16(V v, uint16_t* p) {
   HWY_ALIGN float part[hn::MaxLanes(D())];
   hn::Store(v, D(), part);
@@ -121,7 +106,7 @@ HWY_INLINE void narrow_f16(V v, uint16_t* p) {
 
 template <bool kBrain>
 HWY_INLINE V widen(const uint16_t* p) {
-  return kBrain ? widen_bf16(p) : widen_f16(p);
+  return kBrain ? wide::load_bf16(D(), p) : wide::load_f16(D(), p);
 }
 template <bool kBrain>
 HWY_INLINE void narrow(V v, uint16_t* p) {

@@ -1,4 +1,4 @@
-// bf16 to f32, two vectors at once. Compiled per Highway target: include after hwy/highway.h, inside no namespace.
+// 16-bit numbers from memory as f32. Compiled per Highway target: include after hwy/highway.h, inside no namespace.
 #if defined(RIDGE_WIDEN_SIMD_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_WIDEN_SIMD_H
 #undef RIDGE_WIDEN_SIMD_H
@@ -6,6 +6,7 @@
 #define RIDGE_WIDEN_SIMD_H
 #endif
 
+#include "base/half.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,6 +18,24 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F = hn::ScalableTag<float>;
 using V = hn::Vec<F>;
 
+template <class D>
+HWY_INLINE hn::Vec<D> load_bf16(D d, const uint16_t* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(d16, p))));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f16(D d, const uint16_t* p) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  const hn::Rebind<hwy::float16_t, D> d16;
+  return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+#else
+  HWY_ALIGN float part[hn::MaxLanes(D())];
+  for (size_t i = 0; i < hn::Lanes(d); ++i) part[i] = f16_to_f32(p[i]);
+  return hn::Load(d, part);
+#endif
+}
+
 // As many as two vectors hold, in order. Where words can be moved anywhere and others be zero it takes one instruction a vector instead of two.
 HWY_INLINE void load_bf16(const uint16_t* p, V& first, V& second) {
 #if HWY_TARGET == HWY_AVX3
@@ -27,10 +46,8 @@ HWY_INLINE void load_bf16(const uint16_t* p, V& first, V& second) {
   first = V{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, _mm512_load_si512(kFirst), both))};
   second = V{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, _mm512_load_si512(kSecond), both))};
 #else
-  const hn::Rebind<uint16_t, F> d16;
-  const hn::RebindToUnsigned<F> d32;
-  first = hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, p))));
-  second = hn::BitCast(F(), hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, p + hn::Lanes(d16)))));
+  const F d;
+  first = load_bf16(d, p), second = load_bf16(d, p + hn::Lanes(d));
 #endif
 }
 
