@@ -1,7 +1,7 @@
 #include "compile/fuse.h"
 
 #include <algorithm>
-#include <set>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -52,9 +52,17 @@ class Fuser {
   struct Cluster {
     Group::Kind kind = Group::Kind::tile;
     NodeId node = kNone;
-    std::vector<NodeId> members;     // sorted
-    std::set<int> producers, users;  // cluster ids
+    std::vector<NodeId> members;        // sorted
+    std::vector<NodeId> stores;         // members that other clusters read or the program puts out
+    std::vector<int> producers, users;  // clusters when these were made; root() is what they are part of now
     bool dead = false;
+    // Of all members together, so that a merge does not look at each of them again.
+    bool reduces = false, apart = false;
+    bool numbers = true;              // arithmetic on single numbers alone
+    std::array<bool, 3> phases = {};  // by early_
+    int first = 0, last = 0;          // by level_
+    int64_t size = 1;                 // of the largest value that is made or summed up
+    int64_t summed = 0, left = 0;     // elements that its reductions go over, and that are left of them
   };
 
   StorageFn storage() const {
@@ -80,12 +88,7 @@ class Fuser {
   // 2: early forward, 1: the end of forward, 0: backward. What has something of the end runs there, whatever else is in it.
   bool mixes_phases(const Cluster& a, const Cluster& b) const {
     bool early = false, late = false;
-    for (const Cluster* c : {&a, &b}) {
-      bool has[3] = {};
-      if (c->node) has[int(early_[c->node])] = true;
-      for (NodeId id : c->members) has[int(early_[id])] = true;
-      early |= has[2] && !has[1], late |= has[0];
-    }
+    for (const Cluster* c : {&a, &b}) early |= c->phases[2] && !c->phases[1], late |= c->phases[0];
     return early && late && has_forward_;
   }
 
@@ -271,7 +274,15 @@ class Fuser {
     for (NodeId in : g_[id].in) repeated_below(in, moved || (movement && g_[id].op != Op::expand), found);
   }
 
+  // As late as the way to the end allows: what backward makes again then lies near to where it is read, and a search between two clusters stays near them.
+  void find_levels() {
+    level_.assign(g_.size(), 0);
+    for (auto it = order_.rbegin(); it != order_.rend(); ++it)
+      for (NodeId in : g_[*it].in) level_[in] = std::min(level_[in], level_[*it] - 1);
+  }
+
   void make_groups() {
+    find_levels();
     for (NodeId id : order_) {
       Op op = g_[id].op;
       bool copy = plan_.copies.count(id) != 0;
@@ -290,61 +301,98 @@ class Fuser {
       for (NodeId in : g_[id].in)
         each_source(in, [&](NodeId source) {
           consumers_[source].push_back(id);
-          if (group_of_[source] >= 0 && group_of_[source] != self) c.producers.insert(group_of_[source]);
+          if (group_of_[source] >= 0 && group_of_[source] != self) c.producers.push_back(group_of_[source]);
         });
+      std::sort(c.producers.begin(), c.producers.end());
+      c.producers.erase(std::unique(c.producers.begin(), c.producers.end()), c.producers.end());
+      describe(c, id);
       clusters_.push_back(std::move(c));
-      for (int p : clusters_.back().producers) clusters_[p].users.insert(self);
+      root_.push_back(self);
+      for (int p : clusters_.back().producers) clusters_[p].users.push_back(self);
     }
+    for (size_t i = 0; i < clusters_.size(); ++i) clusters_[i].stores = stores(clusters_[i].members, std::array{int(i)});
+    seen_.assign(clusters_.size(), 0);
   }
 
-  bool needed_outside(NodeId id, std::span<const int> inside) const {
+  void describe(Cluster& c, NodeId id) const {
+    const Node& n = g_[id];
+    c.phases[size_t(early_[id])] = true;
+    c.first = c.last = level_[id];
+    c.size = g_.shape(id).numel();
+    c.numbers = is_elementwise(n.op) && g_.shape(id).numel() == 1 && std::all_of(n.in.begin(), n.in.end(), [&](NodeId in) { return is_number(in); });
+    if (c.kind != Group::Kind::tile) return;
+    c.apart = is_apart(n), c.reduces = is_reduction(n.op);
+    if (c.reduces) c.summed = g_.shape(n.in[0]).numel(), c.left = g_.shape(id).numel(), c.size = std::max(c.size, c.summed);
+  }
+
+  // A literal, or a single number in memory, at most in another shape.
+  bool is_number(NodeId id) const {
+    while (is_movement(g_[id].op) && !plan_.copies.count(id)) {
+      if (g_[id].op != Op::reshape && g_[id].op != Op::expand) return false;
+      id = g_[id].in[0];
+    }
+    return g_[id].op == Op::literal || (has_memory(g_, id, plan_) && g_.shape(id).numel() == 1);
+  }
+
+  // What a cluster has become a part of.
+  int root(int c) {
+    while (root_[size_t(c)] != c) c = root_[size_t(c)] = root_[size_t(root_[size_t(c)])];
+    return c;
+  }
+  int group_of(NodeId id) { return group_of_[id] < 0 ? -1 : root(group_of_[id]); }
+
+  bool needed_outside(NodeId id, std::span<const int> inside) {
     if (is_output_.count(id)) return true;
     return std::any_of(consumers_[id].begin(), consumers_[id].end(),
-                       [&](NodeId user) { return std::find(inside.begin(), inside.end(), group_of_[user]) == inside.end(); });
+                       [&](NodeId user) { return std::find(inside.begin(), inside.end(), group_of(user)) == inside.end(); });
   }
 
   // By another kernel of the same phase: then storing the sums once is better than storing what each makes of them.
-  bool read_again_soon(NodeId id, std::span<const int> inside) const {
+  bool read_again_soon(NodeId id, std::span<const int> inside) {
     return std::any_of(consumers_[id].begin(), consumers_[id].end(), [&](NodeId user) {
       bool other_phase = has_forward_ && early_[id] == 2 && early_[user] == 0;
-      return !other_phase && std::find(inside.begin(), inside.end(), group_of_[user]) == inside.end();
+      return !other_phase && std::find(inside.begin(), inside.end(), group_of(user)) == inside.end();
     });
   }
 
-  std::vector<NodeId> stores(const std::vector<NodeId>& members, std::span<const int> inside) const {
+  std::vector<NodeId> stores(const std::vector<NodeId>& members, std::span<const int> inside) {
     std::vector<NodeId> out;
     for (NodeId id : members)
       if (needed_outside(id, inside)) out.push_back(id);
     return out;
   }
 
-  // Is there a way from a to b through some other cluster?
-  bool detour(int a, int b) const {
-    std::vector<char> seen(clusters_.size(), 0);
-    std::vector<int> stack;
-    for (int u : clusters_[a].users)
-      if (u != b) stack.push_back(u);
-    NodeId top = last_node(b);
-    while (!stack.empty()) {
-      int c = stack.back();
-      stack.pop_back();
-      if (c == b) return true;
-      if (seen[c] || first_node(c) > top) continue;
-      seen[c] = 1;
-      for (int u : clusters_[c].users) stack.push_back(u);
-    }
-    return false;
+  // Is there a way from a to b through some other cluster? Looked for from both ends at once: one that everything reads has many ways forward and few back.
+  bool detour(int a, int b) {
+    const int lowest = clusters_[a].first, highest = clusters_[b].last;
+    const int ahead = ++search_, behind = ++search_;
+    struct Step {
+      int cluster;
+      size_t next = 0;
+    };
+    std::vector<Step> forward = {{a}}, backward = {{b}};
+    while (true)
+      for (bool on : {true, false}) {
+        std::vector<Step>& way = on ? forward : backward;
+        Step& at = way.back();
+        const std::vector<int>& list = on ? clusters_[at.cluster].users : clusters_[at.cluster].producers;
+        if (at.next == list.size()) {
+          way.pop_back();
+          if (way.empty()) return false;
+          continue;
+        }
+        ++plan_.looks;
+        const int from = on ? a : b, to = on ? b : a, c = root(list[at.next++]);
+        if (c == from || (c == to && at.cluster == from)) continue;
+        if (c == to || seen_[c] == (on ? behind : ahead)) return true;
+        if (seen_[c] == (on ? ahead : behind) || (on ? clusters_[c].first > highest : clusters_[c].last < lowest)) continue;
+        seen_[c] = on ? ahead : behind;
+        way.push_back({c});
+      }
   }
-  NodeId first_node(int c) const {
-    return clusters_[c].members.empty() ? clusters_[c].node
-           : clusters_[c].node          ? std::min(clusters_[c].node, clusters_[c].members[0])
-                                        : clusters_[c].members[0];
-  }
-  NodeId last_node(int c) const { return clusters_[c].members.empty() ? clusters_[c].node : std::max(clusters_[c].node, clusters_[c].members.back()); }
-
-  bool feeds(int c, NodeId node) const {
+  bool feeds(int c, NodeId node) {
     bool found = false;
-    for (NodeId in : g_[node].in) each_source(in, [&](NodeId source) { found |= group_of_[source] == c; });
+    for (NodeId in : g_[node].in) each_source(in, [&](NodeId source) { found |= group_of(source) == c; });
     return found;
   }
 
@@ -356,32 +404,19 @@ class Fuser {
 
   void refuse(int a, int b, std::string why) { plan_.refusals.push_back(fmt::format("{} into {}: {}", label(a), label(b), why)); }
 
-  int64_t size_of_cluster(int c) const {
-    int64_t n = clusters_[c].node ? g_.shape(clusters_[c].node).numel() : 1;
-    for (NodeId id : clusters_[c].members) {
-      n = std::max(n, g_.shape(id).numel());
-      if (is_reduction(g_[id].op)) n = std::max(n, g_.shape(g_[id].in[0]).numel());
-    }
-    return n;
-  }
-  bool reduces(int c) const {
-    return std::any_of(clusters_[c].members.begin(), clusters_[c].members.end(), [&](NodeId id) { return is_reduction(g_[id].op); });
-  }
-
   bool try_merge(int a, int b) {
     Cluster &p = clusters_[a], &c = clusters_[b];
     if (p.kind == Group::Kind::node || c.kind == Group::Kind::node) return false;
     if (p.kind == Group::Kind::matmul && c.kind == Group::Kind::matmul) return false;
-    auto apart = [&](NodeId id) { return is_apart(g_[id]); };
-    if (std::any_of(p.members.begin(), p.members.end(), apart) || std::any_of(c.members.begin(), c.members.end(), apart)) return false;
+    if (p.apart || c.apart) return false;
     bool matmul = p.kind == Group::Kind::matmul || c.kind == Group::Kind::matmul;
     if (c.kind == Group::Kind::matmul && feeds(a, c.node)) return false;  // an operand must be complete before the first sum
-    if (matmul && (reduces(a) || reduces(b))) {
+    if (matmul && (p.reduces || c.reduces)) {
       if (p.kind == Group::Kind::matmul) refuse(a, b, "a matmul's epilogue cannot reduce");
       return false;
     }
     // A small producer is worked out once and read many times, unless it is trivial.
-    if (!reduces(a) && p.kind == Group::Kind::tile && size_of_cluster(a) < size_of_cluster(b) && p.members.size() > 3) {
+    if (!p.reduces && p.kind == Group::Kind::tile && p.size < c.size && p.members.size() > 3) {
       refuse(a, b, "the producer is smaller than the loops it would be repeated in");
       return false;
     }
@@ -394,71 +429,111 @@ class Fuser {
       return false;
     }
     GroupSpec spec;
-    std::merge(p.members.begin(), p.members.end(), c.members.begin(), c.members.end(), std::back_inserter(spec.members));
     spec.matmul = matmul ? (p.node ? p.node : c.node) : kNone;
     spec.repeated = &plan_.repeated;
     int inside[] = {a, b};
-    spec.stores = stores(spec.members, inside);
+    spec.stores = stores(united(p.stores, c.stores), inside);
     if (spec.stores.empty()) return false;
+    const bool number = stores_numbers(p) && stores_numbers(c);
+    // Sums of many tensors that end in one number are a long chain, and both answers about its next link are known without lowering all of it.
+    if (number && p.reduces && c.reduces && p.summed != c.summed) {
+      refuse(a, b, "reductions over different loops");
+      return false;
+    }
+    if (number && !matmul && (p.reduces || p.numbers) && c.numbers && c.members.size() == 1) {
+      join(a, b, std::move(spec.stores));
+      return true;
+    }
+    spec.members = united(p.members, c.members);
+    std::vector<NodeId> kept = spec.stores;
     if (matmul && p.node && read_again_soon(p.node, inside)) {
       refuse(a, b, "several kernels read the sums");
       return false;
     }
     if (matmul && needed_outside(spec.matmul, inside)) spec.stores.insert(spec.stores.begin(), spec.matmul);  // the epilogue stores the sums too
+    const bool one_frame = !p.reduces || !c.reduces || (p.summed == c.summed && p.left == c.left);
+    if (std::string why = one_frame ? misfit(spec, p.reduces ? p : c) : ""; !why.empty()) {
+      refuse(a, b, why);
+      return false;
+    }
+    plan_.looks += int64_t(spec.members.size());
     LoweredGroup lowered = lower_group(g_, spec, storage());
     if (!lowered.refusal.empty()) {
       refuse(a, b, lowered.refusal);
       return false;
     }
     if (matmul && lowered.group.accumulator < 0) return false;
-    if (std::string why = unwise(spec, lowered.group); !why.empty()) {
-      refuse(a, b, why);
-      return false;
-    }
-    join(a, b, std::move(spec.members));
+    join(a, b, std::move(kept));
     return true;
   }
 
-  // Legal, but no gain: a number that other kernels wait for should not wait for the pass over memory that reads it again.
-  std::string unwise(const GroupSpec& spec, const TileGroup& t) const {
-    if (t.form != TileGroup::Template::row) return "";
-    int64_t kept = 1;
-    for (int l = 0; l < t.domain.rank() - t.reduced; ++l) kept *= t.domain[l];
-    if (kept != 1 || t.domain.numel() == 1) return "";
+  bool stores_numbers(const Cluster& c) const {
+    return std::all_of(c.stores.begin(), c.stores.end(), [&](NodeId id) { return g_.shape(id).numel() == 1; });
+  }
+
+  // What lowering would refuse for the sizes alone, told before it works through what may be many members.
+  std::string misfit(const GroupSpec& spec, const Cluster& loops) const {
+    int64_t full = loops.summed, kept = loops.left;
+    if (!loops.reduces) {
+      full = spec.matmul ? g_.shape(spec.matmul).numel() : 0;
+      for (NodeId id : spec.stores) full = spec.matmul ? full : std::max(full, g_.shape(id).numel());
+      kept = full;
+    }
     bool single = false, whole = false;
-    for (NodeId id : spec.stores) (g_.shape(id).numel() == 1 ? single : whole) = true;
-    return single && whole ? "other kernels wait for its number" : "";
+    for (NodeId id : spec.stores) {
+      const int64_t n = g_.shape(id).numel();
+      if (n != full && n != kept) return fmt::format("{} has {} elements, the loops cover {} ({} after reduction)", to_string(g_.type(id)), n, full, kept);
+      (n == 1 ? single : whole) = true;
+    }
+    // Legal, but no gain: a number that other kernels wait for should not wait for the pass over memory that reads it again.
+    return loops.reduces && kept == 1 && single && whole ? "other kernels wait for its number" : "";
+  }
+
+  static std::vector<NodeId> united(const std::vector<NodeId>& a, const std::vector<NodeId>& b) {
+    std::vector<NodeId> out;
+    std::merge(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(out));
+    return out;
   }
 
   // b takes over a.
-  void join(int a, int b, std::vector<NodeId> members) {
+  void join(int a, int b, std::vector<NodeId> stores) {
     Cluster &p = clusters_[a], &c = clusters_[b];
-    if (p.kind == Group::Kind::matmul) c.kind = Group::Kind::matmul, c.node = p.node, group_of_[p.node] = b;
-    for (NodeId id : p.members) group_of_[id] = b;
-    c.members = std::move(members);
-    for (int u : p.users) clusters_[u].producers.erase(a), clusters_[u].producers.insert(b), c.users.insert(u);
-    for (int u : p.producers) clusters_[u].users.erase(a), clusters_[u].users.insert(b), c.producers.insert(u);
-    c.users.erase(a), c.users.erase(b), c.producers.erase(a), c.producers.erase(b);
+    if (p.kind == Group::Kind::matmul) c.kind = Group::Kind::matmul, c.node = p.node;
+    root_[size_t(a)] = b;
+    // The smaller list goes into the larger, so that a long chain of merges copies little.
+    auto take_over = [](auto& to, auto& from) {
+      if (to.size() < from.size()) std::swap(to, from);
+      to.insert(to.end(), from.begin(), from.end());
+      return long(to.size() - from.size());
+    };
+    const long larger = take_over(c.members, p.members);
+    if (!p.members.empty() && p.members[0] < c.members[size_t(larger) - 1]) std::inplace_merge(c.members.begin(), c.members.begin() + larger, c.members.end());
+    take_over(c.users, p.users), take_over(c.producers, p.producers);
+    c.stores = std::move(stores);
+    c.reduces |= p.reduces, c.numbers &= p.numbers;
+    for (size_t i = 0; i < c.phases.size(); ++i) c.phases[i] |= p.phases[i];
+    c.first = std::min(c.first, p.first), c.last = std::max(c.last, p.last);
+    c.size = std::max(c.size, p.size), c.summed = std::max(c.summed, p.summed), c.left = std::max(c.left, p.left);
     p.dead = true;
   }
 
   void merge_producers() {
     for (NodeId id : order_) {
-      int b = group_of_[id];
+      int b = group_of(id);
       if (b < 0 || clusters_[b].kind == Group::Kind::node || g_[id].op == Op::matmul || g_[id].op == Op::get) continue;
       // Matmuls first: an elementwise node is best done while the sums are in registers.
       std::vector<NodeId> sources;
       for (NodeId in : g_[id].in) each_source(in, [&](NodeId s) { sources.push_back(s); });
       std::stable_sort(sources.begin(), sources.end(), [&](NodeId x, NodeId y) { return rank_of(x) < rank_of(y); });
       for (NodeId s : sources) {
-        int a = group_of_[s];
-        b = group_of_[id];
+        int a = group_of(s);
+        b = group_of(id);
         if (a >= 0 && a != b) try_merge(a, b);
       }
     }
   }
-  int rank_of(NodeId id) const {
-    int c = group_of_[id];
+  int rank_of(NodeId id) {
+    int c = group_of(id);
     return c >= 0 && clusters_[c].kind == Group::Kind::matmul ? 0 : 1;
   }
 
@@ -468,13 +543,14 @@ class Fuser {
       if (!has_memory(g_, id, plan_) || g_.shape(id).numel() == 1) continue;
       std::vector<int> around;
       for (NodeId user : consumers_[id]) {
-        int c = group_of_[user];
-        if (c >= 0 && clusters_[c].kind == Group::Kind::tile && reduces(c) && std::find(around.begin(), around.end(), c) == around.end()) around.push_back(c);
+        int c = group_of(user);
+        if (c >= 0 && clusters_[c].kind == Group::Kind::tile && clusters_[c].reduces && std::find(around.begin(), around.end(), c) == around.end())
+          around.push_back(c);
       }
       for (size_t i = 0; i < around.size(); ++i)
         for (size_t j = i + 1; j < around.size(); ++j) {
           int a = around[i], b = around[j];
-          if (clusters_[a].dead || clusters_[b].dead || size_of_cluster(a) != size_of_cluster(b)) continue;
+          if (clusters_[a].dead || clusters_[b].dead || clusters_[a].size != clusters_[b].size) continue;
           if (detour(a, b) || detour(b, a)) continue;
           try_merge(a, b);
         }
@@ -489,7 +565,7 @@ class Fuser {
       int self = int(i);
       if (c.kind != Group::Kind::node) {
         bool matmul = c.kind == Group::Kind::matmul;
-        group.specs.push_back({c.members, stores(c.members, {&self, 1}), matmul ? c.node : kNone, nullptr});
+        group.specs.push_back({c.members, c.stores, matmul ? c.node : kNone, nullptr});
         if (matmul && !c.members.empty() && needed_outside(c.node, {&self, 1})) group.specs[0].stores.insert(group.specs[0].stores.begin(), c.node);
       }
       if (c.kind == Group::Kind::tile && group.specs[0].stores.empty()) continue;  // nobody reads it
@@ -502,7 +578,7 @@ class Fuser {
     std::vector<size_t> place(clusters_.size(), n);
     for (size_t i = 0; i < n; ++i) {
       const Group& group = plan_.groups[i];
-      place[size_t(group_of_[group.kind == Group::Kind::tile ? group.specs[0].members[0] : group.node])] = i;
+      place[size_t(group_of(group.kind == Group::Kind::tile ? group.specs[0].members[0] : group.node))] = i;
     }
     OrderProblem problem{n, {}, {}};
     auto edge = [&](int from, int to) {
@@ -511,13 +587,14 @@ class Fuser {
       if (a < n && b < n && a != b) problem.edges.push_back({a, b});
     };
     for (size_t c = 0; c < clusters_.size(); ++c)
-      for (int p : clusters_[c].producers) edge(p, int(c));
+      if (!clusters_[c].dead)
+        for (int p : clusters_[c].producers) edge(root(p), int(c));
     order_updates(problem, edge);
     for (NodeId id : order_) {
-      if (group_of_[id] < 0 || is_output_.count(id) || consumers_[id].empty() || place[size_t(group_of_[id])] == n) continue;
-      OrderProblem::Value v{g_.type(id).bytes(), place[size_t(group_of_[id])], {}};
+      if (group_of(id) < 0 || is_output_.count(id) || consumers_[id].empty() || place[size_t(group_of(id))] == n) continue;
+      OrderProblem::Value v{g_.type(id).bytes(), place[size_t(group_of(id))], {}};
       for (NodeId reader : consumers_[id])
-        if (size_t r = place[size_t(group_of_[reader])]; r < n && r != v.maker) v.readers.push_back(r);
+        if (size_t r = place[size_t(group_of(reader))]; r < n && r != v.maker) v.readers.push_back(r);
       if (!v.readers.empty()) problem.values.push_back(std::move(v));
     }
     return problem;
@@ -531,7 +608,7 @@ class Fuser {
     for (size_t i = 0; i < state_.size(); ++i) {
       auto [old_value, new_value] = state_[i];
       const size_t known = problem.edges.size();
-      for (NodeId reader : consumers_[old_value]) edge(group_of_[reader], group_of_[new_value]);
+      for (NodeId reader : consumers_[old_value]) edge(group_of(reader), group_of(new_value));
       const std::span<const std::pair<size_t, size_t>> fresh = std::span(problem.edges).subspan(known);
       if (fresh.empty()) continue;
       const std::vector<char> after = reached(later, fresh[0].second);
@@ -560,7 +637,10 @@ class Fuser {
   std::vector<NodeId> outputs_, order_;
   std::vector<std::pair<NodeId, NodeId>> state_;
   std::unordered_set<NodeId> is_output_;
-  std::vector<int> group_of_;
+  std::vector<int> group_of_, root_;
+  std::vector<int> level_;  // of nodes: above those of all operands
+  std::vector<int> seen_;   // by which search, of clusters
+  int search_ = 0;
   std::vector<char> early_;
   bool has_forward_ = false;
   std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node through movement

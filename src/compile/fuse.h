@@ -27,6 +27,7 @@ struct FusePlan {
   std::unordered_set<NodeId> repeated;  // cheap nodes that have none: every kernel that reads one works it out again
   std::vector<std::string> refusals;
   std::vector<size_t> circular;  // entries of `state` that no order can update in place; where there are any, the groups are not ordered
+  int64_t looks = 0;             // at nodes and groups to decide about merges: what planning takes
 };
 
 // Whether `id` has memory: everything but literals and movement nodes outside `copies`, and `repeated` nodes.

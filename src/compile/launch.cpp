@@ -117,8 +117,8 @@ class Launches {
     for (NodeId id : s.members) {
       text += name(g_[id].op);
       for (NodeId in : g_[id].in) {
-        auto it = std::find(s.members.begin(), s.members.end(), in);
-        text += it == s.members.end() ? std::string(" .") : " " + std::to_string(it - s.members.begin());
+        auto it = std::lower_bound(s.members.begin(), s.members.end(), in);
+        text += it == s.members.end() || *it != in ? std::string(" .") : " " + std::to_string(it - s.members.begin());
       }
       text += ';';
     }

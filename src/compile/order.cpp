@@ -1,6 +1,7 @@
 #include "compile/order.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 namespace ridge {
@@ -65,35 +66,36 @@ int64_t peak_bytes(const OrderProblem& p, const std::vector<size_t>& order) {
 
 std::vector<size_t> order_kernels(const OrderProblem& p) {
   size_t n = p.kernels;
-  std::vector<std::vector<size_t>> later = followers(p), makes(n), reads(n);
+  std::vector<std::vector<size_t>> later = followers(p), reads(n), readers(p.values.size());
   std::vector<size_t> waits = predecessors(later), way = longest_ways(later), left(p.values.size());
+  std::vector<int64_t> growth(n, 0);  // of what is live, if the kernel ran now
   for (size_t v = 0; v < p.values.size(); ++v) {
-    std::vector<size_t> readers = readers_of(p.values[v]);
-    makes[p.values[v].maker].push_back(v);
-    for (size_t r : readers) reads[r].push_back(v);
-    left[v] = readers.size();
+    readers[v] = readers_of(p.values[v]);
+    growth[p.values[v].maker] += p.values[v].bytes;
+    for (size_t r : readers[v]) reads[r].push_back(v);
+    left[v] = readers[v].size();
+    if (left[v] == 1) growth[readers[v][0]] -= p.values[v].bytes;
   }
-  std::vector<size_t> ready, order;
+  // Growth first among those that do not grow, then the longest way, then the graph's own order.
+  auto key = [&](size_t i) { return std::tuple(growth[i] > 0, growth[i] > 0 ? int64_t(0) : growth[i], -int64_t(way[i]), i); };
+  std::set<decltype(key(0))> ready;
+  std::vector<size_t> order;
+  std::vector<char> done(n, 0);
   for (size_t i = 0; i < n; ++i)
-    if (!waits[i]) ready.push_back(i);
+    if (!waits[i]) ready.insert(key(i));
   while (!ready.empty()) {
-    size_t best = 0;
-    int64_t best_growth = 0;
-    for (size_t k = 0; k < ready.size(); ++k) {
-      int64_t growth = 0;
-      for (size_t v : makes[ready[k]]) growth += p.values[v].bytes;
-      for (size_t v : reads[ready[k]])
-        if (left[v] == 1) growth -= p.values[v].bytes;
-      // Growth first among those that do not grow, then the longest way, then the graph's own order.
-      auto key = [&](size_t i, int64_t g) { return std::tuple(g > 0, g > 0 ? int64_t(0) : g, -int64_t(way[i]), i); };
-      if (k == 0 || key(ready[k], growth) < key(ready[best], best_growth)) best = k, best_growth = growth;
-    }
-    size_t i = ready[best];
-    ready.erase(ready.begin() + long(best));
-    order.push_back(i);
-    for (size_t v : reads[i]) --left[v];
+    const size_t i = std::get<3>(*ready.begin());
+    ready.erase(ready.begin());
+    order.push_back(i), done[i] = 1;
+    for (size_t v : reads[i])
+      if (--left[v] == 1) {  // whoever reads it last will free it
+        const size_t last = *std::find_if(readers[v].begin(), readers[v].end(), [&](size_t r) { return !done[r]; });
+        const bool waiting = ready.erase(key(last)) > 0;
+        growth[last] -= p.values[v].bytes;
+        if (waiting) ready.insert(key(last));
+      }
     for (size_t u : later[i])
-      if (--waits[u] == 0) ready.push_back(u);
+      if (--waits[u] == 0) ready.insert(key(u));
   }
   return order;
 }

@@ -63,8 +63,11 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
     }
     seen.insert(id);
   }
+  state_of_.assign(outputs_.size(), -1);
+  for (auto it = options_.state.rbegin(); it != options_.state.rend(); ++it) state_of_[size_t(it->second)] = it->first;
+  const std::unordered_set<NodeId> bound(inputs_.begin(), inputs_.end());
   for (NodeId id : topological(graph_, outputs_))
-    if (graph_[id].op == Op::input && std::find(inputs_.begin(), inputs_.end(), id) == inputs_.end())
+    if (graph_[id].op == Op::input && !bound.count(id))
       fail(ErrorCode::binding, "[compile] the outputs depend on input \"{}\" {}, which is not among the inputs to be bound", graph_.input_name(id),
            to_string(graph_.type(id)));
   build();
@@ -80,7 +83,11 @@ Program::Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> ou
 void Program::build() {
   placed_.clear();
   kernels_.clear();
-  auto fused = [&] { return fuse(graph_, outputs_, options_.fuse, inputs_, options_.state, forward_); };
+  auto fused = [&] {
+    FusePlan plan = fuse(graph_, outputs_, options_.fuse, inputs_, options_.state, forward_);
+    looks_ += plan.looks;
+    return plan;
+  };
   for (fused_ = fused(); !fused_.circular.empty(); fused_ = fused())
     for (size_t i : fused_.circular) write_apart(size_t(options_.state[i].second));
   refusals_ = fused_.refusals;
@@ -109,51 +116,74 @@ bool moves_in_reduction(const TileGroup& t, const TileAccess& a) {
 
 // State that a kernel overwrites while it still reads other elements of it must go through a copy.
 std::vector<size_t> Program::unsafe_updates() const {
+  struct Use {
+    size_t kernel, operand;
+  };
+  std::unordered_map<NodeId, std::vector<Use>> reads, writes;  // of old values, of new ones
+  for (auto [in, result] : options_.state) reads[inputs_[size_t(in)]], writes[outputs_[size_t(result)]];
+  for (size_t k = 0; k < kernels_.size(); ++k)
+    for (size_t i = 0; i < kernels_[k].operands.size(); ++i) {
+      const ProgramOperand& o = kernels_[k].operands[i];
+      auto& uses = o.written ? writes : reads;
+      if (auto it = uses.find(o.owner); it != uses.end()) it->second.push_back({k, i});
+    }
+  std::unordered_map<size_t, std::vector<size_t>> begins;  // of kernels: the first operand of each tile
   std::vector<size_t> out;
   for (auto [in, result] : options_.state) {
-    NodeId old_value = inputs_[size_t(in)], new_value = outputs_[size_t(result)];
-    for (const ProgramKernel& kernel : kernels_) {
-      std::vector<char> read(kernel.operands.size(), 0);  // a matmul and its epilogue may both read it
-      int first_read = -1, written = -1;
-      for (size_t i = 0; i < kernel.operands.size(); ++i) {
-        if (kernel.operands[i].owner == old_value && !kernel.operands[i].written) read[i] = 1, first_read = first_read < 0 ? int(i) : first_read;
-        if (kernel.operands[i].owner == new_value && kernel.operands[i].written) written = int(i);
-      }
-      if (first_read < 0 || written < 0) continue;
-      // A kernel of one node reads where it likes, except the one that leaves all but the new rows as they are.
-      bool safe = kernel.group.kind != Group::Kind::node ||
-                  (graph_[kernel.group.node].op == Op::dynamic_update_slice && read[0] && std::count(read.begin(), read.end(), 1) == 1);
-      int first = kernel.group.kind == Group::Kind::matmul ? 2 : 0;
-      safe &= first_read >= first;
-      for (const TileGroup& t : kernel.tiles) {
-        auto reads = [&](const TileAccess& a) { return a.operand >= 0 && read[size_t(a.operand + first)]; };
-        const TileAccess* to = nullptr;
-        for (const TileNode& n : t.nodes)
-          if (n.kind == TileNode::Kind::store && t.accesses[size_t(n.access)].operand + first == written) to = &t.accesses[size_t(n.access)];
-        bool overwritten = false;  // a plain copy of the old value must not come after the new one
-        for (const TileNode& n : t.nodes) {
-          if (n.kind != TileNode::Kind::store) continue;
-          const TileNode& value = t.nodes[size_t(n.in[0])];
-          if (overwritten && value.kind == TileNode::Kind::load && reads(t.accesses[size_t(value.access)])) safe = false;
-          overwritten |= &t.accesses[size_t(n.access)] == to;
-        }
-        for (const TileAccess& a : t.accesses)
-          if (reads(a)) safe &= to && a.offset == to->offset && a.strides == to->strides && a.gather < 0 && a.bounds.empty() && !moves_in_reduction(t, a);
-        first += t.operands;
-      }
-      if (safe) continue;
-      out.push_back(size_t(result));
-      break;
+    const std::vector<Use>& all_reads = reads[inputs_[size_t(in)]];
+    bool unsafe = false;
+    const std::vector<Use>& all_writes = writes[outputs_[size_t(result)]];
+    for (size_t w = 0; w < all_writes.size(); ++w) {
+      const Use& write = all_writes[w];
+      if (w + 1 < all_writes.size() && all_writes[w + 1].kernel == write.kernel) continue;
+      std::vector<size_t> read;  // a matmul and its epilogue may both read it
+      for (const Use& r : all_reads)
+        if (r.kernel == write.kernel) read.push_back(r.operand);
+      if (!read.empty()) unsafe |= !updates_safely(write.kernel, read, write.operand, begins[write.kernel]);
     }
+    if (unsafe) out.push_back(size_t(result));
   }
   return out;
 }
 
-int Program::state_input(int output) const {
-  for (auto [in, out] : options_.state)
-    if (out == output) return in;
-  return -1;
+// Whether a kernel may read the operands `read` and write `written` in the same memory.
+bool Program::updates_safely(size_t k, const std::vector<size_t>& read, size_t written, std::vector<size_t>& begins) const {
+  const ProgramKernel& kernel = kernels_[k];
+  // A kernel of one node reads where it likes, except the one that leaves all but the new rows as they are.
+  if (kernel.group.kind == Group::Kind::node) return graph_[kernel.group.node].op == Op::dynamic_update_slice && read.size() == 1 && read[0] == 0;
+  const size_t ahead = kernel.group.kind == Group::Kind::matmul ? 2 : 0;
+  if (read[0] < ahead) return false;
+  if (begins.empty()) {
+    begins.push_back(ahead);
+    for (const TileGroup& t : kernel.tiles) begins.push_back(begins.back() + size_t(t.operands));
+  }
+  auto tile_of = [&](size_t operand) { return size_t(std::upper_bound(begins.begin(), begins.end(), operand) - begins.begin()) - 1; };
+  std::vector<size_t> tiles;
+  for (size_t operand : read) tiles.push_back(tile_of(operand));
+  tiles.erase(std::unique(tiles.begin(), tiles.end()), tiles.end());
+  for (size_t i : tiles) {
+    if (i >= kernel.tiles.size()) continue;
+    const TileGroup& t = kernel.tiles[i];
+    auto is = [&](const TileAccess& a, size_t operand) { return a.operand >= 0 && size_t(a.operand) + begins[i] == operand; };
+    auto reads = [&](const TileAccess& a) { return std::any_of(read.begin(), read.end(), [&](size_t operand) { return is(a, operand); }); };
+    const TileAccess* to = nullptr;
+    for (const TileNode& n : t.nodes)
+      if (n.kind == TileNode::Kind::store && is(t.accesses[size_t(n.access)], written)) to = &t.accesses[size_t(n.access)];
+    bool overwritten = false;  // a plain copy of the old value must not come after the new one
+    for (const TileNode& n : t.nodes) {
+      if (n.kind != TileNode::Kind::store) continue;
+      const TileNode& value = t.nodes[size_t(n.in[0])];
+      if (overwritten && value.kind == TileNode::Kind::load && reads(t.accesses[size_t(value.access)])) return false;
+      overwritten |= &t.accesses[size_t(n.access)] == to;
+    }
+    for (const TileAccess& a : t.accesses)
+      if (reads(a) && !(to && a.offset == to->offset && a.strides == to->strides && a.gather < 0 && a.bounds.empty() && !moves_in_reduction(t, a)))
+        return false;
+  }
+  return true;
 }
+
+int Program::state_input(int output) const { return state_of_[size_t(output)]; }
 
 Storage Program::storage(NodeId id) const {
   if (auto it = placed_.find(id); it != placed_.end()) return it->second;
@@ -171,6 +201,7 @@ void Program::place_concats() {
   std::unordered_set<NodeId> updates;  // of state that is read: it is written when its readers have run, not part by part before
   for (auto [in, out] : options_.state)
     if (uses[inputs_[size_t(in)]]) updates.insert(outputs_[size_t(out)]);
+  const std::unordered_set<NodeId> put_out(outputs_.begin(), outputs_.end());
   std::vector<Group> left;
   for (Group& group : fused_.groups) {
     NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
@@ -199,8 +230,8 @@ void Program::place_concats() {
       NodeId source = part;
       bool alone = uses[part] == 1;
       while (graph_[source].op == Op::reshape && (source == id || !fused_.copies.count(source))) source = graph_[source].in[0], alone &= uses[source] == 1;
-      bool computed = alone && has_memory(graph_, source, fused_) && graph_[source].op != Op::input && !placed_.count(source) &&
-                      std::find(outputs_.begin(), outputs_.end(), source) == outputs_.end() && graph_[source].op != Op::scan && graph_[source].op != Op::sort;
+      bool computed = alone && has_memory(graph_, source, fused_) && graph_[source].op != Op::input && !placed_.count(source) && !put_out.count(source) &&
+                      graph_[source].op != Op::scan && graph_[source].op != Op::sort;
       if (graph_[source].op == Op::get) {
         Op maker = graph_[graph_[source].in[0]].op;
         computed &= maker == Op::attention || maker == Op::attention_grad;
@@ -236,6 +267,9 @@ void Program::place_concats() {
 
 void Program::build_kernels() {
   StorageFn where = [this](NodeId id) { return storage(id); };
+  parts_.clear();
+  for (NodeId id : topological(graph_, outputs_))
+    if (graph_[id].op == Op::get) parts_[graph_[id].in[0]].push_back(id);
   for (Group& group : fused_.groups) {
     ProgramKernel kernel;
     kernel.name = kernel_name(graph_, group);
@@ -311,8 +345,7 @@ void Program::build_node(ProgramKernel& kernel) {
   if (n.types.size() == 1)
     results[0] = id;
   else
-    for (NodeId other : topological(graph_, outputs_))
-      if (graph_[other].op == Op::get && graph_[other].in[0] == id) results[size_t(graph_[other].attrs.ints[0])] = other;
+    for (NodeId part : parts_[id]) results[size_t(graph_[part].attrs.ints[0])] = part;
   // Kernels that write all their results get a place for those that nobody reads.
   if (n.op == Op::attention || n.op == Op::attention_grad)
     for (size_t i = 0; i < results.size(); ++i)
@@ -410,10 +443,11 @@ void Program::alias_in_place() {
 // its lines need not be fetched first. Values written over what the kernel has just read are in the cache already.
 void Program::mark_streaming() {
   std::vector<int64_t> before(kernels_.size() + 1, 0);  // bytes touched by the kernels before this one
+  std::unordered_map<NodeId, std::vector<size_t>> touching;
   for (size_t k = 0; k < kernels_.size(); ++k) {
     before[k + 1] = before[k];
     for (const ProgramOperand& o : kernels_[k].operands)
-      if (o.owner) before[k + 1] += graph_.type(o.owner).bytes();
+      if (o.owner) before[k + 1] += graph_.type(o.owner).bytes(), touching[o.owner].push_back(k);
   }
   for (size_t k = 0; k < kernels_.size(); ++k) {
     ProgramKernel& kernel = kernels_[k];
@@ -424,13 +458,11 @@ void Program::mark_streaming() {
         if (n.kind != TileNode::Kind::store) continue;
         TileAccess& to = t.accesses[size_t(n.access)];
         const ProgramBuffer& b = buffer_of(kernel.operands[first + size_t(to.operand)].owner);
-        bool in_place = b.alias >= 0;
-        for (auto [in, out] : options_.state) in_place |= b.place == ProgramBuffer::Place::output && out == b.index;
+        const bool output = b.place == ProgramBuffer::Place::output, in_place = b.alias >= 0 || (output && state_input(b.index) >= 0);
         // An output's next reader is at best the next run.
-        size_t next = kernels_.size();
-        for (size_t r = k + 1; r < next && b.place != ProgramBuffer::Place::output; ++r)
-          for (const ProgramOperand& o : kernels_[r].operands)
-            if (o.owner == b.owner) next = r;
+        const std::vector<size_t>& all = touching[b.owner];
+        const auto later = std::upper_bound(all.begin(), all.end(), k);
+        const size_t next = output || later == all.end() ? kernels_.size() : *later;
         int64_t distance = next == kernels_.size() ? before.back() : before[next] - before[k];
         to.streaming = !in_place && distance > options_.cache_bytes;
       }

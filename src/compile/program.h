@@ -68,6 +68,7 @@ class Program {
   int state_input(int output) const;  // the input whose memory this output overwrites; -1: none
   const std::vector<ProgramKernel>& kernels() const { return kernels_; }
   const std::vector<std::string>& refusals() const { return refusals_; }
+  int64_t looks() const { return looks_; }  // at nodes and groups, to decide what runs together
   const std::vector<ProgramBuffer>& buffers() const { return buffers_; }
   const ProgramBuffer& buffer_of(NodeId owner) const { return buffers_[size_t(buffer_index_.at(owner))]; }
 
@@ -81,6 +82,7 @@ class Program {
  private:
   void build();
   std::vector<size_t> unsafe_updates() const;
+  bool updates_safely(size_t kernel, const std::vector<size_t>& read, size_t written, std::vector<size_t>& begins) const;
   void write_apart(size_t output);  // by a copy, after the kernel that makes it
   void place_concats();
   void build_kernels();
@@ -95,9 +97,12 @@ class Program {
   std::vector<NodeId> inputs_, outputs_, forward_;
   ProgramOptions options_;
   FusePlan fused_;
-  std::unordered_map<NodeId, Storage> placed_;  // values that lie inside another's buffer
+  std::vector<int> state_of_;                              // by output: the input whose memory it overwrites, or -1
+  std::unordered_map<NodeId, Storage> placed_;             // values that lie inside another's buffer
+  std::unordered_map<NodeId, std::vector<NodeId>> parts_;  // of nodes with several results: those that are read
   std::vector<ProgramKernel> kernels_;
   std::vector<std::string> refusals_;
+  int64_t looks_ = 0;
   std::vector<ProgramBuffer> buffers_;
   std::unordered_map<NodeId, int> buffer_index_;
   std::vector<int64_t> workspace_offsets_;

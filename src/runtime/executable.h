@@ -47,6 +47,7 @@ struct Report {
   int64_t input_bytes = 0, output_bytes = 0;
   int64_t planned_bytes = 0;  // all of the above that this executable holds itself
   int64_t saved_bytes = 0;    // what forward keeps for backward
+  int64_t looks = 0;          // at nodes and groups, to decide what runs together: grows as the program does
   double compile_ms = 0;
 };
 

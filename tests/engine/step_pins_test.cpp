@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "machine/features.h"
+#include "runtime/arena.h"
 #include "support/steps.h"
+#include "train/step_programs.h"
 
 namespace ridge::engine {
 namespace {
@@ -48,6 +50,30 @@ TEST(StepPins, KernelsOfALayer) {
   }
   EXPECT_EQ(counts[2] - counts[1], 20);
   EXPECT_EQ(counts[1] - counts[0], counts[2] - counts[1]) << "a layer costs the same wherever it is";
+}
+
+// Deciding what runs together looks at each layer about as often, however many there are.
+TEST(StepPins, PlanningGrowsAsTheModelDoes) {
+  struct Looks {
+    int64_t update, judgement, body, accumulating;
+  } few{}, many{};
+  for (Looks* looks : {&few, &many}) {
+    GptConfig c = small_gpt();
+    c.layers = looks == &few ? 24 : 96, c.width = 16, c.heads = 2;
+    const StepModel model = gpt_model(c, 2, 8);
+    StepOptions options;
+    options.clip = 1;
+    const StepPrograms programs(model, options);
+    looks->update = programs.update(std::make_shared<Arena>(nullptr))->report().looks;
+    looks->judgement = programs.judgement(std::make_shared<Arena>(nullptr))->report().looks;
+    looks->body = programs.body(2, false, Recompute::free)->report().looks;
+    looks->accumulating = programs.body(1, true, Recompute::layers)->report().looks;
+  }
+  constexpr double kMost = 4.1;  // times as many, for 4 times the layers
+  EXPECT_LE(double(many.update), kMost * double(few.update)) << few.update;
+  EXPECT_LE(double(many.judgement), kMost * double(few.judgement)) << few.judgement;
+  EXPECT_LE(double(many.body), kMost * double(few.body)) << few.body;
+  EXPECT_LE(double(many.accumulating), kMost * double(few.accumulating)) << few.accumulating;
 }
 
 // The arena is planned close to what must be live at once.
