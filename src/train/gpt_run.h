@@ -54,7 +54,8 @@ struct GptRun {
   std::vector<std::pair<std::string, std::string>> settled;  // sizes that those weights decided, by key
   std::unique_ptr<GptSampler> sampler;                       // null: no samples are asked for, or there is no tokenizer
 
-  std::string sample();  // some text by the model as it is now
+  void make_sampler(std::vector<const void*> weights);  // that reads them where the step has them
+  std::string sample();                                 // some text by the model as it is now
   int64_t sampled_tokens = 0;
   double sampled_seconds = 0;
   int64_t parameter_count() const;

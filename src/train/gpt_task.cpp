@@ -31,6 +31,28 @@ GptConfig gpt_config(const config::Resolved& settings, int64_t vocab) {
   return c;
 }
 
+std::vector<std::pair<std::string, std::string>> size_words(const GptConfig& c) {
+  return {{"layers", std::to_string(c.layers)},
+          {"heads", std::to_string(c.heads)},
+          {"kv_heads", c.kv_heads && c.kv_heads != c.heads ? std::to_string(c.kv_heads) : "auto"},
+          {"width", std::to_string(c.width)},
+          {"block", std::to_string(c.block)},
+          {"bias", c.bias ? "true" : "false"},
+          {"norm", c.norm == GptConfig::Norm::rms ? "rms" : "layer"},
+          {"pos", c.position == GptConfig::Position::rope ? "rope" : "learned"},
+          {"mlp", c.mlp == GptConfig::Mlp::swiglu ? "swiglu" : "gelu"}};
+}
+
+std::string model_text(const GptConfig& c) {
+  std::string text = fmt::format("{} layers, {} heads, {} wide, block {}", c.layers, c.heads, c.width, c.block);
+  if (c.kv_heads && c.kv_heads != c.heads) text += fmt::format(", {} kv heads", c.kv_heads);
+  if (c.bias) text += ", biases";
+  if (c.norm == GptConfig::Norm::rms) text += ", rms norm";
+  if (c.position == GptConfig::Position::rope) text += ", rope";
+  if (c.mlp == GptConfig::Mlp::swiglu) text += ", swiglu";
+  return text;
+}
+
 StepModel gpt_step_model(const GptConfig& config, int64_t batch) {
   StepModel model;
   model.parameters = gpt_parameters(config);

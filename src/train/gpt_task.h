@@ -12,6 +12,10 @@ int64_t required_size(const config::Resolved& settings, const char* key);
 // Refuses sizes that neither the settings nor their preset give.
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab);
 
+// What weights decide, as the settings name and write it, and in one line for people.
+std::vector<std::pair<std::string, std::string>> size_words(const GptConfig& config);
+std::string model_text(const GptConfig& config);
+
 // Batch: tokens and targets, i64 [batch, block].
 StepModel gpt_step_model(const GptConfig& config, int64_t batch);
 
