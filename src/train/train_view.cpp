@@ -17,7 +17,7 @@ constexpr int64_t kLines = 100;                                 // of steps in a
 int64_t log_interval(int64_t steps) {
   for (int64_t unit = 1;; unit *= 10)
     for (int64_t times : {1, 2, 5})
-      if (steps / (unit * times) <= kLines) return unit * times;
+      if (steps < (kLines + 1) * unit * times) return unit * times;  // no division: this is asked at every step
 }
 
 bool due(const Progress& p, double told_at) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -9,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/digits.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
@@ -43,19 +45,23 @@ std::string listed(const std::vector<int64_t>& numbers) {
 class RunningMedian {
  public:
   void add(double value) {
-    ring_[count_++ % ring_.size()] = value;
-    std::array<double, kSize> sorted = ring_;
-    const size_t n = std::min(count_, kSize);
-    std::nth_element(sorted.begin(), sorted.begin() + ptrdiff_t(n / 2), sorted.begin() + ptrdiff_t(n));
-    median_ = sorted[n / 2];
+    double& oldest = ring_[count_ % kSize];
+    double* end = sorted_.data() + std::min(count_, kSize);
+    if (count_++ >= kSize) {
+      double* const gone = std::lower_bound(sorted_.data(), end, oldest);
+      end = std::copy(gone + 1, end, gone);
+    }
+    oldest = value;
+    double* const place = std::upper_bound(sorted_.data(), end, value);
+    std::copy_backward(place, end, end + 1);
+    *place = value;
   }
-  double value() const { return median_; }
+  double value() const { return sorted_[std::min(count_, kSize) / 2]; }
 
  private:
   static constexpr size_t kSize = kMedianSteps;
-  std::array<double, kSize> ring_ = {};
+  std::array<double, kSize> ring_ = {}, sorted_ = {};
   size_t count_ = 0;
-  double median_ = 0;
 };
 
 class Run {
@@ -247,10 +253,10 @@ class Run {
     if (o_.before) o_.before(phase, state_.step.attempted);
     return Clock::now();
   }
-  double leave(Phase phase, Clock::time_point start) {
-    const double seconds = since(start);
-    out_.phase_seconds[size_t(phase)] += seconds;
-    return seconds;
+  Clock::time_point leave(Phase phase, Clock::time_point start) {
+    const Clock::time_point now = Clock::now();
+    out_.phase_seconds[size_t(phase)] += std::chrono::duration<double>(now - start).count();
+    return now;
   }
 
   void load_from(int64_t batch) {
@@ -264,11 +270,11 @@ class Run {
   void one_step() {
     Clock::time_point start = enter(Phase::data);
     Prefetcher::Batch batch = loader_->next();
-    leave(Phase::data, start);
+    const Clock::time_point ready = leave(Phase::data, start);
     waited_ = waited_before_ + loader_->waited_seconds();
     const int64_t number = state_.step.attempted + step_.pending();
     const double lr = o_.schedule.rate(number);
-    start = enter(Phase::step);
+    start = o_.before ? enter(Phase::step) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all is waited for then anyway
     if (o_.load_parts) {
       auto part = [&](int64_t first, int64_t) {
@@ -281,10 +287,12 @@ class Run {
       step_.enqueue(batch.tensors, lr);
     }
     under_way_.push_back({batch.number, lr, start});
-    leave(Phase::step, start);
+    const Clock::time_point enqueued = leave(Phase::step, start);
     const bool now = !step_.behind() || anything_due(number + 1) || signals_.caught() || out_of_time();
-    while (step_.pending() > (now ? 0 : 1))
-      if (!collect()) return;
+    const int64_t left = now ? 0 : 1;
+    if (step_.pending() > left && !collect(enqueued)) return;
+    while (step_.pending() > left)
+      if (!collect(Clock::now())) return;
   }
 
   bool anything_due(int64_t done) const {
@@ -293,14 +301,14 @@ class Run {
   bool due(int64_t interval, int64_t done) const { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); }
   bool out_of_time() const { return o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes; }
 
-  bool collect() {  // what the oldest step under way has come to; false: the run ended or went back
+  // What the oldest step under way has come to; false: the run ended or went back.
+  bool collect(Clock::time_point start) {
     const UnderWay step = under_way_.front();
     under_way_.pop_front();
-    const Clock::time_point start = Clock::now();
     const StepMetrics m = step_.collect();
-    leave(Phase::step, start);
-    pace_.add(since(std::max(step.start, last_collected_)));
-    last_collected_ = Clock::now();
+    const Clock::time_point before = std::max(step.start, last_collected_);
+    last_collected_ = leave(Phase::step, start);
+    pace_.add(std::chrono::duration<double>(last_collected_ - before).count());
     state_.step = step_.state();
     state_.next_batch = step.batch + 1;
     report(m, step.lr);
@@ -359,19 +367,16 @@ class Run {
 
   // Written as it is, as a JSON document of so many values takes longer than all the rest of telling.
   void add_row(const Progress& p) {
-    row_.clear();
-    fmt::format_to(std::back_inserter(row_), R"({{"step":{})", p.step);
-    auto add = [this](std::string_view key, double x) {
-      if (std::isfinite(x))
-        fmt::format_to(std::back_inserter(row_), R"(,"{}":{})", key, x);
-      else
-        fmt::format_to(std::back_inserter(row_), R"(,"{}":null)", key);
-    };
-    add("loss", p.loss), add("gradient_norm", p.gradient_norm), add("lr", p.lr), add("ms", p.ms), add("tokens_s", p.tokens_s);
-    if (p.roof > 0) add("roof", p.roof);
-    add("data_wait_s", p.data_wait_s);
+    char step[20];
+    row_ = R"({"step":)";
+    row_.append(step, std::to_chars(step, std::end(step), p.step).ptr);
+    auto add = [this](std::string_view key, double x) { append_digits(row_ += key, x); };
+    add(R"(,"loss":)", p.loss), add(R"(,"gradient_norm":)", p.gradient_norm), add(R"(,"lr":)", p.lr);
+    add(R"(,"ms":)", p.ms), add(R"(,"tokens_s":)", p.tokens_s);
+    if (p.roof > 0) add(R"(,"roof":)", p.roof);
+    add(R"(,"data_wait_s":)", p.data_wait_s);
     if (!p.applied) row_ += R"(,"applied":false)";
-    if (p.loss_scale != 1) add("loss_scale", p.loss_scale);
+    if (p.loss_scale != 1) add(R"(,"loss_scale":)", p.loss_scale);
     row_ += '}';
     keep_row(p.step, row_);
   }
@@ -494,7 +499,7 @@ class Run {
     r.best = std::isfinite(r.loss) && (!state_.best_val_loss || r.loss < *state_.best_val_loss);
     if (std::isfinite(r.loss)) state_.final_val_loss = r.loss;
     if (r.best) state_.best_val_loss = r.loss, state_.best_step = r.step;
-    r.seconds = leave(Phase::validation, start);
+    r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
     nlohmann::ordered_json row;
     row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
     tell();
