@@ -109,6 +109,11 @@ std::vector<CpuGroup> cpu_groups(const Machine& machine) {
   return groups;
 }
 
+double Utilisation::others() const {
+  if (!counted || cpus.empty()) return 0;
+  return std::clamp(busy + stolen - process / double(cpus.size()), 0.0, 1.0);
+}
+
 std::string Utilisation::summary() const {
   std::string text = fmt::format("CPU {:.0f} %", 100 * busy);
   if (counted && groups.size() > 1) {

@@ -46,6 +46,7 @@ struct Utilisation {
   int64_t available = 0;  // memory of the machine; 0: unknown
   std::vector<GpuUse> gpus;
 
+  double others() const;        // share of the time of these CPUs that others had; 0 where it is not counted
   std::string summary() const;  // "CPU 97 % (P 98 %, E 95 %, balance 1.03×)", and the GPUs where there are some
 };
 

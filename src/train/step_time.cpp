@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "machine/ceilings.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
+#include "machine/utilisation.h"
 #include "runtime/default_team.h"
 #include "runtime/thread_team.h"
 #include "train/gpt_task.h"
@@ -138,11 +140,19 @@ constexpr std::pair<const char*, double KernelRates::*> kFields[] = {{"fma_gflop
 std::string prefix_of(const ThreadTeam& team, int64_t memory, Precision precision) {
   return fmt::format("step_time/{}/{}/{}/", team.size(), array_bytes(memory), name(precision));
 }
+constexpr const char* kOthers = "others";
 Profile own_profile() { return Profile(fingerprint(look_at_machine({}))); }
+
+constexpr double kQuiet = 0.1;
+std::string source_text(const KernelRates& r, std::string_view when) {
+  return fmt::format("kernels measured on this machine {}{}", when,
+                     r.others > kQuiet ? fmt::format(", while others kept {:.0f} % of it busy", 100 * r.others) : "");
+}
 
 }  // namespace
 
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
+  UtilisationSampler watch(cpu_groups(look_at_machine({})));
   const DType dtype = precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32;
   KernelRates r;
   // Ceilings are the best of several moments: others at work on the machine must not lower them.
@@ -162,28 +172,41 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
   for (int i = 0; i < 4; ++i) r.launch_us = std::min(r.launch_us, measure_fork_join(team, 0.005).median);
   if (r.launch_us > 100) r.launch_us = 5;  // the team never met: others had its cores
   r.correction = measure_correction(team, r, memory, precision);
-  r.source = "kernels measured on this machine just now";
+  r.others = watch.sample().others();
+  r.source = source_text(r, "just now");
   return r;
 }
 
+bool believed(const KernelRates& rates, int64_t age_seconds) { return rates.others <= kQuiet || age_seconds < 600; }
+
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
   Profile profile = own_profile();
+  const std::string prefix = prefix_of(team, memory, precision);
   KernelRates r;
   for (auto [field, member] : kFields) {
-    const std::optional<double> known = profile.number(prefix_of(team, memory, precision) + field);
+    const std::optional<double> known = profile.number(prefix + field);
     if (!known || !(*known > 0)) return {};
     r.*member = *known;
   }
-  r.source = "kernels measured on this machine before";
+  const std::optional<double> others = profile.number(prefix + kOthers);
+  if (!others) return {};
+  r.others = *others;
+  if (!believed(r, std::time(nullptr) - profile.get(prefix + kOthers)->when)) return {};
+  r.source = source_text(r, "before");
   return r;
+}
+
+void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const KernelRates& rates) {
+  const std::string prefix = prefix_of(team, memory, precision);
+  std::vector<NamedMeasurement> rows = {{prefix + kOthers, {.value = fmt::format("{:.3g}", rates.others), .samples = 1}}};
+  for (auto [field, member] : kFields) rows.push_back({prefix + field, {.value = fmt::format("{:.6g}", rates.*member), .samples = 1}});
+  own_profile().put(rows);
 }
 
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
   if (const std::optional<KernelRates> kept = kept_kernel_rates(team, memory, precision)) return *kept;
   const KernelRates r = measure_kernel_rates(team, memory, precision);
-  std::vector<NamedMeasurement> rows;
-  for (auto [field, member] : kFields) rows.push_back({prefix_of(team, memory, precision) + field, {.value = fmt::format("{:.6g}", r.*member), .samples = 1}});
-  own_profile().put(rows);
+  keep_kernel_rates(team, memory, precision, r);
   return r;
 }
 

@@ -18,12 +18,16 @@ struct KernelRates {
   double cached_gbs = 0;                                       // of elementwise and row kernels whose data lie in a cache
   double launch_us = 0;                                        // from kernel to kernel
   double correction = 1;                                       // of small kernels, for what others do to their caches
+  double others = 0;                                           // share of the cores that others kept busy meanwhile
   std::string source;                                          // where they come from
 };
 
 // Of kernels in that format. Takes about half a second and no more memory than said, some MiB apart.
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
-// The same from the profile; empty: it holds none. And measured now and kept in that case.
+// Those of a machine that others kept busy are not believed for long.
+bool believed(const KernelRates& rates, int64_t age_seconds);
+void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const KernelRates& rates);
+// The same from the profile; empty: it holds none that are believed. And measured now and kept in that case.
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
 

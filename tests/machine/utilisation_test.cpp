@@ -74,6 +74,18 @@ TEST_F(RecordedUse, StolenTimeIsNotBusy) {
   EXPECT_EQ(u.summary(), "CPU 50 %");
 }
 
+TEST(Utilisation, OthersHadWhatThisProcessDidNot) {
+  Utilisation u;
+  u.counted = true, u.cpus = {0.9, 0.7}, u.busy = 0.8, u.process = 1;
+  EXPECT_DOUBLE_EQ(u.others(), 0.3);
+  u.stolen = 0.2;
+  EXPECT_DOUBLE_EQ(u.others(), 0.5);
+  u.process = 2;  // clocks may disagree a little
+  EXPECT_EQ(u.others(), 0);
+  u.counted = false, u.process = 0;
+  EXPECT_EQ(u.others(), 0);
+}
+
 TEST_F(RecordedUse, WithoutCountersTheProcessIsWhatIsKnown) {
   for (const char* text : {"", "garbage", "cpu 1 2 3\n", "intr 5\ncpu0 1 2 3 4 5 6 7 8\n", "cpu1 1 2 3 4 5 6 7 8\n"}) {
     tree.write("proc/stat", text);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "machine/ceilings.h"
+#include "runtime/default_team.h"
+#include "support/temp_folder.h"
+#include "support/variable.h"
 
 namespace ridge {
 namespace {
@@ -41,6 +44,22 @@ TEST(StepTime, WhatIsOnlyMovedTakesItsBytesFromWhereTheyLie) {
   EXPECT_NEAR(expected_ms("map[5]", 1e12, 8e4), 1.5 * (1e-3 + 1e-3), 1e-9) << "its arithmetic is hidden";
   EXPECT_NEAR(expected_ms("map[5]", 0, 2 * cache), 1e3 * 2 * cache / 20e9 + 1e-3, 1e-6);
   EXPECT_NEAR(expected_ms("map[5]", 0, 8e4, 7), 7 * expected_ms("map[5]", 0, 8e4), 1e-9);
+}
+
+TEST(StepTime, RatesOfABusyMachineAreToldAsSuchAndNotBelievedForLong) {
+  const test::TempFolder folder;
+  const test::Variable cache("RIDGE_CACHE", folder / "cache");
+  KernelRates quiet = rates(), busy = rates();
+  quiet.others = 0.05, busy.others = 0.63;
+  EXPECT_TRUE(believed(quiet, 1 << 30));
+  EXPECT_TRUE(believed(busy, 60));
+  EXPECT_FALSE(believed(busy, 3600));
+  EXPECT_FALSE(kept_kernel_rates(default_team(), 1 << 24));
+  keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, busy);
+  EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->source, "kernels measured on this machine before, while others kept 63 % of it busy");
+  keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet);
+  EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->source, "kernels measured on this machine before");
+  EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->correction, quiet.correction);
 }
 
 }  // namespace
