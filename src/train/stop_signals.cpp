@@ -1,15 +1,20 @@
 #include "train/stop_signals.h"
 
 #include <time.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <iterator>
+#include <tuple>
 
 namespace ridge {
 namespace {
 
 volatile std::sig_atomic_t caught_signal = 0;
 timespec caught_at;
+bool somebody_waits = false;  // at a terminal; a step may take minutes
+constexpr char kPatience[] = "\nends after this step, with a checkpoint; Ctrl-C once more ends at once, without one\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[std::size(kNoticed)], before_pipe;
 
@@ -18,9 +23,14 @@ void note(int signal) {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
   if (caught_signal == SIGINT && signal == SIGINT) {
-    if (now.tv_sec - caught_at.tv_sec < 1) return;
+    if (double(now.tv_sec - caught_at.tv_sec) + 1e-9 * double(now.tv_nsec - caught_at.tv_nsec) < 1) return;
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
+  }
+  if (signal == SIGINT && somebody_waits) {
+    const int error = errno;  // whoever was interrupted looks at it
+    std::ignore = ::write(STDERR_FILENO, kPatience, sizeof kPatience - 1);
+    errno = error;
   }
   caught_signal = signal, caught_at = now;
 }
@@ -28,7 +38,7 @@ void note(int signal) {
 }  // namespace
 
 StopSignals::StopSignals(bool active) : active_(active) {
-  caught_signal = 0;
+  caught_signal = 0, somebody_waits = isatty(STDERR_FILENO);
   if (!active) return;
   struct sigaction action = {};
   sigemptyset(&action.sa_mask);

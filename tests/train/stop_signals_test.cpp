@@ -1,0 +1,52 @@
+#include "train/stop_signals.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace ridge {
+namespace {
+
+// With stderr being that file.
+void interrupt(int file) {
+  const int before = dup(STDERR_FILENO);
+  dup2(file, STDERR_FILENO);
+  {
+    const StopSignals signals;
+    EXPECT_EQ(signals.caught(), 0);
+    std::raise(SIGINT);
+    EXPECT_EQ(signals.caught(), SIGINT);
+    std::raise(SIGINT);  // the same wish: within an instant
+  }
+  dup2(before, STDERR_FILENO), close(before);
+}
+
+TEST(StopSignals, SayAtATerminalThatAStepIsFinished) {
+  const int own = posix_openpt(O_RDWR | O_NOCTTY);
+  if (own < 0 || grantpt(own) || unlockpt(own)) GTEST_SKIP() << "no terminals here";
+  const int terminal = open(ptsname(own), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  interrupt(terminal);
+  char text[256];
+  const std::string told(text, size_t(std::max<ssize_t>(0, read(own, text, sizeof text))));
+  EXPECT_NE(told.find("once more ends at once"), std::string::npos) << told;
+  close(terminal), close(own);
+}
+
+TEST(StopSignals, AreSilentElsewhere) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+  interrupt(ends[1]);
+  char byte;
+  EXPECT_LT(read(ends[0], &byte, 1), 0);
+  close(ends[0]), close(ends[1]);
+}
+
+}  // namespace
+}  // namespace ridge
