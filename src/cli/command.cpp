@@ -68,7 +68,16 @@ Command::Command(const char* name, const char* summary, Setup setup) { entries()
 int run_command(int argc, char** argv) {
   CLI::App app("Ridge, a self-tuning deep-learning engine.", "ridge");
   app.set_version_flag("--version", fmt::format("ridge {} ({})", RIDGE_VERSION, name(isa_tier())));
+  // As all else that goes wrong is said, with the way to the command's own help.
+  app.failure_message([](const CLI::App* at, const CLI::Error& error) {
+    std::string words = "ridge";
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front(), words += " " + at->get_name();
+    return fmt::format("ridge: {}; {} --help says more\n", error.what(), words);
+  });
   std::sort(entries().begin(), entries().end(), [](auto& a, auto& b) { return std::string_view(a.name) < b.name; });
+
+  char help[] = "--help";
+  if (argc > 1 && std::string_view(argv[1]) == "help") argv[1] = help;
 
   // The first word that is no flag must name a command: said here, so that the message can name the nearest one.
   if (argc > 1 && argv[1][0] != '-' && std::none_of(entries().begin(), entries().end(), [&](auto& e) { return e.name == std::string_view(argv[1]); }))

@@ -35,18 +35,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void check_made(const fs::path& folder, const std::error_code& error) {
+  if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
+}
+
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
+  check_made(folder, error);
 }
 
 fs::path new_folder(const config::Resolved& settings, const std::string& data) {
   const std::string stamp = fmt::format("{:%Y%m%d_%H%M%S}", fmt::localtime(std::time(nullptr)));
-  const fs::path base = fs::path(settings.get<std::string>("runs_dir")) / fmt::format("{}_{}_{}", stamp, settings.get<std::string>("preset"), word_for(data));
+  const fs::path base =
+      fs::path(settings.get<std::string>("runs_dir")) / fmt::format("{}_{}_{:.80}", stamp, settings.get<std::string>("preset"), word_for(data));
   make_folder(base.parent_path());
   fs::path folder = base;
-  for (int i = 2; !fs::create_directory(folder); ++i) folder = fmt::format("{}_{}", base.string(), i);  // another start may have taken the name
+  std::error_code error;
+  for (int i = 2; !fs::create_directory(folder, error); ++i) {
+    check_made(folder, error);
+    folder = fmt::format("{}_{}", base.string(), i);  // another start has taken the name
+  }
   return folder;
 }
 
@@ -112,9 +121,11 @@ bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.
 
 // A new run writes over no other, and not among its own texts: the next seed would read that, and no run could go on.
 void check_place(const fs::path& place, const std::vector<Part>& parts) {
+  std::error_code ignored;
+  if (fs::exists(place, ignored) && !fs::is_directory(place, ignored))
+    fail(ErrorCode::io, "[train] {} is no folder; choose another with --out DIR", place.string());
   if (has_run(place) || is_experiment(place))
     fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
-  std::error_code ignored;
   if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.data != "builtin" && fs::equivalent(part.data, place, ignored); }))
     fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
 }

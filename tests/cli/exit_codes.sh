@@ -18,6 +18,9 @@ check() { # check CODE STREAM TEXT ARGS…: the exit code, and a text that the s
 check 0 stdout "ridge 0." --version
 check 0 stdout "Usage" --help
 check 0 stdout "Usage"
+check 0 stdout "Usage" help
+check 2 stderr "ridge: task is required; ridge train --help says more" train
+check 2 stderr "ridge: source is required; ridge data prepare --help says more" data prepare
 check 2 stderr "unknown command 'no-such-command'" no-such-command
 check 2 stderr "--no-such-flag" --no-such-flag
 RIDGE_ISA=avx3 check 2 stderr "valid: " --version
@@ -39,6 +42,9 @@ check 0 stdout '"value": 7' config show gpt --json --config "$folder/good.yaml" 
 check 0 stdout '"value": 5' config show gpt --json --config "$folder/good.yaml" --config "$folder/more.yaml"
 for option in --out --resume --no-fallback; do check 0 stdout "$option" train --help; done
 check 0 stdout "--resume" plan --help
+check 4 stderr "good.yaml is no folder; choose another with --out DIR" train gpt --out "$folder/good.yaml"
+check 4 stderr "cannot make the run folder /proc/" train gpt runs_dir=/proc
+check 4 stderr "there is no such file or folder" train gpt "data=$(printf 'x%.0s' {1..250})" runs_dir="$folder/runs"
 check 4 stderr "there is no folder $folder/nosuch" runs "$folder/nosuch"
 (cd "$folder" && check 0 stdout "No runs in runs" runs; exit $failures) || failures=1
 check 0 stdout "1 key, all valid" config check "$folder/good.yaml"
