@@ -46,7 +46,7 @@ double expected_total(const GptRun& run) { return run.expected_step_seconds * do
 std::string plan_text(const GptRun& run, const Look& look) {
   const StepPlan& plan = run.step->plan();
   std::string text = decision_table(run.decisions, look);
-  for (const std::string& notice : run.notices) text += "note: " + notice + "\n";
+  for (const std::string& notice : run.notices) text += wrap("note: " + notice, look.width, 6) + "\n";
   text += fmt::format("\nMemory: {} planned of {} ({})\n", size_text(run.planned_bytes), size_text(run.budget.bytes), run.budget.reason);
   const int room = std::clamp(look.width - 46, 0, 30);
   for (const MemoryItem& m : run.memory)
@@ -57,18 +57,21 @@ std::string plan_text(const GptRun& run, const Look& look) {
       if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}\n", m.what, size_text(m.bytes));
   }
   text += "\nPrograms (they share activations and scratch)\n";
+  text += fmt::format("  {:<18} {:>6} x {:<7} {:>11} {:>8} {:>8}\n", "", "times", "samples", "activations", "kernels", "GFLOP");
   for (const ProgramPlan& p : plan.programs)
-    text += fmt::format("  {:<20} {:>4} x {:<6} {:>10} activations  {:>4} kernels  {:>8.3g} GFLOP\n", p.name, p.times,
-                        p.samples ? fmt::format("{}", p.samples) : "-", size_text(p.arena_bytes), p.kernels, 1e-9 * p.flops);
+    text += fmt::format("  {:<18} {:>6} x {:<7} {:>11} {:>8} {:>8.3g}\n", p.name, p.times, p.samples ? fmt::format("{}", p.samples) : "-",
+                        size_text(p.arena_bytes), p.kernels, 1e-9 * p.flops);
   text += "\nLargest when most is held\n";
   for (size_t i = 0; i < std::min<size_t>(plan.largest.size(), 8); ++i)
     text += fmt::format("  {:>10}  {}{}\n", size_text(plan.largest[i].bytes), plan.largest[i].name,
                         plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
   if (run.expected_step_seconds > 0) {
     const double tokens = double(plan.batch * run.model.block);
-    text += fmt::format("\nExpected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps{}; from {}\n", duration_text(run.expected_step_seconds),
-                        count_text(tokens / run.expected_step_seconds), 100 * run.least_seconds / run.expected_step_seconds, duration_text(expected_total(run)),
-                        run.trainer.schedule.steps - run.steps_done, run.steps_done > 0 ? " that are left" : "", run.expected_from);
+    const std::string expected =
+        fmt::format("Expected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps{};", duration_text(run.expected_step_seconds),
+                    count_text(tokens / run.expected_step_seconds), 100 * run.least_seconds / run.expected_step_seconds, duration_text(expected_total(run)),
+                    run.trainer.schedule.steps - run.steps_done, run.steps_done > 0 ? " that are left" : "");
+    text += "\n" + wrap(expected, look.width, 2) + "\n  " + wrap("from " + run.expected_from, look.width, 2) + "\n";
   }
   return text;
 }
@@ -129,7 +132,7 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
     return s;
   }
   const bool stories = run.data.name == "builtin";
-  if (run.data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"Once\"" : ""), "more text"});
+  if (run.data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"The\"" : ""), "more text"});
   if (!run.trainer.keep_checkpoints)
     s.next.push_back({fmt::format("ridge train gpt init_from={}{}", folder, stories ? "" : " data=…"), "a new run from these weights"});
   else if (outcome.steps < run.trainer.schedule.steps)

@@ -11,7 +11,8 @@
 namespace ridge {
 
 std::string size_rounded_up(int64_t bytes) {
-  constexpr double kKiB = 1024, kMiB = 1024 * kKiB;
+  constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
+  if (double(bytes) >= 100 * kGiB) return fmt::format("{:.0f} GiB", std::ceil(double(bytes) / kGiB));
   return double(bytes) < 10 * kMiB ? fmt::format("{:.0f} KiB", std::ceil(double(bytes) / kKiB))
                                    : fmt::format("{:.1f} MiB", std::ceil(double(bytes) / kMiB * 10) / 10);
 }
@@ -194,7 +195,8 @@ void StepPlanner::name_others(const Try& taken) {
     if (s.level != taken.level && (!level || s.bytes < level->bytes)) level = &s;
   }
   auto told = [&](const Size& s) {
-    return fmt::format("{} with recompute={}: {}{}", s.micro, name(s.level), size_rounded_up(s.bytes), s.bytes > limit_ ? ", too much" : "");
+    return fmt::format("{} with recompute={}: {}{}", s.micro, name(s.level), size_rounded_up(s.bytes),
+                       s.bytes > limit_ ? fmt::format(", more than the {} left for the step", size_rounded_up(limit_)) : "");
   };
   if (larger || smaller)
     plan_.other_split = told(larger ? *larger : *smaller);

@@ -35,6 +35,14 @@ std::string grouped(int64_t count) {
   return text;
 }
 
+// A model that is far too large for its machine has years ahead of it, which is worth telling.
+std::string days_text(double seconds) {
+  constexpr double kYear = 365.25 * 86400;
+  if (seconds >= 2 * kYear) return count_text(seconds / kYear) + " years";
+  const auto hours = int64_t(seconds / 3600 + 0.5);
+  return fmt::format("{} d {:02} h", hours / 24, hours % 24);
+}
+
 std::string memory_text(const Progress& p) {
   return p.planned_bytes > 0 ? fmt::format("{} of {}", size_text(p.resident_bytes), size_text(p.planned_bytes)) : size_text(p.resident_bytes);
 }
@@ -96,7 +104,7 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
   if (own - known > 0.001 * own) parts.push_back({"other", own - known});
   const double total = std::max(own, known);
   if (!(total > 0)) return;
-  const int room = std::clamp(look.width - Sections::kIndent - 38, 0, 40);
+  const int room = std::clamp(look.width - Sections::kIndent - 39, 0, 40);
   for (size_t i = 0; i < parts.size(); ++i) {
     const double share = parts[i].seconds / total;
     std::string line = fmt::format("{} {:>12} {:5.{}f} %", padded(parts[i].what, 16), duration_text(parts[i].seconds), 100 * share, share < 0.01 ? 2 : 1);
@@ -142,23 +150,23 @@ void LossCurve::add(double loss) {
 }
 
 std::string clock_text(double seconds) {
-  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  if (!(seconds >= 0) || std::isinf(seconds)) return "?";
+  if (seconds >= 86399.5) return days_text(seconds);
   const auto s = int64_t(seconds + 0.5);
   if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
-  if (s < 86400) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-  return fmt::format("{} d {:02} h", s / 86400, s / 3600 % 24);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
 std::string duration_text(double seconds) {
-  if (!(seconds >= 0) || seconds > 1e9) return "?";
+  if (!(seconds >= 0) || std::isinf(seconds)) return "?";
+  if (seconds >= 86399.5) return days_text(seconds);
   if (seconds > 0 && seconds < 0.9995e-3) return fmt::format("{:.0f} µs", 1e6 * seconds);
   if (seconds > 0 && seconds < 9.995e-3) return fmt::format("{:.2f} ms", 1e3 * seconds);
   if (seconds < 0.9995) return fmt::format("{:.0f} ms", 1e3 * seconds);
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const auto s = int64_t(seconds + 0.5);
   if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
-  if (s < 86400) return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
-  return fmt::format("{} d {:02} h", s / 86400, s / 3600 % 24);
+  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
 }
 
 std::string count_text(double count) {
@@ -267,10 +275,9 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
                             duration_text(o.seconds - o.earlier_seconds)));
   add_losses(out, s, losses, look);
   const bool median = o.own_steps > 1;
-  std::string speed =
-      fmt::format("{:.2f} ms a step{}, {} {}/s", o.ms, median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "",
-                  count_text(o.tokens_s), s.unit);
+  std::string speed = fmt::format("{} {}/s", count_text(o.tokens_s), s.unit);
   if (o.roof > 0) speed += fmt::format(", {:.0f} % of the roof", 100 * o.roof);
+  speed += fmt::format("; {:.2f} ms a step{}", o.ms, median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
   if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
   out.add("speed", speed);
   add_times(out, o, look);

@@ -234,7 +234,7 @@ mkdir -p own/.here && cp plays.txt own/a.txt && cp other.txt own/b.txt
 check 4 "is a run and no text; init_from=run" train gpt $small data=run --out bad
 check 0 "minutes are over" train gpt $small steps=100000000 data=plays.txt max_minutes=0.02 --out timed
 grep -q '"best_val_loss": [0-9]' timed/summary.json || fail "a run that ended by time tells no validation loss"
-check 0 "steps that are left" plan gpt --resume timed
+COLUMNS=300 check 0 "steps that are left" plan gpt --resume timed
 check 2 "did you mean 'gpt'" train gtp
 check 2 "did you mean 'batch'" train gpt bach=3
 check 2 "heads" train gpt $small heads=3 data=plays.txt --out bad

@@ -173,6 +173,7 @@ TEST(Summary, TellsWhatWatchingCosts) {
   RunSummary s;
   s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.telling_seconds = 0.05;
   EXPECT_NE(summary_text(s, {}, {80, false}).find("telling                 50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
+  for (int width : {60, 70, 80}) expect_fits(summary_text(s, {}, {width, false}), width);  // the bar of nearly all the time
 }
 
 // What was before a resume is in the steps and seconds of the run, and in no share of this part's time.
@@ -209,6 +210,10 @@ TEST(Figures, AreShort) {
   EXPECT_EQ(clock_text(3599.6), "1:00:00");
   EXPECT_EQ(clock_text(3 * 86400 + 4 * 3600), "3 d 04 h");
   EXPECT_EQ(clock_text(NAN), "?");
+  EXPECT_EQ(clock_text(2.8e9), "89 years");
+  EXPECT_EQ(duration_text(86399.7), "1 d 00 h");
+  EXPECT_EQ(duration_text(4.2e8), "13 years");
+  EXPECT_EQ(duration_text(3e13), "951k years");
   EXPECT_EQ(duration_text(0.0123), "12 ms");
   EXPECT_EQ(duration_text(0), "0 ms");
   EXPECT_EQ(duration_text(117e-6), "117 µs");
