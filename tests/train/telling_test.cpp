@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <thread>
 
@@ -65,6 +66,40 @@ TEST(Telling, TellsEveryStepOnceAndInItsPlace) {
   EXPECT_EQ(watcher.samples, (std::vector<int64_t>{15, 30}));
   EXPECT_EQ(watcher.checkpoints, (std::vector<int64_t>{0, 5, 10, 15, 20, 25, 30}));
   EXPECT_EQ(rows_of(run.folder), counted(30));
+}
+
+// The file has the numbers that those who watch are told, to nine digits; null where one is not finite.
+TEST(Telling, WritesWhatItTells) {
+  struct Keeper : TrainerView {
+    std::vector<Progress> steps;
+    void on_step(const Progress& p) override { steps.push_back(p); }
+  } keeper;
+  TempFolder folder;
+  SmallRun run{.folder = folder / "run"};
+  run.watcher = &keeper, run.factor = [](int64_t batch) { return batch == 7 ? std::numeric_limits<float>::quiet_NaN() : 1.f; };
+  run();
+  std::ifstream in(run.folder / "metrics.jsonl");
+  size_t at = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (!row.contains("loss")) continue;
+    ASSERT_LT(at, keeper.steps.size());
+    const Progress& p = keeper.steps[at++];
+    EXPECT_EQ(row.at("step"), p.step);
+    EXPECT_EQ(row.contains("applied"), !p.applied);
+    EXPECT_EQ(p.applied, p.step != 8);
+    for (const auto& [key, told] : {std::pair("loss", p.loss),
+                                    {"gradient_norm", p.gradient_norm},
+                                    {"lr", p.lr},
+                                    {"ms", p.ms},
+                                    {"tokens_s", p.tokens_s},
+                                    {"data_wait_s", p.data_wait_s}}) {
+      EXPECT_EQ(row.at(key).is_null(), !std::isfinite(told)) << line;
+      if (!std::isfinite(told)) continue;
+      EXPECT_NEAR(row.at(key).get<double>(), told, 1e-8 * std::abs(told)) << line;
+    }
+  }
+  EXPECT_EQ(at, 30u);
 }
 
 TEST(Telling, LeavesTheRowsOfARunThatEndsByAnError) {
