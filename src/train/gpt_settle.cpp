@@ -410,9 +410,9 @@ class Settling {
   void describe() {
     const StepPlan& plan = run_.step->plan();
     std::vector<Decision>& d = run_.decisions;
-    const std::string model = model_text(run_.model);
-    d.push_back({"model", run_.init_from ? model : fmt::format("{}: {}", s_.get<std::string>("preset"), model),
-                 run_.init_from ? "init_from" : s_.setting("preset").source, fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6)});
+    const std::string size = fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6);
+    d.push_back({"model", run_.init_from ? size : fmt::format("{}, {}", s_.get<std::string>("preset"), size),
+                 run_.init_from ? "init_from" : s_.setting("preset").source, model_text(run_.model)});
     if (earlier_)
       d.push_back(as_set(s_, "resume", fmt::format("from step {} of {}", earlier_->step.attempted, schedule_.steps), "with the choices of the run so far"));
     if (run_.init_from) d.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));

@@ -14,7 +14,7 @@ namespace {
 volatile std::sig_atomic_t caught_signal = 0;
 timespec caught_at;
 bool somebody_waits = false;  // at a terminal; a step may take minutes
-constexpr char kPatience[] = "\nends after this step, with a checkpoint; Ctrl-C once more ends at once, without one\n";
+constexpr char kPatience[] = "\nends after this step and a checkpoint; Ctrl-C once more ends at once\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[std::size(kNoticed)], before_pipe;
 

@@ -94,7 +94,7 @@ void TerminalView::on_checkpoint(int64_t step, const std::string&, double second
   above(fmt::format("step {}: checkpoint ({})\n", step, duration_text(seconds)));
 }
 
-void TerminalView::on_notice(const std::string& line) { above(printable(line) + "\n"); }
+void TerminalView::on_notice(const std::string& line) { above((screen_.live ? wrap(printable(line), look().width, 2) : printable(line)) + "\n"); }
 
 void JsonView::put(const nlohmann::ordered_json& event) {
   // What is no UTF-8, as a sample of bytes can be, is replaced; JSON has no other way.

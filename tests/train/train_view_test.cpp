@@ -54,6 +54,16 @@ TEST(TerminalView, DrawsAtMostTwiceASecond) {
   EXPECT_EQ(t.lines.size(), 1u);
 }
 
+TEST(TerminalView, FoldsLongNoticesOnATerminalAlone) {
+  std::string notice = "notice";
+  while (notice.size() < 300) notice += " of many words";
+  FakeTerminal t, log;
+  TerminalView(t.screen(true)).on_notice(notice), TerminalView(log.screen(false)).on_notice(notice);
+  EXPECT_EQ(t.lines.size(), 5u);
+  for (const std::string& line : t.lines) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_EQ(log.lines.front(), notice);
+}
+
 TEST(TerminalView, PrintsEventsAboveTheLiveLine) {
   FakeTerminal t;
   TerminalView view(t.screen(true));
