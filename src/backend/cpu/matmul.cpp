@@ -132,14 +132,22 @@ int64_t ways_of_l2(int64_t stride, int64_t count, int64_t lines) {
   return ceil_div(count * lines, std::min<int64_t>(2048, 2048 / step * std::min(lines, step)));
 }
 
+constexpr int64_t kFewRows = 768;  // rows up to which a B may be read as it lies, or by units of all of them
+
 // Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
-void choose_units(Plan& p) {
+void choose_units(Plan& p, bool packs_b) {
+  const auto kThreads = {1., 2., 2., 4., 8., 16.};
   const double tile_flops = 2.0 * double(ceil_div(p.m, p.row_tiles)) * double(p.width) * double(p.k);
   const double tile_ns = tile_flops / p.flops_per_ns();
   const int64_t depth = std::max<int64_t>(1, p.depth);
   const int64_t max_cols = std::clamp<int64_t>(p.model.l2 / 2 / (depth * p.width * 4), 1, 64);
+  // Units of all rows pack their own part of B, which never leaves their L2; parts of a large B that several share come from farther away once more.
+  const double b_bytes = double(p.n) * double(p.k) * 4;
+  const double shared_ns = packs_b && b_bytes > double(p.model.l2) ? double(p.batch) * b_bytes * p.model.read_ns : 0;
+  constexpr int64_t kMostRows = 16;  // or all of a few
+  const int64_t last_rows = p.m <= kFewRows ? p.row_tiles : std::min(kMostRows, p.row_tiles);
   double best = std::numeric_limits<double>::infinity();
-  for (int64_t rows = 1, last_rb = 0; rows <= std::min<int64_t>(16, p.row_tiles); ++rows) {
+  for (int64_t rows = 1, last_rb = 0; rows <= last_rows; rows = rows < kMostRows ? rows + 1 : std::max(rows + 1, last_rows)) {
     const int64_t rb = ceil_div(p.row_tiles, rows);
     if (rb == last_rb) continue;  // dealt alike
     last_rb = rb;
@@ -151,8 +159,8 @@ void choose_units(Plan& p) {
       const double r = double(ceil_div(p.row_tiles, rb)), c = double(ceil_div(p.col_tiles, cb));
       const double reads = (r * double(ceil_div(p.m, p.row_tiles)) + c * double(p.width)) * double(p.k) * 4;
       const double unit = r * c * tile_ns + reads * p.model.read_ns + p.model.unit_ns;
-      double cost = 0;
-      for (double threads : {1., 2., 2., 4., 8., 16.}) cost += std::max(1., std::ceil(double(rb * cb * p.batch) / threads)) * unit * threads;
+      double cost = rb > 1 ? shared_ns * double(kThreads.size()) : 0;
+      for (double threads : kThreads) cost += std::max(1., std::ceil(double(rb * cb * p.batch) / threads)) * unit * threads;
       if (cost < best) best = cost, p.row_blocks = rb, p.col_blocks = cb;
     }
   }
@@ -207,11 +215,11 @@ void plan_tiles(Plan& p) {
     p.a_feed = a_plain ? Feed::direct : Feed::unit;
     p.b_feed = b_direct ? Feed::direct : Feed::unit;
   } else {
-    choose_units(p);
+    choose_units(p, !b_direct || p.m > kFewRows);
     // Packing is worth a pass over the operand only if many units or rows read it.
     const bool a_direct = a_rows_direct || (a_cols_direct && (p.col_blocks <= 4 || p.m * p.k * 4 <= p.model.l2 / 2));
     const int64_t lines = ceil_div(ceil_div(p.col_tiles, p.col_blocks) * p.width, 16);
-    const bool b_spread = p.m <= 768 && ways_of_l2(p.b_k.map.stride, p.depth, lines) <= 6;
+    const bool b_spread = p.m <= kFewRows && ways_of_l2(p.b_k.map.stride, p.depth, lines) <= 6;
     p.a_feed = a_direct ? Feed::direct : p.col_blocks > 1 ? Feed::shared : Feed::unit;
     p.b_feed = b_direct && b_spread ? Feed::direct : p.row_blocks > 1 ? Feed::shared : Feed::unit;
   }

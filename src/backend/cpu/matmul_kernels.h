@@ -54,7 +54,7 @@ struct SmallArgs {
 };
 using SmallFn = void (*)(const SmallArgs&);
 
-inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 2;
+inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 3;
 
 // Storage types in the order f32, bf16, f16.
 inline constexpr int kStorageTypes = 3;

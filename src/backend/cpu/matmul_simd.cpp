@@ -24,13 +24,12 @@ constexpr int kLanes = HWY_MAX_BYTES / 4;
 constexpr int kBlocks = kLanes / 4;  // 128-bit blocks in a vector
 
 #if HWY_TARGET == HWY_AVX3
-constexpr int kRows = 14;  // 28 sums + 2 of B + 1 of A in 32 registers
+constexpr int kRows = 8, kVectors = 3;  // 24 sums + 3 of B + 1 of A in 32 registers; 14 by 2 loads more for each product
 #elif HWY_TARGET == HWY_NEON
-constexpr int kRows = 10;  // 20 sums; GCC loads A's ten scalars ahead
+constexpr int kRows = 10, kVectors = 2;  // 20 sums; GCC loads A's ten scalars ahead
 #else
-constexpr int kRows = 6;  // 12 sums + 2 + 1 in 16 registers
+constexpr int kRows = 6, kVectors = 2;  // 12 sums + 2 + 1 in 16 registers
 #endif
-constexpr int kVectors = 2;
 
 // Lanes [0, n) from memory, zeros above; never reads past n.
 HWY_INLINE V load_first(F d, const float* p, size_t n) {
@@ -267,7 +266,8 @@ void pack(const PackArgs& p) {
   if (p.live < 4 || !p.column.regular() || !p.k.regular()) return pack_any(src, p);
   const T* first = src + p.first_column * p.column.stride + p.first_k * p.k.stride;
   if (p.column.stride == 1) {
-    if (p.live == p.width && p.width == kVectors * kLanes) return pack_rows<T, kVectors>(first, p.k.stride, p);
+    if (p.live == p.width && p.width == 3 * kLanes) return pack_rows<T, 3>(first, p.k.stride, p);
+    if (p.live == p.width && p.width == 2 * kLanes) return pack_rows<T, 2>(first, p.k.stride, p);
     if (p.live == p.width && p.width == kLanes) return pack_rows<T, 1>(first, p.k.stride, p);
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
     if constexpr (std::is_same_v<T, float>) {
@@ -566,13 +566,14 @@ void add_f32(const float* src, float* dst, int64_t n) {
   for (; i < n; ++i) dst[i] += src[i];
 }
 
-template <int R = 1>
+template <int R = 1, int N = 1>
 void fill_tiles(MatmulKernels& table) {
-  table.packed[R][1] = tile<R, 1, true>;
-  table.packed[R][2] = tile<R, 2, true>;
-  table.strided[R][1] = tile<R, 1, false>;
-  table.strided[R][2] = tile<R, 2, false>;
-  if constexpr (R < kRows) fill_tiles<R + 1>(table);
+  table.packed[R][N] = tile<R, N, true>;
+  table.strided[R][N] = tile<R, N, false>;
+  if constexpr (N < kVectors)
+    fill_tiles<R, N + 1>(table);
+  else if constexpr (R < kRows)
+    fill_tiles<R + 1>(table);
 }
 
 MatmulKernels make_table() {
