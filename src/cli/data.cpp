@@ -114,7 +114,7 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   options.tokenizer = settings.get<std::string>("tokenizer");
   if (arguments.vocab > 0 && options.tokenizer != "bpe")
     fail(ErrorCode::usage, "[data] --vocab is for tokenizer=bpe, and the tokenizer is {}", options.tokenizer);
-  options.vocab = arguments.vocab;
+  options.vocab = arguments.vocab, options.memory = host_memory(settings);
   // A preset's block says nothing about a text, but which stories are told.
   if (arguments.source == "builtin" || settings.setting("block").source == kCommandLine)
     options.block = settings.get<std::optional<int64_t>>("block").value_or(0);
@@ -149,6 +149,7 @@ int write_batches(const BatchArguments& arguments, const config::Sources& source
   const config::Resolved settings = config::resolve(sources);
   DatasetOptions options;
   options.tokenizer = settings.get<std::string>("tokenizer"), options.block = required_size(settings, "block");
+  options.memory = host_memory(settings);
   const Dataset data = open_dataset(arguments.source, options);
   const int64_t batch = required_size(settings, "batch");
   const std::unique_ptr<BatchSource> windows = training_windows(data, batch, options.block, uint64_t(settings.get<int64_t>("seed")));

@@ -28,6 +28,7 @@ struct Dataset {
   std::vector<double> window_nats, window_characters;
   // The least mean loss that any model can reach on all validation windows, in nats per character; the built-in corpus alone knows it.
   std::optional<double> possible;
+  std::string learnt_from;         // how much text the vocabulary comes from, where memory allowed less than usual
   std::vector<std::string> notes;  // what was found and done, a line each: "4 files, 1.1 MB, 10 % for validation", "tokens cached"
   std::filesystem::path folder;    // where the tokens lie; empty: in a folder that is gone, as it was only for this process
   bool cached = false;             // they were there before
@@ -41,6 +42,7 @@ struct DatasetOptions {
   std::filesystem::path cache;                  // folder for tokens; empty: the user's cache folder
   std::shared_ptr<const Tokenizer> given = {};  // a run's own tokenizer, for evaluation and resume; stronger than `tokenizer`
   std::string model = {};                       // whose tokens these must be: no other tokenizer can be asked for, and no vocabulary is learnt
+  int64_t memory = 0;                           // that the whole process may hold while tokens are made, in bytes; 0: any number
   std::function<void(const std::string& what, double done)> progress = {};  // of long work, done from 0 to 1
 };
 

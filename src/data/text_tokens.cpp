@@ -1,6 +1,7 @@
 #include "data/text_tokens.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -14,6 +15,7 @@
 #include "data/file_facts.h"
 #include "data/text_survey.h"
 #include "data/token_store.h"
+#include "machine/memory_budget.h"
 
 namespace ridge {
 namespace {
@@ -24,6 +26,26 @@ constexpr int64_t kMostForChars = int64_t(16) << 20;     // longer texts are wor
 constexpr size_t kMostChars = 256;                       // more are no alphabet
 constexpr int64_t kMostToLearnFrom = int64_t(32) << 20;  // a vocabulary hardly changes beyond
 
+// What learning may not take: pieces that are read and counted, and what the heap holds besides.
+constexpr int64_t kAtWork = int64_t(32) << 20, kCoarse = int64_t(16) << 20;
+constexpr int64_t kLeastRoom = int64_t(32) << 20;  // one piece of any text can be learnt from
+
+// The budget in steps of an eighth of its power of two: a budget that follows what is free then mostly gives the same vocabulary.
+int64_t bounded_memory(int64_t memory) { return memory <= 0 ? 0 : memory & ~int64_t((std::bit_floor(uint64_t(memory)) >> 3) - 1); }
+
+// The least budget in whole MiB that leaves so many bytes.
+int64_t enough_memory(int64_t bytes) {
+  int64_t memory = (bytes + (1 << 20) - 1) >> 20 << 20;
+  while (bounded_memory(memory) < bytes) memory += 1 << 20;
+  return memory;
+}
+
+// The root of the text's size, to a power of two: 1024 for 1 MB, 32768 for 1 GB.
+int64_t vocabulary_size(int64_t asked, int64_t text_bytes) {
+  if (asked > 0) return asked;
+  return int64_t(1) << std::clamp<int64_t>(std::lround(std::log2(double(std::max<int64_t>(text_bytes, 1))) / 2), 9, 15);
+}
+
 std::string count(int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
 // The texts of one source on their way to tokens.
@@ -31,7 +53,7 @@ class Tokenisation {
  public:
   Tokenisation(TextFiles texts, const DatasetOptions& options) : texts_(std::move(texts)), options_(options) {}
 
-  void run(const std::filesystem::path& folder, const std::string& key) {
+  void run(const std::filesystem::path& folder, const TokenRecipe& recipe) {
     survey_ = survey_texts(texts_, progress("reading"));
     const int64_t train_characters = int64_t(double(survey_.characters) * kTrainShare);
     split_ = find_character(texts_, survey_, train_characters);
@@ -40,6 +62,7 @@ class Tokenisation {
     Dataset data;
     data.tokenizer = tokenizer_;
     data.vocab = tokenizer_->vocab_size();
+    data.learnt_from = learnt_from_;
     data.train_characters = double(train_characters);
     data.train_bytes = double(bytes_before(texts_, split_));
     data.validation_characters = double(survey_.characters - train_characters);
@@ -47,7 +70,7 @@ class Tokenisation {
     data.notes = notes();
     const StoredPart train = write_part(folder, "train", {}, split_);
     const StoredPart validation = write_part(folder, "validation", split_, end());
-    write_index(folder, key, data, train, validation);
+    write_index(folder, learnt_from_.empty() ? recipe.key : recipe.bounded_key, data, train, validation);
   }
 
  private:
@@ -64,6 +87,7 @@ class Tokenisation {
     if (!texts_.passed_over.empty()) out[0] += fmt::format("; {} passed over, as they hold zero bytes", count(int64_t(texts_.passed_over.size()), "file"));
     if (texts_.runs > 0) out[0] += fmt::format("; {} passed over", count(texts_.runs, "run folder"));
     out.push_back(fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), tokenizer_->vocab_size()));
+    if (!learnt_from_.empty()) out.back() += ", " + learnt_from_;
     return out;
   }
 
@@ -93,18 +117,42 @@ class Tokenisation {
     }
   }
 
-  // From the training part alone, evenly spread where it is too long.
+  // From the training part alone, evenly spread where it is too long, or where its different words take more memory than there is.
   void learn_tokenizer() {
     const int64_t bytes = bytes_before(texts_, split_);
     const auto in_training = [&](const TextSurvey::Piece& p) { return bytes_before(texts_, p.place) < bytes; };
     const size_t pieces = size_t(std::partition_point(survey_.pieces.begin(), survey_.pieces.end(), in_training) - survey_.pieces.begin());
     const size_t wanted = bytes <= kMostToLearnFrom ? pieces : std::max<size_t>(size_t(double(pieces) * double(kMostToLearnFrom) / double(bytes)), 1);
-    std::vector<TextPiece> sample(wanted);
-    for (size_t i = 0; i < wanted; ++i) PieceReader(texts_, survey_.pieces[i * pieces / wanted].place, split_).next(sample[i]);
-    std::vector<std::string_view> views;
-    for (const TextPiece& piece : sample) views.push_back(piece.text);
     if (options_.progress) options_.progress("learning a vocabulary", 0);
-    tokenizer_ = learn_bpe(views, options_.vocab, bytes);
+    // What the process holds is counted coarsely, so that the same budget gives the same vocabulary.
+    const int64_t held = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse, budget = bounded_memory(options_.memory);
+    BpeTraining how{.vocab_size = vocabulary_size(options_.vocab, bytes), .threads = worker_threads()};
+    if (budget > 0) how.room = std::max<int64_t>(1, (budget - held - kAtWork) / 16 * 15);  // the heap has gaps
+    std::optional<BpeVocabulary> learnt;
+    std::atomic<int64_t> read = 0;
+    size_t share = wanted;
+    for (; !learnt; share /= 2) {
+      if (share == 0)
+        fail(ErrorCode::memory,
+             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text up to {}; memory={}MiB is enough",
+             size_text(options_.memory), size_text(held + kAtWork), size_text(read), size_text(kLeastRoom), enough_memory(held + kAtWork + kLeastRoom) >> 20);
+      read = 0;
+      learnt = train_bpe(
+          share,
+          [&](size_t i, std::string& buffer) -> std::string_view {
+            TextPiece piece;
+            PieceReader(texts_, survey_.pieces[i * pieces / share].place, split_).next(piece);
+            read += int64_t(piece.text.size());
+            return buffer = std::move(piece.text);
+          },
+          how);
+      give_back_memory();
+      if (learnt) break;
+    }
+    if (share < wanted)
+      learnt_from_ = fmt::format("learnt from {} of {} of text, evenly spread: {} of memory have room for no more different words", size_text(read),
+                                 size_text(std::min(bytes, kMostToLearnFrom)), size_text(options_.memory));
+    tokenizer_ = std::make_shared<BpeTokenizer>(*std::move(learnt));
   }
 
   std::vector<Token> encode(const TextPiece& piece) const {
@@ -153,6 +201,7 @@ class Tokenisation {
   TextSurvey survey_;
   TextPlace split_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string learnt_from_;  // less than there would be with more memory; empty: it made no difference
 };
 
 }  // namespace
@@ -176,9 +225,7 @@ std::string tokenizer_identity(const DatasetOptions& options) {
 }
 
 std::shared_ptr<const Tokenizer> learn_bpe(std::span<const std::string_view> texts, int64_t vocab, int64_t text_bytes) {
-  // The root of the text's size, to a power of two: 1024 for 1 MB, 32768 for 1 GB.
-  const int64_t by_size = int64_t(1) << std::clamp<int64_t>(std::lround(std::log2(double(std::max<int64_t>(text_bytes, 1))) / 2), 9, 15);
-  return std::make_shared<BpeTokenizer>(train_bpe(texts, {.vocab_size = vocab > 0 ? vocab : by_size, .threads = worker_threads()}));
+  return std::make_shared<BpeTokenizer>(train_bpe(texts, {.vocab_size = vocabulary_size(vocab, text_bytes), .threads = worker_threads()}));
 }
 
 TokenRecipe text_recipe(const std::string& source, const DatasetOptions& options) {
@@ -189,8 +236,10 @@ TokenRecipe text_recipe(const std::string& source, const DatasetOptions& options
     const FileFacts facts = facts_of(file.path, 0, 0, cache.empty() ? cache : cache / "known");
     content += fmt::format(" {} {}", file.bytes, facts.checksum);
   }
-  const std::string key = checksum_of(content);
-  return {key, [=](const std::filesystem::path& folder) { Tokenisation(texts, options).run(folder, key); }};
+  TokenRecipe recipe{checksum_of(content), {}, {}};
+  if (options.memory > 0 && !ready_tokenizer(options)) recipe.bounded_key = checksum_of(content + fmt::format(" within {}", bounded_memory(options.memory)));
+  recipe.make = [=, keys = recipe](const std::filesystem::path& folder) { Tokenisation(texts, options).run(folder, keys); };
+  return recipe;
 }
 
 }  // namespace ridge

@@ -14,7 +14,7 @@ std::string tokenizer_identity(const DatasetOptions& options);
 // The one that was given, or that of the named file; null: a word asks for one that depends on the text.
 std::shared_ptr<const Tokenizer> ready_tokenizer(const DatasetOptions& options);
 
-// Learns a byte-level vocabulary; 0: of a size that suits the text's.
+// Learns a byte-level vocabulary from texts in memory; 0: of a size that suits the text's.
 std::shared_ptr<const Tokenizer> learn_bpe(std::span<const std::string_view> texts, int64_t vocab, int64_t text_bytes);
 
 }  // namespace ridge

@@ -1,9 +1,6 @@
 #include "data/token_cache.h"
 
 #include <stdlib.h>
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +8,7 @@
 
 #include "base/error.h"
 #include "data/token_store.h"
+#include "machine/memory_budget.h"
 #include "machine/profile.h"
 
 namespace ridge {
@@ -107,9 +105,7 @@ std::optional<Dataset> open_if_good(const fs::path& folder) {
 // What that took goes back to the system: a plan counts what the process holds, and must not depend on whether tokens were there before.
 void make_tokens(const TokenRecipe& recipe, const fs::path& folder) {
   recipe.make(folder);
-#if defined(__GLIBC__)
-  ::malloc_trim(0);
-#endif
+  give_back_memory();
 }
 
 }  // namespace
@@ -121,10 +117,13 @@ fs::path token_cache(const DatasetOptions& options) {
 }
 
 Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
-  const fs::path cache = token_cache(options), place = cache / recipe.key;
+  const fs::path cache = token_cache(options);
   std::error_code error;
   if (!cache.empty()) {
-    if (std::optional<Dataset> found = open_if_good(place)) {
+    for (const std::string& key : {recipe.key, recipe.bounded_key}) {
+      const fs::path place = cache / key;
+      std::optional<Dataset> found = key.empty() ? std::nullopt : open_if_good(place);
+      if (!found) continue;
       fs::last_write_time(place / "index.json", fs::file_time_type::clock::now(), error);
       found->notes.push_back(fmt::format("tokens from the cache, {}", place.string()));
       found->cached = true;
@@ -134,6 +133,7 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
   }
   if (NewFolder folder(cache); !cache.empty() && folder) {
     make_tokens(recipe, folder.path());
+    const fs::path place = cache / stored_key(folder.path()).value_or(recipe.key);
     if (!folder.move_to(place)) {  // a damaged one is in its way, or another process was faster
       if (std::optional<Dataset> found = open_if_good(place)) return *std::move(found);
       fs::remove_all(place, error);
@@ -157,7 +157,8 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
 
 Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {
   std::error_code error;
-  if (stored_key(folder) == recipe.key) {
+  const std::optional<std::string> stored = stored_key(folder);
+  if (stored && (stored == recipe.key || stored == recipe.bounded_key)) {
     Dataset out = open_store(folder);
     out.cached = true;
     return out;

@@ -10,6 +10,7 @@ namespace ridge {
 struct TokenRecipe {
   std::string key;
   std::function<void(const std::filesystem::path& folder)> make;  // fills an empty folder, index.json last
+  std::string bounded_key = {};                                   // of tokens that a budget of memory has changed; empty: none can
 };
 
 std::filesystem::path token_cache(const DatasetOptions& options);  // empty: no folder is known

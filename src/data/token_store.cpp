@@ -83,6 +83,7 @@ class IndexReader {
     out.validation_characters = validation.at("characters");
     out.validation_bytes = validation.at("bytes");
     out.notes = index_.at("notes").get<std::vector<std::string>>();
+    out.learnt_from = index_.value("learnt_from", "");
     read_windows(out);
     return out;
   }
@@ -165,6 +166,7 @@ void write_index(const fs::path& folder, const std::string& key, const Dataset& 
                 {"notes", data.notes},
                 {"train", part_json(train, data.train_characters, data.train_bytes)},
                 {"validation", part_json(validation, data.validation_characters, data.validation_bytes)}};
+  if (!data.learnt_from.empty()) index["learnt_from"] = data.learnt_from;
   if (!data.window_starts.empty()) index["windows"] = {{"starts", data.window_starts}, {"nats", data.window_nats}, {"characters", data.window_characters}};
   const std::string text = index.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   write_atomically((folder / kIndex).string(), text);

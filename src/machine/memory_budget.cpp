@@ -4,6 +4,9 @@
 #include <fstream>
 
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "base/error.h"
 #include "base/text.h"
@@ -71,6 +74,12 @@ int64_t peak_resident_bytes() {
     if (word == "VmHWM:" && status >> kib) return kib * 1024;
   }
   return resident_bytes();
+}
+
+void give_back_memory() {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
 }
 
 BudgetFacts budget_facts(const Limits& limits, int64_t held) {

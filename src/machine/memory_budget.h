@@ -44,5 +44,6 @@ BudgetFacts budget_facts(const Gpu& gpu);
 
 int64_t resident_bytes();       // of this process; 0: not told
 int64_t peak_resident_bytes();  // the most so far
+void give_back_memory();        // what the heap has free goes back to the system, where it can
 
 }  // namespace ridge

@@ -91,7 +91,7 @@ class Settling {
   void open_data() {
     DatasetOptions d;
     d.tokenizer = s_.get<std::string>("tokenizer");
-    d.block = required_size(s_, "block"), d.progress = o_.progress;
+    d.block = required_size(s_, "block"), d.progress = o_.progress, d.memory = host_memory(s_, far_);
     const std::string from = s_.get<std::string>("init_from");
     if (!from.empty()) {
       // A run that goes on has its own weights, sizes and tokenizer.
@@ -417,7 +417,8 @@ class Settling {
       d.push_back(as_set(s_, "resume", fmt::format("from step {} of {}", earlier_->step.attempted, schedule_.steps), "with the choices of the run so far"));
     if (run_.init_from) d.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));
     d.push_back(as_set(s_, "data", run_.data.name, run_.data.notes.empty() ? "" : run_.data.notes.front()));
-    d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab)));
+    d.push_back(as_set(s_, "tokenizer", fmt::format("{}, {} tokens", run_.data.tokenizer ? run_.data.tokenizer->name() : "none", run_.data.vocab),
+                       run_.data.learnt_from));
     if (run_.init_from && run_.init_from->tokenizer) d.back().decided_by = "init_from";
     d.push_back(device_), d.push_back(precision_);
     const ThreadChoice& threads = default_threads();

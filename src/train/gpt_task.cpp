@@ -1,6 +1,7 @@
 #include "train/gpt_task.h"
 
 #include "base/error.h"
+#include "machine/memory_budget.h"
 
 namespace ridge {
 namespace {
@@ -15,6 +16,12 @@ T required(const config::Resolved& settings, const char* key) {
 }  // namespace
 
 int64_t required_size(const config::Resolved& settings, const char* key) { return required<int64_t>(settings, key); }
+
+int64_t host_memory(const config::Resolved& settings, bool far) {
+  BudgetFacts facts = budget_facts(read_limits(), resident_bytes());
+  if (!far) facts.wish = settings.get<std::optional<int64_t>>("memory").value_or(0), facts.fraction = settings.get<double>("memory_fraction");
+  return memory_budget(facts).bytes;
+}
 
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab) {
   GptConfig c;

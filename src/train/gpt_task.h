@@ -9,6 +9,9 @@ namespace ridge {
 // A whole number that the settings or their preset give. ErrorCode::usage: neither does.
 int64_t required_size(const config::Resolved& settings, const char* key);
 
+// What the whole process may hold on the host while its data is made, in bytes; `far`: memory=SIZE is meant for a device with its own.
+int64_t host_memory(const config::Resolved& settings, bool far = false);
+
 // Refuses sizes that neither the settings nor their preset give.
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab);
 

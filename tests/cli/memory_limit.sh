@@ -28,3 +28,20 @@ for row in "64 512" "16 512 memory=512MiB" "16 359 memory_fraction=0.7"; do
   # The plan covers all that the process holds, and not much more.
   [ $((peak * 100)) -le $((planned * 100)) ] && [ $((peak * 100)) -ge $((planned * 97)) ] || { echo "the plan is not what the system counts"; exit 1; }
 done
+
+# A text of which every word is new: to learn a vocabulary from all of it takes several times the limit.
+seq 1500000 >"$folder/words.txt"
+limited() {
+  (
+    echo "$BASHPID" >"$group/cgroup.procs"
+    exec "$ridge" "$@"
+  ) >"$folder/out.txt" 2>&1
+  code=$?
+  grep -q "learnt from .* evenly spread" "$folder/out.txt" && [ $code = 0 ] || { tail -30 "$folder/out.txt"; echo "ridge $* ended with $code"; exit 1; }
+}
+echo $((192 << 20)) >"$group/$limit"
+limited data prepare "$folder/words.txt" tokenizer=bpe --out "$folder/tokens"
+limited train gpt preset=shakespeare-cpu steps=1 sample_interval=none eval_interval=none data="$folder/words.txt" tokenizer=bpe memory=112MiB --out "$folder/words"
+peak=$(sed -n 's/.*"peak_bytes": \([0-9]*\).*/\1/p' "$folder/words/summary.json")
+echo "learning within 112 MiB: peak $peak"
+[ "$peak" -le $((112 << 20)) ] || exit 1

@@ -9,6 +9,7 @@
 #include "data/bpe_training.h"
 #include "data/pre_tokenize.h"
 #include "data/texts.h"
+#include "data/word_counts.h"
 
 namespace ridge {
 namespace {
@@ -133,6 +134,49 @@ TEST(BpeTraining, DoesNotDependOnThreads) {
   const BpeVocabulary one = train(text, 600);
   EXPECT_EQ(one.tokens.size(), 600u);
   for (int threads = 2; threads <= 4; ++threads) EXPECT_EQ(train(text, 600, threads), one) << threads;
+}
+
+// Whether it is kept to does not depend on threads, more room never hurts, and where there is enough of it the vocabulary is the one without a bound.
+TEST(BpeTraining, RoomIsKeptOrRefused) {
+  std::mt19937 random(11);
+  std::string text;
+  while (text.size() < (1u << 20)) text += random_text(random, 1 + random() % 12) + " ";
+  const std::vector<std::string_view> parts = cut_between_words(text, 1 << 14);
+  auto learn = [&](int64_t room, int threads) {
+    return train_bpe(parts.size(), [&](size_t i, std::string&) { return parts[i]; }, {.vocab_size = 700, .threads = threads, .room = room});
+  };
+  const BpeVocabulary whole = *learn(0, 1);
+  bool before = false;
+  int kept = 0, refused = 0;
+  for (int64_t room = 1; room < int64_t(1) << 28; room += room / 3 + 1) {
+    const std::optional<BpeVocabulary> one = learn(room, 1), three = learn(room, 3);
+    EXPECT_EQ(one.has_value(), three.has_value()) << room;
+    EXPECT_TRUE(one || !before) << room;
+    EXPECT_TRUE(!one || *one == whole) << room;
+    EXPECT_TRUE(!three || *three == whole) << room;
+    before = one.has_value();
+    ++(one ? kept : refused);
+  }
+  EXPECT_GT(kept, 3);
+  EXPECT_GT(refused, 30);
+}
+
+TEST(WordCounts, CountAsAMapAndDependOnNoOrder) {
+  std::mt19937 random(12);
+  std::vector<std::string> words;
+  for (int i = 0; i < 5000; ++i) words.push_back(random_bytes(random, i == 17 ? 100000 : 1 + random() % 5));
+  std::map<std::string, int64_t> expected;
+  WordCounts first, second;
+  for (size_t i = 0; i < words.size(); ++i) expected[words[i]] += int64_t(i), first.add(words[i], int64_t(i));
+  for (size_t i = words.size(); i-- > 0;) second.add(words[i], int64_t(i));
+  EXPECT_EQ(first.bytes(), second.bytes());
+  for (WordCounts* counts : {&first, &second}) {
+    counts->sort();
+    std::map<std::string, int64_t> found;
+    for (const WordCounts::Word& word : counts->words()) found.emplace(word.text(), word.count);
+    EXPECT_EQ(found, expected);
+    EXPECT_TRUE(std::is_sorted(counts->words().begin(), counts->words().end(), [](const auto& a, const auto& b) { return a.text() < b.text(); }));
+  }
 }
 
 TEST(BpeTraining, StopsWhereNoPairRepeats) {

@@ -32,6 +32,12 @@ std::vector<Token> all_of(const TokenArray& tokens) {
   return {wide.begin(), wide.end()};
 }
 
+std::string random_text_of_letters(std::mt19937_64& random, size_t letters) {
+  std::string word;
+  while (word.size() < letters) word += char('a' + random() % 26);
+  return word;
+}
+
 class DatasetTest : public testing::Test {
  protected:
   DatasetOptions options(const std::string& tokenizer = "auto") const {
@@ -282,6 +288,35 @@ TEST_F(DatasetTest, TextsMayBeLargerThanMemory) {
   EXPECT_LT(most - before, int64_t(24) << 20);
 }
 #endif
+
+// A budget that the different words do not fit into bounds how much text the vocabulary comes from; it says so, and what is learnt with more stays apart.
+TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
+  std::mt19937_64 random(13);
+  std::string text;
+  while (text.size() < (6u << 20)) text += random_text_of_letters(random, 4 + random() % 6) + ' ';
+  const std::string source = file("many_words.txt", text);
+  DatasetOptions free = options("bpe"), tight = free, ample = free, none = free;
+  free.cache = folder_ / "cache of its own";
+  constexpr int64_t kMiB = 1 << 20;
+  tight.memory = resident_bytes() + 80 * kMiB, ample.memory = int64_t(16) << 30, none.memory = kMiB;
+  const Error error = refusal(source, none);
+  EXPECT_EQ(error.code(), ErrorCode::memory) << error.what();
+  EXPECT_TRUE(mentions(error.what(), "is enough")) << error.what();
+  const Dataset unbounded = open_dataset(source, free), bounded = open_dataset(source, tight);
+  EXPECT_EQ(unbounded.learnt_from, "");
+  EXPECT_TRUE(mentions(bounded.learnt_from, "learnt from")) << bounded.learnt_from;
+  EXPECT_TRUE(mentions(bounded.notes[1], bounded.learnt_from)) << bounded.notes[1];
+  EXPECT_NE(bounded.fingerprint, unbounded.fingerprint);
+  EXPECT_EQ(bounded.vocab, unbounded.vocab);
+  const Dataset again = open_dataset(source, tight);
+  EXPECT_TRUE(again.cached);
+  EXPECT_EQ(again.fingerprint, bounded.fingerprint);
+  EXPECT_EQ(again.learnt_from, bounded.learnt_from);
+  const Dataset enough = open_dataset(source, ample);
+  EXPECT_FALSE(enough.cached);
+  EXPECT_EQ(enough.fingerprint, unbounded.fingerprint);
+  EXPECT_EQ(open_dataset(source, tight).fingerprint, unbounded.fingerprint) << "what was learnt from more is there, so it is taken";
+}
 
 TEST_F(DatasetTest, ManyShardsAreOneSequence) {
   const CharTokenizer tokenizer = CharTokenizer::of_text("abc");
