@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 
 #include <fmt/core.h>
@@ -42,6 +43,9 @@ int main(int argc, char** argv) {
   } catch (const ridge::Error& error) {
     ridge::cli::say(error);
     return ridge::cli::exit_code(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    ridge::cli::say(ridge::Error(ridge::ErrorCode::io, fmt::format("{}: {}", error.path1().string(), error.code().message())));
+    return ridge::cli::kData;
   } catch (const std::system_error& error) {  // by fmt::print too, where a write fails
     ridge::cli::say(error);
     return std::ferror(stdout) ? ridge::cli::kData : ridge::cli::kError;

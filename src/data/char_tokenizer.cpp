@@ -18,13 +18,21 @@ CodePoint character_at(std::string_view text, size_t at) {
 
 }  // namespace
 
+std::string told_character(char32_t value) {
+  const std::string number = fmt::format("U+{:04X}", uint32_t(value));
+  if (value <= ' ' || (value >= 0x7f && value <= 0xa0) || is_mark(value)) return number;
+  std::string text = "'";
+  append_utf8(text, value);
+  return text + "' (" + number + ")";
+}
+
 CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(std::move(characters)) {
   for (const std::string& character : characters_) {
     const CodePoint point = character.empty() ? CodePoint{} : code_point_at(character, 0);
     const Token token = Token(tokens_.size());
     if (point.value == kNotUtf8 || point.bytes != character.size())
       fail(ErrorCode::value, "[tokenizer] token {} of a vocabulary of characters is not one character", token);
-    if (!tokens_.emplace(point.value, token).second) fail(ErrorCode::value, "[tokenizer] U+{:04X} is in the vocabulary twice", uint32_t(point.value));
+    if (!tokens_.emplace(point.value, token).second) fail(ErrorCode::value, "[tokenizer] {} is in the vocabulary twice", told_character(point.value));
   }
 }
 
@@ -46,8 +54,8 @@ void CharTokenizer::encode_to(std::vector<Token>& out, std::string_view text) co
     const CodePoint point = character_at(text, at);
     const auto found = tokens_.find(point.value);
     if (found == tokens_.end())
-      fail(ErrorCode::value, "[tokenizer] byte {} of the text: U+{:04X} is not among the {} characters of the vocabulary; use the byte or bpe tokenizer", at,
-           uint32_t(point.value), characters_.size());
+      fail(ErrorCode::value, "[tokenizer] byte {} of the text: {} is not among the {} characters of the vocabulary; use the byte or bpe tokenizer", at,
+           told_character(point.value), characters_.size());
     out.push_back(found->second);
     at += point.bytes;
   }

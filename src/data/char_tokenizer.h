@@ -6,6 +6,9 @@
 
 namespace ridge {
 
+// As messages show a character: 'x' (U+0078), or U+000A alone for what cannot be seen.
+std::string told_character(char32_t value);
+
 class CharTokenizer final : public Tokenizer {
  public:
   // Each token's character. ErrorCode::value: not one character, or there twice.

@@ -176,8 +176,8 @@ class Tokenisation {
       try {
         tokenizer_->encode_to(ignored, std::string_view(piece.text).substr(at, point.bytes));
       } catch (const Error&) {
-        fail(ErrorCode::io, "[data] {}: byte {}: U+{:04X} is not among the {} characters of the vocabulary; take it out, or use a byte or bpe tokenizer",
-             texts_.files[piece.place.file].path, piece.place.offset + int64_t(at), uint32_t(point.value), tokenizer_->vocab_size());
+        fail(ErrorCode::io, "[data] {}: byte {}: {} is not among the {} characters of the vocabulary; take it out, or use a byte or bpe tokenizer",
+             texts_.files[piece.place.file].path, piece.place.offset + int64_t(at), told_character(point.value), tokenizer_->vocab_size());
       }
       at += point.bytes;
     }

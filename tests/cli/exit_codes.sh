@@ -45,6 +45,7 @@ check 0 stdout "--resume" plan --help
 check 4 stderr "good.yaml is no folder; choose another with --out DIR" train gpt --out "$folder/good.yaml"
 check 4 stderr "cannot make the run folder /proc/" train gpt runs_dir=/proc
 check 4 stderr "there is no such file or folder" train gpt "data=$(printf 'x%.0s' {1..250})" runs_dir="$folder/runs"
+check 4 stderr "xxx: File name too long" report "$(printf 'x%.0s' {1..300})"
 check 4 stderr "there is no folder $folder/nosuch" runs "$folder/nosuch"
 (cd "$folder" && check 0 stdout "No runs in runs" runs; exit $failures) || failures=1
 check 0 stdout "1 key, all valid" config check "$folder/good.yaml"

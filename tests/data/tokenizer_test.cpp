@@ -91,7 +91,7 @@ TEST(CharTokenizer, NamesWhatItCannotEncode) {
     }
     return std::string();
   };
-  EXPECT_NE(refusal([&] { tokenizer.encode("abc"); }).find("byte 2 of the text: U+0063"), std::string::npos);
+  EXPECT_NE(refusal([&] { tokenizer.encode("abc"); }).find("byte 2 of the text: 'c' (U+0063)"), std::string::npos);
   EXPECT_NE(refusal([&] { tokenizer.encode("a\xff"); }).find("byte 1 of the text, 0xff"), std::string::npos);
   EXPECT_NE(refusal([&] { CharTokenizer::of_text("\xe4\xbd"); }).find("not UTF-8"), std::string::npos);
   EXPECT_NE(refusal([&] { CharTokenizer({"a", "bc"}); }).find("not one character"), std::string::npos);
