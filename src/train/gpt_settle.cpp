@@ -218,7 +218,7 @@ class Settling {
   void count_others() {
     run_.memory.clear(), run_.host_memory.clear();
     std::vector<MemoryItem>& host = far_ ? run_.host_memory : run_.memory;
-    host.push_back({"the process itself", baseline_ + kPrograms + kGrowth});
+    host.push_back({"the process itself", baseline_ + programs_bytes() + kGrowth});
     // Large batches are loaded a micro-batch at a time; how large that is comes with the step.
     const MemoryBudget near = far_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
     const int64_t ahead = Prefetcher::bytes_for(*run_.train, loading_), most = near.bytes / 16;
@@ -465,10 +465,12 @@ class Settling {
     if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
   }
 
-  // What the step's programs take on the heap, counted when they are there, and what grows afterwards without a plan in detail: code
-  // pages, stacks, logs, JSON.
+  // What the step's programs and those of other plans will take on the heap; counted when they are there.
+  int64_t programs_bytes() const { return (6 + run_.model.layers) << 20; }
+
   static constexpr const char* kAhead = "batches ahead";
-  static constexpr int64_t kPrograms = int64_t(10) << 20, kGrowth = int64_t(8) << 20, kCoarse = int64_t(16) << 20;
+  // What grows afterwards without a plan in detail: code pages, stacks, logs, JSON.
+  static constexpr int64_t kGrowth = int64_t(8) << 20, kCoarse = int64_t(16) << 20;
   static constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
 
   const Resolved& s_;
