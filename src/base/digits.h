@@ -4,7 +4,7 @@
 
 namespace ridge {
 
-// As JSON has it, with nine significant digits: any two floats are told apart. What is not finite becomes null.
+// As JSON has it, with nine significant digits: any two floats are told apart, and what lies half-way is rounded up. What is not finite becomes null.
 void append_digits(std::string& out, double x);
 
 }  // namespace ridge

@@ -21,9 +21,10 @@ namespace {
 bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> target) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
-  if (!j.is_object()) return false;
+  const auto steps_told = j.is_object() ? j.find("steps") : j.end();
+  if (steps_told == j.end() || !steps_told->is_number_integer()) return false;
   const std::optional<RunState> state = newest_state(folder);
-  const int64_t told = j.value("steps", int64_t(0)), done = state ? state->step.attempted : told;
+  const int64_t told = steps_told->get<int64_t>(), done = state ? state->step.attempted : told;
   if (told < done || (state && state->validation_due)) return false;
   const auto loss = j.find("final_val_loss");
   return done >= steps || (target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target);

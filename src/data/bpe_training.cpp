@@ -71,7 +71,7 @@ class PairLearner {
     const size_t count_of_words = words.words().size();
     flat_bytes_ = int64_t(count_of_words * sizeof(Word)) + words.letters() * int64_t(sizeof(Token));
     if (count_of_words > std::numeric_limits<uint32_t>::max() || words.bytes() + flat_bytes_ > room_) {
-      flat_bytes_ = std::numeric_limits<int64_t>::max() / 2;
+      give_up();
       return;
     }
     words_.reserve(count_of_words), tokens_.reserve(size_t(words.letters()));
@@ -80,8 +80,13 @@ class PairLearner {
       for (char byte : word.text()) tokens_.push_back(uint8_t(byte));
     }
     words = {};
-    for (uint32_t w = 0; w < words_.size() && fits(); ++w)
+    for (uint32_t w = 0; w < words_.size(); ++w) {
+      if (!fits()) {
+        give_up();
+        return;
+      }
       for (size_t i = 0; i + 1 < words_[w].size; ++i) count({tokens_[words_[w].begin + i], tokens_[words_[w].begin + i + 1]}, w);
+    }
     queue_grown();
   }
 
@@ -109,7 +114,10 @@ class PairLearner {
       const std::vector<uint32_t> where = std::move(found->second.words);
       pairs_.erase(found);
       const Token joined = name_joined(best.pair);
-      for (size_t i = 0; i < where.size() && fits(); ++i) join_in(words_[where[i]], where[i], best.pair, joined);
+      for (size_t i = 0; i < where.size(); ++i) {
+        if (!fits()) return give_up();
+        join_in(words_[where[i]], where[i], best.pair, joined);
+      }
       list_bytes_ -= heap_bytes(where);
       queue_grown();
       return true;
@@ -135,6 +143,11 @@ class PairLearner {
     Pair pair;
     bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
   };
+
+  bool give_up() {
+    flat_bytes_ = std::numeric_limits<int64_t>::max() / 2;  // nothing fits beside it
+    return false;
+  }
 
   static int64_t heap_bytes(const std::vector<uint32_t>& list) {
     return list.capacity() ? std::max<int64_t>(32, (int64_t(list.capacity() * sizeof(list[0])) + 8 + 15) / 16 * 16) : 0;

@@ -124,6 +124,7 @@ class Tokenisation {
     const size_t pieces = size_t(std::partition_point(survey_.pieces.begin(), survey_.pieces.end(), in_training) - survey_.pieces.begin());
     const size_t wanted = bytes <= kMostToLearnFrom ? pieces : std::max<size_t>(size_t(double(pieces) * double(kMostToLearnFrom) / double(bytes)), 1);
     if (options_.progress) options_.progress("learning a vocabulary", 0);
+    give_back_memory();
     // What the process holds is counted coarsely, so that the same budget gives the same vocabulary.
     const int64_t held = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse, budget = bounded_memory(options_.memory);
     BpeTraining how{.vocab_size = vocabulary_size(options_.vocab, bytes), .threads = worker_threads()};
@@ -134,7 +135,7 @@ class Tokenisation {
     for (; !learnt; share /= 2) {
       if (share == 0)
         fail(ErrorCode::memory,
-             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text up to {}; memory={}MiB is enough",
+             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text up to {}; {} MiB are enough, and byte tokens need none",
              size_text(options_.memory), size_text(held + kAtWork), size_text(read), size_text(kLeastRoom), enough_memory(held + kAtWork + kLeastRoom) >> 20);
       read = 0;
       learnt = train_bpe(

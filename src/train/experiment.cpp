@@ -47,7 +47,7 @@ void read_metrics(ExperimentRun& run) {
     const Document row = Document::parse(line, nullptr, false);
     if (!row.is_object()) continue;
     const std::optional<double> at = number(row, "step"), loss = number(row, "loss"), validation = number(row, "val_loss");
-    if (!at) continue;
+    if (!at || *at < 0 || *at > 1e15) continue;
     const int64_t step = int64_t(*at);
     if (loss) add_point(run.train, step, *loss);
     if (validation) add_point(run.validation, step, *validation);
@@ -72,8 +72,9 @@ void read_summary(ExperimentRun& run) {
   std::ifstream file(run.folder / kSummary);
   if (!file) return;
   const Document j = Document::parse(file, nullptr, false);
-  if (!j.is_object()) {  // the metrics have said the most of it, and other runs are not to suffer
-    run.damage = fmt::format("{} is damaged: no JSON; what is told of its run comes from {}", (run.folder / kSummary).string(), kMetrics);
+  const auto told = j.is_object() ? j.find("steps") : j.end();
+  if (!j.is_object() || (told != j.end() && !told->is_number_integer())) {  // the metrics have said the most of it, and other runs are not to suffer
+    run.damage = fmt::format("{} is damaged; what is told of its run comes from {}", (run.folder / kSummary).string(), kMetrics);
     return;
   }
   run.end = word(j, "end"), run.device = word(j, "device"), run.precision = word(j, "precision");

@@ -25,7 +25,7 @@ using config::Resolved;
 std::map<std::string, std::string> identity_of(const GptRun& run) {
   return {{"model", model_text(run.model)},
           {"vocabulary", std::to_string(run.data.vocab)},
-          {"data", fmt::format("{} ({})", run.data.name, run.data.fingerprint.substr(0, 12))}};
+          {"data", data_identity(run.data)}};
 }
 std::map<std::string, std::string> settings_of(const Resolved& s) {
   std::map<std::string, std::string> words;
@@ -35,6 +35,8 @@ std::map<std::string, std::string> settings_of(const Resolved& s) {
 }
 
 }  // namespace
+
+std::string data_identity(const Dataset& data) { return fmt::format("{} ({})", data.name, data.fingerprint.substr(0, 12)); }
 
 GptRun::GptRun() = default;
 GptRun::GptRun(GptRun&&) noexcept = default;

@@ -25,6 +25,9 @@ struct MemoryItem {
   int64_t bytes = 0;
 };
 
+// By which a resumed run knows its data again.
+std::string data_identity(const Dataset& data);
+
 struct GptRun {
   uint64_t seed = 0;
   Dataset data;

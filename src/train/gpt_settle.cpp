@@ -16,6 +16,7 @@
 #include "machine/precision.h"
 #include "machine/profile.h"
 #include "runtime/default_team.h"
+#include "train/checkpoint.h"
 #include "train/gpt_device.h"
 #include "train/gpt_files.h"
 #include "train/gpt_run.h"
@@ -102,6 +103,7 @@ class Settling {
       check_sizes();
     }
     run_.data = open_dataset(o_.data, d);
+    if (earlier_ && !d.given) keep_vocabulary(d);
     run_.model = gpt_config(s_, run_.data.vocab);
     if (run_.init_from) take_model();
     try {
@@ -112,6 +114,19 @@ class Settling {
   }
 
  private:
+  // A vocabulary depends on the memory that there was to learn it, and on what others have learnt since: a run goes on with its own.
+  void keep_vocabulary(DatasetOptions d) {
+    const auto before = earlier_->identity.find("data");
+    if (before == earlier_->identity.end() || before->second == data_identity(run_.data)) return;
+    if (!run_.data.tokenizer || run_.data.tokenizer->name() != "bpe") return;
+    std::vector<std::string> ignored;
+    const std::optional<StoredCheckpoint> stored = CheckpointStore(o_.folder / "checkpoints").newest(ignored);
+    if (!stored || !stored->texts.contains("tokenizer.json")) return;
+    d.given = load_tokenizer((stored->folder / "tokenizer.json").string());
+    Dataset own = open_dataset(o_.data, d);
+    if (data_identity(own) == before->second) run_.data = std::move(own);
+  }
+
   void look_back() {
     earlier_ = newest_state(o_.folder);
     if (earlier_) run_.steps_done = earlier_->step.attempted;
@@ -354,15 +369,11 @@ class Settling {
     if (!far_) count_past();
   }
 
-  // To learn a vocabulary, or an earlier run of an experiment, may take more than this one. It is over by now; the most that the process held stays
-  // what it is.
+  // An earlier run of an experiment may have taken more than this one. It is over by now; the most that the process held stays what it is.
   void count_past() {
     const int64_t held = peak_resident_bytes();
     if (held > run_.budget.bytes)
-      run_.notices.push_back(
-          fmt::format("up to {} were held before this training, more than its budget of {}; where tokens of {} were made, "
-                      "ridge data prepare does it apart from a training",
-                      size_text(held), size_text(run_.budget.bytes), run_.data.name));
+      run_.notices.push_back(fmt::format("up to {} were held before this training, more than its budget of {}", size_text(held), size_text(run_.budget.bytes)));
     run_.passed_bytes = std::max<int64_t>(0, held - run_.planned_bytes);
     if (run_.passed_bytes > 0) run_.memory.push_back({"more, held before", run_.passed_bytes});
     run_.planned_bytes += run_.passed_bytes;

@@ -1,5 +1,6 @@
 #include "train/stop_signals.h"
 
+#include <poll.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@ namespace {
 volatile std::sig_atomic_t caught_signal = 0;
 timespec caught_at;
 bool somebody_waits = false;  // at a terminal; a step may take minutes
-constexpr char kPatience[] = "\nends after this step and a checkpoint; Ctrl-C once more ends at once\n";
+constexpr char kPatience[] = "\nends after this step; Ctrl-C once more ends at once\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[std::size(kNoticed)], before_pipe;
 
@@ -26,13 +27,15 @@ void note(int signal) {
     if (double(now.tv_sec - caught_at.tv_sec) + 1e-9 * double(now.tv_nsec - caught_at.tv_nsec) < 1) return;
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
-  }
-  if (signal == SIGINT && somebody_waits) {
-    const int error = errno;  // whoever was interrupted looks at it
-    std::ignore = ::write(STDERR_FILENO, kPatience, sizeof kPatience - 1);
-    errno = error;
+    return;
   }
   caught_signal = signal, caught_at = now;
+  if (signal == SIGINT && somebody_waits) {
+    const int error = errno;                        // whoever was interrupted looks at it
+    pollfd terminal = {STDERR_FILENO, POLLOUT, 0};  // one that is held (Ctrl-S) must not hold the run
+    if (poll(&terminal, 1, 0) == 1) std::ignore = ::write(STDERR_FILENO, kPatience, sizeof kPatience - 1);
+    errno = error;
+  }
 }
 
 }  // namespace

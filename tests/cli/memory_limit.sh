@@ -45,3 +45,8 @@ limited train gpt preset=shakespeare-cpu steps=1 sample_interval=none eval_inter
 peak=$(sed -n 's/.*"peak_bytes": \([0-9]*\).*/\1/p' "$folder/words/summary.json")
 echo "learning within 112 MiB: peak $peak"
 [ "$peak" -le $((112 << 20)) ] || exit 1
+
+# With more memory another vocabulary is learnt; the run goes on with its own.
+"$ridge" train gpt preset=shakespeare-cpu steps=1 sample_interval=none eval_interval=none data="$folder/words.txt" tokenizer=bpe --out "$folder/more" >/dev/null 2>&1
+cmp -s "$folder/words/model/tokenizer.json" "$folder/more/model/tokenizer.json" && { echo "more memory made no difference"; exit 1; }
+"$ridge" train gpt --resume "$folder/words" steps=2 memory=auto >"$folder/out.txt" 2>&1 || { tail -30 "$folder/out.txt"; exit 1; }

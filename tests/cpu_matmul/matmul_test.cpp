@@ -55,6 +55,7 @@ TEST(Matmul, AnyBlockingOfAnyLoops) {
     for (MatmulLoop& l : d.batch) l.size = pick(1, 3);
     for (auto* loops : {&d.m, &d.n, &d.k})
       for (MatmulLoop& l : *loops) l.size = pick(1, loops->size() == 1 ? 2 * most : most / 4 + 2);
+    if (!pick(0, 7) && d.m.size() == 1) d.m[0].size = pick(130, 400);  // units of more tiles than usual
     const auto lay_out = [&](int64_t MatmulLoop::*stride, std::vector<std::vector<MatmulLoop>*> dims) {
       std::shuffle(dims.begin(), dims.end(), rng);
       int64_t step = 1;

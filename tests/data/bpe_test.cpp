@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/bpe_training.h"
 #include "data/pre_tokenize.h"
 #include "data/texts.h"
@@ -159,6 +160,29 @@ TEST(BpeTraining, RoomIsKeptOrRefused) {
   }
   EXPECT_GT(kept, 3);
   EXPECT_GT(refused, 30);
+}
+
+// Where lists of pairs are what is large, room may end in the middle of a join.
+TEST(BpeTraining, RoomThatEndsInAJoinIsNoVocabulary) {
+  std::mt19937 random(14);
+  std::string text;
+  while (text.size() < (1u << 17)) {
+    for (size_t i = 0, letters = 2 + random() % 8; i < letters; ++i) append_utf8(text, 0x4e00 + char32_t(random() % 20000));
+    text += ' ';
+  }
+  const std::vector<std::string_view> parts = cut_between_words(text, 1 << 14);
+  auto learn = [&](int64_t room) {
+    return train_bpe(parts.size(), [&](size_t i, std::string&) { return parts[i]; }, {.vocab_size = 700, .threads = 1, .room = room});
+  };
+  const BpeVocabulary whole = *learn(0);
+  int kept = 0, refused = 0;
+  for (int64_t room = 4 << 20; room < (10 << 20); room += 1 << 17) {
+    const std::optional<BpeVocabulary> one = learn(room);
+    EXPECT_TRUE(!one || *one == whole) << room;
+    ++(one ? kept : refused);
+  }
+  EXPECT_GT(kept, 3);
+  EXPECT_GT(refused, 3);
 }
 
 TEST(WordCounts, CountAsAMapAndDependOnNoOrder) {

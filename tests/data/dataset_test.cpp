@@ -289,6 +289,7 @@ TEST_F(DatasetTest, TextsMayBeLargerThanMemory) {
 }
 #endif
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers keep what was freed
 // A budget that the different words do not fit into bounds how much text the vocabulary comes from; it says so, and what is learnt with more stays apart.
 TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   std::mt19937_64 random(13);
@@ -301,7 +302,7 @@ TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   tight.memory = resident_bytes() + 80 * kMiB, ample.memory = int64_t(16) << 30, none.memory = kMiB;
   const Error error = refusal(source, none);
   EXPECT_EQ(error.code(), ErrorCode::memory) << error.what();
-  EXPECT_TRUE(mentions(error.what(), "is enough")) << error.what();
+  EXPECT_TRUE(mentions(error.what(), "are enough")) << error.what();
   const Dataset unbounded = open_dataset(source, free), bounded = open_dataset(source, tight);
   EXPECT_EQ(unbounded.learnt_from, "");
   EXPECT_TRUE(mentions(bounded.learnt_from, "learnt from")) << bounded.learnt_from;
@@ -317,6 +318,7 @@ TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   EXPECT_EQ(enough.fingerprint, unbounded.fingerprint);
   EXPECT_EQ(open_dataset(source, tight).fingerprint, unbounded.fingerprint) << "what was learnt from more is there, so it is taken";
 }
+#endif
 
 TEST_F(DatasetTest, ManyShardsAreOneSequence) {
   const CharTokenizer tokenizer = CharTokenizer::of_text("abc");

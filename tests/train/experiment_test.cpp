@@ -125,7 +125,8 @@ TEST(Experiment, ADamagedSummaryIsToldAndTheMetricsCount) {
   const test::TempFolder folder;
   const fs::path run = folder / "run";
   write_run(run, 0);
-  for (const char* text : {"{", "", "[1]", "{\"end\": \"finished\", \"steps\": 1e999}", "{\"end\": \"\xff\"}"}) {
+  for (const char* text :
+       {"{", "", "[1]", "{\"end\": \"finished\", \"steps\": 1e999}", "{\"end\": \"\xff\"}", "{\"end\": \"finished\", \"steps\": \"x\"}", "{\"steps\": 1e30}"}) {
     SCOPED_TRACE(text);
     write(run / "summary.json", text);
     const ExperimentRun read = read_experiment_run(run);
