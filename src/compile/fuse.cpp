@@ -60,7 +60,7 @@ class Fuser {
     bool reduces = false, apart = false;
     bool numbers = true;              // arithmetic on single numbers alone
     std::array<bool, 3> phases = {};  // by early_
-    int first = 0, last = 0;          // by level_
+    int level = 0;                    // below those of all users
     int64_t size = 1;                 // of the largest value that is made or summed up
     int64_t summed = 0, left = 0;     // elements that its reductions go over, and that are left of them
   };
@@ -317,8 +317,8 @@ class Fuser {
   void describe(Cluster& c, NodeId id) const {
     const Node& n = g_[id];
     c.phases[size_t(early_[id])] = true;
-    c.first = c.last = level_[id];
-    c.size = g_.shape(id).numel();
+    c.level = level_[id];
+    c.size = std::max(int64_t(c.kind == Group::Kind::tile), g_.shape(id).numel());
     c.numbers = is_elementwise(n.op) && g_.shape(id).numel() == 1 && std::all_of(n.in.begin(), n.in.end(), [&](NodeId in) { return is_number(in); });
     if (c.kind != Group::Kind::tile) return;
     c.apart = is_apart(n), c.reduces = is_reduction(n.op);
@@ -364,7 +364,7 @@ class Fuser {
 
   // Is there a way from a to b through some other cluster? Looked for from both ends at once: one that everything reads has many ways forward and few back.
   bool detour(int a, int b) {
-    const int lowest = clusters_[a].first, highest = clusters_[b].last;
+    const int lowest = clusters_[a].level, highest = clusters_[b].level;
     const int ahead = ++search_, behind = ++search_;
     struct Step {
       int cluster;
@@ -385,7 +385,7 @@ class Fuser {
         const int from = on ? a : b, to = on ? b : a, c = root(list[at.next++]);
         if (c == from || (c == to && at.cluster == from)) continue;
         if (c == to || seen_[c] == (on ? behind : ahead)) return true;
-        if (seen_[c] == (on ? ahead : behind) || (on ? clusters_[c].first > highest : clusters_[c].last < lowest)) continue;
+        if (seen_[c] == (on ? ahead : behind) || (on ? clusters_[c].level >= highest : clusters_[c].level <= lowest)) continue;
         seen_[c] = on ? ahead : behind;
         way.push_back({c});
       }
@@ -435,7 +435,7 @@ class Fuser {
     spec.stores = stores(united(p.stores, c.stores), inside);
     if (spec.stores.empty()) return false;
     const bool number = stores_numbers(p) && stores_numbers(c);
-    // Sums of many tensors that end in one number are a long chain, and both answers about its next link are known without lowering all of it.
+    // Sums of tensors of many sizes that end in one number are a long chain, and both answers about its next link are known without lowering all of it.
     if (number && p.reduces && c.reduces && p.summed != c.summed) {
       refuse(a, b, "reductions over different loops");
       return false;
@@ -500,6 +500,9 @@ class Fuser {
     Cluster &p = clusters_[a], &c = clusters_[b];
     if (p.kind == Group::Kind::matmul) c.kind = Group::Kind::matmul, c.node = p.node;
     root_[size_t(a)] = b;
+    const int level = std::min(p.level, c.level);
+    for (Cluster* k : {&p, &c})
+      if (std::exchange(k->level, level) > level) lower_producers(*k);
     // The smaller list goes into the larger, so that a long chain of merges copies little.
     auto take_over = [](auto& to, auto& from) {
       if (to.size() < from.size()) std::swap(to, from);
@@ -512,9 +515,23 @@ class Fuser {
     c.stores = std::move(stores);
     c.reduces |= p.reduces, c.numbers &= p.numbers;
     for (size_t i = 0; i < c.phases.size(); ++i) c.phases[i] |= p.phases[i];
-    c.first = std::min(c.first, p.first), c.last = std::max(c.last, p.last);
     c.size = std::max(c.size, p.size), c.summed = std::max(c.summed, p.summed), c.left = std::max(c.left, p.left);
     p.dead = true;
+  }
+
+  void lower_producers(const Cluster& lowered) {
+    std::vector<const Cluster*> low = {&lowered};
+    while (!low.empty()) {
+      const Cluster& c = *low.back();
+      low.pop_back();
+      for (int made : c.producers) {
+        ++plan_.looks;
+        Cluster& p = clusters_[root(made)];
+        if (&p == &c || p.level < c.level) continue;
+        p.level = c.level - 1;
+        low.push_back(&p);
+      }
+    }
   }
 
   void merge_producers() {

@@ -135,7 +135,8 @@ class Tokenisation {
     for (; !learnt; share /= 2) {
       if (share == 0)
         fail(ErrorCode::memory,
-             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text up to {}; {} MiB are enough, and byte tokens need none",
+             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text up to {}; {} MiB are enough, and byte tokens need "
+             "none",
              size_text(options_.memory), size_text(held + kAtWork), size_text(read), size_text(kLeastRoom), enough_memory(held + kAtWork + kLeastRoom) >> 20);
       read = 0;
       learnt = train_bpe(

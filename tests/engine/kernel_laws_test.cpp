@@ -266,6 +266,31 @@ TEST(KernelLaws, GlobalNormIsOneLaunchAndOneNumber) {
   expect_at_most(f, {global_norm(f.b, gradients)}, 2);
 }
 
+// What runs together must never wait for something that waits for it.
+TEST(KernelLaws, NoGroupWaitsForItself) {
+  Formula f;
+  NodeId x = f.input({64}), y = f.input({64});
+  NodeId a = f.b.unary(Op::tanh, x), m = f.b.unary(Op::tanh, y), end = f.b.add(a, m);
+  for (int i = 0; i < 6; ++i) end = f.b.sort(f.b.unary(Op::tanh, end), 0).first;
+  expect_exactly(f, {f.b.add(f.b.sort(a, 0).first, m), end}, 14);
+  for (uint32_t seed = 0; seed < 1500; ++seed) {
+    auto random = [state = seed]() mutable { return (state = state * 1664525 + 1013904223) >> 8; };
+    Formula any;
+    std::vector<NodeId> values = {any.input({8, 8}), any.input({8, 8})};
+    const auto pick = [&] { return values[random() % 3 ? values.size() - 1 - random() % std::min<size_t>(values.size(), 8) : random() % values.size()]; };
+    for (uint32_t nodes = 6 + random() % 50; nodes > 0; --nodes) {
+      const NodeId v = pick();
+      switch (random() % 6) {
+        case 0: values.push_back(any.b.sort(v, 1).first); break;
+        case 1: values.push_back(any.b.matmul(v, pick())); break;
+        case 2: values.push_back(any.b.unary(Op::tanh, v)); break;
+        default: values.push_back(any.b.add(v, pick()));
+      }
+    }
+    EXPECT_NO_THROW(any.kernels({values.back(), pick(), pick()})) << seed;
+  }
+}
+
 TEST(KernelLaws, ARefusedFusionSaysWhy) {
   Formula f;
   NodeId a = f.input({33, 65}), b = f.input({65, 31});
