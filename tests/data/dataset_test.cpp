@@ -32,12 +32,6 @@ std::vector<Token> all_of(const TokenArray& tokens) {
   return {wide.begin(), wide.end()};
 }
 
-std::string random_text_of_letters(std::mt19937_64& random, size_t letters) {
-  std::string word;
-  while (word.size() < letters) word += char('a' + random() % 26);
-  return word;
-}
-
 class DatasetTest : public testing::Test {
  protected:
   DatasetOptions options(const std::string& tokenizer = "auto") const {
@@ -290,6 +284,12 @@ TEST_F(DatasetTest, TextsMayBeLargerThanMemory) {
 #endif
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers keep what was freed
+std::string random_text_of_letters(std::mt19937_64& random, size_t letters) {
+  std::string word;
+  while (word.size() < letters) word += char('a' + random() % 26);
+  return word;
+}
+
 // A budget that the different words do not fit into bounds how much text the vocabulary comes from; it says so, and what is learnt with more stays apart.
 TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   std::mt19937_64 random(13);
