@@ -1,7 +1,7 @@
 # One test executable from each folder tests/<folder>/ that has a *_test.cpp; other .cpp files of the folder are linked too.
 # The folder's name is the prefix of its tests' names, and their label. all_tests has the engine once and all tests of what may differ on
 # another machine: it travels in the portable folder. Parsers, files, graphs and plans are the same everywhere.
-set(same_everywhere autograd base bench config data gpt graph io plan reference)
+set(same_everywhere autograd base bench cli config data gpt graph io plan reference)
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -9,12 +9,11 @@ set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
 # Folders whose tests compute nothing themselves: optimising them takes longer than it saves. The largest ones that travel (machine, train) are
 # optimised all the same, which halves their size.
-set(light_folders base bench config cuda cuda_train data gpt graph io plan)
+set(light_folders base bench cli config cuda cuda_train data gpt graph io plan)
 
 function(set_up_test_code target level)
   target_link_libraries(${target} PRIVATE ${test_libraries})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE RIDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   compile_together(${target})
   target_compile_options(${target} PRIVATE -O${level})
 endfunction()
@@ -28,6 +27,8 @@ endif()
 # What several folders share.
 file(GLOB support_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cpp)
 add_library(test_support STATIC ${support_sources})
+set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/places.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+  COMPILE_DEFINITIONS "RIDGE_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\";RIDGE_FAKE_DRIVERS=\"${PROJECT_BINARY_DIR}/fake_driver\";RIDGE_PROGRAM=\"$<TARGET_FILE:ridge_cli>\"")
 set_up_test_code(test_support ${level})
 set(test_headers <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <optional> <span> <fmt/core.h>)
 precompile(test_support PRIVATE ${test_headers})
@@ -39,7 +40,7 @@ file(GLOB test_entries CONFIGURE_DEPENDS LIST_DIRECTORIES true ${PROJECT_SOURCE_
 foreach(folder ${test_entries})
   get_filename_component(name ${folder} NAME)
   file(GLOB tests CONFIGURE_DEPENDS ${folder}/*_test.cpp)
-  if(NOT tests OR name MATCHES "^(arm|support)$")
+  if(NOT tests OR name MATCHES "^(arm|support)$" OR (RIDGE_SANITIZE AND name STREQUAL "cli"))  # cli runs the program, which sanitized builds do without
     continue()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
@@ -80,8 +81,8 @@ foreach(folder ${test_entries})
     list(APPEND fake_drivers fake_driver_${driver})
     add_dependencies(${target} fake_driver_${driver})
   endforeach()
-  if(drivers OR name MATCHES "^(cuda|parity)")
-    target_compile_definitions(${objects} PRIVATE RIDGE_FAKE_DRIVERS="${PROJECT_BINARY_DIR}/fake_driver")
+  if(name STREQUAL "cli")
+    add_dependencies(${target} ridge_cli)
   endif()
   list(APPEND RIDGE_TEST_TARGETS ${target})
   if(NOT name IN_LIST same_everywhere)

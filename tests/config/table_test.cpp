@@ -11,6 +11,7 @@
 #include "config/presets.h"
 #include "config/samples.h"
 #include "support/patterns.h"
+#include "support/source_dir.h"
 
 namespace ridge::config {
 namespace {
@@ -98,7 +99,7 @@ TEST(KeyTable, KnowsEveryVariableThatTheSourceReads) {
   }
   const test::Pattern variable("\"(RIDGE_[A-Z0-9_]*[A-Z0-9])\"");
   for (const char* folder : {"src", "tests"})
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(RIDGE_SOURCE_DIR) / folder)) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(source_dir()) / folder)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
       if (entry.path().parent_path().filename() == "config") continue;  // these tests make names up
       const std::string text = content_of(entry.path());
@@ -108,7 +109,7 @@ TEST(KeyTable, KnowsEveryVariableThatTheSourceReads) {
 }
 
 TEST(Documents, TheManualIsCurrent) {
-  const std::string path = RIDGE_SOURCE_DIR "/docs/configuration.md";
+  const std::string path = source_dir() + "/docs/configuration.md";
   EXPECT_TRUE(content_of(path) == keys_markdown()) << "write it anew: ridge config keys --md > docs/configuration.md";
 }
 

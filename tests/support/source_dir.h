@@ -1,13 +1,10 @@
-// Where the repository's files are: where it was built, or where TEST_SOURCE_DIR says a test binary that travelled finds them.
+// Where the repository's files are.
 #pragma once
-#include <cstdlib>
 #include <string>
 
 namespace ridge {
 
-inline std::string source_dir() {
-  const char* moved = std::getenv("TEST_SOURCE_DIR");
-  return moved ? moved : RIDGE_SOURCE_DIR;
-}
+// Where it was built, or where TEST_SOURCE_DIR says that a test program carried to another machine finds them.
+std::string source_dir();
 
 }  // namespace ridge

@@ -1,0 +1,34 @@
+// Runs the ridge program as a user would: in a folder of its own, with a cache of its own, its output in files.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/temp_folder.h"
+
+namespace ridge::test {
+
+struct Answer {
+  int code = 0;     // the exit code; 128 + the signal where one ended it
+  std::string out;  // what it printed to stdout
+  std::string err;  // … and to stderr
+
+  bool says(std::string_view words) const { return out.find(words) != std::string::npos || err.find(words) != std::string::npos; }
+  std::string all() const;  // code and both streams, for a failed check's message
+};
+
+class RidgeProgram {
+ public:
+  RidgeProgram();  // HOME, the cache and the working folder are empty folders of this object's
+  void set(std::string variable, std::string value);
+  Answer operator()(const std::vector<std::string>& arguments, double seconds = 100) const;  // killed after so many seconds
+
+  std::string operator/(std::string_view name) const { return folder_ / name; }  // a path in its working folder
+  const std::string& folder() const { return folder_.path(); }
+
+ private:
+  TempFolder folder_;
+  std::vector<std::pair<std::string, std::string>> variables_;
+};
+
+}  // namespace ridge::test

@@ -1,0 +1,9 @@
+// Where the programs of this build are.
+#pragma once
+#include <string>
+
+namespace ridge::test {
+
+std::string ridge_program();  // the command line
+
+}  // namespace ridge::test
