@@ -11,13 +11,11 @@
 
 #include <fmt/core.h>
 
-#include "support/places.h"
-
 namespace ridge::test {
 
 std::string Answer::all() const { return fmt::format("exit code {}\n-- stdout\n{}\n-- stderr\n{}", code, out, err); }
 
-RidgeProgram::RidgeProgram() {
+RidgeProgram::RidgeProgram(std::string program) : program_(std::move(program)) {
   std::filesystem::create_directory(folder_ / ".home");
   set("HOME", folder_ / ".home");
   set("RIDGE_CACHE", folder_ / ".cache");
@@ -26,8 +24,8 @@ RidgeProgram::RidgeProgram() {
 void RidgeProgram::set(std::string variable, std::string value) { variables_.emplace_back(std::move(variable), std::move(value)); }
 
 Answer RidgeProgram::operator()(const std::vector<std::string>& arguments, double seconds) const {
-  const std::string program = ridge_program(), out = folder_ / ".stdout", err = folder_ / ".stderr";
-  std::vector<char*> words{const_cast<char*>(program.c_str())};
+  const std::string out = folder_ / ".stdout", err = folder_ / ".stderr";
+  std::vector<char*> words{const_cast<char*>(program_.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
   const pid_t child = ::fork();
@@ -37,7 +35,7 @@ Answer RidgeProgram::operator()(const std::vector<std::string>& arguments, doubl
     const int in = ::open("/dev/null", O_RDONLY), to_out = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
               to_err = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (::chdir(folder_.path().c_str()) != 0 || ::dup2(in, 0) < 0 || ::dup2(to_out, 1) < 0 || ::dup2(to_err, 2) < 0) ::_exit(126);
-    ::execv(program.c_str(), words.data());
+    ::execv(program_.c_str(), words.data());
     ::_exit(127);
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

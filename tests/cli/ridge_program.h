@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/places.h"
 #include "support/temp_folder.h"
 
 namespace ridge::test {
@@ -19,7 +20,8 @@ struct Answer {
 
 class RidgeProgram {
  public:
-  RidgeProgram();  // HOME, the cache and the working folder are empty folders of this object's
+  // HOME, the cache and the working folder are empty folders of this object's. Another program than ridge: this test itself, as /proc/self/exe.
+  explicit RidgeProgram(std::string program = ridge_program());
   void set(std::string variable, std::string value);
   Answer operator()(const std::vector<std::string>& arguments, double seconds = 100) const;  // killed after so many seconds
 
@@ -27,6 +29,7 @@ class RidgeProgram {
   const std::string& folder() const { return folder_.path(); }
 
  private:
+  std::string program_;
   TempFolder folder_;
   std::vector<std::pair<std::string, std::string>> variables_;
 };
