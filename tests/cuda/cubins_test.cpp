@@ -34,6 +34,18 @@ TEST_F(KernelTexts, BecomeMachineCode) {
   EXPECT_NE(nvrtc().version().find('.'), std::string::npos);
 }
 
+// Stored digests tell instructions apart, not names.
+TEST_F(KernelTexts, KeepTheirDigestWhenTheyAreRenamed) {
+  auto digest = [&](const KernelText& text) { return test::Cubin(nvrtc().compile(text, "sm_86")).digest(); };
+  KernelText renamed = add_number(1);
+  renamed.entry = "x_add_of_another_name";
+  renamed.body.replace(renamed.body.find("add"), 3, renamed.entry);
+  const std::string one = digest(add_number(1));
+  EXPECT_EQ(one.size(), 16u);
+  EXPECT_EQ(digest(renamed), one);
+  EXPECT_NE(digest(add_number(2)), one);
+}
+
 TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
   try {
     nvrtc().compile({.entry = "broken", .body = "extern \"C\" __global__ void broken(float* x) { x[0] = no_such_name; }\n"}, "sm_86");

@@ -46,7 +46,7 @@ TEST_F(AttentionTexts, HotOnesSpillNothing) {
       add(jobs, d, chip_for(9, 0));
     }
   const std::vector<std::string> code = compile(jobs);
-  for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(test::use_of(code[i], jobs[i].text.entry).frame, 0) << jobs[i].text.entry;
+  for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(test::Cubin(code[i]).use_of(jobs[i].text.entry).frame, 0) << jobs[i].text.entry;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "support/cubin.h"
 #include "support/cuda_device.h"
 #include "support/nvrtc.h"
+#include "support/pins.h"
 #include "support/plan_backend.h"
 #include "support/steps.h"
 #include "train/gpt_task.h"
@@ -23,24 +24,27 @@ using cuda::Chip;
 using cuda::KernelText;
 
 // A GPT-2 step in bf16 with dropout: body, update, evaluation. Layers add no texts of their own.
-std::vector<KernelText> gpt2_texts(const Chip& chip) {
-  PlanBackend backend(chip);
+StepPlan plan_gpt2(PlanBackend& backend) {
   GptConfig c;
   c.vocab = 50257, c.padded_vocab = 50304, c.block = 1024, c.layers = 2, c.heads = 12, c.width = 768, c.bias = true, c.dropout = 0.1;
   StepOptions o;
   o.clip = 1, o.precision = Precision::bf16, o.micro = 32, o.evaluation_micro = 32, o.recompute = Recompute::free, o.backend = &backend;
-  TrainStep step(gpt_step_model(c, 64), o);
-  return backend.texts();
+  return TrainStep(gpt_step_model(c, 64), o).plan();
 }
 
-std::vector<KernelText> other_texts(const Chip& chip) {
-  PlanBackend backend(chip);
+struct NamedReport {
+  std::string name;
+  Report report;
+};
+std::vector<NamedReport> plan_others(PlanBackend& backend) {
+  std::vector<NamedReport> reports;
   CompileOptions options;
   options.backend = &backend;
-  for (const StepModel& model : {engine::conv_model(8), engine::mlp_model(8)}) {
+  const std::pair<const char*, StepModel> models[] = {{"conv", engine::conv_model(8)}, {"mlp", engine::mlp_model(8)}};
+  for (const auto& [name, model] : models) {
     const engine::Step step = engine::make_step(model);
     options.state = step.state, options.forward = {step.loss};
-    Executable(step.graph, step.inputs, step.outputs, options);
+    reports.push_back({name, Executable(step.graph, step.inputs, step.outputs, options).report()});
   }
   options.state.clear(), options.forward.clear();
   for (const Cell& cell : cells()) {
@@ -50,9 +54,9 @@ std::vector<KernelText> other_texts(const Chip& chip) {
     const NodeId loss = mixed_loss(b, loop.results);
     std::vector<NodeId> outputs = gradients(loop.graph, loss, loop.wrt);
     outputs.push_back(loss);
-    Executable(loop.graph, loop.inputs, outputs, options);
+    reports.push_back({cell.name, Executable(loop.graph, loop.inputs, outputs, options).report()});
   }
-  return backend.texts();
+  return reports;
 }
 
 // The first case of every op, or of every third.
@@ -79,11 +83,11 @@ bool all() { return is_set("RIDGE_FULL"); }
 class ChipTexts : public NvrtcTest, public ::testing::WithParamInterface<size_t> {
  protected:
   static const Chip& chip() { return all_chips()[GetParam()]; }
-  std::vector<std::string> compile_all(const std::vector<KernelText>& texts) const {
+  std::vector<std::string> compile_all(const std::vector<KernelText>& texts, const std::string& variant = {}) const {
     EXPECT_GE(texts.size(), 20u);
     std::vector<Job> jobs;
     for (const KernelText& t : texts) jobs.push_back({t, chip().target()});
-    return compile(jobs);
+    return compile(jobs, variant);
   }
 };
 std::vector<size_t> chips(size_t one) { return all() ? std::vector<size_t>{0, 1, 2, 3, 4} : std::vector<size_t>{one}; }
@@ -111,10 +115,12 @@ constexpr Limits kLimits[] = {
 };
 
 TEST_P(GptTexts, CompileWithinTheirLimits) {
-  const std::vector<KernelText> texts = gpt2_texts(chip());
+  PlanBackend backend(chip());
+  plan_gpt2(backend);
+  const std::vector<KernelText>& texts = backend.texts();
   const std::vector<std::string> code = compile_all(texts);
   for (size_t i = 0; i < code.size(); ++i) {
-    const KernelUse use = use_of(code[i], texts[i].entry);
+    const Cubin::Use use = Cubin(code[i]).use_of(texts[i].entry);
     if (std::getenv("TEST_PRINT"))
       fmt::print("{:8} {:28} {:3} registers, frame {:4}, shared {:6} + {:6}\n", chip().target(), texts[i].entry, use.registers, use.frame, use.shared,
                  texts[i].shared);
@@ -132,15 +138,35 @@ INSTANTIATE_TEST_SUITE_P(Chips, GptTexts, ::testing::ValuesIn(chips(4)), chip_na
 
 class StepTexts : public ChipTexts {};
 
-TEST_P(StepTexts, Compile) { compile_all(other_texts(chip())); }
+TEST_P(StepTexts, Compile) {
+  PlanBackend backend(chip());
+  plan_others(backend);
+  compile_all(backend.texts());
+}
 
 INSTANTIATE_TEST_SUITE_P(Chips, StepTexts, ::testing::ValuesIn(chips(1)), chip_name);
 
 class OpTexts : public ChipTexts {};
 
-TEST_P(OpTexts, Compile) { compile_all(op_texts(chip(), all())); }
+TEST_P(OpTexts, Compile) { compile_all(op_texts(chip(), all()), all() ? ".full" : ""); }
 
 INSTANTIATE_TEST_SUITE_P(Chips, OpTexts, ::testing::ValuesIn(chips(0)), chip_name);
+
+// Kernels and bytes of the same programs, for every chip: a plan needs no compiler.
+TEST(CudaPlans, KernelsAndBytesAreAsStored) {
+  std::vector<Pin> pins;
+  for (const Chip& chip : all_chips()) {
+    PlanBackend backend(chip);
+    const StepPlan gpt2 = plan_gpt2(backend);
+    pins.push_back({fmt::format("{:7} gpt2: {} kernels; {}", chip.target(), gpt2.kernels, engine::planned_bytes(gpt2)), {}});
+    for (const auto& [name, r] : plan_others(backend))
+      pins.push_back({fmt::format("{:7} {}: {} kernels; {} arena, {} workspace, {} in all", chip.target(), name, r.kernels.size(), r.arena_bytes,
+                                  r.workspace_bytes, r.planned_bytes),
+                      {}});
+    pins.push_back({fmt::format("{:7} {} texts", chip.target(), backend.texts().size()), {}});
+  }
+  expect_pins("plans/cuda", std::move(pins));
+}
 
 }  // namespace
 }  // namespace ridge::test

@@ -4,40 +4,41 @@
 
 #include "machine/features.h"
 #include "runtime/arena.h"
+#include "support/pins.h"
 #include "support/steps.h"
+#include "train/gpt_task.h"
 #include "train/step_programs.h"
 
 namespace ridge::engine {
 namespace {
 
-struct Pin {
-  int kernels;               // launches in a step, update included
-  int64_t activation_bytes;  // with kernels' workspace, which depends on the instruction set: AVX-512
-};
-
-void expect_pinned(const StepModel& model, const Pin& pin) {
-  StepOptions options;
-  options.clip = 1;
-  TrainStep step(model, options);
-  EXPECT_EQ(step.plan().kernels, pin.kernels) << step.report() << step.dump();
-  if (has_avx512(isa_tier())) {
-    EXPECT_EQ(step.plan().activation_bytes, pin.activation_bytes) << step.report();
-  }
-}
-
 int kernels_of(const StepModel& model) { return TrainStep(model, {}).plan().kernels; }
 
-TEST(StepPins, Gpt) { expect_pinned(gpt_model(small_gpt(), 8, 64), {96, 18319360}); }
-
-TEST(StepPins, GptWithBias) {
-  GptConfig c = small_gpt();
-  c.bias = true;
-  expect_pinned(gpt_model(c, 8, 64), {112, 18319360});
+TEST(StepPins, KernelsAndBytesAreAsStored) {
+  GptConfig bias = small_gpt(), dropout = small_gpt();
+  bias.bias = true, dropout.dropout = 0.1;
+  StepOptions plain, split;
+  plain.clip = split.clip = 1;
+  split.precision = Precision::bf16, split.micro = 3, split.recompute = Recompute::layers;
+  const struct {
+    const char* name;
+    StepModel model;
+    const StepOptions& options;
+  } steps[] = {{"gpt", gpt_model(small_gpt(), 8, 64), plain},
+               {"gpt with bias", gpt_model(bias, 8, 64), plain},
+               {"gpt with dropout, bf16, micro-batches of 3, layers recomputed", gpt_step_model(dropout, 8), split},
+               {"mlp", mlp_model(256), plain},
+               {"conv", conv_model(16), plain}};
+  std::vector<test::Pin> kernels, bytes;
+  for (const auto& [name, model, options] : steps) {
+    const StepPlan plan = TrainStep(model, options).plan();
+    kernels.push_back({fmt::format("{}: {}", name, plan.kernels), {}});
+    bytes.push_back({fmt::format("{}: {}", name, planned_bytes(plan)), {}});
+  }
+  test::expect_pins("plans/cpu.kernels", kernels);
+  // Packing buffers depend on the instruction set.
+  if (isa_tier() >= IsaTier::sse4 && isa_tier() <= IsaTier::avx512bf16) test::expect_pins(fmt::format("plans/cpu.bytes.{}", name(isa_tier())), bytes);
 }
-
-TEST(StepPins, Mlp) { expect_pinned(mlp_model(256), {19, 598016}); }
-
-TEST(StepPins, Conv) { expect_pinned(conv_model(16), {35, 712064}); }
 
 // Forward: two norms, four matmuls with what follows them, attention. Backward: two matmuls for each of those four, two norms with
 // the sums for their weights, attention, and nothing else.

@@ -94,6 +94,11 @@ CompileOptions with_state(CompileOptions options, const Step& step) {
 
 }  // namespace
 
+std::string planned_bytes(const StepPlan& plan) {
+  return fmt::format("{} parameters, {} gradients, {} optimizer, {} activations, {} in all", plan.parameter_bytes, plan.gradient_bytes, plan.optimizer_bytes,
+                     plan.activation_bytes, plan.planned_bytes - plan.scratch_bytes);
+}
+
 Training::Training(const Step& step, int64_t classes, CompileOptions options)
     : step_(step),
       device_(options.backend && !options.backend->info().host_memory ? options.backend : nullptr),

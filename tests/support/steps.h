@@ -29,6 +29,9 @@ StepModel gpt_model(const GptConfig& config, int64_t batch, int64_t time);  // b
 StepModel mlp_model(int64_t batch);                                         // 64 -> 128 -> 128 -> 10; batch: x, targets
 StepModel conv_model(int64_t batch);                                        // two convolutions with pooling; batch: x [N, 3, 16, 16], targets
 
+// Planned bytes in words, to be compared with stored ones. Scratch depends on the number of threads and is left out.
+std::string planned_bytes(const StepPlan& plan);
+
 // A compiled step with the memory of its inputs and outputs. Data is drawn once from a seed; integers below `classes`. On a device with
 // memory of its own everything goes there before a step and comes back after it.
 class Training {
