@@ -242,16 +242,22 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   for (const std::string& name : list(folder_).leftovers) remove_folder(folder_ / name, calls_);  // what stays is met again below
   try {
     put_in_place(write_aside(content), path);
-    const std::string name = folder_name(content.step) + "\n";
-    if (best) write_atomically((folder_ / kBest).string(), name, calls_);
-    write_atomically((folder_ / kLatest).string(), name, {calls_, nullptr, false});  // not synced: what a power cut takes is found without it
+    if (best) write_atomically((folder_ / kBest).string(), folder_name(content.step) + "\n", calls_);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::io) throw;
     fail(ErrorCode::io, "[checkpoint] {} was not saved: {} (it needs {}, {} are free); the one before it is as it was", path.string(), e.what(),
          size_text(bytes_of(content)), free_space(folder_));
   }
   verified_.insert(content.step);
-  return tidy_up(content.step);
+  std::vector<std::string> notices;
+  try {
+    write_atomically((folder_ / kLatest).string(), folder_name(content.step) + "\n", {calls_, nullptr, false});  // not synced, as nothing depends on it
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::io) throw;
+    notices.push_back(e.what());
+  }
+  tidy_up(content.step, notices);
+  return notices;
 }
 
 // Read back before it gets its name, so that nothing damaged ever has it. Nothing stays aside when this fails.
@@ -305,8 +311,7 @@ void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) 
 
 // A folder gets another name before it is emptied, so that half of one is never taken for a checkpoint. What is later than the newest one belongs to
 // a run that was taken up again before it.
-std::vector<std::string> CheckpointStore::tidy_up(int64_t newest) {
-  std::vector<std::string> notices;
+void CheckpointStore::tidy_up(int64_t newest, std::vector<std::string>& notices) {
   const std::optional<int64_t> best = pointed(folder_, kBest, notices);
   Listing there = list(folder_);
   std::sort(there.steps.begin(), there.steps.end(), [&](int64_t a, int64_t b) { return std::pair(a <= newest, a) > std::pair(b <= newest, b); });
@@ -329,7 +334,6 @@ std::vector<std::string> CheckpointStore::tidy_up(int64_t newest) {
     verified_.erase(step);
     if (note(path, calls_.rename(path.c_str(), way.c_str()) == 0 ? 0 : errno)) note(way, remove_folder(way, calls_));
   }
-  return notices;
 }
 
 bool CheckpointStore::is_whole(int64_t step) {
@@ -338,17 +342,17 @@ bool CheckpointStore::is_whole(int64_t step) {
   return verified_.contains(step);
 }
 
-// LATEST says which was written last; without it, or behind it, higher steps are tried first. One that had to make way is looked at too: its
-// process was killed before the one that replaces it had its name.
+// The highest step that is whole. LATEST is written for people and scripts and decides nothing: it is not synced, so a power cut may leave it behind
+// checkpoints that are. One that had to make way is looked at too: its process was killed before the one that replaces it had its name.
 std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>& notices) const {
   const Listing there = list(folder_);
   const std::optional<int64_t> latest = pointed(folder_, kLatest, notices);
   if (latest && !std::binary_search(there.steps.begin(), there.steps.end(), *latest))
     notices.push_back(fmt::format("[checkpoint] {}: names {}, which is not there", (folder_ / kLatest).string(), folder_name(*latest)));
   std::vector<std::pair<int64_t, std::string>> candidates;
-  for (auto step = there.steps.rbegin(); step != there.steps.rend(); ++step) candidates.emplace_back(*step, folder_name(*step));
-  for (auto step = there.trash.rbegin(); step != there.trash.rend(); ++step) candidates.emplace_back(*step, hidden_name(*step, kTrash));
-  std::stable_partition(candidates.begin(), candidates.end(), [&](const auto& candidate) { return candidate.first == latest; });
+  for (const int64_t step : there.steps) candidates.emplace_back(step, folder_name(step));
+  for (const int64_t step : there.trash) candidates.emplace_back(step, hidden_name(step, kTrash));
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const auto& [step, name] : candidates)
     if (auto found = read_if_whole(folder_ / name, step, notices)) return found;
   return {};

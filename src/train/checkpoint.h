@@ -35,10 +35,10 @@ class CheckpointStore {
 
   // Aside, synced, read back, renamed to step_N, folder synced, BEST, LATEST, then older ones pruned: all but the newest `keep` verified ones and the best.
   // What fails is an ErrorCode::io; what was newest before is still whole and is the newest, unless the new one is.
-  // Returns what could not be removed, a line each: it is tried again at the next save.
+  // Returns what could not be removed, a line each, and that LATEST could not be written: both are tried again at the next save.
   std::vector<std::string> save(const CheckpointContent& content, bool best = false);
 
-  // The newest one that is whole; empty: there is none. What is damaged is passed over and named in `notices`.
+  // The one of the highest step that is whole, whatever LATEST says; empty: there is none. What is damaged is passed over and named in `notices`.
   std::optional<StoredCheckpoint> newest(std::vector<std::string>& notices) const;
   std::optional<StoredCheckpoint> best(std::vector<std::string>& notices) const;
   StoredCheckpoint load(int64_t step) const;  // ErrorCode::io: absent or damaged, and where
@@ -47,7 +47,7 @@ class CheckpointStore {
  private:
   std::filesystem::path write_aside(const CheckpointContent& content) const;
   void put_in_place(const std::filesystem::path& aside, const std::filesystem::path& path) const;
-  std::vector<std::string> tidy_up(int64_t newest);
+  void tidy_up(int64_t newest, std::vector<std::string>& notices);
   bool is_whole(int64_t step);
 
   std::filesystem::path folder_;

@@ -301,7 +301,7 @@ TEST(Checkpoint, IsNotSavedWhenItDoesNotReadBack) {
       expect_holds(newest(CheckpointStore(folder / "c")), 20);
     }
   }
-  EXPECT_EQ(refused, 9);  // two headers, three tensors, two texts, the manifest, and LATEST, which is a hint
+  EXPECT_EQ(refused, 9);  // two headers, three tensors, two texts, the manifest; and LATEST, where nothing is refused
 }
 
 // Every byte of every file, a bit each.
@@ -405,8 +405,33 @@ TEST(Checkpoint, TakesLatestForAHintOnly) {
   expect_holds(newest(store), 20);
   fs::remove(folder / "c/LATEST");
   expect_holds(newest(store), 20);
-  write_text(folder / "c/LATEST", "step_00000010\n");  // which was written last, whatever its step
-  expect_holds(newest(store), 10);
+}
+
+// A power cut may take the last LATEST and leave the checkpoint that it named.
+TEST(Checkpoint, IsTheNewestWhateverLatestSays) {
+  TempFolder folder;
+  prepare(folder / "c");
+  const CheckpointStore store(folder / "c");
+  write_text(folder / "c/LATEST", "step_00000010\n");
+  std::vector<std::string> notices;
+  expect_holds(store.newest(notices), 20);
+  EXPECT_TRUE(notices.empty()) << notices[0];
+  fs::rename(folder / "c/step_00000020", folder / "c/.step_00000020.trash");  // it made way for another of its step, which never came
+  expect_holds(store.newest(notices), 20);
+  expect_holds(store.load(10), 10);  // by name
+}
+
+// It is a hint, so a disk without room for it costs no checkpoint.
+TEST(Checkpoint, IsSavedWhereLatestCannotBeWritten) {
+  TempFolder folder;
+  prepare(folder / "c");
+  fs::remove(folder / "c/LATEST");
+  fs::create_directory(folder / "c/LATEST");
+  CheckpointStore store(folder / "c");
+  const std::vector<std::string> notices = store.save(Sample(30).content);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_NE(notices[0].find("LATEST"), std::string::npos) << notices[0];
+  expect_holds(newest(store), 30);
 }
 
 TEST(Checkpoint, RemovesWhatDeadProcessesLeft) {
