@@ -120,7 +120,7 @@ Loss cross_entropy(const Tensor& logits, const Tensor& target, std::optional<int
 Loss mse(const Tensor& prediction, const Tensor& target);
 
 // Randomness is a function of (seed, step, stream) and an element's index: each call takes the next stream of the default seed,
-// or, inside a training step, of the step's own.
+// or, inside a training step, of the step's own. Inside a scan's step it is a function of the time index too.
 void seed(uint64_t value);
 Tensor uniform(const Shape& shape);
 Tensor normal(const Shape& shape);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "graph/draws.h"
 
 namespace ridge {
 namespace {
@@ -212,7 +213,7 @@ class Lowering {
       }
       case Op::random_uniform:
       case Op::random_bits: {
-        TileAccess a = affine_access({id, 0, contiguous_strides(n.type().shape)}, map, DType::i64);
+        TileAccess a = affine_access({id, 0, draw_strides(n)}, map, DType::i64);
         std::array<int, 3> in;
         for (int i = 0; i < 3; ++i) in[size_t(i)] = lower(n.in[size_t(i)], {}, {});
         return emit(

@@ -10,9 +10,7 @@ ScanFrame::ScanFrame(const Graph& graph, NodeId node) : view_(scan_view(graph[no
   std::unordered_map<NodeId, NodeId> known;
   for (auto* list : {&b.carry_in, &b.sequence_in, &b.constant_in})
     for (NodeId id : *list) inputs.push_back(known[id] = body.input(b.graph.type(id), b.graph.input_name(id)));
-  std::vector<NodeId> roots = b.carry_out;
-  roots.insert(roots.end(), b.step_out.begin(), b.step_out.end());
-  outputs = import_nodes(body, b.graph, roots, known);
+  outputs = import_nodes(body, b.graph, results_of(b), known);
   for (NodeId id : b.carry_in) carry_bytes_.push_back(b.graph.type(id).bytes());
   for (NodeId id : b.sequence_in) sequence_bytes_.push_back(b.graph.type(id).bytes());
   for (NodeId id : b.step_out) output_bytes_.push_back(b.graph.type(id).bytes());

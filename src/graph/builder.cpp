@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "graph/draws.h"
 
 namespace ridge {
 namespace {
@@ -350,9 +351,9 @@ NodeId Builder::uniform(const Shape& shape, const RandomOperands& r) {
 }
 
 NodeId Builder::normal(const Shape& shape, const RandomOperands& r) {
-  // Box-Muller over two streams; the second one is far from those that calls are numbered with.
+  // Box-Muller over two streams.
   RandomOperands other = r;
-  other.stream = r.stream | 0x80000000u;
+  other.stream = r.stream | kSecondStream;
   NodeId u = binary(Op::sub, 1.0, uniform(shape, r));  // in (0, 1]
   NodeId angle = mul(uniform(shape, other), 2 * M_PI);
   return mul(unary(Op::sqrt, mul(unary(Op::log, u), -2.0)), unary(Op::cos, angle));

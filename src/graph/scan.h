@@ -13,7 +13,9 @@ struct ScanBody {
   std::vector<NodeId> carry_in, sequence_in, constant_in;
   std::vector<NodeId> carry_out, step_out;  // of the carries' types; outputs are stacked over time
   bool segment = false;                     // a step is a stretch of steps, made to save memory: nothing is moved out of it
+  NodeId index = kNone;                     // the sequence that counts the steps, for draws (graph/draws.h); kNone: nothing counts by it
 };
+std::vector<NodeId> results_of(const ScanBody& body);  // carries, then outputs of the step
 
 struct ScanResult {
   std::vector<NodeId> carry;    // after the last step
@@ -23,6 +25,7 @@ struct ScanResult {
 
 // Operands: carries, sequences [steps, …], constants. With reverse the last step runs first; results keep their places in time.
 // A scan's results are: final carries, stacked outputs, and the carries as they entered each step (what backward needs).
+// A body that draws random numbers gets the time index as one more sequence, so that each step draws its own (graph/draws.h).
 ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences,
                 std::span<const NodeId> constants, int64_t steps, bool reverse = false);
 

@@ -250,6 +250,8 @@ RandomDraw draw_random() {
   return {r.seed, r.step, r.base, r.next_stream++};
 }
 
+uint32_t next_stream() { return (current_random() ? *current_random() : default_random).next_stream; }
+
 }  // namespace detail
 
 void seed(uint64_t value) {

@@ -2,6 +2,7 @@
 
 #include "autograd/custom.h"
 #include "base/error.h"
+#include "graph/draws.h"
 #include "graph/scan.h"
 #include "runtime/tensor_state.h"
 
@@ -332,7 +333,10 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
       entering[i] = where(reshape(cast(r, DType::boolean), column), carry[i], carry_in[i]);
     }
   }
+  const uint32_t first_stream = detail::next_stream();
   ScanOutput traced = step(entering, x_in);
+  const uint32_t end_stream = detail::next_stream();
+  if (end_stream < first_stream) fail(ErrorCode::usage, "[scan] the step calls seed(), which would make every step draw the same; call it before the loop");
   if (traced.carry.size() != carry.size()) fail(ErrorCode::value, "[scan] the step returned {} carries for {}", traced.carry.size(), carry.size());
 
   std::vector<Tensor> results = traced.carry;
@@ -340,7 +344,15 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(results);
   std::vector<NodeId> roots;
   for (const Tensor& t : results) roots.push_back(detail::node_in(lazy, t));
-  // What does not depend on the step is worked out once, outside.
+  // What does not depend on the step is worked out once, outside; what the step itself draws does.
+  auto drawn_here = [&](NodeId id) {
+    bool found = false;
+    for_each_draw_in(lazy->graph, id, [&](const Graph&, NodeId, const Draw& d) {
+      const uint32_t stream = d.stream & ~kSecondStream;
+      found |= stream >= first_stream && stream < end_stream;
+    });
+    return found;
+  };
   auto body = std::make_shared<ScanBody>();
   std::vector<char> varies(lazy->graph.size() + carry.size() + all_x.size() + 1, 0);
   std::unordered_map<NodeId, NodeId> known;
@@ -363,6 +375,7 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   };
   for (NodeId id : topological(lazy->graph, roots)) {
     for (NodeId in : lazy->graph[id].in) varies[id] |= varies[in];
+    varies[id] |= drawn_here(id);
     if (!varies[id] || known.count(id)) continue;
     for (NodeId in : lazy->graph[id].in)
       if (!varies[in]) as_constant(in);

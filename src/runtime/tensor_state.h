@@ -69,5 +69,6 @@ struct RandomDraw {
   uint32_t stream;
 };
 RandomDraw draw_random();
+uint32_t next_stream();  // that draw_random() will give
 
 }  // namespace ridge::detail

@@ -4,6 +4,7 @@
 #include "backend/reference/ops.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "graph/draws.h"
 
 namespace ridge::reference {
 namespace {
@@ -132,13 +133,17 @@ Array source(const Node& node, Operands in) {
     for_each_index(out.type.shape, [&](const Shape& i) { set(at++, double(i[int(node.attrs.ints[1])])); });
   } else {  // operands: seed, step, index of the first element
     RandomKey key{uint64_t(in[0]->i[0]), uint32_t(in[1]->i[0]), uint32_t(node.attrs.ints[0])};
-    for (int64_t k = 0; k < out.size(); ++k) {
-      uint32_t word = random_word(key, uint64_t(in[2]->i[0] + k));
+    const Shape strides = draw_strides(node);
+    size_t k = 0;
+    for_each_index(out.type.shape, [&](const Shape& i) {
+      int64_t at = in[2]->i[0];
+      for (int a = 0; a < i.rank(); ++a) at += i[a] * strides[a];
+      uint32_t word = random_word(key, uint64_t(at));
       if (node.op == Op::random_uniform)
-        out.f[size_t(k)] = uniform_from(word);
+        out.f[k++] = uniform_from(word);
       else
-        out.i[size_t(k)] = int32_t(word);
-    }
+        out.i[k++] = int32_t(word);
+    });
   }
   return out;
 }

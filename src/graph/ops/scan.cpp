@@ -3,6 +3,7 @@
 #include "autograd/gradients.h"
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/draws.h"
 #include "graph/ops/rows.h"
 
 namespace ridge {
@@ -15,6 +16,12 @@ Shape stacked(int64_t steps, Shape s) {
 
 }  // namespace
 
+std::vector<NodeId> results_of(const ScanBody& body) {
+  std::vector<NodeId> all = body.carry_out;
+  all.insert(all.end(), body.step_out.begin(), body.step_out.end());
+  return all;
+}
+
 ScanView scan_view(const Node& n) {
   auto& body = *static_cast<const ScanBody*>(n.attrs.body.get());
   std::span<const NodeId> in = n.in;
@@ -24,11 +31,14 @@ ScanView scan_view(const Node& n) {
 
 ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences,
                 std::span<const NodeId> constants, int64_t steps, bool reverse) {
+  Builder b(graph);
+  const bool counts = body->index;
+  body = count_by_step(std::move(body), steps);
   std::vector<NodeId> in(carry.begin(), carry.end());
   in.insert(in.end(), sequences.begin(), sequences.end());
+  if (body->index && !counts) in.push_back(b.iota({steps}, 0));
   in.insert(in.end(), constants.begin(), constants.end());
   NodeId n = graph.add(Op::scan, in, {{steps, reverse}, {}, body});
-  Builder b(graph);
   ScanResult r;
   int at = 0;
   auto take = [&](std::vector<NodeId>& list, size_t count) {
@@ -104,6 +114,7 @@ void vjp_scan(GradContext& c) {
   }
   for (size_t i = 0; i < v.sequences.size(); ++i) {
     back->sequence_in.push_back(as_input(v.body.sequence_in[i], "x"));
+    if (v.body.sequence_in[i] == v.body.index) back->index = back->sequence_in.back();
     sequences.push_back(v.sequences[i]);
     if (is_float(graph.dtype(v.sequences[i])) && c.needs(int(carries + i))) float_sequence.push_back(i);
   }
@@ -145,10 +156,8 @@ void vjp_scan(GradContext& c) {
 
 Cost cost_scan(const Graph& graph, NodeId id) {
   ScanView v = scan_view(graph[id]);
-  std::vector<NodeId> roots = v.body.carry_out;
-  roots.insert(roots.end(), v.body.step_out.begin(), v.body.step_out.end());
   Cost cost;
-  for (NodeId n : topological(v.body.graph, roots)) {
+  for (NodeId n : topological(v.body.graph, results_of(v.body))) {
     Cost step = row(v.body.graph[n].op).cost(v.body.graph, n);
     cost.flops += step.flops * double(v.steps), cost.bytes += step.bytes * double(v.steps);
   }

@@ -12,7 +12,11 @@ Types infer_iota(const InferContext& c) { return {{DType(c.attrs.ints.at(0)), Sh
 Types infer_random(const InferContext& c) {
   for (const Type& t : c.in)
     if (t.dtype != DType::i64 || t.shape.rank() != 0) fail(ErrorCode::dtype, "[{}] seed, step and base must be i64 scalars, got {}", name(c.op), to_string(t));
-  return {{c.op == Op::random_uniform ? DType::f32 : DType::i32, Shape(std::span(c.attrs.ints).subspan(1))}};
+  Shape shape(std::span(c.attrs.ints).subspan(1));
+  if (const std::vector<double>& whole = c.attrs.reals;
+      !whole.empty() && (whole.size() != 2 || whole[0] < 0 || whole[0] >= shape.rank() || whole[1] < double(shape[int(whole[0])])))
+    fail(ErrorCode::value, "[{}] {} is not a part of a tensor with {} elements along axis {}", name(c.op), to_string(shape), whole.back(), whole[0]);
+  return {{c.op == Op::random_uniform ? DType::f32 : DType::i32, shape}};
 }
 
 Types infer_same(const InferContext& c) { return {c.in[0]}; }
@@ -53,6 +57,11 @@ void samples_iota(const SampleSink& sink) {
 void samples_random(const SampleSink& sink) {
   Sample::Operand scalar{{DType::i64, {}}, 0, 1000};
   for (std::vector<int64_t> attrs : {std::vector<int64_t>{1, 7}, {2, 3, 33}, {3, 0}, {4, 2, 5, 31}}) sink({{scalar, scalar, scalar}, {attrs, {}, nullptr}, 0});
+  // Parts of longer tensors, as a split batch draws them; and bases as loops have them.
+  Sample::Operand step{{DType::i64, {}}, 0x1p34, 0x1p50};
+  sink({{scalar, scalar, scalar}, {{5, 3, 4, 5}, {1, 9}, nullptr}, 0});
+  sink({{scalar, scalar, step}, {{6, 4, 7}, {1, 7}, nullptr}, 0});
+  sink({{scalar, scalar, step}, {{7, 3, 33}, {0, 5}, nullptr}, 0});
 }
 
 void samples_one(const SampleSink& sink) { sink({{{{DType::f32, {3, 7}}}}, {}, 0}); }
