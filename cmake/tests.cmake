@@ -1,9 +1,10 @@
-# One test executable from each folder tests/<folder>/ that has a *_test.cpp; other .cpp files of the folder are linked too.
-# The folder's name is the prefix of its tests' names, and their label. all_tests has the engine once and all tests of what may differ on
-# another machine: it travels in the portable folder. Parsers, files, graphs and plans are the same everywhere.
+# Test programs. Each folder tests/<folder>/ that has a *_test.cpp is compiled once, its other .cpp files too, and linked into one of two programs:
+# all_tests has the tests of all that may differ on another machine and travels in the portable folder, same_everywhere_tests those of
+# parsers, files, graphs and plans. <folder>_tests is a program of one folder alone, linked only when it is asked for by name.
+# tools/run_tests runs the programs suite by suite; a test's name is Folder.Suite.Case.
 set(same_everywhere autograd base bench cli config data gpt graph io plan reference)
+set(RIDGE_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build; empty: all")
 find_package(GTest REQUIRED)
-include(GoogleTest)
 
 set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
@@ -15,7 +16,8 @@ function(set_up_test_code target level)
   target_link_libraries(${target} PRIVATE ${test_libraries})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   compile_together(${target})
-  target_compile_options(${target} PRIVATE -O${level})
+  # Without the project's folder in __FILE__ a second checkout finds what the first has compiled.
+  target_compile_options(${target} PRIVATE -O${level} -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
 
 # What is tested is in the library; GoogleTest's macros are slow to optimise, most of all instrumented.
@@ -43,6 +45,9 @@ foreach(folder ${test_entries})
   if(NOT tests OR name MATCHES "^(arm|support)$" OR (RIDGE_SANITIZE AND name STREQUAL "cli"))  # cli runs the program, which sanitized builds do without
     continue()
   endif()
+  if(RIDGE_TEST_FOLDERS AND NOT name IN_LIST RIDGE_TEST_FOLDERS)
+    continue()
+  endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   set(target ${name}_tests)
   set(objects ${name}_test_objects)
@@ -58,10 +63,14 @@ foreach(folder ${test_entries})
     precompile(${objects} PRIVATE ${test_headers})
     set(headers_of_level_${own_level} ${objects})
   endif()
-  add_executable(${target} $<TARGET_OBJECTS:${objects}>)
+  add_executable(${target} EXCLUDE_FROM_ALL $<TARGET_OBJECTS:${objects}>)
   target_link_libraries(${target} PRIVATE ${test_libraries})
   silence_simd_false_alarms(${sources})
-  gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 LABELS ${name})
+  set(program all_tests)
+  if(name IN_LIST same_everywhere)
+    set(program same_everywhere_tests)
+  endif()
+  list(APPEND objects_of_${program} $<TARGET_OBJECTS:${objects}>)
   # Broken and working stand-ins for drivers, to be opened at run time: one library from each file and each folder, all in one folder.
   file(GLOB drivers CONFIGURE_DEPENDS LIST_DIRECTORIES true ${folder}/fake_driver/*)
   list(FILTER drivers EXCLUDE REGEX "[.]h$")
@@ -84,13 +93,10 @@ foreach(folder ${test_entries})
   if(name STREQUAL "cli")
     add_dependencies(${target} ridge_cli)
   endif()
-  list(APPEND RIDGE_TEST_TARGETS ${target})
-  if(NOT name IN_LIST same_everywhere)
-    list(APPEND all_test_objects $<TARGET_OBJECTS:${objects}>)
-  endif()
+  list(APPEND folder_targets ${target})
 endforeach()
 # Folders whose tests run on the simulated GPU.
-foreach(target ${RIDGE_TEST_TARGETS})
+foreach(target ${folder_targets})
   if(target MATCHES "^cuda" AND TARGET fake_driver_simulator)
     add_dependencies(${target} fake_driver_simulator fake_driver_old_gpu)
   endif()
@@ -99,10 +105,22 @@ if(TARGET fake_driver_simulator)
   target_compile_options(fake_driver_simulator PRIVATE -O2)
   target_link_options(fake_driver_simulator PRIVATE -Wl,-z,nodelete)  # its modules call it back
 endif()
-add_executable(all_tests ${all_test_objects})
-target_link_libraries(all_tests PRIVATE ${test_libraries})
-add_dependencies(all_tests ${fake_drivers})
-add_custom_target(ridge_tests DEPENDS ${RIDGE_TEST_TARGETS})
+add_custom_target(ridge_tests)
+foreach(program all_tests same_everywhere_tests)
+  if(objects_of_${program})
+    add_executable(${program} ${objects_of_${program}})
+    target_link_libraries(${program} PRIVATE ${test_libraries})
+    add_test(NAME ${program} COMMAND ${program})
+    set_tests_properties(${program} PROPERTIES LABELS cases TIMEOUT 300)  # seconds of a case
+    add_dependencies(ridge_tests ${program})
+  endif()
+endforeach()
+if(TARGET all_tests AND fake_drivers)
+  add_dependencies(all_tests ${fake_drivers})
+endif()
+if(TARGET same_everywhere_tests AND TARGET cli_tests)
+  add_dependencies(same_everywhere_tests ridge_cli)
+endif()
 
 # Tests of the project itself, once and not under sanitizers. Exit code 77 is a skip.
 function(add_script_test name)
@@ -111,6 +129,7 @@ function(add_script_test name)
 endfunction()
 if(NOT RIDGE_SANITIZE)
   add_script_test(format.clang_format ${PROJECT_SOURCE_DIR}/tools/check_format)
+  add_script_test(project.run_tests ${PROJECT_SOURCE_DIR}/tests/project/run_tests.sh ${PROJECT_SOURCE_DIR}/tools/run_tests)
   add_script_test(cli.exit_codes ${PROJECT_SOURCE_DIR}/tests/cli/exit_codes.sh $<TARGET_FILE:ridge_cli>)
   add_script_test(cli.training ${PROJECT_SOURCE_DIR}/tests/cli/training.sh $<TARGET_FILE:ridge_cli>)
   add_script_test(cli.experiments ${PROJECT_SOURCE_DIR}/tests/cli/experiments.sh $<TARGET_FILE:ridge_cli>)

@@ -3,7 +3,7 @@
 
 build_packages=(g++ cmake ninja-build ccache libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libhwy-dev libhwloc-dev libsqlite3-dev
                 libyaml-cpp-dev libxxhash-dev libgtest-dev)
-test_packages=(clang-format binutils)
+test_packages=(clang-format binutils python3)
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest)
 
 say() { printf '%s\n' "$*" >&2; }
@@ -54,7 +54,8 @@ need_nvrtc() {
   say "nvidia-cuda-nvrtc could not be installed: tests that compile kernel texts are skipped"
 }
 
-# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
+# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns. test_folders: those of tests/ to build, as
+# CMake's list; all of them where it is not set.
 build() {
   local preset=$1 folder="$root/build/$1" target targets=()
   shift
@@ -64,9 +65,9 @@ build() {
     exec 9>"$folder/.lock"
     flock 9
     cd "$root"
-    if [ ! -f "$folder/build.ninja" ]; then
+    if [ ! -f "$folder/build.ninja" ] || ! grep -q "^RIDGE_TEST_FOLDERS:[A-Z]*=${test_folders:-}$" "$folder/CMakeCache.txt"; then
       say "configuring $preset and building (a few minutes the first time)"
-      cmake --preset "$preset" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
+      cmake --preset "$preset" -DRIDGE_TEST_FOLDERS="${test_folders:-}" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
     fi
     if [ -t 2 ]; then  # a person watches: ninja's live line
       cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" >&2 9>&-
@@ -76,22 +77,16 @@ build() {
   ) || die "the $preset build failed"
 }
 
-# run_tests PRESET [CTEST ARGS…]: CTest with its "Start" lines left out and, as on a fresh machine, nothing measured yet; then the skipped tests
-# against the allowed list, then CTest's own summary. Fails on a failed test and on a skip that is not allowed.
+# count_cpu: from here on, the CPU-seconds of this script and of all that it waited for. tell_cpu WORDS: how many there are by now.
+cpu_ticks() {
+  local words
+  read -r -a words <"/proc/$$/stat"
+  echo $((words[13] + words[14] + words[15] + words[16]))
+}
+count_cpu() { cpu_before=$(cpu_ticks) seconds_before=$SECONDS; }
+tell_cpu() { echo "$1 $((($(cpu_ticks) - cpu_before) / $(getconf CLK_TCK))) CPU-seconds, $((SECONDS - seconds_before)) s"; }
+
+# run_tests PRESET [ARGS…]: tools/run_tests over what the preset has built. Fails on a failed test and on a skip that is not allowed.
 run_tests() {
-  local preset=$1 folder="$root/build/$1" status=0
-  shift
-  rm -rf "$folder/cache"
-  env -u RIDGE_CACHE XDG_CACHE_HOME="$folder/cache" ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure --no-tests=error --output-junit "$folder/tests.xml" "$@" |
-    awk -v tty="$([ -t 1 ] && echo 1)" -v tail="$folder/summary.txt" '
-      BEGIN { printf "" > tail }
-      /% tests passed/ { summary = 1 }
-      summary { print > tail; next }
-      /^ +Start +[0-9]+:/ || /^Test project/ { next }
-      tty && / Passed / { printf "\r\033[K%s", substr($0, 1, 110); fflush(); next }
-      { if (tty) printf "\r\033[K"; print; fflush() }
-      END { if (tty) printf "\r\033[K" }' || status=1
-  "$root/tools/check_skips" "$folder/tests.xml" "$root/tests/allowed_skips.txt" || status=1
-  cat "$folder/summary.txt"
-  return $status
+  "$root/tools/run_tests" "$root/build/$1" "${@:2}"
 }

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# run_tests.sh RUN_TESTS: what tools/run_tests makes of cases that pass, fail, skip, crash, end the process, hang or vanish, and of scripts.
+set -euo pipefail
+run_tests=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cat >"$folder/program" <<'END'
+#!/usr/bin/env python3
+# A GoogleTest program as run_tests sees it: what a case does is its name.
+import json, os, sys, time
+options = dict(word[len("--gtest_"):].split("=", 1) if "=" in word else (word[len("--gtest_"):], "") for word in sys.argv[1:])
+record = options["output"].removeprefix("json:")
+suites = dict(word.split("=") for word in open(os.path.dirname(sys.argv[0]) + "/suites").read().split())
+everything = [(suite, case) for suite, cases in suites.items() for case in cases.split(",")]
+wanted = everything if "list_tests" in options else [one for one in everything if ".".join(one) in options["filter"].split(":") and one[1] != "Vanish"]
+done = []
+def write():
+    groups = {}
+    for suite, case in wanted:
+        row = {"name": case, "file": "tests/room/some_test.cpp", "status": "RUN", "result": "SKIPPED" if case == "Skip" else "COMPLETED", "time": "0.002s"}
+        if case == "Fail": row["failures"] = [{"failure": "wrong"}]
+        groups.setdefault(suite, []).append(row)
+    json.dump({"testsuites": [{"name": suite, "testsuite": rows} for suite, rows in groups.items()]}, open(record, "w"))
+if "list_tests" in options: write(), sys.exit(0)
+for suite, case in wanted:
+    print(f"[ RUN      ] {suite}.{case}", flush=True)
+    if case == "Crash": print("about to crash", flush=True), os.abort()
+    if case == "Leave": os._exit(0)
+    if case == "Hang": time.sleep(60)
+    print("a line without an end ", end="")
+    if case == "Fail": print("this is wrong")
+    print(f"[{'  FAILED  ' if case == 'Fail' else '  SKIPPED ' if case == 'Skip' else '       OK '}] {suite}.{case} (2 ms)", flush=True)
+write()
+sys.exit(23 if any(suite == "Leaky" for suite, _ in wanted) else any(case == "Fail" for _, case in wanted))
+END
+chmod +x "$folder/program"
+cat >"$folder/CTestTestfile.cmake" <<END
+add_test(program "$folder/program")
+set_tests_properties(program PROPERTIES LABELS cases TIMEOUT 1)
+add_test(script.good true)
+add_test(script.skipped sh -c "exit 77")
+add_test(script.bad sh -c "echo words of a script; exit 3")
+set_tests_properties(script.good script.skipped script.bad PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 10)
+END
+printf 'room.Plain.Sk?p   # a reason\nscript.skipped # another\n' >"$folder/allowed"
+
+failures=0
+expect() {  # STATUS LAST_LINE WORDS… -- ARGS…: run_tests' exit status and last line, and words that it prints
+  local status=$1 last=$2 words=() got=0
+  shift 2
+  while [ "$1" != -- ]; do words+=("$1"); shift; done
+  shift
+  "$run_tests" "$folder" --allowed "$folder/allowed" "$@" >"$folder/out" 2>&1 || got=$?
+  local wrong=
+  [ $got = "$status" ] && [ "$(tail -n 1 "$folder/out")" = "$last" ] || wrong="status $got, last line not '$last'"
+  for word in "${words[@]}"; do grep -qF -- "$word" "$folder/out" || wrong+="; does not say '$word'"; done
+  [ -z "$wrong" ] || { echo "FAILED: $(cat "$folder/suites"), run_tests $*: $wrong"; cat "$folder/out"; failures=1; }
+}
+echo "Plain=A,B,Skip Other=C" >"$folder/suites"
+expect 0 "4 passed, 0 failed, 2 skipped" "skipped (allowed): room.Plain.Skip" "skipped (allowed): script.skipped" -- -E bad
+expect 0 "1 passed, 0 failed, 0 skipped" -- -R 'Other\.C'
+expect 1 "0 passed, 1 failed, 0 skipped" "words of a script" "FAILED: script.bad (exit code 3)" -- -R bad
+expect 1 "no test has such a name" -- -R nothing
+echo "Plain=A,Fail,B Loose=Skip" >"$folder/suites"
+expect 1 "2 passed, 2 failed, 1 skipped" "this is wrong" "FAILED: room.Plain.Fail" "skipped (NOT ALLOWED): room.Loose.Skip" -- --no-scripts
+echo "Plain=A,Crash,B,Crash2,C" >"$folder/suites"  # the cases behind the crash run all the same
+expect 1 "4 passed, 1 failed, 0 skipped" "FAILED: room.Plain.Crash: the process ended in the middle of it (signal 6)" "about to crash" -- --no-scripts
+echo "Plain=A,Leave,B" >"$folder/suites"
+expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Leave: the process ended in the middle of it (exit code 0)" -- --no-scripts
+echo "Plain=A,Hang,B" >"$folder/suites"
+expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Hang: the process ended in the middle of it (nothing was written for 1 s)" -- --no-scripts
+echo "Plain=A,Vanish" >"$folder/suites"
+expect 1 "1 passed, 1 failed, 0 skipped" "room.Plain.Vanish: it is listed, but did not run" -- --no-scripts
+echo "Leaky=A" >"$folder/suites"  # a sanitizer speaks at the end
+expect 1 "1 passed, 1 failed, 0 skipped" "room.Leaky: exit code 23 although no case failed" -- --no-scripts
+exit $failures
