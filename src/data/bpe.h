@@ -48,6 +48,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string_view name() const override { return "bpe"; }
   int64_t vocab_size() const override { return int64_t(vocabulary_.tokens.size()); }
   std::optional<Token> end_of_text() const override { return special_.find(kEndOfText); }
+  const SpecialTokens& special() const override { return special_; }
   void encode_to(std::vector<Token>& out, std::string_view text) const override;
   std::string_view bytes_of(Token token) const override;
   std::string json() const override;

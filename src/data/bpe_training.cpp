@@ -42,7 +42,7 @@ std::optional<WordCounts> words_of(size_t parts, const ReadPart& read, const Spe
     std::string buffer;
     Counts counts;
     for (size_t i; !full && (i = next++) < parts;)
-      for (std::string_view chunk : cut_between_words(read(i, buffer), kChunk)) {
+      for (std::string_view chunk : cut_between_words(read(i, buffer), kChunk, special)) {
         counts.clear();
         count_words(counts, chunk, special);
         const std::lock_guard lock(adding);
@@ -251,8 +251,9 @@ std::optional<BpeVocabulary> train_bpe(size_t parts, const ReadPart& read, const
 
 BpeVocabulary train_bpe(std::span<const std::string_view> texts, const BpeTraining& how) {
   std::vector<std::string_view> chunks;  // smaller than a text, so that all threads have some
+  const SpecialTokens special(byte_vocabulary().special);
   for (std::string_view text : texts)
-    for (std::string_view chunk : cut_between_words(text, kChunk)) chunks.push_back(chunk);
+    for (std::string_view chunk : cut_between_words(text, kChunk, special)) chunks.push_back(chunk);
   std::optional<BpeVocabulary> out = train_bpe(
       chunks.size(), [&](size_t i, std::string&) { return chunks[i]; }, how);
   if (!out) fail(ErrorCode::memory, "[tokenizer] to learn a vocabulary takes more than {}", size_text(how.room));

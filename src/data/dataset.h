@@ -13,6 +13,10 @@
 
 namespace ridge {
 
+// The newest version of the rule by which texts are cut into pieces that are tokenised separately. 1 looked at ASCII alone and cut other scripts
+// inside of words; runs that began with it keep it, so that their tokens stay the same.
+constexpr int kTextCut = 2;
+
 struct Dataset {
   std::string name;         // "builtin", "my.txt": what runs and reports call it
   std::string fingerprint;  // of all tokens and the tokenizer, so that a resumed run notices other data
@@ -43,6 +47,7 @@ struct DatasetOptions {
   std::shared_ptr<const Tokenizer> given = {};  // a run's own tokenizer, for evaluation and resume; stronger than `tokenizer`
   std::string model = {};                       // whose tokens these must be: no other tokenizer can be asked for, and no vocabulary is learnt
   int64_t memory = 0;                           // that the whole process may hold while tokens are made, in bytes; 0: any number
+  int cut = kTextCut;                           // version of the cut of texts; a resumed run has its own
   std::function<void(const std::string& what, double done)> progress = {};  // of long work, done from 0 to 1
 };
 

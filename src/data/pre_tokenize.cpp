@@ -49,6 +49,23 @@ size_t contraction_length(std::string_view text) {  // of "'s" and the like at t
   return 0;
 }
 
+bool goes_on(char byte) { return (uint8_t(byte) & 0xc0) == 0x80; }  // within a character of several bytes
+
+CharKind kind_before(std::string_view text, size_t at) {
+  size_t lead = at - 1;
+  while (lead > 0 && at - lead < 4 && goes_on(text[lead])) --lead;
+  const Sign sign = sign_at(text, lead);
+  return lead + sign.bytes == at ? sign.kind : CharKind::sign;
+}
+
+// Whether a word ends at `at`, whatever precedes and follows these two characters: the first is not a blank, and the second is of another kind.
+// An apostrophe may belong to the letters behind it ('s), and blanks are divided by what follows them.
+bool word_ends_at(std::string_view text, size_t at) {
+  if (goes_on(text[at])) return false;
+  const CharKind before = kind_before(text, at), after = sign_at(text, at).kind;
+  return before != CharKind::blank && before != after && !(text[at - 1] == '\'' && after == CharKind::letter);
+}
+
 }  // namespace
 
 size_t word_end(std::string_view text, size_t begin) {
@@ -70,20 +87,32 @@ size_t word_end(std::string_view text, size_t begin) {
   return leaves_one ? last : at;
 }
 
-std::vector<std::string_view> cut_between_words(std::string_view text, size_t size) {
+std::vector<std::string_view> cut_between_words(std::string_view text, size_t size, const SpecialTokens& special) {
+  size = std::max<size_t>(size, 1);
   std::vector<std::string_view> parts;
-  // A word always ends where a blank follows something else, whatever lies before. Both are looked for in ASCII, where one byte tells.
-  const auto ends_at = [&](size_t at) {
-    const uint8_t before = uint8_t(text[at - 1]);
-    return (text[at] == ' ' || text[at] == '\n') && before < 128 && kAsciiKinds[before] != CharKind::blank;
+  size_t begin = 0;  // of the next part
+  const auto cut_at = [&](size_t at) {
+    parts.push_back(text.substr(begin, at - begin));
+    begin = at;
   };
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = text.size() - begin > size ? begin + std::max<size_t>(size, 1) : text.size();
-    while (end < text.size() && !ends_at(end)) ++end;
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end;
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t first = text.size() - rest.size();
+    if (first >= begin + size) cut_at(first);  // behind a special token
+    const SpecialToken* found = nullptr;
+    const std::string_view ordinary = special.take_ordinary(rest, found);
+    for (size_t at = std::max(first + 1, begin + size); at < first + ordinary.size(); at = std::max(at + 1, begin + size))
+      if (word_ends_at(ordinary, at - first)) cut_at(at);
   }
+  if (begin < text.size()) cut_at(text.size());
   return parts;
+}
+
+size_t first_ascii_word_end(std::string_view text, size_t from) {
+  for (size_t at = std::max<size_t>(from, 1); at < text.size(); ++at) {
+    const uint8_t before = uint8_t(text[at - 1]);
+    if ((text[at] == ' ' || text[at] == '\n') && before < 128 && kAsciiKinds[before] != CharKind::blank) return at;
+  }
+  return text.size();
 }
 
 }  // namespace ridge

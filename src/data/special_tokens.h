@@ -17,10 +17,11 @@ struct SpecialToken {
 
 class SpecialTokens {
  public:
-  explicit SpecialTokens(std::vector<SpecialToken> tokens);
+  explicit SpecialTokens(std::vector<SpecialToken> tokens = {});
 
   std::optional<Token> find(std::string_view text) const;
   const std::vector<SpecialToken>& all() const { return tokens_; }
+  size_t longest() const { return tokens_.empty() ? 0 : tokens_.front().text.size(); }  // in bytes
 
   // Takes the text up to the first special token off its front, and that token too; it is null when there is none.
   std::string_view take_ordinary(std::string_view& text, const SpecialToken*& special) const;

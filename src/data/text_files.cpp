@@ -128,13 +128,23 @@ void PieceReader::fill(std::string& text) {
          at_.offset + int64_t(have) + int64_t(file_.gcount()), source.bytes);
 }
 
+// Of a text that goes on behind its end, so that the last character and the last special token may be incomplete.
+size_t PieceReader::piece_end(std::string_view text) const {
+  constexpr size_t kLongestCharacter = 4;
+  if (cut_.version == 1) {
+    const size_t end = first_ascii_word_end(text, most_ / 2);
+    return end < text.size() ? end : character_border(text);
+  }
+  const size_t end = cut_between_words(text, most_ / 2, cut_.special)[0].size();
+  return end + std::max(kLongestCharacter, cut_.special.longest()) <= text.size() ? end : character_border(text);
+}
+
 bool PieceReader::next(TextPiece& piece) {
   while (at_.file < texts_.files.size() && (at_.file < to_.file || (at_.file == to_.file && at_.offset < to_.offset))) {
     if (at_.offset < end_of_file()) {
       fill(piece.text);
       if (at_.offset + int64_t(piece.text.size()) < end_of_file()) {
-        const size_t words = cut_between_words(piece.text, most_ / 2)[0].size();
-        const size_t end = words < piece.text.size() ? words : character_border(piece.text);
+        const size_t end = piece_end(piece.text);
         rest_ = piece.text.substr(end);
         piece.text.resize(end);
       }

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset.h"
+#include "data/special_tokens.h"
+
 namespace ridge {
 
 struct TextFile {
@@ -38,20 +41,28 @@ struct TextPiece {
   bool between_documents = false;  // another file follows
 };
 
-// Cuts lie between words, or between characters where no word ends for long. They depend on the text and on where reading begins.
+struct TextCut {
+  int version = kTextCut;
+  SpecialTokens special = SpecialTokens();  // that no cut divides, from version 2 on
+};
+
+// Cuts are between words, or between characters where no word ends for long. They depend on the text, on where reading begins, and on the rule.
 class PieceReader {
  public:
   static constexpr size_t kPiece = size_t(1) << 19;
-  PieceReader(const TextFiles& texts, TextPlace from, TextPlace to, size_t most = kPiece) : texts_(texts), at_(from), to_(to), most_(most) {}
-  explicit PieceReader(const TextFiles& texts) : PieceReader(texts, {}, {texts.files.size(), 0}) {}
+  PieceReader(const TextFiles& texts, const TextCut& cut, TextPlace from, TextPlace to, size_t most = kPiece)
+      : texts_(texts), cut_(cut), at_(from), to_(to), most_(most) {}
+  PieceReader(const TextFiles& texts, const TextCut& cut) : PieceReader(texts, cut, {}, {texts.files.size(), 0}) {}
 
   bool next(TextPiece& piece);  // false: there are no more. ErrorCode::io: reading failed
 
  private:
   int64_t end_of_file() const;
   void fill(std::string& text);
+  size_t piece_end(std::string_view text) const;
 
   const TextFiles& texts_;
+  const TextCut& cut_;
   TextPlace at_, to_;
   size_t most_;
   std::ifstream file_;

@@ -37,11 +37,11 @@ PieceSurvey survey(const TextPiece& piece) {
 
 }  // namespace
 
-TextSurvey survey_texts(const TextFiles& texts, const TextProgress& progress) {
+TextSurvey survey_texts(const TextFiles& texts, const TextCut& cut, const TextProgress& progress) {
   TextSurvey out;
   std::vector<bool> seen(kCodePoints);
   int64_t bytes = 0;
-  for_pieces(PieceReader(texts), survey, [&](const TextPiece& piece, const PieceSurvey& found) {
+  for_pieces(PieceReader(texts, cut), survey, [&](const TextPiece& piece, const PieceSurvey& found) {
     if (found.not_utf8 && !out.not_utf8) {
       out.not_utf8 = {piece.place.file, piece.place.offset + int64_t(*found.not_utf8)};
       out.wrong_byte = uint8_t(piece.text[*found.not_utf8]);
@@ -60,13 +60,13 @@ TextSurvey survey_texts(const TextFiles& texts, const TextProgress& progress) {
   return out;
 }
 
-TextPlace find_character(const TextFiles& texts, const TextSurvey& survey, int64_t character) {
+TextPlace find_character(const TextFiles& texts, const TextCut& cut, const TextSurvey& survey, int64_t character) {
   const TextPlace end = {texts.files.size(), 0};
   if (character >= survey.characters) return end;
   const auto after = std::upper_bound(survey.pieces.begin(), survey.pieces.end(), character, [](int64_t c, const auto& piece) { return c < piece.characters; });
   const TextSurvey::Piece& found = *std::prev(after);
   TextPiece piece;
-  PieceReader(texts, found.place, end).next(piece);
+  PieceReader(texts, cut, found.place, end).next(piece);
   size_t at = 0;
   for (int64_t c = found.characters; c < character; ++c) at += code_point_at(piece.text, at).bytes;
   return {found.place.file, found.place.offset + int64_t(at)};

@@ -20,9 +20,9 @@ struct TextSurvey {
 };
 
 using TextProgress = std::function<void(double done)>;
-TextSurvey survey_texts(const TextFiles& texts, const TextProgress& progress = {});
+TextSurvey survey_texts(const TextFiles& texts, const TextCut& cut, const TextProgress& progress = {});
 
-// Where character number `character` begins; the end of all texts for their number of characters.
-TextPlace find_character(const TextFiles& texts, const TextSurvey& survey, int64_t character);
+// With the cut that the survey was made with: where character number `character` begins; the end of all texts for their number of characters.
+TextPlace find_character(const TextFiles& texts, const TextCut& cut, const TextSurvey& survey, int64_t character);
 
 }  // namespace ridge

@@ -54,10 +54,12 @@ class Tokenisation {
   Tokenisation(TextFiles texts, const DatasetOptions& options) : texts_(std::move(texts)), options_(options) {}
 
   void run(const std::filesystem::path& folder, const TokenRecipe& recipe) {
-    survey_ = survey_texts(texts_, progress("reading"));
+    const std::shared_ptr<const Tokenizer> ready = ready_tokenizer(options_);
+    const TextCut cut = {options_.cut, ready ? ready->special() : SpecialTokens(byte_vocabulary().special)};
+    survey_ = survey_texts(texts_, cut, progress("reading"));
     const int64_t train_characters = int64_t(double(survey_.characters) * kTrainShare);
-    split_ = find_character(texts_, survey_, train_characters);
-    choose_tokenizer();
+    split_ = find_character(texts_, cut, survey_, train_characters);
+    choose_tokenizer(ready, cut);
 
     Dataset data;
     data.tokenizer = tokenizer_;
@@ -97,8 +99,8 @@ class Tokenisation {
            texts_.files[survey_.not_utf8->file].path, survey_.not_utf8->offset, survey_.wrong_byte);
   }
 
-  void choose_tokenizer() {
-    tokenizer_ = ready_tokenizer(options_);
+  void choose_tokenizer(const std::shared_ptr<const Tokenizer>& ready, const TextCut& cut) {
+    tokenizer_ = ready;
     if (tokenizer_) {
       if (tokenizer_->name() == "char") require_utf8();
       return;
@@ -113,12 +115,12 @@ class Tokenisation {
     } else if (options_.tokenizer == "byte") {
       tokenizer_ = std::make_shared<ByteTokenizer>();
     } else {
-      learn_tokenizer();
+      learn_tokenizer(cut);
     }
   }
 
   // From the training part alone, evenly spread where it is too long, or where its different words take more memory than there is.
-  void learn_tokenizer() {
+  void learn_tokenizer(const TextCut& cut) {
     const int64_t bytes = bytes_before(texts_, split_);
     const auto in_training = [&](const TextSurvey::Piece& p) { return bytes_before(texts_, p.place) < bytes; };
     const size_t pieces = size_t(std::partition_point(survey_.pieces.begin(), survey_.pieces.end(), in_training) - survey_.pieces.begin());
@@ -143,7 +145,7 @@ class Tokenisation {
           share,
           [&](size_t i, std::string& buffer) -> std::string_view {
             TextPiece piece;
-            PieceReader(texts_, survey_.pieces[i * pieces / share].place, split_).next(piece);
+            PieceReader(texts_, cut, survey_.pieces[i * pieces / share].place, split_).next(piece);
             read += int64_t(piece.text.size());
             return buffer = std::move(piece.text);
           },
@@ -190,7 +192,8 @@ class Tokenisation {
     TokenWriter writer(folder, name, tokenizer_->vocab_size());
     const TextProgress tell = progress("tokenising");
     for_pieces(
-        PieceReader(texts_, from, to), [&](const TextPiece& piece) { return encode(piece); },
+    const TextCut cut = {options_.cut, tokenizer_->special()};
+        PieceReader(texts_, cut, from, to), [&](const TextPiece& piece) { return encode(piece); },
         [&](const TextPiece& piece, const std::vector<Token>& tokens) {
           writer.add(tokens);
           if (tell) tell(double(bytes_before(texts_, piece.place) + int64_t(piece.text.size())) / double(texts_.bytes));
@@ -233,7 +236,7 @@ std::shared_ptr<const Tokenizer> learn_bpe(std::span<const std::string_view> tex
 TokenRecipe text_recipe(const std::string& source, const DatasetOptions& options) {
   TextFiles texts = find_texts(source);
   const std::filesystem::path cache = token_cache(options);
-  std::string content = "texts 1 " + tokenizer_identity(options);
+  std::string content = fmt::format("texts {} ", options.cut) + tokenizer_identity(options);
   for (const TextFile& file : texts.files) {
     const FileFacts facts = facts_of(file.path, 0, 0, cache.empty() ? cache : cache / "known");
     content += fmt::format(" {} {}", file.bytes, facts.checksum);

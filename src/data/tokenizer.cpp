@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/special_tokens.h"
 #include "io/atomic_file.h"
 
 namespace ridge {
@@ -30,6 +31,11 @@ std::string Tokenizer::decode(std::span<const Token> tokens) const {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+const SpecialTokens& Tokenizer::special() const {
+  static const SpecialTokens none;
+  return none;
+}
+
   if (!file) fail(ErrorCode::io, "[tokenizer] {}: {}", path, std::strerror(errno));
   std::string text;
   char part[1 << 14];

@@ -11,6 +11,7 @@
 namespace ridge {
 
 using Token = int32_t;
+class SpecialTokens;
 
 // Stands between documents; never part of one.
 constexpr std::string_view kEndOfText = "<|endoftext|>";
@@ -24,6 +25,7 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;     // tokens are 0 .. vocab_size() - 1
   virtual std::optional<Token> end_of_text() const = 0;
 
+  virtual const SpecialTokens& special() const;  // none, unless a tokenizer has some
   // Appends the tokens of a text. Where the vocabulary has special tokens, their names in the text become them.
   virtual void encode_to(std::vector<Token>& out, std::string_view text) const = 0;
   // What a token stands for; part of a character at times. ErrorCode::value: no such token.

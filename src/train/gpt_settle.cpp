@@ -94,6 +94,7 @@ class Settling {
     d.tokenizer = s_.get<std::string>("tokenizer");
     d.block = required_size(s_, "block"), d.progress = o_.progress, d.memory = host_memory(s_, far_);
     const std::string from = s_.get<std::string>("init_from");
+    if (earlier_) d.cut = earlier_->cut;
     if (!from.empty()) {
       // A run that goes on has its own weights, sizes and tokenizer.
       run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(from)));

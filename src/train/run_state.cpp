@@ -31,6 +31,7 @@ std::string to_json(const RunState& s) {
   j["validation_samples"] = s.validation_samples, j["validation_due"] = s.validation_due, j["finished"] = s.finished;
   j["first_loss"] = s.first_loss, j["recent_losses"] = s.recent_losses, j["seconds"] = s.seconds;
   j["validation_interval"] = s.validation_interval, j["checkpoint_interval"] = s.checkpoint_interval, j["sample_interval"] = s.sample_interval;
+  j["cut"] = s.cut;
   j["identity"] = s.identity, j["settings"] = s.settings, j["choices"] = s.choices;
   return j.dump(2) + "\n";
 }
@@ -48,6 +49,10 @@ RunState run_state_from(const std::string& json, const std::string& file) {
     s.validation_samples = j.value("validation_samples", int64_t(0)), s.validation_due = j.at("validation_due"), s.finished = j.at("finished");
     s.first_loss = j.at("first_loss"), s.recent_losses = j.at("recent_losses").get<std::deque<double>>(), s.seconds = j.at("seconds");
     s.validation_interval = j.at("validation_interval"), s.checkpoint_interval = j.at("checkpoint_interval"), s.sample_interval = j.at("sample_interval");
+    s.cut = j.value("cut", 1);
+    if (s.cut < 1 || s.cut > kTextCut)
+      fail(ErrorCode::io, "[resume] {}: texts were cut by version {} of the rule, this Ridge has 1 to {}; resume with the Ridge that wrote it", file, s.cut,
+           kTextCut);
     using Words = std::map<std::string, std::string>;
     s.identity = j.at("identity").get<Words>(), s.settings = j.at("settings").get<Words>(), s.choices = j.at("choices").get<Words>();
     return s;

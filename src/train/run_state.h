@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/dataset.h"
 #include "train/step.h"
 
 namespace ridge {
@@ -27,6 +28,7 @@ struct RunState {
   double seconds = 0;                                                             // of all parts so far
   int64_t validation_interval = 0, checkpoint_interval = 0, sample_interval = 0;  // as settled at the start; 0: never
   bool finished = false;
+  int cut = kTextCut;  // version of the cut of texts that the run's tokens were made with; files that say nothing are of version 1
   std::map<std::string, std::string> identity, settings, choices;
 
   double final_train_loss() const;  // mean of the recent ones

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/utf8.h"
+#include "data/bpe_training.h"
 #include "data/byte_tokenizer.h"
 #include "data/char_tokenizer.h"
 #include "data/stories.h"
@@ -182,6 +183,57 @@ TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
   EXPECT_EQ(all_of(again.train), all_of(first.train));
   EXPECT_EQ(again.train_characters, first.train_characters);
   const Dataset same = open_dataset(file("b.txt", text), options());
+// Pieces much smaller than those of a corpus, so that every script is cut at many places.
+TEST_F(DatasetTest, PiecesOfEveryScriptHaveTheTokensOfTheWhole) {
+  std::mt19937 random(7);
+  for (std::vector<std::string> script : foreign_scripts()) {
+    script.push_back("<|new line|>");
+    const std::string text = text_in(script, random, 20000);
+    BpeVocabulary vocabulary = train_bpe(std::vector<std::string_view>{text}, {.vocab_size = 400});
+    const std::string blanks[] = {"<|new line|>", script[0] + " " + script[1]};
+    for (const std::string& added : blanks) {
+      vocabulary.special.push_back({Token(vocabulary.tokens.size()), added});
+      vocabulary.tokens.push_back(added);
+    }
+    const BpeTokenizer tokenizer(vocabulary);
+    const TextFiles texts = find_texts(file("script.txt", text));
+    for (size_t most : {1000, 1501, 3000}) {
+      const TextCut cut = {kTextCut, tokenizer.special()};
+      std::vector<Token> got;
+      int pieces = 0;
+      PieceReader reader(texts, cut, {}, {1, 0}, most);
+      for (TextPiece piece; reader.next(piece); ++pieces) {
+        EXPECT_LE(piece.text.size(), most);
+        tokenizer.encode_to(got, piece.text);
+      }
+      EXPECT_GE(pieces, int(text.size() / most));
+      EXPECT_EQ(got, tokenizer.encode(text)) << script[0] << " " << most;
+    }
+  }
+}
+
+// Version 1 looked for blanks behind ASCII and cut such a text inside of a word.
+TEST_F(DatasetTest, TheCutHasAVersionAndTokensOfEachAreKeptApart) {
+  std::string text;
+  for (int i = 0; text.size() < 700 << 10; ++i) text += i % 7 ? "你好世界中文" : " 。";
+  const std::string source = file("chinese.txt", text);
+  DatasetOptions with = options();
+  with.given = std::make_shared<BpeTokenizer>(train_bpe(std::vector<std::string_view>{std::string_view(text).substr(0, 4000)}, {.vocab_size = 290}));
+  const auto tokens_of = [&](int version) {
+    with.cut = version;
+    const Dataset data = open_dataset(source, with);
+    EXPECT_FALSE(data.cached) << version;
+    EXPECT_TRUE(open_dataset(source, with).cached) << version;
+    std::vector<Token> all = all_of(data.train);
+    return std::pair(all, with.given->encode(with.given->decode(all)));
+  };
+  const auto [now, whole] = tokens_of(2);
+  EXPECT_EQ(now, whole);
+  const auto [before, same] = tokens_of(1);
+  EXPECT_EQ(same, whole);
+  EXPECT_NE(before, whole);
+}
+
   EXPECT_TRUE(same.cached);
   EXPECT_EQ(same.name, "b.txt");
   const Dataset bytes = open_dataset(folder_ / "a.txt", options("byte"));

@@ -97,6 +97,60 @@ TEST(PreTokenize, WordsOfPartsAreThoseOfTheWhole) {
   EXPECT_GT(parts, 1000u);  // the law was tried
 }
 
+TEST(PreTokenize, WordsOfPartsAreThoseOfTheWholeInEveryScript) {
+  std::mt19937 random(5);
+  for (const std::vector<std::string>& script : foreign_scripts()) {
+    size_t parts = 0;
+    for (int round = 0; round < 60; ++round) {
+      const std::string text = text_in(script, random, 300);
+      Words words;
+      for (std::string_view part : cut_between_words(text, 1 + random() % 30)) {
+        ++parts;
+        for (const std::string& word : words_of(part)) words.push_back(word);
+      }
+      EXPECT_EQ(words, words_of(text)) << text;
+    }
+    EXPECT_GT(parts, 300u) << script[0];  // cuts are found
+  }
+  for (int round = 0; round < 300; ++round) {
+    const std::string text = random_bytes(random, random() % 200);
+    Words words;
+    for (std::string_view part : cut_between_words(text, 1 + random() % 30))
+      for (const std::string& word : words_of(part)) words.push_back(word);
+    EXPECT_EQ(words, words_of(text));
+  }
+}
+
+TEST(PreTokenize, CutsDivideNoSpecialToken) {
+  const SpecialTokens special({{1, "<|end of text|>"}, {2, "你 好"}, {3, "ab a"}, {4, " "}});
+  const std::vector<std::string> script = {"<|end of text|>", "你 好", "你", "ab a", "ab", " a", "好", ".", "\n", "<|end"};
+  // The words of a text, with the special tokens among them.
+  const auto pieces_of = [&](std::string_view text) {
+    Words out;
+    while (!text.empty()) {
+      const SpecialToken* found = nullptr;
+      for (const std::string& word : words_of(special.take_ordinary(text, found))) out.push_back(word);
+      if (found) out.push_back("special " + found->text);
+    }
+    return out;
+  };
+  std::mt19937 random(6);
+  size_t parts = 0;
+  for (int round = 0; round < 500; ++round) {
+    const std::string text = text_in(script, random, 200);
+    Words got;
+    for (std::string_view part : cut_between_words(text, 1 + random() % 30, special)) {
+      ++parts;
+      for (const std::string& piece : pieces_of(part)) got.push_back(piece);
+    }
+    EXPECT_EQ(got, pieces_of(text)) << text;
+  }
+  EXPECT_GT(parts, 3000u);
+  std::string only;
+  for (int i = 0; i < 10; ++i) only += "<|end of text|>";
+  EXPECT_EQ(cut_between_words(only, 20, special).size(), 5u);
+}
+
 TEST(ByteAlphabet, SpellsEveryByteAsGpt2Does) {
   EXPECT_EQ(spell_bytes(" the\n"), "ĠtheĊ");
   EXPECT_EQ(spell_bytes("\xad\x7f\xa0"), "Ńġł");

@@ -21,4 +21,25 @@ inline std::string random_text(std::mt19937& random, size_t pieces) {
   return out;
 }
 
+// Words, signs and blanks of scripts in which no blank follows ASCII: Chinese, Japanese, Thai, Arabic, Devanagari, Russian, Korean, emoji.
+inline const std::vector<std::vector<std::string>>& foreign_scripts() {
+  static const std::vector<std::vector<std::string>> scripts = {
+      {"你好", "世界", "中文", "。", "，", " ", "\u3000", "\n", "二〇"},
+      {"日本語", "カタカナ", "ひらがな", "、", "「", "」", " ", "\n\n"},
+      {"ภาษาไทย", "สวัสดี", "น้ำ", " ", "๑๒", "ๆ"},
+      {"مرحبا", "بالعالم", "،", " ", "؟", "٤٢", "\u00a0"},
+      {"नमस्ते", "दुनिया", "।", " ", "हिन्दी", "१२"},
+      {"Привет", "мир", " ", "…", "—", "\n"},
+      {"안녕하세요", "세계", " ", "·", "  "},
+      {"🙂", "👍🏽", "👨‍👩‍👧", " ", "é", "½", "’"},
+  };
+  return scripts;
+}
+
+inline std::string text_in(const std::vector<std::string>& script, std::mt19937& random, size_t bytes) {
+  std::string out;
+  while (out.size() < bytes) out += script[random() % script.size()];
+  return out;
+}
+
 }  // namespace ridge

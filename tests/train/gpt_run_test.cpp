@@ -4,13 +4,17 @@
 #include <algorithm>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
 #include "support/temp_folder.h"
+#include "train/checkpoint.h"
 #include "train/gpt_report.h"
 #include "train/gpt_run.h"
 #include "train/gpt_task.h"
+#include "train/run_state.h"
 
 namespace ridge {
 namespace {
@@ -365,3 +369,39 @@ TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
 
 }  // namespace
 }  // namespace ridge
+// A folder of an earlier Ridge says nothing of the cut: its tokens stay as they were.
+TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
+  text_ = folder_ / "chinese.txt";
+  std::ofstream file(text_);
+  for (int i = 0; i < 40000; ++i) file << (i % 7 ? "你好世界中文" : " 。");
+  file.close();
+  const config::Resolved s = settings({"preset=tiny", "layers=1", "width=16", "heads=2", "block=8", "batch=2", "steps=4", "threads=1", "tokenizer=bpe"});
+  std::string fingerprints[3];
+  for (int version : {1, 2}) {
+    DatasetOptions with;
+    with.tokenizer = "bpe", with.cut = version;
+    fingerprints[version] = open_dataset(text_, with).fingerprint;
+  }
+  ASSERT_NE(fingerprints[1], fingerprints[2]);
+  EXPECT_EQ(settle_gpt_run(s, options()).data.fingerprint, fingerprints[2]);
+
+  RunState state;
+  state.step.attempted = 2;
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(to_json(state));
+  EXPECT_EQ(json["cut"], 2);
+  GptRunOptions resumed = options();
+  resumed.resume = true;
+  for (const int version : {0, 1, 2, 3}) {  // 0: says nothing
+    version ? void(json["cut"] = version) : void(json.erase("cut"));
+    resumed.folder = folder_ / ("run" + std::to_string(version));
+    CheckpointContent content;
+    content.step = 2, content.texts["state.json"] = json.dump();
+    CheckpointStore(resumed.folder / "checkpoints").save(content);
+    if (version == 3) {
+      EXPECT_THROW(settle_gpt_run(s, resumed), Error);
+    } else {
+      EXPECT_EQ(settle_gpt_run(s, resumed).data.fingerprint, fingerprints[std::max(version, 1)]) << version;
+    }
+  }
+}
+
