@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "cli/parts.h"
 #include "cli/settings.h"
+#include "data/find_source.h"
 #include "io/atomic_file.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
@@ -126,7 +127,8 @@ void check_place(const fs::path& place, const std::vector<Part>& parts) {
     fail(ErrorCode::io, "[train] {} is no folder; choose another with --out DIR", place.string());
   if (has_run(place) || is_experiment(place))
     fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
-  if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.data != "builtin" && fs::equivalent(part.data, place, ignored); }))
+  if (std::any_of(parts.begin(), parts.end(),
+                  [&](const Part& part) { return part.data != "builtin" && fs::equivalent(find_source(part.data), place, ignored); }))
     fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
 }
 

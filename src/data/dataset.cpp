@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "data/builtin.h"
+#include "data/find_source.h"
 #include "data/text_tokens.h"
 #include "data/token_cache.h"
 #include "data/token_files.h"
@@ -34,10 +35,8 @@ std::optional<Dataset> open_tokens(const std::string& source, const DatasetOptio
     if (path.extension() == ".bin") return open_llmc_shards({source}, options);
     return {};
   }
-  if (source.find_first_of("*?[") == source.npos) return {};
-  const std::vector<std::string> shards = find_llmc_shards(source);
-  if (shards.empty()) fail(ErrorCode::io, "[data] {}: no file has such a name; check the pattern", source);
-  return open_llmc_shards(shards, options);
+  if (const std::vector<std::string> shards = find_llmc_shards(source); !shards.empty()) return open_llmc_shards(shards, options);
+  return {};
 }
 
 void check_tokenizer(const Dataset& data, const DatasetOptions& options) {
@@ -76,6 +75,11 @@ TokenRecipe recipe_of(const std::string& source, const DatasetOptions& options) 
   return source == "builtin" ? builtin_recipe(options) : text_recipe(source, options);
 }
 
+std::string place_of(const std::string& source) {
+  if (source.empty()) fail(ErrorCode::usage, "[data] no source; name a text file, a folder, or builtin");
+  return source == "builtin" ? source : find_source(source);
+}
+
 Dataset finished(Dataset data, const std::string& source, const DatasetOptions& options) {
   data.name = name_of(source);
   check_length(data, options);
@@ -84,9 +88,9 @@ Dataset finished(Dataset data, const std::string& source, const DatasetOptions& 
 
 }  // namespace
 
-Dataset open_dataset(const std::string& source, const DatasetOptions& options) {
-  if (source.empty()) fail(ErrorCode::usage, "[data] no source; name a text file, a folder, or builtin");
+Dataset open_dataset(const std::string& named, const DatasetOptions& options) {
   check_given(options);
+  const std::string source = place_of(named);
   if (source != "builtin")
     if (std::optional<Dataset> tokens = open_tokens(source, options)) {
       tokens->name = name_of(source);
@@ -96,7 +100,8 @@ Dataset open_dataset(const std::string& source, const DatasetOptions& options) {
   return finished(open_cached(recipe_of(source, options), options), source, options);
 }
 
-Dataset prepare_dataset(const std::string& source, const fs::path& out, const DatasetOptions& options) {
+Dataset prepare_dataset(const std::string& named, const fs::path& out, const DatasetOptions& options) {
+  const std::string source = place_of(named);
   if (source != "builtin" && open_tokens(source, options)) fail(ErrorCode::usage, "[data] {}: these are tokens already; train with data={}", source, source);
   return finished(make_in(out, recipe_of(source, options)), source, options);
 }

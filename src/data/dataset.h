@@ -51,8 +51,9 @@ struct DatasetOptions {
   std::function<void(const std::string& what, double done)> progress = {};  // of long work, done from 0 to 1
 };
 
-// `source`: builtin, a text file, a folder of text files, a folder that prepare_dataset() made, a folder with nanoGPT's train.bin and
-// val.bin, llm.c's shards (a folder or a pattern as data/tiny_*.bin). ErrorCode::io says which file, where in it, and what to do.
+// A source that is not there as it is named is looked for in ./data and in the home folder. `source`: builtin, a text file, a folder of text files, a folder
+// that prepare_dataset() made, a folder with nanoGPT's train.bin and val.bin, llm.c's shards (a folder or a pattern as data/tiny_*.bin). ErrorCode::io says
+// which file, where in it, and what to do.
 Dataset open_dataset(const std::string& source, const DatasetOptions& options);
 
 // The same, with the tokens in a folder of the user's: open_dataset() takes its path as a source. A folder that holds them already stays as it is.

@@ -13,6 +13,7 @@
 #include "data/byte_tokenizer.h"
 #include "data/char_tokenizer.h"
 #include "data/file_facts.h"
+#include "data/find_source.h"
 #include "data/text_survey.h"
 #include "data/token_store.h"
 #include "machine/memory_budget.h"
@@ -191,8 +192,8 @@ class Tokenisation {
   StoredPart write_part(const std::filesystem::path& folder, const char* name, TextPlace from, TextPlace to) const {
     TokenWriter writer(folder, name, tokenizer_->vocab_size());
     const TextProgress tell = progress("tokenising");
-    for_pieces(
     const TextCut cut = {options_.cut, tokenizer_->special()};
+    for_pieces(
         PieceReader(texts_, cut, from, to), [&](const TextPiece& piece) { return encode(piece); },
         [&](const TextPiece& piece, const std::vector<Token>& tokens) {
           writer.add(tokens);
@@ -215,13 +216,14 @@ std::shared_ptr<const Tokenizer> ready_tokenizer(const DatasetOptions& options) 
   if (options.given) return options.given;
   if (std::find(std::begin(kWords), std::end(kWords), options.tokenizer) != std::end(kWords)) return nullptr;
   std::error_code error;
-  const bool exists = std::filesystem::exists(options.tokenizer, error);
+  const std::string path = expand_home(options.tokenizer);
+  const bool exists = std::filesystem::exists(path, error);
   if (!exists && options.tokenizer.find_first_of("/.") != std::string::npos)
     fail(ErrorCode::io, "[data] the tokenizer {} does not exist; name a tokenizer.json, or auto, char, byte or bpe", options.tokenizer);
   if (!exists)
     fail(ErrorCode::usage, "[data] tokenizer '{}' is none of auto, char, byte and bpe, and there is no such file; {}", options.tokenizer,
          nearest_hint(options.tokenizer, kWords));
-  return load_tokenizer(options.tokenizer);
+  return load_tokenizer(path);
 }
 
 std::string tokenizer_identity(const DatasetOptions& options) {

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "data/find_source.h"
 #include "data/prefetch.h"
 #include "machine/device_choice.h"
 #include "machine/features.h"
@@ -97,7 +98,7 @@ class Settling {
     if (earlier_) d.cut = earlier_->cut;
     if (!from.empty()) {
       // A run that goes on has its own weights, sizes and tokenizer.
-      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(from)));
+      run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(expand_home(from))));
       run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
       d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block, d.model = run_.init_from->folder.string();
       if (!is_said_now("tokenizer")) d.tokenizer = "auto";

@@ -11,6 +11,7 @@
 #include "data/bpe_training.h"
 #include "data/byte_tokenizer.h"
 #include "data/char_tokenizer.h"
+#include "data/find_source.h"
 #include "data/stories.h"
 #include "data/text_files.h"
 #include "data/texts.h"
@@ -19,6 +20,7 @@
 #include "machine/memory_budget.h"
 #include "support/mutate.h"
 #include "support/temp_folder.h"
+#include "support/variable.h"
 
 namespace ridge {
 namespace {
@@ -105,6 +107,28 @@ TEST_F(DatasetTest, AFolderHasItsNameHoweverItIsSaid) {
   EXPECT_EQ(names, std::vector<std::string>(5, "texts"));
 }
 
+// A name is looked for in the working folder, in its folder data and in the home folder; a path is meant as it is.
+TEST_F(DatasetTest, SourcesAreFoundByName) {
+  const std::string text = "a text that is long enough for a window";
+  file("work/here.txt", text), file("work/data/shakespeare_char/input.txt", text), file("work/data/tiny_train.bin", "no tokens");
+  file("home/texts/mine.txt", text), file("home/here.txt", "another");
+  const test::Variable home("HOME", folder_ / "home");
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_ / "work");
+  EXPECT_EQ(find_source("here.txt"), "here.txt");
+  EXPECT_EQ(find_source("shakespeare_char"), "data/shakespeare_char");
+  EXPECT_EQ(find_source("tiny_*.bin"), "data/tiny_*.bin");
+  for (const char* name : {"texts", "~/texts", "texts/mine.txt", "~/texts/mine.txt"})
+    EXPECT_EQ(find_source(name), fs::path(folder_ / "home") / (std::string_view(name).starts_with('~') ? name + 2 : name)) << name;
+  EXPECT_EQ(open_dataset("shakespeare_char", options("byte")).name, "shakespeare_char");
+  EXPECT_EQ(open_dataset("~/texts/mine.txt", options("byte")).train.size(), open_dataset("here.txt", options("byte")).train.size());
+  expect_refusal("shakespere", options(), {"no such file or folder in ., data, " + folder_.path() + "/home", "near it is data/shakespeare_char"});
+  expect_refusal("qqqqqqqq", options(), {"nothing there has a name like it"});
+  expect_refusal("./shakespeare_char", options(), {"no such file or folder in .;"});
+  expect_refusal("~/text", options(), {"near it is " + folder_.path() + "/home/texts"});
+  fs::current_path(before);
+}
+
 // What an experiment among the texts writes, at any time of it, is none of them.
 TEST_F(DatasetTest, ExperimentsAmongTextsArePassedOver) {
   file("texts/a.txt", "a text that is long enough for a window");
@@ -159,30 +183,6 @@ TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
   EXPECT_TRUE(std::equal(whole.begin(), whole.end() - 16, got.begin()));
 }
 
-TEST_F(DatasetTest, AutoTakesCharactersForAlphabetsAndPairsForTheRest) {
-  std::string many;
-  for (int round = 0; round < 3; ++round)
-    for (char32_t c = 0x4e00; c < 0x4e00 + 300; ++c) append_utf8(many, c);
-  EXPECT_EQ(open_dataset(file("many.txt", many), options()).tokenizer->name(), "bpe");
-}
-
-TEST_F(DatasetTest, ATextWithoutPairsIsItsBytes) {
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += "a\n";
-  const std::string source = file("lines.txt", text);
-  for (int again = 0; again < 2; ++again) EXPECT_EQ(open_dataset(source, options("bpe")).vocab, 257);
-}
-
-TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
-  const std::string text = "the quick brown fox jumps over the lazy dog\n";
-  const Dataset first = open_dataset(file("a.txt", text), options());
-  EXPECT_FALSE(first.cached);
-  const Dataset again = open_dataset(folder_ / "a.txt", options());
-  EXPECT_TRUE(again.cached);
-  EXPECT_EQ(again.fingerprint, first.fingerprint);
-  EXPECT_EQ(all_of(again.train), all_of(first.train));
-  EXPECT_EQ(again.train_characters, first.train_characters);
-  const Dataset same = open_dataset(file("b.txt", text), options());
 // Pieces much smaller than those of a corpus, so that every script is cut at many places.
 TEST_F(DatasetTest, PiecesOfEveryScriptHaveTheTokensOfTheWhole) {
   std::mt19937 random(7);
@@ -234,6 +234,30 @@ TEST_F(DatasetTest, TheCutHasAVersionAndTokensOfEachAreKeptApart) {
   EXPECT_NE(before, whole);
 }
 
+TEST_F(DatasetTest, AutoTakesCharactersForAlphabetsAndPairsForTheRest) {
+  std::string many;
+  for (int round = 0; round < 3; ++round)
+    for (char32_t c = 0x4e00; c < 0x4e00 + 300; ++c) append_utf8(many, c);
+  EXPECT_EQ(open_dataset(file("many.txt", many), options()).tokenizer->name(), "bpe");
+}
+
+TEST_F(DatasetTest, ATextWithoutPairsIsItsBytes) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "a\n";
+  const std::string source = file("lines.txt", text);
+  for (int again = 0; again < 2; ++again) EXPECT_EQ(open_dataset(source, options("bpe")).vocab, 257);
+}
+
+TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
+  const std::string text = "the quick brown fox jumps over the lazy dog\n";
+  const Dataset first = open_dataset(file("a.txt", text), options());
+  EXPECT_FALSE(first.cached);
+  const Dataset again = open_dataset(folder_ / "a.txt", options());
+  EXPECT_TRUE(again.cached);
+  EXPECT_EQ(again.fingerprint, first.fingerprint);
+  EXPECT_EQ(all_of(again.train), all_of(first.train));
+  EXPECT_EQ(again.train_characters, first.train_characters);
+  const Dataset same = open_dataset(file("b.txt", text), options());
   EXPECT_TRUE(same.cached);
   EXPECT_EQ(same.name, "b.txt");
   const Dataset bytes = open_dataset(folder_ / "a.txt", options("byte"));

@@ -1,0 +1,93 @@
+#include "data/find_source.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "config/words.h"
+#include "data/token_files.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string home_folder() {
+  const char* const home = std::getenv("HOME");
+  return home ? home : "";
+}
+
+// A name may be meant for several folders; a path that begins with /, . or .. is meant as it is.
+std::vector<fs::path> candidates(const std::string& source) {
+  const fs::path path = expand_home(source);
+  std::vector<fs::path> out = {path};
+  const std::string first = path.empty() ? "" : path.begin()->string();
+  if (path.is_absolute() || first == "." || first == "..") return out;
+  out.push_back("data" / path);
+  if (const std::string home = home_folder(); !home.empty()) out.push_back(home / path);
+  return out;
+}
+
+bool is_pattern(const std::string& source) { return source.find_first_of("*?[") != source.npos; }
+
+bool is_there(const fs::path& path, const std::string& source) {
+  std::error_code error;
+  if (fs::status(path, error).type() != fs::file_type::not_found) return true;  // or cannot be looked at, which its reader says
+  return is_pattern(source) && !find_llmc_shards(path.string()).empty();
+}
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// A few letters apart, one within the other, or with most of the shorter one in common at the front: shakespere and shakespeare_char.
+bool are_near(const std::string& a, const std::string& b, size_t distance) {
+  if (distance * 3 <= std::max(a.size(), b.size())) return true;
+  const size_t shorter = std::min(a.size(), b.size());
+  const auto front = size_t(std::mismatch(a.begin(), a.begin() + std::ptrdiff_t(shorter), b.begin()).first - a.begin());
+  return shorter >= 3 && (a.find(b) != a.npos || b.find(a) != b.npos || front * 3 >= shorter * 2);
+}
+
+// Names like these in their folders, the nearest first.
+std::vector<std::string> near_names(const std::vector<fs::path>& wanted) {
+  constexpr size_t kLooked = 10000, kLongest = 64, kNamed = 3;
+  std::vector<std::pair<size_t, std::string>> found;
+  for (const fs::path& path : wanted) {
+    const std::string word = path.filename().string().substr(0, kLongest);
+    std::error_code error;
+    size_t looked = 0;
+    for (fs::directory_iterator at(folder_of(path), error); !error && at != fs::directory_iterator() && looked < kLooked; at.increment(error), ++looked) {
+      const std::string name = at->path().filename().string().substr(0, kLongest);
+      if (name.starts_with('.')) continue;
+      const size_t distance = edit_distance(word, name);
+      if (are_near(word, name, distance)) found.emplace_back(distance, at->path().lexically_normal().string());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(found.size(), kNamed); ++i) names.push_back(found[i].second);
+  return names;
+}
+
+}  // namespace
+
+std::string expand_home(const std::string& path) {
+  const std::string home = home_folder();
+  if (home.empty() || (path != "~" && !path.starts_with("~/"))) return path;
+  return home + path.substr(1);
+}
+
+std::string find_source(const std::string& source) {
+  const std::vector<fs::path> places = candidates(source);
+  for (const fs::path& place : places)
+    if (is_there(place, source)) return place.string();
+  std::vector<std::string> folders;
+  for (const fs::path& place : places) folders.push_back(folder_of(place).string());
+  if (is_pattern(source)) fail(ErrorCode::io, "[data] {}: no file in {} has such a name; check the pattern", source, config::join(folders, ", "));
+  const std::vector<std::string> near = near_names(places);
+  fail(ErrorCode::io, "[data] {}: there is no such file or folder in {}; {}; check the name, or train on data=builtin", source, config::join(folders, ", "),
+       near.empty() ? "nothing there has a name like it" : fmt::format("near it {} {}", near.size() == 1 ? "is" : "are", config::join(near, ", ")));
+}
+
+}  // namespace ridge
