@@ -94,8 +94,8 @@ class Settling {
     DatasetOptions d;
     d.tokenizer = s_.get<std::string>("tokenizer");
     d.block = required_size(s_, "block"), d.progress = o_.progress, d.memory = host_memory(s_, far_);
-    const std::string from = s_.get<std::string>("init_from");
     if (earlier_) d.cut = earlier_->cut;
+    const std::string from = s_.get<std::string>("init_from");
     if (!from.empty()) {
       // A run that goes on has its own weights, sizes and tokenizer.
       run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier_ ? o_.folder : std::filesystem::path(expand_home(from))));
@@ -425,7 +425,7 @@ class Settling {
     std::vector<Decision>& d = run_.decisions;
     const std::string size = fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6);
     d.push_back({"model", run_.init_from ? size : fmt::format("{}, {}", s_.get<std::string>("preset"), size),
-                 run_.init_from ? "init_from" : s_.setting("preset").source, model_text(run_.model)});
+                 run_.init_from ? "init_from" : s_.setting("preset").source, model_text(run_.model) + smaller_vocabulary()});
     if (earlier_)
       d.push_back(as_set(s_, "resume", fmt::format("from step {} of {}", earlier_->step.attempted, schedule_.steps), "with the choices of the run so far"));
     if (run_.init_from) d.push_back(as_set(s_, "init_from", run_.init_from->folder.string(), "weights and sizes come from there"));
@@ -476,6 +476,18 @@ class Settling {
     for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
     if (const std::string remark = Profile(fingerprint(look_at_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
     if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
+  }
+
+  // The presets of GPT-2's are known by sizes that count its vocabulary, and a text may have a much smaller one.
+  std::string smaller_vocabulary() const {
+    constexpr int64_t kGpt2Vocab = 50257;
+    const std::string preset = s_.get<std::string>("preset");
+    if (run_.init_from || !preset.starts_with("gpt2") || run_.model.vocab >= kGpt2Vocab) return "";
+    GptConfig full = run_.model;
+    full.vocab = kGpt2Vocab;
+    int64_t count = 0;
+    for (const Parameter& p : gpt_stored_parameters(full)) count += p.shape.numel();
+    return fmt::format("; {:.0f} M with GPT-2's vocabulary of {}, but this tokenizer has {} tokens", double(count) / 1e6, kGpt2Vocab, run_.model.vocab);
   }
 
   // What the step's programs and those of other plans will take on the heap; counted when they are there.

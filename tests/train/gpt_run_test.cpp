@@ -63,6 +63,14 @@ TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
   EXPECT_NE(plan_text(run, {}).find("mlp.c_fc.weight"), std::string::npos);
 }
 
+// The preset is known by its size with GPT-2's vocabulary.
+TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
+  const auto why = [&](const GptRun& run) { return run.decisions.front().why; };
+  const GptRun bytes = settle_gpt_run(settings({"preset=gpt2", "batch=1", "block=64", "tokenizer=byte", "memory=8GiB"}), options());
+  EXPECT_NE(why(bytes).find("; 124 M with GPT-2's vocabulary of 50257, but this tokenizer has 257 tokens"), std::string::npos) << why(bytes);
+  EXPECT_EQ(why(settle_gpt_run(settings({"preset=tiny"}), options())).find("50257"), std::string::npos);
+}
+
 TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
   for (const char* batch : {"batch=4", "batch=64", "batch=1000"}) {
     const int64_t budget = beyond(84);
@@ -367,8 +375,6 @@ TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
   EXPECT_EQ(at_once.recompute, Recompute::elementwise);
 }
 
-}  // namespace
-}  // namespace ridge
 // A folder of an earlier Ridge says nothing of the cut: its tokens stay as they were.
 TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
   text_ = folder_ / "chinese.txt";
@@ -405,3 +411,5 @@ TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
   }
 }
 
+}  // namespace
+}  // namespace ridge
