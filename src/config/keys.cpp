@@ -73,7 +73,7 @@ constexpr Key kKeys[] = {
    .synonyms = "layernorm=layer layer_norm=layer rmsnorm=rms rms_norm=rms", .used_by = "plan, train"},
   {.name = "pos", .group = kModel, .type = choice, .initial = "learned", .help = "how positions are told", .words = "learned|rope", .tasks = kGpt, .used_by = "plan, train"},
   {.name = "mlp", .group = kModel, .type = choice, .initial = "gelu", .help = "the form of the feed-forward part", .words = "gelu|swiglu", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte, bpe, or a tokenizer.json to load", .tasks = kGpt, .used_by = "data, eval, plan, train"},
+  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte, bpe, or a tokenizer.json, a vocab.json (with merges.txt) or a folder with one to load", .tasks = kGpt, .used_by = "data, eval, plan, train"},
   {.name = "init_from", .group = kModel, .type = path, .initial = "", .help = "a run or a folder of weights to start from; empty: new weights", .tasks = kTrain, .used_by = "plan, train"},
 
   {.name = "steps", .group = kTraining, .type = integer, .initial = "auto", .help = "optimizer steps; auto: the preset's", .words = "auto",

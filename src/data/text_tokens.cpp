@@ -219,7 +219,8 @@ std::shared_ptr<const Tokenizer> ready_tokenizer(const DatasetOptions& options) 
   const std::string path = expand_home(options.tokenizer);
   const bool exists = std::filesystem::exists(path, error);
   if (!exists && options.tokenizer.find_first_of("/.") != std::string::npos)
-    fail(ErrorCode::io, "[data] the tokenizer {} does not exist; name a tokenizer.json, or auto, char, byte or bpe", options.tokenizer);
+    fail(ErrorCode::io, "[data] the tokenizer {} does not exist; name a tokenizer.json, a vocab.json, a folder with one, or auto, char, byte or bpe",
+         options.tokenizer);
   if (!exists)
     fail(ErrorCode::usage, "[data] tokenizer '{}' is none of auto, char, byte and bpe, and there is no such file; {}", options.tokenizer,
          nearest_hint(options.tokenizer, kWords));

@@ -172,8 +172,8 @@ Dataset open_nanogpt_files(const fs::path& folder, const DatasetOptions& options
   }
   if (fs::exists(folder / "meta.pkl", error))
     shards.tokenizer = tokenizer_of_meta((folder / "meta.pkl").string());
-  else if (fs::exists(folder / "tokenizer.json", error))
-    shards.tokenizer = load_tokenizer((folder / "tokenizer.json").string());
+  else if (has_tokenizer(folder))
+    shards.tokenizer = load_tokenizer(folder.string());
   return open_shards(std::move(shards), options);
 }
 

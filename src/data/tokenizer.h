@@ -1,6 +1,7 @@
 // Text to tokens and back. Every tokenizer is stored as a Hugging Face tokenizer.json, which names its kind.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,8 +11,8 @@
 
 namespace ridge {
 
-using Token = int32_t;
 class SpecialTokens;
+using Token = int32_t;
 
 // Stands between documents; never part of one.
 constexpr std::string_view kEndOfText = "<|endoftext|>";
@@ -24,8 +25,8 @@ class Tokenizer {
   virtual std::string_view name() const = 0;  // "char", "byte" or "bpe"
   virtual int64_t vocab_size() const = 0;     // tokens are 0 .. vocab_size() - 1
   virtual std::optional<Token> end_of_text() const = 0;
-
   virtual const SpecialTokens& special() const;  // none, unless a tokenizer has some
+
   // Appends the tokens of a text. Where the vocabulary has special tokens, their names in the text become them.
   virtual void encode_to(std::vector<Token>& out, std::string_view text) const = 0;
   // What a token stands for; part of a character at times. ErrorCode::value: no such token.
@@ -38,7 +39,12 @@ class Tokenizer {
 
 // ErrorCode::io says what is wrong with the file, ErrorCode::unsupported what Ridge cannot do that it asks for.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name = "tokenizer.json");
+// GPT-2's two files: ids by spelling, and a merge in each line.
+std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, std::string_view merges, const std::string& name = "vocab.json");
+
+// `path`: a tokenizer.json; a vocab.json or merges.txt with the other one in the same folder; or a folder with either form.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+bool has_tokenizer(const std::filesystem::path& folder);
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& path);  // complete or absent: written aside, then renamed
 
 }  // namespace ridge

@@ -80,7 +80,7 @@ std::vector<std::string> spellings_of(const BpeVocabulary& vocabulary) {
 // Reads one file; every refusal names it.
 class TokenizerReader {
  public:
-  TokenizerReader(const json& document, const std::string& name) : document_(document), name_(name) {}
+  TokenizerReader(json document, const std::string& name) : document_(std::move(document)), name_(name) {}
 
   std::unique_ptr<Tokenizer> read() const {
     if (!document_.is_object() || !document_.contains("model") || !document_["model"].is_object()) malformed("no \"model\"; is this a tokenizer.json?");
@@ -216,7 +216,7 @@ class TokenizerReader {
     malformed(fmt::format("{} is not a merge of two tokens", shown(brief(merge))));
   }
 
-  const json& document_;
+  const json document_;
   const std::string& name_;
 };
 
@@ -234,18 +234,46 @@ std::string bpe_json(const BpeVocabulary& vocabulary) {
 
 std::string characters_json(const std::vector<std::string>& characters) { return fmt::format(kCharactersName, vocabulary_lines(characters)); }
 
-std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name) {
+namespace {
+
+// Runs a parser of untrusted text. The vocabulary is at fault where a tokenizer refuses it, so the file is.
+template <class Parse>
+std::unique_ptr<Tokenizer> parse_file(std::string_view text, const std::string& name, const Parse& parse) {
   try {
-    const json document = json::parse(text);
-    return TokenizerReader(document, name).read();
+    return TokenizerReader(parse(json::parse(text)), name).read();
   } catch (const json::parse_error& e) {
     fail(ErrorCode::io, "[tokenizer] {}: not JSON, or cut off: wrong at byte {} of {}", name, e.byte, text.size());
   } catch (const json::exception& e) {
     fail(ErrorCode::io, "[tokenizer] {}: {}", name, shown(e.what()));
   } catch (const Error& e) {
     if (e.code() != ErrorCode::value) throw;
-    fail(ErrorCode::io, "{} ({})", e.what(), name);  // the vocabulary is at fault, so the file is
+    fail(ErrorCode::io, "{} ({})", e.what(), name);
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::string& name) {
+  return parse_file(text, name, [](json document) { return document; });
+}
+
+std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, std::string_view merges, const std::string& name) {
+  return parse_file(vocab_json, name, [&](json vocab) {
+    json rules = json::array(), added = json::array();
+    for (size_t begin = 0, end = 0; begin < merges.size(); begin = end + 1) {
+      end = std::min(merges.find('\n', begin), merges.size());
+      std::string_view line = merges.substr(begin, end - begin);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (line.empty() || (begin == 0 && line.starts_with("#version"))) continue;
+      rules.push_back(std::string(line));
+    }
+    // The only token of GPT-2's that stands for itself and not for bytes.
+    if (const std::string end(kEndOfText); vocab.is_object() && vocab.contains(end) && vocab[end].is_number())
+      added.push_back({{"id", vocab[end]}, {"content", end}});
+    return json{{"added_tokens", added},
+                {"pre_tokenizer", {{"type", "ByteLevel"}}},
+                {"model", {{"type", "BPE"}, {"vocab", std::move(vocab)}, {"merges", std::move(rules)}}}};
+  });
 }
 
 }  // namespace ridge

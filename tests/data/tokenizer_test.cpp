@@ -12,7 +12,9 @@
 #include "data/byte_tokenizer.h"
 #include "data/char_tokenizer.h"
 #include "data/texts.h"
+#include "support/mutate.h"
 #include "support/source_dir.h"
+#include "support/temp_folder.h"
 
 namespace ridge {
 namespace {
@@ -150,6 +152,58 @@ TEST(TokenizerFile, GivesTheTokensThatOthersGive) {
   }
   // And what is saved of it is the same tokenizer.
   EXPECT_EQ(parse_tokenizer(tokenizer->json())->encode("don't naïve 你好<|endoftext|>"), tokenizer->encode("don't naïve 你好<|endoftext|>"));
+}
+
+// GPT-2's two files and its form of tokenizer.json, with the tokens that transformers' GPT2Tokenizer gives.
+TEST(TokenizerFile, ReadsGpt2sForms) {
+  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
+  std::ifstream file(folder / "encodings.json");
+  const nlohmann::json rows = nlohmann::json::parse(file);
+  ASSERT_GT(rows.size(), 20u);
+  std::string json;
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json", ""}) {
+    const auto tokenizer = load_tokenizer((folder / name).string());
+    EXPECT_EQ(tokenizer->vocab_size(), 360) << name;
+    EXPECT_EQ(tokenizer->end_of_text(), 359) << name;
+    for (const auto& row : rows) EXPECT_EQ(tokenizer->encode(row["text"].get<std::string>()), row["ids"].get<Tokens>()) << name << " " << row["text"];
+    EXPECT_EQ(tokenizer->json(), json.empty() ? tokenizer->json() : json) << name;
+    json = tokenizer->json();
+  }
+  test::TempFolder other;  // as some programs name them
+  std::filesystem::copy_file(folder / "vocab.json", other / "gpt2-vocab.json");
+  EXPECT_FALSE(has_tokenizer(other.path()));
+  EXPECT_THROW(load_tokenizer(other / "gpt2-vocab.json"), Error);
+  EXPECT_THROW(load_tokenizer(other.path()), Error);
+  std::filesystem::copy_file(folder / "merges.txt", other / "gpt2-merges.txt");
+  EXPECT_EQ(load_tokenizer(other / "gpt2-merges.txt")->json(), json);
+}
+
+// Whatever is done to the two files, they are refused with an error, or are a tokenizer that gives back every text.
+TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
+  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
+  const auto text_of = [&](const char* name) {
+    std::ifstream file(folder / name);
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  const std::string vocab = text_of("vocab.json"), merges = text_of("merges.txt");
+  std::mt19937 random(15);
+  const std::string text = random_text(random, 60);
+  int refused = 0, accepted = 0;
+  for (int round = 0; round < 1000; ++round) try {
+      const auto tokenizer =
+          parse_vocab_and_merges(round % 2 ? test::mutated(vocab, random) : vocab, round % 2 ? merges : test::mutated(merges, random), "vocab.json");
+      const Tokens tokens = tokenizer->encode(text);
+      for (Token token : tokens) ASSERT_LT(token, tokenizer->vocab_size());
+      ASSERT_EQ(tokenizer->decode(tokens), text);
+      ++accepted;
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ErrorCode::io) << e.what();
+      ++refused;
+    }
+  EXPECT_GT(refused, 300);
+  EXPECT_GT(accepted, 10);
+  EXPECT_THROW(parse_vocab_and_merges("[]", ""), Error);
+  EXPECT_THROW(parse_vocab_and_merges(R"({"<|endoftext|>": )" + std::string(200000, '[') + std::string(200000, ']') + "}", ""), Error);
 }
 
 TEST(TokenizerFile, SaysWhatIsWrong) {
