@@ -121,7 +121,7 @@ int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
 
 const Command eval_command("eval", "measure how well a trained GPT predicts a text", [](Line line) {
   auto arguments = std::make_shared<EvalArguments>();
-  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors)");
+  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors)");
   line.option("--split", arguments->split, "validation or train");
   line.positive_option("--windows", arguments->windows, "at most so many, spread evenly; else all");
   line.flag("--json", arguments->json, "one document");

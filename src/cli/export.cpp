@@ -2,13 +2,26 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/command.h"
+#include "config/words.h"
 #include "train/gpt_parameters.h"
 
 namespace ridge::cli {
 namespace {
 
-int run_export(const std::string& model, std::string out) {
+constexpr std::string_view kForms[] = {"auto", "gpt2", "llama", "ridge"};
+
+std::optional<GptForm> form_named(const std::string& word) {
+  if (word == "auto") return {};
+  if (word == "gpt2") return GptForm::gpt2;
+  if (word == "llama") return GptForm::llama;
+  if (word == "ridge") return GptForm::own;
+  fail(ErrorCode::usage, "[export] --form {} is none of auto, gpt2, llama and ridge; {}", word, nearest_hint(word, kForms));
+}
+
+int run_export(const std::string& model, std::string out, const std::string& form_word) {
+  const std::optional<GptForm> wanted = form_named(form_word);
   const GptWeights weights = load_gpt_weights(model);
   for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);
   const GptParameters memory(weights);
@@ -18,20 +31,27 @@ int run_export(const std::string& model, std::string out) {
   if (out.empty()) out = (std::filesystem::path(model) / "model").string();
   if (std::filesystem::is_directory(std::filesystem::path(out) / "checkpoints"))
     fail(ErrorCode::usage, "[export] {0} is a run, and would be read as this model for ever; --out {0}/model keeps both", out);
-  const GptForm form = export_gpt(out, weights.config, values, weights.tokenizer.get());
-  if (form == GptForm::gpt2)
-    fmt::print("{} holds it in GPT-2's form: transformers' GPT2LMHeadModel.from_pretrained(\"{}\") loads it\n", out, out);
+  const GptForm form = export_gpt(out, weights.config, values, weights.tokenizer.get(), wanted);
+  if (form != GptForm::own)
+    fmt::print("{0} holds it in {1}'s form: transformers' {2}.from_pretrained(\"{0}\") loads it\n", out, form == GptForm::gpt2 ? "GPT-2" : "Llama",
+               form == GptForm::gpt2 ? "GPT2LMHeadModel" : "LlamaForCausalLM");
+  else if (wanted)
+    fmt::print("{} holds it in Ridge's own form\n", out);
   else
-    fmt::print("{} holds it in Ridge's own form, as GPT-2 has no such model\n", out);
+    fmt::print("{} holds it in Ridge's own form: GPT-2's cannot express {}, and Llama's cannot express {}\n", out,
+               config::join(not_in_form(weights.config, GptForm::gpt2), ", "), config::join(not_in_form(weights.config, GptForm::llama), ", "));
   return kOk;
 }
 
-const Command export_command("export", "write a trained GPT as safetensors, config.json and tokenizer.json", [](Line line) {
-  auto model = std::make_shared<std::string>(), out = std::make_shared<std::string>();
-  line.word("model", *model, "a run, a checkpoint, or a folder with a GPT-2");
-  line.option("--out", *out, "the folder to write; else model in the run's folder");
-  return [=] { return run_export(*model, *out); };
-});
+const Command export_command("export", "write a trained GPT as safetensors, config.json and tokenizer.json, in Hugging Face's form of GPT-2 or Llama",
+                             [](Line line) {
+                               auto model = std::make_shared<std::string>(), out = std::make_shared<std::string>(),
+                                    form = std::make_shared<std::string>("auto");
+                               line.word("model", *model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama");
+                               line.option("--out", *out, "the folder to write; else model in the run's folder");
+                               line.option("--form", *form, "gpt2, llama or ridge; auto: the first of them that can express the model");
+                               return [=] { return run_export(*model, *out, *form); };
+                             });
 
 }  // namespace
 }  // namespace ridge::cli

@@ -119,7 +119,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
 
 const Command sample_command("sample", "write text with a trained GPT", [](Line line) {
   auto arguments = std::make_shared<SampleArguments>();
-  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 (config.json, model.safetensors, tokenizer.json)");
+  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors, tokenizer.json)");
   line.option("--prompt", arguments->prompt, "what the text begins with; empty: a new text");
   line.flag("--json", arguments->json, "one document when it is done");
   auto sources = add_settings(line, config::kGpt);

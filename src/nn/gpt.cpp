@@ -20,8 +20,7 @@ Sizes sizes_of(const GptConfig& c) {
   if (kv < 1 || c.heads % kv) fail(ErrorCode::value, "[gpt] heads {} is not a multiple of kv_heads {}", c.heads, kv);
   if (c.position == GptConfig::Position::rope && (c.width / c.heads) % 2)
     fail(ErrorCode::value, "[gpt] rope needs an even head size, got {}; change width {} or heads {}", c.width / c.heads, c.width, c.heads);
-  int64_t hidden = c.hidden ? c.hidden : c.mlp == GptConfig::Mlp::gelu ? 4 * c.width : (c.width + 2) / 3 * 8;
-  return {c.heads, kv, c.width / c.heads, hidden};
+  return {c.heads, kv, c.width / c.heads, gpt_mlp_size(c)};
 }
 
 // Hands out the parameter nodes in the order of gpt_parameters.
@@ -56,8 +55,8 @@ class Forward {
  private:
   NodeId norm(NodeId x) {
     NodeId weight = read_.next();
-    if (c_.norm == GptConfig::Norm::rms) return b_.rms_norm(x, weight);
-    return b_.layer_norm(x, weight, read_.next_if(c_.bias));
+    if (c_.norm == GptConfig::Norm::rms) return b_.rms_norm(x, weight, c_.epsilon);
+    return b_.layer_norm(x, weight, read_.next_if(c_.bias), c_.epsilon);
   }
 
   NodeId linear(NodeId x) {
@@ -87,7 +86,7 @@ class Forward {
     NodeId q = heads(qkv, 0, s_.heads), k = heads(qkv, s_.heads, s_.kv_heads), v = heads(qkv, s_.heads + s_.kv_heads, s_.kv_heads);
     if (c_.position == GptConfig::Position::rope) {
       NodeId position = positions();
-      q = b_.rope(q, position), k = b_.rope(k, position);
+      q = b_.rope(q, position, c_.rope_theta), k = b_.rope(k, position, c_.rope_theta);
     }
     AttentionOptions o;
     const DType type = b_.dtype(x);
@@ -181,6 +180,8 @@ std::vector<Parameter> gpt_parameters(const GptConfig& c) {
   if (!c.tied) per_token("lm_head.weight");
   return out;
 }
+
+int64_t gpt_mlp_size(const GptConfig& c) { return c.hidden ? c.hidden : c.mlp == GptConfig::Mlp::gelu ? 4 * c.width : (c.width + 2) / 3 * 8; }
 
 std::vector<Parameter> gpt_stored_parameters(GptConfig config) {
   config.padded_vocab = 0;

@@ -21,6 +21,8 @@ struct GptConfig {
   bool bias = false;
   bool tied = true;  // logits by the token embedding
   double dropout = 0;
+  double epsilon = 1e-5;      // of all norms
+  double rope_theta = 10000;  // the base of RoPE's wavelengths
   Norm norm = Norm::layer;
   Position position = Position::learned;
   Mlp mlp = Mlp::gelu;
@@ -29,6 +31,8 @@ struct GptConfig {
 // Names as in nanoGPT; linear weights are [out, in]. Refuses sizes that do not fit each other.
 std::vector<Parameter> gpt_parameters(const GptConfig& config);
 std::vector<Parameter> gpt_stored_parameters(GptConfig config);  // as files hold them: without padding
+
+int64_t gpt_mlp_size(const GptConfig& config);  // of the MLP's hidden layer
 
 // Keys and values of the positions before, so that only new ones are computed.
 struct GptCache {

@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/nearest.h"
+#include "config/words.h"
+#include "io/mapped_file.h"
 #include "train/checkpoint.h"
 #include "train/experiment.h"
 
@@ -19,101 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr double kEpsilon = 1e-5;  // of all norms
-constexpr const char *kWeightsFile = "model.safetensors", *kConfigFile = "config.json", *kTokenizerFile = "tokenizer.json";
-constexpr const char *kOwnType = "ridge_gpt", *kGpt2Type = "gpt2";
-
-// ---- config.json
-
-const Json& member(const Json& json, const char* key, const std::string& name) {
-  const auto it = json.find(key);
-  if (it == json.end()) fail(ErrorCode::io, "[gpt] {} has no \"{}\"; is it the config.json of a GPT-2?", name, key);
-  return *it;
-}
-
-int64_t size_member(const Json& json, const char* key, const std::string& name) {
-  const Json& value = member(json, key, name);
-  constexpr int64_t kMost = int64_t(1) << 31;
-  if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kMost)
-    fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is no size", name, key, value.dump());
-  return value.get<int64_t>();
-}
-
-bool bool_member(const Json& json, const char* key, bool otherwise, const std::string& name) {
-  const auto it = json.find(key);
-  if (it == json.end() || it->is_null()) return otherwise;
-  if (!it->is_boolean()) fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is neither true nor false", name, key, it->dump());
-  return it->get<bool>();
-}
-
-std::string word_member(const Json& json, const char* key, const char* otherwise, const std::string& name) {
-  const auto it = json.find(key);
-  if (it == json.end() || it->is_null()) return otherwise;
-  if (!it->is_string()) fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is no word", name, key, it->dump());
-  return it->get<std::string>();
-}
-
-// Whether `key` has the second of two words.
-bool second_of(const Json& json, const char* key, const char* first, const char* second, const std::string& name) {
-  const std::string word = word_member(json, key, first, name);
-  if (word != first && word != second) fail(ErrorCode::unsupported, "[gpt] {}: {} is {}; Ridge has {} and {}", name, key, word, first, second);
-  return word == second;
-}
-
-// What GPT-2's form can ask for and Ridge's GPT does not do.
-void check_gpt2(const Json& json, const std::string& name) {
-  const std::string activation = word_member(json, "activation_function", "gelu_new", name);
-  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
-    fail(ErrorCode::unsupported, "[gpt] {}: activation_function is {}; Ridge has gelu_new", name, activation);
-  for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
-    if (bool_member(json, key, false, name)) fail(ErrorCode::unsupported, "[gpt] {}: {} is true, which Ridge's GPT does not do", name, key);
-  if (!bool_member(json, "scale_attn_weights", true, name))
-    fail(ErrorCode::unsupported, "[gpt] {}: scale_attn_weights is false, which Ridge's GPT does not do", name);
-  if (const auto it = json.find("layer_norm_epsilon"); it != json.end() && (!it->is_number() || std::abs(it->get<double>() - kEpsilon) > 1e-9))
-    fail(ErrorCode::unsupported, "[gpt] {}: layer_norm_epsilon is {}; Ridge has {}", name, it->dump(), kEpsilon);
-}
-
-struct ReadConfig {
-  GptConfig config;
-  GptForm form;
-};
-
-ReadConfig read_config(const std::string& text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) fail(ErrorCode::io, "[gpt] {} is not a JSON object", name);
-  const std::string type = word_member(json, "model_type", "", name);
-  if (type != kOwnType && type != kGpt2Type)
-    fail(ErrorCode::unsupported, "[gpt] {}: model_type is {}; Ridge reads {} and {}", name, type.empty() ? "missing" : type, kGpt2Type, kOwnType);
-  ReadConfig out{{}, type == kGpt2Type ? GptForm::gpt2 : GptForm::own};
-  GptConfig& c = out.config;
-  c.layers = size_member(json, "n_layer", name), c.heads = size_member(json, "n_head", name), c.width = size_member(json, "n_embd", name);
-  constexpr int64_t kMostLayers = 65536;
-  if (c.layers > kMostLayers) fail(ErrorCode::io, "[gpt] {}: \"n_layer\" is {}; Ridge reads up to {}", name, c.layers, kMostLayers);
-  c.vocab = size_member(json, "vocab_size", name), c.block = size_member(json, "n_positions", name);
-  if (const auto it = json.find("n_inner"); it != json.end() && !it->is_null()) c.hidden = size_member(json, "n_inner", name);
-  c.tied = bool_member(json, "tie_word_embeddings", true, name);
-  const auto own = json.find("ridge");
-  c.bias = out.form == GptForm::gpt2;
-  if (own != json.end() && own->is_object()) {
-    c.bias = bool_member(*own, "bias", c.bias, name);
-    if (own->contains("dropout") && (*own)["dropout"].is_number()) c.dropout = (*own)["dropout"].get<double>();
-  }
-  if (out.form == GptForm::gpt2) {
-    check_gpt2(json, name);
-  } else {
-    const Json& options = member(json, "ridge", name);
-    if (second_of(options, "norm", "layer", "rms", name)) c.norm = GptConfig::Norm::rms;
-    if (second_of(options, "pos", "learned", "rope", name)) c.position = GptConfig::Position::rope;
-    if (second_of(options, "mlp", "gelu", "swiglu", name)) c.mlp = GptConfig::Mlp::swiglu;
-    c.kv_heads = size_member(options, "kv_heads", name);
-  }
-  try {
-    gpt_parameters(c);
-  } catch (const Error& e) {
-    fail(ErrorCode::io, "[gpt] {} describes no model: {}", name, e.what());
-  }
-  return out;
-}
+constexpr const char *kWeightsFile = "model.safetensors", *kConfigFile = "config.json", *kTokenizerFile = "tokenizer.json",
+                     *kTokenizerConfigFile = "tokenizer_config.json";
 
 // ---- names
 
@@ -124,15 +33,65 @@ bool ends_with_any(std::string_view name, std::initializer_list<const char*> end
 // GPT-2's linear layers hold [in, out].
 bool is_linear(std::string_view name) { return ends_with_any(name, {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"}); }
 
-// Masks that older files keep beside the weights.
-bool is_buffer(std::string_view name) { return ends_with_any(name, {".attn.bias", ".attn.masked_bias"}); }
+// What older files keep in addition to the weights: masks, wavelengths.
+bool is_buffer(std::string_view name, GptForm form) {
+  return form == GptForm::llama ? name.ends_with(".rotary_emb.inv_freq") : ends_with_any(name, {".attn.bias", ".attn.masked_bias"});
+}
 
 std::string_view without_prefix(std::string_view name) {
   constexpr std::string_view kPrefix = "transformer.";
   return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
 }
 
-Shape stored_shape(const Parameter& p, GptForm form) { return form == GptForm::gpt2 && is_linear(p.name) ? Shape{p.shape[1], p.shape[0]} : p.shape; }
+// A tensor in a file that holds a parameter, or some of its rows.
+struct StoredTensor {
+  std::string name;
+  Shape shape;
+  bool transposed = false;
+  int64_t first = 0;  // where its values begin in the parameter
+};
+
+// Llama keeps queries, keys and values apart, and the two halves of the MLP's first layer: each is rows of Ridge's tensor.
+std::vector<StoredTensor> llama_tensors(const Parameter& p, const GptConfig& c) {
+  const std::string_view name = without_prefix(p.name);
+  if (name == "wte.weight") return {{"model.embed_tokens.weight", p.shape}};
+  if (name == "ln_f.weight") return {{"model.norm.weight", p.shape}};
+  if (name == "lm_head.weight") return {{p.name, p.shape}};
+  struct Part {
+    const char* name;
+    int64_t rows;
+  };
+  struct Module {
+    std::string_view name;
+    std::vector<Part> parts;
+  };
+  const int64_t dim = c.width / c.heads, keys = (c.kv_heads ? c.kv_heads : c.heads) * dim, hidden = gpt_mlp_size(c);
+  const Module kModules[] = {{"ln_1", {{"input_layernorm", c.width}}},
+                             {"attn.c_attn", {{"self_attn.q_proj", c.width}, {"self_attn.k_proj", keys}, {"self_attn.v_proj", keys}}},
+                             {"attn.c_proj", {{"self_attn.o_proj", c.width}}},
+                             {"ln_2", {{"post_attention_layernorm", c.width}}},
+                             {"mlp.c_fc", {{"mlp.gate_proj", hidden}, {"mlp.up_proj", hidden}}},
+                             {"mlp.c_proj", {{"mlp.down_proj", c.width}}}};
+  // "h.3.attn.c_attn.weight"
+  const size_t layer_end = name.find('.', 2), module_end = name.rfind('.');
+  const std::string_view layer = name.substr(2, layer_end - 2), module = name.substr(layer_end + 1, module_end - layer_end - 1), kind = name.substr(module_end);
+  const Module* found = std::find_if(std::begin(kModules), std::end(kModules), [&](const Module& m) { return m.name == module; });
+  if (found == std::end(kModules)) fail(ErrorCode::internal, "[gpt] Llama's form has no place for {}", p.name);
+  std::vector<StoredTensor> out;
+  int64_t first = 0;
+  for (const Part& part : found->parts) {
+    const Shape shape = p.shape.rank() == 2 ? Shape{part.rows, p.shape[1]} : Shape{part.rows};
+    out.push_back({fmt::format("model.layers.{}.{}{}", layer, part.name, kind), shape, false, first});
+    first += shape.numel();
+  }
+  return out;
+}
+
+std::vector<StoredTensor> stored_tensors(const Parameter& p, const GptConfig& config, GptForm form) {
+  if (form == GptForm::llama) return llama_tensors(p, config);
+  if (form == GptForm::gpt2 && is_linear(p.name)) return {{p.name, {p.shape[1], p.shape[0]}, true}};
+  return {{p.name, p.shape}};
+}
 
 // The configuration of what a file holds: no rows beyond the vocabulary, and GPT-2's form has biases everywhere.
 GptConfig file_config(GptConfig config, GptForm form) {
@@ -167,30 +126,42 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
+// Without it transformers guesses a tokenizer's class by the model's, and loses the blanks of a vocabulary of characters.
+std::string tokenizer_config_json(const Tokenizer& tokenizer, int64_t block) {
+  Json json;
+  json["tokenizer_class"] = "PreTrainedTokenizerFast", json["model_max_length"] = block, json["clean_up_tokenization_spaces"] = false;
+  if (tokenizer.end_of_text())
+    for (const char* key : {"bos_token", "eos_token"}) json[key] = kEndOfText;
+  return json.dump(2) + "\n";
+}
+
 // Finds every parameter in the file, and for everything in the file a parameter.
 void bind(GptWeights& w, GptForm form) {
   const std::string name = (w.folder / kWeightsFile).string();
   std::unordered_map<std::string_view, const SafetensorView*> there;
   for (const SafetensorView& t : w.file.tensors())
     if (!there.emplace(without_prefix(t.name), &t).second) fail(ErrorCode::io, "[gpt] {} has {} twice, with and without \"transformer.\"", name, t.name);
-  auto take = [&](const Parameter& p) -> const SafetensorView& {
-    const auto it = there.find(without_prefix(p.name));
-    if (it == there.end()) fail(ErrorCode::io, "[gpt] {} has no tensor {}; {} has {} layers", name, p.name, kConfigFile, w.config.layers);
+  auto take = [&](const StoredTensor& wanted) -> const SafetensorView& {
+    const auto it = there.find(without_prefix(wanted.name));
+    if (it == there.end()) fail(ErrorCode::io, "[gpt] {} has no tensor {}; {} has {} layers", name, wanted.name, kConfigFile, w.config.layers);
     const SafetensorView& t = *it->second;
-    const Shape wanted = stored_shape(p, form);
-    if (!(t.shape == wanted)) fail(ErrorCode::io, "[gpt] {}: {} is {}, {} asks for {}", name, t.name, to_string(t.shape), kConfigFile, to_string(wanted));
+    if (!(t.shape == wanted.shape))
+      fail(ErrorCode::io, "[gpt] {}: {} is {}, {} asks for {}", name, t.name, to_string(t.shape), kConfigFile, to_string(wanted.shape));
     if (t.dtype != DType::f32 && t.dtype != DType::bf16 && t.dtype != DType::f16)
       fail(ErrorCode::unsupported, "[gpt] {}: {} is {}; Ridge reads weights in f32, bf16 and f16", name, t.name, ridge::name(t.dtype));
     there.erase(it);
     return t;
   };
-  for (const Parameter& p : w.parameters()) w.sources.push_back({&take(p), form == GptForm::gpt2 && is_linear(p.name)});
+  for (const Parameter& p : w.parameters()) {
+    std::vector<GptWeights::Source>& parts = w.sources.emplace_back();
+    for (const StoredTensor& wanted : stored_tensors(p, w.config, form)) parts.push_back({&take(wanted), wanted.transposed, wanted.first});
+  }
   // A model without biases in a form that has them.
   if (form == GptForm::gpt2 && !w.config.bias)
     for (const Parameter& p : gpt_parameters(file_config(w.config, form)))
-      if (p.name.ends_with(".bias") && !all_zero(take(p)))
+      if (p.name.ends_with(".bias") && !all_zero(take({p.name, p.shape})))
         fail(ErrorCode::io, "[gpt] {}: {} is not zero, but {} says that the model has no biases", name, p.name, kConfigFile);
-  std::erase_if(there, [&](const auto& entry) { return is_buffer(entry.first) || (w.config.tied && entry.first == "lm_head.weight"); });
+  std::erase_if(there, [&](const auto& entry) { return is_buffer(entry.first, form) || (w.config.tied && entry.first == "lm_head.weight"); });
   if (!there.empty()) {
     const auto first = std::min_element(there.begin(), there.end(), [](auto& a, auto& b) { return a.first < b.first; });
     fail(ErrorCode::io, "[gpt] {} has {} tensor{} that {} does not ask for: {}{}", name, there.size(), there.size() > 1 ? "s" : "", kConfigFile, first->first,
@@ -207,11 +178,11 @@ std::shared_ptr<const Tokenizer> checked_tokenizer(std::unique_ptr<Tokenizer> to
 GptWeights read_folder(const fs::path& folder) {
   if (!fs::exists(folder / kWeightsFile) && fs::exists(folder / "model.safetensors.index.json"))
     fail(ErrorCode::unsupported, "[gpt] {} holds its weights in several files; save it as one {}", folder.string(), kWeightsFile);
-  const ReadConfig read = read_config(read_text(folder / kConfigFile), (folder / kConfigFile).string());
+  const StoredGptConfig read = parse_gpt_config(read_text(folder / kConfigFile), (folder / kConfigFile).string());
   GptWeights w{
       .config = read.config, .tokenizer = nullptr, .folder = folder, .notices = {}, .file = SafetensorsFile((folder / kWeightsFile).string()), .sources = {}};
   bind(w, read.form);
-  if (fs::exists(folder / kTokenizerFile)) w.tokenizer = checked_tokenizer(load_tokenizer((folder / kTokenizerFile).string()), w.config, folder);
+  if (has_tokenizer(folder)) w.tokenizer = checked_tokenizer(load_tokenizer(folder.string()), w.config, folder);
   return w;
 }
 
@@ -230,7 +201,7 @@ std::optional<GptWeights> read_run(const fs::path& run) {
   const auto tensors = stored->tensors.find(kWeightsFile);
   if (config == stored->texts.end() || tensors == stored->tensors.end())
     fail(ErrorCode::io, "[gpt] {} holds no GPT: it lacks {} or {}", stored->folder.string(), kConfigFile, kWeightsFile);
-  const ReadConfig read = read_config(config->second, (stored->folder / kConfigFile).string());
+  const StoredGptConfig read = parse_gpt_config(config->second, (stored->folder / kConfigFile).string());
   GptWeights w{.config = read.config, .tokenizer = nullptr, .folder = stored->folder, .notices = std::move(notices), .file = tensors->second, .sources = {}};
   bind(w, read.form);
   if (const auto it = stored->texts.find(kTokenizerFile); it != stored->texts.end())
@@ -269,58 +240,33 @@ std::string runs_instead_of(fs::path path) {
 
 }  // namespace
 
-bool fits_gpt2(const GptConfig& c) {
-  return c.norm == GptConfig::Norm::layer && c.position == GptConfig::Position::learned && c.mlp == GptConfig::Mlp::gelu &&
-         (c.kv_heads == 0 || c.kv_heads == c.heads);
-}
-
-std::string gpt_config_json(const GptConfig& c, GptForm form, std::optional<Token> end_of_text) {
-  Json json;
-  if (form == GptForm::gpt2) {
-    json["architectures"] = {"GPT2LMHeadModel"}, json["model_type"] = kGpt2Type;
-    json["activation_function"] = "gelu_new", json["layer_norm_epsilon"] = kEpsilon;
-    for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[key] = c.dropout;
-  } else {
-    json["model_type"] = kOwnType;
-  }
-  json["n_layer"] = c.layers, json["n_head"] = c.heads, json["n_embd"] = c.width, json["n_positions"] = c.block, json["vocab_size"] = c.vocab;
-  json["n_inner"] = c.hidden ? Json(c.hidden) : Json();
-  json["tie_word_embeddings"] = c.tied;
-  if (form == GptForm::gpt2) {
-    for (const char* key : {"bos_token_id", "eos_token_id"}) json[key] = end_of_text ? Json(*end_of_text) : Json();
-    json["torch_dtype"] = "float32";
-  }
-  Json& own = json["ridge"];
-  own["bias"] = c.bias, own["dropout"] = c.dropout;
-  if (form == GptForm::own) {
-    own["norm"] = c.norm == GptConfig::Norm::rms ? "rms" : "layer";
-    own["pos"] = c.position == GptConfig::Position::rope ? "rope" : "learned";
-    own["mlp"] = c.mlp == GptConfig::Mlp::swiglu ? "swiglu" : "gelu";
-    own["kv_heads"] = c.kv_heads;
-    own["note"] = "linear weights are [out, in]; GELU is the tanh form; ridge export writes GPT-2's form where it can express the model";
-  }
-  return json.dump(2) + "\n";
-}
-
 void GptWeights::copy(size_t index, std::span<float> values) const {
-  const SafetensorView& t = *sources[index].tensor;
-  const int64_t n = t.shape.numel();
-  if (int64_t(values.size()) < n) fail(ErrorCode::shape, "[gpt] {} has {} values, there is room for {}", t.name, n, values.size());
-  const std::byte* data = t.data.data();
-  if (!sources[index].transposed) {
-    if (t.dtype == DType::f32)
-      std::memcpy(values.data(), data, size_t(n) * sizeof(float));
-    else
-      for (int64_t i = 0; i < n; ++i) values[size_t(i)] = element(data, t.dtype, i);
-    return;
+  for (const Source& source : sources[index]) {
+    const SafetensorView& t = *source.tensor;
+    const int64_t n = t.shape.numel();
+    if (int64_t(values.size()) < source.first + n)
+      fail(ErrorCode::shape, "[gpt] {} has {} values, there is room for {}", t.name, n, int64_t(values.size()) - source.first);
+    const std::byte* data = t.data.data();
+    float* const to = values.data() + source.first;
+    if (!source.transposed) {
+      if (t.dtype == DType::f32)
+        std::memcpy(to, data, size_t(n) * sizeof(float));
+      else
+        for (int64_t i = 0; i < n; ++i) to[i] = element(data, t.dtype, i);
+      continue;
+    }
+    // Squares of both stay in the cache.
+    constexpr int64_t kSide = 32;
+    const int64_t in = t.shape[0], out = t.shape[1];
+    for (int64_t i0 = 0; i0 < in; i0 += kSide)
+      for (int64_t o0 = 0; o0 < out; o0 += kSide)
+        for (int64_t i = i0; i < std::min(i0 + kSide, in); ++i)
+          for (int64_t o = o0; o < std::min(o0 + kSide, out); ++o) to[o * in + i] = element(data, t.dtype, i * out + o);
   }
-  // Squares of both stay in the cache.
-  constexpr int64_t kSide = 32;
-  const int64_t in = t.shape[0], out = t.shape[1];
-  for (int64_t i0 = 0; i0 < in; i0 += kSide)
-    for (int64_t o0 = 0; o0 < out; o0 += kSide)
-      for (int64_t i = i0; i < std::min(i0 + kSide, in); ++i)
-        for (int64_t o = o0; o < std::min(o0 + kSide, out); ++o) values[size_t(o * in + i)] = element(data, t.dtype, i * out + o);
+}
+
+void GptWeights::drop(size_t index) const {
+  for (const Source& source : sources[index]) drop_pages(source.tensor->data);
 }
 
 GptWeights load_gpt_weights(const fs::path& path) {
@@ -338,14 +284,28 @@ GptWeights load_gpt_weights(const fs::path& path) {
   fail(ErrorCode::io, "[gpt] {} is neither a run (checkpoints/) nor a model ({}, {}); {}", path.string(), kConfigFile, kWeightsFile, runs_instead_of(path));
 }
 
-GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<const std::span<const float>> parameters, const Tokenizer* tokenizer) {
-  const GptForm form = fits_gpt2(config) ? GptForm::gpt2 : GptForm::own;
+GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<const std::span<const float>> parameters, const Tokenizer* tokenizer,
+                   std::optional<GptForm> wanted) {
+  const GptForm form = wanted.value_or(form_for(config));
+  if (const std::vector<std::string> missing = not_in_form(config, form); !missing.empty())
+    fail(ErrorCode::unsupported, "[gpt] {}'s form cannot express {}; leave the form out, and the model is written in one that can",
+         form == GptForm::llama ? "Llama" : "GPT-2", config::join(missing, ", "));
   const std::vector<Parameter> own = gpt_parameters(config);
   if (own.size() != parameters.size()) fail(ErrorCode::value, "[gpt] {} parameters given, this configuration has {}", parameters.size(), own.size());
   std::unordered_map<std::string, size_t> index;
   for (size_t i = 0; i < own.size(); ++i) index[own[i].name] = i;
+  struct From {
+    StoredTensor tensor;
+    std::optional<size_t> parameter;  // none: a bias that the model does not have
+  };
+  std::unordered_map<std::string, From> from;
   std::vector<SafetensorSpec> specs;
-  for (const Parameter& p : gpt_parameters(file_config(config, form))) specs.push_back({p.name, DType::f32, stored_shape(p, form)});
+  for (const Parameter& p : gpt_parameters(file_config(config, form)))
+    for (const StoredTensor& t : stored_tensors(p, config, form)) {
+      const auto it = index.find(p.name);
+      from[t.name] = {t, it == index.end() ? std::nullopt : std::optional(it->second)};
+      specs.push_back({t.name, DType::f32, t.shape});
+    }
 
   std::error_code problem;
   fs::create_directories(folder, problem);
@@ -354,17 +314,18 @@ GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<co
   constexpr int64_t kPiece = int64_t(1) << 16;  // values
   std::vector<float> piece;
   for (const SafetensorSpec& spec : writer.order()) {
-    const auto it = index.find(spec.name);
+    const From& source = from.at(spec.name);
     const int64_t n = spec.shape.numel();
-    if (it == index.end()) {  // a bias that the model does not have
+    if (!source.parameter) {
       piece.assign(size_t(n), 0);
       writer.write(std::as_bytes(std::span(piece)));
       continue;
     }
-    const std::span<const float> values = parameters[it->second];
-    if (int64_t(values.size()) < n) fail(ErrorCode::shape, "[gpt] {} has {} values, its shape is {}", spec.name, values.size(), to_string(spec.shape));
-    if (form != GptForm::gpt2 || !is_linear(spec.name)) {
-      writer.write(std::as_bytes(values.first(size_t(n))));
+    const std::span<const float> values = parameters[*source.parameter];
+    if (int64_t(values.size()) < source.tensor.first + n)
+      fail(ErrorCode::shape, "[gpt] {} has {} values, {} needs {}", own[*source.parameter].name, values.size(), spec.name, source.tensor.first + n);
+    if (!source.tensor.transposed) {
+      writer.write(std::as_bytes(values.subspan(size_t(source.tensor.first), size_t(n))));
       continue;
     }
     const int64_t in = spec.shape[0], out = spec.shape[1], rows = std::max<int64_t>(1, kPiece / std::max<int64_t>(out, 1));
@@ -378,11 +339,11 @@ GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<co
   }
   writer.commit();
   const std::optional<Token> end = tokenizer ? tokenizer->end_of_text() : std::nullopt;
-  AtomicFile file((folder / kConfigFile).string());
-  const std::string text = gpt_config_json(config, form, end);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-  if (tokenizer) save_tokenizer(*tokenizer, (folder / kTokenizerFile).string());
+  write_atomically((folder / kConfigFile).string(), gpt_config_json(config, form, end));
+  if (tokenizer) {
+    save_tokenizer(*tokenizer, (folder / kTokenizerFile).string());
+    write_atomically((folder / kTokenizerConfigFile).string(), tokenizer_config_json(*tokenizer, config.block));
+  }
   return form;
 }
 

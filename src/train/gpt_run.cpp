@@ -8,7 +8,6 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "io/mapped_file.h"
 #include "machine/limits.h"
 #include "train/gpt_device.h"
 #include "train/gpt_files.h"
@@ -118,7 +117,7 @@ void write_weights(GptRun& run, const GptWeights* from) {
       std::fill(values.begin(), values.end(), 0.0f);  // rows that only fill up the vocabulary
       const std::span<float> stored = values.first(size_t(run.parameters[i].shape.numel()));
       if (from)
-        from->copy(i, stored), drop_pages(from->sources[i].tensor->data);
+        from->copy(i, stored), from->drop(i);
       else
         initialize(run.parameters[i], run.seed, uint32_t(i), stored);
     });

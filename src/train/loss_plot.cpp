@@ -80,9 +80,9 @@ std::vector<double> log_ticks(double low, double high) {
 
 std::string step_text(double step) { return step >= 1e4 ? fmt::format("{:g}k", step / 1e3) : fmt::format("{:g}", step); }
 
-class Axes {
+class PlotAxes {
  public:
-  Axes(const Box& box, std::span<const std::vector<BandPoint>> bands) : box_(box) {
+  PlotAxes(const Box& box, std::span<const std::vector<BandPoint>> bands) : box_(box) {
     double low = INFINITY, high = -INFINITY;
     for (const auto& band : bands)
       for (const BandPoint& p : band) {
@@ -136,7 +136,7 @@ class Axes {
   double x_low_ = INFINITY, x_high_ = -INFINITY, y_low_ = 0, y_high_ = 1;
 };
 
-void draw_band(Picture& picture, const Axes& axes, const std::vector<BandPoint>& band, size_t series) {
+void draw_band(Picture& picture, const PlotAxes& axes, const std::vector<BandPoint>& band, size_t series) {
   std::vector<Point> edge, line;
   for (const BandPoint& p : band) line.push_back({axes.x(p.step), axes.y(p.mean)}), edge.push_back({axes.x(p.step), axes.y(p.mean + p.error)});
   for (auto p = band.rbegin(); p != band.rend(); ++p) edge.push_back({axes.x(p->step), axes.y(p->mean - p->error)});
@@ -176,7 +176,7 @@ void draw_panel(Picture& picture, const LossPanel& panel, double top) {
   picture.text({kLeft, top + 24}, panel.title, {.size = 15, .bold = true});
   std::vector<std::vector<BandPoint>> bands;
   for (const PlotSeries& series : panel.series) bands.push_back(band_of(series.curves));
-  const Axes axes(box, bands);
+  const PlotAxes axes(box, bands);
   if (axes.empty()) {
     picture.rect(box, {.fill = Ink::panel, .stroke = Ink::rule, .radius = 8});
     picture.text({box.x + box.width / 2, box.y + box.height / 2}, "nothing was measured", {.size = 14, .ink = Ink::muted, .anchor = Anchor::middle});

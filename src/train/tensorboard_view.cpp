@@ -5,7 +5,7 @@
 namespace ridge {
 namespace {
 
-constexpr double kFlushSeconds = 5;  // somebody may be watching
+constexpr double kEventFlushSeconds = 5;  // somebody may be watching
 
 // Markdown would join the lines and take signs for commands: four blanks make it a block of text as it is.
 std::string as_block(const std::string& text) {
@@ -64,7 +64,7 @@ void TensorboardView::on_notice(const std::string& line) {
 }
 
 void TensorboardView::flush_at_times(double elapsed_s) {
-  if (elapsed_s - flushed_s_ < kFlushSeconds) return;
+  if (elapsed_s - flushed_s_ < kEventFlushSeconds) return;
   flushed_s_ = elapsed_s;
   file_->flush();
 }

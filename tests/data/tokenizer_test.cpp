@@ -189,7 +189,7 @@ TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
   std::mt19937 random(15);
   const std::string text = random_text(random, 60);
   int refused = 0, accepted = 0;
-  for (int round = 0; round < 1000; ++round) try {
+  for (int round = 0; round < 400; ++round) try {
       const auto tokenizer =
           parse_vocab_and_merges(round % 2 ? test::mutated(vocab, random) : vocab, round % 2 ? merges : test::mutated(merges, random), "vocab.json");
       const Tokens tokens = tokenizer->encode(text);
@@ -200,7 +200,7 @@ TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
       ASSERT_EQ(e.code(), ErrorCode::io) << e.what();
       ++refused;
     }
-  EXPECT_GT(refused, 300);
+  EXPECT_GT(refused, 100);
   EXPECT_GT(accepted, 10);
   EXPECT_THROW(parse_vocab_and_merges("[]", ""), Error);
   EXPECT_THROW(parse_vocab_and_merges(R"({"<|endoftext|>": )" + std::string(200000, '[') + std::string(200000, ']') + "}", ""), Error);

@@ -1,4 +1,4 @@
-// Models go into files and come back as they were, in GPT-2's form where it can express them; other programs' files give the same logits.
+// Models go into files and come back as they were, in GPT-2's or Llama's form where it can express them; other programs' files give the same logits.
 #include "train/gpt_files.h"
 
 #include <gtest/gtest.h>
@@ -11,9 +11,11 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "data/byte_tokenizer.h"
 #include "data/char_tokenizer.h"
 #include "gpt/models.h"
 #include "io/npy.h"
+#include "support/mutate.h"
 #include "support/source_dir.h"
 #include "support/temp_folder.h"
 #include "train/checkpoint.h"
@@ -62,13 +64,34 @@ ErrorCode error_of(const fs::path& folder, std::string* message = nullptr) {
   return ErrorCode::internal;
 }
 
+GptConfig small_llama() {
+  GptConfig c = small_gpt();
+  c.norm = GptConfig::Norm::rms, c.position = GptConfig::Position::rope, c.mlp = GptConfig::Mlp::swiglu;
+  return c;
+}
+
+// Those of the other tests, and what only files must keep.
+std::vector<test::NamedConfig> stored_forms() {
+  std::vector<test::NamedConfig> out = test::gpt_forms();
+  auto add = [&](const std::string& name, GptConfig c, auto change) {
+    change(c);
+    out.push_back({name, c});
+  };
+  add("llama", small_llama(), [](GptConfig&) {});
+  add("llama untied", small_llama(), [](GptConfig& c) { c.tied = false, c.kv_heads = 1, c.hidden = 40, c.epsilon = 1e-6, c.rope_theta = 5e5; });
+  add("epsilon", small_gpt(), [](GptConfig& c) { c.epsilon = 1e-6; });
+  add("rope theta", small_gpt(), [](GptConfig& c) { c.position = GptConfig::Position::rope, c.rope_theta = 5e5, c.epsilon = 1e-6; });
+  return out;
+}
+
 TEST(GptFiles, ComeBackAsTheyWereInEveryForm) {
-  for (const auto& [name, config] : test::gpt_forms()) {
+  for (const auto& [name, config] : stored_forms()) {
     const Model model(config);
     TempFolder folder;
     const CharTokenizer tokenizer = letters(37);
     const GptForm form = export_gpt(folder.path(), config, model.views(), &tokenizer);
-    EXPECT_EQ(form == GptForm::gpt2, name == "plain" || name == "bias" || name == "untied" || name == "odd head") << name;
+    EXPECT_EQ(form == GptForm::gpt2, name == "plain" || name == "bias" || name == "untied" || name == "odd head" || name == "epsilon") << name;
+    EXPECT_EQ(form == GptForm::llama, name == "all" || name.starts_with("llama")) << name;
     const GptWeights w = load_gpt_weights(folder.path());
     EXPECT_EQ(gpt_config_json(w.config), gpt_config_json(config)) << name;
     ASSERT_TRUE(w.tokenizer);
@@ -96,6 +119,75 @@ TEST(GptFiles, HaveGpt2sNamesAndZerosForMissingBiases) {
   const SafetensorView& bias = file.at("transformer.h.0.ln_1.bias");
   EXPECT_EQ(bias.shape, (Shape{32}));
   EXPECT_TRUE(std::all_of(bias.data.begin(), bias.data.end(), [](std::byte b) { return b == std::byte(0); }));
+}
+
+TEST(GptFiles, HaveLlamasNamesAndShapes) {
+  GptConfig c = small_llama();
+  c.heads = 4, c.kv_heads = 2, c.tied = false, c.hidden = 40;
+  const Model model(c);
+  TempFolder folder;
+  EXPECT_EQ(export_gpt(folder.path(), c, model.views(), nullptr), GptForm::llama);
+  const Json json = read_json(folder / "config.json");
+  const Json wanted = {{"model_type", "llama"},        {"hidden_size", 32},    {"intermediate_size", 40}, {"num_attention_heads", 4},
+                       {"num_key_value_heads", 2},     {"head_dim", 8},        {"rms_norm_eps", 1e-5},    {"rope_theta", 10000.0},
+                       {"tie_word_embeddings", false}, {"hidden_act", "silu"}, {"attention_bias", false}, {"max_position_embeddings", 24}};
+  for (const auto& [key, value] : wanted.items()) EXPECT_EQ(json[key], value) << key;
+  EXPECT_EQ(json["architectures"][0], "LlamaForCausalLM");
+  EXPECT_EQ(json["rope_parameters"]["rope_type"], "default");
+  const SafetensorsFile file(folder / "model.safetensors");
+  EXPECT_EQ(file.tensors().size(), 2u * 9 + 3);
+  EXPECT_EQ(file.at("model.layers.1.self_attn.q_proj.weight").shape, (Shape{32, 32}));
+  EXPECT_EQ(file.at("model.layers.0.self_attn.v_proj.weight").shape, (Shape{16, 32}));
+  EXPECT_EQ(file.at("model.layers.0.mlp.up_proj.weight").shape, (Shape{40, 32}));
+  EXPECT_EQ(file.at("model.layers.0.mlp.down_proj.weight").shape, (Shape{32, 40}));
+  EXPECT_EQ(file.at("lm_head.weight").shape, (Shape{37, 32}));
+  // Rows of c_attn: queries, then keys, then values; of c_fc: the gate, then what passes it.
+  const auto index_of = [&](const std::string& name) {
+    const std::vector<Parameter> all = gpt_parameters(c);
+    return size_t(std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; }) - all.begin());
+  };
+  const auto expect_rows = [&](const std::string& name, const std::string& parameter, int64_t first) {
+    const SafetensorView& t = file.at(name);
+    EXPECT_EQ(0, std::memcmp(t.data.data(), model.values[index_of(parameter)].data() + first * 32, t.data.size())) << name;
+  };
+  expect_rows("model.layers.1.self_attn.k_proj.weight", "transformer.h.1.attn.c_attn.weight", 32);
+  expect_rows("model.layers.1.self_attn.v_proj.weight", "transformer.h.1.attn.c_attn.weight", 48);
+  expect_rows("model.layers.1.mlp.gate_proj.weight", "transformer.h.1.mlp.c_fc.weight", 0);
+  expect_rows("model.layers.1.mlp.up_proj.weight", "transformer.h.1.mlp.c_fc.weight", 40);
+}
+
+// The class of tokenizer must be said: by the model's type transformers takes one that loses the blanks of a vocabulary of characters.
+TEST(GptFiles, NameTheTokenizersClass) {
+  const GptConfig c = small_gpt();
+  const Model model(c);
+  TempFolder folder;
+  const CharTokenizer characters = letters(37);
+  export_gpt(folder.path(), c, model.views(), &characters);
+  EXPECT_EQ(read_json(folder / "tokenizer_config.json"),
+            Json({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"model_max_length", 24}, {"clean_up_tokenization_spaces", false}}));
+  GptConfig wide = c;
+  wide.vocab = 257;
+  export_gpt(folder.path(), wide, Model(wide).views(), std::make_unique<ByteTokenizer>().get());
+  const Json json = read_json(folder / "tokenizer_config.json");
+  EXPECT_EQ(json["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(json["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(json["bos_token"], "<|endoftext|>");
+}
+
+TEST(GptFiles, TakeVocabJsonAndMergesTxtForATokenizer) {
+  const fs::path files = fs::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
+  GptConfig c = small_gpt();
+  c.vocab = 360;
+  TempFolder folder;
+  export_gpt(folder.path(), c, Model(c).views(), nullptr);
+  EXPECT_FALSE(load_gpt_weights(folder.path()).tokenizer);
+  fs::copy_file(files / "vocab.json", folder / "vocab.json");
+  EXPECT_FALSE(load_gpt_weights(folder.path()).tokenizer);  // half of it is none
+  fs::copy_file(files / "merges.txt", folder / "merges.txt");
+  const GptWeights w = load_gpt_weights(folder.path());
+  ASSERT_TRUE(w.tokenizer);
+  EXPECT_EQ(w.tokenizer->vocab_size(), 360);
+  EXPECT_EQ(w.tokenizer->end_of_text(), 359);
 }
 
 TEST(GptFiles, AreReadFromCheckpointsAndRuns) {
@@ -236,9 +328,11 @@ TEST(GptFiles, SayWhatIsWrong) {
     test::write_text((folder / "config.json").string(), json.dump());
     return error_of(folder, &message);
   };
-  EXPECT_EQ(changed([](Json& j) { j["model_type"] = "llama"; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["model_type"] = "mamba"; }), ErrorCode::unsupported);
+  EXPECT_NE(message.find("llama"), std::string::npos) << message;
+  EXPECT_EQ(changed([](Json& j) { j["model_type"] = "llama"; }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j["activation_function"] = "relu"; }), ErrorCode::unsupported);
-  EXPECT_EQ(changed([](Json& j) { j["layer_norm_epsilon"] = 1e-3; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["layer_norm_epsilon"] = -1e-3; }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; }), ErrorCode::unsupported);
   EXPECT_EQ(changed([](Json& j) { j.erase("n_layer"); }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j["n_head"] = 5; }), ErrorCode::io);
@@ -261,6 +355,87 @@ TEST(GptFiles, SayWhatIsWrong) {
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
 }
 
+TEST(GptFiles, SayWhatLlamaAsksForThatRidgeHasNot) {
+  TempFolder folder;
+  const GptConfig c = small_llama();
+  export_gpt(folder.path(), c, Model(c).views(), nullptr);
+  const Json good = read_json(folder / "config.json");
+  const auto expect = [&](const char* key, const Json& value, ErrorCode code, std::string_view part) {
+    Json json = good;
+    json[key] = value;
+    test::write_text(folder / "config.json", json.dump());
+    std::string message;
+    EXPECT_EQ(error_of(folder.path(), &message), code) << key << " " << message;
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect("hidden_act", "gelu", ErrorCode::unsupported, "hidden_act is gelu");
+  expect("attention_bias", true, ErrorCode::unsupported, "attention_bias is true and mlp_bias is false");
+  expect("mlp_bias", true, ErrorCode::unsupported, "mlp_bias is true");
+  expect("head_dim", 8, ErrorCode::unsupported, "head_dim is 8");
+  expect("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}, ErrorCode::unsupported, "llama3");
+  expect("rope_scaling", {{"type", "linear"}}, ErrorCode::unsupported, "linear");
+  expect("rope_parameters", {{"rope_type", "yarn"}}, ErrorCode::unsupported, "yarn");
+  expect("rope_parameters", {{"partial_rotary_factor", 0.5}}, ErrorCode::unsupported, "a part of each head");
+  expect("rope_parameters", 3, ErrorCode::io, "rope_parameters");
+  expect("rope_theta", 0, ErrorCode::io, "rope_theta");
+  expect("rms_norm_eps", "small", ErrorCode::io, "rms_norm_eps");
+  expect("num_key_value_heads", 0, ErrorCode::io, "num_key_value_heads");
+  expect("num_key_value_heads", 3, ErrorCode::io, "kv_heads 3");
+  expect("intermediate_size", 0, ErrorCode::io, "intermediate_size");
+  expect("intermediate_size", 87, ErrorCode::io, "mlp.gate_proj.weight");
+  expect("num_hidden_layers", 3, ErrorCode::io, "model.layers.2");
+  expect("num_hidden_layers", 1, ErrorCode::io, "model.layers.1");
+  expect("num_attention_heads", 0, ErrorCode::io, "");
+  expect("tie_word_embeddings", false, ErrorCode::io, "lm_head.weight");
+  test::write_text(folder / "config.json", good.dump());
+  EXPECT_EQ(error_of(folder.path()), ErrorCode::internal);  // none: it is read
+}
+
+TEST(GptFiles, FormsThatCannotExpressAModelAreRefusedByName) {
+  const auto refusal = [](const GptConfig& c, GptForm form) {
+    TempFolder folder;
+    try {
+      export_gpt(folder.path(), c, Model(c).views(), nullptr, form);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::unsupported);
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  GptConfig mixed = small_llama();
+  mixed.position = GptConfig::Position::learned;
+  EXPECT_NE(refusal(mixed, GptForm::llama).find("Llama's form cannot express pos=learned;"), std::string::npos);
+  EXPECT_NE(refusal(small_gpt(), GptForm::llama).find("norm=layer, pos=learned, mlp=gelu"), std::string::npos);
+  GptConfig grouped = small_llama();
+  grouped.kv_heads = 1;
+  EXPECT_NE(refusal(grouped, GptForm::gpt2).find("norm=rms, pos=rope, mlp=swiglu, kv_heads=1"), std::string::npos);
+  EXPECT_EQ(refusal(grouped, GptForm::llama), "");
+  EXPECT_EQ(refusal(mixed, GptForm::own), "");
+}
+
+// Whatever is done to a config.json, it is refused with an error, or it describes a model.
+TEST(GptFiles, DamagedConfigsAreRefusedOrRight) {
+  std::mt19937 random(23);
+  GptConfig grouped = small_llama();
+  grouped.kv_heads = 1;
+  const std::string good[] = {gpt_config_json(grouped, GptForm::llama), gpt_config_json(small_gpt(), GptForm::gpt2), gpt_config_json(grouped)};
+  int refused = 0, accepted = 0;
+  for (int round = 0; round < 600; ++round) try {
+      const StoredGptConfig read = parse_gpt_config(test::mutated(good[round % 3], random), "config.json");
+      EXPECT_TRUE(not_in_form(read.config, read.form).empty());
+      ++accepted;
+    } catch (const Error& e) {
+      EXPECT_TRUE(e.code() == ErrorCode::io || e.code() == ErrorCode::unsupported) << e.what();
+      ++refused;
+    }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(accepted, 20);
+  for (const char* key : {"hidden_size", "rope_parameters"}) {
+    const std::string deep = R"({"model_type": "llama", ")" + std::string(key) + "\": " + std::string(200000, '[') + std::string(200000, ']') + "}";
+    EXPECT_THROW(parse_gpt_config(deep, "config.json"), Error);
+  }
+}
+
 TEST(GptFiles, RefuseATokenizerThatKnowsMore) {
   const GptConfig c = small_gpt();
   const CharTokenizer tokenizer = letters(40);
@@ -269,47 +444,76 @@ TEST(GptFiles, RefuseATokenizerThatKnowsMore) {
   EXPECT_EQ(error_of(folder.path()), ErrorCode::io);
 }
 
-// tests/fixtures/gpt2 was written by transformers (tools/gpt2_exchange.py), logits in f64 by it.
+// These folders of tests/fixtures were written by transformers (tools/model_exchange.py), logits in f64 by it.
+constexpr const char* kTheirs[] = {"gpt2", "llama", "llama_tied"};
+
 TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
-  const fs::path folder = fs::path(source_dir()) / "tests/fixtures/gpt2";
-  const GptWeights w = load_gpt_weights(folder);
-  const NpyArray tokens = read_npy((folder / "tokens.npy").string()), wanted = read_npy((folder / "logits.npy").string());
-  std::vector<Token> text;
-  for (size_t i = 0; i < size_t(tokens.shape.numel()); ++i) text.push_back(Token(reinterpret_cast<const int64_t*>(tokens.data.data())[i]));
-  const std::span<const float> theirs(reinterpret_cast<const float*>(wanted.data.data()), size_t(wanted.shape.numel()));
-  const auto parameters = std::make_shared<GptParameters>(w);
-  EXPECT_LT(largest_difference(test::full_logits(*parameters, text), theirs), 2e-5);
-  GptSampler sampler(parameters, nullptr, nullptr, nullptr, DType::f32);
-  for (size_t i = 0; i < text.size(); ++i) {
-    sampler.feed(std::span(text).subspan(i, 1));
-    EXPECT_LT(largest_difference(sampler.logits(), theirs.subspan(i * 29, 29)), 2e-5) << i;
+  for (const char* name : kTheirs) {
+    const fs::path folder = fs::path(source_dir()) / "tests/fixtures" / name;
+    const GptWeights w = load_gpt_weights(folder);
+    const NpyArray tokens = read_npy((folder / "tokens.npy").string()), wanted = read_npy((folder / "logits.npy").string());
+    std::vector<Token> text;
+    for (size_t i = 0; i < size_t(tokens.shape.numel()); ++i) text.push_back(Token(reinterpret_cast<const int64_t*>(tokens.data.data())[i]));
+    const std::span<const float> theirs(reinterpret_cast<const float*>(wanted.data.data()), size_t(wanted.shape.numel()));
+    const auto parameters = std::make_shared<GptParameters>(w);
+    const double most = largest_difference(test::full_logits(*parameters, text), theirs);
+    RecordProperty(name, std::to_string(most * 1e6) + "e-6");
+    EXPECT_LT(most, 2e-5) << name;
+    GptSampler sampler(parameters, nullptr, nullptr, nullptr, DType::f32);
+    for (size_t i = 0; i < text.size(); ++i) {
+      sampler.feed(std::span(text).subspan(i, 1));
+      EXPECT_LT(largest_difference(sampler.logits(), theirs.subspan(i * 29, 29)), 2e-5) << name << " " << i;
+    }
   }
 }
 
 // A model that transformers wrote is written again as transformers wrote it: all its tensors, under their names, bit for bit, and a config.json that says the
 // same. So what loads the one loads the other.
 TEST(GptFiles, AreWrittenAsTransformersWritesThem) {
-  const fs::path theirs = fs::path(source_dir()) / "tests/fixtures/gpt2";
-  const GptWeights w = load_gpt_weights(theirs);
-  std::vector<std::vector<float>> values;
-  std::vector<std::span<const float>> views;
-  for (size_t i = 0; i < w.parameters().size(); ++i) values.push_back(values_of(w, i));
-  for (const std::vector<float>& v : values) views.push_back(v);
-  TempFolder ours;
-  EXPECT_EQ(export_gpt(ours.path(), w.config, views, w.tokenizer.get()), GptForm::gpt2);
-  const SafetensorsFile a((theirs / "model.safetensors").string()), b(ours / "model.safetensors");
-  EXPECT_EQ(b.metadata().at("format"), "pt");
-  EXPECT_EQ(a.tensors().size(), b.tensors().size());
-  for (const SafetensorView& t : a.tensors()) {
-    const SafetensorView* same = b.find(t.name);
-    ASSERT_TRUE(same) << t.name;
-    EXPECT_EQ(same->dtype, t.dtype) << t.name;
-    EXPECT_EQ(same->shape, t.shape) << t.name;
-    EXPECT_TRUE(std::ranges::equal(same->data, t.data)) << t.name;
+  for (const char* name : kTheirs) {
+    const fs::path theirs = fs::path(source_dir()) / "tests/fixtures" / name;
+    const GptWeights w = load_gpt_weights(theirs);
+    std::vector<std::vector<float>> values;
+    std::vector<std::span<const float>> views;
+    for (size_t i = 0; i < w.parameters().size(); ++i) values.push_back(values_of(w, i));
+    for (const std::vector<float>& v : values) views.push_back(v);
+    TempFolder ours;
+    EXPECT_EQ(export_gpt(ours.path(), w.config, views, w.tokenizer.get()), name == std::string_view("gpt2") ? GptForm::gpt2 : GptForm::llama);
+    const SafetensorsFile a((theirs / "model.safetensors").string()), b(ours / "model.safetensors");
+    EXPECT_EQ(b.metadata().at("format"), "pt");
+    EXPECT_EQ(a.tensors().size(), b.tensors().size());
+    for (const SafetensorView& t : a.tensors()) {
+      const SafetensorView* same = b.find(t.name);
+      ASSERT_TRUE(same) << t.name;
+      EXPECT_EQ(same->dtype, t.dtype) << t.name;
+      EXPECT_EQ(same->shape, t.shape) << t.name;
+      EXPECT_TRUE(std::ranges::equal(same->data, t.data)) << t.name;
+    }
+    const Json c = read_json(theirs / "config.json"), d = read_json(ours / "config.json");
+    for (const char* key : {"architectures",
+                            "model_type",
+                            "vocab_size",
+                            "n_positions",
+                            "n_embd",
+                            "n_layer",
+                            "n_head",
+                            "activation_function",
+                            "layer_norm_epsilon",
+                            "hidden_size",
+                            "intermediate_size",
+                            "num_hidden_layers",
+                            "num_attention_heads",
+                            "num_key_value_heads",
+                            "head_dim",
+                            "max_position_embeddings",
+                            "rms_norm_eps",
+                            "rope_parameters",
+                            "hidden_act",
+                            "attention_bias",
+                            "mlp_bias"})
+      EXPECT_EQ(nlohmann::json(c.value(key, Json())), nlohmann::json(c.contains(key) ? d.at(key) : Json())) << name << " " << key;
+    EXPECT_EQ(c.value("tie_word_embeddings", true), d["tie_word_embeddings"].get<bool>()) << name;
   }
-  const Json c = read_json(theirs / "config.json"), d = read_json(ours / "config.json");
-  for (const char* key : {"model_type", "vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "activation_function", "layer_norm_epsilon"})
-    EXPECT_EQ(c.at(key), d.at(key)) << key;
 }
 
 // 16-bit weights: the sampler computes what a forward pass over the rounded weights computes, up to the rounding of keys, values and queries.
