@@ -1,10 +1,13 @@
 #include "compile/batch_axis.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "compile/batch_sizes.h"
+#include "graph/draws.h"
 #include "graph/scan.h"
 
 namespace ridge {
@@ -24,7 +27,9 @@ struct Coupled {
 
 class Tracker {
  public:
-  Tracker(const Graph& g, std::span<const NodeId> inputs) : g_(g), at_(g.size()), summed_(g.size(), 0) {
+  // With `sizes` what grows with the number of samples is followed too: draws, filled tensors, indices.
+  Tracker(const Graph& g, std::span<const NodeId> inputs, const BatchSizes* sizes = nullptr, std::map<uint32_t, DrawAxis>* draws = nullptr)
+      : g_(g), sizes_(sizes), draws_(draws), at_(g.size()), summed_(g.size(), 0) {
     for (NodeId id : inputs) at_[id] = BatchAxis{0, 1, g.shape(id)[0]};
   }
 
@@ -40,9 +45,11 @@ class Tracker {
       after_sum(id);
     else if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return at_[i].has_value(); }))
       at_[id] = follow(id);
+    if (sizes_) follow_sizes(id);
   }
 
   bool batched(NodeId id) const { return at_[id].has_value(); }
+  bool summed(NodeId id) const { return summed_[id]; }
 
  private:
   Maybe follow(NodeId id) {
@@ -107,6 +114,32 @@ class Tracker {
     }
   }
 
+  // The axis that grows with the number of samples.
+  Maybe grown(NodeId id) const {
+    Maybe found;
+    for (int axis : sizes_->grown_axes(g_, id)) {
+      if (found) throw Coupled{"two of its axes count samples"};
+      found = BatchAxis{axis, g_.shape(id)[axis] / sizes_->samples(), sizes_->samples()};
+    }
+    return found;
+  }
+
+  void follow_sizes(NodeId id) {
+    const Node& n = g_[id];
+    const Maybe axis = grown(id);
+    if (!at_[id] && (n.op == Op::expand || n.op == Op::iota || n.op == Op::random_uniform || n.op == Op::random_bits)) {
+      if (axis && n.op == Op::iota && n.attrs.ints[1] == axis->axis) throw Coupled{"it numbers the samples, and each part of the batch would begin at 0"};
+      at_[id] = axis;
+    }
+    if (axis && !(at_[id] && at_[id]->axis == axis->axis))
+      throw Coupled{fmt::format("its axis {} is as long as there are samples, but is not made from the batch", axis->axis)};
+    const std::optional<Draw> draw = draw_of(g_, id);
+    if (!draw) return;
+    const DrawAxis here = at_[id] ? DrawAxis{at_[id]->axis, at_[id]->inner} : DrawAxis{};
+    const auto [before, fresh] = draws_->emplace(draw->stream, here);
+    if (!fresh && !(before->second == here)) throw Coupled{fmt::format("another draw of stream {} has its samples elsewhere", draw->stream)};
+  }
+
   Maybe first(const Node& n) const {
     for (NodeId i : n.in)
       if (at_[i]) return at_[i];
@@ -158,11 +191,12 @@ class Tracker {
       if (at[i]->axis == 0) throw Coupled{"its steps are the samples; put the batch axis behind time"};
       --at[i]->axis;
     }
-    std::vector<NodeId> roots = body.carry_out;
-    roots.insert(roots.end(), body.step_out.begin(), body.step_out.end());
+    const std::vector<NodeId> roots = results_of(body);
+    const std::map<uint32_t, DrawAxis> before = draws_ ? *draws_ : std::map<uint32_t, DrawAxis>{};
     for (bool again = true; again;) {
       again = false;
-      Tracker inner(body.graph, {});
+      if (draws_) *draws_ = before;
+      Tracker inner(body.graph, {}, sizes_, draws_);
       for (size_t i = 0; i < in.size(); ++i) inner.at_[in[i]] = at[i];
       for (NodeId node : topological(body.graph, roots)) inner.visit(node);
       results_[id].clear();
@@ -200,28 +234,49 @@ class Tracker {
   };
 
   const Graph& g_;
+  const BatchSizes* sizes_;
+  std::map<uint32_t, DrawAxis>* draws_;
   std::unordered_map<NodeId, std::vector<Result>> results_;  // of scans
   std::vector<Maybe> at_;
   std::vector<char> summed_;
 };
 
-}  // namespace
-
-std::string find_coupling(const Graph& g, std::span<const NodeId> batch_inputs, std::span<const NodeId> losses) {
-  Tracker t(g, batch_inputs);
+std::string follow_all(Tracker& t, const Graph& g, std::span<const NodeId> losses, const std::function<std::string(const Type&)>& told) {
   for (NodeId id : topological(g, losses)) {
     try {
       t.visit(id);
     } catch (const Coupled& c) {
       const Node& n = g[id];
       std::string operands;
-      for (NodeId i : n.in) operands += (operands.empty() ? "" : ", ") + to_string(g.type(i));
-      return fmt::format("{}({}): {}", name(n.op), operands, c.why);
+      for (NodeId i : n.in) operands += (operands.empty() ? "" : ", ") + told(g.type(i));
+      return fmt::format("{}({}): {}", name(n.op), n.in.empty() ? told(n.type()) : operands, c.why);
     }
   }
   for (NodeId id : losses)
-    if (t.batched(id)) return fmt::format("the loss {} still has a batch axis: it must be a sum over samples", to_string(g.type(id)));
+    if (t.batched(id)) return fmt::format("the loss {} still has a batch axis: it must be a sum over samples", told(g.type(id)));
   return "";
+}
+
+}  // namespace
+
+std::string find_coupling(const Graph& g, std::span<const NodeId> batch_inputs, std::span<const NodeId> losses) {
+  Tracker t(g, batch_inputs);
+  return follow_all(t, g, losses, [](const Type& type) { return to_string(type); });
+}
+
+BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b) {
+  BatchAxes out;
+  const BatchSizes sizes(a, b);
+  out.coupling = sizes.difference();
+  if (!out.coupling.empty()) return out;
+  Tracker t(a.graph, a.batch, &sizes, &out.draws);
+  const NodeId losses[] = {a.sum, a.count};
+  out.coupling = follow_all(t, a.graph, losses, [&](const Type& type) { return sizes.told(type); });
+  if (!out.coupling.empty()) return out;
+  if (!t.summed(a.sum)) out.coupling = "the sum of losses is not made from the batch: every part of the batch would add it again";
+  if (!t.summed(a.count) && !sizes.counts_samples())
+    out.coupling = "the number of losses does not grow with the samples: return the sum of the losses and how many they are";
+  return out;
 }
 
 }  // namespace ridge

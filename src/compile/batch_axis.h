@@ -1,5 +1,6 @@
 // Whether a batch may be split: every sample must go its own way until the losses are added up.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,5 +11,30 @@ namespace ridge {
 // Inputs whose first axis counts samples, and the sum and count of losses made from them. Returns the first operation that mixes
 // samples, with its shapes and why; empty when there is none.
 std::string find_coupling(const Graph& graph, std::span<const NodeId> batch_inputs, std::span<const NodeId> losses);
+
+// The losses of some samples as a graph. Inputs of two traces that are compared have equal ids.
+struct BatchTrace {
+  const Graph& graph;
+  std::span<const NodeId> batch;  // inputs whose first axis counts samples
+  NodeId base;                    // input: the number of the first sample
+  NodeId sum, count;
+  int64_t samples;
+};
+
+// Where the samples of a random draw are: `inner` elements of `axis` for each of them.
+struct DrawAxis {
+  int axis = -1;  // -1: all samples share what is drawn
+  int64_t inner = 0;
+  bool operator==(const DrawAxis&) const = default;
+};
+
+// What two traces of the same losses, for different numbers of samples, tell about splitting a batch: what depends on the number of
+// samples otherwise than by having an element for each of them, and how each draw (by its stream) has its samples. The numbers must be
+// primes that divide no other size in the graph.
+struct BatchAxes {
+  std::string coupling;  // why the batch cannot be split; empty: it can
+  std::map<uint32_t, DrawAxis> draws;
+};
+BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b);
 
 }  // namespace ridge

@@ -87,10 +87,7 @@ std::shared_ptr<const ScanBody> count_by_step(std::shared_ptr<const ScanBody> bo
     const Node n = g[id];
     std::vector<NodeId> in(operands.begin(), operands.end());
     in[*at] = b.add(in[*at], b.mul(counted->index, double(n.op == Op::scan ? scan_view(n).steps : kElementsOfStep)));
-    const NodeId made = g.add(n.op, in, n.attrs, n.copy);
-    std::vector<NodeId> out = {made};
-    for (size_t i = 0; n.types.size() > 1 && i < n.types.size(); ++i) out.resize(n.types.size()), out[i] = b.get(made, int(i));
-    return out;
+    return all_results(g, g.add(n.op, in, n.attrs, n.copy));
   });
   counted->carry_out.assign(moved.begin(), moved.begin() + long(body->carry_out.size()));
   counted->step_out.assign(moved.begin() + long(body->carry_out.size()), moved.end());

@@ -36,6 +36,13 @@ std::vector<NodeId> rewrite(Graph& graph, std::span<const NodeId> roots, const R
   return out;
 }
 
+std::vector<NodeId> all_results(Graph& graph, NodeId node) {
+  if (graph[node].types.size() == 1) return {node};
+  std::vector<NodeId> out;
+  for (size_t i = 0; i < graph[node].types.size(); ++i) out.push_back(graph.add(Op::get, {node}, {{int64_t(i)}, {}, nullptr}));
+  return out;
+}
+
 std::vector<NodeId> decompose(Graph& graph, std::span<const NodeId> roots, const std::function<bool(NodeId)>& wanted) {
   std::vector<NodeId> out(roots.begin(), roots.end());
   for (bool found = true; found;) {

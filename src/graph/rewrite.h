@@ -11,6 +11,7 @@ namespace ridge {
 // the node's outputs, or nothing to keep the node as it is (with its new operands). Returns the new roots.
 using RewriteFn = std::function<std::vector<NodeId>(NodeId id, std::span<const NodeId> in)>;
 std::vector<NodeId> rewrite(Graph& graph, std::span<const NodeId> roots, const RewriteFn& visit);
+std::vector<NodeId> all_results(Graph& graph, NodeId node);  // for `visit` to return: one node per output
 
 // Macro ops for which `wanted` holds, replaced by their decompositions, until none is left.
 std::vector<NodeId> decompose(Graph& graph, std::span<const NodeId> roots, const std::function<bool(NodeId)>& wanted);

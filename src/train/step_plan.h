@@ -54,6 +54,7 @@ struct StepPlan {
   std::vector<ProgramPlan> programs;
   std::vector<LargeTensor> largest;          // when most is held, largest first
   std::vector<std::string> decisions;        // what was chosen, why, and what else was tried
+  std::string redrawn;                       // why random numbers are others than in version 1 of draws (run_state.h); empty: they are the same
   std::string other_split, other_recompute;  // what would have been next; empty: nothing else was possible or asked for
 };
 

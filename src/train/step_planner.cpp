@@ -75,8 +75,8 @@ StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
 
 void StepPlanner::refuse_split() const {
   if (!programs_.coupling().empty())
-    fail(ErrorCode::unsupported, "[step] the batch of {} cannot be split: {}; ask for the whole batch or use a norm over features", plan_.batch,
-         programs_.coupling());
+    fail(ErrorCode::unsupported, "[step] the batch of {} cannot be split: {}; train it whole, or change the loss (docs/training.md, Splitting a batch)",
+         plan_.batch, programs_.coupling());
 }
 
 void StepPlanner::refuse(int64_t micro) const {
@@ -306,6 +306,7 @@ PlannedStep StepPlanner::make() {
   take(choose());
   add_update();
   if (options_.evaluation) add_evaluations();
+  plan_.redrawn = programs_.redrawn(plan_.micro < plan_.batch, options_.evaluation && programs_.evaluation_coupling().empty());
   plan_.activation_bytes = out_.activations->bytes();
   plan_.batch_bytes = batch_bytes(std::max(plan_.micro, plan_.choices.evaluation));
   plan_.planned_bytes = fixed_ + plan_.batch_bytes + plan_.activation_bytes + plan_.scratch_bytes;

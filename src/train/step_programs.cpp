@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "autograd/gradients.h"
 #include "backend/backend.h"
 #include "base/error.h"
 #include "compile/autocast.h"
-#include "compile/batch_axis.h"
+#include "compile/batch_draws.h"
 #include "compile/scan_segments.h"
+#include "graph/draws.h"
 #include "graph/scan.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
@@ -48,9 +50,10 @@ struct StepPrograms::Trace {
     return all;
   }
   void rewrite(const std::vector<NodeId>& roots) { loss = {roots[0], roots[1]}; }
+  BatchTrace of_batch(int64_t samples) const { return {graph, batch, random.base, loss.sum, loss.count, samples}; }
 };
 
-StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss, Recompute level) const {
+StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss) const {
   Trace t;
   Graph& g = t.graph;
   for (const Parameter& p : model_.parameters) t.parameters.push_back(g.input({DType::f32, p.shape}, p.name));
@@ -66,6 +69,18 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
     const NodeId roots[] = {t.loss.sum, t.loss.count};
     t.rewrite(autocast(g, roots, options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
   }
+  return t;
+}
+
+StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const {
+  Trace t = trace(samples, loss);
+  Graph& g = t.graph;
+  const int64_t whole = model_.batch[0].shape[0];
+  if (samples < whole) {
+    const NodeId roots[] = {t.loss.sum, t.loss.count};
+    bool changed;
+    t.rewrite(count_in_whole_batch(g, roots, t.random.base, whole, facts.draws, changed));
+  }
   if (has_scan_ && level >= Recompute::segments) {
     const NodeId roots[] = {t.loss.sum, t.loss.count};
     SegmentedScans cut = segment_scans(g, roots);
@@ -73,6 +88,58 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
     t.notes = std::move(cut.notes);
   }
   return t;
+}
+
+namespace {
+
+// Every size of every value, also inside loops.
+void collect_sizes(const Graph& g, std::span<const NodeId> roots, std::set<int64_t>& sizes) {
+  for (NodeId id : topological(g, roots)) {
+    for (const Type& t : g[id].types) sizes.insert(t.shape.begin(), t.shape.end());
+    if (g[id].op == Op::scan) collect_sizes(scan_view(g[id]).body.graph, results_of(scan_view(g[id]).body), sizes);
+  }
+}
+
+}  // namespace
+
+// Batches of two prime numbers of samples, which divide no size that is there for another reason: so every size says whether it counts samples.
+StepPrograms::LossFacts StepPrograms::examine(const Trace& whole, const StepModel::Loss& loss) const {
+  LossFacts facts;
+  const NodeId losses[] = {whole.loss.sum, whole.loss.count};
+  for (NodeId id : topological(whole.graph, losses))
+    for_each_draw_in(whole.graph, id, [&](const Graph& g, NodeId, const Draw&) { facts.draws_in_loop |= &g != &whole.graph; });
+  const std::string mixes = find_coupling(whole.graph, whole.batch, losses);  // in the batch's own sizes
+  facts.coupling = mixes;
+  if (model_.batch[0].shape[0] < 2) return facts;
+  std::set<int64_t> sizes;
+  collect_sizes(whole.graph, losses, sizes);
+  auto usable = [&](int64_t n) {
+    for (int64_t d = 2; d * d <= n; ++d)
+      if (n % d == 0) return false;
+    return std::none_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size > 0 && size % n == 0; });
+  };
+  int64_t samples[2], n = 2;
+  for (int64_t& s : samples) {
+    while (!usable(++n)) continue;
+    s = n;
+  }
+  try {
+    Trace a = trace(samples[0], loss), b = trace(samples[1], loss);
+    static_cast<BatchAxes&>(facts) = follow_batch(a.of_batch(samples[0]), b.of_batch(samples[1]));
+    const NodeId roots[] = {a.loss.sum, a.loss.count};
+    if (facts.coupling.empty()) count_in_whole_batch(a.graph, roots, a.random.base, samples[1], facts.draws, facts.recounts);
+  } catch (const std::exception& error) {  // also what a user's own function throws
+    facts.coupling = fmt::format("with other numbers of samples than {} ({}, {}) it fails: {}", model_.batch[0].shape[0], samples[0], samples[1], error.what());
+  }
+  if (!facts.coupling.empty() && !mixes.empty()) facts.coupling = mixes;
+  return facts;
+}
+
+std::string StepPrograms::redrawn(bool split, bool evaluation_split) const {
+  if (training_.draws_in_loop || evaluated().draws_in_loop) return "random numbers inside loops are other ones in every step now";
+  if ((split && training_.recounts) || (evaluation_split && evaluated().recounts))
+    return "random numbers of split batches count samples of the whole batch now";
+  return "";
 }
 
 StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) : model_(model), options_(options) {
@@ -83,17 +150,17 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   const int64_t batch = model.batch[0].shape[0];
   const Trace t = trace(batch, model.loss);
   const NodeId losses[] = {t.loss.sum, t.loss.count};
-  coupling_ = evaluation_coupling_ = find_coupling(t.graph, t.batch, losses);
+  training_ = examine(t, model.loss);
   const std::vector<NodeId> order = topological(t.graph, losses);
   has_scan_ = std::any_of(order.begin(), order.end(), [&](NodeId id) { return t.graph[id].op == Op::scan; });
   multiplies_bf16_ = finds_bf16_products(t.graph, losses);
   const Node& count = t.graph[t.loss.count];
   const double expected = count.op == Op::literal ? count.attrs.reals[0] : double(batch);
   divisor_ = std::exp2(std::floor(std::log2(std::max(expected, 1.0))));
-  if (options.evaluation && model.evaluate) {
+  if (evaluates_otherwise()) {
     const Trace e = trace(batch, model.evaluate);
     const NodeId evaluated[] = {e.loss.sum, e.loss.count};
-    evaluation_coupling_ = find_coupling(e.graph, e.batch, evaluated);
+    evaluation_ = examine(e, model.evaluate);
     multiplies_bf16_ |= finds_bf16_products(e.graph, evaluated);
   }
 }
@@ -105,7 +172,7 @@ CompileOptions StepPrograms::compile_options() const {
 }
 
 std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate, Recompute level, std::vector<std::string>* notes) const {
-  Trace t = trace(samples, model_.loss, level);
+  Trace t = trace(samples, model_.loss, training_, level);
   Graph& g = t.graph;
   Builder b(g);
   if (notes) *notes = t.notes;
@@ -141,7 +208,7 @@ std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate,
 }
 
 std::unique_ptr<Executable> StepPrograms::evaluation(int64_t samples, Recompute level) const {
-  Trace t = trace(samples, model_.evaluate ? model_.evaluate : model_.loss, level);
+  Trace t = trace(samples, model_.evaluate ? model_.evaluate : model_.loss, evaluated(), level);
   Builder b(t.graph);
   const std::vector<NodeId> outputs = {b.cast(t.loss.sum, DType::f32), b.cast(t.loss.count, DType::f32)};
   return std::make_unique<Executable>(t.graph, t.inputs(), outputs, compile_options());

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/batch_axis.h"
 #include "runtime/executable.h"
 #include "train/step.h"
 
@@ -11,11 +12,13 @@ namespace ridge {
 
 class StepPrograms {
  public:
-  // Traces the losses once, to find what must be known before anything is compiled.
+  // Traces the losses for some numbers of samples, to find what must be known before anything is compiled.
   StepPrograms(const StepModel& model, const StepOptions& options);
 
-  const std::string& coupling() const { return coupling_; }                        // what mixes samples in the loss; empty: it may be split
-  const std::string& evaluation_coupling() const { return evaluation_coupling_; }  // the same for `evaluate`
+  const std::string& coupling() const { return training_.coupling; }               // why the batch must not be split; empty: it may be
+  const std::string& evaluation_coupling() const { return evaluated().coupling; }  // the same for `evaluate`
+  // Why random numbers are others than by the rules of kDrawsVersion 1, given whether batches are split; empty: they are the same.
+  std::string redrawn(bool split, bool evaluation_split) const;
   bool has_scan() const { return has_scan_; }
   bool multiplies_bf16() const { return multiplies_bf16_; }  // because of the precision, or by the model's own casts
   int moments() const { return moments_; }                   // tensors that the optimizer keeps for each parameter
@@ -45,13 +48,21 @@ class StepPrograms {
   struct Judged;
   Judged judge(Update& update) const;
   NodeId apply(Update& update, std::span<const Parameter> parameters, NodeId good, NodeId factor) const;  // the steps applied then
-  Trace trace(int64_t samples, const StepModel::Loss& loss, Recompute level = Recompute::free) const;
+  struct LossFacts : BatchAxes {
+    bool recounts = false;  // draws of a part of the batch are counted otherwise than the loss says
+    bool draws_in_loop = false;
+  };
+  bool evaluates_otherwise() const { return options_.evaluation && model_.evaluate; }
+  const LossFacts& evaluated() const { return evaluates_otherwise() ? evaluation_ : training_; }
+  Trace trace(int64_t samples, const StepModel::Loss& loss) const;
+  Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // a part counts in the whole batch
+  LossFacts examine(const Trace& whole, const StepModel::Loss& loss) const;
   ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite) const;
   CompileOptions compile_options() const;
 
   const StepModel& model_;
   const StepOptions& options_;
-  std::string coupling_, evaluation_coupling_;
+  LossFacts training_, evaluation_;
   bool has_scan_ = false, multiplies_bf16_ = false;
   int moments_ = 2;
   double divisor_ = 1;  // of scaled losses: about their number in a whole batch, a power of two

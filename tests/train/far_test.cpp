@@ -165,7 +165,7 @@ StepModel long_model() {
   model.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
     NodeId x = in[0];
     for (int64_t i = 0; i < kLayers; ++i) x = b.add(x, b.unary(Op::tanh, b.matmul(x, p[size_t(i)])));
-    return {b.sum(b.square(b.sub(b.add(x, p.back()), in[1]))), b.literal(DType::f32, 2 * kWidth)};
+    return {b.sum(b.square(b.sub(b.add(x, p.back()), in[1]))), b.literal(DType::f32, double(b.shape(in[1]).numel()))};
   };
   return model;
 }

@@ -17,7 +17,7 @@ StepModel regression() {
   m.batch = {{DType::f32, {6, 5}}, {DType::f32, {6, 3}}};
   m.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
     const NodeId y = b.add(b.matmul(b.unary(Op::tanh, b.matmul(in[0], p[0])), p[1]), p[2]);
-    return {b.sum(b.square(b.sub(y, in[1]))), b.literal(DType::f32, 6)};
+    return {b.sum(b.square(b.sub(y, in[1]))), b.literal(DType::f32, double(b.shape(in[1])[0]))};
   };
   return m;
 }

@@ -1,0 +1,138 @@
+#include "compile/batch_sizes.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "base/error.h"
+#include "graph/draws.h"
+#include "graph/scan.h"
+
+namespace ridge {
+namespace {
+
+// The value of a number that was written down, not computed from inputs.
+std::optional<double> written(const Graph& g, NodeId id) {
+  const Node& n = g[id];
+  switch (n.op) {
+    case Op::literal: return n.attrs.reals[0];
+    case Op::reshape:
+    case Op::cast: return written(g, n.in[0]);
+    case Op::add:
+    case Op::mul:
+    case Op::div: {
+      const std::optional<double> x = written(g, n.in[0]), y = written(g, n.in[1]);
+      if (!x || !y) return {};
+      return n.op == Op::add ? *x + *y : n.op == Op::mul ? *x * *y : *x / *y;
+    }
+    default: return {};
+  }
+}
+
+// Attributes without those that only say the result's shape, which is compared by itself.
+std::vector<int64_t> fixed_ints(const Node& n) {
+  std::vector<int64_t> ints = n.attrs.ints;
+  switch (n.op) {
+    case Op::iota: ints.resize(2); break;
+    case Op::random_uniform:
+    case Op::random_bits: ints.resize(1); break;
+    case Op::reshape:
+    case Op::expand: ints.clear(); break;
+    case Op::slice: ints.erase(ints.begin() + long(ints.size() / 3), ints.begin() + long(2 * ints.size() / 3)); break;  // where it stops
+    default: break;
+  }
+  return ints;
+}
+
+}  // namespace
+
+BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b) : a_(a), b_(b) {
+  std::vector<std::pair<NodeId, NodeId>> roots = {{a.sum, b.sum}};
+  const std::optional<double> x = written(a.graph, a.count), y = written(b.graph, b.count);
+  counts_samples_ = x && y && *x > 0 && *x * double(b.samples) == *y * double(a.samples);
+  if (!counts_samples_) roots.push_back({a.count, b.count});
+  compare(a.graph, b.graph, std::move(roots), {a.base});
+}
+
+std::string BatchSizes::told(const Type& type) const {
+  std::string out = std::string(name(type.dtype)) + "[";
+  for (int i = 0; i < type.shape.rank(); ++i) {
+    const int64_t size = type.shape[i], inner = size / a_.samples;
+    out += i ? ", " : "";
+    out += size == 0 || size % a_.samples ? fmt::format("{}", size) : inner == 1 ? "batch" : fmt::format("batch * {}", inner);
+  }
+  return out + "]";
+}
+
+// Downwards: all users of a node come before it, so the last difference found is the first one in the losses.
+void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases) {
+  std::vector<char> counts(a.size(), 0);  // made from the number of the first sample: only draws use it, and follow other rules
+  for (NodeId id : bases) counts[id] = 1;
+  NodeId highest = 0;
+  for (auto [x, y] : roots) highest = std::max(highest, x);
+  for (NodeId id = 1; id <= highest; ++id)
+    for (NodeId in : a[id].in) counts[id] |= counts[in] && a.dtype(id) == DType::i64 && a.shape(id).rank() == 0;
+  Partners& p = partners_[&a];
+  p.graph = &b, p.node.assign(a.size(), kNone);
+  auto different = [&](NodeId id, const std::string& why) { difference_ = fmt::format("{} {}: {}", name(a[id].op), told(a.type(id)), why); };
+  auto pair = [&](NodeId x, NodeId y, NodeId user) {
+    if (p.node[x] && p.node[x] != y) return different(user, fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples));
+    p.node[x] = y;
+  };
+  for (auto [x, y] : roots) pair(x, y, x);
+  for (NodeId id = highest; id > 0; --id) {
+    if (!p.node[id]) continue;
+    const Node &x = a[id], &y = b[p.node[id]];
+    if (const std::string why = compare_nodes(x, y); !why.empty()) {
+      different(id, why);
+      if (x.op != y.op || x.in.size() != y.in.size()) continue;
+    }
+    if (x.op == Op::scan) compare_loops(x, y, counts);
+    for (size_t i = 0; i < x.in.size(); ++i)
+      if (!counts[x.in[i]]) pair(x.in[i], y.in[i], id);
+  }
+}
+
+void BatchSizes::compare_loops(const Node& a, const Node& b, const std::vector<char>& counts) {
+  const ScanView x = scan_view(a), y = scan_view(b);
+  const std::vector<NodeId> from = results_of(x.body), to = results_of(y.body);
+  if (from.size() != to.size()) return;  // told by its types
+  std::vector<std::pair<NodeId, NodeId>> roots;
+  for (size_t i = 0; i < from.size(); ++i) roots.push_back({from[i], to[i]});
+  std::vector<NodeId> bases;
+  for (size_t i = 0; i < x.constants.size(); ++i)
+    if (counts[x.constants[i]]) bases.push_back(x.body.constant_in[i]);
+  compare(x.body.graph, y.body.graph, std::move(roots), bases);
+}
+
+std::string BatchSizes::compare_nodes(const Node& x, const Node& y) const {
+  const std::string otherwise = fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples);
+  if (x.op != y.op || x.in.size() != y.in.size() || x.types.size() != y.types.size()) return otherwise;
+  if (x.op == Op::literal && std::bit_cast<uint64_t>(x.attrs.reals[0]) != std::bit_cast<uint64_t>(y.attrs.reals[0]))
+    return fmt::format(
+        "a number depends on the size of the batch: {:g} for {} samples, {:g} for {}; return the sum of the losses and how many they are, which the "
+        "step divides",
+        x.attrs.reals[0], a_.samples, y.attrs.reals[0], b_.samples);
+  if (fixed_ints(x) != fixed_ints(y) || x.attrs.reals != y.attrs.reals) return fmt::format("it depends on the size of the batch");
+  for (size_t k = 0; k < x.types.size(); ++k) {
+    const Shape &s = x.types[k].shape, &t = y.types[k].shape;
+    if (s.rank() != t.rank() || x.types[k].dtype != y.types[k].dtype) return otherwise;
+    for (int i = 0; i < s.rank(); ++i)
+      if (s[i] != t[i] && s[i] * b_.samples != t[i] * a_.samples)
+        return fmt::format("its axis {} has {} elements for {} samples and {} for {}, which is neither fixed nor a multiple", i, s[i], a_.samples, t[i],
+                           b_.samples);
+  }
+  return "";
+}
+
+std::vector<int> BatchSizes::grown_axes(const Graph& graph, NodeId id) const {
+  const Partners& p = partners_.at(&graph);
+  std::vector<int> out;
+  if (!p.node[id]) return out;
+  const Shape &x = graph.shape(id), &y = p.graph->shape(p.node[id]);
+  for (int i = 0; i < x.rank(); ++i)
+    if (x[i] != y[i]) out.push_back(i);
+  return out;
+}
+
+}  // namespace ridge

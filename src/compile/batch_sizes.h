@@ -1,0 +1,36 @@
+// Two traces of the same losses for different numbers of samples, compared node by node: what grows with the samples, and what else differs.
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compile/batch_axis.h"
+
+namespace ridge {
+
+class BatchSizes {
+ public:
+  BatchSizes(const BatchTrace& a, const BatchTrace& b);
+
+  const std::string& difference() const { return difference_; }  // a number, an attribute or a size that is another one; empty: none
+  int64_t samples() const { return a_.samples; }
+  std::vector<int> grown_axes(const Graph& graph, NodeId id) const;  // of a node of the first trace, also inside its loops
+  bool counts_samples() const { return counts_samples_; }            // the count is a number, in proportion to the samples
+  std::string told(const Type& type) const;                          // the samples' number is "batch"
+
+ private:
+  struct Partners {                // by node of a graph of the first trace
+    std::vector<NodeId> node;      // kNone: not compared
+    const Graph* graph = nullptr;  // of the second trace
+  };
+  void compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases);
+  void compare_loops(const Node& a, const Node& b, const std::vector<char>& counts);
+  std::string compare_nodes(const Node& a, const Node& b) const;
+
+  const BatchTrace &a_, &b_;
+  std::unordered_map<const Graph*, Partners> partners_;
+  std::string difference_;
+  bool counts_samples_ = false;
+};
+
+}  // namespace ridge

@@ -1,0 +1,278 @@
+// Splitting a batch changes no random number and no loss: each draw counts samples along its own axis, and what cannot be split is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "ridge/ridge.h"
+#include "train/compiled_step.h"
+
+namespace ridge::split_draws {
+namespace {
+
+constexpr int64_t kBatch = 12, kTime = 5, kWidth = 4;
+
+struct Weights {
+  Tensor w = full({kWidth, kWidth}, 0.3) + 0.1 * cast(iota({kWidth, kWidth}, 1), DType::f32), row = full({kWidth}, 0.5);
+  void visit(Visitor& v) { v("w", w)("row", row); }
+};
+
+// Losses of x [batch, time, width].
+using LossOf = std::function<Loss(const Weights&, const Tensor& x)>;
+
+Loss squares(const Tensor& y, const Tensor& x) { return {sum(y * y), full({}, double(x.size()))}; }
+Tensor time_first(const Tensor& x) { return permute(x, {1, 0, 2}); }
+Tensor flat(const Tensor& x) { return reshape(x, {x.shape()[0] * kTime, kWidth}); }
+
+struct Result {
+  double loss = 0, norm = 0, evaluated = 0, some = 0;
+  std::string redrawn;
+};
+
+Result result_of(const LossOf& loss, StepOptions o) {
+  Weights weights;
+  const Step s = step(weights, sgd({.lr = 0.1}), [&](Tensor x) { return loss(weights, x); });
+  o.seed = 7;
+  auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o);
+  std::vector<float> x(size_t(kBatch * kTime * kWidth));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * uniform_from(random_word({1, 0, 0}, i)) - 1;
+  const void* batch[] = {x.data()};
+  Result r;
+  for (int i = 0; i < 2; ++i) {
+    const StepMetrics m = state->step.run(batch);
+    r.loss = m.loss, r.norm = m.gradient_norm;
+  }
+  const TrainStep::Losses all = state->step.evaluate(batch, kBatch), some = state->step.evaluate(batch, kBatch - 1);
+  r.evaluated = all.sum / all.count, r.some = some.sum / some.count, r.redrawn = state->step.plan().redrawn;
+  return r;
+}
+
+struct DrawCase {
+  const char* name;
+  LossOf loss;
+  bool redrawn;  // split, numbers are others than they were in version 1
+};
+
+const std::vector<DrawCase>& draw_cases() {
+  auto loop = [](const Tensor& x, const std::function<Tensor(const Tensor& h, const Tensor& x)>& next) {
+    auto step = [&](const std::vector<Tensor>& c, const std::vector<Tensor>& in) {
+      const Tensor h = next(c[0], in[0]);
+      return ScanOutput{{h}, {h}};
+    };
+    return scan(step, {full({x.shape()[0], kWidth}, 0)}, {time_first(x)}).outputs[0];
+  };
+  static const std::vector<DrawCase> cases = {
+      {"sample first", [](const Weights& w, const Tensor& x) { return squares(dropout(matmul(x, w.w), 0.5), x); }, false},
+      {"samples and time in one axis", [](const Weights& w, const Tensor& x) { return squares(dropout(matmul(flat(x), w.w), 0.5), x); }, true},
+      {"time first", [](const Weights& w, const Tensor& x) { return squares(dropout(time_first(x) * w.row, 0.5), x); }, true},
+      {"time first, without a kernel to fuse with",
+       [](const Weights& w, const Tensor& x) {
+         const Tensor z = uniform({kTime, x.shape()[0], kWidth});
+         return squares(matmul(permute(z, {1, 0, 2}), w.w) * x, x);
+       },
+       true},
+      {"last",
+       [](const Weights& w, const Tensor& x) {
+         return squares(dropout(permute(matmul(x, w.w), {1, 2, 0}), 0.5), x);
+       },
+       true},
+      {"one for each sample and feature",
+       [](const Weights& w, const Tensor& x) {
+         return squares(matmul(x, w.w) * uniform({x.shape()[0], 1, kWidth}), x);
+       },
+       false},
+      {"one for each sample",
+       [](const Weights& w, const Tensor& x) {
+         return squares(matmul(x, w.w) * reshape(uniform({x.shape()[0]}), {-1, 1, 1}), x);
+       },
+       false},
+      {"of the weights",
+       [](const Weights& w, const Tensor& x) {
+         return squares(matmul(x, w.w + 0.3 * normal({kWidth, kWidth})), x);
+       },
+       true},
+      {"shared by all samples",
+       [](const Weights& w, const Tensor& x) {
+         return squares(matmul(x, w.w) * uniform({kTime, kWidth}), x);
+       },
+       true},
+      {"a number", [](const Weights& w, const Tensor& x) { return squares(matmul(x, w.w) * uniform({}), x); }, true},
+      {"an order of features", [](const Weights& w, const Tensor& x) { return squares(matmul(x, take(w.w, permutation(kWidth), 1)) * w.row, x); }, false},
+      {"noise that meets the batch only in the loss",
+       [](const Weights& w, const Tensor& x) {
+         const Tensor made = tanh(matmul(normal({x.shape()[0], kWidth}), w.w));
+         return Loss{sum(made * w.row) + sum(matmul(x, w.w)), full({}, double(x.size()))};
+       },
+       false},
+      {"classes",
+       [](const Weights& w, const Tensor& x) {
+         const Tensor logits = matmul(flat(x), w.w);
+         return squares(logits * one_hot(categorical(logits), kWidth), x);
+       },
+       true},
+      {"bits of a coin",
+       [](const Weights& w, const Tensor& x) { return squares(where(bernoulli(time_first(x).shape(), 0.5), time_first(matmul(x, w.w)), 0.0), x); }, true},
+      {"attention",
+       [](const Weights& w, const Tensor& x) {
+         AttentionArgs args;
+         args.dropout = 0.4;
+         const Tensor q = reshape(matmul(x, w.w), {x.shape()[0], kTime, 2, 2}), h = permute(q, {0, 2, 1, 3});
+         return squares(attention(h, h, h, args), x);
+       },
+       false},
+      {"in a loop",
+       [loop](const Weights& w, const Tensor& x) {
+         return squares(loop(x, [&](const Tensor& h, const Tensor& in) { return tanh(dropout(matmul(h, w.w), 0.5) + in); }), x);
+       },
+       true},
+      {"of weights in a loop",
+       [loop](const Weights& w, const Tensor& x) {
+         return squares(loop(x, [&](const Tensor& h, const Tensor& in) { return tanh(matmul(h, w.w * uniform({kWidth, kWidth})) + in); }), x);
+       },
+       true},
+      {"features first in a loop",
+       [loop](const Weights& w, const Tensor& x) {
+         return squares(loop(x, [&](const Tensor& h, const Tensor& in) { return tanh(transpose(dropout(transpose(matmul(h, w.w)), 0.5)) + in); }), x);
+       },
+       true},
+      {"in a loop in a loop",
+       [loop](const Weights& w, const Tensor& x) {
+         auto twice = [&](const Tensor& h, const Tensor& in) {
+           auto step = [&](const std::vector<Tensor>& c, const std::vector<Tensor>&) { return ScanOutput{{dropout(c[0] + in, 0.3)}, {}}; };
+           return tanh(matmul(scan(step, {h}, {full({2}, 0)}).carry[0], w.w));
+         };
+         return squares(loop(x, twice), x);
+       },
+       true},
+  };
+  return cases;
+}
+
+class SplitDraws : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(SplitDraws, AreThoseOfTheWholeBatch) {
+  const DrawCase& c = draw_cases()[GetParam()];
+  const bool in_loop = std::string(c.name).find("loop") != std::string::npos;
+  StepOptions o;
+  const Result whole = result_of(c.loss, o);
+  EXPECT_GT(whole.loss, 0);
+  auto expect_same = [&](const StepOptions& options, const std::string& label) {
+    const Result part = result_of(c.loss, options);
+    for (auto [value, want] : {std::pair{part.loss, whole.loss}, {part.norm, whole.norm}, {part.evaluated, whole.evaluated}, {part.some, whole.some}})
+      EXPECT_NEAR(value, want, 1e-5 * std::abs(want)) << c.name << ", " << label;
+    return part;
+  };
+  for (int64_t micro : {1, 5, 6}) {
+    o.micro = micro;
+    EXPECT_EQ(!expect_same(o, "micro-batch " + std::to_string(micro)).redrawn.empty(), c.redrawn) << c.name;
+  }
+  o.micro = 5;
+  for (Recompute level : in_loop ? std::vector{Recompute::segments} : std::vector{Recompute::layers}) {
+    o.recompute = level;
+    expect_same(o, "micro-batch 5 with " + std::string(name(level)));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Cases, SplitDraws, ::testing::Range<size_t>(0, draw_cases().size()), [](const auto& info) {
+  std::string name = draw_cases()[info.param].name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  return name;
+});
+
+// By hand: element (t, b, k) of a draw [time, batch, width] has the index (t * batch + b) * width + k, however the batch is split.
+TEST(SplitDraws, CountElementsOfTheWholeBatch) {
+  auto weighted = [](const Tensor& shape_of, const Tensor& drawn) { return Loss{sum(drawn * shape_of), full({}, double(shape_of.size()))}; };
+  const LossOf first = [&](const Weights& w, const Tensor& x) { return weighted(time_first(x) * sum(w.row), uniform(time_first(x).shape())); };
+  double want = 0;
+  for (int64_t t = 0; t < kTime; ++t)
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t k = 0; k < kWidth; ++k) {
+        const double x = 2 * double(uniform_from(random_word({1, 0, 0}, uint64_t((b * kTime + t) * kWidth + k)))) - 1;
+        want += 2 * x * double(uniform_from(random_word({7, 2, 1}, uint64_t((t * kBatch + b) * kWidth + k))));
+      }
+  for (int64_t micro : {0, 5}) {
+    StepOptions o;
+    o.micro = micro, o.optimizer.lr = 0;
+    Weights weights;
+    const Step s = step(weights, sgd({.lr = 0}), [&](Tensor x) { return first(weights, x); });
+    o.seed = 7;
+    auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o);
+    std::vector<float> x(size_t(kBatch * kTime * kWidth));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * uniform_from(random_word({1, 0, 0}, i)) - 1;
+    const void* batch[] = {x.data()};
+    state->step.restore({2, 0, 1, 0});
+    EXPECT_NEAR(state->step.evaluate(batch, kBatch).sum, want, 1e-4) << micro;
+  }
+}
+
+TEST(SplitSizes, WhatDependsOnTheNumberOfSamplesIsRefusedByName) {
+  struct Case {
+    LossOf loss;
+    const char* says;
+  };
+  const Case cases[] = {
+      {[](const Weights& w, const Tensor& x) {
+         return squares(matmul(x, w.w) * reshape(cast(iota({x.shape()[0]}), DType::f32), {-1, 1, 1}), x);
+       },
+       "iota(i64[batch]): it numbers the samples"},
+      {[](const Weights& w, const Tensor& x) {
+         return Loss{mean(square(matmul(x, w.w))), full({}, 1)};
+       },
+       "a number depends on the size of the batch"},
+      {[](const Weights& w, const Tensor& x) {
+         return Loss{sum(square(matmul(x, w.w))) * (1.0 / double(x.shape()[0])), full({}, double(x.size()))};
+       },
+       "a number depends on the size of the batch"},
+      {[](const Weights& w, const Tensor& x) {
+         const Tensor table = full({64, kWidth}, 0.5) * w.row;
+         return squares(matmul(x, w.w) + reshape(slice(table, 0, 0, x.shape()[0]), {-1, 1, kWidth}), x);
+       },
+       "its axis 0 is as long as there are samples, but is not made from the batch"},
+      {[](const Weights& w, const Tensor& x) {
+         return squares(slice(concat({matmul(x, w.w), full({x.shape()[0], x.shape()[0] + 1, kWidth}, 1)}, 1), 1, 0, 3), x);
+       },
+       "two of its axes count samples|neither fixed nor a multiple"},
+      {[](const Weights& w, const Tensor& x) {
+         return Loss{sum(square(matmul(x, w.w))), full({}, 1)};
+       },
+       "the number of losses does not grow with the samples"},
+      {[](const Weights& w, const Tensor& x) {
+         return Loss{sum(square(w.w)), full({}, double(x.size()))};
+       },
+       "not made from the batch"},
+      {[](const Weights& w, const Tensor& x) {
+         if (x.shape()[0] != kBatch) fail(ErrorCode::value, "only twelve will do");
+         return squares(matmul(x, w.w), x);
+       },
+       "only twelve will do"},
+      {[](const Weights& w, const Tensor& x) { return squares(x.shape()[0] % 2 ? matmul(x, w.w) : tanh(matmul(x, w.w)), x); }, ""},
+      {[](const Weights& w, const Tensor& x) {
+         // [time * batch, width] has samples at every place of its axis.
+         return squares(reshape(uniform({kTime * x.shape()[0], kWidth}), time_first(x).shape()) * matmul(time_first(x), w.w), x);
+       },
+       "it tears samples apart|samples at different places"},
+  };
+  for (const Case& c : cases) {
+    StepOptions o;
+    o.evaluation = false;
+    Weights weights;
+    const Step s = step(weights, sgd({.lr = 0.1}), [&](Tensor x) { return c.loss(weights, x); });
+    EXPECT_NO_THROW(compile_step(s, {{{kBatch, kTime, kWidth}}}, o)) << c.says << ": the whole batch trains";
+    if (!*c.says) continue;  // odd numbers alone are all alike
+    o.micro = 4;
+    try {
+      Weights others;
+      compile_step(step(others, sgd({.lr = 0.1}), [&](Tensor x) { return c.loss(others, x); }), {{{kBatch, kTime, kWidth}}}, o);
+      ADD_FAILURE() << "was split: " << c.says;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::unsupported);
+      const std::string what = e.what(), says = c.says;
+      const size_t bar = says.find('|');
+      EXPECT_TRUE(what.find(says.substr(0, bar)) != what.npos || (bar != says.npos && what.find(says.substr(bar + 1)) != what.npos)) << what << "\n" << says;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridge::split_draws
