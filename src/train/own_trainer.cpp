@@ -113,8 +113,8 @@ struct Trainer::State {
         compiled = compile_step(step, specs, same);
         honoured = true;
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::memory) throw;
-        notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
+        if (error.code() != ErrorCode::memory && error.code() != ErrorCode::unsupported) throw;
+        notices.push_back(fmt::format("the choices of the run so far cannot be used any more: {}", error.what()));
       }
     }
     if (!compiled) try {

@@ -24,7 +24,7 @@ double RunState::final_train_loss() const {
 
 std::string to_json(const RunState& s) {
   Json j;
-  j["format"] = kStateFormat;
+  j["format"] = kStateFormat, j["draws"] = kDrawsVersion;
   j["step"] = s.step.attempted, j["applied"] = s.step.applied, j["loss_scale"] = s.step.loss_scale, j["scale_age"] = s.step.scale_age;
   j["next_batch"] = s.next_batch, j["left_out"] = s.left_out, j["skipped"] = s.skipped, j["roll_backs"] = s.roll_backs, j["strikes"] = s.strikes;
   j["best_val_loss"] = number(s.best_val_loss), j["best_step"] = s.best_step, j["final_val_loss"] = number(s.final_val_loss);
@@ -42,6 +42,7 @@ RunState run_state_from(const std::string& json, const std::string& file) {
     if (j.at("format").get<int>() != kStateFormat)
       fail(ErrorCode::io, "[resume] {} has format {}, this Ridge reads {}; resume with the Ridge that wrote it", file, j.at("format").get<int>(), kStateFormat);
     RunState s;
+    s.draws = j.value("draws", 1);
     s.step = {j.at("step"), j.at("applied"), j.at("loss_scale"), j.at("scale_age")};
     s.next_batch = j.at("next_batch"), s.left_out = j.at("left_out").get<std::vector<int64_t>>();
     s.skipped = j.at("skipped"), s.roll_backs = j.at("roll_backs"), s.strikes = j.at("strikes").get<std::vector<int64_t>>();

@@ -12,7 +12,12 @@
 
 namespace ridge {
 
+// How random numbers are counted (docs/ops.md). 2: inside loops by the time index, in parts of a batch along the samples' own axis. A folder
+// that says nothing has version 1.
+constexpr int kDrawsVersion = 2;
+
 struct RunState {
+  int draws = kDrawsVersion;  // of the program that wrote it
   StepState step;
   int64_t next_batch = 0;
   std::vector<int64_t> left_out;  // batches that led to non-finite values

@@ -184,6 +184,8 @@ class Run {
           differences.push_back(fmt::format("{} was {}, is {}", what, it == before.end() ? "not set" : it->second, value));
     };
     compare(found.settings, task_.settings), compare(found.choices, state_.choices);
+    if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers were of version {}, are of {}", found.draws, kDrawsVersion));
+    if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
     const RunState settled = state_;
     state_ = found, earlier_seconds_ = found.seconds;
     state_.settings = settled.settings, state_.choices = settled.choices, state_.finished = false;
