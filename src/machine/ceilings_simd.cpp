@@ -174,7 +174,7 @@ HWY_AFTER_NAMESPACE();
 namespace ridge {
 namespace {
 
-#if defined(__x86_64__)
+#if RIDGE_TIERS
 constexpr int kDotChains = 24;
 constexpr int64_t kDotRounds = 8;
 
@@ -196,7 +196,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) float bf16_dot(i
 
 const CeilingKernels& ceiling_kernels() {
   static const CeilingKernels chosen = [] {
-#if defined(__x86_64__)
+#if RIDGE_TIERS
     CeilingKernels table = has_avx512(isa_tier())        ? N_AVX3::make_table()
                            : isa_tier() == IsaTier::avx2 ? N_AVX2::make_table()
                                                          : HWY_STATIC_DISPATCH(make_table)();

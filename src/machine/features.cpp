@@ -12,7 +12,10 @@ namespace {
 
 // The tiers that kernels are compiled for and that this CPU runs, lowest first.
 std::vector<IsaTier> available_tiers() {
-#if defined(__x86_64__)
+#if defined(RIDGE_ONE_TIER)
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) fail(ErrorCode::unsupported, "[features] this build runs on CPUs with AVX2 only");
+  return {IsaTier::avx2};
+#elif defined(__x86_64__)
   __builtin_cpu_init();
   std::vector<IsaTier> tiers = {IsaTier::sse4};  // x86-64-v2, the baseline of the whole build
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&

@@ -211,7 +211,7 @@ bool is_decoding(const AttentionDesc& d) {
 }
 
 AttentionRun decode_kernel(IsaTier tier, DType dtype) {
-#if HWY_ARCH_X86
+#if RIDGE_TIERS
   return has_avx512(tier) ? N_AVX3::decode_of(dtype) : tier == IsaTier::avx2 ? N_AVX2::decode_of(dtype) : N_SSE4::decode_of(dtype);
 #else
   (void)tier;

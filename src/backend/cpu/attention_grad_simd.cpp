@@ -354,7 +354,7 @@ HWY_AFTER_NAMESPACE();
 namespace ridge::cpu {
 
 AttentionGradKernels attention_grad_kernels(IsaTier tier, bool pairs) {
-#if HWY_ARCH_X86
+#if RIDGE_TIERS
   if (pairs) return N_AVX3::grad_pairs();
   return has_avx512(tier) ? N_AVX3::grad_kernels() : tier == IsaTier::avx2 ? N_AVX2::grad_kernels() : N_SSE4::grad_kernels();
 #else

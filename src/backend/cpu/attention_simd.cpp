@@ -207,7 +207,7 @@ HWY_AFTER_NAMESPACE();
 namespace ridge::cpu {
 
 AttentionRun attention_kernel(IsaTier tier, bool pairs) {
-#if HWY_ARCH_X86
+#if RIDGE_TIERS
   if (pairs) return N_AVX3::forward_pairs();
   return has_avx512(tier) ? N_AVX3::forward_kernel() : tier == IsaTier::avx2 ? N_AVX2::forward_kernel() : N_SSE4::forward_kernel();
 #else

@@ -601,11 +601,11 @@ HWY_AFTER_NAMESPACE();
 namespace ridge::cpu {
 
 const MatmulKernels& matmul_kernels(IsaTier tier) {
-#if defined(__x86_64__)
+#if RIDGE_TIERS
   static const MatmulKernels avx512 = N_AVX3::make_table(), avx2 = N_AVX2::make_table(), sse4 = N_SSE4::make_table();
   return has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
-  static const MatmulKernels best = N_NEON::make_table();
+  static const MatmulKernels best = HWY_STATIC_DISPATCH(make_table)();
   (void)tier;
   return best;
 #endif

@@ -105,7 +105,7 @@ HWY_AFTER_NAMESPACE();
 namespace ridge::cpu {
 
 SumRows sum_rows(DType dtype) {
-#if HWY_ARCH_X86
+#if RIDGE_TIERS
   const IsaTier tier = isa_tier();
   return has_avx512(tier) ? N_AVX3::find_sum_rows(dtype) : tier == IsaTier::avx2 ? N_AVX2::find_sum_rows(dtype) : N_SSE4::find_sum_rows(dtype);
 #else

@@ -4,13 +4,14 @@
 #include <initializer_list>
 #include <limits>
 
+#include "backend/cpu/simd.h"
 #include "backend/cpu/tile_handlers.h"
 
 namespace ridge::cpu {
 
 // Each file of vector code fills its part of the table, once for each target that it is compiled for.
 using Fill = void(TileHandlers&);
-#if defined(__x86_64__)
+#if RIDGE_TIERS
 namespace N_AVX3 {
 Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
 }
@@ -21,7 +22,7 @@ namespace N_SSE4 {
 Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
 }
 #else
-namespace N_NEON {
+namespace RIDGE_ONLY_TARGET {
 Fill fill_elementwise, fill_moves, fill_reductions, fill_pairs;
 }
 #endif
@@ -37,15 +38,16 @@ TileHandlers filled_by(std::initializer_list<Fill*> parts) {
 }  // namespace
 
 const TileHandlers& tile_handlers(IsaTier tier) {
-#if defined(__x86_64__)
+#if RIDGE_TIERS
   static const TileHandlers avx512 = filled_by({N_AVX3::fill_elementwise, N_AVX3::fill_moves, N_AVX3::fill_reductions, N_AVX3::fill_pairs});
   static const TileHandlers avx2 = filled_by({N_AVX2::fill_elementwise, N_AVX2::fill_moves, N_AVX2::fill_reductions, N_AVX2::fill_pairs});
   static const TileHandlers sse4 = filled_by({N_SSE4::fill_elementwise, N_SSE4::fill_moves, N_SSE4::fill_reductions, N_SSE4::fill_pairs});
   return has_avx512(tier) ? avx512 : tier == IsaTier::avx2 ? avx2 : sse4;
 #else
   (void)tier;
-  static const TileHandlers neon = filled_by({N_NEON::fill_elementwise, N_NEON::fill_moves, N_NEON::fill_reductions, N_NEON::fill_pairs});
-  return neon;
+  namespace only = RIDGE_ONLY_TARGET;
+  static const TileHandlers handlers = filled_by({only::fill_elementwise, only::fill_moves, only::fill_reductions, only::fill_pairs});
+  return handlers;
 #endif
 }
 
