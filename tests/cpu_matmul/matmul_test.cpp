@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "base/error.h"
+#include "support/rounds.h"
 
 namespace ridge::cpu {
 namespace {
@@ -44,7 +45,7 @@ TEST(Matmul, AnyBlockingOfAnyLoops) {
   std::mt19937 rng(11);
   const auto pick = [&](int64_t low, int64_t high) { return low + int64_t(rng() % uint64_t(high - low + 1)); };
   const DType types[] = {DType::f32, DType::f32, DType::bf16, DType::f16};
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < test::rounds(150); ++round) {
     MatmulModel model;
     model.depth = pick(3, 70), model.l2 = int64_t(1) << pick(9, 20), model.shared_bytes = int64_t(1) << pick(8, 20);
     model.tiny_flops = pick(0, 3) ? 0 : 1e6, model.unit_ns = pick(0, 1) ? 1 : 5000, model.few_rows = pick(0, 16);

@@ -7,6 +7,7 @@
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
+#include "support/rounds.h"
 #include "support/steps.h"
 
 namespace ridge::engine {
@@ -273,7 +274,7 @@ TEST(KernelLaws, NoGroupWaitsForItself) {
   NodeId a = f.b.unary(Op::tanh, x), m = f.b.unary(Op::tanh, y), end = f.b.add(a, m);
   for (int i = 0; i < 6; ++i) end = f.b.sort(f.b.unary(Op::tanh, end), 0).first;
   expect_exactly(f, {f.b.add(f.b.sort(a, 0).first, m), end}, 14);
-  for (uint32_t seed = 0; seed < 1500; ++seed) {
+  for (uint32_t seed = 0; seed < uint32_t(test::rounds(1500)); ++seed) {
     auto random = [state = seed]() mutable { return (state = state * 1664525 + 1013904223) >> 8; };
     Formula any;
     std::vector<NodeId> values = {any.input({8, 8}), any.input({8, 8})};

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "graph/builder.h"
 #include "ops/tolerance.h"
+#include "support/rounds.h"
 
 namespace ridge::test {
 namespace {
@@ -121,7 +122,7 @@ TEST(State, MadeOfParts) {
 }
 
 TEST(State, RandomSteps) {
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < uint64_t(rounds(300)); ++seed) {
     Random random(seed + 1);
     InPlace p;
     Builder& b = p.b;

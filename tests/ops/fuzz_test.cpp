@@ -1,5 +1,6 @@
 // Random programs on the CPU.
 #include "ops/random_programs.h"
+#include "support/rounds.h"
 
 namespace ridge::test {
 namespace {
@@ -7,7 +8,7 @@ namespace {
 TEST(RandomPrograms, MatchTheReference) {
   const char* full = std::getenv("RIDGE_FULL");
   const char* range = std::getenv("RIDGE_FUZZ");  // "first:count" to look for more
-  uint64_t first = 0, count = full && std::string(full) == "1" ? 4000 : 300;
+  uint64_t first = 0, count = full && std::string(full) == "1" ? 4000 : uint64_t(rounds(300));
   if (range) first = std::strtoull(range, nullptr, 10), count = std::strtoull(std::string(range).substr(std::string(range).find(':') + 1).c_str(), nullptr, 10);
   for (uint64_t seed = first; seed < first + count; ++seed) {
     RandomProgram p(seed);

@@ -6,12 +6,13 @@
 #include "base/error.h"
 #include "graph/builder.h"
 #include "ops/tolerance.h"
+#include "support/rounds.h"
 
 namespace ridge::test {
 
 inline int cases(int usual) {
   const char* full = std::getenv("RIDGE_FULL");
-  return full && std::string(full) == "1" ? usual * 20 : usual;
+  return full && std::string(full) == "1" ? usual * 20 : rounds(usual);
 }
 
 struct Scratch {
