@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "compile/batch_axis.h"
+#include "graph/builder.h"
 #include "io/checksum.h"
 #include "ridge/ridge.h"
 #include "support/temp_folder.h"
@@ -210,6 +212,16 @@ TEST(SplitDraws, CountElementsOfTheWholeBatch) {
     const void* batch[] = {x.data()};
     state->step.restore({2, 0, 1, 0});
     EXPECT_NEAR(state->step.evaluate(batch, kBatch).sum, want, 1e-4) << micro;
+  }
+}
+
+TEST(SplitSizes, AProductThatSumsOverTheBatchIsFoundOnEitherSide) {
+  Graph g;
+  Builder b(g);
+  const NodeId x = g.input({DType::f32, {8, 8}}, "x"), w = g.input({DType::f32, {8, 8}}, "w");
+  for (const NodeId product : {b.matmul(w, x), b.matmul(b.transpose(x), w)}) {
+    const NodeId losses[] = {b.sum(product), b.literal(DType::f32, 8)};
+    EXPECT_NE(find_coupling(g, {&x, 1}, losses).find("it sums over the batch axis"), std::string::npos);
   }
 }
 
