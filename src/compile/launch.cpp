@@ -69,7 +69,7 @@ class Launches {
       const GroupSpec& spec = plan_.groups[i].specs[0];
       if (spec.members.size() != 1 || outputs_.count(spec.members[0])) continue;
       const Node& n = g_[spec.members[0]];
-      if (n.op != Op::cast || n.copy) continue;  // what is made again is made late on purpose
+      if (n.op != Op::cast || (n.copy & uint16_t(~kAgain))) continue;  // what is made again is made late on purpose
       bool given = true;
       each_source(g_, plan_, n.in[0], [&](NodeId source) { given &= g_[source].op == Op::input; });
       if (given) lists[std::string(name(n.type().dtype))].push_back(i);

@@ -112,7 +112,7 @@ class ScanHoist {
       if (needed.constant[i]) constants_[input(body.constant_in[i])] = in[at];
     for (size_t i = 0; i < body.step_out.size(); ++i)
       if (wanted.out[i]) outputs_.push_back({kNone, i}), roots.push_back(body.step_out[i]);
-    roots = import_nodes(g_, body.graph, roots, known);
+    roots = import_nodes(g_, body.graph, roots, known, node.copy & kAgain);
     roots = simplify(g_, canonicalize(g_, roots));
     HoistedScans inner = hoist_scans(g_, roots);
     inner_notes_ = std::move(inner.notes);
@@ -439,7 +439,7 @@ class ScanHoist {
     for (NodeId id : order_)
       if (leaves_[id] && (g_[id].op != Op::input || view_.body.segment)) put_out.push_back(id), body_->step_out.push_back(emit(id));
     if (body_->carry_in.empty() && put_out.empty()) return;
-    ScanResult r = scan(outer_, body_, initial, sequence_operands_, constant_operands_, view_.steps, view_.reverse);
+    ScanResult r = scan(outer_, body_, initial, sequence_operands_, constant_operands_, view_.steps, view_.reverse, node_.copy);
     for (size_t i = 0; i < put_out.size(); ++i) over_->each(put_out[i], r.outputs[i]);
     size_t at = 0;
     for (const Carry& c : carries_)

@@ -39,16 +39,26 @@ std::string_view name(Op op) {
   return names[int(op)];
 }
 
+int64_t Type::bytes() const {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes)) fail(ErrorCode::value, "[graph] {} takes more than 2^63 bytes", to_string(*this));
+  return bytes;
+}
+
 std::string to_string(const Type& type) { return std::string(name(type.dtype)) + to_string(type.shape); }
 
 Graph::Graph() { nodes_.emplace_back(); }
 
 NodeId Graph::add(Op op, std::span<const NodeId> in, Attrs attrs, uint16_t copy) {
-  uint64_t h = hash(op, in, attrs, copy);
+  const uint16_t own = copy & uint16_t(~kAgain);
+  uint64_t h = hash(op, in, attrs, own);
   auto [first, last] = by_hash_.equal_range(h);
   for (auto it = first; it != last; ++it) {
-    const Node& n = nodes_[it->second];
-    if (n.op == op && n.copy == copy && std::equal(in.begin(), in.end(), n.in.begin(), n.in.end()) && same_attrs(n.attrs, attrs)) return it->second;
+    Node& n = nodes_[it->second];
+    if (n.op != op || (n.copy & uint16_t(~kAgain)) != own || !std::equal(in.begin(), in.end(), n.in.begin(), n.in.end()) || !same_attrs(n.attrs, attrs))
+      continue;
+    n.copy &= copy | uint16_t(~kAgain);
+    return it->second;
   }
   const OpRow& r = row(op);
   if (int(in.size()) < r.min_in || (r.max_in >= 0 && int(in.size()) > r.max_in))
@@ -112,7 +122,13 @@ std::vector<NodeId> topological(const Graph& graph, std::span<const NodeId> root
   return order;
 }
 
-std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const NodeId> roots, std::unordered_map<NodeId, NodeId>& known) {
+bool is_recomputed(const Graph& graph, NodeId id) {
+  if (graph[id].op == Op::get) id = graph[id].in[0];
+  constexpr uint16_t kCopies = 0x7fff;  // the highest bit marks a copy of another kind
+  return !is_movement(graph[id].op) && (graph[id].copy & kCopies) != 0;
+}
+
+std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const NodeId> roots, std::unordered_map<NodeId, NodeId>& known, bool again) {
   for (NodeId id : topological(from, roots)) {
     if (known.count(id)) continue;
     const Node& n = from[id];
@@ -122,7 +138,8 @@ std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const N
     }
     std::vector<NodeId> in;
     for (NodeId i : n.in) in.push_back(known.at(i));
-    known[id] = to.add(n.op, in, n.attrs, n.copy);
+    const bool works = !is_movement(n.op) && n.op != Op::get && n.op != Op::literal;
+    known[id] = to.add(n.op, in, n.attrs, again && works ? n.copy | kAgain : n.copy);
   }
   std::vector<NodeId> out;
   for (NodeId r : roots) out.push_back(known.at(r));
@@ -134,7 +151,7 @@ std::string to_string(const Graph& graph, std::span<const NodeId> roots) {
   for (NodeId id : topological(graph, roots)) {
     const Node& n = graph[id];
     text += fmt::format("%{} = {}", id, name(n.op));
-    if (n.copy) text += fmt::format("'{}", n.copy);
+    if (n.copy & uint16_t(~kAgain)) text += fmt::format("'{}", n.copy & uint16_t(~kAgain));
     text += "(";
     for (size_t i = 0; i < n.in.size(); ++i) text += fmt::format("{}%{}", i ? ", " : "", n.in[i]);
     text += ")";

@@ -21,7 +21,7 @@ inline constexpr NodeId kNone = 0;
 struct Type {
   DType dtype = DType::f32;
   Shape shape;
-  int64_t bytes() const { return shape.numel() * size_of(dtype); }
+  int64_t bytes() const;  // ErrorCode::value when it does not fit into 63 bits
   bool operator==(const Type&) const = default;
 };
 std::string to_string(const Type& type);  // "f32[2, 3]"
@@ -33,6 +33,10 @@ struct Attrs {
   std::shared_ptr<const void> body;
   bool operator==(const Attrs&) const = default;
 };
+
+// In Node::copy: a loop's gradient computes this value a second time. It only affects how work is counted. Nodes that differ in nothing
+// else are one node, which is marked as long as nobody asks for it without the mark.
+inline constexpr uint16_t kAgain = 0x4000;
 
 struct Node {
   Op op = Op::input;
@@ -71,8 +75,12 @@ class Graph {
 // Nodes that `roots` depend on, operands first.
 std::vector<NodeId> topological(const Graph& graph, std::span<const NodeId> roots);
 
-// Copies what `roots` depend on from one graph into another; `known` maps nodes that are there already and is extended.
-std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const NodeId> roots, std::unordered_map<NodeId, NodeId>& known);
+// Whether the node computes what another one has computed before.
+bool is_recomputed(const Graph& graph, NodeId id);
+
+// Copies what `roots` depend on from one graph into another; `known` maps nodes that are there already and is extended. With `again` the
+// new nodes are marked as computing something a second time.
+std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const NodeId> roots, std::unordered_map<NodeId, NodeId>& known, bool again = false);
 
 std::string to_string(const Graph& graph, std::span<const NodeId> roots);  // one line a node
 

@@ -24,10 +24,10 @@ struct ScanResult {
 };
 
 // Operands: carries, sequences [steps, …], constants. With reverse the last step runs first; results keep their places in time.
-// A scan's results are: final carries, stacked outputs, and the carries as they entered each step (what backward needs).
+// A scan's results are: final carries, stacked outputs, and the carries as they entered each step (what backward needs). `copy`: see Node.
 // A body that draws random numbers gets the time index as one more sequence, so that each step draws its own (graph/draws.h).
 ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences,
-                std::span<const NodeId> constants, int64_t steps, bool reverse = false);
+                std::span<const NodeId> constants, int64_t steps, bool reverse = false, uint16_t copy = 0);
 
 struct ScanView {  // a scan node taken apart
   const ScanBody& body;

@@ -8,10 +8,10 @@
 
 #include "backend/cpu/backend.h"
 #include "base/error.h"
+#include "compile/kernel_work.h"
 #include "compile/program.h"
 #include "compile/scan_hoist.h"
 #include "compile/simplify.h"
-#include "graph/ops/table.h"
 #include "graph/rewrite.h"
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
@@ -146,16 +146,10 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   Report& r = s.report;
   for (size_t i = 0; i < p.kernels().size(); ++i) {
     const ProgramKernel& k = p.kernels()[i];
-    Cost cost;
-    auto count = [&](NodeId id) { cost.flops += row(p.graph()[id].op).cost(p.graph(), id).flops; };
-    if (k.group.node) count(k.group.node);
-    for (const GroupSpec& spec : k.group.specs)
-      for (NodeId id : spec.members) count(id);
-    for (const ProgramOperand& o : k.operands)
-      if (o.owner) cost.bytes += double(p.graph().type(o.owner).bytes());
     size_t inside = s.code->loop_kernels(i);
     std::string name = inside ? fmt::format("{}[{}x{}]", k.name, p.graph()[k.group.node].attrs.ints[0], inside) : k.name;
-    r.kernels.push_back({std::move(name), cost.flops, cost.bytes});
+    const KernelWork work = work_of(p, k);
+    r.kernels.push_back({std::move(name), work.flops, work.bytes, work.algorithmic_flops, work.unavoidable_bytes});
   }
   s.state = options.state;
   s.arena = options.arena ? options.arena : std::make_shared<Arena>(options.backend);

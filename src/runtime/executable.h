@@ -27,8 +27,9 @@ struct CompileOptions {
 };
 
 struct KernelReport {
-  std::string name;  // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels of a step)
-  double flops = 0, bytes = 0;
+  std::string name;                                     // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels of a step)
+  double flops = 0, bytes = 0;                          // as it runs
+  double algorithmic_flops = 0, unavoidable_bytes = 0;  // what it is judged by: see compile/kernel_work.h
 };
 
 struct LiveValue {

@@ -534,7 +534,8 @@ std::vector<KernelRun> TrainStep::kernels() const {
 
 double TrainStep::least_seconds(double flops_per_second, double bytes_per_second) const {
   double sum = 0;
-  for (const auto& [kernel, times] : kernels()) sum += double(times) * std::max(kernel.flops / flops_per_second, kernel.bytes / bytes_per_second);
+  for (const auto& [kernel, times] : kernels())
+    sum += double(times) * std::max(kernel.algorithmic_flops / flops_per_second, kernel.unavoidable_bytes / bytes_per_second);
   return sum;
 }
 

@@ -31,7 +31,7 @@ struct ProgramPlan {
   int64_t arena_bytes = 0;    // activations; all programs share the largest arena
   int64_t scratch_bytes = 0;  // of all threads; shared too
   int kernels = 0;            // of one run
-  double flops = 0;           // of one run
+  double flops = 0;           // of one run, algorithmic: recomputed work is not counted
 };
 
 struct LargeTensor {
@@ -48,7 +48,7 @@ struct StepPlan {
   int64_t staging_bytes = 0;  // through which those pass; part of the optimizer's
   int64_t batch_bytes = 0;    // of a micro-batch on a device that has memory of its own
   int kernels = 0;            // of one whole step
-  double flops = 0;           // of one whole step
+  double flops = 0;           // of one whole step, algorithmic
   double compile_ms = 0;
   StepChoices choices;
   std::vector<ProgramPlan> programs;

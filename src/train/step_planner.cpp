@@ -177,7 +177,7 @@ StepPlanner::Try StepPlanner::choose() {
 void StepPlanner::describe(const char* name, int64_t samples, int64_t times, Executable& exe) {
   const Report& r = exe.report();
   ProgramPlan p{name, samples, times, r.arena_bytes, r.scratch_bytes, int(r.kernels.size()), 0};
-  for (const KernelReport& k : r.kernels) p.flops += k.flops;
+  for (const KernelReport& k : r.kernels) p.flops += k.algorithmic_flops;
   plan_.kernels += int(times) * p.kernels, plan_.flops += double(times) * p.flops;
   plan_.scratch_bytes = std::max(plan_.scratch_bytes, r.scratch_bytes);
   exe.share(out_.activations);

@@ -157,7 +157,7 @@ TEST(Plan, NamesEveryProgramAndTheLargestTensors) {
     before = t.bytes;
   }
   double flops = 0;
-  for (const KernelRun& k : s.step.kernels()) flops += k.kernel.flops * double(k.times);
+  for (const KernelRun& k : s.step.kernels()) flops += k.kernel.algorithmic_flops * double(k.times);
   EXPECT_NEAR(flops, p.flops, 1e-9 * p.flops);
 }
 

@@ -38,6 +38,7 @@ void vjp_get(GradContext&);
 void vjp_custom(GradContext&);
 Cost cost_free(const Graph&, NodeId);
 Cost cost_bytes(const Graph&, NodeId);
+Cost cost_picked(const Graph&, NodeId);  // of the first operand, only what the result holds is read
 void samples_iota(const SampleSink&);
 void samples_random(const SampleSink&);
 void samples_one(const SampleSink&);

@@ -30,7 +30,7 @@ ScanView scan_view(const Node& n) {
 }
 
 ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<const NodeId> carry, std::span<const NodeId> sequences,
-                std::span<const NodeId> constants, int64_t steps, bool reverse) {
+                std::span<const NodeId> constants, int64_t steps, bool reverse, uint16_t copy) {
   Builder b(graph);
   const bool counts = body->index;
   body = count_by_step(std::move(body), steps);
@@ -38,7 +38,7 @@ ScanResult scan(Graph& graph, std::shared_ptr<const ScanBody> body, std::span<co
   in.insert(in.end(), sequences.begin(), sequences.end());
   if (body->index && !counts) in.push_back(b.iota({steps}, 0));
   in.insert(in.end(), constants.begin(), constants.end());
-  NodeId n = graph.add(Op::scan, in, {{steps, reverse}, {}, body});
+  NodeId n = graph.add(Op::scan, in, {{steps, reverse}, {}, body}, copy);
   ScanResult r;
   int at = 0;
   auto take = [&](std::vector<NodeId>& list, size_t count) {
@@ -135,7 +135,7 @@ void vjp_scan(GradContext& c) {
   for (size_t i = 0; i < v.constants.size(); ++i) back->constant_in.push_back(as_input(v.body.constant_in[i], "constant"));
   for (size_t k = 0; k < float_carry.size(); ++k) roots.push_back(v.body.carry_out[float_carry[k]]), cotangents.push_back(grad_carry_in[k]);
 
-  std::vector<NodeId> moved = import_nodes(g, v.body.graph, roots, known);
+  std::vector<NodeId> moved = import_nodes(g, v.body.graph, roots, known, true);
   for (size_t i : float_carry) wrt.push_back(known.at(v.body.carry_in[i]));
   for (size_t i : float_constant) wrt.push_back(known.at(v.body.constant_in[i]));
   for (size_t i : float_sequence) wrt.push_back(known.at(v.body.sequence_in[i]));
@@ -159,7 +159,8 @@ Cost cost_scan(const Graph& graph, NodeId id) {
   Cost cost;
   for (NodeId n : topological(v.body.graph, results_of(v.body))) {
     Cost step = row(v.body.graph[n].op).cost(v.body.graph, n);
-    cost.flops += step.flops * double(v.steps), cost.bytes += step.bytes * double(v.steps);
+    if (is_recomputed(v.body.graph, n)) step.again = step.flops;
+    cost.flops += step.flops * double(v.steps), cost.bytes += step.bytes * double(v.steps), cost.again += step.again * double(v.steps);
   }
   return cost;
 }

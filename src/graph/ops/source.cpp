@@ -46,6 +46,12 @@ Cost cost_bytes(const Graph& g, NodeId id) {
   return cost;
 }
 
+Cost cost_picked(const Graph& g, NodeId id) {
+  Cost cost{.bytes = 2 * double(g.type(id).bytes())};
+  for (NodeId in : std::span(g[id].in).subspan(1)) cost.bytes += double(g.type(in).bytes());
+  return cost;
+}
+
 void samples_iota(const SampleSink& sink) {
   for (DType t : {DType::f32, DType::i32, DType::i64}) {
     sink({{}, {{int64_t(t), 0, 7}, {}, nullptr}, 0});

@@ -18,6 +18,7 @@ struct InferContext {
 struct Cost {
   double flops = 0;  // algorithmic: a causal attention counts half
   double bytes = 0;  // operands read once, results written once
+  double again = 0;  // of the flops: those that a loop's gradient spends on running the loop's body a second time
 };
 
 // What a gradient rule sees: the node, the gradients that arrived, and where to put those of the operands.
