@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/terminal.h"
@@ -154,6 +155,8 @@ int write_batches(const BatchArguments& arguments, const config::Sources& source
   const int64_t batch = required_size(settings, "batch");
   const std::unique_ptr<BatchSource> windows = training_windows(data, batch, options.block, uint64_t(settings.get<int64_t>("seed")));
   std::ofstream file(arguments.out, std::ios::binary);
+  checked_product("data", "bytes of a batch", {{"batch", batch}, {"block", options.block}, {"", 16}});
+  checked_product("data", "tokens", {{"batches", arguments.batches}, {"batch", batch}, {"block", options.block}});
   std::vector<int64_t> tokens(size_t(batch * options.block)), targets(tokens.size());
   std::byte* const places[] = {reinterpret_cast<std::byte*>(tokens.data()), reinterpret_cast<std::byte*>(targets.data())};
   std::vector<int32_t> narrow;

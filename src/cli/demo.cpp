@@ -103,7 +103,7 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   int64_t right = 0;
   for (size_t i = 0; i < guess.size(); ++i) right += guess[i] == test.classes[i];
   fmt::print("\n\n{:.1f} % of 2000 points it never saw are right. The plane as it sees it:\n\n{}\n", double(right) / 20, picture(net, 64, 26, colour));
-  fmt::print("{} steps in {:.2f} s, {:.0f} samples/s; {}. Try `ridge doctor` next.\n", steps, seconds, double(steps * batch) / seconds, busy);
+  fmt::print("{} steps in {:.2f} s, {:.0f} samples/s; {}. Try `ridge doctor` next.\n", steps, seconds, double(steps) * double(batch) / seconds, busy);
   return kOk;
 }
 

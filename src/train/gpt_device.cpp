@@ -163,7 +163,7 @@ StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
   double parameters = 0;
   for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
   StepWork work;
-  work.flops = 2 * parameters * double(tokens), work.bytes = 4 * parameters + 60 * double(c.layers * c.width * tokens);
+  work.flops = 2 * parameters * double(tokens), work.bytes = 4 * parameters + 60 * double(c.layers * c.width) * double(tokens);
   work.launches = 12 * double(c.layers) + 10, work.transfer_bytes = 16 * double(tokens);
   return work;
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/find_source.h"
@@ -201,6 +202,7 @@ class Settling {
   void make_sources() {
     batch_ = required_size(s_, "batch");
     schedule_ = schedule_of(s_);
+    check_products();
     run_.train = training_windows(run_.data, batch_, run_.model.block, o_.seed);
     run_.tokens_per_epoch = double(run_.data.train.size());
     loading_.depth = int(s_.get<int64_t>("prefetch_factor")), loading_.threaded = s_.get<bool>("enable_async_loading");
@@ -219,6 +221,17 @@ class Settling {
       run_.data.possible = possible_loss(run_.data, most);
       run_.validation_windows = windows();
     }
+  }
+
+  // Everything that is counted about a run, so that no figure is printed or planned with that has lost its upper bits.
+  void check_products() const {
+    const GptConfig& c = run_.model;
+    const Factor steps{"steps", schedule_.steps}, batch{"batch", batch_}, block{"block", c.block};
+    checked_product("gpt", "tokens", {steps, batch, block});
+    checked_product("gpt", "bytes of batches ahead", {batch, block, {"prefetch_factor + 1", s_.get<int64_t>("prefetch_factor") + 1}, {"", 16}});
+    constexpr int64_t kLayerBytes = 512, kLogitBytes = 16;  // for each number of the hidden state and of the logits, at most
+    checked_product("gpt", "bytes of activations", {batch, block, {"layers", c.layers}, {"width", c.width}, {"", kLayerBytes}});
+    checked_product("gpt", "bytes of logits", {batch, block, {"vocabulary", c.vocab}, {"", kLogitBytes}});
   }
 
   // In batches no larger than there are windows, and than a small buffer holds.
@@ -463,7 +476,7 @@ class Settling {
                  schedule_.warmup < schedule_.steps ? fmt::format("{} steps of warm-up", schedule_.warmup)
                                                     : fmt::format("{} steps of warm-up: the run ends on the way, at {:.3g}; set warmup=N below {}",
                                                                   schedule_.warmup, schedule_.rate(schedule_.steps - 1), schedule_.steps)});
-    const double times = double(schedule_.steps * batch_ * run_.model.block) / run_.tokens_per_epoch;
+    const double times = double(schedule_.steps) * double(batch_ * run_.model.block) / run_.tokens_per_epoch;
     d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps),
                        fmt::format("{} times through the data", times < 99.5 ? fmt::format("{:.2g}", times) : count_text(times))));
     if (s_.get<std::string>("eval_interval") == "none")

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/prefetch.h"
@@ -63,6 +64,7 @@ struct Trainer::State {
     if (!train_data.state()) fail(ErrorCode::value, "[trainer] there is no data to train on; give tensors or a function that fills batches");
     if (args.steps < 1) fail(ErrorCode::usage, "[trainer] {} steps; give at least 1", args.steps);
     const std::vector<BatchSpec> specs = batch_specs(train_data, args.batch);
+    if (!specs.empty() && specs[0].shape.rank() > 0) checked_product("trainer", "samples", {{"steps", args.steps}, {"batch", specs[0].shape[0]}});
     source = training_batches(train_data, specs, args.seed);
     if (validation_data.state()) {
       const std::vector<BatchSpec> others = batch_specs(validation_data, specs[0].shape[0]);
@@ -152,7 +154,7 @@ struct Trainer::State {
     decisions = {
         {"model", what, program},
         {"data", d.tensors.empty() ? "made by a function" : fmt::format("{} samples", d.samples()), program,
-         d.tensors.empty() ? "" : fmt::format("{:.3g} times through", double(args.steps * plan.batch) / double(d.samples()))},
+         d.tensors.empty() ? "" : fmt::format("{:.3g} times through", double(args.steps) * double(plan.batch) / double(d.samples()))},
         {"optimizer", std::string(kinds[size_t(step.optimizer().kind)]), program},
         {"rate", fmt::format("{:g} to {:g}, {}", schedule.lr, args.rate == TrainerArgs::Rate::constant ? schedule.lr : schedule.min_lr, word(args.rate)),
          program, args.warmup > 0 ? fmt::format("{} steps of warm-up", args.warmup) : ""},

@@ -531,7 +531,7 @@ class Run {
     const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0 && stepping > 0) {
-      out_.tokens_s = double(here * step_.plan().batch * o_.tokens_per_sample) / stepping;
+      out_.tokens_s = double(here) * double(step_.plan().batch * o_.tokens_per_sample) / stepping;
       out_.roof = o_.least_seconds * double(here) / stepping;
     }
     out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // on a device nothing is given back before the end

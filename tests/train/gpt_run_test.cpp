@@ -108,6 +108,21 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   }
 }
 
+TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
+  auto refusal = [&](std::vector<std::string> words) {
+    try {
+      settle_gpt_run(settings(std::move(words)), options());
+      return std::string("it was planned");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(refusal({"preset=tiny", "steps=1000000000000", "batch=1000000000"}).find("[gpt] steps=1000000000000 x batch=1000000000 x block="), 0u);
+  EXPECT_EQ(refusal({"preset=tiny", "steps=1000000000000", "batch=500000", "block=64"}).find("[gpt] steps=1000000000000 x batch=500000 x block=64 tokens"), 0u);
+  EXPECT_NE(refusal({"preset=tiny", "batch=1000000000", "width=1048576", "heads=1", "layers=1024"}).find("bytes of activations"), std::string::npos);
+}
+
 TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
   int asked = 0;
   const int64_t most = beyond(150);
