@@ -359,8 +359,7 @@ class Settling {
       try {
         run_.step = std::make_unique<TrainStep>(std::move(model), options);
       } catch (const StepTooLarge& error) {
-        int64_t enough = others + error.least;
-        if (run_.trainer.load_parts && !far_) enough = (enough - run_.budget.bytes / 16) * 16 / 15 + 1;  // of which batches ahead take a sixteenth
+        const int64_t enough = smallest_budget(others, error.least);
         fail(ErrorCode::memory,
              "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; the smallest budget that works is memory={}MiB",
              size_text(run_.budget.bytes), run_.budget.reason, far_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others),
@@ -382,6 +381,14 @@ class Settling {
     if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
     if (!far_) count_past();
+  }
+
+  // Batches ahead are held whole where they take at most a sixteenth of the budget; else parts of them take that sixteenth.
+  int64_t smallest_budget(int64_t others, int64_t step) const {
+    if (far_) return others + step;
+    const int64_t ahead = Prefetcher::bytes_for(*run_.train, loading_), fixed = others + step - (run_.trainer.load_parts ? run_.budget.bytes / 16 : ahead);
+    const int64_t in_parts = fixed + fixed / 15 + 16, whole = std::max(16 * ahead, fixed + ahead);
+    return run_.train->has_parts() && in_parts < 16 * ahead ? in_parts : whole;
   }
 
   // An earlier run of an experiment may have taken more than this one. It is over by now; the most that the process held stays what it is.

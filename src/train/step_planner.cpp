@@ -51,22 +51,41 @@ int64_t StepPlanner::batch_bytes(int64_t samples) const {
   return bytes;
 }
 
-int64_t StepPlanner::held(const Report& r, int64_t samples) const {
-  const Report& u = out_.update->report();
-  return fixed_ + batch_bytes(samples) + std::max(r.arena_bytes, u.arena_bytes) + std::max(r.scratch_bytes, u.scratch_bytes);
+void StepPlanner::Need::add(const Report& r, int64_t its_samples) {
+  arena = std::max(arena, r.arena_bytes), scratch = std::max(scratch, r.scratch_bytes), samples = std::max(samples, its_samples);
 }
 
-StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level) {
-  Try t{micro, level, nullptr, nullptr, 0, {}};
+int64_t StepPlanner::held(const Need& need) const { return fixed_ + batch_bytes(need.samples) + need.arena + need.scratch; }
+
+int64_t StepPlanner::least_evaluation() const { return !options_.evaluation ? 0 : programs_.evaluation_coupling().empty() ? 1 : plan_.batch; }
+
+StepPlanner::Need StepPlanner::others(Recompute level) {
+  Need need;
+  need.add(out_.update->report(), 0);
+  for (const PlannedStep::Part& part : out_.parts) need.add(part.exe->report(), 0);
+  if (const int64_t samples = least_evaluation()) {
+    std::unique_ptr<Executable>& exe = small_evaluations_[level >= Recompute::segments];
+    if (!exe) {
+      exe = programs_.evaluation(samples, level);
+      plan_.compile_ms += exe->report().compile_ms;
+    }
+    need.add(exe->report(), samples);
+  }
+  return need;
+}
+
+StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level, bool with_rest) {
+  Try t{micro, level, nullptr, nullptr, 0, {}, others(level)};
   t.exe = programs_.body(micro, micro < plan_.batch, level, &t.notes);
-  t.bytes = held(t.exe->report(), micro);
+  t.need.add(t.exe->report(), micro);
+  t.bytes = held(t.need);
   // Fewer samples do not always take less: what fits by itself may not with its remainder.
-  if (const int64_t samples = plan_.batch % micro; samples > 0 && t.bytes <= limit_) {
+  if (const int64_t samples = plan_.batch % micro; samples > 0 && (with_rest || t.bytes <= limit_)) {
     t.rest = programs_.body(samples, true, level);
-    t.bytes = std::max(t.bytes, held(t.rest->report(), micro));
+    t.need.add(t.rest->report(), samples);
+    t.bytes = held(t.need);
     plan_.compile_ms += t.rest->report().compile_ms;
   }
-  least_ = std::min(least_, t.bytes);
   plan_.compile_ms += t.exe->report().compile_ms;
   plan_.decisions.push_back(fmt::format("tried micro-batch {} with recompute={}: {}", micro, name(level), size_rounded_up(t.bytes)));
   tried_.push_back({micro, level, t.bytes});
@@ -79,13 +98,16 @@ void StepPlanner::refuse_split() const {
          plan_.batch, programs_.coupling());
 }
 
-void StepPlanner::refuse(int64_t micro) const {
+// What is quoted works: the least of what was tried, with its remainder.
+void StepPlanner::refuse(int64_t micro) {
+  const Size least = *std::min_element(tried_.begin(), tried_.end(), [](const Size& a, const Size& b) { return a.bytes < b.bytes; });
+  const int64_t least_bytes = plan_.batch % least.micro ? attempt(least.micro, least.level, true).bytes : least.bytes;
   throw StepTooLarge(
       fmt::format(
           "[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time {} in all; the smallest budget that works is {}",
           size_rounded_up(limit_), size_rounded_up(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
-          micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_), size_rounded_up(least_)),
-      least_);
+          micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_bytes), size_rounded_up(least_bytes)),
+      least_bytes);
 }
 
 // What it takes grows about evenly with the samples, so two sizes tell where the limit lies; what is taken has been compiled and counted.
@@ -208,7 +230,7 @@ void StepPlanner::name_others(const Try& taken) {
 
 void StepPlanner::take(Try t) {
   name_others(t);
-  plan_.micro = t.micro, plan_.recompute = t.level;
+  plan_.micro = t.micro, plan_.recompute = t.level, taken_ = t.need;
   plan_.repeats = plan_.batch / t.micro, plan_.remainder = plan_.batch % t.micro;
   plan_.decisions.push_back(fmt::format("micro-batch {} of {}, recompute={}: {}", t.micro, plan_.batch, name(t.level), why_));
   if (t.level >= Recompute::segments) plan_.decisions.insert(plan_.decisions.end(), t.notes.begin(), t.notes.end());
@@ -225,9 +247,17 @@ void StepPlanner::take(Try t) {
 void StepPlanner::add_evaluations() {
   const bool splits = programs_.evaluation_coupling().empty();
   auto add = [&](int64_t samples, const char* name) {
-    std::unique_ptr<Executable> exe = programs_.evaluation(samples, plan_.recompute);
-    plan_.compile_ms += exe->report().compile_ms;
-    if (held(exe->report(), std::max(samples, plan_.micro)) > limit_ && samples > 1 && splits) return false;
+    std::unique_ptr<Executable> exe;
+    if (samples == least_evaluation()) {  // which has been counted
+      exe = std::move(small_evaluations_.at(plan_.recompute >= Recompute::segments));
+    } else {
+      exe = programs_.evaluation(samples, plan_.recompute);
+      plan_.compile_ms += exe->report().compile_ms;
+    }
+    Need need = taken_;
+    need.add(exe->report(), samples);
+    if (held(need) > limit_ && samples > 1 && splits) return false;
+    taken_ = need;
     describe(name, samples, 0, *exe);
     out_.evaluations.push_back({samples, std::move(exe)});
     return true;
@@ -310,10 +340,7 @@ PlannedStep StepPlanner::make() {
   plan_.activation_bytes = out_.activations->bytes();
   plan_.batch_bytes = batch_bytes(std::max(plan_.micro, plan_.choices.evaluation));
   plan_.planned_bytes = fixed_ + plan_.batch_bytes + plan_.activation_bytes + plan_.scratch_bytes;
-  if (plan_.planned_bytes > limit_) {
-    least_ = plan_.planned_bytes;
-    refuse(1);
-  }
+  if (plan_.planned_bytes > limit_) fail(ErrorCode::internal, "[step] planned {} with a budget of {}: something was not counted", plan_.planned_bytes, limit_);
   plan_.choices.batch = plan_.batch, plan_.choices.micro = plan_.micro, plan_.choices.recompute = plan_.recompute;
   plan_.choices.precision = options_.precision, plan_.choices.isa = near_ ? tier_of_bits(programs_.multiplies_bf16()) : options_.backend->info().what;
   list_largest();

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -38,14 +39,20 @@ class StepPlanner {
   PlannedStep make();  // ErrorCode::memory: what does not fit, and what would
 
  private:
+  // What programs hold that never run at the same time: the largest arena, the largest scratch, and a place for the most samples.
+  struct Need {
+    int64_t arena = 0, scratch = 0, samples = 0;
+    void add(const Report& report, int64_t its_samples);
+  };
   struct Try {
     int64_t micro;
     Recompute level;
     std::unique_ptr<Executable> exe, rest;  // rest: a smaller last micro-batch; null: there is none
-    int64_t bytes;                          // with the larger of the two
+    int64_t bytes;                          // with the rest, the update and the smallest evaluation
     std::vector<std::string> notes;
+    Need need;
   };
-  Try attempt(int64_t micro, Recompute level);
+  Try attempt(int64_t micro, Recompute level, bool with_rest = false);  // with_rest: also where it does not fit
   Try choose();
   Try largest_that_fits(Try whole);
   double cost(const Try& t, double balance) const;
@@ -56,16 +63,18 @@ class StepPlanner {
   void add_update();
   void describe(const char* name, int64_t samples, int64_t times, Executable& exe);
   void list_largest();
-  int64_t held(const Report& report, int64_t samples) const;
+  Need others(Recompute level);  // the update, and an evaluation of as few samples as possible
+  int64_t held(const Need& need) const;
+  int64_t least_evaluation() const;  // samples; 0: none is wanted
   int64_t batch_bytes(int64_t samples) const;
   void refuse_split() const;
-  [[noreturn]] void refuse(int64_t micro) const;
+  [[noreturn]] void refuse(int64_t micro);
 
   const StepModel& model_;
   const StepOptions& options_;
   const StepPrograms& programs_;
   const bool near_;  // the device works in the host's memory
-  int64_t fixed_, limit_, least_ = std::numeric_limits<int64_t>::max();
+  int64_t fixed_, limit_;
   StepPlan& plan_;
   std::vector<Range> parts_;
   PlannedStep out_;
@@ -76,6 +85,8 @@ class StepPlanner {
     int64_t bytes;
   };
   std::vector<Size> tried_;
+  Need taken_;
+  std::map<bool, std::unique_ptr<Executable>> small_evaluations_;  // by whether loops run in stretches
 };
 
 std::string size_rounded_up(int64_t bytes);  // rounded up, so that a size that is quoted as enough is enough

@@ -197,6 +197,52 @@ TEST(Budget, ThatIsQuotedWorks) {
   EXPECT_THROW(TrainStep(model, o), Error);
 }
 
+// Whatever the model and the split: the quoted budget works, nothing below it does, and everything above it does too.
+TEST(Budget, ThatIsQuotedIsTheSmallest) {
+  struct Case {
+    const char* what;
+    StepModel model;
+    StepOptions options;
+  };
+  auto gpt = [](int64_t layers, int64_t batch, double dropout = 0) {
+    GptConfig c = tiny_gpt();
+    c.layers = layers, c.dropout = dropout;
+    return gpt_step_model(c, batch);
+  };
+  StepOptions in_parts, training_only, bf16;
+  in_parts.micro = 4, training_only.evaluation = false, bf16.precision = Precision::bf16;
+  const Case cases[] = {{"a batch", gpt(2, 24), {}},
+                        {"layers and dropout", gpt(3, 5, 0.1), {}},
+                        {"a remainder", gpt(2, 7), in_parts},
+                        {"no evaluation", gpt(1, 9), training_only},
+                        {"bf16", gpt(1, 5), bf16}};
+  for (const Case& c : cases) {
+    StepOptions o = c.options;
+    auto least = [&](int64_t memory) -> int64_t {  // 0: it works
+      o.memory = memory;
+      try {
+        EXPECT_LE(TrainStep(c.model, o).plan().planned_bytes, memory) << c.what;
+        return 0;
+      } catch (const StepTooLarge& e) {
+        return e.least;
+      }
+    };
+    const int64_t quoted = least(1);
+    EXPECT_GT(quoted, 0) << c.what;
+    int64_t low = quoted / 2, high = quoted;  // low does not work, high does
+    EXPECT_GT(least(low), 0) << c.what;
+    while (high - low > quoted / 25) {
+      const int64_t middle = (low + high) / 2;
+      (least(middle) ? low : high) = middle;
+    }
+    EXPECT_LE(quoted, 1.05 * double(high)) << c.what;
+    EXPECT_EQ(least(quoted), 0) << c.what;
+    o.memory = 0;
+    const int64_t whole = TrainStep(c.model, o).plan().planned_bytes;
+    for (double share : {0.2, 0.7}) EXPECT_EQ(least(quoted + int64_t(share * double(std::max<int64_t>(0, whole - quoted)))), 0) << c.what << share;
+  }
+}
+
 TEST(Budget, IsFoundInFewTries) {
   GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 96);

@@ -108,6 +108,36 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   }
 }
 
+TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
+  const std::vector<std::vector<std::string>> cases = {{"preset=tiny", "batch=24"},       // loaded in parts where there is next to no memory
+                                                       {"preset=tiny", "batch=200000"}};  // so large that it always is
+  for (std::vector<std::string> words : cases) {
+    words.push_back("memory=1");
+    auto refused = [&](int64_t bytes) -> int64_t {  // what is quoted; 0: it works
+      words.back() = fmt::format("memory={}", bytes);
+      try {
+        settle_gpt_run(settings(words), options());
+        return 0;
+      } catch (const Error& error) {
+        const std::string text = error.what(), word = "the smallest budget that works is memory=";
+        const size_t at = text.find(word);
+        EXPECT_NE(at, std::string::npos) << text;
+        return at == std::string::npos ? 0 : std::stoll(text.substr(at + word.size())) * kMiB;
+      }
+    };
+    refused(kMiB);  // a process that has planned once holds more than before
+    const int64_t quoted = refused(kMiB);
+    ASSERT_GT(quoted, 0) << words[1];
+    EXPECT_EQ(refused(quoted), 0) << words[1];
+    int64_t low = quoted / 2, high = quoted;
+    while (high - low > quoted / 50) {
+      const int64_t middle = (low + high) / 2;
+      (refused(middle) ? low : high) = middle;
+    }
+    EXPECT_LE(double(quoted), 1.05 * double(high)) << words[1];
+  }
+}
+
 TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
   auto refusal = [&](std::vector<std::string> words) {
     try {
