@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <regex>
 
 #include <nlohmann/json.hpp>
@@ -25,17 +26,18 @@ class Ceilings {
  public:
   explicit Ceilings(ThreadTeam& team) : team_(team) {}
 
-  // GFLOP/s or GB/s just now; 0 for rows without a ceiling.
-  double now(Bound bound, DType dtype = DType::f32) {
-    if (bound == Bound::latency) return 0;
-    const double rate = bound == Bound::fma ? fma(dtype).gflops() : bandwidth(bound).gbs();
-    seen(bound, dtype).push_back(rate);
-    return rate;
+  // GFLOP/s or GB/s just now; 0 for rows without a ceiling. A row that uses the same operands again is judged by the memory level that
+  // holds them.
+  double now(const Row& row) {
+    if (row.bound == Bound::latency) return 0;
+    if (row.bound == Bound::fma) return now(row.bound, row.dtype);
+    const int64_t bytes = bytes_of(row);
+    return bytes ? bandwidth(row.bound, bytes).gbs() : now(row.bound, row.dtype);
   }
 
   // After a row that was faster than its ceiling.
-  void look_again(Bound bound) {
-    if (bound != Bound::fma && bound != Bound::latency) bandwidth(bound).rank();
+  void look_again(const Row& row) {
+    if (row.bound != Bound::fma && row.bound != Bound::latency) bandwidth(row.bound, bytes_of(row)).rank();
   }
 
   Measured measured(Bound bound, double seconds, DType dtype = DType::f32) {
@@ -49,6 +51,14 @@ class Ceilings {
   }
 
  private:
+  double now(Bound bound, DType dtype) {
+    const double rate = bound == Bound::fma ? fma(dtype).gflops() : bandwidth(bound).gbs();
+    seen(bound, dtype).push_back(rate);
+    return rate;
+  }
+  // Of each array; 0: far beyond the caches, as the operands of cold rows are.
+  static int64_t bytes_of(const Row& row) { return row.state == State::cold ? 0 : array_bytes_of(movement_of(row.bound), int64_t(row.bytes)); }
+  static Movement movement_of(Bound bound) { return bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read; }
   // bf16 has a ceiling of its own where the CPU multiplies it.
   static bool dots(DType dtype) { return dtype == DType::bf16 && isa_tier() == IsaTier::avx512bf16; }
   FmaWindow& fma(DType dtype) {
@@ -58,16 +68,16 @@ class Ceilings {
     return *window;
   }
   std::vector<double>& seen(Bound bound, DType dtype) { return bound == Bound::fma && dots(dtype) ? seen_dots_ : seen_[int(bound)]; }
-  BandwidthWindow& bandwidth(Bound bound) {
-    auto& window = bandwidth_[int(bound)];
-    const Movement movement = bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read;
-    if (!window) window = std::make_unique<BandwidthWindow>(team_, movement);
+  BandwidthWindow& bandwidth(Bound bound, int64_t bytes = 0) {
+    std::unique_ptr<BandwidthWindow>& window = bandwidth_[{bound, bytes}];
+    constexpr double kFar = 0.3, kNear = 0.05;  // seconds to rank the variants
+    if (!window) window = std::make_unique<BandwidthWindow>(team_, movement_of(bound), bytes ? kNear : kFar, bytes);
     return *window;
   }
 
   ThreadTeam& team_;
   std::unique_ptr<FmaWindow> fma_, dot_;
-  std::unique_ptr<BandwidthWindow> bandwidth_[int(Bound::latency)];
+  std::map<std::pair<Bound, int64_t>, std::unique_ptr<BandwidthWindow>> bandwidth_;
   std::vector<double> seen_[int(Bound::latency)], seen_dots_;
 };
 
@@ -128,14 +138,14 @@ Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seco
   const double work = row.bound == Bound::fma ? row.flops : row.bytes;
   std::vector<double> times, rival_ratios, roofs;
   std::vector<Pair> pairs;
-  ceilings.now(row.bound, row.dtype);
-  double before = ceilings.now(row.bound, row.dtype), rival_before = rival ? rival->seconds() : 0;
+  ceilings.now(row);
+  double before = ceilings.now(row), rival_before = rival ? rival->seconds() : 0;
   const auto start = Clock::now();
   while (times.size() < kFewest || (times.size() < kMost && seconds_since(start) < seconds)) {
     const double t = timer.seconds();
     times.push_back(1e6 * t);
     if (row.bound != Bound::latency) {
-      const double after = ceilings.now(row.bound, row.dtype);
+      const double after = ceilings.now(row);
       pairs.push_back({1e-9 * work / t / (0.5 * (before + after)), std::abs(before - after) / std::max(before, after)});
       roofs.push_back(before = after);
     }
@@ -192,6 +202,13 @@ std::string_view name(Bound bound) {
   return names[int(bound)];
 }
 
+std::string above_roof(const std::string& name, double roof, std::string_view ceiling, double others) {
+  if (roof <= 1) return {};
+  const std::string busy = others > kQuiet ? fmt::format("; other programs used {:.0f} % of the machine: measure again when it is quiet", 100 * others) : "";
+  if (roof <= kAboveRoof) return fmt::format("{} at {:.3f} of {}: ceilings vary by up to 3 % from one moment to the next{}", name, roof, ceiling, busy);
+  return fmt::format("the ceiling is wrong: {} at {:.3f} of {}{}", name, roof, ceiling, busy);
+}
+
 std::string_view name(State state) { return state == State::hot ? "hot" : "cold"; }
 
 std::function<bool(const std::string&)> row_filter(const std::string& text) {
@@ -208,6 +225,7 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
 
   ThreadTeam team({.threads = options.threads});
   Ceilings ceilings(team);
+  OthersWatch watch;
   const std::string suite = rows.empty() ? "" : rows.front().suite;
   int done = 0;
   for (const Row& row : rows) {
@@ -215,9 +233,10 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
     Result result = measure(row, team, ceilings, options.seconds);
     // Above its ceiling: the machine has changed meanwhile, so look for the ceiling anew before saying that it is wrong.
     for (int again = 0; again < 2 && result.roof.value_or(0) > kAboveRoof; ++again) {
-      ceilings.look_again(row.bound);
+      ceilings.look_again(row);
       result = measure(row, team, ceilings, options.seconds);
     }
+    result.others = watch.others();
     sink(result);
     ++done;
   }
@@ -254,11 +273,14 @@ std::string to_json(const Result& r) {
   line["bound"] = std::string(name(r.bound));
   line["ceiling"] = optional_number(rounded(r.ceiling, 5));
   line["samples"] = r.samples;
+  line["others"] = rounded(r.others, 2);
   if (r.part_us) line["us_per_" + r.part] = rounded(*r.part_us, 4);
   if (r.rival_ratio) line["ratio_to_one_op"] = rounded(*r.rival_ratio, 4);
   if (!r.variant.empty()) line["variant"] = r.variant;
   return line.dump();
 }
+
+std::string others_text(double others) { return others > kQuiet ? fmt::format("  others {:.0f}%", 100 * others) : ""; }
 
 std::string table_head() {
   return fmt::format("{:<32} {:>5} {:>4} {:>2} {:>12} {:>7} {:>9} {:>8} {:>6}  {:<7} {:>7}", "name", "dtype", "", "t", "median us", "spread", "GFLOP/s", "GB/s",
@@ -272,7 +294,7 @@ std::string to_table_line(const Result& r) {
   if (r.part_us) line += fmt::format("  {:.4f} us per {}", *r.part_us, r.part);
   if (r.rival_ratio) line += fmt::format("  {:.3f} x one op", *r.rival_ratio);
   if (!r.variant.empty()) line += "  " + r.variant;
-  return line;
+  return line + others_text(r.others);
 }
 
 }  // namespace ridge::bench

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "machine/utilisation.h"
 #include "ridge/dtype.h"
 
 namespace ridge {
@@ -27,6 +28,10 @@ std::string_view name(State state);
 
 // A kernel faster than its ceiling means that the ceiling is wrong, and with it every fraction of it.
 constexpr double kAboveRoof = 1.03;
+
+// Says why a row shows more than its ceiling; empty where it does not. `ceiling`: what it was compared with. `others`: the share of the
+// machine that other programs had meanwhile.
+std::string above_roof(const std::string& name, double roof, std::string_view ceiling, double others);
 
 struct Context {
   ThreadTeam& team;
@@ -60,6 +65,7 @@ struct Result {
   std::optional<double> gflops = {}, gbs = {};
   std::optional<double> roof = {};     // median of paired ratios to the ceiling of the same moment
   std::optional<double> ceiling = {};  // median of these ceilings, in GFLOP/s or GB/s
+  double others = 0;                   // share of the machine that other programs had meanwhile
   std::optional<double> part_us = {}, rival_ratio = {};
   std::string part = {}, variant = {};
   std::string device = "cpu";
@@ -88,6 +94,17 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
 // The same for a device of its own (options.backend): times are those of many calls in a row, waited for once.
 void run_on_device(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 
+// Measures a row, and up to twice more where it comes out above its roof: the machine may have changed its speed meanwhile.
+template <class Measure>
+auto measure_below_roof(const Measure& measure) {
+  OthersWatch watch;
+  auto result = measure();
+  for (int again = 0; again < 2 && result.roof > kAboveRoof; ++again) result = measure();
+  result.others = watch.others();
+  return result;
+}
+
+std::string others_text(double others);     // "  others 40%"; empty on a quiet machine
 std::string to_json(const Result& result);  // one line
 std::string table_head();
 std::string to_table_line(const Result& result);

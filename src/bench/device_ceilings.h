@@ -9,10 +9,10 @@ class Backend;
 namespace ridge::bench {
 
 struct DeviceCeilings {
-  double copy_gbs = 0;       // bytes read and written; the best of the driver's copy and of a kernel's
+  double memory_gbs = 0;     // bytes read and written; the best of copies, of reading alone and of two reads and a write
   double matmul_gflops = 0;  // of the largest square product, in the precision that was asked for
 };
-double measure_copy_gbs(Backend& device);
+double measure_memory_gbs(Backend& device);
 DeviceCeilings measure_ceilings(Backend& device, Precision precision);
 
 }  // namespace ridge::bench

@@ -86,8 +86,9 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   };
   write_text();
   std::optional<BandwidthWindow> host;
-  if (!device) host.emplace(team, Movement::read);
-  const double copy = device ? measure_copy_gbs(*device) : 0;  // a GPU reads as fast as it copies, at any time
+  const int64_t held = int64_t(bytes / double(token_seconds.size()));  // what a token reads on average, again and again
+  if (!device) host.emplace(team, Movement::read, 0.3, array_bytes_of(Movement::read, held));
+  const double copy = device ? measure_memory_gbs(*device) : 0;  // a GPU is as fast at any time
   auto bandwidth = [&] { return host ? host->gbs() : copy; };
   std::vector<double> times, roofs, ratios;
   const auto start = Clock::now();
@@ -115,7 +116,7 @@ void run_sample(const Options& options, const PresetSettings& settings, const st
   for (const Storage& storage : kStorages) {
     if (!filter(row_name(storage))) continue;
     any = true;
-    sink(measure(storage, settings(kPreset), options, team));
+    sink(measure_below_roof([&] { return measure(storage, settings(kPreset), options, team); }));
   }
   if (any) return;
   std::string rows;
@@ -126,7 +127,7 @@ void run_sample(const Options& options, const PresetSettings& settings, const st
 std::string to_json(const SampleResult& r) {
   nlohmann::ordered_json j;
   j["suite"] = "sample", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["kv_precision"] = r.kv_precision;
-  j["us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof;
+  j["us"] = r.us, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["gbs"] = r.gbs, j["roof"] = r.roof, j["others"] = r.others;
   j["end_ratio"] = r.end_ratio, j["bytes"] = r.bytes, j["kernels"] = r.kernels;
   return j.dump();
 }
@@ -137,8 +138,8 @@ std::string sample_table_head() {
 }
 
 std::string to_table_line(const SampleResult& r) {
-  return fmt::format("{:<24} {:>9} {:>6} {:>9.1f} {:>6.0f}% {:>9.0f} {:>7.1f} {:>6.3f} {:>9.3f} {:>10} {:>8}", r.name, r.precision, r.kv_precision, r.us,
-                     100 * r.spread, r.tokens_s, r.gbs, r.roof, r.end_ratio, size_text(r.bytes), r.kernels);
+  return fmt::format("{:<24} {:>9} {:>6} {:>9.1f} {:>6.0f}% {:>9.0f} {:>7.1f} {:>6.3f} {:>9.3f} {:>10} {:>8}{}", r.name, r.precision, r.kv_precision, r.us,
+                     100 * r.spread, r.tokens_s, r.gbs, r.roof, r.end_ratio, size_text(r.bytes), r.kernels, others_text(r.others));
 }
 
 }  // namespace ridge::bench

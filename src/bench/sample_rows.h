@@ -13,9 +13,11 @@ struct SampleResult {
   int threads = 1, samples = 0;  // samples: texts; threads: 0 on a GPU
   double us = 0, spread = 0;     // of a token, from position 32 to the block's end
   double tokens_s = 0, gbs = 0;  // bytes of weights and cache that the tokens must read
-  double roof = 0;               // the time that reading these takes at the read bandwidth of the same moment, divided by what it took
-  double end_ratio = 0;          // cost of a token at the block's end to that of one at position 32
-  int64_t bytes = 0;             // of weights that a token reads
+  // The time that reading these takes at the bandwidth that the memory level which holds them has at the same moment, divided by what it took.
+  double roof = 0;
+  double others = 0;     // share of the machine that other programs had meanwhile
+  double end_ratio = 0;  // cost of a token at the block's end to that of one at position 32
+  int64_t bytes = 0;     // of weights that a token reads
   int kernels = 0;
 };
 

@@ -65,7 +65,8 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   options.team = &team;
   const std::string wish = settings.get<std::string>("precision");
   constexpr int64_t kRoom = int64_t(1) << 30;
-  const RateLookup rates = parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, true).rates;  // as a training would
+  const RateLookup rates =
+      parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, Figures::measured).rates;  // as a training would
   options.precision = device_precision(wish, Fallback::forbid, nullptr, rates).precision;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
@@ -76,7 +77,7 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
 
   r.expected_ms = 1e3 * expected_seconds(step.kernels(), measure_kernel_rates(team, kRoom, options.precision));
   FmaWindow fma(team, 300, options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
-  BandwidthWindow copy(team, Movement::copy);
+  BandwidthWindow copy(team, Movement::copy, 0.3, array_bytes_of(Movement::copy, step.plan().planned_bytes));  // the level that holds the step
   std::vector<double> times, roofs;
   auto least = [&] { return step.least_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
   step.run(work.batch);
@@ -141,9 +142,9 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   }
   step.discard();
   sum_up(r, times, step, work.tokens.size());
-  r.expected_ms = 1e3 * gpu_step_time(step, o.backend.get(), false).expected;
+  r.expected_ms = 1e3 * gpu_step_time(step, o.backend.get(), Figures::kept).expected;
   const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(o.backend.get(), options.precision));
-  r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.copy_gbs) / (1e-3 * r.ms);
+  r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.memory_gbs) / (1e-3 * r.ms);
   return r;
 }
 
@@ -165,7 +166,7 @@ void run_train(const Options& options, const PresetSettings& settings, const std
   for (const std::string& preset : presets) {
     if (!filter("gpt/" + preset)) continue;
     any = true;
-    sink(team ? measure(preset, settings(preset), *team, options.seconds) : measure_on(options, preset, settings(preset)));
+    sink(measure_below_roof([&] { return team ? measure(preset, settings(preset), *team, options.seconds) : measure_on(options, preset, settings(preset)); }));
   }
   if (any) return;
   std::string rows;
@@ -176,7 +177,8 @@ void run_train(const Options& options, const PresetSettings& settings, const std
 std::string to_json(const TrainResult& r) {
   nlohmann::ordered_json j;
   j["suite"] = "train", j["name"] = r.name, j["device"] = r.device, j["threads"] = r.threads, j["precision"] = r.precision, j["batch"] = r.batch;
-  j["ms"] = r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops, j["roof"] = r.roof;
+  j["ms"] = r.ms, j["spread"] = r.spread, j["samples"] = r.samples, j["tokens_s"] = r.tokens_s, j["tflops"] = r.tflops, j["roof"] = r.roof,
+  j["others"] = r.others;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
   if (r.expected_ms > 0) j["expected_ms"] = r.expected_ms;
   return j.dump();
@@ -188,9 +190,9 @@ std::string train_table_head() {
 }
 
 std::string to_table_line(const TrainResult& r) {
-  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>9} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}", r.name, r.batch, r.precision, r.ms,
+  return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>9} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}{}", r.name, r.batch, r.precision, r.ms,
                      r.expected_ms > 0 ? fmt::format("{:.2f}", r.expected_ms) : "-", 100 * r.spread, r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes),
-                     size_text(r.peak_bytes));
+                     size_text(r.peak_bytes), others_text(r.others));
 }
 
 }  // namespace ridge::bench

@@ -17,6 +17,7 @@ struct TrainResult {
   double expected_ms = 0;     // as `ridge plan` says it, from rates of this moment; 0: nothing is known of the GPU
   double tokens_s = 0, tflops = 0;
   double roof = 0;                            // the least that a step can take at the rates of the same moment, divided by what it took
+  double others = 0;                          // share of the machine that other programs had meanwhile
   int64_t planned_bytes = 0, peak_bytes = 0;  // peak: what the system, or a GPU's driver, says the step has taken
 };
 

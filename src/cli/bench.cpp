@@ -74,27 +74,45 @@ bench::PresetSettings preset_settings(const config::Sources& sources, bool gpu) 
   };
 }
 
-template <class Result>
-void show(const BenchArguments& arguments, const std::string& head, const Result& result, bool& first) {
-  if (!arguments.json && std::exchange(first, false)) std::puts(head.c_str());
-  std::puts(arguments.json ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
-  std::fflush(stdout);
-}
+// Shows rows as they come, and says at the end which of them are above their roofs, and why.
+class Rows {
+ public:
+  Rows(const BenchArguments& arguments, std::string head) : json_(arguments.json), head_(std::move(head)) {}
+
+  template <class Result>
+  void show(const Result& result, double roof, std::string_view ceiling) {
+    if (!json_ && !head_.empty()) std::puts(std::exchange(head_, "").c_str());
+    std::puts(json_ ? bench::to_json(result).c_str() : bench::to_table_line(result).c_str());
+    std::fflush(stdout);
+    if (std::string why = bench::above_roof(result.name, roof, ceiling, result.others); !why.empty()) remarks_.push_back(std::move(why));
+    wrong_ |= roof > bench::kAboveRoof;
+  }
+
+  int finish() const {
+    for (const std::string& remark : remarks_) fmt::print(stderr, "ridge: {}\n", remark);
+    return wrong_ ? kError : kOk;
+  }
+
+ private:
+  bool json_, wrong_ = false;
+  std::string head_;
+  std::vector<std::string> remarks_;
+};
 
 int run_train(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
-  bool first = true;
+  Rows rows(arguments, bench::train_table_head());
   bench::run_train(options, preset_settings(sources, options.backend != nullptr),
-                   [&](const bench::TrainResult& result) { show(arguments, bench::train_table_head(), result, first); });
-  return kOk;
+                   [&](const bench::TrainResult& result) { rows.show(result, result.roof, "the step's roof"); });
+  return rows.finish();
 }
 
 int run_sample(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
-  bool first = true;
+  Rows rows(arguments, bench::sample_table_head());
   bench::run_sample(options, preset_settings(sources, options.backend != nullptr),
-                    [&](const bench::SampleResult& result) { show(arguments, bench::sample_table_head(), result, first); });
-  return kOk;
+                    [&](const bench::SampleResult& result) { rows.show(result, result.roof, "the read bandwidth"); });
+  return rows.finish();
 }
 
 int run_bench(const BenchArguments& arguments, config::Sources sources) {
@@ -102,16 +120,11 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
   if (arguments.suite == "sample") return run_sample(arguments, sources);
   if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops, train, sample", arguments.suite);
   const bench::Options options = options_of(arguments, sources);
-  std::vector<std::string> too_fast;
-  bool first = true;
+  Rows rows(arguments, bench::table_head());
   auto run = options.backend ? bench::run_on_device : bench::run;
-  run(options.backend ? bench::device_ops_rows() : bench::ops_rows(), options, [&](const bench::Result& result) {
-    show(arguments, bench::table_head(), result, first);
-    if (!options.backend && result.roof.value_or(0) > bench::kAboveRoof)  // a GPU moves two reads and a write faster than a copy
-      too_fast.push_back(fmt::format("{} at {:.3f} of {}", result.name, *result.roof, bench::name(result.bound)));
-  });
-  for (const std::string& row : too_fast) fmt::print(stderr, "ridge: the ceiling is wrong: {}\n", row);
-  return too_fast.empty() ? kOk : kError;
+  run(options.backend ? bench::device_ops_rows() : bench::ops_rows(), options,
+      [&](const bench::Result& result) { rows.show(result, result.roof.value_or(0), bench::name(result.bound)); });
+  return rows.finish();
 }
 
 const Command bench_command("bench", "measure speed against the machine's ceilings", [](Line line) {

@@ -16,7 +16,9 @@
 #include "machine/features.h"
 #include "machine/profile.h"
 #include "machine/thread_choice.h"
+#include "machine/utilisation.h"
 #include "runtime/default_team.h"
+#include "train/step_time.h"
 
 namespace ridge::cli {
 namespace {
@@ -60,6 +62,7 @@ std::string age_of(int64_t when) {
 
 // A few figures where no probe has left better ones, within 0.5 s.
 MachineCeilings measure_shortly(ThreadTeam& team, const Limits& limits) {
+  OthersWatch watch;
   MachineCeilings ceilings;
   ceilings.quick = true;
   ceilings.rates.push_back({DType::f32, team.size(), measure_fma(team, 0.06)});
@@ -69,6 +72,7 @@ MachineCeilings measure_shortly(ThreadTeam& team, const Limits& limits) {
   if (cache <= kLargestCache && limits.memory_available >= 64 * cache)
     for (Movement movement : {Movement::copy, Movement::read})
       ceilings.bandwidths.push_back({"memory", movement, team.size(), 0, measure_bandwidth(team, movement, 0.12)});
+  ceilings.others = watch.others();
   return ceilings;
 }
 
@@ -80,11 +84,12 @@ ThreadChoice choose_team(const Machine& machine, const config::Resolved& setting
 }
 
 // Rates and ceilings as kept in the profile, or measured now.
-void take_figures(const TeamOptions& options, DoctorFacts& facts) {
+void take_figures(const TeamOptions& options, bool tuned, DoctorFacts& facts) {
   Profile profile(fingerprint(facts.machine));
   if (const std::string remark = profile.remark(); !remark.empty()) facts.remarks.push_back(remark);
   ThreadTeam team(options);
-  facts.rates = bench::known_precision_rates(profile, team);
+  if (tuned) facts.rates = bench::known_precision_rates(profile, team);  // else a run does not go by them either
+  facts.kernels = kept_rates_text(profile, team.size());
   facts.ceilings = kept_ceilings(profile);
   facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now";
   if (!facts.ceilings) facts.ceilings = measure_shortly(team, facts.machine.limits);
@@ -101,17 +106,18 @@ DoctorFacts look_around(const config::Sources& sources) {
     facts.remarks.push_back(fmt::format("RIDGE_ISA={} decides which kernels run", lowered));
   facts.health = read_health();  // before anything loads the machine
   facts.held = resident_bytes();
-  facts.machine = known_machine();
+  const bool tuned = settings.get<bool>("optimize_perf");
+  facts.machine = known_machine(tuned ? Figures::measured : Figures::none);
 
   // Drivers load the CPU while they start, which would show in the figures; one that hangs is not waited for.
   scan.wait_for(std::chrono::milliseconds(400));
   ThreadChoice threads = choose_team(facts.machine, settings, false);
-  take_figures(threads.team, facts);
+  take_figures(threads.team, tuned, facts);
   facts.gpus = scan.get();
   facts.backends = usable_backends(facts.gpus);
   if (choose_device(facts.device, Fallback::allow, known_devices(facts.gpus, facts.backends)).device.kind != Device::Kind::cpu)
     threads = choose_team(facts.machine, settings, true);
-  facts.threads = {"threads", std::to_string(threads.team.threads), settings.setting("threads").source, threads.reason, threads.runner_up};
+  facts.threads = {"threads", std::to_string(threads.team.threads), threads.decided_by, threads.reason, threads.runner_up};
   facts.remarks.insert(facts.remarks.end(), threads.remarks.begin(), threads.remarks.end());
   return facts;
 }

@@ -19,6 +19,7 @@
 #include "machine/features.h"
 #include "machine/probe.h"
 #include "machine/profile.h"
+#include "machine/utilisation.h"
 #include "profile/roofline.h"
 
 namespace ridge::cli {
@@ -146,22 +147,14 @@ void print_ceilings(const MachineCeilings& c) {
   for (const GpuCeilings& gpu : c.gpus) print_gpu(gpu);
 }
 
-void print_guess(const ChipGuess& guess) {
-  auto range = [](const auto& r) { return r.low == r.high ? fmt::format("{}", r.low) : fmt::format("{} to {}", r.low, r.high); };
-  const std::string sizes =
-      fmt::format("batch {}, hidden size {}, backbone {} x {}", range(guess.batch), range(guess.hidden), guess.backbone_units, guess.backbone_layers);
-  fmt::print("\n{}\n  {}\n  {}\n", bold("sizes to begin with"), sizes, dim(wrap(guess.label, terminal_width() - 2, 2)));
-}
-
 void print_targets(const std::vector<Target>& targets) {
-  fmt::print("\n{}{:>28}{:>14}\n", bold("target"), "wanted", "measured");
-  for (const Target& t : targets)
-    fmt::print("  {:<18}{:>14}{:>14}  {:<8}{}\n", t.what, fmt::format("{:.4g}", t.wanted), fmt::format("{:.4g} {}", t.measured, t.unit),
-               t.met() ? "met" : "missed", dim(t.source));
+  const std::string text = targets_text(targets);
+  const size_t head = text.find('\n');
+  fmt::print("\n{}{}", bold(text.substr(0, head)), text.substr(head));
 }
 
-nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print, const MachineCeilings& ceilings, const ChipGuess& guess,
-                                const std::vector<Target>& targets, const Profile& profile) {
+nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print, const MachineCeilings& ceilings, const std::vector<Target>& targets,
+                                const Profile& profile) {
   using Json = nlohmann::ordered_json;
   Json j;
   j["machine"] = {{"cpu", machine.topology.cpu_name},
@@ -171,11 +164,6 @@ nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print
                   {"memory_bytes", machine.limits.memory_total},
                   {"fingerprint", print.id}};
   j.update(Json::parse(to_json(ceilings)));
-  j["guess"] = {{"batch", {guess.batch.low, guess.batch.high}},
-                {"hidden", {guess.hidden.low, guess.hidden.high}},
-                {"backbone_units", guess.backbone_units},
-                {"backbone_layers", guess.backbone_layers},
-                {"label", guess.label}};
   j["targets"] = Json::array();
   for (const Target& t : targets)
     j["targets"].push_back({{"what", t.what}, {"wanted", t.wanted}, {"measured", t.measured}, {"unit", t.unit}, {"source", t.source}, {"met", t.met()}});
@@ -223,20 +211,24 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   keep(profile, ceilings);
   if (const std::string remark = profile.remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
 
-  const ChipGuess guess = guess_for(machine.topology.cpu_name, &ceilings);
   const std::vector<Target> wishes = arguments.check ? targets(machine, ceilings, wanted) : std::vector<Target>();
   if (!arguments.svg.empty()) write_svg(arguments.svg, machine, ceilings);
   if (arguments.json) {
-    fmt::print("{}\n", document(machine, print, ceilings, guess, wishes, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", document(machine, print, ceilings, wishes, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     constexpr double kNoisy = 0.15;
     print_ceilings(ceilings);
-    print_guess(guess);
     if (!wishes.empty()) print_targets(wishes);
     fmt::print("\n{}, {:.1f} s; {}\n", ceilings.quick ? "quick" : "full", ceilings.seconds,
                profile.stored() ? fmt::format("kept in {} for {}", profile.file().string(), print.id) : "not kept");
     if (ceilings.left_out) fmt::print("{} left out: the time was up\n", count(ceilings.left_out, "measurement"));
-    if (const double worst = worst_spread(ceilings); worst > kNoisy)
+    if (ceilings.others > kQuiet)
+      fmt::print("{}\n",
+                 wrap(fmt::format("other programs used {:.0f} % of the machine meanwhile, so these ceilings may be too low, and are marked as such; measure "
+                                  "again when it is quiet",
+                                  100 * ceilings.others),
+                      terminal_width(), 0));
+    else if (const double worst = worst_spread(ceilings); worst > kNoisy)
       fmt::print("{}\n", wrap(fmt::format("spread up to {:.0f} %: other work was running, or the machine changed its speed; measure again when it is quiet",
                                           100 * worst),
                               terminal_width(), 0));

@@ -228,6 +228,11 @@ std::string_view name(Movement movement) { return movement == Movement::copy ? "
 
 int arrays_of(Movement movement) { return movement == Movement::copy ? 2 : movement == Movement::triad ? 3 : 1; }
 
+int64_t array_bytes_of(Movement movement, int64_t working_set) {
+  const int arrays = arrays_of(movement);
+  return std::clamp<int64_t>(working_set / arrays, kUnitFloats * int64_t(sizeof(float)), far_beyond_cache(arrays));
+}
+
 struct BandwidthWindow::State {
   explicit State(ThreadTeam& t) : team(t) {}
 

@@ -31,6 +31,9 @@ enum class Movement { copy, triad, read };
 std::string_view name(Movement movement);
 int arrays_of(Movement movement);
 
+// Bytes of each array when all together take as much as a working set: those of a working set far beyond the caches are no larger than needed.
+int64_t array_bytes_of(Movement movement, int64_t working_set);
+
 // GB/s over arrays of so many bytes each, shared by the team; 0: far beyond the last-level cache.
 Measured measure_bandwidth(ThreadTeam& team, Movement movement, double seconds = 0.5, int64_t bytes = 0);
 

@@ -1,5 +1,4 @@
-// First guesses for chips by name: sizes to plan with before anything is measured, and what such a chip should reach. Nothing here is a
-// measurement, and whatever is decided by it says so.
+// What chips should reach, by name, and how measurements compare with that.
 #pragma once
 #include <optional>
 #include <span>
@@ -11,23 +10,13 @@
 
 namespace ridge {
 
-struct Range {
-  int low = 0, high = 0;
-  bool operator==(const Range&) const = default;
+struct ChipTarget {
+  std::string chip;            // "Apple M1 Pro"
+  double tflops = 0, gbs = 0;  // of fp32, and of its memory
 };
 
-struct ChipGuess {
-  std::string chip;  // "Apple M1 Pro"
-  Range batch, hidden;
-  int backbone_units = 0, backbone_layers = 0;
-  double tflops = 0, gbs = 0;  // what it should reach; of a scaled guess, what was measured
-  std::string label;           // "guess for Apple M1 Pro": to be printed with every number above
-};
-
-std::span<const ChipGuess> known_chips();                                                   // smallest first
-const ChipGuess* find_chip(std::string_view cpu_name);                                      // null: not known; "Apple M1 Pro" is not "Apple M1"
-ChipGuess scaled_guess(double tflops, double gbs);                                          // between and beyond the known chips, by whichever is scarcer
-ChipGuess guess_for(std::string_view cpu_name, const MachineCeilings* measured = nullptr);  // null: nothing measured yet
+std::span<const ChipTarget> known_chips();               // smallest first
+const ChipTarget* find_chip(std::string_view cpu_name);  // null: not known; "Apple M1 Pro" is not "Apple M1"
 
 // What `ridge probe --check` compares.
 struct Target {
@@ -42,6 +31,7 @@ struct Wanted {
   std::optional<int64_t> memory_bytes = {};     // empty: none
 };
 std::vector<Target> targets(const Machine& machine, const MachineCeilings& ceilings, const Wanted& wanted);  // empty: there are none
+std::string targets_text(std::span<const Target> targets);                                                   // a table; its first line is the head
 
 double best_tflops(const MachineCeilings& ceilings);      // fp32, of the CPU or a GPU
 double best_memory_gbs(const MachineCeilings& ceilings);  // of the CPU's memory or a GPU's

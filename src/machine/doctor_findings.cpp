@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "machine/doctor_report.h"
+#include "machine/utilisation.h"
 
 namespace ridge {
 namespace {
@@ -148,6 +149,9 @@ class Examination {
       say(Level::error, "the configuration cannot be used, and is left out here", facts_.configuration, "ridge config check FILE names every mistake");
     for (const std::string& notice : report_.budget.notices) warn(notice, facts_.memory_source, "lower memory, or leave it to auto");
     if (!facts_.ceilings) note("nothing is measured on this machine yet", {}, "ridge probe --quick takes 5 s and is kept");
+    if (facts_.ceilings && facts_.ceilings->others > kQuiet)
+      note("the ceilings were measured on a busy machine and may be too low", fmt::format("others used {:.0f} %", 100 * facts_.ceilings->others),
+           "ridge probe, when it is quiet");
   }
 
   const DoctorReport& report_;

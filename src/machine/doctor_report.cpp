@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "machine/utilisation.h"
 
 namespace ridge {
 namespace {
@@ -139,16 +140,40 @@ DoctorReport examine(DoctorFacts given) {
   report.device = choose_device(facts.device, Fallback::allow, report.devices);
   const ArithmeticUnit unit = arithmetic_of(report.device.device, facts.gpus);
   report.precision = choose_precision(facts.precision, Fallback::allow, unit, facts.rates);
+  // Doctor knows no model: it goes by matmuls of one size, a training by steps of its own layers.
+  const bool by_rates = !parse_precision(facts.precision) && facts.rates && facts.rates(report.device.device, Precision::fp32);
+  if (by_rates) report.precision.reason += ", by matmuls; a training tries its own layers";
   for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})
     report.precisions.push_back(facts_of(precision, unit, facts.rates));
   report.budget = memory_budget(budget_facts_of(report));
 
   report.decisions = {{"device", to_string(report.device.device), facts.device_source, report.device.reason, report.device.runner_up},
                       facts.threads,
-                      {"precision", std::string(name(report.precision.precision)), facts.precision_source, report.precision.reason, report.precision.runner_up},
+                      {"precision", std::string(name(report.precision.precision)), by_rates ? "measured" : facts.precision_source, report.precision.reason,
+                       report.precision.runner_up},
                       {"memory", size_text(report.budget.bytes), facts.memory_source, report.budget.reason}};
   report.findings = findings_of(report);
   return report;
+}
+
+std::vector<Finding> problems_of(const DoctorReport& report) {
+  std::vector<Finding> problems;
+  for (const Finding& finding : report.findings)
+    if (finding.level != Finding::Level::note) problems.push_back(finding);
+  return problems;
+}
+
+std::string verdict(const DoctorReport& report) {
+  const size_t count = problems_of(report).size();
+  if (count == 0) return "No problems";
+  return fmt::format("{}{} problem{}", report.can_run() ? "" : "Ridge cannot run here: ", count, count == 1 ? "" : "s");
+}
+
+std::string finding_text(const Finding& finding) { return finding.number.empty() ? finding.what : fmt::format("{} ({})", finding.what, finding.number); }
+
+std::string measured_text(const DoctorFacts& facts) {
+  if (!facts.ceilings || facts.ceilings->others <= kQuiet) return facts.measured;
+  return fmt::format("{}, others used {:.0f} %", facts.measured, 100 * facts.ceilings->others);
 }
 
 std::string core_summary(const Topology& topology) {
@@ -211,10 +236,12 @@ std::string to_json(const DoctorReport& report) {
                          {"devices", devices_json(report)},
                          {"measured", facts.ceilings ? Json::parse(to_json(*facts.ceilings)) : Json()},
                          {"measured_when", facts.measured},
+                         {"kernels_measured", facts.kernels},
                          {"precisions", precisions_json(report)},
                          {"memory_budget", budget_json(report.budget)},
                          {"decisions", decisions},
                          {"findings", findings},
+                         {"verdict", verdict(report)},
                          {"can_run", report.can_run()},
                          {"seconds", report.seconds}};
   return document.dump(2, ' ', false, Json::error_handler_t::replace);

@@ -31,6 +31,7 @@ struct DoctorFacts {
   std::string version, isa;                 // of Ridge; "avx512"
   std::optional<MachineCeilings> ceilings;  // empty: nothing is measured
   std::string measured;                     // when and by whom: "just now", "2 hours ago"
+  std::string kernels;                      // of which plans and trainings have measured kernels; empty: none yet
   RateLookup rates;                         // of Ridge's matmul by precision
   Decision threads;
   std::string device = "auto", precision = "auto";  // as asked for
@@ -70,6 +71,10 @@ std::string to_json(const DoctorReport& report);  // one document
 std::string to_svg(const DoctorReport& report);
 
 // Words that both the text and the picture use.
+std::vector<Finding> problems_of(const DoctorReport& report);            // findings that are not mere notes
+std::string verdict(const DoctorReport& report);                         // "No problems", "2 problems", "Ridge cannot run here: 1 problem"
+std::string finding_text(const Finding& finding);                        // with its number
+std::string measured_text(const DoctorFacts& facts);                     // "2 hours ago, others used 40 %"
 std::string core_summary(const Topology& topology);                      // "6 performance + 8 efficiency cores, 20 threads"
 std::string cache_summary(const CoreKind& kind);                         // "L1 32 KiB, L2 1 MiB, L3 32 MiB for 8 cores"
 std::string gpu_summary(const Gpu& gpu);                                 // "compute 9.0, 132 processors, 139 of 140 GiB free"

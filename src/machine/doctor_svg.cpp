@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include <fmt/core.h>
 
@@ -249,7 +250,7 @@ void draw_figures(Picture& picture, const DoctorFacts& facts, const std::vector<
   panel(picture, box);
   const double x = box.x + 18;
   picture.text({x, box.y + 25}, "Measured", {.size = 14, .bold = true});
-  picture.text({box.x + box.width - 18, box.y + 25}, svg::fit(facts.measured, 180, 12.5), {.size = 12.5, .ink = Ink::muted, .anchor = Anchor::end});
+  picture.text({box.x + box.width - 18, box.y + 25}, svg::fit(measured_text(facts), 190, 12.5), {.size = 12.5, .ink = Ink::muted, .anchor = Anchor::end});
   if (figures.empty()) picture.text({x, box.y + 64}, "nothing yet: ridge probe measures", {.size = 13, .ink = Ink::muted});
   const double lines = std::ceil(double(std::max<size_t>(1, figures.size())) / 2);
   const double step = std::clamp((box.height - 62) / lines, 56.0, 92.0);
@@ -401,27 +402,25 @@ void draw_head(Picture& picture, const DoctorReport& report) {
   picture.text({kMargin, 93}, svg::fit(text, kInner / kWide, 15), {.size = 15, .ink = Ink::muted});
 }
 
-constexpr size_t kMostFindings = 3;
+constexpr size_t kMostProblems = 6;
 
-std::vector<const Finding*> shown_findings(const DoctorReport& report) {
-  std::vector<const Finding*> shown;
-  for (const Finding& finding : report.findings)
-    if (finding.level != Finding::Level::note && shown.size() < kMostFindings) shown.push_back(&finding);
-  return shown;
+// The verdict, a line for each problem, and one that says how many are left out.
+size_t finding_lines(const DoctorReport& report) {
+  const size_t problems = problems_of(report).size();
+  return 1 + std::min(problems, kMostProblems) + (problems > kMostProblems);
 }
 
 void draw_findings(Picture& picture, const DoctorReport& report, double y) {
-  const std::vector<const Finding*> shown = shown_findings(report);
-  if (shown.empty()) {
-    picture.circle({kMargin + 6, y + 7}, 6, {.fill = Ink::green});
-    picture.text({kMargin + 22, y + 12}, "Nothing is wrong with this machine", {.size = 13.5});
-  }
-  for (size_t i = 0; i < shown.size(); ++i) {
+  const std::vector<Finding> problems = problems_of(report);
+  const size_t shown = std::min(problems.size(), kMostProblems);
+  auto line = [&](size_t i, std::optional<Ink> dot, const std::string& text, bool bold = false) {
     const double at = y + 22 * double(i);
-    picture.circle({kMargin + 6, at + 7}, 6, {.fill = shown[i]->level == Finding::Level::error ? Ink::red : Ink::amber});
-    const std::string text = shown[i]->number.empty() ? shown[i]->what : fmt::format("{} ({})", shown[i]->what, shown[i]->number);
-    picture.text({kMargin + 22, at + 12}, svg::fit(text, kInner - 160, 13.5), {.size = 13.5});
-  }
+    if (dot) picture.circle({kMargin + 6, at + 7}, 6, {.fill = *dot});
+    picture.text({kMargin + 22, at + 12}, svg::fit(text, kInner - 160, 13.5), {.size = 13.5, .bold = bold});
+  };
+  line(0, problems.empty() ? std::optional(Ink::green) : std::nullopt, verdict(report), true);
+  for (size_t i = 0; i < shown; ++i) line(1 + i, problems[i].level == Finding::Level::error ? Ink::red : Ink::amber, finding_text(problems[i]));
+  if (shown < problems.size()) line(1 + shown, {}, fmt::format("and {} more, which ridge doctor lists", problems.size() - shown));
   picture.text({kWidth - kMargin, y + 12}, "ridge " + report.facts.version, {.size = 12.5, .ink = Ink::muted, .anchor = Anchor::end});
 }
 
@@ -440,7 +439,7 @@ std::string to_svg(const DoctorReport& report) {
   const double body = std::max(right_height, plan.height + 10 + legend);
   const double gpus_y = kHead + body + kGap + 6, decisions_y = gpus_y + GpuRows(report.facts.gpus.gpus).height + kGap;
   const double findings_y = decisions_y + kDecisionsHeight + kGap + 8;
-  const double height = findings_y + 22 * double(std::max<size_t>(1, shown_findings(report).size())) + 22;
+  const double height = findings_y + 22 * double(finding_lines(report)) + 22;
 
   Picture picture(kWidth, height, fmt::format("{}: {}", machine.topology.cpu_name, core_summary(machine.topology)),
                   "Cores by kind, caches, memory and GPUs of this machine with measured figures, and what Ridge would use");

@@ -83,7 +83,7 @@ void add_gpus(Sheet& sheet, const DoctorReport& report) {
     if (const std::string summary = gpu_summary(gpu); !summary.empty()) text += ": " + summary;
     sheet.row(std::exchange(label, ""), kLabel, text);
     if (const std::string figures = measured_summary(report.facts, gpu); !figures.empty())
-      sheet.row("", kLabel, fmt::format("measured: {} ({})", figures, report.facts.measured));
+      sheet.row("", kLabel, fmt::format("measured: {} ({})", figures, measured_text(report.facts)));
   }
   if (scan.gpus.empty()) sheet.row(std::exchange(label, ""), kLabel, fmt::format("none: {}", scan.no_cuda));
   if (!scan.driver.empty())
@@ -92,7 +92,10 @@ void add_gpus(Sheet& sheet, const DoctorReport& report) {
 }
 
 void add_figures(Sheet& sheet, const DoctorFacts& facts) {
-  if (!facts.ceilings) return;
+  if (!facts.ceilings) {
+    sheet.row("measured", kLabel, "nothing yet: ridge probe measures");
+    return;
+  }
   const MachineCeilings& c = *facts.ceilings;
   std::string text;
   auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -100,7 +103,8 @@ void add_figures(Sheet& sheet, const DoctorFacts& facts) {
     if (const RateCeiling* rate = c.rate(dtype)) add(fmt::format("{:.0f} GFLOP/s {}", rate->gflops.median, label));
   for (Movement movement : {Movement::copy, Movement::triad, Movement::read})
     if (const BandwidthCeiling* b = c.bandwidth("memory", movement)) add(fmt::format("{} {:.1f} GB/s", name(movement), b->gbs.median));
-  if (!text.empty()) sheet.row("measured", kLabel, fmt::format("{} ({})", text, facts.measured));
+  if (!text.empty()) sheet.row("measured", kLabel, fmt::format("{} ({})", text, measured_text(facts)));
+  sheet.row("", kLabel, "for plans: " + (facts.kernels.empty() ? std::string("nothing yet; the first plan or training measures its kernels") : facts.kernels));
 }
 
 void add_decisions(Sheet& sheet, const DoctorReport& report) {
@@ -136,12 +140,11 @@ void add_precisions(Sheet& sheet, const DoctorReport& report) {
 }
 
 void add_findings(Sheet& sheet, const DoctorReport& report) {
-  const bool worth = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& f) { return f.level != Finding::Level::note; });
-  sheet.heading(worth ? "What is wrong, and how to mend it" : "Nothing is wrong");
+  sheet.heading(verdict(report));
   for (const Finding& f : report.findings) {
     const Style style = f.level == Finding::Level::error ? Style::bad : f.level == Finding::Level::warning ? Style::warn : Style::plain;
     const char* mark = f.level == Finding::Level::error ? "  ✗ " : f.level == Finding::Level::warning ? "  ! " : "  · ";
-    sheet.row(mark, 4, f.number.empty() ? f.what : fmt::format("{} ({})", f.what, f.number), style);
+    sheet.row(mark, 4, finding_text(f), style);
     if (!f.remedy.empty()) sheet.row("    → ", 6, f.remedy, Style::dim);
   }
 }
@@ -164,7 +167,6 @@ std::string to_text(const DoctorReport& report, const TextLook& look) {
   add_precisions(sheet, report);
   sheet.blank();
   add_findings(sheet, report);
-  if (!report.can_run()) sheet.heading("Ridge cannot run here");
   return std::move(sheet).str();
 }
 

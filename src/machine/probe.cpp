@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "machine/profile.h"
+#include "machine/utilisation.h"
 #include "runtime/buffer_pool.h"
 #include "runtime/thread_team.h"
 
@@ -149,7 +150,7 @@ void take_row(MachineCeilings& c, const NamedMeasurement& stored) {
   if (!j.is_object()) return;
   c.when = std::max(c.when, m.when);
   if (words[0] == "probe") {
-    c.quick = j.value("quick", false), c.seconds = j.value("seconds", 0.0), c.left_out = j.value("left_out", 0);
+    c.quick = j.value("quick", false), c.seconds = j.value("seconds", 0.0), c.left_out = j.value("left_out", 0), c.others = j.value("others", 0.0);
     // Rows come by name, so these are all; those of a GPU that was there once are no longer meant.
     c.gpus.resize(std::min(c.gpus.size(), j.value("gpus", c.gpus.size())));
   } else if (words[0] == "gpu") {
@@ -235,6 +236,7 @@ std::vector<WorkingSet> working_sets(const Machine& machine, int threads, Moveme
 
 MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   const auto start = Clock::now();
+  OthersWatch watch;
   auto elapsed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   const std::vector<int> counts = thread_counts(options.threads ? options.threads : machine.parallel(), options.quick);
   Budget budget = budget_of(options.quick, counts.size());
@@ -302,6 +304,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   }
   sort_rows(c);
   c.seconds = elapsed();
+  c.others = watch.others();
   c.when = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   return c;
 }
@@ -316,7 +319,7 @@ void keep(Profile& profile, const MachineCeilings& c) {
   }
   for (const ForkJoinCeiling& f : c.fork_joins) rows.push_back(row(fmt::format("fork_join/t{}", f.threads), measured_json(f.us, "us"), f.us));
   for (size_t i = 0; i < c.gpus.size(); ++i) rows.push_back(row(fmt::format("gpu/{}", i), gpu_json(c.gpus[i]), {}));
-  rows.push_back(row("probe", {{"quick", c.quick}, {"seconds", c.seconds}, {"left_out", c.left_out}, {"gpus", c.gpus.size()}}, {}));
+  rows.push_back(row("probe", {{"quick", c.quick}, {"seconds", c.seconds}, {"left_out", c.left_out}, {"others", c.others}, {"gpus", c.gpus.size()}}, {}));
   profile.put(rows);
 }
 
@@ -337,6 +340,7 @@ std::string to_json(const MachineCeilings& c) {
   j["seconds"] = c.seconds;
   j["when"] = c.when;
   j["left_out"] = c.left_out;
+  j["others"] = c.others;
   j["multiply_add"] = Json::array();
   for (const RateCeiling& r : c.rates) {
     Json line{{"dtype", std::string(name(r.dtype))}, {"threads", r.threads}};

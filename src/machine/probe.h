@@ -66,6 +66,7 @@ struct MachineCeilings {
   double seconds = 0;  // that it took
   int left_out = 0;    // measurements for which there was no time
   int64_t when = 0;    // seconds since 1970
+  double others = 0;   // share of the machine that other programs had meanwhile
 
   int threads() const;  // the most that were measured
   // Null: not measured. 0 threads: the most.

@@ -15,6 +15,9 @@
 
 namespace ridge {
 
+// What a decision may go by: nothing that was ever measured (optimize_perf=false), what the profile holds, or that and new measurements.
+enum class Figures { none, kept, measured };
+
 struct Measurement {
   std::string value;  // JSON
   double spread = 0;  // between the quartiles, as a fraction of the median

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <fmt/core.h>
@@ -112,6 +113,22 @@ std::vector<CpuGroup> cpu_groups(const Machine& machine) {
 double Utilisation::others() const {
   if (!counted || cpus.empty()) return 0;
   return std::clamp(busy + stolen - process / double(cpus.size()), 0.0, 1.0);
+}
+
+OthersWatch::OthersWatch() : sampler_(cpu_groups(look_at_machine({}))) {}
+
+double others_now() {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLook = std::chrono::milliseconds(100), kFresh = std::chrono::milliseconds(5000);
+  static std::mutex mutex;
+  static std::optional<std::pair<Clock::time_point, double>> last;
+  const std::lock_guard lock(mutex);
+  if (!last || Clock::now() - last->first > kFresh) {
+    OthersWatch watch;
+    std::this_thread::sleep_for(kLook);
+    last = {Clock::now(), watch.others()};
+  }
+  return last->second;
 }
 
 std::string Utilisation::summary() const {

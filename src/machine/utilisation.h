@@ -65,6 +65,21 @@ class UtilisationSampler {
   std::unique_ptr<State> state_;
 };
 
+// A measurement during which others had more than this share of the machine is marked, and repeated when the machine is quiet.
+inline constexpr double kQuiet = 0.1;
+
+// The share of this process's CPUs that others have had since it was made.
+class OthersWatch {
+ public:
+  OthersWatch();
+  double others() { return sampler_.sample().others(); }  // since the call before
+
+ private:
+  UtilisationSampler sampler_;
+};
+
+double others_now();  // over a tenth of a second; what was seen within the last five seconds is not looked at again
+
 // Samples from a thread of its own until it ends. Whatever a sample costs here, it takes less than 0.05 % of a core.
 class UtilisationWatch {
  public:

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "machine/profile.h"
+#include "machine/utilisation.h"
 #include "runtime/kernel_mix.h"
 #include "runtime/thread_team.h"
 
@@ -24,12 +25,15 @@ bool may_be_mixed(const Machine& machine) {
 }
 
 struct DefaultTeam {
-  Machine machine = known_machine();
+  Machine machine;
   CoreSlots slots = CoreSlots::take(usable_cores(machine));
   ThreadChoice choice;
   ThreadTeam team;
 
-  explicit DefaultTeam(const ThreadRequest& request) : choice(choose_threads(machine, request, known_throughput(machine), &slots)), team(choice.team) {}
+  explicit DefaultTeam(const ThreadRequest& request)
+      : machine(known_machine(request.measure ? Figures::measured : Figures::none)),
+        choice(choose_threads(machine, request, known_throughput(machine), &slots)),
+        team(choice.team) {}
 };
 
 std::mutex mutex;  // held while the team is made
@@ -57,9 +61,9 @@ void request_default_threads(const ThreadRequest& request) {
   requested = request;
 }
 
-Machine known_machine() {
+Machine known_machine(Figures figures) {
   Machine machine = look_at_machine({});
-  if (!machine.topology.can_pin || !may_be_mixed(machine)) return machine;
+  if (figures == Figures::none || !machine.topology.can_pin || !may_be_mixed(machine)) return machine;
   Profile profile(fingerprint(machine));
   std::vector<NamedMeasurement> fresh;
   auto speed = [&](int cpu) {
@@ -81,12 +85,16 @@ MeasureTeams known_throughput(const Machine& machine) {
     const std::string key = "kernel_mix/" + what.dump();
     Profile profile(fingerprint(machine));
     if (auto known = profile.get(key)) {
-      const auto rates = nlohmann::json::parse(known->value, nullptr, false);
-      if (rates.is_array() && rates.size() == teams.size() && std::all_of(rates.begin(), rates.end(), [](const auto& r) { return r.is_number(); }))
-        return rates.get<std::vector<double>>();
+      const auto kept = nlohmann::json::parse(known->value, nullptr, false);
+      const auto rates = kept.is_object() ? kept.value("rates", nlohmann::json()) : nlohmann::json();
+      const bool whole =
+          rates.is_array() && rates.size() == teams.size() && std::all_of(rates.begin(), rates.end(), [](const auto& r) { return r.is_number(); });
+      // What was measured beside other programs is measured again when they are gone.
+      if (whole && (kept.value("others", 0.0) <= kQuiet || others_now() > kQuiet)) return rates.get<std::vector<double>>();
     }
+    OthersWatch watch;
     const std::vector<double> rates = measure_kernel_mix(teams);
-    profile.put(key, {.value = nlohmann::json(rates).dump(), .samples = 1});
+    profile.put(key, {.value = nlohmann::json{{"rates", rates}, {"others", watch.others()}}.dump(), .samples = 1});
     return rates;
   };
 }

@@ -1,5 +1,6 @@
 // The process-wide thread team: made when it is first needed, as the machine and the environment say.
 #pragma once
+#include "machine/profile.h"
 #include "machine/thread_choice.h"
 
 namespace ridge {
@@ -13,8 +14,8 @@ const ThreadChoice& default_threads();  // how large it is, and why
 void request_default_threads(const ThreadRequest& request);
 
 // The machine with its kinds of cores confirmed. What was measured once is remembered in the profile, so that only the first
-// start on a machine with several kinds takes longer than some milliseconds.
-Machine known_machine();
+// start on a machine with several kinds takes longer than some milliseconds. Figures::none: kinds as the system reports them.
+Machine known_machine(Figures figures = Figures::measured);
 
 // measure_kernel_mix(), remembered in the profile in the same way.
 MeasureTeams known_throughput(const Machine& machine);

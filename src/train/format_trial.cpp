@@ -90,12 +90,13 @@ Verdict compare(const Trial& trial, ThreadTeam& team, int64_t memory) {
 
 }  // namespace
 
-FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& team, int64_t memory, bool measure) {
+FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& team, int64_t memory, Figures figures) {
   // For all runs of an experiment, whether the profile can be written or not.
   static std::mutex mutex;
   static std::map<std::string, double> found;
   const std::lock_guard lock(mutex);
   if (facts_of(Precision::bf16, arithmetic_of({}, {})).support != Support::native) return {};
+  if (figures == Figures::none) return {};
   if (whole.width < kNarrowest) return {{}, fmt::format("a width of {} is too narrow for a coarser format to pay", whole.width)};
   const Trial trial(whole, samples);
   Profile profile{fingerprint(look_at_machine({}))};
@@ -103,7 +104,7 @@ FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& tea
   double speed = profile.number(key).value_or(0);
   if (const auto before = found.find(profile.file().string() + key); speed <= 0 && before != found.end()) speed = before->second;
   if (speed <= 0) {
-    if (!measure) return {};
+    if (figures != Figures::measured) return {};
     const Verdict verdict = compare(trial, team, memory);
     if (verdict.speed <= 0) return {{}, "there is no memory to try a coarser format"};
     speed = verdict.speed;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "machine/precision.h"
+#include "machine/profile.h"
 #include "nn/gpt.h"
 
 namespace ridge {
@@ -15,8 +16,8 @@ struct FormatTrial {
   std::string reason;  // why nothing was tried though it could have been
 };
 
-// What this process or, by the profile, an earlier one has found for such steps. Else, if `measure` says so, they are timed now, in some tenths of
+// What this process or, by the profile, an earlier one has found for such steps. Else, if `figures` says so, they are timed now, in some tenths of
 // a second and within `memory` bytes. A verdict that another moment might change is kept for this process alone.
-FormatTrial try_formats(const GptConfig& model, int64_t batch, ThreadTeam& team, int64_t memory, bool measure);
+FormatTrial try_formats(const GptConfig& model, int64_t batch, ThreadTeam& team, int64_t memory, Figures figures);
 
 }  // namespace ridge

@@ -31,19 +31,20 @@ double rate_of(const GpuCeilings& gpu, Precision precision) {
   return gpu.fastest() ? 1e9 * gpu.fastest()->gflops.median : 0;
 }
 
-std::optional<KernelRates> cpu_rates(int64_t memory, bool measure, Precision precision = Precision::fp32) {
-  return measure ? known_kernel_rates(default_team(), memory, precision) : kept_kernel_rates(default_team(), memory, precision);
+std::optional<KernelRates> cpu_rates(int64_t memory, Figures figures, Precision precision = Precision::fp32) {
+  if (figures == Figures::none) return {};
+  return figures == Figures::measured ? known_kernel_rates(default_team(), memory, precision) : kept_kernel_rates(default_team(), memory, precision);
 }
 
 // What each device can do in a second; those of which nothing is known are left out.
-std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, bool measure, bool measure_gpus) {
+std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, Figures figures, Figures gpu_figures) {
   std::vector<DeviceCost> costs;
   for (const KnownDevice& known : devices) {
     if (!known.missing.empty()) continue;
     if (known.device.kind == Device::Kind::cpu) {
-      if (const std::optional<KernelRates> rates = cpu_rates(int64_t(1) << 28, measure))
+      if (const std::optional<KernelRates> rates = cpu_rates(int64_t(1) << 28, figures))
         costs.push_back({known.device, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
-    } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, measure_gpus)) {
+    } else if (const std::optional<GpuCeilings> gpu = known_gpu_ceilings(known.name, gpu_figures)) {
       costs.push_back({known.device, rate_of(*gpu, Precision::bf16), 1e9 * gpu->copy_gbs.median, kReplayed, 1e9 * gpu->upload_pinned_gbs.median, true});
     }
   }
@@ -55,7 +56,7 @@ struct Chosen {
   std::string by;  // who decided; empty: the setting
 };
 
-Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, bool measure,
+Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, Figures figures,
               const std::function<void()>& meanwhile = {}) {
   const DeviceRequest wish = parse_device(request);
   if (!wish.automatic) {
@@ -74,14 +75,14 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
     if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {{d.device, kWhereItWas, {}, false, {}}, "the run so far"};
   const auto start = std::chrono::steady_clock::now();
   if (meanwhile) meanwhile();
-  const std::vector<DeviceCost> costs = measured_costs(devices, measure, measure && !meanwhile);
+  const std::vector<DeviceCost> costs = measured_costs(devices, figures, meanwhile ? std::min(figures, Figures::kept) : figures);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool all = std::all_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
     return !d.missing.empty() || std::any_of(costs.begin(), costs.end(), [&](const DeviceCost& c) { return c.device == d.device; });
   });
   Chosen chosen{choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
   constexpr double kNoticed = 0.2;  // from a profile they come at once
-  if (measure && seconds > kNoticed)
+  if (figures == Figures::measured && seconds > kNoticed)
     chosen.device.notices.push_back(fmt::format("the devices were measured for this choice ({:.1f} s); later runs find that in the profile", seconds));
   return chosen;
 }
@@ -137,7 +138,8 @@ SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const
 std::string start_key(const std::string& gpu) { return "start_time/" + gpu; }
 
 // Whether the CPU would be done before any GPU has begun; empty: no, or there is none.
-std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& work, double times, bool measure) {
+std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& work, double times, Figures figures) {
+  if (figures == Figures::none) return {};
   double start = 0;
   const Profile profile = this_machine();
   for (const KnownDevice& d : devices)
@@ -145,7 +147,7 @@ std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& 
       const double seconds = profile.number(start_key(d.name)).value_or(kStartGuess);
       start = start > 0 ? std::min(start, seconds) : seconds;
     }
-  const std::optional<KernelRates> rates = start > 0 ? cpu_rates(int64_t(1) << 28, measure) : std::nullopt;
+  const std::optional<KernelRates> rates = start > 0 ? cpu_rates(int64_t(1) << 28, figures) : std::nullopt;
   if (!rates) return {};
   const double here = times * expected_seconds(work, {{}, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
   return here < start ? fmt::format("expected to be done in {:.2g} s, and a GPU takes {:.2g} s to begin", here, start) : std::string();
@@ -153,9 +155,9 @@ std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& 
 
 }  // namespace
 
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure, const TryFormats& try_formats,
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures, const TryFormats& try_formats,
                             const std::function<void()>& meanwhile) {
-  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, measure, meanwhile),
+  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, figures, meanwhile),
               settings.get<std::string>("precision"), try_formats);
 }
 
@@ -170,11 +172,12 @@ StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
 
 SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times) {
   const std::string request = settings.get<std::string>("device"), precision = settings.get<std::string>("precision");
+  const bool tuned = settings.get<bool>("optimize_perf");
   Chosen chosen;
   if (parse_device(request).automatic)
-    chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, settings.get<bool>("optimize_perf"));
+    chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, tuned ? Figures::measured : Figures::none);
   chosen.by = "measured";
-  if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", false);
+  if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", tuned ? Figures::kept : Figures::none);
   const std::string format = precision == "auto" ? "fp32" : precision;
   SettledDevice settled = open(settings, chosen, format);
   const int64_t free = device_memory(settled.backend.get()).free;
@@ -195,12 +198,12 @@ void keep_start_time(const Backend* backend, double seconds) {
   profile.put(start_key(gpu), {.value = fmt::format("{:.4g}", std::min(before, seconds)), .samples = 1});
 }
 
-double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure) {
+double measured_balance(const Backend* backend, Precision precision, int64_t memory, Figures figures) {
   if (!backend || backend->info().host_memory) {
-    const std::optional<KernelRates> rates = cpu_rates(memory, measure, precision);
+    const std::optional<KernelRates> rates = cpu_rates(memory, figures, precision);
     return rates && rates->copy_gbs > 0 ? rates->matmul_gflops / rates->copy_gbs : 0;
   }
-  const std::optional<GpuCeilings> gpu = known_gpu_ceilings(device_name(backend), measure);
+  const std::optional<GpuCeilings> gpu = known_gpu_ceilings(device_name(backend), figures);
   return gpu ? rate_of(*gpu, product_format(backend, precision)) / (1e9 * gpu->copy_gbs.median) : 0;
 }
 
@@ -226,7 +229,8 @@ void keep_gpu_ceilings(Profile& profile, const std::vector<GpuCeilings>& measure
 
 }  // namespace
 
-std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure) {
+std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures) {
+  if (figures == Figures::none) return {};
   Profile profile = this_machine();
   auto find = [&](const std::vector<GpuCeilings>& list) -> std::optional<GpuCeilings> {
     for (const GpuCeilings& gpu : list)
@@ -243,7 +247,7 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool meas
     if (const std::optional<double> rate = profile.number(prefix + std::string(ridge::name(precision)))) own.matmul.push_back({precision, {.median = *rate}});
   for (auto [field, member] : kGpuFields) (own.*member).median = profile.number(prefix + field).value_or(0);
   if (std::optional<GpuCeilings> known = find({own})) return known;
-  if (!measure) return {};
+  if (figures != Figures::measured) return {};
   const std::vector<GpuCeilings> measured = cuda::gpu_probe({.rates_only = true})(true).gpus;
   keep_gpu_ceilings(profile, measured);
   return find(measured);
@@ -252,7 +256,7 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool meas
 std::function<void()> begin_measuring_gpus() {
   const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
   const bool all = std::all_of(devices.begin(), devices.end(), [](const KnownDevice& d) {
-    return !d.missing.empty() || d.device.kind == Device::Kind::cpu || known_gpu_ceilings(d.name, false);
+    return !d.missing.empty() || d.device.kind == Device::Kind::cpu || known_gpu_ceilings(d.name, Figures::kept);
   });
   if (all) return {};
   return [probe = cuda::begin_gpu_probe({.rates_only = true}, true)] {
@@ -261,9 +265,9 @@ std::function<void()> begin_measuring_gpus() {
   };
 }
 
-GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool measure) {
+GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, Figures figures) {
   const std::string gpu = device_name(backend);
-  const std::optional<GpuCeilings> ceilings = known_gpu_ceilings(gpu, measure);
+  const std::optional<GpuCeilings> ceilings = known_gpu_ceilings(gpu, figures);
   if (!ceilings) return {};
   const double rate = rate_of(*ceilings, product_format(backend, step.plan().choices.precision)), bandwidth = 1e9 * ceilings->copy_gbs.median;
   GpuStepTime time;

@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "machine/memory_budget.h"
 #include "machine/probe.h"
+#include "machine/profile.h"
 #include "nn/gpt.h"
 #include "ridge/device.h"
 #include "train/format_trial.h"
@@ -36,10 +37,10 @@ using TryFormats = std::function<FormatTrial()>;
 std::function<void()> begin_measuring_gpus();
 
 // `work` is looked at for device=auto alone; `earlier`: the device of the run that goes on, empty for a new one. What has not been
-// measured yet is, if `measure` says so, after `meanwhile`, which was begun before. `try_formats` is called for precision=auto on the CPU;
+// measured yet is, if `figures` says so, after `meanwhile`, which was begun before. `try_formats` is called for precision=auto on the CPU;
 // absent: fp32 there.
 // ErrorCode::unsupported and usage as select_device() has them.
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, bool measure,
+SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures,
                             const TryFormats& try_formats = {}, const std::function<void()>& meanwhile = {});
 
 // The same for a model that is only read, `times` over: precision=auto is fp32 there, and what the CPU has done before a GPU would have
@@ -48,17 +49,17 @@ StepWork gpt_reading_work(const GptConfig& config, int64_t tokens);  // that go 
 SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times);
 void keep_start_time(const Backend* backend, double seconds);  // that it took until it could compute; of the CPU nothing is kept
 
-// What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `measure` says so. Empty: not known.
-std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, bool measure);
+// What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `figures` says so. Empty: not known.
+std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures);
 
 struct GpuStepTime {
   double least = 0, expected = 0;  // seconds; 0: not known
   std::string source;
   std::string key;  // of steps of this kind, for keep_step_time()
 };
-GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, bool measure);
+GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, Figures figures);
 // Operations that the device's products take in the time of a byte; 0: its rates are not known. `backend` null: the CPU, with so much memory.
-double measured_balance(const Backend* backend, Precision precision, int64_t memory, bool measure);
+double measured_balance(const Backend* backend, Precision precision, int64_t memory, Figures figures);
 
 // What a run has seen: later ones of its kind expect as much above the sum of their kernels. An empty key: nothing is kept.
 void keep_step_time(const std::string& key, double expected, double measured);

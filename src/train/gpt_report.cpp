@@ -8,6 +8,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "runtime/default_team.h"
+#include "train/train_text.h"
 
 namespace ridge {
 namespace {
@@ -68,9 +69,9 @@ std::string plan_text(const GptRun& run, const Look& look) {
   if (run.expected_step_seconds > 0) {
     const double tokens = double(plan.batch * run.model.block);
     const std::string expected =
-        fmt::format("Expected: {} a step ({} tokens/s, {:.0f} % of the roof), {} for {} steps{};", duration_text(run.expected_step_seconds),
-                    count_text(tokens / run.expected_step_seconds), 100 * run.least_seconds / run.expected_step_seconds, duration_text(expected_total(run)),
-                    run.trainer.schedule.steps - run.steps_done, run.steps_done > 0 ? " that are left" : "");
+        fmt::format("Expected: {} a step ({} tokens/s, {}), {} for {} steps{};", duration_text(run.expected_step_seconds),
+                    count_text(tokens / run.expected_step_seconds), roof_text(run.least_seconds / run.expected_step_seconds, run.roof_others, "the roof"),
+                    duration_text(expected_total(run)), run.trainer.schedule.steps - run.steps_done, run.steps_done > 0 ? " that are left" : "");
     text += "\n" + wrap(expected, look.width, 2) + "\n  " + wrap("from " + run.expected_from, look.width, 2) + "\n";
   }
   return text;

@@ -48,6 +48,7 @@ struct GptRun {
   std::vector<MemoryItem> host_memory;  // beside a GPU's: the host's
   int64_t host_planned_bytes = 0;
   double least_seconds = 0;  // of a step: its roof
+  double roof_others = 0;    // share of the machine that others had when the rates behind it were measured
   double expected_step_seconds = 0;
   int64_t steps_done = 0;     // by the run that goes on
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
@@ -73,7 +74,7 @@ struct GptRunOptions {
   uint64_t seed = 1337;
   std::filesystem::path folder;  // of the run; empty: none
   bool resume = false;
-  bool measure = true;  // rates for the expected time; false: it stays unknown
+  bool measure = true;  // what decisions and the expected time go by; false: nothing measured, now or before, decides
   bool probe = false;   // a GPU that was never measured is, though that takes seconds
   std::function<void(const std::string& what, double done)> progress = {};
   std::shared_ptr<Backend> backend = {};      // where to run, whatever the settings say, for tests

@@ -162,11 +162,11 @@ class Settling {
           const int64_t before = resident_bytes();
           BudgetFacts facts = budget_facts(read_limits(), before);
           facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
-          FormatTrial trial = try_formats(run_.model, batch_, team, memory_budget(facts).bytes - before, o_.measure);
+          FormatTrial trial = try_formats(run_.model, batch_, team, memory_budget(facts).bytes - before, figures());
           left_by_trial_ = std::max<int64_t>(0, resident_bytes() - before);
           return trial;
         };
-      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, o_.measure, formats, gpus_);
+      SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, figures(), formats, gpus_);
       run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
       run_.backend = std::move(settled.backend);
       device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
@@ -340,8 +340,8 @@ class Settling {
       const StepChoices before = StepChoices::from_words(earlier_->choices);
       if (!is_said_now("precision")) options.precision = precision_as_before(before.precision);
     }
-    options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, measure = o_.measure && (!far_ || o_.probe)] {
-      return measured_balance(backend, precision, memory, measure);
+    options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, figures = step_figures()] {
+      return measured_balance(backend, precision, memory, figures);
     };
     if (earlier_ && !earlier_->choices.empty()) {
       StepOptions same = options;
@@ -403,7 +403,7 @@ class Settling {
 
   void estimate() {
     if (far_) {
-      const GpuStepTime time = gpu_step_time(*run_.step, run_.backend.get(), o_.measure && o_.probe);
+      const GpuStepTime time = gpu_step_time(*run_.step, run_.backend.get(), step_figures());
       run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
       run_.expected_key = time.key;
       return;
@@ -412,7 +412,7 @@ class Settling {
     const KernelRates rates = known_kernel_rates(default_team(), std::min(run_.planned_bytes - run_.passed_bytes, run_.budget.bytes) - baseline_,
                                                  run_.step->plan().choices.precision);
     run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
-    run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates);
+    run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates), run_.roof_others = rates.others;
     run_.expected_from = rates.source;
   }
 
@@ -437,7 +437,8 @@ class Settling {
       t.device_choice = device_.value;
       t.pinned_bytes = s_.get<bool>("enable_pinned_memory") ? int64_t(s_.get<double>("pin_memory_ratio") * double(read_limits().memory_total)) : 0;
     }
-    t.least_seconds = run_.least_seconds, t.expected_step_seconds = run_.expected_step_seconds, t.planned_bytes = run_.planned_bytes;
+    t.least_seconds = run_.least_seconds, t.roof_others = run_.roof_others, t.expected_step_seconds = run_.expected_step_seconds,
+    t.planned_bytes = run_.planned_bytes;
   }
 
   void describe() {
@@ -459,9 +460,9 @@ class Settling {
                  far_ ? "for data and files, beside the GPU: " + threads.reason : threads.reason, threads.runner_up});
     run_.notices.insert(run_.notices.end(), threads.remarks.begin(), threads.remarks.end());
     if (far_)
-      d.push_back({"kernels", run_.backend->info().what, "measured", "compiled for this chip"});
+      d.push_back({"kernels", run_.backend->info().what, "detected", "compiled for this chip"});
     else
-      d.push_back({"kernels", std::string(name(isa_tier())), "measured", "the best instructions this CPU has"});
+      d.push_back({"kernels", std::string(name(isa_tier())), "detected", "the best instructions this CPU has"});
     d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
     d.push_back(as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)));
     const bool as_before = honoured_ && !is_said_now("accumulation");
@@ -512,6 +513,10 @@ class Settling {
 
   // What the step's programs and those of other plans will take on the heap; counted when they are there.
   int64_t programs_bytes() const { return (6 + run_.model.layers) << 20; }
+
+  Figures figures() const { return o_.measure ? Figures::measured : Figures::none; }
+  // A training that was told which GPU to use does not spend seconds on measuring it.
+  Figures step_figures() const { return far_ && !o_.probe ? std::min(figures(), Figures::kept) : figures(); }
 
   static constexpr const char* kAhead = "batches ahead";
   // What grows afterwards without a plan in detail: code pages, stacks, logs, JSON.

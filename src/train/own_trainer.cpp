@@ -130,7 +130,7 @@ struct Trainer::State {
       }
     planned_bytes = others + compiled->step.plan().planned_bytes;
     if (backend) {
-      const GpuStepTime time = gpu_step_time(compiled->step, backend, false);
+      const GpuStepTime time = gpu_step_time(compiled->step, backend, Figures::kept);
       least_seconds = time.least, expected_step_seconds = time.expected;
       return;
     }
@@ -139,7 +139,7 @@ struct Trainer::State {
     // Next to a very small model the first measurement on a machine is what takes most.
     if (peak_resident_bytes() > peak) planned_bytes = std::max(planned_bytes, peak_resident_bytes());
     least_seconds = compiled->step.least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
-    expected_step_seconds = expected_seconds(compiled->step.kernels(), rates);
+    expected_step_seconds = expected_seconds(compiled->step.kernels(), rates), roof_others = rates.others;
   }
 
   void describe(const Step& step) {
@@ -173,7 +173,7 @@ struct Trainer::State {
       decisions.push_back({"device", to_string(used_device()), program, fmt::format("{}, {} kernels in a step", backend->info().what, plan.kernels)});
     else
       decisions.push_back(
-          {"kernels", std::string(name(isa_tier())), "measured", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)});
+          {"kernels", std::string(name(isa_tier())), "detected", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)});
     decisions.push_back({"expected", fmt::format("{} in all", duration_text(expected_step_seconds * double(args.steps))), "measured",
                          fmt::format("{:.3g} ms a step, by rates of kernels on this machine", 1e3 * expected_step_seconds)});
     if (!args.out.empty())
@@ -212,7 +212,7 @@ struct Trainer::State {
       o.device_bytes = [backend = backend, before = before] { return before.free - device_memory(backend).free + before.held; };
       o.device_choice = to_string(used_device());
     }
-    o.least_seconds = least_seconds, o.expected_step_seconds = expected_step_seconds;
+    o.least_seconds = least_seconds, o.roof_others = roof_others, o.expected_step_seconds = expected_step_seconds;
     return o;
   }
 
@@ -248,7 +248,7 @@ struct Trainer::State {
   std::shared_ptr<CompiledStep::State> compiled;
   bool honoured = false;  // the choices of `stored`
   int64_t planned_bytes = 0;
-  double least_seconds = 0, expected_step_seconds = 0;
+  double least_seconds = 0, roof_others = 0, expected_step_seconds = 0;
   std::string what;
   std::vector<Decision> decisions;
   std::vector<std::string> notices;

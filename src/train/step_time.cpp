@@ -6,6 +6,7 @@
 #include <cmath>
 #include <ctime>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include <fmt/core.h>
@@ -143,7 +144,6 @@ std::string prefix_of(const ThreadTeam& team, int64_t memory, Precision precisio
 constexpr const char* kOthers = "others";
 Profile own_profile() { return Profile(fingerprint(look_at_machine({}))); }
 
-constexpr double kQuiet = 0.1;
 std::string source_text(const KernelRates& r, std::string_view when) {
   return fmt::format("kernels measured on this machine {}{}", when,
                      r.others > kQuiet ? fmt::format(", while others kept {:.0f} % of it busy", 100 * r.others) : "");
@@ -152,7 +152,7 @@ std::string source_text(const KernelRates& r, std::string_view when) {
 }  // namespace
 
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
-  UtilisationSampler watch(cpu_groups(look_at_machine({})));
+  OthersWatch watch;
   const DType dtype = precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32;
   KernelRates r;
   // Ceilings are the best of several moments: others at work on the machine must not lower them.
@@ -172,14 +172,16 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
   for (int i = 0; i < 4; ++i) r.launch_us = std::min(r.launch_us, measure_fork_join(team, 0.005).median);
   if (r.launch_us > 100) r.launch_us = 5;  // the team never met: others had its cores
   r.correction = measure_correction(team, r, memory, precision);
-  r.others = watch.sample().others();
+  r.others = watch.others();
   r.source = source_text(r, "just now");
   return r;
 }
 
-bool believed(const KernelRates& rates, int64_t age_seconds) { return rates.others <= kQuiet || age_seconds < 600; }
+bool believed(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now) {
+  return rates.others <= kQuiet || (age_seconds < 600 && others_now() > kQuiet);
+}
 
-std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision) {
+std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const std::function<double()>& others_now) {
   Profile profile = own_profile();
   const std::string prefix = prefix_of(team, memory, precision);
   KernelRates r;
@@ -191,9 +193,25 @@ std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, P
   const std::optional<double> others = profile.number(prefix + kOthers);
   if (!others) return {};
   r.others = *others;
-  if (!believed(r, std::time(nullptr) - profile.get(prefix + kOthers)->when)) return {};
+  if (!believed(r, std::time(nullptr) - profile.get(prefix + kOthers)->when, others_now)) return {};
   r.source = source_text(r, "before");
   return r;
+}
+
+std::string kept_rates_text(const Profile& profile, int threads) {
+  std::set<std::string> formats;
+  double others = 0;
+  for (const auto& [key, m] : profile.all(fmt::format("step_time/{}/", threads))) {
+    if (!key.ends_with(std::string("/") + kOthers)) continue;
+    const size_t end = key.rfind('/'), begin = key.rfind('/', end - 1) + 1;  // step_time/THREADS/BYTES/FORMAT/others
+    formats.insert(key.substr(begin, end - begin));
+    others = std::max(others, profile.number(key).value_or(0));
+  }
+  if (formats.empty()) return {};
+  std::string text;
+  for (const std::string& format : formats) text += (text.empty() ? "kernels in " : ", ") + format;
+  return text +
+         (others > kQuiet ? fmt::format("; while others kept {:.0f} % of the machine busy, so they are measured again when it is quiet", 100 * others) : "");
 }
 
 void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const KernelRates& rates) {

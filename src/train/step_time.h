@@ -1,14 +1,17 @@
 // How long a step is expected to take, from the kernels that it launches and rates of such kernels measured on this machine.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "machine/utilisation.h"
 #include "train/step.h"
 
 namespace ridge {
 
+class Profile;
 class ThreadTeam;
 
 struct KernelRates {
@@ -24,12 +27,16 @@ struct KernelRates {
 
 // Of kernels in that format. Takes about half a second and no more memory than said, some MiB apart.
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
-// Those of a machine that others kept busy are not believed for long.
-bool believed(const KernelRates& rates, int64_t age_seconds);
+// Those of a machine that others kept busy are measured again as soon as it is quiet, and in any case after ten minutes.
+bool believed(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now);
 void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const KernelRates& rates);
 // The same from the profile; empty: it holds none that are believed. And measured now and kept in that case.
-std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
+std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32,
+                                             const std::function<double()>& others_now = ridge::others_now);
 KernelRates known_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
+
+// What is kept for this team, for people: "fp32 and bf16, 2 sets, …"; empty: nothing.
+std::string kept_rates_text(const Profile& profile, int threads);
 
 double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& rates);
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "machine/utilisation.h"
 
 namespace ridge {
 namespace {
@@ -206,6 +207,11 @@ std::string decision_table(std::span<const Decision> decisions, const Look& look
   return text;
 }
 
+std::string roof_text(double roof, double others, std::string_view word) {
+  if (roof < 1.005) return fmt::format("{:.0f} % of {}", 100 * roof, word);
+  return fmt::format("above {} ({})", word, others > kQuiet ? fmt::format("measured while others used {:.0f} %", 100 * others) : "measured while slower");
+}
+
 std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
   constexpr int kLeastBars = 8, kMostBars = 32;
   struct Field {
@@ -226,7 +232,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
                 : "",
        4},
       {p.tokens_s > 0 ? fmt::format("{} {}/s", count_text(p.tokens_s), unit) : "", 3},
-      {p.roof > 0 ? fmt::format("{:.0f} % of roof", 100 * p.roof) : "", 6},
+      {p.roof > 0 ? roof_text(p.roof, p.roof_others) : "", 6},
       {p.resident_bytes > 0 ? memory_text(p) : "", 9},
       {p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 2},
       {losses.size() > 1 ? blanks(kLeastBars) : "", 5},
@@ -246,7 +252,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
 std::string plain_line(const Progress& p, std::string_view unit) {
   std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms, p.gradient_norm,
                                  p.lr, p.tokens_s, unit);
-  if (p.roof > 0) line += fmt::format(", roof {:.1f} %", 100 * p.roof);
+  if (p.roof > 0) line += p.roof <= 1 ? fmt::format(", roof {:.1f} %", 100 * p.roof) : ", " + roof_text(p.roof, p.roof_others);
   if (p.resident_bytes > 0) line += ", memory " + memory_text(p);
   if (p.loss_scale != 1) line += fmt::format(", scale {:.0f}", p.loss_scale);
   if (!p.applied) line += ", skipped";
@@ -276,7 +282,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   add_losses(out, s, losses, look);
   const bool median = o.own_steps > 1;
   std::string speed = fmt::format("{} {}/s", count_text(o.tokens_s), s.unit);
-  if (o.roof > 0) speed += fmt::format(", {:.0f} % of the roof", 100 * o.roof);
+  if (o.roof > 0) speed += ", " + roof_text(o.roof, o.roof_others, "the roof");
   speed += fmt::format("; {:.2f} ms a step{}", o.ms, median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
   if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
   out.add("speed", speed);
@@ -316,7 +322,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (s.possible) j["possible_nats_per_character"] = *s.possible;
   j["steps"] = o.steps, j["skipped"] = o.skipped, j["roll_backs"] = o.roll_backs;
   j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s;
-  if (o.roof > 0) j["roof"] = o.roof;
+  if (o.roof > 0) j["roof"] = o.roof, j["roof_others"] = o.roof_others;
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
   if (o.update_seconds > 0) j["update_seconds"] = o.update_seconds;

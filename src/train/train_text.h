@@ -55,6 +55,10 @@ std::string count_text(double count);       // "812", "24.6k", "1.23M"
 
 std::string decision_table(std::span<const Decision> decisions, const Look& look);
 
+// A share of the roof; "63 % of roof". A share above all of it means that the ceilings were measured too low: then why they were stands instead.
+// `others`: the share of the machine that other programs had when it was measured.
+std::string roof_text(double roof, double others, std::string_view word = "roof");
+
 // One line of at most `width` columns; what does not fit is left out, the least important first.
 std::string live_line(const Progress& progress, std::span<const double> losses, std::string_view unit, int width);
 // The same without an end of width, as nanoGPT writes it: "iter 10: loss 2.3456, time 12.34ms, …".

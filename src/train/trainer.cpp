@@ -341,7 +341,7 @@ class Run {
     p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
     p.ms = 1e3 * pace_.value(), p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
     p.tokens_s = double(step_.plan().batch * o_.tokens_per_sample) / pace_.value();
-    p.roof = o_.least_seconds / pace_.value();
+    p.roof = o_.least_seconds / pace_.value(), p.roof_others = o_.roof_others;
     p.elapsed_s = std::chrono::duration<double>(now - start_).count();
     // Validation and checkpoints included.
     const double per_step = std::chrono::duration<double>(now - loop_start_).count() / double(std::max<int64_t>(1, done - begun_at_));
@@ -532,7 +532,7 @@ class Run {
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0 && stepping > 0) {
       out_.tokens_s = double(here) * double(step_.plan().batch * o_.tokens_per_sample) / stepping;
-      out_.roof = o_.least_seconds * double(here) / stepping;
+      out_.roof = o_.least_seconds * double(here) / stepping, out_.roof_others = o_.roof_others;
     }
     out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // on a device nothing is given back before the end
   }

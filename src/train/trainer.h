@@ -43,6 +43,7 @@ struct TrainerOptions {
   bool load_parts = false;                     // batches are made a micro-batch at a time, by a source that has parts
   int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
   double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
+  double roof_others = 0;                      // share of the machine that others had when the rates behind that were measured
   double expected_step_seconds = 0;            // for the pace of checkpoints; 0: not known
   int64_t planned_bytes = 0;                   // of the whole process, or on a GPU of that
   int64_t pinned_bytes = int64_t(2) << 30;     // of copies for checkpoints that a device may write to by itself; such memory cannot be swapped out
@@ -72,7 +73,7 @@ struct Progress {
   double loss = 0, gradient_norm = 0, lr = 0;
   bool applied = true;
   double ms = 0;  // of a step: the median of the last kMedianSteps
-  double tokens_s = 0, roof = 0, eta_s = 0, elapsed_s = 0;
+  double tokens_s = 0, roof = 0, roof_others = 0, eta_s = 0, elapsed_s = 0;
   double data_wait_s = 0;  // in all
   int64_t resident_bytes = 0, planned_bytes = 0;
   double loss_scale = 1;
@@ -111,6 +112,7 @@ struct Outcome {
   double seconds = 0;                     // of all parts
   double earlier_seconds = 0;             // of the parts before this one
   double tokens_s = 0, roof = 0, ms = 0;  // of this part
+  double roof_others = 0;                 // share of the machine that others had when the roof was measured
   double phase_seconds[kPhases] = {};
   double update_seconds = 0;  // of the optimizer, within the steps' time
   double data_wait_seconds = 0;

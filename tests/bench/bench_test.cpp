@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "bench/train_rows.h"
+#include "machine/ceilings.h"
 #include "runtime/thread_team.h"
 
 namespace ridge::bench {
@@ -67,6 +68,38 @@ TEST(Bench, RunsOnlyWhatTheFilterSelects) {
   EXPECT_GT(results[0].roof.value(), kAboveRoof);
   EXPECT_GT(results[0].ceiling.value(), 0);
   EXPECT_NEAR(results[0].gflops.value() * results[0].median_us, 1e3, 1);
+}
+
+TEST(Bench, SaysWhyARowIsAboveItsRoof) {
+  EXPECT_EQ(above_roof("x", 0.99, "copy", 0.5), "");
+  EXPECT_EQ(above_roof("x", 1.02, "copy", 0), "x at 1.020 of copy: ceilings vary by up to 3 % from one moment to the next");
+  EXPECT_EQ(above_roof("x", 1.2, "copy", 0), "the ceiling is wrong: x at 1.200 of copy");
+  EXPECT_NE(above_roof("x", 1.2, "copy", 0.5).find("other programs used 50 % of the machine"), std::string::npos);
+  EXPECT_EQ(others_text(0.05), "");
+  EXPECT_EQ(others_text(0.4), "  others 40%");
+}
+
+TEST(Bench, MeasuresAgainWhatIsAboveItsRoof) {
+  struct Figure {
+    double roof, others = 0;
+  };
+  int calls = 0;
+  EXPECT_EQ(measure_below_roof([&] { return ++calls, Figure{0.9}; }).roof, 0.9);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(measure_below_roof([&] { return Figure{++calls == 3 ? 0.8 : 1.5}; }).roof, 0.8);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(measure_below_roof([&] { return ++calls, Figure{1.5}; }).roof, 1.5);
+  EXPECT_EQ(calls, 6) << "twice more and no longer";
+}
+
+// A row that uses the same operands again is compared with the level of memory that holds them: copying them beats no ceiling then.
+TEST(Bench, HotRowsAreJudgedByTheCacheThatHoldsThem) {
+  EXPECT_EQ(array_bytes_of(Movement::copy, 1 << 20), 1 << 19);
+  EXPECT_EQ(array_bytes_of(Movement::read, 1 << 20), 1 << 20);
+  EXPECT_GE(array_bytes_of(Movement::read, 0), 1024) << "something can be measured";
+  const int64_t far = array_bytes_of(Movement::copy, int64_t(1) << 60);
+  EXPECT_GE(2 * far, 8 * last_level_cache_bytes());
+  EXPECT_LE(far, 64 * last_level_cache_bytes()) << "no larger than is needed to be beyond the caches";
 }
 
 TEST(Bench, SelectsByState) {

@@ -119,7 +119,7 @@ TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {
 TEST_F(CudaReading, MeasuresNothingWhenTuningIsOff) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   const config::Resolved settings = words_of({"device=auto", "optimize_perf=false"});
-  settle_device(settings, gpt_work(test::small_gpt(), 4), "", false);
+  settle_device(settings, gpt_work(test::small_gpt(), 4), "", Figures::kept);
   settle_reading_device(settings, gpt_reading_work(test::small_gpt(), 1), 1);
   EXPECT_FALSE(kept_kernel_rates(default_team(), int64_t(1) << 28));
 }

@@ -163,16 +163,16 @@ TEST(CudaChoice, ComputesInWhatTheChipKnows) {
                      {"8.6", "tf32", "tf32", Precision::tf32}};
   for (const auto& c : cases) {
     const test::Simulator gpu({.capability = c.capability});
-    const SettledDevice settled = settle_device(settings({"device=cuda", std::string("precision=") + c.request}), {}, "", false);
+    const SettledDevice settled = settle_device(settings({"device=cuda", std::string("precision=") + c.request}), {}, "", Figures::kept);
     EXPECT_EQ(settled.precision, c.precision) << c.capability << " " << c.request;
     EXPECT_EQ(settled.number_format.value, c.chosen);
     EXPECT_EQ(settled.device.value, "cuda:0");
   }
   const test::Simulator old({.capability = "7.5"});
-  const SettledDevice settled = settle_device(settings({"device=cuda", "precision=tf32"}), {}, "", false);
+  const SettledDevice settled = settle_device(settings({"device=cuda", "precision=tf32"}), {}, "", Figures::kept);
   EXPECT_EQ(settled.precision, Precision::fp32);
   EXPECT_FALSE(settled.notices.empty()) << "a fallback is said";
-  EXPECT_THROW(settle_device(settings({"device=cuda", "precision=tf32", "no_fallback=true"}), {}, "", false), Error);
+  EXPECT_THROW(settle_device(settings({"device=cuda", "precision=tf32", "no_fallback=true"}), {}, "", Figures::kept), Error);
 }
 
 TEST(CudaChoice, AMissingDriverIsNamedWithTheWayToGetIt) {

@@ -2,10 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
-#include "base/error.h"
-
 namespace ridge {
 namespace {
 
@@ -27,56 +23,12 @@ Machine machine_of(const std::string& name, int64_t available = 0) {
 
 TEST(Chips, AreThoseOfTheTable) {
   ASSERT_EQ(known_chips().size(), 4u);
-  const ChipGuess* max = find_chip("Apple M1 Max");
+  const ChipTarget* max = find_chip("Apple M1 Max");
   ASSERT_TRUE(max);
-  EXPECT_EQ(max->batch, (Range{128, 256}));
-  EXPECT_EQ(max->hidden, (Range{256, 512}));
-  EXPECT_EQ(max->backbone_units, 256);
-  EXPECT_EQ(max->backbone_layers, 2);
   EXPECT_EQ(max->tflops, 8);
   EXPECT_EQ(max->gbs, 300);
   EXPECT_FALSE(find_chip("Apple M2"));
   EXPECT_FALSE(find_chip(""));
-}
-
-TEST(Chips, ScalingMeetsEveryKnownChip) {
-  for (const ChipGuess& chip : known_chips()) {
-    const ChipGuess guess = scaled_guess(chip.tflops, chip.gbs);
-    EXPECT_EQ(guess.batch, chip.batch) << chip.chip;
-    EXPECT_EQ(guess.hidden, chip.hidden);
-    EXPECT_EQ(guess.backbone_units, chip.backbone_units);
-    // What there is plenty of changes nothing.
-    EXPECT_EQ(scaled_guess(10 * chip.tflops, chip.gbs).hidden, chip.hidden);
-    EXPECT_EQ(scaled_guess(chip.tflops, 10 * chip.gbs).hidden, chip.hidden);
-  }
-}
-
-TEST(Chips, ScalingGrowsWithTheMachine) {
-  ChipGuess last = scaled_guess(1e-6, 1e-3);
-  EXPECT_GE(last.batch.low, 1);
-  EXPECT_GE(last.hidden.low, 8);
-  for (double scale = 1e-3; scale < 1e6; scale *= 1.3) {
-    const ChipGuess guess = scaled_guess(2 * scale, 50 * scale);
-    EXPECT_GE(guess.batch.low, last.batch.low);
-    EXPECT_GE(guess.hidden.high, last.hidden.high);
-    EXPECT_LE(guess.batch.low, guess.batch.high);
-    EXPECT_EQ(guess.hidden.low % 8, 0);
-    last = guess;
-  }
-  EXPECT_LE(last.batch.high, 1 << 17);
-  for (double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THROW(scaled_guess(bad, 50), Error);
-    EXPECT_THROW(scaled_guess(2, bad), Error);
-  }
-}
-
-TEST(Chips, EveryGuessSaysThatItIsOne) {
-  const MachineCeilings measured = ceilings_of(4000, 150), nothing;
-  for (const ChipGuess& guess : {guess_for("Apple M1 Pro"), guess_for("AMD EPYC"), guess_for("AMD EPYC", &measured), guess_for("", &nothing)})
-    EXPECT_EQ(guess.label.find("guess"), 0u) << guess.label;
-  EXPECT_EQ(guess_for("AMD EPYC", &measured).batch, (Range{64, 128}));
-  EXPECT_NE(guess_for("AMD EPYC", &measured).label.find("measured"), std::string::npos);
-  EXPECT_EQ(guess_for("Apple M1 Ultra", &measured).batch, (Range{256, 512}));
 }
 
 TEST(Chips, TargetsAreTheChipsOrThoseGiven) {
@@ -106,6 +58,16 @@ TEST(Chips, GpusCountForTheBest) {
   c.gpus.push_back({.name = "gpu", .matmul = {{Precision::fp32, {.median = 50000}}, {Precision::bf16, {.median = 900000}}}, .copy_gbs = {.median = 3000}});
   EXPECT_EQ(best_tflops(c), 50);
   EXPECT_EQ(best_memory_gbs(c), 3000);
+}
+
+// Columns are as wide as what stands in them, with blanks between: "2" and "0.2214" are not 20.2214.
+TEST(Chips, TargetsStandInColumns) {
+  const std::string text =
+      targets_text(std::vector<Target>{{"fp32 rate", 2, 0.22137, "TFLOP/s", "min_tflops"}, {"memory bandwidth", 123456, 7, "GB/s", "min_bandwidth"}});
+  EXPECT_EQ(text,
+            "target                    wanted        measured          source\n"
+            "fp32 rate              2 TFLOP/s  0.2214 TFLOP/s  missed  min_tflops\n"
+            "memory bandwidth  1.235e+05 GB/s          7 GB/s  missed  min_bandwidth\n");
 }
 
 }  // namespace

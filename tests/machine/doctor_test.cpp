@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/svg.h"
 #include "base/text.h"
 #include "machine/doctor_machines.h"
 #include "machine/doctor_report.h"
@@ -33,7 +34,64 @@ TEST(Doctor, AHealthyMachineHasNothingWrong) {
   const DoctorReport report = examine(small_vm());
   EXPECT_EQ(warnings(report), 0);
   EXPECT_TRUE(report.can_run());
-  EXPECT_NE(to_text(report).find("Nothing is wrong"), std::string::npos);
+  EXPECT_NE(to_text(report).find("No problems"), std::string::npos);
+}
+
+// The text, the picture and the JSON document say the same about problems.
+TEST(Doctor, TextAndPictureAgreeAboutProblems) {
+  auto troubled = [](int problems) {
+    DoctorFacts facts = small_vm();
+    if (problems > 0) facts.health.on_battery = true;
+    if (problems > 1) facts.health.governor = "powersave";
+    if (problems > 2) facts.health.clock_cap = 0.5;
+    if (problems > 3) facts.health.throttled = 0.4;
+    if (problems > 4) facts.health.load = 99;
+    if (problems > 5) facts.configuration = "train.yaml:3: unknown key";
+    if (problems > 6) facts.device = "cuda";
+    if (problems > 7) facts.memory = int64_t(1) << 60;
+    return examine(std::move(facts));
+  };
+  for (int problems = 0; problems <= 8; ++problems) {
+    const DoctorReport report = troubled(problems);
+    const std::vector<Finding> found = problems_of(report);
+    ASSERT_EQ(int(found.size()), problems) << to_text(report);
+    const std::string text = to_text(report, {.width = 160}), picture = to_svg(report);
+    for (const std::string& where : {text, picture, to_json(report)}) EXPECT_NE(where.find(verdict(report)), std::string::npos) << verdict(report) << where;
+    size_t drawn = 0;
+    for (const Finding& f : found) {
+      EXPECT_NE(text.find(f.what), std::string::npos) << f.what;
+      drawn += picture.find(svg::escape(f.what.substr(0, 24))) != std::string::npos;
+    }
+    EXPECT_EQ(drawn, std::min<size_t>(found.size(), 6)) << problems;
+    EXPECT_EQ(picture.find("more, which ridge doctor lists") != std::string::npos, problems > 6);
+  }
+  EXPECT_EQ(verdict(troubled(0)), "No problems");
+  EXPECT_EQ(verdict(troubled(2)), "2 problems");
+  EXPECT_EQ(verdict(troubled(6)), "Ridge cannot run here: 6 problems");
+}
+
+TEST(Doctor, SaysWhatIsMeasuredAndHowBusyTheMachineWas) {
+  DoctorFacts facts = small_vm();
+  measure(facts, 100, 10);
+  facts.ceilings->others = 0.4, facts.kernels = "kernels in fp32";
+  const DoctorReport report = examine(facts);
+  EXPECT_NE(to_text(report, {.width = 160}).find("2 hours ago, others used 40 %"), std::string::npos) << to_text(report);
+  EXPECT_NE(to_text(report, {.width = 160}).find("for plans: kernels in fp32"), std::string::npos);
+  EXPECT_NE(find(report, "busy machine"), nullptr);
+  facts.ceilings->others = 0;
+  EXPECT_EQ(find(examine(facts), "busy machine"), nullptr);
+}
+
+// A run that may not go by measurements says so, and so does doctor.
+TEST(Doctor, DecidesByMeasurementOnlyWhereItSaysSo) {
+  DoctorFacts facts = small_vm();
+  auto decided_by = [&] { return examine(facts).decisions[2].decided_by; };
+  facts.rates = {};
+  EXPECT_EQ(decided_by(), "default");
+  facts.rates = [](const Device&, Precision precision) { return std::optional(precision == Precision::fp32 ? 100.0 : 150.0); };
+  EXPECT_EQ(decided_by(), "measured");
+  facts.precision = "fp32", facts.precision_source = "command line";
+  EXPECT_EQ(decided_by(), "command line");
 }
 
 TEST(Doctor, DecidesEverythingWithAReason) {

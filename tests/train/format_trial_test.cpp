@@ -30,8 +30,8 @@ class FormatTrials : public testing::Test {
 
 TEST_F(FormatTrials, IsTriedOnceAndKept) {
   const bool native = isa_tier() == IsaTier::avx512bf16;
-  EXPECT_FALSE(try_formats(of_width(128), 4, team_, kRoom, false).rates) << "nothing is known yet";
-  const FormatTrial now = try_formats(of_width(128), 4, team_, kRoom, true), later = try_formats(of_width(128), 4, team_, kRoom, false);
+  EXPECT_FALSE(try_formats(of_width(128), 4, team_, kRoom, Figures::kept).rates) << "nothing is known yet";
+  const FormatTrial now = try_formats(of_width(128), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(128), 4, team_, kRoom, Figures::kept);
   ASSERT_EQ(bool(now.rates), native);
   ASSERT_EQ(bool(later.rates), native);
   if (!native) return;
@@ -39,13 +39,13 @@ TEST_F(FormatTrials, IsTriedOnceAndKept) {
   EXPECT_NEAR(*later.rates({}, Precision::bf16) / *now.rates({}, Precision::bf16), 1, 1e-4);
   EXPECT_FALSE(now.rates({Device::Kind::cuda, 0}, Precision::bf16)) << "a GPU is something else";
   EXPECT_FALSE(now.rates({}, Precision::fp16)) << "not a format that is multiplied here";
-  EXPECT_FALSE(try_formats(of_width(256), 4, team_, kRoom, false).rates) << "another layer";
+  EXPECT_FALSE(try_formats(of_width(256), 4, team_, kRoom, Figures::kept).rates) << "another layer";
 }
 
 // As the seeds of an experiment, on a machine where nothing can be kept.
 TEST_F(FormatTrials, HoldsForTheProcessWithoutAProfile) {
   setenv("RIDGE_CACHE", "/dev/null/nothing", 1);
-  const FormatTrial now = try_formats(of_width(160), 4, team_, kRoom, true), later = try_formats(of_width(160), 4, team_, kRoom, false);
+  const FormatTrial now = try_formats(of_width(160), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(160), 4, team_, kRoom, Figures::kept);
   ASSERT_EQ(bool(now.rates), bool(later.rates));
   if (now.rates) {
     EXPECT_EQ(*now.rates({}, Precision::bf16), *later.rates({}, Precision::bf16));
@@ -53,7 +53,7 @@ TEST_F(FormatTrials, HoldsForTheProcessWithoutAProfile) {
 }
 
 TEST_F(FormatTrials, TakesNoMoreMemoryThanThereIs) {
-  const FormatTrial trial = try_formats(of_width(192), 4, team_, 1000, true);
+  const FormatTrial trial = try_formats(of_width(192), 4, team_, 1000, Figures::measured);
   EXPECT_FALSE(trial.rates);
   EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16);
 }
@@ -62,11 +62,11 @@ TEST_F(FormatTrials, TakesNoMoreMemoryThanThereIs) {
 TEST_F(FormatTrials, WideHeadsAreCut) {
   GptConfig c = of_width(4096);
   c.heads = 1;
-  EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, true).rates), isa_tier() == IsaTier::avx512bf16);
+  EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, Figures::measured).rates), isa_tier() == IsaTier::avx512bf16);
 }
 
 TEST_F(FormatTrials, NarrowLayersAreNotTried) {
-  const FormatTrial trial = try_formats(of_width(64), 4, team_, kRoom, true);
+  const FormatTrial trial = try_formats(of_width(64), 4, team_, kRoom, Figures::measured);
   EXPECT_FALSE(trial.rates);
   EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16) << trial.reason;
 }

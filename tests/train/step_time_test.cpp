@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "machine/ceilings.h"
+#include "machine/machine.h"
+#include "machine/profile.h"
 #include "runtime/default_team.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
+#include "train/gpt_device.h"
 
 namespace ridge {
 namespace {
@@ -51,15 +54,34 @@ TEST(StepTime, RatesOfABusyMachineAreToldAsSuchAndNotBelievedForLong) {
   const test::Variable cache("RIDGE_CACHE", folder / "cache");
   KernelRates quiet = rates(), busy = rates();
   quiet.others = 0.05, busy.others = 0.63;
-  EXPECT_TRUE(believed(quiet, 1 << 30));
-  EXPECT_TRUE(believed(busy, 60));
-  EXPECT_FALSE(believed(busy, 3600));
+  auto quiet_now = [] { return 0.02; };
+  auto busy_now = [] { return 0.5; };
+  EXPECT_TRUE(believed(quiet, 1 << 30, [] { return ADD_FAILURE() << "nobody needs to look", 0.0; }));
+  EXPECT_TRUE(believed(busy, 60, busy_now));
+  EXPECT_FALSE(believed(busy, 60, quiet_now)) << "it can be measured better now";
+  EXPECT_FALSE(believed(busy, 3600, busy_now));
   EXPECT_FALSE(kept_kernel_rates(default_team(), 1 << 24));
   keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, busy);
-  EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->source, "kernels measured on this machine before, while others kept 63 % of it busy");
+  EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24, Precision::fp32, busy_now)->source,
+            "kernels measured on this machine before, while others kept 63 % of it busy");
+  EXPECT_FALSE(kept_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet_now));
+  const Profile profile(fingerprint(look_at_machine({})));
+  EXPECT_NE(kept_rates_text(profile, default_team().size()).find("kernels in fp32; while others kept 63 %"), std::string::npos);
   keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet);
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->source, "kernels measured on this machine before");
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->correction, quiet.correction);
+}
+
+// optimize_perf=false: what the profile holds decides nothing.
+TEST(StepTime, KeptRatesAreNotLookedAtWithoutTuning) {
+  const test::TempFolder folder;
+  const test::Variable cache("RIDGE_CACHE", folder / "cache");
+  constexpr int64_t kMemory = 1 << 24;
+  keep_kernel_rates(default_team(), kMemory, Precision::fp32, rates());
+  EXPECT_GT(measured_balance(nullptr, Precision::fp32, kMemory, Figures::kept), 0);
+  EXPECT_EQ(measured_balance(nullptr, Precision::fp32, kMemory, Figures::none), 0);
+  EXPECT_FALSE(known_gpu_ceilings("a GPU", Figures::none));
+  EXPECT_FALSE(try_formats(GptConfig{.vocab = 64, .block = 64, .layers = 2, .heads = 4, .width = 128}, 4, default_team(), kMemory, Figures::none).rates);
 }
 
 }  // namespace

@@ -225,5 +225,23 @@ TEST(Figures, AreShort) {
   EXPECT_EQ(count_text(1234567), "1.23M");
 }
 
+// More than all of a roof is no figure: the ceilings were measured too low, and that is said instead.
+TEST(TrainText, NeverShowsMoreThanTheRoofWithoutSayingWhy) {
+  EXPECT_EQ(roof_text(0.634, 0), "63 % of roof");
+  EXPECT_EQ(roof_text(1.004, 0.5, "the roof"), "100 % of the roof");
+  EXPECT_EQ(roof_text(1.27, 0.4), "above roof (measured while others used 40 %)");
+  EXPECT_EQ(roof_text(1.27, 0.05, "the roof"), "above the roof (measured while slower)");
+  Progress p = some_progress();
+  p.roof = 1.27, p.roof_others = 0.4;
+  RunSummary s = some_summary();
+  s.outcome.roof = 1.27, s.outcome.roof_others = 0.4;
+  for (const std::string& text : {live_line(p, {}, "tokens", 200), plain_line(p, "tokens"), summary_text(s, {}, {200, false})}) {
+    EXPECT_EQ(text.find("127"), std::string::npos) << text;
+    EXPECT_NE(text.find("measured while others used 40 %"), std::string::npos) << text;
+  }
+  EXPECT_EQ(summary_json(s)["roof"], 1.27) << "programs get the figures as they are";
+  EXPECT_EQ(summary_json(s)["roof_others"], 0.4);
+}
+
 }  // namespace
 }  // namespace ridge

@@ -1,0 +1,41 @@
+// What the command line says about figures: what they were measured with, and what it refuses to count.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/ridge_program.h"
+
+namespace ridge::test {
+namespace {
+
+TEST(CommandLine, RefusesProductsThatOverflow) {
+  const RidgeProgram ridge;
+  for (const char* command : {"plan", "train"}) {
+    const Answer answer = ridge({command, "gpt", "preset=tiny", "optimize_perf=false", "steps=1000000000000", "batch=1000000000"});
+    EXPECT_EQ(answer.code, 2) << answer.all();
+    EXPECT_TRUE(answer.says("steps=1000000000000 x batch=1000000000")) << answer.all();
+  }
+}
+
+// Whatever the cache holds.
+TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
+  RidgeProgram ridge;
+  ridge.set("RIDGE_CACHE", ridge / "cache");
+  auto plan = [&](const char* tuned) {
+    const Answer answer = ridge({"plan", "gpt", "preset=tiny", "memory=1GiB", "--json", tuned});
+    EXPECT_EQ(answer.code, 0) << answer.all();
+    auto j = nlohmann::json::parse(answer.out, nullptr, false);
+    for (const char* timed : {"compile_ms", "notices"}) j.erase(timed);
+    return j;
+  };
+  const auto before = plan("optimize_perf=false");
+  plan("optimize_perf=true");  // measures, and keeps that
+  const auto after = plan("optimize_perf=false");
+  EXPECT_EQ(before["decisions"], after["decisions"]);
+  for (const char* key : {"least_ms", "expected_ms", "flops", "kernels"})
+    EXPECT_EQ(before.value(key, nlohmann::json()), after.value(key, nlohmann::json())) << key;
+  for (const auto& d : after["decisions"]) EXPECT_NE(d["decided_by"], "measured") << d;
+}
+
+}  // namespace
+}  // namespace ridge::test
