@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "io/atomic_file.h"
+#include "io/trust.h"
 
 namespace ridge {
 namespace {
@@ -79,11 +80,11 @@ FileFacts facts_of(const std::string& path, int width, int64_t offset, const fs:
                                         int64_t(status.st_size), int64_t(changed.tv_sec), int64_t(changed.tv_nsec), width, offset);
   const fs::path kept = memory / checksum_of(place);
   FileFacts facts;
-  if (std::ifstream in(kept); in >> facts.checksum >> facts.largest_token && facts.checksum.size() == 32) return facts;
+  const bool trusted = why_untrusted(memory).empty() && why_untrusted(kept).empty();
+  if (std::ifstream in(kept); trusted && in >> facts.checksum >> facts.largest_token && facts.checksum.size() == 32) return facts;
   facts = read_facts(path, width, offset);
   try {
-    fs::create_directories(memory);
-    write_atomically(kept.string(), fmt::format("{} {}\n", facts.checksum, facts.largest_token));
+    if (make_private_folder(memory).empty()) write_atomically(kept.string(), fmt::format("{} {}\n", facts.checksum, facts.largest_token));
   } catch (const std::exception&) {
     // Then the file is read again next time.
   }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "data/token_store.h"
+#include "io/trust.h"
 #include "machine/memory_budget.h"
 #include "machine/profile.h"
 
@@ -94,7 +95,7 @@ void prune(const fs::path& cache, const fs::path& in_use) {
 
 std::optional<Dataset> open_if_good(const fs::path& folder) {
   std::error_code error;
-  if (!fs::exists(folder / "index.json", error)) return {};
+  if (!fs::exists(folder / "index.json", error) || !why_untrusted_folder(folder).empty()) return {};
   try {
     return open_store(folder);
   } catch (const Error&) {
@@ -108,12 +109,22 @@ void make_tokens(const TokenRecipe& recipe, const fs::path& folder) {
   give_back_memory();
 }
 
+// Tokens in a folder that is about to be removed: they last as long as the process has them mapped.
+Dataset open_for_process(const fs::path& folder, const std::string& why_not_kept) {
+  Dataset out = open_store(folder);
+  if (out.notes.empty()) out.notes.emplace_back();
+  out.notes[0] += fmt::format("{}{}: the tokens are made again at the next start; RIDGE_CACHE names another folder",  // a training tells the first note
+                              out.notes[0].empty() ? "" : "; ", why_not_kept);
+  out.folder.clear();
+  return out;
+}
+
 }  // namespace
 
 fs::path token_cache(const DatasetOptions& options) {
-  if (!options.cache.empty()) return options.cache;
-  const fs::path folder = cache_folder();
-  return folder.empty() ? folder : folder / "data";
+  fs::path folder = options.cache;
+  if (folder.empty()) folder = cache_folder().empty() ? fs::path() : cache_folder() / "data";
+  return why_untrusted(folder).empty() ? folder : fs::path();
 }
 
 Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
@@ -129,15 +140,16 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
       found->cached = true;
       return *std::move(found);
     }
-    fs::create_directories(cache, error);
   }
-  if (NewFolder folder(cache); !cache.empty() && folder) {
-    make_tokens(recipe, folder.path());
-    const fs::path place = cache / stored_key(folder.path()).value_or(recipe.key);
-    if (!folder.move_to(place)) {  // a damaged one is in its way, or another process was faster
+  std::optional<NewFolder> fresh;
+  if (!cache.empty() && make_private_folder(cache).empty()) fresh.emplace(cache);
+  if (fresh && *fresh) {
+    make_tokens(recipe, fresh->path());
+    const fs::path place = cache / stored_key(fresh->path()).value_or(recipe.key);
+    if (!fresh->move_to(place)) {  // a damaged one is in its way, or another process was faster
       if (std::optional<Dataset> found = open_if_good(place)) return *std::move(found);
       fs::remove_all(place, error);
-      if (!folder.move_to(place)) fail(ErrorCode::io, "[data] {}: cannot be replaced; remove it by hand", place.string());
+      if (!fresh->move_to(place)) return open_for_process(fresh->path(), place.string() + " cannot be replaced; remove it");
     }
     prune(cache, place);
     return open_store(place);
@@ -147,12 +159,10 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
     fail(ErrorCode::io, "[data] no folder for tokens: {} and {} cannot be written ({}); set RIDGE_CACHE to one that can", cache.string(),
          fs::temp_directory_path(error).string(), folder.error());
   make_tokens(recipe, folder.path());
-  Dataset out = open_store(folder.path());
-  if (out.notes.empty()) out.notes.emplace_back();
-  out.notes[0] += fmt::format("{}{}: the tokens are made again at the next start; RIDGE_CACHE names another folder",  // a training tells the first note
-                              out.notes[0].empty() ? "" : "; ", cache.empty() ? "no cache folder is known" : cache.string() + " cannot be written");
-  out.folder.clear();
-  return out;
+  const std::string reason = !cache.empty()                                       ? cache.string() + " cannot be written"
+                             : !options.cache.empty() || !cache_problem().empty() ? "the cache is not used, since others may have written to it"
+                                                                                  : "no cache folder is known";
+  return open_for_process(folder.path(), reason);
 }
 
 Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {

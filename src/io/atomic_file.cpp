@@ -34,6 +34,14 @@ auto uninterrupted(Call call) {
   return result;
 }
 
+// By another process, which is writing it.
+bool is_locked(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const bool locked = file >= 0 && ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (file >= 0) ::close(file);
+  return locked;
+}
+
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -72,14 +80,22 @@ AtomicFile::AtomicFile(std::string path, const FileOptions& options) : path_(std
 AtomicFile::~AtomicFile() { discard(); }
 
 // A file left by a process that was killed is taken over; one that is being written is locked. Between opening and locking it may have been
-// renamed to the path itself, which must not be touched: then the name aside means another file by now.
+// renamed to the path itself, which must not be touched: then the name aside means another file by now. Anything else that has the name, such as
+// a link to another file or a file of another user, who may hold it open, is removed and never written to.
 void AtomicFile::open_aside() {
   for (int tries = 0; tries < 100; ++tries) {
-    file_ = uninterrupted([&] { return ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666); });
+    struct stat mine = {}, named = {};
+    const bool there = ::lstat(aside_.c_str(), &named) == 0;
+    if (there && !(S_ISREG(named.st_mode) && named.st_uid == ::geteuid() && named.st_nlink == 1)) {
+      if (S_ISREG(named.st_mode) && is_locked(aside_)) break;
+      if (::unlink(aside_.c_str()) != 0 && errno != ENOENT) give_up(fmt::format("{} is in the way and cannot be removed", aside_), errno);
+      continue;
+    }
+    file_ = uninterrupted([&] { return ::open(aside_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666); });
+    if (file_ < 0 && (errno == EEXIST || errno == ELOOP || (there && errno == ENOENT)) && tries < 99) continue;  // it has come, gone or changed meanwhile
     if (file_ < 0) give_up("cannot be created", errno);
     const bool taken = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // file systems without locks are used without
-    struct stat mine = {}, named = {};
-    const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::stat(aside_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::lstat(aside_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
     if (!taken && mine_by_name) {
       if (::ftruncate(file_, 0) != 0) give_up("cannot be emptied", errno);
       return;

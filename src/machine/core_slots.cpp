@@ -13,6 +13,8 @@
 
 #include <fmt/core.h>
 
+#include "io/trust.h"
+
 namespace ridge {
 namespace {
 
@@ -46,11 +48,7 @@ int open_folder(const std::filesystem::path& folder, std::string& reason) {
     reason = fmt::format("{} cannot be opened ({})", folder.string(), system_error());
     return -1;
   }
-  if (info.st_uid != geteuid() || (info.st_mode & 022)) {
-    reason = fmt::format("{} belongs to user {} with mode {:o}, so that others may write there; it should be this user's, with mode 700", folder.string(),
-                         info.st_uid, info.st_mode & 07777);
-    return -1;
-  }
+  if (reason = why_untrusted(info, folder); !reason.empty()) return -1;
   return fd.release();
 }
 
@@ -90,6 +88,9 @@ CoreSlots CoreSlots::take(const std::vector<int>& cores, const std::filesystem::
       reason = fmt::format("{}/core-{} cannot be opened ({})", folder.string(), core, system_error());
       break;
     }
+    struct stat info {};
+    if (fstat(fd.get(), &info) == 0) reason = why_untrusted(info, folder / fmt::format("core-{}", core));
+    if (!reason.empty()) break;
     int failed = flock(fd.get(), LOCK_EX | LOCK_NB);
     while (failed && errno == EINTR) failed = flock(fd.get(), LOCK_EX | LOCK_NB);
     if (!failed) {

@@ -1,4 +1,5 @@
-// A shared library opened at run time.
+// A shared library opened at run time: by its bare name, which the system's loader finds, or by an absolute path. A relative path, also one by
+// which the loader would find the name, is refused: whoever can write to the working folder could put code there.
 #pragma once
 #include <dlfcn.h>
 
@@ -10,8 +11,9 @@ namespace ridge {
 class DynamicLibrary {
  public:
   DynamicLibrary() = default;
-  explicit DynamicLibrary(const std::string& path) : handle_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_) return;
+  explicit DynamicLibrary(const std::string& path) : error_(why_relative(path)) {
+    if (error_.empty()) handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ || !error_.empty()) return;
     const char* error = ::dlerror();
     error_ = error ? error : "unknown reason";
   }
@@ -34,6 +36,9 @@ class DynamicLibrary {
     function = reinterpret_cast<Function>(::dlsym(handle_, symbol));
     return function != nullptr;
   }
+
+  // Why the library would be taken from a relative place, given $LD_LIBRARY_PATH; empty: it would not.
+  static std::string why_relative(const std::string& path);
 
  private:
   void* handle_ = nullptr;

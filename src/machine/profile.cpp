@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/trust.h"
 
 namespace ridge {
 namespace {
@@ -109,7 +110,7 @@ class Transaction {
 // Creating a store and moving a broken one aside are done by one process at a time. A holder that was stopped is waited for a while only.
 class FolderLock {
  public:
-  explicit FolderLock(const fs::path& file) : fd_(open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+  explicit FolderLock(const fs::path& file) : fd_(open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) {
     for (int waited = 0; fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0 && waited < kBusyMs; waited += 5)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -136,7 +137,10 @@ std::unique_ptr<Database> open_memory() {
 }
 
 std::unique_ptr<Database> open_file(const fs::path& file) {
-  auto db = std::make_unique<Database>(file.string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  // SQLite refuses links in every part of the path; one that leads to the folder is the user's.
+  std::error_code error;
+  const fs::path folder = fs::canonical(file.parent_path(), error);
+  auto db = std::make_unique<Database>((error ? file : folder / file.filename()).string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW);
   if (db->read_only()) throw StoreError{SQLITE_READONLY, "it may not be written"};
   // Readers do not wait for writers, and a commit does not wait for the disk; where the file system cannot do that, the old way stays.
   db->run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;");
@@ -168,12 +172,28 @@ std::string end_of(std::string_view prefix) { return std::string(prefix) + '\xff
 
 }  // namespace
 
-fs::path cache_folder() {
+namespace {
+
+fs::path named_cache_folder() {
   if (fs::path own = environment_path("RIDGE_CACHE"); !own.empty()) return own;
   if (fs::path base = environment_path("XDG_CACHE_HOME"); base.is_absolute()) return base / "ridge";
   if (fs::path home = environment_path("HOME"); home.is_absolute()) return home / ".cache" / "ridge";
   return {};
 }
+
+}  // namespace
+
+std::string cache_problem() {
+  const fs::path folder = named_cache_folder();
+  const std::string why = folder.empty() ? std::string() : why_untrusted_folder(folder);
+  return why.empty()
+             ? why
+             : fmt::format(
+                   "the cache {} is not used, since others may have written to it: {}. Until then measurements, tokens and kernels are made again in every run",
+                   folder.string(), why);
+}
+
+fs::path cache_folder() { return cache_problem().empty() ? named_cache_folder() : fs::path(); }
 
 // The number is that of the tables' form: another form is another file.
 fs::path profile_file() {
@@ -192,9 +212,7 @@ struct Profile::State {
   void open() {
     try {
       if (file.empty()) throw StoreError{SQLITE_CANTOPEN, "no cache folder is known; set RIDGE_CACHE or HOME"};
-      std::error_code error;
-      fs::create_directories(file.parent_path(), error);
-      if (error) throw StoreError{SQLITE_CANTOPEN, error.message()};
+      if (const std::string why = make_private_folder(file.parent_path()); !why.empty()) throw StoreError{SQLITE_CANTOPEN, why};
       FolderLock lock(file);
       try {
         db = open_file(file);
@@ -230,7 +248,9 @@ struct Profile::State {
     db.reset();
     in_memory = true;
     entered = false;
-    remark = fmt::format("the profile {} cannot be used ({}); measurements are kept in memory only", file.empty() ? "store" : file.string(), why.what);
+    remark = file.empty() ? cache_problem() : std::string();
+    if (remark.empty())
+      remark = fmt::format("the profile {} cannot be used ({}); measurements are kept in memory only", file.empty() ? "store" : file.string(), why.what);
     db = open_memory();
     try {
       copy_readable_rows();
@@ -241,7 +261,7 @@ struct Profile::State {
 
   void copy_readable_rows() {
     std::error_code error;
-    if (file.empty() || !fs::is_regular_file(file, error)) return;
+    if (file.empty() || !fs::is_regular_file(file, error) || !why_untrusted_folder(file.parent_path()).empty()) return;
     std::string uri = "file:";
     for (char c : fs::absolute(file, error).string()) uri += c == '?' || c == '#' || c == '%' ? fmt::format("%{:02x}", int(c)) : std::string(1, c);
     Database from(uri + "?mode=ro&immutable=1", SQLITE_OPEN_READONLY);

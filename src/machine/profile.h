@@ -26,7 +26,9 @@ struct Measurement {
 };
 using NamedMeasurement = std::pair<std::string, Measurement>;
 
-std::filesystem::path cache_folder();  // $RIDGE_CACHE, $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when none is known
+// $RIDGE_CACHE, $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when none is known, or others may have written to it.
+std::filesystem::path cache_folder();
+std::string cache_problem();           // why the one that is named is not used, with the remedy; empty: it is
 std::filesystem::path profile_file();  // in the cache folder
 
 // Several processes and threads may use one file at once. A store that cannot be read is moved aside and begun anew; one that cannot be

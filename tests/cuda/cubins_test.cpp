@@ -119,6 +119,27 @@ TEST_F(KernelTexts, InBrokenFilesAreCompiledAnew) {
   EXPECT_EQ(test::read_text(file.string()), whole) << "mended";
 }
 
+// Machine code that others may have written is never loaded.
+TEST_F(KernelTexts, ComeFromNoFileThatOthersCanWriteTo) {
+  const test::TempFolder folder;
+  const CubinOptions options{.folder = folder.path(), .threads = 1};
+  Cubins(nvrtc(), "sm_80", options).get(add_number(1));
+  const fs::path file = files_in(folder.path()).at(0);
+  fs::permissions(file, fs::perms::others_write, fs::perm_options::add);
+  {
+    Cubins cubins(nvrtc(), "sm_80", options);
+    cubins.get(add_number(1));
+    EXPECT_EQ(cubins.statistics().compiled, 1);
+    EXPECT_EQ(cubins.statistics().broken, 1);
+  }
+  EXPECT_EQ(fs::status(file).permissions() & fs::perms::others_write, fs::perms::none) << "replaced by the user's own";
+  fs::permissions(folder.path(), fs::perms::all);
+  Cubins cubins(nvrtc(), "sm_80", options);
+  cubins.get(add_number(1)), cubins.get(add_number(2));
+  EXPECT_EQ(cubins.statistics().compiled, 2);
+  EXPECT_EQ(files_in(folder.path()).size(), 1u) << "nothing is written there";
+}
+
 TEST_F(KernelTexts, NeedNoFolder) {
   Cubins cubins(nvrtc(), "sm_80", {.folder = "/proc/no/such/folder", .threads = 1});
   EXPECT_GT(cubins.get(add_number(1))->size(), 64u);

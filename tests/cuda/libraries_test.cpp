@@ -90,7 +90,9 @@ TEST(CudaLibraries, TheNewestThatTheDriverSpeaksWins) {
 TEST(CudaLibraries, WhatIsMissingIsNamedWithTheWayToGetIt) {
   const Root root;
   const std::string none = root.open(Library::cublas_lt, root.search(12040));
-  EXPECT_EQ(none, "cuBLASLt was not found (libcublasLt.so.13, libcublasLt.so.12); pip install nvidia-cublas-cu12, or name its folder in RIDGE_CUDA_LIBRARIES");
+  EXPECT_EQ(
+      none,
+      "cuBLASLt was not found (libcublasLt.so.13, libcublasLt.so.12); pip install nvidia-cublas-cu12, or name its absolute folder in RIDGE_CUDA_LIBRARIES");
   EXPECT_NE(root.open(Library::nvrtc, root.search(13000)).find("pip install nvidia-cuda-nvrtc,"), std::string::npos);
 
   root.put("usr/local/cuda-13/lib64/libcublasLt.so.13");
@@ -116,6 +118,29 @@ TEST(CudaLibraries, HalfOfCudnnIsNone) {
     EXPECT_EQ(missing.find("cuDNN lacks " + part + "; pip install nvidia-cudnn-cu13"), 0u) << missing;
     fs::rename(part + ".gone", part);
   }
+}
+
+// Whoever can write to the working folder could put code there.
+TEST(CudaLibraries, ComeFromNoRelativeFolder) {
+  const Root root;
+  for (const char* place :
+       {"mine", "lib", "lib64", "nvidia/cublas/lib", "lib/python3.12/site-packages/nvidia/cublas/lib", ".local/lib/python3.12/site-packages/nvidia/cublas/lib"})
+    root.put(std::string(place) + "/libcublasLt.so.12");
+  root.put("bin/python3");
+  const fs::path before = fs::current_path();
+  fs::current_path(root.folder.path());
+  const LibrarySearch search = root.search(13000, {{"RIDGE_CUDA_LIBRARIES", "mine:./mine::../mine"},
+                                                   {"PYTHONPATH", ".::"},
+                                                   {"VIRTUAL_ENV", "."},
+                                                   {"CONDA_PREFIX", "."},
+                                                   {"PATH", "bin"},
+                                                   {"HOME", "."},
+                                                   {"CUDA_HOME", "."},
+                                                   {"CUDA_PATH", "."}});
+  EXPECT_TRUE(search.first.empty());
+  EXPECT_TRUE(search.folders.empty()) << search.folders.front();
+  EXPECT_FALSE(open_library(Library::cublas_lt, search).library);
+  fs::current_path(before);
 }
 
 TEST(CudaLibraries, OddFoldersAreNoTrouble) {

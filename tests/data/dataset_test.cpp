@@ -296,6 +296,24 @@ TEST_F(DatasetTest, WithoutAFolderForTokensTheyLastAsLongAsTheProcess) {
   EXPECT_TRUE(mentions(data.notes.front(), "RIDGE_CACHE")) << "the note that a training tells";
 }
 
+TEST_F(DatasetTest, TokensThatOthersMayHaveWrittenAreMadeAgain) {
+  const std::string source = file("a.txt", "the quick brown fox");
+  const Dataset first = open_dataset(source, options());
+  ASSERT_TRUE(open_dataset(source, options()).cached);
+  const fs::path shard = first.folder / "train_00000.bin";
+  for (const fs::path& path : {shard, first.folder}) {
+    fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
+    EXPECT_FALSE(open_dataset(source, options()).cached) << path;
+    EXPECT_TRUE(open_dataset(source, options()).cached) << "made again, for the user alone";
+  }
+  fs::permissions(folder_ / "cache", fs::perms::all);
+  const Dataset data = open_dataset(source, options());
+  EXPECT_FALSE(data.cached);
+  EXPECT_TRUE(data.folder.empty()) << "nothing is kept there";
+  EXPECT_TRUE(mentions(data.notes.front(), "others may have written to it")) << data.notes.front();
+  EXPECT_EQ(all_of(data.train), all_of(first.train));
+}
+
 TEST_F(DatasetTest, OldFoldersMakeRoom) {
   for (int i = 0; i < 40; ++i) open_dataset(file("a.txt", "text number " + std::to_string(i)), options());
   size_t folders = 0;

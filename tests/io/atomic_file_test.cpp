@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <unistd.h>
+
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "base/error.h"
@@ -44,6 +47,46 @@ TEST(AtomicFile, SyncsBeforeItRenamesAndTheFolderAfter) {
   EXPECT_EQ(FileFaults::sequence(), "wwfrf");
   EXPECT_EQ(read_text(folder / "a"), kNew);
   EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
+}
+
+// Whoever can write to a folder must not choose which file of the user's is written over.
+TEST(AtomicFile, FollowsNoLinks) {
+  TempFolder folder;
+  write_text(folder / "precious", kOld);
+  const std::string aside = folder / "a.part";
+  const std::function<void()> traps[] = {
+      [&] { std::filesystem::create_symlink(folder / "precious", aside); },
+      [&] { std::filesystem::create_symlink(folder / "nothing", aside); },
+      [&] { std::filesystem::create_hard_link(folder / "precious", aside); },
+      [&] { ASSERT_EQ(::mkfifo(aside.c_str(), 0666), 0); },
+  };
+  for (const auto& lay : traps) {
+    lay();
+    write_atomically(folder / "a", kNew);
+    EXPECT_EQ(read_text(folder / "a"), kNew);
+    EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(folder / "a")));
+    EXPECT_EQ(read_text(folder / "precious"), kOld);
+    EXPECT_FALSE(std::filesystem::exists(folder / "nothing"));
+    std::filesystem::remove(folder / "a");
+  }
+  // A link at the path itself is replaced.
+  std::filesystem::create_symlink(folder / "precious", folder / "a");
+  write_atomically(folder / "a", kNew);
+  EXPECT_EQ(read_text(folder / "precious"), kOld);
+  EXPECT_EQ(read_text(folder / "a"), kNew);
+}
+
+// Another user may hold a file open and write to it after it has its name.
+TEST(AtomicFile, TakesOverNoFileOfAnotherUser) {
+  if (::geteuid() != 0) return;  // only root can give a file away
+  TempFolder folder;
+  write_text(folder / "a.part", kOld);
+  ASSERT_EQ(::chown((folder / "a.part").c_str(), 4711, 4711), 0);
+  write_atomically(folder / "a", kNew);
+  struct stat info = {};
+  ASSERT_EQ(::stat((folder / "a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 0u);
+  EXPECT_EQ(read_text(folder / "a"), kNew);
 }
 
 TEST(AtomicFile, LeavesSyncingToWhoAsksForIt) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "support/temp_folder.h"
+#include "support/variable.h"
 
 namespace ridge {
 namespace {
@@ -192,6 +193,48 @@ TEST_F(ProfileTest, ImpossiblePlacesAreReplacedByMemory) {
     expect_works(profile);
     EXPECT_EQ(profile.forget(), 1);
   }
+}
+
+TEST_F(ProfileTest, AStoreThatOthersCanWriteToIsNotRead) {
+  Profile(kHere, file_).put("x", {.value = "6"});
+  for (const fs::path& path : {file_.parent_path(), file_}) {
+    fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
+    const std::string before = bytes();
+    Profile profile(kHere, file_);
+    EXPECT_FALSE(profile.stored());
+    EXPECT_FALSE(profile.number("x"));
+    EXPECT_NE(profile.remark().find("chmod o-w " + path.string()), std::string::npos) << profile.remark();
+    expect_works(profile);
+    EXPECT_EQ(bytes(), before);
+    fs::permissions(path, fs::perms::others_write, fs::perm_options::remove);
+  }
+  EXPECT_EQ(Profile(kHere, file_).number("x"), 6.0);
+}
+
+TEST_F(ProfileTest, TheCacheFolderIsOneThatOnlyTheUserWritesTo) {
+  const test::TempFolder folder;
+  const test::Variable cache("RIDGE_CACHE", folder.path());
+  EXPECT_EQ(cache_folder(), folder.path());
+  EXPECT_EQ(cache_problem(), "");
+  fs::permissions(folder.path(), fs::perms::all);
+  EXPECT_EQ(cache_folder(), "");
+  EXPECT_NE(cache_problem().find("chmod o-w " + folder.path()), std::string::npos) << cache_problem();
+  EXPECT_EQ(Profile(kHere).remark(), cache_problem());
+  fs::permissions(folder.path(), fs::perms::owner_all);
+  fs::create_directory(folder / "kernels");
+  fs::permissions(folder / "kernels", fs::perms::all);
+  EXPECT_NE(cache_problem().find("chmod o-w " + (folder / "kernels")), std::string::npos) << cache_problem();
+}
+
+TEST_F(ProfileTest, AStoreThatIsALinkIsNotFollowed) {
+  const test::TempFolder folder;
+  fs::create_directory(folder / "real");
+  fs::create_directory_symlink(folder / "real", folder / "cache");  // the user's own way to another disk
+  { Profile(kHere, folder / "cache/p.db").put("x", {.value = "1"}); }
+  EXPECT_TRUE(fs::exists(folder / "real/p.db"));
+  fs::create_symlink(folder / "elsewhere", folder / "cache/q.db");
+  EXPECT_FALSE(Profile(kHere, folder / "cache/q.db").stored());
+  EXPECT_FALSE(fs::exists(folder / "elsewhere"));
 }
 
 TEST_F(ProfileTest, AReadOnlyStoreIsReadAndNotWritten) {

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
+#include "io/trust.h"
 #include "machine/profile.h"
 
 namespace ridge::cuda {
@@ -88,6 +89,7 @@ struct Cubins::State {
   State(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : nvrtc(nvrtc), target(std::move(target)), options(options) {
     salt = fmt::format("{}\n{}\n", nvrtc.identity(), checksum_of(prelude()));
     for (const std::string& word : Nvrtc::options(this->target)) salt += word + "\n";
+    if (!why_untrusted(options.folder).empty()) this->options.folder.clear();
     if (this->options.threads <= 0) this->options.threads = std::max(1, int(std::thread::hardware_concurrency()));
   }
 
@@ -109,7 +111,7 @@ struct Cubins::State {
     const fs::path path = options.folder / key;
     std::error_code error;
     if (!fs::exists(path, error)) return {};
-    std::string code = unpacked(contents(path));
+    std::string code = why_untrusted(path).empty() ? unpacked(contents(path)) : std::string();
     if (code.empty()) {
       std::lock_guard lock(mutex);
       ++statistics.broken;
@@ -122,8 +124,7 @@ struct Cubins::State {
   void write(const std::string& key, const std::string& code) {
     if (options.folder.empty()) return;
     try {
-      std::error_code error;
-      fs::create_directories(options.folder, error);
+      if (!make_private_folder(options.folder).empty()) return;
       // A file is checked when it is read, so nothing need wait for the disk.
       write_atomically((options.folder / key).string(), packed(code), FileOptions(kSystemFileCalls, nullptr, false));
       std::lock_guard lock(mutex);

@@ -41,11 +41,12 @@ std::vector<std::string> cudnn_parts(const std::string& path) {
   return parts;
 }
 
-std::vector<std::string> parts_of(const std::string& list) {
+// The absolute folders of a list. Code must not come from relative ones, whose meaning depends on the working folder.
+std::vector<std::string> absolute_parts(const std::string& list) {
   std::vector<std::string> parts;
   for (size_t at = 0; at < list.size();) {
     const size_t end = std::min(list.find(':', at), list.size());
-    if (end > at) parts.push_back(list.substr(at, end - at));
+    if (list[at] == '/') parts.push_back(list.substr(at, end - at));
     at = end + 1;
   }
   return parts;
@@ -96,17 +97,17 @@ std::string environment_variable(const char* name) {
 
 LibrarySearch library_search(int cuda, const fs::path& root, const Variables& variable) {
   LibrarySearch search{.first = {}, .folders = {}, .cuda = cuda};
-  for (const std::string& folder : parts_of(variable("RIDGE_CUDA_LIBRARIES"))) search.first.emplace_back(folder);
+  for (const std::string& folder : absolute_parts(variable("RIDGE_CUDA_LIBRARIES"))) search.first.emplace_back(folder);
 
   Folders folders;
-  for (const std::string& path : parts_of(variable("PYTHONPATH"))) folders.add_packages(path);
+  for (const std::string& path : absolute_parts(variable("PYTHONPATH"))) folders.add_packages(path);
   for (const char* prefix : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const std::string path = variable(prefix); !path.empty()) {
+    if (const std::string path = variable(prefix); path.starts_with('/')) {
       folders.add_python(path);
       folders.add(fs::path(path) / "lib");
     }
   // The Python that would be started. The interpreter of an environment is a link, so its own place counts, not the link's end.
-  for (const std::string& path : parts_of(variable("PATH"))) {
+  for (const std::string& path : absolute_parts(variable("PATH"))) {
     std::error_code error;
     if (!fs::exists(fs::path(path) / "python3", error)) continue;
     const fs::path prefix = fs::path(path).parent_path();
@@ -116,10 +117,10 @@ LibrarySearch library_search(int cuda, const fs::path& root, const Variables& va
       for (const fs::path& version : folders_in(prefix / "versions")) folders.add_python(version);
     break;
   }
-  if (const std::string home = variable("HOME"); !home.empty()) folders.add_python(fs::path(home) / ".local");
+  if (const std::string home = variable("HOME"); home.starts_with('/')) folders.add_python(fs::path(home) / ".local");
   for (const char* prefix : {"usr/local", "usr"}) folders.add_python(root / prefix);
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string path = variable(name); !path.empty()) folders.add_toolkit(path);
+    if (const std::string path = variable(name); path.starts_with('/')) folders.add_toolkit(path);
   for (const fs::path& toolkit : folders_in(root / "usr/local", "cuda")) folders.add_toolkit(toolkit);
   folders.add_toolkit(root / "opt/cuda");
   search.folders = std::move(folders.list);
@@ -165,6 +166,8 @@ FoundLibrary open_library(Library which, const LibrarySearch& search) {
         found.library = std::move(library), found.path = soname.file;
         if (which == Library::cudnn) found.parts = cudnn_parts(found.path);
         return found;
+      } else if (broken.empty()) {
+        broken = DynamicLibrary::why_relative(soname.file);  // that one is there, and nobody should load it
       }
     }
     for (const fs::path& folder : search.folders)
@@ -184,7 +187,8 @@ FoundLibrary open_library(Library which, const LibrarySearch& search) {
     for (const auto& name : names) tried += (tried.empty() ? "" : ", ") + std::string(name);
     found.missing = fmt::format("{} was not found ({})", facts.name, tried);
   }
-  found.missing += fmt::format("; pip install {}, or name its folder in RIDGE_CUDA_LIBRARIES", search.cuda >= 13000 ? facts.package13 : facts.package12);
+  found.missing +=
+      fmt::format("; pip install {}, or name its absolute folder in RIDGE_CUDA_LIBRARIES", search.cuda >= 13000 ? facts.package13 : facts.package12);
   return found;
 }
 

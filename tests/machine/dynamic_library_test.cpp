@@ -1,0 +1,45 @@
+#include "machine/dynamic_library.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support/temp_folder.h"
+#include "support/variable.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whoever can write to the working folder could put code there.
+TEST(DynamicLibrary, ComesFromNoRelativePlace) {
+  for (const char* path : {"", "./libm.so.6", "lib/libm.so.6", "../libm.so.6"}) {
+    const DynamicLibrary library(path);
+    EXPECT_FALSE(library) << path;
+    EXPECT_NE(library.error(), "") << path;
+  }
+  EXPECT_TRUE(DynamicLibrary("libm.so.6"));
+  EXPECT_NE(DynamicLibrary("/nowhere/libm.so.6").error().find("/nowhere"), std::string::npos);
+}
+
+TEST(DynamicLibrary, ComesFromNoRelativeElementOfTheLoadersList) {
+  const test::TempFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  test::write_text(folder / "libodd.so.1", "not a library");
+  for (const char* list : {":/nowhere", "/nowhere:", ".", "/nowhere::/else", "/nowhere;.", "./"}) {
+    const test::Variable path("LD_LIBRARY_PATH", list);
+    const DynamicLibrary library("libodd.so.1");
+    EXPECT_NE(library.error().find("of LD_LIBRARY_PATH"), std::string::npos) << list << ": " << library.error();
+  }
+  for (const std::string& list : {std::string("/nowhere"), folder.path() + ":", std::string("nowhere")}) {
+    const test::Variable path("LD_LIBRARY_PATH", list);
+    EXPECT_EQ(DynamicLibrary::why_relative("libodd.so.1"), "") << list;
+    EXPECT_TRUE(DynamicLibrary("libm.so.6")) << list;
+  }
+  fs::current_path(before);
+}
+
+}  // namespace
+}  // namespace ridge
