@@ -41,11 +41,22 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   return best;
 }
 
-std::string nearest_hint(std::string_view word, std::span<const std::string_view> names) {
+std::string close_hint(std::string_view word, std::span<const std::string_view> names) {
   const std::string_view name = nearest(word, names);
-  if (name.empty()) return "there are none";
-  const bool close = edit_distance(word.substr(0, kLongestWord), name) * 2 <= std::max(std::min(word.size(), kLongestWord), name.size());
-  return close ? fmt::format("did you mean '{}'?", name) : fmt::format("the nearest is '{}'", name);
+  word = word.substr(0, kLongestWord);
+  // One letter in three may be wrong: beyond that the words have nothing to do with each other.
+  const bool close = !name.empty() && !word.empty() && edit_distance(word, name) * 3 <= std::max(word.size(), name.size());
+  return close ? fmt::format("did you mean '{}'?", name) : std::string();
+}
+
+std::string nearest_hint(std::string_view word, std::span<const std::string_view> names, std::string_view otherwise) {
+  if (names.empty()) return "there are none";
+  std::string hint = close_hint(word, names);
+  if (!hint.empty()) return hint;
+  if (!otherwise.empty()) return std::string(otherwise);
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) hint += fmt::format("{}{}", i ? ", " : "valid: ", names[i]);
+  return names.size() > kMost ? hint + ", …" : hint;
 }
 
 }  // namespace ridge

@@ -53,6 +53,7 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
   options.filter = arguments.filter;
   std::erase_if(sources.words, [&](const std::string& word) { return take_own(word, options); });
   const config::Resolved settings = config::resolve(sources);
+  note_cache();
   const DeviceRequest device = parse_device(settings.get<std::string>("device"));
   if (!device.automatic && device.kind != Device::Kind::cpu) {  // a benchmark runs where it was asked for, or not at all
     const DeviceChoice chosen = select_device(settings.get<std::string>("device"), Fallback::forbid);
@@ -67,9 +68,9 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
 bench::PresetSettings preset_settings(const config::Sources& sources, bool gpu) {
   return [sources, gpu](const std::string& preset) {
     config::Sources with = sources;
-    with.words.insert(with.words.begin(), {"preset=" + preset, "dropout=0"});
-    if (gpu) with.words.insert(with.words.begin() + 1, fmt::format("batch={}", bench::gpu_batch(preset)));
-    if (preset.starts_with("gpt2")) with.words.insert(with.words.begin() + 1, "bias=true");  // as GPT-2 has them
+    with.assumed = {"preset=" + preset, "dropout=0"};
+    if (gpu) with.assumed.push_back(fmt::format("batch={}", bench::gpu_batch(preset)));
+    if (preset.starts_with("gpt2")) with.assumed.push_back("bias=true");  // as GPT-2 has them
     return config::resolve(with);
   };
 }

@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>  // slow to compile: here alone
 
 #include "base/nearest.h"
+#include "config/key.h"
+#include "config/value.h"
 #include "machine/features.h"
 
 namespace ridge::cli {
@@ -27,8 +29,76 @@ std::vector<Entry>& entries() {
 int unknown_command(const std::string& word) {
   std::vector<std::string_view> names;
   for (const Entry& entry : entries()) names.emplace_back(entry.name);
-  fmt::print(stderr, "ridge: unknown command '{}' (ridge --help lists all); {}\n", word, nearest_hint(word, names));
+  fmt::print(stderr, "ridge: unknown command '{}'; {}\n", word, nearest_hint(word, names, "ridge --help lists all"));
   return kUsage;
+}
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* find_command(const CLI::App& app, std::string_view name) {
+  for (const CLI::App* command : commands_of(app))
+    if (command->get_name() == name) return command;
+  return nullptr;
+}
+
+// A flag of one of the commands, or of those below them, that wants a value.
+bool is_option(const CLI::App& app, const std::string& flag) {
+  const CLI::Option* option = app.get_option_no_throw(flag);
+  if (option && option->get_items_expected_max() > 0) return true;
+  const std::vector<const CLI::App*> below = commands_of(app);
+  return std::any_of(below.begin(), below.end(), [&](const CLI::App* command) { return is_option(*command, flag); });
+}
+
+// Whether a flag is followed by its value: by the table of keys, or by the flags of any command.
+bool takes_value(const CLI::App& app, const std::string& flag, const std::string& next) {
+  if (flag.find('=') != flag.npos) return false;
+  const std::string name = flag.substr(2);
+  if (name == "resume") return !find_command(app, next) && !next.starts_with('-');  // the run, most often
+  if (is_option(app, flag)) return true;
+  const config::Key* key = config::find_key(name);
+  if (key && key->type == config::Type::boolean) return config::parse_value(*key, next).value.has_value();
+  return key != nullptr;
+}
+
+// Options may stand before the command: "ridge --out run_x train gpt" is "ridge train --out=run_x gpt". Each becomes a single word, so that no
+// value is taken for a word of the command. Where no command follows, the line stays what it is.
+std::vector<std::string> with_command_first(const CLI::App& app, const std::vector<std::string>& line) {
+  std::vector<std::string> moved;
+  size_t at = 0;
+  for (; at < line.size() && !find_command(app, line[at]); ++at) {
+    const std::string& word = line[at];
+    const size_t equal = word.find('=');
+    if (!word.starts_with("--") && equal != word.npos && config::find_key(word.substr(0, equal)))
+      moved.push_back("--" + word);
+    else if (!word.starts_with("--") || word == "--" || word == "--help" || word == "--version")
+      return line;
+    else if (at + 1 < line.size() && takes_value(app, word, line[at + 1])) {
+      if (word == "--resume") moved.push_back(word);
+      moved.push_back((word == "--resume" ? "--out" : word) + "=" + line[++at]);
+    } else {
+      moved.push_back(word);
+    }
+  }
+  if (at == line.size()) return line;
+  const CLI::App* command = find_command(app, line[at]);
+  std::vector<std::string> out = {line[at++]};
+  if (at < line.size() && find_command(*command, line[at])) out.push_back(line[at++]);
+  out.insert(out.end(), moved.begin(), moved.end());
+  out.insert(out.end(), line.begin() + int64_t(at), line.end());
+  return out;
+}
+
+// The flag that a command does not know, with the close one that it does.
+std::string hint_for_unexpected(const CLI::App* at) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : at->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const std::string& word : at->remaining())
+    if (std::string hint = close_hint(word.substr(0, word.find('=')), std::vector<std::string_view>(names.begin(), names.end())); !hint.empty())
+      return "; " + hint;
+  return {};
 }
 
 }  // namespace
@@ -57,6 +127,12 @@ void Line::flag_without(const char* name, bool& value, const char* help, const c
 void Line::footer(const char* text) { app_->footer(text); }
 void Line::allow_rest() { app_->allow_extras(); }
 std::vector<std::string> Line::rest() const { return app_->remaining(); }
+std::vector<std::string> Line::option_names() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  return names;
+}
 Line Line::add_command(const char* name, const char* summary) {
   app_->require_subcommand(0, 1);
   return Line(*app_->add_subcommand(name, summary));
@@ -72,24 +148,25 @@ int run_command(int argc, char** argv) {
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     std::string words = "ridge";
     while (!at->get_subcommands().empty()) at = at->get_subcommands().front(), words += " " + at->get_name();
-    return fmt::format("ridge: {}; {} --help says more\n", error.what(), words);
+    const std::string hint = error.get_exit_code() == int(CLI::ExitCodes::ExtrasError) ? hint_for_unexpected(at) : "";
+    return fmt::format("ridge: {}{}; {} --help says more\n", error.what(), hint, words);
   });
   std::sort(entries().begin(), entries().end(), [](auto& a, auto& b) { return std::string_view(a.name) < b.name; });
 
   char help[] = "--help";
   if (argc > 1 && std::string_view(argv[1]) == "help") argv[1] = help;
 
-  // The first word that is no flag must name a command: said here, so that the message can name the nearest one.
-  if (argc > 1 && argv[1][0] != '-' && std::none_of(entries().begin(), entries().end(), [&](auto& e) { return e.name == std::string_view(argv[1]); }))
-    return unknown_command(argv[1]);
-
   Command::Run chosen;
   for (const Entry& entry : entries()) {
     Line line = Line(app).add_command(entry.name, entry.summary);
     line.on_chosen([&chosen, body = entry.setup(line)] { chosen = body; });
   }
+  std::vector<std::string> words = with_command_first(app, {argv + std::min(argc, 1), argv + argc});
+  // The first word that is no flag must name a command: said here, so that the message can name the nearest one.
+  if (!words.empty() && !words[0].starts_with('-') && !find_command(app, words[0])) return unknown_command(words[0]);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }

@@ -30,6 +30,7 @@ class Line {
   void footer(const char* text);                                                          // of the help
   void allow_rest();                                                                      // words that are not known are no error:
   std::vector<std::string> rest() const;                                                  // these, once the line is parsed
+  std::vector<std::string> option_names() const;                                          // of this command, without their dashes
   Line add_command(const char* name, const char* summary);                                // a command below this one; at most one is given
   void on_chosen(std::function<void()> act);                                              // when the line names this command
 

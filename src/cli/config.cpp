@@ -116,9 +116,11 @@ void print_table(const config::Resolved& resolved, const std::vector<config::Row
 }
 
 int show(config::Sources sources, bool json) {
-  if (!sources.words.empty() && task_of(sources.words[0])) {
-    sources.task = task_of(sources.words[0]);
-    sources.words.erase(sources.words.begin());
+  // Before it stand only options that stood before the command.
+  const auto word = std::find_if_not(sources.words.begin(), sources.words.end(), [](const std::string& w) { return w.starts_with("--"); });
+  if (word != sources.words.end() && task_of(*word)) {
+    sources.task = task_of(*word);
+    sources.words.erase(word);
   }
   const config::Resolved resolved = config::resolve(sources);
   const std::vector<config::Row> rows = resolved.describe(machine_facts());
@@ -163,7 +165,7 @@ const Command config_command("config", "list the keys, show what is set and by w
     constexpr std::string_view kWords[] = {"keys", "show", "check"};
     const std::vector<std::string> rest = line.rest();
     if (rest.empty()) fail(ErrorCode::usage, "[config] what? ridge config keys, ridge config show, or ridge config check FILE");
-    fail(ErrorCode::usage, "[config] '{}' is none of keys, show and check; {}", rest[0], nearest_hint(rest[0], kWords));
+    fail(ErrorCode::usage, "[config] unknown command '{}'; {}", rest[0], nearest_hint(rest[0], kWords));
   };
 });
 

@@ -110,6 +110,7 @@ int64_t take_vocab(std::vector<std::string>& words, int64_t otherwise) {
 int prepare(PrepareArguments arguments, config::Sources sources) {
   arguments.vocab = take_vocab(sources.words, arguments.vocab);
   const config::Resolved settings = config::resolve(sources);
+  note_cache();
   if (settings.setting("out").source == kCommandLine) arguments.out = settings.get<std::string>("out");
   DatasetOptions options;
   options.tokenizer = settings.get<std::string>("tokenizer");
@@ -196,7 +197,7 @@ const Command data_command("data", "turn texts into tokens once, for many traini
     constexpr std::string_view kWords[] = {"prepare", "batches"};
     const std::vector<std::string> rest = line.rest();
     if (rest.empty()) fail(ErrorCode::usage, "[data] what? ridge data prepare SOURCE");
-    fail(ErrorCode::usage, "[data] '{}' is neither prepare nor batches; {}", rest[0], nearest_hint(rest[0], kWords));
+    fail(ErrorCode::usage, "[data] unknown command '{}'; {}", rest[0], nearest_hint(rest[0], kWords));
   };
 });
 

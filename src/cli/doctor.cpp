@@ -45,7 +45,6 @@ config::Resolved settings_of(config::Sources sources, std::string& problem) {
 
 void take_settings(const config::Resolved& settings, DoctorFacts& facts) {
   facts.device = settings.get<std::string>("device"), facts.device_source = settings.setting("device").source;
-  facts.precision = settings.get<std::string>("precision"), facts.precision_source = settings.setting("precision").source;
   facts.memory = settings.get<std::optional<int64_t>>("memory").value_or(0), facts.memory_source = settings.setting("memory").source;
   facts.memory_fraction = settings.get<double>("memory_fraction");
   if (facts.memory == 0) facts.memory_source = settings.setting("memory_fraction").source;
@@ -115,8 +114,10 @@ DoctorFacts look_around(const config::Sources& sources) {
   take_figures(threads.team, tuned, facts);
   facts.gpus = scan.get();
   facts.backends = usable_backends(facts.gpus);
-  if (choose_device(facts.device, Fallback::allow, known_devices(facts.gpus, facts.backends)).device.kind != Device::Kind::cpu)
-    threads = choose_team(facts.machine, settings, true);
+  const Device device = choose_device(facts.device, Fallback::allow, known_devices(facts.gpus, facts.backends)).device;
+  const std::string format = settings.precision_key(to_string(device));
+  facts.precision = settings.get<std::string>(format), facts.precision_source = settings.setting(format).source;
+  if (device.kind != Device::Kind::cpu) threads = choose_team(facts.machine, settings, true);
   facts.threads = {"threads", std::to_string(threads.team.threads), threads.decided_by, threads.reason, threads.runner_up};
   facts.remarks.insert(facts.remarks.end(), threads.remarks.begin(), threads.remarks.end());
   return facts;
@@ -131,7 +132,8 @@ void write_file(const std::string& path, std::ios::openmode mode, const std::str
 int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
   const auto start = Clock::now();
   if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::app, "");  // before the time is spent
-  DoctorReport report = examine(look_around(sources));
+  const DoctorFacts facts = look_around(sources);
+  DoctorReport report = examine(facts);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::trunc, to_svg(report));
   if (arguments.json)
@@ -139,6 +141,7 @@ int run_doctor(const DoctorArguments& arguments, const config::Sources& sources)
   else
     fmt::print("{}", to_text(report, {.width = terminal_width(), .colours = use_colour()}));
   if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
+  if (!facts.configuration.empty()) return kUsage;  // as every other command answers it
   return report.can_run() ? kOk : kError;
 }
 

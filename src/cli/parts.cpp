@@ -90,8 +90,8 @@ void look_back(std::vector<Part>& parts, const config::Resolved& settings, const
 }
 
 config::Resolved settings_of(const Part& part, config::Sources sources) {
-  sources.words.insert(sources.words.end(),
-                       {"seeds=1", fmt::format("seed={}", part.seed), fmt::format("data={}", part.data), fmt::format("out={}", part.folder.string())});
+  sources.decided.insert(sources.decided.end(),
+                         {"seeds=1", fmt::format("seed={}", part.seed), fmt::format("data={}", part.data), fmt::format("out={}", part.folder.string())});
   return config::resolve(sources);
 }
 

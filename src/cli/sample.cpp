@@ -47,6 +47,7 @@ void show(const std::string& text) {
 
 int run_sample(const SampleArguments& arguments, const config::Resolved& settings) {
   note_unused(settings, "sample");
+  note_cache();
   request_default_threads(thread_request(settings));
   const GptWeights weights = load_gpt_weights(arguments.model);
   for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "machine/profile.h"
 #include "train/experiment.h"
 
 namespace ridge::cli {
@@ -36,6 +37,7 @@ std::function<config::Sources()> add_settings(Line line, unsigned task) {
     sources.files.assign(files->begin(), files->end());
     sources.environment = config::process_environment();
     sources.words = line.rest();
+    sources.options = line.option_names();
     read_resumed_folder(sources.words);
     return sources;
   };
@@ -65,6 +67,10 @@ config::Resolved resolve_resumed(config::Sources& sources) {
 void check_task(const std::string& task) {
   constexpr std::string_view tasks[] = {"gpt"};
   if (task != tasks[0]) fail(ErrorCode::usage, "unknown task '{}'; {}", task, nearest_hint(task, tasks));
+}
+
+void note_cache() {
+  if (const std::string problem = cache_problem(); !problem.empty()) std::fputs(fmt::format("ridge: {}\n", problem).c_str(), stderr);
 }
 
 void note_unused(const config::Resolved& settings, std::string_view command) {

@@ -18,6 +18,9 @@ config::Resolved resolve_resumed(config::Sources& sources);
 // The tasks that can be trained today: gpt. ErrorCode::usage names the nearest.
 void check_task(const std::string& task);
 
+// Says on stderr why the cache is not used, where it is not.
+void note_cache();
+
 // Tells of words on the command line that this command does not look at.
 void note_unused(const config::Resolved& settings, std::string_view command);
 

@@ -19,7 +19,9 @@ struct Sources {
   std::optional<std::filesystem::path> working_folder = ".";     // where config_gpu.ini and train.yaml are looked for last; empty: not at all
   std::vector<std::filesystem::path> files;                      // --config FILE, the strongest last
   std::vector<std::pair<std::string, std::string>> environment;  // name and value
-  std::vector<std::string> words;                                // key=value, --key=value, --key value, --key, --no-key
+  std::vector<std::string> words;                                // of the command line: key=value, --key=value, --key value, --key, --no-key
+  std::vector<std::string> assumed, decided;                     // words of a command's own: weaker than the command line's, and stronger
+  std::vector<std::string> options;                              // flags of the command itself, without their dashes, for messages
 };
 
 std::vector<std::pair<std::string, std::string>> process_environment();
@@ -51,6 +53,9 @@ class Resolved {
 
   const Setting& setting(std::string_view name) const;               // the one that holds
   const std::vector<Setting>& history(std::string_view name) const;  // all, the weakest first
+
+  // The key that decides about number formats on a device: precision.cuda where that is set, else precision.
+  std::string precision_key(std::string_view device) const;  // "cpu", "cuda:0"
 
   std::vector<Row> describe(const MachineFacts& machine) const;                     // in the order of the table, the asked task's keys only
   const std::vector<Note>& notes() const { return notes_; }                         // what was accepted and has no effect

@@ -23,16 +23,21 @@ A key can be set in several places. The later ones of this list win:
 4. `train.yaml`, looked for in the same places,
 5. `--config FILE`: `.ini`, `.yaml`, `.yml` or `.json` (JSON is YAML); may be given several times,
 6. the environment: `RIDGE_` and the key in capitals, as `RIDGE_LR=1e-3`,
-7. the command line: `key=value`, `--key=value`, `--key value`; for truth values also `--key` and `--no-key`.
+7. the command line: `key=value`, `--key=value`, `--key value`; for truth values also `--key` and `--no-key`. Options may stand before the command: `ridge --out run_x train gpt`.
 
-`ridge config show` prints every value with its source and what it overrode, `ridge config check FILE` all that is wrong with a file. An unknown key, a wrong type and a value out of
-range are errors that name the file, the line and the nearest valid name. A key that is set twice in one file is an error too. A key that has no effect on this machine, or that no
-command uses yet, says so in `ridge config show`.
+`ridge config show` prints every value with its source and what it overrode, `ridge config check FILE` all problems of a file. An unknown key, a wrong type and a value out of
+range are errors that name the file, the line and, if one is close, the name that was probably meant. A key that is set twice in one file is an error. On the command line the last
+of several settings of one name wins, and two names of one key (`lr=1e-3 learning_rate=2e-3`) are an error. A key that has no effect on the chosen device says so in `ridge config
+show`, `ridge plan` and `ridge train`.
+
+`precision` can be set for single devices: `precision.cuda=bf16 precision.cpu=fp32`, in YAML also `precision: {cuda: bf16, cpu: fp32}`. Within one source the device's own setting wins;
+a `precision` from a stronger source replaces the device settings of weaker ones.
 
 Numbers may be written as `64`, `8k` (8000), `8Ki` (8192), `1e6` or `1_000`; sizes as `512MiB`, `2GB` or `2g` (2 GiB); truth values as `true`, `yes`, `on`, `1` and their opposites. Hyphens and underscores in keys
-are the same. Values in an INI file may be quoted. A file may group keys in sections: `gpu`, `memory_management`, `precision`, `threads`, `dataset`, `training`, `model`,
-`paths` and `logging`. Which of them a key stands in does not matter, but another name is an error. Names that other programs use are accepted: `training.batch_size` is `batch`,
-`dataset.path` is `data`, `device: mps` is `metal`.
+are the same. Values in an INI file may be quoted. A file may group keys in sections: `gpu`, `memory_management`, `precision`, `threads`, `backend`, `dataset`, `training`,
+`model`, `paths` and `logging`. Which of them a key stands in does not matter, but another name is an error. Names that other programs use are accepted: `training.batch_size` is `batch`,
+`dataset.path` is `data`, `allow_tf32` is `matmul_precision`, `device: mps` is `metal`. A well-known name without a counterpart (`cudnn_benchmark`, `memory_format`, `epochs` …) is an
+error on the command line and a note in a file; both say why.
 )";
 
 std::string code(std::string_view text) { return text.empty() ? "" : fmt::format("`{}`", text); }

@@ -1,6 +1,7 @@
 #include "config/foreign.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/core.h>
 
@@ -12,37 +13,81 @@ namespace ridge::config {
 namespace {
 
 // Of config_gpu.ini, then of train.yaml. Within them names are looked up as if there were no section.
-constexpr std::string_view kSections[] = {"gpu", "memory_management", "precision", "threads", "dataset", "training", "model", "paths", "logging"};
+constexpr std::string_view kSections[] = {"gpu", "memory_management", "precision", "threads", "backend", "dataset", "training", "model", "paths", "logging"};
 
 struct Foreign {
   std::string_view path;  // section.name, or a name without a section
   std::string_view key;   // what it sets; empty: nothing
   std::string_view remark = {};
+  std::optional<bool> only = {};  // the one value that files may give it: it asks for nothing
 };
+
+constexpr std::string_view kSteps = "training is counted in steps; set steps";
+constexpr std::string_view kLoader = "the loader's threads are chosen by Ridge; prefetch_factor says how far it is ahead";
+constexpr std::string_view kFormat = "set precision=auto|fp32|tf32|bf16|fp16";
+constexpr std::string_view kMeasured = "kernels are always chosen by measurement; optimize_perf=false turns measuring off";
+constexpr std::string_view kExact = "results never depend on timing, so there is nothing to switch on";
+constexpr std::string_view kLayout = "the compiler chooses the layout of every tensor in memory";
+constexpr std::string_view kRecompute = "recomputation is planned from the memory budget; set memory";
+constexpr std::string_view kLogged = "every run writes metrics.jsonl; set tensorboard=true for event files";
 
 constexpr Foreign kForeign[] = {
     {"dataset.path", "data"},
     {"dataset.name", "", "a dataset is named by its path here; set data"},
     {"dataset.size", "", "a dataset has the size of its files"},
     {"dataset.split", "", "the validation part is cut off by Ridge, the same for every run"},
-    {"training.epochs", "", "training is counted in steps; set steps"},
-    {"epochs", "", "training is counted in steps; set steps"},
-    {"training.num_workers", "", "the loader's threads are chosen by Ridge; prefetch_factor says how far it is ahead"},
-    {"num_workers", "", "the loader's threads are chosen by Ridge; prefetch_factor says how far it is ahead"},
+    {"precision.cpu", "precision.cpu"},
+    {"precision.cuda", "precision.cuda"},
+    {"precision.metal", "precision.metal"},
+    {"training.epochs", "", kSteps},
+    {"epochs", "", kSteps},
+    {"max_epochs", "", kSteps},
+    {"num_epochs", "", kSteps},
+    {"num_train_epochs", "", kSteps},
+    {"training.num_workers", "", kLoader},
+    {"num_workers", "", kLoader},
     {"paths.checkpoints_dir", "", "checkpoints lie in the run folder; set runs_dir or out"},
     {"paths.data_dir", "", "data is named by its own path; set data"},
     {"logging.format", "", "both forms are written: log.txt and metrics.jsonl"},
     {"tag", "", "a run is named by its folder; set out"},
+    {"amp", "", kFormat},
+    {"use_amp", "", kFormat},
+    {"autocast", "", kFormat},
+    {"mixed_precision", "", kFormat},
+    {"cudnn_benchmark", "", kMeasured},
+    {"cudnn.benchmark", "", kMeasured},
+    {"benchmark", "", kMeasured},
+    {"cudnn_deterministic", "", kExact},
+    {"cudnn.deterministic", "", kExact},
+    {"deterministic", "", kExact},
+    {"use_deterministic_algorithms", "", kExact},
+    {"memory_format", "", kLayout},
+    {"channels_last", "", kLayout},
+    {"compile", "", "every step is compiled"},
+    {"torch_compile", "", "every step is compiled"},
+    {"gradient_checkpointing", "", kRecompute},
+    {"activation_checkpointing", "", kRecompute},
+    {"eval_iters", "", "a validation takes all windows, or a fixed share of them; eval_interval says how often"},
+    {"decay_lr", "", "set schedule=cosine|linear|constant"},
+    {"lr_decay_iters", "", "the rate falls until the last step; set steps and min_lr"},
+    {"wandb_log", "", kLogged},
+    {"wandb_project", "", kLogged},
+    {"wandb_run_name", "", kLogged},
+    {"streaming_transfer", "", "a batch of tokens takes microseconds to copy and goes to the GPU in the queue of its step, so there is nothing to switch",
+     true},
+    {"offload_parameters", "", "weights stay on the device; offload_optimizer=true keeps the moments, which take twice as much, in host memory", false},
 };
 
 }  // namespace
 
-Meaning meaning_of(std::string_view section, std::string_view name) {
-  const std::string path = section.empty() ? std::string(name) : fmt::format("{}.{}", section, name);
-  for (const Foreign& f : kForeign)
-    if (f.path == path) return f.key.empty() ? Meaning{nullptr, f.remark} : Meaning{find_key(f.key)};
+Meaning meaning_of(std::string_view section, std::string_view name, std::span<const std::string> options) {
+  std::string path = section.empty() ? std::string(name) : fmt::format("{}.{}", section, name), plain = lower_case(name);
+  for (std::string* text : {&path, &plain}) std::replace(text->begin(), text->end(), '-', '_');
+  for (const std::string& text : {path, plain, plain.starts_with("no_") ? plain.substr(3) : plain})
+    for (const Foreign& f : kForeign)
+      if (f.path == text) return f.key.empty() ? Meaning{nullptr, f.remark, f.only} : Meaning{find_key(f.key)};
   if (const Key* key = find_key(name)) return {key};
-  return {.problem = unknown_key(name)};
+  return {.problem = unknown_key(name, options)};
 }
 
 std::string section_problem(std::string_view section) {

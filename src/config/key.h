@@ -54,7 +54,7 @@ struct Switch {
 };
 std::span<const Switch> switches();
 
-// "unknown key 'bach'; did you mean 'batch'?"
-std::string unknown_key(std::string_view name);
+// "unknown key 'bach'; did you mean 'batch'?" `options` are flags that would have done, without their dashes.
+std::string unknown_key(std::string_view name, std::span<const std::string> options = {});
 
 }  // namespace ridge::config

@@ -17,7 +17,7 @@ using enum Type;
 
 bool is_true(const Value& v) { return v.as<bool>() && *v.as<bool>(); }
 
-std::string needs_gpu(const Value& v, const MachineFacts& m) { return is_true(v) && !m.cuda ? "no effect here: there is no CUDA device to copy to" : ""; }
+std::string needs_gpu(const Value& v, const MachineFacts& m) { return is_true(v) && !m.cuda ? "no effect here: nothing is copied to a CUDA device" : ""; }
 
 std::string needs_gpu_to_offload(const Value& v, const MachineFacts& m) {
   return is_true(v) && !m.cuda ? "no effect here: on the CPU everything is in host memory already" : "";
@@ -38,7 +38,7 @@ std::string precision_exists(const Value& v, const MachineFacts& m) {
 }
 
 std::string matmul_precision_exists(const Value& v, const MachineFacts& m) {
-  if ((v.is("high") || v.is("medium")) && !m.cuda) return "no tensor cores here: matmuls of fp32 run in fp32";
+  if ((v.is("high") || v.is("medium")) && !m.cuda) return "no effect here: without a CUDA device matmuls of fp32 run in fp32";
   return {};
 }
 
@@ -52,7 +52,14 @@ constexpr double kManySteps = 1e12, kManyBytes = 0x1p62, kLargestSeed = 0x1p53;
 constexpr std::string_view kModel = "Model", kTraining = "Training", kData = "Data", kRun = "Run folder", kSampling = "Sampling",
                            kDevice = "Device and precision", kMemory = "Memory", kThreads = "Threads", kTargets = "Targets of probe --check";
 
+constexpr std::string_view kFormats = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto";
+
 // clang-format off
+constexpr Key precision_of(std::string_view name, std::string_view alias, std::string_view help) {
+  return {.name = name, .group = kDevice, .type = choice, .initial = "none", .help = help, .words = "none|auto|fp32|tf32|bf16|fp16", .aliases = alias,
+          .synonyms = kFormats, .used_by = "doctor, eval, plan, sample, train"};
+}
+
 constexpr Key kKeys[] = {
   {.name = "preset", .group = kModel, .type = choice, .initial = "tiny", .help = "a named model with its training settings; single keys override it",
    .words = "tiny|shakespeare-cpu|shakespeare-char|gpt2|gpt2-medium|gpt2-large|gpt2-xl", .tasks = kGpt, .used_by = "plan, train"},
@@ -81,7 +88,7 @@ constexpr Key kKeys[] = {
   {.name = "batch", .group = kTraining, .type = integer, .initial = "auto", .help = "samples in one step, split by plan where they do not fit; auto: the preset's",
    .words = "auto", .low = 1, .high = 1e9, .tasks = kTrain, .aliases = "batch_size", .used_by = "plan, train"},
   {.name = "accumulation", .group = kTraining, .type = integer, .initial = "auto", .help = "micro-batches in one step; auto: as few as fit", .words = "auto",
-   .low = 1, .high = 1e6, .tasks = kTrain, .aliases = "gradient_accumulation_steps gradient_accumulation", .used_by = "plan, train"},
+   .low = 1, .high = 1e6, .tasks = kTrain, .aliases = "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches", .used_by = "plan, train"},
   {.name = "lr", .group = kTraining, .type = real, .initial = "auto", .help = "learning rate at its highest; auto: the preset's", .words = "auto",
    .high = 1000, .tasks = kTrain, .aliases = "learning_rate", .used_by = "plan, train"},
   {.name = "min_lr", .group = kTraining, .type = real, .initial = "auto", .help = "learning rate at the end; auto: a tenth of lr", .words = "auto",
@@ -139,9 +146,14 @@ constexpr Key kKeys[] = {
   {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "refuse instead of falling back to another device, precision or kernel", .used_by = "demo, doctor, eval, plan, sample, train"},
   {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of activations and matmuls; weights and moments stay fp32",
    .words = "auto|fp32|tf32|bf16|fp16", .aliases = "dtype default_dtype",
-   .synonyms = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto", .used_by = "doctor, eval, plan, sample, train", .remark = precision_exists},
+   .synonyms = kFormats, .used_by = "doctor, eval, plan, sample, train", .remark = precision_exists},
+  precision_of("precision.cpu", "precision_cpu", "precision on the CPU; none: as precision says"),
+  precision_of("precision.cuda", "precision_cuda", "precision on CUDA devices; none: as precision says"),
+  precision_of("precision.metal", "precision_metal", "precision on Metal devices; none: as precision says"),
   {.name = "matmul_precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of fp32 matmuls: highest is fp32, high tf32, medium bf16",
-   .words = "auto|highest|high|medium", .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium", .used_by = "bench, eval, plan, sample, train", .remark = matmul_precision_exists},
+   .words = "auto|highest|high|medium", .aliases = "allow_tf32 float32_matmul_precision",
+   .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium true=high yes=high on=high 1=high false=highest no=highest off=highest 0=highest",
+   .used_by = "bench, eval, plan, sample, train", .remark = matmul_precision_exists},
   {.name = "optimize_perf", .group = kDevice, .type = boolean, .initial = "true", .help = "tune by measurement; false: sane defaults", .foreign_variable = "OPTIMIZE_PERF", .used_by = "demo, doctor, eval, plan, sample, train"},
 
   {.name = "memory", .group = kMemory, .type = bytes, .initial = "auto", .help = "what the whole process may hold, as 512MiB or 2GB; auto: what the machine's limits leave",
@@ -149,15 +161,11 @@ constexpr Key kKeys[] = {
   {.name = "memory_fraction", .group = kMemory, .type = real, .initial = "0.9", .help = "share of the memory that may be used", .high = 1, .above_low = true, .used_by = "doctor, plan, train"},
   {.name = "empty_cache_frequency", .group = kMemory, .type = integer, .initial = "0", .help = "steps between trims of the memory pools; 0: never", .high = 1e9, .tasks = kTrain, .used_by = "train"},
   {.name = "enable_pinned_memory", .group = kMemory, .type = boolean, .initial = "true", .help = "page-locked memory for batches on their way to a GPU and for copies of checkpoints from it; offloaded moments always have it", .tasks = kTrain,
-   .used_by = "train", .remark = needs_gpu},
+   .aliases = "pin_memory", .used_by = "train", .remark = needs_gpu},
   {.name = "pin_memory_ratio", .group = kMemory, .type = real, .initial = "0.1", .help = "share of the memory that may be page-locked for copies of checkpoints", .high = 1, .tasks = kTrain,
    .used_by = "train", .remark = ratio_needs_gpu},
-  {.name = "streaming_transfer", .group = kMemory, .type = boolean, .initial = "true", .help = "copy the next batch to a GPU while it computes", .tasks = kTrain,
-   .remark = needs_gpu},
   {.name = "offload_optimizer", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the optimizer's moments in host memory; false: only where nothing else fits", .tasks = kTrain,
    .used_by = "bench, plan, train", .remark = needs_gpu_to_offload},
-  {.name = "offload_parameters", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the master weights in host memory", .tasks = kTrain,
-   .remark = needs_gpu_to_offload},
 
   {.name = "threads", .group = kThreads, .type = integer, .initial = "auto", .help = "compute threads: a number, those of fast cores, all, or what measures fastest",
    .words = "auto|performance|all", .low = 1, .high = 4096, .aliases = "num_threads", .foreign_variable = "OMP_NUM_THREADS", .used_by = "bench, demo, doctor, eval, plan, probe, sample, train", .remark = threads_exist},
@@ -178,12 +186,12 @@ constexpr Switch kSwitches[] = {
   {"RIDGE_ISA", "lowers the instruction tier: sse4, avx2, avx512, avx512bf16"},
   {"RIDGE_PASSES", "switches compiler passes off: -fuse,-simplify,…"},
   {"RIDGE_CACHE", "the folder for what was measured; else ridge in the user's cache folder"},
-  {"RIDGE_CUDA_LIBRARY", "the CUDA driver's library; else libcuda.so.1"},
-  {"RIDGE_CUDA_LIBRARIES", "folders, with : between, to look for cuBLASLt, NVRTC and cuDNN in first"},
+  {"RIDGE_CUDA_LIBRARY", "the CUDA driver's library, a name or an absolute path; else libcuda.so.1"},
+  {"RIDGE_CUDA_LIBRARIES", "absolute folders, with : between, to look for cuBLASLt, NVRTC and cuDNN in first"},
   {"RIDGE_CUDNN", "0: convolutions on the GPU go without cuDNN"},
   {"RIDGE_CUDA_DEBUG", "1: no recordings on the GPU, and a check after every launch, so that an error names its kernel"},
   {"RIDGE_CUDA_PROFILE", "N: times every kernel in the Nth run of each program on the GPU and prints the table"},
-  {"RIDGE_NVML_LIBRARY", "NVIDIA's management library; else libnvidia-ml.so.1"},
+  {"RIDGE_NVML_LIBRARY", "NVIDIA's management library, a name or an absolute path; else libnvidia-ml.so.1"},
   {"RIDGE_TEST_GPU", "1: tests of the GPU run on the machine's own instead of the simulated one"},
   {"RIDGE_FULL", "tests run their whole product of cases"},
   {"RIDGE_FUZZ", "which seeds a fuzz test runs: FIRST:COUNT"},
@@ -226,7 +234,7 @@ const Key* find_key(std::string_view name) {
 
 std::string variable_of(const Key& key) {
   std::string out = "RIDGE_";
-  for (char c : key.name) out += c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c;
+  for (char c : key.name) out += c >= 'a' && c <= 'z' ? char(c - 'a' + 'A') : c == '.' ? '_' : c;
   return out;
 }
 
@@ -268,12 +276,16 @@ std::string names_of_tasks(unsigned tasks) {
   return join(names, ", ");
 }
 
-std::string unknown_key(std::string_view name) {
-  std::vector<std::string_view> names;
+std::string unknown_key(std::string_view name, std::span<const std::string> options) {
+  std::vector<std::string_view> names(options.begin(), options.end());
   for (const Key& key : kKeys) names.push_back(key.name);
   for (const Key& key : kKeys)
     for (std::string_view alias : split(key.aliases, ' ')) names.push_back(alias);
-  return fmt::format("unknown key {}; {}", shown(name), nearest_hint(lower_case(name), names));
+  const std::string word = lower_case(name);
+  std::string hint = nearest_hint(word, names, "ridge config keys lists all");
+  if (const size_t quote = hint.find('\''); quote != hint.npos && std::find(options.begin(), options.end(), nearest(word, names)) != options.end())
+    hint.insert(quote + 1, "--");
+  return fmt::format("unknown key {}; {}", shown(name), hint);
 }
 
 }  // namespace ridge::config

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "config/foreign.h"
 #include "config/presets.h"
@@ -52,6 +54,7 @@ class Resolver {
   }
 
   void file(const fs::path& path) {
+    const Marks before = marks();
     const std::string file = path.lexically_normal().string();
     resolved_.files_.push_back(file);
     FileContent content = read_file(path);
@@ -63,15 +66,22 @@ class Resolver {
       problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
     }
     if (content.problems.size() > kMostTold) problem(file, fmt::format("has more problems than these {}", kMostTold));
+    let_general_precision_win(before);
   }
 
   void environment(const std::vector<std::pair<std::string, std::string>>& variables) {
+    const Marks before = marks();
     for (const bool foreign : {true, false})  // RIDGE_* is stronger than other programs' variables
       for (const auto& [name, value] : variables)
         if (!value.empty()) foreign ? foreign_variable(name, value) : variable(name, value);
+    let_general_precision_win(before);
   }
 
-  void words(const std::vector<std::string>& all) {
+  // Within one list the last of equal names wins, so that a script's defaults can be overridden; two names of one key are a mistake, as in a file.
+  void words(const std::vector<std::string>& all, const std::vector<std::string>& options = {}) {
+    const Marks before = marks();
+    written_.clear();
+    options_ = options;
     for (size_t i = 0; i < all.size(); ++i) {
       const std::string_view word = all[i];
       const bool flag = word.starts_with("--");
@@ -79,7 +89,7 @@ class Resolver {
       const std::string_view name = word.substr(flag ? 2 : 0, equal == word.npos ? word.npos : equal - (flag ? 2 : 0));
       const Key* key = find_key(name);
       if (equal != word.npos && (flag || !word.starts_with('-'))) {
-        assign(key, name, word.substr(equal + 1));
+        assign(key, name, word.substr(equal + 1), flag);
       } else if (!flag) {
         problem(kCommandLine, fmt::format("{} is no setting; write key=value", shown(word)));
       } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
@@ -89,7 +99,7 @@ class Resolver {
         const bool follows = i + 1 < all.size() && all[i + 1].find('=') == std::string::npos && parse_value(*key, all[i + 1]).value;
         assign(key, name, follows ? std::string_view(all[++i]) : "true");
       } else if (!key) {
-        problem(kCommandLine, unknown_key(name));
+        assign(nullptr, name, {}, true);
         if (i + 1 < all.size() && !all[i + 1].starts_with('-') && all[i + 1].find('=') == std::string::npos) ++i;  // its value, most likely
       } else if (i + 1 == all.size()) {
         problem(kCommandLine, fmt::format("--{} needs a value: {}", name, expected(*key)));
@@ -97,6 +107,7 @@ class Resolver {
         assign(key, name, all[++i]);
       }
     }
+    let_general_precision_win(before);
   }
 
   std::string text(std::string_view name) const { return resolved_.get<std::string>(name); }
@@ -126,6 +137,9 @@ class Resolver {
       auto wrong = [&](std::string what) { content.problems.push_back({entry.line, std::move(what)}); };
       if (!meaning.problem.empty()) {
         wrong(meaning.problem);
+      } else if (!meaning.key && meaning.only) {
+        const Parsed parsed = entry.null || entry.sequence ? Parsed{} : parse_value(*find_key("resume"), entry.values.at(0));
+        if (!entry.null && parsed.value != Value(*meaning.only)) wrong(fmt::format("{} cannot be set: {}", entry.name, meaning.remark));
       } else if (!meaning.key) {
         note(source, fmt::format("{} has no effect: {}", entry.name, meaning.remark));
       } else if (auto [first, fresh] = seen.try_emplace(meaning.key, entry.line, entry.name); !fresh) {
@@ -161,13 +175,36 @@ class Resolver {
 
   bool is_asked_for(const Key& key) const { return key.tasks & resolved_.task_; }
 
-  void assign(const Key* key, std::string_view name, std::string_view value) {
-    if (!key)
-      problem(kCommandLine, unknown_key(name));
-    else if (!is_asked_for(*key))
-      problem(kCommandLine, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(key->tasks), names_of_tasks(resolved_.task_)));
-    else
-      set(*key, parse_value(*key, value), kCommandLine, name);
+  void assign(const Key* key, std::string_view name, std::string_view value, bool flag = false) {
+    const Meaning meaning = key ? Meaning{key} : meaning_of({}, name, flag ? std::span<const std::string>(options_) : std::span<const std::string>());
+    if (!meaning.problem.empty()) return problem(kCommandLine, meaning.problem);
+    if (!meaning.key) return problem(kCommandLine, fmt::format("{} cannot be set: {}", shown(name), meaning.remark));
+    if (!is_asked_for(*meaning.key))
+      return problem(kCommandLine, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(meaning.key->tasks), names_of_tasks(resolved_.task_)));
+    std::string plain(name);
+    std::replace(plain.begin(), plain.end(), '-', '_');
+    if (plain.starts_with("no_") && !find_key(plain)) plain.erase(0, 3);
+    if (const auto [first, fresh] = written_.try_emplace(meaning.key, plain); !fresh && first->second != plain)
+      return problem(kCommandLine, fmt::format("'{}' is set twice: as {} and as {}; remove one", meaning.key->name, first->second, plain));
+    set(*meaning.key, parse_value(*meaning.key, value), kCommandLine, name);
+  }
+
+  // How often precision and its forms for single devices were set.
+  static constexpr std::string_view kPrecisions[] = {"precision", "precision.cpu", "precision.cuda", "precision.metal"};
+  using Marks = std::array<size_t, std::size(kPrecisions)>;
+  Marks marks() {
+    Marks sizes;
+    for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = history_of(*find_key(kPrecisions[i])).size();
+    return sizes;
+  }
+
+  // Within one source precision.cuda is stronger than precision; but a precision of a stronger source replaces what a weaker one said of a device.
+  void let_general_precision_win(const Marks& before) {
+    const Marks now = marks();
+    if (now[0] == before[0]) return;
+    for (size_t i = 1; i < now.size(); ++i)
+      if (auto& history = history_of(*find_key(kPrecisions[i])); now[i] == before[i] && !history.back().value.is("none"))
+        history.push_back({Value(std::string("none")), history_of(*find_key("precision")).back().source});
   }
 
   void variable(const std::string& name, const std::string& value) {
@@ -185,24 +222,27 @@ class Resolver {
       valid.emplace_back(s.name);
     }
     for (const Key& key : keys()) valid.push_back(variable_of(key));
-    problem(source, fmt::format("unknown variable; {}", nearest_hint(name, std::vector<std::string_view>(valid.begin(), valid.end()))));
+    std::string plain;
+    for (char c : name.substr(6)) plain += c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+    if (const Meaning meaning = meaning_of({}, plain); !meaning.remark.empty()) return problem(source, fmt::format("cannot be set: {}", meaning.remark));
+    problem(source, fmt::format("unknown variable; {}",
+                                nearest_hint(name, std::vector<std::string_view>(valid.begin(), valid.end()), "ridge config keys --md lists all")));
   }
 
-  // Set for other programs too, which read them in their own way: what Ridge cannot use is told and left.
+  // Of other programs, whose lists for nested teams begin with the outermost.
   void foreign_variable(const std::string& name, const std::string& value) {
     for (const Key& key : keys())
       if (key.foreign_variable == name) {
         const std::string source = "environment " + name;
         const std::string_view outermost = key.type == Type::integer ? std::string_view(value).substr(0, value.find(',')) : std::string_view(value);
-        if (Parsed parsed = parse_value(key, outermost); parsed.value)
-          set(key, parsed, source);
-        else
-          note(source, fmt::format("has no effect: it {}", parsed.problem));
+        set(key, parse_value(key, outermost), source);
       }
   }
 
   Resolved resolved_;
   std::vector<std::string> problems_;
+  std::map<const Key*, std::string> written_;  // names on the command line
+  std::vector<std::string> options_;
 };
 
 namespace {
@@ -211,7 +251,7 @@ namespace {
 fs::path run_folder(const Sources& sources) {
   Resolver early(sources.task);
   early.environment(sources.environment);
-  early.words(sources.words);
+  early.words(sources.words), early.words(sources.decided);
   return early.text("out");
 }
 
@@ -247,7 +287,7 @@ Resolved resolve(const Sources& sources) {
   }
   for (const fs::path& path : files) resolver.file(path);
   resolver.environment(sources.environment);
-  resolver.words(sources.words);
+  resolver.words(sources.assumed), resolver.words(sources.words, sources.options), resolver.words(sources.decided);
   if (!resolver.problems().empty()) fail(ErrorCode::usage, "[config] {}", join(resolver.problems(), "\n[config] "));
   resolver.preset();
   return resolver.take();

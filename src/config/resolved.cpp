@@ -66,6 +66,11 @@ std::vector<std::string> Resolved::get(std::string_view name) const {
   wrong_type(name, *this, "list");
 }
 
+std::string Resolved::precision_key(std::string_view device) const {
+  const std::string own = fmt::format("precision.{}", device.substr(0, device.find(':')));
+  return setting(own).value.is("none") ? "precision" : own;
+}
+
 std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
   std::vector<Row> rows;
   for (size_t i = 0; i < keys().size(); ++i) {

@@ -95,7 +95,8 @@ Parsed parse_choice(const Key& key, std::string_view text) {
   if (std::optional<std::string> word = word_of(key, text)) return {Value(*word), {}};
   std::vector<std::string_view> words = split(key.words, '|');
   for (std::string_view pair : split(key.synonyms, ' ')) words.push_back(pair.substr(0, pair.find('=')));
-  return {{}, fmt::format("is {}, but must be {}; {}", shown(text), expected(key), nearest_hint(lower_case(text), words))};
+  const std::string hint = close_hint(lower_case(text), words);
+  return {{}, fmt::format("is {}, but must be {}{}{}", shown(text), expected(key), hint.empty() ? "" : "; ", hint)};
 }
 
 // Commas stand between names, or within one: as many parts as together name something that there is are one.

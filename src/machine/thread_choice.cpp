@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "machine/utilisation.h"
 
 namespace ridge {
@@ -358,16 +359,16 @@ ThreadRequest environment_threads() {
     // Other programs' variable: a list is for nested teams, of which there are none here.
     int n = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error == std::errc() && (end == text.data() + text.size() || *end == ',') && n >= 1 && n <= kMostThreads)
-      request.threads = std::to_string(n), request.source = "OMP_NUM_THREADS";
-    else
-      request.remarks.push_back(fmt::format("OMP_NUM_THREADS=\"{}\" is no number of threads and is not used", text));
+    if (error != std::errc() || (end != text.data() + text.size() && *end != ',') || n < 1 || n > kMostThreads)
+      fail(ErrorCode::usage, "[threads] OMP_NUM_THREADS=\"{}\" is not a number of threads from 1 to {}", text, kMostThreads);
+    request.threads = std::to_string(n), request.source = "OMP_NUM_THREADS";
   }
   if (std::string text = value("RIDGE_AFFINITY"); !text.empty()) request.affinity = parse_affinity(text);
   if (std::string text = value("RIDGE_WAIT"); !text.empty()) request.wait = parse_wait(text);
-  std::string tune = value("RIDGE_OPTIMIZE_PERF");
-  if (tune.empty()) tune = value("OPTIMIZE_PERF");
+  const std::string tune = lower_case(value(value("RIDGE_OPTIMIZE_PERF").empty() ? "OPTIMIZE_PERF" : "RIDGE_OPTIMIZE_PERF"));
   request.measure = tune != "false" && tune != "no" && tune != "off" && tune != "0";
+  if (request.measure && !tune.empty() && tune != "true" && tune != "yes" && tune != "on" && tune != "1")
+    fail(ErrorCode::usage, "[threads] OPTIMIZE_PERF=\"{}\" is neither true nor false", tune);
   return request;
 }
 

@@ -26,7 +26,8 @@ TEST(Nearest, FirstOfTheNearestNames) {
   EXPECT_EQ(nearest("", names), "demo");
   EXPECT_EQ(nearest("x", {}), "");
   EXPECT_EQ(nearest_hint("bath", names), "did you mean 'batch'?");
-  EXPECT_EQ(nearest_hint("quite different", names), "the nearest is 'demo'");
+  EXPECT_EQ(nearest_hint("quite different", names, "ridge --help lists all"), "ridge --help lists all");
+  EXPECT_EQ(nearest_hint("quite different", names).find("valid: "), 0u) << "unrelated names are no suggestion";
   EXPECT_EQ(nearest_hint("x", {}), "there are none");
   EXPECT_EQ(nearest(std::string(10'000'000, 'd'), names), "demo");
 }

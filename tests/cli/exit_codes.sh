@@ -82,7 +82,7 @@ check 1 stdout "fallbacks are forbidden" doctor device=mps no_fallback=true
 check 2 stderr "did you mean 'device'" doctor devise=cpu
 check 4 stderr "cannot write" doctor --svg "$folder/none/machine.svg"
 check 0 stderr "tokens=9 has no effect on ridge train" train gpt tokens=9 steps=1 layers=1 heads=1 width=16 block=16 batch=1 threads=1 --out "$folder/apart/one_step"
-(cd "$folder" && printf 'batc: 8\n' >train.yaml && check 1 stdout "train.yaml:1" doctor; exit $failures) || failures=1
+(cd "$folder" && printf 'batc: 8\n' >train.yaml && check 2 stdout "train.yaml:1" doctor; exit $failures) || failures=1
 document=$("$ridge" doctor --json --svg "$folder/machine.svg")
 [ "${document:0:1}${document: -1}" = "{}" ] || { echo "doctor --json printed something else"; failures=$((failures + 1)); }
 grep -q "</svg>" "$folder/machine.svg" || { echo "doctor drew no machine"; failures=$((failures + 1)); }

@@ -96,7 +96,7 @@ TEST_F(Resolve, EveryFormOfTheCommandLine) {
 
 TEST_F(Resolve, TheLastWordWinsAndNamedFilesKeepTheirOrder) {
   Sources s = sources();
-  s.words = {"batch=3", "--batch-size", "4"};
+  s.words = {"batch_size=3", "--batch-size", "4"};
   EXPECT_EQ(resolve(s).get<int64_t>("batch"), 4);
   EXPECT_EQ(resolve(s).history("batch").size(), 4u);  // default, preset, both words
   s.words.clear();
@@ -173,9 +173,7 @@ TEST_F(Resolve, AGpuIniOfTheWorldWorksAsItIs) {
   EXPECT_TRUE(r.get<bool>("enable_pinned_memory"));
   EXPECT_EQ(r.get<double>("pin_memory_ratio"), 0.25);
   EXPECT_FALSE(r.get<bool>("offload_optimizer"));
-  EXPECT_FALSE(r.get<bool>("offload_parameters"));
   EXPECT_TRUE(r.get<bool>("enable_async_loading"));
-  EXPECT_TRUE(r.get<bool>("streaming_transfer"));
   EXPECT_EQ(r.get<int64_t>("prefetch_factor"), 8);
   EXPECT_EQ(r.get<std::string>("precision"), "fp32");
   EXPECT_EQ(r.get<std::string>("matmul_precision"), "highest");
@@ -221,11 +219,11 @@ TEST_F(Resolve, ForeignVariablesAreWeakerThanOwnOnes) {
   EXPECT_EQ(r.history("threads")[1].value, Value(int64_t(5)));
   EXPECT_FALSE(r.get<bool>("optimize_perf"));
   EXPECT_EQ(r.setting("seed").source, "default") << "an empty variable says nothing";
-  s.environment = {{"OMP_NUM_THREADS", "many"}};
-  r = resolve(s);
-  EXPECT_EQ(r.get<std::string>("threads"), "auto");
-  ASSERT_EQ(r.notes().size(), 1u);
-  EXPECT_EQ(r.notes()[0].source, "environment OMP_NUM_THREADS");
+  s.environment = {{"OMP_NUM_THREADS", "many"}, {"OPTIMIZE_PERF", "banana"}, {"RIDGE_THREADS", "banana"}};
+  EXPECT_EQ(error_of(s),
+            "[config] environment OMP_NUM_THREADS: threads is 'many', but must be a whole number from 1 to 4096, or auto, performance or all\n"
+            "[config] environment OPTIMIZE_PERF: optimize_perf is 'banana', but must be true or false\n"
+            "[config] environment RIDGE_THREADS: threads is 'banana', but must be a whole number from 1 to 4096, or auto, performance or all");
   s.environment = {{"RIDGE_ISA", "avx2"}};
   EXPECT_EQ(error_of(s), "");
 }
@@ -262,6 +260,10 @@ TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
   };
   EXPECT_EQ(ini("[training]\n[trainig]\n[trainig]\nlr = 1\n"),
             fmt::format("[config] {}:2: unknown section 'trainig'; did you mean 'training'?", (folder_ / "x.ini").string()));
+  EXPECT_EQ(ini("[nothing]\n"),
+            fmt::format("[config] {}:1: {}", (folder_ / "x.ini").string(),
+                        "unknown section 'nothing'; valid: gpu, memory_management, precision, threads, backend, dataset, training, model, paths, logging"));
+  EXPECT_EQ(ini("[]\n").find(fmt::format("[config] {}:1: unknown section ''; valid: ", (folder_ / "x.ini").string())), 0u);
   EXPECT_EQ(word("bach=1"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
   EXPECT_EQ(word("--bach"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
   EXPECT_EQ(word("fast"), "[config] command line: 'fast' is no setting; write key=value");
@@ -282,6 +284,105 @@ TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
   s = sources();
   s.files = {folder_ / "none.yaml"};
   EXPECT_EQ(error_of(s), fmt::format("[config] {}: does not exist", (folder_ / "none.yaml").string()));
+}
+
+TEST_F(Resolve, TwoNamesOfOneKeyAreAMistakeOnTheCommandLineToo) {
+  Sources s = sources();
+  s.words = {"lr=1e-3", "--learning-rate", "2e-3"};
+  EXPECT_EQ(error_of(s), "[config] command line: 'lr' is set twice: as lr and as learning_rate; remove one");
+  s.words = {"--out_dir=a", "out=b"};
+  EXPECT_EQ(error_of(s), "[config] command line: 'out' is set twice: as out_dir and as out; remove one");
+  // Of one name the last wins, so that what a script sets can be overridden.
+  s.words = {"lr=1e-3", "--lr", "2e-3", "--bias", "--no-bias", "batch_size=3", "batch-size=4"};
+  const Resolved r = resolve(s);
+  EXPECT_EQ(r.get<double>("lr"), 2e-3);
+  EXPECT_FALSE(r.get<bool>("bias"));
+  EXPECT_EQ(r.get<int64_t>("batch"), 4);
+  // A command's own words are no part of the line.
+  s.words = {"num_seeds=3", "batch_size=5"}, s.assumed = {"batch=2", "seed=7"}, s.decided = {"seeds=1"};
+  const Resolved own = resolve(s);
+  EXPECT_EQ(own.get<int64_t>("seeds"), 1);
+  EXPECT_EQ(own.get<int64_t>("batch"), 5);
+  EXPECT_EQ(own.get<int64_t>("seed"), 7);
+}
+
+TEST_F(Resolve, NamesOfOtherProgramsAreMappedOrExplained) {
+  auto error = [&](const std::string& word) {
+    Sources s = sources();
+    s.words = {word};
+    return error_of(s);
+  };
+  Sources s = sources();
+  s.words = {"allow_tf32=true", "pin_memory=false"};
+  Resolved r = resolve(s);
+  EXPECT_EQ(r.get<std::string>("matmul_precision"), "high");
+  EXPECT_FALSE(r.get<bool>("enable_pinned_memory"));
+  s.words = {"--allow-tf32=False"};
+  EXPECT_EQ(resolve(s).get<std::string>("matmul_precision"), "highest");
+  EXPECT_EQ(error("cudnn_benchmark=true"),
+            "[config] command line: 'cudnn_benchmark' cannot be set: kernels are always chosen by measurement; optimize_perf=false turns measuring off");
+  for (const char* word : {"memory_format=channels_last", "--channels-last", "cudnn.benchmark=1", "deterministic=true", "gradient_checkpointing=true"})
+    EXPECT_NE(error(word).find("cannot be set: "), std::string::npos) << error(word);
+  EXPECT_EQ(error("zebra=1"), "[config] command line: unknown key 'zebra'; ridge config keys lists all");
+
+  s = sources();
+  write("config_gpu.ini", "[backend]\nallow_tf32 = true\ncudnn_benchmark = true\nmemory_format = channels_last\n");
+  r = resolve(s);
+  EXPECT_EQ(r.get<std::string>("matmul_precision"), "high");
+  ASSERT_EQ(r.notes().size(), 2u) << "files are for other programs too";
+  EXPECT_NE(r.notes()[0].text.find("cudnn_benchmark has no effect: kernels are always chosen"), std::string::npos);
+}
+
+TEST_F(Resolve, WhatRidgeDoesNotDoIsRefusedWithTheReason) {
+  for (const char* word : {"streaming_transfer=true", "--no-streaming-transfer", "offload_parameters=true", "--offload-parameters=false"}) {
+    Sources s = sources();
+    s.words = {word};
+    EXPECT_NE(error_of(s).find("cannot be set: "), std::string::npos) << word << error_of(s);
+  }
+  Sources s = sources();
+  s.environment = {{"RIDGE_OFFLOAD_PARAMETERS", "true"}};
+  EXPECT_NE(error_of(s).find("environment RIDGE_OFFLOAD_PARAMETERS: cannot be set: weights stay on the device"), std::string::npos) << error_of(s);
+  s = sources();
+  s.files = {write("x.ini", "offload_parameters = true\nstreaming_transfer = no\n")};
+  EXPECT_NE(error_of(s).find("x.ini:1: offload_parameters cannot be set: weights stay on the device; offload_optimizer=true"), std::string::npos)
+      << error_of(s);
+  EXPECT_NE(error_of(s).find("x.ini:2: streaming_transfer cannot be set: "), std::string::npos) << error_of(s);
+  // What asks for nothing, as every older run's own settings do.
+  s.files = {write("x.yaml", "offload_parameters: false\nstreaming_transfer: true\n")};
+  EXPECT_EQ(error_of(s), "");
+  EXPECT_TRUE(resolve(s).notes().empty());
+}
+
+TEST_F(Resolve, PrecisionCanBeSetForSingleDevices) {
+  Sources s = sources();
+  s.words = {"precision.cuda=bf16", "--precision.cpu", "fp32"};
+  Resolved r = resolve(s);
+  EXPECT_EQ(r.precision_key("cuda:1"), "precision.cuda");
+  EXPECT_EQ(r.get<std::string>("precision.cuda"), "bf16");
+  EXPECT_EQ(r.get<std::string>(r.precision_key("cpu")), "fp32");
+  EXPECT_EQ(r.precision_key("metal"), "precision");
+  for (const char* text :
+       {"precision: {cuda: bf16, cpu: float32}\n", "precision.cuda: bf16\nprecision.cpu: fp32\n", "precision_cuda: bf16\nprecision:\n  cpu: fp32\n"}) {
+    s = sources();
+    s.files = {write("x.yaml", text)};
+    r = resolve(s);
+    EXPECT_EQ(r.get<std::string>("precision.cuda"), "bf16") << text;
+    EXPECT_EQ(r.get<std::string>("precision.cpu"), "fp32") << text;
+    EXPECT_EQ(r.setting("precision.cuda").source, (folder_ / "x.yaml:1").string());
+  }
+  for (const char* text : {"precision.cuda = bf16\n", "[precision]\ncuda = bf16\n", "[gpu]\nprecision.cuda = bf16\n"}) {
+    s = sources();
+    s.files = {write("x.ini", text)};
+    EXPECT_EQ(resolve(s).get<std::string>("precision.cuda"), "bf16") << text;
+  }
+  s.environment = {{"RIDGE_PRECISION_CUDA", "fp16"}};
+  EXPECT_EQ(resolve(s).get<std::string>("precision.cuda"), "fp16");
+  // A stronger source that speaks of all devices means this one too; within one source the device's own is stronger.
+  s.words = {"precision=fp32", "precision.cpu=bf16"};
+  r = resolve(s);
+  EXPECT_EQ(r.precision_key("cuda"), "precision");
+  EXPECT_EQ(r.setting("precision.cuda").source, "command line");
+  EXPECT_EQ(r.precision_key("cpu"), "precision.cpu");
 }
 
 TEST_F(Resolve, KeysOfOtherTasksAreRemarkedInFiles) {
@@ -337,8 +438,8 @@ TEST_F(Resolve, RowsSayWhatWasOverriddenAndWhatHasNoEffectHere) {
   }
   EXPECT_EQ(here.at("threads").remark, "more than the 2 CPUs that this process may use");
   EXPECT_EQ(here.at("threads").overrode, std::vector<std::string>{"64 (" + (folder_ / "config_gpu.ini:3").string() + ")"});
-  EXPECT_EQ(here.at("streaming_transfer").remark, "") << "nobody asked for it";
-  EXPECT_EQ(here.at("streaming_transfer").source, "default");
+  EXPECT_EQ(here.at("pin_memory_ratio").remark, "") << "nobody asked for it";
+  EXPECT_EQ(here.at("pin_memory_ratio").source, "default");
 }
 
 TEST_F(Resolve, TheYamlOfARunReadsBackToTheSame) {

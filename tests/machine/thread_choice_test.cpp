@@ -301,7 +301,10 @@ TEST(ThreadChoice, ReadsTheEnvironment) {
   EXPECT_EQ(request({}), "auto auto auto by default, 0 remarks");
   EXPECT_EQ(request({{"OMP_NUM_THREADS", "3"}}), "3 auto auto by OMP_NUM_THREADS, 0 remarks");
   EXPECT_EQ(request({{"OMP_NUM_THREADS", "3,2"}}), "3 auto auto by OMP_NUM_THREADS, 0 remarks");
-  EXPECT_EQ(request({{"OMP_NUM_THREADS", "none"}}), "auto auto auto by default, 1 remarks");
+  for (const char* bad : {"none", "0", "-1", "4x", "5000", ",2"}) EXPECT_EQ(request({{"OMP_NUM_THREADS", bad}}).find("threw"), 0u) << bad;
+  EXPECT_EQ(request({{"OPTIMIZE_PERF", "banana"}}).find("threw"), 0u);
+  EXPECT_EQ(request({{"RIDGE_OPTIMIZE_PERF", "banana"}}).find("threw"), 0u);
+  EXPECT_EQ(request({{"OPTIMIZE_PERF", "False"}}), "auto auto auto by default, 0 remarks");
   EXPECT_EQ(request({{"OMP_NUM_THREADS", "3"}, {"RIDGE_THREADS", "5"}}), "5 auto auto by RIDGE_THREADS, 0 remarks");
   EXPECT_EQ(request({{"RIDGE_THREADS", "performance"}, {"RIDGE_AFFINITY", "spread"}, {"RIDGE_WAIT", "passive"}}),
             "performance spread passive by RIDGE_THREADS, 0 remarks");
