@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include <fmt/core.h>
@@ -32,6 +33,16 @@ std::string size_text(int64_t bytes) {
   }
   return fmt::format("{} {}", number, kUnits[unit]);
 }
+
+std::string grouped(int64_t count) {
+  std::string text = fmt::format("{}", count);
+  for (int at = int(text.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) text.insert(size_t(at), ",");
+  return text;
+}
+
+std::string counted(int64_t count, std::string_view noun) { return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s"); }
+
+double without_nan_sign(double value) { return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value; }
 
 namespace {
 

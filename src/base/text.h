@@ -10,6 +10,12 @@ namespace ridge {
 std::string lower_case(std::string_view text);  // of ASCII letters
 std::string size_text(int64_t bytes);           // "14.8 GiB", "1.5 MiB", "512 KiB": at most three digits
 
+std::string grouped(int64_t count);                         // "1,234,567"
+std::string counted(int64_t count, std::string_view noun);  // "1 step", "2 steps", "1,000 steps"
+
+// For numbers that are printed: a NaN loses its sign, which says nothing and is shown as "-nan".
+double without_nan_sign(double value);
+
 int display_width(std::string_view text);  // columns of UTF-8 text in a terminal
 
 size_t fitting(std::string_view text, int width);  // bytes of the longest beginning that takes at most `width` columns

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "machine/features.h"
@@ -103,7 +104,8 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   int64_t right = 0;
   for (size_t i = 0; i < guess.size(); ++i) right += guess[i] == test.classes[i];
   fmt::print("\n\n{:.1f} % of 2000 points it never saw are right. The plane as it sees it:\n\n{}\n", double(right) / 20, picture(net, 64, 26, colour));
-  fmt::print("{} steps in {:.2f} s, {:.0f} samples/s; {}. Try `ridge doctor` next.\n", steps, seconds, double(steps) * double(batch) / seconds, busy);
+  fmt::print("{} in {:.2f} s, {:.0f} samples/s; {}. Try `ridge doctor` next.\n", counted(steps, "step"), seconds, double(steps) * double(batch) / seconds,
+             busy);
   return kOk;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "data/dataset.h"
@@ -89,8 +90,8 @@ void print(const nlohmann::ordered_json& j, int64_t block, const std::string& wh
   auto number = [&](const char* key) { return j[key].get<double>(); };
   fmt::print("{:<12}{}\n", "model", j["model"].get<std::string>());
   fmt::print("{:<12}{}, {}: {}\n", "device", j["device"].get<std::string>(), j["precision"].get<std::string>(), why);
-  fmt::print("{:<12}{}, {}: {} windows of {} tokens\n", "data", j["data"].get<std::string>(), j["split"].get<std::string>(), j["windows"].get<int64_t>(),
-             block);
+  fmt::print("{:<12}{}, {}: {} of {} tokens\n", "data", j["data"].get<std::string>(), j["split"].get<std::string>(),
+             counted(j["windows"].get<int64_t>(), "window"), block);
   fmt::print("{:<12}{:.4f} nats/token\n", "loss", number("loss"));
   fmt::print("{:<12}{:.3f}\n", "perplexity", number("perplexity"));
   if (j.contains("bits_per_byte")) {
@@ -106,6 +107,7 @@ int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
   if (arguments.split != "validation" && arguments.split != "train")
     fail(ErrorCode::usage, "[eval] --split {} is not known; valid: validation, train", arguments.split);
   note_unused(settings, "eval");
+  note_cache();
   request_default_threads(thread_request(settings));
   const GptWeights weights = load_gpt_weights(arguments.model);
   for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);

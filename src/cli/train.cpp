@@ -167,6 +167,8 @@ int train_part(const Part& part, const config::Resolved& settings, bool json, co
   if (settings.get<bool>("tensorboard")) events = std::make_unique<TensorboardView>(part.folder / "tensorboard");
   std::vector<TrainerView*> views = {view.get(), &keeper};
   if (events) views.push_back(events.get());
+  if (!run.fallback.empty())
+    for (TrainerView* v : views) v->on_notice(run.fallback);
   view->begin(run.decisions), keeper.begin(run.decisions);
   for (TrainerView* v : views) {
     for (const std::string& notice : run.notices) v->on_notice(notice);
@@ -206,7 +208,7 @@ void show_means(const std::vector<ExperimentRun>& runs, const std::string& level
   }
 }
 
-int train_in(const fs::path& out, const config::Resolved& settings, const config::Sources& sources, bool json) {
+int train_in(const fs::path& out, const config::Resolved& settings, const config::Sources& sources, bool json, bool data_checked = false) {
   const bool resume = settings.get<bool>("resume");
   std::vector<Part> parts = parts_of(settings, out);
   if (resume) look_back(parts, settings, out);
@@ -214,7 +216,7 @@ int train_in(const fs::path& out, const config::Resolved& settings, const config
   for (const Part& part : parts) places.push_back(part.folder);
   if (!resume)
     for (const fs::path& place : places) check_place(place, parts);
-  if (parts.size() > 1) check_data(parts, sources, json);
+  if (parts.size() > 1 && !data_checked) check_data(parts, sources, json);
   auto keep_settings = [&] {  // an experiment is resumed as a whole, and each of its runs alone
     if (parts.size() == 1) return;
     make_folder(out);
@@ -248,12 +250,17 @@ int train_all(config::Sources sources, bool json) {
   request_default_threads(thread_request(settings));
   if (!out.empty()) return train_in(out, settings, sources, json);
   const std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
+  const fs::path runs = settings.get<std::string>("runs_dir");
+  const std::vector<Part> parts = parts_of(settings, runs / "new");  // their folders have no names yet
+  if (parts.size() > 1) check_data(parts, sources, json);
+  std::error_code ignored;
+  const bool first = !fs::exists(runs, ignored);
   const fs::path fresh = new_folder(settings, data.empty() ? "builtin" : data.front());
   try {
-    return train_in(fresh, settings, sources, json);
+    return train_in(fresh, settings, sources, json, true);
   } catch (...) {
-    std::error_code ignored;
     fs::remove(fresh, ignored);  // if it is empty: a refused run leaves nothing
+    if (first) fs::remove(runs, ignored);
     throw;
   }
 }

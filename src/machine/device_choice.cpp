@@ -121,7 +121,7 @@ DeviceChoice choose_named(std::string_view text, const DeviceRequest& request, F
     return choice;
   }
   // A kind of which there is no device says why; else it is the number that does not exist.
-  std::string refusal = fmt::format("{}: {}", called(first), first.missing);
+  std::string refusal = fmt::format("{} is not available here: {}", called(first), first.missing);
   if (!matches(request, first.device) && !first.name.empty()) {
     const KnownDevice* last = &first;
     for (const KnownDevice* known : chain)
@@ -132,7 +132,7 @@ DeviceChoice choose_named(std::string_view text, const DeviceRequest& request, F
   const KnownDevice& next = **std::find_if(chain.begin(), chain.end(), [](const KnownDevice* known) { return known->missing.empty(); });
   choice.device = next.device;
   choice.fell_back = true;
-  choice.reason = fmt::format("{} cannot be had", text);
+  choice.reason = fmt::format("{} is not available here", text);
   choice.notices = {refusal, fmt::format("{} runs instead of {}", described(next), text)};
   return choice;
 }

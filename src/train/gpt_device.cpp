@@ -106,32 +106,42 @@ namespace {
 
 Fallback fallback_of(const config::Resolved& settings) { return settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow; }
 
-SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const std::string& wished_precision, const TryFormats& try_formats = {}) {
+// `automatic`: the format that precision=auto means without a choice; empty: one is made.
+SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const char* automatic, const TryFormats& try_formats = {}) {
   SettledDevice out;
   DeviceChoice device = chosen.device;
   const Fallback fallback = fallback_of(settings);
   const std::string request = settings.get<std::string>("device");
-  out.notices = device.notices;
+  if (device.fell_back && device.notices.size() == 2)
+    out.fallback = fmt::format("{}; {}", device.notices[0], device.notices[1]);
+  else
+    out.notices = device.notices;
   try {
     out.backend = open_device(device.device);
   } catch (const Error& error) {
     // Its driver is there, and something else is missing: who leaves the choice to Ridge gets the CPU, and is told.
     if (error.code() != ErrorCode::unsupported || fallback == Fallback::forbid) throw;
-    out.notices.push_back(error.what());
-    if (!parse_device(request).automatic) out.notices.push_back(fmt::format("cpu runs instead of {}", request));
+    if (parse_device(request).automatic)
+      out.notices.push_back(error.what());
+    else
+      out.fallback = fmt::format("{}; cpu runs instead of {}", error.what(), request);
     device = {{}, fmt::format("{} cannot be used", to_string(device.device)), {}, true, {}};
   }
   if (const std::string remark = device_remark(out.backend.get()); !remark.empty()) out.notices.push_back(remark);
   out.device = {"device", to_string(device.device), chosen.by.empty() ? settings.setting("device").source : chosen.by, device.reason, device.runner_up};
+  out.precision_key = settings.precision_key(to_string(device.device));
+  std::string wished_precision = settings.get<std::string>(out.precision_key);
+  if (*automatic && wished_precision == "auto") wished_precision = automatic;
   const FormatTrial trial = try_formats && !out.backend && !parse_precision(wished_precision) ? try_formats() : FormatTrial{};
   PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get(), trial.rates);
   if (trial.rates) precision.reason += " in a trial of one layer";
   if (!trial.reason.empty()) precision.reason = trial.reason;
+  if (out.precision_key != "precision") precision.reason += ", set by " + out.precision_key;
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
   choose_products(out.backend.get(), out.precision, settings.get<std::string>("matmul_precision"));
-  out.number_format = {"precision", std::string(name(precision.precision)), trial.rates ? "measured" : settings.setting("precision").source, precision.reason,
-                       precision.runner_up};
+  out.number_format = {"precision", std::string(name(precision.precision)), trial.rates ? "measured" : settings.setting(out.precision_key).source,
+                       precision.reason, precision.runner_up};
   return out;
 }
 
@@ -157,8 +167,7 @@ std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& 
 
 SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures, const TryFormats& try_formats,
                             const std::function<void()>& meanwhile) {
-  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, figures, meanwhile),
-              settings.get<std::string>("precision"), try_formats);
+  return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, figures, meanwhile), "", try_formats);
 }
 
 StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
@@ -171,20 +180,20 @@ StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
 }
 
 SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times) {
-  const std::string request = settings.get<std::string>("device"), precision = settings.get<std::string>("precision");
+  const std::string request = settings.get<std::string>("device");
   const bool tuned = settings.get<bool>("optimize_perf");
   Chosen chosen;
   if (parse_device(request).automatic)
     chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, tuned ? Figures::measured : Figures::none);
   chosen.by = "measured";
   if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", tuned ? Figures::kept : Figures::none);
-  const std::string format = precision == "auto" ? "fp32" : precision;
-  SettledDevice settled = open(settings, chosen, format);
+  SettledDevice settled = open(settings, chosen, "fp32");
   const int64_t free = device_memory(settled.backend.get()).free;
   if (parse_device(request).automatic && settled.backend && double(free) <= work.bytes) {  // weights and what a pass over them holds do not fit there
     const std::string why = fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes)));
-    settled = open(settings, {{{}, why, {}, false, {}}, "measured"}, format);
+    settled = open(settings, {{{}, why, {}, false, {}}, "measured"}, "fp32");
   }
+  if (!settled.fallback.empty()) settled.notices.insert(settled.notices.begin(), settled.fallback);
   std::erase(settled.notices, kFp16Range);
   return settled;
 }

@@ -28,6 +28,8 @@ struct SettledDevice {
   std::shared_ptr<Backend> backend;  // null: the CPU
   Precision precision = Precision::fp32;
   Decision device, number_format;
+  std::string precision_key;  // the setting that asked for the format: precision, or that of this device
+  std::string fallback;       // why this is not the device that was asked for, and which one runs instead; empty: it is
   std::vector<std::string> notices;
 };
 

@@ -46,7 +46,8 @@ double expected_total(const GptRun& run) { return run.expected_step_seconds * do
 
 std::string plan_text(const GptRun& run, const Look& look) {
   const StepPlan& plan = run.step->plan();
-  std::string text = decision_table(run.decisions, look);
+  std::string text = run.fallback.empty() ? "" : wrap(run.fallback, look.width, 2) + "\n\n";
+  text += decision_table(run.decisions, look);
   for (const std::string& notice : run.notices) text += wrap("note: " + notice, look.width, 6) + "\n";
   text += fmt::format("\nMemory: {} planned of {} ({})\n", size_text(run.planned_bytes), size_text(run.budget.bytes), run.budget.reason);
   const int room = std::clamp(look.width - 46, 0, 30);
@@ -68,10 +69,10 @@ std::string plan_text(const GptRun& run, const Look& look) {
                         plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");
   if (run.expected_step_seconds > 0) {
     const double tokens = double(plan.batch * run.model.block);
-    const std::string expected =
-        fmt::format("Expected: {} a step ({} tokens/s, {}), {} for {} steps{};", duration_text(run.expected_step_seconds),
-                    count_text(tokens / run.expected_step_seconds), roof_text(run.least_seconds / run.expected_step_seconds, run.roof_others, "the roof"),
-                    duration_text(expected_total(run)), run.trainer.schedule.steps - run.steps_done, run.steps_done > 0 ? " that are left" : "");
+    const std::string expected = fmt::format(
+        "Expected: {} a step ({} tokens/s, {}), {} for {}{};", duration_text(run.expected_step_seconds), count_text(tokens / run.expected_step_seconds),
+        roof_text(run.least_seconds / run.expected_step_seconds, run.roof_others, "the roof"), duration_text(expected_total(run)),
+        counted(run.trainer.schedule.steps - run.steps_done, "step"), run.steps_done > 0 ? " that are left" : "");
     text += "\n" + wrap(expected, look.width, 2) + "\n  " + wrap("from " + run.expected_from, look.width, 2) + "\n";
   }
   return text;
@@ -93,7 +94,9 @@ std::string plan_json(const GptRun& run) {
                         {"kernels", p.kernels},
                         {"flops", p.flops}});
   for (const LargeTensor& t : plan.largest) largest.push_back({{"name", t.name}, {"bytes", t.bytes}, {"count", t.count}});
-  j["decisions"] = decisions, j["notices"] = run.notices;
+  std::vector<std::string> notices = run.notices;
+  if (!run.fallback.empty()) notices.insert(notices.begin(), run.fallback);
+  j["decisions"] = decisions, j["notices"] = notices;
   j["parameters"] = run.parameter_count();
   j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory;
   if (!run.host_memory.empty()) {

@@ -40,7 +40,8 @@ struct GptRun {
   double tokens_per_epoch = 0;
 
   std::vector<Decision> decisions;
-  std::vector<std::string> notices;  // fallbacks and what has no effect
+  std::string fallback;              // why this is not the device that was asked for, and which one runs instead
+  std::vector<std::string> notices;  // other fallbacks, and what has no effect
   MemoryBudget budget;
   std::vector<MemoryItem> memory;  // of the whole process, or on a GPU of that; the sum is planned_bytes
   int64_t planned_bytes = 0;

@@ -64,6 +64,13 @@ int64_t summed_up_steps(const std::filesystem::path& folder) {
   return j.is_object() && j.contains("steps") && j["steps"].is_number_integer() ? j["steps"].get<int64_t>() : -1;
 }
 
+// Rounded up, in the unit of the sizes that stand beside it.
+std::string budget_word(int64_t bytes) {
+  constexpr double kMiB = 0x1p20, kGiB = 0x1p30;
+  return double(bytes) < kGiB ? fmt::format("{:.0f}MiB", std::ceil(double(bytes) / kMiB))
+                              : fmt::format("{:.2f}GiB", std::ceil(double(bytes) / kGiB * 100) / 100);
+}
+
 int64_t batch_bytes(const BatchSource& source) {
   int64_t bytes = 0;
   for (const Type& t : source.types()) bytes += t.bytes();
@@ -75,6 +82,15 @@ class Settling {
   Settling(const Resolved& settings, const GptRunOptions& options) : s_(settings), o_(options) {}
 
   GptRun operator()() {
+    try {
+      return settle();
+    } catch (const Error& error) {  // what does not fit here might have on the device that was asked for
+      if (run_.fallback.empty()) throw;
+      throw Error(error.code(), fmt::format("[device] {}\n{}", run_.fallback, error.what()));
+    }
+  }
+
+  GptRun settle() {
     run_.seed = o_.seed;
     if (o_.resume) look_back();
     const DeviceRequest wish = parse_device(s_.get<std::string>("device"));
@@ -168,6 +184,7 @@ class Settling {
         };
       SettledDevice settled = settle_device(s_, run_.train ? gpt_work(run_.model, batch_) : StepWork{}, earlier, figures(), formats, gpus_);
       run_.notices.insert(run_.notices.end(), settled.notices.begin(), settled.notices.end());
+      run_.fallback = settled.fallback, precision_key_ = settled.precision_key;
       run_.backend = std::move(settled.backend);
       device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
     }
@@ -338,7 +355,7 @@ class Settling {
     run_.parameters = gpt_stored_parameters(run_.model);
     if (earlier_ && !earlier_->choices.empty()) {
       const StepChoices before = StepChoices::from_words(earlier_->choices);
-      if (!is_said_now("precision")) options.precision = precision_as_before(before.precision);
+      if (!is_said_now(precision_key_.c_str())) options.precision = precision_as_before(before.precision);
     }
     options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, figures = step_figures()] {
       return measured_balance(backend, precision, memory, figures);
@@ -360,10 +377,9 @@ class Settling {
         run_.step = std::make_unique<TrainStep>(std::move(model), options);
       } catch (const StepTooLarge& error) {
         const int64_t enough = smallest_budget(others, error.least);
-        fail(ErrorCode::memory,
-             "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; the smallest budget that works is memory={}MiB",
+        fail(ErrorCode::memory, "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; the smallest budget that works is memory={}",
              size_text(run_.budget.bytes), run_.budget.reason, far_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others),
-             size_text(error.least), (enough + (1 << 20) - 1) >> 20);
+             size_text(error.least), budget_word(enough));
       }
     }
     settle_loading();
@@ -376,8 +392,9 @@ class Settling {
       check_host();
     }
     item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes), item("micro-batch", plan.batch_bytes);
+    item("losses of validation", plan.losses_bytes);
     item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
-                                      plan.scratch_bytes - plan.batch_bytes);
+                                      plan.scratch_bytes - plan.batch_bytes - plan.losses_bytes);
     if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
     if (!far_) count_past();
@@ -481,19 +498,20 @@ class Settling {
                    s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
                    s_.get<bool>("offload_optimizer") ? "they pass the device in every update" : "nothing else fits"});
     d.push_back({"rate", fmt::format("{:g} to {:g}, {}", schedule_.lr, schedule_.min_lr, s_.get<std::string>("schedule")), s_.setting("lr").source,
-                 schedule_.warmup < schedule_.steps ? fmt::format("{} steps of warm-up", schedule_.warmup)
-                                                    : fmt::format("{} steps of warm-up: the run ends on the way, at {:.3g}; set warmup=N below {}",
-                                                                  schedule_.warmup, schedule_.rate(schedule_.steps - 1), schedule_.steps)});
+                 schedule_.warmup < schedule_.steps ? fmt::format("{} of warm-up", counted(schedule_.warmup, "step"))
+                                                    : fmt::format("{} of warm-up: the run ends on the way, at {:.3g}; set warmup=N below {}",
+                                                                  counted(schedule_.warmup, "step"), schedule_.rate(schedule_.steps - 1), schedule_.steps)});
     const double times = double(schedule_.steps) * double(batch_ * run_.model.block) / run_.tokens_per_epoch;
     d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps),
                        fmt::format("{} times through the data", times < 99.5 ? fmt::format("{:.2g}", times) : count_text(times))));
     if (s_.get<std::string>("eval_interval") == "none")
       d.push_back({"validation", "none", s_.setting("eval_interval").source, "asked for"});
     else
-      d.push_back({"validation", fmt::format("{} windows", run_.validation_windows), "default",
+      d.push_back({"validation", counted(run_.validation_windows, "window"), "default",
                    run_.validation_windows == run_.all_validation_windows
                        ? "all there are"
                        : fmt::format("a fixed, even subset of {}: all would take over 5 % of the time", run_.all_validation_windows)});
+    note_settings_without_effect();
     for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
     if (const std::string remark = Profile(fingerprint(look_at_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
     if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
@@ -509,6 +527,16 @@ class Settling {
     int64_t count = 0;
     for (const Parameter& p : gpt_stored_parameters(full)) count += p.shape.numel();
     return fmt::format("; {:.0f} M with GPT-2's vocabulary of {}, but this tokenizer has {} tokens", double(count) / 1e6, kGpt2Vocab, run_.model.vocab);
+  }
+
+  // Asked for, and without effect on the device that was chosen. What device, precision and threads became is told elsewhere.
+  void note_settings_without_effect() {
+    for (const config::Row& row : s_.describe({.cuda = far_}))
+      if (!row.remark.empty() && row.key->name != "device" && !row.key->name.starts_with("precision") && row.key->name != "threads")
+        run_.notices.push_back(fmt::format("{}={} ({}): {}", row.key->name, row.value, row.source, row.remark));
+    if (far_ && number_format_ != Precision::fp32 && number_format_ != Precision::tf32 && is_said_now("matmul_precision"))
+      run_.notices.push_back(fmt::format("matmul_precision={} ({}): no effect in {}, whose products have no fp32 factors",
+                                         s_.get<std::string>("matmul_precision"), s_.setting("matmul_precision").source, name(number_format_)));
   }
 
   // What the step's programs and those of other plans will take on the heap; counted when they are there.
@@ -528,6 +556,7 @@ class Settling {
   GptRun run_;
   Decision device_, precision_;
   Precision number_format_ = Precision::fp32;
+  std::string precision_key_ = "precision";
   Schedule schedule_;
   Prefetcher::Options loading_;
   std::optional<RunState> earlier_;  // of the run that is resumed

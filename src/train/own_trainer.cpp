@@ -157,7 +157,7 @@ struct Trainer::State {
          d.tensors.empty() ? "" : fmt::format("{:.3g} times through", double(args.steps) * double(plan.batch) / double(d.samples()))},
         {"optimizer", std::string(kinds[size_t(step.optimizer().kind)]), program},
         {"rate", fmt::format("{:g} to {:g}, {}", schedule.lr, args.rate == TrainerArgs::Rate::constant ? schedule.lr : schedule.min_lr, word(args.rate)),
-         program, args.warmup > 0 ? fmt::format("{} steps of warm-up", args.warmup) : ""},
+         program, args.warmup > 0 ? fmt::format("{} of warm-up", counted(args.warmup, "step")) : ""},
         {"steps", fmt::format("{}", args.steps), program},
         {"batch", fmt::format("{}", plan.batch), args.batch > 0 ? program : "default"},
         {"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""), "planned",
@@ -229,7 +229,7 @@ struct Trainer::State {
     }
     compiled->step.restore(earlier.step);
     TrainingResult r;
-    r.reason = fmt::format("all {} steps were done before; its weights are loaded", earlier.step.attempted);
+    r.reason = fmt::format("{} done before; its weights are loaded", counted(earlier.step.attempted, "step"));
     r.steps = earlier.step.attempted, r.skipped = earlier.skipped, r.train_loss = earlier.final_train_loss();
     r.best_val_loss = earlier.best_val_loss, r.val_loss = earlier.final_val_loss;
     r.planned_bytes = planned_bytes, r.peak_bytes = peak_resident_bytes(), r.resumed = true;

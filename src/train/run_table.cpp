@@ -66,8 +66,12 @@ int narrowest_name(std::span<const std::vector<std::string>> rows, int full) {
 
 std::string run_table(std::span<const RunGroup> groups, int width) {
   constexpr int kGap = 2;
+  constexpr size_t kSeeds = 6;
   std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", "best val loss", "tokens/s", "time", "seeds", "state", "device"}};
   for (const RunGroup& group : groups) rows.push_back(cells(group));
+  const bool single = std::all_of(groups.begin(), groups.end(), [](const RunGroup& group) { return group.runs.size() == 1; });
+  if (single)
+    for (auto& row : rows) row.erase(row.begin() + kSeeds);
   std::vector<int> widths(rows[0].size(), 0);
   for (const auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], display_width(row[i]));
@@ -88,7 +92,7 @@ std::string run_table(std::span<const RunGroup> groups, int width) {
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < columns; ++i) {
-      const bool right = i >= 1 && i <= 6;
+      const bool right = i >= 1 && i < kSeeds + !single;
       line += std::string(i ? kGap : 0, ' ') + padded(cut(printable(row[i]), widths[i]), widths[i], right);
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -120,7 +120,8 @@ struct TrainStep::State {
     }
     scalars_at = offset, offset += round_up(int64_t(sizeof(Scalars)));
     losses_at = offset;
-    if (options.evaluation) offset += round_up(plan.batch * int64_t(sizeof(Scalars::Sums)));
+    plan.losses_bytes = options.evaluation ? round_up(plan.batch * int64_t(sizeof(Scalars::Sums))) : 0;
+    offset += plan.losses_bytes;
     memory->require(offset);
   }
 

@@ -47,6 +47,7 @@ struct StepPlan {
   int64_t host_bytes = 0;     // of moments that lie in the host's memory
   int64_t staging_bytes = 0;  // through which those pass; part of the optimizer's
   int64_t batch_bytes = 0;    // of a micro-batch on a device that has memory of its own
+  int64_t losses_bytes = 0;   // of an evaluation: a sum for each sample of the batch, as many as are evaluated at a time
   int kernels = 0;            // of one whole step
   double flops = 0;           // of one whole step, algorithmic
   double compile_ms = 0;

@@ -30,12 +30,6 @@ std::string number_text(double value) {
   return std::abs(value) < 1e4 ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
 }
 
-std::string grouped(int64_t count) {
-  std::string text = fmt::format("{}", count);
-  for (int at = int(text.size()) - 3; at > (count < 0 ? 1 : 0); at -= 3) text.insert(size_t(at), ",");
-  return text;
-}
-
 // A model that is far too large for its machine has years ahead of it, which is worth telling.
 std::string days_text(double seconds) {
   constexpr double kYear = 365.25 * 86400;
@@ -223,7 +217,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   Field fields[] = {
       {fmt::format("step {:>{}}/{}", p.step, steps.size(), steps), 0},
       {p.applied ? fmt::format("loss {}", number_text(p.loss)) : "loss: skipped", 1},
-      {fmt::format("norm {:.3g}", p.gradient_norm), 7},
+      {fmt::format("norm {:.3g}", without_nan_sign(p.gradient_norm)), 7},
       {fmt::format("lr {:.2e}", p.lr), 8},
       {p.ms > 0 ? fmt::format("{:.{}f} ms/step", p.ms,
                               p.ms < 10    ? 2
@@ -250,8 +244,8 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
 }
 
 std::string plain_line(const Progress& p, std::string_view unit) {
-  std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms, p.gradient_norm,
-                                 p.lr, p.tokens_s, unit);
+  std::string line = fmt::format("iter {}: loss {}, time {:.2f}ms, norm {:.4g}, lr {:.4g}, {:.0f} {}/s", p.step, number_text(p.loss), p.ms,
+                                 without_nan_sign(p.gradient_norm), p.lr, p.tokens_s, unit);
   if (p.roof > 0) line += p.roof <= 1 ? fmt::format(", roof {:.1f} %", 100 * p.roof) : ", " + roof_text(p.roof, p.roof_others);
   if (p.resident_bytes > 0) line += ", memory " + memory_text(p);
   if (p.loss_scale != 1) line += fmt::format(", scale {:.0f}", p.loss_scale);
@@ -275,15 +269,16 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   const std::string head = fmt::format("── {} ", cut(s.what.empty() ? "summary" : s.what, look.width - 8));
   Sections out(look);
   std::string text = bold(head + repeated("─", look.width - display_width(head)), look) + "\n";
-  out.add("run", fmt::format("{} steps in {}: {}", grouped(o.steps), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
+  out.add("run", fmt::format("{} in {}: {}", counted(o.steps, "step"), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
   if (o.resumed)
-    out.add("", fmt::format("resumed{}; speed and time are of this part: {} steps in {}", o.bit_exact ? "" : ", not bit-exact", grouped(o.own_steps),
+    out.add("", fmt::format("resumed{}; speed and time are of this part: {} in {}", o.bit_exact ? "" : ", not bit-exact", counted(o.own_steps, "step"),
                             duration_text(o.seconds - o.earlier_seconds)));
   add_losses(out, s, losses, look);
   const bool median = o.own_steps > 1;
   std::string speed = fmt::format("{} {}/s", count_text(o.tokens_s), s.unit);
   if (o.roof > 0) speed += ", " + roof_text(o.roof, o.roof_others, "the roof");
-  speed += fmt::format("; {:.2f} ms a step{}", o.ms, median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
+  speed += fmt::format("; {} a step{}", duration_text(1e-3 * o.ms),
+                       median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
   if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
   out.add("speed", speed);
   add_times(out, o, look);
@@ -293,7 +288,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
     out.add("memory", s.planned_bytes > 0 ? fmt::format("planned {}, peak {} ({:.0f} %)", size_text(s.planned_bytes), size_text(o.peak_bytes),
                                                         100 * double(o.peak_bytes) / double(s.planned_bytes))
                                           : fmt::format("peak {}", size_text(o.peak_bytes)));
-  if (o.skipped > 0 || o.roll_backs > 0) out.add("guards", fmt::format("{} steps skipped, {} roll-backs", o.skipped, o.roll_backs));
+  if (o.skipped > 0 || o.roll_backs > 0) out.add("guards", fmt::format("{} skipped, {}", counted(o.skipped, "step"), counted(o.roll_backs, "roll-back")));
   if (!s.folder.empty()) out.raw("files", s.folder.string());
   auto list = [&](const std::vector<std::pair<std::string, std::string>>& rows, std::string_view head) {
     constexpr int kLeast = 16;  // columns for a meaning beside its word

@@ -321,7 +321,7 @@ class Run {
       case Guards::Verdict::stop:
         end(Outcome::End::diverged,
             fmt::format("step {} was not finite again after {} roll-backs: loss {}, gradient norm {}; try a lower lr, or look at the batches {}",
-                        state_.step.attempted, Guards::kRollBacks, m.loss, m.gradient_norm, listed(guards_.offending())));
+                        state_.step.attempted, Guards::kRollBacks, without_nan_sign(m.loss), without_nan_sign(m.gradient_norm), listed(guards_.offending())));
         step_.discard(), under_way_.clear();
         return false;
     }
@@ -446,11 +446,17 @@ class Run {
                        state_.step.attempted, Guards::kStrikes, listed(bad), roll_backs, Guards::kRollBacks));
   }
 
+  void trim(int64_t step) {
+    const int64_t before = eager_statistics().pool_bytes;
+    trim_pool();
+    notice(fmt::format("step {}: trimmed the memory pools, {} given back", step, size_text(before - eager_statistics().pool_bytes)));
+  }
+
   // What is due after a step. The order is fixed, so that a resumed run does the same.
   void between_steps() {
     checkpoints_.look();
     const int64_t done = state_.step.attempted;
-    if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim_pool();
+    if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim(done);
     if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
     // Who limits the time wants to know what came of it.
     const bool unknown = state_.validation_interval > 0 && !state_.final_val_loss && out_of_time();
@@ -522,7 +528,7 @@ class Run {
     checkpoints_.finish();
     tell();
     metrics_->flush();
-    if (!ended_) out_.reason = fmt::format("all {} steps done", o_.schedule.steps);
+    if (!ended_) out_.reason = o_.schedule.steps == 1 ? "its only step is done" : fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
@@ -591,8 +597,9 @@ std::optional<RunState> newest_state(const std::filesystem::path& folder) {
 
 void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps) {
   if (state.step.attempted < steps || state.validation_due) return;
-  const std::string done = state.step.attempted == steps ? fmt::format("all {} steps are done", steps)
-                                                         : fmt::format("{} steps are done, {} are asked for", state.step.attempted, steps);
+  const std::string done = state.step.attempted != steps ? fmt::format("{} of {} asked for are done", counted(state.step.attempted, "step"), steps)
+                           : steps == 1                  ? "its only step is done"
+                                                         : fmt::format("all {} steps are done", steps);
   fail(ErrorCode::usage, "[resume] the run in {} is finished: {}; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
        folder.string(), done, folder.string());
 }

@@ -99,5 +99,13 @@ TEST(Sparkline, GoesFromTheLowestToTheHighest) {
   for (int most : {0, 1, 5, 7, 100}) EXPECT_EQ(display_width(sparkline(std::vector<double>(33, 1.5), most)), std::min(most, 33));
 }
 
+TEST(Counted, AgreesWithItsNumber) {
+  EXPECT_EQ(counted(0, "step"), "0 steps");
+  EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(2, "step"), "2 steps");
+  EXPECT_EQ(counted(1234567, "window"), "1,234,567 windows");
+  EXPECT_EQ(counted(-1000, "step"), "-1,000 steps");
+}
+
 }  // namespace
 }  // namespace ridge

@@ -247,6 +247,8 @@ TEST(Experiment, TablesFitTheWidth) {
   std::vector<ExperimentRun> mixed = groups[0].runs;
   mixed[1].end = "interrupted";
   EXPECT_NE(run_table(group_seeds(mixed), 200).find("1/2 finished"), std::string::npos);
+  EXPECT_NE(run_table(group_seeds(mixed), 200).find("seeds"), std::string::npos);
+  EXPECT_EQ(run_table(group_seeds({mixed[0]}), 200).find("seeds"), std::string::npos) << "of one seed there is nothing to count";
   const nlohmann::ordered_json document = run_document(groups);
   EXPECT_EQ(document["runs"].size(), 2u);
   EXPECT_NEAR(document["runs"][0]["best_val_loss"], 1.45, 1e-12);
