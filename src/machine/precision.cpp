@@ -113,8 +113,9 @@ std::optional<Precision> parse_precision(std::string_view text) {
   for (const Word& w : kWords)
     if (word == w.text) return w.precision;
   constexpr std::array<std::string_view, 8> kNames = {"auto", "fp32", "float32", "tf32", "bf16", "bfloat16", "fp16", "float16"};
-  fail(ErrorCode::usage, "[precision] unknown precision '{}'; {}", text,
-       nearest_hint(word, kNames, "valid: auto, fp32 (float32), tf32, bf16 (bfloat16), fp16 (float16)"));
+  const std::string hint = close_hint(word, kNames);
+  fail(ErrorCode::usage, "[precision] unknown precision '{}'; {}{}valid: auto, fp32 (float32), tf32, bf16 (bfloat16), fp16 (float16)", text, hint,
+       hint.empty() ? "" : " ");
 }
 
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan) {

@@ -212,7 +212,9 @@ struct Profile::State {
   void open() {
     try {
       if (file.empty()) throw StoreError{SQLITE_CANTOPEN, "no cache folder is known; set RIDGE_CACHE or HOME"};
-      if (const std::string why = make_private_folder(file.parent_path()); !why.empty()) throw StoreError{SQLITE_CANTOPEN, why};
+      std::string why = make_private_folder(file.parent_path());
+      if (why.empty()) why = why_untrusted_folder(file.parent_path());
+      if (!why.empty()) throw StoreError{SQLITE_CANTOPEN, why};
       FolderLock lock(file);
       try {
         db = open_file(file);

@@ -597,7 +597,7 @@ std::optional<RunState> newest_state(const std::filesystem::path& folder) {
 
 void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps) {
   if (state.step.attempted < steps || state.validation_due) return;
-  const std::string done = state.step.attempted != steps ? fmt::format("{} of {} asked for are done", counted(state.step.attempted, "step"), steps)
+  const std::string done = state.step.attempted != steps ? fmt::format("{} steps are done, {} are asked for", state.step.attempted, steps)
                            : steps == 1                  ? "its only step is done"
                                                          : fmt::format("all {} steps are done", steps);
   fail(ErrorCode::usage, "[resume] the run in {} is finished: {}; steps=N with a larger N goes on, init_from={} starts a new run from its weights",

@@ -106,7 +106,7 @@ check 0 stdout "2 batches of 2 x 4 tokens" data batches "$folder/text.txt" --out
 check 2 stderr "where to?" data batches "$folder/text.txt" batch=2 block=4
 XDG_CACHE_HOME="$folder" check 0 stdout "Train on it" data prepare "$folder/text.txt" tokenizer=byte --out "$folder/made_twice"
 XDG_CACHE_HOME="$folder" check 0 stdout "(byte, 257 different ones)" data prepare "$folder/text.txt" tokenizer=char --out "$folder/made_twice"
-check 2 stderr "neither prepare nor batches" data batch "$folder/text.txt"
+check 2 stderr "unknown command 'batch'" data batch "$folder/text.txt"
 
 # Trained models: a made one writes, is measured and exported; what is no model, or no text for it, is said once.
 model=$(dirname "$0")/../fixtures/gpt2

@@ -251,7 +251,7 @@ TEST_F(ProfileTest, AReadOnlyStoreIsReadAndNotWritten) {
     return profile.number("x") == 6.0 && profile.remark().find('\n') == std::string::npos ? 0 : 4;
   });
   EXPECT_EQ(codes, std::set<int>{0});
-  fs::permissions(file_.parent_path(), fs::perms::all);
+  fs::permissions(file_.parent_path(), fs::perms::owner_all);
   EXPECT_EQ(Profile(kHere, file_).number("x"), 5.0);
 }
 
