@@ -9,6 +9,7 @@
 
 namespace ridge {
 
+// A step is compiled only with settings that keep weights finite: lr and decay finite and not negative, betas and momentum from 0 to below 1, eps above 0.
 struct Optimizer {
   enum class Kind { adamw, adam, sgd } kind = Kind::adamw;
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0, momentum = 0;
@@ -48,9 +49,9 @@ struct StepResult {
 class CompiledStep {
  public:
   StepResult run(const std::vector<Tensor>& batch);
-  StepResult run(const std::vector<Tensor>& batch, double lr);
-  std::string report() const;  // memory by class, kernels, what was decided and why
-  std::string dump() const;    // every kernel
+  StepResult run(const std::vector<Tensor>& batch, double lr);  // ErrorCode::value: a rate that is negative or not finite
+  std::string report() const;                                   // memory by class, kernels, what was decided and why
+  std::string dump() const;                                     // every kernel
   int64_t planned_bytes() const;
   int64_t micro_batch() const;
   int64_t kernels() const;  // launches in one step

@@ -71,7 +71,7 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   detail::EagerDevice* device = detail::eager_device();
   if (!options.backend && device) options.backend = device->backend.get();
   const std::vector<Parameter> parameters = model.parameters;
-  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters);
+  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, o.lr);
   for (size_t i = 0; i < originals.size(); ++i) {
     state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});
     // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
@@ -91,7 +91,7 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
   return CompiledStep(compile_step(*this, batch, o));
 }
 
-StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, -1); }
+StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, state_->lr); }
 
 StepResult CompiledStep::run(const std::vector<Tensor>& batch, double lr) {
   if (batch.size() != state_->batch.size())
@@ -105,7 +105,7 @@ StepResult CompiledStep::run(const std::vector<Tensor>& batch, double lr) {
            name(want.dtype), to_string(want.shape));
     data[i] = batch[i].data();
   }
-  StepMetrics m = lr < 0 ? state_->step.run({data, batch.size()}) : state_->step.run({data, batch.size()}, lr);
+  const StepMetrics m = state_->step.run({data, batch.size()}, lr);
   return {m.loss, m.gradient_norm, m.applied};
 }
 

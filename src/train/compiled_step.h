@@ -12,6 +12,7 @@ struct CompiledStep::State {
   TrainStep step;
   std::vector<BatchSpec> batch;
   std::vector<Parameter> parameters;
+  double lr;  // the optimizer's
 };
 
 // The optimizer is the step's own, whatever the options say. From here on the parameters' tensors lie in the memory of the compiled step.

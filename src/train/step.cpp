@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -222,7 +223,7 @@ struct TrainStep::State {
     Scalars& s = scalars();
     in.clear(), out.clear();
     for (int64_t at_ : gradient_at) in.push_back(at<float>(at_));
-    in.insert(in.end(), {&s.now.applied, &s.sums.sum, &s.sums.count});
+    in.insert(in.end(), {&s.now.applied, &s.given.lr, &s.sums.sum, &s.sums.count});
     out.insert(out.end(), {&s.next.applied, &s.loss, &s.norm, &s.good, &s.factor});
     if (programs->scaled()) {
       in.insert(in.end(), {&s.now.scale, &s.now.age});
@@ -329,7 +330,9 @@ struct TrainStep::State {
     if (batch.size() != model.batch.size()) fail(ErrorCode::binding, "[step] got {} batch tensors, the step has {}", batch.size(), model.batch.size());
   }
 
-  void check_room() const {
+  void check_next(double lr) const {
+    if (!(lr >= 0) || !std::isfinite(float(lr)))
+      fail(ErrorCode::value, "[step] the rate {} of step {}; give a finite number from 0", lr, now.attempted + pending());
     if (pending() == kMostPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMostPending);
   }
 
@@ -382,12 +385,12 @@ StepMetrics TrainStep::run(std::span<const void* const> batch, double lr) {
 
 void TrainStep::enqueue(std::span<const void* const> batch, double lr) {
   state_->check(batch);
-  state_->check_room();
+  state_->check_next(lr);
   state_->enqueue([&](int64_t first, int64_t) { return state_->from_sample(batch, first); }, lr);
 }
 
 void TrainStep::enqueue(const Parts& part, double lr) {
-  state_->check_room();
+  state_->check_next(lr);
   auto checked = [&](int64_t first, int64_t count) {
     const std::span<const void* const> tensors = part(first, count);
     state_->check(tensors);

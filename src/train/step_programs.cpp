@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 
@@ -30,6 +31,24 @@ bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
     }
     return (n.op == Op::matmul || n.op == Op::attention || n.op == Op::conv) && g.dtype(n.in[0]) == DType::bf16;
   });
+}
+
+// Each of them ends in weights that are not finite, or that grow where they should shrink, however good the gradients are.
+void check_settings(const StepOptions& options) {
+  const OptimizerOptions& o = options.optimizer;
+  auto check = [](const char* what, double value, bool good, const char* range) {
+    if (!good) fail(ErrorCode::value, "[step] {} is {}; give {}", what, value, range);
+  };
+  auto from_zero = [](double value) { return value >= 0 && std::isfinite(float(value)); };
+  auto below_one = [](double value) { return value >= 0 && value < 1; };
+  check("lr", o.lr, from_zero(o.lr), "a finite number from 0");
+  check("decay", o.decay, from_zero(o.decay), "a finite number from 0");
+  check("clip", options.clip, from_zero(options.clip), "a finite number above 0, or 0 for none");
+  if (o.kind == OptimizerOptions::Kind::sgd) return check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
+  check("beta1", o.beta1, below_one(o.beta1), "a number from 0 to below 1");
+  check("beta2", o.beta2, below_one(o.beta2), "a number from 0 to below 1");
+  // Smaller ones are 0 on devices that know no denormals, and a gradient that was always 0 is divided by it.
+  check("eps", o.eps, o.eps >= double(std::numeric_limits<float>::min()) && std::isfinite(float(o.eps)), "a finite number from 1.2e-38");
 }
 
 }  // namespace
@@ -145,6 +164,7 @@ std::string StepPrograms::redrawn(bool split, bool evaluation_split) const {
 StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) : model_(model), options_(options) {
   if (options.precision == Precision::tf32 && (!options.backend || options.backend->info().host_memory))
     fail(ErrorCode::unsupported, "[step] tf32 is a GPU's format; on the CPU take fp32, bf16 or fp16");
+  check_settings(options);
   const OptimizerOptions& o = options.optimizer;
   moments_ = o.kind != OptimizerOptions::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;
   const int64_t batch = model.batch[0].shape[0];
@@ -215,9 +235,8 @@ std::unique_ptr<Executable> StepPrograms::evaluation(int64_t samples, Recompute 
 }
 
 // Lowered when gradients overflow although the loss is finite; a loss that is not finite has nothing to do with it.
-StepPrograms::ScaleNodes StepPrograms::next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite) const {
+StepPrograms::ScaleNodes StepPrograms::next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite, NodeId good) const {
   const LossScaleOptions& s = options_.loss_scale;
-  const NodeId good = b.binary(Op::logical_and, norm_finite, loss_finite);
   const NodeId overflow = b.binary(Op::logical_and, b.unary(Op::logical_not, norm_finite), loss_finite);
   const NodeId lowered = b.binary(Op::logical_and, overflow, b.binary(Op::greater, scale, s.floor));
   const NodeId older = b.add(age, 1.0);
@@ -265,12 +284,15 @@ StepPrograms::Judged StepPrograms::judge(Update& u) const {
   j.norm = global_norm(b, mean), j.loss = b.mul(u.sum, per_loss);
   const NodeId norm_finite = b.unary(Op::is_finite, j.norm), loss_finite = b.unary(Op::is_finite, j.loss);
   j.good = b.binary(Op::logical_and, norm_finite, loss_finite);
+  // Norm and loss tell of gradients and of the sum. Dividing by an infinite count makes zeros of both, and the rate is in neither.
+  for (const NodeId operand : {u.lr, u.count, u.scale})
+    if (operand) j.good = b.binary(Op::logical_and, j.good, b.unary(Op::is_finite, operand));
   j.factor = unscale;
   if (options_.clip > 0) {
     NodeId coefficient = b.binary(Op::minimum, b.binary(Op::div, options_.clip, b.add(j.norm, 1e-6)), 1.0);
     j.factor = b.mul(unscale, coefficient);  // one scalar, so that gradients are scaled once
   }
-  if (u.scale) j.scale = next_scale(b, u.scale, u.age, norm_finite, loss_finite);
+  if (u.scale) j.scale = next_scale(b, u.scale, u.age, norm_finite, loss_finite, j.good);
   return j;
 }
 
@@ -324,7 +346,7 @@ std::unique_ptr<Executable> StepPrograms::judgement(std::shared_ptr<Arena> arena
   u.options = compile_options();
   u.options.arena = std::move(arena);
   u.add(u.gradients, model_.parameters, "gradient of ");
-  u.applied = u.scalar(DType::i64, "applied");
+  u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
   u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
   if (scaled()) u.scale = u.scalar(DType::f32, "loss scale"), u.age = u.scalar(DType::i64, "age of the loss scale");
   const Judged j = judge(u);

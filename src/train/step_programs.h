@@ -33,7 +33,7 @@ class StepPrograms {
   // Outputs: parameters, moments…, applied, loss, norm, good[, loss scale, its age, whether it was lowered].
   std::unique_ptr<Executable> update(std::shared_ptr<Arena> arena) const;
   // The same in parts, for moments that are brought to the device one after another; the bits are those of the whole.
-  // Inputs: gradients, applied, sum, count[, loss scale, its age].
+  // Inputs: gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: applied, loss, norm, good, the gradients' factor[, loss scale, its age, whether it was lowered].
   std::unique_ptr<Executable> judgement(std::shared_ptr<Arena> arena) const;
   // Of the parameters from `first` to before `last`. Inputs: parameters, moments…, gradients, applied, lr, good, factor. Outputs: parameters, moments….
@@ -57,7 +57,7 @@ class StepPrograms {
   Trace trace(int64_t samples, const StepModel::Loss& loss) const;
   Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // a part counts in the whole batch
   LossFacts examine(const Trace& whole, const StepModel::Loss& loss) const;
-  ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite) const;
+  ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite, NodeId good) const;
   CompileOptions compile_options() const;
 
   const StepModel& model_;

@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "support/errors.h"
 #include "train/small_gpt.h"
+#include "train/step_programs.h"
 
 namespace ridge {
 namespace {
@@ -110,6 +112,108 @@ TEST_P(NonFinite, ParameterIsNotSpread) {
   for (size_t i = 0; i < before.size(); ++i)
     for (size_t k = 0; k < before[i].size(); ++k)
       EXPECT_TRUE(before[i][k] == after[i][k] || (std::isnan(before[i][k]) && std::isnan(after[i][k]))) << i << " " << k;
+}
+
+// Divided by an infinite number of losses, loss and gradients are zeros, which are finite; the weights would decay all the same.
+TEST_P(NonFinite, CountStoresNothing) {
+  for (const double count : {double(NAN), double(kInfinite)}) {
+    StepModel model = regression();
+    const auto plain = model.loss;
+    model.loss = [plain, count](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& r) {
+      return Builder::SumCount{plain(b, p, in, r).sum, b.literal(DType::f32, count)};
+    };
+    TrainStep step(model, options());
+    start(step, model);
+    const auto before = contents(step, model);
+    EXPECT_FALSE(step.run(Samples(1).both).applied);
+    EXPECT_EQ(before, contents(step, model));
+  }
+}
+
+TEST_P(NonFinite, RatesAreRefused) {
+  const StepModel model = regression();
+  TrainStep step(model, options());
+  start(step, model);
+  const auto before = contents(step, model);
+  for (const double bad : {double(NAN), double(kInfinite), -1e-3, 1e300}) {
+    const auto error = test::error_of([&] { step.run(Samples(1).both, bad); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::value);
+    EXPECT_EQ(step.pending(), 0);
+    EXPECT_EQ(before, contents(step, model));
+  }
+  EXPECT_TRUE(step.run(Samples(1).both, 0).applied);
+  EXPECT_TRUE(step.run(Samples(1).both, 1e-3).applied);
+}
+
+// The program's own flag, whoever gives the numbers: each scalar that the update reads, one after another, whole and in parts.
+TEST_P(NonFinite, ScalarsAreJudged) {
+  const StepModel model = regression();
+  const StepOptions o = options();
+  const StepPrograms programs(model, o);
+  const std::unique_ptr<Executable> judgement = programs.judgement(nullptr), update = programs.update(nullptr);
+  std::vector<std::vector<float>> held;  // parameters, moments
+  std::vector<const void*> gradients;
+  const std::vector<float> ones(35, 1.0f);
+  for (int copy = 0; copy <= programs.moments(); ++copy)
+    for (const Parameter& p : model.parameters) held.emplace_back(size_t(p.shape.numel()), copy ? 0.25f : 0.5f);
+  for (size_t i = 0; i < model.parameters.size(); ++i) gradients.push_back(ones.data());
+  auto judged = [&](float lr, float sum, float count, float scale, bool whole) {
+    int64_t applied = 7, age = 0, next_applied = 0, next_age = 0;
+    float loss = 0, norm = 0, factor = 0, next_scale = 0;
+    uint8_t good = 9, lowered = 0;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    if (whole)
+      for (auto& values : held) in.push_back(values.data()), out.push_back(values.data());
+    in.insert(in.end(), gradients.begin(), gradients.end());
+    in.insert(in.end(), {&applied, &lr, &sum, &count});
+    out.insert(out.end(), {&next_applied, &loss, &norm, &good});
+    if (!whole) out.push_back(&factor);
+    if (programs.scaled()) in.insert(in.end(), {&scale, &age}), out.insert(out.end(), {&next_scale, &next_age, &lowered});
+    (whole ? *update : *judgement).run(in, out);
+    EXPECT_EQ(next_applied, good ? 8 : 7);
+    return good != 0;
+  };
+  for (const bool whole : {false, true}) {
+    const auto before = held;
+    for (const float bad : {NAN, kInfinite, -kInfinite}) {
+      EXPECT_FALSE(judged(bad, 6, 6, 64, whole)) << "lr " << bad;
+      EXPECT_FALSE(judged(1e-3f, bad, 6, 64, whole)) << "sum " << bad;
+      EXPECT_FALSE(judged(1e-3f, 6, bad, 64, whole)) << "count " << bad;
+      EXPECT_EQ(judged(1e-3f, 6, 6, bad, false), !programs.scaled()) << "scale " << bad;
+    }
+    EXPECT_EQ(held, before);
+    EXPECT_TRUE(judged(1e-3f, 6, 6, 64, whole));
+    EXPECT_EQ(held != before, whole);
+  }
+}
+
+TEST(Settings, ThatCannotKeepWeightsFiniteAreRefused) {
+  const StepModel model = regression();
+  using Kind = OptimizerOptions::Kind;
+  auto refused = [&](const char* what, Kind kind, double StepOptions::*own, double OptimizerOptions::*of_optimizer, std::initializer_list<double> values) {
+    for (const double value : values) {
+      StepOptions o;
+      o.optimizer.kind = kind;
+      (own ? o.*own : o.optimizer.*of_optimizer) = value;
+      const auto error = test::error_of([&] { TrainStep(model, o); });
+      ASSERT_TRUE(error) << what << " " << value;
+      EXPECT_EQ(error->code(), ErrorCode::value);
+      EXPECT_TRUE(test::has(error, std::string("[step] ") + what + " is ")) << error->what();
+    }
+  };
+  const double inf = kInfinite, nan = NAN;
+  refused("lr", Kind::adamw, nullptr, &OptimizerOptions::lr, {nan, inf, -inf, -1e-3, 1e39});
+  refused("decay", Kind::sgd, nullptr, &OptimizerOptions::decay, {nan, inf, -0.1});
+  refused("clip", Kind::adam, &StepOptions::clip, nullptr, {nan, inf, -1});
+  refused("momentum", Kind::sgd, nullptr, &OptimizerOptions::momentum, {nan, 1, -0.5, inf});
+  refused("beta1", Kind::adamw, nullptr, &OptimizerOptions::beta1, {nan, 1, 1.5, -0.1});
+  refused("beta2", Kind::adam, nullptr, &OptimizerOptions::beta2, {nan, 1, -0.1});
+  refused("eps", Kind::adamw, nullptr, &OptimizerOptions::eps, {nan, 0, -1e-8, 1e-60, inf});
+  StepOptions o;
+  o.optimizer.beta1 = 0, o.optimizer.beta2 = 0, o.optimizer.lr = 0;
+  EXPECT_FALSE(test::error_of([&] { TrainStep(model, o); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(
