@@ -62,20 +62,25 @@ struct TrainerArgs {
 };
 
 struct TrainingResult {
-  enum class End { finished, time, interrupted, terminated, diverged } end = End::finished;
-  std::string reason;  // one line
+  enum class End { finished, time, interrupted, terminated, diverged, unsaved } end = End::finished;  // unsaved: three checkpoints in a row failed
+  std::string reason;                                                                                 // one line
   bool finished() const { return end == End::finished; }
+  // The last checkpoint could not be written, as on a full disk: what was learnt after this step is lost when the process ends. `ridge train` exits with 6.
+  std::optional<int64_t> state_lost_since;
 
   int64_t steps = 0, skipped = 0;  // attempted, in all parts of a resumed run
   double train_loss = 0;           // mean of the last steps
   std::optional<double> best_val_loss, val_loss;
-  double seconds = 0, samples_s = 0;  // of this part
+  double seconds = 0, samples_s = 0;  // of this part, by the clock: all that was waited for included
+  double compute_samples_s = 0;       // of its steps' own work
   int64_t planned_bytes = 0, peak_bytes = 0;
   bool resumed = false;
 };
 
 // Plans and compiles when it is made; the module's tensors show the current weights from then on.
 // SIGINT and SIGTERM end run() after a checkpoint; a second SIGINT ends the process. The same program, started again, goes on from there.
+// While run() lasts, SIGPIPE, and SIGXFSZ where the program does not handle it, are ignored: what cannot be written is an error that is told, and costs an
+// output or a checkpoint. Afterwards all signals are as they were.
 class Trainer {
  public:
   Trainer(const Step& step, Data train, TrainerArgs args = {}, Data validation = {});

@@ -12,7 +12,7 @@ class App;
 
 namespace ridge::cli {
 
-enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kDoesNotFit = 3, kData = 4, kDiverged = 5, kTerminated = 75, kInterrupted = 130 };
+enum ExitCode { kOk = 0, kError = 1, kUsage = 2, kDoesNotFit = 3, kData = 4, kDiverged = 5, kStateLost = 6, kTerminated = 75, kInterrupted = 130 };
 
 // What may be written after a command's name. The values live as long as the command runs; a copy speaks of the same command.
 class Line {

@@ -1,9 +1,13 @@
 // ridge: run one command, turn errors into exit codes.
+#include <fcntl.h>
+
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <tuple>
 
 #include <fmt/core.h>
 
@@ -30,6 +34,12 @@ int code_of_output() {
   return kData;
 }
 
+// Where a stream is closed, the next file that is opened would get its number, and all that is printed. The stand-in takes nothing: printing fails as before.
+void hold_streams() {
+  for (int stream = 0; stream <= 2; ++stream)
+    if (::fcntl(stream, F_GETFD) < 0) std::ignore = ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+}
+
 // fmt::print would throw where nobody reads stderr any more.
 void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", error.what()).c_str(), stderr); }
 
@@ -37,6 +47,8 @@ void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", er
 }  // namespace ridge::cli
 
 int main(int argc, char** argv) {
+  ridge::cli::hold_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f is an error, as on a full disk
   try {
     const int code = ridge::cli::run_command(argc, argv);
     return code == ridge::cli::kOk ? ridge::cli::code_of_output() : code;

@@ -25,7 +25,7 @@ bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> ta
   if (steps_told == j.end() || !steps_told->is_number_integer()) return false;
   const std::optional<RunState> state = newest_state(folder);
   const int64_t told = steps_told->get<int64_t>(), done = state ? state->step.attempted : told;
-  if (told < done || (state && state->validation_due)) return false;
+  if (told != done || (state && state->validation_due)) return false;  // more were done since, or the last ones were lost
   const auto loss = j.find("final_val_loss");
   return done >= steps || (target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target);
 }

@@ -1,4 +1,5 @@
 // ridge train: from settings to a trained model, a run folder and a summary.
+#include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
 #include <chrono>
@@ -21,12 +22,14 @@
 #include "cli/settings.h"
 #include "data/find_source.h"
 #include "io/atomic_file.h"
+#include "io/write_buffer.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
 #include "train/experiment.h"
 #include "train/gpt_report.h"
 #include "train/loss_plot.h"
+#include "train/outputs.h"
 #include "train/run_table.h"
 #include "train/tensorboard_view.h"
 #include "train/train_view.h"
@@ -60,32 +63,50 @@ fs::path new_folder(const config::Resolved& settings, const std::string& data) {
   return folder;
 }
 
-int exit_code(Outcome::End end) {
-  switch (end) {
+int exit_code(const Outcome& outcome) {
+  if (outcome.state_lost_since) return kStateLost;
+  switch (outcome.end) {
     case Outcome::End::interrupted: return kInterrupted;
     case Outcome::End::terminated: return kTerminated;
     case Outcome::End::diverged: return kDiverged;
+    case Outcome::End::unsaved: return kData;  // there was room for the last one after all
     default: return kOk;
   }
 }
 
-// What people saw, kept with the run.
+// What people saw, kept with the run. What cannot be written waits for room, as metrics do.
 class LogFile {
  public:
-  LogFile(const fs::path& path, bool go_on) : file_(std::fopen(path.string().c_str(), go_on ? "a" : "w")) {
-    if (!file_) fail(ErrorCode::io, "[train] cannot write {}: {}; choose another folder with --out DIR", path.string(), std::strerror(errno));
+  LogFile(const fs::path& path, bool go_on)
+      : path_(path.string()), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (go_on ? 0 : O_TRUNC), 0666)) {
+    if (file_ < 0) fail(ErrorCode::io, "[train] cannot write {}: {}; choose another folder with --out DIR", path_, std::strerror(errno));
   }
-  ~LogFile() { std::fclose(file_); }
+  ~LogFile() { waiting_.flush(file_), ::close(file_); }
   LogFile(const LogFile&) = delete;
   Screen screen() {
     Screen s;
-    s.write = [this](std::string_view text) { std::fwrite(text.data(), 1, text.size(), file_), std::fflush(file_); };
+    s.write = [this](std::string_view text) { write(text); };
     s.width = [] { return 120; };
     return s;
   }
 
  private:
-  FILE* file_;
+  void write(std::string_view text) {
+    if (!waiting_.fits(text.size())) flush();
+    waiting_.add(text);
+    if (std::chrono::steady_clock::now() >= again_) flush();
+  }
+  void flush() {
+    const int cause = waiting_.flush(file_);
+    if (cause == 0) return;
+    again_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    fail(ErrorCode::io, "[log] {}: cannot be written: {}; {}", path_, std::strerror(cause), file_remedy(cause));
+  }
+
+  std::string path_;
+  int file_;
+  WriteBuffer waiting_;
+  std::chrono::steady_clock::time_point again_ = {};  // when it is tried again
 };
 
 // Whoever reads a stream may stop reading; fmt::print would throw then, and the run is to go on.
@@ -138,7 +159,7 @@ GptRunOptions options_of(const Part& part, const config::Resolved& settings, boo
   options.measure = settings.get<bool>("optimize_perf");
   if (!json)
     options.progress = [](const std::string& what, double done) {
-      if (isatty(STDERR_FILENO)) fmt::print(stderr, "\r\033[K{} {:.0f} %{}", what, 100 * done, done >= 1 ? "\r\033[K" : "");
+      if (isatty(STDERR_FILENO)) std::fputs(fmt::format("\r\033[K{} {:.0f} %{}", what, 100 * done, done >= 1 ? "\r\033[K" : "").c_str(), stderr);
     };
   return options;
 }
@@ -167,23 +188,35 @@ int train_part(const Part& part, const config::Resolved& settings, bool json, co
   if (settings.get<bool>("tensorboard")) events = std::make_unique<TensorboardView>(part.folder / "tensorboard");
   std::vector<TrainerView*> views = {view.get(), &keeper};
   if (events) views.push_back(events.get());
-  if (!run.fallback.empty())
-    for (TrainerView* v : views) v->on_notice(run.fallback);
-  view->begin(run.decisions), keeper.begin(run.decisions);
-  for (TrainerView* v : views) {
-    for (const std::string& notice : run.notices) v->on_notice(notice);
-    if (level == "debug")
-      for (const std::string& line : run.step->plan().decisions) v->on_notice(line);
-  }
+  Outputs outputs(views);
+  if (!run.fallback.empty()) outputs.on_notice(run.fallback);
+  outputs.begin(run.decisions);
+  for (const std::string& notice : run.notices) outputs.on_notice(notice);
+  if (level == "debug")
+    for (const std::string& line : run.step->plan().decisions) outputs.on_notice(line);
 
   UtilisationWatch watch(cpu_groups(machine));
-  const Outcome outcome = run_gpt(run, settings, views);
+  const Outcome outcome = run_gpt(run, settings, {&outputs});
   const RunSummary summary = summary_of(run, outcome, cores_text(watch.overall()));
-  if (outcome.end != Outcome::End::diverged) write_model(run, part.folder / "model");
-  write_atomically((part.folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
-  write_loss_plots(part.folder, {part.folder});
-  view->end(summary), keeper.end(summary);
-  return exit_code(outcome.end);
+  // What is left to write: one that fails is told of, and the next ones are tried.
+  auto attempt = [&](const char* what, const std::function<void()>& write) {
+    try {
+      return write(), true;
+    } catch (const std::exception& error) {
+      outputs.on_notice(fmt::format("{} was not written: {}", what, error.what()));
+      return false;
+    }
+  };
+  const bool exported = outcome.end == Outcome::End::diverged || attempt("model/", [&] { write_model(run, part.folder / "model"); });
+  attempt("summary.json", [&] { write_atomically((part.folder / "summary.json").string(), summary_json(summary).dump(2) + "\n"); });
+  attempt("a plot", [&] { write_loss_plots(part.folder, {part.folder}); });
+  outputs.end(summary);
+  if (outcome.state_lost_since)
+    say(stderr, fmt::format("ridge: what was learnt since step {} is lost, as the last checkpoint could not be written", *outcome.state_lost_since));
+  else if (!exported)
+    say(stderr, fmt::format("ridge: {} was not written; ridge export writes it from the checkpoint", (part.folder / "model").string()));
+  const int code = exit_code(outcome);
+  return code == kOk && !exported ? int(kData) : code;
 }
 
 // What is wrong with the last data set is said before the first one is trained on. Their tokens stay in the cache.
@@ -222,21 +255,23 @@ int train_in(const fs::path& out, const config::Resolved& settings, const config
     make_folder(out);
     write_atomically((out / "config.yaml").string(), config_text(settings));
   };
-  std::vector<ExperimentRun> done;
-  for (const Part& part : parts) {
+  for (const Part& part : parts)
     if (part.finished)
       say(stderr, fmt::format("{} is finished", part.folder.string()));
     else if (const int code = train_part(part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), json, keep_settings); code != kOk)
       return code;
-    done.push_back(read_experiment_run(part.folder, word_for(part.data)));
-  }
-  make_folder(out);
-  write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
-  if (parts.size() > 1) {
+  try {  // what they tell is in the runs' own folders too
+    std::vector<ExperimentRun> done;
+    for (const Part& part : parts) done.push_back(read_experiment_run(part.folder, word_for(part.data)));
+    if (parts.size() > 1) show_means(done, settings.get<std::string>("log_level"), json);
+    make_folder(out);
+    write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
     std::vector<fs::path> folders;
     for (const Part& part : parts) folders.push_back(part.folder);
-    write_loss_plots(out, folders);
-    show_means(done, settings.get<std::string>("log_level"), json);
+    if (parts.size() > 1) write_loss_plots(out, folders);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    say(stderr, fmt::format("ridge: {}", error.what()));
   }
   return kOk;
 }
@@ -274,7 +309,9 @@ const Command train_command("train", "train a model: ridge train gpt data=my.txt
   line.footer(
       "Settings: preset=NAME data=FILE|FOLDER|builtin batch=N steps=N lr=X seeds=N device=auto|cpu|cuda precision=auto|fp32|tf32|bf16|fp16;\n"
       "--out DIR names the run folder, --resume RUN goes on with a run, --no-fallback refuses instead of taking another device.\n"
-      "ridge config keys says more.");
+      "ridge config keys says more.\n"
+      "Exit codes: 0 done, 1 error, 2 usage or configuration, 3 does not fit, 4 data or files, 5 diverged, 6 state lost (the last checkpoint could\n"
+      "not be written), 75 ended by SIGTERM after a checkpoint, 130 by SIGINT.");
   return [=] {
     check_task(*task);
     const int code = train_all(sources(), *json);

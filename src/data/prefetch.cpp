@@ -161,6 +161,17 @@ Prefetcher::Batch Prefetcher::next() {
   return {slot.number, slot.first, slot.read};
 }
 
+bool Prefetcher::wait(double seconds) {
+  State& s = *state_;
+  if (!s.options.threaded) return true;
+  const auto begin = std::chrono::steady_clock::now();
+  std::unique_lock lock(s.mutex);
+  const bool ready = s.changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return s.made > s.taken; });
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  s.waited += took.count();
+  return ready;
+}
+
 double Prefetcher::waited_seconds() const { return state_->waited; }
 int64_t Prefetcher::bytes() const { return state_->memory_bytes; }
 int64_t Prefetcher::bytes_for(const BatchSource& source, const Options& options) {

@@ -27,7 +27,8 @@ class Prefetcher {
   // The next batch, or the next part of one. Valid until the next call. What fill() threw is thrown here, and the next call tries the batch after it.
   // ErrorCode::value: past the source's last batch.
   Batch next();
-  double waited_seconds() const;  // in next(), for data
+  bool wait(double seconds);      // so long at most, for next() not to wait; whether it would not. Always, where batches are made when asked for
+  double waited_seconds() const;  // here, for data
   int64_t bytes() const;          // of all buffers; they are mapped by the constructor
 
   static int64_t bytes_for(const BatchSource& source, const Options& options);

@@ -60,6 +60,7 @@ const char* file_remedy(int cause) {
     case EROFS: return "choose a folder that you may write to";
     case ENOENT:
     case ENOTDIR: return "create the folder first";
+    case EFBIG: return "raise the limit on the size of files (ulimit -f), or choose a file system that holds larger ones";
     case EISDIR: return "choose another name, or move the folder away";
     default: return "check the disk";
   }

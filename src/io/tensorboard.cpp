@@ -9,14 +9,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "io/atomic_file.h"
 
 namespace ridge {
 namespace {
-
-constexpr size_t kBuffer = 64 << 10;
 
 constexpr std::array<uint32_t, 256> crc_table() {
   std::array<uint32_t, 256> table = {};
@@ -82,18 +81,7 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-TensorboardFile::TensorboardFile(const std::filesystem::path& folder, int64_t first_step) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorCode::io, "[tensorboard] cannot make the folder {}: {}; {}", folder.string(), error.message(), file_remedy(error.value()));
-  // The time comes first and in full length: TensorBoard reads the files of a folder in the order of their names.
-  const double now = wall_time();
-  for (int number = 0; file_ < 0; ++number) {
-    path_ = folder / fmt::format("events.out.tfevents.{:010.0f}.{}.{}.{}", std::floor(now), host_name(), ::getpid(), number);
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (const int cause = errno; file_ < 0 && cause != EEXIST)
-      fail(ErrorCode::io, "[tensorboard] {}: cannot be made: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
-  }
+TensorboardFile::TensorboardFile(std::filesystem::path folder, int64_t first_step) : folder_(std::move(folder)) {
   add_event(0, event::kFileVersion, "brain.Event:2");
   if (first_step > 0) {
     // A start in the middle: readers forget what earlier files say of this step and later ones.
@@ -102,7 +90,26 @@ TensorboardFile::TensorboardFile(const std::filesystem::path& folder, int64_t fi
     add_number(log, kStatus, kStart);
     add_event(first_step, event::kSessionLog, log);
   }
-  flush();
+  try {
+    flush();
+  } catch (const Error&) {
+    // The next flush says so.
+  }
+}
+
+void TensorboardFile::open() {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error) fail(ErrorCode::io, "[tensorboard] cannot make the folder {}: {}; {}", folder_.string(), error.message(), file_remedy(error.value()));
+  // The time comes first and in full length: TensorBoard reads the files of a folder in the order of their names.
+  const double now = wall_time();
+  for (int number = 0; file_ < 0; ++number) {
+    const std::filesystem::path path = folder_ / fmt::format("events.out.tfevents.{:010.0f}.{}.{}.{}", std::floor(now), host_name(), ::getpid(), number);
+    file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    if (const int cause = errno; file_ < 0 && cause != EEXIST)
+      fail(ErrorCode::io, "[tensorboard] {}: cannot be made: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+    path_ = path;
+  }
 }
 
 TensorboardFile::~TensorboardFile() {
@@ -111,7 +118,7 @@ TensorboardFile::~TensorboardFile() {
   } catch (const Error&) {
     // Nobody is left to tell; the run's own metrics are in another file.
   }
-  ::close(file_);
+  if (file_ >= 0) ::close(file_);
 }
 
 void TensorboardFile::add_event(int64_t step, uint32_t field, std::string_view content) {
@@ -123,11 +130,12 @@ void TensorboardFile::add_event(int64_t step, uint32_t field, std::string_view c
 
   std::string length;
   add_fixed(length, uint64_t(record.size()));
-  pending_ += length;
-  add_fixed(pending_, masked_crc(length));
-  pending_ += record;
-  add_fixed(pending_, masked_crc(record));
-  if (pending_.size() >= kBuffer) flush();
+  std::string whole = length;
+  add_fixed(whole, masked_crc(length));
+  whole += record;
+  add_fixed(whole, masked_crc(record));
+  if (!waiting_.fits(whole.size())) flush();
+  waiting_.add(whole);
 }
 
 void TensorboardFile::scalar(std::string_view tag, int64_t step, double value) {
@@ -160,17 +168,9 @@ void TensorboardFile::text(std::string_view tag, int64_t step, std::string_view 
 }
 
 void TensorboardFile::flush() {
-  size_t done = 0;
-  while (done < pending_.size()) {
-    const ssize_t wrote = ::write(file_, pending_.data() + done, pending_.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (const int cause = errno; wrote < 0) {
-      pending_.erase(0, done);
-      fail(ErrorCode::io, "[tensorboard] {}: cannot be written: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
-    }
-    done += size_t(wrote);
-  }
-  pending_.clear();
+  if (file_ < 0) open();
+  if (const int cause = waiting_.flush(file_); cause != 0)
+    fail(ErrorCode::io, "[tensorboard] {}: cannot be written: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
 }
 
 }  // namespace ridge

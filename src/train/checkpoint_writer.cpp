@@ -118,14 +118,12 @@ void CheckpointWriter::wait() {
     const Saved saved = saving_.get();
     end = saved.end;
     for (const std::string& line : saved.left) calls_.notice(line);
-    saved_step_ = being_saved_.step, failed_saves_ = 0;
+    saved_step_ = being_saved_.step, failed_ = 0;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
-    // A full disk costs the checkpoint, not the run: the ones before it are intact.
-    if (++failed_saves_ >= 3) throw;
-    calls_.notice(fmt::format("checkpoint at step {} failed, training goes on: {}", being_saved_.step, error.what()));
+    ++failed_;
     calls_.spent(start);
-    return;
+    return calls_.on_failed(being_saved_.step, error.what());
   }
   calls_.spent(start);
   calls_.on_written(being_saved_.step, std::chrono::duration<double>(end - being_saved_.start).count());

@@ -26,6 +26,7 @@ class CheckpointWriter {
     std::function<void(const std::string& line)> notice;  // what could not be removed or written, what is damaged
     std::function<void(Time start)> spent;                // since then training waited for it
     std::function<void(int64_t step, double seconds)> on_written;
+    std::function<void(int64_t step, const std::string& why)> on_failed;  // as on a full disk; the ones before it are intact
   };
   CheckpointWriter(const TrainerTask& task, const TrainerOptions& options, Calls calls);  // the first two must live as long as it
 
@@ -33,9 +34,10 @@ class CheckpointWriter {
   std::optional<StoredCheckpoint> newest() const;  // that is whole
   void restore(const StoredCheckpoint& stored, const StepState& state);
   int64_t saved_step() const { return saved_step_; }  // of the last one written or restored; -1: none
+  int failed() const { return failed_; }              // saves in a row, by now
 
   // later: what is due only because it is the best waits in memory for checkpoint_rest, unless it lies in place. A better one
-  // takes its place. ErrorCode::io: the third in a row that could not be written.
+  // takes its place.
   void save(bool best, bool later);
   void look();    // between steps: tells of one that was written meanwhile, writes one that has waited long enough
   void wait();    // until what is being written is
@@ -72,7 +74,7 @@ class CheckpointWriter {
   BeingSaved being_saved_;
   Time saved_at_ = {};
   int64_t saved_step_ = -1;
-  int failed_saves_ = 0;
+  int failed_ = 0;
   std::future<Saved> saving_;  // which uses the store and the copies: it ends before they do
 };
 

@@ -8,6 +8,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "runtime/default_team.h"
+#include "train/checkpoint.h"
 #include "train/train_text.h"
 
 namespace ridge {
@@ -33,6 +34,8 @@ std::string shell_word(const std::string& text) {
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
+
+bool has_checkpoint(const std::filesystem::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty(); }
 
 std::string bar(double share, int width) {
   std::string text;
@@ -139,6 +142,10 @@ RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::stri
   if (run.data.tokenizer) s.next.push_back({fmt::format("ridge sample {}{}", folder, stories ? " --prompt \"The\"" : ""), "more text"});
   if (!run.trainer.keep_checkpoints)
     s.next.push_back({fmt::format("ridge train gpt init_from={}{}", folder, stories ? "" : " data=…"), "a new run from these weights"});
+  else if (outcome.state_lost_since && !has_checkpoint(s.folder))
+    s.next.push_back({"ridge train gpt … --out DIR", "the same on a disk with more room: no checkpoint could be written at all"});
+  else if (outcome.state_lost_since)
+    s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), fmt::format("goes on from step {}", *outcome.state_lost_since)});
   else if (outcome.steps < run.trainer.schedule.steps)
     s.next.push_back({fmt::format("ridge train gpt --resume {}{}", folder, outcome.end == Outcome::End::target ? " target_loss=none" : ""), "goes on"});
   else

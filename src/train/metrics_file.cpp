@@ -92,22 +92,13 @@ void MetricsFile::add(const nlohmann::ordered_json& row) { add_line(row.dump(-1,
 
 void MetricsFile::add_line(std::string_view line) {
   if (path_.empty()) return;
-  if (pending_.size() + line.size() + 1 > kBuffer) flush();
-  (pending_ += line) += '\n';
+  if (!waiting_.fits(line.size() + 1)) flush();
+  waiting_.add(line), waiting_.add("\n");
 }
 
 void MetricsFile::flush() {
-  size_t done = 0;
-  int cause = 0;
-  while (done < pending_.size() && cause == 0) {
-    const ssize_t wrote = ::write(file_, pending_.data() + done, pending_.size() - done);
-    if (wrote > 0)
-      done += size_t(wrote);
-    else if (wrote == 0 || errno != EINTR)
-      cause = wrote == 0 ? ENOSPC : errno;
-  }
-  pending_.erase(0, done);
-  if (cause != 0) fail(ErrorCode::io, "[metrics] {}: cannot be written: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
+  if (const int cause = waiting_.flush(file_); cause != 0)
+    fail(ErrorCode::io, "[metrics] {}: cannot be written: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
 }
 
 }  // namespace ridge

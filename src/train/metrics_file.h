@@ -7,6 +7,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "io/write_buffer.h"
+
 namespace ridge {
 
 class MetricsFile {
@@ -19,14 +21,12 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
 
   void add(const nlohmann::ordered_json& row);  // buffered; numbers that are not finite become null
-  void add_line(std::string_view row);          // a JSON object without line ends
+  void add_line(std::string_view row);          // a JSON object without line ends; one that has no room is flushed for, and refused when that fails
   void flush();                                 // ErrorCode::io on a full disk; nothing is lost and the next call goes on from there
-
-  static constexpr size_t kBuffer = 64 << 10;  // bytes; a row that has no room is flushed for, and refused when that fails
 
  private:
   std::filesystem::path path_;
-  std::string pending_;
+  WriteBuffer waiting_;
   int file_ = -1;
 };
 

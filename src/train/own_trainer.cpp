@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -19,9 +20,11 @@
 #include "train/compiled_step.h"
 #include "train/gpt_device.h"
 #include "train/open_device.h"
+#include "train/outputs.h"
 #include "train/own_data.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
+#include "train/stop_signals.h"
 #include "train/train_view.h"
 #include "train/trainer.h"
 
@@ -47,6 +50,7 @@ TrainingResult::End public_end(Outcome::End end) {
     case Outcome::End::interrupted: return TrainingResult::End::interrupted;
     case Outcome::End::terminated: return TrainingResult::End::terminated;
     case Outcome::End::diverged: return TrainingResult::End::diverged;
+    case Outcome::End::unsaved: return TrainingResult::End::unsaved;
     default: return TrainingResult::End::finished;
   }
 }
@@ -63,6 +67,10 @@ struct Trainer::State {
       : args(std::move(given)), train_data(std::move(train)), validation_data(std::move(validation)) {
     if (!train_data.state()) fail(ErrorCode::value, "[trainer] there is no data to train on; give tensors or a function that fills batches");
     if (args.steps < 1) fail(ErrorCode::usage, "[trainer] {} steps; give at least 1", args.steps);
+    if (args.warmup < 0) fail(ErrorCode::value, "[trainer] {} steps of warm-up; give 0 or more", args.warmup);
+    if (args.min_lr && !(*args.min_lr >= 0 && std::isfinite(float(*args.min_lr))))
+      fail(ErrorCode::value, "[trainer] min_lr is {}; give a finite number from 0", *args.min_lr);
+    if (!(args.max_minutes >= 0)) fail(ErrorCode::value, "[trainer] max_minutes is {}; give a number above 0, or 0 for no limit", args.max_minutes);
     const std::vector<BatchSpec> specs = batch_specs(train_data, args.batch);
     if (!specs.empty() && specs[0].shape.rank() > 0) checked_product("trainer", "samples", {{"steps", args.steps}, {"batch", specs[0].shape[0]}});
     source = training_batches(train_data, specs, args.seed);
@@ -267,21 +275,22 @@ int64_t Trainer::planned_bytes() const { return state_->planned_bytes; }
 TrainingResult Trainer::run() {
   State& s = *state_;
   if (std::exchange(s.ran, true)) fail(ErrorCode::usage, "[trainer] run() was called before; make another Trainer to go on");
-  std::unique_ptr<RunView> screen = s.args.show ? stdout_view(false, "samples") : nullptr;
-  if (screen) screen->begin(s.decisions);
-  for (const std::string& line : s.notices)
-    if (screen) screen->on_notice(line);
-  if (s.stored && s.earlier.step.attempted >= s.args.steps) {
-    TrainingResult r = s.complete_already();
-    if (screen) screen->on_notice(r.reason);
-    return r;
-  }
+  const WritesFail quiet;  // also what is printed and written after the last step
+  const std::unique_ptr<RunView> screen = s.args.show ? stdout_view(false, "samples") : nullptr;
   std::vector<TrainerView*> views;
   if (screen) views.push_back(screen.get());
+  Outputs outputs(views);
+  outputs.begin(s.decisions);
+  for (const std::string& line : s.notices) outputs.on_notice(line);
+  if (s.stored && s.earlier.step.attempted >= s.args.steps) {
+    TrainingResult r = s.complete_already();
+    outputs.on_notice(r.reason);
+    return r;
+  }
   UtilisationWatch watch(cpu_groups(known_machine()));
   const TrainerTask task = s.task();
   RunSummary summary;
-  summary.outcome = ridge::train(task, s.options(), views);
+  summary.outcome = ridge::train(task, s.options(), {&outputs});
   const Outcome& o = summary.outcome;
   summary.what = s.what, summary.unit = "samples", summary.cores = cores_text(watch.overall());
   summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
@@ -291,19 +300,20 @@ TrainingResult Trainer::run() {
       write_atomically((folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
       write_atomically((folder / "plan.json").string(), decisions_json(s.decisions).dump(2) + "\n");
     } catch (const Error& error) {  // a full disk must not cost the result
-      if (screen) screen->on_notice(error.what());
+      outputs.on_notice(error.what());
     }
     summary.files = {{"checkpoints/", "weights, optimizer and state: the newest two and the best"},
                      {"metrics.jsonl", "every step and validation"},
                      {"plan.json, summary.json", "what was decided, and this summary"}};
-    if (o.end == Outcome::End::interrupted || o.end == Outcome::End::terminated || o.end == Outcome::End::time)
-      summary.next = {{"the same program again", fmt::format("goes on from step {}", o.steps)}};
+    if (o.state_lost_since || (o.end != Outcome::End::finished && o.end != Outcome::End::diverged))
+      summary.next = {{"the same program again", fmt::format("goes on from step {}", o.state_lost_since.value_or(o.steps))}};
   }
-  if (screen) screen->end(summary);
+  outputs.end(summary);
   TrainingResult r;
-  r.end = public_end(o.end), r.reason = o.reason;
+  r.end = public_end(o.end), r.reason = o.reason, r.state_lost_since = o.state_lost_since;
   r.steps = o.steps, r.skipped = o.skipped, r.train_loss = o.final_train_loss, r.best_val_loss = o.best_val_loss, r.val_loss = o.final_val_loss;
-  r.seconds = o.seconds, r.samples_s = o.tokens_s, r.planned_bytes = s.planned_bytes, r.peak_bytes = o.peak_bytes, r.resumed = o.resumed;
+  r.seconds = o.seconds, r.samples_s = o.tokens_s, r.compute_samples_s = o.compute_tokens_s, r.planned_bytes = s.planned_bytes, r.peak_bytes = o.peak_bytes,
+  r.resumed = o.resumed;
   return r;
 }
 

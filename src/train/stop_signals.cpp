@@ -17,7 +17,7 @@ timespec caught_at;
 bool somebody_waits = false;  // at a terminal; a step may take minutes
 constexpr char kPatience[] = "\nends after this step; Ctrl-C once more ends at once\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
-struct sigaction before[std::size(kNoticed)], before_pipe;
+struct sigaction before[std::size(kNoticed)];
 
 // Shells and timeout(1) send one wish twice within an instant; a second one after that is impatience.
 void note(int signal) {
@@ -40,6 +40,20 @@ void note(int signal) {
 
 }  // namespace
 
+WritesFail::WritesFail() {
+  struct sigaction ignore = {};
+  sigemptyset(&ignore.sa_mask);
+  ignore.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignore, &pipe_);
+  sigaction(SIGXFSZ, nullptr, &size_);
+  if (size_.sa_handler == SIG_DFL) sigaction(SIGXFSZ, &ignore, nullptr);
+}
+
+WritesFail::~WritesFail() {
+  sigaction(SIGPIPE, &pipe_, nullptr);
+  sigaction(SIGXFSZ, &size_, nullptr);
+}
+
 StopSignals::StopSignals(bool active) : active_(active) {
   caught_signal = 0, somebody_waits = isatty(STDERR_FILENO);
   if (!active) return;
@@ -51,14 +65,12 @@ StopSignals::StopSignals(bool active) : active_(active) {
     action.sa_handler = kNoticed[i] == SIGHUP && before[i].sa_handler == SIG_IGN ? SIG_IGN : note;  // nohup stays nohup
     sigaction(kNoticed[i], &action, nullptr);
   }
-  action.sa_handler = SIG_IGN;  // whoever reads the output may stop reading; the run goes on
-  sigaction(SIGPIPE, &action, &before_pipe);
+  writes_.emplace();
 }
 
 StopSignals::~StopSignals() {
   if (!active_) return;
   for (size_t i = 0; i < std::size(kNoticed); ++i) sigaction(kNoticed[i], &before[i], nullptr);
-  sigaction(SIGPIPE, &before_pipe, nullptr);
 }
 
 int StopSignals::caught() const { return caught_signal; }

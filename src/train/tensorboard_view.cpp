@@ -37,6 +37,7 @@ void TensorboardView::on_step(const Progress& p) {
   f.scalar("optimizer/lr", p.step, p.lr);
   f.scalar("speed/ms", p.step, p.ms);
   f.scalar("speed/tokens_s", p.step, p.tokens_s);
+  f.scalar("speed/compute_tokens_s", p.step, p.compute_tokens_s);
   if (p.roof > 0) f.scalar("speed/roof", p.step, p.roof);
   f.scalar("speed/data_wait_s", p.step, p.data_wait_s);
   f.scalar("memory/resident_bytes", p.step, double(p.resident_bytes));

@@ -219,11 +219,11 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
       {p.applied ? fmt::format("loss {}", number_text(p.loss)) : "loss: skipped", 1},
       {fmt::format("norm {:.3g}", without_nan_sign(p.gradient_norm)), 7},
       {fmt::format("lr {:.2e}", p.lr), 8},
-      {p.ms > 0 ? fmt::format("{:.{}f} ms/step", p.ms,
-                              p.ms < 10    ? 2
-                              : p.ms < 100 ? 1
-                                           : 0)
-                : "",
+      {p.wall_ms > 0 ? fmt::format("{:.{}f} ms/step", p.wall_ms,
+                                   p.wall_ms < 10    ? 2
+                                   : p.wall_ms < 100 ? 1
+                                                     : 0)
+                     : "",
        4},
       {p.tokens_s > 0 ? fmt::format("{} {}/s", count_text(p.tokens_s), unit) : "", 3},
       {p.roof > 0 ? roof_text(p.roof, p.roof_others) : "", 6},
@@ -270,12 +270,13 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   Sections out(look);
   std::string text = bold(head + repeated("─", look.width - display_width(head)), look) + "\n";
   out.add("run", fmt::format("{} in {}: {}", counted(o.steps, "step"), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
+  if (o.state_lost_since) out.add("state", fmt::format("lost since step {}: the last checkpoint could not be written", grouped(*o.state_lost_since)));
   if (o.resumed)
     out.add("", fmt::format("resumed{}; speed and time are of this part: {} in {}", o.bit_exact ? "" : ", not bit-exact", counted(o.own_steps, "step"),
                             duration_text(o.seconds - o.earlier_seconds)));
   add_losses(out, s, losses, look);
   const bool median = o.own_steps > 1;
-  std::string speed = fmt::format("{} {}/s", count_text(o.tokens_s), s.unit);
+  std::string speed = fmt::format("{} {}/s in all; compute alone {} {}/s", count_text(o.tokens_s), s.unit, count_text(o.compute_tokens_s), s.unit);
   if (o.roof > 0) speed += ", " + roof_text(o.roof, o.roof_others, "the roof");
   speed += fmt::format("; {} a step{}", duration_text(1e-3 * o.ms),
                        median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
@@ -309,6 +310,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   const Outcome& o = s.outcome;
   nlohmann::ordered_json j;
   j["what"] = s.what, j["end"] = name(o.end), j["reason"] = o.reason;
+  j["state_lost_since"] = o.state_lost_since ? nlohmann::ordered_json(*o.state_lost_since) : nlohmann::ordered_json();
   j["best_val_loss"] = o.best_val_loss ? nlohmann::ordered_json(*o.best_val_loss) : nlohmann::ordered_json();
   j["best_step"] = o.best_step;
   j["final_val_loss"] = o.final_val_loss ? nlohmann::ordered_json(*o.final_val_loss) : nlohmann::ordered_json();
@@ -316,7 +318,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (s.nats_per_character > 0) j["nats_per_character"] = s.nats_per_character, j["bits_per_character"] = s.nats_per_character / std::numbers::ln2;
   if (s.possible) j["possible_nats_per_character"] = *s.possible;
   j["steps"] = o.steps, j["skipped"] = o.skipped, j["roll_backs"] = o.roll_backs;
-  j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s;
+  j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s, j["compute_tokens_s"] = o.compute_tokens_s;
   if (o.roof > 0) j["roof"] = o.roof, j["roof_others"] = o.roof_others;
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
@@ -352,7 +354,7 @@ std::string cores_text(const Utilisation& use) {
 }
 
 std::string_view name(Outcome::End end) {
-  constexpr std::string_view names[] = {"finished", "target", "time", "interrupted", "terminated", "diverged"};
+  constexpr std::string_view names[] = {"finished", "target", "time", "interrupted", "terminated", "diverged", "unsaved"};
   return names[size_t(end)];
 }
 

@@ -72,6 +72,6 @@ nlohmann::ordered_json decisions_json(std::span<const Decision> decisions);
 // "CPU 97 % (P 98 %, E 95 %, balance 1.03×); ▇█▇█ from 95 to 99 %; this process kept 3.9 of 4 busy"
 std::string cores_text(const Utilisation& use);
 
-std::string_view name(Outcome::End end);  // finished, target, time, interrupted, terminated, diverged
+std::string_view name(Outcome::End end);  // finished, target, time, interrupted, terminated, diverged, unsaved
 
 }  // namespace ridge

@@ -1,10 +1,13 @@
 #include "train/train_view.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/terminal.h"
 
 namespace ridge {
@@ -28,8 +31,11 @@ bool due(const Progress& p, double told_at) {
 
 Screen stdout_screen() {
   auto write = [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    const bool taken = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+    if (std::fflush(stdout) == 0 && taken) return;
+    const int cause = errno;
+    std::clearerr(stdout);  // the next write is a try of its own
+    fail(ErrorCode::io, "[stdout] what is printed cannot be written: {}", std::strerror(cause));
   };
   return {write, terminal_width, on_terminal(), use_colour()};
 }
@@ -121,6 +127,7 @@ void JsonView::on_step(const Progress& p) {
                                   {"applied", p.applied},
                                   {"ms", p.ms},
                                   {"tokens_s", p.tokens_s},
+                                  {"compute_tokens_s", p.compute_tokens_s},
                                   {"roof", p.roof},
                                   {"eta_s", p.eta_s},
                                   {"elapsed_s", p.elapsed_s},

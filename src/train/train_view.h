@@ -12,7 +12,7 @@ namespace ridge {
 
 // Where a view writes, and what it may assume about it.
 struct Screen {
-  std::function<void(std::string_view)> write;  // shown at once
+  std::function<void(std::string_view)> write;  // shown at once; may throw, and then the run goes on without (Outputs)
   std::function<int()> width = [] { return 80; };
   bool live = false;  // the last line can be written again
   bool colour = false;

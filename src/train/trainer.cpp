@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -19,6 +18,8 @@
 #include "train/checkpoint_writer.h"
 #include "train/guards.h"
 #include "train/metrics_file.h"
+#include "train/outputs.h"
+#include "train/pace.h"
 #include "train/run_state.h"
 #include "train/stop_signals.h"
 
@@ -34,35 +35,13 @@ constexpr double kSideShare = 0.05;  // of the time that validation may take
 constexpr double kTellSeconds = 0.5;
 constexpr size_t kMostUntold = 256;
 constexpr double kFlushSeconds = 1, kMemorySeconds = 5;  // between two writes of rows, and two looks at what the process holds
+constexpr int kMostFailedSaves = 3;                      // in a row: then a run ends
 
 std::string listed(const std::vector<int64_t>& numbers) {
   std::string text;
   for (int64_t n : numbers) text += (text.empty() ? "" : ", ") + std::to_string(n);
   return text;
 }
-
-// Median of the last steps' times: one slow step does not move it.
-class RunningMedian {
- public:
-  void add(double value) {
-    double& oldest = ring_[count_ % kSize];
-    double* end = sorted_.data() + std::min(count_, kSize);
-    if (count_++ >= kSize) {
-      double* const gone = std::lower_bound(sorted_.data(), end, oldest);
-      end = std::copy(gone + 1, end, gone);
-    }
-    oldest = value;
-    double* const place = std::upper_bound(sorted_.data(), end, value);
-    std::copy_backward(place, end, end + 1);
-    *place = value;
-  }
-  double value() const { return sorted_[std::min(count_, kSize) / 2]; }
-
- private:
-  static constexpr size_t kSize = kMedianSteps;
-  std::array<double, kSize> ring_ = {}, sorted_ = {};
-  size_t count_ = 0;
-};
 
 class Run {
  public:
@@ -92,6 +71,7 @@ class Run {
     out_.resumed = o_.resume;
     untold_.reserve(kMostUntold), being_told_.reserve(kMostUntold);
     loop_start_ = Clock::now();
+    wall_.start(loop_start_);
     try {
       run();
       finish();
@@ -151,14 +131,7 @@ class Run {
     return (o_.schedule.steps + times - 1) / times;
   }
 
-  template <class Call>
-  void tell_all(Call call) {
-    tell();
-    for (TrainerView* view : views_) call(*view);
-  }
-  void notice(const std::string& line) {
-    tell_all([&](TrainerView& view) { view.on_notice(line); });
-  }
+  void notice(const std::string& line) { tell(), views_.on_notice(line); }
 
   void resume() {
     const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
@@ -245,9 +218,11 @@ class Run {
             .before_write = [this] { tell(), flush_metrics(); },
             .notice = [this](const std::string& line) { notice(line); },
             .spent = [this](Clock::time_point start) { leave(Phase::checkpoint, start); },
-            .on_written =
-                [this](int64_t step, double seconds) {
-                  tell_all([&](TrainerView& view) { view.on_checkpoint(step, (o_.folder / "checkpoints").string(), seconds); });
+            .on_written = [this](int64_t step, double seconds) { tell(), views_.on_checkpoint(step, (o_.folder / "checkpoints").string(), seconds); },
+            .on_failed =
+                [this](int64_t step, const std::string& why) {
+                  notice(fmt::format("checkpoint at step {} failed{}: {}", step,
+                                     ended_ || state_.step.attempted >= o_.schedule.steps ? "" : ", training goes on", why));
                 }};
   }
 
@@ -271,6 +246,13 @@ class Run {
   // all steps before it collected.
   void one_step() {
     Clock::time_point start = enter(Phase::data);
+    // A step that must have ended is collected before its successor's data is waited for any longer: else that wait would count as its own time.
+    if (step_.pending() > 0 && !loader_->wait(std::max(0.0, pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
+      leave(Phase::data, start);
+      while (step_.pending() > 0)
+        if (!collect(Clock::now())) return;
+      start = Clock::now();
+    }
     Prefetcher::Batch batch = loader_->next();
     const Clock::time_point ready = leave(Phase::data, start);
     waited_ = waited_before_ + loader_->waited_seconds();
@@ -278,6 +260,7 @@ class Run {
     const double lr = o_.schedule.rate(number);
     start = o_.before ? enter(Phase::step) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all is waited for then anyway
+    const double waited = waited_;
     if (o_.load_parts) {
       auto part = [&](int64_t first, int64_t) {
         if (first > 0) batch = loader_->next();
@@ -288,8 +271,9 @@ class Run {
     } else {
       step_.enqueue(batch.tensors, lr);
     }
-    under_way_.push_back({batch.number, lr, start});
+    under_way_.push_back({batch.number, lr, start, waited_ - waited});
     const Clock::time_point enqueued = leave(Phase::step, start);
+    out_.phase_seconds[size_t(Phase::step)] -= waited_ - waited, out_.phase_seconds[size_t(Phase::data)] += waited_ - waited;
     const bool now = !step_.behind() || anything_due(number + 1) || signals_.caught() || out_of_time();
     const int64_t left = now ? 0 : 1;
     if (step_.pending() > left && !collect(enqueued)) return;
@@ -310,10 +294,11 @@ class Run {
     const StepMetrics m = step_.collect();
     const Clock::time_point before = std::max(step.start, last_collected_);
     last_collected_ = leave(Phase::step, start);
-    pace_.add(std::chrono::duration<double>(last_collected_ - before).count());
+    const double seconds = std::max(std::chrono::duration<double>(last_collected_ - before).count() - step.waited, 1e-9);
+    pace_.add(seconds);
     state_.step = step_.state();
     state_.next_batch = step.batch + 1;
-    report(m, step.lr);
+    report(m, step.lr, seconds);
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
       case Guards::Verdict::skipped: break;
@@ -334,14 +319,15 @@ class Run {
     return !ended_;
   }
 
-  void report(const StepMetrics& m, double lr) {
+  void report(const StepMetrics& m, double lr, double seconds) {
     const Clock::time_point now = last_collected_;
     const int64_t done = state_.step.attempted;
     Progress& p = untold_.emplace_back();
     p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
-    p.ms = 1e3 * pace_.value(), p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
-    p.tokens_s = double(step_.plan().batch * o_.tokens_per_sample) / pace_.value();
-    p.roof = o_.least_seconds / pace_.value(), p.roof_others = o_.roof_others;
+    p.ms = 1e3 * seconds, p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
+    const double wall = wall_.add(now), tokens = double(step_.plan().batch * o_.tokens_per_sample);
+    p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall;
+    p.compute_tokens_s = tokens / pace_.value(), p.roof = o_.least_seconds / pace_.value(), p.roof_others = o_.roof_others;
     p.elapsed_s = std::chrono::duration<double>(now - start_).count();
     // Validation and checkpoints included.
     const double per_step = std::chrono::duration<double>(now - loop_start_).count() / double(std::max<int64_t>(1, done - begun_at_));
@@ -360,8 +346,7 @@ class Run {
     if (std::chrono::duration<double>(start - memory_read_).count() > kMemorySeconds) resident_ = held_bytes(), memory_read_ = start;
     for (Progress& p : being_told_) p.resident_bytes = resident_, p.newest = &p == &being_told_.back(), add_row(p);
     if (std::chrono::duration<double>(start - flushed_at_).count() >= kFlushSeconds) flush_metrics();
-    for (TrainerView* view : views_)
-      for (const Progress& p : being_told_) view->on_step(p);
+    views_.on_steps(being_told_);
     being_told_.clear();
     told_at_ = Clock::now();
     out_.telling_seconds += std::chrono::duration<double>(told_at_ - start).count();
@@ -374,7 +359,7 @@ class Run {
     row_.append(step, std::to_chars(step, std::end(step), p.step).ptr);
     auto add = [this](std::string_view key, double x) { append_digits(row_ += key, x); };
     add(R"(,"loss":)", p.loss), add(R"(,"gradient_norm":)", p.gradient_norm), add(R"(,"lr":)", p.lr);
-    add(R"(,"ms":)", p.ms), add(R"(,"tokens_s":)", p.tokens_s);
+    add(R"(,"ms":)", p.ms), add(R"(,"tokens_s":)", p.tokens_s), add(R"(,"compute_tokens_s":)", p.compute_tokens_s);
     if (p.roof > 0) add(R"(,"roof":)", p.roof);
     add(R"(,"data_wait_s":)", p.data_wait_s);
     if (!p.applied) row_ += R"(,"applied":false)";
@@ -389,8 +374,7 @@ class Run {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::io) throw;
       if (std::exchange(rows_lost_, true)) return;
-      for (TrainerView* view : views_)
-        view->on_notice(fmt::format("there is no more room for metrics: those of steps from {} on are lost as long as that lasts", step));
+      views_.on_notice(fmt::format("there is no more room for metrics: those of steps from {} on are lost as long as that lasts", step));
     }
   }
 
@@ -404,7 +388,7 @@ class Run {
     } catch (const Error& error) {
       if (error.code() != ErrorCode::io) throw;
       if (std::exchange(metrics_wait_, true)) return;
-      for (TrainerView* view : views_) view->on_notice(fmt::format("metrics are kept in memory, training goes on: {}", error.what()));
+      views_.on_notice(fmt::format("metrics are kept in memory, training goes on: {}", error.what()));
     }
   }
 
@@ -415,6 +399,17 @@ class Run {
       metrics_->flush();
     } catch (...) {
       // The error that ended the run is the one to be told.
+    }
+  }
+
+  void cut_metrics() {
+    metrics_.reset();
+    try {
+      metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      metrics_.emplace(std::filesystem::path{}, -1);
+      notice(fmt::format("metrics are switched off, training goes on: {}", error.what()));
     }
   }
 
@@ -439,8 +434,7 @@ class Run {
     tell();
     flush_metrics();
     if (metrics_wait_) notice("metrics that could not be written are lost with the roll-back");
-    metrics_.reset();
-    metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
+    cut_metrics();
     load_from(state_.next_batch);
     notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; batches {} are left out from now on ({} of {} roll-backs)",
                        state_.step.attempted, Guards::kStrikes, listed(bad), roll_backs, Guards::kRollBacks));
@@ -462,16 +456,28 @@ class Run {
     const bool unknown = state_.validation_interval > 0 && !state_.final_val_loss && out_of_time();
     const bool validates = due(state_.validation_interval, done) || unknown;
     const bool best = validates && validate();
-    if (due(state_.sample_interval, done) && !signals_.caught()) {
-      const Clock::time_point start = enter(Phase::sample);
-      const std::string text = task_.sample();
-      leave(Phase::sample, start);
-      tell_all([&](TrainerView& view) { view.on_sample(done, text); });
-    }
+    if (due(state_.sample_interval, done) && !signals_.caught()) take_sample();
     look_for_end(validates && !state_.validation_due);
     // Within a row of bad steps no checkpoint is due: going back must lead before them.
     const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty());
     if (best || regular) save(best, !regular);
+    if (checkpoints_.failed() >= kMostFailedSaves && done < o_.schedule.steps)
+      end(Outcome::End::unsaved, fmt::format("{} checkpoints in a row could not be written", kMostFailedSaves));
+  }
+
+  void take_sample() {
+    if (failed_samples_ == Outputs::kTries) return;
+    const Clock::time_point start = enter(Phase::sample);
+    std::string text, failure;
+    try {
+      text = task_.sample();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    leave(Phase::sample, start);
+    if (failure.empty()) return tell(), views_.on_sample(state_.step.attempted, text);
+    const bool off = ++failed_samples_ == Outputs::kTries;
+    if (off || failed_samples_ == 1) notice(fmt::format("a sample failed, training goes on{}: {}", off ? " without samples" : "", failure));
   }
 
   void look_for_end(bool validated) {
@@ -512,7 +518,7 @@ class Run {
     row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
     tell();
     keep_row(r.step, row.dump());
-    tell_all([&](TrainerView& view) { view.on_validation(r); });
+    views_.on_validation(r);
     return r.best;
   }
 
@@ -523,21 +529,25 @@ class Run {
 
   void finish() {
     const bool diverged = out_.end == Outcome::End::diverged;
+    auto lost = [&] { return !diverged && saves() && checkpoints_.saved_step() != state_.step.attempted; };
     checkpoints_.wait();
-    if (!diverged && checkpoints_.saved_step() != state_.step.attempted) save(false);
+    if (lost()) save(false);
     checkpoints_.finish();
+    if (lost()) out_.state_lost_since = std::max<int64_t>(checkpoints_.saved_step(), 0);
     tell();
-    metrics_->flush();
+    flush_metrics();
+    if (metrics_wait_) notice("the last metrics could not be written and are lost");
     if (!ended_) out_.reason = o_.schedule.steps == 1 ? "its only step is done" : fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
     out_.seconds = earlier_seconds_ + since(start_), out_.earlier_seconds = earlier_seconds_, out_.data_wait_seconds = waited_;
     out_.ms = 1e3 * pace_.value(), out_.update_seconds = std::min(step_.update_seconds(), out_.phase_seconds[size_t(Phase::step)]);
-    const double stepping = out_.phase_seconds[size_t(Phase::step)] + out_.phase_seconds[size_t(Phase::data)];
+    const double stepping = out_.phase_seconds[size_t(Phase::step)];
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0 && stepping > 0) {
-      out_.tokens_s = double(here) * double(step_.plan().batch * o_.tokens_per_sample) / stepping;
+      const double tokens = double(here) * double(step_.plan().batch * o_.tokens_per_sample);
+      out_.tokens_s = tokens / since(loop_start_), out_.compute_tokens_s = tokens / stepping;
       out_.roof = o_.least_seconds * double(here) / stepping, out_.roof_others = o_.roof_others;
     }
     out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // on a device nothing is given back before the end
@@ -545,7 +555,7 @@ class Run {
 
   const TrainerTask& task_;
   const TrainerOptions& o_;
-  const std::vector<TrainerView*>& views_;
+  Outputs views_;
   TrainStep& step_;
   std::optional<FolderLock> lock_;
   StopSignals signals_;
@@ -555,13 +565,16 @@ class Run {
   Guards guards_;
   Outcome out_;
   bool ended_ = false;
+  int failed_samples_ = 0;
   struct UnderWay {
     int64_t batch;
     double lr;
     Clock::time_point start;
+    double waited;  // for parts of its data, since the start
   };
   std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
+  WallPace wall_;
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, flushed_at_ = {};
   std::vector<Progress> untold_, being_told_;
   std::string row_;

@@ -72,8 +72,10 @@ struct Progress {
   int64_t step = 0, steps = 0;  // attempted
   double loss = 0, gradient_norm = 0, lr = 0;
   bool applied = true;
-  double ms = 0;  // of a step: the median of the last kMedianSteps
-  double tokens_s = 0, roof = 0, roof_others = 0, eta_s = 0, elapsed_s = 0;
+  double ms = 0;                                           // of this step's own work, without the wait for its data
+  double wall_ms = 0, tokens_s = 0;                        // by the clock, whatever the time went to: of the last kMedianSteps
+  double compute_tokens_s = 0, roof = 0, roof_others = 0;  // by the median of the steps' own times
+  double eta_s = 0, elapsed_s = 0;
   double data_wait_s = 0;  // in all
   int64_t resident_bytes = 0, planned_bytes = 0;
   double loss_scale = 1;
@@ -88,7 +90,7 @@ struct ValidationResult {
 };
 
 // Who is told. Every call comes from the training thread, between steps. Quick steps are told together, twice a second, and before anything
-// else is.
+// else is. What a view throws costs the view, not the run (train/outputs.h).
 class TrainerView {
  public:
   virtual ~TrainerView() = default;
@@ -96,23 +98,25 @@ class TrainerView {
   virtual void on_validation(const ValidationResult&) {}
   virtual void on_sample(int64_t step, const std::string& text) { (void)step, (void)text; }
   virtual void on_checkpoint(int64_t step, const std::string& folder, double seconds) { (void)step, (void)folder, (void)seconds; }
-  virtual void on_notice(const std::string& line) { (void)line; }  // skipped steps, roll-backs, what was resumed
+  virtual void on_notice(const std::string& line) { (void)line; }  // skipped steps, roll-backs, what was resumed, which output failed
 };
 
 struct Outcome {
-  enum class End : uint8_t { finished, target, time, interrupted, terminated, diverged } end = End::finished;
-  std::string reason;     // one line
-  int64_t steps = 0;      // attempted in all, earlier parts of a resumed run included
-  int64_t own_steps = 0;  // without those
+  enum class End : uint8_t { finished, target, time, interrupted, terminated, diverged, unsaved } end = End::finished;  // unsaved: three saves in a row failed
+  std::string reason;                                                                                                   // one line
+  std::optional<int64_t> state_lost_since;  // the last checkpoint could not be written: what was learnt after this step is lost
+  int64_t steps = 0;                        // attempted in all, earlier parts of a resumed run included
+  int64_t own_steps = 0;                    // without those
   int64_t skipped = 0;
   int roll_backs = 0;
   double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last kMeanSteps steps
   std::optional<double> best_val_loss, final_val_loss;
   int64_t best_step = 0;
-  double seconds = 0;                     // of all parts
-  double earlier_seconds = 0;             // of the parts before this one
-  double tokens_s = 0, roof = 0, ms = 0;  // of this part
-  double roof_others = 0;                 // share of the machine that others had when the roof was measured
+  double seconds = 0;                             // of all parts
+  double earlier_seconds = 0;                     // of the parts before this one
+  double tokens_s = 0;                            // of this part, by the clock: all that was waited for included
+  double compute_tokens_s = 0, roof = 0, ms = 0;  // of its steps' own work; ms: a median
+  double roof_others = 0;                         // share of the machine that others had when the roof was measured
   double phase_seconds[kPhases] = {};
   double update_seconds = 0;  // of the optimizer, within the steps' time
   double data_wait_seconds = 0;

@@ -2,8 +2,7 @@
 set -u
 ridge=$1
 folder=$(mktemp -d)
-mounted=
-trap '[ -z "$mounted" ] || umount "$mounted"; rm -rf "$folder"' EXIT
+trap 'rm -rf "$folder"' EXIT
 export RIDGE_CACHE="$folder/cache"
 cd "$folder" || exit 1
 failures=0

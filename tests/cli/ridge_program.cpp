@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ RidgeProgram::RidgeProgram(std::string program) : program_(std::move(program)) {
 
 void RidgeProgram::set(std::string variable, std::string value) { variables_.emplace_back(std::move(variable), std::move(value)); }
 
-Answer RidgeProgram::operator()(const std::vector<std::string>& arguments, double seconds) const {
+RidgeProgram::Running RidgeProgram::start(const std::vector<std::string>& arguments) const {
   const std::string out = folder_ / ".stdout", err = folder_ / ".stderr";
   std::vector<char*> words{const_cast<char*>(program_.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
@@ -35,16 +36,28 @@ Answer RidgeProgram::operator()(const std::vector<std::string>& arguments, doubl
     const int in = ::open("/dev/null", O_RDONLY), to_out = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600),
               to_err = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (::chdir(folder_.path().c_str()) != 0 || ::dup2(in, 0) < 0 || ::dup2(to_out, 1) < 0 || ::dup2(to_err, 2) < 0) ::_exit(126);
+    const rlimit limit = {rlim_t(most_file_bytes_), rlim_t(most_file_bytes_)};
+    if (most_file_bytes_ >= 0 && ::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(125);
     ::execv(program_.c_str(), words.data());
     ::_exit(127);
   }
+  Running running;
+  running.process_ = child, running.out_ = out, running.err_ = err;
+  return running;
+}
+
+void RidgeProgram::Running::send(int signal) const { ::kill(process_, signal); }
+
+std::string RidgeProgram::Running::printed() const { return read_text(out_); }
+
+Answer RidgeProgram::Running::wait(double seconds) const {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   int status = 0;
-  while (::waitpid(child, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > end) ::kill(child, SIGKILL);
+  while (::waitpid(process_, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) ::kill(process_, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out), read_text(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out_), read_text(err_)};
 }
 
 }  // namespace ridge::test

@@ -246,17 +246,4 @@ printf 'x' | dd of=damaged/checkpoints/$(cat damaged/checkpoints/LATEST)/model.s
 check 0 "passed over" train gpt --out damaged --resume steps=16
 check 0 "init_from" train gpt $small steps=2 data=plays.txt init_from=run --out tuned
 check 4 "nowhere" train gpt $small steps=2 data=plays.txt init_from=nowhere --out bad
-
-# A full disk costs checkpoints, never the ones before them.
-if mkdir disk && mount -t tmpfs -o size=1500k none disk 2>/dev/null; then
-  mounted=$folder/disk
-  "$ridge" train gpt $small width=64 steps=40 checkpoint_interval=5 data=plays.txt --out disk/run >full.txt 2>&1
-  code=$?
-  [ $code = 0 ] || [ $code = 4 ] || fail "a full disk ended with $code"
-  grep -qi "space" full.txt || { fail "a full disk is not named"; tail -3 full.txt; }
-  [ -e disk/run/checkpoints/LATEST ] && check 0 "perplexity" eval disk/run data=plays.txt
-  umount disk && mounted=
-else
-  echo "skipped, as nothing can be mounted here: a full disk"
-fi
 exit $((failures > 0))

@@ -88,11 +88,25 @@ TEST(Tensorboard, AResumedRunSaysWhereItGoesOn) {
   EXPECT_EQ(field(field(all[1], 7)->bytes, 1)->value, 1u);
 }
 
-TEST(Tensorboard, AFolderThatCannotBeMadeIsAnError) {
+// Nothing is lost meanwhile, as long as there is room; then events are refused.
+TEST(Tensorboard, AFolderThatCannotBeMadeIsTriedAgain) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   std::ofstream(root / "file") << "x";
-  EXPECT_THROW(TensorboardFile(root / "file" / "events"), Error);
+  TensorboardFile file(root / "file" / "events");
+  file.scalar("a", 1, 1);
+  EXPECT_THROW(file.flush(), Error);
+  EXPECT_EQ(file.path(), "");
+  fs::remove(root / "file");
+  file.scalar("a", 2, 1);
+  file.flush();
+  EXPECT_EQ(records(file.path()).size(), 3u);
+  const fs::path full = root / "full";
+  std::ofstream(full) << "x";
+  TensorboardFile refused(full / "events");
+  int64_t added = 0;
+  EXPECT_THROW(for (; added < 100'000; ++added) refused.scalar("a", added, 1), Error);
+  EXPECT_GT(added, 100);
 }
 
 }  // namespace

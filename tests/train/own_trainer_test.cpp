@@ -2,6 +2,7 @@
 #include "ridge/trainer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -159,6 +160,51 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
   EXPECT_EQ(code_of([&] { load_weights(net, folder / "nothing"); }), ErrorCode::io);
   // More steps with the same data go on.
   EXPECT_EQ(Trainer(learner(net), points.data(), longer).run().steps, 8);
+}
+
+// A limit on the size of files is like a full disk: the process lives, and the result says what is lost.
+TEST(OwnTrainer, SaysThatItsStateIsLost) {
+  test::TempFolder folder;
+  const Points p(64);
+  rlimit old = {};
+  getrlimit(RLIMIT_FSIZE, &old);
+  ASSERT_EQ(std::signal(SIGXFSZ, SIG_DFL), SIG_DFL) << "a test before this one changed it";
+  auto train = [&](rlim_t most) {
+    Mlp net;
+    Trainer trainer(learner(net), p.data(), {.steps = 20, .batch = 8, .out = folder / "run", .checkpoint_interval = 5, .show = false});
+    const rlimit tight = {std::min(most, old.rlim_max), old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &tight);
+    const TrainingResult result = trainer.run();
+    setrlimit(RLIMIT_FSIZE, &old);
+    return result;
+  };
+  const TrainingResult lost = train(100);
+  EXPECT_EQ(lost.end, TrainingResult::End::unsaved);
+  EXPECT_EQ(lost.steps, 10);
+  EXPECT_EQ(lost.state_lost_since, 0);
+  EXPECT_EQ(std::signal(SIGXFSZ, SIG_DFL), SIG_DFL) << "it is as it was";
+  const TrainingResult kept = train(old.rlim_max);
+  EXPECT_TRUE(kept.finished());
+  EXPECT_EQ(kept.steps, 20);
+  EXPECT_FALSE(kept.state_lost_since);
+}
+
+TEST(OwnTrainer, RefusesRatesThatAreNoRates) {
+  Mlp net;
+  const Points p(16);
+  const std::vector<BatchSpec> batch = {{{16, 3}}, {{16, 1}}};
+  for (const double bad : {double(NAN), double(INFINITY), -1e-3}) {
+    EXPECT_THROW(learner(net, bad).compile(batch), Error) << bad;
+    EXPECT_THROW(Trainer(learner(net, bad), p.data(), {.steps = 3, .show = false}), Error) << bad;
+    EXPECT_THROW(Trainer(learner(net), p.data(), {.steps = 3, .min_lr = bad, .show = false}), Error) << bad;
+  }
+  CompiledStep compiled = learner(net).compile(batch);
+  const std::vector<float> before = weights(net);
+  const std::vector<Tensor> tensors = {Tensor({16, 3}, p.x), Tensor({16, 1}, p.y)};
+  for (const double bad : {double(NAN), double(INFINITY), -1e-3}) EXPECT_THROW(compiled.run(tensors, bad), Error) << bad;
+  EXPECT_TRUE(same_bits(weights(net), before));
+  EXPECT_TRUE(compiled.run(tensors).applied);
+  EXPECT_FALSE(same_bits(weights(net), before));
 }
 
 TEST(OwnTrainer, LeavesOutBatchesThatAreNotFinite) {

@@ -84,6 +84,9 @@ struct SmallRun {
   double checkpoint_rest = 20, expected_step_seconds = 0;
   int64_t pinned_bytes = int64_t(1) << 30;
   TrainerView* watcher = nullptr;
+  std::function<std::string()> sample = [] { return std::string("a sample"); };
+  double max_minutes = 0;
+  std::optional<double> target_loss = {};
 
   Outcome operator()() {
     GptConfig c = tiny_gpt(vocab);
@@ -100,7 +103,7 @@ struct SmallRun {
 
     TrainerTask task;
     task.step = &step, task.parameters = model.parameters, task.train = &train_data, task.validation = &validation_data;
-    task.sample = [] { return std::string("a sample"); };
+    task.sample = sample;
     task.identity = {{"vocabulary", std::to_string(vocab)}};
     task.texts["config.json"] = "{}";
 
@@ -109,6 +112,7 @@ struct SmallRun {
     o.validation_interval = validation_interval, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
     o.checkpoint_rest = checkpoint_rest, o.expected_step_seconds = expected_step_seconds, o.pinned_bytes = pinned_bytes, o.handle_signals = handle_signals,
     o.files = files, o.before = before;
+    o.max_minutes = max_minutes, o.has_target = target_loss.has_value(), o.target_loss = target_loss.value_or(0);
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
       std::function<void(int64_t)> saved;
@@ -148,7 +152,7 @@ struct Trace {
     std::ifstream in(folder / "metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
       metrics.push_back(nlohmann::json::parse(line));
-      for (const char* timed : {"ms", "tokens_s", "roof", "data_wait_s"}) metrics.back().erase(timed);
+      for (const char* timed : {"ms", "tokens_s", "compute_tokens_s", "roof", "data_wait_s"}) metrics.back().erase(timed);
     }
   }
 };

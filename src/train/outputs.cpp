@@ -1,0 +1,82 @@
+#include "train/outputs.h"
+
+#include <cstdio>
+#include <exception>
+
+#include <fmt/core.h>
+
+namespace ridge {
+
+Outputs::Outputs(std::vector<TrainerView*> outputs) {
+  for (TrainerView* view : outputs) outputs_.push_back({view});
+}
+
+template <class Call>
+bool Outputs::attempt(Output& output, Call call) {
+  if (output.failures >= kTries) return false;
+  try {
+    call(*output.view);
+    output.failures = 0;
+    return true;
+  } catch (const std::exception& error) {
+    if (++output.failures == kTries)
+      reports_.emplace_back(&output, fmt::format("an output is switched off, as it failed {} times in a row: {}", kTries, error.what()));
+    else if (!std::exchange(output.told, true))
+      reports_.emplace_back(&output, fmt::format("an output failed and is tried again, training goes on: {}", error.what()));
+    return false;
+  }
+}
+
+template <class Call>
+void Outputs::each(Call call) {
+  for (Output& output : outputs_) attempt(output, call);
+  if (!reports_.empty()) report();
+}
+
+// An output has two reports at the most, so this ends also where they fail one after another.
+void Outputs::report() {
+  for (size_t i = 0; i < reports_.size(); ++i) {
+    const auto [about, line] = reports_[i];
+    bool told = false;
+    for (Output& output : outputs_)
+      if (&output != about) told |= attempt(output, [&line = line](TrainerView& view) { view.on_notice(line); });
+    if (!told) std::fputs((line + "\n").c_str(), stderr);
+  }
+  reports_.clear();
+}
+
+void Outputs::begin(std::span<const Decision> decisions) {
+  each([&](TrainerView& view) {
+    if (auto* whole = dynamic_cast<RunView*>(&view)) whole->begin(decisions);
+  });
+}
+
+void Outputs::end(const RunSummary& summary) {
+  each([&](TrainerView& view) {
+    if (auto* whole = dynamic_cast<RunView*>(&view)) whole->end(summary);
+  });
+}
+
+void Outputs::on_steps(std::span<const Progress> steps) {
+  for (Output& output : outputs_)
+    for (const Progress& p : steps) attempt(output, [&](TrainerView& view) { view.on_step(p); });
+  if (!reports_.empty()) report();
+}
+
+void Outputs::on_validation(const ValidationResult& result) {
+  each([&](TrainerView& view) { view.on_validation(result); });
+}
+
+void Outputs::on_sample(int64_t step, const std::string& text) {
+  each([&](TrainerView& view) { view.on_sample(step, text); });
+}
+
+void Outputs::on_checkpoint(int64_t step, const std::string& folder, double seconds) {
+  each([&](TrainerView& view) { view.on_checkpoint(step, folder, seconds); });
+}
+
+void Outputs::on_notice(const std::string& line) {
+  each([&](TrainerView& view) { view.on_notice(line); });
+}
+
+}  // namespace ridge

@@ -1,0 +1,51 @@
+// How long the last steps took: by themselves, and by the clock.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "train/trainer.h"
+
+namespace ridge {
+
+// Median of the last steps' times: one slow step does not move it.
+class RunningMedian {
+ public:
+  void add(double value) {
+    double& oldest = ring_[count_ % kSize];
+    double* end = sorted_.data() + std::min(count_, kSize);
+    if (count_++ >= kSize) {
+      double* const gone = std::lower_bound(sorted_.data(), end, oldest);
+      end = std::copy(gone + 1, end, gone);
+    }
+    oldest = value;
+    double* const place = std::upper_bound(sorted_.data(), end, value);
+    std::copy_backward(place, end, end + 1);
+    *place = value;
+  }
+  double value() const { return sorted_[std::min(count_, kSize) / 2]; }
+
+ private:
+  static constexpr size_t kSize = kMedianSteps;
+  std::array<double, kSize> ring_ = {}, sorted_ = {};
+  size_t count_ = 0;
+};
+
+// Seconds that a step takes by the clock, with all that happens between steps: a mean over the last ones.
+class WallPace {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  void start(Time now) { times_[0] = now, count_ = 1; }
+  double add(Time now) {
+    times_[count_++ % times_.size()] = now;
+    const size_t known = std::min(count_, times_.size());
+    return std::chrono::duration<double>(now - times_[(count_ - known) % times_.size()]).count() / double(known - 1);
+  }
+
+ private:
+  std::array<Time, kMedianSteps + 1> times_ = {};
+  size_t count_ = 0;
+};
+
+}  // namespace ridge
