@@ -13,8 +13,8 @@
 namespace ridge {
 namespace {
 
-constexpr double kRedraw = 0.5, kQuiet = 10, kCheckpoints = 5;  // seconds
-constexpr int64_t kLines = 100;                                 // of steps in a log
+constexpr double kRedraw = 0.5, kSilence = 10, kCheckpoints = 5;  // seconds
+constexpr int64_t kLines = 100;                                   // of steps in a log
 
 // 1, 2, 5, 10, 20, …: the first with which a run has few enough lines.
 int64_t log_interval(int64_t steps) {
@@ -24,7 +24,7 @@ int64_t log_interval(int64_t steps) {
 }
 
 bool due(const Progress& p, double told_at) {
-  return p.step % log_interval(p.steps) == 0 || p.step == p.steps || p.step == 1 || p.elapsed_s - told_at >= kQuiet || p.elapsed_s < told_at;
+  return p.step % log_interval(p.steps) == 0 || p.step == p.steps || p.step == 1 || p.elapsed_s - told_at >= kSilence || p.elapsed_s < told_at;
 }
 
 }  // namespace

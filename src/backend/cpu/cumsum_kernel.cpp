@@ -5,8 +5,8 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kColumns = 256;  // neighbouring rows walked together
-constexpr int64_t kUnitElements = 16384;
+constexpr int64_t kCumsumColumns = 256;  // neighbouring rows walked together
+constexpr int64_t kCumsumUnit = 16384;
 constexpr int64_t kManyUnits = 64;
 
 class CumsumKernel final : public Kernel {
@@ -15,16 +15,16 @@ class CumsumKernel final : public Kernel {
     const Node& node = graph[id];
     dtype_ = node.type().dtype, view_ = AxisView(node.type().shape, int(node.attrs.ints[0])), reverse_ = node.attrs.ints[1] != 0;
     if (node.type().shape.numel() == 0) return;
-    columns_ = std::min(view_.inner, kColumns), column_blocks_ = blocks(view_.inner, columns_), chunk_ = view_.size;
+    columns_ = std::min(view_.inner, kCumsumColumns), column_blocks_ = blocks(view_.inner, columns_), chunk_ = view_.size;
     const int64_t lines = view_.outer * column_blocks_;
-    if (lines < kManyUnits && view_.size * columns_ > kUnitElements) chunk_ = std::max<int64_t>(1, kUnitElements / columns_);
+    if (lines < kManyUnits && view_.size * columns_ > kCumsumUnit) chunk_ = std::max<int64_t>(1, kCumsumUnit / columns_);
     chunks_ = blocks(view_.size, chunk_);
     // Short rows share a unit.
-    pieces_ = lines * chunks_, pieces_a_unit_ = std::max<int64_t>(1, kUnitElements / (chunk_ * columns_));
+    pieces_ = lines * chunks_, pieces_a_unit_ = std::max<int64_t>(1, kCumsumUnit / (chunk_ * columns_));
   }
 
   int64_t workspace_bytes() const override { return chunks_ > 1 ? view_.outer * chunks_ * view_.inner * sum_bytes(dtype_) : 0; }
-  int64_t scratch_bytes() const override { return kColumns * 8; }
+  int64_t scratch_bytes() const override { return kCumsumColumns * 8; }
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     x_ = operands[0], out_ = operands[1], totals_ = workspace;

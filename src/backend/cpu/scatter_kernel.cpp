@@ -6,7 +6,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kLines = 512;  // lines walked together, so that index and source are read in rows
-constexpr int64_t kUnitElements = 8192;
+constexpr int64_t kScatterUnit = 8192;
 
 class ScatterKernel final : public Kernel {
  public:
@@ -21,7 +21,7 @@ class ScatterKernel final : public Kernel {
     for (int i = 0; i < rank_; ++i) dims_[i] = i == axis ? 1 : index[i], strides_[i] = strides[i];
     lines_ = index_.outer * index_.inner;
     if (index.numel() > 0) {
-      const int64_t pieces = std::max<int64_t>(1, kUnitElements / index_.size);
+      const int64_t pieces = std::max<int64_t>(1, kScatterUnit / index_.size);
       lines_a_unit_ = std::min({kLines, pieces, lines_});
       line_units_ = blocks(lines_, lines_a_unit_);
       splits_ = RangeSplit::worthwhile(lines_, index_.size);
@@ -45,8 +45,8 @@ class ScatterKernel final : public Kernel {
       return;
     }
     with_element(dtype_, [&]<class E>(E) {
-      const int64_t units = blocks(numel_, kUnitElements);
-      const double convert_ns = double(std::min(numel_, kUnitElements)) * 0.5;
+      const int64_t units = blocks(numel_, kScatterUnit);
+      const double convert_ns = double(std::min(numel_, kScatterUnit)) * 0.5;
       if (wide_) append_task(tasks, run_widen<E>, this, units, convert_ns);
       append_lines<E, true>(tasks);
       if (wide_) append_task(tasks, run_narrow<E>, this, units, convert_ns);
@@ -69,7 +69,7 @@ class ScatterKernel final : public Kernel {
     const auto& k = *static_cast<const ScatterKernel*>(args);
     const auto* x = w.at<typename E::Stored>(k.x_);
     auto* sums = w.at<typename E::Sum>(k.sums_);
-    for (int64_t i = begin * kUnitElements; i < std::min(end * kUnitElements, k.numel_); ++i) sums[i] = E::load(x[i]);
+    for (int64_t i = begin * kScatterUnit; i < std::min(end * kScatterUnit, k.numel_); ++i) sums[i] = E::load(x[i]);
   }
 
   template <class E>
@@ -77,7 +77,7 @@ class ScatterKernel final : public Kernel {
     const auto& k = *static_cast<const ScatterKernel*>(args);
     const auto* sums = w.at<typename E::Sum>(k.sums_);
     auto* out = w.at<typename E::Stored>(k.out_);
-    for (int64_t i = begin * kUnitElements; i < std::min(end * kUnitElements, k.numel_); ++i) out[i] = E::store(sums[i]);
+    for (int64_t i = begin * kScatterUnit; i < std::min(end * kScatterUnit, k.numel_); ++i) out[i] = E::store(sums[i]);
   }
 
   // Where a line starts in the target: its coordinates with 0 on the axis.

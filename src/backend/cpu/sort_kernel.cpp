@@ -9,8 +9,8 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kDigits = 256;
-constexpr int64_t kComparedSort = 192;   // rows up to here are sorted by comparison
-constexpr int64_t kUnitElements = 4096;  // short rows that share a unit
+constexpr int64_t kComparedSort = 192;  // rows up to here are sorted by comparison
+constexpr int64_t kSortUnit = 4096;     // short rows that share a unit
 constexpr int64_t kFewRows = 16, kLongRow = 65536, kChunk = 16384, kChunks = 32;
 
 // Order of floats as order of unsigned integers: negative ones reversed below the positive ones, zeros equal, NaN on top.
@@ -105,7 +105,7 @@ class SortKernel final : public Kernel {
     record_bytes_ = size_of(dtype_) == 8 || long_positions_ ? 16 : 8;
     together_ = rows_ > 0 && rows_ < kFewRows && view_.size >= kLongRow;
     chunk_ = std::max(kChunk, blocks(view_.size, kChunks)), chunks_ = blocks(view_.size, chunk_);
-    rows_a_unit_ = std::max<int64_t>(1, kUnitElements / std::max<int64_t>(view_.size, 1));
+    rows_a_unit_ = std::max<int64_t>(1, kSortUnit / std::max<int64_t>(view_.size, 1));
   }
 
   // Together: records [2, rows, size], then counts [rows, chunks, digits].

@@ -8,7 +8,7 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kNarrow = 8;            // rows below this are added element by element
-constexpr int64_t kColumns = 1024;        // of a wide row that one unit sums
+constexpr int64_t kSummedColumns = 1024;  // of a wide row that one unit sums
 constexpr int64_t kPartElements = 32768;  // a part of the sorted order times its columns
 constexpr int64_t kZeroBytes = 128 * 1024;
 
@@ -35,7 +35,7 @@ struct Problem {
 class WideTakeGrad final : public Kernel {
  public:
   explicit WideTakeGrad(const Problem& p) : p_(p) {
-    columns_ = std::min(p.inner, kColumns), column_blocks_ = blocks(p.inner, columns_);
+    columns_ = std::min(p.inner, kSummedColumns), column_blocks_ = blocks(p.inner, columns_);
     part_ = std::clamp<int64_t>(kPartElements / columns_, 32, 1024), parts_ = blocks(p.picks, part_);
     rows_a_zero_ = std::max<int64_t>(1, kZeroBytes / (p.inner * p.element())), zero_units_ = blocks(p.targets, rows_a_zero_);
     sum_ = sum_rows_of(p.dtype);

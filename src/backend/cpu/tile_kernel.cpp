@@ -17,7 +17,6 @@ namespace {
 constexpr int kMaxAxes = kMaxRank + 2;
 constexpr int64_t kUnitPoints = 32768;
 
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 void store_fence() {

@@ -10,8 +10,6 @@ namespace {
 constexpr int64_t kTileBudget = 16 << 10;  // half of a first-level cache
 constexpr int64_t kFetchLines = 40;        // fetched ahead at once
 
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
-
 }  // namespace
 
 TilePlanner::TilePlanner(const TileGroup& group, bool fixed)

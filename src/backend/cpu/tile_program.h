@@ -30,6 +30,8 @@ using TileHandler = void (*)(const TileInstr&, const TileFrame&, int64_t rows, i
 // along the rows, so its arithmetic is as wide as that of a block.
 enum TileShape : uint8_t { kScalar = 0, kRows = 1, kColumns = 2, kBlock = 3 };
 
+inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
 struct TileInstr {
   TileHandler run = nullptr;
   uint32_t d = 0, a = 0, b = 0, c = 0, e = 0;  // slots
