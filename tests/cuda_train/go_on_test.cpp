@@ -53,7 +53,8 @@ class GoOnTest : public test::CudaTest {
     return {};
   }
   static bool told(const GptRun& run, const std::string& part) {
-    return std::any_of(run.notices.begin(), run.notices.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
+    return run.fallback.find(part) != std::string::npos ||
+           std::any_of(run.notices.begin(), run.notices.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
   }
   static int64_t host_bytes(const GptRun& run, const std::string& what) {
     for (const MemoryItem& item : run.host_memory)
