@@ -108,12 +108,14 @@ void BatchSizes::compare_loops(const Node& a, const Node& b, const std::vector<c
 std::string BatchSizes::compare_nodes(const Node& x, const Node& y) const {
   const std::string otherwise = fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples);
   if (x.op != y.op || x.in.size() != y.in.size() || x.types.size() != y.types.size()) return otherwise;
-  if (x.op == Op::literal && std::bit_cast<uint64_t>(x.attrs.reals[0]) != std::bit_cast<uint64_t>(y.attrs.reals[0]))
+  const bool same_reals = std::equal(x.attrs.reals.begin(), x.attrs.reals.end(), y.attrs.reals.begin(), y.attrs.reals.end(),
+                                     [](double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); });  // NaN is NaN
+  if (x.op == Op::literal && !same_reals)
     return fmt::format(
         "a number depends on the size of the batch: {:g} for {} samples, {:g} for {}; return the sum of the losses and how many they are, which the "
         "step divides",
         x.attrs.reals[0], a_.samples, y.attrs.reals[0], b_.samples);
-  if (fixed_ints(x) != fixed_ints(y) || x.attrs.reals != y.attrs.reals) return fmt::format("it depends on the size of the batch");
+  if (fixed_ints(x) != fixed_ints(y) || !same_reals) return fmt::format("it depends on the size of the batch");
   for (size_t k = 0; k < x.types.size(); ++k) {
     const Shape &s = x.types[k].shape, &t = y.types[k].shape;
     if (s.rank() != t.rank() || x.types[k].dtype != y.types[k].dtype) return otherwise;

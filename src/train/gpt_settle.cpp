@@ -395,7 +395,8 @@ class Settling {
     item("losses of validation", plan.losses_bytes);
     item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
                                       plan.scratch_bytes - plan.batch_bytes - plan.losses_bytes);
-    if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth;  // with the programs that were compiled since
+    // With the programs that were compiled since; a resumed run also holds pages of the files from which it reads its state.
+    if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth + (o_.resume ? kReading : 0);
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
     if (!far_) count_past();
   }
@@ -548,7 +549,7 @@ class Settling {
 
   static constexpr const char* kAhead = "batches ahead";
   // What grows afterwards without a plan in detail: code pages, stacks, logs, JSON.
-  static constexpr int64_t kGrowth = int64_t(8) << 20, kCoarse = int64_t(16) << 20;
+  static constexpr int64_t kGrowth = int64_t(8) << 20, kReading = int64_t(3) << 20, kCoarse = int64_t(16) << 20;
   static constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
 
   const Resolved& s_;
