@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run_tests.sh RUN_TESTS: what tools/run_tests makes of cases that pass, fail, skip, crash, end the process, hang or vanish, and of scripts.
+# run_tests.sh RUN_TESTS: what tools/run_tests makes of cases that pass, fail, skip, crash, end the process, hang, never end, vanish
+# or are disabled, of programs without cases, and of scripts.
 set -euo pipefail
 run_tests=$1
 folder=$(mktemp -d)
@@ -27,6 +28,8 @@ for suite, case in wanted:
     if case == "Crash": print("about to crash", flush=True), os.abort()
     if case == "Leave": os._exit(0)
     if case == "Hang": time.sleep(60)
+    while case == "Chatter": print("still here", flush=True), time.sleep(0.1)
+    if case == "Pins" and "TEST_WRITE_PINS" in os.environ: os.abort()
     print("a line without an end ", end="")
     if case == "Fail": print("this is wrong")
     print(f"[{'  FAILED  ' if case == 'Fail' else '  SKIPPED ' if case == 'Skip' else '       OK '}] {suite}.{case} (2 ms)", flush=True)
@@ -69,8 +72,19 @@ echo "Plain=A,Leave,B" >"$folder/suites"
 expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Leave: the process ended in the middle of it (exit code 0)" -- --no-scripts
 echo "Plain=A,Hang,B" >"$folder/suites"
 expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Hang: the process ended in the middle of it (nothing was written for 1 s)" -- --no-scripts
+echo "Plain=A,Chatter,B" >"$folder/suites"
+expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Chatter: the process ended in the middle of it (still running after 2 s)" -- --no-scripts --whole 2
 echo "Plain=A,Vanish" >"$folder/suites"
 expect 1 "1 passed, 1 failed, 0 skipped" "room.Plain.Vanish: it is listed, but did not run" -- --no-scripts
 echo "Leaky=A" >"$folder/suites"  # a sanitizer speaks at the end
 expect 1 "1 passed, 1 failed, 0 skipped" "room.Leaky: exit code 23 although no case failed" -- --no-scripts
+echo "Plain=A,DISABLED_B DISABLED_Other=C In/DISABLED_Other=D/0" >"$folder/suites"
+expect 1 "1 passed, 3 failed, 3 skipped" "skipped (NOT ALLOWED): room.Plain.DISABLED_B" "skipped (NOT ALLOWED): room.In/DISABLED_Other.D/0" -- --no-scripts
+printf 'room.*DISABLED_* # a reason\n' >>"$folder/allowed"
+expect 0 "1 passed, 0 failed, 3 skipped" "skipped (allowed): room.DISABLED_Other.C" -- --no-scripts
+expect 0 "0 passed, 0 failed, 1 skipped" -- -R 'Plain\.DISABLED_B'
+: >"$folder/suites"
+expect 1 "program has no cases" -- -E bad
+echo "Plain=Pins" >"$folder/suites"
+TEST_WRITE_PINS=1 expect 0 "1 passed, 0 failed, 0 skipped" -- --no-scripts
 exit $failures

@@ -31,7 +31,7 @@ void expect_pins(const std::string& name, std::vector<Pin> pins) {
   for (const auto& [line, count] : stored)
     for (int i = 0; i < count; ++i) differences += "\n  stored: " + line;
   EXPECT_TRUE(differences.empty()) << "differs from tests/fixtures/pins/" << name << ".txt:" << differences
-                                   << "\ndigests change only in commits that say why; to write the new ones, run this test with TEST_WRITE_PINS=1";
+                                   << "\ndigests change only in commits that say why; to write the new ones, run this test by hand with TEST_WRITE_PINS=1";
 }
 
 }  // namespace ridge::test
