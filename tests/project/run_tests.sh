@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run_tests.sh RUN_TESTS: what tools/run_tests makes of cases that pass, fail, skip, crash, end the process, hang, never end, vanish
-# or are disabled, of programs without cases, and of scripts.
+# or are disabled, of programs without cases, and of scripts. Then what .ci/run and tools/gpu_check give to tests, and what tools/mutations --check
+# says of docs/testing.md.
 set -euo pipefail
 run_tests=$1
 folder=$(mktemp -d)
@@ -87,4 +88,31 @@ expect 0 "0 passed, 0 failed, 1 skipped" -- -R 'Plain\.DISABLED_B'
 expect 1 "program has no cases" -- -E bad
 echo "Plain=Pins" >"$folder/suites"
 TEST_WRITE_PINS=1 expect 0 "1 passed, 0 failed, 0 skipped" -- --no-scripts
+
+source=$(cd "$(dirname "$run_tests")/.." && pwd)
+tree=$folder/tree
+mkdir -p "$tree/tools" "$tree/.ci" "$tree/docs"
+verify() {  # WHAT TEXT PATTERN: a line of the text matches
+  grep -qE -- "$3" <<<"$2" || { echo "FAILED: $1: no line with '$3' in: $2"; failures=1; }
+}
+cp "$source/.ci/run" "$tree/.ci/run"
+echo 'need_packages() { :; }; need_nvrtc() { :; }; count_cpu() { :; }; tell_cpu() { :; }; build() { :; }; run_tests() { printenv CI; }' >"$tree/tools/setup.sh"
+printf '#!/bin/sh\necho "./test: $CI"\n' >"$tree/test"
+chmod +x "$tree/test"
+verify ".ci/run sets CI" "$(env -u CI "$tree/.ci/run" || true)" '^\./test: true$'
+
+cp "$source/tools/gpu_check" "$tree/tools/gpu_check"
+printf '#!/bin/sh\necho "[  FAILED  ] filter $1"\necho "[==========] 1 test ran."\n' >"$tree/all_tests"
+chmod +x "$tree/all_tests"
+for gpu_check in "$source/tools/gpu_check" "$tree/tools/gpu_check"; do  # with tests/fixtures and without
+  verify "$gpu_check leaves CudaPlans out" "$(env -u TEST_SOURCE_DIR "$gpu_check" -q "$tree/all_tests" || true)" 'filter --gtest_filter=[^-]*-([^-]*:)?CudaPlans\.\*(:[^-]*)?$'
+done
+
+cp "$source/tools/mutations" "$tree/tools/mutations"
+ln -s "$source/src" "$source/tests" "$tree"
+name=$(sed -n 's/^## //p' "$source/tests/mutations.txt" | head -n 1)
+sed "s/\`$name\`/\`another_name\`/" "$source/docs/testing.md" >"$tree/docs/testing.md"
+said=$("$tree/tools/mutations" --check) && { echo "FAILED: mutations --check accepts a docs/testing.md without $name"; failures=1; }
+verify "mutations --check" "$said" "^tests/mutations.txt: $name: docs/testing.md does not name it"
+verify "mutations --check" "$said" "^tests/mutations.txt: another_name: docs/testing.md names it .* no such mutation$"
 exit $failures
