@@ -220,7 +220,7 @@ class Tracker {
   // A sum over the batch may only be added up further: it is a loss, not a statistic that samples read again.
   void after_sum(NodeId id) {
     const Node& n = g_[id];
-    bool linear = n.op == Op::reshape || n.op == Op::reduce_sum || n.op == Op::cast || n.op == Op::neg;
+    bool linear = n.op == Op::reshape || n.op == Op::reduce_sum || n.op == Op::neg || (n.op == Op::cast && is_float(n.type().dtype));
     if (n.op == Op::add || n.op == Op::sub) linear = std::all_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed_[i]; });
     if (n.op == Op::mul || n.op == Op::div) linear = !summed_[n.in[1]] && !at_[n.in[1]];
     if (n.op == Op::mul && summed_[n.in[1]]) linear = !summed_[n.in[0]] && !at_[n.in[0]];

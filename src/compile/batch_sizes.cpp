@@ -83,6 +83,8 @@ void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<N
   for (NodeId id = highest; id > 0; --id) {
     if (!p.node[id]) continue;
     const Node &x = a[id], &y = b[p.node[id]];
+    // The batch, the parameters and what draws are keyed by are made in the same order before the loss is.
+    if (x.op == Op::input && &a == &a_.graph && id != p.node[id]) different(id, "the loss uses another input for other numbers of samples");
     if (const std::string why = compare_nodes(x, y); !why.empty()) {
       different(id, why);
       if (x.op != y.op || x.in.size() != y.in.size()) continue;

@@ -245,12 +245,12 @@ namespace {
 thread_local RandomSource default_random{Tensor(0.0, DType::i64), Tensor(0.0, DType::i64), Tensor(0.0, DType::i64), 1};
 }
 
+RandomSource& random_source() { return current_random() ? *current_random() : default_random; }
+
 RandomDraw draw_random() {
-  RandomSource& r = current_random() ? *current_random() : default_random;
+  RandomSource& r = random_source();
   return {r.seed, r.step, r.base, r.next_stream++};
 }
-
-uint32_t next_stream() { return (current_random() ? *current_random() : default_random).next_stream; }
 
 }  // namespace detail
 

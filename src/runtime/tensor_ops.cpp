@@ -333,10 +333,11 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
       entering[i] = where(reshape(cast(r, DType::boolean), column), carry[i], carry_in[i]);
     }
   }
-  const uint32_t first_stream = detail::next_stream();
+  const detail::RandomSource before = detail::random_source();
   ScanOutput traced = step(entering, x_in);
-  const uint32_t end_stream = detail::next_stream();
-  if (end_stream < first_stream) fail(ErrorCode::usage, "[scan] the step calls seed(), which would make every step draw the same; call it before the loop");
+  const detail::RandomSource after = detail::random_source();
+  if (after.seed.state() != before.seed.state())
+    fail(ErrorCode::usage, "[scan] the step calls seed(), which would make every step draw the same; call it before the loop");
   if (traced.carry.size() != carry.size()) fail(ErrorCode::value, "[scan] the step returned {} carries for {}", traced.carry.size(), carry.size());
 
   std::vector<Tensor> results = traced.carry;
@@ -345,11 +346,15 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   std::vector<NodeId> roots;
   for (const Tensor& t : results) roots.push_back(detail::node_in(lazy, t));
   // What does not depend on the step is worked out once, outside; what the step itself draws does.
+  // Streams are numbered from each seed on, and every seed is a tensor of its own.
+  const auto seed = lazy->node_of.find(after.seed.state().get());
   auto drawn_here = [&](NodeId id) {
+    const std::vector<NodeId>& in = lazy->graph[id].in;
+    if (seed == lazy->node_of.end() || std::find(in.begin(), in.end(), seed->second) == in.end()) return false;
     bool found = false;
     for_each_draw_in(lazy->graph, id, [&](const Graph&, NodeId, const Draw& d) {
       const uint32_t stream = d.stream & ~kSecondStream;
-      found |= stream >= first_stream && stream < end_stream;
+      found |= stream >= before.next_stream && stream < after.next_stream;
     });
     return found;
   };
@@ -403,14 +408,19 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
 Tensor custom(const CustomForward& forward, const CustomVjp& vjp, const std::vector<Tensor>& inputs) {
   Tensor out = forward(inputs);
   auto rule = std::make_shared<CustomGradient>();
-  rule->vjp = [vjp](Graph& graph, std::span<const NodeId> in, NodeId output, NodeId cotangent) {
+  // In a training step gradients are taken when its source of random numbers is gone: what the function drew would be the same in every step.
+  rule->vjp = [vjp, in_step = detail::current_random() != nullptr](Graph& graph, std::span<const NodeId> in, NodeId output, NodeId cotangent) {
     // The user's function speaks tensors: it is traced over placeholders and its graph brought in.
     std::vector<Tensor> ins;
     std::vector<NodeId> nodes(in.begin(), in.end());
     nodes.insert(nodes.end(), {output, cotangent});
     std::vector<Tensor> leaves;
     for (NodeId id : nodes) leaves.push_back(detail::placeholder(graph.type(id), "operand"));
+    const uint32_t first_stream = detail::random_source().next_stream;
     std::vector<Tensor> grads = vjp({leaves.begin(), leaves.end() - 2}, leaves[leaves.size() - 2], leaves.back());
+    if (in_step && detail::random_source().next_stream != first_stream)
+      fail(ErrorCode::unsupported,
+           "[custom] the gradient function draws random numbers, which a training step cannot repeat; draw in the loss and pass them as an input");
     std::vector<NodeId> result;
     for (const Tensor& g : grads) {
       if (!g.defined()) {

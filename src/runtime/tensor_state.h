@@ -64,11 +64,11 @@ struct RandomSource {
   uint32_t next_stream = 1;
 };
 RandomSource*& current_random();
+RandomSource& random_source();  // the current one, or that of eager tensors
 struct RandomDraw {
   Tensor seed, step, base;
   uint32_t stream;
 };
 RandomDraw draw_random();
-uint32_t next_stream();  // that draw_random() will give
 
 }  // namespace ridge::detail

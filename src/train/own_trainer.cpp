@@ -136,6 +136,8 @@ struct Trainer::State {
              "is {}MiB",
              size_text(budget.bytes), size_text(held), size_text(batches), size_text(error.least), (others + error.least + (1 << 20) - 1) >> 20);
       }
+    if (validation_source)  // what is left of the data is validated with fewer samples than a batch: said now, not after hours of training
+      compiled->step.check_evaluation(validation_source->samples(validation_source->batches() - 1));
     planned_bytes = others + compiled->step.plan().planned_bytes;
     if (backend) {
       const GpuStepTime time = gpu_step_time(compiled->step, backend, Figures::kept);

@@ -417,14 +417,19 @@ void TrainStep::discard() {
   while (pending() > 0) collect();
 }
 
-TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_t samples) {
-  State& s = *state_;
-  s.check(batch);
+void TrainStep::check_evaluation(int64_t samples) const {
+  const State& s = *state_;
   if (s.made.evaluations.empty()) fail(ErrorCode::usage, "[step] this step was planned without evaluation; set StepOptions::evaluation");
   if (samples < 0 || samples > s.plan.batch) fail(ErrorCode::shape, "[step] {} samples of a batch of {} cannot be evaluated", samples, s.plan.batch);
   if (s.made.evaluations.size() == 1 && samples % s.made.evaluations[0].samples)
     fail(ErrorCode::unsupported, "[step] {} samples cannot be evaluated apart: {}; evaluate whole batches of {}", samples, s.programs->evaluation_coupling(),
          s.plan.batch);
+}
+
+TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_t samples) {
+  State& s = *state_;
+  s.check(batch);
+  check_evaluation(samples);
   s.map();
   Scalars& v = s.scalars();
   Scalars::Sums* parts = s.at<Scalars::Sums>(s.losses_at);

@@ -121,6 +121,7 @@ class TrainStep {
     double sum = 0, count = 0;
   };
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
+  void check_evaluation(int64_t samples) const;  // ErrorCode::unsupported where evaluate() could not take so many
 
   StepState state() const;               // after the last step that was collected
   void restore(const StepState& state);  // with parameters and moments as they were then, what follows is the same bit for bit

@@ -165,6 +165,25 @@ TEST(TensorLoopDraws, WhatWasDrawnOutsideIsTheSameInEveryStep) {
   }
 }
 
+// Streams are numbered from 1 again after seed(): what was drawn before has the same number as what the step draws.
+TEST(TensorLoopDraws, WhatWasDrawnBeforeASeedIsTheSameInEveryStep) {
+  for (uint64_t second : {4, 5}) {
+    seed(4);
+    const Tensor weights = uniform({5});
+    seed(second);
+    auto out = scan(
+        [&](const std::vector<Tensor>& c, const std::vector<Tensor>& x) {
+          return ScanOutput{{c[0] + x[0]}, {weights, uniform({5})}};
+        },
+        {Tensor(0.0)}, {full({4}, 1)});
+    const auto fixed = rows(out.outputs[0]), drawn = rows(out.outputs[1]);
+    for (size_t t = 0; t < 4; ++t) {
+      EXPECT_EQ(fixed[t], weights.to_floats());
+      EXPECT_EQ(drawn[t] == drawn[0], t == 0);
+    }
+  }
+}
+
 TEST(TensorLoopDraws, NestedLoopsDrawAnewInEveryStepOfBoth) {
   seed(5);
   auto inner = [](const std::vector<Tensor>& c, const std::vector<Tensor>& x) { return ScanOutput{{c[0] + x[0]}, {uniform({8})}}; };
@@ -198,12 +217,15 @@ TEST(TensorLoopDraws, StepsAreIndependent) {
 }
 
 TEST(TensorLoopDraws, RefuseASeedInsideTheLoop) {
-  auto step = [](const std::vector<Tensor>& c, const std::vector<Tensor>& x) {
-    uniform({2}), uniform({2}), seed(1);
-    return ScanOutput{{c[0] + x[0]}, {uniform({2})}};
-  };
-  seed(1), uniform({1}), uniform({1}), uniform({1});
-  EXPECT_THROW(scan(step, {Tensor(0.0)}, {full({4}, 1)}), Error);
+  for (int draws : {0, 1, 4}) {
+    auto step = [draws](const std::vector<Tensor>& c, const std::vector<Tensor>& x) {
+      seed(1);
+      for (int i = 0; i < draws; ++i) uniform({2});
+      return ScanOutput{{c[0] + x[0]}, {uniform({2})}};
+    };
+    seed(1), uniform({1}), uniform({1});
+    EXPECT_THROW(scan(step, {Tensor(0.0)}, {full({4}, 1)}), Error) << draws;
+  }
 }
 
 }  // namespace

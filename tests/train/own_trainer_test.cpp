@@ -162,6 +162,35 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
   EXPECT_EQ(Trainer(learner(net), points.data(), longer).run().steps, 8);
 }
 
+// A mean over the batch cannot be taken in parts: said when the trainer is made, not at the first validation.
+TEST(OwnTrainer, RefusesAValidationThatItsLossCannotTakeApart) {
+  const Points points(60), rest(40, 6), whole(36, 6);
+  Mlp net;
+  const Step mean_loss = step(net, adamw({.lr = 1e-2}), [&](Tensor x, Tensor t) { return Loss{mean(square(net(x) - t)), full({}, 1)}; });
+  const TrainerArgs args{.steps = 3, .batch = 12, .show = false};
+  try {
+    Trainer(mean_loss, points.data(), args, rest.data());
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(error.what()).find("evaluate whole batches of 12"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(Trainer(mean_loss, points.data(), args, whole.data()).run().finished());
+}
+
+// The numbers would be the same in every step, and others in every program.
+TEST(OwnTrainer, RefusesDrawsInGradientFunctions) {
+  const Points points(24);
+  Mlp net;
+  auto noisy = [](const Tensor& y) {
+    return custom(
+        [](const std::vector<Tensor>& in) { return in[0] * 1.0; },
+        [](const std::vector<Tensor>&, const Tensor&, const Tensor& cotangent) { return std::vector<Tensor>{cotangent * uniform(cotangent.shape())}; }, {y});
+  };
+  const Step learn = step(net, adamw({.lr = 1e-2}), [&](Tensor x, Tensor t) { return mse(noisy(net(x)), t); });
+  EXPECT_THROW(Trainer(learn, points.data(), {.steps = 3, .batch = 12, .show = false}), Error);
+}
+
 // A limit on the size of files is like a full disk: the process lives, and the result says what is lost.
 TEST(OwnTrainer, SaysThatItsStateIsLost) {
   test::TempFolder folder;

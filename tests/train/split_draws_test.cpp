@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "compile/batch_axis.h"
+#include "compile/batch_sizes.h"
 #include "graph/builder.h"
 #include "io/checksum.h"
 #include "ridge/ridge.h"
@@ -223,6 +223,24 @@ TEST(SplitSizes, AProductThatSumsOverTheBatchIsFoundOnEitherSide) {
     const NodeId losses[] = {b.sum(product), b.literal(DType::f32, 8)};
     EXPECT_NE(find_coupling(g, {&x, 1}, losses).find("it sums over the batch axis"), std::string::npos);
   }
+}
+
+TEST(SplitSizes, AnotherInputForAnotherNumberOfSamplesIsADifference) {
+  auto difference = [](bool other) {
+    Graph graphs[2];
+    std::vector<BatchTrace> traces;
+    for (const int64_t samples : {5, 7}) {
+      Graph& g = graphs[traces.size()];
+      Builder b(g);
+      const NodeId base = g.input({DType::i64, {}}, "base"), u = g.input({DType::f32, {3}}, "u"), v = g.input({DType::f32, {3}}, "v");
+      const NodeId x = g.input({DType::f32, {samples, 3}}, "x");
+      const NodeId loss = b.sum(b.mul(x, other && samples == 5 ? u : v));
+      traces.push_back({g, {}, base, loss, b.literal(DType::f32, double(samples)), samples});
+    }
+    return BatchSizes(traces[0], traces[1]).difference();
+  };
+  EXPECT_EQ(difference(false), "");
+  EXPECT_NE(difference(true).find("another input"), std::string::npos);
 }
 
 TEST(SplitSizes, WhatDependsOnTheNumberOfSamplesIsRefusedByName) {
