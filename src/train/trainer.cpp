@@ -30,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kSideShare = 0.05;  // of the time that validation may take
+constexpr double kWaitShare = 0.5;   // of a step's time: so long the next one's data is waited for before the step itself is
 
 // Steps are told together: the code and tables that make text of numbers are cold after a step, and then take ten times as long.
 constexpr double kTellSeconds = 0.5;
@@ -246,8 +247,9 @@ class Run {
   // all steps before it collected.
   void one_step() {
     Clock::time_point start = enter(Phase::data);
-    // A step that must have ended is collected before its successor's data is waited for any longer: else that wait would count as its own time.
-    if (step_.pending() > 0 && !loader_->wait(std::max(0.0, pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
+    // A step that will soon have ended is collected before its successor's data is waited for any longer: else that wait would count as its own time,
+    // and so would a wait of all the time that steps take, which each of them would make a little longer.
+    if (step_.pending() > 0 && !loader_->wait(std::max(0.0, kWaitShare * pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
       leave(Phase::data, start);
       while (step_.pending() > 0)
         if (!collect(Clock::now())) return;
@@ -295,7 +297,7 @@ class Run {
     const Clock::time_point before = std::max(step.start, last_collected_);
     last_collected_ = leave(Phase::step, start);
     const double seconds = std::max(std::chrono::duration<double>(last_collected_ - before).count() - step.waited, 1e-9);
-    pace_.add(seconds);
+    pace_.add(seconds), own_seconds_ += seconds, ++collected_;
     state_.step = step_.state();
     state_.next_batch = step.batch + 1;
     report(m, step.lr, seconds);
@@ -543,12 +545,13 @@ class Run {
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
     out_.seconds = earlier_seconds_ + since(start_), out_.earlier_seconds = earlier_seconds_, out_.data_wait_seconds = waited_;
     out_.ms = 1e3 * pace_.value(), out_.update_seconds = std::min(step_.update_seconds(), out_.phase_seconds[size_t(Phase::step)]);
-    const double stepping = out_.phase_seconds[size_t(Phase::step)];
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
-    if (here > 0 && stepping > 0) {
-      const double tokens = double(here) * double(step_.plan().batch * o_.tokens_per_sample);
-      out_.tokens_s = tokens / since(loop_start_), out_.compute_tokens_s = tokens / stepping;
-      out_.roof = o_.least_seconds * double(here) / stepping, out_.roof_others = o_.roof_others;
+    if (here > 0) {
+      const double tokens = double(step_.plan().batch * o_.tokens_per_sample);
+      // Not by the time of the phase: a device that works by itself also computes while data is waited for.
+      const double own = own_seconds_ / double(collected_);
+      out_.tokens_s = double(here) * tokens / since(loop_start_), out_.compute_tokens_s = tokens / own;
+      out_.roof = o_.least_seconds / own, out_.roof_others = o_.roof_others;
     }
     out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // on a device nothing is given back before the end
   }
@@ -579,8 +582,9 @@ class Run {
   std::vector<Progress> untold_, being_told_;
   std::string row_;
   bool metrics_wait_ = false, rows_lost_ = false;
-  int64_t resident_ = 0, begun_at_ = 0;
+  int64_t resident_ = 0, begun_at_ = 0, collected_ = 0;
   double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
+  double own_seconds_ = 0;                       // of all steps that were collected
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
   std::vector<std::byte*> to_;
   std::vector<const void*> from_;

@@ -186,7 +186,7 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
       void on_step(const Progress& p) override { steps.push_back(p); }
     } keeper;
     SmallRun run{.folder = folder / (backend ? "far" : "near"), .steps = 15, .backend = backend};
-    run.watcher = &keeper;
+    run.watcher = &keeper, run.least_seconds = 1e-3;
     run.factor = [](int64_t) {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than a step, instrumented or not
       return 1.0f;
@@ -202,6 +202,9 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
     const Progress& last = keeper.steps.back();
     EXPECT_GT(last.compute_tokens_s, 1.2 * last.tokens_s) << "the wait counts as the steps' own time";
     EXPECT_GT(out.compute_tokens_s, 1.2 * out.tokens_s);
+    EXPECT_NEAR(out.compute_tokens_s * own_seconds, 15.0 * test::kSamples, 1e-6) << "the end says what the steps said";
+    EXPECT_NEAR(out.roof * own_seconds, 15 * run.least_seconds, 1e-9);
+    EXPECT_LT(own_seconds, 5 * out.phase_seconds[int(Phase::step)]) << "each step's time has more of the wait than the one before";
     EXPECT_LE(out.tokens_s * out.data_wait_seconds, 15.0 * test::kSamples);
     EXPECT_LT(own_seconds + (backend ? 0 : out.data_wait_seconds), out.seconds);  // they overlap on a device that works by itself
   }
