@@ -310,7 +310,7 @@ void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) 
 }
 
 // A folder gets another name before it is emptied, so that half of one is never taken for a checkpoint. What is later than the newest one belongs to
-// a run that was taken up again before it.
+// a run that was taken up again before it. The best one gets its name back where it had made way for another that never came.
 void CheckpointStore::tidy_up(int64_t newest, std::vector<std::string>& notices) {
   const std::optional<int64_t> best = pointed(folder_, kBest, notices);
   Listing there = list(folder_);
@@ -319,9 +319,13 @@ void CheckpointStore::tidy_up(int64_t newest, std::vector<std::string>& notices)
     if (cause != 0) notices.push_back(fmt::format("[checkpoint] {}: cannot be removed: {}; {}", path.string(), std::strerror(cause), file_remedy(cause)));
     return cause == 0;
   };
+  std::vector<std::string> damage;
   for (const int64_t step : there.trash) {
-    const fs::path way = folder_ / hidden_name(step, kTrash);
-    note(way, remove_folder(way, calls_));
+    const fs::path path = folder_ / folder_name(step), way = folder_ / hidden_name(step, kTrash);
+    if (step != best || std::ranges::count(there.steps, step) || !read_if_whole(way, step, damage))
+      note(way, remove_folder(way, calls_));
+    else if (calls_.rename(way.c_str(), path.c_str()) != 0)  // best() finds it as it is
+      notices.push_back(fmt::format("[checkpoint] {}: the best one cannot get its name back: {}", way.string(), std::strerror(errno)));
   }
   int kept = 0;
   for (const int64_t step : there.steps) {
@@ -360,7 +364,10 @@ std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>
 
 std::optional<StoredCheckpoint> CheckpointStore::best(std::vector<std::string>& notices) const {
   const std::optional<int64_t> step = pointed(folder_, kBest, notices);
-  return step ? read_if_whole(folder_ / folder_name(*step), *step, notices) : std::nullopt;
+  if (!step) return {};
+  const fs::path path = folder_ / folder_name(*step), way = folder_ / hidden_name(*step, kTrash);
+  std::error_code ignored;
+  return read_if_whole(!fs::exists(path, ignored) && fs::exists(way, ignored) ? way : path, *step, notices);
 }
 
 StoredCheckpoint CheckpointStore::load(int64_t step) const {
