@@ -169,8 +169,10 @@ void TensorboardFile::text(std::string_view tag, int64_t step, std::string_view 
 
 void TensorboardFile::flush() {
   if (file_ < 0) open();
+  if (waiting_.empty()) return;
   if (const int cause = waiting_.flush(file_); cause != 0)
     fail(ErrorCode::io, "[tensorboard] {}: cannot be written: {}; {}", path_.string(), std::strerror(cause), file_remedy(cause));
+  ++writes_;
 }
 
 }  // namespace ridge

@@ -21,6 +21,7 @@ class TensorboardFile {
   void text(std::string_view tag, int64_t step, std::string_view words);
   void flush();  // ErrorCode::io on a full disk; nothing is lost and the next call goes on from there. An event that has no room is refused so too
 
+  int64_t writes() const { return writes_; }                   // that left nothing waiting
   const std::filesystem::path& path() const { return path_; }  // empty: it could not be made yet
 
  private:
@@ -30,6 +31,7 @@ class TensorboardFile {
   std::filesystem::path folder_, path_;
   WriteBuffer waiting_;
   int file_ = -1;
+  int64_t writes_ = 0;
 };
 
 uint32_t crc32c(std::string_view bytes);

@@ -1,5 +1,6 @@
 #include "train/outputs.h"
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 
@@ -7,20 +8,28 @@
 
 namespace ridge {
 
-Outputs::Outputs(std::vector<TrainerView*> outputs) {
+Outputs::Outputs(std::vector<TrainerView*> outputs)
+    : Outputs(std::move(outputs), [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }) {}
+
+Outputs::Outputs(std::vector<TrainerView*> outputs, std::function<double()> seconds) : seconds_(std::move(seconds)) {
   for (TrainerView* view : outputs) outputs_.push_back({view});
 }
 
 template <class Call>
 bool Outputs::attempt(Output& output, Call call) {
-  if (output.failures >= kTries) return false;
+  if (output.off) return false;
   try {
+    const std::optional<int64_t> before = output.failures ? output.view->writes() : std::nullopt;
     call(*output.view);
-    output.failures = 0;
+    if (output.failures && (!before || output.view->writes() != before)) output.failures = 0;
     return true;
   } catch (const std::exception& error) {
-    if (++output.failures == kTries)
-      reports_.emplace_back(&output, fmt::format("an output is switched off, as it failed {} times in a row: {}", kTries, error.what()));
+    const double now = seconds_();
+    if (output.failures == 0) output.first_at = now;
+    if (output.failures == 0 || now - output.counted_at >= kPause) ++output.failures, output.counted_at = now;
+    output.off = output.failures >= kTries && now - output.first_at >= kPatience;
+    if (output.off)
+      reports_.emplace_back(&output, fmt::format("an output is switched off, as it has failed for {:.0f} s: {}", now - output.first_at, error.what()));
     else if (!std::exchange(output.told, true))
       reports_.emplace_back(&output, fmt::format("an output failed and is tried again, training goes on: {}", error.what()));
     return false;

@@ -1,6 +1,7 @@
 // All outputs of a run as one. An output that fails costs itself and never the run: the others are told once, it goes on being tried, and is switched
-// off after some failures in a row.
+// off when it has failed for a while and has written nothing meanwhile.
 #pragma once
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,8 +12,10 @@ namespace ridge {
 
 class Outputs : public RunView {
  public:
-  static constexpr int kTries = 3;                      // failures in a row
+  static constexpr int kTries = 3;                      // failures, each kPause after the one before at least: quick steps are told many at a time
+  static constexpr double kPause = 1, kPatience = 10;   // seconds; the latter from the first failure to the one that switches it off
   explicit Outputs(std::vector<TrainerView*> outputs);  // all must live as long as it
+  Outputs(std::vector<TrainerView*> outputs, std::function<double()> seconds);  // of a clock
 
   void begin(std::span<const Decision> decisions) override;
   void end(const RunSummary& summary) override;
@@ -26,8 +29,9 @@ class Outputs : public RunView {
  private:
   struct Output {
     TrainerView* view;
-    int failures = 0;  // in a row
-    bool told = false;
+    int failures = 0;                     // since it wrote something
+    double first_at = 0, counted_at = 0;  // of those
+    bool told = false, off = false;
   };
   template <class Call>
   bool attempt(Output& output, Call call);
@@ -35,6 +39,7 @@ class Outputs : public RunView {
   void each(Call call);
   void report();
 
+  std::function<double()> seconds_;
   std::vector<Output> outputs_;
   std::vector<std::pair<const Output*, std::string>> reports_;  // whom they are about
 };

@@ -17,6 +17,7 @@ class TensorboardView : public TrainerView {
   void on_sample(int64_t step, const std::string& text) override;
   void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
   void on_notice(const std::string& line) override;
+  std::optional<int64_t> writes() const override { return file_ ? file_->writes() : 0; }
 
  private:
   TensorboardFile& file(int64_t step);

@@ -45,18 +45,18 @@ TerminalView::TerminalView(Screen screen, std::string unit) : screen_(std::move(
 Look TerminalView::look() const { return {screen_.width(), screen_.colour}; }
 
 void TerminalView::above(std::string_view lines) {
-  if (!screen_.live) return screen_.write(lines);
+  if (!screen_.live) return write(lines);
   std::string text = shown_ ? "\r\033[K" : "";
   text += lines;
   // The last column is left free: a terminal that is written full may go on in the next line.
   if (shown_) text += live_line(last_, curve_.points(), unit_, screen_.width() - 1);
-  screen_.write(text);
+  write(text);
 }
 
 void TerminalView::begin(std::span<const Decision> decisions) { above(decision_table(decisions, look()) + "\n"); }
 
 void TerminalView::end(const RunSummary& summary) {
-  if (shown_) screen_.write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
+  if (shown_) write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
   shown_ = false;
   std::string text = "\n" + summary_text(summary, curve_.points(), look());
   if (!screen_.live) {  // lines that scripts look for; the last one is of samples
@@ -65,7 +65,7 @@ void TerminalView::end(const RunSummary& summary) {
     text += fmt::format("\nTotal train time: {:.2f} mins\n", o.seconds / 60);
     if (summary.sampled_tokens_s > 0) text += fmt::format("Average tokens per second: {:.2f}\n", summary.sampled_tokens_s);
   }
-  screen_.write(text);
+  write(text);
 }
 
 void TerminalView::on_step(const Progress& p) {
@@ -74,10 +74,10 @@ void TerminalView::on_step(const Progress& p) {
   const bool last = p.step == p.steps;
   if (screen_.live) {
     if (!p.newest || (shown_ && !last && p.elapsed_s - drawn_at_ < kRedraw && p.elapsed_s >= drawn_at_)) return;
-    screen_.write("\r\033[K" + live_line(p, curve_.points(), unit_, screen_.width() - 1));
+    write("\r\033[K" + live_line(p, curve_.points(), unit_, screen_.width() - 1));
     shown_ = true, drawn_at_ = p.elapsed_s;
   } else if (due(p, drawn_at_)) {
-    screen_.write(plain_line(p, unit_) + "\n");
+    write(plain_line(p, unit_) + "\n");
     drawn_at_ = p.elapsed_s;
   }
 }
@@ -105,6 +105,7 @@ void TerminalView::on_notice(const std::string& line) { above((screen_.live ? wr
 void JsonView::put(const nlohmann::ordered_json& event) {
   // What is no UTF-8, as a sample of bytes can be, is replaced; JSON has no other way.
   write_(event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  ++writes_;
 }
 
 void JsonView::begin(std::span<const Decision> decisions) { put({{"event", "decisions"}, {"decisions", decisions_json(decisions)}}); }

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,8 +39,10 @@ class TerminalView : public RunView {
   void on_sample(int64_t step, const std::string& text) override;
   void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
   void on_notice(const std::string& line) override;
+  std::optional<int64_t> writes() const override { return writes_; }
 
  private:
+  void write(std::string_view text) { screen_.write(text), ++writes_; }
   void above(std::string_view lines);  // prints whole lines, and the live line again below them
   Look look() const;
 
@@ -50,7 +53,7 @@ class TerminalView : public RunView {
   bool shown_ = false;                             // a live line is on the screen
   double drawn_at_ = -1e9, checkpoint_at_ = -1e9;  // elapsed seconds
   double loss_sum_ = 0;                            // since the last validation
-  int64_t losses_ = 0;
+  int64_t losses_ = 0, writes_ = 0;
 };
 
 // For programs: one object a line with the key "event": decisions, step, validation, sample, checkpoint, notice, summary.
@@ -65,12 +68,14 @@ class JsonView : public RunView {
   void on_sample(int64_t step, const std::string& text) override;
   void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
   void on_notice(const std::string& line) override;
+  std::optional<int64_t> writes() const override { return writes_; }
 
  private:
   void put(const nlohmann::ordered_json& event);
 
   std::function<void(std::string_view)> write_;
   double told_at_ = -1e9;
+  int64_t writes_ = 0;
 };
 
 std::unique_ptr<RunView> stdout_view(bool json, std::string unit = "tokens");

@@ -99,6 +99,8 @@ class TrainerView {
   virtual void on_sample(int64_t step, const std::string& text) { (void)step, (void)text; }
   virtual void on_checkpoint(int64_t step, const std::string& folder, double seconds) { (void)step, (void)folder, (void)seconds; }
   virtual void on_notice(const std::string& line) { (void)line; }  // skipped steps, roll-backs, what was resumed, which output failed
+  // How often it has written to where it goes, which shows that it works again after it threw. None: whenever a call returns.
+  virtual std::optional<int64_t> writes() const { return {}; }
 };
 
 struct Outcome {

@@ -23,7 +23,7 @@ using test::TempFolder;
 using test::Trace;
 
 constexpr const char* kTold = "an output failed and is tried again, training goes on: ";
-constexpr const char* kOff = "an output is switched off, as it failed 3 times in a row: ";
+constexpr const char* kOff = "an output is switched off, as it has failed for ";
 
 int64_t count_of(const std::vector<std::string>& lines, std::string_view start) {
   return std::count_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.starts_with(start); });
@@ -47,33 +47,93 @@ struct Breakable : TrainerView {
 
 TEST(Outputs, AreToldOfOnceTriedAgainAndSwitchedOff) {
   Breakable first, second, third;
-  Outputs all({&first, &second, &third});
-  const Progress p;
-  all.on_step(p);
+  double now = 0;
+  Outputs all({&first, &second, &third}, [&] { return now; });
+  const std::vector<Progress> steps(256);
+  auto tell_at = [&](double seconds) { now = seconds, all.on_steps(steps); };
+  tell_at(0);
   second.broken = true;
-  all.on_step(p), all.on_step(p);
+  tell_at(1), tell_at(2), tell_at(3), tell_at(10.9);  // many failures, and not for long
   EXPECT_EQ(first.notices, std::vector<std::string>{std::string(kTold) + "[test] no room"});
   EXPECT_EQ(third.notices, first.notices);
+  EXPECT_EQ(second.calls, 5 * 256);
   second.broken = false;
-  all.on_step(p);  // two failures are not three
+  tell_at(11);
   second.broken = true;
-  all.on_step(p), all.on_step(p);
+  tell_at(20), tell_at(40), tell_at(40.9);  // long, and two tries
   EXPECT_EQ(first.notices.size(), 1u);
-  all.on_step(p);
+  tell_at(41);
   EXPECT_EQ(first.notices.size(), 2u);
-  EXPECT_EQ(first.notices.back(), std::string(kOff) + "[test] no room");
+  EXPECT_EQ(first.notices.back(), "an output is switched off, as it has failed for 21 s: [test] no room");
   second.broken = false;
   const int calls = second.calls;
-  all.on_step(p), all.on_validation({}), all.on_sample(1, ""), all.on_checkpoint(1, "", 0), all.on_notice("line");
+  all.on_step({}), all.on_validation({}), all.on_sample(1, ""), all.on_checkpoint(1, "", 0), all.on_notice("line");
   EXPECT_EQ(second.calls, calls);
   EXPECT_EQ(first.notices.back(), "line");
+}
+
+// What an output only keeps, or leaves out, does not show that it works again.
+TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
+  TempFolder folder;
+  Breakable broken;
+  for (const bool writes : {false, true}) {
+    TensorboardView events(folder / "file/events");
+    TerminalView terminal({.write = [&](std::string_view) { broken.call(); }});
+    JsonView json([&](std::string_view) { broken.call(); });
+    for (TrainerView* view : {static_cast<TrainerView*>(&events), static_cast<TrainerView*>(&terminal), static_cast<TrainerView*>(&json)}) {
+      Breakable other;
+      double now = 0;
+      Outputs all({view, &other}, [&] { return now; });
+      auto break_it = [&](bool on) {
+        broken.broken = on;
+        fs::remove_all(folder / "file");
+        if (on) test::write_text(folder / "file", "x");
+      };
+      auto tell_at = [&](double seconds) {
+        now = seconds;
+        all.on_validation({.step = 1});
+        all.on_step({.step = 7, .steps = 1000});  // kept, or not due
+      };
+      broken.broken = false;
+      if (view != &events) all.on_step({.step = 1, .steps = 1000});
+      break_it(true);
+      tell_at(0), tell_at(5);
+      if (writes) break_it(false), tell_at(6), break_it(true);
+      tell_at(10);
+      EXPECT_EQ(count_of(other.notices, kTold), 1);
+      EXPECT_EQ(count_of(other.notices, kOff), !writes);
+    }
+  }
+}
+
+// More steps at once than have room while its folder is missing.
+TEST(Outputs, KeepTensorBoardThroughAShortOutage) {
+  TempFolder folder;
+  for (const bool comes_back : {true, false}) {
+    test::write_text(folder / "file", "x");
+    TensorboardView events(folder / "file/events");
+    Breakable other;
+    double now = 0;
+    Outputs all({&events, &other}, [&] { return now; });
+    all.on_steps(std::vector<Progress>(1000));
+    EXPECT_EQ(count_of(other.notices, kTold), 1);
+    now = 6;
+    all.on_validation({});
+    if (comes_back) fs::remove(folder / "file");
+    now = 12;
+    all.on_validation({});
+    EXPECT_EQ(count_of(other.notices, kOff), !comes_back);
+    EXPECT_EQ(fs::is_directory(folder / "file/events"), comes_back);
+    fs::remove_all(folder / "file");
+  }
 }
 
 // One after another, also while they are told of one another.
 TEST(Outputs, MayAllFail) {
   Breakable first, second;
   first.broken = second.broken = true;
-  Outputs all({&first, &second});
+  double now = 0;
+  Outputs all({&first, &second}, [&] { return now += 5; });
   for (int i = 0; i < 10; ++i) all.on_step({});
   EXPECT_LE(first.calls, 5);
   EXPECT_LE(second.calls, 5);
@@ -92,8 +152,7 @@ TEST(Outputs, ChangeNothingThatARunComputes) {
   EXPECT_EQ(out.end, Outcome::End::finished);
   EXPECT_FALSE(out.state_lost_since);
   EXPECT_EQ(count_of(run.notices, kTold), 1);
-  EXPECT_EQ(count_of(run.notices, kOff), 1);
-  EXPECT_EQ(broken.calls, Outputs::kTries);
+  EXPECT_GE(broken.calls, Outputs::kTries);
   expect_same(Trace(plain.folder), Trace(run.folder));
 }
 
@@ -107,7 +166,6 @@ TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
     run.watcher = &events;
     EXPECT_EQ(run().steps, steps);
     EXPECT_EQ(count_of(run.notices, kTold), 1);
-    EXPECT_EQ(count_of(run.notices, kOff), steps > 500) << "what waits has room for the events of a short run";
   }
   // It has them all when what was in the way has gone.
   SmallRun run{.folder = folder / "healed"};
@@ -136,7 +194,6 @@ TEST(Outputs, LoseTheTerminalAndKeepTheRun) {
   ::dup2(before, STDOUT_FILENO), ::close(before), ::close(full);
   EXPECT_EQ(out.end, Outcome::End::finished);
   EXPECT_EQ(count_of(run.notices, std::string(kTold) + "[stdout] what is printed cannot be written: No space left on device"), 1);
-  EXPECT_EQ(count_of(run.notices, kOff), 1);
 }
 
 TEST(Outputs, LoseSamplesAndKeepTheRun) {
