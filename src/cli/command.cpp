@@ -75,8 +75,7 @@ std::vector<std::string> with_command_first(const CLI::App& app, const std::vect
     else if (!word.starts_with("--") || word == "--" || word == "--help" || word == "--version")
       return line;
     else if (at + 1 < line.size() && takes_value(app, word, line[at + 1])) {
-      if (word == "--resume") moved.push_back(word);
-      moved.push_back((word == "--resume" ? "--out" : word) + "=" + line[++at]);
+      moved.push_back(word + "=" + line[at + 1]), ++at;
     } else {
       moved.push_back(word);
     }

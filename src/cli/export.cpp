@@ -1,10 +1,15 @@
 // ridge export RUN: a trained GPT as a folder that other programs load.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
 #include <fmt/core.h>
 
 #include "base/error.h"
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "config/words.h"
+#include "train/checkpoint.h"
 #include "train/gpt_parameters.h"
 
 namespace ridge::cli {
@@ -20,6 +25,32 @@ std::optional<GptForm> form_named(const std::string& word) {
   fail(ErrorCode::usage, "[export] --form {} is none of auto, gpt2, llama and ridge; {}", word, nearest_hint(word, kForms));
 }
 
+namespace fs = std::filesystem;
+
+// A checkpoint is a model too: written over, the run could not go on. Links are followed.
+void refuse_checkpoints(const fs::path& out) {
+  for (fs::path at = fs::weakly_canonical(fs::absolute(out)); at.has_relative_path(); at = at.parent_path())
+    if (at.filename() == "checkpoints" && (fs::exists(at.parent_path() / "config.yaml") || !CheckpointStore(at).steps().empty()))
+      fail(ErrorCode::usage, "[export] {} lies among the checkpoints of the run {}; choose another folder with --out DIR", out.string(),
+           at.parent_path().string());
+  if (fs::exists(out / "manifest.json"))
+    fail(ErrorCode::usage, "[export] {} is a checkpoint (it holds manifest.json); choose another folder with --out DIR", out.string());
+}
+
+// What is there is left alone, unless an earlier export of the same model and form wrote it. `config`: the config.json to come.
+void refuse_others(const fs::path& out, const std::string& config) {
+  if (!fs::exists(out)) return;
+  if (!fs::is_directory(out)) fail(ErrorCode::usage, "[export] {} is no folder; choose another with --out DIR", out.string());
+  if (fs::is_empty(out)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(out))
+    if (const std::string name = entry.path().filename().string();
+        std::find(std::begin(kExportedFiles), std::end(kExportedFiles), name) == std::end(kExportedFiles))
+      fail(ErrorCode::usage, "[export] {} holds {}, which no export writes; choose an empty folder with --out DIR", out.string(), name);
+  std::ifstream in(out / "config.json", std::ios::binary);
+  if (std::string(std::istreambuf_iterator<char>(in), {}) != config)
+    fail(ErrorCode::usage, "[export] {} holds another model; remove it, or choose an empty folder with --out DIR", out.string());
+}
+
 int run_export(const std::string& model, std::string out, const std::string& form_word) {
   const std::optional<GptForm> wanted = form_named(form_word);
   const GptWeights weights = load_gpt_weights(model);
@@ -28,9 +59,13 @@ int run_export(const std::string& model, std::string out, const std::string& for
   std::vector<std::span<const float>> values;
   const std::vector<Parameter> parameters = weights.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) values.emplace_back(static_cast<const float*>(memory.data()[i]), size_t(parameters[i].shape.numel()));
-  if (out.empty()) out = (std::filesystem::path(model) / "model").string();
-  if (std::filesystem::is_directory(std::filesystem::path(out) / "checkpoints"))
+  const bool of_run = out.empty() && fs::is_directory(fs::path(model) / "checkpoints");  // model/ in it is the run's own
+  if (out.empty()) out = (fs::path(model) / "model").string();
+  if (fs::is_directory(fs::path(out) / "checkpoints"))
     fail(ErrorCode::usage, "[export] {0} is a run, and would be read as this model for ever; --out {0}/model keeps both", out);
+  refuse_checkpoints(out);
+  if (const GptForm next = wanted.value_or(form_for(weights.config)); !of_run && not_in_form(weights.config, next).empty())
+    refuse_others(out, gpt_config_json(weights.config, next, weights.tokenizer ? weights.tokenizer->end_of_text() : std::nullopt));
   const GptForm form = export_gpt(out, weights.config, values, weights.tokenizer.get(), wanted);
   if (form != GptForm::own)
     fmt::print("{0} holds it in {1}'s form: transformers' {2}.from_pretrained(\"{0}\") loads it\n", out, form == GptForm::gpt2 ? "GPT-2" : "Llama",

@@ -8,19 +8,51 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "config/key.h"
+#include "config/value.h"
 #include "machine/profile.h"
 #include "train/experiment.h"
 
 namespace ridge::cli {
 namespace {
 
-// "--resume RUN" is what people write for "--resume --out RUN".
+namespace fs = std::filesystem;
+
+bool same_folder(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return (a / "").lexically_normal() == (b / "").lexically_normal() || fs::equivalent(a, b, ignored);
+}
+
+// A run goes on in its own folder, so a second name for it is a mistake.
+void check_resumed_folder(const std::vector<std::string>& words, const std::string& run) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = std::string_view(words[i]).substr(words[i].starts_with("--") ? 2 : 0);
+    const size_t equal = word.find('=');
+    if ((equal == word.npos && (word.size() == words[i].size() || i + 1 == words.size())) || config::find_key(word.substr(0, equal)) != config::find_key("out"))
+      continue;
+    if (const std::string out(equal == word.npos ? std::string_view(words[i + 1]) : word.substr(equal + 1)); !same_folder(out, run))
+      fail(ErrorCode::usage,
+           "[resume] --resume {0} and out={1} name two folders, and a run goes on in its own; leave out={1} out, or start a new run "
+           "from its weights with init_from={0}",
+           run, out);
+  }
+}
+
+// "--resume RUN" and "--resume=RUN" are what people write for "--resume --out RUN".
 void read_resumed_folder(std::vector<std::string>& words) {
+  constexpr std::string_view kResume = "--resume=";
+  for (size_t i = 0; i < words.size(); ++i)
+    if (words[i].starts_with(kResume)) {
+      const std::string value = words[i].substr(kResume.size());
+      if (config::parse_value(*config::find_key("resume"), value).value || value.empty()) continue;
+      words[i] = "--resume";
+      words.insert(words.begin() + int64_t(i) + 1, value);
+    }
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     std::string& next = words[i + 1];
     const bool truth = next == "true" || next == "false" || next == "yes" || next == "no" || next == "on" || next == "off" || next == "1" || next == "0";
     if (words[i] == "--resume" && !truth && !next.starts_with("--") && (next.find('=') == next.npos || std::filesystem::is_directory(next)))
-      next = "out=" + next;
+      check_resumed_folder(words, next), next = "out=" + next;
   }
 }
 

@@ -2,14 +2,17 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include <fmt/chrono.h>
 #include <fmt/core.h>
@@ -110,7 +113,10 @@ class LogFile {
 };
 
 // Whoever reads a stream may stop reading; fmt::print would throw then, and the run is to go on.
-void say(FILE* stream, const std::string& line) { std::fputs((line + "\n").c_str(), stream), std::fflush(stream); }
+void say(FILE* stream, const std::string& line) {
+  const bool taken = std::fputs((line + "\n").c_str(), stream) >= 0;
+  if ((std::fflush(stream) != 0 || !taken) && errno == EPIPE) std::clearerr(stream);
+}
 
 // log_level=warning leaves notices, log_level=error nothing.
 class HushedView : public RunView {
@@ -141,13 +147,33 @@ bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpo
 
 bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
 
+// The first of the files there that a run would write over and that no run wrote: those begin their config.yaml with a line of their own.
+std::optional<std::string> file_in_the_way(const fs::path& place, bool is_part, const config::Resolved& settings) {
+  auto first_line = [](std::istream&& in) {
+    std::string line;
+    std::getline(in, line);
+    return line;
+  };
+  if (first_line(std::ifstream(place / "config.yaml")) == first_line(std::istringstream(settings.to_yaml()))) return {};
+  std::error_code ignored;
+  for (const char* name : {"config.yaml", "final_info.json", "log.txt", "summary.json", "plan.json", "machine.json", "model"})
+    if ((is_part || name == std::string_view("config.yaml") || name == std::string_view("final_info.json")) && fs::exists(place / name, ignored) &&
+        !fs::is_empty(place / name, ignored))
+      return name;
+  return {};
+}
+
 // A new run writes over no other, and not among its own texts: the next seed would read that, and no run could go on.
-void check_place(const fs::path& place, const std::vector<Part>& parts) {
+void check_place(const fs::path& place, const std::vector<Part>& parts, const config::Resolved& settings) {
   std::error_code ignored;
   if (fs::exists(place, ignored) && !fs::is_directory(place, ignored))
     fail(ErrorCode::io, "[train] {} is no folder; choose another with --out DIR", place.string());
   if (has_run(place) || is_experiment(place))
     fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
+  const bool is_part = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == place; });
+  if (const std::optional<std::string> name = file_in_the_way(place, is_part, settings))
+    fail(ErrorCode::usage, "[train] {} holds files that a run would overwrite: {}; move them away, or choose another folder with --out DIR", place.string(),
+         *name);
   if (std::any_of(parts.begin(), parts.end(),
                   [&](const Part& part) { return part.data != "builtin" && fs::equivalent(find_source(part.data), place, ignored); }))
     fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
@@ -248,7 +274,7 @@ int train_in(const fs::path& out, const config::Resolved& settings, const config
   std::vector<fs::path> places = {out};
   for (const Part& part : parts) places.push_back(part.folder);
   if (!resume)
-    for (const fs::path& place : places) check_place(place, parts);
+    for (const fs::path& place : places) check_place(place, parts, settings);
   if (parts.size() > 1 && !data_checked) check_data(parts, sources, json);
   auto keep_settings = [&] {  // an experiment is resumed as a whole, and each of its runs alone
     if (parts.size() == 1) return;
@@ -315,7 +341,7 @@ const Command train_command("train", "train a model: ridge train gpt data=my.txt
   return [=] {
     check_task(*task);
     const int code = train_all(sources(), *json);
-    std::clearerr(stdout);  // the run's folder holds what nobody read
+    if (!*json) std::clearerr(stdout);  // the run's folder holds what nobody read; a program that reads JSON may have nothing else
     return code;
   };
 });

@@ -27,8 +27,7 @@ class ConfigReader {
     else if (type == kOwnType)
       read_own();
     else
-      fail(ErrorCode::unsupported, "[gpt] {}: model_type is {}; Ridge reads {}, {} and {}", name_, type.empty() ? "missing" : type, kGpt2Type, kLlamaType,
-           kOwnType);
+      fail(ErrorCode::io, "[gpt] {}: model_type is {}; Ridge reads {}, {} and {}", name_, type.empty() ? "missing" : type, kGpt2Type, kLlamaType, kOwnType);
     constexpr int64_t kMostLayers = 65536;
     if (c_.layers > kMostLayers) fail(ErrorCode::io, "[gpt] {}: {} layers; Ridge reads up to {}", name_, c_.layers, kMostLayers);
     try {
@@ -90,17 +89,17 @@ class ConfigReader {
   // Whether `key` has the second of two words.
   bool second_of(const Json& json, const char* key, const char* first, const char* second) const {
     const std::string value = word(json, key, first);
-    if (value != first && value != second) fail(ErrorCode::unsupported, "[gpt] {}: {} is {}; Ridge has {} and {}", name_, key, value, first, second);
+    if (value != first && value != second) fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge has {} and {}", name_, key, value, first, second);
     return value == second;
   }
 
   void require_word(const char* key, const char* first, const char* second) const {
     if (const std::string value = word(json_, key, first); value != first && value != second)
-      fail(ErrorCode::unsupported, "[gpt] {}: {} is {}; Ridge has {}", name_, key, value, first);
+      fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge has {}", name_, key, value, first);
   }
 
   void require_flag(const char* key, bool wanted) const {
-    if (flag(json_, key, wanted) != wanted) fail(ErrorCode::unsupported, "[gpt] {}: {} is {}, which Ridge's GPT does not do", name_, key, !wanted);
+    if (flag(json_, key, wanted) != wanted) fail(ErrorCode::io, "[gpt] {}: {} is {}, which Ridge's GPT does not do", name_, key, !wanted);
   }
 
   // What Ridge adds to any form, so that its models come back exactly as they were.
@@ -156,10 +155,10 @@ class ConfigReader {
     require_word("hidden_act", "silu", "swish");
     c_.bias = flag(json_, "attention_bias", false);
     if (const bool mlp = flag(json_, "mlp_bias", false); mlp != c_.bias)
-      fail(ErrorCode::unsupported, "[gpt] {}: attention_bias is {} and mlp_bias is {}; Ridge's GPT has biases everywhere or nowhere", name_, c_.bias, mlp);
+      fail(ErrorCode::io, "[gpt] {}: attention_bias is {} and mlp_bias is {}; Ridge's GPT has biases everywhere or nowhere", name_, c_.bias, mlp);
     if (c_.heads > 0)
       if (const int64_t dim = size(json_, "head_dim", c_.width / c_.heads); dim * c_.heads != c_.width)
-        fail(ErrorCode::unsupported, "[gpt] {}: head_dim is {}; Ridge's GPT has hidden_size ÷ num_attention_heads, {} ÷ {}", name_, dim, c_.width, c_.heads);
+        fail(ErrorCode::io, "[gpt] {}: head_dim is {}; Ridge's GPT has hidden_size ÷ num_attention_heads, {} ÷ {}", name_, dim, c_.width, c_.heads);
     read_rope();
     const int64_t hidden = size(json_, "intermediate_size");
     if (c_.width > 0 && gpt_mlp_size(c_) != hidden) c_.hidden = hidden;
@@ -174,9 +173,9 @@ class ConfigReader {
       if (!rope) continue;
       if (!rope->is_object()) fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is not an object", name_, key, brief(*rope));
       const std::string type = word(*rope, find(*rope, "rope_type") ? "rope_type" : "type", "default");
-      if (type != "default") fail(ErrorCode::unsupported, "[gpt] {}: {} is of type {}; Ridge has RoPE without scaling (default)", name_, key, type);
+      if (type != "default") fail(ErrorCode::io, "[gpt] {}: {} is of type {}; Ridge has RoPE without scaling (default)", name_, key, type);
       if (positive(*rope, "partial_rotary_factor", 1) != 1)
-        fail(ErrorCode::unsupported, "[gpt] {}: {} rotates a part of each head; Ridge rotates all of it", name_, key);
+        fail(ErrorCode::io, "[gpt] {}: {} rotates a part of each head; Ridge rotates all of it", name_, key);
       c_.rope_theta = positive(*rope, "rope_theta", c_.rope_theta);
     }
   }

@@ -27,7 +27,7 @@ struct StoredGptConfig {
   GptForm form = GptForm::own;
 };
 
-// `name` of the file, for messages. ErrorCode::io: damaged, or sizes that make no model; ErrorCode::unsupported names what Ridge's GPT does not do.
+// `name` of the file, for messages. ErrorCode::io: damaged, sizes that make no model, or what Ridge's GPT does not do.
 StoredGptConfig parse_gpt_config(const std::string& text, const std::string& name);
 
 }  // namespace ridge

@@ -21,8 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr const char *kWeightsFile = "model.safetensors", *kConfigFile = "config.json", *kTokenizerFile = "tokenizer.json",
-                     *kTokenizerConfigFile = "tokenizer_config.json";
+constexpr const char *kWeightsFile = kExportedFiles[0], *kConfigFile = kExportedFiles[1], *kTokenizerFile = kExportedFiles[2],
+                     *kTokenizerConfigFile = kExportedFiles[3];
 
 // ---- names
 
@@ -148,7 +148,7 @@ void bind(GptWeights& w, GptForm form) {
     if (!(t.shape == wanted.shape))
       fail(ErrorCode::io, "[gpt] {}: {} is {}, {} asks for {}", name, t.name, to_string(t.shape), kConfigFile, to_string(wanted.shape));
     if (t.dtype != DType::f32 && t.dtype != DType::bf16 && t.dtype != DType::f16)
-      fail(ErrorCode::unsupported, "[gpt] {}: {} is {}; Ridge reads weights in f32, bf16 and f16", name, t.name, ridge::name(t.dtype));
+      fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge reads weights in f32, bf16 and f16", name, t.name, ridge::name(t.dtype));
     there.erase(it);
     return t;
   };
@@ -177,7 +177,7 @@ std::shared_ptr<const Tokenizer> checked_tokenizer(std::unique_ptr<Tokenizer> to
 
 GptWeights read_folder(const fs::path& folder) {
   if (!fs::exists(folder / kWeightsFile) && fs::exists(folder / "model.safetensors.index.json"))
-    fail(ErrorCode::unsupported, "[gpt] {} holds its weights in several files; save it as one {}", folder.string(), kWeightsFile);
+    fail(ErrorCode::io, "[gpt] {} holds its weights in several files; save it as one {}", folder.string(), kWeightsFile);
   const StoredGptConfig read = parse_gpt_config(read_text(folder / kConfigFile), (folder / kConfigFile).string());
   GptWeights w{
       .config = read.config, .tokenizer = nullptr, .folder = folder, .notices = {}, .file = SafetensorsFile((folder / kWeightsFile).string()), .sources = {}};
@@ -288,7 +288,7 @@ GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<co
                    std::optional<GptForm> wanted) {
   const GptForm form = wanted.value_or(form_for(config));
   if (const std::vector<std::string> missing = not_in_form(config, form); !missing.empty())
-    fail(ErrorCode::unsupported, "[gpt] {}'s form cannot express {}; leave the form out, and the model is written in one that can",
+    fail(ErrorCode::usage, "[gpt] {}'s form cannot express {}; leave the form out, and the model is written in one that can",
          form == GptForm::llama ? "Llama" : "GPT-2", config::join(missing, ", "));
   const std::vector<Parameter> own = gpt_parameters(config);
   if (own.size() != parameters.size()) fail(ErrorCode::value, "[gpt] {} parameters given, this configuration has {}", parameters.size(), own.size());

@@ -14,6 +14,8 @@
 
 namespace ridge {
 
+inline constexpr const char* kExportedFiles[] = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"};
+
 // A model in its folder: mapped, checked against its configuration, not yet copied.
 struct GptWeights {
   GptConfig config;
@@ -39,11 +41,11 @@ struct GptWeights {
 
 // `path`: a run (its best checkpoint, or its newest), a checkpoint, or a folder in one of the three forms. Tensors may be f32, bf16 or f16, in GPT-2's
 // form with or without the prefix "transformer."; buffers that older files hold are passed over. ErrorCode::io says what is missing, superfluous or of
-// another shape; ErrorCode::unsupported what Ridge's GPT cannot do that the file asks for.
+// another shape, and what Ridge's GPT cannot do that the file asks for.
 GptWeights load_gpt_weights(const std::filesystem::path& path);
 
 // Writes the folder in a form that can express the model; no form: GPT-2's or Llama's where possible, else Ridge's own. `parameters` in the order of
-// gpt_parameters; rows beyond the vocabulary are left out. No more than a piece is copied at a time. ErrorCode::unsupported names what the form lacks.
+// gpt_parameters; rows beyond the vocabulary are left out. No more than a piece is copied at a time. ErrorCode::usage names what the form lacks.
 GptForm export_gpt(const std::filesystem::path& folder, const GptConfig& config, std::span<const std::span<const float>> parameters, const Tokenizer* tokenizer,
                    std::optional<GptForm> form = {});
 

@@ -34,7 +34,7 @@ Screen stdout_screen() {
     const bool taken = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
     if (std::fflush(stdout) == 0 && taken) return;
     const int cause = errno;
-    std::clearerr(stdout);  // the next write is a try of its own
+    if (cause == EPIPE) std::clearerr(stdout);  // nobody reads any more; any other failure is still known when the program ends
     fail(ErrorCode::io, "[stdout] what is printed cannot be written: {}", std::strerror(cause));
   };
   return {write, terminal_width, on_terminal(), use_colour()};

@@ -328,12 +328,12 @@ TEST(GptFiles, SayWhatIsWrong) {
     test::write_text((folder / "config.json").string(), json.dump());
     return error_of(folder, &message);
   };
-  EXPECT_EQ(changed([](Json& j) { j["model_type"] = "mamba"; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["model_type"] = "mamba"; }), ErrorCode::io);
   EXPECT_NE(message.find("llama"), std::string::npos) << message;
   EXPECT_EQ(changed([](Json& j) { j["model_type"] = "llama"; }), ErrorCode::io);
-  EXPECT_EQ(changed([](Json& j) { j["activation_function"] = "relu"; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["activation_function"] = "relu"; }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j["layer_norm_epsilon"] = -1e-3; }), ErrorCode::io);
-  EXPECT_EQ(changed([](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; }), ErrorCode::unsupported);
+  EXPECT_EQ(changed([](Json& j) { j["scale_attn_by_inverse_layer_idx"] = true; }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j.erase("n_layer"); }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j["n_head"] = 5; }), ErrorCode::io);
   EXPECT_EQ(changed([](Json& j) { j["n_embd"] = "wide"; }), ErrorCode::io);
@@ -368,14 +368,14 @@ TEST(GptFiles, SayWhatLlamaAsksForThatRidgeHasNot) {
     EXPECT_EQ(error_of(folder.path(), &message), code) << key << " " << message;
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect("hidden_act", "gelu", ErrorCode::unsupported, "hidden_act is gelu");
-  expect("attention_bias", true, ErrorCode::unsupported, "attention_bias is true and mlp_bias is false");
-  expect("mlp_bias", true, ErrorCode::unsupported, "mlp_bias is true");
-  expect("head_dim", 8, ErrorCode::unsupported, "head_dim is 8");
-  expect("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}, ErrorCode::unsupported, "llama3");
-  expect("rope_scaling", {{"type", "linear"}}, ErrorCode::unsupported, "linear");
-  expect("rope_parameters", {{"rope_type", "yarn"}}, ErrorCode::unsupported, "yarn");
-  expect("rope_parameters", {{"partial_rotary_factor", 0.5}}, ErrorCode::unsupported, "a part of each head");
+  expect("hidden_act", "gelu", ErrorCode::io, "hidden_act is gelu");
+  expect("attention_bias", true, ErrorCode::io, "attention_bias is true and mlp_bias is false");
+  expect("mlp_bias", true, ErrorCode::io, "mlp_bias is true");
+  expect("head_dim", 8, ErrorCode::io, "head_dim is 8");
+  expect("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}, ErrorCode::io, "llama3");
+  expect("rope_scaling", {{"type", "linear"}}, ErrorCode::io, "linear");
+  expect("rope_parameters", {{"rope_type", "yarn"}}, ErrorCode::io, "yarn");
+  expect("rope_parameters", {{"partial_rotary_factor", 0.5}}, ErrorCode::io, "a part of each head");
   expect("rope_parameters", 3, ErrorCode::io, "rope_parameters");
   expect("rope_theta", 0, ErrorCode::io, "rope_theta");
   expect("rms_norm_eps", "small", ErrorCode::io, "rms_norm_eps");
@@ -397,7 +397,7 @@ TEST(GptFiles, FormsThatCannotExpressAModelAreRefusedByName) {
     try {
       export_gpt(folder.path(), c, Model(c).views(), nullptr, form);
     } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::unsupported);
+      EXPECT_EQ(e.code(), ErrorCode::usage);
       return std::string(e.what());
     }
     return std::string();
@@ -425,7 +425,7 @@ TEST(GptFiles, DamagedConfigsAreRefusedOrRight) {
       EXPECT_TRUE(not_in_form(read.config, read.form).empty());
       ++accepted;
     } catch (const Error& e) {
-      EXPECT_TRUE(e.code() == ErrorCode::io || e.code() == ErrorCode::unsupported) << e.what();
+      EXPECT_EQ(e.code(), ErrorCode::io) << e.what();
       ++refused;
     }
   EXPECT_GT(refused, 100);
