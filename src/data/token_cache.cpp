@@ -159,9 +159,10 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
     fail(ErrorCode::io, "[data] no folder for tokens: {} and {} cannot be written ({}); set RIDGE_CACHE to one that can", cache.string(),
          fs::temp_directory_path(error).string(), folder.error());
   make_tokens(recipe, folder.path());
-  const std::string reason = !cache.empty()                                       ? cache.string() + " cannot be written"
-                             : !options.cache.empty() || !cache_problem().empty() ? "the cache is not used, since others may have written to it"
-                                                                                  : "no cache folder is known";
+  const std::string reason = !cache.empty()             ? cache.string() + " cannot be written"
+                             : !options.cache.empty()   ? "the cache is not used, since others may have written to it"
+                             : !cache_problem().empty() ? "the cache cannot be used"
+                                                        : "no cache folder is known";
   return open_for_process(folder.path(), reason);
 }
 

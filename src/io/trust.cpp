@@ -35,8 +35,9 @@ std::string why_untrusted(const fs::path& path) {
 }
 
 std::string why_untrusted_folder(const fs::path& folder) {
-  std::string why = why_untrusted(folder);
   std::error_code error;
+  if (fs::exists(folder, error) && !fs::is_directory(folder, error)) return fmt::format("{} is not a folder", folder.string());
+  std::string why = why_untrusted(folder);
   for (fs::directory_iterator at(folder, error), end; why.empty() && !error && at != end; at.increment(error)) why = why_untrusted(at->path());
   return why;
 }

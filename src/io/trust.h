@@ -14,6 +14,7 @@ std::string why_untrusted(const struct stat& info, const std::filesystem::path& 
 std::string why_untrusted(const std::filesystem::path& path);  // of a link: both the link and what it leads to
 
 // The same for a folder and everything directly in it: files that others left there stay theirs after the folder was closed to them.
+// What is not a folder is called so, and nothing is advised to be changed about it.
 std::string why_untrusted_folder(const std::filesystem::path& folder);
 
 // Makes a folder that others cannot write to, whatever the umask, and its parents. The reason when there is none that can be trusted.

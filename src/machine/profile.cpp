@@ -186,6 +186,9 @@ fs::path named_cache_folder() {
 std::string cache_problem() {
   const fs::path folder = named_cache_folder();
   const std::string why = folder.empty() ? std::string() : why_untrusted_folder(folder);
+  std::error_code ignored;
+  if (!why.empty() && !fs::is_directory(folder, ignored))
+    return fmt::format("there is no cache: {}; name one with RIDGE_CACHE. Until then measurements, tokens and kernels are made again in every run", why);
   return why.empty()
              ? why
              : fmt::format(

@@ -39,6 +39,10 @@ TEST_F(Trust, PathsThatOthersCanWriteToHaveNone) {
   EXPECT_TRUE(has(why_untrusted_folder(path), "chmod o-w " + path + "/file")) << why_untrusted_folder(path);
 }
 
+TEST_F(Trust, WhatIsNoFolderGetsNoAdviceOnPermissions) {
+  for (const std::string& why : {why_untrusted_folder("/dev/null"), make_private_folder("/dev/null")}) EXPECT_EQ(why, "/dev/null is not a folder");
+}
+
 TEST_F(Trust, FilesOfOthersHaveNone) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const std::string path = folder_ / "cache", file = path + "/kernel";
