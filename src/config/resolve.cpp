@@ -111,7 +111,14 @@ class Resolver {
   }
 
   std::string text(std::string_view name) const { return resolved_.get<std::string>(name); }
-  const std::vector<std::string>& problems() const { return problems_; }
+  // What is wrong with other programs' variables counts only where nothing stronger sets their key.
+  std::vector<std::string> problems() {
+    std::vector<std::string> all;
+    for (const Waiting& w : waiting_)
+      if (history_of(*w.key).size() == w.settings) all.push_back(w.what);
+    all.insert(all.end(), problems_.begin(), problems_.end());
+    return all;
+  }
   Resolved take() { return std::move(resolved_); }
 
  private:
@@ -235,12 +242,23 @@ class Resolver {
       if (key.foreign_variable == name) {
         const std::string source = "environment " + name;
         const std::string_view outermost = key.type == Type::integer ? std::string_view(value).substr(0, value.find(',')) : std::string_view(value);
-        set(key, parse_value(key, outermost), source);
+        const Parsed parsed = parse_value(key, outermost);
+        if (parsed.value)
+          set(key, parsed, source);
+        else
+          waiting_.push_back({&key, history_of(key).size(), fmt::format("{}: {}", source, refusal(key, key.name, parsed))});
       }
   }
 
+  struct Waiting {
+    const Key* key;
+    size_t settings;  // of this key, by weaker sources
+    std::string what;
+  };
+
   Resolved resolved_;
   std::vector<std::string> problems_;
+  std::vector<Waiting> waiting_;
   std::map<const Key*, std::string> written_;  // names on the command line
   std::vector<std::string> options_;
 };
@@ -288,7 +306,7 @@ Resolved resolve(const Sources& sources) {
   for (const fs::path& path : files) resolver.file(path);
   resolver.environment(sources.environment);
   resolver.words(sources.assumed), resolver.words(sources.words, sources.options), resolver.words(sources.decided);
-  if (!resolver.problems().empty()) fail(ErrorCode::usage, "[config] {}", join(resolver.problems(), "\n[config] "));
+  if (const std::vector<std::string> problems = resolver.problems(); !problems.empty()) fail(ErrorCode::usage, "[config] {}", join(problems, "\n[config] "));
   resolver.preset();
   return resolver.take();
 }

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -69,6 +70,21 @@ std::string budget_word(int64_t bytes) {
   constexpr double kMiB = 0x1p20, kGiB = 0x1p30;
   return double(bytes) < kGiB ? fmt::format("{:.0f}MiB", std::ceil(double(bytes) / kMiB))
                               : fmt::format("{:.2f}GiB", std::ceil(double(bytes) / kGiB * 100) / 100);
+}
+
+// How to come by a budget of so many bytes: memory= where that is what limits, else a larger share of the machine, else nothing will do.
+std::string budget_remedy(BudgetFacts facts, int64_t enough) {
+  const int64_t wish = std::exchange(facts.wish, 0), usable = memory_budget(facts).bytes;
+  if (enough <= usable) return fmt::format("the smallest budget that works is memory={}", budget_word(enough));
+  const std::string also = wish > 0 && wish < enough ? fmt::format(" and memory={}", budget_word(enough)) : "";
+  for (int percent = int(facts.fraction * 100) + 1; percent <= 100; ++percent) {
+    facts.fraction = percent / 100.0;
+    if (memory_budget(facts).bytes >= enough)
+      return fmt::format("the smallest budget that works is {}: set memory_fraction={:g}{}", budget_word(enough), facts.fraction, also);
+  }
+  const MemoryBudget most = memory_budget(facts);
+  return fmt::format("{} is too small for it: it needs {} and has {} ({}); choose a smaller model", facts.device == "cpu" ? "this machine" : facts.device,
+                     size_text(enough), size_text(most.bytes), most.reason);
 }
 
 int64_t batch_bytes(const BatchSource& source) {
@@ -377,9 +393,9 @@ class Settling {
         run_.step = std::make_unique<TrainStep>(std::move(model), options);
       } catch (const StepTooLarge& error) {
         const int64_t enough = smallest_budget(others, error.least);
-        fail(ErrorCode::memory, "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; the smallest budget that works is memory={}",
-             size_text(run_.budget.bytes), run_.budget.reason, far_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others),
-             size_text(error.least), budget_word(enough));
+        fail(ErrorCode::memory, "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; {}", size_text(run_.budget.bytes),
+             run_.budget.reason, far_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others), size_text(error.least),
+             budget_remedy(facts, enough));
       }
     }
     settle_loading();

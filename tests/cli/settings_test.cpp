@@ -72,6 +72,36 @@ TEST_F(Settings, OfTheEnvironmentAreCheckedLikeAllOthers) {
   RidgeProgram other;
   other.set("OMP_NUM_THREADS", "4,2");
   EXPECT_EQ(other({"config", "show"}).code, 0);
+  // What other programs' variables say counts only where it decides.
+  other.set("OMP_NUM_THREADS", "foo");
+  other.set("OPTIMIZE_PERF", "foo");
+  Answer answer = other({"demo", "--steps", "1", "threads=1", "optimize_perf=false"});
+  EXPECT_EQ(answer.code, 0) << answer.all();
+  other.set("RIDGE_THREADS", "1");
+  other.set("RIDGE_OPTIMIZE_PERF", "false");
+  answer = other({"doctor"});
+  EXPECT_EQ(answer.code, 0) << answer.all();
+}
+
+TEST_F(Settings, ThatLimitMemoryAreNamedInARefusal) {
+  Answer answer = ridge(tiny({"plan", "gpt", "memory_fraction=0.0001"}));
+  EXPECT_EQ(answer.code, 3) << answer.all();
+  EXPECT_TRUE(answer.says(": set memory_fraction=0.")) << answer.all();
+  EXPECT_FALSE(answer.says("memory=")) << answer.all();
+  answer = ridge(tiny({"plan", "gpt", "memory_fraction=0.0001", "memory=64KiB"}));
+  EXPECT_TRUE(answer.says(": set memory_fraction=0.") && answer.says(" and memory=")) << answer.all();
+  answer = ridge(tiny({"plan", "gpt"}, {"width=400000"}));
+  EXPECT_EQ(answer.code, 3) << answer.all();
+  EXPECT_TRUE(answer.says("this machine is too small for it: it needs ")) << answer.all();
+  EXPECT_FALSE(answer.says("memory=") || answer.says("memory_fraction=")) << answer.all();
+}
+
+TEST_F(Settings, OfTheCacheThatNameNoFolderAreToldSo) {
+  ridge.set("RIDGE_CACHE", "/dev/null");
+  const Answer answer = ridge(tiny({"train", "gpt", "steps=1", "--out", "run"}));
+  EXPECT_EQ(answer.code, 0) << answer.all();
+  EXPECT_TRUE(answer.says("/dev/null is not a folder; name one with RIDGE_CACHE")) << answer.all();
+  EXPECT_FALSE(answer.says("chmod") || answer.says("chown") || answer.says("others may have written")) << answer.all();
 }
 
 TEST_F(Settings, OfAnUnknownNameGetOnlyCloseSuggestions) {

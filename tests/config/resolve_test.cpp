@@ -224,6 +224,14 @@ TEST_F(Resolve, ForeignVariablesAreWeakerThanOwnOnes) {
             "[config] environment OMP_NUM_THREADS: threads is 'many', but must be a whole number from 1 to 4096, or auto, performance or all\n"
             "[config] environment OPTIMIZE_PERF: optimize_perf is 'banana', but must be true or false\n"
             "[config] environment RIDGE_THREADS: threads is 'banana', but must be a whole number from 1 to 4096, or auto, performance or all");
+  s.environment = {{"OMP_NUM_THREADS", "many"}, {"OPTIMIZE_PERF", "banana"}, {"RIDGE_THREADS", "3"}};
+  s.words = {"optimize_perf=false"};
+  EXPECT_EQ(error_of(s), "") << "stronger sources decide";
+  s.words = {"optimize_perf=apple"};
+  EXPECT_EQ(error_of(s),
+            "[config] environment OPTIMIZE_PERF: optimize_perf is 'banana', but must be true or false\n"
+            "[config] command line: optimize_perf is 'apple', but must be true or false");
+  s.words = {};
   s.environment = {{"RIDGE_ISA", "avx2"}};
   EXPECT_EQ(error_of(s), "");
 }
