@@ -65,7 +65,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   for (const std::string_view name : {kVocab, kMerges})
     if (path.ends_with(name)) {
       const std::string front = path.substr(0, path.size() - name.size()), vocab = front + kVocab, merges = front + kMerges;
-      return parse_vocab_and_merges(read_file(vocab), read_file(merges), vocab);
+      return parse_vocab_and_merges(read_file(vocab), read_file(merges), vocab, merges);
     }
   return parse_tokenizer(read_file(path), path);
 }

@@ -40,7 +40,8 @@ class Tokenizer {
 // ErrorCode::io says what is wrong with the file, ErrorCode::unsupported what Ridge cannot do that it asks for.
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::string& name = "tokenizer.json");
 // GPT-2's two files: ids by spelling, and a merge in each line.
-std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, std::string_view merges, const std::string& name = "vocab.json");
+std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, std::string_view merges, const std::string& name = "vocab.json",
+                                                  const std::string& merges_name = "merges.txt");
 
 // `path`: a tokenizer.json; a vocab.json or merges.txt with the other one in the same folder; or a folder with either form.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);

@@ -77,10 +77,16 @@ std::vector<std::string> spellings_of(const BpeVocabulary& vocabulary) {
   return out;
 }
 
+// A merges.txt: its name, and the line of each of its rules.
+struct MergesFile {
+  const std::string& name;
+  std::vector<size_t> lines;
+};
+
 // Reads one file; every refusal names it.
 class TokenizerReader {
  public:
-  TokenizerReader(json document, const std::string& name) : document_(std::move(document)), name_(name) {}
+  TokenizerReader(json document, const std::string& name, const MergesFile* file) : document_(std::move(document)), name_(name), file_(file) {}
 
   std::unique_ptr<Tokenizer> read() const {
     if (!document_.is_object() || !document_.contains("model") || !document_["model"].is_object()) malformed("no \"model\"; is this a tokenizer.json?");
@@ -191,21 +197,30 @@ class TokenizerReader {
     if (!merges.is_array()) malformed("model.merges is not an array");
     std::unordered_map<std::string_view, Token> ids;
     for (const std::string& spelling : spellings) ids.emplace(spelling, Token(ids.size()));
+    std::vector<BpeRule> out;
     const auto id = [&](const std::string& text) {
       const auto found = ids.find(text);
-      if (found == ids.end()) malformed(fmt::format("a merge names {}, which is not in the vocabulary", shown(text)));
+      if (found == ids.end()) malformed_merge(out.size(), fmt::format("a merge names {}, which is not in the vocabulary", shown(text)));
       return found->second;
     };
-    std::vector<BpeRule> out;
+    std::unordered_map<std::string, size_t> seen;  // of a file with lines
     for (const json& merge : merges) {
-      const auto [left, right] = halves(merge);
+      const auto [left, right] = halves(merge, out.size());
+      if (file_)
+        if (const auto [first, is_new] = seen.emplace(fmt::format("{} {}", left, right), out.size()); !is_new)
+          malformed_merge(out.size(), fmt::format("the same merge as in line {}", file_->lines[first->second]));
       out.push_back({id(left), id(right), id(left + right)});
     }
     return out;
   }
 
+  [[noreturn]] void malformed_merge(size_t index, const std::string& what) const {
+    if (file_) fail(ErrorCode::io, "[tokenizer] {}:{}: {}", file_->name, file_->lines[index], what);
+    malformed(what);
+  }
+
   // "left right" or ["left", "right"].
-  std::pair<std::string, std::string> halves(const json& merge) const {
+  std::pair<std::string, std::string> halves(const json& merge, size_t index) const {
     if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
       return {merge[0].get<std::string>(), merge[1].get<std::string>()};
     if (merge.is_string()) {
@@ -213,11 +228,12 @@ class TokenizerReader {
       const size_t blank = text.find(' ');
       if (blank != std::string::npos && text.find(' ', blank + 1) == std::string::npos) return {text.substr(0, blank), text.substr(blank + 1)};
     }
-    malformed(fmt::format("{} is not a merge of two tokens", shown(brief(merge))));
+    malformed_merge(index, fmt::format("{} is not a merge of two tokens", shown(merge.is_string() ? merge.get<std::string>() : brief(merge))));
   }
 
   const json document_;
   const std::string& name_;
+  const MergesFile* file_;  // where merges are not in the document itself
 };
 
 }  // namespace
@@ -238,9 +254,9 @@ namespace {
 
 // Runs a parser of untrusted text. The vocabulary is at fault where a tokenizer refuses it, so the file is.
 template <class Parse>
-std::unique_ptr<Tokenizer> parse_file(std::string_view text, const std::string& name, const Parse& parse) {
+std::unique_ptr<Tokenizer> parse_file(std::string_view text, const std::string& name, const Parse& parse, const MergesFile* file = nullptr) {
   try {
-    return TokenizerReader(parse(json::parse(text)), name).read();
+    return TokenizerReader(parse(json::parse(text)), name, file).read();
   } catch (const json::parse_error& e) {
     fail(ErrorCode::io, "[tokenizer] {}: not JSON, or cut off: wrong at byte {} of {}", name, e.byte, text.size());
   } catch (const json::exception& e) {
@@ -257,15 +273,19 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view text, const std::str
   return parse_file(text, name, [](json document) { return document; });
 }
 
-std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, std::string_view merges, const std::string& name) {
-  return parse_file(vocab_json, name, [&](json vocab) {
+std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, std::string_view merges, const std::string& name,
+                                                  const std::string& merges_name) {
+  MergesFile file{merges_name, {}};
+  auto document = [&](json vocab) {
     json rules = json::array(), added = json::array();
+    size_t number = 0;
     for (size_t begin = 0, end = 0; begin < merges.size(); begin = end + 1) {
+      ++number;
       end = std::min(merges.find('\n', begin), merges.size());
       std::string_view line = merges.substr(begin, end - begin);
       if (line.ends_with('\r')) line.remove_suffix(1);
       if (line.empty() || (begin == 0 && line.starts_with("#version"))) continue;
-      rules.push_back(std::string(line));
+      rules.push_back(std::string(line)), file.lines.push_back(number);
     }
     // The only token of GPT-2's that stands for itself and not for bytes.
     if (const std::string end(kEndOfText); vocab.is_object() && vocab.contains(end) && vocab[end].is_number())
@@ -273,7 +293,8 @@ std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, s
     return json{{"added_tokens", added},
                 {"pre_tokenizer", {{"type", "ByteLevel"}}},
                 {"model", {{"type", "BPE"}, {"vocab", std::move(vocab)}, {"merges", std::move(rules)}}}};
-  });
+  };
+  return parse_file(vocab_json, name, document, &file);
 }
 
 }  // namespace ridge

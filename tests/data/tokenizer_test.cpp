@@ -202,6 +202,22 @@ TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
     }
   EXPECT_GT(refused, 100);
   EXPECT_GT(accepted, 10);
+  // Where merges.txt is at fault, it is named, with the line.
+  const auto problem = [&](const std::string& bad_line) {
+    const size_t third = merges.find('\n', merges.find('\n') + 1) + 1;
+    std::string damaged = merges;
+    try {
+      parse_vocab_and_merges(vocab, damaged.insert(third, bad_line + "\n"), "vocab.json", "some/merges.txt");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(problem("alone"), "[tokenizer] some/merges.txt:3: 'alone' is not a merge of two tokens");
+  EXPECT_EQ(problem("zq qz"), "[tokenizer] some/merges.txt:3: a merge names 'zq', which is not in the vocabulary");
+  EXPECT_EQ(problem("\xff\xfe").find("[tokenizer] some/merges.txt:3: "), 0u) << problem("\xff\xfe");
+  const size_t second = merges.find('\n') + 1;
+  EXPECT_EQ(problem(merges.substr(second, merges.find('\n', second) - second)), "[tokenizer] some/merges.txt:3: the same merge as in line 2");
   EXPECT_THROW(parse_vocab_and_merges("[]", ""), Error);
   EXPECT_THROW(parse_vocab_and_merges(R"({"<|endoftext|>": )" + std::string(200000, '[') + std::string(200000, ']') + "}", ""), Error);
 }
