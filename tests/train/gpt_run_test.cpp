@@ -108,7 +108,6 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // what a sanitizer keeps of each plan is part of what the process holds
 TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
   const std::vector<std::vector<std::string>> cases = {{"preset=tiny", "batch=24"},       // loaded in parts where there is next to no memory
                                                        {"preset=tiny", "batch=200000"}};  // so large that it always is
@@ -138,7 +137,6 @@ TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
     EXPECT_LE(double(quoted), 1.05 * double(high)) << words[1];
   }
 }
-#endif
 
 TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
   auto refusal = [&](std::vector<std::string> words) {
