@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include <fmt/core.h>
+
 #include "autograd/gradients.h"
 #include "base/rng.h"
 #include "optim/adamw.h"
