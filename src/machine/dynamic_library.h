@@ -1,5 +1,5 @@
 // A shared library opened at run time: by its bare name, which the system's loader finds, or by an absolute path. A relative path, also one by
-// which the loader would find the name, is refused: whoever can write to the working folder could put code there.
+// which the loader would find the name, is refused: anyone with write access to the working folder could put code there.
 #pragma once
 #include <dlfcn.h>
 
