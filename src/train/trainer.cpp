@@ -227,8 +227,9 @@ class Run {
                 }};
   }
 
-  Clock::time_point enter(Phase phase) {
-    if (o_.before) o_.before(phase, state_.step.attempted);
+  Clock::time_point enter(Phase phase) { return enter(phase, state_.step.attempted); }
+  Clock::time_point enter(Phase phase, int64_t step) {
+    if (o_.before) o_.before(phase, step);
     return Clock::now();
   }
   Clock::time_point leave(Phase phase, Clock::time_point start) {
@@ -260,7 +261,7 @@ class Run {
     waited_ = waited_before_ + loader_->waited_seconds();
     const int64_t number = state_.step.attempted + step_.pending();
     const double lr = o_.schedule.rate(number);
-    start = o_.before ? enter(Phase::step) : ready;
+    start = o_.before ? enter(Phase::step, number) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all is waited for then anyway
     const double waited = waited_;
     if (o_.load_parts) {

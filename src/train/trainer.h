@@ -52,7 +52,7 @@ struct TrainerOptions {
   bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint
   const FileCalls* files = &kSystemFileCalls;
   std::function<void()> accepted = {};                   // called when the run is sure to begin or to go on
-  std::function<void(Phase, int64_t step)> before = {};  // called before each phase, for tests
+  std::function<void(Phase, int64_t step)> before = {};  // called before each phase, and once for each step, for tests
 };
 
 // What is trained, and on what. All must live as long as the run.
