@@ -5,10 +5,10 @@
 #include <charconv>
 #include <tuple>
 
-#include "backend/cuda/libraries.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
+#include "drivers/cuda_libraries.h"
 
 namespace ridge {
 namespace {

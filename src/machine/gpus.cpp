@@ -9,11 +9,11 @@
 
 #include <fmt/core.h>
 
-#include "backend/cuda/driver.h"
-#include "machine/dynamic_library.h"
+#include "drivers/cuda_driver.h"
+#include "drivers/dynamic_library.h"
+#include "drivers/guarded_call.h"
+#include "drivers/nvml.h"
 #include "machine/gpus_sysfs.h"
-#include "machine/guarded_call.h"
-#include "machine/nvml.h"
 
 namespace ridge {
 namespace {

@@ -1,10 +1,8 @@
 #include "machine/precision.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/text.h"
 #include "machine/features.h"
 
@@ -93,30 +91,7 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
 
 }  // namespace
 
-std::string_view name(Precision precision) {
-  constexpr std::string_view kNames[] = {"fp32", "tf32", "bf16", "fp16"};
-  return kNames[int(precision)];
-}
-
 std::string_view name(Support support) { return support == Support::native ? "native" : support == Support::emulated ? "emulated" : "absent"; }
-
-std::optional<Precision> parse_precision(std::string_view text) {
-  struct Word {
-    std::string_view text;
-    Precision precision;
-  };
-  constexpr Word kWords[] = {{"fp32", Precision::fp32}, {"float32", Precision::fp32}, {"f32", Precision::fp32},
-                             {"tf32", Precision::tf32}, {"bf16", Precision::bf16},    {"bfloat16", Precision::bf16},
-                             {"fp16", Precision::fp16}, {"float16", Precision::fp16}, {"f16", Precision::fp16}};
-  const std::string word = lower_case(text);
-  if (word == "auto") return {};
-  for (const Word& w : kWords)
-    if (word == w.text) return w.precision;
-  constexpr std::array<std::string_view, 8> kNames = {"auto", "fp32", "float32", "tf32", "bf16", "bfloat16", "fp16", "float16"};
-  const std::string hint = close_hint(word, kNames);
-  fail(ErrorCode::usage, "[precision] unknown precision '{}'; {}{}valid: auto, fp32 (float32), tf32, bf16 (bfloat16), fp16 (float16)", text, hint,
-       hint.empty() ? "" : " ");
-}
 
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan) {
   ArithmeticUnit unit{.device = device, .name = "this CPU"};

@@ -6,16 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/precision.h"
 #include "machine/gpus.h"
 #include "ridge/device.h"
 
 namespace ridge {
-
-enum class Precision { fp32, tf32, bf16, fp16 };
-std::string_view name(Precision precision);
-
-// fp32 (float32, f32), tf32, bf16 (bfloat16), fp16 (float16, f16) in any case; empty: auto. Anything else is ErrorCode::usage.
-std::optional<Precision> parse_precision(std::string_view text);
 
 // What decides about formats on a device.
 struct ArithmeticUnit {

@@ -15,7 +15,7 @@
 
 #include <fmt/core.h>
 
-#include "machine/nvml.h"
+#include "drivers/nvml.h"
 #include "machine/system_files.h"
 
 namespace ridge {

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/prelude.h"
 #include "base/error.h"
 #include "support/nvrtc.h"
 #include "support/temp_folder.h"
@@ -28,7 +30,7 @@ std::vector<fs::path> files_in(const std::string& folder) {
 using KernelTexts = test::NvrtcTest;
 
 TEST_F(KernelTexts, BecomeMachineCode) {
-  const std::string code = nvrtc().compile(add_number(1), "sm_86");
+  const std::string code = compile_text(nvrtc(), add_number(1), "sm_86");
   ASSERT_GT(code.size(), 64u);
   EXPECT_EQ(code.substr(1, 3), "ELF");
   EXPECT_NE(nvrtc().version().find('.'), std::string::npos);
@@ -36,7 +38,7 @@ TEST_F(KernelTexts, BecomeMachineCode) {
 
 // Stored digests tell instructions apart, not names.
 TEST_F(KernelTexts, KeepTheirDigestWhenTheyAreRenamed) {
-  auto digest = [&](const KernelText& text) { return test::Cubin(nvrtc().compile(text, "sm_86")).digest(); };
+  auto digest = [&](const KernelText& text) { return test::Cubin(compile_text(nvrtc(), text, "sm_86")).digest(); };
   KernelText renamed = add_number(1);
   renamed.entry = "x_add_of_another_name";
   renamed.body.replace(renamed.body.find("add"), 3, renamed.entry);
@@ -48,7 +50,7 @@ TEST_F(KernelTexts, KeepTheirDigestWhenTheyAreRenamed) {
 
 TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
   try {
-    nvrtc().compile({.entry = "broken", .body = "extern \"C\" __global__ void broken(float* x) { x[0] = no_such_name; }\n"}, "sm_86");
+    compile_text(nvrtc(), {.entry = "broken", .body = "extern \"C\" __global__ void broken(float* x) { x[0] = no_such_name; }\n"}, "sm_86");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::internal);
@@ -58,7 +60,7 @@ TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
     EXPECT_NE(what.find("no_such_name"), std::string::npos) << what;
   }
   try {
-    nvrtc().compile(add_number(1), "sm_999");
+    compile_text(nvrtc(), add_number(1), "sm_999");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();

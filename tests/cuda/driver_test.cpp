@@ -1,4 +1,4 @@
-#include "backend/cuda/driver.h"
+#include "drivers/cuda_driver.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <fmt/core.h>
 
 #include "backend/cuda/probe_kernels.h"
-#include "machine/guarded_call.h"
+#include "drivers/guarded_call.h"
 #include "support/errors.h"
 #include "support/fake_drivers.h"
 #include "support/variable.h"

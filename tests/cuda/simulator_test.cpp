@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "backend/cuda/cublas_lt.h"
-#include "backend/cuda/driver.h"
+#include "drivers/cublas_lt.h"
+#include "drivers/cuda_driver.h"
 #include "support/errors.h"
 
 namespace ridge::cuda {

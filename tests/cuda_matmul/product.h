@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/matmul.h"
+#include "drivers/cublas_lt.h"
 #include "support/cuda_device.h"
 #include "support/matmul_case.h"
 

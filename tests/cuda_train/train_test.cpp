@@ -8,7 +8,7 @@
 #include "backend/cuda/backend.h"
 #include "base/error.h"
 #include "cuda_train/on_gpu.h"
-#include "machine/dynamic_library.h"
+#include "drivers/dynamic_library.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
 #include "train/gpt_device.h"

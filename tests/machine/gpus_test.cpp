@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "drivers/guarded_call.h"
+#include "drivers/nvml.h"
 #include "machine/gpus_sysfs.h"
-#include "machine/guarded_call.h"
 #include "machine/machine_fixtures.h"
-#include "machine/nvml.h"
 #include "support/fake_drivers.h"
 #include "support/variable.h"
 

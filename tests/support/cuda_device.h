@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/cuda/cubins.h"
-#include "backend/cuda/cudnn.h"
-#include "backend/cuda/nvrtc.h"
+#include "drivers/cudnn.h"
+#include "drivers/nvrtc.h"
 #include "machine/gpus.h"
 #include "support/simulator.h"
 

@@ -13,7 +13,9 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "backend/cuda/nvrtc.h"
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/prelude.h"
+#include "drivers/nvrtc.h"
 #include "support/cubin.h"
 #include "support/pins.h"
 #include "support/source_dir.h"
@@ -63,7 +65,7 @@ class NvrtcTest : public ::testing::Test {
     std::atomic<size_t> next = 0;
     auto work = [&] {
       for (size_t i = next++; i < jobs.size(); i = next++) try {
-          code[i] = nvrtc_->compile(jobs[i].text, jobs[i].target);
+          code[i] = cuda::compile_text(*nvrtc_, jobs[i].text, jobs[i].target);
         } catch (const std::exception& e) {
           errors[i] = e.what();
         }

@@ -4,11 +4,11 @@
 
 #include "backend/cuda/code.h"
 #include "backend/cuda/compiled.h"
-#include "backend/cuda/cublas_lt.h"
-#include "backend/cuda/cudnn.h"
 #include "backend/cuda/make.h"
 #include "backend/cuda/modules.h"
 #include "base/error.h"
+#include "drivers/cublas_lt.h"
+#include "drivers/cudnn.h"
 
 namespace ridge::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cubins.h"
 #include "backend/cuda/device.h"
-#include "backend/cuda/libraries.h"
+#include "drivers/cuda_libraries.h"
 
 namespace ridge::cuda {
 

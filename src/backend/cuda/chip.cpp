@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "backend/cuda/driver.h"
+#include "drivers/cuda_driver.h"
 
 namespace ridge::cuda {
 namespace {

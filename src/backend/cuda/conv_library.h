@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "backend/cuda/conv.h"
-#include "backend/cuda/cudnn.h"
+#include "drivers/cudnn.h"
 
 namespace ridge::cuda {
 

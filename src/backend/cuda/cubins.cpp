@@ -13,9 +13,9 @@
 
 #include <unistd.h>
 
-#include "backend/cuda/nvrtc.h"
 #include "backend/cuda/prelude.h"
 #include "base/error.h"
+#include "drivers/nvrtc.h"
 #include "io/atomic_file.h"
 #include "io/checksum.h"
 #include "io/trust.h"
@@ -163,7 +163,7 @@ struct Cubins::State {
       std::string code = read(job.key);
       const bool found = !code.empty();
       if (!found) {
-        code = nvrtc.compile(job.text, target);
+        code = compile_text(nvrtc, job.text, target);
         // Its objects are there after its first work, and go after what is registered later.
         [[maybe_unused]] static const int registered = std::atexit(Living::stop_all);
         write(job.key, code);
@@ -260,7 +260,7 @@ std::shared_ptr<const std::string> Cubins::get(const KernelText& text) {
 }
 
 std::shared_ptr<const std::string> Cubins::get_anew(const KernelText& text) {
-  auto code = std::make_shared<const std::string>(state_->nvrtc.compile(text, state_->target));
+  auto code = std::make_shared<const std::string>(compile_text(state_->nvrtc, text, state_->target));
   state_->write(key(text), *code);
   std::lock_guard lock(state_->mutex);
   ++state_->statistics.compiled, ++state_->statistics.broken;

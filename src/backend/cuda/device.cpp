@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "drivers/nvml.h"
 #include "graph/class_error.h"
-#include "machine/nvml.h"
 
 namespace ridge::cuda {
 namespace {

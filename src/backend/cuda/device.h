@@ -9,8 +9,8 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/chip.h"
-#include "backend/cuda/driver.h"
 #include "backend/cuda/kernel.h"
+#include "drivers/cuda_driver.h"
 
 namespace ridge::cuda {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "backend/cuda/chip.h"
-#include "backend/cuda/driver.h"
 #include "compile/place.h"
+#include "drivers/cuda_driver.h"
 
 namespace ridge::cuda {
 

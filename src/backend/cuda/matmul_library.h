@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/matmul_epilogue.h"
+#include "drivers/cublas_lt.h"
 
 namespace ridge::cuda {
 

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cubins.h"
 #include "backend/cuda/device.h"
-#include "backend/cuda/nvrtc.h"
+#include "drivers/nvrtc.h"
 
 namespace ridge {
 class Profile;

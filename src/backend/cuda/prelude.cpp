@@ -1,5 +1,8 @@
 #include "backend/cuda/prelude.h"
 
+#include "backend/cuda/kernel.h"
+#include "drivers/nvrtc.h"
+
 namespace ridge::cuda {
 
 // Instructions that C++ cannot say are in functions of their own, with a plain body for the simulator.
@@ -514,6 +517,10 @@ RIDGE_INLINE float sum_of_warp(float x) { return joined_lanes<Sum, 32>(x); }
 RIDGE_INLINE float max_of_warp(float x) { return joined_lanes<Max, 32>(x); }
 )cuda";
   return text;
+}
+
+std::string compile_text(const Nvrtc& nvrtc, const KernelText& text, const std::string& target) {
+  return nvrtc.compile(text.entry, std::string(prelude()) + text.body, target);
 }
 
 }  // namespace ridge::cuda

@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
-#include "backend/cuda/cublas_lt.h"
-#include "backend/cuda/driver.h"
 #include "backend/cuda/probe_kernels.h"
 #include "base/error.h"
-#include "machine/guarded_call.h"
+#include "drivers/cublas_lt.h"
+#include "drivers/cuda_driver.h"
+#include "drivers/guarded_call.h"
 
 namespace ridge::cuda {
 namespace {

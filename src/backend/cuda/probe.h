@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "backend/cuda/libraries.h"
+#include "drivers/cuda_libraries.h"
 #include "machine/probe.h"
 
 namespace ridge::cuda {

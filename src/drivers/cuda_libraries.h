@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "machine/dynamic_library.h"
+#include "drivers/dynamic_library.h"
 
 namespace ridge::cuda {
 

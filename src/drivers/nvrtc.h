@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/checked_call.h"
-#include "backend/cuda/kernel.h"
-#include "backend/cuda/libraries.h"
+#include "drivers/checked_call.h"
+#include "drivers/cuda_libraries.h"
 
 namespace ridge::cuda {
 
@@ -25,9 +24,9 @@ class Nvrtc {
   // How every text is compiled: numbers come out the same in every kernel, so FMA only where it is written.
   static std::vector<std::string> options(const std::string& target);
 
-  // Machine code of the prelude and the text for a chip ("sm_90a"). May be called from several threads at once. ErrorCode::internal with
-  // the compiler's first complaints when it refuses the text.
-  std::string compile(const KernelText& text, const std::string& target) const;
+  // Machine code for a chip ("sm_90a"). May be called from several threads at once. ErrorCode::internal with the kernel's name and the
+  // compiler's first complaints when it refuses the source.
+  std::string compile(const std::string& kernel, const std::string& source, const std::string& target) const;
 
   const DynamicLibrary& library() const { return found_.library; }
   [[noreturn]] void lacks(const char* symbol) const;

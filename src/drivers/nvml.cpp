@@ -1,4 +1,4 @@
-#include "machine/nvml.h"
+#include "drivers/nvml.h"
 
 #include <array>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "machine/dynamic_library.h"
+#include "drivers/dynamic_library.h"
 
 namespace ridge {
 namespace {

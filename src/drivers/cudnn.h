@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/driver.h"
-#include "backend/cuda/libraries.h"
+#include "drivers/cuda_driver.h"
+#include "drivers/cuda_libraries.h"
 #include "ridge/dtype.h"
 
 namespace ridge::cuda {

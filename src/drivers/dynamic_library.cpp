@@ -1,4 +1,4 @@
-#include "machine/dynamic_library.h"
+#include "drivers/dynamic_library.h"
 
 #include <cstdlib>
 #include <filesystem>

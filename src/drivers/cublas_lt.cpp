@@ -1,4 +1,4 @@
-#include "backend/cuda/cublas_lt.h"
+#include "drivers/cublas_lt.h"
 
 #include "base/error.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/cuda/checked_call.h"
+#include "drivers/checked_call.h"
 #include "ridge/error.h"
 
 namespace ridge::cuda {

@@ -1,6 +1,6 @@
 // One function of a library that is opened at run time, with its check: a call that fails throws, naming the function.
 #pragma once
-#include "machine/dynamic_library.h"
+#include "drivers/dynamic_library.h"
 
 namespace ridge::cuda {
 

@@ -1,4 +1,4 @@
-#include "backend/cuda/cudnn.h"
+#include "drivers/cudnn.h"
 
 #include <fmt/core.h>
 

@@ -1,10 +1,9 @@
-#include "backend/cuda/nvrtc.h"
+#include "drivers/nvrtc.h"
 
 #include <dlfcn.h>
 
 #include <filesystem>
 
-#include "backend/cuda/prelude.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -63,10 +62,9 @@ std::vector<std::string> Nvrtc::options(const std::string& target) {
   return {"--gpu-architecture=" + target, "--std=c++17", "--fmad=false", "-default-device"};
 }
 
-std::string Nvrtc::compile(const KernelText& text, const std::string& target) const {
-  const std::string source = std::string(prelude()) + text.body;
+std::string Nvrtc::compile(const std::string& kernel, const std::string& source, const std::string& target) const {
   NvrtcProgram program = nullptr;
-  create(&program, source.c_str(), (text.entry + ".cu").c_str(), 0, nullptr, nullptr);
+  create(&program, source.c_str(), (kernel + ".cu").c_str(), 0, nullptr, nullptr);
   struct Destroyed {
     const Nvrtc& nvrtc;
     NvrtcProgram& program;
@@ -85,7 +83,7 @@ std::string Nvrtc::compile(const KernelText& text, const std::string& target) co
     log_size(program, &size);
     std::string said(size, '\0');
     if (size) log(program, said.data());
-    fail(ErrorCode::internal, "[nvrtc] kernel {} does not compile for {}:{}", text.entry, target, first_complaints(said.c_str()));
+    fail(ErrorCode::internal, "[nvrtc] kernel {} does not compile for {}:{}", kernel, target, first_complaints(said.c_str()));
   }
   size_t size = 0;
   cubin_size(program, &size);

@@ -1,4 +1,4 @@
-#include "backend/cuda/driver.h"
+#include "drivers/cuda_driver.h"
 
 #include <cstdlib>
 

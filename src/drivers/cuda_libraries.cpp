@@ -1,4 +1,4 @@
-#include "backend/cuda/libraries.h"
+#include "drivers/cuda_libraries.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "machine/guarded_call.h"
+#include "drivers/guarded_call.h"
 
 #include <fcntl.h>
 #include <poll.h>

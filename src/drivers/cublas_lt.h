@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/driver.h"
-#include "backend/cuda/libraries.h"
-#include "machine/precision.h"
+#include "base/precision.h"
+#include "drivers/cuda_driver.h"
+#include "drivers/cuda_libraries.h"
 
 namespace ridge::cuda {
 
