@@ -1,18 +1,11 @@
-// The host's memory in large pieces, and what the devices that work on it share.
+// What the devices that work on the host's memory share.
 #pragma once
 #include <cstring>
 
 #include "backend/backend.h"
+#include "base/mapped_memory.h"
 
 namespace ridge {
-
-inline constexpr int64_t kHugePage = int64_t(2) << 20;
-
-// Zeros from the system, touched, with huge pages where that helps. ErrorCode::memory when there is no room.
-std::byte* map_memory(int64_t bytes);
-// The same untouched; null when there is no room.
-std::byte* reserve_memory(int64_t bytes);
-void unmap_memory(std::byte* p, int64_t bytes);
 
 class HostBackend : public Backend {
  public:

@@ -13,8 +13,8 @@
 #include <thread>
 #include <utility>
 
-#include "backend/host_memory.h"
 #include "base/error.h"
+#include "base/mapped_memory.h"
 
 namespace ridge {
 namespace {

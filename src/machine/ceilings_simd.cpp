@@ -1,4 +1,4 @@
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "machine/ceilings_simd.cpp"

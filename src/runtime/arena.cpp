@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "backend/backend.h"
-#include "backend/host_memory.h"
+#include "base/mapped_memory.h"
 
 namespace ridge {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/host_memory.h"
 #include "base/error.h"
+#include "base/mapped_memory.h"
 
 namespace ridge {
 namespace {

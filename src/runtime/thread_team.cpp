@@ -14,8 +14,8 @@
 #include <immintrin.h>
 #endif
 
-#include "backend/host_memory.h"
 #include "base/error.h"
+#include "base/mapped_memory.h"
 #include "machine/affinity.h"
 #include "machine/limits.h"
 #include "runtime/work_split.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "backend/host_memory.h"
 #include "base/error.h"
+#include "base/mapped_memory.h"
 #include "base/rng.h"
 #include "compile/autocast.h"
 #include "machine/features.h"

@@ -1,6 +1,6 @@
 // Attention of one query: memory is all that it costs, so every key and value is read once, in order.
 #include "backend/cpu/attention_kernels.h"
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/attention_decode_simd.cpp"

@@ -1,5 +1,5 @@
 // Attention, backward: scores are computed again from q, k and the log-sum-exp; queries outside, keys inside.
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/attention_grad_simd.cpp"

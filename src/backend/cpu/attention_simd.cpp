@@ -1,5 +1,5 @@
 // Attention, forward: online softmax over blocks of keys.
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/attention_simd.cpp"

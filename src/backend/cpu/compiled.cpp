@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backend/cpu/build.h"
+#include "compile/place.h"
 #include "compile/scan_frame.h"
 #include "runtime/thread_team.h"
 

@@ -1,8 +1,8 @@
 #include <type_traits>
 
 #include "backend/cpu/matmul_kernels.h"
-#include "backend/cpu/simd.h"
 #include "base/half.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul_simd.cpp"

@@ -1,5 +1,5 @@
 #include "backend/cpu/row_sums.h"
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/row_sums_simd.cpp"

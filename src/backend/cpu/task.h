@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "compile/place.h"
+#include "base/place.h"
 
 namespace ridge::cpu {
 

@@ -1,5 +1,5 @@
 // Handlers of the tile interpreter that move and convert: casts, loads, stores, random words.
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/tile_move_simd.cpp"

@@ -4,8 +4,8 @@
 #include <initializer_list>
 #include <limits>
 
-#include "backend/cpu/simd.h"
 #include "backend/cpu/tile_handlers.h"
+#include "base/simd.h"
 
 namespace ridge::cpu {
 

@@ -1,5 +1,5 @@
 // Pairs of light operations in one pass over a block.
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/tile_pair_simd.cpp"

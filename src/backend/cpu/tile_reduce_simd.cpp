@@ -1,6 +1,6 @@
 // Reductions of the tile interpreter. Sums run in several vector accumulators per block of columns and the blocks are
 // added in order, so the error grows with the number of blocks, not of elements.
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/tile_reduce_simd.cpp"

@@ -1,5 +1,5 @@
 // Elementwise handlers of the tile interpreter.
-#include "backend/cpu/simd.h"
+#include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/tile_simd.cpp"

@@ -6,6 +6,7 @@
 #include "backend/cuda/make.h"
 #include "backend/cuda/tile_kernel.h"
 #include "base/error.h"
+#include "compile/place.h"
 #include "compile/scan_frame.h"
 #include "graph/rewrite.h"
 

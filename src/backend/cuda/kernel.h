@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/cuda/chip.h"
-#include "compile/place.h"
+#include "base/place.h"
 #include "drivers/cuda_driver.h"
 
 namespace ridge::cuda {

@@ -1,4 +1,4 @@
-#include "backend/host_memory.h"
+#include "base/mapped_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
