@@ -12,7 +12,7 @@
 
 #include "backend/cpu/attention.h"
 #include "machine/features.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace {
 

@@ -22,7 +22,7 @@
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/matmul_kernels.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge::cpu {
 namespace {

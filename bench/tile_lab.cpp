@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/tile_kernel.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

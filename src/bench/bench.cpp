@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "machine/ceilings.h"
 #include "machine/features.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge::bench {
 namespace {

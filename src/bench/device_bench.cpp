@@ -10,7 +10,7 @@
 #include "bench/device_ceilings.h"
 #include "machine/ceilings.h"
 #include "runtime/arena.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/open_device.h"
 
 namespace ridge::bench {

@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 
 #include "bench/compiled.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge::bench {
 namespace {

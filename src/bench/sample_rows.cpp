@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "bench/device_ceilings.h"
 #include "machine/ceilings.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/gpt_sampler.h"
 #include "train/gpt_task.h"
 

@@ -11,7 +11,7 @@
 #include "bench/device_ceilings.h"
 #include "machine/ceilings.h"
 #include "machine/memory_budget.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/format_trial.h"
 #include "train/gpt_device.h"
 #include "train/gpt_task.h"

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "machine/ceiling_kernels.h"
 #include "runtime/buffer_pool.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {

@@ -11,7 +11,7 @@
 #include "machine/profile.h"
 #include "machine/utilisation.h"
 #include "runtime/buffer_pool.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {

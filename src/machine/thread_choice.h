@@ -7,7 +7,7 @@
 
 #include "machine/core_slots.h"
 #include "machine/machine.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 

@@ -12,7 +12,7 @@
 #include "machine/profile.h"
 #include "machine/utilisation.h"
 #include "runtime/kernel_mix.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 

@@ -10,7 +10,7 @@
 
 #include "machine/machine.h"
 #include "machine/profile.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/gpt_task.h"
 
 namespace ridge {

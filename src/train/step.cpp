@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "compile/plan_memory.h"
 #include "runtime/default_team.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/step_planner.h"
 
 namespace ridge {

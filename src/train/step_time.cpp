@@ -18,7 +18,7 @@
 #include "machine/profile.h"
 #include "machine/utilisation.h"
 #include "runtime/default_team.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/gpt_task.h"
 
 namespace ridge {

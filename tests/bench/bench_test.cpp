@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "bench/train_rows.h"
 #include "machine/ceilings.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge::bench {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "engine/allocations.h"
-#include "runtime/thread_team.h"
 #include "support/steps.h"
+#include "threads/thread_team.h"
 
 namespace ridge::engine {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "gpt/models.h"
 #include "machine/features.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {

@@ -10,7 +10,7 @@
 #include "machine/ceiling_kernels.h"
 #include "machine/features.h"
 #include "runtime/buffer_pool.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "runtime/executable.h"
-#include "runtime/thread_team.h"
 #include "support/samples.h"
+#include "threads/thread_team.h"
 
 namespace ridge::test {
 

@@ -1,4 +1,4 @@
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

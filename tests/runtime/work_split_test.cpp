@@ -1,4 +1,4 @@
-#include "runtime/work_split.h"
+#include "threads/work_split.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 
 #include "machine/features.h"
-#include "runtime/thread_team.h"
 #include "support/temp_folder.h"
+#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {

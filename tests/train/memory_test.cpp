@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "machine/memory_budget.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/step.h"
 
 namespace ridge {

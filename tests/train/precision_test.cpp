@@ -5,7 +5,7 @@
 
 #include "graph/scan.h"
 #include "machine/features.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 #include "train/small_gpt.h"
 
 namespace ridge {

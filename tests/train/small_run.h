@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/thread_team.h"
 #include "support/temp_folder.h"
+#include "threads/thread_team.h"
 #include "train/small_gpt.h"
 #include "train/trainer.h"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "backend/attention_desc.h"
-#include "backend/cpu/task.h"
+#include "threads/task.h"
 
 namespace ridge::cpu {
 

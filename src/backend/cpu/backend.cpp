@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "graph/class_error.h"
 #include "machine/features.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge::cpu {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 #include <memory>
 
-#include "backend/cpu/task.h"
 #include "compile/program.h"
+#include "threads/task.h"
 
 namespace ridge::cpu {
 

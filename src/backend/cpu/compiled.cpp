@@ -8,7 +8,7 @@
 #include "backend/cpu/build.h"
 #include "compile/place.h"
 #include "compile/scan_frame.h"
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 namespace ridge::cpu {
 

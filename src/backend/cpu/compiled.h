@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/task.h"
 #include "compile/program.h"
+#include "threads/task.h"
 
 namespace ridge {
 class ThreadTeam;

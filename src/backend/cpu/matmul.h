@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cpu/task.h"
 #include "ridge/dtype.h"
+#include "threads/task.h"
 
 namespace ridge::cpu {
 

@@ -5,10 +5,10 @@
 #include <memory>
 #include <type_traits>
 
-#include "backend/cpu/task.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "graph/graph.h"
+#include "threads/task.h"
 
 namespace ridge::cpu {
 

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "backend/cpu/matmul.h"
-#include "backend/cpu/task.h"
 #include "compile/tile_group.h"
+#include "threads/task.h"
 
 namespace ridge::cpu {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cpu/task.h"
 #include "base/rng.h"
 #include "compile/tile_group.h"
+#include "threads/task.h"
 
 namespace ridge::cpu {
 

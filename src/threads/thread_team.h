@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/task.h"
+#include "threads/task.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "runtime/thread_team.h"
+#include "threads/thread_team.h"
 
 #include <algorithm>
 #include <atomic>
@@ -18,7 +18,7 @@
 #include "base/mapped_memory.h"
 #include "machine/affinity.h"
 #include "machine/limits.h"
-#include "runtime/work_split.h"
+#include "threads/work_split.h"
 
 namespace ridge {
 namespace {
