@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "machine/ceilings.h"
 #include "machine/features.h"
+#include "measure/ceilings.h"
 #include "threads/thread_team.h"
 
 namespace ridge::bench {

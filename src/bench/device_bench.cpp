@@ -8,7 +8,7 @@
 #include "bench/bench.h"
 #include "bench/compiled.h"
 #include "bench/device_ceilings.h"
-#include "machine/ceilings.h"
+#include "measure/ceilings.h"
 #include "runtime/arena.h"
 #include "threads/thread_team.h"
 #include "train/open_device.h"

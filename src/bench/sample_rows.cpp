@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "bench/device_ceilings.h"
-#include "machine/ceilings.h"
+#include "measure/ceilings.h"
 #include "threads/thread_team.h"
 #include "train/gpt_sampler.h"
 #include "train/gpt_task.h"

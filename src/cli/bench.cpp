@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "machine/device_choice.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/open_device.h"
 
 namespace ridge::cli {

@@ -15,8 +15,8 @@
 #include "cli/settings.h"
 #include "machine/features.h"
 #include "machine/utilisation.h"
+#include "measure/default_team.h"
 #include "ridge/ridge.h"
-#include "runtime/default_team.h"
 
 namespace ridge::cli {
 namespace {

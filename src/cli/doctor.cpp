@@ -12,12 +12,13 @@
 #include "bench/precision_rates.h"
 #include "cli/command.h"
 #include "cli/settings.h"
-#include "machine/doctor_report.h"
+#include "doctor/report.h"
+#include "machine/caches.h"
 #include "machine/features.h"
 #include "machine/profile.h"
-#include "machine/thread_choice.h"
 #include "machine/utilisation.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
+#include "measure/thread_choice.h"
 #include "train/step_time.h"
 
 namespace ridge::cli {

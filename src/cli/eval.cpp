@@ -12,7 +12,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "data/dataset.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/gpt_device.h"
 #include "train/gpt_evaluate.h"
 

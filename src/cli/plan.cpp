@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/parts.h"
 #include "cli/settings.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/gpt_report.h"
 #include "train/run_state.h"
 

@@ -15,11 +15,11 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/settings.h"
-#include "machine/chips.h"
+#include "doctor/chips.h"
 #include "machine/features.h"
-#include "machine/probe.h"
 #include "machine/profile.h"
 #include "machine/utilisation.h"
+#include "measure/probe.h"
 #include "profile/roofline.h"
 
 namespace ridge::cli {

@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "data/token_text.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/gpt_device.h"
 #include "train/gpt_sampler.h"
 

@@ -4,7 +4,7 @@
 
 #include "cli/command.h"
 #include "config/config.h"
-#include "machine/thread_choice.h"
+#include "measure/thread_choice.h"
 
 namespace ridge::cli {
 

@@ -28,7 +28,7 @@
 #include "io/write_buffer.h"
 #include "machine/fingerprint.h"
 #include "machine/utilisation.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/experiment.h"
 #include "train/gpt_report.h"
 #include "train/loss_plot.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "machine/probe.h"
+#include "measure/probe.h"
 
 namespace ridge {
 

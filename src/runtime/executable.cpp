@@ -13,9 +13,9 @@
 #include "compile/scan_hoist.h"
 #include "compile/simplify.h"
 #include "graph/rewrite.h"
-#include "machine/ceilings.h"
+#include "machine/caches.h"
+#include "measure/default_team.h"
 #include "runtime/arena.h"
-#include "runtime/default_team.h"
 
 namespace ridge {
 namespace {

@@ -11,7 +11,7 @@
 #include "machine/device_choice.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/open_device.h"
 #include "train/step_time.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/terminal.h"
 #include "base/text.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/checkpoint.h"
 #include "train/train_text.h"
 

@@ -18,7 +18,7 @@
 #include "machine/fingerprint.h"
 #include "machine/precision.h"
 #include "machine/profile.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "train/checkpoint.h"
 #include "train/gpt_device.h"
 #include "train/gpt_files.h"

@@ -14,7 +14,7 @@
 #include "machine/features.h"
 #include "machine/memory_budget.h"
 #include "machine/utilisation.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "runtime/eager_device.h"
 #include "runtime/tensor_state.h"
 #include "train/compiled_step.h"

@@ -10,7 +10,7 @@
 #include "backend/cpu/backend.h"
 #include "base/error.h"
 #include "compile/plan_memory.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "threads/thread_team.h"
 #include "train/step_planner.h"
 

@@ -13,11 +13,12 @@
 
 #include "autograd/gradients.h"
 #include "graph/builder.h"
-#include "machine/ceilings.h"
+#include "machine/caches.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
 #include "machine/utilisation.h"
-#include "runtime/default_team.h"
+#include "measure/ceilings.h"
+#include "measure/default_team.h"
 #include "threads/thread_team.h"
 #include "train/gpt_task.h"
 

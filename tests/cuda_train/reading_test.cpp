@@ -4,7 +4,7 @@
 
 #include "cuda_train/on_gpu.h"
 #include "gpt/models.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
 #include "train/gpt_device.h"

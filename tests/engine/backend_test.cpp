@@ -10,7 +10,7 @@
 #include "backend/cpu/backend.h"
 #include "backend/reference/backend.h"
 #include "base/error.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 #include "support/steps.h"
 
 namespace ridge::engine {

@@ -1,4 +1,4 @@
-#include "machine/ceilings.h"
+#include "measure/ceilings.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "machine/ceiling_kernels.h"
 #include "machine/features.h"
+#include "measure/ceiling_kernels.h"
 #include "runtime/buffer_pool.h"
 #include "threads/thread_team.h"
 

@@ -1,4 +1,4 @@
-#include "machine/chips.h"
+#include "doctor/chips.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "machine/doctor_report.h"
+#include "doctor/report.h"
 #include "machine/sizes.h"
 #include "support/source_dir.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/svg.h"
 #include "base/text.h"
+#include "doctor/floor_plan.h"
+#include "doctor/report.h"
 #include "machine/doctor_machines.h"
-#include "machine/doctor_report.h"
-#include "machine/floor_plan.h"
 
 namespace ridge {
 namespace {

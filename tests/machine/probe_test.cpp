@@ -1,4 +1,4 @@
-#include "machine/probe.h"
+#include "measure/probe.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "machine/thread_choice.h"
+#include "measure/thread_choice.h"
 
 #include <gtest/gtest.h>
 

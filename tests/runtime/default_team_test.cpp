@@ -1,4 +1,4 @@
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "machine/machine_fixtures.h"
-#include "runtime/kernel_mix.h"
+#include "measure/kernel_mix.h"
 
 namespace ridge {
 namespace {

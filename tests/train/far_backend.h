@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "compile/program.h"
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 
 namespace ridge {
 

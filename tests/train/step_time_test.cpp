@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "machine/ceilings.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
-#include "runtime/default_team.h"
+#include "measure/ceilings.h"
+#include "measure/default_team.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
 #include "train/gpt_device.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "drivers/cuda_libraries.h"
-#include "machine/probe.h"
+#include "machine/gpu_ceilings.h"
 
 namespace ridge::cuda {
 

@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 
 #include "base/text.h"
-#include "machine/doctor_report.h"
+#include "doctor/report.h"
 
 namespace ridge {
 namespace {

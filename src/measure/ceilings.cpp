@@ -1,4 +1,4 @@
-#include "machine/ceilings.h"
+#include "measure/ceilings.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "machine/ceiling_kernels.h"
+#include "machine/caches.h"
+#include "measure/ceiling_kernels.h"
 #include "runtime/buffer_pool.h"
 #include "threads/thread_team.h"
 
@@ -167,29 +168,7 @@ std::vector<Variant> variants_of(Movement movement, float* const* base, bool cac
 // anywhere, so the arrays together are at least eight times as large.
 int64_t far_beyond_cache(int arrays) { return std::max(4 * last_level_cache_bytes(), 8 * last_level_cache_bytes() / arrays); }
 
-// Bytes of a cache as sysfs writes them: "32768K".
-int64_t cache_size(const std::string& text) {
-  char* end = nullptr;
-  int64_t size = std::strtoll(text.c_str(), &end, 10);
-  return size * (*end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : 1);
-}
-
 }  // namespace
-
-Measured summarize(std::vector<double> samples) {
-  Measured m;
-  m.samples = int(samples.size());
-  if (samples.empty()) return m;
-  std::sort(samples.begin(), samples.end());
-  auto quantile = [&](double q) {
-    const double at = q * double(samples.size() - 1);
-    const size_t i = size_t(at);
-    return samples[i] + (at - double(i)) * (samples[std::min(i + 1, samples.size() - 1)] - samples[i]);
-  };
-  m.median = quantile(0.5);
-  m.spread = m.median > 0 ? (quantile(0.75) - quantile(0.25)) / m.median : 0;
-  return m;
-}
 
 struct FmaWindow::State {
   ThreadTeam& team;
@@ -394,18 +373,6 @@ Measured measure_fork_join(ThreadTeam& team, double seconds) {
   const auto start = Clock::now();
   while (samples.size() < 50 || (samples.size() < 20000 && seconds_since(start) < seconds)) samples.push_back(1e6 * run_seconds(team, task));
   return summarize(std::move(samples));
-}
-
-int64_t last_level_cache_bytes() {
-  static const int64_t bytes = [] {
-    int64_t largest = 0;
-    for (int index = 0; index < 10; ++index) {
-      std::string text;
-      if (std::ifstream("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size") >> text) largest = std::max(largest, cache_size(text));
-    }
-    return largest ? largest : int64_t(32) << 20;
-  }();
-  return bytes;
 }
 
 }  // namespace ridge

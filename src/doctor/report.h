@@ -12,7 +12,7 @@
 #include "machine/machine.h"
 #include "machine/memory_budget.h"
 #include "machine/precision.h"
-#include "machine/probe.h"
+#include "measure/probe.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "machine/floor_plan.h"
+#include "doctor/floor_plan.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include "hwy/highway.h"
 
 #include "hwy/cache_control.h"
-#include "machine/ceiling_kernels.h"
+#include "measure/ceiling_kernels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridge::HWY_NAMESPACE {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "machine/ceilings.h"
 #include "machine/machine.h"
 #include "machine/precision.h"
+#include "measure/ceilings.h"
 
 namespace ridge {
 
@@ -34,27 +34,6 @@ struct ForkJoinCeiling {
   int threads = 1;
   Measured us;
 };
-
-struct GpuCeilings {
-  struct Rate {
-    Precision precision = Precision::fp32;
-    Measured gflops;
-  };
-  std::string name = {};
-  std::vector<Rate> matmul = {};
-  Measured copy_gbs = {};                       // in its memory; bytes read and written
-  Measured launch_us = {}, round_trip_us = {};  // a kernel after another; one from its launch until the host knows of its end
-  Measured upload_pageable_gbs = {}, upload_pinned_gbs = {}, download_pageable_gbs = {}, download_pinned_gbs = {};
-  std::vector<std::string> remarks = {};  // what could not be measured, and why
-
-  const Rate* fastest() const;  // null: no matmul was measured
-};
-
-struct GpuFindings {
-  std::vector<GpuCeilings> gpus = {};
-  std::string none = {};  // why there is none; empty: there is one
-};
-using GpuProbe = std::function<GpuFindings(bool quick)>;  // of all GPUs of one backend
 
 struct MachineCeilings {
   std::vector<RateCeiling> rates;
@@ -89,8 +68,6 @@ void keep(Profile& profile, const MachineCeilings& ceilings);
 std::optional<MachineCeilings> kept_ceilings(const Profile& profile);  // empty: never measured here
 
 std::string to_json(const MachineCeilings& ceilings);
-std::string rate_text(double gflops);    // "790 TFLOP/s"
-std::string bandwidth_text(double gbs);  // "4.24 TB/s"
 
 // What to measure, for those who want to know before.
 struct WorkingSet {

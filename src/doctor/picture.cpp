@@ -8,8 +8,8 @@
 
 #include "base/svg.h"
 #include "base/text.h"
-#include "machine/doctor_report.h"
-#include "machine/floor_plan.h"
+#include "doctor/floor_plan.h"
+#include "doctor/report.h"
 
 namespace ridge {
 namespace {

@@ -1,7 +1,7 @@
 // The process-wide thread team: made when it is first needed, as the machine and the environment say.
 #pragma once
 #include "machine/profile.h"
-#include "machine/thread_choice.h"
+#include "measure/thread_choice.h"
 
 namespace ridge {
 

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "machine/affinity.h"
-#include "machine/ceiling_kernels.h"
 #include "machine/core_kinds.h"
+#include "measure/ceiling_kernels.h"
 
 namespace ridge {
 namespace {

@@ -3,25 +3,16 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "machine/gpu_ceilings.h"
 #include "ridge/dtype.h"
 
 namespace ridge {
 
 class BufferPool;
 class ThreadTeam;
-
-struct Measured {
-  double median = 0;
-  double spread = 0;  // between the quartiles, as a fraction of the median
-  int samples = 0;
-  std::string variant = {};  // the way that won
-};
-
-Measured summarize(std::vector<double> samples);  // median and spread
 
 // GFLOP/s of independent multiply-adds in registers. The variant says whether the CPU has instructions for the type. No samples: it cannot.
 Measured measure_fma(ThreadTeam& team, double seconds = 0.2, DType dtype = DType::f32);
@@ -72,7 +63,5 @@ class BandwidthWindow {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-int64_t last_level_cache_bytes();  // 32 MiB when the system does not say
 
 }  // namespace ridge

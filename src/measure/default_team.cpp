@@ -1,4 +1,4 @@
-#include "runtime/default_team.h"
+#include "measure/default_team.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "machine/profile.h"
 #include "machine/utilisation.h"
-#include "runtime/kernel_mix.h"
+#include "measure/kernel_mix.h"
 #include "threads/thread_team.h"
 
 namespace ridge {

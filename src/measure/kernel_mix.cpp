@@ -1,4 +1,4 @@
-#include "runtime/kernel_mix.h"
+#include "measure/kernel_mix.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "graph/builder.h"
-#include "machine/ceilings.h"
 #include "machine/utilisation.h"
+#include "measure/ceilings.h"
 #include "runtime/executable.h"
 
 namespace ridge {

@@ -1,4 +1,4 @@
-#include "machine/probe.h"
+#include "measure/probe.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "machine/caches.h"
 #include "machine/profile.h"
 #include "machine/utilisation.h"
 #include "runtime/buffer_pool.h"
@@ -112,12 +113,6 @@ GpuCeilings gpu_from(const nlohmann::json& j) {
   return gpu;
 }
 
-// Three digits, in the unit or in a thousand of it.
-std::string with_unit(double x, const char* unit, const char* thousand) {
-  if (x >= 1000) return fmt::format("{:.3g} {}", x / 1000, thousand);
-  return x >= 100 ? fmt::format("{:.0f} {}", x, unit) : x >= 10 ? fmt::format("{:.1f} {}", x, unit) : fmt::format("{:.2g} {}", x, unit);
-}
-
 std::string with_threads(int n) { return fmt::format("{} thread{}", n, n == 1 ? "" : "s"); }
 
 std::vector<std::string> split(std::string_view text) {
@@ -176,11 +171,6 @@ void sort_rows(MachineCeilings& c) {
 }
 
 }  // namespace
-
-const GpuCeilings::Rate* GpuCeilings::fastest() const {
-  const auto best = std::max_element(matmul.begin(), matmul.end(), [](const Rate& a, const Rate& b) { return a.gflops.median < b.gflops.median; });
-  return best == matmul.end() ? nullptr : &*best;
-}
 
 int MachineCeilings::threads() const {
   int most = 0;
@@ -330,9 +320,6 @@ std::optional<MachineCeilings> kept_ceilings(const Profile& profile) {
   sort_rows(c);
   return c;
 }
-
-std::string rate_text(double gflops) { return with_unit(gflops, "GFLOP/s", "TFLOP/s"); }
-std::string bandwidth_text(double gbs) { return with_unit(gbs, "GB/s", "TB/s"); }
 
 std::string to_json(const MachineCeilings& c) {
   Json j;

@@ -1,4 +1,4 @@
-#include "machine/doctor_report.h"
+#include "doctor/report.h"
 
 #include <algorithm>
 

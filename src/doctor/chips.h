@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "machine/probe.h"
+#include "measure/probe.h"
 
 namespace ridge {
 
