@@ -3,8 +3,8 @@
 #include "backend/backend.h"
 #include "base/bytes.h"
 #include "base/error.h"
-#include "runtime/eager_device.h"
-#include "runtime/tensor_state.h"
+#include "eager/eager_device.h"
+#include "eager/tensor_state.h"
 
 namespace ridge {
 

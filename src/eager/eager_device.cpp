@@ -1,4 +1,4 @@
-#include "runtime/eager_device.h"
+#include "eager/eager_device.h"
 
 #include <atomic>
 #include <map>

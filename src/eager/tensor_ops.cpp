@@ -2,9 +2,9 @@
 
 #include "autograd/custom.h"
 #include "base/error.h"
+#include "eager/tensor_state.h"
 #include "graph/draws.h"
 #include "graph/scan.h"
-#include "runtime/tensor_state.h"
 
 namespace ridge {
 

@@ -12,11 +12,11 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "eager/eager_device.h"
+#include "eager/tensor_state.h"
 #include "io/npy.h"
 #include "runtime/buffer_pool.h"
-#include "runtime/eager_device.h"
 #include "runtime/executable.h"
-#include "runtime/tensor_state.h"
 
 namespace ridge {
 namespace detail {
