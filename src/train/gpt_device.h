@@ -14,8 +14,8 @@
 #include "measure/probe.h"
 #include "nn/gpt.h"
 #include "ridge/device.h"
+#include "step/step.h"
 #include "train/format_trial.h"
-#include "train/step.h"
 
 namespace ridge {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "config/config.h"
 #include "nn/gpt.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge {
 

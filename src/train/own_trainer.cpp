@@ -17,7 +17,7 @@
 #include "machine/memory_budget.h"
 #include "machine/utilisation.h"
 #include "measure/default_team.h"
-#include "train/compiled_step.h"
+#include "step/compiled_step.h"
 #include "train/gpt_device.h"
 #include "train/open_device.h"
 #include "train/outputs.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge {
 

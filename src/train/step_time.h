@@ -7,7 +7,7 @@
 #include <string>
 
 #include "machine/utilisation.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge {
 

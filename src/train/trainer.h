@@ -10,9 +10,9 @@
 
 #include "data/batch_source.h"
 #include "io/folder_lock.h"
+#include "step/step.h"
 #include "train/checkpoint.h"
 #include "train/schedule.h"
-#include "train/step.h"
 
 namespace ridge {
 

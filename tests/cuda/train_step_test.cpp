@@ -1,6 +1,6 @@
 // Whole training steps on the simulated GPU: every precision, old and new chips, with and without cuBLASLt, batches in parts, dropout and
 // recomputation give what the CPU gives, and the same bits in whatever order threads and blocks run.
-#include "train/step.h"
+#include "step/step.h"
 
 #include <gtest/gtest.h>
 

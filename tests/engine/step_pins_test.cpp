@@ -4,10 +4,10 @@
 
 #include "machine/features.h"
 #include "runtime/arena.h"
+#include "step/step_programs.h"
 #include "support/pins.h"
 #include "support/steps.h"
 #include "train/gpt_task.h"
-#include "train/step_programs.h"
 
 namespace ridge::engine {
 namespace {

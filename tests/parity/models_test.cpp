@@ -6,7 +6,7 @@
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "parity/parity.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge::parity {
 namespace {

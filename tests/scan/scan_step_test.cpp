@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "scan/bodies.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "nn/gpt.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge::test {
 

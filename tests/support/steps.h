@@ -7,7 +7,7 @@
 #include "graph/builder.h"
 #include "nn/gpt.h"
 #include "runtime/executable.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge::engine {
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "step/step_programs.h"
 #include "support/errors.h"
 #include "train/small_gpt.h"
-#include "train/step_programs.h"
 
 namespace ridge {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "machine/memory_budget.h"
+#include "step/step.h"
 #include "threads/thread_team.h"
-#include "train/step.h"
 
 namespace ridge {
 namespace {

@@ -13,8 +13,8 @@
 #include "graph/builder.h"
 #include "io/checksum.h"
 #include "ridge/ridge.h"
+#include "step/compiled_step.h"
 #include "support/temp_folder.h"
-#include "train/compiled_step.h"
 #include "train/manifest.h"
 
 namespace ridge::split_draws {

@@ -1,5 +1,5 @@
 // Laws of a training step: however a batch is split and whatever is recomputed, losses and gradients are the same to rounding.
-#include "train/step.h"
+#include "step/step.h"
 
 #include <gtest/gtest.h>
 

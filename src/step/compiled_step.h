@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ridge/step.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge {
 

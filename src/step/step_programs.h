@@ -6,7 +6,7 @@
 
 #include "compile/batch_axis.h"
 #include "runtime/executable.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "train/step_planner.h"
+#include "step/step_planner.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/arena.h"
-#include "train/step_programs.h"
+#include "step/step_programs.h"
 
 namespace ridge {
 

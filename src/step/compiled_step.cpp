@@ -1,4 +1,4 @@
-#include "train/compiled_step.h"
+#include "step/compiled_step.h"
 
 #include "backend/backend.h"
 #include "base/bytes.h"

@@ -1,4 +1,4 @@
-#include "train/step.h"
+#include "step/step.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "compile/plan_memory.h"
 #include "measure/default_team.h"
+#include "step/step_planner.h"
 #include "threads/thread_team.h"
-#include "train/step_planner.h"
 
 namespace ridge {
 namespace {

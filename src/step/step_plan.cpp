@@ -1,10 +1,10 @@
-#include "train/step_plan.h"
+#include "step/step_plan.h"
 
 #include <charconv>
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "train/step.h"
+#include "step/step.h"
 
 namespace ridge {
 

@@ -11,7 +11,7 @@
 #include "nn/parameter.h"
 #include "ridge/error.h"
 #include "runtime/executable.h"
-#include "train/step_plan.h"
+#include "step/step_plan.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "train/step_programs.h"
+#include "step/step_programs.h"
 
 #include <algorithm>
 #include <cmath>
