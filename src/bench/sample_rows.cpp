@@ -11,9 +11,9 @@
 #include "base/text.h"
 #include "bench/device_ceilings.h"
 #include "measure/ceilings.h"
+#include "tasks/gpt/sampler.h"
+#include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
-#include "train/gpt_sampler.h"
-#include "train/gpt_task.h"
 
 namespace ridge::bench {
 namespace {

@@ -11,10 +11,10 @@
 #include "bench/device_ceilings.h"
 #include "machine/memory_budget.h"
 #include "measure/ceilings.h"
+#include "tasks/gpt/device.h"
+#include "tasks/gpt/format_trial.h"
+#include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
-#include "train/format_trial.h"
-#include "train/gpt_device.h"
-#include "train/gpt_task.h"
 #include "train/open_device.h"
 #include "train/step_time.h"
 

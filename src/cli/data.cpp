@@ -18,7 +18,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "data/dataset.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 namespace ridge::cli {
 namespace {

@@ -13,8 +13,8 @@
 #include "cli/settings.h"
 #include "data/dataset.h"
 #include "measure/default_team.h"
-#include "train/gpt_device.h"
-#include "train/gpt_evaluate.h"
+#include "tasks/gpt/device.h"
+#include "tasks/gpt/evaluate.h"
 
 namespace ridge::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "config/words.h"
+#include "tasks/gpt/parameters.h"
 #include "train/checkpoint.h"
-#include "train/gpt_parameters.h"
 
 namespace ridge::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/parts.h"
 #include "cli/settings.h"
 #include "measure/default_team.h"
-#include "train/gpt_report.h"
+#include "tasks/gpt/report.h"
 #include "train/run_state.h"
 
 namespace ridge::cli {

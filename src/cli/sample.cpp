@@ -11,8 +11,8 @@
 #include "cli/settings.h"
 #include "data/token_text.h"
 #include "measure/default_team.h"
-#include "train/gpt_device.h"
-#include "train/gpt_sampler.h"
+#include "tasks/gpt/device.h"
+#include "tasks/gpt/sampler.h"
 
 namespace ridge::cli {
 namespace {

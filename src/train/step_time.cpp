@@ -19,8 +19,8 @@
 #include "machine/utilisation.h"
 #include "measure/ceilings.h"
 #include "measure/default_team.h"
+#include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
-#include "train/gpt_task.h"
 
 namespace ridge {
 namespace {

@@ -15,7 +15,7 @@
 #include "support/pins.h"
 #include "support/plan_backend.h"
 #include "support/steps.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 namespace ridge::test {
 namespace {

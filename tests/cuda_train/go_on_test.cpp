@@ -9,7 +9,7 @@
 #include "machine/gpus.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
-#include "train/gpt_run.h"
+#include "tasks/gpt/run.h"
 #include "train/run_state.h"
 
 namespace ridge {

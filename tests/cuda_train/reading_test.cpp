@@ -7,9 +7,9 @@
 #include "measure/default_team.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
-#include "train/gpt_device.h"
-#include "train/gpt_evaluate.h"
-#include "train/gpt_sampler.h"
+#include "tasks/gpt/device.h"
+#include "tasks/gpt/evaluate.h"
+#include "tasks/gpt/sampler.h"
 #include "train/open_device.h"
 #include "train/step_time.h"
 

@@ -7,7 +7,7 @@
 #include "step/step_programs.h"
 #include "support/pins.h"
 #include "support/steps.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 namespace ridge::engine {
 namespace {

@@ -1,5 +1,5 @@
 // Losses of a text are those of its windows, each counted once, whatever the batches; text is whole characters at any time.
-#include "train/gpt_evaluate.h"
+#include "tasks/gpt/evaluate.h"
 
 #include <gtest/gtest.h>
 

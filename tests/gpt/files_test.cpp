@@ -1,5 +1,5 @@
 // Models go into files and come back as they were, in GPT-2's or Llama's form where it can express them; other programs' files give the same logits.
-#include "train/gpt_files.h"
+#include "tasks/gpt/files.h"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@
 #include "support/mutate.h"
 #include "support/source_dir.h"
 #include "support/temp_folder.h"
+#include "tasks/gpt/sampler.h"
 #include "train/checkpoint.h"
-#include "train/gpt_sampler.h"
 
 namespace ridge {
 namespace {

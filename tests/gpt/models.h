@@ -7,7 +7,7 @@
 
 #include "nn/gpt.h"
 #include "runtime/executable.h"
-#include "train/gpt_parameters.h"
+#include "tasks/gpt/parameters.h"
 
 namespace ridge::test {
 

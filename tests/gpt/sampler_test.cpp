@@ -1,5 +1,5 @@
 // A sampler's logits are those of the whole context computed at once, however the tokens came; draws follow the distribution.
-#include "train/gpt_sampler.h"
+#include "tasks/gpt/sampler.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "parity/parity.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 namespace ridge::parity {
 namespace {

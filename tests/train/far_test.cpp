@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "train/gpt_evaluate.h"
-#include "train/gpt_sampler.h"
+#include "tasks/gpt/evaluate.h"
+#include "tasks/gpt/sampler.h"
 #include "train/small_run.h"
 
 namespace ridge {

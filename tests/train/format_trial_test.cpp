@@ -1,5 +1,5 @@
 // Whether a coarser format pays is tried once for a kind of layer, and kept.
-#include "train/format_trial.h"
+#include "tasks/gpt/format_trial.h"
 
 #include <gtest/gtest.h>
 

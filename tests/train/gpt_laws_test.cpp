@@ -12,11 +12,11 @@
 #include "data/stories.h"
 #include "machine/memory_budget.h"
 #include "support/temp_folder.h"
-#include "train/gpt_files.h"
-#include "train/gpt_report.h"
-#include "train/gpt_run.h"
-#include "train/gpt_sampler.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/files.h"
+#include "tasks/gpt/report.h"
+#include "tasks/gpt/run.h"
+#include "tasks/gpt/sampler.h"
+#include "tasks/gpt/task.h"
 
 namespace ridge {
 namespace {

@@ -10,10 +10,10 @@
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
 #include "support/temp_folder.h"
+#include "tasks/gpt/report.h"
+#include "tasks/gpt/run.h"
+#include "tasks/gpt/task.h"
 #include "train/checkpoint.h"
-#include "train/gpt_report.h"
-#include "train/gpt_run.h"
-#include "train/gpt_task.h"
 #include "train/run_state.h"
 
 namespace ridge {

@@ -1,5 +1,5 @@
 // Settings become a model, and a model trains.
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 #include <gtest/gtest.h>
 

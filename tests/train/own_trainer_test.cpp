@@ -15,7 +15,7 @@
 #include "io/safetensors.h"
 #include "ridge/ridge.h"
 #include "support/temp_folder.h"
-#include "train/own_data.h"
+#include "tasks/user/data.h"
 
 namespace ridge {
 namespace {

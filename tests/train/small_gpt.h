@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 namespace ridge {
 

@@ -8,7 +8,7 @@
 #include "measure/default_team.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
-#include "train/gpt_device.h"
+#include "tasks/gpt/device.h"
 
 namespace ridge {
 namespace {

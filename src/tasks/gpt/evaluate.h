@@ -4,7 +4,7 @@
 
 #include "data/batch_source.h"
 #include "data/tokenizer.h"
-#include "train/gpt_parameters.h"
+#include "tasks/gpt/parameters.h"
 
 namespace ridge {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "train/gpt_parameters.h"
+#include "tasks/gpt/parameters.h"
 
 namespace ridge {
 

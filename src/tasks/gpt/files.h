@@ -10,7 +10,7 @@
 #include "data/tokenizer.h"
 #include "io/safetensors.h"
 #include "nn/gpt.h"
-#include "train/gpt_config_file.h"
+#include "tasks/gpt/config_file.h"
 
 namespace ridge {
 

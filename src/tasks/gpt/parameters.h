@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "machine/precision.h"
-#include "train/gpt_files.h"
+#include "tasks/gpt/files.h"
 
 namespace ridge {
 

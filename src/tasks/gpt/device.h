@@ -15,7 +15,7 @@
 #include "nn/gpt.h"
 #include "ridge/device.h"
 #include "step/step.h"
-#include "train/format_trial.h"
+#include "tasks/gpt/format_trial.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "train/gpt_evaluate.h"
+#include "tasks/gpt/evaluate.h"
 
 #include <algorithm>
 #include <chrono>

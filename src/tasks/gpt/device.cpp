@@ -1,4 +1,4 @@
-#include "train/gpt_device.h"
+#include "tasks/gpt/device.h"
 
 #include <algorithm>
 #include <chrono>

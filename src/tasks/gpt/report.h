@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "train/gpt_run.h"
+#include "tasks/gpt/run.h"
 #include "train/train_text.h"
 
 namespace ridge {

@@ -1,4 +1,4 @@
-#include "train/own_data.h"
+#include "tasks/user/data.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "train/gpt_files.h"
+#include "tasks/gpt/files.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "train/gpt_config_file.h"
+#include "tasks/gpt/config_file.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "train/gpt_report.h"
+#include "tasks/gpt/report.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "train/format_trial.h"
+#include "tasks/gpt/format_trial.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,8 +10,8 @@
 
 #include "machine/machine.h"
 #include "machine/profile.h"
+#include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
-#include "train/gpt_task.h"
 
 namespace ridge {
 namespace {

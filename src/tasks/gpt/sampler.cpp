@@ -1,4 +1,4 @@
-#include "train/gpt_sampler.h"
+#include "tasks/gpt/sampler.h"
 
 #include <algorithm>
 #include <cmath>

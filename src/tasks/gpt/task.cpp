@@ -1,4 +1,4 @@
-#include "train/gpt_task.h"
+#include "tasks/gpt/task.h"
 
 #include "base/error.h"
 #include "machine/memory_budget.h"

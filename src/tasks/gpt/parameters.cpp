@@ -1,4 +1,4 @@
-#include "train/gpt_parameters.h"
+#include "tasks/gpt/parameters.h"
 
 #include <algorithm>
 #include <optional>

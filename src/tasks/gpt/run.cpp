@@ -1,4 +1,4 @@
-#include "train/gpt_run.h"
+#include "tasks/gpt/run.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "machine/limits.h"
-#include "train/gpt_device.h"
-#include "train/gpt_files.h"
-#include "train/gpt_sampler.h"
-#include "train/gpt_task.h"
+#include "tasks/gpt/device.h"
+#include "tasks/gpt/files.h"
+#include "tasks/gpt/sampler.h"
+#include "tasks/gpt/task.h"
 #include "train/open_device.h"
 
 namespace ridge {
