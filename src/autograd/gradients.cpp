@@ -55,6 +55,9 @@ class Differentiator final : public GradContext {
     NodeId id = g_[node_].in[operand];
     return matters_[id];
   }
+  std::vector<NodeId> pull_back(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> cotangents, std::span<const NodeId> wrt) const override {
+    return vector_jacobian(graph, outputs, cotangents, wrt);
+  }
   void add(int operand, NodeId gradient) override {
     if (!needs(operand)) return;
     NodeId id = g_[node_].in[operand];

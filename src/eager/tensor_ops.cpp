@@ -1,8 +1,8 @@
 #include "ridge/ops.h"
 
-#include "autograd/custom.h"
 #include "base/error.h"
 #include "eager/tensor_state.h"
+#include "graph/custom.h"
 #include "graph/draws.h"
 #include "graph/scan.h"
 

@@ -1,10 +1,10 @@
 // What the builder expands at trace time: first and second derivatives of norms, losses, pooling, attention, loops and the rest.
 #include <functional>
 
-#include "autograd/custom.h"
 #include "autograd/gradient_check.h"
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/custom.h"
 #include "graph/scan.h"
 
 namespace ridge::test {

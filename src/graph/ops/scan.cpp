@@ -1,6 +1,5 @@
 #include "graph/scan.h"
 
-#include "autograd/gradients.h"
 #include "base/error.h"
 #include "graph/builder.h"
 #include "graph/draws.h"
@@ -139,7 +138,7 @@ void vjp_scan(GradContext& c) {
   for (size_t i : float_carry) wrt.push_back(known.at(v.body.carry_in[i]));
   for (size_t i : float_constant) wrt.push_back(known.at(v.body.constant_in[i]));
   for (size_t i : float_sequence) wrt.push_back(known.at(v.body.sequence_in[i]));
-  std::vector<NodeId> grads = vector_jacobian(g, moved, cotangents, wrt);
+  std::vector<NodeId> grads = c.pull_back(g, moved, cotangents, wrt);
   size_t at = 0;
   for (size_t i : float_carry) {
     back->carry_out.push_back(grad_entered[i] ? inner.add(grads[at], grad_entered[i]) : grads[at]);

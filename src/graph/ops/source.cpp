@@ -1,6 +1,6 @@
-#include "autograd/custom.h"
 #include "base/error.h"
 #include "graph/builder.h"
+#include "graph/custom.h"
 #include "graph/ops/rows.h"
 
 namespace ridge::ops {

@@ -30,6 +30,9 @@ class GradContext {
   virtual NodeId cotangent(int output = 0) const = 0;  // kNone when nothing arrived for that output
   virtual bool needs(int operand) const = 0;
   virtual void add(int operand, NodeId gradient) = 0;
+  // vector_jacobian() of any graph, for ops that hold one.
+  virtual std::vector<NodeId> pull_back(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> cotangents,
+                                        std::span<const NodeId> wrt) const = 0;
   NodeId in(int operand) { return graph()[node()].in[operand]; }
 };
 
