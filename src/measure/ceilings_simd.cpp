@@ -1,7 +1,7 @@
 #include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "machine/ceilings_simd.cpp"
+#define HWY_TARGET_INCLUDE "measure/ceilings_simd.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
