@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/mapped_memory.h"
 #include "base/rng.h"
