@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "bench/train_rows.h"
+#include "machine/caches.h"
 #include "measure/ceilings.h"
 #include "threads/thread_team.h"
 

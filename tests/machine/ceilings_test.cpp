@@ -1,4 +1,5 @@
 #include "measure/ceilings.h"
+#include "machine/caches.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "machine/caches.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
 #include "measure/ceilings.h"
