@@ -13,31 +13,59 @@ namespace {
 
 constexpr std::string_view kIntroduction = R"(# Configuration
 
-Written by `ridge config keys --md`.
+To see every setting with its value and where it came from, and to check a file (`ridge config keys --md` writes this page):
 
-A key can be set in several places. The later ones of this list win:
+```
+$ ridge config show lr=3e-4
+…
+Training
+  steps                  3000     preset tiny
+  batch                  16       preset tiny
+  accumulation           auto     default
+  lr                     0.0003   command line  overrode 0.002 (preset tiny)
+…
+$ ridge config check train.yaml
+train.yaml: 2 keys, all valid
+```
 
-1. the built-in default, and for the sizes of a model the preset,
-2. the profile that tuning stored for this machine,
-3. `config_gpu.ini`, looked for in the run folder, next to it, and in the working folder,
-4. `train.yaml`, looked for in the same places,
-5. `--config FILE`: `.ini`, `.yaml`, `.yml` or `.json` (JSON is YAML); may be given several times,
-6. the environment: `RIDGE_` and the key in capitals, as `RIDGE_LR=1e-3`,
-7. the command line: `key=value`, `--key=value`, `--key value`; for truth values also `--key` and `--no-key`. Options may stand before the command: `ridge --out run_x train gpt`.
+## Where a value comes from
 
-`ridge config show` prints every value with its source and what it overrode, `ridge config check FILE` all problems of a file. An unknown key, a wrong type and a value out of
-range are errors that name the file, the line and, if one is close, the name that was probably meant. A key that is set twice in one file is an error. On the command line the last
-of several settings of one name wins, and two names of one key (`lr=1e-3 learning_rate=2e-3`) are an error. A key that has no effect on the chosen device says so in `ridge config
-show`, `ridge plan` and `ridge train`.
+A key can be set in several places. Later ones win:
 
-`precision` can be set for single devices: `precision.cuda=bf16 precision.cpu=fp32`, in YAML also `precision: {cuda: bf16, cpu: fp32}`. Within one source the device's own setting wins;
-a `precision` from a stronger source replaces the device settings of weaker ones.
+1. the built-in default, or the preset's value for the model's sizes and training settings
+2. the profile that tuning stored for this machine
+3. `config_gpu.ini` in the run folder, in its parent folder or in the working folder
+4. `train.yaml` in the same places
+5. `--config FILE`: `.ini`, `.yaml`, `.yml` or `.json` (read as YAML); may be repeated
+6. the environment: `RIDGE_` and the key in capitals, such as `RIDGE_LR=1e-3`
+7. the command line: `key=value`, `--key=value`, `--key value`; for booleans also `--key` and `--no-key`
 
-Numbers may be written as `64`, `8k` (8000), `8Ki` (8192), `1e6` or `1_000`; sizes as `512MiB`, `2GB` or `2g` (2 GiB); truth values as `true`, `yes`, `on`, `1` and their opposites. Hyphens and underscores in keys
-are the same. Values in an INI file may be quoted. A file may group keys in sections: `gpu`, `memory_management`, `precision`, `threads`, `backend`, `dataset`, `training`,
-`model`, `paths` and `logging`. Which of them a key stands in does not matter, but another name is an error. Names that other programs use are accepted: `training.batch_size` is `batch`,
-`dataset.path` is `data`, `allow_tf32` is `matmul_precision`, `device: mps` is `metal`. A well-known name without a counterpart (`cudnn_benchmark`, `memory_format`, `epochs` …) is an
-error on the command line and a note in a file; both say why.
+Options may come before the command: `ridge --out run_x train gpt`.
+
+`precision` can be set per device: `precision.cuda=bf16 precision.cpu=fp32`, or in YAML `precision: {cuda: bf16, cpu: fp32}`. Within one source the
+device's own setting wins; a `precision` from a stronger source replaces the device settings of weaker ones.
+
+## Errors
+
+- An unknown key, a wrong type or a value out of range is an error that names the file, the line and the closest valid name.
+- A key that is set twice in one file is an error. On the command line the last value wins, but two names for the same key
+  (`lr=1e-3 learning_rate=2e-3`) are an error.
+- A key that has no effect on the chosen device is reported by `ridge config show`, `ridge plan` and `ridge train`.
+- A well-known name that Ridge has no equivalent for (`cudnn_benchmark`, `memory_format`, `epochs` …) is an error on the command line and a note in a
+  file; both say why.
+
+## How values are written
+
+| kind | examples |
+|---|---|
+| number | `64`, `8k` (8000), `8Ki` (8192), `1e6`, `1_000` |
+| size | `512MiB`, `2GB`, `2g` (2 GiB) |
+| boolean | `true`, `yes`, `on`, `1`; `false`, `no`, `off`, `0` |
+| key | hyphens and underscores are equivalent |
+
+Values in an INI file may be quoted. A file may group keys in the sections `gpu`, `memory_management`, `precision`, `threads`, `backend`, `dataset`,
+`training`, `model`, `paths` and `logging`. It does not matter which of these a key is in, but any other section name is an error. Other programs' names are
+accepted: `training.batch_size` is `batch`, `dataset.path` is `data`, `allow_tf32` is `matmul_precision`, `device: mps` is `metal`.
 )";
 
 std::string code(std::string_view text) { return text.empty() ? "" : fmt::format("`{}`", text); }
@@ -61,12 +89,11 @@ std::string keys_markdown() {
   std::string_view group;
   for (const Key& key : keys()) {
     if (key.group != group)
-      out += fmt::format("\n## {}\n\n| key | value | default | meaning | also called | read by | used today by |\n|---|---|---|---|---|---|---|\n",
-                         group = key.group);
+      out += fmt::format("\n## {}\n\n| key | value | default | meaning | aliases | tasks | used by |\n|---|---|---|---|---|---|---|\n", group = key.group);
     out += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", key.name, escaped(expected(key)), code(key.initial), escaped(key.help), aliases_of(key),
                        names_of_tasks(key.tasks), key.used_by.empty() ? "–" : key.used_by);
   }
-  out += "\n## Environment\n\nBesides `RIDGE_` and a key's name:\n\n| variable | meaning |\n|---|---|\n";
+  out += "\n## Environment\n\nVariables other than `RIDGE_` and a key's name:\n\n| variable | meaning |\n|---|---|\n";
   for (const Key& key : keys())
     if (!key.foreign_variable.empty()) out += fmt::format("| `{}` | `{}`, unless `{}` is set |\n", key.foreign_variable, key.name, variable_of(key));
   for (const Switch& s : switches()) out += fmt::format("| `{}` | {} |\n", s.name, escaped(s.help));

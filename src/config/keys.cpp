@@ -17,13 +17,13 @@ using enum Type;
 
 bool is_true(const Value& v) { return v.as<bool>() && *v.as<bool>(); }
 
-std::string needs_gpu(const Value& v, const MachineFacts& m) { return is_true(v) && !m.cuda ? "no effect here: nothing is copied to a CUDA device" : ""; }
+std::string needs_gpu(const Value& v, const MachineFacts& m) { return is_true(v) && !m.cuda ? "no effect here: there is no CUDA device to copy to" : ""; }
 
 std::string needs_gpu_to_offload(const Value& v, const MachineFacts& m) {
-  return is_true(v) && !m.cuda ? "no effect here: on the CPU everything is in host memory already" : "";
+  return is_true(v) && !m.cuda ? "no effect here: on the CPU, everything is in host memory already" : "";
 }
 
-std::string ratio_needs_gpu(const Value&, const MachineFacts& m) { return m.cuda ? "" : "no effect here: nothing is pinned without a CUDA device"; }
+std::string ratio_needs_gpu(const Value&, const MachineFacts& m) { return m.cuda ? "" : "no effect here: without a CUDA device, no memory is pinned"; }
 
 std::string device_exists(const Value& v, const MachineFacts& m) {
   const std::string* wish = v.as<std::string>();
@@ -33,18 +33,18 @@ std::string device_exists(const Value& v, const MachineFacts& m) {
 }
 
 std::string precision_exists(const Value& v, const MachineFacts& m) {
-  if (v.is("tf32") && !m.cuda) return "tf32 is a format of CUDA devices: here it is fp32";
+  if (v.is("tf32") && !m.cuda) return "tf32 exists on CUDA devices only; fp32 is used here";
   return {};
 }
 
 std::string matmul_precision_exists(const Value& v, const MachineFacts& m) {
-  if ((v.is("high") || v.is("medium")) && !m.cuda) return "no effect here: without a CUDA device matmuls of fp32 run in fp32";
+  if ((v.is("high") || v.is("medium")) && !m.cuda) return "no effect here: without a CUDA device, fp32 matmuls run in fp32";
   return {};
 }
 
 std::string threads_exist(const Value& v, const MachineFacts& m) {
   const int64_t* wish = v.as<int64_t>();
-  if (wish && m.cpus > 0 && *wish > m.cpus) return fmt::format("more than the {} CPUs that this process may use", m.cpus);
+  if (wish && m.cpus > 0 && *wish > m.cpus) return fmt::format("more than the {} CPUs available to this process", m.cpus);
   return {};
 }
 
@@ -61,141 +61,141 @@ constexpr Key precision_of(std::string_view name, std::string_view alias, std::s
 }
 
 constexpr Key kKeys[] = {
-  {.name = "preset", .group = kModel, .type = choice, .initial = "tiny", .help = "a named model with its training settings; single keys override it",
+  {.name = "preset", .group = kModel, .type = choice, .initial = "tiny", .help = "a model with matching training settings; individual keys override it",
    .words = "tiny|shakespeare-cpu|shakespeare-char|gpt2|gpt2-medium|gpt2-large|gpt2-xl", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "layers", .group = kModel, .type = integer, .initial = "auto", .help = "layers of the model; auto: the preset's", .words = "auto",
+  {.name = "layers", .group = kModel, .type = integer, .initial = "auto", .help = "number of layers; auto: from the preset", .words = "auto",
    .low = 1, .high = 1024, .tasks = kTrain, .aliases = "n_layer num_layers", .used_by = "plan, train"},
-  {.name = "heads", .group = kModel, .type = integer, .initial = "auto", .help = "attention heads of a layer; auto: the preset's", .words = "auto",
+  {.name = "heads", .group = kModel, .type = integer, .initial = "auto", .help = "attention heads per layer; auto: from the preset", .words = "auto",
    .low = 1, .high = 1024, .tasks = kGpt, .aliases = "n_head num_heads", .used_by = "plan, train"},
-  {.name = "kv_heads", .group = kModel, .type = integer, .initial = "auto", .help = "heads of keys and values, a divisor of heads; auto: as many as heads", .words = "auto",
+  {.name = "kv_heads", .group = kModel, .type = integer, .initial = "auto", .help = "key and value heads per layer, a divisor of heads; auto: same as heads", .words = "auto",
    .low = 1, .high = 1024, .tasks = kGpt, .aliases = "n_kv_head num_kv_heads", .used_by = "plan, train"},
-  {.name = "width", .group = kModel, .type = integer, .initial = "auto", .help = "size of the hidden state; auto: the preset's", .words = "auto",
+  {.name = "width", .group = kModel, .type = integer, .initial = "auto", .help = "width of the hidden state; auto: from the preset", .words = "auto",
    .low = 1, .high = 1 << 20, .tasks = kTrain, .aliases = "n_embd hidden_size", .used_by = "plan, train"},
-  {.name = "block", .group = kModel, .type = integer, .initial = "auto", .help = "longest context in tokens; auto: the preset's", .words = "auto",
+  {.name = "block", .group = kModel, .type = integer, .initial = "auto", .help = "context length in tokens; auto: from the preset", .words = "auto",
    .low = 1, .high = 1 << 24, .tasks = kGpt, .aliases = "block_size context", .used_by = "data, plan, train"},
-  {.name = "dropout", .group = kModel, .type = real, .initial = "auto", .help = "share of activations dropped in training; auto: the preset's", .words = "auto",
+  {.name = "dropout", .group = kModel, .type = real, .initial = "auto", .help = "fraction of activations dropped during training; auto: from the preset", .words = "auto",
    .high = 1, .below_high = true, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "bias", .group = kModel, .type = boolean, .initial = "false", .help = "biases in linear layers and norms", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "norm", .group = kModel, .type = choice, .initial = "layer", .help = "which normalisation", .words = "layer|rms", .tasks = kGpt,
+  {.name = "bias", .group = kModel, .type = boolean, .initial = "false", .help = "use biases in linear layers and norms", .tasks = kGpt, .used_by = "plan, train"},
+  {.name = "norm", .group = kModel, .type = choice, .initial = "layer", .help = "normalisation: layer norm or RMS norm", .words = "layer|rms", .tasks = kGpt,
    .synonyms = "layernorm=layer layer_norm=layer rmsnorm=rms rms_norm=rms", .used_by = "plan, train"},
-  {.name = "pos", .group = kModel, .type = choice, .initial = "learned", .help = "how positions are told", .words = "learned|rope", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "mlp", .group = kModel, .type = choice, .initial = "gelu", .help = "the form of the feed-forward part", .words = "gelu|swiglu", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte, bpe, or a tokenizer.json, a vocab.json (with merges.txt) or a folder with one to load", .tasks = kGpt, .used_by = "data, eval, plan, train"},
-  {.name = "init_from", .group = kModel, .type = path, .initial = "", .help = "a run or a folder of weights to start from; empty: new weights", .tasks = kTrain, .used_by = "plan, train"},
+  {.name = "pos", .group = kModel, .type = choice, .initial = "learned", .help = "position encoding: learned embeddings or RoPE", .words = "learned|rope", .tasks = kGpt, .used_by = "plan, train"},
+  {.name = "mlp", .group = kModel, .type = choice, .initial = "gelu", .help = "feed-forward layer: GELU or SwiGLU", .words = "gelu|swiglu", .tasks = kGpt, .used_by = "plan, train"},
+  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte or bpe, or the path of a tokenizer.json, of a vocab.json (with merges.txt) or of a folder that contains one", .tasks = kGpt, .used_by = "data, eval, plan, train"},
+  {.name = "init_from", .group = kModel, .type = path, .initial = "", .help = "run folder or weights folder to start from; empty: random initial weights", .tasks = kTrain, .used_by = "plan, train"},
 
-  {.name = "steps", .group = kTraining, .type = integer, .initial = "auto", .help = "optimizer steps; auto: the preset's", .words = "auto",
+  {.name = "steps", .group = kTraining, .type = integer, .initial = "auto", .help = "number of optimizer steps; auto: from the preset", .words = "auto",
    .low = 1, .high = kManySteps, .tasks = kTrain, .aliases = "max_iters max_steps", .used_by = "plan, train"},
-  {.name = "batch", .group = kTraining, .type = integer, .initial = "auto", .help = "samples in one step, split by plan where they do not fit; auto: the preset's",
+  {.name = "batch", .group = kTraining, .type = integer, .initial = "auto", .help = "samples per step, split into micro-batches if they do not fit into memory; auto: from the preset",
    .words = "auto", .low = 1, .high = 1e9, .tasks = kTrain, .aliases = "batch_size", .used_by = "plan, train"},
-  {.name = "accumulation", .group = kTraining, .type = integer, .initial = "auto", .help = "micro-batches in one step; auto: as few as fit", .words = "auto",
+  {.name = "accumulation", .group = kTraining, .type = integer, .initial = "auto", .help = "micro-batches per step; auto: as few as fit into memory", .words = "auto",
    .low = 1, .high = 1e6, .tasks = kTrain, .aliases = "gradient_accumulation_steps gradient_accumulation accumulate_grad_batches", .used_by = "plan, train"},
-  {.name = "lr", .group = kTraining, .type = real, .initial = "auto", .help = "learning rate at its highest; auto: the preset's", .words = "auto",
+  {.name = "lr", .group = kTraining, .type = real, .initial = "auto", .help = "peak learning rate; auto: from the preset", .words = "auto",
    .high = 1000, .tasks = kTrain, .aliases = "learning_rate", .used_by = "plan, train"},
-  {.name = "min_lr", .group = kTraining, .type = real, .initial = "auto", .help = "learning rate at the end; auto: a tenth of lr", .words = "auto",
+  {.name = "min_lr", .group = kTraining, .type = real, .initial = "auto", .help = "final learning rate; auto: a tenth of lr", .words = "auto",
    .high = 1000, .tasks = kTrain, .aliases = "min_learning_rate", .used_by = "plan, train"},
-  {.name = "warmup", .group = kTraining, .type = integer, .initial = "auto", .help = "steps of linear warm-up; auto: the preset's", .words = "auto",
+  {.name = "warmup", .group = kTraining, .type = integer, .initial = "auto", .help = "linear warm-up steps; auto: from the preset", .words = "auto",
    .high = kManySteps, .tasks = kTrain, .aliases = "warmup_iters warmup_steps", .used_by = "plan, train"},
-  {.name = "schedule", .group = kTraining, .type = choice, .initial = "cosine", .help = "how the rate falls from lr to min_lr", .words = "cosine|linear|constant",
+  {.name = "schedule", .group = kTraining, .type = choice, .initial = "cosine", .help = "how the learning rate falls from lr to min_lr", .words = "cosine|linear|constant",
    .tasks = kTrain, .aliases = "lr_schedule", .used_by = "plan, train"},
-  {.name = "weight_decay", .group = kTraining, .type = real, .initial = "0.1", .help = "AdamW's decay of weights with two axes or more", .high = 1000, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "beta1", .group = kTraining, .type = real, .initial = "0.9", .help = "AdamW's decay of the first moment", .high = 1, .below_high = true, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "beta2", .group = kTraining, .type = real, .initial = "auto", .help = "AdamW's decay of the second moment; auto: the preset's", .words = "auto",
+  {.name = "weight_decay", .group = kTraining, .type = real, .initial = "0.1", .help = "AdamW weight decay, applied to weights with two or more axes", .high = 1000, .tasks = kTrain, .used_by = "plan, train"},
+  {.name = "beta1", .group = kTraining, .type = real, .initial = "0.9", .help = "AdamW decay rate of the first moment", .high = 1, .below_high = true, .tasks = kTrain, .used_by = "plan, train"},
+  {.name = "beta2", .group = kTraining, .type = real, .initial = "auto", .help = "AdamW decay rate of the second moment; auto: from the preset", .words = "auto",
    .high = 1, .below_high = true, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "clip", .group = kTraining, .type = real, .initial = "1", .help = "largest global norm of the gradient; 0: no clipping", .high = 1e9, .tasks = kTrain,
+  {.name = "clip", .group = kTraining, .type = real, .initial = "1", .help = "maximum global gradient norm; 0: no clipping", .high = 1e9, .tasks = kTrain,
    .aliases = "grad_clip clip_grad clip_grad_norm", .used_by = "plan, train"},
-  {.name = "seed", .group = kTraining, .type = integer, .initial = "1337", .help = "of weights, data order, dropout and samples", .high = kLargestSeed, .tasks = kTrain, .used_by = "plan, sample, train"},
-  {.name = "seeds", .group = kTraining, .type = integer, .initial = "1", .help = "runs with seeds seed, seed + 1, …; means and standard errors are reported",
+  {.name = "seed", .group = kTraining, .type = integer, .initial = "1337", .help = "random seed for initial weights, data order, dropout and sampling", .high = kLargestSeed, .tasks = kTrain, .used_by = "plan, sample, train"},
+  {.name = "seeds", .group = kTraining, .type = integer, .initial = "1", .help = "number of runs, with seeds seed, seed + 1, …; reports means and standard errors",
    .low = 1, .high = 1000, .tasks = kTrain, .aliases = "num_seeds", .used_by = "plan, train"},
-  {.name = "max_minutes", .group = kTraining, .type = real, .initial = "none", .help = "end with a checkpoint after so many minutes", .words = "none",
+  {.name = "max_minutes", .group = kTraining, .type = real, .initial = "none", .help = "time limit in minutes; the run ends with a checkpoint", .words = "none",
    .high = 1e7, .above_low = true, .tasks = kTrain, .used_by = "train"},
-  {.name = "target_loss", .group = kTraining, .type = real, .initial = "none", .help = "end when the validation loss is this low", .words = "none",
+  {.name = "target_loss", .group = kTraining, .type = real, .initial = "none", .help = "stop when the validation loss reaches this value", .words = "none",
    .low = -1e9, .high = 1e9, .tasks = kTrain, .used_by = "train"},
 
-  {.name = "data", .group = kData, .type = list, .initial = "builtin", .help = "text files, folders or token files; builtin: generated stories; several: one run each",
+  {.name = "data", .group = kData, .type = list, .initial = "builtin", .help = "text file, folder or token files; builtin: generated stories; several sources: one run each",
    .tasks = kTrain, .aliases = "dataset", .used_by = "eval, plan, train"},
-  {.name = "prefetch_factor", .group = kData, .type = integer, .initial = "2", .help = "batches that the loader is ahead", .low = 1, .high = 1024, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "enable_async_loading", .group = kData, .type = boolean, .initial = "true", .help = "load batches on threads of their own", .tasks = kTrain, .used_by = "plan, train"},
+  {.name = "prefetch_factor", .group = kData, .type = integer, .initial = "2", .help = "number of batches loaded ahead", .low = 1, .high = 1024, .tasks = kTrain, .used_by = "plan, train"},
+  {.name = "enable_async_loading", .group = kData, .type = boolean, .initial = "true", .help = "load batches on background threads", .tasks = kTrain, .used_by = "plan, train"},
 
-  {.name = "out", .group = kRun, .type = path, .initial = "", .help = "the run folder; empty: a new one in runs_dir", .tasks = kTrain, .aliases = "out_dir", .used_by = "train"},
-  {.name = "runs_dir", .group = kRun, .type = path, .initial = "runs", .help = "where new run folders are made", .tasks = kTrain, .used_by = "train"},
-  {.name = "resume", .group = kRun, .type = boolean, .initial = "false", .help = "go on from the last checkpoint of the run folder", .tasks = kTrain, .used_by = "train"},
-  {.name = "eval_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between validations; auto: below 5 % of the time", .words = "auto|none",
+  {.name = "out", .group = kRun, .type = path, .initial = "", .help = "run folder; empty: a new folder in runs_dir", .tasks = kTrain, .aliases = "out_dir", .used_by = "train"},
+  {.name = "runs_dir", .group = kRun, .type = path, .initial = "runs", .help = "parent folder of new run folders", .tasks = kTrain, .used_by = "train"},
+  {.name = "resume", .group = kRun, .type = boolean, .initial = "false", .help = "resume from the run folder's last checkpoint", .tasks = kTrain, .used_by = "train"},
+  {.name = "eval_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between validations; auto: validation takes under 5 % of the time", .words = "auto|none",
    .low = 1, .high = kManySteps, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "checkpoint_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between checkpoints", .words = "auto|none",
+  {.name = "checkpoint_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between checkpoints; auto: at most ten per run, 20 s to 10 min apart", .words = "auto|none",
    .low = 1, .high = kManySteps, .tasks = kTrain, .aliases = "save_interval", .used_by = "plan, train"},
-  {.name = "sample_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between samples of text", .words = "auto|none",
+  {.name = "sample_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between text samples; auto: four per run", .words = "auto|none",
    .low = 1, .high = kManySteps, .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "tensorboard", .group = kRun, .type = boolean, .initial = "false", .help = "write TensorBoard event files too", .tasks = kTrain, .used_by = "train"},
-  {.name = "log_level", .group = kRun, .type = choice, .initial = "info", .help = "the least serious lines that are logged", .words = "debug|info|warning|error",
+  {.name = "tensorboard", .group = kRun, .type = boolean, .initial = "false", .help = "also write TensorBoard event files", .tasks = kTrain, .used_by = "train"},
+  {.name = "log_level", .group = kRun, .type = choice, .initial = "info", .help = "lowest severity that is logged", .words = "debug|info|warning|error",
    .aliases = "level", .synonyms = "warn=warning", .used_by = "train"},
 
-  {.name = "temperature", .group = kSampling, .type = real, .initial = "0.8", .help = "how freely tokens are drawn; 0: always the likeliest", .high = 1000,
+  {.name = "temperature", .group = kSampling, .type = real, .initial = "0.8", .help = "sampling temperature; 0: always the most likely token", .high = 1000,
    .tasks = kGpt, .used_by = "sample"},
-  {.name = "top_k", .group = kSampling, .type = integer, .initial = "none", .help = "draw only from the likeliest tokens, this many", .words = "none",
+  {.name = "top_k", .group = kSampling, .type = integer, .initial = "none", .help = "sample only from this many most likely tokens", .words = "none",
    .low = 1, .high = 1e9, .tasks = kGpt, .used_by = "sample"},
-  {.name = "top_p", .group = kSampling, .type = real, .initial = "1", .help = "draw only from the likeliest tokens that have this probability together",
+  {.name = "top_p", .group = kSampling, .type = real, .initial = "1", .help = "sample only from the most likely tokens whose probabilities add up to this value",
    .high = 1, .above_low = true, .tasks = kGpt, .used_by = "sample"},
-  {.name = "tokens", .group = kSampling, .type = integer, .initial = "500", .help = "how many tokens to write", .low = 1, .high = 1e12,
+  {.name = "tokens", .group = kSampling, .type = integer, .initial = "500", .help = "number of tokens to generate", .low = 1, .high = 1e12,
    .tasks = kGpt, .aliases = "max_new_tokens", .used_by = "sample"},
   {.name = "kv_precision", .group = kSampling, .type = choice, .initial = "auto",
-   .help = "how keys and values of earlier tokens are kept; auto: as the weights are, but on the CPU fp16 beside fp32 ones; fp32: all bits, for more time late in a text",
+   .help = "format of the key-value cache; auto: the format of the weights, except fp16 with fp32 weights on a CPU that converts it in hardware; fp32: exact, but slower late in a long text",
    .words = "auto|fp32|bf16|fp16", .tasks = kGpt, .aliases = "kv_cache_dtype", .synonyms = "float32=fp32 bfloat16=bf16 float16=fp16 half=fp16", .used_by = "bench, sample"},
 
-  {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "where to compute; auto: where a step is expected to be fastest",
+  {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "device to compute on; auto: the one with the shortest expected step time",
    .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "bench, demo, doctor, eval, plan, sample, train", .remark = device_exists},
-  {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "refuse instead of falling back to another device, precision or kernel", .used_by = "demo, doctor, eval, plan, sample, train"},
-  {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of activations and matmuls; weights and moments stay fp32",
+  {.name = "no_fallback", .group = kDevice, .type = boolean, .initial = "false", .help = "fail instead of falling back to another device, precision or kernel", .used_by = "demo, doctor, eval, plan, sample, train"},
+  {.name = "precision", .group = kDevice, .type = choice, .initial = "auto", .help = "number format of activations and matmuls; weights and moments stay fp32",
    .words = "auto|fp32|tf32|bf16|fp16", .aliases = "dtype default_dtype",
    .synonyms = kFormats, .used_by = "doctor, eval, plan, sample, train", .remark = precision_exists},
-  precision_of("precision.cpu", "precision_cpu", "precision on the CPU; none: as precision says"),
-  precision_of("precision.cuda", "precision_cuda", "precision on CUDA devices; none: as precision says"),
-  precision_of("precision.metal", "precision_metal", "precision on Metal devices; none: as precision says"),
-  {.name = "matmul_precision", .group = kDevice, .type = choice, .initial = "auto", .help = "of fp32 matmuls: highest is fp32, high tf32, medium bf16",
+  precision_of("precision.cpu", "precision_cpu", "precision on the CPU; none: same as precision"),
+  precision_of("precision.cuda", "precision_cuda", "precision on CUDA devices; none: same as precision"),
+  precision_of("precision.metal", "precision_metal", "precision on Metal devices; none: same as precision"),
+  {.name = "matmul_precision", .group = kDevice, .type = choice, .initial = "auto", .help = "format in which a GPU multiplies fp32 matrices: highest is fp32, high tf32, medium bf16",
    .words = "auto|highest|high|medium", .aliases = "allow_tf32 float32_matmul_precision",
    .synonyms = "fp32=highest float32=highest tf32=high bf16=medium bfloat16=medium true=high yes=high on=high 1=high false=highest no=highest off=highest 0=highest",
    .used_by = "bench, eval, plan, sample, train", .remark = matmul_precision_exists},
-  {.name = "optimize_perf", .group = kDevice, .type = boolean, .initial = "true", .help = "tune by measurement; false: sane defaults", .foreign_variable = "OPTIMIZE_PERF", .used_by = "demo, doctor, eval, plan, sample, train"},
+  {.name = "optimize_perf", .group = kDevice, .type = boolean, .initial = "true", .help = "make decisions by measurement; false: use fixed defaults", .foreign_variable = "OPTIMIZE_PERF", .used_by = "demo, doctor, eval, plan, sample, train"},
 
-  {.name = "memory", .group = kMemory, .type = bytes, .initial = "auto", .help = "what the whole process may hold, as 512MiB or 2GB; auto: what the machine's limits leave",
+  {.name = "memory", .group = kMemory, .type = bytes, .initial = "auto", .help = "memory limit for the whole process, such as 512MiB or 2GB; on a GPU, of its memory; auto: what the machine and its limits allow",
    .words = "auto", .low = 1, .high = kManyBytes, .used_by = "demo, doctor, plan, train"},
-  {.name = "memory_fraction", .group = kMemory, .type = real, .initial = "0.9", .help = "share of the memory that may be used", .high = 1, .above_low = true, .used_by = "doctor, plan, train"},
-  {.name = "empty_cache_frequency", .group = kMemory, .type = integer, .initial = "0", .help = "steps between trims of the memory pools; 0: never", .high = 1e9, .tasks = kTrain, .used_by = "train"},
-  {.name = "enable_pinned_memory", .group = kMemory, .type = boolean, .initial = "true", .help = "page-locked memory for batches on their way to a GPU and for copies of checkpoints from it; offloaded moments always have it", .tasks = kTrain,
+  {.name = "memory_fraction", .group = kMemory, .type = real, .initial = "0.9", .help = "fraction of the available memory that may be used", .high = 1, .above_low = true, .used_by = "doctor, plan, train"},
+  {.name = "empty_cache_frequency", .group = kMemory, .type = integer, .initial = "0", .help = "steps between releases of unused pooled memory; 0: never", .high = 1e9, .tasks = kTrain, .used_by = "train"},
+  {.name = "enable_pinned_memory", .group = kMemory, .type = boolean, .initial = "true", .help = "use page-locked memory for batches going to a GPU and for checkpoint copies coming back; offloaded moments always use it", .tasks = kTrain,
    .aliases = "pin_memory", .used_by = "train", .remark = needs_gpu},
-  {.name = "pin_memory_ratio", .group = kMemory, .type = real, .initial = "0.1", .help = "share of the memory that may be page-locked for copies of checkpoints", .high = 1, .tasks = kTrain,
+  {.name = "pin_memory_ratio", .group = kMemory, .type = real, .initial = "0.1", .help = "fraction of the memory that may be page-locked for checkpoint copies", .high = 1, .tasks = kTrain,
    .used_by = "train", .remark = ratio_needs_gpu},
-  {.name = "offload_optimizer", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the optimizer's moments in host memory; false: only where nothing else fits", .tasks = kTrain,
+  {.name = "offload_optimizer", .group = kMemory, .type = boolean, .initial = "false", .help = "keep the optimizer's moments in host memory; false: only if nothing else fits", .tasks = kTrain,
    .used_by = "bench, plan, train", .remark = needs_gpu_to_offload},
 
-  {.name = "threads", .group = kThreads, .type = integer, .initial = "auto", .help = "compute threads: a number, those of fast cores, all, or what measures fastest",
+  {.name = "threads", .group = kThreads, .type = integer, .initial = "auto", .help = "compute threads: a number; performance: one per core of the fastest kind; all: every hardware thread; auto: the fastest by measurement",
    .words = "auto|performance|all", .low = 1, .high = 4096, .aliases = "num_threads", .foreign_variable = "OMP_NUM_THREADS", .used_by = "bench, demo, doctor, eval, plan, probe, sample, train", .remark = threads_exist},
-  {.name = "affinity", .group = kThreads, .type = choice, .initial = "auto", .help = "how threads are bound to cores", .words = "auto|none|compact|spread",
+  {.name = "affinity", .group = kThreads, .type = choice, .initial = "auto", .help = "how threads are pinned to cores", .words = "auto|none|compact|spread",
    .aliases = "omp_proc_bind", .synonyms = "true=compact close=compact false=none", .used_by = "demo, doctor, eval, plan, sample, train"},
-  {.name = "wait", .group = kThreads, .type = choice, .initial = "auto", .help = "whether waiting threads spin or sleep", .words = "auto|active|passive",
+  {.name = "wait", .group = kThreads, .type = choice, .initial = "auto", .help = "whether waiting threads spin (active) or sleep (passive)", .words = "auto|active|passive",
    .aliases = "wait_policy omp_wait_policy", .used_by = "demo, doctor, eval, plan, sample, train"},
 
-  {.name = "min_tflops", .group = kTargets, .type = real, .initial = "auto", .help = "least fp32 rate in TFLOP/s; auto: the chip's target", .words = "auto",
+  {.name = "min_tflops", .group = kTargets, .type = real, .initial = "auto", .help = "minimum fp32 rate in TFLOP/s; auto: the chip's target", .words = "auto",
    .high = 1e6, .above_low = true, .tasks = kMachine, .used_by = "probe"},
-  {.name = "min_bandwidth", .group = kTargets, .type = real, .initial = "auto", .help = "least memory bandwidth in GB/s; auto: the chip's target", .words = "auto",
+  {.name = "min_bandwidth", .group = kTargets, .type = real, .initial = "auto", .help = "minimum memory bandwidth in GB/s; auto: the chip's target", .words = "auto",
    .high = 1e6, .above_low = true, .tasks = kMachine, .used_by = "probe"},
-  {.name = "memory_budget", .group = kTargets, .type = bytes, .initial = "auto", .help = "least memory that must be usable; auto: the chip's target", .words = "auto",
+  {.name = "memory_budget", .group = kTargets, .type = bytes, .initial = "auto", .help = "minimum usable memory; auto: the chip's target", .words = "auto",
    .low = 1, .high = kManyBytes, .tasks = kMachine, .used_by = "probe"},
 };
 
 constexpr Switch kSwitches[] = {
-  {"RIDGE_ISA", "lowers the instruction tier: sse4, avx2, avx512, avx512bf16"},
-  {"RIDGE_PASSES", "switches compiler passes off: -fuse,-simplify,…"},
-  {"RIDGE_CACHE", "the folder for what was measured; else ridge in the user's cache folder"},
-  {"RIDGE_CUDA_LIBRARY", "the CUDA driver's library, a name or an absolute path; else libcuda.so.1"},
-  {"RIDGE_CUDA_LIBRARIES", "absolute folders, with : between, to look for cuBLASLt, NVRTC and cuDNN in first"},
-  {"RIDGE_CUDNN", "0: convolutions on the GPU go without cuDNN"},
-  {"RIDGE_CUDA_DEBUG", "1: no recordings on the GPU, and a check after every launch, so that an error names its kernel"},
-  {"RIDGE_CUDA_PROFILE", "N: times every kernel in the Nth run of each program on the GPU and prints the table"},
-  {"RIDGE_NVML_LIBRARY", "NVIDIA's management library, a name or an absolute path; else libnvidia-ml.so.1"},
-  {"RIDGE_TEST_GPU", "1: tests of the GPU run on the machine's own instead of the simulated one"},
-  {"RIDGE_FULL", "tests run their whole product of cases"},
-  {"RIDGE_FUZZ", "which seeds a fuzz test runs: FIRST:COUNT"},
-  {"RIDGE_KILLS", "how many kills the kill test makes; else 12"},
+  {"RIDGE_ISA", "limits the instruction tier: sse4, avx2, avx512 or avx512bf16"},
+  {"RIDGE_PASSES", "disables compiler passes: -fuse,-simplify,…"},
+  {"RIDGE_CACHE", "folder for measurements, tokens and compiled kernels; default: ridge in the user's cache folder"},
+  {"RIDGE_CUDA_LIBRARY", "CUDA driver library, a file name or an absolute path; default: libcuda.so.1"},
+  {"RIDGE_CUDA_LIBRARIES", "absolute folders, separated by colons, searched first for cuBLASLt, NVRTC and cuDNN"},
+  {"RIDGE_CUDNN", "0: do not use cuDNN for convolutions on the GPU"},
+  {"RIDGE_CUDA_DEBUG", "1: launch GPU kernels one by one and check after each, so that an error names its kernel"},
+  {"RIDGE_CUDA_PROFILE", "N: time every kernel in the Nth run of each GPU program and print a table"},
+  {"RIDGE_NVML_LIBRARY", "NVIDIA management library, a file name or an absolute path; default: libnvidia-ml.so.1"},
+  {"RIDGE_TEST_GPU", "1: GPU tests use the machine's GPU instead of the simulated one"},
+  {"RIDGE_FULL", "tests run all combinations of cases instead of a sample"},
+  {"RIDGE_FUZZ", "seeds that a fuzz test runs: FIRST:COUNT"},
+  {"RIDGE_KILLS", "number of kills in the kill test; default: 12"},
 };
 // clang-format on
 
@@ -258,11 +258,11 @@ std::string expected(const Key& key) {
     case integer: return fmt::format("a whole number{}{}", range_text(key), words);
     case real: return fmt::format("a number{}{}", range_text(key), words);
     case boolean: return fmt::format("true or false{}", words);
-    case bytes: return fmt::format("a size as 512MiB or 2GB{}", words);
+    case bytes: return fmt::format("a size such as 512MiB or 2GB{}", words);
     case choice: return either(key.words);
     case path: return key.initial.empty() ? "a path, or nothing" : "a path";
     case text: return key.initial.empty() ? "text, or nothing" : "text";
-    case list: return "names with commas between";
+    case list: return "names separated by commas";
   }
   return {};
 }

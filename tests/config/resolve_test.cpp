@@ -444,7 +444,7 @@ TEST_F(Resolve, RowsSayWhatWasOverriddenAndWhatHasNoEffectHere) {
     EXPECT_NE(here.at(key).remark, "accepted, not used yet") << key;
     EXPECT_NE(there.at(key).remark, here.at(key).remark) << key;
   }
-  EXPECT_EQ(here.at("threads").remark, "more than the 2 CPUs that this process may use");
+  EXPECT_EQ(here.at("threads").remark, "more than the 2 CPUs available to this process");
   EXPECT_EQ(here.at("threads").overrode, std::vector<std::string>{"64 (" + (folder_ / "config_gpu.ini:3").string() + ")"});
   EXPECT_EQ(here.at("pin_memory_ratio").remark, "") << "nobody asked for it";
   EXPECT_EQ(here.at("pin_memory_ratio").source, "default");
