@@ -111,10 +111,21 @@ struct AttentionArgs {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArgs& args = {});  // [batch, heads, positions, dim]
 Tensor rope(const Tensor& x, const Tensor& position, double theta = 10000);
 
+// A figure that is reported with a loss, such as accuracy, entropy or KL: the mean sum / count, over all parts of a split batch.
+struct NamedScalar {
+  std::string name;
+  Tensor sum, count;  // scalars
+};
 // A loss is a sum over samples and how many there are: that is what makes a split batch give the same gradients.
 struct Loss {
   Tensor sum, count;
-  operator Tensor() const;  // the mean
+  std::vector<NamedScalar> scalars = {};  // at most 16; no gradients flow through them
+  operator Tensor() const;                // the mean
+
+  // The same loss with one more scalar: the mean of `values`, one or more for each sample, or of a sum and its count.
+  //   return cross_entropy(logits, target).with("accuracy", equal(argmax(logits, -1), target));
+  Loss with(std::string name, const Tensor& values) const;
+  Loss with(std::string name, const Tensor& sum, const Tensor& count) const;
 };
 Loss cross_entropy(const Tensor& logits, const Tensor& target, std::optional<int64_t> ignore = {});
 Loss mse(const Tensor& prediction, const Tensor& target);

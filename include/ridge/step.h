@@ -41,7 +41,9 @@ struct CompileArgs {
 
 struct StepResult {
   double loss = 0, gradient_norm = 0;
-  bool applied = true;  // false: a value was not finite, and nothing was changed
+  bool applied = true;                                       // false: a value was not finite, and nothing was changed
+  std::vector<std::pair<std::string, double>> scalars = {};  // named scalars of the loss, means over the batch
+  double scalar(std::string_view name) const;                // ErrorCode::value: the loss reports none of that name
 };
 
 // A step runs on the device that use_device() named when it was compiled. After compile the module's tensors lie in the step's own memory:

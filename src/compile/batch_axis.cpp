@@ -270,12 +270,17 @@ BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b) {
   out.coupling = sizes.difference();
   if (!out.coupling.empty()) return out;
   Tracker t(a.graph, a.batch, &sizes, &out.draws);
-  const NodeId losses[] = {a.sum, a.count};
-  out.coupling = follow_all(t, a.graph, losses, [&](const Type& type) { return sizes.told(type); });
+  std::vector<NodeId> roots;
+  for (const auto [sum, count] : a.ratios) roots.insert(roots.end(), {sum, count});
+  out.coupling = follow_all(t, a.graph, roots, [&](const Type& type) { return sizes.told(type); });
   if (!out.coupling.empty()) return out;
-  if (!t.summed(a.sum)) out.coupling = "the sum of losses is not made from the batch: every part of the batch would add it again";
-  if (!t.summed(a.count) && !sizes.counts_samples())
-    out.coupling = "the number of losses does not grow with the samples: return the sum of the losses and how many they are";
+  const auto grows = [&](size_t i) { return t.summed(a.ratios[i].count) || sizes.counts_samples(i); };
+  if (!t.summed(a.ratios[0].sum)) out.coupling = "the sum of losses is not made from the batch: every part of the batch would add it again";
+  if (!grows(0)) out.coupling = "the number of losses does not grow with the samples: return the sum of the losses and how many they are";
+  for (size_t i = 1; i < a.ratios.size(); ++i)
+    if (t.summed(a.ratios[i].sum) != grows(i))
+      out.coupling =
+          "of a named scalar only the sum or only the count grows with the samples: give a value for each sample, or a sum over samples and its count";
   return out;
 }
 

@@ -17,7 +17,10 @@ struct BatchTrace {
   const Graph& graph;
   std::span<const NodeId> batch;  // inputs whose first axis counts samples
   NodeId base;                    // input: the number of the first sample
-  NodeId sum, count;
+  struct Ratio {
+    NodeId sum, count;
+  };
+  std::vector<Ratio> ratios;  // the losses; then other figures, of which neither number may depend on the batch, or both must add up over it
   int64_t samples;
 };
 

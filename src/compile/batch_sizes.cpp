@@ -47,10 +47,15 @@ std::vector<int64_t> fixed_ints(const Node& n) {
 }  // namespace
 
 BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b) : a_(a), b_(b) {
-  std::vector<std::pair<NodeId, NodeId>> roots = {{a.sum, b.sum}};
-  const std::optional<double> x = written(a.graph, a.count), y = written(b.graph, b.count);
-  counts_samples_ = x && y && *x > 0 && *x * double(b.samples) == *y * double(a.samples);
-  if (!counts_samples_) roots.push_back({a.count, b.count});
+  std::vector<std::pair<NodeId, NodeId>> roots;
+  for (size_t i = 0; i < a.ratios.size(); ++i) {
+    const auto [sum, count] = a.ratios[i];
+    const auto [other_sum, other_count] = b.ratios[i];
+    const std::optional<double> x = written(a.graph, count), y = written(b.graph, other_count);
+    counts_samples_.push_back(x && y && *x > 0 && *x * double(b.samples) == *y * double(a.samples));
+    roots.push_back({sum, other_sum});
+    if (!counts_samples_[i]) roots.push_back({count, other_count});
+  }
   compare(a.graph, b.graph, std::move(roots), {a.base});
 }
 

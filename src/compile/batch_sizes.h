@@ -14,9 +14,9 @@ class BatchSizes {
 
   const std::string& difference() const { return difference_; }  // a number, an attribute or a size that is another one; empty: none
   int64_t samples() const { return a_.samples; }
-  std::vector<int> grown_axes(const Graph& graph, NodeId id) const;  // of a node of the first trace, also inside its loops
-  bool counts_samples() const { return counts_samples_; }            // the count is a number, in proportion to the samples
-  std::string told(const Type& type) const;                          // the samples' number is "batch"
+  std::vector<int> grown_axes(const Graph& graph, NodeId id) const;           // of a node of the first trace, also inside its loops
+  bool counts_samples(size_t ratio) const { return counts_samples_[ratio]; }  // its count is a number, in proportion to the samples
+  std::string told(const Type& type) const;                                   // the samples' number is "batch"
 
  private:
   struct Partners {                // by node of a graph of the first trace
@@ -30,7 +30,7 @@ class BatchSizes {
   const BatchTrace &a_, &b_;
   std::unordered_map<const Graph*, Partners> partners_;
   std::string difference_;
-  bool counts_samples_ = false;
+  std::vector<bool> counts_samples_;  // of each ratio
 };
 
 }  // namespace ridge

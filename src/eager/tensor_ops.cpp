@@ -277,6 +277,16 @@ Tensor rope(const Tensor& x, const Tensor& position, double theta) {
 
 Loss::operator Tensor() const { return sum / count; }
 
+Loss Loss::with(std::string name, const Tensor& values) const {
+  return with(std::move(name), ridge::sum(cast(values, DType::f32)), full({}, double(values.size())));
+}
+
+Loss Loss::with(std::string name, const Tensor& total, const Tensor& number) const {
+  Loss more = *this;
+  more.scalars.push_back({std::move(name), total, number});
+  return more;
+}
+
 Loss cross_entropy(const Tensor& logits, const Tensor& target, std::optional<int64_t> ignore) {
   Tensor in[] = {logits, target};
   auto out = lift(in, [&](Builder& g, Nodes n) {

@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "eager/eager_device.h"
 #include "eager/tensor_state.h"
 
@@ -25,7 +26,7 @@ StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
   std::vector<std::weak_ptr<detail::TensorState>> originals;
   for (const Tensor& p : parameters) originals.push_back(p.state());
   return [loss = std::move(loss), originals = std::move(originals)](Builder& b, std::span<const NodeId> params, std::span<const NodeId> inputs,
-                                                                    const RandomOperands& random) -> Builder::SumCount {
+                                                                    const RandomOperands& random) -> StepLoss {
     std::vector<Tensor> leaves;
     for (NodeId id : inputs) leaves.push_back(detail::placeholder(b.graph().type(id), b.graph().input_name(id)));
     detail::RandomSource source{detail::placeholder({DType::i64, {}}, "seed"), detail::placeholder({DType::i64, {}}, "step"),
@@ -36,9 +37,11 @@ StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
     } restore;
     detail::current_random() = &source;
     Loss l = loss(leaves);
-    Tensor both[] = {l.sum, l.count};
-    std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(both);
-    NodeId roots[] = {detail::node_in(lazy, l.sum), detail::node_in(lazy, l.count)};
+    std::vector<Tensor> all = {l.sum, l.count};
+    for (const NamedScalar& s : l.scalars) all.insert(all.end(), {s.sum, s.count});
+    std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(all);
+    std::vector<NodeId> roots;
+    for (const Tensor& t : all) roots.push_back(detail::node_in(lazy, t));
     std::unordered_map<NodeId, NodeId> known;
     auto bind = [&](const std::shared_ptr<detail::TensorState>& t, NodeId to) {
       if (auto it = lazy->node_of.find(t.get()); it != lazy->node_of.end()) known[it->second] = to;
@@ -48,7 +51,9 @@ StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
     bind(source.seed.state(), random.seed), bind(source.step.state(), random.step), bind(source.base.state(), random.base);
     detail::bind_numbers(*lazy, roots, b, known, "[step] the loss may use only parameters, the batch and numbers; it uses a");
     std::vector<NodeId> out = import_nodes(b.graph(), lazy->graph, roots, known);
-    return {out[0], out[1]};
+    StepLoss traced(Builder::SumCount{out[0], out[1]});
+    for (size_t i = 0; i < l.scalars.size(); ++i) traced.scalars.push_back({l.scalars[i].name, {out[2 * i + 2], out[2 * i + 3]}});
+    return traced;
   };
 }
 
@@ -106,7 +111,19 @@ StepResult CompiledStep::run(const std::vector<Tensor>& batch, double lr) {
     data[i] = batch[i].data();
   }
   const StepMetrics m = state_->step.run({data, batch.size()}, lr);
-  return {m.loss, m.gradient_norm, m.applied};
+  StepResult result{m.loss, m.gradient_norm, m.applied, {}};
+  const std::vector<std::string>& names = state_->step.scalars();
+  for (size_t i = 0; i < names.size(); ++i) result.scalars.emplace_back(names[i], m.scalars[i]);
+  return result;
+}
+
+double StepResult::scalar(std::string_view name) const {
+  std::vector<std::string_view> names;
+  for (const auto& [known, value] : scalars) {
+    if (known == name) return value;
+    names.push_back(known);
+  }
+  fail(ErrorCode::value, "[step] the loss reports no scalar \"{}\"; {}", name, nearest_hint(name, names, "add it with Loss::with"));
 }
 
 std::string CompiledStep::report() const { return state_->step.report(); }

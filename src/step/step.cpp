@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -32,12 +33,13 @@ struct Scalars {
     float lr = 0, unused = 0;
   } given;
   Carried now, next;
-  struct Sums {
-    float sum = 0, count = 0;
-  } sums;
   float loss = 0, norm = 0, factor = 0;
   uint8_t good = 0, lowered = 0;
+  struct Sums {
+    float sum = 0, count = 0;
+  } sums;  // of the loss; those of named scalars follow
 };
+static_assert(offsetof(Scalars, sums) + sizeof(Scalars::Sums) == sizeof(Scalars), "named scalars lie behind the loss");
 
 }  // namespace
 
@@ -66,7 +68,7 @@ struct TrainStep::State {
   bool carried_known = false;  // to the device
 
   // What comes back from steps: a ring of places that the device writes to.
-  Scalars* slots = nullptr;
+  std::byte* slots = nullptr;
   int64_t marks[kMostPending] = {};
   int64_t enqueued = 0, collected = 0;
   double update_seconds = 0, shortest_update = 0;  // of updates_timed of them
@@ -87,11 +89,14 @@ struct TrainStep::State {
       device.wait();
     } catch (const std::exception&) {  // nobody is left to be told
     }
-    device.release_host(reinterpret_cast<std::byte*>(slots), kSlotBytes);
+    device.release_host(slots, kMostPending * slot_bytes());
     if (host_moments) device.release_host(host_moments, plan.host_bytes);
   }
 
-  static constexpr int64_t kSlotBytes = kMostPending * int64_t(sizeof(Scalars));
+  // Of the loss and of all named scalars, in training and in evaluation.
+  static int64_t sums_bytes(const std::vector<std::string>& scalars) { return int64_t((1 + scalars.size()) * sizeof(Scalars::Sums)); }
+  int64_t slot_bytes() const { return int64_t(offsetof(Scalars, sums)) + sums_bytes(programs->scalars()); }
+  int64_t most_sums_bytes() const { return std::max(sums_bytes(programs->scalars()), sums_bytes(programs->evaluation_scalars())); }
 
   template <class T>
   T* at(int64_t offset) {
@@ -119,9 +124,9 @@ struct TrainStep::State {
     } else {
       for (auto& list : moment_at) plan.optimizer_bytes += place(list);
     }
-    scalars_at = offset, offset += round_up(int64_t(sizeof(Scalars)));
+    scalars_at = offset, offset += round_up(int64_t(offsetof(Scalars, sums)) + most_sums_bytes());
     losses_at = offset;
-    plan.losses_bytes = options.evaluation ? round_up(plan.batch * int64_t(sizeof(Scalars::Sums))) : 0;
+    plan.losses_bytes = options.evaluation ? round_up(plan.batch * sums_bytes(programs->evaluation_scalars())) : 0;
     offset += plan.losses_bytes;
     memory->require(offset);
   }
@@ -179,7 +184,7 @@ struct TrainStep::State {
   void map() {
     memory->data(), samples.data();
     if (offloaded && !host_moments) host_moments = device.allocate_host(plan.host_bytes);
-    if (!slots) slots = reinterpret_cast<Scalars*>(device.allocate_host(kSlotBytes));
+    if (!slots) slots = device.allocate_host(kMostPending * slot_bytes());
   }
 
   // A whole batch from a sample on.
@@ -209,11 +214,15 @@ struct TrainStep::State {
     }
   }
 
+  void put_sums(const std::vector<std::string>& named) {
+    Scalars::Sums* sums = &scalars().sums;
+    for (size_t i = 0; i <= named.size(); ++i) out.insert(out.end(), {&sums[i].sum, &sums[i].count});
+  }
+
   void run_body(StepBody& body, std::span<const void* const> tensors, int64_t first, double lr) {
-    Scalars& s = scalars();
     bind(tensors, first, body.samples, lr, programs->scaled());
     for (int64_t at_ : gradient_at) out.push_back(at<float>(at_));
-    out.insert(out.end(), {&s.sums.sum, &s.sums.count});
+    put_sums(programs->scalars());
     if (plan.micro < plan.batch) in.insert(in.end(), out.begin(), out.end());
     body.exe->run(in, out);
   }
@@ -290,7 +299,7 @@ struct TrainStep::State {
     }
     if (plan.micro < plan.batch) {
       device.clear(at<std::byte>(gradient_at[0]), plan.gradient_bytes);
-      device.clear(&s.sums, sizeof s.sums);
+      device.clear(&s.sums, sums_bytes(programs->scalars()));
     }
     int64_t first = 0;
     for (int64_t i = 0; i < plan.repeats; ++i, first += plan.micro) run_body(made.bodies[0], part_of(first, plan.micro), first, lr);
@@ -306,7 +315,7 @@ struct TrainStep::State {
       update_seconds += seconds;
     }
     const size_t slot = size_t(enqueued % kMostPending);
-    device.download_later(&slots[slot], &s, sizeof(Scalars));
+    device.download_later(slots + int64_t(slot) * slot_bytes(), &s, slot_bytes());
     device.copy(&s.now, &s.next, programs->scaled() ? sizeof(Carried) : sizeof s.next.applied);
     marks[slot] = device.mark();
     ++enqueued;
@@ -318,9 +327,11 @@ struct TrainStep::State {
     const size_t slot = size_t(collected % kMostPending);
     ++collected;  // also when the wait tells of an error
     device.wait_for(marks[slot]);
-    const Scalars& v = slots[slot];
+    const Scalars& v = *reinterpret_cast<const Scalars*>(slots + int64_t(slot) * slot_bytes());
     const bool scaled = programs->scaled();
-    const StepMetrics metrics{v.loss, v.norm, v.good != 0, now.loss_scale, scaled && v.lowered != 0};
+    StepMetrics metrics{v.loss, v.norm, v.good != 0, now.loss_scale, scaled && v.lowered != 0, {}};
+    const Scalars::Sums* sums = &v.sums;
+    for (size_t i = 0; i < programs->scalars().size(); ++i) metrics.scalars[i] = double(sums[i + 1].sum) / double(sums[i + 1].count);
     ++now.attempted, now.applied = v.next.applied;
     if (scaled) now.loss_scale = v.next.scale, now.scale_age = v.next.age;
     return metrics;
@@ -368,7 +379,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
   s.options.balance = {};  // what it holds on to may not live as long
   s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
-  size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16;
+  size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16 + 4 * kMostScalars;
   s.in.reserve(most), s.out.reserve(most), s.part.reserve(s.model.batch.size());
 }
 
@@ -432,22 +443,28 @@ TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_
   check_evaluation(samples);
   s.map();
   Scalars& v = s.scalars();
+  const std::vector<std::string>& named = s.programs->evaluation_scalars();
+  const int64_t each = int64_t(1 + named.size());
   Scalars::Sums* parts = s.at<Scalars::Sums>(s.losses_at);
   int64_t first = 0, count = 0;
   for (StepBody& body : s.made.evaluations)
     for (; samples - first >= body.samples; first += body.samples) {
       s.bind(s.from_sample(batch, first), first, body.samples, 0, false);
-      s.out.insert(s.out.end(), {&v.sums.sum, &v.sums.count});
+      s.put_sums(named);
       body.exe->run(s.in, s.out);
-      s.device.copy(parts + count++, &v.sums, sizeof v.sums);
+      s.device.copy(parts + each * count++, &v.sums, s.sums_bytes(named));
     }
   Losses total;
   constexpr int64_t kRead = 64;
+  static_assert(kRead > int64_t(kMostScalars));
   Scalars::Sums read[kRead];
-  for (int64_t i = 0; i < count; i += kRead) {
-    const int64_t n = std::min(kRead, count - i);
-    s.device.download(read, parts + i, n * int64_t(sizeof *read));
-    for (int64_t k = 0; k < n; ++k) total.sum += double(read[k].sum), total.count += double(read[k].count);
+  for (int64_t i = 0, n; i < count; i += n) {
+    n = std::min(kRead / each, count - i);
+    s.device.download(read, parts + each * i, n * s.sums_bytes(named));
+    for (const Scalars::Sums* sums = read; sums < read + each * n; sums += each) {
+      total.sum += double(sums[0].sum), total.count += double(sums[0].count);
+      for (size_t k = 0; k < named.size(); ++k) total.scalars[k].sum += double(sums[k + 1].sum), total.scalars[k].count += double(sums[k + 1].count);
+    }
   }
   return total;
 }
@@ -475,6 +492,11 @@ void TrainStep::touch() {
   team.reserve_scratch((s.plan.scratch_bytes + team.size() - 1) / team.size());
 }
 
+const std::vector<std::string>& TrainStep::scalars() const { return state_->programs->scalars(); }
+const std::vector<std::string>& TrainStep::evaluation_scalars() const { return state_->programs->evaluation_scalars(); }
+const StepModel& TrainStep::model() const { return state_->model; }
+const StepOptions& TrainStep::options() const { return state_->options; }
+Backend& TrainStep::device() { return state_->device; }
 const StepPlan& TrainStep::plan() const { return state_->plan; }
 
 std::map<std::string, std::string> TrainStep::choices() const {

@@ -1,5 +1,6 @@
 // One training step as programs that are compiled once and replayed: n micro-batches add up gradients, then one update.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,12 +19,26 @@ namespace ridge {
 class Backend;
 class ThreadTeam;
 
+constexpr size_t kMostScalars = 16;
+
+// The sum of losses and their number, and named scalars that are reported with them: each the mean sum / count over the whole batch.
+struct StepLoss : Builder::SumCount {
+  struct Scalar {
+    std::string name;  // of letters, digits and "_-./"; "loss" is taken
+    SumCount value;
+  };
+  std::vector<Scalar> scalars;
+  StepLoss(SumCount loss = {}, std::vector<Scalar> named = {}) : SumCount(loss), scalars(std::move(named)) {}
+};
+// Means in the order of their names; those that nothing was counted for are not numbers.
+using ScalarMeans = std::array<double, kMostScalars>;
+
 // What is trained: parameters (f32), the batch's tensors (first axis: samples), and the losses of a batch of any size.
 struct StepModel {
   std::vector<Parameter> parameters;
   std::vector<Type> batch;
   // (builder, parameters, batch tensors, random operands whose base counts samples) -> sum of losses and their number
-  using Loss = std::function<Builder::SumCount(Builder&, std::span<const NodeId>, std::span<const NodeId>, const RandomOperands&)>;
+  using Loss = std::function<StepLoss(Builder&, std::span<const NodeId>, std::span<const NodeId>, const RandomOperands&)>;
   Loss loss;
   Loss evaluate = {};  // the same for validation, without dropout; empty: `loss`
 };
@@ -79,6 +94,7 @@ struct StepMetrics {
   bool applied = true;        // false: something was not finite and nothing was changed
   double loss_scale = 1;      // with which this step ran
   bool scale_search = false;  // it was not applied, and the loss scale, still above its floor, was lowered (the loss itself was finite)
+  ScalarMeans scalars = {};   // by TrainStep::scalars()
 };
 
 // What a step carries besides parameters and moments.
@@ -119,6 +135,10 @@ class TrainStep {
   // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing, allocates nothing.
   struct Losses {
     double sum = 0, count = 0;
+    struct Ratio {
+      double sum = 0, count = 0;
+    };
+    std::array<Ratio, kMostScalars> scalars = {};  // by evaluation_scalars()
   };
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
   void check_evaluation(int64_t samples) const;  // ErrorCode::unsupported where evaluate() could not take so many
@@ -128,6 +148,11 @@ class TrainStep {
   void compile_ahead();                  // in the background, where the device allows it
   void touch();                          // maps all memory and writes to every page of it now, so that nothing can be taken away later
 
+  const std::vector<std::string>& scalars() const;             // names of what the loss reports besides itself
+  const std::vector<std::string>& evaluation_scalars() const;  // the same of `evaluate`
+  const StepModel& model() const;
+  const StepOptions& options() const;
+  Backend& device();
   const StepPlan& plan() const;
   std::map<std::string, std::string> choices() const;  // the plan's, and those that the device's kernels have made so far
   // Wherever they lie: the first values of a parameter, or of a moment of it (all of them where the span is as long).

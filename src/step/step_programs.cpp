@@ -51,6 +51,24 @@ void check_settings(const StepOptions& options) {
   check("eps", o.eps, o.eps >= double(std::numeric_limits<float>::min()) && std::isfinite(float(o.eps)), "a finite number from 1.2e-38");
 }
 
+// Names become keys of JSON rows and parts of TensorBoard's tags; values are added up over parts of a batch.
+void check_scalars(const Graph& g, const std::vector<StepLoss::Scalar>& scalars) {
+  constexpr std::string_view kSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./";
+  constexpr size_t kLongest = 60;
+  if (scalars.size() > kMostScalars) fail(ErrorCode::value, "[step] the loss has {} named scalars; give at most {}", scalars.size(), kMostScalars);
+  std::set<std::string_view> names = {"loss"};
+  for (const auto& [name, value] : scalars) {
+    if (name.empty() || name.size() > kLongest || name.find_first_not_of(kSigns) != name.npos)
+      fail(ErrorCode::value, "[step] \"{}\" cannot be the name of a scalar; use 1 to {} letters, digits, '_', '-', '.' and '/'", name, kLongest);
+    if (!names.insert(name).second)
+      fail(ErrorCode::value, "[step] {}; choose another name",
+           name == "loss" ? "a scalar cannot be called loss" : fmt::format("there are two scalars {}", name));
+    for (const NodeId id : {value.sum, value.count})
+      if (g.shape(id).rank() != 0)
+        fail(ErrorCode::shape, "[step] the scalar {} has a sum or count of {}; both must be single numbers, sums over samples", name, to_string(g.type(id)));
+  }
+}
+
 }  // namespace
 
 // The losses of some samples as graph, with the inputs that every program of a model begins with.
@@ -58,7 +76,7 @@ struct StepPrograms::Trace {
   Graph graph;
   std::vector<NodeId> parameters, batch;
   RandomOperands random{};
-  Builder::SumCount loss{};
+  StepLoss loss;
   std::vector<std::string> notes;  // how loops over time were cut
 
   std::vector<NodeId> inputs(NodeId scale = kNone) const {
@@ -68,8 +86,20 @@ struct StepPrograms::Trace {
     all.insert(all.end(), batch.begin(), batch.end());
     return all;
   }
-  void rewrite(const std::vector<NodeId>& roots) { loss = {roots[0], roots[1]}; }
-  BatchTrace of_batch(int64_t samples) const { return {graph, batch, random.base, loss.sum, loss.count, samples}; }
+  std::vector<NodeId> roots() const {
+    std::vector<NodeId> all = {loss.sum, loss.count};
+    for (const StepLoss::Scalar& s : loss.scalars) all.insert(all.end(), {s.value.sum, s.value.count});
+    return all;
+  }
+  void rewrite(const std::vector<NodeId>& roots) {
+    loss.sum = roots[0], loss.count = roots[1];
+    for (size_t i = 0; i < loss.scalars.size(); ++i) loss.scalars[i].value = {roots[2 * i + 2], roots[2 * i + 3]};
+  }
+  BatchTrace of_batch(int64_t samples) const {
+    BatchTrace t{graph, batch, random.base, {{loss.sum, loss.count}}, samples};
+    for (const StepLoss::Scalar& s : loss.scalars) t.ratios.push_back({s.value.sum, s.value.count});
+    return t;
+  }
 };
 
 StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss) const {
@@ -84,10 +114,9 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
   }
   Builder b(g);
   t.loss = loss(b, t.parameters, t.batch, t.random);
-  if (options_.precision == Precision::bf16 || options_.precision == Precision::fp16) {
-    const NodeId roots[] = {t.loss.sum, t.loss.count};
-    t.rewrite(autocast(g, roots, options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
-  }
+  check_scalars(g, t.loss.scalars);
+  if (options_.precision == Precision::bf16 || options_.precision == Precision::fp16)
+    t.rewrite(autocast(g, t.roots(), options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
   return t;
 }
 
@@ -96,13 +125,11 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
   Graph& g = t.graph;
   const int64_t whole = model_.batch[0].shape[0];
   if (samples < whole) {
-    const NodeId roots[] = {t.loss.sum, t.loss.count};
     bool changed;
-    t.rewrite(count_in_whole_batch(g, roots, t.random.base, whole, facts.draws, changed));
+    t.rewrite(count_in_whole_batch(g, t.roots(), t.random.base, whole, facts.draws, changed));
   }
   if (has_scan_ && level >= Recompute::segments) {
-    const NodeId roots[] = {t.loss.sum, t.loss.count};
-    SegmentedScans cut = segment_scans(g, roots);
+    SegmentedScans cut = segment_scans(g, t.roots());
     t.rewrite(cut.roots);
     t.notes = std::move(cut.notes);
   }
@@ -124,7 +151,8 @@ void collect_sizes(const Graph& g, std::span<const NodeId> roots, std::set<int64
 // Batches of two prime numbers of samples, which divide no size that is there for another reason: so every size says whether it counts samples.
 StepPrograms::LossFacts StepPrograms::examine(const Trace& whole, const StepModel::Loss& loss) const {
   LossFacts facts;
-  const NodeId losses[] = {whole.loss.sum, whole.loss.count};
+  const std::vector<NodeId> losses = whole.roots();
+  for (const StepLoss::Scalar& s : whole.loss.scalars) facts.scalars.push_back(s.name);
   for (NodeId id : topological(whole.graph, losses))
     for_each_draw_in(whole.graph, id, [&](const Graph& g, NodeId, const Draw&) { facts.draws_in_loop |= &g != &whole.graph; });
   const std::string mixes = find_coupling(whole.graph, whole.batch, losses);  // in the batch's own sizes
@@ -144,9 +172,9 @@ StepPrograms::LossFacts StepPrograms::examine(const Trace& whole, const StepMode
   }
   try {
     Trace a = trace(samples[0], loss), b = trace(samples[1], loss);
+    if (a.loss.scalars.size() != b.loss.scalars.size()) fail(ErrorCode::value, "[step] the number of named scalars depends on the number of samples");
     static_cast<BatchAxes&>(facts) = follow_batch(a.of_batch(samples[0]), b.of_batch(samples[1]));
-    const NodeId roots[] = {a.loss.sum, a.loss.count};
-    if (facts.coupling.empty()) count_in_whole_batch(a.graph, roots, a.random.base, samples[1], facts.draws, facts.recounts);
+    if (facts.coupling.empty()) count_in_whole_batch(a.graph, a.roots(), a.random.base, samples[1], facts.draws, facts.recounts);
   } catch (const std::exception& error) {  // also what a user's own function throws
     facts.coupling = fmt::format("with other numbers of samples than {} ({}, {}) it fails: {}", model_.batch[0].shape[0], samples[0], samples[1], error.what());
   }
@@ -169,7 +197,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   moments_ = o.kind != OptimizerOptions::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;
   const int64_t batch = model.batch[0].shape[0];
   const Trace t = trace(batch, model.loss);
-  const NodeId losses[] = {t.loss.sum, t.loss.count};
+  const std::vector<NodeId> losses = t.roots();
   training_ = examine(t, model.loss);
   const std::vector<NodeId> order = topological(t.graph, losses);
   has_scan_ = std::any_of(order.begin(), order.end(), [&](NodeId id) { return t.graph[id].op == Op::scan; });
@@ -179,9 +207,8 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   divisor_ = std::exp2(std::floor(std::log2(std::max(expected, 1.0))));
   if (evaluates_otherwise()) {
     const Trace e = trace(batch, model.evaluate);
-    const NodeId evaluated[] = {e.loss.sum, e.loss.count};
     evaluation_ = examine(e, model.evaluate);
-    multiplies_bf16_ |= finds_bf16_products(e.graph, evaluated);
+    multiplies_bf16_ |= finds_bf16_products(e.graph, e.roots());
   }
 }
 
@@ -208,9 +235,10 @@ std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate,
     for (NodeId& d : grads) d = keep_wide(g, d);
   CompileOptions o = compile_options();
   o.recompute = level;
-  o.forward = {t.loss.sum, t.loss.count};
+  o.forward = t.roots();
   std::vector<NodeId> inputs = t.inputs(scale), outputs;
-  NodeId sum = b.cast(t.loss.sum, DType::f32), count = b.cast(t.loss.count, DType::f32);
+  std::vector<NodeId> sums = t.roots();
+  for (NodeId& sum : sums) sum = b.cast(sum, DType::f32);
   if (accumulate) {
     auto add_to = [&](NodeId part, const std::string& name) {
       const NodeId so_far = g.input(g.type(part), name);
@@ -219,10 +247,10 @@ std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate,
       outputs.push_back(b.add(so_far, part));
     };
     for (size_t i = 0; i < grads.size(); ++i) add_to(grads[i], "gradient of " + model_.parameters[i].name);
-    for (NodeId part : {sum, count}) add_to(part, "loss so far");
+    for (NodeId part : sums) add_to(part, "loss so far");
   } else {
     outputs = grads;
-    outputs.insert(outputs.end(), {sum, count});
+    outputs.insert(outputs.end(), sums.begin(), sums.end());
   }
   return std::make_unique<Executable>(g, inputs, outputs, o);
 }
@@ -230,7 +258,8 @@ std::unique_ptr<Executable> StepPrograms::body(int64_t samples, bool accumulate,
 std::unique_ptr<Executable> StepPrograms::evaluation(int64_t samples, Recompute level) const {
   Trace t = trace(samples, model_.evaluate ? model_.evaluate : model_.loss, evaluated(), level);
   Builder b(t.graph);
-  const std::vector<NodeId> outputs = {b.cast(t.loss.sum, DType::f32), b.cast(t.loss.count, DType::f32)};
+  std::vector<NodeId> outputs = t.roots();
+  for (NodeId& sum : outputs) sum = b.cast(sum, DType::f32);
   return std::make_unique<Executable>(t.graph, t.inputs(), outputs, compile_options());
 }
 

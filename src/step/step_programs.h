@@ -24,10 +24,14 @@ class StepPrograms {
   int moments() const { return moments_; }                   // tensors that the optimizer keeps for each parameter
   bool scaled() const { return options_.precision == Precision::fp16; }
 
-  // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sum, count, which are overwritten.
-  // Outputs: gradients, sum, count. `notes` gets how loops over time were cut.
+  // Names of what the losses report besides themselves; sums and counts of these come behind those of the loss.
+  const std::vector<std::string>& scalars() const { return training_.scalars; }
+  const std::vector<std::string>& evaluation_scalars() const { return evaluated().scalars; }
+
+  // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sums, counts, which are overwritten.
+  // Outputs: gradients, sum, count, then sum and count of each scalar. `notes` gets how loops over time were cut.
   std::unique_ptr<Executable> body(int64_t samples, bool accumulate, Recompute level, std::vector<std::string>* notes = nullptr) const;
-  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count. Loops over time are cut as in the body of that level.
+  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count, then sum and count of each scalar. Loops over time are cut as in the body of that level.
   std::unique_ptr<Executable> evaluation(int64_t samples, Recompute level) const;
   // Inputs: parameters, moments…, gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: parameters, moments…, applied, loss, norm, good[, loss scale, its age, whether it was lowered].
@@ -51,6 +55,7 @@ class StepPrograms {
   struct LossFacts : BatchAxes {
     bool recounts = false;  // draws of a part of the batch are counted otherwise than the loss says
     bool draws_in_loop = false;
+    std::vector<std::string> scalars;
   };
   bool evaluates_otherwise() const { return options_.evaluation && model_.evaluate; }
   const LossFacts& evaluated() const { return evaluates_otherwise() ? evaluation_ : training_; }

@@ -24,8 +24,8 @@ Step make_step(const StepModel& model) {
   state.applied = s.graph.input({DType::i64, {}}, "applied");
   for (size_t i = 0; i < model.batch.size(); ++i) s.inputs.push_back(s.graph.input(model.batch[i], "batch " + std::to_string(i)));
   NodeId zero = b.literal(DType::i64, 0);
-  auto [sum, count] = model.loss(b, state.parameters, s.inputs, {zero, zero, zero, 1});
-  NodeId loss = b.div(sum, count);
+  const Builder::SumCount sums = model.loss(b, state.parameters, s.inputs, {zero, zero, zero, 1});
+  NodeId loss = b.div(sums.sum, sums.count);
   s.loss = loss, s.data = int(s.inputs.size());
   NodeId rate = s.inputs.emplace_back(s.graph.input({DType::f32, {}}, "rate"));
   Clipped clipped = clip_global_norm(b, gradients(s.graph, loss, state.parameters), 1.0);

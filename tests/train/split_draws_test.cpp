@@ -235,7 +235,7 @@ TEST(SplitSizes, AnotherInputForAnotherNumberOfSamplesIsADifference) {
       const NodeId base = g.input({DType::i64, {}}, "base"), u = g.input({DType::f32, {3}}, "u"), v = g.input({DType::f32, {3}}, "v");
       const NodeId x = g.input({DType::f32, {samples, 3}}, "x");
       const NodeId loss = b.sum(b.mul(x, other && samples == 5 ? u : v));
-      traces.push_back({g, {}, base, loss, b.literal(DType::f32, double(samples)), samples});
+      traces.push_back({g, {}, base, {{loss, b.literal(DType::f32, double(samples))}}, samples});
     }
     return BatchSizes(traces[0], traces[1]).difference();
   };
