@@ -46,4 +46,9 @@ struct DeviceChoice {
 [[nodiscard]] DeviceChoice select_device(std::string_view request = "auto", Fallback fallback = Fallback::allow, const StepWork& work = {},
                                          std::span<const DeviceCost> costs = {});
 
+// Whether a device of that name can be used: this build has a backend for it, the machine has it, and its libraries are there. Words as for
+// select_device(); `auto` and `cpu` always are. select_device() says what is missing.
+[[nodiscard]] bool is_available(std::string_view device);
+[[nodiscard]] bool is_available(const Device& device);
+
 }  // namespace ridge

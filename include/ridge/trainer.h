@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ridge/score.h"
 #include "ridge/step.h"
 
 namespace ridge {
@@ -59,6 +60,14 @@ struct TrainerArgs {
   int64_t validation_interval = 0, checkpoint_interval = 0;  // steps; 0: decided
   double max_minutes = 0;                                    // 0: no limit
   bool show = true;                                          // plan, live line and summary on stdout
+
+  // What validations are judged by: the loss, or a scalar that it reports. The best checkpoint is the one with the best score.
+  //   .score = {.name = "accuracy", .higher_is_better = true}
+  Score score = {};
+  std::optional<double> target = {};         // a validation whose score reaches it ends the run
+  std::function<std::string()> sample = {};  // makes a text to show with the weights as they are, as a sample or a picture of letters
+  int64_t sample_interval = 0;               // steps; 0: four in a run
+  bool tensorboard = false;                  // event files in out/tensorboard
 };
 
 struct TrainingResult {
@@ -68,11 +77,12 @@ struct TrainingResult {
   // The last checkpoint could not be written, as on a full disk: what was learnt after this step is lost when the process ends. `ridge train` exits with 6.
   std::optional<int64_t> state_lost_since;
 
-  int64_t steps = 0, skipped = 0;  // attempted, in all parts of a resumed run
-  double train_loss = 0;           // mean of the last steps
-  std::optional<double> best_val_loss, val_loss;
-  double seconds = 0, samples_s = 0;  // of this part, by the clock: all that was waited for included
-  double compute_samples_s = 0;       // of its steps' own work
+  int64_t steps = 0, skipped = 0;                 // attempted, in all parts of a resumed run
+  double train_loss = 0;                          // mean of the last steps
+  std::optional<double> best_score, score;        // by validation: the best one, and the last one
+  std::optional<double> best_val_loss, val_loss;  // losses of the same validations
+  double seconds = 0, samples_s = 0;              // of this part, by the clock: all that was waited for included
+  double compute_samples_s = 0;                   // of its steps' own work
   int64_t planned_bytes = 0, peak_bytes = 0;
   bool resumed = false;
 };
@@ -95,6 +105,31 @@ class Trainer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// The same training with several seeds, each in a folder of its own, and what they say together.
+struct ExperimentArgs {
+  std::string out;  // each run is in out/seed_N; final_info.json and plots with bands are written here
+  int seeds = 3;
+  uint64_t first_seed = 1;  // then those that follow it
+  bool show = true;         // a table of means at the end
+};
+struct ExperimentResult {
+  struct Mean {
+    double mean = 0, error = 0;  // standard error of the mean: sd / sqrt(n), sd with n - 1
+    int count = 0;               // of values
+  };
+  std::vector<TrainingResult> runs;  // those that were made: the first that was interrupted, diverged or could not be saved is the last
+  bool finished = false;             // all of them
+  Mean best_score, train_loss;
+};
+// `train` makes a model, trains it with this seed in this folder, and returns what run() returned. A run that is complete already costs nothing, so
+// the same program, started again, continues where it was stopped. ErrorCode::usage: no folder, or no seeds.
+//   experiment({.out = "runs/rings"}, [&](uint64_t s, const std::string& out) {
+//     seed(s);
+//     Mlp net;
+//     return Trainer(learner(net), data, {.seed = s, .out = out}).run();
+//   });
+ExperimentResult experiment(const ExperimentArgs& args, const std::function<TrainingResult(uint64_t seed, const std::string& out)>& train);
 
 // Reads weights by their names, so that a trained model can be used: from a run folder (the best checkpoint), a checkpoint or a safetensors file.
 void load_weights(const std::vector<NamedTensor>& parameters, const std::string& path);

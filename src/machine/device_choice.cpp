@@ -215,4 +215,15 @@ DeviceChoice select_device(std::string_view request, Fallback fallback, const St
   return choose_device(request, fallback, known_now(gpus()), work, costs);
 }
 
+bool is_available(std::string_view device) {
+  const DeviceRequest asked = parse_device(device);
+  if (asked.automatic || asked.kind == Device::Kind::cpu) return true;
+  const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
+  return std::any_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
+    return d.device.kind == asked.kind && d.missing.empty() && (!asked.index || d.device.index == *asked.index);
+  });
+}
+
+bool is_available(const Device& device) { return is_available(to_string(device)); }
+
 }  // namespace ridge

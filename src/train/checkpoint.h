@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@ struct CheckpointContent {
   int64_t step = 0;
   std::map<std::string, std::vector<SafetensorView>> tensors;  // "model.safetensors", "optimizer.safetensors"
   std::map<std::string, std::string> texts;                    // "state.json", "config.json", "tokenizer.json"
+  std::shared_ptr<const void> owner = {};                      // of tensors that nobody else holds
 };
 
 // One that was read back and whose checksums hold.

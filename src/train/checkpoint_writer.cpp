@@ -11,6 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Held = TrainStep::Held;
 
+constexpr const char* kTaskFile = "task.safetensors";
 constexpr const char* kMomentNames[] = {"first.", "second."};
 
 }  // namespace
@@ -46,6 +47,11 @@ void CheckpointWriter::restore(const StoredCheckpoint& stored, const StepState& 
     drop_pages(view.data);  // not in the plan
   });
   step_.restore(state);
+  if (task_.restore) {
+    auto it = stored.tensors.find(kTaskFile);
+    if (it == stored.tensors.end()) fail(ErrorCode::io, "[resume] {} is missing in {}", kTaskFile, stored.folder.string());
+    task_.restore(it->second);
+  }
   saved_step_ = state.attempted;
 }
 
@@ -91,9 +97,20 @@ void CheckpointWriter::save(bool best, bool later) {
     view.data = std::as_bytes(values_of(index, what, size_t(p.shape.numel()), used));
     held_->tensors[file].push_back(view);
   });
+  if (task_.save) add_task_state(*held_);
   held_best_ = best;
   if (!step_.in_place()) calls_.spent(start);
   if (!later) write_held(start);
+}
+
+void CheckpointWriter::add_task_state(CheckpointContent& content) const {
+  const auto state = std::make_shared<const std::vector<StateTensor>>(task_.save());
+  std::vector<SafetensorView>& views = content.tensors[kTaskFile];
+  for (const StateTensor& t : *state) {
+    SafetensorView& view = views.emplace_back();
+    view.name = t.name, view.dtype = t.dtype, view.shape = t.shape, view.data = t.data;
+  }
+  content.owner = state;
 }
 
 void CheckpointWriter::write_held(Time start) {

@@ -59,6 +59,7 @@ class CheckpointWriter {
   template <class Visit>
   void each_tensor(Visit visit);
   std::span<const float> values_of(size_t index, TrainStep::Held what, size_t count, size_t& used);
+  void add_task_state(CheckpointContent& content) const;
   bool rested() const;
   void write_held(Time start);
 

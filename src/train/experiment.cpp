@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "train/score_json.h"
 
 namespace ridge {
 namespace {
@@ -40,6 +41,16 @@ void add_point(LossPoints& points, int64_t step, double loss) {
   points.emplace_back(step, loss);
 }
 
+void add_score(ExperimentRun& run, int64_t step, const Document& score) {
+  try {
+    const Score by = score_from(score);
+    if (by != run.score) run.score = by, run.scores.clear();  // a run that was resumed with another one
+    if (const auto value = number(score, "value")) add_point(run.scores, step, *value);
+  } catch (const Document::exception&) {
+    // A damaged row.
+  }
+}
+
 void read_metrics(ExperimentRun& run) {
   std::ifstream file(run.folder / kMetrics);
   std::vector<double> speeds;
@@ -51,8 +62,20 @@ void read_metrics(ExperimentRun& run) {
     const int64_t step = int64_t(*at);
     if (loss) add_point(run.train, step, *loss);
     if (validation) add_point(run.validation, step, *validation);
+    if (const auto score = row.find("score"); score != row.end()) add_score(run, step, *score);
     if (const auto speed = number(row, "tokens_s")) run.tokens_s = speed;
     run.steps = std::max(run.steps, step);
+  }
+}
+
+// The score's curve in training, known by its name once the validations are read.
+void read_training_scores(ExperimentRun& run) {
+  std::ifstream file(run.folder / kMetrics);
+  for (std::string line; std::getline(file, line);) {
+    const Document row = Document::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("loss") || !row.contains("scalars") || !row["scalars"].is_object()) continue;
+    const std::optional<double> at = number(row, "step"), value = number(row["scalars"], run.score.name.c_str());
+    if (at && value && *at >= 0 && *at <= 1e15) add_point(run.train_score, int64_t(*at), *value);
   }
 }
 
@@ -66,6 +89,8 @@ void conclude(ExperimentRun& run) {
     run.final_train_loss = sum / double(count);
   }
   for (const auto& [step, loss] : run.validation) run.best_val_loss = std::min(run.best_val_loss.value_or(loss), loss);
+  for (const auto& [step, value] : run.scores)
+    if (!run.best_score || run.score.better(value, *run.best_score)) run.best_score = value;
 }
 
 void read_summary(ExperimentRun& run) {
@@ -82,6 +107,7 @@ void read_summary(ExperimentRun& run) {
   if (const auto steps = number(j, "steps")) run.steps = int64_t(*steps);
   for (auto& [key, place] : {std::pair("final_train_loss", &run.final_train_loss),
                              {"best_val_loss", &run.best_val_loss},
+                             {"best_score", &run.best_score},
                              {"seconds", &run.seconds},
                              {"tokens_s", &run.tokens_s},
                              {"sampled_tokens_s", &run.sampled_tokens_s}})
@@ -120,6 +146,7 @@ ExperimentRun read_experiment_run(const fs::path& folder, const std::string& dat
   run.folder = folder;
   run.dataset = dataset.empty() ? name_of(group_of(folder)) : dataset;
   read_metrics(run);
+  if (!run.score.is_loss()) read_training_scores(run);
   conclude(run);
   read_summary(run);
   return run;
@@ -183,14 +210,15 @@ nlohmann::ordered_json final_info(const std::vector<ExperimentRun>& runs) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   for (const RunGroup& dataset : datasets) {
     nlohmann::ordered_json means = nlohmann::ordered_json::object(), errors = means, lists = means;
-    for (const auto& [name, member] : kMetricNames) {
-      const std::vector<double> values = dataset.values(member);
-      if (values.empty()) continue;
+    auto add = [&](const std::string& name, const std::vector<double>& values) {
+      if (values.empty()) return;
       const MeanError m = mean_error(values);
-      means[std::string(name) + "_mean"] = m.mean;
-      errors[std::string(name) + "_stderr"] = m.error;
+      means[name + "_mean"] = m.mean;
+      errors[name + "_stderr"] = m.error;
       lists[name] = values;
-    }
+    };
+    for (const auto& [name, member] : kMetricNames) add(name, dataset.values(member));
+    if (const Score& score = dataset.score(); !score.is_loss()) add("best_" + score.name, dataset.values(&ExperimentRun::best_score));
     out[dataset.name] = {{"means", means}, {"stderrs", errors}, {"final_info_dict", lists}, {"stderr_is", "sd/sqrt(n), sd with n - 1"}};
   }
   return out;

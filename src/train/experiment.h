@@ -10,6 +10,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "ridge/score.h"
+
 namespace ridge {
 
 using LossPoints = std::vector<std::pair<int64_t, double>>;  // step and loss; steps ascend
@@ -21,9 +23,12 @@ struct ExperimentRun {
   std::string end;  // finished, interrupted, …; empty: it has not ended, or was killed
   int64_t steps = 0;
   std::optional<double> final_train_loss, best_val_loss, seconds, tokens_s, sampled_tokens_s;
+  Score score;  // by which the run was judged
+  std::optional<double> best_score;
   std::string device, precision;
   LossPoints train, validation;
-  std::string damage;  // of its summary, one line; empty: none
+  LossPoints train_score, scores;  // of training steps and of validations; none where the score is the loss
+  std::string damage;              // of its summary, one line; empty: none
 };
 
 // ErrorCode::io: no run folder. Damaged lines of the metrics are passed over, as the last one of a killed run is.
@@ -43,10 +48,12 @@ struct RunGroup {
   std::string name;
   std::vector<ExperimentRun> runs;
   std::vector<double> values(std::optional<double> ExperimentRun::*what) const;  // of those that have it
+  const Score& score() const { return runs.front().score; }
 };
 std::vector<RunGroup> group_seeds(std::vector<ExperimentRun> runs);  // in the order in which they first come
 
-// For each dataset {"means": {"best_val_loss_mean": …}, "stderrs": {…}, "final_info_dict": {"best_val_loss": […]}}.
+// For each dataset {"means": {"best_val_loss_mean": …}, "stderrs": {…}, "final_info_dict": {"best_val_loss": […]}}. Where runs are judged by
+// another score, that too: "best_accuracy".
 nlohmann::ordered_json final_info(const std::vector<ExperimentRun>& runs);
 
 }  // namespace ridge

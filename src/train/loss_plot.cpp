@@ -82,7 +82,8 @@ std::string step_text(double step) { return step >= 1e4 ? fmt::format("{:g}k", s
 
 class PlotAxes {
  public:
-  PlotAxes(const Box& box, std::span<const std::vector<BandPoint>> bands) : box_(box) {
+  PlotAxes(const Box& box, std::span<const std::vector<BandPoint>> bands, const Score& score)
+      : box_(box), title_(score.unit.empty() ? score.name : fmt::format("{} [{}]", score.name, score.unit)) {
     double low = INFINITY, high = -INFINITY;
     for (const auto& band : bands)
       for (const BandPoint& p : band) {
@@ -126,12 +127,13 @@ class PlotAxes {
     }
     picture.line({box_.x, box_.y + box_.height}, {box_.x + box_.width, box_.y + box_.height}, {.stroke = Ink::muted});
     picture.text({box_.x + box_.width / 2, box_.y + box_.height + 42}, "step", {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle});
-    picture.text({box_.x - 54, box_.y + box_.height / 2}, logarithmic_ ? "loss (log scale)" : "loss",
+    picture.text({box_.x - 54, box_.y + box_.height / 2}, logarithmic_ ? title_ + " (log scale)" : title_,
                  {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle, .turn = -90});
   }
 
  private:
   Box box_;
+  std::string title_;
   bool empty_ = true, logarithmic_ = false;
   double x_low_ = INFINITY, x_high_ = -INFINITY, y_low_ = 0, y_high_ = 1;
 };
@@ -146,23 +148,26 @@ void draw_band(Picture& picture, const PlotAxes& axes, const std::vector<BandPoi
     for (const Point& p : line) picture.circle(p, line.size() == 1 ? 4 : 2.5, {.fill = ink_of(series)});
 }
 
-std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& band) {
+std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& band, const Score& score) {
   if (band.empty()) return series.name + ": none";
-  const auto least = std::min_element(band.begin(), band.end(), [](const BandPoint& a, const BandPoint& b) { return a.mean < b.mean; });
-  std::string text = fmt::format("{}: best {:.4f}", series.name, least->mean);
-  if (least->error > 0) text += fmt::format(" ± {:.4f} ({} runs)", least->error, series.curves.size());
+  const auto best = std::min_element(band.begin(), band.end(), [&](const BandPoint& a, const BandPoint& b) { return score.better(a.mean, b.mean); });
+  std::string text = fmt::format("{}: best {:.4f}", series.name, best->mean);
+  if (best->error > 0) text += fmt::format(" ± {:.4f} ({} runs)", best->error, series.curves.size());
   return text;
 }
 
-// In the upper right corner: there a loss that falls leaves room.
-void draw_legend(Picture& picture, const Box& box, std::span<const PlotSeries> series, std::span<const std::vector<BandPoint>> bands) {
+// In the upper right corner, where a loss that falls leaves room, or in the lower one, where a score that grows does.
+void draw_legend(Picture& picture, const Box& box, const LossPanel& panel, std::span<const std::vector<BandPoint>> bands) {
+  const std::span<const PlotSeries> series = panel.series;
   constexpr double kRow = 19, kSwatch = 26, kSize = 13, kMost = 0.62;
   std::vector<std::string> rows;
-  for (size_t i = 0; i < std::min(series.size(), kMostNamed); ++i) rows.push_back(svg::fit(legend_text(series[i], bands[i]), kMost * box.width, kSize));
+  for (size_t i = 0; i < std::min(series.size(), kMostNamed); ++i)
+    rows.push_back(svg::fit(legend_text(series[i], bands[i], panel.score), kMost * box.width, kSize));
   if (series.size() > kMostNamed) rows.push_back(fmt::format("and {} more", series.size() - kMostNamed));
   double width = 0;
   for (const std::string& row : rows) width = std::max(width, 1.1 * svg::text_width(row, kSize));
-  const Box frame{box.x + box.width - width - kSwatch - 36, box.y + 4, width + kSwatch + 28, kRow * double(rows.size()) + 12};
+  const double height = kRow * double(rows.size()) + 12, top = panel.score.higher_is_better ? box.y + box.height - height - 4 : box.y + 4;
+  const Box frame{box.x + box.width - width - kSwatch - 36, top, width + kSwatch + 28, height};
   picture.rect(frame, {.fill = Ink::paper, .stroke = Ink::rule, .opacity = 0.92, .radius = 8});
   for (size_t i = 0; i < rows.size(); ++i) {
     const double y = frame.y + kRow * (double(i) + 1);
@@ -176,7 +181,7 @@ void draw_panel(Picture& picture, const LossPanel& panel, double top) {
   picture.text({kLeft, top + 24}, panel.title, {.size = 15, .bold = true});
   std::vector<std::vector<BandPoint>> bands;
   for (const PlotSeries& series : panel.series) bands.push_back(band_of(series.curves));
-  const PlotAxes axes(box, bands);
+  const PlotAxes axes(box, bands, panel.score);
   if (axes.empty()) {
     picture.rect(box, {.fill = Ink::panel, .stroke = Ink::rule, .radius = 8});
     picture.text({box.x + box.width / 2, box.y + box.height / 2}, "nothing was measured", {.size = 14, .ink = Ink::muted, .anchor = Anchor::middle});
@@ -184,12 +189,13 @@ void draw_panel(Picture& picture, const LossPanel& panel, double top) {
   }
   axes.draw(picture);
   for (size_t i = 0; i < bands.size(); ++i) draw_band(picture, axes, bands[i], i);
-  draw_legend(picture, box, panel.series, bands);
+  draw_legend(picture, box, panel, bands);
 }
 
-LossPanel panel_of(std::span<const RunGroup> groups, std::string title, LossPoints ExperimentRun::*curve) {
-  LossPanel panel{std::move(title), {}};
+LossPanel panel_of(std::span<const RunGroup> groups, std::string title, LossPoints ExperimentRun::*curve, const Score& score = {}) {
+  LossPanel panel{std::move(title), {}, score};
   for (const RunGroup& group : groups) {
+    if (!score.is_loss() && group.score() != score) continue;
     PlotSeries series{group.name, {}};
     for (const ExperimentRun& run : group.runs)
       if (!(run.*curve).empty()) series.curves.push_back(run.*curve);
@@ -226,7 +232,7 @@ std::vector<BandPoint> band_of(std::span<const LossPoints> curves, int most) {
 
 std::string loss_svg(const std::string& title, std::span<const LossPanel> panels) {
   Picture picture(kWidth, kHead + kPanelHeight * double(panels.size()) + kFoot, title,
-                  "Losses over training steps; bands are one standard error of the mean over seeds");
+                  "Curves over training steps; bands are one standard error of the mean over seeds");
   picture.text({kLeft, 42}, svg::fit(title, kWidth - kLeft - kRight, 21, true), {.size = 21, .bold = true});
   double top = kHead;
   for (const LossPanel& panel : panels) draw_panel(picture, panel, top), top += kPanelHeight;
@@ -236,6 +242,16 @@ std::string loss_svg(const std::string& title, std::span<const LossPanel> panels
 LossPanel train_panel(std::span<const RunGroup> groups) { return panel_of(groups, "Training loss", &ExperimentRun::train); }
 LossPanel validation_panel(std::span<const RunGroup> groups) { return panel_of(groups, "Validation loss", &ExperimentRun::validation); }
 
+std::vector<LossPanel> score_panels(std::span<const RunGroup> groups) {
+  const auto judged = std::find_if(groups.begin(), groups.end(), [](const RunGroup& group) { return !group.score().is_loss(); });
+  if (judged == groups.end()) return {};
+  const Score& score = judged->score();
+  std::vector<LossPanel> panels = {panel_of(groups, "Validation " + score.name, &ExperimentRun::scores, score)};
+  LossPanel training = panel_of(groups, "Training " + score.name, &ExperimentRun::train_score, score);
+  if (std::any_of(training.series.begin(), training.series.end(), [](const PlotSeries& s) { return !s.curves.empty(); })) panels.push_back(std::move(training));
+  return panels;
+}
+
 void write_loss_plots(const fs::path& out, const std::vector<fs::path>& run_folders) {
   std::vector<ExperimentRun> runs;
   for (const fs::path& folder : run_folders) runs.push_back(read_experiment_run(folder));
@@ -243,6 +259,7 @@ void write_loss_plots(const fs::path& out, const std::vector<fs::path>& run_fold
   const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
   write_atomically((out / "train_loss.svg").string(), loss_svg(title, std::vector{train_panel(groups)}));
   write_atomically((out / "val_loss.svg").string(), loss_svg(title, std::vector{validation_panel(groups)}));
+  if (const std::vector<LossPanel> panels = score_panels(groups); !panels.empty()) write_atomically((out / "score.svg").string(), loss_svg(title, panels));
 }
 
 }  // namespace ridge

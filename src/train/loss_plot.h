@@ -1,4 +1,4 @@
-// Losses over steps as a picture: a curve for each run, with a band where it is a mean over seeds.
+// Losses and scores over steps as a picture: a curve for each run, with a band where it is a mean over seeds.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -24,13 +24,16 @@ struct PlotSeries {
 struct LossPanel {
   std::string title;
   std::vector<PlotSeries> series;
+  Score score = {};  // what the curves show: the axis is titled by it, and the best of a curve is its lowest or highest
 };
 std::string loss_svg(const std::string& title, std::span<const LossPanel> panels);  // one above the other
 
 LossPanel train_panel(std::span<const RunGroup> groups);
 LossPanel validation_panel(std::span<const RunGroup> groups);
+// Of runs that are judged by another score than the loss, as their names say it first: in training where it is known there, and in validation.
+std::vector<LossPanel> score_panels(std::span<const RunGroup> groups);
 
-// train_loss.svg and val_loss.svg; ErrorCode::io: cannot be written, or no run.
+// train_loss.svg and val_loss.svg, and score.svg where runs are judged by another score; ErrorCode::io: cannot be written, or no run.
 void write_loss_plots(const std::filesystem::path& out, const std::vector<std::filesystem::path>& run_folders);
 
 }  // namespace ridge

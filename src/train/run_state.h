@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "ridge/score.h"
 #include "step/step.h"
 
 namespace ridge {
@@ -23,8 +24,10 @@ struct RunState {
   std::vector<int64_t> left_out;  // batches that led to non-finite values
   int64_t skipped = 0;
   int roll_backs = 0;
-  std::vector<int64_t> strikes;  // batches of the bad steps in a row so far
-  std::optional<double> best_val_loss, final_val_loss;
+  std::vector<int64_t> strikes;                         // batches of the bad steps in a row so far
+  Score score;                                          // by which validations are judged; files that say nothing mean the loss
+  std::optional<double> best_score, final_score;        // where that is the loss, the same as
+  std::optional<double> best_val_loss, final_val_loss;  // the losses of those validations
   int64_t best_step = 0;
   int64_t validation_samples = 0;  // that these losses are of; 0: not known
   bool validation_due = false;     // the run was stopped before it
@@ -37,6 +40,7 @@ struct RunState {
   std::map<std::string, std::string> identity, settings, choices;
 
   double final_train_loss() const;  // mean of the recent ones
+  void forget_validations();        // those of other samples, or by another score, cannot be compared
 };
 
 std::string to_json(const RunState& state);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "train/score_json.h"
 #include "train/train_text.h"
 
 namespace ridge {
@@ -41,12 +42,19 @@ std::vector<std::string> cells(const RunGroup& group) {
   return {group.name,
           std::to_string(first.steps),
           loss_cell(group, &ExperimentRun::final_train_loss),
-          loss_cell(group, &ExperimentRun::best_val_loss),
+          loss_cell(group, group.score().is_loss() ? &ExperimentRun::best_val_loss : &ExperimentRun::best_score),
           speed.count ? count_text(speed.mean) : "-",
           seconds.count ? clock_text(seconds.mean) : "-",
           std::to_string(group.runs.size()),
           state_cell(group),
           first.device.empty() ? "-" : first.device + " " + first.precision};
+}
+
+// By what the runs are judged, where they agree.
+std::string best_heading(std::span<const RunGroup> groups) {
+  const std::string name = groups.empty() ? Score{}.name : groups[0].score().name;
+  if (!std::all_of(groups.begin(), groups.end(), [&](const RunGroup& group) { return group.score().name == name; })) return "best score";
+  return name == Score{}.name ? "best val loss" : "best " + name;
 }
 
 // How far the names can be cut with no two of them becoming the same.
@@ -67,7 +75,7 @@ int narrowest_name(std::span<const std::vector<std::string>> rows, int full) {
 std::string run_table(std::span<const RunGroup> groups, int width) {
   constexpr int kGap = 2;
   constexpr size_t kSeeds = 6;
-  std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", "best val loss", "tokens/s", "time", "seeds", "state", "device"}};
+  std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", best_heading(groups), "tokens/s", "time", "seeds", "state", "device"}};
   for (const RunGroup& group : groups) rows.push_back(cells(group));
   const bool single = std::all_of(groups.begin(), groups.end(), [](const RunGroup& group) { return group.runs.size() == 1; });
   if (single)
@@ -117,6 +125,7 @@ nlohmann::ordered_json run_document(std::span<const RunGroup> groups) {
     };
     add("final_train_loss", &ExperimentRun::final_train_loss);
     add("best_val_loss", &ExperimentRun::best_val_loss);
+    if (!group.score().is_loss()) row["score"] = to_json(group.score()), add("best_score", &ExperimentRun::best_score);
     add("seconds", &ExperimentRun::seconds);
     add("tokens_s", &ExperimentRun::tokens_s);
     row["device"] = group.runs.front().device, row["precision"] = group.runs.front().precision;

@@ -42,11 +42,13 @@ void TensorboardView::on_step(const Progress& p) {
   f.scalar("speed/data_wait_s", p.step, p.data_wait_s);
   f.scalar("memory/resident_bytes", p.step, double(p.resident_bytes));
   if (p.loss_scale != 1) f.scalar("optimizer/loss_scale", p.step, p.loss_scale);
+  for (size_t i = 0; i < p.scalar_names.size(); ++i) f.scalar(p.scalar_names[i] + "/train", p.step, p.scalars[i]);
   flush_at_times(p.elapsed_s);
 }
 
 void TensorboardView::on_validation(const ValidationResult& r) {
   file(r.step).scalar("loss/validation", r.step, r.loss);
+  for (size_t i = 0; i < r.scalar_names.size(); ++i) file_->scalar(r.scalar_names[i] + "/validation", r.step, r.scalars[i]);
   file_->flush();
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "machine/utilisation.h"
+#include "train/score_json.h"
 
 namespace ridge {
 namespace {
@@ -120,6 +121,9 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
   const size_t mean_of = std::min<size_t>(size_t(std::max<int64_t>(o.steps, 0)), kMeanSteps);
   std::string line = fmt::format("train {} ({}first {})", number_text(o.final_train_loss),
                                  mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", number_text(o.first_loss));
+  if (o.best_score && !o.score.is_loss())
+    out.add("score", fmt::format("validation {} {} at step {}, the {} is the best; {} at the end", o.score.name, score_text(o.score, *o.best_score),
+                                 grouped(o.best_step), o.score.higher_is_better ? "highest" : "lowest", score_text(o.score, o.final_score.value_or(NAN))));
   if (o.best_val_loss) line = fmt::format("validation {} at step {}, {}", number_text(*o.best_val_loss), grouped(o.best_step), line);
   out.add("loss", line);
   if (losses.size() > 1) {
@@ -173,6 +177,10 @@ std::string count_text(double count) {
   return fmt::format("{:.{}f}{}", count, decimals, kUnits[unit]);
 }
 
+std::string score_text(const Score& score, double value) {
+  return score.unit.empty() ? number_text(value) : fmt::format("{} {}", number_text(value), score.unit);
+}
+
 std::string decision_table(std::span<const Decision> decisions, const Look& look) {
   constexpr int kGap = 2, kLeastWhy = 30;
   int setting = 7, value = 5, by = 10;  // the headings
@@ -214,7 +222,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
     bool shown = false;
   };
   const std::string steps = fmt::format("{}", p.steps);
-  Field fields[] = {
+  std::vector<Field> fields = {
       {fmt::format("step {:>{}}/{}", p.step, steps.size(), steps), 0},
       {p.applied ? fmt::format("loss {}", number_text(p.loss)) : "loss: skipped", 1},
       {fmt::format("norm {:.3g}", without_nan_sign(p.gradient_norm)), 7},
@@ -231,9 +239,12 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
       {p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 2},
       {losses.size() > 1 ? blanks(kLeastBars) : "", 5},
   };
-  Field& bars = fields[std::size(fields) - 1];
+  // Named scalars stand behind the loss, and are the first to go where it is narrow.
+  for (size_t i = 0; i < p.scalar_names.size(); ++i)
+    fields.insert(fields.begin() + 2 + long(i), {fmt::format("{} {}", p.scalar_names[i], number_text(p.scalars[i])), 10 + int(i)});
+  Field& bars = fields.back();
   int used = -2;
-  for (int rank = 0; rank < int(std::size(fields)); ++rank)
+  for (int rank = 0; rank < int(fields.size()); ++rank)
     for (Field& f : fields)
       if (f.rank == rank && !f.text.empty() && used + 2 + display_width(f.text) <= width) f.shown = true, used += 2 + display_width(f.text);
   if (bars.shown) bars.text = sparkline(losses, std::clamp(kLeastBars + width - used, kLeastBars, kMostBars));
@@ -248,6 +259,7 @@ std::string plain_line(const Progress& p, std::string_view unit) {
                                  without_nan_sign(p.gradient_norm), p.lr, p.tokens_s, unit);
   if (p.roof > 0) line += p.roof <= 1 ? fmt::format(", roof {:.1f} %", 100 * p.roof) : ", " + roof_text(p.roof, p.roof_others);
   if (p.resident_bytes > 0) line += ", memory " + memory_text(p);
+  for (size_t i = 0; i < p.scalar_names.size(); ++i) line += fmt::format(", {} {}", p.scalar_names[i], number_text(p.scalars[i]));
   if (p.loss_scale != 1) line += fmt::format(", scale {:.0f}", p.loss_scale);
   if (!p.applied) line += ", skipped";
   if (p.steps > p.step) line += ", ETA " + clock_text(p.eta_s);
@@ -314,6 +326,11 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   j["best_val_loss"] = o.best_val_loss ? nlohmann::ordered_json(*o.best_val_loss) : nlohmann::ordered_json();
   j["best_step"] = o.best_step;
   j["final_val_loss"] = o.final_val_loss ? nlohmann::ordered_json(*o.final_val_loss) : nlohmann::ordered_json();
+  if (o.score != Score{}) {
+    j["score"] = to_json(o.score);
+    for (const auto& [key, value] : {std::pair("best_score", &o.best_score), {"final_score", &o.final_score}})
+      j[key] = *value ? nlohmann::ordered_json(**value) : nlohmann::ordered_json();
+  }
   j["final_train_loss"] = o.final_train_loss, j["first_loss"] = o.first_loss;
   if (s.nats_per_character > 0) j["nats_per_character"] = s.nats_per_character, j["bits_per_character"] = s.nats_per_character / std::numbers::ln2;
   if (s.possible) j["possible_nats_per_character"] = *s.possible;

@@ -53,6 +53,8 @@ std::string clock_text(double seconds);     // "0:07", "12:05", "1:02:03", "3 d 
 std::string duration_text(double seconds);  // "250 µs", "1.25 ms", "12 ms", "8.4 s", "1 min 52 s", "2 h 05 min"
 std::string count_text(double count);       // "812", "24.6k", "1.23M"
 
+std::string score_text(const Score& score, double value);  // "0.9312", "93.1200 %"
+
 std::string decision_table(std::span<const Decision> decisions, const Look& look);
 
 // A share of the roof; "63 % of roof". A share above all of it means that the ceilings were measured too low: then why they were stands instead.

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/terminal.h"
+#include "train/score_json.h"
 
 namespace ridge {
 namespace {
@@ -21,6 +22,10 @@ int64_t log_interval(int64_t steps) {
   for (int64_t unit = 1;; unit *= 10)
     for (int64_t times : {1, 2, 5})
       if (steps < (kLines + 1) * unit * times) return unit * times;  // no division: this is asked at every step
+}
+
+void add_scalars(nlohmann::ordered_json& event, std::span<const std::string> names, const ScalarMeans& means) {
+  for (size_t i = 0; i < names.size(); ++i) event["scalars"][names[i]] = means[i];
 }
 
 bool due(const Progress& p, double told_at) {
@@ -62,6 +67,7 @@ void TerminalView::end(const RunSummary& summary) {
   if (!screen_.live) {  // lines that scripts look for; the last one is of samples
     const Outcome& o = summary.outcome;
     if (o.best_val_loss) text += fmt::format("\nBest validation loss: {:.4f}", *o.best_val_loss);
+    if (o.best_score && !o.score.is_loss()) text += fmt::format("\nBest validation {}: {}", o.score.name, score_text(o.score, *o.best_score));
     text += fmt::format("\nTotal train time: {:.2f} mins\n", o.seconds / 60);
     if (summary.sampled_tokens_s > 0) text += fmt::format("Average tokens per second: {:.2f}\n", summary.sampled_tokens_s);
   }
@@ -86,6 +92,8 @@ void TerminalView::on_validation(const ValidationResult& r) {
   std::string line = fmt::format("step {}: ", r.step);
   if (losses_ > 0) line += fmt::format("train loss {:.4f}, ", loss_sum_ / double(losses_));
   line += fmt::format("val loss {:.4f}", r.loss);
+  for (size_t i = 0; i < r.scalar_names.size(); ++i)
+    line += fmt::format(", {} {}", r.scalar_names[i], r.scalar_names[i] == r.score.name ? score_text(r.score, r.scalars[i]) : score_text({}, r.scalars[i]));
   if (r.best) line += ", the best so far";
   loss_sum_ = 0, losses_ = 0;
   above(line + "\n");
@@ -136,11 +144,15 @@ void JsonView::on_step(const Progress& p) {
                                   {"resident_bytes", p.resident_bytes},
                                   {"planned_bytes", p.planned_bytes},
                                   {"loss_scale", p.loss_scale}};
+  add_scalars(event, p.scalar_names, p.scalars);
   put(event);
 }
 
 void JsonView::on_validation(const ValidationResult& r) {
-  put({{"event", "validation"}, {"step", r.step}, {"val_loss", r.loss}, {"best", r.best}, {"seconds", r.seconds}});
+  nlohmann::ordered_json event = {{"event", "validation"}, {"step", r.step}, {"val_loss", r.loss}, {"best", r.best}, {"seconds", r.seconds}};
+  add_scalars(event, r.scalar_names, r.scalars);
+  if (r.score != Score{}) event["score"] = to_json(r.score), event["score"]["value"] = r.value;
+  put(event);
 }
 
 void JsonView::on_sample(int64_t step, const std::string& text) { put({{"event", "sample"}, {"step", step}, {"text", text}}); }

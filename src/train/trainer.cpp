@@ -11,8 +11,8 @@
 
 #include "base/digits.h"
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/text.h"
-#include "data/prefetch.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
 #include "train/checkpoint_writer.h"
@@ -21,6 +21,7 @@
 #include "train/outputs.h"
 #include "train/pace.h"
 #include "train/run_state.h"
+#include "train/score_json.h"
 #include "train/stop_signals.h"
 
 namespace ridge {
@@ -51,6 +52,7 @@ class Run {
         o_(options),
         views_(views),
         step_(*task.step),
+        feed_(*task.feed),
         lock_(options.locked ? std::nullopt : lock_run(options.folder)),
         signals_(options.handle_signals),
         checkpoints_(task, options, calls()) {}
@@ -67,7 +69,7 @@ class Run {
     if (o_.accepted) o_.accepted();
     metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
     if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
-    load_from(state_.next_batch);
+    seek();
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
     untold_.reserve(kMostUntold), being_told_.reserve(kMostUntold);
@@ -101,7 +103,8 @@ class Run {
     auto often = [&](const std::optional<int64_t>& wish, bool on, int64_t otherwise) {
       return on ? std::clamp<int64_t>(wish.value_or(otherwise), 1, std::max<int64_t>(steps, 1)) : 0;
     };
-    state_.validation_interval = often(o_.validation_interval, o_.validate && task_.validation, affordable_validation());
+    state_.validation_interval = often(o_.validation_interval, o_.validate && validates(), affordable_validation());
+    find_score();
     const bool paced = o_.expected_step_seconds > 0;
     const double most = paced ? 600 / o_.expected_step_seconds : 1e9;                  // a crash costs ten minutes at most
     const double least = paced ? o_.checkpoint_rest / o_.expected_step_seconds : 1.0;  // and a quick run does not only save
@@ -109,10 +112,24 @@ class Run {
     if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // then one save often serves as two
     state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
     state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
-    state_.identity = task_.identity, state_.settings = task_.settings;
+    state_.score = task_.score, state_.identity = task_.identity, state_.settings = task_.settings;
     for (const auto& [what, value] : step_.choices()) state_.choices[what] = value;
     state_.choices[kDeviceChoice] = o_.device_choice;
     if (state_.validation_interval) state_.validation_samples = validation_samples();
+  }
+
+  bool validates() const { return task_.validation || task_.validate; }
+  std::span<const std::string> validation_scalars() const { return task_.validate ? task_.validation_scalars : step_.evaluation_scalars(); }
+
+  // The score's place among the validation's scalars.
+  void find_score() {
+    if (task_.score.is_loss() || !state_.validation_interval) return;
+    const std::span<const std::string> names = validation_scalars();
+    const auto found = std::find(names.begin(), names.end(), task_.score.name);
+    if (found == names.end())
+      fail(ErrorCode::usage, "[train] validation reports no scalar \"{}\", which is to be the score; {}", task_.score.name,
+           nearest_hint(task_.score.name, std::vector<std::string_view>(names.begin(), names.end())));
+    score_at_ = size_t(found - names.begin());
   }
 
   int64_t validation_samples() const {
@@ -126,9 +143,10 @@ class Run {
 
   // A validation sample takes about a third of a training sample; and a new best is saved, so twenty in a run are enough.
   int64_t affordable_validation() const {
-    if (!task_.validation) return 1;
+    constexpr int64_t kMostValidations = 20;
+    if (!task_.validation) return (o_.schedule.steps + kMostValidations - 1) / kMostValidations;
     const double in_steps = std::max(double(validation_samples()) / (3 * double(step_.plan().batch)), 1e-9);
-    const int64_t times = int64_t(std::clamp(kSideShare * double(o_.schedule.steps) / in_steps, 1.0, 20.0));
+    const int64_t times = int64_t(std::clamp(kSideShare * double(o_.schedule.steps) / in_steps, 1.0, double(kMostValidations)));
     return (o_.schedule.steps + times - 1) / times;
   }
 
@@ -162,7 +180,7 @@ class Run {
     if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
     const RunState settled = state_;
     state_ = found, earlier_seconds_ = found.seconds;
-    state_.settings = settled.settings, state_.choices = settled.choices, state_.finished = false;
+    state_.settings = settled.settings, state_.choices = settled.choices, state_.score = settled.score, state_.finished = false;
     const bool longer = found.settings != settled.settings;  // another run than it was: intervals as for a new one
     auto keep = [&](int64_t& stored, int64_t now, bool asked) {
       if (asked || longer || !stored || !now) stored = now;
@@ -170,14 +188,19 @@ class Run {
     keep(state_.validation_interval, settled.validation_interval, o_.validation_interval.has_value());
     keep(state_.checkpoint_interval, settled.checkpoint_interval, o_.checkpoint_interval.has_value());
     keep(state_.sample_interval, settled.sample_interval, o_.sample_interval.has_value());
-    if (!task_.validation) state_.validation_due = false;
+    if (!validates()) state_.validation_due = false;
     // Losses of other samples cannot be compared.
     const int64_t before_samples = found.validation_samples;
     if (settled.validation_samples) state_.validation_samples = settled.validation_samples;  // else those of the losses that are kept
     if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
       notice(fmt::format("validation is on {} samples now and was on {}: the best loss so far, {:.4f} at step {}, counts no more", state_.validation_samples,
                          before_samples, *state_.best_val_loss, state_.best_step));
-      state_.best_val_loss.reset(), state_.final_val_loss.reset(), state_.best_step = 0;
+      state_.forget_validations();
+    }
+    if (state_.best_score && found.score != task_.score) {
+      notice(fmt::format("validations are judged by {} now and were by {}: the best so far, {:.4f} at step {}, counts no more", task_.score.name,
+                         found.score.name, *state_.best_score, state_.best_step));
+      state_.forget_validations();
     }
     guards_.restore(state_.skipped, state_.roll_backs, state_.strikes);
     checkpoints_.restore(*stored, state_.step);
@@ -238,46 +261,39 @@ class Run {
     return now;
   }
 
-  void load_from(int64_t batch) {
-    loader_.reset();  // its buffers go before others come
-    loader_.emplace(*task_.train, Prefetcher::Options{batch, state_.left_out, o_.prefetch, o_.async_loading, o_.load_parts ? step_.plan().micro : 0});
-    waited_before_ = waited_;
-  }
+  void seek() { feed_.seek(state_.next_batch, state_.left_out); }
 
   // Steps are enqueued one ahead of what is known about the last one, where the device works by itself. What is due after a step finds
-  // all steps before it collected.
+  // all steps before it collected, and so does a feed that collects with the current weights.
   void one_step() {
     Clock::time_point start = enter(Phase::data);
     // A step that will soon have ended is collected before its successor's data is waited for any longer: else that wait would count as its own time,
     // and so would a wait of all the time that steps take, which each of them would make a little longer.
-    if (step_.pending() > 0 && !loader_->wait(std::max(0.0, kWaitShare * pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
+    if (step_.pending() > 0 && !feed_.wait(std::max(0.0, kWaitShare * pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
       leave(Phase::data, start);
       while (step_.pending() > 0)
         if (!collect(Clock::now())) return;
       start = Clock::now();
     }
-    Prefetcher::Batch batch = loader_->next();
-    const Clock::time_point ready = leave(Phase::data, start);
-    waited_ = waited_before_ + loader_->waited_seconds();
     const int64_t number = state_.step.attempted + step_.pending();
+    const Feed::Batch batch = feed_.next(number);
+    const int64_t after = feed_.position();
+    const Clock::time_point ready = leave(Phase::data, start);
+    waited_ = feed_.waited_seconds();
     const double lr = o_.schedule.rate(number);
     start = o_.before ? enter(Phase::step, number) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all is waited for then anyway
     const double waited = waited_;
-    if (o_.load_parts) {
-      auto part = [&](int64_t first, int64_t) {
-        if (first > 0) batch = loader_->next();
-        return batch.tensors;
-      };
-      step_.enqueue(TrainStep::Parts(part), lr);
-      waited_ = waited_before_ + loader_->waited_seconds();
+    if (feed_.in_parts()) {
+      step_.enqueue(TrainStep::Parts([&](int64_t first, int64_t) { return first > 0 ? feed_.next_part() : batch.tensors; }), lr);
+      waited_ = feed_.waited_seconds();
     } else {
       step_.enqueue(batch.tensors, lr);
     }
-    under_way_.push_back({batch.number, lr, start, waited_ - waited});
+    under_way_.push_back({batch.position, after, lr, start, waited_ - waited});
     const Clock::time_point enqueued = leave(Phase::step, start);
     out_.phase_seconds[size_t(Phase::step)] -= waited_ - waited, out_.phase_seconds[size_t(Phase::data)] += waited_ - waited;
-    const bool now = !step_.behind() || anything_due(number + 1) || signals_.caught() || out_of_time();
+    const bool now = !step_.behind() || feed_.on_policy() || anything_due(number + 1) || signals_.caught() || out_of_time();
     const int64_t left = now ? 0 : 1;
     if (step_.pending() > left && !collect(enqueued)) return;
     while (step_.pending() > left)
@@ -300,7 +316,7 @@ class Run {
     const double seconds = std::max(std::chrono::duration<double>(last_collected_ - before).count() - step.waited, 1e-9);
     pace_.add(seconds), own_seconds_ += seconds, ++collected_;
     state_.step = step_.state();
-    state_.next_batch = step.batch + 1;
+    state_.next_batch = step.after;
     report(m, step.lr, seconds);
     switch (guards_.judge(step.batch, m.applied, m.scale_search)) {
       case Guards::Verdict::good:
@@ -327,6 +343,7 @@ class Run {
     const int64_t done = state_.step.attempted;
     Progress& p = untold_.emplace_back();
     p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
+    p.scalar_names = step_.scalars(), p.scalars = m.scalars;
     p.ms = 1e3 * seconds, p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
     const double wall = wall_.add(now), tokens = double(step_.plan().batch * o_.tokens_per_sample);
     p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall;
@@ -367,7 +384,11 @@ class Run {
     add(R"(,"data_wait_s":)", p.data_wait_s);
     if (!p.applied) row_ += R"(,"applied":false)";
     if (p.loss_scale != 1) add(R"(,"loss_scale":)", p.loss_scale);
-    row_ += '}';
+    for (size_t i = 0; i < p.scalar_names.size(); ++i) {
+      row_ += i ? "," : R"(,"scalars":{)";
+      append_digits(((row_ += '"') += p.scalar_names[i]) += R"(":)", p.scalars[i]);
+    }
+    row_ += p.scalar_names.empty() ? "}" : "}}";
     keep_row(p.step, row_);
   }
 
@@ -438,7 +459,7 @@ class Run {
     flush_metrics();
     if (metrics_wait_) notice("metrics that could not be written are lost with the roll-back");
     cut_metrics();
-    load_from(state_.next_batch);
+    seek();
     notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; batches {} are left out from now on ({} of {} roll-backs)",
                        state_.step.attempted, Guards::kStrikes, listed(bad), roll_backs, Guards::kRollBacks));
   }
@@ -456,7 +477,7 @@ class Run {
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim(done);
     if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
     // Who limits the time wants to know what came of it.
-    const bool unknown = state_.validation_interval > 0 && !state_.final_val_loss && out_of_time();
+    const bool unknown = state_.validation_interval > 0 && !state_.final_score && out_of_time();
     const bool validates = due(state_.validation_interval, done) || unknown;
     const bool best = validates && validate();
     if (due(state_.sample_interval, done) && !signals_.caught()) take_sample();
@@ -492,33 +513,50 @@ class Run {
   }
 
   void look_for_target() {
-    if (o_.has_target && state_.final_val_loss && *state_.final_val_loss <= o_.target_loss)
-      end(Outcome::End::target, fmt::format("validation loss {:.4f} is at the target of {}", *state_.final_val_loss, o_.target_loss));
+    if (o_.target && state_.final_score && task_.score.reaches(*state_.final_score, *o_.target))
+      end(Outcome::End::target, fmt::format("validation {} {:.4f} is at the target of {}", task_.score.name, *state_.final_score, *o_.target));
   }
 
-  bool validate() {
-    const Clock::time_point start = enter(Phase::validation);
+  // Over all validation data; empty: a signal has cut it short.
+  std::optional<Validation> evaluate() {
+    if (task_.validate) return task_.validate([this] { return signals_.caught() != 0; });
     double sum = 0, count = 0;
+    std::array<TrainStep::Losses::Ratio, kMostScalars> scalars = {};
     if (buffers_.empty()) {
       for (const Type& t : task_.validation->types()) buffers_.emplace_back(size_t(t.bytes()));
       for (auto& b : buffers_) to_.push_back(b.data()), from_.push_back(b.data());
     }
-    state_.validation_due = true;
     for (int64_t i = 0; i < task_.validation->batches(); ++i) {
-      if (signals_.caught()) return leave(Phase::validation, start), false;  // done first when the run is resumed
+      if (signals_.caught()) return {};
       task_.validation->fill(i, to_);
       const TrainStep::Losses losses = step_.evaluate(from_, task_.validation->samples(i));
       sum += losses.sum, count += losses.count;
+      for (size_t k = 0; k < scalars.size(); ++k) scalars[k].sum += losses.scalars[k].sum, scalars[k].count += losses.scalars[k].count;
     }
+    Validation v{count > 0 ? sum / count : 0, {}};
+    for (size_t k = 0; k < scalars.size(); ++k) v.scalars[k] = scalars[k].sum / scalars[k].count;
+    return v;
+  }
+
+  bool validate() {
+    const Clock::time_point start = enter(Phase::validation);
+    state_.validation_due = true;
+    const std::optional<Validation> v = evaluate();
+    if (!v) return leave(Phase::validation, start), false;  // done first when the run is resumed
     state_.validation_due = false;
     ValidationResult r;
-    r.step = state_.step.attempted, r.loss = count > 0 ? sum / count : 0;
-    r.best = std::isfinite(r.loss) && (!state_.best_val_loss || r.loss < *state_.best_val_loss);
-    if (std::isfinite(r.loss)) state_.final_val_loss = r.loss;
-    if (r.best) state_.best_val_loss = r.loss, state_.best_step = r.step;
+    r.step = state_.step.attempted, r.loss = v->loss, r.scalars = v->scalars, r.scalar_names = validation_scalars();
+    r.score = task_.score, r.value = score_at_ ? v->scalars[*score_at_] : v->loss;
+    r.best = std::isfinite(r.value) && (!state_.best_score || task_.score.better(r.value, *state_.best_score));
+    const std::optional<double> loss = std::isfinite(r.loss) ? std::optional(r.loss) : std::nullopt;
+    if (loss) state_.final_val_loss = loss;
+    if (std::isfinite(r.value)) state_.final_score = r.value;
+    if (r.best) state_.best_score = r.value, state_.best_val_loss = loss, state_.best_step = r.step;
     r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
     nlohmann::ordered_json row;
     row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
+    for (size_t i = 0; i < r.scalar_names.size(); ++i) row["scalars"][r.scalar_names[i]] = r.scalars[i];
+    if (r.score != Score{}) row["score"] = to_json(r.score), row["score"]["value"] = r.value;
     tell();
     keep_row(r.step, row.dump());
     views_.on_validation(r);
@@ -543,6 +581,7 @@ class Run {
     if (!ended_) out_.reason = o_.schedule.steps == 1 ? "its only step is done" : fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
+    out_.score = task_.score, out_.best_score = state_.best_score, out_.final_score = state_.final_score;
     out_.best_val_loss = state_.best_val_loss, out_.final_val_loss = state_.final_val_loss, out_.best_step = state_.best_step;
     out_.seconds = earlier_seconds_ + since(start_), out_.earlier_seconds = earlier_seconds_, out_.data_wait_seconds = waited_;
     out_.ms = 1e3 * pace_.value(), out_.update_seconds = std::min(step_.update_seconds(), out_.phase_seconds[size_t(Phase::step)]);
@@ -561,17 +600,18 @@ class Run {
   const TrainerOptions& o_;
   Outputs views_;
   TrainStep& step_;
+  Feed& feed_;
+  std::optional<size_t> score_at_;  // among the validation's scalars; none: the loss
   std::optional<FolderLock> lock_;
   StopSignals signals_;
   std::optional<MetricsFile> metrics_;
-  std::optional<Prefetcher> loader_;
   RunState state_;
   Guards guards_;
   Outcome out_;
   bool ended_ = false;
   int failed_samples_ = 0;
   struct UnderWay {
-    int64_t batch;
+    int64_t batch, after;  // its position, and the one behind it
     double lr;
     Clock::time_point start;
     double waited;  // for parts of its data, since the start
@@ -584,7 +624,7 @@ class Run {
   std::string row_;
   bool metrics_wait_ = false, rows_lost_ = false;
   int64_t resident_ = 0, begun_at_ = 0, collected_ = 0;
-  double earlier_seconds_ = 0, waited_ = 0, waited_before_ = 0;
+  double earlier_seconds_ = 0, waited_ = 0;
   double own_seconds_ = 0;                       // of all steps that were collected
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
   std::vector<std::byte*> to_;
@@ -604,6 +644,10 @@ std::optional<FolderLock> lock_run(const std::filesystem::path& folder) {
   std::optional<FolderLock> lock = FolderLock::take(folder);
   if (!lock) fail(ErrorCode::usage, "[train] another process is training in {}; wait for it or choose another folder with --out DIR", folder.string());
   return lock;
+}
+
+std::shared_ptr<Feed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& o) {
+  return std::make_shared<DataFeed>(source, DataFeed::Options{o.prefetch, o.async_loading, o.load_parts ? step.plan().micro : 0});
 }
 
 std::optional<RunState> newest_state(const std::filesystem::path& folder) {

@@ -1,7 +1,8 @@
-// The one training loop: data, step, guards, metrics, checkpoint. For any model and data.
+// The one training loop: feed, step, guards, metrics, checkpoint. For any model and any source of batches.
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,8 +11,10 @@
 
 #include "data/batch_source.h"
 #include "io/folder_lock.h"
+#include "ridge/score.h"
 #include "step/step.h"
 #include "train/checkpoint.h"
+#include "train/data_feed.h"
 #include "train/schedule.h"
 
 namespace ridge {
@@ -36,9 +39,9 @@ struct TrainerOptions {
   std::optional<int64_t> sample_interval;      // steps; none: four in a run
   double checkpoint_rest = 20;                 // expected seconds between two that nobody asked for; a best on a device with memory of its own waits so long
   bool validate = true, keep_checkpoints = true, samples = true;
-  double max_minutes = 0, target_loss = 0;  // 0: none
-  bool has_target = false;
-  int prefetch = 2;
+  double max_minutes = 0;             // 0: none
+  std::optional<double> target = {};  // of the task's score: a validation that reaches it ends the run
+  int prefetch = 2;                   // these three are for the data_feed() of a task
   bool async_loading = true;
   bool load_parts = false;                     // batches are made a micro-batch at a time, by a source that has parts
   int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
@@ -55,12 +58,34 @@ struct TrainerOptions {
   std::function<void(Phase, int64_t step)> before = {};  // called before each phase, and once for each step, for tests
 };
 
+struct Validation {
+  double loss = 0;
+  ScalarMeans scalars = {};
+};
+
+// A tensor that a task keeps in checkpoints (task.safetensors).
+struct StateTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::vector<std::byte> data;
+};
+
 // What is trained, and on what. All must live as long as the run.
 struct TrainerTask {
   TrainStep* step = nullptr;
   std::vector<Parameter> parameters;  // as files hold them: names, and shapes that may have fewer leading rows than the step's own
-  const BatchSource* train = nullptr;
-  const BatchSource* validation = nullptr;      // null: none
+  std::shared_ptr<Feed> feed;
+  const BatchSource* validation = nullptr;  // null: none, or `validate`
+  // Instead of validation data: figures of the task's own, as of episodes that are played. Empty: `stop` returned true, and it is done again
+  // when the run is resumed.
+  using Validate = std::function<std::optional<Validation>(const std::function<bool()>& stop)>;
+  Validate validate = {};
+  std::vector<std::string> validation_scalars = {};  // names of what `validate` gives besides a loss
+  Score score = {};                                  // the validation's figure that decides what is best
+  // What is neither parameter nor moment: it goes into every checkpoint and comes back with the weights, also when a run rolls back.
+  std::function<std::vector<StateTensor>()> save = {};
+  std::function<void(const SafetensorsFile&)> restore = {};
   std::function<std::string()> sample = {};     // text to show
   std::map<std::string, std::string> identity;  // what a resumed run must have in common with this one: "vocabulary" -> "65"
   std::map<std::string, std::string> settings;  // what it should have in common to be bit-exact: "lr" -> "0.001"
@@ -79,7 +104,9 @@ struct Progress {
   double data_wait_s = 0;  // in all
   int64_t resident_bytes = 0, planned_bytes = 0;
   double loss_scale = 1;
-  bool newest = true;  // false: a later step is told at once
+  bool newest = true;                              // false: a later step is told at once
+  std::span<const std::string> scalar_names = {};  // of the step, and valid as long as it
+  ScalarMeans scalars = {};
 };
 
 struct ValidationResult {
@@ -87,6 +114,10 @@ struct ValidationResult {
   double loss = 0;
   bool best = false;
   double seconds = 0;
+  std::span<const std::string> scalar_names = {};
+  ScalarMeans scalars = {};
+  Score score = {};  // by which it is judged
+  double value = 0;  // of that
 };
 
 // Who is told. Every call comes from the training thread, between steps. Quick steps are told together, twice a second, and before anything
@@ -112,7 +143,9 @@ struct Outcome {
   int64_t skipped = 0;
   int roll_backs = 0;
   double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last kMeanSteps steps
-  std::optional<double> best_val_loss, final_val_loss;
+  Score score;
+  std::optional<double> best_score, final_score;        // by validation
+  std::optional<double> best_val_loss, final_val_loss;  // of the same validations
   int64_t best_step = 0;
   double seconds = 0;                             // of all parts
   double earlier_seconds = 0;                     // of the parts before this one
@@ -129,6 +162,9 @@ struct Outcome {
 
 // The run folder for this process alone; empty for no folder. ErrorCode::usage: another process has it.
 std::optional<FolderLock> lock_run(const std::filesystem::path& folder);
+
+// The data feed that these options ask for.
+std::shared_ptr<Feed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& options);
 
 struct RunState;
 std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of a run's newest whole checkpoint; empty: it has none

@@ -102,17 +102,18 @@ struct SmallRun {
     const SmallBatches train_data(c, 100, -1, factor, left_out), validation_data(c, 1'000'000, validation_batches);
 
     TrainerTask task;
-    task.step = &step, task.parameters = model.parameters, task.train = &train_data, task.validation = &validation_data;
+    task.step = &step, task.parameters = model.parameters, task.validation = &validation_data;
     task.sample = sample;
     task.identity = {{"vocabulary", std::to_string(vocab)}};
     task.texts["config.json"] = "{}";
 
     TrainerOptions o;
+    task.feed = data_feed(train_data, step, o);
     o.folder = folder, o.resume = resume, o.schedule = {Schedule::Kind::cosine, 1e-2, 1e-3, 3, steps};
     o.validation_interval = validation_interval, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
     o.checkpoint_rest = checkpoint_rest, o.expected_step_seconds = expected_step_seconds, o.pinned_bytes = pinned_bytes, o.handle_signals = handle_signals,
     o.files = files, o.before = before;
-    o.least_seconds = least_seconds, o.max_minutes = max_minutes, o.has_target = target_loss.has_value(), o.target_loss = target_loss.value_or(0);
+    o.least_seconds = least_seconds, o.max_minutes = max_minutes, o.target = target_loss;
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
       std::function<void(int64_t)> saved;

@@ -126,7 +126,7 @@ void write_weights(GptRun& run, const GptWeights* from) {
 TrainerTask gpt_task(GptRun& run, const Resolved& settings) {
   TrainerTask task;
   task.step = run.step.get(), task.parameters = run.parameters;
-  task.train = run.train.get(), task.validation = run.validation.get();
+  task.feed = data_feed(*run.train, *run.step, run.trainer), task.validation = run.validation.get();
   task.identity = identity_of(run), task.settings = settings_of(settings);
   task.texts["config.json"] = gpt_config_json(run.model);
   if (run.data.tokenizer) task.texts["tokenizer.json"] = run.data.tokenizer->json();

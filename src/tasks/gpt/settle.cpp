@@ -461,8 +461,7 @@ class Settling {
     interval("checkpoint_interval", t.checkpoint_interval, t.keep_checkpoints);
     interval("sample_interval", t.sample_interval, t.samples);
     t.max_minutes = s_.get<std::optional<double>>("max_minutes").value_or(0);
-    const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
-    t.has_target = target.has_value(), t.target_loss = target.value_or(0);
+    t.target = s_.get<std::optional<double>>("target_loss");
     t.prefetch = loading_.depth, t.async_loading = loading_.threaded;
     t.trim_interval = s_.get<int64_t>("empty_cache_frequency");
     if (far_) {

@@ -20,11 +20,13 @@
 #include "step/compiled_step.h"
 #include "tasks/gpt/device.h"
 #include "tasks/user/data.h"
+#include "train/loss_plot.h"
 #include "train/open_device.h"
 #include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
 #include "train/stop_signals.h"
+#include "train/tensorboard_view.h"
 #include "train/train_view.h"
 #include "train/trainer.h"
 
@@ -70,6 +72,10 @@ struct Trainer::State {
     if (args.warmup < 0) fail(ErrorCode::value, "[trainer] {} steps of warm-up; give 0 or more", args.warmup);
     if (args.min_lr && !(*args.min_lr >= 0 && std::isfinite(float(*args.min_lr))))
       fail(ErrorCode::value, "[trainer] min_lr is {}; give a finite number from 0", *args.min_lr);
+    if (args.target && !std::isfinite(*args.target)) fail(ErrorCode::value, "[trainer] target is {}; give a finite number", *args.target);
+    if (args.tensorboard && args.out.empty()) fail(ErrorCode::usage, "[trainer] TensorBoard's files go into the run's folder, and there is none; set .out");
+    if (!args.score.is_loss() && !validation_data.state())
+      fail(ErrorCode::usage, "[trainer] the score {} is of validation data, and there is none; give it as the last argument", args.score.name);
     if (!(args.max_minutes >= 0)) fail(ErrorCode::value, "[trainer] max_minutes is {}; give a number above 0, or 0 for no limit", args.max_minutes);
     const std::vector<BatchSpec> specs = batch_specs(train_data, args.batch);
     if (!specs.empty() && specs[0].shape.rank() > 0) checked_product("trainer", "samples", {{"steps", args.steps}, {"batch", specs[0].shape[0]}});
@@ -201,7 +207,8 @@ struct Trainer::State {
   TrainerTask task() {
     TrainerTask t;
     t.step = &compiled->step, t.parameters = compiled->parameters;
-    t.train = source.get(), t.validation = validation_source.get();
+    t.feed = data_feed(*source, compiled->step, options()), t.validation = validation_source.get();
+    t.score = args.score, t.sample = args.sample;
     std::string names;
     for (const Parameter& p : compiled->parameters) names += fmt::format("{}{}{}", names.empty() ? "" : ", ", p.name, to_string(p.shape));
     t.identity = {{"parameters", names}, {"data", identity(train_data)}};
@@ -217,6 +224,8 @@ struct Trainer::State {
     o.folder = args.out, o.resume = stored.has_value(), o.schedule = schedule;
     if (args.validation_interval > 0) o.validation_interval = args.validation_interval;
     if (args.checkpoint_interval > 0) o.checkpoint_interval = args.checkpoint_interval;
+    if (args.sample_interval > 0) o.sample_interval = args.sample_interval;
+    o.target = args.target;
     o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes, o.prefetch = batches_ahead(*source);
     if (backend) {
       o.device_bytes = [backend = backend, before = before] { return before.free - device_memory(backend).free + before.held; };
@@ -224,6 +233,12 @@ struct Trainer::State {
     }
     o.least_seconds = least_seconds, o.roof_others = roof_others, o.expected_step_seconds = expected_step_seconds;
     return o;
+  }
+
+  bool complete() const {
+    if (!stored) return false;
+    const bool reached = args.target && earlier.score == args.score && earlier.final_score && args.score.reaches(*earlier.final_score, *args.target);
+    return earlier.step.attempted >= args.steps || reached;
   }
 
   // A run that was complete when the program started: its weights are what was asked for.
@@ -241,7 +256,7 @@ struct Trainer::State {
     TrainingResult r;
     r.reason = fmt::format("{} done before; its weights are loaded", counted(earlier.step.attempted, "step"));
     r.steps = earlier.step.attempted, r.skipped = earlier.skipped, r.train_loss = earlier.final_train_loss();
-    r.best_val_loss = earlier.best_val_loss, r.val_loss = earlier.final_val_loss;
+    r.best_score = earlier.best_score, r.score = earlier.final_score, r.best_val_loss = earlier.best_val_loss, r.val_loss = earlier.final_val_loss;
     r.planned_bytes = planned_bytes, r.peak_bytes = peak_resident_bytes(), r.resumed = true;
     return r;
   }
@@ -281,10 +296,12 @@ TrainingResult Trainer::run() {
   const std::unique_ptr<RunView> screen = s.args.show ? stdout_view(false, "samples") : nullptr;
   std::vector<TrainerView*> views;
   if (screen) views.push_back(screen.get());
+  std::optional<TensorboardView> events;
+  if (s.args.tensorboard) views.push_back(&events.emplace(std::filesystem::path(s.args.out) / "tensorboard"));
   Outputs outputs(views);
   outputs.begin(s.decisions);
   for (const std::string& line : s.notices) outputs.on_notice(line);
-  if (s.stored && s.earlier.step.attempted >= s.args.steps) {
+  if (s.complete()) {
     TrainingResult r = s.complete_already();
     outputs.on_notice(r.reason);
     return r;
@@ -301,11 +318,13 @@ TrainingResult Trainer::run() {
     try {
       write_atomically((folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
       write_atomically((folder / "plan.json").string(), decisions_json(s.decisions).dump(2) + "\n");
+      write_loss_plots(folder, {folder});
     } catch (const Error& error) {  // a full disk must not cost the result
       outputs.on_notice(error.what());
     }
     summary.files = {{"checkpoints/", "weights, optimizer and state: the newest two and the best"},
                      {"metrics.jsonl", "every step and validation"},
+                     {s.args.score.is_loss() ? "train_loss.svg, val_loss.svg" : "train_loss.svg, val_loss.svg, score.svg", "the same as pictures"},
                      {"plan.json, summary.json", "what was decided, and this summary"}};
     if (o.state_lost_since || (o.end != Outcome::End::finished && o.end != Outcome::End::diverged))
       summary.next = {{"the same program again", fmt::format("goes on from step {}", o.state_lost_since.value_or(o.steps))}};
@@ -313,7 +332,8 @@ TrainingResult Trainer::run() {
   outputs.end(summary);
   TrainingResult r;
   r.end = public_end(o.end), r.reason = o.reason, r.state_lost_since = o.state_lost_since;
-  r.steps = o.steps, r.skipped = o.skipped, r.train_loss = o.final_train_loss, r.best_val_loss = o.best_val_loss, r.val_loss = o.final_val_loss;
+  r.steps = o.steps, r.skipped = o.skipped, r.train_loss = o.final_train_loss;
+  r.best_score = o.best_score, r.score = o.final_score, r.best_val_loss = o.best_val_loss, r.val_loss = o.final_val_loss;
   r.seconds = o.seconds, r.samples_s = o.tokens_s, r.compute_samples_s = o.compute_tokens_s, r.planned_bytes = s.planned_bytes, r.peak_bytes = o.peak_bytes,
   r.resumed = o.resumed;
   return r;

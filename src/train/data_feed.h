@@ -1,0 +1,36 @@
+// A data set as a feed: a batch is a function of its number, so batches are made ahead, and a position is a number.
+#pragma once
+#include <optional>
+
+#include "data/prefetch.h"
+#include "train/feed.h"
+
+namespace ridge {
+
+class DataFeed : public Feed {
+ public:
+  struct Options {
+    int ahead = 2;         // batches that are made ahead of the one in use
+    bool threaded = true;  // false: made when asked for
+    int64_t part = 0;      // samples that are made at a time, of a source that has parts; 0: whole batches
+  };
+  explicit DataFeed(const BatchSource& source) : DataFeed(source, Options()) {}
+  DataFeed(const BatchSource& source, Options options) : source_(source), o_(options) {}  // the source must live as long as it
+
+  Batch next(int64_t step) override;
+  int64_t position() const override { return position_; }
+  void seek(int64_t position, const std::vector<int64_t>& left_out) override;
+  bool in_parts() const override { return o_.part > 0; }
+  std::span<const void* const> next_part() override { return loader_->next().tensors; }
+  bool wait(double seconds) override { return loader_->wait(seconds); }
+  double waited_seconds() const override { return waited_ + (loader_ ? loader_->waited_seconds() : 0); }
+
+ private:
+  const BatchSource& source_;
+  Options o_;
+  std::optional<Prefetcher> loader_;
+  int64_t position_ = 0;
+  double waited_ = 0;  // by earlier loaders
+};
+
+}  // namespace ridge
