@@ -94,7 +94,7 @@ class PlotAxes {
     if (empty_) return;
     if (x_high_ <= x_low_) x_high_ = x_low_ + 1;
     // A loss that falls to a fraction would be a line at the bottom: then ratios count.
-    logarithmic_ = low > 0 && high > 2.5 * low;
+    logarithmic_ = !score.higher_is_better && low > 0 && high > 2.5 * low;
     const double room = 0.05;
     if (logarithmic_) {
       const double more = std::exp(room * (std::log(high) - std::log(low)));

@@ -122,7 +122,7 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
   std::string line = fmt::format("train {} ({}first {})", number_text(o.final_train_loss),
                                  mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", number_text(o.first_loss));
   if (o.best_score && !o.score.is_loss())
-    out.add("score", fmt::format("validation {} {} at step {}, the {} is the best; {} at the end", o.score.name, score_text(o.score, *o.best_score),
+    out.add("score", fmt::format("validation {} {} at step {}, the {} of all; {} at the end", o.score.name, score_text(o.score, *o.best_score),
                                  grouped(o.best_step), o.score.higher_is_better ? "highest" : "lowest", score_text(o.score, o.final_score.value_or(NAN))));
   if (o.best_val_loss) line = fmt::format("validation {} at step {}, {}", number_text(*o.best_val_loss), grouped(o.best_step), line);
   out.add("loss", line);

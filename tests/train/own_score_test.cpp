@@ -13,6 +13,7 @@
 #include "support/temp_folder.h"
 #include "train/checkpoint.h"
 #include "train/experiment.h"
+#include "train/loss_plot.h"
 #include "train/run_state.h"
 
 namespace ridge {
@@ -207,6 +208,16 @@ TEST(OwnExperiment, SumsUpItsSeeds) {
   EXPECT_EQ(trained, 2);
   EXPECT_EQ(error_code_of([&] { experiment({.out = ""}, train); }), ErrorCode::usage);
   EXPECT_EQ(error_code_of([&] { experiment({.out = out, .seeds = 0}, train); }), ErrorCode::usage);
+}
+
+TEST(ScorePlot, ShowsTheHighestAndNoLogarithms) {
+  const PlotSeries series{"run", {{{1, 0.1}, {2, 0.9}, {3, 0.8}}}};
+  const std::string lower = loss_svg("title", std::vector<LossPanel>{{"Losses", {series}}});
+  const std::string higher = loss_svg("title", std::vector<LossPanel>{{"Accuracies", {series}, {"accuracy", "%", true}}});
+  EXPECT_NE(lower.find("loss (log scale)"), std::string::npos);
+  EXPECT_NE(lower.find("best 0.1000"), std::string::npos);
+  EXPECT_NE(higher.find(">accuracy [%]<"), std::string::npos);
+  EXPECT_NE(higher.find("best 0.9000"), std::string::npos);
 }
 
 TEST(Devices, SayWhetherTheyCanBeUsed) {
