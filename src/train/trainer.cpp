@@ -1,15 +1,11 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <deque>
 
-#include <nlohmann/json.hpp>
-
-#include "base/digits.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
@@ -17,11 +13,10 @@
 #include "ridge/tensor.h"
 #include "train/checkpoint_writer.h"
 #include "train/guards.h"
-#include "train/metrics_file.h"
+#include "train/metric_rows.h"
 #include "train/outputs.h"
 #include "train/pace.h"
 #include "train/run_state.h"
-#include "train/score_json.h"
 #include "train/stop_signals.h"
 
 namespace ridge {
@@ -55,6 +50,7 @@ class Run {
         feed_(*task.feed),
         lock_(options.locked ? std::nullopt : lock_run(options.folder)),
         signals_(options.handle_signals),
+        rows_([this](const std::string& line) { views_.on_notice(line); }),
         checkpoints_(task, options, calls()) {}
 
   Outcome operator()() {
@@ -67,7 +63,7 @@ class Run {
       fail(ErrorCode::usage, "[train] {} holds a run already; {}", o_.folder.string(),
            task_.anew.empty() ? "go on with it by --resume, or choose another folder with --out DIR" : task_.anew);
     if (o_.accepted) o_.accepted();
-    metrics_.emplace(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
+    rows_.open(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
     if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
     seek();
     begun_at_ = state_.step.attempted;
@@ -79,7 +75,7 @@ class Run {
       run();
       finish();
     } catch (...) {
-      keep_rows();
+      rows_.keep(untold_);
       throw;
     }
     return std::move(out_);
@@ -239,7 +235,7 @@ class Run {
 
   CheckpointWriter::Calls calls() {
     return {.state = [this]() -> const RunState& { return state_to_save(); },
-            .before_write = [this] { tell(), flush_metrics(); },
+            .before_write = [this] { tell(), rows_.flush(); },
             .notice = [this](const std::string& line) { notice(line); },
             .spent = [this](Clock::time_point start) { leave(Phase::checkpoint, start); },
             .on_written = [this](int64_t step, double seconds) { tell(), views_.on_checkpoint(step, (o_.folder / "checkpoints").string(), seconds); },
@@ -364,77 +360,12 @@ class Run {
     const Clock::time_point start = Clock::now();
     std::swap(untold_, being_told_);
     if (std::chrono::duration<double>(start - memory_read_).count() > kMemorySeconds) resident_ = held_bytes(), memory_read_ = start;
-    for (Progress& p : being_told_) p.resident_bytes = resident_, p.newest = &p == &being_told_.back(), add_row(p);
-    if (std::chrono::duration<double>(start - flushed_at_).count() >= kFlushSeconds) flush_metrics();
+    for (Progress& p : being_told_) p.resident_bytes = resident_, p.newest = &p == &being_told_.back(), rows_.add(p);
+    if (std::chrono::duration<double>(start - rows_.flushed_at()).count() >= kFlushSeconds) rows_.flush();
     views_.on_steps(being_told_);
     being_told_.clear();
     told_at_ = Clock::now();
     out_.telling_seconds += std::chrono::duration<double>(told_at_ - start).count();
-  }
-
-  // Written as it is, as a JSON document of so many values takes longer than all the rest of telling.
-  void add_row(const Progress& p) {
-    char step[20];
-    row_ = R"({"step":)";
-    row_.append(step, std::to_chars(step, std::end(step), p.step).ptr);
-    auto add = [this](std::string_view key, double x) { append_digits(row_ += key, x); };
-    add(R"(,"loss":)", p.loss), add(R"(,"gradient_norm":)", p.gradient_norm), add(R"(,"lr":)", p.lr);
-    add(R"(,"ms":)", p.ms), add(R"(,"tokens_s":)", p.tokens_s), add(R"(,"compute_tokens_s":)", p.compute_tokens_s);
-    if (p.roof > 0) add(R"(,"roof":)", p.roof);
-    add(R"(,"data_wait_s":)", p.data_wait_s);
-    if (!p.applied) row_ += R"(,"applied":false)";
-    if (p.loss_scale != 1) add(R"(,"loss_scale":)", p.loss_scale);
-    for (size_t i = 0; i < p.scalar_names.size(); ++i) {
-      row_ += i ? "," : R"(,"scalars":{)";
-      append_digits(((row_ += '"') += p.scalar_names[i]) += R"(":)", p.scalars[i]);
-    }
-    row_ += p.scalar_names.empty() ? "}" : "}}";
-    keep_row(p.step, row_);
-  }
-
-  void keep_row(int64_t step, std::string_view row) {
-    try {
-      metrics_->add_line(row);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::io) throw;
-      if (std::exchange(rows_lost_, true)) return;
-      views_.on_notice(fmt::format("there is no more room for metrics: those of steps from {} on are lost as long as that lasts", step));
-    }
-  }
-
-  // A full disk costs no run as long as there is room in memory.
-  void flush_metrics() {
-    if (!metrics_) return;
-    flushed_at_ = Clock::now();
-    try {
-      metrics_->flush();
-      metrics_wait_ = false;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::io) throw;
-      if (std::exchange(metrics_wait_, true)) return;
-      views_.on_notice(fmt::format("metrics are kept in memory, training goes on: {}", error.what()));
-    }
-  }
-
-  // A run that ends by an error leaves the rows of all steps that it took.
-  void keep_rows() noexcept {
-    try {
-      for (const Progress& p : untold_) add_row(p);
-      metrics_->flush();
-    } catch (...) {
-      // The error that ended the run is the one to be told.
-    }
-  }
-
-  void cut_metrics() {
-    metrics_.reset();
-    try {
-      metrics_.emplace(o_.folder / "metrics.jsonl", state_.step.attempted);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::io) throw;
-      metrics_.emplace(std::filesystem::path{}, -1);
-      notice(fmt::format("metrics are switched off, training goes on: {}", error.what()));
-    }
   }
 
   void roll_back() {
@@ -456,9 +387,9 @@ class Run {
     state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
     checkpoints_.restore(*stored, state_.step);
     tell();
-    flush_metrics();
-    if (metrics_wait_) notice("metrics that could not be written are lost with the roll-back");
-    cut_metrics();
+    rows_.flush();
+    if (rows_.waiting()) notice("metrics that could not be written are lost with the roll-back");
+    rows_.cut(state_.step.attempted);
     seek();
     notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; batches {} are left out from now on ({} of {} roll-backs)",
                        state_.step.attempted, Guards::kStrikes, listed(bad), roll_backs, Guards::kRollBacks));
@@ -553,12 +484,8 @@ class Run {
     if (std::isfinite(r.value)) state_.final_score = r.value;
     if (r.best) state_.best_score = r.value, state_.best_val_loss = loss, state_.best_step = r.step;
     r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
-    nlohmann::ordered_json row;
-    row["step"] = r.step, row["val_loss"] = r.loss, row["best"] = r.best;
-    for (size_t i = 0; i < r.scalar_names.size(); ++i) row["scalars"][r.scalar_names[i]] = r.scalars[i];
-    if (r.score != Score{}) row["score"] = to_json(r.score), row["score"]["value"] = r.value;
     tell();
-    keep_row(r.step, row.dump());
+    rows_.add(r);
     views_.on_validation(r);
     return r.best;
   }
@@ -576,8 +503,8 @@ class Run {
     checkpoints_.finish();
     if (lost()) out_.state_lost_since = std::max<int64_t>(checkpoints_.saved_step(), 0);
     tell();
-    flush_metrics();
-    if (metrics_wait_) notice("the last metrics could not be written and are lost");
+    rows_.flush();
+    if (rows_.waiting()) notice("the last metrics could not be written and are lost");
     if (!ended_) out_.reason = o_.schedule.steps == 1 ? "its only step is done" : fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
@@ -604,7 +531,7 @@ class Run {
   std::optional<size_t> score_at_;  // among the validation's scalars; none: the loss
   std::optional<FolderLock> lock_;
   StopSignals signals_;
-  std::optional<MetricsFile> metrics_;
+  MetricRows rows_;
   RunState state_;
   Guards guards_;
   Outcome out_;
@@ -619,10 +546,8 @@ class Run {
   std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
   RunningMedian pace_;
   WallPace wall_;
-  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {}, flushed_at_ = {};
+  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {};
   std::vector<Progress> untold_, being_told_;
-  std::string row_;
-  bool metrics_wait_ = false, rows_lost_ = false;
   int64_t resident_ = 0, begun_at_ = 0, collected_ = 0;
   double earlier_seconds_ = 0, waited_ = 0;
   double own_seconds_ = 0;                       // of all steps that were collected
