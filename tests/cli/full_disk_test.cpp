@@ -29,12 +29,6 @@ std::vector<std::string> with(std::vector<std::string> words, std::initializer_l
   return words;
 }
 
-void write_plays(const RidgeProgram& ridge) {
-  std::string text;
-  for (int i = 0; i < 60; ++i) text += "to be or not to be, that is the question: whether it is nobler in the mind to suffer\n";
-  write_text(ridge / "plays.txt", text);
-}
-
 // Every file below a folder.
 std::map<std::string, std::string> files_below(const std::string& folder) {
   std::map<std::string, std::string> all;

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "cli/ridge_program.h"
-#include "support/source_dir.h"
 
 namespace ridge::test {
 namespace {
@@ -42,7 +41,6 @@ class KeptFiles : public ::testing::Test {
     EXPECT_EQ(answer.code, code) << answer.all();
     EXPECT_TRUE(answer.says(text)) << text << answer.all();
   }
-  static std::string fixture(const char* name) { return (fs::path(source_dir()) / "tests/fixtures" / name).string(); }
 
   RidgeProgram ridge;
 };

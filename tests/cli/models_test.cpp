@@ -1,7 +1,10 @@
-// Data by name, and models for other programs, as a user asks for them.
+// Trained models as a user asks for them: one writes, is measured and exported; what is no model, or no text for it, is said.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+
+#include <nlohmann/json.hpp>
 
 #include "cli/ridge_program.h"
 
@@ -45,6 +48,71 @@ TEST(ModelCommands, DataIsFoundByNameAndModelsAreExported) {
   EXPECT_EQ(ridge({"export", "modern", "--form", "lama", "--out", "other"}).code, 2);
   answer = ridge(training({"data=shakespeare_char", "init_from=llama", "--out", "again"}));  // and goes on from there
   EXPECT_EQ(answer.code, 0) << answer.all();
+}
+
+TEST(ModelCommands, SampleAsTold) {
+  RidgeProgram ridge;
+  const std::string sample = "sample " + fixture("gpt2") + " ";
+  expect_words(ridge, 0, "abc", sample + "--prompt abc --tokens 5 temperature=0 threads=1");
+  expect_words(ridge, 0, "\"tokens\":7", sample + "--tokens 7 --json seed=3 top_k=4 top_p=0.9 precision=bf16");
+  expect_words(ridge, 0, "\"tokens\":7", sample + "tokens=7 --json");
+  const Answer half = expect_words(ridge, 0, "\"device\":\"cpu\",\"precision\":\"fp16\"", sample + "--tokens 2 --json device=cpu precision=fp16");
+  EXPECT_FALSE(half.says("gradient")) << "a sample has none" << half.all();
+  expect_words(ridge, 0, "\"kv_precision\":\"bf16\"", sample + "tokens=2 precision=fp32 kv_precision=bf16 --json");
+  expect_words(ridge, 0, "\"kv_precision\":\"fp32\"", sample + "max_new_tokens=2 kv_precision=fp32 --json");
+  expect_words(ridge, 2, "tokens is '0', but must be a whole number from 1 to", sample + "--tokens 0");
+  expect_words(ridge, 2, "tokens is 'abc', but must be a whole number", sample + "--tokens abc");
+  expect_words(ridge, 2, "tokens is '99999999999999999999', but must be a whole number", sample + "--tokens 99999999999999999999");
+  expect_words(ridge, 2, "device is 'tpu'", sample + "device=tpu");
+  expect_words(ridge, 2, "top_p is '2'", sample + "top_p=2");
+  expect_words(ridge, 2, "did you mean 'temperature'", sample + "temperatur=1");
+  expect_words(ridge, 2, "cannot read the prompt", sample + "--prompt Query");
+  const Answer unused = expect_words(ridge, 0, "", sample + "--tokens 2 batch=3");
+  EXPECT_NE(unused.err.find("batch=3 has no effect on ridge sample"), std::string::npos) << unused.all();
+  ridge.set("RIDGE_CUDA_LIBRARY", "libno_such_driver.so");
+  expect_words(ridge, 1, "libno_such_driver.so", sample + "device=cuda no_fallback=true");
+  const Answer fallback = expect_words(ridge, 0, "", sample + "--tokens 2 device=cuda");
+  EXPECT_NE(fallback.err.find("cpu runs instead of cuda"), std::string::npos) << fallback.all();
+}
+
+TEST(ModelCommands, SayWhatIsNoModel) {
+  RidgeProgram ridge;
+  expect_words(ridge, 4, "does not exist; ridge train gpt --out nothing makes a run there", "sample nothing");
+  expect_words(ridge, 4, "is neither a run", "eval .");
+  for (const char* name : {"bells", "balls", "tables", "chairs"}) fs::create_directories(ridge / (std::string(name) + "/checkpoints"));
+  expect_words(ridge, 4, "does not exist; there are balls, bells, tables and 1 more", "eval ./ball");
+  expect_words(ridge, 4, "bells has no checkpoint that is whole; there are", "export bells");
+  expect_words(ridge, 0, "GPT-2's form", "export " + fixture("gpt2") + " --out model");
+  const std::string weights = ridge / "model/model.safetensors";
+  write_text(weights, read_text(weights).substr(0, 3000));
+  expect_words(ridge, 4, "model.safetensors", "sample model --prompt abc");
+}
+
+TEST(ModelCommands, EvaluateOnAText) {
+  RidgeProgram ridge;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "some words and some more words for a model that was never trained!\n";
+  write_text(ridge / "words.txt", text);
+  const std::string eval = "eval " + fixture("gpt2") + " data=words.txt ";
+  expect_words(ridge, 0, "\"bits_per_byte\":", eval + "--json");
+  expect_words(ridge, 0, "cpu, fp32: asked for by name", eval + "device=cpu");
+  expect_words(ridge, 2, "valid: validation, train", eval + "--split all");
+}
+
+// A seed decides what is written, and what eval prints belongs together.
+TEST(ModelCommands, TellWhatARunHasLearnt) {
+  RidgeProgram ridge;
+  write_plays(ridge);
+  expect_words(ridge, 0, "all 4 steps done", "train gpt" + kSmall + "steps=4 data=plays.txt --out run");
+  auto sampled = [&](const std::string& more) { return expect_words(ridge, 0, "", "sample run --prompt to --tokens 60 " + more).out; };
+  EXPECT_EQ(sampled("seed=1"), sampled("seed=1"));
+  EXPECT_NE(sampled("seed=1"), sampled("seed=2"));
+  EXPECT_EQ(sampled("temperature=0 seed=1"), sampled("top_k=1 seed=2"));
+  const auto told = nlohmann::json::parse(expect_words(ridge, 0, "perplexity", "eval run data=plays.txt --json").out);
+  const double loss = told.at("loss");
+  EXPECT_NEAR(double(told.at("perplexity")) / std::exp(loss), 1, 1e-4);
+  EXPECT_NEAR(double(told.at("bits_per_byte")) / (loss / std::log(2.0)), 1, 1e-4);
+  EXPECT_NEAR(loss, double(nlohmann::json::parse(read_text(ridge / "run/summary.json")).at("final_val_loss")), 1e-3);
 }
 
 }  // namespace

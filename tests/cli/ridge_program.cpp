@@ -8,9 +8,15 @@
 
 #include <chrono>
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <thread>
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "support/source_dir.h"
 
 namespace ridge::test {
 
@@ -59,5 +65,42 @@ Answer RidgeProgram::Running::wait(double seconds) const {
   }
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(out_), read_text(err_)};
 }
+
+namespace {
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+}  // namespace
+
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::vector<std::string>& words) {
+  Answer answer = ridge(words);
+  const auto line = [&] { return fmt::format("ridge {}\n{}\n-- expected: {}, {}", fmt::join(words, " "), answer.all(), code, said); };
+  EXPECT_EQ(answer.code, code) << line();
+  EXPECT_NE((code == 0 ? answer.out : answer.err).find(said), std::string::npos) << line();
+  return answer;
+}
+
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line) {
+  return expect_words(ridge, code, said, words_of(line));
+}
+
+Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line) {
+  Answer answer = expect_words(ridge, code, said, line);
+  EXPECT_TRUE(answer.err.starts_with("ridge: ")) << line << "\n" << answer.all();
+  EXPECT_EQ(answer.err.find("\nridge: "), std::string::npos) << line << "\n" << answer.all();
+  EXPECT_EQ(answer.out.find("ridge: "), std::string::npos) << line << "\n" << answer.all();
+  return answer;
+}
+
+void write_plays(const RidgeProgram& ridge, std::string_view name) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "to be or not to be, that is the question: whether it is nobler in the mind to suffer\n";
+  write_text(ridge / name, text);
+}
+
+std::string fixture(std::string_view name) { return (std::filesystem::path(source_dir()) / "tests/fixtures" / name).string(); }
 
 }  // namespace ridge::test

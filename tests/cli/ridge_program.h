@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -50,5 +51,16 @@ class RidgeProgram {
   std::vector<std::pair<std::string, std::string>> variables_;
   int64_t most_file_bytes_ = -1;
 };
+
+// Runs a line of words, which are divided by blanks, and expects its exit code and what it says: on stdout where the code is 0, else on stderr.
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line);
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::vector<std::string>& words);
+// An error: besides, it is the only message, and stdout has none.
+Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line);
+
+// A text, and the smallest settings with which a training on it is a whole one. They measure nothing.
+void write_plays(const RidgeProgram& ridge, std::string_view name = "plays.txt");
+inline const std::string kSmall = " layers=1 heads=2 width=16 block=32 batch=4 threads=1 optimize_perf=false sample_interval=none ";
+std::string fixture(std::string_view name);  // a file or folder of tests/fixtures
 
 }  // namespace ridge::test
