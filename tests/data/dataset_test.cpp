@@ -360,11 +360,8 @@ TEST_F(DatasetTest, TextsMayBeLargerThanMemory) {
     for (int i = 0; i < 3000; ++i) words.push_back(std::string(1 + random() % 9, char('a' + random() % 26)) + char('a' + random() % 26));
     std::ofstream file(source);
     std::string piece;
-    for (int64_t written = 0; written < int64_t(48) << 20; written += int64_t(piece.size())) {
-      piece.clear();
-      while (piece.size() < size_t(1) << 20) piece += words[random() % words.size()] + ' ';
-      file << piece;
-    }
+    while (piece.size() < size_t(1) << 20) piece += words[random() % words.size()] + ' ';
+    for (int64_t written = 0; written < int64_t(48) << 20; written += int64_t(piece.size())) file << piece;
   }
   DatasetOptions with = options("char");
   const int64_t before = resident_bytes();
@@ -390,7 +387,9 @@ TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   std::string text;
   while (text.size() < (6u << 20)) text += random_text_of_letters(random, 4 + random() % 6) + ' ';
   const std::string source = file("many_words.txt", text);
-  DatasetOptions free = options("bpe"), tight = free, ample = free, none = free;
+  DatasetOptions free = options("bpe");
+  free.vocab = 300;  // what is tight is the words, not the pairs
+  DatasetOptions tight = free, ample = free, none = free;
   free.cache = folder_ / "cache of its own";
   constexpr int64_t kMiB = 1 << 20;
   tight.memory = resident_bytes() + 80 * kMiB, ample.memory = int64_t(16) << 30, none.memory = kMiB;
