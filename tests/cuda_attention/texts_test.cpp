@@ -45,8 +45,8 @@ TEST_F(AttentionTexts, HotOnesSpillNothing) {
       d.batch = batch;
       add(jobs, d, chip_for(9, 0));
     }
-  const std::vector<std::string> code = compile(jobs);
-  for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(test::Cubin(code[i]).use_of(jobs[i].text.entry).frame, 0) << jobs[i].text.entry;
+  const std::vector<test::Cubin::Use> uses = compile(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(uses[i].frame, 0) << jobs[i].text.entry;
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ bool all() { return is_set("RIDGE_FULL"); }
 class ChipTexts : public NvrtcTest, public ::testing::WithParamInterface<size_t> {
  protected:
   static const Chip& chip() { return all_chips()[GetParam()]; }
-  std::vector<std::string> compile_all(const std::vector<KernelText>& texts, const std::string& variant = {}) const {
+  std::vector<Cubin::Use> compile_all(const std::vector<KernelText>& texts, const std::string& variant = {}) const {
     EXPECT_GE(texts.size(), 20u);
     std::vector<Job> jobs;
     for (const KernelText& t : texts) jobs.push_back({t, chip().target()});
@@ -118,9 +118,9 @@ TEST_P(GptTexts, CompileWithinTheirLimits) {
   PlanBackend backend(chip());
   plan_gpt2(backend);
   const std::vector<KernelText>& texts = backend.texts();
-  const std::vector<std::string> code = compile_all(texts);
-  for (size_t i = 0; i < code.size(); ++i) {
-    const Cubin::Use use = Cubin(code[i]).use_of(texts[i].entry);
+  const std::vector<Cubin::Use> uses = compile_all(texts);
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const Cubin::Use& use = uses[i];
     if (std::getenv("TEST_PRINT"))
       fmt::print("{:8} {:28} {:3} registers, frame {:4}, shared {:6} + {:6}\n", chip().target(), texts[i].entry, use.registers, use.frame, use.shared,
                  texts[i].shared);

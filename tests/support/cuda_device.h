@@ -17,13 +17,10 @@
 #include "drivers/nvrtc.h"
 #include "machine/gpus.h"
 #include "support/simulator.h"
+#include "support/variable.h"
 
 namespace ridge::test {
 
-inline bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value && std::string(value) == "1";
-}
 // The machine's GPU where it has one, unless RIDGE_TEST_GPU says 0 or 1.
 inline bool tests_real_gpu() {
   static const bool real = [] {

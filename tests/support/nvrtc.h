@@ -2,12 +2,16 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <fmt/core.h>
@@ -19,6 +23,7 @@
 #include "support/cubin.h"
 #include "support/pins.h"
 #include "support/source_dir.h"
+#include "support/variable.h"
 
 namespace ridge::test {
 
@@ -39,8 +44,7 @@ class NvrtcTest : public ::testing::Test {
     try {
       nvrtc_ = std::make_unique<cuda::Nvrtc>(search());
     } catch (const Error& e) {
-      const char* ci = std::getenv("CI");
-      if (ci && std::string(ci) == "true") FAIL() << e.what();
+      if (is_continuous_integration()) FAIL() << e.what();
       GTEST_SKIP() << "NVRTC is not installed";
     }
   }
@@ -54,52 +58,91 @@ class NvrtcTest : public ::testing::Test {
     return search;
   }
 
-  // Every text for its chip, on all cores. What a compiler refuses is a failure with its words; so is machine code other than that stored
-  // for this test (`variant` tells apart sets of texts that one test compiles in turn).
   struct Job {
     cuda::KernelText text;
     std::string target;
   };
-  std::vector<std::string> compile(std::span<const Job> jobs, const std::string& variant = {}) const {
-    std::vector<std::string> code(jobs.size()), errors(jobs.size());
+  // What every text takes of its chip. A text that the pinned compiler was given before has the machine code that is stored with its digest, so
+  // only changed texts are compiled, and a sample that shows that the compiler does as stored; with RIDGE_FULL=1 all of them. What the
+  // compiler refuses is a failure with its words; so is machine code other than that stored for this test (`variant` tells apart sets of
+  // texts that one test compiles in turn).
+  std::vector<Cubin::Use> compile(std::span<const Job> jobs, const std::string& variant = {}) const {
+    const std::string name = pin_name(variant);
+    std::map<std::string, std::string> known;  // by the digest of its text, what is stored of its machine code
+    if (is_pinned() && !is_set("RIDGE_FULL") && !is_set("TEST_WRITE_PINS"))
+      for (Pin& pin : stored_pins(name))
+        if (!pin.source.empty()) known[pin.source] = std::move(pin.line);
+    std::vector<Pin> pins(jobs.size());
+    std::vector<size_t> left;
+    size_t changed = 0;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      pins[i] = {{}, jobs[i].text.entry, text_digest(jobs[i])};
+      const auto found = known.find(pins[i].source);
+      if (found != known.end()) pins[i].line = found->second;
+      changed += found == known.end();
+      if (found == known.end() || i % 16 == 0) left.push_back(i);
+    }
+    compile_now(jobs, left, pins);
+    std::vector<Cubin::Use> uses(jobs.size());
+    for (size_t i = 0; i < jobs.size(); ++i)
+      std::ignore = std::sscanf(pins[i].line.c_str(), "%*s %*s %d registers %d frame %" SCNd64, &uses[i].registers, &uses[i].frame, &uses[i].shared);
+    if (HasFailure()) return uses;
+    if (!is_pinned()) return refuse_other_compiler(), uses;
+    expect_pins(name, std::move(pins));
+    if (!known.empty() && changed > 0 && !HasFailure())
+      fmt::print("{} changed texts have the machine code that is stored; TEST_WRITE_PINS=1 stores the texts too, so that they are not compiled again\n",
+                 changed);
+    return uses;
+  }
+
+  const cuda::Nvrtc& nvrtc() const { return *nvrtc_; }
+
+ private:
+  static constexpr const char* kPinned = "13.4 126425752";  // the version that tools/setup.sh installs
+
+  bool is_pinned() const { return nvrtc_->identity() == kPinned; }
+  static bool is_continuous_integration() {
+    const char* ci = std::getenv("CI");
+    return ci && std::string(ci) == "true";
+  }
+  void refuse_other_compiler() const {
+    const std::string why = fmt::format("digests are of NVRTC {}, this is {} ({})", kPinned, nvrtc_->identity(), nvrtc_->path());
+    if (is_continuous_integration()) FAIL() << why;
+    GTEST_SKIP() << why;
+  }
+  // Of all that the compiler is given, and of the shared memory that is asked for with it.
+  static std::string text_digest(const Job& job) {
+    std::string all = fmt::format("{}{}\n{} {}", cuda::prelude(), job.text.body, job.text.entry, job.text.shared);
+    for (const std::string& option : cuda::Nvrtc::options(job.target)) all += ' ' + option;
+    return checksum_of(all).substr(0, 16);
+  }
+  // The jobs of these numbers, on all cores.
+  void compile_now(std::span<const Job> jobs, std::span<const size_t> numbers, std::vector<Pin>& pins) const {
+    std::vector<std::string> errors(jobs.size());
     std::atomic<size_t> next = 0;
     auto work = [&] {
-      for (size_t i = next++; i < jobs.size(); i = next++) try {
-          code[i] = cuda::compile_text(*nvrtc_, jobs[i].text, jobs[i].target);
+      for (size_t n = next++; n < numbers.size(); n = next++) try {
+          const size_t i = numbers[n];
+          const std::string code = cuda::compile_text(*nvrtc_, jobs[i].text, jobs[i].target);
+          const Cubin cubin(code);
+          const Cubin::Use use = cubin.use_of(jobs[i].text.entry);
+          pins[i].line = fmt::format("{:7} {} {:3} registers {:4} frame {:6} + {:6} shared", jobs[i].target, cubin.digest(), use.registers, use.frame,
+                                     use.shared, jobs[i].text.shared);
         } catch (const std::exception& e) {
-          errors[i] = e.what();
+          errors[numbers[n]] = e.what();
         }
     };
     {
       std::vector<std::jthread> team;
       for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) team.emplace_back(work);
     }
-    for (size_t i = 0; i < jobs.size(); ++i)
-      EXPECT_TRUE(errors[i].empty() && !code[i].empty()) << jobs[i].text.entry << " for " << jobs[i].target << ": " << errors[i];
-    if (!HasFailure()) compare_digests(jobs, code, variant);
-    return code;
+    for (size_t i : numbers) EXPECT_TRUE(errors[i].empty()) << jobs[i].text.entry << " for " << jobs[i].target << ": " << errors[i];
   }
-
-  const cuda::Nvrtc& nvrtc() const { return *nvrtc_; }
-
- private:
-  void compare_digests(std::span<const Job> jobs, std::span<const std::string> code, const std::string& variant) const {
-    constexpr const char* kPinned = "13.4 126425752";  // the version that tools/setup.sh installs
-    const char* ci = std::getenv("CI");
-    if (nvrtc_->identity() != kPinned && !(ci && std::string(ci) == "true"))
-      GTEST_SKIP() << "digests are of NVRTC " << kPinned << ", this is " << nvrtc_->identity() << " (" << nvrtc_->path() << ")";
-    std::vector<Pin> pins;
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      const Cubin cubin(code[i]);
-      const Cubin::Use use = cubin.use_of(jobs[i].text.entry);
-      pins.push_back({fmt::format("{:7} {} {:3} registers {:4} frame {:6} + {:6} shared", jobs[i].target, cubin.digest(), use.registers, use.frame, use.shared,
-                                  jobs[i].text.shared),
-                      jobs[i].text.entry});
-    }
+  static std::string pin_name(const std::string& variant) {
     const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
     std::string name = fmt::format("{}.{}{}", test.test_suite_name(), test.name(), variant);
     std::replace(name.begin(), name.end(), '/', '.');
-    expect_pins("digests/" + name, std::move(pins));
+    return "digests/" + name;
   }
 
   std::unique_ptr<cuda::Nvrtc> nvrtc_;

@@ -8,8 +8,11 @@ namespace ridge::test {
 
 struct Pin {
   std::string line;
-  std::string label;  // named in the failure's message, not stored
+  std::string label = {};   // named in the failure's message, not stored
+  std::string source = {};  // a digest of what the line was made from: stored with it, and not compared
 };
+
+std::vector<Pin> stored_pins(const std::string& name);
 
 // Fails unless the lines are the stored ones, in any order.
 void expect_pins(const std::string& name, std::vector<Pin> pins);

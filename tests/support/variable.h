@@ -1,4 +1,4 @@
-// A variable of the environment, for a while.
+// Variables of the environment: whether one says 1, and one that is set for a while.
 #pragma once
 #include <stdlib.h>
 
@@ -6,6 +6,11 @@
 #include <string>
 
 namespace ridge::test {
+
+inline bool is_set(const char* name) {
+  const char* const value = ::getenv(name);
+  return value && std::string(value) == "1";
+}
 
 class Variable {
  public:
