@@ -384,15 +384,16 @@ class Run {
     state_.validation_interval = back.validation_interval, state_.checkpoint_interval = back.checkpoint_interval, state_.sample_interval = back.sample_interval;
     state_.settings = back.settings, state_.choices = back.choices;
     state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
-    state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());
+    if (!feed_.on_policy()) state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());  // else they are collected again
     checkpoints_.restore(*stored, state_.step);
     tell();
     rows_.flush();
     if (rows_.waiting()) notice("metrics that could not be written are lost with the roll-back");
     rows_.cut(state_.step.attempted);
     seek();
-    notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; batches {} are left out from now on ({} of {} roll-backs)",
-                       state_.step.attempted, Guards::kStrikes, listed(bad), roll_backs, Guards::kRollBacks));
+    notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; {} ({} of {} roll-backs)", state_.step.attempted, Guards::kStrikes,
+                       feed_.on_policy() ? "their batches are collected again" : fmt::format("batches {} are left out from now on", listed(bad)), roll_backs,
+                       Guards::kRollBacks));
   }
 
   void trim(int64_t step) {

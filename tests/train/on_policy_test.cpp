@@ -227,6 +227,7 @@ TEST(OnPolicy, GoesBackWithItsState) {
   EXPECT_EQ(rolled.restored, 1);
   const Trace a(folder / "whole"), b(folder / "rolled");
   for (const auto& [name, bytes] : a.files) EXPECT_TRUE(bytes == b.files.at(name)) << name << " differs";
+  EXPECT_TRUE(b.state["left_out"].empty()) << "a position is no batch that could be left out";
 }
 
 TEST(OnPolicy, EndsAtATargetThatIsHigh) {
