@@ -1,6 +1,7 @@
 #include "base/nearest.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <vector>
 

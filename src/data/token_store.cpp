@@ -43,7 +43,8 @@ std::optional<Json> read_index(const fs::path& folder) {
   if (error || bytes > kLargestIndex) return {};
   std::ifstream file(path, std::ios::binary);
   Json index = Json::parse(file, nullptr, false);
-  if (!index.is_object() || index.value("format", Json()) != kFormat) return {};
+  const Json format = index.is_object() ? index.value("format", Json()) : Json();
+  if (!format.is_string() || format.get_ref<const std::string&>() != kFormat) return {};
   return index;
 }
 
@@ -98,12 +99,12 @@ class IndexReader {
       if (shards.back().tokens < 0 || shards.back().tokens > kMostTokens - tokens) refuse("a shard with an impossible number of tokens");
       tokens += shards.back().tokens;
     }
-    if (part.at("tokens") != tokens) refuse("the shards hold another number of tokens than their part");
+    if (part.at("tokens").get<int64_t>() != tokens) refuse("the shards hold another number of tokens than their part");
     TokenArray out(shards, width, vocab);
     if (out.mapped_bytes() > kMostToCheck) return out;
     Checksum sum;
     for (const TokenArray::Shard& shard : shards) add_file(sum, shard.path, shard.tokens * width);
-    if (sum.hex() != part.at("checksum")) refuse("the shards were changed after they were written");
+    if (sum.hex() != part.at("checksum").get<std::string>()) refuse("the shards were changed after they were written");
     return out;
   }
 

@@ -1,5 +1,6 @@
 // What every backend says of a target that is no class.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "base/error.h"

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <iterator>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
