@@ -9,22 +9,32 @@
 
 namespace ridge {
 
+namespace {
+
+// A file that the loader could take from there, or the folder of variants for some CPUs; empty: none.
+std::string library_in(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name == "glibc-hwcaps" || name.ends_with(".so") || name.find(".so.") != name.npos) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string DynamicLibrary::why_relative(const std::string& path) {
-  if (path.starts_with('/')) return {};
   if (path.empty()) return "no library is named";
-  if (path.find('/') != path.npos) return fmt::format("{} is a relative path; name the library by its absolute path", path);
+  if (!path.starts_with('/') && path.find('/') != path.npos) return fmt::format("{} is a relative path; name the library by its absolute path", path);
   const char* list = std::getenv("LD_LIBRARY_PATH");
   if (!list || !*list) return {};
-  // The loader's order: the first folder that has the library wins. An empty element is the working folder; ; separates folders as : does.
+  // Those that it depends on are looked for there too, wherever it is itself. An empty element is the working folder; ; separates folders as : does.
   for (std::string_view rest = list;;) {
     const size_t end = rest.find_first_of(":;");
     const std::filesystem::path folder = rest.substr(0, end);
-    std::error_code error;
-    const bool here = std::filesystem::exists((folder.empty() ? "." : folder) / path, error);
-    const bool variants = std::filesystem::exists((folder.empty() ? "." : folder) / "glibc-hwcaps", error);  // searched first, for some CPUs
-    if (folder.is_absolute() && here) return {};
-    if (!folder.is_absolute() && (here || variants))
-      return fmt::format("the loader would take {} from the relative folder '{}' of LD_LIBRARY_PATH; remove that element", path, folder.string());
+    if (!folder.is_absolute())
+      if (const std::string found = library_in(folder.empty() ? "." : folder); !found.empty())
+        return fmt::format("the loader may take {} from the relative folder '{}' of LD_LIBRARY_PATH; remove that element", found, folder.string());
     if (end == rest.npos) return {};
     rest.remove_prefix(end + 1);
   }

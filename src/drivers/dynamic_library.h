@@ -1,5 +1,5 @@
-// A shared library opened at run time: by its bare name, which the system's loader finds, or by an absolute path. A relative path, also one by
-// which the loader would find the name, is refused: anyone with write access to the working folder could put code there.
+// A shared library opened at run time: by its bare name, which the system's loader finds, or by an absolute path. A relative path is refused, also one
+// in which the loader would find the name or a library that it depends on: anyone with write access to the working folder could put code there.
 #pragma once
 #include <dlfcn.h>
 
@@ -37,7 +37,7 @@ class DynamicLibrary {
     return function != nullptr;
   }
 
-  // Why the library would be taken from a relative place, given $LD_LIBRARY_PATH; empty: it would not.
+  // Why the library, or one that it depends on, might be taken from a relative place, given $LD_LIBRARY_PATH; empty: none can be.
   static std::string why_relative(const std::string& path);
 
  private:

@@ -33,11 +33,19 @@ TEST(DynamicLibrary, ComesFromNoRelativeElementOfTheLoadersList) {
     const DynamicLibrary library("libodd.so.1");
     EXPECT_NE(library.error().find("of LD_LIBRARY_PATH"), std::string::npos) << list << ": " << library.error();
   }
-  for (const std::string& list : {std::string("/nowhere"), folder.path() + ":", std::string("nowhere")}) {
+  {  // what a library depends on would come from there too, wherever the library itself is
+    const test::Variable path("LD_LIBRARY_PATH", "/nowhere:");
+    for (const char* other : {"libm.so.6", "/nowhere/libm.so.6"})
+      EXPECT_EQ(DynamicLibrary(other).error(), "the loader may take libodd.so.1 from the relative folder '' of LD_LIBRARY_PATH; remove that element") << other;
+  }
+  for (const std::string& list : {std::string("/nowhere"), folder.path(), std::string("nowhere")}) {
     const test::Variable path("LD_LIBRARY_PATH", list);
     EXPECT_EQ(DynamicLibrary::why_relative("libodd.so.1"), "") << list;
     EXPECT_TRUE(DynamicLibrary("libm.so.6")) << list;
   }
+  fs::remove(folder / "libodd.so.1");
+  const test::Variable path("LD_LIBRARY_PATH", "/nowhere:");
+  EXPECT_TRUE(DynamicLibrary("libm.so.6")) << "there is nothing that could be taken";
   fs::current_path(before);
 }
 
