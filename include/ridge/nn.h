@@ -1,4 +1,4 @@
-// Modules: tensors with names. A module says what it is made of in `visit`, so that parameters are called up.weight, up.bias, …
+// Modules: structs of tensors with names. A module lists its parts in `visit`, which names its parameters up.weight, up.bias, …
 #pragma once
 #include <functional>
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace ridge {
 
+// A parameter of a module.
 struct NamedTensor {
-  std::string name;
-  Tensor* tensor;
-  bool decay;  // weight decay applies: matrices yes, norms and biases no
+  std::string name;  // "up.weight"
+  Tensor* tensor;    // the module's own
+  bool decay;        // whether weight decay applies: to matrices, not to norms and biases
 };
 
-// Collects a module's parameters: visit(v) calls v("name", member) for each of its modules and tensors.
+// Collects a module's parameters: visit(v) calls v("name", member) for each of its modules, tensors and containers of these.
 class Visitor {
  public:
   explicit Visitor(std::vector<NamedTensor>& found) : found_(found) {}
@@ -39,6 +40,7 @@ class Visitor {
   std::string prefix_;
 };
 
+// All parameters of a module, in the order of its visit().
 template <class Module>
 std::vector<NamedTensor> parameters(Module& module) {
   std::vector<NamedTensor> found;
@@ -47,7 +49,7 @@ std::vector<NamedTensor> parameters(Module& module) {
   return found;
 }
 
-// Weights start at uniform(-1/sqrt(in), 1/sqrt(in)), as in PyTorch.
+// x · weightᵀ + bias over the last axis. Weights and biases start at uniform(-1/sqrt(in), 1/sqrt(in)), as in PyTorch.
 struct Linear {
   Linear(int64_t in, int64_t out, bool with_bias = true);
   Tensor operator()(const Tensor& x) const { return linear(x, weight, bias); }
@@ -55,25 +57,28 @@ struct Linear {
   Tensor weight, bias;  // [out, in], [out]
 };
 
+// Normalises the last axis to mean 0 and variance 1, then applies a weight (initially 1) and a bias (initially 0).
 struct LayerNorm {
   explicit LayerNorm(int64_t width, bool with_bias = true);
   Tensor operator()(const Tensor& x) const { return layer_norm(x, weight, bias); }
   void visit(Visitor& v) { v("weight", weight)("bias", bias); }
-  Tensor weight, bias;
+  Tensor weight, bias;  // [width] each
 };
 
+// Rows of a table by index. The table starts at 0.02 · normal(0, 1), as in GPT-2.
 struct Embedding {
   Embedding(int64_t entries, int64_t width);
   Tensor operator()(const Tensor& index) const { return embedding(index, weight); }
   void visit(Visitor& v) { v("weight", weight); }
-  Tensor weight;
+  Tensor weight;  // [entries, width]
 };
 
+// A convolution of [batch, in, height, width] with a square window. Weights and biases start as in PyTorch.
 struct Conv2d {
   Conv2d(int64_t in, int64_t out, int64_t window, ConvArgs args = {}, bool with_bias = true);
   Tensor operator()(const Tensor& x) const;
   void visit(Visitor& v) { v("weight", weight)("bias", bias); }
-  Tensor weight, bias;
+  Tensor weight, bias;  // [out, in / groups, window, window], [out]
   ConvArgs args;
 };
 

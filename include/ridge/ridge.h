@@ -1,4 +1,4 @@
-// All of Ridge for C++ programs.
+// Includes all public headers of Ridge.
 #pragma once
 #include "ridge/device.h"
 #include "ridge/nn.h"

@@ -1,4 +1,4 @@
-// Tensors with ordinary operators. They are lazy: an expression becomes one compiled, fused program when somebody looks.
+// Tensors with ordinary operators. They are lazy: reading a value compiles its whole expression into one fused program and runs it.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,29 +17,30 @@ namespace detail {
 struct TensorState;
 }
 
+// A multi-dimensional array, or an expression that computes one. Copies share the value.
 class Tensor {
  public:
-  Tensor() = default;                                    // no tensor at all; defined() is false
-  Tensor(double value, DType dtype = DType::f32);        // a scalar; implicit, so that x * 2 reads as it should
+  Tensor() = default;                                    // no tensor; defined() is false
+  Tensor(double value, DType dtype = DType::f32);        // a scalar; implicit, so that x * 2 works
   Tensor(Shape shape, std::span<const float> values);    // f32, copied
-  Tensor(Shape shape, std::span<const int64_t> values);  // i64
+  Tensor(Shape shape, std::span<const int64_t> values);  // i64, copied
   Tensor(Shape shape, std::initializer_list<float> values) : Tensor(shape, std::span<const float>(values.begin(), values.size())) {}
   static Tensor zeros(Shape shape, DType dtype = DType::f32);
-  static Tensor from_bytes(Shape shape, DType dtype, const void* bytes);
-  static Tensor load(const std::string& npy_file);
-  void save(const std::string& npy_file) const;
+  static Tensor from_bytes(Shape shape, DType dtype, const void* bytes);  // copies contiguous elements of the type
+  static Tensor load(const std::string& npy_file);                        // reads a NumPy file. Throws ErrorCode::io
+  void save(const std::string& npy_file) const;                           // evaluates, then writes a NumPy file. Throws ErrorCode::io
 
   bool defined() const { return state_ != nullptr; }
   const Shape& shape() const;
   DType dtype() const;
   int64_t size() const { return shape().numel(); }
 
-  void eval() const;                     // computes it now, with all that it depends on
-  const void* data() const;              // evaluates; contiguous, in dtype(), in the host's memory
-  void* mutable_data();                  // of a computed tensor: leaves every other tensor as it is
-  std::vector<float> to_floats() const;  // evaluates, converts
-  std::vector<int64_t> to_ints() const;
-  double item() const;  // of a single element
+  void eval() const;                     // computes it now, with everything it depends on
+  const void* data() const;              // evaluates; contiguous elements of dtype(), in host memory
+  void* mutable_data();                  // of an evaluated tensor; writing to it changes no other tensor
+  std::vector<float> to_floats() const;  // evaluates and converts
+  std::vector<int64_t> to_ints() const;  // evaluates and converts
+  double item() const;                   // the value of a tensor with one element
 
   explicit Tensor(std::shared_ptr<detail::TensorState> state) : state_(std::move(state)) {}
   const std::shared_ptr<detail::TensorState>& state() const { return state_; }
@@ -48,27 +49,33 @@ class Tensor {
   std::shared_ptr<detail::TensorState> state_;
 };
 
-// Where expressions are computed from now on: the CPU at first, or a GPU ("cuda", "cuda:1"). Tensors go there when an expression needs them,
-// and come back when they are read. ErrorCode::unsupported names what a device lacks.
+// Selects the device on which expressions are computed from now on: "cpu" (the default), "cuda" or "cuda:1". Tensors move there when an expression
+// needs them and come back when they are read. Throws ErrorCode::unsupported, which names what the device lacks.
 void use_device(const Device& device);
 void use_device(std::string_view name);
-Device used_device();
+Device used_device();  // the device selected now
 
-std::string to_string(const Tensor& tensor);  // evaluates; long axes are shortened
+// The tensor's values as text, with long axes abbreviated; evaluates it.
+std::string to_string(const Tensor& tensor);
+
+// Prints the values, or the text, and a line end to stdout.
 void print(const Tensor& tensor);
 void print(const std::string& text);
 
-// Gradients of a scalar, as tensors that can be used and differentiated like any other.
+// Gradients of a scalar with respect to `wrt`, as tensors that can be used and differentiated like any others.
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt);
 inline std::vector<Tensor> grad(const Tensor& loss, std::initializer_list<Tensor> wrt) { return grad(loss, std::span<const Tensor>(wrt.begin(), wrt.size())); }
 
-// How many expressions were compiled and how many found compiled; storage that eager tensors hold and reuse.
+// Counters of the eager tensors in this process.
 struct EagerStatistics {
-  int64_t compiled = 0, reused = 0, evicted = 0;
-  int64_t kernels = 0;  // in the program that ran last
-  int64_t pool_requests = 0, pool_reuses = 0, pool_bytes = 0, pool_peak = 0;
+  int64_t compiled = 0, reused = 0, evicted = 0;  // programs compiled, found in the cache, and dropped from it
+  int64_t kernels = 0;                            // kernels in the program that ran last
+  int64_t pool_requests = 0, pool_reuses = 0;     // allocations, and how many reused freed memory
+  int64_t pool_bytes = 0, pool_peak = 0;          // memory held now, and at most so far
 };
 EagerStatistics eager_statistics();
+
+// Returns the pool's unused memory to the system.
 void trim_pool();
 
 }  // namespace ridge
