@@ -22,31 +22,52 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(ridge_flags INTERFACE -Wno-restrict)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  if(RIDGE_SANITIZE)  # one tier of kernels instead of three: their errors of memory and threads are the same
-    target_compile_options(ridge_flags INTERFACE -march=x86-64-v3)
-    target_compile_definitions(ridge_flags INTERFACE RIDGE_ONE_TIER)
-  else()
-    # The baseline that every machine of the last fifteen years runs; faster code is chosen at run time.
-    target_compile_options(ridge_flags INTERFACE -march=x86-64-v2)
-  endif()
+  # The baseline that every machine of the last fifteen years runs; faster code is chosen at run time.
+  target_compile_options(ridge_flags INTERFACE -march=x86-64-v2)
 endif()
 # libstdc++ and libgcc go into the binary, so that it runs on any Linux with a new enough libc. Never -static: dlopen must work.
 if(NOT RIDGE_SANITIZE)
   target_link_options(ridge_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed -Wl,--gc-sections)
   target_link_options(ridge_flags INTERFACE $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-Wl,-z,pack-relative-relocs>)
 else()
-  # Instrumented, std::regex and std::function look uninitialised to GCC 12; the plain builds keep that warning.
-  target_compile_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-maybe-uninitialized)
   target_link_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE})
 endif()
 
-# Large headers are parsed once for all targets with the same options. Instrumented builds do without: GCC takes what is precompiled for our own
-# code, and raises more false alarms there.
-function(precompile target)
-  if(RIDGE_SANITIZE OR RIDGE_ARM_KERNELS OR CMAKE_DISABLE_PRECOMPILE_HEADERS)
+# Instruments a target in a sanitized build, unless RIDGE_UNCHECKED names its room (or "tests"): such targets are compiled exactly as in a release,
+# so that ccache finds them when a release was built before.
+add_library(ridge_checks INTERFACE)
+if(RIDGE_SANITIZE)
+  # -w: instrumented code raises false alarms in GCC 12, and the release has every warning on.
+  target_compile_options(ridge_checks INTERFACE -g1 -w -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # one tier of kernels instead of three: their errors of memory and threads are the same
+    target_compile_options(ridge_checks INTERFACE -march=x86-64-v3)
+    target_compile_definitions(ridge_checks INTERFACE RIDGE_ONE_TIER)
+  endif()
+endif()
+function(instrument target room)
+  if(RIDGE_SANITIZE AND NOT room IN_LIST RIDGE_UNCHECKED)
+    target_link_libraries(${target} PRIVATE ridge_checks)
+    if(NOT room STREQUAL "tests")
+      target_compile_options(${target} PRIVATE -O1)
+    endif()
+  endif()
+endfunction()
+
+# Large headers are parsed once for all targets with the same options: precompile(TARGET ROOM KIND HEADERS…), where KIND tells sets of options apart.
+function(precompile target room kind)
+  if(RIDGE_ARM_KERNELS OR CMAKE_DISABLE_PRECOMPILE_HEADERS)
     return()
   endif()
-  target_precompile_headers(${target} ${ARGN})
+  if(RIDGE_SANITIZE AND NOT room IN_LIST RIDGE_UNCHECKED)
+    set(kind ${kind}_checked)
+  endif()
+  get_property(owner GLOBAL PROPERTY ridge_headers_of_${kind})
+  if(owner)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    set_property(GLOBAL PROPERTY ridge_headers_of_${kind} ${target})
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)  # inside std::string
     if(CCACHE_PROGRAM)  # it takes part when precompiled headers count by what they hold

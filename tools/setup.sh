@@ -54,10 +54,11 @@ need_nvrtc() {
   say "nvidia-cuda-nvrtc could not be installed: tests that compile kernel texts are skipped"
 }
 
-# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns. test_folders: those of tests/ to build, as
-# CMake's list; all of them where it is not set.
+# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns. test_folders, test_files and unchecked, where
+# they are set, are CMake's RIDGE_TEST_FOLDERS, RIDGE_TEST_FILES and RIDGE_UNCHECKED: which tests to build, and what without sanitizers.
 build() {
   local preset=$1 folder="$root/build/$1" target targets=()
+  local options=(-DRIDGE_TEST_FOLDERS="${test_folders:-}" -DRIDGE_TEST_FILES="${test_files:-}" -DRIDGE_UNCHECKED="${unchecked:-}")
   shift
   for target in "$@"; do targets+=(--target "$target"); done
   mkdir -p "$folder"
@@ -65,9 +66,10 @@ build() {
     exec 9>"$folder/.lock"
     flock 9
     cd "$root"
-    if [ ! -f "$folder/build.ninja" ] || ! grep -q "^RIDGE_TEST_FOLDERS:[A-Z]*=${test_folders:-}$" "$folder/CMakeCache.txt"; then
+    if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.options" 2>/dev/null)" != "${options[*]}" ]; then
       say "configuring $preset and building (a few minutes the first time)"
-      cmake --preset "$preset" -DRIDGE_TEST_FOLDERS="${test_folders:-}" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
+      cmake --preset "$preset" "${options[@]}" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
+      echo "${options[*]}" >"$folder/.options"
     fi
     if [ -t 2 ]; then  # a person watches: ninja's live line
       cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" >&2 9>&-

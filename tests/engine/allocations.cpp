@@ -16,7 +16,7 @@ void note() {
 }  // namespace
 }  // namespace ridge::engine
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef RIDGE_SANITIZED
 // The sanitizers own malloc, but tell about it.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t), void (*)(const volatile void*));
 static int installed = __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ridge::engine::note(); }, [](const volatile void*) {});

@@ -22,6 +22,7 @@
 #include "drivers/nvrtc.h"
 #include "support/cubin.h"
 #include "support/pins.h"
+#include "support/sanitized.h"
 #include "support/source_dir.h"
 #include "support/variable.h"
 
@@ -38,9 +39,7 @@ inline const std::vector<cuda::Chip>& all_chips() {
 class NvrtcTest : public ::testing::Test {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "NVRTC does not work under sanitizers";
-#endif
+    if (sanitized()) GTEST_SKIP() << "NVRTC does not work under sanitizers";
     try {
       nvrtc_ = std::make_unique<cuda::Nvrtc>(search());
     } catch (const Error& e) {

@@ -11,6 +11,7 @@
 
 #include "data/stories.h"
 #include "machine/memory_budget.h"
+#include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/gpt/files.h"
 #include "tasks/gpt/report.h"
@@ -209,11 +210,11 @@ TEST_F(GptLaws, LoadingIsAsAskedFor) {
   EXPECT_GT(ahead(deep), ahead(usual)) << "the queue is in the plan";
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // what a sanitizer holds is in no plan
 // The programs of a deep model are themselves large. A suite of its own, so that it runs in a process of its own: what other tests have left in the
 // heap is part of what a process holds.
 using GptDepth = GptLaws;
 TEST_F(GptDepth, DeepModelsStayWithinTheirBudget) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::string budget = "memory=" + std::to_string(resident_bytes() + (int64_t(120) << 20));
   const GptRun run = settle_gpt_run(settings({"preset=tiny", "layers=48", "heads=2", "width=64", "block=64", "batch=8", "threads=1", budget}), options());
   EXPECT_LT(run.step->plan().micro, 8) << "the budget is to bind";
@@ -222,6 +223,7 @@ TEST_F(GptDepth, DeepModelsStayWithinTheirBudget) {
 
 // Whatever was decided by itself has a reason, and where there was a choice, what else it could have been; both are in the text and in the document.
 TEST_F(GptLaws, EveryDecisionHasItsReason) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::string budget = "memory=" + std::to_string(resident_bytes() + (int64_t(90) << 20));
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"preset=shakespeare-cpu"}, {"preset=shakespeare-cpu", "batch=2000", budget}, {"preset=shakespeare-cpu", "accumulation=3"}}) {
@@ -250,6 +252,7 @@ TEST_F(GptLaws, EveryDecisionHasItsReason) {
 
 // What a run was split into holds on; where it does not fit any more, the run says so and that its bits are other ones.
 TEST_F(GptLaws, ChoicesThatDoNotFitAnyMoreAreToldOf) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   auto train = [&](std::vector<std::string> words, bool resume) {
     words.insert(words.begin(), {"preset=shakespeare-cpu", "batch=64", "threads=2", "sample_interval=none", "eval_interval=none", "checkpoint_interval=1"});
     const config::Resolved s = settings(words);
@@ -286,6 +289,7 @@ class MappingLimit {
 
 // The system refuses what it had said was free: planned again for what there is, in as many attempts as are told of.
 TEST_F(GptLaws, PlansAgainWhenMappingFails) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   constexpr int64_t kMiB = int64_t(1) << 20;
   MappingLimit limit;
   int asked = 0;
@@ -302,7 +306,6 @@ TEST_F(GptLaws, PlansAgainWhenMappingFails) {
   run.trainer.handle_signals = false;
   EXPECT_EQ(run_gpt(run, s, {}).steps, 1);
 }
-#endif
 
 }  // namespace
 }  // namespace ridge

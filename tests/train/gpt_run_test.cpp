@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
+#include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/gpt/report.h"
 #include "tasks/gpt/run.h"
@@ -51,8 +52,8 @@ class GptRunTest : public testing::Test {
 };
 
 // What a sanitizer holds is in no plan.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const int64_t before = peak_resident_bytes();
   const GptRun run = settle_gpt_run(settings({"preset=gpt2", "batch=1", "block=256", "tokenizer=byte", "memory=8GiB"}), options());
   EXPECT_GT(run.planned_bytes, 1400 * kMiB);  // 85 M parameters with gradient and two moments
@@ -65,6 +66,7 @@ TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
 
 // The preset is known by its size with GPT-2's vocabulary.
 TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const auto why = [&](const GptRun& run) { return run.decisions.front().why; };
   const GptRun bytes = settle_gpt_run(settings({"preset=gpt2", "batch=1", "block=64", "tokenizer=byte", "memory=8GiB"}), options());
   EXPECT_NE(why(bytes).find("; 124 M with GPT-2's vocabulary of 50257, but this tokenizer has 257 tokens"), std::string::npos) << why(bytes);
@@ -72,6 +74,7 @@ TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
 }
 
 TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   for (const char* batch : {"batch=4", "batch=64", "batch=1000"}) {
     const int64_t budget = beyond(84);
     const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", batch, "memory=" + std::to_string(budget)}), options());
@@ -81,6 +84,7 @@ TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
 }
 
 TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const int64_t budget = beyond(200);
   const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=3000000", "memory=" + std::to_string(budget)}), options());
   EXPECT_LE(run.planned_bytes - run.passed_bytes, budget);
@@ -89,6 +93,7 @@ TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
 }
 
 TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   // A process that has planned once holds more than before; from then on it stays as it is.
   EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options()), Error);
   try {
@@ -109,6 +114,7 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
 }
 
 TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::vector<std::vector<std::string>> cases = {{"preset=tiny", "batch=24"},       // loaded in parts where there is next to no memory
                                                        {"preset=tiny", "batch=200000"}};  // so large that it always is
   for (std::vector<std::string> words : cases) {
@@ -139,6 +145,7 @@ TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
 }
 
 TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   auto refusal = [&](std::vector<std::string> words) {
     try {
       settle_gpt_run(settings(std::move(words)), options());
@@ -154,6 +161,7 @@ TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
 }
 
 TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   int asked = 0;
   const int64_t most = beyond(150);
   GptRunOptions o = options();
@@ -167,6 +175,7 @@ TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
 
 // The most that was held stays so, and is told, but nobody has to find it again.
 TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   { std::vector<char>(size_t(peak_resident_bytes() + 300 * kMiB), 'x'); }
   int asked = 0;
   GptRunOptions o = options();
@@ -177,7 +186,6 @@ TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
   EXPECT_EQ(run.memory.back().bytes, run.passed_bytes);
   for (const std::string& notice : run.notices) EXPECT_EQ(notice.find("planned again"), std::string::npos) << notice;
 }
-#endif
 
 TEST_F(GptRunTest, AccumulationSplitsTheBatchAsAsked) {
   const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=10", "accumulation=3"}), options());
