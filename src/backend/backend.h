@@ -6,17 +6,25 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "graph/graph.h"
+#include "machine/precision.h"
 
 namespace ridge {
 
 class Program;
 
 struct DeviceInfo {
-  std::string name;  // "cpu", "reference"
-  std::string what;  // "avx512, 8 threads"
-  bool host_memory;  // its pointers are the host's too
+  std::string name;       // "cpu", "cuda", "reference"
+  std::string what;       // "avx512, 8 threads"
+  std::string chip = {};  // "NVIDIA H200"; empty: the host's processor
+};
+
+// Memory of a device in bytes, as its driver counts it; zeros where it is the host's.
+struct DeviceMemory {
+  int64_t total = 0, free = 0;
+  int64_t held = 0;  // by this process in addition to what programs asked for: context, kernels, recordings, libraries
 };
 
 // A program compiled for one device and bound to places in memory: what is replayed.
@@ -46,6 +54,15 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
+  virtual std::string remark() const { return {}; }   // what is missing although the device works; empty: nothing
+  virtual bool host_memory() const { return false; }  // its pointers are the host's too
+  virtual DeviceMemory memory() const { return {}; }
+  virtual ArithmeticUnit arithmetic() const { return arithmetic_of({}, {}); }  // which number formats it computes in
+
+  // The format in which products of f32 numbers are computed by what is compiled from now on. Ignored by devices that have fp32 alone.
+  virtual void use_f32_products(Precision format) { (void)format; }
+  virtual Precision f32_products() const { return Precision::fp32; }
+  virtual void use_pinned_memory(bool wanted) { (void)wanted; }  // for upload() and download(), from now on
 
   // Zeros, 64-byte aligned, and touched: nothing can be taken away later. ErrorCode::memory with the numbers when there is no room.
   virtual std::byte* allocate(int64_t bytes) = 0;
@@ -70,8 +87,10 @@ class Backend {
   virtual void order(Queue first, Queue then) { (void)first, (void)then; }  // what is asked of `then` from now on waits for all of `first` so far
   virtual bool behind() const { return false; }                             // runs return before they are done
 
+  // Whether convolutions are kernels of their own; elsewhere they become windows and products before anything is compiled.
+  virtual bool convolutions() const { return false; }
   // Whether a macro node can be compiled; where not, its decomposition is.
-  virtual bool runs(const Graph& graph, NodeId node) const { return graph[node].op != Op::conv; }
+  virtual bool runs(const Graph& graph, NodeId node) const { return (void)graph, (void)node, true; }
   // Whether a conv is best stored in the order of this permutation of it.
   virtual bool stores_permuted(const Graph& graph, NodeId permuted) const { return (void)graph, (void)permuted, false; }
   // Choices that may change bits, by key: those made or used so far, and those to use from now on instead of measuring.
@@ -80,5 +99,10 @@ class Backend {
 
   virtual std::unique_ptr<Code> compile(Program program) = 0;
 };
+
+// Tells the device in which format to compute products of f32 numbers: tf32 with precision=tf32 or matmul_precision=high, bf16 with medium
+// where its matrix units have it.
+void choose_products(Backend& backend, Precision precision, std::string_view matmul_precision);
+Precision product_format(const Backend& backend, Precision precision);  // of a step in this precision, after that choice
 
 }  // namespace ridge

@@ -9,6 +9,7 @@ namespace ridge {
 
 class HostBackend : public Backend {
  public:
+  bool host_memory() const override { return true; }
   std::byte* allocate(int64_t bytes) override { return map_memory(bytes); }
   void release(std::byte* p, int64_t bytes) override { unmap_memory(p, bytes); }
   void upload(void* to, const void* from, int64_t bytes) override { copy(to, from, bytes); }

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/registry.h"
 #include "base/error.h"
 #include "machine/features.h"
 #include "measure/ceilings.h"
@@ -128,8 +129,8 @@ double roof_of(std::vector<Pair> pairs) {
   return summarize(std::move(ratios)).median;
 }
 
-Result measure(const Row& row, ThreadTeam& team, Ceilings& ceilings, double seconds) {
-  const Context context{team, row.state};
+Result measure(const Row& row, ThreadTeam& team, Backend& backend, Ceilings& ceilings, double seconds) {
+  const Context context{backend, row.state};
   Timer timer(row.make(context));
   std::optional<Timer> rival;
   if (row.rival) rival.emplace(row.rival(context));
@@ -224,17 +225,18 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
   auto wanted = [&](const std::string& name, State state) { return filter(name) && options.state.value_or(state) == state; };
 
   ThreadTeam team({.threads = options.threads});
+  const std::unique_ptr<Backend> backend = cpu_backend(team);
   Ceilings ceilings(team);
   OthersWatch watch;
   const std::string suite = rows.empty() ? "" : rows.front().suite;
   int done = 0;
   for (const Row& row : rows) {
     if (!wanted(row.name, row.state)) continue;
-    Result result = measure(row, team, ceilings, options.seconds);
+    Result result = measure(row, team, *backend, ceilings, options.seconds);
     // Above its ceiling: the machine has changed meanwhile, so look for the ceiling anew before saying that it is wrong.
     for (int again = 0; again < 2 && result.roof.value_or(0) > kAboveRoof; ++again) {
       ceilings.look_again(row);
-      result = measure(row, team, ceilings, options.seconds);
+      result = measure(row, team, *backend, ceilings, options.seconds);
     }
     result.others = watch.others();
     sink(result);

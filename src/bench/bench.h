@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "machine/utilisation.h"
+#include "measure/default_team.h"
 #include "ridge/dtype.h"
 
 namespace ridge {
 class Backend;
-class ThreadTeam;
-}  // namespace ridge
+}
 
 namespace ridge::bench {
 
@@ -34,9 +34,8 @@ constexpr double kAboveRoof = 1.03;
 std::string above_roof(const std::string& name, double roof, std::string_view ceiling, double others);
 
 struct Context {
-  ThreadTeam& team;
+  Backend& backend;
   State state;
-  Backend* backend = nullptr;  // none: the CPU
 };
 
 // One call is one sample; the number says how often it was called before.
@@ -76,8 +75,8 @@ struct Options {
   double seconds = 0.5;     // for each row
   std::string filter = {};  // regular expression, found anywhere in the name
   std::optional<State> state = {};
-  std::shared_ptr<Backend> backend = {};  // none: the CPU
-  std::string device = "cpu";             // its name
+  std::shared_ptr<Backend> backend = open_device({});  // on the CPU every suite makes a team of `threads` of its own
+  std::string device = "cpu";                          // its name
 };
 
 std::vector<Row> ops_rows();         // for the CPU
@@ -91,7 +90,7 @@ std::function<bool(const std::string& name)> row_filter(const std::string& text)
 // ErrorCode::usage when nothing is selected or the filter is no regular expression.
 void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 
-// The same for a device of its own (options.backend): times are those of many calls in a row, waited for once.
+// The same for a device with memory of its own (options.backend): times are those of many calls in a row, waited for once.
 void run_on_device(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 
 // Measures a row, and up to twice more where it comes out above its roof: the machine may have changed its speed meanwhile.

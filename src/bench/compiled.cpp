@@ -38,9 +38,8 @@ void fill(std::byte* data, const Type& type, uint32_t stream) {
 }
 
 CompileOptions options(const Context& context, const std::string& passes) {
-  CompileOptions options;
+  CompileOptions options(context.backend);
   options.passes = passes;
-  options.team = &context.team, options.backend = context.backend;
   return options;
 }
 
@@ -70,15 +69,16 @@ struct Compiled {
 
   Compiled(const Graph& graph, const Formula& formula, const Context& context, const std::string& passes)
       : executable(graph, formula.inputs, formula.outputs, options(context, passes)) {
+    const bool far = !context.backend.host_memory();
     int64_t bytes = 0;
     for (const Type& t : executable.input_types()) bytes += t.bytes();
     for (const Type& t : executable.output_types()) bytes += t.bytes();
-    const int64_t area = context.state == State::cold && !context.backend ? 4 * last_level_cache_bytes() : 1;  // a device's cold rows are larger anyway
+    const int64_t area = context.state == State::cold && !far ? 4 * last_level_cache_bytes() : 1;  // a device's cold rows are larger anyway
     const int64_t count = std::max<int64_t>(1, (area + bytes - 1) / std::max<int64_t>(1, bytes));
     // A set is one block, as a program's own values are, so that pages are huge where the system has them. Different offsets keep
     // operands of equal size from meeting in the same cache sets.
     constexpr int64_t kAlign = 256, kColours = 16;
-    const int64_t skew = context.backend ? 0 : 3 * 4096 + 5 * 64;
+    const int64_t skew = far ? 0 : 3 * 4096 + 5 * 64;
     std::vector<int64_t> offsets;
     int64_t end = 0;
     auto lay_out = [&](const std::vector<Type>& types) {
@@ -92,7 +92,7 @@ struct Compiled {
     uint32_t stream = 0;
     for (int64_t s = 0; s < count; ++s) {
       Set& set = sets.emplace_back();
-      if (context.backend) {
+      if (far) {
         set.device = std::make_unique<Arena>(context.backend);
         set.device->require(end);
       } else {
@@ -100,8 +100,8 @@ struct Compiled {
       }
       auto place = [&, at = offsets.begin()](const Type& t) mutable {
         std::byte* data = (set.device ? set.device->data() : set.memory.data()) + *at++;
-        if (context.backend)
-          fill_there(*context.backend, data, t, stream++);
+        if (far)
+          fill_there(context.backend, data, t, stream++);
         else
           fill(data, t, stream++);
         return data;

@@ -10,8 +10,6 @@
 #include "bench/device_ceilings.h"
 #include "measure/ceilings.h"
 #include "runtime/arena.h"
-#include "threads/thread_team.h"
-#include "train/open_device.h"
 
 namespace ridge::bench {
 namespace {
@@ -44,7 +42,7 @@ class DeviceTimer {
 
 DType dtype_of(Precision precision) { return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32; }
 
-int64_t room(const Backend& device) { return device_memory(&device).free; }
+int64_t room(const Backend& device) { return device.memory().free; }
 
 // The least of some samples, with rests between them: after some hundredths of a second of products a GPU is slowed down to keep within its
 // power, and what a ceiling says is what the chip can do.
@@ -61,10 +59,9 @@ double best_seconds(DeviceTimer& timer, int samples) {
 
 double measure_matmul_gflops(Backend& device, DType dtype) {
   const bool large = room(device) >= (int64_t(1) << 31);
-  ThreadTeam team({.threads = 1});
   double best = 0;
   for (int64_t size : large ? std::vector<int64_t>{4096, 8192} : std::vector<int64_t>{128}) {
-    DeviceTimer timer(device, compile({team, State::hot, &device}, [&](Builder& b) {
+    DeviceTimer timer(device, compile({device, State::hot}, [&](Builder& b) {
                         Formula f;
                         const NodeId x = input(b, f, {size, size}, dtype), y = input(b, f, {size, size}, dtype);
                         f.outputs = {b.matmul(x, y)};
@@ -79,15 +76,14 @@ double measure_matmul_gflops(Backend& device, DType dtype) {
 
 double measure_memory_gbs(Backend& device) {
   const int64_t bytes = std::clamp<int64_t>(room(device) / 8, int64_t(1) << 20, int64_t(1) << 30) / 4096 * 4096;
-  Arena memory(&device);
+  Arena memory(device);
   memory.require(2 * bytes);
   DeviceTimer copy(device, [&](int64_t) { device.copy(memory.data() + bytes, memory.data(), bytes); });
   double best = 2e-9 * double(bytes) / best_seconds(copy, 7);
   // A chip moves some mixes of reads and writes faster than others.
-  ThreadTeam team({.threads = 1});
   auto kernel = [&](int arrays, const std::function<NodeId(Builder&, Formula&, const Shape&)>& body) {
     const Shape shape{bytes / 4};
-    DeviceTimer timer(device, compile({team, State::hot, &device}, [&](Builder& b) {
+    DeviceTimer timer(device, compile({device, State::hot}, [&](Builder& b) {
                         Formula f;
                         f.outputs = {body(b, f, shape)};
                         return f;
@@ -111,7 +107,6 @@ DeviceCeilings measure_ceilings(Backend& device, Precision precision) {
 void run_on_device(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink) {
   const auto filter = row_filter(options.filter);
   Backend& device = *options.backend;
-  ThreadTeam team({.threads = 1});
   double memory_gbs = 0;
   std::map<DType, double> matmul_gflops;
   auto ceiling = [&](const Row& row) {
@@ -133,7 +128,7 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
              .part = row.part,
              .device = options.device};
     {
-      DeviceTimer timer(device, row.make({team, row.state, &device}));
+      DeviceTimer timer(device, row.make({device, row.state}));
       std::vector<double> times;
       for (const auto start = Clock::now(); times.size() < 9 || (times.size() < 500 && since(start) < options.seconds);) {
         const auto begin = Clock::now();

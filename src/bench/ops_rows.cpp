@@ -227,8 +227,7 @@ Row unfusable(int64_t pairs, int64_t width) {
 Row compile_gpt(int64_t layers) {
   Row row{.suite = "ops", .name = fmt::format("compile/gpt{}", layers)};
   row.make = [=](const Context& context) -> Call {
-    ThreadTeam* team = &context.team;
-    return [=](int64_t) {
+    return [=, &backend = context.backend](int64_t) {
       const GptConfig config{.vocab = 65, .block = 64, .layers = layers, .heads = 4, .width = 128};
       Graph graph;
       Builder b(graph);
@@ -243,8 +242,7 @@ Row compile_gpt(int64_t layers) {
       NodeId loss = b.div(sum, b.cast(count, DType::f32));
       Clipped clipped = clip_global_norm(b, gradients(graph, loss, state.parameters), 1.0);
       AdamState next = adamw(b, state, clipped.gradients, rate, decay_values(parameters, 0.1));
-      CompileOptions options;
-      options.team = team;
+      CompileOptions options(backend);
       f.outputs = {loss, next.applied};
       options.state.emplace_back(3, 1);
       for (auto [from, to] : {std::pair{&state.parameters, &next.parameters}, {&state.first, &next.first}, {&state.second, &next.second}})

@@ -6,8 +6,8 @@
 
 #include <fmt/core.h>
 
+#include "backend/registry.h"
 #include "bench/compiled.h"
-#include "threads/thread_team.h"
 
 namespace ridge::bench {
 namespace {
@@ -15,8 +15,8 @@ namespace {
 constexpr std::pair<Precision, DType> kFormats[] = {{Precision::fp32, DType::f32}, {Precision::bf16, DType::bf16}, {Precision::fp16, DType::f16}};
 constexpr int64_t kSize = 384;
 
-Call matmul_of(ThreadTeam& team, DType dtype) {
-  return compile({team, State::hot}, [dtype](Builder& b) {
+Call matmul_of(Backend& backend, DType dtype) {
+  return compile({backend, State::hot}, [dtype](Builder& b) {
     Formula f;
     f.inputs = {b.graph().input({dtype, {kSize, kSize}}, "a"), b.graph().input({dtype, {kSize, kSize}}, "b")};
     f.outputs = {b.matmul(f.inputs[0], f.inputs[1])};
@@ -30,8 +30,9 @@ std::string key_of(Precision precision) { return fmt::format("matmul_rate/cpu/{}
 
 std::vector<std::pair<Precision, double>> measure_precision_rates(ThreadTeam& team, double seconds) {
   using Clock = std::chrono::steady_clock;
+  const std::unique_ptr<Backend> backend = cpu_backend(team);
   std::vector<Call> calls;
-  for (auto [precision, dtype] : kFormats) calls.push_back(matmul_of(team, dtype));
+  for (auto [precision, dtype] : kFormats) calls.push_back(matmul_of(*backend, dtype));
   std::vector<std::vector<double>> samples(calls.size());
   const auto start = Clock::now();
   for (int64_t round = 0; round < 16 || std::chrono::duration<double>(Clock::now() - start).count() < seconds; ++round)

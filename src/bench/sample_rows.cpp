@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/registry.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "bench/device_ceilings.h"
@@ -38,15 +39,17 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   if (config.block < kFirst + 2 * kNear)
     fail(ErrorCode::usage, "[bench] block={} is too short to compare positions; use {} or more", config.block, kFirst + 2 * kNear);
   const std::vector<Parameter> shapes = gpt_parameters(config);
-  Backend* const device = options.backend.get();
+  const std::unique_ptr<Backend> cpu = cpu_backend(team);
+  const bool far = !options.backend->host_memory();
+  Backend& device = far ? *options.backend : *cpu;
   const auto parameters = std::make_shared<GptParameters>(
       config, storage.type, [&](size_t i, std::span<float> values) { initialize(shapes[i], 1, uint32_t(i), values); }, device);
   const Precision kept = kept_precision(storage.type, device, settings.get<std::string>("kv_precision"));
-  auto make_sampler = [&] { return GptSampler(parameters, &team, nullptr, device, weight_storage(kept)); };
+  auto make_sampler = [&] { return GptSampler(parameters, device, weight_storage(kept)); };
   GptSampler sampler = make_sampler();
   SampleResult r;
   r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.kv_precision = name(kept), r.device = options.device,
-  r.threads = device ? 0 : team.size();
+  r.threads = far ? 0 : team.size();
   r.bytes = parameters->bytes(), r.kernels = sampler.kernels();
   const SampleOptions draws{.temperature = 0.8, .top_k = 40, .seed = 1};
   const std::vector<Token> prompt(kFirst, Token(1));
@@ -87,8 +90,8 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   write_text();
   std::optional<BandwidthWindow> host;
   const int64_t held = int64_t(bytes / double(token_seconds.size()));  // what a token reads on average, again and again
-  if (!device) host.emplace(team, Movement::read, 0.3, array_bytes_of(Movement::read, held));
-  const double copy = device ? measure_memory_gbs(*device) : 0;  // a GPU is as fast at any time
+  if (!far) host.emplace(team, Movement::read, 0.3, array_bytes_of(Movement::read, held));
+  const double copy = far ? measure_memory_gbs(device) : 0;  // a GPU is as fast at any time
   auto bandwidth = [&] { return host ? host->gbs() : copy; };
   std::vector<double> times, roofs, ratios;
   const auto start = Clock::now();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/registry.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -15,7 +16,6 @@
 #include "tasks/gpt/format_trial.h"
 #include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
-#include "train/open_device.h"
 #include "train/step_time.h"
 
 namespace ridge::bench {
@@ -61,13 +61,14 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   r.name = "gpt/" + preset, r.threads = team.size();
   r.batch = settings.get<std::optional<int64_t>>("batch").value_or(1);
   const Work work(preset, settings, r.batch);
+  const std::unique_ptr<Backend> backend = cpu_backend(team);
   StepOptions options = gpt_step_options(settings);
-  options.team = &team;
+  options.backend = backend.get();
   const std::string wish = settings.get<std::string>("precision");
   constexpr int64_t kRoom = int64_t(1) << 30;
   const RateLookup rates =
       parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, Figures::measured).rates;  // as a training would
-  options.precision = device_precision(wish, Fallback::forbid, nullptr, rates).precision;
+  options.precision = choose_precision(wish, Fallback::forbid, backend->arithmetic(), rates).precision;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
   const int64_t before = resident_bytes();  // nothing is mapped yet
@@ -105,12 +106,12 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   r.name = "gpt/" + preset, r.threads = 0, r.device = o.device;
   r.batch = settings.get<std::optional<int64_t>>("batch").value_or(gpu_batch(preset));
   const Work work(preset, settings, r.batch);
-  const DeviceMemory before = device_memory(o.backend.get());
+  const DeviceMemory before = o.backend->memory();
   StepOptions options = gpt_step_options(settings);
   options.backend = o.backend.get(), options.evaluation = false;
-  options.precision = device_precision(settings.get<std::string>("precision"), Fallback::forbid, o.backend.get()).precision;
+  options.precision = choose_precision(settings.get<std::string>("precision"), Fallback::forbid, o.backend->arithmetic()).precision;
   if (settings.get<bool>("offload_optimizer")) options.offload = true;
-  choose_products(o.backend.get(), options.precision, settings.get<std::string>("matmul_precision"));
+  choose_products(*o.backend, options.precision, settings.get<std::string>("matmul_precision"));
   if (const std::optional<int64_t> parts = settings.get<std::optional<int64_t>>("accumulation")) options.micro = (r.batch + *parts - 1) / *parts;
   constexpr int64_t kDriver = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
   const int64_t free = int64_t(double(before.free) * settings.get<double>("memory_fraction"));
@@ -128,7 +129,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   const double once = time_since(second);
   const bool long_steps = once > 0.5, very_long = once > 4;
   if (!long_steps) step.run(work.batch);
-  const DeviceMemory after = device_memory(o.backend.get());
+  const DeviceMemory after = o.backend->memory();
   r.peak_bytes = before.free - after.free + before.held, r.planned_bytes = step.plan().planned_bytes + after.held;
   std::vector<double> times;
   const double lr = options.optimizer.lr;
@@ -142,8 +143,8 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   }
   step.discard();
   sum_up(r, times, step, work.tokens.size());
-  r.expected_ms = 1e3 * gpu_step_time(step, o.backend.get(), Figures::kept).expected;
-  const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(o.backend.get(), options.precision));
+  r.expected_ms = 1e3 * gpu_step_time(step, *o.backend, Figures::kept).expected;
+  const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(*o.backend, options.precision));
   r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.memory_gbs) / (1e-3 * r.ms);
   return r;
 }
@@ -159,9 +160,9 @@ int64_t gpu_batch(const std::string& preset) { return preset == "gpt2-medium" ? 
 
 void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const auto filter = row_filter(options.filter);
-  const std::vector<std::string> presets = train_presets(options.backend != nullptr);
+  const std::vector<std::string> presets = train_presets(!options.backend->host_memory());
   std::optional<ThreadTeam> team;
-  if (!options.backend) team.emplace(TeamOptions{.threads = options.threads});
+  if (options.backend->host_memory()) team.emplace(TeamOptions{.threads = options.threads});
   bool any = false;
   for (const std::string& preset : presets) {
     if (!filter("gpt/" + preset)) continue;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "bench/bench.h"
 #include "bench/sample_rows.h"
@@ -11,7 +12,6 @@
 #include "cli/settings.h"
 #include "machine/device_choice.h"
 #include "measure/default_team.h"
-#include "train/open_device.h"
 
 namespace ridge::cli {
 namespace {
@@ -58,7 +58,7 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
   if (!device.automatic && device.kind != Device::Kind::cpu) {  // a benchmark runs where it was asked for, or not at all
     const DeviceChoice chosen = select_device(settings.get<std::string>("device"), Fallback::forbid);
     options.device = to_string(chosen.device), options.backend = open_device(chosen.device);
-    if (const std::string remark = device_remark(options.backend.get()); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
+    if (const std::string remark = options.backend->remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
   }
   if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(known_machine(), thread_request(settings), {}).team.threads;
   return options;
@@ -103,7 +103,7 @@ class Rows {
 int run_train(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   Rows rows(arguments, bench::train_table_head());
-  bench::run_train(options, preset_settings(sources, options.backend != nullptr),
+  bench::run_train(options, preset_settings(sources, !options.backend->host_memory()),
                    [&](const bench::TrainResult& result) { rows.show(result, result.roof, "the step's roof"); });
   return rows.finish();
 }
@@ -111,7 +111,7 @@ int run_train(const BenchArguments& arguments, config::Sources sources) {
 int run_sample(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   Rows rows(arguments, bench::sample_table_head());
-  bench::run_sample(options, preset_settings(sources, options.backend != nullptr),
+  bench::run_sample(options, preset_settings(sources, !options.backend->host_memory()),
                     [&](const bench::SampleResult& result) { rows.show(result, result.roof, "the read bandwidth"); });
   return rows.finish();
 }
@@ -122,8 +122,9 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
   if (arguments.suite != "ops") fail(ErrorCode::usage, "[bench] unknown suite '{}'; valid: ops, train, sample", arguments.suite);
   const bench::Options options = options_of(arguments, sources);
   Rows rows(arguments, bench::table_head());
-  auto run = options.backend ? bench::run_on_device : bench::run;
-  run(options.backend ? bench::device_ops_rows() : bench::ops_rows(), options,
+  const bool host = options.backend->host_memory();
+  auto run = host ? bench::run : bench::run_on_device;
+  run(host ? bench::ops_rows() : bench::device_ops_rows(), options,
       [&](const bench::Result& result) { rows.show(result, result.roof.value_or(0), bench::name(result.bound)); });
   return rows.finish();
 }

@@ -50,7 +50,7 @@ Reader open_reader(const GptWeights& weights, const config::Resolved& settings, 
   Reader reader;
   reader.device = settle_reading_device(settings, gpt_reading_work(c, batch * c.block), double(windows) / double(batch));
   for (const std::string& notice : reader.device.notices) fmt::print(stderr, "ridge: {}\n", notice);
-  reader.parameters = std::make_unique<GptParameters>(weights, weight_storage(reader.device.precision), reader.device.backend.get());
+  reader.parameters = std::make_unique<GptParameters>(weights, weight_storage(reader.device.precision), *reader.device.backend);
   return reader;
 }
 
@@ -72,9 +72,9 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
   const auto begin = std::chrono::steady_clock::now();
   const bool first = !reader.parameters;
   if (first) reader = open_reader(weights, settings, count);
-  Backend* backend = reader.device.backend.get();
+  Backend& backend = *reader.device.backend;
   const std::unique_ptr<BatchSource> windows = validation_windows(data, std::min(count, evaluation_batch(c, backend)), c.block, arguments.windows);
-  const GptEvaluation e = evaluate_gpt(*reader.parameters, *windows, data.tokenizer.get(), nullptr, backend);
+  const GptEvaluation e = evaluate_gpt(*reader.parameters, *windows, data.tokenizer.get(), backend);
   if (first) keep_start_time(backend, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() - e.seconds);
   nlohmann::ordered_json j;
   j["model"] = weights.folder.string(), j["device"] = reader.device.device.value, j["precision"] = reader.device.number_format.value;

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "backend/cuda/probe.h"
+#include "backend/registry.h"
 #include "base/error.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -197,7 +197,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
 
   if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // before the time is spent
 
-  ProbeOptions options{.quick = arguments.quick, .gpus = {cuda::gpu_probe()}};
+  ProbeOptions options{.quick = arguments.quick, .gpus = gpu_probes()};
   if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(machine, thread_request(settings), {}).team.threads;
   if (!arguments.json) fmt::print("{}\n{}\n", bold(cpu_name(machine)), describe(machine));
   std::fflush(stdout);

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "base/terminal.h"
 #include "cli/command.h"
@@ -64,11 +65,11 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   const Clock::time_point begin = Clock::now();
   const SettledDevice device = settle_reading_device(settings, gpt_reading_work(weights.config, 1), double(count));
   for (const std::string& notice : device.notices) fmt::print(stderr, "ridge: {}\n", notice);
-  Backend* backend = device.backend.get();
+  Backend& backend = *device.backend;
   const DType storage = weight_storage(device.precision);
   const Precision kept = kept_precision(storage, backend, settings.get<std::string>("kv_precision"));
-  GptSampler sampler(std::make_shared<GptParameters>(weights, storage, backend), nullptr, nullptr, backend, weight_storage(kept));
-  if (backend) {
+  GptSampler sampler(std::make_shared<GptParameters>(weights, storage, backend), backend, weight_storage(kept));
+  if (!backend.host_memory()) {
     sampler.prepare();
     keep_start_time(backend, std::chrono::duration<double>(Clock::now() - begin).count());
   }

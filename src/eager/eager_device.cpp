@@ -4,9 +4,10 @@
 #include <map>
 #include <mutex>
 
-#include "backend/cuda/backend.h"
+#include "backend/backend.h"
 #include "base/error.h"
 #include "machine/device_choice.h"
+#include "measure/default_team.h"
 #include "ridge/tensor.h"
 
 namespace ridge {
@@ -31,7 +32,7 @@ class DeviceBlocks : public BlockSource {
   Backend& backend_;
 };
 
-std::atomic<EagerDevice*> current = nullptr;
+std::atomic<EagerDevice*> current = nullptr;  // until a device is asked for: the host
 
 // Devices are opened once and stay: tensors anywhere in the program may have their memory there until its end.
 EagerDevice* opened(const Device& device) {
@@ -40,32 +41,36 @@ EagerDevice* opened(const Device& device) {
   const std::lock_guard lock(mutex);
   EagerDevice*& known = all[to_string(device)];
   if (known) return known;
-  if (device.kind != Device::Kind::cuda)
-    fail(ErrorCode::unsupported, "[device] tensors are computed on cpu or cuda; there is no backend for {}", to_string(device));
   auto made = std::make_unique<EagerDevice>();
   made->device = device, made->name = to_string(device);
-  made->backend = cuda::make_cuda_backend(device.index);
-  made->pool = std::make_unique<BufferPool>(PoolOptions{.source = std::make_shared<DeviceBlocks>(*made->backend)});
-  made->arena = std::make_shared<Arena>(made->backend.get());
+  made->backend = open_device(device);
+  const bool host = made->backend->host_memory();
+  made->pool = std::make_unique<BufferPool>(host ? PoolOptions{} : PoolOptions{.source = std::make_shared<DeviceBlocks>(*made->backend)});
+  if (!host) made->arena = std::make_shared<Arena>(*made->backend);
   return known = made.release();
 }
 
 }  // namespace
 
-EagerDevice* eager_device() { return current; }
+EagerDevice& host_device() {
+  static EagerDevice& host = *opened({});
+  return host;
+}
+
+EagerDevice& eager_device() {
+  EagerDevice* device = current;
+  return device ? *device : host_device();
+}
 
 }  // namespace detail
 
-void use_device(const Device& device) { detail::current = device.kind == Device::Kind::cpu ? nullptr : detail::opened(device); }
+void use_device(const Device& device) { detail::current = detail::opened(device); }
 
 void use_device(std::string_view name) {
   const DeviceRequest request = parse_device(name);
   use_device(request.automatic ? select_device(name).device : Device{request.kind, request.index.value_or(0)});
 }
 
-Device used_device() {
-  const detail::EagerDevice* device = detail::eager_device();
-  return device ? device->device : Device{};
-}
+Device used_device() { return detail::eager_device().device; }
 
 }  // namespace ridge

@@ -18,12 +18,13 @@ namespace detail {
 struct EagerDevice {
   Device device;
   std::string name;
-  std::unique_ptr<Backend> backend;
+  std::shared_ptr<Backend> backend;
   std::unique_ptr<BufferPool> pool;
-  std::shared_ptr<Arena> arena;
+  std::shared_ptr<Arena> arena;  // null on the host, where expressions may be computed at the same time
 };
 
-EagerDevice* eager_device();  // null: the host; what it points to stays
+EagerDevice& eager_device();  // stays as long as the process
+EagerDevice& host_device();
 
 }  // namespace detail
 }  // namespace ridge

@@ -22,11 +22,6 @@ namespace ridge {
 namespace detail {
 namespace {
 
-BufferPool& pool() {
-  static BufferPool p;
-  return p;
-}
-
 // Programs of expressions, by everything that shapes them. Bounded: the one used longest ago goes first.
 class EagerCache {
  public:
@@ -67,7 +62,8 @@ EagerCache& cache() {
 }  // namespace
 
 std::shared_ptr<std::byte> allocate(int64_t bytes, bool zero) {
-  auto buffer = std::make_shared<BufferPool::Buffer>(pool().acquire(std::max<int64_t>(bytes, 1), zero ? BufferPool::Fill::zero : BufferPool::Fill::none));
+  auto buffer =
+      std::make_shared<BufferPool::Buffer>(host_device().pool->acquire(std::max<int64_t>(bytes, 1), zero ? BufferPool::Fill::zero : BufferPool::Fill::none));
   return {buffer, buffer->data()};
 }
 
@@ -188,7 +184,8 @@ void evaluate(std::span<const Tensor> tensors) {
   // Renumbered, so that equal expressions have equal keys whatever graph they grew in.
   Graph own;
   std::unordered_map<NodeId, NodeId> known;
-  EagerDevice* device = eager_device();
+  EagerDevice& device = eager_device();
+  const bool far = !device.backend->host_memory();
   std::vector<NodeId> inputs;
   std::vector<std::shared_ptr<std::byte>> operands;  // held until the program is on its way
   std::vector<const void*> in;
@@ -200,29 +197,30 @@ void evaluate(std::span<const Tensor> tensors) {
              to_string(s->type));
       known[id] = own.input(s->type, "x");
       inputs.push_back(known[id]);
-      operands.push_back(device ? on_device(*s, *device) : on_host(*s));
+      operands.push_back(far ? on_device(*s, device) : on_host(*s));
       in.push_back(operands.back().get());
     }
   std::vector<NodeId> outputs = import_nodes(own, lazy->graph, roots, known);
   std::string key = to_string(own, outputs);
   for (NodeId id : outputs) key += fmt::format(" %{}", id);
   bool cacheable = key.find("scan(") == std::string::npos;  // a scan's body is known by address only
-  CompileOptions options;
-  if (device) options.backend = device->backend.get(), options.arena = device->arena, key += " " + device->name;
+  CompileOptions options(*device.backend);
+  options.arena = device.arena;
+  if (far) key += " " + device.name;
   auto make = [&] { return std::make_shared<Executable>(own, inputs, outputs, options); };
   std::shared_ptr<Executable> exe = cacheable ? cache().find(key, make) : make();
   std::vector<std::shared_ptr<std::byte>> results;
   std::vector<void*> out;
   for (const Tensor& t : todo) {
     const int64_t bytes = t.state()->type.bytes();
-    results.push_back(device ? allocate_on(*device, bytes) : allocate(bytes));
+    results.push_back(far ? allocate_on(device, bytes) : allocate(bytes));
     out.push_back(results.back().get());
   }
   exe->run(in, out);
   cache().stats.kernels = int64_t(exe->report().kernels.size());
   for (size_t i = 0; i < todo.size(); ++i) {
     TensorState& s = *todo[i].state();
-    (device ? s.there : s.data) = std::move(results[i]), s.device = device;
+    (far ? s.there : s.data) = std::move(results[i]), s.device = far ? &device : nullptr;
     s.lazy = nullptr, s.id = kNone;
   }
 }
@@ -447,15 +445,14 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
 
 EagerStatistics eager_statistics() {
   EagerStatistics s = detail::cache().stats;
-  const detail::EagerDevice* device = detail::eager_device();
-  PoolStatistics p = (device ? *device->pool : detail::pool()).statistics();
+  const PoolStatistics p = detail::eager_device().pool->statistics();
   s.pool_requests = p.requests, s.pool_reuses = p.reuses, s.pool_bytes = p.bytes_held, s.pool_peak = p.peak_bytes;
   return s;
 }
 
 void trim_pool() {
-  detail::pool().trim();
-  if (const detail::EagerDevice* device = detail::eager_device()) device->pool->trim();
+  detail::host_device().pool->trim();
+  detail::eager_device().pool->trim();
 }
 
 }  // namespace ridge

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "backend/registry.h"
 #include "base/error.h"
 #include "machine/profile.h"
 #include "machine/utilisation.h"
@@ -53,6 +54,17 @@ DefaultTeam& made() {
 }  // namespace
 
 ThreadTeam& default_team() { return made().team; }
+
+Backend& default_backend() {
+  static Backend& backend = *open_backend("cpu", default_team).release();  // programs in static objects may outlive any other owner
+  return backend;
+}
+
+std::shared_ptr<Backend> open_device(const Device& device) {
+  if (device.kind == Device::Kind::cpu) return {&default_backend(), [](Backend*) {}};
+  return open_backend(device, default_team);
+}
+
 const ThreadChoice& default_threads() { return made().choice; }
 
 void request_default_threads(const ThreadRequest& request) {

@@ -1,13 +1,22 @@
-// The process-wide thread team: made when it is first needed, as the machine and the environment say.
+// The process-wide thread team: made when it is first needed, as the machine and the environment say; and the devices that run on it.
 #pragma once
+#include <memory>
+
 #include "machine/profile.h"
 #include "measure/thread_choice.h"
+#include "ridge/device.h"
 
 namespace ridge {
 
+class Backend;
 class ThreadTeam;
 
 ThreadTeam& default_team();
+
+// The CPU with the default team, which is made when the first program is compiled. Lives as long as the process.
+Backend& default_backend();
+std::shared_ptr<Backend> open_device(const Device& device);  // default_backend(), or a GPU; ErrorCode::unsupported as open_backend()
+
 const ThreadChoice& default_threads();  // how large it is, and why
 
 // What the team is to be instead of what the environment says. ErrorCode::usage once it has been made.

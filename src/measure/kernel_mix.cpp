@@ -9,6 +9,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/registry.h"
 #include "base/error.h"
 #include "graph/builder.h"
 #include "machine/utilisation.h"
@@ -63,7 +64,7 @@ class Background {
 // The three kernels with their memory, bound to one team.
 class Mix {
  public:
-  Mix(const TeamOptions& options, int64_t rows) : team_(std::make_unique<ThreadTeam>(options)) {
+  Mix(const TeamOptions& options, int64_t rows) : team_(std::make_unique<ThreadTeam>(options)), backend_(cpu_backend(*team_)) {
     constexpr int64_t kWidth = 256;
     Graph graph;
     Builder b(graph);
@@ -73,9 +74,7 @@ class Mix {
     const NodeId moved = b.add(b.mul(inputs[2], inputs[2]), 1.0);
     const int64_t axis[] = {1};
     const NodeId reduced = b.sum(b.mul(inputs[2], 0.5), axis);
-    CompileOptions on_team;
-    on_team.team = team_.get();
-    program_ = std::make_unique<Executable>(graph, inputs, std::vector<NodeId>{product, moved, reduced}, on_team);
+    program_ = std::make_unique<Executable>(graph, inputs, std::vector<NodeId>{product, moved, reduced}, *backend_);
     for (const Type& t : program_->input_types()) in_.emplace_back(size_t(t.shape.numel()), 0.5f);
     for (const Type& t : program_->output_types()) out_.emplace_back(size_t(t.shape.numel()));
     for (auto& v : in_) reads_.push_back(v.data());
@@ -96,6 +95,7 @@ class Mix {
 
  private:
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executable> program_;
   std::vector<std::vector<float>> in_, out_;
   std::vector<const void*> reads_;

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "backend/backend.h"
-#include "base/mapped_memory.h"
 
 namespace ridge {
 
 Arena::~Arena() { release(); }
 
 void Arena::release() {
-  if (data_) backend_ ? backend_->release(data_, mapped_) : unmap_memory(data_, mapped_);
+  if (data_) backend_.release(data_, mapped_);
   data_ = nullptr, mapped_ = 0;
 }
 
@@ -19,7 +18,7 @@ void Arena::require(int64_t bytes) { wanted_ = std::max(wanted_, bytes); }
 std::byte* Arena::data() {
   if (mapped_ >= wanted_) return data_;
   release();
-  data_ = backend_ ? backend_->allocate(wanted_) : map_memory(wanted_);
+  data_ = backend_.allocate(wanted_);
   mapped_ = wanted_;
   return data_;
 }

@@ -10,7 +10,7 @@ class Backend;
 
 class Arena {
  public:
-  explicit Arena(Backend* backend = nullptr) : backend_(backend) {}  // none: the host's memory
+  explicit Arena(Backend& backend) : backend_(backend) {}
   ~Arena();
   Arena(const Arena&) = delete;
 
@@ -21,7 +21,7 @@ class Arena {
  private:
   void release();
 
-  Backend* backend_;
+  Backend& backend_;
   std::byte* data_ = nullptr;
   int64_t wanted_ = 0, mapped_ = 0;
 };

@@ -6,15 +6,15 @@
 #include <cstring>
 #include <numeric>
 
-#include "backend/cpu/backend.h"
+#include "backend/backend.h"
 #include "base/error.h"
 #include "compile/kernel_work.h"
 #include "compile/program.h"
 #include "compile/scan_hoist.h"
 #include "compile/simplify.h"
+#include "graph/ops/table.h"
 #include "graph/rewrite.h"
 #include "machine/caches.h"
-#include "measure/default_team.h"
 #include "runtime/arena.h"
 
 namespace ridge {
@@ -85,8 +85,9 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   for (NodeId id : inputs) own_inputs.push_back(known[id]);
   int64_t saved_bytes = 0;
   ProgramOptions po;
-  po.convolutions = options.backend != nullptr;  // those that it does not run are taken apart first
-  if (options.backend) po.stores_permuted = [backend = options.backend](const Graph& g, NodeId id) { return backend->stores_permuted(g, id); };
+  Backend& backend = *options.backend;
+  po.convolutions = backend.convolutions();  // those that it does not run are taken apart first
+  if (po.convolutions) po.stores_permuted = [&backend](const Graph& g, NodeId id) { return backend.stores_permuted(g, id); };
   std::vector<NodeId> forward;
   for (NodeId id : options.forward)
     if (known.count(id)) forward.push_back(known[id]);
@@ -98,13 +99,15 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     own_outputs.assign(all.begin(), all.begin() + long(own_outputs.size()));
   };
   std::vector<std::string> replaced;
-  if (options.backend)
+  bool runs_all = true;
+  for (NodeId id = 1; id < own.size() && runs_all; ++id) runs_all = !row(own[id].op).decompose || backend.runs(own, id);
+  if (!runs_all)
     rewritten([&](const std::vector<NodeId>& all) {
       return decompose(own, all, [&](NodeId id) {
-        if (options.backend->runs(own, id)) return false;
-        replaced.push_back(fmt::format(
-            "{} {}: {} has no kernel for it; decomposed, with {}", name(own[id].op), to_string(own.type(own[id].in[0])), options.backend->info().name,
-            own[id].op == Op::conv ? "a padded copy and products of its windows" : "memory that grows with the square of the length"));
+        if (backend.runs(own, id)) return false;
+        replaced.push_back(
+            fmt::format("{} {}: {} has no kernel for it; decomposed, with {}", name(own[id].op), to_string(own.type(own[id].in[0])), backend.info().name,
+                        own[id].op == Op::conv ? "a padded copy and products of its windows" : "memory that grows with the square of the length"));
         return true;
       });
     });
@@ -137,11 +140,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   state_ = std::make_unique<State>();
   State& s = *state_;
   Program program(std::move(own), own_inputs, own_outputs, po);
-  if (options.backend) {
-    s.code = options.backend->compile(std::move(program));
-  } else {
-    s.code = cpu::CpuBackend(options.team ? *options.team : default_team()).compile(std::move(program));
-  }
+  s.code = backend.compile(std::move(program));
   const Program& p = s.code->program();
   Report& r = s.report;
   for (size_t i = 0; i < p.kernels().size(); ++i) {
@@ -152,7 +151,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
     r.kernels.push_back({std::move(name), work.flops, work.bytes, work.algorithmic_flops, work.unavoidable_bytes});
   }
   s.state = options.state;
-  s.arena = options.arena ? options.arena : std::make_shared<Arena>(options.backend);
+  s.arena = options.arena ? options.arena : std::make_shared<Arena>(backend);
   s.arena->require(p.arena_bytes());
   r.refusals = p.refusals();
   r.refusals.insert(r.refusals.end(), replaced.begin(), replaced.end());

@@ -14,12 +14,12 @@ namespace ridge {
 
 class Arena;
 class Backend;
-class ThreadTeam;
 
 struct CompileOptions {
+  CompileOptions(Backend& device) : backend(&device) {}
+
+  Backend* backend;                        // never null; must live as long as the executable
   std::string passes;                      // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
-  Backend* backend = nullptr;              // none: the CPU; must live as long as the executable
-  ThreadTeam* team = nullptr;              // of the CPU; none: the process-wide one
   std::shared_ptr<Arena> arena;            // none: one of its own; programs that never overlap may share
   std::vector<NodeId> forward;             // roots of the forward part (a loss): what backward reads of it is chosen anew
   Recompute recompute = Recompute::free;   // how far that choice may go
@@ -55,7 +55,7 @@ struct Report {
 class Executable {
  public:
   // `inputs` must be input nodes and name every one that `outputs` depend on.
-  Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options = {});
+  Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options);
   ~Executable();
   Executable(Executable&&) noexcept;
 

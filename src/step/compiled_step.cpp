@@ -73,8 +73,8 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
   const Optimizer& o = step.optimizer();
   options.optimizer = {OptimizerOptions::Kind(int(o.kind)), o.lr, o.beta1, o.beta2, o.eps, o.decay, o.momentum, o.nesterov};
-  detail::EagerDevice* device = detail::eager_device();
-  if (!options.backend && device) options.backend = device->backend.get();
+  detail::EagerDevice& device = detail::eager_device();
+  options.backend = device.backend.get();
   const std::vector<Parameter> parameters = model.parameters;
   auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, o.lr);
   for (size_t i = 0; i < originals.size(); ++i) {
@@ -84,7 +84,7 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
     if (state->step.in_place())
       share_memory(*originals[i].state(), place);
     else
-      share_memory(*originals[i].state(), place, *device);
+      share_memory(*originals[i].state(), place, device);
   }
   return state;
 }

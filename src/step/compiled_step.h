@@ -15,7 +15,8 @@ struct CompiledStep::State {
   double lr;  // the optimizer's
 };
 
-// The optimizer is the step's own, whatever the options say. From here on the parameters' tensors lie in the memory of the compiled step.
+// The optimizer is the step's own and the device that of eager tensors, whatever the options say. From here on the parameters' tensors lie in the memory of the
+// compiled step.
 std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options);
 
 }  // namespace ridge

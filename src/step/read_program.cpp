@@ -24,11 +24,11 @@ ReadProgram::ReadProgram(TrainStep& step, const std::vector<Type>& inputs, const
   all.insert(all.end(), {random.seed, random.step, random.base});
   all.insert(all.end(), given.begin(), given.end());
   const StepOptions& o = step.options();
-  CompileOptions options;
-  options.passes = o.passes, options.team = o.team, options.backend = o.backend;
+  CompileOptions options(*o.backend);
+  options.passes = o.passes;
   program_ = std::make_unique<Executable>(g, all, outputs, options);
 
-  memory_ = std::make_unique<Arena>(o.backend);
+  memory_ = std::make_unique<Arena>(*o.backend);
   int64_t offset = 0;
   auto place = [&](const Type& type) { at_.push_back(offset), offset += (type.bytes() + kAlignment - 1) / kAlignment * kAlignment; };
   for (size_t i = parameters.size(); i < all.size(); ++i) place(g.type(all[i]));

@@ -8,12 +8,10 @@
 #include <map>
 #include <utility>
 
-#include "backend/cpu/backend.h"
+#include "backend/backend.h"
 #include "base/error.h"
 #include "compile/plan_memory.h"
-#include "measure/default_team.h"
 #include "step/step_planner.h"
-#include "threads/thread_team.h"
 
 namespace ridge {
 namespace {
@@ -50,7 +48,6 @@ struct TrainStep::State {
   StepState now;  // after the last collected step
   std::optional<StepPrograms> programs;
   PlannedStep made;
-  std::optional<cpu::CpuBackend> cpu;
   Backend& device;
   const bool near;  // the device works in the host's memory
   std::unique_ptr<Arena> memory;
@@ -75,13 +72,7 @@ struct TrainStep::State {
   int64_t updates_timed = 0;
   bool time_update = false;  // the next one
 
-  State(StepModel m, StepOptions o)
-      : model(std::move(m)),
-        options(std::move(o)),
-        cpu(options.backend ? std::optional<cpu::CpuBackend>() : std::optional<cpu::CpuBackend>(std::in_place, options.team ? *options.team : default_team())),
-        device(options.backend ? *options.backend : *cpu),
-        near(device.info().host_memory),
-        samples(options.backend) {}
+  State(StepModel m, StepOptions o) : model(std::move(m)), options(std::move(o)), device(*options.backend), near(device.host_memory()), samples(device) {}
 
   ~State() {
     if (!slots) return;
@@ -107,7 +98,7 @@ struct TrainStep::State {
   void lay_out() {
     plan.parameter_bytes = plan.gradient_bytes = plan.optimizer_bytes = plan.host_bytes = plan.staging_bytes = 0;
     parameter_at.clear(), gradient_at.clear(), moment_at.clear(), parts.clear(), part_at.clear();
-    memory = std::make_unique<Arena>(options.backend);
+    memory = std::make_unique<Arena>(device);
     int64_t offset = 0;
     auto place = [&](std::vector<int64_t>& list) {
       int64_t start = offset;
@@ -487,9 +478,6 @@ void TrainStep::touch() {
   compile_ahead();
   s.each_program([](Executable& program) { program.prepare(); });  // before the memory is taken: kernels may need some to be measured
   s.map(), s.made.activations->data();
-  if (!s.near) return;
-  ThreadTeam& team = s.options.team ? *s.options.team : default_team();
-  team.reserve_scratch((s.plan.scratch_bytes + team.size() - 1) / team.size());
 }
 
 const std::vector<std::string>& TrainStep::scalars() const { return state_->programs->scalars(); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "measure/default_team.h"
 #include "nn/parameter.h"
 #include "ridge/error.h"
 #include "runtime/executable.h"
@@ -17,7 +18,6 @@
 namespace ridge {
 
 class Backend;
-class ThreadTeam;
 
 constexpr size_t kMostScalars = 16;
 
@@ -70,8 +70,7 @@ struct StepOptions {
   LossScaleOptions loss_scale = {};
   uint64_t seed = 0;
   std::string passes;
-  ThreadTeam* team = nullptr;
-  Backend* backend = nullptr;  // none: the CPU; must live as long as the step
+  Backend* backend = &default_backend();  // never null; must live as long as the step
   // Operations that products take in the time of a byte moved, as measured on the device; asked for where splitting and recomputing are
   // compared. None, or 0: a guess stands in, and the plan says so.
   std::function<double()> balance = {};

@@ -35,12 +35,12 @@ StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, con
     : model_(model),
       options_(options),
       programs_(programs),
-      near_(!options.backend || options.backend->info().host_memory),
+      near_(options.backend->host_memory()),
       fixed_(fixed_bytes),
       limit_(options.memory > 0 ? options.memory : std::numeric_limits<int64_t>::max()),
       plan_(plan),
       parts_(std::move(parts)) {
-  out_.activations = std::make_shared<Arena>(options.backend);
+  out_.activations = std::make_shared<Arena>(*options.backend);
 }
 
 // Of samples on the device, where the batch must be brought there.

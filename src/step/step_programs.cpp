@@ -190,7 +190,7 @@ std::string StepPrograms::redrawn(bool split, bool evaluation_split) const {
 }
 
 StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) : model_(model), options_(options) {
-  if (options.precision == Precision::tf32 && (!options.backend || options.backend->info().host_memory))
+  if (options.precision == Precision::tf32 && options.backend->host_memory())
     fail(ErrorCode::unsupported, "[step] tf32 is a GPU's format; on the CPU take fp32, bf16 or fp16");
   check_settings(options);
   const OptimizerOptions& o = options.optimizer;
@@ -213,8 +213,8 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
 }
 
 CompileOptions StepPrograms::compile_options() const {
-  CompileOptions o;
-  o.passes = options_.passes, o.team = options_.team, o.backend = options_.backend;
+  CompileOptions o(*options_.backend);
+  o.passes = options_.passes;
   return o;
 }
 
@@ -278,6 +278,8 @@ StepPrograms::ScaleNodes StepPrograms::next_scale(Builder& b, NodeId scale, Node
 
 // A program of the update while it is built.
 struct StepPrograms::Update {
+  Update(CompileOptions o, std::shared_ptr<Arena> arena) : options(std::move(o)) { options.arena = std::move(arena); }
+
   Graph graph;
   Builder b{graph};
   CompileOptions options;
@@ -353,9 +355,7 @@ NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, Nod
 }
 
 std::unique_ptr<Executable> StepPrograms::update(std::shared_ptr<Arena> arena) const {
-  Update u;
-  u.options = compile_options();
-  u.options.arena = std::move(arena);
+  Update u(compile_options(), std::move(arena));
   u.moments.resize(size_t(moments_));
   u.add(u.parameters, model_.parameters, "");
   for (auto& m : u.moments) u.add(m, model_.parameters, "moment of ");
@@ -371,9 +371,7 @@ std::unique_ptr<Executable> StepPrograms::update(std::shared_ptr<Arena> arena) c
 }
 
 std::unique_ptr<Executable> StepPrograms::judgement(std::shared_ptr<Arena> arena) const {
-  Update u;
-  u.options = compile_options();
-  u.options.arena = std::move(arena);
+  Update u(compile_options(), std::move(arena));
   u.add(u.gradients, model_.parameters, "gradient of ");
   u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
   u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
@@ -386,9 +384,7 @@ std::unique_ptr<Executable> StepPrograms::judgement(std::shared_ptr<Arena> arena
 
 std::unique_ptr<Executable> StepPrograms::update_part(std::shared_ptr<Arena> arena, size_t first, size_t last) const {
   const std::span<const Parameter> some = std::span(model_.parameters).subspan(first, last - first);
-  Update u;
-  u.options = compile_options();
-  u.options.arena = std::move(arena);
+  Update u(compile_options(), std::move(arena));
   u.moments.resize(size_t(moments_));
   u.add(u.parameters, some, "");
   for (auto& m : u.moments) u.add(m, some, "moment of ");

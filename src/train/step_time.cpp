@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "autograd/gradients.h"
+#include "backend/registry.h"
 #include "graph/builder.h"
 #include "machine/caches.h"
 #include "machine/machine.h"
@@ -46,9 +47,8 @@ Sample time_program(ThreadTeam& team, double seconds, const std::function<Formul
   Graph graph;
   Builder b(graph);
   Formula f = trace(b, graph);
-  CompileOptions options;
-  options.team = &team;
-  Executable program(graph, f.inputs, f.outputs, options);
+  const std::unique_ptr<Backend> backend = cpu_backend(team);
+  Executable program(graph, f.inputs, f.outputs, *backend);
   std::vector<std::vector<float>> memory;
   std::vector<const void*> in;
   std::vector<void*> out;
@@ -112,8 +112,9 @@ double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t me
   GptConfig c;
   c.vocab = 64, c.block = 64, c.layers = 2, c.heads = 4, c.width = 128;
   StepModel model = gpt_step_model(c, 12);
+  const std::unique_ptr<Backend> backend = cpu_backend(team);
   StepOptions options;
-  options.team = &team, options.evaluation = false, options.precision = precision;
+  options.backend = backend.get(), options.evaluation = false, options.precision = precision;
   TrainStep step(model, options);
   if (step.plan().planned_bytes > memory) return 1.2;
   for (size_t i = 0; i < model.parameters.size(); ++i)

@@ -51,8 +51,7 @@ class CudaBackendTest : public test::CudaTest {
 // A program over tensors of f32 with its memory on the device.
 struct OnDevice {
   OnDevice(Backend& backend, const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs) : backend(backend) {
-    CompileOptions options;
-    options.backend = &backend;
+    CompileOptions options(backend);
     executable.emplace(graph, inputs, outputs, options);
     for (const Type& t : executable->input_types()) in.push_back(backend.allocate(t.bytes()));
     for (const Type& t : executable->output_types()) out.push_back(backend.allocate(t.bytes()));
@@ -174,18 +173,21 @@ TEST_F(CudaBackendTest, CopiesBesideProgramsWaitWhereTheyAreTold) {
 TEST_F(CudaBackendTest, SaysWhatItIs) {
   const DeviceInfo info = backend_->info();
   EXPECT_EQ(info.name, "cuda");
-  EXPECT_FALSE(info.host_memory);
+  EXPECT_FALSE(backend_->host_memory());
+  EXPECT_EQ(info.chip, backend_->chip().name);
+  EXPECT_EQ(backend_->memory().total, backend_->memory_use().total);
+  EXPECT_EQ(backend_->memory().held, backend_->memory_use().held());
   EXPECT_NE(info.what.find(backend_->chip().name), std::string::npos);
-  const MemoryUse before = backend_->memory();
+  const MemoryUse before = backend_->memory_use();
   EXPECT_GT(before.total, 0);
   constexpr int64_t kBytes = int64_t(8) << 20;
   std::byte* p = backend_->allocate(kBytes);
-  EXPECT_EQ(backend_->memory().asked, before.asked + kBytes);
+  EXPECT_EQ(backend_->memory_use().asked, before.asked + kBytes);
   if (!test::tests_real_gpu()) {  // others use a real one meanwhile
-    EXPECT_LE(backend_->memory().free, before.free - kBytes);
+    EXPECT_LE(backend_->memory_use().free, before.free - kBytes);
   }
   backend_->release(p, kBytes);
-  EXPECT_EQ(backend_->memory().asked, before.asked);
+  EXPECT_EQ(backend_->memory_use().asked, before.asked);
 }
 
 // The first run at some addresses is not recorded, the second is, and all others replay. New addresses are recorded apart.
@@ -202,14 +204,14 @@ TEST_F(CudaBackendTest, RecordsAndReplays) {
   EXPECT_FLOAT_EQ(first[100], 2.f);
   EXPECT_NEAR(sum[0], 4995, 0.1);
   EXPECT_EQ(backend_->counts().recordings, 0);
-  const int64_t asked = backend_->memory().asked;
+  const int64_t asked = backend_->memory_use().asked;
   for (int i = 0; i < 10; ++i) p.run();
   EXPECT_EQ(p.get(), first) << "a replay has the same bits";
   EXPECT_EQ(p.get(1), sum);
   EXPECT_EQ(backend_->counts().recordings, 1);
   EXPECT_EQ(backend_->counts().replays, 10);
   EXPECT_EQ(backend_->counts().direct, 1);
-  EXPECT_EQ(backend_->memory().asked, asked);
+  EXPECT_EQ(backend_->memory_use().asked, asked);
   // What changes between runs is read from memory.
   p.set(1, std::vector<float>(1000, 2.f));
   p.run();
@@ -235,8 +237,7 @@ TEST_F(CudaBackendTest, ReplayAsksTheDriverForNothing) {
   only_simulated();
   if (IsSkipped()) return;
   engine::Step step = engine::make_step(engine::mlp_model(7));
-  CompileOptions options;
-  options.backend = backend_.get();
+  CompileOptions options(*backend_);
   engine::Training training(step, 10, options);
   for (int i = 0; i < 3; ++i) training.run(1e-2f);
   const int memory = calls("cuMemAlloc_v2"), pinned = calls("cuMemHostAlloc"), modules = calls("cuModuleLoadData"), launches = calls("cuLaunchKernel");
@@ -253,8 +254,7 @@ TEST_F(CudaBackendTest, TrainsAsTheCpuDoes) {
   const std::pair<StepModel, int64_t> models[] = {{engine::mlp_model(9), 10}, {engine::conv_model(3), 10}, {engine::gpt_model(small, 2, 12), small.vocab}};
   for (const auto& [model, classes] : models) {
     engine::Step step = engine::make_step(model);
-    CompileOptions options;
-    options.backend = backend_.get();
+    CompileOptions options(*backend_);
     engine::Training here(step, classes), there(step, classes, options);
     for (int i = 0; i < 3; ++i) {
       const float expected = here.run(1e-2f), loss = there.run(1e-2f);
@@ -276,8 +276,7 @@ TEST_F(CudaBackendTest, TwoProcessesWorthOfBackendsGiveTheSameBits) {
   std::vector<std::vector<std::byte>> states[2];
   for (auto& state : states) {
     CudaBackend own(options());
-    CompileOptions options;
-    options.backend = &own;
+    CompileOptions options(own);
     engine::Training training(step, 10, options);
     for (int i = 0; i < 3; ++i) training.run(1e-2f);
     state = training.state();
@@ -305,7 +304,7 @@ TEST_F(CudaBackendTest, LoopsOverTime) {
     for (NodeId g : gradients(graph, loss, wrt)) outputs.push_back(g);
     const std::vector<std::vector<float>> values = {{0.1f, -0.2f, 0.3f}, counted(15, 0.05f), {0.5f, -1.f, 2.f}};
 
-    Executable cpu(graph, {h, x, w}, outputs);
+    Executable cpu(graph, {h, x, w}, outputs, default_backend());
     std::vector<std::vector<float>> expected;
     std::vector<const void*> in = {values[0].data(), values[1].data(), values[2].data()};
     std::vector<void*> out;
@@ -381,7 +380,7 @@ TEST_F(CudaBackendTest, ABadClassIsNamedAsOnTheCpu) {
   engine::Step step = engine::make_step(engine::mlp_model(4));
   std::string said[2];
   for (int k = 0; k < 2; ++k) {
-    CompileOptions options;
+    CompileOptions options(default_backend());
     if (k) options.backend = backend_.get();
     engine::Training training(step, 10, options);
     const int64_t wrong = 17;
@@ -398,7 +397,7 @@ TEST_F(CudaBackendTest, ABadClassIsNamedAsOnTheCpu) {
 }
 
 TEST_F(CudaBackendTest, TooMuchMemoryIsRefusedWithNumbers) {
-  const MemoryUse memory = backend_->memory();
+  const MemoryUse memory = backend_->memory_use();
   try {
     backend_->allocate(memory.total + (int64_t(1) << 30));
     FAIL();
@@ -509,8 +508,7 @@ TEST_F(CudaBackendTest, MissingPartsAreNamed) {
   EXPECT_EQ(without.cublas_lt(), nullptr);
   EXPECT_NE(without.remark().find("own matmul kernels"), std::string::npos) << without.remark();
   engine::Step step = engine::make_step(engine::mlp_model(5));
-  CompileOptions compile;
-  compile.backend = &without;
+  CompileOptions compile(without);
   engine::Training here(step, 10), there(step, 10, compile);
   for (int i = 0; i < 2; ++i) EXPECT_NEAR(there.run(1e-2f), here.run(1e-2f), 1e-4f);
 }
@@ -518,17 +516,16 @@ TEST_F(CudaBackendTest, MissingPartsAreNamed) {
 // Nothing is compiled or allocated for a plan.
 TEST_F(CudaBackendTest, APlanTakesNothing) {
   engine::Step step = engine::make_step(engine::mlp_model(64));
-  const MemoryUse before = backend_->memory();
-  CompileOptions options;
-  options.backend = backend_.get();
+  const MemoryUse before = backend_->memory_use();
+  CompileOptions options(*backend_);
   options.state = step.state, options.forward = {step.loss};
   Executable plan(step.graph, step.inputs, step.outputs, options);
   EXPECT_GT(plan.report().arena_bytes, 0);
-  EXPECT_EQ(backend_->memory().asked, before.asked);
+  EXPECT_EQ(backend_->memory_use().asked, before.asked);
   EXPECT_EQ(backend_->kernels().compiled + backend_->kernels().found, 0);
   plan.prepare();
   EXPECT_GT(backend_->kernels().compiled + backend_->kernels().found, 0);
-  EXPECT_EQ(backend_->memory().asked, before.asked + plan.report().arena_bytes);
+  EXPECT_EQ(backend_->memory_use().asked, before.asked + plan.report().arena_bytes);
 }
 
 // A file with another kernel's code under a kernel's name is found out when it is loaded.

@@ -43,11 +43,11 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome run(const Variant& v, Backend* backend) {
+Outcome run(const Variant& v, Backend& backend) {
   const StepModel m = test::gpt_step_model(model_of(v), kBatch);
   StepOptions o;
-  o.precision = !backend && v.precision == Precision::tf32 ? Precision::fp32 : v.precision;  // which the CPU has not
-  o.backend = backend, o.micro = v.micro, o.recompute = v.recompute;
+  o.precision = backend.host_memory() && v.precision == Precision::tf32 ? Precision::fp32 : v.precision;  // which the CPU has not
+  o.backend = &backend, o.micro = v.micro, o.recompute = v.recompute;
   o.clip = 1, o.seed = 5, o.optimizer.decay = 0.1, o.optimizer.lr = 1e-2, o.loss_scale.initial = 1024;
   TrainStep step(m, o);
   for (size_t i = 0; i < m.parameters.size(); ++i) step.fill_parameter(i, [&](std::span<float> to) { initialize(m.parameters[i], 3, uint32_t(i), to); });
@@ -77,13 +77,13 @@ Outcome on_simulator(const Variant& v) {
   CudaOptions options;
   options.cubins.folder.clear();  // the simulator keeps its own
   CudaBackend backend(options);
-  return run(v, &backend);
+  return run(v, backend);
 }
 
 TEST_P(SimulatedTraining, IsTheCpus) {
   if (!test::simulator_works()) GTEST_SKIP() << "g++ is not installed";
   const Variant& v = GetParam();
-  const Outcome want = run(v, nullptr), got = on_simulator(v);
+  const Outcome want = run(v, default_backend()), got = on_simulator(v);
   // f32 sums in another order; bf16 rounds to 1/256, f16 and TF32 to 1/2048, here and there at other places.
   const double close = v.precision == Precision::bf16 ? 1e-2 : v.precision == Precision::fp32 ? 2e-5 : 2e-3;
   for (size_t i = 0; i < want.losses.size(); ++i) {

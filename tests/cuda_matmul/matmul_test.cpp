@@ -230,7 +230,7 @@ TEST_F(CudaMatmul, MeasuresInTheMemoryThatThereIs) {
 TEST_F(CudaMatmul, MultipliesInFewerBitsWhenAsked) {
   const MatmulCase c(plain(33, 40, 64));
   double worst[3];
-  for (F32Products how : {F32Products::exact, F32Products::tf32, F32Products::bf16}) {
+  for (Precision how : {Precision::fp32, Precision::tf32, Precision::bf16}) {
     Products products(true);
     products.written_for.f32_products = how;
     const std::vector<std::byte> got = product(c, products);

@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "compile/autocast.h"
 #include "graph/builder.h"
+#include "measure/default_team.h"
 #include "runtime/executable.h"
 #include "support/cuda_device.h"
 #include "support/nvrtc.h"
@@ -268,7 +269,7 @@ TEST_F(GpuConv, KeepsSumsWide) {
 
 TEST_F(GpuConv, MultipliesFewerBitsWhenAsked) {
   Chip chip = test::CudaDevice::the().chip();
-  chip.f32_products = F32Products::tf32;
+  chip.f32_products = Precision::tf32;
   for (ConvCase c : Cases{{DType::f32, 2, 1, 16, 20, {7, 9}, {3, 3}, {1, 1}, {1, 1}}, {DType::f32, 17, 1, 2, 66, {8, 8}, {8, 8}, {1, 1}, {1, 1}}}) {
     c = c.for_chip(chip);
     c.check();
@@ -285,9 +286,9 @@ TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
   if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
   chip.cudnn = true;
   for (DType t : types())
-    for (F32Products products : {F32Products::exact, F32Products::tf32}) {
-      const bool exact = t == DType::f32 && products == F32Products::exact;
-      if (t != DType::f32 && products != F32Products::exact) continue;
+    for (Precision products : {Precision::fp32, Precision::tf32}) {
+      const bool exact = t == DType::f32 && products == Precision::fp32;
+      if (t != DType::f32 && products != Precision::fp32) continue;
       chip.f32_products = products;
       const ConvCase forward{t, 2, 1, 16, 24, {9, 8}, {3, 3}, {1, 2}, {1, 1}};
       const ConvCase weights{t, 17, 1, 3, 18, {9, 9}, {9, 9}, {1, 1}, {1, 1}}, strided{t, 16, 1, 2, 24, {9, 8}, {4, 4}, {1, 1}, {0, 0}, {2, 2}},
@@ -361,7 +362,7 @@ struct ConvProgram {
   DType type = DType::bf16;
   Shape x, w;
   bool last = false;  // channels are the last axis of the images and the results
-  F32Products products = F32Products::exact;
+  Precision products = Precision::fp32;
   ConvOptions options = {};
   std::string dump = {};                                       // what runs
   std::map<std::string, std::string> choices = {}, made = {};  // given, and of convolutions in the end
@@ -378,8 +379,7 @@ struct ConvProgram {
                  y = put(b.conv(apart(in), weights, options)), cotangent = g.input(g.type(y), "cotangent");
     std::vector<NodeId> outputs = vector_jacobian(g, std::vector{y}, std::vector{cotangent}, std::vector{in, weights});
     outputs.push_back(y);
-    CompileOptions compile;
-    compile.backend = &backend;
+    CompileOptions compile(backend);
     std::vector<std::vector<std::byte>> results;
     {
       Executable program(g, {in, weights, cotangent}, outputs, compile);
@@ -403,7 +403,7 @@ struct ConvProgram {
       int copies = 0;
       for (const auto& k : program.report().kernels) copies += k.name != "conv";
       // Our own kernels put gradients by the weights where they belong, the library's all.
-      const bool library = cuda.cudnn && !(type == DType::f32 && products == F32Products::exact);
+      const bool library = cuda.cudnn && !(type == DType::f32 && products == Precision::fp32);
       EXPECT_EQ(copies, last && !library ? 2 : 0) << dump;
       made = backend.choices();
       std::erase_if(made, [](const auto& choice) { return !choice.first.starts_with("convolution "); });
@@ -436,17 +436,17 @@ class ConvPrograms : public test::CudaTest {
 
 TEST_F(ConvPrograms, GiveTheSameWithTheLibraryAndWithout) {
   for (DType t : types())
-    for (F32Products products : {F32Products::exact, F32Products::tf32})
+    for (Precision products : {Precision::fp32, Precision::tf32})
       for (int64_t stride : {1, 2})
         for (bool last : {false, true}) {
-          if (t != DType::f32 && products != F32Products::exact) continue;
+          if (t != DType::f32 && products != Precision::fp32) continue;
           ConvProgram p{t, {3, 16, 9, 8}, {24, 16, 3, 3}, last, products};
           p.options.stride = {stride, stride}, p.options.padding_low = p.options.padding_high = {1, 1};
           const auto own = p.run(library(false));
           EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
           EXPECT_EQ(p.run(library(true)), own) << name(t) << " stride " << stride << (last ? ", channels last" : "");
           // What it is faster for.
-          const bool exact = t == DType::f32 && products == F32Products::exact;
+          const bool exact = t == DType::f32 && products == Precision::fp32;
           const int wanted = exact ? !last : last || t == DType::f32 ? 3 : 1;
           int found = 0;
           for (size_t at = p.dump.find("engine"); at != std::string::npos; at = p.dump.find("engine", at + 1)) ++found;
@@ -524,7 +524,7 @@ TEST(ConvPlans, KeepNothingButActivations) {
   outputs.push_back(y);
   const Chip chip = chip_for(9, 0);
   test::PlanBackend backend(chip);
-  CompileOptions options;
+  CompileOptions options(default_backend());
   const int64_t host = Executable(g, {x, w, cotangent}, outputs, options).report().arena_bytes;
   options.backend = &backend;
   const Executable plan(g, {x, w, cotangent}, outputs, options);
@@ -544,8 +544,7 @@ TEST(ConvPlans, SayWhatIsDecomposed) {
   const NodeId large = g.input({DType::f32, {1, 1, 32768, 32768}}, "large"), small = g.input({DType::f32, {1, 1, 32, 32}}, "small"),
                w = g.input({DType::f32, {1, 1, 3, 3}}, "w");
   test::PlanBackend backend(chip_for(9, 0));
-  CompileOptions options;
-  options.backend = &backend;
+  CompileOptions options(backend);
   const auto refusals = [&](NodeId out, std::vector<NodeId> in) { return Executable(g, in, {out}, options).report().refusals; };
   const std::vector<std::string> said = refusals(b.conv(large, w, {}), {large, w});
   EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const std::string& s) {

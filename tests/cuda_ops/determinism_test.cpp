@@ -21,8 +21,7 @@ TEST_F(GpuDeterminism, WritesBits) {
   if (tests_real_gpu()) models.push_back(engine::conv_model(4)), models.push_back(engine::gpt_model(engine::small_gpt(), 4, 64));
   for (const StepModel& model : models) {
     const engine::Step step = engine::make_step(model);
-    CompileOptions options;
-    options.backend = &backend;
+    CompileOptions options(backend);
     engine::Training training(step, 10, options);
     for (int i = 0; i < 3; ++i) training.run(1e-2f);
     for (const Bytes& bytes : training.state()) out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
@@ -30,7 +29,7 @@ TEST_F(GpuDeterminism, WritesBits) {
   if (!tests_real_gpu()) return;
   // Convolutions of a size that a library may do.
   for (DType t : {DType::bf16, DType::f32}) {
-    backend.use_f32_products(cuda::F32Products::tf32);
+    backend.use_f32_products(Precision::tf32);
     Graph g;
     Builder b(g);
     const NodeId x = g.input({t, {8, 16, 28, 28}}, "x"), w = g.input({t, {32, 16, 3, 3}}, "w"), y = b.conv(x, w, {}),
@@ -43,7 +42,7 @@ TEST_F(GpuDeterminism, WritesBits) {
     for (const Bytes& bytes : Gpu::the().run(g, {x, w, cotangent}, outputs, values, ""))
       out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
   }
-  backend.use_f32_products(cuda::F32Products::exact);
+  backend.use_f32_products(Precision::fp32);
 }
 
 TEST_F(GpuDeterminism, ProcessesGiveTheSameBits) {

@@ -38,8 +38,7 @@ struct NamedReport {
 };
 std::vector<NamedReport> plan_others(PlanBackend& backend) {
   std::vector<NamedReport> reports;
-  CompileOptions options;
-  options.backend = &backend;
+  CompileOptions options(backend);
   const std::pair<const char*, StepModel> models[] = {{"conv", engine::conv_model(8)}, {"mlp", engine::mlp_model(8)}};
   for (const auto& [name, model] : models) {
     const engine::Step step = engine::make_step(model);
@@ -62,8 +61,7 @@ std::vector<NamedReport> plan_others(PlanBackend& backend) {
 // The first case of every op, or of every third.
 std::vector<KernelText> op_texts(const Chip& chip, bool all) {
   PlanBackend backend(chip);
-  CompileOptions options;
-  options.backend = &backend;
+  CompileOptions options(backend);
   int number = 0;
   for (int op : ops_with_samples()) {
     if (++number % 3 && !all) continue;

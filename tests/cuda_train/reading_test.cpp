@@ -10,7 +10,6 @@
 #include "tasks/gpt/device.h"
 #include "tasks/gpt/evaluate.h"
 #include "tasks/gpt/sampler.h"
-#include "train/open_device.h"
 #include "train/step_time.h"
 
 namespace ridge {
@@ -18,7 +17,7 @@ namespace {
 
 class CudaReading : public test::OnGpu {
  protected:
-  static std::shared_ptr<GptParameters> placed(const test::Model& model, DType storage, Backend* backend) {
+  static std::shared_ptr<GptParameters> placed(const test::Model& model, DType storage, Backend& backend) {
     auto fill = [&](size_t i, std::span<float> to) { std::copy(model.values[i].begin(), model.values[i].end(), to.begin()); };
     return std::make_shared<GptParameters>(model.config, storage, fill, backend);
   }
@@ -52,14 +51,14 @@ class MadeUpWindows final : public BatchSource {
 
 TEST_F(CudaReading, WritesTheTextThatTheCpuWrites) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
-  EXPECT_EQ(kept_precision(DType::f32, device.get()), Precision::fp32);
-  EXPECT_EQ(kept_precision(DType::f16, device.get()), Precision::fp16);
+  EXPECT_EQ(kept_precision(DType::f32, *device), Precision::fp32);
+  EXPECT_EQ(kept_precision(DType::f16, *device), Precision::fp16);
   for (const auto& [name, config] : test::gpt_forms()) {
     if (name != "plain" && name != "all") continue;
     const test::Model model(config);
     for (DType kept : {DType::f32, DType::f16}) {
-      GptSampler near(placed(model, DType::f32, nullptr), nullptr, nullptr, nullptr, kept);
-      GptSampler far(placed(model, DType::f32, device.get()), nullptr, nullptr, device.get(), kept);
+      GptSampler near(placed(model, DType::f32, default_backend()), default_backend(), kept);
+      GptSampler far(placed(model, DType::f32, *device), *device, kept);
       std::vector<Token> a, b;
       const std::vector<Token> prompt = {1, 2, 3, 4, 5, 6};
       near.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return a.push_back(t), true; });  // beyond the block of 24
@@ -74,9 +73,9 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBitsToo) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const test::Model model(test::small_gpt());
   for (DType storage : {DType::bf16, DType::f16}) {
-    const auto there = placed(model, storage, device.get());
-    EXPECT_LT(there->owned_bytes(), placed(model, DType::f32, nullptr)->owned_bytes());
-    GptSampler near(placed(model, storage, nullptr)), far(there, nullptr, nullptr, device.get());
+    const auto there = placed(model, storage, *device);
+    EXPECT_LT(there->owned_bytes(), placed(model, DType::f32, default_backend())->owned_bytes());
+    GptSampler near(placed(model, storage, default_backend())), far(there, *device);
     const std::vector<Token> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
     near.feed(tokens), far.feed(tokens);
     // Keys and values are rounded to the storage's steps, which may fall the other way.
@@ -88,8 +87,8 @@ TEST_F(CudaReading, FindsTheLossesThatTheCpuFinds) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const GptConfig c = test::small_gpt();
   const test::Model model(c);
-  const GptEvaluation near = evaluate_gpt(*placed(model, DType::f32, nullptr), MadeUpWindows(5, 2, c), nullptr);
-  const GptEvaluation far = evaluate_gpt(*placed(model, DType::f32, device.get()), MadeUpWindows(5, 2, c), nullptr, nullptr, device.get());
+  const GptEvaluation near = evaluate_gpt(*placed(model, DType::f32, default_backend()), MadeUpWindows(5, 2, c), nullptr);
+  const GptEvaluation far = evaluate_gpt(*placed(model, DType::f32, *device), MadeUpWindows(5, 2, c), nullptr, *device);
   EXPECT_EQ(near.tokens, far.tokens);
   EXPECT_EQ(near.windows, far.windows);
   EXPECT_NEAR(near.loss(), far.loss(), 1e-5 * near.loss());
@@ -112,7 +111,7 @@ TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {
   EXPECT_EQ(asked.precision, Precision::fp32);
   EXPECT_EQ(settle_reading_device(words_of({"device=cuda", "precision=bf16"}), work, 1).precision, Precision::bf16);
   // What was seen of the GPU's start counts from then on.
-  keep_start_time(asked.backend.get(), 1e-9);
+  keep_start_time(*asked.backend, 1e-9);
   EXPECT_EQ(settle_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to begin"), std::string::npos);
 }
 

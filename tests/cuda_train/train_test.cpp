@@ -14,7 +14,6 @@
 #include "tasks/gpt/device.h"
 #include "tasks/gpt/report.h"
 #include "tasks/gpt/run.h"
-#include "train/open_device.h"
 #include "train/run_state.h"
 #include "train/small_run.h"
 
@@ -121,8 +120,7 @@ TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {
   options.measure = false;
   const GptRun run = settle_gpt_run(settings({"device=cuda", "preset=shakespeare-char", "steps=20"}), options);
   ASSERT_TRUE(run.backend);
-  const auto& cuda = dynamic_cast<const cuda::CudaBackend&>(*run.backend);
-  EXPECT_EQ(cuda.memory().asked, 0);
+  EXPECT_EQ(static_cast<const cuda::CudaBackend&>(*run.backend).memory_use().asked, 0);
   int64_t sum = 0;
   for (const MemoryItem& item : run.memory) sum += item.bytes;
   EXPECT_EQ(sum, run.planned_bytes);

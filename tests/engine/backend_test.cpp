@@ -7,9 +7,10 @@
 #include <numeric>
 
 #include "autograd/gradients.h"
-#include "backend/cpu/backend.h"
-#include "backend/reference/backend.h"
+#include "backend/host_memory.h"
+#include "backend/registry.h"
 #include "base/error.h"
+#include "compile/program.h"
 #include "measure/default_team.h"
 #include "support/steps.h"
 
@@ -17,9 +18,8 @@ namespace ridge::engine {
 namespace {
 
 struct Backends {
-  cpu::CpuBackend cpu{default_team()};
-  reference::ReferenceBackend reference;
-  std::vector<Backend*> all() { return {&cpu, &reference}; }
+  std::unique_ptr<Backend> cpu = open_backend("cpu", default_team), reference = open_backend("reference", default_team);
+  std::vector<Backend*> all() { return {cpu.get(), reference.get()}; }
 };
 
 TEST(Backends, TrainTheSameModel) {
@@ -28,8 +28,7 @@ TEST(Backends, TrainTheSameModel) {
     Step step = make_step(model);
     std::vector<std::vector<float>> losses, weights;
     for (Backend* backend : backends.all()) {
-      CompileOptions options;
-      options.backend = backend;
+      CompileOptions options(*backend);
       Training training(step, 10, options);
       losses.emplace_back();
       for (int i = 0; i < 3; ++i) losses.back().push_back(training.run(1e-2f));
@@ -52,8 +51,7 @@ TEST(Backends, RefuseTheSameIndex) {
   NodeId rows = b.take(table, at, 0);
   std::vector<float> values(15, 1.f), out(6);
   for (Backend* backend : backends.all()) {
-    CompileOptions options;
-    options.backend = backend;
+    CompileOptions options(*backend);
     Executable program(graph, {table, at}, {rows}, options);
     auto run = [&](int64_t second) {
       const int64_t index[] = {0, second};
@@ -71,6 +69,61 @@ TEST(Backends, RefuseTheSameIndex) {
     run(4);
     EXPECT_EQ(out, std::vector<float>(6, 1.f)) << "usable afterwards";
   }
+}
+
+TEST(Backends, AreOpenedByName) {
+  EXPECT_EQ(backend_names(), (std::vector<std::string_view>{"cpu", "cuda", "reference"}));
+  for (const char* name : {"cpu", "reference"}) {
+    const std::unique_ptr<Backend> backend = open_backend(name, default_team);
+    EXPECT_EQ(backend->info().name, name);
+    EXPECT_TRUE(backend->host_memory());
+    EXPECT_EQ(backend->memory().total, 0);
+    EXPECT_EQ(backend->info().chip + backend->remark(), "");
+    EXPECT_EQ(backend->f32_products(), Precision::fp32);
+  }
+  for (const char* name : {"metal", "cuda:", "cuda:one", "cuda:-1", "", "CPU", "cp"}) {
+    try {
+      open_backend(name, default_team);
+      ADD_FAILURE() << "opened " << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported) << name;
+      EXPECT_NE(std::string(error.what()).find("its backends are cpu, cuda, reference"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_TRUE(available({}));
+  const Availability metal = available({Device::Kind::metal, 0});
+  EXPECT_FALSE(metal);
+  EXPECT_FALSE(metal.missing.empty());
+  const Availability far = available({Device::Kind::cuda, 900});
+  EXPECT_FALSE(far);
+  EXPECT_FALSE(far.missing.empty());
+  EXPECT_EQ(gpu_probes().size(), 1u);
+}
+
+// What a device computes products of fp32 in is its own affair: one without matrix units takes no notice.
+TEST(Backends, TakeProductsInTheFormatsTheyHave) {
+  struct Gpu : HostBackend {
+    DeviceInfo info() const override { return {"gpu", ""}; }
+    ArithmeticUnit arithmetic() const override { return {.device = {Device::Kind::cuda, 0}, .name = "a GPU", .capability = capability}; }
+    void use_f32_products(Precision format) override { products = format; }
+    Precision f32_products() const override { return products; }
+    std::unique_ptr<Code> compile(Program) override { return nullptr; }
+    int capability = 90;
+    Precision products = Precision::fp32;
+  } gpu;
+  const std::unique_ptr<Backend> cpu = open_backend("cpu", default_team);
+  const auto chosen = [](Backend& backend, Precision precision, const char* matmul) {
+    choose_products(backend, precision, matmul);
+    return product_format(backend, precision);
+  };
+  EXPECT_EQ(chosen(gpu, Precision::fp32, "highest"), Precision::fp32);
+  EXPECT_EQ(chosen(gpu, Precision::fp32, "high"), Precision::tf32);
+  EXPECT_EQ(chosen(gpu, Precision::tf32, "highest"), Precision::tf32);
+  EXPECT_EQ(chosen(gpu, Precision::fp32, "medium"), Precision::bf16);
+  EXPECT_EQ(chosen(gpu, Precision::fp16, "high"), Precision::fp16);
+  gpu.capability = 75;  // stores bf16, and has no unit for it
+  EXPECT_EQ(chosen(gpu, Precision::fp32, "medium"), Precision::fp32);
+  for (const char* matmul : {"highest", "high", "medium"}) EXPECT_EQ(chosen(*cpu, Precision::fp32, matmul), Precision::fp32);
 }
 
 TEST(Backends, MoveBytes) {

@@ -8,6 +8,7 @@
 #include "backend/reference/evaluate.h"
 #include "base/error.h"
 #include "graph/builder.h"
+#include "measure/default_team.h"
 #include "runtime/executable.h"
 
 namespace ridge::engine {
@@ -52,7 +53,7 @@ TEST_P(BadTargets, AreRefusedWithTheirPlace) {
   auto [ignores, backward, passes] = GetParam();
   std::optional<int64_t> ignore = ignores ? std::optional<int64_t>(kIgnored) : std::nullopt;
   Loss loss(DType::i64, ignore, backward);
-  CompileOptions options;
+  CompileOptions options(default_backend());
   options.passes = passes;
   Executable e(loss.graph, {loss.logits, loss.target}, loss.outputs, options);
   float sum = 0;
@@ -84,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, BadTargets, ::testing::Combine(::testing::Boo
 TEST(Targets, NarrowTypesAreCheckedToo) {
   for (DType type : {DType::i32, DType::u8}) {
     Loss loss(type, {}, false);
-    Executable e(loss.graph, {loss.logits, loss.target}, loss.outputs);
+    Executable e(loss.graph, {loss.logits, loss.target}, loss.outputs, default_backend());
     std::vector<int32_t> wide = {0, 1, 7, 2, 3, 4};
     std::vector<uint8_t> narrow(wide.begin(), wide.end());
     float sum = 0;

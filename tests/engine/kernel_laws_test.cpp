@@ -20,7 +20,7 @@ struct Formula {
   NodeId input(Shape shape, DType dtype = DType::f32) { return inputs.emplace_back(graph.input({dtype, shape}, "x" + std::to_string(inputs.size()))); }
   // The number of kernels, and their list for the message.
   std::pair<size_t, std::string> kernels(const std::vector<NodeId>& outputs) {
-    Executable e(graph, inputs, outputs);
+    Executable e(graph, inputs, outputs, default_backend());
     return {e.report().kernels.size(), e.dump()};
   }
 };
@@ -166,7 +166,7 @@ TEST(KernelLaws, AdamWIsOneLaunch) {
   std::vector<NodeId> outputs;
   for (auto* list : {&next.parameters, &next.first, &next.second}) outputs.insert(outputs.end(), list->begin(), list->end());
   outputs.push_back(next.applied);
-  Executable e(f.graph, f.inputs, outputs);
+  Executable e(f.graph, f.inputs, outputs, default_backend());
   // Bias corrections and the count are single numbers; everything that touches tensors is one kernel.
   size_t large = 0;
   for (const KernelReport& k : e.report().kernels) large += k.bytes > 256;
@@ -209,7 +209,7 @@ struct OneProgram {
   }
 
   Executable compile(const std::vector<NodeId>& results, bool with_state) const {
-    CompileOptions options;
+    CompileOptions options(default_backend());
     if (with_state) options.state = state;
     options.forward = {loss};
     return Executable(f.graph, f.inputs, results, options);
@@ -296,7 +296,7 @@ TEST(KernelLaws, ARefusedFusionSaysWhy) {
   Formula f;
   NodeId a = f.input({33, 65}), b = f.input({65, 31});
   int64_t last = -1;
-  Executable e(f.graph, f.inputs, {f.b.sum(f.b.matmul(a, b), {&last, 1})});
+  Executable e(f.graph, f.inputs, {f.b.sum(f.b.matmul(a, b), {&last, 1})}, default_backend());
   ASSERT_EQ(e.report().kernels.size(), 2u);
   ASSERT_FALSE(e.report().refusals.empty());
   EXPECT_NE(e.dump().find(e.report().refusals[0]), std::string::npos);

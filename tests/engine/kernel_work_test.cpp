@@ -11,7 +11,7 @@ namespace ridge::engine {
 namespace {
 
 // The kernels of a program, added up.
-KernelReport all_kernels(const Graph& g, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options = {}) {
+KernelReport all_kernels(const Graph& g, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options = default_backend()) {
   KernelReport sum;
   const Executable program(g, std::move(inputs), std::move(outputs), std::move(options));
   for (const KernelReport& k : program.report().kernels) {
@@ -76,7 +76,7 @@ TEST(KernelWork, AnUpdateInPlaceMovesThePartThatItReplaces) {
   const NodeId cache = g.input({DType::f32, {64, 8}}, "cache"), row = g.input({DType::f32, {1, 8}}, "row"), at = g.input({DType::i64, {}}, "at");
   const NodeId zero = g.literal(DType::i64, 0);
   const NodeId next = g.add(Op::dynamic_update_slice, {cache, row, at, zero});
-  CompileOptions options;
+  CompileOptions options(default_backend());
   options.state = {{0, 0}};
   const double copies = all_kernels(g, {cache, row, at}, {next}).unavoidable_bytes,
                replaces = all_kernels(g, {cache, row, at}, {next}, options).unavoidable_bytes;
@@ -115,7 +115,7 @@ TEST(KernelWork, RunningALoopAgainForItsGradientIsNotCounted) {
     Recurrence r;
     Builder b(r.g);
     const NodeId loss = b.sum(r.last), wanted[] = {r.w};
-    CompileOptions options;
+    CompileOptions options(default_backend());
     options.passes = passes;
     const KernelReport forward = all_kernels(r.g, {r.h, r.w}, {loss}, options);
     const KernelReport k = all_kernels(r.g, {r.h, r.w}, gradients(r.g, loss, wanted), options);

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "graph/builder.h"
+#include "measure/default_team.h"
 #include "runtime/executable.h"
 
 namespace ridge {
@@ -14,7 +15,7 @@ constexpr int64_t kBig = (int64_t(1) << 31) + 256;
 
 template <class T>
 std::vector<T> run(const Graph& g, NodeId out, std::vector<NodeId> in = {}, std::vector<const void*> values = {}) {
-  Executable exe(g, std::move(in), {out});
+  Executable exe(g, std::move(in), {out}, default_backend());
   std::vector<T> result(static_cast<size_t>(g.shape(out).numel()));
   void* outputs[] = {result.data()};
   exe.run(values, outputs);

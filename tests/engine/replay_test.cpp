@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 
+#include "backend/registry.h"
 #include "engine/allocations.h"
 #include "support/steps.h"
 #include "threads/thread_team.h"
@@ -99,9 +100,8 @@ TEST(Replay, ThreadCountDoesNotChangeBits) {
     std::vector<std::vector<std::byte>> first;
     for (int threads : {1, 2, 3, 4}) {
       ThreadTeam team({.threads = threads});
-      CompileOptions options;
-      options.team = &team;
-      Training training(*step, 10, options);
+      const std::unique_ptr<Backend> backend = cpu_backend(team);
+      Training training(*step, 10, *backend);
       for (int i = 0; i < 3; ++i) training.run(1e-2f);
       if (first.empty()) first = training.state();
       EXPECT_EQ(training.state(), first) << threads << " threads";
@@ -119,7 +119,7 @@ TEST(Replay, PassesOnAndOffAgree) {
     std::vector<float> losses;
     for (int i = 0; i < 4; ++i) losses.push_back(whole.run(1e-2f));
     for (std::string off : {"-plan", "-place", "-fuse", "-simplify", "-fuse,-simplify,-plan,-place"}) {
-      CompileOptions options;
+      CompileOptions options(default_backend());
       options.passes = off;
       Training other(*step, 10, options);
       for (float loss : losses) {

@@ -1,6 +1,7 @@
 // State is overwritten in place, and a step still reads what was there before it.
 #include "base/error.h"
 #include "graph/builder.h"
+#include "measure/default_team.h"
 #include "ops/tolerance.h"
 #include "support/rounds.h"
 
@@ -24,8 +25,8 @@ struct InPlace {
   }
 
   void expect_right(const std::string& label, int threads = 2, const std::string& passes = "") {
-    CompileOptions options;
-    options.team = &team_of(threads), options.passes = passes;
+    CompileOptions options(cpu_of(threads));
+    options.passes = passes;
     for (int i = 0; i < int(before.size()); ++i) options.state.push_back({i, i});
     Executable step(graph, before, after, options);
     std::vector<Bytes> memory(before.size());
@@ -54,7 +55,7 @@ TEST(State, RowsAreUpdatedWhereTheyLie) {
   NodeId next = p.b.dynamic_update_slice(cache, p.b.mul(other, 2.0), starts);
   p.after = {next, p.b.add(other, p.b.slice(next, 1, 5, 8))};
   p.expect_right("read afterwards");
-  CompileOptions options;
+  CompileOptions options(default_backend());
   options.state = {{0, 0}};
   Executable step(p.graph, p.before, {next}, options);
   for (const KernelReport& k : step.report().kernels) EXPECT_TRUE(k.name.starts_with("dynamic_update_slice") || k.bytes < 300) << step.dump();
@@ -160,7 +161,7 @@ TEST(State, PairsAreChecked) {
   Builder b(graph);
   NodeId x = graph.input({DType::f32, {10}}, "x");
   for (std::pair<int, int> pair : {std::pair{0, 1}, {1, 0}, {-1, 0}, {0, -1}}) {
-    CompileOptions options;
+    CompileOptions options(default_backend());
     options.state = {pair};
     try {
       Executable(graph, {x}, {b.add(x, 1.0)}, options);

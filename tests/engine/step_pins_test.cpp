@@ -65,8 +65,8 @@ TEST(StepPins, PlanningGrowsAsTheModelDoes) {
     StepOptions options;
     options.clip = 1;
     const StepPrograms programs(model, options);
-    looks->update = programs.update(std::make_shared<Arena>(nullptr))->report().looks;
-    looks->judgement = programs.judgement(std::make_shared<Arena>(nullptr))->report().looks;
+    looks->update = programs.update(std::make_shared<Arena>(default_backend()))->report().looks;
+    looks->judgement = programs.judgement(std::make_shared<Arena>(default_backend()))->report().looks;
     looks->body = programs.body(2, false, Recompute::free)->report().looks;
     looks->accumulating = programs.body(1, true, Recompute::layers)->report().looks;
   }

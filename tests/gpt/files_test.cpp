@@ -459,7 +459,7 @@ TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
     const double most = largest_difference(test::full_logits(*parameters, text), theirs);
     RecordProperty(name, std::to_string(most * 1e6) + "e-6");
     EXPECT_LT(most, 2e-5) << name;
-    GptSampler sampler(parameters, nullptr, nullptr, nullptr, DType::f32);
+    GptSampler sampler(parameters, default_backend(), DType::f32);
     for (size_t i = 0; i < text.size(); ++i) {
       sampler.feed(std::span(text).subspan(i, 1));
       EXPECT_LT(largest_difference(sampler.logits(), theirs.subspan(i * 29, 29)), 2e-5) << name << " " << i;

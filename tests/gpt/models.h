@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "measure/default_team.h"
 #include "nn/gpt.h"
 #include "runtime/executable.h"
 #include "tasks/gpt/parameters.h"
@@ -72,7 +73,7 @@ inline std::vector<float> full_logits(const GptParameters& parameters, std::span
   NodeId out = gpt_forward(b, parameters.config(), nodes.values, in);
   std::vector<NodeId> inputs = nodes.inputs;
   inputs.push_back(in);
-  Executable exe(g, inputs, {out});
+  Executable exe(g, inputs, {out}, default_backend());
   std::vector<int64_t> wide(tokens.begin(), tokens.end());
   std::vector<const void*> data = parameters.data();
   data.push_back(wide.data());

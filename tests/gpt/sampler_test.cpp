@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "backend/registry.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "gpt/models.h"
@@ -34,7 +35,7 @@ std::span<const float> row(const std::vector<float>& logits, int64_t position, i
 constexpr double kRounding = 2e-5, kRoundingOfHalves = 8 * 0x1p-11;
 
 // Keys and values with all their bits.
-GptSampler exact(const std::shared_ptr<const GptParameters>& parameters) { return GptSampler(parameters, nullptr, nullptr, nullptr, DType::f32); }
+GptSampler exact(const std::shared_ptr<const GptParameters>& parameters) { return GptSampler(parameters, default_backend(), DType::f32); }
 
 TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
   for (const auto& [name, config] : test::gpt_forms()) {
@@ -119,7 +120,7 @@ TEST(GptSampler, KeepsKeysAndValuesAsTold) {
     const auto parameters = model.in_place();
     const std::vector<Token> tokens = random_tokens(config.block, config.vocab);
     const std::vector<float> whole = full_logits(*parameters, tokens);
-    GptSampler halves(parameters, nullptr, nullptr, nullptr, DType::f16), brain(parameters, nullptr, nullptr, nullptr, DType::bf16), all = exact(parameters);
+    GptSampler halves(parameters, default_backend(), DType::f16), brain(parameters, default_backend(), DType::bf16), all = exact(parameters);
     for (GptSampler* s : {&halves, &all, &brain}) s->feed(tokens);
     const std::span<const float> wanted = row(whole, config.block - 1, config.vocab);
     const double error = largest_difference(halves.logits(), wanted);
@@ -130,10 +131,10 @@ TEST(GptSampler, KeepsKeysAndValuesAsTold) {
     EXPECT_LT(halves.planned_bytes(), all.planned_bytes()) << name;
   }
   const bool widens = has_avx512(isa_tier()) || isa_tier() == IsaTier::avx2;
-  EXPECT_EQ(kept_precision(DType::f32, nullptr), widens ? Precision::fp16 : Precision::fp32);
-  EXPECT_EQ(kept_precision(DType::bf16, nullptr), Precision::bf16);
-  EXPECT_EQ(kept_precision(DType::f16, nullptr), Precision::fp16);
-  EXPECT_EQ(kept_precision(DType::bf16, nullptr, "fp32"), Precision::fp32);
+  EXPECT_EQ(kept_precision(DType::f32, default_backend()), widens ? Precision::fp16 : Precision::fp32);
+  EXPECT_EQ(kept_precision(DType::bf16, default_backend()), Precision::bf16);
+  EXPECT_EQ(kept_precision(DType::f16, default_backend()), Precision::fp16);
+  EXPECT_EQ(kept_precision(DType::bf16, default_backend(), "fp32"), Precision::fp32);
 }
 
 TEST(GptSampler, ReadsWeightsAsTheyAreAtTheTime) {
@@ -157,7 +158,8 @@ TEST(GptSampler, WritesTheSameTextForAnyNumberOfThreads) {
   std::vector<std::vector<Token>> texts;
   for (int threads : {1, 2, 3}) {
     ThreadTeam team({.threads = threads});
-    GptSampler sampler(parameters, &team);
+    const std::unique_ptr<Backend> backend = cpu_backend(team);
+    GptSampler sampler(parameters, *backend);
     std::vector<Token>& text = texts.emplace_back();
     sampler.generate(random_tokens(5, c.vocab), 60, {.temperature = 1.2, .top_k = 20, .top_p = 0.9, .seed = 11},
                      [&](Token t) { return text.push_back(t), true; });

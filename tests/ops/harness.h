@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "backend/registry.h"
 #include "runtime/executable.h"
 #include "support/samples.h"
 #include "threads/thread_team.h"
@@ -13,11 +14,15 @@ namespace ridge::test {
 
 using Bytes = std::vector<std::byte>;
 
-// Teams of 1 to 4 threads, made once. They park at once: there are more of them than cores.
-inline ThreadTeam& team_of(int threads) {
+// The CPU with teams of 1 to 4 threads, made once. They park at once: there are more of them than cores.
+inline Backend& cpu_of(int threads) {
   static std::unique_ptr<ThreadTeam> teams[5];
-  if (!teams[threads]) teams[threads] = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads, .spin_us = 20});
-  return *teams[threads];
+  static std::unique_ptr<Backend> backends[5];
+  if (!teams[threads]) {
+    teams[threads] = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads, .spin_us = 20});
+    backends[threads] = cpu_backend(*teams[threads]);
+  }
+  return *backends[threads];
 }
 
 // Bytes around a buffer that nobody may write.
@@ -55,8 +60,8 @@ inline Runner& other_device() {
 inline std::vector<Bytes> run_compiled(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs, const Values& values,
                                        const std::string& passes, int threads) {
   if (other_device()) return other_device()(graph, inputs, outputs, values, passes);
-  CompileOptions options;
-  options.passes = passes, options.team = &team_of(threads);
+  CompileOptions options(cpu_of(threads));
+  options.passes = passes;
   Executable exe(graph, inputs, outputs, options);
   std::vector<Bytes> in(inputs.size());
   std::vector<const void*> in_pointers;

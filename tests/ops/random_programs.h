@@ -5,6 +5,7 @@
 
 #include "autograd/gradients.h"
 #include "graph/builder.h"
+#include "measure/default_team.h"
 #include "ops/tolerance.h"
 
 namespace ridge::test {
@@ -236,7 +237,9 @@ inline std::string trouble(uint64_t seed, RandomProgram& p) {
   return "";
 }
 
-inline std::string dump(RandomProgram& p) try { return Executable(p.graph(), p.all_inputs(), p.outputs()).dump(); } catch (const std::exception&) {
+inline std::string dump(RandomProgram& p) try {
+  return Executable(p.graph(), p.all_inputs(), p.outputs(), default_backend()).dump();
+} catch (const std::exception&) {
   return "";
 }
 

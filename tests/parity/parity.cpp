@@ -1,4 +1,5 @@
 #include "parity/parity.h"
+#include "measure/default_team.h"
 
 #include <gtest/gtest.h>
 
@@ -70,7 +71,7 @@ std::vector<NodeId> Problem::input(const std::vector<Array>& list) {
 Program::Program(Path path, const Problem& problem, std::vector<NodeId> outputs, std::vector<std::pair<int, int>> state)
     : problem_(problem), outputs_(std::move(outputs)), state_(std::move(state)) {
   if (path == Path::reference) return;
-  CompileOptions options;
+  CompileOptions options(default_backend());
   options.state = state_;
   if (path == Path::gpu) options.backend = backend_ = &test::Gpu::the().backend();
   executable_.emplace(problem.graph, problem.inputs, outputs_, options);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "backend/backend.h"
 #include "base/error.h"
 #include "machine/machine_fixtures.h"
 #include "measure/kernel_mix.h"
@@ -47,6 +48,20 @@ TEST(DefaultTeamDeathTest, FollowsTheEnvironment) {
   EXPECT_TRUE(!plain || unasked == fmt::format("{} active by default, 0 remarks", n)) << unasked;
   const ThreadRequest two{.threads = "2", .source = "command line"};
   EXPECT_EQ(default_in_child(tree, {{"RIDGE_THREADS", "1"}}, &two).find("2 "), 0u);
+}
+
+// So that options can name the CPU before anybody has said how many threads it is to have.
+TEST(DefaultTeamDeathTest, IsMadeByTheFirstProgramNotByTheDevice) {
+  FileTree tree;
+  const std::string text = in_child([&] {
+    setenv("XDG_RUNTIME_DIR", tree.root().c_str(), 1);
+    setenv("RIDGE_CACHE", tree.root().c_str(), 1);
+    Backend& cpu = default_backend();
+    const bool same = open_device({}).get() == &cpu;
+    request_default_threads({.threads = "2"});  // refused once there is a team
+    return fmt::format("{} {}", same, cpu.info().what.ends_with(", 2 threads"));
+  });
+  EXPECT_EQ(text, "true true");
 }
 
 TEST(DefaultTeamDeathTest, SharesTakenCoresAndSaysSo) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradient_check.h"
+#include "measure/default_team.h"
 #include "ops/harness.h"
 #include "scan/bodies.h"
 
@@ -212,7 +213,7 @@ TEST(HoistedPins, KernelsOfAStep) {
   for (const Pin& pin : {Pin{0, {"scan[7x1]", "scan[7x2]"}}, Pin{1, {"scan[7x2]", "scan[7x2]"}}, Pin{2, {"scan[7x4]", "scan[7x5]"}}}) {
     Loop loop = make_loop(cells()[pin.cell], {.batch = 32, .inputs = 64, .width = 64});
     Builder b(loop.graph);
-    Executable exe(loop.graph, loop.inputs, gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt));
+    Executable exe(loop.graph, loop.inputs, gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt), default_backend());
     std::vector<std::string> loops;
     for (const KernelReport& k : exe.report().kernels)
       if (k.name.substr(0, 4) == "scan") loops.push_back(k.name);
@@ -227,7 +228,7 @@ TEST(HoistedPins, BytesAreThoseOfTheSequences) {
   std::vector<NodeId> grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
   int64_t bytes[2];
   for (int hoisted : {0, 1}) {
-    CompileOptions o;
+    CompileOptions o(default_backend());
     o.passes = hoisted ? "" : "-scan_hoist";
     bytes[hoisted] = Executable(loop.graph, loop.inputs, grads, o).report().arena_bytes;
   }

@@ -19,8 +19,8 @@ class Gpu {
   // As run_compiled: twice, from memory filled differently, with guards around every buffer.
   std::vector<Bytes> run(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs, const Values& values,
                          const std::string& passes) {
-    CompileOptions options;
-    options.passes = passes, options.backend = backend_.get(), options.arena = arena_;
+    CompileOptions options(*backend_);
+    options.passes = passes, options.arena = arena_;
     Executable exe(graph, inputs, outputs, options);
     exe.compile_ahead();
     std::vector<int64_t> starts;
@@ -68,7 +68,7 @@ class Gpu {
       simulator.emplace();
     }
     backend_ = cuda::make_cuda_backend();
-    arena_ = std::make_shared<Arena>(backend_.get());
+    arena_ = std::make_shared<Arena>(*backend_);
   }
   void reserve(int64_t bytes) {
     if (bytes <= held_) return;

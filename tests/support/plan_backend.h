@@ -15,13 +15,14 @@ class PlanBackend final : public Backend {
  public:
   explicit PlanBackend(const cuda::Chip& chip) : chip_(chip) {}
 
-  DeviceInfo info() const override { return {"cuda", chip_.target(), false}; }
+  DeviceInfo info() const override { return {"cuda", chip_.target()}; }
   std::byte* allocate(int64_t) override { refuse(); }
   void release(std::byte*, int64_t) override {}
   void upload(void*, const void*, int64_t) override { refuse(); }
   void download(void*, const void*, int64_t) override { refuse(); }
   void copy(void*, const void*, int64_t) override { refuse(); }
   void clear(void*, int64_t) override { refuse(); }
+  bool convolutions() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override { return cuda::has_kernel(graph, node, chip_); }
   bool stores_permuted(const Graph& graph, NodeId permuted) const override { return cuda::conv_stores_permuted(graph, permuted, chip_); }
   std::unique_ptr<Code> compile(Program program) override {

@@ -103,7 +103,7 @@ std::string planned_bytes(const StepPlan& plan) {
 
 Training::Training(const Step& step, int64_t classes, CompileOptions options)
     : step_(step),
-      device_(options.backend && !options.backend->info().host_memory ? options.backend : nullptr),
+      device_(options.backend->host_memory() ? nullptr : options.backend),
       executable_(step.graph, step.inputs, step.outputs, with_state(std::move(options), step)) {
   for (const Type& t : executable_.input_types()) inputs_.emplace_back(size_t(t.bytes()));
   for (int i = 0; i < step.data; ++i) {

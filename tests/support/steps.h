@@ -36,7 +36,7 @@ std::string planned_bytes(const StepPlan& plan);
 // memory of its own everything goes there before a step and comes back after it.
 class Training {
  public:
-  Training(const Step& step, int64_t classes, CompileOptions options = {});
+  Training(const Step& step, int64_t classes, CompileOptions options = default_backend());
   ~Training();
   float run(float rate);  // the loss before the update
   float norm() const;

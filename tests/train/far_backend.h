@@ -17,7 +17,7 @@ namespace ridge {
 
 class FarBackend : public Backend {
  public:
-  DeviceInfo info() const override { return {"far", "a CPU far away", false}; }
+  DeviceInfo info() const override { return {"far", "a CPU far away"}; }
   std::byte* allocate(int64_t bytes) override {
     std::byte* p = near_.allocate(bytes);
     held_[p] = bytes;

@@ -257,9 +257,9 @@ TEST(FarDevice, WritesTheSameText) {
   start(step, model);
   std::vector<const void*> there;
   for (size_t i = 0; i < model.parameters.size(); ++i) there.push_back(step.parameter_place(i));
-  GptSampler far(std::make_shared<GptParameters>(c, there), nullptr, nullptr, &device);
+  GptSampler far(std::make_shared<GptParameters>(c, there), device);
   GptSampler near(std::make_shared<GptParameters>(c, DType::f32, [&](size_t i, std::span<float> values) { step.read(TrainStep::Held::parameter, i, values); }),
-                  nullptr, nullptr, nullptr, DType::f32);
+                  default_backend(), DType::f32);
   std::vector<Token> a, b;
   const std::vector<Token> prompt = {1, 2, 3, 4, 5};
   near.generate(prompt, 12, {.seed = 4}, [&](Token t) { return a.push_back(t), true; });
@@ -274,8 +274,8 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
   for (DType storage : {DType::f32, DType::bf16, DType::f16}) {
     FarBackend device;
     {
-      GptSampler near(std::make_shared<GptParameters>(c, storage, fill), nullptr, nullptr, nullptr, storage);
-      GptSampler far(std::make_shared<GptParameters>(c, storage, fill, &device), nullptr, nullptr, &device);
+      GptSampler near(std::make_shared<GptParameters>(c, storage, fill), default_backend(), storage);
+      GptSampler far(std::make_shared<GptParameters>(c, storage, fill, device), device);
       const std::vector<Token> prompt = {1, 2, 3, 4, 5};
       near.feed(prompt), far.feed(prompt);
       // Where products take both operands in 16 bits, what they multiply is rounded once more.
@@ -297,7 +297,7 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
   };
   FarBackend device;
   const GptEvaluation near = evaluate_gpt(GptParameters(c, DType::f32, fill), TokensOnly(c), nullptr);
-  const GptEvaluation far = evaluate_gpt(GptParameters(c, DType::f32, fill, &device), TokensOnly(c), nullptr, nullptr, &device);
+  const GptEvaluation far = evaluate_gpt(GptParameters(c, DType::f32, fill, device), TokensOnly(c), nullptr, device);
   EXPECT_EQ(near.nats, far.nats);
   EXPECT_EQ(near.tokens, far.tokens);
 }

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/registry.h"
 #include "machine/memory_budget.h"
 #include "step/step.h"
 #include "support/sanitized.h"
@@ -34,8 +35,9 @@ TEST_P(PlannedMemory, IsWhatTheSystemCounts) {
   const void* batch[] = {x.data(), targets.data()};
   const auto [touch, threads] = GetParam();
   ThreadTeam team({.threads = threads});
+  const std::unique_ptr<Backend> backend = cpu_backend(team);
   StepOptions options;
-  options.team = &team;
+  options.backend = backend.get();
   TrainStep step(wide_model(), options);
   const int64_t before = resident_bytes(), planned = step.plan().planned_bytes;
   ASSERT_GT(planned, 256 * kMegabyte);

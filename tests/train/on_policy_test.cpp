@@ -138,7 +138,7 @@ class Corridor : public Feed {
 struct CorridorRun {
   std::filesystem::path folder;
   bool resume = false;
-  Backend* backend = nullptr;
+  Backend* backend = &default_backend();
   std::function<void(Phase, int64_t)> before = {};
   std::function<bool(int64_t)> poison = {};
   std::optional<double> target = {};
@@ -148,7 +148,7 @@ struct CorridorRun {
     const StepModel model = corridor_model();
     StepOptions options;
     options.optimizer.lr = 5e-2, options.evaluation = false, options.seed = 4;
-    if (backend) options.backend = backend;
+    options.backend = backend;
     TrainStep step(model, options);
     start(step, model);
     const auto corridor = std::make_shared<Corridor>(step);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "backend/registry.h"
 #include "graph/scan.h"
 #include "machine/features.h"
 #include "threads/thread_team.h"
@@ -64,7 +65,8 @@ TEST(Precision, ThreadCountDoesNotChangeBits) {
     for (int threads : {1, 3}) {
       ThreadTeam team({.threads = threads});
       StepOptions o = with(precision);
-      o.team = &team, o.micro = 5;
+      const std::unique_ptr<Backend> backend = cpu_backend(team);
+      o.backend = backend.get(), o.micro = 5;
       Training run(o);
       for (uint64_t i = 0; i < 3; ++i) run.once(i);
       if (first.empty()) first = contents(run.step, run.model);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/registry.h"
 #include "support/temp_folder.h"
 #include "threads/thread_team.h"
 #include "train/small_gpt.h"
@@ -76,7 +77,7 @@ struct SmallRun {
   const FileCalls* files = &kSystemFileCalls;
   std::function<void(Phase, int64_t)> before = {};
   bool handle_signals = false;
-  Backend* backend = nullptr;             // none: the CPU
+  Backend* backend = &default_backend();
   std::vector<std::string> notices = {};  // of the run
   std::function<void(int64_t step)> on_checkpoint = {};
   std::optional<int64_t> checkpoint_interval = 5, validation_interval = 10;
@@ -94,9 +95,10 @@ struct SmallRun {
     const StepModel model = small_model(c);
     std::unique_ptr<ThreadTeam> team;
     StepOptions options;
-    if (threads > 0) team = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads}), options.team = team.get();
+    std::unique_ptr<Backend> on_team;
+    if (threads > 0) team = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads}), on_team = cpu_backend(*team);
     options.seed = 7, options.clip = 1, options.optimizer.decay = 0.1, options.precision = precision, options.loss_scale = loss_scale;
-    options.backend = backend;
+    options.backend = on_team ? on_team.get() : backend;
     TrainStep step(model, options);
     start(step, model);
     const SmallBatches train_data(c, 100, -1, factor, left_out), validation_data(c, 1'000'000, validation_batches);

@@ -79,8 +79,8 @@ TEST(StepTime, KeptRatesAreNotLookedAtWithoutTuning) {
   const test::Variable cache("RIDGE_CACHE", folder / "cache");
   constexpr int64_t kMemory = 1 << 24;
   keep_kernel_rates(default_team(), kMemory, Precision::fp32, rates());
-  EXPECT_GT(measured_balance(nullptr, Precision::fp32, kMemory, Figures::kept), 0);
-  EXPECT_EQ(measured_balance(nullptr, Precision::fp32, kMemory, Figures::none), 0);
+  EXPECT_GT(measured_balance(default_backend(), Precision::fp32, kMemory, Figures::kept), 0);
+  EXPECT_EQ(measured_balance(default_backend(), Precision::fp32, kMemory, Figures::none), 0);
   EXPECT_FALSE(known_gpu_ceilings("a GPU", Figures::none));
   EXPECT_FALSE(try_formats(GptConfig{.vocab = 64, .block = 64, .layers = 2, .heads = 4, .width = 128}, 4, default_team(), kMemory, Figures::none).rates);
 }

@@ -180,12 +180,12 @@ TEST(Telling, CountsTheWaitForData) {
 TEST(Telling, CountsTheWaitForDataInItsRates) {
   TempFolder folder;
   FarBackend device;
-  for (Backend* backend : {static_cast<Backend*>(nullptr), static_cast<Backend*>(&device)}) {
+  for (Backend* backend : {&default_backend(), static_cast<Backend*>(&device)}) {
     struct Keeper : TrainerView {
       std::vector<Progress> steps;
       void on_step(const Progress& p) override { steps.push_back(p); }
     } keeper;
-    SmallRun run{.folder = folder / (backend ? "far" : "near"), .steps = 15, .backend = backend};
+    SmallRun run{.folder = folder / (backend == &device ? "far" : "near"), .steps = 15, .backend = backend};
     run.watcher = &keeper, run.least_seconds = 1e-3;
     run.factor = [](int64_t) {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than a step, instrumented or not
@@ -206,7 +206,7 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
     EXPECT_NEAR(out.roof * own_seconds, 15 * run.least_seconds, 1e-9);
     EXPECT_LT(own_seconds, 5 * out.phase_seconds[int(Phase::step)]) << "each step's time has more of the wait than the one before";
     EXPECT_LE(out.tokens_s * out.data_wait_seconds, 15.0 * test::kSamples);
-    EXPECT_LT(own_seconds + (backend ? 0 : out.data_wait_seconds), out.seconds);  // they overlap on a device that works by itself
+    EXPECT_LT(own_seconds + (backend == &device ? 0 : out.data_wait_seconds), out.seconds);  // they overlap on a device that works by itself
   }
 }
 
@@ -236,8 +236,8 @@ TEST(Telling, TellsEachStepsOwnTime) {
 TEST(Telling, KnowsWhatUpdatesTake) {
   TempFolder folder;
   FarBackend device;
-  for (Backend* backend : {static_cast<Backend*>(nullptr), static_cast<Backend*>(&device)}) {
-    const Outcome out = SmallRun{.folder = folder / (backend ? "far" : "near"), .backend = backend}();
+  for (Backend* backend : {&default_backend(), static_cast<Backend*>(&device)}) {
+    const Outcome out = SmallRun{.folder = folder / (backend == &device ? "far" : "near"), .backend = backend}();
     EXPECT_GT(out.update_seconds, 0);
     EXPECT_LE(out.update_seconds, out.phase_seconds[int(Phase::step)]);
   }

@@ -20,6 +20,8 @@ class CpuCode : public Code {
   size_t loop_kernels(size_t kernel) const override { return compiled_.loop_kernels(kernel); }
   std::string dump() const override { return compiled_.dump(); }
 
+  void prepare() override { team_.reserve_scratch(compiled_.scratch_bytes()); }
+
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override {
     team_.reserve_scratch(compiled_.scratch_bytes());
     fault_.raised = false;
@@ -37,7 +39,7 @@ class CpuCode : public Code {
 
 }  // namespace
 
-DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {} threads", name(isa_tier()), team_.size()), true}; }
-std::unique_ptr<Code> CpuBackend::compile(Program program) { return std::make_unique<CpuCode>(std::move(program), team_); }
+DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {} threads", name(isa_tier()), team_().size())}; }
+std::unique_ptr<Code> CpuBackend::compile(Program program) { return std::make_unique<CpuCode>(std::move(program), team_()); }
 
 }  // namespace ridge::cpu

@@ -1,5 +1,7 @@
 // The host's cores as a device.
 #pragma once
+#include <functional>
+
 #include "backend/host_memory.h"
 
 namespace ridge {
@@ -10,12 +12,13 @@ namespace ridge::cpu {
 
 class CpuBackend : public HostBackend {
  public:
-  explicit CpuBackend(ThreadTeam& team) : team_(team) {}
+  explicit CpuBackend(ThreadTeam& team) : team_([&team]() -> ThreadTeam& { return team; }) {}
+  explicit CpuBackend(std::function<ThreadTeam&()> team) : team_(std::move(team)) {}  // asked for when it is first needed
   DeviceInfo info() const override;
   std::unique_ptr<Code> compile(Program program) override;
 
  private:
-  ThreadTeam& team_;
+  std::function<ThreadTeam&()> team_;
 };
 
 }  // namespace ridge::cpu

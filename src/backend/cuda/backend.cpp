@@ -75,8 +75,21 @@ CudaBackend::~CudaBackend() {
 
 DeviceInfo CudaBackend::info() const {
   const Chip& chip = device_->chip();
-  return {"cuda", fmt::format("{}, compute capability {}.{}, {} multiprocessors", chip.name, chip.major, chip.minor, chip.multiprocessors), false};
+  return {"cuda", fmt::format("{}, compute capability {}.{}, {} multiprocessors", chip.name, chip.major, chip.minor, chip.multiprocessors), chip.name};
 }
+
+ridge::DeviceMemory CudaBackend::memory() const {
+  const MemoryUse use = memory_use();
+  return {use.total, use.free, use.held()};
+}
+
+ArithmeticUnit CudaBackend::arithmetic() const {
+  const Chip& chip = device_->chip();
+  return {.device = {ridge::Device::Kind::cuda, 0}, .name = chip.name, .capability = 10 * chip.major + chip.minor};
+}
+
+void CudaBackend::use_f32_products(Precision format) { device_->use_f32_products(format); }
+Precision CudaBackend::f32_products() const { return device_->chip().f32_products; }
 
 std::byte* CudaBackend::allocate(int64_t bytes) {
   return device_->use([&] { return pointer(device_->allocate(bytes)); });
@@ -139,15 +152,13 @@ std::unique_ptr<Code> CudaBackend::compile(Program program) {
 }
 
 const Chip& CudaBackend::chip() const { return device_->chip(); }
-void CudaBackend::use_f32_products(F32Products products) { device_->use_f32_products(products); }
 void CudaBackend::use_pinned_memory(bool wanted) {
   device_->use([&] { device_->use_pinned(wanted); });
 }
 const RunCounts& CudaBackend::counts() const { return device_->counts; }
-MemoryUse CudaBackend::memory() const {
+MemoryUse CudaBackend::memory_use() const {
   return device_->use([&] { return device_->memory(); });
 }
-const std::string& CudaBackend::remark() const { return remark_; }
 Cubins::Statistics CudaBackend::kernels() const { return modules_->cubins().statistics(); }
 
 std::unique_ptr<CudaBackend> make_cuda_backend(int device) {

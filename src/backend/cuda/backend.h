@@ -37,6 +37,12 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   DeviceInfo info() const override;
+  std::string remark() const override { return remark_; }
+  ridge::DeviceMemory memory() const override;
+  ArithmeticUnit arithmetic() const override;
+  void use_f32_products(Precision format) override;
+  Precision f32_products() const override;
+  void use_pinned_memory(bool wanted) override;  // allocate_host() is what the device reaches by itself, whatever is wanted here
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* p, int64_t bytes) override;
   void upload(void* to, const void* from, int64_t bytes) override;
@@ -52,6 +58,7 @@ class CudaBackend final : public Backend {
   void download_later(void* to, const void* from, int64_t bytes, Queue queue = Queue::work) override;
   void order(Queue first, Queue then) override;
   bool behind() const override { return true; }
+  bool convolutions() const override { return true; }
   bool runs(const Graph& graph, NodeId node) const override;
   bool stores_permuted(const Graph& graph, NodeId permuted) const override;
   std::map<std::string, std::string> choices() const override;
@@ -59,11 +66,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Code> compile(Program program) override;
 
   const Chip& chip() const;
-  void use_f32_products(F32Products products);  // in what is compiled from now on
-  void use_pinned_memory(bool wanted);          // for upload() and download(), from now on; allocate_host() is what the device reaches by itself
   const RunCounts& counts() const;
-  MemoryUse memory() const;                                  // as the driver counts it
-  const std::string& remark() const;                         // what is missing though work goes on: cuBLASLt
+  MemoryUse memory_use() const;                              // by class, as the driver counts it
   const std::string& no_cudnn() const { return no_cudnn_; }  // why convolutions go without it
   Cubins::Statistics kernels() const;                        // compiled and found so far
   Device& device() { return *device_; }

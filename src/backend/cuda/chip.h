@@ -3,13 +3,11 @@
 #include <cstdint>
 #include <string>
 
+#include "base/precision.h"
+
 namespace ridge::cuda {
 
 class Driver;
-
-// How f32 numbers may be multiplied: as they are, or with 10 bits (tf32) or 7 bits (bf16) of each factor's fraction, which matrix units take. A kernel
-// that has no such form takes the next better one.
-enum class F32Products : uint8_t { exact, tf32, bf16 };
 
 struct Chip {
   std::string name = "NVIDIA H200";
@@ -20,8 +18,10 @@ struct Chip {
   int64_t shared_bytes_per_multiprocessor = 233472;
   int64_t l2_bytes = int64_t(60) << 20;
   int64_t memory_bytes = int64_t(139) << 30;
-  F32Products f32_products = F32Products::exact;  // matmul_precision
-  bool cublas_lt = true, cudnn = false;           // the libraries that are there
+  // How f32 numbers may be multiplied (matmul_precision): as they are, or with 10 bits (tf32) or 7 bits (bf16) of each factor's fraction, which
+  // matrix units take. A kernel that has no such form takes the next better one.
+  Precision f32_products = Precision::fp32;
+  bool cublas_lt = true, cudnn = false;  // the libraries that are there
 
   bool at_least(int a, int b) const { return major > a || (major == a && minor >= b); }
   bool wgmma() const { return major == 9 && minor == 0; }  // and TMA

@@ -26,7 +26,7 @@ constexpr int64_t kAlignment = 16;
 ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
   if (d.x == d.w && d.x == DType::bf16 && chip.bf16()) return ConvUnit::bf16;
   if (d.x == d.w && d.x == DType::f16) return ConvUnit::f16;
-  return chip.f32_products != F32Products::exact && chip.at_least(8, 0) ? ConvUnit::tf32 : ConvUnit::fma;
+  return chip.f32_products != Precision::fp32 && chip.at_least(8, 0) ? ConvUnit::tf32 : ConvUnit::fma;
 }
 
 int64_t padded_to(int64_t n, int64_t unit) { return blocks_of(n, unit) * unit; }

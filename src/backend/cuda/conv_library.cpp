@@ -62,7 +62,7 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
   if (d.groups > 1) return std::nullopt;
   LibraryConv call;
   CudnnConv& c = call.conv;
-  c.exact = chip.f32_products == F32Products::exact;
+  c.exact = chip.f32_products == Precision::fp32;
   const auto &x = d.x_steps, &w = d.w_steps, &out = d.out_steps;
   const bool spread = d.spread != ConvDesc::Axes{1, 1}, gradient = d.taps() > d.positions();
   bool forward = true, backward = true;  // how the weights run
@@ -135,7 +135,7 @@ bool library_wins(const ConvDesc& d, CudnnConv::Result result, bool channels_las
   if (d.groups > 1 || std::min(channels, d.outputs) < 16 || window == 1) return false;
   if (d.x != d.w || d.x != d.result || (d.x == DType::bf16 && !chip.bf16())) return false;
   if (d.x != DType::f32) return channels_last || by_weights;
-  if (chip.f32_products == F32Products::exact) return result == CudnnConv::Result::y && !channels_last;
+  if (chip.f32_products == Precision::fp32) return result == CudnnConv::Result::y && !channels_last;
   return chip.at_least(8, 0);
 }
 

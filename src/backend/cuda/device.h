@@ -37,7 +37,7 @@ class Device {
 
   const Driver& driver() const { return driver_; }
   const Chip& chip() const { return chip_; }
-  void use_f32_products(F32Products products) { chip_.f32_products = products; }
+  void use_f32_products(Precision products) { chip_.f32_products = products; }
   void use_libraries(bool cublas_lt, bool cudnn) { chip_.cublas_lt = cublas_lt, chip_.cudnn = cudnn; }
   void use_pinned(bool wanted);  // for copies from and to the host from now on; inside use()
   StreamHandle stream() const { return stream_.get(); }

@@ -73,7 +73,7 @@ std::string LibraryCall::key() const {
   auto matrix = [](const LibraryMatrix& m) { return fmt::format("{}[{}x{}/{}+{}]", name(m.type), m.rows, m.columns, m.stride, m.batch_stride); };
   std::string text = fmt::format("{}{}·{}{}={} b{}", matrix(p.first), p.transpose_first ? "T" : "", matrix(p.second), p.transpose_second ? "T" : "",
                                  matrix(p.result), p.batches);
-  if (f32_products != F32Products::exact) text += f32_products == F32Products::tf32 ? " tf32" : " by bf16";
+  if (f32_products != Precision::fp32) text += f32_products == Precision::tf32 ? " tf32" : " by bf16";
   if (!epilogue.name().empty()) text += " " + epilogue.name();
   if (epilogue.addend) text += fmt::format("/{}", epilogue.addend.row);
   if (epilogue.aux) text += fmt::format("/{}", epilogue.aux.row);
@@ -151,8 +151,8 @@ LibraryMatmul::LibraryMatmul(const CublasLt& lt, const LibraryCall& call) : lt_(
   const LibraryProduct& p = call_.product;
   const MatmulEpilogue& e = call_.epilogue;
   LtOperation handle = nullptr;
-  const F32Products products = p.first.type == DType::f32 ? call.f32_products : F32Products::exact;
-  lt.operation_create(&handle, products == F32Products::tf32 ? kComputeTf32 : products == F32Products::bf16 ? kComputeBf16 : kComputeF32, kF32);
+  const Precision products = p.first.type == DType::f32 ? call.f32_products : Precision::fp32;
+  lt.operation_create(&handle, products == Precision::tf32 ? kComputeTf32 : products == Precision::bf16 ? kComputeBf16 : kComputeF32, kF32);
   operation_ = {handle, lt.operation_destroy};
   auto set = [&](int which, const auto& value) { lt.operation_set(handle, which, &value, sizeof value); };
   set(operation::kTransposeFirst, int32_t(p.transpose_first));

@@ -13,7 +13,7 @@ namespace ridge::cuda {
 struct LibraryCall {
   LibraryProduct product;
   MatmulEpilogue epilogue;
-  F32Products f32_products = F32Products::exact;
+  Precision f32_products = Precision::fp32;
   bool convert_bias = false;  // the library wants it in the result's type: it is rounded to that in workspace first
   int64_t alignment_first = 64, alignment_second = 64, alignment_result = 64, alignment_addend = 64, alignment_bias = 64;  // of addresses, in bytes
   double flops() const;

@@ -18,7 +18,7 @@ struct MatmulProblem {
   DType a = DType::f32, b = DType::f32;
   std::vector<MatmulLoop> batch, m, n, k;
   int64_t batches = 1, rows = 1, columns = 1, depth = 1;
-  F32Products f32_products = F32Products::exact;
+  Precision f32_products = Precision::fp32;
 
   bool empty() const { return batches == 0 || rows == 0 || columns == 0; }
 };

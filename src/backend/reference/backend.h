@@ -6,7 +6,7 @@ namespace ridge::reference {
 
 class ReferenceBackend : public HostBackend {
  public:
-  DeviceInfo info() const override { return {"reference", "scalar, double precision", true}; }
+  DeviceInfo info() const override { return {"reference", "scalar, double precision"}; }
   std::unique_ptr<Code> compile(Program program) override;
 };
 

@@ -4,15 +4,13 @@
 #include <chrono>
 #include <cmath>
 
-#include "backend/backend.h"
-#include "backend/cuda/probe.h"
+#include "backend/registry.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "machine/device_choice.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
 #include "measure/default_team.h"
-#include "train/open_device.h"
 #include "train/step_time.h"
 
 namespace ridge {
@@ -126,20 +124,21 @@ SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const
     else
       out.fallback = fmt::format("{}; cpu runs instead of {}", error.what(), request);
     device = {{}, fmt::format("{} cannot be used", to_string(device.device)), {}, true, {}};
+    out.backend = open_device(device.device);
   }
-  if (const std::string remark = device_remark(out.backend.get()); !remark.empty()) out.notices.push_back(remark);
+  if (const std::string remark = out.backend->remark(); !remark.empty()) out.notices.push_back(remark);
   out.device = {"device", to_string(device.device), chosen.by.empty() ? settings.setting("device").source : chosen.by, device.reason, device.runner_up};
   out.precision_key = settings.precision_key(to_string(device.device));
   std::string wished_precision = settings.get<std::string>(out.precision_key);
   if (*automatic && wished_precision == "auto") wished_precision = automatic;
-  const FormatTrial trial = try_formats && !out.backend && !parse_precision(wished_precision) ? try_formats() : FormatTrial{};
-  PrecisionChoice precision = device_precision(wished_precision, fallback, out.backend.get(), trial.rates);
+  const FormatTrial trial = try_formats && out.backend->host_memory() && !parse_precision(wished_precision) ? try_formats() : FormatTrial{};
+  PrecisionChoice precision = choose_precision(wished_precision, fallback, out.backend->arithmetic(), trial.rates);
   if (trial.rates) precision.reason += " in a trial of one layer";
   if (!trial.reason.empty()) precision.reason = trial.reason;
   if (out.precision_key != "precision") precision.reason += ", set by " + out.precision_key;
   out.notices.insert(out.notices.end(), precision.notices.begin(), precision.notices.end());
   out.precision = precision.precision;
-  choose_products(out.backend.get(), out.precision, settings.get<std::string>("matmul_precision"));
+  choose_products(*out.backend, out.precision, settings.get<std::string>("matmul_precision"));
   out.number_format = {"precision", std::string(name(precision.precision)), trial.rates ? "measured" : settings.setting(out.precision_key).source,
                        precision.reason, precision.runner_up};
   return out;
@@ -188,8 +187,9 @@ SettledDevice settle_reading_device(const config::Resolved& settings, const Step
   chosen.by = "measured";
   if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", tuned ? Figures::kept : Figures::none);
   SettledDevice settled = open(settings, chosen, "fp32");
-  const int64_t free = device_memory(settled.backend.get()).free;
-  if (parse_device(request).automatic && settled.backend && double(free) <= work.bytes) {  // weights and what a pass over them holds do not fit there
+  const int64_t free = settled.backend->memory().free;
+  if (parse_device(request).automatic && !settled.backend->host_memory() &&
+      double(free) <= work.bytes) {  // weights and what a pass over them holds do not fit there
     const std::string why = fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes)));
     settled = open(settings, {{{}, why, {}, false, {}}, "measured"}, "fp32");
   }
@@ -198,8 +198,8 @@ SettledDevice settle_reading_device(const config::Resolved& settings, const Step
   return settled;
 }
 
-void keep_start_time(const Backend* backend, double seconds) {
-  const std::string gpu = device_name(backend);
+void keep_start_time(const Backend& backend, double seconds) {
+  const std::string gpu = backend.info().chip;
   if (gpu.empty()) return;
   Profile profile = this_machine();
   // The least of what was seen: kernels are compiled only once.
@@ -207,12 +207,12 @@ void keep_start_time(const Backend* backend, double seconds) {
   profile.put(start_key(gpu), {.value = fmt::format("{:.4g}", std::min(before, seconds)), .samples = 1});
 }
 
-double measured_balance(const Backend* backend, Precision precision, int64_t memory, Figures figures) {
-  if (!backend || backend->info().host_memory) {
+double measured_balance(const Backend& backend, Precision precision, int64_t memory, Figures figures) {
+  if (backend.host_memory()) {
     const std::optional<KernelRates> rates = cpu_rates(memory, figures, precision);
     return rates && rates->copy_gbs > 0 ? rates->matmul_gflops / rates->copy_gbs : 0;
   }
-  const std::optional<GpuCeilings> gpu = known_gpu_ceilings(device_name(backend), figures);
+  const std::optional<GpuCeilings> gpu = known_gpu_ceilings(backend.info().chip, figures);
   return gpu ? rate_of(*gpu, product_format(backend, precision)) / (1e9 * gpu->copy_gbs.median) : 0;
 }
 
@@ -257,7 +257,7 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures f
   for (auto [field, member] : kGpuFields) (own.*member).median = profile.number(prefix + field).value_or(0);
   if (std::optional<GpuCeilings> known = find({own})) return known;
   if (figures != Figures::measured) return {};
-  const std::vector<GpuCeilings> measured = cuda::gpu_probe({.rates_only = true})(true).gpus;
+  const std::vector<GpuCeilings> measured = begin_gpu_rates()().gpus;
   keep_gpu_ceilings(profile, measured);
   return find(measured);
 }
@@ -268,14 +268,14 @@ std::function<void()> begin_measuring_gpus() {
     return !d.missing.empty() || d.device.kind == Device::Kind::cpu || known_gpu_ceilings(d.name, Figures::kept);
   });
   if (all) return {};
-  return [probe = cuda::begin_gpu_probe({.rates_only = true}, true)] {
+  return [probe = begin_gpu_rates()] {
     Profile profile = this_machine();
     keep_gpu_ceilings(profile, probe().gpus);
   };
 }
 
-GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, Figures figures) {
-  const std::string gpu = device_name(backend);
+GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures figures) {
+  const std::string gpu = backend.info().chip;
   const std::optional<GpuCeilings> ceilings = known_gpu_ceilings(gpu, figures);
   if (!ceilings) return {};
   const double rate = rate_of(*ceilings, product_format(backend, step.plan().choices.precision)), bandwidth = 1e9 * ceilings->copy_gbs.median;
@@ -303,7 +303,7 @@ void keep_step_time(const std::string& key, double expected, double measured) {
 }
 
 BudgetFacts device_budget(const Backend& backend) {
-  const DeviceMemory memory = device_memory(&backend);
+  const DeviceMemory memory = backend.memory();
   return {.device = backend.info().name, .total = memory.total, .available = memory.free, .held = memory.held};
 }
 

@@ -25,7 +25,7 @@ class Backend;
 StepWork gpt_work(const GptConfig& config, int64_t batch);
 
 struct SettledDevice {
-  std::shared_ptr<Backend> backend;  // null: the CPU
+  std::shared_ptr<Backend> backend;  // never null
   Precision precision = Precision::fp32;
   Decision device, number_format;
   std::string precision_key;  // the setting that asked for the format: precision, or that of this device
@@ -49,7 +49,7 @@ SettledDevice settle_device(const config::Resolved& settings, const StepWork& wo
 // begun stays on the CPU.
 StepWork gpt_reading_work(const GptConfig& config, int64_t tokens);  // that go through the model together
 SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times);
-void keep_start_time(const Backend* backend, double seconds);  // that it took until it could compute; of the CPU nothing is kept
+void keep_start_time(const Backend& backend, double seconds);  // that it took until it could compute; of the CPU nothing is kept
 
 // What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `figures` says so. Empty: not known.
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures);
@@ -59,9 +59,9 @@ struct GpuStepTime {
   std::string source;
   std::string key;  // of steps of this kind, for keep_step_time()
 };
-GpuStepTime gpu_step_time(const TrainStep& step, const Backend* backend, Figures figures);
-// Operations that the device's products take in the time of a byte; 0: its rates are not known. `backend` null: the CPU, with so much memory.
-double measured_balance(const Backend* backend, Precision precision, int64_t memory, Figures figures);
+GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures figures);
+// Operations that the device's products take in the time of a byte; 0: its rates are not known. On the CPU with so much memory.
+double measured_balance(const Backend& backend, Precision precision, int64_t memory, Figures figures);
 
 // What a run has seen: later ones of its kind expect as much above the sum of their kernels. An empty key: nothing is kept.
 void keep_step_time(const std::string& key, double expected, double measured);

@@ -12,16 +12,14 @@
 
 namespace ridge {
 
-static bool is_far(const Backend* backend) { return backend && !backend->info().host_memory; }
-
 double GptEvaluation::bits_per_byte() const { return nats / bytes / std::log(2.0); }
 
-int64_t evaluation_batch(const GptConfig& c, const Backend* backend) {
-  const int64_t more = is_far(backend) ? 16 : 1, tokens = more * 4096, logits = more << 24;
+int64_t evaluation_batch(const GptConfig& c, const Backend& backend) {
+  const int64_t more = !backend.host_memory() ? 16 : 1, tokens = more * 4096, logits = more << 24;
   return std::clamp<int64_t>(std::min(tokens, logits / c.vocab) / c.block, 1, more * 64);
 }
 
-GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team, Backend* backend) {
+GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, Backend& backend) {
   constexpr int64_t kNoTarget = -1;
   const GptConfig& c = parameters.config();
   const std::vector<Type>& types = batches.types();
@@ -32,14 +30,12 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   GptParameters::Nodes nodes = parameters.trace(g);
   NodeId in = g.input(types[0], "tokens"), target = g.input(types[1], "targets");
   NodeId logits = gpt_forward(b, c, nodes.values, in);
-  const bool far = is_far(backend);
+  const bool far = !backend.host_memory();
   if (far && parameters.storage() != DType::f32) logits = keep_wide(g, autocast(g, {&logits, 1}, parameters.storage())[0]);  // as in a sampler
   Builder::SumCount loss = b.cross_entropy(logits, target, kNoTarget);
   std::vector<NodeId> inputs = nodes.inputs;
   inputs.insert(inputs.end(), {in, target});
-  CompileOptions options;
-  options.team = team, options.backend = backend;
-  Executable program(g, inputs, {b.cast(loss.sum, DType::f32), b.cast(loss.count, DType::f32)}, options);
+  Executable program(g, inputs, {b.cast(loss.sum, DType::f32), b.cast(loss.count, DType::f32)}, backend);
 
   // Text of each token, so that losses can be told for what every tokenizer shares.
   std::vector<std::pair<int, int>> sizes;  // characters that begin in it, bytes
@@ -74,9 +70,9 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
       for (int64_t t : {tokens[size_t(k)], targets[size_t(k)]})
         if (t < 0 || t >= c.vocab)
           fail(ErrorCode::io, "[evaluate] token {} is not in the model's vocabulary of {}; is this the model's tokenizer?", t, c.vocab);
-    if (far) backend->upload(device.data(), tokens.data(), bytes), backend->upload(device.data() + place, targets.data(), bytes);
+    if (far) backend.upload(device.data(), tokens.data(), bytes), backend.upload(device.data() + place, targets.data(), bytes);
     program.run(data, out);
-    if (far) backend->download(sums, out[0], sizeof sums), backend->wait();
+    if (far) backend.download(sums, out[0], sizeof sums), backend.wait();
     result.nats += sums[0], result.tokens += int64_t(sums[1]), result.windows += batches.samples(i);
     for (int64_t k = 0; tokenizer && k < live; ++k)
       if (const size_t t = size_t(targets[size_t(k)]); t < sizes.size()) result.characters += sizes[t].first, result.bytes += sizes[t].second;

@@ -9,7 +9,6 @@
 namespace ridge {
 
 class Backend;
-class ThreadTeam;
 
 struct GptEvaluation {
   double nats = 0;                   // of all targets together
@@ -22,11 +21,10 @@ struct GptEvaluation {
 };
 
 // Windows to evaluate a model with at a time: enough to fill the device, few enough for little memory.
-int64_t evaluation_batch(const GptConfig& config, const Backend* backend = nullptr);
+int64_t evaluation_batch(const GptConfig& config, const Backend& backend = default_backend());
 
-// Over all batches of tokens and targets, i64 [batch, block]. `backend`: where the parameters lie; none: the CPU. ErrorCode::io: a token
+// Over all batches of tokens and targets, i64 [batch, block]. `backend`: where the parameters lie. ErrorCode::io: a token
 // outside the vocabulary.
-GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, ThreadTeam* team = nullptr,
-                           Backend* backend = nullptr);
+GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& batches, const Tokenizer* tokenizer, Backend& backend = default_backend());
 
 }  // namespace ridge

@@ -8,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/registry.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
 #include "tasks/gpt/task.h"
@@ -44,14 +45,15 @@ struct Trial {
 
 // A step of the trial, ready to run.
 struct Runner {
+  std::unique_ptr<Backend> backend;
   StepModel model;
   std::unique_ptr<TrainStep> step;
   std::vector<int64_t> tokens;
 
   Runner(const Trial& trial, Precision precision, ThreadTeam& team)
-      : model(gpt_step_model(trial.model, trial.batch)), tokens(size_t(trial.batch * trial.model.block), 0) {
+      : backend(cpu_backend(team)), model(gpt_step_model(trial.model, trial.batch)), tokens(size_t(trial.batch * trial.model.block), 0) {
     StepOptions options;
-    options.team = &team, options.evaluation = false, options.precision = precision;
+    options.backend = backend.get(), options.evaluation = false, options.precision = precision;
     step = std::make_unique<TrainStep>(model, options);
   }
   void fill() {

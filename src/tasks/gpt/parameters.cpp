@@ -34,16 +34,16 @@ DType storage_of(const Parameter& p, DType storage) { return p.shape.rank() >= 2
 
 DType weight_storage(Precision precision) { return precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32; }
 
-GptParameters::GptParameters(const GptWeights& weights, DType storage, Backend* backend)
+GptParameters::GptParameters(const GptWeights& weights, DType storage, Backend& backend)
     : GptParameters(
           weights.config, storage, [&](size_t index, std::span<float> values) { weights.copy(index, values); }, backend) {}
 
-GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill& fill, Backend* backend) : state_(std::make_unique<State>()) {
+GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill& fill, Backend& backend) : state_(std::make_unique<State>()) {
   State& s = *state_;
   if (storage != DType::f32 && storage != DType::bf16 && storage != DType::f16)
     fail(ErrorCode::dtype, "[gpt] weights cannot be kept as {}; use f32, bf16 or f16", name(storage));
   s.config = config, s.storage = storage;
-  const bool far = backend && !backend->info().host_memory;
+  const bool far = !backend.host_memory();
   const std::vector<Parameter> parameters = gpt_parameters(config);
   int64_t longest = 0;
   for (const Parameter& p : parameters) {
@@ -71,7 +71,7 @@ GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill&
       uint16_t* to = far ? narrow.data() : reinterpret_cast<uint16_t*>(at);
       for (size_t k = 0; k < n; ++k) to[k] = storage == DType::bf16 ? f32_to_bf16(values[k]) : f32_to_f16(values[k]);
     }
-    if (far) backend->upload(at, whole ? static_cast<const void*>(wide.data()) : narrow.data(), s.types[i].bytes());
+    if (far) backend.upload(at, whole ? static_cast<const void*>(wide.data()) : narrow.data(), s.types[i].bytes());
     at += aligned(s.types[i].bytes());
   }
 }

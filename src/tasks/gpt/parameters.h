@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "machine/precision.h"
+#include "measure/default_team.h"
 #include "tasks/gpt/files.h"
 
 namespace ridge {
@@ -18,9 +19,9 @@ DType weight_storage(Precision precision);  // of matrices that are only read; t
 class GptParameters {
  public:
   using Fill = std::function<void(size_t index, std::span<float> values)>;
-  // `backend`: where the memory of their own lies; none: the host's.
-  GptParameters(const GptConfig& config, DType storage, const Fill& fill, Backend* backend = nullptr);
-  explicit GptParameters(const GptWeights& weights, DType storage = DType::f32, Backend* backend = nullptr);
+  // `backend`: where the memory of their own lies.
+  GptParameters(const GptConfig& config, DType storage, const Fill& fill, Backend& backend = default_backend());
+  explicit GptParameters(const GptWeights& weights, DType storage = DType::f32, Backend& backend = default_backend());
   GptParameters(const GptConfig& config, std::span<const std::span<float>> in_place);  // f32; read as they are at the time
   GptParameters(const GptConfig& config, std::vector<const void*> in_place);           // the same on any device
   ~GptParameters();

@@ -13,7 +13,6 @@
 #include "tasks/gpt/files.h"
 #include "tasks/gpt/sampler.h"
 #include "tasks/gpt/task.h"
-#include "train/open_device.h"
 
 namespace ridge {
 namespace {
@@ -40,7 +39,7 @@ GptRun::GptRun(GptRun&&) noexcept = default;
 GptRun::~GptRun() = default;
 
 void GptRun::make_sampler(std::vector<const void*> weights) {
-  sampler = std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, std::move(weights)), nullptr, nullptr, backend.get(), DType::f32);
+  sampler = std::make_unique<GptSampler>(std::make_shared<GptParameters>(model, std::move(weights)), *backend, DType::f32);
 }
 
 std::string GptRun::sample() {
@@ -71,7 +70,7 @@ std::optional<double> nats_per_character(const GptRun& run, double loss) {
 // The driver's own memory, now that all kernels are loaded; recordings come with the first steps.
 static void count_driver(GptRun& run) {
   constexpr int64_t kRecordings = int64_t(16) << 20;
-  const int64_t held = device_memory(run.backend.get()).held + kRecordings;
+  const int64_t held = run.backend->memory().held + kRecordings;
   run.planned_bytes += held - run.memory.front().bytes;
   run.memory.front().bytes = held;
   run.trainer.planned_bytes = run.planned_bytes;
@@ -82,8 +81,8 @@ GptRun start_gpt_run(const Resolved& settings, const GptRunOptions& options) {
   std::vector<std::string> replanned;
   for (int attempt = 1;; ++attempt) {
     GptRun run = settle_gpt_run(settings, o);
-    const bool far = run.backend && !run.backend->info().host_memory;
-    const DeviceMemory device = device_memory(run.backend.get());
+    const bool far = !run.backend->host_memory();
+    const DeviceMemory device = run.backend->memory();
     const int64_t needed = run.planned_bytes - run.passed_bytes - (far ? device.held : resident_bytes());
     const int64_t left = options.free_memory ? options.free_memory() : far ? device.free : read_limits().memory_available;
     std::string trouble;

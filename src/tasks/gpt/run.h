@@ -33,7 +33,7 @@ struct GptRun {
   Dataset data;
   GptConfig model;
   std::vector<Parameter> parameters;  // as files hold them
-  std::shared_ptr<Backend> backend;   // null: the CPU
+  std::shared_ptr<Backend> backend;   // never null
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<BatchSource> train, validation;
   int64_t validation_windows = 0, all_validation_windows = 0;

@@ -33,8 +33,7 @@ struct CacheLayout {
 };
 
 // `length` tokens from a position, of which the first `live` count: caches are updated in place, logits are those after the last live one.
-Executable compile(const GptParameters& parameters, const CacheLayout& layout, int64_t length, ThreadTeam* team, const std::shared_ptr<Arena>& arena,
-                   Backend* backend) {
+Executable compile(const GptParameters& parameters, const CacheLayout& layout, int64_t length, const std::shared_ptr<Arena>& arena, Backend& backend) {
   const GptConfig& c = parameters.config();
   Graph g;
   Builder b(g);
@@ -55,14 +54,14 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
     hidden = b.dynamic_slice(hidden, at, {1, 1, c.width});
   }
   std::vector<NodeId> outputs = {b.reshape(gpt_logits(b, c, nodes.values, hidden), {-1})};
-  CompileOptions options;
-  options.team = team, options.arena = arena, options.backend = backend;
+  CompileOptions options(backend);
+  options.arena = arena;
   for (int64_t i = 0; i < c.layers; ++i)
     for (NodeId id : {cache.keys[size_t(i)], cache.values[size_t(i)]}) {
       options.state.push_back({int(first + outputs.size() - 1), int(outputs.size())});
       outputs.push_back(id);
     }
-  if (backend && !backend->info().host_memory && parameters.storage() != DType::f32) {
+  if (!backend.host_memory() && parameters.storage() != DType::f32) {
     // The CPU's products widen weights as they read them; others take both operands in 16 bits.
     outputs = autocast(g, outputs, parameters.storage());
     outputs[0] = keep_wide(g, outputs[0]);
@@ -72,8 +71,8 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
 
 }  // namespace
 
-Precision kept_precision(DType weights, const Backend* backend, std::string_view wish) {
-  const bool widens = (!backend || backend->info().host_memory) && (has_avx512(isa_tier()) || isa_tier() == IsaTier::avx2);
+Precision kept_precision(DType weights, const Backend& backend, std::string_view wish) {
+  const bool widens = backend.host_memory() && (has_avx512(isa_tier()) || isa_tier() == IsaTier::avx2);
   const Precision usual = weights == DType::bf16 ? Precision::bf16 : weights == DType::f16 || widens ? Precision::fp16 : Precision::fp32;
   return parse_precision(wish).value_or(usual);
 }
@@ -119,6 +118,7 @@ struct GptSampler::State {
   std::shared_ptr<const GptParameters> parameters;
   int64_t chunk;
   CacheLayout layout;
+  std::shared_ptr<Arena> arena;  // of both programs
   Executable one, many;
   Backend* far;  // a device with memory of its own; null: the host's is read in place
   BufferPool pool;
@@ -132,13 +132,14 @@ struct GptSampler::State {
   std::vector<Token> history;  // what the cache holds
   std::vector<float> logits;
 
-  State(std::shared_ptr<const GptParameters> p, ThreadTeam* team, const std::shared_ptr<Arena>& arena, Backend* backend, std::optional<DType> kept)
+  State(std::shared_ptr<const GptParameters> p, Backend& backend, std::optional<DType> kept)
       : parameters(std::move(p)),
         chunk(std::min(kChunk, parameters->config().block)),
         layout(parameters->config(), kept.value_or(weight_storage(kept_precision(parameters->storage(), backend))), parameters->config().block + chunk),
-        one(compile(*parameters, layout, 1, team, arena, backend)),
-        many(compile(*parameters, layout, chunk, team, arena, backend)),
-        far(backend && !backend->info().host_memory ? backend : nullptr),
+        arena(std::make_shared<Arena>(backend)),
+        one(compile(*parameters, layout, 1, arena, backend)),
+        many(compile(*parameters, layout, chunk, arena, backend)),
+        far(backend.host_memory() ? nullptr : &backend),
         device(backend),
         given(size_t(chunk) + 2),
         logits(size_t(parameters->config().vocab)) {
@@ -188,9 +189,8 @@ struct GptSampler::State {
   }
 };
 
-GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team, std::shared_ptr<Arena> arena, Backend* backend,
-                       std::optional<DType> kept)
-    : state_(std::make_unique<State>(std::move(parameters), team, arena ? arena : std::make_shared<Arena>(backend), backend, kept)) {}
+GptSampler::GptSampler(std::shared_ptr<const GptParameters> parameters, Backend& backend, std::optional<DType> kept)
+    : state_(std::make_unique<State>(std::move(parameters), backend, kept)) {}
 GptSampler::~GptSampler() = default;
 GptSampler::GptSampler(GptSampler&&) noexcept = default;
 

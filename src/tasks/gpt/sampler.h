@@ -11,9 +11,7 @@
 
 namespace ridge {
 
-class Arena;
 class Backend;
-class ThreadTeam;
 
 struct SampleOptions {
   double temperature = 0.8;  // 0: always the likeliest token
@@ -30,14 +28,12 @@ Token draw_token(std::span<const float> logits, const SampleOptions& options, ui
 // How keys and values of earlier tokens are kept. `wish`: fp32, bf16 or fp16; auto: as the weights are, but fp16 beside fp32 ones on a CPU that widens
 // it by itself. A token reads all of them, so they are what it costs more late in a text; that they have eleven bits moves logits by a thousandth or
 // two. A GPU is bound by the number of kernels instead, and has none for products of both formats.
-Precision kept_precision(DType weights, const Backend* backend, std::string_view wish = "auto");
+Precision kept_precision(DType weights, const Backend& backend, std::string_view wish = "auto");
 
 class GptSampler {
  public:
-  // Compiles; memory is mapped when the first token comes. `arena`: one that no program uses at the same time. `backend`: where the parameters
-  // lie; none: the CPU. `kept`: keys and values; none: by kept_precision().
-  explicit GptSampler(std::shared_ptr<const GptParameters> parameters, ThreadTeam* team = nullptr, std::shared_ptr<Arena> arena = nullptr,
-                      Backend* backend = nullptr, std::optional<DType> kept = {});
+  // Compiles; memory is mapped when the first token comes. `backend`: where the parameters lie. `kept`: keys and values; none: by kept_precision().
+  explicit GptSampler(std::shared_ptr<const GptParameters> parameters, Backend& backend = default_backend(), std::optional<DType> kept = {});
   ~GptSampler();
   GptSampler(GptSampler&&) noexcept;
 

@@ -25,7 +25,6 @@
 #include "tasks/gpt/sampler.h"
 #include "tasks/gpt/task.h"
 #include "train/checkpoint.h"
-#include "train/open_device.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
 #include "train/train_text.h"
@@ -178,7 +177,7 @@ class Settling {
     if (o_.backend) {
       run_.backend = o_.backend;
       device_ = {"device", o_.backend->info().name, "given", "", ""};
-      const PrecisionChoice precision = device_precision(s_.get<std::string>("precision"), Fallback::allow, o_.backend.get());
+      const PrecisionChoice precision = choose_precision(s_.get<std::string>("precision"), Fallback::allow, o_.backend->arithmetic());
       precision_ = as_set(s_, "precision", std::string(name(precision.precision)), precision.reason);
       number_format_ = precision.precision;
     } else {
@@ -204,10 +203,10 @@ class Settling {
       run_.backend = std::move(settled.backend);
       device_ = std::move(settled.device), precision_ = std::move(settled.number_format), number_format_ = settled.precision;
     }
-    far_ = run_.backend && !run_.backend->info().host_memory;
+    far_ = !run_.backend->host_memory();
     if (far_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
-    use_pinned_memory(run_.backend.get(), s_.get<bool>("enable_pinned_memory"));
-    if (far_) device_before_ = device_memory(run_.backend.get());
+    run_.backend->use_pinned_memory(s_.get<bool>("enable_pinned_memory"));
+    if (far_) device_before_ = run_.backend->memory();
   }
 
   // Sizes that were asked for and cannot be had are not passed over.
@@ -293,7 +292,7 @@ class Settling {
       for (const Parameter& p : gpt_parameters(run_.model)) numbers += p.shape.numel();
       const bool keeps = s_.get<std::string>("checkpoint_interval") != "none";  // else only the weights are copied, at the end
       host.push_back({keeps ? "copies for checkpoints" : "copy of the weights", (keeps ? 3 : 1) * numbers * int64_t(sizeof(float))});
-      run_.memory.push_back({"driver, kernels, libraries", std::max(device_before_.held + kDeviceGrowth, device_memory(run_.backend.get()).held)});
+      run_.memory.push_back({"driver, kernels, libraries", std::max(device_before_.held + kDeviceGrowth, run_.backend->memory().held)});
     }
     if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer) {
       const std::vector<const void*> nowhere(gpt_parameters(run_.model).size());  // only sizes matter before the step has its memory
@@ -337,13 +336,13 @@ class Settling {
   // What the run so far was computed in, as far as this device knows it.
   Precision precision_as_before(Precision before) {
     const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
-    const PrecisionChoice choice = device_precision(name(before), fallback, run_.backend.get());
+    const PrecisionChoice choice = choose_precision(name(before), fallback, run_.backend->arithmetic());
     if (choice.precision != number_format_ || choice.fell_back) {
       for (const std::string& notice : choice.notices)
         if (std::find(run_.notices.begin(), run_.notices.end(), notice) == run_.notices.end()) run_.notices.push_back(notice);
       precision_ = {"precision", std::string(name(choice.precision)), "the run so far", choice.fell_back ? choice.reason : "as it was trained", ""};
     }
-    choose_products(run_.backend.get(), choice.precision, s_.get<std::string>("matmul_precision"));
+    choose_products(*run_.backend, choice.precision, s_.get<std::string>("matmul_precision"));
     return choice.precision;
   }
 
@@ -374,7 +373,7 @@ class Settling {
       if (!is_said_now(precision_key_.c_str())) options.precision = precision_as_before(before.precision);
     }
     options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, figures = step_figures()] {
-      return measured_balance(backend, precision, memory, figures);
+      return measured_balance(*backend, precision, memory, figures);
     };
     if (earlier_ && !earlier_->choices.empty()) {
       StepOptions same = options;
@@ -437,7 +436,7 @@ class Settling {
 
   void estimate() {
     if (far_) {
-      const GpuStepTime time = gpu_step_time(*run_.step, run_.backend.get(), step_figures());
+      const GpuStepTime time = gpu_step_time(*run_.step, *run_.backend, step_figures());
       run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
       run_.expected_key = time.key;
       return;
@@ -466,7 +465,7 @@ class Settling {
     t.trim_interval = s_.get<int64_t>("empty_cache_frequency");
     if (far_) {
       // As the driver counts it: what is no longer free since the run began, and what the driver had taken for itself by then.
-      t.device_bytes = [backend = run_.backend.get(), before = device_before_] { return before.free - device_memory(backend).free + before.held; };
+      t.device_bytes = [backend = run_.backend.get(), before = device_before_] { return before.free - backend->memory().free + before.held; };
       t.device_choice = device_.value;
       t.pinned_bytes = s_.get<bool>("enable_pinned_memory") ? int64_t(s_.get<double>("pin_memory_ratio") * double(read_limits().memory_total)) : 0;
     }

@@ -21,7 +21,6 @@
 #include "tasks/gpt/device.h"
 #include "tasks/user/data.h"
 #include "train/loss_plot.h"
-#include "train/open_device.h"
 #include "train/outputs.h"
 #include "train/run_state.h"
 #include "train/step_time.h"
@@ -105,26 +104,25 @@ struct Trainer::State {
 
   void compile(const Step& step, const std::vector<BatchSpec>& specs) {
     default_team();  // its threads belong to the baseline
-    const detail::EagerDevice* device = detail::eager_device();
-    backend = device ? device->backend.get() : nullptr;
-    before = device_memory(backend);
-    const int64_t held = backend ? before.held : resident_bytes();
-    BudgetFacts facts = backend ? device_budget(*backend) : budget_facts(read_limits(), held);
+    backend = detail::eager_device().backend.get(), far = !backend->host_memory();
+    before = backend->memory();
+    const int64_t held = far ? before.held : resident_bytes();
+    BudgetFacts facts = far ? device_budget(*backend) : budget_facts(read_limits(), held);
     if (!args.memory.empty() && args.memory != "auto") facts.wish = parse_bytes(args.memory);
     budget = memory_budget(facts);
     notices.insert(notices.end(), budget.notices.begin(), budget.notices.end());
     Prefetcher::Options ahead;
     ahead.depth = batches_ahead(*source);
     const int64_t batches = Prefetcher::bytes_for(*source, ahead) + (validation_source ? bytes_of_batch(*validation_source) : 0);
-    const int64_t others = backend ? held + kDeviceGrowth : held + kGrowth + batches;
+    const int64_t others = far ? held + kDeviceGrowth : held + kGrowth + batches;
     StepOptions o;
     o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
-    o.memory = budget.bytes - others, o.backend = backend;
+    o.memory = budget.bytes - others;
     o.memory = std::max<int64_t>(o.memory, 1);  // nothing is left: the refusal below knows what would do
     if (stored) {
       StepOptions same = o;
       honour(same, earlier.choices);
-      if (backend && same_device(*backend, earlier.choices)) backend->use_choices(earlier.choices);
+      if (far && same_device(*backend, earlier.choices)) backend->use_choices(earlier.choices);
       try {
         compiled = compile_step(step, specs, same);
         honoured = true;
@@ -145,8 +143,8 @@ struct Trainer::State {
     if (validation_source)  // what is left of the data is validated with fewer samples than a batch: said now, not after hours of training
       compiled->step.check_evaluation(validation_source->samples(validation_source->batches() - 1));
     planned_bytes = others + compiled->step.plan().planned_bytes;
-    if (backend) {
-      const GpuStepTime time = gpu_step_time(compiled->step, backend, Figures::kept);
+    if (far) {
+      const GpuStepTime time = gpu_step_time(compiled->step, *backend, Figures::kept);
       least_seconds = time.least, expected_step_seconds = time.expected;
       return;
     }
@@ -185,7 +183,7 @@ struct Trainer::State {
         {"budget", size_text(budget.bytes), args.memory.empty() || args.memory == "auto" ? "default" : program, budget.reason},
         {"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up},
     };
-    if (backend)
+    if (far)
       decisions.push_back({"device", to_string(used_device()), program, fmt::format("{}, {} kernels in a step", backend->info().what, plan.kernels)});
     else
       decisions.push_back(
@@ -227,8 +225,8 @@ struct Trainer::State {
     if (args.sample_interval > 0) o.sample_interval = args.sample_interval;
     o.target = args.target;
     o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes, o.prefetch = batches_ahead(*source);
-    if (backend) {
-      o.device_bytes = [backend = backend, before = before] { return before.free - device_memory(backend).free + before.held; };
+    if (far) {
+      o.device_bytes = [backend = backend, before = before] { return before.free - backend->memory().free + before.held; };
       o.device_choice = to_string(used_device());
     }
     o.least_seconds = least_seconds, o.roof_others = roof_others, o.expected_step_seconds = expected_step_seconds;
@@ -268,7 +266,8 @@ struct Trainer::State {
   std::optional<StoredCheckpoint> stored;
   RunState earlier;  // of `stored`
   MemoryBudget budget;
-  Backend* backend = nullptr;  // null: the CPU
+  Backend* backend = nullptr;  // that of eager tensors
+  bool far = false;            // it has memory of its own
   DeviceMemory before;         // when it was planned
   std::shared_ptr<CompiledStep::State> compiled;
   bool honoured = false;  // the choices of `stored`
