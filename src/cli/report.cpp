@@ -36,7 +36,9 @@ int run_report(const ReportArguments& arguments) {
   const std::vector<RunGroup> groups = read_all(arguments.folders);
   if (!arguments.svg.empty()) {
     const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());
-    write_atomically(arguments.svg, loss_svg(title, std::vector{train_panel(groups), validation_panel(groups)}));
+    std::vector<LossPanel> panels = {train_panel(groups), validation_panel(groups)};
+    for (LossPanel& panel : score_panels(groups)) panels.push_back(std::move(panel));
+    write_atomically(arguments.svg, loss_svg(title, panels));
   }
   print_groups(groups, arguments.json);
   if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
