@@ -22,7 +22,7 @@ AttentionDesc::Strides heads_first(AttentionDesc::Strides s) {  // from [batch, 
 }  // namespace
 
 AttentionDesc attention_desc(const Program& program, const ProgramKernel& kernel) {
-  const Graph& g = program.graph();
+  const Graph& g = program.graph;
   const Node& n = g[kernel.group.node];
   AttentionOperands o = attention_operands(n);
   AttentionDesc d;

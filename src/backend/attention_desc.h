@@ -7,7 +7,7 @@
 
 namespace ridge {
 
-class Program;
+struct Program;
 struct ProgramKernel;
 
 struct AttentionDesc {

@@ -13,7 +13,7 @@
 
 namespace ridge {
 
-class Program;
+struct Program;
 
 struct DeviceInfo {
   std::string name;       // "cpu", "cuda", "reference"

@@ -15,7 +15,7 @@ NodeId narrow(Graph& g, NodeId x, DType compute) {
   const Node& n = g[x];
   if (n.type().dtype != DType::f32) return x;
   if (n.op == Op::cast && g.dtype(n.in[0]) == compute) return n.in[0];
-  if (!is_movement(n.op)) return Builder(g).cast(x, compute);
+  if (!is_view(n.op)) return Builder(g).cast(x, compute);
   std::vector<NodeId> in;
   for (NodeId i : n.in) in.push_back(narrow(g, i, compute));
   return g.add(n.op, in, n.attrs, n.copy);
@@ -43,7 +43,7 @@ NodeId unrounded(Graph& g, NodeId x) {
     return g.add(Op::conv, n.in, std::move(attrs), n.copy);
   }
   if (n.op == Op::reduce_sum && sums_products(g, n)) return g.add(n.op, {unrounded(g, n.in[0])}, n.attrs, n.copy);
-  if (n.op != Op::add && !is_movement(n.op)) return kNone;
+  if (n.op != Op::add && !is_view(n.op)) return kNone;
   std::vector<NodeId> in;
   for (NodeId i : n.in) {
     in.push_back(unrounded(g, i));
@@ -99,7 +99,7 @@ NodeId keep_wide(Graph& g, NodeId gradient) {
     const NodeId wide = unrounded(g, n.in[0]);
     return wide ? wide : gradient;
   }
-  if (n.op != Op::add && !is_movement(n.op)) return gradient;
+  if (n.op != Op::add && !is_view(n.op)) return gradient;
   std::vector<NodeId> in;
   for (NodeId i : n.in) in.push_back(keep_wide(g, i));
   return in == n.in ? gradient : g.add(n.op, in, n.attrs, n.copy);

@@ -6,23 +6,18 @@
 
 #include "base/error.h"
 #include "compile/conv_views.h"
-#include "compile/launch.h"
-#include "compile/program.h"
 #include "graph/ops/attention.h"
 
 namespace ridge {
 
 bool has_memory(const Graph& g, NodeId id, const FusePlan& plan) {
-  bool made_on_the_way = g[id].op == Op::literal || is_movement(g[id].op);
+  bool made_on_the_way = g[id].op == Op::literal || is_view(g[id].op);
   return (!made_on_the_way || plan.copies.count(id)) && !plan.repeated.count(id);
 }
 
 namespace {
 
-bool is_tile_op(Op op) {
-  return is_elementwise(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits || op == Op::check_class ||
-         op == Op::take || op == Op::gather || op == Op::dynamic_slice;
-}
+bool is_tile_op(Op op) { return row(op).fusion == Fusion::tile; }
 
 class Fuser {
  public:
@@ -43,8 +38,8 @@ class Fuser {
       merge_siblings();
     }
     collect();
-    OrderProblem problem = dependences();
-    if (plan_.circular.empty()) arrange_launches(g_, is_output_, problem, enabled, plan_);
+    plan_.problem = dependences();
+    plan_.merged = enabled;
     return std::move(plan_);
   }
 
@@ -82,7 +77,7 @@ class Fuser {
     std::vector<NodeId> ahead = topological(g_, forward);
     NodeId last = 0;
     for (NodeId id : ahead)
-      if (!is_tile_op(g_[id].op) && !is_movement(g_[id].op) && g_[id].op != Op::input && g_[id].op != Op::literal && g_[id].op != Op::get) last = id;
+      if (const Fusion f = row(g_[id].op).fusion; f == Fusion::product || f == Fusion::alone) last = id;
     for (NodeId id : ahead) early_[id] = id < last ? 2 : 1;
   }
   // 2: early forward, 1: the end of forward, 0: backward. What has something of the end runs there, whatever else is in it.
@@ -99,7 +94,7 @@ class Fuser {
   // A strided view will do; pads and concats below it must be stored.
   void need_view(NodeId id, bool one_loop_per_axis, bool contiguous) {
     NodeId at = id;
-    while (is_movement(g_[at].op) && !plan_.copies.count(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) at = g_[at].in[0];
+    while (is_strided_view(g_[at].op) && !plan_.copies.count(at)) at = g_[at].in[0];
     if (g_[at].op == Op::literal) {
       plan_.copies.insert(id);
       return;
@@ -137,47 +132,26 @@ class Fuser {
     for (NodeId id : order_) {
       const Node& n = g_[id];
       if (is_apart(n)) need_memory(n.in[0]);
-      switch (n.op) {
-        case Op::take:
-        case Op::gather:
-        case Op::dynamic_slice: need_memory(n.in[0]); break;
-        case Op::matmul:
-          for (NodeId in : n.in) need_view(in, false, false);
-          need_common_loops(n);
-          break;
-        case Op::conv:
-          for (size_t i = 0; i < 2; ++i) {
-            need_view(n.in[i], false, false);
-            if (!conv_steps(*resolve_view(g_, n.in[i], storage()), g_.shape(n.in[i]), i == 0 ? 1 : 0, n.attrs.ints[0])) plan_.copies.insert(n.in[i]);
-          }
-          break;
-        case Op::attention:
-        case Op::attention_grad: {
-          AttentionOperands o = attention_operands(n);
-          for (NodeId in : n.in) {
-            bool strided = in == o.q || in == o.k || in == o.v || in == o.mask || in == o.dout || in == o.out;
-            need_view(in, strided, !strided);
-          }
-          break;
+      if (row(n.op).has(OpRow::picks)) need_memory(n.in[0]);
+      if (row(n.op).fusion == Fusion::product) {
+        for (NodeId in : n.in) need_view(in, false, false);
+        need_common_loops(n);
+      } else if (n.op == Op::conv) {
+        for (size_t i = 0; i < 2; ++i) {
+          need_view(n.in[i], false, false);
+          if (!conv_steps(*resolve_view(g_, n.in[i], storage()), g_.shape(n.in[i]), i == 0 ? 1 : 0, n.attrs.ints[0])) plan_.copies.insert(n.in[i]);
         }
-        case Op::scatter:
-        case Op::scatter_add:
-        case Op::take_grad:
-        case Op::fold:
-        case Op::sort:
-        case Op::cumsum:
-        case Op::dynamic_update_slice:
-        case Op::scan:
-          for (NodeId in : n.in) need_view(in, false, true);
-          break;
-        case Op::pad: {  // padding between elements is stored by a kernel of its own
-          if (interior_pad(id)) {
-            need_view(n.in[0], false, true);
-            plan_.copies.insert(id);
-          }
-          break;
+      } else if (n.op == Op::attention || n.op == Op::attention_grad) {
+        AttentionOperands o = attention_operands(n);
+        for (NodeId in : n.in) {
+          bool strided = in == o.q || in == o.k || in == o.v || in == o.mask || in == o.dout || in == o.out;
+          need_view(in, strided, !strided);
         }
-        default: break;
+      } else if (row(n.op).fusion == Fusion::alone) {
+        for (NodeId in : n.in) need_view(in, false, true);
+      } else if (interior_pad(id)) {  // padding between elements is stored by a kernel of its own
+        need_view(n.in[0], false, true);
+        plan_.copies.insert(id);
       }
     }
   }
@@ -185,7 +159,7 @@ class Fuser {
   // Broadcasts of other shapes of a buffer always lower; anything else must be tried.
   bool moves_much(NodeId id) const {
     bool reshaped = false;
-    for (; is_movement(g_[id].op) && !plan_.copies.count(id); id = g_[id].in[0]) {
+    for (; is_view(g_[id].op) && !plan_.copies.count(id); id = g_[id].in[0]) {
       if (g_[id].op == Op::reshape)
         reshaped = true;
       else if (g_[id].op != Op::expand || reshaped)
@@ -199,7 +173,7 @@ class Fuser {
     for (bool changed = true; changed;) {
       changed = false;
       for (NodeId id : order_) {
-        bool copy = is_movement(g_[id].op) && plan_.copies.count(id) && !interior_pad(id);
+        bool copy = is_view(g_[id].op) && plan_.copies.count(id) && !interior_pad(id);
         if (!copy && !(is_tile_op(g_[id].op) && std::any_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) { return moves_much(in); }))) continue;
         if (lower_group(g_, {{id}, {id}, kNone, nullptr}, storage()).refusal.empty()) continue;
         for (NodeId in : g_[id].in)
@@ -225,20 +199,19 @@ class Fuser {
         n = -1;
       else if (n >= 0)
         ++n;
-      if (is_movement(g_[id].op) && !plan_.copies.count(id))
+      if (is_view(g_[id].op) && !plan_.copies.count(id))
         for (NodeId in : g_[id].in) self(self, in, memory);
     };
     for (NodeId id : outputs_) see(see, id, true);
     for (NodeId id : order_) {
-      bool memory = !(is_elementwise(g_[id].op) || is_reduction(g_[id].op) || (is_movement(g_[id].op) && !plan_.copies.count(id)));
-      if (is_movement(g_[id].op) && !memory) continue;  // passed through by whoever reads it
+      bool memory = !(is_elementwise(g_[id].op) || is_reduction(g_[id].op) || (is_view(g_[id].op) && !plan_.copies.count(id)));
+      if (is_view(g_[id].op) && !memory) continue;  // passed through by whoever reads it
       for (NodeId in : g_[id].in) see(see, in, memory);
     }
     for (NodeId id : order_) {
       Op op = g_[id].op;
-      bool cheap = op == Op::neg || op == Op::cast || (op >= Op::add && op <= Op::mul) || (op >= Op::equal && op <= Op::select);
       const bool widens = op == Op::cast && size_of(g_.dtype(id)) > size_of(g_.dtype(g_[id].in[0]));  // what is narrower is read instead
-      if (!cheap || users[id] < (widens ? 1 : 2) || g_.shape(id).numel() <= 1) continue;
+      if (row(op).effort != Effort::cheap || users[id] < (widens ? 1 : 2) || g_.shape(id).numel() <= 1) continue;
       int full = 0, deep = 0;
       for (NodeId in : g_[id].in) {
         NodeId source = in;
@@ -268,7 +241,7 @@ class Fuser {
 
   // Repeated nodes that are read through other views than plain broadcasts.
   void repeated_below(NodeId id, bool moved, std::vector<NodeId>& found) const {
-    bool movement = is_movement(g_[id].op) && !plan_.copies.count(id), repeated = plan_.repeated.count(id) != 0;
+    bool movement = is_view(g_[id].op) && !plan_.copies.count(id), repeated = plan_.repeated.count(id) != 0;
     if (!movement && !repeated) return;
     if (repeated && moved) found.push_back(id);
     for (NodeId in : g_[id].in) repeated_below(in, moved || (movement && g_[id].op != Op::expand), found);
@@ -286,12 +259,12 @@ class Fuser {
     for (NodeId id : order_) {
       Op op = g_[id].op;
       bool copy = plan_.copies.count(id) != 0;
-      if (op == Op::input || op == Op::get || (op == Op::literal && !copy) || (is_movement(op) && !copy) || plan_.repeated.count(id)) {
+      if (op == Op::input || op == Op::get || (op == Op::literal && !copy) || (is_view(op) && !copy) || plan_.repeated.count(id)) {
         if (op == Op::get) group_of_[id] = group_of_[g_[id].in[0]];
         continue;
       }
       Cluster c;
-      c.kind = op == Op::matmul ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) ? Group::Kind::tile : Group::Kind::node;
+      c.kind = row(op).fusion == Fusion::product ? Group::Kind::matmul : (is_tile_op(op) || copy) && !interior_pad(id) ? Group::Kind::tile : Group::Kind::node;
       if (c.kind == Group::Kind::tile)
         c.members = {id};
       else
@@ -327,7 +300,7 @@ class Fuser {
 
   // A literal, or a single number in memory, at most in another shape.
   bool is_number(NodeId id) const {
-    while (is_movement(g_[id].op) && !plan_.copies.count(id)) {
+    while (is_view(g_[id].op) && !plan_.copies.count(id)) {
       if (g_[id].op != Op::reshape && g_[id].op != Op::expand) return false;
       id = g_[id].in[0];
     }

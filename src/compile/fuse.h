@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "compile/lower.h"
+#include "compile/order.h"
 #include "graph/graph.h"
+#include "graph/ops/table.h"
 
 namespace ridge {
 
@@ -22,11 +24,13 @@ inline constexpr uint16_t kApart = 0x8000;
 inline bool is_apart(const Node& node) { return node.op == Op::reshape && node.copy == kApart; }
 
 struct FusePlan {
-  std::vector<Group> groups;            // operands' groups first
+  std::vector<Group> groups;            // in any order until arrange_launches()
+  OrderProblem problem;                 // what an order must obey: kernels are numbered as the groups are
+  bool merged = false;                  // nodes were put together; otherwise each is a group
   std::unordered_set<NodeId> copies;    // movement nodes and literals that get memory of their own
   std::unordered_set<NodeId> repeated;  // cheap nodes that have none: every kernel that reads one works it out again
   std::vector<std::string> refusals;
-  std::vector<size_t> circular;  // entries of `state` that no order can update in place; where there are any, the groups are not ordered
+  std::vector<size_t> circular;  // entries of `state` that no order can update in place
   int64_t looks = 0;             // at nodes and groups to decide about merges: what planning takes
 };
 
@@ -36,7 +40,7 @@ bool has_memory(const Graph& graph, NodeId id, const FusePlan& plan);
 // The nodes whose memory or value `id` is made of, through views and what has no memory of its own.
 template <class Fn>
 void each_source(const Graph& graph, const FusePlan& plan, NodeId id, const Fn& fn) {
-  const bool movement = is_movement(graph[id].op) && !plan.copies.count(id);
+  const bool movement = is_view(graph[id].op) && !plan.copies.count(id);
   if (graph[id].op == Op::literal && !plan.copies.count(id)) return;
   if (!movement && !plan.repeated.count(id)) return fn(id);
   for (NodeId in : graph[id].in) each_source(graph, plan, in, fn);
@@ -44,7 +48,7 @@ void each_source(const Graph& graph, const FusePlan& plan, NodeId id, const Fn& 
 
 // `state` pairs (input, output) share memory, so whoever reads the old value runs before the new one is written. `forward` are
 // the roots of the forward part, if there is one.
-FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool enabled, std::span<const NodeId> inputs = {},
+FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool merge, std::span<const NodeId> inputs = {},
               std::span<const std::pair<int, int>> state = {}, std::span<const NodeId> forward = {});
 
 }  // namespace ridge

@@ -213,4 +213,26 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
   return std::nullopt;
 }
 
+std::optional<std::vector<std::array<int64_t, 3>>> common_loops(const std::vector<View::Loop>& a, const std::vector<View::Loop>& b) {
+  // From the fastest loop outwards: the smaller piece must divide the larger.
+  std::vector<std::array<int64_t, 3>> out;
+  size_t i = a.size(), j = b.size();
+  View::Loop x{1, 0}, y{1, 0};
+  while (true) {
+    while (x.size == 1 && i > 0) x = a[--i];
+    while (y.size == 1 && j > 0) y = b[--j];
+    if (x.size == 1 && y.size == 1) break;
+    int64_t n = std::min(x.size, y.size);
+    if (n == 0) {
+      out.push_back({0, 0, 0});
+      break;
+    }
+    if (n == 1 || x.size % n || y.size % n) return std::nullopt;
+    out.push_back({n, x.stride, y.stride});
+    x.size /= n, x.stride *= n, y.size /= n, y.stride *= n;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
 }  // namespace ridge

@@ -1,6 +1,7 @@
 // Where an operand's element lies, as affine functions of loop indices, and how movement ops change them. This is how
 // reshape, permute, slice, flip, expand, windows, pad and concat cost no kernel of their own.
 #pragma once
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -72,5 +73,8 @@ struct View {
   std::vector<std::vector<Loop>> axes;  // per axis of the node, slowest first; several where one stride does not do
 };
 std::optional<View> resolve_view(const Graph& graph, NodeId node, const StorageFn& storage);
+
+// Loops of two operands over one axis, cut where either is cut. Empty optional when their cuts do not nest.
+std::optional<std::vector<std::array<int64_t, 3>>> common_loops(const std::vector<View::Loop>& a, const std::vector<View::Loop>& b);
 
 }  // namespace ridge

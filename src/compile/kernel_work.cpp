@@ -137,13 +137,13 @@ size_t add_product(const ProgramKernel& k, const Graph& g, Traffic& traffic) {
 
 // An update in place reads and writes only the part that it replaces.
 bool updates_in_place(const Program& p, const ProgramKernel& k) {
-  if (p.graph()[k.group.node].op != Op::dynamic_update_slice) return false;
+  if (p.graph[k.group.node].op != Op::dynamic_update_slice) return false;
   const NodeId from = k.operands.front().owner, to = k.operands.back().owner;
   if (!from || !to) return false;
   const ProgramBuffer& b = p.buffer_of(to);
   if (b.place != ProgramBuffer::Place::output) return false;
-  const int input = p.state_input(b.index);
-  return input >= 0 && p.inputs()[size_t(input)] == from;
+  const int input = p.state_input[size_t(b.index)];
+  return input >= 0 && p.inputs[size_t(input)] == from;
 }
 
 void add_node(const Program& p, const ProgramKernel& k, Traffic& traffic) {
@@ -153,8 +153,8 @@ void add_node(const Program& p, const ProgramKernel& k, Traffic& traffic) {
     if (in_place && i == 0) continue;
     TouchBuilder b(view.offset);
     if (in_place && i + 1 == k.views.size()) {
-      const Shape& part = p.graph().shape(p.graph()[k.group.node].in[1]);
-      for (int a = 0; a < part.rank(); ++a) b.loop(part[a], contiguous_strides(p.graph().shape(view.base))[a]);
+      const Shape& part = p.graph.shape(p.graph[k.group.node].in[1]);
+      for (int a = 0; a < part.rank(); ++a) b.loop(part[a], contiguous_strides(p.graph.shape(view.base))[a]);
     } else {
       for (const std::vector<View::Loop>& axis : view.axes)
         for (const View::Loop& l : axis) b.loop(l.size, l.stride);
@@ -166,7 +166,7 @@ void add_node(const Program& p, const ProgramKernel& k, Traffic& traffic) {
 }  // namespace
 
 KernelWork work_of(const Program& p, const ProgramKernel& k) {
-  const Graph& g = p.graph();
+  const Graph& g = p.graph;
   KernelWork work;
   bool recomputes = false, computes = false;
   auto count = [&](NodeId id) {
@@ -174,7 +174,7 @@ KernelWork work_of(const Program& p, const ProgramKernel& k) {
     const bool again = is_recomputed(g, id);
     work.flops += cost.flops;
     if (!again) work.algorithmic_flops += cost.flops - cost.again;
-    (again ? recomputes : computes) |= again || !is_movement(g[id].op);
+    (again ? recomputes : computes) |= again || !is_view(g[id].op);
   };
   if (k.group.node) count(k.group.node);
   for (const GroupSpec& spec : k.group.specs)

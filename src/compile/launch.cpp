@@ -12,8 +12,8 @@ namespace {
 
 class Launches {
  public:
-  Launches(const Graph& g, const std::unordered_set<NodeId>& outputs, const OrderProblem& problem, FusePlan& plan)
-      : g_(g), outputs_(outputs), problem_(problem), plan_(plan), launch_(plan.groups.size()), shared_(plan.groups.size(), 0) {
+  Launches(const Graph& g, std::span<const NodeId> outputs, FusePlan& plan)
+      : g_(g), outputs_(outputs.begin(), outputs.end()), problem_(plan.problem), plan_(plan), launch_(plan.groups.size()), shared_(plan.groups.size(), 0) {
     std::iota(launch_.begin(), launch_.end(), size_t(0));
   }
 
@@ -147,7 +147,7 @@ class Launches {
   }
 
   const Graph& g_;
-  const std::unordered_set<NodeId>& outputs_;
+  const std::unordered_set<NodeId> outputs_;
   const OrderProblem& problem_;
   FusePlan& plan_;
   std::vector<size_t> launch_;  // of each group: the first group in it
@@ -156,9 +156,9 @@ class Launches {
 
 }  // namespace
 
-void arrange_launches(const Graph& graph, const std::unordered_set<NodeId>& outputs, const OrderProblem& problem, bool share, FusePlan& plan) {
-  Launches launches(graph, outputs, problem, plan);
-  if (share) launches.share();
+void arrange_launches(const Graph& graph, std::span<const NodeId> outputs, FusePlan& plan) {
+  Launches launches(graph, outputs, plan);
+  if (plan.merged) launches.share();
   launches.arrange();
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/draws.h"
+#include "graph/ops/table.h"
 
 namespace ridge {
 namespace {
@@ -28,7 +29,7 @@ class Lowering {
   void run() {
     for (NodeId id : spec_.stores) {
       IndexMap map = root_map(id);
-      int value = is_movement(g_[id].op) ? move(id, map, {}) : lower(id, map, {});
+      int value = is_view(g_[id].op) ? move(id, map, {}) : lower(id, map, {});
       Storage place = storage_(id);
       TileAccess access = affine_access(place, map, g_.dtype(id));
       access.operand = operand(place.owner, true);
@@ -47,7 +48,7 @@ class Lowering {
     auto it = members_.find(id);
     return it != members_.end() && it->second;
   }
-  bool looked_through(NodeId id) const { return is_movement(g_[id].op) && !storage_(id).owner; }
+  bool looked_through(NodeId id) const { return is_view(g_[id].op) && !storage_(id).owner; }
   bool repeated(NodeId id) const { return spec_.repeated && spec_.repeated->count(id); }
   bool reaches_reduction(NodeId id) const {
     if (repeated(id)) return std::any_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) { return reaches_reduction(in); });
@@ -204,7 +205,7 @@ class Lowering {
       return emit({.kind = Kind::elementwise, .op = n.op, .dtype = n.type().dtype, .in = in});
     }
     if (is_reduction(n.op)) return reduce(id, map, bounds);
-    if (is_movement(n.op)) return move(id, map, bounds);
+    if (is_view(n.op)) return move(id, map, bounds);
     switch (n.op) {
       case Op::iota: {
         DType type = n.type().dtype == DType::i32 ? DType::i32 : DType::i64;
@@ -256,10 +257,7 @@ class Lowering {
   }
 
   // Arithmetic that costs less than a trip to memory may be done again at another place.
-  bool cheap(NodeId id) const {
-    Op op = g_[id].op;
-    return op == Op::iota || op == Op::cast || op == Op::neg || (op >= Op::add && op <= Op::mul) || (op >= Op::equal && op <= Op::select);
-  }
+  bool cheap(NodeId id) const { return g_[id].op == Op::iota || row(g_[id].op).effort == Effort::cheap; }
 
   int pad(NodeId id, const IndexMap& map, const Bounds& bounds) {
     const Node& n = g_[id];
@@ -305,7 +303,7 @@ class Lowering {
     Domain d = inside(both);
     NodeId at = id;
     IndexMap m = map;
-    while (looked_through(at) && g_[at].op != Op::pad && g_[at].op != Op::concat) m = through(g_, at, m, d), at = g_[at].in[0];
+    while (looked_through(at) && is_strided_view(g_[at].op)) m = through(g_, at, m, d), at = g_[at].in[0];
     if (bounds.empty() && !member(at) && !repeated(at) && !looked_through(at) && g_[at].op != Op::literal) return load(at, m, both, fallback);
     int value = lower(at, m, both);
     int in_range = -1;

@@ -12,8 +12,8 @@ Place place_of(const Program& program, const ProgramOperand& operand) {
     case ProgramBuffer::Place::input: return {1 + b.index, operand.offset};
     case ProgramBuffer::Place::output:
       // State has one place, so that kernels can see that there is nothing to copy.
-      if (const int in = program.state_input(b.index); in >= 0) return {1 + in, operand.offset};
-      return {1 + int32_t(program.inputs().size()) + b.index, operand.offset};
+      if (const int in = program.state_input[size_t(b.index)]; in >= 0) return {1 + in, operand.offset};
+      return {1 + int32_t(program.inputs.size()) + b.index, operand.offset};
   }
   return {};
 }

@@ -4,7 +4,7 @@
 
 namespace ridge {
 
-class Program;
+struct Program;
 struct ProgramOperand;
 
 // Of a planned program, whose bases are the arena, the inputs, then the outputs.

@@ -1,14 +1,12 @@
-// A graph as kernels in order, with every value's place in memory: what a backend turns into something that runs.
+// A graph as kernels in order, with every value's place in memory. Plain data: the pipeline makes it, a backend turns it into something that runs.
 #pragma once
-#include <array>
-#include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "compile/fuse.h"
-#include "compile/plan_memory.h"
+#include "compile/scan_frame.h"
 #include "compile/tile_group.h"
 
 namespace ridge {
@@ -27,12 +25,15 @@ struct ProgramOperand {
   bool written = false;
 };
 
+struct LoopProgram;
+
 struct ProgramKernel {
   Group group;
   std::vector<TileGroup> tiles;          // tile: one per spec; matmul: the epilogue, if any
   ContractionLoops loops;                // matmul
   std::vector<View> views;               // other nodes: their operands as views; then results as storage
   std::vector<ProgramOperand> operands;  // in the order that the backend's kernel takes them
+  std::shared_ptr<LoopProgram> loop;     // scan: what one step runs
   std::string name;
 };
 
@@ -47,69 +48,34 @@ struct ProgramBuffer {
   int alias = -1;      // buffer whose memory it takes over
 };
 
-struct ProgramOptions {
-  bool simplify = true, fuse = true, plan = true, place = true;
-  bool convolutions = false;  // stay nodes: the backend has kernels for them
-  // Whether a convolution is best stored in the order of an output that is a permutation of it; none: never.
-  std::function<bool(const Graph&, NodeId)> stores_permuted = {};
-  std::vector<std::pair<int, int>> state;
-  std::vector<NodeId> forward;              // roots of the forward part
-  int64_t cache_bytes = int64_t(32) << 20;  // stores whose next reader is farther away than this bypass the cache
+struct Program {
+  Graph graph;
+  std::vector<NodeId> inputs, outputs;
+  std::vector<int> state_input;  // by output: the input whose memory it overwrites; -1: none
+  std::vector<ProgramKernel> kernels;
+  std::vector<ProgramBuffer> buffers;
+  std::unordered_map<NodeId, int> buffer_index;  // by owner
+
+  std::vector<std::string> refusals;    // fusions that were tried and refused, with the reason
+  std::vector<std::string> decomposed;  // nodes that the device has no kernel for
+  std::vector<std::string> scans;       // what was moved out of each loop over time
+  int64_t looks = 0;                    // at nodes and groups, to decide what runs together
+  int64_t saved_bytes = 0;              // what forward keeps for backward
+
+  // The memory plan: made last, when the backend knows its kernels' workspaces.
+  bool shares_memory = true;
+  std::vector<int64_t> workspace_offsets;  // by kernel
+  int64_t arena_bytes = 0, max_live_bytes = 0;
+
+  const ProgramBuffer& buffer_of(NodeId owner) const { return buffers[size_t(buffer_index.at(owner))]; }
 };
 
-class Program {
- public:
-  // Takes the graph over; nodes are added to it.
-  Program(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, const ProgramOptions& options);
-
-  const Graph& graph() const { return graph_; }
-  const std::vector<NodeId>& inputs() const { return inputs_; }
-  const std::vector<NodeId>& outputs() const { return outputs_; }
-  int state_input(int output) const;  // the input whose memory this output overwrites; -1: none
-  const std::vector<ProgramKernel>& kernels() const { return kernels_; }
-  const std::vector<std::string>& refusals() const { return refusals_; }
-  int64_t looks() const { return looks_; }  // at nodes and groups, to decide what runs together
-  const std::vector<ProgramBuffer>& buffers() const { return buffers_; }
-  const ProgramBuffer& buffer_of(NodeId owner) const { return buffers_[size_t(buffer_index_.at(owner))]; }
-
-  // Kernels' workspaces are values too, live for one step. Call once, before offsets are read.
-  void plan(std::span<const int64_t> workspace_bytes);
-  int64_t arena_bytes() const { return memory_.arena_bytes; }
-  int64_t max_live_bytes() const { return memory_.max_live_bytes; }
-  int64_t workspace_offset(size_t kernel) const { return workspace_offsets_[kernel]; }
-  std::string dump() const;
-
- private:
-  void build();
-  std::vector<size_t> unsafe_updates() const;
-  bool updates_safely(size_t kernel, const std::vector<size_t>& read, size_t written, std::vector<size_t>& begins) const;
-  void write_apart(size_t output);  // by a copy, after the kernel that makes it
-  void place_concats();
-  void build_kernels();
-  void build_node(ProgramKernel& kernel);
-  void build_matmul(ProgramKernel& kernel);
-  void find_live_ranges();
-  void alias_in_place();
-  void mark_streaming();
-  Storage storage(NodeId id) const;
-
-  Graph graph_;
-  std::vector<NodeId> inputs_, outputs_, forward_;
-  ProgramOptions options_;
-  FusePlan fused_;
-  std::vector<int> state_of_;                              // by output: the input whose memory it overwrites, or -1
-  std::unordered_map<NodeId, Storage> placed_;             // values that lie inside another's buffer
-  std::unordered_map<NodeId, std::vector<NodeId>> parts_;  // of nodes with several results: those that are read
-  std::vector<ProgramKernel> kernels_;
-  std::vector<std::string> refusals_;
-  int64_t looks_ = 0;
-  std::vector<ProgramBuffer> buffers_;
-  std::unordered_map<NodeId, int> buffer_index_;
-  std::vector<int64_t> workspace_offsets_;
-  MemoryPlan memory_;
+// A loop over time: where its steps find and leave their values, and what one step runs.
+struct LoopProgram {
+  ScanFrame frame;
+  Program body;
 };
 
-// Loops of two operands over one axis, cut where either is cut. Empty optional when their cuts do not nest.
-std::optional<std::vector<std::array<int64_t, 3>>> common_loops(const std::vector<View::Loop>& a, const std::vector<View::Loop>& b);
+std::string to_string(const Program& program);  // kernels, operands and their places, refusals
 
 }  // namespace ridge

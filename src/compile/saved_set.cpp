@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "compile/min_cut.h"
+#include "graph/ops/table.h"
 
 namespace ridge {
 
@@ -16,10 +17,8 @@ namespace {
 
 constexpr int64_t kInfinite = FlowNetwork::kInfinite;
 
-bool cheap(Op op) {
-  return is_elementwise(op) || is_movement(op) || is_reduction(op) || op == Op::iota || op == Op::random_uniform || op == Op::random_bits ||
-         op == Op::check_class || op == Op::stop_gradient || op == Op::take || op == Op::gather;
-}
+// What fuses into the kernel that reads it.
+bool cheap(Op op) { return (row(op).fusion == Fusion::tile && op != Op::dynamic_slice) || is_view(op) || op == Op::stop_gradient; }
 
 int full_operands(const Graph& g, NodeId id) {
   int full = 0;
@@ -65,11 +64,11 @@ std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahea
   }
   std::vector<char> stored(g.size(), 0);
   for (NodeId id : ahead) {
-    if (is_movement(g[id].op)) continue;
+    if (is_view(g[id].op)) continue;
     auto see = [&](auto& self, NodeId in) -> void {
       last_reader[in] = std::max(last_reader[in], id);
       stored[in] |= reads_memory(g[id].op);
-      if (is_movement(g[in].op))
+      if (is_view(g[in].op))
         for (NodeId i : g[in].in) self(self, i);
     };
     for (NodeId in : g[id].in) see(see, in);
@@ -106,19 +105,19 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     std::vector<char> counts(g.size(), 0);
     auto use = [&](auto& self, NodeId id, NodeId user) -> void {
       last_use[id] = std::max(last_use[id], user);
-      if (is_movement(g[id].op) || g[id].op == Op::get)
+      if (is_view(g[id].op) || g[id].op == Op::get)
         for (NodeId in : g[id].in) self(self, in, user);
     };
     for (NodeId id : ahead) {
       for (NodeId in : g[id].in) counts[id] |= (g[in].op == Op::input && is_float(g.dtype(in))) || counts[in];
-      if (!is_movement(g[id].op) && g[id].op != Op::get)
+      if (!is_view(g[id].op) && g[id].op != Op::get)
         for (NodeId in : g[id].in) use(use, in, id);
     }
     int open = 0;
     std::unordered_map<NodeId, int> closes;
     for (NodeId id : ahead) {
       open -= closes[id];
-      if (!is_forward[id] || !counts[id] || is_movement(g[id].op) || g[id].op == Op::get || !last_use[id]) continue;
+      if (!is_forward[id] || !counts[id] || is_view(g[id].op) || g[id].op == Op::get || !last_use[id]) continue;
       anchored[id] = open == 0 && g[id].types.size() == 1;
       ++open, ++closes[last_use[id]];
     }
@@ -139,7 +138,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     if (is_elementwise(g[id].op) && full_operands(g, id) <= 1 && !small[id]) bytes += bytes / 4;
     if (!stored[id] && !small[id]) bytes *= 3;
     bool several = g[id].types.size() > 1;  // saved through its parts
-    net.edge(int(2 * id), int(2 * id + 1), is_movement(g[id].op) || several ? kInfinite : bytes);
+    net.edge(int(2 * id), int(2 * id + 1), is_view(g[id].op) || several ? kInfinite : bytes);
     if (!recomputable(id) && g[id].op != Op::get) net.edge(source, int(2 * id), kInfinite);
     if (anchored[id] || (small[id] && is_reduction(g[id].op))) net.edge(source, int(2 * id), kInfinite);
     for (NodeId in : g[id].in)
@@ -153,7 +152,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
       if (level != Recompute::free || !reads_memory(g[id].op)) continue;
       // A kernel reads it from memory: making it again would be a kernel of its own, so what it is a view of is kept.
       NodeId at = in;
-      while (is_movement(g[at].op) && is_forward[g[at].in[0]] && g[at].op != Op::concat && g[at].op != Op::pad) at = g[at].in[0];
+      while (is_strided_view(g[at].op) && is_forward[g[at].in[0]]) at = g[at].in[0];
       if (is_forward[at]) net.edge(source, int(2 * at), kInfinite);
     }
   }
@@ -178,8 +177,8 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     bool same = true;
     for (NodeId i : std::vector<NodeId>(g[id].in)) in.push_back(self(self, i)), same &= in.back() == i;
     // A view of what is kept is free; anything else is a new copy that no pass merges with the first.
-    NodeId made = is_movement(g[id].op) || g[id].op == Op::get ? (same ? id : g.add(g[id].op, in, g[id].attrs, g[id].copy))
-                                                               : g.add(g[id].op, in, g[id].attrs, uint16_t(g[id].copy + 1));
+    NodeId made = is_view(g[id].op) || g[id].op == Op::get ? (same ? id : g.add(g[id].op, in, g[id].attrs, g[id].copy))
+                                                           : g.add(g[id].op, in, g[id].attrs, uint16_t(g[id].copy + 1));
     again[id] = made;
     return made;
   };

@@ -13,7 +13,7 @@ class ScanFrame {
  public:
   ScanFrame(const Graph& graph, NodeId node);
 
-  // The body, for the backend to compile: carries, sequences and constants to carries and outputs of the step.
+  // The body, for the pipeline to compile: carries, sequences and constants to carries and outputs of the step.
   Graph body;
   std::vector<NodeId> inputs, outputs;
 

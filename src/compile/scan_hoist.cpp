@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kUncut = FlowNetwork::kInfinite;
 
 // Index maps: no reader pays for them, and storing one would be a copy.
-bool is_view(Op op) { return op >= Op::reshape && op <= Op::windows && op != Op::slice; }
+bool is_free_view(Op op) { return is_strided_view(op) && op != Op::slice; }
 
 // What a byte costs that crosses the loop's border. A slice is a view that is worth storing when it is much smaller. What has no room
 // for a time axis cannot cross.
@@ -297,7 +297,7 @@ class ScanHoist {
       if (late_[id])
         for (NodeId in : g_[id].in) read_outside(in);
       if (!inside_[id] || late_[id]) continue;
-      bool view = is_view(g_[id].op) && can_lift(g_, id, varies_);
+      bool view = is_free_view(g_[id].op) && can_lift(g_, id, varies_);
       net.edge(int(2 * id), int(2 * id + 1), stored[id] ? 0 : crossing_cost(g_, id, view));
       if (!movable_[id] && !view) net.edge(source, int(2 * id), kUncut);
       for (NodeId in : g_[id].in)
@@ -357,7 +357,7 @@ class ScanHoist {
         }
         if (follows) behind[id] = most + (g_[id].op != Op::reshape);
       }
-      int64_t cost = crossing_cost(g_, id, is_view(g_[id].op));
+      int64_t cost = crossing_cost(g_, id, is_free_view(g_[id].op));
       net.edge(int(2 * id), int(2 * id + 1), cost == kUncut ? cost : cost - std::clamp(behind[id], 0, 15));
     }
     std::vector<NodeId> stack = loop_roots();
@@ -387,14 +387,14 @@ class ScanHoist {
   // Costs something in every step, although it is the same in every step.
   bool has_work(NodeId id) {
     if (varies_[id] || g_[id].op == Op::input || g_[id].op == Op::literal || g_[id].op == Op::iota) return false;
-    if (!is_view(g_[id].op) && g_[id].op != Op::slice) return true;
+    if (!is_strided_view(g_[id].op)) return true;
     return has_work(g_[id].in[0]);
   }
 
   // Right sides of products that never change and lie transposed: stored as they are read, once, they are not packed in every step.
   bool stored_once(const Node& product, NodeId right) const {
     if (product.op != Op::matmul || right != product.in[1] || varies_[right] || view_.steps < 4) return false;
-    for (; is_view(g_[right].op) || g_[right].op == Op::slice; right = g_[right].in[0])
+    for (; is_strided_view(g_[right].op); right = g_[right].in[0])
       if (g_[right].op == Op::permute && g_[right].attrs.ints.back() != g_.shape(right).rank() - 1) return true;
     return false;
   }
@@ -410,7 +410,7 @@ class ScanHoist {
     if (enters_[id]) return add_input(body_->sequence_in, sequence_operands_, over_->stacked(id), "before");
     if (auto it = sequences_.find(id); it != sequences_.end()) return add_input(body_->sequence_in, sequence_operands_, it->second, "x");
     if (auto it = constants_.find(id); it != constants_.end()) return add_input(body_->constant_in, constant_operands_, it->second, "constant");
-    bool moved = once || n.op == Op::input || (has_work(id) && !is_view(n.op) && n.op != Op::slice);
+    bool moved = once || n.op == Op::input || (has_work(id) && !is_strided_view(n.op));
     if (moved && n.types.size() == 1) {
       ++once_;
       return add_input(body_->constant_in, constant_operands_, over_->value(id), "once");

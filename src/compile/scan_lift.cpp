@@ -5,47 +5,6 @@
 namespace ridge {
 namespace {
 
-Shape with_time(int64_t steps, Shape s) {
-  s.insert(0, steps);
-  return s;
-}
-
-// Attributes of a node whose operands got a time axis in front.
-std::vector<int64_t> shifted_ints(const Node& n, int64_t steps) {
-  std::vector<int64_t> ints = n.attrs.ints;
-  switch (n.op) {
-    case Op::reshape:
-    case Op::expand: ints.insert(ints.begin(), steps); break;
-    case Op::permute:
-      for (int64_t& a : ints) ++a;
-      ints.insert(ints.begin(), 0);
-      break;
-    case Op::slice:
-    case Op::pad: {  // three lists, one entry an axis: start, stop, step, or low, high, interior
-      const int64_t whole[3] = {0, n.op == Op::slice ? steps : 0, n.op == Op::slice ? 1 : 0};
-      size_t rank = ints.size() / 3;
-      for (size_t i = 3; i-- > 0;) ints.insert(ints.begin() + long(i * rank), whole[i]);
-      break;
-    }
-    case Op::windows:
-    case Op::fold:
-    case Op::concat:
-    case Op::cumsum:
-    case Op::gather: ++ints[0]; break;
-    case Op::flip:
-    case Op::reduce_sum:
-    case Op::reduce_max:
-    case Op::reduce_min:
-    case Op::reduce_prod:
-    case Op::arg_max:
-    case Op::arg_min:
-      for (int64_t& a : ints) ++a;
-      break;
-    default: break;
-  }
-  return ints;
-}
-
 // The last two axes change places and nothing else does.
 bool is_transpose(const Node& n) {
   if (n.op != Op::permute) return false;
@@ -63,15 +22,8 @@ bool can_lift(const Graph& body, NodeId id, const std::vector<char>& varies) {
   if (n.types.size() != 1 || n.type().shape.rank() >= kMaxRank) return false;
   for (NodeId in : n.in)
     if (body.shape(in).rank() >= kMaxRank) return false;
-  if (is_elementwise(n.op) || is_movement(n.op) || is_reduction(n.op)) return true;
-  switch (n.op) {
-    case Op::matmul:
-    case Op::cumsum:
-    case Op::fold:
-    case Op::gather: return true;
-    case Op::take: return !varies[n.in[0]];
-    default: return false;
-  }
+  const OpRow& r = row(n.op);
+  return r.lift && !(r.has(OpRow::fixed_first) && varies[n.in[0]]);
 }
 
 NodeId OverTime::value(NodeId id) {
@@ -80,9 +32,10 @@ NodeId OverTime::value(NodeId id) {
   return v.id;
 }
 
-NodeId OverTime::stacked(NodeId id) { return all_steps(lift(id)); }
-
-NodeId OverTime::all_steps(const Lifted& v) { return v.varies ? v.id : b_.expand(v.id, with_time(steps_, b_.shape(v.id))); }
+NodeId OverTime::stacked(NodeId id) {
+  const LiftContext::Operand v[] = {lift(id)};
+  return LiftContext{b_, body_[id], steps_, v}.stacked(0);
+}
 
 bool OverTime::varies(NodeId id) {
   if (auto it = known_.find(id); it != known_.end()) return it->second.varies;
@@ -101,37 +54,14 @@ OverTime::Lifted OverTime::lift(NodeId id) {
   for (NodeId i : n.in) in.push_back(lift(i)), varies |= in.back().varies;
   Lifted out{kNone, varies};
   if (varies) {
-    out.id = lift_varying(n, in);
+    if (!row(n.op).lift) fail(ErrorCode::internal, "[scan] {} of the body cannot be computed for all steps at once", name(n.op));
+    out.id = row(n.op).lift({b_, n, steps_, in});
   } else {
     std::vector<NodeId> ids;
     for (const Lifted& v : in) ids.push_back(v.id);
     out.id = b_.graph().add(n.op, ids, n.attrs, n.copy);
   }
   return known_[id] = out;
-}
-
-NodeId OverTime::lift_varying(const Node& n, const std::vector<Lifted>& in) {
-  if (n.op == Op::matmul) return lift_matmul(n, in);
-  if (n.op == Op::take) {  // the index's axes stand where the indexed one was: time moves to the front
-    int axis = int(n.attrs.ints[0]);
-    NodeId y = b_.graph().add(n.op, {in[0].id, in[1].id}, n.attrs, n.copy);
-    Shape order = {axis};
-    for (int a = 0; a < b_.shape(y).rank(); ++a)
-      if (a != axis) order.push_back(a);
-    return b_.permute(y, order);
-  }
-  std::vector<NodeId> ids;
-  for (const Lifted& v : in) ids.push_back(all_steps(v));
-  return b_.graph().add(n.op, ids, {shifted_ints(n, steps_), n.attrs.reals, n.attrs.body}, n.copy);
-}
-
-NodeId OverTime::lift_matmul(const Node& n, const std::vector<Lifted>& in) {
-  if (!in[1].varies && n.type().shape.rank() == 2) {  // rows of all steps against one matrix
-    Shape s = b_.shape(in[0].id);
-    NodeId rows = b_.reshape(in[0].id, {s[0] * s[1], s[2]});
-    return b_.reshape(b_.graph().add(Op::matmul, {rows, in[1].id}, n.attrs, n.copy), {s[0], s[1], n.type().shape[1]});
-  }
-  return b_.graph().add(Op::matmul, {all_steps(in[0]), all_steps(in[1])}, n.attrs, n.copy);
 }
 
 // Sum over time of a_t · b_t, as one contraction over time and the inner axis. A concat that makes up the rows is taken apart: its
@@ -183,8 +113,8 @@ NodeId OverTime::total(NodeId id) {
         return b_.concat(parts, int(n.attrs.ints[0]));
       }
       case Op::reduce_sum: {
-        std::vector<int64_t> axes = shifted_ints(n, steps_);
-        axes.insert(axes.begin(), 0);
+        std::vector<int64_t> axes = {0};
+        for (int64_t a : n.attrs.ints) axes.push_back(a + 1);
         return b_.sum(stacked(n.in[0]), axes);
       }
       case Op::matmul:

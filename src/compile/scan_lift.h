@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/ops/table.h"
 
 namespace ridge {
 
@@ -25,15 +26,9 @@ class OverTime {
   NodeId total(NodeId body_node);
 
  private:
-  struct Lifted {
-    NodeId id;
-    bool varies;
-  };
+  using Lifted = LiftContext::Operand;
   Lifted lift(NodeId id);
   bool varies(NodeId id);
-  NodeId lift_varying(const Node& n, const std::vector<Lifted>& in);
-  NodeId lift_matmul(const Node& n, const std::vector<Lifted>& in);
-  NodeId all_steps(const Lifted& v);
   NodeId product_over_time(const Node& n);
 
   Builder b_;

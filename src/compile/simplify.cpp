@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "graph/builder.h"
+#include "graph/ops/table.h"
 #include "graph/rewrite.h"
 
 namespace ridge {
@@ -73,10 +74,10 @@ class Simplifier {
     if (n.op == Op::cast) {
       NodeId stored = n.in[0];
       if (n.type().dtype != DType::f32 || !is_float(g_.dtype(stored)) || size_of(g_.dtype(stored)) != 2) return kNone;
-      while (is_view(g_[stored].op)) stored = g_[stored].in[0];
+      while (moves_whole(g_[stored].op)) stored = g_[stored].in[0];
       return g_[stored].op == Op::input || g_[stored].op == Op::get ? n.in[0] : kNone;
     }
-    if (!is_view(n.op)) return kNone;
+    if (!moves_whole(n.op)) return kNone;
     NodeId below = narrow(n.in[0]);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
   }
@@ -84,15 +85,16 @@ class Simplifier {
   NodeId before_widening(NodeId id, DType dtype) {
     const Node n = g_[id];
     if (n.op == Op::cast) return g_.dtype(n.in[0]) == dtype ? n.in[0] : kNone;
-    if (!is_view(n.op)) return kNone;
+    if (!moves_whole(n.op)) return kNone;
     NodeId below = before_widening(n.in[0], dtype);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
   }
-  static bool is_view(Op op) { return op == Op::reshape || op == Op::permute || op == Op::expand || op == Op::slice; }
+  // Views through which a narrow form is looked for.
+  static bool moves_whole(Op op) { return op == Op::reshape || op == Op::permute || op == Op::expand || op == Op::slice; }
 
   // Arithmetic on f32 literals alone, with the rounding that a kernel would do.
   NodeId fold(const Node& n, std::span<const NodeId> in) {
-    if (n.op < Op::add || n.op > Op::div || n.type().dtype != DType::f32) return kNone;
+    if ((n.op != Op::add && n.op != Op::sub && n.op != Op::mul && n.op != Op::div) || n.type().dtype != DType::f32) return kNone;
     float v[2];
     for (size_t i = 0; i < 2; ++i) {
       NodeId id = in[i];

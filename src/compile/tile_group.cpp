@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "graph/ops/table.h"
 
 namespace ridge {
 namespace {
@@ -24,30 +25,6 @@ std::string_view name(Kind kind) {
 }
 
 std::string_view name(TileGroup::Template form) { return form == TileGroup::Template::map ? "map" : form == TileGroup::Template::row ? "row" : "column"; }
-
-int arity(Op op) {
-  switch (op) {
-#define RIDGE_OP(name, in) \
-  case Op::name: return in;
-    RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
-#undef RIDGE_OP
-    default: return 0;
-  }
-}
-
-std::string op_text(Op op) {
-  switch (op) {
-#define RIDGE_OP(name, in) \
-  case Op::name: return #name;
-    RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
-#undef RIDGE_OP
-#define RIDGE_OP(name) \
-  case Op::name: return #name;
-    RIDGE_OTHER_OPS(RIDGE_OP)
-#undef RIDGE_OP
-    default: return "?";
-  }
-}
 
 std::string access_text(const TileAccess& access) {
   std::string text = fmt::format("{}:{} + {} * {}", access.operand, name(access.dtype), access.offset, to_string(access.strides));
@@ -82,7 +59,7 @@ std::string to_string(const TileGroup& group) {
   for (size_t n = 0; n < group.nodes.size(); ++n) {
     const TileNode& node = group.nodes[n];
     text += fmt::format("  %{} = {}", n, name(node.kind));
-    if (node.kind == Kind::elementwise || node.kind == Kind::reduce || node.kind == Kind::random) text += " " + op_text(node.op);
+    if (node.kind == Kind::elementwise || node.kind == Kind::reduce || node.kind == Kind::random) text += " " + std::string(name(node.op));
     text += fmt::format(" {}", name(node.dtype));
     for (int in : node.in)
       if (in >= 0) text += fmt::format(" %{}", in);
@@ -142,7 +119,7 @@ void verify(const TileGroup& group) {
         break;
       case Kind::elementwise:
         require(is_elementwise(node.op), "an elementwise node has an elementwise op", n);
-        for (int k = 0; k < 3; ++k) require((node.in[size_t(k)] >= 0) == (k < arity(node.op)), "the op has its number of operands", n);
+        for (int k = 0; k < 3; ++k) require((node.in[size_t(k)] >= 0) == (k < row(node.op).max_in), "the op has its number of operands", n);
         break;
       case Kind::reduce: require(!map && is_reduction(node.op) && node.in[0] >= 0, "a reduction belongs to a row or column group", n); break;
       case Kind::store:
@@ -161,6 +138,13 @@ void verify(const TileGroup& group) {
       require(!lost, "a store has a place for every value", n);
     }
   }
+}
+
+bool moves_in_reduction(const TileGroup& t, const TileAccess& a) {
+  const int end = t.domain.rank() - (t.form == TileGroup::Template::column);
+  for (int l = end - t.reduced; l < end; ++l)
+    if (t.domain[l] > 1 && a.strides[l] != 0) return true;
+  return false;
 }
 
 }  // namespace ridge

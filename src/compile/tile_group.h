@@ -68,4 +68,7 @@ struct TileGroup {
 std::string to_string(const TileGroup& group);
 void verify(const TileGroup& group);  // ErrorCode::internal when it breaks the rules above
 
+// Whether the element changes along a reduced loop. Where it does not, it is written when the reduction is through.
+bool moves_in_reduction(const TileGroup& group, const TileAccess& access);
+
 }  // namespace ridge

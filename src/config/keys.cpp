@@ -185,6 +185,8 @@ constexpr Key kKeys[] = {
 constexpr Switch kSwitches[] = {
   {"RIDGE_ISA", "limits the instruction tier: sse4, avx2, avx512 or avx512bf16"},
   {"RIDGE_PASSES", "disables compiler passes: -fuse,-simplify,…"},
+  {"RIDGE_DUMP", "compiler passes, separated by commas; what each leaves behind is written to stderr"},
+  {"RIDGE_VERIFY", "1: check what every compiler pass leaves behind"},
   {"RIDGE_CACHE", "folder for measurements, tokens and compiled kernels; default: ridge in the user's cache folder"},
   {"RIDGE_CUDA_LIBRARY", "CUDA driver library, a file name or an absolute path; default: libcuda.so.1"},
   {"RIDGE_CUDA_LIBRARIES", "absolute folders, separated by colons, searched first for cuBLASLt, NVRTC and cuDNN"},

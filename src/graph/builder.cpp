@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/draws.h"
+#include "graph/ops/table.h"
 
 namespace ridge {
 namespace {
@@ -13,10 +14,7 @@ namespace {
 Attrs ints(std::vector<int64_t> values) { return {std::move(values), {}, nullptr}; }
 Attrs dims(const Shape& s) { return {{s.begin(), s.end()}, {}, nullptr}; }
 
-bool wants_float(Op op) {
-  return (op >= Op::exp && op <= Op::cos) || (op >= Op::tanh && op <= Op::erf && op != Op::relu) || (op >= Op::gelu_tanh_grad && op <= Op::silu_grad);
-}
-bool is_logic(Op op) { return op == Op::logical_not || (op >= Op::logical_and && op <= Op::logical_xor); }
+bool is_logic(Op op) { return row(op).has(OpRow::logic); }
 
 }  // namespace
 
@@ -35,7 +33,7 @@ NodeId Builder::one_hot(NodeId index, int64_t classes, DType type) {
 }
 
 NodeId Builder::unary(Op op, NodeId x) {
-  if (wants_float(op) && !is_float(dtype(x))) x = cast(x, DType::f32);
+  if (row(op).has(OpRow::real) && !is_float(dtype(x))) x = cast(x, DType::f32);
   if (is_logic(op)) x = cast(x, DType::boolean);
   return g_.add(op, {x});
 }

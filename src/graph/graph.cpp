@@ -125,7 +125,7 @@ std::vector<NodeId> topological(const Graph& graph, std::span<const NodeId> root
 bool is_recomputed(const Graph& graph, NodeId id) {
   if (graph[id].op == Op::get) id = graph[id].in[0];
   constexpr uint16_t kCopies = 0x7fff;  // the highest bit marks a copy of another kind
-  return !is_movement(graph[id].op) && (graph[id].copy & kCopies) != 0;
+  return !is_view(graph[id].op) && (graph[id].copy & kCopies) != 0;
 }
 
 std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const NodeId> roots, std::unordered_map<NodeId, NodeId>& known, bool again) {
@@ -138,7 +138,7 @@ std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const N
     }
     std::vector<NodeId> in;
     for (NodeId i : n.in) in.push_back(known.at(i));
-    const bool works = !is_movement(n.op) && n.op != Op::get && n.op != Op::literal;
+    const bool works = !is_view(n.op) && n.op != Op::get && n.op != Op::literal;
     known[id] = to.add(n.op, in, n.attrs, again && works ? n.copy | kAgain : n.copy);
   }
   std::vector<NodeId> out;

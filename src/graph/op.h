@@ -6,17 +6,29 @@
 namespace ridge {
 
 // Elementwise operations: value of one output element from the same element of each operand. Backends implement these
-// per element (f32 arithmetic for floating storage types, integers exactly); `in` is the number of operands.
+// per element (f32 arithmetic for floating storage types, integers exactly).
 // relu: x > 0 ? x : (NaN stays). mod: sign of the divisor. round: half to even. sign(NaN) = NaN. minimum, maximum: NaN wins.
 // Comparison and logic give boolean. select(c, a, b). clamp(x, lo, hi). *_grad: derivative of the function at x.
+// They differ in little, so this is also their part of the op table: name, operands, trait (OpRow::Traits), effort, gradient and test samples
+// (vjp_… and samples_… of graph/ops/rows.h).
 // clang-format off
 #define RIDGE_ELEMENTWISE_OPS(X) \
-  X(neg, 1) X(abs, 1) X(sign, 1) X(exp, 1) X(expm1, 1) X(log, 1) X(log1p, 1) X(sqrt, 1) X(rsqrt, 1) \
-  X(sin, 1) X(cos, 1) X(tanh, 1) X(sigmoid, 1) X(relu, 1) X(gelu_tanh, 1) X(gelu_erf, 1) X(silu, 1) X(softplus, 1) \
-  X(erf, 1) X(floor, 1) X(ceil, 1) X(round, 1) X(is_finite, 1) X(logical_not, 1) X(gelu_tanh_grad, 1) X(gelu_erf_grad, 1) X(silu_grad, 1) \
-  X(cast, 1) X(add, 2) X(sub, 2) X(mul, 2) X(div, 2) X(pow, 2) X(minimum, 2) X(maximum, 2) X(mod, 2) \
-  X(equal, 2) X(not_equal, 2) X(less, 2) X(less_equal, 2) X(greater, 2) X(greater_equal, 2) X(logical_and, 2) X(logical_or, 2) X(logical_xor, 2) \
-  X(select, 3) X(clamp, 3)
+  X(neg, 1, none, cheap, unary, smooth)                    X(abs, 1, none, full, unary, kinked)                     X(sign, 1, none, full, unary, kinked) \
+  X(exp, 1, real, full, unary, smooth)                     X(expm1, 1, real, full, unary, smooth)                   X(log, 1, real, full, unary, positive) \
+  X(log1p, 1, real, full, unary, positive)                 X(sqrt, 1, real, full, unary, positive)                  X(rsqrt, 1, real, full, unary, positive) \
+  X(sin, 1, real, full, unary, smooth)                     X(cos, 1, real, full, unary, smooth)                     X(tanh, 1, real, full, unary, smooth) \
+  X(sigmoid, 1, real, full, unary, smooth)                 X(relu, 1, none, full, unary, kinked)                    X(gelu_tanh, 1, real, full, unary, smooth) \
+  X(gelu_erf, 1, real, full, unary, smooth)                X(silu, 1, real, full, unary, smooth)                    X(softplus, 1, real, full, unary, smooth) \
+  X(erf, 1, real, full, unary, smooth)                     X(floor, 1, none, full, unary, kinked)                   X(ceil, 1, none, full, unary, kinked) \
+  X(round, 1, none, full, unary, kinked)                   X(is_finite, 1, truth, full, nothing, smooth)            X(logical_not, 1, logic, full, nothing, logic) \
+  X(gelu_tanh_grad, 1, real, full, unary, smooth)          X(gelu_erf_grad, 1, real, full, unary, smooth)           X(silu_grad, 1, real, full, unary, smooth) \
+  X(cast, 1, none, cheap, cast, cast)                      X(add, 2, none, cheap, binary, binary)                   X(sub, 2, none, cheap, binary, binary) \
+  X(mul, 2, none, cheap, binary, binary)                   X(div, 2, none, full, binary, divisor)                   X(pow, 2, none, full, binary, power) \
+  X(minimum, 2, none, full, binary, binary)                X(maximum, 2, none, full, binary, binary)                X(mod, 2, none, full, binary, divisor) \
+  X(equal, 2, truth, cheap, nothing, integer_like)         X(not_equal, 2, truth, cheap, nothing, integer_like)     X(less, 2, truth, cheap, nothing, integer_like) \
+  X(less_equal, 2, truth, cheap, nothing, integer_like)    X(greater, 2, truth, cheap, nothing, integer_like)       X(greater_equal, 2, truth, cheap, nothing, integer_like) \
+  X(logical_and, 2, logic, cheap, nothing, logic)          X(logical_or, 2, logic, cheap, nothing, logic)           X(logical_xor, 2, logic, cheap, nothing, logic) \
+  X(select, 3, none, cheap, select, select)                X(clamp, 3, none, full, clamp, clamp)
 // clang-format on
 
 // Everything else.
@@ -37,8 +49,5 @@ enum class Op : uint8_t {
 };
 
 std::string_view name(Op op);
-constexpr bool is_elementwise(Op op) { return op <= Op::clamp; }
-constexpr bool is_movement(Op op) { return op >= Op::reshape && op <= Op::concat; }
-constexpr bool is_reduction(Op op) { return op >= Op::reduce_sum && op <= Op::arg_min; }
 
 }  // namespace ridge

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "compile/saved_set.h"
+#include "compile/pipeline.h"
 #include "graph/graph.h"
 
 namespace ridge {
@@ -15,15 +15,11 @@ namespace ridge {
 class Arena;
 class Backend;
 
-struct CompileOptions {
+struct CompileOptions : PipelineOptions {
   CompileOptions(Backend& device) : backend(&device) {}
 
-  Backend* backend;                        // never null; must live as long as the executable
-  std::string passes;                      // "" for all; "-fuse,-simplify" switches passes off by name; RIDGE_PASSES adds to it
-  std::shared_ptr<Arena> arena;            // none: one of its own; programs that never overlap may share
-  std::vector<NodeId> forward;             // roots of the forward part (a loss): what backward reads of it is chosen anew
-  Recompute recompute = Recompute::free;   // how far that choice may go
-  std::vector<std::pair<int, int>> state;  // (input, output): the output overwrites the input's memory
+  Backend* backend;              // never null; must live as long as the executable
+  std::shared_ptr<Arena> arena;  // none: one of its own; programs that never overlap may share
 };
 
 struct KernelReport {

@@ -10,13 +10,13 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "compile/autocast.h"
-#include "compile/batch_draws.h"
 #include "compile/scan_segments.h"
 #include "graph/draws.h"
 #include "graph/scan.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "optim/sgd.h"
+#include "step/batch_draws.h"
 
 namespace ridge {
 namespace {

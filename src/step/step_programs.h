@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "compile/batch_axis.h"
 #include "runtime/executable.h"
+#include "step/batch_axis.h"
 #include "step/step.h"
 
 namespace ridge {

@@ -6,9 +6,8 @@
 #include "backend/cuda/matmul_epilogue.h"
 #include "backend/reference/evaluate.h"
 #include "compile/autocast.h"
+#include "compile/pipeline.h"
 #include "compile/program.h"
-#include "compile/saved_set.h"
-#include "compile/simplify.h"
 #include "graph/builder.h"
 #include "nn/gpt.h"
 #include "support/samples.h"
@@ -38,28 +37,28 @@ class CudaEpilogue : public test::CudaTest {
  protected:
   // Runs the program's only product with its epilogue, and compares what it writes with the reference. Returns how it was done.
   std::string run(Model& m, bool library, const std::vector<std::pair<int, int>>& state = {}) {
-    ProgramOptions options;
+    PipelineOptions options;
     options.state = state;
-    const Program program(m.graph, m.inputs, m.outputs, options);
+    const Program program = compile_graph(m.graph, m.inputs, m.outputs, options);
     const ProgramKernel* product = nullptr;
-    for (const ProgramKernel& k : program.kernels())
+    for (const ProgramKernel& k : program.kernels)
       if (k.group.kind == Group::Kind::matmul) product = &k;
-    if (!product) return ADD_FAILURE() << program.dump(), "";
+    if (!product) return ADD_FAILURE() << to_string(program), "";
     Products products(library);
     Memory memory;
     std::map<NodeId, Place> where;
     std::vector<Place> places;
     for (const ProgramOperand& o : product->operands) {
       if (!where.count(o.owner)) {
-        const Type& type = program.graph().type(o.owner);
+        const Type& type = program.graph.type(o.owner);
         std::vector<std::byte> bytes(size_t(type.bytes()), std::byte{0xFF});
         if (!o.written) {
           const NodeId roots[] = {o.owner};
-          reference::to_bytes(reference::evaluate(program.graph(), roots, values(m, program), reference::Rounding::stored)[0], bytes.data());
+          reference::to_bytes(reference::evaluate(program.graph, roots, values(m, program), reference::Rounding::stored)[0], bytes.data());
         }
         // What is updated in place starts as the old value.
         for (auto [in, out] : state)
-          if (program.outputs()[size_t(out)] == o.owner) where[o.owner] = where.at(program.inputs()[size_t(in)]);
+          if (program.outputs[size_t(out)] == o.owner) where[o.owner] = where.at(program.inputs[size_t(in)]);
         if (!where.count(o.owner)) where[o.owner] = memory.add(bytes);
       }
       places.push_back({where[o.owner].base, o.offset});
@@ -69,7 +68,7 @@ class CudaEpilogue : public test::CudaTest {
     for (const ProgramOperand& o : product->operands) {
       if (!o.written) continue;
       const NodeId roots[] = {o.owner};
-      const reference::Array want = reference::evaluate(program.graph(), roots, values(m, program))[0];
+      const reference::Array want = reference::evaluate(program.graph, roots, values(m, program))[0];
       const reference::Array got = reference::from_bytes(want.type, memory.read(where[o.owner]).data());
       const double unit = want.type.dtype == DType::f32 && !narrow_ ? 1e-5 : 0.02;
       int bad = 0;
@@ -94,7 +93,7 @@ class CudaEpilogue : public test::CudaTest {
  private:
   static test::Values values(const Model& m, const Program& program) {
     test::Values v;
-    for (size_t i = 0; i < m.inputs.size(); ++i) v[program.inputs()[i]] = m.values.at(m.inputs[i]);
+    for (size_t i = 0; i < m.inputs.size(); ++i) v[program.inputs[i]] = m.values.at(m.inputs[i]);
     return v;
   }
 };
@@ -230,8 +229,8 @@ TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {
 // An epilogue of each kind as the matcher sees it, whatever order its terms come in.
 TEST(MatmulEpilogues, AreFoundByStructure) {
   auto matched = [](Model& m) {
-    const Program program(m.graph, m.inputs, m.outputs, {});
-    for (const ProgramKernel& k : program.kernels())
+    const Program program = compile_graph(m.graph, m.inputs, m.outputs);
+    for (const ProgramKernel& k : program.kernels)
       if (k.group.kind == Group::Kind::matmul && !k.tiles.empty()) {
         const auto e = match_epilogue(k.tiles[0]);
         return e ? e->name() : std::string("none");
@@ -282,7 +281,7 @@ TEST(MatmulEpilogues, OfAGptStep) {
   const Builder::SumCount loss = gpt_losses(b, c, params, inputs[params.size()], inputs[params.size() + 1]);
   const NodeId losses[] = {loss.sum, loss.count};
   const std::vector<NodeId> narrow = autocast(g, losses, DType::bf16);
-  ProgramOptions options;
+  PipelineOptions options;
   for (NodeId d : gradients(g, narrow[0], params)) {
     d = keep_wide(g, d);
     const NodeId so_far = g.input(g.type(d), "so far");
@@ -291,15 +290,10 @@ TEST(MatmulEpilogues, OfAGptStep) {
     outputs.push_back(b.add(so_far, d));
   }
   outputs.push_back(b.cast(narrow[0], DType::f32));
-  const size_t results = outputs.size();
-  outputs.insert(outputs.end(), narrow.begin(), narrow.end());
-  outputs = simplify(g, canonicalize(g, outputs));
-  options.forward.assign(outputs.begin() + long(results), outputs.end());
-  outputs.resize(results);
-  outputs = choose_saved(g, outputs, options.forward, Recompute::free).outputs;
-  const Program program(std::move(g), inputs, outputs, options);
+  options.forward = narrow;
+  const Program program = compile_graph(g, inputs, outputs, options);
   std::map<std::string, int> count;
-  for (const ProgramKernel& k : program.kernels()) {
+  for (const ProgramKernel& k : program.kernels) {
     if (k.group.kind != Group::Kind::matmul) continue;
     if (k.tiles.empty())
       ++count["plain"];

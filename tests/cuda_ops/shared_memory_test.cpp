@@ -3,6 +3,7 @@
 
 #include "autograd/gradients.h"
 #include "backend/cuda/compiled.h"
+#include "compile/pipeline.h"
 #include "ops/op_cases.h"
 #include "support/gpu_runner.h"
 
@@ -10,13 +11,13 @@ namespace ridge::test {
 namespace {
 
 // Texts with shared memory that a program is made of.
-std::vector<std::string> shared_texts(Graph graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs) {
+std::vector<std::string> shared_texts(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs) {
   const cuda::Chip& chip = Gpu::the().backend().chip();
-  std::vector<std::string> notes, found;
-  const std::vector<NodeId> roots = cuda::replace_missing(graph, outputs, chip, notes);
-  ProgramOptions options;
-  options.convolutions = true;
-  const cuda::CompiledProgram program(Program(std::move(graph), inputs, roots, options), chip);
+  Target target;
+  target.runs = [&](const Graph& g, NodeId node) { return cuda::has_kernel(g, node, chip); };
+  target.convolutions = true;
+  std::vector<std::string> found;
+  const cuda::CompiledProgram program(compile_graph(graph, inputs, outputs, {}, target), chip);
   for (const cuda::KernelText& text : program.texts())
     if (text.body.find("__shared__") != std::string::npos) found.push_back(text.entry + text.body);
   return found;

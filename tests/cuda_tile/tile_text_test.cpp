@@ -22,7 +22,7 @@ Build gelu(int64_t n, DType t) {
 Build every_node(DType t) {
   Build b(Form::row, {6, 5, 33}, 2);
   const Op ops[] = {
-#define RIDGE_OP(name, arity) Op::name,
+#define RIDGE_OP(name, arity, ...) Op::name,
       RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
   };

@@ -15,7 +15,7 @@ struct OpRow {
   int arity;
 };
 const OpRow kOps[] = {
-#define RIDGE_OP(name, arity) {Op::name, arity},
+#define RIDGE_OP(name, arity, ...) {Op::name, arity},
     RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
 };

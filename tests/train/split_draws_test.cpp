@@ -9,10 +9,10 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "compile/batch_sizes.h"
 #include "graph/builder.h"
 #include "io/checksum.h"
 #include "ridge/ridge.h"
+#include "step/batch_sizes.h"
 #include "step/compiled_step.h"
 #include "support/temp_folder.h"
 #include "train/manifest.h"

@@ -33,7 +33,7 @@ class FusedMatmul final : public Kernel {
 };
 
 std::unique_ptr<Kernel> matmul(const Program& program, const ProgramKernel& kernel) {
-  const Graph& g = program.graph();
+  const Graph& g = program.graph;
   NodeId id = kernel.group.node;
   MatmulDesc desc;
   desc.a_type = g.dtype(g[id].in[0]), desc.b_type = g.dtype(g[id].in[1]);
@@ -53,10 +53,10 @@ std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel&
     case Group::Kind::matmul: return matmul(program, kernel);
     case Group::Kind::node: break;
   }
-  Op op = program.graph()[kernel.group.node].op;
+  Op op = program.graph[kernel.group.node].op;
   if (op == Op::attention) return make_attention(attention_desc(program, kernel));
   if (op == Op::attention_grad) return make_attention_grad(attention_desc(program, kernel));
-  return make_node_kernel(program.graph(), kernel.group.node);
+  return make_node_kernel(program.graph, kernel.group.node);
 }
 
 }  // namespace ridge::cpu

@@ -6,16 +6,16 @@
 #include <cstring>
 
 #include "backend/cpu/build.h"
+#include "compile/pipeline.h"
 #include "compile/place.h"
-#include "compile/scan_frame.h"
 #include "threads/thread_team.h"
 
 namespace ridge::cpu {
 
 // A loop over time.
 struct CompiledProgram::Scan {
-  Scan(const Graph& graph, NodeId node, ThreadTeam& team) : frame(graph, node), in(frame.inputs.size()), out(frame.outputs.size()) {
-    body = std::make_unique<CompiledProgram>(Program(std::move(frame.body), frame.inputs, frame.outputs, {}), team);
+  Scan(LoopProgram loop, ThreadTeam& team) : frame(std::move(loop.frame)), in(frame.inputs.size()), out(frame.outputs.size()) {
+    body = std::make_unique<CompiledProgram>(std::move(loop.body), team);
     workspace = frame.lay_out(body->arena_bytes());
   }
 
@@ -39,10 +39,9 @@ struct CompiledProgram::Scan {
 
 CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(std::move(program)), team_(team) {
   std::vector<int64_t> workspace;
-  for (const ProgramKernel& k : program_.kernels()) {
-    bool scan = k.group.kind == Group::Kind::node && program_.graph()[k.group.node].op == Op::scan;
-    scans_.push_back(scan ? std::make_unique<Scan>(program_.graph(), k.group.node, team) : nullptr);
-    if (scan) {
+  for (const ProgramKernel& k : program_.kernels) {
+    scans_.push_back(k.loop ? std::make_unique<Scan>(std::move(*k.loop), team) : nullptr);
+    if (k.loop) {
       kernels_.push_back(nullptr);
       workspace.push_back(scans_.back()->workspace);
       scratch_bytes_ = std::max(scratch_bytes_, scans_.back()->body->scratch_bytes());
@@ -53,12 +52,12 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
     }
     workspace_bytes_ = std::max(workspace_bytes_, workspace.back());
   }
-  program_.plan(workspace);
+  plan(program_, workspace);
   size_t first = 0;
   for (size_t i = 0; i < kernels_.size(); ++i) {
     std::vector<Ref> refs;
-    for (const ProgramOperand& o : program_.kernels()[i].operands) refs.push_back(place_of(program_, o));
-    Ref space = workspace[i] ? Ref{0, program_.workspace_offset(i)} : Ref{};
+    for (const ProgramOperand& o : program_.kernels[i].operands) refs.push_back(place_of(program_, o));
+    Ref space = workspace[i] ? Ref{0, program_.workspace_offsets[i]} : Ref{};
     if (Scan* scan = scans_[i].get()) {
       scan->operands = std::move(refs), scan->place = space ? space : Ref{0, 0};
       segments_.push_back({first, tasks_.size(), scan});
@@ -68,15 +67,15 @@ CompiledProgram::CompiledProgram(Program program, ThreadTeam& team) : program_(s
     }
   }
   segments_.push_back({first, tasks_.size(), nullptr});
-  bases_.assign(1 + program_.inputs().size() + program_.outputs().size(), nullptr);
+  bases_.assign(1 + program_.inputs.size() + program_.outputs.size(), nullptr);
 }
 
 CompiledProgram::~CompiledProgram() = default;
 
-size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels().size() : 0; }
+size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels.size() : 0; }
 
 std::string CompiledProgram::dump() const {
-  std::string text = program_.dump();
+  std::string text = to_string(program_);
   for (size_t i = 0; i < scans_.size(); ++i)
     if (scans_[i]) text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->frame.steps()) + scans_[i]->body->dump();
   return text;

@@ -19,7 +19,7 @@ class CompiledProgram {
   ~CompiledProgram();
 
   const Program& program() const { return program_; }
-  int64_t arena_bytes() const { return program_.arena_bytes(); }
+  int64_t arena_bytes() const { return program_.arena_bytes; }
   int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest of any kernel
   int64_t scratch_bytes() const { return scratch_bytes_; }      // per thread
 

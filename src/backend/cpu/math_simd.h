@@ -24,6 +24,8 @@ using V = hn::Vec<D>;
 using M = hn::Mask<D>;
 
 HWY_INLINE V set(float x) { return hn::Set(D(), x); }
+HWY_INLINE V sqrt(V x) { return hn::Sqrt(x); }
+HWY_INLINE V rsqrt(V x) { return hn::Div(set(1.f), hn::Sqrt(x)); }
 
 // The smaller and the larger of the two; NaN as the second operand stays.
 HWY_INLINE V at_most(V limit, V x) {

@@ -23,6 +23,14 @@ void FlatCopy::append(std::vector<Task>& tasks) const {
   append_task(tasks, run_copy, this, blocks(bytes, kCopyBytes), double(std::min(bytes, kCopyBytes)) * 0.1);
 }
 
+// One in each file of kernels.
+std::unique_ptr<Kernel> make_scatter(const Graph& graph, NodeId node);  // scatter and scatter_add
+std::unique_ptr<Kernel> make_take_grad(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_dynamic_update_slice(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_pad(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_fold(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_cumsum(const Graph& graph, NodeId node);
+
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node) {
   switch (graph[node].op) {
     case Op::scatter:

@@ -7,7 +7,7 @@
 
 namespace ridge::cpu {
 
-// For scatter, scatter_add, take_grad, fold, cumsum, dynamic_update_slice, sort, and pad with interior padding. Operands for bind: the
+// For ops of the class Fusion::alone (not attention and loops), and pad with interior padding. Operands for bind: the
 // node's operands, then its results (an absent one is not wanted); all contiguous. Deterministic, whatever the number of threads.
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node);
 

@@ -90,11 +90,4 @@ inline void append_task(std::vector<Task>& tasks, decltype(Task::run) run, const
   if (units > 0) tasks.push_back({run, args, units, unit_ns});
 }
 
-std::unique_ptr<Kernel> make_scatter(const Graph& graph, NodeId node);  // scatter and scatter_add
-std::unique_ptr<Kernel> make_take_grad(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_dynamic_update_slice(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_pad(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_fold(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_cumsum(const Graph& graph, NodeId node);
-
 }  // namespace ridge::cpu

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "backend/cpu/tile_planner.h"
+#include "graph/ops/table.h"
 
 namespace ridge::cpu {
 namespace {
@@ -277,7 +278,7 @@ void TilePlanner::estimate() {
     if (node(n).kind == Kind::load || node(n).kind == Kind::store)
       if (shape(n) == kBlock) bytes += double(size_of(group_.accesses[size_t(node(n).access)].dtype));
     if (node(n).kind == Kind::random) compute += 1;
-    if (node(n).kind == Kind::elementwise && shape(n) == kBlock && node(n).op >= Op::exp && node(n).op <= Op::erf) compute += 0.25;
+    if (node(n).kind == Kind::elementwise && shape(n) == kBlock && row(node(n).op).has(OpRow::real)) compute += 0.25;
   }
   double total = bytes;
   for (int64_t s : plan_->sizes) total *= double(s);

@@ -19,30 +19,20 @@ using math::M;
 using math::set;
 using math::V;
 
-// Functions long enough that a second copy of them for the tail would only cost code.
-constexpr bool is_heavy(Op op) {
+// Functions of real numbers are found in math_simd.h by their names.
+enum class Trait { none, real, truth, logic };
+constexpr Trait trait_of(Op op) {
   switch (op) {
-    case Op::exp:
-    case Op::expm1:
-    case Op::log:
-    case Op::log1p:
-    case Op::sin:
-    case Op::cos:
-    case Op::tanh:
-    case Op::sigmoid:
-    case Op::gelu_tanh:
-    case Op::gelu_erf:
-    case Op::silu:
-    case Op::softplus:
-    case Op::erf:
-    case Op::gelu_tanh_grad:
-    case Op::gelu_erf_grad:
-    case Op::silu_grad:
-    case Op::pow:
-    case Op::mod: return true;
-    default: return false;
+#define RIDGE_OP(name, arity, trait, ...) \
+  case Op::name: return Trait::trait;
+    RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
+#undef RIDGE_OP
+    default: return Trait::none;
   }
 }
+
+// Functions long enough that a second copy of them for the tail would only cost code.
+constexpr bool is_heavy(Op op) { return (trait_of(op) == Trait::real && op != Op::sqrt && op != Op::rsqrt) || op == Op::pow || op == Op::mod; }
 
 HWY_INLINE V from_mask(M m) { return hn::BitCast(D(), hn::And(hn::BitCast(DI(), hn::VecFromMask(D(), m)), hn::Set(DI(), 1))); }
 HWY_INLINE M is_true(V v) { return hn::RebindMask(D(), hn::Ne(hn::BitCast(DI(), v), hn::Zero(DI()))); }
@@ -70,35 +60,27 @@ HWY_INLINE V modulo(V a, V b) {
 
 template <Op op>
 HWY_INLINE V apply(V a) {
-  const D d;
   if constexpr (op == Op::neg) return hn::Neg(a);
   if constexpr (op == Op::abs) return hn::Abs(a);
   if constexpr (op == Op::sign) return hn::IfThenElse(hn::Or(hn::Eq(a, set(0.f)), hn::IsNaN(a)), a, hn::CopySign(set(1.f), a));
-  if constexpr (op == Op::exp) return math::exp(a);
-  if constexpr (op == Op::expm1) return math::expm1(a);
-  if constexpr (op == Op::log) return math::log(a);
-  if constexpr (op == Op::log1p) return math::log1p(a);
-  if constexpr (op == Op::sqrt) return hn::Sqrt(a);
-  if constexpr (op == Op::rsqrt) return hn::Div(set(1.f), hn::Sqrt(a));
-  if constexpr (op == Op::sin) return math::sin(a);
-  if constexpr (op == Op::cos) return math::cos(a);
-  if constexpr (op == Op::tanh) return math::tanh(a);
-  if constexpr (op == Op::sigmoid) return math::sigmoid(a);
   if constexpr (op == Op::relu) return hn::IfThenElseZero(hn::Not(hn::Le(a, set(0.f))), a);
-  if constexpr (op == Op::gelu_tanh) return math::gelu_tanh(a);
-  if constexpr (op == Op::gelu_erf) return math::gelu_erf(a);
-  if constexpr (op == Op::silu) return math::silu(a);
-  if constexpr (op == Op::softplus) return math::softplus(a);
-  if constexpr (op == Op::erf) return math::erf(a);
   if constexpr (op == Op::floor) return hn::Floor(a);
   if constexpr (op == Op::ceil) return hn::Ceil(a);
   if constexpr (op == Op::round) return hn::Round(a);
   if constexpr (op == Op::is_finite) return from_mask(hn::IsFinite(a));
   if constexpr (op == Op::logical_not) return from_mask(hn::Eq(a, set(0.f)));
-  if constexpr (op == Op::gelu_tanh_grad) return math::gelu_tanh_grad(a);
-  if constexpr (op == Op::gelu_erf_grad) return math::gelu_erf_grad(a);
-  if constexpr (op == Op::silu_grad) return math::silu_grad(a);
-  (void)d;
+#define RIDGE_CALL_real(name) \
+  if constexpr (op == Op::name) return math::name(a);
+#define RIDGE_CALL_none(name)
+#define RIDGE_CALL_truth(name)
+#define RIDGE_CALL_logic(name)
+#define RIDGE_OP(name, arity, trait, ...) RIDGE_CALL_##trait(name)
+  RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
+#undef RIDGE_OP
+#undef RIDGE_CALL_real
+#undef RIDGE_CALL_none
+#undef RIDGE_CALL_truth
+#undef RIDGE_CALL_logic
 }
 
 template <Op op>
@@ -313,10 +295,10 @@ HWY_INLINE auto apply_int(T a, T b) {
 template <Op op, class T>
 constexpr bool has_int = !std::is_void_v<decltype(apply_int<op, T>(T(), T()))>;
 
-template <Op op, class T, int kPattern>
+template <Op op, class T, int kArity, int kPattern>
 void run_int(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   using Out = decltype(apply_int<op, T>(T(), T()));
-  constexpr bool unary = op < Op::add;  // its second slot is another node's: not even to be read
+  constexpr bool unary = kArity == 1;  // its second slot is another node's: not even to be read
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
   for (int64_t r = 0; r < rows; ++r) {
     Out* out = reinterpret_cast<Out*>(sd->p + r * sd->row);
@@ -356,8 +338,8 @@ void set_pattern(TileHandlers& t) {
     row[1][kPattern] = op == Op::select ? row[0][kPattern] : run_int3<op, int32_t, kPattern>;
     row[2][kPattern] = run_int3<op, int64_t, kPattern>;
   } else if constexpr (has_int<op, int32_t>) {
-    row[1][kPattern] = run_int<op, int32_t, kPattern>;
-    row[2][kPattern] = run_int<op, int64_t, kPattern>;
+    row[1][kPattern] = run_int<op, int32_t, kArity, kPattern>;
+    row[2][kPattern] = run_int<op, int64_t, kArity, kPattern>;
   }
 }
 
@@ -378,7 +360,7 @@ void set_op(TileHandlers& t) {
 
 void fill_elementwise(TileHandlers& t) {
   t.lanes = int(hn::Lanes(D()));
-#define RIDGE_OP(name, arity) set_op<Op::name, arity>(t);
+#define RIDGE_OP(name, arity, ...) set_op<Op::name, arity>(t);
   RIDGE_ELEMENTWISE_OPS(RIDGE_OP)
 #undef RIDGE_OP
   if (Divisor::kQuick) t.op[int(Op::div)][0][2] = divide_by_row;

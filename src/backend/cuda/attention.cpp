@@ -123,7 +123,7 @@ std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& d, bool backwa
 }
 
 std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
-  const bool backward = program.graph()[kernel.group.node].op == Op::attention_grad;
+  const bool backward = program.graph[kernel.group.node].op == Op::attention_grad;
   bool aligned = true;
   for (const ProgramOperand& operand : kernel.operands) aligned = aligned && operand.offset % 16 == 0;
   return make_attention(attention_desc(program, kernel), backward, aligned, chip);

@@ -60,7 +60,7 @@ class CudaCode::OwnLoader final : public Loader {
 
 CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const Cudnn* cudnn, const CodeOptions& options)
     : device_(device), modules_(modules), lt_(lt), cudnn_(cudnn), options_(options), compiled_(std::move(program), device.chip()) {
-  addresses_.assign(1 + compiled_.program().inputs().size() + compiled_.program().outputs().size(), 0);
+  addresses_.assign(1 + compiled_.program().inputs.size() + compiled_.program().outputs.size(), 0);
 }
 
 CudaCode::~CudaCode() {
@@ -95,7 +95,7 @@ void CudaCode::prepare() {
 
 CompiledProgram::Addresses CudaCode::addresses() const {
   const std::span<const DevicePointer> all(addresses_);
-  const size_t inputs = compiled_.program().inputs().size();
+  const size_t inputs = compiled_.program().inputs.size();
   return {.arena = all[0],
           .fault = DevicePointer(reinterpret_cast<uintptr_t>(fault_)),
           .empty = device_.empty(),
@@ -110,7 +110,7 @@ void CudaCode::run_directly() {
 
 void CudaCode::run_timed() {
   const Driver& driver = device_.driver();
-  const size_t count = compiled_.program().kernels().size();
+  const size_t count = compiled_.program().kernels.size();
   std::vector<Event> events;
   for (size_t i = 0; i <= count; ++i) events.push_back(make_event(driver));
   driver.stream_wait(device_.stream());
@@ -123,9 +123,9 @@ void CudaCode::run_timed() {
     driver.event_milliseconds(&ms, events[i].get(), events[i + 1].get());
     std::string types;
     int64_t bytes = 0;
-    for (const ProgramOperand& o : compiled_.program().kernels()[i].operands) {
+    for (const ProgramOperand& o : compiled_.program().kernels[i].operands) {
       if (!o.owner) continue;
-      const Type& type = compiled_.program().graph().type(o.owner);
+      const Type& type = compiled_.program().graph.type(o.owner);
       bytes += type.bytes();
       if (types.size() < 100) types += fmt::format("{}{}", types.empty() ? " " : o.written ? " -> " : ", ", to_string(type));
     }

@@ -6,9 +6,8 @@
 #include "backend/cuda/make.h"
 #include "backend/cuda/tile_kernel.h"
 #include "base/error.h"
+#include "compile/pipeline.h"
 #include "compile/place.h"
-#include "compile/scan_frame.h"
-#include "graph/rewrite.h"
 
 namespace ridge::cuda {
 namespace {
@@ -21,10 +20,10 @@ std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel&
     case Group::Kind::matmul: return make_matmul_kernel(program, kernel, chip);
     case Group::Kind::node: break;
   }
-  const Op op = program.graph()[kernel.group.node].op;
+  const Op op = program.graph[kernel.group.node].op;
   std::unique_ptr<Kernel> made = is_attention(op) ? make_attention_kernel(program, kernel, chip)
                                  : op == Op::conv ? make_conv_kernel(program, kernel, chip)
-                                                  : make_node_kernel(program.graph(), kernel.group.node, chip);
+                                                  : make_node_kernel(program.graph, kernel.group.node, chip);
   if (!made) fail(ErrorCode::internal, "[compile] there is no kernel for {} on {}", name(op), chip.target());
   return made;
 }
@@ -50,20 +49,10 @@ bool has_kernel(const Graph& graph, NodeId node, const Chip& chip) {
   return !is_attention(graph[node].op) || has_attention_kernel(graph, node, chip);
 }
 
-std::vector<NodeId> replace_missing(Graph& graph, std::span<const NodeId> roots, const Chip& chip, std::vector<std::string>& notes) {
-  return decompose(graph, roots, [&](NodeId id) {
-    if (!is_attention(graph[id].op) || has_kernel(graph, id, chip)) return false;
-    notes.push_back(fmt::format("{} {}: no kernel for it on {}; decomposed, with memory that grows with the square of the length", name(graph[id].op),
-                                to_string(graph.type(graph[id].in[0])), chip.target()));
-    return true;
-  });
-}
-
 // A loop over time.
 struct CompiledProgram::Scan {
-  Scan(const Graph& graph, NodeId node, const Chip& chip) : frame(graph, node), in(frame.inputs.size()), out(frame.outputs.size()) {
-    const std::vector<NodeId> outputs = replace_missing(frame.body, frame.outputs, chip, notes);
-    body = std::make_unique<CompiledProgram>(Program(std::move(frame.body), frame.inputs, outputs, {}), chip);
+  Scan(LoopProgram loop, const Chip& chip) : frame(std::move(loop.frame)), in(frame.inputs.size()), out(frame.outputs.size()) {
+    body = std::make_unique<CompiledProgram>(std::move(loop.body), chip);
     workspace = frame.lay_out(body->arena_bytes());
   }
 
@@ -80,7 +69,6 @@ struct CompiledProgram::Scan {
   }
 
   ScanFrame frame;
-  std::vector<std::string> notes;
   std::unique_ptr<CompiledProgram> body;
   int64_t workspace = 0;
   std::vector<Place> operands;
@@ -88,30 +76,29 @@ struct CompiledProgram::Scan {
   std::vector<DevicePointer> in, out;
 };
 
-CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)), takes_over_(program_.kernels().size(), -1) {
+CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(std::move(program)), takes_over_(program_.kernels.size(), -1) {
   find_row_sums(program_, chip, takes_over_);
   std::vector<int64_t> workspace;
-  std::vector<char> taken(program_.kernels().size(), 0);
+  std::vector<char> taken(program_.kernels.size(), 0);
   for (int j : takes_over_)
     if (j >= 0) taken[size_t(j)] = 1;
-  for (const ProgramKernel& k : program_.kernels()) {
+  for (const ProgramKernel& k : program_.kernels) {
     const size_t at = kernels_.size();
-    const bool scan = k.group.kind == Group::Kind::node && program_.graph()[k.group.node].op == Op::scan;
-    scans_.push_back(scan ? std::make_unique<Scan>(program_.graph(), k.group.node, chip) : nullptr);
+    scans_.push_back(k.loop ? std::make_unique<Scan>(std::move(*k.loop), chip) : nullptr);
     if (taken[at])
       kernels_.push_back(std::make_unique<Nothing>());
     else if (takes_over_[at] >= 0)
-      kernels_.push_back(make_pair(k, program_.kernels()[size_t(takes_over_[at])], chip));
+      kernels_.push_back(make_pair(k, program_.kernels[size_t(takes_over_[at])], chip));
     else
-      kernels_.push_back(scan ? nullptr : make_kernel(program_, k, chip));
-    workspace.push_back(scan ? scans_.back()->workspace : kernels_.back()->workspace_bytes());
+      kernels_.push_back(k.loop ? nullptr : make_kernel(program_, k, chip));
+    workspace.push_back(k.loop ? scans_.back()->workspace : kernels_.back()->workspace_bytes());
     workspace_bytes_ = std::max(workspace_bytes_, workspace.back());
   }
-  program_.plan(workspace);
+  plan(program_, workspace);
   for (size_t i = 0; i < kernels_.size(); ++i) {
     std::vector<Place> places;
     for (const ProgramOperand& o : operands_of(i)) places.push_back(place_of(program_, o));
-    const Place space = workspace[i] ? Place{0, program_.workspace_offset(i)} : Place{};
+    const Place space = workspace[i] ? Place{0, program_.workspace_offsets[i]} : Place{};
     if (Scan* scan = scans_[i].get())
       scan->operands = std::move(places), scan->place = space ? space : Place{0, 0};
     else
@@ -123,15 +110,15 @@ CompiledProgram::CompiledProgram(Program program, const Chip& chip) : program_(s
 CompiledProgram::~CompiledProgram() = default;
 
 std::vector<ProgramOperand> CompiledProgram::operands_of(size_t kernel) const {
-  std::vector<ProgramOperand> all = program_.kernels()[kernel].operands;
+  std::vector<ProgramOperand> all = program_.kernels[kernel].operands;
   if (const int other = takes_over_[kernel]; other >= 0) {
-    const std::vector<ProgramOperand>& more = program_.kernels()[size_t(other)].operands;
+    const std::vector<ProgramOperand>& more = program_.kernels[size_t(other)].operands;
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
 }
 
-size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels().size() : 0; }
+size_t CompiledProgram::loop_kernels(size_t kernel) const { return scans_[kernel] ? scans_[kernel]->body->program().kernels.size() : 0; }
 
 int64_t CompiledProgram::launches() const {
   int64_t count = 0;
@@ -140,13 +127,13 @@ int64_t CompiledProgram::launches() const {
 }
 
 std::string CompiledProgram::dump() const {
-  std::string text = program_.dump();
+  std::string text = to_string(program_);
   for (size_t i = 0; i < kernels_.size(); ++i)
     if (const std::string note = kernels_[i] ? kernels_[i]->note() : std::string(); !note.empty()) text += fmt::format("kernel {}: {}\n", i, note);
   for (size_t i = 0; i < scans_.size(); ++i) {
     if (!scans_[i]) continue;
     text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->frame.steps());
-    for (const std::string& note : scans_[i]->notes) text += note + "\n";
+    for (const std::string& note : scans_[i]->body->program().decomposed) text += note + "\n";
     text += scans_[i]->body->dump();
   }
   return text;
@@ -177,7 +164,7 @@ std::string CompiledProgram::describe(size_t kernel) const {
   if (kernels_[kernel])
     for (const KernelText& text : kernels_[kernel]->texts()) entries += (entries.empty() ? ": " : ", ") + text.entry;
   const std::string note = kernels_[kernel] ? kernels_[kernel]->note() : std::string();
-  return fmt::format("{}{}{}{}", program_.kernels()[kernel].name, entries, note.empty() ? "" : "; ", note);
+  return fmt::format("{}{}{}{}", program_.kernels[kernel].name, entries, note.empty() ? "" : "; ", note);
 }
 
 void CompiledProgram::set_bases(const Addresses& a) {

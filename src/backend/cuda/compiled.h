@@ -11,8 +11,7 @@
 
 namespace ridge::cuda {
 
-// Macro nodes for which there is no kernel on this chip, replaced by their decompositions; notes say which and why it matters.
-std::vector<NodeId> replace_missing(Graph& graph, std::span<const NodeId> roots, const Chip& chip, std::vector<std::string>& notes);
+// Whether there is a kernel for a macro node on this chip.
 bool has_kernel(const Graph& graph, NodeId node, const Chip& chip);
 
 class CompiledProgram {
@@ -21,7 +20,7 @@ class CompiledProgram {
   ~CompiledProgram();
 
   const Program& program() const { return program_; }
-  int64_t arena_bytes() const { return program_.arena_bytes(); }
+  int64_t arena_bytes() const { return program_.arena_bytes; }
   int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest of any kernel
   size_t loop_kernels(size_t kernel) const;                     // kernels of one step of a loop over time; 0 for any other kernel
   int64_t launches() const;                                     // of one run, copies included
@@ -46,7 +45,7 @@ class CompiledProgram {
   struct Scan;
   void set_bases(const Addresses& addresses);
   void put(size_t kernel, const Driver& driver, StreamHandle stream, const Addresses& addresses, bool check);
-  Place fault_place() const { return {1 + int32_t(program_.inputs().size() + program_.outputs().size()), 0}; }
+  Place fault_place() const { return {1 + int32_t(program_.inputs.size() + program_.outputs.size()), 0}; }
 
   std::vector<ProgramOperand> operands_of(size_t kernel) const;  // those of the kernel whose work it takes over as well
 

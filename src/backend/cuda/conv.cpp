@@ -454,7 +454,7 @@ bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
 }
 
 std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
-  const Graph& g = program.graph();
+  const Graph& g = program.graph;
   const Node& n = g[kernel.group.node];
   ConvDesc d = describe(g, kernel.group.node);
   auto steps = [&](size_t operand, const Shape& shape, int grouped) {

@@ -24,7 +24,7 @@ bool has_conv_kernel(const Graph& graph, NodeId node);
 // Whether a permutation of a conv is best what the kernel stores.
 bool conv_stores_permuted(const Graph& graph, NodeId permuted, const Chip& chip);
 
-// scatter, scatter_add, take_grad, fold, cumsum, dynamic_update_slice, sort, pad with interior padding; operands contiguous.
+// Other ops of the class Fusion::alone, and pad with interior padding; operands contiguous.
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const Chip& chip);
 
 }  // namespace ridge::cuda

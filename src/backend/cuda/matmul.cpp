@@ -257,7 +257,7 @@ class MatmulKernel final : public Kernel {
 std::unique_ptr<Kernel> make_matmul(const MatmulDesc& desc, const Chip& chip) { return std::make_unique<MatmulKernel>(desc, chip); }
 
 std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip) {
-  const Graph& g = program.graph();
+  const Graph& g = program.graph;
   const Node& node = g[kernel.group.node];
   MatmulDesc desc;
   desc.loops = kernel.loops;
@@ -267,10 +267,10 @@ std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const Program
   for (const ProgramOperand& o : kernel.operands) {
     const ProgramBuffer* buffer = &program.buffer_of(o.owner);
     desc.alignments.push_back(std::gcd(o.offset, buffer->place == ProgramBuffer::Place::arena ? kPlannedAlignment : buffer->bytes));
-    while (buffer->alias >= 0) buffer = &program.buffers()[size_t(buffer->alias)];
-    if (const int state = buffer->place == ProgramBuffer::Place::output ? program.state_input(buffer->index) : -1; state >= 0)
-      buffer = &program.buffer_of(program.inputs()[size_t(state)]);
-    desc.memory.push_back(int(buffer - program.buffers().data()));
+    while (buffer->alias >= 0) buffer = &program.buffers[size_t(buffer->alias)];
+    if (const int state = buffer->place == ProgramBuffer::Place::output ? program.state_input[size_t(buffer->index)] : -1; state >= 0)
+      buffer = &program.buffer_of(program.inputs[size_t(state)]);
+    desc.memory.push_back(int(buffer - program.buffers.data()));
   }
   return make_matmul(desc, chip);
 }

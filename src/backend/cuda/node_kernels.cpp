@@ -120,6 +120,15 @@ void append_divider(Words& words, int64_t size) {
 
 std::string constant_text(std::string_view name, int64_t value) { return fmt::format("constexpr long long {} = {};\n", name, value); }
 
+// One in each file of kernels.
+std::unique_ptr<Kernel> make_scatter(const Graph& graph, NodeId node);  // scatter and scatter_add
+std::unique_ptr<Kernel> make_take_grad(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_dynamic_update_slice(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_pad(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_fold(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_cumsum(const Graph& graph, NodeId node);
+std::unique_ptr<Kernel> make_sort(const Graph& graph, NodeId node);
+
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const Chip&) {
   switch (graph[node].op) {
     case Op::scatter:

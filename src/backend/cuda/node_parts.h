@@ -80,12 +80,4 @@ struct AxisView {
   AxisView(const Shape& s, int axis) : outer(product(s, 0, axis)), size(s[axis]), inner(product(s, axis + 1, s.rank())) {}
 };
 
-std::unique_ptr<Kernel> make_scatter(const Graph& graph, NodeId node);  // scatter and scatter_add
-std::unique_ptr<Kernel> make_take_grad(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_dynamic_update_slice(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_pad(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_fold(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_cumsum(const Graph& graph, NodeId node);
-std::unique_ptr<Kernel> make_sort(const Graph& graph, NodeId node);
-
 }  // namespace ridge::cuda

@@ -159,7 +159,7 @@ std::vector<int> same_operands(const ProgramKernel& row, const ProgramKernel& co
 }
 
 void find_row_sums(const Program& program, const Chip& chip, std::vector<int>& takes_over) {
-  const std::vector<ProgramKernel>& kernels = program.kernels();
+  const std::vector<ProgramKernel>& kernels = program.kernels;
   constexpr size_t kFar = 16;
   std::vector<char> taken(kernels.size(), 0);
   for (size_t i = 0; i < kernels.size(); ++i)
@@ -176,7 +176,7 @@ void find_row_sums(const Program& program, const Chip& chip, std::vector<int>& t
         continue;
       }
       const ProgramBuffer& buffer = program.buffer_of(operand.owner);
-      if (buffer.place != ProgramBuffer::Place::output || program.state_input(buffer.index) >= 0) return false;
+      if (buffer.place != ProgramBuffer::Place::output || program.state_input[size_t(buffer.index)] >= 0) return false;
       for (size_t between = std::min(from, to); between <= std::max(from, to); ++between)
         for (const ProgramOperand& other : kernels[between].operands)
           if (between != from && other.owner == operand.owner) return false;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "graph/ops/table.h"
 
 namespace ridge::cuda {
 namespace {
@@ -36,8 +37,6 @@ bool chooses(Op op) {
     default: return false;
   }
 }
-
-bool gives_truth(Op op) { return op == Op::is_finite || op == Op::logical_not || (op >= Op::equal && op <= Op::logical_xor); }
 
 }  // namespace
 
@@ -210,7 +209,7 @@ std::vector<TileWriter::Decision> TileWriter::decisions(const std::vector<char>&
   std::vector<Decision> out;
   for (int n = 0; n < int(nodes.size()); ++n) {
     const TileNode& node = group_.nodes[size_t(n)];
-    if (!nodes[size_t(n)] || node.kind != Kind::elementwise || node.op < Op::equal || node.op > Op::greater_equal) continue;
+    if (!nodes[size_t(n)] || node.kind != Kind::elementwise || !is_comparison(node.op)) continue;
     for (size_t p : {0, 1}) {
       const TileNode& index = group_.nodes[size_t(node.in[p])];
       const int other = node.in[1 - p];
@@ -366,9 +365,7 @@ std::string TileWriter::operation(int n) const {
   auto logic = [&](const char* sign) { return fmt::format("(int)(({} != 0) {} ({} != 0))", a, sign, b); };
   std::string e;
   switch (node.op) {
-    case Op::neg: e = call("neg"); break;
     case Op::abs: e = call("size_of_value"); break;
-    case Op::sign: e = call("sign"); break;
     case Op::exp: e = call(is_below_maximum(node.in[0]) ? "exp_below" : "expf"); break;
     case Op::expm1: e = call("expm1f"); break;
     case Op::log: e = call("logf"); break;
@@ -378,24 +375,12 @@ std::string TileWriter::operation(int n) const {
     case Op::sin: e = call("sinf"); break;
     case Op::cos: e = call("cosf"); break;
     case Op::tanh: e = call("tanhf"); break;
-    case Op::sigmoid: e = call("sigmoid"); break;
-    case Op::relu: e = call("relu"); break;
-    case Op::gelu_tanh: e = call("gelu_tanh"); break;
-    case Op::gelu_erf: e = call("gelu_erf"); break;
-    case Op::silu: e = call("silu"); break;
-    case Op::softplus: e = call("softplus"); break;
     case Op::erf: e = call("erff"); break;
     case Op::floor: e = real ? call("floorf") : a; break;
     case Op::ceil: e = real ? call("ceilf") : a; break;
     case Op::round: e = real ? call("round_even") : a; break;
     case Op::is_finite: e = real ? call("finite") : "1"; break;
     case Op::logical_not: e = fmt::format("(int)({} == 0)", a); break;
-    case Op::gelu_tanh_grad: e = call("gelu_tanh_grad"); break;
-    case Op::gelu_erf_grad: e = call("gelu_erf_grad"); break;
-    case Op::silu_grad: e = call("silu_grad"); break;
-    case Op::add: e = call("add"); break;
-    case Op::sub: e = call("sub"); break;
-    case Op::mul: e = call("mul"); break;
     case Op::div:
       if (real && group_.nodes[size_t(node.in[1])].kind == Kind::literal) {
         e = fmt::format("div({}, divisor({}))", a, b);
@@ -406,9 +391,6 @@ std::string TileWriter::operation(int n) const {
       }
       break;
     case Op::pow: e = call("power"); break;
-    case Op::minimum: e = call("minimum"); break;
-    case Op::maximum: e = call("maximum"); break;
-    case Op::mod: e = call("mod"); break;
     case Op::equal: e = compare("=="); break;
     case Op::not_equal: e = compare("!="); break;
     case Op::less: e = compare("<"); break;
@@ -420,9 +402,9 @@ std::string TileWriter::operation(int n) const {
     case Op::logical_xor: e = logic("!="); break;
     case Op::select: e = fmt::format("({} ? {} : {})", a, b, c); break;
     case Op::clamp: e = fmt::format("minimum(maximum({}, {}), {})", a, b, c); break;
-    default: fail(ErrorCode::internal, "[tile_kernel] {} is no elementwise operation", name(node.op));
+    default: e = call(std::string(name(node.op)).c_str()); break;
   }
-  if (gives_truth(node.op) || chooses(node.op)) {
+  if (row(node.op).has(OpRow::truth) || chooses(node.op)) {
     const bool may_leave = node.dtype == DType::u8 && (node.op == Op::neg || node.op == Op::abs);
     const bool whole = node.dtype == DType::boolean && node.op == Op::neg;
     return may_leave || whole ? rounded(node.dtype, e) : e;

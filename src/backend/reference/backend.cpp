@@ -13,13 +13,13 @@ class ReferenceCode : public Code {
   int64_t workspace_bytes() const override { return 0; }
   int64_t scratch_bytes() const override { return 0; }
   size_t loop_kernels(size_t) const override { return 0; }
-  std::string dump() const override { return program_.dump(); }
+  std::string dump() const override { return to_string(program_); }
 
   void run(std::byte*, std::span<const void* const> inputs, std::span<void* const> outputs) override {
-    const Graph& graph = program_.graph();
+    const Graph& graph = program_.graph;
     std::unordered_map<NodeId, Array> values;
-    for (size_t i = 0; i < inputs.size(); ++i) values[program_.inputs()[i]] = from_bytes(graph.type(program_.inputs()[i]), inputs[i]);
-    const std::vector<Array> results = evaluate(graph, program_.outputs(), values, Rounding::stored);
+    for (size_t i = 0; i < inputs.size(); ++i) values[program_.inputs[i]] = from_bytes(graph.type(program_.inputs[i]), inputs[i]);
+    const std::vector<Array> results = evaluate(graph, program_.outputs, values, Rounding::stored);
     for (size_t i = 0; i < outputs.size(); ++i) to_bytes(results[i], outputs[i]);
   }
 

@@ -5,6 +5,7 @@
 
 #include "backend/reference/ops.h"
 #include "base/error.h"
+#include "graph/ops/table.h"
 
 namespace ridge::reference {
 namespace {
@@ -133,8 +134,6 @@ bool truth(Op op, T a, T b) {
   }
 }
 
-bool gives_truth(Op op) { return op == Op::is_finite || op == Op::logical_not || (op >= Op::equal && op <= Op::logical_xor); }
-
 // Floating to integer drops the fraction; what does not fit goes to the nearest end of i64 before it wraps, NaN to 0.
 int64_t whole(double v) {
   if (std::isnan(v)) return 0;
@@ -168,7 +167,7 @@ Array elementwise(const Node& node, Operands in) {
     auto integer = [&](size_t operand) { return operand < in.size() ? in[operand]->i[at] : 0; };
     if (node.op == Op::select)
       copy_element(out, k, in[0]->i[at] ? *in[1] : *in[2], k);
-    else if (gives_truth(node.op))
+    else if (row(node.op).has(OpRow::truth))
       out.i[at] = in[0]->floating() ? truth(node.op, real(0), real(1)) : truth(node.op, integer(0), integer(1));
     else if (out.floating())
       out.f[at] = real_value(node.op, real(0), real(1), real(2));

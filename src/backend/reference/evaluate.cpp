@@ -72,7 +72,7 @@ Results macro(const Node& node, Operands in, Rounding rounding) {
 Results compute(const Node& node, Operands in, Rounding rounding) {
   if (row(node.op).decompose) return macro(node, in, rounding);
   if (is_elementwise(node.op)) return {elementwise(node, in)};
-  if (is_movement(node.op)) return {movement(node, in)};
+  if (is_view(node.op)) return {movement(node, in)};
   if (is_reduction(node.op)) return {reduce(node, in)};
   switch (node.op) {
     case Op::literal:

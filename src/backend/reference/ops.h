@@ -11,7 +11,7 @@ Array source(const Node& node, Operands in);    // literal, iota, random
 Array movement(const Node& node, Operands in);  // reshape … concat, fold
 Array indexed(const Node& node, Operands in);   // check_class, dynamic slices, gather, scatter, take
 std::vector<Array> sort(const Node& node, Operands in);
-Array reduce(const Node& node, Operands in);  // and cumsum
+Array reduce(const Node& node, Operands in);  // and running sums
 Array matmul(const Node& node, Operands in);
 
 // Calls visit(index) for every index of a shape, last axis fastest.

@@ -237,5 +237,11 @@ void samples_attention_grad(const SampleSink& sink) {
   }
 }
 
+BatchFlow batch_attention(const BatchContext& c) {
+  for (size_t i = 0; i < 3; ++i)
+    if (!c.in[i] || c.in[i]->axis != 0 || c.in[i]->inner != 1) throw Coupled{"its batch axis is not the samples'"};
+  return batch_keep(c);
+}
+
 }  // namespace ops
 }  // namespace ridge

@@ -196,4 +196,25 @@ void samples_conv(const SampleSink& sink) {
   give(DType::bf16, {2, 5, 9}, {7, 5, 3}, {1, 1, 1, 1, 1, 1, int64_t(DType::f32)});
 }
 
+BatchFlow batch_matmul(const BatchContext& c) {
+  const int rank = c.graph.shape((*c).in[0]).rank();
+  const std::optional<SampleAxis>&l = c.in[0], &r = c.in[1];
+  if ((l && l->axis == rank - 1) || (r && r->axis == rank - 2)) throw Coupled{"it sums over the batch axis"};
+  if (l && r && (l->axis != r->axis || l->axis >= rank - 2)) throw Coupled{"it multiplies every sample with every other"};
+  return {l ? l : r};
+}
+
+BatchFlow batch_conv(const BatchContext& c) {
+  if (first_samples(c).axis != 0 || c.in[1]) throw Coupled{"its weights or channels come from the batch"};
+  return batch_keep(c);
+}
+
+NodeId lift_matmul(const LiftContext& c) {
+  Builder& b = c.builder;
+  if (c.in[1].varies || c.node.type().shape.rank() != 2) return lifted(c, c.node.attrs.ints);
+  const Shape s = b.shape(c.in[0].id);  // rows of all steps against one matrix
+  const NodeId rows = b.reshape(c.in[0].id, {s[0] * s[1], s[2]});
+  return b.reshape(b.graph().add(Op::matmul, {rows, c.in[1].id}, c.node.attrs, c.node.copy), {s[0], s[1], c.node.type().shape[1]});
+}
+
 }  // namespace ridge::ops

@@ -196,4 +196,16 @@ void samples_cast(const SampleSink& sink) {
         sink({{{{from, {3, 7}}, from == boolean || from == u8 || to == u8 ? 0.0 : -100.0, from == boolean ? 2.0 : 100.0}}, {{int64_t(to)}, {}, nullptr}, 0});
 }
 
+BatchFlow batch_same(const BatchContext& c) {
+  std::optional<SampleAxis> found;
+  for (const std::optional<SampleAxis>& at : c.in) {
+    if (!at) continue;
+    if (found && !(*found == *at)) throw Coupled{"its operands have their samples at different places"};
+    found = at;
+  }
+  return {found};
+}
+
+NodeId lift_same(const LiftContext& c) { return lifted(c, c.node.attrs.ints); }
+
 }  // namespace ridge::ops

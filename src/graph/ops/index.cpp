@@ -205,4 +205,25 @@ void samples_sort(const SampleSink& sink) {
   }
 }
 
+BatchFlow batch_gather(const BatchContext& c) {
+  if ((*c).attrs.ints[0] == first_samples(c).axis) throw Coupled{"it indexes along the batch axis"};
+  return batch_same(c);
+}
+
+BatchFlow batch_take(const BatchContext& c) {
+  if (c.in[0]) throw Coupled{"it indexes a tensor made from the batch"};
+  return {SampleAxis{int((*c).attrs.ints[0]) + c.in[1]->axis, c.in[1]->inner, c.in[1]->count}};
+}
+
+// The index's axes stand where the indexed one was: time moves to the front.
+NodeId lift_take(const LiftContext& c) {
+  Builder& b = c.builder;
+  const int axis = int(c.node.attrs.ints[0]);
+  const NodeId y = b.graph().add(c.node.op, {c.in[0].id, c.in[1].id}, c.node.attrs, c.node.copy);
+  Shape order = {axis};
+  for (int a = 0; a < b.shape(y).rank(); ++a)
+    if (a != axis) order.push_back(a);
+  return b.permute(y, order);
+}
+
 }  // namespace ridge::ops

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "graph/builder.h"
@@ -243,6 +244,96 @@ void samples_concat(const SampleSink& sink) {
     sink({{{{t, {3, 7}}}, {{t, {3, 1}}}, {{t, {3, 31}}}}, {{1}, {}, nullptr}, 0});
     sink({{{{t, {2, 0, 3}}}, {{t, {2, 4, 3}}}}, {{1}, {}, nullptr}, 0});
   }
+}
+
+namespace {
+
+bool has_axis(std::span<const int64_t> axes, int axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
+
+// Of a node whose attributes are three lists, one entry an axis: start, stop, step, or low, high, interior.
+std::array<int64_t, 3> range_of(const Node& n, int axis) {
+  const size_t rank = n.attrs.ints.size() / 3, a = size_t(axis);
+  return {n.attrs.ints[a], n.attrs.ints[rank + a], n.attrs.ints[2 * rank + a]};
+}
+
+}  // namespace
+
+BatchFlow batch_reshape(const BatchContext& c) {
+  const SampleAxis b = first_samples(c);
+  const int64_t step = contiguous_strides(c.graph.shape((*c).in[0]))[b.axis] * b.inner;  // elements of one sample
+  const Shape &to = (*c).type().shape, strides = contiguous_strides(to);
+  for (int a = 0; a < to.rank(); ++a)
+    if (strides[a] <= step && step % strides[a] == 0 && strides[a] * to[a] == step * b.count) return {SampleAxis{a, step / strides[a], b.count}};
+  throw Coupled{"it tears samples apart"};
+}
+
+BatchFlow batch_permute(const BatchContext& c) {
+  const SampleAxis b = first_samples(c);
+  const std::vector<int64_t>& axes = (*c).attrs.ints;
+  return {SampleAxis{int(std::find(axes.begin(), axes.end(), b.axis) - axes.begin()), b.inner, b.count}};
+}
+
+BatchFlow batch_keep(const BatchContext& c) { return {first_samples(c)}; }
+
+BatchFlow batch_slice(const BatchContext& c) {
+  const SampleAxis b = first_samples(c);
+  if (range_of(*c, b.axis) != std::array<int64_t, 3>{0, c.graph.shape((*c).in[0])[b.axis], 1}) throw Coupled{"it cuts the batch axis"};
+  return {b};
+}
+
+BatchFlow batch_pad(const BatchContext& c) {
+  const SampleAxis b = first_samples(c);
+  if (range_of(*c, b.axis) != std::array<int64_t, 3>{0, 0, 0}) throw Coupled{"it pads the batch axis"};
+  return {b};
+}
+
+BatchFlow batch_axis(const BatchContext& c) {
+  if ((*c).attrs.ints[0] == first_samples(c).axis) throw Coupled{"it works along the batch axis"};
+  return batch_same(c);
+}
+
+BatchFlow batch_axes(const BatchContext& c) {
+  if (has_axis((*c).attrs.ints, first_samples(c).axis)) throw Coupled{"it works along the batch axis"};
+  return batch_same(c);
+}
+
+NodeId lift_shape(const LiftContext& c) {
+  std::vector<int64_t> ints = c.node.attrs.ints;
+  ints.insert(ints.begin(), c.steps);
+  return lifted(c, std::move(ints));
+}
+
+NodeId lift_permute(const LiftContext& c) {
+  std::vector<int64_t> ints = {0};
+  for (int64_t a : c.node.attrs.ints) ints.push_back(a + 1);
+  return lifted(c, std::move(ints));
+}
+
+NodeId lift_ranges(const LiftContext& c) {
+  std::vector<int64_t> ints = c.node.attrs.ints;
+  const bool slice = c.node.op == Op::slice;
+  const int64_t whole[3] = {0, slice ? c.steps : 0, slice ? 1 : 0};
+  const size_t rank = ints.size() / 3;
+  for (size_t i = 3; i-- > 0;) ints.insert(ints.begin() + long(i * rank), whole[i]);
+  return lifted(c, std::move(ints));
+}
+
+NodeId lift_axis(const LiftContext& c) {
+  std::vector<int64_t> ints = c.node.attrs.ints;
+  ++ints[0];
+  return lifted(c, std::move(ints));
+}
+
+NodeId lift_axes(const LiftContext& c) {
+  std::vector<int64_t> ints = c.node.attrs.ints;
+  for (int64_t& a : ints) ++a;
+  return lifted(c, std::move(ints));
+}
+
+NodeId lifted(const LiftContext& c, std::vector<int64_t> ints) {
+  std::vector<NodeId> in;
+  for (size_t i = 0; i < c.in.size(); ++i) in.push_back(c.stacked(i));
+  return c.builder.graph().add(c.node.op, in, {std::move(ints), c.node.attrs.reals, c.node.attrs.body}, c.node.copy);
 }
 
 }  // namespace ridge::ops

@@ -125,4 +125,15 @@ void samples_cumsum(const SampleSink& sink) {
   }
 }
 
+BatchFlow batch_reduce(const BatchContext& c) {
+  const SampleAxis b = first_samples(c);
+  const std::vector<int64_t>& axes = (*c).attrs.ints;
+  if (std::find(axes.begin(), axes.end(), b.axis) != axes.end()) {
+    if ((*c).op != Op::reduce_sum) throw Coupled{"it reduces over the batch axis"};
+    return {std::nullopt, true};
+  }
+  const int before = int(std::count_if(axes.begin(), axes.end(), [&](int64_t a) { return a < b.axis; }));
+  return {SampleAxis{b.axis - before, b.inner, b.count}};
+}
+
 }  // namespace ridge::ops

@@ -6,6 +6,15 @@ namespace ridge::ops {
 
 using Types = std::vector<Type>;
 
+// For batch rules: of the first operand that has samples.
+inline SampleAxis first_samples(const BatchContext& c) {
+  for (const std::optional<SampleAxis>& at : c.in)
+    if (at) return *at;
+  throw Coupled{"none of its operands has samples"};
+}
+// For lift rules: the node with other attributes, of its operands for all steps.
+NodeId lifted(const LiftContext& c, std::vector<int64_t> ints);
+
 // elementwise.cpp
 Types infer_elementwise(const InferContext&);
 Types infer_comparison(const InferContext&);
@@ -16,8 +25,10 @@ void vjp_select(GradContext&);
 void vjp_clamp(GradContext&);
 void vjp_cast(GradContext&);
 Cost cost_elementwise(const Graph&, NodeId);
-void samples_smooth(const SampleSink&);  // domain -2 … 2, no kinks
-void samples_kinked(const SampleSink&);  // keeps away from whole numbers
+BatchFlow batch_same(const BatchContext&);  // where all operands have them
+NodeId lift_same(const LiftContext&);       // with the same attributes
+void samples_smooth(const SampleSink&);     // domain -2 … 2, no kinks
+void samples_kinked(const SampleSink&);     // keeps away from whole numbers
 void samples_positive(const SampleSink&);
 void samples_binary(const SampleSink&);
 void samples_divisor(const SampleSink&);
@@ -38,6 +49,8 @@ void vjp_get(GradContext&);
 void vjp_custom(GradContext&);
 Cost cost_free(const Graph&, NodeId);
 Cost cost_bytes(const Graph&, NodeId);
+BatchFlow batch_mixes(const BatchContext&);  // refused
+BatchFlow batch_get(const BatchContext&);
 Cost cost_picked(const Graph&, NodeId);  // of the first operand, only what the result holds is read
 void samples_iota(const SampleSink&);
 void samples_random(const SampleSink&);
@@ -62,6 +75,18 @@ void vjp_windows(GradContext&);
 void vjp_fold(GradContext&);
 void vjp_pad(GradContext&);
 void vjp_concat(GradContext&);
+BatchFlow batch_reshape(const BatchContext&);
+BatchFlow batch_permute(const BatchContext&);
+BatchFlow batch_keep(const BatchContext&);  // where the operand has them
+BatchFlow batch_slice(const BatchContext&);
+BatchFlow batch_pad(const BatchContext&);
+BatchFlow batch_axis(const BatchContext&);  // the first attribute is an axis that must be another
+BatchFlow batch_axes(const BatchContext&);  // so are all
+NodeId lift_shape(const LiftContext&);      // the attributes are the result's shape
+NodeId lift_permute(const LiftContext&);
+NodeId lift_ranges(const LiftContext&);  // three lists with one entry an axis
+NodeId lift_axis(const LiftContext&);    // the first attribute is an axis
+NodeId lift_axes(const LiftContext&);    // all are
 void samples_reshape(const SampleSink&);
 void samples_permute(const SampleSink&);
 void samples_expand(const SampleSink&);
@@ -89,6 +114,9 @@ void vjp_scatter_add(GradContext&);
 void vjp_take(GradContext&);
 void vjp_take_grad(GradContext&);
 void vjp_sort(GradContext&);
+BatchFlow batch_gather(const BatchContext&);
+BatchFlow batch_take(const BatchContext&);
+NodeId lift_take(const LiftContext&);
 void samples_check_class(const SampleSink&);
 void samples_dynamic_slice(const SampleSink&);
 void samples_dynamic_update_slice(const SampleSink&);
@@ -107,6 +135,7 @@ void vjp_reduce_extreme(GradContext&);
 void vjp_reduce_prod(GradContext&);
 void vjp_cumsum(GradContext&);
 Cost cost_reduce(const Graph&, NodeId);
+BatchFlow batch_reduce(const BatchContext&);
 void samples_reduce(const SampleSink&);
 void samples_arg(const SampleSink&);
 void samples_cumsum(const SampleSink&);
@@ -119,6 +148,9 @@ void vjp_conv(GradContext&);
 std::vector<NodeId> decompose_conv(Graph&, NodeId);
 Cost cost_matmul(const Graph&, NodeId);
 Cost cost_conv(const Graph&, NodeId);
+BatchFlow batch_matmul(const BatchContext&);
+BatchFlow batch_conv(const BatchContext&);
+NodeId lift_matmul(const LiftContext&);
 void samples_matmul(const SampleSink&);
 void samples_conv(const SampleSink&);
 
@@ -129,6 +161,7 @@ void vjp_attention(GradContext&);
 std::vector<NodeId> decompose_attention(Graph&, NodeId);
 std::vector<NodeId> decompose_attention_grad(Graph&, NodeId);
 Cost cost_attention(const Graph&, NodeId);
+BatchFlow batch_attention(const BatchContext&);
 void samples_attention(const SampleSink&);
 void samples_attention_grad(const SampleSink&);
 

@@ -72,4 +72,12 @@ void samples_random(const SampleSink& sink) {
 
 void samples_one(const SampleSink& sink) { sink({{{{DType::f32, {3, 7}}}}, {}, 0}); }
 
+BatchFlow batch_mixes(const BatchContext&) { throw Coupled{"it may mix samples"}; }
+
+BatchFlow batch_get(const BatchContext& c) {
+  const SampleAxis b = first_samples(c);
+  const bool kept = (*c).attrs.ints[0] == 0 || c.graph[(*c).in[0]].op == Op::sort;
+  return {kept ? b : SampleAxis{0, 1, b.count}};
+}
+
 }  // namespace ridge::ops

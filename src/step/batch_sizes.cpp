@@ -1,4 +1,4 @@
-#include "compile/batch_sizes.h"
+#include "step/batch_sizes.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compile/batch_axis.h"
+#include "step/batch_axis.h"
 
 namespace ridge {
 

@@ -1,4 +1,4 @@
-#include "compile/batch_axis.h"
+#include "step/batch_axis.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,31 +6,22 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "compile/batch_sizes.h"
 #include "graph/draws.h"
+#include "graph/ops/table.h"
 #include "graph/scan.h"
+#include "step/batch_sizes.h"
 
 namespace ridge {
 namespace {
 
-// Sample s of `count` lies at index s * inner … s * inner + inner - 1 of an axis.
-struct BatchAxis {
-  int axis;
-  int64_t inner, count;
-  bool operator==(const BatchAxis&) const = default;
-};
-using Maybe = std::optional<BatchAxis>;
-
-struct Coupled {
-  std::string why;
-};
+using Maybe = std::optional<SampleAxis>;
 
 class Tracker {
  public:
   // With `sizes` what grows with the number of samples is followed too: draws, filled tensors, indices.
   Tracker(const Graph& g, std::span<const NodeId> inputs, const BatchSizes* sizes = nullptr, std::map<uint32_t, DrawAxis>* draws = nullptr)
       : g_(g), sizes_(sizes), draws_(draws), at_(g.size()), summed_(g.size(), 0) {
-    for (NodeId id : inputs) at_[id] = BatchAxis{0, 1, g.shape(id)[0]};
+    for (NodeId id : inputs) at_[id] = SampleAxis{0, 1, g.shape(id)[0]};
   }
 
   void visit(NodeId id) {
@@ -44,7 +35,7 @@ class Tracker {
     if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return summed_[i]; }))
       after_sum(id);
     else if (std::any_of(n.in.begin(), n.in.end(), [&](NodeId i) { return at_[i].has_value(); }))
-      at_[id] = follow(id);
+      follow(id);
     if (sizes_) follow_sizes(id);
   }
 
@@ -52,66 +43,11 @@ class Tracker {
   bool summed(NodeId id) const { return summed_[id]; }
 
  private:
-  Maybe follow(NodeId id) {
-    const Node& n = g_[id];
-    if (is_elementwise(n.op) || n.op == Op::check_class || n.op == Op::stop_gradient || n.op == Op::custom) return same(id);
-    BatchAxis b = *first(n);
-    const Shape& from = g_.shape(n.in[0]);
-    switch (n.op) {
-      case Op::get: return n.attrs.ints[0] == 0 || g_[n.in[0]].op == Op::sort ? Maybe(b) : BatchAxis{0, 1, b.count};
-      case Op::reshape: return reshaped(b, from, n.type().shape);
-      case Op::permute: return BatchAxis{int(std::find(n.attrs.ints.begin(), n.attrs.ints.end(), b.axis) - n.attrs.ints.begin()), b.inner, b.count};
-      case Op::expand: return b;
-      case Op::slice: {
-        size_t rank = size_t(from.rank()), a = size_t(b.axis);
-        bool whole = n.attrs.ints[a] == 0 && n.attrs.ints[rank + a] == from[b.axis] && n.attrs.ints[2 * rank + a] == 1;
-        if (!whole) throw Coupled{"it cuts the batch axis"};
-        return b;
-      }
-      case Op::pad: {
-        size_t rank = size_t(from.rank()), a = size_t(b.axis);
-        if (n.attrs.ints[a] || n.attrs.ints[rank + a] || n.attrs.ints[2 * rank + a]) throw Coupled{"it pads the batch axis"};
-        return b;
-      }
-      case Op::flip:
-      case Op::concat:
-      case Op::windows:
-      case Op::cumsum:
-      case Op::sort:
-        if (std::find(n.attrs.ints.begin(), n.attrs.ints.begin() + (n.op == Op::flip ? long(n.attrs.ints.size()) : 1), b.axis) !=
-            n.attrs.ints.begin() + (n.op == Op::flip ? long(n.attrs.ints.size()) : 1))
-          throw Coupled{"it works along the batch axis"};
-        return n.op == Op::concat ? same(id) : Maybe(b);
-      case Op::reduce_sum:
-      case Op::reduce_max:
-      case Op::reduce_min:
-      case Op::reduce_prod:
-      case Op::arg_max:
-      case Op::arg_min: return reduced(id, b);
-      case Op::take: {
-        if (at_[n.in[0]]) throw Coupled{"it indexes a tensor made from the batch"};
-        BatchAxis i = *at_[n.in[1]];
-        return BatchAxis{int(n.attrs.ints[0]) + i.axis, i.inner, i.count};
-      }
-      case Op::gather:
-        if (n.attrs.ints[0] == b.axis) throw Coupled{"it indexes along the batch axis"};
-        return same(id);
-      case Op::matmul: {
-        int rank = from.rank();
-        Maybe l = at_[n.in[0]], r = at_[n.in[1]];
-        if ((l && l->axis == rank - 1) || (r && r->axis == rank - 2)) throw Coupled{"it sums over the batch axis"};
-        if (l && r && (l->axis != r->axis || l->axis >= rank - 2)) throw Coupled{"it multiplies every sample with every other"};
-        return l ? l : r;
-      }
-      case Op::conv:
-        if (b.axis != 0 || at_[n.in[1]]) throw Coupled{"its weights or channels come from the batch"};
-        return b;
-      case Op::attention:
-        for (size_t i = 0; i < 3; ++i)
-          if (!at_[n.in[i]] || at_[n.in[i]]->axis != 0 || at_[n.in[i]]->inner != 1) throw Coupled{"its batch axis is not the samples'"};
-        return b;
-      default: throw Coupled{"it may mix samples"};
-    }
+  void follow(NodeId id) {
+    std::vector<Maybe> in;
+    for (NodeId i : g_[id].in) in.push_back(at_[i]);
+    const BatchFlow flow = row(g_[id].op).batch({g_, id, in});
+    at_[id] = flow.at, summed_[id] = flow.summed;
   }
 
   // The axis that grows with the number of samples.
@@ -119,7 +55,7 @@ class Tracker {
     Maybe found;
     for (int axis : sizes_->grown_axes(g_, id)) {
       if (found) throw Coupled{"two of its axes count samples"};
-      found = BatchAxis{axis, g_.shape(id)[axis] / sizes_->samples(), sizes_->samples()};
+      found = SampleAxis{axis, g_.shape(id)[axis] / sizes_->samples(), sizes_->samples()};
     }
     return found;
   }
@@ -138,41 +74,6 @@ class Tracker {
     const DrawAxis here = at_[id] ? DrawAxis{at_[id]->axis, at_[id]->inner} : DrawAxis{};
     const auto [before, fresh] = draws_->emplace(draw->stream, here);
     if (!fresh && !(before->second == here)) throw Coupled{fmt::format("another draw of stream {} has its samples elsewhere", draw->stream)};
-  }
-
-  Maybe first(const Node& n) const {
-    for (NodeId i : n.in)
-      if (at_[i]) return at_[i];
-    return {};
-  }
-
-  Maybe same(NodeId id) const {
-    Maybe found;
-    for (NodeId i : g_[id].in) {
-      if (!at_[i]) continue;
-      if (found && !(*found == *at_[i])) throw Coupled{"its operands have their samples at different places"};
-      found = at_[i];
-    }
-    return found;
-  }
-
-  static Maybe reshaped(BatchAxis b, const Shape& from, const Shape& to) {
-    int64_t step = contiguous_strides(from)[b.axis] * b.inner;  // elements of one sample
-    Shape strides = contiguous_strides(to);
-    for (int a = 0; a < to.rank(); ++a)
-      if (strides[a] <= step && step % strides[a] == 0 && strides[a] * to[a] == step * b.count) return BatchAxis{a, step / strides[a], b.count};
-    throw Coupled{"it tears samples apart"};
-  }
-
-  Maybe reduced(NodeId id, BatchAxis b) {
-    const std::vector<int64_t>& axes = g_[id].attrs.ints;
-    if (std::find(axes.begin(), axes.end(), b.axis) != axes.end()) {
-      if (g_[id].op != Op::reduce_sum) throw Coupled{"it reduces over the batch axis"};
-      summed_[id] = 1;
-      return {};
-    }
-    int before = int(std::count_if(axes.begin(), axes.end(), [&](int64_t a) { return a < b.axis; }));
-    return BatchAxis{b.axis - before, b.inner, b.count};
   }
 
   // The body must keep samples apart too. A carry that starts as a number for all gets its axis from what the body makes of it.

@@ -1,4 +1,4 @@
-#include "compile/batch_draws.h"
+#include "step/batch_draws.h"
 
 #include <functional>
 #include <optional>

@@ -2,7 +2,7 @@
 #pragma once
 #include <map>
 
-#include "compile/batch_axis.h"
+#include "step/batch_axis.h"
 
 namespace ridge {
 
