@@ -185,4 +185,9 @@ BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b) {
   return out;
 }
 
+std::string find_unpredicted(const BatchTrace& a, const BatchTrace& b, const BatchTrace& c) {
+  const BatchSizes rule(a, b);
+  return BatchSizes(a, c, &rule).difference();
+}
+
 }  // namespace ridge

@@ -22,6 +22,7 @@ struct BatchTrace {
   };
   std::vector<Ratio> ratios;  // the losses; then other figures, of which neither number may depend on the batch, or both must add up over it
   int64_t samples;
+  std::span<const NodeId> gradients = {};  // compared too: a custom operation's own gradient may depend on the size
 };
 
 // Where the samples of a random draw are: `inner` elements of `axis` for each of them.
@@ -39,5 +40,8 @@ struct BatchAxes {
   std::map<uint32_t, DrawAxis> draws;
 };
 BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b);
+
+// What in a third trace is not as those two predict for its number of samples; empty: nothing.
+std::string find_unpredicted(const BatchTrace& a, const BatchTrace& b, const BatchTrace& c);
 
 }  // namespace ridge

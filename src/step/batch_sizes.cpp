@@ -46,7 +46,7 @@ std::vector<int64_t> fixed_ints(const Node& n) {
 
 }  // namespace
 
-BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b) : a_(a), b_(b) {
+BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b, const BatchSizes* rule) : a_(a), b_(b), rule_(rule) {
   std::vector<std::pair<NodeId, NodeId>> roots;
   for (size_t i = 0; i < a.ratios.size(); ++i) {
     const auto [sum, count] = a.ratios[i];
@@ -54,9 +54,29 @@ BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b) : a_(a), b_(b) 
     const std::optional<double> x = written(a.graph, count), y = written(b.graph, other_count);
     counts_samples_.push_back(x && y && *x > 0 && *x * double(b.samples) == *y * double(a.samples));
     roots.push_back({sum, other_sum});
-    if (!counts_samples_[i]) roots.push_back({count, other_count});
+    if (!counts_samples_[i] || (rule && !rule->counts_samples_[i])) roots.push_back({count, other_count});
   }
+  compare(a.graph, b.graph, roots, {a.base});
+  if (!difference_.empty() || a.gradients.size() != b.gradients.size() || a.gradients.empty()) return;
+  for (size_t i = 0; i < a.gradients.size(); ++i) roots.push_back({a.gradients[i], b.gradients[i]});
   compare(a.graph, b.graph, std::move(roots), {a.base});
+  if (!difference_.empty()) difference_ = "in the gradient of a custom operation, " + difference_;
+}
+
+// The shape that a node of the first trace has for the samples of the second.
+Shape BatchSizes::predicted(const Graph& a, NodeId id) const {
+  Shape out = a.shape(id);
+  for (int axis : rule_->grown_axes(a, id)) out[axis] = out[axis] / a_.samples * b_.samples;
+  return out;
+}
+
+// What a node shows in another form, element by element. Which of these nodes exist depends on the size by right: one sample needs no expand.
+NodeId BatchSizes::without_views(const Graph& g, NodeId id, bool first) const {
+  if (!rule_) return id;
+  auto elements = [&](NodeId n) { return (first ? predicted(g, n) : g.shape(n)).numel(); };
+  auto is_view = [&](Op op) { return op == Op::reshape || op == Op::expand || op == Op::reduce_sum; };
+  while (is_view(g[id].op) && elements(id) == elements(g[id].in[0])) id = g[id].in[0];
+  return id;
 }
 
 std::string BatchSizes::told(const Type& type) const {
@@ -81,6 +101,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<N
   p.graph = &b, p.node.assign(a.size(), kNone);
   auto different = [&](NodeId id, const std::string& why) { difference_ = fmt::format("{} {}: {}", name(a[id].op), told(a.type(id)), why); };
   auto pair = [&](NodeId x, NodeId y, NodeId user) {
+    x = without_views(a, x, true), y = without_views(b, y, false);
     if (p.node[x] && p.node[x] != y) return different(user, fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples));
     p.node[x] = y;
   };
@@ -90,7 +111,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<N
     const Node &x = a[id], &y = b[p.node[id]];
     // The batch, the parameters and what draws are keyed by are made in the same order before the loss is.
     if (x.op == Op::input && &a == &a_.graph && id != p.node[id]) different(id, "the loss uses another input for other numbers of samples");
-    if (const std::string why = compare_nodes(x, y); !why.empty()) {
+    if (const std::string why = compare_nodes(a, id, y); !why.empty()) {
       different(id, why);
       if (x.op != y.op || x.in.size() != y.in.size()) continue;
     }
@@ -112,7 +133,8 @@ void BatchSizes::compare_loops(const Node& a, const Node& b, const std::vector<c
   compare(x.body.graph, y.body.graph, std::move(roots), bases);
 }
 
-std::string BatchSizes::compare_nodes(const Node& x, const Node& y) const {
+std::string BatchSizes::compare_nodes(const Graph& a, NodeId id, const Node& y) const {
+  const Node& x = a[id];
   const std::string otherwise = fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples);
   if (x.op != y.op || x.in.size() != y.in.size() || x.types.size() != y.types.size()) return otherwise;
   const bool same_reals = std::equal(x.attrs.reals.begin(), x.attrs.reals.end(), y.attrs.reals.begin(), y.attrs.reals.end(),
@@ -126,10 +148,13 @@ std::string BatchSizes::compare_nodes(const Node& x, const Node& y) const {
   for (size_t k = 0; k < x.types.size(); ++k) {
     const Shape &s = x.types[k].shape, &t = y.types[k].shape;
     if (s.rank() != t.rank() || x.types[k].dtype != y.types[k].dtype) return otherwise;
-    for (int i = 0; i < s.rank(); ++i)
-      if (s[i] != t[i] && s[i] * b_.samples != t[i] * a_.samples)
-        return fmt::format("its axis {} has {} elements for {} samples and {} for {}, which is neither fixed nor a multiple", i, s[i], a_.samples, t[i],
-                           b_.samples);
+    const Shape exact = rule_ && k == 0 ? predicted(a, id) : t;
+    for (int i = 0; i < s.rank(); ++i) {
+      const bool linear = s[i] == t[i] || s[i] * b_.samples == t[i] * a_.samples;
+      if (linear && t[i] == exact[i]) continue;
+      return fmt::format("its axis {} has {} elements for {} samples and {} for {}, {}", i, s[i], a_.samples, t[i], b_.samples,
+                         linear ? fmt::format("not {} as other numbers of samples say", exact[i]) : "which is neither fixed nor a multiple");
+    }
   }
   return "";
 }

@@ -10,7 +10,8 @@ namespace ridge {
 
 class BatchSizes {
  public:
-  BatchSizes(const BatchTrace& a, const BatchTrace& b);
+  // `rule`: what `a` and another trace say about sizes, which those of `b` must follow.
+  BatchSizes(const BatchTrace& a, const BatchTrace& b, const BatchSizes* rule = nullptr);
 
   const std::string& difference() const { return difference_; }  // a number, an attribute or a size that is another one; empty: none
   int64_t samples() const { return a_.samples; }
@@ -25,9 +26,12 @@ class BatchSizes {
   };
   void compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases);
   void compare_loops(const Node& a, const Node& b, const std::vector<char>& counts);
-  std::string compare_nodes(const Node& a, const Node& b) const;
+  std::string compare_nodes(const Graph& a, NodeId id, const Node& b) const;
+  Shape predicted(const Graph& a, NodeId id) const;
+  NodeId without_views(const Graph& a, NodeId id, bool first) const;
 
   const BatchTrace &a_, &b_;
+  const BatchSizes* rule_;
   std::unordered_map<const Graph*, Partners> partners_;
   std::string difference_;
   std::vector<bool> counts_samples_;  // of each ratio

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <set>
@@ -9,6 +10,7 @@
 #include "autograd/gradients.h"
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "compile/autocast.h"
 #include "compile/scan_segments.h"
 #include "graph/draws.h"
@@ -21,15 +23,17 @@
 namespace ridge {
 namespace {
 
-bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
+// Also inside loops.
+bool any_node(const Graph& g, std::span<const NodeId> roots, const std::function<bool(const Graph&, const Node&)>& is) {
   const std::vector<NodeId> order = topological(g, roots);
   return std::any_of(order.begin(), order.end(), [&](NodeId id) {
-    const Node& n = g[id];
-    if (n.op == Op::scan) {
-      const ScanBody& body = scan_view(n).body;
-      return finds_bf16_products(body.graph, body.carry_out) || finds_bf16_products(body.graph, body.step_out);
-    }
-    return (n.op == Op::matmul || n.op == Op::attention || n.op == Op::conv) && g.dtype(n.in[0]) == DType::bf16;
+    return is(g, g[id]) || (g[id].op == Op::scan && any_node(scan_view(g[id]).body.graph, results_of(scan_view(g[id]).body), is));
+  });
+}
+
+bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
+  return any_node(g, roots, [](const Graph& graph, const Node& n) {
+    return (n.op == Op::matmul || n.op == Op::attention || n.op == Op::conv) && graph.dtype(n.in[0]) == DType::bf16;
   });
 }
 
@@ -73,10 +77,12 @@ void check_scalars(const Graph& g, const std::vector<StepLoss::Scalar>& scalars)
 
 // The losses of some samples as graph, with the inputs that every program of a model begins with.
 struct StepPrograms::Trace {
+  int64_t samples = 0;
   Graph graph;
   std::vector<NodeId> parameters, batch;
   RandomOperands random{};
   StepLoss loss;
+  std::vector<NodeId> gradients;   // only where they are examined
   std::vector<std::string> notes;  // how loops over time were cut
 
   std::vector<NodeId> inputs(NodeId scale = kNone) const {
@@ -95,15 +101,16 @@ struct StepPrograms::Trace {
     loss.sum = roots[0], loss.count = roots[1];
     for (size_t i = 0; i < loss.scalars.size(); ++i) loss.scalars[i].value = {roots[2 * i + 2], roots[2 * i + 3]};
   }
-  BatchTrace of_batch(int64_t samples) const {
-    BatchTrace t{graph, batch, random.base, {{loss.sum, loss.count}}, samples};
+  BatchTrace of_batch() const {
+    BatchTrace t{graph, batch, random.base, {{loss.sum, loss.count}}, samples, gradients};
     for (const StepLoss::Scalar& s : loss.scalars) t.ratios.push_back({s.value.sum, s.value.count});
     return t;
   }
 };
 
-StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss) const {
+StepPrograms::Trace StepPrograms::written(int64_t samples, const StepModel::Loss& loss) const {
   Trace t;
+  t.samples = samples;
   Graph& g = t.graph;
   for (const Parameter& p : model_.parameters) t.parameters.push_back(g.input({DType::f32, p.shape}, p.name));
   t.random = {g.input({DType::i64, {}}, "seed"), g.input({DType::i64, {}}, "step"), g.input({DType::i64, {}}, "base"), 1};
@@ -115,15 +122,30 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
   Builder b(g);
   t.loss = loss(b, t.parameters, t.batch, t.random);
   check_scalars(g, t.loss.scalars);
-  if (options_.precision == Precision::bf16 || options_.precision == Precision::fp16)
-    t.rewrite(autocast(g, t.roots(), options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
+  return t;
+}
+
+void StepPrograms::narrow(Trace& t) const {
+  if (options_.precision != Precision::bf16 && options_.precision != Precision::fp16) return;
+  t.rewrite(autocast(t.graph, t.roots(), options_.precision == Precision::bf16 ? DType::bf16 : DType::f16));
+}
+
+StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss) const {
+  Trace t = written(samples, loss);
+  narrow(t);
   return t;
 }
 
 StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const {
-  Trace t = trace(samples, loss);
-  Graph& g = t.graph;
+  Trace t = written(samples, loss);
   const int64_t whole = model_.batch[0].shape[0];
+  if (samples < whole)
+    if (const std::string why = find_difference(t, facts); !why.empty())
+      fail(ErrorCode::unsupported,
+           "[step] the batch of {} cannot be split into parts of {}: {}; train it whole, or change the loss (docs/training.md, Splitting a batch)", whole,
+           samples, why);
+  narrow(t);
+  Graph& g = t.graph;
   if (samples < whole) {
     bool changed;
     t.rewrite(count_in_whole_batch(g, t.roots(), t.random.base, whole, facts.draws, changed));
@@ -148,16 +170,36 @@ void collect_sizes(const Graph& g, std::span<const NodeId> roots, std::set<int64
 
 }  // namespace
 
+// Only custom operations bring code of their own into the gradients.
+void StepPrograms::add_gradients(Trace& t) const {
+  if (any_node(t.graph, {&t.loss.sum, 1}, [](const Graph&, const Node& n) { return n.op == Op::custom; }))
+    t.gradients = gradients(t.graph, t.loss.sum, t.parameters);
+}
+
+std::string StepPrograms::find_difference(const Trace& t, const LossFacts& facts) const {
+  if (facts.examined.empty()) return "";
+  const Trace &a = *facts.examined[0], &b = *facts.examined[1];
+  if (t.loss.scalars.size() != a.loss.scalars.size()) return "the number of named scalars depends on the number of samples";
+  // Gradients of one sample sum over fewer axes, by right; what a custom operation does with exactly one is not compared.
+  if (a.gradients.empty() || t.samples == 1) return find_unpredicted(a.of_batch(), b.of_batch(), t.of_batch());
+  Trace own = t;  // what is compiled holds no nodes that nothing reads
+  add_gradients(own);
+  return find_unpredicted(a.of_batch(), b.of_batch(), own.of_batch());
+}
+
 // Batches of two prime numbers of samples, which divide no size that is there for another reason: so every size says whether it counts samples.
-StepPrograms::LossFacts StepPrograms::examine(const Trace& whole, const StepModel::Loss& loss) const {
+// What they say must hold for the sizes that run, too: for the whole batch and single samples here, for parts of it when they are traced.
+StepPrograms::LossFacts StepPrograms::examine(const StepModel::Loss& loss) const {
   LossFacts facts;
+  const int64_t batch = model_.batch[0].shape[0];
+  const Trace whole = written(batch, loss);
   const std::vector<NodeId> losses = whole.roots();
   for (const StepLoss::Scalar& s : whole.loss.scalars) facts.scalars.push_back(s.name);
   for (NodeId id : topological(whole.graph, losses))
     for_each_draw_in(whole.graph, id, [&](const Graph& g, NodeId, const Draw&) { facts.draws_in_loop |= &g != &whole.graph; });
   const std::string mixes = find_coupling(whole.graph, whole.batch, losses);  // in the batch's own sizes
   facts.coupling = mixes;
-  if (model_.batch[0].shape[0] < 2) return facts;
+  if (batch < 2) return facts;
   std::set<int64_t> sizes;
   collect_sizes(whole.graph, losses, sizes);
   auto usable = [&](int64_t n) {
@@ -170,14 +212,23 @@ StepPrograms::LossFacts StepPrograms::examine(const Trace& whole, const StepMode
     while (!usable(++n)) continue;
     s = n;
   }
+  int64_t traced = 0;
+  auto written_for = [&](int64_t count) { return written(traced = count, loss); };
   try {
-    Trace a = trace(samples[0], loss), b = trace(samples[1], loss);
+    Trace a = written_for(samples[0]), b = written_for(samples[1]);
     if (a.loss.scalars.size() != b.loss.scalars.size()) fail(ErrorCode::value, "[step] the number of named scalars depends on the number of samples");
-    static_cast<BatchAxes&>(facts) = follow_batch(a.of_batch(samples[0]), b.of_batch(samples[1]));
+    add_gradients(a), add_gradients(b);
+    static_cast<BatchAxes&>(facts) = follow_batch(a.of_batch(), b.of_batch());
+    if (facts.coupling.empty()) {
+      facts.examined = {std::make_shared<const Trace>(a), std::make_shared<const Trace>(std::move(b))};
+      facts.coupling = find_difference(whole, facts);
+    }
+    if (facts.coupling.empty() && options_.evaluation) facts.coupling = find_difference(written_for(1), facts);
     if (facts.coupling.empty()) count_in_whole_batch(a.graph, a.roots(), a.random.base, samples[1], facts.draws, facts.recounts);
   } catch (const std::exception& error) {  // also what a user's own function throws
-    facts.coupling = fmt::format("with other numbers of samples than {} ({}, {}) it fails: {}", model_.batch[0].shape[0], samples[0], samples[1], error.what());
+    facts.coupling = fmt::format("with {} instead of {} it fails: {}", counted(traced, "sample"), batch, error.what());
   }
+  if (!facts.coupling.empty()) facts.examined.clear();
   if (!facts.coupling.empty() && !mixes.empty()) facts.coupling = mixes;
   return facts;
 }
@@ -198,7 +249,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   const int64_t batch = model.batch[0].shape[0];
   const Trace t = trace(batch, model.loss);
   const std::vector<NodeId> losses = t.roots();
-  training_ = examine(t, model.loss);
+  training_ = examine(model.loss);
   const std::vector<NodeId> order = topological(t.graph, losses);
   has_scan_ = std::any_of(order.begin(), order.end(), [&](NodeId id) { return t.graph[id].op == Op::scan; });
   multiplies_bf16_ = finds_bf16_products(t.graph, losses);
@@ -207,7 +258,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   divisor_ = std::exp2(std::floor(std::log2(std::max(expected, 1.0))));
   if (evaluates_otherwise()) {
     const Trace e = trace(batch, model.evaluate);
-    evaluation_ = examine(e, model.evaluate);
+    evaluation_ = examine(model.evaluate);
     multiplies_bf16_ |= finds_bf16_products(e.graph, e.roots());
   }
 }

@@ -56,12 +56,17 @@ class StepPrograms {
     bool recounts = false;  // draws of a part of the batch are counted otherwise than the loss says
     bool draws_in_loop = false;
     std::vector<std::string> scalars;
+    std::vector<std::shared_ptr<const Trace>> examined;  // the two that predict all other sizes; none: the batch must not be split
   };
   bool evaluates_otherwise() const { return options_.evaluation && model_.evaluate; }
   const LossFacts& evaluated() const { return evaluates_otherwise() ? evaluation_ : training_; }
+  Trace written(int64_t samples, const StepModel::Loss& loss) const;  // in the precision that the loss itself has
   Trace trace(int64_t samples, const StepModel::Loss& loss) const;
   Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // a part counts in the whole batch
-  LossFacts examine(const Trace& whole, const StepModel::Loss& loss) const;
+  void narrow(Trace& t) const;
+  void add_gradients(Trace& t) const;
+  std::string find_difference(const Trace& t, const LossFacts& facts) const;  // of a trace as written from what the examined ones predict
+  LossFacts examine(const StepModel::Loss& loss) const;
   ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite, NodeId good) const;
   CompileOptions compile_options() const;
 
