@@ -130,30 +130,33 @@ class Tokenisation {
     give_back_memory();
     // What the process holds is counted coarsely, so that the same budget gives the same vocabulary.
     const int64_t held = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse, budget = bounded_memory(options_.memory);
-    BpeTraining how{.vocab_size = vocabulary_size(options_.vocab, bytes), .threads = worker_threads()};
-    if (budget > 0) how.room = std::max<int64_t>(1, (budget - held - kAtWork) / 16 * 15);  // the heap has gaps
-    std::optional<BpeVocabulary> learnt;
+    auto room_of = [&](int64_t memory) { return std::max<int64_t>(1, (memory - held - kAtWork) / 16 * 15); };  // the heap has gaps
     std::atomic<int64_t> read = 0;
-    size_t share = wanted;
-    for (; !learnt; share /= 2) {
-      if (share == 0)
-        fail(ErrorCode::memory,
-             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text up to {}; {} MiB are enough, and byte tokens need "
-             "none",
-             size_text(options_.memory), size_text(held + kAtWork), size_text(read), size_text(kLeastRoom), enough_memory(held + kAtWork + kLeastRoom) >> 20);
+    auto learn = [&](size_t share, int64_t room) {
       read = 0;
-      learnt = train_bpe(
-          share,
-          [&](size_t i, std::string& buffer) -> std::string_view {
-            TextPiece piece;
-            PieceReader(texts_, cut, survey_.pieces[i * pieces / share].place, split_).next(piece);
-            read += int64_t(piece.text.size());
-            return buffer = std::move(piece.text);
-          },
-          how);
+      std::optional<BpeVocabulary> learnt = train_bpe(share,
+                                                      [&](size_t i, std::string& buffer) -> std::string_view {
+                                                        TextPiece piece;
+                                                        PieceReader(texts_, cut, survey_.pieces[i * pieces / share].place, split_).next(piece);
+                                                        read += int64_t(piece.text.size());
+                                                        return buffer = std::move(piece.text);
+                                                      },
+                                                      {.vocab_size = vocabulary_size(options_.vocab, bytes), .threads = worker_threads(), .room = room});
       give_back_memory();
-      if (learnt) break;
-    }
+      return learnt;
+    };
+    size_t share = wanted;
+    std::optional<BpeVocabulary> learnt;
+    while (!(learnt = learn(share, budget > 0 ? room_of(budget) : 0)))
+      if (share /= 2; share == 0) {
+        const int64_t most = enough_memory(held + kAtWork + kLeastRoom);
+        int64_t enough = enough_memory(held + kAtWork + 1);
+        while (enough < most && !learn(1, room_of(bounded_memory(enough)))) enough = enough_memory(bounded_memory(enough) + 1);
+        fail(ErrorCode::memory,
+             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text the rest; {} MiB are enough, and byte tokens need "
+             "none",
+             size_text(options_.memory), size_text(held + kAtWork), size_text(read), enough >> 20);
+      }
     if (share < wanted)
       learnt_from_ = fmt::format("learnt from {} of {} of text, evenly spread: {} of memory have room for no more different words", size_text(read),
                                  size_text(std::min(bytes, kMostToLearnFrom)), size_text(options_.memory));

@@ -395,7 +395,13 @@ TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   tight.memory = resident_bytes() + 80 * kMiB, ample.memory = int64_t(16) << 30, none.memory = kMiB;
   const Error error = refusal(source, none);
   EXPECT_EQ(error.code(), ErrorCode::memory) << error.what();
-  EXPECT_TRUE(mentions(error.what(), "are enough")) << error.what();
+  const std::string said = error.what();
+  const size_t quoted = said.find(" MiB are enough");
+  ASSERT_NE(quoted, said.npos) << said;
+  DatasetOptions enough_for_a_piece = none, less = none;
+  enough_for_a_piece.memory = std::stoll(said.substr(said.rfind(' ', quoted - 1))) * kMiB, less.memory = enough_for_a_piece.memory / 20 * 19;
+  EXPECT_EQ(refusal(source, less).code(), ErrorCode::memory) << said;
+  EXPECT_TRUE(mentions(open_dataset(source, enough_for_a_piece).learnt_from, "learnt from")) << said;
   const Dataset unbounded = open_dataset(source, free), bounded = open_dataset(source, tight);
   EXPECT_EQ(unbounded.learnt_from, "");
   EXPECT_TRUE(mentions(bounded.learnt_from, "learnt from")) << bounded.learnt_from;
