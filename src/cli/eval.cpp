@@ -25,7 +25,7 @@ struct EvalArguments {
   bool json = false;
 };
 
-// What the run was trained on, when nothing else is asked for.
+// What the run was trained on, when nothing else is asked for. An exported model does not know.
 std::vector<std::string> data_of(const config::Resolved& settings, const std::filesystem::path& model) {
   if (settings.setting("data").source != "default") return settings.get<std::vector<std::string>>("data");
   for (std::filesystem::path folder : {model, model.parent_path(), model.parent_path().parent_path()}) {
@@ -35,7 +35,7 @@ std::vector<std::string> data_of(const config::Resolved& settings, const std::fi
     run.task = config::kGpt, run.working_folder.reset(), run.files = {folder / "config.yaml"};
     return config::resolve(run).get<std::vector<std::string>>("data");
   }
-  return settings.get<std::vector<std::string>>("data");
+  fail(ErrorCode::usage, "[eval] {} does not say on which text it was trained; name one: data=FILE, or data=builtin for the built-in stories", model.string());
 }
 
 // The model where it is read, once it is known for how much text.
@@ -129,7 +129,7 @@ const Command eval_command("eval", "measure how well a trained GPT predicts a te
   line.flag("--json", arguments->json, "one document");
   auto sources = add_settings(line, config::kGpt);
   line.footer(
-      "Settings: data=FILE|FOLDER|builtin (else what the run was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; ridge config "
+      "Settings: data=FILE|FOLDER|builtin (a run: else what it was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; ridge config "
       "keys says more.");
   return [=] { return run_eval(*arguments, config::resolve(sources())); };
 });

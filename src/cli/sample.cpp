@@ -8,8 +8,10 @@
 #include "backend/backend.h"
 #include "base/error.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/settings.h"
+#include "data/dataset.h"
 #include "data/token_text.h"
 #include "measure/default_team.h"
 #include "tasks/gpt/device.h"
@@ -40,6 +42,19 @@ std::vector<Token> prompt_tokens(const Tokenizer& tokenizer, const std::string& 
   }
 }
 
+// Its own; one that the command names must be the same, or the only one. A file of settings may be about other models.
+std::shared_ptr<const Tokenizer> tokenizer_of(const GptWeights& weights, const config::Resolved& settings) {
+  const std::string& source = settings.setting("tokenizer").source;
+  DatasetOptions options;
+  options.given = weights.tokenizer, options.model = weights.folder.string();
+  if (!weights.tokenizer || source == "command line" || source.starts_with("environment ")) options.tokenizer = settings.get<std::string>("tokenizer");
+  std::shared_ptr<const Tokenizer> tokenizer = model_tokenizer(options);
+  if (tokenizer->vocab_size() > weights.config.vocab)
+    fail(ErrorCode::io, "[sample] {} has {} tokens, the model knows {}: it was trained with another tokenizer", options.tokenizer, tokenizer->vocab_size(),
+         weights.config.vocab);
+  return tokenizer;
+}
+
 void show(const std::string& text) {
   const std::string out = on_terminal() ? printable(text) : text;
   std::fwrite(out.data(), 1, out.size(), stdout);
@@ -52,14 +67,14 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   request_default_threads(thread_request(settings));
   const GptWeights weights = load_gpt_weights(arguments.model);
   for (const std::string& notice : weights.notices) fmt::print(stderr, "ridge: {}\n", notice);
-  if (!weights.tokenizer) fail(ErrorCode::io, "[sample] {} has no tokenizer.json: put the model's there", weights.folder.string());
+  const std::shared_ptr<const Tokenizer> tokenizer = tokenizer_of(weights, settings);
   SampleOptions options;
   options.temperature = settings.get<double>("temperature"), options.top_p = settings.get<double>("top_p");
   options.top_k = settings.get<std::optional<int64_t>>("top_k").value_or(0);
   options.seed = uint64_t(settings.get<int64_t>("seed"));
-  options.tokens = weights.tokenizer->vocab_size();
+  options.tokens = tokenizer->vocab_size();
   const int64_t count = settings.get<int64_t>("tokens");
-  const std::vector<Token> prompt = prompt_tokens(*weights.tokenizer, arguments.prompt);
+  const std::vector<Token> prompt = prompt_tokens(*tokenizer, arguments.prompt);
 
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
@@ -73,7 +88,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
     sampler.prepare();
     keep_start_time(backend, std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  TokenText stream(weights.tokenizer);
+  TokenText stream(tokenizer);
   std::string text;
   int64_t made = 0;
   bool ended = false;
@@ -85,7 +100,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   Clock::time_point first;
   auto take = [&](Token token) {
     if (made++ == 0) first = Clock::now();
-    ended = token == weights.tokenizer->end_of_text();
+    ended = token == tokenizer->end_of_text();
     if (!ended) put(stream.add(token));
     return !ended;
   };
@@ -112,7 +127,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   if (text.empty() || text.back() != '\n') std::puts("");
   if (on_terminal()) {
     const std::string speed = rate > 0 ? fmt::format(", {:.0f} a second", rate) : "";
-    std::puts(dim(fmt::format("{} tokens{} on {}: {}; weights {}, keys and values {}", made, speed, device.device.value, device.device.why,
+    std::puts(dim(fmt::format("{}{} on {}: {}; weights {}, keys and values {}", counted(made, "token"), speed, device.device.value, device.device.why,
                               device.number_format.value, name(kept)))
                   .c_str());
   }

@@ -80,7 +80,7 @@ constexpr Key kKeys[] = {
    .synonyms = "layernorm=layer layer_norm=layer rmsnorm=rms rms_norm=rms", .used_by = "plan, train"},
   {.name = "pos", .group = kModel, .type = choice, .initial = "learned", .help = "position encoding: learned embeddings or RoPE", .words = "learned|rope", .tasks = kGpt, .used_by = "plan, train"},
   {.name = "mlp", .group = kModel, .type = choice, .initial = "gelu", .help = "feed-forward layer: GELU or SwiGLU", .words = "gelu|swiglu", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte or bpe, or the path of a tokenizer.json, of a vocab.json (with merges.txt) or of a folder that contains one", .tasks = kGpt, .used_by = "data, eval, plan, train"},
+  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte or bpe, or the path of a tokenizer.json, of a vocab.json (with merges.txt) or of a folder that contains one", .tasks = kGpt, .used_by = "data, eval, plan, sample, train"},
   {.name = "init_from", .group = kModel, .type = path, .initial = "", .help = "run folder or weights folder to start from; empty: random initial weights", .tasks = kTrain, .used_by = "plan, train"},
 
   {.name = "steps", .group = kTraining, .type = integer, .initial = "auto", .help = "number of optimizer steps; auto: from the preset", .words = "auto",

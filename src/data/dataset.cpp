@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "data/builtin.h"
+#include "data/byte_tokenizer.h"
 #include "data/find_source.h"
 #include "data/text_tokens.h"
 #include "data/token_cache.h"
@@ -87,6 +88,13 @@ Dataset finished(Dataset data, const std::string& source, const DatasetOptions& 
 }
 
 }  // namespace
+
+std::shared_ptr<const Tokenizer> model_tokenizer(const DatasetOptions& options) {
+  check_given(options);
+  refuse_learning(options);
+  if (std::shared_ptr<const Tokenizer> ready = ready_tokenizer(options)) return ready;
+  return std::make_shared<ByteTokenizer>();
+}
 
 Dataset open_dataset(const std::string& named, const DatasetOptions& options) {
   check_given(options);

@@ -59,6 +59,9 @@ Dataset open_dataset(const std::string& source, const DatasetOptions& options);
 // The same, with the tokens in a folder of the user's: open_dataset() takes its path as a source. A folder that holds them already stays as it is.
 Dataset prepare_dataset(const std::string& source, const std::filesystem::path& out, const DatasetOptions& options);
 
+// The tokenizer of `options.model`: `options.given`, or where it has none of its own the file that `options.tokenizer` names, or bytes.
+std::shared_ptr<const Tokenizer> model_tokenizer(const DatasetOptions& options);
+
 // Training windows: tokens and targets, i64 [batch, block]. Each epoch draws a phase in [0, block) and permutes the windows of that phase.
 std::unique_ptr<BatchSource> training_windows(const Dataset& data, int64_t batch, int64_t block, uint64_t seed);
 

@@ -48,6 +48,28 @@ TEST(ModelCommands, DataIsFoundByNameAndModelsAreExported) {
   EXPECT_EQ(ridge({"export", "modern", "--form", "lama", "--out", "other"}).code, 2);
   answer = ridge(training({"data=shakespeare_char", "init_from=llama", "--out", "again"}));  // and goes on from there
   EXPECT_EQ(answer.code, 0) << answer.all();
+
+  // A run knows its text; an exported model does not, and is measured on no other without being asked to.
+  EXPECT_EQ(ridge({"eval", "modern/model", "--windows", "1"}).code, 0);
+  answer = ridge({"eval", "llama"});
+  EXPECT_EQ(answer.code, 2) << answer.all();
+  EXPECT_TRUE(answer.says("llama does not say on which text it was trained; name one: data=FILE, or data=builtin")) << answer.all();
+  EXPECT_EQ(ridge({"eval", "llama", "data=shakespeare_char", "--windows", "1"}).code, 0);
+
+  // Its own tokenizer, or the one that is named where it has none.
+  answer = ridge({"sample", "llama", "tokenizer=byte", "--tokens", "2"});
+  EXPECT_EQ(answer.code, 2) << answer.all();
+  EXPECT_TRUE(answer.says("which is not tokenizer=byte; leave tokenizer out")) << answer.all();
+  fs::rename(ridge / "llama/tokenizer.json", ridge / "its_tokenizer.json");
+  answer = ridge({"sample", "llama", "--tokens", "2"});
+  EXPECT_EQ(answer.code, 4) << answer.all();
+  EXPECT_TRUE(answer.says("put the model's there, or name it with tokenizer=FILE")) << answer.all();
+  answer = ridge({"sample", "llama", "tokenizer=its_tokenizer.json", "--tokens", "2"});
+  EXPECT_EQ(answer.code, 0) << answer.all();
+  EXPECT_FALSE(answer.says("no effect")) << answer.all();
+  answer = ridge({"sample", "llama", "tokenizer=byte", "--tokens", "2"});
+  EXPECT_EQ(answer.code, 4) << answer.all();
+  EXPECT_TRUE(answer.says("byte has 257 tokens, the model knows ")) << answer.all();
 }
 
 TEST(ModelCommands, SampleAsTold) {
