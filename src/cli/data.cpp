@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 
@@ -168,7 +169,7 @@ int write_batches(const BatchArguments& arguments, const config::Sources& source
     file.write(reinterpret_cast<const char*>(narrow.data()), std::streamsize(narrow.size() * sizeof(int32_t)));
   }
   if (!file.flush()) fail(ErrorCode::io, "[data] {} cannot be written", arguments.out);
-  fmt::print("{} batches of {} x {} tokens in {}\n", arguments.batches, batch, options.block, arguments.out);
+  fmt::print("{} batch{} of {} x {} tokens in {}\n", arguments.batches, arguments.batches == 1 ? "" : "es", batch, options.block, arguments.out);
   return kOk;
 }
 

@@ -147,13 +147,13 @@ void print_ceilings(const MachineCeilings& c) {
   for (const GpuCeilings& gpu : c.gpus) print_gpu(gpu);
 }
 
-void print_targets(const std::vector<Target>& targets) {
+void print_targets(const std::vector<ProbeTarget>& targets) {
   const std::string text = targets_text(targets);
   const size_t head = text.find('\n');
   fmt::print("\n{}{}", bold(text.substr(0, head)), text.substr(head));
 }
 
-nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print, const MachineCeilings& ceilings, const std::vector<Target>& targets,
+nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print, const MachineCeilings& ceilings, const std::vector<ProbeTarget>& targets,
                                 const Profile& profile) {
   using Json = nlohmann::ordered_json;
   Json j;
@@ -165,7 +165,7 @@ nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print
                   {"fingerprint", print.id}};
   j.update(Json::parse(to_json(ceilings)));
   j["targets"] = Json::array();
-  for (const Target& t : targets)
+  for (const ProbeTarget& t : targets)
     j["targets"].push_back({{"what", t.what}, {"wanted", t.wanted}, {"measured", t.measured}, {"unit", t.unit}, {"source", t.source}, {"met", t.met()}});
   j["stored"] = profile.stored() ? Json(profile.file().string()) : Json(nullptr);
   return j;
@@ -211,7 +211,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   keep(profile, ceilings);
   if (const std::string remark = profile.remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
 
-  const std::vector<Target> wishes = arguments.check ? targets(machine, ceilings, wanted) : std::vector<Target>();
+  const std::vector<ProbeTarget> wishes = arguments.check ? targets(machine, ceilings, wanted) : std::vector<ProbeTarget>();
   if (!arguments.svg.empty()) write_svg(arguments.svg, machine, ceilings);
   if (arguments.json) {
     fmt::print("{}\n", document(machine, print, ceilings, wishes, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
@@ -233,7 +233,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
                                           100 * worst),
                               terminal_width(), 0));
   }
-  return std::all_of(wishes.begin(), wishes.end(), [](const Target& t) { return t.met(); }) ? kOk : kError;
+  return std::all_of(wishes.begin(), wishes.end(), [](const ProbeTarget& t) { return t.met(); }) ? kOk : kError;
 }
 
 const Command probe_command("probe", "measure what this machine can do at most, and keep it", [](Line line) {

@@ -137,9 +137,13 @@ std::unique_ptr<RunView> view_for(const std::string& level, bool json) {
   return stdout_view(json);
 }
 
-// A run is resumed and evaluated from other folders too.
-std::string config_text(config::Resolved settings) {
+// A run is resumed and evaluated from other folders too. That it was resumed is no setting of the run, and changes no source of those that it had.
+std::string config_text(config::Resolved settings, const fs::path& folder) {
   settings.keep_paths();
+  if (settings.get<bool>("resume")) {
+    settings.keep_sources(folder);
+    settings.replace("resume", "false", "default");
+  }
   return settings.to_yaml();
 }
 
@@ -198,10 +202,14 @@ int train_part(const Part& part, const config::Resolved& settings, bool json, co
   make_folder(part.folder);
   const std::optional<FolderLock> lock = lock_run(part.folder);
   run.trainer.locked = true;
-  run.trainer.accepted = [&] {
+  auto keep_config = [&] {
     config::Resolved kept = settings;
     for (const auto& [key, value] : run.settled) kept.replace(key, value, "init_from");
-    write_atomically((part.folder / "config.yaml").string(), config_text(kept));
+    write_atomically((part.folder / "config.yaml").string(), config_text(kept, part.folder));
+  };
+  if (!part.begun) keep_config();  // by which a run that is killed before its first step is known as one
+  run.trainer.accepted = [&] {
+    if (part.begun) keep_config();
     write_atomically((part.folder / "plan.json").string(), plan_json(run));
     write_atomically((part.folder / "machine.json").string(), fingerprint(machine).description + "\n");
   };
@@ -224,18 +232,10 @@ int train_part(const Part& part, const config::Resolved& settings, bool json, co
   UtilisationWatch watch(cpu_groups(machine));
   const Outcome outcome = run_gpt(run, settings, {&outputs});
   const RunSummary summary = summary_of(run, outcome, cores_text(watch.overall()));
-  // What is left to write: one that fails is told of, and the next ones are tried.
-  auto attempt = [&](const char* what, const std::function<void()>& write) {
-    try {
-      return write(), true;
-    } catch (const std::exception& error) {
-      outputs.on_notice(fmt::format("{} was not written: {}", what, error.what()));
-      return false;
-    }
-  };
-  const bool exported = outcome.end == Outcome::End::diverged || attempt("model/", [&] { write_model(run, part.folder / "model"); });
-  attempt("summary.json", [&] { write_atomically((part.folder / "summary.json").string(), summary_json(summary).dump(2) + "\n"); });
-  attempt("a plot", [&] { write_loss_plots(part.folder, {part.folder}); });
+  const bool exported = outcome.end == Outcome::End::diverged || outputs.write_last("model/", [&] { write_model(run, part.folder / "model"); });
+  outputs.write_last("summary.json", [&] { write_atomically((part.folder / "summary.json").string(), summary_json(summary).dump(2) + "\n"); });
+  outputs.write_last("a plot", [&] { write_loss_plots(part.folder, {part.folder}); });
+  if (events) outputs.write_last("the last TensorBoard events", [&] { events->flush(); });
   outputs.end(summary);
   if (outcome.state_lost_since)
     say(stderr, fmt::format("ridge: what was learnt since step {} is lost, as the last checkpoint could not be written", *outcome.state_lost_since));
@@ -279,7 +279,7 @@ int train_in(const fs::path& out, const config::Resolved& settings, const config
   auto keep_settings = [&] {  // an experiment is resumed as a whole, and each of its runs alone
     if (parts.size() == 1) return;
     make_folder(out);
-    write_atomically((out / "config.yaml").string(), config_text(settings));
+    write_atomically((out / "config.yaml").string(), config_text(settings, out));
   };
   for (const Part& part : parts)
     if (part.finished)
@@ -337,7 +337,7 @@ const Command train_command("train", "train a model: ridge train gpt data=my.txt
       "--out DIR names the run folder, --resume RUN goes on with a run, --no-fallback refuses instead of taking another device.\n"
       "ridge config keys says more.\n"
       "Exit codes: 0 done, 1 error, 2 usage or configuration, 3 does not fit, 4 data or files, 5 diverged, 6 state lost (the last checkpoint could\n"
-      "not be written), 75 ended by SIGTERM after a checkpoint, 130 by SIGINT.");
+      "not be written), 75 ended by SIGTERM after a checkpoint (before the first step: 143), 130 by SIGINT.");
   return [=] {
     check_task(*task);
     const int code = train_all(sources(), *json);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "compile/min_cut.h"
 #include "compile/scan_lift.h"
 #include "compile/simplify.h"
@@ -473,9 +474,9 @@ class ScanHoist {
     for (NodeId id : order_)
       if (is_product(id)) ++(late_[id] ? after : early_[id] ? before : kept);
     for (const Carry& c : carries_) sums += c.kind == Carry::Kind::sum;
-    return fmt::format(
-        "scan of {} steps{}: {} products in the loop, {} before it, {} after it; {} sums over time and {} constants moved out, {} values put out", view_.steps,
-        view_.body.segment ? " (segments)" : "", kept, before, after, sums, once_, put_out_);
+    return fmt::format("scan of {}{}: {} in the loop, {} before it, {} after it; {} over time and {} moved out, {} put out", counted(view_.steps, "step"),
+                       view_.body.segment ? " (segments)" : "", counted(kept, "product"), before, after, counted(sums, "sum"), counted(once_, "constant"),
+                       counted(put_out_, "value"));
   }
 
   Graph& outer_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "base/text.h"
 #include "graph/builder.h"
 #include "graph/rewrite.h"
 #include "graph/scan.h"
@@ -102,8 +103,9 @@ SegmentedScans segment_scans(Graph& graph, std::span<const NodeId> roots) {
     int64_t length = segment_length(v.steps);
     if (v.steps < 4 || v.carry.empty() || v.body.segment || !has_room(graph, v)) return {};
     int64_t rest = v.steps % length;
-    out.notes.push_back(
-        fmt::format("scan of {} steps: {} stretches of {}{}", v.steps, v.steps / length, length, rest ? fmt::format(" and one of {}", rest) : ""));
+    out.notes.push_back(fmt::format("scan of {}: {} of {}{}", counted(v.steps, "step"),
+                                    v.steps / length == 1 ? "1 stretch" : fmt::format("{} stretches", v.steps / length), length,
+                                    rest ? fmt::format(" and one of {}", rest) : ""));
     return segmented(graph, graph[id], in, length);
   });
   return out;

@@ -62,6 +62,7 @@ class Resolved {
   const std::vector<std::string>& files() const { return files_; }                  // those that were read, the weakest first
   void replace(std::string_view name, std::string_view value, std::string source);  // by what a run found out itself
   void keep_paths();                                                                // data, tokenizer and init_from that lie here are named from the root on
+  void keep_sources(const std::filesystem::path& run);                              // what its own config.yaml said gets the source that is told there
   std::string to_yaml() const;                                                      // every key with its source as a comment; reads back to the same values
 
  private:
@@ -86,6 +87,9 @@ template <>
 bool Resolved::get(std::string_view name) const;
 template <>
 std::vector<std::string> Resolved::get(std::string_view name) const;
+
+// Whether that is the config.yaml in a run's folder, or in the experiment's around it.
+bool is_of_run(const std::string& source, const std::filesystem::path& run);
 
 // Throws ErrorCode::usage with every problem found, a line each.
 Resolved resolve(const Sources& sources);

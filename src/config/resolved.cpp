@@ -1,3 +1,7 @@
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
 #include <fmt/core.h>
 
 #include "base/error.h"
@@ -6,6 +10,8 @@
 
 namespace ridge::config {
 namespace {
+
+constexpr std::string_view kBeforeSource = "  # ";  // in a run's config.yaml
 
 [[noreturn]] void wrong_type(std::string_view name, const Resolved& resolved, std::string_view asked) {
   fail(ErrorCode::internal, "[config] '{}' is {}, which is no {}", name, resolved.get<std::string>(name), asked);
@@ -116,6 +122,29 @@ void Resolved::keep_paths() {
   }
 }
 
+bool is_of_run(const std::string& source, const std::filesystem::path& run) {
+  const std::filesystem::path file = source.substr(0, source.rfind(':'));
+  if (file == source || file.filename() != "config.yaml") return false;
+  const std::filesystem::path within = std::filesystem::weakly_canonical(run).lexically_relative(std::filesystem::weakly_canonical(file).parent_path());
+  return !within.empty() && *within.begin() != "..";
+}
+
+void Resolved::keep_sources(const std::filesystem::path& run) {
+  std::map<std::string, std::vector<std::string>> files;
+  for (std::vector<Setting>& history : history_) {
+    std::string& source = history.back().source;
+    if (!is_of_run(source, run)) continue;
+    const size_t colon = source.rfind(':');
+    auto [lines, fresh] = files.try_emplace(source.substr(0, colon));
+    if (fresh)
+      for (std::ifstream in(lines->first); in.good();) std::getline(in, lines->second.emplace_back());
+    const size_t number = size_t(std::atoll(source.c_str() + colon + 1));  // from 1
+    if (number < 1 || number > lines->second.size()) continue;
+    const std::string& line = lines->second[number - 1];
+    if (const size_t comment = line.rfind(kBeforeSource); comment != line.npos) source = line.substr(comment + kBeforeSource.size());
+  }
+}
+
 std::string Resolved::to_yaml() const {
   std::string out = "# Every setting of this run, and where it came from.\n";
   std::string_view group;
@@ -125,7 +154,7 @@ std::string Resolved::to_yaml() const {
     if (key.group != group) out += fmt::format("\n# {}\n", group = key.group);
     const Setting& s = history_[i].back();
     const bool plain = first_non_utf8(s.source) == kAllUtf8 && s.source.find('\n') == s.source.npos;  // a path may be anything
-    out += fmt::format("{}: {}  # {}\n", key.name, config::to_yaml(key, s.value), plain ? s.source : shown(s.source));
+    out += fmt::format("{}: {}{}{}\n", key.name, config::to_yaml(key, s.value), kBeforeSource, plain ? s.source : shown(s.source));
   }
   return out;
 }

@@ -37,8 +37,8 @@ double best_memory_gbs(const MachineCeilings& ceilings) {
   return best;
 }
 
-std::vector<Target> targets(const Machine& machine, const MachineCeilings& ceilings, const Wanted& wanted) {
-  std::vector<Target> all;
+std::vector<ProbeTarget> targets(const Machine& machine, const MachineCeilings& ceilings, const Wanted& wanted) {
+  std::vector<ProbeTarget> all;
   const ChipTarget* chip = find_chip(machine.topology.cpu_name);
   auto add = [&](const char* what, std::optional<double> own, const char* key, double chips, double measured, const char* unit) {
     if (own)
@@ -53,9 +53,9 @@ std::vector<Target> targets(const Machine& machine, const MachineCeilings& ceili
   return all;
 }
 
-std::string targets_text(std::span<const Target> targets) {
+std::string targets_text(std::span<const ProbeTarget> targets) {
   std::vector<std::array<std::string, 5>> rows = {{"target", "wanted", "measured", "", "source"}};
-  for (const Target& t : targets)
+  for (const ProbeTarget& t : targets)
     rows.push_back({t.what, fmt::format("{:.4g} {}", t.wanted, t.unit), fmt::format("{:.4g} {}", t.measured, t.unit), t.met() ? "met" : "missed", t.source});
   std::array<size_t, 5> widths{};
   for (const auto& row : rows)

@@ -19,7 +19,7 @@ std::span<const ChipTarget> known_chips();               // smallest first
 const ChipTarget* find_chip(std::string_view cpu_name);  // null: not known; "Apple M1 Pro" is not "Apple M1"
 
 // What `ridge probe --check` compares.
-struct Target {
+struct ProbeTarget {
   std::string what;  // "fp32 rate"
   double wanted = 0, measured = 0;
   std::string unit;
@@ -30,8 +30,8 @@ struct Wanted {
   std::optional<double> tflops = {}, gbs = {};  // empty: the chip's target
   std::optional<int64_t> memory_bytes = {};     // empty: none
 };
-std::vector<Target> targets(const Machine& machine, const MachineCeilings& ceilings, const Wanted& wanted);  // empty: there are none
-std::string targets_text(std::span<const Target> targets);                                                   // a table; its first line is the head
+std::vector<ProbeTarget> targets(const Machine& machine, const MachineCeilings& ceilings, const Wanted& wanted);  // empty: there are none
+std::string targets_text(std::span<const ProbeTarget> targets);                                                   // a table; its first line is the head
 
 double best_tflops(const MachineCeilings& ceilings);      // fp32, of the CPU or a GPU
 double best_memory_gbs(const MachineCeilings& ceilings);  // of the CPU's memory or a GPU's

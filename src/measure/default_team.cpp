@@ -67,6 +67,14 @@ std::shared_ptr<Backend> open_device(const Device& device) {
 
 const ThreadChoice& default_threads() { return made().choice; }
 
+ThreadTeam& measuring_team() {
+  DefaultTeam& all = made();
+  const int most = all.machine.parallel();
+  if (all.team.size() <= most) return all.team;
+  static ThreadTeam few({.threads = most, .wait = all.choice.team.wait});
+  return few;
+}
+
 void request_default_threads(const ThreadRequest& request) {
   std::lock_guard lock(mutex);
   if (is_made) fail(ErrorCode::usage, "[threads] the default team is already at work; ask for threads before the first computation");

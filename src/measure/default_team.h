@@ -19,6 +19,9 @@ std::shared_ptr<Backend> open_device(const Device& device);  // default_backend(
 
 const ThreadChoice& default_threads();  // how large it is, and why
 
+// The same for measurements; where more threads were asked for than can run at the same time, a team of so many: the others would only take turns.
+ThreadTeam& measuring_team();
+
 // What the team is to be instead of what the environment says. ErrorCode::usage once it has been made.
 void request_default_threads(const ThreadRequest& request);
 

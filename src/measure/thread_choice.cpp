@@ -208,7 +208,8 @@ struct Choosing {
     if (n > cores_in(cores) + siblings) {
       choice.team = {.threads = n, .wait = wait_for(n)};
       choice.affinity = Affinity::none;
-      choice.remarks.push_back(fmt::format("{} threads on {} usable processors: they take turns and sleep while they wait", n, threads_in(pools)));
+      choice.remarks.push_back(
+          fmt::format("{} on {}: they take turns and sleep while they wait", counted(n, "thread"), counted(threads_in(pools), "usable processor")));
     }
   }
 
@@ -309,12 +310,12 @@ void respect_slots(Choosing& c, const CoreSlots& slots, bool automatic) {
   if (!others) return;
   if (automatic && !slots.held().empty()) {
     c.pools = only(c.pools, [&](const Seat& s) { return contains(slots.held(), s.cpus[0]); });
-    c.choice.remarks.push_back(fmt::format("{} of {} cores are in use by other Ridge processes; this one takes the {} free one{}", others, all, all - others,
-                                           all - others == 1 ? "" : "s"));
+    c.choice.remarks.push_back(fmt::format("{} of {} cores {} in use by other Ridge processes; this one takes the {} free one{}", others, all,
+                                           others == 1 ? "is" : "are", all - others, all - others == 1 ? "" : "s"));
   } else if (automatic) {
     c.shared = true;
-    c.choice.remarks.push_back(
-        fmt::format("all {} cores are in use by other Ridge processes; this one shares them, and its threads sleep while they wait", all));
+    c.choice.remarks.push_back(fmt::format("{} in use by other Ridge processes; this one shares {}, and its threads sleep while they wait",
+                                           all == 1 ? "the only core is" : fmt::format("all {} cores are", all), all == 1 ? "it" : "them"));
   } else {
     // What was asked for is given: free cores first.
     Pools ordered = c.pools;

@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "compile/plan_memory.h"
 #include "step/step_planner.h"
 
@@ -151,8 +152,8 @@ struct TrainStep::State {
     made = StepPlanner(model, options, *programs, memory->bytes(), plan, parts).make();
     if (offloaded)
       plan.decisions.insert(plan.decisions.begin(),
-                            fmt::format("moments lie in the host's memory ({}) and pass the device in {} parts: {}", size_rounded_up(plan.host_bytes),
-                                        parts.size(), options.offload ? "asked for" : "nothing else fits"));
+                            fmt::format("moments lie in the host's memory ({}) and pass the device in {}: {}", size_rounded_up(plan.host_bytes),
+                                        counted(int64_t(parts.size()), "part"), options.offload ? "asked for" : "nothing else fits"));
   }
 
   // Places for as many samples as any program takes at a time.

@@ -1,5 +1,6 @@
 #include "train/metric_rows.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/digits.h"
 #include "base/error.h"
 #include "train/score_json.h"
+#include "train/train_text.h"
 
 namespace ridge {
 
@@ -24,7 +26,10 @@ void MetricRows::add(const Progress& p) {
   auto add = [this](std::string_view key, double x) { append_digits(row_ += key, x); };
   add(R"(,"loss":)", p.loss), add(R"(,"gradient_norm":)", p.gradient_norm), add(R"(,"lr":)", p.lr);
   add(R"(,"ms":)", p.ms), add(R"(,"tokens_s":)", p.tokens_s), add(R"(,"compute_tokens_s":)", p.compute_tokens_s);
-  if (p.roof > 0) add(R"(,"roof":)", p.roof);
+  if (is_above_roof(p.roof))
+    row_ += fmt::format(R"(,"roof":null,"above_roof":"{}")", above_roof_text(p.roof_others));
+  else if (p.roof > 0)
+    add(R"(,"roof":)", std::min(p.roof, 1.0));
   add(R"(,"data_wait_s":)", p.data_wait_s);
   if (!p.applied) row_ += R"(,"applied":false)";
   if (p.loss_scale != 1) add(R"(,"loss_scale":)", p.loss_scale);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include <fmt/core.h>
 
@@ -82,6 +83,19 @@ void Outputs::on_sample(int64_t step, const std::string& text) {
 
 void Outputs::on_checkpoint(int64_t step, const std::string& folder, double seconds) {
   each([&](TrainerView& view) { view.on_checkpoint(step, folder, seconds); });
+}
+
+bool Outputs::write_last(std::string_view what, const std::function<void()>& write) {
+  constexpr std::chrono::milliseconds kRest(200);
+  for (bool again : {true, false}) try {
+      return write(), true;
+    } catch (const std::exception& error) {
+      if (again)
+        std::this_thread::sleep_for(kRest);
+      else
+        on_notice(fmt::format("{} was not written: {}", what, error.what()));
+    }
+  return false;
 }
 
 void Outputs::on_notice(const std::string& line) {

@@ -26,6 +26,9 @@ class Outputs : public RunView {
   void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
   void on_notice(const std::string& line) override;
 
+  // A file that is written when the run is over: tried twice, as nothing tries it later. What could not be written is reported; false then.
+  bool write_last(std::string_view what, const std::function<void()>& write);
+
  private:
   struct Output {
     TrainerView* view;

@@ -1,6 +1,9 @@
 #include "train/tensorboard_view.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "train/train_text.h"
 
 namespace ridge {
 namespace {
@@ -38,7 +41,11 @@ void TensorboardView::on_step(const Progress& p) {
   f.scalar("speed/ms", p.step, p.ms);
   f.scalar("speed/tokens_s", p.step, p.tokens_s);
   f.scalar("speed/compute_tokens_s", p.step, p.compute_tokens_s);
-  if (p.roof > 0) f.scalar("speed/roof", p.step, p.roof);
+  if (is_above_roof(p.roof)) {
+    if (!std::exchange(above_roof_, true)) f.text("speed/roof", p.step, as_block("no value: " + roof_text(p.roof, p.roof_others)));
+  } else if (p.roof > 0) {
+    f.scalar("speed/roof", p.step, std::min(p.roof, 1.0));
+  }
   f.scalar("speed/data_wait_s", p.step, p.data_wait_s);
   f.scalar("memory/resident_bytes", p.step, double(p.resident_bytes));
   if (p.loss_scale != 1) f.scalar("optimizer/loss_scale", p.step, p.loss_scale);
@@ -64,6 +71,10 @@ void TensorboardView::on_notice(const std::string& line) {
     file_->text("notices", step_, as_block(line));
   else
     notices_ += (notices_.empty() ? "" : "\n") + line;
+}
+
+void TensorboardView::flush() {
+  if (file_) file_->flush();
 }
 
 void TensorboardView::flush_at_times(double elapsed_s) {

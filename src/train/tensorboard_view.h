@@ -17,6 +17,7 @@ class TensorboardView : public TrainerView {
   void on_sample(int64_t step, const std::string& text) override;
   void on_checkpoint(int64_t step, const std::string& folder, double seconds) override;
   void on_notice(const std::string& line) override;
+  void flush();
   std::optional<int64_t> writes() const override { return file_ ? file_->writes() : 0; }
 
  private:
@@ -27,7 +28,8 @@ class TensorboardView : public TrainerView {
   std::optional<TensorboardFile> file_;
   double flushed_s_ = 0;
   int64_t step_ = 0;
-  std::string notices_;  // that came before the first step
+  bool above_roof_ = false;  // why there is no figure is told once
+  std::string notices_;      // that came before the first step
 };
 
 }  // namespace ridge

@@ -210,8 +210,14 @@ std::string decision_table(std::span<const Decision> decisions, const Look& look
 }
 
 std::string roof_text(double roof, double others, std::string_view word) {
-  if (roof < 1.005) return fmt::format("{:.0f} % of {}", 100 * roof, word);
-  return fmt::format("above {} ({})", word, others > kQuiet ? fmt::format("measured while others used {:.0f} %", 100 * others) : "measured while slower");
+  if (!is_above_roof(roof)) return fmt::format("{:.0f} % of {}", 100 * roof, word);
+  return fmt::format("above {} ({})", word, above_roof_text(others));
+}
+
+bool is_above_roof(double roof) { return roof >= 1.005; }  // which is shown as more than 100 %
+
+std::string above_roof_text(double others) {
+  return others > kQuiet ? fmt::format("measured while others used {:.0f} %", 100 * others) : "measured while slower";
 }
 
 std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
@@ -336,7 +342,9 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (s.possible) j["possible_nats_per_character"] = *s.possible;
   j["steps"] = o.steps, j["skipped"] = o.skipped, j["roll_backs"] = o.roll_backs;
   j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s, j["compute_tokens_s"] = o.compute_tokens_s;
-  if (o.roof > 0) j["roof"] = o.roof, j["roof_others"] = o.roof_others;
+  if (o.roof > 0)
+    j["roof"] = is_above_roof(o.roof) ? nlohmann::ordered_json() : nlohmann::ordered_json(std::min(o.roof, 1.0)), j["roof_others"] = o.roof_others;
+  if (is_above_roof(o.roof)) j["above_roof"] = above_roof_text(o.roof_others);
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
   if (o.update_seconds > 0) j["update_seconds"] = o.update_seconds;

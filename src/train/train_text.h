@@ -60,6 +60,9 @@ std::string decision_table(std::span<const Decision> decisions, const Look& look
 // A share of the roof; "63 % of roof". A share above all of it means that the ceilings were measured too low: then why they were stands instead.
 // `others`: the share of the machine that other programs had when it was measured.
 std::string roof_text(double roof, double others, std::string_view word = "roof");
+// What files and JSON hold, by the same rule: `roof`, which is null where it would be above 1, and then why as `above_roof`.
+bool is_above_roof(double roof);
+std::string above_roof_text(double others);  // "measured while others used 40 %"
 
 // One line of at most `width` columns; what does not fit is left out, the least important first.
 std::string live_line(const Progress& progress, std::span<const double> losses, std::string_view unit, int width);

@@ -1,5 +1,6 @@
 #include "train/train_view.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -137,7 +138,7 @@ void JsonView::on_step(const Progress& p) {
                                   {"ms", p.ms},
                                   {"tokens_s", p.tokens_s},
                                   {"compute_tokens_s", p.compute_tokens_s},
-                                  {"roof", p.roof},
+                                  {"roof", is_above_roof(p.roof) ? nlohmann::ordered_json() : nlohmann::ordered_json(std::min(p.roof, 1.0))},
                                   {"eta_s", p.eta_s},
                                   {"elapsed_s", p.elapsed_s},
                                   {"data_wait_s", p.data_wait_s},
@@ -145,6 +146,7 @@ void JsonView::on_step(const Progress& p) {
                                   {"planned_bytes", p.planned_bytes},
                                   {"loss_scale", p.loss_scale}};
   add_scalars(event, p.scalar_names, p.scalars);
+  if (is_above_roof(p.roof)) event["above_roof"] = above_roof_text(p.roof_others);
   put(event);
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 #include <deque>
+#include <thread>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -102,8 +103,10 @@ class Run {
     state_.validation_interval = often(o_.validation_interval, o_.validate && validates(), affordable_validation());
     find_score();
     const bool paced = o_.expected_step_seconds > 0;
-    const double most = paced ? 600 / o_.expected_step_seconds : 1e9;                  // a crash costs ten minutes at most
-    const double least = paced ? o_.checkpoint_rest / o_.expected_step_seconds : 1.0;  // and a quick run does not only save
+    const double most = paced ? 600 / o_.expected_step_seconds : 1e9;  // a crash costs ten minutes at most
+    constexpr double kSlowCore = 2e10;                                 // operations a second: a first guess, where nothing was measured
+    const double guess = paced ? o_.expected_step_seconds : std::max(step_.plan().flops / kSlowCore, 1e-6);
+    const double least = o_.checkpoint_rest / guess;  // and a quick run does not only save
     int64_t pause = int64_t(std::clamp(std::max(std::min(double(steps) / 10, most), least), 1.0, double(std::max<int64_t>(steps, 1))));
     if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // then one save often serves as two
     state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
@@ -189,8 +192,8 @@ class Run {
     const int64_t before_samples = found.validation_samples;
     if (settled.validation_samples) state_.validation_samples = settled.validation_samples;  // else those of the losses that are kept
     if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
-      notice(fmt::format("validation is on {} samples now and was on {}: the best loss so far, {:.4f} at step {}, counts no more", state_.validation_samples,
-                         before_samples, *state_.best_val_loss, state_.best_step));
+      notice(fmt::format("validation is on {} now and was on {}: the best loss so far, {:.4f} at step {}, counts no more",
+                         counted(state_.validation_samples, "sample"), before_samples, *state_.best_val_loss, state_.best_step));
       state_.forget_validations();
     }
     if (state_.best_score && found.score != task_.score) {
@@ -504,7 +507,10 @@ class Run {
     checkpoints_.finish();
     if (lost()) out_.state_lost_since = std::max<int64_t>(checkpoints_.saved_step(), 0);
     tell();
-    rows_.flush();
+    if (rows_.flush(); rows_.waiting()) {  // nobody tries it later
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      rows_.flush();
+    }
     if (rows_.waiting()) notice("the last metrics could not be written and are lost");
     if (!ended_) out_.reason = o_.schedule.steps == 1 ? "its only step is done" : fmt::format("all {} steps done", o_.schedule.steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();

@@ -1,6 +1,9 @@
 // What the command line says about figures: what they were measured with, and what it refuses to count.
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/ridge_program.h"
@@ -35,6 +38,17 @@ TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
   for (const char* key : {"least_ms", "expected_ms", "flops", "kernels"})
     EXPECT_EQ(before.value(key, nlohmann::json()), after.value(key, nlohmann::json())) << key;
   for (const auto& d : after["decisions"]) EXPECT_NE(d["decided_by"], "measured") << d;
+}
+
+// More threads than processors say nothing new about the machine, and take long to say it.
+TEST(CommandLine, MeasuresWithNoMoreThreadsThanCanRun) {
+  RidgeProgram ridge;
+  ridge.set("RIDGE_CACHE", ridge / "cache");
+  const Answer answer = ridge({"plan", "gpt", "preset=tiny", "memory=1GiB", fmt::format("threads={}", std::thread::hardware_concurrency() + 62), "--json"});
+  ASSERT_EQ(answer.code, 0) << answer.all();
+  const std::string expected = nlohmann::json::parse(answer.out).at("expected_from");
+  ASSERT_NE(expected.find(", with "), std::string::npos) << answer.out;
+  EXPECT_LE(std::stoul(expected.substr(expected.find(", with ") + 7)), std::thread::hardware_concurrency()) << expected;
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
 // What is on the disk already stays as it is: a run and an export write over nothing but what an earlier one of the same kind left.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
+#include <sstream>
+#include <thread>
 
 #include "cli/ridge_program.h"
 
@@ -94,6 +99,14 @@ TEST_F(KeptFiles, WhatCannotBeReadOrWrittenIsToldApart) {
 
 TEST_F(KeptFiles, ARunGoesOnInItsOwnFolder) {
   ASSERT_EQ(ridge(training({"--out", "a"})).code, 0);
+  auto settings = [&] {
+    std::vector<std::string> lines;
+    std::istringstream in(read_text(ridge / "a/config.yaml"));
+    for (std::string line; std::getline(in, line);)
+      if (!line.starts_with("steps: ") && !line.starts_with("out: ")) lines.push_back(line);
+    return lines;
+  };
+  const std::vector<std::string> before = settings();
   const char* const refusal = "--resume a and out=b name two folders";
   expect(2, refusal, {"train", "gpt", "--resume", "a", "--out", "b"});
   expect(2, refusal, {"train", "gpt", "--out=b", "--resume=a"});
@@ -103,6 +116,8 @@ TEST_F(KeptFiles, ARunGoesOnInItsOwnFolder) {
   expect(0, "", {"train", "gpt", "--resume", "a", "--out", "./a/", "steps=2"});
   expect(0, "", {"--resume", "a", "train", "gpt", "steps=3"});
   expect(0, "", {"train", "gpt", "--resume=true", "--out", "a", "steps=4"});
+  EXPECT_EQ(settings(), before) << "where each setting came from, and no wish to resume";
+  EXPECT_NE(read_text(ridge / "a/config.yaml").find("\nsteps: 4  # command line\n"), std::string::npos);
 }
 
 TEST_F(KeptFiles, ARunWritesOverNoFilesOfTheUser) {
@@ -122,6 +137,23 @@ TEST_F(KeptFiles, ARunWritesOverNoFilesOfTheUser) {
   fs::remove_all(ridge / "begun/checkpoints"), fs::remove(ridge / "begun/metrics.jsonl"), fs::remove(ridge / "begun/summary.json");
   write_text(ridge / "begun/notes.txt", "mine");
   expect(0, "", training({"--out", "begun"}));
+}
+
+// A run that is killed before its first step is a run to the next one: it waits where its log is opened, as that is a pipe without a reader.
+TEST_F(KeptFiles, ARunThatIsKilledBeforeItsFirstStepStartsAgain) {
+  constexpr std::string_view kFirst = "# Every setting of this run, and where it came from.\n";  // all that an earlier try has left
+  fs::create_directory(ridge / "a");
+  write_text(ridge / "a/config.yaml", kFirst);
+  ASSERT_EQ(mkfifo((ridge / "a/log.txt").c_str(), 0600), 0);
+  const RidgeProgram::Running run = ridge.start(training({"--out", "a"}));
+  auto is_written = [&] { return fs::file_size(ridge / "a/config.yaml") > kFirst.size(); };
+  for (int i = 0; i < 1000 && !is_written(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(is_written());
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
+  fs::remove(ridge / "a/log.txt");
+  write_text(ridge / "a/log.txt", "what it had said by then\n");
+  expect(0, "its only step is done", training({"--out", "a"}));
 }
 
 TEST_F(KeptFiles, JsonThatCannotBeWrittenIsAnErrorAtTheEnd) {

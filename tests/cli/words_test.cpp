@@ -92,7 +92,7 @@ TEST(CommandLine, SaysWhatHasNoEffect) {
   EXPECT_NE(named.err.find("out=nowhere has no effect on ridge plan"), std::string::npos) << named.all();
   EXPECT_FALSE(fs::exists(ridge / "nowhere"));
   const long processors = ::sysconf(_SC_NPROCESSORS_CONF);
-  expect_words(ridge, 0, "usable processors: they take turns", "plan gpt" + kSmall + "data=plays.txt threads=" + std::to_string(processors + 1));
+  expect_words(ridge, 0, "they take turns and sleep while they wait", "plan gpt" + kSmall + "data=plays.txt threads=" + std::to_string(processors + 1));
 }
 
 // Neither tokens nor measurements can be kept.

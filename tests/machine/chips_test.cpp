@@ -33,7 +33,7 @@ TEST(Chips, AreThoseOfTheTable) {
 
 TEST(Chips, TargetsAreTheChipsOrThoseGiven) {
   const MachineCeilings c = ceilings_of(4000, 150);
-  std::vector<Target> all = targets(machine_of("Apple M1 Pro"), c, {});
+  std::vector<ProbeTarget> all = targets(machine_of("Apple M1 Pro"), c, {});
   ASSERT_EQ(all.size(), 2u);
   EXPECT_TRUE(all[0].met());
   EXPECT_TRUE(all[1].met());
@@ -63,7 +63,7 @@ TEST(Chips, GpusCountForTheBest) {
 // Columns are as wide as what stands in them, with blanks between: "2" and "0.2214" are not 20.2214.
 TEST(Chips, TargetsStandInColumns) {
   const std::string text =
-      targets_text(std::vector<Target>{{"fp32 rate", 2, 0.22137, "TFLOP/s", "min_tflops"}, {"memory bandwidth", 123456, 7, "GB/s", "min_bandwidth"}});
+      targets_text(std::vector<ProbeTarget>{{"fp32 rate", 2, 0.22137, "TFLOP/s", "min_tflops"}, {"memory bandwidth", 123456, 7, "GB/s", "min_bandwidth"}});
   EXPECT_EQ(text,
             "target                    wanted        measured          source\n"
             "fp32 rate              2 TFLOP/s  0.2214 TFLOP/s  missed  min_tflops\n"

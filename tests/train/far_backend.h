@@ -91,8 +91,8 @@ class FarBackend : public Backend {
     std::string dump() const override { return code_->dump(); }
     void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs) override {
       const Program& p = program();
-      for (size_t i = 0; i < inputs.size(); ++i) device_.expect_own(inputs[i], p.graph().type(p.inputs()[i]).bytes());
-      for (size_t i = 0; i < outputs.size(); ++i) device_.expect_own(outputs[i], p.graph().type(p.outputs()[i]).bytes());
+      for (size_t i = 0; i < inputs.size(); ++i) device_.expect_own(inputs[i], p.graph.type(p.inputs[i]).bytes());
+      for (size_t i = 0; i < outputs.size(); ++i) device_.expect_own(outputs[i], p.graph.type(p.outputs[i]).bytes());
       device_.later([this, arena, in = std::vector<const void*>(inputs.begin(), inputs.end()), out = std::vector<void*>(outputs.begin(), outputs.end())] {
         code_->run(arena, in, out);
       });

@@ -93,6 +93,15 @@ TEST(GptTask, TakesWhatIsAskedForBeforeThePreset) {
   EXPECT_TRUE(c.norm == GptConfig::Norm::rms && c.position == GptConfig::Position::rope && c.mlp == GptConfig::Mlp::swiglu);
 }
 
+TEST(GptTask, IsDescribedInWholeWords) {
+  const GptConfig one = gpt_config(settings({"preset=tiny", "layers=1", "heads=1", "width=16", "block=8"}), 17);
+  EXPECT_EQ(model_text(one), "1 layer, 1 head, 16 wide, block 8");
+  EXPECT_EQ(model_identity(one), "1 layers, 1 heads, 16 wide, block 8") << "as earlier builds stored it";
+  EXPECT_EQ(parameters_text(1), "1 parameter");
+  EXPECT_EQ(parameters_text(4321), "4,321 parameters");
+  EXPECT_EQ(parameters_text(10'650'000), "10.65 M parameters");
+}
+
 TEST(GptTask, TrainsInEveryForm) {
   for (const char* form : {"norm=layer", "norm=rms", "pos=rope", "mlp=swiglu", "kv_heads=1", "bias=true", "dropout=0.1"}) {
     const config::Resolved s = settings({"preset=tiny", "block=8", "width=16", form});

@@ -106,6 +106,21 @@ TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
   }
 }
 
+// What comes last is tried again once, as nobody comes back to it; then what is missing is said.
+TEST(Outputs, WriteLastFilesTwice) {
+  for (const int failures : {0, 1, 2}) {
+    Breakable view;
+    Outputs all({&view});
+    int calls = 0;
+    const bool written = all.write_last("summary.json", [&] {
+      if (++calls <= failures) throw Error(ErrorCode::io, "[test] no room");
+    });
+    EXPECT_EQ(written, failures < 2);
+    EXPECT_EQ(calls, failures == 0 ? 1 : 2);
+    EXPECT_EQ(view.notices, failures < 2 ? std::vector<std::string>{} : std::vector<std::string>{"summary.json was not written: [test] no room"});
+  }
+}
+
 // More steps at once than have room while its folder is missing.
 TEST(Outputs, KeepTensorBoardThroughAShortOutage) {
   TempFolder folder;

@@ -210,6 +210,27 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
   }
 }
 
+// More than all of the roof is no figure: files say why there is none, as the screen does.
+TEST(Telling, MetricsHoldNoRoofAboveOne) {
+  TempFolder folder;
+  for (const double least_seconds : {1e3, 1e-9}) {
+    SmallRun run{.folder = folder / fmt::format("{}", least_seconds)};
+    run.least_seconds = least_seconds;
+    run();
+    std::ifstream in(run.folder / "metrics.jsonl");
+    int64_t steps = 0;
+    for (std::string line; std::getline(in, line);) {
+      const auto row = nlohmann::json::parse(line);
+      if (!row.contains("ms")) continue;
+      ++steps;
+      EXPECT_EQ(row.at("roof").is_null(), least_seconds > 1) << line;
+      EXPECT_EQ(row.contains("above_roof"), least_seconds > 1) << line;
+      EXPECT_EQ(row.value("above_roof", ""), least_seconds > 1 ? "measured while slower" : "");
+    }
+    EXPECT_GT(steps, 0);
+  }
+}
+
 // One slow step is told as slow, and only that one.
 TEST(Telling, TellsEachStepsOwnTime) {
   struct SlowOnce : FarBackend {
@@ -294,6 +315,8 @@ TEST(Saving, RestsUnlessAskedNotTo) {
   EXPECT_EQ(saved_steps(run), (Steps{0, 3, 6, 9, 10, 12, 15, 18, 20, 21, 24, 27, 30}));
   run.folder = folder / "paced", run.checkpoint_rest = 7.5;
   EXPECT_EQ(saved_steps(run), (Steps{0, 7, 10, 14, 20, 21, 28, 30})) << "an interval in steps, whatever the clock says";
+  run.folder = folder / "unknown", run.checkpoint_rest = 20, run.expected_step_seconds = 0;
+  EXPECT_EQ(saved_steps(run), (Steps{0, 30})) << "so small a model makes quick steps, measured or not";
   run.folder = folder / "asked", run.checkpoint_rest = kForever, run.checkpoint_interval = 5;
   EXPECT_EQ(saved_steps(run), (Steps{0, 5, 10, 15, 20, 25, 30}));
 }

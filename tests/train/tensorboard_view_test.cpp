@@ -67,6 +67,22 @@ TEST(TensorboardView, WritesWhatItIsTold) {
   EXPECT_EQ(seen.texts.at("notices").at(1), "    first\n    second");
 }
 
+TEST(TensorboardView, HoldsNoRoofAboveOneAndSaysWhy) {
+  const test::TempFolder folder;
+  {
+    TensorboardView view(folder / "events");
+    for (const auto& [step, roof] : std::map<int64_t, double>{{1, 0.5}, {2, 1.27}, {3, 1.3}, {4, 1.004}}) {
+      Progress p;
+      p.step = step, p.roof = roof, p.roof_others = 0.4;
+      view.on_step(p);
+    }
+  }
+  const Seen seen = read(files_in(folder / "events").at(0));
+  EXPECT_EQ(seen.scalars.at("speed/roof"), (std::map<int64_t, float>{{1, 0.5f}, {4, 1.0f}}));
+  EXPECT_EQ(seen.texts.at("speed/roof").size(), 1u) << "once";
+  EXPECT_EQ(seen.texts.at("speed/roof").at(2), "    no value: above roof (measured while others used 40 %)");
+}
+
 TEST(TensorboardView, AResumedRunGoesOnInANewFile) {
   const test::TempFolder folder;
   const fs::path root = folder / "events";

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/compiled.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/class_error.h"
 #include "machine/features.h"
 #include "threads/thread_team.h"
@@ -39,7 +40,7 @@ class CpuCode : public Code {
 
 }  // namespace
 
-DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {} threads", name(isa_tier()), team_().size())}; }
+DeviceInfo CpuBackend::info() const { return {"cpu", fmt::format("{}, {}", name(isa_tier()), counted(team_().size(), "thread"))}; }
 std::unique_ptr<Code> CpuBackend::compile(Program program) { return std::make_unique<CpuCode>(std::move(program), team_()); }
 
 }  // namespace ridge::cpu

@@ -31,7 +31,7 @@ double rate_of(const GpuCeilings& gpu, Precision precision) {
 
 std::optional<KernelRates> cpu_rates(int64_t memory, Figures figures, Precision precision = Precision::fp32) {
   if (figures == Figures::none) return {};
-  return figures == Figures::measured ? known_kernel_rates(default_team(), memory, precision) : kept_kernel_rates(default_team(), memory, precision);
+  return figures == Figures::measured ? known_kernel_rates(measuring_team(), memory, precision) : kept_kernel_rates(measuring_team(), memory, precision);
 }
 
 // What each device can do in a second; those of which nothing is known are left out.

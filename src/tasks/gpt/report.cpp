@@ -117,7 +117,7 @@ std::string plan_json(const GptRun& run) {
 
 RunSummary summary_of(const GptRun& run, const Outcome& outcome, const std::string& cores) {
   RunSummary s;
-  s.what = fmt::format("GPT of {:.2f} M parameters on {}", double(run.parameter_count()) / 1e6, run.data.name);
+  s.what = fmt::format("GPT of {} on {}", parameters_text(run.parameter_count()), run.data.name);
   s.outcome = outcome;
   if (outcome.best_val_loss) s.nats_per_character = nats_per_character(run, *outcome.best_val_loss).value_or(0);
   s.possible = run.data.possible;

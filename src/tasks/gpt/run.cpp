@@ -21,7 +21,7 @@ using config::Resolved;
 
 // What a resumed run must share, and what should be the same for the same bits.
 std::map<std::string, std::string> identity_of(const GptRun& run) {
-  return {{"model", model_text(run.model)}, {"vocabulary", std::to_string(run.data.vocab)}, {"data", data_identity(run.data)}};
+  return {{"model", model_identity(run.model)}, {"vocabulary", std::to_string(run.data.vocab)}, {"data", data_identity(run.data)}};
 }
 std::map<std::string, std::string> settings_of(const Resolved& s) {
   std::map<std::string, std::string> words;

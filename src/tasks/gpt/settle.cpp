@@ -189,7 +189,7 @@ class Settling {
       TryFormats formats;
       if (!earlier_ && run_.train)
         formats = [&] {
-          ThreadTeam& team = default_team();
+          ThreadTeam& team = measuring_team();
           const int64_t before = resident_bytes();
           BudgetFacts facts = budget_facts(read_limits(), before);
           facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
@@ -328,9 +328,7 @@ class Settling {
     if (source == "command line" || source.starts_with("environment ")) return true;
     const std::filesystem::path file = source.substr(0, source.rfind(':'));
     if (file == source || !file.has_filename()) return false;  // a default, a preset or the profile
-    if (file.filename() != "config.yaml") return true;
-    const std::filesystem::path within = std::filesystem::weakly_canonical(o_.folder).lexically_relative(std::filesystem::weakly_canonical(file).parent_path());
-    return within.empty() || *within.begin() == "..";
+    return !config::is_of_run(source, o_.folder);
   }
 
   // What the run so far was computed in, as far as this device knows it.
@@ -381,22 +379,19 @@ class Settling {
         honour(same, earlier_->choices);
         if (is_said_now("accumulation")) same.micro = options.micro;
         same.precision = options.precision;
-        if (StepChoices::from_words(earlier_->choices).batch == batch_) run_.step = std::make_unique<TrainStep>(model, same), honoured_ = true;
+        if (StepChoices::from_words(earlier_->choices).batch == batch_) run_.step = make_fitting(model, same, others), honoured_ = true;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
         run_.notices.push_back(fmt::format("the choices of the run so far do not fit any more: {}", error.what()));
       }
     }
-    if (!run_.step) {
-      try {
-        run_.step = std::make_unique<TrainStep>(std::move(model), options);
+    if (!run_.step) try {
+        run_.step = make_fitting(model, options, others);
       } catch (const StepTooLarge& error) {
-        const int64_t enough = smallest_budget(others, error.least);
         fail(ErrorCode::memory, "[gpt] the budget of {} ({}) is too small: {} take {}, the step {} at the least; {}", size_text(run_.budget.bytes),
              run_.budget.reason, far_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others), size_text(error.least),
-             budget_remedy(facts, enough));
+             budget_remedy(facts, smallest_budget(others + kNoise, error.least)));
       }
-    }
     settle_loading();
     const StepPlan& plan = run_.step->plan();
     auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
@@ -414,6 +409,22 @@ class Settling {
     if (!far_) run_.memory.front().bytes = resident_bytes() + kGrowth + (o_.resume ? kReading : 0);
     for (const MemoryItem& m : run_.memory) run_.planned_bytes += m.bytes;
     if (!far_) count_past();
+  }
+
+  // Where a coarse count of the process leaves too little, the fine one decides: by then programs have been compiled, so it knows what they take.
+  // A new run leaves room for what resuming it takes, so that the same budget does for both.
+  std::unique_ptr<TrainStep> make_fitting(const StepModel& model, StepOptions options, int64_t& others) {
+    try {
+      return std::make_unique<TrainStep>(model, options);
+    } catch (const StepTooLarge& error) {
+      if (!far_) {
+        const int64_t fine = std::min(resident_bytes() + kGrowth + (o_.resume ? 0 : kReading), run_.memory.front().bytes);
+        others -= std::exchange(run_.memory.front().bytes, fine) - fine;
+      }
+      options.memory = run_.budget.bytes - others;
+      if (options.memory < error.least) throw;
+    }
+    return std::make_unique<TrainStep>(model, options);
   }
 
   // Batches ahead are held whole where they take at most a sixteenth of the budget; else parts of them take that sixteenth.
@@ -442,11 +453,12 @@ class Settling {
       return;
     }
     if (!o_.measure) return;
-    const KernelRates rates = known_kernel_rates(default_team(), std::min(run_.planned_bytes - run_.passed_bytes, run_.budget.bytes) - baseline_,
+    const KernelRates rates = known_kernel_rates(measuring_team(), std::min(run_.planned_bytes - run_.passed_bytes, run_.budget.bytes) - baseline_,
                                                  run_.step->plan().choices.precision);
     run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
     run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates), run_.roof_others = rates.others;
     run_.expected_from = rates.source;
+    if (&measuring_team() != &default_team()) run_.expected_from += fmt::format(", with {}", counted(measuring_team().size(), "thread"));
   }
 
   void fill_trainer() {
@@ -476,7 +488,7 @@ class Settling {
   void describe() {
     const StepPlan& plan = run_.step->plan();
     std::vector<Decision>& d = run_.decisions;
-    const std::string size = fmt::format("{:.2f} M parameters", double(run_.parameter_count()) / 1e6);
+    const std::string size = parameters_text(run_.parameter_count());
     d.push_back({"model", run_.init_from ? size : fmt::format("{}, {}", s_.get<std::string>("preset"), size),
                  run_.init_from ? "init_from" : s_.setting("preset").source, model_text(run_.model) + smaller_vocabulary()});
     if (earlier_)
@@ -505,7 +517,7 @@ class Settling {
                  as_before || plan.decisions.empty() ? "as it was split" : plan.decisions.back(), as_before ? "" : plan.other_split});
     const int64_t parts = plan.repeats + (plan.remainder > 0);
     if (const std::optional<int64_t> asked = whole(s_, "accumulation"); asked && !as_before && *asked != parts)
-      d.back().why = fmt::format("{} parts asked for; {} samples make {} that are equal but for the last", *asked, batch_, parts);
+      d.back().why = fmt::format("{} asked for; {} make {} that are equal but for the last", counted(*asked, "part"), counted(batch_, "sample"), parts);
     d.push_back({"recompute", std::string(name(plan.recompute)), honoured_ ? "the run so far" : "planned",
                  plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget", honoured_ ? "" : plan.other_recompute});
     if (plan.host_bytes)
@@ -517,8 +529,8 @@ class Settling {
                                                     : fmt::format("{} of warm-up: the run ends on the way, at {:.3g}; set warmup=N below {}",
                                                                   counted(schedule_.warmup, "step"), schedule_.rate(schedule_.steps - 1), schedule_.steps)});
     const double times = double(schedule_.steps) * double(batch_ * run_.model.block) / run_.tokens_per_epoch;
-    d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps),
-                       fmt::format("{} times through the data", times < 99.5 ? fmt::format("{:.2g}", times) : count_text(times))));
+    const std::string through = times < 99.5 ? fmt::format("{:.2g}", times) : count_text(times);
+    d.push_back(as_set(s_, "steps", fmt::format("{}", schedule_.steps), through == "1" ? "once through the data" : through + " times through the data"));
     if (s_.get<std::string>("eval_interval") == "none")
       d.push_back({"validation", "none", s_.setting("eval_interval").source, "asked for"});
     else
@@ -564,6 +576,7 @@ class Settling {
   static constexpr const char* kAhead = "batches ahead";
   // What grows afterwards without a plan in detail: code pages, stacks, logs, JSON.
   static constexpr int64_t kGrowth = int64_t(8) << 20, kReading = int64_t(3) << 20, kCoarse = int64_t(16) << 20;
+  static constexpr int64_t kNoise = int64_t(1) << 20;           // by which the next process may hold more than this one
   static constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
 
   const Resolved& s_;

@@ -1,6 +1,9 @@
 #include "tasks/gpt/task.h"
 
+#include <functional>
+
 #include "base/error.h"
+#include "base/text.h"
 #include "machine/memory_budget.h"
 
 namespace ridge {
@@ -50,14 +53,29 @@ std::vector<std::pair<std::string, std::string>> size_words(const GptConfig& c) 
           {"mlp", c.mlp == GptConfig::Mlp::swiglu ? "swiglu" : "gelu"}};
 }
 
-std::string model_text(const GptConfig& c) {
-  std::string text = fmt::format("{} layers, {} heads, {} wide, block {}", c.layers, c.heads, c.width, c.block);
-  if (c.kv_heads && c.kv_heads != c.heads) text += fmt::format(", {} kv heads", c.kv_heads);
+namespace {
+
+std::string text_of(const GptConfig& c, const std::function<std::string(int64_t, std::string_view)>& count) {
+  std::string text = fmt::format("{}, {}, {} wide, block {}", count(c.layers, "layer"), count(c.heads, "head"), c.width, c.block);
+  if (c.kv_heads && c.kv_heads != c.heads) text += ", " + count(c.kv_heads, "kv head");
   if (c.bias) text += ", biases";
   if (c.norm == GptConfig::Norm::rms) text += ", rms norm";
   if (c.position == GptConfig::Position::rope) text += ", rope";
   if (c.mlp == GptConfig::Mlp::swiglu) text += ", swiglu";
   return text;
+}
+
+}  // namespace
+
+std::string model_text(const GptConfig& c) { return text_of(c, counted); }
+
+std::string model_identity(const GptConfig& c) {
+  return text_of(c, [](int64_t count, std::string_view noun) { return fmt::format("{} {}s", count, noun); });
+}
+
+std::string parameters_text(int64_t count) {
+  constexpr int64_t kExact = 100'000;  // below, two digits of millions say too little
+  return count < kExact ? counted(count, "parameter") : fmt::format("{:.2f} M parameters", double(count) / 1e6);
 }
 
 StepModel gpt_step_model(const GptConfig& config, int64_t batch) {

@@ -15,9 +15,11 @@ int64_t host_memory(const config::Resolved& settings, bool far = false);
 // Refuses sizes that neither the settings nor their preset give.
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab);
 
-// What weights decide, as the settings name and write it, and in one line for people.
+// What weights decide, as the settings name and write it, and in one line: for people, and as state.json holds it, where "1 layers" must stay so.
 std::vector<std::pair<std::string, std::string>> size_words(const GptConfig& config);
 std::string model_text(const GptConfig& config);
+std::string model_identity(const GptConfig& config);
+std::string parameters_text(int64_t count);  // "10.65 M parameters", "1,234 parameters"
 
 // Batch: tokens and targets, i64 [batch, block].
 StepModel gpt_step_model(const GptConfig& config, int64_t batch);

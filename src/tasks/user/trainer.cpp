@@ -149,7 +149,7 @@ struct Trainer::State {
       return;
     }
     const int64_t peak = peak_resident_bytes();
-    const KernelRates rates = known_kernel_rates(default_team(), planned_bytes - others, compiled->step.plan().choices.precision);
+    const KernelRates rates = known_kernel_rates(measuring_team(), planned_bytes - others, compiled->step.plan().choices.precision);
     // Next to a very small model the first measurement on a machine is what takes most.
     if (peak_resident_bytes() > peak) planned_bytes = std::max(planned_bytes, peak_resident_bytes());
     least_seconds = compiled->step.least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
@@ -160,14 +160,14 @@ struct Trainer::State {
     const StepPlan& plan = compiled->step.plan();
     int64_t numbers = 0;
     for (const Parameter& p : compiled->parameters) numbers += p.shape.numel();
-    what = fmt::format("{} parameters in {} tensors", count_text(double(numbers)), compiled->parameters.size());
+    what = fmt::format("{} parameter{} in {}", count_text(double(numbers)), numbers == 1 ? "" : "s", counted(int64_t(compiled->parameters.size()), "tensor"));
     constexpr std::string_view kinds[] = {"adamw", "adam", "sgd"};
     const Data::State& d = *train_data.state();
     const ThreadChoice& threads = default_threads();
     const std::string program = "the program";
     decisions = {
         {"model", what, program},
-        {"data", d.tensors.empty() ? "made by a function" : fmt::format("{} samples", d.samples()), program,
+        {"data", d.tensors.empty() ? "made by a function" : counted(d.samples(), "sample"), program,
          d.tensors.empty() ? "" : fmt::format("{:.3g} times through", double(args.steps) * double(plan.batch) / double(d.samples()))},
         {"optimizer", std::string(kinds[size_t(step.optimizer().kind)]), program},
         {"rate", fmt::format("{:g} to {:g}, {}", schedule.lr, args.rate == TrainerArgs::Rate::constant ? schedule.lr : schedule.min_lr, word(args.rate)),
@@ -184,7 +184,8 @@ struct Trainer::State {
         {"threads", fmt::format("{}", threads.team.threads), threads.decided_by, threads.reason, threads.runner_up},
     };
     if (far)
-      decisions.push_back({"device", to_string(used_device()), program, fmt::format("{}, {} kernels in a step", backend->info().what, plan.kernels)});
+      decisions.push_back(
+          {"device", to_string(used_device()), program, fmt::format("{}, {} in a step", backend->info().what, counted(plan.kernels, "kernel"))});
     else
       decisions.push_back(
           {"kernels", std::string(name(isa_tier())), "detected", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)});
@@ -314,13 +315,11 @@ TrainingResult Trainer::run() {
   summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
   if (!s.args.out.empty()) {
     const std::filesystem::path folder = s.args.out;
-    try {
-      write_atomically((folder / "summary.json").string(), summary_json(summary).dump(2) + "\n");
-      write_atomically((folder / "plan.json").string(), decisions_json(s.decisions).dump(2) + "\n");
-      write_loss_plots(folder, {folder});
-    } catch (const Error& error) {  // a full disk must not cost the result
-      outputs.on_notice(error.what());
-    }
+    auto write = [&](const char* name, const nlohmann::ordered_json& content) {
+      outputs.write_last(name, [&] { write_atomically((folder / name).string(), content.dump(2) + "\n"); });
+    };
+    write("summary.json", summary_json(summary)), write("plan.json", decisions_json(s.decisions));
+    outputs.write_last("a plot", [&] { write_loss_plots(folder, {folder}); });
     summary.files = {{"checkpoints/", "weights, optimizer and state: the newest two and the best"},
                      {"metrics.jsonl", "every step and validation"},
                      {s.args.score.is_loss() ? "train_loss.svg, val_loss.svg" : "train_loss.svg, val_loss.svg, score.svg", "the same as pictures"},
