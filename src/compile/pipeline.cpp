@@ -85,9 +85,9 @@ std::vector<char> dumped_passes() {
 }
 
 bool is_verified(const PipelineOptions& options) {
-#ifdef NDEBUG
+#ifdef __OPTIMIZE__
   return options.verify || variable("RIDGE_VERIFY") == "1";
-#else
+#else  // a debug build
   return (void)options, true;
 #endif
 }

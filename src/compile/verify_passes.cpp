@@ -8,8 +8,8 @@ namespace ridge {
 namespace {
 
 template <class... Args>
-void require(bool holds, fmt::format_string<Args...> text, Args&&... args) {
-  if (!holds) fail(ErrorCode::internal, "[verify] {}", fmt::format(text, std::forward<Args>(args)...));
+void require(bool holds, fmt::format_string<const Args&...> text, const Args&... args) {
+  if (!holds) fail(ErrorCode::internal, "[verify] {}", fmt::format(text, args...));
 }
 
 // Nodes that a kernel of their own must compute.
@@ -40,8 +40,8 @@ void verify_graph(const Compilation& c) {
   const Graph& g = c.program.graph;
   require(c.program.outputs.size() == c.output_types.size(), "{} outputs became {}", c.output_types.size(), c.program.outputs.size());
   for (size_t i = 0; i < c.output_types.size(); ++i)
-    require(g.type(c.program.outputs[i]) == c.output_types[i], "output {} was {} and is {}", i, to_string(c.output_types[i]),
-            to_string(g.type(c.program.outputs[i])));
+    if (const Type& now = g.type(c.program.outputs[i]), &asked = c.output_types[i]; !(now == asked))
+      require(false, "output {} was {} and is {}", i, to_string(asked), to_string(now));
   for (NodeId id : topological(g, c.program.outputs))
     for (NodeId in : g[id].in) require(in != kNone && in < id, "%{} reads %{}, which does not come before it", id, in);
 }

@@ -62,7 +62,7 @@ TEST(CommandLine, ShowsAndChecksConfigurations) {
   expect_words(ridge, 2, "did you mean 'show'", "config shw");
   expect_words(ridge, 2, "ridge config check FILE", "config");
   RidgeProgram other;
-  other.set("RIDGE_THREDS", "1");
+  other.set(std::string("RIDGE_") + "THREDS", "1");
   expect_words(other, 2, "did you mean 'RIDGE_THREADS'", "config show");
 }
 
