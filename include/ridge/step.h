@@ -37,6 +37,8 @@ struct CompileArgs {
   double clip = 0;
   int64_t micro = 0;  // samples in a micro-batch; 0: as many as fit
   uint64_t seed = 0;
+  std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the one that use_device() named. ErrorCode::unsupported: it cannot be used
+  std::string precision = "fp32";  // of products: fp32, tf32, bf16, fp16, or auto; ErrorCode::unsupported: the device has no such format
 };
 
 struct StepResult {
@@ -46,8 +48,8 @@ struct StepResult {
   double scalar(std::string_view name) const;                // ErrorCode::value: the loss reports none of that name
 };
 
-// A step runs on the device that use_device() named when it was compiled. After compile the module's tensors lie in the step's own memory:
-// reading them shows the current weights.
+// A step runs on the device that it was compiled for. After compile the module's tensors lie in the step's own memory: reading them shows the
+// current weights, wherever other expressions are computed.
 class CompiledStep {
  public:
   StepResult run(const std::vector<Tensor>& batch);

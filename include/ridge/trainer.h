@@ -68,6 +68,9 @@ struct TrainerArgs {
   std::function<std::string()> sample = {};  // makes a text to show with the weights as they are, as a sample or a picture of letters
   int64_t sample_interval = 0;               // steps; 0: four in a run
   bool tensorboard = false;                  // event files in out/tensorboard
+
+  std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the one that use_device() named. ErrorCode::unsupported: it cannot be used
+  std::string precision = "fp32";  // of products: fp32, tf32, bf16, fp16, or auto: what is fastest on the device as measured and trains safely
 };
 
 struct TrainingResult {

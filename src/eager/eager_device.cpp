@@ -57,6 +57,8 @@ EagerDevice& host_device() {
   return host;
 }
 
+EagerDevice& eager_device(const Device& device) { return *opened(device); }
+
 EagerDevice& eager_device() {
   EagerDevice* device = current;
   return device ? *device : host_device();

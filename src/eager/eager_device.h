@@ -25,6 +25,7 @@ struct EagerDevice {
 
 EagerDevice& eager_device();  // stays as long as the process
 EagerDevice& host_device();
+EagerDevice& eager_device(const Device& device);  // that one, whichever expressions are computed on; ErrorCode::unsupported names what it lacks
 
 }  // namespace detail
 }  // namespace ridge

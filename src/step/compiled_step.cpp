@@ -57,9 +57,31 @@ StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
   };
 }
 
+// The format of f32 products while a step is compiled: eager tensors, which share the device, keep theirs.
+class ProductFormat {
+ public:
+  ProductFormat(Backend& backend, Precision precision) : backend_(backend), before_(backend.f32_products()) {
+    backend.use_f32_products(precision == Precision::tf32 ? Precision::tf32 : Precision::fp32);
+  }
+  ~ProductFormat() { backend_.use_f32_products(before_); }
+  ProductFormat(const ProductFormat&) = delete;
+
+ private:
+  Backend& backend_;
+  const Precision before_;
+};
+
 }  // namespace
 
-std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options) {
+detail::EagerDevice& step_device(const std::string& name) {
+  return name.empty() ? detail::eager_device() : detail::eager_device(select_device(name, Fallback::forbid).device);
+}
+
+PrecisionChoice step_precision(const std::string& request, const detail::EagerDevice& device, const RateLookup& rates) {
+  return choose_precision(request, Fallback::forbid, device.backend->arithmetic(), rates);
+}
+
+std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device) {
   StepModel model;
   std::vector<Tensor> originals;
   for (const NamedTensor& p : step.parameters()) {
@@ -73,10 +95,12 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
   const Optimizer& o = step.optimizer();
   options.optimizer = {OptimizerOptions::Kind(int(o.kind)), o.lr, o.beta1, o.beta2, o.eps, o.decay, o.momentum, o.nesterov};
-  detail::EagerDevice& device = detail::eager_device();
   options.backend = device.backend.get();
+  const bool tf32 = options.precision == Precision::tf32;
+  const ProductFormat format(*device.backend, options.precision);
   const std::vector<Parameter> parameters = model.parameters;
   auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, o.lr);
+  if (tf32) state->step.touch();  // some kernels are chosen only then, and must be of this format too
   for (size_t i = 0; i < originals.size(); ++i) {
     state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});
     // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
@@ -93,7 +117,9 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
   StepOptions o;
   o.clip = args.clip, o.micro = args.micro, o.seed = args.seed, o.evaluation = false;
   if (!args.memory.empty() && args.memory != "auto") o.memory = parse_bytes(args.memory);
-  return CompiledStep(compile_step(*this, batch, o));
+  detail::EagerDevice& device = step_device(args.device);
+  o.precision = step_precision(args.precision, device).precision;
+  return CompiledStep(compile_step(*this, batch, o, device));
 }
 
 StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, state_->lr); }

@@ -176,6 +176,42 @@ TEST_F(DeviceTensors, TrainWithATrainerThatGoesOn) {
   EXPECT_EQ(weights(loaded), weights(again));
 }
 
+// A step runs on the device that it names, whatever expressions are computed on.
+TEST_F(DeviceTensors, StepsNameTheirDevice) {
+  const test::TempFolder folder;
+  const Tensor x = numbers({5, 6}, 0.3f), t = numbers({5, 3}, 0.8f);
+  Net first, second = equal_net(first);
+  CompiledStep on_cpu = learner(first).compile({{{5, 6}}, {{5, 3}}}, {.device = "cpu"});
+  use_device("cpu");
+  CompiledStep on_gpu = learner(second).compile({{{5, 6}}, {{5, 3}}}, {.device = "cuda"});
+  EXPECT_NO_THROW(first.up.weight.mutable_data()) << "it is the host's memory";
+  EXPECT_THROW(second.up.weight.mutable_data(), Error);
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(on_gpu.run({x, t}).loss, on_cpu.run({x, t}).loss, 1e-4);
+  EXPECT_NEAR(sum(square(second(x))).item(), sum(square(first(x))).item(), 1e-2) << "expressions on the CPU read the step's weights";
+  EXPECT_TRUE(is_available("cuda"));
+
+  Net net;
+  const TrainingResult r = Trainer(learner(net), {numbers({40, 6}, 0.3f), numbers({40, 3}, 0.8f)},
+                                   {.steps = 4, .batch = 8, .out = folder / "run", .show = false, .device = "cuda", .precision = "auto"})
+                               .run();
+  EXPECT_TRUE(r.finished());
+  EXPECT_EQ(used_device().kind, Device::Kind::cpu);
+  const std::string summary = test::read_text((folder / "run") + "/summary.json");
+  EXPECT_NE(summary.find("\"device\": \"cuda"), std::string::npos) << summary;
+  EXPECT_EQ(summary.find("\"precision\": \"fp32\""), std::string::npos) << "its matrix units have a faster format";
+}
+
+// Of the same device: exact ones for expressions, rounded ones in a step that asks for them.
+TEST_F(DeviceTensors, StepsNameTheFormatOfTheirProducts) {
+  const Tensor x = numbers({64, 6}, 0.3f), t = numbers({64, 3}, 0.8f);
+  Net net, same = equal_net(net), rounded = equal_net(net);
+  const auto loss = [&](Net& n, const char* precision) { return learner(n).compile({{{64, 6}}, {{64, 3}}}, {.precision = precision}).run({x, t}).loss; };
+  const double exact = Tensor(mse(net(x), t)).item(), fp32 = loss(same, "fp32"), tf32 = loss(rounded, "tf32");
+  EXPECT_NEAR(fp32, exact, 1e-6);
+  EXPECT_NEAR(tf32, exact, 1e-2);
+  EXPECT_NEAR(Tensor(mse(net(x), t)).item(), exact, 1e-9) << "expressions stay as they are";
+}
+
 TEST_F(DeviceTensors, RefuseDevicesByName) {
   EXPECT_THROW(use_device("cudda"), Error);
   EXPECT_THROW(use_device("metal"), Error);

@@ -170,6 +170,34 @@ TEST(OwnScore, RefusesWhatCannotBe) {
   EXPECT_EQ(trainer(args), ErrorCode::value);
 }
 
+TEST(OwnPrecision, IsThatOfTheProducts) {
+  TempFolder folder;
+  Classifier net;
+  const std::vector<BatchSpec> batch = {{{16, 2}}, {{16}, DType::i64}};
+  auto report = [&](const char* precision) { return classify(net).compile(batch, {.precision = precision}).report(); };
+  for (const char* precision : {"fp32", "bf16", "fp16"}) EXPECT_NE(report(precision).find(precision), std::string::npos);
+  EXPECT_NE(report("auto").find("fp32"), std::string::npos) << "nothing is known that is faster";
+  EXPECT_EQ(error_code_of([&] { report("tf32"); }), ErrorCode::unsupported);
+  EXPECT_EQ(error_code_of([&] { report("fp23"); }), ErrorCode::usage);
+  EXPECT_EQ(error_code_of([&] { classify(net).compile(batch, {.device = "gpuu"}); }), ErrorCode::usage);
+  if (!is_available("cuda")) {
+    EXPECT_EQ(error_code_of([&] { classify(net).compile(batch, {.device = "cuda"}); }), ErrorCode::unsupported);
+    EXPECT_EQ(error_code_of([&] { Trainer(classify(net), bowl(64, 1), {.steps = 2, .show = false, .device = "cuda"}); }), ErrorCode::unsupported);
+  }
+  EXPECT_EQ(error_code_of([&] { Trainer(classify(net), bowl(64, 1), {.steps = 2, .show = false, .precision = "tf32"}); }), ErrorCode::unsupported);
+
+  auto train = [&](int64_t steps, const char* precision) {
+    TrainerArgs args = judged(folder / "run", steps);
+    args.device = "cpu", args.precision = precision;
+    Trainer(classify(net), bowl(100, 1), args, bowl(40, 2)).run();
+    return newest_state(folder / "run")->choices.at("precision");
+  };
+  EXPECT_EQ(train(5, "bf16"), "bf16");
+  EXPECT_EQ(MetricsRow::parse(read_text((folder / "run") + "/summary.json"))["precision"], "bf16");
+  EXPECT_EQ(train(8, "auto"), "bf16") << "as the run so far";
+  EXPECT_EQ(train(11, "fp32"), "fp32") << "as asked for";
+}
+
 TEST(OwnExperiment, SumsUpItsSeeds) {
   TempFolder folder;
   const std::string out = folder / "seeds";

@@ -49,7 +49,7 @@ Result result_of(const LossOf& loss, StepOptions o) {
   Weights weights;
   const Step s = step(weights, sgd({.lr = 0.1}), [&](Tensor x) { return loss(weights, x); });
   o.seed = 7;
-  auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o);
+  auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o, step_device(""));
   std::vector<float> x(size_t(kBatch * kTime * kWidth));
   for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * uniform_from(random_word({1, 0, 0}, i)) - 1;
   const void* batch[] = {x.data()};
@@ -214,7 +214,7 @@ TEST(SplitDraws, CountElementsOfTheWholeBatch) {
     Weights weights;
     const Step s = step(weights, sgd({.lr = 0}), [&](Tensor x) { return first(weights, x); });
     o.seed = 7;
-    auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o);
+    auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o, step_device(""));
     std::vector<float> x(size_t(kBatch * kTime * kWidth));
     for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * uniform_from(random_word({1, 0, 0}, i)) - 1;
     const void* batch[] = {x.data()};
@@ -337,11 +337,11 @@ TEST(SplitSizes, WhatDependsOnTheNumberOfSamplesIsRefusedByName) {
     o.evaluation = false;
     Weights weights;
     const Step s = step(weights, sgd({.lr = 0.1}), [&](Tensor x) { return c.loss(weights, x); });
-    EXPECT_NO_THROW(compile_step(s, {{{kBatch, kTime, kWidth}}}, o)) << c.says << ": the whole batch trains";
+    EXPECT_NO_THROW(compile_step(s, {{{kBatch, kTime, kWidth}}}, o, step_device(""))) << c.says << ": the whole batch trains";
     o.micro = 4;
     try {
       Weights others;
-      compile_step(step(others, sgd({.lr = 0.1}), [&](Tensor x) { return c.loss(others, x); }), {{{kBatch, kTime, kWidth}}}, o);
+      compile_step(step(others, sgd({.lr = 0.1}), [&](Tensor x) { return c.loss(others, x); }), {{{kBatch, kTime, kWidth}}}, o, step_device(""));
       ADD_FAILURE() << "was split: " << c.says;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::unsupported);

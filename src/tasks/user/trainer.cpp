@@ -104,7 +104,14 @@ struct Trainer::State {
 
   void compile(const Step& step, const std::vector<BatchSpec>& specs) {
     default_team();  // its threads belong to the baseline
-    backend = detail::eager_device().backend.get(), far = !backend->host_memory();
+    device = &step_device(args.device);
+    backend = device->backend.get(), far = !backend->host_memory();
+    const RateLookup rates_of = [](const Device& where, Precision p) -> std::optional<double> {
+      if (where.kind != Device::Kind::cpu) return {};  // where nothing is compared
+      return known_kernel_rates(measuring_team(), int64_t(1) << 28, p).matmul_gflops;
+    };
+    precision = step_precision(args.precision, *device, args.precision == "auto" && !stored ? rates_of : RateLookup{});
+    notices.insert(notices.end(), precision.notices.begin(), precision.notices.end());
     before = backend->memory();
     const int64_t held = far ? before.held : resident_bytes();
     BudgetFacts facts = far ? device_budget(*backend) : budget_facts(read_limits(), held);
@@ -116,15 +123,16 @@ struct Trainer::State {
     const int64_t batches = Prefetcher::bytes_for(*source, ahead) + (validation_source ? bytes_of_batch(*validation_source) : 0);
     const int64_t others = far ? held + kDeviceGrowth : held + kGrowth + batches;
     StepOptions o;
-    o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
+    o.precision = precision.precision, o.clip = args.clip, o.seed = args.seed, o.evaluation = validation_source != nullptr;
     o.memory = budget.bytes - others;
     o.memory = std::max<int64_t>(o.memory, 1);  // nothing is left: the refusal below knows what would do
     if (stored) {
       StepOptions same = o;
       honour(same, earlier.choices);
+      if (args.precision != "auto") same.precision = o.precision;
       if (far && same_device(*backend, earlier.choices)) backend->use_choices(earlier.choices);
       try {
-        compiled = compile_step(step, specs, same);
+        compiled = compile_step(step, specs, same, *device);
         honoured = true;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory && error.code() != ErrorCode::unsupported) throw;
@@ -132,7 +140,7 @@ struct Trainer::State {
       }
     }
     if (!compiled) try {
-        compiled = compile_step(step, specs, o);
+        compiled = compile_step(step, specs, o, *device);
       } catch (const StepTooLarge& error) {
         fail(ErrorCode::memory,
              "[trainer] the budget of {} is too small: the process holds {} already, batches take {}, and the step {} at the least; the smallest budget that "
@@ -185,10 +193,16 @@ struct Trainer::State {
     };
     if (far)
       decisions.push_back(
-          {"device", to_string(used_device()), program, fmt::format("{}, {} in a step", backend->info().what, counted(plan.kernels, "kernel"))});
+          {"device", to_string(device->device), program, fmt::format("{}, {} in a step", backend->info().what, counted(plan.kernels, "kernel"))});
     else
       decisions.push_back(
           {"kernels", std::string(name(isa_tier())), "detected", fmt::format("{} in a step, the best instructions this CPU has", plan.kernels)});
+    const Precision used = plan.choices.precision;
+    decisions.push_back({"precision", std::string(name(used)),
+                         args.precision != "auto" ? program
+                         : far                    ? "default"
+                                                  : "measured",
+                         used == precision.precision ? precision.reason : "as in the run so far", precision.runner_up});
     decisions.push_back({"expected", fmt::format("{} in all", duration_text(expected_step_seconds * double(args.steps))), "measured",
                          fmt::format("{:.3g} ms a step, by rates of kernels on this machine", 1e3 * expected_step_seconds)});
     if (!args.out.empty())
@@ -228,7 +242,7 @@ struct Trainer::State {
     o.max_minutes = args.max_minutes, o.planned_bytes = planned_bytes, o.prefetch = batches_ahead(*source);
     if (far) {
       o.device_bytes = [backend = backend, before = before] { return before.free - backend->memory().free + before.held; };
-      o.device_choice = to_string(used_device());
+      o.device_choice = to_string(device->device);
     }
     o.least_seconds = least_seconds, o.roof_others = roof_others, o.expected_step_seconds = expected_step_seconds;
     return o;
@@ -267,6 +281,8 @@ struct Trainer::State {
   std::optional<StoredCheckpoint> stored;
   RunState earlier;  // of `stored`
   MemoryBudget budget;
+  detail::EagerDevice* device = nullptr;
+  PrecisionChoice precision;
   Backend* backend = nullptr;  // that of eager tensors
   bool far = false;            // it has memory of its own
   DeviceMemory before;         // when it was planned
@@ -312,6 +328,7 @@ TrainingResult Trainer::run() {
   summary.outcome = ridge::train(task, s.options(), {&outputs});
   const Outcome& o = summary.outcome;
   summary.what = s.what, summary.unit = "samples", summary.cores = cores_text(watch.overall());
+  summary.device = to_string(s.device->device), summary.precision = name(s.compiled->step.plan().choices.precision);
   summary.threads = default_threads().team.threads, summary.planned_bytes = s.planned_bytes, summary.folder = s.args.out;
   if (!s.args.out.empty()) {
     const std::filesystem::path folder = s.args.out;
