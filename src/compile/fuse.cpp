@@ -11,7 +11,8 @@
 namespace ridge {
 
 bool has_memory(const Graph& g, NodeId id, const FusePlan& plan) {
-  bool made_on_the_way = g[id].op == Op::literal || is_view(g[id].op);
+  const Op op = g[id].op;
+  bool made_on_the_way = op == Op::literal || is_view(op);
   return (!made_on_the_way || plan.copies.count(id)) && !plan.repeated.count(id);
 }
 

@@ -40,10 +40,10 @@ bool has_memory(const Graph& graph, NodeId id, const FusePlan& plan);
 // The nodes whose memory or value `id` is made of, through views and what has no memory of its own.
 template <class Fn>
 void each_source(const Graph& graph, const FusePlan& plan, NodeId id, const Fn& fn) {
-  const bool movement = is_view(graph[id].op) && !plan.copies.count(id);
-  if (graph[id].op == Op::literal && !plan.copies.count(id)) return;
-  if (!movement && !plan.repeated.count(id)) return fn(id);
-  for (NodeId in : graph[id].in) each_source(graph, plan, in, fn);
+  const Node& n = graph[id];
+  const bool through = (is_view(n.op) || n.op == Op::literal) && !plan.copies.count(id);
+  if (!through && !plan.repeated.count(id)) return fn(id);
+  for (NodeId in : n.in) each_source(graph, plan, in, fn);
 }
 
 // `state` pairs (input, output) share memory, so whoever reads the old value runs before the new one is written. `forward` are

@@ -176,6 +176,7 @@ class Lowering {
   };
   Key key_of(NodeId id, const IndexMap& map, const Bounds& bounds) const {
     Key k{id, {}};
+    k.map.reserve(map.size() * size_t(1 + d_.rank()) + 3 * bounds.size());
     for (const Affine& f : map) {
       k.map.push_back(f.offset);
       for (int l = 0; l < d_.rank(); ++l) k.map.push_back(d_.sizes[l] == 1 ? 0 : f.strides[l]);
@@ -188,7 +189,7 @@ class Lowering {
     Key key = key_of(id, map, bounds);
     if (auto it = memo_.find(key); it != memo_.end()) return it->second;
     int value = compute(id, map, bounds);
-    memo_[key] = value;
+    memo_.emplace(std::move(key), value);
     return value;
   }
 
