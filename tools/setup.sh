@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build ccache libfmt-dev libspdlog-dev libcli11-d
                 libyaml-cpp-dev libxxhash-dev libgtest-dev)
 test_packages=(clang-format binutils python3)
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest)
+tidy_packages=(clang-tidy-16)  # earlier ones do not know all of C++20 that is used
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
@@ -54,11 +55,21 @@ need_nvrtc() {
   say "nvidia-cuda-nvrtc could not be installed: tests that compile kernel texts are skipped"
 }
 
-# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns. test_folders, test_files and unchecked, where
-# they are set, are CMake's RIDGE_TEST_FOLDERS, RIDGE_TEST_FILES and RIDGE_UNCHECKED: which tests to build, and what without sanitizers.
+# configure PRESET: runs CMake where that was not done yet with these options. test_folders, test_files and unchecked, where they are set, are
+# CMake's RIDGE_TEST_FOLDERS, RIDGE_TEST_FILES and RIDGE_UNCHECKED: which tests to build, and what without sanitizers.
+configure() {
+  local folder="$root/build/$1"
+  local options=(-DRIDGE_TEST_FOLDERS="${test_folders:-}" -DRIDGE_TEST_FILES="${test_files:-}" -DRIDGE_UNCHECKED="${unchecked:-}")
+  mkdir -p "$folder"
+  if [ -f "$folder/build.ninja" ] && [ "$(cat "$folder/.options" 2>/dev/null)" = "${options[*]}" ]; then return 0; fi
+  say "configuring $1 (the first build takes a few minutes)"
+  (cd "$root" && cmake --preset "$1" "${options[@]}") >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
+  echo "${options[*]}" >"$folder/.options"
+}
+
+# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
 build() {
   local preset=$1 folder="$root/build/$1" target targets=()
-  local options=(-DRIDGE_TEST_FOLDERS="${test_folders:-}" -DRIDGE_TEST_FILES="${test_files:-}" -DRIDGE_UNCHECKED="${unchecked:-}")
   shift
   for target in "$@"; do targets+=(--target "$target"); done
   mkdir -p "$folder"
@@ -66,11 +77,7 @@ build() {
     exec 9>"$folder/.lock"
     flock 9
     cd "$root"
-    if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.options" 2>/dev/null)" != "${options[*]}" ]; then
-      say "configuring $preset and building (a few minutes the first time)"
-      cmake --preset "$preset" "${options[@]}" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" >&2; exit 1; }
-      echo "${options[*]}" >"$folder/.options"
-    fi
+    configure "$preset"
     if [ -t 2 ]; then  # a person watches: ninja's live line
       cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" >&2 9>&-
     else

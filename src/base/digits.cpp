@@ -33,7 +33,8 @@ void append_digits(std::string& out, double x) {
   int exponent = (binary * 78913) >> 18;  // times log10(2), rounded down
   if (exponent >= 0 ? size >= kPowers[exponent + 1] : size * kPowers[-exponent - 1] >= 1) ++exponent;
   const int shift = kDigits - 1 - exponent;
-  uint32_t whole = uint32_t((shift >= 0 ? size * kPowers[shift] : size / kPowers[-shift]) + 0.5);
+  const double scaled = shift >= 0 ? size * kPowers[shift] : size / kPowers[-shift];
+  uint32_t whole = uint32_t(scaled + 0.5);  // NOLINT(bugprone-incorrect-roundings): below 2^30, where the sum is exact enough
   if (whole >= 1'000'000'000) whole /= 10, ++exponent;
 
   char digits[kDigits];

@@ -36,7 +36,8 @@ Row matmul(int64_t m, int64_t n, int64_t k, const std::string& form = "", State 
 }
 
 // A formula of some inputs of one shape.
-Row formula(const std::string& name, const Shape& shape, int inputs, Bound bound, double bytes, std::function<NodeId(Builder&, std::span<const NodeId>)> body) {
+Row formula(const std::string& name, const Shape& shape, int inputs, Bound bound, double bytes,
+            const std::function<NodeId(Builder&, std::span<const NodeId>)>& body) {
   Row row{.suite = "ops", .name = name, .state = State::cold, .bound = bound, .bytes = bytes};
   row.make = [=](const Context& context) {
     return compile(context, [=](Builder& b) {

@@ -240,7 +240,7 @@ std::optional<BpeVocabulary> train_bpe(size_t parts, const ReadPart& read, const
   std::optional<WordCounts> words = words_of(parts, read, special, how);
   if (!words) return {};
   PairLearner learner(*std::move(words), out, how);
-  words.reset();
+  words.reset();  // NOLINT(bugprone-use-after-move): frees what is left of them
   while (int64_t(out.tokens.size()) + 1 < how.vocab_size && learner.learn_one()) {
   }
   if (!learner.fits()) return {};

@@ -280,7 +280,7 @@ class StoryMachine {
   // All that decides how it can go on from a choice; which words are remembered counts only where they select rules.
   std::string situation() const {
     std::string key;
-    const auto add = [&](auto value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };
+    const auto add = [&](auto value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };  // NOLINT(bugprone-sizeof-expression)
     add(rule_);
     for (size_t i = 0; i < depth_; ++i) add(frames_[i].op), add(frames_[i].end);
     for (size_t c = 0; c < t_->selectors.size(); ++c) add(t_->selections[c * t_->words + variables_[t_->selectors[c]]]);

@@ -65,7 +65,7 @@ std::string remedy_for(int code) {
   }
 }
 
-DriverError::DriverError(int code, std::string message) : Error(code_of(code), std::move(message)), result_(code) {}
+DriverError::DriverError(int code, const std::string& message) : Error(code_of(code), message), result_(code) {}
 
 bool DriverError::lost() const {
   switch (result_) {

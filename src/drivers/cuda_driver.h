@@ -15,7 +15,7 @@ std::string remedy_for(int code);  // what to do about an error of the driver
 
 class DriverError : public Error {
  public:
-  DriverError(int code, std::string message);
+  DriverError(int code, const std::string& message);
   int result() const { return result_; }
   bool lost() const;  // the device or its context is gone: nothing on it will work again in this process
 

@@ -91,7 +91,7 @@ std::string_view short_kind(std::string_view kind) {
 }
 
 ReadGpus gpu_reader(std::shared_ptr<const Nvml> nvml) {
-  return [nvml] {
+  return [nvml = std::move(nvml)] {
     std::vector<GpuUse> gpus;
     for (int i = 0; i < nvml->count(); ++i) {
       const NvmlReading r = nvml->read(i);
