@@ -1,4 +1,4 @@
-// The simulated device: memory with borders that are watched, streams that do their work at once or record it, and a clock of its own.
+// CUDA's view of the simulated device: streams that do their work at once or record it, a clock, and the driver's codes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,6 +6,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "../memory.h"
 
 namespace simulator {
 
@@ -24,9 +26,6 @@ std::recursive_mutex& device_mutex();
 
 // Does the work, or records it; it takes so many seconds of the device's clock.
 int enqueue(Stream* stream, double seconds, Work work);
-
-// Whether all these bytes are in one allocation of the device, or of pinned memory.
-bool on_device(uint64_t pointer, size_t bytes);
 
 // Tells on stderr, and makes all later calls fail with the code, as a device does whose context is broken.
 int break_down(int code, const std::string& words);

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "../faults.h"
+#include "../../cuda/fake_driver/faults.h"
+#include "../numbers.h"
 #include "device.h"
-#include "numbers.h"
 
 namespace simulator {
 namespace {

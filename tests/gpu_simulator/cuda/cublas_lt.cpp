@@ -9,9 +9,9 @@
 #include <sstream>
 #include <vector>
 
-#include "../faults.h"
+#include "../../cuda/fake_driver/faults.h"
+#include "../numbers.h"
 #include "device.h"
-#include "numbers.h"
 
 namespace simulator {
 namespace {

@@ -1,34 +1,20 @@
-// NVRTC's side of the simulator: a text becomes a shared library, made by the host's compiler. Libraries are kept by content in a folder
-// (SIMULATED_GPU_CACHE, else one in the folder for temporary files), so that tests that run again need not wait for the compiler.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
+// NVRTC's side of the simulator: a text with CUDA's words in plain C++ before it becomes a shared library.
+#include <algorithm>
 #include <cctype>
-#include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "../faults.h"
-#include "checker.h"
+#include "../../cuda/fake_driver/faults.h"
+#include "../checker.h"
+#include "../compiler.h"
 #include "shim.h"
-
-extern char** environ;
 
 namespace {
 
-namespace fs = std::filesystem;
 using fake::fault;
 
 enum NvrtcCode { kOk, kNoMemory, kCreationFailed, kInvalidInput, kInvalidProgram, kInvalidOption, kCompilation };
-constexpr size_t kMostKept = 20000;  // libraries in the folder
 
 struct Program {
   std::string text, log, library;
@@ -124,59 +110,6 @@ std::vector<Entry> entries_of(const std::string& text) {
   return entries;
 }
 
-std::string key_of(const std::string& text) {
-  uint64_t a = 14695981039346656037u, b = 0x9e3779b97f4a7c15u;
-  for (const char c : text) {
-    a = (a ^ static_cast<unsigned char>(c)) * 1099511628211u;
-    b = (b + static_cast<unsigned char>(c)) * 0xd6e8feb86659fd93u, b ^= b >> 29;
-  }
-  char words[33];
-  std::snprintf(words, sizeof words, "%016llx%016llx", static_cast<unsigned long long>(a), static_cast<unsigned long long>(b));
-  return words;
-}
-
-fs::path cache_folder() {
-  std::error_code error;
-  const char* named = std::getenv("SIMULATED_GPU_CACHE");
-  const fs::path folder = named && *named ? fs::path(named) : fs::temp_directory_path(error) / ("ridge_simulator_" + std::to_string(::getuid()));
-  fs::create_directories(folder, error);
-  static std::atomic<bool> looked = false;
-  if (!looked.exchange(true)) {
-    size_t count = 0;
-    for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) ++count;
-    if (count > kMostKept)
-      for (const auto& entry : fs::directory_iterator(folder, error)) fs::remove(entry.path(), error);
-  }
-  return folder;
-}
-
-std::string read(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
-
-// The compiler's exit status; -1: it could not be started.
-int compile(const std::vector<std::string>& words, const std::string& log) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = 0;
-  const int failed = ::posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failed) return -1;
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
-}
-
 int compile(Program& program) {
   std::string text = without_comments(program.text);
   if (text.find("#include") != std::string::npos) return program.log = "catastrophic error: cannot open source file: texts include nothing", kCompilation;
@@ -187,46 +120,9 @@ int compile(Program& program) {
   for (const Entry& entry : entries)
     source += "extern \"C\" __attribute__((visibility(\"default\"))) SimulatorEntry simulator_entry_" + entry.name + ";\nSimulatorEntry simulator_entry_" +
               entry.name + " = simulator_entry(&" + entry.name + ", " + entry.bound + ");\n";
-  std::vector<std::string> words = {"g++",
-                                    "-std=c++17",
-                                    "-O1",
-                                    "-fPIC",
-                                    "-shared",
-                                    "-ffp-contract=off",
-                                    "-fwrapv",
-                                    "-fno-strict-aliasing",
-                                    "-w",
-                                    "-fno-exceptions",
-                                    "-fno-rtti",
-                                    "-fno-asynchronous-unwind-tables",
-                                    "-s",
-                                    "-fvisibility=hidden",
-                                    "-fno-math-errno",
-                                    "-DRIDGE_SIMULATOR",
-                                    "-D__CUDACC_RTC__",
-                                    "-D__CUDA_ARCH__=" + std::to_string(program.arch)};
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2")) words.insert(words.end(), {"-mavx2", "-mfma"});
-#endif
-  if (simulator::checker::wanted()) words.insert(words.end(), {"-fsanitize=thread", "-nodefaultlibs"});
-  std::string all = source + __VERSION__;
-  for (const std::string& word : words) all += word + ' ';
-  const fs::path folder = cache_folder(), kept = folder / (key_of(all) + ".so");
-  if (program.library = read(kept); !program.library.empty()) return kOk;
-
-  static std::atomic<int> number = 0;
-  const std::string stem = (folder / (key_of(all) + "." + std::to_string(::getpid()) + "." + std::to_string(++number))).string();
-  std::error_code error;
-  std::ofstream(stem + ".cpp", std::ios::binary) << source;
-  words.insert(words.end(), {"-o", stem + ".so", stem + ".cpp", "-lm", "-lc"});
-  const int status = compile(words, stem + ".log");
-  program.log = status < 0 ? "g++ is not installed" : read(stem + ".log");
-  if (status == 0) {
-    fs::rename(stem + ".so", kept, error);
-    program.library = read(kept);
-  }
-  for (const char* end : {".cpp", ".log", ".so"}) fs::remove(stem + end, error);
-  return status == 0 && !program.library.empty() ? kOk : kCompilation;
+  const simulator::Compiled made = simulator::compile(source, {"-D__CUDACC_RTC__", "-D__CUDA_ARCH__=" + std::to_string(program.arch)});
+  program.library = made.library, program.log = made.log;
+  return program.library.empty() ? kCompilation : kOk;
 }
 
 }  // namespace

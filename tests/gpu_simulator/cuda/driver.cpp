@@ -1,9 +1,8 @@
 // The driver's side of the simulator. Environment: SIMULATED_GPU_CC (8.6), SIMULATED_GPU_PROCESSORS (4), SIMULATED_GPU_MEMORY (bytes),
 // SIMULATED_GPU_ORDER (forward, backward, randomN: the order in which threads begin), SIMULATED_GPU_CHECK (checker.h) and FAKE_GPU
-// (../faults.h).
+// (faults.h).
 #include <dlfcn.h>
 #include <elf.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +14,8 @@
 #include <set>
 #include <string>
 
-#include "../faults.h"
-#include "blocks.h"
+#include "../../cuda/fake_driver/faults.h"
+#include "../blocks.h"
 #include "device.h"
 
 namespace simulator {
@@ -39,17 +38,10 @@ namespace {
 using fake::fault, fake::setting;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-constexpr size_t kPage = 4096, kAligned = 256;
-constexpr unsigned char kUnset = 0xff, kBorder = 0xa7;
-constexpr size_t kUnsetBytes = 16 << 20;  // of an allocation that are made NaN; the rest is zero
 // The device's clock runs fast, so that what repeats work until a clock has gone far enough need not repeat it often.
 constexpr double kLaunchSeconds = 2e-4, kThreadSeconds = 1e-8, kBytesPerSecond = 10e9;
 constexpr size_t kContextBytes = 32 << 20;
 
-struct Block {
-  char* whole = nullptr;
-  size_t mapped = 0, bytes = 0;
-};
 struct Function;
 struct Module {
   void* library = nullptr;
@@ -75,9 +67,7 @@ struct Graph {
 
 std::recursive_mutex mutex;
 double now = 0;
-std::map<uint64_t, Block> memory;
-std::map<uint64_t, size_t> pinned;
-size_t held = 0;
+size_t held = 0;  // allocations and modules
 int contexts = 0;
 int broken = 0;  // the code that all calls give from now on
 Stream default_stream;
@@ -114,30 +104,11 @@ int unsafe() {
 
 Stream* stream_of(Stream* stream) { return stream ? stream : &default_stream; }
 
-bool untouched(const char* from, const char* to) {
-  return std::all_of(from, to, [](char byte) { return static_cast<unsigned char>(byte) == kBorder; });
-}
-
-std::string beside(uint64_t at, const Block& block) {
-  const char* begin = reinterpret_cast<const char*>(at);
-  const char* end = begin + block.bytes;
-  const char* last = block.whole + block.mapped - kPage;
-  if (!untouched(std::max(block.whole + kPage, const_cast<char*>(begin) - kAligned), begin))
-    return "a write before an allocation of " + std::to_string(block.bytes) + " bytes";
-  if (!untouched(end, last)) return "a write behind an allocation of " + std::to_string(block.bytes) + " bytes";
-  return {};
-}
-
-int check_borders(const std::string& who) {
-  for (const auto& [at, block] : memory)
-    if (const std::string words = beside(at, block); !words.empty()) return break_down(kIllegalAddress, who + ": " + words);
-  return 0;
-}
-
 int launch_now(const Launch& launch) {
   const std::string words = run(launch);
   if (!words.empty()) return break_down(kIllegalAddress, words);
-  return check_borders("kernel " + launch.name);
+  const std::string beside = check_memory();
+  return beside.empty() ? 0 : break_down(kIllegalAddress, "kernel " + launch.name + ": " + beside);
 }
 
 // Arguments as they were when the launch was given.
@@ -170,15 +141,6 @@ int enqueue(Stream* given, double seconds, Work work) {
   return 0;
 }
 
-bool on_device(uint64_t pointer, size_t bytes) {
-  if (bytes == 0) return true;
-  auto within = [&](uint64_t at, size_t size) { return pointer >= at && bytes <= size && pointer - at <= size - bytes; };
-  auto block = memory.upper_bound(pointer);
-  if (block != memory.begin() && (--block, within(block->first, block->second.bytes))) return true;
-  auto host = pinned.upper_bound(pointer);
-  return host != pinned.begin() && (--host, within(host->first, host->second));
-}
-
 int break_down(int code, const std::string& words) {
   std::fprintf(stderr, "simulated GPU: %s\n", words.c_str());
   if (!broken) broken = code;
@@ -199,9 +161,7 @@ int simulatorCalls(const char* call) {
 
 int64_t simulatorPinnedBytes() {
   const Lock lock(mutex);
-  int64_t sum = 0;
-  for (const auto& [pointer, bytes] : pinned) sum += int64_t(bytes);
-  return sum;
+  return int64_t(pinned_bytes());
 }
 
 int cuInit(unsigned) {
@@ -274,45 +234,31 @@ int cuMemAlloc_v2(uint64_t* pointer, size_t bytes) {
   if (const int code = unsafe()) return code;
   if (bytes == 0) return kInvalid;
   if (held + bytes + kContextBytes > total_bytes()) return kOutOfMemory;
-  // A page that cannot be touched at both ends; the last byte as near to it as the start's alignment allows.
-  const size_t inner = (bytes + kAligned + kPage - 1) / kPage * kPage;
-  auto* whole = static_cast<char*>(::mmap(nullptr, inner + 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-  if (whole == MAP_FAILED) return kOutOfMemory;
-  ::mprotect(whole, kPage, PROT_NONE), ::mprotect(whole + kPage + inner, kPage, PROT_NONE);
-  char* first = whole + kPage + (inner - bytes) / kAligned * kAligned;
-  std::memset(whole + kPage, kBorder, size_t(first - whole) - kPage);
-  std::memset(first + bytes, kBorder, size_t(whole + kPage + inner - first) - bytes);
-  std::memset(first, kUnset, std::min(bytes, kUnsetBytes));
-  *pointer = reinterpret_cast<uint64_t>(first);
-  memory[*pointer] = {whole, inner + 2 * kPage, bytes};
+  *pointer = allocate_memory(bytes);
+  if (!*pointer) return kOutOfMemory;
   held += bytes;
   return 0;
 }
 int cuMemFree_v2(uint64_t pointer) {
   const Lock lock(mutex);
   const int code = begin("cuMemFree_v2");
-  const auto found = memory.find(pointer);
-  if (found == memory.end()) return pointer == 0 ? code : kInvalid;
+  const size_t bytes = size_of_memory(pointer);
+  if (bytes == 0) return pointer == 0 ? code : kInvalid;
   if (!code)
     if (const int refused = unsafe()) return refused;
-  if (const std::string words = beside(found->first, found->second); !words.empty() && !broken) break_down(kIllegalAddress, words);
-  held -= found->second.bytes;
-  ::munmap(found->second.whole, found->second.mapped);
-  memory.erase(found);
+  if (const std::string words = release_memory(pointer); !words.empty() && !broken) break_down(kIllegalAddress, words);
+  held -= bytes;
   return code;
 }
 int cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
   const Lock lock(mutex);
   if (const int code = begin("cuMemHostAlloc")) return code;
   if (const int code = unsafe()) return code;
-  *pointer = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
-  if (!*pointer) return kOutOfMemory;
-  return pinned[reinterpret_cast<uint64_t>(*pointer)] = bytes, 0;
+  return *pointer = allocate_pinned(bytes), *pointer ? 0 : kOutOfMemory;
 }
 int cuMemFreeHost(void* pointer) {
   const Lock lock(mutex);
-  if (pinned.erase(reinterpret_cast<uint64_t>(pointer)) == 0) return kInvalid;
-  return std::free(pointer), begin("cuMemFreeHost");
+  return release_pinned(pointer) ? begin("cuMemFreeHost") : kInvalid;
 }
 int cuMemHostGetDevicePointer_v2(uint64_t* pointer, void* host, unsigned) {
   return *pointer = reinterpret_cast<uint64_t>(host), fault("cuMemHostGetDevicePointer_v2");

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "device.h"
+#include "memory.h"
 
 namespace simulator::checker {
 namespace {
