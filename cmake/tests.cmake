@@ -2,7 +2,7 @@
 # all_tests has the tests of all that may differ on another machine and travels in the portable folder, same_everywhere_tests those of
 # parsers, files, graphs and plans. <folder>_tests is a program of one folder alone, linked only when it is asked for by name.
 # tools/run_tests runs the programs suite by suite; a test's name is Folder.Suite.Case.
-set(same_everywhere autograd base bench cli config data gpt graph io plan reference)
+set(same_everywhere autograd base bench cli config data gpt gpu graph io plan reference)
 set(RIDGE_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build; empty: all")
 set(RIDGE_TEST_FILES "" CACHE STRING "Files *_test.cpp of these folders to build, as a regular expression; empty: all")
 find_package(GTest REQUIRED)
@@ -11,7 +11,7 @@ set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
 # Folders whose tests compute nothing themselves: optimising them takes longer than it saves. The largest ones that travel (machine, train) are
 # optimised all the same, which halves their size.
-set(light_folders base bench cli config cuda cuda_train data gpt graph io plan)
+set(light_folders base bench cli config cuda cuda_train data gpt gpu graph io plan)
 
 function(set_up_test_code target level)
   target_link_libraries(${target} PRIVATE ${test_libraries})

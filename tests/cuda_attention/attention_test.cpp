@@ -42,7 +42,7 @@ struct Case : test::AttentionCase {
     device.ask(kernel->texts());
     kernel->load(device);
     kernel->bind(places, {int32_t(memory.size()) - 1, 0}, {});
-    kernel->enqueue(bases, device.stream());
+    device.enqueue(*kernel, bases);
     device.wait();
     auto back = [&](std::vector<std::byte>& x, size_t i) { x = device.read(memory[i], int64_t(x.size())); };
     if (!backward) back(out, results), back(lse, results + 1);

@@ -3,7 +3,7 @@
 
 #include "autograd/gradients.h"
 #include "backend/cuda/make.h"
-#include "backend/cuda/matmul_epilogue.h"
+#include "backend/gpu/matmul_epilogue.h"
 #include "backend/reference/evaluate.h"
 #include "compile/autocast.h"
 #include "compile/pipeline.h"

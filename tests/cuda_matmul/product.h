@@ -85,7 +85,8 @@ inline void run(Kernel& kernel, Products& loader, Memory& memory, std::span<cons
   const std::vector<std::byte> junk(size_t(kernel.workspace_bytes()), std::byte{0xFF});
   const Place workspace = memory.add(junk), fault = memory.add(std::vector<std::byte>(sizeof(FaultRecord)));
   kernel.bind(operands, workspace, fault);
-  kernel.enqueue(memory.bases(), loader.stream());
+  StreamSink sink(loader.driver(), loader.stream());
+  kernel.enqueue(memory.bases(), sink);
   loader.driver().stream_wait(loader.stream());
 }
 

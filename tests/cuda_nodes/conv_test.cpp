@@ -124,7 +124,7 @@ struct ConvCase : ConvDesc {
     kernel->load(device);
     kernel->bind(std::vector<Place>{{0, 0}, {1, 0}, {2, 0}}, {3, 0}, {});
     note = kernel->note();
-    kernel->enqueue(bases, device.stream());
+    device.enqueue(*kernel, bases);
     return device.read(memory[2], int64_t(c.size()));
   }
   std::string label() const {

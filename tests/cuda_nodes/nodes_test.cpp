@@ -40,7 +40,7 @@ struct NodeCase : test::NodeCase {
     kernel->load(device);
     const int32_t space = int32_t(all.size());
     kernel->bind(places, work.empty() ? Place() : Place{space, 0}, {space + 1, 0});
-    kernel->enqueue(bases, device.stream());
+    device.enqueue(*kernel, bases);
     FaultRecord fault;
     std::memcpy(&fault, device.read(memory.back(), sizeof fault).data(), sizeof fault);
     fault_limit = fault.raised ? fault.limit : -1, fault_value = fault.value;

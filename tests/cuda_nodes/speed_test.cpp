@@ -56,7 +56,7 @@ Timing time_of(const Graph& g, NodeId node) {
   Timing timing{1e9, bytes, kernel->launches()};
   for (int turn = 0; turn < 8; ++turn) {
     driver.event_record(begin.get(), device.stream());
-    kernel->enqueue(bases, device.stream());
+    device.enqueue(*kernel, bases);
     driver.event_record(end.get(), device.stream());
     device.wait();
     float ms = 0;

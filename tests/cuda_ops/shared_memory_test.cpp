@@ -2,7 +2,7 @@
 #include <unordered_set>
 
 #include "autograd/gradients.h"
-#include "backend/cuda/compiled.h"
+#include "backend/cuda/make.h"
 #include "compile/pipeline.h"
 #include "ops/op_cases.h"
 #include "support/gpu_runner.h"
@@ -17,7 +17,7 @@ std::vector<std::string> shared_texts(const Graph& graph, const std::vector<Node
   target.runs = [&](const Graph& g, NodeId node) { return cuda::has_kernel(g, node, chip); };
   target.convolutions = true;
   std::vector<std::string> found;
-  const cuda::CompiledProgram program(compile_graph(graph, inputs, outputs, {}, target), chip);
+  const cuda::CompiledProgram program(compile_graph(graph, inputs, outputs, {}, target), cuda::CudaMaker(chip));
   for (const cuda::KernelText& text : program.texts())
     if (text.body.find("__shared__") != std::string::npos) found.push_back(text.entry + text.body);
   return found;

@@ -33,7 +33,7 @@ Outcome run(Kernel& kernel, std::vector<Memory>& memory, int shift) {
   device.ask(kernel.texts());
   kernel.load(device);
   kernel.bind(places, workspace, fault);
-  kernel.enqueue(bases, device.stream());
+  device.enqueue(kernel, bases);
   device.wait();
   for (size_t i = 0; i < memory.size(); ++i) {
     const size_t by = size_t(shift * size_of(memory[i].dtype));

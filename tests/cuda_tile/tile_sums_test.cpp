@@ -1,5 +1,5 @@
 // A norm's gradient in one pass: rows, and sums over rows of what they read.
-#include "backend/cuda/tile_kernel.h"
+#include "backend/gpu/tile_kernel.h"
 #include "tile_harness.h"
 
 namespace ridge::cuda::tile_test {

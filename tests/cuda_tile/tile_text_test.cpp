@@ -2,7 +2,7 @@
 #include <set>
 
 #include "backend/cuda/make.h"
-#include "backend/cuda/tile_plan.h"
+#include "backend/gpu/tile_plan.h"
 #include "support/nvrtc.h"
 #include "support/tile_case.h"
 

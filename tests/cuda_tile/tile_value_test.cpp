@@ -1,5 +1,5 @@
 // Every operation on every type, several in one kernel, against the scalar evaluator.
-#include "backend/cuda/tile_kernel.h"
+#include "backend/gpu/tile_kernel.h"
 #include "tile_harness.h"
 
 namespace ridge::cuda::tile_test {

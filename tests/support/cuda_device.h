@@ -66,6 +66,10 @@ class CudaDevice final : public cuda::Loader {
   void keep_choice(const std::string&, const std::string&) override {}
   void hold_choice(const std::string&, const std::string&) override {}
   void ask(std::span<const cuda::KernelText> texts) { cubins_->ask(texts); }
+  void enqueue(const cuda::Kernel& kernel, cuda::Bases bases) const {
+    cuda::StreamSink sink(*driver_, stream_->get());
+    kernel.enqueue(bases, sink);
+  }
   void wait() const { driver_->stream_wait(stream_->get()); }
 
   // Device memory that starts with these bytes.

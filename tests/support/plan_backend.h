@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cuda/compiled.h"
 #include "backend/cuda/make.h"
 #include "base/error.h"
 
@@ -36,7 +35,7 @@ class PlanBackend final : public Backend {
 
  private:
   struct Plan final : Code {
-    Plan(Program program, const cuda::Chip& chip) : compiled(std::move(program), chip) {}
+    Plan(Program program, const cuda::Chip& chip) : compiled(std::move(program), cuda::CudaMaker(chip)) {}
     const Program& program() const override { return compiled.program(); }
     int64_t workspace_bytes() const override { return compiled.workspace_bytes(); }
     int64_t scratch_bytes() const override { return 0; }

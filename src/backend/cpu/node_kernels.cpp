@@ -32,17 +32,18 @@ std::unique_ptr<Kernel> make_fold(const Graph& graph, NodeId node);
 std::unique_ptr<Kernel> make_cumsum(const Graph& graph, NodeId node);
 
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node) {
-  switch (graph[node].op) {
-    case Op::scatter:
-    case Op::scatter_add: return make_scatter(graph, node);
-    case Op::take_grad: return make_take_grad(graph, node);
-    case Op::fold: return make_fold(graph, node);
-    case Op::cumsum: return make_cumsum(graph, node);
-    case Op::dynamic_update_slice: return make_dynamic_update_slice(graph, node);
-    case Op::sort: return make_sort(graph, node);
-    case Op::pad: return make_pad(graph, node);
-    default: fail(ErrorCode::internal, "[{}] has no kernel of its own on the CPU", name(graph[node].op));
-  }
+  using Make = std::unique_ptr<Kernel>(const Graph&, NodeId);
+  static constexpr NodeMaker<Make> makers[] = {
+      {Op::scatter, make_scatter},
+      {Op::scatter_add, make_scatter},
+      {Op::take_grad, make_take_grad},
+      {Op::fold, make_fold},
+      {Op::cumsum, make_cumsum},
+      {Op::sort, make_sort},
+      {Op::pad, make_pad},
+      {Op::dynamic_update_slice, make_dynamic_update_slice},
+  };
+  return maker_of<Make>(makers, graph[node].op)(graph, node);
 }
 
 }  // namespace ridge::cpu

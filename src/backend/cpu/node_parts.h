@@ -1,13 +1,12 @@
-// What the kernels of single nodes share: element types by dtype, collapsed shapes, plain copies, and their makers.
+// What the kernels of single nodes share: element types by dtype, plain copies, and their makers.
 #pragma once
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <type_traits>
 
-#include "base/error.h"
+#include "backend/node_parts.h"
 #include "base/half.h"
-#include "graph/graph.h"
 #include "threads/task.h"
 
 namespace ridge::cpu {
@@ -65,19 +64,6 @@ inline int64_t sum_bytes(DType dtype) { return is_float(dtype) && size_of(dtype)
 inline bool sums_are_stored(DType dtype) { return sum_bytes(dtype) == size_of(dtype); }
 
 inline int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
-inline int64_t product(const Shape& s, int first, int last) {
-  int64_t n = 1;
-  for (int i = first; i < last; ++i) n *= s[i];
-  return n;
-}
-
-// A shape seen from one of its axes: [outer, axis, inner].
-struct AxisView {
-  int64_t outer = 1, size = 1, inner = 1;
-  AxisView() = default;
-  AxisView(const Shape& s, int axis) : outer(product(s, 0, axis)), size(s[axis]), inner(product(s, axis + 1, s.rank())) {}
-};
 
 // A flat copy; nothing when source and target are one place, as in an update in place.
 struct FlatCopy {

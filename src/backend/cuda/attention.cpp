@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
-#include "backend/cuda/attention_parts.h"
+#include "backend/cuda/attention_text.h"
 #include "backend/cuda/make.h"
+#include "backend/gpu/attention_parts.h"
+#include "backend/gpu/node_parts.h"
 
 namespace ridge::cuda {
 namespace {
@@ -25,7 +27,7 @@ AttentionShape shape_of(const AttentionDesc& d, bool backward, bool aligned, con
   return s;
 }
 
-AttentionArguments arguments(const AttentionDesc& d, const Places& p, Bases bases) {
+AttentionArguments arguments(const AttentionDesc& d, const AttentionPlaces& p, Bases bases) {
   AttentionArguments a{};
   a.q = at(bases, p.q), a.k = at(bases, p.k), a.v = at(bases, p.v), a.mask = at(bases, p.mask);
   a.out = a.out_to = at(bases, p.out), a.lse = at(bases, p.lse), a.dout = at(bases, p.dout), a.delta = at(bases, p.delta);
@@ -72,15 +74,17 @@ class TiledAttention final : public Kernel {
     for (const Step& s : steps_) all.push_back(s.text);
     return all;
   }
-  void load(Loader& loader) override {
+  void load(gpu::Loader& given) override {
+    Loader& loader = cuda_loader(given);
     driver_ = &loader.driver();
     for (Step& s : steps_) s.function = loader.function(s.text);
   }
   void bind(std::span<const Place> operands, Place workspace, Place) override {
-    places_ = Places(desc_, backward_, operands);
+    places_ = AttentionPlaces(desc_, backward_, operands);
     places_.delta = workspace;
   }
-  void enqueue(Bases bases, StreamHandle stream) const override {
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    const StreamHandle stream = stream_of(sink);
     AttentionArguments a = arguments(desc_, places_, bases);
     void* list[] = {&a};
     for (const Step& s : steps_)
@@ -100,7 +104,7 @@ class TiledAttention final : public Kernel {
   bool backward_;
   int64_t workspace_ = 0;  // delta, or what blocks of keys found
   std::vector<Step> steps_;
-  Places places_;
+  AttentionPlaces places_;
   const Driver* driver_ = nullptr;
 };
 

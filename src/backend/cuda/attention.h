@@ -13,4 +13,8 @@ bool has_attention(const AttentionDesc& desc);
 // `aligned`: every operand starts at a 16-byte address.
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
 
+std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);  // any chip, every option
+std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& desc, bool backward, const Chip& chip);
+bool has_hopper_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
+
 }  // namespace ridge::cuda

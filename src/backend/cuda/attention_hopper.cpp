@@ -1,5 +1,8 @@
 // Attention on Hopper: which nodes it runs, and its launches. Tiles come by tensor maps, which hold addresses and so are made for each launch.
-#include "backend/cuda/attention_parts.h"
+#include "backend/cuda/attention.h"
+#include "backend/cuda/attention_text.h"
+#include "backend/gpu/attention_parts.h"
+#include "backend/gpu/node_parts.h"
 
 namespace ridge::cuda {
 namespace {
@@ -61,7 +64,8 @@ class HopperAttention final : public Kernel {
     if (parts_ > 1) all.push_back(end_);
     return all;
   }
-  void load(Loader& loader) override {
+  void load(gpu::Loader& given) override {
+    Loader& loader = cuda_loader(given);
     driver_ = &loader.driver();
     if (!driver_->library().bind(encode_, "cuTensorMapEncodeTiled")) {  // drivers before CUDA 12
       tiled_ = make_tiled_attention(desc_, backward_, true, chip_);
@@ -74,11 +78,12 @@ class HopperAttention final : public Kernel {
   }
   void bind(std::span<const Place> operands, Place workspace, Place fault) override {
     if (tiled_) return tiled_->bind(operands, workspace, fault);
-    places_ = Places(desc_, backward_, operands);
+    places_ = AttentionPlaces(desc_, backward_, operands);
     places_.delta = workspace;
   }
-  void enqueue(Bases bases, StreamHandle stream) const override {
-    if (tiled_) return tiled_->enqueue(bases, stream);
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    if (tiled_) return tiled_->enqueue(bases, sink);
+    const StreamHandle stream = stream_of(sink);
     backward_ ? enqueue_backward(bases, stream) : enqueue_forward(bases, stream);
   }
   int launches() const override { return tiled_ ? tiled_->launches() : !backward_ ? 1 : parts_ > 1 ? 3 : 2; }
@@ -151,7 +156,7 @@ class HopperAttention final : public Kernel {
   bool paired_ = false;
   int64_t pairs_ = 0;  // forward: blocks of the grid of one head
   int64_t parts_ = 1, blocks_ = 0, rows_ = 0, delta_sharers_ = 8;
-  Places places_;
+  AttentionPlaces places_;
   std::unique_ptr<Kernel> tiled_;
   const Driver* driver_ = nullptr;
   int (*encode_)(void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, int, int) = nullptr;

@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "backend/cuda/code.h"
-#include "backend/cuda/compiled.h"
 #include "backend/cuda/make.h"
 #include "backend/cuda/modules.h"
+#include "backend/gpu/compiled.h"
 #include "base/error.h"
 #include "drivers/cublas_lt.h"
 #include "drivers/cudnn.h"

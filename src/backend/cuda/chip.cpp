@@ -13,6 +13,12 @@ constexpr int kSharedPerBlock = 8, kMultiprocessors = 16, kL2Bytes = 38, kThread
 
 }  // namespace
 
+Chip::Chip() {
+  GpuChip::dialect = &cuda::dialect();
+  name = "NVIDIA H200", multiprocessors = 132, threads_per_multiprocessor = 2048;
+  shared_bytes = 232448, shared_bytes_per_multiprocessor = 233472, l2_bytes = int64_t(60) << 20, memory_bytes = int64_t(139) << 30;
+}
+
 std::string Chip::target() const { return fmt::format("sm_{}{}{}", major, minor, wgmma() ? "a" : ""); }
 
 Chip chip_of(const Driver& driver, int device) {

@@ -3,21 +3,19 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/gpu/chip.h"
 #include "base/precision.h"
 
 namespace ridge::cuda {
 
 class Driver;
 
-struct Chip {
-  std::string name = "NVIDIA H200";
+const gpu::KernelDialect& dialect();  // CUDA C++
+
+struct Chip : gpu::GpuChip {
+  Chip();  // an H200
+
   int major = 9, minor = 0;
-  int multiprocessors = 132;
-  int threads_per_multiprocessor = 2048;
-  int64_t shared_bytes = 232448;  // that a block may ask for
-  int64_t shared_bytes_per_multiprocessor = 233472;
-  int64_t l2_bytes = int64_t(60) << 20;
-  int64_t memory_bytes = int64_t(139) << 30;
   // How f32 numbers may be multiplied (matmul_precision): as they are, or with 10 bits (tf32) or 7 bits (bf16) of each factor's fraction, which
   // matrix units take. A kernel that has no such form takes the next better one.
   Precision f32_products = Precision::fp32;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "backend/cuda/make.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -59,7 +60,7 @@ class CudaCode::OwnLoader final : public Loader {
 };
 
 CudaCode::CudaCode(Program program, Device& device, Modules& modules, const CublasLt* lt, const Cudnn* cudnn, const CodeOptions& options)
-    : device_(device), modules_(modules), lt_(lt), cudnn_(cudnn), options_(options), compiled_(std::move(program), device.chip()) {
+    : device_(device), modules_(modules), lt_(lt), cudnn_(cudnn), options_(options), compiled_(std::move(program), CudaMaker(device.chip())) {
   addresses_.assign(1 + compiled_.program().inputs.size() + compiled_.program().outputs.size(), 0);
 }
 
@@ -105,7 +106,8 @@ CompiledProgram::Addresses CudaCode::addresses() const {
 
 void CudaCode::run_directly() {
   ++device_.counts.direct;
-  compiled_.enqueue(device_.driver(), device_.stream(), addresses(), options_.debug);
+  StreamSink sink(device_.driver(), device_.stream(), options_.debug);
+  compiled_.enqueue(sink, addresses());
 }
 
 void CudaCode::run_timed() {
@@ -115,7 +117,8 @@ void CudaCode::run_timed() {
   for (size_t i = 0; i <= count; ++i) events.push_back(make_event(driver));
   driver.stream_wait(device_.stream());
   driver.event_record(events[0].get(), device_.stream());
-  compiled_.enqueue(driver, device_.stream(), addresses(), false, [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
+  StreamSink sink(driver, device_.stream());
+  compiled_.enqueue(sink, addresses(), [&](size_t kernel) { driver.event_record(events[kernel + 1].get(), device_.stream()); });
   driver.stream_wait(device_.stream());
   std::map<std::string, KernelTime> times;
   for (size_t i = 0; i < count; ++i) {
@@ -144,7 +147,8 @@ CudaCode::GraphRun CudaCode::record() {
   GraphHandle recorded = nullptr;
   driver.capture_begin(device_.stream(), kRelaxed);
   try {
-    compiled_.enqueue(driver, device_.stream(), addresses(), false);
+    StreamSink sink(driver, device_.stream());
+    compiled_.enqueue(sink, addresses());
   } catch (...) {
     driver.capture_end.quietly(device_.stream(), &recorded);
     if (recorded) driver.graph_destroy.quietly(recorded);

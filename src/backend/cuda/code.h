@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cuda/compiled.h"
 #include "backend/cuda/device.h"
 #include "backend/cuda/modules.h"
+#include "backend/gpu/compiled.h"
 
 namespace ridge::cuda {
 

@@ -9,7 +9,7 @@
 #include "backend/cuda/conv_text.h"
 #include "backend/cuda/make.h"
 #include "backend/cuda/matmul.h"
-#include "backend/cuda/node_parts.h"
+#include "backend/gpu/node_parts.h"
 #include "base/error.h"
 #include "compile/conv_views.h"
 
@@ -79,7 +79,7 @@ void append_out_steps(Words& words, const ConvDesc& d) {
 
 class ConvKernel final : public NodeKernel {
  public:
-  ConvKernel(const ConvDesc& desc, const Chip& chip) : d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
+  ConvKernel(const ConvDesc& desc, const Chip& chip) : NodeKernel(chip), d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
     // With more taps than positions the taps are summed over: the gradient by the weights.
     gradient_ = d_.taps() > d_.positions();
     const auto near = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
@@ -104,13 +104,13 @@ class ConvKernel final : public NodeKernel {
       for (KernelText& t : matmul_->texts()) all.push_back(std::move(t));
     return all;
   }
-  void load(Loader& loader) override {
+  void load(gpu::Loader& loader) override {
     if (matmul_) matmul_->load(loader);
     NodeKernel::load(loader);
   }
-  void enqueue(Bases bases, StreamHandle stream) const override {
-    if (matmul_) matmul_->enqueue(bases, stream);
-    NodeKernel::enqueue(bases, stream);
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    if (matmul_) matmul_->enqueue(bases, sink);
+    NodeKernel::enqueue(bases, sink);
   }
   int launches() const override { return NodeKernel::launches() + (matmul_ ? matmul_->launches() : 0); }
 
@@ -136,7 +136,7 @@ class ConvKernel final : public NodeKernel {
   }
 
  private:
-  int text(KernelText t) { return add_text(std::move(t.entry), std::move(t.body), t.shared); }
+  int text(KernelText t) { return add(std::move(t)); }
   bool spread() const { return d_.spread[0] > 1 || d_.spread[1] > 1; }
   // Outputs that meet the source's elements alike are done together, each with the taps that reach them.
   ConvDesc::Axes phase_counts() const {

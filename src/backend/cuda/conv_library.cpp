@@ -143,11 +143,10 @@ namespace {
 
 class LibraryConvKernel final : public NodeKernel {
  public:
-  LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, bool there)
-      : d_(desc), call_(call), own_(std::move(own)), there_(there) {
+  LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, const Chip& chip)
+      : NodeKernel(chip), d_(desc), call_(call), own_(std::move(own)), there_(chip.cudnn) {
     if (!there_ || !call_.w_apart) return;
-    KernelText order = conv_finish_text(d_.result, elements(call_.conv.w), by_weights() && call_.conv.channels_last(), true);
-    order_ = add_text(std::move(order.entry), std::move(order.body), order.shared);
+    order_ = add(conv_finish_text(d_.result, elements(call_.conv.w), by_weights() && call_.conv.channels_last(), true));
   }
 
   int64_t workspace_bytes() const override {
@@ -158,7 +157,8 @@ class LibraryConvKernel final : public NodeKernel {
   // Of its own kernels where the library is not: should it refuse, they are compiled then.
   std::vector<KernelText> texts() const override { return there_ ? NodeKernel::texts() : own_->texts(); }
 
-  void load(Loader& loader) override {
+  void load(gpu::Loader& given) override {
+    Loader& loader = cuda_loader(given);
     // Its value tells a resumed run whether it goes on as it began.
     const std::string key = "convolution " + call_.conv.key(), kept = loader.choice(key);
     try {
@@ -190,9 +190,9 @@ class LibraryConvKernel final : public NodeKernel {
     launch(order_, blocks, conv_finish_words(to, space_, moved(w_, call_.w_offset), 1, sizes[1], 0));
   }
 
-  void enqueue(Bases bases, StreamHandle stream) const override {
-    if (!plan_) return own_->enqueue(bases, stream);
-    if (!by_weights()) NodeKernel::enqueue(bases, stream);
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    if (!plan_) return own_->enqueue(bases, sink);
+    if (!by_weights()) NodeKernel::enqueue(bases, sink);
     const DevicePointer x = at(bases, x_), w = at(bases, moved(w_, call_.w_offset)), out = at(bases, out_), space = at(bases, space_);
     CudnnConvolution::Addresses to;
     switch (call_.conv.result) {
@@ -202,8 +202,8 @@ class LibraryConvKernel final : public NodeKernel {
     }
     if (call_.w_apart) to.w = space;
     to.workspace = (space + DevicePointer(call_.w_bytes() + kLibraryAlignment - 1)) / kLibraryAlignment * kLibraryAlignment;
-    convolution_->enqueue(*plan_, to, stream);
-    if (by_weights()) NodeKernel::enqueue(bases, stream);
+    convolution_->enqueue(*plan_, to, stream_of(sink));
+    if (by_weights()) NodeKernel::enqueue(bases, sink);
   }
 
   int launches() const override { return plan_ ? 1 + NodeKernel::launches() : own_->launches(); }
@@ -270,7 +270,7 @@ class LibraryConvKernel final : public NodeKernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_library_conv(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, const Chip& chip) {
-  return std::make_unique<LibraryConvKernel>(desc, call, std::move(own), chip.cudnn);
+  return std::make_unique<LibraryConvKernel>(desc, call, std::move(own), chip);
 }
 
 }  // namespace ridge::cuda

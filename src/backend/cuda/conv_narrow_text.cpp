@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 
 #include "backend/cuda/conv_text.h"
-#include "backend/cuda/node_parts.h"
+#include "backend/gpu/node_parts.h"
 
 namespace ridge::cuda {
 namespace {
@@ -142,14 +142,14 @@ std::string narrow_text(DType type, const ConvNarrow& s) {
 }  // namespace
 
 KernelText conv_narrow_text(DType type, const ConvNarrow& s, int64_t total) {
-  return {"conv_narrow", index_text(total + kBlock) + narrow_text(type, s) + kNarrow, 0};
+  return {"conv_narrow", dialect().write(index_text(total + kBlock)) + narrow_text(type, s) + kNarrow, 0};
 }
 
 KernelText conv_narrow_gradient_text(DType type, const ConvNarrow& s, int64_t positions_down, int64_t positions_across) {
-  return {
-      "conv_narrow_gradient",
-      index_text(0) + narrow_text(type, s) + fmt::format("constexpr int kOutDown = {}, kOutAcross = {};\n", positions_down, positions_across) + kNarrowGradient,
-      0};
+  return {"conv_narrow_gradient",
+          dialect().write(index_text(0)) + narrow_text(type, s) +
+              fmt::format("constexpr int kOutDown = {}, kOutAcross = {};\n", positions_down, positions_across) + kNarrowGradient,
+          0};
 }
 
 }  // namespace ridge::cuda

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "backend/cuda/node_parts.h"
 #include "backend/cuda/prelude.h"
+#include "backend/gpu/node_parts.h"
 
 namespace ridge::cuda {
 namespace {
@@ -569,7 +569,7 @@ int64_t tile_bytes(ConvUnit unit, const ConvTile& tile, bool along_depth) {
 
 KernelText conv_pack_text(DType from, DType to, int lines, int together) {
   return {"conv_pack",
-          index_text(0) + element_of(from, "From", "load_from", "store_from") + element_of(to, "To", "load_to", "store_to") +
+          dialect().write(index_text(0)) + element_of(from, "From", "load_from", "store_from") + element_of(to, "To", "load_to", "store_to") +
               fmt::format("constexpr int kLines = {}, kUnit = {}, kVector = {};\n", lines, 16 / size_of(to), together) + kPack,
           0};
 }
@@ -583,14 +583,16 @@ KernelText conv_product_text(ConvUnit unit, DType result, const ConvTile& tile, 
 }
 
 KernelText conv_gradient_text(ConvUnit unit, const ConvTile& tile, ConvSpread spread) {
-  return {"conv_gradient", index_text(0) + tile_text(unit, tile, false, spread) + kGradient, tile_bytes(unit, tile, false)};
+  return {"conv_gradient", dialect().write(index_text(0)) + tile_text(unit, tile, false, spread) + kGradient, tile_bytes(unit, tile, false)};
 }
 
 KernelText conv_finish_text(DType result, int64_t total, bool positions_first, bool rounded) {
   const char* part = rounded ? "typedef Stored Part;\nRIDGE_INLINE float load_part(Part x) { return load_element(x); }\n"
                              : "typedef float Part;\nRIDGE_INLINE float load_part(Part x) { return x; }\n";
   return {"conv_finish",
-          index_text(total + kBlock) + element_text(result) + part + fmt::format("constexpr bool kPositionsFirst = {};\n", positions_first) + kFinish, 0};
+          dialect().write(index_text(total + kBlock)) + element_text(result) + part + fmt::format("constexpr bool kPositionsFirst = {};\n", positions_first) +
+              kFinish,
+          0};
 }
 
 }  // namespace ridge::cuda

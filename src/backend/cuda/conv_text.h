@@ -3,7 +3,7 @@
 #include <array>
 
 #include "backend/cuda/conv.h"
-#include "backend/cuda/node_parts.h"
+#include "backend/gpu/node_parts.h"
 #include "ridge/dtype.h"
 
 namespace ridge::cuda {

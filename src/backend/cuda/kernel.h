@@ -1,71 +1,54 @@
-// What a CUDA program is made of: kernels that know their texts and sizes before there is a device, and that put their launches into a
-// stream once addresses are known.
+// CUDA's side of kernels: what they may use while they are loaded, and the stream that they launch into.
 #pragma once
-#include <cstddef>
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "backend/cuda/chip.h"
-#include "base/place.h"
+#include "backend/gpu/kernel.h"
 #include "drivers/cuda_driver.h"
 
 namespace ridge::cuda {
 
+using namespace gpu;
+
 class CublasLt;
 class Cudnn;
 
-// One entry function in CUDA C++. Texts include nothing: the prelude (prelude.h) is put before the body when it is compiled. Equal texts
-// are compiled once, so a text holds no addresses and no numbers of kernels.
-struct KernelText {
-  std::string entry;  // name of the extern "C" __global__ function
-  std::string body;
-  int64_t shared = 0;  // dynamic shared memory that its launches ask for, in bytes
-  bool operator==(const KernelText&) const = default;
-};
-
-// The device's addresses in a run, by base.
-using Bases = std::span<const DevicePointer>;
-inline DevicePointer at(Bases bases, Place p) { return p ? bases[size_t(p.base)] + DevicePointer(p.offset) : 0; }
-
-// What the first bad index met by a kernel leaves on the device: written by the thread that sets `raised` from 0 to 1.
-struct FaultRecord {
-  int32_t raised = 0, pad = 0;
-  int64_t value = 0, limit = 0, position = -1;  // the position only of a bad class
-};
-
-// What a kernel may use while it is made ready on a device, and which stays as long as the kernel.
-class Loader {
+class Loader : public gpu::Loader {
  public:
-  virtual ~Loader() = default;
   virtual const Driver& driver() const = 0;
   virtual const Chip& chip() const = 0;
   virtual const CublasLt* cublas_lt() const = 0;  // null: not installed
   virtual const Cudnn* cudnn() const { return nullptr; }
   virtual void as_library_memory(const std::function<void()>& body) { body(); }  // counts what the device loses meanwhile
   virtual StreamHandle stream() const = 0;                                       // for measurements; idle
-  virtual FunctionHandle function(const KernelText& text) = 0;                   // compiled or found in the cache, loaded, its shared memory granted
+  virtual FunctionHandle function(const KernelText& text) = 0;
+  KernelFunction loaded(const KernelText& text) final { return function(text); }
   // Choices of earlier processes on this chip, by key; empty: none. What is kept is part of the choices that a checkpoint stores.
   virtual std::string choice(const std::string& key) = 0;
   virtual void keep_choice(const std::string& key, const std::string& value) = 0;
   virtual void hold_choice(const std::string& key, const std::string& value) = 0;  // that was not measured: in this process and its checkpoints alone
 };
 
-class Kernel {
+class StreamSink final : public LaunchSink {
  public:
-  virtual ~Kernel() = default;
-  virtual int64_t workspace_bytes() const { return 0; }  // live only during the kernel
-  virtual std::vector<KernelText> texts() const = 0;     // all that load() may well ask for, so that they can be compiled side by side
-  virtual void load(Loader& loader) = 0;                 // once, before the first enqueue; may measure candidates
-  // Operands in the order of the kernel's description: inputs, then outputs. `fault` is a FaultRecord.
-  virtual void bind(std::span<const Place> operands, Place workspace, Place fault) = 0;
-  // Launches only: no allocation, no waiting; may be recorded into a graph.
-  virtual void enqueue(Bases bases, StreamHandle stream) const = 0;
-  virtual int launches() const { return 1; }
-  virtual std::string note() const { return {}; }  // what was chosen, for the dump
+  StreamSink(const Driver& driver, StreamHandle stream, bool check = false)
+      : driver_(driver), stream_(stream), check_(check) {}  // check: wait after every kernel
+  StreamHandle stream() const { return stream_; }
+
+  void launch(KernelFunction function, int64_t blocks, int threads, int64_t shared, std::span<const std::byte> arguments) override;
+  void copy(Address to, Address from, int64_t bytes) override;
+  void fill_with_zeros(Address to, int64_t bytes) override;
+  void end_kernel() override;
+  [[noreturn]] void fail_in(const std::string& kernel, const Error& error) const override;
+
+ private:
+  const Driver& driver_;
+  StreamHandle stream_;
+  bool check_;
 };
+
+// Programs of CUDA are loaded and launched by these alone.
+inline Loader& cuda_loader(gpu::Loader& loader) { return static_cast<Loader&>(loader); }
+inline StreamHandle stream_of(const LaunchSink& sink) { return static_cast<const StreamSink&>(sink).stream(); }
 
 }  // namespace ridge::cuda

@@ -10,8 +10,8 @@
 #include "backend/cuda/make.h"
 #include "backend/cuda/matmul_text.h"
 #include "backend/cuda/matmul_tune.h"
-#include "backend/cuda/node_parts.h"
 #include "backend/cuda/prelude.h"
+#include "backend/gpu/node_parts.h"
 #include "base/error.h"
 
 namespace ridge::cuda {
@@ -75,7 +75,8 @@ class MatmulKernel final : public Kernel {
     return all;
   }
 
-  void load(Loader& loader) override {
+  void load(gpu::Loader& given) override {
+    Loader& loader = cuda_loader(given);
     driver_ = &loader.driver();
     const std::vector<int> index = library_ways();
     std::vector<const LibraryCall*> ways;
@@ -102,7 +103,8 @@ class MatmulKernel final : public Kernel {
     }
   }
 
-  void enqueue(Bases bases, StreamHandle stream) const override {
+  void enqueue(Bases bases, LaunchSink& sink) const override {
+    const StreamHandle stream = stream_of(sink);
     const Way& w = ways_[size_t(way_)];
     const MatmulEpilogue& e = w.epilogue;
     auto array = [&](const MatmulArray& x) { return x ? at(bases, moved(operands_[size_t(x.operand)], x.offset * size_of(x.type))) : DevicePointer(0); };
@@ -124,7 +126,7 @@ class MatmulKernel final : public Kernel {
     } else {
       w.own->enqueue({a, b, result, bias, array(e.addend), array(e.aux), space}, stream);
     }
-    if (w.rest) w.rest->enqueue(bases, stream);
+    if (w.rest) w.rest->enqueue(bases, sink);
   }
 
   int launches() const override {

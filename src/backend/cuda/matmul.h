@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/matmul_problem.h"
+#include "backend/gpu/matmul_problem.h"
 #include "compile/tile_group.h"
 
 namespace ridge::cuda {

@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/matmul_epilogue.h"
+#include "backend/cuda/kernel.h"
+#include "backend/gpu/matmul_epilogue.h"
 #include "drivers/cublas_lt.h"
 
 namespace ridge::cuda {

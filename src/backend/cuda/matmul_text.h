@@ -3,7 +3,7 @@
 #pragma once
 #include "backend/cuda/chip.h"
 #include "backend/cuda/kernel.h"
-#include "backend/cuda/matmul_epilogue.h"
+#include "backend/gpu/matmul_epilogue.h"
 
 namespace ridge::cuda {
 

@@ -4,14 +4,17 @@
 #include <string>
 #include <string_view>
 
+namespace ridge::gpu {
+struct KernelText;
+}
+
 namespace ridge::cuda {
 
 class Nvrtc;
-struct KernelText;
 
 std::string_view prelude();         // for every text
 std::string_view matrix_prelude();  // ldmatrix, mma, cp.async, mbarrier, wgmma, bulk copies: texts that multiply put it first themselves
 
-std::string compile_text(const Nvrtc& nvrtc, const KernelText& text, const std::string& target);  // machine code of the prelude and the text
+std::string compile_text(const Nvrtc& nvrtc, const gpu::KernelText& text, const std::string& target);  // machine code of the prelude and the text
 
 }  // namespace ridge::cuda

@@ -1,0 +1,24 @@
+#include "backend/cuda/kernel.h"
+
+#include <fmt/core.h>
+
+namespace ridge::cuda {
+
+void StreamSink::launch(KernelFunction function, int64_t blocks, int threads, int64_t shared, std::span<const std::byte> arguments) {
+  void* parameters[] = {const_cast<std::byte*>(arguments.data())};
+  driver_.launch(static_cast<FunctionHandle>(function), unsigned(blocks), 1, 1, unsigned(threads), 1, 1, unsigned(shared), stream_, parameters, nullptr);
+}
+
+void StreamSink::copy(Address to, Address from, int64_t bytes) { driver_.copy_on_device(to, from, size_t(bytes), stream_); }
+void StreamSink::fill_with_zeros(Address to, int64_t bytes) { driver_.fill_bytes(to, 0, size_t(bytes), stream_); }
+
+void StreamSink::end_kernel() {
+  if (check_) driver_.stream_wait(stream_);
+}
+
+void StreamSink::fail_in(const std::string& kernel, const Error& error) const {
+  if (const auto* own = dynamic_cast<const DriverError*>(&error)) throw DriverError(own->result(), fmt::format("{}: {}", kernel, error.what()));
+  LaunchSink::fail_in(kernel, error);
+}
+
+}  // namespace ridge::cuda

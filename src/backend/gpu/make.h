@@ -1,0 +1,17 @@
+// Kernels that GPUs share. Nothing here needs a device.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "backend/gpu/kernel.h"
+#include "compile/program.h"
+
+namespace ridge::gpu {
+
+// One launch for all groups. Operands: those of the first group, then the second's, …
+std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const GpuChip& chip);
+
+// Ops of the class Fusion::alone that are no macros, and pad with interior padding; operands contiguous.
+std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const GpuChip& chip);
+
+}  // namespace ridge::gpu

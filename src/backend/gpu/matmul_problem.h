@@ -1,0 +1,63 @@
+// A contraction as the GPU's kernels see it: loops merged as far as their strides allow, and what the library's strided matrices can say of it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/precision.h"
+#include "compile/program.h"
+#include "ridge/dtype.h"
+
+namespace ridge::gpu {
+
+using MatmulLoop = ContractionLoops::Loop;
+
+// C[batch, m, n] = sum over k of A[batch, m, k] · B[batch, k, n], sums in f32. Loops are listed slowest first.
+struct MatmulProblem {
+  DType a = DType::f32, b = DType::f32;
+  std::vector<MatmulLoop> batch, m, n, k;
+  int64_t batches = 1, rows = 1, columns = 1, depth = 1;
+  Precision f32_products = Precision::fp32;
+
+  bool empty() const { return batches == 0 || rows == 0 || columns == 0; }
+};
+
+// Loops of size 1 go, neighbours that are one loop become one.
+MatmulProblem make_problem(const ContractionLoops& loops, DType a, DType b);
+std::vector<MatmulLoop> merged(std::vector<MatmulLoop> loops);
+
+// An array over [batch, rows, columns] in memory, strides in elements; 0 where it does not vary.
+struct MatmulArray {
+  int operand = -1;  // of the epilogue; -1: absent
+  DType type = DType::f32;
+  int64_t offset = 0, batch = 0, row = 0, column = 1;
+  explicit operator bool() const { return operand >= 0; }
+  bool operator==(const MatmulArray&) const = default;
+};
+
+// The same sums with their result laid out as in `place`.
+MatmulProblem with_result(MatmulProblem problem, const MatmulArray& place);
+
+// One matrix in memory, by columns (the library's order): element (i, j) of batch b at i + j · stride + b · batch_stride.
+struct LibraryMatrix {
+  DType type = DType::f32;
+  int64_t rows = 0, columns = 0, stride = 0, batch_stride = 0;
+  bool operator==(const LibraryMatrix&) const = default;
+};
+
+// result = op(first) · op(second): all that a call of the library takes but addresses.
+struct LibraryProduct {
+  bool swapped = false;  // `first` is B: the result lies by rows, and its transpose is made
+  bool transpose_first = false, transpose_second = false;
+  LibraryMatrix first, second, result;
+  int64_t batches = 1;              // of one call
+  std::vector<MatmulLoop> outside;  // loops over calls
+  int64_t calls() const;
+  bool operator==(const LibraryProduct&) const = default;
+};
+
+// The problem with results of a type; nothing where strides or types are beyond the library.
+std::optional<LibraryProduct> library_product(const MatmulProblem& problem, DType result);
+
+}  // namespace ridge::gpu

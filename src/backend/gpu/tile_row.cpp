@@ -1,0 +1,285 @@
+// Row kernels.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/gpu/tile_skeleton.h"
+#include "base/error.h"
+
+namespace ridge::gpu {
+
+using Kind = TileNode::Kind;
+
+// ---- row ----
+
+// Shared memory for the loads of several phases, each a whole row; the addresses are of the thread's vector.
+int64_t TileSkeleton::shared_layout() {
+  shared_address_.assign(group_.nodes.size(), {});
+  if (!schedule_.keep_shared) return 0;
+  const TileKept kept = kept_values(group_, facts_);
+  int64_t offset = 0;
+  for (size_t n = 0; n < group_.nodes.size(); ++n) {
+    if (!kept.loads[n]) continue;
+    const DType t = group_.accesses[size_t(group_.nodes[n].access)].dtype;
+    shared_address_[n] = fmt::format("(@in_shared {}*)(shared_memory + {}) + j", TileWriter::memory(t), offset);
+    offset += (reduced_points(group_) * size_of(t) + 127) / 128 * 128;
+  }
+  return offset;
+}
+
+void TileSkeleton::begin_kept_vectors() {
+  const int64_t vectors = reduced_points(group_) / schedule_.vector, left = vectors - int64_t(schedule_.chunks - 1) * schedule_.lanes;
+  out_.line("@unroll");
+  out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", schedule_.chunks));
+  out_.line(fmt::format("const J j = (c * {} + lane) * V;", schedule_.lanes));
+  out_.line(left == schedule_.lanes ? "const bool here = true;" : fmt::format("const bool here = c < {} || lane < {};", schedule_.chunks - 1, left));
+  coordinates(reduced_axes(group_), "j", narrow_reduced());
+}
+
+// One phase of a row whose vectors stay in registers.
+void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  begin_kept_vectors();
+  const TileWriter::Scope scope = out_.enter();
+  for (size_t n = 0; n < group_.nodes.size(); ++n) {
+    if (!kept.registers[n]) continue;
+    const std::string place = fmt::format("k{}[c]", n);
+    if (made[n])
+      out_.place(int(n), place);
+    else
+      out_.target(int(n), place);
+  }
+  row_body(phase, "here");
+  out_.leave(scope);
+  out_.untarget();
+  out_.close();
+}
+
+// Loads that depend on nothing computed within the row.
+std::vector<int> TileSkeleton::plain_loads(const std::vector<char>& computes) const {
+  std::vector<int> loads;
+  for (int n = 0; n < int(group_.nodes.size()); ++n) {
+    const TileNode& node = group_.nodes[size_t(n)];
+    if (!computes[size_t(n)] || node.kind != Kind::load || node.in[0] >= 0) continue;
+    const TileAccess& access = group_.accesses[size_t(node.access)];
+    if (access.gather < 0 || !facts_.body(access.gather)) loads.push_back(n);
+  }
+  return loads;
+}
+
+// What the last phase reads first, all of it before its first store: a store might be to the same place as a later load, and each load
+// would then be waited for by itself. Not what lies where the reductions before it say.
+void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made) {
+  constexpr int kMostValues = 32;  // registers for them
+  std::vector<int> ahead;
+  int values = 0;
+  for (int n : plain_loads(phase_nodes(group_, facts_, phase)))
+    if (!made[size_t(n)] && facts_.wide(n) && facts_.phase[size_t(n)] < phase) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
+  if (ahead.empty() || values > kMostValues) return;
+  for (int n : ahead) {
+    out_.line(fmt::format("{} k{}[{}][V];", TileWriter::type(group_.nodes[size_t(n)].dtype), n, schedule_.chunks));
+    kept.registers[size_t(n)] = 1;
+  }
+  begin_kept_vectors();
+  const TileWriter::Scope scope = out_.enter();
+  for (int n : ahead) {
+    out_.target(n, fmt::format("k{}[c]", n));
+    out_.want(n, "here");
+    made[size_t(n)] = 1;
+  }
+  out_.untarget();
+  out_.leave(scope);
+  out_.close();
+}
+
+void TileSkeleton::row_body(int phase, const std::string& here) {
+  if (phase < facts_.phases) accumulate(phase, here, "(i64)(j + k)");
+  body_stores(phase, here, here == "true" ? "live" : here + " && live");
+}
+
+// One phase of a long row: some vectors are read, then computed with. Where comparisons of the position are decided for a whole vector, as
+// they are for almost all, a copy of the code does without them.
+void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
+  const std::vector<char> computes = phase_nodes(group_, facts_, phase);
+  const std::vector<int> early = plain_loads(computes);
+  const bool from_memory = std::any_of(early.begin(), early.end(), [&](int n) { return !(schedule_.keep_shared && kept.loads[size_t(n)] && made[size_t(n)]); });
+  int64_t bytes = 0;
+  for (int n : early) bytes += (facts_.wide(n) ? schedule_.vector : 1) * size_of(group_.nodes[size_t(n)].dtype);
+  const int batch = !from_memory || bytes > 32 ? 2 : 4;
+  out_.line("@unroll 1");
+  out_.open(fmt::format("for (J first = begin + lane * V; first < end; first += {} * V) {{", schedule_.lanes * batch));
+  for (int n : early) out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[size_t(n)].dtype), n, batch, facts_.wide(n) ? "[V]" : ""));
+  auto begin_vectors = [&] {
+    out_.line("@unroll");
+    out_.open(fmt::format("for (int c = 0; c < {}; ++c) {{", batch));
+    out_.line(fmt::format("const J j = first + c * {} * V;", schedule_.lanes));
+    out_.line("const bool here = j < end;");
+    coordinates(reduced_axes(group_), "j", narrow_reduced());
+  };
+  begin_vectors();
+  const TileWriter::Scope scope = out_.enter();
+  for (int n : early) {
+    const bool shared = schedule_.keep_shared && kept.loads[size_t(n)];
+    out_.shared(n, shared && made[size_t(n)] ? shared_address_[size_t(n)] : "", false);
+    out_.target(n, fmt::format("k{}[c]", n));
+    out_.want(n, "here");
+  }
+  out_.untarget();
+  out_.leave(scope);
+  out_.close();
+  begin_vectors();
+  for (int n : early) {
+    out_.place(n, fmt::format("k{}[c]", n));
+    if (schedule_.keep_shared && kept.loads[size_t(n)] && !made[size_t(n)])
+      out_.line(fmt::format("store<V>({}, k{}[c], here, false);", shared_address_[size_t(n)], n));
+  }
+  for (int n = 0; n < int(group_.nodes.size()); ++n)
+    if (schedule_.keep_shared && kept.loads[size_t(n)] && std::find(early.begin(), early.end(), n) == early.end())
+      out_.shared(n, shared_address_[size_t(n)], !made[size_t(n)]);
+  const std::vector<TileWriter::Decision> decisions = schedule_.vector > 1 ? out_.decisions(computes) : std::vector<TileWriter::Decision>();
+  if (decisions.empty()) {
+    row_body(phase, "here");
+  } else {
+    std::string usual = "here";
+    for (const auto& d : decisions) usual += " && " + d.test;
+    out_.open("if (" + usual + ") {");
+    const TileWriter::Scope before = out_.enter();
+    for (const auto& d : decisions) out_.decide(d);
+    row_body(phase, "true");
+    out_.leave(before);
+    out_.close();
+    out_.open("else if (here) {");
+    row_body(phase, "true");
+    out_.leave(before);
+    out_.close();
+  }
+  out_.leave(scope);
+  out_.close();
+  out_.close();
+}
+
+void TileSkeleton::row_function() {
+  const bool keep = schedule_.chunks > 0, whole_block = schedule_.lanes == schedule_.threads && schedule_.threads > 32, parts = schedule_.part > 0;
+  const int64_t length = reduced_points(group_);
+  TileKept kept = kept_values(group_, facts_);
+  begin_function("template <int V, bool A> RIDGE_INLINE void run(@constant const Entry& entry, @global Fault* fault, I block) {");
+  out_.line(fmt::format("const int lane = (int)@thread % {};", schedule_.lanes));
+  out_.line(fmt::format("typedef {} J;", narrow_reduced() ? "int" : "I"));
+  out_.line("const I rows = (I)entry.n;");
+  if (parts) {
+    out_.line("const I part = block / rows, row = block % rows;");
+    out_.line("const bool live = true;");
+    out_.line(fmt::format("const J begin = (J)part * (J){}, length = (J)entry.r, end = begin + {} < length ? begin + {} : length;", schedule_.part,
+                          schedule_.part, schedule_.part));
+  } else if (schedule_.sum_blocks > 0) {
+    begin_rows();
+  } else {
+    out_.line(fmt::format("const I number = block * {} + (I)@thread / {};", schedule_.threads / schedule_.lanes, schedule_.lanes));
+    out_.line("const bool live = number < rows;");
+    out_.line("const I row = live ? number : rows - 1;");
+  }
+  if (!parts) out_.line(fmt::format("const J begin = 0, end = {};", length));
+  out_.line("(void)live, (void)row, (void)begin, (void)end;");
+  coordinates(kept_axes(group_), "row");
+  kept_values_of(0, "true");
+  if (keep)
+    for (size_t n = 0; n < group_.nodes.size(); ++n)
+      if (kept.registers[n])
+        out_.line(fmt::format("{} k{}[{}]{};", TileWriter::type(group_.nodes[n].dtype), n, schedule_.chunks, facts_.wide(int(n)) ? "[V]" : ""));
+  std::vector<char> made(group_.nodes.size(), 0);
+  const int last = parts ? 0 : facts_.phases;
+  for (int phase = 0; phase <= last; ++phase) {
+    const std::vector<int> roots = phase_roots(group_, facts_, phase);
+    const bool final = phase == facts_.phases;
+    if (!final) begin_accumulators(phase);
+    if (!roots.empty()) {
+      if (keep)
+        kept_pass(phase, kept, made);
+      else
+        loop_pass(phase, kept, made);
+      const std::vector<char> computes = phase_nodes(group_, facts_, phase);
+      for (size_t n = 0; n < group_.nodes.size(); ++n) made[n] |= computes[n];
+    }
+    if (final) continue;
+    if (keep && phase + 1 == facts_.phases) load_ahead(phase + 1, kept, made);
+    std::vector<int> now;
+    for (int n : reductions(group_))
+      if (facts_.phase[size_t(n)] == phase + 1 && alive_[size_t(n)]) now.push_back(n);
+    for (int n : now) {
+      const char* join = joiner(group_.nodes[size_t(n)].op);
+      out_.line(fmt::format("{} s{} = joined_vector<{}, V>(a{});", accumulator(n), n, join, n));
+      if (!whole_block) {
+        out_.line(fmt::format("s{} = joined_lanes<{}, {}>(s{});", n, join, schedule_.lanes, n));
+      } else {
+        out_.line(fmt::format("@shared {} t{}[32];", accumulator(n), n));
+        out_.line(fmt::format("put_joined<{}>(t{}, s{});", join, n, n));
+      }
+    }
+    if (whole_block && !now.empty()) {
+      out_.line("@barrier;");
+      for (int n : now)
+        out_.line(fmt::format("s{} = get_joined<{}, {}, {}>(t{});", n, joiner(group_.nodes[size_t(n)].op), schedule_.threads, accumulator(n), n));
+    }
+    if (parts) {
+      for (int n : now)
+        out_.line(fmt::format("if (lane == 0) ((@global {}*)entry.p[{}])[part * rows + row] = s{};", accumulator(n), pointer(group_.operands + index(n)), n));
+      continue;
+    }
+    for (int n : now) finish_reduction(n, fmt::format("s{}", n));
+    kept_values_of(phase + 1, "true");
+  }
+  if (!parts) kept_stores("live && lane == 0");
+  if (schedule_.sum_blocks > 0) end_rows();
+  out_.close();
+}
+
+// A block whose warps go through many rows and sum over them, column by column.
+void TileSkeleton::begin_rows() {
+  for (int n : all_stores(group_)) {
+    if (!is_sum(n)) continue;
+    out_.line(fmt::format("float q{}[{}][V];", n, schedule_.chunks));
+    out_.line("@unroll");
+    out_.line(fmt::format("for (int c = 0; c < {}; ++c) spread<V>(q{}[c], 0.f);", schedule_.chunks, n));
+  }
+  const int warps = schedule_.threads / 32;
+  out_.line("@unroll 1");
+  out_.open(fmt::format("for (I row = block * {} + (I)@thread / 32; row < rows; row += {}) {{", warps, schedule_.sum_blocks * warps));
+  out_.line("const bool live = true;");
+}
+
+// The warps' sums are added in order and are one part of the result.
+void TileSkeleton::end_rows() {
+  out_.close();
+  const int64_t length = reduced_points(group_), vectors = length / schedule_.vector;
+  out_.line("@in_shared float* totals = (@in_shared float*)shared_memory;");
+  for (int n : all_stores(group_)) {
+    if (!is_sum(n)) continue;
+    out_.line("@unroll");
+    out_.line(fmt::format("for (int c = 0; c < {}; ++c) for (int k = 0; k < V; ++k)", schedule_.chunks));
+    out_.line(fmt::format("  if (c * 32 + lane < {}) totals[(int)@thread / 32 * {} + (c * 32 + lane) * V + k] = q{}[c][k];", vectors, length, n));
+    out_.line("@barrier;");
+    out_.open(fmt::format("for (int i = (int)@thread; i < {}; i += {}) {{", length, schedule_.threads));
+    out_.line("float total = totals[i];");
+    out_.line(fmt::format("for (int w = 1; w < {}; ++w) total = add(total, totals[w * {} + i]);", schedule_.threads / 32, length));
+    const int operand = group_.accesses[size_t(group_.nodes[size_t(n)].access)].operand;
+    out_.line(fmt::format("((@global float*)entry.p[{}])[block * (I){} + i] = total;", pointer(operand), length));
+    out_.close();
+    out_.line("@barrier;");
+  }
+}
+
+// Sums run in the same order wherever the operands lie.
+std::string TileSkeleton::call() const {
+  if (schedule_.vector == 1) return "  run<1, true>(entry, fault, block);\n";
+  return fmt::format("  if ({}) run<{}, true>(entry, fault, block);\n  else run<{}, false>(entry, fault, block);\n", aligned(), schedule_.vector,
+                     schedule_.vector);
+}
+
+TileText TileSkeleton::row() {
+  use_group();
+  const int64_t shared = schedule_.sum_blocks > 0 ? schedule_.threads / 32 * reduced_points(group_) * 4 : shared_layout();
+  if (shared > 0) out_.line("@dynamic_shared;");
+  row_function();
+  return finish("tile_row", call(), shared);
+}
+
+}  // namespace ridge::gpu

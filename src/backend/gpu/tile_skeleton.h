@@ -1,0 +1,71 @@
+// A tile kernel being written: what its skeletons share. Used by tile_source and the files of the skeletons alone.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "backend/gpu/tile_source.h"
+#include "backend/gpu/tile_writer.h"
+
+namespace ridge::gpu {
+
+const char* joiner(Op op);  // the name of its join in the prelude
+bool is_arg(Op op);
+
+// What one phase must have computed: the operands of its reductions, in the last one the stores within rows.
+std::vector<int> phase_roots(const TileGroup& group, const TileFacts& facts, int phase);
+// Nodes within rows that a phase computes, reductions being known.
+std::vector<char> phase_nodes(const TileGroup& group, const TileFacts& facts, int phase);
+std::vector<int> all_stores(const TileGroup& group);
+
+class TileSkeleton {
+ public:
+  TileSkeleton(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule)
+      : group_(group), facts_(facts), schedule_(schedule), out_(group, facts) {}
+
+  TileText map();
+  TileText transposed_map();
+  TileText row();
+  TileText column();
+  TileText combine();
+
+ private:
+  void use(const std::vector<int>& roots, bool joined = false);
+  int pointer(int operand) const { return int(std::find(pointers_.begin(), pointers_.end(), operand) - pointers_.begin()); }
+  void use_group();  // all of it, or the first reductions alone where they are split
+  void begin_function(const std::string& head);
+  void declare_pointers();
+  void coordinates(const std::vector<int>& axes, const std::string& number, bool narrow = false);
+  bool narrow_reduced() const { return reduced_points(group_) < (int64_t(1) << 31) - (1 << 22); }  // 32 bits do for positions in a row
+  void kept_values_of(int phase, const std::string& live);
+  void begin_accumulators(int phase);
+  void accumulate(int phase, const std::string& here, const std::string& position);
+  void finish_reduction(int n, const std::string& joined);
+  std::string accumulator(int n) const;
+  std::string aligned() const;
+  TileText finish(const char* entry, const std::string& kernel, int64_t shared = 0);
+  void row_function();
+  void begin_kept_vectors();
+  std::vector<int> plain_loads(const std::vector<char>& computes) const;
+  void load_ahead(int phase, TileKept& kept, std::vector<char>& made);
+  void kept_pass(int phase, const TileKept& kept, const std::vector<char>& made);
+  void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
+  void begin_rows();
+  void end_rows();
+  bool is_sum(int store) const;  // over rows, kept in registers until the block is through
+  void row_body(int phase, const std::string& here);
+  std::string call() const;
+  void body_stores(int phase, const std::string& here, const std::string& live);
+  void kept_stores(const std::string& live);
+  int64_t shared_layout();
+  int index(int reduce) const;  // which of the group's reductions
+
+  const TileGroup& group_;
+  const TileFacts& facts_;
+  const TileSchedule& schedule_;
+  TileWriter out_;
+  std::vector<char> alive_;
+  std::vector<int> pointers_;
+  std::vector<std::string> shared_address_;
+};
+
+}  // namespace ridge::gpu
