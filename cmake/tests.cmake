@@ -41,7 +41,6 @@ set_up_test_code(test_support ${level})
 set(test_headers <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <optional> <span> <fmt/core.h>)
 precompile(test_support tests tests_${level} ${test_headers})
 list(PREPEND test_libraries test_support)
-list(APPEND test_libraries GTest::gtest_main)
 
 # Broken and working stand-ins for drivers, to be opened at run time, all in one folder.
 function(add_fake_driver name)

@@ -6,3 +6,4 @@
 #include "ridge/step.h"
 #include "ridge/tensor.h"
 #include "ridge/trainer.h"
+#include "ridge/training.h"

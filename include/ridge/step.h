@@ -6,15 +6,10 @@
 #include <vector>
 
 #include "ridge/nn.h"
+#include "ridge/training.h"
 
 namespace ridge {
 
-// A step is compiled only with settings that keep weights finite: lr and decay finite and not negative, betas and momentum from 0 to below 1, eps above 0.
-struct Optimizer {
-  enum class Kind { adamw, adam, sgd } kind = Kind::adamw;
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0, momentum = 0;
-  bool nesterov = false;
-};
 struct AdamArgs {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };

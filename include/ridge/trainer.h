@@ -48,7 +48,8 @@ class Data {
 struct TrainerArgs {
   int64_t steps = 1000;
   int64_t batch = 0;  // samples in a step; 0: as many as the data's batches have, or 32
-  enum class Rate { cosine, linear, constant } rate = Rate::cosine;
+  using Rate = RateKind;
+  Rate rate = Rate::cosine;
   int64_t warmup = 0;                 // steps in which the rate grows to the optimizer's
   std::optional<double> min_lr = {};  // at the end; none: a tenth of the optimizer's
   double clip = 0;                    // global norm of the gradients; 0: none
@@ -74,9 +75,10 @@ struct TrainerArgs {
 };
 
 struct TrainingResult {
-  enum class End { finished, time, interrupted, terminated, diverged, unsaved } end = End::finished;  // unsaved: three checkpoints in a row failed
-  std::string reason;                                                                                 // one line
-  bool finished() const { return end == End::finished; }
+  using End = TrainingEnd;
+  End end = End::finished;
+  std::string reason;  // one line
+  bool finished() const { return end == End::finished || end == End::target; }
   // The last checkpoint could not be written, as on a full disk: what was learnt after this step is lost when the process ends. `ridge train` exits with 6.
   std::optional<int64_t> state_lost_since;
 
@@ -100,9 +102,9 @@ class Trainer {
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  std::string plan() const;  // what was decided and why, memory by class, kernels
-  int64_t planned_bytes() const;
-  TrainingResult run();  // once
+  std::string plan() const;       // what was decided and why, memory by class, kernels
+  int64_t planned_bytes() const;  // that the process will hold; the result's figure counts what was held before too
+  TrainingResult run();           // once
 
  private:
   struct State;

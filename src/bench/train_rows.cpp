@@ -12,14 +12,16 @@
 #include "bench/device_ceilings.h"
 #include "machine/memory_budget.h"
 #include "measure/ceilings.h"
-#include "tasks/gpt/device.h"
 #include "tasks/gpt/format_trial.h"
 #include "tasks/gpt/task.h"
 #include "threads/thread_team.h"
+#include "train/run_device.h"
 #include "train/step_time.h"
 
 namespace ridge::bench {
 namespace {
+
+int64_t gpu_batch(const std::string& preset) { return preset == "gpt2-medium" ? 32 : 64; }
 
 constexpr int64_t kPlayCharacters = 65;  // of the plays that the presets are named after
 
@@ -156,7 +158,12 @@ std::vector<std::string> train_presets(bool gpu) {
   return {"shakespeare-cpu", "shakespeare-char"};
 }
 
-int64_t gpu_batch(const std::string& preset) { return preset == "gpt2-medium" ? 32 : 64; }
+std::vector<std::string> assumed_settings(const std::string& preset, bool gpu) {
+  std::vector<std::string> words = {"preset=" + preset, "dropout=0"};  // as the rivals are measured
+  if (gpu) words.push_back(fmt::format("batch={}", gpu_batch(preset)));
+  if (preset.starts_with("gpt2")) words.push_back("bias=true");  // as GPT-2 has them
+  return words;
+}
 
 void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const auto filter = row_filter(options.filter);

@@ -22,7 +22,9 @@ struct TrainResult {
 };
 
 std::vector<std::string> train_presets(bool gpu = false);  // those that have a row
-int64_t gpu_batch(const std::string& preset);              // that a GPU's row has unless another is asked for
+
+// What a row of a preset has unless another is asked for, as settings.
+std::vector<std::string> assumed_settings(const std::string& preset, bool gpu);
 
 // Resolves a preset together with what was asked for besides (batch=16).
 using PresetSettings = std::function<config::Resolved(const std::string& preset)>;

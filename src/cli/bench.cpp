@@ -64,13 +64,10 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
   return options;
 }
 
-// A preset's rows are measured without dropout unless it is asked for: the rivals' are too.
 bench::PresetSettings preset_settings(const config::Sources& sources, bool gpu) {
   return [sources, gpu](const std::string& preset) {
     config::Sources with = sources;
-    with.assumed = {"preset=" + preset, "dropout=0"};
-    if (gpu) with.assumed.push_back(fmt::format("batch={}", bench::gpu_batch(preset)));
-    if (preset.starts_with("gpt2")) with.assumed.push_back("bias=true");  // as GPT-2 has them
+    with.assumed = bench::assumed_settings(preset, gpu);
     return config::resolve(with);
   };
 }

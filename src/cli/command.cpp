@@ -16,11 +16,11 @@ namespace {
 
 struct Entry {
   const char* name;
-  const char* summary;
+  std::string summary;
   Command::Setup setup;
 };
 
-// Filled before main() by the commands' own files; a function-local object, so that the order of files does not matter.
+// Filled, most of it before main(), by the commands' own files; a function-local object, so that the order of files does not matter.
 std::vector<Entry>& entries() {
   static std::vector<Entry> all;
   return all;
@@ -62,7 +62,7 @@ bool takes_value(const CLI::App& app, const std::string& flag, const std::string
   return key != nullptr;
 }
 
-// Options may stand before the command: "ridge --out run_x train gpt" is "ridge train --out=run_x gpt". Each becomes a single word, so that no
+// Options may stand before the command: "ridge --out run_x train TASK" is "ridge train --out=run_x TASK". Each becomes a single word, so that no
 // value is taken for a word of the command. Where no command follows, the line stays what it is.
 std::vector<std::string> with_command_first(const CLI::App& app, const std::vector<std::string>& line) {
   std::vector<std::string> moved;
@@ -138,7 +138,7 @@ Line Line::add_command(const char* name, const char* summary) {
 }
 void Line::on_chosen(std::function<void()> act) { app_->callback(std::move(act)); }
 
-Command::Command(const char* name, const char* summary, Setup setup) { entries().push_back({name, summary, setup}); }
+Command::Command(const char* name, std::string summary, Setup setup) { entries().push_back({name, std::move(summary), std::move(setup)}); }
 
 int run_command(int argc, char** argv) {
   CLI::App app("Ridge, a self-tuning deep-learning engine.", "ridge");
@@ -157,7 +157,7 @@ int run_command(int argc, char** argv) {
 
   Command::Run chosen;
   for (const Entry& entry : entries()) {
-    Line line = Line(app).add_command(entry.name, entry.summary);
+    Line line = Line(app).add_command(entry.name, entry.summary.c_str());
     line.on_chosen([&chosen, body = entry.setup(line)] { chosen = body; });
   }
   std::vector<std::string> words = with_command_first(app, {argv + std::min(argc, 1), argv + argc});

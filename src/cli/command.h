@@ -48,8 +48,10 @@ class Command {
  public:
   using Run = std::function<int()>;
   using Setup = std::function<Run(Line line)>;
-  Command(const char* name, const char* summary, Setup setup);
+  Command(const char* name, std::string summary, Setup setup);
 };
+
+void add_verbs();  // commands that single tasks have
 
 // Parses the line and runs the command that it names; the exit code.
 int run_command(int argc, char** argv);

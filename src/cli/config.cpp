@@ -47,8 +47,7 @@ int print_keys(bool json, bool markdown) {
 }
 
 unsigned task_of(std::string_view word) {
-  for (auto [name, task] :
-       {std::pair("gpt", config::kGpt), std::pair("cfc", config::kCfc), std::pair("ppo", config::kPpo), std::pair("machine", config::kMachine)})
+  for (auto [task, name] : config::task_names())
     if (word == name) return task;
   return 0;
 }
@@ -149,7 +148,10 @@ const Command config_command("config", "list the keys, show what is set and by w
   keys_command.on_chosen([=] { *chosen = [=] { return print_keys(*json, *markdown); }; });
 
   auto show_json = std::make_shared<bool>(false);
-  Line show_command = line.add_command("show", "every value with its source: ridge config show [gpt|cfc|ppo|machine] [key=value …]");
+  std::vector<std::string_view> names;
+  for (const config::TaskName& task : config::task_names()) names.push_back(task.name);
+  const std::string summary = fmt::format("every value with its source: ridge config show [{}] [key=value …]", config::join(names, "|"));
+  Line show_command = line.add_command("show", summary.c_str());
   show_command.flag("--json", *show_json, "one JSON document");
   auto sources = add_settings(show_command);
   show_command.on_chosen([=] { *chosen = [=] { return show(sources(), *show_json); }; });

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "tasks/registry.h"
 
 namespace ridge::cli {
 namespace {
@@ -50,6 +51,8 @@ int main(int argc, char** argv) {
   ridge::cli::hold_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f is an error, as on a full disk
   try {
+    ridge::register_tasks();
+    ridge::cli::add_verbs();
     const int code = ridge::cli::run_command(argc, argv);
     return code == ridge::cli::kOk ? ridge::cli::code_of_output() : code;
   } catch (const ridge::Error& error) {

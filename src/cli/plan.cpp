@@ -6,11 +6,11 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/parts.h"
 #include "cli/settings.h"
 #include "measure/default_team.h"
-#include "tasks/gpt/report.h"
-#include "train/run_state.h"
+#include "tasks/registry.h"
+#include "train/parts.h"
+#include "train/plan_report.h"
 
 namespace ridge::cli {
 namespace {
@@ -32,34 +32,34 @@ std::vector<std::vector<Part>> by_plan(const std::vector<Part>& parts) {
   return groups;
 }
 
-GptRun plan_part(const Part& part, const config::Resolved& settings) {
+std::unique_ptr<TaskRun> plan_part(const Task& task, const Part& part, const config::Resolved& settings) {
   if (part.begun && !newest_state(part.folder))
     fail(ErrorCode::usage, "[plan] {} has no checkpoint to go on from; plan without --resume, or name one of the runs that ridge runs lists",
          part.folder.string());
-  GptRunOptions options;
+  RunOptions options;
   options.data = part.data, options.seed = part.seed, options.resume = part.begun;
   if (part.begun) options.folder = part.folder;
   options.measure = settings.get<bool>("optimize_perf");
   options.probe = true;
-  return settle_gpt_run(settings, options);
+  return task.plan(settings, options);
 }
 
 // Several runs, which are trained one after another.
-void plan_all(const std::vector<Part>& parts, const config::Sources& sources, const Look& look, bool json) {
+void plan_all(const Task& task, const std::vector<Part>& parts, const config::Sources& sources, const Look& look, bool json) {
   nlohmann::ordered_json document;
   double seconds = 0;
   size_t runs = 0;
   for (const std::vector<Part>& group : by_plan(parts)) {
     const uint64_t first = group.front().seed, last = group.back().seed;
-    const GptRun run = plan_part(group.front(), settings_of(group.front(), sources));
+    const std::unique_ptr<TaskRun> run = plan_part(task, group.front(), settings_of(group.front(), sources));
     if (json) {
-      document["runs"].push_back({{"data", group.front().data}, {"seeds", nlohmann::json::array()}, {"plan", nlohmann::ordered_json::parse(plan_json(run))}});
+      document["runs"].push_back({{"data", group.front().data}, {"seeds", nlohmann::json::array()}, {"plan", nlohmann::ordered_json::parse(plan_json(*run))}});
       for (const Part& part : group) document["runs"].back()["seeds"].push_back(part.seed);
     } else {
       fmt::print("{}{}, {}\n\n{}", runs ? "\n" : "", group.front().data,
-                 first == last ? fmt::format("seed {}", first) : fmt::format("seeds {} to {}, each", first, last), plan_text(run, look));
+                 first == last ? fmt::format("seed {}", first) : fmt::format("seeds {} to {}, each", first, last), plan_text(*run, look));
     }
-    seconds += double(group.size()) * expected_total(run), runs += group.size();
+    seconds += double(group.size()) * run->expected_total(), runs += group.size();
   }
   document["expected_seconds"] = seconds;
   if (json)
@@ -69,17 +69,18 @@ void plan_all(const std::vector<Part>& parts, const config::Sources& sources, co
 }
 
 const Command plan_command("plan", "what a training would hold, take and decide; nothing is allocated", [](Line line) {
-  auto task = std::make_shared<std::string>("gpt");
+  auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  line.word("task", *task, "gpt");
+  line.word("task", *name, task_words().c_str());
   line.flag("--json", *json, "one JSON document on stdout");
-  auto sources = add_settings(line, config::kGpt);
+  auto sources = add_settings(line);
   line.footer(
       "Settings: preset=NAME data=FILE|FOLDER|builtin batch=N steps=N device=auto|cpu|cuda precision=auto|fp32|tf32|bf16|fp16 memory=SIZE;\n"
       "--resume RUN plans what is left of a run, --no-fallback refuses instead of taking another device. ridge config keys says more.");
   return [=] {
-    check_task(*task);
+    const Task& task = find_task(*name);
     config::Sources said = sources();
+    said.task = task.keys;
     config::Resolved settings = config::resolve(said);
     const bool resume = settings.get<bool>("resume");
     if (resume)
@@ -92,11 +93,11 @@ const Command plan_command("plan", "what a training would hold, take and decide;
     if (resume) look_back(parts, settings, out);
     const Look look{terminal_width(), use_colour()};
     if (parts.size() > 1) {
-      plan_all(parts, said, look, *json);
+      plan_all(task, parts, said, look, *json);
     } else {
       parts[0].begun = resume;
-      const GptRun run = plan_part(parts[0], settings);
-      fmt::print("{}", *json ? plan_json(run) : plan_text(run, look));
+      const std::unique_ptr<TaskRun> run = plan_part(task, parts[0], settings);
+      fmt::print("{}", *json ? plan_json(*run) : plan_text(*run, look));
     }
     return kOk;
   };

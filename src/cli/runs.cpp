@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/run_list.h"
+#include "tasks/registry.h"
 
 namespace ridge::cli {
 namespace {
@@ -28,7 +29,7 @@ int list_runs(const RunsArguments& arguments) {
     fail(ErrorCode::io, "[runs] {} is no folder; name the one that holds the runs", arguments.folder);
   const std::vector<RunGroup> groups = read_groups(find_runs(arguments.folder));
   if (groups.empty() && !arguments.json)
-    fmt::print("No runs in {}. `ridge train gpt` makes one.\n", arguments.folder);
+    fmt::print("No runs in {}. `ridge train {}` makes one.\n", arguments.folder, tasks().front().name);
   else
     print_groups(groups, arguments.json);
   return kOk;

@@ -7,10 +7,10 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "config/key.h"
 #include "config/value.h"
-#include "machine/profile.h"
+#include "config/words.h"
+#include "tasks/registry.h"
 #include "train/experiment.h"
 
 namespace ridge::cli {
@@ -96,29 +96,10 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
 }
 
-void check_task(const std::string& task) {
-  constexpr std::string_view tasks[] = {"gpt"};
-  if (task != tasks[0]) fail(ErrorCode::usage, "unknown task '{}'; {}", task, nearest_hint(task, tasks));
-}
-
-void note_cache() {
-  if (const std::string problem = cache_problem(); !problem.empty()) std::fputs(fmt::format("ridge: {}\n", problem).c_str(), stderr);
-}
-
-void note_unused(const config::Resolved& settings, std::string_view command) {
-  for (const config::Row& row : settings.describe({}))
-    if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos)
-      std::fputs(fmt::format("ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command).c_str(), stderr);  // also where nobody reads it
-}
-
-ThreadRequest thread_request(const config::Resolved& settings) {
-  ThreadRequest request;
-  request.threads = settings.get<std::string>("threads");
-  request.affinity = parse_affinity(settings.get<std::string>("affinity"));
-  request.wait = parse_wait(settings.get<std::string>("wait"));
-  request.source = settings.setting("threads").source;
-  request.measure = settings.get<bool>("optimize_perf");
-  return request;
+std::string task_words() {
+  std::vector<std::string_view> names;
+  for (const Task& task : tasks()) names.emplace_back(task.name);
+  return config::join(names, ", ");
 }
 
 }  // namespace ridge::cli

@@ -4,7 +4,7 @@
 
 #include "cli/command.h"
 #include "config/config.h"
-#include "measure/thread_choice.h"
+#include "train/command_settings.h"
 
 namespace ridge::cli {
 
@@ -15,16 +15,6 @@ std::function<config::Sources()> add_settings(Line line, unsigned task = config:
 // The same settings for a run that goes on: what it was started with holds, unless this call says otherwise. ErrorCode::usage: `out` is no run.
 config::Resolved resolve_resumed(config::Sources& sources);
 
-// The tasks that can be trained today: gpt. ErrorCode::usage names the nearest.
-void check_task(const std::string& task);
-
-// Says on stderr why the cache is not used, where it is not.
-void note_cache();
-
-// Tells of words on the command line that this command does not look at.
-void note_unused(const config::Resolved& settings, std::string_view command);
-
-// What the settings threads, affinity, wait and optimize_perf ask for.
-ThreadRequest thread_request(const config::Resolved& settings);
+std::string task_words();  // the tasks that can be trained, for help texts
 
 }  // namespace ridge::cli

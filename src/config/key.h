@@ -40,6 +40,17 @@ struct Key {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 };
 
+inline constexpr std::string_view kModelGroup = "Model", kRunGroup = "Run folder";  // that tasks add keys to
+
+// Keys of a task, listed after the shared key `after`, or first where that is empty. Before any setting is resolved; a second call changes nothing.
+void register_keys(std::string_view after, std::span<const Key> keys);
+
+struct TaskName {
+  unsigned task;
+  std::string_view name;
+};
+std::span<const TaskName> task_names();  // gpt, cfc, ppo, machine
+
 std::span<const Key> keys();
 const Key* find_key(std::string_view name);  // by name or alias, hyphens as underscores; null: unknown
 

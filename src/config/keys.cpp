@@ -1,9 +1,11 @@
 // The table of keys, and what can be read off a row.
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include <fmt/core.h>
 
+#include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "config/key.h"
@@ -49,8 +51,8 @@ std::string threads_exist(const Value& v, const MachineFacts& m) {
 }
 
 constexpr double kManySteps = 1e12, kManyBytes = 0x1p62, kLargestSeed = 0x1p53;
-constexpr std::string_view kModel = "Model", kTraining = "Training", kData = "Data", kRun = "Run folder", kSampling = "Sampling",
-                           kDevice = "Device and precision", kMemory = "Memory", kThreads = "Threads", kTargets = "Targets of probe --check";
+constexpr std::string_view kModel = kModelGroup, kTraining = "Training", kData = "Data", kRun = kRunGroup, kDevice = "Device and precision", kMemory = "Memory",
+                           kThreads = "Threads", kTargets = "Targets of probe --check";
 
 constexpr std::string_view kFormats = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto";
 
@@ -60,27 +62,13 @@ constexpr Key precision_of(std::string_view name, std::string_view alias, std::s
           .synonyms = kFormats, .used_by = "doctor, eval, plan, sample, train"};
 }
 
-constexpr Key kKeys[] = {
-  {.name = "preset", .group = kModel, .type = choice, .initial = "tiny", .help = "a model with matching training settings; individual keys override it",
-   .words = "tiny|shakespeare-cpu|shakespeare-char|gpt2|gpt2-medium|gpt2-large|gpt2-xl", .tasks = kGpt, .used_by = "plan, train"},
+constexpr Key kSharedKeys[] = {
   {.name = "layers", .group = kModel, .type = integer, .initial = "auto", .help = "number of layers; auto: from the preset", .words = "auto",
    .low = 1, .high = 1024, .tasks = kTrain, .aliases = "n_layer num_layers", .used_by = "plan, train"},
-  {.name = "heads", .group = kModel, .type = integer, .initial = "auto", .help = "attention heads per layer; auto: from the preset", .words = "auto",
-   .low = 1, .high = 1024, .tasks = kGpt, .aliases = "n_head num_heads", .used_by = "plan, train"},
-  {.name = "kv_heads", .group = kModel, .type = integer, .initial = "auto", .help = "key and value heads per layer, a divisor of heads; auto: same as heads", .words = "auto",
-   .low = 1, .high = 1024, .tasks = kGpt, .aliases = "n_kv_head num_kv_heads", .used_by = "plan, train"},
   {.name = "width", .group = kModel, .type = integer, .initial = "auto", .help = "width of the hidden state; auto: from the preset", .words = "auto",
    .low = 1, .high = 1 << 20, .tasks = kTrain, .aliases = "n_embd hidden_size", .used_by = "plan, train"},
-  {.name = "block", .group = kModel, .type = integer, .initial = "auto", .help = "context length in tokens; auto: from the preset", .words = "auto",
-   .low = 1, .high = 1 << 24, .tasks = kGpt, .aliases = "block_size context", .used_by = "data, plan, train"},
   {.name = "dropout", .group = kModel, .type = real, .initial = "auto", .help = "fraction of activations dropped during training; auto: from the preset", .words = "auto",
    .high = 1, .below_high = true, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "bias", .group = kModel, .type = boolean, .initial = "false", .help = "use biases in linear layers and norms", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "norm", .group = kModel, .type = choice, .initial = "layer", .help = "normalisation: layer norm or RMS norm", .words = "layer|rms", .tasks = kGpt,
-   .synonyms = "layernorm=layer layer_norm=layer rmsnorm=rms rms_norm=rms", .used_by = "plan, train"},
-  {.name = "pos", .group = kModel, .type = choice, .initial = "learned", .help = "position encoding: learned embeddings or RoPE", .words = "learned|rope", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "mlp", .group = kModel, .type = choice, .initial = "gelu", .help = "feed-forward layer: GELU or SwiGLU", .words = "gelu|swiglu", .tasks = kGpt, .used_by = "plan, train"},
-  {.name = "tokenizer", .group = kModel, .type = text, .initial = "auto", .help = "auto, char, byte or bpe, or the path of a tokenizer.json, of a vocab.json (with merges.txt) or of a folder that contains one", .tasks = kGpt, .used_by = "data, eval, plan, sample, train"},
   {.name = "init_from", .group = kModel, .type = path, .initial = "", .help = "run folder or weights folder to start from; empty: random initial weights", .tasks = kTrain, .used_by = "plan, train"},
 
   {.name = "steps", .group = kTraining, .type = integer, .initial = "auto", .help = "number of optimizer steps; auto: from the preset", .words = "auto",
@@ -123,23 +111,9 @@ constexpr Key kKeys[] = {
    .low = 1, .high = kManySteps, .tasks = kTrain, .used_by = "plan, train"},
   {.name = "checkpoint_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between checkpoints; auto: at most ten per run, 20 s to 10 min apart", .words = "auto|none",
    .low = 1, .high = kManySteps, .tasks = kTrain, .aliases = "save_interval", .used_by = "plan, train"},
-  {.name = "sample_interval", .group = kRun, .type = integer, .initial = "auto", .help = "steps between text samples; auto: four per run", .words = "auto|none",
-   .low = 1, .high = kManySteps, .tasks = kGpt, .used_by = "plan, train"},
   {.name = "tensorboard", .group = kRun, .type = boolean, .initial = "false", .help = "also write TensorBoard event files", .tasks = kTrain, .used_by = "train"},
   {.name = "log_level", .group = kRun, .type = choice, .initial = "info", .help = "lowest severity that is logged", .words = "debug|info|warning|error",
    .aliases = "level", .synonyms = "warn=warning", .used_by = "train"},
-
-  {.name = "temperature", .group = kSampling, .type = real, .initial = "0.8", .help = "sampling temperature; 0: always the most likely token", .high = 1000,
-   .tasks = kGpt, .used_by = "sample"},
-  {.name = "top_k", .group = kSampling, .type = integer, .initial = "none", .help = "sample only from this many most likely tokens", .words = "none",
-   .low = 1, .high = 1e9, .tasks = kGpt, .used_by = "sample"},
-  {.name = "top_p", .group = kSampling, .type = real, .initial = "1", .help = "sample only from the most likely tokens whose probabilities add up to this value",
-   .high = 1, .above_low = true, .tasks = kGpt, .used_by = "sample"},
-  {.name = "tokens", .group = kSampling, .type = integer, .initial = "500", .help = "number of tokens to generate", .low = 1, .high = 1e12,
-   .tasks = kGpt, .aliases = "max_new_tokens", .used_by = "sample"},
-  {.name = "kv_precision", .group = kSampling, .type = choice, .initial = "auto",
-   .help = "format of the key-value cache; auto: the format of the weights, except fp16 with fp32 weights on a CPU that converts it in hardware; fp32: exact, but slower late in a long text",
-   .words = "auto|fp32|bf16|fp16", .tasks = kGpt, .aliases = "kv_cache_dtype", .synonyms = "float32=fp32 bfloat16=bf16 float16=fp16 half=fp16", .used_by = "bench, sample"},
 
   {.name = "device", .group = kDevice, .type = choice, .initial = "auto", .help = "device to compute on; auto: the one with the shortest expected step time",
    .words = "auto|cpu|cuda|cuda:N|metal", .synonyms = "mps=metal gpu=cuda", .used_by = "bench, demo, doctor, eval, plan, sample, train", .remark = device_exists},
@@ -218,17 +192,34 @@ std::string either(std::string_view words) {
   return fmt::format("{} or {}", join(all, ", "), last);
 }
 
+std::vector<Key>& table() {
+  static std::vector<Key> all(std::begin(kSharedKeys), std::end(kSharedKeys));
+  return all;
+}
+
+constexpr TaskName kTaskNames[] = {{kGpt, "gpt"}, {kCfc, "cfc"}, {kPpo, "ppo"}, {kMachine, "machine"}};
+
 }  // namespace
 
-std::span<const Key> keys() { return kKeys; }
+std::span<const Key> keys() { return table(); }
 std::span<const Switch> switches() { return kSwitches; }
+
+void register_keys(std::string_view after, std::span<const Key> more) {
+  auto& all = table();
+  if (more.empty() || find_key(more.front().name)) return;
+  const auto before = std::find_if(all.begin(), all.end(), [&](const Key& key) { return key.name == after; });
+  if (!after.empty() && before == all.end()) fail(ErrorCode::internal, "[config] {} is to be listed after '{}', which is no key", more.front().name, after);
+  all.insert(after.empty() ? all.begin() : before + 1, more.begin(), more.end());
+}
+
+std::span<const TaskName> task_names() { return kTaskNames; }
 
 const Key* find_key(std::string_view name) {
   std::string plain(name);
   std::replace(plain.begin(), plain.end(), '-', '_');
-  for (const Key& key : kKeys)
+  for (const Key& key : keys())
     if (key.name == plain) return &key;
-  for (const Key& key : kKeys)
+  for (const Key& key : keys())
     for (std::string_view alias : split(key.aliases, ' '))
       if (alias == plain) return &key;
   return nullptr;
@@ -272,16 +263,15 @@ std::string expected(const Key& key) {
 std::string names_of_tasks(unsigned tasks) {
   if (tasks == kAllTasks) return "all";
   std::vector<std::string_view> names;
-  constexpr std::pair<unsigned, std::string_view> kNames[] = {{kGpt, "gpt"}, {kCfc, "cfc"}, {kPpo, "ppo"}, {kMachine, "machine"}};
-  for (auto [task, name] : kNames)
+  for (auto [task, name] : kTaskNames)
     if (tasks & task) names.push_back(name);
   return join(names, ", ");
 }
 
 std::string unknown_key(std::string_view name, std::span<const std::string> options) {
   std::vector<std::string_view> names(options.begin(), options.end());
-  for (const Key& key : kKeys) names.push_back(key.name);
-  for (const Key& key : kKeys)
+  for (const Key& key : keys()) names.push_back(key.name);
+  for (const Key& key : keys())
     for (std::string_view alias : split(key.aliases, ' ')) names.push_back(alias);
   const std::string word = lower_case(name);
   std::string hint = nearest_hint(word, names, "ridge config keys lists all");

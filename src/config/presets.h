@@ -5,6 +5,11 @@
 
 namespace ridge::config {
 
+struct Preset {
+  std::string_view name, settings;
+};
+void register_presets(std::span<const Preset> presets);  // of a task, before settings are resolved; a name that is there is left as it is
+
 // "layers=6 heads=6 …" of a preset; empty: the preset sets nothing.
 std::string_view preset_settings(std::string_view name);
 

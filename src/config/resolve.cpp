@@ -30,7 +30,8 @@ class Resolver {
   }
 
   void preset() {
-    if (!(resolved_.task_ & kGpt)) return;
+    const Key* preset_key = find_key("preset");
+    if (!preset_key || !is_asked_for(*preset_key)) return;
     const std::string name = resolved_.get<std::string>("preset");
     for (std::string_view word : split(preset_settings(name), ' ')) {
       const Key& key = *find_key(word.substr(0, word.find('=')));

@@ -93,13 +93,12 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   for (const BatchSpec& b : batch) model.batch.push_back({b.dtype, b.shape});
   model.loss = traced(step.loss(), originals);
   if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
-  const Optimizer& o = step.optimizer();
-  options.optimizer = {OptimizerOptions::Kind(int(o.kind)), o.lr, o.beta1, o.beta2, o.eps, o.decay, o.momentum, o.nesterov};
+  options.optimizer = step.optimizer();
   options.backend = device.backend.get();
   const bool tf32 = options.precision == Precision::tf32;
   const ProductFormat format(*device.backend, options.precision);
   const std::vector<Parameter> parameters = model.parameters;
-  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, o.lr);
+  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, step.optimizer().lr);
   if (tf32) state->step.touch();  // some kernels are chosen only then, and must be of this format too
   for (size_t i = 0; i < originals.size(); ++i) {
     state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});

@@ -12,6 +12,7 @@
 #include "measure/default_team.h"
 #include "nn/parameter.h"
 #include "ridge/error.h"
+#include "ridge/training.h"
 #include "runtime/executable.h"
 #include "step/step_plan.h"
 
@@ -43,15 +44,6 @@ struct StepModel {
   Loss evaluate = {};  // the same for validation, without dropout; empty: `loss`
 };
 
-struct OptimizerOptions {
-  enum class Kind { adamw, adam, sgd } kind = Kind::adamw;
-  double lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double decay = 0;  // of parameters that decay
-  double momentum = 0;
-  bool nesterov = false;
-};
-
 // Of fp16: gradients are multiplied by it on their way, so that small ones do not vanish. Powers of two change no digit.
 struct LossScaleOptions {
   double initial = 65536, floor = 1, cap = 16777216;
@@ -59,7 +51,7 @@ struct LossScaleOptions {
 };
 
 struct StepOptions {
-  OptimizerOptions optimizer;
+  Optimizer optimizer;
   double clip = 0;                        // global norm; 0: none
   int64_t memory = 0;                     // bytes that the step may hold; 0: no limit
   int64_t micro = 0;                      // samples in a micro-batch; 0: decided by memory

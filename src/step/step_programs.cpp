@@ -39,7 +39,7 @@ bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
 
 // Each of them ends in weights that are not finite, or that grow where they should shrink, however good the gradients are.
 void check_settings(const StepOptions& options) {
-  const OptimizerOptions& o = options.optimizer;
+  const Optimizer& o = options.optimizer;
   auto check = [](const char* what, double value, bool good, const char* range) {
     if (!good) fail(ErrorCode::value, "[step] {} is {}; give {}", what, value, range);
   };
@@ -48,7 +48,7 @@ void check_settings(const StepOptions& options) {
   check("lr", o.lr, from_zero(o.lr), "a finite number from 0");
   check("decay", o.decay, from_zero(o.decay), "a finite number from 0");
   check("clip", options.clip, from_zero(options.clip), "a finite number above 0, or 0 for none");
-  if (o.kind == OptimizerOptions::Kind::sgd) return check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
+  if (o.kind == Optimizer::Kind::sgd) return check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
   check("beta1", o.beta1, below_one(o.beta1), "a number from 0 to below 1");
   check("beta2", o.beta2, below_one(o.beta2), "a number from 0 to below 1");
   // Smaller ones are 0 on devices that know no denormals, and a gradient that was always 0 is divided by it.
@@ -244,8 +244,8 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   if (options.precision == Precision::tf32 && options.backend->host_memory())
     fail(ErrorCode::unsupported, "[step] tf32 is a GPU's format; on the CPU take fp32, bf16 or fp16");
   check_settings(options);
-  const OptimizerOptions& o = options.optimizer;
-  moments_ = o.kind != OptimizerOptions::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;
+  const Optimizer& o = options.optimizer;
+  moments_ = o.kind != Optimizer::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;
   const int64_t batch = model.batch[0].shape[0];
   const Trace t = trace(batch, model.loss);
   const std::vector<NodeId> losses = t.roots();
@@ -384,9 +384,9 @@ NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, Nod
   std::vector<NodeId> mean;
   for (NodeId d : u.gradients) mean.push_back(b.mul(d, factor));
   const std::vector<double> decay = decay_values(parameters, options_.optimizer.decay);
-  const OptimizerOptions& opt = options_.optimizer;
+  const Optimizer& opt = options_.optimizer;
   NodeId applied = kNone;
-  if (opt.kind == OptimizerOptions::Kind::sgd) {
+  if (opt.kind == Optimizer::Kind::sgd) {
     SgdState s{u.parameters, moments_ ? u.moments[0] : std::vector<NodeId>{}};
     SgdState next = sgd(b, s, mean, u.lr, decay, {opt.momentum, opt.nesterov}, good);
     u.outputs = next.parameters;
@@ -395,7 +395,7 @@ NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, Nod
   } else {
     AdamState s{u.parameters, u.moments[0], u.moments[1], u.applied};
     AdamOptions a{opt.beta1, opt.beta2, opt.eps};
-    AdamState next = opt.kind == OptimizerOptions::Kind::adamw ? adamw(b, s, mean, u.lr, decay, a, good) : adam(b, s, mean, u.lr, decay, a, good);
+    AdamState next = opt.kind == Optimizer::Kind::adamw ? adamw(b, s, mean, u.lr, decay, a, good) : adam(b, s, mean, u.lr, decay, a, good);
     u.outputs = next.parameters;
     u.outputs.insert(u.outputs.end(), next.first.begin(), next.first.end());
     u.outputs.insert(u.outputs.end(), next.second.begin(), next.second.end());

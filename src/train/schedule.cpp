@@ -15,4 +15,9 @@ double Schedule::rate(int64_t step) const {
   return min_lr + left * (lr - min_lr);
 }
 
+std::string_view name(RateKind kind) {
+  constexpr std::string_view kNames[] = {"cosine", "linear", "constant"};
+  return kNames[size_t(kind)];
+}
+
 }  // namespace ridge

@@ -20,7 +20,7 @@
 #include "machine/utilisation.h"
 #include "measure/ceilings.h"
 #include "measure/default_team.h"
-#include "tasks/gpt/task.h"
+#include "nn/gpt.h"
 #include "threads/thread_team.h"
 
 namespace ridge {
@@ -107,11 +107,15 @@ double attention_gflops(ThreadTeam& team, const Type& type) {
 // Of one of two arrays to copy: beyond the last-level cache where there is memory for it. A step that holds less lives in the caches too.
 int64_t array_bytes(int64_t memory) { return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes())))); }
 
-// Kernels in a step are slower than alone: others have filled the caches meanwhile. By how much, a small step shows.
+// Kernels in a step are slower than alone: others have filled the caches meanwhile. By how much, a small step of a transformer shows.
 double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t memory, Precision precision) {
   GptConfig c;
   c.vocab = 64, c.block = 64, c.layers = 2, c.heads = 4, c.width = 128;
-  StepModel model = gpt_step_model(c, 12);
+  StepModel model;
+  model.parameters = gpt_parameters(c), model.batch = {{DType::i64, {12, c.block}}, {DType::i64, {12, c.block}}};
+  model.loss = [c](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {
+    return gpt_losses(b, c, p, in[0], in[1], random);
+  };
   const std::unique_ptr<Backend> backend = cpu_backend(team);
   StepOptions options;
   options.backend = backend.get(), options.evaluation = false, options.precision = precision;

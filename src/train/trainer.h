@@ -135,8 +135,9 @@ class TrainerView {
 };
 
 struct Outcome {
-  enum class End : uint8_t { finished, target, time, interrupted, terminated, diverged, unsaved } end = End::finished;  // unsaved: three saves in a row failed
-  std::string reason;                                                                                                   // one line
+  using End = TrainingEnd;
+  End end = End::finished;
+  std::string reason;                       // one line
   std::optional<int64_t> state_lost_since;  // the last checkpoint could not be written: what was learnt after this step is lost
   int64_t steps = 0;                        // attempted in all, earlier parts of a resumed run included
   int64_t own_steps = 0;                    // without those

@@ -3,8 +3,13 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
 
 #include "cli/ridge_program.h"
+#include "support/source_dir.h"
+#include "tasks/registry.h"
 
 namespace ridge::test {
 namespace {
@@ -113,6 +118,34 @@ TEST(Demo, TakesSettingsInEveryForm) {
   expect_words(ridge, 0, "; CPU ", "demo --steps 2 --batch 64");
   ridge.set("RIDGE_CUDA_LIBRARY", "/nowhere/libcuda.so.1");
   expect_words(ridge, 1, "cuda", "demo --steps 2 --device=cuda --no-fallback");
+}
+
+// Tasks come and go without a change of the command line. "gpt", "Gpt" and "GPT" are names of a task; "ppo" within "support" is not.
+TEST(CommandLine, NamesNoTask) {
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/src/cli")) {
+    ++files;
+    std::ifstream file(entry.path());
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    for (const Task& task : tasks()) {
+      std::string capital = task.name, capitals = task.name;
+      capital[0] = char(std::toupper(capital[0]));
+      for (char& c : capitals) c = char(std::toupper(c));
+      EXPECT_FALSE(std::regex_search(text, std::regex("(^|[^a-z])" + std::string(task.name) + "|" + capital + "|" + capitals)))
+          << entry.path() << " contains the name of the task " << task.name;
+    }
+  }
+  EXPECT_GT(files, 10u);
+}
+
+// A command that only one task has is one of the command line all the same.
+TEST(CommandLine, HasTheCommandsOfTasks) {
+  const RidgeProgram ridge;
+  const std::string help = ridge({"--help"}).out;
+  for (const Task& task : tasks())
+    for (const Verb& verb : task.verbs()) EXPECT_NE(help.find(verb.summary), std::string::npos) << verb.name;
+  EXPECT_TRUE(ridge({"data", "prepair"}).says("[data] unknown command 'prepair'; did you mean 'prepare'?"));
+  EXPECT_EQ(ridge({"train", "gtp"}).code, 2);
 }
 
 }  // namespace

@@ -43,9 +43,9 @@ class GoOnTest : public test::CudaTest {
     words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=9", "sample_interval=none"});
     config::Sources sources;
     sources.task = config::kGpt, sources.working_folder.reset(), sources.words = words;
-    GptRunOptions options;
+    RunOptions options;
     options.data = folder_ / "text.txt", options.measure = false, options.folder = folder_ / "run", options.resume = resume;
-    return settle_gpt_run(config::resolve(sources), options);
+    return plan_gpt_run(config::resolve(sources), options);
   }
   static Decision said(const GptRun& run, const std::string& setting) {
     for (const Decision& d : run.decisions)

@@ -7,9 +7,10 @@
 #include "measure/default_team.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
-#include "tasks/gpt/device.h"
 #include "tasks/gpt/evaluate.h"
 #include "tasks/gpt/sampler.h"
+#include "tasks/gpt/task.h"
+#include "train/run_device.h"
 #include "train/step_time.h"
 
 namespace ridge {
@@ -97,29 +98,29 @@ TEST_F(CudaReading, FindsTheLossesThatTheCpuFinds) {
 TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   const StepWork work = gpt_reading_work(test::small_gpt(), 1);
-  const SettledDevice little = settle_reading_device(words_of({"device=auto"}), work, 100);
+  const RunDevice little = choose_reading_device(words_of({"device=auto"}), work, 100);
   EXPECT_EQ(little.device.value, "cpu");
   EXPECT_NE(little.device.why.find("to begin"), std::string::npos) << little.device.why;
-  EXPECT_EQ(settle_reading_device(words_of({"device=auto"}), work, 1e12).device.value, "cuda:0");
+  EXPECT_EQ(choose_reading_device(words_of({"device=auto"}), work, 1e12).device.value, "cuda:0");
   StepWork large = work;
   large.bytes = 1e12;  // more than the GPU has
-  const SettledDevice too_large = settle_reading_device(words_of({"device=auto"}), large, 1e12);
+  const RunDevice too_large = choose_reading_device(words_of({"device=auto"}), large, 1e12);
   EXPECT_EQ(too_large.device.value, "cpu");
   EXPECT_NE(too_large.device.why.find("free"), std::string::npos) << too_large.device.why;
-  const SettledDevice asked = settle_reading_device(words_of({"device=cuda"}), work, 1);
+  const RunDevice asked = choose_reading_device(words_of({"device=cuda"}), work, 1);
   EXPECT_EQ(asked.device.value, "cuda:0");
   EXPECT_EQ(asked.precision, Precision::fp32);
-  EXPECT_EQ(settle_reading_device(words_of({"device=cuda", "precision=bf16"}), work, 1).precision, Precision::bf16);
+  EXPECT_EQ(choose_reading_device(words_of({"device=cuda", "precision=bf16"}), work, 1).precision, Precision::bf16);
   // What was seen of the GPU's start counts from then on.
   keep_start_time(*asked.backend, 1e-9);
-  EXPECT_EQ(settle_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to begin"), std::string::npos);
+  EXPECT_EQ(choose_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to begin"), std::string::npos);
 }
 
 TEST_F(CudaReading, MeasuresNothingWhenTuningIsOff) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   const config::Resolved settings = words_of({"device=auto", "optimize_perf=false"});
-  settle_device(settings, gpt_work(test::small_gpt(), 4), "", Figures::kept);
-  settle_reading_device(settings, gpt_reading_work(test::small_gpt(), 1), 1);
+  choose_run_device(settings, gpt_work(test::small_gpt(), 4), "", Figures::kept);
+  choose_reading_device(settings, gpt_reading_work(test::small_gpt(), 1), 1);
   EXPECT_FALSE(kept_kernel_rates(default_team(), int64_t(1) << 28));
 }
 

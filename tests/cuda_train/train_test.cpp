@@ -11,9 +11,9 @@
 #include "drivers/dynamic_library.h"
 #include "support/cuda_device.h"
 #include "support/variable.h"
-#include "tasks/gpt/device.h"
-#include "tasks/gpt/report.h"
 #include "tasks/gpt/run.h"
+#include "train/plan_report.h"
+#include "train/run_device.h"
 #include "train/run_state.h"
 #include "train/small_run.h"
 
@@ -94,7 +94,7 @@ TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
   auto train = [&](const char* name, const char* wish) {
     const config::Resolved s = settings({"device=cuda", "precision=fp32", "preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=6",
                                          "checkpoint_interval=2", "sample_interval=none", wish});
-    GptRunOptions options;
+    RunOptions options;
     options.measure = false, options.folder = folder_ / name;
     GptRun run = start_gpt_run(s, options);
     DynamicLibrary library(test::fake_driver("simulator"));
@@ -103,7 +103,7 @@ TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
     Result r;
     run.trainer.handle_signals = false;
     run.trainer.before = [&](Phase, int64_t) { r.most = std::max(r.most, pinned()); };
-    EXPECT_EQ(run_gpt(run, s, {}).steps, 6);
+    EXPECT_EQ(train_run(run, s, {}).steps, 6);
     r.most = std::max(r.most, pinned());
     r.weights.resize(size_t(run.parameters[0].shape.numel()));
     run.step->read(TrainStep::Held::parameter, 0, r.weights);
@@ -116,9 +116,9 @@ TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
 }
 
 TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {
-  GptRunOptions options;
+  RunOptions options;
   options.measure = false;
-  const GptRun run = settle_gpt_run(settings({"device=cuda", "preset=shakespeare-char", "steps=20"}), options);
+  const GptRun run = plan_gpt_run(settings({"device=cuda", "preset=shakespeare-char", "steps=20"}), options);
   ASSERT_TRUE(run.backend);
   EXPECT_EQ(static_cast<const cuda::CudaBackend&>(*run.backend).memory_use().asked, 0);
   int64_t sum = 0;
@@ -131,18 +131,18 @@ TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {
 }
 
 TEST_F(CudaTraining, MemoryIsTheDevices) {
-  GptRunOptions options;
+  RunOptions options;
   options.measure = false;
   const std::vector<std::string> words = {"device=cuda", "preset=shakespeare-char", "steps=20", "sample_interval=none"};
-  const GptRun whole = settle_gpt_run(settings(words), options);
+  const GptRun whole = plan_gpt_run(settings(words), options);
   std::vector<std::string> tight = words;
   tight.push_back("memory=" + std::to_string(whole.planned_bytes - whole.step->plan().activation_bytes / 2));
-  const GptRun split = settle_gpt_run(settings(tight), options);
+  const GptRun split = plan_gpt_run(settings(tight), options);
   EXPECT_LT(split.planned_bytes, whole.planned_bytes);
   EXPECT_TRUE(split.step->plan().micro < whole.step->plan().micro || split.step->plan().recompute > whole.step->plan().recompute);
   tight.back() = "memory=200000000";
   try {
-    settle_gpt_run(settings(tight), options);
+    plan_gpt_run(settings(tight), options);
     FAIL() << "it cannot fit";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::memory) << error.what();
@@ -161,16 +161,16 @@ TEST(CudaChoice, ComputesInWhatTheChipKnows) {
                      {"8.6", "tf32", "tf32", Precision::tf32}};
   for (const auto& c : cases) {
     const test::Simulator gpu({.capability = c.capability});
-    const SettledDevice settled = settle_device(settings({"device=cuda", std::string("precision=") + c.request}), {}, "", Figures::kept);
+    const RunDevice settled = choose_run_device(settings({"device=cuda", std::string("precision=") + c.request}), {}, "", Figures::kept);
     EXPECT_EQ(settled.precision, c.precision) << c.capability << " " << c.request;
     EXPECT_EQ(settled.number_format.value, c.chosen);
     EXPECT_EQ(settled.device.value, "cuda:0");
   }
   const test::Simulator old({.capability = "7.5"});
-  const SettledDevice settled = settle_device(settings({"device=cuda", "precision=tf32"}), {}, "", Figures::kept);
+  const RunDevice settled = choose_run_device(settings({"device=cuda", "precision=tf32"}), {}, "", Figures::kept);
   EXPECT_EQ(settled.precision, Precision::fp32);
   EXPECT_FALSE(settled.notices.empty()) << "a fallback is said";
-  EXPECT_THROW(settle_device(settings({"device=cuda", "precision=tf32", "no_fallback=true"}), {}, "", Figures::kept), Error);
+  EXPECT_THROW(choose_run_device(settings({"device=cuda", "precision=tf32", "no_fallback=true"}), {}, "", Figures::kept), Error);
 }
 
 TEST(CudaChoice, AMissingDriverIsNamedWithTheWayToGetIt) {

@@ -14,10 +14,10 @@
 #include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/gpt/files.h"
-#include "tasks/gpt/report.h"
 #include "tasks/gpt/run.h"
 #include "tasks/gpt/sampler.h"
 #include "tasks/gpt/task.h"
+#include "train/plan_report.h"
 
 namespace ridge {
 namespace {
@@ -43,8 +43,8 @@ class GptLaws : public testing::Test {
     words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "threads=1", "sample_interval=none"});
     return settings(words);
   }
-  GptRunOptions options() const {
-    GptRunOptions o;
+  RunOptions options() const {
+    RunOptions o;
     o.data = text_, o.measure = false;
     return o;
   }
@@ -79,9 +79,9 @@ TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
   for (const char* tokenizer : {"tokenizer=char", "tokenizer=byte", "tokenizer=bpe"})
     for (const char* steps : {"steps=20", "steps=1000000"}) {
       SCOPED_TRACE(testing::Message() << tokenizer << " " << steps);
-      GptRunOptions o = options();
+      RunOptions o = options();
       o.data = "builtin";
-      const GptRun run = settle_gpt_run(settings({"preset=tiny", "layers=1", "width=16", "heads=2", "block=64", "batch=4", "threads=1", tokenizer, steps}), o);
+      const GptRun run = plan_gpt_run(settings({"preset=tiny", "layers=1", "width=16", "heads=2", "block=64", "batch=4", "threads=1", tokenizer, steps}), o);
       EXPECT_EQ(run.validation_windows < run.all_validation_windows, std::string(steps) == "steps=20");
       const Stories stories(64);
       double nats = 0, characters = 0, tokens = 0;
@@ -104,13 +104,13 @@ TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
 // Whatever the rows that fill up the vocabulary hold, no sample has them, and no file.
 TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
   config::Resolved s = settings({"preset=tiny", "layers=1", "width=24", "heads=2", "block=16", "batch=4", "threads=1", "steps=2"});
-  GptRunOptions o = options();
+  RunOptions o = options();
   o.folder = folder_ / "run";
   GptRun run = start_gpt_run(s, o);
   ASSERT_GT(run.model.padded_vocab, run.data.vocab);
   EXPECT_EQ(run.model.padded_vocab % 64, 0);
   run.trainer.handle_signals = false;
-  run_gpt(run, s, {});
+  train_run(run, s, {});
   const size_t used = size_t(run.data.vocab * run.model.width);
   std::span<float> embedding = run.step->parameter(0);
   ASSERT_EQ(int64_t(embedding.size()), run.model.padded_vocab * run.model.width);
@@ -126,7 +126,7 @@ TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
   });
   EXPECT_EQ(drawn, 500);
 
-  write_model(run, folder_ / "model");
+  run.write_artifact(folder_ / "model");
   std::vector<std::string> notices;
   const auto stored = CheckpointStore(o.folder / "checkpoints").newest(notices);
   ASSERT_TRUE(stored);
@@ -141,13 +141,13 @@ TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
 
 // init_from begins with those weights, from a run (its best) as from a folder; and another seed begins elsewhere.
 TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
-  GptRunOptions o = options();
+  RunOptions o = options();
   o.folder = folder_ / "first";
   const config::Resolved s = small({"steps=5", "eval_interval=5"});
   GptRun run = start_gpt_run(s, o);
   run.trainer.handle_signals = false;
-  const Outcome first = run_gpt(run, s, {});
-  write_model(run, folder_ / "model");
+  const Outcome first = train_run(run, s, {});
+  run.write_artifact(folder_ / "model");
   const auto trained = weights_of(run);
   for (const std::string& from : {folder_ / "first", folder_ / "model"}) {
     // A rate that moves nothing: what it ends with is what it began with.
@@ -155,7 +155,7 @@ TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
                                          "min_lr=1e-30", "init_from=" + from, "seed=99"});
     GptRun tuned = start_gpt_run(t, options());
     tuned.trainer.handle_signals = false;
-    const Outcome out = run_gpt(tuned, t, {});
+    const Outcome out = train_run(tuned, t, {});
     EXPECT_EQ(out.steps, 1);
     EXPECT_EQ(weights_of(tuned), trained) << from;
     if (tuned.validation_windows == run.validation_windows) {
@@ -163,12 +163,12 @@ TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
     }
   }
   GptRun other = start_gpt_run(small({"steps=5"}), [&] {
-    GptRunOptions another = options();
+    RunOptions another = options();
     another.seed = 7;
     return another;
   }());
   other.trainer.handle_signals = false;
-  run_gpt(other, small({"steps=5"}), {});
+  train_run(other, small({"steps=5"}), {});
   EXPECT_NE(weights_of(other), trained);
 }
 
@@ -179,7 +179,7 @@ const Decision* row_of(const GptRun& run, const std::string& setting) {
 
 // What is largest when most is held is really held then: no more than the arenas have, and the largest of all parameters is among them.
 TEST_F(GptLaws, WhatIsLargestIsHeldAtThePeak) {
-  const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu"}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu"}), options());
   const StepPlan& plan = run.step->plan();
   int64_t parameters = 0, activations = 0;
   for (const LargeTensor& t : plan.largest) (t.name.find("transformer.") == 0 ? parameters : activations) += t.bytes * t.count;
@@ -190,8 +190,8 @@ TEST_F(GptLaws, WhatIsLargestIsHeldAtThePeak) {
 }
 
 TEST_F(GptLaws, AFractionIsABudget) {
-  const GptRun most = settle_gpt_run(settings({"preset=tiny", "memory_fraction=0.9"}), options());
-  const GptRun some = settle_gpt_run(settings({"preset=tiny", "memory_fraction=0.3"}), options());
+  const GptRun most = plan_gpt_run(settings({"preset=tiny", "memory_fraction=0.9"}), options());
+  const GptRun some = plan_gpt_run(settings({"preset=tiny", "memory_fraction=0.3"}), options());
   EXPECT_LT(some.budget.bytes, most.budget.bytes);
   EXPECT_LE(double(some.budget.bytes), 0.3 * double(read_limits().memory_total));
   EXPECT_EQ(row_of(some, "memory")->decided_by, "command line");
@@ -199,11 +199,11 @@ TEST_F(GptLaws, AFractionIsABudget) {
 }
 
 TEST_F(GptLaws, LoadingIsAsAskedFor) {
-  const GptRun usual = settle_gpt_run(small({}), options()), deep = settle_gpt_run(small({"prefetch_factor=8"}), options());
+  const GptRun usual = plan_gpt_run(small({}), options()), deep = plan_gpt_run(small({"prefetch_factor=8"}), options());
   EXPECT_EQ(deep.trainer.prefetch, 8);
   EXPECT_NE(usual.trainer.prefetch, 8);
   EXPECT_TRUE(usual.trainer.async_loading);
-  EXPECT_FALSE(settle_gpt_run(small({"enable_async_loading=false"}), options()).trainer.async_loading);
+  EXPECT_FALSE(plan_gpt_run(small({"enable_async_loading=false"}), options()).trainer.async_loading);
   auto ahead = [](const GptRun& run) {
     return std::find_if(run.memory.begin(), run.memory.end(), [](const MemoryItem& m) { return m.what == "batches ahead"; })->bytes;
   };
@@ -216,7 +216,7 @@ using GptDepth = GptLaws;
 TEST_F(GptDepth, DeepModelsStayWithinTheirBudget) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::string budget = "memory=" + std::to_string(resident_bytes() + (int64_t(120) << 20));
-  const GptRun run = settle_gpt_run(settings({"preset=tiny", "layers=48", "heads=2", "width=64", "block=64", "batch=8", "threads=1", budget}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=tiny", "layers=48", "heads=2", "width=64", "block=64", "batch=8", "threads=1", budget}), options());
   EXPECT_LT(run.step->plan().micro, 8) << "the budget is to bind";
   EXPECT_LE(run.planned_bytes, run.budget.bytes);
 }
@@ -228,7 +228,7 @@ TEST_F(GptLaws, EveryDecisionHasItsReason) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"preset=shakespeare-cpu"}, {"preset=shakespeare-cpu", "batch=2000", budget}, {"preset=shakespeare-cpu", "accumulation=3"}}) {
     SCOPED_TRACE(words.back());
-    const GptRun run = settle_gpt_run(settings(words), options());
+    const GptRun run = plan_gpt_run(settings(words), options());
     const std::string text = plan_text(run, {400, false}), json = plan_json(run);
     for (const char* setting :
          {"model", "data", "device", "precision", "threads", "kernels", "memory", "micro-batch", "recompute", "rate", "steps", "validation"}) {
@@ -256,11 +256,11 @@ TEST_F(GptLaws, ChoicesThatDoNotFitAnyMoreAreToldOf) {
   auto train = [&](std::vector<std::string> words, bool resume) {
     words.insert(words.begin(), {"preset=shakespeare-cpu", "batch=64", "threads=2", "sample_interval=none", "eval_interval=none", "checkpoint_interval=1"});
     const config::Resolved s = settings(words);
-    GptRunOptions o = options();
+    RunOptions o = options();
     o.folder = folder_ / "run", o.resume = resume;
     GptRun run = start_gpt_run(s, o);
     run.trainer.handle_signals = false;
-    const Outcome out = run_gpt(run, s, {});
+    const Outcome out = train_run(run, s, {});
     return std::tuple(out.bit_exact, run.step->plan().repeats, run.notices);
   };
   EXPECT_EQ(std::get<1>(train({"steps=1"}, false)), 1);
@@ -293,7 +293,7 @@ TEST_F(GptLaws, PlansAgainWhenMappingFails) {
   constexpr int64_t kMiB = int64_t(1) << 20;
   MappingLimit limit;
   int asked = 0;
-  GptRunOptions o = options();
+  RunOptions o = options();
   o.free_memory = [&] {
     if (++asked == 2) limit.set(300 * kMiB);  // after the plan, before the memory is taken
     return 4000 * kMiB;
@@ -304,7 +304,7 @@ TEST_F(GptLaws, PlansAgainWhenMappingFails) {
   EXPECT_NE(run.notices.front().find("planned again for what is free"), std::string::npos) << run.notices.front();
   EXPECT_GT(run.step->plan().repeats, 1);
   run.trainer.handle_signals = false;
-  EXPECT_EQ(run_gpt(run, s, {}).steps, 1);
+  EXPECT_EQ(train_run(run, s, {}).steps, 1);
 }
 
 }  // namespace

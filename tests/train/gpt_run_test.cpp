@@ -11,10 +11,10 @@
 #include "ridge/tensor.h"
 #include "support/sanitized.h"
 #include "support/temp_folder.h"
-#include "tasks/gpt/report.h"
 #include "tasks/gpt/run.h"
 #include "tasks/gpt/task.h"
 #include "train/checkpoint.h"
+#include "train/plan_report.h"
 #include "train/run_state.h"
 
 namespace ridge {
@@ -41,8 +41,8 @@ class GptRunTest : public testing::Test {
   [[maybe_unused]] static int64_t beyond(int64_t mib) { return resident_bytes() + mib * kMiB; }
   [[maybe_unused]] static std::string memory(int64_t mib) { return "memory=" + std::to_string(beyond(mib)); }
 
-  GptRunOptions options() const {
-    GptRunOptions o;
+  RunOptions options() const {
+    RunOptions o;
     o.data = text_, o.measure = false;
     return o;
   }
@@ -55,7 +55,7 @@ class GptRunTest : public testing::Test {
 TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const int64_t before = peak_resident_bytes();
-  const GptRun run = settle_gpt_run(settings({"preset=gpt2", "batch=1", "block=256", "tokenizer=byte", "memory=8GiB"}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=gpt2", "batch=1", "block=256", "tokenizer=byte", "memory=8GiB"}), options());
   EXPECT_GT(run.planned_bytes, 1400 * kMiB);  // 85 M parameters with gradient and two moments
   EXPECT_LT(peak_resident_bytes() - before, 100 * kMiB);
   int64_t sum = 0;
@@ -68,16 +68,16 @@ TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
 TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const auto why = [&](const GptRun& run) { return run.decisions.front().why; };
-  const GptRun bytes = settle_gpt_run(settings({"preset=gpt2", "batch=1", "block=64", "tokenizer=byte", "memory=8GiB"}), options());
+  const GptRun bytes = plan_gpt_run(settings({"preset=gpt2", "batch=1", "block=64", "tokenizer=byte", "memory=8GiB"}), options());
   EXPECT_NE(why(bytes).find("; 124 M with GPT-2's vocabulary of 50257, but this tokenizer has 257 tokens"), std::string::npos) << why(bytes);
-  EXPECT_EQ(why(settle_gpt_run(settings({"preset=tiny"}), options())).find("50257"), std::string::npos);
+  EXPECT_EQ(why(plan_gpt_run(settings({"preset=tiny"}), options())).find("50257"), std::string::npos);
 }
 
 TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   for (const char* batch : {"batch=4", "batch=64", "batch=1000"}) {
     const int64_t budget = beyond(84);
-    const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", batch, "memory=" + std::to_string(budget)}), options());
+    const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu", batch, "memory=" + std::to_string(budget)}), options());
     EXPECT_LE(run.planned_bytes - run.passed_bytes, budget) << batch;
     EXPECT_EQ(run.step->plan().micro * run.step->plan().repeats + run.step->plan().remainder, run.step->plan().batch);
   }
@@ -86,7 +86,7 @@ TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
 TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const int64_t budget = beyond(200);
-  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=3000000", "memory=" + std::to_string(budget)}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=3000000", "memory=" + std::to_string(budget)}), options());
   EXPECT_LE(run.planned_bytes - run.passed_bytes, budget);
   EXPECT_TRUE(run.trainer.load_parts);
   EXPECT_EQ(run.step->plan().batch, 3000000);
@@ -95,9 +95,9 @@ TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
 TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   // A process that has planned once holds more than before; from then on it stays as it is.
-  EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options()), Error);
+  EXPECT_THROW(plan_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options()), Error);
   try {
-    settle_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options());
+    plan_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options());
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::memory);
@@ -106,10 +106,10 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
     const size_t at = text.find(word);
     ASSERT_NE(at, std::string::npos) << text;
     const std::string enough = text.substr(at + word.size());
-    EXPECT_NO_THROW(settle_gpt_run(settings({"preset=shakespeare-char", enough}), options())) << enough;
+    EXPECT_NO_THROW(plan_gpt_run(settings({"preset=shakespeare-char", enough}), options())) << enough;
     const int64_t mib = std::stoll(enough.substr(enough.find('=') + 1));
-    EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", fmt::format("memory={}MiB", mib * 9 / 10)}), options()), Error);
-    EXPECT_THROW(settle_gpt_run(settings({"preset=shakespeare-char", "memory=1MiB"}), options()), Error);
+    EXPECT_THROW(plan_gpt_run(settings({"preset=shakespeare-char", fmt::format("memory={}MiB", mib * 9 / 10)}), options()), Error);
+    EXPECT_THROW(plan_gpt_run(settings({"preset=shakespeare-char", "memory=1MiB"}), options()), Error);
   }
 }
 
@@ -122,7 +122,7 @@ TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
     auto refused = [&](int64_t bytes) -> int64_t {  // what is quoted; 0: it works
       words.back() = fmt::format("memory={}", bytes);
       try {
-        settle_gpt_run(settings(words), options());
+        plan_gpt_run(settings(words), options());
         return 0;
       } catch (const Error& error) {
         const std::string text = error.what(), word = "the smallest budget that works is memory=";
@@ -135,7 +135,7 @@ TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
     const int64_t quoted = refused(kMiB);
     ASSERT_GT(quoted, 0) << words[1];
     EXPECT_EQ(refused(quoted), 0) << words[1];
-    const GptRun run = settle_gpt_run(settings(words), options());
+    const GptRun run = plan_gpt_run(settings(words), options());
     EXPECT_GE(double(run.planned_bytes - run.passed_bytes), 0.85 * double(quoted)) << words[1];  // a sixteenth of a budget may be kept for batches
     int64_t low = quoted / 2, high = quoted;
     while (high - low > quoted / 50) {
@@ -150,7 +150,7 @@ TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   auto refusal = [&](std::vector<std::string> words) {
     try {
-      settle_gpt_run(settings(std::move(words)), options());
+      plan_gpt_run(settings(std::move(words)), options());
       return std::string("it was planned");
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
@@ -166,7 +166,7 @@ TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   int asked = 0;
   const int64_t most = beyond(150);
-  GptRunOptions o = options();
+  RunOptions o = options();
   o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 130 * kMiB; };  // gone between plan and start
   const GptRun run = start_gpt_run(settings({"preset=shakespeare-cpu", "batch=600"}), o);
   EXPECT_LE(run.planned_bytes - run.passed_bytes, most);
@@ -180,7 +180,7 @@ TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   { std::vector<char>(size_t(peak_resident_bytes() + 300 * kMiB), 'x'); }
   int asked = 0;
-  GptRunOptions o = options();
+  RunOptions o = options();
   o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 200 * kMiB; };
   const GptRun run = start_gpt_run(settings({"preset=tiny"}), o);
   EXPECT_GE(run.planned_bytes, peak_resident_bytes());
@@ -190,14 +190,14 @@ TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
 }
 
 TEST_F(GptRunTest, AccumulationSplitsTheBatchAsAsked) {
-  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=10", "accumulation=3"}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=10", "accumulation=3"}), options());
   EXPECT_EQ(run.step->plan().micro, 4);
   EXPECT_EQ(run.step->plan().repeats, 2);
   EXPECT_EQ(run.step->plan().remainder, 2);
 }
 
 TEST_F(GptRunTest, EveryDecisionSaysWhoMadeIt) {
-  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=8", "lr=0.01"}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=8", "lr=0.01"}), options());
   for (const Decision& d : run.decisions) {
     EXPECT_FALSE(d.value.empty()) << d.setting;
     EXPECT_FALSE(d.decided_by.empty()) << d.setting;
@@ -208,9 +208,9 @@ TEST_F(GptRunTest, EveryDecisionSaysWhoMadeIt) {
 }
 
 TEST_F(GptRunTest, ValidationTakesAllWindowsWhereTheyAreCheap) {
-  const GptRun cheap = settle_gpt_run(settings({"preset=tiny", "steps=100000"}), options());
+  const GptRun cheap = plan_gpt_run(settings({"preset=tiny", "steps=100000"}), options());
   EXPECT_EQ(cheap.validation_windows, cheap.all_validation_windows);
-  const GptRun dear = settle_gpt_run(settings({"preset=tiny", "steps=2", "batch=1"}), options());
+  const GptRun dear = plan_gpt_run(settings({"preset=tiny", "steps=2", "batch=1"}), options());
   EXPECT_LT(dear.validation_windows, dear.all_validation_windows);
   EXPECT_GE(dear.validation_windows, 8);
 }
@@ -220,15 +220,15 @@ const Decision& decision(const GptRun& run, const char* setting) {
 }
 
 TEST_F(GptRunTest, TheTableSaysWhatWillNotBeAsAsked) {
-  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=4", "accumulation=3", "steps=20", "eval_interval=none"}), options());
+  const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=4", "accumulation=3", "steps=20", "eval_interval=none"}), options());
   EXPECT_NE(decision(run, "micro-batch").why.find("3 parts asked for; 4 samples make 2"), std::string::npos) << decision(run, "micro-batch").why;
   EXPECT_NE(decision(run, "rate").why.find("the run ends on the way"), std::string::npos) << decision(run, "rate").why;
   EXPECT_EQ(decision(run, "validation").value, "none");
 }
 
 TEST_F(GptRunTest, ARateNeverRisesToItsEnd) {
-  EXPECT_THROW(settle_gpt_run(settings({"preset=tiny", "batch=4", "min_lr=1"}), options()), Error);
-  const GptRun run = settle_gpt_run(settings({"preset=shakespeare-cpu", "batch=4", "lr=1e-5"}), options());  // whose own end is 1e-4
+  EXPECT_THROW(plan_gpt_run(settings({"preset=tiny", "batch=4", "min_lr=1"}), options()), Error);
+  const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu", "batch=4", "lr=1e-5"}), options());  // whose own end is 1e-4
   EXPECT_DOUBLE_EQ(run.trainer.schedule.min_lr, 1e-6);
 }
 
@@ -236,14 +236,14 @@ TEST_F(GptRunTest, WeightsDecideAboutSizesAndTokens) {
   const std::vector<std::string> words = {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "threads=1", "sample_interval=none"};
   GptRun made = start_gpt_run(settings(words), options());
   const std::filesystem::path model = folder_ / "model";
-  write_model(made, model);
+  made.write_artifact(model);
   auto from = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"preset=tiny", "batch=4", "init_from=" + model.string()});
     return settings(more);
   };
   auto refusal = [&](std::vector<std::string> more) -> std::string {
     try {
-      settle_gpt_run(from(more), options());
+      plan_gpt_run(from(more), options());
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::usage) << error.what();
       return error.what();
@@ -257,30 +257,30 @@ TEST_F(GptRunTest, WeightsDecideAboutSizesAndTokens) {
   EXPECT_EQ(refusal({"width=16", "tokenizer=char"}), "none");
 
   config::Resolved kept = from({});
-  const GptRun run = settle_gpt_run(kept, options());
+  const GptRun run = plan_gpt_run(kept, options());
   EXPECT_EQ(decision(run, "model").decided_by, "init_from");
   EXPECT_EQ(decision(run, "tokenizer").decided_by, "init_from");
-  for (const auto& [key, value] : run.settled) kept.replace(key, value, "init_from");
+  run.add_found_settings(kept);
   EXPECT_NE(kept.to_yaml().find("width: 16  # init_from"), std::string::npos) << kept.to_yaml();
 
   // A vocabulary of the text would have other tokens than the model's.
   std::filesystem::copy_file(model / "tokenizer.json", folder_ / "kept.json");
   std::filesystem::remove(model / "tokenizer.json");
   try {
-    settle_gpt_run(from({}), options());
+    plan_gpt_run(from({}), options());
     ADD_FAILURE() << "it learnt a vocabulary";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::io);
     EXPECT_NE(std::string(error.what()).find("has no tokenizer.json: put the model's there, or name it with tokenizer=FILE"), std::string::npos)
         << error.what();
   }
-  EXPECT_EQ(settle_gpt_run(from({"tokenizer=" + (folder_ / "kept.json")}), options()).model.width, 16);
+  EXPECT_EQ(plan_gpt_run(from({"tokenizer=" + (folder_ / "kept.json")}), options()).model.width, 16);
 }
 
 TEST_F(GptRunTest, WhatToDoAfterDivergenceCanBeTyped) {
-  GptRunOptions o = options();
+  RunOptions o = options();
   o.folder = folder_ / "my run";
-  const GptRun run = settle_gpt_run(settings({"preset=tiny", "batch=4", "lr=0.3"}), o);
+  const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=4", "lr=0.3"}), o);
   Outcome outcome;
   outcome.end = Outcome::End::diverged;
   const RunSummary summary = summary_of(run, outcome, "");
@@ -305,14 +305,14 @@ class GptResumeTest : public GptRunTest {
   Result train(std::vector<std::string> words, bool resume, bool parts = false, bool keep = true) const {
     words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "sample_interval=none", "threads=1"});
     const config::Resolved s = settings(words);
-    GptRunOptions o = options();
+    RunOptions o = options();
     if (keep) o.folder = folder_ / "run";
     o.resume = resume;
     GptRun run = start_gpt_run(s, o);
     run.trainer.handle_signals = false, run.trainer.load_parts = parts, run.trainer.before = before_;
     Notices notices;
     Result r;
-    r.outcome = run_gpt(run, s, {&notices});
+    r.outcome = train_run(run, s, {&notices});
     r.plan = run.step->plan(), r.notices = notices.all;
     const std::span<const float> weights = run.step->parameter(0);
     r.weights.assign(weights.begin(), weights.end());
@@ -389,9 +389,9 @@ TEST_F(GptResumeTest, AFileThatIsNamedNowSaysItNow) {
     config::Sources sources;
     sources.task = config::kGpt, sources.working_folder.reset(), sources.files = {file};
     sources.words = {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "sample_interval=none", "threads=1", "steps=6", "batch=8"};
-    GptRunOptions o = options();
+    RunOptions o = options();
     o.folder = folder_ / "run", o.resume = true;
-    const GptRun run = settle_gpt_run(config::resolve(sources), o);
+    const GptRun run = plan_gpt_run(config::resolve(sources), o);
     return std::pair(run.step->plan().repeats, run.step->plan().choices.precision);
   };
   std::ofstream(folder_ / "more.yaml") << "accumulation: 4\nprecision: bf16\n";
@@ -444,13 +444,13 @@ TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
     fingerprints[version] = open_dataset(text_, with).fingerprint;
   }
   ASSERT_NE(fingerprints[1], fingerprints[2]);
-  EXPECT_EQ(settle_gpt_run(s, options()).data.fingerprint, fingerprints[2]);
+  EXPECT_EQ(plan_gpt_run(s, options()).data.fingerprint, fingerprints[2]);
 
   RunState state;
   state.step.attempted = 2;
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(to_json(state));
   EXPECT_EQ(json["cut"], 2);
-  GptRunOptions resumed = options();
+  RunOptions resumed = options();
   resumed.resume = true;
   for (const int version : {0, 1, 2, 3}) {  // 0: says nothing
     version ? void(json["cut"] = version) : void(json.erase("cut"));
@@ -459,9 +459,9 @@ TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
     content.step = 2, content.texts["state.json"] = json.dump();
     CheckpointStore(resumed.folder / "checkpoints").save(content);
     if (version == 3) {
-      EXPECT_THROW(settle_gpt_run(s, resumed), Error);
+      EXPECT_THROW(plan_gpt_run(s, resumed), Error);
     } else {
-      EXPECT_EQ(settle_gpt_run(s, resumed).data.fingerprint, fingerprints[std::max(version, 1)]) << version;
+      EXPECT_EQ(plan_gpt_run(s, resumed).data.fingerprint, fingerprints[std::max(version, 1)]) << version;
     }
   }
 }

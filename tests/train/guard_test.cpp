@@ -36,7 +36,7 @@ struct Samples {
 };
 
 struct Form {
-  OptimizerOptions::Kind kind;
+  Optimizer::Kind kind;
   double momentum;
   int64_t micro;
   double clip;
@@ -191,8 +191,8 @@ TEST_P(NonFinite, ScalarsAreJudged) {
 
 TEST(Settings, ThatCannotKeepWeightsFiniteAreRefused) {
   const StepModel model = regression();
-  using Kind = OptimizerOptions::Kind;
-  auto refused = [&](const char* what, Kind kind, double StepOptions::*own, double OptimizerOptions::*of_optimizer, std::initializer_list<double> values) {
+  using Kind = Optimizer::Kind;
+  auto refused = [&](const char* what, Kind kind, double StepOptions::*own, double Optimizer::*of_optimizer, std::initializer_list<double> values) {
     for (const double value : values) {
       StepOptions o;
       o.optimizer.kind = kind;
@@ -204,23 +204,22 @@ TEST(Settings, ThatCannotKeepWeightsFiniteAreRefused) {
     }
   };
   const double inf = kInfinite, nan = NAN;
-  refused("lr", Kind::adamw, nullptr, &OptimizerOptions::lr, {nan, inf, -inf, -1e-3, 1e39});
-  refused("decay", Kind::sgd, nullptr, &OptimizerOptions::decay, {nan, inf, -0.1});
+  refused("lr", Kind::adamw, nullptr, &Optimizer::lr, {nan, inf, -inf, -1e-3, 1e39});
+  refused("decay", Kind::sgd, nullptr, &Optimizer::decay, {nan, inf, -0.1});
   refused("clip", Kind::adam, &StepOptions::clip, nullptr, {nan, inf, -1});
-  refused("momentum", Kind::sgd, nullptr, &OptimizerOptions::momentum, {nan, 1, -0.5, inf});
-  refused("beta1", Kind::adamw, nullptr, &OptimizerOptions::beta1, {nan, 1, 1.5, -0.1});
-  refused("beta2", Kind::adam, nullptr, &OptimizerOptions::beta2, {nan, 1, -0.1});
-  refused("eps", Kind::adamw, nullptr, &OptimizerOptions::eps, {nan, 0, -1e-8, 1e-60, inf});
+  refused("momentum", Kind::sgd, nullptr, &Optimizer::momentum, {nan, 1, -0.5, inf});
+  refused("beta1", Kind::adamw, nullptr, &Optimizer::beta1, {nan, 1, 1.5, -0.1});
+  refused("beta2", Kind::adam, nullptr, &Optimizer::beta2, {nan, 1, -0.1});
+  refused("eps", Kind::adamw, nullptr, &Optimizer::eps, {nan, 0, -1e-8, 1e-60, inf});
   StepOptions o;
   o.optimizer.beta1 = 0, o.optimizer.beta2 = 0, o.optimizer.lr = 0;
   EXPECT_FALSE(test::error_of([&] { TrainStep(model, o); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Forms, NonFinite,
-    ::testing::Values(Form{OptimizerOptions::Kind::adamw, 0, 0, 1, Precision::fp32}, Form{OptimizerOptions::Kind::adamw, 0, 4, 1, Precision::fp32},
-                      Form{OptimizerOptions::Kind::adam, 0, 1, 0, Precision::fp32}, Form{OptimizerOptions::Kind::sgd, 0, 0, 0, Precision::fp32},
-                      Form{OptimizerOptions::Kind::sgd, 0.9, 4, 1, Precision::bf16}, Form{OptimizerOptions::Kind::adamw, 0, 4, 1, Precision::fp16}));
+INSTANTIATE_TEST_SUITE_P(Forms, NonFinite,
+                         ::testing::Values(Form{Optimizer::Kind::adamw, 0, 0, 1, Precision::fp32}, Form{Optimizer::Kind::adamw, 0, 4, 1, Precision::fp32},
+                                           Form{Optimizer::Kind::adam, 0, 1, 0, Precision::fp32}, Form{Optimizer::Kind::sgd, 0, 0, 0, Precision::fp32},
+                                           Form{Optimizer::Kind::sgd, 0.9, 4, 1, Precision::bf16}, Form{Optimizer::Kind::adamw, 0, 4, 1, Precision::fp16}));
 
 }  // namespace
 }  // namespace ridge

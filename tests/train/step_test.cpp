@@ -64,7 +64,7 @@ TEST_P(Split, ChangesNothing) {
   auto [micro, dropout] = GetParam();
   GptConfig c = small_gpt(dropout);
   StepOptions o;
-  o.optimizer.kind = OptimizerOptions::Kind::sgd, o.optimizer.lr = 0.1;  // Adam makes whole steps of the rounding of gradients near zero
+  o.optimizer.kind = Optimizer::Kind::sgd, o.optimizer.lr = 0.1;  // Adam makes whole steps of the rounding of gradients near zero
   TwoSteps whole = run(c, o);
   o.micro = micro;
   TwoSteps split = run(c, o);

@@ -9,7 +9,8 @@
 #include "measure/default_team.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
-#include "tasks/gpt/device.h"
+#include "tasks/gpt/format_trial.h"
+#include "train/run_device.h"
 
 namespace ridge {
 namespace {

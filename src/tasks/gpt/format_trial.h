@@ -1,20 +1,13 @@
 // Whether a coarser number format pays for a model on the CPU: short steps of one of its layers in each, timed.
 #pragma once
 #include <cstdint>
-#include <string>
 
-#include "machine/precision.h"
-#include "machine/profile.h"
 #include "nn/gpt.h"
+#include "train/run_device.h"
 
 namespace ridge {
 
 class ThreadTeam;
-
-struct FormatTrial {
-  RateLookup rates;    // of steps, in those of fp32, for formats that this CPU multiplies natively; empty: none is known
-  std::string reason;  // why nothing was tried though it could have been
-};
 
 // What this process or, by the profile, an earlier one has found for such steps. Else, if `figures` says so, they are timed now, in some tenths of
 // a second and within `memory` bytes. A verdict that another moment might change is kept for this process alone.

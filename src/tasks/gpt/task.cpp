@@ -91,6 +91,28 @@ StepModel gpt_step_model(const GptConfig& config, int64_t batch) {
   return model;
 }
 
+StepWork gpt_work(const GptConfig& c, int64_t batch) {
+  double parameters = 0;
+  for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
+  const double tokens = double(batch * c.block), layers = double(c.layers), width = double(c.width);
+  StepWork work;
+  work.flops = 6 * parameters * tokens + 6 * layers * width * double(c.block) * tokens;
+  // Weights, gradients and moments once or twice each; and what the layers pass on, forward and back.
+  work.bytes = 40 * parameters + 100 * layers * width * tokens;
+  work.launches = 20 * layers + 20;
+  work.transfer_bytes = 16 * tokens;
+  return work;
+}
+
+StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
+  double parameters = 0;
+  for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
+  StepWork work;
+  work.flops = 2 * parameters * double(tokens), work.bytes = 4 * parameters + 60 * double(c.layers * c.width) * double(tokens);
+  work.launches = 12 * double(c.layers) + 10, work.transfer_bytes = 16 * double(tokens);
+  return work;
+}
+
 StepOptions gpt_step_options(const config::Resolved& settings) {
   StepOptions options;
   options.optimizer.lr = required<double>(settings, "lr");

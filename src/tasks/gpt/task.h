@@ -2,9 +2,12 @@
 #pragma once
 #include "config/config.h"
 #include "nn/gpt.h"
+#include "ridge/device.h"
 #include "step/step.h"
 
 namespace ridge {
+
+void register_gpt_keys();  // and presets
 
 // A whole number that the settings or their preset give. ErrorCode::usage: neither does.
 int64_t required_size(const config::Resolved& settings, const char* key);
@@ -23,6 +26,10 @@ std::string parameters_text(int64_t count);  // "10.65 M parameters", "1,234 par
 
 // Batch: tokens and targets, i64 [batch, block].
 StepModel gpt_step_model(const GptConfig& config, int64_t batch);
+
+// About what a step does, known before anything is compiled; and what reading does when so many tokens go through the model together.
+StepWork gpt_work(const GptConfig& config, int64_t batch);
+StepWork gpt_reading_work(const GptConfig& config, int64_t tokens);
 
 StepOptions gpt_step_options(const config::Resolved& settings);
 

@@ -14,14 +14,13 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/terminal.h"
-#include "cli/command.h"
-#include "cli/settings.h"
 #include "data/dataset.h"
 #include "tasks/gpt/task.h"
+#include "tasks/gpt/verbs.h"
+#include "train/command_settings.h"
 
-namespace ridge::cli {
+namespace ridge {
 namespace {
 
 constexpr int64_t kLeastVocab = 257, kMostVocab = 1 << 24;  // bytes and the end of a text are always there
@@ -66,7 +65,7 @@ double characters_per_token(const Dataset& data) {
   return tokens > 0 ? (data.train_characters + data.validation_characters) / tokens : 0;
 }
 
-void print_json(const Dataset& data, const std::string& source, double seconds) {
+void print_dataset_json(const Dataset& data, const std::string& source, double seconds) {
   const nlohmann::ordered_json out = {{"source", source},
                                       {"folder", data.folder.string()},
                                       {"cached", data.cached},
@@ -84,7 +83,7 @@ void print_json(const Dataset& data, const std::string& source, double seconds) 
   fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-void print_summary(const Dataset& data, const std::string& use, double seconds) {
+void print_dataset(const Dataset& data, const std::string& use, double seconds) {
   const int width = terminal_width();
   fmt::print("{}\n", bold(data.name));
   for (const std::string& note : data.notes) fmt::print("  {}\n", wrap(note, width - 2, 2));
@@ -135,10 +134,10 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   // Tokens of the cache are found by the text and the tokenizer.
   const std::string asked = options.tokenizer == "auto" ? "" : " tokenizer=" + options.tokenizer;
   if (arguments.json)
-    print_json(data, arguments.source, seconds);
+    print_dataset_json(data, arguments.source, seconds);
   else
-    print_summary(data, arguments.out.empty() ? arguments.source + asked : arguments.out, seconds);
-  return kOk;
+    print_dataset(data, arguments.out.empty() ? arguments.source + asked : arguments.out, seconds);
+  return 0;
 }
 
 struct BatchArguments {
@@ -170,37 +169,32 @@ int write_batches(const BatchArguments& arguments, const config::Sources& source
   }
   if (!file.flush()) fail(ErrorCode::io, "[data] {} cannot be written", arguments.out);
   fmt::print("{} batch{} of {} x {} tokens in {}\n", arguments.batches, arguments.batches == 1 ? "" : "es", batch, options.block, arguments.out);
-  return kOk;
+  return 0;
 }
 
-const Command data_command("data", "turn texts into tokens once, for many trainings", [](Line line) {
-  auto chosen = std::make_shared<Command::Run>();
+}  // namespace
+
+Verb data_verb() {
+  using Kind = Verb::Option::Kind;
   auto arguments = std::make_shared<PrepareArguments>();
-  Line prepare_command = line.add_command("prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]");
-  prepare_command.word("source", arguments->source, "a text file, a folder of text files, or builtin");
-  prepare_command.option("--out", arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache");
-  prepare_command.range_option("--vocab", arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text", kLeastVocab, kMostVocab);
-  prepare_command.flag("--json", arguments->json, "one JSON document");
-  auto sources = add_settings(prepare_command, config::kGpt);
-  prepare_command.on_chosen([=] { *chosen = [=] { return prepare(*arguments, sources()); }; });
+  Verb prepare_verb{"prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]"};
+  prepare_verb.options = {
+      {Kind::word, "source", &arguments->source, "a text file, a folder of text files, or builtin"},
+      {Kind::text, "--out", &arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache"},
+      {Kind::range, "--vocab", &arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text", kLeastVocab, kMostVocab},
+      {Kind::flag, "--json", &arguments->json, "one JSON document"}};
+  prepare_verb.run = [arguments](const config::Sources& sources) { return prepare(*arguments, sources); };
 
   auto batches = std::make_shared<BatchArguments>();
-  Line batches_command = line.add_command("batches", "ridge data batches SOURCE --out FILE [--batches N] preset=… batch=… seed=…: what a training will see");
-  batches_command.word("source", batches->source, "as data= names it");
-  batches_command.option("--out", batches->out, "the file: i32, for each batch its tokens, then its targets");
-  batches_command.positive_option("--batches", batches->batches, "how many, from the first one on");
-  auto batch_sources = add_settings(batches_command, config::kGpt);
-  batches_command.on_chosen([=] { *chosen = [=] { return write_batches(*batches, batch_sources()); }; });
+  Verb batches_verb{"batches", "ridge data batches SOURCE --out FILE [--batches N] preset=… batch=… seed=…: what a training will see"};
+  batches_verb.options = {{Kind::word, "source", &batches->source, "as data= names it"},
+                          {Kind::text, "--out", &batches->out, "the file: i32, for each batch its tokens, then its targets"},
+                          {Kind::positive, "--batches", &batches->batches, "how many, from the first one on"}};
+  batches_verb.run = [batches](const config::Sources& sources) { return write_batches(*batches, sources); };
 
-  line.allow_rest();  // so that a wrong word gets a better answer
-  return [chosen, line]() -> int {
-    if (*chosen) return (*chosen)();
-    constexpr std::string_view kWords[] = {"prepare", "batches"};
-    const std::vector<std::string> rest = line.rest();
-    if (rest.empty()) fail(ErrorCode::usage, "[data] what? ridge data prepare SOURCE");
-    fail(ErrorCode::usage, "[data] unknown command '{}'; {}", rest[0], nearest_hint(rest[0], kWords));
-  };
-});
+  Verb verb{"data", "turn texts into tokens once, for many trainings"};
+  verb.below = {prepare_verb, batches_verb}, verb.example = "ridge data prepare SOURCE";
+  return verb;
+}
 
-}  // namespace
-}  // namespace ridge::cli
+}  // namespace ridge

@@ -9,14 +9,15 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/settings.h"
 #include "data/dataset.h"
 #include "measure/default_team.h"
-#include "tasks/gpt/device.h"
 #include "tasks/gpt/evaluate.h"
+#include "tasks/gpt/task.h"
+#include "tasks/gpt/verbs.h"
+#include "train/command_settings.h"
+#include "train/run_device.h"
 
-namespace ridge::cli {
+namespace ridge {
 namespace {
 
 struct EvalArguments {
@@ -40,7 +41,7 @@ std::vector<std::string> data_of(const config::Resolved& settings, const std::fi
 
 // The model where it is read, once it is known for how much text.
 struct Reader {
-  SettledDevice device;
+  RunDevice device;
   std::unique_ptr<GptParameters> parameters;
 };
 
@@ -48,14 +49,14 @@ Reader open_reader(const GptWeights& weights, const config::Resolved& settings, 
   const GptConfig& c = weights.config;
   const int64_t batch = evaluation_batch(c);
   Reader reader;
-  reader.device = settle_reading_device(settings, gpt_reading_work(c, batch * c.block), double(windows) / double(batch));
+  reader.device = choose_reading_device(settings, gpt_reading_work(c, batch * c.block), double(windows) / double(batch));
   for (const std::string& notice : reader.device.notices) fmt::print(stderr, "ridge: {}\n", notice);
   reader.parameters = std::make_unique<GptParameters>(weights, weight_storage(reader.device.precision), *reader.device.backend);
   return reader;
 }
 
-nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights& weights, Reader& reader, const std::string& source,
-                                const config::Resolved& settings) {
+nlohmann::ordered_json evaluate_source(const EvalArguments& arguments, const GptWeights& weights, Reader& reader, const std::string& source,
+                                       const config::Resolved& settings) {
   const GptConfig& c = weights.config;
   DatasetOptions options;
   options.block = c.block, options.given = weights.tokenizer, options.tokenizer = settings.get<std::string>("tokenizer");
@@ -86,7 +87,7 @@ nlohmann::ordered_json evaluate(const EvalArguments& arguments, const GptWeights
   return j;
 }
 
-void print(const nlohmann::ordered_json& j, int64_t block, const std::string& why) {
+void print_evaluation(const nlohmann::ordered_json& j, int64_t block, const std::string& why) {
   auto number = [&](const char* key) { return j[key].get<double>(); };
   fmt::print("{:<12}{}\n", "model", j["model"].get<std::string>());
   fmt::print("{:<12}{}, {}: {}\n", "device", j["device"].get<std::string>(), j["precision"].get<std::string>(), why);
@@ -114,25 +115,28 @@ int run_eval(const EvalArguments& arguments, const config::Resolved& settings) {
   Reader reader;
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::string& source : data_of(settings, arguments.model)) {
-    all.push_back(evaluate(arguments, weights, reader, source, settings));
-    if (!arguments.json) print(all.back(), weights.config.block, reader.device.device.why);
+    all.push_back(evaluate_source(arguments, weights, reader, source, settings));
+    if (!arguments.json) print_evaluation(all.back(), weights.config.block, reader.device.device.why);
   }
   if (arguments.json) std::puts((all.size() == 1 ? all[0] : all).dump().c_str());
-  return kOk;
+  return 0;
 }
 
-const Command eval_command("eval", "measure how well a trained GPT predicts a text", [](Line line) {
-  auto arguments = std::make_shared<EvalArguments>();
-  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors)");
-  line.option("--split", arguments->split, "validation or train");
-  line.positive_option("--windows", arguments->windows, "at most so many, spread evenly; else all");
-  line.flag("--json", arguments->json, "one document");
-  auto sources = add_settings(line, config::kGpt);
-  line.footer(
-      "Settings: data=FILE|FOLDER|builtin (a run: else what it was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; ridge config "
-      "keys says more.");
-  return [=] { return run_eval(*arguments, config::resolve(sources())); };
-});
-
 }  // namespace
-}  // namespace ridge::cli
+
+Verb eval_verb() {
+  auto arguments = std::make_shared<EvalArguments>();
+  using Kind = Verb::Option::Kind;
+  Verb verb{"eval", "measure how well a trained GPT predicts a text"};
+  verb.options = {{Kind::word, "model", &arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors)"},
+                  {Kind::text, "--split", &arguments->split, "validation or train"},
+                  {Kind::positive, "--windows", &arguments->windows, "at most so many, spread evenly; else all"},
+                  {Kind::flag, "--json", &arguments->json, "one document"}};
+  verb.footer =
+      "Settings: data=FILE|FOLDER|builtin (a run: else what it was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; ridge config "
+      "keys says more.";
+  verb.run = [arguments](const config::Sources& sources) { return run_eval(*arguments, config::resolve(sources)); };
+  return verb;
+}
+
+}  // namespace ridge

@@ -1,4 +1,4 @@
-// Where a GPT trains and what it computes in: the device by name, or the one on which a step is expected to be fastest.
+// Where a run computes and in which number format: the device by name, or the one on which a step is expected to be fastest.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,21 +10,24 @@
 #include "base/decision.h"
 #include "config/config.h"
 #include "machine/memory_budget.h"
+#include "machine/precision.h"
 #include "machine/profile.h"
 #include "measure/probe.h"
-#include "nn/gpt.h"
 #include "ridge/device.h"
 #include "step/step.h"
-#include "tasks/gpt/format_trial.h"
 
 namespace ridge {
 
 class Backend;
 
-// About what a step does, known before anything is compiled.
-StepWork gpt_work(const GptConfig& config, int64_t batch);
+// What a short trial of number formats on the CPU has shown for a model.
+struct FormatTrial {
+  RateLookup rates;    // of steps, in those of fp32, for formats that this CPU multiplies natively; empty: none is known
+  std::string reason;  // why nothing was tried though it could have been
+};
+using TryFormats = std::function<FormatTrial()>;
 
-struct SettledDevice {
+struct RunDevice {
   std::shared_ptr<Backend> backend;  // never null
   Precision precision = Precision::fp32;
   Decision device, number_format;
@@ -33,8 +36,6 @@ struct SettledDevice {
   std::vector<std::string> notices;
 };
 
-using TryFormats = std::function<FormatTrial()>;
-
 // Begins to measure the GPUs of which nothing is known, beside other work; what it gives waits for that, and keeps what was found.
 std::function<void()> begin_measuring_gpus();
 
@@ -42,13 +43,12 @@ std::function<void()> begin_measuring_gpus();
 // measured yet is, if `figures` says so, after `meanwhile`, which was begun before. `try_formats` is called for precision=auto on the CPU;
 // absent: fp32 there.
 // ErrorCode::unsupported and usage as select_device() has them.
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures,
+RunDevice choose_run_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures,
                             const TryFormats& try_formats = {}, const std::function<void()>& meanwhile = {});
 
 // The same for a model that is only read, `times` over: precision=auto is fp32 there, and what the CPU has done before a GPU would have
 // begun stays on the CPU.
-StepWork gpt_reading_work(const GptConfig& config, int64_t tokens);  // that go through the model together
-SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times);
+RunDevice choose_reading_device(const config::Resolved& settings, const StepWork& work, double times);
 void keep_start_time(const Backend& backend, double seconds);  // that it took until it could compute; of the CPU nothing is kept
 
 // What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `figures` says so. Empty: not known.

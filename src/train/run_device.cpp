@@ -1,4 +1,4 @@
-#include "tasks/gpt/device.h"
+#include "train/run_device.h"
 
 #include <algorithm>
 #include <chrono>
@@ -85,28 +85,11 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
   return chosen;
 }
 
-}  // namespace
-
-StepWork gpt_work(const GptConfig& c, int64_t batch) {
-  double parameters = 0;
-  for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
-  const double tokens = double(batch * c.block), layers = double(c.layers), width = double(c.width);
-  StepWork work;
-  work.flops = 6 * parameters * tokens + 6 * layers * width * double(c.block) * tokens;
-  // Weights, gradients and moments once or twice each; and what the layers pass on, forward and back.
-  work.bytes = 40 * parameters + 100 * layers * width * tokens;
-  work.launches = 20 * layers + 20;
-  work.transfer_bytes = 16 * tokens;
-  return work;
-}
-
-namespace {
-
 Fallback fallback_of(const config::Resolved& settings) { return settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow; }
 
 // `automatic`: the format that precision=auto means without a choice; empty: one is made.
-SettledDevice open(const config::Resolved& settings, const Chosen& chosen, const char* automatic, const TryFormats& try_formats = {}) {
-  SettledDevice out;
+RunDevice open(const config::Resolved& settings, const Chosen& chosen, const char* automatic, const TryFormats& try_formats = {}) {
+  RunDevice out;
   DeviceChoice device = chosen.device;
   const Fallback fallback = fallback_of(settings);
   const std::string request = settings.get<std::string>("device");
@@ -164,21 +147,12 @@ std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& 
 
 }  // namespace
 
-SettledDevice settle_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures, const TryFormats& try_formats,
+RunDevice choose_run_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures, const TryFormats& try_formats,
                             const std::function<void()>& meanwhile) {
   return open(settings, choose(settings.get<std::string>("device"), fallback_of(settings), work, earlier, figures, meanwhile), "", try_formats);
 }
 
-StepWork gpt_reading_work(const GptConfig& c, int64_t tokens) {
-  double parameters = 0;
-  for (const Parameter& p : gpt_parameters(c)) parameters += double(p.shape.numel());
-  StepWork work;
-  work.flops = 2 * parameters * double(tokens), work.bytes = 4 * parameters + 60 * double(c.layers * c.width) * double(tokens);
-  work.launches = 12 * double(c.layers) + 10, work.transfer_bytes = 16 * double(tokens);
-  return work;
-}
-
-SettledDevice settle_reading_device(const config::Resolved& settings, const StepWork& work, double times) {
+RunDevice choose_reading_device(const config::Resolved& settings, const StepWork& work, double times) {
   const std::string request = settings.get<std::string>("device");
   const bool tuned = settings.get<bool>("optimize_perf");
   Chosen chosen;
@@ -186,7 +160,7 @@ SettledDevice settle_reading_device(const config::Resolved& settings, const Step
     chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, tuned ? Figures::measured : Figures::none);
   chosen.by = "measured";
   if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", tuned ? Figures::kept : Figures::none);
-  SettledDevice settled = open(settings, chosen, "fp32");
+  RunDevice settled = open(settings, chosen, "fp32");
   const int64_t free = settled.backend->memory().free;
   if (parse_device(request).automatic && !settled.backend->host_memory() &&
       double(free) <= work.bytes) {  // weights and what a pass over them holds do not fit there

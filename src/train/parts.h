@@ -7,7 +7,7 @@
 
 #include "config/config.h"
 
-namespace ridge::cli {
+namespace ridge {
 
 struct Part {
   std::string data;
@@ -26,4 +26,4 @@ void look_back(std::vector<Part>& parts, const config::Resolved& settings, const
 // The settings of one of several.
 config::Resolved settings_of(const Part& part, config::Sources sources);
 
-}  // namespace ridge::cli
+}  // namespace ridge

@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
-#include "cli/command.h"
 #include "config/words.h"
 #include "tasks/gpt/parameters.h"
+#include "tasks/gpt/verbs.h"
 #include "train/checkpoint.h"
 
-namespace ridge::cli {
+namespace ridge {
 namespace {
 
 constexpr std::string_view kForms[] = {"auto", "gpt2", "llama", "ridge"};
@@ -75,18 +75,24 @@ int run_export(const std::string& model, std::string out, const std::string& for
   else
     fmt::print("{} holds it in Ridge's own form: GPT-2's cannot express {}, and Llama's cannot express {}\n", out,
                config::join(not_in_form(weights.config, GptForm::gpt2), ", "), config::join(not_in_form(weights.config, GptForm::llama), ", "));
-  return kOk;
+  return 0;
 }
 
-const Command export_command("export", "write a trained GPT as safetensors, config.json and tokenizer.json, in Hugging Face's form of GPT-2 or Llama",
-                             [](Line line) {
-                               auto model = std::make_shared<std::string>(), out = std::make_shared<std::string>(),
-                                    form = std::make_shared<std::string>("auto");
-                               line.word("model", *model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama");
-                               line.option("--out", *out, "the folder to write; else model in the run's folder");
-                               line.option("--form", *form, "gpt2, llama or ridge; auto: the first of them that can express the model");
-                               return [=] { return run_export(*model, *out, *form); };
-                             });
-
 }  // namespace
-}  // namespace ridge::cli
+
+Verb export_verb() {
+  struct Arguments {
+    std::string model, out, form = "auto";
+  };
+  auto arguments = std::make_shared<Arguments>();
+  using Kind = Verb::Option::Kind;
+  Verb verb{"export", "write a trained GPT as safetensors, config.json and tokenizer.json, in Hugging Face's form of GPT-2 or Llama"};
+  verb.options = {{Kind::word, "model", &arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama"},
+                  {Kind::text, "--out", &arguments->out, "the folder to write; else model in the run's folder"},
+                  {Kind::text, "--form", &arguments->form, "gpt2, llama or ridge; auto: the first of them that can express the model"}};
+  verb.has_settings = false;
+  verb.run = [arguments](const config::Sources&) { return run_export(arguments->model, arguments->out, arguments->form); };
+  return verb;
+}
+
+}  // namespace ridge

@@ -9,15 +9,16 @@
 #include "base/error.h"
 #include "base/terminal.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/settings.h"
 #include "data/dataset.h"
 #include "data/token_text.h"
 #include "measure/default_team.h"
-#include "tasks/gpt/device.h"
 #include "tasks/gpt/sampler.h"
+#include "tasks/gpt/task.h"
+#include "tasks/gpt/verbs.h"
+#include "train/command_settings.h"
+#include "train/run_device.h"
 
-namespace ridge::cli {
+namespace ridge {
 namespace {
 
 struct SampleArguments {
@@ -55,7 +56,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const GptWeights& weights, const c
   return tokenizer;
 }
 
-void show(const std::string& text) {
+void write_out(const std::string& text) {
   const std::string out = on_terminal() ? printable(text) : text;
   std::fwrite(out.data(), 1, out.size(), stdout);
   std::fflush(stdout);
@@ -78,7 +79,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
 
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
-  const SettledDevice device = settle_reading_device(settings, gpt_reading_work(weights.config, 1), double(count));
+  const RunDevice device = choose_reading_device(settings, gpt_reading_work(weights.config, 1), double(count));
   for (const std::string& notice : device.notices) fmt::print(stderr, "ridge: {}\n", notice);
   Backend& backend = *device.backend;
   const DType storage = weight_storage(device.precision);
@@ -94,9 +95,9 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   bool ended = false;
   auto put = [&](const std::string& piece) {
     text += piece;
-    if (!arguments.json && !piece.empty()) show(piece);
+    if (!arguments.json && !piece.empty()) write_out(piece);
   };
-  if (!arguments.json) show(arguments.prompt);
+  if (!arguments.json) write_out(arguments.prompt);
   Clock::time_point first;
   auto take = [&](Token token) {
     if (made++ == 0) first = Clock::now();
@@ -122,7 +123,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
     j["temperature"] = options.temperature, j["top_k"] = options.top_k ? nlohmann::ordered_json(options.top_k) : nlohmann::ordered_json();
     j["top_p"] = options.top_p, j["seed"] = options.seed;
     std::puts(j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
-    return kOk;
+    return 0;
   }
   if (text.empty() || text.back() != '\n') std::puts("");
   if (on_terminal()) {
@@ -131,20 +132,24 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
                               device.number_format.value, name(kept)))
                   .c_str());
   }
-  return kOk;
+  return 0;
 }
 
-const Command sample_command("sample", "write text with a trained GPT", [](Line line) {
-  auto arguments = std::make_shared<SampleArguments>();
-  line.word("model", arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors, tokenizer.json)");
-  line.option("--prompt", arguments->prompt, "what the text begins with; empty: a new text");
-  line.flag("--json", arguments->json, "one document when it is done");
-  auto sources = add_settings(line, config::kGpt);
-  line.footer(
-      "Settings: tokens=500 temperature=0.8 top_k=K top_p=P seed=N device=auto|cpu|cuda precision=fp32|tf32|bf16|fp16\n"
-      "kv_precision=fp32|bf16|fp16 threads=N; ridge config keys says more.");
-  return [=] { return run_sample(*arguments, config::resolve(sources())); };
-});
-
 }  // namespace
-}  // namespace ridge::cli
+
+Verb sample_verb() {
+  auto arguments = std::make_shared<SampleArguments>();
+  using Kind = Verb::Option::Kind;
+  Verb verb{"sample", "write text with a trained GPT"};
+  verb.options = {
+      {Kind::word, "model", &arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors, tokenizer.json)"},
+      {Kind::text, "--prompt", &arguments->prompt, "what the text begins with; empty: a new text"},
+      {Kind::flag, "--json", &arguments->json, "one document when it is done"}};
+  verb.footer =
+      "Settings: tokens=500 temperature=0.8 top_k=K top_p=P seed=N device=auto|cpu|cuda precision=fp32|tf32|bf16|fp16\n"
+      "kv_precision=fp32|bf16|fp16 threads=N; ridge config keys says more.";
+  verb.run = [arguments](const config::Sources& sources) { return run_sample(*arguments, config::resolve(sources)); };
+  return verb;
+}
+
+}  // namespace ridge

@@ -1,4 +1,4 @@
-#include "cli/parts.h"
+#include "train/parts.h"
 
 #include <algorithm>
 #include <cctype>
@@ -13,7 +13,7 @@
 #include "train/run_state.h"
 #include "train/trainer.h"
 
-namespace ridge::cli {
+namespace ridge {
 namespace fs = std::filesystem;
 namespace {
 
@@ -95,4 +95,4 @@ config::Resolved settings_of(const Part& part, config::Sources sources) {
   return config::resolve(sources);
 }
 
-}  // namespace ridge::cli
+}  // namespace ridge

@@ -1,0 +1,55 @@
+// The commands that single tasks have: set up from what a task says about them.
+#include <memory>
+#include <variant>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "cli/command.h"
+#include "cli/settings.h"
+#include "tasks/registry.h"
+
+namespace ridge::cli {
+namespace {
+
+void add_option(Line& line, const Verb::Option& o) {
+  switch (o.kind) {
+    case Verb::Option::Kind::word: return line.word(o.name, *std::get<std::string*>(o.value), o.help);
+    case Verb::Option::Kind::text: return line.option(o.name, *std::get<std::string*>(o.value), o.help);
+    case Verb::Option::Kind::positive: return line.positive_option(o.name, *std::get<int64_t*>(o.value), o.help);
+    case Verb::Option::Kind::range: return line.range_option(o.name, *std::get<int64_t*>(o.value), o.help, o.low, o.high);
+    case Verb::Option::Kind::flag: return line.flag(o.name, *std::get<bool*>(o.value), o.help);
+  }
+}
+
+Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
+  if (verb.below.empty()) {
+    for (const Verb::Option& option : verb.options) add_option(line, option);
+    std::function<config::Sources()> sources = [] { return config::Sources(); };
+    if (verb.has_settings) sources = add_settings(line, keys);
+    if (*verb.footer) line.footer(verb.footer);
+    return [run = verb.run, sources] { return run(sources()); };
+  }
+  auto chosen = std::make_shared<Command::Run>();
+  for (const Verb& below : verb.below) {
+    Line own = line.add_command(below.name, below.summary);
+    own.on_chosen([chosen, run = set_up(below, keys, own)] { *chosen = run; });
+  }
+  line.allow_rest();  // so that a wrong word gets a better answer
+  return [chosen, line, verb]() -> int {
+    if (*chosen) return (*chosen)();
+    std::vector<std::string_view> names;
+    for (const Verb& below : verb.below) names.emplace_back(below.name);
+    const std::vector<std::string> rest = line.rest();
+    if (rest.empty()) fail(ErrorCode::usage, "[{}] what? {}", verb.name, verb.example);
+    fail(ErrorCode::usage, "[{}] unknown command '{}'; {}", verb.name, rest[0], nearest_hint(rest[0], names));
+  };
+}
+
+}  // namespace
+
+void add_verbs() {
+  for (const Task& task : tasks())
+    for (const Verb& verb : task.verbs()) Command(verb.name, verb.summary, [verb, keys = task.keys](Line line) { return set_up(verb, keys, line); });
+}
+
+}  // namespace ridge::cli

@@ -1,0 +1,31 @@
+#include "train/command_settings.h"
+
+#include <cstdio>
+
+#include <fmt/core.h>
+
+#include "machine/profile.h"
+
+namespace ridge {
+
+void note_cache() {
+  if (const std::string problem = cache_problem(); !problem.empty()) std::fputs(fmt::format("ridge: {}\n", problem).c_str(), stderr);
+}
+
+void note_unused(const config::Resolved& settings, std::string_view command) {
+  for (const config::Row& row : settings.describe({}))
+    if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos)
+      std::fputs(fmt::format("ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command).c_str(), stderr);  // also where nobody reads it
+}
+
+ThreadRequest thread_request(const config::Resolved& settings) {
+  ThreadRequest request;
+  request.threads = settings.get<std::string>("threads");
+  request.affinity = parse_affinity(settings.get<std::string>("affinity"));
+  request.wait = parse_wait(settings.get<std::string>("wait"));
+  request.source = settings.setting("threads").source;
+  request.measure = settings.get<bool>("optimize_perf");
+  return request;
+}
+
+}  // namespace ridge

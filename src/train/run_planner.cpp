@@ -1,0 +1,463 @@
+#include "train/run_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "backend/backend.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "machine/device_choice.h"
+#include "machine/features.h"
+#include "machine/fingerprint.h"
+#include "machine/machine.h"
+#include "machine/precision.h"
+#include "measure/default_team.h"
+#include "train/step_time.h"
+#include "train/train_text.h"
+
+namespace ridge {
+namespace {
+
+constexpr const char *kAhead = "batches ahead", *kRunSoFar = "the run so far";
+// What grows afterwards without a plan in detail: code pages, stacks, logs, JSON; what reading a checkpoint maps; and how exactly the process is measured.
+constexpr int64_t kGrowth = int64_t(8) << 20, kReading = int64_t(3) << 20, kCoarse = int64_t(16) << 20;
+constexpr int64_t kNoise = int64_t(1) << 20;           // by which the next process may hold more than this one
+constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
+constexpr int64_t kRecordings = int64_t(16) << 20;     // that come with the first steps
+
+std::optional<int64_t> whole(const config::Resolved& s, const char* key) { return s.get<std::optional<int64_t>>(key); }
+
+int64_t sum_of(const std::vector<MemoryItem>& items) {
+  return std::accumulate(items.begin(), items.end(), int64_t(0), [](int64_t sum, const MemoryItem& item) { return sum + item.bytes; });
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+// How many steps the run's summary tells of; -1: it has none.
+int64_t summed_up_steps(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "summary.json");
+  const auto j = nlohmann::json::parse(file, nullptr, false);
+  return j.is_object() && j.contains("steps") && j["steps"].is_number_integer() ? j["steps"].get<int64_t>() : -1;
+}
+
+// Rounded up, in the unit of the sizes that stand beside it.
+std::string budget_word(int64_t bytes) {
+  constexpr double kMiB = 0x1p20, kGiB = 0x1p30;
+  return double(bytes) < kGiB ? fmt::format("{:.0f}MiB", std::ceil(double(bytes) / kMiB))
+                              : fmt::format("{:.2f}GiB", std::ceil(double(bytes) / kGiB * 100) / 100);
+}
+
+// How to come by a budget of so many bytes: memory= where that is what limits, else a larger share of the machine, else nothing will do.
+std::string budget_remedy(BudgetFacts facts, int64_t enough) {
+  const int64_t wish = std::exchange(facts.wish, 0), usable = memory_budget(facts).bytes;
+  if (enough <= usable) return fmt::format("the smallest budget that works is memory={}", budget_word(enough));
+  const std::string also = wish > 0 && wish < enough ? fmt::format(" and memory={}", budget_word(enough)) : "";
+  for (int percent = int(facts.fraction * 100) + 1; percent <= 100; ++percent) {
+    facts.fraction = percent / 100.0;
+    if (memory_budget(facts).bytes >= enough)
+      return fmt::format("the smallest budget that works is {}: set memory_fraction={:g}{}", budget_word(enough), facts.fraction, also);
+  }
+  const MemoryBudget most = memory_budget(facts);
+  return fmt::format("{} is too small for it: it needs {} and has {} ({}); choose a smaller model", facts.device == "cpu" ? "this machine" : facts.device,
+                     size_text(enough), size_text(most.bytes), most.reason);
+}
+
+int64_t batch_bytes(const BatchSource* source) {
+  int64_t bytes = 0;
+  if (source)
+    for (const Type& t : source->types()) bytes += t.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+std::string PlannedRun::decided(std::string_view setting) const {
+  const auto it = std::find_if(decisions.begin(), decisions.end(), [&](const Decision& d) { return d.setting == setting; });
+  return it == decisions.end() ? "" : it->value;
+}
+
+int64_t PlannedRun::parameter_count() const {
+  return std::accumulate(parameters.begin(), parameters.end(), int64_t(0), [](int64_t sum, const Parameter& p) { return sum + p.shape.numel(); });
+}
+
+bool PlannedRun::on_device() const { return backend && !backend->host_memory(); }
+
+double PlannedRun::expected_total() const { return expected_step_seconds * double(trainer.schedule.steps - steps_done); }
+
+void PlannedRun::count_driver() {
+  const int64_t held = backend->memory().held + kRecordings;
+  planned_bytes += held - memory.front().bytes;
+  memory.front().bytes = held;
+  trainer.planned_bytes = planned_bytes;
+}
+
+void RunPlanner::read_earlier() {
+  if (o_.resume) earlier_ = newest_state(o_.folder);
+  if (earlier_) run_.steps_done = earlier_->step.attempted;
+}
+
+void RunPlanner::refuse_finished_run(int64_t steps) {
+  run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // it was killed after its last step
+  if (!earlier_ || run_.trainer.complete) return;
+  refuse_finished(o_.folder, *earlier_, steps);
+  const std::optional<double> target = s_.get<std::optional<double>>("target_loss"), reached = earlier_->final_val_loss;
+  if (target && reached && *reached <= *target && !earlier_->validation_due)
+    fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation loss {:.4f}, target_loss={}; a lower one, or target_loss=none, goes on",
+         o_.folder.string(), *reached, *target);
+}
+
+bool RunPlanner::is_set_now(const char* key) const {
+  const std::string& source = s_.setting(key).source;
+  if (source == "command line" || source == kTheProgram || source.starts_with("environment ")) return true;
+  const std::filesystem::path file = source.substr(0, source.rfind(':'));
+  if (file == source || !file.has_filename()) return false;  // a default, a preset or the profile
+  return !config::is_of_run(source, o_.folder);
+}
+
+void RunPlanner::choose_named_device() {
+  const DeviceRequest wish = parse_device(s_.get<std::string>("device"));
+  if (o_.backend || (!wish.automatic && wish.kind != Device::Kind::cpu)) choose_device({}, {});
+  if (!o_.backend && wish.automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
+}
+
+void RunPlanner::choose_device(const StepWork& work, const TryFormats& try_formats) {
+  if (chosen_) return;
+  if (o_.backend) return use_device(o_.backend, {"device", o_.backend->info().name, "given"});
+  std::string earlier;
+  if (earlier_) {
+    const auto before = earlier_->choices.find(kDeviceChoice);
+    earlier = before != earlier_->choices.end() ? before->second : "cpu";  // where nothing is said of it
+  }
+  ridge::TryFormats formats;
+  if (!earlier_ && try_formats)
+    formats = [&] {
+      measuring_team();
+      const int64_t before = resident_bytes();
+      FormatTrial trial = try_formats(memory_budget(host_facts(before)).bytes - before, figures());
+      left_by_trial_ = std::max<int64_t>(0, resident_bytes() - before);
+      return trial;
+    };
+  RunDevice chosen = choose_run_device(s_, work, earlier, figures(), formats, gpus_);
+  append(run_.notices, chosen.notices);
+  run_.fallback = chosen.fallback, precision_key_ = chosen.precision_key;
+  precision_ = std::move(chosen.number_format), number_format_ = chosen.precision;
+  use_device(std::move(chosen.backend), std::move(chosen.device));
+}
+
+void RunPlanner::use_precision(const PrecisionChoice& choice, std::string decided_by) {
+  precision_ = {"precision", std::string(name(choice.precision)), std::move(decided_by), choice.reason, choice.runner_up};
+  number_format_ = choice.precision, chooses_products_ = false;
+  append(run_.notices, choice.notices);
+}
+
+void RunPlanner::use_device(std::shared_ptr<Backend> backend, Decision device) {
+  run_.backend = std::move(backend), device_ = std::move(device), chosen_ = true, on_device_ = run_.on_device();
+  if (precision_.setting.empty()) {
+    const PrecisionChoice choice = choose_precision(s_.get<std::string>("precision"), Fallback::allow, run_.backend->arithmetic());
+    precision_ = as_set(s_, "precision", std::string(name(choice.precision)), choice.reason), number_format_ = choice.precision;
+  }
+  if (on_device_ && earlier_ && same_device(*run_.backend, earlier_->choices)) run_.backend->use_choices(earlier_->choices);
+  run_.backend->use_pinned_memory(s_.get<bool>("enable_pinned_memory"));
+  if (on_device_) device_before_ = run_.backend->memory();
+}
+
+BudgetFacts RunPlanner::host_facts(int64_t held) const {
+  BudgetFacts facts = budget_facts(read_limits(), held);
+  facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
+  return facts;
+}
+
+void RunPlanner::plan(const RunNeeds& needs) {
+  run_.task = needs.task, batch_ = needs.batch, loading_ = needs.loading;
+  // Whether tokens came from the cache must not change the plan, nor whether a trial was needed: what it has left in the heap is used again.
+  baseline_ = (resident_bytes() - left_by_trial_ + kCoarse - 1) / kCoarse * kCoarse;
+  facts_ = host_facts(baseline_);
+  if (on_device_) {
+    BudgetFacts there = device_budget(*run_.backend);
+    there.wish = facts_.wish, there.fraction = facts_.fraction, facts_ = there;
+  }
+  if (o_.free_memory) facts_.available = std::min(facts_.available, o_.free_memory());
+  run_.budget = memory_budget(facts_);
+  append(run_.notices, run_.budget.notices);
+  count_others(needs);
+  if (on_device_) check_host(needs);
+  run_.step = make_step(needs, sum_of(run_.memory));
+  count_step(needs);
+  estimate();
+  if (!on_device_) count_past();
+  fill_trainer(needs);
+}
+
+int64_t RunPlanner::ahead_bytes(const RunNeeds& needs) const { return needs.train ? Prefetcher::bytes_for(*needs.train, loading_) : 0; }
+
+// What the process holds besides the step.
+void RunPlanner::count_others(const RunNeeds& needs) {
+  run_.memory.clear(), run_.host_memory.clear();
+  std::vector<MemoryItem>& host = on_device_ ? run_.host_memory : run_.memory;
+  host.push_back({"the process itself", baseline_ + needs.program_bytes + kGrowth});
+  // Large batches are loaded a micro-batch at a time; how large that is comes with the step.
+  const MemoryBudget near = on_device_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
+  const int64_t ahead = ahead_bytes(needs), most = near.bytes / 16;
+  run_.trainer.load_parts = ahead > most && needs.train->has_parts();
+  host.push_back({kAhead, (run_.trainer.load_parts ? most : ahead) + batch_bytes(needs.validation)});
+  host.push_back({"mapped data", needs.data_bytes});
+  if (on_device_) {
+    host.push_back({needs.copies > 1 ? "copies for checkpoints" : "copy of the weights", needs.copies * needs.parameters * int64_t(sizeof(float))});
+    run_.memory.push_back({"driver, kernels, libraries", std::max(device_before_.held + kDeviceGrowth, run_.backend->memory().held)});
+  }
+  if (needs.sample_bytes) run_.memory.push_back({"samples", needs.sample_bytes()});
+}
+
+// The host's part of a run on a device with memory of its own.
+void RunPlanner::check_host(const RunNeeds& needs) {
+  const MemoryBudget budget = memory_budget(budget_facts(read_limits(), baseline_));
+  run_.host_planned_bytes = sum_of(run_.host_memory);
+  if (run_.host_planned_bytes > budget.bytes)
+    fail(ErrorCode::memory,
+         "[{}] the host's memory is too small: the process, its data, copies for checkpoints and moments that lie there take {}, and {} can be used ({})",
+         needs.task, size_text(run_.host_planned_bytes), size_text(budget.bytes), budget.reason);
+}
+
+TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
+  StepOptions options = needs.step;
+  options.precision = number_format_, options.backend = run_.backend.get();
+  options.memory = std::max<int64_t>(run_.budget.bytes - others, 1);  // nothing is left: the refusal below knows what would do
+  if (on_device_ && s_.get<bool>("offload_optimizer")) options.offload = true;
+  if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
+  const bool earlier = earlier_ && !earlier_->choices.empty();
+  if (earlier && !is_set_now(precision_key_.c_str())) options.precision = precision_as_before(StepChoices::from_words(earlier_->choices).precision);
+  options.balance = [backend = run_.backend.get(), precision = options.precision, memory = options.memory, figures = step_figures()] {
+    return measured_balance(*backend, precision, memory, figures);
+  };
+  if (TrainStep* step = earlier ? step_as_before(needs, options, others) : nullptr) return step;
+  try {
+    return fitting_step(needs, options, others);
+  } catch (const StepTooLarge& error) {
+    const int64_t enough = smallest_budget(needs, others + kNoise, error.least);
+    fail(ErrorCode::memory, "[{}] the budget of {} ({}) is too small: {} take {}, the step {} at the least; {}", needs.task, size_text(run_.budget.bytes),
+         run_.budget.reason, on_device_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others), size_text(error.least),
+         budget_remedy(facts_, enough));
+  }
+}
+
+// Where a coarse count of the process leaves too little, the fine one decides: by then programs have been compiled, so it knows what they take.
+// A new run leaves room for what resuming it takes, so that the same budget does for both.
+TrainStep* RunPlanner::fitting_step(const RunNeeds& needs, StepOptions options, int64_t& others) {
+  try {
+    return needs.make_step(options);
+  } catch (const StepTooLarge& error) {
+    if (!on_device_) {
+      const int64_t fine = std::min(resident_bytes() + kGrowth + (o_.resume ? 0 : kReading), run_.memory.front().bytes);
+      others -= std::exchange(run_.memory.front().bytes, fine) - fine;
+    }
+    options.memory = run_.budget.bytes - others;
+    if (options.memory < error.least) throw;
+  }
+  return needs.make_step(options);
+}
+
+// With the choices of the run so far; null where they cannot be used any more.
+TrainStep* RunPlanner::step_as_before(const RunNeeds& needs, const StepOptions& options, int64_t& others) {
+  StepOptions same = options;
+  try {
+    honour(same, earlier_->choices);
+    if (is_set_now("accumulation")) same.micro = options.micro;
+    same.precision = options.precision;
+    if (StepChoices::from_words(earlier_->choices).batch != batch_) return nullptr;
+    TrainStep* step = fitting_step(needs, same, others);
+    reused_ = true;
+    return step;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::memory && error.code() != ErrorCode::unsupported) throw;
+    run_.notices.push_back(
+        fmt::format("the choices of the run so far {} any more: {}", error.code() == ErrorCode::memory ? "do not fit" : "cannot be used", error.what()));
+    return nullptr;
+  }
+}
+
+// Batches ahead are held whole where they take at most a sixteenth of the budget; else parts of them take that sixteenth.
+int64_t RunPlanner::smallest_budget(const RunNeeds& needs, int64_t others, int64_t step) const {
+  if (on_device_) return others + step;
+  const int64_t ahead = ahead_bytes(needs), fixed = others + step - (run_.trainer.load_parts ? run_.budget.bytes / 16 : ahead);
+  if (!needs.train || !needs.train->has_parts()) return fixed + ahead;
+  const int64_t in_parts = fixed + fixed / 15 + 16, all = std::max(16 * ahead, fixed + ahead);
+  return in_parts < 16 * ahead ? in_parts : all;
+}
+
+void RunPlanner::count_step(const RunNeeds& needs) {
+  const StepPlan& plan = run_.step->plan();
+  if (run_.trainer.load_parts) {
+    loading_.part = plan.micro;
+    for (MemoryItem& item : on_device_ ? run_.host_memory : run_.memory)
+      if (item.what == kAhead) {
+        const int64_t before = std::exchange(item.bytes, ahead_bytes(needs) + batch_bytes(needs.validation));
+        if (on_device_) run_.host_planned_bytes += item.bytes - before;
+      }
+  }
+  auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
+  item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes),
+      item(plan.host_bytes ? "moments on their way" : "optimizer moments", plan.optimizer_bytes);
+  if (plan.host_bytes) {
+    run_.host_memory.push_back({"optimizer moments", plan.host_bytes});
+    check_host(needs);
+  }
+  item("activations", plan.activation_bytes), item("scratch of kernels", plan.scratch_bytes), item("micro-batch", plan.batch_bytes);
+  item("losses of validation", plan.losses_bytes);
+  item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
+                                    plan.scratch_bytes - plan.batch_bytes - plan.losses_bytes);
+  // With the programs that were compiled since; a resumed run also holds pages of the files from which it reads its state.
+  if (!on_device_) run_.memory.front().bytes = resident_bytes() + kGrowth + (o_.resume ? kReading : 0);
+  run_.planned_bytes = sum_of(run_.memory);
+}
+
+// An earlier run of an experiment, or the first measurement on a machine, may have taken more than this run does. The most that the process held stays.
+void RunPlanner::count_past() {
+  const int64_t held = peak_resident_bytes();
+  if (held > run_.budget.bytes)
+    run_.notices.push_back(fmt::format("up to {} were held before this training, more than its budget of {}", size_text(held), size_text(run_.budget.bytes)));
+  run_.passed_bytes = std::max<int64_t>(0, held - run_.planned_bytes);
+  if (run_.passed_bytes > 0) run_.memory.push_back({"more, held before", run_.passed_bytes});
+  run_.planned_bytes += run_.passed_bytes;
+}
+
+void RunPlanner::estimate() {
+  if (on_device_) {
+    const GpuStepTime time = gpu_step_time(*run_.step, *run_.backend, step_figures());
+    run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
+    run_.expected_key = time.key;
+    return;
+  }
+  if (!o_.measure) return;
+  const KernelRates rates =
+      known_kernel_rates(measuring_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_, run_.step->plan().choices.precision);
+  run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
+  run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates), run_.roof_others = rates.others;
+  run_.expected_from = rates.source;
+  if (&measuring_team() != &default_team()) run_.expected_from += fmt::format(", with {}", counted(measuring_team().size(), "thread"));
+}
+
+void RunPlanner::fill_trainer(const RunNeeds& needs) {
+  TrainerOptions& t = run_.trainer;
+  t.folder = o_.folder, t.resume = o_.resume, t.prefetch = needs.loading.depth, t.async_loading = needs.loading.threaded;
+  if (on_device_) {
+    // As the driver counts it: what is no longer free since the run began, and what the driver had taken for itself by then.
+    t.device_bytes = [backend = run_.backend.get(), before = device_before_] { return before.free - backend->memory().free + before.held; };
+    t.device_choice = device_.value;
+    t.pinned_bytes = s_.get<bool>("enable_pinned_memory") ? int64_t(s_.get<double>("pin_memory_ratio") * double(read_limits().memory_total)) : 0;
+  }
+  t.least_seconds = run_.least_seconds, t.roof_others = run_.roof_others, t.expected_step_seconds = run_.expected_step_seconds;
+  t.planned_bytes = run_.planned_bytes;
+}
+
+// What the run so far was computed in, as far as this device knows it.
+Precision RunPlanner::precision_as_before(Precision before) {
+  const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
+  const PrecisionChoice choice = choose_precision(name(before), fallback, run_.backend->arithmetic());
+  if (choice.precision != number_format_ || choice.fell_back) {
+    for (const std::string& notice : choice.notices)
+      if (std::find(run_.notices.begin(), run_.notices.end(), notice) == run_.notices.end()) run_.notices.push_back(notice);
+    precision_ = {"precision", std::string(name(choice.precision)), kRunSoFar, choice.fell_back ? choice.reason : "as it was trained", ""};
+  }
+  if (chooses_products_) choose_products(*run_.backend, choice.precision, s_.get<std::string>("matmul_precision"));
+  return choice.precision;
+}
+
+// A training that was told which GPU to use does not spend seconds on measuring it.
+Figures RunPlanner::step_figures() const { return on_device_ && !o_.probe ? std::min(figures(), Figures::kept) : figures(); }
+
+void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vector<Decision> last) {
+  const StepPlan& plan = run_.step->plan();
+  std::vector<Decision>& d = run_.decisions;
+  d = std::move(first);
+  d.push_back(device_), d.push_back(precision_);
+  const ThreadChoice& threads = default_threads();
+  d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,
+               on_device_ ? "for data and files, beside the GPU: " + threads.reason : threads.reason, threads.runner_up});
+  append(run_.notices, threads.remarks);
+  if (on_device_)
+    d.push_back({"kernels", run_.backend->info().what, "detected", "compiled for this chip"});
+  else
+    d.push_back({"kernels", std::string(name(isa_tier())), "detected", "the best instructions this CPU has"});
+  d.push_back({"memory", size_text(run_.budget.bytes), s_.setting(whole(s_, "memory") ? "memory" : "memory_fraction").source, run_.budget.reason});
+  d.push_back(std::move(batch));
+  const std::optional<int64_t> asked = whole(s_, "accumulation");
+  const bool as_before = reused_ && !is_set_now("accumulation");
+  d.push_back({"micro-batch", fmt::format("{} x {}{}", plan.repeats, plan.micro, plan.remainder ? fmt::format(" + {}", plan.remainder) : ""),
+               as_before ? kRunSoFar
+               : asked   ? s_.setting("accumulation").source
+                         : "planned",
+               as_before || plan.decisions.empty() ? "as it was split" : plan.decisions.back(), as_before ? "" : plan.other_split});
+  if (const int64_t parts = plan.repeats + (plan.remainder > 0); asked && !as_before && *asked != parts)
+    d.back().why = fmt::format("{} asked for; {} make {} that are equal but for the last", counted(*asked, "part"), counted(batch_, "sample"), parts);
+  d.push_back({"recompute", std::string(name(plan.recompute)), reused_ ? kRunSoFar : "planned",
+               plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget", reused_ ? "" : plan.other_recompute});
+  if (plan.host_bytes)
+    d.push_back({"offload", fmt::format("{} of moments in the host's memory", size_text(plan.host_bytes)),
+                 s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
+                 s_.get<bool>("offload_optimizer") ? "they pass the device in every update" : "nothing else fits"});
+  append(d, last);
+  note_settings_without_effect();
+  for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
+  if (const std::string remark = Profile(fingerprint(look_at_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
+  if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
+}
+
+// Asked for, and without effect on the device that was chosen. What device, precision and threads became is told elsewhere.
+void RunPlanner::note_settings_without_effect() {
+  for (const config::Row& row : s_.describe({.cuda = on_device_}))
+    if (!row.remark.empty() && row.key->name != "device" && !row.key->name.starts_with("precision") && row.key->name != "threads")
+      run_.notices.push_back(fmt::format("{}={} ({}): {}", row.key->name, row.value, row.source, row.remark));
+  if (on_device_ && number_format_ != Precision::fp32 && number_format_ != Precision::tf32 && is_set_now("matmul_precision"))
+    run_.notices.push_back(fmt::format("matmul_precision={} ({}): no effect in {}, whose products have no fp32 factors",
+                                       s_.get<std::string>("matmul_precision"), s_.setting("matmul_precision").source, name(number_format_)));
+}
+
+Decision as_set(const config::Resolved& s, const char* key, std::string value, std::string why) {
+  return {key, std::move(value), s.setting(key).source, std::move(why)};
+}
+
+Decision rate_decision(const Schedule& s, std::string source) {
+  const std::string warmup = fmt::format("{} of warm-up", counted(s.warmup, "step"));
+  return {"rate", fmt::format("{:g} to {:g}, {}", s.lr, s.min_lr, name(s.kind)), std::move(source),
+          s.warmup < s.steps ? warmup : fmt::format("{}: the run ends on the way, at {:.3g}; set warmup=N below {}", warmup, s.rate(s.steps - 1), s.steps)};
+}
+
+Schedule schedule_of(const config::Resolved& s, int64_t steps, const char* task) {
+  Schedule schedule;
+  const std::string kind = s.get<std::string>("schedule");
+  schedule.kind = kind == "linear" ? Schedule::Kind::linear : kind == "constant" ? Schedule::Kind::constant : Schedule::Kind::cosine;
+  schedule.steps = steps;
+  schedule.lr = s.get<std::optional<double>>("lr").value_or(1e-3);
+  schedule.min_lr = s.get<std::optional<double>>("min_lr").value_or(schedule.lr / 10);
+  if (schedule.min_lr > schedule.lr) {
+    if (!s.setting("min_lr").source.starts_with("preset"))
+      fail(ErrorCode::usage, "[{}] min_lr={:g} is above lr={:g}, from which the rate falls; give a smaller one, or leave min_lr out", task, schedule.min_lr,
+           schedule.lr);
+    schedule.min_lr = schedule.lr / 10;  // the preset's belongs to its own rate
+  }
+  schedule.warmup = whole(s, "warmup").value_or(0);
+  return schedule;
+}
+
+void read_interval(const config::Resolved& s, const char* key, std::optional<int64_t>& steps, bool& on) {
+  steps = whole(s, key);
+  on = s.get<std::string>(key) != "none";
+}
+
+void read_intervals(const config::Resolved& s, TrainerOptions& t) {
+  read_interval(s, "eval_interval", t.validation_interval, t.validate);
+  read_interval(s, "checkpoint_interval", t.checkpoint_interval, t.keep_checkpoints);
+  t.max_minutes = s.get<std::optional<double>>("max_minutes").value_or(0);
+  t.target = s.get<std::optional<double>>("target_loss");
+  t.trim_interval = s.get<int64_t>("empty_cache_frequency");
+}
+
+}  // namespace ridge
