@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_from(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // The other threads of a training run: one gathers batches, one writes lines, one samples the machine.
 class Background {
@@ -85,12 +85,12 @@ class Mix {
   double rate(double seconds) {
     const auto start = Clock::now();
     do program_->run(reads_, writes_);
-    while (seconds_since(start) < seconds / 3);
+    while (seconds_from(start) < seconds / 3);
     const auto warm = Clock::now();
     int rounds = 0;
     do program_->run(reads_, writes_), ++rounds;
-    while (seconds_since(start) < seconds);
-    return rounds / seconds_since(warm);
+    while (seconds_from(start) < seconds);
+    return rounds / seconds_from(warm);
   }
 
  private:
