@@ -1,4 +1,4 @@
-// Attention alone, on the thread team: time and rate of forward, backward and both, beside the machine's FMA rate.
+// Attention alone, on the thread team: time and rate of forward, backward and both, compared with the machine's FMA rate.
 //   bench_attention_lab [threads] [BATCHxHEADSxLENGTHxDIM ...]   causal, f32; without shapes, other layouts and options too; RIDGE_ISA picks the tier
 #include <algorithm>
 #include <chrono>
@@ -21,7 +21,7 @@ using ridge::cpu::Ref;
 using ridge::cpu::Task;
 using ridge::cpu::Worker;
 
-// One thread is timed by its own CPU time, so that a busy machine disturbs less.
+// A single thread is timed by its CPU time, so that a busy machine disturbs less.
 bool cpu_time = false;
 double now_us() {
   if (cpu_time) {
@@ -37,7 +37,7 @@ double median(std::vector<double> x) {
 }
 
 #if defined(__x86_64__)
-// Twelve independent chains of 16-wide FMA: 4,000 steps a unit.
+// Twelve independent chains of 16-wide FMA: 4,000 steps per unit.
 __attribute__((target("avx512f,fma"))) void fma_unit(const void*, int64_t begin, int64_t end, Worker& worker) {
   using V = float __attribute__((vector_size(64)));
   V acc[12], x = V{} + 1.000001f, y = V{} + 1e-9f;
@@ -60,7 +60,7 @@ struct Lab {
   ridge::cpu::Fault fault;
   explicit Lab(int threads) : team({.threads = threads}) {}
 
-  double fma_rate() {  // GFLOP/s of the team, 0 where this tier has no window
+  double fma_rate() {  // GFLOP/s of the team, 0 if this tier has no FMA loop
 #if defined(__x86_64__)
     if (!ridge::has_avx512(ridge::isa_tier())) return 0;
     Task task{fma_unit, nullptr, 4 * team.size(), 30'000};
@@ -74,7 +74,7 @@ struct Lab {
   }
 
   void row(const AttentionDesc& desc, const char* variant) {
-    const int64_t size = 3 * desc.batch * desc.heads * desc.queries * desc.dim;  // room for every layout
+    const int64_t size = 3 * desc.batch * desc.heads * desc.queries * desc.dim;  // enough for every layout
     const size_t each = (size_t(size) * 4 + 4095) / 4096 * 4096 + 64, whole = (9 * each + (2 << 20)) >> 21 << 21;
     std::byte* arena = static_cast<std::byte*>(std::aligned_alloc(2 << 20, whole));
     madvise(arena, whole, MADV_HUGEPAGE);
@@ -93,7 +93,7 @@ struct Lab {
     std::vector<Task> f, b, both;
     auto ref = [](int i) { return Ref{i, 0}; };
     std::vector<Ref> in{ref(q), ref(k), ref(v)};
-    if (desc.mask != AttentionDesc::Mask::none) in.push_back(ref(dq));  // any numbers will do
+    if (desc.mask != AttentionDesc::Mask::none) in.push_back(ref(dq));  // the values do not matter
     if (desc.dropout > 0)
       for (int i = 0; i < 3; ++i) in.push_back({random, 8 * i});
     in.push_back(ref(out)), in.push_back(ref(lse));

@@ -5,8 +5,8 @@
 //   bench_gemm_lab sweep=depth shape=1024x1024x1024
 //   bench_gemm_lab rival=openblas             the same rows from libopenblas, loaded by name
 //
-// One JSON object a line. roof: median over repetitions of speed / mean of the two neighbouring FMA windows; best: fastest
-// repetition / fastest window, for machines with other work on them.
+// Prints one JSON object per line. roof: median over repetitions of speed / mean of the two neighbouring FMA windows; best: fastest repetition / fastest
+// window, for machines with other load.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 namespace ridge::cpu {
 namespace {
 
-// One thread is timed by its own processor time, so that other work on the machine disturbs less.
+// A single thread is timed by its CPU time, so that other work on the machine disturbs less.
 bool use_cpu_time = false;
 
 double now_ns() {
@@ -41,7 +41,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-// ---- the ceiling: a tile kernel of twelve or more independent sums whose operands never leave L1
+// The ceiling: a tile kernel of twelve or more independent sums whose operands never leave L1
 
 struct FmaWindow {
   const MatmulKernels* kernels;

@@ -1,5 +1,5 @@
-// A laboratory for the tile interpreter: fused groups against the ceilings measured in the same process, interleaved.
-// Usage: bench_tile_lab [filter] [rounds] [one]; "one": a single thread, its own processor time (for busy machines).
+// A laboratory for the tile interpreter: fused groups, interleaved with measurements of the ceilings in the same process.
+// Usage: bench_tile_lab [filter] [rounds] [one]; "one": a single thread, timed by its CPU time (for busy machines).
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -315,7 +315,7 @@ int main(int argc, char** argv) {
     std::printf("\n");
   }
 
-  // Small groups, called directly: what a kernel itself costs.
+  // Small groups, called directly: the overhead of a kernel.
   std::vector<std::byte> room(1 << 20);
   Worker worker;
   worker.bases = bases.data(), worker.fault = &fault;

@@ -1,4 +1,4 @@
-# Toolchain for the arm64 kernels' tests: Debian's cross compiler, and qemu to run what it makes.
+# Toolchain for the arm64 kernel tests: Debian's cross compiler, and qemu to run the binaries.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -1,13 +1,13 @@
-# The arm64 kernels under qemu: small binaries from tests/arm and the CPU kernels' own tests (tests/cpu_*), cross-compiled.
-# The headers of host packages are linked into a folder of their own, as the cross compiler must not see the host's libc.
-# Their archives are not there for arm64, so what these tests use must not need them.
+# The arm64 kernels under qemu: small binaries from tests/arm and the CPU kernels' own tests (tests/cpu_*), cross-compiled. The headers of host packages are
+# linked into a separate folder, since the cross compiler must not see the host's libc. The packages' archives are not available for arm64, so these tests must
+# not need them.
 find_path(host_headers hwy/highway.h REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include)
 find_path(gtest_source src/gtest-all.cc REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/src/googletest/googletest)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/host_headers)
 foreach(package hwy fmt spdlog nlohmann gtest hwloc hwloc.h sqlite3.h yaml-cpp xxhash.h)
   file(CREATE_LINK ${host_headers}/${package} ${PROJECT_BINARY_DIR}/host_headers/${package} SYMBOLIC)
 endforeach()
-# hwloc keeps one header by architecture; what it says holds for arm64 too.
+# hwloc has one header per architecture; the host's is valid for arm64 too.
 find_path(hwloc_config hwloc/autogen/config.h REQUIRED NO_CMAKE_FIND_ROOT_PATH PATHS /usr/include/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/host_config)
 file(CREATE_LINK ${hwloc_config}/hwloc ${PROJECT_BINARY_DIR}/host_config/hwloc SYMBOLIC)

@@ -1,5 +1,5 @@
-# Libraries of the engine: headers, and archives where there is code to link, so that the portable folder carries none of them.
-# fmt's code is compiled by src/base/format.cpp. hwloc's archive asks for libudev, which src/machine/hwloc_source.cpp answers.
+# Libraries of the engine: headers, and static archives for those with code to link, so that the portable folder needs no shared libraries. fmt's code is
+# compiled by src/base/format.cpp. hwloc's archive needs libudev symbols, which src/machine/hwloc_source.cpp provides.
 find_package(Threads REQUIRED)
 add_library(ridge_deps INTERFACE)
 foreach(header fmt/core.h spdlog/spdlog.h nlohmann/json.hpp hwy/highway.h hwloc.h sqlite3.h yaml-cpp/yaml.h xxhash.h)

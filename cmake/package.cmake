@@ -1,6 +1,5 @@
-# cmake --install: the public headers, the library, the program, and the CMake package for find_package(ridge).
-# The component "portable" is the self-contained folder: program and all tests in one binary, with nothing outside but
-# libc and libm.
+# cmake --install: the public headers, the library, the program, and the CMake package for find_package(ridge). The component "portable" is the self-contained
+# folder: the program, and all tests in one binary, which depend only on libc and libm.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ridge)
 

@@ -1,7 +1,7 @@
-# Test programs. Each folder tests/<folder>/ that has a *_test.cpp is compiled once, its other .cpp files too, and linked into one of two programs:
-# all_tests has the tests of all that may differ on another machine and travels in the portable folder, same_everywhere_tests those of
-# parsers, files, graphs and plans. <folder>_tests is a program of one folder alone, linked only when it is asked for by name.
-# tools/run_tests runs the programs suite by suite; a test's name is Folder.Suite.Case.
+# Test programs. Each folder tests/<folder>/ with a *_test.cpp is compiled once, including its other .cpp files, and linked into one of two programs: all_tests
+# has the tests of everything that may differ between machines and is part of the portable folder; same_everywhere_tests has those of parsers, files, graphs and
+# plans. <folder>_tests is a program with one folder only, linked only if requested by name. tools/run_tests runs the programs suite by suite; a test's name is
+# Folder.Suite.Case.
 set(same_everywhere autograd base bench cli config data gpt gpu graph io plan reference)
 set(RIDGE_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build; empty: all")
 set(RIDGE_TEST_FILES "" CACHE STRING "Files *_test.cpp of these folders to build, as a regular expression; empty: all")
@@ -9,8 +9,8 @@ find_package(GTest REQUIRED)
 
 set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
-# Folders whose tests compute nothing themselves: optimising them takes longer than it saves. The largest ones that travel (machine, train) are
-# optimised all the same, which halves their size.
+# Folders whose tests do no heavy computation: optimising them takes longer than it saves. The largest ones in the portable folder (machine, train) are
+# optimised anyway, which halves their size.
 set(light_folders base bench cli config cuda cuda_train data gpt gpu graph io plan)
 
 function(set_up_test_code target level)
@@ -18,17 +18,17 @@ function(set_up_test_code target level)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   instrument(${target} tests)
   compile_together(${target})
-  # Without the project's folder in __FILE__ a second checkout finds what the first has compiled.
+  # Without the project's path in __FILE__, a second checkout can reuse the first one's ccache entries.
   target_compile_options(${target} PRIVATE -O${level} -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
 
-# What is tested is in the library; GoogleTest's macros are slow to optimise, most of all instrumented.
+# The code under test is in the library; GoogleTest's macros are slow to optimise, especially when instrumented.
 set(level 1)
 if(RIDGE_SANITIZE STREQUAL thread AND NOT tests IN_LIST RIDGE_UNCHECKED)
   set(level 0)
 endif()
 
-# What several folders share.
+# Code shared by several folders.
 file(GLOB support_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cpp)
 add_library(test_support STATIC ${support_sources})
 set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/places.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
@@ -42,7 +42,7 @@ set(test_headers <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <o
 precompile(test_support tests tests_${level} ${test_headers})
 list(PREPEND test_libraries test_support)
 
-# Broken and working stand-ins for drivers, to be opened at run time, all in one folder.
+# Broken and working fake drivers, loaded at run time, all in one folder.
 function(add_fake_driver name)
   set(driver fake_driver_${name})
   add_library(${driver} MODULE ${ARGN})
@@ -59,7 +59,7 @@ file(GLOB test_entries CONFIGURE_DEPENDS LIST_DIRECTORIES true ${PROJECT_SOURCE_
 foreach(folder ${test_entries})
   get_filename_component(name ${folder} NAME)
   file(GLOB tests CONFIGURE_DEPENDS ${folder}/*_test.cpp)
-  if(NOT tests OR name MATCHES "^(arm|support)$" OR (RIDGE_SANITIZE AND name STREQUAL "cli"))  # cli runs the program, which sanitized builds do without
+  if(NOT tests OR name MATCHES "^(arm|support)$" OR (RIDGE_SANITIZE AND name STREQUAL "cli"))  # cli runs the program, which sanitized builds do not have
     continue()
   endif()
   if(RIDGE_TEST_FOLDERS AND NOT name IN_LIST RIDGE_TEST_FOLDERS)
@@ -88,7 +88,7 @@ foreach(folder ${test_entries})
     set(program same_everywhere_tests)
   endif()
   list(APPEND objects_of_${program} $<TARGET_OBJECTS:${objects}>)
-  # One library from each file and each folder.
+  # One library per file and per folder.
   file(GLOB drivers CONFIGURE_DEPENDS LIST_DIRECTORIES true ${folder}/fake_driver/*)
   list(FILTER drivers EXCLUDE REGEX "[.]h$")
   foreach(source ${drivers})
@@ -105,7 +105,7 @@ foreach(folder ${test_entries})
   endif()
   list(APPEND folder_targets ${target})
 endforeach()
-# The simulated GPU: what runs kernels, and a front end for each vendor's driver and libraries.
+# The simulated GPU: the kernel runner, and a front end for each vendor's driver and libraries.
 if(TARGET fake_driver_old_gpu)
   file(GLOB simulator_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/gpu_simulator/*.cpp ${PROJECT_SOURCE_DIR}/tests/gpu_simulator/cuda/*.cpp)
   add_fake_driver(simulator ${simulator_sources})
@@ -118,7 +118,7 @@ foreach(target ${folder_targets})
 endforeach()
 if(TARGET fake_driver_simulator)
   target_compile_options(fake_driver_simulator PRIVATE -O2)
-  target_link_options(fake_driver_simulator PRIVATE -Wl,-z,nodelete)  # its modules call it back
+  target_link_options(fake_driver_simulator PRIVATE -Wl,-z,nodelete)  # its modules call back into it
 endif()
 add_custom_target(ridge_tests)
 foreach(program all_tests same_everywhere_tests)
@@ -126,7 +126,7 @@ foreach(program all_tests same_everywhere_tests)
     add_executable(${program} ${objects_of_${program}})
     target_link_libraries(${program} PRIVATE ${test_libraries})
     add_test(NAME ${program} COMMAND ${program})
-    set_tests_properties(${program} PROPERTIES LABELS cases TIMEOUT 300)  # seconds of a case
+    set_tests_properties(${program} PROPERTIES LABELS cases TIMEOUT 300)  # seconds per case
     add_dependencies(ridge_tests ${program})
   endif()
 endforeach()
@@ -137,7 +137,7 @@ if(TARGET same_everywhere_tests AND TARGET cli_tests)
   add_dependencies(same_everywhere_tests ridge_cli)
 endif()
 
-# Tests of the project itself, once and not under sanitizers. Exit code 77 is a skip.
+# Tests of the project itself, run once and not under sanitizers. Exit code 77 means skipped.
 function(add_script_test name)
   add_test(NAME ${name} COMMAND ${ARGN})
   set_tests_properties(${name} PROPERTIES LABELS skeleton SKIP_RETURN_CODE 77 TIMEOUT 300)

@@ -1,4 +1,4 @@
-# Language level, warnings, sanitizers and ccache: the one place where compiler flags are set, but for what the presets add to compile faster.
+# Language level, warnings, sanitizers and ccache: the only place that sets compiler flags, except for what the presets add to speed up compilation.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -11,21 +11,21 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O3")  # assertions stay on: they guard indices, no
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths relative to the project's folder, so that a second checkout finds what the first has compiled.
+  # Paths relative to the project's folder, so that a second checkout can reuse the first one's ccache entries.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${CCACHE_PROGRAM})
 endif()
 
 add_library(ridge_flags INTERFACE)
 target_compile_options(ridge_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 sees overlapping copies inside std::string's operator+ (GCC bug 105651).
+  # GCC 12 falsely reports overlapping copies inside std::string's operator+ (GCC bug 105651).
   target_compile_options(ridge_flags INTERFACE -Wno-restrict)
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  # The baseline that every machine of the last fifteen years runs; faster code is chosen at run time.
+  # A baseline that every machine of the last fifteen years supports; faster code is chosen at run time.
   target_compile_options(ridge_flags INTERFACE -march=x86-64-v2)
 endif()
-# libstdc++ and libgcc go into the binary, so that it runs on any Linux with a new enough libc. Never -static: dlopen must work.
+# libstdc++ and libgcc are linked statically, so that the binary runs on any Linux with a recent enough libc. Never -static: dlopen must work.
 if(NOT RIDGE_SANITIZE)
   target_link_options(ridge_flags INTERFACE -static-libstdc++ -static-libgcc -Wl,--as-needed -Wl,--gc-sections)
   target_link_options(ridge_flags INTERFACE $<$<STREQUAL:${CMAKE_SYSTEM_PROCESSOR},x86_64>:-Wl,-z,pack-relative-relocs>)
@@ -33,13 +33,13 @@ else()
   target_link_options(ridge_flags INTERFACE -fsanitize=${RIDGE_SANITIZE})
 endif()
 
-# Instruments a target in a sanitized build, unless RIDGE_UNCHECKED names its room (or "tests"): such targets are compiled exactly as in a release,
-# so that ccache finds them when a release was built before.
+# Instruments a target in a sanitized build, unless RIDGE_UNCHECKED names its room (or "tests"): those targets are compiled exactly as in a release build, so
+# that ccache can reuse an earlier release build.
 add_library(ridge_checks INTERFACE)
 if(RIDGE_SANITIZE)
-  # -w: instrumented code raises false alarms in GCC 12, and the release has every warning on.
+  # -w: GCC 12 raises false warnings in instrumented code, and the release build has every warning on.
   target_compile_options(ridge_checks INTERFACE -g1 -w -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # one tier of kernels instead of three: their errors of memory and threads are the same
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # one kernel tier instead of three: their memory and threading errors are the same
     target_compile_options(ridge_checks INTERFACE -march=x86-64-v3)
     target_compile_definitions(ridge_checks INTERFACE RIDGE_ONE_TIER)
   endif()
@@ -53,7 +53,7 @@ function(instrument target room)
   endif()
 endfunction()
 
-# Large headers are parsed once for all targets with the same options: precompile(TARGET ROOM KIND HEADERS…), where KIND tells sets of options apart.
+# Parses large headers once for all targets with the same options: precompile(TARGET ROOM KIND HEADERS…), where KIND identifies a set of options.
 function(precompile target room kind)
   if(RIDGE_ARM_KERNELS OR CMAKE_DISABLE_PRECOMPILE_HEADERS)
     return()
@@ -70,15 +70,15 @@ function(precompile target room kind)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)  # inside std::string
-    if(CCACHE_PROGRAM)  # it takes part when precompiled headers count by what they hold
+    if(CCACHE_PROGRAM)  # ccache supports precompiled headers if they are hashed by content
       target_compile_options(${target} PRIVATE -fpch-preprocess)
       set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${CMAKE_CXX_COMPILER_LAUNCHER}")
     endif()
   endif()
 endfunction()
 
-# Highway kernels live in files named *_simd.cpp. GCC 12 raises false alarms about the undefined vectors inside its own
-# _mm512_* intrinsics there, and about nothing else in those files that the other warnings would not catch.
+# Highway kernels are in files named *_simd.cpp. There GCC 12 raises false warnings about undefined vectors inside its own _mm512_* intrinsics; disabling them
+# hides nothing that the other warnings would not catch.
 function(silence_simd_false_alarms)
   foreach(source ${ARGN})
     if(source MATCHES "_simd\\.cpp$")
@@ -87,14 +87,14 @@ function(silence_simd_false_alarms)
   endforeach()
 endfunction()
 
-# Several files of a folder in one go: most of what one takes is the headers and templates that its neighbours use too. Names in unnamed
-# namespaces must differ within a folder. Files with options of their own stay alone, and so does all that is linked without its archives.
+# Compiles several files of a folder together (a unity build): most of a file's compile time is headers and templates that its neighbours use too. Names in
+# unnamed namespaces must be unique within a folder. Files with their own options are compiled separately, as is everything linked without its archives.
 function(compile_together target)
   if(RIDGE_ARM_KERNELS)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes the files for headers
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC mistakes the files for headers
   endif()
 endfunction()

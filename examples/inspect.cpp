@@ -18,7 +18,7 @@ int main() {
   CompiledStep whole = step.compile({{{256, 784}}, {{256}, DType::i64}});
   print(whole.report());
 
-  // The same batch with less memory: the plan splits it, and the losses are the same to rounding.
+  // The same batch with less memory: the plan splits it, and the losses agree up to rounding.
   Mlp twin;
   twin.up.weight = Tensor::from_bytes({512, 784}, DType::f32, net.up.weight.data());
   twin.up.bias = Tensor::from_bytes({512}, DType::f32, net.up.bias.data());

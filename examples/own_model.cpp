@@ -1,8 +1,8 @@
-// Your own model on your own data, with all that a long training needs: a plan before the first step, checkpoints, validation by a score of your own,
-// a live line, plots. Stop it with Ctrl-C and start it again: it goes on where it was, bit for bit.
+// Train your own model on your own data, with everything a long run needs: a plan before the first step, checkpoints, validation by your own score, a progress
+// line, plots. Stop it with Ctrl-C and start it again: it continues bit for bit.
 //
-//   own_model                      learns to tell three rings of made-up points apart
-//   own_model x.npy t.npy [STEPS]  the same with data of yours: x f32 [samples, features], t i64 [samples] with classes 0, 1, 2, …
+//   own_model                      learns to classify points in three rings (generated data)
+//   own_model x.npy t.npy [STEPS]  the same with your data: x f32 [samples, features], t i64 [samples] with classes 0, 1, 2, …
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -14,7 +14,7 @@
 
 using namespace ridge;
 
-// A model is a struct with a call and a visit, which names its parameters: up.weight, up.bias, …
+// A model is a struct with a call operator and a visit function that names its parameters: up.weight, up.bias, …
 struct Mlp {
   Mlp(int64_t in, int64_t width, int64_t out) : up(in, width), middle(width, width), down(width, out) {}
   Tensor operator()(const Tensor& x) const { return down(gelu(middle(gelu(up(x))))); }
@@ -26,7 +26,7 @@ struct Samples {
   Tensor x, t;
 };
 
-// Points around the origin; the class is the ring in which a point lies.
+// Points around the origin; a point's class is the ring it is in.
 Samples rings(int64_t n, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<float> x;
@@ -50,7 +50,7 @@ int main(int argc, char** argv) try {
 
   seed(1);
   Mlp net(features, 64, most);
-  // A loss can report other figures. Here one of them, the share of right guesses, decides which weights are the best.
+  // A loss can report other metrics. Here one of them, the accuracy, decides which weights are best.
   Step learn = step(net, adamw({.lr = 3e-3, .decay = 0.01}), [&](Tensor x, Tensor t) {
     const Tensor y = net(x);
     return cross_entropy(y, t).with("accuracy", equal(argmax(y, -1), t));
@@ -64,7 +64,7 @@ int main(int argc, char** argv) try {
                    .memory = "1GiB",
                    .score = {.name = "accuracy", .higher_is_better = true}},
                   {test.x, test.t});
-  const TrainingResult result = trainer.run();  // prints the plan first; trainer.plan() says more
+  const TrainingResult result = trainer.run();  // prints the plan first; trainer.plan() has more detail
   if (!result.finished()) {
     std::printf("\nStopped (%s). Start the program again to go on.\n", result.reason.c_str());
     return 130;

@@ -1,4 +1,4 @@
-// Tensors and fusion: expressions are lazy, and one fused kernel computes them when somebody looks.
+// Tensors and fusion: expressions are lazy, and one fused kernel computes them when a value is read.
 #include <cstdio>
 
 #include "ridge/ridge.h"
@@ -15,8 +15,7 @@ int main() {
   print(softmax(matmul(a, w)));
   print(einsum("ij,kj->ik", {a, a}));
 
-  // Gradients are tensors too, and can be differentiated again. Reading a tensor computes it and drops its expression, so both are
-  // asked for before either is printed.
+  // Gradients are tensors too, and can be differentiated again. Reading a tensor computes it and drops its expression, so request both before printing either.
   Tensor x({3}, {1, 2, 3});
   Tensor first = grad(sum(x * x * x), {x})[0];  // 3 x^2
   Tensor second = grad(sum(first), {x})[0];     // 6 x

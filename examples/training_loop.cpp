@@ -1,4 +1,4 @@
-// A training loop written by hand: gradients, an update, and back to the start. Equal expressions compile once.
+// A hand-written training loop: gradients, an update, repeat. Equal expressions compile once.
 #include <cmath>
 #include <cstdio>
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""GPT-2 trained by Ridge and by PyTorch from the same weights on the same tokens: are the losses the same?
+"""Trains GPT-2 with Ridge and with PyTorch from the same weights on the same tokens, and compares the losses.
 
   tools/gpt2_loss_parity.py RIDGE [--work FOLDER] [--steps 200] [--batch 32] [--preset gpt2] [--device cuda] [key=value …]
 
-Ridge draws the initial weights and writes them as safetensors, and writes the batches that its training will see (ridge data batches).
-Ridge trains in bf16 with AdamW, clipping and the start of the usual schedule of GPT-2 (700 steps up to 6e-4); PyTorch, with autocast to bf16, loads the weights and does the same. Printed are
-both losses, and the differences over the second half of the steps: the mean must be at most 0.01, none above 0.05. Needs torch alone.
+Ridge draws the initial weights, writes them as safetensors, and writes the batches that its training will use (ridge data batches). Ridge trains in
+bf16 with AdamW, clipping and the start of GPT-2's usual schedule (700 steps up to 6e-4); PyTorch, with autocast to bf16, loads the weights and does
+the same. The script prints both losses, and the differences over the second half of the steps: the mean must be at most 0.01, and none may exceed
+0.05. Needs only torch.
 """
 import argparse
 import array
@@ -34,7 +35,7 @@ def run(command):
 
 
 def write_tokens(folder, count, vocab):
-    """Text of a made-up language, as 2-byte tokens: each word is likely followed by one of a few others, so that there is something to learn."""
+    """Text of an artificial language, as 2-byte tokens: each word is usually followed by one of a few others, so that there is something to learn."""
     draw = random.Random(7)
     words = min(vocab, 8192)
     heirs = [[min(int(words * draw.random() ** 3), words - 1) for _ in range(6)] for _ in range(words)]
@@ -60,7 +61,7 @@ def load_safetensors(path):
 
 
 def forward(p, x, y, layers, heads):
-    """GPT-2's form: weights of linear layers are stored as [in, out]."""
+    """GPT-2's layout: weights of linear layers are stored as [in, out]."""
     width = p["wte.weight"].shape[1]
     h = p["wte.weight"][x] + p["wpe.weight"][: x.shape[1]]
     for i in range(layers):
@@ -127,7 +128,7 @@ def main():
         times[what] = time.perf_counter() - begin
         return out
 
-    # The checkpoint before the first step holds the weights as they were drawn.
+    # The checkpoint before the first step contains the initial weights.
     timed("start", ["train", "gpt", *common, *quiet, "steps=1", f"out={first}", *options.settings])
     timed("export", ["export", min((first / "checkpoints").glob("step_*")), "--out", start])
     timed("batches", ["data", "batches", tokens, "--out", work / "batches.bin", "--batches", options.steps, *common[:2], "seed=1"])

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of tests/parity: what PyTorch computes for small models and ops.
+"""Makes the fixtures of tests/parity: PyTorch's results for small models and ops.
 
 usage: tools/make_fixtures.py [--out tests/fixtures] [--only NAME]
 
-Needs torch (2.13 made the committed files) and numpy, nothing else. Inputs are drawn in f32 from a generator seeded by the
+Needs only torch (the committed files were made with 2.13) and numpy. Inputs are drawn in f32 from a generator seeded by the
 fixture's name; everything else is computed in f64 and rounded to f32 once, so a fixture's own error is half a unit in the
-last place. Running it twice writes the same bytes. One folder per fixture; several parameters of a model are one flat file,
-in the order of gpt_parameters (src/nn/gpt.h) or of the lists below.
+last place. The output is reproducible byte for byte. One folder per fixture; the parameters of a model are stored in one
+flat file, in the order of gpt_parameters (src/nn/gpt.h) or of the lists below.
 """
 import argparse
 import math
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 
 class Fixture:
-    """One folder of arrays, with its own generator of inputs."""
+    """One folder of arrays, with its own random generator for inputs."""
 
     def __init__(self, out, name):
         self.folder = out / name
@@ -34,7 +34,7 @@ class Fixture:
         np.save(self.folder / f"{name}.npy", array.astype(np.float32) if array.dtype.kind == "f" else array.astype(np.int64))
 
     def normal(self, *shape, scale=1.0):
-        """f64 tensor whose values are exact in f32."""
+        """f64 tensor whose values are exactly representable in f32."""
         return (torch.randn(*shape, generator=self.generator) * scale).double()
 
     def integers(self, high, *shape):
@@ -49,7 +49,7 @@ def flat(tensors):
     return torch.cat([t.detach().reshape(-1) for t in tensors])
 
 
-# A GPT from functions. Parameters are a dict in the order in which they are made.
+# A GPT written as functions. Parameters are a dict in creation order.
 
 
 def gpt_parameters(fixture, c):
@@ -124,7 +124,7 @@ GPT = dict(vocab=37, block=16, layers=2, heads=4, kv_heads=4, width=32, hidden=1
 
 
 def make_gpt(fixture, steps, **changes):
-    """Logits, loss and gradients at the start; then AdamW steps with a schedule, clipping and decay for matrices alone."""
+    """Initial logits, loss and gradients; then AdamW steps with a schedule, clipping, and weight decay for matrices only."""
     c = {**GPT, **changes}
     batch, time = 3, c["block"]
     tokens, targets = fixture.integers(c["vocab"], max(steps, 1), batch, time), fixture.integers(c["vocab"], max(steps, 1), batch, time)
@@ -166,7 +166,7 @@ def make_gpt(fixture, steps, **changes):
 
 
 def drawn(stream, count):
-    """Numbers below 2^32 that any language can make: the same in tests/parity/run_test.cpp."""
+    """Numbers below 2^32 that are easy to reproduce in any language; tests/parity/run_test.cpp generates the same."""
     x = np.arange(count, dtype=np.uint64) * 2654435761 + np.uint64(stream) * 2246822519 + 12345 & 0xFFFFFFFF
     x = (x ^ (x >> 16)) * 2246822519 & 0xFFFFFFFF
     x = (x ^ (x >> 13)) * 3266489917 & 0xFFFFFFFF
@@ -174,7 +174,7 @@ def drawn(stream, count):
 
 
 def drawn_tokens(step, batch, time, vocab):
-    """Each token follows from the one before, but for one in eight: something to learn."""
+    """Each token follows from the previous one, except for one in eight: something to learn."""
     draws = drawn(1000 + step, batch * (time + 1)).astype(np.int64).reshape(batch, time + 1)
     rows = np.zeros((batch, time + 1), np.int64)
     rows[:, 0] = draws[:, 0] % vocab
@@ -184,7 +184,7 @@ def drawn_tokens(step, batch, time, vocab):
 
 
 def make_gpt_run(fixture):
-    """A hundred steps of training. Weights and batches come from a formula, so that only what must agree is stored."""
+    """A hundred training steps. Weights and batches come from a formula, so that only the expected results are stored."""
     c = {**GPT, "vocab": 65, "layers": 4}
     steps, batch, warmup, high, low = 100, 4, 10, 3e-3, 3e-4
     rates = [high * (i + 1) / warmup if i < warmup else low + 0.5 * (high - low) * (1 + math.cos(math.pi * (i - warmup) / (steps - warmup))) for i in range(steps)]
@@ -312,7 +312,7 @@ def make_activations(f):
 
 
 def make_optimizers(f):
-    """Twelve given gradients, some of them zero and of very different sizes, through each optimizer; the parameter after every step."""
+    """Applies twelve given gradients, some zero and of very different magnitudes, with each optimizer; stores the parameter after every step."""
     start = f.normal(17)
     grads = f.normal(12, 17) * (10.0 ** torch.linspace(-5, 2, 17).double())
     grads[:, 3] = 0

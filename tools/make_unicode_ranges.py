@@ -3,7 +3,7 @@
 
 usage: tools/make_unicode_ranges.py > src/data/unicode_ranges.h
 
-The version of Unicode is that of the Python that runs it; 14.0 made the committed file.
+The Unicode version is that of the Python that runs it; the committed file was made with 14.0.
 """
 import sys
 import unicodedata

@@ -8,7 +8,7 @@ usage: tools/model_exchange.py make [--out tests/fixtures]     tiny random model
        tools/model_exchange.py live RIDGE                      the same for random Llamas of many shapes that transformers writes, `RIDGE eval` reads and
                                                                `RIDGE export` writes again: losses, and every tensor bit for bit
 
-Needs torch, transformers and numpy. transformers 5.22 and torch 2.13 made the committed files; running it twice writes the same bytes.
+Needs torch, transformers and numpy. The committed files were made with transformers 5.22 and torch 2.13; the output is reproducible byte for byte.
 """
 import argparse
 import json
@@ -26,9 +26,9 @@ CHARACTERS = "\n !abcdefghijklmnopqrstuvwxyz"
 
 
 def write(model, out, positions):
-    """The model, with a tokenizer of characters, and its logits for some tokens, computed in f64."""
+    """The model with a character tokenizer, and its logits for some tokens, computed in f64."""
     with torch.no_grad():
-        for name, p in model.named_parameters():  # biases and norms would else be zeros and ones
+        for name, p in model.named_parameters():  # otherwise biases and norms would be zeros and ones
             if p.dim() == 1:
                 p.add_(torch.randn(p.shape) * 0.2)
         tokens = torch.randint(0, model.config.vocab_size, (1, positions))
@@ -72,7 +72,7 @@ def positions_of(config):
 
 
 def text_loss(folder, tokens, block):
-    """Mean loss over windows of the block, as ridge eval has them."""
+    """Mean loss over windows of the block, as in ridge eval."""
     model = AutoModelForCausalLM.from_pretrained(folder).double().eval()
     total = count = 0
     with torch.no_grad():
@@ -85,9 +85,9 @@ def text_loss(folder, tokens, block):
 
 
 def same_loss(ridge, name, folder, model):
-    """Of a folder that both read."""
+    """For a folder that both can read."""
     config = json.loads((model / "config.json").read_text())
-    # Token files as nanoGPT's: the model's own text does not matter, only that both read the same tokens.
+    # Token files in nanoGPT's format: the model's own text does not matter, only that both read the same tokens.
     tokens = np.random.default_rng(3).integers(0, config["vocab_size"], 40 * positions_of(config) + 1).astype(np.uint16)
     (folder / "data").mkdir(exist_ok=True)
     tokens.tofile(folder / "data/train.bin")
@@ -110,7 +110,7 @@ def check(ridge, model):
 
 
 def live(ridge):
-    """Llamas of many shapes, both ways."""
+    """Llamas of many shapes, in both directions."""
     shapes = {"grouped heads": {}, "one key head": dict(num_key_value_heads=1), "tied": dict(tie_word_embeddings=True), "all key heads": dict(num_key_value_heads=4),
               "default epsilon": dict(rms_norm_eps=1e-6), "base 500000": dict(rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
               "biases": dict(attention_bias=True, mlp_bias=True), "wide": dict(hidden_size=96, num_attention_heads=6, num_key_value_heads=3, intermediate_size=256),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""OpenBLAS's matmul as JSON lines named as Ridge names its benchmark rows, for tools/versus --rival openblas.
+"""Measures OpenBLAS's matmul and prints JSON lines with the names of Ridge's benchmark rows, for tools/versus --rival openblas.
 
-Debian: apt-get install libopenblas0-pthread. No NumPy: the library is called by its C names.
+Debian: apt-get install libopenblas0-pthread. Does not need NumPy: the library is called through its C interface.
 """
 import argparse
 import array

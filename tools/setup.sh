@@ -1,16 +1,16 @@
-# Shared by ./run, ./test and .ci/run (sourced): packages, configuration, build, and a test run with its skip check.
-# Speaks on stderr only. Expects $root, the project's folder.
+# Sourced by ./run, ./test and .ci/run: packages, configuration, build, and a test run with its skip check. Prints its own messages to stderr only. Expects
+# $root, the project's folder.
 
 build_packages=(g++ cmake ninja-build ccache libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libhwy-dev libhwloc-dev libsqlite3-dev
                 libyaml-cpp-dev libxxhash-dev libgtest-dev)
 test_packages=(clang-format binutils python3)
 arm_packages=(g++-aarch64-linux-gnu qemu-user googletest)
-tidy_packages=(clang-tidy-16)  # earlier ones do not know all of C++20 that is used
+tidy_packages=(clang-tidy-16)  # earlier versions lack C++20 features that are used
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
 
-# Installs those of the named packages that are missing. Nothing missing: no output, some milliseconds.
+# Installs the named packages that are missing. If none are, it prints nothing and takes a few milliseconds.
 need_packages() {
   command -v dpkg-query >/dev/null || { say "not a Debian system: please see to it that these are installed: $*"; return 0; }
   local present missing=() package
@@ -35,8 +35,8 @@ need_packages() {
   rm -f "$log"
 }
 
-# NVIDIA's run-time compiler, for tests that compile kernel texts: in a folder of the project's own, some 100 MB, once. Where it cannot be had
-# those tests are skipped; with CI=true they fail.
+# NVIDIA's run-time compiler, for tests that compile kernel sources: about 100 MB in a project folder, downloaded once. If it is not available, those tests are
+# skipped; with CI=true they fail.
 need_nvrtc() {
   local folder="$root/build/nvrtc" part
   compgen -G "$folder/nvidia/*/lib/libnvrtc.so.*" >/dev/null && return 0
@@ -45,7 +45,7 @@ need_nvrtc() {
     say "installing: nvidia-cuda-nvrtc (into build/nvrtc)"
     mkdir -p "$root/build"
     part=$(mktemp -d "$root/build/nvrtc.XXXXXX")
-    # Registers and spills of kernels are pinned for this version.
+    # Register and spill counts of kernels are pinned for this version.
     if python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action ignore --retries 2 --target "$part" nvidia-cuda-nvrtc==13.4.92 >&2; then
       rm -rf "$folder" && mv "$part" "$folder"
       return 0
@@ -55,8 +55,8 @@ need_nvrtc() {
   say "nvidia-cuda-nvrtc could not be installed: tests that compile kernel texts are skipped"
 }
 
-# configure PRESET: runs CMake where that was not done yet with these options. test_folders, test_files and unchecked, where they are set, are
-# CMake's RIDGE_TEST_FOLDERS, RIDGE_TEST_FILES and RIDGE_UNCHECKED: which tests to build, and what without sanitizers.
+# configure PRESET: runs CMake unless it has already run with these options. If set, test_folders, test_files and unchecked become CMake's RIDGE_TEST_FOLDERS,
+# RIDGE_TEST_FILES and RIDGE_UNCHECKED: which tests to build, and what to build without sanitizers.
 configure() {
   local folder="$root/build/$1"
   local options=(-DRIDGE_TEST_FOLDERS="${test_folders:-}" -DRIDGE_TEST_FILES="${test_files:-}" -DRIDGE_UNCHECKED="${unchecked:-}")
@@ -67,7 +67,7 @@ configure() {
   echo "${options[*]}" >"$folder/.options"
 }
 
-# build PRESET [TARGET…]: configures when needed and builds what changed. Two callers at once take turns.
+# build PRESET [TARGET…]: configures if needed and builds what changed. Concurrent callers take turns.
 build() {
   local preset=$1 folder="$root/build/$1" target targets=()
   shift
@@ -78,7 +78,7 @@ build() {
     flock 9
     cd "$root"
     configure "$preset"
-    if [ -t 2 ]; then  # a person watches: ninja's live line
+    if [ -t 2 ]; then  # interactive: show ninja's live line
       cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" >&2 9>&-
     else
       cmake --build "$folder" "${targets[@]}" -- -j "$(nproc)" --quiet 9>&- | sed '/^-- /d; /^ninja: no work to do/d' >&2
@@ -86,7 +86,7 @@ build() {
   ) || die "the $preset build failed"
 }
 
-# count_cpu: from here on, the CPU-seconds of this script and of all that it waited for. tell_cpu WORDS: how many there are by now.
+# count_cpu: starts counting CPU-seconds of this script and of all processes it waits for. tell_cpu WORDS: prints the count so far.
 cpu_ticks() {
   local words
   read -r -a words <"/proc/$$/stat"
@@ -95,7 +95,7 @@ cpu_ticks() {
 count_cpu() { cpu_before=$(cpu_ticks) seconds_before=$SECONDS; }
 tell_cpu() { echo "$1 $((($(cpu_ticks) - cpu_before) / $(getconf CLK_TCK))) CPU-seconds, $((SECONDS - seconds_before)) s"; }
 
-# run_tests PRESET [ARGS…]: tools/run_tests over what the preset has built. Fails on a failed test and on a skip that is not allowed.
+# run_tests PRESET [ARGS…]: runs tools/run_tests on the preset's build. Fails on a failed test or a skip that is not allowed.
 run_tests() {
   "$root/tools/run_tests" "$root/build/$1" "${@:2}"
 }

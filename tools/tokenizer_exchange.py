@@ -6,7 +6,7 @@ usage: tools/tokenizer_exchange.py make [--out tests/fixtures]   tokenizer: a by
        tools/tokenizer_exchange.py check RIDGE                   `RIDGE data prepare` tokenises texts with each tokenizer, and tokenizers loads what it
                                                                  stored and gives the same tokens; so does AutoTokenizer with what `RIDGE export` writes
 
-Needs tokenizers and transformers; 0.23.3 and 5.22 made the committed files, and running it twice writes the same bytes.
+Needs tokenizers and transformers; the committed files were made with 0.23.3 and 5.22, and the output is reproducible byte for byte.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ ODD = ["", " ", "\n", "a", "the cat", " the cat ", "don't can't won't I'm you're
 
 
 def text_of(count):
-    """Words by a formula, so that it needs no file."""
+    """Words from a formula, so that no file is needed."""
     out, state = [], 12345
     for _ in range(count):
         state = (state * 1103515245 + 12345) % 2**31
@@ -55,7 +55,7 @@ def make(fixtures):
 
 
 def make_gpt2_form(out, learnt):
-    """As GPT-2's files on the hub: the end of text last, no type of model, merges as lines."""
+    """Like GPT-2's files on the hub: end of text last, no model type, merges as lines."""
     out.mkdir(parents=True, exist_ok=True)
     words = [w for w, _ in sorted(learnt["model"]["vocab"].items(), key=lambda item: item[1]) if w != "<|endoftext|>"] + ["<|endoftext|>"]
     vocab = {w: i for i, w in enumerate(words)}
@@ -80,13 +80,13 @@ def make_gpt2_form(out, learnt):
 
 
 def check_export(ridge, folder, kind, text, ids):
-    """A model of this tokenizer, exported: AutoTokenizer must give the tokens that it was trained on, and its text."""
+    """Exports a model with this tokenizer: AutoTokenizer must reproduce the tokens that it was trained on, and its text."""
     small = ["layers=1", "heads=1", "width=16", "block=16", "batch=2", "steps=1", "sample_interval=none", "threads=1"]
     tokens, run = pathlib.Path(folder, "tokens"), pathlib.Path(folder, "run")
     subprocess.run([ridge, "train", "gpt", f"data={tokens}", *small, "--out", run], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     subprocess.run([ridge, "export", run, "--out", pathlib.Path(folder, "model")], check=True, stdout=subprocess.DEVNULL)
     theirs = AutoTokenizer.from_pretrained(pathlib.Path(folder, "model"))
-    theirs.model_max_length = 10**9  # no warning: the text is longer than the block
+    theirs.model_max_length = 10**9  # avoids a warning: the text is longer than the block
     same = theirs.encode(text)
     if theirs.decode(same) != text:
         sys.exit(f"{kind}: AutoTokenizer changes the text: {theirs.decode(same)[:60]!r}")
@@ -115,7 +115,7 @@ def check(ridge):
             print(f"{kind}: {len(ids)} tokens by ridge, {len(same)} by tokenizers, decoded text {'equal' if equal else 'DIFFERS'}")
             if not equal:
                 sys.exit(f"{kind}: the tokens are not those of the text")
-            # The split between training and validation may cut a word; all before it must agree.
+            # The split between training and validation may cut a word; everything before it must agree.
             first = next((i for i, (a, b) in enumerate(zip(ids, same)) if a != b), min(len(ids), len(same)))
             if first < 0.85 * len(ids):
                 sys.exit(f"{kind}: tokens differ from place {first} on: {ids[first:first + 9]} and {same[first:first + 9]}")

@@ -1,4 +1,4 @@
-// Where programs run: a device by name, or the one on which a step is expected to take the least time. Every refusal is explained.
+// Selects the device that programs run on: by name, or the one expected to run a step fastest. Explains why a device was rejected.
 #pragma once
 #include <span>
 #include <string>
@@ -15,7 +15,7 @@ struct Device {
 
 std::string to_string(const Device& device);  // "cpu", "cuda:1", "metal"
 
-// What one step does, and what a device can do in a second. A step takes max(flops ÷ rate, bytes ÷ bandwidth) + launches + transfers.
+// The work of one step, and the speed of a device. A step takes max(flops ÷ rate, bytes ÷ bandwidth) + launches + transfers.
 struct StepWork {
   double flops = 0, bytes = 0;
   double launches = 0;
@@ -25,8 +25,8 @@ struct DeviceCost {
   Device device;
   double flops_per_second = 0, bytes_per_second = 0;
   double launch_seconds = 0;
-  double transfer_bytes_per_second = 0;  // 0: nothing has to be moved
-  bool measured = false;                 // else a guess, and called one
+  double transfer_bytes_per_second = 0;  // 0: no transfers needed
+  bool measured = false;                 // false: an estimate, reported as such
 };
 double expected_seconds(const StepWork& work, const DeviceCost& cost);
 
@@ -34,20 +34,20 @@ enum class Fallback { allow, forbid };
 
 struct DeviceChoice {
   Device device;
-  std::string reason;                // why this one
-  std::string runner_up = {};        // which other one could have run it, and why it does not; empty: there was none
-  bool fell_back = false;            // it is not the device that was asked for
-  std::vector<std::string> notices;  // one line for each device passed over: print them, and keep them with the run
+  std::string reason;                // why this device was chosen
+  std::string runner_up = {};        // the next best device, and why it was not chosen; empty: there was none
+  bool fell_back = false;            // not the requested device
+  std::vector<std::string> notices;  // one line per rejected device; print them and record them with the run
 };
 
-// request: auto, cpu, cuda or gpu (the one with the most free memory), cuda:N, metal or mps, in any case. A device that cannot be had is
-// replaced by the next of its chain (others of its kind, other GPUs, the CPU) or, with Fallback::forbid, refused with
-// ErrorCode::unsupported. Any other word is ErrorCode::usage. auto compares expected times where costs are given.
+// request: auto, cpu, cuda or gpu (the one with the most free memory), cuda:N, metal or mps; case-insensitive. If the device is unavailable,
+// falls back to the next candidate (others of its kind, other GPUs, the CPU) or, with Fallback::forbid, throws
+// ErrorCode::unsupported. Any other word is ErrorCode::usage. auto compares expected times if costs are given.
 [[nodiscard]] DeviceChoice select_device(std::string_view request = "auto", Fallback fallback = Fallback::allow, const StepWork& work = {},
                                          std::span<const DeviceCost> costs = {});
 
-// Whether a device of that name can be used: this build has a backend for it, the machine has it, and its libraries are there. Words as for
-// select_device(); `auto` and `cpu` always are. select_device() says what is missing.
+// Whether the device can be used: this build has a backend for it, the machine has the device, and its libraries are installed. Accepts the same
+// names as select_device(), which also reports what is missing; `auto` and `cpu` are always available.
 [[nodiscard]] bool is_available(std::string_view device);
 [[nodiscard]] bool is_available(const Device& device);
 

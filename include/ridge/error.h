@@ -7,14 +7,13 @@
 
 namespace ridge {
 
-// What kind of error it is.
 enum class ErrorCode {
   shape,        // shapes do not match
   dtype,        // an operation does not support the element type
   axis,         // no such axis
   value,        // an argument or an index is out of range
   binding,      // inputs do not match what a step was compiled for
-  memory,       // does not fit into the memory or the budget
+  memory,       // does not fit into memory or the budget
   io,           // a file cannot be read or written, or is damaged
   usage,        // a wrong setting or option
   unsupported,  // the device, build or operation does not support this

@@ -11,11 +11,11 @@ namespace ridge {
 // A parameter of a module.
 struct NamedTensor {
   std::string name;  // "up.weight"
-  Tensor* tensor;    // the module's own
-  bool decay;        // whether weight decay applies: to matrices, not to norms and biases
+  Tensor* tensor;    // points to the module's member
+  bool decay;        // whether weight decay applies: true for matrices, false for norms and biases
 };
 
-// Collects a module's parameters: visit(v) calls v("name", member) for each of its modules, tensors and containers of these.
+// Collects a module's parameters: visit(v) calls v("name", member) for each submodule, tensor, or container of these.
 class Visitor {
  public:
   explicit Visitor(std::vector<NamedTensor>& found) : found_(found) {}

@@ -14,7 +14,7 @@ using Axes = std::vector<int64_t>;  // the axes of a reduction; empty: all
 Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);
 Tensor operator*(const Tensor& a, const Tensor& b);
-Tensor operator/(const Tensor& a, const Tensor& b);  // integers divide to f32
+Tensor operator/(const Tensor& a, const Tensor& b);  // integers give f32
 Tensor operator-(const Tensor& a);
 // Elementwise comparisons and logic; the result is boolean.
 Tensor operator<(const Tensor& a, const Tensor& b);
@@ -35,9 +35,9 @@ Tensor mod(const Tensor& a, const Tensor& b);                             // the
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);  // a where the condition is true, else b
 Tensor clamp(const Tensor& x, double low, double high);
 Tensor cast(const Tensor& x, DType dtype);
-Tensor stop_gradient(const Tensor& x);  // x itself; gradients do not flow through it
+Tensor stop_gradient(const Tensor& x);  // x, but gradients do not flow through it
 
-// Elementwise functions of one tensor; those that <cmath> has mean the same here.
+// Elementwise functions of one tensor; functions that also exist in <cmath> behave the same here.
 #define RIDGE_UNARY_FUNCTIONS(X) \
   X(abs)                         \
   X(sign)                        \
@@ -46,7 +46,7 @@ Tensor stop_gradient(const Tensor& x);  // x itself; gradients do not flow throu
 RIDGE_UNARY_FUNCTIONS(RIDGE_FUNCTION)
 #undef RIDGE_FUNCTION
 Tensor square(const Tensor& x);
-Tensor gelu(const Tensor& x, bool exact = false);  // the tanh approximation, or exact through erf
+Tensor gelu(const Tensor& x, bool exact = false);  // the tanh approximation, or exact using erf
 
 // Creation.
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32);  // every element is `value`
@@ -54,7 +54,7 @@ Tensor iota(const Shape& shape, int axis = 0, DType dtype = DType::i64);  // eve
 Tensor one_hot(const Tensor& index, int64_t classes);                     // f32 with a new last axis of `classes`
 
 // Moving elements.
-Tensor reshape(const Tensor& x, const Shape& shape);                                     // one size may be -1: the one that fits
+Tensor reshape(const Tensor& x, const Shape& shape);                                     // one size may be -1 and is inferred
 Tensor permute(const Tensor& x, const Shape& axes);                                      // axis i of the result is axis axes[i] of x
 Tensor transpose(const Tensor& x, int a = -2, int b = -1);                               // swaps two axes
 Tensor expand(const Tensor& x, const Shape& shape);                                      // repeats axes of size 1 without copying
@@ -65,12 +65,12 @@ Tensor stack(const std::vector<Tensor>& parts, int axis = 0);                   
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int axis = 0);
 Tensor flip(const Tensor& x, const Axes& axes);
 
-// Indexing. An index out of range is an Error after the run that met it.
-Tensor gather(const Tensor& x, const Tensor& index, int axis);                                 // as torch.gather: index has x's rank
-Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& source, int axis);          // as torch.scatter; of equal indices the last one wins
-Tensor scatter_add(const Tensor& x, const Tensor& index, const Tensor& source, int axis);      // adds to x instead of replacing
-Tensor take(const Tensor& x, const Tensor& index, int axis = 0);                               // index of any rank replaces the axis
-Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Shape& sizes);  // starts are computed values, clamped so that the slice fits
+// Indexing. An index out of range throws an Error after the run in which it occurred.
+Tensor gather(const Tensor& x, const Tensor& index, int axis);                                          // as torch.gather: index has x's rank
+Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& source, int axis);                   // as torch.scatter; of equal indices the last one wins
+Tensor scatter_add(const Tensor& x, const Tensor& index, const Tensor& source, int axis);               // adds to x instead of replacing
+Tensor take(const Tensor& x, const Tensor& index, int axis = 0);                                        // index of any rank replaces the axis
+Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Shape& sizes);           // starts are tensors, clamped so that the slice fits
 Tensor dynamic_update_slice(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts);  // x with the slice replaced by `update`
 
 // Sorting: values and their indices. Stable; NaN counts as the largest value.
@@ -86,7 +86,7 @@ Tensor max(const Tensor& x, const Axes& axes = {}, bool keep = false);
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keep = false);
 Tensor prod(const Tensor& x, const Axes& axes = {}, bool keep = false);
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keep = false);
-Tensor argmax(const Tensor& x, std::optional<int64_t> axis = {}, bool keep = false);  // i64, the first of equals; no axis: over all elements
+Tensor argmax(const Tensor& x, std::optional<int64_t> axis = {}, bool keep = false);  // i64, the first of equal elements; no axis: over all elements
 Tensor argmin(const Tensor& x, std::optional<int64_t> axis = {}, bool keep = false);
 Tensor cumsum(const Tensor& x, int axis);  // running sums
 
@@ -102,7 +102,7 @@ struct ConvArgs {
 };
 Tensor conv1d(const Tensor& x, const Tensor& weight, const ConvArgs& args = {});  // x [batch, in, length], weight [out, in / groups, window]
 Tensor conv2d(const Tensor& x, const Tensor& weight, const ConvArgs& args = {});  // x [batch, in, height, width], weight [out, in / groups, height, width]
-// Pooling over the axes from the third on; one entry per spatial axis, stride as size if empty. Padding counts in the average.
+// Pooling over the third and later axes; one entry per spatial axis; an empty stride equals the size. Averages include the padding.
 Tensor max_pool(const Tensor& x, const std::vector<int64_t>& size, const std::vector<int64_t>& stride = {}, const std::vector<int64_t>& padding = {});
 Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& size, const std::vector<int64_t>& stride = {}, const std::vector<int64_t>& padding = {});
 
@@ -111,11 +111,11 @@ Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
 Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-5);
-// The normalised tensor, with the mean and the variance (divided by n) that were used.
+// The normalised tensor, and the mean and variance (divided by n) used.
 struct BatchNormResult {
   Tensor out, mean, var;
 };
-// x is [batch, channels, …]. In training, mean and variance are the batch's; otherwise they are the arguments.
+// x is [batch, channels, …]. Training uses the mean and variance of the batch; otherwise the arguments are used.
 BatchNormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean, const Tensor& var, bool training, double eps = 1e-5);
 
 Tensor embedding(const Tensor& index, const Tensor& table);  // rows of the table
@@ -131,46 +131,46 @@ struct AttentionArgs {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArgs& args = {});
 Tensor rope(const Tensor& x, const Tensor& position, double theta = 10000);  // rotary positions: x [batch, heads, T, dim], position i64 [T]
 
-// A figure that is reported with a loss, such as accuracy, entropy or KL: the mean sum / count, over all parts of a split batch.
+// A metric reported with a loss, such as accuracy, entropy or KL: the mean sum / count, over all parts of a split batch.
 struct NamedScalar {
   std::string name;
   Tensor sum, count;  // scalars
 };
-// A loss is a sum over samples and their number, so that a split batch gives the same gradients as the whole one.
+// A loss is a sum over samples and the sample count, so that a split batch gives the same gradients as the whole batch.
 struct Loss {
   Tensor sum, count;
   std::vector<NamedScalar> scalars = {};  // at most 16; no gradients flow through them
   operator Tensor() const;                // the mean
 
-  // The same loss with one more scalar: the mean of `values`, one or more for each sample, or of a sum and its count.
+  // The same loss with one more scalar: the mean of `values` (one or more per sample), or sum / count.
   //   return cross_entropy(logits, target).with("accuracy", equal(argmax(logits, -1), target));
   Loss with(std::string name, const Tensor& values) const;
   Loss with(std::string name, const Tensor& sum, const Tensor& count) const;
 };
-Loss cross_entropy(const Tensor& logits, const Tensor& target, std::optional<int64_t> ignore = {});  // targets equal to `ignore` do not count
+Loss cross_entropy(const Tensor& logits, const Tensor& target, std::optional<int64_t> ignore = {});  // targets equal to `ignore` are skipped
 Loss mse(const Tensor& prediction, const Tensor& target);                                            // mean squared error
 
-// Random numbers are a function of (seed, step, stream) and an element's index. Each call takes the next stream of the default seed or, inside a
-// training step, of the step's own; inside a scan they also depend on the time index.
+// Random numbers are a function of (seed, step, stream) and the element's index. Each call takes the next stream of the default seed or, inside a
+// training step, of the step's own seed; inside a scan they also depend on the time index.
 void seed(uint64_t value);                                 // sets the default seed
 Tensor uniform(const Shape& shape);                        // in [0, 1)
 Tensor normal(const Shape& shape);                         // mean 0, variance 1
 Tensor bernoulli(const Shape& shape, double probability);  // boolean: true with this probability
 Tensor dropout(const Tensor& x, double probability);       // zeroes elements with this probability and scales the others up
-Tensor categorical(const Tensor& logits);                  // i64: a class of the last axis, drawn by softmax(logits)
+Tensor categorical(const Tensor& logits);                  // i64: class indices drawn from softmax(logits) over the last axis
 Tensor permutation(int64_t n);                             // i64: 0 … n - 1 in random order
 
 // What a scan, or one step of it, returns.
 struct ScanOutput {
   std::vector<Tensor> carry, outputs;
 };
-// One step: from the carry and this step's slice of each sequence to the next carry and this step's outputs.
+// One step: takes the carry and this step's slice of each sequence, returns the next carry and this step's outputs.
 using ScanStep = std::function<ScanOutput(const std::vector<Tensor>& carry, const std::vector<Tensor>& x)>;
-// A loop over the first axis of `sequences`; outputs are stacked along it. Where `reset` (boolean [T] or [T, B]) is true at t, the initial carry is
+// Loops over the first axis of `sequences`; outputs are stacked along it. Where `reset` (boolean [T] or [T, B]) is true at t, the initial carry is
 // restored before step t. `reverse` runs from the last step to the first.
 ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const std::vector<Tensor>& sequences, const Tensor& reset = {}, bool reverse = false);
 
-// A function whose gradient you define: vjp(inputs, output, cotangent) returns one gradient per input, undefined for none.
+// A function with a user-defined gradient: vjp(inputs, output, cotangent) returns one gradient per input; an undefined tensor means no gradient.
 using CustomForward = std::function<Tensor(const std::vector<Tensor>&)>;
 using CustomVjp = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs, const Tensor& output, const Tensor& cotangent)>;
 Tensor custom(const CustomForward& forward, const CustomVjp& vjp, const std::vector<Tensor>& inputs);

@@ -15,7 +15,7 @@ class Shape {
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims);
-  static Shape filled(int rank, int64_t value);  // rank entries, all equal to value
+  static Shape filled(int rank, int64_t value);  // `rank` entries, all equal to `value`
 
   int rank() const { return rank_; }
   int64_t operator[](int axis) const { return dims_[axis]; }
@@ -47,7 +47,7 @@ Shape contiguous_strides(const Shape& shape);
 // The common shape of a and b after broadcasting. Throws ErrorCode::shape with both shapes; `op` names the operation in the message.
 Shape broadcast(const Shape& a, const Shape& b, const char* op);
 
-// An axis in 0 … rank - 1; negative numbers count from the end. Throws ErrorCode::axis.
+// Normalises an axis to 0 … rank - 1; negative numbers count from the end. Throws ErrorCode::axis if out of range.
 int normal_axis(int64_t axis, int rank, const char* op);
 
 }  // namespace ridge

@@ -21,36 +21,36 @@ Optimizer adamw(const AdamArgs& args = {});
 Optimizer adam(const AdamArgs& args = {});
 Optimizer sgd(const SgdArgs& args = {});
 
-// A batch tensor: the first axis counts samples and may be split.
+// A batch tensor. The first axis counts samples and may be split.
 struct BatchSpec {
   Shape shape;
   DType dtype = DType::f32;
 };
 
 struct CompileArgs {
-  std::string memory = "auto";  // "512MiB", "2GiB": what the step may hold; "auto" and "": no limit but the machine's
+  std::string memory = "auto";  // memory limit of the step: "512MiB", "2GiB"; "auto" and "": all of the machine's memory
   double clip = 0;
   int64_t micro = 0;  // samples in a micro-batch; 0: as many as fit
   uint64_t seed = 0;
-  std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the one that use_device() named. ErrorCode::unsupported: it cannot be used
-  std::string precision = "fp32";  // of products: fp32, tf32, bf16, fp16, or auto; ErrorCode::unsupported: the device has no such format
+  std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the device set by use_device(). ErrorCode::unsupported if unusable
+  std::string precision = "fp32";  // of matrix products: fp32, tf32, bf16, fp16, or auto; ErrorCode::unsupported if the device lacks the format
 };
 
 struct StepResult {
   double loss = 0, gradient_norm = 0;
-  bool applied = true;                                       // false: a value was not finite, and nothing was changed
+  bool applied = true;                                       // false: a value was not finite, so the update was skipped
   std::vector<std::pair<std::string, double>> scalars = {};  // named scalars of the loss, means over the batch
-  double scalar(std::string_view name) const;                // ErrorCode::value: the loss reports none of that name
+  double scalar(std::string_view name) const;                // ErrorCode::value if the loss reports no such scalar
 };
 
-// A step runs on the device that it was compiled for. After compile the module's tensors lie in the step's own memory: reading them shows the
-// current weights, wherever other expressions are computed.
+// A step runs on the device that it was compiled for. After compile() the module's tensors are stored in the step's memory: reading them gives the
+// current weights, even if other expressions are computed on another device.
 class CompiledStep {
  public:
   StepResult run(const std::vector<Tensor>& batch);
-  StepResult run(const std::vector<Tensor>& batch, double lr);  // ErrorCode::value: a rate that is negative or not finite
-  std::string report() const;                                   // memory by class, kernels, what was decided and why
-  std::string dump() const;                                     // every kernel
+  StepResult run(const std::vector<Tensor>& batch, double lr);  // ErrorCode::value if lr is negative or not finite
+  std::string report() const;                                   // memory by class, kernels, decisions and their reasons
+  std::string dump() const;                                     // lists every kernel
   int64_t planned_bytes() const;
   int64_t micro_batch() const;
   int64_t kernels() const;  // launches in one step
@@ -65,7 +65,7 @@ class CompiledStep {
 class Step {
  public:
   using LossFn = std::function<Loss(const std::vector<Tensor>& batch)>;
-  // `evaluate` is the loss of validation, as without dropout; none: the same.
+  // `evaluate` is the validation loss, for example without dropout; if empty, `loss` is used.
   Step(std::vector<NamedTensor> parameters, Optimizer optimizer, LossFn loss, LossFn evaluate = {})
       : parameters_(std::move(parameters)), optimizer_(optimizer), loss_(std::move(loss)), evaluate_(std::move(evaluate)) {}
   CompiledStep compile(const std::vector<BatchSpec>& batch, const CompileArgs& args = {}) const;
@@ -81,7 +81,7 @@ class Step {
   LossFn loss_, evaluate_;
 };
 
-// loss(x), loss(x, target) or loss(batch) as a function of the batch's tensors.
+// Wraps loss(x), loss(x, target) or loss(batch) as a function of the batch's tensors.
 template <class Fn>
 Step::LossFn loss_function(Fn loss) {
   return [loss](const std::vector<Tensor>& b) -> Loss {

@@ -20,7 +20,7 @@ struct TensorState;
 // A multi-dimensional array, or an expression that computes one. Copies share the value.
 class Tensor {
  public:
-  Tensor() = default;                                    // no tensor; defined() is false
+  Tensor() = default;                                    // undefined: defined() is false
   Tensor(double value, DType dtype = DType::f32);        // a scalar; implicit, so that x * 2 works
   Tensor(Shape shape, std::span<const float> values);    // f32, copied
   Tensor(Shape shape, std::span<const int64_t> values);  // i64, copied
@@ -35,9 +35,9 @@ class Tensor {
   DType dtype() const;
   int64_t size() const { return shape().numel(); }
 
-  void eval() const;                     // computes it now, with everything it depends on
-  const void* data() const;              // evaluates; contiguous elements of dtype(), in host memory
-  void* mutable_data();                  // of an evaluated tensor; writing to it changes no other tensor
+  void eval() const;                     // computes the value now, with everything it depends on
+  const void* data() const;              // evaluates; contiguous elements of type dtype(), in host memory
+  void* mutable_data();                  // the tensor must be evaluated; writing changes no other tensor
   std::vector<float> to_floats() const;  // evaluates and converts
   std::vector<int64_t> to_ints() const;  // evaluates and converts
   double item() const;                   // the value of a tensor with one element
@@ -49,16 +49,16 @@ class Tensor {
   std::shared_ptr<detail::TensorState> state_;
 };
 
-// Selects the device on which expressions are computed from now on: "cpu" (the default), "cuda" or "cuda:1". Tensors move there when an expression
-// needs them and come back when they are read. Throws ErrorCode::unsupported, which names what the device lacks.
+// Selects the device on which expressions are computed from now on: "cpu" (the default), "cuda" or "cuda:1". Tensors are copied there when an
+// expression needs them and back when they are read. Throws ErrorCode::unsupported, naming what is missing.
 void use_device(const Device& device);
 void use_device(std::string_view name);
-Device used_device();  // the device selected now
+Device used_device();  // the currently selected device
 
 // The tensor's values as text, with long axes abbreviated; evaluates it.
 std::string to_string(const Tensor& tensor);
 
-// Prints the values, or the text, and a line end to stdout.
+// Prints the values, or the text, and a newline to stdout.
 void print(const Tensor& tensor);
 void print(const std::string& text);
 
@@ -71,7 +71,7 @@ struct EagerStatistics {
   int64_t compiled = 0, reused = 0, evicted = 0;  // programs compiled, found in the cache, and dropped from it
   int64_t kernels = 0;                            // kernels in the program that ran last
   int64_t pool_requests = 0, pool_reuses = 0;     // allocations, and how many reused freed memory
-  int64_t pool_bytes = 0, pool_peak = 0;          // memory held now, and at most so far
+  int64_t pool_bytes = 0, pool_peak = 0;          // memory held now, and its peak so far
 };
 EagerStatistics eager_statistics();
 

@@ -1,4 +1,4 @@
-// Training of a user's own model on a user's own data: planned before it starts, data made ahead of the step, non-finite steps skipped,
+// Trains a user-defined model on user-supplied data, with planning before the start, data prefetching, skipping of non-finite steps,
 // checkpoints, resume, validation, and a live line on the terminal.
 #pragma once
 #include <functional>
@@ -14,27 +14,27 @@
 
 namespace ridge {
 
-// A tensor of a batch that is to be filled.
+// A batch tensor to be filled.
 struct BatchTensor {
   Shape shape;  // the first axis counts samples
   DType dtype = DType::f32;
   void* data = nullptr;
 
-  std::span<float> floats() const;  // ErrorCode::dtype where it holds something else
+  std::span<float> floats() const;  // ErrorCode::dtype if the type differs
   std::span<int64_t> ints() const;
 };
 
-// Where batches come from. A batch is a function of its number 0, 1, 2, … alone, so that a run that was stopped goes on with the same data.
+// The source of batches. A batch depends only on its number 0, 1, 2, …, so that a resumed run continues with the same data.
 class Data {
  public:
   Data() = default;  // none
 
-  // Samples in memory, counted by the first axis of every tensor. Each epoch takes them in another order; validation takes them as they are.
+  // Samples in memory; the first axis of every tensor counts samples. Each epoch shuffles them differently; validation keeps their order.
   Data(std::initializer_list<Tensor> tensors) : Data(std::vector<Tensor>(tensors)) {}
   explicit Data(std::vector<Tensor> tensors);
 
-  // Batches that are made when they are needed: fill(number, batch) writes every element. It is called from a thread of its own, ahead of the
-  // step, and must not compute with Tensors. `batches`: how many there are, which validation has to know; -1: without end.
+  // Batches generated on demand: fill(number, batch) writes every element. It is called from a separate thread, ahead of the
+  // step, and must not compute with Tensors. `batches`: how many there are, required for validation; -1: unlimited.
   using Fill = std::function<void(int64_t number, std::span<const BatchTensor> batch)>;
   Data(std::vector<BatchSpec> batch, Fill fill, int64_t batches = -1);
 
@@ -47,31 +47,31 @@ class Data {
 
 struct TrainerArgs {
   int64_t steps = 1000;
-  int64_t batch = 0;  // samples in a step; 0: as many as the data's batches have, or 32
+  int64_t batch = 0;  // samples per step; 0: the batch size of the data, or 32 if it has none
   using Rate = RateKind;
   Rate rate = Rate::cosine;
-  int64_t warmup = 0;                 // steps in which the rate grows to the optimizer's
-  std::optional<double> min_lr = {};  // at the end; none: a tenth of the optimizer's
-  double clip = 0;                    // global norm of the gradients; 0: none
-  uint64_t seed = 1;                  // of the order of samples and of random ops
+  int64_t warmup = 0;                 // steps over which the rate rises to the optimizer's lr
+  std::optional<double> min_lr = {};  // final rate; none: a tenth of the optimizer's lr
+  double clip = 0;                    // limit on the global gradient norm; 0: no clipping
+  uint64_t seed = 1;                  // for the sample order and random ops
 
-  std::string out = {};                                      // the run's folder; empty: nothing is written, and nothing can be resumed
-  bool resume = true;                                        // goes on with what is in `out`; false: a folder that holds a run is refused
-  std::string memory = "auto";                               // "512MiB": what the whole process may hold; the batch is split to fit
-  int64_t validation_interval = 0, checkpoint_interval = 0;  // steps; 0: decided
+  std::string out = {};                                      // the run folder; empty: nothing is written, so the run cannot be resumed
+  bool resume = true;                                        // continues the run in `out`; false: throws if `out` already holds a run
+  std::string memory = "auto";                               // "512MiB": limit for the whole process; the batch is split to fit
+  int64_t validation_interval = 0, checkpoint_interval = 0;  // steps; 0: chosen automatically
   double max_minutes = 0;                                    // 0: no limit
   bool show = true;                                          // plan, live line and summary on stdout
 
-  // What validations are judged by: the loss, or a scalar that it reports. The best checkpoint is the one with the best score.
+  // The validation metric: the loss, or a scalar that it reports. The best checkpoint is the one with the best score.
   //   .score = {.name = "accuracy", .higher_is_better = true}
   Score score = {};
-  std::optional<double> target = {};         // a validation whose score reaches it ends the run
-  std::function<std::string()> sample = {};  // makes a text to show with the weights as they are, as a sample or a picture of letters
-  int64_t sample_interval = 0;               // steps; 0: four in a run
+  std::optional<double> target = {};         // the run ends when a validation score reaches it
+  std::function<std::string()> sample = {};  // returns text to show, made with the current weights
+  int64_t sample_interval = 0;               // steps; 0: four times per run
   bool tensorboard = false;                  // event files in out/tensorboard
 
-  std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the one that use_device() named. ErrorCode::unsupported: it cannot be used
-  std::string precision = "fp32";  // of products: fp32, tf32, bf16, fp16, or auto: what is fastest on the device as measured and trains safely
+  std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the device set by use_device(). ErrorCode::unsupported if unusable
+  std::string precision = "fp32";  // of matrix products: fp32, tf32, bf16, fp16, or auto: the fastest measured format that trains safely
 };
 
 struct TrainingResult {
@@ -79,56 +79,56 @@ struct TrainingResult {
   End end = End::finished;
   std::string reason;  // one line
   bool finished() const { return end == End::finished || end == End::target; }
-  // The last checkpoint could not be written, as on a full disk: what was learnt after this step is lost when the process ends. `ridge train` exits with 6.
+  // Set if the last checkpoint could not be written, e.g. on a full disk: training after this step is lost when the process ends. `ridge train` exits with 6.
   std::optional<int64_t> state_lost_since;
 
-  int64_t steps = 0, skipped = 0;                 // attempted, in all parts of a resumed run
-  double train_loss = 0;                          // mean of the last steps
-  std::optional<double> best_score, score;        // by validation: the best one, and the last one
-  std::optional<double> best_val_loss, val_loss;  // losses of the same validations
-  double seconds = 0, samples_s = 0;              // of this part, by the clock: all that was waited for included
-  double compute_samples_s = 0;                   // of its steps' own work
+  int64_t steps = 0, skipped = 0;                 // attempted, over all parts of a resumed run
+  double train_loss = 0;                          // mean over the last steps
+  std::optional<double> best_score, score;        // best and last validation score
+  std::optional<double> best_val_loss, val_loss;  // losses of the same two validations
+  double seconds = 0, samples_s = 0;              // of this part, wall-clock, including all waits
+  double compute_samples_s = 0;                   // counting only time spent in steps
   int64_t planned_bytes = 0, peak_bytes = 0;
   bool resumed = false;
 };
 
-// Plans and compiles when it is made; the module's tensors show the current weights from then on.
-// SIGINT and SIGTERM end run() after a checkpoint; a second SIGINT ends the process. The same program, started again, goes on from there.
-// While run() lasts, SIGPIPE, and SIGXFSZ where the program does not handle it, are ignored: what cannot be written is an error that is told, and costs an
-// output or a checkpoint. Afterwards all signals are as they were.
+// The constructor plans and compiles; from then on the module's tensors show the current weights.
+// SIGINT and SIGTERM end run() after a checkpoint; a second SIGINT ends the process. Running the same program again resumes from there.
+// During run(), SIGPIPE is ignored, and so is SIGXFSZ unless the program handles it: a failed write is reported and costs only that
+// output or checkpoint. Afterwards the previous signal handlers are restored.
 class Trainer {
  public:
   Trainer(const Step& step, Data train, TrainerArgs args = {}, Data validation = {});
   ~Trainer();
   Trainer(Trainer&&) noexcept;
 
-  std::string plan() const;       // what was decided and why, memory by class, kernels
-  int64_t planned_bytes() const;  // that the process will hold; the result's figure counts what was held before too
-  TrainingResult run();           // once
+  std::string plan() const;       // decisions and their reasons, memory by class, kernels
+  int64_t planned_bytes() const;  // of the whole process; TrainingResult::planned_bytes also counts memory held and freed before
+  TrainingResult run();           // call only once
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// The same training with several seeds, each in a folder of its own, and what they say together.
+// Repeats a training with several seeds, each in its own folder, and summarises the results.
 struct ExperimentArgs {
   std::string out;  // each run is in out/seed_N; final_info.json and plots with bands are written here
   int seeds = 3;
-  uint64_t first_seed = 1;  // then those that follow it
+  uint64_t first_seed = 1;  // the others are consecutive
   bool show = true;         // a table of means at the end
 };
 struct ExperimentResult {
   struct Mean {
     double mean = 0, error = 0;  // standard error of the mean: sd / sqrt(n), sd with n - 1
-    int count = 0;               // of values
+    int count = 0;               // number of values
   };
-  std::vector<TrainingResult> runs;  // those that were made: the first that was interrupted, diverged or could not be saved is the last
-  bool finished = false;             // all of them
+  std::vector<TrainingResult> runs;  // ends with the first that was interrupted, diverged or could not be saved
+  bool finished = false;             // all runs finished
   Mean best_score, train_loss;
 };
-// `train` makes a model, trains it with this seed in this folder, and returns what run() returned. A run that is complete already costs nothing, so
-// the same program, started again, continues where it was stopped. ErrorCode::usage: no folder, or no seeds.
+// `train` creates a model, trains it with this seed in this folder, and returns the result of run(). A run that is already complete returns immediately, so
+// running the same program again continues where it stopped. ErrorCode::usage if there is no folder or no seeds.
 //   experiment({.out = "runs/rings"}, [&](uint64_t s, const std::string& out) {
 //     seed(s);
 //     Mlp net;
@@ -136,7 +136,7 @@ struct ExperimentResult {
 //   });
 ExperimentResult experiment(const ExperimentArgs& args, const std::function<TrainingResult(uint64_t seed, const std::string& out)>& train);
 
-// Reads weights by their names, so that a trained model can be used: from a run folder (the best checkpoint), a checkpoint or a safetensors file.
+// Loads trained weights by name from a run folder (the best checkpoint), a checkpoint or a safetensors file.
 void load_weights(const std::vector<NamedTensor>& parameters, const std::string& path);
 template <class Module>
 void load_weights(Module& module, const std::string& path) {

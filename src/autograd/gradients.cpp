@@ -13,7 +13,7 @@ namespace {
 class Differentiator final : public GradContext {
  public:
   Differentiator(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> wrt) : g_(graph), order_(topological(graph, outputs)) {
-    // A node matters when it depends on one of wrt through floating values that let gradients pass.
+    // A node matters if it depends on one of wrt through floating values that propagate gradients.
     matters_.resize(graph.size());
     for (NodeId w : wrt) matters_[w] = 1;
     for (NodeId id : order_) {
@@ -77,7 +77,7 @@ class Differentiator final : public GradContext {
   Graph& g_;
   std::vector<NodeId> order_;
   std::vector<char> matters_;
-  std::vector<std::vector<NodeId>> cotangents_;  // per node that existed at the start, per output
+  std::vector<std::vector<NodeId>> cotangents_;  // per node that existed at the start, then per output
   NodeId node_ = kNone;
 };
 
@@ -86,8 +86,8 @@ class Differentiator final : public GradContext {
 std::vector<NodeId> vector_jacobian(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> cotangents, std::span<const NodeId> wrt) {
   for (NodeId w : wrt)
     if (!is_float(graph.dtype(w))) fail(ErrorCode::dtype, "[grad] {} has no gradient: only floating tensors do", to_string(graph.type(w)));
-  // Second derivatives reach macro ops without a rule of their own: those are taken apart, and with them all others, so that
-  // what they share stays shared. wrt nodes stay what they are: they are rewritten like the rest and found again by position.
+  // Second derivatives may reach macro ops that have no gradient rule. Those and all other attention ops are then decomposed together,
+  // so that shared values stay shared. wrt nodes are rewritten like the rest and found again by position.
   std::vector<NodeId> roots(outputs.begin(), outputs.end()), targets(wrt.begin(), wrt.end());
   if (Differentiator(graph, roots, targets).needs_decomposition()) {
     std::vector<NodeId> all = roots;

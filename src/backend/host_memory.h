@@ -1,4 +1,4 @@
-// What the devices that work on the host's memory share.
+// Shared by the devices that use host memory.
 #pragma once
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// What kernels of single nodes share on every backend: collapsed shapes, and the choice by op.
+// Shared by the backends' kernels for single nodes: collapsed shapes, and selection by op.
 #pragma once
 #include <span>
 
@@ -13,14 +13,14 @@ inline int64_t product(const Shape& s, int first, int last) {
   return n;
 }
 
-// A shape seen from one of its axes: [outer, axis, inner].
+// A shape viewed from one of its axes: [outer, axis, inner].
 struct AxisView {
   int64_t outer = 1, size = 1, inner = 1;
   AxisView() = default;
   AxisView(const Shape& s, int axis) : outer(product(s, 0, axis)), size(s[axis]), inner(product(s, axis + 1, s.rank())) {}
 };
 
-// A backend's function that makes the kernels of an op that runs alone.
+// A backend's function that creates the kernels of an op that runs alone.
 template <class Make>
 struct NodeMaker {
   Op op;

@@ -18,7 +18,7 @@ namespace {
 struct Entry {
   std::string_view name;
   std::unique_ptr<Backend> (*open)(int index, const TeamSource& team);
-  std::function<GpuFindings()> (*begin_probe)(bool rates_only, bool quick);  // null: it has no GPUs
+  std::function<GpuFindings()> (*begin_probe)(bool rates_only, bool quick);  // null: the backend has no GPUs
 };
 
 const Entry kBackends[] = {

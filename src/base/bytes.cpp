@@ -20,7 +20,7 @@ constexpr Unit kUnits[] = {
 }  // namespace
 
 std::optional<int64_t> bytes_of(std::string_view text) {
-  if (!text.empty() && text.find_first_not_of("0123456789") == text.npos) {  // exact, also beyond what a double holds
+  if (!text.empty() && text.find_first_not_of("0123456789") == text.npos) {  // exact, even beyond a double's precision
     int64_t whole = 0;
     return std::from_chars(text.data(), text.data() + text.size(), whole).ec == std::errc() ? std::optional(whole) : std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Multiplication of settings: a result that does not fit 64 bits is an error that names the factors.
+// Overflow-checked multiplication of settings: a result that does not fit in 64 bits is an error that names the factors.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@ struct Factor {
   int64_t value = 0;      // not negative
 };
 
-// ErrorCode::usage when there is no room: "[gpt] steps=1000000000000 x batch=1000000000 samples are more than can be counted; …".
+// ErrorCode::usage on overflow: "[gpt] steps=1000000000000 x batch=1000000000 samples are more than can be counted; …".
 int64_t checked_product(std::string_view where, std::string_view what, std::span<const Factor> factors);
 inline int64_t checked_product(std::string_view where, std::string_view what, std::initializer_list<Factor> factors) {
   return checked_product(where, what, std::span(factors.begin(), factors.size()));

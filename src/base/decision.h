@@ -1,4 +1,4 @@
-// One thing that Ridge settled before a run: what, by whom, why, and what else it could have been.
+// One decision that Ridge made before a run: what was decided, by which source, why, and the alternatives.
 #pragma once
 #include <string>
 

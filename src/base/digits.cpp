@@ -13,12 +13,12 @@ namespace {
 
 constexpr int kDigits = 9;
 constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                              1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};  // all that are exact
+                              1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};  // all exact powers
 
 }  // namespace
 
 void append_digits(std::string& out, double x) {
-  constexpr double kLeast = 1e-13, kMost = 1e15;  // beyond, powers are not exact or zeros many
+  constexpr double kLeast = 1e-13, kMost = 1e15;  // outside this range the powers are inexact or there are many zeros
   const double size = std::abs(x);
   if (!std::isfinite(x)) {
     out += "null";
@@ -28,7 +28,7 @@ void append_digits(std::string& out, double x) {
     fmt::format_to(std::back_inserter(out), "{:.9g}", x);
     return;
   }
-  // 10^exponent <= size, or one less by the binary exponent alone.
+  // From the binary exponent alone: 10^exponent <= size, possibly one too small.
   const int binary = int(std::bit_cast<uint64_t>(size) >> 52) - 1023;
   int exponent = (binary * 78913) >> 18;  // times log10(2), rounded down
   if (exponent >= 0 ? size >= kPowers[exponent + 1] : size * kPowers[-exponent - 1] >= 1) ++exponent;

@@ -1,10 +1,10 @@
-// Numbers as text for files, many of them quickly.
+// Fast number formatting for files.
 #pragma once
 #include <string>
 
 namespace ridge {
 
-// As JSON has it, with nine significant digits: any two floats are told apart, and what lies half-way is rounded up. What is not finite becomes null.
+// JSON with nine significant digits, enough to distinguish any two floats. Ties round up. Values that are not finite become null.
 void append_digits(std::string& out, double x);
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// Raising errors inside the library: formatted, so that each can name its numbers.
+// Throws formatted errors inside the library, so that each can include its numbers.
 #pragma once
 #include <utility>
 

@@ -1,5 +1,5 @@
-// fmt's own code, compiled once for the whole library: its header-only form costs every file that formats three seconds, and Debian
-// ships no archive of it.
+// fmt's own code, compiled once for the whole library: the header-only form adds three seconds to every file that formats, and Debian ships no static library
+// of it.
 #include <fmt/format-inl.h>
 
 #include <locale>

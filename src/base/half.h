@@ -1,5 +1,4 @@
-// bf16 and f16 as storage: conversion to and from f32, round to nearest even. The scalar definition that every
-// vector version must match bit for bit.
+// bf16 and f16 as storage formats: conversion to and from f32, rounding to nearest even. Every vector version must match this scalar definition bit for bit.
 #pragma once
 #include <bit>
 #include <cstdint>

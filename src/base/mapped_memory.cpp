@@ -21,7 +21,7 @@ size_t whole_pages(int64_t bytes) { return size_t((bytes + page_bytes() - 1) / p
 }  // namespace
 
 std::byte* reserve_memory(int64_t bytes) {
-  // Mapped a huge page larger and cut to its alignment, so that every whole 2 MiB can be one page.
+  // Maps one huge page more and trims to the alignment, so that every whole 2 MiB can be a huge page.
   const size_t page = size_t(kHugePage), size = whole_pages(bytes), mapped = size + (size >= page ? page : 0);
   void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;

@@ -1,4 +1,4 @@
-// The host's memory in large pieces.
+// Large allocations of host memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace ridge {
 
 inline constexpr int64_t kHugePage = int64_t(2) << 20;
 
-// Zeros from the system, touched, with huge pages where that helps. ErrorCode::memory when there is no room.
+// Zeroed pages from the system, already touched, huge where that helps. ErrorCode::memory on failure.
 std::byte* map_memory(int64_t bytes);
-// The same untouched; null when there is no room.
+// The same, untouched; null on failure.
 std::byte* reserve_memory(int64_t bytes);
 void unmap_memory(std::byte* p, int64_t bytes);
 

@@ -45,7 +45,7 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 std::string close_hint(std::string_view word, std::span<const std::string_view> names) {
   const std::string_view name = nearest(word, names);
   word = word.substr(0, kLongestWord);
-  // One letter in three may be wrong: beyond that the words have nothing to do with each other.
+  // One letter in three may be wrong; beyond that the words are unrelated.
   const bool close = !name.empty() && !word.empty() && edit_distance(word, name) * 3 <= std::max(word.size(), name.size());
   return close ? fmt::format("did you mean '{}'?", name) : std::string();
 }

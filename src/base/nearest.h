@@ -1,4 +1,4 @@
-// The name that somebody probably meant.
+// Suggests the name that the user probably meant.
 #pragma once
 #include <span>
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace ridge {
 
-// Letters to insert, delete, replace or swap with their neighbour on the way from a to b.
+// Edit distance from a to b: insertions, deletions, replacements and swaps of neighbouring letters.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The name with the least distance, the first of equals; empty when there are no names. Words beyond 64 letters are cut there.
+// The name at the smallest distance, the first on ties; empty if there are no names. Words are truncated to 64 letters.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
 
-// "did you mean 'batch'?" where a name is close to the word: at most a third of the letters differ. Else empty.
+// "did you mean 'batch'?" if a name is close to the word (at most a third of the letters differ), else empty.
 std::string close_hint(std::string_view word, std::span<const std::string_view> names);
 
-// For the end of a message: the same, or where no name is close `otherwise`; without that the first names.
+// For the end of a message: the same, or `otherwise` if no name is close; if that is empty too, the first few names.
 std::string nearest_hint(std::string_view word, std::span<const std::string_view> names, std::string_view otherwise = {});
 
 }  // namespace ridge

@@ -1,10 +1,10 @@
-// An address that is known before the memory is.
+// An address known before its memory is allocated.
 #pragma once
 #include <cstdint>
 
 namespace ridge {
 
-// An entry of the table of base addresses, plus bytes.
+// An entry in the table of base addresses, plus an offset in bytes.
 struct Place {
   int32_t base = -1;  // -1: absent
   int64_t offset = 0;

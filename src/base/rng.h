@@ -1,4 +1,4 @@
-// Randomness as a function: Philox 4x32-10 over (seed, step, stream) and an element's global index.
+// Random numbers as a pure function: Philox 4x32-10 of (seed, step, stream) and an element's global index.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,7 +26,7 @@ inline std::array<uint32_t, 4> philox(RandomKey key, uint64_t block) {
 
 inline uint32_t random_word(RandomKey key, uint64_t index) { return philox(key, index / 4)[index % 4]; }
 
-// Uniform in [0, 1) with 24 bits: every value is exact in f32.
+// Uniform in [0, 1) with 24 bits: every value is exactly representable in f32.
 inline float uniform_from(uint32_t word) { return float(word >> 8) * 0x1p-24f; }
 
 }  // namespace ridge

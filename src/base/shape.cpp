@@ -34,7 +34,7 @@ void Shape::erase(int axis) {
 }
 
 int64_t Shape::numel() const {
-  if (std::find(begin(), end(), 0) != end()) return 0;  // empty, however large the other sizes are
+  if (std::find(begin(), end(), 0) != end()) return 0;  // empty, however large the other dimensions
   int64_t n = 1;
   for (int64_t d : *this) {
     if (__builtin_mul_overflow(n, d, &n)) fail(ErrorCode::value, "[shape] {} has more than 2^63 elements", to_string(*this));

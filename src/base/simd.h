@@ -5,8 +5,8 @@
 #ifndef HWY_DISABLE_PCLMUL_AES
 #define HWY_DISABLE_PCLMUL_AES
 #endif
-// RIDGE_TIERS: SSE4, AVX2 and AVX-512 are compiled and one is chosen at run time. Otherwise there is one: NEON, or AVX2 where sanitizers look for errors
-// that all three would have.
+// RIDGE_TIERS: SSE4, AVX2 and AVX-512 are all compiled, and one is chosen at run time. Otherwise there is one target: NEON, or AVX2 in sanitizer builds, where
+// all three would show the same errors.
 #if defined(__x86_64__) && !defined(RIDGE_ONE_TIER)
 #define RIDGE_TIERS 1
 #elif defined(__x86_64__)

@@ -20,7 +20,7 @@ constexpr InkRow kInks[] = {
 
 const InkRow& row(Ink ink) { return kInks[size_t(ink)]; }
 
-// Two decimals are finer than any screen; trailing zeros go.
+// Two decimals are finer than any screen; trailing zeros are dropped.
 std::string number(double x) {
   if (!std::isfinite(x)) fail(ErrorCode::value, "[svg] {} is no coordinate", x);
   std::string text = fmt::format("{:.2f}", x);
@@ -56,7 +56,7 @@ std::string style_sheet() {
       rules([](const InkRow& ink) { return ink.light; }, "  "), rules([](const InkRow& ink) { return ink.dark; }, "    "));
 }
 
-// Reads one code point; a byte that begins none is U+FFFD by itself, and so is what XML forbids.
+// Reads one code point; an invalid byte or a character that XML forbids becomes U+FFFD.
 uint32_t next_code(std::string_view text, size_t& at) {
   const CodePoint code = code_point_at(text, at);
   if (code.value == kNotUtf8 || (code.value & 0xfffe) == 0xfffe) return ++at, 0xfffd;
@@ -64,7 +64,7 @@ uint32_t next_code(std::string_view text, size_t& at) {
   return code.value;
 }
 
-// Advance of a character in thousandths of the size, as common sans-serif fonts have it.
+// Advance width of a character in thousandths of the font size, as in common sans-serif fonts.
 double advance(uint32_t code) {
   if (code >= '0' && code <= '9') return 570;
   if (code < 0x80) {

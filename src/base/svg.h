@@ -1,5 +1,5 @@
-// Pictures as SVG text: a few elements, colours by role that follow the reader's light or dark scheme, and widths of text by estimate,
-// so that labels can be placed without a font.
+// Writes SVG pictures: a few elements, colours by role that follow the reader's light or dark scheme, and estimated text widths, so that labels can be placed
+// without a font.
 #pragma once
 #include <functional>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace ridge::svg {
 
-// What a colour is for. Each has one value on light and one on dark backgrounds; both are readable on paper and panel.
+// The role of a colour. Each has one value for light and one for dark backgrounds; both are readable on paper and panel.
 enum class Ink { paper, panel, rule, muted, text, blue, teal, green, amber, red, violet };
 std::string_view light_value(Ink ink);  // "#1a2330"
 std::string_view dark_value(Ink ink);
@@ -41,15 +41,15 @@ struct Box {
 
 class Picture {
  public:
-  // The title and the description are for readers that do not see it. The background is a sheet of paper with round corners.
+  // The title and description are for screen readers. The background is a sheet of paper with rounded corners.
   Picture(double width, double height, std::string_view title, std::string_view description = {});
 
-  void text(Point at, std::string_view words, const TextStyle& style = {});  // at: anchor and base line
+  void text(Point at, std::string_view words, const TextStyle& style = {});  // at: anchor and baseline
   void rect(const Box& box, const Paint& paint);
   void line(Point from, Point to, const Paint& paint);
   void circle(Point centre, double radius, const Paint& paint);
   void path(std::span<const Point> points, const Paint& paint, bool closed = false);
-  void group(Point origin, const std::function<void()>& body, std::string_view name = {});  // what body draws, moved
+  void group(Point origin, const std::function<void()>& body, std::string_view name = {});  // draws body translated to origin
 
   std::string str() const;  // the document
 
@@ -59,8 +59,8 @@ class Picture {
   int depth_ = 1;
 };
 
-std::string escape(std::string_view text);  // for text and attributes; bytes that are no UTF-8 and control characters are replaced
+std::string escape(std::string_view text);  // for text and attributes; replaces invalid UTF-8 and control characters
 double text_width(std::string_view text, double size, bool bold = false);
-std::string fit(std::string_view text, double width, double size, bool bold = false);  // cut with … where it is too long
+std::string fit(std::string_view text, double width, double size, bool bold = false);  // truncated with … if too long
 
 }  // namespace ridge::svg

@@ -1,4 +1,4 @@
-// What a program may assume about where its output goes.
+// Properties of the terminal that stdout goes to.
 #pragma once
 #include <string>
 #include <string_view>
@@ -7,11 +7,11 @@
 
 namespace ridge {
 
-int terminal_width();  // of stdout in columns; COLUMNS, else 100 when it is no terminal
-bool on_terminal();    // stdout is a terminal on which the cursor can be moved
-bool use_colour();     // it is one, and NO_COLOR is not set
+int terminal_width();  // of stdout in columns; if it is not a terminal, COLUMNS, else 100
+bool on_terminal();    // stdout is a terminal with cursor movement
+bool use_colour();     // stdout is a terminal and NO_COLOR is not set
 
-std::string bold(std::string_view text);  // plain text without use_colour()
+std::string bold(std::string_view text);  // unchanged without use_colour()
 std::string dim(std::string_view text);
 
 }  // namespace ridge

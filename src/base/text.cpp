@@ -23,7 +23,7 @@ std::string size_text(int64_t bytes) {
   if (bytes > -1024 && bytes < 1024) return fmt::format("{} B", bytes);
   double value = double(bytes) / 1024;
   size_t unit = 0;
-  // 1023.9 would be written as 1024.
+  // 1023.9 would print as 1024.
   for (; (value >= 1023.5 || value <= -1023.5) && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
   const double size = value < 0 ? -value : value;
   std::string number = fmt::format("{:.{}f}", value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
@@ -78,7 +78,7 @@ std::string printable(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
-    // Signs that turn the direction of writing are commands too.
+    // Characters that change the writing direction act as commands too.
     const bool command = (c.value < 0x20 && c.value != '\n') || (c.value >= 0x7f && c.value < 0xa0) || (c.value >= 0x202a && c.value < 0x202f) ||
                          (c.value >= 0x2066 && c.value < 0x206a);
     if (c.value == kNotUtf8)

@@ -1,4 +1,4 @@
-// UTF-8 one code point at a time. Bytes that are not UTF-8 are passed on as such, one by one, so that no text is refused or changed.
+// Decodes UTF-8 one code point at a time. Invalid bytes are passed through one by one, so that no text is rejected or changed.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,10 +10,10 @@ constexpr char32_t kNotUtf8 = 0xffffffff;
 
 struct CodePoint {
   char32_t value = kNotUtf8;
-  uint32_t bytes = 1;  // how many it takes in the text
+  uint32_t bytes = 1;  // length of its encoding
 };
 
-// The one at text[at]. Overlong forms, surrogates and what lies beyond U+10FFFF are not UTF-8.
+// The code point at text[at]. Overlong forms, surrogates and code points above U+10FFFF are invalid.
 inline CodePoint code_point_at(std::string_view text, size_t at) {
   const uint8_t lead = uint8_t(text[at]);
   if (lead < 0x80) return {lead, 1};
@@ -37,13 +37,13 @@ inline void append_utf8(std::string& out, char32_t value) {
   for (int i = following - 1; i >= 0; --i) out += char(0x80 | (value >> 6 * i & 0x3f));
 }
 
-// Takes two columns of a terminal: East Asian letters and pictures.
+// Two columns wide in a terminal: East Asian letters and emoji.
 inline bool is_wide(char32_t c) {
   return (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0 && c != 0x303f) || (c >= 0xac00 && c < 0xd7a4) || (c >= 0xf900 && c < 0xfb00) ||
          (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61) || (c >= 0xffe0 && c < 0xffe7) || (c >= 0x1f000 && c < 0xe0000);
 }
 
-// Takes none: marks on the letter before, joiners and other signs that cannot be seen.
+// Zero columns wide: combining marks, joiners and other invisible characters.
 inline bool is_mark(char32_t c) {
   return (c >= 0x300 && c < 0x370) || (c >= 0x483 && c < 0x48a) || (c >= 0x591 && c < 0x5be) || (c >= 0x64b && c < 0x660) || (c >= 0x1ab0 && c < 0x1b00) ||
          (c >= 0x1dc0 && c < 0x1e00) || (c >= 0x200b && c < 0x2010) || (c >= 0x202a && c < 0x202f) || (c >= 0x2060 && c < 0x2070) ||

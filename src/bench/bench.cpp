@@ -21,14 +21,13 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// The ceilings of one run. Bandwidth windows hold memory and take a while to rank their variants, so each is made when a row first
-// needs it. A machine's speed moves during a run, so what is reported of a ceiling is all that its windows have seen.
+// The ceilings of one run. Bandwidth windows hold memory and take a while to rank their variants, so each is created when a row first needs it. The machine's
+// speed varies during a run, so a reported ceiling summarises all its windows.
 class Ceilings {
  public:
   explicit Ceilings(ThreadTeam& team) : team_(team) {}
 
-  // GFLOP/s or GB/s just now; 0 for rows without a ceiling. A row that uses the same operands again is judged by the memory level that
-  // holds them.
+  // Current GFLOP/s or GB/s; 0 for rows without a ceiling. A row that reuses its operands is compared with the memory level that holds them.
   double now(const Row& row) {
     if (row.bound == Bound::latency) return 0;
     if (row.bound == Bound::fma) return now(row.bound, row.dtype);
@@ -36,7 +35,7 @@ class Ceilings {
     return bytes ? bandwidth(row.bound, bytes).gbs() : now(row.bound, row.dtype);
   }
 
-  // After a row that was faster than its ceiling.
+  // Called after a row that was faster than its ceiling.
   void look_again(const Row& row) {
     if (row.bound != Bound::fma && row.bound != Bound::latency) bandwidth(row.bound, bytes_of(row)).rank();
   }
@@ -57,10 +56,10 @@ class Ceilings {
     seen(bound, dtype).push_back(rate);
     return rate;
   }
-  // Of each array; 0: far beyond the caches, as the operands of cold rows are.
+  // Bytes per array; 0: far beyond the caches, like the operands of cold rows.
   static int64_t bytes_of(const Row& row) { return row.state == State::cold ? 0 : array_bytes_of(movement_of(row.bound), int64_t(row.bytes)); }
   static Movement movement_of(Bound bound) { return bound == Bound::copy ? Movement::copy : bound == Bound::triad ? Movement::triad : Movement::read; }
-  // bf16 has a ceiling of its own where the CPU multiplies it.
+  // bf16 has its own ceiling if the CPU can multiply it.
   static bool dots(DType dtype) { return dtype == DType::bf16 && isa_tier() == IsaTier::avx512bf16; }
   FmaWindow& fma(DType dtype) {
     constexpr double kFmaWindowUs = 300;
@@ -82,7 +81,7 @@ class Ceilings {
   std::vector<double> seen_[int(Bound::latency)], seen_dots_;
 };
 
-// Time of a call. Calls too short for the clock are repeated within one sample.
+// Time per call. Calls too short for the clock are repeated within one sample.
 class Timer {
  public:
   explicit Timer(Call call) : call_(std::move(call)) {
@@ -113,12 +112,12 @@ class Timer {
 };
 
 struct Pair {
-  double ratio;   // of the row's speed to the mean of the windows before and after it
-  double change;  // between these windows, relative
+  double ratio;   // the row's speed relative to the mean of the windows before and after it
+  double change;  // relative difference between these windows
 };
 
-// Where the windows disagree, the machine changed its speed meanwhile (or gave it to somebody else) and the ratio says nothing; such
-// pairs are left out as long as enough remain.
+// If the windows disagree, the machine changed its speed meanwhile (or gave it to another process) and the ratio is meaningless; such pairs are left out as
+// long as enough remain.
 double roof_of(std::vector<Pair> pairs) {
   constexpr double kSteady = 0.1;
   constexpr size_t kFewest = 5;
@@ -233,7 +232,7 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
   for (const Row& row : rows) {
     if (!wanted(row.name, row.state)) continue;
     Result result = measure(row, team, *backend, ceilings, options.seconds);
-    // Above its ceiling: the machine has changed meanwhile, so look for the ceiling anew before saying that it is wrong.
+    // Above its ceiling: the machine has changed meanwhile, so measure the ceiling again before reporting it as wrong.
     for (int again = 0; again < 2 && result.roof.value_or(0) > kAboveRoof; ++again) {
       ceilings.look_again(row);
       result = measure(row, team, *backend, ceilings, options.seconds);

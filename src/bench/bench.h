@@ -1,4 +1,4 @@
-// Benchmarks as rows: what to run, what it costs, and which ceiling it is judged by.
+// Benchmarks as rows: what to run, what it costs, and which ceiling it is compared with.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,19 +18,19 @@ class Backend;
 
 namespace ridge::bench {
 
-// What limits a row. Ops that read once and write once are judged by copy, two reads and a write by triad, reductions by read.
+// What limits a row. Ops that read once and write once are compared with copy, two reads and a write with triad, reductions with read.
 enum class Bound { fma, copy, triad, read, latency };
 std::string_view name(Bound bound);
 
-// hot: the same operands again; cold: operands rotate over four times the last-level cache.
+// hot: the same operands every time; cold: operands rotate over four times the last-level cache.
 enum class State { hot, cold };
 std::string_view name(State state);
 
-// A kernel faster than its ceiling means that the ceiling is wrong, and with it every fraction of it.
+// A kernel faster than its ceiling means that the ceiling is wrong, and so is every fraction of it.
 constexpr double kAboveRoof = 1.03;
 
-// Says why a row shows more than its ceiling; empty where it does not. `ceiling`: what it was compared with. `others`: the share of the
-// machine that other programs had meanwhile.
+// Explains why a row exceeds its ceiling; empty if it does not. `ceiling`: what it was compared with. `others`: the share of the machine that other programs
+// used meanwhile.
 std::string above_roof(const std::string& name, double roof, std::string_view ceiling, double others);
 
 struct Context {
@@ -38,7 +38,7 @@ struct Context {
   State state;
 };
 
-// One call is one sample; the number says how often it was called before.
+// Each call is one sample; the argument is the number of previous calls.
 using Call = std::function<void(int64_t iteration)>;
 
 struct Row {
@@ -46,11 +46,11 @@ struct Row {
   DType dtype = DType::f32;
   State state = State::hot;
   Bound bound = Bound::latency;
-  double flops = 0, bytes = 0;                     // of one call: algorithmic flops, unavoidable bytes
+  double flops = 0, bytes = 0;                     // per call: algorithmic flops, unavoidable bytes
   std::function<Call(const Context&)> make = {};   // allocates and compiles; the call does only the work
-  double parts = 0;                                // a call is so many of `part`
+  double parts = 0;                                // number of parts in a call
   std::string part = {};                           // "op", "pair"
-  std::function<Call(const Context&)> rival = {};  // the row also reports the time ratio to this one, paired
+  std::function<Call(const Context&)> rival = {};  // the row also reports the paired time ratio to this one
 };
 
 struct Result {
@@ -64,7 +64,7 @@ struct Result {
   std::optional<double> gflops = {}, gbs = {};
   std::optional<double> roof = {};     // median of paired ratios to the ceiling of the same moment
   std::optional<double> ceiling = {};  // median of these ceilings, in GFLOP/s or GB/s
-  double others = 0;                   // share of the machine that other programs had meanwhile
+  double others = 0;                   // share of the machine that other programs used meanwhile
   std::optional<double> part_us = {}, rival_ratio = {};
   std::string part = {}, variant = {};
   std::string device = "cpu";
@@ -72,28 +72,27 @@ struct Result {
 
 struct Options {
   int threads = 0;          // 0: as many as the process may use
-  double seconds = 0.5;     // for each row
-  std::string filter = {};  // regular expression, found anywhere in the name
+  double seconds = 0.5;     // per row
+  std::string filter = {};  // regular expression, matched anywhere in the name
   std::optional<State> state = {};
-  std::shared_ptr<Backend> backend = open_device({});  // on the CPU every suite makes a team of `threads` of its own
+  std::shared_ptr<Backend> backend = open_device({});  // on the CPU every suite creates its own team of `threads`
   std::string device = "cpu";                          // its name
 };
 
 std::vector<Row> ops_rows();         // for the CPU
 std::vector<Row> device_ops_rows();  // for a GPU
 
-// Whether a name holds what a regular expression says. ErrorCode::usage when the text is none.
+// Whether a name matches a regular expression. ErrorCode::usage if the expression is invalid.
 std::function<bool(const std::string& name)> row_filter(const std::string& text);
 
-// Runs the rows that the options select and hands over each result when it is there. The ceilings are rows too (ceiling/…) and come last:
-// they sum up what was seen beside the other rows.
-// ErrorCode::usage when nothing is selected or the filter is no regular expression.
+// Runs the rows that the options select and passes on each result as soon as it is available. The ceilings are rows too (ceiling/…) and come last: they
+// summarise what was measured alongside the other rows. ErrorCode::usage if nothing is selected or the filter is not a valid regular expression.
 void run(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 
-// The same for a device with memory of its own (options.backend): times are those of many calls in a row, waited for once.
+// The same for a device with its own memory (options.backend): times are for many calls in a row, with one wait at the end.
 void run_on_device(const std::vector<Row>& rows, const Options& options, const std::function<void(const Result&)>& sink);
 
-// Measures a row, and up to twice more where it comes out above its roof: the machine may have changed its speed meanwhile.
+// Measures a row, and up to twice more if it exceeds its ceiling: the machine's speed may have changed meanwhile.
 template <class Measure>
 auto measure_below_roof(const Measure& measure) {
   OthersWatch watch;
@@ -103,7 +102,7 @@ auto measure_below_roof(const Measure& measure) {
   return result;
 }
 
-std::string others_text(double others);     // "  others 40%"; empty on a quiet machine
+std::string others_text(double others);     // "  others 40%"; empty on an idle machine
 std::string to_json(const Result& result);  // one line
 std::string table_head();
 std::string to_table_line(const Result& result);

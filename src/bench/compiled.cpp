@@ -16,7 +16,7 @@
 namespace ridge::bench {
 namespace {
 
-// Values in (-1, 1), the same in every run. A block of them is drawn and repeated: drawing takes longer than most rows.
+// Values in (-1, 1), the same in every run. One block is drawn and repeated, since drawing takes longer than most rows.
 void fill(std::byte* data, const Type& type, uint32_t stream) {
   constexpr int64_t kBlock = 1 << 16;
   const int64_t n = type.shape.numel(), element = size_of(type.dtype), drawn = std::min(n, kBlock);
@@ -43,7 +43,7 @@ CompileOptions options(const Context& context, const std::string& passes) {
   return options;
 }
 
-// The same on a device: one block goes there, and is doubled until it is long enough.
+// The same on a device: one block is copied there and doubled until it is long enough.
 void fill_there(Backend& device, std::byte* data, const Type& type, uint32_t stream) {
   const int64_t bytes = type.bytes(), drawn = std::min<int64_t>(bytes, (int64_t(1) << 16) * size_of(type.dtype));
   std::vector<std::byte> block(size_t(std::max<int64_t>(drawn, 1)));
@@ -59,7 +59,7 @@ void fill_there(Backend& device, std::byte* data, const Type& type, uint32_t str
 struct Compiled {
   struct Set {
     BufferPool::Buffer memory;
-    std::unique_ptr<Arena> device;  // instead, where the memory is a device's
+    std::unique_ptr<Arena> device;  // used instead for device memory
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
   };
@@ -73,10 +73,10 @@ struct Compiled {
     int64_t bytes = 0;
     for (const Type& t : executable.input_types()) bytes += t.bytes();
     for (const Type& t : executable.output_types()) bytes += t.bytes();
-    const int64_t area = context.state == State::cold && !far ? 4 * last_level_cache_bytes() : 1;  // a device's cold rows are larger anyway
+    const int64_t area = context.state == State::cold && !far ? 4 * last_level_cache_bytes() : 1;  // cold rows of a device are larger anyway
     const int64_t count = std::max<int64_t>(1, (area + bytes - 1) / std::max<int64_t>(1, bytes));
-    // A set is one block, as a program's own values are, so that pages are huge where the system has them. Different offsets keep
-    // operands of equal size from meeting in the same cache sets.
+    // Each set is one block, like a program's own values, so that its pages are huge if the system supports that. Different offsets keep operands of equal size
+    // from colliding in the same cache sets.
     constexpr int64_t kAlign = 256, kColours = 16;
     const int64_t skew = far ? 0 : 3 * 4096 + 5 * 64;
     std::vector<int64_t> offsets;

@@ -1,4 +1,4 @@
-// A graph compiled for a benchmark, with operands of its own: one set when hot, as many as four times the last-level cache when cold.
+// A graph compiled for a benchmark, with its own operands: one set if hot, enough for four times the last-level cache if cold.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ struct Formula {
 };
 using Trace = std::function<Formula(Builder&)>;
 
-NodeId input(Builder& b, Formula& formula, const Shape& shape, DType dtype = DType::f32);  // another one
+NodeId input(Builder& b, Formula& formula, const Shape& shape, DType dtype = DType::f32);  // adds an input
 
 Call compile(const Context& context, const Trace& trace, const std::string& passes = "");
 

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Seconds of one call. The device is given many in a row, so that neither a launch nor the wait at the end counts.
+// Seconds per call. The device gets many calls in a row, so that neither the launch nor the final wait counts.
 class DeviceTimer {
  public:
   DeviceTimer(Backend& device, Call call) : device_(device), call_(std::move(call)) {
@@ -44,8 +44,8 @@ DType dtype_of(Precision precision) { return precision == Precision::bf16 ? DTyp
 
 int64_t room(const Backend& device) { return device.memory().free; }
 
-// The least of some samples, with rests between them: after some hundredths of a second of products a GPU is slowed down to keep within its
-// power, and what a ceiling says is what the chip can do.
+// The lowest of several samples, with pauses between them: after a few hundredths of a second of products a GPU throttles to stay within its power limit, and a
+// ceiling should show what the chip can do.
 double best_seconds(DeviceTimer& timer, int samples) {
   double best = 0;
   for (int i = 0; i < samples; ++i) {
@@ -133,8 +133,8 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
       for (const auto start = Clock::now(); times.size() < 9 || (times.size() < 500 && since(start) < options.seconds);) {
         const auto begin = Clock::now();
         times.push_back(1e6 * timer.seconds());
-        // Rests between the samples: after some hundredths of a second of products a GPU is slowed down to keep within its power, and what
-        // is to be measured here is the kernel.
+        // Pauses between the samples: after a few hundredths of a second of products a GPU throttles to stay within its power limit, and this should measure
+        // the kernel.
         std::this_thread::sleep_for(3 * (Clock::now() - begin));
       }
       const Measured m = summarize(times);

@@ -35,7 +35,7 @@ Row matmul(int64_t m, int64_t n, int64_t k, const std::string& form = "", State 
   return row;
 }
 
-// A formula of some inputs of one shape.
+// A formula of several inputs of the same shape.
 Row formula(const std::string& name, const Shape& shape, int inputs, Bound bound, double bytes,
             const std::function<NodeId(Builder&, std::span<const NodeId>)>& body) {
   Row row{.suite = "ops", .name = name, .state = State::cold, .bound = bound, .bytes = bytes};
@@ -81,8 +81,8 @@ Row layer_norm(int64_t rows, int64_t width) {
   return row;
 }
 
-// Causal, forward and backward; the flops of five products forward and backward, halved by the mask. `split`: operands and results lie as
-// a model has them, with the heads of a position side by side; else head by head.
+// Causal, forward and backward; counts the flops of five products forward and backward, halved by the mask. `split`: operands and results are stored as in a
+// model, with the heads of a position next to each other; otherwise head by head.
 Row attention(int64_t batch, int64_t heads, int64_t time, int64_t dim, State state, DType dtype = DType::f32, bool split = false) {
   Row row{.suite = "ops", .name = fmt::format("attention/{}x{}x{}x{}", batch, heads, time, dim), .dtype = dtype, .state = state, .bound = Bound::fma};
   row.flops = 3.5 * 4 * double(batch * heads * time) * double(time * dim) / 2;
@@ -110,7 +110,7 @@ struct ConvShape {
   int64_t images, channels, size, outputs, window, stride = 1, groups = 1;
 };
 
-// Forward, or forward and backward. `last`: channels are the last axis of the images and of the results, as programs for pictures have them.
+// Forward, or forward and backward. `last`: channels are the last axis of images and results, as in image programs.
 Row conv(const ConvShape& c, DType dtype, bool backward, bool last = false) {
   const int64_t padding = c.window / 2, out = (c.size + 2 * padding - c.window) / c.stride + 1, x = c.images * c.channels * c.size * c.size,
                 y = c.images * c.outputs * out * out;
@@ -120,7 +120,7 @@ Row conv(const ConvShape& c, DType dtype, bool backward, bool last = false) {
   if (c.stride > 1) name += fmt::format("-s{}", c.stride);
   if (c.groups > 1) name += fmt::format("-g{}", c.groups);
   name += fmt::format("{}{}", last ? "-last" : "", backward ? "-grad" : "");
-  // The first layer of a net has no gradient by its images.
+  // A network's first layer needs no gradient for its images.
   const bool first = c.channels < 8;
   Row row{.suite = "ops", .name = name, .dtype = dtype, .bound = c.groups > 1 ? Bound::copy : Bound::fma};
   row.flops = 2 * double(y) * double(c.channels / c.groups * c.window * c.window) * (!backward ? 1 : first ? 2 : 3);
@@ -150,7 +150,7 @@ Row conv(const ConvShape& c, DType dtype, bool backward, bool last = false) {
   return row;
 }
 
-// An LSTM over time, forward and backward; stepwise: with every product left in the loop.
+// An LSTM over time, forward and backward; stepwise: all products stay in the loop.
 Row lstm(int64_t time, int64_t batch, int64_t width, bool stepwise) {
   Row row{.suite = "ops", .name = fmt::format("scan/lstm-{}x{}x{}{}", time, batch, width, stepwise ? "-stepwise" : ""), .bound = Bound::fma};
   row.flops = 3 * double(time * batch) * 2 * double(2 * width) * double(4 * width);
@@ -188,7 +188,7 @@ Row lstm(int64_t time, int64_t batch, int64_t width, bool stepwise) {
   return row;
 }
 
-// A chain of dependent elementwise ops on a few elements: what starting a kernel costs.
+// A chain of dependent elementwise ops on a few elements: the cost of starting a kernel.
 Row dispatch(int64_t ops, int64_t width, bool fused) {
   Row row{.suite = "ops", .name = fmt::format("dispatch/{}x{}{}", ops, width, fused ? "-fused" : ""), .parts = double(ops), .part = "op"};
   row.make = [=](const Context& context) {
@@ -206,7 +206,7 @@ Row dispatch(int64_t ops, int64_t width, bool fused) {
   return row;
 }
 
-// A matrix-vector product, then its largest element taken from it: two kernels a pair, whatever the fuser does.
+// A matrix-vector product, then its maximum subtracted from it: two kernels per pair, whatever the fuser does.
 Row unfusable(int64_t pairs, int64_t width) {
   Row row{.suite = "ops", .name = "dispatch/unfusable", .parts = double(pairs), .part = "pair"};
   row.make = [=](const Context& context) {
@@ -224,7 +224,7 @@ Row unfusable(int64_t pairs, int64_t width) {
   return row;
 }
 
-// Trace, gradients, update and compilation of a GPT training step. Its sizes are small, its graph is that of any twelve layers.
+// Traces, differentiates and compiles a GPT training step with its update. Its sizes are small, but its graph is that of any twelve layers.
 Row compile_gpt(int64_t layers) {
   Row row{.suite = "ops", .name = fmt::format("compile/gpt{}", layers)};
   row.make = [=](const Context& context) -> Call {
@@ -266,7 +266,7 @@ std::vector<Row> ops_rows() {
     for (int64_t n : {512, 1024, 2048}) rows.push_back(matmul(n, n, n, "", state));
     for (auto [m, n, k] : {std::array<int64_t, 3>{768, 384, 128}, {768, 512, 128}, {768, 128, 512}}) rows.push_back(matmul(m, n, k, "", state));
   }
-  // The gradients of those three with respect to their left (nt) and right (tn) operand, and the same sizes in these forms.
+  // The gradients of those three with respect to their left (nt) and right (tn) operands, and the same sizes in these forms.
   for (auto [m, n, k] : {std::array<int64_t, 3>{768, 384, 128}, {768, 512, 128}, {768, 128, 512}}) {
     rows.push_back(matmul(m, n, k, "nt"));
     rows.push_back(matmul(m, n, k, "tn"));

@@ -40,7 +40,7 @@ std::vector<std::pair<Precision, double>> measure_precision_rates(ThreadTeam& te
       const auto before = Clock::now();
       calls[c](round);
       const double took = std::chrono::duration<double>(Clock::now() - before).count();
-      if (round > 0) samples[c].push_back(2e-9 * double(kSize * kSize * kSize) / took);  // the first warms up
+      if (round > 0) samples[c].push_back(2e-9 * double(kSize * kSize * kSize) / took);  // the first is a warm-up
     }
   std::vector<std::pair<Precision, double>> rates;
   // The best sample of each: other programs make a run slower, never faster, and formats are compared with each other.

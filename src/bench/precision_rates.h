@@ -1,4 +1,4 @@
-// How fast Ridge multiplies matrices in each number format on this CPU: what the choice of a precision goes by.
+// How fast Ridge multiplies matrices in each number format on this CPU, which determines the choice of precision.
 #pragma once
 #include "machine/precision.h"
 #include "machine/profile.h"
@@ -9,10 +9,10 @@ class ThreadTeam;
 
 namespace ridge::bench {
 
-// GFLOP/s of a square matmul whose operands are fp32, bf16 or fp16, taken in turns for so many seconds in all. tf32 has none.
+// GFLOP/s of a square matmul with fp32, bf16 or fp16 operands, measured in turns for this many seconds in total. tf32 has none.
 std::vector<std::pair<Precision, double>> measure_precision_rates(ThreadTeam& team, double seconds = 0.15);
 
-// The same from the profile, measured now where it holds none; what was measured is kept.
+// The same from the profile, measured and stored now if it has none.
 RateLookup known_precision_rates(Profile& profile, ThreadTeam& team);
 
 }  // namespace ridge::bench

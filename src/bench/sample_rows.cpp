@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kCharacters = 65;  // of the plays that the preset is named after
 constexpr const char* kPreset = "shakespeare-char";
-constexpr int64_t kFirst = 32, kNear = 8, kUsedTo = 2;  // positions that are timed begin here; so many stand for the first and the last ones, without two
+constexpr int64_t kFirst = 32, kNear = 8, kUsedTo = 2;  // first timed position; tokens compared at each end; of these, skipped as warm-up
 
 struct Storage {
   const char* precision;
@@ -68,8 +68,8 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
       token_seconds[i] = since(begin);
     }
   };
-  // A few tokens early and late in a text in turn, as the machine's speed moves within a text: the ratio of their costs. The first ones find the
-  // other text in the processor's caches.
+  // Alternates between a few tokens early and late in a text, since the machine's speed varies within a text, and returns the ratio of their costs. The first
+  // ones after a switch find the other text in the processor's caches.
   GptSampler early = make_sampler(), late = make_sampler();
   early.feed(prompt);
   late.feed(std::vector<Token>(size_t(config.block - kNear), Token(1)));
@@ -89,9 +89,9 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   };
   write_text();
   std::optional<BandwidthWindow> host;
-  const int64_t held = int64_t(bytes / double(token_seconds.size()));  // what a token reads on average, again and again
+  const int64_t held = int64_t(bytes / double(token_seconds.size()));  // what a token reads on average, repeatedly
   if (!far) host.emplace(team, Movement::read, 0.3, array_bytes_of(Movement::read, held));
-  const double copy = far ? measure_memory_gbs(device) : 0;  // a GPU is as fast at any time
+  const double copy = far ? measure_memory_gbs(device) : 0;  // a GPU's speed is constant
   auto bandwidth = [&] { return host ? host->gbs() : copy; };
   std::vector<double> times, roofs, ratios;
   const auto start = Clock::now();

@@ -1,4 +1,4 @@
-// Writing text as benchmark rows: sample/PRESET, in each form in which weights are kept.
+// Text generation as benchmark rows: sample/PRESET, for each storage format of the weights.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,13 +11,13 @@ namespace ridge::bench {
 struct SampleResult {
   std::string name, precision, kv_precision, device = "cpu";
   int threads = 1, samples = 0;  // samples: texts; threads: 0 on a GPU
-  double us = 0, spread = 0;     // of a token, from position 32 to the block's end
+  double us = 0, spread = 0;     // per token, from position 32 to the end of the block
   double tokens_s = 0, gbs = 0;  // bytes of weights and cache that the tokens must read
-  // The time that reading these takes at the bandwidth that the memory level which holds them has at the same moment, divided by what it took.
+  // The time to read these bytes at the current bandwidth of the memory level that holds them, divided by the actual time.
   double roof = 0;
-  double others = 0;     // share of the machine that other programs had meanwhile
-  double end_ratio = 0;  // cost of a token at the block's end to that of one at position 32
-  int64_t bytes = 0;     // of weights that a token reads
+  double others = 0;     // share of the machine that other programs used meanwhile
+  double end_ratio = 0;  // cost of a token at the end of the block relative to one at position 32
+  int64_t bytes = 0;     // weight bytes that a token reads
   int kernels = 0;
 };
 

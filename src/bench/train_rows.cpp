@@ -28,7 +28,7 @@ constexpr int64_t kPlayCharacters = 65;  // of the plays that the presets are na
 using Clock = std::chrono::steady_clock;
 double time_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A preset's model with weights and one batch, as every row has it.
+// A preset's model with weights and one batch, as used by every row.
 struct Work {
   GptConfig config;
   StepModel model;
@@ -56,7 +56,7 @@ void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& s
   r.tokens_s = double(tokens) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
 }
 
-// Short steps follow each other as in a training, some between two looks at the ceilings.
+// Short steps follow each other as in training, several between two measurements of the ceilings.
 TrainResult measure(const std::string& preset, const config::Resolved& settings, ThreadTeam& team, double seconds) {
   constexpr double kStretch = 0.2;  // seconds of steps in a row
   TrainResult r;
@@ -69,7 +69,7 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   const std::string wish = settings.get<std::string>("precision");
   constexpr int64_t kRoom = int64_t(1) << 30;
   const RateLookup rates =
-      parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, Figures::measured).rates;  // as a training would
+      parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, Figures::measured).rates;  // as a training run would
   options.precision = choose_precision(wish, Fallback::forbid, backend->arithmetic(), rates).precision;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
@@ -86,7 +86,7 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   step.run(work.batch);
   const auto start = Clock::now();
   for (double left = least(); times.size() < 5 || time_since(start) < seconds;) {
-    step.run(work.batch);  // the ceilings have filled the caches with other things
+    step.run(work.batch);  // the ceilings have filled the caches with other data
     const size_t first = times.size();
     for (const auto begin = Clock::now(); times.size() == first || time_since(begin) < kStretch;) {
       const auto last = Clock::now();
@@ -102,7 +102,7 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   return r;
 }
 
-// Steps follow each other as in a training: one is enqueued while the one before runs. A sample is the time from one end to the next.
+// Steps follow each other as in training: one is enqueued while the previous one runs. A sample is the time between the ends of two steps.
 TrainResult measure_on(const Options& o, const std::string& preset, const config::Resolved& settings) {
   TrainResult r;
   r.name = "gpt/" + preset, r.threads = 0, r.device = o.device;
@@ -115,7 +115,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   if (settings.get<bool>("offload_optimizer")) options.offload = true;
   choose_products(*o.backend, options.precision, settings.get<std::string>("matmul_precision"));
   if (const std::optional<int64_t> parts = settings.get<std::optional<int64_t>>("accumulation")) options.micro = (r.batch + *parts - 1) / *parts;
-  constexpr int64_t kDriver = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
+  constexpr int64_t kDriver = int64_t(160) << 20;  // for kernels, graphs and libraries that are loaded later
   const int64_t free = int64_t(double(before.free) * settings.get<double>("memory_fraction"));
   if (const std::optional<int64_t> wish = settings.get<std::optional<int64_t>>("memory"))
     options.memory = std::max<int64_t>(1, std::min(free, *wish - before.held - kDriver));
@@ -125,7 +125,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   TrainStep step(work.model, options);
   step.touch();
   work.start(step);
-  step.run(work.batch);  // loads and records
+  step.run(work.batch);  // loads and records the graph
   const auto second = Clock::now();
   step.run(work.batch);
   const double once = time_since(second);
@@ -135,7 +135,7 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   r.peak_bytes = before.free - after.free + before.held, r.planned_bytes = step.plan().planned_bytes + after.held;
   std::vector<double> times;
   const double lr = options.optimizer.lr;
-  if (very_long) times.push_back(once);  // of many micro-batches: what a step begins and ends with does not count
+  if (very_long) times.push_back(once);  // many micro-batches: the fixed cost of a step is negligible
   if (!very_long) step.enqueue(work.batch, lr), step.enqueue(work.batch, lr), step.collect();
   const auto start = Clock::now();
   for (auto last = start; times.size() < size_t(very_long ? 1 : long_steps ? 3 : 20) || (!very_long && times.size() < 2000 && time_since(start) < o.seconds);) {
@@ -161,7 +161,7 @@ std::vector<std::string> train_presets(bool gpu) {
 std::vector<std::string> assumed_settings(const std::string& preset, bool gpu) {
   std::vector<std::string> words = {"preset=" + preset, "dropout=0"};  // as the rivals are measured
   if (gpu) words.push_back(fmt::format("batch={}", gpu_batch(preset)));
-  if (preset.starts_with("gpt2")) words.push_back("bias=true");  // as GPT-2 has them
+  if (preset.starts_with("gpt2")) words.push_back("bias=true");  // as in GPT-2
   return words;
 }
 

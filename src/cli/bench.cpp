@@ -1,4 +1,4 @@
-// ridge bench SUITE: speed against the machine's measured ceilings.
+// ridge bench SUITE: measures speed against the machine's measured ceilings.
 #include <charconv>
 #include <cstdio>
 #include <utility>
@@ -31,7 +31,7 @@ Number number(const std::string& key, const std::string& text, Number low, Numbe
   return value;
 }
 
-// Takes a word that only benchmarks know.
+// Handles a word that only benchmarks accept; false: it is not one.
 bool take_own(const std::string& word, bench::Options& options) {
   const size_t equal = word.find('=');
   if (equal == std::string::npos) return false;
@@ -47,7 +47,7 @@ bool take_own(const std::string& word, bench::Options& options) {
   return true;
 }
 
-// Takes the words that only benchmarks know out of the sources.
+// Removes the benchmark-specific words from the sources.
 bench::Options options_of(const BenchArguments& arguments, config::Sources& sources) {
   bench::Options options;
   options.filter = arguments.filter;
@@ -55,7 +55,7 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
   const config::Resolved settings = config::resolve(sources);
   note_cache();
   const DeviceRequest device = parse_device(settings.get<std::string>("device"));
-  if (!device.automatic && device.kind != Device::Kind::cpu) {  // a benchmark runs where it was asked for, or not at all
+  if (!device.automatic && device.kind != Device::Kind::cpu) {  // a benchmark runs on the requested device or not at all
     const DeviceChoice chosen = select_device(settings.get<std::string>("device"), Fallback::forbid);
     options.device = to_string(chosen.device), options.backend = open_device(chosen.device);
     if (const std::string remark = options.backend->remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
@@ -72,7 +72,7 @@ bench::PresetSettings preset_settings(const config::Sources& sources, bool gpu) 
   };
 }
 
-// Shows rows as they come, and says at the end which of them are above their roofs, and why.
+// Prints rows as they arrive and, at the end, which of them exceed their roofs and why.
 class Rows {
  public:
   Rows(const BenchArguments& arguments, std::string head) : json_(arguments.json), head_(std::move(head)) {}

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include <fmt/core.h>
-#include <CLI/CLI.hpp>  // slow to compile: here alone
+#include <CLI/CLI.hpp>  // slow to compile, so included only here
 
 #include "base/nearest.h"
 #include "config/key.h"
@@ -20,7 +20,7 @@ struct Entry {
   Command::Setup setup;
 };
 
-// Filled, most of it before main(), by the commands' own files; a function-local object, so that the order of files does not matter.
+// Filled by the commands' files, mostly before main(). A function-local static, so that initialisation order does not matter.
 std::vector<Entry>& entries() {
   static std::vector<Entry> all;
   return all;
@@ -43,7 +43,7 @@ const CLI::App* find_command(const CLI::App& app, std::string_view name) {
   return nullptr;
 }
 
-// A flag of one of the commands, or of those below them, that wants a value.
+// Whether it is a flag of any command or subcommand that takes a value.
 bool is_option(const CLI::App& app, const std::string& flag) {
   const CLI::Option* option = app.get_option_no_throw(flag);
   if (option && option->get_items_expected_max() > 0) return true;
@@ -51,19 +51,19 @@ bool is_option(const CLI::App& app, const std::string& flag) {
   return std::any_of(below.begin(), below.end(), [&](const CLI::App* command) { return is_option(*command, flag); });
 }
 
-// Whether a flag is followed by its value: by the table of keys, or by the flags of any command.
+// Whether a flag is followed by its value, according to the table of keys or the flags of any command.
 bool takes_value(const CLI::App& app, const std::string& flag, const std::string& next) {
   if (flag.find('=') != flag.npos) return false;
   const std::string name = flag.substr(2);
-  if (name == "resume") return !find_command(app, next) && !next.starts_with('-');  // the run, most often
+  if (name == "resume") return !find_command(app, next) && !next.starts_with('-');  // usually the run
   if (is_option(app, flag)) return true;
   const config::Key* key = config::find_key(name);
   if (key && key->type == config::Type::boolean) return config::parse_value(*key, next).value.has_value();
   return key != nullptr;
 }
 
-// Options may stand before the command: "ridge --out run_x train TASK" is "ridge train --out=run_x TASK". Each becomes a single word, so that no
-// value is taken for a word of the command. Where no command follows, the line stays what it is.
+// Options may precede the command: "ridge --out run_x train TASK" becomes "ridge train --out=run_x TASK". Each option becomes a single word, so that
+// its value is not mistaken for a word of the command. Without a command, the line is unchanged.
 std::vector<std::string> with_command_first(const CLI::App& app, const std::vector<std::string>& line) {
   std::vector<std::string> moved;
   size_t at = 0;
@@ -89,7 +89,7 @@ std::vector<std::string> with_command_first(const CLI::App& app, const std::vect
   return out;
 }
 
-// The flag that a command does not know, with the close one that it does.
+// Names a flag that the command does not have, and suggests a similar one.
 std::string hint_for_unexpected(const CLI::App* at) {
   std::vector<std::string> names;
   for (const CLI::Option* option : at->get_options())
@@ -107,7 +107,7 @@ void Line::words(const char* name, std::vector<std::string>& values, const char*
 void Line::default_word(const char* name, std::string& value, const char* help) { app_->add_option(name, value, help)->capture_default_str(); }
 void Line::option(const char* name, std::string& value, const char* help) { app_->add_option(name, value, help); }
 void Line::repeated_option(const char* name, std::vector<std::string>& values, const char* help) {
-  app_->add_option(name, values, help)->expected(1)->take_all()->allow_extra_args(false);  // the word behind its value is another
+  app_->add_option(name, values, help)->expected(1)->take_all()->allow_extra_args(false);  // only one value: the next word is separate
 }
 void Line::positive_option(const char* name, int64_t& value, const char* help) { range_option(name, value, help, 1, 1'000'000'000'000); }
 void Line::range_option(const char* name, int64_t& value, const char* help, int64_t low, int64_t high) {
@@ -143,7 +143,7 @@ Command::Command(const char* name, std::string summary, Setup setup) { entries()
 int run_command(int argc, char** argv) {
   CLI::App app("Ridge, a self-tuning deep-learning engine.", "ridge");
   app.set_version_flag("--version", fmt::format("ridge {} ({})", RIDGE_VERSION, name(isa_tier())));
-  // As all else that goes wrong is said, with the way to the command's own help.
+  // The same format as other errors, with a pointer to the command's help.
   app.failure_message([](const CLI::App* at, const CLI::Error& error) {
     std::string words = "ridge";
     while (!at->get_subcommands().empty()) at = at->get_subcommands().front(), words += " " + at->get_name();
@@ -161,9 +161,9 @@ int run_command(int argc, char** argv) {
     line.on_chosen([&chosen, body = entry.setup(line)] { chosen = body; });
   }
   std::vector<std::string> words = with_command_first(app, {argv + std::min(argc, 1), argv + argc});
-  // The first word that is no flag must name a command: said here, so that the message can name the nearest one.
+  // The first word that is not a flag must name a command. Checked here so that the message can suggest the closest one.
   if (!words.empty() && !words[0].starts_with('-') && !find_command(app, words[0])) return unknown_command(words[0]);
-  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  std::reverse(words.begin(), words.end());  // CLI11 expects reverse order
   try {
     app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {

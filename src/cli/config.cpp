@@ -1,4 +1,4 @@
-// ridge config keys|show|check: what can be set, what is set and by whom, and whether a file is right.
+// ridge config keys|show|check: lists the settings, their current values and sources, or checks a file.
 #include <algorithm>
 #include <memory>
 
@@ -21,7 +21,7 @@ namespace {
 
 using config::Key;
 
-// Says where a new group begins, and remembers it.
+// Prints a heading where a new group begins.
 void print_heading(std::string_view& group, std::string_view next) {
   if (next == group) return;
   fmt::print("{}{}\n", group.empty() ? "" : "\n", bold(next));
@@ -115,7 +115,7 @@ void print_table(const config::Resolved& resolved, const std::vector<config::Row
 }
 
 int show(config::Sources sources, bool json) {
-  // Before it stand only options that stood before the command.
+  // Only options that preceded the command come before it.
   const auto word = std::find_if_not(sources.words.begin(), sources.words.end(), [](const std::string& w) { return w.starts_with("--"); });
   if (word != sources.words.end() && task_of(*word)) {
     sources.task = task_of(*word);
@@ -161,7 +161,7 @@ const Command config_command("config", "list the keys, show what is set and by w
   check_command.words("files", *files, "the files");
   check_command.on_chosen([=] { *chosen = [=] { return check(*files); }; });
 
-  line.allow_rest();  // so that a wrong word gets a better answer
+  line.allow_rest();  // for a better error message on a wrong word
   return [chosen, line]() -> int {
     if (*chosen) return (*chosen)();
     constexpr std::string_view kWords[] = {"keys", "show", "check"};

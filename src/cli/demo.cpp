@@ -1,4 +1,4 @@
-// ridge demo: a small network learns to tell two spirals apart, in a few seconds, and draws what it learnt.
+// ridge demo: trains a small network to separate two spirals in a few seconds, and draws the result.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -48,7 +48,7 @@ Spirals make_spirals(int64_t n, uint64_t seed) {
   return s;
 }
 
-// The plane as the network sees it: one character for each class.
+// The network's classification of the plane, one character per class.
 std::string picture(const Mlp& net, int64_t width, int64_t height, bool colour) {
   std::vector<float> grid;
   for (int64_t y = 0; y < height; ++y)
@@ -88,7 +88,7 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   auto begin = std::chrono::steady_clock::now();
   StepResult r;
   for (int64_t i = 1; i <= steps; ++i) {
-    // Half a cosine from the full rate down to nothing; the rate is an input, so nothing is compiled again.
+    // Cosine decay from the full rate to zero; the rate is an input, so nothing is recompiled.
     r = exe.run({x, t}, 5e-3 * 0.5 * (1 + std::cos(std::numbers::pi * double(i) / double(steps))));
     if (i % std::max<int64_t>(steps / 40, 1) == 0 || i == 1) history.push_back(r.loss);
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -122,7 +122,7 @@ const Command demo_command("demo", "train a small network on made-up data and sh
     const config::Resolved settings = config::resolve(sources());
     ThreadRequest threads = thread_request(settings);
     for (const config::Note& note : settings.notes()) threads.remarks.push_back(fmt::format("{}: {}", note.source, note.text));
-    // Left alone, it takes the CPU for work as small as this.
+    // device=auto means the CPU here, as the work is so small.
     if (const auto device = settings.get<std::string>("device"); device != "auto") {
       const bool forbidden = settings.get<bool>("no_fallback");
       const DeviceChoice choice = select_device(device, forbidden ? Fallback::forbid : Fallback::allow);

@@ -1,4 +1,4 @@
-// ridge doctor: what this machine is, what Ridge would use of it and why, what is wrong and how to mend it.
+// ridge doctor: describes the machine, what Ridge would use and why, and problems and how to fix them.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +31,7 @@ struct DoctorArguments {
   bool json = false;
 };
 
-// A configuration that cannot be used is a finding, not the end: what the command line says still holds.
+// An invalid configuration is reported as a finding and does not stop the command; the command line still applies.
 config::Resolved settings_of(config::Sources sources, std::string& problem) {
   try {
     return config::resolve(sources);
@@ -60,13 +60,13 @@ std::string age_of(int64_t when) {
   return seconds < 129600 ? text((seconds + 1800) / 3600, "hour") : text((seconds + 43200) / 86400, "day");
 }
 
-// A few figures where no probe has left better ones, within 0.5 s.
+// Quick measurements within 0.5 s, for when no probe has stored better ones.
 MachineCeilings measure_shortly(ThreadTeam& team, const Limits& limits) {
   OthersWatch watch;
   MachineCeilings ceilings;
   ceilings.quick = true;
   ceilings.rates.push_back({DType::f32, team.size(), measure_fma(team, 0.06)});
-  // Arrays far beyond a very large cache take longer to touch than there is time, and where memory is short they are no way to look at it.
+  // Arrays much larger than a very large cache would take too long to touch, and must not be used if memory is short.
   constexpr int64_t kLargestCache = int64_t(128) << 20;
   const int64_t cache = last_level_cache_bytes();
   if (cache <= kLargestCache && limits.memory_available >= 64 * cache)
@@ -83,12 +83,12 @@ ThreadChoice choose_team(const Machine& machine, const config::Resolved& setting
   return choose_threads(machine, request, known_throughput(machine), &slots);
 }
 
-// Rates and ceilings as kept in the profile, or measured now.
+// Reads rates and ceilings from the profile, or measures them now.
 void take_figures(const TeamOptions& options, bool tuned, DoctorFacts& facts) {
   Profile profile(fingerprint(facts.machine));
   if (const std::string remark = profile.remark(); !remark.empty()) facts.remarks.push_back(remark);
   ThreadTeam team(options);
-  if (tuned) facts.rates = bench::known_precision_rates(profile, team);  // else a run does not go by them either
+  if (tuned) facts.rates = bench::known_precision_rates(profile, team);  // otherwise a run does not use them either
   facts.kernels = kept_rates_text(profile, team.size());
   facts.ceilings = kept_ceilings(profile);
   facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now";
@@ -104,12 +104,12 @@ DoctorFacts look_around(const config::Sources& sources) {
   facts.isa = std::string(name(isa_tier()));
   if (const char* lowered = std::getenv("RIDGE_ISA"); lowered && *lowered)
     facts.remarks.push_back(fmt::format("RIDGE_ISA={} decides which kernels run", lowered));
-  facts.health = read_health();  // before anything loads the machine
+  facts.health = read_health();  // before we load the machine ourselves
   facts.held = resident_bytes();
   const bool tuned = settings.get<bool>("optimize_perf");
   facts.machine = known_machine(tuned ? Figures::measured : Figures::none);
 
-  // Drivers load the CPU while they start, which would show in the figures; one that hangs is not waited for.
+  // Drivers use the CPU while they start, which would distort the measurements. The wait is limited in case one hangs.
   scan.wait_for(std::chrono::milliseconds(400));
   ThreadChoice threads = choose_team(facts.machine, settings, false);
   take_figures(threads.team, tuned, facts);
@@ -132,7 +132,7 @@ void write_file(const std::string& path, std::ios::openmode mode, const std::str
 
 int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
   const auto start = Clock::now();
-  if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::app, "");  // before the time is spent
+  if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::app, "");  // fail early if it is not writable
   const DoctorFacts facts = look_around(sources);
   DoctorReport report = examine(facts);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -142,7 +142,7 @@ int run_doctor(const DoctorArguments& arguments, const config::Sources& sources)
   else
     fmt::print("{}", to_text(report, {.width = terminal_width(), .colours = use_colour()}));
   if (!arguments.svg.empty() && !arguments.json) fmt::print("\nThe picture is in {}\n", arguments.svg);
-  if (!facts.configuration.empty()) return kUsage;  // as every other command answers it
+  if (!facts.configuration.empty()) return kUsage;  // as in every other command
   return report.can_run() ? kOk : kError;
 }
 

@@ -1,4 +1,4 @@
-// ridge: run one command, turn errors into exit codes.
+// ridge: runs one command and turns errors into exit codes.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -27,7 +27,7 @@ int exit_code(const Error& error) {
   }
 }
 
-// A full disk must not pass for an empty answer.
+// Output lost to a full disk must not look like an empty result.
 int code_of_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return kOk;
@@ -35,13 +35,14 @@ int code_of_output() {
   return kData;
 }
 
-// Where a stream is closed, the next file that is opened would get its number, and all that is printed. The stand-in takes nothing: printing fails as before.
+// If a standard stream is closed, the next opened file would get its descriptor, and everything printed. The placeholder rejects writes, so printing still
+// fails.
 void hold_streams() {
   for (int stream = 0; stream <= 2; ++stream)
     if (::fcntl(stream, F_GETFD) < 0) std::ignore = ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
 }
 
-// fmt::print would throw where nobody reads stderr any more.
+// Not fmt::print, which throws if stderr is closed.
 void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", error.what()).c_str(), stderr); }
 
 }  // namespace
@@ -49,7 +50,7 @@ void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", er
 
 int main(int argc, char** argv) {
   ridge::cli::hold_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a write past ulimit -f is an error, as on a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // makes a write past ulimit -f fail, as on a full disk
   try {
     ridge::register_tasks();
     ridge::cli::add_verbs();
@@ -61,7 +62,7 @@ int main(int argc, char** argv) {
   } catch (const std::filesystem::filesystem_error& error) {
     ridge::cli::say(ridge::Error(ridge::ErrorCode::io, fmt::format("{}: {}", error.path1().string(), error.code().message())));
     return ridge::cli::kData;
-  } catch (const std::system_error& error) {  // by fmt::print too, where a write fails
+  } catch (const std::system_error& error) {  // also thrown by fmt::print if a write fails
     ridge::cli::say(error);
     return std::ferror(stdout) ? ridge::cli::kData : ridge::cli::kError;
   } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// ridge plan: what a training would hold, take and decide, without allocating or training anything.
+// ridge plan: shows the memory, time and decisions of a training, without allocating or training anything.
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +15,7 @@
 namespace ridge::cli {
 namespace {
 
-// Those that are left. Runs of one data set that have not begun have one plan.
+// Groups the unfinished runs by plan. Runs of one data set that have not begun share a plan.
 std::vector<std::vector<Part>> by_plan(const std::vector<Part>& parts) {
   std::vector<std::vector<Part>> groups;
   for (const Part& part : parts) {
@@ -44,7 +44,7 @@ std::unique_ptr<TaskRun> plan_part(const Task& task, const Part& part, const con
   return task.plan(settings, options);
 }
 
-// Several runs, which are trained one after another.
+// Plans several runs, which would be trained one after another.
 void plan_all(const Task& task, const std::vector<Part>& parts, const config::Sources& sources, const Look& look, bool json) {
   nlohmann::ordered_json document;
   double seconds = 0;

@@ -1,4 +1,4 @@
-// ridge probe: measures what this machine can do at most, keeps it, and compares it with targets.
+// ridge probe: measures the machine's peak performance, stores it, and compares it with targets.
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct ProbeArguments {
   bool json = false, quick = false, check = false;
 };
 
-// A live line while it measures, on a terminal only; the results come on stdout.
+// A live progress line, only on a terminal; results go to stdout.
 class Progress {
  public:
   Progress() : live_(isatty(STDERR_FILENO) != 0) {}
@@ -58,7 +58,7 @@ std::string describe(const Machine& machine) {
 
 std::string figure(double x) { return x >= 99.95 ? fmt::format("{:.0f}", x) : x >= 9.995 ? fmt::format("{:.1f}", x) : fmt::format("{:.2f}", x); }
 
-// One table with a column for each number of threads. Where they do not fit, the middle ones stay away.
+// A table with one column per number of threads. If they do not fit, the middle ones are dropped.
 class Table {
  public:
   Table(std::vector<int> counts, int width) : counts_(std::move(counts)) {
@@ -72,7 +72,7 @@ class Table {
     fmt::print("\n{}{}\n", line, dim("  spread"));
   }
 
-  // `find` gives the measurement with so many threads, or null.
+  // `find` returns the measurement for a number of threads, or null.
   template <class Find>
   void row(std::string_view label, const Find& find) const {
     std::string line = fmt::format("  {:<{}}", label, kLabel - 2);
@@ -195,7 +195,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   if (arguments.check && !find_chip(machine.topology.cpu_name) && !wanted.tflops && !wanted.gbs && !wanted.memory_bytes)
     fail(ErrorCode::usage, "[probe] no targets are known for '{}'; give min_tflops=, min_bandwidth= (GB/s) or memory_budget=", cpu_name(machine));
 
-  if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // before the time is spent
+  if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // fail early if it is not writable
 
   ProbeOptions options{.quick = arguments.quick, .gpus = gpu_probes()};
   if (settings.get<std::string>("threads") != "auto") options.threads = choose_threads(machine, thread_request(settings), {}).team.threads;

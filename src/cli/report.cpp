@@ -1,4 +1,4 @@
-// ridge report: several runs side by side, as a table and as a picture.
+// ridge report: compares several runs, as a table and as a plot.
 #include <filesystem>
 #include <memory>
 

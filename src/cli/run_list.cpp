@@ -19,7 +19,7 @@ std::vector<RunGroup> read_groups(const std::vector<std::filesystem::path>& fold
 }
 
 void print_groups(const std::vector<RunGroup>& groups, bool json) {
-  // A folder may have any name; JSON has UTF-8 only.
+  // A folder name may contain any bytes; JSON must be UTF-8.
   if (json)
     fmt::print("{}\n", run_document(groups).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   else

@@ -1,4 +1,4 @@
-// Runs as ridge runs and ridge report read and show them.
+// Reads and prints runs for `ridge runs` and `ridge report`.
 #pragma once
 #include <filesystem>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace ridge::cli {
 
-std::vector<RunGroup> read_groups(const std::vector<std::filesystem::path>& folders);  // what is damaged is told on stderr
+std::vector<RunGroup> read_groups(const std::vector<std::filesystem::path>& folders);  // reports damaged runs on stderr
 void print_groups(const std::vector<RunGroup>& groups, bool json);
 
 }  // namespace ridge::cli

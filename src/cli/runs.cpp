@@ -1,4 +1,4 @@
-// ridge runs: what has been trained here.
+// ridge runs: lists the runs in a folder.
 #include <filesystem>
 #include <memory>
 
@@ -23,7 +23,7 @@ struct RunsArguments {
 
 int list_runs(const RunsArguments& arguments) {
   std::error_code ignored;
-  if (!fs::exists(arguments.folder, ignored) && arguments.folder != kUsualFolder)  // that one is missing until the first run
+  if (!fs::exists(arguments.folder, ignored) && arguments.folder != kUsualFolder)  // the usual folder does not exist before the first run
     fail(ErrorCode::io, "[runs] there is no folder {}; name the one that holds the runs", arguments.folder);
   if (fs::exists(arguments.folder, ignored) && !fs::is_directory(arguments.folder, ignored))
     fail(ErrorCode::io, "[runs] {} is no folder; name the one that holds the runs", arguments.folder);

@@ -23,7 +23,7 @@ bool same_folder(const fs::path& a, const fs::path& b) {
   return (a / "").lexically_normal() == (b / "").lexically_normal() || fs::equivalent(a, b, ignored);
 }
 
-// A run goes on in its own folder, so a second name for it is a mistake.
+// A run resumes in its own folder, so naming a second folder is a mistake.
 void check_resumed_folder(const std::vector<std::string>& words, const std::string& run) {
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = std::string_view(words[i]).substr(words[i].starts_with("--") ? 2 : 0);
@@ -38,7 +38,7 @@ void check_resumed_folder(const std::vector<std::string>& words, const std::stri
   }
 }
 
-// "--resume RUN" and "--resume=RUN" are what people write for "--resume --out RUN".
+// Accepts "--resume RUN" and "--resume=RUN" as short forms of "--resume --out RUN".
 void read_resumed_folder(std::vector<std::string>& words) {
   constexpr std::string_view kResume = "--resume=";
   for (size_t i = 0; i < words.size(); ++i)
@@ -79,7 +79,7 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   namespace fs = std::filesystem;
   const config::Resolved said = config::resolve(sources);
   fs::path out = said.get<std::string>("out");
-  if (!out.empty() && !out.has_filename()) out = out.parent_path();  // a "/" at its end
+  if (!out.empty() && !out.has_filename()) out = out.parent_path();  // a trailing "/"
   if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
   if (!fs::exists(out))
     fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));
@@ -88,7 +88,7 @@ config::Resolved resolve_resumed(config::Sources& sources) {
     sources.files.insert(sources.files.begin(), before);
     return config::resolve(sources);
   }
-  for (const fs::path& above : {out.parent_path(), out.parent_path().parent_path()})  // of the checkpoints, of one of them
+  for (const fs::path& above : {out.parent_path(), out.parent_path().parent_path()})  // `out` may be the checkpoints folder or one checkpoint
     if (!above.empty() && fs::exists(above / "config.yaml"))
       fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
   if (const std::vector<fs::path> runs = find_runs(out); !runs.empty() && runs.front() != out)

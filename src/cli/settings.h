@@ -1,4 +1,4 @@
-// Settings on a command's line: key=value, --key=value, --key value, and --config FILE.
+// Settings on the command line: key=value, --key=value, --key value, and --config FILE.
 #pragma once
 #include <functional>
 
@@ -8,13 +8,13 @@
 
 namespace ridge::cli {
 
-// Adds --config to the command and takes every word that it does not know as a setting; so the command can have words of its own
-// only before them. What it returns gathers all sources once the line is parsed; config::resolve() does the rest.
+// Adds --config to the command and treats every unknown word as a setting, so the command's own positional words must come first.
+// The returned function gathers all sources once the line is parsed; config::resolve() does the rest.
 std::function<config::Sources()> add_settings(Line line, unsigned task = config::kAllTasks);
 
-// The same settings for a run that goes on: what it was started with holds, unless this call says otherwise. ErrorCode::usage: `out` is no run.
+// Settings for a resumed run: its original settings, unless overridden on this command line. ErrorCode::usage if `out` is not a run.
 config::Resolved resolve_resumed(config::Sources& sources);
 
-std::string task_words();  // the tasks that can be trained, for help texts
+std::string task_words();  // names of the tasks, for help texts
 
 }  // namespace ridge::cli

@@ -29,7 +29,7 @@ int exit_code(const Outcome& outcome) {
     case Outcome::End::interrupted: return kInterrupted;
     case Outcome::End::terminated: return kTerminated;
     case Outcome::End::diverged: return kDiverged;
-    case Outcome::End::unsaved: return kData;  // there was room for the last one after all
+    case Outcome::End::unsaved: return kData;  // the last checkpoint could be written after all
     default: return kOk;
   }
 }
@@ -49,7 +49,7 @@ RunOutput output_of(const config::Resolved& settings, bool json) {
   return {.json = json, .tensorboard = settings.get<bool>("tensorboard"), .log_level = settings.get<std::string>("log_level")};
 }
 
-// `accepted` is called when nothing is left that could refuse the run.
+// `accepted` is called once the run can no longer be rejected.
 int train_part(const Task& task, const Part& part, const config::Resolved& settings, bool json, const std::function<void()>& accepted) {
   const std::unique_ptr<TaskRun> run = start_run(task, settings, options_of(part, settings, json));
   accepted();
@@ -67,7 +67,7 @@ int train_part(const Task& task, const Part& part, const config::Resolved& setti
   return code == kOk && !result.has_artifact ? int(kData) : code;
 }
 
-// What is wrong with the last data set is said before the first one is trained on. Their tokens stay in the cache.
+// Reports problems with any data set before training on the first one. The tokens stay in the cache.
 void check_data(const Task& task, const std::vector<Part>& parts, const config::Sources& sources, bool json) {
   std::set<std::string> seen;
   for (const Part& part : parts)
@@ -86,7 +86,7 @@ int train_in(const Task& task, const fs::path& out, const config::Resolved& sett
   if (!resume)
     for (const fs::path& place : places) check_place(place, parts, settings);
   if (parts.size() > 1 && !data_checked) check_data(task, parts, sources, json);
-  auto keep_settings = [&] {  // an experiment is resumed as a whole, and each of its runs alone
+  auto keep_settings = [&] {  // an experiment can be resumed as a whole, or each run separately
     if (parts.size() == 1) return;
     make_run_folder(out);
     write_atomically((out / "config.yaml").string(), config_text(settings, out));
@@ -97,7 +97,7 @@ int train_in(const Task& task, const fs::path& out, const config::Resolved& sett
     else if (const int code = train_part(task, part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), json, keep_settings);
              code != kOk)
       return code;
-  try {  // what they tell is in the runs' own folders too
+  try {  // a failure loses nothing: the same data is in the runs' folders
     finish_experiment(out, parts, output_of(settings, json));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
@@ -116,7 +116,7 @@ int train_all(const Task& task, config::Sources sources, bool json) {
   if (!out.empty()) return train_in(task, out, settings, sources, json);
   const std::vector<std::string> data = settings.get<std::vector<std::string>>("data");
   const fs::path runs = settings.get<std::string>("runs_dir");
-  const std::vector<Part> parts = parts_of(settings, runs / "new");  // their folders have no names yet
+  const std::vector<Part> parts = parts_of(settings, runs / "new");  // placeholder: the folders have no names yet
   if (parts.size() > 1) check_data(task, parts, sources, json);
   std::error_code ignored;
   const bool first = !fs::exists(runs, ignored);
@@ -125,7 +125,7 @@ int train_all(const Task& task, config::Sources sources, bool json) {
   try {
     return train_in(task, fresh, settings, sources, json, true);
   } catch (...) {
-    fs::remove(fresh, ignored);  // if it is empty: a refused run leaves nothing
+    fs::remove(fresh, ignored);  // removed only if empty: a rejected run leaves nothing behind
     if (first) fs::remove(runs, ignored);
     throw;
   }
@@ -148,7 +148,7 @@ const Command train_command("train", fmt::format("train a model: ridge train {} 
     config::Sources said = sources();
     said.task = task.keys;
     const int code = train_all(task, std::move(said), *json);
-    if (!*json) std::clearerr(stdout);  // the run's folder holds what nobody read; a program that reads JSON may have nothing else
+    if (!*json) std::clearerr(stdout);  // unread text is also in the run folder; for JSON the loss must be an error, as a program may have no other source
     return code;
   };
 });

@@ -1,4 +1,4 @@
-// The commands that single tasks have: set up from what a task says about them.
+// Registers task-specific commands from the tasks' descriptions of them.
 #include <memory>
 #include <variant>
 
@@ -34,7 +34,7 @@ Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
     Line own = line.add_command(below.name, below.summary);
     own.on_chosen([chosen, run = set_up(below, keys, own)] { *chosen = run; });
   }
-  line.allow_rest();  // so that a wrong word gets a better answer
+  line.allow_rest();  // for a better error message on a wrong word
   return [chosen, line, verb]() -> int {
     if (*chosen) return (*chosen)();
     std::vector<std::string_view> names;

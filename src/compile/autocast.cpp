@@ -9,8 +9,8 @@
 namespace ridge {
 namespace {
 
-// x in `compute`. The cast goes to where a view's elements come from: there it is done once for all views, and vanishes where they were
-// narrow before.
+// x in `compute`. The cast is applied to the source of a view: there it is done once for all views, and disappears if the source was
+// already narrow.
 NodeId narrow(Graph& g, NodeId x, DType compute) {
   const Node& n = g[x];
   if (n.type().dtype != DType::f32) return x;
@@ -21,14 +21,14 @@ NodeId narrow(Graph& g, NodeId x, DType compute) {
   return g.add(n.op, in, n.attrs, n.copy);
 }
 
-// Whether it adds up whole products: the gradient of a weight that all samples share. Sums over rows of one are something else, and
-// the product has other readers.
+// Whether it sums whole products: the gradient of a weight that all samples share. Sums over the rows of one product do not count, because
+// the product then has other readers.
 bool sums_products(const Graph& g, const Node& sum) {
   const int matrix = g.shape(sum.in[0]).rank() - 2;
   return g[sum.in[0]].op == Op::matmul && std::all_of(sum.attrs.ints.begin(), sum.attrs.ints.end(), [&](int64_t axis) { return axis < matrix; });
 }
 
-// A 16-bit value as f32 without having been rounded, where products or sums of them end there; else none.
+// The f32 value of x without rounding to 16 bits, if x consists of products or sums of products only; otherwise kNone.
 NodeId unrounded(Graph& g, NodeId x) {
   const Node& n = g[x];
   if (n.op == Op::matmul) {
@@ -52,7 +52,7 @@ NodeId unrounded(Graph& g, NodeId x) {
   return g.add(n.op, in, n.attrs, n.copy);
 }
 
-// Whether x is one row for all rows of what it is added to: a bias.
+// Whether x is a single row that is added to all rows: a bias.
 bool is_row(const Graph& g, NodeId x, int64_t columns) {
   while (g[x].op == Op::expand || g[x].op == Op::reshape) x = g[x].in[0];
   return g.shape(x).numel() <= columns;
@@ -67,7 +67,8 @@ std::vector<NodeId> autocast(Graph& g, std::span<const NodeId> roots, DType comp
     for (NodeId in : g[id].in) ++uses[in];
   return rewrite(g, roots, [&](NodeId id, std::span<const NodeId> in) -> std::vector<NodeId> {
     const Node n = g[id];
-    // A product and its bias are rounded once, after the sum. So their gradient is one 16-bit tensor too, for the product and the bias.
+    // A product plus its bias is rounded once, after the sum. So its gradient is also one 16-bit tensor, used for both the product and the
+    // bias.
     if (n.op == Op::add && n.type().dtype == DType::f32)
       for (size_t k : {0, 1}) {
         NodeId product = n.in[k], rounded = in[k];
@@ -79,7 +80,7 @@ std::vector<NodeId> autocast(Graph& g, std::span<const NodeId> roots, DType comp
         const NodeId wide = b.reshape(unrounded(g, g[rounded].in[0]), n.type().shape);
         return {b.cast(b.cast(b.add(wide, in[1 - k]), compute), DType::f32)};
       }
-    const size_t products = n.op == Op::matmul || n.op == Op::conv ? 2 : n.op == Op::attention ? 3 : 0;  // operands that are multiplied
+    const size_t products = n.op == Op::matmul || n.op == Op::conv ? 2 : n.op == Op::attention ? 3 : 0;  // number of operands that are multiplied
     if (products == 0 || n.type().dtype != DType::f32) return {};
     std::vector<NodeId> operands(in.begin(), in.end());
     for (size_t i = 0; i < products; ++i) operands[i] = narrow(g, operands[i], compute);

@@ -1,4 +1,4 @@
-// Every value's buffer: how long it lives, what takes over whose memory, and its place in the arena.
+// The buffer of every value: its lifetime, whose memory it takes over, and its offset in the arena.
 #include <algorithm>
 #include <span>
 
@@ -39,12 +39,12 @@ void find_buffers(Compilation& c) {
 
 namespace {
 
-// Whether a group may write its last result over an operand that it reads at the same element: when nothing is read any more once it writes.
-// A row's sums are all complete before a value that hangs on the last of them is stored; columns are shared among threads.
+// Whether a group may write its last result over an operand that it reads at the same element: only if it reads nothing more once it starts
+// writing. In the row form, all sums are complete before a value that depends on the last one is stored; columns are shared among threads.
 bool stores_last(const TileGroup& t) {
   if (t.form == TileGroup::Template::map) return true;
   if (t.form == TileGroup::Template::column || t.nodes.back().kind != TileNode::Kind::store) return false;
-  std::vector<int> phase(t.nodes.size(), 0);  // reductions that come one after the other before the value is known
+  std::vector<int> phase(t.nodes.size(), 0);  // number of successive reductions that the value depends on
   int last = 0;
   for (size_t n = 0; n < t.nodes.size(); ++n) {
     for (int in : t.nodes[n].in)
@@ -56,7 +56,7 @@ bool stores_last(const TileGroup& t) {
 
 }  // namespace
 
-// The value that dies in a kernel hands its memory on to what the kernel makes of it.
+// When a kernel is the last reader of a value, its result may take over the value's memory.
 void reuse_in_place(Compilation& c) {
   Program& p = c.program;
   for (size_t k = 0; k < p.kernels.size(); ++k) {
@@ -64,7 +64,7 @@ void reuse_in_place(Compilation& c) {
     if (kernel.group.kind != Group::Kind::tile || kernel.tiles.size() != 1 || !stores_last(kernel.tiles[0])) continue;
     const TileGroup& t = kernel.tiles[0];
     std::vector<char> taken(kernel.operands.size(), 0);
-    // Only by its last node: nothing of the kernel reads the old value after that.
+    // Only the last node's result may: the kernel reads no old value after it.
     for (const TileNode& store : std::span(t.nodes).last(1)) {
       if (store.kind != TileNode::Kind::store) continue;
       const TileAccess& to = t.accesses[size_t(store.access)];
@@ -75,7 +75,7 @@ void reuse_in_place(Compilation& c) {
         int from = p.buffer_index.at(kernel.operands[i].owner);
         ProgramBuffer& in = p.buffers[size_t(from)];
         if (in.place != ProgramBuffer::Place::arena || in.last != int(k) || in.bytes != out.bytes || &in == &out) continue;
-        bool same = true;  // every read of it is of the element that is written
+        bool same = true;  // every read of it is at the element that is written
         for (const TileAccess& a : t.accesses)
           if (a.operand == int(i))
             same &= a.offset == to.offset && a.strides == to.strides && a.bounds.empty() && a.gather < 0 && size_of(a.dtype) == size_of(to.dtype);
@@ -88,8 +88,8 @@ void reuse_in_place(Compilation& c) {
   }
 }
 
-// What is read again only after more than a cache's worth of other bytes goes to memory directly: it would be evicted anyway, and
-// its lines need not be fetched first. Values written over what the kernel has just read are in the cache already.
+// Values that are next read after more than a cache's worth of other bytes bypass the cache: they would be evicted anyway, and their cache
+// lines need not be fetched first. Values that overwrite what the kernel has just read are in the cache already.
 void mark_streaming(Compilation& c) {
   Program& p = c.program;
   std::vector<int64_t> before(p.kernels.size() + 1, 0);  // bytes touched by the kernels before this one
@@ -109,7 +109,7 @@ void mark_streaming(Compilation& c) {
         TileAccess& to = t.accesses[size_t(n.access)];
         const ProgramBuffer& b = p.buffer_of(kernel.operands[first + size_t(to.operand)].owner);
         const bool output = b.place == ProgramBuffer::Place::output, in_place = b.alias >= 0 || (output && p.state_input[size_t(b.index)] >= 0);
-        // An output's next reader is at best the next run.
+        // An output is read by the next run at the earliest.
         const std::vector<size_t>& all = touching[b.owner];
         const auto later = std::upper_bound(all.begin(), all.end(), k);
         const size_t next = output || later == all.end() ? p.kernels.size() : *later;

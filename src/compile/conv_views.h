@@ -1,4 +1,4 @@
-// How a convolution's operands may lie in memory for a kernel that takes them as views.
+// The memory layouts of a convolution's operands that kernels accept as views.
 #pragma once
 #include <array>
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace ridge {
 
-// Steps of an axis that is [outer, inner]; nothing where its loops are cut otherwise.
+// Strides of an axis viewed as [outer, inner]; nullopt when its loops are split differently.
 inline std::optional<std::array<int64_t, 2>> axis_steps(const std::vector<View::Loop>& loops, int64_t outer, int64_t inner) {
   std::vector<View::Loop> left;
   for (const View::Loop& l : loops)
@@ -18,7 +18,7 @@ inline std::optional<std::array<int64_t, 2>> axis_steps(const std::vector<View::
   return std::nullopt;
 }
 
-// Steps by axis: [outer, inner] of the one that the groups divide, one of each other.
+// Strides per axis: [outer, inner] for the axis that the groups divide, one for every other axis.
 inline std::optional<std::vector<int64_t>> conv_steps(const View& view, const Shape& shape, int grouped, int64_t groups) {
   std::vector<int64_t> steps;
   for (int i = 0; i < shape.rank(); ++i) {

@@ -49,16 +49,16 @@ class Fuser {
     Group::Kind kind = Group::Kind::tile;
     NodeId node = kNone;
     std::vector<NodeId> members;        // sorted
-    std::vector<NodeId> stores;         // members that other clusters read or the program puts out
-    std::vector<int> producers, users;  // clusters when these were made; root() is what they are part of now
+    std::vector<NodeId> stores;         // members that are program outputs or read by other clusters
+    std::vector<int> producers, users;  // as numbered when this cluster was made; root() gives their current cluster
     bool dead = false;
-    // Of all members together, so that a merge does not look at each of them again.
+    // Summary of all members, so that a merge need not examine each of them again.
     bool reduces = false, apart = false;
-    bool numbers = true;              // arithmetic on single numbers alone
-    std::array<bool, 3> phases = {};  // by early_
-    int level = 0;                    // below those of all users
-    int64_t size = 1;                 // of the largest value that is made or summed up
-    int64_t summed = 0, left = 0;     // elements that its reductions go over, and that are left of them
+    bool numbers = true;              // only arithmetic on single numbers
+    std::array<bool, 3> phases = {};  // indexed by early_
+    int level = 0;                    // less than that of every user
+    int64_t size = 1;                 // elements of the largest value that is produced or reduced
+    int64_t summed = 0, left = 0;     // elements before and after its reductions
   };
 
   StorageFn storage() const {
@@ -70,8 +70,8 @@ class Fuser {
     ridge::each_source(g_, plan_, id, fn);
   }
 
-  // Forward nodes that a heavier forward kernel follows: what backward computes must not be pulled up to them, or it would be
-  // kept all the time that the saved set was chosen to spare.
+  // Early nodes are forward nodes that a heavier forward kernel follows. Backward work must not be moved up to them, or its values would
+  // stay live for the time that the saved set was chosen to avoid.
   void find_early(std::span<const NodeId> forward) {
     early_.assign(g_.size(), 0);
     has_forward_ = !forward.empty();
@@ -81,7 +81,8 @@ class Fuser {
       if (const Fusion f = row(g_[id].op).fusion; f == Fusion::product || f == Fusion::alone) last = id;
     for (NodeId id : ahead) early_[id] = id < last ? 2 : 1;
   }
-  // 2: early forward, 1: the end of forward, 0: backward. What has something of the end runs there, whatever else is in it.
+  // 2: early forward, 1: the end of forward, 0: backward. A cluster with any node at the end of forward runs there, regardless of its other
+  // nodes.
   bool mixes_phases(const Cluster& a, const Cluster& b) const {
     bool early = false, late = false;
     for (const Cluster* c : {&a, &b}) early |= c->phases[2] && !c->phases[1], late |= c->phases[0];
@@ -92,7 +93,7 @@ class Fuser {
     if (!has_memory(g_, id, plan_)) plan_.copies.insert(id);
   }
 
-  // A strided view will do; pads and concats below it must be stored.
+  // A strided view is sufficient; pads and concats below it must be stored.
   void need_view(NodeId id, bool one_loop_per_axis, bool contiguous) {
     NodeId at = id;
     while (is_strided_view(g_[at].op) && !plan_.copies.count(at)) at = g_[at].in[0];
@@ -116,7 +117,7 @@ class Fuser {
     if (!good) plan_.copies.insert(id);
   }
 
-  // Both operands of a contraction must be cut into loops that nest; else the second one is stored plainly.
+  // The loops of both operands of a contraction must be split so that they nest; otherwise the second operand is stored contiguously.
   void need_common_loops(const Node& n) {
     std::optional<View> a = resolve_view(g_, n.in[0], storage()), b = resolve_view(g_, n.in[1], storage());
     size_t rank = a->axes.size();
@@ -150,14 +151,14 @@ class Fuser {
         }
       } else if (row(n.op).fusion == Fusion::alone) {
         for (NodeId in : n.in) need_view(in, false, true);
-      } else if (interior_pad(id)) {  // padding between elements is stored by a kernel of its own
+      } else if (interior_pad(id)) {  // padding between elements is stored by a separate kernel
         need_view(n.in[0], false, true);
         plan_.copies.insert(id);
       }
     }
   }
 
-  // Broadcasts of other shapes of a buffer always lower; anything else must be tried.
+  // Broadcasts of reshaped buffers can always be lowered; anything else must be tried.
   bool moves_much(NodeId id) const {
     bool reshaped = false;
     for (; is_view(g_[id].op) && !plan_.copies.count(id); id = g_[id].in[0]) {
@@ -169,7 +170,8 @@ class Fuser {
     return false;
   }
 
-  // Every node that is stored or computed must at least be one loop nest by itself; where it is not, what it moves is stored first.
+  // Every node that is stored or computed must be lowerable to one loop nest on its own; if it is not, the operands that it rearranges are
+  // stored first.
   void make_all_lower() {
     for (bool changed = true; changed;) {
       changed = false;
@@ -189,10 +191,10 @@ class Fuser {
     return std::any_of(g_[id].attrs.ints.begin() + 2 * rank, g_[id].attrs.ints.end(), [](int64_t i) { return i != 0; });
   }
 
-  // Arithmetic that costs no more than reading its result would: at most one operand of full size, the others rows, columns or
-  // numbers. It is never stored when only fused kernels read it.
+  // Arithmetic that costs no more than reading its result: at most one operand of full size, the others are rows, columns or numbers. It is
+  // never stored if only fused kernels read it.
   void find_repeated() {
-    std::unordered_map<NodeId, int> users;  // -1: somebody needs it in memory
+    std::unordered_map<NodeId, int> users;  // -1: some reader needs it in memory
     std::unordered_map<NodeId, int> depth;
     auto see = [&](auto& self, NodeId id, bool memory) -> void {
       int& n = users[id];
@@ -206,12 +208,12 @@ class Fuser {
     for (NodeId id : outputs_) see(see, id, true);
     for (NodeId id : order_) {
       bool memory = !(is_elementwise(g_[id].op) || is_reduction(g_[id].op) || (is_view(g_[id].op) && !plan_.copies.count(id)));
-      if (is_view(g_[id].op) && !memory) continue;  // passed through by whoever reads it
+      if (is_view(g_[id].op) && !memory) continue;  // its readers look through it
       for (NodeId in : g_[id].in) see(see, in, memory);
     }
     for (NodeId id : order_) {
       Op op = g_[id].op;
-      const bool widens = op == Op::cast && size_of(g_.dtype(id)) > size_of(g_.dtype(g_[id].in[0]));  // what is narrower is read instead
+      const bool widens = op == Op::cast && size_of(g_.dtype(id)) > size_of(g_.dtype(g_[id].in[0]));  // the narrower operand is read instead
       if (row(op).effort != Effort::cheap || users[id] < (widens ? 1 : 2) || g_.shape(id).numel() <= 1) continue;
       int full = 0, deep = 0;
       for (NodeId in : g_[id].in) {
@@ -227,7 +229,7 @@ class Fuser {
       depth[id] = deep + 1;
       plan_.repeated.insert(id);
     }
-    // A node whose readers cannot reach it through their views is stored after all.
+    // A node that its readers cannot address through their views is stored after all.
     for (bool changed = true; changed;) {
       changed = false;
       for (NodeId id : order_) {
@@ -240,7 +242,7 @@ class Fuser {
     }
   }
 
-  // Repeated nodes that are read through other views than plain broadcasts.
+  // Repeated nodes that are read through views other than plain broadcasts.
   void repeated_below(NodeId id, bool moved, std::vector<NodeId>& found) const {
     bool movement = is_view(g_[id].op) && !plan_.copies.count(id), repeated = plan_.repeated.count(id) != 0;
     if (!movement && !repeated) return;
@@ -248,7 +250,8 @@ class Fuser {
     for (NodeId in : g_[id].in) repeated_below(in, moved || (movement && g_[id].op != Op::expand), found);
   }
 
-  // As late as the way to the end allows: what backward makes again then lies near to where it is read, and a search between two clusters stays near them.
+  // Levels are as late as the path to the end allows. Recomputed values are then close to their readers, and a search between two clusters
+  // stays close to them.
   void find_levels() {
     level_.assign(g_.size(), 0);
     for (auto it = order_.rbegin(); it != order_.rend(); ++it)
@@ -299,7 +302,7 @@ class Fuser {
     if (c.reduces) c.summed = g_.shape(n.in[0]).numel(), c.left = g_.shape(id).numel(), c.size = std::max(c.size, c.summed);
   }
 
-  // A literal, or a single number in memory, at most in another shape.
+  // A literal, or a single number in memory, possibly reshaped.
   bool is_number(NodeId id) const {
     while (is_view(g_[id].op) && !plan_.copies.count(id)) {
       if (g_[id].op != Op::reshape && g_[id].op != Op::expand) return false;
@@ -308,7 +311,7 @@ class Fuser {
     return g_[id].op == Op::literal || (has_memory(g_, id, plan_) && g_.shape(id).numel() == 1);
   }
 
-  // What a cluster has become a part of.
+  // The cluster that a cluster has been merged into.
   int root(int c) {
     while (root_[size_t(c)] != c) c = root_[size_t(c)] = root_[size_t(root_[size_t(c)])];
     return c;
@@ -321,7 +324,8 @@ class Fuser {
                        [&](NodeId user) { return std::find(inside.begin(), inside.end(), group_of(user)) == inside.end(); });
   }
 
-  // By another kernel of the same phase: then storing the sums once is better than storing what each makes of them.
+  // Whether another kernel of the same phase reads it: then storing the sums once is better than storing what each kernel computes from
+  // them.
   bool read_again_soon(NodeId id, std::span<const int> inside) {
     return std::any_of(consumers_[id].begin(), consumers_[id].end(), [&](NodeId user) {
       bool other_phase = has_forward_ && early_[id] == 2 && early_[user] == 0;
@@ -336,7 +340,8 @@ class Fuser {
     return out;
   }
 
-  // Is there a way from a to b through some other cluster? Looked for from both ends at once: one that everything reads has many ways forward and few back.
+  // Whether there is a path from a to b through another cluster. The search runs from both ends, because a cluster with many users has many
+  // paths forward but few back.
   bool detour(int a, int b) {
     const int lowest = clusters_[a].level, highest = clusters_[b].level;
     const int ahead = ++search_, behind = ++search_;
@@ -389,7 +394,7 @@ class Fuser {
       if (p.kind == Group::Kind::matmul) refuse(a, b, "a matmul's epilogue cannot reduce");
       return false;
     }
-    // A small producer is worked out once and read many times, unless it is trivial.
+    // A small producer is computed once and read many times, unless it is trivial.
     if (!p.reduces && p.kind == Group::Kind::tile && p.size < c.size && p.members.size() > 3) {
       refuse(a, b, "the producer is smaller than the loops it would be repeated in");
       return false;
@@ -409,7 +414,8 @@ class Fuser {
     spec.stores = stores(united(p.stores, c.stores), inside);
     if (spec.stores.empty()) return false;
     const bool number = stores_numbers(p) && stores_numbers(c);
-    // Sums of tensors of many sizes that end in one number are a long chain, and both answers about its next link are known without lowering all of it.
+    // Sums of tensors of many sizes that end in one number form a long chain. Whether its next link can be merged is known without lowering
+    // all of it.
     if (number && p.reduces && c.reduces && p.summed != c.summed) {
       refuse(a, b, "reductions over different loops");
       return false;
@@ -445,7 +451,7 @@ class Fuser {
     return std::all_of(c.stores.begin(), c.stores.end(), [&](NodeId id) { return g_.shape(id).numel() == 1; });
   }
 
-  // What lowering would refuse for the sizes alone, told before it works through what may be many members.
+  // Detects what lowering would refuse because of sizes alone, before it processes many members.
   std::string misfit(const GroupSpec& spec, const Cluster& loops) const {
     int64_t full = loops.summed, kept = loops.left;
     if (!loops.reduces) {
@@ -459,7 +465,7 @@ class Fuser {
       if (n != full && n != kept) return fmt::format("{} has {} elements, the loops cover {} ({} after reduction)", to_string(g_.type(id)), n, full, kept);
       (n == 1 ? single : whole) = true;
     }
-    // Legal, but no gain: a number that other kernels wait for should not wait for the pass over memory that reads it again.
+    // Legal but not beneficial: a number that other kernels wait for should not wait for another pass over memory.
     return loops.reduces && kept == 1 && single && whole ? "other kernels wait for its number" : "";
   }
 
@@ -469,7 +475,7 @@ class Fuser {
     return out;
   }
 
-  // b takes over a.
+  // Merges a into b.
   void join(int a, int b, std::vector<NodeId> stores) {
     Cluster &p = clusters_[a], &c = clusters_[b];
     if (p.kind == Group::Kind::matmul) c.kind = Group::Kind::matmul, c.node = p.node;
@@ -477,7 +483,7 @@ class Fuser {
     const int level = std::min(p.level, c.level);
     for (Cluster* k : {&p, &c})
       if (std::exchange(k->level, level) > level) lower_producers(*k);
-    // The smaller list goes into the larger, so that a long chain of merges copies little.
+    // Append the smaller list to the larger, so that a long chain of merges copies little.
     auto take_over = [](auto& to, auto& from) {
       if (to.size() < from.size()) std::swap(to, from);
       to.insert(to.end(), from.begin(), from.end());
@@ -512,7 +518,7 @@ class Fuser {
     for (NodeId id : order_) {
       int b = group_of(id);
       if (b < 0 || clusters_[b].kind == Group::Kind::node || g_[id].op == Op::matmul || g_[id].op == Op::get) continue;
-      // Matmuls first: an elementwise node is best done while the sums are in registers.
+      // Matmuls first: elementwise work is cheapest while the sums are in registers.
       std::vector<NodeId> sources;
       for (NodeId in : g_[id].in) each_source(in, [&](NodeId s) { sources.push_back(s); });
       std::stable_sort(sources.begin(), sources.end(), [&](NodeId x, NodeId y) { return rank_of(x) < rank_of(y); });
@@ -528,7 +534,7 @@ class Fuser {
     return c >= 0 && clusters_[c].kind == Group::Kind::matmul ? 0 : 1;
   }
 
-  // Reductions over the same loops that read the same thing: one pass for all.
+  // Merges reductions over the same loops that read the same value into one pass.
   void merge_siblings() {
     for (NodeId id : order_) {
       if (!has_memory(g_, id, plan_) || g_.shape(id).numel() == 1) continue;
@@ -591,7 +597,7 @@ class Fuser {
     return problem;
   }
 
-  // Whoever reads the old value of a state runs before the new one is written, unless it waits for that itself.
+  // Kernels that read the old value of a state run before the new one is written, unless they depend on the new one.
   template <class Edge>
   void order_updates(OrderProblem& problem, const Edge& edge) {
     std::vector<std::vector<size_t>> later(problem.kernels);
@@ -629,12 +635,12 @@ class Fuser {
   std::vector<std::pair<NodeId, NodeId>> state_;
   std::unordered_set<NodeId> is_output_;
   std::vector<int> group_of_, root_;
-  std::vector<int> level_;  // of nodes: above those of all operands
-  std::vector<int> seen_;   // by which search, of clusters
+  std::vector<int> level_;  // of nodes: greater than those of all operands
+  std::vector<int> seen_;   // of clusters: the last search that visited it
   int search_ = 0;
   std::vector<char> early_;
   bool has_forward_ = false;
-  std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node through movement
+  std::vector<std::vector<NodeId>> consumers_;  // compute nodes that read a node, directly or through movement
   std::vector<Cluster> clusters_;
   FusePlan plan_;
 };

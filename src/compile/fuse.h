@@ -1,4 +1,4 @@
-// Which nodes run together in one kernel.
+// Decides which nodes run together in one kernel.
 #pragma once
 #include <string>
 #include <unordered_set>
@@ -11,33 +11,33 @@
 
 namespace ridge {
 
-// One kernel. A tile kernel has one spec, or several independent ones in one launch; a matmul has its epilogue's spec; any other
-// node runs alone.
+// One kernel. A tile kernel has one spec, or several independent ones in one launch; a matmul has the spec of its epilogue; any other node
+// runs alone.
 struct Group {
   enum class Kind { tile, matmul, node } kind = Kind::tile;
-  NodeId node = kNone;           // the matmul or the lone node
+  NodeId node = kNone;           // the matmul or the single node
   std::vector<GroupSpec> specs;  // tile: at least one; matmul: one (members empty without an epilogue); node: none
 };
 
-// Marks a copy that is always a kernel of its own: its operand is complete before it writes.
+// Marks a copy that is always a separate kernel: its operand is complete before it writes.
 inline constexpr uint16_t kApart = 0x8000;
 inline bool is_apart(const Node& node) { return node.op == Op::reshape && node.copy == kApart; }
 
 struct FusePlan {
   std::vector<Group> groups;            // in any order until arrange_launches()
-  OrderProblem problem;                 // what an order must obey: kernels are numbered as the groups are
-  bool merged = false;                  // nodes were put together; otherwise each is a group
-  std::unordered_set<NodeId> copies;    // movement nodes and literals that get memory of their own
-  std::unordered_set<NodeId> repeated;  // cheap nodes that have none: every kernel that reads one works it out again
+  OrderProblem problem;                 // the constraints on the order; kernels are numbered like the groups
+  bool merged = false;                  // nodes were merged; otherwise each node is a group
+  std::unordered_set<NodeId> copies;    // movement nodes and literals that get their own memory
+  std::unordered_set<NodeId> repeated;  // cheap nodes without memory: every kernel that reads one recomputes it
   std::vector<std::string> refusals;
-  std::vector<size_t> circular;  // entries of `state` that no order can update in place
-  int64_t looks = 0;             // at nodes and groups to decide about merges: what planning takes
+  std::vector<size_t> circular;  // entries of `state` that cannot be updated in place in any order
+  int64_t looks = 0;             // nodes and groups examined while deciding about merges: the cost of planning
 };
 
-// Whether `id` has memory: everything but literals and movement nodes outside `copies`, and `repeated` nodes.
+// Whether `id` has memory: all nodes do, except literals and movement nodes outside `copies`, and `repeated` nodes.
 bool has_memory(const Graph& graph, NodeId id, const FusePlan& plan);
 
-// The nodes whose memory or value `id` is made of, through views and what has no memory of its own.
+// Visits the nodes with memory that `id` is computed from, looking through views and nodes that have no memory.
 template <class Fn>
 void each_source(const Graph& graph, const FusePlan& plan, NodeId id, const Fn& fn) {
   const Node& n = graph[id];
@@ -46,8 +46,8 @@ void each_source(const Graph& graph, const FusePlan& plan, NodeId id, const Fn& 
   for (NodeId in : n.in) each_source(graph, plan, in, fn);
 }
 
-// `state` pairs (input, output) share memory, so whoever reads the old value runs before the new one is written. `forward` are
-// the roots of the forward part, if there is one.
+// `state` pairs (input, output) share memory, so kernels that read the old value run before the new one is written. `forward` are the roots
+// of the forward part, if there is one.
 FusePlan fuse(const Graph& graph, std::span<const NodeId> outputs, bool merge, std::span<const NodeId> inputs = {},
               std::span<const std::pair<int, int>> state = {}, std::span<const NodeId> forward = {});
 

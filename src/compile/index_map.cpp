@@ -40,7 +40,7 @@ IndexMap split_linear(const Domain& d, const Affine& linear, const Shape& shape)
   for (int a = 0; a < loops; ++a) {
     int64_t s = linear.strides[a], count = d.high[a] - d.low[a];
     if (s == 0) continue;
-    if (count <= 0) return out;  // nothing is looked at
+    if (count <= 0) return out;  // nothing is accessed
     rest += s * (s < 0 ? d.high[a] - 1 : d.low[a]);
     if (count > 1) terms.push_back({std::llabs(s), count, a, s < 0});
   }
@@ -54,8 +54,8 @@ IndexMap split_linear(const Domain& d, const Affine& linear, const Shape& shape)
     for (const Term& t : terms) {
       int64_t reach = t.stride * t.size;  // one past the last multiple
       if (t.stride >= s * n || reach <= s) continue;
-      if (t.stride < s || reach > s * n) {                          // the loop runs over a border between digits: cut it there
-        if (t.stride < s && (t.size - 1) * t.stride < s) continue;  // stays inside the lower digit after all
+      if (t.stride < s || reach > s * n) {                          // the loop crosses a boundary between digits: split it there
+        if (t.stride < s && (t.size - 1) * t.stride < s) continue;  // stays within the lower digit after all
         int64_t border = t.stride < s ? s : s * n, inner = border / t.stride;
         if (border % t.stride || d.sizes[t.axis] % inner || d.low[t.axis] % inner || d.high[t.axis] % inner)
           throw Refusal{"a loop does not divide along the reshape"};
@@ -131,11 +131,10 @@ std::optional<TileAccess::Bound> bound_of(const Domain& d, const Affine& f, int6
     if (reach) axis = l, ++moving;
   }
   if (least >= low && most < high) return std::nullopt;
-  if (moving == 0) return TileAccess::Bound{0, 0, 0};  // nowhere in range
+  if (moving == 0) return TileAccess::Bound{0, 0, 0};  // never in range
   int64_t base = f.offset;
   if (moving > 1) {
-    // The slowest loop alone decides when the others never carry the index over a multiple of its step, and the borders lie on
-    // such multiples.
+    // The slowest loop alone decides if the others never carry the index over a multiple of its step, and the borders are such multiples.
     axis = -1;
     for (int l = 0; l < d.rank(); ++l)
       if (d.sizes[l] > 1 && (axis < 0 || std::llabs(f.strides[l]) > std::llabs(f.strides[axis]))) axis = l;
@@ -160,7 +159,7 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
   Domain d = Domain::of(g.shape(node));
   for (int attempt = 0; attempt < 16; ++attempt) {
     try {
-      // Each axis of the node is itself one loop, or the loops it was split into.
+      // Each axis of the node is one loop, or the loops that it was split into.
       IndexMap map(g.shape(node).rank(), Affine{0, Shape::filled(d.rank(), 0)});
       std::vector<int64_t> inner(map.size(), 1);
       for (int l = d.rank() - 1; l >= 0; --l) {
@@ -176,7 +175,7 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
           while (!below.owner && g[source].op == Op::reshape) source = g[source].in[0], below = storage(source);
         if (g[at].op != Op::reshape || !below.owner) source = g[at].in[0], below = storage(source);
         if (g[at].op == Op::reshape && below.owner && below.strides == contiguous_strides(g.shape(source))) {
-          below.strides = contiguous_strides(g.shape(at));  // another shape of a contiguous buffer
+          below.strides = contiguous_strides(g.shape(at));  // a reshape of a contiguous buffer
           at = source, place = below;
           break;
         }
@@ -193,7 +192,7 @@ std::optional<View> resolve_view(const Graph& g, NodeId node, const StorageFn& s
       }
       for (int l = 0; l < d.rank(); ++l) {
         auto& loops = v.axes[size_t(d.origin[l])];
-        // Neighbouring loops that one stride covers are one loop again.
+        // Neighbouring loops that one stride covers are merged again.
         if (!loops.empty() && loops.back().stride == total[l] * d.sizes[l])
           loops.back().size *= d.sizes[l], loops.back().stride = total[l];
         else

@@ -13,7 +13,7 @@ namespace {
 // One view of a buffer: loops of (size, stride) from an offset, in elements.
 struct Touch {
   int64_t low = 0, high = 0;  // first element and one past the last
-  double count = 0;           // elements, at most
+  double count = 0;           // upper bound of the number of elements
   std::vector<std::pair<int64_t, int64_t>> loops;
   bool operator<(const Touch& o) const { return std::tie(low, high, count, loops) < std::tie(o.low, o.high, o.count, o.loops); }
 };
@@ -29,7 +29,7 @@ class TouchBuilder {
     t_.low += std::min(from, to), t_.high += std::max(from, to), t_.count *= double(size);
     t_.loops.push_back({size, stride});
   }
-  // Where an index decides, any element of the buffer may be meant.
+  // For runtime indices: any element of the buffer may be accessed.
   void anywhere(int64_t elements) { t_.low = 0, t_.high = elements; }
   void repeat(int64_t times) { t_.count *= double(times); }
   Touch done() {
@@ -44,7 +44,7 @@ class TouchBuilder {
   bool empty_ = false;
 };
 
-// All that a kernel touches, by buffer; reading and writing are counted apart.
+// Everything that a kernel touches, by buffer; reads and writes are counted separately.
 class Traffic {
  public:
   explicit Traffic(const Graph& g) : g_(g) {}
@@ -60,11 +60,11 @@ class Traffic {
   }
 
  private:
-  // Views that share elements touch no more than the stretches they lie in, and no more than there are.
+  // Views that share elements touch at most the ranges they cover, and at most the whole buffer.
   static double elements(const std::set<Touch>& views, int64_t all) {
     double count = 0, stretches = 0;
     int64_t end = 0;
-    for (const Touch& t : views) {  // by their first elements
+    for (const Touch& t : views) {  // ordered by their first elements
       count += t.count;
       stretches += double(std::max<int64_t>(0, t.high - std::max(t.low, end)));
       end = std::max(end, t.high);
@@ -76,7 +76,7 @@ class Traffic {
   std::map<std::pair<NodeId, bool>, std::set<Touch>> touched_;
 };
 
-// Which axes of the domain a value of the group varies over.
+// The axes of the domain that a value of the group varies over.
 std::vector<char> axes_of(const TileGroup& t, int node) {
   std::vector<char> axes(size_t(t.domain.rank()), 0);
   auto visit = [&](auto& self, int at) -> void {
@@ -121,7 +121,7 @@ void add_tiles(const ProgramKernel& k, const Graph& g, size_t first, Traffic& tr
   }
 }
 
-// The operands of the contraction, without the epilogue's. Returns how many those are.
+// Adds the operands of the contraction, without the epilogue's, and returns their number.
 size_t add_product(const ProgramKernel& k, const Graph& g, Traffic& traffic) {
   const bool stores = k.group.specs[0].members.empty();
   for (size_t i = 0; i < (stores ? 3u : 2u); ++i) {
@@ -135,7 +135,7 @@ size_t add_product(const ProgramKernel& k, const Graph& g, Traffic& traffic) {
   return stores ? 3 : 2;
 }
 
-// An update in place reads and writes only the part that it replaces.
+// An in-place update reads and writes only the part that it replaces.
 bool updates_in_place(const Program& p, const ProgramKernel& k) {
   if (p.graph[k.group.node].op != Op::dynamic_update_slice) return false;
   const NodeId from = k.operands.front().owner, to = k.operands.back().owner;

@@ -17,8 +17,8 @@ class Launches {
     std::iota(launch_.begin(), launch_.end(), size_t(0));
   }
 
-  // Where groups read what the program was given, nothing lives longer for it that they run together. Gradients that it makes itself
-  // would all wait for the last one: as many wait as the program's peak allows.
+  // Groups that read only program inputs can share a launch without extending any lifetime. Gradients that the program computes would all
+  // stay live until the last one is ready: only as many are combined as the program's peak memory allows.
   void share() {
     share_casts();
     std::map<Key, Alike> lists = find_alike();
@@ -34,7 +34,7 @@ class Launches {
         for (size_t k = 0; k < count; ++k) launch[list.computed[k]] = list.given.empty() ? list.computed[0] : list.given[0];
         return launch;
       };
-      // The longest beginning of the list that will do: all of it, or found by halving.
+      // The longest prefix of the list that does not raise the peak: all of it, or found by bisection.
       size_t good = 0, bad = list.computed.size() + 1;
       for (size_t next = bad - 1; bad - good > 1; next = good + (bad - good) / 2) (peak_of(together(next)) <= peak ? good : bad) = next;
       launch_ = together(good);
@@ -55,13 +55,14 @@ class Launches {
   }
 
  private:
-  // Equal arithmetic, equally far from the program's end: so none depends on another, and launches never wait for each other.
+  // Groups with equal arithmetic and equal distance from the program's end do not depend on each other, so launches never wait for each
+  // other.
   using Key = std::pair<std::string, size_t>;
   struct Alike {
-    std::vector<size_t> given, computed;  // reading only what the program was given; reading tensors that it makes
+    std::vector<size_t> given, computed;  // groups that read only program inputs; groups that read tensors the program computes
   };
 
-  // Other forms of what the program was given (weights in 16 bits): most of them are read until late, so that they may as well be made at once.
+  // Casts of program inputs (weights in 16 bits): most are read until late, so they can all be computed in one launch.
   void share_casts() {
     std::map<std::string, std::vector<size_t>> lists;
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
@@ -69,7 +70,7 @@ class Launches {
       const GroupSpec& spec = plan_.groups[i].specs[0];
       if (spec.members.size() != 1 || outputs_.count(spec.members[0])) continue;
       const Node& n = g_[spec.members[0]];
-      if (n.op != Op::cast || (n.copy & uint16_t(~kAgain))) continue;  // what is made again is made late on purpose
+      if (n.op != Op::cast || (n.copy & uint16_t(~kAgain))) continue;  // recomputed values are computed late on purpose
       bool given = true;
       each_source(g_, plan_, n.in[0], [&](NodeId source) { given &= g_[source].op == Op::input; });
       if (given) lists[std::string(name(n.type().dtype))].push_back(i);
@@ -92,7 +93,7 @@ class Launches {
       if (plan_.groups[i].kind != Group::Kind::tile || shared_[i]) continue;
       const GroupSpec& spec = plan_.groups[i].specs[0];
       auto number = [&](NodeId id) { return g_.shape(id).numel() == 1; };
-      // Results are the program's own, or single numbers.
+      // Results must be program outputs or single numbers.
       if (!std::all_of(spec.stores.begin(), spec.stores.end(), [&](NodeId id) { return outputs_.count(id) || number(id); })) continue;
       bool given = false, computed = false;
       for (NodeId id : spec.members)
@@ -101,7 +102,7 @@ class Launches {
             if (std::binary_search(spec.members.begin(), spec.members.end(), source)) return;
             (g_[source].op == Op::input ? given : computed) |= g_[source].op == Op::input || !number(source);
           });
-      // A tensor is best reduced while it is in the cache, unless a single number is all that comes of it.
+      // A tensor is best reduced while it is in the cache, unless the result is a single number.
       bool reduces = std::any_of(spec.members.begin(), spec.members.end(), [&](NodeId id) { return is_reduction(g_[id].op); });
       if (computed && reduces && !std::all_of(spec.stores.begin(), spec.stores.end(), number)) continue;
       if (!given && !computed) continue;
@@ -111,7 +112,7 @@ class Launches {
     return lists;
   }
 
-  // The shape of a group's arithmetic: groups alike in it do the same to different tensors.
+  // Describes a group's arithmetic: groups with equal signatures do the same to different tensors.
   std::string signature(const GroupSpec& s) const {
     std::string text;
     for (NodeId id : s.members) {
@@ -150,8 +151,8 @@ class Launches {
   const std::unordered_set<NodeId> outputs_;
   const OrderProblem& problem_;
   FusePlan& plan_;
-  std::vector<size_t> launch_;  // of each group: the first group in it
-  std::vector<char> shared_;    // groups that have found their launch
+  std::vector<size_t> launch_;  // of each group: the first group in its launch
+  std::vector<char> shared_;    // groups whose launch has been decided
 };
 
 }  // namespace

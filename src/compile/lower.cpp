@@ -78,7 +78,7 @@ class Lowering {
     return false;
   }
 
-  // The loop indices at which a node of the domain's size, or of its size after the reduction, is computed.
+  // The loop indices at which a node of the domain's size, before or after the reduction, is computed.
   IndexMap root_map(NodeId id) {
     int64_t n = g_.shape(id).numel();
     if (n == full_size()) return split_linear(d_, {0, d_.full}, g_.shape(id));
@@ -130,7 +130,7 @@ class Lowering {
     return emit({.kind = Kind::index, .dtype = dtype, .access = add_access(std::move(a))});
   }
 
-  // Whether a loop index lies inside a bound, as a boolean value.
+  // Whether a loop index is inside a bound, as a boolean value.
   int predicate(const TileAccess::Bound& b) {
     if (b.low >= b.high) return literal(DType::boolean, 0);
     Affine f{0, Shape::filled(d_.rank(), 0)};
@@ -234,7 +234,7 @@ class Lowering {
     }
   }
 
-  // The domain as seen from inside borders.
+  // The domain restricted to the given borders.
   Domain inside(const Bounds& bounds) const {
     Domain d = d_;
     for (const auto& b : bounds) d.low[b.axis] = std::max(d.low[b.axis], b.low), d.high[b.axis] = std::min(d.high[b.axis], b.high);
@@ -244,7 +244,7 @@ class Lowering {
   int move(NodeId id, const IndexMap& map, const Bounds& bounds) {
     if (g_[id].op == Op::pad) return pad(id, map, bounds);
     if (g_[id].op == Op::concat) return concat(id, map, bounds);
-    // Another shape of a contiguous buffer is the same linear index: no axes need to be told apart.
+    // A reshape of a contiguous buffer has the same linear index, so its axes need not be separated.
     if (g_[id].op == Op::reshape) {
       NodeId source = g_[id].in[0];
       while (g_[source].op == Op::reshape && looked_through(source)) source = g_[source].in[0];
@@ -257,7 +257,7 @@ class Lowering {
     return lower(g_[id].in[0], through(g_, id, map, inside(bounds)), bounds);
   }
 
-  // Arithmetic that costs less than a trip to memory may be done again at another place.
+  // Arithmetic that is cheaper than a memory access may be repeated at another index.
   bool cheap(NodeId id) const { return g_[id].op == Op::iota || row(g_[id].op).effort == Effort::cheap; }
 
   int pad(NodeId id, const IndexMap& map, const Bounds& bounds) {
@@ -290,7 +290,7 @@ class Lowering {
       std::vector<TileAccess::Bound> own;
       if (auto b = bound_of(d_, map[axis], at, at + size)) own.push_back(*b);
       at += size;
-      if (!own.empty() && own[0].low >= own[0].high) continue;  // this part is not seen at all
+      if (!own.empty() && own[0].low >= own[0].high) continue;  // this part is never accessed
       value = guarded(part, inner, bounds, own, value);
     }
     return value < 0 ? literal(n.type().dtype, 0) : value;
@@ -322,16 +322,16 @@ class Lowering {
     if (key_of(id, own, {}).map != key_of(id, map, {}).map) throw Refusal{fmt::format("{} is read at another place than its own row", name(g_[id].op))};
     NodeId x = g_[id].in[0];
     if (g_.shape(x).numel() != full_size() || g_.shape(id).numel() != kept_size()) throw Refusal{"reductions over different loops"};
-    // The operand's index: kept axes count by `kept`, reduced ones by their place in the operand.
+    // The operand's index: kept axes use `kept`, reduced ones their position in the operand.
     int value = lower(x, reduce_map(id), {});
     return emit({.kind = Kind::reduce, .op = g_[id].op, .dtype = g_.dtype(id), .in = {value, -1, -1}});
   }
 
-  // The operand's own indices: the domain's loops are its axes, reordered and split.
+  // The operand's indices: the domain's loops are its axes, reordered and split.
   IndexMap reduce_map(NodeId id) {
     NodeId x = g_[id].in[0];
     IndexMap map = split_linear(d_, {0, d_.full}, g_.shape(x));
-    // Every loop must be reduced in the operand exactly when it is reduced in the domain.
+    // Every loop must be reduced in the operand if and only if it is reduced in the domain.
     for (int a = 0; a < g_.shape(x).rank(); ++a) {
       bool reduced = std::find(g_[id].attrs.ints.begin(), g_[id].attrs.ints.end(), a) != g_[id].attrs.ints.end();
       for (int l = 0; l < d_.rank(); ++l)
@@ -341,7 +341,7 @@ class Lowering {
   }
 
   int gathered(NodeId source, const IndexMap& map, size_t axis, int index, int64_t size, const Bounds& bounds) {
-    // The axis that is indexed contributes through the gather; all others as usual.
+    // The indexed axis contributes through the gather; all others as usual.
     NodeId at = source;
     if (looked_through(at) || member(at)) throw Refusal{"indexing needs its source in memory"};
     Storage place = storage_(at);
@@ -399,7 +399,7 @@ class Lowering {
   const StorageFn& storage_;
   Domain d_;
   LoweredGroup& out_;
-  int column_inner_;                          // loops behind the reduced ones in the column form
+  int column_inner_;                          // number of loops after the reduced ones in the column form
   std::unordered_map<NodeId, bool> members_;  // -> depends on a reduction of this group
   std::unordered_map<NodeId, std::vector<int64_t>> seen_;
   std::map<Key, int> memo_;
@@ -412,7 +412,7 @@ struct Frame {
   int reduced = 0, inner = 0;
 };
 
-// The column form merges all trailing kept axes into its last loop, or with `one_inner` takes the last of them alone.
+// The column form merges all trailing kept axes into its last loop; with `one_inner` only the last of them is that loop.
 Frame frame_of(const Graph& g, const GroupSpec& spec, bool one_inner) {
   Frame f;
   NodeId reduction = kNone;
@@ -467,7 +467,7 @@ Frame frame_of(const Graph& g, const GroupSpec& spec, bool one_inner) {
   return f;
 }
 
-// Two neighbouring loops as one, where every access allows it.
+// Merges two neighbouring loops if every access allows it.
 void merge_loops(TileGroup& g, int a) {
   int64_t outer = g.domain[a], inner = g.domain[a + 1];
   for (const TileAccess& t : g.accesses) {

@@ -1,5 +1,4 @@
-// From a set of graph nodes to one loop nest. Whether a fusion is legal is decided here and nowhere else: it is legal when
-// it can be lowered.
+// Lowers a set of graph nodes to one loop nest. This alone decides whether a fusion is legal: it is legal if it can be lowered.
 #pragma once
 #include <string>
 #include <unordered_set>
@@ -12,17 +11,17 @@
 namespace ridge {
 
 struct GroupSpec {
-  std::vector<NodeId> members;                           // computed here, operands first; all else is loaded
+  std::vector<NodeId> members;                           // computed here, operands first; everything else is loaded
   std::vector<NodeId> stores;                            // members (or views of anything) that are needed outside
-  NodeId matmul = kNone;                                 // members follow this matmul, whose sums they read
-  const std::unordered_set<NodeId>* repeated = nullptr;  // computed wherever they are read
+  NodeId matmul = kNone;                                 // members read the sums of this matmul
+  const std::unordered_set<NodeId>* repeated = nullptr;  // recomputed wherever they are read
 };
 
 struct LoweredGroup {
   TileGroup group;
   std::vector<NodeId> operands;  // owner of each memory operand
   std::vector<char> written;     // per operand
-  std::string refusal;           // why it cannot be one loop nest; empty when it can
+  std::string refusal;           // why it cannot be one loop nest; empty if it can
 };
 
 LoweredGroup lower_group(const Graph& graph, const GroupSpec& spec, const StorageFn& storage);

@@ -1,4 +1,4 @@
-// Groups of nodes as kernels: loop nests, contractions, and the places of their operands.
+// Turns groups of nodes into kernels: loop nests, contractions, and the storage of their operands.
 #include <unordered_map>
 
 #include "base/error.h"
@@ -64,7 +64,7 @@ void build_matmul(const Compilation& c, ProgramKernel& kernel) {
   if (!epilogue) kernel.operands.push_back({out.owner, out.offset * size_of(n.type().dtype), true});
 }
 
-// Operands, then results. Views keep the strides for kernels that take them.
+// Operands, then results. Views provide strides to kernels that accept them.
 void build_node(Compilation& c, ProgramKernel& kernel, const std::vector<NodeId>& parts) {
   Program& p = c.program;
   const StorageFn where = [&](NodeId id) { return storage_of(c, id); };
@@ -81,7 +81,7 @@ void build_node(Compilation& c, ProgramKernel& kernel, const std::vector<NodeId>
     results[0] = id;
   else
     for (NodeId part : parts) results[size_t(p.graph[part].attrs.ints[0])] = part;
-  // Kernels that write all their results get a place for those that nobody reads.
+  // Kernels that always write all their results also need memory for unused ones.
   if (n.op == Op::attention || n.op == Op::attention_grad)
     for (size_t i = 0; i < results.size(); ++i)
       if (!results[i]) results[i] = p.graph.add(Op::get, {id}, {{int64_t(i)}, {}, nullptr});
@@ -101,7 +101,7 @@ void lower_kernels(Compilation& c) {
   Program& p = c.program;
   p.kernels.clear();
   const StorageFn where = [&](NodeId id) { return storage_of(c, id); };
-  std::unordered_map<NodeId, std::vector<NodeId>> parts;  // of nodes with several results: those that are read
+  std::unordered_map<NodeId, std::vector<NodeId>> parts;  // the results that are read, of nodes with several results
   for (NodeId id : topological(p.graph, p.outputs))
     if (p.graph[id].op == Op::get) parts[p.graph[id].in[0]].push_back(id);
   for (Group& group : c.fused.groups) {

@@ -16,7 +16,7 @@ void FlowNetwork::solve(int source, int sink) {
     while (push(source, sink, kInfinite) > 0) {
     }
   }
-  // Whatever still reaches the sink lies behind the cut.
+  // Nodes that can still reach the sink are behind the cut.
   reaches_.assign(out_.size(), 0);
   std::vector<int> stack = {sink};
   reaches_[size_t(sink)] = 1;

@@ -1,4 +1,4 @@
-// Minimum cuts: the cheapest set of values that separates what makes them from what reads them.
+// Minimum cuts: the cheapest set of values that separates their producers from their readers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ class FlowNetwork {  // Dinic's maximum flow
   void edge(int from, int to, int64_t capacity);
   void solve(int source, int sink);
 
-  // Afterwards: of all minimum cuts the one nearest to the sink, and the one nearest to the source.
+  // After solve(): the minimum cut nearest to the sink, and the one nearest to the source.
   bool before_last_cut(int node) const { return !reaches_[size_t(node)]; }
   bool before_first_cut(int node) const { return level_[size_t(node)] >= 0; }
 

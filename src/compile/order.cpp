@@ -8,7 +8,7 @@ namespace ridge {
 
 namespace {
 
-// Followers of each kernel, each once.
+// The followers of each kernel, without duplicates.
 std::vector<std::vector<size_t>> followers(const OrderProblem& p) {
   std::vector<std::vector<size_t>> later(p.kernels);
   for (auto [a, b] : p.edges) later[a].push_back(b);
@@ -38,7 +38,7 @@ std::vector<size_t> longest_ways(const std::vector<std::vector<size_t>>& later) 
   return way;
 }
 
-// Those that read a value, each once.
+// The readers of a value, without duplicates.
 std::vector<size_t> readers_of(const OrderProblem::Value& value) {
   std::vector<size_t> readers = value.readers;
   std::sort(readers.begin(), readers.end());
@@ -68,7 +68,7 @@ std::vector<size_t> order_kernels(const OrderProblem& p) {
   size_t n = p.kernels;
   std::vector<std::vector<size_t>> later = followers(p), reads(n), readers(p.values.size());
   std::vector<size_t> waits = predecessors(later), way = longest_ways(later), left(p.values.size());
-  std::vector<int64_t> growth(n, 0);  // of what is live, if the kernel ran now
+  std::vector<int64_t> growth(n, 0);  // change in live bytes if the kernel ran now
   for (size_t v = 0; v < p.values.size(); ++v) {
     readers[v] = readers_of(p.values[v]);
     growth[p.values[v].maker] += p.values[v].bytes;
@@ -76,7 +76,7 @@ std::vector<size_t> order_kernels(const OrderProblem& p) {
     left[v] = readers[v].size();
     if (left[v] == 1) growth[readers[v][0]] -= p.values[v].bytes;
   }
-  // Growth first among those that do not grow, then the longest way, then the graph's own order.
+  // First the kernels that do not increase live memory, by how much they free; then the longest critical path; then the graph's order.
   auto key = [&](size_t i) { return std::tuple(growth[i] > 0, growth[i] > 0 ? int64_t(0) : growth[i], -int64_t(way[i]), i); };
   std::set<decltype(key(0))> ready;
   std::vector<size_t> order;
@@ -88,7 +88,7 @@ std::vector<size_t> order_kernels(const OrderProblem& p) {
     ready.erase(ready.begin());
     order.push_back(i), done[i] = 1;
     for (size_t v : reads[i])
-      if (--left[v] == 1) {  // whoever reads it last will free it
+      if (--left[v] == 1) {  // its last reader will free it
         const size_t last = *std::find_if(readers[v].begin(), readers[v].end(), [&](size_t r) { return !done[r]; });
         const bool waiting = ready.erase(key(last)) > 0;
         growth[last] -= p.values[v].bytes;

@@ -1,4 +1,4 @@
-// In which order kernels run: operands first, and among those that may run, the one that keeps the least alive.
+// The order in which kernels run: operands first, and among the kernels that are ready, the one that keeps the least memory live.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +15,17 @@ struct OrderProblem {
     size_t maker;
     std::vector<size_t> readers;
   };
-  std::vector<Value> values;  // those that live only between their maker and their last reader
+  std::vector<Value> values;  // only values that live from their producer to their last reader
 };
 
-// Kernels that free at least as much as they allocate run at once; of the others the one with the longest way to the end, so
-// that recomputed values come as late as they can. Fewer than `kernels` entries when there is a circle.
+// Kernels that free at least as much as they allocate run as soon as they are ready; of the others, the one with the longest critical path
+// runs first, so that recomputed values come as late as possible. The result has fewer than `kernels` entries when there is a cycle.
 std::vector<size_t> order_kernels(const OrderProblem& problem);
 
-// The number of kernels that must run after each, one behind the other. It falls along every edge.
+// The length of the longest chain of kernels that must run after each kernel. It decreases along every edge.
 std::vector<size_t> way_to_end(const OrderProblem& problem);
 
-// The most that values take at once in this order.
+// The most bytes that are live at the same time in this order.
 int64_t peak_bytes(const OrderProblem& problem, const std::vector<size_t>& order);
 
 }  // namespace ridge

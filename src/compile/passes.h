@@ -1,4 +1,4 @@
-// What the passes of the pipeline share: the state that they work on, and their functions.
+// Shared by the passes of the pipeline: the state that they work on, and their functions.
 #pragma once
 #include <unordered_map>
 #include <unordered_set>
@@ -10,25 +10,25 @@
 
 namespace ridge {
 
-// The graph and everything that the passes make of it.
+// The graph and everything that the passes derive from it.
 struct Compilation {
   const PipelineOptions& options;
   const Target& target;
-  const std::vector<char>& off;         // by pass
-  std::vector<Type> output_types = {};  // as asked for
+  const std::vector<char>& off;         // by pass: whether it is switched off
+  std::vector<Type> output_types = {};  // as the caller requested
 
-  Program program = {};              // graph, inputs and outputs from the start
+  Program program = {};              // holds graph, inputs and outputs from the start
   std::vector<NodeId> forward = {};  // roots of the forward part
-  bool has_saved_set = false;        // it was chosen: backward must not be mixed into forward
+  bool has_saved_set = false;        // the saved set was chosen, so backward must not be mixed into forward
   FusePlan fused = {};
-  std::unordered_map<NodeId, Storage> placed = {};  // values that lie inside another's buffer
-  bool fuse_again = false;                          // an output was given a copy: go back to the pass "fuse"
+  std::unordered_map<NodeId, Storage> placed = {};  // values stored inside another value's buffer
+  bool fuse_again = false;                          // an output was given a copy: repeat from the pass "fuse"
 };
 
-// Where a value that has memory lies.
+// Where a value that has memory is stored.
 Storage storage_of(const Compilation& c, NodeId id);
 
-// Output `output` is written by a copy, after the kernel that makes it.
+// Lets a copy write output `output`, after the kernel that produces it.
 void write_apart(Compilation& c, size_t output);
 
 void decompose_missing(Compilation& c);
@@ -38,7 +38,7 @@ void simplify_graph(Compilation& c);
 void choose_saved_set(Compilation& c);
 void separate_outputs(Compilation& c);
 void fuse_groups(Compilation& c);
-void group_nodes(Compilation& c);  // each by itself
+void group_nodes(Compilation& c);  // one group per node
 void order_groups(Compilation& c);
 void place_parts(Compilation& c);
 void lower_kernels(Compilation& c);

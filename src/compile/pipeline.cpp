@@ -47,7 +47,7 @@ std::string listed(const char* before, bool all) {
   return text;
 }
 
-// Calls take(word) for each part of a list with commas.
+// Calls take(word) for each entry of a comma-separated list.
 template <class Take>
 void each_word(std::string_view list, const Take& take) {
   while (!list.empty()) {
@@ -136,7 +136,7 @@ Program run_passes(Graph graph, std::vector<NodeId> inputs, std::vector<NodeId> 
   return std::move(c.program);
 }
 
-// Outputs and forward roots together, so that what they share stays shared.
+// Rewrites outputs and forward roots together, so that shared values stay shared.
 template <class Rewrite>
 void rewrite_roots(Compilation& c, const Rewrite& rewrite) {
   const size_t count = c.program.outputs.size();
@@ -170,7 +170,7 @@ Program compile_graph(const Graph& graph, std::span<const NodeId> inputs, std::s
       fail(ErrorCode::shape, "[compile] state {} is {} before the step and {} after it", in, to_string(graph.type(inputs[size_t(in)])),
            to_string(graph.type(outputs[size_t(out)])));
   }
-  // Only what the outputs need, so that compiling costs what the program costs and the caller's graph stays as it is.
+  // Copy only what the outputs need: compile time then depends on the program alone, and the caller's graph is not modified.
   Graph own;
   std::unordered_map<NodeId, NodeId> known;
   std::vector<NodeId> own_inputs, forward;
@@ -227,7 +227,7 @@ void choose_saved_set(Compilation& c) {
   c.has_saved_set = true;
 }
 
-// Every output is a value of its own: an input, a literal or a value that is put out twice is copied.
+// Every output must be a separate computed value: inputs, literals and values that are output twice are copied.
 void separate_outputs(Compilation& c) {
   Graph& g = c.program.graph;
   std::unordered_set<NodeId> seen;
@@ -253,12 +253,12 @@ void order_groups(Compilation& c) {
 }
 
 void compile_loops(Compilation& c) {
-  Target target;  // whose convolutions are taken apart inside loops
+  Target target;  // convolutions inside loops are decomposed
   target.name = c.target.name, target.runs = c.target.runs;
   PipelineOptions options;
   options.verify = c.options.verify;
   std::vector<char> off = c.off;
-  off[kHoist] = 1;  // what can leave a loop has left it
+  off[kHoist] = 1;  // everything that can leave a loop already has
   for (ProgramKernel& kernel : c.program.kernels) {
     if (kernel.group.kind != Group::Kind::node || c.program.graph[kernel.group.node].op != Op::scan) continue;
     ScanFrame frame(c.program.graph, kernel.group.node);

@@ -1,4 +1,4 @@
-// Where a program's values will lie: known before the memory is.
+// Where a program's values will be stored, known before the memory is allocated.
 #pragma once
 #include "base/place.h"
 
@@ -7,7 +7,7 @@ namespace ridge {
 struct Program;
 struct ProgramOperand;
 
-// Of a planned program, whose bases are the arena, the inputs, then the outputs.
+// For a planned program, whose bases are the arena, the inputs, then the outputs.
 Place place_of(const Program& program, const ProgramOperand& operand);
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// Values that are written where they belong: inside the buffer of what they are a part of.
+// Lets values be written directly into the buffer of the value that they are part of.
 #include <unordered_map>
 #include <unordered_set>
 
@@ -6,15 +6,15 @@
 
 namespace ridge {
 
-// Parts of a stored concat, and what an output is only another shape of, are written straight into it when they are kernels' results that nobody else needs
-// whole; so are convolutions whose axes an output only has in another order, where the backend does that well.
+// Parts of a stored concat, and values that an output only reshapes, are written directly into it if they are kernel results that nothing
+// else needs as a whole. The same holds for convolutions that an output only permutes, if the backend handles that well.
 void place_parts(Compilation& c) {
   Program& p = c.program;
   std::unordered_map<NodeId, int> uses;
   for (NodeId id : topological(p.graph, p.outputs))
     for (NodeId in : p.graph[id].in) ++uses[in];
   for (NodeId id : p.outputs) ++uses[id];
-  std::unordered_set<NodeId> updates;  // of state that is read: it is written when its readers have run, not part by part before
+  std::unordered_set<NodeId> updates;  // updates of state that is read: written after their readers have run, not part by part before
   for (auto [in, out] : c.options.state)
     if (uses[p.inputs[size_t(in)]]) updates.insert(p.outputs[size_t(out)]);
   const std::unordered_set<NodeId> put_out(p.outputs.begin(), p.outputs.end());
@@ -40,9 +40,9 @@ void place_parts(Compilation& c) {
     std::vector<std::pair<NodeId, Storage>> plan;
     int64_t at = 0;
     std::vector<NodeId> parts = p.graph[id].in;
-    if (p.graph[id].op == Op::reshape) parts = {id};  // an output that is another shape of a kernel's result
+    if (p.graph[id].op == Op::reshape) parts = {id};  // an output that reshapes a kernel's result
     for (NodeId part : parts) {
-      // Back through reshapes to what a kernel wrote: its shape must cut the part's strides evenly.
+      // Follow reshapes back to the kernel's result: its shape must split the part's strides evenly.
       NodeId source = part;
       bool alone = uses[part] == 1;
       while (p.graph[source].op == Op::reshape && (source == id || !c.fused.copies.count(source))) source = p.graph[source].in[0], alone &= uses[source] == 1;

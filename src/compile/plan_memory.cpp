@@ -14,11 +14,11 @@
 namespace ridge {
 namespace {
 
-// A plan this near to the bound is not worth more search.
+// A plan this close to the bound is not worth more search.
 constexpr double kCloseEnough = 1.004;
-// Above these, the bounded search goes on, crowded profiles get the slow greedy pass too, and all that helps is tried.
+// Thresholds above which the bounded search continues, crowded profiles also get the slow greedy pass, and every method is tried.
 constexpr double kNear = 1.01, kAcceptable = 1.02, kLoose = 1.05;
-// What the searches may spend in all, in the units of Problem::pass_cost, 1 to 2 ns each.
+// Total budget of the searches, in units of Problem::pass_cost, 1 to 2 ns each.
 constexpr int64_t kSearchBudget = 4'000'000;
 
 using Order = std::vector<int32_t>;
@@ -30,11 +30,11 @@ struct Placement {
 
 enum class Fit { first, best };
 
-// The gap for `bytes` among taken stretches that come in order of their offsets.
+// Finds the gap for `bytes` between occupied intervals, which are passed in order of their offsets.
 class GapSearch {
  public:
   GapSearch(int64_t bytes, Fit fit) : bytes_(bytes), fit_(fit) {}
-  // True when the search is over.
+  // Returns true when the search is finished.
   bool pass(int64_t begin, int64_t end) {
     if (int64_t gap = begin - top_; gap >= bytes_ && gap < best_gap_) {
       best_gap_ = gap, best_ = top_;
@@ -54,12 +54,12 @@ class GapSearch {
 struct Problem {
   std::vector<LiveRange> ranges;  // sizes are rounded up and positive
   int64_t max_live = 0;
-  int64_t pairs = 0;                                 // pairs of ranges that live at the same time
+  int64_t pairs = 0;                                 // pairs of ranges that are live at the same time
   std::vector<int32_t> neighbour_begin, neighbours;  // both directions; empty unless link() was called
 
   int64_t length(int32_t i) const { return int64_t(ranges[i].last) - ranges[i].first + 1; }
 
-  // Of placing every range once: each gathers its neighbours and sorts them.
+  // The cost of placing every range once: each collects and sorts its neighbours.
   int64_t pass_cost() const {
     const double n = double(ranges.size()), visits = 2 * double(pairs);
     return int64_t(visits * std::log2(visits / n + 2) + 8 * n);
@@ -100,7 +100,7 @@ struct Problem {
   }
 };
 
-// Time-ordered best fit, forwards or backwards: what an allocator would do that sees the longest-lived request first.
+// Time-ordered best fit, forwards or backwards: what an allocator would do that handles the longest-lived request first.
 Placement place_by_time(const Problem& problem, bool backwards) {
   const int32_t n = int32_t(problem.ranges.size());
   auto first = [&](int32_t i) { return backwards ? -int64_t(problem.ranges[i].last) : problem.ranges[i].first; };
@@ -136,7 +136,7 @@ Placement place_by_time(const Problem& problem, bool backwards) {
   return result;
 }
 
-// Places ranges in the given order, each among those of its neighbours that have a place already.
+// Places ranges in the given order, each among its already placed neighbours.
 Placement place_in_order(const Problem& problem, const Order& order, Fit fit) {
   Placement result{std::vector<int64_t>(problem.ranges.size(), -1), 0};
   std::vector<std::pair<int64_t, int64_t>> taken;
@@ -157,7 +157,7 @@ Placement place_in_order(const Problem& problem, const Order& order, Fit fit) {
   return result;
 }
 
-// The same for profiles with too many pairs to list: looks at all that are placed, in order of their offsets.
+// The same for profiles with too many pairs to list: examines all placed ranges in order of their offsets.
 Placement place_in_order_unlinked(const Problem& problem, const Order& order) {
   Placement result{std::vector<int64_t>(problem.ranges.size(), -1), 0};
   Order placed;
@@ -184,9 +184,9 @@ Order sorted_down(const Problem& problem, Key key) {
   return order;
 }
 
-// Fills the arena from the bottom up to a given height, over all times at once. Of the lowest stretch of time either some range that
-// fits into it is put there, and what is left of it to the left stays empty up to the next edge, or all of it stays empty that far.
-// Every plan that cannot be pushed down further is found this way, so a search that ends within its budget is also a proof.
+// Fills the arena from the bottom up to a given height, over all times simultaneously. For the lowest interval of time, either a range that
+// fits is placed there, leaving the space to its left empty up to the next edge, or the whole interval stays empty up to there. Every plan
+// that cannot be pushed down further is found this way, so a search that finishes within its budget is also a proof.
 class Filling {
  public:
   explicit Filling(const Problem& problem) : problem_(problem) {
@@ -197,9 +197,9 @@ class Filling {
     for (const LiveRange& r : problem.ranges) spans_.push_back({slot(r.first), slot(r.last) + 1});
   }
 
-  int64_t steps() const { return int64_t(times_.size()) + int64_t(spans_.size()); }  // that a node of the search looks at
+  int64_t steps() const { return int64_t(times_.size()) + int64_t(spans_.size()); }  // examined per search node
 
-  // A placement below `limit` bytes, if one is found by `nodes` trials that take ranges in this order.
+  // Finds a placement below `limit` bytes within `nodes` trials that take ranges in this order.
   bool fill(const Order& order, int64_t limit, int64_t nodes, Placement& result) {
     order_ = &order, limit_ = limit, nodes_ = nodes, left_ = spans_.size();
     height_.assign(times_.size(), 0), rest_.assign(times_.size(), 0), offset_.assign(spans_.size(), -1);
@@ -258,12 +258,12 @@ class Filling {
   }
 
   const Problem& problem_;
-  std::vector<int32_t> times_;  // at which ranges start: between two of them nothing can newly collide
-  std::vector<Span> spans_;     // of each range, in these times
+  std::vector<int32_t> times_;  // start times of ranges: between two of them no new collision is possible
+  std::vector<Span> spans_;     // of each range, as indices into times_
   const Order* order_ = nullptr;
   int64_t limit_ = 0, nodes_ = 0;
   size_t left_ = 0;
-  std::vector<int64_t> height_, rest_, offset_;  // filled so far and bytes still to come, per time; offset per range, -1 without
+  std::vector<int64_t> height_, rest_, offset_;  // filled so far and bytes still to place, per time; offset per range, -1 if not placed
 };
 
 Placement search(Problem& problem) {
@@ -317,8 +317,8 @@ Placement search(Problem& problem) {
 
   if (close(kNear)) return best;
 
-  // The ranges that stick out at the top were placed too late: move them forward by a random part and try again, from the best order
-  // so far. The generator starts the same every time, so the plan stays a function of the ranges.
+  // The ranges that reach above the target height were placed too late: move them forward by a random amount and retry, starting from the best order so
+  // far. The generator always has the same seed, so the plan is a function of the ranges.
   std::vector<int64_t> position(start.size());
   std::minstd_rand random(1);
   Order order = start;
@@ -328,7 +328,7 @@ Placement search(Problem& problem) {
     spent += pass_cost;
     consider(p);
     if (close(kNear)) return best;
-    const int64_t slack = random() % 16 ? 0 : (start_arena - problem.max_live) / 2;  // now and then a step back, to leave a dead end
+    const int64_t slack = random() % 16 ? 0 : (start_arena - problem.max_live) / 2;  // occasionally accept a worse order, to leave a dead end
     if (p.arena <= start_arena + slack) {
       start_arena = p.arena, start = order, start_fit = fit;
       ends = p.offsets;
@@ -339,7 +339,7 @@ Placement search(Problem& problem) {
     for (int64_t k = 0; k < int64_t(order.size()); ++k) position[order[k]] = k * 16 * (ends[order[k]] > target ? int64_t(random() % 16) : 16) / 16;
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return position[a] < position[b]; });
   }
-  // Last, filling in other orders: by area, each bent at random.
+  // Finally, filling in other orders: by area with random perturbations.
   for (int round = 0; fillable && round < 64 && !close(kLoose); ++round) {
     std::vector<double> bent;
     for (size_t i = 0; i < problem.ranges.size(); ++i) bent.push_back(by_area(int32_t(i)) * double(1 + random() % 64));
@@ -357,7 +357,7 @@ MemoryPlan plan_memory(std::span<const LiveRange> ranges, int64_t alignment) {
   MemoryPlan plan;
   plan.offsets.assign(ranges.size(), 0);
   Problem problem;
-  std::vector<int32_t> index;  // of the ranges that need memory at all
+  std::vector<int32_t> index;  // the ranges that need memory
   int64_t total = 0;
   for (size_t i = 0; i < ranges.size(); ++i) {
     LiveRange r = ranges[i];
@@ -390,7 +390,7 @@ MemoryPlan plan_memory(std::span<const LiveRange> ranges, int64_t alignment) {
 
 void verify_plan(std::span<const LiveRange> ranges, const MemoryPlan& plan, int64_t alignment) {
   if (plan.offsets.size() != ranges.size()) fail(ErrorCode::internal, "[verify_plan] {} offsets for {} ranges", plan.offsets.size(), ranges.size());
-  // Starts and ends in time; at any time the live stretches, ordered by offset, may only meet their neighbours if they overlap.
+  // A sweep over starts and ends: at any time, the live intervals ordered by offset must not overlap, so comparing neighbours is enough.
   struct Event {
     int64_t step;
     bool starts;

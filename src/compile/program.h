@@ -1,4 +1,5 @@
-// A graph as kernels in order, with every value's place in memory. Plain data: the pipeline makes it, a backend turns it into something that runs.
+// A graph as an ordered list of kernels, with a memory location for every value. Plain data: the pipeline produces it, and a backend turns
+// it into code.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace ridge {
 
-// A contraction's loops over views of its operands, strides in elements.
+// The loops of a contraction over views of its operands; strides in elements.
 struct ContractionLoops {
   struct Loop {
     int64_t size, a, b, c;
@@ -20,8 +21,8 @@ struct ContractionLoops {
 };
 
 struct ProgramOperand {
-  NodeId owner = kNone;  // whose buffer; kNone: not wanted
-  int64_t offset = 0;    // in bytes (views that kernels take as a pointer)
+  NodeId owner = kNone;  // the value whose buffer it is; kNone: not needed
+  int64_t offset = 0;    // in bytes, for views that kernels take as a pointer
   bool written = false;
 };
 
@@ -31,13 +32,13 @@ struct ProgramKernel {
   Group group;
   std::vector<TileGroup> tiles;          // tile: one per spec; matmul: the epilogue, if any
   ContractionLoops loops;                // matmul
-  std::vector<View> views;               // other nodes: their operands as views; then results as storage
-  std::vector<ProgramOperand> operands;  // in the order that the backend's kernel takes them
-  std::shared_ptr<LoopProgram> loop;     // scan: what one step runs
+  std::vector<View> views;               // other nodes: views of the operands, then the stored results
+  std::vector<ProgramOperand> operands;  // in the order in which the backend's kernel takes them
+  std::shared_ptr<LoopProgram> loop;     // scan: the program of one step
   std::string name;
 };
 
-// Where a buffer lives.
+// Where a buffer is stored.
 struct ProgramBuffer {
   NodeId owner = kNone;
   enum class Place { arena, input, output } place = Place::arena;
@@ -45,7 +46,7 @@ struct ProgramBuffer {
   int64_t bytes = 0;
   int first = 0, last = 0;
   int64_t offset = 0;  // in the arena
-  int alias = -1;      // buffer whose memory it takes over
+  int alias = -1;      // the buffer whose memory it takes over
 };
 
 struct Program {
@@ -57,12 +58,12 @@ struct Program {
   std::unordered_map<NodeId, int> buffer_index;  // by owner
 
   std::vector<std::string> refusals;    // fusions that were tried and refused, with the reason
-  std::vector<std::string> decomposed;  // nodes that the device has no kernel for
-  std::vector<std::string> scans;       // what was moved out of each loop over time
-  int64_t looks = 0;                    // at nodes and groups, to decide what runs together
-  int64_t saved_bytes = 0;              // what forward keeps for backward
+  std::vector<std::string> decomposed;  // nodes for which the device has no kernel
+  std::vector<std::string> scans;       // what was hoisted out of each loop over time
+  int64_t looks = 0;                    // nodes and groups examined while deciding what runs together
+  int64_t saved_bytes = 0;              // saved by forward for backward
 
-  // The memory plan: made last, when the backend knows its kernels' workspaces.
+  // The memory plan: made last, when the backend knows the workspaces of its kernels.
   bool shares_memory = true;
   std::vector<int64_t> workspace_offsets;  // by kernel
   int64_t arena_bytes = 0, max_live_bytes = 0;
@@ -70,12 +71,12 @@ struct Program {
   const ProgramBuffer& buffer_of(NodeId owner) const { return buffers[size_t(buffer_index.at(owner))]; }
 };
 
-// A loop over time: where its steps find and leave their values, and what one step runs.
+// A loop over time: where each step reads and writes its values, and the program of one step.
 struct LoopProgram {
   ScanFrame frame;
   Program body;
 };
 
-std::string to_string(const Program& program);  // kernels, operands and their places, refusals
+std::string to_string(const Program& program);  // kernels, operands and their locations, refusals
 
 }  // namespace ridge

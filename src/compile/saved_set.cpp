@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kInfinite = FlowNetwork::kInfinite;
 
-// What fuses into the kernel that reads it.
+// Ops that fuse into the kernel that reads them.
 bool cheap(Op op) { return (row(op).fusion == Fusion::tile && op != Op::dynamic_slice) || is_view(op) || op == Op::stop_gradient; }
 
 int full_operands(const Graph& g, NodeId id) {
@@ -31,8 +31,8 @@ int full_operands(const Graph& g, NodeId id) {
 
 bool reads_memory(Op op) { return !cheap(op) && op != Op::get; }
 
-// Sums over rows or columns and what is made of them alone (a norm's mean and deviation, a softmax's sum): far smaller than what they sum
-// up, which would have to be read once more to have them again.
+// Sums over rows or columns, and values computed from them alone (a norm's mean and deviation, a softmax's sum). They are much smaller than
+// the tensor that they sum, which would have to be read again to recompute them.
 std::vector<char> small_sums(const Graph& g, std::span<const NodeId> ahead) {
   std::vector<char> small(g.size(), 0);
   for (NodeId id : ahead) {
@@ -53,7 +53,7 @@ std::vector<char> small_sums(const Graph& g, std::span<const NodeId> ahead) {
   return small;
 }
 
-// Which values forward itself writes to memory: those that a heavy kernel reads, or that are still read after one. A product that only
+// The values that forward writes to memory anyway: those that a heavy kernel reads, or that are read after one. A product that only
 // arithmetic reads ends in its epilogue.
 std::vector<char> stored_by_forward(const Graph& g, std::span<const NodeId> ahead) {
   std::vector<NodeId> next_heavy(g.size(), 0), last_reader(g.size(), 0);  // 0: none
@@ -86,7 +86,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
   std::vector<char> is_forward(g.size(), 0);
   std::vector<NodeId> ahead = topological(g, forward), all = topological(g, outputs);
   for (NodeId id : ahead) is_forward[id] = g[id].op != Op::input && g[id].op != Op::literal;
-  // Results that only backward asks for (an attention's log-sum-exp) are made by forward all the same.
+  // Forward also computes results that only backward reads (an attention's log-sum-exp).
   for (NodeId id : all)
     if (g[id].op == Op::get && is_forward[g[id].in[0]] && !is_forward[id]) is_forward[id] = 1, ahead.push_back(id);
   std::sort(ahead.begin(), ahead.end());
@@ -97,10 +97,10 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     if (op == Op::attention) return level >= Recompute::attention;
     return level == Recompute::layers && (op == Op::matmul || op == Op::conv);
   };
-  std::vector<char> anchored(g.size(), 0);  // must be had as it is: saved, unless nothing later needs it
+  std::vector<char> anchored(g.size(), 0);  // never recomputed: saved, unless nothing later needs it
   if (level == Recompute::layers) {
-    // Values that everything later hangs on: at their place in the order no other value of forward is still to be read. Views
-    // count as what they view, and what depends on no floating input (position tables, targets) does not count.
+    // Values that everything later depends on: at their position in the order, no other forward value is still to be read. Views count as
+    // their source, and values that depend on no floating input (position tables, targets) do not count.
     std::vector<NodeId> last_use(g.size(), 0);
     std::vector<char> counts(g.size(), 0);
     auto use = [&](auto& self, NodeId id, NodeId user) -> void {
@@ -133,11 +133,11 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     if (!is_forward[id]) continue;
     int64_t bytes = 0;
     for (const Type& t : g[id].types) bytes += std::max<int64_t>(t.bytes(), 1);
-    // Arithmetic on one tensor and some rows or numbers is never stored by itself, so keeping it would be an extra write: what it
-    // was made from is preferred, and so is what forward stores anyway.
+    // Arithmetic on one tensor and some rows or numbers is never stored otherwise, so saving it would be an extra write: its operand is
+    // preferred, and so is anything that forward stores anyway.
     if (is_elementwise(g[id].op) && full_operands(g, id) <= 1 && !small[id]) bytes += bytes / 4;
     if (!stored[id] && !small[id]) bytes *= 3;
-    bool several = g[id].types.size() > 1;  // saved through its parts
+    bool several = g[id].types.size() > 1;  // saved as individual results
     net.edge(int(2 * id), int(2 * id + 1), is_view(g[id].op) || several ? kInfinite : bytes);
     if (!recomputable(id) && g[id].op != Op::get) net.edge(source, int(2 * id), kInfinite);
     if (anchored[id] || (small[id] && is_reduction(g[id].op))) net.edge(source, int(2 * id), kInfinite);
@@ -150,7 +150,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
       if (!is_forward[in]) continue;
       net.edge(int(2 * in + 1), sink, kInfinite);
       if (level != Recompute::free || !reads_memory(g[id].op)) continue;
-      // A kernel reads it from memory: making it again would be a kernel of its own, so what it is a view of is kept.
+      // A kernel reads it from memory, so recomputing it would take a separate kernel: the source of the view is saved instead.
       NodeId at = in;
       while (is_strided_view(g[at].op) && is_forward[g[at].in[0]]) at = g[at].in[0];
       if (is_forward[at]) net.edge(source, int(2 * at), kInfinite);
@@ -168,7 +168,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
       for (const Type& t : g[id].types) result.bytes += t.bytes();
     }
 
-  // Backward's own copy of what was not saved.
+  // Backward's own copies of values that were not saved.
   std::unordered_map<NodeId, NodeId> again, moved;
   auto remake = [&](auto& self, NodeId id) -> NodeId {
     if (!is_forward[id] || saved[id]) return id;
@@ -176,7 +176,7 @@ SavedSet choose_saved(Graph& g, std::span<const NodeId> outputs, std::span<const
     std::vector<NodeId> in;
     bool same = true;
     for (NodeId i : std::vector<NodeId>(g[id].in)) in.push_back(self(self, i)), same &= in.back() == i;
-    // A view of what is kept is free; anything else is a new copy that no pass merges with the first.
+    // A view of a saved value is free; anything else is a new copy that no pass merges with the original.
     NodeId made = is_view(g[id].op) || g[id].op == Op::get ? (same ? id : g.add(g[id].op, in, g[id].attrs, g[id].copy))
                                                            : g.add(g[id].op, in, g[id].attrs, uint16_t(g[id].copy + 1));
     again[id] = made;

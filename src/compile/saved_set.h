@@ -1,4 +1,4 @@
-// What forward keeps for backward, by minimum cut: the fewest bytes from which everything that backward reads can be had again.
+// Chooses what forward saves for backward by a minimum cut: the fewest bytes from which everything that backward reads can be recomputed.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,13 +7,13 @@
 
 namespace ridge {
 
-// How far recomputation may go. Each level saves memory and costs more time than the one before.
+// How much may be recomputed. Each level saves more memory and costs more time than the previous one.
 enum class Recompute {
-  free,         // only what fuses into the kernel that reads it again
-  elementwise,  // also what must be stored again for a kernel that reads it from memory (norms, activations)
+  free,         // only what fuses into the kernel that reads it
+  elementwise,  // also what must be stored a second time for a kernel that reads it from memory (norms, activations)
   attention,    // also attention
-  segments,     // also a loop's steps, from the carry of every stretch (segment_scans, before gradients are taken)
-  layers,       // everything between the values that all later ones hang on (a transformer's residual stream)
+  segments,     // also the steps of a loop, from the carry at the start of every stretch (segment_scans, before gradients are taken)
+  layers,       // everything between the values that all later ones depend on (a transformer's residual stream)
 };
 std::string_view name(Recompute level);
 
@@ -23,7 +23,7 @@ struct SavedSet {
   int64_t bytes = 0;
 };
 
-// `forward` are the roots of the forward part (the loss); whatever `outputs` need beyond its ancestors is backward.
+// `forward` are the roots of the forward part (the loss); everything else that `outputs` need is backward.
 SavedSet choose_saved(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> forward, Recompute level);
 
 }  // namespace ridge

@@ -1,6 +1,6 @@
-// A loop over time as a backend runs it: its body as a graph of its own, and where each step finds and leaves its values. The carries of a
-// step lie where the step before wrote them: in the stack of carries when that is wanted, else in two places that take turns. Nothing is
-// copied but the first carry into the stack.
+// A loop over time as a backend runs it: its body as a separate graph, and where each step reads and writes its values. A step reads its
+// carries where the previous step wrote them: in the stack of carries if that is an output, otherwise in two alternating buffers. Only the
+// first carry is copied, into the stack.
 #pragma once
 #include <vector>
 
@@ -13,18 +13,19 @@ class ScanFrame {
  public:
   ScanFrame(const Graph& graph, NodeId node);
 
-  // The body, for the pipeline to compile: carries, sequences and constants to carries and outputs of the step.
+  // The body, for the pipeline to compile: carries, sequences and constants in, carries and per-step outputs out.
   Graph body;
   std::vector<NodeId> inputs, outputs;
 
   int64_t steps() const { return view_.steps; }
   size_t carries() const { return carry_bytes_.size(); }
 
-  // What a run needs beside its operands, in bytes: the body's arena, then carries and outputs that nobody asked for.
+  // The memory that a run needs in addition to its operands, in bytes: the body's arena, then carries and outputs that are not results.
   int64_t lay_out(int64_t body_arena_bytes);
 
-  // `at` gives operands' addresses, null where one is absent: carries, sequences, constants, then final carries, outputs, entering carries.
-  // Each step's addresses are put into `in` and `out`, as many as the body has, before `run` is called.
+  // `at` returns the addresses of operands, null for absent ones: carries, sequences, constants, then final carries, outputs, and carries
+  // at the start of each step. Before each call of `run`, the addresses of that step are written to `in` and `out`, one per input and
+  // output of the body.
   template <class Address, class In, class Out, class At, class Copy, class Run>
   void run_steps(Address space, In& in, Out& out, const At& at, const Copy& copy, const Run& run) const {
     const size_t carries = carry_bytes_.size(), sequences = sequence_bytes_.size(), outputs = output_bytes_.size();
@@ -57,7 +58,7 @@ class ScanFrame {
  private:
   ScanView view_;
   std::vector<int64_t> carry_bytes_, sequence_bytes_, output_bytes_;
-  std::vector<int64_t> turn_at_, turn_bytes_, discard_at_;  // in the space of a run
+  std::vector<int64_t> turn_at_, turn_bytes_, discard_at_;  // offsets and sizes in the memory of a run
 };
 
 }  // namespace ridge

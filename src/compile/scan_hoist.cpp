@@ -18,17 +18,17 @@ namespace {
 
 constexpr int64_t kUncut = FlowNetwork::kInfinite;
 
-// Index maps: no reader pays for them, and storing one would be a copy.
+// Index maps: they cost their readers nothing, and storing one would be a copy.
 bool is_free_view(Op op) { return is_strided_view(op) && op != Op::slice; }
 
-// What a byte costs that crosses the loop's border. A slice is a view that is worth storing when it is much smaller. What has no room
+// The cost of the bytes that cross the loop boundary. A slice is a view that is worth storing if it is much smaller. A value without room
 // for a time axis cannot cross.
 int64_t crossing_cost(const Graph& g, NodeId id, bool view) {
   if (view || g.shape(id).rank() >= kMaxRank) return kUncut;
   return std::max<int64_t>(g.type(id).bytes(), 1) * (g[id].op == Op::slice ? 20 : 16);
 }
 
-struct Wanted {  // results of a scan that somebody reads
+struct Wanted {  // the results of a scan that are read
   std::vector<char> carry, out, entered;
   explicit Wanted(const ScanBody& b) : carry(b.carry_in.size()), out(b.step_out.size()), entered(b.carry_in.size()) {}
   void mark(size_t result) {
@@ -41,7 +41,7 @@ struct Wanted {  // results of a scan that somebody reads
   }
 };
 
-// Which carries, sequences and constants the wanted results depend on.
+// The carries, sequences and constants that the wanted results depend on.
 struct Needed {
   std::vector<char> carry, sequence, constant;
   Needed(const ScanBody& b, const Wanted& w) : carry(b.carry_in.size()) {
@@ -64,7 +64,7 @@ struct Needed {
   }
 };
 
-// [x, h] · W is x · W' + h · W'': the part that does not depend on a carry can then be moved out.
+// [x, h] · W is x · W' + h · W'': the part that does not depend on a carry can then be hoisted.
 std::vector<NodeId> split_concats(Graph& g, std::span<const NodeId> roots, std::span<const NodeId> carries) {
   std::vector<char> carried(g.size(), 0);
   for (NodeId id : carries) carried[id] = 1;
@@ -93,7 +93,7 @@ std::vector<NodeId> split_concats(Graph& g, std::span<const NodeId> roots, std::
 
 class ScanHoist {
  public:
-  // `in`: the scan's operands in the graph as it is being rewritten; kNone where they are not needed.
+  // `in`: the scan's operands in the graph being rewritten; kNone for those not needed.
   ScanHoist(Graph& outer, const Node& node, std::span<const NodeId> in, const Wanted& wanted) : outer_(outer), b_(outer), node_(node), view_(scan_view(node)) {
     const ScanBody& body = view_.body;
     Needed needed(body, wanted);
@@ -122,7 +122,7 @@ class ScanHoist {
     set_roots(body.segment ? inner.roots : split_concats(g_, inner.roots, carry_inputs));
   }
 
-  // What stands for each result; kNone for those that nobody wants.
+  // A replacement for each result; kNone for unused results.
   std::vector<NodeId> run(std::vector<std::string>& notes) {
     if (view_.steps == 0) return empty();
     if (!view_.body.segment) {
@@ -151,10 +151,10 @@ class ScanHoist {
   struct Carry {
     NodeId in = kNone, out = kNone, initial = kNone;
     size_t result = 0;
-    bool entered = false;  // its value at every step is wanted
-    // loop: carried step by step; same: never changes; sum: only added to, and read by nobody until the end
+    bool entered = false;  // its value at every step is needed
+    // loop: carried from step to step; same: never changes; sum: only added to, and not read until the end
     enum class Kind { loop, same, sum } kind = Kind::loop;
-    bool keep = false;  // a sum that is cheaper in the loop
+    bool keep = false;  // a sum that is cheaper inside the loop
     std::vector<Term> terms;
   };
   struct Output {
@@ -180,7 +180,7 @@ class ScanHoist {
     return results;
   }
 
-  // acc' = acc + terms, where nothing but the next step reads acc.
+  // acc' = acc + terms, where only the next step reads acc.
   bool find_terms(Carry& c) const {
     std::vector<NodeId> all = roots();
     std::vector<int> uses(g_.size(), 0);
@@ -191,7 +191,7 @@ class ScanHoist {
       for (NodeId in : g_[id].in) ++uses[in], from[id] |= from[in];
     c.terms.clear();
     DType type = g_.dtype(c.in);
-    if (!is_float(type) && type != DType::i64) return false;  // a sum of these has another type
+    if (!is_float(type) && type != DType::i64) return false;  // a sum of these has a different type
     if (c.entered || uses[c.in] != 1) return false;
     for (NodeId at = c.out; at != c.in;) {
       const Node& n = g_[at];
@@ -206,8 +206,8 @@ class ScanHoist {
 
   bool is_product(NodeId id) const { return g_[id].op == Op::matmul; }
 
-  // Where each node can be computed. Inside: it needs a carry, or cannot be lifted. Core: a later step needs it. The others may be
-  // computed before the loop, or after it.
+  // Decides where each node can be computed. Inside: it depends on a carry, or cannot be lifted. Core: a later step needs it. All others
+  // may be computed before or after the loop.
   void classify() {
     for (Carry& c : carries_) {
       c.kind = c.out == c.in ? Carry::Kind::same : !c.keep && find_terms(c) ? Carry::Kind::sum : Carry::Kind::loop;
@@ -246,9 +246,9 @@ class ScanHoist {
     }
   }
 
-  // Columns of a product of which the loop needs only some: dh stays, dx goes.
+  // Splits products of which the loop needs only some columns: dh stays, dx moves out.
   bool split_slices() {
-    std::unordered_map<NodeId, std::pair<int, int>> columns;  // users among slices of columns: core, others
+    std::unordered_map<NodeId, std::pair<int, int>> columns;  // number of users that slice columns: core, others
     std::vector<char> other(g_.size(), 0);
     for (NodeId r : roots()) other[r] = 1;
     for (NodeId id : order_) {
@@ -281,8 +281,8 @@ class ScanHoist {
 
   bool stays_output(NodeId id) const { return inside_[id] && !late_[id]; }
 
-  // Which values the loop puts out for what is computed after it. Returns true when a sum turned out to be cheaper in the loop, and
-  // everything is to be looked at again.
+  // Chooses the values that the loop outputs for computations after it. Returns true if a sum turned out to be cheaper inside the loop, and
+  // everything must be classified again.
   bool choose_leaving() {
     int source = int(2 * g_.size()), sink = source + 1;
     FlowNetwork net(size_t(sink) + 1);
@@ -312,7 +312,7 @@ class ScanHoist {
     for (NodeId id : order_) leaves_[id] = inside_[id] && !late_[id] && net.before_last_cut(int(2 * id)) && !net.before_last_cut(int(2 * id + 1));
     for (const Output& o : outputs_)
       if (stays_output(o.node)) leaves_[o.node] = 1;
-    // Other sums are moved when what they add up is outside already.
+    // Other sums are moved out if their terms are outside already.
     std::vector<char> outside(g_.size(), 0);
     for (NodeId id : order_) {
       outside[id] = !inside_[id] || leaves_[id] || late_[id];
@@ -337,12 +337,12 @@ class ScanHoist {
     return out;
   }
 
-  // Which values of the products before the loop the loop reads: as few bytes as possible, as near to the product as possible, but
-  // with the arithmetic that the product's own kernel does on the way.
+  // Chooses which values, derived from the products before the loop, the loop reads: as few bytes as possible, as close to the product as
+  // possible, but including the arithmetic that fuses into the product's kernel.
   void choose_entering() {
     int source = int(2 * g_.size()), sink = source + 1;
     FlowNetwork net(size_t(sink) + 1);
-    std::vector<int> behind(g_.size(), -1);  // elementwise nodes since the product
+    std::vector<int> behind(g_.size(), -1);  // number of elementwise nodes since the product
     for (NodeId id : order_) {
       if (!early_[id]) continue;
       if (is_product(id)) {
@@ -377,7 +377,7 @@ class ScanHoist {
     for (NodeId id : order_) enters_[id] = early_[id] && net.before_first_cut(int(2 * id)) && !net.before_first_cut(int(2 * id + 1));
   }
 
-  // A loop that stays as it is.
+  // Leaves the loop unchanged.
   void keep_all() {
     order_ = topological(g_, roots());
     for (auto* flags : {&varies_, &inside_, &early_, &late_, &leaves_, &enters_}) flags->assign(g_.size(), 0);
@@ -385,14 +385,14 @@ class ScanHoist {
     for (const Output& o : outputs_) leaves_[o.node] = 1;
   }
 
-  // Costs something in every step, although it is the same in every step.
+  // Whether it costs time in every step, although its value is the same in every step.
   bool has_work(NodeId id) {
     if (varies_[id] || g_[id].op == Op::input || g_[id].op == Op::literal || g_[id].op == Op::iota) return false;
     if (!is_strided_view(g_[id].op)) return true;
     return has_work(g_[id].in[0]);
   }
 
-  // Right sides of products that never change and lie transposed: stored as they are read, once, they are not packed in every step.
+  // Whether a right operand never changes and is stored transposed: storing it once in the order it is read avoids packing it in every step.
   bool stored_once(const Node& product, NodeId right) const {
     if (product.op != Op::matmul || right != product.in[1] || varies_[right] || view_.steps < 4) return false;
     for (; is_strided_view(g_[right].op); right = g_[right].in[0])
@@ -483,14 +483,14 @@ class ScanHoist {
   Builder b_;
   const Node& node_;
   ScanView view_;
-  Graph g_;  // the body, cleaned
+  Graph g_;  // the cleaned body
   std::vector<Carry> carries_;
   std::vector<Output> outputs_;
-  std::unordered_map<NodeId, NodeId> sequences_, constants_;  // inputs of the body and their operands
+  std::unordered_map<NodeId, NodeId> sequences_, constants_;  // inputs of the body -> their operands
   std::vector<NodeId> order_;
   std::vector<char> core_, varies_, inside_, movable_;
   std::vector<char> early_, late_;     // products before and after the loop, and what depends on them there
-  std::vector<char> enters_, leaves_;  // values that cross the loop's border
+  std::vector<char> enters_, leaves_;  // values that cross the loop boundary
   std::optional<OverTime> over_;
   std::shared_ptr<ScanBody> body_;
   std::unordered_map<NodeId, NodeId> emitted_, final_;
@@ -503,7 +503,7 @@ class ScanHoist {
 }  // namespace
 
 HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots) {
-  // Backwards: what is wanted of each scan, and which of its operands that needs.
+  // Backwards: which results of each scan are needed, and which of its operands they need.
   NodeId end = graph.size();
   std::vector<char> live(end, 0);
   std::unordered_map<NodeId, Wanted> wanted;

@@ -1,4 +1,4 @@
-// Work that a loop over time need not do step by step, moved out of it.
+// Moves work out of a loop over time that need not run step by step.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,16 +9,17 @@ namespace ridge {
 
 struct HoistedScans {
   std::vector<NodeId> roots;
-  std::vector<std::string> notes;  // one line a scan: what was moved where
+  std::vector<std::string> notes;  // one line per scan: what was moved where
 };
 
-// Of every scan that `roots` depend on, also of scans inside scans:
-// - products of what is known before the loop starts (x_t · W; in backward all that is made again) become one product for all
-//   steps, read step by step;
-// - products that no later step needs (dW, dx, a readout) become one product after the loop, of values that the loop puts out;
-// - what is the same in every step is computed once;
-// - results, carries and operands that nobody needs are dropped.
-// What crosses the border is a minimum cut over bytes. Bodies marked `segment` are only cleaned inside.
+// For every scan that `roots` depend on, including scans inside scans:
+// - products of values known before the loop starts (x_t · W; in backward, everything that is recomputed) become one product for all
+//   steps, which the loop reads step by step;
+// - products that no later step needs (dW, dx, a readout) become one product after the loop, of values that the loop outputs;
+// - loop-invariant values are computed once;
+// - unused results, carries and operands are dropped.
+// A minimum cut over bytes decides which values cross the loop boundary. Nothing is moved out of bodies marked `segment`; only the unused
+// parts are dropped, and loops inside them are processed.
 HoistedScans hoist_scans(Graph& graph, std::span<const NodeId> roots);
 
 }  // namespace ridge

@@ -5,7 +5,7 @@
 namespace ridge {
 namespace {
 
-// The last two axes change places and nothing else does.
+// Whether it swaps the last two axes and nothing else.
 bool is_transpose(const Node& n) {
   if (n.op != Op::permute) return false;
   const std::vector<int64_t>& axes = n.attrs.ints;
@@ -64,8 +64,8 @@ OverTime::Lifted OverTime::lift(NodeId id) {
   return known_[id] = out;
 }
 
-// Sum over time of a_t · b_t, as one contraction over time and the inner axis. A concat that makes up the rows is taken apart: its
-// pieces are often sequences as they lie.
+// The sum over time of a_t · b_t, as one contraction over time and the inner axis. A concat that forms the rows is split into its parts,
+// because those are often unmodified sequences.
 NodeId OverTime::product_over_time(const Node& n) {
   int rank = n.type().shape.rank();
   NodeId right = stacked(n.in[1]);

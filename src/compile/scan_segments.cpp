@@ -38,19 +38,19 @@ std::shared_ptr<const ScanBody> stretch_body(const std::shared_ptr<const ScanBod
   return body;
 }
 
-// Sequences and outputs get one more axis: stretches.
+// Sequences and outputs get one more axis, for the stretches.
 bool has_room(const Graph& graph, const ScanView& v) {
   return std::all_of(v.sequences.begin(), v.sequences.end(), [&](NodeId x) { return graph.shape(x).rank() < kMaxRank; }) &&
          std::all_of(v.body.step_out.begin(), v.body.step_out.end(), [&](NodeId y) { return v.body.graph.shape(y).rank() + 1 < kMaxRank; });
 }
 
-// One result per result of the scan; the carries that entered each step are not made.
+// One result per result of the scan, except the carries at the start of each step.
 std::vector<NodeId> segmented(Graph& graph, const Node& node, std::span<const NodeId> in, int64_t length) {
   Builder b(graph);
   ScanView v = scan_view(node);
   auto step = std::static_pointer_cast<const ScanBody>(node.attrs.body);
   size_t carries = v.carry.size(), sequences = v.sequences.size();
-  int64_t count = v.steps / length, rest = v.steps % length, start = v.reverse ? rest : 0;  // the rest runs last
+  int64_t count = v.steps / length, rest = v.steps % length, start = v.reverse ? rest : 0;  // the remainder runs last
   std::vector<NodeId> main_x, rest_x;
   for (NodeId x : in.subspan(carries, sequences)) {
     NodeId part = b.slice(x, 0, start, start + count * length);
@@ -89,7 +89,7 @@ int64_t segment_length(int64_t steps) {
 }
 
 SegmentedScans segment_scans(Graph& graph, std::span<const NodeId> roots) {
-  std::unordered_set<NodeId> entered;  // scans of which more is read than their results
+  std::unordered_set<NodeId> entered;  // scans whose carries at the start of each step are read
   for (NodeId id : topological(graph, roots)) {
     const Node& n = graph[id];
     if (n.op != Op::get || graph[n.in[0]].op != Op::scan) continue;

@@ -67,8 +67,9 @@ class Simplifier {
   }
 
  private:
-  // What is stored in 16 bits (an input, attention's result) and only widened, moved as its widened form is: products widen what they read, and of
-  // a table only rows are wanted, so a wide copy is never made. kNone: it is no such value.
+  // For a value that is stored in 16 bits (an input, attention's result) and then only widened and moved: the narrow value, moved in the
+  // same way. Products widen what they read, and only rows of a table are needed, so a wide copy is never made. kNone: `id` is not such a
+  // value.
   NodeId narrow(NodeId id) {
     const Node n = g_[id];
     if (n.op == Op::cast) {
@@ -81,7 +82,7 @@ class Simplifier {
     NodeId below = narrow(n.in[0]);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
   }
-  // What was widened from `dtype`, moved since as its wide form was; kNone: something else.
+  // The value that was widened from `dtype`, with the same movement applied to it; kNone: not such a value.
   NodeId before_widening(NodeId id, DType dtype) {
     const Node n = g_[id];
     if (n.op == Op::cast) return g_.dtype(n.in[0]) == dtype ? n.in[0] : kNone;
@@ -89,10 +90,10 @@ class Simplifier {
     NodeId below = before_widening(n.in[0], dtype);
     return below ? g_.add(n.op, {below}, n.attrs, n.copy) : kNone;
   }
-  // Views through which a narrow form is looked for.
+  // Views that the search for a narrow form looks through.
   static bool moves_whole(Op op) { return op == Op::reshape || op == Op::permute || op == Op::expand || op == Op::slice; }
 
-  // Arithmetic on f32 literals alone, with the rounding that a kernel would do.
+  // Arithmetic on f32 literals only, rounded as a kernel would.
   NodeId fold(const Node& n, std::span<const NodeId> in) {
     if ((n.op != Op::add && n.op != Op::sub && n.op != Op::mul && n.op != Op::div) || n.type().dtype != DType::f32) return kNone;
     float v[2];
@@ -106,7 +107,7 @@ class Simplifier {
     return b_.full(n.type().shape, DType::f32, r);
   }
 
-  // A literal's number as a kernel has it: rounded to its type.
+  // A literal's value as a kernel sees it: rounded to its type.
   double number_of(NodeId literal) const {
     const double value = g_[literal].attrs.reals[0];
     switch (g_.dtype(literal)) {
@@ -136,7 +137,7 @@ class Simplifier {
       for (int64_t a : axes) both.push_back(g_[x].attrs.ints[size_t(a)]);
       return {b_.permute(g_[x].in[0], both)};
     }
-    // A transposed product is the product of the transposed operands, the other way round.
+    // A transposed product is the product of the transposed operands in reverse order.
     if (g_[x].op == Op::matmul && rank >= 2 && axes[size_t(rank) - 1] == rank - 2 && axes[size_t(rank) - 2] == rank - 1) {
       bool batches_stay = true;
       for (int i = 0; i < rank - 2; ++i) batches_stay &= axes[size_t(i)] == i;
@@ -145,7 +146,7 @@ class Simplifier {
     return {};
   }
 
-  // Gradients of slices that cut a tensor into pieces come as a sum of padded pieces: that is a concat.
+  // The gradient of slices that split a tensor is a sum of padded pieces, which is a concat.
   NodeId joined_pads(const Node& n, std::span<const NodeId> in) {
     struct Piece {
       NodeId source;

@@ -1,4 +1,4 @@
-// Rewrites that change no value: fewer nodes, and shapes of graph that the fuser likes.
+// Rewrites that preserve every value: fewer nodes, and graph shapes that fuse well.
 #pragma once
 #include <vector>
 
@@ -6,8 +6,8 @@
 
 namespace ridge {
 
-// What later passes count on, always done: no markers (stop_gradient, custom), no reductions over single elements; no convolutions, unless a
-// backend has kernels for those that are left.
+// Establishes what later passes rely on, and always runs: no markers (stop_gradient, custom), no reductions over single elements, and no
+// convolutions unless the backend has kernels for them.
 std::vector<NodeId> canonicalize(Graph& graph, std::span<const NodeId> outputs, bool convolutions = false);
 
 std::vector<NodeId> simplify(Graph& graph, std::span<const NodeId> outputs);

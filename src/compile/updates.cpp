@@ -1,4 +1,4 @@
-// State that is updated in place: what may overwrite the old value at once, and what must go through a copy.
+// In-place updates of state: which may overwrite the old value directly, and which need a copy.
 #include <algorithm>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@ namespace {
 // Whether a kernel may read the operands `read` and write `written` in the same memory.
 bool updates_safely(const Program& p, size_t k, const std::vector<size_t>& read, size_t written, std::vector<size_t>& begins) {
   const ProgramKernel& kernel = p.kernels[k];
-  // A kernel of one node reads where it likes, except the one that leaves all but the new rows as they are.
+  // A single-node kernel may read any element at any time. Only dynamic_update_slice is safe: it leaves all but the new rows unchanged.
   if (kernel.group.kind == Group::Kind::node) return p.graph[kernel.group.node].op == Op::dynamic_update_slice && read.size() == 1 && read[0] == 0;
   const size_t ahead = kernel.group.kind == Group::Kind::matmul ? 2 : 0;
   if (read[0] < ahead) return false;
@@ -30,7 +30,7 @@ bool updates_safely(const Program& p, size_t k, const std::vector<size_t>& read,
     const TileAccess* to = nullptr;
     for (const TileNode& n : t.nodes)
       if (n.kind == TileNode::Kind::store && is(t.accesses[size_t(n.access)], written)) to = &t.accesses[size_t(n.access)];
-    bool overwritten = false;  // a plain copy of the old value must not come after the new one
+    bool overwritten = false;  // a plain copy of the old value must not run after the new one is written
     for (const TileNode& n : t.nodes) {
       if (n.kind != TileNode::Kind::store) continue;
       const TileNode& value = t.nodes[size_t(n.in[0])];
@@ -44,7 +44,7 @@ bool updates_safely(const Program& p, size_t k, const std::vector<size_t>& read,
   return true;
 }
 
-// State that a kernel overwrites while it still reads other elements of it must go through a copy.
+// State that a kernel overwrites while it still reads other elements of it needs a copy.
 std::vector<size_t> unsafe_updates(const Compilation& c) {
   const Program& p = c.program;
   struct Use {
@@ -58,7 +58,7 @@ std::vector<size_t> unsafe_updates(const Compilation& c) {
       auto& uses = o.written ? writes : reads;
       if (auto it = uses.find(o.owner); it != uses.end()) it->second.push_back({k, i});
     }
-  std::unordered_map<size_t, std::vector<size_t>> begins;  // of kernels: the first operand of each tile
+  std::unordered_map<size_t, std::vector<size_t>> begins;  // by kernel: the first operand of each tile
   std::vector<size_t> out;
   for (auto [in, result] : c.options.state) {
     const std::vector<Use>& all_reads = reads[p.inputs[size_t(in)]];

@@ -1,4 +1,4 @@
-// What must hold after each pass. Cheap: a look at every node, group or operand.
+// The conditions that must hold after each pass. Cheap: each node, group or operand is examined once.
 #include <algorithm>
 
 #include "base/error.h"
@@ -12,13 +12,13 @@ void require(bool holds, fmt::format_string<const Args&...> text, const Args&...
   if (!holds) fail(ErrorCode::internal, "[verify] {}", fmt::format(text, args...));
 }
 
-// Nodes that a kernel of their own must compute.
+// Nodes that need a kernel to compute them.
 bool is_computed(const Compilation& c, NodeId id) {
   const Op op = c.program.graph[id].op;
   return op != Op::input && op != Op::get && has_memory(c.program.graph, id, c.fused);
 }
 
-// The place of each node's group; kNowhere: in none.
+// The index of each node's group; kNowhere: in no group.
 constexpr int kNowhere = -1;
 std::vector<int> places(const Compilation& c) {
   std::vector<int> place(c.program.graph.size(), kNowhere);

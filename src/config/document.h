@@ -1,4 +1,4 @@
-// The key table as documents.
+// Documentation generated from the key table.
 #pragma once
 #include <string>
 

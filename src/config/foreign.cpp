@@ -12,14 +12,14 @@
 namespace ridge::config {
 namespace {
 
-// Of config_gpu.ini, then of train.yaml. Within them names are looked up as if there were no section.
+// Sections of config_gpu.ini, then of train.yaml. Names in them are looked up as if there were no section.
 constexpr std::string_view kSections[] = {"gpu", "memory_management", "precision", "threads", "backend", "dataset", "training", "model", "paths", "logging"};
 
 struct Foreign {
   std::string_view path;  // section.name, or a name without a section
-  std::string_view key;   // what it sets; empty: nothing
+  std::string_view key;   // the key that it sets; empty: none
   std::string_view remark = {};
-  std::optional<bool> only = {};  // the one value that files may give it: it asks for nothing
+  std::optional<bool> only = {};  // the only value that files may give it, which asks for nothing
 };
 
 constexpr std::string_view kSteps = "training is counted in steps; set steps";

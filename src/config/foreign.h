@@ -1,4 +1,4 @@
-// Names in other programs' files that mean something else here, or nothing.
+// Names in other programs' files that mean something else in Ridge, or nothing.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,14 +10,14 @@ namespace ridge::config {
 
 struct Meaning {
   const Key* key = nullptr;
-  std::string_view remark = {};   // without a key: why the name has no counterpart here. Accepted in files, which other programs read too
-  std::optional<bool> only = {};  // … with this value alone, which asks for nothing
-  std::string problem = {};       // neither: an unknown name, with a close one if there is any
+  std::string_view remark = {};   // if there is no key: why the name has no counterpart in Ridge. Accepted in files, which other programs read too
+  std::optional<bool> only = {};  // … accepted with this value only, which asks for nothing
+  std::string problem = {};       // if neither: an unknown name, with a suggestion if one is close
 };
 
-// In a known section, or in none. `options` as in unknown_key().
+// For a name in a known section, or in none. `options` as in unknown_key().
 Meaning meaning_of(std::string_view section, std::string_view name, std::span<const std::string> options = {});
 
-std::string section_problem(std::string_view section);  // empty: it is known
+std::string section_problem(std::string_view section);  // empty: a known section
 
 }  // namespace ridge::config

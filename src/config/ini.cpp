@@ -1,4 +1,4 @@
-// INI files: [section], key = value or key: value, values quoted or bare, comments with # and ; on lines of their own or behind a value.
+// INI files: [section], key = value or key: value, quoted or bare values, comments with # and ; on their own lines or after a value.
 #include <fmt/core.h>
 
 #include "config/source_file.h"
@@ -9,7 +9,7 @@ namespace {
 
 bool starts_comment(std::string_view text) { return text.starts_with('#') || text.starts_with(';'); }
 
-// Cuts a comment off a bare value: its mark must follow a blank, so that a colour #fff or a path a;b stays whole.
+// Strips a comment from a bare value. The marker must follow a space, so that a colour #fff or a path a;b stays whole.
 std::string_view without_comment(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i)
     if (starts_comment(text.substr(i)) && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t')) return trim(text.substr(0, i));

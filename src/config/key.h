@@ -10,13 +10,13 @@ namespace ridge::config {
 
 enum class Type : uint8_t { integer, real, boolean, text, choice, bytes, path, list };
 
-// Who reads a key: a set of these. A key of others is an error on the command line and a remark in a file.
+// The tasks that read a key, as a bit set. Another task's key is an error on the command line and a remark in a file.
 enum Task : unsigned { kGpt = 1, kCfc = 2, kPpo = 4, kMachine = 8, kTrain = kGpt | kCfc | kPpo, kAllTasks = kTrain | kMachine };
 
-// What remarks depend on. The defaults are a machine about which nothing is known but that it has no GPU.
+// Facts that remarks depend on. The defaults describe a machine without a GPU, otherwise unknown.
 struct MachineFacts {
   bool cuda = false, metal = false;
-  int cpus = 0;  // that the process may use; 0: unknown
+  int cpus = 0;  // usable by the process; 0: unknown
 };
 
 class Value;
@@ -27,22 +27,22 @@ struct Key {
   Type type;
   std::string_view initial;                                                          // the default, as written
   std::string_view help;                                                             // one sentence without a full stop
-  std::string_view words = {};                                                       // choices, or words that may stand for a number: "auto|none"
+  std::string_view words = {};                                                       // choices, or words allowed in place of a number: "auto|none"
   double low = 0, high = kNoLimit;                                                   // for numbers and sizes
-  bool above_low = false, below_high = false;                                        // the limit itself is left out
-  unsigned tasks = kAllTasks;                                                        // who reads it
-  std::string_view aliases = {};                                                     // other names, in other programs' files too: "batch_size n_batch"
+  bool above_low = false, below_high = false;                                        // excludes the limit itself
+  unsigned tasks = kAllTasks;                                                        // the tasks that read it
+  std::string_view aliases = {};                                                     // other names, also in other programs' files: "batch_size n_batch"
   std::string_view synonyms = {};                                                    // other words: "float32=fp32 amp=auto"
-  std::string_view foreign_variable = {};                                            // a variable of other programs that sets it too, weaker than RIDGE_*
-  std::string_view used_by = {};                                                     // the commands that honour it today; empty: none yet
-  std::string (*remark)(const Value& value, const MachineFacts& machine) = nullptr;  // why the value cannot be honoured here; empty: it can
+  std::string_view foreign_variable = {};                                            // another program's variable that also sets it, weaker than RIDGE_*
+  std::string_view used_by = {};                                                     // the commands that use it today; empty: none yet
+  std::string (*remark)(const Value& value, const MachineFacts& machine) = nullptr;  // why the value cannot be used here; empty: it can
 
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 };
 
-inline constexpr std::string_view kModelGroup = "Model", kRunGroup = "Run folder";  // that tasks add keys to
+inline constexpr std::string_view kModelGroup = "Model", kRunGroup = "Run folder";  // groups that tasks add keys to
 
-// Keys of a task, listed after the shared key `after`, or first where that is empty. Before any setting is resolved; a second call changes nothing.
+// Adds a task's keys after the shared key `after`, or first if that is empty. Call before any setting is resolved; a second call changes nothing.
 void register_keys(std::string_view after, std::span<const Key> keys);
 
 struct TaskName {
@@ -52,20 +52,20 @@ struct TaskName {
 std::span<const TaskName> task_names();  // gpt, cfc, ppo, machine
 
 std::span<const Key> keys();
-const Key* find_key(std::string_view name);  // by name or alias, hyphens as underscores; null: unknown
+const Key* find_key(std::string_view name);  // by name or alias, hyphens treated as underscores; null: unknown
 
 std::string variable_of(const Key& key);     // RIDGE_BATCH
 std::string expected(const Key& key);        // "a whole number from 1 to 1024, or auto"
 std::string names_of_tasks(unsigned tasks);  // "gpt, cfc"
 std::string_view name(Type type);
 
-// Variables RIDGE_… that are no keys: switches for developers and tests.
+// RIDGE_… variables that are not keys: switches for developers and tests.
 struct Switch {
   std::string_view name, help;
 };
 std::span<const Switch> switches();
 
-// "unknown key 'bach'; did you mean 'batch'?" `options` are flags that would have done, without their dashes.
+// "unknown key 'bach'; did you mean 'batch'?" `options` are flags that would have been valid, without dashes.
 std::string unknown_key(std::string_view name, std::span<const std::string> options = {});
 
 }  // namespace ridge::config

@@ -1,4 +1,4 @@
-// The table of keys, and what can be read off a row.
+// The table of keys, and functions that read its rows.
 #include <algorithm>
 #include <iterator>
 #include <vector>

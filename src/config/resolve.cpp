@@ -20,7 +20,7 @@ namespace ridge::config {
 
 namespace fs = std::filesystem;
 
-// Collects what each source says, the weakest source first; problems are gathered, so that all are told at once.
+// Collects the settings of each source, weakest first. Problems are gathered, so that all are reported together.
 class Resolver {
  public:
   explicit Resolver(unsigned task) {
@@ -36,13 +36,13 @@ class Resolver {
     for (std::string_view word : split(preset_settings(name), ' ')) {
       const Key& key = *find_key(word.substr(0, word.find('=')));
       set(key, parse_value(key, word.substr(word.find('=') + 1)), "preset " + name);
-      // Known last, yet weaker than all but the default: it takes its place behind that one, unless somebody asked for auto.
+      // Known last, yet weaker than everything but the default: it is inserted right after the default, unless auto was asked for explicitly.
       auto& history = history_of(key);
       if (!history.end()[-2].value.is("auto")) std::rotate(history.begin() + 1, history.end() - 1, history.end());
     }
   }
 
-  // Written by Ridge, perhaps by another version: what is not understood is told and left out.
+  // Written by Ridge, perhaps by another version: what is not understood is reported and skipped.
   void profile(const std::vector<std::pair<std::string, std::string>>& settings) {
     for (const auto& [name, value] : settings) {
       const Key* key = find_key(name);
@@ -78,7 +78,7 @@ class Resolver {
     let_general_precision_win(before);
   }
 
-  // Within one list the last of equal names wins, so that a script's defaults can be overridden; two names of one key are a mistake, as in a file.
+  // Within one list the last of equal names wins, so that a script's defaults can be overridden; two names for one key are an error, as in a file.
   void words(const std::vector<std::string>& all, const std::vector<std::string>& options = {}) {
     const Marks before = marks();
     written_.clear();
@@ -96,12 +96,12 @@ class Resolver {
       } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
         assign(find_key(name.substr(3)), name, "false");
       } else if (key && key->type == Type::boolean) {
-        // A truth value may follow, but need not: another word belongs to somebody else.
+        // A boolean may follow but need not; any other word is not its value.
         const bool follows = i + 1 < all.size() && all[i + 1].find('=') == std::string::npos && parse_value(*key, all[i + 1]).value;
         assign(key, name, follows ? std::string_view(all[++i]) : "true");
       } else if (!key) {
         assign(nullptr, name, {}, true);
-        if (i + 1 < all.size() && !all[i + 1].starts_with('-') && all[i + 1].find('=') == std::string::npos) ++i;  // its value, most likely
+        if (i + 1 < all.size() && !all[i + 1].starts_with('-') && all[i + 1].find('=') == std::string::npos) ++i;  // most likely its value
       } else if (i + 1 == all.size()) {
         problem(kCommandLine, fmt::format("--{} needs a value: {}", name, expected(*key)));
       } else {
@@ -112,7 +112,7 @@ class Resolver {
   }
 
   std::string text(std::string_view name) const { return resolved_.get<std::string>(name); }
-  // What is wrong with other programs' variables counts only where nothing stronger sets their key.
+  // Problems with other programs' variables count only if nothing stronger sets their key.
   std::vector<std::string> problems() {
     std::vector<std::string> all;
     for (const Waiting& w : waiting_)
@@ -125,11 +125,11 @@ class Resolver {
  private:
   static constexpr std::string_view kCommandLine = "command line", kProfile = "tuned profile";
 
-  // Gives the entries of a file their meaning, and adds to its problems.
+  // Interprets a file's entries, and adds to its problems.
   void interpret(const std::string& file, FileContent& content) {
     constexpr size_t kMostLookedInto = 1000;
     std::map<const Key*, std::pair<int, std::string>> seen;
-    std::set<std::string> bad_sections;  // and those within them
+    std::set<std::string> bad_sections;  // including nested ones
     for (const Section& section : content.sections) {
       const bool within = bad_sections.contains(section.name.substr(0, section.name.rfind('.')));
       const std::string what = section_problem(section.name);
@@ -139,7 +139,7 @@ class Resolver {
     for (const Entry& entry : content.entries) {
       if (content.problems.size() >= kMostLookedInto) return;
       if (bad_sections.contains(entry.section)) continue;
-      if (entry.null && !find_key(entry.name) && section_problem(entry.name).empty()) continue;  // a section whose keys are all comments
+      if (entry.null && !find_key(entry.name) && section_problem(entry.name).empty()) continue;  // a section whose keys are all commented out
       const std::string source = fmt::format("{}:{}", file, entry.line);
       const Meaning meaning = meaning_of(entry.section, entry.name);
       auto wrong = [&](std::string what) { content.problems.push_back({entry.line, std::move(what)}); };
@@ -197,7 +197,7 @@ class Resolver {
     set(*meaning.key, parse_value(*meaning.key, value), kCommandLine, name);
   }
 
-  // How often precision and its forms for single devices were set.
+  // How often precision and its per-device forms were set.
   static constexpr std::string_view kPrecisions[] = {"precision", "precision.cpu", "precision.cuda", "precision.metal"};
   using Marks = std::array<size_t, std::size(kPrecisions)>;
   Marks marks() {
@@ -206,7 +206,7 @@ class Resolver {
     return sizes;
   }
 
-  // Within one source precision.cuda is stronger than precision; but a precision of a stronger source replaces what a weaker one said of a device.
+  // Within one source precision.cuda is stronger than precision, but precision from a stronger source replaces a weaker source's value for a device.
   void let_general_precision_win(const Marks& before) {
     const Marks now = marks();
     if (now[0] == before[0]) return;
@@ -237,7 +237,7 @@ class Resolver {
                                 nearest_hint(name, std::vector<std::string_view>(valid.begin(), valid.end()), "ridge config keys --md lists all")));
   }
 
-  // Of other programs, whose lists for nested teams begin with the outermost.
+  // For other programs' variables, whose lists for nested teams begin with the outermost.
   void foreign_variable(const std::string& name, const std::string& value) {
     for (const Key& key : keys())
       if (key.foreign_variable == name) {
@@ -253,7 +253,7 @@ class Resolver {
 
   struct Waiting {
     const Key* key;
-    size_t settings;  // of this key, by weaker sources
+    size_t settings;  // number of settings of this key by weaker sources
     std::string what;
   };
 
@@ -266,7 +266,7 @@ class Resolver {
 
 namespace {
 
-// The folder that the run is to lie in, told by the strongest source that needs no file to be found.
+// The run's folder, according to the strongest source that does not depend on finding a file first.
 fs::path run_folder(const Sources& sources) {
   Resolver early(sources.task);
   early.environment(sources.environment);
@@ -274,11 +274,11 @@ fs::path run_folder(const Sources& sources) {
   return early.text("out");
 }
 
-// Next to the run first, then in the working folder.
+// First next to the run, then in the working folder.
 void add_found_files(const Sources& sources, std::vector<fs::path>& files) {
   std::vector<fs::path> folders;
   if (const fs::path out = run_folder(sources); !out.empty()) {
-    fs::path run = (*sources.working_folder / out).lexically_normal();  // the folder alone where out is absolute
+    fs::path run = (*sources.working_folder / out).lexically_normal();  // just the folder if out is absolute
     if (!run.has_filename()) run = run.parent_path();
     folders = {run, run.parent_path()};
   }

@@ -85,7 +85,7 @@ std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
     const std::vector<Setting>& history = history_[i];
     Row row{&key, to_text(key, history.back().value), history.back().source, {}, {}};
     for (size_t k = history.size() - 1; k-- > 1;) row.overrode.push_back(fmt::format("{} ({})", to_text(key, history[k].value), history[k].source));
-    // Nobody asked for a default: that it cannot be honoured here surprises nobody.
+    // Nobody asked for a default, so there is no need to say that it has no effect here.
     const bool asked = history.size() > 1 && !row.source.starts_with("preset");
     if (asked && key.remark) row.remark = key.remark(history.back().value, machine);
     if (asked && row.remark.empty() && key.used_by.empty()) row.remark = "accepted, not used yet";
@@ -153,7 +153,7 @@ std::string Resolved::to_yaml() const {
     if (!(key.tasks & task_)) continue;
     if (key.group != group) out += fmt::format("\n# {}\n", group = key.group);
     const Setting& s = history_[i].back();
-    const bool plain = first_non_utf8(s.source) == kAllUtf8 && s.source.find('\n') == s.source.npos;  // a path may be anything
+    const bool plain = first_non_utf8(s.source) == kAllUtf8 && s.source.find('\n') == s.source.npos;  // a path can contain anything
     out += fmt::format("{}: {}{}{}\n", key.name, config::to_yaml(key, s.value), kBeforeSource, plain ? s.source : shown(s.source));
   }
   return out;

@@ -1,4 +1,4 @@
-// Configuration files as lists of entries with line numbers: INI, and YAML (JSON is YAML). What the names mean is decided elsewhere.
+// Parses configuration files into entries with line numbers: INI, and YAML (JSON is YAML). The meaning of the names is decided elsewhere.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace ridge::config {
 
-// What the file says in one place. Nested sections are joined by dots.
+// One entry of a file. Nested sections are joined by dots.
 struct Entry {
   std::string section, name;
-  std::vector<std::string> values;  // one, or the items of a sequence
+  std::vector<std::string> values;  // one value, or the items of a sequence
   bool sequence = false;
-  bool null = false;  // said to have no value
+  bool null = false;  // explicitly given no value
   int line = 0;       // from 1
 };
 
@@ -29,16 +29,16 @@ struct Section {
 struct FileContent {
   std::vector<Entry> entries;
   std::vector<Problem> problems = {};
-  std::vector<Section> sections = {};  // also those without entries
+  std::vector<Section> sections = {};  // including empty sections
 };
 
 FileContent parse_ini(std::string_view text);
 FileContent parse_yaml(std::string_view text);
 
-// By the file's ending: .ini, or .yaml, .yml, .json. What cannot be read is a problem too, never an exception.
+// Chosen by extension: .ini, or .yaml, .yml, .json. A file that cannot be read is a problem in the result, never an exception.
 FileContent read_file(const std::filesystem::path& path);
 
-// The same for a text that is there already: checks UTF-8, drops a byte order mark, turns all line ends into \n, then parses.
+// The same for text in memory: checks UTF-8, drops a byte order mark, converts all line endings to \n, then parses.
 FileContent parse_text(std::string_view text, bool ini);
 
 }  // namespace ridge::config

@@ -20,7 +20,7 @@ constexpr size_t kLongestValue = 4096;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Plain decimal numbers only; 1_000 is 1000. Empty: not a number, or not a finite one.
+// Plain decimal numbers only; 1_000 is 1000. Empty: not a number, or not finite.
 std::optional<double> real_of(std::string_view text) {
   std::string digits;
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -32,7 +32,7 @@ std::optional<double> real_of(std::string_view text) {
   return number;
 }
 
-// Also 8k, 2.5M, 1e6, 64Ki. Nothing that is not whole.
+// Also 8k, 2.5M, 1e6, 64Ki. Only whole numbers.
 std::optional<int64_t> integer_of(std::string_view text) {
   struct Suffix {
     std::string_view name;
@@ -60,7 +60,7 @@ std::optional<bool> boolean_of(std::string_view text) {
   return {};
 }
 
-// The key's own spelling of a word, through its synonyms; empty: not one of its words.
+// The key's canonical spelling of a word, after synonyms; empty: not one of its words.
 std::optional<std::string> word_of(const Key& key, std::string_view text) {
   std::string word = lower_case(text);
   for (std::string_view pair : split(key.synonyms, ' '))
@@ -99,7 +99,7 @@ Parsed parse_choice(const Key& key, std::string_view text) {
   return {{}, fmt::format("is {}, but must be {}{}{}", shown(text), expected(key), hint.empty() ? "" : "; ", hint)};
 }
 
-// Commas stand between names, or within one: as many parts as together name something that there is are one.
+// A comma either separates names or is part of one: parts that together name something that exists are joined.
 Parsed parse_list(const Key& key, std::string_view text) {
   const std::vector<std::string_view> parts = split(text, ',');
   std::vector<std::string> items;

@@ -1,4 +1,4 @@
-// A checked value of a key, and the ways between it and text.
+// A validated value of a key, and its conversions from and to text.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace ridge::config {
 
-// A number, a truth value, text (also a word that stands for a number, as auto), or a list.
+// A number, a boolean, text (including a word in place of a number, such as auto), or a list.
 class Value {
  public:
   using Data = std::variant<int64_t, double, bool, std::string, std::vector<std::string>>;
@@ -32,13 +32,13 @@ class Value {
 
 struct Parsed {
   std::optional<Value> value;
-  std::string problem;  // when there is no value: "is 'x', which is not …"
+  std::string problem;  // if there is no value: "is 'x', which is not …"
 };
 
 Parsed parse_value(const Key& key, std::string_view text);
 Parsed parse_values(const Key& key, const std::vector<std::string>& items);  // a sequence in a file
 
-std::string to_text(const Key& key, const Value& value);  // parses back to the same; lists with commas between
-std::string to_yaml(const Key& key, const Value& value);  // quoted where it must be
+std::string to_text(const Key& key, const Value& value);  // parses back to the same value; lists are comma-separated
+std::string to_yaml(const Key& key, const Value& value);  // quoted where necessary
 
 }  // namespace ridge::config

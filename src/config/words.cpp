@@ -25,7 +25,7 @@ std::string_view trim(std::string_view text) {
 std::string shown(std::string_view text) {
   constexpr size_t kMost = 60;
   std::string_view part = text.substr(0, kMost);
-  part = part.substr(0, first_non_utf8(part));  // a letter that was cut, or bytes that no terminal should see
+  part = part.substr(0, first_non_utf8(part));  // drops a truncated character, and bytes that no terminal should see
   std::string out;
   for (char c : part) out += uint8_t(c) < 32 || c == 127 ? '?' : c;
   return part.size() < text.size() ? fmt::format("'{}…' ({} bytes)", out, text.size()) : fmt::format("'{}'", out);

@@ -1,4 +1,4 @@
-// Small things about text that all readers of configuration need.
+// Text helpers shared by all configuration readers.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,9 +6,9 @@
 
 namespace ridge::config {
 
-std::vector<std::string_view> split(std::string_view text, char separator);  // empty text: no parts
+std::vector<std::string_view> split(std::string_view text, char separator);  // empty text gives no parts
 std::string_view trim(std::string_view text);                                // spaces and tabs
-std::string shown(std::string_view text);                                    // in quotes and cut when long, for messages
+std::string shown(std::string_view text);                                    // quoted, and truncated if long, for messages
 
 template <class Words>
 std::string join(const Words& words, std::string_view between) {

@@ -1,4 +1,4 @@
-// YAML files by yaml-cpp, read into entries. Aliases are followed, but how much they may unfold to is bounded.
+// Reads YAML files into entries, with yaml-cpp. Aliases are followed, but their expansion is bounded.
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -60,7 +60,7 @@ class Reader {
     content_.entries.push_back(std::move(e));
   }
 
-  // Counts what was visited; true when it is enough.
+  // Counts visited nodes; true once the limit is reached.
   bool full() {
     if (++nodes_ == kMostNodes) content_.problems.push_back({0, fmt::format("unfolds to more than {} values", kMostNodes)});
     return nodes_ >= kMostNodes;
@@ -74,7 +74,7 @@ class Reader {
   size_t nodes_ = 0;
 };
 
-// Hears a document's events and keeps none but the place where it begins.
+// Receives a document's events and records only the line where it begins.
 class Listener : public YAML::EventHandler {
  public:
   int line = 0;
@@ -93,7 +93,7 @@ class Listener : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// The line where a second document begins; 0: none. YAML::LoadAll would do, but from some broken texts it reads documents without end.
+// The line where a second document begins; 0: none. YAML::LoadAll would also work, but for some malformed texts it returns documents endlessly.
 int second_document(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -117,7 +117,7 @@ FileContent parse_yaml(std::string_view text) {
     content.problems.push_back({error.mark.line + 1, "is nested too deep"});
   } catch (const YAML::Exception& error) {
     content.problems.push_back({error.mark.line + 1, error.msg});
-  } catch (const std::exception& error) {  // yaml-cpp lets some of the standard library's out
+  } catch (const std::exception& error) {  // yaml-cpp lets some standard library exceptions escape
     content.problems.push_back({0, fmt::format("cannot be parsed: {}", error.what())});
   }
   return content;

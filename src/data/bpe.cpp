@@ -16,7 +16,7 @@ namespace {
 
 uint64_t pair_of(Token left, Token right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
 
-// Joins the tokens of one word after the other; keeps its memory between words.
+// Merges the tokens of one word at a time; keeps its memory between words.
 class WordEncoder {
  public:
   WordEncoder(const std::vector<BpeRule>& rules, const BpeRuleTable& table, const std::array<Token, 256>& of_byte)
@@ -30,7 +30,7 @@ class WordEncoder {
     while (!proposals_.empty()) {
       const Proposal best = proposals_.top();
       proposals_.pop();
-      if (rank_at(best.at) == best.rank) join(best);  // else one of the two has been joined with another since
+      if (rank_at(best.at) == best.rank) join(best);  // otherwise one of the two has been merged with another since
     }
     for (int64_t at = 0; at != kEnd; at = parts_[size_t(at)].next) out.push_back(parts_[size_t(at)].token);
   }
@@ -46,7 +46,7 @@ class WordEncoder {
   struct Proposal {
     uint32_t rank;
     int64_t at;
-    bool operator<(const Proposal& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }  // the queue's top is its largest
+    bool operator<(const Proposal& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }  // the queue's top is its largest element
   };
 
   uint32_t rank_at(int64_t at) const {
@@ -76,7 +76,7 @@ class WordEncoder {
   std::priority_queue<Proposal> proposals_;
 };
 
-// Where the tokens of words seen before lie in the output. A new word takes the place of an old one, so memory is bounded.
+// Where in the output the tokens of recently seen words are stored. A new word replaces an old one, so memory is bounded.
 class SeenWords {
  public:
   explicit SeenWords(size_t text_size) : slots_(std::bit_ceil(std::clamp<size_t>(text_size / 8, 16, 1 << 15))) {}
@@ -109,7 +109,7 @@ BpeRuleTable::BpeRuleTable(const std::vector<BpeRule>& rules) : slots_(std::bit_
   }
 }
 
-// Half of the slots or more are empty, so the search ends.
+// At least half of the slots are empty, so the search ends.
 size_t BpeRuleTable::slot_of(uint64_t pair) const {
   size_t slot = size_t(pair * 0x9e3779b97f4a7c15 >> 32) & (slots_.size() - 1);
   while (slots_[slot].rank != kNone && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);

@@ -1,4 +1,4 @@
-// Byte-level byte pair encoding: words begin as bytes, and the neighbours with the earliest rule become one token until no rule fits.
+// Byte-level byte pair encoding: words start as bytes, and the neighbours with the earliest rule are merged until no rule applies.
 #pragma once
 #include <array>
 #include <string>
@@ -17,18 +17,18 @@ struct BpeRule {
 
 struct BpeVocabulary {
   std::vector<std::string> tokens;  // their bytes, by id
-  std::vector<BpeRule> rules;       // the earlier ones go first
+  std::vector<BpeRule> rules;       // earlier rules apply first
   std::vector<SpecialToken> special;
   bool operator==(const BpeVocabulary&) const = default;
 };
 
-BpeVocabulary byte_vocabulary();  // the bytes as 0 .. 255, the end of a text as 256, no rules
+BpeVocabulary byte_vocabulary();  // bytes as 0 .. 255, end of text as 256, no rules
 
-// Pairs of tokens to their rule: open addressing, as every byte of a text asks several times.
+// Maps pairs of tokens to their rule. Open addressing, since every byte of a text needs several lookups.
 class BpeRuleTable {
  public:
   explicit BpeRuleTable(const std::vector<BpeRule>& rules);
-  uint32_t find(Token left, Token right) const;  // the rule's place in the order, or kNone
+  uint32_t find(Token left, Token right) const;  // the rule's position in the order, or kNone
   static constexpr uint32_t kNone = 0xffffffff;
 
  private:
@@ -42,7 +42,7 @@ class BpeRuleTable {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // ErrorCode::value: decoding would not give back every text, a pair has two rules, or a number is out of range.
+  // ErrorCode::value: decoding would not reproduce every text, a pair has two rules, or a number is out of range.
   explicit BpeTokenizer(BpeVocabulary vocabulary);
 
   std::string_view name() const override { return "bpe"; }

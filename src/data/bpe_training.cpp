@@ -16,7 +16,7 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kChunk = 1 << 16;  // of text that is counted apart, so that what a thread holds is little
+constexpr size_t kChunk = 1 << 16;  // text is counted in chunks, so that each thread holds little
 constexpr int64_t kLargestVocabulary = 1 << 24;
 
 using Counts = std::unordered_map<std::string_view, int64_t>;
@@ -32,7 +32,7 @@ void count_words(Counts& counts, std::string_view text, const SpecialTokens& spe
   }
 }
 
-// Every different word with its number, sorted by bytes: the same however the work was shared. None: they take more than the room.
+// Every distinct word with its count, sorted by bytes, so that the result does not depend on how the work was shared. Empty: the room is not enough.
 std::optional<WordCounts> words_of(size_t parts, const ReadPart& read, const SpecialTokens& special, const BpeTraining& how) {
   WordCounts all;
   std::mutex adding;
@@ -62,7 +62,7 @@ std::optional<WordCounts> words_of(size_t parts, const ReadPart& read, const Spe
   return all;
 }
 
-// The words as sequences of tokens, and for each pair of neighbours how often it occurs and where.
+// The words as token sequences, and for each pair of neighbours its count and the words that contain it.
 class PairLearner {
  public:
   PairLearner(WordCounts words, BpeVocabulary& out, const BpeTraining& how)
@@ -90,23 +90,23 @@ class PairLearner {
     queue_grown();
   }
 
-  // Whether all that it holds lies within the room. Once it does not, nothing is learnt any more.
+  // Whether everything held fits in the room. Once it does not, learning stops.
   bool fits() const {
-    constexpr int64_t kNode = 64, kToken = 192;  // of a table, with what the heap adds; of a token that is learnt, in all lists
+    constexpr int64_t kNode = 64, kToken = 192;  // per node of a table, including heap overhead; per learnt token, over all lists
     const int64_t queued = int64_t(queue_.capacity() * sizeof(Candidate) + grown_.capacity() * sizeof(Pair));
     return flat_bytes_ + list_bytes_ + int64_t(pairs_.size()) * kNode + int64_t(pairs_.bucket_count()) * 8 + queued + queued / 2 +
                int64_t(out_.tokens.size()) * kToken <=
            room_;
   }
 
-  // Joins the most frequent pair everywhere. False: none is frequent enough.
+  // Merges the most frequent pair everywhere. False: none is frequent enough.
   bool learn_one() {
     while (!queue_.empty() && fits()) {
       std::pop_heap(queue_.begin(), queue_.end());
       const Candidate best = queue_.back();
       queue_.pop_back();
       const auto found = pairs_.find(best.pair);
-      if (found == pairs_.end() || found->second.count > best.count) continue;  // joined since, or queued again with more
+      if (found == pairs_.end() || found->second.count > best.count) continue;  // merged since, or queued again with a higher count
       if (found->second.count < best.count) {
         if (found->second.count >= least_) queue({found->second.count, best.pair});
         continue;
@@ -136,7 +136,7 @@ class PairLearner {
   };
   struct Occurrences {
     int64_t count = 0;
-    std::vector<uint32_t> words;  // those that may hold it; a word can be named twice, or have lost it
+    std::vector<uint32_t> words;  // words that may contain it; a word can be listed twice, or no longer contain it
   };
   struct Candidate {
     int64_t count;
@@ -145,7 +145,7 @@ class PairLearner {
   };
 
   bool give_up() {
-    flat_bytes_ = std::numeric_limits<int64_t>::max() / 2;  // nothing fits beside it
+    flat_bytes_ = std::numeric_limits<int64_t>::max() / 2;  // nothing else fits
     return false;
   }
 
@@ -168,7 +168,7 @@ class PairLearner {
     const auto found = pairs_.find(pair);
     if (found == pairs_.end() || (found->second.count -= word.count) > 0) return;
     list_bytes_ -= heap_bytes(found->second.words);
-    pairs_.erase(found);  // no word has it any more
+    pairs_.erase(found);  // no word contains it any more
   }
 
   void queue(Candidate candidate) {
@@ -184,7 +184,7 @@ class PairLearner {
     grown_.clear();
   }
 
-  // Two ways may lead to the same bytes; they are one token. A pair that comes up again has its rule already.
+  // Two merges can produce the same bytes; they are one token. A pair that comes up again already has its rule.
   Token name_joined(Pair pair) {
     std::string bytes = out_.tokens[size_t(pair.first)] + out_.tokens[size_t(pair.second)];
     const auto [place, is_new] = ids_.emplace(bytes, Token(out_.tokens.size()));
@@ -218,7 +218,7 @@ class PairLearner {
 
   BpeVocabulary& out_;
   int64_t least_, room_;
-  int64_t flat_bytes_ = 0, list_bytes_ = 0;  // of words and tokens; of all lists of words
+  int64_t flat_bytes_ = 0, list_bytes_ = 0;  // of words and tokens; of all word lists
   std::vector<Word> words_;
   std::vector<Token> tokens_;
   std::unordered_map<Pair, Occurrences, PairHash> pairs_;
@@ -250,7 +250,7 @@ std::optional<BpeVocabulary> train_bpe(size_t parts, const ReadPart& read, const
 }
 
 BpeVocabulary train_bpe(std::span<const std::string_view> texts, const BpeTraining& how) {
-  std::vector<std::string_view> chunks;  // smaller than a text, so that all threads have some
+  std::vector<std::string_view> chunks;  // smaller than a text, so that all threads get some
   const SpecialTokens special(byte_vocabulary().special);
   for (std::string_view text : texts)
     for (std::string_view chunk : cut_between_words(text, kChunk, special)) chunks.push_back(chunk);

@@ -20,7 +20,7 @@ constexpr int64_t kTrainBytes = int64_t(8) << 20;
 constexpr int64_t kBytesToLearnFrom = int64_t(2) << 20;
 constexpr size_t kWindows = 2048;
 constexpr int64_t kCharactersAtOnce = int64_t(1) << 15;
-constexpr int64_t kValidationStories = int64_t(1) << 40;  // the number of the first one, so that no training story is among them
+constexpr int64_t kValidationStories = int64_t(1) << 40;  // the number of the first one, so that none is also a training story
 constexpr int64_t kShortestBlock = 64;                    // for which the grammar has several forms
 constexpr int64_t kUsualBlock = 256;
 
@@ -45,8 +45,8 @@ class Corpus {
   }
 
  private:
-  // Stories first, first + 1, … through work(stories) on several threads, some at a time, and take(result) here and in order while it
-  // returns true. Telling is cheap: to tell them twice takes less than to keep them.
+  // Passes stories first, first + 1, … through work(stories) on several threads, a few at a time, and calls take(result) here, in order, while it returns true.
+  // Generating is cheap: generating stories twice is faster than storing them.
   template <class Work, class Take>
   void tell(int64_t first, const Work& work, const Take& take) const {
     using Result = decltype(work(std::vector<std::string>()));
@@ -73,7 +73,7 @@ class Corpus {
       const std::string_view view = text;
       tokenizer_ = learn_bpe(std::span(&view, 1), options_.vocab, kTrainBytes);
     } else {
-      // A window takes at most its block and one more story of the validation text.
+      // A window needs at most its block plus one more story of the validation text.
       const int64_t most = int64_t(kWindows + 1) * 2 * std::max(block_, kShortestBlock);
       tokenizer_ =
           std::make_shared<CharTokenizer>(CharTokenizer::of_text(Stories::kEnd + characters_of(0, kTrainBytes) + characters_of(kValidationStories, most)));
@@ -86,7 +86,7 @@ class Corpus {
     return text;
   }
 
-  // Those that occur in so many bytes, once or a few times each.
+  // Characters that occur in this many bytes, once or a few times each.
   std::string characters_of(int64_t first, int64_t bytes) const {
     struct Seen {
       std::string characters;
@@ -139,8 +139,8 @@ class Corpus {
     return writer.finish();
   }
 
-  // The first token of a window is the end of the story before, so that its first target begins a story. The next window begins with the
-  // first story behind its targets.
+  // A window's first token is the end of the previous story, so that its first target begins a story. The next window begins with the first story after its
+  // targets.
   StoredPart write_validation_part(const std::filesystem::path& folder) {
     struct Told {
       std::vector<Token> tokens;
@@ -168,7 +168,7 @@ class Corpus {
       }
       return true;
     });
-    // By the windows' own ratio, as losses are on windows: what lies between them does not count.
+    // Uses the windows' own ratio, since losses are computed on windows: text between them does not count.
     const double characters = std::accumulate(data_.window_characters.begin(), data_.window_characters.end(), 0.0);
     data_.validation_characters = data_.validation_bytes = characters / (double(kWindows) * double(block_)) * double(written);
     return writer.finish();
@@ -185,7 +185,7 @@ class Corpus {
   DatasetOptions options_;
   int64_t block_;
   Stories stories_;
-  int64_t at_once_;  // stories that a thread tells
+  int64_t at_once_;  // stories that a thread generates at a time
   int64_t stories_told_ = 0;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Dataset data_;
@@ -194,7 +194,7 @@ class Corpus {
 }  // namespace
 
 TokenRecipe builtin_recipe(const DatasetOptions& options) {
-  // Some stories stand for the grammar: when it changes, they do.
+  // A few stories represent the grammar: they change whenever it does.
   const int64_t block = block_of(options);
   const Stories stories(std::max(block, kShortestBlock));
   std::string content = fmt::format("builtin 1 {} {} {} {} {}", options.seed, block, kTrainBytes, kWindows, tokenizer_identity(options));

@@ -1,4 +1,4 @@
-// The built-in corpus as tokens: generated stories, with what is possible on each validation window.
+// The built-in corpus as tokens: generated stories, with the lowest possible loss on each validation window.
 #pragma once
 #include "data/token_cache.h"
 

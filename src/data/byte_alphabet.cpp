@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-// Bytes that are printable in Latin-1 stand for themselves, the others for U+0100 and on, in order.
+// Bytes that are printable in Latin-1 are spelled as themselves, the others as U+0100 and up, in order.
 constexpr auto kAlphabet = [] {
   std::array<char16_t, 256> alphabet{};
   char16_t next = 256;

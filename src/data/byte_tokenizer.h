@@ -1,4 +1,4 @@
-// A token for every byte, and one for the end of a text. Takes any file and has nothing to learn.
+// One token per byte, plus one for the end of a text. Works on any file and needs no training.
 #pragma once
 #include "data/special_tokens.h"
 #include "data/tokenizer.h"

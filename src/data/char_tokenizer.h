@@ -1,4 +1,4 @@
-// A token for every character that a text holds, in the order of their code points. The text must be UTF-8.
+// One token for every character in a text, in code point order. The text must be UTF-8.
 #pragma once
 #include <unordered_map>
 
@@ -6,12 +6,12 @@
 
 namespace ridge {
 
-// As messages show a character: 'x' (U+0078), or U+000A alone for what cannot be seen.
+// A character as shown in messages: 'x' (U+0078), or just U+000A if it is not visible.
 std::string told_character(char32_t value);
 
 class CharTokenizer final : public Tokenizer {
  public:
-  // Each token's character. ErrorCode::value: not one character, or there twice.
+  // Each token's character. ErrorCode::value: not a single character, or a duplicate.
   explicit CharTokenizer(std::vector<std::string> characters);
   static CharTokenizer of_text(std::string_view text);
 

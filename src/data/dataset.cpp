@@ -21,7 +21,7 @@ std::string name_of(const std::string& source) {
   return path.has_filename() ? path.filename().string() : source;
 }
 
-// Tokens that need no making, or none: then the source is a text.
+// Tokens that already exist; empty: the source is a text.
 std::optional<Dataset> open_tokens(const std::string& source, const DatasetOptions& options) {
   std::error_code error;
   if (fs::is_directory(source, error)) {
@@ -51,11 +51,11 @@ void check_tokenizer(const Dataset& data, const DatasetOptions& options) {
 
 void check_length(const Dataset& data, const DatasetOptions& options) {
   if (options.block <= 0) return;
-  training_windows(data, 1, options.block, 0);  // they say what is missing
+  training_windows(data, 1, options.block, 0);  // throws with what is missing
   validation_windows(data, 1, options.block);
 }
 
-// A vocabulary of this text would give other tokens than those that the model has learnt; bytes are the same everywhere.
+// A vocabulary learnt from this text would give tokens other than the model's; bytes are the same everywhere.
 void refuse_learning(const DatasetOptions& options) {
   if (!options.model.empty() && options.tokenizer != "byte" && !ready_tokenizer(options))
     fail(ErrorCode::io, "[data] {} has no tokenizer.json: put the model's there, or name it with tokenizer=FILE", options.model);

@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kAtOnce = int64_t(1) << 20;
-constexpr int64_t kWorthKeeping = int64_t(1) << 26;  // smaller files are read in some ten milliseconds
+constexpr int64_t kWorthKeeping = int64_t(1) << 26;  // smaller files are read in about ten milliseconds
 
-// All bytes in order, in pieces whose places are multiples of kAtOnce.
+// All bytes in order, in pieces at offsets that are multiples of kAtOnce.
 template <class Take>
 int64_t read_in_pieces(const std::string& path, int64_t most, const Take& take) {
   std::ifstream file(path, std::ios::binary);
@@ -62,7 +62,7 @@ FileFacts read_facts(const std::string& path, int width, int64_t offset) {
   return facts;
 }
 
-// A file that has just been written may be written again within the same tick of its clock.
+// A file that was just written may be written again within the same tick of its clock.
 bool settled(const struct stat& status) { return std::time(nullptr) - status.st_mtime > 2; }
 
 }  // namespace
@@ -86,7 +86,7 @@ FileFacts facts_of(const std::string& path, int width, int64_t offset, const fs:
   try {
     if (make_private_folder(memory).empty()) write_atomically(kept.string(), fmt::format("{} {}\n", facts.checksum, facts.largest_token));
   } catch (const std::exception&) {
-    // Then the file is read again next time.
+    // The file is then read again next time.
   }
   return facts;
 }

@@ -20,7 +20,7 @@ std::string home_folder() {
   return home ? home : "";
 }
 
-// A name may be meant for several folders; a path that begins with /, . or .. is meant as it is.
+// A name is looked for in several folders; a path that begins with /, . or .. is used as it is.
 std::vector<fs::path> candidates(const std::string& source) {
   const fs::path path = expand_home(source);
   std::vector<fs::path> out = {path};
@@ -35,13 +35,13 @@ bool is_pattern(const std::string& source) { return source.find_first_of("*?[") 
 
 bool is_there(const fs::path& path, const std::string& source) {
   std::error_code error;
-  if (fs::status(path, error).type() != fs::file_type::not_found) return true;  // or cannot be looked at, which its reader says
+  if (fs::status(path, error).type() != fs::file_type::not_found) return true;  // or inaccessible, which its reader reports
   return is_pattern(source) && !find_llmc_shards(path.string()).empty();
 }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-// A few letters apart, one within the other, or with most of the shorter one in common at the front: shakespere and shakespeare_char.
+// A few letters apart, one contained in the other, or sharing most of the shorter one as a prefix: shakespere and shakespeare_char.
 bool are_near(const std::string& a, const std::string& b, size_t distance) {
   if (distance * 3 <= std::max(a.size(), b.size())) return true;
   const size_t shorter = std::min(a.size(), b.size());
@@ -49,7 +49,7 @@ bool are_near(const std::string& a, const std::string& b, size_t distance) {
   return shorter >= 3 && (a.find(b) != a.npos || b.find(a) != b.npos || front * 3 >= shorter * 2);
 }
 
-// Names like these in their folders, the nearest first.
+// Similar names in these folders, the closest first.
 std::vector<std::string> near_names(const std::vector<fs::path>& wanted) {
   constexpr size_t kLooked = 10000, kLongest = 64, kNamed = 3;
   std::vector<std::pair<size_t, std::string>> found;

@@ -1,12 +1,12 @@
-// Where data is that is called by a name: in the working folder, in its folder data, or in the home folder.
+// Finds data by name: in the working folder, in its folder data, or in the home folder.
 #pragma once
 #include <string>
 
 namespace ridge {
 
-std::string expand_home(const std::string& path);  // ~ and ~/… by $HOME; anything else as it is
+std::string expand_home(const std::string& path);  // expands ~ and ~/… with $HOME; anything else is unchanged
 
-// The path of a source (a file, a folder or a pattern; not builtin). ErrorCode::io names the folders that were looked in, and what is near.
+// The path of a source (a file, a folder or a pattern; not builtin). ErrorCode::io names the folders searched and similar names.
 std::string find_source(const std::string& source);
 
 }  // namespace ridge

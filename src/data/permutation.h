@@ -1,4 +1,4 @@
-// A permutation of 0 … n - 1 as a function: any place of it costs the same, and nothing is kept.
+// A permutation of 0 … n - 1 as a function: every position costs the same, and nothing is stored.
 #pragma once
 #include <bit>
 
@@ -6,8 +6,8 @@
 
 namespace ridge {
 
-// Where `index` < n goes. A Feistel network permutes the next power of four; results of n and more go through it again, which ends because
-// the way leads back to `index` itself at last. It is gone through fewer than four times on average, as n is more than a quarter of it.
+// The image of `index` < n. A Feistel network permutes the next power of four; results of n and above go through it again, which terminates because the cycle
+// eventually returns to `index`. This takes fewer than four passes on average, since n is more than a quarter of that power.
 inline uint64_t permuted(uint64_t index, uint64_t n, RandomKey key) {
   const int half = n > 1 ? (std::bit_width(n - 1) + 1) / 2 : 0;
   const uint64_t mask = (uint64_t(1) << half) - 1;

@@ -69,7 +69,7 @@ class Reader {
     if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) refuse("a wrong number");
     return value;
   }
-  // Little-endian, two's complement, as few bytes as it needs.
+  // Little-endian, two's complement, in as few bytes as possible.
   int64_t take_long(uint32_t bytes) {
     if (bytes > 8) refuse(fmt::format("a number of {} bytes", bytes));
     uint64_t value = 0;
@@ -79,7 +79,7 @@ class Reader {
     if (negative && bytes < 8) value |= ~uint64_t(0) << 8 * bytes;
     return int64_t(value);
   }
-  // \uXXXX and \UXXXXXXXX; every other byte is the Latin-1 letter of its number.
+  // \uXXXX and \UXXXXXXXX; every other byte is the Latin-1 character of that code.
   std::string unescaped(std::string_view raw) const {
     std::string out;
     for (size_t i = 0; i < raw.size();) {
@@ -125,7 +125,7 @@ class Reader {
     push_known(found->second);
   }
 
-  // The values above the last mark, which goes too.
+  // The values above the last mark; removes the mark too.
   std::vector<uint32_t> take_to_mark() {
     size_t at = stack_.size();
     while (at > 0 && stack_[at - 1] != kMark) --at;
@@ -163,7 +163,7 @@ class Reader {
       case 0x80:  // PROTO
         if (const uint8_t protocol = uint8_t(take(1)[0]); protocol > 5) refuse(fmt::format("protocol {}", protocol));
         return;
-      case 0x95: take(8); return;  // FRAME: how much to read at once
+      case 0x95: take(8); return;  // FRAME: how much to read at a time
       case '(': return push_known(kMark);
       case '}': return push({Kind::dictionary, 0, {}, {}});  // EMPTY_DICT
       case 'd': {                                            // DICT
@@ -176,7 +176,7 @@ class Reader {
       case 'K': return push_whole(take_number<uint8_t>());
       case 'M': return push_whole(take_number<uint16_t>());
       case 'J': return push_whole(take_number<int32_t>());
-      case 'I': {  // INT, which also spells the truth values
+      case 'I': {  // INT, which also encodes booleans
         const std::string_view line = take_line();
         if (line == "00" || line == "01") refuse("a truth value");
         return push_whole(whole_of(line));
@@ -216,7 +216,7 @@ class Reader {
 }  // namespace
 
 const PickleValue* Pickle::find(const PickleValue& dictionary, std::string_view key) const {
-  const PickleValue* found = nullptr;  // of a key that was set twice, the last one holds
+  const PickleValue* found = nullptr;  // if a key was set twice, the last one counts
   for (const auto& [k, v] : dictionary.items)
     if (values[k].kind == PickleValue::Kind::text && values[k].text == key) found = &values[v];
   return found;

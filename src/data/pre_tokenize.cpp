@@ -43,13 +43,13 @@ Sign sign_at(std::string_view text, size_t at) {
   return {point.value == kNotUtf8 ? CharKind::sign : kind_of(point.value), point.bytes};
 }
 
-size_t contraction_length(std::string_view text) {  // of "'s" and the like at the front, else 0
+size_t contraction_length(std::string_view text) {  // length of "'s" and the like at the front, else 0
   for (std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
     if (text.starts_with(ending)) return ending.size();
   return 0;
 }
 
-bool goes_on(char byte) { return (uint8_t(byte) & 0xc0) == 0x80; }  // within a character of several bytes
+bool goes_on(char byte) { return (uint8_t(byte) & 0xc0) == 0x80; }  // a continuation byte
 
 CharKind kind_before(std::string_view text, size_t at) {
   size_t lead = at - 1;
@@ -58,8 +58,8 @@ CharKind kind_before(std::string_view text, size_t at) {
   return lead + sign.bytes == at ? sign.kind : CharKind::sign;
 }
 
-// Whether a word ends at `at`, whatever precedes and follows these two characters: the first is not a blank, and the second is of another kind.
-// An apostrophe may belong to the letters behind it ('s), and blanks are divided by what follows them.
+// Whether a word ends at `at`, whatever surrounds these two characters: the first is not a space, and the second is of another class. An apostrophe may belong
+// to the letters after it ('s), and runs of spaces are split depending on what follows.
 bool word_ends_at(std::string_view text, size_t at) {
   if (goes_on(text[at])) return false;
   const CharKind before = kind_before(text, at), after = sign_at(text, at).kind;
@@ -76,7 +76,7 @@ size_t word_end(std::string_view text, size_t begin) {
   if (text[at] == ' ' && at + 1 < text.size())
     if (const Sign next = sign_at(text, at + 1); next.kind != CharKind::blank) first = next, ++at;
 
-  size_t last = at;  // where the last sign of the run begins
+  size_t last = at;  // start of the run's last character
   for (at += first.bytes; at < text.size();) {
     const Sign next = sign_at(text, at);
     if (next.kind != first.kind) break;
@@ -90,14 +90,14 @@ size_t word_end(std::string_view text, size_t begin) {
 std::vector<std::string_view> cut_between_words(std::string_view text, size_t size, const SpecialTokens& special) {
   size = std::max<size_t>(size, 1);
   std::vector<std::string_view> parts;
-  size_t begin = 0;  // of the next part
+  size_t begin = 0;  // start of the next part
   const auto cut_at = [&](size_t at) {
     parts.push_back(text.substr(begin, at - begin));
     begin = at;
   };
   for (std::string_view rest = text; !rest.empty();) {
     const size_t first = text.size() - rest.size();
-    if (first >= begin + size) cut_at(first);  // behind a special token
+    if (first >= begin + size) cut_at(first);  // after a special token
     const SpecialToken* found = nullptr;
     const std::string_view ordinary = special.take_ordinary(rest, found);
     for (size_t at = std::max(first + 1, begin + size); at < first + ordinary.size(); at = std::max(at + 1, begin + size))

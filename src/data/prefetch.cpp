@@ -28,15 +28,15 @@ int64_t samples_at_a_time(const BatchSource& source, const Prefetcher::Options& 
   return options.part > 0 ? std::min(options.part, all) : all;
 }
 
-// Of one of the batch's tensors, as much of it as is made at a time.
+// Bytes of one of the batch's tensors, for as many samples as are made at a time.
 int64_t tensor_bytes(const BatchSource& source, const Prefetcher::Options& options, const Type& type) {
   return aligned(options.part > 0 ? type.bytes() / type.shape[0] * samples_at_a_time(source, options) : type.bytes());
 }
 
-// The one in use, and those ahead of it.
+// The one in use, plus those ahead of it.
 int slots_of(const Prefetcher::Options& options) { return options.threaded ? 1 + std::max(options.depth, 1) : 1; }
 
-// Signals belong to the threads that the program knows of.
+// Signals must go to the program's own threads.
 std::thread start_without_signals(const std::function<void()>& work) {
   sigset_t all, before;
   sigfillset(&all);
@@ -125,7 +125,7 @@ struct Prefetcher::State {
 
   const BatchSource& source;
   Options options;
-  int64_t next_number, next_first = 0;  // of the thread that makes batches
+  int64_t next_number, next_first = 0;  // used by the thread that makes batches
   std::byte* memory = nullptr;
   int64_t memory_bytes = 0;
   std::vector<Slot> slots;  // a ring
@@ -149,7 +149,7 @@ Prefetcher::Batch Prefetcher::next() {
   const auto begin = std::chrono::steady_clock::now();
   if (s.options.threaded) {
     std::unique_lock lock(s.mutex);
-    s.released = s.taken;  // the one in use until now
+    s.released = s.taken;  // the one that was in use
     s.changed.notify_all();
     s.changed.wait(lock, [&] { return s.made > s.taken; });
   } else {

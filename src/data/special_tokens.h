@@ -1,4 +1,4 @@
-// Tokens with names that are found in text as they are, before it is cut into words.
+// Named tokens that are matched literally in text before it is split into words.
 #pragma once
 #include <array>
 #include <string>
@@ -23,11 +23,11 @@ class SpecialTokens {
   const std::vector<SpecialToken>& all() const { return tokens_; }
   size_t longest() const { return tokens_.empty() ? 0 : tokens_.front().text.size(); }  // in bytes
 
-  // Takes the text up to the first special token off its front, and that token too; it is null when there is none.
+  // Removes the text up to the first special token, and that token, from the front; the token is null if there is none.
   std::string_view take_ordinary(std::string_view& text, const SpecialToken*& special) const;
 
  private:
-  std::vector<SpecialToken> tokens_;        // longest first: of two that fit, the longer one is meant
+  std::vector<SpecialToken> tokens_;        // longest first: if two match, the longer one wins
   std::array<bool, 256> begins_with_ = {};  // by first byte
 };
 

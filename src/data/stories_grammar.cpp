@@ -16,9 +16,9 @@ using Kind = StoryPart::Kind;
 
 constexpr size_t kVariables = 32, kDepth = 32;
 constexpr uint16_t kNone = 0xffff;
-constexpr double kAll = 0x1p32;  // the weights of a rule add up to it, so that a 32-bit draw has exactly these probabilities
+constexpr double kAll = 0x1p32;  // a rule's weights add up to this, so that a 32-bit draw has exactly these probabilities
 
-struct Piece {  // of the pool of characters
+struct Piece {  // a range in the pool of characters
   uint32_t begin = 0, length = 0;
 };
 
@@ -31,14 +31,14 @@ struct StoryOp {
 };
 
 struct Choice {
-  uint64_t weight_below = 0, weight = 0;  // of the choices before it; its own
+  uint64_t weight_below = 0, weight = 0;  // sum of the choices before it; its own
   double nats = 0;
   Piece head = {};  // the first characters
   uint32_t first_op = 0, last_op = 0;
   uint16_t word = kNone;
 };
 
-// Of the tree of all beginnings of a rule. Without edges it is a whole one.
+// A node in the tree of all beginnings of a rule. A node without edges is a complete beginning.
 struct StoryNode {
   uint32_t first_edge = 0, edges = 0, choice = 0;
 };
@@ -142,7 +142,7 @@ class Compiler {
     const uint32_t first = uint32_t(out_.choices.size());
     for (const StoryAlternative& alternative : alternatives) {
       Choice choice{.word = alternative.word < 0 ? kNone : uint16_t(alternative.word)};
-      // What is remembered meanwhile is set right after the first characters.
+      // Words remembered along the way are set right after the first characters.
       std::string head;
       std::vector<StoryOp> ops;
       size_t i = 0;
@@ -179,7 +179,7 @@ class Compiler {
       sum += out_.choices[first + i].weight = std::max<uint64_t>(1, uint64_t(std::llround(alternatives[i].weight * kAll)));
       if (alternatives[i].weight > alternatives[heaviest].weight) heaviest = i;
     }
-    out_.choices[first + heaviest].weight += (uint64_t(1) << 32) - sum;  // what rounding left
+    out_.choices[first + heaviest].weight += (uint64_t(1) << 32) - sum;  // the rounding error
     uint64_t below = 0;
     for (size_t i = 0; i < alternatives.size(); ++i) {
       Choice& choice = out_.choices[first + i];
@@ -191,7 +191,7 @@ class Compiler {
 
   std::string_view head(uint32_t choice) const { return out_.text(out_.choices[choice].head); }
 
-  // The part of the tree below `node`, for choices that agree in their first `at` characters.
+  // The subtree below `node`, for choices that agree in their first `at` characters.
   void grow(std::span<const uint32_t> sorted, size_t at, uint32_t node, const std::string& name) {
     if (sorted.size() == 1 && head(sorted[0]).size() == at) {
       out_.nodes[node].choice = sorted[0];
@@ -210,7 +210,7 @@ class Compiler {
       return double(sum);
     };
     const double total = std::log(weight(sorted));
-    // The probable ones first: they are looked for from the front.
+    // Most probable first, since they are searched from the front.
     std::stable_sort(groups.begin(), groups.end(), [&](auto a, auto b) { return weight(a) > weight(b); });
     const uint32_t first_edge = uint32_t(out_.edges.size()), first_node = uint32_t(out_.nodes.size());
     out_.nodes[node].first_edge = first_edge, out_.nodes[node].edges = uint32_t(groups.size());
@@ -239,7 +239,7 @@ class StoryMachine {
     rule_ = &t_->rules[t_->start], remember_ = kNone;
   }
 
-  // Goes on to the next text, or to the next choice (then text is empty); false: the story is over.
+  // Advances to the next text, or to the next choice (then text is empty); false: the story is over.
   bool next(std::string_view& text) {
     text = {};
     for (;;) {
@@ -277,7 +277,7 @@ class StoryMachine {
     if (c.first_op != c.last_op) frames_[depth_++] = {c.first_op, c.last_op};
   }
 
-  // All that decides how it can go on from a choice; which words are remembered counts only where they select rules.
+  // Everything that determines the possible continuations of a choice; remembered words count only if they select rules.
   std::string situation() const {
     std::string key;
     const auto add = [&](auto value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); };  // NOLINT(bugprone-sizeof-expression)
@@ -300,12 +300,12 @@ class StoryMachine {
   std::array<uint16_t, kVariables> variables_ = {};
 };
 
-// Reads one character after the other, stories without end.
+// Reads endless stories one character at a time.
 class StoryReader {
  public:
   explicit StoryReader(const Tables& tables) : t_(tables), machine_(tables) {}
 
-  // -log P of the next character, or a negative number when it is not possible.
+  // -log P of the next character, or a negative number if it is impossible.
   double feed(char c) {
     settle();
     if (!text_.empty()) {
@@ -344,8 +344,8 @@ class StoryReader {
 
   const Tables& t_;
   StoryMachine machine_;
-  std::string_view text_;            // that must come
-  const StoryNode* node_ = nullptr;  // else: so far in a rule's tree
+  std::string_view text_;            // that must follow
+  const StoryNode* node_ = nullptr;  // otherwise: the position in a rule's tree
 };
 
 [[noreturn]] void refuse(StoryReader reader, std::string_view text, size_t at) {
@@ -395,7 +395,7 @@ StoryGrammar::StoryGrammar(const StoryRules& rules) {
 StoryGrammar::~StoryGrammar() = default;
 
 double StoryGrammar::tell(uint64_t seed, int64_t number, std::string& out) const {
-  constexpr uint32_t kStream = 0x53746f72;  // apart from the streams of everything else that has the same seed
+  constexpr uint32_t kStream = 0x53746f72;  // separate from all other streams with the same seed
   const RandomKey key{seed, uint32_t(uint64_t(number)), uint32_t(uint64_t(number) >> 32) ^ kStream};
   std::array<uint32_t, 4> words = {};
   uint64_t draws = 0;

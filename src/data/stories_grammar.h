@@ -1,5 +1,5 @@
-// The rules compiled: a machine that tells stories, reads them, and knows the probability of each next character.
-// The alternatives of a rule begin with texts of which none is the beginning of another, so reading never has to look ahead or back.
+// The compiled rules: a machine that generates stories, reads them, and knows the probability of each next character. No alternative of a rule begins with text
+// that is a prefix of another's, so reading needs no lookahead and no backtracking.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,19 +14,19 @@ namespace ridge {
 
 class StoryGrammar {
  public:
-  explicit StoryGrammar(const StoryRules& rules);  // ErrorCode::internal: the beginnings do not tell alternatives apart
+  explicit StoryGrammar(const StoryRules& rules);  // ErrorCode::internal: alternatives cannot be distinguished by their beginnings
   ~StoryGrammar();
 
-  // Appends a story; returns -log P of the choices that made it.
+  // Appends a story; returns -log P of its choices.
   double tell(uint64_t seed, int64_t number, std::string& out) const;
 
-  // -log P of each character after those before it. ErrorCode::value: no text of this grammar, with the place.
+  // -log P of each character given the preceding ones. ErrorCode::value: not a text of this grammar; the message gives the position.
   std::vector<double> read(std::string_view text) const;
 
-  // What can follow `text`, and how probable it is.
+  // What can follow `text`, with probabilities.
   std::vector<std::pair<char, double>> next(std::string_view text) const;
 
-  double entropy() const;  // of a story, in nats; from the rules alone
+  double entropy() const;  // of a story, in nats; computed from the rules alone
 
   struct Tables;
 

@@ -35,7 +35,7 @@ std::map<std::string, std::string> read_attributes(std::string_view text) {
   return out;
 }
 
-// Takes "(…)" off the end, when it is there.
+// Removes "(…)" from the end, if present.
 std::map<std::string, std::string> take_attributes(std::string_view& text) {
   if (text.empty() || text.back() != ')') return {};
   const size_t open = text.rfind('(');
@@ -44,7 +44,7 @@ std::map<std::string, std::string> take_attributes(std::string_view& text) {
   return out;
 }
 
-// Takes "@2" or "@2-3" off the end; says whether it admits the level.
+// Removes "@2" or "@2-3" from the end; returns whether it includes the level.
 bool take_levels(std::string_view& text, int level) {
   const size_t at = text.rfind('@');
   if (at == std::string_view::npos || at + 1 >= text.size() || text[at + 1] < '0' || text[at + 1] > '9' || at == 0 || text[at - 1] != ' ') return true;
@@ -53,7 +53,7 @@ bool take_levels(std::string_view& text, int level) {
   return level >= range[0] - '0' && (range.size() < 3 || level <= range[2] - '0');
 }
 
-// "<He/She>" to the one of the variant.
+// Replaces "<He/She>" by the variant's word.
 std::string variant_of(std::string_view text, size_t variant) {
   std::string out;
   while (!text.empty()) {
@@ -187,7 +187,7 @@ StoryRules::Table StoryRules::read(std::string_view text, int level) {
         }
         rule.push_back(std::move(out));
       }
-      // As in real text, the second word is rarer than the first, and so on.
+      // As in real text, each word is rarer than the one before.
       double total = 0;
       for (size_t i = 0; i < rule.size(); ++i) total += rule[i].weight = 1 / (double(i) + 4);
       for (StoryAlternative& alternative : rule) alternative.weight /= total;
@@ -196,7 +196,7 @@ StoryRules::Table StoryRules::read(std::string_view text, int level) {
   return written;
 }
 
-// A choice of one word is no choice: the word takes its place.
+// A choice with only one word is replaced by the word.
 void StoryRules::spell_out(StoryAlternative& alternative, const Table& written) const {
   std::vector<StoryPart> parts;
   for (StoryPart& part : alternative.parts) {

@@ -1,13 +1,13 @@
-// The stories' rules as written, read into tables; and what they say once those beyond a level are left out.
+// Parses the stories' rules into tables, keeping only the alternatives of one level.
 //
-//   girl (sex=girl, he=she): Lily | Mia              words, the frequent first, with attributes for all of them
-//   count: three (less=two) | four (less=three)      or of one
+//   girl (sex=girl, he=she): Lily | Mia              words, most frequent first, with attributes for all of them
+//   count: three (less=two) | four (less=three)      or for one of them
 //   child: [girl] | [boy]                            a choice among other rules' alternatives
 //   open: [hero=child] had a [thing@hero.sex].       the choice is remembered; the rule is thing.girl or thing.boy, as the hero's sex says
-//     | Once {hero} saw {hero.his} [thing.girl].     a word comes back, or one of its attributes
+//     | Once {hero} saw {hero.his} [thing.girl].     repeats a word, or one of its attributes
 //   next.girl/boy: <She/He> ran$ | Then <she/he> hid$ @2-3    two rules, and levels at which an alternative counts (@2: 2 and up)
 //
-// _ is a blank, $ the end of a story, # begins a comment.
+// _ is a space, $ the end of a story, # begins a comment.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -39,17 +39,17 @@ struct StoryAlternative {
 
 class StoryRules {
  public:
-  // All that `text` says at one level. Alternatives that begin with a rule are replaced by that rule's, so that the first characters tell
-  // the alternatives apart. ErrorCode::internal: a rule is wrong.
+  // The rules in `text` at one level. Alternatives that begin with a rule are replaced by that rule's, so that the first characters distinguish
+  // the alternatives. ErrorCode::internal: a rule is invalid.
   StoryRules(std::string_view text, int level);
 
   using Table = std::map<std::string, std::vector<StoryAlternative>>;
   const Table& rules() const { return rules_; }  // that "story" can reach
   const std::vector<StoryWord>& words() const { return words_; }
-  const std::vector<int>& words_of(const std::string& variable) const;  // what it can be
+  const std::vector<int>& words_of(const std::string& variable) const;  // its possible values
   const std::string& attribute(int word, const std::string& name) const;
-  int64_t longest() const { return longest_; }  // no story has more characters
-  int depth() const { return depth_; }          // of rules inside rules
+  int64_t longest() const { return longest_; }  // upper bound on a story's characters
+  int depth() const { return depth_; }          // nesting depth of rules
 
  private:
   Table read(std::string_view text, int level);
@@ -62,7 +62,7 @@ class StoryRules {
     int depth = 0;
   };
   Size size_of(const std::string& rule, std::map<std::string, Size>& known) const;
-  std::vector<std::string> chosen_by(const StoryPart& part) const;  // the rules that a choice can mean
+  std::vector<std::string> chosen_by(const StoryPart& part) const;  // the rules that a choice can refer to
 
   Table rules_;
   std::vector<StoryWord> words_;

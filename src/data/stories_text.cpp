@@ -1,4 +1,4 @@
-// What the stories are about. stories_rules.h says how it is read.
+// The stories' rules. stories_rules.h describes the format.
 #include "data/stories_rules.h"
 
 namespace ridge {

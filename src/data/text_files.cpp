@@ -28,13 +28,13 @@ bool holds_zero_bytes(const std::string& path) {
 
 bool hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
 
-// What was trained in a folder of texts is none of them. Not all runs have checkpoints, nor all a file of settings.
+// Run folders in a folder of texts are not texts. Not all runs have checkpoints, and not all have a settings file.
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "metrics.jsonl", ignored) && (fs::is_directory(folder / "checkpoints", ignored) || fs::exists(folder / "config.yaml", ignored));
 }
 
-// Nor are the settings and results of several runs, from the first of them on.
+// Neither are the settings and results of several runs, once the first of them exists.
 bool is_experiment(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder / "final_info.json", error)) return true;
@@ -53,7 +53,7 @@ std::vector<std::string> files_below(const fs::path& folder, int64_t& runs) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    std::error_code ignored;  // links that lead nowhere are no files
+    std::error_code ignored;  // ignores broken links
     if (hidden(at->path()))
       at.disable_recursion_pending();
     else if (at->is_directory(ignored) && (is_run(at->path()) || is_experiment(at->path())))
@@ -66,7 +66,7 @@ std::vector<std::string> files_below(const fs::path& folder, int64_t& runs) {
   return out;
 }
 
-// Before the last character, which may not be complete.
+// Position before the last character, which may be incomplete.
 size_t character_border(std::string_view text) {
   for (size_t at = text.size(); at-- > text.size() - std::min<size_t>(text.size(), 4);)
     if ((uint8_t(text[at]) & 0xc0) != 0x80 && at > 0) return at;
@@ -128,7 +128,7 @@ void PieceReader::fill(std::string& text) {
          at_.offset + int64_t(have) + int64_t(file_.gcount()), source.bytes);
 }
 
-// Of a text that goes on behind its end, so that the last character and the last special token may be incomplete.
+// For a text that continues after its end, so that the last character and the last special token may be incomplete.
 size_t PieceReader::piece_end(std::string_view text) const {
   constexpr size_t kLongestCharacter = 4;
   if (cut_.version == 1) {
@@ -178,7 +178,7 @@ void on_threads(size_t n, const std::function<void(size_t)>& work) {
       }
   };
   {
-    std::vector<std::future<void>> others;  // waited for at the end of the block
+    std::vector<std::future<void>> others;  // joined at the end of the block
     for (size_t i = 1; i < std::min(n, size_t(worker_threads())); ++i) others.push_back(std::async(std::launch::async, run));
     run();
   }

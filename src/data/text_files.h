@@ -1,4 +1,4 @@
-// Text files of any size, read in order as pieces that are safe to be tokenised apart.
+// Reads text files of any size in order, in pieces that can be tokenised separately.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -15,17 +15,17 @@ namespace ridge {
 struct TextFile {
   std::string path;
   int64_t bytes = 0;
-  int64_t before = 0;  // bytes of all files before it
+  int64_t before = 0;  // total bytes of the preceding files
 };
 
 struct TextFiles {
   std::vector<TextFile> files;  // in the order of their paths, none empty
   int64_t bytes = 0;
-  std::vector<std::string> passed_over;  // files of a folder that are no texts: they hold zero bytes
-  int64_t runs = 0;                      // folders of trainings in it, passed over too
+  std::vector<std::string> passed_over;  // files in a folder that are not text: they contain zero bytes
+  int64_t runs = 0;                      // run folders in it, skipped too
 };
 
-// A file, or all below a folder but what is hidden or was trained there. ErrorCode::io: nothing there, or nothing in it.
+// A file, or all files below a folder except hidden ones and run folders. ErrorCode::io: does not exist, or is empty.
 TextFiles find_texts(const std::string& source);
 
 struct TextPlace {
@@ -43,10 +43,10 @@ struct TextPiece {
 
 struct TextCut {
   int version = kTextCut;
-  SpecialTokens special = SpecialTokens();  // that no cut divides, from version 2 on
+  SpecialTokens special = SpecialTokens();  // that no boundary splits, from version 2 on
 };
 
-// Cuts are between words, or between characters where no word ends for long. They depend on the text, on where reading begins, and on the rule.
+// Boundaries are between words, or between characters if no word ends for long. They depend on the text, on where reading begins, and on the rule.
 class PieceReader {
  public:
   static constexpr size_t kPiece = size_t(1) << 19;
@@ -54,7 +54,7 @@ class PieceReader {
       : texts_(texts), cut_(cut), at_(from), to_(to), most_(most) {}
   PieceReader(const TextFiles& texts, const TextCut& cut) : PieceReader(texts, cut, {}, {texts.files.size(), 0}) {}
 
-  bool next(TextPiece& piece);  // false: there are no more. ErrorCode::io: reading failed
+  bool next(TextPiece& piece);  // false: no more pieces. ErrorCode::io: reading failed
 
  private:
   int64_t end_of_file() const;
@@ -66,15 +66,15 @@ class PieceReader {
   TextPlace at_, to_;
   size_t most_;
   std::ifstream file_;
-  std::string rest_;  // read already, before the next piece
+  std::string rest_;  // already read, for the next piece
 };
 
-int worker_threads();  // as many as the machine runs at a time, and some bound on memory allows
+int worker_threads();  // as many as the machine can run at a time, capped to bound memory
 
-// work(0) … work(n - 1) on several threads. Of those that throw, the first one's error is passed on.
+// Runs work(0) … work(n - 1) on several threads. If several throw, the error of the lowest index is rethrown.
 void on_threads(size_t n, const std::function<void(size_t)>& work);
 
-// work(piece) on several threads, take(piece, its result) here, in order. Few pieces are in memory at a time.
+// Runs work(piece) on several threads and take(piece, its result) here, in order. Only a few pieces are in memory at a time.
 template <class Work, class Take>
 void for_pieces(PieceReader reader, const Work& work, const Take& take) {
   const size_t at_once = size_t(2 * worker_threads());

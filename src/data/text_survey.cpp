@@ -15,7 +15,7 @@ struct PieceSurvey {
   int64_t characters = 0;
   std::optional<size_t> not_utf8;
   std::array<bool, 128> ascii = {};
-  std::vector<uint64_t> others;  // a bit for each code point; empty: only ASCII
+  std::vector<uint64_t> others;  // one bit per code point; empty: only ASCII
 };
 
 PieceSurvey survey(const TextPiece& piece) {

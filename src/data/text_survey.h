@@ -1,4 +1,4 @@
-// What a tokenizer must know about texts before it sees them.
+// What a tokenizer needs to know about texts in advance.
 #pragma once
 #include <optional>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace ridge {
 
 struct TextSurvey {
-  int64_t characters = 0;             // bytes that are not UTF-8 count as one each
+  int64_t characters = 0;             // each invalid UTF-8 byte counts as one
   std::vector<char32_t> different;    // ascending
   std::optional<TextPlace> not_utf8;  // the first such byte
   uint8_t wrong_byte = 0;
@@ -22,7 +22,7 @@ struct TextSurvey {
 using TextProgress = std::function<void(double done)>;
 TextSurvey survey_texts(const TextFiles& texts, const TextCut& cut, const TextProgress& progress = {});
 
-// With the cut that the survey was made with: where character number `character` begins; the end of all texts for their number of characters.
+// The position of character number `character`, using the survey's splitting rule; the end of all texts if it equals their number of characters.
 TextPlace find_character(const TextFiles& texts, const TextCut& cut, const TextSurvey& survey, int64_t character);
 
 }  // namespace ridge

@@ -22,26 +22,26 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kWords[] = {"auto", "char", "byte", "bpe"};
-constexpr double kTrainShare = 0.9;                      // as nanoGPT splits
+constexpr double kTrainShare = 0.9;                      // the same split as nanoGPT
 constexpr int64_t kMostForChars = int64_t(16) << 20;     // longer texts are worth a larger vocabulary
-constexpr size_t kMostChars = 256;                       // more are no alphabet
-constexpr int64_t kMostToLearnFrom = int64_t(32) << 20;  // a vocabulary hardly changes beyond
+constexpr size_t kMostChars = 256;                       // more is not an alphabet
+constexpr int64_t kMostToLearnFrom = int64_t(32) << 20;  // beyond this a vocabulary hardly changes
 
-// What learning may not take: pieces that are read and counted, and what the heap holds besides.
+// Memory not available for learning: pieces being read and counted, and other heap memory.
 constexpr int64_t kAtWork = int64_t(32) << 20, kCoarse = int64_t(16) << 20;
-constexpr int64_t kLeastRoom = int64_t(32) << 20;  // one piece of any text can be learnt from
+constexpr int64_t kLeastRoom = int64_t(32) << 20;  // enough to learn from one piece of any text
 
-// The budget in steps of an eighth of its power of two: a budget that follows what is free then mostly gives the same vocabulary.
+// The budget rounded to an eighth of its power of two, so that a budget based on free memory usually gives the same vocabulary.
 int64_t bounded_memory(int64_t memory) { return memory <= 0 ? 0 : memory & ~int64_t((std::bit_floor(uint64_t(memory)) >> 3) - 1); }
 
-// The least budget in whole MiB that leaves so many bytes.
+// The smallest budget in whole MiB that leaves this many bytes.
 int64_t enough_memory(int64_t bytes) {
   int64_t memory = (bytes + (1 << 20) - 1) >> 20 << 20;
   while (bounded_memory(memory) < bytes) memory += 1 << 20;
   return memory;
 }
 
-// The root of the text's size, to a power of two: 1024 for 1 MB, 32768 for 1 GB.
+// The square root of the text's size, rounded to a power of two: 1024 for 1 MB, 32768 for 1 GB.
 int64_t vocabulary_size(int64_t asked, int64_t text_bytes) {
   if (asked > 0) return asked;
   return int64_t(1) << std::clamp<int64_t>(std::lround(std::log2(double(std::max<int64_t>(text_bytes, 1))) / 2), 9, 15);
@@ -49,7 +49,7 @@ int64_t vocabulary_size(int64_t asked, int64_t text_bytes) {
 
 std::string count(int64_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
-// The texts of one source on their way to tokens.
+// The texts of one source while they are tokenised.
 class Tokenisation {
  public:
   Tokenisation(TextFiles texts, const DatasetOptions& options) : texts_(std::move(texts)), options_(options) {}
@@ -120,7 +120,7 @@ class Tokenisation {
     }
   }
 
-  // From the training part alone, evenly spread where it is too long, or where its different words take more memory than there is.
+  // From the training part only, sampled evenly if it is too long or its distinct words take too much memory.
   void learn_tokenizer(const TextCut& cut) {
     const int64_t bytes = bytes_before(texts_, split_);
     const auto in_training = [&](const TextSurvey::Piece& p) { return bytes_before(texts_, p.place) < bytes; };
@@ -128,9 +128,9 @@ class Tokenisation {
     const size_t wanted = bytes <= kMostToLearnFrom ? pieces : std::max<size_t>(size_t(double(pieces) * double(kMostToLearnFrom) / double(bytes)), 1);
     if (options_.progress) options_.progress("learning a vocabulary", 0);
     give_back_memory();
-    // What the process holds is counted coarsely, so that the same budget gives the same vocabulary.
+    // The process's memory is rounded coarsely, so that the same budget gives the same vocabulary.
     const int64_t held = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse, budget = bounded_memory(options_.memory);
-    auto room_of = [&](int64_t memory) { return std::max<int64_t>(1, (memory - held - kAtWork) / 16 * 15); };  // the heap has gaps
+    auto room_of = [&](int64_t memory) { return std::max<int64_t>(1, (memory - held - kAtWork) / 16 * 15); };  // allows for heap fragmentation
     std::atomic<int64_t> read = 0;
     auto learn = [&](size_t share, int64_t room) {
       read = 0;
@@ -176,7 +176,7 @@ class Tokenisation {
     return tokens;
   }
 
-  // The tokenizer counts from the piece's beginning; people count from the file's.
+  // The tokenizer counts from the piece's start; users count from the file's.
   [[noreturn]] void refuse_character(const TextPiece& piece) const {
     std::vector<Token> ignored;
     for (size_t at = 0; at < piece.text.size();) {
@@ -210,7 +210,7 @@ class Tokenisation {
   TextSurvey survey_;
   TextPlace split_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::string learnt_from_;  // less than there would be with more memory; empty: it made no difference
+  std::string learnt_from_;  // less than with more memory; empty: it made no difference
 };
 
 }  // namespace

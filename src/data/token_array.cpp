@@ -17,11 +17,11 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tokens lie in files as they lie in memory");
 
-// A fault brings in up to 64 KiB of neighbours that the system has cached, so memory is counted in such regions of addresses.
+// A page fault also maps up to 64 KiB of neighbouring cached pages, so memory is counted in address regions of that size.
 constexpr int kRegionBits = 16;
 constexpr int64_t kRegion = int64_t(1) << kRegionBits;
 
-// The largest token, so that one comparison checks them all.
+// The largest token, so that one comparison validates all of them.
 template <class T>
 int64_t widen(const std::byte* from, std::span<int64_t> out) {
   T largest = 0;
@@ -46,12 +46,12 @@ struct TokenArray::Files {
     std::string path;
     const std::byte* tokens;
     int64_t begin;         // number of its first token
-    int64_t first_region;  // of its addresses, among those of all files
+    int64_t first_region;  // index of its first region among those of all files
   };
   std::vector<Mapped> mapped;
   int width;
   int64_t vocab, total = 0, bytes = 0, most_resident;
-  std::vector<std::atomic<uint64_t>> touched;  // a bit for each region
+  std::vector<std::atomic<uint64_t>> touched;  // one bit per region
   std::atomic<int64_t> regions_touched = 0;
   std::mutex dropping;
 
@@ -60,7 +60,7 @@ struct TokenArray::Files {
     return m.first_region + number(at) - number(m.file.bytes().data());
   }
 
-  // Before tokens are read: so that what they bring in never comes on top of the most.
+  // Called before tokens are read, so that the pages they bring in never exceed the cap.
   void touch(const Mapped& m, const std::byte* from, int64_t count) {
     if (bytes <= most_resident) return;
     const int64_t first = region_of(m, from), last = region_of(m, from + count * width - 1);
@@ -77,7 +77,7 @@ struct TokenArray::Files {
     }
   }
 
-  // Gives all pages back; they are read again where they are needed.
+  // Releases all pages; they are read again when needed.
   void drop() {
     const std::lock_guard lock(dropping);
     if (regions_touched.load() * kRegion <= most_resident) return;
@@ -106,7 +106,7 @@ TokenArray::TokenArray(const std::vector<Shard>& shards, int width, int64_t voca
     regions += bytes / kRegion + 2;
   }
   files_->touched = std::vector<std::atomic<uint64_t>>(size_t(regions / 64 + 1));
-  // Windows are small and anywhere: reading ahead would only push other pages out.
+  // Windows are small and scattered: reading ahead would only evict other pages.
   if (files_->bytes > most_resident)
     for (const Files::Mapped& m : files_->mapped) ::madvise(const_cast<std::byte*>(m.file.bytes().data()), m.file.bytes().size(), MADV_RANDOM);
   size_ = files_->total;

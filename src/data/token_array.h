@@ -1,4 +1,4 @@
-// Tokens in mapped files of 1, 2 or 4 bytes each, in one or several shards.
+// Tokens of 1, 2 or 4 bytes in mapped files, in one or more shards.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-// Copies share the mapping. What is mapped counts as memory of the process while it is resident, so more than kMostResident never stays.
+// Copies share the mapping. Resident mapped pages count as the process's memory, so at most kMostResident stays resident.
 class TokenArray {
  public:
   struct Shard {
@@ -19,15 +19,15 @@ class TokenArray {
   static constexpr int64_t kMostResident = int64_t(64) << 20;
 
   TokenArray() = default;  // no tokens
-  // `width`: bytes of a token, little-endian; every token is below `vocab`. ErrorCode::io: a file that is missing or too short.
+  // `width`: bytes per token, little-endian; every token is below `vocab`. ErrorCode::io: a file is missing or too short.
   TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t most_resident = kMostResident);
 
   int64_t size() const { return size_; }
-  void copy(int64_t first, std::span<int64_t> out) const;  // any thread; ErrorCode::value past the end, ErrorCode::io beyond the vocabulary
+  void copy(int64_t first, std::span<int64_t> out) const;  // thread-safe; ErrorCode::value past the end, ErrorCode::io for a token outside the vocabulary
   TokenArray part(int64_t first, int64_t count) const;     // ErrorCode::value past the end
 
   int64_t mapped_bytes() const;  // of all files; parts of one array share it
-  int64_t resident_cap() const;  // the most that stays resident
+  int64_t resident_cap() const;  // the maximum that stays resident
 
  private:
   struct Files;

@@ -18,10 +18,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostFolders = 32;
-constexpr uintmax_t kMostBytes = uintmax_t(4) << 30;  // or a tenth of the disk, when that is more
+constexpr uintmax_t kMostBytes = uintmax_t(4) << 30;  // or a tenth of the disk, if that is more
 constexpr std::string_view kUnfinished = "making-";
 
-// A folder that goes with the object unless it was moved to its place.
+// A folder that is deleted with the object unless it was moved into place.
 class NewFolder {
  public:
   explicit NewFolder(const fs::path& within) : path_((within / (std::string(kUnfinished) + "XXXXXX")).string()) {
@@ -62,7 +62,7 @@ uintmax_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-// Others may add and remove folders meanwhile: whatever is gone needs no removing.
+// Others may add and remove folders concurrently: what is already gone need not be removed.
 void prune(const fs::path& cache, const fs::path& in_use) {
   struct Entry {
     fs::path path;
@@ -99,21 +99,21 @@ std::optional<Dataset> open_if_good(const fs::path& folder) {
   try {
     return open_store(folder);
   } catch (const Error&) {
-    return {};  // cut off, or being removed: it is made again
+    return {};  // incomplete or being removed: it is made again
   }
 }
 
-// What that took goes back to the system: a plan counts what the process holds, and must not depend on whether tokens were there before.
+// Returns the memory used for making tokens to the system: a plan counts what the process holds, and must not depend on whether the tokens were cached.
 void make_tokens(const TokenRecipe& recipe, const fs::path& folder) {
   recipe.make(folder);
   give_back_memory();
 }
 
-// Tokens in a folder that is about to be removed: they last as long as the process has them mapped.
+// Tokens in a folder about to be deleted: they last as long as the process has them mapped.
 Dataset open_for_process(const fs::path& folder, const std::string& why_not_kept) {
   Dataset out = open_store(folder);
   if (out.notes.empty()) out.notes.emplace_back();
-  out.notes[0] += fmt::format("{}{}: the tokens are made again at the next start; RIDGE_CACHE names another folder",  // a training tells the first note
+  out.notes[0] += fmt::format("{}{}: the tokens are made again at the next start; RIDGE_CACHE names another folder",  // a training prints the first note
                               out.notes[0].empty() ? "" : "; ", why_not_kept);
   out.folder.clear();
   return out;
@@ -146,7 +146,7 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
   if (fresh && *fresh) {
     make_tokens(recipe, fresh->path());
     const fs::path place = cache / stored_key(fresh->path()).value_or(recipe.key);
-    if (!fresh->move_to(place)) {  // a damaged one is in its way, or another process was faster
+    if (!fresh->move_to(place)) {  // a damaged one is in the way, or another process was faster
       if (std::optional<Dataset> found = open_if_good(place)) return *std::move(found);
       fs::remove_all(place, error);
       if (!fresh->move_to(place)) return open_for_process(fresh->path(), place.string() + " cannot be replaced; remove it");
@@ -176,7 +176,7 @@ Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {
   }
   fs::create_directories(folder, error);
   if (error) fail(ErrorCode::io, "[data] {}: cannot be made: {}; choose a folder that you may write to", folder.string(), error.message());
-  // What is there may only be an older making of Ridge's, or the rest of one that was stopped. Its index goes first: it must not speak of new shards.
+  // Overwrites only an older or unfinished store by Ridge. Its index is removed first: it must not describe new shards.
   std::vector<fs::path> old;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (!is_store_file(entry.path().filename().string()))

@@ -39,7 +39,7 @@ int64_t size_of_file(const fs::path& path) {
   return int64_t(bytes);
 }
 
-// How many bytes and characters each token stands for; the end of a text is none.
+// How many bytes and characters each token represents; the end of a text represents none.
 struct TextOfTokens {
   explicit TextOfTokens(const Tokenizer& tokenizer) {
     for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
@@ -99,7 +99,7 @@ Dataset open_shards(Shards shards, const DatasetOptions& options) {
   return out;
 }
 
-// Magic and version tell how wide the tokens are.
+// Magic and version determine the width of the tokens.
 struct LlmcHeader {
   int width;
   int64_t vocab, tokens;

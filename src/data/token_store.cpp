@@ -20,7 +20,7 @@ constexpr std::string_view kFormat = "ridge tokens 1";
 constexpr const char *kIndex = "index.json", *kTokenizer = "tokenizer.json";
 constexpr uintmax_t kLargestIndex = uintmax_t(1) << 28;
 constexpr int64_t kMostTokens = int64_t(1) << 48;
-constexpr int64_t kMostToCheck = int64_t(1) << 28;  // a moment of reading
+constexpr int64_t kMostToCheck = int64_t(1) << 28;  // reads in a moment
 
 template <class T>
 void narrow(std::span<const Token> from, std::byte* to) {
@@ -48,7 +48,7 @@ std::optional<Json> read_index(const fs::path& folder) {
   return index;
 }
 
-// Reads an index strictly: whatever is not as Ridge writes it names the file.
+// Reads an index strictly: anything that Ridge does not write is an error naming the file.
 class IndexReader {
  public:
   IndexReader(const fs::path& folder, const Json& index) : folder_(folder), index_(index) {}

@@ -1,4 +1,4 @@
-// A folder of tokens: shards of the training and the validation part, tokenizer.json, and index.json, which is written last.
+// A folder of tokens: shards of the training and validation parts, tokenizer.json, and index.json, which is written last.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace ridge {
 
-int bytes_for_tokens(int64_t vocab);  // the least of 1, 2 and 4 that holds every token
+int bytes_for_tokens(int64_t vocab);  // the smallest of 1, 2 and 4 that fits every token
 
 struct StoredPart {
   struct Shard {
@@ -22,10 +22,10 @@ struct StoredPart {
   };
   std::vector<Shard> shards;
   int64_t tokens = 0;
-  std::string checksum;  // of all tokens as they are stored
+  std::string checksum;  // of all tokens as stored
 };
 
-// Writes a part in shards as its tokens come. What is not finished leaves nothing that an index names.
+// Writes a part in shards as its tokens arrive. An unfinished part leaves nothing that an index refers to.
 class TokenWriter {
  public:
   static constexpr int64_t kShardBytes = int64_t(1) << 28;
@@ -45,15 +45,15 @@ class TokenWriter {
   std::vector<std::byte> narrow_;
 };
 
-// Everything of the data set but its tokens, which are in the folder already.
+// Everything in the data set except its tokens, which are already in the folder.
 void write_index(const std::filesystem::path& folder, const std::string& key, const Dataset& data, const StoredPart& train, const StoredPart& validation);
 
-// The key of a folder's tokens; empty: no index of Ridge is there.
+// The key of a folder's tokens; empty: it has no Ridge index.
 std::optional<std::string> stored_key(const std::filesystem::path& folder);
 
-bool is_store_file(std::string_view name);  // one that such a folder has, or has while it is written
+bool is_store_file(std::string_view name);  // a file that such a folder contains, possibly only while it is written
 
-// ErrorCode::io: something is missing, cut off or changed. Checksums are compared unless the tokens are very many.
+// ErrorCode::io: something is missing, truncated or changed. Checksums are compared unless there are very many tokens.
 Dataset open_store(const std::filesystem::path& folder);
 
 }  // namespace ridge

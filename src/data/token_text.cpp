@@ -5,7 +5,7 @@
 namespace ridge {
 namespace {
 
-// Where a character begins that the end of the text cuts off; the text's size if there is none.
+// Where an incomplete character at the end of the text begins; the text's size if there is none.
 size_t cut_character(std::string_view text) {
   for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const uint8_t byte = uint8_t(text[text.size() - back]);

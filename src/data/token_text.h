@@ -1,4 +1,4 @@
-// Text out of tokens as they come: a character whose bytes are spread over several tokens is held back until it is whole.
+// Turns tokens into text as they arrive: a character spread over several tokens is held back until it is complete.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@ class TokenText {
  public:
   explicit TokenText(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
-  std::string add(Token token);  // what can be shown now; bytes that are no UTF-8 are passed on as they are
+  std::string add(Token token);  // what can be shown now; bytes that are not UTF-8 are passed through
   std::string rest();            // what was held back
 
  private:

@@ -12,7 +12,7 @@
 namespace ridge {
 namespace {
 
-// The largest known vocabularies take some 35 MB as JSON.
+// The largest known vocabularies take about 35 MB as JSON.
 constexpr size_t kLargestFile = size_t(1) << 28;
 constexpr const char *kFile = "tokenizer.json", *kVocab = "vocab.json", *kMerges = "merges.txt";
 
@@ -61,7 +61,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
     if (!has_tokenizer(given)) fail(ErrorCode::io, "[tokenizer] {}: neither {} nor {} with {} is in this folder", path, kFile, kVocab, kMerges);
     return load_tokenizer((given / (std::filesystem::exists(given / kFile, ignored) ? kFile : kVocab)).string());
   }
-  // What comes before the names belongs to both: gpt2-vocab.json, gpt2-merges.txt.
+  // Both files share the prefix before these names: gpt2-vocab.json, gpt2-merges.txt.
   for (const std::string_view name : {kVocab, kMerges})
     if (path.ends_with(name)) {
       const std::string front = path.substr(0, path.size() - name.size()), vocab = front + kVocab, merges = front + kMerges;

@@ -18,7 +18,7 @@ namespace {
 using config::shown;
 using nlohmann::json;
 
-// The parts of the file that say how text is cut and put together again; {} are added tokens and the model.
+// The parts of the file that describe how text is split and joined; {} are the added tokens and the model.
 constexpr std::string_view kByteLevel = R"({{
   "version": "1.0",
   "truncation": null,
@@ -69,7 +69,7 @@ std::string vocabulary_lines(const std::vector<std::string>& spellings) {
   return lines(items);
 }
 
-// Special tokens are spelt as they are, all others in the alphabet of bytes.
+// Special tokens are spelled literally, all others in the byte alphabet.
 std::vector<std::string> spellings_of(const BpeVocabulary& vocabulary) {
   std::vector<std::string> out;
   for (const std::string& bytes : vocabulary.tokens) out.push_back(spell_bytes(bytes));
@@ -83,7 +83,7 @@ struct MergesFile {
   std::vector<size_t> lines;
 };
 
-// Reads one file; every refusal names it.
+// Reads one file; every error names it.
 class TokenizerReader {
  public:
   TokenizerReader(json document, const std::string& name, const MergesFile* file) : document_(std::move(document)), name_(name), file_(file) {}
@@ -92,7 +92,7 @@ class TokenizerReader {
     if (!document_.is_object() || !document_.contains("model") || !document_["model"].is_object()) malformed("no \"model\"; is this a tokenizer.json?");
     const std::string type = type_of(model());
     if (type == "WordLevel") return read_characters();
-    // Early files do not name the type.
+    // Older files do not name the type.
     if (type != "BPE" && !(type.empty() && model().contains("merges"))) unsupported("model type", type);
     return read_bpe();
   }
@@ -103,7 +103,7 @@ class TokenizerReader {
     fail(ErrorCode::io, "[tokenizer] {}: {} {}; Ridge reads byte-level BPE with GPT-2's rule, and vocabularies of characters", name_, what, shown(value));
   }
 
-  // Never prints what is nested: a hostile file can be nested deeper than the stack.
+  // Never prints nested values: a malicious file can be nested deeper than the stack.
   static std::string brief(const json& value) { return value.is_structured() ? fmt::format("{} {}", value.type_name(), type_of(value)) : value.dump(); }
 
   const json& model() const { return document_["model"]; }
@@ -119,7 +119,7 @@ class TokenizerReader {
     return type.is_string() ? type.get<std::string>() : "";
   }
 
-  // Absent, null, false, zero and empty texts all mean that something is not asked for.
+  // Absent, null, false, zero and empty text all mean that a feature is not used.
   static bool is_set(const json& value) { return !(value.is_null() || value == false || value == 0 || value == ""); }
 
   void refuse_set(const json& object, std::initializer_list<const char*> keys) const {
@@ -184,7 +184,7 @@ class TokenizerReader {
     BpeVocabulary out;
     out.special = read_added();
     const std::vector<std::string> spellings = read_vocabulary(out.special);
-    // What is not spelt in bytes can only be the name of a token.
+    // Text that is not in the byte alphabet can only be the name of a token.
     for (const std::string& spelling : spellings) out.tokens.push_back(read_spelling(spelling).value_or(spelling));
     for (const SpecialToken& special : out.special) out.tokens[size_t(special.token)] = special.text;
     out.rules = read_merges(spellings);
@@ -203,7 +203,7 @@ class TokenizerReader {
       if (found == ids.end()) malformed_merge(out.size(), fmt::format("a merge names {}, which is not in the vocabulary", shown(text)));
       return found->second;
     };
-    std::unordered_map<std::string, size_t> seen;  // of a file with lines
+    std::unordered_map<std::string, size_t> seen;  // for a file with lines
     for (const json& merge : merges) {
       const auto [left, right] = halves(merge, out.size());
       if (file_)
@@ -233,7 +233,7 @@ class TokenizerReader {
 
   const json document_;
   const std::string& name_;
-  const MergesFile* file_;  // where merges are not in the document itself
+  const MergesFile* file_;  // if the merges are not in the document itself
 };
 
 }  // namespace
@@ -252,7 +252,7 @@ std::string characters_json(const std::vector<std::string>& characters) { return
 
 namespace {
 
-// Runs a parser of untrusted text. The vocabulary is at fault where a tokenizer refuses it, so the file is.
+// Runs a parser of untrusted text. If a tokenizer rejects the vocabulary, the file is at fault.
 template <class Parse>
 std::unique_ptr<Tokenizer> parse_file(std::string_view text, const std::string& name, const Parse& parse, const MergesFile* file = nullptr) {
   try {
@@ -287,7 +287,7 @@ std::unique_ptr<Tokenizer> parse_vocab_and_merges(std::string_view vocab_json, s
       if (line.empty() || (begin == 0 && line.starts_with("#version"))) continue;
       rules.push_back(std::string(line)), file.lines.push_back(number);
     }
-    // The only token of GPT-2's that stands for itself and not for bytes.
+    // GPT-2's only token that is not spelled in bytes.
     if (const std::string end(kEndOfText); vocab.is_object() && vocab.contains(end) && vocab[end].is_number())
       added.push_back({{"id", vocab[end]}, {"content", end}});
     return json{{"added_tokens", added},

@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-constexpr uint32_t kPhaseStream = 0xda7a0001, kOrderStream = 0xda7a0002;  // far from those that a model's builder gives out
+constexpr uint32_t kPhaseStream = 0xda7a0001, kOrderStream = 0xda7a0002;  // far from the streams that a model's builder uses
 
 void check_window(const TokenArray& tokens, int64_t block, const char* part, const std::string& name) {
   if (tokens.size() <= block)
@@ -45,15 +45,15 @@ class Windows : public BatchSource {
   }
 
  protected:
-  virtual int64_t start_of(int64_t sample) const = 0;  // the window of sample 0 and up, whatever the batch
+  virtual int64_t start_of(int64_t sample) const = 0;  // start of the window of sample 0 and up, independent of the batch size
 
   TokenArray tokens_;
   int64_t batch_, block_;
   std::vector<Type> types_;
 };
 
-// An epoch has as many windows as every phase has, so that a sample's epoch is a division. Where a phase has one more, the epoch leaves
-// out its first or its last by a coin: so all tokens are seen, those at both ends too.
+// An epoch has as many windows as fit in every phase, so that a sample's epoch is a simple division. If a phase has one more, the epoch randomly leaves out its
+// first or last, so that all tokens are seen, including those at both ends.
 class TrainingWindows final : public Windows {
  public:
   TrainingWindows(const Dataset& data, int64_t batch, int64_t block, uint64_t seed) : Windows(data.train, batch, block), seed_(seed) {
@@ -78,10 +78,10 @@ class TrainingWindows final : public Windows {
 
   uint64_t seed_;
   int64_t windows_;      // of an epoch
-  int64_t last_offset_;  // where the first window of an epoch may begin at most
+  int64_t last_offset_;  // the latest start of an epoch's first window
 };
 
-// Which of all `n` windows are taken when at most `most` are asked for.
+// Which of the `n` windows are used if at most `most` are requested.
 struct EvenChoice {
   EvenChoice(int64_t n, int64_t most) : all(n), taken(most > 0 ? std::min(n, most) : n) {}
   int64_t operator()(int64_t i) const { return int64_t(__int128(i) * all / taken); }

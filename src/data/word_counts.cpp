@@ -37,7 +37,7 @@ const char* WordCounts::keep(std::string_view word) {
   return block.data() + block.size() - word.size();
 }
 
-// The old slots go first: the words know their hashes.
+// Frees the old slots first: the words store their hashes.
 void WordCounts::grow() {
   const size_t size = std::max(kFirstSlots, 2 * slots_.size());
   slots_ = {};

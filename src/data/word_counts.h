@@ -1,4 +1,4 @@
-// How often each different word occurs, in memory that can be told exactly: a few large blocks instead of a piece for each word.
+// Counts each distinct word in memory whose size is known exactly: a few large blocks instead of an allocation per word.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -16,12 +16,12 @@ class WordCounts {
     std::string_view text() const { return {letters, size}; }
   };
 
-  void add(std::string_view word, int64_t count);  // the word is copied when it is new
-  void sort();                                     // by bytes, so that nothing depends on the order in which they came; nothing is added afterwards
+  void add(std::string_view word, int64_t count);  // a new word is copied
+  void sort();                                     // by bytes, so that the result does not depend on insertion order; nothing may be added afterwards
 
   const std::deque<Word>& words() const { return words_; }
   int64_t letters() const { return letters_; }
-  int64_t bytes() const;  // a function of the words alone; it only grows
+  int64_t bytes() const;  // depends only on the words; never shrinks
 
  private:
   const char* keep(std::string_view word);

@@ -1,4 +1,4 @@
-// What chips should reach, by name, and how measurements compare with that.
+// The performance that chips should reach, by name, and how measurements compare with it.
 #pragma once
 #include <optional>
 #include <span>
@@ -12,13 +12,13 @@ namespace ridge {
 
 struct ChipTarget {
   std::string chip;            // "Apple M1 Pro"
-  double tflops = 0, gbs = 0;  // of fp32, and of its memory
+  double tflops = 0, gbs = 0;  // fp32 rate, and memory bandwidth
 };
 
 std::span<const ChipTarget> known_chips();               // smallest first
-const ChipTarget* find_chip(std::string_view cpu_name);  // null: not known; "Apple M1 Pro" is not "Apple M1"
+const ChipTarget* find_chip(std::string_view cpu_name);  // null: unknown; "Apple M1 Pro" is not "Apple M1"
 
-// What `ridge probe --check` compares.
+// One comparison of `ridge probe --check`.
 struct ProbeTarget {
   std::string what;  // "fp32 rate"
   double wanted = 0, measured = 0;
@@ -31,7 +31,7 @@ struct Wanted {
   std::optional<int64_t> memory_bytes = {};     // empty: none
 };
 std::vector<ProbeTarget> targets(const Machine& machine, const MachineCeilings& ceilings, const Wanted& wanted);  // empty: there are none
-std::string targets_text(std::span<const ProbeTarget> targets);                                                   // a table; its first line is the head
+std::string targets_text(std::span<const ProbeTarget> targets);                                                   // a table; the first line is its header
 
 double best_tflops(const MachineCeilings& ceilings);      // fp32, of the CPU or a GPU
 double best_memory_gbs(const MachineCeilings& ceilings);  // of the CPU's memory or a GPU's

@@ -1,4 +1,4 @@
-// What is wrong with a machine, each with its number and what to do about it.
+// Problems of a machine, each with its number and its fix.
 #include <algorithm>
 #include <cstdlib>
 
@@ -56,7 +56,7 @@ class Examination {
 
   void clocks() {
     const Health& h = facts_.health;
-    // With these drivers powersave is the ordinary governor, and the preference decides.
+    // With these drivers powersave is the default governor, and the energy preference decides.
     const bool by_preference = h.clock_driver == "intel_pstate" || h.clock_driver == "amd-pstate-epp";
     if (h.governor == "powersave" && !by_preference)
       warn("the clock governor keeps CPUs slow", "powersave", "sudo cpupower frequency-set -g performance (or schedutil)");

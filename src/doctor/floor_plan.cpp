@@ -21,7 +21,7 @@ struct Sizes {
         bar(std::clamp(0.26 * size, 15.0, 26.0)) {}
 };
 
-// A core by itself, or a few that share a cache of their own.
+// A single core, or a few that share a cache.
 struct Item {
   std::vector<PlannedCore> cores;
   Cache cache = {};
@@ -38,7 +38,7 @@ struct Group {
   Cache cache;
 };
 
-// The cores of a socket by last-level cache. A cache's number of cores says how many of those that look alike share it.
+// A socket's cores by last-level cache. A cache's core count says how many of the cores that look alike share it.
 std::vector<std::vector<const Core*>> domains_of(const std::vector<const Core*>& cores) {
   struct Open {
     Cache cache;
@@ -46,7 +46,7 @@ std::vector<std::vector<const Core*>> domains_of(const std::vector<const Core*>&
   };
   std::vector<std::vector<const Core*>> domains;
   std::vector<Open> open;
-  std::map<int, size_t> by_cluster;  // of cores without a shared last-level cache
+  std::map<int, size_t> by_cluster;  // for cores without a shared last-level cache
   for (const Core* core : cores) {
     const Cache last = core->caches.empty() ? Cache{} : core->caches.back();
     if (last.cores <= 1) {
@@ -77,11 +77,11 @@ Group group_of(const std::vector<const Core*>& domain, const Machine& machine, c
     if (size_t(core->kind) < kinds.size()) kind.scale = std::clamp(std::sqrt(kinds[size_t(core->kind)].speed), 0.6, 1.0);
     if (!core->caches.empty() && (core->caches.back().cores > 1 || core->caches.back().level > 2)) group.cache = core->caches.back();
 
-    if (many && !kind.items.empty()) {  // one tile stands for all
+    if (many && !kind.items.empty()) {  // one tile represents all
       kind.items[0].cores[0].cores += 1, kind.items[0].cores[0].usable += usable;
       continue;
     }
-    Cache shared;  // nearer than the last level, by some of the domain
+    Cache shared;  // closer than the last level, shared by part of the domain
     for (const Cache& cache : core->caches)
       if (cache.cores > 1 && cache.cores < int(domain.size()) && &cache != &core->caches.back()) shared = cache;
     if (shared.bytes == 0 || many) {
@@ -113,7 +113,7 @@ struct Extent {
   double width, height;
 };
 
-// The size of one item whose cores are so large; all items of a kind get the size of the largest.
+// The size of one item with cores of this size; all items of a kind get the size of the largest.
 Extent extent_of(const Item& item, double side, const Sizes& sizes) {
   if (!item.module()) return {side, side};
   const size_t columns = square_columns(item.cores.size(), 1), lines = (item.cores.size() + columns - 1) / columns;
@@ -138,7 +138,7 @@ void place_item(const Item& item, double x, double y, double side, const Sizes& 
       {{x, y, extent.width, extent.height}, {x + sizes.gap, y + extent.height - bar - sizes.gap, extent.width - 2 * sizes.gap, bar}, item.cache});
 }
 
-// Lays a cluster out at (0, 0), not wider than `width` where that can be.
+// Lays out a cluster at (0, 0), no wider than `width` if possible.
 PlannedCluster lay_cluster(const Group& group, const Sizes& sizes, double width, double aspect) {
   PlannedCluster cluster;
   cluster.cache = group.cache;

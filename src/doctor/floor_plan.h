@@ -1,5 +1,5 @@
-// Where the cores of a machine go in a picture: sockets below each other, in them the cores that share a last-level cache.
-// Sizes only; what is drawn there is another matter.
+// Layout of a machine's cores in a picture: sockets stacked vertically, each with groups of cores that share a last-level cache. Positions and sizes only;
+// picture.cpp does the drawing.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,13 +12,13 @@ namespace ridge {
 struct PlannedCore {
   svg::Box box;
   int kind = 0;
-  int number = 0;  // of the first hardware thread
+  int number = 0;  // number of the first hardware thread
   int threads = 1;
-  int cores = 1;   // more than 1: a whole cluster stands for itself
-  int usable = 1;  // how many of these cores the limits leave
+  int cores = 1;   // more than 1: one tile represents a whole cluster
+  int usable = 1;  // how many of these cores the limits allow
 };
 
-// Some cores of a cluster that share a nearer cache.
+// Cores of a cluster that share a closer cache.
 struct PlannedModule {
   svg::Box box, cache_bar;
   Cache cache;
@@ -29,7 +29,7 @@ struct PlannedCluster {
   svg::Box box;
   std::vector<PlannedCore> cores;
   std::vector<PlannedModule> modules = {};
-  svg::Box cache_bar = {};  // of the shared cache; no height: there is none
+  svg::Box cache_bar = {};  // of the shared cache; zero height: none
   Cache cache = {};
 };
 
@@ -45,9 +45,9 @@ struct FloorPlan {
   std::vector<PlannedSocket> sockets;
 };
 
-// The largest cores with which the plan is not higher than `height`; with very many cores it may be, and beyond 1024 one tile stands for a cluster.
+// Uses the largest cores with which the plan fits into `height`; with very many cores it may be taller. Beyond 1024 cores one tile represents a cluster.
 FloorPlan plan_floor(const Machine& machine, double width, double height);
 
-void grow(FloorPlan& plan, double room);  // makes the last socket so much higher, with its clusters in the middle
+void grow(FloorPlan& plan, double room);  // makes the last socket taller by `room`, with its clusters centred
 
 }  // namespace ridge

@@ -20,10 +20,10 @@ using svg::Ink;
 using svg::Picture;
 
 constexpr double kWidth = 1200, kMargin = 40, kInner = kWidth - 2 * kMargin;
-constexpr double kLeft = 700, kRight = 310, kRightX = kWidth - kMargin - kRight;  // the gap between them is the way to memory
+constexpr double kLeft = 700, kRight = 310, kRightX = kWidth - kMargin - kRight;  // the gap between them shows the path to memory
 constexpr double kHead = 124, kMemoryHeight = 176, kGap = 18;
 
-// Widths are estimated for common fonts, and some are wider: what must not run into its neighbour gets so much more room.
+// Widths are estimated for common fonts, but some fonts are wider: text that must not run into its neighbour gets this much extra room.
 constexpr double kWide = 1.12;
 
 Ink ink_of(int kind) {
@@ -39,17 +39,17 @@ std::string letter_of(const Topology& topology, int kind) {
   return name.starts_with("low") ? "LP" : name.empty() ? "" : std::string(1, char(name[0] & ~0x20));
 }
 
-// A size as short as a tile needs it: "32K", "1.25M".
+// A size short enough for a tile: "32K", "1.25M".
 std::string short_size(int64_t bytes) {
   std::string text = size_text(bytes);
   const size_t space = text.find(' ');
   return space == std::string::npos || space + 1 >= text.size() ? text : text.substr(0, space) + text[space + 1];
 }
 
-// What one core does by itself, as measured; zeros: not measured, or not of every core.
+// Measured performance of one core alone; zeros: not measured, or not for every core.
 struct CoreFigures {
   double gflops = 0;
-  std::array<double, 3> read_gbs = {};  // from L1, L2, and from L3 by all together
+  std::array<double, 3> read_gbs = {};  // from L1, from L2, and from L3 by all cores together
 };
 
 CoreFigures core_figures(const DoctorFacts& facts) {
@@ -80,7 +80,7 @@ void draw_core(Picture& picture, const PlannedCore& core, const Topology& topolo
 
   const std::string label = core.cores > 1 ? fmt::format("{}×", core.cores) : letter_of(topology, core.kind) + std::to_string(core.number);
   const double centre = b.x + side / 2;
-  // Hardware threads are bars at the foot of the core.
+  // Hardware threads are bars at the bottom of the core.
   auto threads = [&](double y, double height) {
     const double gap = std::max(1.5, 0.05 * side), width = (side - 2 * gap - 2 * radius / 2 - (core.threads - 1) * gap) / core.threads;
     for (int t = 0; t < core.threads && core.threads > 1; ++t)
@@ -89,7 +89,7 @@ void draw_core(Picture& picture, const PlannedCore& core, const Topology& topolo
   if (side >= 78) {
     picture.text({b.x + 0.11 * side, b.y + 0.26 * side}, label, {.size = 0.19 * side, .ink = on, .bold = true});
     const CoreKind* kind = size_t(core.kind) < topology.kinds.size() ? &topology.kinds[size_t(core.kind)] : nullptr;
-    constexpr double kRoomy = 130;  // there is room for figures too
+    constexpr double kRoomy = 130;  // large enough to show figures too
     const double size = std::min(14.0, 0.105 * side);
     double y = b.y + 0.46 * side;
     for (int level : {1, 2}) {
@@ -127,7 +127,7 @@ void draw_cache(Picture& picture, const Box& bar, const Cache& cache, Ink ink, d
 void draw_floor(Picture& picture, const FloorPlan& plan, const DoctorFacts& facts) {
   const Topology& topology = facts.machine.topology;
   const CoreFigures figures = core_figures(facts);
-  const bool alone = plan.sockets.size() == 1 && plan.sockets[0].clusters.size() == 1;  // the figure is of this cache, not of several
+  const bool alone = plan.sockets.size() == 1 && plan.sockets[0].clusters.size() == 1;  // the figure is for this cache, not for several
   for (const PlannedSocket& socket : plan.sockets) {
     panel(picture, socket.box);
     const std::string title = topology.packages > 1 ? fmt::format("Socket {}", socket.number) : "CPU";
@@ -262,7 +262,7 @@ void draw_figures(Picture& picture, const DoctorFacts& facts, const std::vector<
   }
 }
 
-// The way between cores and memory, as wide as it is fast.
+// The path between cores and memory; its width shows its speed.
 void draw_bus(Picture& picture, const DoctorFacts& facts, double y) {
   const BandwidthCeiling* copy = facts.ceilings ? facts.ceilings->bandwidth("memory", Movement::copy) : nullptr;
   const double from = kMargin + kLeft, to = kRightX;
@@ -274,7 +274,7 @@ void draw_bus(Picture& picture, const DoctorFacts& facts, double y) {
   picture.text({middle, y - height / 2 - 8}, "GB/s copy", {.size = 12, .ink = Ink::muted, .anchor = Anchor::middle});
 }
 
-// What a GPU is for, or why it is not used.
+// What a GPU is used for, or why it is not used.
 std::string gpu_state(const DoctorReport& report, const KnownDevice* known) {
   if (!known) return "not available in this build of Ridge";
   if (!known->missing.empty()) return known->missing;
@@ -315,7 +315,7 @@ void draw_gpu(Picture& picture, const DoctorReport& report, const Gpu& gpu, cons
                {.size = 13, .ink = usable ? Ink::text : Ink::amber, .anchor = Anchor::end});
 }
 
-// GPUs two in a row; more than eight are counted, not drawn.
+// Two GPUs per row; more than eight are counted, not drawn.
 struct GpuRows {
   size_t shown, columns;
   double card, height;
@@ -342,7 +342,7 @@ void draw_gpus(Picture& picture, const DoctorReport& report, double y) {
     picture.text({kMargin + 4, y + rows.height - 6}, fmt::format("and {} more", gpus.size() - rows.shown), {.size = 13, .ink = Ink::muted});
 }
 
-// Two lines at most; what does not fit is cut.
+// At most two lines; the rest is cut off.
 void draw_paragraph(Picture& picture, svg::Point at, const std::string& words, double width, double size) {
   std::string first;
   size_t used = 0;
@@ -372,7 +372,7 @@ void draw_decisions(Picture& picture, const DoctorReport& report, double y) {
   }
 }
 
-// Without what vendors add to every name.
+// Without the suffixes that vendors add to every name.
 std::string chip_name(const Topology& topology) {
   std::string name = topology.cpu_name;
   for (std::string_view noise : {"(R)", "(TM)", "(r)", "(tm)", " Processor", " CPU"})
@@ -384,7 +384,7 @@ std::string chip_name(const Topology& topology) {
 void draw_head(Picture& picture, const DoctorReport& report) {
   const DoctorFacts& facts = report.facts;
   const Topology& topology = facts.machine.topology;
-  // The mark: a roofline, which rises with the memory's speed and stays level at the arithmetic's.
+  // The logo: a roofline, which rises with memory bandwidth and levels off at the arithmetic rate.
   const double right = kWidth - kMargin;
   const std::array<svg::Point, 3> roof = {svg::Point{right - 150, 72}, {right - 122, 44}, {right - 92, 44}};
   picture.path(roof, {.fill = {}, .stroke = Ink::blue, .width = 5});
@@ -404,7 +404,7 @@ void draw_head(Picture& picture, const DoctorReport& report) {
 
 constexpr size_t kMostProblems = 6;
 
-// The verdict, a line for each problem, and one that says how many are left out.
+// The verdict, one line per problem, and a line with the number omitted.
 size_t finding_lines(const DoctorReport& report) {
   const size_t problems = problems_of(report).size();
   return 1 + std::min(problems, kMostProblems) + (problems > kMostProblems);
@@ -435,7 +435,7 @@ std::string to_svg(const DoctorReport& report) {
   constexpr double kHighestPlan = 640;
   FloorPlan plan = plan_floor(machine, kLeft, std::max(machine.topology.packages > 1 ? kHighestPlan : 0.0, right_height - legend - 10));
 
-  grow(plan, right_height - legend - 10 - plan.height);  // at least as high as the column beside it
+  grow(plan, right_height - legend - 10 - plan.height);  // at least as tall as the column next to it
   const double body = std::max(right_height, plan.height + 10 + legend);
   const double gpus_y = kHead + body + kGap + 6, decisions_y = gpus_y + GpuRows(report.facts.gpus.gpus).height + kGap;
   const double findings_y = decisions_y + kDecisionsHeight + kGap + 8;

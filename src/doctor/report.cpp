@@ -136,11 +136,11 @@ DoctorReport examine(DoctorFacts given) {
   DoctorReport report{.facts = std::move(given), .devices = {}, .device = {}, .precision = {}, .precisions = {}, .budget = {}, .decisions = {}, .findings = {}};
   const DoctorFacts& facts = report.facts;
   report.devices = known_devices(facts.gpus, facts.backends);
-  // Where fallbacks are forbidden, one is a finding: the report says what a run would be refused for.
+  // If fallbacks are forbidden, one is a finding: the report says why a run would be refused.
   report.device = choose_device(facts.device, Fallback::allow, report.devices);
   const ArithmeticUnit unit = arithmetic_of(report.device.device, facts.gpus);
   report.precision = choose_precision(facts.precision, Fallback::allow, unit, facts.rates);
-  // Doctor knows no model: it goes by matmuls of one size, a training by steps of its own layers.
+  // Doctor does not know the model: it uses matmuls of one size, while training measures steps of its own layers.
   const bool by_rates = !parse_precision(facts.precision) && facts.rates && facts.rates(report.device.device, Precision::fp32);
   if (by_rates) report.precision.reason += ", by matmuls; a training tries its own layers";
   for (Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16})

@@ -1,5 +1,5 @@
-// What ridge doctor says: the machine, its limits and devices, what Ridge would use and why, what is wrong and how to mend it.
-// A pure function of facts, so that machines nobody has here can be examined in tests.
+// The report of ridge doctor: the machine, its limits and devices, what Ridge would use and why, and problems with their fixes. A pure function of facts, so
+// that tests can examine machines that we do not have.
 #pragma once
 #include <optional>
 #include <string>
@@ -29,20 +29,20 @@ struct DoctorFacts {
   GpuScan gpus;
   Health health;
   std::string version, isa;                 // of Ridge; "avx512"
-  std::optional<MachineCeilings> ceilings;  // empty: nothing is measured
-  std::string measured;                     // when and by whom: "just now", "2 hours ago"
-  std::string kernels;                      // of which plans and trainings have measured kernels; empty: none yet
-  RateLookup rates;                         // of Ridge's matmul by precision
+  std::optional<MachineCeilings> ceilings;  // empty: nothing was measured
+  std::string measured;                     // when and by what: "just now", "2 hours ago"
+  std::string kernels;                      // the kernel rates that plans and trainings have measured; empty: none yet
+  RateLookup rates;                         // of Ridge's matmul, by precision
   Decision threads;
-  std::string device = "auto", precision = "auto";  // as asked for
+  std::string device = "auto", precision = "auto";  // as requested
   std::string device_source = "default", precision_source = "default", memory_source = "default";
-  int64_t memory = 0;  // asked for; 0: auto
+  int64_t memory = 0;  // requested; 0: auto
   double memory_fraction = kDefaultMemoryFraction;
   int64_t held = 0;  // memory of this process
   Fallback fallback = Fallback::allow;
   Backends backends = built_backends();
-  std::string configuration;         // what is wrong with it; empty: nothing
-  std::vector<std::string> remarks;  // of the profile store and of others who looked, a line each
+  std::string configuration;         // problems with it; empty: none
+  std::vector<std::string> remarks;  // of the profile store and other checks, one per line
 };
 
 struct DoctorReport {
@@ -53,25 +53,25 @@ struct DoctorReport {
   std::vector<PrecisionFacts> precisions;  // on the chosen device
   MemoryBudget budget;                     // of the chosen device
   std::vector<Decision> decisions;         // device, threads, precision, memory
-  std::vector<Finding> findings;           // the gravest first
-  double seconds = 0;                      // that it took
+  std::vector<Finding> findings;           // most serious first
+  double seconds = 0;                      // time taken
 
   bool can_run() const;  // no finding is an error
 };
 
 DoctorReport examine(DoctorFacts facts);
-std::vector<Finding> findings_of(const DoctorReport& report);  // by examine()
+std::vector<Finding> findings_of(const DoctorReport& report);  // called by examine()
 
 struct TextLook {
   int width = 100;
   bool colours = false;
 };
 std::string to_text(const DoctorReport& report, const TextLook& look = {});
-std::string to_json(const DoctorReport& report);  // one document
+std::string to_json(const DoctorReport& report);  // a single document
 std::string to_svg(const DoctorReport& report);
 
-// Words that both the text and the picture use.
-std::vector<Finding> problems_of(const DoctorReport& report);            // findings that are not mere notes
+// Text that both the terminal report and the picture use.
+std::vector<Finding> problems_of(const DoctorReport& report);            // findings other than notes
 std::string verdict(const DoctorReport& report);                         // "No problems", "2 problems", "Ridge cannot run here: 1 problem"
 std::string finding_text(const Finding& finding);                        // with its number
 std::string measured_text(const DoctorFacts& facts);                     // "2 hours ago, others used 40 %"

@@ -1,4 +1,4 @@
-// The doctor's report for a terminal: labels on the left, everything else wrapped to the width beside them.
+// The doctor's report for a terminal: labels on the left, everything else wrapped to the remaining width.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ class Sheet {
   void blank() { text_ += '\n'; }
   void heading(std::string_view words) { text_ += styled(words, Style::bold) + "\n"; }
 
-  // A label and a text beside it, further lines below the text. Where no words fit beside it, the text goes below.
+  // A label with text to its right; further lines go below the text. If no words fit there, the text goes below the label.
   void row(std::string_view label, int indent, std::string_view words, Style style = Style::plain) {
     text_ += label;
     if (constexpr int kNarrow = 20, kBelow = 4; look_.width - indent < kNarrow && !words.empty()) {

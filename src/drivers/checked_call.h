@@ -1,11 +1,11 @@
-// One function of a library that is opened at run time, with its check: a call that fails throws, naming the function.
+// One function of a library opened at run time, with error checking: a call that fails throws and names the function.
 #pragma once
 #include "drivers/dynamic_library.h"
 
 namespace ridge::cuda {
 
-// The owner has library(), lacks(symbol) for a function that is not there, and refuse(symbol, code) for a call that failed; the last
-// two do not return. It must outlive its calls and stay where it is.
+// The owner provides library(), lacks(symbol) for a missing function, and refuse(symbol, code) for a failed call; the last two do not return. It must outlive
+// its calls and must not move.
 template <class Owner, class... Args>
 class CheckedCall {
  public:
@@ -18,7 +18,7 @@ class CheckedCall {
   void operator()(Args... args) const {
     if (const int code = function_(args...); code != 0) owner_.refuse(symbol_, code);
   }
-  int quietly(Args... args) const noexcept { return function_(args...); }  // the code; for destructors
+  int quietly(Args... args) const noexcept { return function_(args...); }  // returns the code; for destructors
   const char* symbol() const { return symbol_; }
 
  private:
@@ -27,7 +27,7 @@ class CheckedCall {
   int (*function_)(Args...) = nullptr;
 };
 
-// What a library has given, and the call that takes it back.
+// A handle from a library, and the call that releases it.
 template <class Handle, class Destroy>
 class Owned {
  public:
@@ -42,7 +42,7 @@ class Owned {
 
   Handle get() const { return handle_; }
   void reset() {
-    if (destroy_) std::exchange(destroy_, nullptr)->quietly(handle_);  // a lost device takes nothing back, and has nothing left
+    if (destroy_) std::exchange(destroy_, nullptr)->quietly(handle_);  // on a lost device the release fails, and there is nothing left to release
   }
 
  private:

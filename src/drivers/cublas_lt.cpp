@@ -5,7 +5,7 @@
 namespace ridge::cuda {
 namespace {
 
-// The library's numbers for types, ways to compute and attributes.
+// The library's constants for types, compute modes and attributes.
 constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;
 constexpr int kComputeF32 = 68, kComputeTf32 = 77;
 constexpr int kTransposeA = 3, kMostWorkspace = 1;

@@ -1,4 +1,4 @@
-// cuBLASLt, opened at run time, and products of square matrices, which is what a chip's matmul rate is measured by.
+// cuBLASLt, opened at run time, and products of square matrices, used to measure a chip's matmul rate.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ class CublasLt;
 template <class... Args>
 using LtCall = CheckedCall<CublasLt, Args...>;
 
-// The library's own types, as far as they are used.
+// The subset of the library's types that is used.
 using LtHandle = struct LtTag*;
 using LtOperation = struct LtOperationTag*;
 using LtLayout = struct LtLayoutTag*;
@@ -32,7 +32,7 @@ struct LtHeuristic {
 
 class CublasLt {
  public:
-  explicit CublasLt(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing or too old
+  explicit CublasLt(const LibrarySearch& search);  // ErrorCode::unsupported if missing or too old
 
   const DynamicLibrary& library() const { return found_.library; }
   LtHandle handle() const { return handle_.get(); }
@@ -66,12 +66,12 @@ class CublasLt {
   Owned<LtHandle, LtCall<LtHandle>> handle_;
 };
 
-// d = op(a) · b of n × n matrices: sums in f32, products as the precision says.
+// d = op(a) · b for n × n matrices: sums in f32, products in the given precision.
 class SquareMatmul {
  public:
   SquareMatmul(const CublasLt& lt, Precision precision, int64_t n, bool transpose_a, int64_t workspace_bytes);
 
-  // The library's proposals, the one that it likes best first. None: it cannot multiply these here.
+  // The library's proposals, its favourite first. None: it cannot multiply these here.
   std::vector<LtHeuristic> algorithms(int most) const;
   void run(const LtAlgorithm& algorithm, DevicePointer a, DevicePointer b, DevicePointer d, DevicePointer workspace, StreamHandle stream) const;
 
@@ -79,9 +79,9 @@ class SquareMatmul {
   const CublasLt& lt_;
   int64_t workspace_bytes_;
   Owned<LtOperation, LtCall<LtOperation>> operation_;
-  Owned<LtLayout, LtCall<LtLayout>> layout_;  // all are square and of one type
+  Owned<LtLayout, LtCall<LtLayout>> layout_;  // all operands are square and of one type
 };
 
-int64_t element_bytes(Precision precision);  // of what it multiplies
+int64_t element_bytes(Precision precision);  // of the operands
 
 }  // namespace ridge::cuda

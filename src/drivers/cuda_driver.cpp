@@ -131,7 +131,7 @@ PinnedMemory allocate_pinned(const Driver& driver, int64_t bytes) {
 }
 
 Stream make_stream(const Driver& driver) {
-  constexpr unsigned kApart = 1;  // does not wait for the default stream
+  constexpr unsigned kApart = 1;  // does not synchronise with the default stream
   StreamHandle handle = nullptr;
   driver.stream_create(&handle, kApart);
   return {handle, driver.stream_destroy};

@@ -1,5 +1,5 @@
-// NVIDIA's driver, opened at run time: Ridge is built without CUDA's headers and toolkit, and runs where there is no driver.
-// Every call is checked: a failure names the call, the driver's words for it and what to do.
+// NVIDIA's driver, opened at run time: Ridge is built without CUDA's headers and toolkit, and runs on machines without a driver. Every call is checked: an
+// error names the call, the driver's message and what to do.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace ridge::cuda {
 
-std::string driver_library();      // RIDGE_CUDA_LIBRARY, or the name under which the driver installs it
-std::string remedy_for(int code);  // what to do about an error of the driver
+std::string driver_library();      // RIDGE_CUDA_LIBRARY, or the driver's usual library name
+std::string remedy_for(int code);  // what to do about a driver error
 
 class DriverError : public Error {
  public:
@@ -23,7 +23,7 @@ class DriverError : public Error {
   int result_;
 };
 
-// The driver's own types, as far as they are used.
+// The subset of the driver's types that is used.
 using DevicePointer = unsigned long long;
 using ContextHandle = struct ContextTag*;
 using StreamHandle = struct StreamTag*;
@@ -39,13 +39,13 @@ using DriverCall = CheckedCall<Driver, Args...>;
 
 class Driver {
  public:
-  explicit Driver(const std::string& path = driver_library());  // opens the library and starts it
+  explicit Driver(const std::string& path = driver_library());  // opens and initialises the library
 
   const DynamicLibrary& library() const { return library_; }
-  int version() const { return version_; }  // the newest CUDA that it speaks: 12040 is 12.4
+  int version() const { return version_; }  // the newest CUDA version it supports: 12040 is 12.4
   [[noreturn]] void lacks(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code, const std::string& what = {}) const;
-  int attribute(int which, int device) const;  // 0: not told
+  int attribute(int which, int device) const;  // 0: unknown
 
  private:
   std::string path_;
@@ -98,7 +98,7 @@ class Driver {
   DriverCall<GraphRunHandle> graph_run_destroy{*this, "cuGraphExecDestroy"};
 };
 
-// What the driver gives, taken back by itself.
+// Driver resources that release themselves.
 using DeviceMemory = Owned<DevicePointer, DriverCall<DevicePointer>>;
 using PinnedMemory = Owned<void*, DriverCall<void*>>;
 using Stream = Owned<StreamHandle, DriverCall<StreamHandle>>;

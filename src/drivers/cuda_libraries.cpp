@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 struct Soname {
   const char* file;
-  int cuda;  // the driver must speak this version; 0: any
+  int cuda;  // the driver must support this version; 0: any
 };
 
 struct Facts {
@@ -32,7 +32,7 @@ const Facts& library_facts(Library library) {
   return facts[size_t(library)];
 }
 
-// What convolutions by cuDNN need besides it, in the same folder.
+// Libraries that cuDNN needs for convolutions, in the same folder.
 std::vector<std::string> cudnn_parts(const std::string& path) {
   std::vector<std::string> parts;
   const bool old = path.ends_with(".8");
@@ -41,7 +41,7 @@ std::vector<std::string> cudnn_parts(const std::string& path) {
   return parts;
 }
 
-// The absolute folders of a list. Code must not come from relative ones, whose meaning depends on the working folder.
+// The absolute folders in a list. Code must not be loaded from relative ones, which depend on the working folder.
 std::vector<std::string> absolute_parts(const std::string& list) {
   std::vector<std::string> parts;
   for (size_t at = 0; at < list.size();) {
@@ -52,7 +52,7 @@ std::vector<std::string> absolute_parts(const std::string& list) {
   return parts;
 }
 
-// Folders and links to folders in a folder whose names begin so, by name, the greatest first: newer versions come first.
+// Folders, and links to folders, whose names begin with the prefix, in descending order so that newer versions come first.
 std::vector<fs::path> folders_in(const fs::path& folder, std::string_view prefix = "") {
   std::vector<fs::path> found;
   std::error_code error;
@@ -68,11 +68,11 @@ class Folders {
     std::error_code error;
     if (fs::is_directory(folder, error) && std::find(list.begin(), list.end(), folder) == list.end()) list.push_back(folder);
   }
-  // A folder of packages: each of NVIDIA's has its own below it.
+  // A folder of packages: each NVIDIA package has its own folder inside.
   void add_packages(const fs::path& packages) {
     for (const fs::path& package : folders_in(packages / "nvidia")) add(package / "lib");
   }
-  // A Python installation, or an environment.
+  // A Python installation or virtual environment.
   void add_python(const fs::path& prefix) {
     for (const char* lib : {"lib", "lib64"})
       for (const fs::path& python : folders_in(prefix / lib, "python3"))
@@ -106,13 +106,13 @@ LibrarySearch library_search(int cuda, const fs::path& root, const Variables& va
       folders.add_python(path);
       folders.add(fs::path(path) / "lib");
     }
-  // The Python that would be started. The interpreter of an environment is a link, so its own place counts, not the link's end.
+  // The Python that would be started. The interpreter of a virtual environment is a link, so the link's own location counts, not its target's.
   for (const std::string& path : absolute_parts(variable("PATH"))) {
     std::error_code error;
     if (!fs::exists(fs::path(path) / "python3", error)) continue;
     const fs::path prefix = fs::path(path).parent_path();
     folders.add_python(prefix);
-    // What pyenv puts there starts one of several versions.
+    // pyenv's shim starts one of several versions.
     if (fs::path(path).filename() == "shims")
       for (const fs::path& version : folders_in(prefix / "versions")) folders.add_python(version);
     break;
@@ -161,13 +161,13 @@ FoundLibrary open_library(Library which, const LibrarySearch& search) {
       if (try_folder(folder, soname)) return found;
   for (const Soname& soname : facts.sonames) {
     if (search.system && !(search.cuda && soname.cuda > search.cuda)) {
-      // Where the system has none by this name there is nothing to say about it.
+      // If the system has none by this name, there is nothing to report.
       if (DynamicLibrary library(soname.file); library) {
         found.library = std::move(library), found.path = soname.file;
         if (which == Library::cudnn) found.parts = cudnn_parts(found.path);
         return found;
       } else if (broken.empty()) {
-        broken = DynamicLibrary::why_relative(soname.file);  // that one is there, and nobody should load it
+        broken = DynamicLibrary::why_relative(soname.file);  // it exists, but must not be loaded
       }
     }
     for (const fs::path& folder : search.folders)

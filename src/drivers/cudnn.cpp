@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kDnnOldest = 8500;
 
-// The library's numbers for descriptors, types and attributes.
+// The library's constants for descriptors, types and attributes.
 enum DnnKind {
   kDnnOperator = 1,
   kDnnEngine = 2,
@@ -83,7 +83,7 @@ enum DnnAttribute {
   kDnnEngineHabits = 1305,
 };
 constexpr int kDnnCorrelation = 1;
-constexpr uint64_t kDnnIsCompiled = 1;                   // among habits
+constexpr uint64_t kDnnIsCompiled = 1;                   // one of the behaviour notes
 constexpr int kDnnBestFirst = 3, kDnnWhateverWorks = 2;  // kinds of heuristics
 enum DnnNote { kDnnMatrixUnits = 0, kDnnNarrowsFactors = 1, kDnnNarrowSums = 2, kDnnFourier = 3, kDnnByChance = 4, kDnnWinograd = 5, kDnnWinogradLast = 8 };
 
@@ -123,7 +123,7 @@ CudnnHandle Cudnn::handle() const {
 }
 
 void Cudnn::start() const {
-  // It loads these by itself, and ends the process where it cannot.
+  // It loads these itself, and aborts the process if it cannot.
   for (const std::string& part : found_.parts)
     if (!parts_.emplace_back(part)) fail(ErrorCode::unsupported, "cuDNN cannot be used ({}); install it anew", parts_.back().error());
   const int v = version();
@@ -142,7 +142,7 @@ void Cudnn::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} l
 void Cudnn::refuse(const char* symbol, int code) const {
   const char* (*status_name)(int) = nullptr;
   const char* text = library().bind(status_name, "cudnnGetErrorString") ? status_name(code) : nullptr;
-  // Of version 9: no memory of the host or of the device; of version 8.
+  // Version 9: out of host or device memory; then version 8.
   const bool memory = code == 4003 || code == 4004 || code == 2;
   fail(memory ? ErrorCode::memory : ErrorCode::io, "[{}] {} ({}); RIDGE_CUDNN=0 takes Ridge's own kernels instead", symbol, text ? text : "unknown status",
        code);
@@ -206,7 +206,7 @@ CudnnConvolution::CudnnConvolution(const Cudnn& cudnn, const CudnnConv& conv) : 
 
 std::vector<CudnnConvolution::Proposal> CudnnConvolution::proposals() const {
   std::vector<Proposal> all;
-  // What cannot be read speaks for nothing: all bits.
+  // Notes that cannot be read are treated as all bits set, which qualifies for nothing.
   auto bits = [&](CudnnDescriptor engine, int attribute, int type) {
     int values[64] = {};
     int64_t count = 0;

@@ -16,19 +16,19 @@ class Cudnn;
 template <class... Args>
 using CudnnCall = CheckedCall<Cudnn, Args...>;
 
-// The library's own types, as far as they are used.
+// The subset of the library's types that is used.
 using CudnnHandle = struct CudnnTag*;
 using CudnnDescriptor = void*;
 
-// Opening it costs little. Most of it is loaded, and takes memory of the device, when the handle is asked for first.
+// Opening is cheap. Most of the library is loaded, and takes device memory, when the handle is first requested.
 class Cudnn {
  public:
-  explicit Cudnn(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing or lacks what is used
+  explicit Cudnn(const LibrarySearch& search);  // ErrorCode::unsupported if missing or lacking a function
 
   const DynamicLibrary& library() const { return found_.library; }
   bool started() const { return handle_.get() != nullptr; }
-  CudnnHandle handle() const;  // ErrorCode::unsupported where it is too old, not complete or does not start
-  int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7; of a library that has started
+  CudnnHandle handle() const;  // ErrorCode::unsupported if too old, incomplete or failing to start
+  int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7; only after the library has started
   [[noreturn]] void lacks(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code) const;
 
@@ -61,28 +61,28 @@ struct CudnnArray {
   int64_t alignment = 16;  // of the address, in bytes
 };
 
-// A convolution as the library has it: y of x and w, or one of its gradients. x is [image, groups · channels, …], w [groups · outputs, channels, …],
-// y [image, groups · outputs, …].
+// A convolution in the library's terms: y from x and w, or one of its gradients. x is [image, groups · channels, …], w [groups · outputs, channels, …], y
+// [image, groups · outputs, …].
 struct CudnnConv {
   enum class Result : uint8_t { y, x, w };
   using Axes = std::array<int64_t, 2>;
   Result result = Result::y;
   CudnnArray x, w, y;
   Axes stride{1, 1}, low{0, 0}, high{0, 0}, dilation{1, 1};
-  bool exact = true;  // products of f32 as they are, not by the matrix units
+  bool exact = true;  // multiply f32 exactly, not on the matrix units
 
   bool channels_last() const { return w.strides[1] == 1 && w.sizes[2] * w.sizes[3] > 1; }
-  std::string key() const;  // all that the library's proposals depend on
+  std::string key() const;  // everything that the library's proposals depend on
 };
 
-// One convolution in the library's terms, and its proposals for it.
+// One convolution in the library's terms, and the library's proposals for it.
 class CudnnConvolution {
  public:
   using Descriptor = Owned<CudnnDescriptor, CudnnCall<CudnnDescriptor>>;
   struct Proposal {
     Descriptor config;
-    int64_t engine = 0;  // the library's number of the algorithm
-    // The same bits every time, sums in f32 of products of the factors as they are; and nothing to be compiled first, which takes half a second.
+    int64_t engine = 0;  // the library's algorithm number
+    // Bitwise reproducible, with f32 sums of unrounded factors, and without run-time compilation, which takes half a second.
     bool lawful = false;
   };
   struct Plan {
@@ -95,8 +95,8 @@ class CudnnConvolution {
 
   CudnnConvolution(const Cudnn& cudnn, const CudnnConv& conv);
 
-  std::vector<Proposal> proposals() const;            // best first by the library's own guess
-  std::optional<Plan> plan(Proposal proposal) const;  // nothing where it is not for this after all
+  std::vector<Proposal> proposals() const;            // best first, as estimated by the library
+  std::optional<Plan> plan(Proposal proposal) const;  // empty if it does not work for this convolution after all
   void enqueue(const Plan& plan, const Addresses& at, StreamHandle stream) const;
 
  private:

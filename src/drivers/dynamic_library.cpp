@@ -11,7 +11,7 @@ namespace ridge {
 
 namespace {
 
-// A file that the loader could take from there, or the folder of variants for some CPUs; empty: none.
+// A file that the loader could load from there, or a folder of CPU-specific variants; empty: none.
 std::string library_in(const std::filesystem::path& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -28,7 +28,7 @@ std::string DynamicLibrary::why_relative(const std::string& path) {
   if (!path.starts_with('/') && path.find('/') != path.npos) return fmt::format("{} is a relative path; name the library by its absolute path", path);
   const char* list = std::getenv("LD_LIBRARY_PATH");
   if (!list || !*list) return {};
-  // Those that it depends on are looked for there too, wherever it is itself. An empty element is the working folder; ; separates folders as : does.
+  // Dependencies are searched there too, wherever the library itself is. An empty element means the working folder; both ; and : separate folders.
   for (std::string_view rest = list;;) {
     const size_t end = rest.find_first_of(":;");
     const std::filesystem::path folder = rest.substr(0, end);

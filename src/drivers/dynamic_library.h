@@ -1,5 +1,5 @@
-// A shared library opened at run time: by its bare name, which the system's loader finds, or by an absolute path. A relative path is refused, also one
-// in which the loader would find the name or a library that it depends on: anyone with write access to the working folder could put code there.
+// A shared library opened at run time: by bare name, which the system's loader resolves, or by absolute path. Relative paths are refused, including search
+// paths in which the loader would find the library or one of its dependencies: anyone with write access to the working folder could put code there.
 #pragma once
 #include <dlfcn.h>
 
@@ -30,14 +30,14 @@ class DynamicLibrary {
   explicit operator bool() const { return handle_ != nullptr; }
   const std::string& error() const { return error_; }  // why it could not be opened
 
-  // Binds a function pointer to a symbol; false when the library lacks it.
+  // Binds a function pointer to a symbol; false if the library lacks it.
   template <class Function>
   bool bind(Function& function, const char* symbol) const {
     function = reinterpret_cast<Function>(::dlsym(handle_, symbol));
     return function != nullptr;
   }
 
-  // Why the library, or one that it depends on, might be taken from a relative place, given $LD_LIBRARY_PATH; empty: none can be.
+  // Why the library or a dependency might be loaded from a relative folder, given $LD_LIBRARY_PATH; empty: not possible.
   static std::string why_relative(const std::string& path);
 
  private:

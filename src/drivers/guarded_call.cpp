@@ -24,8 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostBytes = 1 << 20;            // of one child's answer; a driver gone mad must not fill our memory
-constexpr std::string_view kLastLine = "\x04\n";  // says that the question was answered to its end
+constexpr size_t kMostBytes = 1 << 20;            // per child's answer; a misbehaving driver must not fill our memory
+constexpr std::string_view kLastLine = "\x04\n";  // marks a complete answer
 
 struct Child {
   pid_t pid = -1;
@@ -43,7 +43,7 @@ void write_all(int descriptor, const char* data, size_t size) {
   }
 }
 
-// Files that the parent has open, locks and stores among them, are none of the child's business.
+// The child must not inherit the parent's open files, which include locks and stores.
 void close_from(int first) {
 #if defined(__linux__)
   if (::close_range(unsigned(first), ~0u, 0) == 0) return;
@@ -88,7 +88,7 @@ Child start(const std::function<void(ChildVoice&)>& question) {
   Child child;
   int ends[2];
   if (::pipe(ends) != 0) return child;
-  // Streams 0 to 2 are replaced in the child, so its end must not be one of them.
+  // Streams 0 to 2 are replaced in the child, so its end of the pipe must not be one of them.
   const int answers = ::fcntl(ends[1], F_DUPFD_CLOEXEC, 3);
   ::close(ends[1]);
   ::fcntl(ends[0], F_SETFD, FD_CLOEXEC);
@@ -119,11 +119,11 @@ void hear(Child& child) {
     return;
   }
   child.text.append(buffer, size_t(got));
-  // Processes that a driver has left behind may hold the pipe open: the last line is the end, not the pipe's.
+  // Processes that a driver left behind may hold the pipe open, so the answer ends at the last line, not when the pipe closes.
   if (child.text.ends_with(kLastLine)) child.open = false;
 }
 
-// A process that hangs inside the kernel does not even die by SIGKILL: it is left behind rather than waited for.
+// A process that hangs in the kernel does not even die from SIGKILL: it is abandoned rather than waited for.
 bool reap(pid_t pid, int& status, double seconds) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   while (true) {
@@ -213,7 +213,7 @@ std::vector<ChildAnswer> AskedChildren::answers() {
         which.push_back(i);
       }
     if (polls.empty()) return s.answers;
-    // What was said in time is heard, however late it is listened to.
+    // Output written in time counts, however late it is read.
     const double left = std::chrono::duration<double>(s.deadline - Clock::now()).count();
     if (::poll(polls.data(), polls.size(), left > 0 ? int(left * 1000) + 1 : 0) <= 0) {
       if (left <= 0) break;

@@ -1,4 +1,4 @@
-// Runs code that may crash, hang or end the program (a driver's library, say) in a child process, and reads what it wrote.
+// Runs code that may crash, hang or exit (a driver's library, say) in a child process, and reads its output.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace ridge {
 
-// The child's way to answer: whole lines. What was said before a crash is still heard.
+// How the child answers: in whole lines. Lines written before a crash still arrive.
 class ChildVoice {
  public:
   explicit ChildVoice(int descriptor) : descriptor_(descriptor) {}
-  void line(const std::string& text);  // control characters become spaces, tabs stay
+  void line(const std::string& text);  // control characters become spaces; tabs stay
 
  private:
   int descriptor_;
@@ -25,17 +25,17 @@ struct ChildAnswer {
 
 std::string describe(const ChildAnswer& answer);  // "crashed (SIGSEGV)", "did not answer in time"
 
-// All run at the same time, each in a child of its own; whoever is not done after so many seconds is killed. The children's
-// output is thrown away, and nothing that they load or break stays in this process.
+// Runs all questions concurrently, each in its own child process; children that have not finished after `seconds` are killed. Their stdout and stderr are
+// discarded, and nothing that they load or break affects this process.
 std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds);
 
-// The same in two parts, with other work between them. Who is not done when this goes is killed.
+// The same in two steps, so that the caller can work in between. The destructor kills children that have not finished.
 class AskedChildren {
  public:
-  AskedChildren(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds);  // they begin
+  AskedChildren(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds);  // starts the children
   ~AskedChildren();
   AskedChildren(const AskedChildren&) = delete;
-  std::vector<ChildAnswer> answers();  // waits; once
+  std::vector<ChildAnswer> answers();  // waits; call once
 
  private:
   struct State;

@@ -11,7 +11,7 @@
 namespace ridge {
 namespace {
 
-// The library's own types, as far as they are used.
+// The subset of the library's types that is used.
 using NvmlHandle = void*;
 struct Memory {
   unsigned long long total, free, used;
@@ -38,7 +38,7 @@ struct Nvml::State {
   int (*get_handle)(unsigned, NvmlHandle*) = nullptr;
   int (*get_name)(NvmlHandle, char*, unsigned) = nullptr;
   int (*get_memory)(NvmlHandle, Memory*) = nullptr;
-  // Not every version and every GPU has these.
+  // Not available in every version or on every GPU.
   int (*get_driver)(char*, unsigned) = nullptr;
   int (*get_pci)(NvmlHandle, PciInfo*) = nullptr;
   int (*get_utilization)(NvmlHandle, Utilization*) = nullptr;
@@ -82,7 +82,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& path, std::string& why) {
   if (state->get_count(&count) != 0) count = 0;
   for (unsigned i = 0; i < std::min<unsigned>(count, kMostNvmlDevices); ++i) {
     NvmlHandle handle = nullptr;
-    state->get_handle(i, &handle);  // a GPU that fell off the bus keeps its number
+    state->get_handle(i, &handle);  // a GPU that fell off the bus keeps its index
     state->handles.push_back(handle);
   }
   return std::unique_ptr<Nvml>(new Nvml(std::move(state)));

@@ -8,15 +8,15 @@
 namespace ridge {
 
 struct NvmlReading {
-  int64_t memory_total = 0, memory_free = 0;  // bytes; 0: not told
-  int busy = -1;                              // percent of the time in which a kernel ran; -1: not told
+  int64_t memory_total = 0, memory_free = 0;  // bytes; 0: unknown
+  int busy = -1;                              // percent of the time in which a kernel ran; -1: unknown
   int celsius = -1;
   double watts = -1, watts_limit = -1;
 };
 
 class Nvml {
  public:
-  // Empty when the library is not there, lacks something or refuses to start; `why` says which.
+  // Empty if the library is missing, lacks a function or fails to start; `why` says which.
   static std::unique_ptr<Nvml> open(const std::string& path, std::string& why);
   ~Nvml();
 
@@ -32,6 +32,6 @@ class Nvml {
   std::unique_ptr<State> state_;
 };
 
-std::string nvml_library();  // RIDGE_NVML_LIBRARY, or the name under which the driver installs it
+std::string nvml_library();  // RIDGE_NVML_LIBRARY, or the driver's usual library name
 
 }  // namespace ridge

@@ -16,7 +16,7 @@ FoundLibrary require(const LibrarySearch& search) {
   return found;
 }
 
-// The lines that say what is wrong, without the prelude's noise.
+// The error lines, without noise from the prelude.
 std::string first_complaints(const std::string& log) {
   constexpr int kMost = 6;
   std::string out;

@@ -1,4 +1,4 @@
-// NVIDIA's run-time compiler, opened at run time: kernel texts to machine code for one chip. It needs no device.
+// NVIDIA's run-time compiler, opened at run time: compiles kernel source to machine code for one chip. Needs no device.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,17 +15,16 @@ using NvrtcProgram = struct NvrtcProgramTag*;
 
 class Nvrtc {
  public:
-  explicit Nvrtc(const LibrarySearch& search);  // ErrorCode::unsupported where it is missing
+  explicit Nvrtc(const LibrarySearch& search);  // ErrorCode::unsupported if missing
 
   std::string version() const;   // "13.0"
-  std::string identity() const;  // the version and the library's size: updates of a version differ too
+  std::string identity() const;  // the version and the library's size, since updates within a version differ too
   const std::string& path() const { return found_.path; }
 
-  // How every text is compiled: numbers come out the same in every kernel, so FMA only where it is written.
+  // Options for every compilation: results must be the same in every kernel, so FMA is used only where written explicitly.
   static std::vector<std::string> options(const std::string& target);
 
-  // Machine code for a chip ("sm_90a"). May be called from several threads at once. ErrorCode::internal with the kernel's name and the
-  // compiler's first complaints when it refuses the source.
+  // Machine code for a chip ("sm_90a"). Thread-safe. On failure ErrorCode::internal with the kernel's name and the compiler's first error messages.
   std::string compile(const std::string& kernel, const std::string& source, const std::string& target) const;
 
   const DynamicLibrary& library() const { return found_.library; }

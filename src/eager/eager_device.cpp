@@ -23,7 +23,7 @@ class DeviceBlocks : public BlockSource {
       return backend_.allocate(bytes);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::memory) throw;
-      return nullptr;  // the pool gives back what is free and asks again
+      return nullptr;  // the pool then returns free blocks and tries again
     }
   }
   void put(std::byte* block, int64_t bytes) override { backend_.release(block, bytes); }
@@ -32,9 +32,9 @@ class DeviceBlocks : public BlockSource {
   Backend& backend_;
 };
 
-std::atomic<EagerDevice*> current = nullptr;  // until a device is asked for: the host
+std::atomic<EagerDevice*> current = nullptr;  // null until a device is selected: the host
 
-// Devices are opened once and stay: tensors anywhere in the program may have their memory there until its end.
+// Devices are opened once and never closed: tensors anywhere in the program may use their memory until it ends.
 EagerDevice* opened(const Device& device) {
   static std::mutex mutex;
   static auto& all = *new std::map<std::string, EagerDevice*>;

@@ -22,7 +22,7 @@ namespace ridge {
 namespace detail {
 namespace {
 
-// Programs of expressions, by everything that shapes them. Bounded: the one used longest ago goes first.
+// Compiled programs of expressions, keyed by everything that affects them. Bounded: the least recently used one is evicted first.
 class EagerCache {
  public:
   std::shared_ptr<Executable> find(const std::string& key, const std::function<std::shared_ptr<Executable>()>& make) {
@@ -87,7 +87,7 @@ std::shared_ptr<std::byte> on_device(TensorState& s, EagerDevice& device) {
 
 const std::shared_ptr<std::byte>& on_host(TensorState& s) {
   if (!s.there || (s.data && !s.shared)) return s.data;
-  // Read into the same memory every time, so that what data() gave stays where it is; unless somebody holds on to it as it was.
+  // Reads into the same memory every time, so that the pointer from data() stays valid; unless someone else shares the old bytes.
   std::shared_ptr<std::byte> data = s.data && s.data.use_count() == 1 ? s.data : allocate(s.type.bytes());
   if (s.type.bytes()) s.device->backend->download(data.get(), s.there.get(), s.type.bytes());
   return s.data = std::move(data);
@@ -157,7 +157,7 @@ std::vector<Tensor> lift(std::span<const Tensor> in, const std::function<std::ve
   Builder b(lazy->graph);
   std::vector<Tensor> out;
   for (NodeId id : fn(b, nodes)) {
-    // What comes out may be an operand unchanged.
+    // A result may be an unchanged operand.
     auto it = lazy->bound.find(id);
     out.push_back(it != lazy->bound.end() ? Tensor(it->second) : lazy_tensor(lazy, id));
   }
@@ -181,13 +181,13 @@ void evaluate(std::span<const Tensor> tensors) {
   std::shared_ptr<Lazy> lazy = common_lazy(todo);
   std::vector<NodeId> roots;
   for (const Tensor& t : todo) roots.push_back(node_in(lazy, t));
-  // Renumbered, so that equal expressions have equal keys whatever graph they grew in.
+  // Renumbered, so that equal expressions have equal keys regardless of the graph they were built in.
   Graph own;
   std::unordered_map<NodeId, NodeId> known;
   EagerDevice& device = eager_device();
   const bool far = !device.backend->host_memory();
   std::vector<NodeId> inputs;
-  std::vector<std::shared_ptr<std::byte>> operands;  // held until the program is on its way
+  std::vector<std::shared_ptr<std::byte>> operands;  // kept alive until the program has been launched
   std::vector<const void*> in;
   for (NodeId id : topological(lazy->graph, roots))
     if (lazy->graph[id].op == Op::input) {
@@ -203,7 +203,7 @@ void evaluate(std::span<const Tensor> tensors) {
   std::vector<NodeId> outputs = import_nodes(own, lazy->graph, roots, known);
   std::string key = to_string(own, outputs);
   for (NodeId id : outputs) key += fmt::format(" %{}", id);
-  bool cacheable = key.find("scan(") == std::string::npos;  // a scan's body is known by address only
+  bool cacheable = key.find("scan(") == std::string::npos;  // a scan's body is identified only by its address
   CompileOptions options(*device.backend);
   options.arena = device.arena;
   if (far) key += " " + device.name;
@@ -389,7 +389,7 @@ double Tensor::item() const {
 }
 
 std::string to_string(const Tensor& t) {
-  constexpr int64_t kEdge = 3, kWhole = 8;  // axes longer than kWhole show kEdge at either end
+  constexpr int64_t kEdge = 3, kWhole = 8;  // axes longer than kWhole show kEdge elements at each end
   auto* bytes = static_cast<const std::byte*>(t.data());
   const Shape& s = t.shape();
   Shape strides = contiguous_strides(s);
@@ -421,7 +421,7 @@ void print(const std::string& text) { fmt::print("{}\n", text); }
 std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
   std::vector<Tensor> all = {loss};
   all.insert(all.end(), wrt.begin(), wrt.end());
-  // Reading a tensor computes it and drops its expression: what was built from it before is then no longer seen.
+  // Reading a tensor evaluates it and drops its expression, so a dependence on it may no longer be visible.
   if (loss.defined() && loss.state()->lazy) {
     const detail::Lazy& lazy = *loss.state()->lazy;
     NodeId root = loss.state()->id;

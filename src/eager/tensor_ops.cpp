@@ -14,7 +14,7 @@ using Nodes = std::span<const NodeId>;
 
 namespace {
 
-// A number beside a tensor is weak: it takes the tensor's dtype.
+// A number combined with a tensor is weak: it takes the tensor's dtype.
 Tensor binary(Op op, const Tensor& a, const Tensor& b) {
   auto weak = [](const Tensor& t) { return t.state() && t.state()->has_value() && !t.state()->lazy && t.shape().rank() == 0 && t.dtype() == DType::f32; };
   return lift1({a, b}, [&](Builder& g, Nodes n) {
@@ -33,7 +33,7 @@ Tensor reduction(Op op, const Tensor& x, const Axes& axes, bool keep) {
   return lift1({x}, [&](Builder& g, Nodes n) { return g.reduce(op, n[0], axes, keep); });
 }
 
-// Operands that may be left out.
+// Optional operands.
 NodeId optional_node(Nodes n, size_t& at, const Tensor& t) { return t.defined() ? n[at++] : kNone; }
 
 std::vector<Tensor> present(std::initializer_list<Tensor> all) {
@@ -53,7 +53,7 @@ Tensor random(const std::function<NodeId(Builder&, const RandomOperands&, Nodes)
   })[0];
 }
 
-// Elements that belong to one sample when the first axis counts samples.
+// Elements per sample if the first axis counts samples.
 int64_t per_sample(const Shape& s) { return s.rank() && s[0] ? s.numel() / s[0] : s.rank() ? 0 : 1; }
 
 }  // namespace
@@ -332,7 +332,7 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   std::vector<Tensor> carry_in, x_in, initial;
   for (const Tensor& c : carry) carry_in.push_back(detail::placeholder({c.dtype(), c.shape()}, "carry"));
   for (const Tensor& s : sequences) x_in.push_back(one_step(s));
-  // A reset is a sequence like any other, and the initial carry something that does not change.
+  // A reset is a sequence like any other, and the initial carry is a constant.
   std::vector<Tensor> entering = carry_in, all_sequences = sequences, all_x = x_in;
   if (reset.defined()) {
     Tensor r = one_step(reset);
@@ -355,8 +355,8 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
   std::shared_ptr<detail::Lazy> lazy = detail::common_lazy(results);
   std::vector<NodeId> roots;
   for (const Tensor& t : results) roots.push_back(detail::node_in(lazy, t));
-  // What does not depend on the step is worked out once, outside; what the step itself draws does.
-  // Streams are numbered from each seed on, and every seed is a tensor of its own.
+  // Values that do not depend on the step are computed once, outside; draws inside the step depend on it. Streams are numbered per seed,
+  // and every seed is a separate tensor.
   const auto seed = lazy->node_of.find(after.seed.state().get());
   auto drawn_here = [&](NodeId id) {
     const std::vector<NodeId>& in = lazy->graph[id].in;
@@ -418,9 +418,9 @@ ScanOutput scan(const ScanStep& step, const std::vector<Tensor>& carry, const st
 Tensor custom(const CustomForward& forward, const CustomVjp& vjp, const std::vector<Tensor>& inputs) {
   Tensor out = forward(inputs);
   auto rule = std::make_shared<CustomGradient>();
-  // In a training step gradients are taken when its source of random numbers is gone: what the function drew would be the same in every step.
+  // In a training step, gradients are taken after its random source is gone. Draws of the function would be the same in every step, so they are refused.
   rule->vjp = [vjp, in_step = detail::current_random() != nullptr](Graph& graph, std::span<const NodeId> in, NodeId output, NodeId cotangent) {
-    // The user's function speaks tensors: it is traced over placeholders and its graph brought in.
+    // The user's function works on tensors: it is traced over placeholders and its graph is imported.
     std::vector<Tensor> ins;
     std::vector<NodeId> nodes(in.begin(), in.end());
     nodes.insert(nodes.end(), {output, cotangent});

@@ -247,7 +247,8 @@ NodeId Builder::var(NodeId x, std::span<const int64_t> axes, bool keep, int64_t 
 }
 
 NodeId Builder::logsumexp(NodeId x, std::span<const int64_t> axes, bool keep) {
-  // The maximum only steadies the sum: its gradient cancels. An infinite one is replaced by 0 so that inf - inf never appears.
+  // Subtracting the maximum only stabilizes the sum; its gradient cancels. An infinite maximum is replaced by 0, so that inf - inf never
+  // occurs.
   NodeId top = stop_gradient(reduce(Op::reduce_max, x, axes, true));
   top = select(unary(Op::is_finite, top), top, like(top, 0));
   NodeId out = add(unary(Op::log, sum(unary(Op::exp, sub(x, top)), axes, true)), top);
@@ -329,7 +330,7 @@ NodeId Builder::max_pool(NodeId x, std::span<const int64_t> size, std::span<cons
   Shape flat(std::span(shape(w).begin(), kept));
   flat.push_back(-1);
   w = reshape(w, flat);
-  // Through the first maximum of a window, as PyTorch: its gradient goes to one place.
+  // The gradient goes only to the first maximum of a window, as in PyTorch.
   NodeId first = arg(Op::arg_max, stop_gradient(w), -1, true);
   return reshape(gather(w, first, -1), Shape(std::span(shape(w).begin(), kept)));
 }
@@ -349,7 +350,7 @@ NodeId Builder::uniform(const Shape& shape, const RandomOperands& r) {
 }
 
 NodeId Builder::normal(const Shape& shape, const RandomOperands& r) {
-  // Box-Muller over two streams.
+  // Box-Muller with two streams.
   RandomOperands other = r;
   other.stream = r.stream | kSecondStream;
   NodeId u = binary(Op::sub, 1.0, uniform(shape, r));  // in (0, 1]
@@ -367,7 +368,7 @@ NodeId Builder::dropout(NodeId x, double probability, const RandomOperands& r) {
 }
 
 NodeId Builder::categorical(NodeId logits, const RandomOperands& r) {
-  // Gumbel noise: the maximum of logits - log(-log(u)) falls on class i with probability softmax(logits)[i].
+  // Gumbel noise: logits - log(-log(u)) is largest at class i with probability softmax(logits)[i].
   NodeId u = add(uniform(shape(logits), r), 0x1p-25);
   NodeId noise = unary(Op::neg, unary(Op::log, unary(Op::neg, unary(Op::log, u))));
   return arg(Op::arg_max, add(stop_gradient(logits), noise), -1);
@@ -382,7 +383,7 @@ NodeId Builder::softmax(NodeId x, int axis) {
   int64_t a = normal_axis(axis, shape(x).rank(), "softmax");
   NodeId top = stop_gradient(reduce(Op::reduce_max, x, {&a, 1}, true));
   NodeId e = unary(Op::exp, sub(x, top));
-  return mul(e, binary(Op::div, 1.0, sum(e, {&a, 1}, true)));  // one division a row
+  return mul(e, binary(Op::div, 1.0, sum(e, {&a, 1}, true)));  // one division per row
 }
 
 NodeId Builder::log_softmax(NodeId x, int axis) {
@@ -442,7 +443,7 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   NodeId top = stop_gradient(reduce(Op::reduce_max, x, {&last, 1}, true));
   NodeId shifted = sub(x, top);
   NodeId log_sum = unary(Op::log, sum(unary(Op::exp, shifted), {&last, 1}));
-  // The target's logit is picked by comparing indices: it fuses into the same pass, and its gradient is elementwise.
+  // Selecting the target's logit by comparing indices fuses into the same pass, and its gradient is elementwise.
   Shape column = rows;
   column.push_back(1);
   Shape full = shape(x);
@@ -452,7 +453,7 @@ Builder::SumCount Builder::cross_entropy(NodeId logits, NodeId target, std::opti
   NodeId loss = sub(log_sum, picked);
   auto checked = [&](NodeId index) { return add(loss, g_.add(Op::check_class, {index}, ints({full.back()}))); };
   if (!ignore) return {sum(checked(target)), literal(DType::f32, double(rows.numel()))};
-  // Compared once for the losses and once, the other way round, for their number: so each stays in the kernel that uses it.
+  // Two comparisons, not_equal for the losses and equal for their number, so that each stays in the kernel that uses it.
   NodeId counted = binary(Op::not_equal, target, double(*ignore)), left_out = binary(Op::equal, target, double(*ignore));
   loss = checked(select(counted, target, like(target, 0)));
   return {sum(select(counted, loss, like(loss, 0))), sum(cast(unary(Op::logical_not, left_out), DType::f32))};

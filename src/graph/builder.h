@@ -1,5 +1,5 @@
-// Builds graphs as people write formulas: promotes dtypes, broadcasts shapes, and expands conveniences into primitives.
-// Macro-like functions (norms, softmax, losses) expand here; the fuser makes one kernel of what they expand to.
+// Builds graphs from formulas: promotes dtypes, broadcasts shapes, and expands convenience functions into primitives. Macro-like functions
+// (norms, softmax, losses) expand here; the fuser turns the result back into one kernel.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,11 +21,11 @@ struct ConvOptions {  // one entry per spatial axis; empty: 1 (0 for padding)
 
 struct AttentionOptions {
   double scale = 0;       // 0: 1 / sqrt(dim)
-  bool causal = false;    // aligned at the end
+  bool causal = false;    // aligned so that the last query sees the last key
   NodeId mask = kNone;    // boolean (true: may attend) or f32 (added), broadcast to [batch, heads, queries, keys]
-  NodeId length = kNone;  // i64 scalar: valid keys
+  NodeId length = kNone;  // i64 scalar: number of valid keys
   double dropout = 0;
-  std::optional<RandomOperands> random = {};  // needed when dropout > 0
+  std::optional<RandomOperands> random = {};  // required when dropout > 0
 };
 
 class Builder {
@@ -43,7 +43,7 @@ class Builder {
 
   NodeId unary(Op op, NodeId x);
   NodeId binary(Op op, NodeId a, NodeId b);
-  NodeId binary(Op op, NodeId a, double b);  // the number takes a's dtype (f32 when a is an integer and it is not whole)
+  NodeId binary(Op op, NodeId a, double b);  // the number is converted to a's dtype (f32 when a is an integer tensor and the number is not whole)
   NodeId binary(Op op, double a, NodeId b);
   NodeId cast(NodeId x, DType dtype);
   NodeId select(NodeId condition, NodeId a, NodeId b);
@@ -64,8 +64,8 @@ class Builder {
   NodeId reshape(NodeId x, Shape shape);  // one size may be -1
   NodeId permute(NodeId x, const Shape& axes);
   NodeId transpose(NodeId x, int a = -2, int b = -1);
-  NodeId expand(NodeId x, const Shape& shape);                                      // broadcasts, also to a higher rank
-  NodeId slice(NodeId x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // negative counts from the end
+  NodeId expand(NodeId x, const Shape& shape);                                      // broadcasts; may add leading axes
+  NodeId slice(NodeId x, int axis, int64_t start, int64_t stop, int64_t step = 1);  // negative positions count from the end
   NodeId pad(NodeId x, int axis, int64_t low, int64_t high, int64_t interior = 0, double value = 0);
   NodeId concat(std::span<const NodeId> parts, int axis);
   NodeId stack(std::span<const NodeId> parts, int axis);
@@ -75,23 +75,23 @@ class Builder {
   NodeId dynamic_slice(NodeId x, std::span<const NodeId> starts, const Shape& sizes);          // starts are clamped
   NodeId dynamic_update_slice(NodeId x, NodeId update, std::span<const NodeId> starts);
 
-  NodeId gather(NodeId x, NodeId index, int axis);                  // index has x's rank
-  NodeId scatter(NodeId x, NodeId index, NodeId source, int axis);  // of equal indices the last wins
+  NodeId gather(NodeId x, NodeId index, int axis);                  // index has the same rank as x
+  NodeId scatter(NodeId x, NodeId index, NodeId source, int axis);  // for duplicate indices the last one wins
   NodeId scatter_add(NodeId x, NodeId index, NodeId source, int axis);
-  NodeId take(NodeId x, NodeId index, int axis);                                // index of any rank replaces the axis (embedding: axis 0)
-  std::pair<NodeId, NodeId> sort(NodeId x, int axis, bool descending = false);  // values and i64 indices, stable
+  NodeId take(NodeId x, NodeId index, int axis);                                // an index of any rank replaces the axis (embedding: axis 0)
+  std::pair<NodeId, NodeId> sort(NodeId x, int axis, bool descending = false);  // values and i64 indices; stable
   std::pair<NodeId, NodeId> topk(NodeId x, int64_t k, int axis, bool largest = true);
 
-  // Axes may be negative; none means all. keep leaves axes of size 1.
+  // Axes may be negative; an empty list means all axes. `keep` retains reduced axes with size 1.
   NodeId reduce(Op op, NodeId x, std::span<const int64_t> axes = {}, bool keep = false);
   NodeId sum(NodeId x, std::span<const int64_t> axes = {}, bool keep = false) { return reduce(Op::reduce_sum, x, axes, keep); }
   NodeId mean(NodeId x, std::span<const int64_t> axes = {}, bool keep = false);
   NodeId var(NodeId x, std::span<const int64_t> axes = {}, bool keep = false, int64_t ddof = 1);
   NodeId logsumexp(NodeId x, std::span<const int64_t> axes = {}, bool keep = false);
-  NodeId arg(Op op, NodeId x, std::optional<int64_t> axis = {}, bool keep = false);  // none: index into the flattened tensor
+  NodeId arg(Op op, NodeId x, std::optional<int64_t> axis = {}, bool keep = false);  // no axis: index into the flattened tensor
   NodeId cumsum(NodeId x, int axis, bool reverse = false);
 
-  NodeId matmul(NodeId a, NodeId b);  // vectors, matrices and broadcast batches as in PyTorch
+  NodeId matmul(NodeId a, NodeId b);  // vectors, matrices and broadcast batches, as in PyTorch
   NodeId einsum(const std::string& equation, std::span<const NodeId> operands);
   NodeId conv(NodeId x, NodeId weight, ConvOptions options = {});  // x [N, C, spatial…], weight [O, C / groups, window…]
   NodeId max_pool(NodeId x, std::span<const int64_t> size, std::span<const int64_t> stride, std::span<const int64_t> padding);
@@ -108,19 +108,19 @@ class Builder {
   NodeId log_softmax(NodeId x, int axis = -1);
   NodeId layer_norm(NodeId x, NodeId weight, NodeId bias, double eps = 1e-5);  // over the last axis; weight, bias may be kNone
   NodeId rms_norm(NodeId x, NodeId weight, double eps = 1e-5);
-  // Over all axes but 1. Training: batch statistics, also returned (biased variance); else those given.
+  // Over all axes except 1. In training it uses and returns the batch statistics (biased variance); otherwise it uses the given ones.
   struct BatchNorm {
     NodeId out, mean, var;
   };
   BatchNorm batch_norm(NodeId x, NodeId weight, NodeId bias, NodeId mean, NodeId var, bool training, double eps = 1e-5);
-  // Sum of losses and number of counted targets. logits [rows…, classes], target i64 [rows…].
+  // The sum of the losses and the number of counted targets. logits [rows…, classes], target i64 [rows…].
   struct SumCount {
     NodeId sum, count;
   };
   SumCount cross_entropy(NodeId logits, NodeId target, std::optional<int64_t> ignore = {});
   NodeId linear(NodeId x, NodeId weight, NodeId bias = kNone);                           // weight [out, in]
   NodeId attention(NodeId q, NodeId k, NodeId v, const AttentionOptions& options = {});  // [batch, heads, positions, dim]
-  NodeId rope(NodeId x, NodeId position, double theta = 10000);                          // x [batch, heads, T, dim], position i64 [T]; halves rotated
+  NodeId rope(NodeId x, NodeId position, double theta = 10000);  // x [batch, heads, T, dim], position i64 [T]; pairs element i with i + dim / 2
 
   NodeId get(NodeId node, int output) { return g_.add(Op::get, {node}, {{output}, {}, nullptr}); }
 

@@ -1,4 +1,4 @@
-// What every backend says of a target that is no class.
+// The error message for a target that is not a valid class, shared by all backends.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// A user's own gradient for a piece of graph.
+// A user-defined gradient for part of a graph.
 #pragma once
 #include <functional>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace ridge {
 
 struct CustomGradient {
-  // (graph, inputs, output, cotangent) -> one gradient per input, kNone where there is none
+  // (graph, inputs, output, cotangent) -> one gradient per input, kNone for no gradient
   std::function<std::vector<NodeId>(Graph&, std::span<const NodeId>, NodeId, NodeId)> vjp;
 };
 

@@ -31,12 +31,12 @@ void for_each_draw_in(const Graph& g, NodeId id, const std::function<void(const 
 
 namespace {
 
-// The operand of a loop that brings its time index; kNone: nothing in it draws.
+// The operand of a loop that supplies its time index.
 size_t index_operand(const ScanBody& b) {
   return b.carry_in.size() + size_t(std::find(b.sequence_in.begin(), b.sequence_in.end(), b.index) - b.sequence_in.begin());
 }
 
-// Steps of the deepest nest of loops with draws in this one.
+// The number of steps in the deepest nest of loops with draws, starting with this one.
 int64_t counted_steps(const ScanBody& body, int64_t steps) {
   int64_t most = 1;
   for (NodeId id : topological(body.graph, results_of(body)))
@@ -56,7 +56,8 @@ std::shared_ptr<const ScanBody> count_by_step(std::shared_ptr<const ScanBody> bo
   std::vector<char> varies(body->graph.size(), 0);
   for (auto* list : {&body->carry_in, &body->sequence_in})
     for (NodeId id : *list) varies[id] = 1;
-  // The operand that brings what a node counts by, when that is the same in every step.
+  // The operand to which the time index must be added: the base of a draw, or the time index of an inner loop. nullopt if the node draws
+  // nothing, or already varies by step.
   auto uncounted = [&](NodeId id) -> std::optional<size_t> {
     const Node& n = body->graph[id];
     if (n.op == Op::scan) {

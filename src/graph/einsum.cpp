@@ -1,4 +1,4 @@
-// Any Einstein sum as permutations, reshapes, products and sums, pair by pair in the cheapest order.
+// Computes any Einstein sum by permutations, reshapes, products and sums, pair by pair in the cheapest order.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -10,8 +10,8 @@
 namespace ridge {
 namespace {
 
-using Labels = std::vector<int>;    // letters, and below zero the axes of an ellipsis counted from its end (-1 is the last)
-constexpr size_t kExhaustive = 10;  // subsets of so many operands are all tried; above that the cheapest pair goes first
+using Labels = std::vector<int>;    // letters; negative labels are axes of an ellipsis counted from its end (-1 is the last)
+constexpr size_t kExhaustive = 10;  // up to this many operands all subsets are tried; above that the cheapest pair goes first
 
 struct Term {
   NodeId node = kNone;
@@ -27,7 +27,7 @@ bool contains(const Labels& labels, int label) { return std::find(labels.begin()
 
 [[noreturn]] void refuse(const std::string& equation, const std::string& why) { fail(ErrorCode::value, "[einsum] \"{}\": {}", equation, why); }
 
-// The labels of one term; `axes` is how many axes its ellipsis stands for.
+// The labels of one term; `axes` is the number of axes that its ellipsis represents.
 Labels parse_term(const std::string& equation, std::string_view text, int axes) {
   Labels labels;
   bool dots = false;
@@ -77,7 +77,7 @@ Equation parse(const std::string& equation, std::span<const Shape> shapes) {
       if (!known) refuse(equation, fmt::format("'{}' of the result is in no operand", char(e.out[i])));
       if (std::count(e.out.begin(), e.out.end(), e.out[i]) > 1) refuse(equation, fmt::format("'{}' is twice in the result", char(e.out[i])));
     }
-  } else {  // the ellipsis, then the letters that occur once, in the alphabet's order
+  } else {  // the ellipsis, then the letters that occur once, in alphabetical order
     std::map<int, int> seen;
     for (const Labels& l : e.in)
       for (int label : l) ++seen[label];
@@ -115,7 +115,7 @@ class Contraction {
  private:
   static std::string label_name(int label) { return label < 0 ? "..." : std::string(1, char(label)); }
 
-  // An axis named twice: both become one of n * n elements, of which every (n + 1)th lies on the diagonal.
+  // Two axes with the same label are merged into one of n * n elements, of which every (n + 1)th is on the diagonal.
   void take_diagonals(Term& t) {
     for (size_t i = 0; i < t.labels.size(); ++i)
       for (size_t j = i + 1; j < t.labels.size();) {
@@ -140,7 +140,7 @@ class Contraction {
       }
   }
 
-  // A size of 1 where another operand has more broadcasts: without the axis it does so by itself.
+  // An axis of size 1 broadcasts if another operand has a larger size; dropping the axis has the same effect.
   void drop_broadcast_axes(Term& t) {
     Shape kept;
     Labels labels;
@@ -203,7 +203,7 @@ class Contraction {
     } else if (is_float(type)) {
       NodeId a = merged(x, {&batch, &left, &inner}), c = merged(y, {&batch, &inner, &right});
       both = batch.empty() ? b_.matmul(b_.reshape(a, {rows, depth}), b_.reshape(c, {depth, columns})) : b_.matmul(a, c);
-    } else {  // whole numbers stay exact
+    } else {  // integers stay exact
       int64_t last = -1;
       NodeId a = b_.reshape(merged(x, {&batch, &left, &inner}), {n, rows, 1, depth}),
              c = b_.reshape(merged(y, {&batch, &right, &inner}), {n, 1, columns, depth});
@@ -243,7 +243,7 @@ class Contraction {
     terms.erase(terms.begin() + long(second));
   }
 
-  // Least multiplications over all orders: best way to each subset from its best two parts.
+  // Minimizes the number of multiplications over all orders: the best split of each subset into two parts.
   Term contract_all(const std::vector<Term>& terms) const {
     struct Way {
       double cost = std::numeric_limits<double>::infinity();

@@ -22,7 +22,7 @@ uint64_t hash(Op op, std::span<const NodeId> in, const Attrs& attrs, uint16_t co
   return mix(h, reinterpret_cast<uint64_t>(attrs.body.get()));
 }
 
-// Literals with equal bits are equal: NaN must find itself, and 0 is not -0.
+// Literals are equal if their bits are: NaN must equal itself, and 0 differs from -0.
 bool same_attrs(const Attrs& a, const Attrs& b) {
   auto same_bits = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
   return a.ints == b.ints && std::equal(a.reals.begin(), a.reals.end(), b.reals.begin(), b.reals.end(), same_bits) && a.body == b.body;
@@ -75,7 +75,7 @@ NodeId Graph::add(Op op, std::span<const NodeId> in, Attrs attrs, uint16_t copy)
     types = many;
   }
   Node node{op, copy, {in.begin(), in.end()}, std::move(attrs), {}};
-  if (op == Op::get) {  // projects one result, so it needs the operand node and not just its first type
+  if (op == Op::get) {  // selects one result, so it needs the operand node and not just its first type
     const std::vector<Type>& outputs = nodes_[in[0]].types;
     if (node.attrs.ints.at(0) < 0 || node.attrs.ints[0] >= int64_t(outputs.size()))
       fail(ErrorCode::value, "[get] result {} of {} does not exist; it has {}", node.attrs.ints[0], name(nodes_[in[0]].op), outputs.size());
@@ -108,7 +108,7 @@ const std::string& Graph::input_name(NodeId id) const {
 }
 
 std::vector<NodeId> topological(const Graph& graph, std::span<const NodeId> roots) {
-  // Operands have smaller ids, so marking downwards and collecting upwards needs no recursion.
+  // Operands have smaller ids, so a downward loop can mark and collect without recursion.
   std::vector<char> marked(graph.size(), 0);
   NodeId highest = 0;
   for (NodeId r : roots) marked[r] = 1, highest = std::max(highest, r);
@@ -124,7 +124,7 @@ std::vector<NodeId> topological(const Graph& graph, std::span<const NodeId> root
 
 bool is_recomputed(const Graph& graph, NodeId id) {
   if (graph[id].op == Op::get) id = graph[id].in[0];
-  constexpr uint16_t kCopies = 0x7fff;  // the highest bit marks a copy of another kind
+  constexpr uint16_t kCopies = 0x7fff;  // the highest bit marks a different kind of copy
   return !is_view(graph[id].op) && (graph[id].copy & kCopies) != 0;
 }
 

@@ -1,16 +1,18 @@
-// The names of all operations. What each one means is one row of the op table (graph/ops/table.h).
+// The names of all operations. Each one is defined by a row of the op table (graph/ops/table.h).
 #pragma once
 #include <cstdint>
 #include <string_view>
 
 namespace ridge {
 
-// Elementwise operations: value of one output element from the same element of each operand. Backends implement these
-// per element (f32 arithmetic for floating storage types, integers exactly).
-// relu: x > 0 ? x : (NaN stays). mod: sign of the divisor. round: half to even. sign(NaN) = NaN. minimum, maximum: NaN wins.
-// Comparison and logic give boolean. select(c, a, b). clamp(x, lo, hi). *_grad: derivative of the function at x.
-// They differ in little, so this is also their part of the op table: name, operands, trait (OpRow::Traits), effort, gradient and test samples
-// (vjp_… and samples_… of graph/ops/rows.h).
+// Elementwise operations compute one output element from the same element of each operand. Backends implement them per element, with f32
+// arithmetic for floating storage types and exact integers.
+// - relu: x > 0 ? x : 0, NaN is kept. sign(NaN) = NaN. minimum, maximum: NaN wins.
+// - mod: has the sign of the divisor. round: half to even.
+// - Comparison and logic ops return booleans. select(c, a, b). clamp(x, lo, hi).
+// - *_grad: the derivative of the function at x.
+// Because they differ so little, this list also defines their rows of the op table: name, operand count, trait (OpRow::Traits), effort,
+// gradient and test samples (vjp_… and samples_… in graph/ops/rows.h).
 // clang-format off
 #define RIDGE_ELEMENTWISE_OPS(X) \
   X(neg, 1, none, cheap, unary, smooth)                    X(abs, 1, none, full, unary, kinked)                     X(sign, 1, none, full, unary, kinked) \
@@ -31,7 +33,7 @@ namespace ridge {
   X(select, 3, none, cheap, select, select)                X(clamp, 3, none, full, clamp, clamp)
 // clang-format on
 
-// Everything else.
+// All other operations.
 // clang-format off
 #define RIDGE_OTHER_OPS(X) \
   X(input) X(literal) X(iota) X(random_uniform) X(random_bits) X(check_class) X(stop_gradient) X(custom) X(get) X(reshape) \

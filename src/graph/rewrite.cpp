@@ -8,7 +8,7 @@ namespace ridge {
 
 std::vector<NodeId> rewrite(Graph& graph, std::span<const NodeId> roots, const RewriteFn& visit) {
   std::vector<NodeId> to(graph.size(), kNone);
-  std::unordered_map<NodeId, std::vector<NodeId>> many;  // nodes with several outputs that were replaced one by one
+  std::unordered_map<NodeId, std::vector<NodeId>> many;  // nodes with several outputs that were replaced individually
   for (NodeId id : topological(graph, roots)) {
     Op op = graph[id].op;
     if (op == Op::input) {

@@ -17,12 +17,12 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMostAtOnce = size_t(1) << 30;  // systems refuse or cut writes of 2 GiB and more
-constexpr size_t kMostToSum = size_t(1) << 20;   // what is written and summed up by turns stays in the cache
+constexpr size_t kMostAtOnce = size_t(1) << 30;  // systems reject or shorten writes of 2 GiB and more
+constexpr size_t kMostToSum = size_t(1) << 20;   // alternating writes and checksums in pieces this small keeps the data in cache
 
 int sync_to_disk(int file) {
 #ifdef __APPLE__
-  if (::fcntl(file, F_FULLFSYNC) == 0) return 0;  // fsync alone stops at the drive's cache there
+  if (::fcntl(file, F_FULLFSYNC) == 0) return 0;  // on macOS, fsync alone stops at the drive's cache
 #endif
   return ::fsync(file);
 }
@@ -34,7 +34,7 @@ auto uninterrupted(Call call) {
   return result;
 }
 
-// By another process, which is writing it.
+// Locked by another process that is writing it.
 bool is_locked(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   const bool locked = file >= 0 && ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -80,9 +80,9 @@ AtomicFile::AtomicFile(std::string path, const FileOptions& options) : path_(std
 
 AtomicFile::~AtomicFile() { discard(); }
 
-// A file left by a process that was killed is taken over; one that is being written is locked. Between opening and locking it may have been
-// renamed to the path itself, which must not be touched: then the name aside means another file by now. Anything else that has the name, such as
-// a link to another file or a file of another user, who may hold it open, is removed and never written to.
+// A temporary file left by a killed process is reused; one being written is locked. Between opening and locking, the file may have been renamed to the path
+// itself, which must not be touched: the temporary name then refers to another file. Anything else with that name, such as a link or another user's file, which
+// that user may hold open, is removed and never written to.
 void AtomicFile::open_aside() {
   for (int tries = 0; tries < 100; ++tries) {
     struct stat mine = {}, named = {};
@@ -93,9 +93,9 @@ void AtomicFile::open_aside() {
       continue;
     }
     file_ = uninterrupted([&] { return ::open(aside_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666); });
-    if (file_ < 0 && (errno == EEXIST || errno == ELOOP || (there && errno == ENOENT)) && tries < 99) continue;  // it has come, gone or changed meanwhile
+    if (file_ < 0 && (errno == EEXIST || errno == ELOOP || (there && errno == ENOENT)) && tries < 99) continue;  // it appeared, vanished or changed meanwhile
     if (file_ < 0) give_up("cannot be created", errno);
-    const bool taken = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // file systems without locks are used without
+    const bool taken = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // no locking on file systems without locks
     const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::lstat(aside_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
     if (!taken && mine_by_name) {
       if (::ftruncate(file_, 0) != 0) give_up("cannot be emptied", errno);

@@ -1,4 +1,4 @@
-// Files that are complete or absent, whatever fails meanwhile: written aside, synced, renamed over the old one, folder synced.
+// Files that are either complete or absent, whatever fails: written to a temporary name, synced, renamed over the old file, then the folder is synced.
 #pragma once
 #include <sys/types.h>
 
@@ -12,7 +12,7 @@ namespace ridge {
 
 class Checksum;
 
-// The system calls that can fail half-way. Tests put their own in their place.
+// The system calls that can fail part-way. Tests substitute their own.
 struct FileCalls {
   ssize_t (*write)(int file, const void* data, size_t bytes);
   int (*fsync)(int file);
@@ -22,21 +22,20 @@ struct FileCalls {
 };
 extern const FileCalls kSystemFileCalls;
 
-// How a file is written.
 struct FileOptions {
   FileCalls calls;
-  Checksum* sum;  // gets every byte that is written; null: none
-  bool sync;      // false: who writes many files into a folder that has no name yet syncs them all at the end, which takes a disk a fraction of the time
+  Checksum* sum;  // updated with every byte written; may be null
+  bool sync;      // false: the caller writes many files into a folder not yet visible and syncs them together at the end, which is many times faster
   FileOptions(const FileCalls& calls = kSystemFileCalls, Checksum* sum = nullptr, bool sync = true) : calls(calls), sum(sum), sync(sync) {}
 };
 
-// A file or a folder; 0 or the errno. Folders that may be entered but not read cannot be opened, and some file systems sync no folders: nothing can be
-// done then, so it is 0.
+// Syncs a file or a folder; returns 0 or the errno. Returns 0 where a folder cannot be synced: it may be entered but not read, or the file system does not
+// support it.
 int sync_path(const std::string& path, const FileCalls& calls);
-const char* file_remedy(int cause);  // what a user can do about an errno
+const char* file_remedy(int cause);  // what the user can do about an errno
 
-// Until commit() the path has its previous content, or none. What fails is an ErrorCode::io and leaves nothing aside; then the object is of no more use.
-// One writer at a time: a second for the same path is refused, also one in another process.
+// Until commit(), the path keeps its previous content, or stays absent. A failure is ErrorCode::io and removes the temporary file; the object is unusable
+// afterwards. One writer at a time: a second writer for the same path is refused, even from another process.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path, const FileOptions& options = {});
@@ -45,7 +44,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> data);
-  // When this fails at its last call, the sync of the folder, the path has the complete new content, which a power cut may still undo.
+  // If the last call, the sync of the folder, fails, the path has the complete new content, which a power failure may still undo.
   void commit();
 
   const std::string& path() const { return path_; }

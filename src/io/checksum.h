@@ -1,4 +1,4 @@
-// Checksums of files: xxHash's XXH3 with 128 bits, of bytes as they come.
+// Incremental file checksums: xxHash's 128-bit XXH3.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ class Checksum {
 
   void add(std::span<const std::byte> bytes);
   int64_t bytes() const { return bytes_; }
-  std::string hex() const;  // of all so far: 32 small digits
+  std::string hex() const;  // of all bytes so far: 32 lowercase hex digits
 
  private:
   struct State;

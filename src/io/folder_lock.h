@@ -1,14 +1,14 @@
-// A folder that one process at a time writes to.
+// A lock that lets only one process at a time write to a folder.
 #pragma once
 #include <filesystem>
 #include <optional>
 
 namespace ridge {
 
-// Held until it is destroyed, or the process dies. It leaves no file behind.
+// Held until destroyed or until the process dies. Leaves no file behind.
 class FolderLock {
  public:
-  // Empty: another one holds it. File systems without locks are used without. ErrorCode::io: the folder cannot be opened.
+  // Empty: another process holds it. On file systems without locks it always succeeds. ErrorCode::io: the folder cannot be opened.
   static std::optional<FolderLock> take(const std::filesystem::path& folder);
 
   FolderLock(FolderLock&& other) noexcept;

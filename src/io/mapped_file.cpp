@@ -15,7 +15,7 @@
 namespace ridge {
 
 MappedFile::MappedFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not be waited for
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not block on a pipe
   if (file < 0) fail(ErrorCode::io, "[file] {}: cannot be opened: {}; check the path", path, std::strerror(errno));
   struct stat status = {};
   void* at = nullptr;

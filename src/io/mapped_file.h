@@ -1,4 +1,4 @@
-// A whole file in memory as the system pages it in, read-only.
+// A whole file mapped read-only into memory.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -6,11 +6,11 @@
 
 namespace ridge {
 
-// Bytes live as long as the object, also when the path is replaced or removed meanwhile. A file that is cut short in its place takes the
-// pages of its readers away; Ridge itself only ever replaces files.
+// The bytes stay valid as long as the object, even if the path is replaced or removed. Truncating the file in place invalidates its readers' pages; Ridge
+// itself only ever replaces files.
 class MappedFile {
  public:
-  explicit MappedFile(const std::string& path);  // ErrorCode::io: not there, not a plain file, not to be read
+  explicit MappedFile(const std::string& path);  // ErrorCode::io: missing, not a regular file, or unreadable
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -21,7 +21,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// Gives the pages of a part of a mapped file back to the system; they come again when they are read.
+// Returns the pages of part of a mapped file to the system; they are reloaded when read again.
 void drop_pages(std::span<const std::byte> bytes);
 
 }  // namespace ridge

@@ -14,7 +14,7 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostNpyHeader = 1 << 16;  // eight dimensions need 200 bytes; no honest header is longer
+constexpr size_t kMostNpyHeader = 1 << 16;  // eight dimensions need 200 bytes; no valid header is longer than this
 
 struct NpyCode {
   std::string_view descr;
@@ -22,7 +22,7 @@ struct NpyCode {
 };
 constexpr NpyCode kNpyCodes[] = {{"<f4", DType::f32}, {"<f2", DType::f16}, {"<f8", DType::f64},     {"<i4", DType::i32},
                                  {"<i8", DType::i64}, {"|u1", DType::u8},  {"|b1", DType::boolean}, {"<V2", DType::bf16}};
-// Byte order means nothing for one byte and for raw bytes, so other spellings of it are the same types.
+// Byte order is meaningless for single and raw bytes, so every spelling of it means the same type.
 constexpr NpyCode kOtherCodes[] = {{"<u1", DType::u8}, {"<b1", DType::boolean}, {"|V2", DType::bf16}, {"?", DType::boolean}, {"bool", DType::boolean}};
 
 DType dtype_of(std::string_view descr, const std::string& name) {
@@ -37,7 +37,7 @@ DType dtype_of(std::string_view descr, const std::string& name) {
   fail(ErrorCode::dtype, "[npy] {}: element type '{}' cannot be read; {}", name, descr.substr(0, 40), remedy);
 }
 
-// The header is a Python dictionary with three known keys; nothing else of Python is understood.
+// The header is a Python dictionary with three known keys; no other Python syntax is accepted.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -103,7 +103,7 @@ class HeaderParser {
   }
   std::string description() {
     skip_space();
-    // A list describes fields; its text is kept only to say so.
+    // A list describes fields, which are unsupported; its text is kept only for the message.
     if (at_ < text_.size() && text_[at_] == '[') dtype_of(text_.substr(at_), name_);
     return quoted();
   }
@@ -131,7 +131,7 @@ class HeaderParser {
       if (at_ == start) bad("a dimension is missing");
       if (shape.rank() == kMaxRank) fail(ErrorCode::shape, "[npy] {}: more than {} dimensions; reshape before saving", name_, kMaxRank);
       shape.push_back(dim);
-      accept('L');  // Python 2 wrote long integers so
+      accept('L');  // Python 2's suffix for long integers
       comma = accept(',');
     }
     return shape;
@@ -142,7 +142,7 @@ class HeaderParser {
   size_t at_ = 0;
 };
 
-// Fortran order is the C order of the reversed shape; walks the result in order and gathers.
+// Fortran order is the C order of the reversed shape; writes the result in order, gathering from the source.
 std::vector<std::byte> from_fortran(std::span<const std::byte> data, const Shape& shape, int64_t element) {
   std::vector<std::byte> out(data.size());
   const int rank = shape.rank();
@@ -225,7 +225,7 @@ std::vector<std::byte> format_npy(DType dtype, const Shape& shape, std::span<con
   for (int64_t d : shape) dims += fmt::format("{},{}", d, shape.rank() == 1 ? "" : " ");
   if (shape.rank() > 1) dims.resize(dims.size() - 2);
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, dims);
-  // Data begins at a multiple of 64, as NumPy writes it. Eight dimensions stay far below version 1's limit of 65,535.
+  // The data begins at a multiple of 64, as in NumPy. Eight dimensions stay far below version 1's limit of 65,535.
   header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');
   header += '\n';
   std::string head(kMagic);

@@ -22,7 +22,7 @@ constexpr size_t kMostHeader = 100'000'000;  // the format's own limit
 constexpr size_t kLengthBytes = 8;
 constexpr std::string_view kMetadata = "__metadata__";
 
-// In the order in which data is written: the widest first.
+// In the order in which data is written: widest first.
 struct Code {
   std::string_view name;
   DType dtype;
@@ -36,18 +36,18 @@ int code_index(DType dtype) {
   return -1;
 }
 
-// A name from a file as a message can show it: one short line.
+// A name from a file, shortened to one line for messages.
 std::string shown(std::string_view text) {
   constexpr size_t kMost = 80;
   const bool cut = text.size() > kMost;
   size_t length = std::min(text.size(), kMost);
-  while (cut && length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not inside a letter
+  while (cut && length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not inside a character
   std::string out;
   for (unsigned char c : text.substr(0, length)) out += c < 0x20 || c == 0x7f ? '?' : char(c);
   return cut ? out + "…" : out;
 }
 
-// Empty when it does not fit into 63 bits. An empty tensor's other sizes must fit too, as strides are made of them.
+// Empty on overflow of 63 bits. An empty tensor's other dimensions must fit too, since strides are computed from them.
 std::optional<int64_t> span_bytes(DType dtype, const Shape& shape) {
   int64_t bytes = size_of(dtype);
   bool empty = false;
@@ -59,10 +59,10 @@ std::optional<int64_t> span_bytes(DType dtype, const Shape& shape) {
 }
 
 struct Entry : SafetensorSpec {
-  int64_t begin = 0, end = 0;  // in the data, which follows the header
+  int64_t begin = 0, end = 0;  // offsets into the data, which follows the header
 };
 
-// Reads the header event by event: a tree would keep only the last of equal keys.
+// Parses the header event by event: a tree would keep only the last of duplicate keys.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -193,7 +193,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   int offsets_ = 0;
 };
 
-// Each tensor's span must hold its shape, and the spans must lie back to back from 0 to the end of the file.
+// Each tensor's span must match its shape, and the spans must be contiguous from 0 to the end of the file.
 void check_layout(std::vector<Entry>& entries, int64_t data_bytes, const std::string& file) {
   for (const Entry& e : entries) {
     const std::optional<int64_t> bytes = span_bytes(e.dtype, e.shape);
@@ -256,7 +256,7 @@ std::vector<SafetensorSpec> in_order(std::vector<SafetensorSpec> tensors) {
 
 struct Head {
   std::string bytes;  // length and header
-  int64_t data = 0;   // size of what follows
+  int64_t data = 0;   // size of the data after it
 };
 
 Head format_head(std::span<const SafetensorSpec> order, const SafetensorsMetadata& metadata) {
@@ -302,7 +302,7 @@ Safetensors parse_safetensors(std::span<const std::byte> file, const std::string
   const std::string_view header(reinterpret_cast<const char*>(rest.data()), size_t(length));
   if (!header.starts_with('{'))
     fail(ErrorCode::io, "[safetensors] {}: the header of {} bytes does not begin with '{{'; the file is damaged or something else", name, length);
-  // The JSON parser takes a zero for the end and would not look at what follows.
+  // The JSON parser treats a zero byte as the end and would ignore what follows.
   if (const size_t zero = header.find('\0'); zero != std::string_view::npos)
     fail(ErrorCode::io, "[safetensors] {}: a zero at byte {} of the header; the file is damaged", name, zero);
 

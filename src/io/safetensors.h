@@ -1,4 +1,4 @@
-// safetensors: named tensors in one file. Read strictly and without copies, written as Hugging Face's library writes it.
+// safetensors: named tensors in one file. Read strictly and without copying, written in the same form as Hugging Face's library.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -21,7 +21,7 @@ struct SafetensorSpec {
 };
 
 struct SafetensorView : SafetensorSpec {
-  std::span<const std::byte> data;  // C order, little-endian; aligned in files by Ridge, at any address in others'
+  std::span<const std::byte> data;  // C order, little-endian; aligned in files written by Ridge, possibly unaligned in others
 };
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
@@ -31,32 +31,32 @@ struct Safetensors {
   SafetensorsMetadata metadata;
 };
 
-// Views into `file`, whose tensors lie back to back and fill it. Values are not looked at: a BOOL can have any byte.
-// ErrorCode::io says what is wrong, in which tensor; `name` is what it calls the file.
+// Views into `file`; its tensors must be contiguous and fill it. Values are not checked: a BOOL can hold any byte. ErrorCode::io says what is wrong with which
+// tensor; `name` is the file's name in messages.
 Safetensors parse_safetensors(std::span<const std::byte> file, const std::string& name = "safetensors");
 
-// A mapped file. Copies share the mapping, and views live as long as the last of them, also when the path is replaced or removed meanwhile.
-// A file that is cut short in its place takes the pages of its readers away; Ridge itself only ever replaces files.
+// A mapped file. Copies share the mapping, and views stay valid as long as the last copy, even if the path is replaced or removed. Truncating the file in place
+// invalidates its readers' pages; Ridge itself only ever replaces files.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
   const std::vector<SafetensorView>& tensors() const;
   const SafetensorsMetadata& metadata() const;
-  const SafetensorView* find(std::string_view name) const;  // null: there is none
-  const SafetensorView& at(std::string_view name) const;    // ErrorCode::io names the nearest
+  const SafetensorView* find(std::string_view name) const;  // null: not found
+  const SafetensorView& at(std::string_view name) const;    // ErrorCode::io suggests the nearest name
 
  private:
   struct Mapped;
   std::shared_ptr<const Mapped> mapped_;
 };
 
-// Writes header first, then data as it comes, so that no more than a piece is in memory. Nothing is at the path before commit().
+// Writes the header, then the data piece by piece, so that only one piece is in memory. Nothing appears at the path before commit().
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<SafetensorSpec> tensors, const SafetensorsMetadata& metadata = {}, const FileOptions& options = {});
 
-  // The order in which data must be written: wide types first, so that all are aligned, then by name. It does not depend on the order given.
+  // The order in which data must be written: widest types first, so that all are aligned, then by name. It is independent of the order given.
   const std::vector<SafetensorSpec>& order() const { return order_; }
   void write(std::span<const std::byte> piece);  // the next bytes; pieces need not be whole tensors
   void commit();                                 // ErrorCode::value when bytes are missing

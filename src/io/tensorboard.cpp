@@ -27,7 +27,7 @@ constexpr std::array<uint32_t, 256> crc_table() {
   return table;
 }
 
-// As records carry them: rotated and shifted, so that a checksum of data with checksums in it is still a good one.
+// Masked CRCs, as records store them: rotated and offset, so that checksumming data that contains checksums still works well.
 uint32_t masked_crc(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8; }
 
 // Protocol buffers: a field is its number and kind, then the value.
@@ -56,7 +56,7 @@ void add_number(std::string& out, uint32_t field, uint64_t value) {
   add_varint(out, value);
 }
 
-// Numbers of the fields that are used, by message.
+// Field numbers in use, by message.
 namespace event {
 constexpr uint32_t kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 }
@@ -84,7 +84,7 @@ uint32_t crc32c(std::string_view bytes) {
 TensorboardFile::TensorboardFile(std::filesystem::path folder, int64_t first_step) : folder_(std::move(folder)) {
   add_event(0, event::kFileVersion, "brain.Event:2");
   if (first_step > 0) {
-    // A start in the middle: readers forget what earlier files say of this step and later ones.
+    // Resuming in the middle: readers discard what earlier files contain for this step and later ones.
     std::string log;
     constexpr uint32_t kStatus = 1, kStart = 1;
     add_number(log, kStatus, kStart);
@@ -93,7 +93,7 @@ TensorboardFile::TensorboardFile(std::filesystem::path folder, int64_t first_ste
   try {
     flush();
   } catch (const Error&) {
-    // The next flush says so.
+    // The next flush reports it.
   }
 }
 
@@ -101,7 +101,7 @@ void TensorboardFile::open() {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) fail(ErrorCode::io, "[tensorboard] cannot make the folder {}: {}; {}", folder_.string(), error.message(), file_remedy(error.value()));
-  // The time comes first and in full length: TensorBoard reads the files of a folder in the order of their names.
+  // The time comes first, zero-padded: TensorBoard reads the files of a folder in name order.
   const double now = wall_time();
   for (int number = 0; file_ < 0; ++number) {
     const std::filesystem::path path = folder_ / fmt::format("events.out.tfevents.{:010.0f}.{}.{}.{}", std::floor(now), host_name(), ::getpid(), number);
@@ -116,7 +116,7 @@ TensorboardFile::~TensorboardFile() {
   try {
     flush();
   } catch (const Error&) {
-    // Nobody is left to tell; the run's own metrics are in another file.
+    // There is nobody left to report to; the run's own metrics are in another file.
   }
   if (file_ >= 0) ::close(file_);
 }

@@ -1,4 +1,4 @@
-// TensorBoard's event files: records of protocol buffers with checksums, written here by hand.
+// Writes TensorBoard's event files: protocol buffer records with checksums, encoded here without a library.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,18 +11,18 @@ namespace ridge {
 
 class TensorboardFile {
  public:
-  // A new file in `folder`, which is made if need be. Earlier files there stay and count up to `first_step`. Where that fails, flush() says so and tries
-  // again; events wait in memory meanwhile.
+  // Creates a new file in `folder`, and the folder if needed. Events in earlier files there count up to `first_step`. If that fails, flush() reports it and
+  // tries again; events are kept in memory meanwhile.
   explicit TensorboardFile(std::filesystem::path folder, int64_t first_step = 0);
-  ~TensorboardFile();  // writes what is left
+  ~TensorboardFile();  // writes the remaining events
   TensorboardFile(const TensorboardFile&) = delete;
 
-  void scalar(std::string_view tag, int64_t step, double value);  // buffered; one that is not finite is left out
+  void scalar(std::string_view tag, int64_t step, double value);  // buffered; values that are not finite are left out
   void text(std::string_view tag, int64_t step, std::string_view words);
-  void flush();  // ErrorCode::io on a full disk; nothing is lost and the next call goes on from there. An event that has no room is refused so too
+  void flush();  // ErrorCode::io on a full disk; nothing is lost, and the next call continues from there. Also refuses an event for which there is no room
 
-  int64_t writes() const { return writes_; }                   // that left nothing waiting
-  const std::filesystem::path& path() const { return path_; }  // empty: it could not be made yet
+  int64_t writes() const { return writes_; }                   // flushes that left nothing in the buffer
+  const std::filesystem::path& path() const { return path_; }  // empty: not created yet
 
  private:
   void add_event(int64_t step, uint32_t field, std::string_view content);

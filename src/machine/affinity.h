@@ -1,4 +1,4 @@
-// Which CPUs a thread may run on, and binding it to one. Where the system has no such thing the mask is empty and binding fails.
+// Which CPUs a thread may run on, and binding it to one. On systems without affinity the mask is empty and binding fails.
 #pragma once
 #include <thread>
 #include <vector>

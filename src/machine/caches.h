@@ -4,6 +4,6 @@
 
 namespace ridge {
 
-int64_t last_level_cache_bytes();  // 32 MiB when the system does not say
+int64_t last_level_cache_bytes();  // 32 MiB if unknown
 
 }  // namespace ridge

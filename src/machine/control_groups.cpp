@@ -15,19 +15,19 @@ constexpr int64_t kUnlimited = int64_t(1) << 60;  // version 1 writes "none" as 
 
 struct Mount {
   bool v2 = false;
-  std::string point;     // where
-  std::string root;      // which group of the hierarchy lies there
+  std::string point;     // mount point
+  std::string root;      // the group mounted there
   std::string controls;  // ",cpu,cpuacct,": version 1 only
 };
 
-// A folder of groups and how to read it.
+// A group's folder and how to read it.
 struct GroupLevel {
   bool v2;
-  bool own;  // this process's group itself
+  bool own;  // this process's own group
   std::string folder;
 };
 
-std::string unescape(std::string_view text) {  // \040 is a blank
+std::string unescape(std::string_view text) {  // \040 is a space
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     auto digit = [&](size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '7' ? text[at] - '0' : -1; };
@@ -58,7 +58,7 @@ std::vector<Mount> read_mounts(const std::string& text) {
   return mounts;
 }
 
-// Where they are by custom, for a system that does not say.
+// The usual locations, for a system that does not list its mounts.
 std::vector<Mount> usual_mounts(const fs::path& root) {
   std::vector<Mount> mounts;
   std::error_code ignored;
@@ -68,7 +68,7 @@ std::vector<Mount> usual_mounts(const fs::path& root) {
   return mounts;
 }
 
-// The path of this process's group in a hierarchy; "/" when the system does not say.
+// The path of this process's group in a hierarchy; "/" if unknown.
 std::string group_path(std::string_view text, const Mount& mount) {
   while (!text.empty()) {
     const std::string_view line = take_line(text);  // number:controls:path
@@ -81,7 +81,7 @@ std::string group_path(std::string_view text, const Mount& mount) {
   return "/";
 }
 
-// From the process's own group up to the mount. A group that lies outside the mount is seen as the mount itself.
+// From the process's own group up to the mount. A group outside the mount appears as the mount itself.
 std::vector<GroupLevel> levels(const Mount& mount, std::string path) {
   constexpr size_t kDeepest = 64;
   if (path.find("/..") != path.npos) path.clear();
@@ -118,7 +118,7 @@ void read_quota(const Reader& read, const GroupLevel& level, GroupLimits& out) {
   if (quota && *quota > 0 && period && *period > 0) out.quotas.push_back({double(*quota) / double(*period), source});
 }
 
-// The value behind a word in lines "word value".
+// The value after a word, in lines of the form "word value".
 int64_t entry(std::string_view text, std::string_view word) {
   while (!text.empty()) {
     std::string_view line = take_line(text);
@@ -133,16 +133,16 @@ void read_memory(const Reader& read, const GroupLevel& level, GroupLimits& out) 
   auto add = [&](std::optional<int64_t> limit, const char* usage, const char* droppable, const char* file) {
     if (!limit || *limit <= 0 || *limit >= kUnlimited) return;
     if (stat.empty()) stat = read.text(f + "/memory.stat");
-    // File pages that nobody has used lately are dropped before the limit is felt.
+    // File pages that were not used recently are reclaimed before the limit takes effect.
     const int64_t used = read.number(f + usage).value_or(0);
     out.memory.push_back({*limit, used - std::min(used, entry(stat, droppable)), f + file});
   };
   if (level.v2) {
-    // Above memory.high the process is slowed down until it gives memory back.
+    // Above memory.high the process is slowed down until it frees memory.
     for (const char* file : {"/memory.max", "/memory.high"}) add(read.number(f + file), "/memory.current", "inactive_file", file);
   } else {
     add(read.number(f + "/memory.limit_in_bytes"), "/memory.usage_in_bytes", "total_inactive_file", "/memory.limit_in_bytes");
-    // Counts the groups outside a container too; those inside are visited anyway.
+    // Includes groups outside a container; those inside are visited anyway.
     if (level.own) {
       stat = read.text(f + "/memory.stat");
       add(entry(stat, "hierarchical_memory_limit"), "/memory.usage_in_bytes", "total_inactive_file", "/memory.stat");

@@ -1,5 +1,5 @@
-// What Linux's control groups, version 1 and 2, allow this process: every level from its own group up to the root of the
-// hierarchy, as far as it is mounted here. Groups outside a container are not visible in it.
+// The limits of Linux control groups (v1 and v2) on this process: every level from its own group up to the root of the hierarchy, as far as mounted here.
+// Groups outside a container are not visible in it.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -11,11 +11,11 @@ namespace ridge {
 struct GroupLimits {
   struct Quota {
     double cpus;
-    std::string source;  // the file that says so
+    std::string source;  // the file with the limit
   };
   struct Memory {
     int64_t limit;
-    int64_t used;  // that cannot be dropped
+    int64_t used;  // memory that cannot be reclaimed
     std::string source;
   };
   struct Cpuset {
@@ -27,6 +27,6 @@ struct GroupLimits {
   std::vector<Cpuset> cpusets;
 };
 
-GroupLimits read_control_groups(const std::filesystem::path& root = "/");  // reads proc and sys below it
+GroupLimits read_control_groups(const std::filesystem::path& root = "/");  // reads proc and sys below root
 
 }  // namespace ridge

@@ -12,11 +12,11 @@
 namespace ridge {
 namespace {
 
-constexpr int kMostMeasurements = 64, kMostVisits = 48;  // the rest is for trying again
-constexpr size_t kAllClusters = 8, kSomeClusters = 4;    // up to so many clusters of one look are all measured, else some
+constexpr int kMostMeasurements = 64, kMostVisits = 48;  // the rest is for retries
+constexpr size_t kAllClusters = 8, kSomeClusters = 4;    // up to this many clusters of cores that look alike are all measured; beyond that, only some
 constexpr int kRetries = 4;
 
-// Cores that look alike in what the system says, by cluster.
+// Cores that look alike in the system's report, by cluster.
 using Cluster = std::vector<int>;                 // indices of cores
 using Look = std::pair<int, std::vector<Cache>>;  // reported kind, caches
 
@@ -57,8 +57,8 @@ class Measurer {
     if (std::isfinite(s) && s > speed_[core]) speed_[core] = s;
   }
 
-  // A core that measures far below others that look like it may only have been disturbed, so it is tried again; what remains is a
-  // difference, and others of that speed are then believed.
+  // A core that measures far below others that look like it may only have been disturbed, so it is measured again. If it is still slow the difference is real,
+  // and other cores of that speed are believed too.
   bool differ(const std::vector<int>& cores) {
     double best = 0;
     for (int i : cores) best = std::max(best, speed_[i]);
@@ -73,7 +73,7 @@ class Measurer {
   }
 
   void measure_alike(const std::vector<Cluster>& clusters) {
-    std::vector<Cluster> open;  // the cores of each cluster that may be measured
+    std::vector<Cluster> open;  // the measurable cores of each cluster
     for (const Cluster& c : clusters) {
       Cluster cores;
       std::copy_if(c.begin(), c.end(), std::back_inserter(cores), [&](int i) { return can(i); });
@@ -89,14 +89,14 @@ class Measurer {
     }
     for (int i : sample) visit(i);
     if (!differ(sample)) return;
-    std::vector<int> all;  // one of each cluster first, in case that not all can be measured
+    std::vector<int> all;  // one of each cluster first, in case not all can be measured
     for (const Cluster& c : open) all.push_back(c.front());
     for (const Cluster& c : open) all.insert(all.end(), c.begin() + 1, c.end());
     for (int i : all) visit(i);
     differ(all);
   }
 
-  // A core that was not measured is like the nearest one of its cluster, else of those that look like it.
+  // A core that was not measured is assumed to match the nearest one of its cluster, or else of the cores that look like it.
   void fill(const std::vector<Cluster>& clusters) {
     const std::vector<double> known = speed_;
     std::vector<int> all;
@@ -123,11 +123,11 @@ class Measurer {
 
   const MeasureCpu& measure_;
   std::vector<double> speed_;  // of each core; 0: unknown
-  std::vector<int> cpu_;       // to measure each core on; -1: not allowed
+  std::vector<int> cpu_;       // the CPU to measure each core on; -1: not allowed
   int visits_ = 0, left_ = kMostMeasurements;
 };
 
-// Cores that could not be measured at all: what the hints say, in the unit of those that were.
+// For cores that could not be measured: what the hints suggest, in the unit of the measured ones.
 bool fill_by_hints(const Topology& t, std::vector<double>& speed) {
   double known = 0, hinted = 0;
   for (size_t i = 0; i < speed.size(); ++i)
@@ -161,7 +161,7 @@ void confirm_kinds(Topology& topology, const MeasureCpu& measure, const std::vec
     for (size_t i = 0; i < topology.cores.size(); ++i) any |= topology.cores[i].kind == int(k) && measured[i] > 0;
     topology.kinds[k].measured = any;
   }
-  // One kind that nobody speaks of is no difference.
+  // One measured kind where the system reports none is not a difference.
   if (reported.size() != topology.kinds.size() && (reported.size() > 1 || topology.kinds.size() > 1))
     topology.remarks.push_back(fmt::format("the system reports {} kind{} of cores; measured, there {} {}", reported.size(), reported.size() == 1 ? "" : "s",
                                            topology.kinds.size() == 1 ? "is" : "are", topology.kinds.size()));

@@ -1,5 +1,5 @@
-// The true kinds of cores. What the system reports is a hint: some chips are reported with too many kinds, some with too few,
-// some with none. A short measurement on some cores of each cluster decides.
+// The actual kinds of cores. What the system reports is only a hint: it reports too many kinds for some chips, too few for others, and none for some. A short
+// measurement on some cores of each cluster decides.
 #pragma once
 #include <functional>
 
@@ -7,15 +7,14 @@
 
 namespace ridge {
 
-// The speed of one CPU in any unit, the same for all of them; 0: cannot be told.
+// The speed of one CPU, in any unit common to all; 0: unknown.
 using MeasureCpu = std::function<double(int cpu)>;
 
-// Measures some cores of every cluster, more where they differ, and splits and merges the kinds accordingly; the remarks say what
-// changed. Only CPUs in `allowed` are measured (empty: all), and at most 64 of them, however large the machine. Without a usable
-// measurement the kinds stay those of the hints.
+// Measures some cores of every cluster, more where they differ, and splits or merges the kinds accordingly; the remarks say what changed. Measures only CPUs in
+// `allowed` (empty: all), and at most 64, however large the machine. Without a usable measurement the kinds stay as hinted.
 void confirm_kinds(Topology& topology, const MeasureCpu& measure, const std::vector<int>& allowed = {});
 
-// GFLOP/s of multiply-adds on a thread pinned there: some ms, until the clock has settled, 10 ms at most. 0 where threads cannot be pinned.
+// GFLOP/s of multiply-adds on a thread pinned there: a few ms, until the clock settles, at most 10 ms. 0 if threads cannot be pinned.
 double measure_cpu(int cpu);
 
 }  // namespace ridge

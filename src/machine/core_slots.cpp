@@ -18,7 +18,7 @@
 namespace ridge {
 namespace {
 
-// A file descriptor for its lifetime.
+// Closes a file descriptor on destruction.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -35,8 +35,8 @@ class Descriptor {
 
 std::string system_error() { return std::strerror(errno); }
 
-// Opens the folder, made if need be. Others must not be able to put files there: /tmp belongs to everybody, and a lock that
-// somebody else may hold or replace says nothing. On failure -1 and the reason.
+// Opens the folder, creating it if needed. Others must not be able to create files there: /tmp is shared, and a lock that somebody else can hold or replace is
+// meaningless. Returns -1 and the reason on failure.
 int open_folder(const std::filesystem::path& folder, std::string& reason) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     reason = fmt::format("{} cannot be made ({})", folder.string(), system_error());
@@ -55,7 +55,7 @@ int open_folder(const std::filesystem::path& folder, std::string& reason) {
 }  // namespace
 
 std::filesystem::path run_folder() {
-  // Left over from another session, as after su or in a container, it may not be there.
+  // The variable may be left over from another session (after su, or in a container), and the folder may not exist.
   const char* run = std::getenv("XDG_RUNTIME_DIR");
   if (run && *run == '/' && access(run, W_OK | X_OK) == 0) return std::filesystem::path(run) / "ridge";
   std::error_code none;

@@ -22,7 +22,7 @@ std::string_view name(Device::Kind kind) { return kKindNames[int(kind)]; }
   fail(ErrorCode::usage, "[device] unknown device '{}'; {}; valid: {}", text, hint, kValid);
 }
 
-// Words that mean a device to many people, and that no edit distance would lead there.
+// Common words for a device that edit distance would not match.
 std::string hint_for(std::string_view word) {
   struct Meaning {
     std::string_view word, device;
@@ -34,7 +34,7 @@ std::string hint_for(std::string_view word) {
   return nearest_hint(word.substr(0, word.find(':')), names);
 }
 
-// A word like "12.3 ms" for a comparison of expected times.
+// Text such as "12.3 ms", for comparing expected times.
 std::string time_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
   return seconds >= 1e-3 ? fmt::format("{:.2f} ms", 1e3 * seconds) : fmt::format("{:.1f} µs", 1e6 * seconds);
@@ -49,14 +49,14 @@ std::string described(const KnownDevice& known) {
   return known.name.empty() ? to_string(known.device) : fmt::format("{} ({})", to_string(known.device), known.name);
 }
 
-// What a line about a missing device calls it: a kind of which there is none has no number.
+// The name in a message about a missing device: a kind without devices has no number.
 std::string called(const KnownDevice& known) { return known.name.empty() ? std::string(name(known.device.kind)) : described(known); }
 
 DeviceChoice choose_automatically(const std::vector<KnownDevice>& devices, const StepWork& work, std::span<const DeviceCost> costs) {
   struct Candidate {
     const KnownDevice* known;
     const DeviceCost* cost;
-    double seconds;  // 0: not known
+    double seconds;  // 0: unknown
   };
   DeviceChoice choice;
   std::vector<Candidate> candidates;
@@ -77,7 +77,7 @@ DeviceChoice choose_automatically(const std::vector<KnownDevice>& devices, const
     choice.reason = "the only device that this build can use here";
   } else if (std::all_of(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.seconds > 0; })) {
     std::stable_sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-    // Of equals (within 5 %) the CPU: it is there anyway, and nothing has to be moved.
+    // On a tie (within 5 %) the CPU wins: it is always available, and no data has to be moved.
     constexpr double kEqual = 1.05;
     best = std::find_if(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.known->device.kind == Device::Kind::cpu; });
     if (best == candidates.end() || best->seconds > kEqual * candidates.front().seconds) best = candidates.begin();
@@ -95,7 +95,7 @@ DeviceChoice choose_automatically(const std::vector<KnownDevice>& devices, const
 
 bool matches(const DeviceRequest& request, const Device& device) { return device.kind == request.kind && (!request.index || *request.index == device.index); }
 
-// The devices in the order in which they stand in for the one that was asked for; the CPU is last.
+// The devices in the order in which they replace the requested one; the CPU is last.
 std::vector<const KnownDevice*> chain_of(const DeviceRequest& request, const std::vector<KnownDevice>& devices) {
   std::vector<const KnownDevice*> chain;
   for (const KnownDevice& known : devices) chain.push_back(&known);
@@ -120,7 +120,7 @@ DeviceChoice choose_named(std::string_view text, const DeviceRequest& request, F
       choice.reason += ", the one of its kind with the most free memory";
     return choice;
   }
-  // A kind of which there is no device says why; else it is the number that does not exist.
+  // If there is no device of this kind, say why; otherwise the number does not exist.
   std::string refusal = fmt::format("{} is not available here: {}", called(first), first.missing);
   if (!matches(request, first.device) && !first.name.empty()) {
     const KnownDevice* last = &first;
@@ -208,7 +208,7 @@ DeviceChoice choose_device(std::string_view request, Fallback fallback, const st
 DeviceChoice select_device(std::string_view request, Fallback fallback, const StepWork& work, std::span<const DeviceCost> costs) {
   const DeviceRequest parsed = parse_device(request);
   if (!parsed.automatic && parsed.kind == Device::Kind::cpu) return choose_device(request, fallback, known_devices({}), work, costs);
-  // Who asks for a GPU by name waits for its driver longer than who leaves the choice to Ridge.
+  // A GPU requested by name gets more time for its driver to answer than an automatic choice.
   constexpr double kPatience = 10;
   auto known_now = [](const GpuScan& scan) { return known_devices(scan, usable_backends(scan)); };
   if (!parsed.automatic && gpus().slow) return choose_device(request, fallback, known_now(scan_gpus({.seconds = kPatience})), work, costs);

@@ -1,4 +1,4 @@
-// Which devices this build and this machine have together, and the choice among them. select_device() is choose_device() on this machine.
+// Which devices are usable with this build on this machine, and the choice among them. select_device() is choose_device() for this machine.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace ridge {
 
-// The devices for which this build has a backend, besides the CPU.
+// The devices other than the CPU for which this build has a backend.
 struct Backends {
   bool cuda = false, metal = false;
-  std::string cuda_missing = {};  // what a CUDA device lacks besides its driver, and how to get it
-  std::string no_cudnn = {};      // the same of cuDNN, without which only convolutions are slower
+  std::string cuda_missing = {};  // what CUDA needs in addition to its driver, and how to get it
+  std::string no_cudnn = {};      // the same for cuDNN, without which only convolutions are slower
 };
 Backends built_backends();
-Backends usable_backends(const GpuScan& scan);  // the same, with a look for the libraries where there are devices
+Backends usable_backends(const GpuScan& scan);  // the same, but searches for the libraries if there are devices
 
 struct KnownDevice {
   Device device;
@@ -25,7 +25,7 @@ struct KnownDevice {
   int64_t memory_free = 0;
 };
 
-// One row for each device, and one for each kind of which there is none. The CPU is last and can always be used.
+// One row per device, and one for each kind without a device. The CPU is last and always usable.
 std::vector<KnownDevice> known_devices(const GpuScan& scan, const Backends& backends = built_backends());
 
 struct DeviceRequest {

@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-// The tiers that kernels are compiled for and that this CPU runs, lowest first.
+// The tiers that kernels are compiled for and that this CPU supports, lowest first.
 std::vector<IsaTier> available_tiers() {
 #if defined(RIDGE_ONE_TIER)
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) fail(ErrorCode::unsupported, "[features] this build runs on CPUs with AVX2 only");

@@ -13,10 +13,10 @@
 namespace ridge {
 namespace {
 
-// Goes up when the loops that measure change so much that old figures mislead.
+// Incremented when the measuring loops change so much that old figures would mislead.
 constexpr int kMeasuringLoops = 1;
 
-// Kinds of cores may be told apart by a measurement, which can come out differently; their caches cannot.
+// Kinds of cores may be distinguished by a measurement, which can vary; their caches cannot.
 std::string describe_cores(const Topology& topology) {
   std::map<std::string, int> groups;
   for (const Core& core : topology.cores) {
@@ -59,7 +59,7 @@ Fingerprint fingerprint(const Machine& machine) {
   parts["memory_limit_mib"] = limits.memory_limit >> 20;
   parts["vector_instructions"] = std::string(name(isa_tier()));
   parts["build"] = describe_build();
-  // Names come from firmware: whatever bytes they hold, the text is valid.
+  // Names come from firmware; the text must be valid whatever bytes they contain.
   std::string text = parts.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   return {fmt::format("{:016x}", XXH3_64bits(text.data(), text.size())), text};
 }

@@ -1,4 +1,4 @@
-// What a measurement holds for: the hardware, the limits of this process, and the build that measured.
+// What a measurement is valid for: the hardware, this process's limits, and the build that measured.
 #pragma once
 #include <string>
 
@@ -11,7 +11,7 @@ struct Fingerprint {
   std::string description;  // what it was made from, as JSON
 };
 
-// Equal on every start of the same machine: nothing in it is measured, and memory counts in whole GiB.
+// The same on every start on the same machine: contains nothing measured, and memory is rounded to whole GiB.
 Fingerprint fingerprint(const Machine& machine);
 
 }  // namespace ridge

@@ -9,7 +9,7 @@
 namespace ridge {
 namespace {
 
-// Three digits, in the unit or in a thousand of it.
+// Three digits, in the unit or thousands of it.
 std::string with_unit(double x, const char* unit, const char* thousand) {
   if (x >= 1000) return fmt::format("{:.3g} {}", x / 1000, thousand);
   return x >= 100 ? fmt::format("{:.0f} {}", x, unit) : x >= 10 ? fmt::format("{:.1f} {}", x, unit) : fmt::format("{:.2g} {}", x, unit);

@@ -1,4 +1,4 @@
-// What was measured, and what was measured of GPUs.
+// Measured values, and the measured ceilings of GPUs.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,7 +12,7 @@ struct Measured {
   double median = 0;
   double spread = 0;  // between the quartiles, as a fraction of the median
   int samples = 0;
-  std::string variant = {};  // the way that won
+  std::string variant = {};  // the fastest variant
 };
 
 Measured summarize(std::vector<double> samples);  // median and spread
@@ -26,8 +26,8 @@ struct GpuCeilings {
   };
   std::string name = {};
   std::vector<Rate> matmul = {};
-  Measured copy_gbs = {};                       // in its memory; bytes read and written
-  Measured launch_us = {}, round_trip_us = {};  // a kernel after another; one from its launch until the host knows of its end
+  Measured copy_gbs = {};                       // in device memory; bytes read plus bytes written
+  Measured launch_us = {}, round_trip_us = {};  // back-to-back kernels; from a launch until the host sees it finish
   Measured upload_pageable_gbs = {}, upload_pinned_gbs = {}, download_pageable_gbs = {}, download_pinned_gbs = {};
   std::vector<std::string> remarks = {};  // what could not be measured, and why
 
@@ -36,9 +36,9 @@ struct GpuCeilings {
 
 struct GpuFindings {
   std::vector<GpuCeilings> gpus = {};
-  std::string none = {};  // why there is none; empty: there is one
+  std::string none = {};  // why there is none; otherwise empty
 };
 
-using GpuProbe = std::function<GpuFindings(bool quick)>;  // of all GPUs of one backend
+using GpuProbe = std::function<GpuFindings(bool quick)>;  // for all GPUs of one backend
 
 }  // namespace ridge

@@ -18,9 +18,9 @@
 namespace ridge {
 namespace {
 
-constexpr int kMostDevices = 256;  // a driver that says more is not believed
+constexpr int kMostDevices = 256;  // a driver that reports more is not believed
 
-// CUDA's driver, as far as it is asked here.
+// The part of CUDA's driver that is used here.
 struct CudaDriver {
   DynamicLibrary library;
   int (*init)(unsigned) = nullptr;
@@ -36,7 +36,7 @@ struct CudaDriver {
   int (*set_context)(void*) = nullptr;
   int (*free_memory)(size_t*, size_t*) = nullptr;
 
-  // The first function that is missing; null when all are there.
+  // The first missing function; null if all exist.
   const char* bind_all() {
     library.bind(error_name, "cuGetErrorName");
     library.bind(get_pci, "cuDeviceGetPCIBusId");
@@ -59,7 +59,7 @@ struct CudaDriver {
   }
 };
 
-// These run in children. An answer is a line of words between tabs, the first of which says what it is.
+// These run in child processes. An answer is a line of tab-separated words; the first is its type.
 void ask_cuda(ChildVoice& voice, const std::string& path) {
   constexpr int kProcessors = 16, kMajor = 75, kMinor = 76;
   CudaDriver driver;
@@ -90,7 +90,7 @@ void ask_cuda(ChildVoice& voice, const std::string& path) {
   }
 }
 
-// Free memory as a context sees it. Making one takes a while, so it is asked only where NVML has not told.
+// Free memory as seen by a context. Creating one is slow, so this is used only if NVML has not reported it.
 void ask_cuda_memory(ChildVoice& voice, const std::string& path) {
   CudaDriver driver;
   driver.library = DynamicLibrary(path);
@@ -131,7 +131,7 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-// The child may have been broken by what it loaded, so nothing that it says is taken on trust.
+// What the child loaded may have corrupted it, so its output is validated.
 template <class Number>
 Number number(const std::vector<std::string>& words, size_t index, Number low, Number high, Number otherwise) {
   if (index >= words.size()) return otherwise;
@@ -145,7 +145,7 @@ constexpr int64_t kMostMemory = int64_t(1) << 50;
 std::string word(const std::vector<std::string>& words, size_t index) { return index < words.size() ? words[index] : std::string(); }
 int64_t bytes(const std::vector<std::string>& words, size_t index) { return number<int64_t>(words, index, 0, kMostMemory, 0); }
 
-// What the CUDA child said, into the scan. Returns why there are no devices; empty when there are some.
+// Adds the CUDA child's answer to the scan. Returns why there are no devices; empty if there are some.
 std::string read_cuda(const ChildAnswer& answer, const std::string& path, GpuScan& scan, bool& absent) {
   std::string why;
   for (const std::string& line : answer.lines) {
@@ -204,12 +204,12 @@ void read_nvml(const ChildAnswer& answer, GpuScan& scan) {
   }
 }
 
-// GPUs that the system shows and no driver has named.
+// GPUs that the system lists and no driver has reported.
 void add_sysfs(const std::vector<Gpu>& seen, GpuScan& scan) {
   const bool named = std::any_of(scan.gpus.begin(), scan.gpus.end(), [](const Gpu& gpu) { return gpu.vendor == Gpu::Vendor::nvidia; });
   for (const Gpu& gpu : seen) {
     const bool known = std::any_of(scan.gpus.begin(), scan.gpus.end(), [&](const Gpu& g) { return !gpu.pci.empty() && g.pci == gpu.pci; });
-    // A driver without bus addresses has still named its GPUs: do not list them twice.
+    // A driver without bus addresses has still reported its GPUs: do not list them twice.
     const bool unaddressed =
         named && gpu.vendor == Gpu::Vendor::nvidia && std::any_of(scan.gpus.begin(), scan.gpus.end(), [](auto& g) { return g.pci.empty(); });
     if (!known && !unaddressed) scan.gpus.push_back(gpu);
@@ -269,7 +269,7 @@ GpuScan scan_gpus(const GpuScanOptions& options) {
   if (scan.slow) scan.no_cuda += fmt::format(" ({} s): it hangs, or wakes the GPUs at each start (nvidia-smi -pm 1 keeps them awake)", options.seconds);
   if (absent) scan.no_cuda = why_absent(scan, kernel_driver, cuda, scan.broken);
   if (scan.no_cuda.empty() && offered == 0) scan.no_cuda = "the NVIDIA driver offers no device: " + cuda::remedy_for(100), scan.broken = true;
-  // Devices that were named before the driver broke are no devices to work on.
+  // Devices reported before the driver failed are not usable.
   if (!scan.no_cuda.empty())
     for (Gpu& gpu : scan.gpus) gpu.ordinal = -1;
 

@@ -1,5 +1,5 @@
-// Which GPUs there are. Drivers are asked in a child process, since their libraries may be broken, crash or hang: whatever they do,
-// the answer is a list and a line of remark, never a failed start.
+// Which GPUs the machine has. Drivers are queried in a child process, since their libraries may be broken, crash or hang: whatever they do, the result is a
+// list and a one-line remark, never a failed start.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -23,10 +23,10 @@ struct Gpu {
 struct GpuScan {
   std::vector<Gpu> gpus;  // CUDA's by number, then the others
   std::string driver;     // NVIDIA's version; empty: none seen
-  int cuda = 0;           // the newest CUDA that the driver speaks: 12040 is 12.4
-  std::string no_cuda;    // why there is no CUDA device, with what to do about it; empty: there is one
-  bool broken = false;    // something is installed that does not work: no_cuda or a remark says what
-  bool slow = false;      // the driver did not answer in time, and may if given more
+  int cuda = 0;           // the newest CUDA version that the driver supports: 12040 is 12.4
+  std::string no_cuda;    // why there is no CUDA device, and what to do; empty: there is one
+  bool broken = false;    // something installed does not work: no_cuda or a remark says what
+  bool slow = false;      // the driver did not answer in time, but might with more time
   std::vector<std::string> remarks;
 
   int cuda_devices() const;
@@ -35,11 +35,11 @@ struct GpuScan {
 struct GpuScanOptions {
   std::string cuda_library = {}, nvml_library = {};  // empty: RIDGE_CUDA_LIBRARY, RIDGE_NVML_LIBRARY, else the driver's usual names
   std::filesystem::path root = "/";                  // where sys and proc are
-  double seconds = 1.5;                              // how long drivers may take
+  double seconds = 1.5;                              // time limit for drivers
 };
 
 GpuScan scan_gpus(const GpuScanOptions& options = {});
-const GpuScan& gpus();  // scanned once for this process
+const GpuScan& gpus();  // scanned once per process
 
 std::string_view name(Gpu::Vendor vendor);
 

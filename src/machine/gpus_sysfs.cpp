@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first line of a small file, fit for a message; empty when it cannot be read.
+// The first line of a small file, made safe for messages; empty if unreadable.
 std::string first_line(const fs::path& path) {
   const std::string text = read_system_file(path);
   std::string line = text.substr(0, std::min<size_t>(text.find('\n'), 200));
@@ -40,7 +40,7 @@ int64_t bytes_of(const fs::path& path) {
   return value < (int64_t(1) << 50) ? value : 0;
 }
 
-// Only makers of GPUs that could compute: servers and virtual machines have display adapters as well.
+// Only vendors of GPUs that can compute: servers and virtual machines have display adapters as well.
 bool known_vendor(unsigned id, Gpu::Vendor& vendor) {
   switch (id) {
     case 0x10de: vendor = Gpu::Vendor::nvidia; return true;
@@ -61,7 +61,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 void add_pci(const fs::path& root, std::vector<Gpu>& gpus) {
   for (const fs::path& device : entries_of(root / "sys/bus/pci/devices")) {
-    constexpr unsigned kDisplay = 0x03;  // the class of display controllers, 3D ones included
+    constexpr unsigned kDisplay = 0x03;  // the PCI class of display controllers, including 3D ones
     if (hex_of(first_line(device / "class")) >> 16 != kDisplay) continue;
     Gpu gpu;
     if (!known_vendor(hex_of(first_line(device / "vendor")), gpu.vendor)) continue;
@@ -74,12 +74,12 @@ void add_pci(const fs::path& root, std::vector<Gpu>& gpus) {
   }
 }
 
-// GPUs that are part of a chip have no bus address; their driver's name says what they are.
+// Integrated GPUs have no bus address; their driver's name identifies them.
 void add_on_chip(const fs::path& root, std::vector<Gpu>& gpus) {
   for (const fs::path& card : entries_of(root / "sys/class/drm")) {
     const std::string entry = card.filename().string();
     if (!entry.starts_with("card") || entry.find('-') != std::string::npos) continue;
-    if (!first_line(card / "device/vendor").empty()) continue;  // on the PCI bus, seen there
+    if (!first_line(card / "device/vendor").empty()) continue;  // on the PCI bus, already listed
     const std::string uevent = read_system_file(card / "device/uevent");
     for (std::string_view rest = uevent; !rest.empty();) {
       const std::string_view line = take_line(rest);

@@ -1,4 +1,4 @@
-// GPUs as the operating system shows them, without any driver's library: names by vendor and number, memory where it is told.
+// GPUs as listed by the operating system, without any driver library: names by vendor and device number, and memory if reported.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace ridge {
 
-std::vector<Gpu> gpus_of_system(const std::filesystem::path& root);   // display adapters of servers and virtual machines left out
+std::vector<Gpu> gpus_of_system(const std::filesystem::path& root);   // excludes display adapters of servers and virtual machines
 std::string nvidia_kernel_driver(const std::filesystem::path& root);  // the loaded module's version; empty: none
-std::string canonical_pci(std::string_view text);                     // "00000000:01:00.0" → "0000:01:00.0"; empty: no address
+std::string canonical_pci(std::string_view text);                     // "00000000:01:00.0" → "0000:01:00.0"; empty: not an address
 
 }  // namespace ridge

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A word of a small file that is shown to people: printable, and not long.
+// A word from a small file, for display: printable, and not long.
 std::string word_of(const fs::path& path) {
   const std::string text = read_system_file(path);
   std::string_view rest = text;
@@ -40,7 +40,7 @@ int64_t field(std::string_view text, std::string_view name) {
   return 0;
 }
 
-// The governor that holds a CPU back most, and the lowest cap of its clock.
+// The most restrictive governor, and the lowest clock cap.
 void read_clocks(const fs::path& root, Health& health) {
   constexpr int kMostCpus = 4096;
   auto rank = [](const std::string& governor) { return governor == "powersave" ? 2 : governor == "conservative" || governor == "userspace" ? 1 : 0; };

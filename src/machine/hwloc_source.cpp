@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 
-// hwloc's archive can ask libudev for the names of disks, and Debian ships no archive of libudev. Ridge does not care for disks:
-// these answers make hwloc leave their names out, and the program needs no libudev.
+// hwloc's archive can ask libudev for disk names, and Debian ships no static libudev. Ridge does not need disks: these stubs make hwloc omit their names, so
+// that the program does not depend on libudev.
 extern "C" {
 struct udev;
 struct udev_device;
@@ -37,9 +37,9 @@ Handle make_handle() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Handle handle(raw);
-  // CPUs that this process may not use are a matter of limits, not of the machine.
+  // CPUs that this process may not use are handled by the limits, not the topology.
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-  // The x86 component visits every CPU to read what Linux has told already.
+  // The x86 component visits every CPU to read what Linux already reports.
   hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   return handle;
 }
@@ -53,7 +53,7 @@ std::string cpu_name(hwloc_topology_t t) {
   hwloc_obj_t package = hwloc_get_obj_by_type(t, HWLOC_OBJ_PACKAGE, 0), machine = hwloc_get_root_obj(t);
   for (hwloc_obj_t object : {package, machine})
     if (std::string name = info(object, "CPUModel"); !name.empty()) return name;
-  for (hwloc_obj_t object : {package, machine})  // Arm's Linux has numbers instead of names
+  for (hwloc_obj_t object : {package, machine})  // on Arm, Linux reports numbers instead of names
     if (std::string part = info(object, "CPUPart"); !part.empty()) return "part " + part + " of vendor " + info(object, "CPUImplementer");
   return "";
 }
@@ -73,7 +73,7 @@ double number(const std::string& text) {
   return value > 0 && value < 1e9 ? value : 0;
 }
 
-// What the system says of the speed of a kind: its capacity, or its highest frequency.
+// The system's hint about a kind's speed: its capacity, or its highest frequency.
 double guess_speed(unsigned count, const hwloc_info_s* infos) {
   double capacity = 0, highest = 0, base = 0, atom = 1;
   for (unsigned i = 0; i < count; ++i) {
@@ -81,7 +81,7 @@ double guess_speed(unsigned count, const hwloc_info_s* infos) {
     if (name == "LinuxCapacity") capacity = number(value);
     if (name == "FrequencyMaxMHz") highest = number(value);
     if (name == "FrequencyBaseMHz") base = number(value);
-    if (name == "CoreType" && value == "IntelAtom") atom = 0.6;  // does less in a cycle
+    if (name == "CoreType" && value == "IntelAtom") atom = 0.6;  // does less per cycle
   }
   return capacity > 0 ? capacity : atom * (highest > 0 ? highest : base);
 }
@@ -147,7 +147,7 @@ Topology convert(hwloc_topology_t t) {
 }  // namespace
 
 Topology topology_from_hwloc() {
-  // Without these files hwloc knows nothing more than the number of CPUs, and complains on stderr.
+  // Without these files hwloc knows only the number of CPUs, and complains on stderr.
   const char* root = std::getenv("HWLOC_FSROOT");
   std::error_code unknown;
   if (!std::filesystem::exists(std::filesystem::path(root ? root : "/") / "sys/devices/system/cpu/cpu0/topology", unknown)) return {};
@@ -161,7 +161,7 @@ Topology topology_from_hwloc() {
 
 Topology topology_from_xml(std::string_view xml) {
   Handle handle = make_handle();
-  const std::string text(xml);  // hwloc wants the zero at the end counted
+  const std::string text(xml);  // hwloc expects the length to include the terminating zero
   if (!handle || hwloc_topology_set_xmlbuffer(handle.get(), text.c_str(), int(text.size()) + 1) != 0 || hwloc_topology_load(handle.get()) != 0)
     fail(ErrorCode::value, "[topology] {} bytes are no topology in hwloc's XML, version 2; export one with lstopo", xml.size());
   Topology out = convert(handle.get());

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kImplausible = int64_t(1) << 60;  // bytes
 
-// The value in a file of lines "key: value …", as a word.
+// The value in a file of "key: value …" lines, as a word.
 std::string value_of(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     std::string_view line = take_line(text);
@@ -40,7 +40,7 @@ int64_t kilobytes(std::string_view text, std::string_view key) {
   return value < kImplausible / 1024 ? value * 1024 : 0;
 }
 
-// Narrows a to b; unchanged, and false, when they have nothing in common or b leaves nothing out.
+// Intersects a with b; returns false and leaves a unchanged if they are disjoint or b excludes nothing.
 bool intersect(std::vector<int>& a, const std::vector<int>& b) {
   std::vector<int> both;
   std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
@@ -72,7 +72,7 @@ class Reading {
   void cpus() {
     const std::vector<int> mask = real_ ? affinity_mask() : parse_cpu_list(value_of(text("proc/self/status"), "Cpus_allowed_list"));
     out_.online = parse_cpu_list(text("sys/devices/system/cpu/online"));
-    if (real_ || out_.online.empty()) {  // the kernel's mask has only CPUs that run, while a container's files may count from 0
+    if (real_ || out_.online.empty()) {  // the kernel's mask contains only online CPUs, while a container's files may count from 0
       std::vector<int> all;
       std::set_union(out_.online.begin(), out_.online.end(), mask.begin(), mask.end(), std::back_inserter(all));
       out_.online = std::move(all);
@@ -118,7 +118,7 @@ class Reading {
     auto consider = [&](int64_t limit, int64_t used, const std::string& from) {
       if (out_.memory_total && limit >= out_.memory_total) return;
       if (out_.memory_limit == 0 || limit < out_.memory_limit) out_.memory_limit = limit, source = &from;
-      const int64_t left = std::max<int64_t>(limit - used, 1);  // 0 would say unknown
+      const int64_t left = std::max<int64_t>(limit - used, 1);  // 0 would mean unknown
       if (out_.memory_available == 0 || left < out_.memory_available) out_.memory_available = left;
     };
     for (const auto& m : groups_.memory) consider(m.limit, m.used, m.source);
@@ -155,7 +155,7 @@ class Reading {
   }
 
   fs::path root_;
-  bool real_;  // the running system, which can also be asked directly
+  bool real_;  // the running system, which can also be queried directly
   GroupLimits groups_;
   Limits out_;
 };

@@ -21,7 +21,7 @@ int Machine::parallel() const { return std::min(threads(), limits.threads()); }
 
 Machine combine(Topology topology, Limits limits) {
   Machine m{std::move(topology), std::move(limits), {}};
-  // A virtual machine's nodes may know only what it was started with.
+  // A virtual machine's nodes may report only the memory it was started with.
   if (m.limits.memory_total > 0) m.topology.memory_bytes = m.limits.memory_total;
   const std::set<int> allowed(m.limits.cpus.begin(), m.limits.cpus.end());
   for (size_t k = 0; k < m.topology.kinds.size(); ++k) {

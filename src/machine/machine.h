@@ -1,4 +1,4 @@
-// The machine as this process may use it: its topology cut down to its limits.
+// The machine as this process may use it: its topology restricted to its limits.
 #pragma once
 #include "machine/core_kinds.h"
 #include "machine/limits.h"
@@ -7,9 +7,9 @@
 namespace ridge {
 
 struct Machine {
-  Topology topology;  // all of it
+  Topology topology;  // of the whole machine
   Limits limits;
-  std::vector<CoreKind> usable;  // the kinds, with the cores and hardware threads that the limits leave; fastest first, never empty
+  std::vector<CoreKind> usable;  // the kinds with the cores and hardware threads that the limits allow; fastest first, never empty
 
   int cores() const;     // usable ones
   int threads() const;   // usable hardware threads
@@ -18,8 +18,8 @@ struct Machine {
 
 Machine combine(Topology topology, Limits limits);
 
-// Looks at everything now. Kinds are confirmed by a measurement of some milliseconds, on machines with many clusters up to 0.2 s;
-// an empty function leaves them as reported.
+// Examines everything now. Kinds are confirmed by a measurement of a few milliseconds, up to 0.2 s on machines with many clusters; with an empty function they
+// stay as reported.
 Machine look_at_machine(const MeasureCpu& measure = measure_cpu);
 
 }  // namespace ridge

@@ -34,7 +34,7 @@ class Keys {
     return at == values_.end() ? std::string_view() : at->second;
   }
 
-  // 0 when there is none, or an implausible one.
+  // 0 if missing or implausible.
   int64_t number(const std::string& key, int64_t most) const {
     const std::string_view t = text(key);
     int64_t value = 0;
@@ -52,7 +52,7 @@ class Keys {
   std::map<std::string_view, std::string_view, std::less<>> values_;
 };
 
-// One level of performance, or the whole of a chip without levels: the keys differ by their prefix.
+// One performance level, or a whole chip without levels: the keys differ by prefix.
 void add_level(Topology& t, const Keys& keys, const std::string& prefix, int reported, double guess) {
   constexpr int64_t kMostCache = int64_t(1) << 40;
   int cores = int(keys.number(prefix + "physicalcpu", kMostCores));
@@ -89,12 +89,12 @@ Topology topology_from_sysctl(std::string_view text) {
   std::string names;
   for (int level = 0; level < levels; ++level) {
     const std::string prefix = fmt::format("hw.perflevel{}.", level);
-    // Nothing says how fast a level is: each is taken for 0.6 of the next until measured.
+    // macOS does not report a level's speed: each is assumed to have 0.6 of the speed of the one before until measured.
     add_level(t, keys, prefix, levels - 1 - level, std::pow(0.6, level));
     names += fmt::format("{}{}", names.empty() ? "" : ", ", keys.text(prefix + "name"));
   }
   if (t.cores.empty()) {
-    // Not below two kinds: without levels these keys are those of the slowest cores.
+    // Only without levels: on a chip with several kinds, the keys without a level describe the slowest cores.
     add_level(t, keys, "hw.", -1, 0);
     if (levels > 0) t.remarks.push_back(fmt::format("sysctl names {} levels of performance and no cores in them; all cores are taken for equal", levels));
   }
@@ -113,7 +113,7 @@ std::string read_sysctl() {
     if (sysctlbyname(key.c_str(), value.data(), &size, nullptr, 0) == 0) text += key + ": " + value.data() + "\n";
   };
   auto add_number = [&](const std::string& key) {
-    int64_t value = 0;  // the call writes 4 or 8 bytes, little end first
+    int64_t value = 0;  // the call writes 4 or 8 bytes, little-endian
     size_t size = sizeof value;
     if (sysctlbyname(key.c_str(), &value, &size, nullptr, 0) == 0) text += key + ": " + std::to_string(value) + "\n";
     return value;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMebibyte = int64_t(1) << 20, kGibibyte = int64_t(1) << 30;
 
-// Left to the system and to what nobody plans: a thirty-second part, within bounds.
+// Reserved for the system and for unplanned allocations: a thirty-second, within bounds.
 int64_t reserve_of(int64_t total) { return std::clamp(total / 32, 64 * kMebibyte, 2 * kGibibyte); }
 
 }  // namespace
@@ -27,7 +27,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   auto& lines = budget.lines;
   const int64_t whole = facts.limit > 0 && (facts.total == 0 || facts.limit < facts.total) ? facts.limit : facts.total;
 
-  // What each rule alone would allow; the least decides.
+  // What each rule allows; the lowest wins.
   if (facts.total > 0) lines.push_back({"installed", facts.total, facts.device == "cpu" ? "the machine's memory" : "the GPU's memory"});
   if (facts.limit > 0) lines.push_back({"limit", facts.limit, "control groups and ulimits"});
   if (whole > 0) lines.push_back({fmt::format("{:g} of {}", facts.fraction, size_text(whole)), int64_t(double(whole) * facts.fraction), "memory_fraction"});

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kFirstTensorCores = 70, kFirstAmpere = 80;
 
-// Tensor cores know fp16 from 7.0 on, bf16 and tf32 from 8.0 on.
+// Tensor cores support fp16 from 7.0, bf16 and tf32 from 8.0.
 Support support_on_cuda(Precision precision, int capability) {
   switch (precision) {
     case Precision::fp32: return Support::native;
@@ -51,7 +51,7 @@ std::string speed_text(const PrecisionFacts& facts) {
 }
 
 PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLookup& rates) {
-  constexpr double kWorthIt = 1.15;  // a coarser format must pay
+  constexpr double kWorthIt = 1.15;  // a coarser format must be worth it
   PrecisionChoice choice;
   std::vector<PrecisionFacts> measured;
   bool any_native = false;
@@ -61,7 +61,7 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
     if (facts.speed && facts.support == Support::native) measured.push_back(facts);
     if (facts.speed && facts.support == Support::emulated && choice.runner_up.empty()) choice.runner_up = speed_text(facts) + ", emulated";
   }
-  // Stable formats first: fp16 is taken only where no other one pays.
+  // Stable formats first: fp16 is used only if no other one is faster.
   std::stable_sort(measured.begin(), measured.end(), [](const PrecisionFacts& a, const PrecisionFacts& b) {
     auto pays = [](const PrecisionFacts& facts) { return *facts.speed >= kWorthIt; };
     if (pays(a) != pays(b)) return pays(a);
@@ -69,7 +69,7 @@ PrecisionChoice choose_automatically(const ArithmeticUnit& unit, const RateLooku
     return *a.speed > *b.speed;
   });
   if (measured.empty() && unit.device.kind == Device::Kind::cuda && unit.capability >= kFirstTensorCores) {
-    // What its matrix units multiply is many times faster than what they do not, whatever a measurement would say in detail.
+    // Formats that its matrix units support are many times faster than the others; the choice needs no measurement.
     const bool bf16 = unit.capability >= kFirstAmpere;
     choice.precision = bf16 ? Precision::bf16 : Precision::fp16;
     choice.reason = bf16 ? "the matrix units multiply it, and it has fp32's range" : "the matrix units multiply it; a loss scale keeps gradients in its range";

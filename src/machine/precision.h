@@ -1,4 +1,4 @@
-// Number formats for activations and matmuls: what a device computes natively, what it only emulates, what is unstable, and which to take.
+// Number formats for activations and matmuls: which ones a device computes natively or only emulates, which are unstable, and which to use.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace ridge {
 
-// What decides about formats on a device.
+// The facts that determine a device's formats.
 struct ArithmeticUnit {
   Device device;
   std::string name;        // "this CPU", "NVIDIA H200"
@@ -21,13 +21,13 @@ struct ArithmeticUnit {
 };
 ArithmeticUnit arithmetic_of(const Device& device, const GpuScan& scan);
 
-// The rate of Ridge's own matmul on a device in some unit, as measured; empty: not measured.
+// The measured rate of Ridge's own matmul on a device, in some unit; empty: not measured.
 using RateLookup = std::function<std::optional<double>(const Device& device, Precision precision)>;
 
 enum class Support { native, emulated, absent };
 std::string_view name(Support support);
 
-// A notice for trainings alone: what is only read has no gradients.
+// A notice for training only: inference has no gradients.
 inline constexpr const char* kFp16Range = "fp16 overflows above 65504 and loses gradients below 6e-8: the loss is scaled, by a factor that the run finds";
 
 struct PrecisionFacts {
@@ -35,7 +35,7 @@ struct PrecisionFacts {
   Support support = Support::native;
   bool unstable = false;        // gradients may leave the format's range
   std::optional<double> speed;  // relative to fp32, measured
-  std::string warning = {};     // "bf16 has no native unit on this CPU: expect 0.60×, measured"; empty: nothing to say
+  std::string warning = {};     // "bf16 has no native unit on this CPU: expect 0.60×, measured"; empty: no warning
 };
 PrecisionFacts facts_of(Precision precision, const ArithmeticUnit& unit, const RateLookup& rates = {});
 
@@ -43,13 +43,12 @@ struct PrecisionChoice {
   Precision precision = Precision::fp32;
   std::string reason;
   std::string runner_up = {};
-  bool fell_back = false;            // it is not the one that was asked for
-  std::vector<std::string> notices;  // warnings, for the user to see and for the run's record
+  bool fell_back = false;            // it is not the requested format
+  std::vector<std::string> notices;  // warnings for the user and the run's record
 };
 
-// auto takes the fastest measured native format that trains safely, and fp32 where none is at least 1.15× as fast or none was measured;
-// on an NVIDIA GPU of which nothing was measured bf16, or before Ampere fp16.
-// A format that the device lacks becomes fp32 or, with Fallback::forbid, ErrorCode::unsupported.
+// auto takes the fastest measured native format that trains safely, or fp32 if none is at least 1.15× as fast or none was measured; on an NVIDIA GPU without
+// measurements it takes bf16, or fp16 before Ampere. A format that the device lacks becomes fp32 or, with Fallback::forbid, ErrorCode::unsupported.
 PrecisionChoice choose_precision(std::string_view request, Fallback fallback, const ArithmeticUnit& unit, const RateLookup& rates = {});
 
 }  // namespace ridge

@@ -22,13 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kBusyMs = 10000;
-// Each new machine, limit or build adds its own rows; those not used for longest go.
+// Each new machine, limit or build adds its own rows; the least recently used are removed.
 constexpr int64_t kMostMachines = 64;
 
 struct StoreError {
   int code;
   std::string what;
-  // SQLITE_ERROR is a table of another form: not ours, so as good as broken.
+  // SQLITE_ERROR means a table with another schema: not ours, so treated as broken.
   bool corrupt() const { return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR; }
 };
 
@@ -90,7 +90,7 @@ class Statement {
   sqlite3_stmt* handle_ = nullptr;
 };
 
-// Takes the write lock at its begin: one that only wants it at the first write can be refused without waiting.
+// Takes the write lock when it begins: a transaction that upgrades at its first write can be refused without waiting.
 class Transaction {
  public:
   explicit Transaction(Database& db) : db_(db) { db_.run("BEGIN IMMEDIATE"); }
@@ -107,7 +107,7 @@ class Transaction {
   bool open_ = true;
 };
 
-// Creating a store and moving a broken one aside are done by one process at a time. A holder that was stopped is waited for a while only.
+// Only one process at a time creates a store or moves a broken one aside. If the holder is suspended, others wait only for a while.
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& file) : fd_(open((file.string() + ".lock").c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) {
@@ -137,12 +137,12 @@ std::unique_ptr<Database> open_memory() {
 }
 
 std::unique_ptr<Database> open_file(const fs::path& file) {
-  // SQLite refuses links in every part of the path; one that leads to the folder is the user's.
+  // SQLite refuses links in every part of the path, but a link to the folder is the user's choice.
   std::error_code error;
   const fs::path folder = fs::canonical(file.parent_path(), error);
   auto db = std::make_unique<Database>((error ? file : folder / file.filename()).string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW);
   if (db->read_only()) throw StoreError{SQLITE_READONLY, "it may not be written"};
-  // Readers do not wait for writers, and a commit does not wait for the disk; where the file system cannot do that, the old way stays.
+  // Readers do not wait for writers, and a commit does not wait for the disk; if the file system does not support that, the default mode remains.
   db->run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;");
   Statement check(*db, "PRAGMA quick_check(1)");
   if (!check.step() || check.text(0) != "ok") throw StoreError{SQLITE_CORRUPT, "its pages do not fit together"};
@@ -153,7 +153,7 @@ std::unique_ptr<Database> open_file(const fs::path& file) {
 }
 
 void move_aside(const fs::path& file) {
-  // One broken store is kept, for whoever wants to know; a journal without its store is worth nothing.
+  // Keeps one broken store for inspection; a journal without its store is useless.
   std::error_code error;
   for (const char* part : {"-wal", "-shm", "-journal"}) fs::remove(file.string() + part, error);
   fs::rename(file, file.string() + ".corrupt", error);
@@ -167,7 +167,7 @@ fs::path environment_path(const char* name) {
   return value ? value : "";
 }
 
-// The first key behind all that begin with the prefix. No UTF-8 text holds the byte 0xff.
+// The first key after all keys with the prefix. UTF-8 text never contains the byte 0xff.
 std::string end_of(std::string_view prefix) { return std::string(prefix) + '\xff'; }
 
 }  // namespace
@@ -198,7 +198,7 @@ std::string cache_problem() {
 
 fs::path cache_folder() { return cache_problem().empty() ? named_cache_folder() : fs::path(); }
 
-// The number is that of the tables' form: another form is another file.
+// The number is the schema version: another schema uses another file.
 fs::path profile_file() {
   const fs::path folder = cache_folder();
   return folder.empty() ? folder : folder / "profile-1.db";
@@ -230,7 +230,7 @@ struct Profile::State {
     }
   }
 
-  // With the lock held.
+  // Call with the lock held.
   void rebuild(const StoreError& why) {
     db.reset();
     rebuilt = true;
@@ -240,7 +240,7 @@ struct Profile::State {
     db = open_file(file);
   }
 
-  // Within the transaction of a write, once: those who only read leave the file alone.
+  // Once, in a write's transaction: processes that only read leave the file alone.
   void enter_machine() {
     if (std::exchange(entered, true)) return;
     Statement(*db, "INSERT INTO machine VALUES(?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET used=?3", fingerprint.id, fingerprint.description, now()).step();
@@ -260,7 +260,7 @@ struct Profile::State {
     try {
       copy_readable_rows();
     } catch (const StoreError&) {
-      // There is nothing to read; the remark says why.
+      // Nothing can be read; the remark says why.
     }
   }
 

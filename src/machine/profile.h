@@ -1,5 +1,5 @@
-// Measurements that outlive the process: a small SQLite store under the user's cache folder. Rows of other machines, limits and builds
-// lie in the same file and are never seen.
+// Measurements that outlive the process: a small SQLite store in the user's cache folder. Rows for other machines, limits and builds are in the same file and
+// are never returned.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace ridge {
 
-// What a decision may go by: nothing that was ever measured (optimize_perf=false), what the profile holds, or that and new measurements.
+// What a decision may be based on: no measurements at all (optimize_perf=false), stored ones only, or stored and new ones.
 enum class Figures { none, kept, measured };
 
 struct Measurement {
@@ -26,13 +26,13 @@ struct Measurement {
 };
 using NamedMeasurement = std::pair<std::string, Measurement>;
 
-// $RIDGE_CACHE, $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty when none is known, or others may have written to it.
+// $RIDGE_CACHE, $XDG_CACHE_HOME/ridge or ~/.cache/ridge; empty if none is known or others may have written to it.
 std::filesystem::path cache_folder();
-std::string cache_problem();           // why the one that is named is not used, with the remedy; empty: it is
+std::string cache_problem();           // why the configured folder is not used, with the remedy; empty: it is used
 std::filesystem::path profile_file();  // in the cache folder
 
-// Several processes and threads may use one file at once. A store that cannot be read is moved aside and begun anew; one that cannot be
-// written is replaced by memory, with what could be read. Neither is an error: remark() says it in one line. Do not keep one across fork().
+// Several processes and threads may use one file concurrently. A store that cannot be read is moved aside and recreated; one that cannot be written is replaced
+// by an in-memory copy of what could be read. Neither is an error: remark() describes it in one line. Do not keep one across fork().
 class Profile {
  public:
   explicit Profile(const Fingerprint& fingerprint, const std::filesystem::path& file = profile_file());
@@ -40,13 +40,13 @@ class Profile {
   Profile(Profile&&) noexcept;
 
   void put(std::string_view key, const Measurement& measurement);
-  void put(std::span<const NamedMeasurement> rows);  // all or none
+  void put(std::span<const NamedMeasurement> rows);  // all or nothing
   std::optional<Measurement> get(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;               // a JSON number, or the "value" of a JSON object
-  std::vector<NamedMeasurement> all(std::string_view prefix = "") const;  // by key
-  int64_t forget(std::string_view prefix = "");                           // of this machine only; how many there were
+  std::vector<NamedMeasurement> all(std::string_view prefix = "") const;  // in key order
+  int64_t forget(std::string_view prefix = "");                           // for this machine only; returns how many there were
 
-  bool stored() const;  // false: in memory, lost at the end
+  bool stored() const;  // false: in memory only, lost on exit
   std::string remark() const;
   const std::filesystem::path& file() const;
 

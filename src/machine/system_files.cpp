@@ -8,7 +8,7 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
-constexpr int64_t kMostCpus = 1 << 14;  // more than any kernel is built for
+constexpr int64_t kMostCpus = 1 << 14;  // more than any kernel supports
 
 }  // namespace
 

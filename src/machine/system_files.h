@@ -1,4 +1,4 @@
-// Reading the small text files of /proc and /sys. Any of them may be missing, unreadable or full of nonsense.
+// Reads the small text files of /proc and /sys. Any of them may be missing, unreadable or malformed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,16 +9,16 @@
 
 namespace ridge {
 
-std::string read_system_file(const std::filesystem::path& path);  // at most 1 MiB of it; empty when it cannot be read
+std::string read_system_file(const std::filesystem::path& path);  // at most 1 MiB; empty if unreadable
 
-// The next word (up to a blank) is cut off the front; empty at the end.
+// Removes and returns the next word (up to a space); empty at the end.
 std::string_view take_word(std::string_view& text);
 std::string_view take_line(std::string_view& text);
 
-std::optional<int64_t> parse_number(std::string_view text);  // a whole number, 0 or more, blanks around it allowed
+std::optional<int64_t> parse_number(std::string_view text);  // a whole number, 0 or more; surrounding spaces are allowed
 
-// "0-3,8,10-11" as the kernel writes sets of CPUs. Garbage gives an empty list.
+// "0-3,8,10-11", the kernel's format for sets of CPUs. Malformed text gives an empty list.
 std::vector<int> parse_cpu_list(std::string_view text);
-std::string format_cpu_list(const std::vector<int>& cpus);  // ascending CPUs in the same form
+std::string format_cpu_list(const std::vector<int>& cpus);  // ascending CPUs in the same format
 
 }  // namespace ridge

@@ -24,7 +24,7 @@ struct Bunch {
   std::vector<int> cores;
 };
 
-// Merges the nearest neighbours, weighed by their cores, until all differ enough.
+// Merges the closest neighbours, weighted by their number of cores, until all differ enough.
 std::vector<Bunch> bunch_by_speed(const std::vector<double>& speed) {
   std::map<double, std::vector<int>, std::greater<>> by_speed;
   for (size_t i = 0; i < speed.size(); ++i) by_speed[speed[i]].push_back(int(i));
@@ -53,7 +53,7 @@ std::vector<Cache> commonest_caches(const Topology& topology, const std::vector<
   return std::max_element(count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
 }
 
-// A core for each CPU that runs, when nothing else is known.
+// One core per online CPU, when nothing else is known.
 void add_plain_cores(Topology& t) {
   for (int cpu : read_limits().online) {
     Core& core = t.cores.emplace_back();
@@ -80,7 +80,7 @@ int Topology::thread_count() const {
 
 int64_t Topology::last_level_bytes() const {
   int level = 0;
-  double bytes = 0;  // each core's part of its cache
+  double bytes = 0;  // each core's share of its cache
   for (const Core& c : cores)
     if (!c.caches.empty()) level = std::max(level, c.caches.back().level);
   for (const Core& c : cores)
@@ -121,7 +121,7 @@ void set_kinds_by_hints(Topology& topology) {
   bool guessed = true;
   for (const Core& c : topology.cores) highest = std::max(highest, c.reported), guessed &= c.guess > 0;
   std::vector<double> speed;
-  // A kind that is only said to be slower is taken for 0.6 of the next: what such kinds commonly measure.
+  // A kind reported only as slower is assumed to have 0.6 of the speed of the next faster one, a typical measured value.
   for (const Core& c : topology.cores) speed.push_back(guessed ? c.guess : std::pow(0.6, highest - std::max(c.reported, 0)));
   set_kinds(topology, speed, false);
 }

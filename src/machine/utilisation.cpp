@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The sampler's share of a core, at most.
+// The sampler's maximum share of a core.
 constexpr double kMostCost = 0.0005;
 
 double cpu_seconds(clockid_t clock) {
@@ -32,7 +32,7 @@ double cpu_seconds(clockid_t clock) {
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-// A file of /proc that stays open: each reading is one system call.
+// A /proc file that stays open, so that each reading is one system call.
 class CounterFile {
  public:
   explicit CounterFile(const std::filesystem::path& path, size_t bytes) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)), text_(bytes, '\0') {}
@@ -41,7 +41,7 @@ class CounterFile {
   }
   CounterFile(const CounterFile&) = delete;
 
-  // Its beginning, as much as fits; empty when it cannot be read.
+  // As much of its beginning as fits; empty if unreadable.
   std::string_view read() {
     const ssize_t n = fd_ < 0 ? -1 : pread(fd_, text_.data(), text_.size(), 0);
     return {text_.data(), size_t(std::max<ssize_t>(n, 0))};
@@ -56,16 +56,16 @@ struct CpuTicks {
   int64_t busy = 0, stolen = 0, total = 0;
 };
 
-// What is counted up since the system or the process started.
+// Counters since the system or the process started.
 struct Counters {
   Clock::time_point when;
   double process = 0;
   std::vector<CpuTicks> cpus;  // of each watched CPU
-  bool counted = false;        // all of them
+  bool counted = false;        // for all of them
   int64_t resident = 0, available = 0;
 };
 
-// A line of /proc/stat after its name: user nice system idle iowait irq softirq steal, the guests' time being in user.
+// A line of /proc/stat after its name: user nice system idle iowait irq softirq steal; guest time is included in user.
 CpuTicks parse_ticks(std::string_view line) {
   CpuTicks t;
   for (int field = 0; field < 8; ++field) {
@@ -149,15 +149,15 @@ std::string Utilisation::summary() const {
 
 struct UtilisationSampler::State {
   std::vector<CpuGroup> groups;
-  std::map<int, size_t> index;  // of a CPU among the watched ones
+  std::map<int, size_t> index;  // of a CPU in the list of watched ones
   ReadGpus read_gpus;
   CounterFile stat, statm, meminfo;
   int64_t bytes = 0, page = sysconf(_SC_PAGESIZE);
   Counters first, last;
-  std::vector<GpuUse> gpu_sums;  // busy added up over samples
+  std::vector<GpuUse> gpu_sums;  // sums over all samples
   int64_t samples = 0;
 
-  // A line of /proc/stat has at most ten numbers of 20 digits; usual ones are a third of that.
+  // A line of /proc/stat has at most ten numbers of 20 digits; typical ones are a third of that.
   State(std::vector<CpuGroup> g, ReadGpus gpus, const std::filesystem::path& root, size_t stat_bytes)
       : groups(std::move(g)),
         read_gpus(std::move(gpus)),
@@ -177,7 +177,7 @@ struct UtilisationSampler::State {
     std::string_view text = stat.read();
     bytes += int64_t(text.size());
     size_t found = 0;
-    // CPUs come first; a last line without an end was cut off by the buffer.
+    // CPUs come first; a last line without a newline was truncated by the buffer.
     while (text.find('\n') != text.npos) {
       std::string_view line = take_line(text), word = take_word(line);
       if (word.substr(0, 3) != "cpu") break;
@@ -214,7 +214,7 @@ struct UtilisationSampler::State {
     for (const CpuGroup& group : groups) {
       CpuTicks sum;
       for (size_t i = 0; i < group.cpus.size() && at < b.cpus.size(); ++i, ++at) {
-        // Counters of a CPU that was off meanwhile may go back.
+        // The counters of a CPU that was offline meanwhile may go backwards.
         const int64_t total = std::max<int64_t>(0, b.cpus[at].total - a.cpus[at].total),
                       busy = std::clamp<int64_t>(b.cpus[at].busy - a.cpus[at].busy, 0, total);
         u.cpus.push_back(share(busy, total));
@@ -228,7 +228,7 @@ struct UtilisationSampler::State {
     }
     u.busy = u.counted ? share(all.busy, all.total) : std::min(1.0, u.process / double(std::max<size_t>(1, b.cpus.size())));
     u.stolen = share(all.stolen, all.total);
-    constexpr double kIdle = 0.01;  // there is no ratio between idle groups
+    constexpr double kIdle = 0.01;  // a ratio between idle groups is meaningless
     if (u.counted) u.balance = std::max(most, kIdle) / std::max(least, kIdle);
     u.resident = b.resident, u.available = b.available;
     rusage usage{};
@@ -243,7 +243,7 @@ struct UtilisationSampler::State {
 };
 
 UtilisationSampler::UtilisationSampler(std::vector<CpuGroup> groups, ReadGpus gpus, const std::filesystem::path& root) {
-  // All CPUs come before the one that is watched last.
+  // Every CPU comes before the last watched one.
   int last = 0;
   for (const CpuGroup& g : groups)
     for (int cpu : g.cpus) last = std::max(last, cpu);

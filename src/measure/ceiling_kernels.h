@@ -1,4 +1,4 @@
-// The inner loops that the ceilings are measured with, for one instruction tier.
+// The inner loops used to measure the ceilings, for one instruction tier.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,7 +13,7 @@ struct MoveShape {
 };
 constexpr int64_t kMoveGrain = 1024;
 
-// How a range is walked: as 1, 2 or 4 streams, each one part of it, or tile by tile (all reads of a tile, then all its writes).
+// How a range is traversed: as 1, 2 or 4 streams, each over one part of it, or tile by tile (all reads of a tile, then all its writes).
 enum class Walk { one, two, four, tiles };
 constexpr int kWalks = 4;
 
@@ -26,10 +26,10 @@ struct FmaKernel {
 
 struct CeilingKernels {
   std::vector<FmaKernel> fma;
-  // By walk, and by normal or streaming stores.
+  // Indexed by walk, and by normal or streaming stores.
   void (*copy[kWalks][2])(float* to, const float* from, MoveShape shape);
   void (*triad[kWalks][2])(float* to, const float* a, const float* b, MoveShape shape);
-  // So often over the same range, as adding up the sums at the end would cost as much as a small range.
+  // Repeats over the same range, since adding up the sums at the end would cost as much as a small range.
   float (*read[kWalks - 1])(const float* from, MoveShape shape, int64_t passes);
 };
 

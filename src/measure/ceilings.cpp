@@ -30,11 +30,9 @@ double run_seconds(ThreadTeam& team, const cpu::Task& task) {
   return seconds_since(start);
 }
 
-// One unit of a movement.
 constexpr int64_t kUnitFloats = 4096;
 static_assert(kUnitFloats % kMoveGrain == 0);
 
-// One way to move memory.
 struct Variant {
   Movement movement;
   Walk walk;
@@ -92,7 +90,7 @@ struct FmaTask {
   }
 };
 
-// A task of some length, calibrated: many short units per thread, so that one that is interrupted loses little, and the others take over.
+// A calibrated task of a given length: many short units per thread, so that an interrupted thread loses little and the others take over.
 struct FmaWork {
   FmaTask work;
   cpu::Task task;
@@ -109,22 +107,22 @@ struct FmaWork {
       cpu::Worker worker;
       FmaTask::run(&work, 0, 1, worker);
       best = std::min(best, 1e6 * seconds_since(start));
-      if (best < 5) work.iterations *= 2, best = 1e30;  // long enough for the clock
+      if (best < 5) work.iterations *= 2, best = 1e30;  // long enough for the clock's resolution
     }
     work.iterations = std::max<int64_t>(1, int64_t(double(work.iterations) * unit_us / best));
     task = {FmaTask::run, &work, kUnitsPerThread * threads, 1000 * unit_us};
     flops = double(task.units) * double(work.iterations) * kernel.flops;
   }
-  FmaWork(const FmaWork&) = delete;  // the task points here
+  FmaWork(const FmaWork&) = delete;  // the task points to this object
 
   double gflops(ThreadTeam& team) { return flops / run_seconds(team, task) * 1e-9; }
 };
 
-// Every thread goes over its own arrays so many times.
+// Every thread traverses its own arrays this many times.
 struct CacheTask {
   const Variant* variant;
   int64_t count;   // floats of one array
-  int64_t stride;  // floats from one thread's arrays to the next one's
+  int64_t stride;  // floats between the arrays of neighbouring threads
   int64_t passes;
   static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
     const auto& task = *static_cast<const CacheTask*>(args);
@@ -132,14 +130,14 @@ struct CacheTask {
   }
 };
 
-// One unit for each thread, and none ends before all have begun: so each thread takes exactly one. A thread that does not come at all
-// (there are fewer processors) is not waited for longer than a millisecond.
+// One unit per thread, and none ends before all have begun, so that each thread takes exactly one. A thread that does not show up (if there are fewer
+// processors) is waited for at most a millisecond.
 struct MeetTask {
   mutable std::atomic<int64_t> arrived{0};
   int64_t threads;
   static void run(const void* args, int64_t begin, int64_t end, cpu::Worker&) {
     const auto& task = *static_cast<const MeetTask*>(args);
-    // The count only grows: one round ends at a multiple of the number of threads.
+    // The count only grows: a round ends at a multiple of the number of threads.
     const int64_t target = (task.arrived.fetch_add(end - begin) / task.threads + 1) * task.threads;
     for (Clock::time_point start = {}; task.arrived.load(std::memory_order_acquire) < target;) {
       for (int spin = 0; spin < 64 && task.arrived.load(std::memory_order_acquire) < target; ++spin) {
@@ -150,7 +148,7 @@ struct MeetTask {
   }
 };
 
-// The variants worth trying. In a cache, streaming stores and prefetching only cost.
+// The variants worth trying. Within a cache, streaming stores and prefetching only add cost.
 std::vector<Variant> variants_of(Movement movement, float* const* base, bool cached) {
   const int arrays = arrays_of(movement);
   std::vector<Variant> variants;
@@ -164,8 +162,8 @@ std::vector<Variant> variants_of(Movement movement, float* const* base, bool cac
   return variants;
 }
 
-// Bytes for one of so many arrays. A virtual machine may see one slice of a cache that its host lets it have twice, and pages lie
-// anywhere, so the arrays together are at least eight times as large.
+// Bytes per array, for this many arrays. A virtual machine may see one slice of a cache of which its host lets it use two, and pages are scattered, so the
+// arrays together are at least eight times as large as the cache.
 int64_t far_beyond_cache(int arrays) { return std::max(4 * last_level_cache_bytes(), 8 * last_level_cache_bytes() / arrays); }
 
 }  // namespace
@@ -177,7 +175,7 @@ struct FmaWindow::State {
 
 FmaWindow::FmaWindow(ThreadTeam& team, double us, DType dtype) {
   if (!(us > 0)) fail(ErrorCode::value, "[fma_window] a window of {} microseconds", us);
-  // The last way to do it is the fastest: native instructions come after conversions.
+  // The last variant is the fastest: native instructions come after conversions.
   const std::vector<FmaKernel>& kernels = ceiling_kernels().fma;
   const auto kernel = std::find_if(kernels.rbegin(), kernels.rend(), [&](const FmaKernel& k) { return k.dtype == dtype; });
   if (kernel == kernels.rend()) fail(ErrorCode::dtype, "[fma_window] no kernel multiplies {}; take f32", name(dtype));
@@ -215,7 +213,7 @@ int64_t array_bytes_of(Movement movement, int64_t working_set) {
 struct BandwidthWindow::State {
   explicit State(ThreadTeam& t) : team(t) {}
 
-  // How a variant did of late, as a fraction of the best of the same moment.
+  // A variant's recent results, as a fraction of the best at the same moment.
   struct Ranked {
     Variant variant;
     double score = 0;
@@ -224,12 +222,12 @@ struct BandwidthWindow::State {
   ThreadTeam& team;
   BufferPool own_pool;
   std::vector<BufferPool::Buffer> memory;
-  int64_t units = 1;  // of one try
-  int64_t parts = 1;  // of the arrays, of which each try takes the next: what it reads was last used a whole round of tries before
+  int64_t units = 1;  // per try
+  int64_t parts = 1;  // of the arrays; each try takes the next part, so the data it reads was last used a whole round of tries ago
   int64_t turn = 0;
-  double bytes = 0;  // moved by one try
+  double bytes = 0;  // moved per try
   std::vector<Ranked> ranked;
-  size_t next = 0;  // to be tried again
+  size_t next = 0;  // next to be retried
   Measured measured;
 
   double rate(const Variant& v) {
@@ -239,11 +237,11 @@ struct BandwidthWindow::State {
     return bytes / run_seconds(team, {Variant::run, &part, units, 1500}) * 1e-9;
   }
 
-  // One thread takes long for arrays that are far beyond the cache of a large machine, so it goes over a part of them at a time.
+  // A single thread is slow over arrays far larger than a big machine's cache, so it traverses one part at a time.
   void split(double seconds) {
     constexpr int64_t kProbed = 16, kMostParts = 32;
     if (units < 2 * kMostParts) return;
-    const double tries = 2 * double(ranked.size()) + 9;  // two rounds, and a few looks
+    const double tries = 2 * double(ranked.size()) + 9;  // two rounds, and a few checks
     const int64_t all = units;
     const double all_bytes = bytes;
     units = all / kProbed, bytes = all_bytes * double(units) / double(all), parts = kProbed;
@@ -253,9 +251,9 @@ struct BandwidthWindow::State {
     units = all / parts, bytes = all_bytes * double(units) / double(all);
   }
 
-  // One try of each variant in `tries`; returns the best rate.
+  // Tries each variant in `tries` once; returns the best rate.
   double compare(std::span<const size_t> tries) {
-    std::array<double, 2 * 2 * kWalks> rates;  // as many as there are variants
+    std::array<double, 2 * 2 * kWalks> rates;  // one per variant
     double best = 0;
     for (size_t i = 0; i < tries.size(); ++i) best = std::max(best, rates[i] = rate(ranked[tries[i]].variant));
     constexpr double kMemory = 0.7;
@@ -289,14 +287,14 @@ BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double sec
   s.units = std::max<int64_t>(1, bytes / unit_bytes);
   s.bytes = double(arrays) * double(s.units * unit_bytes);
 
-  // Arrays of the same alignment would meet in the same cache sets, so each begins some pages and lines farther.
+  // Arrays with the same alignment would collide in the same cache sets, so each begins a few pages and lines further on.
   constexpr int64_t kSkew = 3 * 4096 + 5 * 64;
   float* base[3] = {};
   for (int i = 0; i < arrays; ++i) {
     s.memory.push_back((pool ? *pool : s.own_pool).acquire(s.units * unit_bytes + 3 * kSkew + 4096));
     base[i] = reinterpret_cast<float*>(s.memory.back().data() + i * kSkew);
   }
-  const Touch touch{base, arrays};  // every thread its own share
+  const Touch touch{base, arrays};  // each thread touches its own share
   run_seconds(team, {Touch::run, &touch, s.units, 5000});
 
   const auto start = Clock::now();
@@ -331,8 +329,8 @@ Measured measure_bandwidth(ThreadTeam& team, Movement movement, double seconds, 
 Measured measure_cache(ThreadTeam& team, Movement movement, int64_t bytes_per_thread, double seconds) {
   const int arrays = arrays_of(movement);
   const int64_t element = int64_t(sizeof(float)), grain = kMoveGrain * element;
-  const int64_t bytes = std::max(grain, bytes_per_thread / arrays / grain * grain);  // of one array
-  // Half a page apart, so that a load does not look like it followed a store to its own address. Threads keep off each other's pages.
+  const int64_t bytes = std::max(grain, bytes_per_thread / arrays / grain * grain);  // per array
+  // Half a page apart, so that loads do not falsely alias preceding stores. Threads stay off each other's pages.
   constexpr int64_t kSkew = 2048 + 64, kPage = 4096;
   const int64_t stride = (arrays * (bytes + kSkew) + 2 * kPage) / kPage * kPage;
   BufferPool pool;
@@ -367,9 +365,9 @@ Measured measure_cache(ThreadTeam& team, Movement movement, int64_t bytes_per_th
 
 Measured measure_fork_join(ThreadTeam& team, double seconds) {
   MeetTask meet{.threads = team.size()};
-  const cpu::Task task{MeetTask::run, &meet, team.size(), 1e6};  // said to be long, so that it is shared
+  const cpu::Task task{MeetTask::run, &meet, team.size(), 1e6};  // declared long, so that it is shared
   std::vector<double> samples;
-  for (int i = 0; i < 20; ++i) run_seconds(team, task);  // wakes everybody
+  for (int i = 0; i < 20; ++i) run_seconds(team, task);  // wakes all threads
   const auto start = Clock::now();
   while (samples.size() < 50 || (samples.size() < 20000 && seconds_since(start) < seconds)) samples.push_back(1e6 * run_seconds(team, task));
   return summarize(std::move(samples));

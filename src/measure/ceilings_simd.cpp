@@ -16,7 +16,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-// Enough independent chains to cover the latency of two or four pipes, and no more than there are registers.
+// Enough independent chains to hide the latency of two or four pipes, but no more than there are registers.
 constexpr int kChains = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON ? 24 : 12;
 constexpr int64_t kRounds = 8;
 
@@ -35,7 +35,7 @@ float fma(int64_t iterations) {
   return float(hn::GetLane(hn::SumOfLanes(d, chain[0])));
 }
 
-// 16-bit factors without instructions of their own: each is widened once and serves four rows of a product, as in a matmul without packing.
+// 16-bit factors without native instructions: each is widened once and used for four rows of a product, as in a matmul without packing.
 template <class T16>
 float widened_fma(int64_t iterations) {
   const D d;
@@ -49,7 +49,7 @@ float widened_fma(int64_t iterations) {
   const int64_t lanes = int64_t(hn::Lanes(d));
   const auto* from = reinterpret_cast<const T16*>(factors);
   for (int64_t n = 0; n < iterations * kRounds; ++n) {
-    asm volatile("" : "+r"(from));  // could point elsewhere now: the loads stay in the loop
+    asm volatile("" : "+r"(from));  // the pointer may have changed, so the loads stay in the loop
 #pragma GCC unroll 6
     for (int c = 0; c < kColumns; ++c) {
       const V wide = hn::PromoteTo(d, hn::Load(d16, from + c * lanes));
@@ -70,7 +70,7 @@ HWY_INLINE void put(V v, float* to) {
     hn::Store(v, D(), to);
 }
 
-// Ranges are multiples of kMoveGrain, so a step of four vectors and up to four streams leave no rest.
+// Ranges are multiples of kMoveGrain, so a step of four vectors in up to four streams leaves no remainder.
 template <int kStreams, bool kStreaming>
 void copy(float* to, const float* from, MoveShape shape) {
   const D d;
@@ -107,7 +107,7 @@ void triad(float* to, const float* a, const float* b, MoveShape shape) {
   if (kStreaming) hwy::FlushStream();
 }
 
-// Tile by tile: memory turns from reading to writing less often, which some machines reward.
+// Tile by tile: memory switches between reading and writing less often, which is faster on some machines.
 constexpr int64_t kTile = kMoveGrain;
 
 template <bool kStreaming>
@@ -178,7 +178,7 @@ namespace {
 constexpr int kDotChains = 24;
 constexpr int64_t kDotRounds = 8;
 
-// The dot product of pairs of bf16 that Highway's AVX3 target does not know.
+// The dot product of bf16 pairs, which Highway's AVX3 target lacks.
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) float bf16_dot(int64_t iterations) {
   const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
   __m512 chain[kDotChains];

@@ -18,7 +18,7 @@
 namespace ridge {
 namespace {
 
-// Whether the cores may differ in more than their numbers: only then a measurement can say something new.
+// Whether the cores may differ in more than their numbers: only then can a measurement tell anything new.
 bool may_be_mixed(const Machine& machine) {
   if (machine.usable.size() > 1) return true;
   const std::vector<Core>& cores = machine.topology.cores;
@@ -37,7 +37,7 @@ struct DefaultTeam {
         team(choice.team) {}
 };
 
-std::mutex mutex;  // held while the team is made
+std::mutex mutex;  // held while the team is created
 std::optional<ThreadRequest> requested;
 bool is_made = false;
 
@@ -109,7 +109,7 @@ MeasureTeams known_throughput(const Machine& machine) {
       const auto rates = kept.is_object() ? kept.value("rates", nlohmann::json()) : nlohmann::json();
       const bool whole =
           rates.is_array() && rates.size() == teams.size() && std::all_of(rates.begin(), rates.end(), [](const auto& r) { return r.is_number(); });
-      // What was measured beside other programs is measured again when they are gone.
+      // A measurement disturbed by other programs is repeated when they are gone.
       if (whole && (kept.value("others", 0.0) <= kQuiet || others_now() > kQuiet)) return rates.get<std::vector<double>>();
     }
     OthersWatch watch;

@@ -81,7 +81,7 @@ class Mix {
     for (auto& v : out_) writes_.push_back(v.data());
   }
 
-  // Rounds per second over about so many seconds, the first third of which only wakes threads and warms caches.
+  // Rounds per second over about this many seconds; the first third only wakes threads and warms caches.
   double rate(double seconds) {
     const auto start = Clock::now();
     do program_->run(reads_, writes_);
@@ -106,14 +106,14 @@ class Mix {
 
 std::vector<double> measure_kernel_mix(const std::vector<TeamOptions>& teams, double seconds) {
   constexpr int kTurns = 3;
-  constexpr int64_t kRowsPerThread = 64;  // about 0.1 ms of work for each thread
+  constexpr int64_t kRowsPerThread = 64;  // about 0.1 ms of work per thread
   int most = 1;
   for (const TeamOptions& t : teams) most = std::max(most, t.threads);
   std::vector<std::unique_ptr<Mix>> mixes;
   for (const TeamOptions& t : teams) {
     try {
       mixes.push_back(std::make_unique<Mix>(t, kRowsPerThread * most));
-    } catch (const Error&) {  // fewer threads or less memory than it takes
+    } catch (const Error&) {  // not enough threads or memory available
       mixes.push_back(nullptr);
     }
   }

@@ -12,8 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Short windows, so that some are not interrupted. An idle core takes its time to reach its clock: on until a while has brought
-// nothing more.
+// Short windows, so that some are not interrupted. An idle core takes a while to reach its clock, so measuring continues until results stop improving for a
+// while.
 double best_gflops() {
   constexpr double kWindowNs = 1e5, kSettledNs = 1.2e6, kMostNs = 1e7;
   const auto& kernels = ceiling_kernels().fma;
@@ -45,7 +45,7 @@ double measure_cpu(int cpu) {
   double gflops = 0;
   try {
     std::thread([&] { gflops = pin_this_thread(cpu) ? best_gflops() : 0; }).join();
-  } catch (const std::system_error&) {  // no more threads to be had
+  } catch (const std::system_error&) {  // no more threads available
   }
   return gflops;
 }

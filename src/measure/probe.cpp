@@ -25,10 +25,10 @@ constexpr Movement kMovements[] = {Movement::copy, Movement::triad, Movement::re
 constexpr DType kDTypesMeasured[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 constexpr std::string_view kPrefix = "ceiling/";
 
-// Seconds for one measurement of each sort, and when to stop. What matters most comes first, so little is lost on a slow machine.
+// Seconds per measurement of each type, and when to stop. The most important come first, so that little is lost on a slow machine.
 struct Budget {
   double fma, memory, cache, fork_join, all;
-  double least;  // of the time, for the CPU, however long the GPUs have taken
+  double least;  // reserved for the CPU, however long the GPUs take
 };
 Budget budget_of(bool quick, size_t counts) {
   if (quick) return {0.05, 0.2, 0.02, 0.02, 3.8, 2};
@@ -36,7 +36,7 @@ Budget budget_of(bool quick, size_t counts) {
   return {std::min(0.3, 1.2 * share), std::min(1.2, 5 * share), std::min(0.15, 0.6 * share), 0.05, 27, 12};
 }
 
-// What one thread of so many has of a cache of this level on every usable kind of core; 0: some kind has none.
+// Each thread's share of a cache level, the smallest over all usable kinds of cores; 0: some kind lacks it.
 int64_t cache_share(const Machine& machine, int level, int threads) {
   int64_t least = 0;
   for (const CoreKind& kind : machine.usable) {
@@ -134,11 +134,11 @@ int threads_from(const std::string& text) {
 }
 
 NamedMeasurement row(std::string key, Json value, const Measured& m) {
-  value.erase("spread"), value.erase("samples");  // columns of their own
+  value.erase("spread"), value.erase("samples");  // stored in their own columns
   return {std::string(kPrefix) + std::move(key), {value.dump(), m.spread, m.samples}};
 }
 
-// One stored row back into its place; rows of unknown sorts are left alone.
+// Restores one stored row; rows of unknown types are ignored.
 void take_row(MachineCeilings& c, const NamedMeasurement& stored) {
   const auto& [key, m] = stored;
   const std::vector<std::string> words = split(std::string_view(key).substr(kPrefix.size()));
@@ -147,7 +147,7 @@ void take_row(MachineCeilings& c, const NamedMeasurement& stored) {
   c.when = std::max(c.when, m.when);
   if (words[0] == "probe") {
     c.quick = j.value("quick", false), c.seconds = j.value("seconds", 0.0), c.left_out = j.value("left_out", 0), c.others = j.value("others", 0.0);
-    // Rows come by name, so these are all; those of a GPU that was there once are no longer meant.
+    // Rows are read in name order, so all GPU rows have been read; rows of a GPU that is no longer present do not count.
     c.gpus.resize(std::min(c.gpus.size(), j.value("gpus", c.gpus.size())));
   } else if (words[0] == "gpu") {
     c.gpus.push_back(gpu_from(j));
@@ -212,7 +212,7 @@ std::vector<WorkingSet> working_sets(const Machine& machine, int threads, Moveme
   std::vector<WorkingSet> sets;
   int64_t inner = 0;
   for (int level : {1, 2, 3, 4}) {
-    // Half of the cache: the rest holds what else runs. It must not fit into the level before, or that one would be measured again.
+    // Half of the cache, leaving the rest for other data. It must not fit into the previous level, or that one would be measured again.
     const int64_t share = cache_share(machine, level, threads);
     if (share == 0) continue;
     if (share / 2 >= 2 * inner) sets.push_back({fmt::format("L{}", level), share / 2});
@@ -249,7 +249,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
     ++done;
   };
 
-  // GPUs first, since how long their drivers take to start is not known: the CPU's measurements fill what time is left.
+  // GPUs first, since their drivers' start-up time is unknown: the CPU's measurements fill the remaining time.
   for (const GpuProbe& gpu : options.gpus) {
     if (options.progress) options.progress("GPUs", done, total);
     ++done;
@@ -259,11 +259,11 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
   }
   if (options.seconds == 0) budget.all = std::max(budget.all, elapsed() + budget.least);
 
-  // All threads first, then one alone: what is between is what a slow machine can do without.
+  // All threads first, then one: the counts in between are what a slow machine can skip.
   std::vector<int> order(counts.rbegin(), counts.rend());
   if (order.size() > 2) std::rotate(order.begin() + 1, order.end() - 1, order.end());
 
-  BufferPool pool;  // its pages stay mapped from one measurement to the next
+  BufferPool pool;  // its pages stay mapped between measurements
   auto measure_memory = [&](ThreadTeam& team, Movement movement, int64_t bytes) {
     return BandwidthWindow(team, movement, budget.memory, bytes, &pool).measured();
   };
@@ -284,7 +284,7 @@ MachineCeilings probe(const Machine& machine, const ProbeOptions& options) {
                                   memory ? measure_memory(team, movement, set.bytes) : measure_cache(team, movement, set.bytes, budget.cache)});
         });
   }
-  // Memory once more, some seconds later: on a virtual machine its bandwidth depends on where the host runs the threads. The better counts.
+  // Memory again, some seconds later: on a virtual machine its bandwidth depends on where the host runs the threads. The better result counts.
   for (int threads : options.quick ? std::vector<int>() : order) {
     ThreadTeam team({.threads = threads});
     for (BandwidthCeiling& b : c.bandwidths)

@@ -1,5 +1,5 @@
-// All ceilings of the machine: multiply-adds by type, bandwidth by cache level, fork-join latency, each by number of threads; measured in
-// seconds, kept in the profile, read back from there.
+// All ceilings of the machine: multiply-adds by type, bandwidth by cache level and fork-join latency, each by number of threads; measured in seconds, stored in
+// the profile and read back from it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ struct BandwidthCeiling {
   std::string level;  // L1, L2, L3, memory
   Movement movement = Movement::copy;
   int threads = 1;
-  int64_t bytes = 0;  // of the working set: each thread's in a cache, all of it in memory
+  int64_t bytes = 0;  // working set: per thread in a cache, in total in memory
   Measured gbs;
 };
 
@@ -40,25 +40,25 @@ struct MachineCeilings {
   std::vector<BandwidthCeiling> bandwidths;  // nearest level first
   std::vector<ForkJoinCeiling> fork_joins;
   std::vector<GpuCeilings> gpus;
-  std::vector<std::string> no_gpus;  // why backends have found none
+  std::vector<std::string> no_gpus;  // why backends found none
   bool quick = false;
-  double seconds = 0;  // that it took
-  int left_out = 0;    // measurements for which there was no time
+  double seconds = 0;  // time taken
+  int left_out = 0;    // measurements skipped for lack of time
   int64_t when = 0;    // seconds since 1970
-  double others = 0;   // share of the machine that other programs had meanwhile
+  double others = 0;   // share of the machine used by other programs meanwhile
 
-  int threads() const;  // the most that were measured
-  // Null: not measured. 0 threads: the most.
+  int threads() const;  // the largest number measured
+  // Null: not measured. 0 threads: the largest number.
   const RateCeiling* rate(DType dtype, int threads = 0) const;
   const BandwidthCeiling* bandwidth(std::string_view level, Movement movement, int threads = 0) const;
   std::vector<std::string> levels() const;
 };
 
 struct ProbeOptions {
-  bool quick = false;               // one thread and all of them, within 5 s; else every power of two between, within 30 s
+  bool quick = false;               // one thread and all of them, within 5 s; otherwise every power of two in between too, within 30 s
   int threads = 0;                  // at most; 0: as many as can run at the same time
-  double seconds = 0;               // begin no measurement later than this; 0: as said above
-  std::vector<GpuProbe> gpus = {};  // of the backends that there are
+  double seconds = 0;               // start no measurement after this; 0: the limits above
+  std::vector<GpuProbe> gpus = {};  // of the available backends
   std::function<void(std::string_view what, int done, int total)> progress = {};
 };
 
@@ -69,10 +69,10 @@ std::optional<MachineCeilings> kept_ceilings(const Profile& profile);  // empty:
 
 std::string to_json(const MachineCeilings& ceilings);
 
-// What to measure, for those who want to know before.
+// The planned measurements, for callers that want to know in advance.
 struct WorkingSet {
   std::string level;
-  int64_t bytes = 0;  // for each thread in a cache, for each array in memory
+  int64_t bytes = 0;  // per thread in a cache, per array in memory
   bool operator==(const WorkingSet&) const = default;
 };
 std::vector<WorkingSet> working_sets(const Machine& machine, int threads, Movement movement);

@@ -15,19 +15,19 @@
 namespace ridge {
 namespace {
 
-// Two threads of one core share its units: a first guess of what each gets. Helping corrects it while a task runs.
+// Two threads on one core share its units: a first guess of what each gets. Helping corrects it while a task runs.
 constexpr double kSiblingSpeed = 0.6;
-// A larger team must be faster by this much: it takes cores from others, and less is within the noise.
+// A larger team must be faster by this much: it takes cores from others, and smaller differences are noise.
 constexpr double kWorthMore = 1.03;
-// A fraction of a CPU under a quota is worth one more thread when it adds this much.
+// A fractional CPU of a quota is worth one more thread if it adds this much.
 constexpr double kWorthFraction = 1.15;
-// From so many cores on, half of them may be enough to use up the memory's bandwidth.
+// From this many cores on, half of them may be enough to saturate memory bandwidth.
 constexpr int kTryHalf = 8;
 constexpr int kMostThreads = 4096;
 
 bool contains(const std::vector<int>& list, int x) { return std::find(list.begin(), list.end(), x) != list.end(); }
 
-// One usable core: its hardware threads, and where it lies.
+// One usable core: its hardware threads and its location.
 struct Seat {
   std::vector<int> cpus;
   std::array<int, 3> place{};  // package, NUMA node, cluster
@@ -79,7 +79,7 @@ int threads_in(const Pools& pools) {
   return n;
 }
 
-// The pools without cores that `wanted` refuses.
+// The pools without the cores that `wanted` rejects.
 template <class Wanted>
 Pools only(const Pools& pools, Wanted wanted) {
   Pools left;
@@ -92,7 +92,7 @@ Pools only(const Pools& pools, Wanted wanted) {
   return left;
 }
 
-// The fastest n cores. Of one kind, compact takes neighbours, which share caches, and spread takes in turn from each socket and cluster.
+// The fastest n cores. Within one kind, compact takes neighbours, which share caches, and spread takes from each socket and cluster in turn.
 Pools fastest(const Pools& pools, int n, Affinity affinity) {
   Pools picked;
   for (const Pool& pool : pools) {
@@ -100,7 +100,7 @@ Pools fastest(const Pools& pools, int n, Affinity affinity) {
     Pool part = pool;
     if (affinity == Affinity::spread) {
       std::map<std::array<int, 3>, int> met;
-      std::vector<std::tuple<int, int, Seat>> order;  // how many of its cluster came before, then as listed
+      std::vector<std::tuple<int, int, Seat>> order;  // how many of its cluster came before, then listed order
       for (Seat& s : part.seats) order.emplace_back(met[s.place]++, int(order.size()), s);
       std::sort(order.begin(), order.end(),
                 [](const auto& a, const auto& b) { return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b)); });
@@ -113,7 +113,7 @@ Pools fastest(const Pools& pools, int n, Affinity affinity) {
   return picked;
 }
 
-// "6 P-cores × 2 threads + 8 E-cores"; the kind is left out where the machine has but one.
+// "6 P-cores × 2 threads + 8 E-cores"; the kind is omitted if the machine has only one.
 std::string label_of(const Pools& team, int siblings, bool kinds) {
   std::string text;
   for (const Pool& pool : team) {
@@ -130,8 +130,7 @@ std::string label_of(const Pools& team, int siblings, bool kinds) {
   return text;
 }
 
-// A team of one thread on each core and `siblings` more, on the fastest cores first; cpus and speeds are filled in, to be dropped
-// when threads are not pinned.
+// A team of one thread per core plus `siblings` more, on the fastest cores first. Fills in cpus and speeds, which are dropped if threads are not pinned.
 TeamOptions team_of(const Pools& pools, int siblings) {
   TeamOptions team;
   for (const Pool& pool : pools) {
@@ -156,12 +155,12 @@ TeamOptions team_of(const Pools& pools, int siblings) {
 
 int second_threads(const Pools& pools) { return threads_in(pools) - cores_in(pools); }
 
-// What is being chosen from, and the way to the choice.
+// The candidates, and the steps that choose among them.
 struct Choosing {
   const Machine& machine;
   const ThreadRequest& request;
-  Pools pools;          // cores that the team may have
-  bool shared = false;  // others compute on some of them
+  Pools pools;          // cores available to the team
+  bool shared = false;  // other processes compute on some of them
   ThreadChoice choice;
 
   double quota() const {
@@ -174,7 +173,7 @@ struct Choosing {
   Affinity affinity_for(const Pools& team, int siblings) const {
     if (!machine.topology.can_pin) return Affinity::none;
     if (request.affinity != Affinity::automatic) return request.affinity;
-    // Speeds differ, or there are cores to keep away from, or memory lies with the core that touches it.
+    // Speeds differ, or some cores must be avoided, or memory is local to the core that touches it first.
     const bool some = cores_in(pools) < machine.cores() || machine.topology.numa_nodes > 1;
     return team.size() > 1 || siblings > 0 || some ? Affinity::compact : Affinity::none;
   }
@@ -213,7 +212,7 @@ struct Choosing {
     }
   }
 
-  // Measuring would need several of the quota's periods of 100 ms, but what it gives is known.
+  // Measuring would take several of the quota's 100 ms periods, but its effect is known.
   void under_quota() {
     const double q = quota();
     const int low = int(q + 1e-9), high = int(std::ceil(q - 1e-9));
@@ -248,10 +247,10 @@ struct Choosing {
                                            choice.team.threads, quota(), std::ceil(quota())));
   }
 
-  // Gives back what the team does not use, and tells of cores that it shares by wish.
+  // Releases the slots that the team does not use, and reports cores that it shares by request.
   void settle_slots(CoreSlots& slots) {
     std::vector<int> cores = choice.team.cpus;
-    if (cores.empty())  // not pinned: any so many of them stand for it
+    if (cores.empty())  // not pinned: any cores, as many as the team needs
       for (const Pool& pool : fastest(pools, choice.team.threads, Affinity::compact))
         for (const Seat& s : pool.seats) cores.push_back(s.cpus[0]);
     slots.keep(cores);
@@ -270,7 +269,7 @@ struct Choosing {
     const Pools first{pools[0]};
     if (second_threads(pools)) teams.push_back({pools, second_threads(pools)});
     if (pools.size() > 1 && second_threads(first)) teams.push_back({first, second_threads(first)});
-    // More choices are worth a measurement only where one is made anyway.
+    // More candidates are worth measuring only if a measurement is made anyway.
     if (teams.size() > 1 && first[0].cores() >= kTryHalf) teams.push_back({fastest(first, first[0].cores() / 2, Affinity::spread), 0});
     if (teams.size() == 1) {
       settle(pools, 0, "default", fmt::format("{} of one kind, one thread each", label_of(pools, 0, false)));
@@ -303,7 +302,7 @@ struct Choosing {
   }
 };
 
-// Leaves the cores of other processes alone where any are free.
+// Avoids other processes' cores if any others are free.
 void respect_slots(Choosing& c, const CoreSlots& slots, bool automatic) {
   if (!slots.usable()) c.choice.remarks.push_back(slots.remark());
   const size_t others = slots.foreign().size(), all = others + slots.held().size();
@@ -317,7 +316,7 @@ void respect_slots(Choosing& c, const CoreSlots& slots, bool automatic) {
     c.choice.remarks.push_back(fmt::format("{} in use by other Ridge processes; this one shares {}, and its threads sleep while they wait",
                                            all == 1 ? "the only core is" : fmt::format("all {} cores are", all), all == 1 ? "it" : "them"));
   } else {
-    // What was asked for is given: free cores first.
+    // An explicit request is honoured: free cores first.
     Pools ordered = c.pools;
     for (Pool& pool : ordered) std::stable_partition(pool.seats.begin(), pool.seats.end(), [&](const Seat& s) { return contains(slots.held(), s.cpus[0]); });
     c.pools = std::move(ordered);
@@ -357,7 +356,7 @@ ThreadRequest environment_threads() {
   if (std::string text = value("RIDGE_THREADS"); !text.empty()) {
     request.threads = text, request.source = "RIDGE_THREADS";
   } else if (text = value("OMP_NUM_THREADS"); !text.empty()) {
-    // Other programs' variable: a list is for nested teams, of which there are none here.
+    // Another program's variable: a list is for nested teams, which Ridge does not have.
     int n = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
     if (error != std::errc() || (end != text.data() + text.size() && *end != ',') || n < 1 || n > kMostThreads)

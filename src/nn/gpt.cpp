@@ -23,7 +23,7 @@ Sizes sizes_of(const GptConfig& c) {
   return {c.heads, kv, c.width / c.heads, gpt_mlp_size(c)};
 }
 
-// Hands out the parameter nodes in the order of gpt_parameters.
+// Returns the parameter nodes in the order of gpt_parameters.
 class Reader {
  public:
   explicit Reader(std::span<const NodeId> nodes) : nodes_(nodes) {}
@@ -64,7 +64,7 @@ class Forward {
     return b_.linear(x, weight, read_.next_if(c_.bias));
   }
 
-  // Splitting qkv and heads is views only: slices of one product, seen as [B, heads, T, dim].
+  // Splitting qkv and the heads takes only views: slices of one product, viewed as [B, heads, T, dim].
   NodeId heads(NodeId qkv, int64_t first, int64_t count) {
     NodeId part = b_.slice(qkv, -1, first * s_.dim, (first + count) * s_.dim);
     return b_.permute(b_.reshape(part, {batch_, time_, count, s_.dim}), {0, 2, 1, 3});
@@ -73,7 +73,7 @@ class Forward {
   // i64 [T]
   NodeId positions() { return cache_ ? b_.add(b_.iota({time_}, 0), cache_->position) : b_.iota({time_}, 0); }
 
-  // Tokens beyond the block, which only fill up a program of fixed length, take its last position.
+  // Tokens beyond the block, which only pad a program of fixed length, use its last position.
   NodeId position_rows(NodeId table) {
     if (!cache_) return b_.slice(table, 0, 0, time_);
     return b_.take(table, b_.binary(Op::minimum, positions(), double(c_.block - 1)), 0);
@@ -81,7 +81,7 @@ class Forward {
 
   NodeId attention(NodeId x, int64_t layer) {
     NodeId qkv = linear(x);  // [B, T, (heads + 2 kv_heads) · dim]
-    // As the cache keeps it, while the product has it in registers; rotating comes first.
+    // Cast to the cache's dtype while the product is in registers; with RoPE, rotation must come first.
     if (cache_ && c_.position == GptConfig::Position::learned) qkv = b_.cast(qkv, b_.dtype(cache_->keys[size_t(layer)]));
     NodeId q = heads(qkv, 0, s_.heads), k = heads(qkv, s_.heads, s_.kv_heads), v = heads(qkv, s_.heads + s_.kv_heads, s_.kv_heads);
     if (c_.position == GptConfig::Position::rope) {
@@ -115,7 +115,7 @@ class Forward {
 
   NodeId dropped(NodeId x) { return random_ ? b_.dropout(x, c_.dropout, next_random(b_.shape(x).numel() / std::max<int64_t>(batch_, 1))) : x; }
 
-  // Each call has its own stream, and counts elements from the first of the global batch.
+  // Each call has its own stream, and numbers elements from the start of the global batch.
   RandomOperands next_random(int64_t elements_per_sequence) {
     RandomOperands r = *random_;
     r.stream += calls_++;
@@ -141,7 +141,7 @@ void check_parameters(const Builder& b, const GptConfig& c, std::span<const Node
       fail(ErrorCode::shape, "[gpt] parameter {} ({}) is {}, needs {}", i, wanted[i].name, to_string(b.shape(nodes[i])), to_string(wanted[i].shape));
 }
 
-// [B, T, width] -> [B, T, vocab and padding].
+// [B, T, width] -> [B, T, vocab plus padding].
 NodeId head(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden) {
   return b.linear(hidden, config.tied ? parameters.front() : parameters.back());
 }
@@ -159,7 +159,7 @@ std::vector<Parameter> gpt_parameters(const GptConfig& c) {
     out.push_back({name + ".weight", {to, from}, 0, deviation, true});
     if (c.bias) out.push_back({name + ".bias", {to}, 0, 0, false});
   };
-  // What adds to the residual stream starts smaller, so that the stream's variance does not grow with depth.
+  // Projections into the residual stream start smaller, so that its variance does not grow with depth.
   double into_residual = 0.02 / std::sqrt(2 * double(std::max<int64_t>(c.layers, 1)));
   auto per_token = [&](const char* name) {
     const bool padded = c.padded_vocab > c.vocab;

@@ -1,4 +1,4 @@
-// GPT as graph: its parameters in a fixed order, and the functions from tokens to hidden states and logits.
+// GPT as a graph: its parameters in a fixed order, and the functions from tokens to hidden states and logits.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,44 +15,44 @@ struct GptConfig {
   enum class Position : uint8_t { learned, rope };
   enum class Mlp : uint8_t { gelu, swiglu };
   int64_t vocab = 0, block = 0, layers = 0, heads = 0, width = 0;
-  int64_t kv_heads = 0;      // 0: as many as heads
-  int64_t padded_vocab = 0;  // rows of the token embedding (and the head) in memory, for alignment; nobody sees those beyond vocab. 0: vocab
+  int64_t kv_heads = 0;      // 0: same as heads
+  int64_t padded_vocab = 0;  // rows of the token embedding (and the head) in memory, for alignment; rows beyond vocab are never visible. 0: vocab
   int64_t hidden = 0;        // of the MLP; 0: 4 · width, for swiglu 8/3 · width rounded up to a multiple of 8
   bool bias = false;
-  bool tied = true;  // logits by the token embedding
+  bool tied = true;  // the token embedding is also the output head
   double dropout = 0;
-  double epsilon = 1e-5;      // of all norms
+  double epsilon = 1e-5;      // for all norms
   double rope_theta = 10000;  // the base of RoPE's wavelengths
   Norm norm = Norm::layer;
   Position position = Position::learned;
   Mlp mlp = Mlp::gelu;
 };
 
-// Names as in nanoGPT; linear weights are [out, in]. Refuses sizes that do not fit each other.
+// Names follow nanoGPT; linear weights are [out, in]. Throws for sizes that do not fit together.
 std::vector<Parameter> gpt_parameters(const GptConfig& config);
-std::vector<Parameter> gpt_stored_parameters(GptConfig config);  // as files hold them: without padding
+std::vector<Parameter> gpt_stored_parameters(GptConfig config);  // as stored in files: without padding
 
-int64_t gpt_mlp_size(const GptConfig& config);  // of the MLP's hidden layer
+int64_t gpt_mlp_size(const GptConfig& config);  // width of the MLP's hidden layer
 
-// Keys and values of the positions before, so that only new ones are computed.
+// Keys and values of earlier positions, so that only new positions are computed.
 struct GptCache {
-  NodeId position = kNone;           // i64 scalar: of the first new token
-  std::vector<NodeId> keys, values;  // a layer's [B, kv_heads, room, dim]; afterwards with the new rows in them
+  NodeId position = kNone;           // i64 scalar: position of the first new token
+  std::vector<NodeId> keys, values;  // per layer [B, kv_heads, room, dim]; updated to include the new rows
 };
 
-// tokens i64 [B, T], T at most `block` -> [B, T, width] after the final norm. `parameters` in the order of gpt_parameters.
-// Dropout is applied when `random` is given; its base is the index of the first *sequence* in the global batch, and its stream
-// the first of those that this call takes. With a cache the tokens stand at its position and after; `room` must hold all of them.
+// tokens i64 [B, T], T at most `block` -> [B, T, width] after the final norm. `parameters` in the order of gpt_parameters. Dropout is
+// applied when `random` is given; its base is the index of the first *sequence* in the global batch, and its stream is the first that this
+// call uses. With a cache, the tokens start at its position; `room` must be large enough for all of them.
 NodeId gpt_hidden(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {},
                   GptCache* cache = nullptr);
 
-// [B, T, width] -> [B, T, vocab], never padding.
+// [B, T, width] -> [B, T, vocab], without padding.
 NodeId gpt_logits(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId hidden);
 
 NodeId gpt_forward(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, const std::optional<RandomOperands>& random = {});
 
-// Losses of targets i64 [B, T], of which each follows its token. Padding is computed along, as classes that cannot be: so no kernel is
-// spent on cutting it away.
+// Losses for targets i64 [B, T], each the token that follows its input token. Padding classes are included in the computation with zero
+// probability, which saves a kernel that would cut them off.
 Builder::SumCount gpt_losses(Builder& b, const GptConfig& config, std::span<const NodeId> parameters, NodeId tokens, NodeId targets,
                              const std::optional<RandomOperands>& random = {});
 

@@ -19,7 +19,8 @@ Shape used_shape(const Parameter& p) {
 
 namespace {
 
-// Normal values from `first` on, by Box-Muller in double: each a function of its index alone. Two come from one block of random words.
+// Normal values starting at index `first`, by Box-Muller in double: each depends only on its index. One block of random words gives two
+// values.
 void draw(const Parameter& p, const RandomKey& key, size_t first, std::span<float> values) {
   std::array<uint32_t, 4> words{};
   for (size_t k = 0; k < values.size(); ++k) {
@@ -42,7 +43,7 @@ void initialize(const Parameter& p, uint64_t seed, uint32_t index, std::span<flo
     std::fill_n(values.begin(), used, float(p.mean));
     return;
   }
-  // Large models have hundreds of millions of them: each of some threads draws a stretch.
+  // Large models have hundreds of millions of values: several threads each draw one range at a time.
   constexpr size_t kStretch = size_t(1) << 19;
   const size_t stretches = (used + kStretch - 1) / kStretch;
   std::atomic<size_t> next{0};

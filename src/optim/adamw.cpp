@@ -16,12 +16,12 @@ AdamState update(Builder& b, const AdamState& old, std::span<const NodeId> gradi
   check_state(b, op, old.parameters, old.second);
   AdamState out;
   out.applied = b.add(old.applied, 1.0);
-  // 1 - beta^t through expm1: for the first steps of beta2 = 0.999 the difference would lose four digits in f32.
+  // 1 - beta^t through expm1: in the first steps with beta2 = 0.999 the subtraction would lose four digits in f32.
   NodeId t = b.cast(out.applied, DType::f32);
   NodeId bias1 = b.neg(b.unary(Op::expm1, b.mul(t, std::log(o.beta1))));
   NodeId bias2 = b.neg(b.unary(Op::expm1, b.mul(t, std::log(o.beta2))));
   NodeId rate1 = b.div(rate, bias1), root2 = b.unary(Op::sqrt, bias2);
-  // Where any parameter decays, all are multiplied, some by 1: updates that are alike run in one launch.
+  // If any parameter decays, all are multiplied, some by 1, because identical updates run in one launch.
   bool decays = std::any_of(decay.begin(), decay.end(), [](double d) { return d != 0; });
   for (size_t i = 0; i < gradients.size(); ++i) {
     NodeId p = old.parameters[i], m = old.first[i], v = old.second[i], g = b.cast(gradients[i], b.dtype(p));

@@ -1,4 +1,4 @@
-// The gradients' joint length: clipping, and with it the test whether a step may be applied.
+// The global norm of the gradients: used for clipping, and to decide whether a step may be applied.
 #pragma once
 #include <span>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace ridge {
 
-// Euclidean norm over all elements of all tensors, f32. It is finite exactly when every element is (and no square overflows).
+// Euclidean norm over all elements of all tensors, f32. Finite if and only if every element is (and no square overflows).
 NodeId global_norm(Builder& b, std::span<const NodeId> tensors);
 
 struct Clipped {

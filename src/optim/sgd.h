@@ -1,4 +1,4 @@
-// Stochastic gradient descent with momentum and Nesterov's look-ahead, as graph.
+// Stochastic gradient descent with optional momentum, plain or Nesterov, as a graph.
 #pragma once
 #include <span>
 #include <vector>
@@ -17,7 +17,7 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
-// One step. `rate`, `decay` (added to the gradient) and `good` as for adam.
+// One step. `rate` and `good` as for adamw; `decay` is added to the gradient.
 SgdState sgd(Builder& b, const SgdState& state, std::span<const NodeId> gradients, NodeId rate, std::span<const double> decay, const SgdOptions& options = {},
              NodeId good = kNone);
 

@@ -18,10 +18,10 @@ constexpr double kWidth = 1080, kHeight = 680;
 constexpr svg::Box kPlot{92, 104, 780, 490};
 constexpr Ink kSlopeInks[] = {Ink::violet, Ink::teal, Ink::green, Ink::amber, Ink::red};
 
-// Three digits at most, and no exponent.
+// At most three digits, without an exponent.
 std::string figure(double x) { return x >= 100 ? fmt::format("{:.0f}", x) : x >= 10 ? fmt::format("{:.1f}", x) : fmt::format("{:.2g}", x); }
 
-// Intensity by powers of two, rates by powers of ten, both logarithmic.
+// Intensity in powers of two, rates in powers of ten, both logarithmic.
 class Axes {
  public:
   explicit Axes(const Roofline& r) {
@@ -53,7 +53,7 @@ class Axes {
   double bottom() const { return std::pow(10, y_low_); }
   double top() const { return std::pow(10, y_high_); }
 
-  // Of every slope, as both axes are logarithmic; in degrees, clockwise.
+  // Of every slope, since both axes are logarithmic; in degrees, clockwise.
   double turn() const {
     const Point a = at(1, 1), b = at(2, 2);
     return std::atan2(b.y - a.y, b.x - a.x) * 180 / 3.14159265358979;
@@ -83,7 +83,7 @@ void draw_grid(svg::Picture& picture, const Axes& axes) {
   picture.text({32, kPlot.y + kPlot.height / 2}, "GFLOP/s", {.size = 14, .ink = Ink::muted, .anchor = Anchor::middle, .turn = -90});
 }
 
-// Labels of flat lines at the right edge, each as near to its line as the others let it.
+// Labels of flat lines at the right edge, each as close to its line as the others allow.
 void draw_flats(svg::Picture& picture, const Axes& axes, const Roofline& r) {
   constexpr double kApart = 36;
   std::vector<size_t> order(r.flats.size());
@@ -114,12 +114,12 @@ void draw_slopes(svg::Picture& picture, const Axes& axes, const Roofline& r) {
     const Roofline::Slope& slope = r.slopes[i];
     const bool memory = i + 1 == r.slopes.size();
     const Ink ink = memory ? Ink::blue : kSlopeInks[i % std::size(kSlopeInks)];
-    // From where the line enters the plot to where the fastest flat line cuts it.
+    // From where the line enters the plot to where it meets the highest flat line.
     const double enters = std::max(axes.left(), axes.bottom() / slope.gbs);
     const Point from = axes.at(enters, enters * slope.gbs), to = axes.at(ridge_point(fastest, slope.gbs), fastest);
     const Point line[] = {from, to};
     picture.path(line, {.stroke = ink, .width = memory ? 3.0 : 2.0});
-    // The label stands on its line, near the lower end; where the line above is too close, it hangs under it.
+    // The label is above its line, near the lower end, or below it if the line above is too close.
     double above = 1e9;
     for (const auto& other : r.slopes)
       if (const double gap = (axes.y(slope.gbs) - axes.y(other.gbs)) * std::cos(radians); gap > 0) above = std::min(above, gap);
@@ -137,7 +137,7 @@ void draw_ridges(svg::Picture& picture, const Axes& axes, const Roofline& r) {
     const double intensity = ridge_point(rate, r.slopes[i].gbs);
     const Point at = axes.at(intensity, rate);
     picture.circle(at, 4.5, {.fill = Ink::paper, .stroke = kSlopeInks[i % std::size(kSlopeInks)], .width = 2});
-    // Above its point, or below it where the one before is too close.
+    // Above its point, or below it if the previous one is too close.
     const bool below = std::abs(at.x - last_label) < 44;
     if (!below) last_label = at.x;
     picture.text({below ? at.x + 4 : at.x - 4, below ? at.y + 20 : at.y - 10}, figure(intensity),
@@ -179,7 +179,7 @@ void draw_facts(svg::Picture& picture, const Roofline& r) {
 Roofline roofline_of(const MachineCeilings& c, const std::string& title, const std::string& subtitle) {
   Roofline r{.title = title, .subtitle = subtitle, .slopes = {}, .flats = {}, .facts = {}};
   for (const std::string& level : c.levels()) {
-    // The best that the level gives to any program.
+    // The best bandwidth of the level for any movement.
     double best = 0;
     for (Movement movement : {Movement::copy, Movement::triad, Movement::read})
       if (const BandwidthCeiling* b = c.bandwidth(level, movement)) best = std::max(best, b->gbs.median);
@@ -222,7 +222,7 @@ std::string to_svg(const Roofline& r) {
   picture.text({kPlot.x - 52, 76}, svg::fit(r.subtitle, kWidth - 120, 14.5), {.size = 14.5, .ink = Ink::muted});
   draw_grid(picture, axes);
 
-  // What lies under the roof of memory and arithmetic can be reached.
+  // Everything below the roof of memory and arithmetic is reachable.
   const double enters = std::max(axes.left(), axes.bottom() / memory.gbs);
   const Point under[] = {axes.at(enters, enters * memory.gbs), axes.at(ridge, rate), axes.at(axes.right(), rate), axes.at(axes.right(), axes.bottom()),
                          axes.at(enters, axes.bottom())};

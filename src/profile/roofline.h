@@ -1,5 +1,5 @@
-// The roofline as a picture: what a kernel can reach at most, by its flops per byte. Slopes are the bandwidths of the memory levels,
-// flat lines the multiply-add rates; where they meet is the ridge.
+// The roofline as a picture: the highest rate a kernel can reach, by its flops per byte. Slopes are the bandwidths of the memory levels, flat lines the
+// multiply-add rates; they meet at the ridge.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct Roofline {
   struct Flat {
     std::string name;  // "f32"
     double gflops = 0;
-    bool native = true;  // else drawn dashed: the CPU has no instructions for this type
+    bool native = true;  // otherwise drawn dashed: the CPU has no instructions for this type
   };
   struct Dot {
     std::string name;
@@ -25,15 +25,15 @@ struct Roofline {
   };
   std::string title, subtitle;
   std::vector<Slope> slopes;       // nearest first; the last is memory
-  std::vector<Flat> flats;         // the first is what ridges are marked on
-  std::vector<Dot> dots = {};      // kernels, where there are some
+  std::vector<Flat> flats;         // ridges are marked on the first one
+  std::vector<Dot> dots = {};      // kernels, if any
   std::vector<std::string> facts;  // lines for the corner
 };
 
-// Flops per byte from which on arithmetic is the limit.
+// Flops per byte above which arithmetic is the limit.
 inline double ridge_point(double gflops, double gbs) { return gflops / gbs; }
 
-Roofline roofline_of(const MachineCeilings& ceilings, const std::string& title, const std::string& subtitle);  // of the most threads
-std::string to_svg(const Roofline& roofline);  // ErrorCode::value when there is no slope or no flat line
+Roofline roofline_of(const MachineCeilings& ceilings, const std::string& title, const std::string& subtitle);  // for the highest number of threads
+std::string to_svg(const Roofline& roofline);  // ErrorCode::value if there is no slope or no flat line
 
 }  // namespace ridge

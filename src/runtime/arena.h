@@ -1,5 +1,5 @@
-// Memory that programs share: its size is known before it is mapped, and it is touched at once, so that nothing can be taken
-// away later.
+// Memory that programs share. Its size is known before it is mapped, and its pages are touched when it is mapped, so that no
+// later access can fail for lack of memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,9 @@ class Arena {
   ~Arena();
   Arena(const Arena&) = delete;
 
-  void require(int64_t bytes);  // grows what data() will map; programs that never run at the same time may share one
+  void require(int64_t bytes);  // grows what data() will map; programs that never run at the same time may share an arena
   int64_t bytes() const { return wanted_; }
-  std::byte* data();  // maps on first use; ErrorCode::memory with the numbers when the system has no room
+  std::byte* data();  // maps on first use; throws ErrorCode::memory with the sizes when there is not enough memory
 
  private:
   void release();

@@ -16,16 +16,16 @@
 namespace ridge {
 namespace {
 
-// Sixteen classes to a doubling, so a class is at most 1/16 larger than the one below. A request may also take a free
-// block of a class or two above its own, as long as no more than this part of the block is wasted.
+// Sixteen classes per doubling, so a class is at most 1/16 larger than the one below. A request may also take a free block that is a class
+// or two larger, if it wastes no more than this fraction of the block.
 constexpr int kStepBits = 4;
 constexpr double kMostWaste = 0.15;
 constexpr int64_t kSmallest = 64;
 constexpr int64_t kLargest = int64_t(1) << 46;
 
-// Class c holds blocks of size_of_class(c): multiples of 64 up to 1024, then sixteen steps a doubling.
+// Class c holds blocks of size_of_class(c): multiples of 64 up to 1024, then sixteen steps per doubling.
 int class_of(int64_t bytes) {
-  const uint64_t units = uint64_t(std::max<int64_t>(bytes, 1) - 1) / kSmallest;  // 0 … : size is units + 1
+  const uint64_t units = uint64_t(std::max<int64_t>(bytes, 1) - 1) / kSmallest;  // from 0; the size is units + 1
   if (units < 16) return int(units);
   const int octave = std::bit_width(units) - 1 - kStepBits;  // units >> octave is in 16 … 31
   return (octave << kStepBits) + int(units >> octave);
@@ -96,7 +96,7 @@ struct BufferPool::State {
     give_back(std::numeric_limits<int64_t>::max());
   }
 
-  // The rest is called with the mutex held.
+  // The functions below are called with the mutex held.
 
   void make_free(std::byte* data, int cls) { free[size_t(cls)].push_back({data, ++releases}); }
 
@@ -122,7 +122,7 @@ struct BufferPool::State {
     return nullptr;
   }
 
-  // Returns free blocks to the system, those first that nobody wanted for longest, until `bytes` have gone or none is left.
+  // Returns free blocks to the system, least recently released first, until `bytes` have been returned or none is left.
   void give_back(int64_t bytes) {
     while (bytes > 0) {
       int oldest = -1;

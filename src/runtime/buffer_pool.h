@@ -1,4 +1,4 @@
-// Storage for eager tensors: blocks in size classes that are used again, within a bound, and never while work on them is in flight.
+// Storage for eager tensors: blocks in size classes that are reused, within a bound, and never while work on them is in flight.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,31 +7,31 @@
 
 namespace ridge {
 
-// Work that may still be running: tickets are handed out in rising order, and all up to a certain one are done (0 always is).
+// Identifies work that may still be running. Tickets increase, and all tickets up to some number are done (0 always is).
 using Ticket = uint64_t;
 
-// Where blocks come from. The system's own maps large blocks and advises huge pages.
+// Where blocks come from. The system's source maps large blocks and advises huge pages.
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
-  virtual std::byte* get(int64_t bytes, bool& zeroed) = 0;  // 64-byte aligned; null when there is no memory
+  virtual std::byte* get(int64_t bytes, bool& zeroed) = 0;  // 64-byte aligned; null when out of memory
   virtual void put(std::byte* block, int64_t bytes) = 0;
 };
 std::shared_ptr<BlockSource> system_blocks();
 
 struct PoolOptions {
-  int64_t bound = std::numeric_limits<int64_t>::max();  // bytes held at most, in use and free together
+  int64_t bound = std::numeric_limits<int64_t>::max();  // limit on bytes held, in use and free together
   std::shared_ptr<BlockSource> source = nullptr;        // null: system_blocks()
 };
 
 struct PoolStatistics {
   int64_t requests = 0, reuses = 0;
-  int64_t bytes_asked = 0;    // by the buffers in use
-  int64_t bytes_in_use = 0;   // what they got
-  int64_t bytes_pending = 0;  // released, but their work may still run
+  int64_t bytes_asked = 0;    // requested by the buffers in use
+  int64_t bytes_in_use = 0;   // allocated for them
+  int64_t bytes_pending = 0;  // released, but work on them may still be running
   int64_t bytes_held = 0;     // in use, pending and free
   int64_t peak_bytes = 0;     // the most ever held
-  int64_t bytes_trimmed = 0;  // given back to the system so far
+  int64_t bytes_trimmed = 0;  // returned to the system so far
   double reuse_rate() const { return requests ? double(reuses) / double(requests) : 0; }
   double waste() const { return bytes_in_use ? 1 - double(bytes_asked) / double(bytes_in_use) : 0; }
 };
@@ -45,14 +45,14 @@ class BufferPool {
   ~BufferPool();  // buffers may outlive their pool
   BufferPool(const BufferPool&) = delete;
 
-  // ErrorCode::memory with the numbers when neither the system nor the bound allows it, after trimming.
+  // Throws ErrorCode::memory with the sizes when, even after trimming, the system or the bound does not allow it.
   Buffer acquire(int64_t bytes, Fill fill = Fill::none);
   void complete(Ticket done);  // all work up to this ticket has finished
-  void trim();                 // gives every free block back to the system
+  void trim();                 // returns every free block to the system
   void set_bound(int64_t bytes);
   PoolStatistics statistics() const;
 
-  // The size of a new block for a request: at most 1/16 more than 1 KiB and above.
+  // The block size for a request: from 1 KiB up, at most 1/16 larger than the request.
   static int64_t class_bytes(int64_t bytes);
 
  private:
@@ -70,7 +70,7 @@ class BufferPool::Buffer {
   std::byte* data() const { return data_; }  // 64-byte aligned; null only for an empty Buffer
   int64_t bytes() const { return bytes_; }
   int64_t capacity() const { return capacity_; }
-  void used_by(Ticket ticket) { ticket_ = ticket > ticket_ ? ticket : ticket_; }  // keep the memory until this work is done
+  void used_by(Ticket ticket) { ticket_ = ticket > ticket_ ? ticket : ticket_; }  // keeps the memory until this work is done
   void reset();                                                                   // releases the memory to the pool
 
  private:

@@ -19,12 +19,12 @@ Target target_of(const Backend& backend) {
   Target t;
   t.name = backend.info().name, t.cache_bytes = last_level_cache_bytes();
   t.runs = [&backend](const Graph& g, NodeId id) { return backend.runs(g, id); };
-  t.convolutions = backend.convolutions();  // those that it does not run are decomposed first
+  t.convolutions = backend.convolutions();  // convolutions that it does not run are decomposed first
   if (t.convolutions) t.stores_permuted = [&backend](const Graph& g, NodeId id) { return backend.stores_permuted(g, id); };
   return t;
 }
 
-// Values that share memory count once, under the name of the first.
+// Values that share memory count once, under the name of the first one.
 std::vector<LiveValue> live_at_peak(const Program& p) {
   const std::vector<ProgramBuffer>& buffers = p.buffers;
   std::vector<ProgramBuffer> held(buffers);
@@ -35,7 +35,7 @@ std::vector<LiveValue> live_at_peak(const Program& p) {
     held[root].first = std::min(held[root].first, b.first), held[root].last = std::max(held[root].last, b.last);
   }
   std::erase_if(held, [](const ProgramBuffer& b) { return b.place != ProgramBuffer::Place::arena || b.alias >= 0 || b.last < 0; });
-  std::vector<int64_t> live(p.kernels.size() + 1);  // first what changes from one kernel to the next
+  std::vector<int64_t> live(p.kernels.size() + 1);  // initially the change from one kernel to the next
   for (const ProgramBuffer& b : held) live[size_t(b.first)] += b.bytes, live[size_t(b.last) + 1] -= b.bytes;
   std::partial_sum(live.begin(), live.end(), live.begin());
   const int fullest = int(std::max_element(live.begin(), live.end()) - live.begin());
@@ -109,7 +109,7 @@ void Executable::run(std::span<const void* const> inputs, std::span<void* const>
   for (auto [in, out] : s.state)
     if (inputs[size_t(in)] != outputs[size_t(out)])
       fail(ErrorCode::binding, "[run] input {} and output {} are one state and must be bound to one place", in, out);
-  if (!s.ready) prepare();  // before the arena: measurements want memory too
+  if (!s.ready) prepare();  // before the arena: measurements need memory too
   s.code->run(s.arena->data(), inputs, outputs);
 }
 

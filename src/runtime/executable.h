@@ -1,4 +1,4 @@
-// A compiled graph: planned, bound to memory, and replayed.
+// A compiled graph: planned, bound to memory, and run repeatedly.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -18,52 +18,51 @@ class Backend;
 struct CompileOptions : PipelineOptions {
   CompileOptions(Backend& device) : backend(&device) {}
 
-  Backend* backend;              // never null; must live as long as the executable
-  std::shared_ptr<Arena> arena;  // none: one of its own; programs that never overlap may share
+  Backend* backend;              // never null; must outlive the executable
+  std::shared_ptr<Arena> arena;  // null: allocates its own; programs that never overlap may share one
 };
 
 struct KernelReport {
-  std::string name;                                     // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels of a step)
-  double flops = 0, bytes = 0;                          // as it runs
-  double algorithmic_flops = 0, unavoidable_bytes = 0;  // what it is judged by: see compile/kernel_work.h
+  std::string name;                                     // "matmul+3", "map[5]", "row[9]", "attention", "scan[64x2]" (steps, kernels per step)
+  double flops = 0, bytes = 0;                          // as executed
+  double algorithmic_flops = 0, unavoidable_bytes = 0;  // the basis for efficiency figures: see compile/kernel_work.h
 };
 
 struct LiveValue {
-  std::string name;  // the kernel that makes it and its type: "matmul+3 f32[12, 64, 512]"
+  std::string name;  // the kernel that produces it, and its type: "matmul+3 f32[12, 64, 512]"
   int64_t bytes = 0;
 };
 
 struct Report {
   std::vector<KernelReport> kernels;
-  std::vector<LiveValue> peak;        // what lies in the arena when most does, largest first
+  std::vector<LiveValue> peak;        // values in the arena at peak memory use, largest first
   std::vector<std::string> refusals;  // fusions that were tried and refused, with the reason
-  std::vector<std::string> scans;     // what was moved out of each loop over time
+  std::vector<std::string> scans;     // what was hoisted out of each loop over time
   int64_t arena_bytes = 0;            // activations and temporaries
   int64_t max_live_bytes = 0;
-  int64_t workspace_bytes = 0, scratch_bytes = 0;  // kernels' packing buffers, per-thread scratch of all threads
+  int64_t workspace_bytes = 0, scratch_bytes = 0;  // the kernels' packing buffers; per-thread scratch, summed over all threads
   int64_t input_bytes = 0, output_bytes = 0;
-  int64_t planned_bytes = 0;  // all of the above that this executable holds itself
-  int64_t saved_bytes = 0;    // what forward keeps for backward
-  int64_t looks = 0;          // at nodes and groups, to decide what runs together: grows as the program does
+  int64_t planned_bytes = 0;  // the part of all the above that this executable owns
+  int64_t saved_bytes = 0;    // saved by forward for backward
+  int64_t looks = 0;          // nodes and groups examined while deciding what runs together: grows with the program
   double compile_ms = 0;
 };
 
 class Executable {
  public:
-  // `inputs` must be input nodes and name every one that `outputs` depend on.
+  // `inputs` must be input nodes and include every one that `outputs` depend on.
   Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options);
   ~Executable();
   Executable(Executable&&) noexcept;
 
-  // Memory is mapped at the first run; until then an executable is a plan.
-  // One pointer per input and per output, contiguous, in the order of the constructor. A bad index met by a
-  // kernel is an Error afterwards.
+  // Takes one pointer per input and per output, contiguous, in the order of the constructor. Memory is mapped by the first run. If a kernel
+  // finds an index out of range, an Error is thrown after the run.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs);
 
-  void share(std::shared_ptr<Arena> arena);  // before the first run
+  void share(std::shared_ptr<Arena> arena);  // call before the first run
 
-  // What the first run would do before it runs. compile_ahead() begins in the background where the device allows it; prepare() has
-  // compiled, measured among candidates and mapped the memory.
+  // Preparation that the first run would otherwise do. compile_ahead() starts it in the background if the device supports that; when
+  // prepare() returns, kernels are compiled, candidates measured and the memory mapped.
   void compile_ahead();
   void prepare();
 

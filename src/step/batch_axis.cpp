@@ -18,7 +18,7 @@ using Maybe = std::optional<SampleAxis>;
 
 class Tracker {
  public:
-  // With `sizes` what grows with the number of samples is followed too: draws, filled tensors, indices.
+  // With `sizes`, also tracks whatever grows with the number of samples: draws, filled tensors, indices.
   Tracker(const Graph& g, std::span<const NodeId> inputs, const BatchSizes* sizes = nullptr, std::map<uint32_t, DrawAxis>* draws = nullptr)
       : g_(g), sizes_(sizes), draws_(draws), at_(g.size()), summed_(g.size(), 0) {
     for (NodeId id : inputs) at_[id] = SampleAxis{0, 1, g.shape(id)[0]};
@@ -76,7 +76,7 @@ class Tracker {
     if (!fresh && !(before->second == here)) throw Coupled{fmt::format("another draw of stream {} has its samples elsewhere", draw->stream)};
   }
 
-  // The body must keep samples apart too. A carry that starts as a number for all gets its axis from what the body makes of it.
+  // The body must also keep samples independent. A carry that starts as one value for all samples gets its axis from the body's result.
   void loop(NodeId id) {
     const Node& n = g_[id];
     ScanView v = scan_view(n);
@@ -115,10 +115,10 @@ class Tracker {
       for (NodeId out : body.step_out) results_[id].push_back({stacked(inner.at_[out]), bool(inner.summed_[out])});
       for (size_t i = 0; i < carries; ++i) results_[id].push_back({stacked(at[i]), false});
     }
-    at_[id] = results_[id][0].at, summed_[id] = results_[id][0].summed;  // what a single result is read as
+    at_[id] = results_[id][0].at, summed_[id] = results_[id][0].summed;  // used when the loop has a single result
   }
 
-  // A sum over the batch may only be added up further: it is a loss, not a statistic that samples read again.
+  // A sum over the batch may only be summed further: it is a loss, not a statistic that feeds back into samples.
   void after_sum(NodeId id) {
     const Node& n = g_[id];
     bool linear = n.op == Op::reshape || n.op == Op::reduce_sum || n.op == Op::neg || (n.op == Op::cast && is_float(n.type().dtype));

@@ -1,4 +1,4 @@
-// Whether a batch may be split: every sample must go its own way until the losses are added up.
+// Decides whether a batch may be split: samples must stay independent until the losses are summed.
 #pragma once
 #include <map>
 #include <string>
@@ -8,32 +8,32 @@
 
 namespace ridge {
 
-// Inputs whose first axis counts samples, and the sum and count of losses made from them. Returns the first operation that mixes
-// samples, with its shapes and why; empty when there is none.
+// Returns the first operation that mixes samples, with its shapes and the reason; empty if there is none. `batch_inputs`: inputs whose first
+// axis counts samples; `losses`: the sum and count of the losses computed from them.
 std::string find_coupling(const Graph& graph, std::span<const NodeId> batch_inputs, std::span<const NodeId> losses);
 
-// The losses of some samples as a graph. Inputs of two traces that are compared have equal ids.
+// The graph of the losses for a given number of samples. Traces to be compared have equal input ids.
 struct BatchTrace {
   const Graph& graph;
   std::span<const NodeId> batch;  // inputs whose first axis counts samples
-  NodeId base;                    // input: the number of the first sample
+  NodeId base;                    // input: the index of the first sample
   struct Ratio {
     NodeId sum, count;
   };
-  std::vector<Ratio> ratios;  // the losses; then other figures, of which neither number may depend on the batch, or both must add up over it
+  std::vector<Ratio> ratios;  // the losses, then other metrics: either both numbers are independent of the batch, or both are sums over it
   int64_t samples;
-  std::span<const NodeId> gradients = {};  // compared too: a custom operation's own gradient may depend on the size
+  std::span<const NodeId> gradients = {};  // also compared: a custom operation's gradient may depend on the size
 };
 
-// Where the samples of a random draw are: `inner` elements of `axis` for each of them.
+// The sample axis of a random draw: each sample has `inner` elements along `axis`.
 struct DrawAxis {
-  int axis = -1;  // -1: all samples share what is drawn
+  int axis = -1;  // -1: all samples share the draw
   int64_t inner = 0;
   bool operator==(const DrawAxis&) const = default;
 };
 
-// What two traces of the same losses, for different numbers of samples, tell about splitting a batch: what depends on the number of
-// samples otherwise than by having an element for each of them, and how each draw (by its stream) has its samples. The numbers must be
+// Result of comparing two traces of the same losses with different numbers of samples: anything that depends on the number of
+// samples other than by having one element per sample, and the sample axis of each draw (by stream). The numbers of samples must be
 // primes that divide no other size in the graph.
 struct BatchAxes {
   std::string coupling;  // why the batch cannot be split; empty: it can
@@ -41,7 +41,7 @@ struct BatchAxes {
 };
 BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b);
 
-// What in a third trace is not as those two predict for its number of samples; empty: nothing.
+// Describes where a third trace differs from what `a` and `b` predict for its number of samples; empty: nowhere.
 std::string find_unpredicted(const BatchTrace& a, const BatchTrace& b, const BatchTrace& c);
 
 }  // namespace ridge

@@ -14,7 +14,7 @@
 namespace ridge {
 namespace {
 
-// By how much a scalar grows with the number of the first sample; none: not evenly.
+// How much a scalar grows per unit of the first sample's index; none: not linearly.
 using PerSample = std::optional<int64_t>;
 
 class WholeBatch {
@@ -22,7 +22,7 @@ class WholeBatch {
   WholeBatch(int64_t whole, const std::map<uint32_t, DrawAxis>& draws) : whole_(whole), draws_(draws) {}
   bool changed = false;
 
-  // `known`: of inputs; all others do not depend on it. `base` is made when it is needed.
+  // `known`: growth of inputs; all other inputs do not depend on the base. `base` is created on demand.
   std::vector<NodeId> rewrite_all(Graph& g, std::span<const NodeId> roots, const std::unordered_map<NodeId, PerSample>& known,
                                   const std::function<NodeId()>& base) {
     std::vector<PerSample> grows(g.size(), 0);

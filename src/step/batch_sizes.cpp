@@ -11,7 +11,7 @@
 namespace ridge {
 namespace {
 
-// The value of a number that was written down, not computed from inputs.
+// The value of a constant, i.e. a number not computed from inputs.
 std::optional<double> written(const Graph& g, NodeId id) {
   const Node& n = g[id];
   switch (n.op) {
@@ -29,7 +29,7 @@ std::optional<double> written(const Graph& g, NodeId id) {
   }
 }
 
-// Attributes without those that only say the result's shape, which is compared by itself.
+// Attributes except those that only determine the result's shape, which is compared separately.
 std::vector<int64_t> fixed_ints(const Node& n) {
   std::vector<int64_t> ints = n.attrs.ints;
   switch (n.op) {
@@ -38,7 +38,7 @@ std::vector<int64_t> fixed_ints(const Node& n) {
     case Op::random_bits: ints.resize(1); break;
     case Op::reshape:
     case Op::expand: ints.clear(); break;
-    case Op::slice: ints.erase(ints.begin() + long(ints.size() / 3), ints.begin() + long(2 * ints.size() / 3)); break;  // where it stops
+    case Op::slice: ints.erase(ints.begin() + long(ints.size() / 3), ints.begin() + long(2 * ints.size() / 3)); break;  // the stops
     default: break;
   }
   return ints;
@@ -63,14 +63,14 @@ BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b, const BatchSize
   if (!difference_.empty()) difference_ = "in the gradient of a custom operation, " + difference_;
 }
 
-// The shape that a node of the first trace has for the samples of the second.
+// The shape that a node of the first trace would have with the second trace's number of samples.
 Shape BatchSizes::predicted(const Graph& a, NodeId id) const {
   Shape out = a.shape(id);
   for (int axis : rule_->grown_axes(a, id)) out[axis] = out[axis] / a_.samples * b_.samples;
   return out;
 }
 
-// What a node shows in another form, element by element. Which of these nodes exist depends on the size by right: one sample needs no expand.
+// Skips views to the node whose elements they show. Traces may legitimately differ in views: one sample, for example, needs no expand.
 NodeId BatchSizes::without_views(const Graph& g, NodeId id, bool first) const {
   if (!rule_) return id;
   auto elements = [&](NodeId n) { return (first ? predicted(g, n) : g.shape(n)).numel(); };
@@ -89,9 +89,9 @@ std::string BatchSizes::told(const Type& type) const {
   return out + "]";
 }
 
-// Downwards: all users of a node come before it, so the last difference found is the first one in the losses.
+// Visits users before their operands, so the last difference found is the first one in the losses.
 void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases) {
-  std::vector<char> counts(a.size(), 0);  // made from the number of the first sample: only draws use it, and follow other rules
+  std::vector<char> counts(a.size(), 0);  // computed from the first sample's index: only draws use it, and they follow other rules
   for (NodeId id : bases) counts[id] = 1;
   NodeId highest = 0;
   for (auto [x, y] : roots) highest = std::max(highest, x);
@@ -109,7 +109,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<N
   for (NodeId id = highest; id > 0; --id) {
     if (!p.node[id]) continue;
     const Node &x = a[id], &y = b[p.node[id]];
-    // The batch, the parameters and what draws are keyed by are made in the same order before the loss is.
+    // The batch, the parameters and the keys of draws are created in the same order before the loss.
     if (x.op == Op::input && &a == &a_.graph && id != p.node[id]) different(id, "the loss uses another input for other numbers of samples");
     if (const std::string why = compare_nodes(a, id, y); !why.empty()) {
       different(id, why);
@@ -124,7 +124,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<N
 void BatchSizes::compare_loops(const Node& a, const Node& b, const std::vector<char>& counts) {
   const ScanView x = scan_view(a), y = scan_view(b);
   const std::vector<NodeId> from = results_of(x.body), to = results_of(y.body);
-  if (from.size() != to.size()) return;  // told by its types
+  if (from.size() != to.size()) return;  // already reported as a difference of types
   std::vector<std::pair<NodeId, NodeId>> roots;
   for (size_t i = 0; i < from.size(); ++i) roots.push_back({from[i], to[i]});
   std::vector<NodeId> bases;
@@ -138,7 +138,7 @@ std::string BatchSizes::compare_nodes(const Graph& a, NodeId id, const Node& y) 
   const std::string otherwise = fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples);
   if (x.op != y.op || x.in.size() != y.in.size() || x.types.size() != y.types.size()) return otherwise;
   const bool same_reals = std::equal(x.attrs.reals.begin(), x.attrs.reals.end(), y.attrs.reals.begin(), y.attrs.reals.end(),
-                                     [](double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); });  // NaN is NaN
+                                     [](double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); });  // NaN equals NaN
   if (x.op == Op::literal && !same_reals)
     return fmt::format(
         "a number depends on the size of the batch: {:g} for {} samples, {:g} for {}; return the sum of the losses and how many they are, which the "

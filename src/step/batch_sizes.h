@@ -1,4 +1,4 @@
-// Two traces of the same losses for different numbers of samples, compared node by node: what grows with the samples, and what else differs.
+// Compares two traces of the same losses with different numbers of samples, node by node: what grows with the samples, and what else differs.
 #pragma once
 #include <string>
 #include <unordered_map>
@@ -10,19 +10,19 @@ namespace ridge {
 
 class BatchSizes {
  public:
-  // `rule`: what `a` and another trace say about sizes, which those of `b` must follow.
+  // `rule`: the comparison of `a` with another trace; the sizes of `b` must follow it.
   BatchSizes(const BatchTrace& a, const BatchTrace& b, const BatchSizes* rule = nullptr);
 
-  const std::string& difference() const { return difference_; }  // a number, an attribute or a size that is another one; empty: none
+  const std::string& difference() const { return difference_; }  // the first differing number, attribute or size; empty: none
   int64_t samples() const { return a_.samples; }
-  std::vector<int> grown_axes(const Graph& graph, NodeId id) const;           // of a node of the first trace, also inside its loops
-  bool counts_samples(size_t ratio) const { return counts_samples_[ratio]; }  // its count is a number, in proportion to the samples
-  std::string told(const Type& type) const;                                   // the samples' number is "batch"
+  std::vector<int> grown_axes(const Graph& graph, NodeId id) const;           // of a node of the first trace, including nodes inside loops
+  bool counts_samples(size_t ratio) const { return counts_samples_[ratio]; }  // its count is a constant proportional to the samples
+  std::string told(const Type& type) const;                                   // the type as text, with "batch" for the number of samples
 
  private:
-  struct Partners {                // by node of a graph of the first trace
+  struct Partners {                // indexed by node of a graph of the first trace
     std::vector<NodeId> node;      // kNone: not compared
-    const Graph* graph = nullptr;  // of the second trace
+    const Graph* graph = nullptr;  // the matching graph of the second trace
   };
   void compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases);
   void compare_loops(const Node& a, const Node& b, const std::vector<char>& counts);
@@ -34,7 +34,7 @@ class BatchSizes {
   const BatchSizes* rule_;
   std::unordered_map<const Graph*, Partners> partners_;
   std::string difference_;
-  std::vector<bool> counts_samples_;  // of each ratio
+  std::vector<bool> counts_samples_;  // by ratio
 };
 
 }  // namespace ridge

@@ -20,8 +20,8 @@ int64_t parse_bytes(const std::string& text) {
 
 namespace {
 
-// The user's function is run on placeholders; what it built is brought into the step's graph. Parameters are recognised by their own
-// storage, which is not held here: it will hold the step.
+// Runs the user's function on placeholders and copies the resulting expression into the step's graph. Parameters are recognised by their
+// storage, held weakly because it will own the step.
 StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
   std::vector<std::weak_ptr<detail::TensorState>> originals;
   for (const Tensor& p : parameters) originals.push_back(p.state());
@@ -57,7 +57,7 @@ StepModel::Loss traced(Step::LossFn loss, std::span<const Tensor> parameters) {
   };
 }
 
-// The format of f32 products while a step is compiled: eager tensors, which share the device, keep theirs.
+// Sets the format of f32 products while a step is compiled; eager tensors, which share the device, keep theirs.
 class ProductFormat {
  public:
   ProductFormat(Backend& backend, Precision precision) : backend_(backend), before_(backend.f32_products()) {
@@ -99,10 +99,10 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   const ProductFormat format(*device.backend, options.precision);
   const std::vector<Parameter> parameters = model.parameters;
   auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, step.optimizer().lr);
-  if (tf32) state->step.touch();  // some kernels are chosen only then, and must be of this format too
+  if (tf32) state->step.touch();  // some kernels are chosen only then, and must use this format too
   for (size_t i = 0; i < originals.size(); ++i) {
     state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});
-    // The tensor keeps its identity; its bytes are the step's from now on, and keep the step alive.
+    // The tensor keeps its identity; from now on its bytes belong to the step, and keep the step alive.
     const std::shared_ptr<std::byte> place(state, static_cast<std::byte*>(const_cast<void*>(state->step.parameter_place(i))));
     if (state->step.in_place())
       share_memory(*originals[i].state(), place);

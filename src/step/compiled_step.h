@@ -1,4 +1,4 @@
-// What is behind a CompiledStep.
+// The state of a CompiledStep, and how a step is compiled.
 #pragma once
 #include <memory>
 #include <vector>
@@ -19,13 +19,13 @@ struct CompiledStep::State {
   double lr;  // the optimizer's
 };
 
-// The device of a step by its name; empty: that of eager tensors. Nothing else is taken instead: ErrorCode::unsupported says why it cannot be used.
+// Looks up a step's device by name; empty: the device of eager tensors. There is no fallback: ErrorCode::unsupported says why the device is unusable.
 detail::EagerDevice& step_device(const std::string& name);
-// The format of its products. auto goes by `rates`, where there are any.
+// The number format of the step's matrix products. auto uses `rates` if available.
 PrecisionChoice step_precision(const std::string& request, const detail::EagerDevice& device, const RateLookup& rates = {});
 
-// The optimizer is the step's own, and the backend the device's, whatever the options say. From here on the parameters' tensors lie in the memory of the
-// compiled step.
+// Overrides the optimizer in `options` with the step's and the backend with the device's. Afterwards the parameter tensors are stored in the compiled
+// step's memory.
 std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device);
 
 }  // namespace ridge

@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-constexpr uint32_t kReadStream = 0x52000000;  // far from those that a step's own draws have
+constexpr uint32_t kReadStream = 0x52000000;  // outside the range of a step's own streams
 constexpr size_t kNumbers = 3;                // seed, number, base
 
 }  // namespace

@@ -19,15 +19,15 @@ namespace {
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// What a step carries to the next one by itself.
+// State that the device carries from one step to the next.
 struct Carried {
   int64_t applied = 0, age = 0;
   float scale = 1, unused = 0;
 };
 
-// Scalars that a step reads and writes: all in one small block.
+// Scalars that a step reads and writes, in one small block.
 struct Scalars {
-  struct Given {  // by the host, for each micro-batch
+  struct Given {  // set by the host for each micro-batch
     int64_t seed = 0, step = 0, base = 0;
     float lr = 0, unused = 0;
   } given;
@@ -36,7 +36,7 @@ struct Scalars {
   uint8_t good = 0, lowered = 0;
   struct Sums {
     float sum = 0, count = 0;
-  } sums;  // of the loss; those of named scalars follow
+  } sums;  // of the loss; followed by those of named scalars
 };
 static_assert(offsetof(Scalars, sums) + sizeof(Scalars::Sums) == sizeof(Scalars), "named scalars lie behind the loss");
 
@@ -50,28 +50,28 @@ struct TrainStep::State {
   std::optional<StepPrograms> programs;
   PlannedStep made;
   Backend& device;
-  const bool near;  // the device works in the host's memory
+  const bool near;  // the device works in host memory
   std::unique_ptr<Arena> memory;
-  Arena samples;  // parameters, gradients, moments, scalars; and the micro-batch, where it must be brought to the device
+  Arena samples;  // parameters, gradients, moments, scalars; and the micro-batch, if it must be copied to the device
   std::vector<int64_t> parameter_at, gradient_at, batch_at;
   std::vector<std::vector<int64_t>> moment_at;
   int64_t scalars_at = 0, losses_at = 0, staging_at = 0;
-  bool offloaded = false;  // moments lie in the host's memory
+  bool offloaded = false;  // moments are in host memory
   static constexpr int64_t kStages = 3;
   std::byte* host_moments = nullptr;
   std::vector<StepPlanner::Range> parts;
-  std::vector<int64_t> part_at;  // where each begins in the host's memory, and where the last one ends
+  std::vector<int64_t> part_at;  // offset of each part in host memory, and the end of the last one
   std::vector<const void*> in, part;
   std::vector<void*> out;
-  bool carried_known = false;  // to the device
+  bool carried_known = false;  // the device's Carried is up to date
 
-  // What comes back from steps: a ring of places that the device writes to.
+  // Results of steps: a ring of slots that the device writes to.
   std::byte* slots = nullptr;
   int64_t marks[kMostPending] = {};
   int64_t enqueued = 0, collected = 0;
-  double update_seconds = 0, shortest_update = 0;  // of updates_timed of them
+  double update_seconds = 0, shortest_update = 0;  // of the updates that were timed
   int64_t updates_timed = 0;
-  bool time_update = false;  // the next one
+  bool time_update = false;  // time the next update
 
   State(StepModel m, StepOptions o) : model(std::move(m)), options(std::move(o)), device(*options.backend), near(device.host_memory()), samples(device) {}
 
@@ -79,13 +79,13 @@ struct TrainStep::State {
     if (!slots) return;
     try {
       device.wait();
-    } catch (const std::exception&) {  // nobody is left to be told
+    } catch (const std::exception&) {  // a destructor cannot report it
     }
     device.release_host(slots, kMostPending * slot_bytes());
     if (host_moments) device.release_host(host_moments, plan.host_bytes);
   }
 
-  // Of the loss and of all named scalars, in training and in evaluation.
+  // Size of the sums of the loss and all named scalars, in training and in evaluation.
   static int64_t sums_bytes(const std::vector<std::string>& scalars) { return int64_t((1 + scalars.size()) * sizeof(Scalars::Sums)); }
   int64_t slot_bytes() const { return int64_t(offsetof(Scalars, sums)) + sums_bytes(programs->scalars()); }
   int64_t most_sums_bytes() const { return std::max(sums_bytes(programs->scalars()), sums_bytes(programs->evaluation_scalars())); }
@@ -94,7 +94,7 @@ struct TrainStep::State {
   T* at(int64_t offset) {
     return reinterpret_cast<T*>(memory->data() + offset);
   }
-  Scalars& scalars() { return *at<Scalars>(scalars_at); }  // an address of the device: never read or written here
+  Scalars& scalars() { return *at<Scalars>(scalars_at); }  // a device address: never dereferenced here
 
   void lay_out() {
     plan.parameter_bytes = plan.gradient_bytes = plan.optimizer_bytes = plan.host_bytes = plan.staging_bytes = 0;
@@ -123,9 +123,9 @@ struct TrainStep::State {
     memory->require(offset);
   }
 
-  // Moments in the host's memory lie part by part, as they travel; the largest part's size.
+  // Moments in host memory are stored part by part, in transfer order. Returns the size of the largest part.
   int64_t lay_out_parts() {
-    // Large enough to travel well, and so many that travel and work overlap.
+    // Large enough for efficient transfers, and enough parts for transfers and computation to overlap.
     constexpr int64_t kLeast = int64_t(4) << 20, kMost = int64_t(256) << 20, kParts = 24;
     const int64_t part_bytes = std::clamp(plan.parameter_bytes / kParts, kLeast, kMost);
     auto bytes_of = [&](size_t i) { return round_up(model.parameters[i].shape.numel() * int64_t(sizeof(float))); };
@@ -156,7 +156,7 @@ struct TrainStep::State {
                                         counted(int64_t(parts.size()), "part"), options.offload ? "asked for" : "nothing else fits"));
   }
 
-  // Places for as many samples as any program takes at a time.
+  // Room for the most samples that any program takes at a time.
   void lay_out_samples() {
     if (near) return;
     int64_t most = plan.micro, offset = 0;
@@ -179,7 +179,7 @@ struct TrainStep::State {
     if (!slots) slots = device.allocate_host(kMostPending * slot_bytes());
   }
 
-  // A whole batch from a sample on.
+  // The tensors of a whole batch, starting at sample `first`.
   std::span<const void* const> from_sample(std::span<const void* const> batch, int64_t first) {
     part.clear();
     for (size_t i = 0; i < batch.size(); ++i) part.push_back(static_cast<const std::byte*>(batch[i]) + first * row_bytes(i));
@@ -187,7 +187,7 @@ struct TrainStep::State {
   }
   int64_t row_bytes(size_t i) const { return model.batch[i].bytes() / model.batch[i].shape[0]; }
 
-  // The inputs that every program of the model begins with, for `count` samples from `first` on, whose tensors these are.
+  // Binds the leading inputs of every model program for `count` samples starting at `first`; `tensors` belong to these samples.
   void bind(std::span<const void* const> tensors, int64_t first, int64_t count, double lr, bool scale) {
     Scalars& s = scalars();
     const Scalars::Given given{int64_t(options.seed), now.attempted + pending(), first, float(lr), 0};
@@ -219,7 +219,7 @@ struct TrainStep::State {
     body.exe->run(in, out);
   }
 
-  // The moments of a part go to one of three places on the device while the part before it is worked on, and back while the next one is.
+  // The moments of a part are copied to one of three device buffers while the previous part is computed, and back during the next part.
   void run_update_in_parts() {
     Scalars& s = scalars();
     in.clear(), out.clear();
@@ -240,7 +240,7 @@ struct TrainStep::State {
     bring(0);
     for (size_t k = 0; k < count; ++k) {
       device.order(Queue::in, Queue::work);
-      device.order(Queue::out, Queue::in);  // what lies where the next part will, is back: it was asked for two parts ago
+      device.order(Queue::out, Queue::in);  // the next part's buffer is free again: its copy back was queued two parts ago
       if (k + 1 < count) bring(k + 1);
       device.order(Queue::work, Queue::out);
       if (k > 0) take_back(k - 1);
@@ -317,7 +317,7 @@ struct TrainStep::State {
 
   StepMetrics collect() {
     const size_t slot = size_t(collected % kMostPending);
-    ++collected;  // also when the wait tells of an error
+    ++collected;  // even if the wait throws
     device.wait_for(marks[slot]);
     const Scalars& v = *reinterpret_cast<const Scalars*>(slots + int64_t(slot) * slot_bytes());
     const bool scaled = programs->scaled();
@@ -368,7 +368,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
     s.offloaded = true;
     s.make_plan();
   }
-  s.options.balance = {};  // what it holds on to may not live as long
+  s.options.balance = {};  // its captures may not outlive the constructor
   s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
   size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16 + 4 * kMostScalars;
@@ -405,7 +405,7 @@ void TrainStep::enqueue(const Parts& part, double lr) {
 int TrainStep::pending() const { return state_->pending(); }
 double TrainStep::update_seconds() const {
   const State& s = *state_;
-  // Where only some were timed, one that was interrupted must not stand for many.
+  // If only some updates were timed, extrapolate from the shortest, so that an interrupted one does not distort the total.
   return s.updates_timed >= s.collected ? s.update_seconds : s.shortest_update * double(s.collected);
 }
 void TrainStep::time_next_update() { state_->time_update = true; }
@@ -477,7 +477,7 @@ void TrainStep::compile_ahead() {
 void TrainStep::touch() {
   State& s = *state_;
   compile_ahead();
-  s.each_program([](Executable& program) { program.prepare(); });  // before the memory is taken: kernels may need some to be measured
+  s.each_program([](Executable& program) { program.prepare(); });  // before allocating: measuring kernels may need memory
   s.map(), s.made.activations->data();
 }
 

@@ -1,4 +1,4 @@
-// One training step as programs that are compiled once and replayed: n micro-batches add up gradients, then one update.
+// One training step as programs that are compiled once and replayed: n micro-batches accumulate gradients, then one update.
 #pragma once
 #include <array>
 #include <functional>
@@ -22,59 +22,59 @@ class Backend;
 
 constexpr size_t kMostScalars = 16;
 
-// The sum of losses and their number, and named scalars that are reported with them: each the mean sum / count over the whole batch.
+// The sum and count of the losses, and named scalars reported with them, each as the mean sum / count over the whole batch.
 struct StepLoss : Builder::SumCount {
   struct Scalar {
-    std::string name;  // of letters, digits and "_-./"; "loss" is taken
+    std::string name;  // letters, digits and "_-./"; "loss" is reserved
     SumCount value;
   };
   std::vector<Scalar> scalars;
   StepLoss(SumCount loss = {}, std::vector<Scalar> named = {}) : SumCount(loss), scalars(std::move(named)) {}
 };
-// Means in the order of their names; those that nothing was counted for are not numbers.
+// Means in the order of the scalars' names; NaN where the count is 0.
 using ScalarMeans = std::array<double, kMostScalars>;
 
-// What is trained: parameters (f32), the batch's tensors (first axis: samples), and the losses of a batch of any size.
+// The model to train: parameters (f32), the batch's tensors (first axis: samples), and the losses of a batch of any size.
 struct StepModel {
   std::vector<Parameter> parameters;
   std::vector<Type> batch;
-  // (builder, parameters, batch tensors, random operands whose base counts samples) -> sum of losses and their number
+  // (builder, parameters, batch tensors, random operands whose base counts samples) -> sum and count of the losses
   using Loss = std::function<StepLoss(Builder&, std::span<const NodeId>, std::span<const NodeId>, const RandomOperands&)>;
   Loss loss;
   Loss evaluate = {};  // the same for validation, without dropout; empty: `loss`
 };
 
-// Of fp16: gradients are multiplied by it on their way, so that small ones do not vanish. Powers of two change no digit.
+// For fp16: gradients are scaled up during the backward pass so that small ones do not underflow. Scales are powers of two, so scaling is exact.
 struct LossScaleOptions {
   double initial = 65536, floor = 1, cap = 16777216;
-  int64_t growth_interval = 2000;  // applied steps after which it doubles
+  int64_t growth_interval = 2000;  // applied steps after which the scale doubles
 };
 
 struct StepOptions {
   Optimizer optimizer;
   double clip = 0;                        // global norm; 0: none
-  int64_t memory = 0;                     // bytes that the step may hold; 0: no limit
-  int64_t micro = 0;                      // samples in a micro-batch; 0: decided by memory
-  std::optional<Recompute> recompute;     // none: decided by memory
-  bool evaluation = true;                 // programs for evaluate() are planned too
-  int64_t evaluation_micro = 0;           // samples that an evaluation takes at a time; 0: as the micro-batch, if that fits
-  Precision precision = Precision::fp32;  // of products; parameters, moments, gradients and every other sum stay f32
+  int64_t memory = 0;                     // limit in bytes; 0: no limit
+  int64_t micro = 0;                      // samples per micro-batch; 0: chosen to fit memory
+  std::optional<Recompute> recompute;     // none: chosen to fit memory
+  bool evaluation = true;                 // also plan programs for evaluate()
+  int64_t evaluation_micro = 0;           // samples evaluated at a time; 0: the micro-batch, if that fits
+  Precision precision = Precision::fp32;  // of matrix products; parameters, moments, gradients and all other sums stay f32
   LossScaleOptions loss_scale = {};
   uint64_t seed = 0;
   std::string passes;
-  Backend* backend = &default_backend();  // never null; must live as long as the step
-  // Operations that products take in the time of a byte moved, as measured on the device; asked for where splitting and recomputing are
-  // compared. None, or 0: a guess stands in, and the plan says so.
+  Backend* backend = &default_backend();  // never null; must outlive the step
+  // Arithmetic operations of matrix products in the time it takes to move one byte, as measured on the device. Called to compare splitting with
+  // recomputing. Empty, or 0: an estimate is used, and the plan says so.
   std::function<double()> balance = {};
-  // Moments in the host's memory, brought to the device part by part in every update; none: only where nothing else fits.
+  // Keep moments in host memory and copy them to the device part by part in every update; none: only if nothing else fits.
   std::optional<bool> offload;
 };
 
-// Asks for what a checkpoint's choices say (StepChoices::words), precision included.
+// Sets the options to the choices stored in a checkpoint (StepChoices::words), including precision.
 void honour(StepOptions& options, const std::map<std::string, std::string>& choices);
-bool same_device(const Backend& backend, const std::map<std::string, std::string>& choices);  // whether those were made on such a one
+bool same_device(const Backend& backend, const std::map<std::string, std::string>& choices);  // whether the choices were made on the same kind of device
 
-// ErrorCode::memory of a step that does not fit.
+// Thrown if a step does not fit in memory; ErrorCode::memory.
 struct StepTooLarge : Error {
   StepTooLarge(const std::string& what, int64_t least_bytes) : Error(ErrorCode::memory, what), least(least_bytes) {}
   int64_t least;  // the smallest budget that works
@@ -82,89 +82,89 @@ struct StepTooLarge : Error {
 
 struct StepMetrics {
   double loss = 0, gradient_norm = 0;
-  bool applied = true;        // false: something was not finite and nothing was changed
-  double loss_scale = 1;      // with which this step ran
-  bool scale_search = false;  // it was not applied, and the loss scale, still above its floor, was lowered (the loss itself was finite)
-  ScalarMeans scalars = {};   // by TrainStep::scalars()
+  bool applied = true;        // false: a value was not finite, so the update was skipped
+  double loss_scale = 1;      // used by this step
+  bool scale_search = false;  // the step was skipped only to lower the loss scale, which was above its floor (the loss was finite)
+  ScalarMeans scalars = {};   // in the order of TrainStep::scalars()
 };
 
-// What a step carries besides parameters and moments.
+// The state carried between steps in addition to parameters and moments.
 struct StepState {
   int64_t attempted = 0, applied = 0;
   double loss_scale = 1;
-  int64_t scale_age = 0;  // applied steps since the scale was last changed
+  int64_t scale_age = 0;  // applied steps since the scale last changed
 };
 
 struct KernelRun {
   KernelReport kernel;
-  int64_t times = 1;  // in one whole step
+  int64_t times = 1;  // per whole step
 };
 
 class TrainStep {
  public:
-  // Plans and compiles; memory is mapped at the first run. StepTooLarge says what does not fit and what would.
+  // Plans and compiles; memory is mapped at the first run. Throws StepTooLarge, which says what does not fit and what would.
   TrainStep(StepModel model, StepOptions options);
   ~TrainStep();
   TrainStep(TrainStep&&) noexcept;
 
   StepMetrics run(std::span<const void* const> batch, double lr);
-  StepMetrics run(std::span<const void* const> batch);  // at the optimizer's rate
+  StepMetrics run(std::span<const void* const> batch);  // at the optimizer's learning rate
 
-  // The same without waiting for the device. The batch may be changed afterwards; what came of the step is collected later, in order.
+  // The same without waiting for the device. The batch may be changed after the call; results are collected later, in order.
   void enqueue(std::span<const void* const> batch, double lr);
-  // The same for a batch that comes in parts: `part` gives the tensors of these samples, which are read before it is asked again.
+  // The same for a batch that arrives in parts: `part` returns the tensors of these samples, which are read before its next call.
   using Parts = std::function<std::span<const void* const>(int64_t first, int64_t count)>;
   void enqueue(const Parts& part, double lr);
   static constexpr int kMostPending = 4;
-  int pending() const;            // steps that are enqueued and not collected
-  StepMetrics collect();          // waits for the oldest of them
-  void discard();                 // waits for all of them; what they did to parameters stays
-  double update_seconds() const;  // of all updates so far, by those that were timed
-  void time_next_update();        // on a device that works by itself, which waits for it; elsewhere all are timed
-  bool behind() const;            // the device works while the host goes on, so that collecting late pays
+  int pending() const;            // steps enqueued but not yet collected
+  StepMetrics collect();          // waits for the oldest pending step
+  void discard();                 // waits for all pending steps and drops their metrics; their updates stay
+  double update_seconds() const;  // of all updates so far, extrapolated from those timed
+  void time_next_update();        // on an asynchronous device, where timing forces a wait; elsewhere all updates are timed
+  bool behind() const;            // the device runs asynchronously, so that collecting late pays off
 
-  // Losses of the first `samples` samples of a batch, by the model's `evaluate`. Changes nothing, allocates nothing.
+  // Losses of the first `samples` samples of a batch, computed by the model's `evaluate`. Changes no state and allocates nothing.
   struct Losses {
     double sum = 0, count = 0;
     struct Ratio {
       double sum = 0, count = 0;
     };
-    std::array<Ratio, kMostScalars> scalars = {};  // by evaluation_scalars()
+    std::array<Ratio, kMostScalars> scalars = {};  // in the order of evaluation_scalars()
   };
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
-  void check_evaluation(int64_t samples) const;  // ErrorCode::unsupported where evaluate() could not take so many
+  void check_evaluation(int64_t samples) const;  // ErrorCode::unsupported if evaluate() cannot handle this many
 
-  StepState state() const;               // after the last step that was collected
-  void restore(const StepState& state);  // with parameters and moments as they were then, what follows is the same bit for bit
-  void compile_ahead();                  // in the background, where the device allows it
-  void touch();                          // maps all memory and writes to every page of it now, so that nothing can be taken away later
+  StepState state() const;               // after the last collected step
+  void restore(const StepState& state);  // with the same parameters and moments, later steps are bit-identical
+  void compile_ahead();                  // in the background, if the device supports it
+  void touch();                          // maps all memory and writes to every page, so that no other process can take it later
 
-  const std::vector<std::string>& scalars() const;             // names of what the loss reports besides itself
-  const std::vector<std::string>& evaluation_scalars() const;  // the same of `evaluate`
+  const std::vector<std::string>& scalars() const;             // names of the scalars reported with the loss
+  const std::vector<std::string>& evaluation_scalars() const;  // the same for `evaluate`
   const StepModel& model() const;
   const StepOptions& options() const;
   Backend& device();
   const StepPlan& plan() const;
-  std::map<std::string, std::string> choices() const;  // the plan's, and those that the device's kernels have made so far
-  // Wherever they lie: the first values of a parameter, or of a moment of it (all of them where the span is as long).
+  std::map<std::string, std::string> choices() const;  // the plan's, and those made by the device's kernels so far
+  // Reads or writes the first values of a parameter or one of its moments, wherever it is stored; the span's length says how many.
   enum class Held { parameter, first, second };
   void read(Held what, size_t index, std::span<float> to);
   void write(Held what, size_t index, std::span<const float> from);
-  // Memory of the host that the device copies to by itself: reading into it takes no other hand. It must go before the step does.
+  // Host memory that the device can copy to directly, for read_straight(). Must be released before the step.
   std::shared_ptr<float> host_memory(size_t count);
   void read_straight(Held what, size_t index, std::span<float> host_memory);
   void fill_parameter(size_t index, const std::function<void(std::span<float>)>& fill);
-  // In place, on devices that work in the host's memory; ErrorCode::usage elsewhere.
+  // Direct access, for devices that work in host memory; ErrorCode::usage elsewhere.
   bool in_place() const;
   std::span<float> parameter(size_t index);
   std::span<float> gradient(size_t index);  // sums of the last step, before division by the count (fp16: times a power of two)
   std::span<float> moment(size_t index, int which);
-  int moments() const;                        // that the optimizer keeps for each parameter
-  const void* parameter_place(size_t index);  // its address on the device
-  std::vector<KernelRun> kernels() const;     // of one whole step, update included
-  // The least that one step can take: for each kernel the longer of its arithmetic and its memory traffic, at these rates.
+  int moments() const;                        // moments per parameter that the optimizer keeps
+  const void* parameter_place(size_t index);  // the device address
+  std::vector<KernelRun> kernels() const;     // of one whole step, including the update
+  // Lower bound for the time of one step: for each kernel, the longer of its arithmetic and its memory traffic at these rates.
   double least_seconds(double flops_per_second, double bytes_per_second) const;
-  std::string report() const;  // for people: memory by class, kernels, decisions
+  std::string report() const;  // human-readable: memory by class, kernels, decisions
   std::string dump() const;
 
  private:

@@ -19,13 +19,13 @@ std::string size_rounded_up(int64_t bytes) {
 
 namespace {
 
-// Equal parts where it costs nothing: the smallest micro-batch that needs no more parts than this one.
+// Evens out the parts at no cost: the smallest micro-batch that needs no more parts than this one.
 int64_t evened(int64_t batch, int64_t micro) {
   const int64_t parts = (batch + micro - 1) / micro;
   return (batch + parts - 1) / parts;
 }
 
-// The tier that a step's bits come from: products of pairs of bf16 are all that the highest one adds.
+// The vector tier that determines a step's bits: the highest tier only adds products of bf16 pairs.
 std::string tier_of_bits(bool multiplies_bf16) { return std::string(name(multiplies_bf16 || !has_avx512(isa_tier()) ? isa_tier() : IsaTier::avx512)); }
 
 }  // namespace
@@ -43,7 +43,7 @@ StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, con
   out_.activations = std::make_shared<Arena>(*options.backend);
 }
 
-// Of samples on the device, where the batch must be brought there.
+// Device memory of a batch's samples; 0 if the device works in host memory.
 int64_t StepPlanner::batch_bytes(int64_t samples) const {
   if (near_) return 0;
   int64_t bytes = 0;
@@ -79,7 +79,7 @@ StepPlanner::Try StepPlanner::attempt(int64_t micro, Recompute level, bool with_
   t.exe = programs_.body(micro, micro < plan_.batch, level, &t.notes);
   t.need.add(t.exe->report(), micro);
   t.bytes = held(t.need);
-  // Fewer samples do not always take less: what fits by itself may not with its remainder.
+  // Fewer samples do not always need less memory: a micro-batch may fit alone but not with its remainder.
   if (const int64_t samples = plan_.batch % micro; samples > 0 && (with_rest || t.bytes <= limit_)) {
     t.rest = programs_.body(samples, true, level);
     t.need.add(t.rest->report(), samples);
@@ -98,7 +98,7 @@ void StepPlanner::refuse_split() const {
          plan_.batch, programs_.coupling());
 }
 
-// What is quoted works: the least of what was tried, with its remainder.
+// Quotes a budget that is known to work: the smallest one tried, including its remainder.
 void StepPlanner::refuse(int64_t micro) {
   const Size least = *std::min_element(tried_.begin(), tried_.end(), [](const Size& a, const Size& b) { return a.bytes < b.bytes; });
   const int64_t least_bytes = plan_.batch % least.micro ? attempt(least.micro, least.level, true).bytes : least.bytes;
@@ -110,7 +110,7 @@ void StepPlanner::refuse(int64_t micro) {
       least_bytes);
 }
 
-// What it takes grows about evenly with the samples, so two sizes tell where the limit lies; what is taken has been compiled and counted.
+// Memory grows almost linearly with the samples, so two sizes predict the limit; the one chosen has been compiled and counted.
 StepPlanner::Try StepPlanner::largest_that_fits(Try whole) {
   Try best = attempt(1, whole.level);
   int64_t high = whole.micro, high_bytes = whole.bytes;
@@ -129,7 +129,7 @@ StepPlanner::Try StepPlanner::largest_that_fits(Try whole) {
   return best;
 }
 
-// About how long a step's bodies take, in bytes that could be moved meanwhile: for each kernel the longer of its traffic and its arithmetic.
+// Approximate time of a step's bodies, in units of bytes moved: for each kernel, the longer of its memory traffic and its arithmetic.
 double StepPlanner::cost(const Try& t, double balance) const {
   auto of = [&](const Executable& exe) {
     double sum = 0;
@@ -170,15 +170,15 @@ StepPlanner::Try StepPlanner::choose() {
     why_ = level == Recompute::free ? "it fits whole" : "recomputing makes it fit whole";
     if (whole.back().bytes <= limit_) {
       if (whole.size() == 1 || !splits || programs_.has_scan()) return std::move(whole.back());
-      // Two ways to fit: parts of the batch, or the whole of it with some of the work done twice.
+      // Two ways to fit: split the batch, or keep it whole and recompute some of the work.
       Try parts = largest_that_fits(std::move(whole[0]));
       if (parts.bytes > limit_ || !faster(parts, whole.back())) return std::move(whole.back());
       why_ = fmt::format("recompute={} would make the batch fit whole, but takes longer than parts do", name(level));
       return parts;
     }
-    whole.back().exe.reset();  // its size is all that is wanted from here on
+    whole.back().exe.reset();  // only its size is needed from here on
   }
-  // A loop runs all its steps again for every micro-batch, so what allows the largest one comes first there.
+  // A loop repeats all its steps for every micro-batch, so the level that allows the largest micro-batch comes first.
   if (programs_.has_scan()) std::reverse(whole.begin(), whole.end());
   why_ = "the largest micro-batch that fits";
   for (Try& w : whole) {
@@ -206,8 +206,8 @@ void StepPlanner::describe(const char* name, int64_t samples, int64_t times, Exe
   plan_.programs.push_back(std::move(p));
 }
 
-// The runner-up of how the batch is split: the nearest larger part that was tried, whether it did not fit or took longer; of the whole batch, parts of it.
-// That of what is recomputed: the least that was tried of another level.
+// Runner-up for splitting: the next larger micro-batch tried, whether it did not fit or was slower; if the batch is whole, a split of it.
+// Runner-up for recomputation: the smallest attempt at another level.
 void StepPlanner::name_others(const Try& taken) {
   const bool splits = programs_.coupling().empty() && plan_.batch > 1;
   const Size *larger = nullptr, *smaller = nullptr, *level = nullptr;
@@ -248,7 +248,7 @@ void StepPlanner::add_evaluations() {
   const bool splits = programs_.evaluation_coupling().empty();
   auto add = [&](int64_t samples, const char* name) {
     std::unique_ptr<Executable> exe;
-    if (samples == least_evaluation()) {  // which has been counted
+    if (samples == least_evaluation()) {  // already counted
       exe = std::move(small_evaluations_.at(plan_.recompute >= Recompute::segments));
     } else {
       exe = programs_.evaluation(samples, plan_.recompute);
@@ -265,13 +265,13 @@ void StepPlanner::add_evaluations() {
   int64_t samples = splits ? std::min(options_.evaluation_micro > 0 ? options_.evaluation_micro : plan_.micro, plan_.batch) : plan_.batch;
   while (!add(samples, "evaluation")) samples /= 2;
   plan_.choices.evaluation = samples;
-  if (!near_ && samples >= 16 && splits) add(samples / 8, "evaluation of some");  // one sample keeps no GPU busy
+  if (!near_ && samples >= 16 && splits) add(samples / 8, "evaluation of some");  // a single sample cannot keep a GPU busy
   if (samples > 1 && splits) add(1, "evaluation of one");
 }
 
 namespace {
 
-// "h.3.weight" as "h.*.weight": what is alike in all layers.
+// "h.3.weight" becomes "h.*.weight", to group what is the same in all layers.
 std::string without_numbers(const std::string& name) {
   std::string out;
   for (size_t at = 0; at <= name.size();) {
@@ -286,7 +286,7 @@ std::string without_numbers(const std::string& name) {
 
 }  // namespace
 
-// The fullest moment of the program that takes most, beside what is always there.
+// Lists the tensors at the memory peak of the largest program, in addition to permanent ones.
 void StepPlanner::list_largest() {
   constexpr size_t kMost = 12;
   std::vector<LargeTensor>& all = plan_.largest;
@@ -316,7 +316,7 @@ void StepPlanner::add_update() {
   if (out_.parts.empty()) return;
   const size_t at = plan_.programs.size();
   for (PlannedStep::Part& part : out_.parts) describe("update in parts", 0, 1, *part.exe);
-  ProgramPlan all = plan_.programs[at];  // one line for all of them
+  ProgramPlan all = plan_.programs[at];  // one line for all parts
   for (size_t i = at + 1; i < plan_.programs.size(); ++i) {
     const ProgramPlan& p = plan_.programs[i];
     all.kernels += p.kernels, all.flops += p.flops;

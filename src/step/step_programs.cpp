@@ -23,7 +23,7 @@
 namespace ridge {
 namespace {
 
-// Also inside loops.
+// Includes nodes inside loops.
 bool any_node(const Graph& g, std::span<const NodeId> roots, const std::function<bool(const Graph&, const Node&)>& is) {
   const std::vector<NodeId> order = topological(g, roots);
   return std::any_of(order.begin(), order.end(), [&](NodeId id) {
@@ -37,7 +37,7 @@ bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
   });
 }
 
-// Each of them ends in weights that are not finite, or that grow where they should shrink, however good the gradients are.
+// Settings outside these ranges make weights non-finite, or grow instead of shrink, however good the gradients are.
 void check_settings(const StepOptions& options) {
   const Optimizer& o = options.optimizer;
   auto check = [](const char* what, double value, bool good, const char* range) {
@@ -51,11 +51,11 @@ void check_settings(const StepOptions& options) {
   if (o.kind == Optimizer::Kind::sgd) return check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
   check("beta1", o.beta1, below_one(o.beta1), "a number from 0 to below 1");
   check("beta2", o.beta2, below_one(o.beta2), "a number from 0 to below 1");
-  // Smaller ones are 0 on devices that know no denormals, and a gradient that was always 0 is divided by it.
+  // Smaller values become 0 on devices without denormals, and a gradient that was always 0 would then be divided by 0.
   check("eps", o.eps, o.eps >= double(std::numeric_limits<float>::min()) && std::isfinite(float(o.eps)), "a finite number from 1.2e-38");
 }
 
-// Names become keys of JSON rows and parts of TensorBoard's tags; values are added up over parts of a batch.
+// Names become JSON keys and TensorBoard tags; values are summed over parts of a batch.
 void check_scalars(const Graph& g, const std::vector<StepLoss::Scalar>& scalars) {
   constexpr std::string_view kSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./";
   constexpr size_t kLongest = 60;
@@ -75,15 +75,15 @@ void check_scalars(const Graph& g, const std::vector<StepLoss::Scalar>& scalars)
 
 }  // namespace
 
-// The losses of some samples as graph, with the inputs that every program of a model begins with.
+// The graph of the losses for a number of samples, with the leading inputs of every model program.
 struct StepPrograms::Trace {
   int64_t samples = 0;
   Graph graph;
   std::vector<NodeId> parameters, batch;
   RandomOperands random{};
   StepLoss loss;
-  std::vector<NodeId> gradients;   // only where they are examined
-  std::vector<std::string> notes;  // how loops over time were cut
+  std::vector<NodeId> gradients;   // only while examined
+  std::vector<std::string> notes;  // how loops over time were segmented
 
   std::vector<NodeId> inputs(NodeId scale = kNone) const {
     std::vector<NodeId> all = parameters;
@@ -160,7 +160,7 @@ StepPrograms::Trace StepPrograms::trace(int64_t samples, const StepModel::Loss& 
 
 namespace {
 
-// Every size of every value, also inside loops.
+// Every size of every value, including inside loops.
 void collect_sizes(const Graph& g, std::span<const NodeId> roots, std::set<int64_t>& sizes) {
   for (NodeId id : topological(g, roots)) {
     for (const Type& t : g[id].types) sizes.insert(t.shape.begin(), t.shape.end());
@@ -170,7 +170,7 @@ void collect_sizes(const Graph& g, std::span<const NodeId> roots, std::set<int64
 
 }  // namespace
 
-// Only custom operations bring code of their own into the gradients.
+// Gradients are added only for custom operations, the only ones with user code in their gradients.
 void StepPrograms::add_gradients(Trace& t) const {
   if (any_node(t.graph, {&t.loss.sum, 1}, [](const Graph&, const Node& n) { return n.op == Op::custom; }))
     t.gradients = gradients(t.graph, t.loss.sum, t.parameters);
@@ -180,15 +180,15 @@ std::string StepPrograms::find_difference(const Trace& t, const LossFacts& facts
   if (facts.examined.empty()) return "";
   const Trace &a = *facts.examined[0], &b = *facts.examined[1];
   if (t.loss.scalars.size() != a.loss.scalars.size()) return "the number of named scalars depends on the number of samples";
-  // Gradients of one sample sum over fewer axes, by right; what a custom operation does with exactly one is not compared.
+  // Gradients of one sample legitimately sum over fewer axes, so custom operations are not compared for exactly one sample.
   if (a.gradients.empty() || t.samples == 1) return find_unpredicted(a.of_batch(), b.of_batch(), t.of_batch());
-  Trace own = t;  // what is compiled holds no nodes that nothing reads
+  Trace own = t;  // a copy, so that the compiled graph has no unused nodes
   add_gradients(own);
   return find_unpredicted(a.of_batch(), b.of_batch(), own.of_batch());
 }
 
-// Batches of two prime numbers of samples, which divide no size that is there for another reason: so every size says whether it counts samples.
-// What they say must hold for the sizes that run, too: for the whole batch and single samples here, for parts of it when they are traced.
+// Traces two batches whose sample counts are primes that divide no other size, so that every size shows whether it counts samples.
+// The result must also hold for the sizes that run: the whole batch and single samples are checked here, parts when they are traced.
 StepPrograms::LossFacts StepPrograms::examine(const StepModel::Loss& loss) const {
   LossFacts facts;
   const int64_t batch = model_.batch[0].shape[0];
@@ -197,7 +197,7 @@ StepPrograms::LossFacts StepPrograms::examine(const StepModel::Loss& loss) const
   for (const StepLoss::Scalar& s : whole.loss.scalars) facts.scalars.push_back(s.name);
   for (NodeId id : topological(whole.graph, losses))
     for_each_draw_in(whole.graph, id, [&](const Graph& g, NodeId, const Draw&) { facts.draws_in_loop |= &g != &whole.graph; });
-  const std::string mixes = find_coupling(whole.graph, whole.batch, losses);  // in the batch's own sizes
+  const std::string mixes = find_coupling(whole.graph, whole.batch, losses);  // in the actual batch size
   facts.coupling = mixes;
   if (batch < 2) return facts;
   std::set<int64_t> sizes;
@@ -225,7 +225,7 @@ StepPrograms::LossFacts StepPrograms::examine(const StepModel::Loss& loss) const
     }
     if (facts.coupling.empty() && options_.evaluation) facts.coupling = find_difference(written_for(1), facts);
     if (facts.coupling.empty()) count_in_whole_batch(a.graph, a.roots(), a.random.base, samples[1], facts.draws, facts.recounts);
-  } catch (const std::exception& error) {  // also what a user's own function throws
+  } catch (const std::exception& error) {  // includes exceptions from user code
     facts.coupling = fmt::format("with {} instead of {} it fails: {}", counted(traced, "sample"), batch, error.what());
   }
   if (!facts.coupling.empty()) facts.examined.clear();
@@ -314,7 +314,7 @@ std::unique_ptr<Executable> StepPrograms::evaluation(int64_t samples, Recompute 
   return std::make_unique<Executable>(t.graph, t.inputs(), outputs, compile_options());
 }
 
-// Lowered when gradients overflow although the loss is finite; a loss that is not finite has nothing to do with it.
+// The scale is lowered if gradients overflow although the loss is finite; a non-finite loss is unrelated to the scale.
 StepPrograms::ScaleNodes StepPrograms::next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite, NodeId good) const {
   const LossScaleOptions& s = options_.loss_scale;
   const NodeId overflow = b.binary(Op::logical_and, b.unary(Op::logical_not, norm_finite), loss_finite);
@@ -327,7 +327,7 @@ StepPrograms::ScaleNodes StepPrograms::next_scale(Builder& b, NodeId scale, Node
   return {next, b.select(b.binary(Op::logical_or, grown, overflow), zero, b.select(good, older, age)), lowered};
 }
 
-// A program of the update while it is built.
+// An update program under construction.
 struct StepPrograms::Update {
   Update(CompileOptions o, std::shared_ptr<Arena> arena) : options(std::move(o)) { options.arena = std::move(arena); }
 
@@ -351,7 +351,7 @@ struct StepPrograms::Update {
 
 struct StepPrograms::Judged {
   NodeId loss, norm, good;
-  NodeId factor;  // by which gradients are multiplied
+  NodeId factor;  // multiplier of the gradients
   std::optional<ScaleNodes> scale;
 };
 
@@ -366,7 +366,7 @@ StepPrograms::Judged StepPrograms::judge(Update& u) const {
   j.norm = global_norm(b, mean), j.loss = b.mul(u.sum, per_loss);
   const NodeId norm_finite = b.unary(Op::is_finite, j.norm), loss_finite = b.unary(Op::is_finite, j.loss);
   j.good = b.binary(Op::logical_and, norm_finite, loss_finite);
-  // Norm and loss tell of gradients and of the sum. Dividing by an infinite count makes zeros of both, and the rate is in neither.
+  // The norm and the loss cover gradients and the sum. An infinite count would turn both into zeros, and neither includes the rate.
   for (const NodeId operand : {u.lr, u.count, u.scale})
     if (operand) j.good = b.binary(Op::logical_and, j.good, b.unary(Op::is_finite, operand));
   j.factor = unscale;
@@ -378,7 +378,7 @@ StepPrograms::Judged StepPrograms::judge(Update& u) const {
   return j;
 }
 
-// New parameters and moments of those that the program has, as its first outputs.
+// Adds the new parameters and moments as the program's first outputs.
 NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, NodeId good, NodeId factor) const {
   Builder& b = u.b;
   std::vector<NodeId> mean;

@@ -1,4 +1,4 @@
-// The programs of a training step, from the model's losses to compiled code.
+// Builds and compiles the programs of a training step from the model's losses.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,35 +12,36 @@ namespace ridge {
 
 class StepPrograms {
  public:
-  // Traces the losses for some numbers of samples, to find what must be known before anything is compiled.
+  // Traces the losses with several sample counts to learn what compilation needs to know.
   StepPrograms(const StepModel& model, const StepOptions& options);
 
-  const std::string& coupling() const { return training_.coupling; }               // why the batch must not be split; empty: it may be
+  const std::string& coupling() const { return training_.coupling; }               // why the batch must not be split; empty: splitting is allowed
   const std::string& evaluation_coupling() const { return evaluated().coupling; }  // the same for `evaluate`
-  // Why random numbers are others than by the rules of kDrawsVersion 1, given whether batches are split; empty: they are the same.
+  // Why random numbers differ from kDrawsVersion 1, given whether batches are split; empty: they do not.
   std::string redrawn(bool split, bool evaluation_split) const;
   bool has_scan() const { return has_scan_; }
-  bool multiplies_bf16() const { return multiplies_bf16_; }  // because of the precision, or by the model's own casts
-  int moments() const { return moments_; }                   // tensors that the optimizer keeps for each parameter
+  bool multiplies_bf16() const { return multiplies_bf16_; }  // because of the precision or the model's own casts
+  int moments() const { return moments_; }                   // per parameter, kept by the optimizer
   bool scaled() const { return options_.precision == Precision::fp16; }
 
-  // Names of what the losses report besides themselves; sums and counts of these come behind those of the loss.
+  // Names of the scalars reported with the losses; their sums and counts follow those of the loss.
   const std::vector<std::string>& scalars() const { return training_.scalars; }
   const std::vector<std::string>& evaluation_scalars() const { return evaluated().scalars; }
 
-  // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sums, counts, which are overwritten.
-  // Outputs: gradients, sum, count, then sum and count of each scalar. `notes` gets how loops over time were cut.
+  // Inputs: parameters, seed, step, base, [loss scale,] batch…; with accumulation also gradients, sums, counts, which are updated in place.
+  // Outputs: gradients, sum, count, then sum and count of each scalar. Appends to `notes` how loops over time were segmented.
   std::unique_ptr<Executable> body(int64_t samples, bool accumulate, Recompute level, std::vector<std::string>* notes = nullptr) const;
-  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count, then sum and count of each scalar. Loops over time are cut as in the body of that level.
+  // Inputs: parameters, seed, step, base, batch…. Outputs: sum, count, then sum and count of each scalar. Loops over time are segmented as in the body of that
+  // level.
   std::unique_ptr<Executable> evaluation(int64_t samples, Recompute level) const;
   // Inputs: parameters, moments…, gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: parameters, moments…, applied, loss, norm, good[, loss scale, its age, whether it was lowered].
   std::unique_ptr<Executable> update(std::shared_ptr<Arena> arena) const;
-  // The same in parts, for moments that are brought to the device one after another; the bits are those of the whole.
+  // The same update in parts, for moments that are copied to the device one part at a time; results are bit-identical to update().
   // Inputs: gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: applied, loss, norm, good, the gradients' factor[, loss scale, its age, whether it was lowered].
   std::unique_ptr<Executable> judgement(std::shared_ptr<Arena> arena) const;
-  // Of the parameters from `first` to before `last`. Inputs: parameters, moments…, gradients, applied, lr, good, factor. Outputs: parameters, moments….
+  // Updates parameters [first, last). Inputs: parameters, moments…, gradients, applied, lr, good, factor. Outputs: parameters, moments….
   std::unique_ptr<Executable> update_part(std::shared_ptr<Arena> arena, size_t first, size_t last) const;
 
  private:
@@ -51,21 +52,21 @@ class StepPrograms {
   struct Update;
   struct Judged;
   Judged judge(Update& update) const;
-  NodeId apply(Update& update, std::span<const Parameter> parameters, NodeId good, NodeId factor) const;  // the steps applied then
+  NodeId apply(Update& update, std::span<const Parameter> parameters, NodeId good, NodeId factor) const;  // returns the new number of applied steps
   struct LossFacts : BatchAxes {
-    bool recounts = false;  // draws of a part of the batch are counted otherwise than the loss says
+    bool recounts = false;  // draws in a part of the batch are renumbered
     bool draws_in_loop = false;
     std::vector<std::string> scalars;
-    std::vector<std::shared_ptr<const Trace>> examined;  // the two that predict all other sizes; none: the batch must not be split
+    std::vector<std::shared_ptr<const Trace>> examined;  // the two traces that predict all other sizes; empty: the batch must not be split
   };
   bool evaluates_otherwise() const { return options_.evaluation && model_.evaluate; }
   const LossFacts& evaluated() const { return evaluates_otherwise() ? evaluation_ : training_; }
-  Trace written(int64_t samples, const StepModel::Loss& loss) const;  // in the precision that the loss itself has
+  Trace written(int64_t samples, const StepModel::Loss& loss) const;  // in the loss's own precision
   Trace trace(int64_t samples, const StepModel::Loss& loss) const;
-  Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // a part counts in the whole batch
+  Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // draws of a part use the whole batch's numbering
   void narrow(Trace& t) const;
   void add_gradients(Trace& t) const;
-  std::string find_difference(const Trace& t, const LossFacts& facts) const;  // of a trace as written from what the examined ones predict
+  std::string find_difference(const Trace& t, const LossFacts& facts) const;  // between a trace in its own precision and what the examined traces predict
   LossFacts examine(const StepModel::Loss& loss) const;
   ScaleNodes next_scale(Builder& b, NodeId scale, NodeId age, NodeId norm_finite, NodeId loss_finite, NodeId good) const;
   CompileOptions compile_options() const;
@@ -75,7 +76,7 @@ class StepPrograms {
   LossFacts training_, evaluation_;
   bool has_scan_ = false, multiplies_bf16_ = false;
   int moments_ = 2;
-  double divisor_ = 1;  // of scaled losses: about their number in a whole batch, a power of two
+  double divisor_ = 1;  // of scaled losses: roughly the number of losses in a whole batch, rounded down to a power of two
 };
 
 }  // namespace ridge

@@ -28,16 +28,16 @@ using Clock = std::chrono::steady_clock;
 // Sharing a task moves about six cache lines between cores: 0.35 µs on two quiet neighbours, up to 1 µs elsewhere. Two
 // threads save half of the task's time at best, so sharing pays above twice that cost.
 constexpr double kSharedNs = 2000;
-// Waking a parked thread costs the leader a few µs and comes to effect tens of µs later, so it waits until this much
-// shared work has gone by without help.
+// Waking a parked thread costs the leader a few µs and takes effect tens of µs later, so the leader first waits until this much shared work has passed without
+// help.
 constexpr double kWakeNs = 20000;
-// Where processors are shared an idle thread takes time from a working one: it offers its own again and again, then parks.
+// On shared processors an idle thread takes time from a working one, so it yields repeatedly, then parks.
 constexpr double kPassiveSpinUs = 50;
-// An idle team costs nothing after 10 ms, whatever was asked for.
+// An idle team costs nothing after 10 ms, whatever was requested.
 constexpr double kLongestSpinUs = 8000;
-// Spins of the leader before it offers its processor to whoever holds the last units back; about 50 µs.
+// How often the leader spins before it yields its processor to the thread that still holds the last units; about 50 µs.
 constexpr int kLeaderSpins = 1500;
-// Offers of a passive leader before it sleeps.
+// How often a passive leader yields before it sleeps.
 constexpr int kLeaderOffers = 100;
 
 inline void relax() {
@@ -48,7 +48,7 @@ inline void relax() {
 #endif
 }
 
-// Flushes denormals on this thread for its lifetime.
+// Flushes denormals on this thread while it exists.
 class FlushDenormals {
  public:
   FlushDenormals() : saved_(control()) { set_control(saved_ | kFlush); }
@@ -79,7 +79,7 @@ class FlushDenormals {
   Word saved_;
 };
 
-// Pages of its own: no two threads share a line, and what the system counts is what was planned, whatever the heap has kept.
+// Separate pages: no two threads share a cache line, and the system's count matches the plan, whatever the heap retains.
 struct Unmap {
   int64_t bytes = 0;
   void operator()(std::byte* p) const { unmap_memory(p, bytes); }
@@ -88,26 +88,26 @@ using Scratch = std::unique_ptr<std::byte[], Unmap>;
 
 }  // namespace
 
-// A shared task is cut into grains (some units each) and these into one part per thread, the same in every run, so caches stay
-// warm; see WorkSplit. A claim succeeds only while the task has unfinished grains, and the leader does not go on before all are
-// finished, so whoever holds a claim may read the task without a lock. A thread that comes late or never is not waited for.
+// A shared task is divided into grains (several units each), and these into one part per thread, the same in every run so that caches stay warm; see WorkSplit.
+// A claim succeeds only while the task has unfinished grains, and the leader does not continue until all are finished, so a thread that holds a claim may read
+// the task without a lock. A thread that arrives late or never is not waited for.
 struct ThreadTeam::State {
-  // The shared task at hand: written by the leader before the parts are filled. The split ends with what it writes for each task, so
-  // that whoever helps fetches one line for both.
+  // The current shared task, written by the leader before the parts are filled. The split ends with the fields it writes for each task, so that a helper
+  // fetches one cache line for both.
   alignas(128) WorkSplit split;
   const cpu::Task* task = nullptr;
   std::byte* const* bases = nullptr;
   cpu::Fault* fault = nullptr;
 
-  alignas(128) std::vector<Scratch> scratch;  // of each thread
+  alignas(128) std::vector<Scratch> scratch;  // one per thread
   std::vector<std::thread> threads;
   int64_t scratch_bytes = 0;
   std::chrono::duration<double, std::micro> spin{0};
   bool passive = false;
-  int spare = 0;  // threads beyond the processors: so many may sleep on, as waking them helps nobody
+  int spare = 0;  // threads beyond the number of processors: this many may stay asleep, since waking them does not help
   std::exception_ptr error;
 
-  alignas(128) std::atomic<int> round{0};  // goes up with every shared task; idle threads watch it
+  alignas(128) std::atomic<int> round{0};  // incremented by every shared task; idle threads watch it
   std::atomic<bool> stop{false};
   alignas(128) std::atomic<int64_t> unfinished{0};
   std::atomic<bool> failed{false};
@@ -127,7 +127,7 @@ struct ThreadTeam::State {
     }
   }
 
-  // Runs all that can be claimed of one part; returns its grains.
+  // Runs everything that can be claimed of one part; returns the number of grains.
   int64_t run_part(int id, int distance) {
     int64_t done = 0;
     while (WorkSplit::Chunk chunk = split.claim(id, distance)) {
@@ -143,7 +143,7 @@ struct ThreadTeam::State {
 
   void help(int id) {
     report(id, run_part(id, 0));
-    // Looking through all parts takes a while in a large team, and the leader need not when nothing is left to do.
+    // Scanning all parts is slow in a large team, and the leader can skip it when nothing is left to do.
     int64_t done = 0;
     for (int distance = 1; distance < split.size(); ++distance) {
       if (id == 0 && done == 0 && unfinished.load(std::memory_order_acquire) == 0) return;
@@ -191,7 +191,7 @@ struct ThreadTeam::State {
     }
   }
 
-  // Returns when `round` is no longer `seen`.
+  // Returns when `round` differs from `seen`.
   void await_round(int seen) {
     const auto start = Clock::now();
     do {
@@ -223,7 +223,7 @@ struct ThreadTeam::State {
     for (std::thread& t : threads) t.join();
   }
 
-  // Marks the team as busy for its lifetime.
+  // Marks the team as busy while it exists.
   class Entry {
    public:
     Entry(State& state, const char* call) : state_(state) {
@@ -263,7 +263,7 @@ ThreadTeam::ThreadTeam(const TeamOptions& options) {
     state_->finish();
     fail(ErrorCode::memory, "[thread_team] the system gave {} of {} threads ({}); ask for fewer", started + 1, size, e.what());
   }
-  // Pinning is a wish: without it the team is only slower.
+  // Pinning is best-effort: without it the team is only slower.
   if (!options.cpus.empty())
     for (int i = 1; i < size; ++i) pin_thread(state_->threads[size_t(i - 1)].native_handle(), options.cpus[size_t(i)]);
 }

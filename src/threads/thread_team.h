@@ -1,4 +1,4 @@
-// The CPU's thread team: it enters a program once, shares each task's units, and sleeps when there is nothing to do.
+// The CPU's thread team: enters a program once, shares each task's units, and sleeps when idle.
 #pragma once
 #include <memory>
 #include <span>
@@ -8,15 +8,15 @@
 
 namespace ridge {
 
-// What a thread does while there is nothing to do: spin for a while (quick to start, takes a processor), or sleep at once.
+// What an idle thread does: spin for a while (starts quickly, but occupies a processor), or sleep immediately.
 enum class Wait { automatic, active, passive };
 
 struct TeamOptions {
-  int threads = 0;                  // 0: as many as cpus, else as the process may use (affinity mask, cgroup quota)
+  int threads = 0;                  // 0: one per entry of cpus, or else as many as the process may use (affinity mask, cgroup quota)
   Wait wait = Wait::automatic;      // active, unless there are more threads than processors
-  double spin_us = 2000;            // how long a thread that waits actively spins before it parks
-  std::vector<int> cpus = {};       // one for each thread: pins all but the caller's, whose is left to it; empty: none is pinned
-  std::vector<double> speeds = {};  // relative, one for each thread: the share of the work that it gets; empty: all equal
+  double spin_us = 2000;            // how long an actively waiting thread spins before it parks
+  std::vector<int> cpus = {};       // one per thread: pins all but the caller's thread; empty: none is pinned
+  std::vector<double> speeds = {};  // relative, one per thread: its share of the work; empty: all equal
 };
 
 class ThreadTeam {
@@ -27,11 +27,11 @@ class ThreadTeam {
 
   int size() const;
   Wait wait() const;                               // active or passive
-  void reserve_scratch(int64_t bytes_per_thread);  // touched now, so that a run allocates nothing
+  void reserve_scratch(int64_t bytes_per_thread);  // touched now, so that a run does not allocate
   int64_t scratch_bytes() const;                   // per thread
 
-  // Runs all tasks in order and returns when the last has finished. Denormals are flushed meanwhile. One caller at a time.
-  // An exception thrown by a task is rethrown here, after all threads have stopped.
+  // Runs all tasks in order and returns when the last has finished. Denormals are flushed meanwhile. One caller at a time. An exception thrown by a task is
+  // rethrown here, after all threads have stopped.
   void run(std::span<const cpu::Task> program, std::byte* const* bases, cpu::Fault& fault);
 
  private:

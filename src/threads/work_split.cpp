@@ -8,14 +8,14 @@
 namespace ridge {
 namespace {
 
-// No grain is cut finer than this: claiming one costs up to 0.1 µs when its counter was last written by another core.
+// Grains are at least this long: claiming one costs up to 0.1 µs if another core wrote its counter last.
 constexpr double kGrainNs = 1000;
-// Nor is less than this taken where grains allow it.
+// Chunks are at least this long, if the grains allow it.
 constexpr double kLeastNs = 2000;
-// An owner takes one in so many of what is left of its part: what it holds cannot be taken from it when it turns out to be slower
-// than believed. With 16 the others wait for a core at a third of its speed for less than 5 % of the task.
+// An owner takes 1/16 of what is left of its part at a time: work it holds cannot be taken over if it turns out to be slower than assumed. So the others
+// wait less than 5 % of the task for a core at a third of its speed.
 constexpr int64_t kOwnerShare = 16;
-// All helpers together take about half of what is left. More of them than this would fight over the counter.
+// All helpers together take about half of what is left. More helpers than this would contend for the counter.
 constexpr int64_t kMostHelperShare = 32;
 
 }  // namespace
@@ -39,8 +39,8 @@ int64_t WorkSplit::cut(int64_t units, double unit_ns) {
   return grains_ = units / grain_ + (units % grain_ != 0);
 }
 
-// Each thread gets the grains that it finishes in the shortest time in which all can be finished, so that with few large grains a
-// slow thread gets none rather than one too many.
+// Each thread gets the grains that it can finish in the shortest time in which all can be finished, so that with few large grains a slow thread gets none
+// rather than one too many.
 void WorkSplit::deal() {
   int64_t end = 0;
   if (runs_.size() == 1) {
@@ -48,13 +48,13 @@ void WorkSplit::deal() {
     fill(runs_[0], grains_ % runs_[0].count, end);
     return;
   }
-  const double time = double(grains_) / total_speed_;  // in grains of a thread of speed 1
+  const double time = double(grains_) / total_speed_;  // in grains on a thread of speed 1
   int64_t rest = grains_;
   for (Run& run : runs_) {
     run.each = int64_t(time * run.speed * (1 - 1e-12));
     rest -= run.each * run.count;
   }
-  // What rounding left over goes where it is finished first, to a whole run at a time.
+  // The remainder from rounding goes to the threads that finish it first, one whole run at a time.
   Run* next = nullptr;
   while (rest > 0) {
     next =
@@ -66,7 +66,7 @@ void WorkSplit::deal() {
   for (const Run& run : runs_) fill(run, &run == next ? rest : 0, end);
 }
 
-// The first `extra` threads of a run get one grain more.
+// The first `extra` threads of a run get one extra grain.
 void WorkSplit::fill(const Run& run, int64_t extra, int64_t& end) {
   const int dealt = run.each ? run.count : int(extra);
   for (int i = 0; i < dealt; ++i) {
@@ -84,7 +84,7 @@ WorkSplit::Chunk WorkSplit::claim(int thread, int distance) {
   int64_t have = part.left.load(std::memory_order_relaxed), take;
   do {
     if (have == 0) return {};
-    // The owner would be through with all that is left before a much slower helper has done one grain of it.
+    // The owner would finish everything that is left before a much slower helper could finish one grain.
     if (distance && double(have) * parts_[size_t(thread)].speed < part.speed) return {};
     take = std::min(std::max((have + share - 1) / share, part.least.load(std::memory_order_relaxed)), have);
   } while (!part.left.compare_exchange_weak(have, have - take, std::memory_order_acq_rel, std::memory_order_relaxed));

@@ -24,17 +24,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPiece = size_t(1) << 20;  // of a file that is read
+constexpr size_t kPiece = size_t(1) << 20;  // bytes read at a time
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "LATEST";
 constexpr const char* kBest = "BEST";
-constexpr std::string_view kLatestAside = "LATEST.part", kBestAside = "BEST.part";  // as AtomicFile calls them
+constexpr std::string_view kLatestAside = "LATEST.part", kBestAside = "BEST.part";  // AtomicFile's temporary names
 constexpr std::string_view kStep = "step_", kPartial = ".partial", kTrash = ".trash", kTensors = ".safetensors";
 
 std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
 std::string hidden_name(int64_t step, std::string_view kind) { return fmt::format(".{}{}", folder_name(step), kind); }
 
-// Of "step_00001000" and nothing else.
+// Parses "step_00001000"; empty for any other name.
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kStep)) return {};
   const std::string_view digits = name.substr(kStep.size());
@@ -44,15 +44,15 @@ std::optional<int64_t> step_of(std::string_view name) {
   return step;
 }
 
-// Of ".step_00001000.partial" for that kind.
+// Parses ".step_00001000.partial" for the kind ".partial".
 std::optional<int64_t> hidden_step_of(std::string_view name, std::string_view kind) {
   if (!name.starts_with('.') || !name.ends_with(kind) || name.size() <= kind.size()) return {};
   return step_of(name.substr(1, name.size() - 1 - kind.size()));
 }
 
 struct Listing {
-  std::vector<int64_t> steps, trash;   // in order
-  std::vector<std::string> leftovers;  // of processes that were killed while they wrote
+  std::vector<int64_t> steps, trash;   // ascending
+  std::vector<std::string> leftovers;  // from processes killed while writing
 };
 
 Listing list(const fs::path& folder) {
@@ -76,10 +76,10 @@ Listing list(const fs::path& folder) {
   return out;
 }
 
-// Gives the file piece by piece. By read and not by a mapping: an unreadable place on the disk is then an error and not a signal.
+// Passes on the file piece by piece. Uses read() instead of mmap, so that a bad disk sector is an error and not a signal.
 template <class Take>
 void read_pieces(const fs::path& path, Take take) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not be waited for
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not block on a pipe
   if (file < 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be opened: {}; the checkpoint is not complete", path.string(), std::strerror(errno));
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(kPiece);
   ssize_t got = 1;
@@ -95,7 +95,7 @@ void read_pieces(const fs::path& path, Take take) {
   if (got < 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be read: {}; check the disk", path.string(), std::strerror(cause));
 }
 
-// At most `most` bytes and one more, which shows that there are too many.
+// Reads at most `most` + 1 bytes; the extra one shows that the file is too long.
 std::string read_text(const fs::path& path, size_t most) {
   std::string text;
   read_pieces(path, [&](std::span<const std::byte> piece) {
@@ -126,7 +126,7 @@ std::string checked_text(const fs::path& path, const Manifest::File& expected) {
   return text;
 }
 
-// Files beside those of the manifest are nobody's business: a checkpoint that somebody looked into with a file manager is still whole.
+// Ignores files that are not in the manifest, such as those left by a file manager.
 StoredCheckpoint read_checkpoint(const fs::path& folder, int64_t step) {
   const fs::path path = folder / kManifest;
   const Manifest manifest = parse_manifest(read_text(path, kMostManifestBytes), path.string());
@@ -144,7 +144,7 @@ StoredCheckpoint read_checkpoint(const fs::path& folder, int64_t step) {
   return out;
 }
 
-// What LATEST or BEST names; empty: nothing that could be a checkpoint.
+// The step that LATEST or BEST names; empty: not a checkpoint name.
 std::optional<int64_t> pointed(const fs::path& folder, const char* name, std::vector<std::string>& notices) {
   std::error_code ignored;
   if (!fs::exists(folder / name, ignored)) return {};
@@ -187,7 +187,7 @@ void make_folder(const fs::path& path, const FileCalls& calls) {
   if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
 }
 
-// The manifest goes first, so that a part of it is never whole. Returns 0 or the errno of what cannot be removed.
+// Deletes the manifest first, so that a partly deleted folder is never valid. Returns 0, or the errno of a failed removal.
 int remove_folder(const fs::path& path, const FileCalls& calls) {
   auto gone = [&](const fs::path& entry) { return calls.remove(entry.c_str()) == 0 || errno == ENOENT ? 0 : errno; };
   std::error_code error;
@@ -239,7 +239,7 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   make_folder(folder_, calls_);
   const auto lock = FolderLock::take(folder_);
   if (!lock) fail(ErrorCode::io, "[checkpoint] {}: another process is writing checkpoints there; stop it or choose another folder", folder_.string());
-  for (const std::string& name : list(folder_).leftovers) remove_folder(folder_ / name, calls_);  // what stays is met again below
+  for (const std::string& name : list(folder_).leftovers) remove_folder(folder_ / name, calls_);  // anything left is handled again below
   try {
     put_in_place(write_aside(content), path);
     if (best) write_atomically((folder_ / kBest).string(), folder_name(content.step) + "\n", calls_);
@@ -251,7 +251,7 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   verified_.insert(content.step);
   std::vector<std::string> notices;
   try {
-    write_atomically((folder_ / kLatest).string(), folder_name(content.step) + "\n", {calls_, nullptr, false});  // not synced, as nothing depends on it
+    write_atomically((folder_ / kLatest).string(), folder_name(content.step) + "\n", {calls_, nullptr, false});  // not synced, because nothing depends on it
   } catch (const Error& e) {
     if (e.code() != ErrorCode::io) throw;
     notices.push_back(e.what());
@@ -260,7 +260,7 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   return notices;
 }
 
-// Read back before it gets its name, so that nothing damaged ever has it. Nothing stays aside when this fails.
+// Reads the checkpoint back before renaming it, so that a damaged one never gets the final name. Leaves nothing behind on failure.
 fs::path CheckpointStore::write_aside(const CheckpointContent& content) const {
   const fs::path aside = folder_ / hidden_name(content.step, kPartial);
   if (calls_.mkdir(aside.c_str(), 0777) != 0) {
@@ -291,7 +291,7 @@ fs::path CheckpointStore::write_aside(const CheckpointContent& content) const {
   return aside;
 }
 
-// One that has the name already makes way, and comes back when the new one cannot take its place.
+// Moves an existing checkpoint of that name out of the way, and restores it if the rename fails.
 void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) const {
   const fs::path way = folder_ / fmt::format(".{}{}", path.filename().string(), kTrash);
   std::error_code ignored;
@@ -309,8 +309,8 @@ void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) 
   sync(folder_, calls_);
 }
 
-// A folder gets another name before it is emptied, so that half of one is never taken for a checkpoint. What is later than the newest one belongs to
-// a run that was taken up again before it. The best one gets its name back where it had made way for another that never came.
+// Renames a folder before deleting its files, so that half of one is never taken for a checkpoint. Checkpoints after the newest step are from before the
+// run was resumed at an earlier step. The best one gets its name back if it was moved for a replacement that was never completed.
 void CheckpointStore::tidy_up(int64_t newest, std::vector<std::string>& notices) {
   const std::optional<int64_t> best = pointed(folder_, kBest, notices);
   Listing there = list(folder_);
@@ -324,7 +324,7 @@ void CheckpointStore::tidy_up(int64_t newest, std::vector<std::string>& notices)
     const fs::path path = folder_ / folder_name(step), way = folder_ / hidden_name(step, kTrash);
     if (step != best || std::ranges::count(there.steps, step) || !read_if_whole(way, step, damage))
       note(way, remove_folder(way, calls_));
-    else if (calls_.rename(way.c_str(), path.c_str()) != 0)  // best() finds it as it is
+    else if (calls_.rename(way.c_str(), path.c_str()) != 0)  // best() finds it under either name
       notices.push_back(fmt::format("[checkpoint] {}: the best one cannot get its name back: {}", way.string(), std::strerror(errno)));
   }
   int kept = 0;
@@ -346,8 +346,8 @@ bool CheckpointStore::is_whole(int64_t step) {
   return verified_.contains(step);
 }
 
-// The highest step that is whole. LATEST is written for people and scripts and decides nothing: it is not synced, so a power cut may leave it behind
-// checkpoints that are. One that had to make way is looked at too: its process was killed before the one that replaces it had its name.
+// LATEST is only for users and scripts: it is not synced, so after a power failure it may lag behind the checkpoints. Also considers a checkpoint that
+// was moved out of the way by a process killed before the replacement got its name.
 std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>& notices) const {
   const Listing there = list(folder_);
   const std::optional<int64_t> latest = pointed(folder_, kLatest, notices);

@@ -1,4 +1,4 @@
-// Checkpoints of a run: each complete or absent, checked when read, at least two kept.
+// Checkpoints of a run: each is complete or absent, verified when read, and at least two are kept.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,15 +14,15 @@
 
 namespace ridge {
 
-// What goes into one: files of tensors and files of text, by name. Those of tensors, and only they, end in .safetensors.
+// The content of a checkpoint: tensor files and text files, by name. Only tensor files end in .safetensors.
 struct CheckpointContent {
   int64_t step = 0;
   std::map<std::string, std::vector<SafetensorView>> tensors;  // "model.safetensors", "optimizer.safetensors"
   std::map<std::string, std::string> texts;                    // "state.json", "config.json", "tokenizer.json"
-  std::shared_ptr<const void> owner = {};                      // of tensors that nobody else holds
+  std::shared_ptr<const void> owner = {};                      // keeps tensors alive that have no other owner
 };
 
-// One that was read back and whose checksums hold.
+// A checkpoint read back with valid checksums.
 struct StoredCheckpoint {
   int64_t step = 0;
   std::filesystem::path folder;
@@ -32,19 +32,19 @@ struct StoredCheckpoint {
 
 class CheckpointStore {
  public:
-  // `folder` is made when the first one is saved. ErrorCode::value: fewer than two to be kept.
+  // `folder` is created by the first save. ErrorCode::value if `keep` is less than two.
   explicit CheckpointStore(std::filesystem::path folder, int keep = 2, const FileCalls& calls = kSystemFileCalls);
 
-  // Aside, synced, read back, renamed to step_N, folder synced, BEST, LATEST, then older ones pruned: all but the newest `keep` verified ones and the best.
-  // What fails is an ErrorCode::io; what was newest before is still whole and is the newest, unless the new one is.
-  // Returns what could not be removed, a line each, and that LATEST could not be written: both are tried again at the next save.
+  // Writes to a temporary folder, syncs, reads back, renames to step_N, syncs the parent, writes BEST and LATEST, then deletes old checkpoints: all but the
+  // newest `keep` verified ones and the best. Throws ErrorCode::io on failure; the newest checkpoint is then the new one if it is complete, else the previous.
+  // Returns one line for each folder that could not be deleted, and one if LATEST could not be written: the next save tries both again.
   std::vector<std::string> save(const CheckpointContent& content, bool best = false);
 
-  // The one of the highest step that is whole, whatever LATEST says; empty: there is none. What is damaged is passed over and named in `notices`.
+  // The intact checkpoint with the highest step, regardless of LATEST; empty: there is none. Damaged ones are skipped and named in `notices`.
   std::optional<StoredCheckpoint> newest(std::vector<std::string>& notices) const;
   std::optional<StoredCheckpoint> best(std::vector<std::string>& notices) const;
-  StoredCheckpoint load(int64_t step) const;  // ErrorCode::io: absent or damaged, and where
-  std::vector<int64_t> steps() const;         // complete or not; in order
+  StoredCheckpoint load(int64_t step) const;  // ErrorCode::io if absent or damaged, and where
+  std::vector<int64_t> steps() const;         // ascending, including incomplete ones
 
  private:
   std::filesystem::path write_aside(const CheckpointContent& content) const;
@@ -55,7 +55,7 @@ class CheckpointStore {
   std::filesystem::path folder_;
   int keep_;
   FileCalls calls_;
-  std::set<int64_t> verified_;  // by this object, so that a save does not read old ones again
+  std::set<int64_t> verified_;  // by this object, so that a save need not read old ones again
 };
 
 }  // namespace ridge

@@ -27,7 +27,7 @@ std::optional<StoredCheckpoint> CheckpointWriter::newest() const {
 }
 
 template <class Visit>
-void CheckpointWriter::each_tensor(Visit visit) {  // file, name, parameter, its number, what of it
+void CheckpointWriter::each_tensor(Visit visit) {  // visit(file, name, parameter, index, Held)
   for (size_t i = 0; i < task_.parameters.size(); ++i) {
     const Parameter& p = task_.parameters[i];
     visit("model.safetensors", p.name, p, i, Held::parameter);
@@ -44,7 +44,7 @@ void CheckpointWriter::restore(const StoredCheckpoint& stored, const StepState& 
       fail(ErrorCode::io, "[resume] {} in {} is {}{}, this model needs f32{}", name, (stored.folder / file).string(), ridge::name(view.dtype),
            to_string(view.shape), to_string(p.shape));
     step_.write(what, index, {reinterpret_cast<const float*>(view.data.data()), view.data.size() / sizeof(float)});
-    drop_pages(view.data);  // not in the plan
+    drop_pages(view.data);  // the memory plan does not include these pages
   });
   step_.restore(state);
   if (task_.restore) {
@@ -55,18 +55,18 @@ void CheckpointWriter::restore(const StoredCheckpoint& stored, const StepState& 
   saved_step_ = state.attempted;
 }
 
-// Where the step has them, or copies of them. Memory for copies is kept from one checkpoint to the next.
+// The step's own values, or copies of them. Memory for copies is reused by the next checkpoint.
 std::span<const float> CheckpointWriter::values_of(size_t index, Held what, size_t count, size_t& used) {
   if (step_.in_place()) return (what == Held::parameter ? step_.parameter(index) : step_.moment(index, int(what) - 1)).first(count);
   if (used == copies_.size()) {
-    const size_t most = size_t(o_.pinned_bytes) / sizeof(float);  // for the rest of a large model the other kind
+    const size_t most = size_t(o_.pinned_bytes) / sizeof(float);  // the rest of a large model uses ordinary memory
     CopiedValues copy;
     if (straight_ + count <= most) try {
         copy.data = step_.host_memory(count), copy.straight = true;
         straight_ += count;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::memory) throw;
-        straight_ = most;  // there is no more of that kind
+        straight_ = most;  // no more pinned memory is available
       }
     if (!copy.data) copy.data.reset(new float[count], std::default_delete<float[]>());
     copies_.push_back(std::move(copy));
@@ -116,7 +116,7 @@ void CheckpointWriter::add_task_state(CheckpointContent& content) const {
 void CheckpointWriter::write_held(Time start) {
   if (!held_) return;
   calls_.before_write();
-  // Copies can be written while training goes on; what lies in place cannot.
+  // Copies can be written while training continues; values in place cannot.
   const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
   being_saved_ = {held_->step, start};
   saving_ = std::async(when, [this, content = std::exchange(held_, {}), best = held_best_] {

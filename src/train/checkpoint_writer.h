@@ -1,4 +1,4 @@
-// The checkpoints of a run under way: taken between two steps, and written while training goes on where the step's memory is not the host's.
+// Writes the checkpoints of a run: taken between two steps and, if the step's memory is not the host's, written while training continues.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -19,29 +19,29 @@ class CheckpointWriter {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // What the run does about it. All are called from the thread that calls the writer.
+  // Callbacks into the run, all from the thread that calls the writer.
   struct Calls {
-    std::function<const RunState&()> state;               // as it is to be saved: one begins
-    std::function<void()> before_write;                   // rows of the steps that it holds go to the disk first
-    std::function<void(const std::string& line)> notice;  // what could not be removed or written, what is damaged
-    std::function<void(Time start)> spent;                // since then training waited for it
+    std::function<const RunState&()> state;               // returns the state to save; called when a checkpoint begins
+    std::function<void()> before_write;                   // flushes the metrics rows of the steps in the checkpoint
+    std::function<void(const std::string& line)> notice;  // reports files that could not be removed or written, or are damaged
+    std::function<void(Time start)> spent;                // training has waited for the checkpoint since `start`
     std::function<void(int64_t step, double seconds)> on_written;
-    std::function<void(int64_t step, const std::string& why)> on_failed;  // as on a full disk; the ones before it are intact
+    std::function<void(int64_t step, const std::string& why)> on_failed;  // for example on a full disk; earlier checkpoints are intact
   };
-  CheckpointWriter(const TrainerTask& task, const TrainerOptions& options, Calls calls);  // the first two must live as long as it
+  CheckpointWriter(const TrainerTask& task, const TrainerOptions& options, Calls calls);  // task and options must outlive the writer
 
   bool empty() const { return store_.steps().empty(); }
-  std::optional<StoredCheckpoint> newest() const;  // that is whole
+  std::optional<StoredCheckpoint> newest() const;  // the newest intact checkpoint
   void restore(const StoredCheckpoint& stored, const StepState& state);
-  int64_t saved_step() const { return saved_step_; }  // of the last one written or restored; -1: none
-  int failed() const { return failed_; }              // saves in a row, by now
+  int64_t saved_step() const { return saved_step_; }  // of the last checkpoint written or restored; -1: none
+  int failed() const { return failed_; }              // consecutive failed saves
 
-  // later: what is due only because it is the best waits in memory for checkpoint_rest, unless it lies in place. A better one
-  // takes its place.
+  // later: a checkpoint that is due only because it is the best waits in memory for checkpoint_rest, unless tensors are saved in place. A
+  // better one replaces it.
   void save(bool best, bool later);
-  void look();    // between steps: tells of one that was written meanwhile, writes one that has waited long enough
-  void wait();    // until what is being written is
-  void finish();  // nothing is being written, and nothing waits to be
+  void look();    // between steps: reports a finished checkpoint, and writes one that has waited long enough
+  void wait();    // until the current write is done
+  void finish();  // writes everything pending, and waits for it
 
  private:
   struct BeingSaved {
@@ -53,7 +53,7 @@ class CheckpointWriter {
     bool straight = false;
   };
   struct Saved {
-    std::vector<std::string> left;  // what could not be removed
+    std::vector<std::string> left;  // files that could not be removed
     Time end;
   };
   template <class Visit>
@@ -69,14 +69,14 @@ class CheckpointWriter {
   Calls calls_;
   CheckpointStore store_;
   std::vector<CopiedValues> copies_;
-  size_t straight_ = 0;                      // numbers in memory that the device writes to
+  size_t straight_ = 0;                      // number of floats in memory that the device writes to directly
   std::shared_ptr<CheckpointContent> held_;  // in memory, not yet written
   bool held_best_ = false;
   BeingSaved being_saved_;
   Time saved_at_ = {};
   int64_t saved_step_ = -1;
   int failed_ = 0;
-  std::future<Saved> saving_;  // which uses the store and the copies: it ends before they do
+  std::future<Saved> saving_;  // uses the store and the copies, so it is declared after them
 };
 
 }  // namespace ridge

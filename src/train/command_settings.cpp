@@ -15,7 +15,7 @@ void note_cache() {
 void note_unused(const config::Resolved& settings, std::string_view command) {
   for (const config::Row& row : settings.describe({}))
     if (row.source == "command line" && row.key->used_by.find(command) == std::string_view::npos)
-      std::fputs(fmt::format("ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command).c_str(), stderr);  // also where nobody reads it
+      std::fputs(fmt::format("ridge: {}={} has no effect on ridge {}\n", row.key->name, row.value, command).c_str(), stderr);  // ignores a closed stderr
 }
 
 ThreadRequest thread_request(const config::Resolved& settings) {

@@ -1,4 +1,4 @@
-// What settings mean for every command that reads them.
+// Settings that every command handles in the same way.
 #pragma once
 #include <string_view>
 
@@ -7,13 +7,13 @@
 
 namespace ridge {
 
-// Says on stderr why the cache is not used, where it is not.
+// If the cache is not used, prints the reason to stderr.
 void note_cache();
 
-// Tells of words on the command line that this command does not look at.
+// Reports command-line words that this command ignores.
 void note_unused(const config::Resolved& settings, std::string_view command);
 
-// What the settings threads, affinity, wait and optimize_perf ask for.
+// Reads the settings threads, affinity, wait and optimize_perf.
 ThreadRequest thread_request(const config::Resolved& settings);
 
 }  // namespace ridge

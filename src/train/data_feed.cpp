@@ -10,7 +10,7 @@ Feed::Batch DataFeed::next(int64_t) {
 
 void DataFeed::seek(int64_t position, const std::vector<int64_t>& left_out) {
   waited_ = waited_seconds();
-  loader_.reset();  // its buffers go before others come
+  loader_.reset();  // free its buffers before allocating new ones
   loader_.emplace(source_, Prefetcher::Options{position, left_out, o_.ahead, o_.threaded, o_.part});
   position_ = position;
 }

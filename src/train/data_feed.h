@@ -1,4 +1,4 @@
-// A data set as a feed: a batch is a function of its number, so batches are made ahead, and a position is a number.
+// A feed from a data set: a batch is a function of its number, so batches can be prefetched, and a position is a number.
 #pragma once
 #include <optional>
 
@@ -10,12 +10,12 @@ namespace ridge {
 class DataFeed : public Feed {
  public:
   struct Options {
-    int ahead = 2;         // batches that are made ahead of the one in use
-    bool threaded = true;  // false: made when asked for
-    int64_t part = 0;      // samples that are made at a time, of a source that has parts; 0: whole batches
+    int ahead = 2;         // batches to prefetch
+    bool threaded = true;  // false: made on request
+    int64_t part = 0;      // samples made at a time, for a source that supports parts; 0: whole batches
   };
   explicit DataFeed(const BatchSource& source) : DataFeed(source, Options()) {}
-  DataFeed(const BatchSource& source, Options options) : source_(source), o_(options) {}  // the source must live as long as it
+  DataFeed(const BatchSource& source, Options options) : source_(source), o_(options) {}  // the source must outlive the feed
 
   Batch next(int64_t step) override;
   int64_t position() const override { return position_; }
@@ -30,7 +30,7 @@ class DataFeed : public Feed {
   Options o_;
   std::optional<Prefetcher> loader_;
   int64_t position_ = 0;
-  double waited_ = 0;  // by earlier loaders
+  double waited_ = 0;  // seconds spent waiting for earlier loaders
 };
 
 }  // namespace ridge

@@ -35,7 +35,7 @@ std::string word(const Document& row, const char* key) {
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// After a roll-back or a resume, steps may come again: the later ones count.
+// Steps may repeat after a rollback or a resume; the later ones count.
 void add_point(LossPoints& points, int64_t step, double loss) {
   while (!points.empty() && points.back().first >= step) points.pop_back();
   points.emplace_back(step, loss);
@@ -44,10 +44,10 @@ void add_point(LossPoints& points, int64_t step, double loss) {
 void add_score(ExperimentRun& run, int64_t step, const Document& score) {
   try {
     const Score by = score_from(score);
-    if (by != run.score) run.score = by, run.scores.clear();  // a run that was resumed with another one
+    if (by != run.score) run.score = by, run.scores.clear();  // the run was resumed with another score
     if (const auto value = number(score, "value")) add_point(run.scores, step, *value);
   } catch (const Document::exception&) {
-    // A damaged row.
+    // Skip a damaged row.
   }
 }
 
@@ -79,7 +79,7 @@ void read_training_scores(ExperimentRun& run) {
   }
 }
 
-// What a run that has not ended would say if it ended now.
+// Fills in the results of a run that has not ended, as if it ended now.
 void conclude(ExperimentRun& run) {
   constexpr size_t kLast = 10;
   if (!run.train.empty()) {
@@ -98,7 +98,7 @@ void read_summary(ExperimentRun& run) {
   if (!file) return;
   const Document j = Document::parse(file, nullptr, false);
   const auto told = j.is_object() ? j.find("steps") : j.end();
-  if (!j.is_object() || (told != j.end() && !told->is_number_integer())) {  // the metrics have said the most of it, and other runs are not to suffer
+  if (!j.is_object() || (told != j.end() && !told->is_number_integer())) {  // the metrics have most of it, and other runs must still be shown
     run.damage = fmt::format("{} is damaged; what is told of its run comes from {}", (run.folder / kSummary).string(), kMetrics);
     return;
   }
@@ -184,7 +184,7 @@ std::vector<RunGroup> group_seeds(std::vector<ExperimentRun> runs) {
     if (found == groups.end()) found = groups.insert(groups.end(), {path, {.name = name_of(path), .runs = {}}});
     found->second.runs.push_back(std::move(run));
   }
-  // Two of one name say where they are.
+  // Groups with the same name are shown with their folders.
   std::vector<RunGroup> out;
   for (const auto& [path, group] : groups) {
     const auto same = [&](const auto& g) { return g.second.name == group.name; };

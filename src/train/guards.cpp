@@ -2,9 +2,9 @@
 
 namespace ridge {
 
-// The strikes in a row are the offending batches.
+// The offending batches are those of consecutive strikes.
 Guards::Verdict Guards::judge(int64_t batch, bool applied, bool scale_search) {
-  if (applied || offending_.size() == kStrikes) offending_.clear();  // after a good step or a verdict they count anew
+  if (applied || offending_.size() == kStrikes) offending_.clear();  // start counting again after a good step or a verdict
   if (applied) return Verdict::good;
   ++skipped_;
   if (scale_search) return Verdict::skipped;

@@ -1,4 +1,4 @@
-// What to do about steps that were skipped because something was not finite.
+// Decides what to do after steps that were skipped because of non-finite values.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,14 +9,14 @@ class Guards {
  public:
   enum class Verdict { good, skipped, roll_back, stop };
 
-  // One attempted step: its batch, whether it was applied, and whether the skip only lowered a loss scale that is still above its floor
-  // (that is no strike). Three strikes in a row roll back, the fourth roll-back stops.
+  // Records one attempted step: its batch, whether it was applied, and whether the skip only lowered a loss scale that is still above its floor
+  // (which is not a strike). Three strikes in a row roll back; the fourth rollback stops the run.
   Verdict judge(int64_t batch, bool applied, bool scale_search);
 
-  const std::vector<int64_t>& offending() const { return offending_; }  // batches of the strikes that led to the last verdict, to be left out
+  const std::vector<int64_t>& offending() const { return offending_; }  // batches of the strikes behind the last verdict, to be left out
   int64_t skipped() const { return skipped_; }
   int roll_backs() const { return roll_backs_; }
-  // The bad steps in a row so far, below the number that leads to a verdict.
+  // Consecutive bad steps so far, fewer than lead to a verdict.
   std::vector<int64_t> strikes() const { return offending_.size() < kStrikes ? offending_ : std::vector<int64_t>(); }
   void restore(int64_t skipped, int roll_backs, std::vector<int64_t> strikes) { skipped_ = skipped, roll_backs_ = roll_backs, offending_ = std::move(strikes); }
 

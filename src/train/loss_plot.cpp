@@ -20,7 +20,7 @@ using svg::Picture;
 using svg::Point;
 
 constexpr double kWidth = 960, kHead = 64, kPanelHeight = 420, kFoot = 20;
-constexpr double kLeft = 76, kRight = 32, kTop = 40, kBottom = 56;  // of a panel, around its axes
+constexpr double kLeft = 76, kRight = 32, kTop = 40, kBottom = 56;  // margins of a panel around its axes
 constexpr Ink kInks[] = {Ink::blue, Ink::amber, Ink::teal, Ink::violet, Ink::green, Ink::red};
 constexpr std::string_view kDashes[] = {"", "7 4", "2 4"};
 constexpr size_t kMostNamed = 12;
@@ -28,7 +28,7 @@ constexpr size_t kMostNamed = 12;
 Ink ink_of(size_t series) { return kInks[series % std::size(kInks)]; }
 std::string_view dashes_of(size_t series) { return kDashes[series / std::size(kInks) % std::size(kDashes)]; }
 
-// Where a curve is at a step, between its points on a straight line.
+// The curve's value at a step, linearly interpolated.
 std::optional<double> value_at(const LossPoints& curve, double step) {
   if (curve.empty() || step < double(curve.front().first) || step > double(curve.back().first)) return {};
   const auto after = std::lower_bound(curve.begin(), curve.end(), step, [](const auto& point, double s) { return double(point.first) < s; });
@@ -38,7 +38,7 @@ std::optional<double> value_at(const LossPoints& curve, double step) {
   return before->second + part * (after->second - before->second);
 }
 
-// Means of the curve's points in `most` equal parts of all steps from first to last.
+// Averages the curve's points over `most` equal intervals from `first` to `last`.
 LossPoints thinned(const LossPoints& curve, int64_t first, int64_t last, int most) {
   struct Sum {
     double steps = 0, losses = 0, count = 0;
@@ -64,7 +64,7 @@ std::vector<double> ticks(double low, double high, int wanted) {
   return out;
 }
 
-// Several in each power of ten, or single powers when there are many of them.
+// Several per power of ten, or only the powers if there are many.
 std::vector<double> log_ticks(double low, double high) {
   const double first = std::floor(std::log10(low)), last = std::log10(high);
   const double stride = std::max(1.0, std::ceil((last - first) / 8));
@@ -93,7 +93,7 @@ class PlotAxes {
     empty_ = !(low <= high);
     if (empty_) return;
     if (x_high_ <= x_low_) x_high_ = x_low_ + 1;
-    // A loss that falls to a fraction would be a line at the bottom: then ratios count.
+    // A loss that falls to a fraction of its start would be a flat line at the bottom; a logarithmic axis shows it better.
     logarithmic_ = !score.higher_is_better && low > 0 && high > 2.5 * low;
     const double room = 0.05;
     if (logarithmic_) {
@@ -156,7 +156,7 @@ std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& 
   return text;
 }
 
-// In the upper right corner, where a loss that falls leaves room, or in the lower one, where a score that grows does.
+// In the upper right corner, where a falling loss leaves room, or in the lower right one for a rising score.
 void draw_legend(Picture& picture, const Box& box, const LossPanel& panel, std::span<const std::vector<BandPoint>> bands) {
   const std::span<const PlotSeries> series = panel.series;
   constexpr double kRow = 19, kSwatch = 26, kSize = 13, kMost = 0.62;

@@ -1,4 +1,4 @@
-// Losses and scores over steps as a picture: a curve for each run, with a band where it is a mean over seeds.
+// Plots losses and scores over steps: one curve per run, with an error band if it is a mean over seeds.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -13,27 +13,27 @@ struct BandPoint {
   double step = 0, mean = 0, error = 0;
 };
 
-// The mean of several curves and its standard error. Curves of more than `most` points become means of neighbours; between its points a
-// curve is straight, and before its first and after its last it does not count.
+// The mean of several curves and its standard error. Curves of more than `most` points are averaged over neighbours. Curves are interpolated
+// linearly between points and ignored outside their range.
 std::vector<BandPoint> band_of(std::span<const LossPoints> curves, int most = 300);
 
 struct PlotSeries {
   std::string name;
-  std::vector<LossPoints> curves;  // one for each seed
+  std::vector<LossPoints> curves;  // one per seed
 };
 struct LossPanel {
   std::string title;
   std::vector<PlotSeries> series;
-  Score score = {};  // what the curves show: the axis is titled by it, and the best of a curve is its lowest or highest
+  Score score = {};  // what the curves show: gives the axis title, and whether the lowest or highest point is best
 };
-std::string loss_svg(const std::string& title, std::span<const LossPanel> panels);  // one above the other
+std::string loss_svg(const std::string& title, std::span<const LossPanel> panels);  // stacked vertically
 
 LossPanel train_panel(std::span<const RunGroup> groups);
 LossPanel validation_panel(std::span<const RunGroup> groups);
-// Of runs that are judged by another score than the loss, as their names say it first: in training where it is known there, and in validation.
+// For runs with a score other than the loss (the first one found): its curves in training, where known, and in validation.
 std::vector<LossPanel> score_panels(std::span<const RunGroup> groups);
 
-// train_loss.svg and val_loss.svg, and score.svg where runs are judged by another score; ErrorCode::io: cannot be written, or no run.
+// Writes train_loss.svg and val_loss.svg, and score.svg if the score is not the loss. ErrorCode::io if there is no run or a file cannot be written.
 void write_loss_plots(const std::filesystem::path& out, const std::vector<std::filesystem::path>& run_folders);
 
 }  // namespace ridge

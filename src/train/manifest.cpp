@@ -21,14 +21,14 @@ bool is_checksum(std::string_view text) {
   return text.size() == kDigits && std::all_of(text.begin(), text.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-// Empty: there is no such number.
+// Empty: no number under this key.
 std::optional<int64_t> number_at(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned() || found->get<uint64_t>() > uint64_t(INT64_MAX)) return {};
   return found->get<int64_t>();
 }
 
-// Empty when a field is missing or has another type; what is there too much shows when the text is compared.
+// Empty if a field is missing or has the wrong type. Extra fields are detected when the text is compared.
 std::optional<Manifest> read(const Json& document) {
   Manifest manifest;
   if (!document.is_object()) return {};

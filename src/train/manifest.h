@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: which files belong to it, how long they are, and their checksums.
+// manifest.json of a checkpoint: the names, sizes and checksums of its files.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,7 +10,7 @@ namespace ridge {
 struct Manifest {
   struct File {
     int64_t bytes = 0;
-    std::string checksum;  // as Checksum::hex() writes it
+    std::string checksum;  // from Checksum::hex()
     bool operator==(const File&) const = default;
   };
   int64_t step = 0;
@@ -19,10 +19,10 @@ struct Manifest {
 };
 
 constexpr size_t kMostManifestBytes = size_t(1) << 20;
-bool is_checkpoint_file_name(std::string_view name);  // a plain visible name of letters, digits, '.', '_', '-', and not the manifest's
+bool is_checkpoint_file_name(std::string_view name);  // letters, digits, '.', '_', '-'; not hidden, and not the manifest's own name
 
 std::string format_manifest(const Manifest& manifest);
-// Takes what format_manifest writes, byte for byte, and nothing else: no bit of it can be flipped unnoticed. `name` is what ErrorCode::io calls it.
+// Accepts exactly the bytes that format_manifest writes, so that any flipped bit is detected. `name` is the file's name in the ErrorCode::io message.
 Manifest parse_manifest(std::string_view text, const std::string& name);
 
 }  // namespace ridge

@@ -18,7 +18,7 @@ void MetricRows::open(std::filesystem::path file, int64_t last_step) {
   file_.emplace(path_, last_step);
 }
 
-// Written as it is, as a JSON document of so many values takes longer than all the rest of telling.
+// Formats the row directly: building a JSON document with so many values takes longer than the rest of the reporting.
 void MetricRows::add(const Progress& p) {
   char step[20];
   row_ = R"({"step":)";
@@ -59,7 +59,7 @@ void MetricRows::keep_row(int64_t step, std::string_view row) {
   }
 }
 
-// A full disk costs no run as long as there is room in memory.
+// On a full disk, rows wait in memory while there is room, and the run continues.
 void MetricRows::flush() {
   if (!file_) return;
   flushed_at_ = std::chrono::steady_clock::now();
@@ -78,7 +78,7 @@ void MetricRows::keep(std::span<const Progress> steps) noexcept {
     for (const Progress& p : steps) add(p);
     file_->flush();
   } catch (...) {
-    // The error that ended the run is the one to be told.
+    // The error that ended the run is the one to report.
   }
 }
 

@@ -1,4 +1,4 @@
-// What a run writes to metrics.jsonl: a row for each step and each validation. A disk without room costs rows, never the run.
+// The rows of metrics.jsonl: one per step and per validation. A full disk loses rows, but never stops the run.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -17,17 +17,17 @@ class MetricRows {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // `notice` is told once of rows that wait for room, and once of rows that are lost.
+  // `notice` is called once when rows wait for disk space, and once when rows are lost.
   explicit MetricRows(std::function<void(const std::string&)> notice) : notice_(std::move(notice)) {}
 
-  void open(std::filesystem::path file, int64_t last_step);  // as MetricsFile
-  void cut(int64_t last_step);                               // rows of later steps go
+  void open(std::filesystem::path file, int64_t last_step);  // as in MetricsFile
+  void cut(int64_t last_step);                               // deletes the rows of later steps
   void add(const Progress& step);
   void add(const ValidationResult& validation);
-  void flush();  // what cannot be written waits in memory
+  void flush();  // rows that cannot be written stay in memory
   bool waiting() const { return waiting_; }
   Time flushed_at() const { return flushed_at_; }
-  void keep(std::span<const Progress> steps) noexcept;  // of a run that ends by an error: it leaves the rows of all steps that it took
+  void keep(std::span<const Progress> steps) noexcept;  // for a run that ends with an error: saves the rows of all its steps
 
  private:
   void keep_row(int64_t step, std::string_view row);

@@ -15,9 +15,9 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMostLine = size_t(1) << 20;  // more is damage: no line of ours is that long
+constexpr size_t kMostLine = size_t(1) << 20;  // a longer line is damage: Ridge writes none that long
 
-// Calls take(line with its end, whether it stays). A line without an end is not given: the writer was killed in it.
+// Calls take(line including its newline, whether to keep it). Skips a last line without a newline: the writer was killed while writing it.
 template <class Take>
 void read_lines(const std::filesystem::path& path, int64_t last_step, Take take) {
   std::ifstream in(path, std::ios::binary);
@@ -46,7 +46,7 @@ void read_lines(const std::filesystem::path& path, int64_t last_step, Take take)
   if (in.bad()) fail(ErrorCode::io, "[metrics] {}: cannot be read; check the disk", path.string());
 }
 
-// Mostly the end alone goes, which needs no space. Else (damage in the middle) the file is written anew.
+// Usually only the end is dropped, by truncating, which needs no disk space. Otherwise (damage in the middle) rewrites the file.
 void cut_back(const std::filesystem::path& path, int64_t last_step) {
   int64_t end = 0;
   bool dropped = false, holes = false;
@@ -83,7 +83,7 @@ MetricsFile::~MetricsFile() {
   try {
     flush();
   } catch (const Error&) {
-    // The disk is full or gone, and the run's own end has said so.
+    // The disk is full or gone; the end of the run has already reported it.
   }
   if (file_ >= 0) ::close(file_);
 }

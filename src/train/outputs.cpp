@@ -43,7 +43,7 @@ void Outputs::each(Call call) {
   if (!reports_.empty()) report();
 }
 
-// An output has two reports at the most, so this ends also where they fail one after another.
+// Each output causes at most two reports, so this terminates even if outputs fail one after another.
 void Outputs::report() {
   for (size_t i = 0; i < reports_.size(); ++i) {
     const auto [about, line] = reports_[i];

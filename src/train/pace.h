@@ -1,4 +1,4 @@
-// How long the last steps took: by themselves, and by the clock.
+// How long the last steps took: their own time, and wall-clock time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-// Median of the last steps' times: one slow step does not move it.
+// Median of the last steps' times, so that one slow step has no effect.
 class RunningMedian {
  public:
   void add(double value) {
@@ -31,7 +31,7 @@ class RunningMedian {
   size_t count_ = 0;
 };
 
-// Seconds that a step takes by the clock, with all that happens between steps: a mean over the last ones.
+// Wall-clock seconds per step, including everything between steps: a mean over the last steps.
 class WallPace {
  public:
   using Time = std::chrono::steady_clock::time_point;

@@ -17,7 +17,7 @@ namespace ridge {
 namespace fs = std::filesystem;
 namespace {
 
-// All of these steps are done, or the target was reached; and its summary tells of that.
+// All these steps are done, or the target was reached, and the summary says so.
 bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> target) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
@@ -25,18 +25,18 @@ bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> ta
   if (steps_told == j.end() || !steps_told->is_number_integer()) return false;
   const std::optional<RunState> state = newest_state(folder);
   const int64_t told = steps_told->get<int64_t>(), done = state ? state->step.attempted : told;
-  if (told != done || (state && state->validation_due)) return false;  // more were done since, or the last ones were lost
+  if (told != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
   const auto loss = j.find("final_val_loss");
   return done >= steps || (target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target);
 }
 
-// Steps were taken here: to start anew would write over what they led to.
+// Steps were trained here, so starting again would overwrite their results.
 bool was_trained(const fs::path& folder) {
   if (fs::exists(folder / "summary.json") || fs::exists(folder / "checkpoints" / "LATEST")) return true;
   return fs::exists(folder / "metrics.jsonl") && read_experiment_run(folder).steps > 0;
 }
 
-// With other seeds or data than before, all would be started anew, among the runs there are or over them.
+// With other seeds or data than before, all runs would start from scratch, next to the existing runs or over them.
 void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
   if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.finished; })) return;
   for (const fs::path& run : find_runs(out))
@@ -49,7 +49,7 @@ void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
 
 std::string word_for(const std::string& data) {
   std::error_code ignored;
-  const fs::path path = fs::absolute(data, ignored).lexically_normal();  // . and .. have names too
+  const fs::path path = fs::absolute(data, ignored).lexically_normal();  // resolves . and ..
   std::string word = path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
   for (char& c : word)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
@@ -68,7 +68,7 @@ std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out
       if (seeds > 1) part.folder /= fmt::format("seed_{}", first + i);
       const fs::path wanted = part.folder;
       auto taken = [&] { return std::any_of(parts.begin(), parts.end(), [&](const Part& p) { return p.folder == part.folder; }); };
-      for (int n = 2; taken(); ++n) part.folder = fmt::format("{}_{}", wanted.string(), n);  // two data sets of one name
+      for (int n = 2; taken(); ++n) part.folder = fmt::format("{}_{}", wanted.string(), n);  // two data sets with the same name
       parts.push_back(part);
     }
   return parts;

@@ -1,4 +1,4 @@
-// The runs that one command asks for: each data set with each seed.
+// The runs that one command requests: each data set with each seed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,17 +13,17 @@ struct Part {
   std::string data;
   uint64_t seed = 0;
   std::filesystem::path folder;
-  bool begun = false, finished = false;  // as look_back() found it
+  bool begun = false, finished = false;  // set by look_back()
 };
 
-std::string word_for(const std::string& data);  // that a folder can be called by
+std::string word_for(const std::string& data);  // the data's name in a form suitable for a folder name
 std::vector<Part> parts_of(const config::Resolved& settings, const std::filesystem::path& out);
 
-// What a resumed command finds of them: those that are finished are left out of it. ErrorCode::usage: all of several
-// are, one was trained and has no checkpoint, or only others than these have begun.
+// Finds out which runs of a resumed command have begun or finished; finished ones are skipped. ErrorCode::usage if all of several runs
+// are finished, one was trained but has no checkpoint, or only runs other than these have begun.
 void look_back(std::vector<Part>& parts, const config::Resolved& settings, const std::filesystem::path& out);
 
-// The settings of one of several.
+// The settings of one of several runs.
 config::Resolved settings_of(const Part& part, config::Sources sources);
 
 }  // namespace ridge

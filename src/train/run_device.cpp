@@ -17,9 +17,9 @@ namespace ridge {
 namespace {
 
 constexpr const char* kWhereItWas = "the run so far was trained there";
-constexpr double kStartGuess = 3;    // seconds until a GPU computes, until one was measured
-constexpr double kReplayed = 3e-6;   // seconds that a kernel of a recorded step takes at least; a probe tells of launches by the host, which are dearer
-constexpr double kFirstGuess = 1.3;  // of a step to the sum of its kernels at their ceilings, until one was measured
+constexpr double kStartGuess = 3;    // default start-up time of a GPU in seconds, until measured
+constexpr double kReplayed = 3e-6;   // minimum seconds per kernel in a recorded step; the probe measures host launches, which cost more
+constexpr double kFirstGuess = 1.3;  // default ratio of a step's time to the sum of its kernels at their ceilings, until measured
 
 Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
 
@@ -34,7 +34,7 @@ std::optional<KernelRates> cpu_rates(int64_t memory, Figures figures, Precision 
   return figures == Figures::measured ? known_kernel_rates(measuring_team(), memory, precision) : kept_kernel_rates(measuring_team(), memory, precision);
 }
 
-// What each device can do in a second; those of which nothing is known are left out.
+// The speed of each device; devices without measurements are left out.
 std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, Figures figures, Figures gpu_figures) {
   std::vector<DeviceCost> costs;
   for (const KnownDevice& known : devices) {
@@ -51,14 +51,14 @@ std::vector<DeviceCost> measured_costs(const std::vector<KnownDevice>& devices, 
 
 struct Chosen {
   DeviceChoice device;
-  std::string by;  // who decided; empty: the setting
+  std::string by;  // what decided; empty: the setting
 };
 
 Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, Figures figures,
               const std::function<void()>& meanwhile = {}) {
   const DeviceRequest wish = parse_device(request);
   if (!wish.automatic) {
-    // Any of its kind will do: then the one on which the run began, and if that is gone, another one, which is told.
+    // Any GPU will do: prefer the one the run started on; if it is gone, use another one and report it.
     if (wish.kind == Device::Kind::cuda && !wish.index && earlier.starts_with("cuda:"))
       if (DeviceChoice same = select_device(earlier, Fallback::allow); same.device.kind == wish.kind) {
         if (!same.fell_back) same.reason = kWhereItWas;
@@ -79,7 +79,7 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
     return !d.missing.empty() || std::any_of(costs.begin(), costs.end(), [&](const DeviceCost& c) { return c.device == d.device; });
   });
   Chosen chosen{choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
-  constexpr double kNoticed = 0.2;  // from a profile they come at once
+  constexpr double kNoticed = 0.2;  // seconds; values from a profile take almost no time
   if (figures == Figures::measured && seconds > kNoticed)
     chosen.device.notices.push_back(fmt::format("the devices were measured for this choice ({:.1f} s); later runs find that in the profile", seconds));
   return chosen;
@@ -87,7 +87,7 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
 
 Fallback fallback_of(const config::Resolved& settings) { return settings.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow; }
 
-// `automatic`: the format that precision=auto means without a choice; empty: one is made.
+// `automatic`: the format that precision=auto stands for; empty: choose one.
 RunDevice open(const config::Resolved& settings, const Chosen& chosen, const char* automatic, const TryFormats& try_formats = {}) {
   RunDevice out;
   DeviceChoice device = chosen.device;
@@ -100,7 +100,7 @@ RunDevice open(const config::Resolved& settings, const Chosen& chosen, const cha
   try {
     out.backend = open_device(device.device);
   } catch (const Error& error) {
-    // Its driver is there, and something else is missing: who leaves the choice to Ridge gets the CPU, and is told.
+    // The driver is present but something else is missing: if fallback is allowed, use the CPU and report it.
     if (error.code() != ErrorCode::unsupported || fallback == Fallback::forbid) throw;
     if (parse_device(request).automatic)
       out.notices.push_back(error.what());
@@ -129,7 +129,7 @@ RunDevice open(const config::Resolved& settings, const Chosen& chosen, const cha
 
 std::string start_key(const std::string& gpu) { return "start_time/" + gpu; }
 
-// Whether the CPU would be done before any GPU has begun; empty: no, or there is none.
+// Says why the CPU would finish before any GPU has started; empty: it would not, or there is no GPU.
 std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& work, double times, Figures figures) {
   if (figures == Figures::none) return {};
   double start = 0;
@@ -163,7 +163,7 @@ RunDevice choose_reading_device(const config::Resolved& settings, const StepWork
   RunDevice settled = open(settings, chosen, "fp32");
   const int64_t free = settled.backend->memory().free;
   if (parse_device(request).automatic && !settled.backend->host_memory() &&
-      double(free) <= work.bytes) {  // weights and what a pass over them holds do not fit there
+      double(free) <= work.bytes) {  // the weights and the activations of a pass do not fit there
     const std::string why = fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes)));
     settled = open(settings, {{{}, why, {}, false, {}}, "measured"}, "fp32");
   }
@@ -176,7 +176,7 @@ void keep_start_time(const Backend& backend, double seconds) {
   const std::string gpu = backend.info().chip;
   if (gpu.empty()) return;
   Profile profile = this_machine();
-  // The least of what was seen: kernels are compiled only once.
+  // Keep the minimum, because kernels are compiled only once.
   const double before = profile.number(start_key(gpu)).value_or(seconds);
   profile.put(start_key(gpu), {.value = fmt::format("{:.4g}", std::min(before, seconds)), .samples = 1});
 }
@@ -222,7 +222,7 @@ std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures f
   };
   if (const std::optional<MachineCeilings> all = kept_ceilings(profile))
     if (std::optional<GpuCeilings> known = find(all->gpus)) return known;
-  // Where nobody has probed the machine, what earlier runs have measured for themselves.
+  // If the machine has not been probed, use what earlier runs measured.
   GpuCeilings own;
   own.name = name;
   const std::string prefix = gpu_prefix(name);
@@ -261,7 +261,7 @@ GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures
     sum += double(times) * std::max(work, kReplayed);
     if (work < kReplayed) short_ones += double(times) * kReplayed;
   }
-  // Steps of short kernels and of long ones miss their sums by different amounts.
+  // Steps of short and of long kernels exceed the sum of their kernels by different factors.
   time.key = fmt::format("step_time/{}/times_sum/{}/{}", gpu, name(step.plan().choices.precision), 2 * short_ones > sum ? "short" : "long");
   const std::optional<double> correction = this_machine().number(time.key);
   time.expected = correction.value_or(kFirstGuess) * sum;

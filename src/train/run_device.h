@@ -1,4 +1,4 @@
-// Where a run computes and in which number format: the device by name, or the one on which a step is expected to be fastest.
+// Chooses a run's device and number format: the device by name, or the one expected to run a step fastest.
 #pragma once
 #include <functional>
 #include <memory>
@@ -20,10 +20,10 @@ namespace ridge {
 
 class Backend;
 
-// What a short trial of number formats on the CPU has shown for a model.
+// Result of a short trial of number formats on the CPU for a model.
 struct FormatTrial {
-  RateLookup rates;    // of steps, in those of fp32, for formats that this CPU multiplies natively; empty: none is known
-  std::string reason;  // why nothing was tried though it could have been
+  RateLookup rates;    // step rates relative to fp32, for formats that this CPU multiplies natively; empty: unknown
+  std::string reason;  // why no trial ran although one was possible
 };
 using TryFormats = std::function<FormatTrial()>;
 
@@ -31,39 +31,39 @@ struct RunDevice {
   std::shared_ptr<Backend> backend;  // never null
   Precision precision = Precision::fp32;
   Decision device, number_format;
-  std::string precision_key;  // the setting that asked for the format: precision, or that of this device
-  std::string fallback;       // why this is not the device that was asked for, and which one runs instead; empty: it is
+  std::string precision_key;  // the setting that requested the format: precision, or this device's own precision setting
+  std::string fallback;       // why the requested device is not used, and which one replaces it; empty: it is used
   std::vector<std::string> notices;
 };
 
-// Begins to measure the GPUs of which nothing is known, beside other work; what it gives waits for that, and keeps what was found.
+// Starts measuring unmeasured GPUs in the background. The returned function waits for the measurements and saves them.
 std::function<void()> begin_measuring_gpus();
 
-// `work` is looked at for device=auto alone; `earlier`: the device of the run that goes on, empty for a new one. What has not been
-// measured yet is, if `figures` says so, after `meanwhile`, which was begun before. `try_formats` is called for precision=auto on the CPU;
-// absent: fp32 there.
-// ErrorCode::unsupported and usage as select_device() has them.
+// `work` is used only for device=auto. `earlier`: the device of the run being resumed, empty for a new run. If `figures` allows it, missing
+// measurements are made now; `meanwhile` (from begin_measuring_gpus()) is called first and replaces measuring the GPUs. `try_formats` is called for
+// precision=auto on the CPU; without it, auto means fp32 there.
+// Throws ErrorCode::unsupported and usage as select_device() does.
 RunDevice choose_run_device(const config::Resolved& settings, const StepWork& work, const std::string& earlier, Figures figures,
                             const TryFormats& try_formats = {}, const std::function<void()>& meanwhile = {});
 
-// The same for a model that is only read, `times` over: precision=auto is fp32 there, and what the CPU has done before a GPU would have
-// begun stays on the CPU.
+// The same for a model that is only read, `times` times: precision=auto means fp32, and work that the CPU would finish before a GPU has started
+// stays on the CPU.
 RunDevice choose_reading_device(const config::Resolved& settings, const StepWork& work, double times);
-void keep_start_time(const Backend& backend, double seconds);  // that it took until it could compute; of the CPU nothing is kept
+void keep_start_time(const Backend& backend, double seconds);  // saves the device's start-up time; ignored for the CPU
 
-// What a GPU can do, from the profile; measured now (seconds) where it holds nothing and `figures` says so. Empty: not known.
+// A GPU's ceilings from the profile; if missing and `figures` allows it, measured now (takes seconds). Empty: unknown.
 std::optional<GpuCeilings> known_gpu_ceilings(const std::string& name, Figures figures);
 
 struct GpuStepTime {
-  double least = 0, expected = 0;  // seconds; 0: not known
+  double least = 0, expected = 0;  // seconds; 0: unknown
   std::string source;
-  std::string key;  // of steps of this kind, for keep_step_time()
+  std::string key;  // identifies steps of this kind, for keep_step_time()
 };
 GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures figures);
-// Operations that the device's products take in the time of a byte; 0: its rates are not known. On the CPU with so much memory.
+// Arithmetic operations of matrix products in the time it takes to move one byte; 0: unknown. `memory`: limit for measuring on the CPU.
 double measured_balance(const Backend& backend, Precision precision, int64_t memory, Figures figures);
 
-// What a run has seen: later ones of its kind expect as much above the sum of their kernels. An empty key: nothing is kept.
+// Saves a run's measured step time; later runs of its kind expect the same overhead over the sum of their kernels. Ignored for an empty key.
 void keep_step_time(const std::string& key, double expected, double measured);
 
 BudgetFacts device_budget(const Backend& backend);

@@ -41,7 +41,7 @@ void check_made(const fs::path& folder, const std::error_code& error) {
   if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
 }
 
-// What people saw, kept with the run. What cannot be written waits for room, as metrics do.
+// Keeps the terminal output with the run. Text that cannot be written waits for disk space, as metrics do.
 class LogFile {
  public:
   LogFile(const fs::path& path, bool go_on)
@@ -73,7 +73,7 @@ class LogFile {
   std::string path_;
   int file_;
   WriteBuffer waiting_;
-  std::chrono::steady_clock::time_point again_ = {};  // when it is tried again
+  std::chrono::steady_clock::time_point again_ = {};  // time of the next attempt
 };
 
 class HushedView : public RunView {
@@ -101,7 +101,7 @@ bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpo
 
 bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
 
-// The first of the files there that a run would write over and that no run wrote: those begin their config.yaml with a line of their own.
+// The first existing file that a run would overwrite and that no run wrote. A run's config.yaml is recognised by its first line.
 std::optional<std::string> file_in_the_way(const fs::path& place, bool is_part, const config::Resolved& settings) {
   auto first_line = [](std::istream&& in) {
     std::string line;
@@ -117,7 +117,7 @@ std::optional<std::string> file_in_the_way(const fs::path& place, bool is_part, 
   return {};
 }
 
-// A row for each data set: means, where there are several seeds.
+// One row per data set, with means if there are several seeds.
 void show_means(const std::vector<ExperimentRun>& runs, bool json) {
   if (json)
     say(stdout, nlohmann::ordered_json{{"event", "final_info"}, {"final_info", final_info(runs)}}.dump());
@@ -158,7 +158,7 @@ fs::path new_run_folder(const fs::path& runs, const std::string& model, const st
   std::error_code error;
   for (int i = 2; !fs::create_directory(folder, error); ++i) {
     check_made(folder, error);
-    folder = fmt::format("{}_{}", base.string(), i);  // another start has taken the name
+    folder = fmt::format("{}_{}", base.string(), i);  // another process has taken the name
   }
   return folder;
 }
@@ -195,7 +195,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
     auto keep_config = [&] {
       if (!output.config.empty()) write_atomically((folder / "config.yaml").string(), output.config);
     };
-    if (!run.trainer.resume) keep_config();  // by which a run that is killed before its first step is known as one
+    if (!run.trainer.resume) keep_config();  // identifies the folder as a run even if it is killed before its first step
     log.emplace(folder / "log.txt", run.trainer.resume);
     keeper = std::make_unique<TerminalView>(log->screen(), run.unit);
     views.push_back(keeper.get());

@@ -1,4 +1,4 @@
-// A training in its folder: the log and what people see, TensorBoard, plots, the summary, and what a run leaves for other programs.
+// Runs a training in its folder: the log, terminal output, TensorBoard, plots, the summary, and the model folder for other programs.
 #pragma once
 #include <cstdio>
 #include <filesystem>
@@ -13,37 +13,38 @@
 namespace ridge {
 
 void make_run_folder(const std::filesystem::path& folder);
-std::filesystem::path new_run_folder(const std::filesystem::path& runs, const std::string& model, const std::string& data);  // named by the time
+std::filesystem::path new_run_folder(const std::filesystem::path& runs, const std::string& model, const std::string& data);  // named after the current time
 
-// A new run writes over no other, nor over files that no run wrote, and not among its own texts. ErrorCode::usage says what is in the way.
+// Makes sure that a new run overwrites no other run or foreign files, and is not placed among its own training texts. ErrorCode::usage names the conflict.
 
 void check_place(const std::filesystem::path& place, const std::vector<Part>& parts, const config::Resolved& settings);
 
-// What is shown and kept of a run besides its metrics and checkpoints.
+// What a run shows and writes in addition to its metrics and checkpoints.
 struct RunOutput {
   bool show = true;                // on stdout
-  bool json = false;               // JSON lines there
-  bool tensorboard = false;        // event files too
-  std::string log_level = "info";  // warning leaves notices, error nothing; debug adds what the step decided
-  std::string config = {};         // the text of config.yaml; empty: there is none
+  bool json = false;               // JSON lines on stdout
+  bool tensorboard = false;        // also write event files
+  std::string log_level = "info";  // warning: only notices; error: nothing; debug: also the step's decisions
+  std::string config = {};         // the text of config.yaml; empty: none
 };
 
 struct RunResult {
   Outcome outcome;
   RunSummary summary;
-  bool has_artifact = true;  // false: it could not be written
+  bool has_artifact = true;  // false: writing it failed
 };
 
-// Trains it in the folder of its options, or without one where that is empty. What cannot be written at the end is reported, and the rest is tried.
+// Trains in the folder given by the run's options, or without a folder if that is empty. Files that cannot be written at the end are reported, and the rest are
+// still written.
 RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const RunOutput& output);
 
-// The text of a config.yaml: a run is resumed and evaluated from other folders too. That it was resumed is no setting of the run, and changes no source of
-// those that it had.
+// The text of config.yaml, valid from any working directory, because a run may be resumed and evaluated from elsewhere. Resuming is not recorded as
+// a setting and does not change the recorded source of the others.
 std::string config_text(config::Resolved settings, const std::filesystem::path& folder);
 
-// What several runs together leave in the folder above them: final_info.json and plots; the rows are printed where that is asked for.
+// Writes the summary of several runs to the folder above them: final_info.json and plots; prints the rows if requested.
 void finish_experiment(const std::filesystem::path& out, const std::vector<Part>& parts, const RunOutput& output);
 
-void say(FILE* stream, const std::string& line);  // also where nobody reads it any more
+void say(FILE* stream, const std::string& line);  // ignores a closed stream
 
 }  // namespace ridge

@@ -24,11 +24,11 @@ namespace ridge {
 namespace {
 
 constexpr const char *kAhead = "batches ahead", *kRunSoFar = "the run so far";
-// What grows afterwards without a plan in detail: code pages, stacks, logs, JSON; what reading a checkpoint maps; and how exactly the process is measured.
+// Later growth that is not planned in detail (code pages, stacks, logs, JSON); pages mapped to read a checkpoint; granularity of the process's size.
 constexpr int64_t kGrowth = int64_t(8) << 20, kReading = int64_t(3) << 20, kCoarse = int64_t(16) << 20;
-constexpr int64_t kNoise = int64_t(1) << 20;           // by which the next process may hold more than this one
-constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries that are loaded later
-constexpr int64_t kRecordings = int64_t(16) << 20;     // that come with the first steps
+constexpr int64_t kNoise = int64_t(1) << 20;           // how much more the next process may hold than this one
+constexpr int64_t kDeviceGrowth = int64_t(160) << 20;  // kernels, recordings and libraries loaded later
+constexpr int64_t kRecordings = int64_t(16) << 20;     // made by the first steps
 
 std::optional<int64_t> whole(const config::Resolved& s, const char* key) { return s.get<std::optional<int64_t>>(key); }
 
@@ -41,21 +41,21 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// How many steps the run's summary tells of; -1: it has none.
+// The number of steps in the run's summary; -1: no summary.
 int64_t summed_up_steps(const std::filesystem::path& folder) {
   std::ifstream file(folder / "summary.json");
   const auto j = nlohmann::json::parse(file, nullptr, false);
   return j.is_object() && j.contains("steps") && j["steps"].is_number_integer() ? j["steps"].get<int64_t>() : -1;
 }
 
-// Rounded up, in the unit of the sizes that stand beside it.
+// Rounded up, in the same unit as the sizes printed next to it.
 std::string budget_word(int64_t bytes) {
   constexpr double kMiB = 0x1p20, kGiB = 0x1p30;
   return double(bytes) < kGiB ? fmt::format("{:.0f}MiB", std::ceil(double(bytes) / kMiB))
                               : fmt::format("{:.2f}GiB", std::ceil(double(bytes) / kGiB * 100) / 100);
 }
 
-// How to come by a budget of so many bytes: memory= where that is what limits, else a larger share of the machine, else nothing will do.
+// How to get a budget of `enough` bytes: raise memory= if that is the limit, else use a larger share of the machine; otherwise there is no way.
 std::string budget_remedy(BudgetFacts facts, int64_t enough) {
   const int64_t wish = std::exchange(facts.wish, 0), usable = memory_budget(facts).bytes;
   if (enough <= usable) return fmt::format("the smallest budget that works is memory={}", budget_word(enough));
@@ -105,7 +105,7 @@ void RunPlanner::read_earlier() {
 }
 
 void RunPlanner::refuse_finished_run(int64_t steps) {
-  run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // it was killed after its last step
+  run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // the run was killed after its last step
   if (!earlier_ || run_.trainer.complete) return;
   refuse_finished(o_.folder, *earlier_, steps);
   const std::optional<double> target = s_.get<std::optional<double>>("target_loss"), reached = earlier_->final_val_loss;
@@ -134,7 +134,7 @@ void RunPlanner::choose_device(const StepWork& work, const TryFormats& try_forma
   std::string earlier;
   if (earlier_) {
     const auto before = earlier_->choices.find(kDeviceChoice);
-    earlier = before != earlier_->choices.end() ? before->second : "cpu";  // where nothing is said of it
+    earlier = before != earlier_->choices.end() ? before->second : "cpu";  // default if the checkpoint does not say
   }
   ridge::TryFormats formats;
   if (!earlier_ && try_formats)
@@ -177,7 +177,7 @@ BudgetFacts RunPlanner::host_facts(int64_t held) const {
 
 void RunPlanner::plan(const RunNeeds& needs) {
   run_.task = needs.task, batch_ = needs.batch, loading_ = needs.loading;
-  // Whether tokens came from the cache must not change the plan, nor whether a trial was needed: what it has left in the heap is used again.
+  // The plan must not depend on whether tokens came from the cache or a trial was needed: heap memory left by the trial is reused.
   baseline_ = (resident_bytes() - left_by_trial_ + kCoarse - 1) / kCoarse * kCoarse;
   facts_ = host_facts(baseline_);
   if (on_device_) {
@@ -198,12 +198,12 @@ void RunPlanner::plan(const RunNeeds& needs) {
 
 int64_t RunPlanner::ahead_bytes(const RunNeeds& needs) const { return needs.train ? Prefetcher::bytes_for(*needs.train, loading_) : 0; }
 
-// What the process holds besides the step.
+// Counts the process's memory other than the step's.
 void RunPlanner::count_others(const RunNeeds& needs) {
   run_.memory.clear(), run_.host_memory.clear();
   std::vector<MemoryItem>& host = on_device_ ? run_.host_memory : run_.memory;
   host.push_back({"the process itself", baseline_ + needs.program_bytes + kGrowth});
-  // Large batches are loaded a micro-batch at a time; how large that is comes with the step.
+  // Large batches are loaded one micro-batch at a time; its size is known once the step is compiled.
   const MemoryBudget near = on_device_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
   const int64_t ahead = ahead_bytes(needs), most = near.bytes / 16;
   run_.trainer.load_parts = ahead > most && needs.train->has_parts();
@@ -216,7 +216,7 @@ void RunPlanner::count_others(const RunNeeds& needs) {
   if (needs.sample_bytes) run_.memory.push_back({"samples", needs.sample_bytes()});
 }
 
-// The host's part of a run on a device with memory of its own.
+// Checks the host memory of a run on a device with its own memory.
 void RunPlanner::check_host(const RunNeeds& needs) {
   const MemoryBudget budget = memory_budget(budget_facts(read_limits(), baseline_));
   run_.host_planned_bytes = sum_of(run_.host_memory);
@@ -229,7 +229,7 @@ void RunPlanner::check_host(const RunNeeds& needs) {
 TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
   StepOptions options = needs.step;
   options.precision = number_format_, options.backend = run_.backend.get();
-  options.memory = std::max<int64_t>(run_.budget.bytes - others, 1);  // nothing is left: the refusal below knows what would do
+  options.memory = std::max<int64_t>(run_.budget.bytes - others, 1);  // at least 1 even if nothing is left: the error below says what would fit
   if (on_device_ && s_.get<bool>("offload_optimizer")) options.offload = true;
   if (const std::optional<int64_t> parts = whole(s_, "accumulation")) options.micro = (batch_ + *parts - 1) / *parts;
   const bool earlier = earlier_ && !earlier_->choices.empty();
@@ -248,8 +248,8 @@ TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
   }
 }
 
-// Where a coarse count of the process leaves too little, the fine one decides: by then programs have been compiled, so it knows what they take.
-// A new run leaves room for what resuming it takes, so that the same budget does for both.
+// If the coarse count of the process leaves too little, the exact one decides: by then programs have been compiled, so their memory is known.
+// A new run leaves room for what resuming needs, so that the same budget works for both.
 TrainStep* RunPlanner::fitting_step(const RunNeeds& needs, StepOptions options, int64_t& others) {
   try {
     return needs.make_step(options);
@@ -264,7 +264,7 @@ TrainStep* RunPlanner::fitting_step(const RunNeeds& needs, StepOptions options, 
   return needs.make_step(options);
 }
 
-// With the choices of the run so far; null where they cannot be used any more.
+// Uses the choices of the run so far; null if they can no longer be used.
 TrainStep* RunPlanner::step_as_before(const RunNeeds& needs, const StepOptions& options, int64_t& others) {
   StepOptions same = options;
   try {
@@ -283,7 +283,7 @@ TrainStep* RunPlanner::step_as_before(const RunNeeds& needs, const StepOptions& 
   }
 }
 
-// Batches ahead are held whole where they take at most a sixteenth of the budget; else parts of them take that sixteenth.
+// Prefetched batches are held whole if they need at most a sixteenth of the budget; otherwise parts of them use that sixteenth.
 int64_t RunPlanner::smallest_budget(const RunNeeds& needs, int64_t others, int64_t step) const {
   if (on_device_) return others + step;
   const int64_t ahead = ahead_bytes(needs), fixed = others + step - (run_.trainer.load_parts ? run_.budget.bytes / 16 : ahead);
@@ -313,12 +313,12 @@ void RunPlanner::count_step(const RunNeeds& needs) {
   item("losses of validation", plan.losses_bytes);
   item("scalars and alignment", plan.planned_bytes - plan.parameter_bytes - plan.gradient_bytes - plan.optimizer_bytes - plan.activation_bytes -
                                     plan.scratch_bytes - plan.batch_bytes - plan.losses_bytes);
-  // With the programs that were compiled since; a resumed run also holds pages of the files from which it reads its state.
+  // Includes the programs compiled since; a resumed run also holds pages of the files it reads its state from.
   if (!on_device_) run_.memory.front().bytes = resident_bytes() + kGrowth + (o_.resume ? kReading : 0);
   run_.planned_bytes = sum_of(run_.memory);
 }
 
-// An earlier run of an experiment, or the first measurement on a machine, may have taken more than this run does. The most that the process held stays.
+// An earlier run of an experiment, or the first measurement on a machine, may have used more than this run. The process's peak still includes that.
 void RunPlanner::count_past() {
   const int64_t held = peak_resident_bytes();
   if (held > run_.budget.bytes)
@@ -348,7 +348,7 @@ void RunPlanner::fill_trainer(const RunNeeds& needs) {
   TrainerOptions& t = run_.trainer;
   t.folder = o_.folder, t.resume = o_.resume, t.prefetch = needs.loading.depth, t.async_loading = needs.loading.threaded;
   if (on_device_) {
-    // As the driver counts it: what is no longer free since the run began, and what the driver had taken for itself by then.
+    // In the driver's accounting: the drop in free memory since the run began, plus what the driver had already taken for itself.
     t.device_bytes = [backend = run_.backend.get(), before = device_before_] { return before.free - backend->memory().free + before.held; };
     t.device_choice = device_.value;
     t.pinned_bytes = s_.get<bool>("enable_pinned_memory") ? int64_t(s_.get<double>("pin_memory_ratio") * double(read_limits().memory_total)) : 0;
@@ -357,7 +357,7 @@ void RunPlanner::fill_trainer(const RunNeeds& needs) {
   t.planned_bytes = run_.planned_bytes;
 }
 
-// What the run so far was computed in, as far as this device knows it.
+// The format of the run so far, if this device supports it.
 Precision RunPlanner::precision_as_before(Precision before) {
   const Fallback fallback = s_.get<bool>("no_fallback") ? Fallback::forbid : Fallback::allow;
   const PrecisionChoice choice = choose_precision(name(before), fallback, run_.backend->arithmetic());
@@ -370,7 +370,7 @@ Precision RunPlanner::precision_as_before(Precision before) {
   return choice.precision;
 }
 
-// A training that was told which GPU to use does not spend seconds on measuring it.
+// A run with a GPU requested by name does not spend seconds on measuring it.
 Figures RunPlanner::step_figures() const { return on_device_ && !o_.probe ? std::min(figures(), Figures::kept) : figures(); }
 
 void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vector<Decision> last) {
@@ -410,7 +410,7 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vect
   if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
 }
 
-// Asked for, and without effect on the device that was chosen. What device, precision and threads became is told elsewhere.
+// Notes settings without effect on the chosen device. The outcome for device, precision and threads is reported elsewhere.
 void RunPlanner::note_settings_without_effect() {
   for (const config::Row& row : s_.describe({.cuda = on_device_}))
     if (!row.remark.empty() && row.key->name != "device" && !row.key->name.starts_with("precision") && row.key->name != "threads")
@@ -441,7 +441,7 @@ Schedule schedule_of(const config::Resolved& s, int64_t steps, const char* task)
     if (!s.setting("min_lr").source.starts_with("preset"))
       fail(ErrorCode::usage, "[{}] min_lr={:g} is above lr={:g}, from which the rate falls; give a smaller one, or leave min_lr out", task, schedule.min_lr,
            schedule.lr);
-    schedule.min_lr = schedule.lr / 10;  // the preset's belongs to its own rate
+    schedule.min_lr = schedule.lr / 10;  // the preset's min_lr belongs to the preset's lr
   }
   schedule.warmup = whole(s, "warmup").value_or(0);
   return schedule;

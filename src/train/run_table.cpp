@@ -24,7 +24,7 @@ std::string loss_cell(const RunGroup& group, std::optional<double> ExperimentRun
   return m.count == 1 ? fmt::format("{:.4f}", m.mean) : fmt::format("{:.4f} ± {:.4f}", m.mean, m.error);
 }
 
-// "finished", or "2/3 finished" when its seeds ended differently
+// "finished", or "2/3 finished" if its seeds ended differently
 std::string state_cell(const RunGroup& group) {
   const auto state = [](const ExperimentRun& run) -> std::string {
     if (!run.damage.empty()) return "damaged";
@@ -50,14 +50,14 @@ std::vector<std::string> cells(const RunGroup& group) {
           first.device.empty() ? "-" : first.device + " " + first.precision};
 }
 
-// By what the runs are judged, where they agree.
+// The name of the runs' score, if they agree.
 std::string best_heading(std::span<const RunGroup> groups) {
   const std::string name = groups.empty() ? Score{}.name : groups[0].score().name;
   if (!std::all_of(groups.begin(), groups.end(), [&](const RunGroup& group) { return group.score().name == name; })) return "best score";
   return name == Score{}.name ? "best val loss" : "best " + name;
 }
 
-// How far the names can be cut with no two of them becoming the same.
+// The shortest width to which names can be cut while staying distinct.
 int narrowest_name(std::span<const std::vector<std::string>> rows, int full) {
   constexpr int kNarrowest = 12;
   const auto different = [&](int width) {
@@ -89,7 +89,7 @@ std::string run_table(std::span<const RunGroup> groups, int width) {
     for (size_t i = 0; i < columns; ++i) sum += widths[i] + (i ? kGap : 0);
     return sum;
   };
-  // The name gives way first, then whole columns from the right.
+  // Shorten the names first, then drop columns from the right.
   size_t columns = rows[0].size();
   const int name = widths[0];
   widths[0] = narrowest_name(rows, name);

@@ -1,4 +1,4 @@
-// Runs side by side, for people and for programs.
+// A table of runs, as text and as JSON.
 #pragma once
 #include <span>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ridge {
 
-// A row for each group, with means over its seeds and their errors; at most `width` columns, the last ones are left out when it is narrow.
+// One row per group, with means over its seeds and standard errors. Drops the last columns of the table to fit `width` characters.
 std::string run_table(std::span<const RunGroup> groups, int width);
 nlohmann::ordered_json run_document(std::span<const RunGroup> groups);  // {"runs": [{"name": …, "best_val_loss": …}]}
 

@@ -5,7 +5,7 @@
 
 namespace ridge {
 
-// nanoGPT's formula; what is left of the way down is 1 after the warm-up and 0 at the end.
+// nanoGPT's formula; the remaining fraction of the decay is 1 after the warm-up and 0 at the end.
 double Schedule::rate(int64_t step) const {
   if (step >= steps) return kind == Kind::constant ? lr : min_lr;
   if (step < warmup) return lr * double(step + 1) / double(warmup + 1);

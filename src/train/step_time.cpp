@@ -36,13 +36,13 @@ struct Sample {
   double seconds = 0, flops = 0, bytes = 0;
 };
 
-// So that others at work on the machine do not count as slowness of its own.
+// A low quantile, so that load from other programs does not make the machine look slow.
 double lower_quartile(std::vector<double> times) {
   std::nth_element(times.begin(), times.begin() + ptrdiff_t(times.size() / 4), times.end());
   return times[times.size() / 4];
 }
 
-// Rounds of a small program, the time of one.
+// Runs a small program repeatedly and returns the time of one run.
 Sample time_program(ThreadTeam& team, double seconds, const std::function<Formula(Builder&, Graph&)>& trace) {
   Graph graph;
   Builder b(graph);
@@ -77,9 +77,9 @@ Family family_of(const KernelReport& k) {
   return k.name.starts_with("attention") ? Family::attention : Family::move;
 }
 
-constexpr int64_t kLargeSampleBytes = int64_t(32) << 20;  // where there is less, a step has no large kernels
+constexpr int64_t kLargeSampleBytes = int64_t(32) << 20;  // with less memory, a step has no large kernels
 
-// A stretch of a layer, forward and back, as steps have it: products of tall and of flat matrices with what is fused to them.
+// Part of a layer, forward and backward, as in real steps: products of tall and flat matrices with their fused operations.
 double products_gflops(ThreadTeam& team, DType dtype, int64_t rows, int64_t width, int64_t hidden) {
   const Sample products = time_program(team, 0.05, [=](Builder& b, Graph& g) {
     const NodeId x = g.input({dtype, {rows, width}}, "x"), up = g.input({dtype, {hidden, width}}, "up"), down = g.input({dtype, {width, hidden}}, "down");
@@ -104,10 +104,10 @@ double attention_gflops(ThreadTeam& team, const Type& type) {
   return 1e-9 * attention.flops / attention.seconds;
 }
 
-// Of one of two arrays to copy: beyond the last-level cache where there is memory for it. A step that holds less lives in the caches too.
+// Size of each of two arrays to copy: larger than the last-level cache if memory allows. A step with less memory runs from the caches too.
 int64_t array_bytes(int64_t memory) { return int64_t(std::bit_floor(uint64_t(std::clamp<int64_t>(memory / 4, 1 << 20, 2 * last_level_cache_bytes())))); }
 
-// Kernels in a step are slower than alone: others have filled the caches meanwhile. By how much, a small step of a transformer shows.
+// Kernels are slower in a step than alone, because other kernels evict their cached data. A small transformer step measures by how much.
 double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t memory, Precision precision) {
   GptConfig c;
   c.vocab = 64, c.block = 64, c.layers = 2, c.heads = 4, c.width = 128;
@@ -134,7 +134,7 @@ double measure_correction(ThreadTeam& team, const KernelRates& alone, int64_t me
   return std::clamp(lower_quartile(times) / expected_seconds(step.kernels(), alone), 0.8, 3.0);
 }
 
-// In the profile, for a team of this size and arrays of this length.
+// Profile entries, for a team of this size and arrays of this length.
 constexpr std::pair<const char*, double KernelRates::*> kFields[] = {{"fma_gflops", &KernelRates::fma_gflops},
                                                                      {"copy_gbs", &KernelRates::copy_gbs},
                                                                      {"matmul_gflops", &KernelRates::matmul_gflops},
@@ -161,7 +161,7 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
   OthersWatch watch;
   const DType dtype = precision == Precision::bf16 ? DType::bf16 : precision == Precision::fp16 ? DType::f16 : DType::f32;
   KernelRates r;
-  // Ceilings are the best of several moments: others at work on the machine must not lower them.
+  // Ceilings are the best of several measurements, so that load from other programs does not lower them.
   for (int i = 0; i < 3; ++i) r.fma_gflops = std::max(r.fma_gflops, measure_fma(team, 0.03, dtype).median);
   for (int i = 0; i < 2; ++i) r.copy_gbs = std::max(r.copy_gbs, measure_bandwidth(team, Movement::copy, 0.07, array_bytes(memory)).median);
   r.matmul_gflops = products_gflops(team, dtype, 768, 128, 512), r.attention_gflops = attention_gflops(team, {dtype, {12, 4, 64, 32}});
@@ -176,7 +176,7 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
   r.cached_gbs = 1e-9 * rows.bytes / rows.seconds;
   r.launch_us = measure_fork_join(team, 0.005).median;
   for (int i = 0; i < 4; ++i) r.launch_us = std::min(r.launch_us, measure_fork_join(team, 0.005).median);
-  if (r.launch_us > 100) r.launch_us = 5;  // the team never met: others had its cores
+  if (r.launch_us > 100) r.launch_us = 5;  // the threads never ran together: other programs had the cores
   r.correction = measure_correction(team, r, memory, precision);
   r.others = watch.others();
   r.source = source_text(r, "just now");
@@ -239,12 +239,12 @@ double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& r
   double sum = 0;
   for (const auto& [kernel, times] : kernels) {
     const Family family = family_of(kernel);
-    // Between the kernels of the small and of the large sample, by operations.
+    // Interpolates between the kernels of the small and the large sample, by number of operations.
     const double least = family == Family::attention ? 1e7 : 1e8, most = family == Family::attention ? 2e8 : 6e8;
     const double large = std::clamp(std::log(std::max(kernel.flops, 1.0) / least) / std::log(most / least), 0.0, 1.0);
     const double rate =
         family == Family::attention ? std::lerp(r.attention_gflops, r.large_attention_gflops, large) : std::lerp(r.matmul_gflops, r.large_matmul_gflops, large);
-    // Operands far beyond the cache come from memory; smaller ones were just written by the kernel before.
+    // Operands much larger than the cache come from memory; smaller ones were just written by the previous kernel.
     const double far = std::clamp((kernel.bytes - cache / 2) / cache, 0.0, 1.0);
     const double gbs = 1 / (far / r.copy_gbs + (1 - far) / r.cached_gbs);
     const double arithmetic = family == Family::move ? 0 : kernel.flops / (1e9 * rate), traffic = kernel.bytes / (1e9 * gbs);

@@ -14,12 +14,12 @@ namespace {
 
 volatile std::sig_atomic_t caught_signal = 0;
 timespec caught_at;
-bool somebody_waits = false;  // at a terminal; a step may take minutes
+bool somebody_waits = false;  // stderr is a terminal; a step may take minutes
 constexpr char kPatience[] = "\nends after this step; Ctrl-C once more ends at once\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[std::size(kNoticed)];
 
-// Shells and timeout(1) send one wish twice within an instant; a second one after that is impatience.
+// Shells and timeout(1) may send the same signal twice in quick succession; only a later second one means "stop now".
 void note(int signal) {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -31,8 +31,8 @@ void note(int signal) {
   }
   caught_signal = signal, caught_at = now;
   if (signal == SIGINT && somebody_waits) {
-    const int error = errno;                        // whoever was interrupted looks at it
-    pollfd terminal = {STDERR_FILENO, POLLOUT, 0};  // one that is held (Ctrl-S) must not hold the run
+    const int error = errno;                        // the interrupted code may read it
+    pollfd terminal = {STDERR_FILENO, POLLOUT, 0};  // a paused terminal (Ctrl-S) must not block the run
     if (poll(&terminal, 1, 0) == 1) std::ignore = ::write(STDERR_FILENO, kPatience, sizeof kPatience - 1);
     errno = error;
   }
@@ -62,7 +62,7 @@ StopSignals::StopSignals(bool active) : active_(active) {
   action.sa_flags = SA_RESTART;
   for (size_t i = 0; i < std::size(kNoticed); ++i) {
     sigaction(kNoticed[i], nullptr, &before[i]);
-    action.sa_handler = kNoticed[i] == SIGHUP && before[i].sa_handler == SIG_IGN ? SIG_IGN : note;  // nohup stays nohup
+    action.sa_handler = kNoticed[i] == SIGHUP && before[i].sa_handler == SIG_IGN ? SIG_IGN : note;  // respect nohup
     sigaction(kNoticed[i], &action, nullptr);
   }
   writes_.emplace();

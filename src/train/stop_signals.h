@@ -1,12 +1,12 @@
-// SIGINT, SIGTERM and SIGHUP as a wish to end: noticed between steps. A second SIGINT, a second later, ends the process at once.
+// Turns SIGINT, SIGTERM and SIGHUP into stop requests that are checked between steps. A second SIGINT at least a second later ends the process immediately.
 #pragma once
 #include <csignal>
 #include <optional>
 
 namespace ridge {
 
-// While one lives, writing to a pipe that nobody reads, or past ulimit -f, fails with an error instead of ending the process. A handler of SIGXFSZ that is
-// there stays.
+// During its lifetime, writing to a closed pipe or past ulimit -f fails with an error instead of ending the process. An existing SIGXFSZ handler is
+// left in place.
 class WritesFail {
  public:
   WritesFail();
@@ -14,17 +14,17 @@ class WritesFail {
   WritesFail(const WritesFail&) = delete;
 
  private:
-  struct sigaction pipe_, size_;  // as they were
+  struct sigaction pipe_, size_;  // previous handlers
 };
 
-// While one lives, the signals are noticed instead of ending the process, and writes fail. One at a time.
+// During its lifetime, signals are recorded instead of ending the process, and failing writes return errors. Only one may exist at a time.
 class StopSignals {
  public:
   explicit StopSignals(bool active = true);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
 
-  int caught() const;  // the signal's number; 0: none
+  int caught() const;  // the signal number; 0: none
 
  private:
   bool active_;

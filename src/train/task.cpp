@@ -41,7 +41,7 @@ void start_run(const RunOptions& options, const std::function<TaskRun&(const Run
 std::unique_ptr<TaskRun> start_run(const Task& task, const config::Resolved& settings, const RunOptions& options) {
   std::unique_ptr<TaskRun> run;
   start_run(options, [&](const RunOptions& o) -> TaskRun& {
-    run.reset();  // its memory goes before another is planned
+    run.reset();  // free its memory before planning another
     return *(run = task.plan(settings, o));
   });
   return run;

@@ -8,9 +8,9 @@
 namespace ridge {
 namespace {
 
-constexpr double kEventFlushSeconds = 5;  // somebody may be watching
+constexpr double kEventFlushSeconds = 5;  // so that a viewer sees recent events
 
-// Markdown would join the lines and take signs for commands: four blanks make it a block of text as it is.
+// Markdown would join lines and interpret special characters; indenting by four spaces makes a verbatim block.
 std::string as_block(const std::string& text) {
   std::string out = "    ";
   for (const char c : text) {

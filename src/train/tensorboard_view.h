@@ -1,4 +1,4 @@
-// A training as TensorBoard shows it.
+// Writes a training run's events for TensorBoard.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -10,7 +10,7 @@ namespace ridge {
 
 class TensorboardView : public TrainerView {
  public:
-  explicit TensorboardView(std::filesystem::path folder);  // a new file is made there when there is something to write
+  explicit TensorboardView(std::filesystem::path folder);  // a new file is created there by the first write
 
   void on_step(const Progress& progress) override;
   void on_validation(const ValidationResult& result) override;
@@ -28,8 +28,8 @@ class TensorboardView : public TrainerView {
   std::optional<TensorboardFile> file_;
   double flushed_s_ = 0;
   int64_t step_ = 0;
-  bool above_roof_ = false;  // why there is no figure is told once
-  std::string notices_;      // that came before the first step
+  bool above_roof_ = false;  // the reason for a missing roof value is reported only once
+  std::string notices_;      // received before the first step
 };
 
 }  // namespace ridge

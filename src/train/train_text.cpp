@@ -31,7 +31,7 @@ std::string number_text(double value) {
   return std::abs(value) < 1e4 ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", value);
 }
 
-// A model that is far too large for its machine has years ahead of it, which is worth telling.
+// A model far too large for its machine may need years, which is worth showing.
 std::string days_text(double seconds) {
   constexpr double kYear = 365.25 * 86400;
   if (seconds >= 2 * kYear) return count_text(seconds / kYear) + " years";
@@ -43,7 +43,7 @@ std::string memory_text(const Progress& p) {
   return p.planned_bytes > 0 ? fmt::format("{} of {}", size_text(p.resident_bytes), size_text(p.planned_bytes)) : size_text(p.resident_bytes);
 }
 
-// Lines of at most `width` columns, broken at blanks where there are some: a sample may have none.
+// Lines of at most `width` columns, broken at spaces if there are any: a sample may have none.
 std::vector<std::string_view> folded(std::string_view text, int width) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
@@ -59,7 +59,7 @@ std::vector<std::string_view> folded(std::string_view text, int width) {
   return lines;
 }
 
-// A word and its text, wrapped beside it. Lines that are written already are kept as they are.
+// A heading with its text wrapped next to it. Preformatted lines are kept unchanged.
 class Sections {
  public:
   explicit Sections(const Look& look) : look_(look) {}
@@ -75,7 +75,7 @@ class Sections {
   std::string text_;
 };
 
-// Shares of the time as bars; what took none is left out.
+// Shares of the time as bars; phases that took no time are left out.
 void add_times(Sections& out, const Outcome& o, const Look& look) {
   struct Part {
     std::string what;
@@ -90,10 +90,10 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
       parts.insert(parts.end(), {{"forward+backward", seconds - o.update_seconds}, {"optimizer", o.update_seconds}});
       continue;
     }
-    // Waiting for data is told even when it is nothing: that it is nothing is the point.
+    // Waiting for data is shown even if it is zero, because that is good news.
     if (seconds > 0 || Phase(i) == Phase::data) parts.push_back({std::string(Phase(i) == Phase::data ? "data wait" : name(Phase(i))), seconds});
   }
-  // Metrics and views: what watching a run costs.
+  // Metrics and views: the cost of monitoring.
   if (o.telling_seconds > 0) parts.push_back({"telling", o.telling_seconds}), known += o.telling_seconds;
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   const double own = o.seconds - o.earlier_seconds;
@@ -139,10 +139,10 @@ void LossCurve::add(double loss) {
   if (!std::isfinite(loss)) return;
   sum_ += loss;
   if (++gathered_ < each_) return;
-  if (used_ == points_.size()) {  // twice as many losses in each
+  if (used_ == points_.size()) {  // full: merge pairs of points
     used_ /= 2, each_ *= 2;
     for (size_t i = 0; i < used_; ++i) points_[i] = (points_[2 * i] + points_[2 * i + 1]) / 2;
-    return;  // what was gathered is half of a point now
+    return;  // the gathered losses are now half a point
   }
   points_[used_++] = sum_ / double(gathered_);
   sum_ = 0, gathered_ = 0;
@@ -183,7 +183,7 @@ std::string score_text(const Score& score, double value) {
 
 std::string decision_table(std::span<const Decision> decisions, const Look& look) {
   constexpr int kGap = 2, kLeastWhy = 30;
-  int setting = 7, value = 5, by = 10;  // the headings
+  int setting = 7, value = 5, by = 10;  // widths of the headings
   for (const Decision& d : decisions) {
     setting = std::max(setting, display_width(d.setting));
     value = std::max(value, display_width(d.value));
@@ -191,7 +191,7 @@ std::string decision_table(std::span<const Decision> decisions, const Look& look
   }
   setting = std::min(setting, look.width / 4), by = std::min(by, look.width / 4);
   value = std::min(value, look.width - setting - by - 2 * kGap);
-  // A narrow terminal has the reasons below, and a wide one beside.
+  // Reasons go below on a narrow terminal, and to the right on a wide one.
   const int used = setting + value + by + 3 * kGap;
   const bool beside = look.width - used >= kLeastWhy;
   auto row = [&](std::string_view a, std::string_view b, std::string_view c) {
@@ -214,7 +214,7 @@ std::string roof_text(double roof, double others, std::string_view word) {
   return fmt::format("above {} ({})", word, above_roof_text(others));
 }
 
-bool is_above_roof(double roof) { return roof >= 1.005; }  // which is shown as more than 100 %
+bool is_above_roof(double roof) { return roof >= 1.005; }  // would be shown as more than 100 %
 
 std::string above_roof_text(double others) {
   return others > kQuiet ? fmt::format("measured while others used {:.0f} %", 100 * others) : "measured while slower";
@@ -224,7 +224,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   constexpr int kLeastBars = 8, kMostBars = 32;
   struct Field {
     std::string text;
-    int rank;  // 0: the last to be left out
+    int rank;  // 0: the last to be dropped
     bool shown = false;
   };
   const std::string steps = fmt::format("{}", p.steps);
@@ -245,7 +245,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
       {p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 2},
       {losses.size() > 1 ? blanks(kLeastBars) : "", 5},
   };
-  // Named scalars stand behind the loss, and are the first to go where it is narrow.
+  // Named scalars follow the loss and are dropped first if space is short.
   for (size_t i = 0; i < p.scalar_names.size(); ++i)
     fields.insert(fields.begin() + 2 + long(i), {fmt::format("{} {}", p.scalar_names[i], number_text(p.scalars[i])), 10 + int(i)});
   Field& bars = fields.back();
@@ -310,7 +310,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   if (o.skipped > 0 || o.roll_backs > 0) out.add("guards", fmt::format("{} skipped, {}", counted(o.skipped, "step"), counted(o.roll_backs, "roll-back")));
   if (!s.folder.empty()) out.raw("files", s.folder.string());
   auto list = [&](const std::vector<std::pair<std::string, std::string>>& rows, std::string_view head) {
-    constexpr int kLeast = 16;  // columns for a meaning beside its word
+    constexpr int kLeast = 16;  // minimum columns for a description next to its word
     int widest = 0;
     for (const auto& row : rows) widest = std::max(widest, display_width(row.first));
     const int indent = Sections::kIndent + widest + 2;

@@ -16,13 +16,13 @@ namespace ridge {
 namespace {
 
 constexpr double kRedraw = 0.5, kSilence = 10, kCheckpoints = 5;  // seconds
-constexpr int64_t kLines = 100;                                   // of steps in a log
+constexpr int64_t kLines = 100;                                   // step lines per log
 
-// 1, 2, 5, 10, 20, …: the first with which a run has few enough lines.
+// The first of 1, 2, 5, 10, 20, … that gives few enough lines per run.
 int64_t log_interval(int64_t steps) {
   for (int64_t unit = 1;; unit *= 10)
     for (int64_t times : {1, 2, 5})
-      if (steps < (kLines + 1) * unit * times) return unit * times;  // no division: this is asked at every step
+      if (steps < (kLines + 1) * unit * times) return unit * times;  // no division: called at every step
 }
 
 void add_scalars(nlohmann::ordered_json& event, std::span<const std::string> names, const ScalarMeans& means) {
@@ -40,7 +40,7 @@ Screen stdout_screen() {
     const bool taken = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
     if (std::fflush(stdout) == 0 && taken) return;
     const int cause = errno;
-    if (cause == EPIPE) std::clearerr(stdout);  // nobody reads any more; any other failure is still known when the program ends
+    if (cause == EPIPE) std::clearerr(stdout);  // the pipe is closed; any other failure still affects the exit code
     fail(ErrorCode::io, "[stdout] what is printed cannot be written: {}", std::strerror(cause));
   };
   return {write, terminal_width, on_terminal(), use_colour()};
@@ -54,7 +54,7 @@ void TerminalView::above(std::string_view lines) {
   if (!screen_.live) return write(lines);
   std::string text = shown_ ? "\r\033[K" : "";
   text += lines;
-  // The last column is left free: a terminal that is written full may go on in the next line.
+  // Leave the last column free: a terminal may wrap a full line.
   if (shown_) text += live_line(last_, curve_.points(), unit_, screen_.width() - 1);
   write(text);
 }
@@ -65,7 +65,7 @@ void TerminalView::end(const RunSummary& summary) {
   if (shown_) write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
   shown_ = false;
   std::string text = "\n" + summary_text(summary, curve_.points(), look());
-  if (!screen_.live) {  // lines that scripts look for; the last one is of samples
+  if (!screen_.live) {  // lines that scripts look for; the last one is about samples
     const Outcome& o = summary.outcome;
     if (o.best_val_loss) text += fmt::format("\nBest validation loss: {:.4f}", *o.best_val_loss);
     if (o.best_score && !o.score.is_loss()) text += fmt::format("\nBest validation {}: {}", o.score.name, score_text(o.score, *o.best_score));
@@ -103,7 +103,7 @@ void TerminalView::on_validation(const ValidationResult& r) {
 void TerminalView::on_sample(int64_t step, const std::string& text) { above(sample_frame(step, text, look())); }
 
 void TerminalView::on_checkpoint(int64_t step, const std::string&, double seconds) {
-  // Those of a quick run would push all else off the screen.
+  // Checkpoint lines of a quick run would push everything else off the screen.
   if (screen_.live && shown_ && last_.elapsed_s - checkpoint_at_ < kCheckpoints && step < last_.steps) return;
   checkpoint_at_ = last_.elapsed_s;
   above(fmt::format("step {}: checkpoint ({})\n", step, duration_text(seconds)));
@@ -112,7 +112,7 @@ void TerminalView::on_checkpoint(int64_t step, const std::string&, double second
 void TerminalView::on_notice(const std::string& line) { above((screen_.live ? wrap(printable(line), look().width, 2) : printable(line)) + "\n"); }
 
 void JsonView::put(const nlohmann::ordered_json& event) {
-  // What is no UTF-8, as a sample of bytes can be, is replaced; JSON has no other way.
+  // Replaces invalid UTF-8, which a sample of bytes may contain, as JSON cannot represent it.
   write_(event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   ++writes_;
 }

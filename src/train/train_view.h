@@ -1,4 +1,4 @@
-// A training as it is seen: a live line on a terminal, plain lines in a pipe, JSON lines for programs.
+// Shows a training run: a live line on a terminal, plain lines in a pipe, JSON lines for programs.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace ridge {
 
-// Where a view writes, and what it may assume about it.
+// Where a view writes, and the properties of that stream.
 struct Screen {
-  std::function<void(std::string_view)> write;  // shown at once; may throw, and then the run goes on without (Outputs)
+  std::function<void(std::string_view)> write;  // unbuffered; if it throws, the run continues without this output (see Outputs)
   std::function<int()> width = [] { return 80; };
-  bool live = false;  // the last line can be written again
+  bool live = false;  // the last line can be overwritten
   bool colour = false;
 };
 Screen stdout_screen();
@@ -26,8 +26,8 @@ class RunView : public TrainerView {
   virtual void end(const RunSummary& summary) = 0;
 };
 
-// For people. Steps are shown at most twice a second on a terminal; in a pipe every so many steps, so that a run has some 100 of
-// their lines, and at least every ten seconds. Between them a step costs some additions.
+// Human-readable. Shows steps at most twice a second on a terminal; in a pipe at a fixed interval that gives about 100 step lines
+// per run, and at least every ten seconds. A step that is not shown costs a few additions.
 class TerminalView : public RunView {
  public:
   explicit TerminalView(Screen screen = stdout_screen(), std::string unit = "tokens");
@@ -43,7 +43,7 @@ class TerminalView : public RunView {
 
  private:
   void write(std::string_view text) { screen_.write(text), ++writes_; }
-  void above(std::string_view lines);  // prints whole lines, and the live line again below them
+  void above(std::string_view lines);  // prints whole lines and redraws the live line below them
   Look look() const;
 
   Screen screen_;
@@ -56,7 +56,7 @@ class TerminalView : public RunView {
   int64_t losses_ = 0, writes_ = 0;
 };
 
-// For programs: one object a line with the key "event": decisions, step, validation, sample, checkpoint, notice, summary.
+// For programs: one object per line with the key "event": decisions, step, validation, sample, checkpoint, notice, summary.
 class JsonView : public RunView {
  public:
   explicit JsonView(std::function<void(std::string_view)> write = stdout_screen().write) : write_(std::move(write)) {}

@@ -26,14 +26,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-constexpr double kSideShare = 0.05;  // of the time that validation may take
-constexpr double kWaitShare = 0.5;   // of a step's time: so long the next one's data is waited for before the step itself is
+constexpr double kSideShare = 0.05;  // share of the time that validation may take
+constexpr double kWaitShare = 0.5;   // share of a step's time to wait for the next batch before collecting the step instead
 
-// Steps are told together: the code and tables that make text of numbers are cold after a step, and then take ten times as long.
+// Steps are reported in bursts: after a step, the code and tables for number formatting are not in cache, which makes it ten times slower.
 constexpr double kTellSeconds = 0.5;
 constexpr size_t kMostUntold = 256;
-constexpr double kFlushSeconds = 1, kMemorySeconds = 5;  // between two writes of rows, and two looks at what the process holds
-constexpr int kMostFailedSaves = 3;                      // in a row: then a run ends
+constexpr double kFlushSeconds = 1, kMemorySeconds = 5;  // between writes of rows, and between checks of the process's memory
+constexpr int kMostFailedSaves = 3;                      // consecutive failures that end a run
 
 std::string listed(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -56,7 +56,7 @@ class Run {
 
   Outcome operator()() {
     start_ = Clock::now();
-    step_.touch();  // what a device measures is one of the choices
+    step_.touch();  // first, because the choices include what the device measures
     settle();
     if (o_.resume)
       resume();
@@ -65,7 +65,7 @@ class Run {
            task_.anew.empty() ? "go on with it by --resume, or choose another folder with --out DIR" : task_.anew);
     if (o_.accepted) o_.accepted();
     rows_.open(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
-    if (!o_.resume) save(false);  // what a run can roll back to before its first checkpoint
+    if (!o_.resume) save(false);  // so that the run can roll back before its first regular checkpoint
     seek();
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
@@ -84,17 +84,17 @@ class Run {
 
  private:
   void run() {
-    if (state_.validation_due) {  // a signal had cut it short
+    if (state_.validation_due) {  // interrupted by a signal
       const bool best = validate();
       look_for_end(!state_.validation_due);
       save(best);
     } else if (o_.complete) {
-      look_for_target();  // it may have been killed after that
+      look_for_target();  // the run may have been killed after that validation
     }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
   }
 
-  // Intervals are settled before the first step and kept on resume, so that nothing a run computes depends on the clock.
+  // Intervals are decided before the first step and kept on resume, so that a run's results do not depend on timing.
   void settle() {
     const int64_t steps = o_.schedule.steps;
     auto often = [&](const std::optional<int64_t>& wish, bool on, int64_t otherwise) {
@@ -103,12 +103,12 @@ class Run {
     state_.validation_interval = often(o_.validation_interval, o_.validate && validates(), affordable_validation());
     find_score();
     const bool paced = o_.expected_step_seconds > 0;
-    const double most = paced ? 600 / o_.expected_step_seconds : 1e9;  // a crash costs ten minutes at most
-    constexpr double kSlowCore = 2e10;                                 // operations a second: a first guess, where nothing was measured
+    const double most = paced ? 600 / o_.expected_step_seconds : 1e9;  // a crash loses at most ten minutes
+    constexpr double kSlowCore = 2e10;                                 // operations per second: an estimate for when nothing was measured
     const double guess = paced ? o_.expected_step_seconds : std::max(step_.plan().flops / kSlowCore, 1e-6);
-    const double least = o_.checkpoint_rest / guess;  // and a quick run does not only save
+    const double least = o_.checkpoint_rest / guess;  // so that a quick run does not spend its time saving
     int64_t pause = int64_t(std::clamp(std::max(std::min(double(steps) / 10, most), least), 1.0, double(std::max<int64_t>(steps, 1))));
-    if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // then one save often serves as two
+    if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // a regular save may then also save a best
     state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
     state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
     state_.score = task_.score, state_.identity = task_.identity, state_.settings = task_.settings;
@@ -120,7 +120,7 @@ class Run {
   bool validates() const { return task_.validation || task_.validate; }
   std::span<const std::string> validation_scalars() const { return task_.validate ? task_.validation_scalars : step_.evaluation_scalars(); }
 
-  // The score's place among the validation's scalars.
+  // Finds the score's index among the validation's scalars.
   void find_score() {
     if (task_.score.is_loss() || !state_.validation_interval) return;
     const std::span<const std::string> names = validation_scalars();
@@ -140,7 +140,7 @@ class Run {
   int64_t held_bytes() const { return o_.device_bytes ? o_.device_bytes() : ridge::resident_bytes(); }
   bool saves() const { return o_.keep_checkpoints && !o_.folder.empty(); }
 
-  // A validation sample takes about a third of a training sample; and a new best is saved, so twenty in a run are enough.
+  // A validation sample costs about a third of a training sample. Each new best is saved, so twenty validations per run are enough.
   int64_t affordable_validation() const {
     constexpr int64_t kMostValidations = 20;
     if (!task_.validation) return (o_.schedule.steps + kMostValidations - 1) / kMostValidations;
@@ -157,7 +157,7 @@ class Run {
       fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from that is whole; {}", o_.folder.string(),
            task_.anew.empty() ? "train anew, without --resume, in another folder with --out DIR" : task_.anew);
     RunState found = read_state(*stored);
-    found.choices.emplace(kDeviceChoice, "cpu");  // where nothing is said of it
+    found.choices.emplace(kDeviceChoice, "cpu");  // default if the checkpoint does not say
     std::string before, now;
     for (const auto& [what, value] : task_.identity)
       if (auto it = found.identity.find(what); it == found.identity.end() || it->second != value) {
@@ -180,7 +180,7 @@ class Run {
     const RunState settled = state_;
     state_ = found, earlier_seconds_ = found.seconds;
     state_.settings = settled.settings, state_.choices = settled.choices, state_.score = settled.score, state_.finished = false;
-    const bool longer = found.settings != settled.settings;  // another run than it was: intervals as for a new one
+    const bool longer = found.settings != settled.settings;  // the settings changed: choose intervals as for a new run
     auto keep = [&](int64_t& stored, int64_t now, bool asked) {
       if (asked || longer || !stored || !now) stored = now;
     };
@@ -188,9 +188,9 @@ class Run {
     keep(state_.checkpoint_interval, settled.checkpoint_interval, o_.checkpoint_interval.has_value());
     keep(state_.sample_interval, settled.sample_interval, o_.sample_interval.has_value());
     if (!validates()) state_.validation_due = false;
-    // Losses of other samples cannot be compared.
+    // Losses over different samples are not comparable.
     const int64_t before_samples = found.validation_samples;
-    if (settled.validation_samples) state_.validation_samples = settled.validation_samples;  // else those of the losses that are kept
+    if (settled.validation_samples) state_.validation_samples = settled.validation_samples;  // else keep the number behind the stored losses
     if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
       notice(fmt::format("validation is on {} now and was on {}: the best loss so far, {:.4f} at step {}, counts no more",
                          counted(state_.validation_samples, "sample"), before_samples, *state_.best_val_loss, state_.best_step));
@@ -206,7 +206,7 @@ class Run {
     out_.bit_exact = differences.empty();
     notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
     if (!differences.empty()) {
-      // Those of single kernels are many and have long names: the others come first, and some are enough.
+      // Choices of single kernels are many and have long names: list the others first, and only a few.
       constexpr size_t kTold = 8, kShort = 80;
       std::stable_partition(differences.begin(), differences.end(), [&](const std::string& d) { return d.size() <= kShort; });
       std::string all;
@@ -262,12 +262,12 @@ class Run {
 
   void seek() { feed_.seek(state_.next_batch, state_.left_out); }
 
-  // Steps are enqueued one ahead of what is known about the last one, where the device works by itself. What is due after a step finds
-  // all steps before it collected, and so does a feed that collects with the current weights.
+  // On an asynchronous device, a step is enqueued before the previous one is collected. All steps are collected before anything that is due
+  // after a step, and before a feed makes batches with the current weights.
   void one_step() {
     Clock::time_point start = enter(Phase::data);
-    // A step that will soon have ended is collected before its successor's data is waited for any longer: else that wait would count as its own time,
-    // and so would a wait of all the time that steps take, which each of them would make a little longer.
+    // A step that is about to end is collected before waiting longer for the next batch: otherwise the wait would count as the step's own time. The wait
+    // must also stay below the full step time, or each step would lengthen the measured time a little further.
     if (step_.pending() > 0 && !feed_.wait(std::max(0.0, kWaitShare * pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
       leave(Phase::data, start);
       while (step_.pending() > 0)
@@ -281,7 +281,7 @@ class Run {
     waited_ = feed_.waited_seconds();
     const double lr = o_.schedule.rate(number);
     start = o_.before ? enter(Phase::step, number) : ready;
-    if (anything_due(number + 1)) step_.time_next_update();  // all is waited for then anyway
+    if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
     if (feed_.in_parts()) {
       step_.enqueue(TrainStep::Parts([&](int64_t first, int64_t) { return first > 0 ? feed_.next_part() : batch.tensors; }), lr);
@@ -305,7 +305,7 @@ class Run {
   bool due(int64_t interval, int64_t done) const { return interval > 0 && (done % interval == 0 || done == o_.schedule.steps); }
   bool out_of_time() const { return o_.max_minutes > 0 && since(start_) > 60 * o_.max_minutes; }
 
-  // What the oldest step under way has come to; false: the run ended or went back.
+  // Collects the oldest pending step; false: the run ended or rolled back.
   bool collect(Clock::time_point start) {
     const UnderWay step = under_way_.front();
     under_way_.pop_front();
@@ -348,7 +348,7 @@ class Run {
     p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall;
     p.compute_tokens_s = tokens / pace_.value(), p.roof = o_.least_seconds / pace_.value(), p.roof_others = o_.roof_others;
     p.elapsed_s = std::chrono::duration<double>(now - start_).count();
-    // Validation and checkpoints included.
+    // Includes validation and checkpoints.
     const double per_step = std::chrono::duration<double>(now - loop_start_).count() / double(std::max<int64_t>(1, done - begun_at_));
     p.eta_s = per_step * double(o_.schedule.steps - done);
     p.planned_bytes = o_.planned_bytes;
@@ -387,7 +387,7 @@ class Run {
     state_.validation_interval = back.validation_interval, state_.checkpoint_interval = back.checkpoint_interval, state_.sample_interval = back.sample_interval;
     state_.settings = back.settings, state_.choices = back.choices;
     state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
-    if (!feed_.on_policy()) state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());  // else they are collected again
+    if (!feed_.on_policy()) state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());  // otherwise the batches are collected again
     checkpoints_.restore(*stored, state_.step);
     tell();
     rows_.flush();
@@ -405,19 +405,19 @@ class Run {
     notice(fmt::format("step {}: trimmed the memory pools, {} given back", step, size_text(before - eager_statistics().pool_bytes)));
   }
 
-  // What is due after a step. The order is fixed, so that a resumed run does the same.
+  // Does what is due after a step, in a fixed order, so that a resumed run does the same.
   void between_steps() {
     checkpoints_.look();
     const int64_t done = state_.step.attempted;
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim(done);
-    if (step_.pending() > 0) return;  // nothing else is due, or it would have been waited for
-    // Who limits the time wants to know what came of it.
+    if (step_.pending() > 0) return;  // nothing else is due, or the step would have been collected
+    // A time-limited run still ends with a validation loss.
     const bool unknown = state_.validation_interval > 0 && !state_.final_score && out_of_time();
     const bool validates = due(state_.validation_interval, done) || unknown;
     const bool best = validates && validate();
     if (due(state_.sample_interval, done) && !signals_.caught()) take_sample();
     look_for_end(validates && !state_.validation_due);
-    // Within a row of bad steps no checkpoint is due: going back must lead before them.
+    // No checkpoints during a series of bad steps: a rollback must go back to before them.
     const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty());
     if (best || regular) save(best, !regular);
     if (checkpoints_.failed() >= kMostFailedSaves && done < o_.schedule.steps)
@@ -452,7 +452,7 @@ class Run {
       end(Outcome::End::target, fmt::format("validation {} {:.4f} is at the target of {}", task_.score.name, *state_.final_score, *o_.target));
   }
 
-  // Over all validation data; empty: a signal has cut it short.
+  // Evaluates all validation data; empty: interrupted by a signal.
   std::optional<Validation> evaluate() {
     if (task_.validate) return task_.validate([this] { return signals_.caught() != 0; });
     double sum = 0, count = 0;
@@ -477,7 +477,7 @@ class Run {
     const Clock::time_point start = enter(Phase::validation);
     state_.validation_due = true;
     const std::optional<Validation> v = evaluate();
-    if (!v) return leave(Phase::validation, start), false;  // done first when the run is resumed
+    if (!v) return leave(Phase::validation, start), false;  // repeated first when the run is resumed
     state_.validation_due = false;
     ValidationResult r;
     r.step = state_.step.attempted, r.loss = v->loss, r.scalars = v->scalars, r.scalar_names = validation_scalars();
@@ -507,7 +507,7 @@ class Run {
     checkpoints_.finish();
     if (lost()) out_.state_lost_since = std::max<int64_t>(checkpoints_.saved_step(), 0);
     tell();
-    if (rows_.flush(); rows_.waiting()) {  // nobody tries it later
+    if (rows_.flush(); rows_.waiting()) {  // there is no later retry
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       rows_.flush();
     }
@@ -522,12 +522,12 @@ class Run {
     const int64_t here = out_.own_steps = out_.steps - begun_at_;
     if (here > 0) {
       const double tokens = double(step_.plan().batch * o_.tokens_per_sample);
-      // Not by the time of the phase: a device that works by itself also computes while data is waited for.
+      // Not the phase's time: an asynchronous device also computes while the host waits for data.
       const double own = own_seconds_ / double(collected_);
       out_.tokens_s = double(here) * tokens / since(loop_start_), out_.compute_tokens_s = tokens / own;
       out_.roof = o_.least_seconds / own, out_.roof_others = o_.roof_others;
     }
-    out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // on a device nothing is given back before the end
+    out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // device memory is not freed before the end
   }
 
   const TrainerTask& task_;
@@ -535,7 +535,7 @@ class Run {
   Outputs views_;
   TrainStep& step_;
   Feed& feed_;
-  std::optional<size_t> score_at_;  // among the validation's scalars; none: the loss
+  std::optional<size_t> score_at_;  // index among the validation's scalars; none: the loss
   std::optional<FolderLock> lock_;
   StopSignals signals_;
   MetricRows rows_;
@@ -545,19 +545,19 @@ class Run {
   bool ended_ = false;
   int failed_samples_ = 0;
   struct UnderWay {
-    int64_t batch, after;  // its position, and the one behind it
+    int64_t batch, after;  // the batch's position, and the position after it
     double lr;
     Clock::time_point start;
-    double waited;  // for parts of its data, since the start
+    double waited;  // seconds waited for parts of its data, since the start
   };
-  std::deque<UnderWay> under_way_;  // steps that are enqueued and not collected
+  std::deque<UnderWay> under_way_;  // steps enqueued but not yet collected
   RunningMedian pace_;
   WallPace wall_;
   Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {};
   std::vector<Progress> untold_, being_told_;
   int64_t resident_ = 0, begun_at_ = 0, collected_ = 0;
   double earlier_seconds_ = 0, waited_ = 0;
-  double own_seconds_ = 0;                       // of all steps that were collected
+  double own_seconds_ = 0;                       // of all collected steps
   std::vector<std::vector<std::byte>> buffers_;  // of a validation batch
   std::vector<std::byte*> to_;
   std::vector<const void*> from_;

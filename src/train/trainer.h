@@ -1,4 +1,4 @@
-// The one training loop: feed, step, guards, metrics, checkpoint. For any model and any source of batches.
+// The training loop for all models and sources of batches: feed, step, guards, metrics, checkpoint.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -19,43 +19,43 @@
 
 namespace ridge {
 
-constexpr const char* kDeviceChoice = "device";  // among the choices that a checkpoint stores
+constexpr const char* kDeviceChoice = "device";  // key among a checkpoint's stored choices
 
 // Where a run spends its time.
 enum class Phase : uint8_t { data, step, validation, sample, checkpoint };
 constexpr int kPhases = 5;
-constexpr size_t kMedianSteps = 31, kMeanSteps = 50;  // the last ones, of which a run tells the median time and the mean loss
+constexpr size_t kMedianSteps = 31, kMeanSteps = 50;  // number of last steps behind the reported median time and mean loss
 std::string_view name(Phase phase);
 
 struct TrainerOptions {
-  std::filesystem::path folder;  // the run's own; empty: nothing is written
+  std::filesystem::path folder;  // the run folder; empty: nothing is written
   bool resume = false;
-  bool locked = false;                         // whoever calls holds the folder's lock
-  bool complete = false;                       // a run whose steps are all done is brought to its end instead of refused
-  Schedule schedule;                           // and how many steps
+  bool locked = false;                         // the caller holds the folder's lock
+  bool complete = false;                       // finish a run whose steps are all done instead of rejecting it
+  Schedule schedule;                           // includes the number of steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
-  std::optional<int64_t> validation_interval;  // steps; none: as often as costs under 5 % of the time
-  std::optional<int64_t> checkpoint_interval;  // steps; none: ten in a run, as far apart as checkpoint_rest at least and ten minutes at most
-  std::optional<int64_t> sample_interval;      // steps; none: four in a run
-  double checkpoint_rest = 20;                 // expected seconds between two that nobody asked for; a best on a device with memory of its own waits so long
+  std::optional<int64_t> validation_interval;  // steps; none: as often as possible for under 5 % of the time
+  std::optional<int64_t> checkpoint_interval;  // steps; none: ten per run, at least checkpoint_rest and at most ten minutes apart
+  std::optional<int64_t> sample_interval;      // steps; none: four times per run
+  double checkpoint_rest = 20;  // seconds between checkpoints without a set interval; on a device with its own memory, a best one waits this long
   bool validate = true, keep_checkpoints = true, samples = true;
-  double max_minutes = 0;             // 0: none
-  std::optional<double> target = {};  // of the task's score: a validation that reaches it ends the run
+  double max_minutes = 0;             // 0: no limit
+  std::optional<double> target = {};  // in the task's score; the run ends when a validation reaches it
   int prefetch = 2;                   // these three are for the data_feed() of a task
   bool async_loading = true;
-  bool load_parts = false;                     // batches are made a micro-batch at a time, by a source that has parts
+  bool load_parts = false;                     // make batches one micro-batch at a time, if the source supports parts
   int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
-  double least_seconds = 0;                    // of a step, for the share of the roof; 0: not known
-  double roof_others = 0;                      // share of the machine that others had when the rates behind that were measured
-  double expected_step_seconds = 0;            // for the pace of checkpoints; 0: not known
-  int64_t planned_bytes = 0;                   // of the whole process, or on a GPU of that
-  int64_t pinned_bytes = int64_t(2) << 30;     // of copies for checkpoints that a device may write to by itself; such memory cannot be swapped out
-  std::function<int64_t()> device_bytes = {};  // what is held on a GPU; none: what the process holds is told
-  std::string device_choice = "cpu";           // kept with the run, so that it goes on there
+  double least_seconds = 0;                    // lower bound for a step, for the share of the roof; 0: unknown
+  double roof_others = 0;                      // share of the machine used by other programs when the rates behind that were measured
+  double expected_step_seconds = 0;            // used to space checkpoints; 0: unknown
+  int64_t planned_bytes = 0;                   // of the whole process or, on a GPU, of device memory
+  int64_t pinned_bytes = int64_t(2) << 30;     // limit for pinned checkpoint copies, which the device writes to directly and which cannot be swapped out
+  std::function<int64_t()> device_bytes = {};  // memory held on a GPU; empty: the process's memory is reported
+  std::string device_choice = "cpu";           // stored with the run, so that it resumes on this device
   bool handle_signals = true;                  // SIGINT and SIGTERM end the run after a checkpoint
   const FileCalls* files = &kSystemFileCalls;
-  std::function<void()> accepted = {};                   // called when the run is sure to begin or to go on
-  std::function<void(Phase, int64_t step)> before = {};  // called before each phase, and once for each step, for tests
+  std::function<void()> accepted = {};                   // called when the run is certain to start or resume
+  std::function<void(Phase, int64_t step)> before = {};  // called before each phase and once per step, for tests
 };
 
 struct Validation {
@@ -71,41 +71,41 @@ struct StateTensor {
   std::vector<std::byte> data;
 };
 
-// What is trained, and on what. All must live as long as the run.
+// The model and data to train on. Everything must outlive the run.
 struct TrainerTask {
   TrainStep* step = nullptr;
-  std::vector<Parameter> parameters;  // as files hold them: names, and shapes that may have fewer leading rows than the step's own
+  std::vector<Parameter> parameters;  // as stored in files: names, and shapes that may have fewer leading rows than the step's
   std::shared_ptr<Feed> feed;
   const BatchSource* validation = nullptr;  // null: none, or `validate`
-  // Instead of validation data: figures of the task's own, as of episodes that are played. Empty: `stop` returned true, and it is done again
-  // when the run is resumed.
+  // Replaces validation data: metrics computed by the task, for example from episodes played. Returns nothing if `stop` returned true; the
+  // validation is then repeated when the run is resumed.
   using Validate = std::function<std::optional<Validation>(const std::function<bool()>& stop)>;
   Validate validate = {};
-  std::vector<std::string> validation_scalars = {};  // names of what `validate` gives besides a loss
-  Score score = {};                                  // the validation's figure that decides what is best
-  // What is neither parameter nor moment: it goes into every checkpoint and comes back with the weights, also when a run rolls back.
+  std::vector<std::string> validation_scalars = {};  // names of the scalars that `validate` returns with the loss
+  Score score = {};                                  // the validation metric that decides what is best
+  // Task state other than parameters and moments: saved in every checkpoint and restored with the weights, including on a rollback.
   std::function<std::vector<StateTensor>()> save = {};
   std::function<void(const SafetensorsFile&)> restore = {};
   std::function<std::string()> sample = {};     // text to show
-  std::map<std::string, std::string> identity;  // what a resumed run must have in common with this one: "vocabulary" -> "65"
-  std::map<std::string, std::string> settings;  // what it should have in common to be bit-exact: "lr" -> "0.001"
-  std::map<std::string, std::string> texts;     // files that go into every checkpoint beside the weights
-  std::string anew = {};                        // how a run that cannot go on is left alone; empty: as the command line says it
+  std::map<std::string, std::string> identity;  // must match when the run is resumed: "vocabulary" -> "65"
+  std::map<std::string, std::string> settings;  // should match for a bit-exact resume: "lr" -> "0.001"
+  std::map<std::string, std::string> texts;     // files saved in every checkpoint with the weights
+  std::string anew = {};                        // how to start afresh if the run cannot be resumed; empty: the command line's wording
 };
 
 struct Progress {
   int64_t step = 0, steps = 0;  // attempted
   double loss = 0, gradient_norm = 0, lr = 0;
   bool applied = true;
-  double ms = 0;                                           // of this step's own work, without the wait for its data
-  double wall_ms = 0, tokens_s = 0;                        // by the clock, whatever the time went to: of the last kMedianSteps
-  double compute_tokens_s = 0, roof = 0, roof_others = 0;  // by the median of the steps' own times
+  double ms = 0;                                           // of this step's work, without waiting for data
+  double wall_ms = 0, tokens_s = 0;                        // wall-clock, including everything between steps: over the last kMedianSteps
+  double compute_tokens_s = 0, roof = 0, roof_others = 0;  // from the median of the steps' own times
   double eta_s = 0, elapsed_s = 0;
-  double data_wait_s = 0;  // in all
+  double data_wait_s = 0;  // in total
   int64_t resident_bytes = 0, planned_bytes = 0;
   double loss_scale = 1;
-  bool newest = true;                              // false: a later step is told at once
-  std::span<const std::string> scalar_names = {};  // of the step, and valid as long as it
+  bool newest = true;                              // false: a later step is reported in the same burst
+  std::span<const std::string> scalar_names = {};  // owned by the step
   ScalarMeans scalars = {};
 };
 
@@ -116,12 +116,12 @@ struct ValidationResult {
   double seconds = 0;
   std::span<const std::string> scalar_names = {};
   ScalarMeans scalars = {};
-  Score score = {};  // by which it is judged
-  double value = 0;  // of that
+  Score score = {};  // the metric
+  double value = 0;  // the score's value
 };
 
-// Who is told. Every call comes from the training thread, between steps. Quick steps are told together, twice a second, and before anything
-// else is. What a view throws costs the view, not the run (train/outputs.h).
+// Receives a run's events. All calls come from the training thread, between steps. Quick steps are reported in bursts, twice a second, and before
+// any other event. An exception from a view affects only the view, not the run (train/outputs.h).
 class TrainerView {
  public:
   virtual ~TrainerView() = default;
@@ -129,8 +129,8 @@ class TrainerView {
   virtual void on_validation(const ValidationResult&) {}
   virtual void on_sample(int64_t step, const std::string& text) { (void)step, (void)text; }
   virtual void on_checkpoint(int64_t step, const std::string& folder, double seconds) { (void)step, (void)folder, (void)seconds; }
-  virtual void on_notice(const std::string& line) { (void)line; }  // skipped steps, roll-backs, what was resumed, which output failed
-  // How often it has written to where it goes, which shows that it works again after it threw. None: whenever a call returns.
+  virtual void on_notice(const std::string& line) { (void)line; }  // skipped steps, rollbacks, resumes, failed outputs
+  // Number of writes to its destination so far, which shows that it works again after an exception. None: every call that returns counts as one.
   virtual std::optional<int64_t> writes() const { return {}; }
 };
 
@@ -138,41 +138,41 @@ struct Outcome {
   using End = TrainingEnd;
   End end = End::finished;
   std::string reason;                       // one line
-  std::optional<int64_t> state_lost_since;  // the last checkpoint could not be written: what was learnt after this step is lost
-  int64_t steps = 0;                        // attempted in all, earlier parts of a resumed run included
-  int64_t own_steps = 0;                    // without those
+  std::optional<int64_t> state_lost_since;  // set if the last checkpoint could not be written: training after this step is lost
+  int64_t steps = 0;                        // attempted in total, including earlier parts of a resumed run
+  int64_t own_steps = 0;                    // without earlier parts
   int64_t skipped = 0;
   int roll_backs = 0;
-  double first_loss = 0, final_train_loss = 0;  // the latter a mean over the last kMeanSteps steps
+  double first_loss = 0, final_train_loss = 0;  // final_train_loss: mean over the last kMeanSteps steps
   Score score;
-  std::optional<double> best_score, final_score;        // by validation
+  std::optional<double> best_score, final_score;        // from validations
   std::optional<double> best_val_loss, final_val_loss;  // of the same validations
   int64_t best_step = 0;
-  double seconds = 0;                             // of all parts
+  double seconds = 0;                             // over all parts
   double earlier_seconds = 0;                     // of the parts before this one
-  double tokens_s = 0;                            // of this part, by the clock: all that was waited for included
-  double compute_tokens_s = 0, roof = 0, ms = 0;  // of its steps' own work; ms: a median
-  double roof_others = 0;                         // share of the machine that others had when the roof was measured
+  double tokens_s = 0;                            // of this part, wall-clock, including all waits
+  double compute_tokens_s = 0, roof = 0, ms = 0;  // counting only time spent in steps; ms: median
+  double roof_others = 0;                         // share of the machine used by other programs when the roof was measured
   double phase_seconds[kPhases] = {};
-  double update_seconds = 0;  // of the optimizer, within the steps' time
+  double update_seconds = 0;  // of the optimizer, part of the steps' time
   double data_wait_seconds = 0;
-  double telling_seconds = 0;  // for metrics and views, step by step; a part of no phase
+  double telling_seconds = 0;  // for metrics and views, step by step; not part of any phase
   int64_t peak_bytes = 0;
-  bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from the parts before
+  bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from earlier parts
 };
 
-// The run folder for this process alone; empty for no folder. ErrorCode::usage: another process has it.
+// Locks the run folder for this process; empty for no folder. ErrorCode::usage if another process holds it.
 std::optional<FolderLock> lock_run(const std::filesystem::path& folder);
 
-// The data feed that these options ask for.
+// The data feed that these options request.
 std::shared_ptr<Feed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& options);
 
 struct RunState;
-std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of a run's newest whole checkpoint; empty: it has none
-// ErrorCode::usage when all these steps are done.
+std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of the newest intact checkpoint; empty: none
+// ErrorCode::usage if all these steps are done.
 void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps);
 
-// ErrorCode::usage: a run that cannot be resumed, and why; ErrorCode::io: its files.
+// ErrorCode::usage says why a run cannot be resumed; ErrorCode::io: a file of the run.
 Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views = {});
 
 }  // namespace ridge

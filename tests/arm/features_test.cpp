@@ -1,4 +1,4 @@
-// Runs on arm64 only: the tier is the one asked for, and the scalar half conversions agree with the hardware's.
+// Runs on arm64 only: the tier is the requested one, and the scalar half conversions agree with the hardware's.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,4 +1,4 @@
-// What the builder expands at trace time: first and second derivatives of norms, losses, pooling, attention, loops and the rest.
+// Functions that the builder expands at trace time: first and second derivatives of norms, losses, pooling, attention, loops and more.
 #include <functional>
 
 #include "autograd/gradient_check.h"
@@ -15,7 +15,7 @@ using Inputs = std::vector<NodeId>;
 struct Formula {
   std::string name;
   std::vector<Shape> inputs;                                        // f32 inputs, all differentiated
-  std::function<Inputs(Builder&, const Inputs&, Values&)> outputs;  // may add inputs with values of its own
+  std::function<Inputs(Builder&, const Inputs&, Values&)> outputs;  // may add inputs with values
   double low = -2, high = 2;
 };
 
@@ -32,7 +32,7 @@ RandomOperands random_operands(Builder& b, Values& values) {
 
 NodeId attend(Builder& b, const Inputs& x, AttentionOptions o) { return b.attention(x[0], x[1], x[2], o); }
 
-// The log-sum-exp beside the output, which a loss may want as well.
+// The log-sum-exp in addition to the output, since a loss may use it.
 Inputs attend_both(Builder& b, const Inputs& x, AttentionOptions o) {
   NodeId out = attend(b, x, o), node = out;
   while (b.graph()[node].op != Op::attention) node = b.graph()[node].in[0];
@@ -40,7 +40,7 @@ Inputs attend_both(Builder& b, const Inputs& x, AttentionOptions o) {
 }
 
 NodeId recurrent(Builder& b, const Inputs& x, Values& values, bool reverse) {
-  // h' = tanh(x_t W + r_t · h V), where r_t = 0 puts the initial carry back before the step.
+  // h' = tanh(x_t W + r_t · h V), where r_t = 0 restores the initial carry before the step.
   auto body = std::make_shared<ScanBody>();
   Builder s(body->graph);
   auto in = [&](DType t, Shape shape, const char* name) { return body->graph.input({t, shape}, name); };
@@ -149,7 +149,7 @@ std::vector<Formula> formulas() {
       {"attention_length", {{1, 1, 2, 2}, {1, 1, 6, 2}, {1, 1, 6, 2}}, one([](Builder& b, const Inputs& x, Values& v) {
          return attend(b, x, {.causal = true, .length = bind(b, v, {DType::i64, {}}, {4})});
        })},
-      // The second query may attend to nothing: its output and its gradients are zero, not NaN.
+      // The second query may attend to nothing: its output and gradients are zero, not NaN.
       {"attention_masked_row", {{1, 1, 3, 2}, {1, 1, 4, 2}, {1, 1, 4, 2}}, one([](Builder& b, const Inputs& x, Values& v) {
          return attend(b, x, {.mask = bind(b, v, {DType::boolean, {3, 4}}, {1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1})});
        })},
@@ -223,7 +223,7 @@ TEST(Gradients, AreZeroWhereNothingFlows) {
   Values values;
   values[x] = reference::from_values({DType::f32, {3}}, std::vector<double>{1, 2, 3});
   auto got = reference::evaluate(graph, g, values);
-  EXPECT_EQ(got[0].f, (std::vector<double>{1, 2, 3}));  // only the path that is not stopped
+  EXPECT_EQ(got[0].f, (std::vector<double>{1, 2, 3}));  // only the path without stop_gradient
   EXPECT_EQ(got[1].f, (std::vector<double>{0, 0}));
 }
 
@@ -234,11 +234,11 @@ TEST(Gradients, TiesFollowPyTorch) {
   Values values;
   values[x] = reference::from_values({DType::f32, {4}}, std::vector<double>{2, 1, 2, 0});
   auto gradient = [&](NodeId loss) { return reference::evaluate(graph, gradients(graph, loss, {&x, 1}), values)[0].f; };
-  EXPECT_EQ(gradient(b.reduce(Op::reduce_max, x)), (std::vector<double>{0.5, 0, 0.5, 0}));                    // amax shares
+  EXPECT_EQ(gradient(b.reduce(Op::reduce_max, x)), (std::vector<double>{0.5, 0, 0.5, 0}));                    // amax splits it evenly
   EXPECT_EQ(gradient(b.sum(b.binary(Op::maximum, x, b.like(x, 2)))), (std::vector<double>{0.5, 0, 0.5, 0}));  // so does maximum
   EXPECT_EQ(gradient(b.sum(b.unary(Op::relu, b.sub(x, 1.0)))), (std::vector<double>{1, 0, 1, 0}));            // relu'(0) = 0
   EXPECT_EQ(gradient(b.sum(b.unary(Op::abs, x))), (std::vector<double>{1, 1, 1, 0}));                         // abs'(0) = 0
-  EXPECT_EQ(gradient(b.sum(b.clamp(x, 0, 2))), (std::vector<double>{1, 1, 1, 1}));                            // bounds let it pass
+  EXPECT_EQ(gradient(b.sum(b.clamp(x, 0, 2))), (std::vector<double>{1, 1, 1, 1}));                            // passes at the bounds
   NodeId image = b.reshape(x, {1, 1, 4});
   EXPECT_EQ(gradient(b.sum(b.max_pool(image, Shape{4}, Shape{4}, Shape{0}))), (std::vector<double>{1, 0, 0, 0}));  // the first maximum
 }

@@ -1,4 +1,4 @@
-// Gradients against central differences of the exact reference.
+// Checks gradients against central differences of the exact reference.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 
 namespace ridge::test {
 
-// Checks d(sum of outputs · cotangents) / d wrt: along random directions over all of wrt at once, which no wrong element
-// escapes, and element by element for a fixed number of them, which says where. Returns the gradients' nodes.
+// Checks d(sum of outputs · cotangents) / d wrt in two ways: along random directions over all of wrt together, which catches any wrong element, and element by
+// element for a fixed number of them, which locates it. Returns the gradient nodes.
 inline std::vector<NodeId> expect_gradients(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> wrt, Values& values,
                                             const std::string& label, uint64_t seed = 7, std::vector<NodeId>* cotangents_made = nullptr) {
   constexpr double kStep = 1e-5, kTolerance = 2e-6;
@@ -34,7 +34,7 @@ inline std::vector<NodeId> expect_gradients(Graph& graph, std::span<const NodeId
       for (size_t k = 0; k < out[i].f.size(); ++k) sum += out[i].f[k] * values[cotangents[i]].f[k];
     return sum;
   };
-  // Slope along a direction, given as one list of numbers per wrt.
+  // Slope along a direction, given as one list of numbers per wrt node.
   auto slope = [&](const std::vector<std::vector<double>>& direction) {
     Values up = values, down = values;
     for (size_t w = 0; w < wrt.size(); ++w)
@@ -75,7 +75,7 @@ inline std::vector<NodeId> expect_gradients(Graph& graph, std::span<const NodeId
   return grads;
 }
 
-// The gradients' own gradients, with respect to the same nodes and to the first cotangents.
+// Checks second-order gradients, with respect to the same nodes and to the first cotangents.
 inline void expect_second_gradients(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> wrt, Values& values, const std::string& label,
                                     uint64_t seed = 7) {
   std::vector<NodeId> cotangents;

@@ -1,4 +1,4 @@
-// Every row of the op table, every sample: the gradient rule against central differences, and the gradient's gradient.
+// Every row and sample of the op table: the gradient rule against central differences, and second derivatives.
 #include "autograd/gradient_check.h"
 
 namespace ridge::test {
@@ -8,7 +8,7 @@ class OpGradients : public ::testing::TestWithParam<int> {};
 
 std::string op_name(const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); }
 
-// All but the sources: inputs, literals, projections, users' own.
+// All ops except sources: inputs, literals, projections, user-defined.
 std::vector<int> ops_with_samples() {
   std::vector<int> ops;
   for (int i = 0; i < int(Op::count); ++i)
@@ -16,7 +16,7 @@ std::vector<int> ops_with_samples() {
   return ops;
 }
 
-// Floating operands that the sample says to differentiate, and floating results.
+// Floating operands that the sample differentiates, and floating results.
 std::vector<NodeId> differentiable_inputs(const SampleGraph& s, const Sample& sample) {
   std::vector<NodeId> wrt;
   for (size_t i = 0; i < s.inputs.size(); ++i)
@@ -39,7 +39,7 @@ TEST_P(OpGradients, MatchCentralDifferences) {
     SampleGraph s = sample_graph(op, sample, random);
     std::vector<NodeId> wrt = differentiable_inputs(s, sample), outputs = differentiable_outputs(s);
     if (wrt.empty() || outputs.empty()) return;
-    if (row(op).traits & OpRow::no_gradient) {  // must let nothing through
+    if (row(op).traits & OpRow::no_gradient) {  // must pass nothing on
       std::vector<NodeId> ones;
       for (NodeId o : outputs) ones.push_back(s.graph.add(Op::stop_gradient, {o}));
       for (const reference::Array& g : reference::evaluate(s.graph, vector_jacobian(s.graph, outputs, ones, wrt), s.values))
@@ -64,7 +64,7 @@ TEST_P(OpGradients, HaveGradientsOfTheirOwn) {
     std::vector<NodeId> wrt = differentiable_inputs(s, sample), outputs = differentiable_outputs(s);
     int64_t elements = 0;
     for (NodeId w : wrt) elements += s.graph.shape(w).numel();
-    if (outputs.empty() || elements < 3 || elements > 400) return;  // one small sample, not the empty or the single one
+    if (outputs.empty() || elements < 3 || elements > 400) return;  // a small sample, but not empty or a single element
     expect_second_gradients(s.graph, outputs, wrt, s.values, describe(op, sample));
     done = true;
   });

@@ -33,7 +33,7 @@ TEST(DType, PromotionKeepsTheHigherKind) {
 }
 
 TEST(DType, PromotionFollowsPyTorchWhereItSurprises) {
-  EXPECT_EQ(promote(DType::f16, DType::bf16), DType::f32);  // neither holds the other
+  EXPECT_EQ(promote(DType::f16, DType::bf16), DType::f32);  // neither can represent the other
   EXPECT_EQ(promote(DType::i64, DType::f16), DType::f16);   // an integer never widens a float
   EXPECT_EQ(promote(DType::u8, DType::i32), DType::i32);
 }

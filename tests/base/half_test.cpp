@@ -13,7 +13,7 @@ namespace {
 
 uint32_t bits(float f) { return std::bit_cast<uint32_t>(f); }
 
-// The value of a format with 1 sign bit, `exponent` and `mantissa` bits, from the definition in IEEE 754.
+// The value in a format with 1 sign bit, `exponent` and `mantissa` bits, from the definition in IEEE 754.
 double value_by_definition(uint16_t h, int exponent, int mantissa) {
   int e = (h >> mantissa) & ((1 << exponent) - 1), m = h & ((1 << mantissa) - 1), bias = (1 << (exponent - 1)) - 1;
   double sign = h & 0x8000 ? -1 : 1;
@@ -65,7 +65,7 @@ TEST(Half, ANaNStaysANaN) {
     }
 }
 
-// Between neighbours a < b of the short format: the middle goes to the even one, and one f32 step off it to the nearer.
+// Between neighbours a < b of the short format: the midpoint rounds to even, and one f32 step off it to the nearer.
 template <class Widen, class Narrow>
 void check_rounding(uint16_t infinity, Widen widen, Narrow narrow) {
   for (uint32_t h = 0; h + 1 < infinity; ++h) {

@@ -1,4 +1,4 @@
-// Which standard headers include others differs between libraries and their versions: GCC 13's <string> brings no <cstdint> any more.
+// Which standard headers include others varies by library and version: GCC 13's <string> no longer includes <cstdint>.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ TEST(Includes, FilesThatUseFixedWidthNumbersIncludeThem) {
     std::vector<std::string> included;
     bool uses = false, has = false;
   };
-  std::map<std::string, File> files;  // by how they are included
+  std::map<std::string, File> files;  // by include path
   for (const char* folder : {"include", "src"})
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
       if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;

@@ -9,7 +9,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Known answers of Random123 for philox4x32-10: counter (c0, c1, c2, c3) and key (k0, k1).
+// Random123's known answers for philox4x32-10: counter (c0, c1, c2, c3) and key (k0, k1).
 TEST(Philox, MatchesTheKnownAnswers) {
   EXPECT_EQ(philox({.seed = 0, .step = 0, .stream = 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox({.seed = ~0ull, .step = ~0u, .stream = ~0u}, ~0ull), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -28,7 +28,7 @@ TEST(Philox, EveryOperandChangesTheWords) {
   EXPECT_NE(base, philox(key, 11 + (1ull << 32)));
 }
 
-// A split batch draws the same numbers, so a word is a function of the global index alone, past 2^32 elements too.
+// A split batch draws the same numbers, so a word depends on the global index alone, also past 2^32 elements.
 TEST(Philox, AWordDependsOnItsIndexOnly) {
   RandomKey key{.seed = 42, .step = 1, .stream = 2};
   for (uint64_t first : {uint64_t(0), uint64_t(1) << 31, (uint64_t(1) << 34) + 4})
@@ -46,7 +46,7 @@ TEST(Uniform, StaysBelowOneAndIsEven) {
     double u = uniform_from(random_word({.seed = 1}, i));
     sum += u, squares += u * u;
   }
-  // Five standard errors: a mean's is sqrt(1/12n), that of the mean square sqrt(4/45n).
+  // Five standard errors: sqrt(1/12n) for the mean, sqrt(4/45n) for the mean square.
   EXPECT_NEAR(sum / kDraws, 1.0 / 2, 5 * std::sqrt(1 / (12.0 * kDraws)));
   EXPECT_NEAR(squares / kDraws, 1.0 / 3, 5 * std::sqrt(4 / (45.0 * kDraws)));
 }

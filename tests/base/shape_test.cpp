@@ -35,7 +35,7 @@ TEST(Shape, RefusesCountsBeyond63Bits) {
   EXPECT_EQ((Shape{int64_t(1) << 62, 1}).numel(), int64_t(1) << 62);
 }
 
-// A tensor without elements is legal whatever its other sizes are, and in whatever order they come.
+// A tensor without elements is legal whatever its other sizes, in any order.
 TEST(Shape, AnyZeroMakesItEmpty) {
   EXPECT_EQ((Shape{0, int64_t(1) << 62, int64_t(1) << 62}).numel(), 0);
   EXPECT_EQ((Shape{int64_t(1) << 62, int64_t(1) << 62, 0}).numel(), 0);
@@ -46,7 +46,7 @@ TEST(Shape, RefusesRanksAboveTheLimit) {
   message_of(ErrorCode::shape, [&] { Shape{std::span<const int64_t>(nine)}; });
   Shape eight = Shape::filled(8, 2);
   message_of(ErrorCode::shape, [&] { eight.push_back(1); });
-  EXPECT_EQ(eight, Shape::filled(8, 2));  // an error leaves it as it was
+  EXPECT_EQ(eight, Shape::filled(8, 2));  // unchanged after an error
 }
 
 TEST(Shape, InsertAndEraseAreInverse) {

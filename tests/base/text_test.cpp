@@ -45,7 +45,7 @@ TEST(Wrap, KeepsToTheWidthAndLosesNothing) {
       EXPECT_EQ(joined, text);
     }
   EXPECT_EQ(wrap("", 10, 4), "");
-  EXPECT_EQ(wrap("longerthanwidth", 5, 0), "longerthanwidth");  // a word is never cut
+  EXPECT_EQ(wrap("longerthanwidth", 5, 0), "longerthanwidth");  // words are never split
 }
 
 TEST(DisplayWidth, CountsColumnsNotBytesOrLetters) {
@@ -53,7 +53,7 @@ TEST(DisplayWidth, CountsColumnsNotBytesOrLetters) {
   EXPECT_EQ(display_width("漢字"), 4);
   EXPECT_EQ(display_width("e\u0301"), 1);  // a letter and its accent
   EXPECT_EQ(display_width("🙂"), 2);
-  EXPECT_EQ(display_width("\xff\xfe"), 2);  // no UTF-8: one for each byte
+  EXPECT_EQ(display_width("\xff\xfe"), 2);  // invalid UTF-8: one column per byte
 }
 
 TEST(Cut, NeverExceedsTheWidthAndCutsNoLetter) {
@@ -80,7 +80,7 @@ TEST(Printable, LeavesNothingThatATerminalObeys) {
       EXPECT_TRUE(c >= 0x20 || c == '\n') << int(c);
       EXPECT_NE(c, 0x7f);
       if (c == 0xc2 && at + 1 < safe.size()) {
-        EXPECT_GE(uint8_t(safe[at + 1]), 0xa0);  // no control characters of Latin-1
+        EXPECT_GE(uint8_t(safe[at + 1]), 0xa0);  // no Latin-1 control characters
       }
     }
     EXPECT_EQ(safe.find("\u202e"), std::string::npos);

@@ -15,7 +15,7 @@
 namespace ridge::bench {
 namespace {
 
-// Rows whose calls are counted.
+// Rows that count their calls.
 struct Counted {
   std::shared_ptr<int64_t> calls = std::make_shared<int64_t>(0);
   std::shared_ptr<int> made = std::make_shared<int>(0);
@@ -94,7 +94,7 @@ TEST(Bench, MeasuresAgainWhatIsAboveItsRoof) {
   EXPECT_EQ(calls, 6) << "twice more and no longer";
 }
 
-// A row that uses the same operands again is compared with the level of memory that holds them: copying them beats no ceiling then.
+// A row that reuses its operands is compared with the memory level that holds them: copying them then beats no ceiling.
 TEST(Bench, HotRowsAreJudgedByTheCacheThatHoldsThem) {
   EXPECT_EQ(array_bytes_of(Movement::copy, 1 << 20), 1 << 19);
   EXPECT_EQ(array_bytes_of(Movement::read, 1 << 20), 1 << 20);

@@ -1,4 +1,4 @@
-// Rows of sampling: consistent figures, and a filter that matches nothing is an error that names the rows.
+// Sampling rows: consistent figures, and an error that names the rows if a filter matches nothing.
 #include "bench/sample_rows.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(SampleRows, SayWhatATokenCosts) {
     EXPECT_NEAR(r.tokens_s * r.us, 1e6, 1);
     EXPECT_GT(r.roof, 0);
     EXPECT_GT(r.end_ratio, 0);
-    // Matrices of one layer and the embedding in two bytes, one row of positions, three norms in four.
+    // One layer's matrices and the embedding in two bytes, one row of positions, three norms in four.
     EXPECT_EQ(r.bytes, 2 * (12 * 32 * 32 + 65 * 32 + 32) + 4 * 3 * 32);
     const auto json = nlohmann::json::parse(to_json(r));
     EXPECT_EQ(json["suite"], "sample");

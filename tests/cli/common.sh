@@ -1,4 +1,4 @@
-# What scripts that run whole processes begin with (source it): a folder of their own, which goes with them, and checks of a command in it.
+# Prelude for scripts that run whole processes (source it): a temporary folder, removed at the end, and checks of a command in it.
 set -u
 ridge=$1
 folder=$(mktemp -d)
@@ -7,7 +7,7 @@ export COLUMNS=300 RIDGE_CACHE="$folder/cache" RIDGE_CUDA_LIBRARY=libno_such_dri
 cd "$folder" || exit 1
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-check() {  # CODE STREAM WORDS ARGS…: the exit code, and words that out or err has; errors are on stderr alone
+check() {  # CODE STREAM WORDS ARGS…: checks the exit code, and that out or err contains the words; errors are on stderr only
   local code=$1 stream=$2 words=$3 got; shift 3
   timeout 100 "$ridge" "$@" >out.txt 2>err.txt
   got=$?
@@ -16,6 +16,6 @@ check() {  # CODE STREAM WORDS ARGS…: the exit code, and words that out or err
   grep -q "^ridge: " out.txt && fail "ridge $*: an error spoke on stdout"
 }
 has() { for f in "$@"; do [ -s "$f" ] || fail "$f is missing or empty"; done; }
-number() { sed -n "s/.*\"$1\": *\([-0-9.e]*\).*/\1/p" "$2" | head -1; }  # KEY FILE: what stands there as "KEY": 3
+number() { sed -n "s/.*\"$1\": *\([-0-9.e]*\).*/\1/p" "$2" | head -1; }  # KEY FILE: the value of "KEY": 3
 small="layers=1 heads=2 width=16 block=32 batch=4 threads=1 optimize_perf=false sample_interval=none"
 printf 'to be or not to be, that is the question: whether it is nobler in the mind to suffer\n%.0s' {1..60} >plays.txt

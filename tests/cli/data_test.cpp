@@ -1,5 +1,5 @@
-// Data from the command line: tokens are made once, every kind of source is trained on, and what is wrong with one is said in one line,
-// with nothing left behind. What the messages say of every kind of file is tested in tests/data.
+// Data from the command line: tokens are made once, every kind of source can be trained on, and a bad one is reported in one line with no files left behind.
+// The messages for each kind of file are tested in tests/data.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -65,7 +65,7 @@ TEST_F(DataCommands, PrepareSaysWhatIsWrong) {
   expect_words(ridge, 4, "not empty", "data prepare text.txt --out " + ridge.folder());
 }
 
-// The stories that were prepared are those of a training; others need a folder of their own.
+// Training uses the stories that were prepared; different ones need a separate folder.
 TEST_F(DataCommands, BuiltInStoriesAreMadeOnce) {
   expect_words(ridge, 0, "data=builtin", "data prepare builtin" + kSmall);
   expect_words(ridge, 0, "builtin", "plan gpt" + kSmall);
@@ -143,7 +143,7 @@ TEST_F(DataCommands, SettingsThatDoNotFitAreRefusedBeforeAFolderIsMade) {
   expect_refusal(ridge, 4, "Not a directory", "train gpt" + kSmall + "steps=1 data=plays.txt --out plays.txt/run");
   expect_refusal(ridge, 4, "/dev/null/bad", "train gpt" + kSmall + "steps=1 data=plays.txt --out /dev/null/bad");
 
-  // What is wrong with the last of several is said before the first is trained on.
+  // A problem with the last of several data sets is reported before training on the first.
   refused(4, "missing.txt", "data=plays.txt,missing.txt");
   refused(3, "smallest budget", "seeds=2 data=plays.txt memory=1MiB");
   expect_refusal(ridge, 4, "missing.txt", "train gpt" + kSmall + "data=missing.txt runs_dir=runs");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# exit_codes.sh RIDGE: what a script may rely on: the exit code, results on stdout, errors on stderr, and no answer that was lost unseen.
+# exit_codes.sh RIDGE: what scripts may rely on: the exit code, results on stdout, errors on stderr, and no result lost silently.
 source "$(dirname "$0")/common.sh"
 check 0 out "ridge 0." --version
 check 1 err "libno_such_driver.so" train gpt $small data=plays.txt device=cuda no_fallback=true --out refused
@@ -11,7 +11,7 @@ check 5 out "lower lr" train gpt $small data=plays.txt steps=60 lr=1000 min_lr=1
 check 0 out "" train gpt $small data=plays.txt steps=2 --json --out json
 grep -qv '^{' out.txt && fail "train --json prints other things"
 
-# Answers that cannot be written.
+# Output that cannot be written.
 for words in "plan gpt $small data=plays.txt" "config keys" "config show"; do
   "$ridge" $words >/dev/full 2>err.txt
   got=$?

@@ -1,4 +1,4 @@
-// Experiments of several runs: seeds and data sets, what is resumed of them, and what is refused before it would spoil them.
+// Experiments of several runs: seeds and data sets, how they are resumed, and what is rejected before it would damage them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 int64_t steps_told(const std::string& run) { return nlohmann::json::parse(read_text(run + "/summary.json")).at("steps"); }
 
-// "many" is an experiment of two data sets and two seeds, three steps each; tests work on copies of it.
+// "many" is an experiment with two data sets and two seeds, three steps each; tests work on copies of it.
 class Experiments : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -108,7 +108,7 @@ TEST_F(Experiments, NameTheirRunsByTheirData) {
   expect_file("twins/plays.txt/summary.json"), expect_file("twins/plays.txt_2/summary.json");
 }
 
-// A run that was killed after its last step, before it could tell of its end, gets that end: its summary is of fewer steps.
+// A run killed after its last step, before it could report its end, is completed: its summary covers fewer steps.
 TEST_F(Experiments, FinishARunThatWasKilledAfterItsLastStep) {
   copy_many("killed");
   const std::string summary = ridge / "killed/plays.txt/seed_1337/summary.json", before = read_text(summary);
@@ -118,7 +118,7 @@ TEST_F(Experiments, FinishARunThatWasKilledAfterItsLastStep) {
   EXPECT_EQ(steps_told(ridge / "killed/plays.txt/seed_1337"), 6);
 }
 
-// A run that is at the target which is asked for now does not keep the others from their turn.
+// A run that has already reached the requested target does not hold up the others.
 TEST_F(Experiments, WithATargetTrainTheRunsThatAreNotThere) {
   copy_many("aimed");
   fs::remove_all(ridge / "aimed/other.txt/seed_1338");
@@ -147,7 +147,7 @@ TEST_F(Experiments, AreToldFromRunsAndFromOtherFolders) {
   expect_words(ridge, 4, "there are many/other.txt/seed_1337, many/other.txt/seed_1338", "sample many");
 }
 
-// Not among the texts themselves: the second seed would read what the first has written. In a folder below, all read the same texts.
+// Not among the texts themselves: the second seed would read the first one's output. In a folder below, all read the same texts.
 TEST_F(Experiments, AreNotWrittenAmongTheirTexts) {
   fs::create_directories(ridge / "own");
   write_plays(ridge, "own/a.txt"), write_plays(ridge, "own/b.txt");

@@ -1,4 +1,4 @@
-// What the command line says about figures: what they were measured with, and what it refuses to count.
+// Figures on the command line: what they were measured with, and which are rejected.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -20,7 +20,7 @@ TEST(CommandLine, RefusesProductsThatOverflow) {
   }
 }
 
-// Whatever the cache holds.
+// Independent of the cache.
 TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
   RidgeProgram ridge;
   ridge.set("RIDGE_CACHE", ridge / "cache");
@@ -32,7 +32,7 @@ TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
     return j;
   };
   const auto before = plan("optimize_perf=false");
-  plan("optimize_perf=true");  // measures, and keeps that
+  plan("optimize_perf=true");  // measures, and keeps the result
   const auto after = plan("optimize_perf=false");
   EXPECT_EQ(before["decisions"], after["decisions"]);
   for (const char* key : {"least_ms", "expected_ms", "flops", "kernels"})
@@ -40,7 +40,7 @@ TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
   for (const auto& d : after["decisions"]) EXPECT_NE(d["decided_by"], "measured") << d;
 }
 
-// More threads than processors say nothing new about the machine, and take long to say it.
+// More threads than processors add no information about the machine, and take long to measure.
 TEST(CommandLine, MeasuresWithNoMoreThreadsThanCanRun) {
   RidgeProgram ridge;
   ridge.set("RIDGE_CACHE", ridge / "cache");

@@ -1,5 +1,5 @@
-// Disks that fill up, under the program as it is: a file system of a few MiB in a mount namespace, and a limit on the size of files. What was saved
-// before survives byte for byte, the exit code says what is lost, and when there is room again the run goes on bit for bit.
+// Full disks under the real program: a file system of a few MiB in a mount namespace, and a file size limit. Earlier saves survive byte for byte, the exit code
+// reports what is lost, and once there is space again the run continues bit for bit.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ std::map<std::string, std::string> files_below(const std::string& folder) {
   return all;
 }
 
-// Losses by step; of the last row of a step.
+// Losses by step, from the last row of each step.
 std::map<int64_t, double> losses_of(const std::string& run) {
   std::map<int64_t, double> losses;
   std::ifstream in(run + "/metrics.jsonl");
@@ -46,7 +46,7 @@ std::map<int64_t, double> losses_of(const std::string& run) {
   return losses;
 }
 
-// In a process of its own, which sees a tmpfs of so many bytes as `disk` in the program's folder. Root may mount; others may in a user namespace.
+// Runs in a child process that sees a tmpfs of this many bytes as `disk` in the program's folder. Root may mount; other users may in a user namespace.
 template <class Body>
 void on_small_disk(int64_t bytes, Body body) {
   const pid_t child = ::fork();
@@ -82,7 +82,7 @@ void on_small_disk(int64_t bytes, Body body) {
   EXPECT_EQ(WEXITSTATUS(status), 0) << "its checks are above";
 }
 
-// Takes all room but so many bytes.
+// Fills the disk up to this many bytes.
 void fill(const std::string& disk, int64_t but) {
   const uintmax_t free = fs::space(disk).available;
   const std::string block(4096, 'x');
@@ -100,7 +100,7 @@ TEST(FullDisk, CostsWhatWasLearntSinceAndNothingBefore) {
 
     const auto before = files_below(disk + "/run/checkpoints");
     EXPECT_TRUE(before.contains("step_00000010/optimizer.safetensors"));
-    fill(disk, 100 << 10);  // room for rows and texts, and for no checkpoint
+    fill(disk, 100 << 10);  // enough for rows and texts, but not for a checkpoint
     const Answer lost = ridge({"train", "gpt", "--resume", "disk/run", "steps=20"});
     EXPECT_EQ(lost.code, 6) << lost.all();
     EXPECT_NE(lost.err.find("ridge: what was learnt since step 10 is lost, as the last checkpoint could not be written"), std::string::npos) << lost.all();
@@ -157,7 +157,7 @@ TEST(FullDisk, FromTheStartAndReadOnly) {
   });
 }
 
-// ulimit -f: what is too large is an error, and kills nothing.
+// ulimit -f: exceeding the limit is an error, and does not kill the process.
 TEST(FileSizeLimit, IsLikeAFullDisk) {
   RidgeProgram ridge;
   write_plays(ridge);

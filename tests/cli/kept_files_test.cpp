@@ -1,4 +1,4 @@
-// What is on the disk already stays as it is: a run and an export write over nothing but what an earlier one of the same kind left.
+// Existing files are kept: a run or an export overwrites only files that an earlier one of the same kind wrote.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -62,7 +62,7 @@ TEST_F(KeptFiles, AnExportWritesIntoNoCheckpoint) {
   expect(2, "copy is a checkpoint (it holds manifest.json)", {"export", "run", "--out", "copy"});
   EXPECT_EQ(read_text(ridge / (step + "/config.json")), before);
   EXPECT_FALSE(fs::exists(ridge / "run/checkpoints/new"));
-  fs::create_directory(ridge / "checkpoints");  // of no run
+  fs::create_directory(ridge / "checkpoints");  // not from a run
   expect(0, "checkpoints/gpt2 holds it", {"export", fixture("gpt2"), "--out", "checkpoints/gpt2"});
 }
 
@@ -77,7 +77,7 @@ TEST_F(KeptFiles, AnExportReplacesOnlyAnEarlierOne) {
   fs::remove(ridge / "theirs/logits.npy"), fs::remove(ridge / "theirs/tokens.npy");
   expect(2, "theirs holds another model", {"export", "theirs", "--out", "theirs"});
   expect(2, "t.txt is no folder", {"export", model, "--out", "t.txt"});
-  // A run's own model/ is written in any form.
+  // A run's own model/ can be written in any form.
   ASSERT_EQ(ridge(training({"--out", "run"})).code, 0);
   expect(0, "Ridge's own form", {"export", "run", "--form", "ridge"});
   expect(0, "GPT-2's form", {"export", "run"});
@@ -132,16 +132,16 @@ TEST_F(KeptFiles, ARunWritesOverNoFilesOfTheUser) {
   }
   write_text(ridge / "config.yaml", "lr: 0.5\n");
   expect(2, "would overwrite: config.yaml", training({"seeds=2", "--out", "."}));
-  // A run that ended before its first step left these; notes are nobody's business.
+  // Left by a run that ended before its first step; notes are not Ridge's files.
   ASSERT_EQ(ridge(training({"--out", "begun"})).code, 0);
   fs::remove_all(ridge / "begun/checkpoints"), fs::remove(ridge / "begun/metrics.jsonl"), fs::remove(ridge / "begun/summary.json");
   write_text(ridge / "begun/notes.txt", "mine");
   expect(0, "", training({"--out", "begun"}));
 }
 
-// A run that is killed before its first step is a run to the next one: it waits where its log is opened, as that is a pipe without a reader.
+// A run killed before its first step still counts as a run: it blocks on opening its log, which is a pipe without a reader.
 TEST_F(KeptFiles, ARunThatIsKilledBeforeItsFirstStepStartsAgain) {
-  constexpr std::string_view kFirst = "# Every setting of this run, and where it came from.\n";  // all that an earlier try has left
+  constexpr std::string_view kFirst = "# Every setting of this run, and where it came from.\n";  // all that an earlier attempt has left
   fs::create_directory(ridge / "a");
   write_text(ridge / "a/config.yaml", kFirst);
   ASSERT_EQ(mkfifo((ridge / "a/log.txt").c_str(), 0600), 0);

@@ -1,4 +1,4 @@
-// ridge probe and ridge doctor: a mistake in the question is an error, found before time is spent; what is wrong with the machine is a finding.
+// ridge probe and ridge doctor: wrong arguments are an error, found before time is spent; problems with the machine are findings.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ TEST(MachineCommands, RefuseWrongQuestionsAtOnce) {
   expect_words(ridge, 4, "cannot write", "doctor --svg none/machine.svg");
 }
 
-// The probe comes first: the doctor takes its figures from there instead of measuring again.
+// The probe runs first: the doctor reuses its figures instead of measuring again.
 TEST(MachineCommands, MeasureAndJudge) {
   RidgeProgram ridge;
   const Answer missed = ridge({"probe", "--quick", "--check", "threads=1", "min_tflops=100000", "--svg", "roof.svg"});
@@ -42,7 +42,7 @@ TEST(MachineCommands, MeasureAndJudge) {
   EXPECT_EQ(configured.code, 2) << configured.all();
   EXPECT_NE(configured.out.find("train.yaml:1"), std::string::npos) << configured.all();
 
-  // What other programs' variables say counts only where it decides.
+  // Other programs' environment variables matter only if they decide something.
   std::filesystem::remove(ridge / "train.yaml");
   ridge.set("OMP_NUM_THREADS", "foo");
   ridge.set("OPTIMIZE_PERF", "foo");

@@ -1,4 +1,4 @@
-// Trained models as a user asks for them: one writes, is measured and exported; what is no model, or no text for it, is said.
+// Using trained models: they generate text, are evaluated and exported; anything that is not a model, or not a text for it, is reported.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,17 +46,17 @@ TEST(ModelCommands, DataIsFoundByNameAndModelsAreExported) {
   EXPECT_EQ(answer.code, 2) << answer.all();
   EXPECT_TRUE(answer.says("GPT-2's form cannot express norm=rms, pos=rope, mlp=swiglu")) << answer.all();
   EXPECT_EQ(ridge({"export", "modern", "--form", "lama", "--out", "other"}).code, 2);
-  answer = ridge(training({"data=shakespeare_char", "init_from=llama", "--out", "again"}));  // and goes on from there
+  answer = ridge(training({"data=shakespeare_char", "init_from=llama", "--out", "again"}));  // training continues from the export
   EXPECT_EQ(answer.code, 0) << answer.all();
 
-  // A run knows its text; an exported model does not, and is measured on no other without being asked to.
+  // A run knows its text; an exported model does not, and is evaluated only on a text that the user names.
   EXPECT_EQ(ridge({"eval", "modern/model", "--windows", "1"}).code, 0);
   answer = ridge({"eval", "llama"});
   EXPECT_EQ(answer.code, 2) << answer.all();
   EXPECT_TRUE(answer.says("llama does not say on which text it was trained; name one: data=FILE, or data=builtin")) << answer.all();
   EXPECT_EQ(ridge({"eval", "llama", "data=shakespeare_char", "--windows", "1"}).code, 0);
 
-  // Its own tokenizer, or the one that is named where it has none.
+  // Its own tokenizer, or the named one if it has none.
   answer = ridge({"sample", "llama", "tokenizer=byte", "--tokens", "2"});
   EXPECT_EQ(answer.code, 2) << answer.all();
   EXPECT_TRUE(answer.says("which is not tokenizer=byte; leave tokenizer out")) << answer.all();
@@ -121,7 +121,7 @@ TEST(ModelCommands, EvaluateOnAText) {
   expect_words(ridge, 2, "valid: validation, train", eval + "--split all");
 }
 
-// A seed decides what is written, and what eval prints belongs together.
+// A seed determines the generated text, and the numbers that eval prints are consistent.
 TEST(ModelCommands, TellWhatARunHasLearnt) {
   RidgeProgram ridge;
   write_plays(ridge);

@@ -1,4 +1,4 @@
-// Runs the ridge program as a user would: in a folder of its own, with a cache of its own, its output in files.
+// Runs the ridge program as a user would: in its own folder, with its own cache, its output captured in files.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 namespace ridge::test {
 
 struct Answer {
-  int code = 0;     // the exit code; 128 + the signal where one ended it
+  int code = 0;     // the exit code, or 128 + the signal that ended it
   std::string out;  // what it printed to stdout
   std::string err;  // … and to stderr
 
@@ -22,17 +22,18 @@ struct Answer {
 
 class RidgeProgram {
  public:
-  // HOME, the cache and the working folder are empty folders of this object's. Another program than ridge: this test itself, as /proc/self/exe.
+  // HOME, the cache and the working folder are empty folders owned by this object. `program` may be another one than ridge, such as this test itself as
+  // /proc/self/exe.
   explicit RidgeProgram(std::string program = ridge_program());
   void set(std::string variable, std::string value);
-  void limit_files(int64_t bytes) { most_file_bytes_ = bytes; }  // as ulimit -f does; -1: no limit
+  void limit_files(int64_t bytes) { most_file_bytes_ = bytes; }  // like ulimit -f; -1: no limit
   Answer operator()(const std::vector<std::string>& arguments, double seconds = 100) const { return start(arguments).wait(seconds); }
 
-  // One that runs meanwhile. One at a time.
+  // Starts the program in the background. Only one at a time.
   class Running {
    public:
     void send(int signal) const;
-    Answer wait(double seconds = 100) const;  // killed after so many seconds
+    Answer wait(double seconds = 100) const;  // kills it after this many seconds
     std::string printed() const;              // to stdout so far
 
    private:
@@ -52,15 +53,15 @@ class RidgeProgram {
   int64_t most_file_bytes_ = -1;
 };
 
-// Runs a line of words, which are divided by blanks, and expects its exit code and what it says: on stdout where the code is 0, else on stderr.
+// Runs a command line, split at blanks, and checks its exit code and output: stdout if the code is 0, else stderr.
 Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line);
 Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::vector<std::string>& words);
-// An error: besides, it is the only message, and stdout has none.
+// The same for an error, which must be the only message, with nothing on stdout.
 Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line);
 
-// A text, and the smallest settings with which a training on it is a whole one. They measure nothing.
+// A text, and the smallest settings that make a complete training run on it. They measure nothing.
 void write_plays(const RidgeProgram& ridge, std::string_view name = "plays.txt");
 inline const std::string kSmall = " layers=1 heads=2 width=16 block=32 batch=4 threads=1 optimize_perf=false sample_interval=none ";
-std::string fixture(std::string_view name);  // a file or folder of tests/fixtures
+std::string fixture(std::string_view name);  // path of a file or folder in tests/fixtures
 
 }  // namespace ridge::test

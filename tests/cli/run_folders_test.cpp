@@ -1,5 +1,5 @@
-// Run folders of an earlier build, in tests/fixtures/run_folders: resumed, they end with the losses and the bits that that build gave them.
-// Their bits are those of the AVX2 tier, which every x86-64 machine of the last ten years runs. tools/make_run_folders makes them.
+// Run folders of an earlier build, in tests/fixtures/run_folders: resumed, they end with the same losses and bits as that build gave them. Their bits are from
+// the AVX2 tier, which every x86-64 machine of the last ten years supports. tools/make_run_folders makes them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,8 +22,8 @@ using nlohmann::json;
 
 fs::path fixtures() { return fs::path(source_dir()) / "tests/fixtures/run_folders"; }
 
-// What a run folder holds after its last step, as far as a build may not change it: losses, gradient norms and rates by step, and the checksums of
-// parameters and moments. `after`: the step from which on rows count.
+// The contents of a run folder after its last step that no build may change: losses, gradient norms and rates by step, and the checksums of parameters and
+// moments. `after`: only rows after this step count.
 json outcome(const fs::path& run, int64_t after) {
   json rows = json::array();
   std::istringstream lines(read_text(run / "metrics.jsonl"));
@@ -77,9 +77,9 @@ struct OwnModel {
   void visit(Visitor& v) { v("up", up)("down", down); }
 };
 
-constexpr const char* kOut = "RUN_FOLDERS_TEST_OUT";  // the folder in which the child below trains
+constexpr const char* kOut = "RUN_FOLDERS_TEST_OUT";  // the folder that the child below trains in
 
-// The child: trains, or resumes what is in the folder.
+// The child process: trains, or resumes the run in the folder.
 TEST(RunFoldersChild, TrainsAModelOfItsOwn) {
   const char* out = std::getenv(kOut);
   if (!out) return;

@@ -1,4 +1,4 @@
-// Runs from the command line: what they leave, how they end, how they are resumed, and what is refused before it would spoil one.
+// Runs from the command line: their files, how they end, how they are resumed, and what is rejected before it would damage one.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -30,7 +30,7 @@ class Runs : public ::testing::Test {
     const std::string name = read_text(ridge / (run + "/checkpoints/LATEST"));
     return run + "/checkpoints/" + name.substr(0, name.find('\n'));
   }
-  // Changes one byte, which no checksum overlooks.
+  // Changes one byte, which every checksum detects.
   void damage(const std::string& file) const {
     std::string bytes = read_text(ridge / file);
     bytes.at(400) = char(bytes.at(400) ^ 1);
@@ -62,9 +62,9 @@ TEST_F(Runs, GoOnToMoreSteps) {
   expect_refusal(ridge, 2, "holds a run already", "train gpt" + kSmall + "steps=12 data=plays.txt --out longer");
   expect_refusal(ridge, 2, "is finished: all 12 steps are done", "train gpt --out longer --resume");
   expect_words(ridge, 0, "all 14 steps done", "train gpt --out longer --resume steps=14 sample_interval=none eval_interval=none");
-  expect_refusal(ridge, 2, "all 14 steps are done", "train gpt --out longer --resume");  // what it was told last holds
+  expect_refusal(ridge, 2, "all 14 steps are done", "train gpt --out longer --resume");  // the latest setting holds
   expect_words(ridge, 2, "is finished: 14 steps are done, 12 are asked for", "plan gpt --resume longer steps=12");
-  // Killed after its last step: it gets its end.
+  // Killed after its last step: it is completed.
   nlohmann::json summary = summary_of("longer");
   summary["steps"] = 12;
   write_text(ridge / "longer/summary.json", summary.dump());
@@ -109,7 +109,7 @@ TEST_F(Runs, PassOverDamagedCheckpoints) {
   expect_refusal(ridge, 2, "no checkpoint", "train gpt --out broken --resume steps=16");
 }
 
-// To start again would write over the weights that the steps led to.
+// Starting over would overwrite the trained weights.
 TEST_F(Runs, WithoutCheckpointsAreNotTrainedOver) {
   const Answer unkept =
       expect_words(ridge, 0, "ridge train gpt init_from=unkept", "train gpt" + kSmall + "steps=4 data=plays.txt checkpoint_interval=none --out unkept");
@@ -135,7 +135,7 @@ TEST_F(Runs, BeginWithTheWeightsOfOthers) {
   EXPECT_FALSE(fs::exists(ridge / "bad"));
 }
 
-// A target that was reached is the end, until another is set.
+// A run that reached its target is finished, until another target is set.
 TEST_F(Runs, EndAtTheirTarget) {
   const Answer reached =
       expect_words(ridge, 0, "is at the target of 100", "train gpt" + kSmall + "steps=9 eval_interval=3 target_loss=100 data=plays.txt --out target");

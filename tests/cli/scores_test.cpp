@@ -1,4 +1,4 @@
-// Runs of a program of one's own that are judged by another figure than the loss, side by side.
+// Runs of a user's program that are scored by something other than the loss, side by side.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Settings as a user gives them: where on the line, by which names, and what is said where they cannot hold.
+// Settings on the command line: their position, their names, and the message if they are invalid.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ class Settings : public ::testing::Test {
     ridge.set("RIDGE_CUDA_LIBRARY", "libno_such_driver.so");
     ridge.set("RIDGE_THREADS", "1");
   }
-  // A command on a tiny model, without measurements.
+  // A command on a tiny model that measures nothing.
   static std::vector<std::string> tiny(std::vector<std::string> words, std::vector<std::string> more = {}) {
     for (const char* word : {"data=t.txt", "layers=1", "heads=1", "width=8", "block=8", "batch=2", "warmup=0", "optimize_perf=false", "eval_interval=none"})
       words.emplace_back(word);
@@ -44,7 +44,7 @@ TEST_F(Settings, MayStandBeforeTheCommand) {
     EXPECT_TRUE(answer.says(row)) << row << answer.all();
   answer = ridge({"--json", "config", "keys"});
   EXPECT_EQ(answer.out.substr(0, 1), "[") << answer.all();
-  // A value may be called as a command is.
+  // A value may have the name of a command.
   answer = ridge({"--prompt", "train", "sample", "nowhere"});
   EXPECT_EQ(answer.code, 4) << answer.all();
   EXPECT_TRUE(answer.says("nowhere")) << answer.all();
@@ -72,7 +72,7 @@ TEST_F(Settings, OfTheEnvironmentAreCheckedLikeAllOthers) {
   RidgeProgram other;
   other.set("OMP_NUM_THREADS", "4,2");
   EXPECT_EQ(other({"config", "show"}).code, 0);
-  // What other programs' variables say counts only where it decides.
+  // Other programs' environment variables matter only if they decide something.
   other.set("OMP_NUM_THREADS", "foo");
   other.set("OPTIMIZE_PERF", "foo");
   const Answer answer = other({"demo", "--steps", "1", "threads=1", "optimize_perf=false"});
@@ -149,11 +149,11 @@ TEST_F(Settings, OfARunShowWhatTheyDo) {
   EXPECT_NE(read_text(ridge / "run_x/log.txt").find("step 1: trimmed the memory pools, "), std::string::npos);
   EXPECT_TRUE(run.says("its only step is done")) << run.all();
   EXPECT_FALSE(run.says(" 1 steps")) << run.all();
-  // The cache is everybody's: nothing is read from it or written to it, which is told once, with the remedy.
+  // The cache is writable by everyone: it is neither read nor written, which is reported once, with the remedy.
   EXPECT_EQ(times_in(run.out + run.err, "chmod o-w " + (ridge / "open")), 1u) << run.all();
   EXPECT_TRUE(fs::is_empty(ridge / "open"));
 
-  // A model that has lost its tokenizer: an experiment with it is refused before it has a folder.
+  // A model that has lost its tokenizer: an experiment with it is rejected before its folder is created.
   fs::remove(ridge / "run_x/model/tokenizer.json");
   const Answer refused = ridge({"train", "gpt", "init_from=run_x/model", "data=t.txt", "seeds=2", "steps=1", "optimize_perf=false", "runs_dir=others"});
   EXPECT_EQ(refused.code, 4) << refused.all();

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Trainings as processes among others: readers that go away, signals, kills, and the same bits from any cache.
+# Training processes among others: readers that disappear, signals, kills, and the same bits from any cache.
 source "$(dirname "$0")/common.sh"
 
-# Who reads may stop at any time, or never begin: a run goes on, a sample ends.
+# A reader may stop at any time, or never start: a run continues, a sample ends.
 for streams in "" "2>&1"; do
   for reader in "head -1" true; do
     rm -rf closed
@@ -16,7 +16,7 @@ has unheard/summary.json unheard/final_info.json
 text=$(timeout 60 "$ridge" sample unheard --prompt "to be" --tokens 1000000000 2>/dev/null | head -c 200)
 [ "${#text}" -ge 190 ] || fail "sample wrote ${#text} characters and not 200 of many"
 
-# Signals end a run after a checkpoint, and it goes on from there. Meanwhile nobody else trains in its folder.
+# Signals end a run after a checkpoint, and it can be resumed from there. While it runs, nothing else trains in its folder.
 for pair in INT:130 TERM:75; do
   "$ridge" train gpt $small steps=1000000 data=plays.txt --out "stop_$pair" >stop.txt 2>&1 &
   process=$!
@@ -33,13 +33,13 @@ for pair in INT:130 TERM:75; do
   check 0 out "resumed at step $taken" train gpt --out "stop_$pair" --resume steps=$((taken + 2))
 done
 
-# Killed at any time, a run ends with the same bits, from a cache that knows more, or nothing.
+# Killed at any time, a run ends with the same bits, whether the cache knows more or nothing.
 whole="$small optimize_perf=true steps=5000 checkpoint_interval=200 eval_interval=1000 data=plays.txt seed=5"
 RIDGE_CACHE="$folder/first" check 0 out "all 5000 steps done" train gpt $whole --out calm
 for next in first none; do
   RIDGE_CACHE="$folder/second_$next" "$ridge" train gpt $whole --out "again_$next" >stop.txt 2>&1 &
   process=$!
-  for _ in $(seq 3000); do  # a minute, for any checkpoint after the first step
+  for _ in $(seq 3000); do  # up to a minute, for any checkpoint after the first step
     compgen -G "again_$next/checkpoints/step_*[1-9]*" >/dev/null && break
     kill -0 $process 2>/dev/null || break
     sleep 0.02

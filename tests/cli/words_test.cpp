@@ -1,4 +1,4 @@
-// What the command line says to mistakes and questions, and its exit codes.
+// The command line's answers to mistakes and questions, and its exit codes.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -100,7 +100,7 @@ TEST(CommandLine, SaysWhatHasNoEffect) {
   expect_words(ridge, 0, "they take turns and sleep while they wait", "plan gpt" + kSmall + "data=plays.txt threads=" + std::to_string(processors + 1));
 }
 
-// Neither tokens nor measurements can be kept.
+// Neither tokens nor measurements can be stored.
 TEST(CommandLine, SaysThatTheCacheCannotBeWritten) {
   RidgeProgram ridge;
   write_plays(ridge);
@@ -120,7 +120,7 @@ TEST(Demo, TakesSettingsInEveryForm) {
   expect_words(ridge, 1, "cuda", "demo --steps 2 --device=cuda --no-fallback");
 }
 
-// Tasks come and go without a change of the command line. "gpt", "Gpt" and "GPT" are names of a task; "ppo" within "support" is not.
+// Tasks can be added and removed without changing the command line. "gpt", "Gpt" and "GPT" are names of a task; "ppo" within "support" is not.
 TEST(CommandLine, NamesNoTask) {
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/src/cli")) {
@@ -138,7 +138,7 @@ TEST(CommandLine, NamesNoTask) {
   EXPECT_GT(files, 10u);
 }
 
-// A command that only one task has is one of the command line all the same.
+// A command that only one task has is still a command of the command line.
 TEST(CommandLine, HasTheCommandsOfTasks) {
   const RidgeProgram ridge;
   const std::string help = ridge({"--help"}).out;

@@ -9,7 +9,7 @@
 namespace ridge::config {
 namespace {
 
-// The ways to set a key, the weakest first.
+// The ways to set a key, weakest first.
 enum Way { kProfile, kIni, kYaml, kFile, kVariable, kWord, kWays };
 
 class Resolve : public InFolder {
@@ -20,7 +20,7 @@ class Resolve : public InFolder {
     return s;
   }
 
-  // `value` of `key` by one way; the source that must be told for it.
+  // Sets `key` to `value` in one way; returns the source that must be reported.
   std::string add(Sources& s, Way way, const Key& key, const std::string& value) const {
     switch (way) {
       case kProfile: s.profile.emplace_back(key.name, value); return "tuned profile";
@@ -300,13 +300,13 @@ TEST_F(Resolve, TwoNamesOfOneKeyAreAMistakeOnTheCommandLineToo) {
   EXPECT_EQ(error_of(s), "[config] command line: 'lr' is set twice: as lr and as learning_rate; remove one");
   s.words = {"--out_dir=a", "out=b"};
   EXPECT_EQ(error_of(s), "[config] command line: 'out' is set twice: as out_dir and as out; remove one");
-  // Of one name the last wins, so that what a script sets can be overridden.
+  // The last of several settings with the same name wins, so that a script's setting can be overridden.
   s.words = {"lr=1e-3", "--lr", "2e-3", "--bias", "--no-bias", "batch_size=3", "batch-size=4"};
   const Resolved r = resolve(s);
   EXPECT_EQ(r.get<double>("lr"), 2e-3);
   EXPECT_FALSE(r.get<bool>("bias"));
   EXPECT_EQ(r.get<int64_t>("batch"), 4);
-  // A command's own words are no part of the line.
+  // A command's own arguments are not part of the line.
   s.words = {"num_seeds=3", "batch_size=5"}, s.assumed = {"batch=2", "seed=7"}, s.decided = {"seeds=1"};
   const Resolved own = resolve(s);
   EXPECT_EQ(own.get<int64_t>("seeds"), 1);
@@ -355,7 +355,7 @@ TEST_F(Resolve, WhatRidgeDoesNotDoIsRefusedWithTheReason) {
   EXPECT_NE(error_of(s).find("x.ini:1: offload_parameters cannot be set: weights stay on the device; offload_optimizer=true"), std::string::npos)
       << error_of(s);
   EXPECT_NE(error_of(s).find("x.ini:2: streaming_transfer cannot be set: "), std::string::npos) << error_of(s);
-  // What asks for nothing, as every older run's own settings do.
+  // A value that requests nothing, as in every older run's settings.
   s.files = {write("x.yaml", "offload_parameters: false\nstreaming_transfer: true\n")};
   EXPECT_EQ(error_of(s), "");
   EXPECT_TRUE(resolve(s).notes().empty());
@@ -385,7 +385,7 @@ TEST_F(Resolve, PrecisionCanBeSetForSingleDevices) {
   }
   s.environment = {{"RIDGE_PRECISION_CUDA", "fp16"}};
   EXPECT_EQ(resolve(s).get<std::string>("precision.cuda"), "fp16");
-  // A stronger source that speaks of all devices means this one too; within one source the device's own is stronger.
+  // A stronger source's setting for all devices overrides this one's too; within one source the device's own setting is stronger.
   s.words = {"precision=fp32", "precision.cpu=bf16"};
   r = resolve(s);
   EXPECT_EQ(r.precision_key("cuda"), "precision");

@@ -1,4 +1,4 @@
-// Values that each key takes, and a folder for files.
+// Sample values for each key, and a folder for files.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ inline std::pair<std::string, std::string> samples(const Key& key) {
   return {std::string(words.back()) == "cuda:N" ? "cuda:1" : std::string(words.back()), std::string(words.size() > 1 ? words[0] : key.initial)};
 }
 
-// A folder of its own for each test, removed after it.
+// A separate folder for each test, removed after it.
 class InFolder : public testing::Test {
  protected:
   std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
@@ -44,7 +44,7 @@ class InFolder : public testing::Test {
     return path;
   }
 
-  // The message of the error that resolving ends in; empty: it does not.
+  // The error message from resolving; empty if it succeeds.
   static std::string error_of(const Sources& sources) {
     try {
       resolve(sources);

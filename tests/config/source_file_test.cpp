@@ -9,7 +9,7 @@
 namespace ridge::config {
 namespace {
 
-// "section.name=value;value@line", so that a whole file is one line of expectation.
+// "section.name=value;value@line", so that a whole file is one line in an expectation.
 std::string flat(const FileContent& content) {
   std::string out;
   for (const Entry& e : content.entries)
@@ -108,7 +108,7 @@ TEST(Yaml, BombsAreBounded) {
   }
 }
 
-// yaml-cpp reads documents without end from the first of these.
+// yaml-cpp reads endless documents from the first of these.
 TEST(Yaml, BrokenTextsEnd) {
   for (std::string_view text : {"%Y' '{'\n,&ee4, '\n{:e '\n{ee4,'{'\n,&ee4, '{: '\n{ee4,", "%", "%Y", "---\n}", "]", "a: ]\n]", "--- ]\n--- }"}) {
     const FileContent content = parse_text(text, false);
@@ -164,7 +164,7 @@ constexpr std::string_view kYamlSeed =
     "seed: 42\ndataset: {name: dummy, path: ./data, split: [.8, .1, .1]}\ntraining:\n  epochs: 10\n  batch_size: &b 32\n  learning_rate: 1e-3\nmodel:\n"
     "  hidden_size: *b\n  dropout: \"0.1\"\ndevice: mps # here\nlogging:\n  - a\n  - {b: c}\nx: |\n  text\n  more\n? k\n: v\n";
 
-// Flips, cuts, repeats and swaps pieces, mostly of the characters that steer a parser.
+// Flips, cuts, repeats and swaps pieces, mostly of characters significant to a parser.
 std::string mutated(std::string text, std::mt19937& random) {
   constexpr std::string_view kSteering = "[]{}:,#&*!|>'\"%@`-?=;\n\t \\.~<0\xff\xc3";
   for (int n = 1 + int(random() % 8); n > 0; --n) {

@@ -1,4 +1,4 @@
-// Laws of the key table, and the documents made of it.
+// Laws of the key table, and the documents generated from it.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -80,7 +80,7 @@ TEST(KeyTable, EveryPresetSetsValidKeys) {
   }
 }
 
-// What scripts may count on.
+// What scripts may rely on.
 TEST(KeyTable, HasTheKeysOfATraining) {
   constexpr std::string_view kNames =
       "preset data steps batch block layers heads kv_heads width dropout bias norm pos mlp lr min_lr warmup schedule weight_decay beta1 beta2 clip "
@@ -104,7 +104,7 @@ TEST(KeyTable, KnowsEveryVariableThatTheSourceReads) {
   for (const char* folder : {"src", "tests"})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(source_dir()) / folder)) {
       if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
-      if (entry.path().parent_path().filename() == "config") continue;  // these tests make names up
+      if (entry.path().parent_path().filename() == "config") continue;  // these tests use made-up names
       const std::string text = content_of(entry.path());
       for (const std::string& found : variable.all_in(text))
         EXPECT_TRUE(known.contains(found)) << found << " in " << entry.path() << " is neither a key nor a switch of src/config/keys.cpp";

@@ -106,7 +106,7 @@ TEST(Value, TextIsUtf8WithoutControlCharactersAndNotTooLong) {
   EXPECT_LT(refusal.size(), 300u);
 }
 
-// Parts that together name something that there is are one item, wherever in the list they stand.
+// Parts that together name something existing are one item, anywhere in the list.
 TEST(Value, NamesInListsMayHaveCommas) {
   using Items = std::vector<std::string>;
   const test::TempFolder folder;

@@ -1,15 +1,15 @@
-// The shared attention problem on the CPU's kernels.
+// The shared attention problem, run on the CPU kernels.
 #pragma once
 #include "backend/cpu/attention_kernels.h"
 #include "support/attention_case.h"
 
 namespace ridge::cpu {
-inline namespace attention_test {  // all tests can be one program
+inline namespace attention_test {  // lets all tests be linked into one program
 
 using namespace test::attention_case;
 
 struct Case : test::AttentionCase {
-  // Runs all units of all tasks; `order` 0: in one call; 1: one by one, backwards; 2: threes, odd ones first.
+  // Runs all units of all tasks. `order` 0: in one call; 1: one by one, backwards; 2: in threes, odd ones first.
   void run(bool backward, IsaTier tier, int order = 0);
 };
 
@@ -26,7 +26,7 @@ inline void Case::run(bool backward, IsaTier tier, int order) {
   if (backward) add(dout.data(), margin), add(dq.data(), margin), add(dk.data(), margin), add(dv.data(), margin);
   auto kernel = backward ? make_attention_grad(d, tier) : make_attention(d, tier);
   auto aligned = [](std::vector<std::byte>& x, int64_t bytes) {
-    x.assign(size_t(bytes) + 128, std::byte{0xff});  // NaN: nothing may be read before it is written
+    x.assign(size_t(bytes) + 128, std::byte{0xff});  // NaN, to catch reads before writes
     return x.data() + (64 - reinterpret_cast<uintptr_t>(x.data()) % 64) % 64;
   };
   std::vector<std::byte> workspace, scratch;

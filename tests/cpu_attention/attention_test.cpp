@@ -1,4 +1,4 @@
-// Laws of the attention kernels: right values for every option and shape, no stray writes, bits of the shape alone.
+// Laws of the attention kernels: correct values for every option and shape, no stray writes, bits that depend only on the shape.
 #include "attention_case.h"
 
 namespace ridge::cpu {
@@ -16,13 +16,13 @@ std::vector<IsaTier> tiers() {
 std::string label(const Case& c, IsaTier tier) { return fmt::format("{} {}", name(tier), test::label(c)); }
 
 void check(Case& c, IsaTier tier) {
-  // With pairs the weights are rounded to bf16 before they are multiplied.
+  // With pairs the weights are rounded to bf16 before the multiplication.
   const double inner = multiplies_pairs(c.d, tier, true) ? 0x1p-8 : 0;
   test::check_attention(
       c, label(c, tier), [&](bool backward) { c.run(backward, tier); }, inner);
 }
 
-// Lengths and widths around every block and vector boundary; options drawn so that each meets each.
+// Lengths and widths around every block and vector boundary; options chosen so that each is combined with each.
 TEST(Attention, AnyShapeMatchesDouble) {
   for (IsaTier tier : tiers()) {
     uint64_t draw = 0;
@@ -46,7 +46,7 @@ TEST(Attention, AnyShapeMatchesDouble) {
   }
 }
 
-// All options crossed on one odd shape.
+// All combinations of options on one odd shape.
 TEST(Attention, OptionsCross) {
   for (IsaTier tier : tiers())
     for (bool causal : {false, true})
@@ -65,7 +65,7 @@ TEST(Attention, OptionsCross) {
               }
 }
 
-// Pairs of queries, of keys and of features: odd numbers of the first two, causal edges in the middle of a pair, every option.
+// Pairs of queries, of keys and of features: odd counts of the first two, causal edges in the middle of a pair, every option.
 TEST(Attention, PairsOfBf16) {
   for (IsaTier tier : tiers())
     for (auto [queries, keys] : {std::pair<int64_t, int64_t>{1, 1}, {1, 6}, {17, 17}, {33, 34}, {64, 64}, {65, 130}, {100, 51}, {129, 129}})
@@ -93,7 +93,7 @@ TEST(Attention, EmptyShapes) {
     }
 }
 
-// More queries than keys under a causal mask: the first ones see nothing, give zeros and pass no gradient.
+// More queries than keys under a causal mask: the first ones attend to nothing, give zeros and pass no gradient.
 TEST(Attention, RowsThatSeeNothing) {
   for (IsaTier tier : tiers()) {
     Case c;
@@ -111,7 +111,7 @@ TEST(Attention, RowsThatSeeNothing) {
   }
 }
 
-// Scores of hundreds neither overflow nor lose the winner.
+// Scores in the hundreds neither overflow nor lose the maximum.
 TEST(Attention, HugeScores) {
   for (IsaTier tier : tiers()) {
     Case c;
@@ -121,7 +121,7 @@ TEST(Attention, HugeScores) {
     for (int64_t i = 0; i < int64_t(c.q.size()) / 4; ++i) store(DType::f32, c.q, i, 300 * float(load(DType::f32, c.q, i)));
     const auto want = c.solve(false);
     c.run(false, tier);
-    // The scores themselves carry an error of a few ulp of their size, about 2000.
+    // The scores, of about 2000, themselves have an error of a few ulps.
     expect_near("out", c.dense(c.out, c.d.out, 1, 40), want.out, 2000 * 0x1p-22, label(c, tier));
   }
 }
@@ -137,7 +137,7 @@ TEST(Attention, NanReachesTheOutput) {
   }
 }
 
-// The analytic gradient that everything is compared to is itself the derivative of the forward formula.
+// The analytic gradient used as the expected value is itself the derivative of the forward formula.
 TEST(Attention, GradientIsTheDerivative) {
   Case c;
   c.d = {.batch = 1, .heads = 4, .kv_heads = 2, .queries = 5, .keys = 7, .dim = 3};
@@ -166,7 +166,7 @@ TEST(Attention, GradientIsTheDerivative) {
   }
 }
 
-// Any partition and order of the units, also where dk and dv are summed from chunks.
+// Any partition and order of the units, also if dk and dv are summed from chunks.
 TEST(Attention, BitsDoNotDependOnTheOrderOfUnits) {
   for (IsaTier tier : tiers())
     for (int64_t length : {130, 513})
@@ -186,7 +186,7 @@ TEST(Attention, BitsDoNotDependOnTheOrderOfUnits) {
       }
 }
 
-// One head of a long sequence still feeds sixteen threads, and needs memory in proportion to its length.
+// One head of a long sequence still occupies sixteen threads, with memory proportional to its length.
 TEST(Attention, LongSequencesAreCut) {
   Case c;
   c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 10'000, .keys = 10'000, .dim = 64};

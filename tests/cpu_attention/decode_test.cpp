@@ -1,4 +1,4 @@
-// One query against a cache: the values of any other attention, for every length that the cache can hold.
+// One query against a cache: the same values as ordinary attention, for every length that the cache can hold.
 #include "attention_case.h"
 
 namespace ridge::cpu {

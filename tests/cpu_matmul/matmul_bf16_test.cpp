@@ -1,4 +1,4 @@
-// Products of two bf16 operands, which some CPUs multiply in pairs along K: the same values as by conversion, whatever the layout.
+// Products of two bf16 operands, which some CPUs multiply in pairs along K: the same values as by conversion, in any layout.
 #include <gtest/gtest.h>
 
 #include "matmul_case.h"
@@ -21,7 +21,7 @@ TEST(MatmulBf16, EveryDepthAndTail) {
       }
 }
 
-// Rows at odd distances hold no whole pairs; tables of offsets have no distance at all.
+// Rows with odd strides contain no whole pairs; offset tables have no stride at all.
 TEST(MatmulBf16, AnyDistanceBetweenRows) {
   for (int64_t pad : {0, 1, 2, 3, 64})
     for (int form = 0; form < 4; ++form)
@@ -30,7 +30,7 @@ TEST(MatmulBf16, AnyDistanceBetweenRows) {
           SCOPED_TRACE(testing::Message() << "pad " << pad << " form " << form << " k " << k);
           MatmulDesc d = narrow(plain(31, 40, k, form & 1, form & 2, false, pad));
           Case(d, 1, {.depth = 11, .tiny_flops = tiny}).check({.threads = 2, .run = 2, .seed = 3});
-          d.batch = {{3, 31 * 200, 40 * 200, 31 * (40 + pad)}};  // each a product of its own
+          d.batch = {{3, 31 * 200, 40 * 200, 31 * (40 + pad)}};  // separate products
           Case(d, 2, {.depth = 16, .tiny_flops = tiny}).check();
           d.k = {{2, 7 * d.k[0].a, 9 * d.k[0].b, 0}, {5, d.k[0].a, d.k[0].b, 0}};
           Case(d, 3, {.depth = 3, .tiny_flops = tiny}).check();
@@ -61,7 +61,7 @@ TEST(MatmulBf16, SameBitsForAnyDealingOfUnits) {
       }
 }
 
-// What is not finite stays so, and reaches its own row and column only.
+// Non-finite values stay so, and affect only their own row and column.
 TEST(MatmulBf16, NotFiniteValuesStayWhereTheyAre) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (IsaTier tier : tiers())

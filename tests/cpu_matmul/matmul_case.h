@@ -1,4 +1,4 @@
-// A matmul case for the CPU's kernels: a runner that deals units as told.
+// A matmul case for the CPU kernels, with a runner that distributes units as specified.
 #pragma once
 #include <array>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "support/matmul_case.h"
 
 namespace ridge::cpu {
-inline namespace matmul_test {  // all tests can be one program
+inline namespace matmul_test {  // lets all tests be linked into one program
 
 using namespace test::matmul_case;
 
@@ -23,7 +23,7 @@ inline std::vector<IsaTier> tiers() {
 #endif
 }
 
-// How units are dealt: `threads` scratch areas filled with junk, units in an order drawn from the seed, in runs of up to `run`.
+// How units are distributed: `threads` scratch areas filled with junk, units in an order drawn from the seed, in runs of up to `run`.
 struct Dealing {
   int threads = 1;
   int64_t run = 1 << 30;
@@ -37,7 +37,7 @@ struct EpilogueLog {
   bool scratch_ok = true;
 };
 
-// Stores relu(sum) and fills its scratch with junk, to show that nothing of the kernel lives there.
+// Stores relu(sum) and fills its scratch with junk, to show that the kernel keeps nothing there.
 inline void relu_epilogue(const void* context, Worker& worker, int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* acc,
                           int64_t ld) {
   auto& log = *static_cast<EpilogueLog*>(const_cast<void*>(context));
@@ -58,7 +58,7 @@ struct Case : MatmulCase {
 
   explicit Case(MatmulDesc d, uint32_t seed = 1, MatmulModel m = {}) : MatmulCase(std::move(d), seed), model(m) {}
 
-  // C's bytes after a run with the kernels of a tier.
+  // C's bytes after a run with one tier's kernels.
   std::vector<std::byte> run(IsaTier tier, Dealing deal = {}) const {
     auto kernel = make_matmul_for(desc, tier, model);
     Operand out = c;
@@ -109,7 +109,7 @@ struct Case : MatmulCase {
     return out.bytes;
   }
 
-  // Runs of every tier against the double loop.
+  // Checks every tier against the double-precision loop.
   void check(Dealing deal = {}) const {
     const std::vector<Truth> truth = double_loop();
     for (IsaTier tier : tiers()) {

@@ -40,7 +40,7 @@ TEST(Matmul, FewRowsOrColumnsAgainstMuch) {
     }
 }
 
-// Blocks of a few elements: every boundary between tiles, K blocks, units and chunks is crossed by small products.
+// Blocks of a few elements: small products cross every boundary between tiles, K blocks, units and chunks.
 TEST(Matmul, AnyBlockingOfAnyLoops) {
   std::mt19937 rng(11);
   const auto pick = [&](int64_t low, int64_t high) { return low + int64_t(rng() % uint64_t(high - low + 1)); };
@@ -49,7 +49,7 @@ TEST(Matmul, AnyBlockingOfAnyLoops) {
     MatmulModel model;
     model.depth = pick(3, 70), model.l2 = int64_t(1) << pick(9, 20), model.shared_bytes = int64_t(1) << pick(8, 20);
     model.tiny_flops = pick(0, 3) ? 0 : 1e6, model.unit_ns = pick(0, 1) ? 1 : 5000, model.few_rows = pick(0, 16);
-    // Each operand lies in an order of its own, split loops and all.
+    // Each operand has its own axis order, including split loops.
     MatmulDesc d;
     d.batch.resize(size_t(pick(0, 2))), d.m.resize(size_t(pick(1, 2))), d.n.resize(size_t(pick(1, 2))), d.k.resize(size_t(pick(1, 2)));
     const int64_t most = pick(0, 3) ? 60 : 9;
@@ -222,7 +222,7 @@ TEST(Matmul, SameBitsForAnyDealingOfUnits) {
       }
 }
 
-// Rows of A and C, and depths of B, that lie more than 2^32 elements apart, in memory that is reserved and hardly touched.
+// Rows of A and C, and depths of B, more than 2^32 elements apart, in memory that is reserved and hardly touched.
 TEST(Matmul, OffsetsBeyond32Bits) {
   const int64_t far = (int64_t(1) << 32) + 64, bytes = far * 4 * 3;
   void* space = mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

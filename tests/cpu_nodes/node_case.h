@@ -1,4 +1,4 @@
-// One node run by its kernel in several ways of sharing out units.
+// Runs one node's kernel with several ways of distributing its units.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -12,11 +12,11 @@
 #include "support/node_laws.h"
 
 namespace ridge::cpu {
-inline namespace node_test {  // all tests can be one program
+inline namespace node_test {  // lets all tests be linked into one program
 
 using reference::Array;
 
-// How units are shared out. The bits must not depend on it.
+// How units are distributed. The result bits must not depend on it.
 enum class Sharing { all_at_once, one_by_one, backwards, shuffled, threads };
 
 // Memory with a guard on both sides.
@@ -96,7 +96,7 @@ struct NodeCase : test::NodeCase {
     return results;
   }
 
-  // The results, after checking that every way to share out units gives the same bits.
+  // The results, after checking that every distribution of units gives the same bits.
   std::vector<Array> results() override {
     const auto first = run(Sharing::all_at_once);
     for (Sharing sharing : {Sharing::one_by_one, Sharing::backwards, Sharing::shuffled, Sharing::threads})

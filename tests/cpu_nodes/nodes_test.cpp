@@ -1,4 +1,4 @@
-// Every kernel of a single node on the CPU.
+// Every single-node kernel on the CPU.
 #include "base/error.h"
 #include "cpu_nodes/node_case.h"
 
@@ -32,7 +32,7 @@ TEST(NodeKernels, RefuseOtherNodes) {
   EXPECT_THROW(make_node_kernel(g, Builder(g).neg(x)), Error);
 }
 
-// Large problems have work for sixteen threads in every step that costs something.
+// Large problems keep sixteen threads busy in every expensive step.
 TEST(NodeKernels, ShareOutLargeProblems) {
   Graph g;
   Builder b(g);

@@ -1,4 +1,4 @@
-// Runs the tile kernel on a group's memory and compares it with the group's values point by point.
+// Runs the tile kernel on a group's memory and compares it with the group's values, point by point.
 #pragma once
 #include <random>
 
@@ -9,7 +9,7 @@ namespace ridge::cpu::tile_test {
 
 using namespace ridge::tile_test;
 
-// How the units of a task are handed out.
+// How the units of a task are distributed.
 enum class Split { whole, single_backwards, thirds };
 struct Outcome {
   bool fault = false;

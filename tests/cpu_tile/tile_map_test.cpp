@@ -130,7 +130,7 @@ TEST(TileMap, StridedAndWiderOutputs) {
   Build b(Form::map, {9, 35});
   int x = b.in();
   b.store(x, {80, 2}, 1);
-  b.store(b.load(b.operand(), DType::f32, {1, 0}), {35, 1});  // a row's value to the whole row
+  b.store(b.load(b.operand(), DType::f32, {1, 0}), {35, 1});  // broadcasts a row's value to the whole row
   b.store(b.literal(7, DType::i32), {35, 1});
   b.store(b.op(Op::cast, DType::boolean, x), {35, -1}, 34);
   std::vector<Memory> m{{DType::f32, 9 * 35}, {DType::f32, 9 * 80}, {DType::f32, 9}, {DType::f32, 9 * 35}, {DType::i32, 9 * 35}, {DType::boolean, 9 * 35}};
@@ -278,7 +278,7 @@ TEST(TileMap, StreamingStoresGiveTheSameBits) {
   }
 }
 
-// A step of AdamW as the optimizer writes it: p, m, v, gradient, whether the step is good, then eight scalars (see TileUpdate), then the results.
+// An AdamW step as the optimizer writes it: p, m, v, gradient, whether the step is good, then eight scalars (see TileUpdate), then the results.
 TileGroup adamw_group(Shape domain, bool reversed) {
   Build b(Form::map, domain);
   const Shape once(std::vector<int64_t>(domain.rank(), 0));
@@ -296,7 +296,7 @@ TileGroup adamw_group(Shape domain, bool reversed) {
 TEST(TileMap, AnUpdateRunsInOnePassWithTheSameBits) {
   for (Shape domain : {Shape{3}, Shape{33}, Shape{5003}, Shape{65, 128}, Shape{7, 31}}) {
     for (bool good : {true, false}) {
-      const TileGroup group = adamw_group(domain, false), passes = adamw_group(domain, true);  // p * shrink the other way round is not recognised
+      const TileGroup group = adamw_group(domain, false), passes = adamw_group(domain, true);  // p * shrink with swapped operands is not recognised
       EXPECT_EQ(plan_tile_group(group)->phases[0].body.size(), 1u);
       EXPECT_GT(plan_tile_group(passes)->phases[0].body.size(), 9u);
       std::vector<Memory> m(4, Memory(DType::f32, domain.numel()));

@@ -1,4 +1,4 @@
-// The vector functions against the C library in double, over the whole range of f32: error in units of the last place.
+// The vector functions against the C library in double, over the whole f32 range: error in units in the last place.
 #include "machine/features.h"
 #include "tile_harness.h"
 
@@ -28,7 +28,7 @@ double ulps(float got, double want) {
     if (nearest == got) return 0;
     return std::fabs(want) > 3.4e38 && std::fabs(got) > 3.3e38 && std::signbit(got) == (want < 0) ? 1 : kInf;  // one step around overflow
   }
-  if (std::fabs(want) < kMin && std::fabs(got) <= kMin) return 0;  // denormal results may flush
+  if (std::fabs(want) < kMin && std::fabs(got) <= kMin) return 0;  // denormal results may be flushed
   double ulp = std::ldexp(1.0, std::max(std::ilogb(std::max(std::fabs(want), double(kMin))), -126) - 23);
   return std::fabs(double(got) - want) / ulp;
 }
@@ -52,7 +52,7 @@ struct Law {
 };
 
 TEST(TileMath, ErrorOfEveryFunction) {
-  const bool fused = isa_tier() != IsaTier::sse4 && isa_tier() != IsaTier::scalar;  // has a fused multiply-add
+  const bool fused = isa_tier() != IsaTier::sse4 && isa_tier() != IsaTier::scalar;  // has fused multiply-add
   const Law laws[] = {
       {Op::exp, 2}, {Op::expm1, 2},   {Op::log, 2},      {Op::log1p, 2},    {Op::sin, 2},    {Op::cos, 2},     {Op::tanh, 3},
       {Op::erf, 3}, {Op::sigmoid, 3}, {Op::softplus, 3}, {Op::silu, 4, 80}, {Op::sqrt, 0.5}, {Op::rsqrt, 1.5}, {Op::gelu_erf, fused ? 8.0 : 100.0, 12}};
@@ -69,7 +69,7 @@ TEST(TileMath, ErrorOfEveryFunction) {
   }
 }
 
-// Where the exact value nearly cancels, the error is measured against the input's size.
+// Where the exact value nearly cancels, the error is relative to the input.
 TEST(TileMath, GeluFormsAndGradients) {
   for (Op op : {Op::gelu_tanh, Op::gelu_tanh_grad, Op::gelu_erf_grad, Op::silu_grad}) {
     std::vector<float> x = sample(1e4f), y = values_of(op, x);
@@ -152,7 +152,7 @@ TEST(TileMath, MaximumAndMinimumKeepNan) {
   EXPECT_EQ(low[4], -kInf);
 }
 
-// A value is the same wherever its element lies in a vector.
+// A value does not depend on its element's position in a vector.
 TEST(TileMath, TailsGiveTheSameBits) {
   for (Op op : {Op::exp, Op::log1p, Op::tanh, Op::sin, Op::gelu_tanh, Op::erf, Op::sqrt, Op::relu}) {
     for (size_t n : {1, 5, 15, 17, 31, 63}) {

@@ -88,7 +88,7 @@ TEST(TileRow, NanWinsAndTiesGoToTheFirst) {
 }
 
 TEST(TileRow, StridedTransposedAndSeveralAxes) {
-  // [4, 3, 5, 6] with reduced last two axes read in several layouts
+  // [4, 3, 5, 6] with the last two axes reduced, read in several layouts
   Shape s{4, 3, 5, 6};
   for (Shape strides : {Shape{90, 30, 6, 1}, Shape{1, 4, 12, 60}, Shape{90, 30, 1, 5}, Shape{30, 120, 6, 1}, Shape{0, 30, 6, 1}, Shape{90, 30, 6, 0}}) {
     Build b(Form::row, s, 2);
@@ -179,7 +179,7 @@ TEST(TileColumn, EveryReduction) {
   }
 }
 
-// Gradients of gamma and beta, with the elementwise product stored as well and an epilogue on the sums
+// Gradients of gamma and beta, with the elementwise product also stored and an epilogue on the sums
 TEST(TileColumn, NormGradients) {
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{3, 5}, {1000, 64}, {2049, 768}, {30, 3001}}) {
     Build b(Form::column, {rows, cols}, 1);
@@ -196,7 +196,7 @@ TEST(TileColumn, NormGradients) {
   }
 }
 
-// Narrow strips that stay in the cache, one strip cut into parts, and columns that are neither.
+// Narrow strips that stay in the cache, one strip split into parts, and columns that are neither.
 const Shape kColumnShapes[] = {Shape{1, 1},      Shape{3, 7},    Shape{31, 33},     Shape{2, 5, 64},    Shape{64, 1100},
                                Shape{700, 1100}, Shape{9001, 3}, Shape{30000, 5},   Shape{5, 1, 40, 3}, Shape{3, 20000},
                                Shape{0, 3},      Shape{3, 0},    Shape{40, 700, 8}, Shape{2, 3000, 40}, Shape{1200, 1, 64}};

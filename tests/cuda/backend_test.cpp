@@ -1,4 +1,4 @@
-// The CUDA backend as a whole: on the simulated GPU, or on the machine's own with RIDGE_TEST_GPU=1.
+// The CUDA backend as a whole: on the simulated GPU, or on the machine's GPU with RIDGE_TEST_GPU=1.
 #include "backend/cuda/backend.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace ridge::cuda {
 namespace {
 
-// What the simulated GPU is asked to count.
+// How often a driver call was made on the simulated GPU.
 int calls(const char* call) {
   DynamicLibrary library(test::fake_driver("simulator"));
   int (*count)(const char*) = nullptr;
@@ -30,7 +30,7 @@ class CudaBackendTest : public test::CudaTest {
     if (IsSkipped()) return;
     if (!test::tests_real_gpu()) simulator_.emplace();
     cache_.emplace("RIDGE_CACHE", folder_.path());
-    // Kernels of the simulated GPU are kept elsewhere; those of a real one between runs.
+    // Kernels of the simulated GPU are cached elsewhere; those of a real one persist between runs.
     backend_ = std::make_unique<CudaBackend>(options());
   }
   CudaOptions options() const {
@@ -48,7 +48,7 @@ class CudaBackendTest : public test::CudaTest {
   std::unique_ptr<CudaBackend> backend_;
 };
 
-// A program over tensors of f32 with its memory on the device.
+// A program over f32 tensors with its memory on the device.
 struct OnDevice {
   OnDevice(Backend& backend, const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs) : backend(backend) {
     CompileOptions options(backend);
@@ -95,7 +95,7 @@ TEST_F(CudaBackendTest, MovesBytes) {
     EXPECT_EQ(std::count(to.begin(), to.end(), 0), bytes) << "fresh memory is zero";
     backend_->upload(a, from.data(), bytes);
     const std::vector<char> sent = from;
-    std::fill(from.begin(), from.end(), 'y');  // the source is free at once
+    std::fill(from.begin(), from.end(), 'y');  // the source may be overwritten immediately
     backend_->copy(b, a, bytes);
     backend_->clear(a, bytes);
     backend_->download(to.data(), b, bytes);
@@ -144,7 +144,7 @@ TEST_F(CudaBackendTest, MarksAreReachedInOrder) {
   backend_->release(there, 8), backend_->release_host(host, 8000);
 }
 
-// Copies in queues of their own keep the order that they are told, across programs.
+// Copies in separate queues keep the requested order, across programs.
 TEST_F(CudaBackendTest, CopiesBesideProgramsWaitWhereTheyAreTold) {
   constexpr int64_t kCount = 50000, kBytes = 4 * kCount;
   Graph graph;
@@ -156,7 +156,7 @@ TEST_F(CudaBackendTest, CopiesBesideProgramsWaitWhereTheyAreTold) {
   auto* to = reinterpret_cast<float*>(backend_->allocate_host(kRounds * kBytes));
   for (int64_t i = 0; i < kRounds * kCount; ++i) from[i] = float(i);
   for (int round = 0; round < kRounds; ++round) {
-    backend_->order(Queue::work, Queue::in);  // the program before has read its input
+    backend_->order(Queue::work, Queue::in);  // after the previous program has read its input
     backend_->upload_later(const_cast<void*>(p.in[0]), from + round * kCount, kBytes, Queue::in);
     backend_->order(Queue::in, Queue::work), backend_->order(Queue::out, Queue::work);
     p.run();
@@ -183,14 +183,14 @@ TEST_F(CudaBackendTest, SaysWhatItIs) {
   constexpr int64_t kBytes = int64_t(8) << 20;
   std::byte* p = backend_->allocate(kBytes);
   EXPECT_EQ(backend_->memory_use().asked, before.asked + kBytes);
-  if (!test::tests_real_gpu()) {  // others use a real one meanwhile
+  if (!test::tests_real_gpu()) {  // others may be using a real one
     EXPECT_LE(backend_->memory_use().free, before.free - kBytes);
   }
   backend_->release(p, kBytes);
   EXPECT_EQ(backend_->memory_use().asked, before.asked);
 }
 
-// The first run at some addresses is not recorded, the second is, and all others replay. New addresses are recorded apart.
+// The first run at new addresses is not recorded, the second is, and all others replay. New addresses get a separate recording.
 TEST_F(CudaBackendTest, RecordsAndReplays) {
   Graph graph;
   Builder b(graph);
@@ -212,11 +212,11 @@ TEST_F(CudaBackendTest, RecordsAndReplays) {
   EXPECT_EQ(backend_->counts().replays, 10);
   EXPECT_EQ(backend_->counts().direct, 1);
   EXPECT_EQ(backend_->memory_use().asked, asked);
-  // What changes between runs is read from memory.
+  // Values that change between runs are read from memory.
   p.set(1, std::vector<float>(1000, 2.f));
   p.run();
   EXPECT_FLOAT_EQ(p.get()[100], 3.f);
-  // Elsewhere, and back again; more places than recordings are kept.
+  // At other addresses, and back again; more addresses than recordings are kept.
   std::vector<std::byte*> places;
   const void* home = p.in[1];
   for (int i = 0; i < 12; ++i) {
@@ -265,7 +265,7 @@ TEST_F(CudaBackendTest, TrainsAsTheCpuDoes) {
     for (size_t w = 0; w < step.parameters.size(); ++w) {
       float apart = 0;
       for (size_t i = 0; i < here.parameter(w).size(); ++i) apart = std::max(apart, std::abs(here.parameter(w)[i] - there.parameter(w)[i]));
-      // AdamW moves a weight whose gradient is all rounding by the whole rate, so single elements may differ by steps.
+      // AdamW moves a weight whose gradient is pure rounding by the full rate, so single elements may differ by steps.
       EXPECT_LT(apart, 3e-2f) << step.parameters[w].name;
     }
   }
@@ -284,7 +284,7 @@ TEST_F(CudaBackendTest, TwoProcessesWorthOfBackendsGiveTheSameBits) {
   EXPECT_EQ(states[0], states[1]);
 }
 
-// h' = tanh(h + x_t · w), forwards and backwards in time, with its gradient: a loop inside the recording.
+// h' = tanh(h + x_t · w), forward and backward in time, with its gradient: a loop inside the recording.
 TEST_F(CudaBackendTest, LoopsOverTime) {
   for (bool reverse : {false, true}) {
     Graph graph;
@@ -353,7 +353,7 @@ void expect_bad_index(Body&& body, const char* where) {
   }
 }
 
-// run() does not wait, so a bad index is told by whoever waits next, or by the run after it; once.
+// run() does not wait, so a bad index is reported by the next wait, or by the next run; once.
 TEST_F(CudaBackendTest, ABadIndexIsToldByWhoeverWaits) {
   BadIndex bad(*backend_);
   auto meet = [&] {
@@ -368,7 +368,7 @@ TEST_F(CudaBackendTest, ABadIndexIsToldByWhoeverWaits) {
   expect_bad_index([&] { bad.program().get(); }, "download");
   meet();
   expect_bad_index([&] { backend_->wait_for(backend_->mark()); }, "wait_for");
-  if (!test::tests_real_gpu()) {  // a real device may not have got so far
+  if (!test::tests_real_gpu()) {  // a real device may not be that far yet
     meet();
     expect_bad_index([&] { bad.program().run(); }, "run");
   }
@@ -384,7 +384,7 @@ TEST_F(CudaBackendTest, ABadClassIsNamedAsOnTheCpu) {
     if (k) options.backend = backend_.get();
     engine::Training training(step, 10, options);
     const int64_t wrong = 17;
-    std::memcpy(training.data(1).data() + 4, &wrong, 8);  // of the third sample
+    std::memcpy(training.data(1).data() + 4, &wrong, 8);  // in the third sample
     try {
       training.run(1e-2f);
       ADD_FAILURE();
@@ -482,7 +482,7 @@ TEST_F(CudaBackendTest, ALostDeviceSaysThatTheCheckpointIsIntact) {
       EXPECT_EQ(what.find("lost", what.find("lost") + 1), std::string::npos) << "said once: " << what;
     }
   }
-  // All is taken down while the device answers nothing.
+  // Everything is destroyed while the device returns only errors.
   const test::Variable fault("FAKE_GPU", "cuCtxSetCurrent=709,cuStreamSynchronize=709,cuMemFree_v2=709");
 }
 
@@ -513,7 +513,7 @@ TEST_F(CudaBackendTest, MissingPartsAreNamed) {
   for (int i = 0; i < 2; ++i) EXPECT_NEAR(there.run(1e-2f), here.run(1e-2f), 1e-4f);
 }
 
-// Nothing is compiled or allocated for a plan.
+// Planning compiles and allocates nothing.
 TEST_F(CudaBackendTest, APlanTakesNothing) {
   engine::Step step = engine::make_step(engine::mlp_model(64));
   const MemoryUse before = backend_->memory_use();
@@ -528,7 +528,7 @@ TEST_F(CudaBackendTest, APlanTakesNothing) {
   EXPECT_EQ(backend_->memory_use().asked, before.asked + plan.report().arena_bytes);
 }
 
-// A file with another kernel's code under a kernel's name is found out when it is loaded.
+// A file with another kernel's code under a kernel's name is detected on loading.
 TEST_F(CudaBackendTest, WrongCodeInTheCacheIsCompiledAnew) {
   Device& device = backend_->device();
   const KernelText one{"one", "extern \"C\" __global__ void one(float* x) { x[0] = 1; }\n"},
@@ -548,7 +548,7 @@ TEST_F(CudaBackendTest, WrongCodeInTheCacheIsCompiledAnew) {
   }
 }
 
-// What was measured once is known to later processes; what a checkpoint brings comes before it, and only what is used is told.
+// Later processes reuse measurements; choices from a checkpoint take precedence, and only those in use are reported.
 TEST_F(CudaBackendTest, ChoicesAreKeptAndGiven) {
   Device& device = backend_->device();
   auto modules = [&] { return Modules(device, library_search(device.driver().version()), options().cubins); };

@@ -1,4 +1,4 @@
-// Kernel texts to machine code: compiled once, kept in files that are never believed blindly, and errors that say what is wrong.
+// Kernel texts to machine code: compiled once, cached in files that are always verified, and clear errors.
 #include "backend/cuda/cubins.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST_F(KernelTexts, BecomeMachineCode) {
   EXPECT_NE(nvrtc().version().find('.'), std::string::npos);
 }
 
-// Stored digests tell instructions apart, not names.
+// Stored digests depend on the instructions, not on names.
 TEST_F(KernelTexts, KeepTheirDigestWhenTheyAreRenamed) {
   auto digest = [&](const KernelText& text) { return test::Cubin(compile_text(nvrtc(), text, "sm_86")).digest(); };
   KernelText renamed = add_number(1);
@@ -68,7 +68,7 @@ TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
   }
 }
 
-// What is told apart is what changes the code, and nothing else.
+// The key covers exactly what changes the code.
 TEST_F(KernelTexts, AreKnownByContentCompilerAndChip) {
   Cubins a(nvrtc(), "sm_86", {.folder = {}}), b(nvrtc(), "sm_90a", {.folder = {}});
   KernelText text = add_number(1), more_shared = text, renamed = text;
@@ -88,7 +88,7 @@ TEST_F(KernelTexts, AreCompiledOnceAndFoundAgain) {
   {
     Cubins cubins(nvrtc(), "sm_80", options);
     cubins.ask(texts);
-    std::vector<std::jthread> readers;  // several may want the same
+    std::vector<std::jthread> readers;  // several may want the same one
     for (int i = 0; i < 3; ++i) readers.emplace_back([&] { EXPECT_GT(cubins.get(add_number(1))->size(), 64u); });
     readers.clear();
     for (const KernelText& text : texts) EXPECT_GT(cubins.get(text)->size(), 64u);

@@ -73,7 +73,7 @@ TEST(CudaDriver, OutOfMemorySaysHowMuchWasAsked) {
 TEST(CudaDriver, GivesBackWhatItTook) {
   const Driver driver(fake());
   const Context context = use_device(driver, 5);
-  for (int i = 0; i < 20; ++i) {  // 20 × 128 MiB do not fit at the same time
+  for (int i = 0; i < 20; ++i) {  // 20 × 128 MiB do not fit together
     DeviceMemory memory = allocate(driver, 128 << 20);
     DeviceMemory other = std::move(memory);
     EXPECT_NE(other.get(), 0u);
@@ -103,7 +103,7 @@ TEST(CudaDriver, ANamelessErrorIsStillAnError) {
   EXPECT_TRUE(has(error_of([&] { driver.refuse("cuNew", -7); }), "[cuNew] unknown error (-7)"));
 }
 
-// Copies through the real driver. Says in words what is wrong; nothing: all is right, or there is no device.
+// Copies through the real driver. Returns a description of the failure; empty if all is well or there is no device.
 std::string copy_through_the_driver() {
   std::unique_ptr<Driver> driver;
   try {
@@ -130,7 +130,7 @@ std::string copy_through_the_driver() {
   driver->stream_wait(stream.get());
   if (got != sent) return "the copy differs";
 
-  // Random numbers: between -1 and 1, each as likely as another, in all three formats.
+  // Random numbers between -1 and 1, uniform, in all three formats.
   for (unsigned sort : {0u, 1u, 2u}) {
     void* fill[] = {&a, &sort};
     driver->launch(function_of(*driver, module, "probe_fill"), unsigned(kWords) / kProbeThreads, 1, 1, kProbeThreads, 1, 1, 0, stream.get(), fill, nullptr);
@@ -159,7 +159,7 @@ std::string copy_through_the_driver() {
   return "";
 }
 
-// On a machine with a GPU. In a child, since a process that has started CUDA can no longer fork for it.
+// Needs a GPU. Runs in a child, because a process that has started CUDA can no longer fork for it.
 TEST(CudaDriver, TheRealDeviceCopiesWhatItWasGiven) {
   const ChildAnswer answer = ask_children({[](ChildVoice& voice) {
                                             try {

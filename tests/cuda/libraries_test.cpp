@@ -67,7 +67,7 @@ TEST(CudaLibraries, AreFoundWherePackagesPutThem) {
   }
 }
 
-// The interpreter on the path may only be the one that starts another.
+// The interpreter on the path may be a wrapper that starts another.
 TEST(CudaLibraries, AreFoundThroughPyenv) {
   const Root root;
   root.put("pyenv/shims/python3");
@@ -82,7 +82,7 @@ TEST(CudaLibraries, TheNewestThatTheDriverSpeaksWins) {
   root.put("usr/local/cuda-13/lib64/libcublasLt.so.13");
   EXPECT_EQ(root.open(Library::cublas_lt, root.search(13010)), "usr/local/cuda-13/lib64/libcublasLt.so.13");
   EXPECT_EQ(root.open(Library::cublas_lt, root.search(12040)), "usr/local/cuda-12/lib64/libcublasLt.so.12");
-  // What the user names goes before.
+  // Paths that the user names take precedence.
   root.put("mine/libcublasLt.so.12");
   EXPECT_EQ(root.open(Library::cublas_lt, root.search(13010, {{"RIDGE_CUDA_LIBRARIES", root.folder / "mine"}})), "mine/libcublasLt.so.12");
 }
@@ -104,7 +104,7 @@ TEST(CudaLibraries, WhatIsMissingIsNamedWithTheWayToGetIt) {
   EXPECT_NE(broken.find("cuDNN cannot be loaded"), std::string::npos) << broken;
 }
 
-// The library that is opened ends the process where it cannot load the others.
+// The opened library aborts the process if it cannot load the others.
 TEST(CudaLibraries, HalfOfCudnnIsNone) {
   const Root root;
   root.put("mine/libcudnn.so.9");
@@ -120,7 +120,7 @@ TEST(CudaLibraries, HalfOfCudnnIsNone) {
   }
 }
 
-// Whoever can write to the working folder could put code there.
+// Anyone who can write to the working folder could put code there.
 TEST(CudaLibraries, ComeFromNoRelativeFolder) {
   const Root root;
   for (const char* place :
@@ -145,7 +145,7 @@ TEST(CudaLibraries, ComeFromNoRelativeFolder) {
 
 TEST(CudaLibraries, OddFoldersAreNoTrouble) {
   const Root root;
-  root.put("usr/local/lib/python3.12/site-packages/nvidia");  // a file where a folder belongs
+  root.put("usr/local/lib/python3.12/site-packages/nvidia");  // a file where a folder should be
   const LibrarySearch search = root.search(0, {{"PATH", ":::/no/such"}, {"PYTHONPATH", ":"}, {"HOME", "/no/such"}, {"RIDGE_CUDA_LIBRARIES", "/no/such"}});
   EXPECT_TRUE(search.folders.empty());
   EXPECT_FALSE(open_library(Library::nvrtc, search).library);

@@ -11,7 +11,7 @@ namespace {
 
 using test::Variable;
 
-// The fake device, by a few samples; its cuBLASLt is the same library under another name.
+// The fake device, measured with a few samples; its cuBLASLt is the same library under another name.
 GpuFindings measure(bool with_blas = true, bool quick = true, bool rates_only = false) {
   const test::TempFolder folder;
   if (with_blas) std::filesystem::create_symlink(test::fake_driver("gpu"), folder / "libcublasLt.so.12");
@@ -34,9 +34,9 @@ TEST(CudaProbe, MeasuresWhatTheDeviceDoes) {
   const GpuCeilings& gpu = found.gpus[0];
   EXPECT_EQ(gpu.name, "Fake GPU 0");
   EXPECT_EQ(all(gpu.remarks), "");
-  // The fake clock is exact; events count in floats.
+  // The fake clock is exact; events report floats.
   EXPECT_NEAR(gpu.copy_gbs.median, 100, 0.1);
-  EXPECT_EQ(gpu.copy_gbs.variant, "driver's copy");  // the kernel has its launch besides
+  EXPECT_EQ(gpu.copy_gbs.variant, "driver's copy");  // the kernel has its launch on top
   EXPECT_NEAR(gpu.launch_us.median, 2, 0.01);
   EXPECT_NEAR(gpu.upload_pinned_gbs.median, 20, 0.1);
   EXPECT_NEAR(gpu.download_pinned_gbs.median, 20, 0.1);
@@ -54,7 +54,7 @@ TEST(CudaProbe, MeasuresWhatTheDeviceDoes) {
   EXPECT_EQ(gpu.fastest()->precision, Precision::bf16);
 }
 
-// What runs wait for is what the time of a step is made of, and nothing else.
+// A run waits only for the measurements that a step's time depends on.
 TEST(CudaProbe, RatesAloneAreFewFigures) {
   const GpuFindings found = measure(true, true, true);
   ASSERT_EQ(found.gpus.size(), 1u);
@@ -95,7 +95,7 @@ TEST(CudaProbe, AFullProbeSaysWhatIsLeftWithoutRest) {
   const GpuFindings found = measure(true, false);
   ASSERT_EQ(found.gpus.size(), 1u);
   ASSERT_EQ(found.gpus[0].matmul.size(), 4u);
-  EXPECT_EQ(found.gpus[0].matmul[0].gflops.variant, "2048 x 2048, TN, 50 TFLOP/s without rest");  // the second of three proposals, one of which is broken
+  EXPECT_EQ(found.gpus[0].matmul[0].gflops.variant, "2048 x 2048, TN, 50 TFLOP/s without rest");  // the second of three proposals, one of which fails
 }
 
 TEST(CudaProbe, WithoutCublasLtTheRestIsMeasured) {
@@ -156,7 +156,7 @@ TEST(CudaProbe, ADeviceWithoutFreeMemoryIsNoFailure) {
   const Variable little("FAKE_GPU_FREE", "1000000");
   const GpuFindings found = measure();
   ASSERT_EQ(found.gpus.size(), 1u);
-  EXPECT_NEAR(found.gpus[0].launch_us.median, 2, 0.01);  // needs none
+  EXPECT_NEAR(found.gpus[0].launch_us.median, 2, 0.01);  // needs no memory
   EXPECT_NE(all(found.gpus[0].remarks).find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos);
 }
 
@@ -165,7 +165,7 @@ TEST(CudaProbe, NoDevicesIsOneLine) {
   EXPECT_NE(measure().none.find("offers no device"), std::string::npos);
 }
 
-// The real driver where there is one: figures have their order, whatever the chip.
+// The real driver, if there is one: figures are consistent with each other, whatever the chip.
 TEST(CudaProbe, TheRealDeviceIsMeasured) {
   const GpuFindings found = gpu_probe({.quick_seconds = 0.3})(true);
   EXPECT_EQ(found.gpus.empty(), !found.none.empty());

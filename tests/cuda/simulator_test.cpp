@@ -1,4 +1,4 @@
-// The simulated GPU itself: small kernels whose results are known, and wrong ones that it must find.
+// The simulated GPU itself: small kernels with known results, and wrong ones that it must detect.
 #include "support/simulator.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class SimulatedGpu : public testing::Test {
     start();
   }
 
-  void start() {  // anew, if the device was broken
+  void start() {  // again, if the device was broken
     modules.clear();
     stream.reset(), context.reset();
     driver = std::make_unique<Driver>();
@@ -30,7 +30,7 @@ class SimulatedGpu : public testing::Test {
     stream = make_stream(*driver);
   }
 
-  // As NVRTC does it: machine code, or the compiler's words.
+  // Like NVRTC: returns machine code, or the compiler's messages.
   std::string compile(const std::string& text, std::string* log = nullptr, std::vector<const char*> options = {"--gpu-architecture=sm_86"}) {
     const DynamicLibrary& library = driver->library();
     using Program = struct Tag*;
@@ -89,7 +89,7 @@ class SimulatedGpu : public testing::Test {
     void* pointers[] = {&args..., nullptr};
     driver->launch(function, blocks, 1, 1, threads, 1, 1, shared, stream.get(), pointers, nullptr);
   }
-  // The code with which the device answers from now on; 0: it works.
+  // The code that the device returns from now on; 0: it works.
   int state() { return driver->stream_wait.quietly(stream.get()); }
   int calls(const char* call) {
     int (*count)(const char*) = nullptr;
@@ -130,7 +130,7 @@ TEST_F(SimulatedGpu, SumsInWarpsAndBlocks) {
     const auto parts = get<float>(to, 3);
     EXPECT_EQ(parts[0] + parts[1] + parts[2], 500500.f) << order;
   }
-  // More threads than it was compiled for.
+  // More threads than the kernel was compiled for.
   DevicePointer a = from.get(), b = to.get();
   int n = 1;
   void* args[] = {&a, &b, &n};
@@ -207,7 +207,7 @@ TEST_F(SimulatedGpu, CountsWithAtomicsInSharedMemoryOfTheLaunch) {
   const DeviceMemory from = put(x), to = put(std::vector<unsigned>(20000));
   DevicePointer a = from.get(), b = to.get();
   void* args[] = {&a, &b, &sizes};
-  // More than 48 KiB must be granted first.
+  // More than 48 KiB must be requested explicitly.
   EXPECT_EQ(driver->launch.quietly(f, 1, 1, 1, 128, 1, 1, 80000, stream.get(), args, nullptr), 1);
   constexpr int kMostDynamic = 8;
   EXPECT_EQ(driver->function_set.quietly(f, kMostDynamic, 120000), 1);
@@ -215,7 +215,7 @@ TEST_F(SimulatedGpu, CountsWithAtomicsInSharedMemoryOfTheLaunch) {
   driver->launch(f, 1, 1, 1, 128, 1, 1, 80000, stream.get(), args, nullptr);
   const auto y = get<unsigned>(to, 20000);
   for (unsigned i = 0; i < 20000; ++i) EXPECT_EQ(y[i], i < 6 ? 143u : i == 6 ? 142u : 0u);
-  // A write beside it is found.
+  // A write out of bounds is detected.
   sizes.bins = 20001;
   driver->launch(f, 1, 1, 1, 128, 1, 1, 80000, stream.get(), args, nullptr);
   EXPECT_EQ(state(), 700);
@@ -298,7 +298,7 @@ TEST_F(SimulatedGpu, RefusesWhatARecordingForbids) {
   driver->capture_begin(stream.get(), 0);
   EXPECT_EQ(driver->stream_wait.quietly(stream.get()), 900);
   EXPECT_EQ(driver->capture_end.quietly(stream.get(), &graph), 901);
-  // Work on a second stream that nobody waits for.
+  // Work on a second stream that nothing waits for.
   const DeviceMemory x = allocate(*driver, 64);
   const Stream other = make_stream(*driver);
   const Event event = make_event(*driver);
@@ -390,7 +390,7 @@ TEST_F(SimulatedGpu, RefusesTextsThatDoNotCompile) {
   EXPECT_EQ(compile("extern \"C\" __global__ void f(int* x) { y[0] = 1; }", &log), "");
   EXPECT_NE(log.find("error"), std::string::npos) << log;
   EXPECT_EQ(compile("#include <cmath>\n", &log), "");
-  EXPECT_EQ(compile("extern \"C\" __global__ void f(float* x) { atomicAdd(x, 1.0f); }", &log), "");  // sums in no order
+  EXPECT_EQ(compile("extern \"C\" __global__ void f(float* x) { atomicAdd(x, 1.0f); }", &log), "");  // order not deterministic
   EXPECT_EQ(compile("", &log, {"--gpu-architecture=sm_61"}), "");
   EXPECT_EQ(compile("", &log, {"--wat"}), "");
   EXPECT_NE(log.find("--wat"), std::string::npos) << log;

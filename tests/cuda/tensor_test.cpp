@@ -1,4 +1,4 @@
-// Eager tensors on a GPU: the same values as on the CPU, moved when they must be and not otherwise.
+// Eager tensors on a GPU: the same values as on the CPU, copied only when necessary.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,14 +16,14 @@ class DeviceTensors : public test::CudaTest {
     CudaTest::SetUp();
     if (IsSkipped()) return;
     if (!test::tests_real_gpu()) simulator_.emplace();
-    // The device stays open for the whole program, and so does its cache.
+    // The device and its cache stay open for the whole program.
     static const test::TempFolder cache;
     cache_.emplace("RIDGE_CACHE", cache.path());
     use_device("cuda");
   }
   void TearDown() override { use_device("cpu"); }
 
-  // On the device, then on the CPU.
+  // Evaluates on the device, then on the CPU.
   template <class Body>
   static void expect_same(const Body& body, float tolerance = 1e-5f) {
     const std::vector<float> there = body().to_floats();
@@ -70,13 +70,13 @@ TEST_F(DeviceTensors, CrossDevices) {
   b.eval();
   use_device("cpu");
   EXPECT_EQ(used_device(), Device{});
-  Tensor c = b * 3;  // what was computed there is fetched
+  Tensor c = b * 3;  // the result is copied back
   EXPECT_NEAR(c.to_floats()[3], 6 * std::sin(0.3f), 1e-6f);
   use_device("cuda:0");
   EXPECT_NEAR((c + b).to_floats()[3], 8 * std::sin(0.3f), 1e-6f);
 }
 
-// Who writes into a tensor's memory is heard, whenever it happens.
+// Writes into a tensor's memory take effect whenever they happen.
 TEST_F(DeviceTensors, SeeWhatIsWrittenIntoThem) {
   Tensor a({2}, {1.f, 2.f});
   EXPECT_EQ((a + 1).to_floats(), (std::vector<float>{2, 3}));
@@ -130,7 +130,7 @@ Step learner(Net& net) {
   return step(net, adamw({.lr = 1e-2}), [&net](Tensor x, Tensor t) { return mse(net(x), t); });
 }
 
-// A user's own step, and weights that are seen while it trains.
+// A user's own step, and weights that are read while it trains.
 TEST_F(DeviceTensors, TrainInAStepOfTheirOwn) {
   Net there, here = equal_net(there);
   const Tensor x = numbers({5, 6}, 0.3f), t = numbers({5, 3}, 0.8f);
@@ -141,7 +141,7 @@ TEST_F(DeviceTensors, TrainInAStepOfTheirOwn) {
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(on_gpu.run({x, t}).loss, on_cpu.run({x, t}).loss, 1e-4);
   const std::vector<float> a = weights(there), b = weights(here);
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-3f);
-  // In expressions they are what they are now.
+  // Expressions use their current values.
   const float before = sum(there.up.weight).to_floats()[0];
   on_gpu.run({x, t});
   EXPECT_NE(sum(there.up.weight).to_floats()[0], before);
@@ -176,7 +176,7 @@ TEST_F(DeviceTensors, TrainWithATrainerThatGoesOn) {
   EXPECT_EQ(weights(loaded), weights(again));
 }
 
-// A step runs on the device that it names, whatever expressions are computed on.
+// A step runs on the device that it names, whatever device expressions use.
 TEST_F(DeviceTensors, StepsNameTheirDevice) {
   const test::TempFolder folder;
   const Tensor x = numbers({5, 6}, 0.3f), t = numbers({5, 3}, 0.8f);
@@ -201,7 +201,7 @@ TEST_F(DeviceTensors, StepsNameTheirDevice) {
   EXPECT_EQ(summary.find("\"precision\": \"fp32\""), std::string::npos) << "its matrix units have a faster format";
 }
 
-// Of the same device: exact ones for expressions, rounded ones in a step that asks for them.
+// On the same device: exact products for expressions, rounded ones in a step that asks for them.
 TEST_F(DeviceTensors, StepsNameTheFormatOfTheirProducts) {
   const Tensor x = numbers({64, 6}, 0.3f), t = numbers({64, 3}, 0.8f);
   Net net, same = equal_net(net), rounded = equal_net(net);

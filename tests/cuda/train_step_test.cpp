@@ -1,5 +1,5 @@
-// Whole training steps on the simulated GPU: every precision, old and new chips, with and without cuBLASLt, batches in parts, dropout and
-// recomputation give what the CPU gives, and the same bits in whatever order threads and blocks run.
+// Whole training steps on the simulated GPU: every precision, old and new chips, with and without cuBLASLt, split batches, dropout and recomputation match the
+// CPU, with the same bits in whatever order threads and blocks run.
 #include "step/step.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct Outcome {
 Outcome run(const Variant& v, Backend& backend) {
   const StepModel m = test::gpt_step_model(model_of(v), kBatch);
   StepOptions o;
-  o.precision = backend.host_memory() && v.precision == Precision::tf32 ? Precision::fp32 : v.precision;  // which the CPU has not
+  o.precision = backend.host_memory() && v.precision == Precision::tf32 ? Precision::fp32 : v.precision;  // the CPU has no tf32
   o.backend = &backend, o.micro = v.micro, o.recompute = v.recompute;
   o.clip = 1, o.seed = 5, o.optimizer.decay = 0.1, o.optimizer.lr = 1e-2, o.loss_scale.initial = 1024;
   TrainStep step(m, o);
@@ -75,7 +75,7 @@ Outcome on_simulator(const Variant& v) {
   const test::Variable cache("RIDGE_CACHE", folder.path());
   const test::Simulator simulator({.cublas_lt = v.cublas_lt, .capability = v.capability});
   CudaOptions options;
-  options.cubins.folder.clear();  // the simulator keeps its own
+  options.cubins.folder.clear();  // the simulator has its own cache
   CudaBackend backend(options);
   return run(v, backend);
 }
@@ -84,7 +84,7 @@ TEST_P(SimulatedTraining, IsTheCpus) {
   if (!test::simulator_works()) GTEST_SKIP() << "g++ is not installed";
   const Variant& v = GetParam();
   const Outcome want = run(v, default_backend()), got = on_simulator(v);
-  // f32 sums in another order; bf16 rounds to 1/256, f16 and TF32 to 1/2048, here and there at other places.
+  // f32 sums in another order; bf16 rounds to 1/256, f16 and TF32 to 1/2048, sometimes in different places.
   const double close = v.precision == Precision::bf16 ? 1e-2 : v.precision == Precision::fp32 ? 2e-5 : 2e-3;
   for (size_t i = 0; i < want.losses.size(); ++i) {
     EXPECT_NEAR(got.losses[i], want.losses[i], close * want.losses[i]) << "step " << i;

@@ -1,4 +1,4 @@
-// Laws of the GPU's attention kernels: right values for every option and shape, no stray writes, the same bits every time.
+// Laws of the GPU attention kernels: correct values for every option and shape, no stray writes, the same bits every time.
 #include "backend/cuda/attention.h"
 #include "support/attention_case.h"
 #include "support/cuda_device.h"
@@ -9,7 +9,7 @@ namespace {
 using namespace test::attention_case;
 
 struct Case : test::AttentionCase {
-  int multiprocessors = 0;  // that kernels are told of; 0: as many as there are
+  int multiprocessors = 0;  // number that kernels see; 0: the real one
 
   std::unique_ptr<Kernel> kernel(bool backward) const {
     Chip chip = test::CudaDevice::the().chip();
@@ -35,7 +35,7 @@ struct Case : test::AttentionCase {
     array(out, margin), array(lse, kMargin * 4);
     if (backward) array(dout, margin), array(dq, margin), array(dk, margin), array(dv, margin);
     const std::unique_ptr<Kernel> kernel = this->kernel(backward);
-    const std::vector<std::byte> work(size_t(kernel->workspace_bytes()), std::byte{0xff});  // NaN: nothing may be read before it is written
+    const std::vector<std::byte> work(size_t(kernel->workspace_bytes()), std::byte{0xff});  // NaN, to catch reads before writes
     memory.push_back(device.memory(work.data(), int64_t(work.size())));
     std::vector<DevicePointer> bases;
     for (const DeviceMemory& m : memory) bases.push_back(m.get());
@@ -60,8 +60,8 @@ class GpuAttention : public test::CudaTest {};
 
 bool all_of_them() { return test::tests_real_gpu() || test::is_set("RIDGE_FULL"); }
 
-// Options drawn so that each meets each, lengths and widths around the boundaries of tiles. The simulated GPU compiles slowly: it tries the
-// first few, unless all are asked for.
+// Options chosen so that each is combined with each, lengths and widths around tile boundaries. The simulated GPU compiles slowly: it runs only the first few
+// unless all are requested.
 TEST_F(GpuAttention, AnyShapeMatchesDouble) {
   struct Draw {
     DType dtype;
@@ -81,7 +81,7 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::f32, 35, 71, 9, {4, 2}, true, Mask::additive, 50, 0.25, Layout::qkv_slices},
       {DType::bf16, 1, 100, 16, {4, 2}, true, Mask::none, 77, 0, Layout::heads_first},
       {DType::f32, 1, 300, 80, {2, 2}, true, Mask::additive, 290, 0.25, Layout::feature_stride},
-      {DType::f32, 40, 33, 128, {1, 1}, true, Mask::none, -1, 0, Layout::heads_first},  // rows that see nothing
+      {DType::f32, 40, 33, 128, {1, 1}, true, Mask::none, -1, 0, Layout::heads_first},  // rows that attend to nothing
       {DType::f16, 130, 128, 32, {1, 1}, true, Mask::none, -1, 0.2, Layout::qkv_slices},
       {DType::bf16, 31, 7, 128, {6, 1}, false, Mask::boolean, -1, 0, Layout::qkv_slices},
       {DType::f32, 3, 3, 1, {1, 1}, true, Mask::none, 0, 0, Layout::heads_first},
@@ -97,13 +97,13 @@ TEST_F(GpuAttention, AnyShapeMatchesDouble) {
       {DType::bf16, 700, 700, 64, {2, 1}, true, Mask::none, -1, 0, Layout::qkv_slices},
       {DType::f16, 300, 700, 48, {1, 1}, false, Mask::none, -1, 0.2, Layout::qkv_slices},
       {DType::f16, 77, 77, 96, {2, 2}, true, Mask::none, -1, 0, Layout::qkv_slices},
-      {DType::bf16, 256, 320, 128, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},  // more keys than queries: tiles that all see
+      {DType::bf16, 256, 320, 128, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},  // more keys than queries: tiles visible to all
       {DType::f16, 129, 700, 100, {2, 1}, true, Mask::none, -1, 0, Layout::heads_first},
       {DType::bf16, 320, 256, 72, {2, 2}, true, Mask::none, -1, 0, Layout::heads_first},
-      {DType::bf16, 400, 400, 128, {4, 2}, true, Mask::none, -1, 0, Layout::qkv_slices, 2},  // more work than room: a block does two of them
+      {DType::bf16, 400, 400, 128, {4, 2}, true, Mask::none, -1, 0, Layout::qkv_slices, 2},  // more work than blocks: each does two
       {DType::bf16, 300, 520, 64, {4, 2}, true, Mask::none, -1, 0, Layout::heads_first, 2},
   };
-  // All texts are asked for first, so that they are compiled side by side.
+  // All texts are requested first, so that they are compiled in parallel.
   std::vector<Case> cases;
   std::vector<KernelText> texts;
   for (const Draw& x : draws) {
@@ -130,7 +130,7 @@ TEST_F(GpuAttention, EmptyShapes) {
   for (auto [batch, queries, keys] : {std::array<int64_t, 3>{0, 3, 3}, {1, 0, 5}, {2, 5, 0}, {1, 0, 0}}) {
     Case c;
     c.d = {.batch = batch, .heads = 2, .kv_heads = 1, .queries = queries, .keys = keys, .dim = 9};
-    c.d.causal = true, c.d.mask = Mask::additive, c.d.has_length = true, c.length = keys, c.d.dropout = 0.25;  // texts of another test
+    c.d.causal = true, c.d.mask = Mask::additive, c.d.has_length = true, c.length = keys, c.d.dropout = 0.25;  // shares another test's texts
     c.make(Layout::heads_first);
     check(c);
     if (HasFatalFailure()) return;
@@ -149,7 +149,7 @@ TEST_F(GpuAttention, SameBitsEveryTime) {
   EXPECT_TRUE(first.out == again.out && first.lse == again.lse && first.dq == again.dq && first.dk == again.dk && first.dv == again.dv);
 }
 
-// How the queries are dealt out to blocks is nothing to the bits.
+// How queries are distributed to blocks does not affect the bits.
 TEST_F(GpuAttention, SameBitsHoweverMuchRoomThereIs) {
   Case c;
   c.d = {.batch = 2, .heads = 2, .kv_heads = 2, .queries = 140, .keys = 140, .dim = 64, .dtype = DType::bf16};

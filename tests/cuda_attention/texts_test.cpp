@@ -1,4 +1,4 @@
-// Every attention text compiles for every chip, without includes; those that decide how fast a model trains spill nothing.
+// Every attention text compiles for every chip, without includes; those that decide training speed spill no registers.
 #include <algorithm>
 
 #include "backend/cuda/attention.h"
@@ -40,7 +40,7 @@ TEST_F(AttentionTexts, CompileForEveryChip) {
 TEST_F(AttentionTexts, HotOnesSpillNothing) {
   std::vector<Job> jobs;
   for (double dropout : {0.0, 0.2})
-    for (int64_t batch : {1, 64}) {  // few heads are shared among blocks
+    for (int64_t batch : {1, 64}) {  // few heads are split among blocks
       AttentionDesc d = desc(DType::bf16, 64, dropout);
       d.batch = batch;
       add(jobs, d, chip_for(9, 0));

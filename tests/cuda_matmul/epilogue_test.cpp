@@ -1,4 +1,4 @@
-// What follows a product: which epilogues are recognised, and that every way of doing them gives what the reference gives.
+// Matmul epilogues: which are recognised, and that every implementation matches the reference.
 #include "product.h"
 
 #include "autograd/gradients.h"
@@ -35,7 +35,7 @@ struct Model {
 
 class CudaEpilogue : public test::CudaTest {
  protected:
-  // Runs the program's only product with its epilogue, and compares what it writes with the reference. Returns how it was done.
+  // Runs the program's only product with its epilogue, and compares the results with the reference. Returns how it was done.
   std::string run(Model& m, bool library, const std::vector<std::pair<int, int>>& state = {}) {
     PipelineOptions options;
     options.state = state;
@@ -56,7 +56,7 @@ class CudaEpilogue : public test::CudaTest {
           const NodeId roots[] = {o.owner};
           reference::to_bytes(reference::evaluate(program.graph, roots, values(m, program), reference::Rounding::stored)[0], bytes.data());
         }
-        // What is updated in place starts as the old value.
+        // A value updated in place starts as the old value.
         for (auto [in, out] : state)
           if (program.outputs[size_t(out)] == o.owner) where[o.owner] = where.at(program.inputs[size_t(in)]);
         if (!where.count(o.owner)) where[o.owner] = memory.add(bytes);
@@ -79,7 +79,7 @@ class CudaEpilogue : public test::CudaTest {
     return kernel->note();
   }
 
-  // By our own kernel, which must do it as told, and through the library; how that did it.
+  // Runs our own kernel, which must do it as `how` says, and the library; returns how the library did it.
   std::string check(Model m, const std::string& how, const std::vector<std::pair<int, int>>& state = {}) {
     Model again = m;
     EXPECT_EQ(run(m, false, state), how);
@@ -88,7 +88,7 @@ class CudaEpilogue : public test::CudaTest {
     return note;
   }
 
-  bool narrow_ = true;  // values pass through 16 bits
+  bool narrow_ = true;  // values are rounded to 16 bits
 
  private:
   static test::Values values(const Model& m, const Program& program) {
@@ -148,7 +148,7 @@ TEST_F(CudaEpilogue, GeluGradient) {
   check(m, "own gelu_grad");
 }
 
-// The library's gelu is slow in f32: there a kernel follows the product.
+// The library's gelu is slow in f32, so a separate kernel follows the product.
 TEST_F(CudaEpilogue, GeluOfFloats) {
   Product m(DType::f32);
   narrow_ = false;
@@ -162,7 +162,7 @@ TEST_F(CudaEpilogue, GeluOfFloats) {
   EXPECT_NE(check(g, "own gelu_grad").find(", then the rest"), std::string::npos);
 }
 
-// An epilogue that the library has only an older chip's algorithms for is left to a kernel after the product.
+// If the library supports an epilogue only with an older chip's algorithms, a separate kernel does it after the product.
 TEST_F(CudaEpilogue, OlderAlgorithmsComeLast) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose library can be told what it has";
   const test::Variable older("SIMULATED_LT_FUSED_STAGES", "15");
@@ -181,7 +181,7 @@ TEST_F(CudaEpilogue, ResidualWithBias) {
   check(m, "own bias+add");
 }
 
-// The branch is kept for backward as well: it is stored by the product, and added by a kernel after it.
+// The branch is also kept for backward: the product stores it, and a kernel after it adds it.
 TEST_F(CudaEpilogue, ResidualThatKeepsItsBranch) {
   Product m;
   Builder b(m.graph);
@@ -198,7 +198,7 @@ TEST_F(CudaEpilogue, GradientsAccumulateInPlace) {
   check(m, "own add", {{2, 0}});
 }
 
-// One row looks like a bias, but it is what the sums are added to.
+// A single row looks like a bias, but here it is the accumulator.
 TEST_F(CudaEpilogue, OneRowAccumulatesInPlace) {
   Product m(DType::f32, 1);
   Builder b(m.graph);
@@ -226,7 +226,7 @@ TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {
   check(m, "own, sums to memory, then the epilogue");
 }
 
-// An epilogue of each kind as the matcher sees it, whatever order its terms come in.
+// One epilogue of each kind as the matcher sees it, with its terms in any order.
 TEST(MatmulEpilogues, AreFoundByStructure) {
   auto matched = [](Model& m) {
     const Program program = compile_graph(m.graph, m.inputs, m.outputs);
@@ -245,12 +245,12 @@ TEST(MatmulEpilogues, AreFoundByStructure) {
     EXPECT_EQ(matched(m), "bias+add");
   }
   {
-    Product m;  // a bias per row is none
+    Product m;  // a bias per row does not match
     m.outputs = {Builder(m.graph).add(m.sums, m.input(DType::f32, {kRows, 1}))};
     EXPECT_EQ(matched(m), "none");
   }
   {
-    Product m;  // a scale after the bias is none
+    Product m;  // a scale after the bias does not match
     Builder b(m.graph);
     m.outputs = {b.mul(b.add(m.sums, m.input(DType::f32, {kColumns})), 2.0)};
     EXPECT_EQ(matched(m), "none");
@@ -262,13 +262,13 @@ TEST(MatmulEpilogues, AreFoundByStructure) {
     EXPECT_EQ(matched(m), "none");
   }
   {
-    Product m;  // gelu of another form
+    Product m;  // the other form of gelu
     m.outputs = {Builder(m.graph).unary(Op::gelu_erf, m.sums)};
     EXPECT_EQ(matched(m), "none");
   }
 }
 
-// All products of a GPT step in bf16 whose gradients accumulate: which epilogues the library does as a whole, by beginning, or not at all.
+// All products of a bf16 GPT step with accumulating gradients: which epilogues the library does completely, partly, or not at all.
 TEST(MatmulEpilogues, OfAGptStep) {
   GptConfig c;
   c.vocab = 512, c.block = 64, c.layers = 2, c.heads = 4, c.width = 128, c.bias = true;

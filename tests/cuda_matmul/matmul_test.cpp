@@ -1,4 +1,4 @@
-// Products without an epilogue, by our own kernel and through the library.
+// Products without an epilogue, with our own kernel and the library.
 #include <set>
 
 #include "product.h"
@@ -13,7 +13,7 @@ class CudaMatmul : public test::CudaTest {
     Products products(false);
     c.compare(product(c, products), c.double_loop());
   }
-  // By the library, and by our own kernel.
+  // Runs the library, then our own kernel.
   void both(const cpu::MatmulDesc& d, uint32_t seed = 1) {
     own(d, seed);
     const MatmulCase c(d, seed);
@@ -46,7 +46,7 @@ TEST_F(CudaMatmul, EveryTransposition) {
   }
 }
 
-// Rows of multiples of 8 elements are fetched 16 bytes at a time.
+// Rows whose length is a multiple of 8 elements are loaded 16 bytes at a time.
 TEST_F(CudaMatmul, AlignedRowsOfHalves) {
   for (int form = 0; form < 4; ++form)
     for (DType t : {DType::bf16, DType::f16}) {
@@ -122,7 +122,7 @@ TEST_F(CudaMatmul, ZeroNegativeAndOverlappingStrides) {
   own(d);
 }
 
-// The library is asked once per shape; later kernels of the shape, and later processes with the choices, take what was measured.
+// The library is queried once per shape; later kernels of that shape, and later processes with the choices, reuse the measurement.
 TEST_F(CudaMatmul, MeasuresEachShapeOnce) {
   Products products(true);
   const MatmulCase c(plain(32, 48, 64));
@@ -142,7 +142,7 @@ TEST_F(CudaMatmul, MeasuresEachShapeOnce) {
   EXPECT_GT(later.kept, 0);
 }
 
-// Some algorithms add parts of a sum apart. However fast they are, and however slow the others, a product's bits stay what they are.
+// Some algorithms sum in separate parts. However fast they are, and however slow the others, a product's bits do not change.
 TEST_F(CudaMatmul, TimeDoesNotChangeBits) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose algorithms are told how fast they are";
   for (const auto& [type, result] : {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::f16}}) {
@@ -158,12 +158,12 @@ TEST_F(CudaMatmul, TimeDoesNotChangeBits) {
       EXPECT_EQ(bits, first) << name(type) << ", times " << times << ": " << note;
       fastest.insert(note.substr(0, note.find(',')));
     }
-    const char* other = result == DType::f32 ? "cublasLt #3" : "cublasLt #2";  // 16-bit results are not added up in place
+    const char* other = result == DType::f32 ? "cublasLt #3" : "cublasLt #2";  // 16-bit results are not accumulated in place
     EXPECT_EQ(fastest, (std::set<std::string>{"cublasLt #0", other})) << "the faster of those that give the same bits";
   }
 }
 
-// No memory to measure in: the library's first proposal, with the bits that a measurement would have led to, as long as the process lives.
+// No memory to measure in: the library's first proposal is used for the life of the process, with the bits a measurement would have led to.
 TEST_F(CudaMatmul, NeedsNoMemoryToChoose) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose memory can be taken away";
   const MatmulCase c(plain(33, 40, 700));
@@ -188,7 +188,7 @@ TEST_F(CudaMatmul, NeedsNoMemoryToChoose) {
   EXPECT_EQ(memory.read(operands[2]), expected);
 }
 
-// Where there is too little memory for a measurement as it should be, it is tried again with less, and what comes of it are the same bits.
+// If there is too little memory for a full measurement, it is repeated with less, and gives the same bits.
 TEST_F(CudaMatmul, MeasuresInTheMemoryThatThereIs) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose memory can be taken away";
   const MatmulCase c(plain(512, 512, 3));  // a MiB of result, and 8 MiB of workspace
@@ -226,7 +226,7 @@ TEST_F(CudaMatmul, MeasuresInTheMemoryThatThereIs) {
   }
 }
 
-// matmul_precision: products of f32 numbers in fewer bits, where that was asked for.
+// matmul_precision: products of f32 numbers with fewer bits, if requested.
 TEST_F(CudaMatmul, MultipliesInFewerBitsWhenAsked) {
   const MatmulCase c(plain(33, 40, 64));
   double worst[3];

@@ -1,4 +1,4 @@
-// Products on a device for tests: the simulated GPU with its own library of products, or without one.
+// Matrix products on a device for tests: the simulated GPU, with or without its cuBLASLt.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -13,11 +13,11 @@
 #include "support/matmul_case.h"
 
 namespace ridge::cuda {
-inline namespace matmul_test {  // all tests can be one program
+inline namespace matmul_test {  // lets all tests be linked into one program
 
 using namespace test::matmul_case;
 
-// The device of all tests, with or without cuBLASLt, and choices that are kept as long as it is.
+// The device shared by all tests, with or without cuBLASLt, and kernel choices that live as long as it does.
 class Products final : public Loader {
  public:
   explicit Products(bool library) : written_for(test::CudaDevice::the().chip()), device_(test::CudaDevice::the()) {
@@ -42,14 +42,14 @@ class Products final : public Loader {
   Chip written_for;
   std::map<std::string, std::string> choices;
   int kept = 0;
-  std::vector<KernelText> asked;  // for by kernels
+  std::vector<KernelText> asked;  // texts that kernels requested
 
  private:
   test::CudaDevice& device_;
   std::unique_ptr<CublasLt> lt_;
 };
 
-// Bytes on the device with their places; what kernels leave in them.
+// Operands on the device, and their bytes after a kernel ran.
 class Memory {
  public:
   Place add(const std::vector<std::byte>& bytes, int64_t offset = 0) {
@@ -76,7 +76,7 @@ inline ContractionLoops loops_of(const cpu::MatmulDesc& d) {
   return loops;
 }
 
-// A kernel loaded, bound and run once. It asks for no text that it did not name before, when all are compiled side by side.
+// Loads, binds and runs a kernel once. It may request only texts it named beforehand, when all of them are compiled in parallel.
 inline void run(Kernel& kernel, Products& loader, Memory& memory, std::span<const Place> operands) {
   loader.asked.clear();
   kernel.load(loader);
@@ -90,7 +90,7 @@ inline void run(Kernel& kernel, Products& loader, Memory& memory, std::span<cons
   loader.driver().stream_wait(loader.stream());
 }
 
-// C's bytes after the product of a case; `note` gets how it was made.
+// C's bytes after the case's product; `note` receives how it was computed.
 inline std::vector<std::byte> product(const MatmulCase& c, Products& loader, std::string* note = nullptr) {
   Memory memory;
   auto add = [&](const Operand& o) { return memory.add(o.bytes, o.origin * size_of(o.type)); };

@@ -1,4 +1,4 @@
-// Our own matmul kernel compiles for every chip from 7.5 up.
+// Our own matmul kernel compiles for every chip from compute capability 7.5 up.
 #include "product.h"
 
 #include "backend/cuda/matmul_text.h"
@@ -19,7 +19,7 @@ TEST_F(CudaMatmulTexts, CompileForEveryChip) {
   for (const Chip& chip : test::all_chips())
     for (DType type : {DType::f32, DType::bf16, DType::f16})
       for (int form = 0; form < 3; ++form) {
-        if (chip.major < 9 && form != (chip.minor + int(type)) % 3) continue;  // all of them for the newest, one for each of the others
+        if (chip.major < 9 && form != (chip.minor + int(type)) % 3) continue;  // all for the newest, one for each other
         ContractionLoops loops = loops_of(plain(1024, 512, 256, form & 1, form & 2));
         if (form == 2) loops.k = {{4, 64 * 1024, 64, 0}, {8, 8 * 1024, 8, 0}, {8, 1024, 1, 0}};
         MatmulEpilogue e;
@@ -29,7 +29,7 @@ TEST_F(CudaMatmulTexts, CompileForEveryChip) {
         if (form == 2) e.function = Function::gelu_grad, e.aux = {1, type, 0, 0, 512, 1};
         for (KernelText& text : OwnMatmul(make_problem(loops, type, type), e, chip, 64, 64).texts()) jobs.push_back({std::move(text), chip.target()});
       }
-  // A deep sum in parts, and factors of different types.
+  // A long sum in parts, and factors of different types.
   const Chip chip = chip_for(8, 6);
   MatmulEpilogue plain_result;
   plain_result.result.operand = 0;

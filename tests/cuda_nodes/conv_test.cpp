@@ -1,4 +1,4 @@
-// Convolution kernels on the GPU: every kind of them, and what a program with them keeps in memory.
+// Convolution kernels on the GPU: every kind of them, and the memory of a program that uses them.
 #include <cmath>
 
 #include <fmt/core.h>
@@ -20,10 +20,10 @@ namespace ridge::cuda {
 namespace {
 
 struct ConvCase : ConvDesc {
-  std::optional<Chip> other = {};  // than the device's
+  std::optional<Chip> other = {};  // instead of the device's
   bool channels_last = false;
   bool all_last = false;   // the weights and the result too
-  bool exchanged = false;  // the first two axes of both factors, as gradients by the weights have them
+  bool exchanged = false;  // the first two axes of both factors are swapped, as in weight gradients
   std::string note = {};
 
   ConvCase(DType type, int64_t n, int64_t g, int64_t c, int64_t o, Axes size, Axes taps, Axes step = {1, 1}, Axes padding = {0, 0}, Axes dilate = {1, 1},
@@ -62,7 +62,7 @@ struct ConvCase : ConvDesc {
     return {groups * second * axes[0] * axes[1], second, 1, {groups * second * axes[1], groups * second}};
   }
 
-  // Eighths: every product and sum is exact, in whatever order and with few bits of each factor.
+  // Eighths: every product and sum is exact, in any order and with few bits per factor.
   static std::vector<double> draw(size_t count, uint32_t seed) {
     std::vector<double> v(count);
     for (double& f : v) seed = seed * 1664525u + 1013904223u, f = double(int(seed >> 24) % 17 - 8) / 8;
@@ -136,7 +136,7 @@ struct ConvCase : ConvDesc {
 
 using Cases = std::vector<ConvCase>;
 
-// The simulated GPU is slow: f32 and bf16 alone, unless all are asked for.
+// The simulated GPU is slow: only f32 and bf16 unless all are requested.
 std::vector<DType> types() {
   if (test::tests_real_gpu() || test::is_set("RIDGE_FULL")) return {DType::f32, DType::bf16, DType::f16};
   return {DType::f32, DType::bf16};
@@ -178,7 +178,7 @@ TEST_F(GpuConv, SpreadsTheSource) {
       c.check();
 }
 
-// A deep sum of few results is cut; what is packed at a time stays in a small cache.
+// A long sum with few results is split; what is packed at a time stays in a small cache.
 TEST_F(GpuConv, CutsDepthAndImages) {
   Chip small = test::CudaDevice::the().chip();
   small.l2_bytes = 4096;
@@ -242,7 +242,7 @@ TEST_F(GpuConv, TakesPlainProductsForWhatTheyAre) {
     }
 }
 
-// Many groups stand for the many tiles that a large result has.
+// Many groups stand in for the many tiles of a large result.
 TEST_F(GpuConv, TakesLargeTilesWhereThereAreMany) {
   const bool all = types().size() > 2;  // the simulated GPU is slow
   for (DType t : all ? types() : std::vector{DType::bf16})
@@ -253,7 +253,7 @@ TEST_F(GpuConv, TakesLargeTilesWhereThereAreMany) {
     }
 }
 
-// As gradients of weights want them: sums of 16-bit products that are not rounded.
+// For weight gradients: sums of 16-bit products that are not rounded.
 TEST_F(GpuConv, KeepsSumsWide) {
   for (ConvCase c : Cases{
            {DType::bf16, 2, 1, 16, 20, {7, 9}, {3, 3}, {1, 1}, {1, 1}},
@@ -280,7 +280,7 @@ TEST_F(GpuConv, MultipliesFewerBitsWhenAsked) {
   }
 }
 
-// The library's proposals that add by chance, narrow factors, ask for too much, cannot be planned or do not run are passed over.
+// Library proposals that are non-deterministic, narrow the factors, need too much memory, cannot be planned or fail to run are skipped.
 TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
   Chip chip = test::CudaDevice::the().chip();
   if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
@@ -304,7 +304,7 @@ TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
         EXPECT_NE(c.note.find("cuDNN"), std::string::npos) << c.label();
         EXPECT_TRUE(test::tests_real_gpu() || c.note.ends_with(exact ? "engine 14" : "engine 13")) << c.label();
       }
-      // What it has no fast algorithms for.
+      // Cases without fast library algorithms.
       ConvCase wide = weights.by_weights().for_chip(chip), narrow = ConvCase{t, 17, 1, 3, 8, {9, 9}, {9, 9}, {1, 1}, {1, 1}}.by_weights().for_chip(chip);
       wide.result = DType::f32;
       Cases own{narrow};
@@ -316,7 +316,7 @@ TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
     }
 }
 
-// Factors of 20 bits: fewer of them would show.
+// Factors of 20 bits: a format with fewer would show.
 TEST_F(GpuConv, MultipliesEveryBitOfF32ByTheLibrary) {
   Chip chip = test::CudaDevice::the().chip();
   if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
@@ -352,7 +352,7 @@ TEST_F(GpuConv, MultipliesEveryBitOfF32ByTheLibrary) {
         std::memcpy(&y, got.data() + 4 * (o * c.positions() + p), 4);
         worst = std::max(worst, std::abs(double(y) - sum) / sum);
       }
-    // Numbers with 10 bits would be wrong by some 1e-5 of sums that are all of one sign; roundings of f32 grow with the root of the length.
+    // Numbers with 10 bits would have errors of about 1e-5 of sums with terms of one sign; f32 rounding grows with the root of the length.
     EXPECT_LT(worst, 3e-6) << c.label();
   }
 }
@@ -361,11 +361,11 @@ TEST_F(GpuConv, MultipliesEveryBitOfF32ByTheLibrary) {
 struct ConvProgram {
   DType type = DType::bf16;
   Shape x, w;
-  bool last = false;  // channels are the last axis of the images and the results
+  bool last = false;  // channels are the last axis of images and results
   Precision products = Precision::fp32;
   ConvOptions options = {};
-  std::string dump = {};                                       // what runs
-  std::map<std::string, std::string> choices = {}, made = {};  // given, and of convolutions in the end
+  std::string dump = {};                                       // the kernels that run
+  std::map<std::string, std::string> choices = {}, made = {};  // as given, and the final ones of convolutions
 
   std::vector<std::vector<std::byte>> run(const CudaOptions& cuda) {
     CudaBackend backend(cuda);
@@ -402,7 +402,7 @@ struct ConvProgram {
       dump = program.dump();
       int copies = 0;
       for (const auto& k : program.report().kernels) copies += k.name != "conv";
-      // Our own kernels put gradients by the weights where they belong, the library's all.
+      // Our own kernels write only weight gradients directly to their place, the library's write everything.
       const bool library = cuda.cudnn && !(type == DType::f32 && products == Precision::fp32);
       EXPECT_EQ(copies, last && !library ? 2 : 0) << dump;
       made = backend.choices();
@@ -445,7 +445,7 @@ TEST_F(ConvPrograms, GiveTheSameWithTheLibraryAndWithout) {
           const auto own = p.run(library(false));
           EXPECT_EQ(p.dump.find("engine"), std::string::npos) << p.dump;
           EXPECT_EQ(p.run(library(true)), own) << name(t) << " stride " << stride << (last ? ", channels last" : "");
-          // What it is faster for.
+          // Cases in which the library is faster.
           const bool exact = t == DType::f32 && products == Precision::fp32;
           const int wanted = exact ? !last : last || t == DType::f32 ? 3 : 1;
           int found = 0;
@@ -481,7 +481,7 @@ TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
   EXPECT_NE(p.dump.find("no cuDNN"), std::string::npos) << p.dump;
 }
 
-// What a checkpoint keeps of a convolution is what ran, and what it says is done where that can be.
+// A checkpoint stores what actually ran for a convolution, and its choice is reused if possible.
 TEST_F(ConvPrograms, KeepWhatRan) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   ConvProgram p{DType::bf16, {3, 16, 9, 8}, {24, 16, 3, 3}};
@@ -501,15 +501,15 @@ TEST_F(ConvPrograms, KeepWhatRan) {
     EXPECT_NE(p.dump.find(runs), std::string::npos) << p.dump;
   };
   given("cuDNN 90100 7 14", "cuDNN 90100 7 14", "engine 14");
-  given("cuDNN 90100 5 12", "cuDNN 90100 6 13", "engine 13");  // it does not run
-  given("cuDNN 90000 7 14", "cuDNN 90100 6 13", "engine 13");  // another library's
+  given("cuDNN 90100 5 12", "cuDNN 90100 6 13", "engine 13");  // it fails to run
+  given("cuDNN 90000 7 14", "cuDNN 90100 6 13", "engine 13");  // from another version of the library
   given("own", "own", "by the weights");
   const test::Variable broken("FAKE_GPU", "cudnnBackendExecute=5000");
   given("cuDNN 90100 6 13", "own", "none of its 8 proposals");
 }
 
-// A net's step keeps neither windows nor padded or spread copies: values are as large as its activations, and what is packed for a product stays
-// below half the cache.
+// A net's step keeps no windows and no padded or dilated copies: values are as large as its activations, and the data packed for a product stays below half the
+// cache.
 TEST(ConvPlans, KeepNothingButActivations) {
   const Shape xs = {64, 64, 56, 56}, ws = {128, 64, 3, 3};
   Graph g;
@@ -537,7 +537,7 @@ TEST(ConvPlans, KeepNothingButActivations) {
   EXPECT_LT(plan.report().arena_bytes, host);
 }
 
-// What has no kernel is in the plan.
+// Nodes without a kernel are in the plan.
 TEST(ConvPlans, SayWhatIsDecomposed) {
   Graph g;
   Builder b(g);
@@ -553,13 +553,13 @@ TEST(ConvPlans, SayWhatIsDecomposed) {
   EXPECT_TRUE(refusals(b.conv(small, w, {}), {small, w}).empty());
 }
 
-// Kernels that count places in 32 bits are not taken for a view that reaches further.
+// Kernels with 32-bit indices are not used for a view that reaches further.
 TEST(ConvPlans, CountInWideNumbersWhereAViewReachesFar) {
   ConvCase c(DType::bf16, 64, 8, 1, 1, {1024, 1024}, {3, 3});
   c.x_steps = ConvCase::plain(8, 1, c.source), c.w_steps = ConvCase::plain(8, 1, c.window), c.out_steps = ConvCase::plain(8, 1, c.out);
   const Chip chip = chip_for(9, 0);
   EXPECT_NE(make_conv(c, chip)->note().find("narrow"), std::string::npos);
-  c.x_steps.first = int64_t(1) << 26;  // of 64 channels
+  c.x_steps.first = int64_t(1) << 26;  // for 64 channels
   EXPECT_EQ(make_conv(c, chip)->note().find("narrow"), std::string::npos);
 }
 

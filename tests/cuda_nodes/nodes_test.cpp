@@ -1,4 +1,4 @@
-// Every kernel of a single node on the GPU, and that the bits are the same from call to call.
+// Every single-node kernel on the GPU, and that its bits are the same from call to call.
 #include "backend/cuda/make.h"
 #include "base/error.h"
 #include "support/cuda_device.h"
@@ -10,7 +10,7 @@ namespace {
 namespace node_laws = test::node_laws;
 
 struct NodeCase : test::NodeCase {
-  // The simulated GPU is slow: one dtype of each kind and large problems in f32 alone, unless all are asked for.
+  // The simulated GPU is slow: one dtype of each kind, and large problems only in f32, unless all are requested.
   static bool runs(DType t, int64_t elements = 0) {
     static const bool all = test::tests_real_gpu() || test::is_set("RIDGE_FULL");
     return all || (t == DType::f32 && elements < 100000) || (elements < 10000 && (t == DType::bf16 || t == DType::i64 || t == DType::boolean));
@@ -50,7 +50,7 @@ struct NodeCase : test::NodeCase {
     return results;
   }
 
-  // Whatever was in memory before, the same bits come out.
+  // The bits do not depend on the previous contents of memory.
   std::vector<reference::Array> results() override {
     const auto first = run(std::byte(0xa5));
     EXPECT_EQ(run(std::byte(0x3c)), first) << to_string(graph, std::vector{node});

@@ -1,4 +1,4 @@
-// How fast the kernels of single nodes are: printed where TEST_SPEED=1, never judged.
+// Speed of single-node kernels: printed if TEST_SPEED=1, never checked.
 #include <fmt/core.h>
 
 #include "backend/cuda/make.h"
@@ -16,7 +16,7 @@ struct Timing {
   int launches;
 };
 
-// The best of some runs, each from memory that was just written. Index inputs are drawn as words of a text are: a few often, most seldom.
+// The best of several runs, each from freshly written memory. Index inputs are distributed like words of a text: a few frequent, most rare.
 Timing time_of(const Graph& g, NodeId node) {
   test::CudaDevice& device = test::CudaDevice::the();
   const Driver& driver = device.driver();

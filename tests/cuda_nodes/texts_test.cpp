@@ -1,4 +1,4 @@
-// The texts of single nodes compile for every chip, and stay as few launches as they are.
+// The texts of single nodes compile for every chip, with a fixed number of launches.
 #include <set>
 
 #include "backend/cuda/make.h"
@@ -10,7 +10,7 @@
 namespace ridge::cuda {
 namespace {
 
-// A node of every way to do each operation.
+// A node for every implementation of each operation.
 std::vector<NodeId> large_nodes(Graph& g, DType t) {
   Builder b(g);
   auto input = [&](DType dtype, Shape s) { return g.input({dtype, s}, "x"); };
@@ -23,7 +23,7 @@ std::vector<NodeId> large_nodes(Graph& g, DType t) {
           b.sort(x({64, 2000}), 1, true).first, g.add(Op::fold, {x({32, 64, 31, 64, 3})}, {{2, 3, 2, 1, 63}, {}, nullptr}),
           g.add(Op::pad, {x({32, 64, 31, 64})}, {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}, {0}, nullptr}),
           g.add(Op::dynamic_update_slice, {x({4096, 4096}), x({4096, 2048}), i64({}), i64({})}, {}),
-          // Beyond what 32 bits count.
+          // Beyond the range of 32-bit indices.
           g.add(Op::fold, {x({70000, 31, 1000, 3})}, {{1, 3, 2, 1, 63}, {}, nullptr}), g.add(Op::pad, {x({70000, 40000})}, {{0, 0, 0, 0, 0, 1}, {0}, nullptr}),
           b.scatter_add(x({70000, 70000}), i64({2000, 100}), x({2000, 100}), 0)};
 }

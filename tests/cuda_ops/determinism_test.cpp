@@ -1,4 +1,4 @@
-// Processes, each with empty caches, train to the same bits: what they measure chooses only between algorithms that give the same.
+// Processes with empty caches train to the same bits: measurements choose only between algorithms with the same results.
 #include <cstdlib>
 #include <fstream>
 
@@ -11,7 +11,7 @@ namespace {
 
 class GpuDeterminism : public CudaTest {};
 
-// What a process does that is told where to put its bits; on its own it is nothing.
+// The child process: writes its bits to TEST_BITS; does nothing without it.
 TEST_F(GpuDeterminism, WritesBits) {
   const char* file = std::getenv("TEST_BITS");
   if (!file) return;
@@ -27,7 +27,7 @@ TEST_F(GpuDeterminism, WritesBits) {
     for (const Bytes& bytes : training.state()) out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
   }
   if (!tests_real_gpu()) return;
-  // Convolutions of a size that a library may do.
+  // Convolutions of a size that a library may run.
   for (DType t : {DType::bf16, DType::f32}) {
     backend.use_f32_products(Precision::tf32);
     Graph g;
@@ -53,7 +53,7 @@ TEST_F(GpuDeterminism, ProcessesGiveTheSameBits) {
   for (int i = 0; i < processes; ++i) {
     const std::string file = folder / ("bits" + std::to_string(i)), cache = folder / ("cache" + std::to_string(i));
     std::string command = "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX TEST_BITS='" + file + "' RIDGE_CACHE='" + cache + "'";
-    // The simulated library's algorithms are each as fast as told, so a later process measures other times.
+    // The simulated library's algorithms have configurable speeds, so a later process measures different times.
     if (i > 0) command += " SIMULATED_LT_SLOWNESS='4 1 3 2'";
     command += " '" + self + "' --gtest_filter=GpuDeterminism.WritesBits >/dev/null 2>&1";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;

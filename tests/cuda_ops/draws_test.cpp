@@ -1,4 +1,4 @@
-// Random numbers inside loops on the GPU: those of the definition, bit for bit.
+// Random numbers inside loops on the GPU match the definition, bit for bit.
 #include <gtest/gtest.h>
 
 #include "autograd/gradients.h"
@@ -13,7 +13,7 @@ namespace {
 
 class GpuLoopDraws : public CudaTest {};
 
-// Backward and in stretches; the nested loop forward only, as the simulated GPU is slow.
+// With backward and in segments; the nested loop forward only, because the simulated GPU is slow.
 TEST_F(GpuLoopDraws, AreThoseOfTheDefinition) {
   for (bool nested : {false, true}) {
     const bool reverse = nested;

@@ -1,4 +1,4 @@
-// The op table, random programs and special values on a GPU. The simulated one takes a small sample of each.
+// The op table, random programs and special values on a GPU. The simulated one runs a small sample of each.
 #include "autograd/gradients.h"
 #include "ops/macro_fuzz.h"
 #include "ops/op_cases.h"
@@ -9,7 +9,7 @@
 namespace ridge::test {
 namespace {
 
-// Of the simulated GPU: one op of every kind of kernel.
+// For the simulated GPU: one op of every kind of kernel.
 bool is_sample(Op op) {
   switch (op) {
     case Op::add:
@@ -49,7 +49,7 @@ TEST_P(GpuSpecialValues, FollowTheReference) { check_special(Op(GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuSpecialValues, ::testing::ValuesIn(chosen(elementwise_ops())),
                          [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
 
-// What the op's rule makes of a cotangent, on the device and by the reference.
+// The result of the op's gradient rule for a cotangent, on the device and from the reference.
 void check_gradients(Op op, int most) {
   uint64_t seed = uint64_t(op) * 1000;
   row(op).samples([&](const Sample& sample) {
@@ -101,7 +101,7 @@ TEST_F(GpuReductions, SumOverNothing) { check_sums_over_nothing(); }
 TEST_F(GpuReductions, StayFinite) { check_special_chains(); }
 TEST_F(GpuReductions, SumExponentials) { check_summed_exponentials(); }
 
-// In parts, so that processes can share them.
+// In parts, so that several processes can share them.
 class GpuPrograms : public OnGpu<::testing::TestWithParam<int>> {};
 
 TEST_P(GpuPrograms, MatchTheReference) {

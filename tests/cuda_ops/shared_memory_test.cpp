@@ -1,4 +1,4 @@
-// Every kernel of the op table whose threads meet in shared memory, once each: what a race checker, which slows all down, is run over.
+// Every kernel of the op table that uses shared memory, once each: the input for a race checker, which is slow.
 #include <unordered_set>
 
 #include "autograd/gradients.h"
@@ -10,7 +10,7 @@
 namespace ridge::test {
 namespace {
 
-// Texts with shared memory that a program is made of.
+// A program's texts that use shared memory.
 std::vector<std::string> shared_texts(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs) {
   const cuda::Chip& chip = Gpu::the().backend().chip();
   Target target;
@@ -45,7 +45,7 @@ TEST_P(GpuSharedMemory, IsReadAfterItWasWritten) {
 INSTANTIATE_TEST_SUITE_P(Gpu, GpuSharedMemory, ::testing::ValuesIn(looked_at()),
                          [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
 
-// What is made only of larger arrays: values and gradients, against the reference.
+// Kernels used only for larger arrays: values and gradients, against the reference.
 class GpuLargeShared : public OnGpu<::testing::Test> {
  protected:
   template <class Make>

@@ -1,4 +1,4 @@
-// The kernel texts of real programs compile for every chip without any header, and what their kernels take of the chip is bounded.
+// The kernel texts of real programs compile for every chip without any header, and their kernels' use of the chip is bounded.
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -23,7 +23,7 @@ namespace {
 using cuda::Chip;
 using cuda::KernelText;
 
-// A GPT-2 step in bf16 with dropout: body, update, evaluation. Layers add no texts of their own.
+// A GPT-2 step in bf16 with dropout: body, update, evaluation. More layers add no texts.
 StepPlan plan_gpt2(PlanBackend& backend) {
   GptConfig c;
   c.vocab = 50257, c.padded_vocab = 50304, c.block = 1024, c.layers = 2, c.heads = 12, c.width = 768, c.bias = true, c.dropout = 0.1;
@@ -58,7 +58,7 @@ std::vector<NamedReport> plan_others(PlanBackend& backend) {
   return reports;
 }
 
-// The first case of every op, or of every third.
+// The first case of every op, or of every third op.
 std::vector<KernelText> op_texts(const Chip& chip, bool all) {
   PlanBackend backend(chip);
   CompileOptions options(backend);
@@ -77,7 +77,7 @@ std::vector<KernelText> op_texts(const Chip& chip, bool all) {
 
 bool all() { return is_set("RIDGE_FULL"); }
 
-// One chip of all_chips(): the last is the newest. Without RIDGE_FULL=1 each kind of program is compiled for one of them.
+// One of all_chips(); the last is the newest. Without RIDGE_FULL=1 each kind of program is compiled for one of them.
 class ChipTexts : public NvrtcTest, public ::testing::WithParamInterface<size_t> {
  protected:
   static const Chip& chip() { return all_chips()[GetParam()]; }
@@ -93,8 +93,8 @@ std::string chip_name(const ::testing::TestParamInfo<size_t>& info) { return all
 
 class GptTexts : public ChipTexts {};
 
-// What kernels of a GPT-2 step may take at most on an H200; the last line is for all others. More registers mean fewer threads at once,
-// a frame means traffic that no roof counts.
+// Resource limits for the kernels of a GPT-2 step on an H200; the last line is for all others. More registers mean fewer resident threads, a stack frame means
+// memory traffic that no roofline counts.
 struct Limits {
   std::string_view entry;
   int registers, frame;
@@ -150,7 +150,7 @@ TEST_P(OpTexts, Compile) { compile_all(op_texts(chip(), all()), all() ? ".full" 
 
 INSTANTIATE_TEST_SUITE_P(Chips, OpTexts, ::testing::ValuesIn(chips(0)), chip_name);
 
-// Kernels and bytes of the same programs, for every chip: a plan needs no compiler.
+// Kernels and bytes of the same programs, for every chip: planning needs no compiler.
 TEST(CudaPlans, KernelsAndBytesAreAsStored) {
   std::vector<Pin> pins;
   for (const Chip& chip : all_chips()) {

@@ -7,7 +7,7 @@ namespace {
 
 class CudaTileFuzz : public test::CudaTest {};
 
-// RIDGE_FUZZ: how many; the simulated GPU's compiler takes its time for each.
+// RIDGE_FUZZ: how many; the simulated GPU's compiler is slow.
 TEST_F(CudaTileFuzz, RandomGroups) {
   const char* asked = std::getenv("RIDGE_FUZZ");
   const uint64_t count = asked ? uint64_t(std::atoll(asked)) : test::tests_real_gpu() ? 200 : 8;
@@ -25,7 +25,7 @@ TEST_F(CudaTileFuzz, RandomGroups) {
   }
 }
 
-// Beside a group whose elements are numbered beyond 32 bits, all of a launch count in 64, and come from a table.
+// In a launch with a group that needs 64-bit indices, all groups use 64-bit indices and come from a table.
 TEST_F(CudaTileFuzz, WideElementNumbersGiveTheSameBits) {
   Build far(Form::map, {0});
   far.store(far.load(far.operand(), DType::f32, {1}, int64_t(1) << 40), {1});

@@ -1,4 +1,4 @@
-// Runs generated kernels on a group's memory and compares them with the group's values point by point.
+// Runs generated kernels on a group's memory and compares the results with the group's values, point by point.
 #pragma once
 #include "backend/cuda/make.h"
 #include "support/cuda_device.h"
@@ -12,12 +12,12 @@ struct Outcome {
   FaultRecord fault;
   int launches = 0;
 };
-// shift: elements by which every operand lies beyond a multiple of 256 bytes.
+// shift: elements between every operand's start and the preceding multiple of 256 bytes.
 Outcome run(std::span<const TileGroup> groups, std::vector<Memory>& memory, int shift = 0);
 inline Outcome run(const TileGroup& group, std::vector<Memory>& memory, int shift = 0) { return run({&group, 1}, memory, shift); }
 Outcome run(Kernel& kernel, std::vector<Memory>& memory, int shift = 0);
 
-// The group's kernels begin to be compiled.
+// Starts compiling the group's kernels.
 void ask(std::span<const TileGroup> groups);
 
 // Runs the group on a copy of the memory and compares: |difference| <= tolerance * (1 + |value|).

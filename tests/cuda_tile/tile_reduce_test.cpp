@@ -1,4 +1,4 @@
-// Row and column groups of every length against the scalar evaluator: rows of a warp, of a block, in shared memory, in parts.
+// Row and column groups of every length against the scalar evaluator: a row per warp, per block, in shared memory, or in parts.
 #include "tile_harness.h"
 
 namespace ridge::cuda::tile_test {
@@ -63,7 +63,7 @@ TEST_F(CudaTileRow, LayerNormReadsOnceAndStoresItsStatistics) {
   check_all(jobs);
 }
 
-// All reductions of one type in one group, within a thread's reach and in parts, with several axes and any layout.
+// All reductions of one type in one group, within one thread and in parts, with several axes and any layout.
 Build every_reduction(Form form, Shape s, int reduced, DType t, Shape kept, std::vector<Memory>& m, int64_t results) {
   Build b(form, s, reduced);
   const int x = b.in(t), near_one = b.in(t);
@@ -117,7 +117,7 @@ TEST_F(CudaTileRow, NanWinsAndTiesGoToTheFirst) {
   }
 }
 
-// Loss and gradient in one pass, the gradient over the logits.
+// Loss and gradient in one pass; the gradient overwrites the logits.
 TEST_F(CudaTileRow, CrossEntropyInPlace) {
   std::vector<Job> jobs;
   for (int64_t vocabulary : {11, 5008, 40000}) {
@@ -147,7 +147,7 @@ TEST_F(CudaTileRow, ReadsWhereAReductionSays) {
   check(b.g, m, 0);
 }
 
-// Too long for registers: a row lies in shared memory. The result goes over what was read.
+// Too long for registers: a row is kept in shared memory. The result overwrites the input.
 TEST_F(CudaTileRow, LongRowsInSharedMemory) {
   const int64_t rows = 21, cols = 16384;
   for (int sums : {1, 2}) {
@@ -213,7 +213,7 @@ TEST_F(CudaTileColumn, SeveralReducedAxesInAnyLayout) {
   }
 }
 
-// What a sum's bits depend on: not on where its operands lie.
+// A sum's bits do not depend on its operands' addresses.
 TEST_F(CudaTileRow, SameBitsWhereverOperandsLie) {
   for (int64_t cols : {768, 4096, 65536}) {
     Build b = layer_norm(3, cols, DType::bf16);

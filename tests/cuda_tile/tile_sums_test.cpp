@@ -1,4 +1,4 @@
-// A norm's gradient in one pass: rows, and sums over rows of what they read.
+// A norm's gradient in one pass: rows, and sums over rows of the same inputs.
 #include "backend/gpu/tile_kernel.h"
 #include "tile_harness.h"
 
@@ -57,7 +57,7 @@ TEST_F(CudaTileSums, NormGradientAndThoseOfItsWeights) {
   }
 }
 
-// Memory that the rows do not read would have to be read all the same; short and long rows have better kernels of their own.
+// Memory that the rows do not read would need an extra pass; short and long rows have better kernels.
 TEST_F(CudaTileSums, OnlyWhereThePassIsSaved) {
   const Chip chip = chip_for(9, 0);
   NormGradient c({16384, 256}, DType::bf16);

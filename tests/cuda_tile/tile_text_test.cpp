@@ -1,4 +1,4 @@
-// Texts without a device: they compile for every chip, hold no sizes that they need not, and the hot ones keep to their registers.
+// Texts without a device: they compile for every chip, contain no unnecessary sizes, and the hot ones stay within their registers.
 #include <set>
 
 #include "backend/cuda/make.h"
@@ -62,12 +62,12 @@ TEST_F(CudaTileText, CompilesForEveryChip) {
   compile(jobs);
 }
 
-// Sizes are in a text only where an index is divided by them.
+// A text contains a size only if an index is divided by it.
 TEST(CudaTilePlan, TextsAreSharedBySizes) {
   const Chip chip = chip_for(9, 0);
   auto text = [&](const Build& b) { return plan_tile(b.g, chip, {}).launches.at(0).text.body; };
   EXPECT_EQ(text(gelu(1 << 20, DType::bf16)), text(gelu((1 << 24) + 3, DType::bf16)));
-  EXPECT_NE(text(gelu(1 << 20, DType::bf16)), text(gelu(int64_t(1) << 31, DType::bf16)));  // 64-bit element numbers
+  EXPECT_NE(text(gelu(1 << 20, DType::bf16)), text(gelu(int64_t(1) << 31, DType::bf16)));  // 64-bit indices
   auto rows = [&](int64_t n) {
     Build b(Form::row, {n, 768}, 1);
     b.store(b.reduce(Op::reduce_sum, b.in()), {1, 0});

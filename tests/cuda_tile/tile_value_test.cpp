@@ -185,7 +185,7 @@ TEST_F(CudaTileValues, BadIndicesAreTold) {
   for (int64_t i = 0; i < n; ++i) EXPECT_EQ(std::isnan(k[1].get(i)), i == 9);
 }
 
-// Reads that are contiguous across the output go through shared memory, with their bounds, beside ordinary ones.
+// Reads that are contiguous across the output go through shared memory, bounds-checked, together with ordinary ones.
 TEST_F(CudaTileValues, TransposedReads) {
   for (DType t : {DType::f32, DType::bf16, DType::i64}) {
     const int64_t a = 3, rows = 67, cols = 130;
@@ -201,7 +201,7 @@ TEST_F(CudaTileValues, TransposedReads) {
   }
 }
 
-// Hundreds of updates of the same kind are few launches, in place, whatever their sizes.
+// Hundreds of updates of the same kind take few launches, in place, whatever their sizes.
 TEST_F(CudaTileValues, ManyGroupsInOneLaunch) {
   std::vector<TileGroup> groups;
   std::vector<Memory> memory, want;
@@ -221,7 +221,7 @@ TEST_F(CudaTileValues, ManyGroupsInOneLaunch) {
   compare(groups[0], memory, want, 1e-6);
 }
 
-// Sums of squares of tensors of any size, each to a number of its own.
+// Sums of squares of tensors of any size, each to its own scalar.
 TEST_F(CudaTileValues, ManyReductionsInOneLaunch) {
   std::vector<TileGroup> groups;
   std::vector<Memory> memory, want;

@@ -1,4 +1,4 @@
-// Where a run goes on, and in what: as before, unless this call says otherwise or the device has gone; then it is told.
+// Where and in which format a resumed run continues: as before, unless this call says otherwise or the device is missing; then that is reported.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class GoOnTest : public test::CudaTest {
     for (int i = 0; i < 400; ++i) file << "line " << i << " of a text that is long enough to be cut into windows\n";
   }
 
-  // A run's newest checkpoint, as far as settling reads it.
+  // A run's newest checkpoint, with only the parts that planning reads.
   void leave_checkpoint(std::map<std::string, std::string> choices) const {
     StepChoices made;
     made.batch = made.micro = made.evaluation = 4, made.isa = "some device";
@@ -68,7 +68,7 @@ class GoOnTest : public test::CudaTest {
 };
 
 TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
-  leave_checkpoint({});  // of a time when nothing but the CPU was there
+  leave_checkpoint({});  // from a time when only the CPU was available
   EXPECT_EQ(said(go_on({"device=auto"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:0"}});
   const GptRun same = go_on({"device=auto"});
@@ -78,7 +78,7 @@ TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
   EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:0");
   EXPECT_EQ(said(go_on({"device=cpu"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:1"}});
-  if (gpus().cuda_devices() > 1) {  // where nobody looked before there were two: the machine's are remembered
+  if (gpus().cuda_devices() > 1) {  // only if the machine was probed with two: the result is remembered
     EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:1") << "of two alike the one that the run was on";
   }
   EXPECT_EQ(said(go_on({"device=cuda:0"}), "device").value, "cuda:0");
@@ -99,7 +99,7 @@ TEST_F(GoOnTest, InThePrecisionOfTheRun) {
   EXPECT_EQ(said(told_otherwise, "precision").value, "fp32");
 
   leave_checkpoint({{kDeviceChoice, "cuda:0"}, {"precision", "tf32"}});
-  const GptRun coarse = go_on({"device=cpu"});  // which has no such unit
+  const GptRun coarse = go_on({"device=cpu"});  // the CPU has no such unit
   EXPECT_EQ(coarse.step->plan().choices.precision, Precision::fp32);
   EXPECT_EQ(said(coarse, "precision").value, "fp32");
   EXPECT_TRUE(told(coarse, "fp32 instead of tf32"));

@@ -1,4 +1,4 @@
-// A test on the simulated GPU, or on the machine's own, with caches of its own.
+// Base of tests that run on the machine's GPU or the simulated one, with separate caches.
 #pragma once
 #include <optional>
 

@@ -1,5 +1,5 @@
-// A model that is only read on a CUDA device says what it says on the CPU: the same text, the same losses. And what is done sooner on the CPU
-// stays there. On the simulated GPU, or on the machine's own.
+// Inference on a CUDA device gives the CPU's results: the same text, the same losses. Work that is faster on the CPU stays there. Runs on the simulated GPU or
+// the machine's own.
 #include <gtest/gtest.h>
 
 #include "cuda_train/on_gpu.h"
@@ -29,7 +29,7 @@ class CudaReading : public test::OnGpu {
   }
 };
 
-// Tokens that no model has made; the last batch is not full.
+// Made-up tokens; the last batch is not full.
 class MadeUpWindows final : public BatchSource {
  public:
   MadeUpWindows(int64_t count, int64_t batch, const GptConfig& c) : count_(count), batch_(batch), config_(c), types_(2, {DType::i64, {batch, c.block}}) {}
@@ -62,7 +62,7 @@ TEST_F(CudaReading, WritesTheTextThatTheCpuWrites) {
       GptSampler far(placed(model, DType::f32, *device), *device, kept);
       std::vector<Token> a, b;
       const std::vector<Token> prompt = {1, 2, 3, 4, 5, 6};
-      near.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return a.push_back(t), true; });  // beyond the block of 24
+      near.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return a.push_back(t), true; });  // longer than the block of 24
       far.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return b.push_back(t), true; });
       EXPECT_EQ(a, b) << name;
       EXPECT_LT(test::largest_difference(near.logits(), far.logits()), kept == DType::f32 ? 1e-4 : 2e-3) << name;
@@ -79,7 +79,7 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBitsToo) {
     GptSampler near(placed(model, storage, default_backend())), far(there, *device);
     const std::vector<Token> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
     near.feed(tokens), far.feed(tokens);
-    // Keys and values are rounded to the storage's steps, which may fall the other way.
+    // Keys and values are rounded to the storage format, which may round the other way.
     EXPECT_LT(test::largest_difference(near.logits(), far.logits()), 0.05) << name(storage);
   }
 }
@@ -111,7 +111,7 @@ TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {
   EXPECT_EQ(asked.device.value, "cuda:0");
   EXPECT_EQ(asked.precision, Precision::fp32);
   EXPECT_EQ(choose_reading_device(words_of({"device=cuda", "precision=bf16"}), work, 1).precision, Precision::bf16);
-  // What was seen of the GPU's start counts from then on.
+  // The measured start-up time of the GPU is used from then on.
   keep_start_time(*asked.backend, 1e-9);
   EXPECT_EQ(choose_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to begin"), std::string::npos);
 }

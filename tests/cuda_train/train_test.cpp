@@ -1,5 +1,5 @@
-// Laws of a training on a CUDA device: it ends where the CPU's ends, a resumed run has the same bits, a device that is lost leaves the last
-// checkpoint whole, and a plan takes no memory. On the simulated GPU, or on the machine's own.
+// Laws of training on a CUDA device: it ends where the CPU's run ends, a resumed run has the same bits, losing the device leaves the last checkpoint intact,
+// and planning takes no memory. Runs on the simulated GPU or the machine's own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -88,7 +88,7 @@ TEST_F(CudaTraining, ALostDeviceLeavesTheLastCheckpointWhole) {
 TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   struct Result {
-    int64_t most = 0;  // bytes that were pinned at a time
+    int64_t most = 0;  // peak of pinned bytes
     std::vector<float> weights;
   };
   auto train = [&](const char* name, const char* wish) {

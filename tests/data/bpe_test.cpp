@@ -41,7 +41,7 @@ void join(Tokens& word, const BpeRule& rule) {
   }
 }
 
-// The definition, word by word: counts everything anew for each rule.
+// The definition taken literally: recounts everything for each rule.
 std::vector<BpeRule> rules_by_definition(std::string_view text, int64_t vocab_size) {
   std::vector<Tokens> words = words_as_bytes(text);
   std::map<std::string, Token> ids;
@@ -66,7 +66,7 @@ std::vector<BpeRule> rules_by_definition(std::string_view text, int64_t vocab_si
   return out.rules;
 }
 
-// The earliest rule that fits, at the first place, again and again.
+// Repeatedly applies the earliest rule that fits, at its first position.
 Tokens encode_by_definition(const BpeVocabulary& vocabulary, std::string_view text) {
   Tokens out;
   for (Tokens word : words_as_bytes(text)) {
@@ -99,7 +99,7 @@ void expect_value_error(BpeVocabulary vocabulary, const std::string& part) {
 
 TEST(BpeTraining, LearnsTheMostFrequentPairFirst) {
   const BpeVocabulary v = train("aaab aaab ab", 260);
-  // "aa" is there 4 times, "ab" 3, " a" 2.
+  // "aa" occurs 4 times, "ab" 3, " a" 2.
   ASSERT_EQ(v.rules.size(), 3u);
   EXPECT_EQ(v.rules[0], (BpeRule{'a', 'a', 256}));
   EXPECT_EQ(v.tokens.size(), 260u);
@@ -110,7 +110,7 @@ TEST(BpeTraining, LearnsTheMostFrequentPairFirst) {
 
 TEST(BpeTraining, SmallestOfEqualPairsWins) {
   const BpeVocabulary v = train("zy xw ba zy xw ba", 259, 1, 1);
-  // " b", " x", "ba", "xw" and "zy" are there twice, " z" once.
+  // " b", " x", "ba", "xw" and "zy" occur twice, " z" once.
   EXPECT_EQ(v.rules[0], (BpeRule{' ', 'b', 256}));
   EXPECT_EQ(v.rules[1], (BpeRule{' ', 'x', 257}));
 }
@@ -137,7 +137,7 @@ TEST(BpeTraining, DoesNotDependOnThreads) {
   for (int threads = 2; threads <= 4; ++threads) EXPECT_EQ(train(text, 600, threads), one) << threads;
 }
 
-// Whether it is kept to does not depend on threads, more room never hurts, and where there is enough of it the vocabulary is the one without a bound.
+// The limit is kept with any number of threads, more memory never hurts, and with enough of it the vocabulary is the same as without a limit.
 TEST(BpeTraining, RoomIsKeptOrRefused) {
   std::mt19937 random(11);
   std::string text;
@@ -162,7 +162,7 @@ TEST(BpeTraining, RoomIsKeptOrRefused) {
   EXPECT_GT(refused, 30);
 }
 
-// Where lists of pairs are what is large, room may end in the middle of a join.
+// If the lists of pairs are what is large, memory may run out in the middle of a merge.
 TEST(BpeTraining, RoomThatEndsInAJoinIsNoVocabulary) {
   std::mt19937 random(14);
   std::string text;
@@ -206,7 +206,7 @@ TEST(WordCounts, CountAsAMapAndDependOnNoOrder) {
 TEST(BpeTraining, StopsWhereNoPairRepeats) {
   for (const char* text : {"", "a", "abc", " "}) EXPECT_EQ(train(text, 1000), byte_vocabulary()) << text;
   EXPECT_EQ(train_bpe({}, {1000, 2, 4}), byte_vocabulary());
-  EXPECT_EQ(train("abab abab", 1000).rules.size(), 2u);  // ab, abab; " abab" is there once
+  EXPECT_EQ(train("abab abab", 1000).rules.size(), 2u);  // ab, abab; " abab" occurs once
   EXPECT_EQ(train("ab ab ab", 1000, 1, 4).rules.size(), 0u);
 }
 
@@ -233,7 +233,7 @@ TEST(Bpe, EncodesAsTheDefinitionSays) {
   }
 }
 
-// Rules of other makers need not be in the order in which their parts came to be.
+// Rules from other programs need not be in the order in which their parts were created.
 TEST(Bpe, EncodesByRulesInAnyOrder) {
   std::mt19937 random(8);
   for (int round = 0; round < 20; ++round) {

@@ -1,4 +1,4 @@
-// Data sets: texts are split and tokenised as whole texts would be, whatever their size; tokens are found again; bad input is named.
+// Data sets: texts of any size are split and tokenised as if they were read whole; tokens are reused; bad input is named.
 #include "data/dataset.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST_F(DatasetTest, AFolderHasItsNameHoweverItIsSaid) {
   EXPECT_EQ(names, std::vector<std::string>(5, "texts"));
 }
 
-// A name is looked for in the working folder, in its folder data and in the home folder; a path is meant as it is.
+// A name is looked up in the working folder, in its data folder and in the home folder; a path is used as it is.
 TEST_F(DatasetTest, SourcesAreFoundByName) {
   const std::string text = "a text that is long enough for a window";
   file("work/here.txt", text), file("work/data/shakespeare_char/input.txt", text), file("work/data/tiny_train.bin", "no tokens");
@@ -130,7 +130,7 @@ TEST_F(DatasetTest, SourcesAreFoundByName) {
   fs::current_path(before);
 }
 
-// What an experiment among the texts writes, at any time of it, is none of them.
+// Files written by an experiment among the texts are never taken as texts.
 TEST_F(DatasetTest, ExperimentsAmongTextsArePassedOver) {
   file("texts/a.txt", "a text that is long enough for a window");
   file("texts/config.yaml", "a text as well, with no run beside it");
@@ -144,7 +144,7 @@ TEST_F(DatasetTest, ExperimentsAmongTextsArePassedOver) {
   file("texts/both/config.yaml", "steps: 2");
   file("texts/ended/final_info.json", "{}");
   file("texts/ended/val_loss.svg", "<svg/>");
-  file("texts/unkept/metrics.jsonl", "{}");  // its checkpoints are not kept
+  file("texts/unkept/metrics.jsonl", "{}");  // its checkpoints were not kept
   file("texts/unkept/config.yaml", "steps: 2");
   const TextFiles texts = find_texts(folder_ / "texts");
   EXPECT_EQ(texts.bytes, bytes);
@@ -156,7 +156,7 @@ TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
   std::mt19937 random(3);
   std::string text;
   while (text.size() < 3 << 20) text += random_text(random, 1000);
-  text += std::string(1 << 20, 'x') + " end";  // no word ends for long
+  text += std::string(1 << 20, 'x') + " end";  // a long stretch without a word boundary
   std::string utf8;
   for (int i = 0; i < 600000; ++i) utf8 += i % 5 == 0 ? "。" : "你";
   const std::string source = file("long.txt", text), chinese = file("chinese.txt", utf8);
@@ -178,13 +178,13 @@ TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
   got = all_of(words.train), rest = all_of(words.validation);
   const std::string train_text = words.tokenizer->decode(got);
   EXPECT_EQ(train_text + words.tokenizer->decode(rest), text);
-  // Up to the stretch without blanks every cut is between words, so the tokens are those of the whole.
+  // Up to the stretch without blanks every cut is between words, so the tokens match those of the whole text.
   const size_t plain = 2 << 20;
   const std::vector<Token> whole = words.tokenizer->encode(std::string_view(train_text).substr(0, plain));
   EXPECT_TRUE(std::equal(whole.begin(), whole.end() - 16, got.begin()));
 }
 
-// Pieces much smaller than those of a corpus, so that every script is cut at many places.
+// Pieces much smaller than for a corpus, so that every script is cut in many places.
 TEST_F(DatasetTest, PiecesOfEveryScriptHaveTheTokensOfTheWhole) {
   std::mt19937 random(7);
   for (std::vector<std::string> script : foreign_scripts()) {
@@ -213,7 +213,7 @@ TEST_F(DatasetTest, PiecesOfEveryScriptHaveTheTokensOfTheWhole) {
   }
 }
 
-// Version 1 looked for blanks behind ASCII and cut such a text inside of a word.
+// Version 1 looked for blanks after ASCII characters and cut such a text inside a word.
 TEST_F(DatasetTest, TheCutHasAVersionAndTokensOfEachAreKeptApart) {
   std::string text;
   for (int i = 0; text.size() < 700 << 10; ++i) text += i % 7 ? "你好世界中文" : " 。";
@@ -334,7 +334,7 @@ TEST_F(DatasetTest, APreparedFolderIsASource) {
   EXPECT_EQ(opened.fingerprint, open_dataset(source, options("byte")).fingerprint);
   EXPECT_EQ(all_of(opened.validation), all_of(made.validation));
   expect_refusal(out, options("char"), {"byte tokenizer with 257", "char"});
-  // Made anew for another tokenizer; never in a folder of somebody else's files.
+  // Made again for another tokenizer; never in a folder with other people's files.
   const Dataset anew = prepare_dataset(source, out, options("char"));
   EXPECT_EQ(anew.vocab, 28);
   ASSERT_FALSE(anew.notes.empty());
@@ -344,14 +344,14 @@ TEST_F(DatasetTest, APreparedFolderIsASource) {
   EXPECT_TRUE(mentions(error_of([&] { prepare_dataset(source, folder_ / "mine", options()); }).what(), "not empty"));
   write_text(out + "/train_00000.bin", "short");
   expect_refusal(out, options(), {"train_00000.bin", "cut off"});
-  // What a stopped making leaves behind is in nobody's way.
+  // Files left by an interrupted preparation cause no problems.
   fs::remove(out + "/index.json");
   write_text(out + "/validation_00001.bin.part", "x");
   EXPECT_EQ(all_of(prepare_dataset(source, out, options("byte")).train), all_of(made.train));
   EXPECT_FALSE(fs::exists(out + "/validation_00001.bin.part"));
 }
 
-// However long a text, few pieces of it are in memory at a time, and its tokens are written as they come.
+// However long a text is, only a few pieces of it are in memory at a time, and its tokens are written as they are produced.
 TEST_F(DatasetTest, TextsMayBeLargerThanMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::string source = folder_ / "large.txt";
@@ -380,7 +380,8 @@ std::string random_text_of_letters(std::mt19937_64& random, size_t letters) {
   return word;
 }
 
-// A budget that the different words do not fit into bounds how much text the vocabulary comes from; it says so, and what is learnt with more stays apart.
+// A budget too small for the distinct words limits how much text the vocabulary is learnt from; this is reported, and a vocabulary learnt with more memory is
+// stored separately.
 TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   std::mt19937_64 random(13);
@@ -388,7 +389,7 @@ TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   while (text.size() < (6u << 20)) text += random_text_of_letters(random, 4 + random() % 6) + ' ';
   const std::string source = file("many_words.txt", text);
   DatasetOptions free = options("bpe");
-  free.vocab = 300;  // what is tight is the words, not the pairs
+  free.vocab = 300;  // the words are the limit, not the pairs
   DatasetOptions tight = free, ample = free, none = free;
   free.cache = folder_ / "cache of its own";
   constexpr int64_t kMiB = 1 << 20;

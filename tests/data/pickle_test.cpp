@@ -1,4 +1,4 @@
-// Pickles: what Python writes is read in every protocol, and nothing that a file says can do more than be refused.
+// Pickles: files from every Python protocol can be read, and malicious content can do nothing worse than be rejected.
 #include "data/pickle.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::string bytes_of_hex(std::string_view hex) {
 
 Pickle parse(std::string_view bytes) { return parse_pickle(std::as_bytes(std::span(bytes)), "meta.pkl"); }
 
-// {'vocab_size': 4, 'itos': {0: '\n', 1: 'a', 2: 'é', 3: '你'}, 'stoi': the other way} as Python 3.11 writes it.
+// {'vocab_size': 4, 'itos': {0: '\n', 1: 'a', 2: 'é', 3: '你'}, 'stoi': the inverse} as Python 3.11 writes it.
 const char* const kByProtocol[] = {
     "286470300a56766f6361625f73697a650a70310a49340a735669746f730a70320a286470330a49300a565c75303030610a70340a7349310a56610a70350a7349320a56e90a70360a7349330a56"
     "5c75346636300a70370a73735673746f690a70380a286470390a67340a49300a7367350a49310a7367360a49320a7367370a49330a73732e",
@@ -60,7 +60,7 @@ TEST(Pickle, ReadsNumbersOfEverySize) {
 }
 
 TEST(Pickle, RefusesWhatIsNotPlain) {
-  // A call of os.system, a list, a truth value, bytes, a float, two values, something behind the end, a missing memo, a cycle's key.
+  // A call of os.system, a list, a boolean, bytes, a float, two values, data after the end, a missing memo, a cycle's key.
   for (std::string_view bytes : {"cos\nsystem\n(S'true'\ntR.", "].", "\x88.", "I01\n.", "C\x01x.", "G12345678.", "K\x01K\x02.", "K\x01.x", "h\x07.", ".", "",
                                  "(", "s.", "K\x01(.", "V\\uD800\n.", "X\x01\x00\x00\x00\xff.", "\x80\x06K\x01.", "}q\x00(h\x00h\x00u.", "K\x01(u."}) {
     const Error error = error_of([&] { parse(bytes); });

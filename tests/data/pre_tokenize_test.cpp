@@ -23,7 +23,7 @@ Words words_of(std::string_view text) {
   return out;
 }
 
-// As Python's regex module cuts them with GPT-2's pattern.
+// Split as by Python's regex module with GPT-2's pattern.
 const Words kExamples[] = {
     {"Hello", " world"},
     {"I", "'ve", " ", " won", "'t", "  ", " they", "'ll", " he", "'d", " I", "'m", " we", "'re", " it", "'s"},
@@ -66,8 +66,8 @@ TEST(PreTokenize, CutsAsGpt2Does) {
 
 TEST(PreTokenize, TakesBytesThatAreNotUtf8AsSigns) {
   EXPECT_EQ(words_of("a\xff\xfe b"), (Words{"a", "\xff\xfe", " b"}));
-  EXPECT_EQ(words_of("\xe4\xbd"), (Words{"\xe4\xbd"}));                    // a letter that was cut
-  EXPECT_EQ(words_of("a\xc0\xa0z"), (Words{"a", "\xc0\xa0", "z"}));        // an overlong blank is none
+  EXPECT_EQ(words_of("\xe4\xbd"), (Words{"\xe4\xbd"}));                    // a truncated letter
+  EXPECT_EQ(words_of("a\xc0\xa0z"), (Words{"a", "\xc0\xa0", "z"}));        // an overlong blank is not a blank
   EXPECT_EQ(words_of("\xed\xa0\x80!"), (Words{"\xed\xa0\x80!"}));          // a surrogate
   EXPECT_EQ(words_of(" \xf5\x80\x80\x80"), (Words{" \xf5\x80\x80\x80"}));  // beyond the last code point
 }
@@ -94,7 +94,7 @@ TEST(PreTokenize, WordsOfPartsAreThoseOfTheWhole) {
     }
     EXPECT_EQ(words, words_of(text)) << text;
   }
-  EXPECT_GT(parts, 1000u);  // the law was tried
+  EXPECT_GT(parts, 1000u);  // the test was not vacuous
 }
 
 TEST(PreTokenize, WordsOfPartsAreThoseOfTheWholeInEveryScript) {
@@ -110,7 +110,7 @@ TEST(PreTokenize, WordsOfPartsAreThoseOfTheWholeInEveryScript) {
       }
       EXPECT_EQ(words, words_of(text)) << text;
     }
-    EXPECT_GT(parts, 300u) << script[0];  // cuts are found
+    EXPECT_GT(parts, 300u) << script[0];  // cuts were found
   }
   for (int round = 0; round < 300; ++round) {
     const std::string text = random_bytes(random, random() % 200);
@@ -124,7 +124,7 @@ TEST(PreTokenize, WordsOfPartsAreThoseOfTheWholeInEveryScript) {
 TEST(PreTokenize, CutsDivideNoSpecialToken) {
   const SpecialTokens special({{1, "<|end of text|>"}, {2, "你 好"}, {3, "ab a"}, {4, " "}});
   const std::vector<std::string> script = {"<|end of text|>", "你 好", "你", "ab a", "ab", " a", "好", ".", "\n", "<|end"};
-  // The words of a text, with the special tokens among them.
+  // A text's words, including the special tokens.
   const auto pieces_of = [&](std::string_view text) {
     Words out;
     while (!text.empty()) {

@@ -1,4 +1,4 @@
-// Prefetching: every batch in its order, a bounded queue, errors at their place, and a clean end in any state.
+// Prefetching: batches in order, a bounded queue, errors reported at their batch, and a clean shutdown in any state.
 #include "data/prefetch.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace ridge {
 namespace {
 
-// Batch n holds n everywhere. Counts what it was asked for.
+// Batch n is filled with n. Counts its requests.
 class Numbers : public BatchSource {
  public:
   const std::vector<Type>& types() const override { return types_; }
@@ -80,12 +80,12 @@ TEST(Prefetch, IsNeverFurtherAheadThanItsDepth) {
       const Prefetcher::Batch batch = prefetcher.next();
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       EXPECT_LE(source.highest, i + depth);
-      expect_batch(batch, i);  // still untouched
+      expect_batch(batch, i);  // still unchanged
     }
   }
 }
 
-// Batches are made before anybody asks for them, as many as the queue holds; so a step that takes long enough never waits.
+// Batches are made ahead, as many as the queue holds; so a step that takes long enough never waits.
 TEST(Prefetch, MakesBatchesAhead) {
   for (int depth : {1, 2, 5}) {
     const Numbers source;

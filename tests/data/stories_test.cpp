@@ -78,7 +78,7 @@ TEST(Stories, UseTheRoomThatThereIs) {
   }
 }
 
-// Two ways to the same number: what the teller chose, and what the reader sees.
+// Two ways to the same number: the storyteller's choices, and the reader's view.
 TEST_P(StoryLevels, ReadingCostsWhatTheChoicesCost) {
   for (int64_t i = 0; i < 2000; ++i) {
     std::string text;
@@ -87,7 +87,7 @@ TEST_P(StoryLevels, ReadingCostsWhatTheChoicesCost) {
   }
 }
 
-// All derivations of a text by the rules as written: every alternative of every rule is tried wherever it could stand, without looking ahead.
+// All derivations of a text by the rules as written: tries every alternative of every rule wherever it could apply, without lookahead.
 class Derivations {
  public:
   Derivations(const StoryRules& rules, std::string_view text) : rules_(rules), text_(text) {
@@ -96,10 +96,10 @@ class Derivations {
     });
   }
   int count = 0;
-  double nats = 0;  // of the last one
+  double nats = 0;  // of the last derivation
 
  private:
-  using Memory = std::map<std::string, int>;  // the word that a variable stands for
+  using Memory = std::map<std::string, int>;  // variable -> the word it stands for
   using Then = std::function<void(size_t at, const Memory&, double nats, int word)>;
 
   void choose(const std::string& rule, size_t at, const Memory& memory, double nats, const Then& then) {
@@ -136,14 +136,14 @@ class Derivations {
   std::string_view text_;
 };
 
-// So what it costs to tell a text is -log of the text's whole probability: there is no other way to it that would add to that.
+// So a text's cost is -log of its total probability: no second derivation adds to it.
 TEST_P(StoryLevels, EveryTextHasExactlyOneDerivation) {
   for (int64_t i = 0; i < 150; ++i) {
     std::string text;
     const double told = grammar_.tell(17, i, text);
     const Derivations all(rules_, text);
     ASSERT_EQ(all.count, 1) << text;
-    ASSERT_NEAR(all.nats, told, 1e-5 * (1 + told)) << text;  // weights are kept in 32 bits
+    ASSERT_NEAR(all.nats, told, 1e-5 * (1 + told)) << text;  // weights are stored in 32 bits
   }
 }
 
@@ -167,7 +167,7 @@ TEST_P(StoryLevels, ProbabilitiesOfWhatCanFollowAddUpToOne) {
   }
 }
 
-// Every character that is said to be possible can be read, and then the text can go on to an end: nothing leads nowhere.
+// Every character reported as possible can be read, and the text can then be completed: there are no dead ends.
 TEST_P(StoryLevels, EveryPossibleCharacterCanBeRead) {
   std::string text;
   grammar_.tell(9, 0, text);
@@ -176,7 +176,7 @@ TEST_P(StoryLevels, EveryPossibleCharacterCanBeRead) {
       std::string other = text.substr(0, at) + character;
       while (other.back() != Stories::kEnd) {
         ASSERT_LE(int64_t(other.size()), rules_.longest()) << other;
-        other += grammar_.next(other).back().first;  // the rarest
+        other += grammar_.next(other).back().first;  // the least likely
       }
       ASSERT_LE(int64_t(other.size()), rules_.longest()) << other;
     }
@@ -195,7 +195,7 @@ TEST_P(StoryLevels, MeanOfManyIsTheEntropy) {
   EXPECT_NEAR(mean, grammar_.entropy(), 4 * deviation);
 }
 
-// How often a character follows is how probable it is: one prefix, many stories.
+// A character's frequency matches its probability: one prefix, many stories.
 TEST_P(StoryLevels, FirstCharactersAreAsFrequentAsProbable) {
   constexpr int kCount = 20000;
   std::map<char, int> counts;
@@ -240,7 +240,7 @@ TEST(Stories, ImpossibleTextIsRefusedWithItsPlace) {
   EXPECT_TRUE(stories.nats("").empty());
 }
 
-// What sentence one says decides what a later one can say.
+// The first sentence decides what a later one can say.
 TEST(Stories, RememberAcrossSentences) {
   const StoryGrammar grammar(
       StoryRules("story: The [p=pet] had [n=count]. {p.He} ate one, so {n.less} were left.$\n"

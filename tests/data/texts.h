@@ -1,4 +1,4 @@
-// Texts to try tokenizers on.
+// Texts for testing tokenizers.
 #pragma once
 #include <random>
 #include <string>
@@ -12,7 +12,7 @@ inline std::string random_bytes(std::mt19937& random, size_t size) {
   return out;
 }
 
-// Words of few letters, so that pairs repeat, with blanks of several kinds, signs, letters beyond ASCII and bytes that are not UTF-8.
+// Words from few letters, so that pairs repeat, with several kinds of whitespace, punctuation, non-ASCII letters and invalid UTF-8.
 inline std::string random_text(std::mt19937& random, size_t pieces) {
   const std::vector<std::string> all = {"a",  "b", "ab", "th", "e",  "the", "ing", " ",  " ",      " ",      "\n",   "\t",
                                         "  ", "1", "23", "!",  "'s", "'",   "é",   "你", "\u00a0", "\u3000", "\xff", "\xc3"};
@@ -21,7 +21,8 @@ inline std::string random_text(std::mt19937& random, size_t pieces) {
   return out;
 }
 
-// Words, signs and blanks of scripts in which no blank follows ASCII: Chinese, Japanese, Thai, Arabic, Devanagari, Russian, Korean, emoji.
+// Words, punctuation and whitespace of scripts in which no blank follows an ASCII character: Chinese, Japanese, Thai, Arabic, Devanagari, Russian, Korean,
+// emoji.
 inline const std::vector<std::vector<std::string>>& foreign_scripts() {
   static const std::vector<std::vector<std::string>> scripts = {
       {"你好", "世界", "中文", "。", "，", " ", "\u3000", "\n", "二〇"},

@@ -1,4 +1,4 @@
-// Token files of other programs: nanoGPT's and llm.c's are read as they are, and what is wrong with one is said.
+// Token files of other programs: nanoGPT's and llm.c's are read directly, and problems are reported.
 #include "data/token_files.h"
 
 #include <gtest/gtest.h>

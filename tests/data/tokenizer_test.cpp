@@ -45,7 +45,7 @@ void expect_refusal(const std::string& json, ErrorCode code, const std::string& 
   }
 }
 
-// Files as others write them, with their differences: no model type, merges as arrays, added tokens outside of the vocabulary.
+// Variants of the file format from other programs: no model type, merges as arrays, added tokens outside the vocabulary.
 std::string foreign_json(const std::string& merges, const std::string& added) {
   const std::string bytes = ByteTokenizer().json(), head = "\"vocab\": {";
   const size_t begin = bytes.find(head) + head.size(), end = bytes.find("\"<|endoftext|>\": 256");
@@ -136,7 +136,7 @@ TEST(TokenizerFile, ReadsMergesInBothForms) {
   EXPECT_FALSE(parse_tokenizer(foreign_json("", ""))->end_of_text());
 }
 
-// tests/fixtures/tokenizer was learnt and written by Hugging Face's tokenizers (tools/tokenizer_exchange.py), with its tokens of odd texts.
+// tests/fixtures/tokenizer was trained and written by Hugging Face's tokenizers (tools/tokenizer_exchange.py), with its tokens for odd texts.
 TEST(TokenizerFile, GivesTheTokensThatOthersGive) {
   const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/tokenizer";
   const auto tokenizer = load_tokenizer((folder / "tokenizer.json").string());
@@ -150,11 +150,11 @@ TEST(TokenizerFile, GivesTheTokensThatOthersGive) {
     EXPECT_EQ(tokenizer->encode(text), row["ids"].get<Tokens>()) << text;
     EXPECT_EQ(tokenizer->decode(row["ids"].get<Tokens>()), text);
   }
-  // And what is saved of it is the same tokenizer.
+  // Saving it gives the same tokenizer.
   EXPECT_EQ(parse_tokenizer(tokenizer->json())->encode("don't naïve 你好<|endoftext|>"), tokenizer->encode("don't naïve 你好<|endoftext|>"));
 }
 
-// GPT-2's two files and its form of tokenizer.json, with the tokens that transformers' GPT2Tokenizer gives.
+// GPT-2's two files and its form of tokenizer.json, with the tokens from transformers' GPT2Tokenizer.
 TEST(TokenizerFile, ReadsGpt2sForms) {
   const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
   std::ifstream file(folder / "encodings.json");
@@ -169,7 +169,7 @@ TEST(TokenizerFile, ReadsGpt2sForms) {
     EXPECT_EQ(tokenizer->json(), json.empty() ? tokenizer->json() : json) << name;
     json = tokenizer->json();
   }
-  test::TempFolder other;  // as some programs name them
+  test::TempFolder other;  // the names that some programs use
   std::filesystem::copy_file(folder / "vocab.json", other / "gpt2-vocab.json");
   EXPECT_FALSE(has_tokenizer(other.path()));
   EXPECT_THROW(load_tokenizer(other / "gpt2-vocab.json"), Error);
@@ -178,7 +178,7 @@ TEST(TokenizerFile, ReadsGpt2sForms) {
   EXPECT_EQ(load_tokenizer(other / "gpt2-merges.txt")->json(), json);
 }
 
-// Whatever is done to the two files, they are refused with an error, or are a tokenizer that gives back every text.
+// However the two files are corrupted, they are rejected with an error or give a tokenizer that round-trips every text.
 TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
   const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
   const auto text_of = [&](const char* name) {
@@ -202,7 +202,7 @@ TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
     }
   EXPECT_GT(refused, 100);
   EXPECT_GT(accepted, 10);
-  // Where merges.txt is at fault, it is named, with the line.
+  // If merges.txt is at fault, the error names it and the line.
   const auto problem = [&](const std::string& bad_line) {
     const size_t third = merges.find('\n', merges.find('\n') + 1) + 1;
     std::string damaged = merges;
@@ -259,7 +259,7 @@ TEST(TokenizerFile, SaysWhichFileCannotBeReadOrWritten) {
   EXPECT_THROW(save_tokenizer(ByteTokenizer(), "no/such/folder/tokenizer.json"), Error);
 }
 
-// Whatever is done to a file, it is refused with an error, or it is a tokenizer that gives back every text.
+// However a file is corrupted, it is rejected with an error or gives a tokenizer that round-trips every text.
 TEST(TokenizerFile, DamagedFilesAreRefusedOrRight) {
   std::mt19937 random(14);
   const std::string good = sample_json(), text = random_text(random, 100);

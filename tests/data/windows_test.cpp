@@ -1,4 +1,4 @@
-// Windows: a batch is a function of its number, an epoch has each of its windows once, and over epochs every offset is seen.
+// Windows: a batch depends only on its number, an epoch contains each of its windows once, and over epochs every offset occurs.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 
 using test::TempFolder;
 
-// Tokens 0, 1, 2, …: a window tells where it was taken from.
+// Tokens 0, 1, 2, …: a window's first token is its position.
 TokenArray counted(const TempFolder& folder, int64_t tokens) {
   std::vector<uint32_t> all(static_cast<size_t>(tokens));
   for (size_t i = 0; i < all.size(); ++i) all[i] = uint32_t(i);
@@ -46,14 +46,14 @@ TEST(Permutation, TakesEveryPlaceOnce) {
 }
 
 TEST(Permutation, HasNoOrderLeft) {
-  // Neighbours go apart, other keys give other orders, and every place is about equally likely for a given index.
+  // Neighbours are separated, different keys give different orders, and an index is about equally likely to land anywhere.
   constexpr uint64_t n = 1000;
   double distance = 0;
   for (uint64_t i = 0; i + 1 < n; ++i) distance += std::abs(double(permuted(i, n, {1, 0, 1})) - double(permuted(i + 1, n, {1, 0, 1})));
-  EXPECT_NEAR(distance / (n - 1), n / 3.0, n / 20.0);  // the mean distance of two random places is n / 3, with a deviation of 0.24 n / 31 here
+  EXPECT_NEAR(distance / (n - 1), n / 3.0, n / 20.0);  // the mean distance of two random positions is n / 3, with a standard deviation of 0.24 n / 31 here
   std::vector<int> hits(8);
   for (uint32_t epoch = 0; epoch < 8000; ++epoch) ++hits[permuted(3, 8, {1, epoch, 1})];
-  for (int h : hits) EXPECT_NEAR(h, 1000, 5 * 30);  // five deviations
+  for (int h : hits) EXPECT_NEAR(h, 1000, 5 * 30);  // five standard deviations
 }
 
 TEST(TrainingWindows, AnEpochHasEveryWindowOfItsPhaseOnce) {
@@ -95,9 +95,9 @@ TEST(TrainingWindows, EveryOffsetAndEveryTokenIsSeen) {
     starts.insert(batch.inputs[0]);
     for (int64_t t : batch.targets) ++seen[t];
   }
-  EXPECT_EQ(int64_t(starts.size()), tokens - block);                                 // every window that the tokens have
-  EXPECT_EQ(int64_t(seen.size()), tokens - 1);                                       // all but the first can be targets
-  for (int64_t t = 2 * block; t < tokens - 2 * block; ++t) EXPECT_EQ(seen[t], 400);  // away from the ends once in every epoch
+  EXPECT_EQ(int64_t(starts.size()), tokens - block);                                 // every possible window
+  EXPECT_EQ(int64_t(seen.size()), tokens - 1);                                       // all but the first token can be targets
+  for (int64_t t = 2 * block; t < tokens - 2 * block; ++t) EXPECT_EQ(seen[t], 400);  // away from the ends, once in every epoch
 }
 
 TEST(TrainingWindows, SamplesDoNotDependOnTheBatch) {
@@ -145,7 +145,7 @@ TEST(ValidationWindows, ASubsetIsSpreadEvenlyAndItsLimitIsItsOwn) {
   const TempFolder folder;
   Dataset data;
   data.validation = counted(folder, 100);
-  data.window_starts = {0, 11, 20, 33, 44, 95, 97};  // the last two have not enough tokens behind them
+  data.window_starts = {0, 11, 20, 33, 44, 95, 97};  // too few tokens follow the last two
   const auto windows = validation_windows(data, 1, 8, 2);
   ASSERT_EQ(windows->batches(), 2);
   EXPECT_EQ(Batch(*windows, 0).inputs[0], 0);
@@ -169,7 +169,7 @@ TEST(Windows, TooFewTokensAreToldWithNumbers) {
     EXPECT_TRUE(mentions(error.what(), "my.txt")) << error.what();
     EXPECT_TRUE(mentions(error.what(), "has 8 tokens; a window of block 8 needs 9")) << error.what();
   }
-  EXPECT_EQ(Batch(*training_windows(data, 1, 7, 0), 123456).inputs[0], 0);  // the only window there is
+  EXPECT_EQ(Batch(*training_windows(data, 1, 7, 0), 123456).inputs[0], 0);  // the only window
 }
 
 TEST(TokenArray, ReadsAcrossShardsOfEveryWidth) {
@@ -203,7 +203,7 @@ TEST(TokenArray, ReadsAcrossShardsOfEveryWidth) {
   }
 }
 
-// Resident pages of the files below a folder, from /proc; -1: this system does not say.
+// Resident pages of the files below a folder, from /proc; -1: not available on this system.
 int64_t resident_kib_of(const std::string& folder) {
   std::ifstream maps("/proc/self/smaps");
   int64_t kib = maps ? 0 : -1;

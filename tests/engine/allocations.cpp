@@ -17,11 +17,11 @@ void note() {
 }  // namespace ridge::engine
 
 #ifdef RIDGE_SANITIZED
-// The sanitizers own malloc, but tell about it.
+// The sanitizers replace malloc, but offer hooks for it.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t), void (*)(const volatile void*));
 static int installed = __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ridge::engine::note(); }, [](const volatile void*) {});
 #else
-// Definitions in the executable stand before the C library's; operator new ends here too.
+// Definitions in the executable take precedence over the C library's; operator new calls these too.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);

@@ -1,10 +1,10 @@
-// Counts heap allocations of the whole process between start and stop: every thread, C and C++ alike.
+// Counts heap allocations of the whole process between start and stop: on every thread, from C and C++.
 #pragma once
 #include <cstdint>
 
 namespace ridge::engine {
 
 void count_allocations();
-int64_t allocations_counted();  // since count_allocations; stops counting
+int64_t allocations_counted();  // since count_allocations(); stops counting
 
 }  // namespace ridge::engine

@@ -1,4 +1,4 @@
-// One program, several backends: what they compute is the same to rounding, and so are their errors.
+// One program, several backends: their results agree up to rounding, and so do their errors.
 #include "backend/backend.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(Backends, AreOpenedByName) {
   EXPECT_EQ(gpu_probes().size(), 1u);
 }
 
-// What a device computes products of fp32 in is its own affair: one without matrix units takes no notice.
+// The format for fp32 products is a device setting: a device without matrix units ignores it.
 TEST(Backends, TakeProductsInTheFormatsTheyHave) {
   struct Gpu : HostBackend {
     DeviceInfo info() const override { return {"gpu", ""}; }
@@ -121,7 +121,7 @@ TEST(Backends, TakeProductsInTheFormatsTheyHave) {
   EXPECT_EQ(chosen(gpu, Precision::tf32, "highest"), Precision::tf32);
   EXPECT_EQ(chosen(gpu, Precision::fp32, "medium"), Precision::bf16);
   EXPECT_EQ(chosen(gpu, Precision::fp16, "high"), Precision::fp16);
-  gpu.capability = 75;  // stores bf16, and has no unit for it
+  gpu.capability = 75;  // stores bf16, but has no matrix unit for it
   EXPECT_EQ(chosen(gpu, Precision::fp32, "medium"), Precision::fp32);
   for (const char* matmul : {"highest", "high", "medium"}) EXPECT_EQ(chosen(*cpu, Precision::fp32, matmul), Precision::fp32);
 }

@@ -1,4 +1,4 @@
-// A target that is no class must stop the run with its numbers, on every backend, and leave the program usable.
+// A target that is not a valid class must stop the run with its numbers, on every backend, and leave the program usable.
 #include <gtest/gtest.h>
 
 #include <cmath>

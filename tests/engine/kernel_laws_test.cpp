@@ -1,4 +1,4 @@
-// How many kernels small formulas become. One kernel more is a pass over memory more; one fewer means the law can be sharper.
+// How many kernels small formulas compile to. One more kernel is one more pass over memory; if there is one fewer, tighten the law.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Formula {
   Builder b{graph};
   std::vector<NodeId> inputs;
   NodeId input(Shape shape, DType dtype = DType::f32) { return inputs.emplace_back(graph.input({dtype, shape}, "x" + std::to_string(inputs.size()))); }
-  // The number of kernels, and their list for the message.
+  // The number of kernels, and a list of them for the message.
   std::pair<size_t, std::string> kernels(const std::vector<NodeId>& outputs) {
     Executable e(graph, inputs, outputs, default_backend());
     return {e.report().kernels.size(), e.dump()};
@@ -104,7 +104,7 @@ TEST(KernelLaws, LogSoftmax) {
   expect_at_most(f, {f.b.log_softmax(x)}, 2);
 }
 
-// Over any axes, a leading one as well: columns are read once for each number that must be known first, by one kernel.
+// Over any axes, including a leading one: one kernel reads the columns, once for each value that must be known first.
 TEST(KernelLaws, SoftmaxOverAnyAxis) {
   for (const Shape& s : {Shape{64, 96}, Shape{5, 33, 7}, Shape{5000, 3}, Shape{3, 4, 5, 6}})
     for (int axis = 0; axis < s.rank(); ++axis)
@@ -145,7 +145,7 @@ TEST(KernelLaws, HeadsAreViews) {
   NodeId y = f.b.reshape(f.b.permute(f.b.attention(part(0), part(1), part(2), o), {0, 2, 1, 3}), {batch, time, width});
   NodeId z = f.b.linear(y, w);
   expect_exactly(f, {z}, 2);
-  // Backwards: the gradient of y and one kernel that writes dq, dk and dv straight into their places in dqkv.
+  // Backward: the gradient of y and one kernel that writes dq, dk and dv directly into their places in dqkv.
   NodeId d = f.input(f.graph.shape(z)), dqkv = vector_jacobian(f.graph, {&z, 1}, {&d, 1}, {&qkv, 1})[0];
   expect_exactly(f, {z, dqkv}, 4);
 }
@@ -161,20 +161,20 @@ TEST(KernelLaws, AdamWIsOneLaunch) {
   }
   s.applied = f.input({}, DType::i64);
   NodeId rate = f.input({}), scale = f.input({}), good = f.input({}, DType::boolean);
-  for (NodeId& g : gradients) g = f.b.mul(g, scale);  // clipping goes along
+  for (NodeId& g : gradients) g = f.b.mul(g, scale);  // clipping is fused in
   AdamState next = adamw(f.b, s, gradients, rate, decay_values(parameters, 0.1), {}, good);
   std::vector<NodeId> outputs;
   for (auto* list : {&next.parameters, &next.first, &next.second}) outputs.insert(outputs.end(), list->begin(), list->end());
   outputs.push_back(next.applied);
   Executable e(f.graph, f.inputs, outputs, default_backend());
-  // Bias corrections and the count are single numbers; everything that touches tensors is one kernel.
+  // Bias corrections and the count are scalars; everything that touches tensors is one kernel.
   size_t large = 0;
   for (const KernelReport& k : e.report().kernels) large += k.bytes > 256;
   EXPECT_EQ(large, 1u) << e.dump();
   EXPECT_LE(e.report().kernels.size(), 3u) << e.dump();
 }
 
-// Gradients and update in one program, as a functional user writes it: a model of the given widths, its loss, its optimizer.
+// Gradients and update in one program, as in functional style: a model of the given widths, its loss, its optimizer.
 struct OneProgram {
   Formula f;
   std::vector<NodeId> parameters, gradients, outputs;
@@ -214,7 +214,7 @@ struct OneProgram {
     options.forward = {loss};
     return Executable(f.graph, f.inputs, results, options);
   }
-  // Kernels that touch tensors beyond those of a program that only makes the gradients.
+  // The number of tensor kernels in addition to those of a program that only computes the gradients.
   void expect_update_launches(size_t count, size_t together, const std::string& label) const {
     std::vector<NodeId> alone = {loss};
     alone.insert(alone.end(), gradients.begin(), gradients.end());
@@ -253,8 +253,8 @@ TEST(KernelLaws, OptimizersAreOneLaunchInOneProgram) {
         SgdState next = sgd(p.f.b, s, g, p.rate, {&decay, 1}, {.momentum = kind == 2 ? 0 : 0.9, .nesterov = kind == 4}, good);
         p.carry(s.parameters, next.parameters), p.carry(s.momentum, next.momentum);
       }
-      // Unclipped, an update runs along with the gradient's own kernel where that pays, and the rest in one launch. Clipped, all run in one launch,
-      // behind the norm: sums over matrices, sums over vectors, and the last sum with what is made of them.
+      // Unclipped, an update is fused into the gradient's kernel if that pays, and the rest is one launch. Clipped, all updates are one launch after the norm:
+      // sums over matrices, sums over vectors, and the final sum with the values derived from it.
       p.expect_update_launches(clip ? 4 : kind == 0 ? 1 : 0, clip ? parameters : 0, "optimizer " + std::to_string(kind) + (clip ? ", clipped" : ""));
     }
 }
@@ -267,7 +267,7 @@ TEST(KernelLaws, GlobalNormIsOneLaunchAndOneNumber) {
   expect_at_most(f, {global_norm(f.b, gradients)}, 2);
 }
 
-// What runs together must never wait for something that waits for it.
+// Fused kernels must never depend on something that depends on them.
 TEST(KernelLaws, NoGroupWaitsForItself) {
   Formula f;
   NodeId x = f.input({64}), y = f.input({64});

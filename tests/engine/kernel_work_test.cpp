@@ -1,4 +1,4 @@
-// What kernels are counted with: figures that were worked out by hand.
+// The work counted for kernels, against figures computed by hand.
 #include <gtest/gtest.h>
 
 #include "autograd/gradients.h"
@@ -10,7 +10,7 @@
 namespace ridge::engine {
 namespace {
 
-// The kernels of a program, added up.
+// The sum over a program's kernels.
 KernelReport all_kernels(const Graph& g, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options = default_backend()) {
   KernelReport sum;
   const Executable program(g, std::move(inputs), std::move(outputs), std::move(options));
@@ -28,11 +28,11 @@ TEST(KernelWork, ViewsOfOneTensorAreOneOperand) {
   Builder b(g);
   const NodeId qkv = g.input({DType::f32, {kBatch, kTime, 3 * kWidth}}, "qkv");
   auto part = [&](int64_t i) { return b.permute(b.reshape(b.slice(qkv, 2, i * kWidth, (i + 1) * kWidth), {kBatch, kTime, kHeads, kDim}), {0, 2, 1, 3}); };
-  const NodeId y = b.permute(b.attention(part(0), part(1), part(2), {.causal = true}), {0, 2, 1, 3});  // as it is stored
+  const NodeId y = b.permute(b.attention(part(0), part(1), part(2), {.causal = true}), {0, 2, 1, 3});  // in its stored layout
   const KernelReport k = all_kernels(g, {qkv}, {y});
   // Queries times keys and probabilities times values, halved by the mask.
   EXPECT_EQ(k.algorithmic_flops, 2 * 2.0 * kBatch * kHeads * kTime * kTime * kDim / 2) << k.name;
-  // qkv once, the result, and one number a row for backward.
+  // qkv once, the result, and one number per row for backward.
   EXPECT_EQ(k.unavoidable_bytes, 4.0 * kBatch * kTime * (3 * kWidth + kWidth + kHeads)) << k.name;
   EXPECT_EQ(k.bytes, k.unavoidable_bytes);
 }
@@ -121,7 +121,7 @@ TEST(KernelWork, RunningALoopAgainForItsGradientIsNotCounted) {
     const KernelReport k = all_kernels(r.g, {r.h, r.w}, gradients(r.g, loss, wanted), options);
     EXPECT_EQ(k.flops - k.algorithmic_flops, Recurrence::kProduct + Recurrence::kTanh) << passes << k.name;
     EXPECT_EQ(forward.flops, forward.algorithmic_flops);
-    // h · W, and in the gradient the same twice: by h and by W. Elementwise work comes on top.
+    // h · W, and in the gradient the same twice: with respect to h and to W. Elementwise work is extra.
     EXPECT_GE(k.algorithmic_flops, 3 * Recurrence::kProduct) << passes << k.name;
     EXPECT_LE(k.algorithmic_flops, 3 * Recurrence::kProduct + 8 * Recurrence::kTanh) << passes << k.name;
   }

@@ -1,4 +1,4 @@
-// Index arithmetic past 2^31: views without memory of that size behind them, so that nothing large is allocated.
+// Index arithmetic past 2^31: views larger than the memory behind them, so that nothing large is allocated.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -31,7 +31,7 @@ TEST(LargeIndex, CountsPastTheBorder) {
 TEST(LargeIndex, StridedSlicesOfBroadcastAxes) {
   Graph g;
   Builder b(g);
-  // [2^31 + 256, 2]: row and column told apart far from the start
+  // [2^31 + 256, 2]: row and column are distinguished far from the start
   NodeId row = b.iota({kBig, 2}, 0), column = b.iota({kBig, 2}, 1);
   NodeId both = b.add(b.mul(row, 10.0), column);
   EXPECT_EQ(run<int64_t>(g, b.slice(both, 0, kBig - 300, kBig, 299)),

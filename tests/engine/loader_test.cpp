@@ -1,4 +1,4 @@
-// The loader allocates nothing once it runs: windows go from mapped files into buffers that are there.
+// The loader allocates nothing once it runs: windows are copied from mapped files into existing buffers.
 #include <gtest/gtest.h>
 
 #include "data/dataset.h"
@@ -15,7 +15,7 @@ TEST(Loader, AllocatesNothingAfterItsFirstBatches) {
   for (int i = 0; i < 1 << 20; ++i) tokens += char(i * 7 % 251);
   test::write_text(folder / "tokens", tokens);
   Dataset data;
-  // So small a resident cap that pages are dropped now and then.
+  // A resident cap small enough that pages are dropped now and then.
   data.train = TokenArray({{folder / "tokens", 0, int64_t(tokens.size())}}, 1, 256, 1 << 18);
   const auto windows = training_windows(data, 12, 64, 1337);
   for (bool threaded : {true, false}) {

@@ -1,4 +1,4 @@
-// What must hold when a compiled training step is replayed.
+// Laws of replaying a compiled training step.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ float scheduled(int step, int steps, float top) {
 
 TEST(Allocations, AreCounted) {
   count_allocations();
-  std::vector<int>* volatile p = new std::vector<int>(100);  // volatile: the compiler may leave out a pair of new and delete
+  std::vector<int>* volatile p = new std::vector<int>(100);  // volatile, because the compiler may elide a pair of new and delete
   int* volatile q = p->data();
   int64_t n = allocations_counted();
   EXPECT_EQ(q[99], 0);
@@ -27,8 +27,7 @@ TEST(Allocations, AreCounted) {
   EXPECT_EQ(allocations_counted(), 2) << "counting has stopped";
 }
 
-// Everything that a schedule changes is an input: one compiled program serves fifty steps, and nothing is built or allocated in
-// any of them.
+// Everything that a schedule changes is an input: one compiled program serves fifty steps, none of which builds or allocates anything.
 TEST(Replay, FiftyScheduledStepsCompileOnceAndAllocateNothing) {
   GptConfig c = small_gpt();
   c.layers = 2, c.width = 32, c.vocab = 37;
@@ -57,7 +56,7 @@ TEST(Replay, OtherStepsAllocateNothing) {
   }
 }
 
-// The step as trainers run it, whole and in micro-batches with a remainder, dropout and all, with validation between steps.
+// The step as trainers run it, whole and in micro-batches with a remainder, with dropout, and with validation between steps.
 TEST(Replay, TrainStepAllocatesNothing) {
   GptConfig c = small_gpt();
   c.layers = 1, c.width = 32, c.dropout = 0.1;
@@ -79,7 +78,7 @@ TEST(Replay, TrainStepAllocatesNothing) {
     }
 }
 
-// A rate of zero moves nothing but the moments, so the same loss comes again, bit for bit.
+// A rate of zero changes only the moments, so the loss repeats bit for bit.
 TEST(Replay, RunToRunSameBits) {
   GptConfig c = small_gpt();
   c.layers = 1, c.width = 32;
@@ -91,7 +90,7 @@ TEST(Replay, RunToRunSameBits) {
   EXPECT_EQ(still.run(0), still.run(0));
 }
 
-// Bits are a function of the program and the instruction set, never of how many threads share the work.
+// Bits depend on the program and the instruction set, never on the number of threads.
 TEST(Replay, ThreadCountDoesNotChangeBits) {
   GptConfig c = small_gpt();
   c.layers = 2, c.bias = true;
@@ -109,7 +108,7 @@ TEST(Replay, ThreadCountDoesNotChangeBits) {
   }
 }
 
-// Each pass may be switched off; results agree to rounding. Without memory planning the order of sums is the same, so bits are too.
+// Each pass can be switched off; results agree up to rounding. Memory planning does not change the order of sums, so without it the bits agree too.
 TEST(Replay, PassesOnAndOffAgree) {
   GptConfig c = small_gpt();
   c.layers = 2, c.width = 32, c.vocab = 37;
@@ -134,7 +133,7 @@ TEST(Replay, PassesOnAndOffAgree) {
   }
 }
 
-// A step whose gradient is not finite stores nothing, and the next one goes on as if it had never been.
+// A step whose gradient is not finite stores nothing, and the next one continues as if it had never happened.
 TEST(Replay, ABadStepStoresNothing) {
   Step step = make_step(mlp_model(33));
   Training training(step, 10), undisturbed(step, 10);

@@ -1,4 +1,4 @@
-// State is overwritten in place, and a step still reads what was there before it.
+// State is overwritten in place, but a step still reads the previous values.
 #include "base/error.h"
 #include "graph/builder.h"
 #include "measure/default_team.h"
@@ -8,7 +8,7 @@
 namespace ridge::test {
 namespace {
 
-// A step whose output i is written over its input i.
+// A step whose output i overwrites its input i.
 struct InPlace {
   Graph graph;
   Builder b{graph};
@@ -46,7 +46,7 @@ struct InPlace {
   }
 };
 
-// A cache: rows are written where they belong and nothing else is moved, also when the new state is read in the same step.
+// A cache: rows are written in place and nothing else moves, even if the new state is read in the same step.
 TEST(State, RowsAreUpdatedWhereTheyLie) {
   Random random(3);
   InPlace p;
@@ -59,7 +59,7 @@ TEST(State, RowsAreUpdatedWhereTheyLie) {
   options.state = {{0, 0}};
   Executable step(p.graph, p.before, {next}, options);
   for (const KernelReport& k : step.report().kernels) EXPECT_TRUE(k.name.starts_with("dynamic_update_slice") || k.bytes < 300) << step.dump();
-  // Who reads the old value elsewhere still gets it.
+  // Other readers of the old value still get it.
   p.after = {next, p.b.add(other, p.b.slice(cache, 1, 5, 8))};
   p.expect_right("read before");
   p.after = {p.b.dynamic_update_slice(cache, p.b.slice(cache, 1, 0, 3), starts), other};
@@ -110,7 +110,7 @@ TEST(State, OldAndNewValueMeet) {
   p.expect_right("product of both");
 }
 
-// What is made of parts must not be written part by part while the old value is still read.
+// A value assembled from parts must not be written part by part while the old value is still being read.
 TEST(State, MadeOfParts) {
   for (int64_t n : {2, 33, 300}) {
     Random random(uint64_t(n) + 1);
@@ -152,7 +152,7 @@ TEST(State, RandomSteps) {
     for (NodeId id : p.before) p.after.push_back(pick(b.shape(id).rank() == 2 ? matrices : vectors));
     static constexpr const char* passes[] = {"", "", "-fuse", "-place", "-plan"};
     p.expect_right("seed " + std::to_string(seed), 1 + int(seed % 3), passes[seed % 5]);
-    if (::testing::Test::HasFailure()) break;  // one program is enough to read
+    if (::testing::Test::HasFailure()) break;  // one failing program is enough
   }
 }
 

@@ -1,5 +1,4 @@
-// Kernels and bytes of whole training steps, pinned in both directions: a change for the worse is a regression, one for the better
-// moves the pin.
+// Kernels and bytes of whole training steps, pinned in both directions: a worse value is a regression, a better one moves the pin.
 #include <gtest/gtest.h>
 
 #include "machine/features.h"
@@ -40,8 +39,8 @@ TEST(StepPins, KernelsAndBytesAreAsStored) {
   if (isa_tier() >= IsaTier::sse4 && isa_tier() <= IsaTier::avx512bf16) test::expect_pins(fmt::format("plans/cpu.bytes.{}", name(isa_tier())), bytes);
 }
 
-// Forward: two norms, four matmuls with what follows them, attention. Backward: two matmuls for each of those four, two norms with
-// the sums for their weights, attention, and nothing else.
+// Forward: two norms, four matmuls with fused successors, attention. Backward: two matmuls for each of those four, two norms with the sums for their weights,
+// attention, and nothing else.
 TEST(StepPins, KernelsOfALayer) {
   int counts[3];
   for (int i = 0; i < 3; ++i) {
@@ -53,7 +52,7 @@ TEST(StepPins, KernelsOfALayer) {
   EXPECT_EQ(counts[1] - counts[0], counts[2] - counts[1]) << "a layer costs the same wherever it is";
 }
 
-// Deciding what runs together looks at each layer about as often, however many there are.
+// Fusion planning does about the same work per layer, however many layers there are.
 TEST(StepPins, PlanningGrowsAsTheModelDoes) {
   struct Looks {
     int64_t update, judgement, body, accumulating;
@@ -70,14 +69,14 @@ TEST(StepPins, PlanningGrowsAsTheModelDoes) {
     looks->body = programs.body(2, false, Recompute::free)->report().looks;
     looks->accumulating = programs.body(1, true, Recompute::layers)->report().looks;
   }
-  constexpr double kMost = 4.1;  // times as many, for 4 times the layers
+  constexpr double kMost = 4.1;  // times the work, for 4 times the layers
   EXPECT_LE(double(many.update), kMost * double(few.update)) << few.update;
   EXPECT_LE(double(many.judgement), kMost * double(few.judgement)) << few.judgement;
   EXPECT_LE(double(many.body), kMost * double(few.body)) << few.body;
   EXPECT_LE(double(many.accumulating), kMost * double(few.accumulating)) << few.accumulating;
 }
 
-// The arena is planned close to what must be live at once.
+// The arena is close to the peak of live memory.
 TEST(StepPins, PlanWastesLittle) {
   GptConfig c = small_gpt();
   for (bool bias : {false, true}) {

@@ -1,4 +1,4 @@
-// Losses of a text are those of its windows, each counted once, whatever the batches; text is whole characters at any time.
+// A text's loss is that of its windows, each counted once, whatever the batches; printed text is always whole characters.
 #include "tasks/gpt/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST(TokenText, HoldsBackWhatIsNoWholeCharacter) {
   }
   EXPECT_EQ(shown, text);
   EXPECT_EQ(stream.rest(), "");
-  // Bytes that are no text are not lost, and a cut character comes at the end.
+  // Bytes that are not valid text are not lost, and a truncated character is printed at the end.
   shown.clear();
   const std::string broken = "\xff\x80\xc3(\xe6\xbc";
   for (Token t : bytes->encode(broken)) shown += stream.add(t);

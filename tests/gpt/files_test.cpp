@@ -1,4 +1,4 @@
-// Models go into files and come back as they were, in GPT-2's or Llama's form where it can express them; other programs' files give the same logits.
+// Models round-trip through files, in GPT-2's or Llama's format if it can express them; other programs' files give the same logits.
 #include "tasks/gpt/files.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ GptConfig small_llama() {
   return c;
 }
 
-// Those of the other tests, and what only files must keep.
+// The models of the other tests, and forms that matter only for files.
 std::vector<test::NamedConfig> stored_forms() {
   std::vector<test::NamedConfig> out = test::gpt_forms();
   auto add = [&](const std::string& name, GptConfig c, auto change) {
@@ -141,7 +141,7 @@ TEST(GptFiles, HaveLlamasNamesAndShapes) {
   EXPECT_EQ(file.at("model.layers.0.mlp.up_proj.weight").shape, (Shape{40, 32}));
   EXPECT_EQ(file.at("model.layers.0.mlp.down_proj.weight").shape, (Shape{32, 40}));
   EXPECT_EQ(file.at("lm_head.weight").shape, (Shape{37, 32}));
-  // Rows of c_attn: queries, then keys, then values; of c_fc: the gate, then what passes it.
+  // Rows of c_attn: queries, keys, values; of c_fc: the gate, then the gated values.
   const auto index_of = [&](const std::string& name) {
     const std::vector<Parameter> all = gpt_parameters(c);
     return size_t(std::find_if(all.begin(), all.end(), [&](const Parameter& p) { return p.name == name; }) - all.begin());
@@ -156,7 +156,7 @@ TEST(GptFiles, HaveLlamasNamesAndShapes) {
   expect_rows("model.layers.1.mlp.up_proj.weight", "transformer.h.1.mlp.c_fc.weight", 40);
 }
 
-// The class of tokenizer must be said: by the model's type transformers takes one that loses the blanks of a vocabulary of characters.
+// The tokenizer class must be stored: by model type, transformers picks one that loses the blanks of a character vocabulary.
 TEST(GptFiles, NameTheTokenizersClass) {
   const GptConfig c = small_gpt();
   const Model model(c);
@@ -182,7 +182,7 @@ TEST(GptFiles, TakeVocabJsonAndMergesTxtForATokenizer) {
   export_gpt(folder.path(), c, Model(c).views(), nullptr);
   EXPECT_FALSE(load_gpt_weights(folder.path()).tokenizer);
   fs::copy_file(files / "vocab.json", folder / "vocab.json");
-  EXPECT_FALSE(load_gpt_weights(folder.path()).tokenizer);  // half of it is none
+  EXPECT_FALSE(load_gpt_weights(folder.path()).tokenizer);  // half a tokenizer is none
   fs::copy_file(files / "merges.txt", folder / "merges.txt");
   const GptWeights w = load_gpt_weights(folder.path());
   ASSERT_TRUE(w.tokenizer);
@@ -228,13 +228,13 @@ TEST(GptFiles, LeaveOutRowsBeyondTheVocabulary) {
   export_gpt(folder.path(), c, views, nullptr);
   const GptWeights w = load_gpt_weights(folder.path());
   expect_same(w, model, "padded");
-  std::vector<float> room(padded.size(), 7.f);  // and back: what lies behind is left alone
+  std::vector<float> room(padded.size(), 7.f);  // and back: what follows is unchanged
   w.copy(0, room);
   EXPECT_TRUE(std::equal(model.values[0].begin(), model.values[0].end(), room.begin()));
   EXPECT_EQ(room.back(), 7.f);
 }
 
-// A folder as other programs write it: any prefix, any storage, buffers beside the weights.
+// A folder as other programs write it: any prefix, any dtype, buffers next to the weights.
 struct Foreign {
   TempFolder folder;
   std::vector<std::vector<std::byte>> data;
@@ -388,7 +388,7 @@ TEST(GptFiles, SayWhatLlamaAsksForThatRidgeHasNot) {
   expect("num_attention_heads", 0, ErrorCode::io, "");
   expect("tie_word_embeddings", false, ErrorCode::io, "lm_head.weight");
   test::write_text(folder / "config.json", good.dump());
-  EXPECT_EQ(error_of(folder.path()), ErrorCode::internal);  // none: it is read
+  EXPECT_EQ(error_of(folder.path()), ErrorCode::internal);  // no error: it is read
 }
 
 TEST(GptFiles, FormsThatCannotExpressAModelAreRefusedByName) {
@@ -413,7 +413,7 @@ TEST(GptFiles, FormsThatCannotExpressAModelAreRefusedByName) {
   EXPECT_EQ(refusal(mixed, GptForm::own), "");
 }
 
-// Whatever is done to a config.json, it is refused with an error, or it describes a model.
+// However a config.json is corrupted, it is rejected with an error, or it describes a model.
 TEST(GptFiles, DamagedConfigsAreRefusedOrRight) {
   std::mt19937 random(23);
   GptConfig grouped = small_llama();
@@ -444,7 +444,7 @@ TEST(GptFiles, RefuseATokenizerThatKnowsMore) {
   EXPECT_EQ(error_of(folder.path()), ErrorCode::io);
 }
 
-// These folders of tests/fixtures were written by transformers (tools/model_exchange.py), logits in f64 by it.
+// These folders of tests/fixtures were written by transformers (tools/model_exchange.py), which also computed the logits in f64.
 constexpr const char* kTheirs[] = {"gpt2", "llama", "llama_tied"};
 
 TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
@@ -467,8 +467,8 @@ TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
   }
 }
 
-// A model that transformers wrote is written again as transformers wrote it: all its tensors, under their names, bit for bit, and a config.json that says the
-// same. So what loads the one loads the other.
+// Writing a model read from transformers' files reproduces them: all tensors under their names, bit for bit, and an equivalent config.json. So whatever loads
+// one loads the other.
 TEST(GptFiles, AreWrittenAsTransformersWritesThem) {
   for (const char* name : kTheirs) {
     const fs::path theirs = fs::path(source_dir()) / "tests/fixtures" / name;
@@ -516,7 +516,7 @@ TEST(GptFiles, AreWrittenAsTransformersWritesThem) {
   }
 }
 
-// 16-bit weights: the sampler computes what a forward pass over the rounded weights computes, up to the rounding of keys, values and queries.
+// 16-bit weights: the sampler matches a forward pass over the rounded weights, up to the rounding of keys, values and queries.
 TEST(GptFiles, AreSampledWith16BitWeights) {
   for (const auto& [form, config] : test::gpt_forms())
     for (DType type : {DType::bf16, DType::f16}) {

@@ -1,4 +1,4 @@
-// Small GPTs with weights that matter, in every form.
+// Small GPTs of every form, with weights large enough to matter.
 #pragma once
 #include <cmath>
 #include <memory>
@@ -44,7 +44,7 @@ inline std::vector<NamedConfig> gpt_forms() {
   return out;
 }
 
-// Values of all parameters, larger than at the start of a training, biases and norms too, so that every one shows in the logits.
+// Values for all parameters, including biases and norms, larger than at the start of training so that each one affects the logits.
 struct Model {
   GptConfig config;
   std::vector<std::vector<float>> values;
@@ -64,7 +64,7 @@ struct Model {
   std::shared_ptr<GptParameters> in_place() { return std::make_shared<GptParameters>(config, spans); }
 };
 
-// Logits after each token, by one forward pass over all of them: [tokens, vocab].
+// Logits after each token, from one forward pass over all of them: [tokens, vocab].
 inline std::vector<float> full_logits(const GptParameters& parameters, std::span<const Token> tokens) {
   Graph g;
   Builder b(g);

@@ -1,4 +1,4 @@
-// A sampler's logits are those of the whole context computed at once, however the tokens came; draws follow the distribution.
+// A sampler's logits match one forward pass over the whole context, however the tokens arrived; draws follow the distribution.
 #include "tasks/gpt/sampler.h"
 
 #include <gtest/gtest.h>
@@ -31,10 +31,10 @@ std::span<const float> row(const std::vector<float>& logits, int64_t position, i
   return std::span(logits).subspan(size_t(position * vocab), size_t(vocab));
 }
 
-// Logits of these models are of the order of 1.
+// These models' logits are of the order of 1.
 constexpr double kRounding = 2e-5, kRoundingOfHalves = 8 * 0x1p-11;
 
-// Keys and values with all their bits.
+// Keys and values in full precision.
 GptSampler exact(const std::shared_ptr<const GptParameters>& parameters) { return GptSampler(parameters, default_backend(), DType::f32); }
 
 TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
@@ -84,7 +84,7 @@ TEST(GptSampler, GoesOnFromTheLastHalfOfAFullBlock) {
   EXPECT_EQ(sampler.position(), c.block / 2);
   const std::span<const Token> kept = std::span(tokens).subspan(size_t(c.block / 2) + 1, size_t(c.block / 2));
   EXPECT_LT(largest_difference(sampler.logits(), row(full_logits(*parameters, kept), c.block / 2 - 1, c.vocab)), kRounding);
-  // A prompt that is longer than the block, and one after that.
+  // A prompt longer than the block, and another one after it.
   GptSampler longer = exact(parameters);
   longer.feed(tokens);
   EXPECT_EQ(longer.position(), c.block / 2);
@@ -180,7 +180,7 @@ TEST(GptSampler, EndsWhenTheSinkSaysSo) {
   EXPECT_THROW(sampler.feed(outside), Error);
 }
 
-// What a token costs in kernels, so that an extra one is noticed: per layer two norms, four products, two cache rows and attention.
+// Pins the kernels per token, so that an extra one is noticed: per layer two norms, four products, two cache rows and attention.
 TEST(GptSampler, TakesFewKernels) {
   Model model(small_gpt());
   GptSampler sampler(model.in_place());

@@ -1,4 +1,4 @@
-// What GPUs share is independent of any one of them: texts take every word that differs from a dialect, and launches go into any sink.
+// The shared GPU code is independent of any one GPU: texts take every vendor-specific word from a dialect, and launches go into any sink.
 #include "backend/gpu/dialect.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ std::vector<SomeKernel> some_kernels(const GpuChip& chip) {
   auto input = [&](DType dtype, Shape s) { return g.input({dtype, s}, "x"); };
   auto node = [&](NodeId id) {
     const NodeId node = g[id].op == Op::get ? g[id].in[0] : id;
-    kernels.push_back({make_node_kernel(g, node, chip), g[node].in.size() + (node == id ? 1 : 2)});  // of what is got of, there are two
+    kernels.push_back({make_node_kernel(g, node, chip), g[node].in.size() + (node == id ? 1 : 2)});  // nodes with `get` have two results
   };
   const DType f32 = DType::f32, i64 = DType::i64;
   node(g.add(Op::take_grad, {input(f32, {4096, 48}), input(i64, {4096})}, {{0, 50}, {}, nullptr}));
@@ -109,7 +109,7 @@ TEST(KernelDialect, HasEveryWordOfSharedTextsThatIsNotPlain) {
   EXPECT_GE(texts, 24);
 }
 
-// A sink without a device: what a tape would hold.
+// A sink without a device: collects what a tape would hold.
 struct Tape final : LaunchSink {
   struct Launch {
     const KernelText* text;

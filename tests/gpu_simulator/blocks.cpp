@@ -22,10 +22,10 @@ namespace {
 
 constexpr size_t kPage = 4096, kStack = 128 << 10;
 constexpr int kWarp = 32, kMostNamed = 16;
-constexpr unsigned char kUnset = 0xff;  // what shared memory holds before it is written: NaN, or -1
+constexpr unsigned char kUnset = 0xff;  // contents of unwritten shared memory: NaN, or -1
 constexpr unsigned char kBorder = 0xa7;
 
-// A place on a stack where the host can go on.
+// A saved position on a stack at which the host can resume.
 #if defined(__x86_64__)
 struct Context {
   void* stack = nullptr;
@@ -57,7 +57,7 @@ simulator_switch:
 void go(Context& from, Context& to) { simulator_switch(&from.stack, to.stack); }
 void prepare(Context& context, char* stack, void (*begin)()) {
   auto* top = reinterpret_cast<void**>(stack + kStack);
-  *--top = nullptr;                         // so that the stack is aligned where a function begins
+  *--top = nullptr;                         // aligns the stack as at a function's entry
   *--top = reinterpret_cast<void*>(begin);  // the return address
   for (int i = 0; i < 6; ++i) *--top = nullptr;
   context.stack = top;
@@ -85,7 +85,7 @@ struct Fiber {
   char* stack = nullptr;
 };
 
-struct Request {  // of a thread that meets its warp
+struct Request {  // from a thread that synchronizes with its warp
   unsigned mask = 0;
   int kind = 0, bytes = 0, argument = 0, width = kWarp;
   const void* mine = nullptr;
@@ -104,7 +104,7 @@ struct Thread {
   Fiber* fiber = nullptr;
 };
 
-struct Gathering {  // of a barrier
+struct Gathering {  // at a barrier
   int kind = -1, expected = 0;
   unsigned sum = 0;
   std::vector<Thread*> waiting;
@@ -114,13 +114,13 @@ struct Machine {
   Context scheduler;
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Fiber*> idle;
-  Fiber* on = nullptr;        // the fiber that runs
-  Thread* current = nullptr;  // the thread that runs on it
+  Fiber* on = nullptr;        // the running fiber
+  Thread* current = nullptr;  // the thread running on it
   std::vector<Thread> threads;
   std::vector<int> order;
-  size_t next = 0;  // in the order: the first that has not begun
+  size_t next = 0;  // index in the order of the first thread that has not started
   int live = 0;
-  std::vector<unsigned> alive;  // of each warp: its lanes that have begun or will, and have not ended
+  std::vector<unsigned> alive;  // per warp: lanes that have not ended, started or not
   std::vector<Thread*> ready;
   size_t ready_at = 0;
   Gathering barriers[kMostNamed];
@@ -151,10 +151,10 @@ Fiber* take_fiber() {
   return machine.fibers.back().get();
 }
 
-// To the scheduler, from the fiber that runs.
+// Switches from the running fiber to the scheduler.
 void leave() { go(machine.on->context, machine.scheduler); }
 
-// Gives the launch up: what waits is never resumed.
+// Aborts the launch: waiting threads are never resumed.
 [[noreturn]] void give_up(const std::string& words) {
   if (machine.trouble.empty()) {
     machine.trouble = words;
@@ -181,7 +181,7 @@ void settle_barrier(int id) {
   g.sum = 0, g.kind = -1;
 }
 
-// The lanes that must come before this one's request can be answered.
+// The lanes that must arrive before this one's request can be answered.
 unsigned expected_of(const Thread& thread) { return thread.request.mask & machine.alive[size_t(thread.number / kWarp)]; }
 
 void answer(Thread* const* lanes, unsigned all) {
@@ -199,7 +199,7 @@ void answer(Thread* const* lanes, unsigned all) {
       if (from >= 0 && from < kWarp && (all >> from & 1))
         std::memcpy(mine.result, lanes[from]->request.mine, bytes);
       else
-        std::memset(mine.result, kUnset, bytes);  // a lane that is not there gives anything
+        std::memset(mine.result, kUnset, bytes);  // a missing lane gives an undefined value
     }
     if (mine.kind == kExchange)
       for (int j = 0; j < kWarp; ++j) {
@@ -218,7 +218,7 @@ void answer(Thread* const* lanes, unsigned all) {
   }
 }
 
-// Answers the lanes that this one waits with, if they have all come. False: not yet.
+// Answers the lanes waiting together with this one, if all have arrived. False: not yet.
 bool settle_warp(Thread& thread) {
   const unsigned all = expected_of(thread);
   Thread* lanes[kWarp] = {};
@@ -259,14 +259,14 @@ void end_thread(Thread& thread) {
   if (machine.live == 0) return;
   settle_barrier(0);
   if (!machine.alive[size_t(warp)]) return;
-  // Those that wait for this lane go on without it.
+  // Lanes waiting for this one continue without it.
   for (int i = 0; i < kWarp; ++i)
     if (machine.alive[size_t(warp)] >> i & 1)
       if (Thread& other = machine.threads[size_t(warp * kWarp + i)]; other.waits == Waits::warp && (other.request.mask >> (thread.number % kWarp) & 1))
         settle_warp(other);
 }
 
-// A fiber runs threads that have not begun, one after the other, until one waits or none is left.
+// A fiber runs unstarted threads, one after another, until one waits or none is left.
 void run_threads() {
   for (;;) {
     while (machine.next < machine.order.size()) {
@@ -274,7 +274,7 @@ void run_threads() {
       begin_thread(thread);
       machine.launch->entry->call(machine.launch->entry->function, machine.launch->args);
       end_thread(thread);
-      if (machine.ready_at < machine.ready.size()) break;  // first those that could go on
+      if (machine.ready_at < machine.ready.size()) break;  // threads that can continue come first
     }
     machine.idle.push_back(machine.on);
     leave();
@@ -306,7 +306,7 @@ unsigned barrier(int kind, int id, int threads, unsigned value) {
     wait_here(Waits::barrier);
     return thread.answer;
   }
-  // It was the last: the others are ready, and so is this one.
+  // This was the last one: all of them are ready now.
   machine.ready.pop_back();
   thread.waits = Waits::no;
   return thread.answer;
@@ -336,7 +336,7 @@ void touch(const void* at, int bytes, int write) {
   if (const std::string race = checker::touch(at, bytes, write != 0, machine.current->number); !race.empty()) give_up(race);
 }
 
-// Who waits where, when nobody can go on.
+// Describes which threads wait where, in a deadlock.
 std::string deadlock() {
   int at_barrier = 0, in_warp = 0;
   const Thread *first = nullptr, *other = nullptr;
@@ -361,10 +361,10 @@ void* bad_address = nullptr;
 }
 
 void on_bad_address(int number, siginfo_t* info, void* context) {
-  if (!machine.on) return void(std::signal(number, SIG_DFL));  // not a kernel's
+  if (!machine.on) return void(std::signal(number, SIG_DFL));  // not from a kernel
   bad_address = info->si_addr;
 #if defined(__x86_64__)
-  // The kernel goes on where it ends, once the handler is left.
+  // After the handler returns, the kernel resumes in code that ends it.
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   registers[REG_RSP] = ((registers[REG_RSP] - 512) & ~15ll) - 8;  // as after a call
   registers[REG_RIP] = reinterpret_cast<greg_t>(&end_at_bad_address);
@@ -389,7 +389,7 @@ class CatchBadAddresses {
   struct sigaction segv_, bus_;
 };
 
-// The order in which threads and blocks begin: a right kernel gives the same in any.
+// The order in which threads and blocks start: a correct kernel gives the same result in any order.
 void arrange(std::vector<int>& order, int count) {
   order.resize(size_t(count));
   std::iota(order.begin(), order.end(), 0);
@@ -441,7 +441,7 @@ std::string run(const Launch& launch) {
   machine.alive.assign(size_t((count + kWarp - 1) / kWarp), 0);
   arrange(machine.order, count);
 
-  // Shared memory ends where the page does, so that what is behind it cannot be touched unseen.
+  // Shared memory ends at a page boundary, so that accesses past its end are caught.
   constexpr size_t kBefore = 256;
   const size_t pages = (kBefore + launch.shared + kPage - 1) / kPage * kPage;
   auto* whole = static_cast<unsigned char*>(::mmap(nullptr, pages + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -474,7 +474,7 @@ std::string run(const Launch& launch) {
     machine.trouble = "a write beside the " + std::to_string(launch.shared) + " bytes of shared memory";
   ::munmap(whole, pages + kPage);
   if (!machine.trouble.empty()) {
-    // Fibers that wait are begun anew.
+    // Reset the fibers that still wait.
     machine.idle.clear();
     for (Gathering& g : machine.barriers) g = {};
     for (auto& fiber : machine.fibers) prepare(fiber->context, fiber->stack, run_threads), machine.idle.push_back(fiber.get());

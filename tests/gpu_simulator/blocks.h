@@ -1,5 +1,5 @@
-// Runs a kernel's blocks, one after the other, with threads that meet at barriers and in warps as those of a GPU do. It is also a
-// checker: threads that wait for each other in vain, masks that disagree and accesses outside of all memory end the launch with words.
+// Runs a kernel's blocks one after another, with threads that synchronize at barriers and in warps as on a GPU. It also checks: deadlocks, disagreeing masks
+// and out-of-bounds accesses end the launch with a message.
 #pragma once
 #include <string>
 
@@ -9,7 +9,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-// As the shim lays them out.
+// Same layout as in the shim.
 struct Hooks {
   unsigned (*barrier)(int kind, int id, int threads, unsigned value);
   unsigned (*warp)(unsigned mask, int kind, const void* mine, void* result, int bytes, int argument, int width);
@@ -37,13 +37,13 @@ struct Launch {
   const Entry* entry = nullptr;
   const ModuleTable* module = nullptr;
   Index blocks, threads;
-  size_t shared = 0;  // dynamic
+  size_t shared = 0;  // dynamic shared memory, bytes
   void** args = nullptr;
 };
 
 Hooks hooks();
 
-// Words about what went wrong; empty: nothing. One launch at a time.
+// Returns an error message, or an empty string. Only one launch at a time.
 std::string run(const Launch& launch);
 
 }  // namespace simulator

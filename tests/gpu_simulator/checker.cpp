@@ -19,7 +19,7 @@ struct Access {
   uint32_t block = 0, meeting = 0;
   int32_t thread = -1;
 };
-struct Seen {  // of one byte
+struct Seen {  // for one byte
   Access write, reads[2];
 };
 
@@ -31,7 +31,7 @@ struct Range {
 
 Range shared, fixed;
 std::vector<Seen> shared_seen, fixed_seen;
-std::unordered_map<uint64_t, std::vector<Seen>> pages;  // of the device's memory
+std::unordered_map<uint64_t, std::vector<Seen>> pages;  // of device memory
 uint64_t epoch = 1, launch_epoch = 1;
 uint32_t block_number = 0, meetings[kWarp] = {};
 
@@ -40,7 +40,7 @@ int level() {
   return text ? std::atoi(text) : 0;
 }
 
-// A byte that a thread is about to write, and that another has written: a race unless it is the same value.
+// A byte that a thread is about to write and another thread has written: a race unless the value is the same.
 struct Doubtful {
   const unsigned char* at;
   unsigned char value;
@@ -48,7 +48,7 @@ struct Doubtful {
 };
 std::vector<Doubtful> doubtful;
 
-// Whether an access of the same launch is not known to come before this one.
+// Whether an access of the same launch is not ordered before this one.
 bool races(const Access& a, const Access& mine, bool in_shared) {
   if (a.time < launch_epoch || a.thread < 0) return false;
   if (a.block != mine.block) return !in_shared;  // blocks run in any order
@@ -94,7 +94,7 @@ std::string touch(const void* at, int bytes, bool write, int thread) {
   if (std::string before = last_write(); !before.empty()) return before;
   const auto address = reinterpret_cast<uint64_t>(at);
   const bool in_shared = shared.has(address) || fixed.has(address);
-  if (!in_shared && !on_device(address, size_t(bytes))) return {};  // the thread's own, or outside of all
+  if (!in_shared && !on_device(address, size_t(bytes))) return {};  // the thread's own memory, or out of bounds
   const Access mine{epoch, block_number, meetings[thread / kWarp], thread};
   for (int i = 0; i < bytes; ++i) {
     const uint64_t byte = address + uint64_t(i);
@@ -109,7 +109,7 @@ std::string touch(const void* at, int bytes, bool write, int thread) {
       if (page.empty()) page.resize(kPage);
       seen = &page[size_t(byte % kPage)];
     }
-    // Idle lanes may read what another of their block overwrites: they do not use it.
+    // Idle lanes may read what another thread of their block overwrites: they do not use it.
     auto counts = [&](const Access& other) { return in_shared || other.block != mine.block || level() > 1; };
     if (races(seen->write, mine, in_shared)) {
       if (write)
@@ -119,7 +119,7 @@ std::string touch(const void* at, int bytes, bool write, int thread) {
         return words("reads what was written by", seen->write, mine, in_shared, offset);
     }
     if (!write) {
-      // Two readers are kept, so that one of them is another than a writer that comes.
+      // Two readers are kept, so that at least one differs from a later writer.
       Access& first = seen->reads[0];
       if (first.thread != thread && first.time == epoch && first.block == block_number) seen->reads[1] = first;
       first = mine;

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostKept = 20000;  // libraries in the folder
+constexpr size_t kMostKept = 20000;  // most libraries in the folder
 
 std::string key_of(const std::string& text) {
   uint64_t a = 14695981039346656037u, b = 0x9e3779b97f4a7c15u;
@@ -59,7 +59,7 @@ std::string read(const fs::path& path) {
   return bytes.str();
 }
 
-// The compiler's exit status; -1: it could not be started.
+// Returns the compiler's exit status; -1: it could not be started.
 int run_compiler(const std::vector<std::string>& words, const std::string& log) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));

@@ -1,5 +1,5 @@
-// The host's compiler makes a shared library of a kernel's text. Libraries are kept by content in a folder (SIMULATED_GPU_CACHE, else one in the
-// folder for temporary files), so that tests that run again need not wait for the compiler.
+// Compiles a kernel's text to a shared library with the host's compiler. Libraries are cached by content in a folder (SIMULATED_GPU_CACHE, else one in the
+// temporary folder), so that repeated tests do not wait for the compiler.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 namespace simulator {
 
 struct Compiled {
-  std::string library;  // its bytes; empty: it could not be made
+  std::string library;  // its bytes; empty: compilation failed
   std::string log;
 };
 Compiled compile(const std::string& source, const std::vector<std::string>& defines);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPage = 4096, kAligned = 256;
 constexpr unsigned char kUnset = 0xff, kBorder = 0xa7;
-constexpr size_t kUnsetBytes = 16 << 20;  // of an allocation that are made NaN; the rest is zero
+constexpr size_t kUnsetBytes = 16 << 20;  // bytes of an allocation set to NaN; the rest is zero
 
 struct Block {
   char* whole = nullptr;
@@ -39,7 +39,7 @@ std::string beside(uint64_t at, const Block& block) {
 }  // namespace
 
 uint64_t allocate_memory(size_t bytes) {
-  // A page that cannot be touched at both ends; the last byte as near to it as the start's alignment allows.
+  // Inaccessible pages at both ends; the last byte is as close to the end as the start's alignment allows.
   const size_t inner = (bytes + kAligned + kPage - 1) / kPage * kPage;
   auto* whole = static_cast<char*>(::mmap(nullptr, inner + 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (whole == MAP_FAILED) return 0;

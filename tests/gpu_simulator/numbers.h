@@ -1,4 +1,4 @@
-// Numbers of 16 and 32 bits in memory, by the type numbers of CUDA.
+// 16-bit and 32-bit numbers in memory, by CUDA's type codes.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,9 +25,9 @@ inline uint16_t to_half(float x) {
   if (size >= 65520) return uint16_t(sign | 0x7c00);
   int exponent = 0;
   std::frexp(size, &exponent);
-  const int unit = std::max(exponent - 11, -24);  // of the last place
+  const int unit = std::max(exponent - 11, -24);  // exponent of the last place
   const auto steps = uint32_t(std::nearbyint(std::ldexp(size, -unit)));
-  const uint32_t bits = unit == -24 ? steps : (uint32_t(unit + 24) << 10) + steps;  // a carry goes into the exponent
+  const uint32_t bits = unit == -24 ? steps : (uint32_t(unit + 24) << 10) + steps;  // a carry propagates into the exponent
   return uint16_t(sign | bits);
 }
 inline float from_bits(uint32_t bits) {

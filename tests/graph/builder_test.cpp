@@ -1,4 +1,4 @@
-// What the builder promises: dtypes promoted, shapes broadcast, conveniences that mean what their names say.
+// The builder's contract: dtypes are promoted, shapes broadcast, and convenience functions do what their names say.
 #include "graph/builder.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ reference::Array einsum_by_loops(const std::vector<std::string>& terms, const st
 struct EinsumCase {
   const char* equation;
   std::vector<Shape> shapes;
-  std::vector<std::string> terms;  // what it means, in full
+  std::vector<std::string> terms;  // the meaning, written in full
   std::string out;
 };
 
@@ -113,7 +113,7 @@ TEST(Einsum, MeansItsDefinition) {
   const EinsumCase cases[] = {
       {"ij,jk->ik", {{3, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
       {"ij,jk", {{3, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
-      {"ba", {{3, 4}}, {"ba"}, "ab"},  // implicit: letters in the alphabet's order
+      {"ba", {{3, 4}}, {"ba"}, "ab"},  // implicit: letters in alphabetical order
       {"ii", {{4, 4}}, {"ii"}, ""},
       {"ii->i", {{4, 4}}, {"ii"}, "i"},
       {"iii->i", {{3, 3, 3}}, {"iii"}, "i"},
@@ -137,7 +137,7 @@ TEST(Einsum, MeansItsDefinition) {
       {"ij,jk->ik", {{3, 0}, {0, 5}}, {"ij", "jk"}, "ik"},
       {"ij,jk->ik", {{0, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
       {" i j , j k -> i k ", {{3, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
-      {"ab,bc,cd,da,a,b,c,d,ab,bc,cd,da->a",  // more operands than are tried in every order
+      {"ab,bc,cd,da,a,b,c,d,ab,bc,cd,da->a",  // too many operands to try every order
        {{2, 3}, {3, 1}, {2, 2}, {2, 2}, {2}, {3}, {2}, {2}, {2, 3}, {3, 2}, {2, 2}, {2, 2}},
        {"ab", "bc", "cd", "da", "a", "b", "c", "d", "ab", "bc", "cd", "da"},
        "a"},
@@ -162,7 +162,7 @@ TEST(Einsum, MeansItsDefinition) {
     }
 }
 
-// (vector · matrix) · matrix instead of vector · (matrix · matrix): no product may be larger than the best order needs.
+// (vector · matrix) · matrix instead of vector · (matrix · matrix): no product may be larger than in the best order.
 TEST(Einsum, ChoosesTheCheapOrder) {
   auto work = [](std::vector<Shape> shapes, const char* equation) {
     Graph g;

@@ -1,4 +1,4 @@
-// The graph's own laws: equal nodes are one node, and nothing else is.
+// The graph's own laws: equal nodes, and only those, are one node.
 #include "graph/graph.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Graph, LiteralsAreTheirBits) {
   EXPECT_NE(g.literal(DType::f32, 1), g.literal(DType::f32, 1 + 1e-15));
 }
 
-// A number that was rounded to 16 bits stays so when it is widened.
+// A number rounded to 16 bits stays rounded when it is widened.
 TEST(Graph, WidenedLiteralsKeepTheirRounding) {
   Graph g;
   Builder b(g);
@@ -75,7 +75,7 @@ TEST(Graph, OperandsComeFirst) {
     EXPECT_FALSE(seen[id]);
     seen[id] = 1;
   }
-  EXPECT_FALSE(seen[other]);  // nothing that the root does not need
+  EXPECT_FALSE(seen[other]);  // nothing the root does not need
 }
 
 TEST(Graph, ImportKeepsMeaningAndSharing) {
@@ -84,7 +84,7 @@ TEST(Graph, ImportKeepsMeaningAndSharing) {
   NodeId x = from.input({DType::f32, {2}}, "x"), y = from.input({DType::f32, {2}}, "y");
   NodeId root = b.mul(b.unary(Op::exp, b.add(x, y)), b.add(x, y));
   NodeId a = c.neg(to.input({DType::f32, {2}}, "a"));
-  std::unordered_map<NodeId, NodeId> known{{x, a}};  // x is there already, under another name
+  std::unordered_map<NodeId, NodeId> known{{x, a}};  // x already exists under another name
   NodeId moved = import_nodes(to, from, {&root, 1}, known)[0];
   EXPECT_EQ(to[to[moved].in[0]].in[0], to[moved].in[1]);
   EXPECT_EQ(to[to[moved].in[1]].in[0], a);
@@ -130,7 +130,7 @@ TEST(Rewrite, ReplacesEachResultOfANode) {
   EXPECT_EQ(out[1], b.iota({3}, 0));
 }
 
-// A node with several results used through `get` alone, whose operand is itself replaced.
+// A node with several results, used only through `get`, whose operand is itself replaced.
 TEST(Rewrite, CarriesReplacementsThroughMacroOps) {
   Graph g;
   Builder b(g);

@@ -1,4 +1,4 @@
-// An input of a graph, for tests that ask for shapes and types alone.
+// A graph input, for tests that only check shapes and types.
 #pragma once
 
 #include "graph/builder.h"

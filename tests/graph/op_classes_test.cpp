@@ -1,4 +1,4 @@
-// The compiler's columns of the op table: what the fuser makes of each op, and how few files an op takes.
+// The compiler's columns of the op table: how the fuser treats each op, and how few files an op takes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,14 +19,14 @@ namespace {
 TEST(OpClasses, AreWhatTheFuserMakesOfEachOp) {
   for (int i = 0; i < int(Op::count); ++i) {
     const Op op = Op(i);
-    if (!row(op).samples || row(op).fusion == Fusion::no_kernel || op == Op::conv) continue;  // convolutions are taken apart without a backend
+    if (!row(op).samples || row(op).fusion == Fusion::no_kernel || op == Op::conv) continue;  // without a backend, convolutions are decomposed
     int seen = 0;
     row(op).samples([&](const Sample& sample) {
       if (++seen > 3) return;
       Graph g;
       std::vector<NodeId> inputs, outputs;
       for (const Sample::Operand& o : sample.in)
-        if (row(op).max_in < 0 || int(inputs.size()) < row(op).max_in) inputs.push_back(g.input(o.type, "x"));  // samples of logic serve one operand too
+        if (row(op).max_in < 0 || int(inputs.size()) < row(op).max_in) inputs.push_back(g.input(o.type, "x"));  // logic samples also serve unary ops
       const NodeId node = g.add(op, inputs, sample.attrs);
       for (int k = 0; k < int(g[node].types.size()); ++k) outputs.push_back(g[node].types.size() == 1 ? node : Builder(g).get(node, k));
       PipelineOptions options;
@@ -64,7 +64,7 @@ bool mentions(const std::string& text, const std::string& op) {
   return false;
 }
 
-// Files of src that name the op. Functions of tensors, which an op does not need, are in `eager`.
+// Files of src that name the op. Tensor functions, which an op does not need, are in `eager`.
 std::vector<std::string> files_with(const std::string& op) {
   std::vector<std::string> found;
   const std::filesystem::path src = std::filesystem::path(source_dir()) / "src";

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# examples.sh BUILD_FOLDER EXAMPLES_FOLDER: installs Ridge into a folder of its own, builds the examples against that package
-# with find_package(ridge), and runs each of them.
+# examples.sh BUILD_FOLDER EXAMPLES_FOLDER: installs Ridge into a temporary folder, builds the examples against that package with find_package(ridge), and runs
+# each of them.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -49,7 +49,7 @@ TEST(AtomicFile, SyncsBeforeItRenamesAndTheFolderAfter) {
   EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
 }
 
-// Whoever can write to a folder must not choose which file of the user's is written over.
+// Someone else with write access to a folder must not decide which of the user's files is overwritten.
 TEST(AtomicFile, FollowsNoLinks) {
   TempFolder folder;
   write_text(folder / "precious", kOld);
@@ -76,7 +76,7 @@ TEST(AtomicFile, FollowsNoLinks) {
   EXPECT_EQ(read_text(folder / "a"), kNew);
 }
 
-// Another user may hold a file open and write to it after it has its name.
+// Another user may hold a file open and write to it after it was renamed.
 TEST(AtomicFile, TakesOverNoFileOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   TempFolder folder;
@@ -101,7 +101,7 @@ TEST(AtomicFile, LeavesSyncingToWhoAsksForIt) {
   EXPECT_EQ(FileFaults::sequence(), "wrff");
 }
 
-// In pieces that are cut short in any way, it is the checksum of the whole.
+// However it is cut into pieces, the checksum is that of the whole.
 TEST(AtomicFile, SumsUpWhatItWrites) {
   TempFolder folder;
   const std::string large(3'000'017, 'x');
@@ -129,7 +129,7 @@ TEST(AtomicFile, IsAbsentUntilItIsCommitted) {
   EXPECT_EQ(std::filesystem::file_size(folder / "a"), 0u);
 }
 
-// Every fault at every call, over an old file and over none: what is at the path is one of the two contents in full, and nothing stays aside.
+// Every fault at every call, with and without an old file: the path has one of the two contents in full, and no temporary file remains.
 TEST(AtomicFile, KeepsThePreviousContentThroughEveryFault) {
   constexpr int kCalls = 5;  // wwfrf
   for (bool old : {true, false})
@@ -159,7 +159,7 @@ TEST(AtomicFile, KeepsThePreviousContentThroughEveryFault) {
           EXPECT_TRUE(fault != Fault::enospc || has(error, "free some space")) << error->what();
           EXPECT_EQ(renamed, has(error, "complete, but")) << error->what();
         }
-        write_in_pieces(folder / "a", kSystemFileCalls);  // and the next attempt is not hindered
+        write_in_pieces(folder / "a", kSystemFileCalls);  // the next attempt succeeds
         EXPECT_EQ(read_text(folder / "a"), kNew);
       }
 }
@@ -180,7 +180,7 @@ TEST(AtomicFile, KeepsThePreviousContentWhenKilledAtEveryCall) {
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == FileFaults::kKilledExit) << "at call " << at;
     EXPECT_EQ(read_text(folder / "a"), at < 4 ? kOld : kNew) << "at call " << at;
     EXPECT_EQ(std::filesystem::exists(folder / "a.part"), at < 4);
-    write_in_pieces(folder / "a", kSystemFileCalls);  // takes over what the dead one left
+    write_in_pieces(folder / "a", kSystemFileCalls);  // takes over the dead process's file
     EXPECT_EQ(read_text(folder / "a"), kNew);
     EXPECT_FALSE(std::filesystem::exists(folder / "a.part"));
   }

@@ -35,7 +35,7 @@ std::string file_of(const std::string& header, const std::string& data) {
   return file + header + data;
 }
 
-// One tensor's part of a header.
+// One tensor's entry in a header.
 std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
@@ -58,7 +58,7 @@ void expect_refused(const std::string& file, std::initializer_list<std::string_v
 }
 
 struct Sample {
-  std::vector<std::string> data;  // what the views look at
+  std::vector<std::string> data;  // what the views point to
   std::vector<SafetensorView> tensors;
   SafetensorsMetadata metadata;
 };
@@ -247,7 +247,7 @@ TEST(Safetensors, SaysWhatIsWrongWithTheLayout) {
   expect_refused(file_of("{}", "x"), {"1 bytes after the last tensor"});
 }
 
-// Whatever is accepted obeys the laws of the format; whatever is not is an ErrorCode::io. The buffer ends where the file ends, for sanitizers to see.
+// Anything accepted obeys the format's laws; anything else is an ErrorCode::io. The buffer ends with the file, so that sanitizers catch overruns.
 TEST(Safetensors, SurvivesMutatedFiles) {
   TempFolder folder;
   std::mt19937 random(2);
@@ -259,7 +259,7 @@ TEST(Safetensors, SurvivesMutatedFiles) {
     uint64_t length = 0;
     std::memcpy(&length, whole.data(), 8);
     for (int round = 0; round < 1000; ++round) {
-      // Half of the time only the header is edited and its length put right, so that edits reach what lies behind the first checks.
+      // Half of the time only the header is edited and its length corrected, so that edits get past the first checks.
       const bool inside = random() % 2;
       std::string text = test::mutated(inside ? whole.substr(8, length) : whole, random);
       if (inside) text = file_of(text, whole.substr(8 + length));
@@ -362,7 +362,7 @@ TEST(Safetensors, StreamsPiecesOfAnySize) {
   EXPECT_FALSE(std::filesystem::exists(folder / "b"));
 }
 
-// 5 GiB of zeros that take no disk: offsets beyond 32 bits, the last tensor read where it must be.
+// 5 GiB of zeros in a sparse file: offsets beyond 32 bits, and the last tensor is read from the right place.
 TEST(Safetensors, ReadsOffsetsBeyondFourGigabytes) {
   TempFolder folder;
   constexpr int64_t kLarge = int64_t(5) << 30;

@@ -88,7 +88,7 @@ TEST(Tensorboard, AResumedRunSaysWhereItGoesOn) {
   EXPECT_EQ(field(field(all[1], 7)->bytes, 1)->value, 1u);
 }
 
-// Nothing is lost meanwhile, as long as there is room; then events are refused.
+// Nothing is lost in the meantime, as long as there is space in the buffer; after that events are refused.
 TEST(Tensorboard, AFolderThatCannotBeMadeIsTriedAgain) {
   const test::TempFolder folder;
   const fs::path root = folder.path();

@@ -99,7 +99,7 @@ TEST(Ceilings, WindowsKeepTryingVariants) {
   }
   const int64_t held = pool.statistics().bytes_held;
   BandwidthWindow again(team, Movement::copy, 0, 4 << 20, &pool);
-  EXPECT_EQ(pool.statistics().bytes_held, held);  // the memory of the first is used again
+  EXPECT_EQ(pool.statistics().bytes_held, held);  // the first one's memory is reused
   FmaWindow window(team, 50);
   EXPECT_GT(window.gflops(), 0);
   EXPECT_THROW(FmaWindow(team, 0), Error);

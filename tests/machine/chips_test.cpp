@@ -53,14 +53,14 @@ TEST(Chips, TargetsAreTheChipsOrThoseGiven) {
 
 TEST(Chips, GpusCountForTheBest) {
   MachineCeilings c = ceilings_of(4000, 150);
-  EXPECT_EQ(best_tflops(c), 4);  // of all threads, fp32 alone
+  EXPECT_EQ(best_tflops(c), 4);  // of all threads, fp32 only
   EXPECT_EQ(best_memory_gbs(c), 150);
   c.gpus.push_back({.name = "gpu", .matmul = {{Precision::fp32, {.median = 50000}}, {Precision::bf16, {.median = 900000}}}, .copy_gbs = {.median = 3000}});
   EXPECT_EQ(best_tflops(c), 50);
   EXPECT_EQ(best_memory_gbs(c), 3000);
 }
 
-// Columns are as wide as what stands in them, with blanks between: "2" and "0.2214" are not 20.2214.
+// Columns are as wide as their contents, separated by blanks: "2" and "0.2214" are not 20.2214.
 TEST(Chips, TargetsStandInColumns) {
   const std::string text =
       targets_text(std::vector<ProbeTarget>{{"fp32 rate", 2, 0.22137, "TFLOP/s", "min_tflops"}, {"memory bandwidth", 123456, 7, "GB/s", "min_bandwidth"}});

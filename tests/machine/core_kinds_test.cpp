@@ -18,7 +18,7 @@ std::vector<int> sizes(const Topology& t) {
   return cores;
 }
 
-// A machine whose CPUs have true speeds; it counts how often it is asked.
+// A machine whose CPUs have known speeds; it counts its measurements.
 struct Simulated {
   std::map<int, double> speed;
   std::map<int, int> asked;
@@ -128,7 +128,7 @@ TEST(CoreKinds, EffortIsBoundedWhereCoresDiffer) {
   EXPECT_LE(m.total, 64);
 }
 
-// A virtual machine that tells nothing of its caches: the first and last core give the difference away.
+// A virtual machine that does not report its caches: the first and last core reveal the difference.
 TEST(CoreKinds, FindsKindsWithoutAnyHint) {
   Topology t;
   for (int i = 0; i < 12; ++i) {
@@ -143,7 +143,7 @@ TEST(CoreKinds, FindsKindsWithoutAnyHint) {
   EXPECT_EQ(sizes(t), (std::vector<int>{4, 8}));
 }
 
-// A neighbour takes half of a core's time now and then; speeds wobble by some per cent. Kinds must not come of it.
+// A neighbour takes half of a core's time now and then, and speeds vary by a few per cent. This must not create kinds.
 TEST(CoreKinds, NoiseMakesNoKinds) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
@@ -173,7 +173,7 @@ TEST(CoreKinds, OnlyAllowedCpusAreMeasured) {
   for (auto [cpu, n] : m.asked) EXPECT_TRUE(cpu == 1 || cpu == 5 || cpu == 14) << cpu;
   EXPECT_EQ(sizes(t), (std::vector<int>{6, 8}));
 
-  Topology half = recorded("alder_lake_6p_8e");  // nothing of the slow kind may be measured: its speed stays a guess
+  Topology half = recorded("alder_lake_6p_8e");  // the slow kind must not be measured: its speed stays a guess
   confirm_kinds(half, m.function(), {0, 2});
   check_laws(half);
   EXPECT_EQ(sizes(half), (std::vector<int>{6, 8}));

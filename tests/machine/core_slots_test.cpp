@@ -15,7 +15,7 @@ namespace {
 
 using Cores = std::vector<int>;
 
-// A process that holds slots until it is told to end or killed.
+// A process that holds slots until it is asked to end or killed.
 class Holder {
  public:
   Holder(const Cores& cores, const std::filesystem::path& folder) {
@@ -95,7 +95,7 @@ TEST(CoreSlots, HaveOneHolderWhenEightProcessesRace) {
     constexpr int kCores = 12;
     int start[2];
     ASSERT_EQ(pipe(start), 0);
-    // All children wait for the same moment: the end of the pipe.
+    // All children wait for the same event: the end of the pipe.
     std::vector<std::pair<pid_t, int>> children;
     for (int i = 0; i < 8; ++i) {
       int result[2];
@@ -131,7 +131,7 @@ TEST(CoreSlots, HaveOneHolderWhenEightProcessesRace) {
     }
     for (int core : taken) EXPECT_EQ(taken.count(core), 1u) << "core " << core;
     EXPECT_GE(taken.size(), 2u);
-    // Who comes late gets what is left, no more and no less.
+    // A latecomer gets exactly what is left.
     const CoreSlots late = CoreSlots::take(first_cores(kCores), folder);
     EXPECT_EQ(late.held().size() + taken.size(), size_t(kCores));
     for (int core : late.held()) EXPECT_EQ(taken.count(core), 0u);
@@ -181,7 +181,7 @@ TEST(CoreSlots, GoOnWithoutAFolder) {
 }
 
 TEST(CoreSlots, GoOnWhereTheUserMayNotWrite) {
-  // Root may write anywhere: the child gives that up.
+  // Root may write anywhere, so the child drops its privileges.
   FileTree tree;
   chmod(tree.root().c_str(), 0755);
   const std::string text = in_child([&] {

@@ -1,4 +1,4 @@
-// Machines for the doctor's tests: some that nobody has at hand, with made-up figures.
+// Machines for the doctor's tests with made-up figures, including some we do not have.
 #pragma once
 #include <filesystem>
 #include <fstream>
@@ -19,7 +19,7 @@ inline Topology fixture(const std::string& name) {
   return topology;
 }
 
-// All of a topology is free to use.
+// Every CPU of the topology is available.
 inline DoctorFacts facts_of(Topology topology, int64_t memory) {
   Limits limits;
   for (const Core& core : topology.cores) limits.cpus.insert(limits.cpus.end(), core.cpus.begin(), core.cpus.end());

@@ -37,7 +37,7 @@ TEST(Doctor, AHealthyMachineHasNothingWrong) {
   EXPECT_NE(to_text(report).find("No problems"), std::string::npos);
 }
 
-// The text, the picture and the JSON document say the same about problems.
+// The text, the picture and the JSON document report the same problems.
 TEST(Doctor, TextAndPictureAgreeAboutProblems) {
   auto troubled = [](int problems) {
     DoctorFacts facts = small_vm();
@@ -82,7 +82,7 @@ TEST(Doctor, SaysWhatIsMeasuredAndHowBusyTheMachineWas) {
   EXPECT_EQ(find(examine(facts), "busy machine"), nullptr);
 }
 
-// A run that may not go by measurements says so, and so does doctor.
+// A run that may not use measurements says so, and so does the doctor.
 TEST(Doctor, DecidesByMeasurementOnlyWhereItSaysSo) {
   DoctorFacts facts = small_vm();
   auto decided_by = [&] { return examine(facts).decisions[2].decided_by; };
@@ -107,7 +107,7 @@ TEST(Doctor, DecidesEverythingWithAReason) {
   }
 }
 
-// Every disorder, what is found of it, and how grave it is.
+// Every problem, the finding it causes, and its severity.
 struct Disorder {
   const char* name;
   std::function<void(DoctorFacts&)> cause;
@@ -191,7 +191,7 @@ TEST(Doctor, OrdinaryGovernorsAreNoDisorder) {
 
 TEST(Doctor, GpusAreNamedAndJudged) {
   DoctorFacts facts = two_gpus();
-  facts.backends = {};  // a build that has no backend for them
+  facts.backends = {};  // a build without a backend for them
   DoctorReport report = examine(std::move(facts));
   EXPECT_EQ(report.device.device, Device{});
   EXPECT_NE(find(report, "NVIDIA H200 is not used"), nullptr);
@@ -265,7 +265,7 @@ TEST(Doctor, NamesThatAreNoTextBreakNothing) {
   EXPECT_EQ(picture.find('\xff'), std::string::npos);
 }
 
-// Elements of a document are balanced, and none lies outside of the picture.
+// A document's elements are balanced, and none is outside the picture.
 void check_picture(const std::string& svg) {
   ASSERT_EQ(svg.rfind("<svg", 0), 0u);
   ASSERT_NE(svg.find("</svg>"), std::string::npos);
@@ -335,7 +335,7 @@ TEST(FloorPlan, SharedCachesAreDrawnOnce) {
   const FloorPlan server_plan = plan_floor(server().machine, 700, 640);
   ASSERT_EQ(server_plan.sockets.size(), 2u);
   EXPECT_EQ(server_plan.sockets[0].clusters.size(), 12u);
-  EXPECT_GE(server_plan.core_size, 14);  // large enough to be seen
+  EXPECT_GE(server_plan.core_size, 14);  // large enough to be visible
 }
 
 TEST(FloorPlan, VeryManyCoresAreCountedByCluster) {

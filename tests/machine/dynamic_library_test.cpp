@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whoever can write to the working folder could put code there.
+// Anyone who can write to the working folder could put code there.
 TEST(DynamicLibrary, ComesFromNoRelativePlace) {
   for (const char* path : {"", "./libm.so.6", "lib/libm.so.6", "../libm.so.6"}) {
     const DynamicLibrary library(path);
@@ -33,7 +33,7 @@ TEST(DynamicLibrary, ComesFromNoRelativeElementOfTheLoadersList) {
     const DynamicLibrary library("libodd.so.1");
     EXPECT_NE(library.error().find("of LD_LIBRARY_PATH"), std::string::npos) << list << ": " << library.error();
   }
-  {  // what a library depends on would come from there too, wherever the library itself is
+  {  // a library's dependencies would also come from there, wherever the library itself is
     const test::Variable path("LD_LIBRARY_PATH", "/nowhere:");
     for (const char* other : {"libm.so.6", "/nowhere/libm.so.6"})
       EXPECT_EQ(DynamicLibrary(other).error(), "the loader may take libodd.so.1 from the relative folder '' of LD_LIBRARY_PATH; remove that element") << other;

@@ -1,4 +1,4 @@
-// Errors that a call is expected to raise, and what they say.
+// Expects a call to throw an error, and checks its message.
 #pragma once
 #include <gtest/gtest.h>
 

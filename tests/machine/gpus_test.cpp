@@ -26,7 +26,7 @@ using test::Variable;
 
 std::string fake(const std::string& name) { return test::fake_driver(name); }
 
-// Files of sys and proc.
+// Files of /sys and /proc.
 struct Tree : FileTree {
   void pci(const std::string& address, const std::string& kind, const std::string& vendor, const std::string& device) {
     const std::string at = "sys/bus/pci/devices/" + address + "/";
@@ -42,7 +42,7 @@ TEST(Gpus, AWorkingDriverNamesItsDevices) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const GpuScan found = scan(fake("works"), fake("works"));
-  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");  // drivers may talk, nobody hears it
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");  // drivers may print, but it is not shown
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   ASSERT_EQ(found.gpus.size(), 2u);
   EXPECT_EQ(found.cuda_devices(), 2);
@@ -51,7 +51,7 @@ TEST(Gpus, AWorkingDriverNamesItsDevices) {
   EXPECT_EQ(found.no_cuda, "");
   EXPECT_FALSE(found.broken);
   EXPECT_TRUE(found.remarks.empty());
-  EXPECT_EQ(found.gpus[0].name, "Fake GPU one");  // tabs and line ends in a name do not break the answer
+  EXPECT_EQ(found.gpus[0].name, "Fake GPU one");  // tabs and newlines in a name do not break the answer
   EXPECT_EQ(found.gpus[0].pci, "0000:a1:00.0");
   EXPECT_EQ(found.gpus[0].ordinal, 0);
   EXPECT_EQ(found.gpus[0].capability, 90);
@@ -62,7 +62,7 @@ TEST(Gpus, AWorkingDriverNamesItsDevices) {
   EXPECT_EQ(found.gpus[0].celsius, 51);
   EXPECT_NEAR(found.gpus[0].watts, 123.456, 1e-9);
   EXPECT_EQ(found.gpus[1].capability, 86);
-  EXPECT_EQ(found.gpus[1].busy, -1);  // 4000 % is not believed
+  EXPECT_EQ(found.gpus[1].busy, -1);  // 4000 % is rejected
 }
 
 TEST(Gpus, FreeMemoryComesFromAContextWhereNvmlIsMissing) {
@@ -112,7 +112,7 @@ TEST(Gpus, AnErrorSaysWhatToDo) {
 TEST(Gpus, ADriverThatHangsIsLeftAlone) {
   const auto start = std::chrono::steady_clock::now();
   const GpuScan found = scan(fake("hangs"), fake("hangs"), "/nowhere", 0.2);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // of a test that would never end
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // a test that would otherwise never end
   EXPECT_EQ(found.cuda_devices(), 0);
   EXPECT_TRUE(found.slow);
   EXPECT_NE(found.no_cuda.find("did not answer"), std::string::npos);
@@ -167,7 +167,7 @@ TEST(Gpus, HardwareWithoutALibrarySaysWhatIsMissing) {
   found = scan("libno-such-cuda.so.1", "libno-such-nvml.so.1", tree.root());
   EXPECT_EQ(found.driver, "535.104.05");
   EXPECT_NE(found.no_cuda.find("535.104.05 is loaded"), std::string::npos) << found.no_cuda;
-  // The driver's own answer and the bus mean the same card.
+  // The driver's answer and the bus refer to the same card.
   found = scan(fake("works"), fake("works"), tree.root());
   EXPECT_EQ(found.gpus.size(), 2u);
 }
@@ -232,7 +232,7 @@ TEST(GuardedCall, AChildThatTalksForeverIsCutOff) {
 }
 
 TEST(GuardedCall, TheChildHasNoneOfTheParentsFiles) {
-  const int opened = ::fcntl(1, F_DUPFD, 20);  // beyond the one that the child answers through
+  const int opened = ::fcntl(1, F_DUPFD, 20);  // above the one that the child answers through
   ASSERT_GE(opened, 20);
   const auto answers = ask_children({[&](ChildVoice& v) { v.line(::fcntl(opened, F_GETFD) < 0 ? "closed" : "open"); }}, 20);
   EXPECT_EQ(answers[0].lines, std::vector<std::string>{"closed"});

@@ -41,7 +41,7 @@ TEST_F(HealthFiles, ReadsWhatTheSystemSays) {
   file("proc/cpuinfo", "flags : fpu hypervisor sse\n");
   file(".dockerenv", "");
   const Health health = read_health(root_);
-  EXPECT_EQ(health.governor, "powersave");  // of the CPU that is held back most
+  EXPECT_EQ(health.governor, "powersave");  // of the most limited CPU
   EXPECT_EQ(health.clock_driver, "acpi-cpufreq");
   EXPECT_DOUBLE_EQ(health.clock_cap, 0.8);
   EXPECT_TRUE(health.on_battery);

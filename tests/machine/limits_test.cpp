@@ -19,7 +19,7 @@ namespace {
 
 using Files = std::map<std::string, std::string>;
 
-// A machine of 8 CPUs and 16 GiB without limits.
+// A machine with 8 CPUs and 16 GiB without limits.
 const Files kPlain = {
     {"proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0\n"},
     {"proc/self/statm", "262144 1000 500 10 0 400 0\n"},
@@ -171,7 +171,7 @@ TEST(Limits, TheTightestLevelOfVersion1Holds) {
   EXPECT_EQ(l.memory_available, 768 * kMiB);
 }
 
-// A container sees its own group as the mount, and the limits of groups outside only in the sum that version 1 writes down.
+// A container sees its own group as the mount, and the limits of outer groups only in the total that version 1 reports.
 TEST(Limits, ContainersSeeTheMountAsTheirGroup) {
   Files files = kVersion1;
   for (auto& [name, text] : files)
@@ -184,7 +184,7 @@ TEST(Limits, ContainersSeeTheMountAsTheirGroup) {
   EXPECT_EQ(l.cpu_quota, 1.5);
   EXPECT_EQ(l.memory_limit, 2 * kGiB);
 
-  for (const char* path : {"0::/../../other\n", "0::/\n", "0::relative\n", ""}) {  // and a group outside the mount is seen as the mount
+  for (const char* path : {"0::/../../other\n", "0::/\n", "0::relative\n", ""}) {  // a group outside the mount is seen as the mount
     l = read({kPlain, kVersion2, {{"proc/self/cgroup", path}, {"sys/fs/cgroup/cpu.max", "150000 100000\n"}}});
     EXPECT_EQ(l.cpu_quota, 1.5) << path;
   }
@@ -236,7 +236,7 @@ TEST(Limits, NothingReadableIsOneCpu) {
   }
 }
 
-// Every file in turn is missing, a folder, unreadable, empty, huge or full of nonsense; then all are damaged at random.
+// Each file in turn is missing, a folder, unreadable, empty, huge or full of nonsense; then all are damaged at random.
 TEST(Limits, SurvivesDamagedFiles) {
   Files whole = kPlain;
   for (const Files& files : {kVersion2, kVersion1})
@@ -266,7 +266,7 @@ TEST(Limits, SurvivesDamagedFiles) {
       tree.write(name, bad);
       check_laws(read_limits(tree.root()));
     }
-    std::filesystem::permissions(file, std::filesystem::perms::none);  // root reads it all the same
+    std::filesystem::permissions(file, std::filesystem::perms::none);  // root can still read it
     check_laws(read_limits(tree.root()));
     std::filesystem::remove(file);
     check_laws(read_limits(tree.root()));
@@ -289,7 +289,7 @@ TEST(Limits, SurvivesDamagedFiles) {
   }
 }
 
-// The machine at hand, whatever it is.
+// The current machine, whatever it is.
 TEST(Limits, ReadsThisMachine) {
   const Limits l = read_limits();
   check_laws(l);
@@ -318,7 +318,7 @@ TEST(Limits, RealUlimits) {
       limit.rlim_cur = std::min(value, limit.rlim_max);
       return setrlimit(resource, &limit) == 0;
     };
-    // Far above what a sanitizer maps.
+    // Well above what a sanitizer maps.
     if (!lower(RLIMIT_AS, rlim_t(1) << 48) || !lower(RLIMIT_NOFILE, 64) || !lower(RLIMIT_MEMLOCK, 4096) || !lower(RLIMIT_RSS, 1 << 30))
       return std::string("cannot be set");
     const Limits l = read_limits();
@@ -328,7 +328,7 @@ TEST(Limits, RealUlimits) {
   EXPECT_EQ(text, std::to_string((int64_t(1) << 48) >> 20) + " 64 4096 1073741824");
 }
 
-// A control group of our own, below the one that this process is in, where the system lets us make one.
+// A separate control group below the one this process is in, if the system allows it.
 class OwnGroup {
  public:
   explicit OwnGroup(const std::string& parent) : folder_(parent + "/ridge_test_" + std::to_string(getpid())) { made_ = mkdir(folder_.c_str(), 0755) == 0; }
@@ -368,7 +368,7 @@ TEST(Limits, RealControlGroup) {
     const std::string own = own_path(v2 ? "" : "cpu");
     const OwnGroup outer(mount + (own == "/" ? "" : own));
     if (!outer.made()) continue;
-    // The outer group sets half a CPU; the inner one, which the child enters, more than that.
+    // The outer group allows half a CPU; the inner one, which the child enters, more than that.
     if (v2 && !outer.write("cgroup.subtree_control", "+cpu")) continue;
     if (!(v2 ? outer.write("cpu.max", "50000 100000") : outer.write("cpu.cfs_period_us", "100000") && outer.write("cpu.cfs_quota_us", "50000"))) continue;
     const OwnGroup inner(outer.folder());

@@ -1,4 +1,4 @@
-// What the tests of the machine share: recorded machines, made-up file trees, and children with limits of their own.
+// Shared by the machine tests: recorded machines, made-up file trees, and child processes with their own limits.
 #pragma once
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,7 +21,7 @@
 
 namespace ridge {
 
-inline std::string read_fixture(const std::string& name) {  // below tests/fixtures
+inline std::string read_fixture(const std::string& name) {  // path below tests/fixtures
   std::ifstream file(source_dir() + "/tests/fixtures/" + name, std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   return {std::istreambuf_iterator<char>(file), {}};
@@ -29,7 +29,7 @@ inline std::string read_fixture(const std::string& name) {  // below tests/fixtu
 
 inline Topology recorded(const std::string& name) { return topology_from_xml(read_fixture("topology/" + name + ".xml")); }
 
-// A folder that goes away with it, standing for the root of a system.
+// A temporary folder that stands for the root of a file system.
 class FileTree {
  public:
   const std::filesystem::path& root() const { return root_; }
@@ -44,7 +44,7 @@ class FileTree {
   std::filesystem::path root_ = folder_.path();
 };
 
-// Runs a function in a child, so that limits it sets on itself end with it; its text, or what it threw. A crash is a failure.
+// Runs a function in a child process, so that limits it sets on itself end with it. Returns its text, or the error it threw. A crash fails the test.
 template <class F>
 std::string in_child(F&& work) {
   int ends[2];
@@ -72,7 +72,7 @@ std::string in_child(F&& work) {
   return text;
 }
 
-// The text with some bytes changed, lost, put in or written twice.
+// The text with some bytes changed, deleted, inserted or duplicated.
 inline std::string damaged(std::string text, std::mt19937& random) {
   for (int n = int(random() % 8) + 1; n > 0 && !text.empty(); --n) {
     const size_t at = random() % text.size();
@@ -86,7 +86,7 @@ inline std::string damaged(std::string text, std::mt19937& random) {
   return text;
 }
 
-// What holds for every topology: each CPU in one core, each core in one kind, kinds fastest first and truly different.
+// Laws of every topology: each CPU in one core, each core in one kind, kinds fastest first and all different.
 inline void check_laws(const Topology& t) {
   ASSERT_FALSE(t.cores.empty());
   ASSERT_FALSE(t.kinds.empty());

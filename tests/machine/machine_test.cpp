@@ -90,7 +90,7 @@ TEST(Machine, LooksAtThisMachine) {
   EXPECT_FALSE(look_at_machine(nullptr).usable.empty());
 }
 
-// For real, in a child bound to one CPU.
+// On the real system, in a child bound to one CPU.
 TEST(Machine, OneCpuOfThisMachine) {
   const int cpu = read_limits().cpus.back();
   const std::string text = in_child([&] {

@@ -96,7 +96,7 @@ TEST(Macos, LevelsWithoutCoresAreSaid) {
   EXPECT_EQ(t.remarks.size(), 1u);
 }
 
-// Whatever stands in the text, the result is a plausible machine or none.
+// Whatever the text contains, the result is a plausible machine or none.
 TEST(Macos, SurvivesDamagedText) {
   std::mt19937 random(7);
   const std::string whole = read_fixture("macos/m5_pro.txt");

@@ -104,7 +104,7 @@ TEST(Precision, AutoGoesByMeasurement) {
        {Row{gpu(90), {}, bf16}, Row{gpu(80), {{fp32, 50}}, bf16}, Row{gpu(90), {{bf16, 700}}, bf16}, Row{gpu(75), {}, fp16}, Row{gpu(61), {}, fp32},
         Row{gpu(90), {{fp32, 50}, {tf32, 350}, {bf16, 700}, {fp16, 720}}, bf16}, Row{gpu(90), {{fp32, 50}, {tf32, 350}, {fp16, 720}}, tf32},
         Row{gpu(75), {{fp32, 8}, {bf16, 6}, {fp16, 50}}, fp16},
-        Row{gpu(75), {{fp32, 8}, {tf32, 80}, {bf16, 6}}, fp16},  // tf32 is not there, whatever the table says
+        Row{gpu(75), {{fp32, 8}, {tf32, 80}, {bf16, 6}}, fp16},  // it has no tf32, whatever the table says
         Row{cpu(), {{fp32, 100}, {bf16, 60}}, fp32}, Row{cpu(), {{fp32, 100}, {bf16, 114}}, fp32}, Row{cpu(true), {{fp32, 100}, {bf16, 180}}, bf16}}) {
     const PrecisionChoice choice = choose_precision("auto", Fallback::forbid, row.unit, rates(row.table));
     EXPECT_EQ(choice.precision, row.expected) << name(choice.precision) << ": " << choice.reason;

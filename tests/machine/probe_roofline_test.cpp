@@ -28,7 +28,7 @@ TEST(Roofline, HoldsItsNumbers) {
   const std::string svg = to_svg(example_roofline());
   for (const char* text : {"Roofline of &lt;a CPU&gt;", "memory 50.0 GB/s", "L1 900 GB/s", "230 GFLOP/s", "460 GFLOP/s", "ridge at 4.6 flops per byte"})
     EXPECT_NE(svg.find(text), std::string::npos) << text;
-  EXPECT_EQ(count(svg, "<circle"), 4);  // a ridge point for each level
+  EXPECT_EQ(count(svg, "<circle"), 4);  // one ridge point per level
 }
 
 TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {

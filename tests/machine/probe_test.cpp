@@ -11,7 +11,7 @@
 namespace ridge {
 namespace {
 
-// Small caches make small working sets, so that the whole probe is quick.
+// Small caches make small working sets, so that the whole probe is fast.
 Machine small_machine() {
   Machine machine;
   CoreKind kind;
@@ -37,17 +37,17 @@ TEST(Probe, WorkingSetsFitTheirLevelAndNoNearerOne) {
   EXPECT_EQ(working_sets(machine, 1, Movement::copy), (std::vector<WorkingSet>{{"L1", 8 << 10}, {"L2", 64 << 10}, {"L3", 512 << 10}, {"memory", 4 << 20}}));
   // Two threads share the third level.
   EXPECT_EQ(working_sets(machine, 2, Movement::read), (std::vector<WorkingSet>{{"L1", 8 << 10}, {"L2", 64 << 10}, {"L3", 256 << 10}, {"memory", 8 << 20}}));
-  // A share that is no larger than the level before it measures that one again, so it is left out.
+  // A share no larger than the previous level would measure that one again, so it is left out.
   machine.usable[0].caches[2].cores = 64;
   EXPECT_EQ(working_sets(machine, 64, Movement::copy).size(), 3u);
-  // A second kind with smaller caches sets the size, and one without a level takes it away.
+  // A second kind with smaller caches determines the size, and one that lacks a level removes it.
   machine.usable.push_back(machine.usable[0]);
   machine.usable[1].caches = {{1, 8 << 10, 1}, {2, 128 << 10, 1}};
   EXPECT_EQ(working_sets(machine, 1, Movement::copy), (std::vector<WorkingSet>{{"L1", 4 << 10}, {"L2", 64 << 10}, {"memory", 4 << 20}}));
-  // Memory is left for others.
+  // Some memory is left for other programs.
   machine.limits.memory_available = 8 << 20;
   EXPECT_EQ(working_sets(machine, 1, Movement::copy).back().bytes, 1 << 20);
-  // Nothing known: memory alone.
+  // Nothing is known: memory only.
   machine.usable = {CoreKind{}};
   EXPECT_EQ(working_sets(machine, 1, Movement::copy).size(), 1u);
 }
@@ -103,7 +103,7 @@ TEST(Probe, MeasuresEverythingAndKeepsIt) {
   MachineCeilings later = c;
   later.gpus.clear();
   keep(profile, later);
-  EXPECT_TRUE(kept_ceilings(profile)->gpus.empty());  // the card is gone
+  EXPECT_TRUE(kept_ceilings(profile)->gpus.empty());  // the card has been removed
 }
 
 TEST(Probe, MeasuresAllThreadsThenOneThenTheRest) {

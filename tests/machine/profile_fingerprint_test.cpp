@@ -28,7 +28,7 @@ TEST(Fingerprint, IsTheSameForTheSameMachine) {
   EXPECT_EQ(print.id.size(), 16u);
   EXPECT_EQ(print.id, fingerprint(example_machine()).id);
   EXPECT_TRUE(nlohmann::json::accept(print.description));
-  // Nothing that is measured or moves counts.
+  // Nothing that is measured or varies counts.
   const std::function<void(Machine&)> same[] = {
       [](Machine& m) { m.topology.memory_bytes += 100 << 20; },     [](Machine& m) { m.limits.memory_available = 3 * kGiB; },
       [](Machine& m) { m.topology.kinds[0].speed = 0.9; },          [](Machine& m) { m.topology.cores[3].kind = 1, set_kinds(m.topology, {1.0, 0.5}, true); },

@@ -32,7 +32,7 @@ class ProfileTest : public ::testing::Test {
   }
   std::string bytes() const { return test::read_text(file_); }
 
-  // Runs body in so many child processes at once; the exit codes.
+  // Runs body in this many child processes in parallel; returns their exit codes.
   static std::set<int> in_children(int count, const std::function<int(int)>& body) {
     std::vector<pid_t> children;
     for (int i = 0; i < count; ++i) {
@@ -229,7 +229,7 @@ TEST_F(ProfileTest, TheCacheFolderIsOneThatOnlyTheUserWritesTo) {
 TEST_F(ProfileTest, AStoreThatIsALinkIsNotFollowed) {
   const test::TempFolder folder;
   fs::create_directory(folder / "real");
-  fs::create_directory_symlink(folder / "real", folder / "cache");  // the user's own way to another disk
+  fs::create_directory_symlink(folder / "real", folder / "cache");  // the user's own link to another disk
   { Profile(kHere, folder / "cache/p.db").put("x", {.value = "1"}); }
   EXPECT_TRUE(fs::exists(folder / "real/p.db"));
   fs::create_symlink(folder / "elsewhere", folder / "cache/q.db");
@@ -243,7 +243,7 @@ TEST_F(ProfileTest, AReadOnlyStoreIsReadAndNotWritten) {
   fs::permissions(file_.parent_path(), fs::perms(0555));
   fs::permissions(file_, fs::perms(0444));
   const std::set<int> codes = in_children(1, [&](int) {
-    if (geteuid() == 0 && setuid(65534) != 0) return 1;  // root may write everywhere
+    if (geteuid() == 0 && setuid(65534) != 0) return 1;  // because root may write everywhere
     Profile profile(kHere, file_);
     if (profile.stored()) return 2;
     if (profile.number("x") != 5.0) return 3;
@@ -293,7 +293,7 @@ TEST_F(ProfileTest, ReadingWritesNothing) {
 }
 
 TEST_F(ProfileTest, OldMachinesGo) {
-  std::vector<Profile> machines;  // all open at once: only the last to close waits for the disk
+  std::vector<Profile> machines;  // all open together: only the last to close waits for the disk
   for (int i = 0; i < 80; ++i) machines.emplace_back(Fingerprint{"machine" + std::to_string(i), "{}"}, file_).put("x", {.value = std::to_string(i)});
   EXPECT_EQ(Profile({"machine79", "{}"}, file_).number("x"), 79.0);
   sqlite3* db = nullptr;

@@ -1,4 +1,4 @@
-// Sizes that machines are made of.
+// Size constants for describing machines.
 #pragma once
 
 #include <cstdint>

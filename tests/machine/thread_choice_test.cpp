@@ -15,12 +15,12 @@ namespace {
 
 struct KindShape {
   int cores;
-  int threads;  // on each core
+  int threads;  // per core
   double speed;
   int cluster_size = 8;
 };
 
-// A machine of these kinds, CPUs numbered core by core.
+// A machine with these kinds of cores, CPUs numbered core by core.
 Machine machine_of(std::initializer_list<KindShape> kinds, double quota = 0, bool can_pin = true, int packages = 1) {
   Topology t;
   t.can_pin = can_pin;
@@ -48,8 +48,7 @@ Machine machine_of(std::initializer_list<KindShape> kinds, double quota = 0, boo
   return combine(t, limits);
 }
 
-// Throughput of a simulated machine: the sum of what each core gives; a second thread adds `smt` of a core, and the memory's limit
-// is the most that all can get.
+// Throughput of a simulated machine: the sum over cores, limited by the memory bandwidth; a second thread adds `smt` of a core.
 MeasureTeams simulated(const Machine& machine, double smt, double memory = 1e9, int* calls = nullptr) {
   return [&machine, smt, memory, calls](const std::vector<TeamOptions>& teams) {
     if (calls) ++*calls;
@@ -71,7 +70,7 @@ MeasureTeams simulated(const Machine& machine, double smt, double memory = 1e9, 
   };
 }
 
-// What holds for every choice.
+// Laws of every choice.
 void check_laws(const ThreadChoice& c, const Machine& m) {
   EXPECT_GE(c.team.threads, 1);
   EXPECT_FALSE(c.label.empty());
@@ -123,11 +122,11 @@ TEST(ThreadChoice, SlowerCoresAreUsedWhenTheyHelp) {
   ASSERT_EQ(c.team.speeds.size(), 16u);
   EXPECT_EQ(c.team.speeds.front(), 1);
   EXPECT_EQ(c.team.speeds.back(), 0.4);
-  // Where they add nothing, they are left to others.
+  // If they add nothing, they are left to other programs.
   const ThreadChoice bound = choose(m, {}, simulated(m, 0, 8.1));
   EXPECT_EQ(bound.team.threads, 8);
   EXPECT_EQ(bound.label, "8 P-cores");
-  // And where half of the cores use up the memory's bandwidth, the other half too.
+  // If half of the cores saturate the memory bandwidth, the other half is left free too.
   EXPECT_EQ(choose(m, {}, simulated(m, 0, 4)).label, "4 P-cores");
 }
 
@@ -253,7 +252,7 @@ TEST(ThreadChoice, ALateProcessTakesFreeCores) {
   ASSERT_EQ(last.remarks.size(), 1u);
   EXPECT_NE(last.remarks[0].find("shares"), std::string::npos) << last.remarks[0];
 
-  // Who asks for a number gets it, on free cores first.
+  // A requested number of threads is granted, on free cores first.
   second = CoreSlots();
   CoreSlots fourth = CoreSlots::take(usable_cores(m), tree.root() / "run");
   const ThreadChoice few = choose(m, {.threads = "3"}, {}, &fourth);

@@ -17,7 +17,7 @@ struct Recorded {
   const char* name;
   const char* architecture;
   int packages, nodes, cores, threads;
-  std::vector<int> kinds;  // cores of each, by hints alone
+  std::vector<int> kinds;  // cores of each kind, by hints alone
   int clusters;
   int64_t memory, last_level;
 };
@@ -52,7 +52,7 @@ TEST_P(RecordedMachines, IsReadAsItIs) {
   EXPECT_EQ(int(nodes.size()), want.nodes);
 }
 
-// Hints alone are right where capacities or frequencies are given, and wrong for the low-power cores and for Zen 5c.
+// Hints alone are right if capacities or frequencies are given, and wrong for low-power cores and Zen 5c.
 INSTANTIATE_TEST_SUITE_P(Topology, RecordedMachines,
                          testing::Values(Recorded{"arm_10_10", "arm64", 1, 1, 20, 20, {10, 10}, 2, 120 * kGiB, 24 * kMiB},
                                          Recorded{"intel_2p_8e_2lp", "x86-64", 1, 1, 12, 14, {2, 10}, 4, 16 * kGiB, 12 * kMiB},
@@ -112,11 +112,11 @@ TEST(Topology, NearSpeedsAreOneKind) {
   EXPECT_EQ(kinds({718, 731, 997, 1017, 1024}), (std::vector<int>{3, 2}));
   EXPECT_EQ(kinds({4, 1, 2, 4, 2, 1, 1}), (std::vector<int>{2, 2, 3}));
   EXPECT_EQ(kinds({1000, 1, 1e-3, 1e-6}), (std::vector<int>{1, 1, 1, 1}));
-  // A slope without steps is cut where the pieces differ enough, not merged as a chain.
+  // A gradual slope is split where the pieces differ enough, not merged as a chain.
   EXPECT_GE(kinds({100, 92, 85, 78, 72, 66, 61, 56}).size(), 2u);
 }
 
-// The machine at hand, whatever it is.
+// The current machine, whatever it is.
 TEST(Topology, ReadsThisMachine) {
   const Topology t = read_topology();
   check_laws(t);
@@ -125,7 +125,7 @@ TEST(Topology, ReadsThisMachine) {
   EXPECT_GT(t.memory_bytes, 0);
 }
 
-// Files that hwloc cannot read leave at least one core.
+// Files that hwloc cannot read still give at least one core.
 TEST(Topology, LivesWithoutSystemFiles) {
   const FileTree empty, garbage;
   for (const char* file : {"sys/devices/system/cpu/online", "sys/devices/system/cpu/possible", "sys/devices/system/cpu/cpu0/topology/core_cpus",

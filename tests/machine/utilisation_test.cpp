@@ -22,7 +22,7 @@ double cpu_seconds(int who) {
   return double(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * double(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-// A line of /proc/stat: so many ticks busy, idle, stolen.
+// A line of /proc/stat: ticks busy, idle, stolen.
 std::string cpu_line(const std::string& name, int64_t busy, int64_t idle, int64_t stolen = 0) {
   return fmt::format("{} {} 0 {} {} {} 0 0 {} 5 5\n", name, busy - busy / 3, busy / 3, idle - idle / 4, idle / 4, stolen);
 }
@@ -33,7 +33,7 @@ class RecordedUse : public testing::Test {
     std::string text = cpu_line("cpu ", 1, 1);
     int cpu = 0;
     for (auto [busy, idle] : cpus) text += cpu_line(fmt::format("cpu{}", cpu++), busy, idle, stolen);
-    // In place, as the sampler keeps the file open.
+    // In place, because the sampler keeps the file open.
     tree.write("proc/stat", text + "intr 123 4 5\nctxt 7\n");
   }
   FileTree tree;
@@ -149,7 +149,7 @@ TEST(Utilisation, SeesABusyThreadWhereItIsPinned) {
   UtilisationSampler sampler(groups);
   Utilisation u;
   double used = 0;
-  // The CPU is busy whoever else is there; what the thread gets of it depends on them, and the process's own clock says how much.
+  // The CPU is busy whoever else uses it; the thread's share depends on them, and the process's own clock says how much it got.
   for (int tries = 0; tries < 5 && (!u.counted || u.groups[0] + u.stolen < 0.9); ++tries) {
     const double before = cpu_seconds(RUSAGE_SELF);
     sampler.sample();
@@ -170,7 +170,7 @@ TEST(Utilisation, SeesABusyThreadWhereItIsPinned) {
 }
 
 TEST(Utilisation, CostsLessThanAThousandthOfACore) {
-  // One sample a second: so each may take 1 ms of a core. Machines have up to a few hundred CPUs more than this one, hence the factor.
+  // One sample per second may take 1 ms of a core. Other machines have up to a few hundred more CPUs than this one, hence the factor.
   std::vector<CpuGroup> groups{{"all", read_limits().cpus}};
   UtilisationSampler sampler(groups);
   sampler.sample();
@@ -201,7 +201,7 @@ TEST(Utilisation, WatchesUntilItEnds) {
   const int after = samples;
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(samples, after);
-  // An expensive sample stretches the period instead of taking more of a core.
+  // An expensive sample lengthens the period instead of using more of a core.
   samples = 0;
   const auto slow = [&] {
     const double start = cpu_seconds(RUSAGE_THREAD);

@@ -1,4 +1,4 @@
-// Runs a graph through the compiled path with guarded memory, and compares what it gives with the reference.
+// Runs a compiled graph with guarded memory, and compares its results with the reference.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace ridge::test {
 
 using Bytes = std::vector<std::byte>;
 
-// The CPU with teams of 1 to 4 threads, made once. They park at once: there are more of them than cores.
+// The CPU with teams of 1 to 4 threads, created once. Idle threads park immediately, because there are more of them than cores.
 inline Backend& cpu_of(int threads) {
   static std::unique_ptr<ThreadTeam> teams[5];
   static std::unique_ptr<Backend> backends[5];
@@ -25,7 +25,7 @@ inline Backend& cpu_of(int threads) {
   return *backends[threads];
 }
 
-// Bytes around a buffer that nobody may write.
+// Bytes around a buffer that must not be written.
 class Guarded {
  public:
   Guarded(int64_t bytes, uint8_t seed) : bytes_(bytes), data_(size_t(bytes) + 2 * kGuard) {
@@ -47,7 +47,7 @@ class Guarded {
   std::vector<std::byte> data_;
 };
 
-// A device other than the CPU takes all runs while this is set.
+// If set, all runs use this device instead of the CPU.
 using Runner = std::function<std::vector<Bytes>(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs, const Values& values,
                                                 const std::string& passes)>;
 inline Runner& other_device() {
@@ -55,8 +55,7 @@ inline Runner& other_device() {
   return runner;
 }
 
-// The outputs' bytes. Runs twice, from memory filled differently: the same bits must come out, so nothing is left unwritten
-// and nothing is read that an earlier run left behind.
+// The outputs' bytes. Runs twice, from differently filled memory: equal bits show that everything is written and nothing left by an earlier run is read.
 inline std::vector<Bytes> run_compiled(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs, const Values& values,
                                        const std::string& passes, int threads) {
   if (other_device()) return other_device()(graph, inputs, outputs, values, passes);
@@ -91,12 +90,12 @@ inline std::vector<Bytes> run_compiled(const Graph& graph, const std::vector<Nod
   return first;
 }
 
-// How far two results may lie apart: `relative` of the value and `absolute`, both chosen from dtype and sum length.
+// Allowed difference of two results: `relative` times the value plus `absolute`, both chosen from the dtype and the sum length.
 struct Tolerance {
   double relative = 0, absolute = 0;
 };
 
-// Distance of neighbours above 1: what one different rounding changes.
+// Spacing of numbers just above 1: the effect of one rounding.
 inline double spacing(DType t) {
   switch (t) {
     case DType::bf16: return 0x1p-7;
@@ -106,10 +105,10 @@ inline double spacing(DType t) {
   }
 }
 
-// Smallest normal number: below it devices may flush to zero.
+// Smallest normal number; devices may flush anything below it to zero.
 inline double smallest(DType t) { return t == DType::f16 ? 0x1p-24 : t == DType::f32 || t == DType::bf16 ? 0x1p-126 : 0; }
 
-// Reports the first element that differs, and how many do.
+// Reports the first differing element, and how many differ.
 inline ::testing::AssertionResult close(const reference::Array& got, const reference::Array& want, Tolerance t) {
   if (!(got.type == want.type)) return ::testing::AssertionFailure() << "type " << to_string(got.type) << ", expected " << to_string(want.type);
   int64_t wrong = 0, first = -1;

@@ -1,4 +1,4 @@
-// Attention, convolution and products in random shapes and settings, forward and backward, against the reference.
+// Attention, convolution and matrix products with random shapes and settings, forward and backward, against the reference.
 #pragma once
 #include <cstdlib>
 
@@ -34,7 +34,7 @@ struct Scratch {
     return id;
   }
 
-  // y and its gradients, through one seeded cotangent.
+  // y and its gradients, from one seeded cotangent.
   void check(NodeId y, const std::vector<NodeId>& wrt, double tolerance, const std::string& label) {
     NodeId cotangent = bind(graph.type(y));
     std::vector<NodeId> out = vector_jacobian(graph, {&y, 1}, {&cotangent, 1}, wrt);
@@ -43,7 +43,7 @@ struct Scratch {
     std::vector<Bytes> got = run_compiled(graph, inputs, out, values, "", 1);
     EXPECT_TRUE(run_compiled(graph, inputs, out, values, "", 3) == got) << label << ": 3 threads";
     for (size_t i = 0; i < out.size(); ++i) {
-      // Operands are of size 1: where terms cancel, as with a single key, their rounding stays.
+      // Operands are of magnitude 1: where terms cancel, as with a single key, their rounding errors remain.
       double narrow = spacing(want[i].type.dtype);
       Tolerance t{0, std::max(tolerance, narrow > 1e-4 ? 2 * narrow : 0) * (largest(want[i]) + 1)};
       EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], t)) << label << ", result " << i;
@@ -61,7 +61,7 @@ inline void fuzz_attention(int first, int count) {
     o.causal = s.coin();
     o.scale = s.coin() ? 0 : 0.7;
     bool strided = s.coin(), boolean = false;
-    auto operand = [&](int64_t h, int64_t t) {  // heads split from the features, as a model does it
+    auto operand = [&](int64_t h, int64_t t) {  // heads split from the features, as models do
       if (!strided) return s.bind({type, {batch, h, t, dim}});
       return s.b.permute(s.b.reshape(s.bind({type, {batch, t, h * dim}}), {batch, t, h, dim}), {0, 2, 1, 3});
     };

@@ -1,4 +1,4 @@
-// Macro ops in random shapes on the CPU.
+// Macro ops with random shapes on the CPU.
 #include "ops/macro_fuzz.h"
 
 namespace ridge::test {

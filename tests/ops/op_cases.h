@@ -1,4 +1,4 @@
-// One driver over the op table: every op, every sample, every layout of its operands, against the reference.
+// One driver over the op table: checks every op, sample and operand layout against the reference.
 #pragma once
 #include <cstdlib>
 #include <limits>
@@ -9,7 +9,7 @@
 
 namespace ridge::test {
 
-// How operands reach the op and who reads its result: all of these are views or neighbours that the compiler may fold into it.
+// How operands reach the op and what consumes its result: all of these are views or neighbours that the compiler may fuse into it.
 enum class Layout { contiguous, permuted, sliced, broadcast, flipped, produced, consumed, count };
 
 inline const char* name(Layout l) {
@@ -29,7 +29,7 @@ struct OpCase {
   Values values;
 };
 
-// An operand as a view of a larger or differently ordered input.
+// An operand as a view of a larger or permuted input.
 inline NodeId laid_out(OpCase& c, const Sample::Operand& operand, double avoid, Layout layout, Random& random) {
   Builder b(c.graph);
   const Shape& s = operand.type.shape;
@@ -38,7 +38,7 @@ inline NodeId laid_out(OpCase& c, const Sample::Operand& operand, double avoid, 
     Sample::Operand wide = operand;
     wide.type.shape = shape;
     reference::Array v = draw(wide, avoid, random);
-    for (double& x : v.f) x = reference::round_to(operand.type.dtype, x) * scale;  // what an input can hold
+    for (double& x : v.f) x = reference::round_to(operand.type.dtype, x) * scale;  // round to the values an input can hold
     c.inputs.push_back(id);
     c.values[id] = std::move(v);
     return id;
@@ -114,14 +114,15 @@ inline void check_case(Op op, const Sample& sample, Layout layout, uint64_t seed
   }
 }
 
-// Every op and dtype in every layout, and with `all` the whole product: given with its number, and whether it is the first of its kind.
+// Calls the function for every op and dtype in every layout, or with `all` for every combination, with the case's index and whether it is the first of its
+// kind.
 template <class Case>
 void for_each_case(Op op, bool all, const Case& given) {
   std::set<std::pair<std::string, Layout>> seen;
   uint64_t number = 0;
   row(op).samples([&](Sample sample) {
     ++number;
-    std::string types;  // what makes another kernel: operand dtypes, and a cast's target
+    std::string types;  // operand dtypes, and a cast's target: each set compiles to a different kernel
     int64_t elements = 1;
     for (const auto& o : sample.in) types += std::string(name(o.type.dtype)) + " ", elements *= o.type.shape.numel();
     if (op == Op::cast) types += std::to_string(sample.attrs.ints[0]);
@@ -134,7 +135,7 @@ void for_each_case(Op op, bool all, const Case& given) {
   });
 }
 
-// A device whose cases cost much takes `most` of them.
+// Devices on which cases are expensive run at most `most` of them.
 inline void check_op(Op op, bool all, int most = std::numeric_limits<int>::max()) {
   for_each_case(op, all, [&](const Sample& sample, Layout layout, uint64_t seed, bool first) {
     if (--most >= 0) check_case(op, sample, layout, seed, first && !other_device(), first);

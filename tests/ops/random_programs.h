@@ -1,5 +1,5 @@
-// Random programs: what the compiler makes of any composition of views, arithmetic, reductions and products, and of its
-// gradient, against the reference. A failing seed prints its graph.
+// Random programs: checks compiled compositions of views, arithmetic, reductions and products, and their gradients, against the reference. A failing seed
+// prints its graph.
 #pragma once
 #include <cstdlib>
 
@@ -21,7 +21,7 @@ class RandomProgram {
     }
     outputs_ = {nodes_.back()};
     if (random_.below(3) == 0) outputs_.push_back(pick());
-    if (random_.below(2) == 0) {  // and how it trains
+    if (random_.below(2) == 0) {  // add its gradient
       NodeId loss = b_.mean(b_.square(outputs_[0]));
       std::vector<NodeId> wrt(inputs_.begin(), inputs_.begin() + inputs);
       std::vector<NodeId> g = gradients(graph_, loss, wrt);
@@ -61,7 +61,7 @@ class RandomProgram {
   NodeId pick() { return nodes_[size_t(random_.below(int64_t(nodes_.size())))]; }
   int64_t axis_of(NodeId x) { return random_.below(b_.shape(x).rank()); }
 
-  // One more operation on x, with values that stay of the order of 1.
+  // Adds one operation on x that keeps values of the order of 1.
   NodeId grow(NodeId x) {
     const Shape s = b_.shape(x);
     int rank = s.rank();
@@ -73,7 +73,7 @@ class RandomProgram {
       }
       case 1: return b_.add(b_.mul(x, random_.uniform(-1, 1)), random_.uniform(-1, 1));
       case 2:
-      case 3: {  // with any earlier value of a fitting shape
+      case 3: {  // combine with an earlier value of a compatible shape
         static constexpr Op ops[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::minimum};
         for (int tries = 0; tries < 8; ++tries) {
           NodeId y = pick();
@@ -101,7 +101,7 @@ class RandomProgram {
         for (int i = 0; i < rank; ++i) axes.insert(int(random_.below(i + 1)), i);
         return b_.permute(x, axes);
       }
-      case 12: {  // merge two neighbours, or split one
+      case 12: {  // merge two adjacent axes, or split one
         Shape to = s;
         int a = int(axis_of(x));
         if (a + 1 < rank && random_.below(2))
@@ -154,7 +154,7 @@ class RandomProgram {
         return s[a] ? b_.take(x, index_input({1 + random_.below(6)}, s[a]), a) : x;
       }
       case 23: return b_.select(b_.binary(Op::greater, x, 0.1), x, b_.mul(x, -0.5));
-      case 24: {  // whole numbers meet real ones
+      case 24: {  // mix integers and floats
         NodeId i = b_.iota(s, int(axis_of(x)), random_.below(2) ? DType::i32 : DType::i64);
         NodeId even = b_.binary(Op::equal, b_.binary(Op::mod, i, 2.0), 0.0);
         return random_.below(2) ? b_.select(even, x, b_.neg(x)) : b_.mul(x, b_.mul(b_.cast(i, b_.dtype(x)), 0.125));
@@ -177,7 +177,7 @@ class RandomProgram {
       case 27: return b_.sort(x, int(axis_of(x)), random_.below(2) == 0).first;
       default: {
         int a = int(axis_of(x));
-        return s[a] < 2 ? b_.neg(x) : b_.concat(std::vector{b_.slice(x, a, 1, s[a]), b_.slice(x, a, 0, 1)}, a);  // rolled
+        return s[a] < 2 ? b_.neg(x) : b_.concat(std::vector{b_.slice(x, a, 1, s[a]), b_.slice(x, a, 0, 1)}, a);  // roll by one
       }
     }
   }
@@ -205,7 +205,7 @@ class RandomProgram {
   }
 };
 
-// Empty when all is well; else what is wrong.
+// Returns an empty string on success, else a description of the failure.
 inline std::string trouble(uint64_t seed, RandomProgram& p) {
   std::vector<NodeId> in = p.all_inputs(), out = p.outputs();
   std::vector<reference::Array> want = reference::evaluate(p.graph(), out, p.values(), reference::Rounding::stored);
@@ -227,7 +227,7 @@ inline std::string trouble(uint64_t seed, RandomProgram& p) {
     if (turn < 3 && got != first) return "other bits" + with;
     ++turn;
     for (size_t i = 0; i < out.size(); ++i) {
-      // Rounding of one f32 operation, passed on through a dozen of them with sums of at most a few thousand terms.
+      // Rounding of one f32 operation, propagated through a dozen of them with sums of at most a few thousand terms.
       bool narrow = want[i].type.dtype == DType::bf16;
       Tolerance t{narrow ? 0.1 : 1e-4, (narrow ? 0.1 : 2e-5) * (1 + largest(want[i]))};
       auto result = close(reference::from_bytes(want[i].type, got[i].data()), want[i], t);

@@ -9,7 +9,7 @@ namespace ridge::test {
 
 inline const double kInf = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Values that break naive formulas; all exact in every floating dtype but for the largest, which are cut to what it holds.
+// Values that break naive formulas. All are exact in every floating dtype except the largest, which are clamped to its range.
 inline std::vector<double> special(DType t) {
   double top = t == DType::f16 ? 65504 : t == DType::bf16 ? 0x1.fep127 : 0x1.fffffep127;
   std::vector<double> v = {kNaN, kInf, -kInf, 0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3, 20, -20, 100, -100, top, -top};
@@ -28,7 +28,7 @@ inline void compare(Graph& graph, NodeId node, const std::vector<NodeId>& inputs
     double g = got.at(k), w = want.at(k);
     bool same = std::isnan(w) ? std::isnan(g) : g == w || std::fabs(g - w) <= t.relative * std::fabs(w) + t.absolute;
     if (std::isfinite(w) && std::isinf(g) && std::fabs(w) > 3.4e38) same = true;  // one unit below the largest number
-    // x · 0 at -inf: PyTorch gives NaN, the limit is 0. Either will do; +inf must stay what it is.
+    // x · 0 at -inf: PyTorch gives NaN, the limit is 0. Both are accepted; +inf must stay +inf.
     bool gated = graph[node].op == Op::gelu_tanh || graph[node].op == Op::gelu_erf || graph[node].op == Op::silu;
     if (same || (gated && std::isnan(g) && values.at(inputs[0]).at(k) < 0)) continue;
     std::string at;
@@ -60,11 +60,11 @@ inline void check_special(Op op) {
       values[in.back()] = reference::from_values({t, {int64_t(total)}}, columns[i]);
     }
     bool logic = op == Op::logical_not || (op >= Op::logical_and && op <= Op::logical_xor);
-    if (logic) return;  // boolean operands only: nothing special
+    if (logic) return;  // boolean operands have no special values
     NodeId node = graph.add(op, in, op == Op::cast ? Attrs{{int64_t(DType::f16)}, {}, nullptr} : Attrs{});
     Tolerance t = tolerance(graph, node, graph.dtype(node), {});
-    if (op == Op::gelu_tanh || op == Op::gelu_erf || op == Op::silu) t.absolute = 0x1p-100;     // far left only the size counts
-    if (op == Op::sin || op == Op::cos) t.absolute = 0x1p-22;                                   // near a zero only the distance counts
+    if (op == Op::gelu_tanh || op == Op::gelu_erf || op == Op::silu) t.absolute = 0x1p-100;     // far left only the magnitude matters
+    if (op == Op::sin || op == Op::cos) t.absolute = 0x1p-22;                                   // near a zero only the absolute error matters
     if (is_exact(op) && is_float(graph.dtype(node))) t.absolute = smallest(graph.dtype(node));  // may be flushed to zero
     compare(graph, node, in, values, t);
   }
@@ -83,7 +83,7 @@ inline void check_special_reductions() {
     for (int64_t n : {1, 7, 33, 300})
       for (bool columns : {false, true})
         for (Op op : {Op::reduce_sum, Op::reduce_max, Op::reduce_min, Op::reduce_prod, Op::arg_max, Op::arg_min}) {
-          // Each row: ones, with special values at a few places.
+          // Each row is ones with special values in a few places.
           Graph graph;
           Builder b(graph);
           Type t{type, {int64_t(rows.size()), n}};
@@ -104,7 +104,7 @@ inline void check_special_reductions() {
         }
 }
 
-// A sum over nothing is 0 everywhere, also where its result is seen in another shape.
+// An empty sum is 0 everywhere, also if its result is viewed in another shape.
 inline void check_sums_over_nothing() {
   for (DType type : {DType::f32, DType::bf16})
     for (const auto& [shape, axis] : {std::pair<Shape, int64_t>{{0, 3}, 0}, {{0, 5000}, 0}, {{3, 0}, 1}, {{2, 0, 5}, 1}, {{2, 3, 0}, 2}}) {
@@ -125,7 +125,7 @@ inline void check_sums_over_nothing() {
     }
 }
 
-// Softmax-like chains must not meet inf - inf or 0 / 0 for large scores.
+// Softmax-like chains must not produce inf - inf or 0 / 0 for large scores.
 inline void check_special_chains() {
   Graph graph;
   Builder b(graph);
@@ -144,7 +144,7 @@ inline void check_special_chains() {
   }
 }
 
-// Exponentials that are summed as they are written, over all of their range.
+// Exponentials that are both stored and summed, over their whole range.
 inline void check_summed_exponentials() {
   for (int64_t n : {1, 17, 64, 1000}) {
     Graph graph;

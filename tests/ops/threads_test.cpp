@@ -1,4 +1,4 @@
-// Work large enough to be cut into many units: the same bits for 1, 2, 3 and 4 threads, near the reference, fused or not.
+// Work large enough to be split into many units: the same bits for 1, 2, 3 and 4 threads, close to the reference, fused or not.
 #include <functional>
 
 #include "autograd/gradients.h"
@@ -13,10 +13,10 @@ struct LargeCase {
   const char* name;
   std::vector<Type> inputs;
   std::function<std::vector<NodeId>(Builder&, const std::vector<NodeId>&)> build;
-  double tolerance = 1e-5;    // of the largest magnitude of a result
+  double tolerance = 1e-5;    // relative to a result's largest magnitude
   double low = -1, high = 1;  // of floating inputs; integers are below `range`
   int64_t range = 100;
-  bool one_order = true;  // fusion does not change how its sums are cut: the same bits without it; else both are within the tolerance
+  bool one_order = true;  // fusion does not change how sums are split: the same bits without it; else both are within the tolerance
 };
 
 std::vector<LargeCase> large_cases() {

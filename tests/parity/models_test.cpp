@@ -98,8 +98,8 @@ class Models : public testing::TestWithParam<Path> {
     std::vector<Array> want = unpack(f("parameters_end"), shapes);
     for (size_t i = 0; i < n; ++i) {
       Array got = values[3 + i];
-      // Softmax does not see a shift of all keys, so the gradient of the keys' bias is zero but for rounding; Adam divides that
-      // noise by its own size. What it does to the bias is arbitrary, within the sum of the rates, and does not reach the loss.
+      // Softmax is invariant to a shift of all keys, so the gradient of the keys' bias is zero up to rounding; Adam divides that noise by its own magnitude.
+      // Its effect on the bias is arbitrary, within the sum of the rates, and does not reach the loss.
       if (parameters[i].name.ends_with("c_attn.bias"))
         std::copy(want[i].f.begin() + c.config.width, want[i].f.begin() + 2 * c.config.width, got.f.begin() + c.config.width);
       expect_close(got, want[i], tolerance(GetParam(), Depth::model), parameters[i].name + " after ten steps");

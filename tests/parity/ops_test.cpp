@@ -9,7 +9,7 @@ namespace {
 
 class Ops : public testing::TestWithParam<Path> {
  protected:
-  // The result and its gradients against fixture arrays: `d` weighs the result, names are those of the gradients.
+  // Compares the result and its gradients with fixture arrays: `d` weights the result, the names are those of the gradients.
   void check(Problem& p, NodeId y, NodeId d, const std::vector<NodeId>& wrt, const Fixture& f, const std::vector<std::string>& names) {
     std::vector<NodeId> outputs = {y};
     for (NodeId g : vector_jacobian(p.graph, {&y, 1}, {&d, 1}, wrt)) outputs.push_back(g);
@@ -27,7 +27,7 @@ TEST_P(Ops, LayerNormAndRmsNorm) {
       NodeId x = p.input(f(tag + "x")), w = p.input(f(tag + "w")), b = p.input(f(tag + "b")), d = p.input(f(tag + "d"));
       check(p, p.b.layer_norm(x, w, b), d, {x, w, b}, f, {tag + "layer", tag + "layer_dx", tag + "layer_dw", tag + "layer_db"});
     }
-    if (tag == "3x1.") continue;  // x / |x|: its derivative is what eps leaves of a difference of equals, which f32 cannot hold
+    if (tag == "3x1.") continue;  // x / |x|: its derivative depends on eps after full cancellation, which f32 cannot represent
     Problem p;
     NodeId x = p.input(f(tag + "x")), w = p.input(f(tag + "w")), d = p.input(f(tag + "d"));
     check(p, p.b.rms_norm(x, w), d, {x, w}, f, {tag + "rms", tag + "rms_dx", tag + "rms_dw"});
@@ -56,7 +56,7 @@ TEST_P(Ops, Attention) {
     std::vector<NodeId> wrt = {q, k, v};
     std::vector<std::string> names = {c.tag + "y", c.tag + "dq", c.tag + "dk", c.tag + "dv"};
     if (c.mask) o.mask = p.input(f(c.tag + "mask", c.mask));
-    if (c.mask == DType::f32) wrt.push_back(o.mask), names.push_back(c.tag + "dmask");  // a learnt bias, here the same for all of the batch
+    if (c.mask == DType::f32) wrt.push_back(o.mask), names.push_back(c.tag + "dmask");  // a learnt bias, shared by the whole batch
     check(p, p.b.attention(q, k, v, o), d, wrt, f, names);
   }
 }

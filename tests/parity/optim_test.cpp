@@ -1,4 +1,4 @@
-// Optimizer trajectories over given gradients, clipping, and the non-finite guard.
+// Optimizer trajectories for given gradients, clipping, and the non-finite guard.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ class Optim : public testing::TestWithParam<Path> {
   Array gradients_ = f_("gradients"), rates_ = f_("rates"), start_ = f_("start");
   int64_t steps() const { return gradients_.type.shape[0]; }
 
-  // One graph for all steps: p's first inputs are gradient and rate, the others state that `next` replaces.
+  // One graph for all steps: the first inputs are gradient and rate, the others state that `next` replaces.
   void check(const Problem& p, const std::vector<NodeId>& next, const std::string& name) {
     Array path = f_(name);
     Program program(GetParam(), p, next);
@@ -26,7 +26,7 @@ class Optim : public testing::TestWithParam<Path> {
       std::vector<Array> in = {slice_first(gradients_, i), slice_first(rates_, i)};
       in.insert(in.end(), state.begin(), state.end());
       state = program.run(in);
-      // Errors add up over the steps; a parameter near zero has seen updates as large as the others'.
+      // Errors accumulate over the steps; a parameter near zero has had updates as large as the others'.
       expect_close(state[0], slice_first(path, i), tolerance(GetParam()), name + " after step " + std::to_string(i + 1));
     }
   }
@@ -70,7 +70,7 @@ TEST_P(Optim, ClipGlobalNorm) {
   }
 }
 
-// A bad step stores nothing, not even its count, whatever the gradient holds.
+// A bad step stores nothing, not even its count, whatever the gradient contains.
 TEST_P(Optim, GuardKeepsEverything) {
   for (double bad : {double(NAN), double(INFINITY), 3e38}) {
     Array g = slice_first(gradients_, 0);

@@ -102,7 +102,7 @@ std::vector<Array> Program::run(const std::vector<Array>& inputs) {
   return results;
 }
 
-// The same buffers on the device; those of state have one place there too.
+// The same buffers on the device; state buffers are shared there too.
 void Program::run_on_device(const std::vector<const void*>& from, const std::vector<void*>& to) {
   std::vector<std::byte*> in, out;
   std::vector<const void*> in_pointers;

@@ -1,4 +1,4 @@
-// What the parity tests share: stored arrays, a graph computed by the reference or by the compiled path, and closeness.
+// Shared by the parity tests: stored arrays, graphs evaluated by the reference or the compiled path, and comparison.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,29 +12,29 @@ namespace ridge::parity {
 
 using reference::Array;
 
-// The ways a graph is computed; every test runs the first two, and the third on a machine with a GPU, or simulated where RIDGE_FULL=1.
+// How a graph is evaluated. Every test uses the first two; the third needs a GPU, or RIDGE_FULL=1 for the simulated one.
 enum class Path { reference, cpu, gpu };
 std::string name(Path path);
 std::vector<Path> host_paths();
 std::vector<Path> gpu_paths();
 
-// Fixtures are f64 results rounded to f32 (2^-24 relative). The reference computes in f64 too, so nothing but that rounding and
-// a few ulp of f64 may show. The others compute in f32: sums of up to a few hundred terms of either sign, whose errors grow about as
-// sqrt(n) · 2^-24 (3e-6 for one operation), and again through each layer of a model, where 5e-6 is the most that is seen.
+// Fixtures are f64 results rounded to f32 (2^-24 relative). The reference also computes in f64, so only that rounding and a few f64 ulps may show. The others
+// compute in f32: sums of up to a few hundred terms of mixed sign, whose errors grow about as sqrt(n) · 2^-24 (3e-6 for one operation), and further through
+// each layer of a model; the largest error observed is 5e-6.
 enum class Depth { operation, model };
 double tolerance(Path path, Depth depth = Depth::operation);
 
 class Fixture {
  public:
   explicit Fixture(std::string folder) : folder_(std::move(folder)) {}
-  Array operator()(const std::string& name, std::optional<DType> as = {}) const;  // as: the dtype the test wants, e.g. a boolean mask
+  Array operator()(const std::string& name, std::optional<DType> as = {}) const;  // as: the dtype to convert to, e.g. for a boolean mask
 
  private:
   std::string folder_;
 };
 
 Array slice_first(const Array& array, int64_t index);                            // array[index]
-std::vector<Array> unpack(const Array& flat, const std::vector<Shape>& shapes);  // one file holds a model's parameters
+std::vector<Array> unpack(const Array& flat, const std::vector<Shape>& shapes);  // splits a file with all of a model's parameters
 Array scalar(DType dtype, double value);
 
 // A graph under construction whose inputs already have values.
@@ -49,7 +49,7 @@ struct Problem {
 
 class Program {
  public:
-  // `state` pairs (input, output) share memory on the compiled path, as parameters in training do.
+  // `state` pairs (input, output) share memory on the compiled path, as parameters do in training.
   Program(Path path, const Problem& problem, std::vector<NodeId> outputs, std::vector<std::pair<int, int>> state = {});
   std::vector<Array> run(const std::vector<Array>& inputs);
 
@@ -57,7 +57,7 @@ class Program {
   void run_on_device(const std::vector<const void*>& from, const std::vector<void*>& to);
 
   const Problem& problem_;
-  Backend* backend_ = nullptr;  // of a device with memory of its own
+  Backend* backend_ = nullptr;  // set for a device with its own memory
   std::vector<NodeId> outputs_;
   std::vector<std::pair<int, int>> state_;
   std::optional<Executable> executable_;
@@ -65,8 +65,8 @@ class Program {
 
 std::vector<Array> compute(Path path, const Problem& problem, const std::vector<NodeId>& outputs);
 
-// |got - want| <= tolerance · (|want| + rms(want)): a sum's rounding error is as large as its addends are, not as what is left
-// of them after cancelling, and the tensor's rms stands for those. Both sides may call 1e-12 zero.
+// |got - want| <= tolerance · (|want| + rms(want)): a sum's rounding error scales with its terms, not with the result after cancellation; the tensor's rms
+// approximates their size. Values up to 1e-12 count as zero.
 void expect_close(const Array& got, const Array& want, double tolerance, const std::string& what);
 
 }  // namespace ridge::parity

@@ -1,5 +1,5 @@
-// A hundred steps of the step that trainers run, against PyTorch. Weights and batches come from a formula (tools/make_fixtures.py has
-// it too), so that the fixture holds only what must agree.
+// A hundred steps of the trainers' step, against PyTorch. Weights and batches come from a formula (also in tools/make_fixtures.py), so that the fixture holds
+// only what must agree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,7 +52,7 @@ struct Tokens {
   }
 };
 
-// In f32 the losses must stay within 1e-3 of PyTorch's; the two f32 runs and the f64 run are in fact far closer.
+// In f32 the losses must stay within 1e-3 of PyTorch's; in fact the two f32 runs and the f64 run are much closer.
 TEST(Run, HundredStepsOfAGpt) {
   Fixture f("gpt_run");
   const Array rates = f("rates"), losses = f("losses"), losses_f32 = f("losses_f32"), norms = f("norms"), lengths = f("lengths_end");

@@ -1,4 +1,4 @@
-// The list of passes: the documented one, each of which can be dumped, verified and, unless it is required, switched off.
+// The list of passes matches the documentation; each can be dumped, verified and, unless it is required, switched off.
 #include "compile/pipeline.h"
 
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ using test::error_of;
 using test::has;
 using test::Variable;
 
-// Two products with something between them, a state that is updated, and a loop over time.
+// Two products with an operation in between, updated state, and a loop over time.
 struct Sample {
   Graph graph;
   std::vector<NodeId> inputs, outputs;
@@ -105,7 +105,7 @@ TEST(Pipeline, LeavesTheGraphAsItIs) {
   EXPECT_EQ(s.graph.size(), size);
 }
 
-// What the passes leave behind is checked: each of these programs was legal before it was changed.
+// The output of passes is checked: each of these programs was legal before it was changed.
 TEST(Pipeline, VerifiesWhatPassesLeaveBehind) {
   Sample s;
   const Target target;
@@ -152,7 +152,7 @@ TEST(Pipeline, VerifiesWhatPassesLeaveBehind) {
   EXPECT_TRUE(found(told, " reads %")) << told;
 }
 
-// The passes that rewrite a graph run once each. That is enough: what the saved set leaves behind is canonical and simple.
+// The passes that rewrite a graph run once each. That is enough: the result of the saved set is already canonical and simplified.
 TEST(Pipeline, NeedsNoSecondRound) {
   GptConfig config = engine::small_gpt();
   config.layers = 2, config.width = 32, config.dropout = 0.1;

@@ -13,7 +13,7 @@ namespace {
 
 using Ranges = std::vector<LiveRange>;
 
-// Independent of the planner and of verify_plan: every pair, by definition.
+// Independent of the planner and of verify_plan: checks every pair, by definition.
 void expect_no_overlap(const Ranges& ranges, const MemoryPlan& plan, int64_t alignment = kAlignment) {
   ASSERT_EQ(plan.offsets.size(), ranges.size());
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -28,7 +28,7 @@ void expect_no_overlap(const Ranges& ranges, const MemoryPlan& plan, int64_t ali
   }
 }
 
-// By definition as well: the sum of live sizes at every step at which something starts.
+// Also by definition: the sum of live sizes at every step at which something starts.
 int64_t max_live(const Ranges& ranges, int64_t alignment = kAlignment) {
   int64_t most = 0;
   for (const LiveRange& at : ranges) {
@@ -46,7 +46,7 @@ struct GptShape {
   int64_t layers = 12, batch = 12, time = 64, width = 128, vocabulary = 65, heads = 4;
 };
 
-// The live ranges of a training step: activations kept from forward to backward, short temporaries, gradients to the end.
+// Live ranges of a training step: activations kept from forward to backward, short temporaries, gradients to the end.
 Ranges gpt_step(const GptShape& s) {
   Ranges ranges;
   struct Saved {
@@ -96,7 +96,7 @@ Ranges gpt_step(const GptShape& s) {
   return ranges;
 }
 
-// Random profiles of several characters: long and short lives, even and very uneven sizes.
+// Random profiles of several kinds: long and short lifetimes, even and very uneven sizes.
 Ranges random_ranges(std::mt19937& random, int n) {
   Ranges ranges;
   const int steps = 1 + int(random() % unsigned(2 * n)), lives = int(random() % 4), sizes = int(random() % 3);

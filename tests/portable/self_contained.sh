@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# self_contained.sh BUILD_FOLDER: the portable folder is under 30 MB, asks for libc, libm and what lies beside it only, and for
-# nothing newer than glibc 2.36.
+# self_contained.sh BUILD_FOLDER: the portable folder is under 30 MB, depends only on libc, libm and its own files, and on nothing newer than glibc 2.36.
 set -euo pipefail
 build=$1
 folder=$(mktemp -d)

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# run_tests.sh RUN_TESTS: what tools/run_tests makes of cases that pass, fail, skip, crash, end the process, hang, never end, vanish
-# or are disabled, of programs without cases, and of scripts. Then what .ci/run and tools/gpu_check give to tests, and what tools/mutations --check
-# says of docs/testing.md.
+# run_tests.sh RUN_TESTS: how tools/run_tests handles cases that pass, fail, skip, crash, end the process, hang, never end, vanish or are disabled, programs
+# without cases, and scripts. Then what .ci/run and tools/gpu_check pass to the tests, and what tools/mutations --check reports about docs/testing.md.
 set -euo pipefail
 run_tests=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cat >"$folder/program" <<'END'
 #!/usr/bin/env python3
-# A GoogleTest program as run_tests sees it: what a case does is its name.
+# A GoogleTest program as run_tests sees it: a case's name says what it does.
 import json, os, sys, time
 options = dict(word[len("--gtest_"):].split("=", 1) if "=" in word else (word[len("--gtest_"):], "") for word in sys.argv[1:])
 record = options["output"].removeprefix("json:")
@@ -49,7 +48,7 @@ END
 printf 'room.Plain.Sk?p   # a reason\nscript.skipped # another\n' >"$folder/allowed"
 
 failures=0
-expect() {  # STATUS LAST_LINE WORDS… -- ARGS…: run_tests' exit status and last line, and words that it prints
+expect() {  # STATUS LAST_LINE WORDS… -- ARGS…: run_tests' exit status and last line, and words in its output
   local status=$1 last=$2 words=() got=0
   shift 2
   while [ "$1" != -- ]; do words+=("$1"); shift; done
@@ -67,7 +66,7 @@ expect 1 "0 passed, 1 failed, 0 skipped" "words of a script" "FAILED: script.bad
 expect 1 "no test has such a name" -- -R nothing
 echo "Plain=A,Fail,B Loose=Skip" >"$folder/suites"
 expect 1 "2 passed, 2 failed, 1 skipped" "this is wrong" "FAILED: room.Plain.Fail" "skipped (NOT ALLOWED): room.Loose.Skip" -- --no-scripts
-echo "Plain=A,Crash,B,Crash2,C" >"$folder/suites"  # the cases behind the crash run all the same
+echo "Plain=A,Crash,B,Crash2,C" >"$folder/suites"  # the cases after the crash still run
 expect 1 "4 passed, 1 failed, 0 skipped" "FAILED: room.Plain.Crash: the process ended in the middle of it (signal 6)" "about to crash" -- --no-scripts
 echo "Plain=A,Leave,B" >"$folder/suites"
 expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Leave: the process ended in the middle of it (exit code 0)" -- --no-scripts
@@ -77,7 +76,7 @@ echo "Plain=A,Chatter,B" >"$folder/suites"
 expect 1 "2 passed, 1 failed, 0 skipped" "room.Plain.Chatter: the process ended in the middle of it (still running after 2 s)" -- --no-scripts --whole 2
 echo "Plain=A,Vanish" >"$folder/suites"
 expect 1 "1 passed, 1 failed, 0 skipped" "room.Plain.Vanish: it is listed, but did not run" -- --no-scripts
-echo "Leaky=A" >"$folder/suites"  # a sanitizer speaks at the end
+echo "Leaky=A" >"$folder/suites"  # a sanitizer reports at exit
 expect 1 "1 passed, 1 failed, 0 skipped" "room.Leaky: exit code 23 although no case failed" -- --no-scripts
 echo "Plain=A,DISABLED_B DISABLED_Other=C In/DISABLED_Other=D/0" >"$folder/suites"
 expect 1 "1 passed, 3 failed, 3 skipped" "skipped (NOT ALLOWED): room.Plain.DISABLED_B" "skipped (NOT ALLOWED): room.In/DISABLED_Other.D/0" -- --no-scripts
@@ -92,7 +91,7 @@ TEST_WRITE_PINS=1 expect 0 "1 passed, 0 failed, 0 skipped" -- --no-scripts
 source=$(cd "$(dirname "$run_tests")/.." && pwd)
 tree=$folder/tree
 mkdir -p "$tree/tools" "$tree/.ci" "$tree/docs"
-verify() {  # WHAT TEXT PATTERN: a line of the text matches
+verify() {  # WHAT TEXT PATTERN: checks that a line of the text matches
   grep -qE -- "$3" <<<"$2" || { echo "FAILED: $1: no line with '$3' in: $2"; failures=1; }
 }
 cp "$source/.ci/run" "$tree/.ci/run"

@@ -1,4 +1,4 @@
-// The oracle itself: values computed by hand, and PyTorch's conventions where conventions differ.
+// The reference itself: values computed by hand, and PyTorch's behaviour where conventions differ.
 #include "backend/reference/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(Reference, ElementwiseFunctions) {
   expect_same(u(Op::tanh), {-0.9051482536448664, 0, 0.46211715726000973, 0.9640275800758169});
   expect_same(u(Op::sigmoid), {0.18242552380635635, 0.5, 0.6224593312018546, 0.8807970779778823});
   expect_same(u(Op::erf), {-0.9661051464753108, 0, 0.5204998778130465, 0.9953222650189527});
-  // Computed apart, from the definitions.
+  // Computed independently, from the definitions.
   expect_same(u(Op::gelu_erf), {-0.10021080190328713, 0, 0.34573123063700656, 1.9544997361036416});
   expect_same(u(Op::gelu_tanh), {-0.10042842301976707, 0, 0.34571400982514394, 1.954597694087775});
   expect_same(u(Op::silu), {-0.2736382857095345, 0, 0.3112296656009273, 1.7615941559557646});
@@ -91,7 +91,7 @@ TEST(Reference, ElementwiseEdges) {
   expect_same(u(Op::softplus), {kNaN, kInf, 0});
   expect_same(u(Op::gelu_erf_grad), {kNaN, 1, 0});
   EXPECT_EQ(s.whole(s.b.unary(Op::is_finite, x)), (Whole{0, 0, 0}));
-  // Either operand's NaN wins in minimum, maximum and clamp; comparisons with NaN are false but for not_equal.
+  // A NaN in either operand wins in minimum, maximum and clamp; comparisons with NaN are false except not_equal.
   NodeId y = s.f({3}, {1, kNaN, 2});
   expect_same(s.reals(s.b.binary(Op::maximum, x, y)), {kNaN, kNaN, 2});
   expect_same(s.reals(s.b.binary(Op::minimum, x, y)), {kNaN, kNaN, -kInf});
@@ -129,7 +129,7 @@ TEST(Reference, StoredModeRoundsEveryNode) {
   EXPECT_EQ(s.get(half).f, (Doubles{1.0 / 3, 1e30}));  // exact: nothing is rounded
   EXPECT_EQ(s.get(half, Rounding::stored).f, (Doubles{bf16_to_f32(f32_to_bf16(1.0f / 3)), bf16_to_f32(f32_to_bf16(1e30f))}));
   EXPECT_EQ(s.get(s.b.cast(x, DType::f16), Rounding::stored).f, (Doubles{f16_to_f32(f32_to_f16(1.0f / 3)), kInf}));
-  EXPECT_EQ(s.get(s.b.square(x), Rounding::stored).f[1], kInf);                                     // 1e60 is no f32
+  EXPECT_EQ(s.get(s.b.square(x), Rounding::stored).f[1], kInf);                                     // 1e60 does not fit in f32
   EXPECT_EQ(s.get(s.b.sub(s.b.add(s.f({1}, {1e8}), 1.0), 1e8), Rounding::stored).f, (Doubles{0}));  // after every node
   EXPECT_EQ(s.get(s.b.sub(s.b.add(s.f({1}, {1e8}), 1.0), 1e8)).f, (Doubles{1}));
 }
@@ -148,7 +148,7 @@ TEST(Reference, Movement) {
   NodeId line = s.i({6}, {1, 2, 3, 4, 5, 6}), w = s.b.windows(line, 0, 3, 2, 1);
   EXPECT_EQ(s.whole(w), (Whole{1, 2, 3, 3, 4, 5}));
   EXPECT_EQ(s.whole(s.b.windows(line, 0, 2, 1, 3)), (Whole{1, 4, 2, 5, 3, 6}));
-  EXPECT_EQ(s.whole(s.graph.add(Op::fold, {w}, {{0, 3, 2, 1, 6}, {}, nullptr})), (Whole{1, 2, 6, 4, 5, 0}));  // what overlaps adds up
+  EXPECT_EQ(s.whole(s.graph.add(Op::fold, {w}, {{0, 3, 2, 1, 6}, {}, nullptr})), (Whole{1, 2, 6, 4, 5, 0}));  // overlaps add up
   EXPECT_EQ(s.whole(s.b.iota({2, 3}, 1)), (Whole{0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(s.reals(s.b.one_hot(s.i({2}, {2, 0}), 3)), (Doubles{0, 0, 1, 1, 0, 0}));
 }
@@ -218,7 +218,7 @@ TEST(Reference, Reductions) {
   EXPECT_EQ(s.reals(s.b.reduce(Op::reduce_prod, x, {&columns, 1})), (Doubles{-10, 6}));
   EXPECT_EQ(s.whole(s.b.arg(Op::arg_max, x)), (Whole{1}));
   EXPECT_EQ(s.whole(s.b.arg(Op::arg_min, x, 0)), (Whole{0, 1, 0}));
-  expect_same(s.reals(s.b.var(x, {&columns, 1})), {37.0 / 3, 3.25});  // one degree of freedom less, as PyTorch
+  expect_same(s.reals(s.b.var(x, {&columns, 1})), {37.0 / 3, 3.25});  // one degree of freedom less, like PyTorch
   expect_same(s.reals(s.b.var(x, {&columns, 1}, false, 0)), {74.0 / 9, 6.5 / 3});
   expect_same(s.reals(s.b.logsumexp(s.f({2, 2}, {1000, 1000, -kInf, -kInf}), {&columns, 1})), {1000 + std::log(2), -kInf});
   EXPECT_EQ(s.reals(s.b.cumsum(x, 1)), (Doubles{1, 6, 4, 4, 4.5, 7.5}));
@@ -287,7 +287,7 @@ TEST(Reference, ScanRunsBothWays) {
     ScanResult r = scan(s.graph, body, {&h0, 1}, {&xs, 1}, {&ten, 1}, 3, reverse);
     EXPECT_EQ(s.reals(r.carry[0]), (Doubles{reverse ? 1321.0 : 1123.0}));
     EXPECT_EQ(s.reals(r.outputs[0]), reverse ? (Doubles{-1321, -132, -13}) : (Doubles{-11, -112, -1123}));
-    EXPECT_EQ(s.reals(s.b.get(s.graph[r.carry[0]].in[0], 2)), reverse ? (Doubles{132, 13, 1}) : (Doubles{1, 11, 112}));  // carries as they entered
+    EXPECT_EQ(s.reals(s.b.get(s.graph[r.carry[0]].in[0], 2)), reverse ? (Doubles{132, 13, 1}) : (Doubles{1, 11, 112}));  // carries on entry
   }
 }
 
@@ -333,7 +333,7 @@ TEST(Reference, AttentionToNothingIsZero) {
   EXPECT_EQ(s.reals(s.b.attention(q, k, v, {.mask = mask})), (Doubles{0, 5}));
 }
 
-// Values computed apart, from the definitions.
+// Values computed independently, from the definitions.
 TEST(Reference, NormsAndLosses) {
   Scratch s;
   NodeId x = s.f({2, 3}, {1, 2, 4, -1, 0, 3}), w = s.f({3}, {1, 2, 0.5}), bias = s.f({3}, {0, 1, -1});

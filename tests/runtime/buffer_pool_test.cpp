@@ -17,7 +17,7 @@ namespace {
 
 using Buffer = BufferPool::Buffer;
 
-// A source with so much memory and no more, which checks what comes back.
+// A source with a fixed amount of memory that checks what is returned.
 class Limited : public BlockSource {
  public:
   explicit Limited(int64_t limit) : left_(limit) {}
@@ -73,7 +73,7 @@ TEST(BufferPool, AlignsAndSeparates) {
     for (int64_t k = 0; k < buffers[size_t(i)].bytes(); k += 61) ASSERT_EQ(buffers[size_t(i)].data()[k], std::byte(i));
 }
 
-// A recorded mix of 200 shapes with random lifetimes: each entry asks for a shape and says when it is released.
+// A recorded mix of 200 shapes with random lifetimes: each entry requests a shape and says when it is released.
 struct Recording {
   struct Request {
     int64_t bytes;
@@ -98,7 +98,7 @@ std::vector<int64_t> two_hundred_shapes(std::mt19937& random) {
   return shapes;
 }
 
-// Returns the worst waste seen while at least a megabyte was in use.
+// Returns the worst waste while at least a megabyte was in use.
 double play(BufferPool& pool, const Recording& recording) {
   std::multimap<int, Buffer> live;
   double worst = 0;

@@ -12,7 +12,7 @@
 namespace ridge {
 namespace {
 
-// What a new process with these variables gets; its slots and its profile lie in the tree.
+// The result in a new process with these variables; its slots and profile are stored in the tree.
 std::string default_in_child(const FileTree& tree, std::initializer_list<std::pair<const char*, const char*>> variables,
                              const ThreadRequest* request = nullptr) {
   return in_child([&] {
@@ -33,7 +33,7 @@ std::string default_in_child(const FileTree& tree, std::initializer_list<std::pa
   });
 }
 
-// Named so that they run before others have started the team: its threads do not reach a forked child.
+// Named so that they run before other tests start the team: its threads do not exist in a forked child.
 TEST(DefaultTeamDeathTest, FollowsTheEnvironment) {
   FileTree tree;
   const Machine m = known_machine();
@@ -50,7 +50,7 @@ TEST(DefaultTeamDeathTest, FollowsTheEnvironment) {
   EXPECT_EQ(default_in_child(tree, {{"RIDGE_THREADS", "1"}}, &two).find("2 "), 0u);
 }
 
-// So that options can name the CPU before anybody has said how many threads it is to have.
+// Lets options name the CPU before the number of threads is decided.
 TEST(DefaultTeamDeathTest, IsMadeByTheFirstProgramNotByTheDevice) {
   FileTree tree;
   const std::string text = in_child([&] {
@@ -58,7 +58,7 @@ TEST(DefaultTeamDeathTest, IsMadeByTheFirstProgramNotByTheDevice) {
     setenv("RIDGE_CACHE", tree.root().c_str(), 1);
     Backend& cpu = default_backend();
     const bool same = open_device({}).get() == &cpu;
-    request_default_threads({.threads = "2"});  // refused once there is a team
+    request_default_threads({.threads = "2"});  // rejected once there is a team
     return fmt::format("{} {}", same, cpu.info().what.ends_with(", 2 threads"));
   });
   EXPECT_EQ(text, "true true");

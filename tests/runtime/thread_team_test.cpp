@@ -20,7 +20,7 @@ using cpu::Fault;
 using cpu::Task;
 using cpu::Worker;
 
-// A task that counts how often each of its units runs and checks that the task before it has finished.
+// A task that counts how often each of its units runs and checks that the previous task has finished.
 struct Counted {
   std::vector<uint8_t> runs;
   const Counted* before = nullptr;
@@ -30,7 +30,7 @@ struct Counted {
   static void run(const void* args, int64_t begin, int64_t end, Worker&) {
     auto& self = *static_cast<Counted*>(const_cast<void*>(args));
     if (self.before && self.before->finished.load() != int64_t(self.before->runs.size())) self.early = true;
-    for (int64_t i = begin; i < end; ++i) ++self.runs[size_t(i)];  // unshared bytes: a unit given twice is also a race
+    for (int64_t i = begin; i < end; ++i) ++self.runs[size_t(i)];  // unshared bytes: a unit handed out twice is also a race
     self.finished += end - begin;
   }
 };
@@ -84,7 +84,7 @@ TEST_P(Teams, RunEveryUnitOnceAndInTaskOrder) {
 }
 
 TEST_P(Teams, HandOverResultsBetweenTasks) {
-  // Each task writes what the one before it wrote, shifted by one: a missing barrier gives an old value (and a race).
+  // Each task writes the previous task's result, shifted by one: a missing barrier gives an old value (and a race).
   constexpr int64_t n = 257, tasks = 40;
   ThreadTeam team({.threads = GetParam(), .spin_us = 200});
   struct Shift {
@@ -199,7 +199,7 @@ TEST_P(Teams, FlushDenormalsOnlyWhileRunning) {
 }
 
 TEST_P(Teams, UseNoProcessorTimeWhenIdle) {
-  // Whatever was asked for: nobody spins 10 ms after the last task.
+  // Whatever was requested: no thread spins 10 ms after the last task.
   for (TeamOptions options : {TeamOptions{.wait = Wait::automatic}, TeamOptions{.wait = Wait::passive}, TeamOptions{.wait = Wait::active, .spin_us = 1e9}}) {
     options.threads = GetParam();
     ThreadTeam team(options);
@@ -209,7 +209,7 @@ TEST_P(Teams, UseNoProcessorTimeWhenIdle) {
     Fault fault;
     for (int i = 0; i < 2; ++i) {
       team.run(program, nullptr, fault);
-      // Threads that the system lets wait may begin their 10 ms late; a team that never parks fails every time.
+      // Threads that the system delays may start their 10 ms late; a team that never parks fails every time.
       double used = 1;
       for (int tries = 0; tries < 20 && used > 0.002; ++tries) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -308,7 +308,7 @@ TEST(ThreadTeam, LetsThreadsBeyondTheProcessorsSleep) {
     EXPECT_EQ(team.wait(), Wait::passive);
     int64_t fewest = kThreads;
     for (int tries = 0; tries < 5; ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until all sleep, where the machine has time for it
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until all sleep, if the machine is not too busy
       Where where;
       const Task program[] = {{Where::run, &where, kUnits, 50000}};
       Fault fault;

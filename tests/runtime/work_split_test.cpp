@@ -15,14 +15,14 @@
 namespace ridge {
 namespace {
 
-// A core in virtual time: what it is believed to do, and what others take away from it.
+// A core in virtual time: its assumed speed, and how much of it other programs take.
 struct SimulatedCore {
-  double speed = 1;     // what the split is told
-  double slowdown = 1;  // what is left of it in truth, all the time
-  double stolen = 0;    // this share of every period is somebody else's
+  double speed = 1;     // as given to the split
+  double slowdown = 1;  // the real speed's share of it, constant
+  double stolen = 0;    // share of every period used by others
   double period = 1;    // in ns
-  double phase = 0;     // where in its period it starts
-  double late = 0;      // it comes to the task so much later
+  double phase = 0;     // position in its period at the start
+  double late = 0;      // arrives this much later at the task
 
   double effective() const { return speed * slowdown * (1 - stolen); }
 
@@ -32,7 +32,7 @@ struct SimulatedCore {
     if (stolen == 0) return now + busy;
     const double own = period * (1 - stolen);
     double at = std::fmod(now + phase, period), elapsed = 0, rest = busy;
-    if (at >= own) elapsed += period - at, at = 0;  // it waits for its turn
+    if (at >= own) elapsed += period - at, at = 0;  // waits for its turn
     if (rest > own - at) {
       rest -= own - at, elapsed += period - at, at = 0;
       const double whole = std::floor(rest / own);
@@ -48,7 +48,7 @@ struct Outcome {
   std::vector<int64_t> units;  // done by each core
 };
 
-// Runs one task with the real split: the core that is free first claims next.
+// Runs one task with the real split: the core that becomes free first claims next.
 Outcome simulate(const std::vector<SimulatedCore>& cores, int64_t units, double unit_ns, double jitter = 0) {
   std::vector<double> speeds, free_at;
   for (const SimulatedCore& c : cores) speeds.push_back(c.speed), free_at.push_back(c.late);
@@ -86,7 +86,7 @@ Outcome simulate(const std::vector<SimulatedCore>& cores, int64_t units, double 
   return outcome;
 }
 
-// No schedule is faster: units are whole, and each core does as many as fit.
+// No schedule is faster: units are indivisible, and each core does as many as fit.
 double ideal(const std::vector<SimulatedCore>& cores, int64_t units, double unit_ns) {
   double total = 0;
   for (const SimulatedCore& c : cores) total += c.effective();
@@ -128,7 +128,7 @@ std::vector<Scene> known_speeds() {
           {"one", cores_of({{1, 1}})}};
 }
 
-// What the split does not know: a core that others use, comes late, or is slower than measured.
+// Surprises for the split: a core that others use, that arrives late, or that is slower than measured.
 std::vector<Scene> surprises() {
   std::vector<Scene> scenes;
   auto with = [&](const char* name, std::vector<SimulatedCore> cores, size_t which, auto change) {
@@ -144,11 +144,11 @@ std::vector<Scene> surprises() {
   with("a slow one of 4+4 stolen half of the time", cores_of({{4, 1}, {4, 0.4}}), 6, [](SimulatedCore& c) { c.stolen = 0.5, c.period = 20e3, c.phase = 15e3; });
   with("one of 8 that never comes", cores_of({{8, 1}}), 5, [](SimulatedCore& c) { c.slowdown = 1e-6, c.late = 1e12; });
   for (SimulatedCore& c : scenes.back().cores)
-    if (c.late) c.slowdown = 1e-12;  // nothing is expected of it
+    if (c.late) c.slowdown = 1e-12;  // expected to contribute nothing
   return scenes;
 }
 
-// Many small units: 10 ms of work for each core, cut into units of 0.1 µs to 20 µs.
+// Many small units: 10 ms of work per core, in units of 0.1 µs to 20 µs.
 TEST(WorkSplit, LosesLittleAgainstTheIdealAtKnownSpeeds) {
   for (const Scene& scene : known_speeds())
     for (double unit_ns : {100.0, 1000.0, 20000.0}) {
@@ -166,14 +166,14 @@ TEST(WorkSplit, LosesLittleToWhatItDoesNotKnow) {
     }
 }
 
-// With whole units the ideal itself waits; what is dealt out is that ideal exactly, and no slow core takes a unit that a fast one
-// would have finished earlier.
+// With indivisible units even the ideal schedule has waits; the split matches it exactly, and no slow core takes a unit that a fast one would have finished
+// earlier.
 TEST(WorkSplit, IsIdealForFewLargeUnits) {
   for (const Scene& scene : known_speeds())
     for (int64_t units = 1; units <= 200; ++units) ASSERT_LT(loss(scene.cores, units, 1e6), 1e-6) << scene.name << ", " << units << " units";
 }
 
-// A surprise costs one unit on the core that it hits, whatever the number of units; 5 % are reached with 20 units for each core.
+// A surprise costs one unit on the affected core, whatever the number of units; with 20 units per core that is 5 %.
 TEST(WorkSplit, LosesAtMostAUnitToASurprise) {
   for (const Scene& scene : surprises()) {
     if (scene.cores.size() > 8) continue;
@@ -188,13 +188,13 @@ TEST(WorkSplit, LosesAtMostAUnitToASurprise) {
 }
 
 TEST(WorkSplit, NeverLosesToFewerCores) {
-  // Efficiency cores help and never gate: all cores are as fast as the fast ones alone, for every number of units.
+  // Efficiency cores help and never hold others up: all cores together are at least as fast as the fast ones alone, for any number of units.
   const auto fast = cores_of({{4, 1}}), all = cores_of({{4, 1}, {4, 0.4}, {2, 0.15}});
   for (int64_t units = 1; units <= 300; ++units) ASSERT_LE(simulate(all, units, 1e5).time, simulate(fast, units, 1e5).time * (1 + 1e-9)) << units;
 }
 
 TEST(WorkSplit, ClaimsSeldom) {
-  // A claim costs 0.1 µs at worst: below 1 % of the work.
+  // A claim costs at most 0.1 µs: below 1 % of the work.
   for (const Scene& scene : known_speeds()) {
     const int64_t units = int64_t(scene.cores.size()) * 100000;
     const Outcome outcome = simulate(scene.cores, units, 100);
@@ -213,7 +213,7 @@ TEST(WorkSplit, RefusesSpeedsThatAreNone) {
 }
 
 TEST(WorkSplit, GivesEachGrainToOneOfManyThreads) {
-  // Threads come at any time, also while the next task is dealt out.
+  // Threads arrive at any time, even while the next task is being set up.
   const std::vector<double> speeds{1, 1, 0.4, 0.1};
   WorkSplit split(speeds);
   constexpr int64_t units = 1000;

@@ -1,4 +1,4 @@
-// Loops over time that tests run: recurrent cells written with the builder, and what is asked of them.
+// Loops over time for tests: recurrent cells written with the builder.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ struct LoopSize {
   bool reverse = false, reset = false;
 };
 
-// What a cell is made of: (body builder, carries, x, weights) -> next carries, output.
+// A cell: (body builder, carries, x, weights) -> next carries, output.
 struct Cell {
   const char* name;
   std::vector<Shape> (*weights)(const LoopSize&);
@@ -58,7 +58,7 @@ inline std::vector<Cell> cells() {
          NodeId cell = b.add(b.mul(f, c[1]), b.mul(i, g)), h = b.mul(o, b.unary(Op::tanh, cell));
          return Cell::Next{{h, cell}, h};
        }},
-      // A closed-form continuous-time cell: a shared layer over [x, h], two candidates and a gate between them; with a readout.
+      // A closed-form continuous-time cell: a shared layer over [x, h], two candidates with a gate between them, and a readout.
       {"cfc",
        [](const LoopSize& s) {
          return std::vector<Shape>{{s.inputs + s.width, 6}, {6}, {6, s.width}, {s.width}, {6, s.width}, {s.width}, {6, s.width}, {s.width}, {s.width, 2}};
@@ -72,7 +72,7 @@ inline std::vector<Cell> cells() {
          NodeId h = b.add(b.mul(low, b.binary(Op::sub, 1.0, gate)), b.mul(high, gate));
          return Cell::Next{{h}, b.matmul(h, w[8])};
        }},
-      // Work that does not depend on the step, a carry that never changes, a sum and a count.
+      // Loop-invariant work, a carry that never changes, a sum and a count.
       {"sums",
        [](const LoopSize& s) {
          return std::vector<Shape>{{s.inputs, s.width}, {s.width, s.width}};
@@ -86,7 +86,7 @@ inline std::vector<Cell> cells() {
   };
 }
 
-// Inputs: initial carries, x, then reset (when asked for), then weights. Results: outputs over time, then final carries.
+// Inputs: initial carries, x, then reset (if requested), then weights. Results: outputs over time, then final carries.
 struct Loop {
   Graph graph;
   std::vector<NodeId> inputs, wrt, results;
@@ -142,7 +142,7 @@ inline Loop make_loop(const Cell& cell, const LoopSize& size, uint64_t seed = 1)
   return loop;
 }
 
-// A scalar that every result has a part in.
+// A scalar that depends on every result.
 inline NodeId mixed_loss(Builder& b, std::span<const NodeId> results) {
   NodeId loss = kNone;
   double factor = 1;

@@ -1,5 +1,5 @@
-// Loops that draw random numbers, and the same written out step by step from the definition: inside a loop the time index takes the upper
-// 32 bits of the Philox block number.
+// Loops that draw random numbers, and the same loops unrolled from the definition: inside a loop the time index is the upper 32 bits of the Philox block
+// number.
 #pragma once
 #include <functional>
 
@@ -11,7 +11,7 @@ namespace ridge::test {
 
 constexpr int64_t kDrawSteps = 7, kDrawInner = 3, kDrawBatch = 3, kDrawWidth = 5;
 
-// One step: raw words, noise, dropout, and attention that drops, from whatever base the step has.
+// One step: raw words, noise, dropout, and attention with dropout, from the step's base.
 struct DrawStep {
   NodeId carry, words, noise;
 };
@@ -34,7 +34,7 @@ struct DrawLoop {
 
 enum class LoopForm { scan, by_hand };
 
-// With `nested`, each step is itself a loop of kDrawInner steps over the same x.
+// With `nested`, each step is a loop of kDrawInner steps over the same x.
 inline DrawLoop make_draw_loop(LoopForm form, bool nested, bool reverse, int64_t base_value) {
   DrawLoop loop;
   Graph& g = loop.graph;

@@ -1,4 +1,4 @@
-// Random numbers inside loops over time: a function of the time index, however the loop is computed.
+// Random numbers inside loops over time depend on the time index, however the loop is computed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,7 +53,7 @@ TEST_P(LoopDraws, AreThoseOfTheDefinition) {
 }
 INSTANTIATE_TEST_SUITE_P(Loops, LoopDraws, ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
-// A body of one draw of this shape.
+// A body with one draw of this shape.
 std::shared_ptr<ScanBody> drawing_body(const Shape& shape) {
   auto body = std::make_shared<ScanBody>();
   Builder b(body->graph);
@@ -165,7 +165,7 @@ TEST(TensorLoopDraws, WhatWasDrawnOutsideIsTheSameInEveryStep) {
   }
 }
 
-// Streams are numbered from 1 again after seed(): what was drawn before has the same number as what the step draws.
+// seed() restarts the stream numbers at 1: earlier draws have the same numbers as the step's.
 TEST(TensorLoopDraws, WhatWasDrawnBeforeASeedIsTheSameInEveryStep) {
   for (uint64_t second : {4, 5}) {
     seed(4);

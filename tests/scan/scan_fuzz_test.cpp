@@ -1,4 +1,4 @@
-// Random loop bodies: whatever is moved out of them or however they are cut, values and gradients stay.
+// Random loop bodies: whatever is hoisted and however they are segmented, values and gradients do not change.
 #include <gtest/gtest.h>
 
 #include "compile/scan_hoist.h"
@@ -23,7 +23,7 @@ class RandomBody {
     for (int i = 0; i < 2; ++i) pool_.push_back(bind(body_->sequence_in, sequences, row, {DType::f32, {steps_, kFuzzBatch, kFuzzWidth}}));
     for (int i = 0; i < 3; ++i) weights_.push_back(bind(body_->constant_in, constants, square, square));
     pool_.push_back(bind(body_->constant_in, constants, row, row));
-    draw_ = bind(body_->sequence_in, sequences, {DType::i64, {}}, {DType::i64, {steps_}});  // keys what is random by the step
+    draw_ = bind(body_->sequence_in, sequences, {DType::i64, {}}, {DType::i64, {steps_}});  // keys random draws by the step
     std::vector<NodeId> sum_in, sum_out;
     for (int i = 0; i < sums; ++i) sum_in.push_back(bind(body_->carry_in, carry, square, square));
     int nodes = 4 + int(random_.below(14));
@@ -73,7 +73,7 @@ class RandomBody {
       case 2: return s_.mul(recent(), any());
       case 3:
       case 4: return bounded(s_.matmul(recent(), weight()));
-      case 5: {  // a layer over two values side by side, of which a part is used
+      case 5: {  // a layer over two concatenated values, of which a part is used
         NodeId both[] = {any(), recent()}, high[] = {weight(), weight()};
         return bounded(s_.matmul(s_.concat(both, 1), s_.concat(high, 0)));
       }
@@ -132,7 +132,7 @@ TEST_P(RandomLoops, KeepTheirValues) {
     std::vector<Bytes> ran = run_compiled(r.graph, r.inputs, roots, r.values, "", 2);
     std::vector<reference::Array> got;
     for (size_t k = 0; k < roots.size(); ++k) got.push_back(reference::from_bytes(want[k].type, ran[k].data()));
-    // A comparison inside may fall to the other side by rounding; the values here keep their distance.
+    // Rounding may flip a comparison inside; the values here keep their distance.
     expect(got, 0x1p-23 * 64 * double(1 + steps), "compiled");
   }
 }

@@ -1,4 +1,4 @@
-// What is moved out of a loop over time changes no value, and leaves in the loop only what must be there.
+// Hoisting work out of a loop over time changes no value, and leaves in the loop only what must be there.
 #include "compile/scan_hoist.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ridge::test {
 namespace {
 
-// The same formula, term for term, in double precision: only orders of sums differ.
+// The same formula, term for term, in double precision: only the order of sums differs.
 void expect_same(const Graph& graph, const std::vector<NodeId>& roots, const Values& values, const std::string& label) {
   Graph moved;
   std::unordered_map<NodeId, NodeId> known;
@@ -53,7 +53,7 @@ TEST_P(Hoisted, ChangesNoValue) {
   std::vector<NodeId> all = loop.results, grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
   all.insert(all.end(), grads.begin(), grads.end());
   expect_same(loop.graph, all, loop.values, name_of(c));
-  // Alone, each result lets other things fall away.
+  // With a single result, different parts become dead.
   for (NodeId r : loop.results) {
     NodeId one[] = {r};
     expect_same(loop.graph, {r}, loop.values, name_of(c) + " alone");
@@ -63,7 +63,7 @@ TEST_P(Hoisted, ChangesNoValue) {
 
 TEST_P(Hoisted, RunsLikeTheReference) {
   LoopCase c = GetParam();
-  if (c.size.steps == 2) return;  // enough of short ones
+  if (c.size.steps == 2) return;  // enough short ones
   Loop loop = make_loop(cells()[c.cell], c.size);
   Builder b(loop.graph);
   std::vector<NodeId> all = loop.results, grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);
@@ -74,7 +74,7 @@ TEST_P(Hoisted, RunsLikeTheReference) {
     for (size_t i = 0; i < all.size(); ++i) {
       double largest = 1;
       for (double v : want[i].f) largest = std::max(largest, std::fabs(v));
-      // Every step adds a rounding of each of its sums to what is carried on.
+      // Every step adds the rounding of its sums to the carries.
       double length = double(1 + c.size.steps) * double(c.size.batch + c.size.inputs + c.size.width);
       EXPECT_TRUE(close(reference::from_bytes(want[i].type, got[i].data()), want[i], {0, 4 * 0x1p-23 * length * largest}))
           << name_of(c) << " \"" << passes << "\", result " << i;
@@ -95,7 +95,7 @@ TEST(HoistedGradients, SecondDerivatives) {
     }
 }
 
-// Products inside the loops of a graph, and outside of them.
+// Counts products inside the loops of a graph, and outside.
 struct Products {
   int inside = 0, outside = 0, loops = 0;
 };
@@ -160,7 +160,7 @@ TEST(HoistedPins, ALoopWithoutRecurrenceIsNoLoop) {
   for (NodeId id : topological(g, hoist_scans(g, roots).roots)) EXPECT_NE(g[id].op, Op::scan);
 }
 
-// acc' = acc + x_t and acc - x_t, where the sum over an axis may have another type than its terms.
+// acc' = acc + x_t and acc - x_t, where the sum over an axis may have a different type than its terms.
 TEST(Hoisted, SumsKeepTheirType) {
   for (DType type : {DType::boolean, DType::u8, DType::i32, DType::i64, DType::f32})
     for (Op op : {Op::add, Op::sub}) {
@@ -179,7 +179,7 @@ TEST(Hoisted, SumsKeepTheirType) {
     }
 }
 
-// A product after the loop reads it through a tensor that has no room for a time axis.
+// A product after the loop reads it through a tensor that cannot take a time axis.
 TEST(Hoisted, RankWithoutRoomForTime) {
   for (bool view : {false, true}) {
     auto body = std::make_shared<ScanBody>();
@@ -202,13 +202,13 @@ TEST(Hoisted, RankWithoutRoomForTime) {
   }
 }
 
-// Kernels of the compiled program: how many times one product of all steps runs, and what a step still does.
+// Kernels of the compiled program: how often a product over all steps runs, and what remains in a step.
 TEST(HoistedPins, KernelsOfAStep) {
   struct Pin {
     size_t cell;
     std::vector<std::string> loops;
   };
-  // rnn: one product with all behind it; backward a map and dh. lstm: a product and the gates; backward the gates and dh.
+  // rnn: one product with everything after it fused; backward a map and dh. lstm: a product and the gates; backward the gates and dh.
   // cfc: the shared layer and three heads; backward a map, dz of three heads with its sum, and dh.
   for (const Pin& pin : {Pin{0, {"scan[7x1]", "scan[7x2]"}}, Pin{1, {"scan[7x2]", "scan[7x2]"}}, Pin{2, {"scan[7x4]", "scan[7x5]"}}}) {
     Loop loop = make_loop(cells()[pin.cell], {.batch = 32, .inputs = 64, .width = 64});

@@ -1,4 +1,4 @@
-// Loops cut into stretches give the same values and gradients, and keep fewer carries.
+// Loops split into segments give the same values and gradients, and keep fewer carries.
 #include "compile/scan_segments.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST_P(Segmented, ChangesNoValue) {
     }
     std::vector<reference::Array> want = reference::evaluate(loop.graph, plain, loop.values), got = reference::evaluate(loop.graph, cut, loop.values);
     std::vector<Bytes> ran = run_compiled(loop.graph, loop.inputs, cut, loop.values, "", 2);
-    // Nothing is lost when products are moved out of the stretches' own loops.
+    // Hoisting products out of the segments' own loops loses nothing.
     HoistedScans moved = hoist_scans(loop.graph, cut);
     std::vector<reference::Array> both = reference::evaluate(loop.graph, moved.roots, loop.values);
     for (size_t i = 0; i < want.size(); ++i) {

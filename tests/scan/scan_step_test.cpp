@@ -65,7 +65,7 @@ Outcome run(const StepModel& m, StepOptions o, int turns = 2) {
   return out;
 }
 
-// The same sums in another order: a few hundred terms of f32, carried through the steps.
+// The same sums in another order: a few hundred f32 terms, carried through the steps.
 void expect_same(const Outcome& a, const Outcome& b, const std::string& label) {
   EXPECT_NEAR(a.loss, b.loss, 4e-6 * std::abs(a.loss)) << label;
   for (size_t i = 0; i < a.gradients.size(); ++i) {
@@ -131,7 +131,7 @@ TEST(SequenceBudget, MovesToStretchesBeforeItSplits) {
   for (const std::string& d : fitted.plan.decisions) text += d + "\n";
   EXPECT_NE(text.find("8 stretches of 8"), std::string::npos) << text;
   expect_same(whole, fitted, "budget");
-  // Less than one batch in stretches: it is split, and still in stretches, where the parts are largest.
+  // Too little for one batch in segments: it is split, and still segmented at the largest parts.
   o.memory = fitted.plan.planned_bytes - fitted.plan.activation_bytes / 3;
   Outcome split = run(m, o);
   EXPECT_EQ(split.plan.recompute, Recompute::segments);
@@ -142,7 +142,7 @@ TEST(SequenceBudget, MovesToStretchesBeforeItSplits) {
   EXPECT_THROW(TrainStep(m, o), Error);
 }
 
-// A loop over samples, or one that carries their mean, cannot be split; the message names the reason.
+// A loop over samples, or one that carries their mean, cannot be split; the message gives the reason.
 TEST(SequenceCoupling, IsFoundInsideTheLoop) {
   auto model = [](bool over_samples) {
     StepModel m;

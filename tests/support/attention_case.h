@@ -1,4 +1,4 @@
-// One attention problem with made-up operands, its answer in double precision, and what a kernel's results must hold to.
+// One attention problem with made-up operands, its answer in double precision, and the checks on a kernel's results.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -14,7 +14,7 @@
 #include "base/rng.h"
 
 namespace ridge::test {
-inline namespace attention_case {  // all tests can be one program
+inline namespace attention_case {  // lets all tests be linked into one program
 
 using Mask = AttentionDesc::Mask;
 
@@ -43,7 +43,7 @@ enum class Layout { heads_first, qkv_slices, feature_stride };
 struct AttentionCase {
   AttentionDesc d;
   int64_t length = -1, seed = 1234567890123, step = 7, base = 0;
-  // Whole buffers with everything between the elements; operands start kMargin elements in.
+  // Whole buffers, including the gaps between elements; operands start kMargin elements in.
   static constexpr int64_t kMargin = 24;
   std::vector<std::byte> q, k, v, out, dout, dq, dk, dv, mask, lse;
 
@@ -69,7 +69,7 @@ struct AttentionCase {
     return load(d.dtype, x, kMargin + b * s[0] + h * s[1] + i * s[2] + c * s[3]);
   }
 
-  // Sizes, scale, options of d are set before; this makes strides and operands.
+  // Computes strides and fills the operands. Set the sizes, scale and options of d first.
   void make(Layout layout, std::array<bool, 4> mask_broadcast = {}) {
     auto lay = [&](std::vector<std::byte>& x, AttentionDesc::Strides& s, int64_t heads, int64_t length, uint64_t tag) {
       int64_t feature = layout == Layout::feature_stride ? 3 : 1, parts = layout == Layout::qkv_slices ? 3 : 1;
@@ -106,7 +106,7 @@ struct AttentionCase {
   struct Answer {
     std::vector<double> out, lse, dq, dk, dv;  // [batch, heads, position, feature]
   };
-  // `f` replaces q, k and v where it is given (for central differences).
+  // `f`, if given, replaces q, k and v (for central differences).
   Answer solve(bool backward, const std::vector<double>* qq = nullptr, const std::vector<double>* kk = nullptr, const std::vector<double>* vv = nullptr) const;
   std::vector<double> dense(const std::vector<std::byte>& x, const AttentionDesc::Strides& s, int64_t heads, int64_t length) const {
     std::vector<double> y;
@@ -165,7 +165,7 @@ inline AttentionCase::Answer AttentionCase::solve(bool backward, const std::vect
   return a;
 }
 
-// Rounding of the stored type, and f32 sums of `terms` terms of size about 1.
+// Rounding of the stored type plus f32 sums of `terms` terms of magnitude about 1.
 inline double tolerance(DType t, double terms) {
   const double stored = t == DType::f32 ? 0x1p-23 : t == DType::bf16 ? 0x1p-8 : 0x1p-11;
   return stored + 0x1p-23 * (8 + 2 * std::sqrt(terms));
@@ -187,7 +187,7 @@ inline std::string label(const AttentionCase& c) {
                      d.queries, d.keys, d.dim, d.causal, int(d.mask), c.length, d.dropout);
 }
 
-// Every byte of a buffer that no element of the view lies on is as it was.
+// Checks that every byte outside the view's elements is unchanged.
 inline void expect_untouched(const char* what, const AttentionCase& c, const std::vector<std::byte>& before, const std::vector<std::byte>& after,
                              const AttentionDesc::Strides& s, int64_t heads, int64_t length) {
   std::vector<char> mine(before.size(), 0);
@@ -200,7 +200,7 @@ inline void expect_untouched(const char* what, const AttentionCase& c, const std
   for (size_t i = 0; i < before.size(); ++i) ASSERT_TRUE(mine[i] || before[i] == after[i]) << what << " was written outside itself at byte " << i;
 }
 
-// `run(backward)` fills the case's results. `inner`: rounding of the weights before they are multiplied, 0 where they stay f32.
+// `run(backward)` fills the case's results. `inner`: rounding of the weights before the multiplication, 0 if they stay f32.
 template <class C, class Run>
 void check_attention(C& c, const std::string& where, Run run, double inner = 0) {
   const C before = c;
@@ -213,7 +213,7 @@ void check_attention(C& c, const std::string& where, Run run, double inner = 0) 
   expect_near("lse", lse, want.lse, tolerance(DType::f32, dim), where);
   expect_near("out", c.dense(c.out, d.out, d.heads, d.queries), want.out, tolerance(d.dtype, keys + dim) + inner, where);
   run(true);
-  const double rounding = 1 + (d.dtype == DType::f32 ? 0 : 2);  // delta comes from the rounded output
+  const double rounding = 1 + (d.dtype == DType::f32 ? 0 : 2);  // delta is computed from the rounded output
   expect_near("dq", c.dense(c.dq, d.dq, d.heads, d.queries), want.dq, rounding * tolerance(d.dtype, 4 * (keys + dim)) + inner, where);
   expect_near("dk", c.dense(c.dk, d.dk, d.kv_heads, d.keys), want.dk, rounding * tolerance(d.dtype, 4 * (queries + dim)) + inner, where);
   expect_near("dv", c.dense(c.dv, d.dv, d.kv_heads, d.keys), want.dv, rounding * tolerance(d.dtype, 4 * (queries + dim)) + inner, where);

@@ -1,4 +1,4 @@
-// What machine code (an ELF file) says about a kernel: what it takes of a multiprocessor, and a digest of its instructions.
+// Reads a kernel's resource usage from its machine code (an ELF file), and computes a digest of its instructions.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace ridge::test {
 
 class Cubin {
  public:
-  // Registers of a thread, bytes of its frame (spilled registers and arrays that are no registers), static shared memory of a block.
+  // Registers per thread, bytes of its stack frame (spilled registers and arrays not held in registers), static shared memory per block.
   struct Use {
     int registers = -1, frame = -1;
     int64_t shared = 0;
@@ -36,7 +36,7 @@ class Cubin {
       if (s.name == ".nv.info") info = &s.header;
     }
     if (!symbols || !info) return use;
-    // Attributes: a byte of form, a byte of kind, two of size, then the value; those of a function begin with its symbol.
+    // An attribute is one byte of format, one of kind, two of size, then the value; function attributes start with the function's symbol.
     for (uint64_t at = info->offset; at + 4 <= info->offset + info->size;) {
       const uint8_t form = read(at, uint8_t(0)), kind = read(at + 1, uint8_t(0));
       const uint16_t size = read(at + 2, uint16_t(0));
@@ -50,7 +50,7 @@ class Cubin {
     return use;
   }
 
-  // Of the instructions and the constants that they read, not of names: a renamed kernel keeps its digest.
+  // Covers the instructions and the constants they read, but no names: a renamed kernel keeps its digest.
   std::string digest() const {
     std::vector<std::string> parts;
     for (const Section& s : sections_)

@@ -1,4 +1,4 @@
-// A device on which tests run single CUDA kernels: the simulated one, or the machine's own where it has one.
+// A device for running single CUDA kernels in tests: the machine's GPU if it has one, else the simulated one.
 #pragma once
 #include <cstdlib>
 #include <cstring>
@@ -21,12 +21,12 @@
 
 namespace ridge::test {
 
-// The machine's GPU where it has one, unless RIDGE_TEST_GPU says 0 or 1.
+// Whether tests use the machine's GPU: if there is one, unless RIDGE_TEST_GPU says 0 or 1.
 inline bool tests_real_gpu() {
   static const bool real = [] {
     const char* value = std::getenv("RIDGE_TEST_GPU");
     if (value && std::string(value) != "1") return false;
-    // Devices are looked at by a child, which must be before anything in this process uses one.
+    // A child process probes the devices; this has to happen before this process uses one.
     if (value || std::filesystem::exists("/dev/nvidiactl")) gpus();
     if (value) return true;
     try {
@@ -43,7 +43,7 @@ inline bool tests_real_gpu() {
 
 class CudaDevice final : public cuda::Loader {
  public:
-  static CudaDevice& the() {  // one for all tests of a program; never destroyed, as a driver may be gone before
+  static CudaDevice& the() {  // shared by all tests of a program; never destroyed, because the driver may be unloaded first
     static CudaDevice* device = new CudaDevice;
     return *device;
   }
@@ -51,7 +51,7 @@ class CudaDevice final : public cuda::Loader {
   const cuda::Driver& driver() const override { return *driver_; }
   const cuda::Chip& chip() const override { return chip_; }
   const cuda::CublasLt* cublas_lt() const override { return nullptr; }
-  const cuda::Cudnn* cudnn() const override { return cudnn_.get(); }  // taken by kernels for a chip that has it
+  const cuda::Cudnn* cudnn() const override { return cudnn_.get(); }  // used by kernels on chips that have it
   cuda::StreamHandle stream() const override { return stream_->get(); }
   cuda::FunctionHandle function(const cuda::KernelText& text) override {
     cuda::FunctionHandle& f = functions_[text.entry + "\n" + text.body];
@@ -72,7 +72,7 @@ class CudaDevice final : public cuda::Loader {
   }
   void wait() const { driver_->stream_wait(stream_->get()); }
 
-  // Device memory that starts with these bytes.
+  // Allocates device memory initialized with these bytes.
   cuda::DeviceMemory memory(const void* bytes, int64_t size) const {
     cuda::DeviceMemory m = cuda::allocate(*driver_, std::max<int64_t>(size, 1));
     if (size > 0) driver_->copy_to_device(m.get(), bytes, size_t(size), stream_->get());
@@ -88,7 +88,7 @@ class CudaDevice final : public cuda::Loader {
 
  private:
   CudaDevice() {
-    std::optional<Simulator> simulator;  // once opened, its libraries stay
+    std::optional<Simulator> simulator;  // its libraries stay loaded once opened
     if (!tests_real_gpu()) simulator.emplace(SimulatorOptions{.cudnn = true});
     driver_ = std::make_unique<cuda::Driver>();
     context_.emplace(cuda::use_device(*driver_, 0));
@@ -97,7 +97,7 @@ class CudaDevice final : public cuda::Loader {
     nvrtc_ = std::make_unique<cuda::Nvrtc>(cuda::library_search(driver_->version()));
     try {
       cudnn_ = std::make_unique<cuda::Cudnn>(cuda::library_search(driver_->version()));
-      cudnn_->handle();  // while the simulated library's folder is there
+      cudnn_->handle();  // opened now, while the simulated library's folder still exists
     } catch (const Error&) {
       cudnn_.reset();
     }
@@ -117,7 +117,7 @@ class CudaDevice final : public cuda::Loader {
   std::map<std::string, cuda::FunctionHandle> functions_;
 };
 
-// Tests that run kernels: on the simulated GPU wherever there is a compiler.
+// Base of tests that run kernels; without a GPU they need a compiler for the simulated one.
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// What an act fails with, and what that says.
+// The error that a call fails with, and its message.
 #pragma once
 #include <optional>
 #include <string_view>

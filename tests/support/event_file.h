@@ -1,4 +1,4 @@
-// A reader of TensorBoard's event files that knows the format from its description and shares nothing with the writer.
+// An independent reader of TensorBoard event files, written from the format's description; it shares no code with the writer.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-// Libraries of the tests that stand in for drivers.
+// Test libraries that stand in for drivers.
 #pragma once
 #include <string>
 
 namespace ridge::test {
 
-// The library's path: next to the test program where it was carried to another machine, else in the build folder.
+// The library's path: next to the test program if it was copied to another machine, else in the build folder.
 std::string fake_driver(const std::string& name);
 
 }  // namespace ridge::test

@@ -1,4 +1,4 @@
-// System calls that fail on demand: counts every write, fsync, rename, mkdir and remove, and lets one of them go wrong.
+// System calls that fail on demand: counts every write, fsync, rename, mkdir and remove, and can make one of them fail.
 #pragma once
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace ridge::test {
 
 enum class Fault { none, enospc, eio, interrupted, short_write, short_then_full, killed, killed_within };
 
-// The calls of FileFaults::calls() in this process. One at a time: the system's signatures have no room for an object.
+// The state of FileFaults::calls() in this process. Only one at a time: the system calls' signatures cannot carry an object.
 class FileFaults {
  public:
   FileFaults(Fault fault, int at) { state() = {fault, at, 0, {}}; }
@@ -25,12 +25,12 @@ class FileFaults {
   static constexpr int kKilledExit = 9;  // the exit code of Fault::killed and killed_within
   static FileCalls calls() { return {write, fsync, rename, mkdir, remove}; }
   static int count() { return state().count; }                       // calls so far
-  static const std::string& sequence() { return state().sequence; }  // w, f, r, m or x for each that was tried
+  static const std::string& sequence() { return state().sequence; }  // w, f, r, m or x for each call attempted
 
  private:
   struct State {
     Fault fault = Fault::none;
-    int at = 0;  // the call that fails, from 0
+    int at = 0;  // index of the failing call, from 0
     int count = 0;
     std::string sequence;
   };
@@ -39,7 +39,7 @@ class FileFaults {
     return s;
   }
 
-  // The fault of this call. Death comes before the call does anything, or within a write.
+  // Applies this call's fault. A kill happens before the call does anything, or in the middle of a write.
   static Fault next(char kind) {
     State& s = state();
     s.sequence += kind;

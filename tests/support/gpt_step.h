@@ -1,4 +1,4 @@
-// A small GPT as a training step takes it, and tokens for it; some targets are to be ignored.
+// A small GPT set up for a training step, and tokens for it; some targets are marked as ignored.
 #pragma once
 #include <optional>
 #include <vector>

@@ -1,4 +1,4 @@
-// Graphs compiled for a CUDA device and run there with guarded memory: on the machine's GPU, else on the simulated one.
+// Compiles graphs for a CUDA device and runs them with guarded memory: on the machine's GPU if it has one, else on the simulated one.
 #pragma once
 #include "backend/cuda/backend.h"
 #include "ops/harness.h"
@@ -9,14 +9,14 @@ namespace ridge::test {
 
 class Gpu {
  public:
-  static Gpu& the() {  // never destroyed, as a driver may be gone before
+  static Gpu& the() {  // never destroyed, because the driver may be unloaded first
     static Gpu* gpu = new Gpu;
     return *gpu;
   }
 
   cuda::CudaBackend& backend() { return *backend_; }
 
-  // As run_compiled: twice, from memory filled differently, with guards around every buffer.
+  // Like run_compiled: runs twice, from differently filled memory, with guards around every buffer.
   std::vector<Bytes> run(const Graph& graph, const std::vector<NodeId>& inputs, const std::vector<NodeId>& outputs, const Values& values,
                          const std::string& passes) {
     CompileOptions options(*backend_);
@@ -61,9 +61,9 @@ class Gpu {
   static constexpr int64_t kGuard = 256;
 
   Gpu() {
-    std::optional<Simulator> simulator;  // once opened, its libraries stay
+    std::optional<Simulator> simulator;  // its libraries stay loaded once opened
     if (!tests_real_gpu()) {
-      static const TempFolder cache;  // what is measured on a simulated GPU is nobody's
+      static const TempFolder cache;  // timings from a simulated GPU must not reach a real cache
       ::setenv("RIDGE_CACHE", cache.path().c_str(), 0);
       simulator.emplace();
     }
@@ -82,7 +82,7 @@ class Gpu {
   int64_t held_ = 0;
 };
 
-// While a test of this kind runs, run_compiled() runs on the GPU.
+// While a test of this class runs, run_compiled() runs on the GPU.
 template <class Base>
 class OnGpu : public Base {
  protected:

@@ -1,4 +1,4 @@
-// Runs GoogleTest with the keys and presets of all tasks, as the program has them.
+// Runs GoogleTest with the keys and presets of all tasks registered, as in the ridge program.
 #include <gtest/gtest.h>
 
 #include "tasks/registry.h"

@@ -1,4 +1,4 @@
-// A matmul case: buffers with sentinels around them, and a plain double loop as the truth.
+// A matmul case: buffers surrounded by sentinels, with a plain double-precision loop as the expected result.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "base/half.h"
 
 namespace ridge::test {
-inline namespace matmul_case {  // all tests can be one program
+inline namespace matmul_case {  // lets all tests be linked into one program
 
 using cpu::MatmulDesc;
 using cpu::MatmulLoop;
@@ -37,7 +37,7 @@ inline void save(std::vector<std::byte>& v, DType t, int64_t i, float x) {
   std::memcpy(v.data() + i * 2, &h, 2);
 }
 
-// Smallest and largest element that loops of one operand reach.
+// Smallest and largest element that one operand's loops reach.
 struct Extent {
   int64_t low = 0, high = 0;
 };
@@ -85,7 +85,7 @@ inline Operand make_operand(DType type, Extent e, uint32_t seed) {
 }
 
 struct Truth {
-  int64_t at;  // element of C's bytes
+  int64_t at;  // element index in C's bytes
   double sum, magnitude;
 };
 
@@ -99,12 +99,12 @@ struct MatmulCase {
     c = make_operand(desc.c_type, extent(desc, &MatmulLoop::c), seed + 2);
   }
 
-  // Compares C's bytes after a run with the double loop; elements that the loops do not reach must be untouched.
+  // Compares C's bytes after a run with the double-precision loop; elements that the loops do not reach must be unchanged.
   void compare(const std::vector<std::byte>& got, const std::vector<Truth>& truth) const {
     std::vector<char> written(got.size(), 0);
     int bad = 0, stray = 0;
     for (const Truth& t : truth) {
-      // A sum of k terms in any order errs by at most about k roundings of the sum of magnitudes.
+      // Summing k terms in any order has an error of at most about k roundings of the sum of magnitudes.
       const double unit = desc.c_type == DType::f32 ? 0 : desc.c_type == DType::bf16 ? 0x1p-8 : 0x1p-11;
       const double allowed =
           t.magnitude * double(size_of_loops(desc.k) + 2) * 0x1p-24 + std::abs(t.sum) * unit + 1e-30 + (desc.c_type == DType::f16 ? 0x1p-25 : 0);

@@ -1,4 +1,4 @@
-// Texts with a few random edits, for parsers to survive.
+// Random edits of a text, for testing that parsers survive them.
 #pragma once
 #include <random>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace ridge::test {
 
-// One to three: a flipped bit, a byte put in or over another from those that matter in JSON, some cut out, some copied, the end cut off.
+// Applies one to three edits: flip a bit, insert or overwrite a byte with one significant in JSON, delete or duplicate a range, truncate.
 inline std::string mutated(std::string text, std::mt19937& random) {
   using namespace std::string_view_literals;
   constexpr std::string_view kTokens = "{}[]:,\"\\0123456789-.eFUIB \n\0\xff"sv;

@@ -1,4 +1,4 @@
-// One node as a graph: its operands with values, what the reference makes of it, and how far a kernel's results may lie from that.
+// One node as a graph: its operands with values, the reference result, and the tolerance for a kernel's results.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -19,16 +19,16 @@ struct NodeCase {
   std::vector<NodeId> inputs;
   std::vector<reference::Array> values;
   NodeId node = kNone;
-  std::vector<bool> wanted;  // of the results; empty: all
-  bool in_place = false;     // the first result lies where the first operand does
+  std::vector<bool> wanted;  // per result; empty: all
+  bool in_place = false;     // the first result shares the first operand's memory
   int64_t fault_value = 0, fault_limit = -1;
 
   virtual ~NodeCase() = default;
   static bool runs(DType, int64_t = 0) { return true; }
-  virtual std::vector<reference::Array> results() = 0;  // of the kernel
+  virtual std::vector<reference::Array> results() = 0;  // from the kernel under test
 
   NodeId input(const reference::Array& value) {
-    // What the kernel sees is rounded to the dtype, so the reference starts from that too.
+    // The kernel sees values rounded to the dtype, so the reference starts from the same ones.
     std::vector<std::byte> bytes(size_t(value.type.bytes()) + 8);
     reference::to_bytes(value, bytes.data());
     values.push_back(reference::from_bytes(value.type, bytes.data()));
@@ -64,7 +64,7 @@ struct NodeCase {
     return reference::evaluate(graph, roots, v);
   }
 
-  // Integers and moves are exact; a sum of `length` terms errs by its roundings in f32 and one in the dtype.
+  // Integers and moves are exact; a sum of `length` terms has f32 rounding errors plus one rounding to the dtype.
   void check(int64_t length) {
     SCOPED_TRACE(to_string(graph, std::vector{node}));
     const std::vector<reference::Array> got = results(), want = expected(), size = expected(true);

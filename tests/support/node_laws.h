@@ -1,5 +1,5 @@
-// What every kernel of a single node must do, on whatever device: shapes of every kind, all dtypes, ties, bad indices. A device's case is
-// derived from NodeCase and says which dtypes it runs with so many elements.
+// Laws for every single-node kernel on any device: all kinds of shapes, all dtypes, ties, bad indices. A device derives its case from NodeCase and says
+// which dtypes to run at a given number of elements.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -73,7 +73,7 @@ void scatter_works_in_place() {
   }
 }
 
-// Bad indices are reported and skipped; all others still land.
+// Bad indices are reported and skipped; all other updates are still applied.
 template <class Case>
 void scatter_reports_indices_out_of_range() {
   for (Op op : {Op::scatter, Op::scatter_add}) {
@@ -136,7 +136,7 @@ void take_grad_sums_the_rows_of_every_index() {
   }
 }
 
-// One token may fill a whole batch: its sum is shared out and still has the same bits for everyone.
+// A single token may fill a whole batch: its sum is split among units, and the bits must not depend on the split.
 template <class Case>
 void take_grad_shares_out_one_frequent_index() {
   Random random(5);
@@ -218,7 +218,7 @@ void dynamic_update_slice_writes_at_clamped_starts() {
 
 inline const double kNaN = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
 
-// Every kernel of this kind against the samples that the op table gives for it.
+// Runs every kernel of this kind on the op table's samples.
 template <class Case>
 void node_kernels_agree_with_the_reference_on_all_samples() {
   Random random(10);
@@ -319,7 +319,7 @@ void cumsum_runs_from_both_ends() {
       for (bool reverse : {false, true}) {
         Case c;
         NodeId x = c.input(t, s.x, random, 0.1, 1);
-        c.node = c.graph.add(Op::cumsum, {x}, {{s.axis, reverse}, {}, nullptr});  // the builder would widen small integers
+        c.node = c.graph.add(Op::cumsum, {x}, {{s.axis, reverse}, {}, nullptr});  // the builder would widen small integers, so add the node directly
         c.in_place = s.x[0] == 7;
         c.check(s.x[s.axis]);
       }

@@ -1,4 +1,4 @@
-// The machine's own NVRTC, for tests that compile kernel texts for chips that are not here.
+// The machine's NVRTC, for tests that compile kernel texts for chips this machine does not have.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -28,14 +28,14 @@
 
 namespace ridge::test {
 
-// From the oldest chip that is served to the newest.
+// From the oldest supported chip to the newest.
 inline const std::vector<cuda::Chip>& all_chips() {
   static const std::vector<cuda::Chip> chips = {cuda::chip_for(7, 5), cuda::chip_for(8, 0), cuda::chip_for(8, 6), cuda::chip_for(8, 9), cuda::chip_for(9, 0)};
   return chips;
 }
 
-// Where continuous integration says that it is at work, NVRTC must be there; elsewhere these tests are skipped without it. Under sanitizers,
-// which open libraries in their own way, it does not find its parts.
+// In continuous integration NVRTC is required; elsewhere these tests are skipped without it. Under sanitizers, which intercept library loading, NVRTC cannot
+// find its parts.
 class NvrtcTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -48,7 +48,7 @@ class NvrtcTest : public ::testing::Test {
     }
   }
 
-  // Where the project's set-up puts it, else wherever Ridge would find it.
+  // Where the project's setup installs it, else wherever Ridge would find it.
   static cuda::LibrarySearch search() {
     cuda::LibrarySearch search = cuda::library_search(0);
     std::error_code error;
@@ -61,13 +61,13 @@ class NvrtcTest : public ::testing::Test {
     cuda::KernelText text;
     std::string target;
   };
-  // What every text takes of its chip. A text that the pinned compiler was given before has the machine code that is stored with its digest, so
-  // only changed texts are compiled, and a sample that shows that the compiler does as stored; with RIDGE_FULL=1 all of them. What the
-  // compiler refuses is a failure with its words; so is machine code other than that stored for this test (`variant` tells apart sets of
-  // texts that one test compiles in turn).
+  // Checks the resources that every text needs on its chip. For a text that the pinned compiler has already compiled, the machine code is stored by the text's
+  // digest, so only changed texts are compiled, plus a sample to check that the compiler still matches the stored results; RIDGE_FULL=1 compiles all. A
+  // compiler error fails the test with its message, and so does machine code that differs from the stored one (`variant` separates sets of texts that one test
+  // compiles in turn).
   std::vector<Cubin::Use> compile(std::span<const Job> jobs, const std::string& variant = {}) const {
     const std::string name = pin_name(variant);
-    std::map<std::string, std::string> known;  // by the digest of its text, what is stored of its machine code
+    std::map<std::string, std::string> known;  // text digest -> stored facts about its machine code
     if (is_pinned() && !is_set("RIDGE_FULL") && !is_set("TEST_WRITE_PINS"))
       for (Pin& pin : stored_pins(name))
         if (!pin.source.empty()) known[pin.source] = std::move(pin.line);
@@ -109,13 +109,13 @@ class NvrtcTest : public ::testing::Test {
     if (is_continuous_integration()) FAIL() << why;
     GTEST_SKIP() << why;
   }
-  // Of all that the compiler is given, and of the shared memory that is asked for with it.
+  // Digest of all compiler inputs, including the requested shared memory.
   static std::string text_digest(const Job& job) {
     std::string all = fmt::format("{}{}\n{} {}", cuda::prelude(), job.text.body, job.text.entry, job.text.shared);
     for (const std::string& option : cuda::Nvrtc::options(job.target)) all += ' ' + option;
     return checksum_of(all).substr(0, 16);
   }
-  // The jobs of these numbers, on all cores.
+  // Compiles the jobs with these indices on all cores.
   void compile_now(std::span<const Job> jobs, std::span<const size_t> numbers, std::vector<Pin>& pins) const {
     std::vector<std::string> errors(jobs.size());
     std::atomic<size_t> next = 0;

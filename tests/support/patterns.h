@@ -1,4 +1,4 @@
-// Regular expressions by the C library: <regex> takes seconds to compile.
+// Regular expressions from the C library: <regex> takes seconds to compile.
 #pragma once
 #include <regex.h>
 
@@ -18,7 +18,7 @@ class Pattern {
 
   bool in(const std::string& text) const { return regexec(&compiled_, text.c_str(), 0, nullptr, 0) == 0; }
 
-  // What the first group matched, everywhere in the text.
+  // All matches of the first group in the text.
   std::vector<std::string> all_in(const std::string& text) const {
     std::vector<std::string> found;
     regmatch_t at[2];

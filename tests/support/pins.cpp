@@ -41,7 +41,7 @@ void expect_pins(const std::string& name, std::vector<Pin> pins) {
     EXPECT_TRUE(file.flush()) << path;
     return;
   }
-  std::map<std::string, int> stored;  // how often each line
+  std::map<std::string, int> stored;  // line -> number of occurrences
   for (const Pin& pin : stored_pins(name)) ++stored[pin.line];
   std::string differences;
   for (const Pin& pin : pins)

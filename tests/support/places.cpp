@@ -1,4 +1,4 @@
-// The one file that knows the folders of source and build, so that compiled tests are the same in every checkout.
+// The only file that knows the source and build folders, so that compiled tests are identical in every checkout.
 #include <cstdlib>
 #include <filesystem>
 

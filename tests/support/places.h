@@ -1,4 +1,4 @@
-// Where the programs of this build are.
+// Paths of this build's programs.
 #pragma once
 #include <string>
 

@@ -1,4 +1,4 @@
-// A CUDA backend without a device: programs are planned for a chip and their kernel texts collected; nothing can be run.
+// A CUDA backend without a device: it plans programs for a chip and collects their kernel texts, but cannot run anything.
 #pragma once
 #include <set>
 #include <string>
@@ -31,7 +31,7 @@ class PlanBackend final : public Backend {
     return code;
   }
 
-  const std::vector<cuda::KernelText>& texts() const { return texts_; }  // each once
+  const std::vector<cuda::KernelText>& texts() const { return texts_; }  // without duplicates
 
  private:
   struct Plan final : Code {

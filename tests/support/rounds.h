@@ -1,10 +1,10 @@
-// How many random cases a test of kernels takes.
+// How many random cases a kernel test runs.
 #pragma once
 #include "support/sanitized.h"
 
 namespace ridge::test {
 
-// A quarter under sanitizers, which take many times as long for each and look for errors that most of them would have.
+// A quarter under sanitizers: each case takes many times as long there, and most cases would show the same errors.
 inline int rounds(int usual) { return sanitized() ? (usual + 3) / 4 : usual; }
 
 }  // namespace ridge::test

@@ -1,4 +1,4 @@
-// Values for tests: drawn from a fixed stream, so that every run sees the same ones.
+// Test values, drawn from a fixed stream so that every run sees the same ones.
 #pragma once
 #include <cmath>
 #include <string>
@@ -25,7 +25,7 @@ class Random {
   uint64_t state_;
 };
 
-// Values of a sample's operand: integers rounded down, all at least `avoid` away from whole numbers.
+// Values of a sample's operand: integers are rounded down, all are drawn at least `avoid` away from whole numbers.
 inline reference::Array draw(const Sample::Operand& operand, double avoid, Random& random) {
   std::vector<double> v(size_t(operand.type.shape.numel()));
   for (double& x : v) do
@@ -38,7 +38,7 @@ inline reference::Array draw(const Type& type, Random& random, double low = -2, 
 
 using Values = std::unordered_map<NodeId, reference::Array>;
 
-// One call of an op as a graph: its operands as inputs with values, and all its results.
+// One call of an op as a graph: its operands are inputs with values, its results are outputs.
 struct SampleGraph {
   Graph graph;
   std::vector<NodeId> inputs;

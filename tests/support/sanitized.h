@@ -1,5 +1,5 @@
-// Whether this process runs under a sanitizer, which holds memory of its own and takes many times as long. Asked at run time, as tests may be compiled
-// without what the engine is instrumented with.
+// Whether this process runs under a sanitizer, which needs extra memory and takes many times as long. Checked at run time, because tests may be compiled
+// without the engine's instrumentation.
 #pragma once
 
 extern "C" {

@@ -1,4 +1,4 @@
-// A simulated GPU in place of NVIDIA's driver, NVRTC, cuBLASLt and cuDNN: kernels are compiled with the host's compiler and run on the host.
+// A simulated GPU that replaces NVIDIA's driver, NVRTC, cuBLASLt and cuDNN: kernels are compiled with the host's compiler and run on the host.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -11,7 +11,7 @@ namespace ridge::test {
 
 struct SimulatorOptions {
   bool cublas_lt = true, cudnn = false;
-  std::string cudnn_part = "";  // of cuDNN that is missing
+  std::string cudnn_part = "";  // the part of cuDNN to leave out
   std::string capability = "8.6";
   int processors = 4;
 };
@@ -23,7 +23,7 @@ class Simulator {
         libraries_("RIDGE_CUDA_LIBRARIES", folder_.path()),
         capability_("SIMULATED_GPU_CC", options.capability),
         processors_("SIMULATED_GPU_PROCESSORS", std::to_string(options.processors)) {
-    // One library under all names; a driver that lacks everything stands for those that are not to be there.
+    // One library serves under all names; a driver that has no symbols stands in for the libraries that should be missing.
     std::filesystem::create_symlink(fake_driver("simulator"), folder_ / "libnvrtc.so.13");
     std::filesystem::create_symlink(fake_driver(options.cublas_lt ? "simulator" : "old_gpu"), folder_ / "libcublasLt.so.13");
     std::filesystem::create_symlink(fake_driver(options.cudnn ? "simulator" : "old_gpu"), folder_ / "libcudnn.so.9");
@@ -36,7 +36,7 @@ class Simulator {
   Variable driver_, libraries_, capability_, processors_;
 };
 
-// Kernels need a compiler: without one there is no simulated GPU.
+// Kernels need a compiler: without one the simulated GPU is not available.
 inline bool simulator_works() {
   for (const char* folder : {"/usr/bin/g++", "/usr/local/bin/g++", "/bin/g++"})
     if (std::filesystem::exists(folder)) return true;

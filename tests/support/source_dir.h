@@ -1,10 +1,10 @@
-// Where the repository's files are.
+// Path of the repository's files.
 #pragma once
 #include <string>
 
 namespace ridge {
 
-// Where it was built, or where TEST_SOURCE_DIR says that a test program carried to another machine finds them.
+// The source folder of the build, or TEST_SOURCE_DIR if the test program was copied to another machine.
 std::string source_dir();
 
 }  // namespace ridge

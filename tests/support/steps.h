@@ -11,8 +11,8 @@
 
 namespace ridge::engine {
 
-// Forward, gradients, clip at 1, and AdamW under a guard. Inputs: data…, rate, then state; outputs: loss, norm, then the same state,
-// which shares its memory: parameters, first and second moments, applied steps.
+// Forward, gradients, clip at 1, and AdamW under a guard. Inputs: data…, rate, then state; outputs: loss, norm, then the same state in the same memory:
+// parameters, first and second moments, applied steps.
 struct Step {
   Graph graph;
   std::vector<Parameter> parameters;
@@ -29,11 +29,11 @@ StepModel gpt_model(const GptConfig& config, int64_t batch, int64_t time);  // b
 StepModel mlp_model(int64_t batch);                                         // 64 -> 128 -> 128 -> 10; batch: x, targets
 StepModel conv_model(int64_t batch);                                        // two convolutions with pooling; batch: x [N, 3, 16, 16], targets
 
-// Planned bytes in words, to be compared with stored ones. Scratch depends on the number of threads and is left out.
+// Planned bytes as text, for comparison with the stored ones. Scratch depends on the number of threads and is left out.
 std::string planned_bytes(const StepPlan& plan);
 
-// A compiled step with the memory of its inputs and outputs. Data is drawn once from a seed; integers below `classes`. On a device with
-// memory of its own everything goes there before a step and comes back after it.
+// A compiled step with the memory of its inputs and outputs. Data is drawn once from a seed; integers are below `classes`. If the device has its own memory,
+// everything is copied there before a step and back after it.
 class Training {
  public:
   Training(const Step& step, int64_t classes, CompileOptions options = default_backend());
@@ -43,16 +43,16 @@ class Training {
   std::span<float> parameter(size_t index);
   std::span<float> data(size_t index);
   int64_t applied() const;
-  std::vector<std::vector<std::byte>> state() const;  // a copy of all that the step has changed
+  std::vector<std::vector<std::byte>> state() const;  // a copy of everything the step changes
   const Report& report() const { return executable_.report(); }
   std::string dump() const { return executable_.dump(); }
 
  private:
   const Step& step_;
-  Backend* device_;  // null: the host's memory
+  Backend* device_;  // null: host memory
   Executable executable_;
   std::vector<std::vector<std::byte>> inputs_;
-  std::vector<std::byte*> there_;  // the same on the device, then loss and norm
+  std::vector<std::byte*> there_;  // copies of these on the device, then loss and norm
   std::vector<const void*> in_;
   std::vector<void*> out_;
   float loss_ = 0, norm_ = 0;

@@ -1,4 +1,4 @@
-// A folder of a test's own, gone with it.
+// A temporary folder for one test, removed with the object.
 #pragma once
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ namespace ridge::test {
 
 class TempFolder {
  public:
-  // In memory where that is possible: syncing to a disk that others use takes seconds.
+  // In memory if possible: syncing to a busy disk takes seconds.
   TempFolder() : path_("/dev/shm/ridge_test_XXXXXX") {
     if (::mkdtemp(path_.data())) return;
     path_ = (std::filesystem::temp_directory_path() / "ridge_test_XXXXXX").string();

@@ -1,4 +1,4 @@
-// Fused groups built by hand or at random, and their values in double, point by point.
+// Fused groups built by hand or at random, and their values in double precision, point by point.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ struct Build {
   int out(int value) { return store(value, contiguous_strides(g.domain)); }
 };
 
-// The memory of one operand with a margin of sentinels on both sides.
+// The memory of one operand, with sentinels on both sides.
 struct Memory {
   static constexpr size_t kMargin = 256;
   std::vector<std::byte> bytes;
@@ -122,7 +122,7 @@ double round_to(DType t, double v);
 double scalar_op(Op op, DType t, double a, double b, double c);
 void evaluate(const TileGroup& group, std::vector<Memory>& memory);  // in double, point by point
 
-// Compares memory with what it should be: |difference| <= tolerance * (1 + |value|), and a step of 16-bit types.
+// Compares memory with the expected values: |difference| <= tolerance * (1 + |value|), plus one rounding step for 16-bit types.
 void compare(const TileGroup& group, const std::vector<Memory>& got, const std::vector<Memory>& want, double tolerance);
 
 }  // namespace ridge::tile_test

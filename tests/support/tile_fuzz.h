@@ -1,4 +1,4 @@
-// Random fused groups of every form, with memory for them.
+// Random fused groups of every form, and their memory.
 #pragma once
 #include "support/tile_case.h"
 
@@ -14,14 +14,14 @@ struct Fuzz {
   Dice dice;
   Build b{Form::map, {}};
   std::vector<Memory> memory;
-  std::vector<int> values, plain;  // f32 nodes; those that are loads
+  std::vector<int> values, plain;  // f32 nodes; those among them that are loads
 
   explicit Fuzz(uint64_t seed) : dice{seed} {}
 
   int reduced_begin() const { return b.g.domain.rank() - b.g.reduced - (b.g.form == Form::column ? 1 : 0); }
   int reduced_end() const { return b.g.domain.rank() - (b.g.form == Form::column ? 1 : 0); }
 
-  // Strides of a fresh tensor over some of the axes, in a random order of axes; returns its size.
+  // Sets the strides of a new tensor over some of the axes, in random axis order; returns its size.
   int64_t layout(Shape& strides, bool all, bool kept_only) {
     const int rank = b.g.domain.rank();
     strides = Shape::filled(rank, 0);
@@ -101,7 +101,7 @@ struct Fuzz {
     b = Build(form, domain, reduced);
     load();
     const int64_t steps = 2 + dice(14);
-    std::vector<int> late;  // values of whole rows or columns that are stored
+    std::vector<int> late;  // stored values of whole rows or columns
     for (int64_t k = 0; k < steps; ++k) {
       if (dice.chance(25)) load();
       compute();

@@ -1,4 +1,4 @@
-// Variables of the environment: whether one says 1, and one that is set for a while.
+// Environment variables: test whether one is 1, and set one temporarily.
 #pragma once
 #include <stdlib.h>
 

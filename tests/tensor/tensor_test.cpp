@@ -137,7 +137,7 @@ TEST(Tensors, BadInputNamesOpAndShapesAndLosesNothing) {
   EXPECT_THROW(max(full({0, 3}, 1), {0}), Error);
   EXPECT_THROW(Tensor().shape(), Error);
   EXPECT_THROW(a.item(), Error);
-  EXPECT_THROW(take(a, Tensor({1}, std::vector<int64_t>{7})).eval(), Error);  // met by a kernel
+  EXPECT_THROW(take(a, Tensor({1}, std::vector<int64_t>{7})).eval(), Error);  // raised by a kernel
   EXPECT_EQ(sum(a).item(), 21);
   EXPECT_EQ(sum(full({0, 3}, 1)).item(), 0);
 }

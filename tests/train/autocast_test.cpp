@@ -1,4 +1,4 @@
-// Mixed precision as a rewrite: products become narrow, nothing else does, and nothing is cast twice.
+// Mixed precision as a graph rewrite: only products become narrow, and nothing is cast twice.
 #include "compile/autocast.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(Autocast, NarrowsProductsAndNothingElse) {
   EXPECT_EQ(t.g.dtype(t.losses[0]), DType::f32);
 }
 
-// A weight is cast once, however many products and views it has; what a product gave is not widened and narrowed again on its way to the next.
+// A weight is cast once, no matter how many products and views use it; a product's result is not widened and narrowed again before the next product.
 TEST(Autocast, CastsEachTensorOnce) {
   Traced t(tiny_gpt());
   std::vector<NodeId> narrowed;
@@ -57,7 +57,7 @@ TEST(Autocast, CastsEachTensorOnce) {
   }
   std::sort(narrowed.begin(), narrowed.end());
   EXPECT_EQ(std::unique(narrowed.begin(), narrowed.end()), narrowed.end());
-  // In each layer four weights, and what two norms and the activation give; then the last norm and the embedding.
+  // In each layer four weights and the outputs of two norms and the activation; then the last norm and the embedding.
   EXPECT_EQ(narrowed.size(), size_t(2 * (4 + 3) + 2));
 }
 
@@ -70,7 +70,7 @@ TEST(Autocast, GradientsOfWeightsAreNotRounded) {
   }
 }
 
-// A convolution's weight, and one that is multiplied with every sample apart.
+// A convolution's weight, and a weight that is multiplied with each sample separately.
 TEST(Autocast, GradientsOfSharedWeightsAreNotRoundedEither) {
   Graph g;
   Builder b(g);

@@ -1,4 +1,5 @@
-// Laws of checkpoints: one is complete or absent, whatever fails and whenever the process dies; what is damaged is noticed and the one before it is used.
+// Laws of checkpoints: a checkpoint is complete or absent, whatever fails and whenever the process dies; damage is detected and the previous checkpoint is
+// used.
 #include "train/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ using test::read_text;
 using test::TempFolder;
 using test::write_text;
 
-// A checkpoint whose every byte depends on its step and `variant`.
+// A checkpoint in which every byte depends on its step and `variant`.
 struct Sample {
   std::vector<float> weights, moments;
   CheckpointContent content;
@@ -117,7 +118,7 @@ TEST(Checkpoint, KeepsTheNewestAndTheBest) {
   expect_holds(more.newest(notices), 123456789012);
 }
 
-// A damaged one does not count: two whole ones stay.
+// A damaged checkpoint does not count: two intact ones are kept.
 TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreWhole) {
   TempFolder folder;
   for (int64_t step : {1, 2, 3}) CheckpointStore(folder / "c", 5).save(Sample(step).content);
@@ -127,7 +128,7 @@ TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreWhole) {
   EXPECT_EQ(store.steps(), (std::vector<int64_t>{2, 4}));
 }
 
-// A run that was taken up before a damaged checkpoint reaches the same step again, and lower steps after higher ones.
+// A run resumed from before a damaged checkpoint reaches the same step again, and saves lower steps after higher ones.
 TEST(Checkpoint, ReplacesTheSameStepAndDropsLaterOnes) {
   TempFolder folder;
   CheckpointStore store(folder / "c");
@@ -146,13 +147,13 @@ TEST(Checkpoint, SyncsEveryFileBeforeTheFolderGetsItsName) {
   CheckpointStore(folder / "c").save(Sample(1).content);
   FileFaults faults(Fault::none, 0);
   CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(2).content);
-  // The folder aside; each file written; each synced, and the folder; its name, and that synced; LATEST.
+  // Make a temporary folder; write each file; sync each file and the folder; rename it and sync that; LATEST.
   EXPECT_EQ(FileFaults::sequence(), std::string("m") + "wwwr" + "wwr" + "wr" + "r" + "wr" + "wr" + "ffffff" + "f" + "rf" + "wr");
 }
 
 struct Case {
   const char* what;
-  int64_t step;  // that is saved over 10 and 20
+  int64_t step;  // the step saved after 10 and 20
   bool best;
   int64_t best_before = 10;
 };
@@ -171,7 +172,7 @@ int calls_of(const Case& c) {
   return FileFaults::count();
 }
 
-// Whatever happened, the newest is whole and the new one or the one before it, two are there, and the next save is not hindered and tidies up.
+// Whatever happened, the newest checkpoint is intact and either the new one or the one before it, two exist, and the next save succeeds and cleans up.
 void expect_unharmed(const std::string& folder, const Case& c) {
   CheckpointStore store(folder);
   std::vector<std::string> notices;
@@ -255,7 +256,7 @@ TEST(Checkpoint, KeepsOneWhenKilledAtEveryCall) {
   }
 }
 
-// The only one there is, replaced by one of the same step: no moment in which there is none.
+// Replacing the only checkpoint with one of the same step: at every moment at least one exists.
 TEST(Checkpoint, IsNeverWithoutOne) {
   int at = 0;
   for (bool done = false; !done; ++at) {
@@ -279,7 +280,7 @@ TEST(Checkpoint, IsNeverWithoutOne) {
   EXPECT_GT(at, 25);
 }
 
-// Says that all went well and stores something else: the only call that changes a bit is the n-th.
+// Reports success but stores something else: only the n-th call changes a bit.
 struct LyingDisk {
   static inline int left = 0;
   static ssize_t write(int file, const void* data, size_t bytes) {
@@ -304,10 +305,10 @@ TEST(Checkpoint, IsNotSavedWhenItDoesNotReadBack) {
       expect_holds(newest(CheckpointStore(folder / "c")), 20);
     }
   }
-  EXPECT_EQ(refused, 9);  // two headers, three tensors, two texts, the manifest; and LATEST, where nothing is refused
+  EXPECT_EQ(refused, 9);  // two headers, three tensors, two texts and the manifest; and LATEST, which is never rejected
 }
 
-// Every byte of every file, a bit each.
+// Flips one bit in every byte of every file.
 TEST(Checkpoint, NoticesEveryFlippedBit) {
   TempFolder folder;
   prepare(folder / "c");
@@ -341,7 +342,7 @@ TEST(Checkpoint, NoticesEveryFlippedBit) {
     expect_holds(newest(store), 20);
   }
   write_text(folder / "c/LATEST", latest);
-  // A hint at the best that names none or another leads to no damaged one, and never to words of its own.
+  // A damaged BEST hint never leads to a damaged checkpoint; if no checkpoint is found, that is reported.
   const std::string best = read_text(folder / "c/BEST");
   for (size_t i = 0; i < best.size(); ++i) {
     std::string damaged = best;
@@ -410,7 +411,7 @@ TEST(Checkpoint, TakesLatestForAHintOnly) {
   expect_holds(newest(store), 20);
 }
 
-// A power cut may take the last LATEST and leave the checkpoint that it named.
+// A power cut may lose the last LATEST and leave the checkpoint it named.
 TEST(Checkpoint, IsTheNewestWhateverLatestSays) {
   TempFolder folder;
   prepare(folder / "c");
@@ -419,12 +420,12 @@ TEST(Checkpoint, IsTheNewestWhateverLatestSays) {
   std::vector<std::string> notices;
   expect_holds(store.newest(notices), 20);
   EXPECT_TRUE(notices.empty()) << notices[0];
-  fs::rename(folder / "c/step_00000020", folder / "c/.step_00000020.trash");  // it made way for another of its step, which never came
+  fs::rename(folder / "c/step_00000020", folder / "c/.step_00000020.trash");  // moved aside for another of its step that was never written
   expect_holds(store.newest(notices), 20);
   expect_holds(store.load(10), 10);  // by name
 }
 
-// It is a hint, so a disk without room for it costs no checkpoint.
+// LATEST is only a hint, so a full disk there costs no checkpoint.
 TEST(Checkpoint, IsSavedWhereLatestCannotBeWritten) {
   TempFolder folder;
   prepare(folder / "c");
@@ -474,7 +475,7 @@ TEST(Checkpoint, SaysWhatCannotBeDone) {
   expect_holds(newest(CheckpointStore(folder / "c")), 20);
 }
 
-// Whatever is not what was written is refused.
+// Anything other than what was written is rejected.
 TEST(Manifest, RefusesEveryOtherText) {
   Manifest manifest;
   manifest.step = 1000;

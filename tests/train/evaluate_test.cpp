@@ -1,4 +1,4 @@
-// Evaluation, state and plan of a step: validation changes nothing, a restored step goes on bit for bit, and the plan covers all programs.
+// Evaluation, state and plan of a step: validation changes nothing, a restored step continues bit for bit, and the plan covers all programs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -90,7 +90,7 @@ TEST(Evaluate, OfSamplesThatMixTakesWholeBatches) {
   EXPECT_THROW(step.evaluate(batch, 3), Error);
 }
 
-// Dropout is drawn by attempted step, bias correction by applied ones: both must come back.
+// Dropout depends on the attempted step, bias correction on the applied steps: both must be restored.
 TEST(State, RestoredGoesOnBitForBit) {
   for (Precision precision : {Precision::fp32, Precision::fp16}) {
     StepOptions o;
@@ -161,7 +161,7 @@ TEST(Plan, NamesEveryProgramAndTheLargestTensors) {
   EXPECT_NEAR(flops, p.flops, 1e-9 * p.flops);
 }
 
-// A checkpoint's choices are honoured or refused, never changed in silence.
+// A checkpoint's choices are reused or rejected, never changed silently.
 TEST(Budget, HoldsForAGivenMicroBatch) {
   StepOptions o;
   o.micro = 4;
@@ -178,7 +178,7 @@ TEST(Budget, HoldsForAGivenMicroBatch) {
   }
 }
 
-// What a refusal quotes as enough is enough.
+// The amount quoted in a refusal is sufficient.
 TEST(Budget, ThatIsQuotedWorks) {
   const StepModel model = gpt_step_model(tiny_gpt(), kSequences);
   StepOptions o;
@@ -197,7 +197,7 @@ TEST(Budget, ThatIsQuotedWorks) {
   EXPECT_THROW(TrainStep(model, o), Error);
 }
 
-// Whatever the model and the split: the quoted budget works, nothing below it does, and everything above it does too.
+// For any model and split: the quoted budget works, nothing below it does, and everything above it does too.
 TEST(Budget, ThatIsQuotedIsTheSmallest) {
   struct Case {
     const char* what;
@@ -255,7 +255,7 @@ TEST(Budget, IsFoundInFewTries) {
     int tries = 0;
     for (const std::string& d : plan.decisions) tries += d.starts_with("tried");
     EXPECT_LE(tries, 9) << parts;
-    // No fewer parts would have done: one sample more in each does not fit.
+    // Fewer parts would not work: with one more sample in each, the batch does not fit.
     EXPECT_GE(plan.micro, 96 / (2 * parts)) << parts;
   }
 }

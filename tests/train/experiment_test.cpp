@@ -23,7 +23,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// A run whose losses are `offset` above 1 + 8 / step.
+// A run with losses `offset` above 1 + 8 / step.
 void write_run(const fs::path& folder, double offset, int steps = 40, bool ended = true) {
   std::string rows;
   for (int i = 1; i <= steps; ++i) {
@@ -120,7 +120,7 @@ TEST(Experiment, WhatIsNoRunIsRefused) {
   EXPECT_TRUE(find_runs(root / "absent").empty());
 }
 
-// A summary that was cut off, overwritten or replaced by something else takes nothing from what the metrics say, nor from other runs.
+// A truncated, overwritten or replaced summary affects neither the metrics nor other runs.
 TEST(Experiment, ADamagedSummaryIsToldAndTheMetricsCount) {
   const test::TempFolder folder;
   const fs::path run = folder / "run";

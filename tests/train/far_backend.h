@@ -1,4 +1,4 @@
-// A device that is the CPU in disguise: memory of its own that the host must not touch, and work that is done only when somebody waits.
+// A CPU that acts like a GPU: it has memory that the host must not touch, and runs work only when something waits for it.
 #pragma once
 #include <deque>
 #include <functional>
@@ -77,8 +77,8 @@ class FarBackend : public Backend {
 
   bool empty() const { return held_.empty(); }
   int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
-  int64_t host_bytes = 0;                                   // that allocate_host() has given in all
-  int64_t most_host = std::numeric_limits<int64_t>::max();  // bytes that allocate_host() gives at a time
+  int64_t host_bytes = 0;                                   // total from allocate_host()
+  int64_t most_host = std::numeric_limits<int64_t>::max();  // largest single allocate_host() in bytes
 
  private:
   class FarCode : public Code {
@@ -109,7 +109,7 @@ class FarBackend : public Backend {
     const bool own = bytes == 0 || (it != held_.begin() && static_cast<const std::byte*>(p) + bytes <= (--it)->first + it->second);
     EXPECT_TRUE(own) << "an address that is not the device's";
   }
-  // A call, or where `work` is empty a wait for another queue's first calls.
+  // A call, or if `work` is empty a wait for another queue's first calls.
   struct Call {
     std::function<void()> work;
     Queue other = Queue::work;
@@ -125,7 +125,7 @@ class FarBackend : public Backend {
     line(queue).calls.push_back({std::move(work)});
     ++line(queue).asked;
   }
-  // One call of any queue that may go on, which one nobody knows; false: nothing is left.
+  // Runs one ready call of any queue, picked at random; false: no work is left.
   bool one() {
     std::vector<Line*> free;
     for (Line& l : lines_) {

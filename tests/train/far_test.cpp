@@ -1,5 +1,5 @@
-// Laws of a device with memory of its own that works while the host goes on: it gives the same bits as the CPU, its addresses are never
-// touched by the host, and nobody waits inside a step.
+// Laws of a device with its own memory that runs asynchronously: it gives the same bits as the CPU, the host never touches its addresses, and nothing waits
+// inside a step.
 #include "train/far_backend.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::SmallRun;
 using test::TempFolder;
 using test::Trace;
 
-// What the device is called is all that may differ.
+// Only the device's name may differ.
 Trace trace_of(const std::filesystem::path& folder) {
   Trace t(folder);
   for (const char* word : {"isa", "device"}) t.state["choices"].erase(word);
@@ -33,7 +33,7 @@ struct Outcomes {
   Outcome near, far;
 };
 
-// The same run on both, compared in everything that it leaves.
+// Runs on both, and compares everything the runs write.
 Outcomes expect_same_run(const SmallRun& run) {
   TempFolder folder;
   FarBackend device;
@@ -130,7 +130,7 @@ TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
   {
     TokenBatch batch(8, c.block, c.vocab, 5);
     step.enqueue(batch.data, 1e-3);
-    std::fill(batch.in.begin(), batch.in.end(), -1);  // the batch is free again at once
+    std::fill(batch.in.begin(), batch.in.end(), -1);  // the batch may be overwritten immediately
   }
   const TokenBatch batch(8, c.block, c.vocab, 6);
   const int waits = device.waits, downloads = device.downloads, runs = device.runs_;
@@ -155,7 +155,7 @@ TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
   EXPECT_THROW((void)step.parameter(0), Error);
 }
 
-// Many parameters, whose moments travel in several parts.
+// Many parameters, whose moments are copied in several parts.
 StepModel long_model() {
   constexpr int64_t kWidth = 512, kLayers = 24;
   StepModel model;
@@ -192,7 +192,7 @@ TEST(FarDevice, BringsMomentsFromTheHostWithTheSameBits) {
       EXPECT_EQ(a.loss, b.loss);
       EXPECT_EQ(a.gradient_norm, b.gradient_norm);
     }
-    // A bad step stores nothing, and what a checkpoint reads is what it restores.
+    // A bad step stores nothing, and a checkpoint restores exactly what it read.
     x[5] = std::numeric_limits<float>::quiet_NaN();
     const auto before = contents(offloaded, model);
     EXPECT_FALSE(held.run(batch).applied);
@@ -242,7 +242,7 @@ TEST(FarDevice, CountsItsMicroBatchInThePlan) {
   EXPECT_EQ(far.plan().batch_bytes, 2 * 8 * c.block * 8);
   EXPECT_EQ(far.plan().planned_bytes, near.plan().planned_bytes + far.plan().batch_bytes);
   o.recompute = Recompute::free;
-  o.memory = near.plan().planned_bytes;  // enough for the one, and for the other in parts
+  o.memory = near.plan().planned_bytes;  // enough for one of them, and for the other in parts
   EXPECT_LT(TrainStep(model, o).plan().micro, 8);
   EXPECT_TRUE(device.empty()) << "a plan takes no memory";
 }
@@ -278,7 +278,7 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
       GptSampler far(std::make_shared<GptParameters>(c, storage, fill, device), device);
       const std::vector<Token> prompt = {1, 2, 3, 4, 5};
       near.feed(prompt), far.feed(prompt);
-      // Where products take both operands in 16 bits, what they multiply is rounded once more.
+      // If products take both operands in 16 bits, the inputs are rounded once more.
       const double most = storage == DType::f32 ? 0 : storage == DType::bf16 ? 0x1p-7 : 0x1p-10;
       ASSERT_EQ(near.logits().size(), far.logits().size());
       for (size_t i = 0; i < near.logits().size(); ++i) EXPECT_NEAR(near.logits()[i], far.logits()[i], most) << name(storage);
@@ -305,14 +305,14 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
 TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
   TempFolder folder;
   FarBackend plain, poor;
-  poor.most_host = 512;  // enough for what steps report, and for small parameters
+  poor.most_host = 512;  // enough for the steps' results and small parameters
   SmallRun a{.folder = folder / "a", .steps = 12}, b{.folder = folder / "b", .steps = 12};
   a.backend = &plain, b.backend = &poor;
   a(), b();
   expect_same(Trace(a.folder), Trace(b.folder));
 }
 
-// What may be page-locked is a bound, not a wish.
+// The page-locked memory limit is never exceeded.
 TEST(FarDevice, PinsNoMoreThanItMay) {
   TempFolder folder;
   const int64_t weights = [&] {
@@ -335,7 +335,7 @@ TEST(FarDevice, PinsNoMoreThanItMay) {
   }
 }
 
-// Written while training goes on: told when it is there, and not when the next one is due.
+// Written while training continues: reported when it is complete, not when the next one is due.
 TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
   TempFolder folder;
   FarBackend device;
@@ -344,10 +344,10 @@ TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
   int64_t told = -1, told_before_the_next = -1;
   run.on_checkpoint = [&](int64_t step) { told = step; };
   run.before = [&](Phase phase, int64_t step) {
-    if (phase == Phase::step && step == 7) {  // the one of step 5 is under way
+    if (phase == Phase::step && step == 7) {  // the checkpoint of step 5 is being written
       const CheckpointStore store(folder / "run/checkpoints");
       for (int i = 0; i < 1000 && std::ranges::count(store.steps(), 5) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // LATEST, and what is pruned
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // time for LATEST and pruning
     }
     if (phase == Phase::checkpoint && step == 10) told_before_the_next = told;
   };

@@ -1,4 +1,4 @@
-// Whether a coarser format pays is tried once for a kind of layer, and kept.
+// Whether a lower-precision format is faster is measured once per kind of layer, and the result is kept.
 #include "tasks/gpt/format_trial.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST_F(FormatTrials, IsTriedOnceAndKept) {
   EXPECT_FALSE(try_formats(of_width(256), 4, team_, kRoom, Figures::kept).rates) << "another layer";
 }
 
-// As the seeds of an experiment, on a machine where nothing can be kept.
+// Like the seeds of an experiment, on a machine where nothing can be stored.
 TEST_F(FormatTrials, HoldsForTheProcessWithoutAProfile) {
   setenv("RIDGE_CACHE", "/dev/null/nothing", 1);
   const FormatTrial now = try_formats(of_width(160), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(160), 4, team_, kRoom, Figures::kept);
@@ -58,7 +58,7 @@ TEST_F(FormatTrials, TakesNoMoreMemoryThanThereIs) {
   EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16);
 }
 
-// One head as wide as the whole of a large model: the trial stays small.
+// One head as wide as a whole large model: the trial stays small.
 TEST_F(FormatTrials, WideHeadsAreCut) {
   GptConfig c = of_width(4096);
   c.heads = 1;

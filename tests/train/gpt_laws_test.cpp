@@ -1,4 +1,4 @@
-// Laws that only a GPT run as a whole shows: what its numbers are about, what its weights come from, and where its time and memory may go.
+// Laws that only a complete GPT run shows: what its numbers refer to, where its weights come from, and how much time and memory it uses.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ class GptLaws : public testing::Test {
     sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
-  // Of a very small model.
+  // Settings of a very small model.
   static config::Resolved small(std::vector<std::string> words) {
     words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "threads=1", "sample_interval=none"});
     return settings(words);
@@ -61,7 +61,7 @@ class GptLaws : public testing::Test {
   std::string text_;
 };
 
-// The targets of all validation batches, as the trainer takes them.
+// The targets of all validation batches, as the trainer uses them.
 std::vector<std::vector<Token>> targets_of(const GptRun& run) {
   std::vector<std::vector<Token>> all;
   const Type& type = run.validation->types()[0];
@@ -74,7 +74,7 @@ std::vector<std::vector<Token>> targets_of(const GptRun& run) {
   return all;
 }
 
-// The loss in nats per character and the corpus's limit are of the same characters: those of the windows that are validated on, all of them or some.
+// The loss in nats per character and the corpus's limit cover the same characters: those of the validation windows, all or some of them.
 TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
   for (const char* tokenizer : {"tokenizer=char", "tokenizer=byte", "tokenizer=bpe"})
     for (const char* steps : {"steps=20", "steps=1000000"}) {
@@ -87,7 +87,7 @@ TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
       double nats = 0, characters = 0, tokens = 0;
       for (const std::vector<Token>& window : targets_of(run)) {
         const std::string text = run.data.tokenizer->decode(window);
-        const std::vector<double> each = stories.nats(text);  // from the start of a story: else it would be refused
+        const std::vector<double> each = stories.nats(text);  // must start at a story's beginning, or it would be rejected
         nats += std::accumulate(each.begin(), each.end(), 0.0);
         characters += double(text.size()), tokens += double(window.size());
       }
@@ -95,13 +95,13 @@ TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
       EXPECT_NEAR(*run.data.possible, nats / characters, 1e-12);
       EXPECT_NEAR(*nats_per_character(run, 1), tokens / characters, 1e-12);
       Outcome outcome;
-      outcome.best_val_loss = nats / tokens;  // as good as can be
+      outcome.best_val_loss = nats / tokens;  // the best possible
       const RunSummary summary = summary_of(run, outcome, "");
       EXPECT_NEAR(summary.nats_per_character, *summary.possible, 1e-12);
     }
 }
 
-// Whatever the rows that fill up the vocabulary hold, no sample has them, and no file.
+// Whatever the padding rows of the vocabulary contain, they appear in no sample and no file.
 TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
   config::Resolved s = settings({"preset=tiny", "layers=1", "width=24", "heads=2", "block=16", "batch=4", "threads=1", "steps=2"});
   RunOptions o = options();
@@ -139,7 +139,7 @@ TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
   EXPECT_NE(test::read_text(folder_ / "model/config.json").find("\"vocab_size\": " + std::to_string(run.data.vocab)), std::string::npos);
 }
 
-// init_from begins with those weights, from a run (its best) as from a folder; and another seed begins elsewhere.
+// init_from starts with the given weights, from a run (its best) or from a folder; another seed starts elsewhere.
 TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
   RunOptions o = options();
   o.folder = folder_ / "first";
@@ -150,7 +150,7 @@ TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
   run.write_artifact(folder_ / "model");
   const auto trained = weights_of(run);
   for (const std::string& from : {folder_ / "first", folder_ / "model"}) {
-    // A rate that moves nothing: what it ends with is what it began with.
+    // A rate that changes nothing: the final weights are the initial ones.
     const config::Resolved t = settings({"preset=tiny", "batch=4", "threads=1", "sample_interval=none", "steps=1", "eval_interval=1", "lr=1e-30",
                                          "min_lr=1e-30", "init_from=" + from, "seed=99"});
     GptRun tuned = start_gpt_run(t, options());
@@ -159,7 +159,7 @@ TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
     EXPECT_EQ(out.steps, 1);
     EXPECT_EQ(weights_of(tuned), trained) << from;
     if (tuned.validation_windows == run.validation_windows) {
-      EXPECT_NEAR(*out.final_val_loss, *first.final_val_loss, 1e-5);  // windows may be taken in other parts
+      EXPECT_NEAR(*out.final_val_loss, *first.final_val_loss, 1e-5);  // windows may be split differently
     }
   }
   GptRun other = start_gpt_run(small({"steps=5"}), [&] {
@@ -177,7 +177,7 @@ const Decision* row_of(const GptRun& run, const std::string& setting) {
   return it == run.decisions.end() ? nullptr : &*it;
 }
 
-// What is largest when most is held is really held then: no more than the arenas have, and the largest of all parameters is among them.
+// What the plan lists as largest at the peak is really allocated then: no more than the arenas hold, including the largest parameter.
 TEST_F(GptLaws, WhatIsLargestIsHeldAtThePeak) {
   const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu"}), options());
   const StepPlan& plan = run.step->plan();
@@ -210,8 +210,8 @@ TEST_F(GptLaws, LoadingIsAsAskedFor) {
   EXPECT_GT(ahead(deep), ahead(usual)) << "the queue is in the plan";
 }
 
-// The programs of a deep model are themselves large. A suite of its own, so that it runs in a process of its own: what other tests have left in the
-// heap is part of what a process holds.
+// A deep model's programs are themselves large. This is a separate suite so that it runs in its own process: heap memory left by other tests counts towards a
+// process's memory.
 using GptDepth = GptLaws;
 TEST_F(GptDepth, DeepModelsStayWithinTheirBudget) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
@@ -221,7 +221,7 @@ TEST_F(GptDepth, DeepModelsStayWithinTheirBudget) {
   EXPECT_LE(run.planned_bytes, run.budget.bytes);
 }
 
-// Whatever was decided by itself has a reason, and where there was a choice, what else it could have been; both are in the text and in the document.
+// Every automatic decision has a reason and, if there was a choice, the alternatives; both are in the text and in the document.
 TEST_F(GptLaws, EveryDecisionHasItsReason) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::string budget = "memory=" + std::to_string(resident_bytes() + (int64_t(90) << 20));
@@ -250,7 +250,7 @@ TEST_F(GptLaws, EveryDecisionHasItsReason) {
   }
 }
 
-// What a run was split into holds on; where it does not fit any more, the run says so and that its bits are other ones.
+// A resumed run keeps its split; if it no longer fits, the run says so and that its bits will differ.
 TEST_F(GptLaws, ChoicesThatDoNotFitAnyMoreAreToldOf) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   auto train = [&](std::vector<std::string> words, bool resume) {
@@ -270,7 +270,7 @@ TEST_F(GptLaws, ChoicesThatDoNotFitAnyMoreAreToldOf) {
   EXPECT_TRUE(std::any_of(notices.begin(), notices.end(), [](const std::string& n) { return n.find("do not fit any more") != std::string::npos; }));
 }
 
-// A limit on what the process may map, for a while.
+// Temporarily limits how much the process may map.
 class MappingLimit {
  public:
   MappingLimit() { ::getrlimit(RLIMIT_AS, &before_); }
@@ -287,7 +287,7 @@ class MappingLimit {
   rlimit before_{};
 };
 
-// The system refuses what it had said was free: planned again for what there is, in as many attempts as are told of.
+// The system refuses memory that it had reported as free: the run is planned again for what is available, in as many attempts as it reports.
 TEST_F(GptLaws, PlansAgainWhenMappingFails) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   constexpr int64_t kMiB = int64_t(1) << 20;
@@ -295,7 +295,7 @@ TEST_F(GptLaws, PlansAgainWhenMappingFails) {
   int asked = 0;
   RunOptions o = options();
   o.free_memory = [&] {
-    if (++asked == 2) limit.set(300 * kMiB);  // after the plan, before the memory is taken
+    if (++asked == 2) limit.set(300 * kMiB);  // after planning, before allocation
     return 4000 * kMiB;
   };
   const config::Resolved s = settings({"preset=shakespeare-cpu", "batch=600", "steps=1", "sample_interval=none", "threads=2", "eval_interval=none"});

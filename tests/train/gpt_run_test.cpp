@@ -1,4 +1,4 @@
-// A GPT run before it starts: what it settles, plans and refuses.
+// A GPT run before it starts: what it decides, plans and refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class GptRunTest : public testing::Test {
     sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
-  // So much beyond what this process, which may have run other tests, holds already.
+  // A budget of this much more than the process, which may have run other tests, already holds.
   [[maybe_unused]] static int64_t beyond(int64_t mib) { return resident_bytes() + mib * kMiB; }
   [[maybe_unused]] static std::string memory(int64_t mib) { return "memory=" + std::to_string(beyond(mib)); }
 
@@ -51,7 +51,7 @@ class GptRunTest : public testing::Test {
   std::string text_;
 };
 
-// What a sanitizer holds is in no plan.
+// A sanitizer's memory is in no plan.
 TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const int64_t before = peak_resident_bytes();
@@ -64,7 +64,7 @@ TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
   EXPECT_NE(plan_text(run, {}).find("mlp.c_fc.weight"), std::string::npos);
 }
 
-// The preset is known by its size with GPT-2's vocabulary.
+// The preset is named after its size with GPT-2's vocabulary.
 TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const auto why = [&](const GptRun& run) { return run.decisions.front().why; };
@@ -94,14 +94,14 @@ TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
 
 TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
-  // A process that has planned once holds more than before; from then on it stays as it is.
+  // A process that has planned once holds more memory than before; after that it does not grow.
   EXPECT_THROW(plan_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options()), Error);
   try {
     plan_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options());
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::memory);
-    // What is said can be given, and is enough; much less is not.
+    // The quoted amount is valid as a setting and sufficient; much less is not.
     const std::string text = error.what(), word = "the smallest budget that works is ";
     const size_t at = text.find(word);
     ASSERT_NE(at, std::string::npos) << text;
@@ -115,11 +115,11 @@ TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
 
 TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
-  const std::vector<std::vector<std::string>> cases = {{"preset=tiny", "batch=24"},       // loaded in parts where there is next to no memory
+  const std::vector<std::vector<std::string>> cases = {{"preset=tiny", "batch=24"},       // loaded in parts if there is almost no memory
                                                        {"preset=tiny", "batch=200000"}};  // so large that it always is
   for (std::vector<std::string> words : cases) {
     words.push_back("memory=1");
-    auto refused = [&](int64_t bytes) -> int64_t {  // what is quoted; 0: it works
+    auto refused = [&](int64_t bytes) -> int64_t {  // the quoted amount; 0: it works
       words.back() = fmt::format("memory={}", bytes);
       try {
         plan_gpt_run(settings(words), options());
@@ -131,12 +131,12 @@ TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
         return at == std::string::npos ? 0 : std::stoll(text.substr(at + word.size())) * kMiB;
       }
     };
-    refused(kMiB);  // a process that has planned once holds more than before
+    refused(kMiB);  // a process that has planned once holds more memory than before
     const int64_t quoted = refused(kMiB);
     ASSERT_GT(quoted, 0) << words[1];
     EXPECT_EQ(refused(quoted), 0) << words[1];
     const GptRun run = plan_gpt_run(settings(words), options());
-    EXPECT_GE(double(run.planned_bytes - run.passed_bytes), 0.85 * double(quoted)) << words[1];  // a sixteenth of a budget may be kept for batches
+    EXPECT_GE(double(run.planned_bytes - run.passed_bytes), 0.85 * double(quoted)) << words[1];  // up to a sixteenth of a budget may be reserved for batches
     int64_t low = quoted / 2, high = quoted;
     while (high - low > quoted / 50) {
       const int64_t middle = (low + high) / 2;
@@ -167,7 +167,7 @@ TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
   int asked = 0;
   const int64_t most = beyond(150);
   RunOptions o = options();
-  o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 130 * kMiB; };  // gone between plan and start
+  o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 130 * kMiB; };  // memory disappears between plan and start
   const GptRun run = start_gpt_run(settings({"preset=shakespeare-cpu", "batch=600"}), o);
   EXPECT_LE(run.planned_bytes - run.passed_bytes, most);
   ASSERT_FALSE(run.notices.empty());
@@ -175,7 +175,7 @@ TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
   EXPECT_GT(run.step->plan().repeats, 1);
 }
 
-// The most that was held stays so, and is told, but nobody has to find it again.
+// The process's earlier peak is counted and reported, but that much need not be free again.
 TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   { std::vector<char>(size_t(peak_resident_bytes() + 300 * kMiB), 'x'); }
@@ -228,7 +228,7 @@ TEST_F(GptRunTest, TheTableSaysWhatWillNotBeAsAsked) {
 
 TEST_F(GptRunTest, ARateNeverRisesToItsEnd) {
   EXPECT_THROW(plan_gpt_run(settings({"preset=tiny", "batch=4", "min_lr=1"}), options()), Error);
-  const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu", "batch=4", "lr=1e-5"}), options());  // whose own end is 1e-4
+  const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu", "batch=4", "lr=1e-5"}), options());  // the preset's own final rate is 1e-4
   EXPECT_DOUBLE_EQ(run.trainer.schedule.min_lr, 1e-6);
 }
 
@@ -263,7 +263,7 @@ TEST_F(GptRunTest, WeightsDecideAboutSizesAndTokens) {
   run.add_found_settings(kept);
   EXPECT_NE(kept.to_yaml().find("width: 16  # init_from"), std::string::npos) << kept.to_yaml();
 
-  // A vocabulary of the text would have other tokens than the model's.
+  // A vocabulary built from the text would have different tokens than the model's.
   std::filesystem::copy_file(model / "tokenizer.json", folder_ / "kept.json");
   std::filesystem::remove(model / "tokenizer.json");
   try {
@@ -289,7 +289,7 @@ TEST_F(GptRunTest, WhatToDoAfterDivergenceCanBeTyped) {
   EXPECT_EQ(line, "ridge train gpt --config '" + folder + "/config.yaml' --no-resume --out '" + folder + "_slower' lr=0.1 min_lr=auto");
 }
 
-// Runs of a very small model to their end.
+// Complete runs of a very small model.
 class GptResumeTest : public GptRunTest {
  protected:
   struct Notices : TrainerView {
@@ -336,7 +336,7 @@ TEST_F(GptResumeTest, TrimsThePoolsAfterEverySoManySteps) {
     int64_t left = 0;
     auto look = [&](int64_t step) {
       if (eager_statistics().pool_bytes < left) steps.push_back(step);
-      (void)Tensor({1000}, std::vector<float>(1000));  // a block that is free from now on
+      (void)Tensor({1000}, std::vector<float>(1000));  // a block that is free from here on
       left = eager_statistics().pool_bytes;
     };
     before_ = [&](Phase phase, int64_t step) {
@@ -396,14 +396,14 @@ TEST_F(GptResumeTest, AFileThatIsNamedNowSaysItNow) {
   };
   std::ofstream(folder_ / "more.yaml") << "accumulation: 4\nprecision: bf16\n";
   EXPECT_EQ(repeats(folder_ / "more.yaml"), std::pair(int64_t(4), Precision::bf16));
-  // What the run itself was started with is no news.
+  // Settings the run was started with are not reported as changes.
   std::ofstream(folder_ / "run/config.yaml") << "accumulation: 4\nprecision: bf16\n";
   EXPECT_EQ(repeats(folder_ / "run/config.yaml"), std::pair(int64_t(2), Precision::fp32));
 }
 
 TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
   const StepModel model =
-      gpt_step_model(gpt_config(settings({"preset=shakespeare-char", "layers=2", "block=32", "dropout=0"}), 65), 8);  // weights weigh more than activations
+      gpt_step_model(gpt_config(settings({"preset=shakespeare-char", "layers=2", "block=32", "dropout=0"}), 65), 8);  // weights outweigh activations
   StepOptions o;
   const StepPlan whole = TrainStep(model, o).plan();
   o.recompute = Recompute::elementwise;
@@ -419,7 +419,7 @@ TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
   EXPECT_TRUE(said("a guess"));
   o.balance = [] { return 7.0; };
   EXPECT_TRUE(said("7 operations in the time of a byte: measured"));
-  // Where memory is fast enough, nothing is computed twice; where only bytes count, weights are not read twice.
+  // If memory is fast enough, nothing is recomputed; if only bytes matter, weights are not read twice.
   o.balance = [] { return 4.0; };
   const StepPlan parts = TrainStep(model, o).plan();
   EXPECT_GT(parts.repeats, 1);
@@ -430,7 +430,7 @@ TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
   EXPECT_EQ(at_once.recompute, Recompute::elementwise);
 }
 
-// A folder of an earlier Ridge says nothing of the cut: its tokens stay as they were.
+// A folder of an earlier Ridge does not record the cut: its tokens stay as they were.
 TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
   text_ = folder_ / "chinese.txt";
   std::ofstream file(text_);
@@ -452,7 +452,7 @@ TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
   EXPECT_EQ(json["cut"], 2);
   RunOptions resumed = options();
   resumed.resume = true;
-  for (const int version : {0, 1, 2, 3}) {  // 0: says nothing
+  for (const int version : {0, 1, 2, 3}) {  // 0: not recorded
     version ? void(json["cut"] = version) : void(json.erase("cut"));
     resumed.folder = folder_ / ("run" + std::to_string(version));
     CheckpointContent content;

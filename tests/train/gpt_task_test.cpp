@@ -1,4 +1,4 @@
-// Settings become a model, and a model trains.
+// Settings become a model, and the model trains.
 #include "tasks/gpt/task.h"
 
 #include <gtest/gtest.h>
@@ -30,13 +30,13 @@ TEST(GptTask, TakesItsSizesFromThePreset) {
   EXPECT_DOUBLE_EQ(o.clip, 1);
 }
 
-// nanoGPT's and GPT-2's own sizes; the latter with their numbers of weights.
+// The sizes of nanoGPT and GPT-2, the latter with their parameter counts.
 TEST(GptTask, PresetsAreTheModelsTheyAreNamedFor) {
   struct {
     const char* preset;
     int64_t layers, heads, width, block, batch;
     double dropout;
-    int64_t parameters;  // of GPT-2's vocabulary, with biases; 0: not compared
+    int64_t parameters;  // with GPT-2's vocabulary and biases; 0: not compared
   } const kRows[] = {{"shakespeare-cpu", 4, 4, 128, 64, 12, 0, 0},          {"shakespeare-char", 6, 6, 384, 256, 64, 0.2, 0},
                      {"gpt2", 12, 12, 768, 1024, 0, 0, 124'439'808},        {"gpt2-medium", 24, 16, 1024, 1024, 0, 0, 354'823'168},
                      {"gpt2-large", 36, 20, 1280, 1024, 0, 0, 774'030'080}, {"gpt2-xl", 48, 25, 1600, 1024, 0, 0, 1'557'611'200}};
@@ -60,7 +60,7 @@ TEST(GptTask, PresetsAreTheModelsTheyAreNamedFor) {
   EXPECT_NO_THROW(gpt_config(settings({"preset=tiny"}), 65));
 }
 
-// As nanoGPT draws them: deviations of 0.02, those that lead into the residual stream smaller by the root of twice the layers; and what decays.
+// Initialized as in nanoGPT: standard deviation 0.02, divided by sqrt(2 · layers) for projections into the residual stream; and which parameters decay.
 TEST(GptTask, WeightsBeginAsInNanoGpt) {
   GptConfig c = gpt_config(settings({"preset=shakespeare-char", "bias=true"}), 65);
   const std::vector<Parameter> all = gpt_parameters(c);
@@ -116,7 +116,7 @@ TEST(GptTask, TrainsInEveryForm) {
     double last = first;
     for (int i = 0; i < 60; ++i) last = step.run(batch, 1e-2).loss;
     EXPECT_LT(last, 0.5 * first) << form;
-    // Twice the speed of everything is half of the time, and no kernel is free.
+    // Doubling every speed halves the time, and no kernel is free.
     const double least = step.least_seconds(1e9, 1e9);
     EXPECT_GT(least, 0);
     EXPECT_NEAR(step.least_seconds(2e9, 2e9), least / 2, 1e-9 * least);

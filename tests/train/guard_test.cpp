@@ -1,4 +1,4 @@
-// Whatever is not finite, wherever it comes from: a step with it stores nothing.
+// A step in which anything is not finite, wherever it comes from, stores nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +54,7 @@ class NonFinite : public ::testing::TestWithParam<Form> {
   }
 };
 
-// Injected into any element of the data, at any step, and into the last sample of a split batch too.
+// Injected into any element of the data, at any step, and also into the last sample of a split batch.
 TEST_P(NonFinite, DataStoresNothing) {
   const StepModel model = regression();
   TrainStep step(model, options());
@@ -77,13 +77,13 @@ TEST_P(NonFinite, DataStoresNothing) {
   EXPECT_TRUE(step.run(good.both).applied) << "and the next good step goes on";
 }
 
-// A loss that is finite with a gradient that is not.
+// A finite loss with a gradient that is not finite.
 TEST_P(NonFinite, GradientStoresNothing) {
   StepModel model = regression();
   const auto plain = model.loss;
   model.loss = [plain](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& r) {
     Builder::SumCount l = plain(b, p, in, r);
-    const NodeId root = b.unary(Op::sqrt, b.mul(in[1], p[2]));  // of 0: zero, with an infinite slope
+    const NodeId root = b.unary(Op::sqrt, b.mul(in[1], p[2]));  // at 0: zero, with an infinite slope
     return Builder::SumCount{b.add(l.sum, b.sum(root)), l.count};
   };
   TrainStep step(model, options());
@@ -114,13 +114,13 @@ TEST_P(NonFinite, ParameterIsNotSpread) {
       EXPECT_TRUE(before[i][k] == after[i][k] || (std::isnan(before[i][k]) && std::isnan(after[i][k]))) << i << " " << k;
 }
 
-// Divided by an infinite number of losses, loss and gradients are zeros, which are finite; the weights would decay all the same.
+// Divided by an infinite count, loss and gradients are zero, hence finite; but the weights would still decay.
 TEST_P(NonFinite, CountStoresNothing) {
   for (const double count : {double(NAN), double(kInfinite)}) {
     StepModel model = regression();
     const auto plain = model.loss;
     model.loss = [plain, count](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& r) {
-      return Builder::SumCount{plain(b, p, in, r).sum, b.sum(b.add(b.mul(in[1], 0.0), count))};  // counted by sample, as a split asks for
+      return Builder::SumCount{plain(b, p, in, r).sum, b.sum(b.add(b.mul(in[1], 0.0), count))};  // counted per sample, as splitting requires
     };
     TrainStep step(model, options());
     start(step, model);
@@ -146,7 +146,7 @@ TEST_P(NonFinite, RatesAreRefused) {
   EXPECT_TRUE(step.run(Samples(1).both, 1e-3).applied);
 }
 
-// The program's own flag, whoever gives the numbers: each scalar that the update reads, one after another, whole and in parts.
+// The program's own flag, independent of the source of the numbers: each scalar that the update reads, one after another, whole and in parts.
 TEST_P(NonFinite, ScalarsAreJudged) {
   const StepModel model = regression();
   const StepOptions o = options();

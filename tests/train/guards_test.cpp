@@ -1,4 +1,4 @@
-// Laws of the guards: three strikes in a row roll back, three roll-backs are allowed, and looking for a loss scale is no strike.
+// Laws of the guards: three strikes in a row cause a roll-back, three roll-backs are allowed, and the search for a loss scale is not a strike.
 #include "train/guards.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(Guards, RollBackAfterThreeStrikesInARow) {
   EXPECT_EQ(g.offending(), (Batches{4, 5, 9}));
   EXPECT_EQ(g.skipped(), 5);
   EXPECT_EQ(g.roll_backs(), 1);
-  EXPECT_EQ(g.judge(10, false, false), Verdict::skipped);  // counted anew
+  EXPECT_EQ(g.judge(10, false, false), Verdict::skipped);  // the count restarts
   EXPECT_EQ(g.offending(), (Batches{10}));
 }
 
@@ -48,13 +48,13 @@ TEST(Guards, DoNotMindTheSearchForALossScale) {
   EXPECT_EQ(g.roll_backs(), 0);
   EXPECT_TRUE(g.offending().empty());
   EXPECT_EQ(g.judge(1000, false, false), Verdict::skipped);
-  EXPECT_EQ(g.judge(1001, false, true), Verdict::skipped);  // neither a strike nor a good step between two
+  EXPECT_EQ(g.judge(1001, false, true), Verdict::skipped);  // neither a strike nor a good step between two strikes
   EXPECT_EQ(g.judge(1002, false, false), Verdict::skipped);
   EXPECT_EQ(g.judge(1003, false, false), Verdict::roll_back);
   EXPECT_EQ(g.offending(), (Batches{1000, 1002, 1003}));
 }
 
-// Against the law written another way: look back from each step over its strikes since the last good step or roll-back.
+// Checks against the law stated differently: for each step, count back the strikes since the last good step or roll-back.
 TEST(Guards, FollowTheLawForAnySequence) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {

@@ -1,5 +1,5 @@
-// A run that is killed again and again, at any moment and mostly while it writes a checkpoint, ends with the bits of one that never was.
-// RIDGE_KILLS says how many kills; each process is this test's own binary, started anew.
+// A run that is killed repeatedly, at any moment and mostly while writing a checkpoint, ends with the same bits as an uninterrupted one. RIDGE_KILLS sets the
+// number of kills; each process is a new start of this test's binary.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -25,10 +25,10 @@ using test::SmallRun;
 using test::TempFolder;
 using test::Trace;
 
-constexpr const char* kOrder = "KILLS_TEST_ORDER";  // what the child is to do
+constexpr const char* kOrder = "KILLS_TEST_ORDER";  // instructions for the child
 constexpr int64_t kSteps = 30, kCheckpoints = 5;
 
-// Where a process is killed: before a phase of a step, or at a call of the checkpoint that is saved after it (before the call, or in the middle of a write).
+// Where a process is killed: before a phase of a step, or at a file call of the checkpoint saved after it (before the call, or in the middle of a write).
 struct Kill {
   Phase phase = Phase::data;
   int64_t step = -1;
@@ -36,7 +36,7 @@ struct Kill {
   bool within = false;
 };
 
-// The file calls of one save, counted; the system's signatures have no room for an object.
+// Counts the file calls of one save; the system calls' signatures cannot carry an object.
 struct Calls {
   static inline Kill kill;
   static inline bool saving = false;
@@ -74,7 +74,7 @@ struct Order {
   }
 };
 
-// Leaves beside its run how many file calls the save after each step made.
+// Writes next to the run how many file calls the save after each step made.
 void obey(const Order& order) {
   std::ostringstream counts;
   int64_t saved = -1;
@@ -97,14 +97,14 @@ void obey(const Order& order) {
   test::write_text(order.folder.string() + ".calls", counts.str());
 }
 
-// The child. As a test of its own it is a run without any order.
+// The child process. Run as a plain test, it has no instructions and trains undisturbed.
 TEST(KillsChild, Trains) {
   TempFolder folder;
   const char* order = std::getenv(kOrder);
   obey(order ? Order(order) : Order(folder / "run", false, {}));
 }
 
-// Its wait status. Each child has its own number of threads and finds a measured machine or none.
+// Returns the wait status. Each child has a different number of threads, and a measured machine or none.
 int start(const Order& order, int threads, const fs::path& cache) {
   std::vector<std::string> variables = {kOrder + ("=" + order.text()), "RIDGE_THREADS=" + std::to_string(threads), "RIDGE_CACHE=" + cache.string()};
   for (char** v = environ; *v; ++v)
@@ -131,7 +131,7 @@ std::map<int64_t, int> calls_of_saves(const fs::path& folder) {
   return calls;
 }
 
-// Somewhere in the ten steps after `from`; by turns in a save and elsewhere.
+// A point in the ten steps after `from`; alternately in a save and elsewhere.
 Kill draw(std::mt19937& random, int64_t from, bool in_save, const std::map<int64_t, int>& calls) {
   const int64_t step = std::min(from + 1 + int64_t(random() % 10), kSteps);
   if (!in_save) {
@@ -184,7 +184,7 @@ TEST(Kills, EndWithTheSameBits) {
       at = newest_step(run);
       ASSERT_LE(at, kill.step);
       ASSERT_GE(at, kill.step - 2 * kCheckpoints);
-      done = at == kSteps;  // killed while the last checkpoint, which was complete, had older ones pruned
+      done = at == kSteps;  // killed after the last checkpoint was complete, while older ones were being pruned
     }
     expect_same(Trace(run), expected);
     fs::remove_all(run);

@@ -1,4 +1,4 @@
-// Memory is planned, not discovered: what the system says a step has taken is what its plan says.
+// Memory is planned, not discovered: the memory that the system reports for a step matches its plan.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -25,7 +25,7 @@ StepModel wide_model() {
   return model;
 }
 
-// With `touch` all of it is there before the first step. Scratch is counted for every thread, however many there are.
+// With `touch` all memory is resident before the first step. Scratch counts every thread, however many there are.
 class PlannedMemory : public ::testing::TestWithParam<std::tuple<bool, int>> {};
 
 TEST_P(PlannedMemory, IsWhatTheSystemCounts) {

@@ -1,4 +1,4 @@
-// Laws of metrics.jsonl: whole lines only, of steps up to the one resumed from, whatever tore the file.
+// Laws of metrics.jsonl: only whole lines, of steps up to the one resumed from, wherever the file was cut off.
 #include "train/metrics_file.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(MetricsFile, HoldsNoNumberThatIsNotFinite) {
   EXPECT_EQ(read_text(folder / "m"), "{\"step\":1,\"loss\":null,\"norm\":null,\"deep\":[1.0,null]}\n{\"step\":2,\"sample\":\"a\\nb\xef\xbf\xbd\"}\n");
 }
 
-// Torn at every byte, resumed from every step.
+// Truncated at every byte, resumed from every step.
 TEST(MetricsFile, IsCutBackToTheStepThatIsResumed) {
   TempFolder folder;
   const std::string whole = lines(1, 6);
@@ -98,7 +98,7 @@ TEST(MetricsFile, SaysThatTheDiskIsFullAndGoesOnWhenItIsNot) {
   }
   EXPECT_THROW(MetricsFile("/none/at/all", -1), Error);
 
-  // A limit on the size of files cuts a write inside a line, as a disk that fills up does.
+  // A file size limit cuts a write inside a line, as a full disk does.
   TempFolder folder;
   const auto before = std::signal(SIGXFSZ, SIG_IGN);
   rlimit old = {};

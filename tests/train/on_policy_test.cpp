@@ -1,5 +1,5 @@
-// A toy that collects its batches with the current weights: walkers in a corridor learn by policy gradients which way the exit is. It has a state of its
-// own, a score of its own and no line in src/train; the loop's laws hold for it as for data.
+// A toy task that collects its batches with the current weights: walkers in a corridor learn by policy gradients where the exit is. It has its own state and
+// score but no code in src/train; the training loop's laws hold for it as they do for data sets.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ StepModel corridor_model() {
   return m;
 }
 
-// Cells 0 and 4 are exits; the right one is worth 1. Walkers go on from where they were in the batch before.
+// Cells 0 and 4 are exits; the right one is worth 1. Walkers continue from their position in the previous batch.
 class Corridor : public Feed {
  public:
   explicit Corridor(TrainStep& step)
@@ -62,7 +62,7 @@ class Corridor : public Feed {
         cells_[i] += action[i] ? 1 : -1;
         if (cells_[i] > 0 && cells_[i] < kCells - 1) continue;
         const float value = cells_[i] > 0 ? 1.0f : 0.0f;
-        // All moves of this batch that led here are worth as much as the exit, above what exits were worth so far.
+        // All moves of this batch that led here get the exit's worth as reward, minus the average worth of exits so far.
         for (int64_t past = move; past >= 0; --past) {
           float& r = reward[size_t(past * kWalkers) + i];
           if (r != 0) break;
@@ -99,7 +99,7 @@ class Corridor : public Feed {
     ++restored;
   }
 
-  // The share of walkers that find the right exit when each takes its most likely way. The loss is how many moves that takes.
+  // The share of walkers that find the right exit if each takes its most likely move. The loss is the number of moves that takes.
   Validation play() {
     const std::vector<int64_t> kept = cells_;
     std::vector<int64_t> action(kWalkers), best(kWalkers);
@@ -180,7 +180,7 @@ TEST(OnPolicy, LearnsThroughTheSameLoop) {
   EXPECT_EQ(t.state["best_score"], 100);
   EXPECT_EQ(t.state["next_batch"], 40);
   EXPECT_GT(t.metrics.front()["scalars"]["entropy"], t.metrics[t.metrics.size() - 2]["scalars"]["entropy"]) << "it becomes sure of the way";
-  // Plots and means know the score by what the run left, though it wrote no summary.
+  // Plots and means recognize the score from the run's files, even though it wrote no summary.
   write_loss_plots(folder / "run", {folder / "run"});
   EXPECT_NE(read_text((folder / "run") + "/score.svg").find("exits [%]"), std::string::npos);
   EXPECT_EQ(read_experiment_run(folder / "run").best_score, 100);
@@ -216,7 +216,7 @@ TEST(OnPolicy, ADeviceThatWorksByItselfHasEndedBeforeItCollects) {
   expect_same(near, far);
 }
 
-// What the walkers did since the checkpoint is undone with the weights.
+// A roll-back undoes the walkers' moves since the checkpoint along with the weights.
 TEST(OnPolicy, GoesBackWithItsState) {
   TempFolder folder;
   CorridorRun{.folder = folder / "whole"}();
@@ -245,7 +245,7 @@ TEST(OnPolicy, AStateThatIsMissingIsAnError) {
     if (phase == Phase::step && step == 20) throw Crash{};
   };
   EXPECT_THROW(run(), Crash);
-  // A damaged one is no checkpoint at all: the one before it is taken.
+  // A damaged checkpoint is ignored: the previous one is used.
   std::vector<std::string> notices;
   const auto newest = CheckpointStore((folder / "run") + "/checkpoints").newest(notices);
   ASSERT_TRUE(newest);

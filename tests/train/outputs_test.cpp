@@ -1,4 +1,4 @@
-// An output that fails costs itself, never the run: it is told once, tried again, and switched off; what the run computes is the same.
+// A failing output never affects the run: it is reported once, retried, and then switched off; the run computes the same.
 #include "train/outputs.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ int64_t count_of(const std::vector<std::string>& lines, std::string_view start) 
   return std::count_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.starts_with(start); });
 }
 
-// Throws as long as it is broken.
+// An output that throws while it is broken.
 struct Breakable : TrainerView {
   bool broken = false;
   int calls = 0;
@@ -53,14 +53,14 @@ TEST(Outputs, AreToldOfOnceTriedAgainAndSwitchedOff) {
   auto tell_at = [&](double seconds) { now = seconds, all.on_steps(steps); };
   tell_at(0);
   second.broken = true;
-  tell_at(1), tell_at(2), tell_at(3), tell_at(10.9);  // many failures, and not for long
+  tell_at(1), tell_at(2), tell_at(3), tell_at(10.9);  // many failures in a short time
   EXPECT_EQ(first.notices, std::vector<std::string>{std::string(kTold) + "[test] no room"});
   EXPECT_EQ(third.notices, first.notices);
   EXPECT_EQ(second.calls, 5 * 256);
   second.broken = false;
   tell_at(11);
   second.broken = true;
-  tell_at(20), tell_at(40), tell_at(40.9);  // long, and two tries
+  tell_at(20), tell_at(40), tell_at(40.9);  // a long time, but only two tries
   EXPECT_EQ(first.notices.size(), 1u);
   tell_at(41);
   EXPECT_EQ(first.notices.size(), 2u);
@@ -72,7 +72,7 @@ TEST(Outputs, AreToldOfOnceTriedAgainAndSwitchedOff) {
   EXPECT_EQ(first.notices.back(), "line");
 }
 
-// What an output only keeps, or leaves out, does not show that it works again.
+// Events that an output only buffers or skips do not show that it works again.
 TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
   TempFolder folder;
   Breakable broken;
@@ -92,7 +92,7 @@ TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
       auto tell_at = [&](double seconds) {
         now = seconds;
         all.on_validation({.step = 1});
-        all.on_step({.step = 7, .steps = 1000});  // kept, or not due
+        all.on_step({.step = 7, .steps = 1000});  // buffered, or not due
       };
       broken.broken = false;
       if (view != &events) all.on_step({.step = 1, .steps = 1000});
@@ -106,7 +106,7 @@ TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
   }
 }
 
-// What comes last is tried again once, as nobody comes back to it; then what is missing is said.
+// The last event is retried once, because there is no later chance; then the loss is reported.
 TEST(Outputs, WriteLastFilesTwice) {
   for (const int failures : {0, 1, 2}) {
     Breakable view;
@@ -121,7 +121,7 @@ TEST(Outputs, WriteLastFilesTwice) {
   }
 }
 
-// More steps at once than have room while its folder is missing.
+// More steps than the buffer holds while its folder is missing.
 TEST(Outputs, KeepTensorBoardThroughAShortOutage) {
   TempFolder folder;
   for (const bool comes_back : {true, false}) {
@@ -143,7 +143,7 @@ TEST(Outputs, KeepTensorBoardThroughAShortOutage) {
   }
 }
 
-// One after another, also while they are told of one another.
+// Outputs fail one after another, even while one's failure is being reported to the others.
 TEST(Outputs, MayAllFail) {
   Breakable first, second;
   first.broken = second.broken = true;
@@ -182,7 +182,7 @@ TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
     EXPECT_EQ(run().steps, steps);
     EXPECT_EQ(count_of(run.notices, kTold), 1);
   }
-  // It has them all when what was in the way has gone.
+  // The output has all events once the obstacle is gone.
   SmallRun run{.folder = folder / "healed"};
   TensorboardView events(folder / "file/events");
   run.watcher = &events;
@@ -195,7 +195,7 @@ TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
   EXPECT_EQ(count_of(run.notices, kOff), 0);
 }
 
-// Nobody can read stdout: a full disk behind it, as a pipe whose reader is gone.
+// Nothing can read stdout: it is on a full disk, or a pipe whose reader has gone.
 TEST(Outputs, LoseTheTerminalAndKeepTheRun) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
@@ -222,7 +222,7 @@ TEST(Outputs, LoseSamplesAndKeepTheRun) {
   EXPECT_EQ(count_of(run.notices, "a sample failed, training goes on without samples: [test]"), 1);
 }
 
-// A roll-back opens the metrics anew.
+// A roll-back reopens the metrics file.
 TEST(Outputs, LoseMetricsInARollBackAndKeepTheRun) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};

@@ -1,4 +1,4 @@
-// A user's classifier that is judged by its accuracy: what the best is, what is drawn and kept, samples, TensorBoard, seeds, devices and formats.
+// A user's classifier that is scored by its accuracy: the best checkpoint, plots, samples, TensorBoard, seeds, devices and formats.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -29,7 +29,7 @@ struct Classifier {
   void visit(Visitor& v) { v("up", up)("down", down); }
 };
 
-// Whether a point lies above a parabola.
+// Whether a point is above a parabola.
 Data bowl(int64_t n, uint64_t seed) {
   std::vector<float> x;
   std::vector<int64_t> t;
@@ -223,7 +223,7 @@ TEST(OwnExperiment, SumsUpItsSeeds) {
   EXPECT_EQ(info["seeds"]["final_info_dict"]["best_accuracy"].size(), 3u);
   EXPECT_TRUE(std::filesystem::exists(out + "/seed_7/summary.json"));
   EXPECT_NE(read_text(out + "/score.svg").find("(3 runs)"), std::string::npos);
-  // Again: all are complete.
+  // Once more: all runs are already complete.
   EXPECT_NEAR(experiment({.out = out, .seeds = 3, .first_seed = 5, .show = false}, train).best_score.mean, mean, 1e-12);
 
   trained = 0;

@@ -1,4 +1,4 @@
-// The trainer for a user's own model: it learns, it stops and goes on without a trace, and it refuses what does not belong together.
+// The trainer for a user's own model: it learns, stops and resumes with the same bits, and rejects what does not fit together.
 #include "ridge/trainer.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Batches by a function that says when it is asked; each is a function of its number.
+// Batches from a function that records when it is called; each depends only on its number.
 Data function_data(std::function<void(int64_t)> asked) {
   return Data({{{8, 3}}, {{8, 1}}}, [asked](int64_t number, std::span<const BatchTensor> batch) {
     asked(number);
@@ -74,7 +74,7 @@ TEST(OwnTrainer, LearnsFromTensorsWithoutAFolder) {
   EXPECT_EQ(r.steps, 400);
   EXPECT_LT(r.train_loss, 0.05);  // the values' variance is 0.4
   ASSERT_TRUE(r.best_val_loss && r.val_loss);
-  // The last validation is the loss of all 77 samples, of which the last batch holds 13, with the weights as they are now.
+  // The last validation is the loss over all 77 samples, of which the last batch holds 13, with the current weights.
   const double now = Tensor(mse(net(Tensor({77, 3}, test.x)), Tensor({77, 1}, test.y))).item();
   EXPECT_NEAR(*r.val_loss, now, 1e-5 * std::max(now, 1e-3));
   EXPECT_GT(r.planned_bytes, 0);
@@ -104,22 +104,22 @@ TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
     const TrainingResult r = first.run();
     EXPECT_EQ(r.end, TrainingResult::End::interrupted);
     EXPECT_LT(r.steps, 60);
-    EXPECT_GT(r.steps, 0);  // batches are made ahead of the steps that take them
+    EXPECT_GT(r.steps, 0);  // batches are made ahead of the steps that use them
   }
-  Mlp again;  // other weights: those of the run are read
+  Mlp again;  // with other weights, so that the run's are read
   Trainer second(learner(again), function_data([](int64_t) {}), with_out("parts"));
   const TrainingResult r = second.run();
   EXPECT_TRUE(r.finished() && r.resumed);
   EXPECT_EQ(r.steps, 60);
   EXPECT_TRUE(same_bits(weights(whole), weights(again)));
 
-  // A run that is complete gives its weights and trains nothing.
+  // A complete run loads its weights and trains nothing.
   Mlp once_more;
   Trainer third(learner(once_more), function_data([](int64_t) {}), with_out("parts"));
   EXPECT_TRUE(third.run().finished());
   EXPECT_TRUE(same_bits(weights(whole), weights(once_more)));
 
-  // Its files have the user's names, and other programs' weights can be read by them.
+  // Its files use the user's names, and weights from other programs can be loaded by those names.
   Mlp reader;
   load_weights(reader, folder / "parts");
   EXPECT_TRUE(same_bits(weights(whole), weights(reader)));
@@ -144,7 +144,7 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
   longer.steps = 8;
   TrainerArgs anew = args;
   anew.resume = false;
-  for (const auto& [data, with] : {std::pair(&others, longer), {&points, anew}}) try {  // other data; a folder with a run
+  for (const auto& [data, with] : {std::pair(&others, longer), {&points, anew}}) try {  // other data; a folder that already has a run
       Trainer(learner(net), data->data(), with).run();
       ADD_FAILURE() << "was not refused";
     } catch (const Error& error) {
@@ -158,11 +158,11 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
   EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.show = false}, Data({Tensor({4, 3}, std::vector<float>(12))})); }), ErrorCode::shape);
   EXPECT_EQ(code_of([&] { Data({Tensor({4, 1}, std::vector<float>(4)), Tensor({5, 1}, std::vector<float>(5))}); }), ErrorCode::shape);
   EXPECT_EQ(code_of([&] { load_weights(net, folder / "nothing"); }), ErrorCode::io);
-  // More steps with the same data go on.
+  // With the same data, more steps continue the run.
   EXPECT_EQ(Trainer(learner(net), points.data(), longer).run().steps, 8);
 }
 
-// A mean over the batch cannot be taken in parts: said when the trainer is made, not at the first validation.
+// A mean over the batch cannot be computed in parts: reported when the trainer is created, not at the first validation.
 TEST(OwnTrainer, RefusesAValidationThatItsLossCannotTakeApart) {
   const Points points(60), rest(40, 6), whole(36, 6);
   Mlp net;
@@ -178,7 +178,7 @@ TEST(OwnTrainer, RefusesAValidationThatItsLossCannotTakeApart) {
   EXPECT_TRUE(Trainer(mean_loss, points.data(), args, whole.data()).run().finished());
 }
 
-// The numbers would be the same in every step, and others in every program.
+// The numbers would be the same in every step, but differ between programs.
 TEST(OwnTrainer, RefusesDrawsInGradientFunctions) {
   const Points points(24);
   Mlp net;
@@ -191,7 +191,7 @@ TEST(OwnTrainer, RefusesDrawsInGradientFunctions) {
   EXPECT_THROW(Trainer(learn, points.data(), {.steps = 3, .batch = 12, .show = false}), Error);
 }
 
-// A limit on the size of files is like a full disk: the process lives, and the result says what is lost.
+// A file size limit acts like a full disk: the process survives, and the result reports what was lost.
 TEST(OwnTrainer, SaysThatItsStateIsLost) {
   test::TempFolder folder;
   const Points p(64);
@@ -279,7 +279,7 @@ TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
     loss = trainer.run().train_loss;
     return trainer.planned_bytes();
   };
-  // The first one on a machine measures it, which may take more than the step; and what the process itself takes moves by less than half a hidden layer.
+  // The first run on a machine measures it, which may take more memory than the step; and the process's own memory varies by less than half a hidden layer.
   double loss, split;
   planned(false, 0, loss);
   const int64_t budget = planned(false, 0, loss) - hidden / 2;

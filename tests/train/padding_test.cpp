@@ -1,4 +1,4 @@
-// The embedding's padded rows: in memory only, never in a loss, a gradient or a first value.
+// The embedding's padding rows exist in memory only, never in a loss, a gradient or an initial value.
 #include <gtest/gtest.h>
 
 #include <cmath>

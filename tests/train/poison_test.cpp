@@ -1,4 +1,4 @@
-// Laws of the guards in a whole run: whatever is not finite in losses, gradients or data, nothing of it reaches the disk, and the run recovers or says why it
+// Laws of the guards in a whole run: if anything in losses, gradients or data is not finite, none of it reaches the disk, and the run recovers or says why it
 // ends.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using test::TempFolder;
 using test::Trace;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-constexpr float kTooSteep = 1e30f;  // a finite loss whose gradients' squares are not
+constexpr float kTooSteep = 1e30f;  // a finite loss whose squared gradients overflow
 constexpr float kPoisons[] = {kNan, kInf, -kInf, kTooSteep};
 
 auto poison_at(std::vector<int64_t> batches, float poison) {
@@ -42,7 +42,7 @@ TEST(Poison, OneBadBatchCostsOneStep) {
   }
 }
 
-// After a roll-back the run is, bit for bit, the run on data without those batches.
+// After a roll-back the run matches, bit for bit, a run on data without those batches.
 TEST(Poison, ThreeBadBatchesAreLeftOut) {
   TempFolder folder;
   SmallRun bad{.folder = folder / "bad", .factor = poison_at({11, 12, 13}, kNan)};
@@ -77,7 +77,7 @@ TEST(Poison, DataThatStaysBadEndsTheRun) {
     ASSERT_TRUE(newest);
     EXPECT_EQ(newest->step, 10);
 
-    // With the data mended the run goes on from there.
+    // Once the data is fixed, the run continues from there.
     run.factor = {}, run.resume = true;
     EXPECT_EQ(run().end, Outcome::End::finished);
     expect_finite(folder.path());

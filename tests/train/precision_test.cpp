@@ -1,4 +1,4 @@
-// 16-bit arithmetic trains like f32, the loss scale finds its place, and no scale shows in what is learnt.
+// 16-bit arithmetic trains like f32, the loss scale finds its level, and no scale affects what is learnt.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ TEST(Precision, SixteenBitsTrainLikeThirtyTwo) {
   EXPECT_NEAR(trained_loss(Precision::fp16), full, 0.04);
 }
 
-// One step from the same weights: gradients differ by the rounding of 8 or 11 binary digits.
+// One step from the same weights: gradients differ by rounding to 8 or 11 bits.
 TEST(Precision, GradientsAreThoseOfF32ToRounding) {
   Training full(with(Precision::fp32)), brain(with(Precision::bf16)), half(with(Precision::fp16));
   const StepMetrics a = full.once(1), b = brain.once(1), c = half.once(1);
@@ -100,7 +100,7 @@ TEST(LossScale, OfAnySizeGivesTheSameNorm) {
   EXPECT_NEAR(norms[1], norms[2], 1e-3 * norms[2]);
 }
 
-// Far too high: halved step by step, and until it fits nothing else changes.
+// Far too high: halved at each step, and nothing else changes until it fits.
 TEST(LossScale, ThatOverflowsIsFoundAndLowered) {
   StepOptions o = with(Precision::fp16);
   o.loss_scale.initial = std::exp2(40), o.loss_scale.cap = std::exp2(60);
@@ -145,13 +145,13 @@ TEST(LossScale, IsNotLoweredByABadLoss) {
   EXPECT_EQ(run.step.state().loss_scale, o.loss_scale.initial);
 }
 
-// At its floor there is nothing left to try: that is a real failure.
+// At the lowest scale there is nothing left to try: that is a real failure.
 TEST(LossScale, AtItsFloorIsNoSearch) {
   StepModel m;
   m.parameters = {{"w", {4, 4}, 0, 0, false}};
   m.batch = {{DType::f32, {2, 4}}};
   m.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) -> Builder::SumCount {
-    // Finite as a loss, not finite as a gradient: the square root at 0.
+    // A finite loss with a gradient that is not: the square root at 0.
     return {b.sum(b.unary(Op::sqrt, b.matmul(in[0], p[0]))), b.literal(DType::f32, 2)};
   };
   StepOptions o;
@@ -169,7 +169,7 @@ TEST(LossScale, AtItsFloorIsNoSearch) {
   EXPECT_EQ(step.state().loss_scale, 1);
 }
 
-// Pairs of bf16 are all that the highest tier of AVX-512 multiplies otherwise: a run is of that tier where its programs have such products.
+// The highest AVX-512 tier differs only in products of bf16 pairs: a run uses that tier only if its programs have such products.
 TEST(StepTier, IsTheOneThatTheBitsComeFrom) {
   auto tier = [](bool casts, Precision precision, bool in_loop = false) {
     StepModel m;

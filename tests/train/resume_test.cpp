@@ -1,4 +1,4 @@
-// Laws of a resumed run: it ends with the same bits as one that was never disturbed, and one that cannot be resumed says why.
+// Laws of a resumed run: it ends with the same bits as an uninterrupted one, and a run that cannot be resumed says why.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ using test::TempFolder;
 using test::Trace;
 using test::write_text;
 
-// Ends a run before a phase as a crash would, though with destructors.
+// Ends a run before a phase as a crash would, except that destructors run.
 struct Crash {};
 auto crash_at(Phase phase, int64_t step) {
   return [=](Phase p, int64_t s) {
@@ -84,7 +84,7 @@ TEST(Resume, CanHappenAtEveryStep) {
   expect_same(Trace(folder / "run"), undisturbed());
 }
 
-// In any phase: the step is finished, a checkpoint saved, and what follows is as if nothing had been.
+// In any phase: the step is finished, a checkpoint saved, and the resumed run continues as if nothing had happened.
 TEST(Resume, FollowsASignal) {
   struct {
     Phase phase;
@@ -101,7 +101,7 @@ TEST(Resume, FollowsASignal) {
     };
     Outcome out = run();
     run.before = {}, run.resume = true;
-    if (out.end != Outcome::End::finished) {  // a signal in the last checkpoint ends nothing
+    if (out.end != Outcome::End::finished) {  // a signal during the last checkpoint does not interrupt the run
       EXPECT_EQ(out.end, s.signal == SIGINT ? Outcome::End::interrupted : Outcome::End::terminated);
       EXPECT_LE(out.steps, s.step + 1);
       std::vector<std::string> notices;
@@ -113,7 +113,7 @@ TEST(Resume, FollowsASignal) {
   }
 }
 
-// A validation that a signal cut short is made up for, and what it finds best is kept as such.
+// A validation that a signal interrupted is made up for, and its best result is recorded.
 TEST(Resume, MakesUpForAValidation) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .handle_signals = true};
@@ -133,7 +133,7 @@ TEST(Resume, KeepsLeftOutBatchesAndRollBacks) {
   TempFolder folder;
   SmallRun whole{.folder = folder / "whole", .factor = bad};
   EXPECT_EQ(whole().roll_backs, 1);
-  // Before the first checkpoint after the roll-back, and behind it.
+  // Before and after the first checkpoint that follows the roll-back.
   for (int64_t step : {12, 17}) {
     const std::string name = "run" + std::to_string(step);
     int passed = 0;
@@ -161,7 +161,7 @@ TEST(Resume, UsesThePreviousCheckpointWhenTheNewestIsDamaged) {
   expect_same(Trace(folder / "run"), undisturbed());
 }
 
-// A save that fails costs that checkpoint and not the run, whichever of its calls it is: all those of the save after step 5.
+// A failing save costs that checkpoint but not the run, whichever call fails: tries every call of the save after step 5.
 TEST(Resume, GoesOnWhenACheckpointCannotBeSaved) {
   const FileCalls calls = FileFaults::calls();
   int before = 0, after = 0;
@@ -191,7 +191,7 @@ TEST(Resume, GoesOnWhenACheckpointCannotBeSaved) {
   }
 }
 
-// A disk that fills up after some writes and stays full.
+// A disk that becomes full after some writes and stays full.
 struct FillingDisk {
   static inline int left = 0;
   static ssize_t write(int file, const void* data, size_t bytes) {
@@ -233,8 +233,8 @@ TEST(Resume, SaysWhyItCannot) {
   std::filesystem::create_directories(folder / "foreign/checkpoints");
   write_text(folder / "foreign/checkpoints/model.bin", "somebody's");
   EXPECT_TRUE(says(refusal({.folder = folder / "foreign", .resume = true}), "no checkpoint to go on from"));
-  expect_same(Trace(folder / "run"), undisturbed());  // and nothing was changed
-  // Where all checkpoints are damaged, the folder still holds a run: the way out is another one.
+  expect_same(Trace(folder / "run"), undisturbed());  // nothing was changed
+  // If all checkpoints are damaged, the folder still counts as a run: the user has to choose another folder.
   for (const auto& entry : std::filesystem::directory_iterator(folder / "run/checkpoints"))
     if (entry.is_directory()) write_text((entry.path() / "model.safetensors").string(), "damaged");
   run.vocab = 19;

@@ -1,4 +1,4 @@
-// Laws of named scalars: they are means over the whole batch however it is split, reach every output, and change nothing about the step.
+// Laws of named scalars: they are means over the whole batch however it is split, reach every output, and do not change the step.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kRows = 11, kWide = 3;
 
-// Squares of x · w - t, with the mean absolute error, the share of errors above 0 (of an odd count of its own) and the first weight.
+// Squares of x · w - t, with the mean absolute error, the share of errors above 0 (with its own, odd count) and the first weight.
 StepModel scored_model(bool with_scalars) {
   StepModel m;
   m.parameters = {{"w", {kWide, 1}, 0, 0.5, true}};
@@ -44,7 +44,7 @@ struct ScoredBatch {
     for (uint64_t i = 0; i < kRows; ++i) t.push_back(uniform_from(random_word({1, 2, 4}, i)));
   }
   std::vector<const void*> tensors() const { return {x.data(), t.data()}; }
-  // By hand, of the first samples.
+  // Computed by hand from the first samples.
   std::vector<double> scalars(const std::vector<float>& w, int64_t samples) const {
     double sum = 0, above = 0, large = 0;
     for (int64_t i = 0; i < samples; ++i) {
@@ -129,7 +129,7 @@ TEST(Scalars, BadOnesAreRefusedByName) {
   EXPECT_NE(refusal({"a", "a"}, 0).find("two scalars a"), std::string::npos);
   EXPECT_NE(refusal(std::vector<std::string>(kMostScalars + 1, "a"), 0).find("at most 16"), std::string::npos);
   EXPECT_NE(refusal({"a"}, 1).find("f32[11, 1]"), std::string::npos);
-  // The whole batch trains with all of these; parts of it would add up to something else.
+  // The whole batch trains with each of these; its parts would add up to something else.
   for (int what : {2, 3, 4}) EXPECT_EQ(refusal({"a"}, what), "") << what;
   EXPECT_NE(refusal({"a"}, 2, 3).find("named scalar"), std::string::npos) << refusal({"a"}, 2, 3);
   EXPECT_NE(refusal({"a"}, 3, 3).find("depends on the size of the batch"), std::string::npos) << refusal({"a"}, 3, 3);
@@ -191,7 +191,7 @@ TEST(Scalars, AreShownOnTheLineAndInJson) {
   EXPECT_EQ(event["scalars"]["kl"], 0.01);
 }
 
-// Draws are a function of seed and number; parameters are those of the step as they are now, wherever it works.
+// Draws depend only on seed and number; parameters are the step's current ones, on any device.
 TEST(ReadPrograms, ReadTheStepsOwnParameters) {
   const ScoredBatch batch;
   const StepModel model = scored_model(false);

@@ -1,4 +1,4 @@
-// The rate's course: up in a straight line, then down to its least, as nanoGPT's formula says.
+// The learning rate schedule: linear warmup, then decay to the minimum by nanoGPT's formula.
 #include "train/schedule.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ TEST(Schedule, CosineIsNanoGpts) {
   EXPECT_NEAR(s.rate(0), 1e-3 / 101, kEps);
   EXPECT_NEAR(s.rate(99), 1e-3 * 100 / 101, kEps);
   EXPECT_EQ(s.rate(100), 1e-3);
-  EXPECT_NEAR(s.rate(575), 1e-4 + 9e-4 * (2 + std::sqrt(2)) / 4, kEps);  // a quarter of the way: (1 + cos 45°) / 2
+  EXPECT_NEAR(s.rate(575), 1e-4 + 9e-4 * (2 + std::sqrt(2)) / 4, kEps);  // a quarter of the decay: (1 + cos 45°) / 2
   EXPECT_NEAR(s.rate(1050), 5.5e-4, kEps);
   EXPECT_GT(s.rate(1999), 1e-4);
   EXPECT_EQ(s.rate(2000), 1e-4);

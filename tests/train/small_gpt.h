@@ -1,4 +1,4 @@
-// A GPT small enough to train in a test, and batches that it can learn.
+// A GPT small enough to train in a test, and batches it can learn from.
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ inline GptConfig tiny_gpt(int64_t vocab = 19) {
   return c;
 }
 
-// Each token follows from the one before, but for one in eight.
+// Each token follows from the previous one, except for one in eight.
 struct TokenBatch {
   std::vector<int64_t> in, out;
   std::vector<const void*> data;

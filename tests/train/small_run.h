@@ -1,4 +1,4 @@
-// A whole run of a small GPT: batches some of which can be poisoned, what it left in its folder, and how to compare that.
+// A complete run of a small GPT: batches that can be poisoned, the files it writes, and their comparison.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace ridge::test {
 
 constexpr int64_t kSamples = 4;
 
-// Tokens, targets, and a factor of each sample's logits, which is 1 in healthy data.
+// Tokens, targets, and a factor on each sample's logits, which is 1 in good data.
 class SmallBatches : public BatchSource {
  public:
   using Factor = std::function<float(int64_t batch)>;
@@ -46,7 +46,7 @@ class SmallBatches : public BatchSource {
   uint64_t seed_;
   int64_t batches_;
   Factor factor_;
-  std::vector<int64_t> left_out_;  // in order; the batches behind them move up
+  std::vector<int64_t> left_out_;  // sorted; later batches move up
   std::vector<Type> types_;
 };
 
@@ -68,7 +68,7 @@ struct SmallRun {
   std::filesystem::path folder;
   int64_t steps = 30;
   bool resume = false;
-  int threads = 0;  // 0: the process's own team
+  int threads = 0;  // 0: the process's default team
   int64_t vocab = 19;
   SmallBatches::Factor factor = {};
   std::vector<int64_t> left_out = {};
@@ -135,9 +135,9 @@ inline bool mentions(const std::vector<std::string>& lines, std::string_view par
   return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
 }
 
-// What a run computed, without what the clock says.
+// A run's results without timings.
 struct Trace {
-  std::map<std::string, std::string> files;  // of the newest checkpoint: weights and moments
+  std::map<std::string, std::string> files;  // the newest checkpoint's weights and moments
   nlohmann::json state;
   int64_t best = -1;  // step of the best checkpoint
   std::vector<nlohmann::json> metrics;
@@ -168,7 +168,7 @@ inline void expect_same(const Trace& a, const Trace& b) {
   EXPECT_EQ(a.metrics, b.metrics);
 }
 
-// No file of a run, however it ended, holds a number that is not finite.
+// Checks that no file of a run, however it ended, contains a number that is not finite.
 inline void expect_finite(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     const std::string path = entry.path().string();
@@ -183,7 +183,7 @@ inline void expect_finite(const std::filesystem::path& folder) {
     } else if (path.ends_with(".json") || path.ends_with(".jsonl")) {
       std::ifstream in(path);
       if (path.ends_with(".json"))
-        EXPECT_TRUE(nlohmann::json::accept(in)) << path;  // which has no words for them
+        EXPECT_TRUE(nlohmann::json::accept(in)) << path;  // JSON has no NaN or infinity
       else
         for (std::string line; std::getline(in, line);) EXPECT_TRUE(nlohmann::json::accept(line)) << path << ": " << line;
     }

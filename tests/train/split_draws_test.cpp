@@ -1,4 +1,4 @@
-// Splitting a batch changes no random number and no loss: each draw counts samples along its own axis, and what cannot be split is refused.
+// Splitting a batch changes no random number and no loss: each draw counts samples along its own axis, and what cannot be split is rejected.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ Loss squares(const Tensor& y, const Tensor& x) { return {sum(y * y), full({}, do
 Tensor time_first(const Tensor& x) { return permute(x, {1, 0, 2}); }
 Tensor flat(const Tensor& x) { return reshape(x, {x.shape()[0] * kTime, kWidth}); }
 
-// Itself; its gradient is multiplied by a number that depends on how many samples there are.
+// The identity, with a gradient scaled by a number that depends on the sample count.
 Tensor scaled_backwards(const Tensor& x, const std::function<double(double)>& factor) {
   return custom([](const std::vector<Tensor>& v) { return v[0]; },
                 [factor](const std::vector<Tensor>&, const Tensor&, const Tensor& dy) { return std::vector<Tensor>{dy * factor(double(dy.shape()[0]))}; }, {x});
@@ -66,7 +66,7 @@ Result result_of(const LossOf& loss, StepOptions o) {
 struct DrawCase {
   const char* name;
   LossOf loss;
-  bool redrawn;  // split, numbers are others than they were in version 1
+  bool redrawn;  // when split, the numbers differ from those in version 1
 };
 
 const std::vector<DrawCase>& draw_cases() {
@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, SplitDraws, ::testing::Range<size_t>(0, draw_cas
   return name;
 });
 
-// By hand: element (t, b, k) of a draw [time, batch, width] has the index (t * batch + b) * width + k, however the batch is split.
+// By hand: element (t, b, k) of a draw [time, batch, width] has index (t * batch + b) * width + k, however the batch is split.
 TEST(SplitDraws, CountElementsOfTheWholeBatch) {
   auto weighted = [](const Tensor& shape_of, const Tensor& drawn) { return Loss{sum(drawn * shape_of), full({}, double(shape_of.size()))}; };
   const LossOf first = [&](const Weights& w, const Tensor& x) { return weighted(time_first(x) * sum(w.row), uniform(time_first(x).shape())); };
@@ -251,7 +251,7 @@ TEST(SplitSizes, AnotherInputForAnotherNumberOfSamplesIsADifference) {
   EXPECT_NE(difference(true).find("another input"), std::string::npos);
 }
 
-// Two sizes say how a third is built. One sample needs fewer nodes for the same: nothing is broadcast.
+// Two batch sizes determine how a third is built. A single sample needs fewer nodes for the same model: nothing is broadcast.
 TEST(SplitSizes, AThirdSizeIsAsTheOtherTwoPredict) {
   auto unpredicted = [](int64_t third, const std::function<int64_t(int64_t)>& length) {
     Graph graphs[3];
@@ -327,7 +327,7 @@ TEST(SplitSizes, WhatDependsOnTheNumberOfSamplesIsRefusedByName) {
       {[](const Weights& w, const Tensor& x) { return squares(scaled_backwards(matmul(x, w.w), [](double n) { return n < 12 ? 1.0 : 2.0; }), x); },
        "in the gradient of a custom operation, literal f32[]: a number depends on the size of the batch: 1 for 7 samples, 2 for 12"},
       {[](const Weights& w, const Tensor& x) {
-         // [time * batch, width] has samples at every place of its axis.
+         // [time * batch, width] has samples interleaved along its first axis.
          return squares(reshape(uniform({kTime * x.shape()[0], kWidth}), time_first(x).shape()) * matmul(time_first(x), w.w), x);
        },
        "it tears samples apart|samples at different places"},
@@ -352,8 +352,8 @@ TEST(SplitSizes, WhatDependsOnTheNumberOfSamplesIsRefusedByName) {
   }
 }
 
-// A run of six steps that lost its last checkpoint, as an earlier version would have left it: without a version of draws, and with this
-// micro-batch. What it says when it is resumed.
+// The message on resuming a six-step run that lost its last checkpoint, as an earlier version would have left it: without a draws version, and with this
+// micro-batch.
 std::string resumed_from_version_1(const LossOf& loss, const char* micro) {
   test::TempFolder folder;
   const std::filesystem::path run = folder / "run", step_4 = run / "checkpoints/step_00000004";

@@ -1,4 +1,4 @@
-// A run whose last checkpoint cannot be written says so, however it ends, and since which step; what was written before is what the next run goes on from.
+// A run that cannot write its last checkpoint says so, however it ends, and since which step; the next run continues from what was written before.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -18,9 +18,9 @@ using test::SmallRun;
 using test::TempFolder;
 using test::Trace;
 
-// No room for checkpoints as long as it is full.
+// Checkpoints fail for lack of space while `full` is set.
 struct FullDisk {
-  static inline std::atomic<bool> full = false;  // checkpoints are written on a thread of their own
+  static inline std::atomic<bool> full = false;  // checkpoints are written on a separate thread
   static int mkdir(const char* path, mode_t mode) {
     if (!full) return ::mkdir(path, mode);
     errno = ENOSPC;
@@ -87,7 +87,7 @@ TEST_P(StateLost, IsToldHoweverARunEnds) {
   }
 }
 
-// Lost is what was not written at the end: failures before that cost nothing.
+// Only what is unwritten at the end is lost: earlier failures cost nothing.
 TEST_P(StateLost, IsNotWhereTheLastCheckpointIsThere) {
   TempFolder folder;
   SmallRun run = run_in(folder / "run");
@@ -110,13 +110,13 @@ TEST_P(StateLost, EndsARunAfterThreeFailures) {
   const Outcome out = run();
   EXPECT_EQ(out.end, Outcome::End::unsaved);
   EXPECT_EQ(out.state_lost_since, 5);
-  // Where checkpoints are written while training goes on, the third failure is known when the next one is due.
+  // If checkpoints are written while training continues, the third failure is known only when the next one is due.
   EXPECT_EQ(out.steps, GetParam() ? 25 : 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(NearAndFar, StateLost, ::testing::Bool());
 
-// Who trains without a folder, or without checkpoints, has asked for that.
+// Training without a folder or without checkpoints was the user's choice.
 TEST(StateKept, IsNotLostWhereNothingIsWritten) {
   const Outcome out = SmallRun{}();
   EXPECT_FALSE(out.state_lost_since);

@@ -1,4 +1,4 @@
-// Laws of a training step: however a batch is split and whatever is recomputed, losses and gradients are the same to rounding.
+// Laws of a training step: however a batch is split and whatever is recomputed, losses and gradients agree up to rounding.
 #include "step/step.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TwoSteps run(const GptConfig& c, StepOptions o, int steps = 2) {
   return out;
 }
 
-// Sums of the same numbers in another order: a few hundred terms of f32.
+// Sums of the same numbers in another order: a few hundred f32 terms.
 void expect_same(const TwoSteps& a, const TwoSteps& b) {
   EXPECT_NEAR(a.loss, b.loss, 2e-6 * std::abs(a.loss));
   EXPECT_NEAR(a.norm, b.norm, 1e-5 * std::abs(a.norm));
@@ -64,7 +64,7 @@ TEST_P(Split, ChangesNothing) {
   auto [micro, dropout] = GetParam();
   GptConfig c = small_gpt(dropout);
   StepOptions o;
-  o.optimizer.kind = Optimizer::Kind::sgd, o.optimizer.lr = 0.1;  // Adam makes whole steps of the rounding of gradients near zero
+  o.optimizer.kind = Optimizer::Kind::sgd, o.optimizer.lr = 0.1;  // Adam would turn rounding errors of near-zero gradients into full steps
   TwoSteps whole = run(c, o);
   o.micro = micro;
   TwoSteps split = run(c, o);
@@ -100,7 +100,7 @@ TEST(Budget, HigherLevelsKeepLess) {
 
 TEST(Budget, SplitsUntilItFitsAndHolds) {
   GptConfig c = small_gpt(0);
-  TwoSteps whole = run(c, {}, 1);  // one step: after that, Adam has made whole steps of the rounding of gradients near zero
+  TwoSteps whole = run(c, {}, 1);  // only one step: Adam turns rounding errors of near-zero gradients into full steps
   StepOptions o;
   o.memory = whole.plan.planned_bytes - whole.plan.activation_bytes / 2;
   TwoSteps fitted = run(c, o, 1);
@@ -150,7 +150,7 @@ TEST(Coupling, BatchNormTrainsWhole) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = uniform_from(random_word({9, 0, 0}, i));
   for (float& w : step.parameter(0)) w = 1;
   const void* batch[] = {x.data()};
-  EXPECT_NEAR(step.run(batch).loss, 4, 0.1);  // four unit variances a sample
+  EXPECT_NEAR(step.run(batch).loss, 4, 0.1);  // four unit variances per sample
 }
 
 TEST(Guard, ANonFiniteStepChangesNothing) {

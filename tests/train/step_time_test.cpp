@@ -74,7 +74,7 @@ TEST(StepTime, RatesOfABusyMachineAreToldAsSuchAndNotBelievedForLong) {
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->correction, quiet.correction);
 }
 
-// optimize_perf=false: what the profile holds decides nothing.
+// optimize_perf=false: the profile has no influence.
 TEST(StepTime, KeptRatesAreNotLookedAtWithoutTuning) {
   const test::TempFolder folder;
   const test::Variable cache("RIDGE_CACHE", folder / "cache");

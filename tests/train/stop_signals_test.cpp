@@ -13,7 +13,7 @@
 namespace ridge {
 namespace {
 
-// With stderr being that file.
+// With stderr redirected to that file.
 void interrupt(int file) {
   const int before = dup(STDERR_FILENO);
   dup2(file, STDERR_FILENO);
@@ -22,7 +22,7 @@ void interrupt(int file) {
     EXPECT_EQ(signals.caught(), 0);
     std::raise(SIGINT);
     EXPECT_EQ(signals.caught(), SIGINT);
-    std::raise(SIGINT);  // the same wish: within an instant
+    std::raise(SIGINT);  // the same request, an instant later
   }
   dup2(before, STDERR_FILENO), close(before);
 }

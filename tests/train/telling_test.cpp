@@ -1,5 +1,5 @@
-// Laws of what a run tells while it goes: each step once and in its place, in the file and to those who watch, however quick the steps are
-// and however the run ends; and of how often it saves when nobody has said so.
+// Laws of a run's reports: each step is reported once and in order, in the file and to observers, however fast the steps are and however the run ends; and of
+// the default save interval.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<int64_t> counted(int64_t last) {
   return steps;
 }
 
-// Whatever is told after step n finds that step told, and no later one.
+// Anything reported after step n comes after that step's report and before any later one.
 struct Watcher : TrainerView {
   fs::path folder;
   std::vector<int64_t> steps, validations, samples, checkpoints;
@@ -68,7 +68,7 @@ TEST(Telling, TellsEveryStepOnceAndInItsPlace) {
   EXPECT_EQ(rows_of(run.folder), counted(30));
 }
 
-// The file has the numbers that those who watch are told, to nine digits; null where one is not finite.
+// The file has the same numbers as the observers get, to nine digits; null if one is not finite.
 TEST(Telling, WritesWhatItTells) {
   struct Keeper : TrainerView {
     std::vector<Progress> steps;
@@ -117,7 +117,7 @@ TEST(Telling, LeavesTheRowsOfARunThatEndsByAnError) {
   EXPECT_EQ(rows_of(run.folder), counted(30));
 }
 
-// A disk without room for rows costs no training, and is told of once, and that they are lost at the end.
+// A disk without space for rows costs no training; it is reported once, and the loss of rows at the end.
 TEST(Telling, TrainsOnWhereRowsCannotBeWritten) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
@@ -134,7 +134,7 @@ TEST(Telling, TrainsOnWhereRowsCannotBeWritten) {
   EXPECT_EQ(newest->step, 30);
 }
 
-// More rows than there is room for: the run goes on to its end and its last checkpoint.
+// More rows than there is space for: the run continues to its end and its last checkpoint.
 TEST(Telling, TrainsOnWhereRowsHaveNoRoomAtAll) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .steps = 700};
@@ -149,7 +149,7 @@ TEST(Telling, TrainsOnWhereRowsHaveNoRoomAtAll) {
   EXPECT_EQ(newest->step, 700);
 }
 
-// How long steps have waited for data so far is in every row: next to nothing where batches are ready, more where making one takes longer than a step.
+// Every row has the total time spent waiting for data: almost nothing if batches are ready, more if making one takes longer than a step.
 TEST(Telling, CountsTheWaitForData) {
   auto waits = [](const fs::path& folder) {
     std::vector<double> all;
@@ -176,7 +176,7 @@ TEST(Telling, CountsTheWaitForData) {
   EXPECT_LE(out.data_wait_seconds, out.phase_seconds[int(Phase::data)] + 1e-3) << "and that is the time of the phase";
 }
 
-// Rates are by the clock: no rate is higher than the wait for data allows. The steps' own times leave it out.
+// Rates use wall-clock time: no rate exceeds what the wait for data allows. The steps' own times exclude that wait.
 TEST(Telling, CountsTheWaitForDataInItsRates) {
   TempFolder folder;
   FarBackend device;
@@ -196,7 +196,7 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
     double own_seconds = 0;
     for (const Progress& p : keeper.steps) {
       own_seconds += 1e-3 * p.ms;
-      EXPECT_LE(p.tokens_s * p.data_wait_s, double(p.step * test::kSamples) * (1 + 1e-9)) << "step " << p.step;  // all steps so far are among the last 31
+      EXPECT_LE(p.tokens_s * p.data_wait_s, double(p.step * test::kSamples) * (1 + 1e-9)) << "step " << p.step;  // the last 31 steps are all steps so far
       EXPECT_NEAR(p.wall_ms * p.tokens_s, 1e3 * test::kSamples, 1e-6);
     }
     const Progress& last = keeper.steps.back();
@@ -206,11 +206,11 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
     EXPECT_NEAR(out.roof * own_seconds, 15 * run.least_seconds, 1e-9);
     EXPECT_LT(own_seconds, 5 * out.phase_seconds[int(Phase::step)]) << "each step's time has more of the wait than the one before";
     EXPECT_LE(out.tokens_s * out.data_wait_seconds, 15.0 * test::kSamples);
-    EXPECT_LT(own_seconds + (backend == &device ? 0 : out.data_wait_seconds), out.seconds);  // they overlap on a device that works by itself
+    EXPECT_LT(own_seconds + (backend == &device ? 0 : out.data_wait_seconds), out.seconds);  // they overlap on an asynchronous device
   }
 }
 
-// More than all of the roof is no figure: files say why there is none, as the screen does.
+// A utilisation above 100 % is not shown: files say why it is missing, as the screen does.
 TEST(Telling, MetricsHoldNoRoofAboveOne) {
   TempFolder folder;
   for (const double least_seconds : {1e3, 1e-9}) {
@@ -231,7 +231,7 @@ TEST(Telling, MetricsHoldNoRoofAboveOne) {
   }
 }
 
-// One slow step is told as slow, and only that one.
+// A slow step is reported as slow, and only that one.
 TEST(Telling, TellsEachStepsOwnTime) {
   struct SlowOnce : FarBackend {
     bool slow = false;
@@ -253,7 +253,7 @@ TEST(Telling, TellsEachStepsOwnTime) {
   EXPECT_LT(out.ms, slowest.ms) << "a median";
 }
 
-// A step's time is divided, on a device that works by itself by the updates of steps that are waited for anyway.
+// A step's time is broken down; on an asynchronous device this uses the updates of steps that are waited for anyway.
 TEST(Telling, KnowsWhatUpdatesTake) {
   TempFolder folder;
   FarBackend device;
@@ -264,8 +264,8 @@ TEST(Telling, KnowsWhatUpdatesTake) {
   }
 }
 
-// Where nobody says how often, validations take a twentieth of the time at most, a sample of them as a third of a training sample, but for the one at the
-// end; and with little to validate on there are many of them.
+// By default validations take at most a twentieth of the time, counting a sample as a third of a training sample, except for the one at the end; with little
+// validation data they are frequent.
 TEST(Telling, ValidatesWithinItsShareOfTheTime) {
   for (const int64_t batches : {1, 2, 10, 40})
     for (const int64_t steps : {1, 30, 100, 300}) {
@@ -309,7 +309,7 @@ TEST(Saving, RestsUnlessAskedNotTo) {
   EXPECT_EQ(saved_steps(run), (Steps{0, 10, 20, 30})) << "the start, each best and the end";
   run.folder = folder / "far", run.backend = &device;
   EXPECT_EQ(saved_steps(run), (Steps{0, 30})) << "a best is copied and not yet written";
-  run.folder = folder / "worse", run.factor = [](int64_t batch) { return batch < 20 ? 1.f : -5.f; };  // what it learns last is wrong
+  run.folder = folder / "worse", run.factor = [](int64_t batch) { return batch < 20 ? 1.f : -5.f; };  // its last batches teach it the wrong thing
   EXPECT_EQ(saved_steps(run), (Steps{0, 20, 30})) << "the last best comes before the end";
   run.folder = folder / "rested", run.factor = {}, run.checkpoint_rest = 0;
   EXPECT_EQ(saved_steps(run), (Steps{0, 3, 6, 9, 10, 12, 15, 18, 20, 21, 24, 27, 30}));

@@ -21,7 +21,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return out;
 }
 
-// tag -> step -> value; of texts the words.
+// tag -> step -> value, or the text
 struct Seen {
   std::map<std::string, std::map<int64_t, float>> scalars;
   std::map<std::string, std::map<int64_t, std::string>> texts;

@@ -1,4 +1,4 @@
-// What a training tells people fits the width, says what it should, and leaves out the least important first.
+// Training messages fit the width, contain what they should, and drop the least important parts first.
 #include "train/train_text.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(DecisionTable, FitsEveryWidthAndKeepsEveryReason) {
   for (int width : {40, 60, 80, 120, 200}) {
     const std::string table = decision_table(some_decisions(), {width, false});
     expect_fits(table, width);
-    std::string joined;  // words in order, wherever lines end
+    std::string joined;  // words in order, across line breaks
     std::istringstream words(table);
     for (std::string word; words >> word;) joined += word + " ";
     for (const char* needed : {"device", "no GPU was", "threads", "1.93×", "otherwise", "micro-batch", "command line"})
@@ -77,7 +77,7 @@ TEST(LiveLine, SaysAllWhereThereIsRoom) {
             "step 1200/5000  loss 1.2346  23.7 ms/step  32.4k tokens/s  ETA 1:23  █▆▃▁");
 }
 
-// x86 makes NaNs with a sign, which says nothing.
+// x86 produces NaNs with a sign, which has no meaning.
 TEST(LiveLine, ShowsNoSignOfNaN) {
   Progress p = some_progress();
   p.loss = p.gradient_norm = -std::numeric_limits<double>::quiet_NaN();
@@ -120,7 +120,7 @@ TEST(LossCurve, IsBoundedAndKeepsTheMean) {
     curve.add(double(n));
     sum += double(n);
     ASSERT_LE(curve.points().size(), 64u);
-    if ((n & (n - 1)) == 0 && n >= 64) {  // at powers of two the points hold all losses
+    if ((n & (n - 1)) == 0 && n >= 64) {  // at powers of two the points represent all losses
       double mean = 0;
       for (double p : curve.points()) mean += p / double(curve.points().size());
       EXPECT_NEAR(mean, sum / double(n), 1e-9 * sum / double(n) + (n > 64 ? double(n) / 64 : 0)) << n;
@@ -158,7 +158,7 @@ TEST(Summary, SaysHowNearToThePossibleItCame) {
     EXPECT_NE(text.find(needed), std::string::npos) << needed << "\n" << text;
 }
 
-// Where the device says how long updates take, a step is what it is made of.
+// If the device reports how long updates take, a step's time is broken down.
 TEST(Summary, SplitsStepsWhereThatIsKnown) {
   RunSummary s = some_summary();
   s.outcome.update_seconds = 10.4;
@@ -176,7 +176,7 @@ TEST(Summary, FitsEveryWidth) {
     expect_fits(text, width);
     EXPECT_EQ(without_colours(summary_text(some_summary(), std::vector<double>(64, 2.0), {width, true})), text);
   }
-  // Nothing known but that it ended.
+  // Nothing is known except that it ended.
   expect_fits(summary_text({}, {}, {60, false}), 60);
 }
 
@@ -184,10 +184,10 @@ TEST(Summary, TellsWhatWatchingCosts) {
   RunSummary s;
   s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.telling_seconds = 0.05;
   EXPECT_NE(summary_text(s, {}, {80, false}).find("telling                 50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
-  for (int width : {60, 70, 80}) expect_fits(summary_text(s, {}, {width, false}), width);  // the bar of nearly all the time
+  for (int width : {60, 70, 80}) expect_fits(summary_text(s, {}, {width, false}), width);  // the bar covers nearly all the time
 }
 
-// What was before a resume is in the steps and seconds of the run, and in no share of this part's time.
+// Work before a resume counts in the run's steps and seconds, but not in this part's shares of time.
 TEST(Summary, DividesTheTimeOfItsOwnPart) {
   RunSummary s;
   Outcome& o = s.outcome;
@@ -236,7 +236,7 @@ TEST(Figures, AreShort) {
   EXPECT_EQ(count_text(1234567), "1.23M");
 }
 
-// More than all of a roof is no figure: the ceilings were measured too low, and that is said instead.
+// A utilisation above 100 % is not shown: the ceilings were measured too low, and the text says so.
 TEST(TrainText, NeverShowsMoreThanTheRoofWithoutSayingWhy) {
   EXPECT_EQ(roof_text(0.634, 0), "63 % of roof");
   EXPECT_EQ(roof_text(1.004, 0.5, "the roof"), "100 % of the roof");

@@ -1,4 +1,4 @@
-// What stays on a screen, in a pipe and for programs, whatever the order of events.
+// What remains on a screen, in a pipe and for programs, whatever the order of events.
 #include "train/train_view.h"
 #include "support/patterns.h"
 
@@ -9,7 +9,7 @@
 namespace ridge {
 namespace {
 
-// A terminal as far as the view uses it: carriage return, clearing to the end of the line, line feed.
+// The terminal features that the view uses: carriage return, clear to end of line, line feed.
 struct FakeTerminal {
   std::vector<std::string> lines = {""};
   size_t column = 0, writes = 0;
@@ -87,7 +87,7 @@ TEST(TerminalView, PrintsEventsAboveTheLiveLine) {
                               "│ Once upon", "│ a time", "step 500: checkpoint", "all 1000 steps done"})
       if (line.find(event) != std::string::npos) found.push_back(event);
   }
-  EXPECT_EQ(live, 1);  // the last one alone stays
+  EXPECT_EQ(live, 1);  // only the last one stays
   EXPECT_EQ(found.size(), 8u) << ::testing::PrintToString(t.lines);
 }
 
@@ -101,7 +101,7 @@ TEST(TerminalView, WritesPlainLinesIntoAPipe) {
     EXPECT_GE(t.writes, std::min<size_t>(size_t(steps), 40)) << steps;
     for (const std::string& line : t.lines) EXPECT_TRUE(line.empty() || plain_line.in(line)) << line;
   }
-  // Slow steps are told of at least every ten seconds.
+  // Slow steps are reported at least every ten seconds.
   FakeTerminal t;
   TerminalView view(t.screen(false));
   for (int64_t i = 1; i <= 30; ++i) view.on_step(at_step(i, 1000000, 11000));

@@ -1,4 +1,4 @@
-// Attention's plan: what a unit is, how much memory it needs, which operand is which.
+// Plans attention: its units, their memory, and the order of operands.
 #include "backend/cpu/attention.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kUnits = 16;           // units that large work is cut into, at least
-constexpr double kSmallUnitNs = 50'000;  // a cut that makes units shorter than this gains nothing
+constexpr int64_t kUnits = 16;           // large work is split into at least this many units
+constexpr double kSmallUnitNs = 50'000;  // splitting into units shorter than this gains nothing
 
 void check(const AttentionDesc& d) {
   if (d.dtype != DType::f32 && d.dtype != DType::bf16 && d.dtype != DType::f16)
@@ -22,14 +22,14 @@ void check(const AttentionDesc& d) {
   if (!(d.dropout >= 0 && d.dropout <= 1)) fail(ErrorCode::value, "[attention] dropout {} is outside [0, 1]", d.dropout);
 }
 
-// Pairs of a query and a key that one head computes for queries [begin, end); the edge is cut by vectors, not by lanes.
+// The (query, key) pairs that one head computes for queries [begin, end); the causal edge is cut by vectors, not by lanes.
 double pairs(const AttentionDesc& d, int64_t begin, int64_t end) {
   if (!d.causal || d.has_length) return double(end - begin) * double(d.keys);
   auto seen = [&](int64_t i) { return double(std::clamp<int64_t>(i + 9 + d.keys - d.queries, 0, d.keys)); };
   return end > begin ? (seen(begin) + seen(end - 1)) / 2 * double(end - begin) : 0;
 }
 
-// Times on one core: a pair takes `products` products of length dim and the softmax, a query `moves` rows transposed.
+// Times on one core: a pair takes `products` products of length dim plus the softmax; a query takes `moves` transposed rows.
 struct Cost {
   double pair_ns, query_ns;
   Cost(const AttentionDesc& d, IsaTier tier, int products, int moves) {
@@ -51,7 +51,7 @@ class AttentionBase : public Kernel {
     args_.padded = (desc.dim + kAttentionFeatures - 1) / kAttentionFeatures * kAttentionFeatures;
   }
 
-  // The operands that forward and backward begin with.
+  // The operands that forward and backward have in common, which come first.
   size_t bind_inputs(std::span<const Ref> operands) {
     size_t i = 0;
     auto next = [&] {

@@ -8,7 +8,7 @@
 namespace ridge::cpu {
 
 // Operands: q, k, v, [mask], [length], [seed, step, base], out, lse (f32, [batch, heads, queries], contiguous).
-// A row that may attend to nothing gives zeros and lse = -inf.
+// A row that may attend to no key gives zeros and lse = -inf.
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc);
 
 // Operands: q, k, v, [mask], [length], [seed, step, base], out, lse, dout, then dq, dk, dv. Deterministic: no atomics.

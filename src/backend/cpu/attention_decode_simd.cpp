@@ -1,4 +1,4 @@
-// Attention of one query: memory is all that it costs, so every key and value is read once, in order.
+// Attention with one query. Its cost is memory bandwidth alone, so every key and value is read once, in order.
 #include "backend/cpu/attention_kernels.h"
 #include "base/simd.h"
 
@@ -39,7 +39,7 @@ HWY_INLINE Vec load(const Stored<t>* p) {
     return t == DType::bf16 ? wide::load_bf16(d, p) : wide::load_f16(d, p);
 }
 
-// A step through a row: two vectors of features, or a lone one at its end.
+// One step through a row: two vectors of features, or a single one at the end.
 template <DType t, int N>
 HWY_INLINE void load(const Stored<t>* p, Vec* to) {
   if constexpr (N == 2 && t == DType::bf16)
@@ -48,9 +48,8 @@ HWY_INLINE void load(const Stored<t>* p, Vec* to) {
     for (int i = 0; i < N; ++i) to[i] = load<t>(p + i * kLanes);
 }
 
-// Rows that are read one after the other, and those that come behind them: a head's values behind its keys, the next head's keys behind its values.
-// As the hardware does not follow from one stretch to the next, they are fetched ahead, into the second-level cache: the first one would lose them
-// before they are read.
+// Rows that are read in sequence, and the rows to read after them: after a head's keys come its values, then the next head's keys. The hardware prefetcher does
+// not continue from one range to the next, so rows are prefetched explicitly, into L2, because L1 would evict them before they are read.
 constexpr int64_t kBytesAhead = 16 << 10;
 template <class T>
 struct Rows {
@@ -63,7 +62,7 @@ struct Rows {
   }
 };
 
-// scores[j] = q · keys[j]; what lies behind the last up to a multiple of 16 becomes -inf. N: vectors of features, an even number; 0: any.
+// scores[j] = q · keys[j]; scores past the last key, up to a multiple of 16, become -inf. N: vectors of features, an even number; 0: any.
 template <DType t, int N>
 HWY_INLINE void score(const float* q, const Rows<Stored<t>>& keys, int64_t dim, float* scores) {
   const F d;
@@ -108,7 +107,7 @@ HWY_INLINE void score(const float* q, const Rows<Stored<t>>& keys, int64_t dim, 
   for (int64_t j = n; j % 16; ++j) scores[j] = -kInf;
 }
 
-// Scores become weights; returns their sum and the largest score.
+// Turns scores into weights; returns their sum and the largest score.
 struct Softmax {
   float sum, top;
 };
@@ -126,7 +125,7 @@ HWY_INLINE Softmax softmax(float* scores, int64_t n) {
   return {hn::GetLane(hn::SumOfLanes(d, sum)), hn::GetLane(top)};
 }
 
-// out[c] = sum over j of weights[j] * values[j][c] for N vectors of features; even and odd keys are summed apart.
+// out[c] = sum over j of weights[j] * values[j][c] for N vectors of features; even and odd keys are summed separately.
 template <DType t, int N>
 HWY_INLINE void mix(const float* weights, const Rows<Stored<t>>& values, int64_t at, float scale, float* out) {
   const F d;
@@ -162,7 +161,7 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
   const AttentionArgs& args = *static_cast<const AttentionArgs*>(p);
   const AttentionDesc& desc = args.desc;
   const int64_t dim = desc.dim, n = desc.has_length ? std::clamp<int64_t>(*worker.at<int64_t>(args.length), 0, desc.keys) : desc.keys;
-  float* const q = reinterpret_cast<float*>(worker.scratch);  // later the result
+  float* const q = reinterpret_cast<float*>(worker.scratch);  // later holds the result
   float* const scores = q + dim;
   const int64_t ahead = std::max<int64_t>(4, kBytesAhead / (dim * int64_t(sizeof(T))));
   const F d;
@@ -173,7 +172,7 @@ void decode(const void* p, int64_t begin, int64_t end, Worker& worker) {
     const T* from = worker.at<T>(args.q) + b * desc.q[0] + h * desc.q[1];
     const T* values = worker.at<T>(args.v) + b * desc.v[0] + kv * desc.v[1];
     for (int64_t c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(load<t>(from + c), hn::Set(d, float(desc.scale))), d, q + c);
-    const T* next = keys(std::min(unit + 1, desc.batch * desc.heads - 1));  // units are dealt one by one, mostly in order
+    const T* next = keys(std::min(unit + 1, desc.batch * desc.heads - 1));  // units are assigned one by one, mostly in order
     const Rows<T> k{keys(unit), values, desc.k[2], desc.v[2], n, ahead}, v{values, next, desc.v[2], desc.k[2], n, ahead};
     for (int64_t j = 0; j < std::min(ahead, 2 * n); ++j) k.fetch(j, 0, dim);
     score_rows(q, k, dim, scores);

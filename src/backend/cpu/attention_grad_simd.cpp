@@ -1,4 +1,4 @@
-// Attention, backward: scores are computed again from q, k and the log-sum-exp; queries outside, keys inside.
+// Attention, backward: recomputes scores from q, k and the log-sum-exp, with queries in the outer loop and keys in the inner loop.
 #include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,28 +12,27 @@ namespace ridge::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// What a block of queries keeps while it passes over the keys. With pairs: features of q_t, dout_t, k and v are pairs, and so are queries
-// of q and dout.
+// What a block of queries keeps while it iterates over the keys. With pairs, features of q_t, dout_t, k and v are paired, and queries of q and dout are paired.
 struct Operands {
   Rows q{}, dout{};                               // [query][feature], whole vectors
   Rows k{}, v{};                                  // [key][feature]
-  const float *q_t = nullptr, *dout_t = nullptr;  // [feature][query]; q_t is scaled, in powers of two, unless it is of pairs
-  const float *lse = nullptr, *delta = nullptr;   // per query: in powers of two; scale * sum of dout * out
-  const float *bias = nullptr, *drop = nullptr;   // [key][query], null where there is none
-  int64_t dim = 0, depth = 0;                     // features, and those or their pairs
-  float scale = 1, factor = 1;                    // of a score of pairs: with it in powers of two
+  const float *q_t = nullptr, *dout_t = nullptr;  // [feature][query]; q_t is scaled for base 2, except with pairs
+  const float *lse = nullptr, *delta = nullptr;   // per query: log-sum-exp in base 2; scale * sum of dout * out
+  const float *bias = nullptr, *drop = nullptr;   // [key][query], null if absent
+  int64_t dim = 0, depth = 0;                     // number of features, and of features or feature pairs
+  float scale = 1, factor = 1;                    // factor: scale * log2(e), for a score of pairs
   const Exp2Table* table = nullptr;
 };
 
-// Where probabilities and gradients of scores go: of R keys, and of all keys of a block.
+// Where probabilities and gradients of scores are stored: for R keys, and for all keys of a block.
 struct Weights {
   float* p = nullptr;   // [R][query]
   float* ds = nullptr;  // [key][query], or pairs of keys
-  // With pairs: the same in bf16 with queries side by side.
+  // With pairs: the same in bf16, contiguous along the queries.
   uint16_t *p_rows = nullptr, *ds_rows = nullptr;
 };
 
-// For R keys from row j and vectors [v, v + N): p = softmax, dropped out, and ds = scale * p * (dout vᵀ - delta).
+// For R keys from row j and vectors [v, v + N): p = softmax after dropout, and ds = scale * p * (dout vᵀ - delta).
 template <Arithmetic kArithmetic, int R, int N>
 HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, int v, const Weights& to) {
   float* const p = to.p;
@@ -78,7 +77,7 @@ HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, 
   for (int i = 0; i < N; ++i) {
     const int64_t at = lanes + i * kLanes;
     const Vec delta = hn::Load(d, o.delta + at);
-    hn::Vec<U> before = hn::Zero(u);  // the row above, rounded
+    hn::Vec<U> before = hn::Zero(u);  // the previous row, rounded
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       Vec e = hn::Load(d, p + r * kQ + at), dp = acc[r][i], kept = e;
@@ -91,7 +90,7 @@ HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, 
         const auto bits = rounded(ds);
         hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(rounded(kept))), d16, to.p_rows + r * kQ + at);
         hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(bits)), d16, to.ds_rows + (j + r) * kQ + at);
-        // A single key is the second of a pair, or the first of one that has no second yet.
+        // A single key is either the second of a pair, or the first of a pair that has no second yet.
         uint32_t* pairs = reinterpret_cast<uint32_t*>(to.ds + (j + r) / 2 * kQ + at);
         if (R == 1)
           hn::Store(j % 2 ? hn::Or(hn::Load(u, pairs), hn::And(bits, hn::Set(u, 0xffff0000u))) : hn::ShiftRight<16>(bits), u, pairs);
@@ -106,11 +105,11 @@ HWY_NOINLINE void score_grad_tile(const Operands& o, const Block& k, int64_t j, 
   }
 }
 
-// Where dk and dv of a unit are summed: in the output itself where that is possible, else in f32 rows apart.
+// Where a unit sums dk and dv: directly in the outputs if possible, otherwise in separate f32 rows.
 struct Sums {
   float *dk, *dv;
   int64_t dk_stride, dv_stride;
-  int64_t touched = 0;  // keys that have a sum already; the others are started from zero
+  int64_t touched = 0;  // number of keys that already have sums; the others start from zero
 };
 
 // sums[r][c] (+)= sum over queries of weights[r][query] * rows[query][c], for R keys.
@@ -134,7 +133,7 @@ HWY_NOINLINE void add_keys_tile(const float* weights, int64_t weights_stride, co
     for (int i = 0; i < N; ++i) hn::StoreU(acc[r][i], d, sums + r * sums_stride + i * kLanes);
 }
 
-// `first` and `n` count pairs of queries where weights are pairs.
+// With pairs, `first` and `n` count pairs of queries.
 template <Arithmetic kArithmetic, int R>
 HWY_INLINE void add_keys(const float* weights, int64_t weights_stride, Rows rows, int64_t first, int64_t n, int64_t dim, bool add, float* sums,
                          int64_t sums_stride) {
@@ -153,7 +152,7 @@ HWY_INLINE void key_rows(const Operands& o, const Block& k, int64_t j, const Wei
   const bool add = key < sums.touched;
   float *dv = sums.dv + key * sums.dv_stride, *dk = sums.dk + key * sums.dk_stride;
   if constexpr (kArithmetic == Arithmetic::pairs) {
-    // A first query that is the second of a pair has one before it with nothing to add.
+    // If the first query is the second of a pair, the first of that pair contributes zero.
     const int64_t begin = first / 2, end = (k.n + 1) / 2;
     add_keys<kArithmetic, R>(reinterpret_cast<const float*>(w.p_rows), kQ / 2, o.dout, begin, end, o.dim, add, dv, sums.dv_stride);
     add_keys<kArithmetic, R>(reinterpret_cast<const float*>(w.ds_rows + j * kQ), kQ / 2, o.q, begin, end, o.dim, add, dk, sums.dk_stride);
@@ -169,7 +168,7 @@ void clear(const Sums& sums, int64_t begin, int64_t end, int64_t dim) {
   for (int64_t j = begin; j < end; ++j) std::memset(sums.dk + j * sums.dk_stride, 0, bytes), std::memset(sums.dv + j * sums.dv_stride, 0, bytes);
 }
 
-// The sum of dout * out of a query, of rows of pairs.
+// The sum of dout * out for a query, from rows of pairs.
 HWY_INLINE float pair_dot(const float* a, const float* b, int64_t pairs) {
   const F d;
   Vec sum = hn::Zero(d);
@@ -195,7 +194,7 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   Operands o{.q_t = q_t, .dout_t = dout_t, .lse = lse, .delta = delta, .dim = dim, .depth = kPairs ? dim / 2 : dim, .scale = float(desc.scale)};
   o.factor = factor, o.table = &x.args.exp2;
   const int64_t q_at = offset(desc.q, k.h, k.i0), dout_at = offset(desc.dout, k.h, k.i0), out_at = offset(desc.out, k.h, k.i0);
-  Rows dout, out;  // rows of features, for delta
+  Rows dout, out;  // feature rows, for delta
   if constexpr (kPairs) {
     dout = pair_rows(x.data(x.args.dout), dout_at, desc.dout[2]), out = pair_rows(x.data(x.args.out), out_at, desc.out[2]);
     o.q = interleave_rows(x.data(x.args.q), q_at, desc.q[2], k.n, dim, x.part(x.at.q_rows), padded);
@@ -209,7 +208,7 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
     transpose_in(o.q, k.n, dim, factor, q_t);
     transpose_in(o.dout, k.n, dim, 1.0f, dout_t);
   }
-  // Lanes past the last query, and queries that saw nothing, get probability zero everywhere.
+  // Lanes past the last query, and queries that see no keys, get probability zero everywhere.
   const float* saved = x.worker.at<const float>(x.args.lse) + (k.b * desc.heads + k.h) * desc.queries + k.i0;
   for (int i = 0; i < kQ; ++i) lse[i] = i < k.n && saved[i] != -kInf ? saved[i] * kLog2e : kInf, delta[i] = 0, one[i] = 1;
   for (int64_t i = 0; i < k.n; ++i) {
@@ -234,7 +233,7 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
     k.nk = std::min(kAttentionKeys, end - k.k0);
     k.first = desc.causal ? k.k0 - x.shift - k.i0 : -kAttentionKeys;
     const int64_t k_at = offset(desc.k, kv_head, k.k0), v_at = offset(desc.v, kv_head, k.k0);
-    Rows key_sums;  // what dq is summed from
+    Rows key_sums;  // the rows that dq is summed from
     if constexpr (kPairs) {
       o.k = pair_rows(x.data(x.args.k), k_at, desc.k[2]), o.v = pair_rows(x.data(x.args.v), v_at, desc.v[2]);
       key_sums = interleave_rows(x.data(x.args.k), k_at, desc.k[2], k.nk, dim, x.part(x.at.k_rows), padded);
@@ -244,7 +243,7 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
     }
     o.bias = bias_tile(x, k);
     o.drop = keep_tile(x, k);
-    // Groups of kRows keys are either summed already or not: one that is cut in half by the last end gets its zeros here.
+    // A group of kRows keys must have sums for all or none of its keys, so a group that the previous end cuts in two gets zeros here.
     const int64_t whole = std::min((sums.touched + kRows - 1) / kRows * kRows, end);
     if (sums.touched < whole) clear(sums, sums.touched, whole, padded_dim), sums.touched = whole;
     int64_t j = 0;
@@ -264,7 +263,7 @@ void backward_block(const Context& x, Block k, Sums& sums, Ahead& ahead) {
   transpose_out(acc_t, one, k.n, dim, t, x.worker.at<std::byte>(x.args.dq), offset(desc.dq, k.h, k.i0), desc.dq, x.part(x.at.q_rows), padded);
 }
 
-// Sums to dk and dv of keys [begin, end) of one (batch, kv head); the sums of `begin` come first.
+// Stores the sums of keys [begin, end) of one (batch, kv head) to dk and dv; the first sums are those of `begin`.
 void store_keys(const Context& x, int64_t b, int64_t kv_head, int64_t begin, int64_t end, const float* dk, const float* dv) {
   const AttentionDesc& desc = x.args.desc;
   for (int64_t j = begin; j < end; ++j, dk += x.args.padded, dv += x.args.padded) {
@@ -297,7 +296,7 @@ void backward(const void* arg, int64_t begin, int64_t end, Worker& worker) {
         const Block block{.b = b, .h = h, .i0 = i, .n = std::min<int64_t>(kQ, last - i)};
         Ahead ahead;
         ahead.add(x, args.dq, desc.dq, b, h, i, block.n);
-        // The next block's rows, and at the last head of a group a part of the next group's keys and their gradients.
+        // The next block's rows and, for the last head of a group, a share of the next group's keys and their gradients.
         const int64_t after = i + kQ < desc.queries ? i + kQ : 0, next = b * desc.heads + h + (after ? 0 : 1),
                       rows = std::min<int64_t>(kQ, desc.queries - after);
         if (next < desc.batch * desc.heads) {
@@ -319,7 +318,7 @@ void backward(const void* arg, int64_t begin, int64_t end, Worker& worker) {
   }
 }
 
-// A unit is a block of keys of one (batch, kv head): the chunks are added in their order, into the first.
+// A unit is a block of keys of one (batch, kv head): adds the chunks in order, into the first.
 void reduce(const void* arg, int64_t begin, int64_t end, Worker& worker) {
   const F d;
   const AttentionArgs& args = *static_cast<const AttentionArgs*>(arg);

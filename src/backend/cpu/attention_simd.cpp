@@ -12,7 +12,7 @@ namespace ridge::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Scores of R keys from row j against vectors [v, v + N), masked, into the tile; `top` keeps each lane's maximum.
+// Scores of R keys from row j for vectors [v, v + N), masked and written to the tile; `top` tracks each lane's maximum.
 template <Arithmetic kArithmetic, int R, int N>
 HWY_NOINLINE void score_tile(Rows keys, const float* q_t, int64_t depth, float factor, const Block& k, int64_t j, int v, const float* bias, float* tile,
                              float* top) {
@@ -58,8 +58,8 @@ HWY_INLINE void score_tiles(Rows keys, const float* q_t, int64_t depth, float fa
   if (v < k.vectors()) score_tile<kArithmetic, R, 1>(keys, q_t, depth, factor, k, j, v, bias, tile, top);
 }
 
-// Scores to probabilities, up to the factor that the last block knows; sums go on with those of earlier blocks. As pairs they take the
-// place of the first half of the scores.
+// Turns scores into probabilities, up to the factor that is known after the last block; sums continue those of earlier blocks. Pairs are written over the first
+// half of the scores.
 template <Arithmetic kArithmetic>
 HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* drop, float* tile, float* top, float* last_top, float* sum, float* keep) {
   const F d;
@@ -67,7 +67,7 @@ HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* d
   for (int v = 0; v < k.vectors(); ++v) {
     const int64_t lanes = v * kLanes;
     const Vec m = hn::Load(d, top + lanes);
-    const Vec safe = hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf)), hn::Zero(d), m);  // a lane that has seen nothing yet
+    const Vec safe = hn::IfThenElse(hn::Eq(m, hn::Set(d, -kInf)), hn::Zero(d), m);  // for a lane that has not seen any key yet
     const Vec alpha = exp2(hn::Sub(hn::Load(d, last_top + lanes), safe));
     hn::Store(m, d, last_top + lanes);
     hn::Store(alpha, d, keep + lanes);
@@ -77,7 +77,7 @@ HWY_NOINLINE void softmax(const Exp2Table& table, const Block& k, const float* d
     const auto put = [&](int64_t j, Vec p0, Vec p1) HWY_ATTR {
       const auto dropped = [&](Vec x, int64_t row) HWY_ATTR {
         const Vec kept = hn::Load(d, drop + lanes + row * kQ);
-        // The factor of what is kept would be rounded alike for all keys: it comes at the end.
+        // The factor for kept elements would be rounded, with the same error for all keys, so it is applied at the end.
         return kArithmetic == Arithmetic::pairs ? hn::IfThenZeroElse(hn::Eq(kept, hn::Zero(d)), x) : hn::Mul(x, kept);
       };
       if (drop) p0 = dropped(p0, j);
@@ -180,7 +180,7 @@ void forward(const void* p, int64_t begin, int64_t end, Worker& worker) {
       ahead.add(x, args.out, desc.out, block.b, block.h, i, block.n);
       const int64_t after = i + kQ < last ? i + kQ : last % desc.queries, next = after ? head : head + 1, b = next / desc.heads, h = next % desc.heads;
       if (after || unit + 1 < end) ahead.add(x, args.q, desc.q, b, h, after, std::min<int64_t>(kQ, desc.queries - after));
-      // The next head's keys and values, in as many parts as this one has blocks of queries.
+      // The next head's keys and values, split into as many parts as this head has blocks of queries.
       const int64_t other = head + 1, kv = other % desc.heads / args.group, from = i * desc.keys / desc.queries;
       if (other * args.query_units < end && other % args.group == 0) {
         const int64_t rows = std::min(kQ * desc.keys / desc.queries + 1, x.keys - from);

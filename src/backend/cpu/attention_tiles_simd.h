@@ -1,5 +1,5 @@
-// The pieces that attention's forward and backward share. A block's queries lie along the vector lanes, keys and
-// features are rows, so softmax needs no horizontal step, and K and V are read where they are, by broadcast.
+// Shared by attention's forward and backward kernels. A block's queries run along the vector lanes, and keys and features are rows, so softmax needs no
+// horizontal step, and K and V are read in place, by broadcast.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -29,13 +29,13 @@ using F = hn::ScalableTag<float>;
 using U = hn::ScalableTag<uint32_t>;
 using Vec = hn::Vec<F>;
 constexpr int kLanes = HWY_LANES(float);
-constexpr int kVecs = 4;                                                   // query vectors of a block
-constexpr int kQ = kVecs * kLanes;                                         // queries of a block
-constexpr int kRows = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64 ? 8 : 4;  // rows of a register tile, two vectors wide
+constexpr int kVecs = 4;                                                   // query vectors in a block
+constexpr int kQ = kVecs * kLanes;                                         // queries in a block
+constexpr int kRows = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64 ? 8 : 4;  // rows in a register tile, two vectors wide
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
-// 2^x within 2 ulp, exactly 1 at 0 and 0 below 2^-126 (with AVX-512 where denormals are flushed); NaN stays. For x below 128.
+// 2^x within 2 ulp for x below 128: exactly 1 at 0, and 0 below 2^-126 (with AVX-512, if denormals are flushed); NaN propagates.
 struct Exp2 {
   Vec c5, c4, c3, c2, c1, c0, magic, limit;
   HWY_INLINE explicit Exp2(const Exp2Table& t) {
@@ -54,7 +54,7 @@ struct Exp2 {
   HWY_INLINE Vec operator()(Vec x) const {
 #if HWY_TARGET == HWY_AVX3
     const Vec n = hn::Round(x);
-    return Vec{_mm512_scalef_ps(small(hn::Sub(x, n)).raw, n.raw)};  // 0 for -inf too
+    return Vec{_mm512_scalef_ps(small(hn::Sub(x, n)).raw, n.raw)};  // 0 for -inf as well
 #else
     const F d;
     const hn::RebindToSigned<F> di;
@@ -65,7 +65,7 @@ struct Exp2 {
   }
 };
 
-// log2 of a normal positive number: 2^e * m with m in [sqrt(1/2), sqrt(2)), then the series of atanh((m - 1) / (m + 1)).
+// log2 of a normal positive number 2^e * m with m in [sqrt(1/2), sqrt(2)), by the series of atanh((m - 1) / (m + 1)).
 HWY_INLINE Vec log2_lanes(Vec x) {
   const F d;
   const hn::RebindToSigned<F> di;
@@ -82,15 +82,15 @@ HWY_INLINE Vec log2_lanes(Vec x) {
   return hn::MulAdd(p, s, hn::ConvertTo(d, e));
 }
 
-// What products multiply: f32, or pairs of bf16 along the sum, which take the place of an f32 in memory and in registers.
+// The factors of products: f32, or pairs of bf16 along the summed axis, each stored in place of one f32 in memory and registers.
 enum class Arithmetic { f32, pairs };
 
-// a * b + acc in an element.
+// a * b + acc per element.
 template <Arithmetic kArithmetic>
 HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (kArithmetic == Arithmetic::pairs) {
-    // The instruction that Highway's target does not know; only CPUs that have it come here.
+    // Highway's target lacks this instruction; only CPUs that have it get here.
     asm("vdpbf16ps %2, %1, %0" : "+v"(acc.raw) : "v"(a.raw), "v"(b.raw));
     return acc;
   }
@@ -98,15 +98,15 @@ HWY_INLINE Vec multiply_add(Vec a, Vec b, Vec acc) {
   return hn::MulAdd(a, b, acc);
 }
 
-// An element for all lanes; pairs may lie at any even address.
+// One element in all lanes; pairs may be at any even address.
 HWY_INLINE Vec broadcast(const float* p) {
   float x;
   __builtin_memcpy(&x, p, sizeof(x));
   return hn::Set(F(), x);
 }
 
-// acc[r][n] += sum over k of a(r, k) * b[k][n]. Either the rows of a are contiguous in k, or its columns are in r.
-// Three rows share an address register, so that eight of them and the loop fit into the general registers.
+// acc[r][n] += sum over k of a(r, k) * b[k][n]. Either the rows of a are contiguous in k, or its columns are contiguous in r.
+// Three rows share an address register, so that eight rows and the loop fit in the general-purpose registers.
 template <bool kRowsContiguous, Arithmetic kArithmetic, int R, int N>
 HWY_INLINE void multiply(const float* HWY_RESTRICT a, size_t stride, const float* HWY_RESTRICT b, size_t b_stride, size_t n, Vec (&acc)[R][N]) {
   const F d;
@@ -139,7 +139,7 @@ HWY_INLINE void set_zero(Vec (&acc)[R][N]) {
     for (int i = 0; i < N; ++i) acc[r][i] = hn::Zero(F());
 }
 
-// f32 rows to read: in place, or a copy in scratch.
+// f32 rows to read, in place or copied to scratch.
 struct Rows {
   const float* p;
   int64_t stride;
@@ -151,8 +151,8 @@ inline float to_float(DType t, const void* base, int64_t i) {
   return t == DType::bf16 ? bf16_to_f32(h) : f16_to_f32(h);
 }
 
-// [rows][cols] of any storage type and strides. A row is copied unless it is f32, contiguous, and, where `whole`
-// asks for vectors that may be read to their end, a multiple of the lanes.
+// Reads [rows][cols] of any storage type and strides as f32. Rows are copied unless they are f32 and contiguous and, if `whole` asks that vectors can be read
+// past the last column, a multiple of the lanes long.
 inline Rows fetch(DType t, const std::byte* src, int64_t offset, int64_t row, int64_t col, int64_t rows, int64_t cols, bool whole, float* dst, int64_t padded) {
   const F d;
   if (t == DType::f32 && (col == 1 || cols == 1) && (!whole || cols % kLanes == 0)) return {reinterpret_cast<const float*>(src) + offset, row};
@@ -176,12 +176,12 @@ inline Rows fetch(DType t, const std::byte* src, int64_t offset, int64_t row, in
 
 // ---- pairs
 
-// Rows of bf16 whose features lie side by side, as rows of pairs.
+// Rows of contiguous bf16 features as rows of pairs.
 inline Rows pair_rows(const std::byte* src, int64_t offset, int64_t row) {
   return {reinterpret_cast<const float*>(reinterpret_cast<const uint16_t*>(src) + offset), row / 2};
 }
 
-// dst[i / 2][c] = the pair (src[i][c], src[i + 1][c]); after an odd last row comes zero.
+// dst[i / 2][c] = the pair (src[i][c], src[i + 1][c]); an odd last row is paired with zero.
 HWY_NOINLINE Rows interleave_rows(const std::byte* src, int64_t offset, int64_t row, int64_t rows, int64_t cols, float* HWY_RESTRICT dst, int64_t padded) {
   const U u;
   const hn::Rebind<uint16_t, U> d16;
@@ -201,17 +201,17 @@ HWY_NOINLINE Rows interleave_rows(const std::byte* src, int64_t offset, int64_t 
   return {dst, padded};
 }
 
-// The upper half of each lane as bf16, rounded to nearest even.
+// Rounds each lane to bf16, to nearest even; the result is in the upper half of the lane.
 HWY_INLINE hn::Vec<U> rounded(Vec x) {
   const U u;
   const auto bits = hn::BitCast(u, x);
-  return hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u)));  // what is not finite has no say in probabilities
+  return hn::Add(hn::Add(bits, hn::Set(u, 0x7fffu)), hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 1u)));  // values that are not finite do not matter here
 }
 
-// Lanes of two rows as pairs.
+// Pairs the lanes of two rows.
 HWY_INLINE hn::Vec<U> paired(hn::Vec<U> low, hn::Vec<U> high) { return hn::Or(hn::ShiftRight<16>(low), hn::And(high, hn::Set(U(), 0xffff0000u))); }
 
-// n contiguous floats to a row of any storage type and feature stride.
+// Writes n contiguous floats to a row of any storage type and feature stride.
 inline void put(DType t, std::byte* dst, int64_t offset, int64_t col, const float* from, int64_t n) {
   const F d;
   int64_t c = 0;
@@ -246,7 +246,7 @@ inline void put(DType t, std::byte* dst, int64_t offset, int64_t col, const floa
   for (; c < n; ++c) to[c * col] = t == DType::bf16 ? f32_to_bf16(from[c]) : f32_to_f16(from[c]);
 }
 
-// A vector of 128-bit blocks, each four rows below the last; transposing four of them within blocks gives four columns.
+// Loads a vector of 128-bit blocks, each four rows below the previous one; transposing four such vectors within blocks gives four columns.
 template <class D>
 HWY_INLINE hn::Vec<D> load_blocks(D d, const float* p, size_t step) {
   if constexpr (hn::MaxLanes(D()) == 4) {
@@ -280,7 +280,7 @@ HWY_INLINE void transpose_blocks(Vec (&a)[4]) {
   a[3] = hn::BitCast(d, hn::BitCast(u, hn::InterleaveUpper(w, hi01, hi23)));
 }
 
-// dst[c][i] = factor * src[i][c], or the same bits without a factor. Lanes past n repeat the last row: harmless, since nothing of them is stored.
+// dst[c][i] = factor * src[i][c], or the same bits if not scaled. Lanes past n repeat the last row, which is harmless: their results are not stored.
 template <bool kScaled = true>
 HWY_NOINLINE void transpose_in(Rows src, int64_t n, int64_t cols, float factor, float* HWY_RESTRICT dst) {
   const F d;
@@ -310,7 +310,7 @@ HWY_NOINLINE void transpose_in(Rows src, int64_t n, int64_t cols, float factor, 
   }
 }
 
-// The reverse: out[i][c] = factor[i] * src[c][i] for i < n, in the storage type. `rows` is room for one block in f32.
+// The reverse: out[i][c] = factor[i] * src[c][i] for i < n, in the storage type. `rows` holds one block in f32.
 HWY_NOINLINE void transpose_out(const float* HWY_RESTRICT src, const float* HWY_RESTRICT factor, int64_t n, int64_t cols, DType t, std::byte* out,
                                 int64_t offset, const AttentionDesc::Strides& strides, float* rows, int64_t padded) {
   const F d;
@@ -338,7 +338,7 @@ HWY_NOINLINE void transpose_out(const float* HWY_RESTRICT src, const float* HWY_
     for (int64_t i = 0; i < n; ++i) put(t, out, offset + i * strides[2], strides[3], rows + i * padded, cols);
 }
 
-// Philox for a vector of 64-bit block numbers, given as halves.
+// Philox for a vector of 64-bit block numbers, given as low and high halves.
 HWY_INLINE void philox_lanes(RandomKey key, hn::Vec<U> low, hn::Vec<U> high, hn::Vec<U> (&c)[4]) {
   const U u;
   const hn::RepartitionToWide<U> w;
@@ -358,13 +358,13 @@ HWY_INLINE void philox_lanes(RandomKey key, hn::Vec<U> low, hn::Vec<U> high, hn:
   }
 }
 
-// What a unit reads of the operands besides q, k, v: resolved once.
+// The inputs of a unit other than q, k and v, resolved once.
 struct Context {
   const AttentionArgs& args;
   Worker& worker;
   float* scratch;
   AttentionScratch at;
-  int64_t keys;   // valid ones
+  int64_t keys;   // number of valid keys
   int64_t shift;  // causal: query i sees keys up to i + shift
   RandomKey random;
   uint64_t base = 0;  // first element index of this batch
@@ -381,12 +381,12 @@ struct Context {
   }
   const std::byte* data(Ref r) const { return worker.at<const std::byte>(r); }
 
-  // Keys that some query below `query_end` sees.
+  // Keys visible to at least one query below `query_end`.
   int64_t visible(int64_t query_end) const { return args.desc.causal ? std::clamp<int64_t>(query_end + shift, 0, keys) : keys; }
 };
 
-// Rows that the next block will read or write, asked for a few at a time while this one computes. Rows are strided, and
-// each page holds little of a head, so the hardware's own prefetch does not see them coming.
+// Prefetches the rows that the next block will read or write, a few at a time while this block computes. Rows are strided and each page holds little of a head,
+// so the hardware prefetcher does not predict them.
 struct Ahead {
   struct Operand {
     const std::byte* first;
@@ -415,17 +415,17 @@ struct Ahead {
 struct Block {
   int64_t b, h, i0, n;     // queries
   int64_t k0 = 0, nk = 0;  // keys
-  int64_t first = 0;       // the first lane that sees key 0 of the block; lane i sees key j from i = first + j on
+  int64_t first = 0;       // the first lane that sees key 0 of the block; lane i sees key j if i >= first + j
   int vectors() const { return int((n + kLanes - 1) / kLanes); }
   // Keys of the block that vector v sees, and the first vector and lane that see key j.
   int64_t limit(int v) const { return std::clamp<int64_t>((v + 1) * kLanes - first, 0, nk); }
   int64_t lane_of(int64_t j) const { return std::max<int64_t>(0, first + j); }
   int vector_of(int64_t j) const { return int(lane_of(j) / kLanes); }
-  // Whether some lane of vector v does not see some of R keys from j.
+  // Whether some lane of vector v does not see all of the R keys from j on.
   bool cuts(int64_t j, int R, int v) const { return first + j + R - 1 > v * kLanes; }
 };
 
-// Additive form of the mask of a block, [key][query]; null without a mask.
+// A block's mask in additive form, [key][query]; null if there is no mask.
 inline const float* bias_tile(const Context& x, const Block& k) {
   const AttentionDesc& desc = x.args.desc;
   if (desc.mask == AttentionDesc::Mask::none) return nullptr;
@@ -447,8 +447,8 @@ inline const float* bias_tile(const Context& x, const Block& k) {
   return x.part(x.at.bias);
 }
 
-// 0 or 1 / (1 - p) for each element of a block, [key][query]; null without dropout. The rows of a tile of words are
-// whole Philox blocks; lanes whose first element is not at the start of one take theirs up to three rows later.
+// 0 or 1 / (1 - p) for each element of a block, [key][query]; null without dropout. Rows of the tile of random words are whole Philox blocks; a lane whose
+// first element is not at the start of a Philox block takes its words up to three rows later.
 inline const float* keep_tile(const Context& x, const Block& k) {
   const AttentionDesc& desc = x.args.desc;
   if (!x.args.seed) return nullptr;
@@ -488,9 +488,8 @@ inline const float* keep_tile(const Context& x, const Block& k) {
   return out;
 }
 
-// acc_t[c][lanes of v, v + 1] (+)= sum over the block's keys of rows[key][c] * tile[key][lanes]; each vector stops at
-// its own last key. What is there already is kept, kept times a
-// factor per lane, or not.
+// acc_t[c][lanes of v, v + 1] (+)= sum over the block's keys of rows[key][c] * tile[key][lanes]; each vector stops at its own last key. The previous value is
+// dropped, added, or added times a factor per lane.
 enum class Start { zero, add, scale };
 
 template <int R, bool kTwo, Start kStart, Arithmetic kArithmetic>
@@ -540,7 +539,7 @@ HWY_INLINE void sum_rows_tiles(Rows rows, const float* tile, const Block& k, int
   }
 }
 
-// Rows and tile of pairs of keys, where that is the arithmetic.
+// With pairs, `rows` and `tile` hold pairs of keys.
 template <Start kStart, Arithmetic kArithmetic>
 HWY_NOINLINE void sum_rows(Rows rows, const float* tile, const Block& k, int64_t cols, const float* factor, float* out) {
   int64_t c = 0;

@@ -1,4 +1,4 @@
-// The host's cores as a device.
+// The backend for the host's CPU cores.
 #pragma once
 #include <functional>
 
@@ -13,7 +13,7 @@ namespace ridge::cpu {
 class CpuBackend : public HostBackend {
  public:
   explicit CpuBackend(ThreadTeam& team) : team_([&team]() -> ThreadTeam& { return team; }) {}
-  explicit CpuBackend(std::function<ThreadTeam&()> team) : team_(std::move(team)) {}  // asked for when it is first needed
+  explicit CpuBackend(std::function<ThreadTeam&()> team) : team_(std::move(team)) {}  // called when the team is first needed
   DeviceInfo info() const override;
   std::unique_ptr<Code> compile(Program program) override;
 

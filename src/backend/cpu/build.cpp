@@ -9,7 +9,7 @@
 namespace ridge::cpu {
 namespace {
 
-// A matmul with its epilogue. Operands: A, B, then the epilogue's; without one A, B, C.
+// A matmul and its epilogue. Operands: A, B, then the epilogue's; without an epilogue A, B, C.
 class FusedMatmul final : public Kernel {
  public:
   FusedMatmul(MatmulDesc desc, const TileGroup* epilogue) {

@@ -1,4 +1,4 @@
-// A program's kernels on the CPU.
+// Makes the CPU kernels of a program.
 #pragma once
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace ridge::cpu {
 
-// Operands for bind: those of the program's kernel, in its order.
+// Operands for bind: those of the program's kernel, in the same order.
 std::unique_ptr<Kernel> make_kernel(const Program& program, const ProgramKernel& kernel);
 
 }  // namespace ridge::cpu

@@ -82,7 +82,7 @@ std::string CompiledProgram::dump() const {
 }
 
 void CompiledProgram::run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault) {
-  // What is empty may be bound to nothing; addresses inside it are still formed, so it gets one of its own.
+  // Empty arrays may be bound to null. Kernels still compute addresses in them, so they get valid memory.
   static std::byte empty[64];
   auto base = [](void* p) { return p ? static_cast<std::byte*>(p) : empty; };
   bases_[0] = base(arena);

@@ -1,4 +1,4 @@
-// A program made ready for the CPU: kernels bound to offsets, loops over time around bodies compiled the same way.
+// A program prepared for the CPU: kernels bound to offsets, and loops over time whose bodies are compiled the same way.
 #pragma once
 #include <memory>
 #include <span>
@@ -20,13 +20,13 @@ class CompiledProgram {
 
   const Program& program() const { return program_; }
   int64_t arena_bytes() const { return program_.arena_bytes; }
-  int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest of any kernel
+  int64_t workspace_bytes() const { return workspace_bytes_; }  // the largest that any kernel needs
   int64_t scratch_bytes() const { return scratch_bytes_; }      // per thread
 
-  size_t loop_kernels(size_t kernel) const;  // kernels of one step of a loop over time; 0 for any other kernel
-  std::string dump() const;                  // the program, then its loops' bodies
+  size_t loop_kernels(size_t kernel) const;  // kernels in one step of a loop over time; 0 for any other kernel
+  std::string dump() const;                  // the program, then the bodies of its loops
 
-  // Allocates nothing. The arena has arena_bytes, 64-byte aligned.
+  // Does not allocate. The arena has arena_bytes and is 64-byte aligned.
   void run(std::byte* arena, std::span<const void* const> inputs, std::span<void* const> outputs, Fault& fault);
 
  private:
@@ -35,9 +35,9 @@ class CompiledProgram {
   Program program_;
   ThreadTeam& team_;
   std::vector<std::unique_ptr<Kernel>> kernels_;  // null for scans
-  std::vector<std::unique_ptr<Scan>> scans_;      // null for others
+  std::vector<std::unique_ptr<Scan>> scans_;      // null for other kernels
   std::vector<Task> tasks_;
-  struct Segment {  // tasks, then a loop unless it is the last
+  struct Segment {  // tasks, then a loop, except in the last segment
     size_t first, last;
     Scan* scan;
   };

@@ -1,11 +1,11 @@
-// cumsum along one axis, from the front or from the back. Few long rows are cut into chunks: chunk totals, their running
-// sums, then every chunk on its own from where the one before it ends.
+// cumsum along one axis, from the front or from the back. If there are few long rows, they are split into chunks: first the totals of the chunks, then their
+// running sums, then each chunk separately, starting from the sum of those before it.
 #include "backend/cpu/node_parts.h"
 
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kCumsumColumns = 256;  // neighbouring rows walked together
+constexpr int64_t kCumsumColumns = 256;  // adjacent rows that are processed together
 constexpr int64_t kCumsumUnit = 16384;
 constexpr int64_t kManyUnits = 64;
 
@@ -47,14 +47,14 @@ class CumsumKernel final : public Kernel {
     for (int64_t piece = begin * k.pieces_a_unit_; piece < last; ++piece) k.template walk<E, kWrites>(piece, w);
   }
 
-  // One chunk of neighbouring rows: its totals, or with kWrites its running sums.
+  // One chunk of adjacent rows: its totals or, with kWrites, its running sums.
   template <class E, bool kWrites>
   void walk(int64_t piece, Worker& w) const {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
     const int64_t column = piece % column_blocks_ * columns_, columns = std::min(columns_, view_.inner - column), rest = piece / column_blocks_;
     const int64_t chunk = rest % chunks_, o = rest / chunks_, first = chunk * chunk_, count = std::min(chunk_, view_.size - first);
-    // Chunk 0 is where the sum begins: the back when the sum runs backwards.
+    // Chunk 0 is where the sum starts: the back if the sum runs backwards.
     const int64_t from = (o * view_.size + (reverse_ ? view_.size - 1 - first : first)) * view_.inner + column, step = reverse_ ? -view_.inner : view_.inner;
     const Stored* x = w.at<Stored>(x_) + from;
     Stored* out = kWrites ? w.at<Stored>(out_) + from : nullptr;
@@ -82,7 +82,7 @@ class CumsumKernel final : public Kernel {
     if constexpr (!kWrites) std::copy_n(sums, columns, totals);
   }
 
-  // Totals of chunks become what every chunk starts from.
+  // Turns the chunks' totals into their starting values.
   template <class E>
   static void run_joins(const void* args, int64_t begin, int64_t end, Worker& w) {
     using Sum = typename E::Sum;

@@ -1,4 +1,4 @@
-// fold, the adjoint of windows: every element of the result gathers the taps that read it, in the order of the taps.
+// fold, the adjoint of windows: every element of the result gathers the taps that read it, in tap order.
 #include <vector>
 
 #include "backend/cpu/node_parts.h"
@@ -15,8 +15,8 @@ class FoldKernel final : public Kernel {
     const int axis = int(a[0]);
     dtype_ = node.type().dtype, window_ = a[1], stride_ = a[2];
     out_view_ = AxisView(node.type().shape, axis), windows_ = in[axis];
-    // Element s is tap w of window q when q * stride + w * dilation = s. For s = n * stride + r that is q = n + (r - w * dilation) / stride
-    // wherever the division is exact, so one table of taps serves all elements of a residue.
+    // Element s is tap w of window q if q * stride + w * dilation = s. For s = n * stride + r this means q = n + (r - w * dilation) / stride, if the division
+    // is exact, so one table of taps serves all elements with the same residue.
     first_tap_.push_back(0);
     for (int64_t r = 0; r < stride_; ++r) {
       for (int64_t w = 0; w < window_; ++w)

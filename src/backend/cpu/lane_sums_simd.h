@@ -1,4 +1,4 @@
-// Sums of the lanes of four vectors at once. Compiled per Highway target: include after hwy/highway.h, inside no namespace.
+// Sums the lanes of four vectors together. Compiled per Highway target: include after hwy/highway.h, outside any namespace.
 #if defined(RIDGE_LANE_SUMS_SIMD_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_LANE_SUMS_SIMD_H
 #undef RIDGE_LANE_SUMS_SIMD_H

@@ -1,5 +1,5 @@
-// Elementary functions on f32 vectors, to about 1 to 2 ulp; NaN, infinities and zeros as in the C library, denormal
-// results may flush. Compiled per Highway target: include after hwy/highway.h, inside no namespace.
+// Elementary functions on f32 vectors, accurate to 1 or 2 ulp. NaN, infinities and zeros behave as in the C library; denormal results may be flushed. Compiled
+// per Highway target: include after hwy/highway.h, outside any namespace.
 #if defined(RIDGE_MATH_SIMD_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_MATH_SIMD_H
 #undef RIDGE_MATH_SIMD_H
@@ -27,7 +27,7 @@ HWY_INLINE V set(float x) { return hn::Set(D(), x); }
 HWY_INLINE V sqrt(V x) { return hn::Sqrt(x); }
 HWY_INLINE V rsqrt(V x) { return hn::Div(set(1.f), hn::Sqrt(x)); }
 
-// The smaller and the larger of the two; NaN as the second operand stays.
+// The smaller and the larger of the two; a NaN in the second operand propagates.
 HWY_INLINE V at_most(V limit, V x) {
 #if HWY_TARGET == HWY_NEON
   return V{vminq_f32(limit.raw, x.raw)};
@@ -50,7 +50,7 @@ HWY_INLINE V poly(V x, float last, C... rest) {  // highest coefficient first
   return p;
 }
 
-// v * 2^n, where n is integral, |n| <= 160
+// v * 2^n for integral n with |n| <= 160
 HWY_INLINE V scale(V v, V n) {
 #if HWY_TARGET == HWY_AVX3
   return V{_mm512_scalef_ps(v.raw, n.raw)};
@@ -69,7 +69,7 @@ struct Reduced {
 };
 HWY_INLINE Reduced reduce_ln2(V x) {
   V n = hn::Round(hn::Mul(x, set(1.44269504089f)));
-  V r = hn::NegMulAdd(n, set(0.693145751953125f), x);  // 15 bits, so that n times it is exact
+  V r = hn::NegMulAdd(n, set(0.693145751953125f), x);  // 15 bits, so that n times this is exact
   return {n, hn::NegMulAdd(n, set(1.42860682e-6f), r)};
 }
 
@@ -80,8 +80,8 @@ HWY_INLINE V exp(V x) {
   return scale(hn::Add(hn::MulAdd(hn::Mul(k.r, k.r), q, k.r), set(1.f)), k.n);
 }
 
-// exp within 3 ulp for less: below 1.7e-38 it is 0. t's low bits are n + 126, so shifted they are 2^(n - 1), and the polynomial is
-// twice that of exp: n = 128 does not overflow before its time.
+// A cheaper exp within 3 ulp; 0 below 1.7e-38. The low bits of t are n + 126, which shifted give 2^(n - 1). The polynomial is twice exp's, so that n = 128 does
+// not overflow early.
 HWY_INLINE V exp_near(V x) {
   x = at_most(set(89.f), at_least(set(-87.3f), x));
   V t = hn::MulAdd(x, set(1.44269504089f), set(0x1.8p23f + 126)), n = hn::Sub(t, set(0x1.8p23f + 126));
@@ -95,12 +95,12 @@ HWY_INLINE V expm1(V x0) {
   Reduced k = reduce_ln2(x);
   V q = poly(k.r, 0.00019914332615f, 0.0013941101322f, 0.0083332727804f, 0.041666353554f, 0.16666666818f, 0.50000000467f);
   V p = hn::MulAdd(hn::Mul(k.r, k.r), q, k.r);
-  V s = scale(set(0.5f), k.n);  // half of 2^n, which itself may overflow
+  V s = scale(set(0.5f), k.n);  // half of 2^n, because 2^n itself may overflow
   V y = hn::MulAdd(s, p, hn::Sub(s, set(0.5f)));
   return hn::CopySign(hn::Add(y, y), x0);
 }
 
-// mantissa in [sqrt 1/2, sqrt 2) and exponent of a positive finite x
+// The mantissa in [sqrt 1/2, sqrt 2) and the exponent of a positive finite x.
 struct Split {
   V m, e;
 };
@@ -130,7 +130,7 @@ HWY_INLINE V log(V x) {
 
 HWY_INLINE V log1p(V x) {
   V u = hn::Add(set(1.f), x);
-  V lost = hn::Div(hn::Sub(x, hn::Sub(u, set(1.f))), u);  // what rounding took from u
+  V lost = hn::Div(hn::Sub(x, hn::Sub(u, set(1.f))), u);  // rounding error of u
   M ordinary = hn::And(hn::Gt(u, set(0.f)), hn::Lt(u, set(std::numeric_limits<float>::infinity())));
   V y = hn::Add(log(u), hn::IfThenElseZero(ordinary, lost));
   return hn::IfThenElse(hn::Eq(x, set(0.f)), x, y);
@@ -152,16 +152,16 @@ HWY_INLINE V erf(V x) {
   V l = poly(a, -2.1686530148e-5f, 0.00044133251431f, -0.0042045423189f, 0.025208202905f, -0.10841849022f, -0.63321997602f, -1.1295783812f,
              0.00018803082227f);  // log(erfc(a)) on [0.98, 4]
   V large = hn::CopySign(hn::Sub(set(1.f), exp(l)), x);
-  return hn::IfThenElse(hn::Gt(a, set(1.f)), large, small);  // NaN takes the small branch and stays
+  return hn::IfThenElse(hn::Gt(a, set(1.f)), large, small);  // NaN takes the small branch and propagates
 }
 
-// Probability that a standard normal is above |x|, with a relative error of a few ulp
+// Probability that a standard normal variable exceeds |x|, with a relative error of a few ulp
 HWY_INLINE V normal_tail(V x) {
   V t = at_most(set(9.6f), hn::Mul(hn::Abs(x), set(0.70710678119f)));
   V u = hn::Div(set(2.f), hn::Add(set(2.f), t));
   V g = poly(u, -0.05432498222f, 0.26010481493f, -0.43291831763f, 0.21031208761f, 0.025647307882f, 0.17692381035f, 0.25118904763f, 0.28082172366f,
              0.28225191606f, -7.4390645137e-6f);
-  // exp(-t^2) with the rounding of |x|^2 / 2 carried along: t itself is rounded, so the square is taken of x
+  // exp(-t^2), corrected for the rounding of |x|^2 / 2: t is itself rounded, so x is squared instead
   V a = at_most(set(13.6f), hn::Abs(x)), half = hn::Mul(a, set(0.5f));
   V square = hn::Mul(half, a), rest = hn::MulSub(half, a, square);
   V e = exp(hn::Neg(square));
@@ -170,7 +170,7 @@ HWY_INLINE V normal_tail(V x) {
 
 HWY_INLINE V gelu_erf(V x) {
   V tail = normal_tail(x);
-  V above = hn::IfThenElse(hn::Gt(x, set(13.f)), x, hn::NegMulAdd(x, tail, x));  // infinity times no tail is no number
+  V above = hn::IfThenElse(hn::Gt(x, set(13.f)), x, hn::NegMulAdd(x, tail, x));  // infinity times a zero tail would be NaN
   return hn::IfThenElse(hn::Lt(x, set(0.f)), hn::Mul(x, tail), above);
 }
 
@@ -192,7 +192,7 @@ HWY_INLINE V divide_near(V x, V y) {
 #endif
 }
 
-// 2^z with z = -2 log2(e) sqrt(2/pi) (c + 0.044715 c^3), which stays within 126 for |c| <= 10
+// 2^z with z = -2 log2(e) sqrt(2/pi) (c + 0.044715 c^3); |z| stays below 126 for |c| <= 10
 HWY_INLINE V gelu_power(V c, V square) {
   V z = hn::Mul(c, hn::MulAdd(square, set(-0.10294323958f), set(-2.30220819814f)));
   V n = hn::Round(z), f = hn::Sub(z, n);
@@ -200,13 +200,13 @@ HWY_INLINE V gelu_power(V c, V square) {
   return scale(hn::MulAdd(f, q, set(1.f)), n);
 }
 
-// x / (1 + 2^z); beyond |x| = 10 that is x or vanishes.
+// x / (1 + 2^z); beyond |x| = 10 this is x or 0.
 HWY_INLINE V gelu_tanh(V x) {
   V above = at_least(set(-10.f), x), c = at_most(set(10.f), above);
   return divide_near(above, hn::Add(set(1.f), gelu_power(c, hn::Mul(c, c))));
 }
 
-// With s = 1 / (1 + 2^z): s + x z' s (1 - s), where 1 - s is 2^z s, without cancellation.
+// With s = 1 / (1 + 2^z): s + x z' s (1 - s), with 1 - s computed as 2^z s to avoid cancellation.
 HWY_INLINE V gelu_tanh_grad(V x) {
   V c = at_most(set(10.f), at_least(set(-10.f), x)), square = hn::Mul(c, c), e = gelu_power(c, square);
   V s = divide_near(set(1.f), hn::Add(set(1.f), e)), slope = hn::MulAdd(square, set(3 * 0.07135481283f), set(1.59576912161f));
@@ -231,7 +231,7 @@ HWY_INLINE V silu_grad(V x) {
   return hn::Mul(k.s, hn::MulAdd(c, k.rest, set(1.f)));
 }
 
-// Lanes where `rare` holds are recomputed by the scalar function.
+// Recomputes the lanes where `rare` holds with the scalar function.
 template <class F, class... In>
 HWY_INLINE V patch(V y, M rare, F f, In... in) {
   if (HWY_LIKELY(hn::AllFalse(D(), rare))) return y;
@@ -253,7 +253,7 @@ HWY_INLINE V patch(V y, M rare, F f, In... in) {
   return hn::Load(d, out);
 }
 
-// sin of x + quarter * pi / 2
+// sin(x + quarter * pi / 2)
 template <int kQuarter>
 HWY_INLINE V sine(V x) {
   const DI di;
@@ -276,7 +276,7 @@ HWY_INLINE V sine(V x) {
 HWY_INLINE V sin(V x) { return sine<0>(x); }
 HWY_INLINE V cos(V x) { return sine<1>(x); }
 
-// log2(m) + e times b, then 2 to that, in double; returns the significand, *n gets the exponent
+// 2^((log2(m) + e) * b) in double; returns the significand and stores the exponent in *n
 template <class DD, class VD = hn::Vec<DD>>
 HWY_INLINE VD pow_core(DD d, VD m, VD e, VD b, VD* n) {
   auto c = [&](double x) HWY_ATTR { return hn::Set(d, x); };
@@ -305,7 +305,7 @@ HWY_INLINE V pow(V a, V b) {
   V n = hn::Combine(d, hn::DemoteTo(dh, n1), hn::DemoteTo(dh, n0));
   n = hn::Min(hn::Max(n, set(-160.f)), set(160.f));
   V y = scale(hn::Combine(d, hn::DemoteTo(dh, p1), hn::DemoteTo(dh, p0)), n);
-  // a negative base: the sign of an odd exponent, nothing for a fraction
+  // a negative base: an odd exponent gives a negative result, a fractional one NaN
   V half = hn::Mul(b, set(0.5f));
   M whole = hn::Eq(hn::Floor(b), b), odd = hn::And(whole, hn::Not(hn::Eq(hn::Floor(half), half)));
   V sign = hn::IfThenElseZero(odd, hn::And(a, hn::SignBit(d)));

@@ -14,7 +14,7 @@ namespace {
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t align64(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
 
-// A run of `parts` consecutive ranges over [0, size) whose lengths differ by one at most.
+// Where range i starts if [0, size) is split into `parts` consecutive ranges whose lengths differ by at most one.
 int64_t part_begin(int64_t size, int64_t parts, int64_t i) { return i * (size / parts) + std::min(i, size % parts); }
 
 int64_t checked_size(const std::vector<MatmulLoop>& loops, const char* what) {
@@ -26,7 +26,7 @@ int64_t checked_size(const std::vector<MatmulLoop>& loops, const char* what) {
   return size;
 }
 
-// Loops with one operand's strides, collapsed to one stride where they can be.
+// Loops with one operand's strides, collapsed to a single stride if possible.
 struct IndexMap {
   OffsetMap map;
   std::vector<int64_t> table;
@@ -63,10 +63,10 @@ struct IndexMap {
   IndexMap& operator=(IndexMap&&) = default;
 };
 
-enum class Feed { direct, unit, shared };  // an operand as it lies, packed by each unit, or packed once for all units
+enum class Feed { direct, unit, shared };  // an operand is read in place, packed by each unit, or packed once for all units
 enum class Shape { tiles, by_row, by_dot };
 
-// Everything that does not depend on addresses.
+// Everything that is independent of addresses.
 struct Plan {
   const MatmulKernels* kernels = nullptr;
   MatmulModel model;
@@ -75,22 +75,22 @@ struct Plan {
   bool accumulate = false, epilogue = false, swapped = false;
   std::vector<MatmulLoop> batch_loops;
   int64_t batch = 1, m = 1, n = 1, k = 1;
-  int64_t per_k = 1, k_size = 1;  // elements of K in one of k, two where kernels take pairs; and all of them
+  int64_t per_k = 1, k_size = 1;  // elements of K per step of k (two if kernels take pairs), and their total
   IndexMap a_m, a_k, b_n, b_k, c_m, c_n;
   int64_t width = 0;                       // columns of a full tile
   int64_t row_tiles = 0, col_tiles = 0;    // tiles of C
-  int64_t row_blocks = 1, col_blocks = 1;  // units of one batch
-  int64_t band = 1;                        // row blocks whose units follow each other, column after column
+  int64_t row_blocks = 1, col_blocks = 1;  // units per batch
+  int64_t band = 1;                        // row blocks whose units are consecutive, column by column
   int64_t depth = 0, depth_blocks = 1;     // K blocks
   Feed a_feed = Feed::unit, b_feed = Feed::shared;
   bool a_by_row = false;  // A's panels are rows with contiguous k, else [k][rows]
-  int64_t a_ld = 0;       // elements that a row of A takes in a panel of one K block
-  bool strip = false;     // sums go through scratch: conversion, scatter or epilogue
+  int64_t a_ld = 0;       // length of a row of A in a panel of one K block, in elements
+  bool strip = false;     // sums pass through scratch: conversion, scatter or epilogue
   int64_t epilogue_scratch = 0;
   // Byte offsets in scratch and workspace.
   int64_t scratch_a = 0, scratch_b = 0, scratch_strip = 0, scratch_end = 0;
   int64_t workspace_b = 0, workspace_end = 0;
-  // Chunks: how much is packed at a time.
+  // How much is packed at a time.
   int64_t chunk_batches = 1, chunk_row_blocks = 1, chunk_col_blocks = 1;
 
   double flops_per_ns() const { return model.ghz * kernels->flops_per_cycle; }
@@ -117,45 +117,45 @@ BatchOffsets batch_offsets(const Plan& p, int64_t index) {
   return at;
 }
 
-// ---- choosing
+// ---- planning
 
-// Rows `stride` elements apart that a tile reads side by side must not crowd one set of L1 (64 sets of 8 lines).
+// Rows that a tile reads together and that are `stride` elements apart must not crowd one set of L1 (64 sets of 8 lines).
 bool rows_spread(int64_t stride, int64_t rows) {
   const int64_t bytes = std::abs(stride) * 4;
   if (bytes % 64) return true;
   return ceil_div(rows * std::gcd(bytes / 64, int64_t(64)), 64) <= 7;
 }
 
-// Ways of L2 (2048 sets) that `count` stretches of `lines` cache lines take when they lie `stride` elements apart.
+// Ways of L2 (2048 sets) that `count` ranges of `lines` cache lines occupy if they are `stride` elements apart.
 int64_t ways_of_l2(int64_t stride, int64_t count, int64_t lines) {
   const int64_t bytes = std::abs(stride) * 4, step = std::gcd(bytes % 64 ? 1 : bytes / 64, int64_t(2048));
   return ceil_div(count * lines, std::min<int64_t>(2048, 2048 / step * std::min(lines, step)));
 }
 
-constexpr int64_t kFewRows = 768;  // rows up to which a B may be read as it lies, or by units of all of them
+constexpr int64_t kFewRows = 768;  // up to this many rows, B may be read in place, or units may take all rows
 
-// Tiles of a unit: the pair with the least total time over several numbers of threads, never looking at the real one.
+// Chooses the tiles per unit: the shape with the least total time over several thread counts. The actual thread count is never used.
 void choose_units(Plan& p, bool packs_b) {
   const auto kThreads = {1., 2., 2., 4., 8., 16.};
   const double tile_flops = 2.0 * double(ceil_div(p.m, p.row_tiles)) * double(p.width) * double(p.k);
   const double tile_ns = tile_flops / p.flops_per_ns();
   const int64_t depth = std::max<int64_t>(1, p.depth);
   const int64_t max_cols = std::clamp<int64_t>(p.model.l2 / 2 / (depth * p.width * 4), 1, 64);
-  // Units of all rows pack their own part of B, which never leaves their L2; parts of a large B that several share come from farther away once more.
+  // Units that take all rows pack their own part of B, which stays in their L2; a large B that several units share is read once more from a farther cache.
   const double b_bytes = double(p.n) * double(p.k) * 4;
   const double shared_ns = packs_b && b_bytes > double(p.model.l2) ? double(p.batch) * b_bytes * p.model.read_ns : 0;
-  constexpr int64_t kMostRows = 16;  // or all of a few
+  constexpr int64_t kMostRows = 16;  // or all, if there are few
   const int64_t last_rows = p.m <= kFewRows ? p.row_tiles : std::min(kMostRows, p.row_tiles);
   double best = std::numeric_limits<double>::infinity();
   for (int64_t rows = 1, last_rb = 0; rows <= last_rows; rows = rows < kMostRows ? rows + 1 : std::max(rows + 1, last_rows)) {
     const int64_t rb = ceil_div(p.row_tiles, rows);
-    if (rb == last_rb) continue;  // dealt alike
+    if (rb == last_rb) continue;  // the same split
     last_rb = rb;
     for (int64_t cols = 1, last_cb = 0; cols <= std::min(max_cols, p.col_tiles); ++cols) {
       const int64_t cb = ceil_div(p.col_tiles, cols);
       if (cb == last_cb) continue;
       last_cb = cb;
-      // Count sizes as they will be dealt.
+      // Use the sizes after the even split.
       const double r = double(ceil_div(p.row_tiles, rb)), c = double(ceil_div(p.col_tiles, cb));
       const double reads = (r * double(ceil_div(p.m, p.row_tiles)) + c * double(p.width)) * double(p.k) * 4;
       const double unit = r * c * tile_ns + reads * p.model.read_ns + p.model.unit_ns;
@@ -166,8 +166,8 @@ void choose_units(Plan& p, bool packs_b) {
   }
 }
 
-// Units go band after band of rows. Threads take runs of units, so each stays with the rows that it made and will read again,
-// kernel after kernel, and they need not come from another core. A band reads all of B: one that does not stay in L2 asks for more rows.
+// Units are ordered by bands of rows. Threads take consecutive units, so each thread keeps the rows that it wrote and will read again in the next kernel, and
+// they need not be fetched from another core. A band reads all of B; if B does not fit in L2, bands get more rows.
 int64_t choose_band(const Plan& p) {
   constexpr int64_t kRows = 512;
   if (p.k * p.n * 4 <= p.model.l2 / 2) return 1;
@@ -176,13 +176,13 @@ int64_t choose_band(const Plan& p) {
 
 bool contiguous(const IndexMap& map, int64_t size) { return map.map.regular() && (map.map.stride == 1 || size == 1); }
 
-// Units of small products begin at whole lines of C.
+// Units of small products start at cache line boundaries of C.
 constexpr int64_t kSmallColumns = 16;
 int64_t small_begin(const Plan& p, int64_t block) { return std::min(p.n, part_begin(ceil_div(p.n, kSmallColumns), p.col_blocks, block) * kSmallColumns); }
 
 void plan_small(Plan& p) {
   const bool a_direct = p.a_type == DType::f32 && contiguous(p.a_k, p.k) && p.a_m.map.regular();
-  // Columns of a unit: enough bytes of B to be worth a thread's while, and stretches of B's rows that prefetchers follow.
+  // Columns per unit: enough bytes of B to be worth a thread, and ranges of B's rows long enough for the prefetchers.
   const int64_t want = std::max<int64_t>(1, (int64_t(1) << 14) / std::max<int64_t>(1, p.k));
   const int64_t grain = p.shape == Shape::by_row ? 512 : a_direct || (p.m == 1 && contiguous(p.a_k, p.k)) ? kSmallColumns : 256;
   const int64_t step = ceil_div(want, grain) * grain;
@@ -203,7 +203,7 @@ void plan_tiles(Plan& p) {
   p.depth = ceil_div(p.k, p.depth_blocks);
   p.strip = p.epilogue || p.c_type != DType::f32 || !contiguous(p.c_n, p.n) || !p.c_m.map.regular();
 
-  // Rows of A with K side by side are rows of pairs, if each begins with one.
+  // Rows of A with contiguous K are rows of pairs if each row starts with a whole pair.
   const bool a_of_pairs = p.per_k == 2 && contiguous(p.a_k, p.k_size) && p.k_size % 2 == 0 && p.a_m.map.stride % 2 == 0;
   const bool a_plain = (p.a_type == DType::f32 || a_of_pairs) && p.a_m.map.regular() && p.a_k.map.regular();
   const bool a_rows_direct = a_plain && contiguous(p.a_k, p.k_size) && rows_spread(p.a_m.map.stride / p.per_k, kernels.tile_rows);
@@ -230,7 +230,7 @@ void plan_tiles(Plan& p) {
   p.a_by_row = contiguous(p.a_k, p.k_size);
   p.a_ld = p.a_by_row ? (ceil_div(p.depth, 16) | 1) * 16 : p.depth;
 
-  // Chunks keep the packed operands within bounds; B's part is packed when the column range changes, A's for each chunk.
+  // Chunks limit the size of the packed operands. B is packed when the column range changes, A for every chunk.
   p.chunk_batches = p.batch, p.chunk_row_blocks = p.row_blocks, p.chunk_col_blocks = p.col_blocks;
   const double a_bytes = p.a_feed == Feed::shared ? double(p.m) * double(p.a_ld * p.depth_blocks) * 4 : 0;
   const double b_bytes = p.b_feed == Feed::shared ? double(p.col_tiles * p.width) * double(p.k) * 4 : 0;
@@ -256,7 +256,7 @@ void plan_tiles(Plan& p) {
 
 struct Chunk;
 
-// Addresses and the epilogue beside the plan.
+// A plan with addresses and the epilogue.
 struct Bound {
   Plan plan;
   Ref a, b, c, workspace;
@@ -269,20 +269,20 @@ struct Chunk {
   int64_t row_block = 0, row_blocks = 0;
   int64_t col_block = 0, col_blocks = 0;
   bool pack_a = false, pack_b = false;
-  // Derived once.
+  // Computed once from the above.
   int64_t row_tile = 0, row_tiles = 0, col_tile = 0, col_tiles = 0;
 };
 
 const std::byte* element(const std::byte* base, DType type, int64_t offset) { return base + offset * size_of(type); }
 
-// Finished sums [rows, cols] to where they belong.
+// Stores finished sums [rows, cols], or passes them to the epilogue.
 void finish(const Bound& bound, Worker& worker, int64_t batch, int64_t c_offset, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* acc,
             int64_t ld) {
   const Plan& p = bound.plan;
   if (p.epilogue) {
     std::byte* const scratch = worker.scratch;
     worker.scratch = scratch + p.scratch_end;
-    // Only a single column is swapped together with an epilogue: its sums lie as one row.
+    // With an epilogue, only a single column is swapped: its sums are stored as one row.
     if (p.swapped)
       bound.epilogue.run(bound.epilogue.context, worker, batch, col, cols, row, rows, acc, 1);
     else
@@ -319,7 +319,7 @@ struct Depth {
 
 Depth depth_block(const Plan& p, int64_t kb) { return {p.depth_begin(kb), p.depth_begin(kb + 1) - p.depth_begin(kb)}; }
 
-// A tile's rows, some or all of one K block.
+// Packs a tile's rows, for all or part of one K block.
 void pack_rows_of_a(const Plan& p, const std::byte* a, int64_t tile, Depth d, float* dst) {
   const int64_t row = p.row_begin(tile), rows = p.row_begin(tile + 1) - row, first = d.begin * p.per_k, size = p.k_elements(d.begin, d.size);
   const int type = storage_index(p.a_type);
@@ -335,7 +335,7 @@ void pack_cols_of_b(const Plan& p, const std::byte* b, int64_t tile, Depth d, fl
   p.kernels->pack[storage_index(p.b_type)]({b, p.b_n.map, p.b_k.map, tile * p.width, first, p.tile_cols(tile), p.tile_width(tile), d.size, dst, size});
 }
 
-// Shared panels lie by batch, then K block, then tile, so that what a unit reads at a time is one stretch of memory.
+// Shared panels are ordered by batch, then K block, then tile, so that a unit reads contiguous memory.
 float* shared_a(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t tile) {
   const Plan& p = c.bound->plan;
   const int64_t first = p.row_begin(c.row_tile), rows = p.row_begin(c.row_tile + c.row_tiles) - first;
@@ -349,8 +349,8 @@ float* shared_b(const Chunk& c, Worker& w, int64_t batch, int64_t kb, int64_t ti
   return base + ((batch - c.batch) * p.k + k) * c.col_tiles * p.width + (tile - c.col_tile) * p.width * depth;
 }
 
-// An operand whose rows along K lie in one piece is packed some of them at a time, through all tiles: read in the order of memory,
-// by the thread that has probably written them. Others are packed tile by tile.
+// An operand whose rows along K are contiguous is packed a few rows at a time, through all tiles: they are read in memory order, probably by the thread that
+// wrote them. Other operands are packed tile by tile.
 constexpr int64_t kSliceRows = 16;
 bool a_in_slices(const Plan& p) { return !p.a_by_row && contiguous(p.a_m, p.m); }
 bool b_in_slices(const Plan& p) { return contiguous(p.b_n, p.n) && !contiguous(p.b_k, p.k_size); }
@@ -358,7 +358,7 @@ int64_t slices(const Plan& p) { return p.depth_blocks * ceil_div(p.depth, kSlice
 int64_t a_pack_units(const Chunk& c) { return !c.pack_a ? 0 : a_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.row_tiles; }
 int64_t b_pack_units(const Chunk& c) { return !c.pack_b ? 0 : b_in_slices(c.bound->plan) ? slices(c.bound->plan) : c.col_tiles; }
 
-// Packs what a unit stands for: put(tile, K block, depth) for each of its panels or parts of panels.
+// Packs a unit: calls put(tile, K block, depth) for each of its panels or parts of panels.
 template <class Put>
 void pack_unit(const Plan& p, bool in_slices, int64_t unit, int64_t first_tile, int64_t tiles, const Put& put) {
   if (!in_slices) {
@@ -407,7 +407,7 @@ void run_tile_unit(const Chunk& c, int64_t unit, Worker& worker) {
   float* const b_scratch = reinterpret_cast<float*>(worker.scratch + p.scratch_b);
   float* const strip = reinterpret_cast<float*>(worker.scratch + p.scratch_strip);
   const int64_t strip_ld = (j1 - j0) * p.width;
-  constexpr int64_t kFetchDepth = 64;  // shorter sums are made sooner than memory answers
+  constexpr int64_t kFetchDepth = 64;  // shorter sums finish before memory responds
   const auto fetch = p.swapped || p.depth < kFetchDepth ? nullptr : bound.epilogue.fetch;
   float* const c_base = p.strip ? nullptr : worker.at<float>(bound.c) + at.c + col0;
 
@@ -579,14 +579,14 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   p.batch = checked_size(d.batch, "batch");
   p.m = checked_size(d.m, "m"), p.n = checked_size(d.n, "n"), p.k = checked_size(d.k, "k");
 
-  // Batches of one shared B are more rows of the same product.
+  // Batches that share B are additional rows of the same product.
   if (!p.epilogue && p.batch > 1 && p.k > 0 && std::all_of(d.batch.begin(), d.batch.end(), [](const MatmulLoop& l) { return l.b == 0 || l.size == 1; })) {
     for (MatmulLoop& loop : d.batch) loop.b = 0;
     d.m.insert(d.m.begin(), d.batch.begin(), d.batch.end());
     d.batch.clear();
     p.m *= p.batch, p.batch = 1;
   }
-  // The transposed product, where that makes C's rows contiguous or leaves few rows.
+  // Uses the transposed product if that makes C's rows contiguous or leaves few rows.
   const IndexMap c_rows(d.m, &MatmulLoop::c), c_cols(d.n, &MatmulLoop::c);
   const bool columns_lie = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
   const auto few = [&](int64_t rows, int64_t cols) { return rows < cols && (rows <= 4 || (rows <= model.few_rows && cols * p.k > 16384)); };

@@ -1,5 +1,5 @@
-// Products of two bf16 operands by the CPU's own dot product of pairs: two neighbours along K are one 32-bit element, in panels and in
-// registers. So a panel of pairs has the bytes of a panel of f32 with half the depth, and blocking counts pairs.
+// Products of two bf16 operands with the CPU's native dot product of pairs: two neighbours along K form one 32-bit element, in panels and in registers. A panel
+// of pairs is as large as an f32 panel of half the depth, and block sizes count pairs.
 #include "backend/cpu/matmul_kernels.h"
 
 #if defined(__x86_64__)
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLanes = 16, kRows = 14, kVectors = 2;
 
-// A pair may lie at any even address.
+// A pair may be at any even address.
 HWY_INLINE __m512bh broadcast_pair(const float* p) {
   int32_t pair;
   __builtin_memcpy(&pair, p, 4);
@@ -21,7 +21,7 @@ HWY_INLINE __m512bh broadcast_pair(const float* p) {
 }
 HWY_INLINE __m512bh load_pairs(const float* p) { return __m512bh(_mm512_loadu_si512(p)); }
 
-// As the f32 tile, with pairs for elements.
+// Like the f32 tile, with pairs as elements.
 template <int R, int N, bool kPacked>
 void dot_tile(const TileArgs& t) {
   __m512 sum[R][N];
@@ -29,7 +29,7 @@ void dot_tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) sum[r][v] = _mm512_setzero_ps();
-  if (t.k >= 128) {  // C's lines arrive while the sums are made
+  if (t.k >= 128) {  // prefetch C's lines while the sums are computed
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < N; ++v) __builtin_prefetch(t.c + r * t.c_row + v * kLanes, 1);
@@ -79,7 +79,7 @@ HWY_INLINE void put_pair(float* to, uint16_t low, uint16_t high) {
   __builtin_memcpy(to, &pair, 4);
 }
 
-// Where the elements of two rows go that are interleaved, 32 of each.
+// The permutation that interleaves two rows of 32 elements.
 struct Order {
   alignas(64) uint16_t to[2 * 32];
   constexpr Order() : to() {
@@ -107,15 +107,14 @@ HWY_NOINLINE void interleave_narrow(const uint16_t* HWY_RESTRICT src, int64_t k_
     const __m512i even = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src));
     const __m512i odd = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(live, src + k_stride));
     const __m512i both = _mm512_permutex2var_epi16(even, order, odd);
-    if (dst + kLanes <= end)  // what spills into the next row is written again
+    if (dst + kLanes <= end)  // the overhang into the next row is overwritten
       _mm512_storeu_si512(dst, both);
     else
       _mm512_mask_storeu_epi32(dst, live, both);
   }
 }
 
-// Any panel whose columns lie side by side; `half`: the last pair has no second row. A row's last vector spills into the next row, which
-// is written after it.
+// Any panel with contiguous columns; `half`: the last pair has no second row. A row's last vector overhangs into the next row, which is written after it.
 HWY_NOINLINE void interleave(const uint16_t* HWY_RESTRICT src, int64_t k_stride, int64_t live, int64_t width, int64_t pairs, bool half,
                              float* HWY_RESTRICT dst) {
   const __m512i order = _mm512_load_si512(kInterleaved.to);
@@ -149,7 +148,7 @@ HWY_NOINLINE void pack_any(const uint16_t* src, const PackArgs& p) {
   }
 }
 
-// Columns whose K lie side by side are columns of pairs already: an f32 panel's transposition.
+// Columns with contiguous K are already columns of pairs, so this is the transposition of an f32 panel.
 HWY_NOINLINE void pack_transposed(const uint16_t* first, const PackArgs& p) {
   const int64_t whole = p.k_size / 2;
   if (whole) {
@@ -177,13 +176,13 @@ void pack_pairs(const PackArgs& p) {
   pack_any(src, p);
 }
 
-// Rows whose K lie side by side, as they are; an odd one ends in a pair with zero.
+// Copies rows with contiguous K; an odd row ends with a pair whose second element is zero.
 void copy_pairs(const void* src, float* dst, int64_t n) {
   __builtin_memcpy(dst, src, size_t(n) * 2);
   if (n % 2) put_pair(dst + n / 2, static_cast<const uint16_t*>(src)[n - 1], 0);
 }
 
-// Rounds as conversion by integer arithmetic does, but for denormals, which no sum is while they are flushed.
+// Rounds like the conversion by integer arithmetic, except for denormals, which do not occur in sums because they are flushed.
 void store_bf16(const float* src, void* dst, int64_t n) {
   uint16_t* out = static_cast<uint16_t*>(dst);
   for (int64_t i = 0; i < n; i += kLanes) {

@@ -8,7 +8,7 @@
 
 namespace ridge::cpu {
 
-// Element offset of an index: one stride where the loops collapse, else a table.
+// The element offset of an index: a single stride if the loops collapse, otherwise a table.
 struct OffsetMap {
   const int64_t* table = nullptr;
   int64_t stride = 0;
@@ -16,10 +16,10 @@ struct OffsetMap {
   bool regular() const { return !table; }
 };
 
-// One register tile: C[rows, cols] = or += sum over k of A[rows, k] * B[k, cols]; rows and vectors are in the function.
+// One register tile: C[rows, cols] = or += sum over k of A[rows, k] * B[k, cols]. The function determines the number of rows and vectors.
 struct TileArgs {
   const float* a = nullptr;
-  int64_t a_row = 0, a_k = 0;  // strides of A; packed functions take neighbouring rows
+  int64_t a_row = 0, a_k = 0;  // strides of A; packed functions take adjacent rows
   const float* b = nullptr;
   int64_t b_k = 0;  // stride between rows of B
   float* c = nullptr;
@@ -30,23 +30,23 @@ struct TileArgs {
 };
 using TileFn = void (*)(const TileArgs&);
 
-// A panel [k][width] of f32, or of pairs of bf16, out of any layout; columns from `live` to `width` become zero.
+// Packs a panel [k][width] of f32, or of pairs of bf16, from any layout; columns from `live` to `width` become zero.
 struct PackArgs {
   const void* src = nullptr;  // element (0, 0) of the panel at k = 0
   OffsetMap column, k;
   int64_t first_column = 0, first_k = 0;   // indices into the maps
   int64_t live = 0, width = 0, depth = 0;  // depth of the panel
   float* dst = nullptr;
-  int64_t k_size = 0;  // pairs: elements of k, two for each of the depth, the last of which may be missing
+  int64_t k_size = 0;  // pairs: elements along k, two per step of the depth; the last may be missing
 };
 using PackFn = void (*)(const PackArgs&);
 
-// Few rows against B as it lies, which is read once.
+// Few rows of A times B, which is read once, in place.
 struct SmallArgs {
   const float* a = nullptr;  // [rows][k] with stride a_row, k contiguous
   int64_t a_row = 0;
   const void* b = nullptr;
-  int64_t b_stride = 0;  // by_row: between k rows of [k][n]; by_dot: between columns of [n][k]
+  int64_t b_stride = 0;  // by_row: between rows of [k][n]; by_dot: between columns, stored as [n][k]
   float* c = nullptr;
   int64_t c_row = 0;
   int64_t k = 0, rows = 0, cols = 0;
@@ -56,44 +56,44 @@ using SmallFn = void (*)(const SmallArgs&);
 
 inline constexpr int kMaxTileRows = 14, kMaxTileVectors = 3;
 
-// Storage types in the order f32, bf16, f16.
+// Storage types, in the order f32, bf16, f16.
 inline constexpr int kStorageTypes = 3;
 constexpr int storage_index(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : t == DType::f16 ? 2 : -1; }
 
 struct MatmulKernels {
-  int lanes = 0;            // f32 in a vector
-  int tile_rows = 0;        // rows of a full tile
+  int lanes = 0;            // f32 per vector
+  int tile_rows = 0;        // rows in a full tile
   int tile_vectors = 0;     // vectors across a full tile
-  int flops_per_cycle = 0;  // a usual core at its best
+  int flops_per_cycle = 0;  // peak of a typical core
   TileFn packed[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   TileFn strided[kMaxTileRows + 1][kMaxTileVectors + 1] = {};
   PackFn pack[kStorageTypes] = {};
   SmallFn by_row = nullptr;                                                   // B as [k][n], f32
   SmallFn by_dot[kStorageTypes] = {};                                         // B as [n][k]
   void (*widen[kStorageTypes])(const void* src, float* dst, int64_t n) = {};  // contiguous storage to f32
-  // n f32 into contiguous storage of a type.
+  // Writes n f32 to contiguous storage of a type.
   void (*store[kStorageTypes])(const float* src, void* dst, int64_t n) = {};
   void (*add)(const float* src, float* dst, int64_t n) = nullptr;
 };
 
 const MatmulKernels& matmul_kernels(IsaTier tier);
-// For products of two bf16 operands by a native dot product; null where the tier has none. An element is a pair of neighbours along K.
+// For products of two bf16 operands with a native dot product; null if the tier has none. An element is a pair of neighbours along K.
 const MatmulKernels* pair_kernels(IsaTier tier);
 
-// What blocking is chosen from. Constants, so that the order of sums depends on the shape and the instruction tier only.
+// The parameters for choosing block sizes. They are constants, so that the order of sums depends only on the shape and the instruction tier.
 struct MatmulModel {
   int64_t l2 = 1 << 20;
-  int64_t depth = 512;              // longest K block: a tile's part of A stays in L1, a block of B in half of L2
+  int64_t depth = 512;              // longest K block: a tile's part of A fits in L1, a block of B in half of L2
   int64_t shared_bytes = 32 << 20;  // packed A or B of one chunk
   double ghz = 3.5;                 // with the tier's flops per cycle: one core at full speed
   double pack_ns = 0.15;            // per element packed
   double read_ns = 0.04;            // per byte of packed data from the last-level cache
-  double unit_ns = 150;             // taking a unit
-  double tiny_flops = 1e6;          // products below run as one unit
-  int64_t few_rows = 16;            // rows up to which packing a large B costs more than it saves
+  double unit_ns = 150;             // overhead of starting a unit
+  double tiny_flops = 1e6;          // smaller products run as one unit
+  int64_t few_rows = 16;            // up to this many rows, packing a large B costs more than it saves
 };
 
-// make_matmul with the kernels of a tier that this CPU must be able to run, and a model of one's own.
+// make_matmul with the kernels of a given tier, which this CPU must support, and a given model.
 std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier tier, const MatmulModel& model = {});
 
 }  // namespace ridge::cpu

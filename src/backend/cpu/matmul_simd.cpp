@@ -24,14 +24,14 @@ constexpr int kLanes = HWY_MAX_BYTES / 4;
 constexpr int kBlocks = kLanes / 4;  // 128-bit blocks in a vector
 
 #if HWY_TARGET == HWY_AVX3
-constexpr int kRows = 8, kVectors = 3;  // 24 sums + 3 of B + 1 of A in 32 registers; 14 by 2 loads more for each product
+constexpr int kRows = 8, kVectors = 3;  // 24 sums + 3 of B + 1 of A in 32 registers; 14 by 2 needs more loads per product
 #elif HWY_TARGET == HWY_NEON
-constexpr int kRows = 10, kVectors = 2;  // 20 sums; GCC loads A's ten scalars ahead
+constexpr int kRows = 10, kVectors = 2;  // 20 sums; GCC loads A's ten scalars in advance
 #else
 constexpr int kRows = 6, kVectors = 2;  // 12 sums + 2 + 1 in 16 registers
 #endif
 
-// Lanes [0, n) from memory, zeros above; never reads past n.
+// Loads lanes [0, n), zeros above; never reads past n.
 HWY_INLINE V load_first(F d, const float* p, size_t n) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return hn::MaskedLoad(hn::FirstN(d, n), d, p);
@@ -42,7 +42,7 @@ HWY_INLINE V load_first(F d, const float* p, size_t n) {
 #endif
 }
 
-// Writes lanes [0, n) and touches nothing above, not even by rewriting it: that may be another thread's.
+// Writes lanes [0, n) and does not touch the rest, not even to rewrite it, because it may belong to another thread.
 HWY_INLINE void store_first(V v, F d, float* p, size_t n) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   hn::BlendedStore(v, hn::FirstN(d, n), d, p);
@@ -53,8 +53,7 @@ HWY_INLINE void store_first(V v, F d, float* p, size_t n) {
 #endif
 }
 
-// Sums of products over all of k, two at a time: where another thread has the other half of a core's decoders, instructions that only count cost as
-// much as those that multiply.
+// Sums products over all of k, two steps per iteration: if another thread shares the core's decoders, loop overhead costs as much as multiplications.
 template <int R, int N, bool kPacked, bool kFetch>
 HWY_INLINE void add_products(const TileArgs& t, V (&sum)[R][N]) {
   const F d;
@@ -108,12 +107,12 @@ void tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < N; ++v) sum[r][v] = hn::Zero(d);
-  if (t.k >= 256) {  // C's lines arrive while the sums are made
+  if (t.k >= 256) {  // prefetch C's lines while the sums are computed
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < N * kLanes; v += 16) __builtin_prefetch(t.c + r * t.c_row + v, 1);
   }
-  // Rows of a B that is read as it lies are too far apart for the hardware to fetch ahead.
+  // Rows of a B that is read in place are too far apart for the hardware prefetcher.
   if (t.b_k > N * kLanes)
     add_products<R, N, kPacked, true>(t, sum);
   else
@@ -205,7 +204,7 @@ HWY_NOINLINE void pack_transposed(const T* src, int64_t column_stride, const Pac
   const auto column = [=](int64_t i) { return src + i * column_stride; };
   int64_t i = 0;
   for (; i + 4 <= p.live; i += 4) transpose4(column(i), column(i + 1), column(i + 2), column(i + 3), p.depth, p.dst + i, p.width);
-  if (i < p.live) {  // an overlapping last group writes the same values twice
+  if (i < p.live) {  // an overlapping last group writes the same values again
     i = p.live - 4;
     transpose4(column(i), column(i + 1), column(i + 2), column(i + 3), p.depth, p.dst + i, p.width);
   }
@@ -222,7 +221,7 @@ HWY_NOINLINE void pack_rows(const T* src, int64_t k_stride, const PackArgs& p) {
   }
 }
 
-// Rows of four or more columns: quads of which the last may overlap the one before.
+// Rows of four or more columns, in groups of four; the last group may overlap the previous one.
 template <class T>
 HWY_NOINLINE void pack_quads(const T* src, int64_t k_stride, const PackArgs& p) {
   const hn::Full128<float> d4;
@@ -236,7 +235,7 @@ HWY_NOINLINE void pack_quads(const T* src, int64_t k_stride, const PackArgs& p) 
 }
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-// Rows of at most one vector: each store spills junk into the next row, which is written after it.
+// Rows of at most one vector: each store overhangs into the next row, which is written after it.
 HWY_NOINLINE void pack_narrow(const float* src, int64_t k_stride, const PackArgs& p) {
   const F d;
   const auto mask = hn::FirstN(d, size_t(p.live));
@@ -383,7 +382,7 @@ HWY_NOINLINE void add_depth(const SmallArgs& s, int64_t k, int64_t depth, const 
   for (; i < depth; ++i) add_rows<R, 1>(s, k + i, a, c);
 }
 
-// Wide products stream whole rows of B, eight at a time, and keep the sums in C.
+// Wide products stream whole rows of B, eight at a time, and keep their sums in C.
 HWY_NOINLINE void small_stream(const SmallArgs& s) {
   for (int64_t r = 0; r < s.rows && !s.add; ++r) __builtin_memset(s.c + r * s.c_row, 0, size_t(s.cols) * 4);
   for (int64_t k = 0; k < s.k; k += 8) {
@@ -398,7 +397,7 @@ HWY_NOINLINE void small_stream(const SmallArgs& s) {
   }
 }
 
-constexpr int kBlockVectors = 4;  // of a register block
+constexpr int kBlockVectors = 4;  // per register block
 
 template <int R>
 HWY_NOINLINE void small_registers(const SmallArgs& s) {
@@ -441,16 +440,16 @@ HWY_INLINE void fetch(const T* p) {
   for (int i = 0; i < N; ++i) __builtin_prefetch(p + i * (64 / sizeof(T)), 0, kCache);
 }
 
-// R rows by columns whose k lie side by side. Four columns are read at once, so the hardware does not see that memory is read in order: what the next
-// ones need is asked for ahead, unless columns are so long that it would be gone again. 16-bit numbers are computed with in less time than the
-// first-level cache is filled, so they are better brought into the second.
+// R rows times columns with contiguous k. Four columns are read together, so the hardware prefetcher does not recognise a sequential read; the next columns are
+// prefetched explicitly, unless columns are so long that the data would be evicted before use. 16-bit data is processed faster than L1 can be filled, so it is
+// prefetched into L2.
 template <int R, class T>
 HWY_NOINLINE void dots(const SmallArgs& s) {
   const F d;
   const hn::Full128<float> d4;
   constexpr int kLine = 64 / sizeof(T), kAhead = 16384 / sizeof(T), kCache = sizeof(T) == 2 ? 2 : 3;
-  constexpr int kLines = 8 * kLanes < kLine ? 1 : 8 * kLanes / kLine;  // of all four, in two vectors of each
-  const int64_t ahead = s.k * 3 > kAhead ? s.k * 3 : kAhead;           // the last of the next four columns begins this far ahead
+  constexpr int kLines = 8 * kLanes < kLine ? 1 : 8 * kLanes / kLine;  // for all four columns, two vectors of each
+  const int64_t ahead = s.k * 3 > kAhead ? s.k * 3 : kAhead;           // the last of the next four columns starts this far ahead
   const bool in_order = s.b_stride == s.k && ahead <= 8 * kAhead && s.cols * s.k > 2 * ahead;
   const int64_t whole = s.k / kLanes * kLanes;
   const size_t rest = size_t(s.k - whole);
@@ -514,7 +513,7 @@ HWY_NOINLINE void dots(const SmallArgs& s) {
 template <class T>
 void by_dot(const SmallArgs& s) {
   if (s.rows == 1) return dots<1, T>(s);
-  // More than four rows share a few columns while those are in L1.
+  // With more than four rows, a few columns are processed at a time, while they are in L1.
   const int64_t step = s.rows <= 4 ? s.cols : s.k <= 512 ? 8 : 4;
   for (int64_t j = 0; j < s.cols; j += step) {
     SmallArgs g = s;

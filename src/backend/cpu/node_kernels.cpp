@@ -23,7 +23,7 @@ void FlatCopy::append(std::vector<Task>& tasks) const {
   append_task(tasks, run_copy, this, blocks(bytes, kCopyBytes), double(std::min(bytes, kCopyBytes)) * 0.1);
 }
 
-// One in each file of kernels.
+// Each is defined in its own file.
 std::unique_ptr<Kernel> make_scatter(const Graph& graph, NodeId node);  // scatter and scatter_add
 std::unique_ptr<Kernel> make_take_grad(const Graph& graph, NodeId node);
 std::unique_ptr<Kernel> make_dynamic_update_slice(const Graph& graph, NodeId node);

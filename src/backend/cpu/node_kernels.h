@@ -7,8 +7,8 @@
 
 namespace ridge::cpu {
 
-// For ops of the class Fusion::alone (not attention and loops), and pad with interior padding. Operands for bind: the
-// node's operands, then its results (an absent one is not wanted); all contiguous. Deterministic, whatever the number of threads.
+// For ops of class Fusion::alone (except attention and loops), and pad with interior padding. Operands for bind: the node's operands, then its results (an
+// absent result is not computed); all contiguous. Deterministic for any number of threads.
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node);
 
 }  // namespace ridge::cpu

@@ -1,4 +1,4 @@
-// What the kernels of single nodes share: element types by dtype, plain copies, and their makers.
+// Shared by the kernels of single nodes: element types by dtype, plain copies, and the functions that make the kernels.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace ridge::cpu {
 
-// How a dtype is stored and what its sums are made in: halves in f32, integers modulo 2^bits, boolean by `or`.
+// How a dtype is stored and summed: half types in f32, integers modulo 2^bits, booleans with `or`.
 template <class T, class S = T>
 struct PlainElement {
   using Stored = T;
@@ -33,7 +33,7 @@ struct BoolElement : PlainElement<uint8_t> {
   static uint8_t add(uint8_t a, uint8_t b) { return a | b; }
 };
 
-// Calls f(Element()) with the element type of a dtype.
+// Calls f(Element()) with the element type for a dtype.
 template <class F>
 decltype(auto) with_element(DType dtype, F f) {
   switch (dtype) {
@@ -49,7 +49,7 @@ decltype(auto) with_element(DType dtype, F f) {
   fail(ErrorCode::internal, "[node] unknown dtype {}", int(dtype));
 }
 
-// For kernels that only move: an unsigned integer of the element's size.
+// For kernels that only move data: an unsigned integer of the element's size.
 template <class F>
 decltype(auto) with_word(DType dtype, F f) {
   switch (size_of(dtype)) {
@@ -65,7 +65,7 @@ inline bool sums_are_stored(DType dtype) { return sum_bytes(dtype) == size_of(dt
 
 inline int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// A flat copy; nothing when source and target are one place, as in an update in place.
+// A flat copy; does nothing if source and target are the same, as in an in-place update.
 struct FlatCopy {
   Ref from, to;
   int64_t bytes = 0;

@@ -38,7 +38,7 @@ void RangeSplit::run_place(const void* args, int64_t begin, int64_t end, Worker&
     const int64_t* index = w.at<int64_t>(k.index_) + k.start(list);
     const int64_t* counts = w.at<int64_t>(k.counts_) + list * k.chunks_ * kRanges;
     int64_t *order = w.at<int64_t>(k.order_) + list * k.picks_, next[kRanges], sum = 0;
-    for (int64_t r = 0; r < k.ranges_; ++r) {  // behind smaller ranges, and behind this one in earlier chunks
+    for (int64_t r = 0; r < k.ranges_; ++r) {  // after smaller ranges, and after this range in earlier chunks
       next[r] = sum;
       for (int64_t c = 0; c < k.chunks_; ++c) {
         sum += counts[c * kRanges + r];

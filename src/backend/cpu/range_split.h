@@ -1,11 +1,11 @@
-// Splits long lists of indices by ranges of their targets, so that threads that own a range need not read all indices.
+// Splits long lists of indices by target range, so that a thread that owns a range need not read all indices.
 #pragma once
 #include "backend/cpu/node_parts.h"
 
 namespace ridge::cpu {
 
-// Lists [outer, picks, inner] of an index tensor, inner being the lists' own stride: lists outer * inner in number. Ranges hold
-// 2^shift targets; picks of a range stay in order; indices out of range are reported and left out.
+// The lists of an index tensor [outer, picks, inner]: outer * inner lists, each with stride inner. A range holds 2^shift targets. Picks within a range keep
+// their order; out-of-range indices are reported and skipped.
 class RangeSplit {
  public:
   static constexpr int64_t kRanges = 32;
@@ -18,7 +18,7 @@ class RangeSplit {
   int64_t workspace_bytes() const { return lists() * (chunks_ * kRanges + picks_) * 8; }
   void append(Ref index, Ref workspace, std::vector<Task>& tasks);
 
-  int64_t start(int64_t list) const { return list / inner_ * picks_ * inner_ + list % inner_; }  // of a list in the index tensor
+  int64_t start(int64_t list) const { return list / inner_ * picks_ * inner_ + list % inner_; }  // where a list starts in the index tensor
   std::span<const int64_t> picks(int64_t list, int64_t range, const Worker& w) const;            // positions in the list
 
  private:

@@ -43,19 +43,19 @@ HWY_INLINE void store_scalar(float x, void* out, int64_t c, bool wide) {
 template <DType t>
 HWY_INLINE void store(Vec v, void* out, int64_t c, bool wide) {
   if (t == DType::f32 || wide) return hn::StoreU(v, F(), static_cast<float*>(out) + c);
-  HWY_ALIGN float part[kLanes];  // one conversion a sum: the scalar one is fast enough and is the definition
+  HWY_ALIGN float part[kLanes];  // one conversion per sum: the scalar function is fast enough, and it is the reference
   hn::Store(v, F(), part);
   for (int64_t i = 0; i < kLanes; ++i) store_scalar<t>(part[i], out, c + i, false);
 }
 
-// N vectors of columns from c, their sums in registers over all rows.
+// N vectors of columns from c on, with their sums in registers over all rows.
 template <DType t, int N>
 HWY_INLINE void sum_block(const Stored<t>* rows, int64_t stride, const int64_t* which, int64_t count, int64_t c, void* out, bool wide) {
   Vec acc[N];
   for (int i = 0; i < N; ++i) acc[i] = hn::Zero(F());
   for (int64_t k = 0; k < count; ++k) {
     const Stored<t>* p = rows + which[k] * stride + c;
-    if (k + 1 < count) {  // rows lie anywhere, so the hardware does not foresee the next one
+    if (k + 1 < count) {  // rows are scattered, so the hardware cannot predict the next one
       const auto* next = reinterpret_cast<const char*>(rows + which[k + 1] * stride + c);
       for (size_t line = 0; line < N * kLanes * sizeof(Stored<t>); line += 64) __builtin_prefetch(next + line);
     }

@@ -1,11 +1,11 @@
-// scatter and scatter_add: copy the operand, then write or add along one axis. Elements of the index that share all
-// coordinates but the axis form a line; lines never meet, so they are shared out, and each is walked in index order.
+// scatter and scatter_add: copy the operand, then write or add along one axis. Elements of the index that share all coordinates except the axis form a line.
+// Lines never overlap, so they are distributed over threads, and each is processed in index order.
 #include "backend/cpu/range_split.h"
 
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kLines = 512;  // lines walked together, so that index and source are read in rows
+constexpr int64_t kLines = 512;  // lines processed together, so that index and source are read in rows
 constexpr int64_t kScatterUnit = 8192;
 
 class ScatterKernel final : public Kernel {
@@ -27,7 +27,7 @@ class ScatterKernel final : public Kernel {
       splits_ = RangeSplit::worthwhile(lines_, index_.size);
       if (splits_) split_ = RangeSplit(index_.outer, index_.size, index_.inner, target_.size);
     }
-    // Halves are summed in an f32 copy of the operand.
+    // Half types are summed in an f32 copy of the operand.
     wide_ = adds_ && !sums_are_stored(dtype_) && index.numel() > 0;
   }
 
@@ -80,14 +80,14 @@ class ScatterKernel final : public Kernel {
     for (int64_t i = begin * kScatterUnit; i < std::min(end * kScatterUnit, k.numel_); ++i) out[i] = E::store(sums[i]);
   }
 
-  // Where a line starts in the target: its coordinates with 0 on the axis.
+  // Where a line starts in the target: at its coordinates, with 0 on the axis.
   int64_t line_start(int64_t line) const {
     int64_t at = 0;
     for (int i = rank_ - 1; i >= 0; --i) at += line % dims_[i] * strides_[i], line /= dims_[i];
     return at;
   }
 
-  // A target as it is summed or stored.
+  // A target in its sum or storage type.
   template <class E, bool kAdd>
   using Target = std::conditional_t<kAdd, typename E::Sum, typename E::Stored>;
   template <class E, bool kAdd>
@@ -129,7 +129,7 @@ class ScatterKernel final : public Kernel {
     }
   }
 
-  // A few long lines: units own ranges of a line's targets.
+  // For a few long lines: units own ranges of a line's targets.
   template <class E, bool kAdd>
   static void run_ranges(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const ScatterKernel*>(args);
@@ -146,7 +146,7 @@ class ScatterKernel final : public Kernel {
   bool adds_ = false, wide_ = false, splits_ = false;
   AxisView target_, index_;
   int rank_ = 0;
-  int64_t dims_[kMaxRank] = {}, strides_[kMaxRank] = {};  // of a line: the index's sizes, the target's strides
+  int64_t dims_[kMaxRank] = {}, strides_[kMaxRank] = {};  // per line: the index's sizes, the target's strides
   int64_t numel_ = 0, lines_ = 0, lines_a_unit_ = 1, line_units_ = 0;
   Ref x_, i_, source_, out_, sums_;
   FlatCopy copy_;

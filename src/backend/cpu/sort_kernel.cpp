@@ -1,6 +1,5 @@
-// Radix sort of (key, position) records: keys are mapped to unsigned integers of the same order, so that one sort serves every
-// dtype and both directions, and equal keys keep their places. Rows are shared out; few long rows are sorted by all
-// threads together, digit by digit.
+// Radix sort of (key, position) records. Keys are mapped to unsigned integers with the same order, so that one sort serves every dtype and both directions, and
+// equal keys keep their order. Rows are distributed over threads; if there are few long rows, all threads sort them together, digit by digit.
 #include "backend/cpu/sort_kernel.h"
 
 #include "backend/cpu/node_parts.h"
@@ -9,11 +8,11 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kDigits = 256;
-constexpr int64_t kComparedSort = 192;  // rows up to here are sorted by comparison
-constexpr int64_t kSortUnit = 4096;     // short rows that share a unit
+constexpr int64_t kComparedSort = 192;  // rows up to this length are sorted by comparison
+constexpr int64_t kSortUnit = 4096;     // elements per unit for short rows
 constexpr int64_t kFewRows = 16, kLongRow = 65536, kChunk = 16384, kChunks = 32;
 
-// Order of floats as order of unsigned integers: negative ones reversed below the positive ones, zeros equal, NaN on top.
+// Maps floats to unsigned integers with the same order: negative ones reversed below the positive ones, zeros equal, NaN on top.
 template <class U, U kInfinity>
 U float_key(U bits) {
   constexpr U kSign = U(~(U(-1) >> 1));
@@ -42,7 +41,7 @@ auto key_of(auto bits) {
     return bits;
 }
 
-// Key and position in one word where both fit.
+// Key and position in one word, if both fit.
 struct Packed {
   uint64_t word;
   Packed() = default;
@@ -71,7 +70,7 @@ struct Kind {
   }
 };
 
-// Sorts `a` by its low `bytes` digits with `b` for room; returns the one that holds the result.
+// Sorts `a` by its low `bytes` digits, using `b` as a buffer; returns the one that holds the result.
 template <class Record>
 Record* sort_row(Record* a, Record* b, int64_t n, int bytes) {
   if (n <= kComparedSort) {
@@ -108,7 +107,7 @@ class SortKernel final : public Kernel {
     rows_a_unit_ = std::max<int64_t>(1, kSortUnit / std::max<int64_t>(view_.size, 1));
   }
 
-  // Together: records [2, rows, size], then counts [rows, chunks, digits].
+  // When rows are sorted together: records [2, rows, size], then counts [rows, chunks, digits].
   int64_t workspace_bytes() const override { return together_ ? 2 * records() + rows_ * chunks_ * kDigits * 8 : 0; }
   int64_t scratch_bytes() const override { return together_ || rows_ == 0 ? 0 : 2 * view_.size * record_bytes_; }
 
@@ -174,7 +173,7 @@ class SortKernel final : public Kernel {
     }
   }
 
-  // A chunk of a long row in the workspace. Records move between two halves, once a digit.
+  // A chunk of a long row in the workspace. Records move between the two halves, once per digit.
   template <class K>
   struct Chunk {
     Chunk(const SortKernel& k, int64_t unit, size_t digit, Worker& w) : row(unit / k.chunks_), index(unit % k.chunks_) {
@@ -186,7 +185,7 @@ class SortKernel final : public Kernel {
     }
     int64_t row, index, first, last;
     typename K::Record *from, *to;
-    int64_t* counts;  // of the whole row, [chunks, digits]
+    int64_t* counts;  // for the whole row, [chunks, digits]
   };
 
   template <class K>
@@ -209,7 +208,7 @@ class SortKernel final : public Kernel {
     }
   }
 
-  // A record goes behind all smaller digits, and behind its own digit in earlier chunks.
+  // A record is placed after all smaller digits, and after its own digit in earlier chunks.
   template <class K, size_t kDigit>
   static void run_place(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const SortKernel*>(args);

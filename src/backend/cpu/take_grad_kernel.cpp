@@ -1,21 +1,21 @@
-// take_grad: out[o, index[k], :] += g[o, k, :]. Wide rows: a counting sort groups the rows by target; units own equal parts
-// of the sorted order, whatever the indices are, so a token that fills half of a batch is still summed by many threads. A
-// target whose rows lie in several parts gets partial sums, joined afterwards. Narrow rows: units own ranges of targets.
+// take_grad: out[o, index[k], :] += g[o, k, :]. For wide rows, a counting sort groups the rows by target. Units own equal parts of the sorted order, so even a
+// token that fills half of a batch is summed by many threads. A target whose rows span several parts gets partial sums, which are added afterwards. For narrow
+// rows, units own ranges of targets.
 #include "backend/cpu/range_split.h"
 #include "backend/cpu/row_sums.h"
 
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kNarrow = 8;            // rows below this are added element by element
-constexpr int64_t kSummedColumns = 1024;  // of a wide row that one unit sums
-constexpr int64_t kPartElements = 32768;  // a part of the sorted order times its columns
+constexpr int64_t kNarrow = 8;            // shorter rows are added element by element
+constexpr int64_t kSummedColumns = 1024;  // columns of a wide row that one unit sums
+constexpr int64_t kPartElements = 32768;  // size of a part of the sorted order times its columns
 constexpr int64_t kZeroBytes = 128 * 1024;
 
 template <class E>
 void sum_rows_plainly(const void* rows, int64_t stride, const int64_t* which, int64_t count, int64_t columns, void* out, bool) {
   const auto* p = static_cast<const typename E::Stored*>(rows);
-  auto* sums = static_cast<typename E::Sum*>(out);  // these types are summed as they are stored
+  auto* sums = static_cast<typename E::Sum*>(out);  // these types are summed in their storage type
   for (int64_t c = 0; c < columns; ++c) sums[c] = E::load(p[which[0] * stride + c]);
   for (int64_t k = 1; k < count; ++k)
     for (int64_t c = 0; c < columns; ++c) sums[c] = E::add(sums[c], E::load(p[which[k] * stride + c]));
@@ -71,7 +71,7 @@ class WideTakeGrad final : public Kernel {
       else
         w.fault->raise(index[i], k.p_.targets);
     }
-    // First the start of each target one place late, so that placing moves it to where it belongs.
+    // The start of each target is stored one place late, so that placing its rows moves it to the right place.
     for (uint64_t t = 0; t < targets; ++t) {
       const int64_t count = starts[t + 1];
       starts[t + 1] = sum, sum += count;
@@ -133,7 +133,7 @@ class WideTakeGrad final : public Kernel {
     }
   }
 
-  // A target that begins in this part and ends in a later one.
+  // Adds the partial sums of a target that starts in this part and ends in a later one.
   static void run_joins(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const WideTakeGrad*>(args);
     const int64_t *starts = w.at<int64_t>(k.starts_), *order = w.at<int64_t>(k.order_), *index = w.at<int64_t>(k.index_);
@@ -223,7 +223,7 @@ class NarrowTakeGrad final : public Kernel {
   Ref g_, index_, out_;
 };
 
-// Nothing to write; with rows but no targets, every index is bad.
+// There is nothing to write; with rows but no targets, every index is bad.
 class EmptyTakeGrad final : public Kernel {
  public:
   explicit EmptyTakeGrad(const Problem& p) : faulty_(p.targets == 0 && p.outer * p.picks * p.inner > 0) {}

@@ -44,7 +44,7 @@ struct Builder {
     for (auto& b : axes.bounds) apply(b);
   }
 
-  // An axis of size 1 says nothing, unless its only point is out of some access's bounds.
+  // An axis of size 1 can be dropped unless its only point is outside some access's bounds.
   void drop_unit_axes() {
     for (size_t i = count(); i-- > 0;) {
       if (axes.sizes[i] != 1) continue;
@@ -76,7 +76,7 @@ struct Builder {
     }
   }
 
-  // The last axis of a class; a new one of size 1 where there is none.
+  // The last axis of a class; adds one of size 1 if there is none.
   int last(Class kind) {
     for (size_t i = count(); i-- > 0;)
       if (classes[i] == kind) return int(i);
@@ -91,7 +91,7 @@ bool is_read(const TileGroup& group, size_t access) {
   return false;
 }
 
-// The slowest axis of the largest output comes first, so that it is written in order.
+// Orders axes slowest first in the output, so that it is written in order.
 std::vector<size_t> output_order(const TileGroup& group, const Builder& b) {
   std::vector<size_t> order(b.count());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -104,7 +104,7 @@ std::vector<size_t> output_order(const TileGroup& group, const Builder& b) {
   return order;
 }
 
-// The kept axis along which some access is contiguous that is not contiguous along the columns.
+// A kept axis along which some access is contiguous although it is not contiguous along the columns.
 int transposed_axis(const TileGroup& group, const Builder& b, int col) {
   for (size_t a = 0; a < b.axes.strides.size(); ++a) {
     int64_t step = b.axes.strides[a][size_t(col)];

@@ -1,4 +1,4 @@
-// What a fused group computes in which phase, what it keeps from one to the next, and which operations run in one pass.
+// Chooses what a fused group computes in which phase, what it keeps between phases, and which operations share a pass.
 #include <algorithm>
 
 #include "backend/cpu/tile_planner.h"
@@ -7,11 +7,11 @@ namespace ridge::cpu {
 namespace {
 
 constexpr int64_t kMaxSingleChunk = 4096;  // columns
-constexpr int64_t kStreamBytes = 4 << 20;  // outputs below are likely to be read again from the cache
+constexpr int64_t kStreamBytes = 4 << 20;  // smaller outputs will probably be read again from the cache
 
 }  // namespace
 
-// Which axes each value varies over, and in which phase it can be computed.
+// Determines which axes each value varies over, and in which phase it can be computed.
 void TilePlanner::analyse() {
   mask_.assign(size_t(nodes()), 0), phase_.assign(size_t(nodes()), 0), direct_.assign(size_t(nodes()), false), users_.assign(size_t(nodes()), {});
   for (int n = 0; n < nodes(); ++n) {
@@ -55,7 +55,7 @@ bool TilePlanner::streams(int store) const {
   return access.streaming && bytes >= kStreamBytes;
 }
 
-// Nodes that the roots need in this phase and that no earlier phase left behind.
+// Nodes that the roots need in this phase and that no earlier phase has kept.
 std::vector<bool> TilePlanner::needed(int phase) {
   std::vector<bool> need(size_t(nodes()), false);
   const bool last = phase == phases_ - 1;
@@ -106,14 +106,14 @@ int TilePlanner::pair_first(Op op) {
   return found == std::end(kPairFirst) ? -1 : int(found - std::begin(kPairFirst));
 }
 
-// The second operation of a pair when its operand `which` is the first one's result.
+// The second operation of a pair, if its operand `which` is the first operation's result.
 std::optional<PairSecond> TilePlanner::pair_second(Op op, int which) {
   const bool first = which == 0;
   switch (op) {
     case Op::add: return PairSecond::add;
     case Op::mul: return PairSecond::mul;
     case Op::sub: return first ? PairSecond::sub : PairSecond::sub_from;
-    case Op::maximum: return first ? std::optional(PairSecond::maximum) : std::nullopt;  // equal zeros: the order shows
+    case Op::maximum: return first ? std::optional(PairSecond::maximum) : std::nullopt;  // with zeros of different sign, the order matters
     case Op::minimum: return first ? std::optional(PairSecond::minimum) : std::nullopt;
     case Op::neg: return PairSecond::neg;
     case Op::relu: return PairSecond::relu;
@@ -127,7 +127,7 @@ bool TilePlanner::same_list(int m, int n) const {
   return hoisted(m) == hoisted(n) && body == in_body(mask_[size_t(n)]) && (body || phase_[size_t(m)] == phase_[size_t(n)]);
 }
 
-// Pairs of light operations, and products that are only summed, are computed in one pass.
+// Fuses pairs of cheap operations, and products that are only summed, into one pass.
 void TilePlanner::choose_fused() {
   fused_into_.assign(size_t(nodes()), -1);
   for (int m = 0; m < nodes(); ++m) {
@@ -147,7 +147,7 @@ void TilePlanner::choose_fused() {
     const int which = y.in[0] == m ? 0 : 1;
     auto second = pair_second(y.op, which);
     if (!second || y.in[size_t(which)] != m || (*second == PairSecond::exp && x.op != Op::sub)) continue;
-    // A node that is itself the first of a pair is not the second of another.
+    // A node that is the first of a pair cannot be the second of another.
     const bool taken = std::any_of(y.in.begin(), y.in.end(), [&](int in) { return in >= 0 && fused_into_[size_t(in)] == n; });
     const int before = fused_operand(m);
     const bool third = before >= 0 && node(before).op == Op::mul && x.op == Op::mul && y.op == Op::add && !(a_row && b_row);
@@ -168,7 +168,7 @@ int TilePlanner::fused_operand(int n) const {
   return -1;
 }
 
-// A node's result can go straight to its output when nothing reads memory afterwards: the output may lie over an input.
+// A node's result can be written directly to its output if nothing reads memory afterwards, because the output may overlap an input.
 void TilePlanner::choose_direct_stores() {
   direct_store_.assign(size_t(nodes()), -1);
   streamed_.assign(group_.accesses.size(), false);
@@ -191,7 +191,7 @@ void TilePlanner::choose_direct_stores() {
     const bool computed_here = fused_into_[size_t(in)] < 0 && node(in).kind == Kind::elementwise && !hoisted(in) && in_body(mask_[size_t(in)]) &&
                                need[size_t(in)] && !(keeps(in) && computed_[size_t(in)] < phases_ - 1) && !aliases(in);
     if ((t != DType::f32 && t != DType::i32 && t != DType::i64) || !computed_here || in < last_read || shape(in) != shape(n)) continue;
-    // Past the caches only from handlers that can, and only when nobody reads the value again.
+    // Non-temporal stores need a handler that supports them, and a value that nothing reads again.
     if (streams(n) && (t != DType::f32 || node(in).op == Op::cast || users_[size_t(in)].size() > 1)) continue;
     if (direct_store_[size_t(in)] >= 0 || !unit_stride(x.access, shape(n))) continue;
     direct_store_[size_t(in)] = n;
@@ -199,7 +199,7 @@ void TilePlanner::choose_direct_stores() {
   }
 }
 
-// Casts that cost nothing share their operand's register.
+// Casts that change nothing share their operand's register.
 bool TilePlanner::aliases(int n) const {
   if (node(n).op != Op::cast) return false;
   const DType from = node(node(n).in[0]).dtype, to = node(n).dtype;

@@ -20,12 +20,12 @@ uint32_t TilePlanner::new_register(int64_t bytes, TileShape shape, bool kept) {
   return kVirtual | uint32_t(registers_.size() - 1);
 }
 
-// clobbers: the instruction writes its result before it has read all of its operands.
+// clobbers: the instruction starts writing its result before it has read all operands.
 void TilePlanner::use(uint32_t slot, bool clobbers) {
   if (!(slot & kVirtual)) return;
   VirtualRegister& r = reg(slot);
   int64_t time = r.list != list_ ? (list_ + 1) * kListSpan - 1 : now() + (clobbers ? 1 : 0);
-  if (r.list == 0 && list_ != 0) time = kForever;  // hoisted values serve all blocks
+  if (r.list == 0 && list_ != 0) time = kForever;  // hoisted values are used by all blocks
   r.last = std::max(r.last, time);
 }
 
@@ -66,7 +66,7 @@ uint32_t TilePlanner::value(int n) {
   return value_[size_t(n)];
 }
 
-// The register that node n's value goes to, or the output's memory itself.
+// The register for node n's value, or the output's memory.
 uint32_t TilePlanner::target(int n) {
   if (list_ == final_list_ && direct_store_[size_t(n)] >= 0) return uint32_t(node(direct_store_[size_t(n)]).access);
   const bool kept = keeps(n) && list_ >= 2 && list_ % 2 == 0 && last_phase_[size_t(n)] > (list_ - 2) / 2;
@@ -171,7 +171,7 @@ uint32_t TilePlanner::emit_index(int n) {
   return d;
 }
 
-// f16, bf16 and u8 values are brought back to what their type can hold, except where the store does it anyway.
+// Rounds f16, bf16 and u8 values to their type, unless only stores use them, which round anyway.
 void TilePlanner::emit_rounding(int n, uint32_t d) {
   TileHandler round = handlers_.round[int(node(n).dtype)];
   const auto& users = users_[size_t(n)];
@@ -250,7 +250,7 @@ void TilePlanner::emit_reduce(int n, int phase) {
   const auto& exponential = handlers_.pair[pair_first(Op::sub)][int(PairSecond::exp)];
   if (last && sum.op == TileReduce::sum && last->d == a && !last->stream && (last->run == exponential[0] || last->run == exponential[1]) &&
       plan_->form == TilePlan::Form::row) {
-    last->run = handlers_.exp_sum[last->run == exponential[1]];  // summed while it is written
+    last->run = handlers_.exp_sum[last->run == exponential[1]];  // also sums the values it writes
     last->e = sum.value;
     use(sum.value, true);
   } else if (dot) {
@@ -353,7 +353,7 @@ void TilePlanner::emit_body(int phase) {
     if (stored_in_body(n)) emit_store(n);
 }
 
-// Values of whole rows (or columns) that became known with this phase; their stores at the very end.
+// Values of whole rows (or columns) that this phase makes available; their stores come after the last phase.
 void TilePlanner::emit_after(int phase) {
   for (int n = 0; n < nodes(); ++n)
     if (is_value(n) && !in_body(mask_[size_t(n)]) && phase_[size_t(n)] == phase + 1) emit_node(n);

@@ -11,17 +11,17 @@ namespace ridge::cpu {
 inline constexpr int kTileRegs = 3;
 inline constexpr int kTileOps = int(Op::clamp) + 1;
 
-// Two light operations in one pass, d = second(first(a, b), c): the value between them stays in a register.
+// Two cheap operations in one pass, d = second(first(a, b), c): the intermediate value stays in a register.
 inline constexpr Op kPairFirst[] = {Op::add, Op::sub, Op::mul, Op::maximum, Op::minimum};
 enum class PairSecond : uint8_t { add, sub, sub_from, mul, maximum, minimum, neg, relu, exp, count };  // sub_from: c - first
 
 struct TileHandlers {
-  int lanes = 1;  // f32 in a vector
+  int lanes = 1;  // f32 per vector
   // [op][register type of the operands (of the second one for select)][bit i: operand i has one value per row]
   TileHandler op[kTileOps][kTileRegs][8] = {};
   TileHandler cast[kTileRegs][kTileRegs] = {};  // [from][to]
   TileHandler truth[kTileRegs] = {};            // x != 0
-  TileHandler round[kDTypes] = {};              // in place, to what a storage type can hold: f16, bf16, u8
+  TileHandler round[kDTypes] = {};              // in place, to the precision of a storage type: f16, bf16, u8
   TileHandler copy[kTileRegs][2] = {};          // [register][one value per row]
   TileRectLoad load[kDTypes] = {};              // contiguous columns
   TileRectLoad load_strided[kDTypes] = {};
@@ -41,7 +41,7 @@ struct TileHandlers {
 
 const TileHandlers& tile_handlers(IsaTier tier);
 
-// Handlers that need no vectors of their own; aux is a TileLoad, TileStore or TileIndex.
+// Handlers without vector code; aux is a TileLoad, TileStore or TileIndex.
 void tile_load(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 void tile_store(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 template <class T>
@@ -49,7 +49,7 @@ void tile_index(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 void tile_check(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 void tile_random(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 
-// value (+) other for n partial values of a reduction; positions only for arg_*.
+// value (+) other for n partial values of a reduction; positions are used only for arg_*.
 void tile_combine(TileReduce op, TileReg reg, void* value, int64_t* position, const void* other, const int64_t* other_position, int64_t n);
 
 }  // namespace ridge::cpu

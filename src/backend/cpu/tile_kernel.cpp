@@ -1,4 +1,4 @@
-// Runs planned groups: what a unit is, and the loops over blocks, chunks and phases inside one.
+// Runs planned groups: defines their units, and loops over blocks, chunks and phases within a unit.
 #include "backend/cpu/tile_kernel.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void store_fence() {
 #endif
 }
 
-// One thread's registers and position while it runs units of a plan.
+// One thread's registers and position while it runs a plan's units.
 class Runner {
  public:
   Runner(const TilePlan& plan, const Ref* operands, Worker& worker) : plan_(plan), slots_(reinterpret_cast<TileSlot*>(worker.scratch)) {
@@ -67,7 +67,7 @@ class Runner {
     }
   }
 
-  // Part of one block of a matmul's result; offsets of operands are those of the whole.
+  // Part of a block of a matmul's result; operand offsets are relative to the whole result.
   void map_rect(int64_t batch, int64_t row, int64_t rows, int64_t col, int64_t cols, const float* sums, int64_t ld) {
     index_[plan_.outer[0]] = batch;
     for (int64_t r = 0; r < rows; r += plan_.block_rows) {
@@ -93,7 +93,7 @@ class Runner {
       look_ahead(first + 2 * plan_.block_rows <= rows);
       for (const TilePlan::Phase& phase : plan_.phases) {
         reset(phase, rows_);
-        if (plan_.chunks == 1) {  // whole rows: everything points at the block already
+        if (plan_.chunks == 1) {  // whole rows: all slots already point at the block
           run_body(phase.body), run(phase.after);
         } else {
           chunks(phase, 0, plan_.chunks), finish(phase);
@@ -102,7 +102,7 @@ class Runner {
     }
   }
 
-  // One part of one row: its share of a phase's sums, written to partial[sum][row][part].
+  // One part of one row: its partial results for a phase's reductions, written to partial[sum][row][part].
   void row_part(int phase, int64_t row, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
   void row_combine(int phase, int64_t row, std::byte* workspace, const struct SplitLayout& layout);
   void column_part(int phase, int64_t strip, int64_t part, std::byte* workspace, const struct SplitLayout& layout);
@@ -146,8 +146,7 @@ class Runner {
     for (const TileInstr& in : list) in.run(in, frame_, extents_[in.shape].rows, extents_[in.shape].cols);
   }
 
-  // The next block's input is fetched a share at a time, so that memory never rests. Into the second-level cache: the
-  // first has no room for it.
+  // Prefetches part of the next block's input before each instruction, so that memory stays busy. It goes into L2, because L1 has no room for it.
   void run_body(const std::vector<TileInstr>& list) {
     for (const TileInstr& in : list) {
       if (ahead_steps_ > 0) fetch_ahead();
@@ -186,7 +185,7 @@ class Runner {
     point_accesses();
     set_extent(1, std::min(plan_.block_cols, cols - index_[plan_.col]));
     run(plan_.outer_pre);
-    fresh_ = true;  // the next strip has other columns
+    fresh_ = true;  // the next strip has different columns
   }
 
   void reset(const TilePlan::Phase& phase, int64_t n) {
@@ -223,7 +222,7 @@ class Runner {
     }
   }
 
-  // Buffers that span the reduction are addressed from the chunk's first point.
+  // Points buffers that span the reduction at the chunk's first point.
   void point_kept() {
     for (size_t b = 0; b < plan_.buffers.size(); ++b)
       if (plan_.buffers[b].kept) slots_[plan_.accesses.size() + b].p = tiles_ + plan_.buffers[b].offset + frame_.reduced_base * plan_.buffers[b].kept;
@@ -244,7 +243,7 @@ class Runner {
     run(phase.after);
   }
 
-  // Values of `n` rows or columns from number `first` on that earlier phases left for this one.
+  // Loads the values of `n` rows or columns from `first` on that earlier phases left for this one.
   void fetch_carried(int phase, int64_t first, int64_t n, const std::byte* workspace, const struct SplitLayout& layout);
   void leave_carried(int phase, int64_t first, int64_t n, std::byte* workspace, const struct SplitLayout& layout);
 
@@ -259,7 +258,7 @@ class Runner {
   int64_t index_[kMaxAxes] = {};
   Extent extents_[4];
   int64_t rows_ = 1, cols_ = 1;
-  int64_t instructions_ = 0;  // of all bodies
+  int64_t instructions_ = 0;  // in all bodies
   int64_t ahead_steps_ = 0, ahead_step_ = 0;
   int64_t outer_ = 0;
   bool fresh_ = true;
@@ -267,7 +266,7 @@ class Runner {
   friend struct SplitLayout;
 };
 
-// Where the partial sums of split reductions and the row values between phases lie in the workspace.
+// Where the workspace holds the partial results of split reductions and the values that are passed between phases.
 struct SplitLayout {
   struct Cell {
     int64_t value = 0, position = 0;  // byte offsets
@@ -330,7 +329,7 @@ void Runner::row_combine(int p, int64_t row, std::byte* workspace, const SplitLa
     std::byte* value = workspace + layout.sums[size_t(p)][k].value + first * bytes;
     auto* position = reinterpret_cast<int64_t*>(workspace + layout.sums[size_t(p)][k].position) + first;
     if (sum.op == TileReduce::sum && sum.reg == TileReg::f32) {
-      double total = 0;  // so that the number of parts adds no error
+      double total = 0;  // double, so that the number of parts adds no error
       for (int64_t i = 0; i < plan_.parts; ++i) total += double(reinterpret_cast<const float*>(value)[i]);
       *reinterpret_cast<float*>(slots_[sum.value].p) = float(total);
       continue;
@@ -393,11 +392,11 @@ void Runner::leave_carried(int p, int64_t first, int64_t n, std::byte* workspace
     std::memcpy(workspace + layout.carried[size_t(p)][k] + first * values[k].bytes, slots_[values[k].slot].p, size_t(n * values[k].bytes));
 }
 
-// One step of one group: a range of units that may run side by side.
+// One step of one group: a range of units that can run in parallel.
 struct Stage {
   enum Kind { map, rows, row_part, row_combine, strips, column_part, column_combine } kind = map;
   int phase = 0;
-  int64_t units = 0, per_unit = 1, items = 0;  // a unit is up to per_unit items
+  int64_t units = 0, per_unit = 1, items = 0;  // a unit has up to per_unit items
   double unit_ns = 0;
 };
 
@@ -411,7 +410,7 @@ std::vector<Stage> stages_of(const TilePlan& plan) {
     const int64_t target = points > double(int64_t(1) << 24) ? 4 * kUnitPoints : kUnitPoints;
     s.per_unit = std::max<int64_t>(1, target / std::max<int64_t>(points_each, 1));
     s.units = ceil_div(items, s.per_unit);
-    // Entering a handler costs a few ns, whatever the size of its block.
+    // Calling a handler costs a few ns, whatever the size of its block.
     size_t instructions = plan.block_pre.size();
     for (const auto& p : plan.phases) instructions += p.body.size() + p.after.size();
     if (s.units)
@@ -486,11 +485,11 @@ void run_stage(const Member& m, const Stage& s, int64_t begin, int64_t end, Work
   if (m.plan->streams) store_fence();
 }
 
-// The stages of several groups that run as one task.
+// The stages of several groups, run as one task.
 struct Launch {
   std::vector<const Member*> members;
   std::vector<Stage> stages;
-  std::vector<int64_t> ends;  // of each member's units
+  std::vector<int64_t> ends;  // cumulative, by member
 };
 
 void run_launch(const void* args, int64_t begin, int64_t end, Worker& worker) {
@@ -596,7 +595,7 @@ class Epilogue : public TileEpilogue {
     }
   }
 
-  // An operand with rows of its own, contiguous along the columns; strides in bytes.
+  // An operand that varies over rows and is contiguous along the columns; strides in bytes.
   struct Fetched {
     Ref from;
     int64_t batch, row, col;

@@ -1,4 +1,4 @@
-// Fused groups on the CPU: a vector interpreter over tiles that stay in the first-level cache.
+// Fused groups on the CPU: a vector interpreter over tiles that fit in the L1 cache.
 #pragma once
 #include <memory>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace ridge::cpu {
 
-// One launch for all groups (they do not depend on each other). Operands for bind: those of the first group, then of the next …
+// One launch for all groups, which must not depend on each other. Operands for bind: those of the first group, then those of the next, …
 std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups);
 
 // A map group over [batch, rows, columns] that reads a matmul's sums through group.accumulator.
@@ -17,7 +17,7 @@ class TileEpilogue {
  public:
   virtual ~TileEpilogue() = default;
   virtual int64_t scratch_bytes() const = 0;
-  virtual MatmulEpilogue bind(std::span<const Ref> operands) = 0;  // valid as long as this object
+  virtual MatmulEpilogue bind(std::span<const Ref> operands) = 0;  // valid while this object lives
 };
 std::unique_ptr<TileEpilogue> make_tile_epilogue(const TileGroup& group);
 

@@ -1,4 +1,4 @@
-// Handlers of the tile interpreter that move and convert: casts, loads, stores, random words.
+// Handlers of the tile interpreter that move and convert data: casts, loads, stores, random words.
 #include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,7 +31,7 @@ T* at_mutable(const TileSlot* s, int64_t row) {
   return reinterpret_cast<T*>(s->p + row * s->row);
 }
 
-// Truncates; out of range saturates, NaN gives the lowest value.
+// Truncates; values out of range saturate, and NaN gives the lowest value.
 template <class To, class From>
 To convert(From x) {
   if constexpr (std::is_same_v<From, float> && !std::is_same_v<To, float>) {
@@ -73,7 +73,7 @@ void copy(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   }
 }
 
-// bf16 in the upper half of each lane, rounded to nearest even, NaN quiet
+// Rounds to bf16, to nearest even, with NaN made quiet; the result is in the upper half of each lane.
 HWY_INLINE VU bf16_bits(V v) {
   const DU du;
   VU u = hn::BitCast(du, v);
@@ -163,7 +163,7 @@ void low_byte(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t col
   }
 }
 
-// Storage element to register element and back.
+// Converts a storage element to a register element and back.
 template <DType t>
 struct Stored;
 template <>
@@ -241,7 +241,7 @@ void load_strided(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t
   }
 }
 
-// Four by four in registers; the memory's lines run along the rows, so each is used up before the next.
+// Transposes four by four in registers. Cache lines run along the rows, so each is used completely before the next.
 void load_transposed(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols) {
   const hn::FixedTag<float, 4> d;
   const hn::FixedTag<double, 2> dd;

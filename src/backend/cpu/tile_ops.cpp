@@ -1,4 +1,4 @@
-// Handlers of the tile interpreter that only arrange what the vector code does, and the choice of its tier.
+// Handlers of the tile interpreter that only call vector code, and the choice of the instruction tier.
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
@@ -9,7 +9,7 @@
 
 namespace ridge::cpu {
 
-// Each file of vector code fills its part of the table, once for each target that it is compiled for.
+// Each file of vector code fills its part of the table, for every target it is compiled for.
 using Fill = void(TileHandlers&);
 #if RIDGE_TIERS
 namespace N_AVX3 {
@@ -57,7 +57,7 @@ struct Rect {
   int64_t row = 0, rows = 0, col = 0, cols = 0;
 };
 
-// The part of the block that lies within the bounds.
+// The part of the block that is within the bounds.
 Rect clip(const TileLoad& load, const TileFrame& f, int64_t rows, int64_t cols) {
   int64_t r0 = 0, r1 = rows, c0 = 0, c1 = cols;
   for (const auto& b : load.bounds) {

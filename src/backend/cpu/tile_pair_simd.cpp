@@ -1,4 +1,4 @@
-// Pairs of light operations in one pass over a block.
+// Pairs of cheap operations in one pass over a block.
 #include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -92,7 +92,7 @@ void scale_shift(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t 
   }
 }
 
-// Without a fused multiply-add exp_near loses five bits far from 0.
+// Without fused multiply-add, exp_near loses five bits far from 0.
 HWY_INLINE V quick_exp(V x) { return HWY_TARGET == HWY_SSE4 ? math::exp(x) : math::exp_near(x); }
 
 template <bool kPerRow>

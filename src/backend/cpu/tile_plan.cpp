@@ -1,4 +1,4 @@
-// Sizes what a fused group's instructions work on: axes, tile registers by live range, blocks, buffers.
+// Determines the sizes for a fused group's instructions: axes, tile registers by live range, blocks, buffers.
 #include <algorithm>
 #include <map>
 
@@ -8,8 +8,8 @@
 namespace ridge::cpu {
 namespace {
 
-constexpr int64_t kTileBudget = 16 << 10;  // half of a first-level cache
-constexpr int64_t kFetchLines = 40;        // fetched ahead at once
+constexpr int64_t kTileBudget = 16 << 10;  // half of L1
+constexpr int64_t kFetchLines = 40;        // the most lines to prefetch at a time
 
 }  // namespace
 
@@ -97,7 +97,7 @@ bool TilePlanner::hoisted(int n) const {  // the same for all blocks of a unit
   return false;
 }
 
-// Few long reductions are cut into parts.
+// Splits reductions into parts if there are few long ones.
 void TilePlanner::set_parts() {
   int64_t results = 1;
   for (int axis : plan_->outer) results *= plan_->sizes[size_t(axis)];
@@ -108,7 +108,7 @@ void TilePlanner::set_parts() {
   } else if (group_.form == TileGroup::Template::column) {
     const int64_t cols = plan_->sizes[size_t(plan_->col)];
     auto strips = [&] { return results * ((cols + strip_ - 1) / strip_); };
-    // Several phases: narrow strips stay in the cache from one to the next, where that gives enough of them.
+    // With several phases, narrow strips stay in the cache between phases; use them if there are enough.
     if (phases_ > 1) {
       strip_ = std::clamp<int64_t>(kRowBudget / (std::max<int64_t>(length_, 1) * 8) / 64 * 64, 64, kStrip);
       if (strip_ * length_ * 8 <= 2 * kRowBudget && strips() >= 16) return;
@@ -156,7 +156,7 @@ void TilePlanner::choose_blocks() {
     if (k.shape != kBlock) continue;
     (k.kept ? kept : tile) += k.bytes;
   }
-  // Inputs that several instructions read in place want to stay in the cache like tiles.
+  // Inputs that several instructions read in place should stay in the cache, like tiles.
   for (int n = 0; n < nodes(); ++n)
     if (direct_[size_t(n)] && shape(n) == kBlock && users_[size_t(n)].size() > 1) tile += reg_bytes(reg_of(node(n).dtype));
   const int64_t rows = plan_->sizes[size_t(plan_->row)], cols = plan_->sizes[size_t(plan_->col)];
@@ -172,7 +172,7 @@ void TilePlanner::choose_blocks() {
       c = single_ ? cols : std::min(cols, tile ? std::min<int64_t>(points, 2048) : 8192);
       int64_t row_bytes = (tile + 4) * c + kept * length_;
       r = std::clamp<int64_t>(5 * kTileBudget / 2 / std::max<int64_t>(row_bytes, 1), 1, 64);
-      // The next block is fetched between instructions: more lines at once than the core can have in flight stall it.
+      // The next block is prefetched between instructions; more lines than the core can have in flight would stall it.
       int64_t instructions = 0, fetched = 1;
       for (const auto& phase : plan_->phases) instructions += int64_t(phase.body.size());
       for (int n = 0; n < nodes(); ++n)
@@ -199,7 +199,7 @@ void TilePlanner::place_buffers() {
   auto row_of = [](int64_t cols, int64_t bytes) {
     if (cols < 16) return cols * bytes;  // dense: narrow blocks run as one long row
     int64_t row = round_up(cols * bytes, 64);
-    return row % 4096 ? row : row + 64;  // rows in different sets of the cache
+    return row % 4096 ? row : row + 64;  // puts rows in different cache sets
   };
   int64_t offset = 0;
   for (const BufferKind& k : buffer_kinds_) {
@@ -211,7 +211,7 @@ void TilePlanner::place_buffers() {
       case kRows: bytes = k.bytes * plan_->block_rows, b.row = k.bytes; break;
       case kColumns: bytes = k.bytes * plan_->block_cols; break;
       case kBlock: {
-        const bool down = plan_->form == TilePlan::Form::column;  // the way that reductions go
+        const bool down = plan_->form == TilePlan::Form::column;  // the direction of reductions
         b.row = row_of(k.kept && !down ? length_ : plan_->block_cols, k.bytes);
         b.kept = !k.kept ? 0 : down ? b.row : k.bytes;
         bytes = b.row * (k.kept && down ? length_ : plan_->block_rows);
@@ -225,7 +225,7 @@ void TilePlanner::place_buffers() {
   plan_->tile_bytes = offset;
 }
 
-// Inputs whose next block follows the current one in memory are fetched ahead, while this one is computed.
+// Inputs whose next block follows the current one in memory are prefetched while this one is computed.
 void TilePlanner::choose_ahead() {
   const int64_t cols = plan_->sizes[size_t(plan_->col)];
   const bool whole_rows = plan_->block_cols == cols;
@@ -239,7 +239,7 @@ void TilePlanner::choose_ahead() {
     if (stride(access, plan_->col) != 1 || (whole_rows && row != cols * bytes)) continue;
     const int64_t span = plan_->block_rows * plan_->block_cols * bytes;
     if (span < 1024) continue;
-    // Exponentials leave memory idle for longest, and fetch as they go; else the share of each instruction is fetched before it.
+    // Exponentials leave memory idle the longest and prefetch as they run; otherwise, a share is prefetched before each instruction.
     bool fetched = false;
     for (auto& phase : plan_->phases)
       for (TileInstr& in : phase.body)
@@ -270,7 +270,7 @@ void TilePlanner::number_slots() {
   }
 }
 
-// Rough: memory at one core's bandwidth or instructions, whichever is longer.
+// A rough estimate: the time for memory at one core's bandwidth or for the instructions, whichever is longer.
 void TilePlanner::estimate() {
   double compute = 0, bytes = 0;
   for (const auto& phase : plan_->phases) compute += 0.05 * double(phase.body.size());

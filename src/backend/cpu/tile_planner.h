@@ -1,5 +1,5 @@
-// How a fused group becomes instructions. What is computed where, what goes straight to memory and which operations run in one pass
-// is chosen in tile_choose.cpp and tile_update.cpp, the instructions are written in tile_emit.cpp, blocks and buffers are sized in tile_plan.cpp.
+// Lowers a fused group to instructions. tile_choose.cpp and tile_update.cpp choose what is computed where, what is written straight to memory and which
+// operations share a pass; tile_emit.cpp writes the instructions; tile_plan.cpp sizes blocks and buffers.
 #pragma once
 #include <limits>
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace ridge::cpu {
 
-// A value's place before it has memory.
+// A value before it is assigned memory.
 struct VirtualRegister {
   int64_t bytes = 4;
   TileShape shape = kScalar;
   bool kept = false;  // spans the whole reduction instead of one chunk
-  int list = 0;       // where it is defined
+  int list = 0;       // the list that defines it
   int64_t first = 0, last = 0;
   int buffer = -1;
 };
@@ -26,10 +26,10 @@ class TilePlanner {
 
  private:
   using Kind = TileNode::Kind;
-  static constexpr int64_t kRowBudget = 384 << 10;  // rows, and strips of columns, up to here are computed once and kept
+  static constexpr int64_t kRowBudget = 384 << 10;  // bytes; rows, and strips of columns, up to this size are computed once and kept
   static constexpr int64_t kStrip = 1024;           // columns that are reduced together
   static constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-  static constexpr uint32_t kVirtual = 1u << 24, kLiteral = 1u << 25;  // tags of slots before they have numbers
+  static constexpr uint32_t kVirtual = 1u << 24, kLiteral = 1u << 25;  // tags of slots that have no numbers yet
   static constexpr uint32_t kNone = ~0u;
   static constexpr int64_t kListSpan = int64_t(1) << 32;
 
@@ -40,7 +40,7 @@ class TilePlanner {
   bool bounded(int access) const;
   TileShape shape_of(uint32_t mask) const;
   TileShape shape(int n) const { return shape_of(mask_[size_t(n)]); }
-  // Of a reduction's value.
+  // The shape of a reduction's value.
   TileShape reduced_shape() const { return shape_of(bit(group_.form == TileGroup::Template::row ? plan_->row : plan_->col)); }
   uint32_t access_mask(int access) const;
   bool unit_stride(int access, TileShape shape) const;
@@ -50,7 +50,7 @@ class TilePlanner {
   bool hoisted(int n) const;  // the same for all blocks of a unit
   static bool one_per_row(TileShape instr, TileShape operand);
 
-  // Lists in order of time: 0 outer_pre, 1 block_pre, then body and after of each phase.
+  // Lists in execution order: 0 outer_pre, 1 block_pre, then body and after of each phase.
   static int body_list(int phase) { return 2 + 2 * phase; }
   static int after_list(int phase) { return 3 + 2 * phase; }
 
@@ -68,7 +68,7 @@ class TilePlanner {
   // tile_choose.cpp
   void analyse();
   bool is_direct(int n) const;
-  // Whether later phases find the value where an earlier one left it; values of less than a block are cheaper made again.
+  // Whether later phases can reuse the value that an earlier phase computed; values smaller than a block are cheaper to recompute.
   bool keeps(int n) const { return keep_ && (plan_->form == TilePlan::Form::row ? shape(n) & kColumns : shape(n) == kBlock); }
   std::vector<bool> needed(int phase);
   void choose_kept();
@@ -140,7 +140,7 @@ class TilePlanner {
   std::vector<std::vector<bool>> needs_;
   std::vector<int> direct_store_;
   std::vector<bool> streamed_;   // by access
-  std::vector<int> fused_into_;  // the one user that computes a node along with itself; -1: none
+  std::vector<int> fused_into_;  // the only user of a node, which computes it in the same pass; -1: none
   int final_list_ = 0;
 
   int list_ = 0;

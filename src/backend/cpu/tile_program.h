@@ -1,4 +1,4 @@
-// What the tile interpreter runs: a fused group lowered to instructions over blocks of rows x columns.
+// The tile interpreter's program: a fused group lowered to instructions over blocks of rows x columns.
 #pragma once
 #include <array>
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace ridge::cpu {
 
-// Where an operand's block starts; `row` is the distance between its rows in bytes, 0 where all rows are the same.
+// Where an operand's block starts; `row` is the distance between its rows in bytes, 0 if all rows are the same.
 struct TileSlot {
   std::byte* p = nullptr;
   int64_t row = 0;
@@ -26,8 +26,8 @@ struct TileFrame {
 struct TileInstr;
 using TileHandler = void (*)(const TileInstr&, const TileFrame&, int64_t rows, int64_t cols);
 
-// The shape of a value inside a block: bit 0, it has rows; bit 1, it has columns. A value with rows only is a vector
-// along the rows, so its arithmetic is as wide as that of a block.
+// The shape of a value within a block: bit 0: it has rows; bit 1: it has columns. A value with rows only is a vector along the rows, so its arithmetic is as
+// wide as a block's.
 enum TileShape : uint8_t { kScalar = 0, kRows = 1, kColumns = 2, kBlock = 3 };
 
 inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
@@ -37,8 +37,8 @@ struct TileInstr {
   uint32_t d = 0, a = 0, b = 0, c = 0, e = 0;  // slots
   const void* aux = nullptr;
   TileShape shape = kScalar;
-  bool stream = false;  // d is written past the caches where it is aligned
-  int64_t ahead = 0;    // bytes to the same place of a in the next block, which the handler fetches meanwhile; 0: it does not
+  bool stream = false;  // writes d with non-temporal stores where it is aligned
+  int64_t ahead = 0;    // distance in bytes to the same place of a in the next block, which the handler prefetches; 0: no prefetch
 };
 
 // Values are computed in one of three register types: f32 (also for f16 and bf16), i32 (also for u8 and bool), i64.
@@ -49,19 +49,19 @@ constexpr int64_t reg_bytes(TileReg r) { return r == TileReg::i64 ? 8 : 4; }
 using TileRectLoad = void (*)(std::byte* dst, int64_t dst_row, const std::byte* src, int64_t src_row, int64_t src_col, int64_t rows, int64_t cols);
 using TileRectStore = void (*)(std::byte* dst, int64_t dst_row, int64_t dst_col, const std::byte* src, int64_t src_row, int64_t rows, int64_t cols);
 
-// A load that is more than a pointer: converting, strided, bounded or gathered. a = memory, b = fallback, c = gathered index.
+// A load that is more than a pointer: converting, strided, bounded or gathered. a = memory, b = fallback, c = gather index.
 struct TileLoad {
   TileRectLoad rect = nullptr;
-  int64_t bytes = 4;                       // of a register element
-  int row_axis = -1, col_axis = -1;        // which axes run along the block's rows and columns
+  int64_t bytes = 4;                       // size of a register element
+  int row_axis = -1, col_axis = -1;        // the axes that run along the block's rows and columns
   int64_t row_stride = 0, col_stride = 0;  // in bytes
   struct Bound {
     int axis;
     int64_t low, high;
   };
   std::vector<Bound> bounds;
-  TileHandler fill = nullptr;                                         // copies the fallback over the block; null: zeros
-  bool gathers = false, gather_wide = false, gather_per_row = false;  // wide: i64 indices; per row: one index a row
+  TileHandler fill = nullptr;                                         // fills the block with the fallback; null: zeros
+  bool gathers = false, gather_wide = false, gather_per_row = false;  // wide: i64 indices; per row: one index per row
   int64_t gather_stride = 0, gather_size = 0;                         // stride in bytes
 };
 
@@ -70,10 +70,10 @@ struct TileStore {
   int64_t row_stride = 0, col_stride = 0;
 };
 
-// Words first … first + n - 1 of a stream, raw or as f32 in [0, 1).
+// Words first … first + n - 1 of a random stream, raw or as f32 in [0, 1).
 using TileRandom = void (*)(RandomKey key, uint64_t first, int64_t n, bool uniform, void* out);
 
-// An element number as a value, as the counter of random words, or as the place that a failed check names.
+// An element index, used as a value, as the counter of random words, or as the position that a failed check reports.
 struct TileIndex {
   int64_t offset = 0;
   std::vector<std::pair<int, int64_t>> terms;  // axis, stride
@@ -81,14 +81,14 @@ struct TileIndex {
   uint32_t stream = 0;
   bool uniform = false;
   TileRandom words = nullptr;
-  int64_t limit = 0;                   // of a check
-  bool wide = false, per_row = false;  // a check's operand: i64, one value a row
+  int64_t limit = 0;                   // for a check
+  bool wide = false, per_row = false;  // a check's operand: i64, one value per row
 };
 
-// One step of AdamW; see TilePlanner::find_update. Slots of memory, and of one value each.
+// One AdamW step; see TilePlanner::find_update. Slots of memory, and slots of single values.
 struct TileUpdate {
   std::array<uint32_t, 3> out{};      // parameter, first and second moment
-  std::array<uint32_t, 4> in{};       // the same as they were, and the gradient
+  std::array<uint32_t, 4> in{};       // their previous values, and the gradient
   uint32_t good = 0;                  // a boolean
   std::array<uint32_t, 8> factors{};  // scale, k1, k2, k3, shrink, rate, root, eps
 };
@@ -96,7 +96,7 @@ struct TileUpdate {
 enum class TileReduce : uint8_t { sum, max, min, prod, arg_max, arg_min };
 inline constexpr int kTileReduces = 6;
 
-// A row plan's or column plan's reduction: the slots of its running value (and index, for arg_*).
+// The reduction of a row or column plan: the slots of its running value (and index, for arg_*).
 struct TileAccumulator {
   TileReduce op = TileReduce::sum;
   TileReg reg = TileReg::f32;
@@ -108,7 +108,7 @@ struct TileAccumulator {
 struct TilePlan {
   enum class Form : uint8_t { map, row, column } form = Form::map;
 
-  // Axes of the block grid. row and col span a block; loop axes are further reduced axes; outer ones are the rest.
+  // Axes of the block grid. row and col span a block; loop holds the other reduced axes, and outer the rest.
   std::vector<int64_t> sizes;
   std::vector<int> outer, loop;
   int row = 0, col = 0;
@@ -125,23 +125,23 @@ struct TilePlan {
     uint32_t slot = 0;
     int64_t bytes = 0;  // of a block
   };
-  std::vector<Ahead> ahead;  // inputs whose next block follows the current one in memory
-  int accumulator = -1;      // access that an epilogue's caller sets
+  std::vector<Ahead> ahead;  // inputs whose next block directly follows the current one in memory
+  int accumulator = -1;      // the access that an epilogue's caller sets
 
   // Slots after the accesses: buffers in scratch, then literals.
   struct Buffer {
     int64_t offset = 0, row = 0;  // bytes
-    int64_t kept = 0;             // bytes from one step of the reduction to the next when the buffer spans all of it, else 0
+    int64_t kept = 0;             // distance in bytes between steps of the reduction if the buffer spans all of them, else 0
   };
   std::vector<Buffer> buffers;
   std::vector<int64_t> literals;
   int64_t tile_bytes = 0;
 
-  // A row's or column's value that a later phase uses: across tasks it travels through the workspace.
+  // A row's or column's value that a later phase uses; between tasks it is passed through the workspace.
   struct Carried {
     uint32_t slot = 0;
     int64_t bytes = 4;
-    int until = 0;  // last phase that uses it
+    int until = 0;  // the last phase that uses it
   };
   std::vector<TileInstr> outer_pre, block_pre;
   struct Phase {
@@ -156,13 +156,13 @@ struct TilePlan {
   std::vector<std::unique_ptr<TileIndex>> indices;
   std::vector<std::unique_ptr<TileUpdate>> updates;
 
-  // A reduction is cut into chunks of columns (row form) or rows (column form); a unit takes `parts`-th of them when
-  // there are too few rows or columns to keep many threads busy. Both depend on the shape alone.
+  // A reduction is split into chunks of columns (row form) or rows (column form). If there are too few rows or columns to keep many threads busy, a unit takes
+  // only one of `parts` shares of the chunks. Both depend only on the shape.
   int64_t chunks = 1, parts = 1;
 
   int operands = 0;
   bool streams = false;  // has non-temporal stores
-  double point_ns = 0;   // rough cost of one point of the domain
+  double point_ns = 0;   // rough cost per point of the domain
 
   int64_t slot_count() const { return int64_t(accesses.size() + buffers.size() + literals.size()); }
   int64_t scratch_bytes() const;

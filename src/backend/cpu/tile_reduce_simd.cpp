@@ -1,5 +1,5 @@
-// Reductions of the tile interpreter. Sums run in several vector accumulators per block of columns and the blocks are
-// added in order, so the error grows with the number of blocks, not of elements.
+// Reductions of the tile interpreter. Sums use several vector accumulators per block of columns, and blocks are added in order, so the error grows with the
+// number of blocks rather than elements.
 #include "base/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -41,7 +41,7 @@ constexpr float identity() {
   return op == TileReduce::sum ? 0.f : op == TileReduce::prod ? 1.f : op == TileReduce::max ? -inf : inf;
 }
 
-// Lanes from `live` on become the identity.
+// Loads `live` lanes and sets the rest to the identity.
 template <TileReduce op>
 HWY_INLINE V load_live(const float* p, int64_t live) {
   const D d;
@@ -50,7 +50,7 @@ HWY_INLINE V load_live(const float* p, int64_t live) {
   return hn::IfThenElse(hn::FirstN(d, size_t(live)), v, hn::Set(d, identity<op>()));
 }
 
-// The lanes of p as a tree without branches: halves onto each other.
+// Reduces the lanes of p as a tree without branches, combining halves.
 template <TileReduce op, size_t kLanes>
 HWY_INLINE float fold(const float* p) {
   if constexpr (kLanes == 1) {
@@ -135,8 +135,8 @@ void row_dot(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
   }
 }
 
-// The block's rows are summed first and then added to what came before. Strips of four vectors read whole lines of
-// memory in a row; every column is summed from the top in one accumulator, whatever strip it lies in.
+// Sums the block's rows first and then adds them to the previous result. Strips of four vectors read whole cache lines in sequence; every column is summed from
+// the top in one accumulator, whichever strip it is in.
 template <TileReduce op>
 void column_reduce(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const D d;
@@ -178,7 +178,7 @@ void column_reduce_int(const TileInstr& in, const TileFrame& f, int64_t rows, in
   }
 }
 
-// First of equals, NaN first. d = value so far, b = its position.
+// The first of equal values wins, and NaN wins over all. d = value so far, b = its position.
 template <bool kMax, class T>
 HWY_INLINE bool beats(T x, T best) {
   if (x != x) return best == best;

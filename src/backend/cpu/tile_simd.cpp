@@ -19,7 +19,7 @@ using math::M;
 using math::set;
 using math::V;
 
-// Functions of real numbers are found in math_simd.h by their names.
+// Real functions are found in math_simd.h by name.
 enum class Trait { none, real, truth, logic };
 constexpr Trait trait_of(Op op) {
   switch (op) {
@@ -31,21 +31,21 @@ constexpr Trait trait_of(Op op) {
   }
 }
 
-// Functions long enough that a second copy of them for the tail would only cost code.
+// Functions so long that a second copy for the tail would only add code.
 constexpr bool is_heavy(Op op) { return (trait_of(op) == Trait::real && op != Op::sqrt && op != Op::rsqrt) || op == Op::pow || op == Op::mod; }
 
 HWY_INLINE V from_mask(M m) { return hn::BitCast(D(), hn::And(hn::BitCast(DI(), hn::VecFromMask(D(), m)), hn::Set(DI(), 1))); }
 HWY_INLINE M is_true(V v) { return hn::RebindMask(D(), hn::Ne(hn::BitCast(DI(), v), hn::Zero(DI()))); }
 HWY_INLINE M nonzero(V v) { return hn::Ne(v, set(0.f)); }
 
-// Sign of the divisor; exact for |a / b| < 2^24, scalar beyond.
+// The result has the sign of the divisor. Exact for |a / b| < 2^22; scalar beyond.
 HWY_INLINE V modulo(V a, V b) {
   V q = hn::Div(a, b);
   M easy = hn::And(hn::Lt(hn::Abs(q), set(0x1p22f)), hn::And(hn::Lt(hn::Abs(b), set(0x1p125f)), hn::Gt(hn::Abs(b), set(0x1p-100f))));
 #if HWY_TARGET == HWY_SSE4
   easy = hn::And(easy, hn::FirstN(D(), 0));  // no fused multiply-add: the remainder below would be rounded twice
 #endif
-  V r = hn::NegMulAdd(hn::Trunc(q), b, a);  // exact or one divisor off, as the quotient is rounded
+  V r = hn::NegMulAdd(hn::Trunc(q), b, a);  // exact or off by one divisor, because the quotient is rounded
   r = hn::IfThenElse(hn::Ge(hn::Abs(r), hn::Abs(b)), hn::Sub(r, hn::CopySign(b, r)), r);
   M wrong = hn::And(nonzero(r), hn::Lt(hn::Mul(hn::CopySign(set(1.f), r), hn::CopySign(set(1.f), b)), set(0.f)));
   r = hn::IfThenElse(wrong, hn::Add(r, b), r);
@@ -94,7 +94,7 @@ HWY_INLINE V apply(V a, V b) {
   if constexpr (op == Op::maximum) return maximum(a, b);
   if constexpr (op == Op::mod) return modulo(a, b);
   if constexpr (op == Op::equal) return from_mask(hn::Eq(a, b));
-  if constexpr (op == Op::not_equal) return from_mask(hn::Not(hn::Eq(a, b)));  // NaN differs from everything, itself included
+  if constexpr (op == Op::not_equal) return from_mask(hn::Not(hn::Eq(a, b)));  // NaN differs from everything, including itself
   if constexpr (op == Op::less) return from_mask(hn::Lt(a, b));
   if constexpr (op == Op::less_equal) return from_mask(hn::Le(a, b));
   if constexpr (op == Op::greater) return from_mask(hn::Gt(a, b));
@@ -153,8 +153,8 @@ void run_f32(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols
   }
 }
 
-// Division by one value: by its reciprocal, with the remainder of the quotient added back. As exact as a division except for
-// quotients near the ends of the range, at a third of the cost.
+// Divides by one value with its reciprocal, then corrects with the quotient's remainder. As exact as a division, except for quotients near the limits of the
+// range, at a third of the cost.
 struct Divisor {
   V b, inverse;
   bool easy;
@@ -167,7 +167,7 @@ struct Divisor {
     V q = hn::Mul(x, inverse), better = hn::MulAdd(hn::NegMulAdd(q, b, x), inverse, q);
     return hn::IfThenElse(hn::IsNaN(better), q, better);  // infinities
   }
-  static constexpr bool kQuick = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON;  // have a fused multiply-add
+  static constexpr bool kQuick = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON;  // targets with fused multiply-add
 };
 
 void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
@@ -189,7 +189,7 @@ void divide_by_row(const TileInstr& in, const TileFrame& f, int64_t rows, int64_
   }
 }
 
-// One step of AdamW, rounded after every operation like the passes that it replaces. Results may lie over what they are made from.
+// One AdamW step, rounded after every operation like the passes that it replaces. Results may overwrite their inputs.
 void update(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   const D d;
   const int64_t n = int64_t(hn::Lanes(d));
@@ -210,7 +210,7 @@ void update(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols)
       store(good ? p1 : p, out[0] + i), store(good ? m1 : m, out[1] + i), store(good ? v1 : v, out[2] + i);
     };
     int64_t i = 0;
-    constexpr int64_t kAhead = 512;  // elements; memory is what this waits for
+    constexpr int64_t kAhead = 512;  // elements; memory is the bottleneck
     for (; i + n <= cols; i += n) {
       for (const float* p : from) __builtin_prefetch(p + i + kAhead);
       point(
@@ -222,7 +222,7 @@ void update(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols)
   }
 }
 
-// Integers: plain loops that the compiler vectorises; arithmetic wraps.
+// Integers: plain loops that the compiler vectorises; arithmetic wraps around.
 template <class T>
 T wrap(std::make_unsigned_t<T> u) {
   return T(u);
@@ -298,7 +298,7 @@ constexpr bool has_int = !std::is_void_v<decltype(apply_int<op, T>(T(), T()))>;
 template <Op op, class T, int kArity, int kPattern>
 void run_int(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {
   using Out = decltype(apply_int<op, T>(T(), T()));
-  constexpr bool unary = kArity == 1;  // its second slot is another node's: not even to be read
+  constexpr bool unary = kArity == 1;  // the second slot belongs to another node and must not be read
   const TileSlot *sd = f.slots + in.d, *sa = f.slots + in.a, *sb = f.slots + in.b;
   for (int64_t r = 0; r < rows; ++r) {
     Out* out = reinterpret_cast<Out*>(sd->p + r * sd->row);
@@ -346,7 +346,7 @@ void set_pattern(TileHandlers& t) {
 template <Op op, int kArity>
 void set_op(TileHandlers& t) {
   if constexpr (op == Op::cast)
-    return;  // its own table
+    return;  // casts have their own table
   else {
     set_pattern<op, kArity, 0>(t);
     if constexpr (kArity >= 2) set_pattern<op, kArity, 1>(t), set_pattern<op, kArity, 2>(t);

@@ -1,4 +1,4 @@
-// What the handler files of the tile interpreter share: tails that touch no byte beyond the last element.
+// Shared by the tile interpreter's handler files: loads and stores of tails, which touch no byte beyond the last element.
 #if defined(RIDGE_TILE_SIMD_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_TILE_SIMD_H
 #undef RIDGE_TILE_SIMD_H
@@ -19,7 +19,7 @@ namespace ridge::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-// The first `live` lanes, the rest zero.
+// Loads the first `live` lanes; the rest are zero.
 template <class D, class T = hwy::HWY_NAMESPACE::TFromD<D>>
 HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load_tail(D d, const T* p, int64_t live) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -48,7 +48,7 @@ HWY_INLINE bool is_aligned(const float* p) {
   return reinterpret_cast<uintptr_t>(p) % (hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<float>()) * 4) == 0;
 }
 
-// NaN wins.
+// NaN propagates.
 HWY_INLINE math::V minimum(math::V a, math::V b) {
   namespace hn = hwy::HWY_NAMESPACE;
   return hn::IfThenElse(hn::IsNaN(a), a, math::at_most(a, b));

@@ -1,11 +1,11 @@
-// Recognises the update of a parameter by AdamW, which then runs in one pass instead of twenty.
+// Recognises an AdamW parameter update, which then runs in one pass instead of twenty.
 #include <optional>
 
 #include "backend/cpu/tile_planner.h"
 
 namespace ridge::cpu {
 
-// The three results, each kept as it was unless the step is good:
+// The three results, each left unchanged unless the step is good:
 //   m' = m + (g - m) k1,  v' = v k2 + (g k3) g,  p' = p shrink - (m' rate) / (sqrt(v') / root + eps),  g = gradient * scale
 std::optional<TileUpdate> TilePlanner::find_update() const {
   if (group_.form != TileGroup::Template::map || group_.accumulator >= 0 || !handlers_.update) return std::nullopt;

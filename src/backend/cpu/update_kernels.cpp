@@ -1,4 +1,4 @@
-// dynamic_update_slice and pad with interior padding: copies of rows to computed places.
+// dynamic_update_slice, and pad with interior padding: copy rows to computed positions.
 #include "backend/cpu/node_parts.h"
 
 namespace ridge::cpu {
@@ -12,7 +12,7 @@ class UpdateSliceKernel final : public Kernel {
     copy_.bytes = node.type().bytes();
     const int64_t size = size_of(node.type().dtype);
     for (int i = 0; i < whole_.rank(); ++i) limit_[i] = whole_[i] - part_[i], stride_[i] = contiguous_strides(whole_)[i] * size;
-    // Axes that the update covers wholly are contiguous in both, together with the axis before them.
+    // Axes that the update covers completely are contiguous in both arrays, together with the axis before them.
     row_axes_ = whole_.rank();
     while (row_axes_ > 0 && part_[row_axes_ - 1] == whole_[row_axes_ - 1]) --row_axes_;
     row_axes_ = std::max(row_axes_ - 1, 0);
@@ -57,7 +57,7 @@ class UpdateSliceKernel final : public Kernel {
   Ref update_, starts_[kMaxRank];
 };
 
-// Every row of the result is the filling, or the filling with one row of the operand spread over it.
+// Every row of the result is filled with the padding value, and may have one row of the operand spread over it.
 class PadKernel final : public Kernel {
  public:
   PadKernel(const Graph& graph, NodeId id) {
@@ -93,7 +93,7 @@ class PadKernel final : public Kernel {
   };
   const Axis& row() const { return axes_[rank_ - 1]; }
 
-  // The operand's row behind a row of the result, or -1.
+  // The operand's row for a row of the result, or -1.
   int64_t source_row(int64_t row) const {
     int64_t at = 0, scale = 1;
     for (int i = rank_ - 2; i >= 0; --i) {
@@ -114,7 +114,7 @@ class PadKernel final : public Kernel {
     std::memcpy(&fill, &k.fill_, sizeof fill);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t first = unit % k.parts_ * kElements, last = std::min(first + kElements, a.out), top = unit / k.parts_ * k.rows_a_unit_;
-      // The operand's elements that land in [first, last).
+      // The operand's elements that fall in [first, last).
       const int64_t from = std::max<int64_t>(0, blocks(first - a.low, a.step)), until = std::min(a.in, blocks(std::max<int64_t>(last - a.low, 0), a.step));
       for (int64_t r = top; r < std::min(top + k.rows_a_unit_, k.rows_); ++r) {
         T* out = w.at<T>(k.out_) + r * a.out;
@@ -137,7 +137,7 @@ class PadKernel final : public Kernel {
   }
 
   DType dtype_;
-  uint64_t fill_ = 0;  // its first bytes are the element
+  uint64_t fill_ = 0;  // its first bytes hold the element
   Axis axes_[kMaxRank];
   int rank_ = 1;
   int64_t rows_ = 0, parts_ = 1, rows_a_unit_ = 1;

@@ -1,4 +1,4 @@
-// 16-bit numbers from memory as f32. Compiled per Highway target: include after hwy/highway.h, inside no namespace.
+// Loads 16-bit numbers as f32. Compiled per Highway target: include after hwy/highway.h, outside any namespace.
 #if defined(RIDGE_WIDEN_SIMD_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGE_WIDEN_SIMD_H
 #undef RIDGE_WIDEN_SIMD_H
@@ -36,7 +36,7 @@ HWY_INLINE hn::Vec<D> load_f16(D d, const uint16_t* p) {
 #endif
 }
 
-// As many as two vectors hold, in order. Where words can be moved anywhere and others be zero it takes one instruction a vector instead of two.
+// Loads two vectors of consecutive numbers. A permute that can also zero words takes one instruction per vector instead of two.
 HWY_INLINE void load_bf16(const uint16_t* p, V& first, V& second) {
 #if HWY_TARGET == HWY_AVX3
   alignas(64) static constexpr uint16_t kFirst[32] = {0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};

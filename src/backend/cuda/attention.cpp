@@ -1,4 +1,4 @@
-// Which attention kernels run a node, and their launches.
+// Chooses the attention kernels for a node, and launches them.
 #include "backend/cuda/attention.h"
 
 #include <algorithm>
@@ -102,7 +102,7 @@ class TiledAttention final : public Kernel {
   };
   AttentionDesc desc_;
   bool backward_;
-  int64_t workspace_ = 0;  // delta, or what blocks of keys found
+  int64_t workspace_ = 0;  // delta, or the partial results of blocks of keys
   std::vector<Step> steps_;
   AttentionPlaces places_;
   const Driver* driver_ = nullptr;

@@ -9,11 +9,11 @@ namespace ridge::cuda {
 
 bool has_attention(const AttentionDesc& desc);
 
-// Operands as the CPU's: q, k, v, [mask], [length], [seed, step, base], then out, lse; backward: out, lse, dout, dq, dk, dv.
-// `aligned`: every operand starts at a 16-byte address.
+// Operands in the CPU's order: q, k, v, [mask], [length], [seed, step, base], then out, lse; backward: out, lse, dout, dq, dk, dv. `aligned`: every operand
+// starts at a 16-byte address.
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
 
-std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);  // any chip, every option
+std::unique_ptr<Kernel> make_tiled_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);  // for any chip and every option
 std::unique_ptr<Kernel> make_hopper_attention(const AttentionDesc& desc, bool backward, const Chip& chip);
 bool has_hopper_attention(const AttentionDesc& desc, bool backward, bool aligned, const Chip& chip);
 

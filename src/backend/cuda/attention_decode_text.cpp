@@ -1,10 +1,10 @@
-// Attention of one query a head, as when text is made a token at a time: keys and values are streamed once, by many blocks.
+// Attention with one query per head, as in generating text token by token: many blocks stream keys and values once.
 #include "backend/cuda/attention_text.h"
 
 namespace ridge::cuda {
 namespace {
 
-// One query a head: kChunk keys a block, several threads a key; what the blocks of a head find is put together afterwards.
+// One query per head: kChunk keys per block, several threads per key; the partial results of a head's blocks are combined afterwards.
 constexpr const char* kDecode = R"cuda(
 constexpr int kChunk = 128;
 constexpr bool kWide = kVector && kType != 0;

@@ -1,4 +1,5 @@
-// Attention on Hopper: which nodes it runs, and its launches. Tiles come by tensor maps, which hold addresses and so are made for each launch.
+// Attention on Hopper: which nodes it supports, and its launches. Tiles are loaded through tensor maps, which contain addresses and so are made for each
+// launch.
 #include "backend/cuda/attention.h"
 #include "backend/cuda/attention_text.h"
 #include "backend/gpu/attention_parts.h"
@@ -7,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kFewestQueries = 32;  // fewer leave most of a tile empty
+constexpr int64_t kFewestQueries = 32;  // fewer would leave most of a tile empty
 
 HopperShape shape_of(const AttentionDesc& d, bool backward) {
   HopperShape s;
@@ -18,7 +19,7 @@ HopperShape shape_of(const AttentionDesc& d, bool backward) {
   return s;
 }
 
-// Backward: into how many parts the keys of a head are cut, so that few heads occupy all multiprocessors. Each part has sums of its own.
+// Backward: how many parts the keys of a head are split into, so that even few heads occupy all multiprocessors. Each part has its own sums.
 int64_t parts_of(const AttentionDesc& d, const Chip& chip) {
   constexpr int64_t kMostBytes = int64_t(256) << 20;
   const int64_t heads = d.batch * d.kv_heads, sums = d.batch * d.heads * blocks_of(d.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
@@ -67,7 +68,7 @@ class HopperAttention final : public Kernel {
   void load(gpu::Loader& given) override {
     Loader& loader = cuda_loader(given);
     driver_ = &loader.driver();
-    if (!driver_->library().bind(encode_, "cuTensorMapEncodeTiled")) {  // drivers before CUDA 12
+    if (!driver_->library().bind(encode_, "cuTensorMapEncodeTiled")) {  // missing from drivers before CUDA 12
       tiled_ = make_tiled_attention(desc_, backward_, true, chip_);
       tiled_->load(loader);
       return;
@@ -90,12 +91,12 @@ class HopperAttention final : public Kernel {
   std::string note() const override { return tiled_ ? tiled_->note() : "warpgroups"; }
 
  private:
-  // [batch, head, position, feature] as rows of 64 features that come `rows` at a time.
+  // [batch, head, position, feature] as rows of 64 features, loaded `rows` at a time.
   TensorMap map(DevicePointer address, const AttentionDesc::Strides& s, int64_t heads, int64_t positions, int rows) const {
     constexpr int kFloat16 = 6, kBfloat16 = 9, kSwizzle128 = 3, kPromote256 = 3;
     TensorMap m{};
     const uint64_t sizes[4] = {uint64_t(desc_.dim), uint64_t(positions), uint64_t(heads), uint64_t(desc_.batch)};
-    auto bytes = [](int64_t stride, uint64_t size) { return size > 1 ? uint64_t(stride) * 2 : 128; };  // of one element any will do
+    auto bytes = [](int64_t stride, uint64_t size) { return size > 1 ? uint64_t(stride) * 2 : 128; };  // with one element any stride works
     const uint64_t strides[3] = {bytes(s[2], sizes[1]), bytes(s[1], sizes[2]), bytes(s[0], sizes[3])};
     const uint32_t box[4] = {64, uint32_t(rows), 1, 1}, ones[4] = {1, 1, 1, 1};
     const int type = shape_.type == 1 ? kBfloat16 : kFloat16;
@@ -154,7 +155,7 @@ class HopperAttention final : public Kernel {
   KernelText text_, delta_, end_;
   FunctionHandle function_ = nullptr, delta_function_ = nullptr, end_function_ = nullptr;
   bool paired_ = false;
-  int64_t pairs_ = 0;  // forward: blocks of the grid of one head
+  int64_t pairs_ = 0;  // forward: blocks per head
   int64_t parts_ = 1, blocks_ = 0, rows_ = 0, delta_sharers_ = 8;
   AttentionPlaces places_;
   std::unique_ptr<Kernel> tiled_;

@@ -1,10 +1,10 @@
-// Attention's gradients for Hopper, as text: a block of the grid does the keys of a head one after another and sums dq in memory.
+// The text of attention's gradients for Hopper: a block of the grid iterates over the keys of a head and sums dq in memory.
 #include "backend/cuda/attention_text.h"
 
 namespace ridge::cuda {
 namespace {
 
-// Constants before it: kType, kDim (64), kCausal, kDropout, kStages, kSplit (several blocks share a head).
+// Expects the constants kType, kDim (64), kCausal, kDropout, kStages, kSplit (several blocks share a head).
 constexpr const char* kGradCommon = R"cuda(
 struct HopperGradArguments {
   TensorMap q, k, v, dout;

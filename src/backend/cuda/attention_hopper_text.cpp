@@ -1,5 +1,5 @@
-// Attention for Hopper, as text: products of warpgroups on tiles that the tensor memory accelerator brings. Where texts are compiled for
-// other machines the entries are empty, and nothing asks for them.
+// The text of attention for Hopper: warpgroup products on tiles that the tensor memory accelerator loads. When texts are compiled for other chips, the entries
+// are empty and never used.
 #include "backend/cuda/attention_text.h"
 
 namespace ridge::cuda {
@@ -21,8 +21,8 @@ __device__ __forceinline__ void transpose_four(unsigned (&w)[4]) {
 }
 )cuda";
 
-// Constants before it: kType (1 bf16, 2 f16), kDim (64 or 128: features with zeros up to there), kCausal, kDropout, kGroups (of 64 queries),
-// kColumns (keys at a time), kStages (of keys on their way), kBlocks (of one multiprocessor).
+// Expects the constants kType (1 bf16, 2 f16), kDim (64 or 128: features, padded with zeros), kCausal, kDropout, kGroups (of 64 queries), kColumns (keys at a
+// time), kStages (key tiles in flight), kBlocks (per multiprocessor).
 constexpr const char* kForward = R"cuda(
 struct HopperArguments {
   TensorMap q, k, v;

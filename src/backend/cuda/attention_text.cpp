@@ -1,4 +1,4 @@
-// Attention for any chip, as text: tiles of scores in registers, products by mma or, for f32, by FMA; only the log-sum-exp of each row is kept.
+// The text of attention for any chip: tiles of scores in registers, products with mma or, for f32, FMA; only the log-sum-exp of each row is kept.
 #include "backend/cuda/attention_text.h"
 
 namespace ridge::cuda {
@@ -61,8 +61,8 @@ __device__ __forceinline__ unsigned kept_in_columns(const Dropout& d, int i, int
 }
 )cuda";
 
-// Constants before it: kType (0 f32, 1 bf16, 2 f16), kDim (features, padded to a multiple of 16), kRows (16 a warp), kColumns, kMask (0 none,
-// 1 boolean, 2 additive), kPlain (tiles are f32), kVector (rows are 16-byte aligned), kCausal, kLength, kDropout, kPieces.
+// Expects the constants kType (0 f32, 1 bf16, 2 f16), kDim (features, padded to a multiple of 16), kRows (16 per warp), kColumns, kMask (0 none, 1 boolean, 2
+// additive), kPlain (tiles are f32), kVector (rows are 16-byte aligned), kCausal, kLength, kDropout, kPieces.
 constexpr const char* kTiledCommon = R"cuda(
 // What is known when a kernel is put into a stream. Strides in elements: batch, head, position, feature.
 struct AttentionArguments {

@@ -1,4 +1,4 @@
-// Attention's kernel texts and the numbers that they are launched with.
+// Attention's kernel texts and their launch parameters.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,26 +8,26 @@
 
 namespace ridge::cuda {
 
-// What a text is made for. Equal ones are compiled once.
+// The parameters of a text. Equal shapes are compiled once.
 struct AttentionShape {
   int type = 1;                 // 0 f32, 1 bf16, 2 f16
   int dim = 64;                 // a multiple of 16
-  int rows = 64, columns = 64;  // of a tile of scores: those of a block, and those that go by
+  int rows = 64, columns = 64;  // of a tile of scores: rows belong to the block, columns are iterated over
   int mask = 0;                 // 0 none, 1 boolean, 2 additive
   bool plain = false;           // f32 tiles and FMA instead of the matrix units
-  bool vector = true;           // rows lie at 16-byte addresses
+  bool vector = true;           // rows are 16-byte aligned
   bool causal = false, length = false, dropout = false;
-  bool pieces = false;  // of delta: `rows` of lse in base 2 and of delta in turn, the last ones filled up
+  bool pieces = false;  // delta: store lse in base 2 and delta alternately, `rows` of each, padding the last group
 };
 
 enum class AttentionPart { forward, delta, grad_keys, grad_queries, decode, decode_end };
-inline constexpr int kDecodeKeys = 128;  // of a block of decode
+inline constexpr int kDecodeKeys = 128;  // keys per block of decode
 KernelText attention_text(AttentionPart part, const AttentionShape& shape);
-const char* dropout_text();  // shared by all attention texts
+const char* dropout_text();  // used by all attention texts
 const char* decode_text();
 const char* decode_end_text();
 
-// As the texts declare it.
+// Must match the declaration in the texts.
 struct AttentionArguments {
   DevicePointer q, k, v, mask, out, dout, length, seed, step, base, lse, delta, out_to, dq, dk, dv;
   int64_t q_strides[4], k_strides[4], v_strides[4], out_strides[4], dout_strides[4], dq_strides[4], dk_strides[4], dv_strides[4], mask_strides[4];
@@ -36,7 +36,7 @@ struct AttentionArguments {
   uint32_t limit, stream;
 };
 
-// Hopper's own: forward blocks of `groups` x 64 queries that take `columns` keys at a time; backward kHopperSide of both.
+// The kernels for Hopper. A forward block takes `groups` x 64 queries and `columns` keys at a time; a backward block takes kHopperSide of both.
 inline constexpr int kHopperSide = 128;
 struct HopperShape {
   int type = 1;  // 1 bf16, 2 f16
@@ -52,7 +52,7 @@ KernelText hopper_forward_text(const HopperShape& shape);
 KernelText hopper_grad_text(const HopperShape& shape);
 KernelText hopper_grad_end_text(const HopperShape& shape);
 
-struct alignas(64) TensorMap {  // as the driver encodes it
+struct alignas(64) TensorMap {  // encoded by the driver
   uint64_t words[16];
 };
 

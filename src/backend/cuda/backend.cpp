@@ -16,7 +16,7 @@ namespace {
 DevicePointer address(const void* p) { return DevicePointer(reinterpret_cast<uintptr_t>(p)); }
 std::byte* pointer(DevicePointer p) { return reinterpret_cast<std::byte*>(uintptr_t(p)); }
 
-// A lost device takes nothing back, and has nothing left.
+// On a lost device there is nothing left to release, so its error is ignored.
 template <class Body>
 void if_there(Body&& body) {
   try {
@@ -56,7 +56,7 @@ CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device
       if (error.code() != ErrorCode::unsupported) throw;
       remark_ = fmt::format("{}; Ridge's own matmul kernels are used", error.what());
     }
-    // Programs without convolutions do well without it: what is missing is told by the plans of those that have some.
+    // Programs without convolutions do not need cuDNN; the plans of programs with convolutions report that it is missing.
     try {
       if (!options.cudnn) fail(ErrorCode::unsupported, "cuDNN is switched off (RIDGE_CUDNN=0)");
       cudnn_ = std::make_unique<Cudnn>(search);
@@ -138,7 +138,7 @@ bool CudaBackend::runs(const Graph& graph, NodeId node) const { return has_kerne
 bool CudaBackend::stores_permuted(const Graph& graph, NodeId permuted) const { return conv_stores_permuted(graph, permuted, device_->chip()); }
 std::map<std::string, std::string> CudaBackend::choices() const {
   std::map<std::string, std::string> all = device_->use([&] { return modules_->used_choices(); });
-  // Products of another library, and code of another compiler, have other bits.
+  // A different library or compiler version gives different bits.
   all["cublasLt"] = lt_ ? std::to_string(lt_->version()) : "none";
   all["nvrtc"] = modules_->nvrtc().version();
   return all;

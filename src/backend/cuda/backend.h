@@ -1,4 +1,4 @@
-// An NVIDIA GPU as a device.
+// The backend for one NVIDIA GPU.
 #pragma once
 #include <memory>
 #include <optional>
@@ -18,9 +18,9 @@ class Modules;
 struct CudaOptions {
   int device = 0;
   std::string driver = driver_library();
-  std::optional<LibrarySearch> libraries = {};  // empty: the usual places
+  std::optional<LibrarySearch> libraries = {};  // empty: the standard locations
   CubinOptions cubins = {};
-  bool cudnn = cudnn_wanted();  // where it is installed
+  bool cudnn = cudnn_wanted();  // if it is installed
   bool debug = debug_wanted();  // wait and check after every launch
   int timed = timed_run();      // the run of each program whose kernels are timed and printed; 0: none
 
@@ -29,11 +29,11 @@ struct CudaOptions {
   static int timed_run();      // RIDGE_CUDA_PROFILE=N
 };
 
-// Executables and tensors of a backend must not outlive it. Runs and copies are put into one queue and return at once; a bad index or a
-// broken kernel is an Error of the next call that waits, or of the next run. A device that was lost is a DriverError with lost().
+// A backend must outlive its executables and tensors. Runs and copies are enqueued on one queue and return immediately; a bad index or a failing kernel is
+// reported as an Error by the next call that waits, or by the next run. A lost device is reported as a DriverError with lost().
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const CudaOptions& options = {});  // ErrorCode::unsupported names what is missing and how to get it
+  explicit CudaBackend(const CudaOptions& options = {});  // throws ErrorCode::unsupported, naming what is missing and how to get it
   ~CudaBackend() override;
 
   DeviceInfo info() const override;
@@ -42,7 +42,7 @@ class CudaBackend final : public Backend {
   ArithmeticUnit arithmetic() const override;
   void use_f32_products(Precision format) override;
   Precision f32_products() const override;
-  void use_pinned_memory(bool wanted) override;  // allocate_host() is what the device reaches by itself, whatever is wanted here
+  void use_pinned_memory(bool wanted) override;  // allocate_host() returns memory that the device can access either way
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* p, int64_t bytes) override;
   void upload(void* to, const void* from, int64_t bytes) override;
@@ -67,9 +67,9 @@ class CudaBackend final : public Backend {
 
   const Chip& chip() const;
   const RunCounts& counts() const;
-  MemoryUse memory_use() const;                              // by class, as the driver counts it
-  const std::string& no_cudnn() const { return no_cudnn_; }  // why convolutions go without it
-  Cubins::Statistics kernels() const;                        // compiled and found so far
+  MemoryUse memory_use() const;                              // by category, as counted by the driver
+  const std::string& no_cudnn() const { return no_cudnn_; }  // why convolutions do not use it
+  Cubins::Statistics kernels() const;                        // compiled and found in the cache so far
   Device& device() { return *device_; }
   const CublasLt* cublas_lt() const { return lt_.get(); }
 

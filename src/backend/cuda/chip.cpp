@@ -26,7 +26,7 @@ Chip chip_of(const Driver& driver, int device) {
   char text[256] = {};
   driver.device_name(text, int(sizeof text) - 1, device);
   chip.name = text;
-  // What an old driver does not tell stays a plausible number.
+  // Keeps a plausible default for what an old driver does not report.
   auto take = [&](auto& field, int which) {
     if (const int value = driver.attribute(which, device)) field = value;
   };

@@ -11,17 +11,17 @@ namespace {
 
 constexpr size_t kMostRecordings = 8;
 constexpr size_t kMostSeen = kMostRecordings;
-constexpr int64_t kMostLaunches = 50000;  // a longer program is put into the stream anew each time
+constexpr int64_t kMostLaunches = 50000;  // longer programs are not recorded but enqueued on every run
 
-// Kernels that are alike, together.
+// The total for kernels with the same description.
 struct KernelTime {
   std::string what;
   int count = 0;
   double ms = 0;
-  int64_t bytes = 0;  // of their operands
+  int64_t bytes = 0;  // size of their operands
 };
 
-// Slowest first, with what they come to together.
+// Slowest first, with the cumulative share.
 void print_times(std::vector<KernelTime> times) {
   double all = 0, sum = 0;
   int count = 0;
@@ -37,7 +37,7 @@ void print_times(std::vector<KernelTime> times) {
 
 }  // namespace
 
-// Keeps what its kernels asked for as long as the code lives.
+// Keeps everything its kernels load for as long as the code lives.
 class CudaCode::OwnLoader final : public Loader {
  public:
   explicit OwnLoader(CudaCode& code) : code_(code) {}
@@ -72,7 +72,7 @@ CudaCode::~CudaCode() {
       recordings_.clear(), texts_.clear();
     });
   } catch (const Error&) {
-    // The device is gone, and all that was on it.
+    // The device is lost, and everything on it with it.
   }
 }
 
@@ -84,7 +84,7 @@ void CudaCode::prepare() {
   if (ready_) return;
   compile_ahead();
   device_.use([&] {
-    device_.driver().stream_wait(device_.stream());  // kernels may measure
+    device_.driver().stream_wait(device_.stream());  // kernels may run measurements
     OwnLoader loader(*this);
     compiled_.load(loader);
     std::sort(texts_.begin(), texts_.end());
@@ -141,7 +141,7 @@ void CudaCode::run_timed() {
 }
 
 CudaCode::GraphRun CudaCode::record() {
-  constexpr int kRelaxed = 2;  // other threads may go on allocating
+  constexpr int kRelaxed = 2;  // lets other threads allocate during the recording
   const Driver& driver = device_.driver();
   using Graph = Owned<GraphHandle, DriverCall<GraphHandle>>;
   GraphHandle recorded = nullptr;
@@ -186,7 +186,7 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
 
     auto at = std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& r) { return r.addresses == addresses_; });
     if (at == recordings_.end()) {
-      // Memory that is used once is not worth a recording.
+      // Addresses that are used only once are not worth a recording.
       if (!seen_before()) return run_directly();
       recordings_.push_front({addresses_, record()});
       if (recordings_.size() > kMostRecordings) recordings_.pop_back();

@@ -1,4 +1,4 @@
-// A program made ready for a CUDA device: planned at once, compiled and loaded before its first run, recorded as a graph and replayed.
+// A program prepared for a CUDA device: planned immediately, compiled and loaded before its first run, then recorded as a graph and replayed.
 #pragma once
 #include <list>
 #include <memory>
@@ -54,13 +54,13 @@ class CudaCode final : public Code {
   const Cudnn* cudnn_;
   CodeOptions options_;
   bool ready_ = false;
-  int runs_ = 0;  // counted until the timed one
+  int runs_ = 0;  // counted up to the timed run
   CompiledProgram compiled_;
   std::vector<std::shared_ptr<LoadedText>> texts_;
   FaultRecord* fault_ = nullptr;
-  std::vector<DevicePointer> addresses_;  // of this run: the arena, the inputs, the outputs
-  std::list<Recording> recordings_;       // the one used last first
-  std::vector<uint64_t> seen_;            // address sets that were run without a recording, by hash
+  std::vector<DevicePointer> addresses_;  // for this run: the arena, the inputs, the outputs
+  std::list<Recording> recordings_;       // most recently used first
+  std::vector<uint64_t> seen_;            // hashes of the address sets that were run without a recording
   size_t next_seen_ = 0;
 };
 

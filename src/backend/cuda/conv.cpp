@@ -16,10 +16,10 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kMostNarrow = 16;                // channels x outputs of a group that one thread's registers do well with
-constexpr int64_t kMostTaps = 49;                  // that are written out
-constexpr int64_t kBlocks = 264;                   // that a product should have, as far as its depth allows
-constexpr int64_t kMostParts = int64_t(16) << 20;  // bytes of sums of parts
+constexpr int64_t kMostNarrow = 16;                // the most channels x outputs per group that fit well in one thread's registers
+constexpr int64_t kMostTaps = 49;                  // the most taps to unroll
+constexpr int64_t kBlocks = 264;                   // the number of blocks a product should have, if its depth allows
+constexpr int64_t kMostParts = int64_t(16) << 20;  // bytes of partial sums
 constexpr int64_t kMostElements = int64_t(1) << 31;
 constexpr int64_t kAlignment = 16;
 
@@ -31,7 +31,7 @@ ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
 
 int64_t padded_to(int64_t n, int64_t unit) { return blocks_of(n, unit) * unit; }
 
-// How far apart the first and the last element of a view lie at most; kernels that count in 32 bits take those below kNear.
+// The largest distance between two elements of a view; kernels with 32-bit indices require less than kNear.
 constexpr int64_t kNear = int64_t(1) << 30;
 int64_t reach(std::initializer_list<std::array<int64_t, 2>> axes) {  // step, size
   int64_t far = 0;
@@ -39,8 +39,8 @@ int64_t reach(std::initializer_list<std::array<int64_t, 2>> axes) {  // step, si
   return far;
 }
 
-// One factor as the products read it: [outer, down, across, group, inner], chunks of 16 bytes along the inner axis. Steps are in chunks, of the
-// operand itself where it lies so already.
+// A factor in the layout that the products read: [outer, down, across, group, inner], in 16-byte chunks along the inner axis. Steps are in chunks; they are
+// those of the operand itself if it already has this layout.
 struct Factor {
   DType from = DType::f32, to = DType::f32;
   int64_t outer = 1, groups = 1, inner = 1, padded = 1;
@@ -48,12 +48,12 @@ struct Factor {
   int64_t outer_step = 0, group_step = 0, inner_step = 0;  // of the source, in elements
   ConvDesc::Axes steps{0, 0};
   bool as_it_is = false;
-  int together = 1;  // positions that lie side by side, aligned
+  int together = 1;  // contiguous, aligned positions per read
   int64_t chunk_outer = 0, chunk_group = 0;
   ConvDesc::Axes chunk_steps{0, 0};
 
   int64_t pixels() const { return axes[0] * axes[1]; }
-  int64_t bytes_each() const { return as_it_is ? 0 : pixels() * groups * padded * size_of(to); }  // of one of the outer axis
+  int64_t bytes_each() const { return as_it_is ? 0 : pixels() * groups * padded * size_of(to); }  // per index of the outer axis
 
   void lay_out(int64_t alignment) {
     const int64_t unit = 16 / size_of(to);
@@ -80,7 +80,7 @@ void append_out_steps(Words& words, const ConvDesc& d) {
 class ConvKernel final : public NodeKernel {
  public:
   ConvKernel(const ConvDesc& desc, const Chip& chip) : NodeKernel(chip), d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
-    // With more taps than positions the taps are summed over: the gradient by the weights.
+    // More taps than positions means a gradient with respect to the weights: it sums over the taps.
     gradient_ = d_.taps() > d_.positions();
     const auto near = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
       return reach({{s.first, first}, {s.second, second}, {s.axes[0], sizes[0]}, {s.axes[1], sizes[1]}}) < kNear;
@@ -138,7 +138,7 @@ class ConvKernel final : public NodeKernel {
  private:
   int text(KernelText t) { return add(std::move(t)); }
   bool spread() const { return d_.spread[0] > 1 || d_.spread[1] > 1; }
-  // Outputs that meet the source's elements alike are done together, each with the taps that reach them.
+  // With a spread source, outputs are grouped by their phase relative to its elements, and each group uses only the taps that reach them.
   ConvDesc::Axes phase_counts() const {
     const bool some = spread() && d_.stride[0] == 1 && d_.stride[1] == 1 && parts_ == 1;
     return some ? d_.spread : ConvDesc::Axes{1, 1};
@@ -172,7 +172,7 @@ class ConvKernel final : public NodeKernel {
   bool halves() const { return unit_elements(unit_) == 8; }
   int64_t deep() const { return tile_.chunks() * unit_elements(unit_); }
 
-  // As many of `outer` at a time as stay in the cache until they are read.
+  // Packs as many of `outer` at a time as stay in the cache until they are read.
   void cut_pieces(int64_t outer, int64_t bytes_each, int64_t most) {
     piece_ = outer;
     if (bytes_each > 0) piece_ = std::clamp<int64_t>(most / bytes_each, 1, outer);
@@ -188,7 +188,7 @@ class ConvKernel final : public NodeKernel {
     pack = text(conv_pack_text(f.from, f.to, lines, f.together));
   }
 
-  // Of `count` from `first` on; returns where they lie then.
+  // Packs `count` items from `first` on; returns where they are stored.
   Place put_pack(const Factor& f, int pack, int lines, Place from, Place to, int64_t first, int64_t count) {
     const Place source = moved(from, first * f.outer_step * size_of(f.from));
     if (f.as_it_is) return source;
@@ -214,7 +214,7 @@ class ConvKernel final : public NodeKernel {
     tile_.rows = tile_.columns <= 64 && !tile_.warpgroups ? 256 : 128;
     if (blocks() < kBlocks / 2 && pieces_ > 1) cut_pieces(d_.images, x_factor_.bytes_each(), chip_.l2_bytes);
     if (blocks() < kBlocks / 2) tile_.rows = 64, tile_.columns = 64;
-    // Few tiles and a deep sum: the depth is cut. Where depends on the shape and, by way of the pieces, on the size of the chip's cache.
+    // With few tiles and a deep sum, the depth is split. Where it is split depends on the shape and, through the pieces, on the chip's cache size.
     int64_t parts = std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(blocks(), 1), chunks / 64), 1, 64);
     const int64_t sums = piece_ * d_.positions() * d_.groups * d_.outputs * 4;
     parts = spread() ? 1 : std::clamp<int64_t>(kMostParts / sums, 1, parts);
@@ -228,7 +228,7 @@ class ConvKernel final : public NodeKernel {
     parts_at_ = reserve(parts_ > 1 ? parts_ * sums : 0);
   }
 
-  // Neighbours in the result that lie side by side, in one image and aligned.
+  // How many neighbours in the result are contiguous, aligned and in the same image, so that one store can write them.
   int stored_at_once() const {
     const auto& s = d_.out_steps;
     if (phases() > 1 || (d_.out[1] > 1 && s.axes[1] != 1) || (d_.out[0] > 1 && s.axes[0] != d_.out[1])) return 1;
@@ -276,7 +276,7 @@ class ConvKernel final : public NodeKernel {
     parts_at_ = reserve(parts_ * rows * d_.outputs * d_.groups * 4);
   }
 
-  // Parts of one piece's depth: by the shape, and by the cache that the piece fills.
+  // Splits the depth of one piece, according to the shape and the cache size that determines the piece.
   void cut_depth(int64_t tiles, int64_t depth, int64_t sums, int64_t least, int64_t step) {
     const int64_t wanted = std::min({blocks_of(kBlocks, tiles), depth / least, kMostParts / sums});
     part_ = padded_to(blocks_of(depth, std::max<int64_t>(wanted, 1)), step), parts_ = blocks_of(depth, part_);
@@ -306,7 +306,7 @@ class ConvKernel final : public NodeKernel {
     launch(finish_, blocks_of(total, kBlock), conv_finish_words(d_, out, parts, count, images, padded));
   }
 
-  // Windows of one element, or of all of them, are plain products: images one by one, which for a gradient are the parts of its sums.
+  // Windows of one element, or as large as the source, are plain products: one per image. For a gradient, these are the parts of its sums.
   bool is_matmul() const {
     const bool plain = d_.stride == ConvDesc::Axes{1, 1} && d_.low == ConvDesc::Axes{0, 0} && d_.spread == ConvDesc::Axes{1, 1} && !narrow_;
     if (gradient_) return plain && d_.window == d_.source && d_.dilation == ConvDesc::Axes{1, 1} && d_.positions() == 1 && matmul_parts() <= 4 * kMostParts;
@@ -344,7 +344,7 @@ class ConvKernel final : public NodeKernel {
   ConvNarrow narrow_shape() const {
     ConvNarrow s{{d_.window[0], d_.window[1]}, {d_.stride[0], d_.stride[1]}, {d_.dilation[0], d_.dilation[1]}, {d_.spread[0], d_.spread[1]}};
     s.side_by_side = d_.x_steps.axes[1] == 1;
-    // Neighbours share rows of the source: the more, the longer the loop that is written out.
+    // Neighbours share rows of the source. More neighbours share more, but make the unrolled loop longer.
     const int64_t more = gradient_ ? d_.dilation[0] : d_.stride[0], rest = gradient_ ? (d_.out[0] - 1) * d_.stride[0] : (d_.window[0] - 1) * d_.dilation[0];
     const int64_t lines = gradient_ ? d_.window[0] : d_.out[0], across = gradient_ ? d_.out[1] : d_.window[1];
     for (int n : {4, 8})
@@ -393,13 +393,13 @@ class ConvKernel final : public NodeKernel {
   ConvTile tile_;
   Factor x_factor_, w_factor_;
   int pack_x_ = -1, pack_w_ = -1, lines_x_ = 1, lines_w_ = 1, product_ = -1, finish_ = -1;
-  int64_t piece_ = 1, pieces_ = 1, part_ = 0, parts_ = 1;  // of the images that are packed at a time; of the depth
+  int64_t piece_ = 1, pieces_ = 1, part_ = 0, parts_ = 1;  // of the images packed at a time; of the depth
   std::unique_ptr<Kernel> matmul_;
   int64_t x_at_ = 0, w_at_ = 0, parts_at_ = 0, matmul_at_ = 0, workspace_ = 0;
   Place x_, w_, out_, space_;
 };
 
-// The attributes of a node, with a first axis of size 1 for lines.
+// The attributes of a node; 1-D convolutions get a first axis of size 1.
 ConvDesc describe(const Graph& g, NodeId id) {
   const Node& n = g[id];
   const Shape &x = g.shape(n.in[0]), &w = g.shape(n.in[1]), &out = n.type().shape;
@@ -441,8 +441,8 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
   return true;
 }
 
-// Gradients by the weights are small. Of others, our own kernels store neighbours of a row; where channels come side by side, and are to lie so again,
-// the library does it all.
+// Gradients with respect to the weights are small, so any order will do. For other convolutions, our own kernels store neighbours along a row; the library
+// handles the permutation if channels are last in both the input and the result.
 bool conv_stores_permuted(const Graph& g, NodeId permuted, const Chip& chip) {
   const NodeId id = g[permuted].in[0], in = g[id].in[0];
   if (!has_conv_kernel(g, id)) return false;

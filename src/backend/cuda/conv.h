@@ -1,4 +1,4 @@
-// Convolutions as nodes: without windows, padding or spread copies in memory.
+// Convolution kernels that make no copies of windows, padding or spread inputs in memory.
 #pragma once
 #include <array>
 #include <memory>
@@ -9,11 +9,11 @@
 namespace ridge::cuda {
 
 // out[image, group, output, p] = sum over (channel, t) of x[image, group, channel, (p · stride + t · dilation - low) / spread] · w[group, output, channel, t],
-// where the place is whole and inside. Axes are [down, across]; a line has one of size 1 before it. Steps are in elements.
+// over the positions in x that are integral and inside. Axes are [down, across]; a 1-D convolution has size 1 down. Steps are in elements.
 struct ConvDesc {
   using Axes = std::array<int64_t, 2>;
   DType x = DType::f32, w = DType::f32, result = DType::f32;
-  int64_t images = 1, groups = 1, channels = 1, outputs = 1;  // channels and outputs of one group
+  int64_t images = 1, groups = 1, channels = 1, outputs = 1;  // channels and outputs per group
   Axes source{1, 1}, out{1, 1}, window{1, 1}, stride{1, 1}, low{0, 0}, dilation{1, 1}, spread{1, 1};
   struct Steps {
     int64_t first = 0, group = 0, second = 0;  // x: image, channel; w: output, channel; result: image, output
@@ -25,7 +25,7 @@ struct ConvDesc {
   int64_t taps() const { return window[0] * window[1]; }
 };
 
-// Operands: x, w, the result.
+// Operands: x, w, result.
 std::unique_ptr<Kernel> make_conv(const ConvDesc& desc, const Chip& chip);
 
 }  // namespace ridge::cuda

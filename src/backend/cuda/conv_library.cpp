@@ -13,11 +13,11 @@ namespace {
 
 constexpr int64_t kSpareWorkspace = int64_t(8) << 20;
 constexpr int64_t kLibraryAlignment = 256;  // of the library's workspace
-constexpr const char* kOwnKernels = "own";  // among choices
+constexpr const char* kOwnKernels = "own";  // as a stored choice
 
 using ArraySizes = std::array<int64_t, 4>;
 
-// Of arrays whose elements lie side by side in the order [first, second, down, across], or [first, down, across, second].
+// The strides of packed arrays in the order [first, second, down, across] or [first, down, across, second].
 ArraySizes packed_strides(const ArraySizes& s, bool channels_last) {
   if (channels_last) return {s[1] * s[2] * s[3], 1, s[3] * s[1], s[1]};
   return {s[1] * s[2] * s[3], s[2] * s[3], s[3], 1};
@@ -33,13 +33,14 @@ bool is_packed(const CudnnArray& a, bool channels_last) {
 int64_t elements(const CudnnArray& a) { return a.sizes[0] * a.sizes[1] * a.sizes[2] * a.sizes[3]; }
 int64_t bytes_of(const CudnnArray& a) { return elements(a) * size_of(a.type); }
 
-// False where it runs backwards.
+// False if the array is reversed.
 bool lay_out(CudnnArray& a, DType type, const ArraySizes& sizes, const ArraySizes& strides, int64_t alignment) {
   a.type = type, a.sizes = sizes, a.strides = strides, a.alignment = std::min<int64_t>(alignment, 16);
   return std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s >= 0; });
 }
 
-// Padding at the end with which a source has so many windows; nothing where it would be cut instead. The same as at the beginning where both do.
+// The padding at the end that gives a source this many windows; empty if the source would have to be cropped instead. Prefers the same padding as at the
+// beginning.
 std::optional<int64_t> padding_after(int64_t source, int64_t window, int64_t dilation, int64_t stride, int64_t low, int64_t windows) {
   const int64_t reach = (window - 1) * dilation + 1;
   if (low < 0) return std::nullopt;
@@ -52,7 +53,7 @@ std::optional<int64_t> padding_after(int64_t source, int64_t window, int64_t dil
 
 int64_t LibraryConv::w_bytes() const { return w_apart ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
 
-// Parts of sums, and where its kernels want channels side by side and they are not, copies of all arrays.
+// Room for partial sums and, if the library's kernels need channels last and the arrays are not, for copies of all arrays.
 int64_t LibraryConv::workspace_bytes() const {
   const bool as_it_is = conv.channels_last() || (conv.x.type == DType::f32 && conv.exact);
   return kSpareWorkspace + 2 * bytes_of(conv.w) + (as_it_is ? 0 : bytes_of(conv.x) + bytes_of(conv.y));
@@ -65,12 +66,12 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
   c.exact = chip.f32_products == Precision::fp32;
   const auto &x = d.x_steps, &w = d.w_steps, &out = d.out_steps;
   const bool spread = d.spread != ConvDesc::Axes{1, 1}, gradient = d.taps() > d.positions();
-  bool forward = true, backward = true;  // how the weights run
+  bool forward = true, backward = true;  // the direction of the weights
   for (size_t i : {0, 1}) forward &= d.window[i] == 1 || w.axes[i] > 0, backward &= d.window[i] == 1 || w.axes[i] < 0;
   ConvDesc::Axes pad = d.low;
   bool fits = true;
   if (gradient) {
-    // Images and channels have changed places.
+    // Images and channels are swapped.
     if (spread || !forward) return std::nullopt;
     c.result = CudnnConv::Result::w;
     fits &= lay_out(c.x, d.x, {d.channels, d.images, d.source[0], d.source[1]}, {x.second, x.first, x.axes[0], x.axes[1]}, x.alignment);
@@ -78,7 +79,7 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
     fits &= lay_out(c.w, d.result, {d.outputs, d.images, d.out[0], d.out[1]}, {out.second, out.first, out.axes[0], out.axes[1]}, out.alignment);
     c.stride = d.dilation, c.dilation = d.stride;
   } else if (spread || !forward) {
-    // Weights that run backwards, their inputs and outputs exchanged: the gradient by x of a convolution with that stride.
+    // Reversed weights with inputs and outputs swapped: the gradient with respect to x of a convolution with that stride.
     if (!backward || d.stride != ConvDesc::Axes{1, 1}) return std::nullopt;
     c.result = CudnnConv::Result::x;
     ConvDesc::Axes steps = w.axes;
@@ -102,7 +103,7 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
     if (!high) return std::nullopt;
     c.low[i] = pad[i], c.high[i] = *high;
   }
-  // All arrays in one order, which is also what strides of axes of one element are set by.
+  // All arrays must have the same order, which also determines the strides of axes of one element.
   for (bool last : {false, true}) {
     if (!is_packed(c.x, last) || !is_packed(c.y, last)) continue;
     call.w_apart = !is_packed(c.w, last);
@@ -114,8 +115,8 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
   return std::nullopt;
 }
 
-// Measured on an H200 with cuDNN 9.14 and 64 images, in microseconds: our own kernels and the library with channels apart (NCHW), the library with channels
-// side by side (NHWC).
+// Measured on an H200 with cuDNN 9.14 and 64 images, in microseconds: our own kernels, the library with channels first (NCHW), the library with channels last
+// (NHWC).
 //                          64 of 56 x 56     256 of 14 x 14    128 of 56 x 56, stride 2    3 of 224 x 224, window 7 x 7, stride 2
 //   bf16  y                  80   92   40      51   48   29       90   90   31              251   638   451
 //         by x               80  100   46      52   48   29       98  107   40
@@ -127,8 +128,8 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
 //   f32   y                 545  356  422     587  490  514      642  460  535              816   733   750
 //         by x              545  627  692     586  596  620      556 1046 1125
 //         by w              689  574  640     445 (175)(202)     672  808  835             1254  1996  1951
-// The figures in parentheses are of more products than the chip can do in that time, so it sums something else. Depthwise convolutions (100 against
-// 230 of what need not be compiled first) and windows of one element (both are products) are ours as well.
+// The figures in parentheses imply more products than the chip can do in that time, so the library computes something else. Depthwise convolutions (100 against
+// 230 for the kernels that need no compilation) and windows of one element (products in both cases) also use our own kernels.
 bool library_wins(const ConvDesc& d, CudnnConv::Result result, bool channels_last, const Chip& chip) {
   const bool by_weights = result == CudnnConv::Result::w;
   const int64_t channels = by_weights ? d.images : d.channels, window = by_weights ? d.positions() : d.taps();
@@ -154,12 +155,12 @@ class LibraryConvKernel final : public NodeKernel {
     return std::max(own_->workspace_bytes(), call_.w_bytes() + call_.workspace_bytes() + kLibraryAlignment);
   }
 
-  // Of its own kernels where the library is not: should it refuse, they are compiled then.
+  // Without the library, the texts of our own kernels. If the library refuses later, those are compiled then.
   std::vector<KernelText> texts() const override { return there_ ? NodeKernel::texts() : own_->texts(); }
 
   void load(gpu::Loader& given) override {
     Loader& loader = cuda_loader(given);
-    // Its value tells a resumed run whether it goes on as it began.
+    // The stored value lets a resumed run check that it continues with the same kernel.
     const std::string key = "convolution " + call_.conv.key(), kept = loader.choice(key);
     try {
       if (const Cudnn* cudnn = there_ ? loader.cudnn() : nullptr; cudnn && kept != kOwnKernels) loader.as_library_memory([&] { choose(loader, *cudnn, kept); });
@@ -216,7 +217,7 @@ class LibraryConvKernel final : public NodeKernel {
  private:
   bool by_weights() const { return call_.conv.result == CudnnConv::Result::w; }
 
-  // The library's first proposal that keeps the laws: a rule and no measurement, as each adds in another order.
+  // Takes the library's first lawful proposal. This is a rule and not a measurement, because each proposal adds in a different order.
   void choose(Loader& loader, const Cudnn& cudnn, const std::string& kept) {
     convolution_ = std::make_unique<CudnnConvolution>(cudnn, call_.conv);
     std::vector<CudnnConvolution::Proposal> proposals = convolution_->proposals();
@@ -235,7 +236,7 @@ class LibraryConvKernel final : public NodeKernel {
     refusal_ = fmt::format("none of its {} proposals will do", proposals.size());
   }
 
-  // Some proposals fail only when they run. Where there is no memory to try it in, the run itself will tell.
+  // Some proposals fail only when they run. If there is no memory to try one, assume that it works.
   bool runs(Loader& loader) const {
     const Driver& driver = loader.driver();
     const CudnnConv& c = call_.conv;
@@ -260,7 +261,7 @@ class LibraryConvKernel final : public NodeKernel {
   std::unique_ptr<Kernel> own_;
   std::unique_ptr<CudnnConvolution> convolution_;
   std::optional<CudnnConvolution::Plan> plan_;
-  bool there_;  // the library
+  bool there_;  // the library is available
   int order_ = -1, proposal_ = 0;
   int64_t engine_ = 0;
   std::string chosen_, refusal_;

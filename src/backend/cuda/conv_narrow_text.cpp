@@ -1,4 +1,4 @@
-// Convolutions of few channels: every thread sums on its own, straight from the operands.
+// Convolutions with few channels: each thread computes its own sums directly from the operands.
 #include <fmt/core.h>
 
 #include "backend/cuda/conv_text.h"
@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-// A row of the source, and its elements `ahead` of the leftmost one: zero outside, and between those of a spread source.
+// A row of the source, and its elements `ahead` of the leftmost one: zero outside the source and between the elements of a spread source.
 constexpr const char* kSource = R"(
 struct SourceRow { const Stored *from, *line; int at; bool in; };
 RIDGE_INLINE SourceRow source_row(const Stored* from, int y, int left, int down, int x_down, int x_across) {
@@ -21,7 +21,7 @@ RIDGE_INLINE float source_element(const SourceRow& r, int left, int ahead, int a
 }
 )";
 
-// Rows of the source that the neighbours share are read once; weights stay in registers.
+// Source rows that neighbours share are read once; weights stay in registers.
 constexpr const char* kNarrow = R"(
 struct Args {
   const Stored *x, *w; Stored* out;

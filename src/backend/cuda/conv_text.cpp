@@ -10,7 +10,7 @@
 namespace ridge::cuda {
 namespace {
 
-// A tile of positions x channels is read along the positions, some at once, and written along the channels.
+// A tile of positions x channels is read along the positions, several at a time, and written along the channels.
 constexpr const char* kPack = R"(
 struct Args {
   const From* from; To* to;
@@ -51,9 +51,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_pack(const RIDGE_CONSTANT
 }
 )";
 
-// Sums of a block's tile by 256 threads, from factors in shared memory. Along the depth: a line of 64 bytes per row of the tile. Else: a line
-// per step of the depth, which are turned when they are read. Lines are 16 bytes apart more than they are long, so that no two of eight
-// neighbours meet in a bank.
+// 256 threads compute the sums of a block's tile from factors in shared memory. Along the depth: a line of 64 bytes per row of the tile. Otherwise: a line per
+// step of the depth, transposed when it is read. Lines are padded by 16 bytes, so that no two of eight neighbours use the same bank.
 constexpr const char* kTileSums = R"(
 constexpr bool kHalf = kUnitKind >= 2, kMatrix = kUnitKind >= 1;
 constexpr int kUnit = kHalf ? 8 : 4, kChunks = kWarpgroups ? 8 : 4, kDeep = kChunks * kUnit, kBytes = 16 / kUnit;
@@ -229,7 +228,7 @@ constexpr const char* kFinishFloats = R"(
   }
 )";
 
-// Two warpgroups: one below the other, or side by side in a tile of 64 rows. They start on a step before the next copies are asked for.
+// Two warpgroups: one below the other, or side by side in a tile of 64 rows. They start computing a step before they issue the next copies.
 constexpr const char* kWarpgroupSums = R"(
 constexpr int kGroupsDown = kTileRows >= 128 ? 2 : 1, kGroupColumns = kTileColumns / (2 / kGroupsDown), kBlocksDown = kTileRows / 64 / kGroupsDown;
 
@@ -273,7 +272,7 @@ struct Sums {
 };
 )";
 
-// Steps of the depth, copied some stages ahead: load(rows, columns) fetches the next one.
+// Iterates over the depth, copying several stages ahead: load(rows, columns) fetches the next step.
 constexpr const char* kSteps = R"(
 template <class Load>
 __device__ __forceinline__ void sum_steps(Sums& sums, int steps, const Load& load) {
@@ -500,7 +499,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_gradient(const RIDGE_C
 }
 )";
 
-// Parts of the depth, added in their order: [part, group, output, row]. Rows are [image, position] or [position, image, some more].
+// Adds the parts of the depth in order: [part, group, output, row]. Rows are [image, position] or [position, image, padding].
 constexpr const char* kFinish = R"(
 struct Args {
   const Part* parts; Stored* out;

@@ -29,10 +29,10 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMagic = "ridge kernel 1\n";
 constexpr size_t kSumDigits = 32;
 
-// A file is the magic line, the checksum of what follows, and the code.
+// A file holds the magic line, the checksum of the code, and the code.
 std::string packed(const std::string& code) { return std::string(kMagic) + checksum_of(code) + code; }
 
-std::string unpacked(std::string file) {  // empty: not what it should be
+std::string unpacked(std::string file) {  // empty: corrupt
   const size_t head = kMagic.size() + kSumDigits;
   if (file.size() <= head || !file.starts_with(kMagic)) return {};
   std::string code = file.substr(head);
@@ -59,17 +59,17 @@ fs::path kernel_folder() {
   return folder.empty() ? folder : folder / "kernels";
 }
 
-// A compiler destroys objects of its own when the process ends: nobody may be compiling then, not even for those who are never destroyed.
+// The compiler destroys its own objects at process exit, so nothing may be compiling then, even for Cubins objects that are never destroyed.
 struct Cubins::Living {
   std::mutex mutex;
   std::set<State*> states;
-  const pid_t process = ::getpid();  // a child that ends has none of the threads
+  const pid_t process = ::getpid();  // a forked child has none of the threads
 
   static Living& the() {
     static Living* const living = new Living;
     return *living;
   }
-  static void stop_all();  // what is being compiled is finished
+  static void stop_all();  // finishes what is being compiled
 };
 
 struct Cubins::State {
@@ -78,7 +78,7 @@ struct Cubins::State {
   CubinOptions options;
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // until somebody has taken the code
+  std::unordered_map<std::string, std::shared_ptr<Job>> jobs;  // until the code is fetched
   std::deque<std::shared_ptr<Job>> queue;
   std::vector<std::thread> threads;
   int busy = 0;
@@ -93,7 +93,7 @@ struct Cubins::State {
     if (this->options.threads <= 0) this->options.threads = std::max(1, int(std::thread::hardware_concurrency()));
   }
 
-  // Drops what waits, and lets what is being compiled end.
+  // Drops waiting jobs and finishes running ones.
   void stop() {
     std::vector<std::thread> ended;
     {
@@ -116,7 +116,7 @@ struct Cubins::State {
       std::lock_guard lock(mutex);
       ++statistics.broken;
     } else {
-      fs::last_write_time(path, fs::file_time_type::clock::now(), error);  // used
+      fs::last_write_time(path, fs::file_time_type::clock::now(), error);  // marks the file as used
     }
     return code;
   }
@@ -125,16 +125,16 @@ struct Cubins::State {
     if (options.folder.empty()) return;
     try {
       if (!make_private_folder(options.folder).empty()) return;
-      // A file is checked when it is read, so nothing need wait for the disk.
+      // Files are checked when they are read, so there is no need to sync to disk.
       write_atomically((options.folder / key).string(), packed(code), FileOptions(kSystemFileCalls, nullptr, false));
       std::lock_guard lock(mutex);
       written += int64_t(code.size());
     } catch (const Error&) {
-      // A full or read-only disk, or another process that writes the same: the code is here all the same.
+      // The disk is full or read-only, or another process is writing the same file: the code is still available in memory.
     }
   }
 
-  // The files not used for longest go.
+  // Deletes the least recently used files.
   void prune() {
     struct File {
       fs::path path;
@@ -164,7 +164,7 @@ struct Cubins::State {
       const bool found = !code.empty();
       if (!found) {
         code = compile_text(nvrtc, job.text, target);
-        // Its objects are there after its first work, and go after what is registered later.
+        // Registered after the compiler's first use, so that stop_all runs before the compiler destroys its objects.
         [[maybe_unused]] static const int registered = std::atexit(Living::stop_all);
         write(job.key, code);
       }
@@ -197,7 +197,7 @@ struct Cubins::State {
     }
   }
 
-  // With the mutex held.
+  // Call with the mutex held.
   std::shared_ptr<Job> enter(const KernelText& text, const std::string& key) {
     auto& job = jobs[key];
     if (!job) {
@@ -236,7 +236,7 @@ void Cubins::ask(std::span<const KernelText> texts) {
   for (const KernelText& text : texts) keys.push_back(key(text));
   std::lock_guard lock(state_->mutex);
   for (size_t i = 0; i < texts.size(); ++i) state_->enter(texts[i], keys[i]);
-  // Long texts take longest: begun first, they do not hold up the end.
+  // Long texts take longest, so they start first and do not delay the end.
   std::stable_sort(state_->queue.begin(), state_->queue.end(), [](const auto& a, const auto& b) { return a->text.body.size() > b->text.body.size(); });
   const size_t wanted = std::min(state_->queue.size() + size_t(state_->busy), size_t(state_->options.threads));
   while (state_->threads.size() < wanted) state_->threads.emplace_back([this] { state_->serve(); });
@@ -247,7 +247,7 @@ std::shared_ptr<const std::string> Cubins::get(const KernelText& text) {
   const std::string name = key(text);
   std::unique_lock lock(state_->mutex);
   std::shared_ptr<Job> job = state_->enter(text, name);
-  if (!job->taken) {  // nobody has begun: here is a core
+  if (!job->taken) {  // no worker has started it, so compile it on this thread
     job->taken = true;
     lock.unlock();
     state_->work(*job);

@@ -1,4 +1,4 @@
-// Machine code of kernel texts: compiled side by side on all cores, and kept in files, so that a text is compiled once on a machine.
+// Machine code of kernel texts: compiled in parallel on all cores and cached in files, so that a machine compiles each text once.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -11,31 +11,31 @@ namespace ridge::cuda {
 
 class Nvrtc;
 
-std::filesystem::path kernel_folder();  // in the user's cache folder; empty when none is known
+std::filesystem::path kernel_folder();  // in the user's cache folder; empty if that is unknown
 
 struct CubinOptions {
-  std::filesystem::path folder = kernel_folder();  // empty: nothing is kept
-  int threads = 0;                                 // 0: as many as there are cores
-  int64_t most_bytes = int64_t(256) << 20;         // of files; those not used for longest go
+  std::filesystem::path folder = kernel_folder();  // empty: nothing is cached
+  int threads = 0;                                 // 0: one per core
+  int64_t most_bytes = int64_t(256) << 20;         // limit on the cache; the least recently used files are deleted
 };
 
 class Cubins {
  public:
   Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options = {});
-  ~Cubins();  // what is being compiled is finished, the rest is dropped; so it is when the process ends before
+  ~Cubins();  // finishes what is being compiled and drops the rest; process exit does the same
   Cubins(const Cubins&) = delete;
 
-  // By content, compiler and chip; what a file is named.
+  // Identifies the content, compiler and chip; used as the file name.
   std::string key(const KernelText& text) const;
 
-  void ask(std::span<const KernelText> texts);                     // begins in the background and returns at once
-  std::shared_ptr<const std::string> get(const KernelText& text);  // waits; an Error of the compiler comes out here
+  void ask(std::span<const KernelText> texts);                     // starts compiling in the background and returns immediately
+  std::shared_ptr<const std::string> get(const KernelText& text);  // waits; throws the compiler's Error
 
-  std::shared_ptr<const std::string> get_anew(const KernelText& text);  // compiled now, whatever a file says
+  std::shared_ptr<const std::string> get_anew(const KernelText& text);  // compiles now, ignoring any cached file
 
   struct Statistics {
-    int64_t compiled = 0, found = 0;  // texts, by NVRTC and in files
-    int64_t broken = 0;               // files that were not what they should be
+    int64_t compiled = 0, found = 0;  // number of texts: compiled by NVRTC, found in files
+    int64_t broken = 0;               // corrupt files
   };
   Statistics statistics() const;
 

@@ -25,7 +25,7 @@ Event make_mark(const Driver& driver) {
   return {handle, driver.event_destroy};
 }
 
-// Free memory as NVML tells it: there is no context yet that the driver could be asked in. 0: not known.
+// Free memory according to NVML, because without a context the driver cannot be asked. 0: unknown.
 int64_t free_without_context(const Driver& driver, int device) {
   int (*bus)(char*, int, int) = nullptr;
   char id[32] = {};
@@ -44,8 +44,7 @@ int64_t free_without_context(const Driver& driver, int device) {
 
 }  // namespace
 
-// Memory in segments that take turns, each used again when its copies are done: whatever the driver does with memory that is not pinned, it
-// has done it by then.
+// A ring of segments, each reused when its copies are done. By then the driver has finished with it, however it handles memory that is not pinned.
 struct Device::Staging {
   static constexpr int64_t kSegment = int64_t(2) << 20;
   static constexpr int kSegments = 8;
@@ -59,7 +58,7 @@ struct Device::Staging {
   }
   std::byte* segment(int i) const { return (pageable ? pageable.get() : static_cast<std::byte*>(pinned.get())) + i * kSegment; }
 
-  // Room for so many bytes, at most a segment. Copies from the segment before are marked when the next is begun.
+  // Returns room for this many bytes, at most a segment. Moving to the next segment marks the copies from the previous one.
   std::byte* room(int64_t bytes, StreamHandle stream) {
     if (at + bytes > kSegment) {
       mark(current, stream);
@@ -78,7 +77,7 @@ struct Device::Staging {
 
   const Driver& driver;
   PinnedMemory pinned;
-  std::unique_ptr<std::byte[]> pageable;  // instead
+  std::unique_ptr<std::byte[]> pageable;  // used instead of `pinned`
   std::vector<Event> done;
   std::vector<char> pending;
   int current = 0;
@@ -178,7 +177,7 @@ void Device::upload(DevicePointer to, const void* from, int64_t bytes) {
   }
 }
 
-// While one segment is copied out, the next ones fill.
+// While one segment is copied out, the next ones are filled.
 void Device::download(void* to, DevicePointer from, int64_t bytes) {
   if (!down_) down_ = std::make_unique<Staging>(driver_, pinned_);
   auto* target = static_cast<std::byte*>(to);
@@ -202,7 +201,7 @@ void Device::download(void* to, DevicePointer from, int64_t bytes) {
 int64_t Device::mark() {
   const size_t at = size_t(marks_) % kMarks;
   if (at == events_.size()) events_.push_back(make_mark(driver_));
-  if (marks_ >= int64_t(kMarks)) wait_event(marks_ + 1 - int64_t(kMarks));  // its event is used again
+  if (marks_ >= int64_t(kMarks)) wait_event(marks_ + 1 - int64_t(kMarks));  // its event is reused
   driver_.event_record(events_[at].get(), stream());
   return ++marks_;
 }
@@ -254,14 +253,14 @@ FaultRecord* Device::take_fault() {
 
 void Device::give_fault(FaultRecord* record) {
   driver_.stream_wait.quietly(stream());
-  if (std::atomic_ref(record->raised).load(std::memory_order_acquire) != 0) return;  // whoever waits next is told
+  if (std::atomic_ref(record->raised).load(std::memory_order_acquire) != 0) return;  // the next call that waits reports it
   *record = {};
   free_faults_.push_back(record);
 }
 
 void Device::raise_fault(FaultRecord& record) {
   if (std::atomic_ref(record.raised).load(std::memory_order_acquire) == 0) return;
-  driver_.stream_wait(stream());  // runs that follow may have met it too
+  driver_.stream_wait(stream());  // later runs may have found it too
   const FaultRecord fault = record;
   record = {};
   if (fault.position >= 0) fail(ErrorCode::value, "{}", class_error(fault.value, fault.position, fault.limit));

@@ -1,4 +1,4 @@
-// One CUDA device in use: its context, one queue of work, copies through memory that takes turns, and what it holds as the driver counts it.
+// A CUDA device in use: its context, work queue, staged copies, and its memory use as counted by the driver.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -14,24 +14,24 @@
 
 namespace ridge::cuda {
 
-// Device memory in bytes. What a process holds is what it asked for and what the driver takes for itself.
+// Device memory in bytes. A process holds what it requested plus what the driver takes for itself.
 struct MemoryUse {
   int64_t total = 0, free = 0;
-  int64_t asked = 0;    // by allocate()
-  int64_t context = 0;  // taken by the driver when it started here; 0: not known
+  int64_t asked = 0;    // through allocate()
+  int64_t context = 0;  // taken by the driver when the process started using the device; 0: unknown
   int64_t modules = 0, graphs = 0, libraries = 0;
   int64_t held() const { return context + modules + graphs + libraries; }
 };
 
-// How programs were run so far.
+// Counts how programs have run so far.
 struct RunCounts {
   int64_t recordings = 0, replays = 0;
-  int64_t direct = 0;  // without a recording: the first run at some addresses, or to look for an error
+  int64_t direct = 0;  // without a recording: the first run with a set of addresses, or a run to locate an error
 };
 
 class Device {
  public:
-  Device(int index, const std::string& driver);  // Errors name what is missing and what to do
+  Device(int index, const std::string& driver);  // throws Errors that name what is missing and what to do
   ~Device();
   Device(const Device&) = delete;
 
@@ -39,12 +39,12 @@ class Device {
   const Chip& chip() const { return chip_; }
   void use_f32_products(Precision products) { chip_.f32_products = products; }
   void use_libraries(bool cublas_lt, bool cudnn) { chip_.cublas_lt = cublas_lt, chip_.cudnn = cudnn; }
-  void use_pinned(bool wanted);  // for copies from and to the host from now on; inside use()
+  void use_pinned(bool wanted);  // for later copies from and to the host; call inside use()
   StreamHandle stream() const { return stream_.get(); }
   StreamHandle stream(Queue queue);
-  DevicePointer empty() const { return empty_.get(); }  // 256 bytes that mean nothing
+  DevicePointer empty() const { return empty_.get(); }  // 256 bytes with no meaning
 
-  // Runs something with the device current in this thread and nobody else at it. A lost device is an Error that says so.
+  // Runs `body` with the device current in this thread and locked against other threads. A lost device is reported as an Error that says so.
   template <class Body>
   decltype(auto) use(Body&& body) {
     std::lock_guard lock(mutex_);
@@ -57,7 +57,7 @@ class Device {
     }
   }
 
-  // As of Backend; all inside use().
+  // As in Backend; call inside use().
   DevicePointer allocate(int64_t bytes);
   void release(DevicePointer p, int64_t bytes);
   std::byte* allocate_host(int64_t bytes);
@@ -69,17 +69,17 @@ class Device {
   void wait();
   void order(Queue first, Queue then);
 
-  // Records into which kernels write a bad index: the host's memory, which the device reaches too.
+  // Records into which kernels write a bad index. They are in host memory that the device can access.
   FaultRecord* take_fault();
   void give_fault(FaultRecord* record);
-  void raise_fault(FaultRecord& record);  // as an Error, if there is one
+  void raise_fault(FaultRecord& record);  // throws an Error if the record holds a fault
   void raise_faults();
 
   RunCounts counts;
 
   MemoryUse memory() const;
   int64_t free_bytes() const;
-  // Adds to a field of memory() what the body takes of the device.
+  // Adds the device memory that `body` takes to a field of memory().
   template <class Body>
   void metered(int64_t MemoryUse::*field, Body&& body) {
     const int64_t before = free_bytes();
@@ -91,17 +91,17 @@ class Device {
   struct Staging;
   [[noreturn]] void say_lost(const DriverError& error) const;
   void wait_event(int64_t mark);
-  void finish_copies();  // in all queues, whatever becomes of them
+  void finish_copies();  // in all queues, ignoring failures
 
   Driver driver_;
   std::recursive_mutex mutex_;
   Context context_;
   ContextHandle context_handle_ = nullptr;
   Chip chip_;
-  Stream stream_, in_, out_;  // for copies: made when they are first used
-  Event order_[3];            // where each queue was when another was last told to wait for it
+  Stream stream_, in_, out_;  // in_, out_: for copies; created on first use
+  Event order_[3];            // the point each queue had reached when another was last made to wait for it
   DeviceMemory empty_;
-  std::vector<Event> events_;  // of the last marks
+  std::vector<Event> events_;  // of the most recent marks
   int64_t marks_ = 0, done_ = 0;
   bool pinned_ = true;
   std::unique_ptr<Staging> up_, down_;

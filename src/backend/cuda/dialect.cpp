@@ -1,4 +1,4 @@
-// CUDA C++'s words.
+// The CUDA C++ dialect.
 #include <fmt/core.h>
 
 #include "backend/cuda/chip.h"

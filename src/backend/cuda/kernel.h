@@ -1,4 +1,4 @@
-// CUDA's side of kernels: what they may use while they are loaded, and the stream that they launch into.
+// The CUDA-specific parts of kernels: what they can use while they are loaded, and the stream that they launch into.
 #pragma once
 #include <functional>
 
@@ -19,14 +19,14 @@ class Loader : public gpu::Loader {
   virtual const Chip& chip() const = 0;
   virtual const CublasLt* cublas_lt() const = 0;  // null: not installed
   virtual const Cudnn* cudnn() const { return nullptr; }
-  virtual void as_library_memory(const std::function<void()>& body) { body(); }  // counts what the device loses meanwhile
-  virtual StreamHandle stream() const = 0;                                       // for measurements; idle
+  virtual void as_library_memory(const std::function<void()>& body) { body(); }  // counts the device memory that `body` takes as library memory
+  virtual StreamHandle stream() const = 0;                                       // for timing; idle
   virtual FunctionHandle function(const KernelText& text) = 0;
   KernelFunction loaded(const KernelText& text) final { return function(text); }
-  // Choices of earlier processes on this chip, by key; empty: none. What is kept is part of the choices that a checkpoint stores.
+  // Choices of earlier processes on this chip, by key; empty: none. Kept choices are also stored in checkpoints.
   virtual std::string choice(const std::string& key) = 0;
   virtual void keep_choice(const std::string& key, const std::string& value) = 0;
-  virtual void hold_choice(const std::string& key, const std::string& value) = 0;  // that was not measured: in this process and its checkpoints alone
+  virtual void hold_choice(const std::string& key, const std::string& value) = 0;  // a choice that was not measured: only for this process and its checkpoints
 };
 
 class StreamSink final : public LaunchSink {
@@ -47,7 +47,7 @@ class StreamSink final : public LaunchSink {
   bool check_;
 };
 
-// Programs of CUDA are loaded and launched by these alone.
+// CUDA programs are only ever loaded and launched with these classes, so the casts are safe.
 inline Loader& cuda_loader(gpu::Loader& loader) { return static_cast<Loader&>(loader); }
 inline StreamHandle stream_of(const LaunchSink& sink) { return static_cast<const StreamSink&>(sink).stream(); }
 

@@ -1,4 +1,4 @@
-// Kernels for the groups of a program that CUDA has for itself. Nothing here needs a device.
+// Makes the kernels that only CUDA has. Nothing here needs a device.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,19 +12,19 @@ namespace ridge::cuda {
 // Operands: A, B, C; with an epilogue A, B, then the epilogue's.
 std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
 
-// attention, attention_grad; null where there is no kernel for such a one (its decomposition runs instead).
+// attention, attention_grad; null if no kernel supports the node (its decomposition runs instead).
 std::unique_ptr<Kernel> make_attention_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
 bool has_attention_kernel(const Graph& graph, NodeId node, const Chip& chip);
 
-// conv; where there is no kernel for such a one its decomposition runs instead: more than two spatial axes, nothing to sum, 2^30 elements.
+// conv. A node that has no kernel runs as its decomposition: more than two spatial axes, nothing to sum, or 2^30 elements.
 std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKernel& kernel, const Chip& chip);
 bool has_conv_kernel(const Graph& graph, NodeId node);
-// Whether a permutation of a conv is best what the kernel stores.
+// Whether the conv kernel should store this permutation of its result directly.
 bool conv_stores_permuted(const Graph& graph, NodeId permuted, const Chip& chip);
 
 bool has_kernel(const Graph& graph, NodeId node, const Chip& chip);  // for a macro node
 
-// For programs on a chip.
+// Makes kernels for a chip.
 class CudaMaker final : public KernelMaker {
  public:
   explicit CudaMaker(const Chip& chip) : chip_(chip) {}

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMostWorkspace = int64_t(32) << 20, kLeastWorkspace = int64_t(1) << 20;  // for the library
 constexpr int64_t kPlannedAlignment = 64;                                                  // of every value's memory
-constexpr int64_t kProductAlignment = 256;                                                 // of the library's workspace: it refuses others
+constexpr int64_t kProductAlignment = 256;                                                 // of the library's workspace, which it requires
 
 constexpr const char* kConvertBias = R"(
 extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, long long count, int type) {
@@ -28,13 +28,13 @@ extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, l
 }
 )";
 
-// One way to do all of it.
+// One way to compute the whole product and its epilogue.
 struct Way {
   MatmulEpilogue epilogue;
   std::optional<LibraryCall> library;
   std::unique_ptr<OwnMatmul> own;
-  std::unique_ptr<Kernel> rest;  // reads what the product stored
-  bool detached = false;         // the product's result is in workspace, and the rest's last operand
+  std::unique_ptr<Kernel> rest;  // reads the result that the product stored
+  bool detached = false;         // the product's result is in workspace and is the last operand of `rest`
   int64_t sums_bytes = 0;
 };
 
@@ -56,8 +56,8 @@ class MatmulKernel final : public Kernel {
 
   int64_t workspace_bytes() const override { return workspace_bytes_; }
 
-  // Of all ways of the library, which one it has good algorithms for is not known yet, and of their measurement. Own products only where there is no
-  // such way: the library seldom refuses one, and then they are compiled late.
+  // Texts for all of the library's ways, because which one has good algorithms is not known yet, and for measuring them. Our own products are included only if
+  // there is no such way: the library seldom refuses one, and then they are compiled late.
   std::vector<KernelText> texts() const override {
     const std::vector<int> ways = library_ways();
     std::vector<KernelText> all;
@@ -149,8 +149,8 @@ class MatmulKernel final : public Kernel {
 
  private:
   Way& way() { return ways_[size_t(way_)]; }
-  // Those of the library, in the order in which they are thought of: a rule and no measurement, as each rounds at other places. Its gelu takes
-  // longer over f32 than a kernel that follows.
+  // The library's ways, in order of preference. This is a rule and not a measurement, because each way rounds in different places. The library's gelu on f32 is
+  // slower than a separate kernel.
   std::vector<int> library_ways() const {
     auto slow = [](const MatmulEpilogue& e) {
       return e.result.type == DType::f32 && (e.function == MatmulEpilogue::Function::gelu || e.function == MatmulEpilogue::Function::gelu_grad);
@@ -182,7 +182,7 @@ class MatmulKernel final : public Kernel {
     return w;
   }
 
-  // As a whole, else its beginning with a kernel for the rest; where neither can be, the sums go to memory first.
+  // Uses the whole epilogue, or its beginning plus a kernel for the rest; if neither is possible, the sums are first written to memory.
   void add_epilogue(const TileGroup& group, const std::vector<int>& memory) {
     auto together = [&](const MatmulArray& x, const MatmulArray& y) {
       return x && y && !memory.empty() && memory[size_t(x.operand) + 2] == memory[size_t(y.operand) + 2];
@@ -191,7 +191,7 @@ class MatmulKernel final : public Kernel {
       Way& w = add_way(with_result(problem_, split.first.result), split.first);
       w.rest = make_tile_kernel({&split.rest, 1}, chip_);
     };
-    // What the first part overwrites, the rest must not read as it was.
+    // The rest must not read the previous contents of memory that the first part overwrites.
     auto apart = [&](const SplitEpilogue& split) {
       return std::none_of(split.rest.nodes.begin(), split.rest.nodes.end(), [&](const TileNode& n) {
         if (n.kind != TileNode::Kind::load) return false;
@@ -200,7 +200,7 @@ class MatmulKernel final : public Kernel {
       });
     };
     std::optional<MatmulEpilogue> whole = match_epilogue(group);
-    // One row that is added to itself looks like a bias; as the result's own memory it is an addend.
+    // A single row added to the result looks like a bias; if it is in the result's own memory, it is an addend.
     if (whole && together(whole->result, whole->bias)) {
       if (whole->addend)
         whole.reset();
@@ -222,7 +222,7 @@ class MatmulKernel final : public Kernel {
     w.rest = make_tile_kernel({&detached.group, 1}, chip_);
   }
 
-  // The bias, sums, what the rest asks for, then what the library asks for or parts of sums.
+  // The bias, the sums, the workspace of the rest, then the library's workspace or partial sums.
   void lay_out_workspace() {
     int64_t product = 0, bias = 0, sums = 0, rest = 0;
     for (const Way& w : ways_) {
@@ -243,7 +243,7 @@ class MatmulKernel final : public Kernel {
   MatmulProblem problem_;
   std::vector<int64_t> alignments_;  // of all operands' addresses
   int64_t alignment_a_ = kPlannedAlignment, alignment_b_ = kPlannedAlignment;
-  std::vector<Way> ways_;  // at least one; the first is taken without a library
+  std::vector<Way> ways_;  // at least one; without a library the first is used
   int64_t library_bytes_ = 0, sums_at_ = 0, rest_at_ = 0, product_at_ = 0, workspace_bytes_ = 0;
   int way_ = 0;
   MatmulChoice choice_;
@@ -251,7 +251,7 @@ class MatmulKernel final : public Kernel {
   FunctionHandle convert_bias_ = nullptr;
   const Driver* driver_ = nullptr;
   Place a_, b_, workspace_;
-  std::vector<Place> operands_;  // the result, or the epilogue's
+  std::vector<Place> operands_;  // the result, or the epilogue's operands
 };
 
 }  // namespace
@@ -265,7 +265,7 @@ std::unique_ptr<Kernel> make_matmul_kernel(const Program& program, const Program
   desc.loops = kernel.loops;
   desc.a = g.dtype(node.in[0]), desc.b = g.dtype(node.in[1]), desc.result = node.type().dtype;
   if (!kernel.tiles.empty()) desc.epilogue = &kernel.tiles[0];
-  // Memory of the program's own is aligned; what comes from outside may be one element of a sequence of such arrays.
+  // The program's own memory is aligned; memory from outside may be an element of a sequence of arrays.
   for (const ProgramOperand& o : kernel.operands) {
     const ProgramBuffer* buffer = &program.buffer_of(o.owner);
     desc.alignments.push_back(std::gcd(o.offset, buffer->place == ProgramBuffer::Place::arena ? kPlannedAlignment : buffer->bytes));

@@ -1,4 +1,4 @@
-// Products of strided operands with what follows them: by the library where it can, else by a kernel of our own.
+// Products of strided operands and the work that follows them: by the library where possible, otherwise by our own kernel.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,9 +11,9 @@ namespace ridge::cuda {
 
 struct MatmulDesc {
   ContractionLoops loops;
-  DType a = DType::f32, b = DType::f32, result = DType::f32;  // the result's type without an epilogue
-  std::vector<int64_t> alignments = {};                       // of each operand's address, in bytes; 64 where it is not told
-  std::vector<int> memory = {};                               // operands with equal numbers lie in one memory; all apart where it is not told
+  DType a = DType::f32, b = DType::f32, result = DType::f32;  // result: used if there is no epilogue
+  std::vector<int64_t> alignments = {};                       // of each operand's address, in bytes; 64 if not given
+  std::vector<int> memory = {};                               // operands with equal numbers share memory; if not given, none do
   const TileGroup* epilogue = nullptr;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 using Function = MatmulEpilogue::Function;
 
-// The library's numbers.
+// The library's constants.
 constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;
 constexpr int kComputeF32 = 68, kComputeBf16 = 75, kComputeTf32 = 77;
 namespace operation {
@@ -35,7 +35,7 @@ constexpr int kParts = 2, kReduction = 3, kStages = 6, kFirstOwnStages = 32;
 }
 constexpr int kInvalidValue = 7, kNotSupported = 15;
 
-// 0 where the library does not know it.
+// 0 if the library does not know it.
 int attribute(const CublasLt& lt, const LtAlgorithm& algorithm, int which) {
   int32_t value = 0;
   size_t written = 0;
@@ -88,7 +88,7 @@ std::optional<LibraryCall> library_call(const MatmulProblem& problem, const Matm
   if (e.bias || e.addend || e.aux) {
     if (!product->swapped || !product->outside.empty()) return std::nullopt;
     if (e.addend && e.addend.type != e.result.type) return std::nullopt;
-    // What gelu is taken of lies in rows of a multiple of 8 elements.
+    // Rows of gelu's stored input must be a multiple of 8 elements.
     if (e.aux && (e.aux.type != e.result.type || e.aux.row % 8 || e.aux.batch % 8 || e.aux.offset * size_of(e.aux.type) % 16)) return std::nullopt;
     if (e.bias && e.bias.type != e.result.type) {
       if (e.result.type == DType::f32 || e.bias.type != DType::f32) return std::nullopt;
@@ -132,7 +132,7 @@ LtSums sums_of(const CublasLt& lt, const LtAlgorithm& algorithm) {
   return {attribute(lt, algorithm, algorithm::kParts), attribute(lt, algorithm, algorithm::kReduction)};
 }
 
-// They find the number of their stages themselves.
+// Recent algorithms choose the number of stages themselves.
 bool is_recent(const CublasLt& lt, const LtAlgorithm& algorithm) { return attribute(lt, algorithm, algorithm::kStages) >= algorithm::kFirstOwnStages; }
 
 LibraryMatmul::Layout LibraryMatmul::layout(const LibraryMatrix& m) const {
@@ -168,7 +168,7 @@ LibraryMatmul::LibraryMatmul(const CublasLt& lt, const LibraryCall& call) : lt_(
 }
 
 std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_bytes) const {
-  // A pointer tells the library how it is aligned; these are never read.
+  // The library infers alignment from the pointers; these are never dereferenced.
   const DevicePointer bias = DevicePointer(call_.alignment_bias), aux = 16;
   if (call_.epilogue.bias) lt_.operation_set(operation_.get(), operation::kBias, &bias, sizeof bias);
   if (call_.epilogue.aux) lt_.operation_set(operation_.get(), operation::kAux, &aux, sizeof aux);
@@ -177,7 +177,7 @@ std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_by
   const Owned preference(handle, lt_.preference_destroy);
   auto set = [&](int which, const auto& value) { lt_.preference_set(handle, which, &value, sizeof value); };
   set(preference::kMostWorkspace, uint64_t(workspace_bytes));
-  // Parts of a depth are added in f32 and in a fixed order: through workspace, or in a result of that type.
+  // Parts of a depth are added in f32 and in a fixed order: in workspace, or in the result if it is f32.
   set(preference::kReductions, call_.product.result.type == DType::f32 ? reduction::kInPlace | reduction::kF32 | reduction::kResult : reduction::kF32);
   set(preference::kAlignmentFirst, uint32_t(call_.alignment_first)), set(preference::kAlignmentSecond, uint32_t(call_.alignment_second));
   set(preference::kAlignmentAddend, uint32_t(call_.epilogue.addend ? call_.alignment_addend : call_.alignment_result)),

@@ -1,4 +1,4 @@
-// A product by cuBLASLt: descriptors built once, and the library's proposals for it.
+// A product by cuBLASLt: descriptors built once, and the algorithms that the library proposes for it.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,33 +10,33 @@
 
 namespace ridge::cuda {
 
-// A product with an epilogue as one call of the library (or several, over batches that one stride does not reach).
+// A product with an epilogue as one library call (or several, for batches that a single stride cannot describe).
 struct LibraryCall {
   LibraryProduct product;
   MatmulEpilogue epilogue;
   Precision f32_products = Precision::fp32;
-  bool convert_bias = false;  // the library wants it in the result's type: it is rounded to that in workspace first
+  bool convert_bias = false;  // the library requires the result's type, so the bias is first converted in workspace
   int64_t alignment_first = 64, alignment_second = 64, alignment_result = 64, alignment_addend = 64, alignment_bias = 64;  // of addresses, in bytes
   double flops() const;
-  std::string key() const;  // all that its speed depends on
+  std::string key() const;  // everything its speed depends on
 };
 
-// Nothing where the library has no such epilogue, types or strides.
+// Empty if the library does not support the epilogue, types or strides.
 std::optional<LibraryCall> library_call(const MatmulProblem& problem, const MatmulEpilogue& epilogue);
 
-// A matrix of an epilogue, which lies as the result does but for its rows; and what one takes, from its first element to its last.
+// The layout of an epilogue's matrix, which differs from the result's only in its row stride; and the bytes a matrix spans, from its first element to its last.
 LibraryMatrix like_result(const LibraryProduct& product, const MatmulArray& array);
 int64_t bytes_of(const LibraryMatrix& matrix, int64_t batches);
 
-// The call over at most so many bytes of first, second, result, addend and aux, for measurements: fewer rows of the result.
+// For timing: the call reduced to fewer rows of the result, so that first, second, result, addend and aux take at most this many bytes.
 LibraryCall smaller(LibraryCall call, int64_t bytes);
 
 struct LibraryAddresses {
   DevicePointer first = 0, second = 0, result = 0, bias = 0, addend = 0, aux = 0, workspace = 0;
 };
 
-// What the library tells of an algorithm: into how many parts it cuts sums (1: none, whatever the product's size), and how it adds those;
-// and whether it is written for chips from Hopper on.
+// The library's description of an algorithm: how many parts it splits sums into (1: none, whatever the product's size) and how it adds them; and whether it is
+// written for Hopper or later chips.
 struct LtSums {
   int parts = 0, reduction = 0;
   bool operator==(const LtSums&) const = default;
@@ -48,7 +48,7 @@ class LibraryMatmul {
  public:
   LibraryMatmul(const CublasLt& lt, const LibraryCall& call);
 
-  // Best first by the library's own guess; none: it cannot do this here. Only algorithms that give the same bits every time.
+  // Best first, by the library's own estimate; empty: it cannot compute this here. Only algorithms that always give the same bits.
   std::vector<LtHeuristic> proposals(int most, int64_t workspace_bytes) const;
   void enqueue(const LtAlgorithm& algorithm, const LibraryAddresses& at, int64_t workspace_bytes, StreamHandle stream) const;
 

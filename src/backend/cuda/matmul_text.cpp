@@ -11,10 +11,10 @@
 namespace ridge::cuda {
 namespace {
 
-// Types are numbers in the texts: 0 f32, 1 bf16, 2 f16, -1 absent.
+// The numbers of types in the texts: 0 f32, 1 bf16, 2 f16, -1 absent.
 int number_of(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
 
-// Parameters, addresses and what is done with a finished sum.
+// Parameters, addresses, and what happens to a finished sum.
 constexpr const char* kCommon = R"(
 typedef long long i64;
 
@@ -99,7 +99,7 @@ __device__ __forceinline__ void matmul_store(const MatmulArguments& g, i64 batch
 }
 )";
 
-// A thread sums 4 x 4 of a tile of 64 x 64; factors wait in shared memory as f32.
+// A thread computes 4 x 4 sums of a 64 x 64 tile; factors are staged in shared memory as f32.
 constexpr const char* kScalarProduct = R"(
 constexpr int kTile = 64, kDeep = 16, kThreads = 256;
 
@@ -172,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(256) ridge_matmul(const RIDGE_CONST
 }
 )";
 
-// Warps sum 32 x 32 each by the matrix units. Factors lie in shared memory in the order in which they come: rows
-// of 32 along the depth, or 32 rows along the tile's side, which are turned when they are read.
+// Each warp computes 32 x 32 sums with the matrix units. Factors are stored in shared memory in the order in which they are loaded: rows of 32 along the depth,
+// or 32 rows along the tile's side, which are transposed when they are read.
 constexpr const char* kMatrixProduct = R"(
 constexpr int kDeep = 32, kThreads = 32 * kWarpsDown * kWarpsAcross;
 constexpr int kWarpRows = kTileRows / kWarpsDown, kWarpColumns = kTileColumns / kWarpsAcross;
@@ -289,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) ridge_matmul(const RID
 }
 )";
 
-// Parts of the depth, added in their order.
+// Adds the parts of the depth in order.
 constexpr const char* kFinish = R"(
 extern "C" __global__ void __launch_bounds__(256) ridge_matmul_finish(const RIDGE_CONSTANT MatmulArguments g) {
   i64 all = g.batches * g.rows * g.columns, parts = (g.depth + g.part - 1) / g.part;
@@ -302,8 +302,8 @@ extern "C" __global__ void __launch_bounds__(256) ridge_matmul_finish(const RIDG
 }
 )";
 
-constexpr int64_t kPartDepth = 512;  // a part's depth is at least this
-constexpr int64_t kBlocks = 256;     // that a product should have, as far as its depth allows
+constexpr int64_t kPartDepth = 512;  // a part is at least this deep
+constexpr int64_t kBlocks = 256;     // the number of blocks a product should have, if its depth allows
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -316,13 +316,13 @@ void fill_axis(MatmulArguments::Axis& axis, const std::vector<MatmulLoop>& loops
   }
 }
 
-// Which of the two axes an operand varies along in the smallest steps.
+// Which of the two axes has the operand's smaller stride.
 bool depth_is_fast(const std::vector<MatmulLoop>& side, const std::vector<MatmulLoop>& depth, int64_t MatmulLoop::*stride) {
   auto step = [&](const std::vector<MatmulLoop>& loops) { return loops.empty() ? INT64_MAX : std::abs(loops.back().*stride); };
   return step(depth) <= step(side);
 }
 
-// Whether chunks of 8 along the fast axis are 16 aligned bytes each.
+// Whether chunks of 8 along the fast axis are 16 bytes each and aligned.
 bool wide(const std::vector<MatmulLoop>& fast, const std::vector<MatmulLoop>& slow, const std::vector<MatmulLoop>& batch, int64_t MatmulLoop::*stride,
           int64_t alignment) {
   if (fast.empty() || fast.back().*stride != 1 || alignment % 16) return false;
@@ -350,7 +350,7 @@ OwnMatmul::OwnMatmul(const MatmulProblem& p, const MatmulEpilogue& e, const Chip
   const bool large = matrix_units_ && ceil_div(p.rows, 128) * ceil_div(p.columns, 64) * p.batches >= 64;
   tile_rows_ = large ? 128 : 64, tile_columns_ = 64;
   threads_ = matrix_units_ && !large ? 128 : 256;
-  // Few tiles and a deep sum: the depth is cut. Where depends on the shape alone.
+  // With few tiles and a deep sum, the depth is split. Where it is split depends only on the shape.
   const int64_t tiles = ceil_div(p.rows, tile_rows_) * ceil_div(p.columns, tile_columns_) * p.batches;
   parts_ = empty_ ? 1 : std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(tiles, 1), p.depth / kPartDepth), 1, 128);
   g.part = std::max<int64_t>(ceil_div(ceil_div(p.depth, parts_), 32) * 32, 32);

@@ -1,5 +1,5 @@
-// Our own matmul kernel: any strides, any number of loops, f32, bf16 and f16 mixed, by the matrix units where both factors are of one
-// 16-bit type. It runs where the library cannot or is not installed.
+// Our own matmul kernel, for any strides, any number of loops, and f32, bf16 and f16 mixed. It uses the matrix units if both factors have the same 16-bit type.
+// It runs where the library cannot or is not installed.
 #pragma once
 #include "backend/cuda/chip.h"
 #include "backend/cuda/kernel.h"
@@ -7,9 +7,9 @@
 
 namespace ridge::cuda {
 
-inline constexpr int kMatmulLoops = 6;  // of one kind, after merging
+inline constexpr int kMatmulLoops = 6;  // of each kind, after merging
 
-// The kernel's only parameter; the text has the same struct.
+// The kernel's only parameter; the text declares the same struct.
 struct MatmulArguments {
   DevicePointer a = 0, b = 0, result = 0, bias = 0, addend = 0, aux = 0, parts = 0;
   int64_t batches = 1, rows = 0, columns = 0, depth = 0;
@@ -24,14 +24,14 @@ struct MatmulArguments {
 
 class OwnMatmul {
  public:
-  // `alignment_a`, `alignment_b`: of the operands' addresses, in bytes.
+  // Alignments are those of the operands' addresses, in bytes.
   OwnMatmul(const MatmulProblem& problem, const MatmulEpilogue& epilogue, const Chip& chip, int64_t alignment_a, int64_t alignment_b);
 
-  std::vector<KernelText> texts() const;  // the product; where its depth is cut, also what adds the parts
-  int64_t workspace_bytes() const;        // of the parts
+  std::vector<KernelText> texts() const;  // the product and, if its depth is split, the kernel that adds the parts
+  int64_t workspace_bytes() const;        // for the parts
   int launches() const { return empty_ ? 0 : parts_ > 1 ? 2 : 1; }
   void load(Loader& loader);
-  // Addresses of operands with their offsets in them.
+  // Operand addresses, offsets included.
   struct Addresses {
     DevicePointer a, b, result, bias = 0, addend = 0, aux = 0, workspace = 0;
   };

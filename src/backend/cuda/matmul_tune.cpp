@@ -12,11 +12,11 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int kProposals = 16;
-constexpr int kRounds = 3;  // after the first
+constexpr int kRounds = 3;  // after the first one
 constexpr double kFarBehind = 1.15;
-constexpr double kBurstMs = 1.2;  // a candidate is repeated for about this long in a round
+constexpr double kBurstMs = 1.2;  // in each round, a candidate is repeated for about this long
 
-// Numbers between -1 and 1: zeros would let the chip clock higher than real work does.
+// Numbers between -1 and 1: with zeros the chip would clock higher than in real work.
 constexpr const char* kFill = R"(
 extern "C" __global__ void ridge_matmul_fill(void* to, long long count, int type, unsigned seed) {
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (long long)gridDim.x * blockDim.x) {
@@ -31,8 +31,8 @@ extern "C" __global__ void ridge_matmul_fill(void* to, long long count, int type
 }
 )";
 
-// A factor whose second half along the depth is its first, or minus that: sums of such factors are what rounding leaves of them, so that another
-// order of adding shows in 16 bits too.
+// A factor whose second half along the depth equals its first, or its negative: sums of such factors consist of rounding errors only, so that a different order
+// of addition shows even in 16 bits.
 constexpr const char* kMirror = R"(
 template <class T> RIDGE_INLINE void mirror(T* at, long long rows, long long columns, long long stride, int by_rows, T sign) {
   const long long half = (by_rows ? rows : columns) / 2, count = by_rows ? half * columns : half * rows;
@@ -49,7 +49,7 @@ extern "C" __global__ void ridge_matmul_mirror(void* at, long long rows, long lo
 }
 )";
 
-// A number that tells one result from another whole: sums of integers, so that the order of threads is nothing to it.
+// A checksum of a whole result. It sums integers, so that the order of the threads does not matter.
 constexpr const char* kBits = R"(
 extern "C" __global__ void ridge_matmul_bits(const half_bits* from, long long count, unsigned long long* to) {
   unsigned long long sum = 0;
@@ -64,20 +64,20 @@ extern "C" __global__ void ridge_matmul_bits(const half_bits* from, long long co
 
 int fill_type(DType t) { return t == DType::f32 ? 0 : t == DType::bf16 ? 1 : 2; }
 
-// Of memory that a measurement may take for a while. Large products are measured by a part of them, the truer the larger.
+// The memory that a measurement may use temporarily. Large products are measured on a part of them; a larger part is more accurate.
 int64_t most_bytes(const Loader& loader) {
   size_t free = 0, total = 0;
   loader.driver().memory_info(&free, &total);
   return std::min(std::clamp(loader.chip().memory_bytes / 64, int64_t(64) << 20, int64_t(2) << 30), int64_t(free) / 4);
 }
 
-// Memory for several copies of a call's operands, so that none is found in the cache, filled with numbers.
+// Several copies of a call's operands, filled with numbers, so that none is in the cache when it is used.
 class Operands {
  public:
   Operands(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes) : call_(call), workspace_bytes_(workspace_bytes) {
     const LibraryProduct& p = call.product;
     const MatmulEpilogue& e = call.epilogue;
-    // Addresses are no better aligned than those of a run may be: an algorithm that needs more must fail here.
+    // Addresses are no better aligned than those of a run may be, so that an algorithm that needs more fails here.
     auto add = [&](int64_t bytes, int64_t alignment) {
       const int64_t at = set_bytes_ + alignment % 256;
       set_bytes_ += (bytes + alignment + 255) / 256 * 256;
@@ -99,7 +99,7 @@ class Operands {
     unsigned seed = 1;
     void* parameters[] = {&to, &count, &type, &seed};
     loader.driver().launch(fill, blocks(loader, count), 1, 1, 256, 1, 1, 0, loader.stream(), parameters, nullptr);
-    // The first set, which results are compared on: factors whose sums cancel, and nothing that is added to them.
+    // Results are compared on the first set: factors whose sums cancel, and nothing added to them.
     const LibraryAddresses at = set(0);
     mirror(loader, at.first, p.first, p.transpose_first, false), mirror(loader, at.second, p.second, !p.transpose_second, true);
     if (e.bias) loader.driver().fill_bytes(at.bias, 0, size_t(p.result.rows * 4), loader.stream());
@@ -114,7 +114,7 @@ class Operands {
     at.workspace = memory_.get() + DevicePointer(sets_ * set_bytes_);
     return at;
   }
-  // Of what a call has left in the first set's result.
+  // The checksum of the first set's result.
   uint64_t bits(Loader& loader) const {
     const Driver& driver = loader.driver();
     DevicePointer from = set(0).result, to = memory_.get() + DevicePointer(sets_ * set_bytes_ + workspace_bytes_);
@@ -147,12 +147,12 @@ class Operands {
 struct Candidate {
   int proposal;
   LtHeuristic heuristic;
-  uint64_t bits = 0;  // of what it gave: equal for those that add in the same order
+  uint64_t bits = 0;  // checksum of its result: equal for algorithms that add in the same order
   double ms = 0;
-  bool behind = false;  // left out: its time is of a chip that had rested
+  bool behind = false;  // left out: its time was measured before the chip had slowed down
 };
 
-// A product's candidates on a device.
+// Times the candidates for a product on a device.
 class Contest {
  public:
   Contest(Loader& loader, const LibraryCall& call, int64_t most, int64_t workspace_bytes)
@@ -164,7 +164,7 @@ class Contest {
         operands_(loader, call_, most, workspace_bytes),
         matmul_(*loader.cublas_lt(), call_) {}
 
-  // Those that do the work and give the bits of the first that does, with a first guess of their times.
+  // The proposals that work and give the same bits as the first one that works, with a rough estimate of their times.
   std::vector<Candidate> of_one_kind(std::span<const LtHeuristic> proposals) {
     std::vector<Candidate> all;
     for (size_t i = 0; i < proposals.size(); ++i) {
@@ -175,7 +175,7 @@ class Contest {
         throw;
       } catch (const Error& error) {
         if (error.code() == ErrorCode::memory) throw;
-        continue;  // an algorithm that was proposed, and refuses the work
+        continue;  // proposed, but refuses the work
       }
       c.bits = operands_.bits(loader_);
       if (!all.empty() && (c.bits != all[0].bits || !comparable(c, all[0]))) continue;
@@ -186,8 +186,8 @@ class Contest {
     return all;
   }
 
-  // All in turn, and again, the fastest first. The chip gets no rest in between: as in a step its clock falls to what its power allows, and
-  // not every algorithm minds that alike. The first round is for that; those that are far behind after it are left out.
+  // Runs all candidates in turn, for several rounds, and sorts them by time. There are no pauses, so that, as in a training step, the clock drops to what the
+  // power limit allows; algorithms differ in how much that slows them. The first round reaches that state; candidates far behind after it are left out.
   void measure(std::vector<Candidate>& all) {
     std::vector<Candidate*> in;
     for (Candidate& c : all) in.push_back(&c);
@@ -206,7 +206,7 @@ class Contest {
   }
 
  private:
-  // Both cut sums alike; and where they cut them, the product was compared as a whole: by its size depends where the cuts are.
+  // Both must split sums in the same way, and if they do split them, the whole product must have been compared, because where they split depends on its size.
   bool comparable(const Candidate& a, const Candidate& b) const {
     const LtSums x = sums_of(*loader_.cublas_lt(), a.heuristic.algorithm), y = sums_of(*loader_.cublas_lt(), b.heuristic.algorithm);
     return x == y && (x.parts == 1 || scale_ == 1);
@@ -214,7 +214,7 @@ class Contest {
 
   void enqueue(const Candidate& c, int64_t set) const { matmul_.enqueue(c.heuristic.algorithm, operands_.set(set), workspace_bytes_, loader_.stream()); }
 
-  // Each for about so long, one after another; their times are those of one turn.
+  // Runs each candidate for about this long, one after another; `ms` becomes the time of one call.
   void run_round(std::span<Candidate* const> in, double burst_ms) {
     while (events_.size() <= in.size()) events_.push_back(make_event(driver_));
     std::vector<int> turns;
@@ -236,7 +236,7 @@ class Contest {
   const Driver& driver_;
   int64_t workspace_bytes_;
   LibraryCall call_;
-  double scale_;  // of times, from the smaller call to the whole
+  double scale_;  // factor for times, from the smaller call to the whole
   Operands operands_;
   LibraryMatmul matmul_;
   std::vector<Event> events_;
@@ -248,8 +248,8 @@ std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std:
   std::vector<Candidate> all;
   for (int64_t most = most_bytes(loader); all.empty(); most /= 8) {
     try {
-      // Time decides only among those that give the bits of the first proposal that does the work, and which that is depends on the product, the
-      // library and the chip: so every process gets the same bits, whatever its measurements say. With less memory smaller products are compared.
+      // Time decides only among candidates that give the bits of the first proposal that works. That proposal depends only on the product, the library and the
+      // chip, so every process gets the same bits whatever it measures. With less memory, smaller products are compared.
       Contest contest(loader, call, most, workspace_bytes);
       all = contest.of_one_kind(proposals);
       if (all.empty()) return std::nullopt;
@@ -257,7 +257,7 @@ std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std:
     } catch (const Error& error) {
       if (error.code() != ErrorCode::memory) throw;
       all.clear();
-      if (most < kLeast) all = {{0, proposals[0]}};  // no room to try whether it does the work, as first proposals nearly always do
+      if (most < kLeast) all = {{0, proposals[0]}};  // no memory to try it, but first proposals nearly always work
     }
   }
   MatmulChoice choice;
@@ -297,7 +297,7 @@ std::optional<MatmulChoice> MatmulChoice::parse(const std::string& text) {
 std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const LibraryCall* const> ways, int64_t workspace_bytes) {
   const CublasLt* lt = loader.cublas_lt();
   if (!lt) return std::nullopt;
-  // What the library has only an older chip's algorithms for comes after what it has recent ones for: they may take twice as long.
+  // Ways for which the library has only an older chip's algorithms come last: they may take twice as long.
   std::vector<std::vector<LtHeuristic>> proposals;
   for (const LibraryCall* way : ways) proposals.push_back(LibraryMatmul(*lt, *way).proposals(kProposals, workspace_bytes));
   for (bool recent : {true, false})

@@ -1,5 +1,5 @@
-// The instructions of the matrix units and the copies that feed them. Where texts run without a GPU, the plain bodies stand for those
-// that every chip has; what only the warpgroups of Hopper do has none.
+// The matrix units' instructions and the copies that feed them. Where texts run without a GPU, plain C++ bodies replace the instructions that every chip has;
+// Hopper's warpgroup instructions have none.
 #include <string>
 
 #include "backend/cuda/prelude.h"
@@ -7,8 +7,8 @@
 namespace ridge::cuda {
 namespace {
 
-// Fragments are those of mma.m16n8k16: with g = lane / 4 and t = lane % 4, a thread holds of A the pairs (row g, g + 8; columns 2t, 2t + 8),
-// of B the pairs (rows 2t, 2t + 8; column g), of the sums (rows g, g + 8; columns 2t, 2t + 1).
+// Fragments of mma.m16n8k16: with g = lane / 4 and t = lane % 4, a thread holds these pairs of A: (rows g, g + 8; columns 2t, 2t + 8), of B: (rows 2t, 2t + 8;
+// column g), and of the sums: (rows g, g + 8; columns 2t, 2t + 1).
 constexpr const char* kWarp = R"(
 typedef unsigned short half_bits;
 struct alignas(64) TensorMap {
@@ -142,7 +142,7 @@ __device__ __forceinline__ void copy_async_wait() {
 }
 )";
 
-// Hopper's: matrix products of four warps at once, asynchronous, with operands in shared memory; barriers that count bytes; block copies.
+// Hopper only: asynchronous matrix products by four warps together, with operands in shared memory; barriers that count bytes; block copies.
 constexpr const char* kWarpgroup = R"(
 __device__ __forceinline__ void barrier_init(unsigned long long* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(barrier)), "r"(count) : "memory");
@@ -214,8 +214,8 @@ __device__ __forceinline__ void keep_sums(float (&d)[kCount]) {
 }
 )";
 
-// d (+)= a * b, 64 x columns x 16; a from shared memory or from registers. A thread of warp w holds of the sums rows 16 w + g and 16 w + g + 8,
-// and of each 8 columns the pair at 2t: first those of row g.
+// d (+)= a * b, 64 x columns x 16; a is in shared memory or in registers. A thread of warp w holds rows 16 w + g and 16 w + g + 8 of the sums and, of every 8
+// columns, the pair at 2t; row g comes first.
 std::string warpgroup_product(const std::string& type, int columns, bool registers) {
   const int sums = columns / 2, inputs = registers ? 4 : 1;
   auto number = [](int i) { return "%" + std::to_string(i); };

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDynamicShared = 8;  // CUfunction_attribute
 
-// A driver may put off loading a function until it is launched, which is too late inside a recording.
+// A driver may defer loading a function until its first launch, which is too late inside a recording.
 void load_now(const Driver& driver, FunctionHandle function) {
   int (*load)(FunctionHandle) = nullptr;
   if (!driver.library().bind(load, "cuFuncLoad")) return;
@@ -43,7 +43,7 @@ std::shared_ptr<LoadedText> Modules::load(const KernelText& text) {
       try {
         loaded = on_device(driver, text, *cubins_.get(text));
       } catch (const DriverError& error) {
-        // A file may be whole and yet not what this driver takes.
+        // A file may be intact and still not be accepted by this driver.
         if (error.lost() || error.code() == ErrorCode::memory) throw;
         loaded = on_device(driver, text, *cubins_.get_anew(text));
       }

@@ -1,4 +1,4 @@
-// Kernels on a device: texts compiled, loaded and found again, and the choices that were measured for them.
+// Kernels on a device: compiles, loads and caches their texts, and stores the choices measured for them.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,11 +17,11 @@ class Profile;
 
 namespace ridge::cuda {
 
-// A text on the device, as long as somebody has it.
+// A text loaded on the device; unloaded when its last user is gone.
 struct LoadedText {
   Module module;
   FunctionHandle function = nullptr;
-  int64_t shared = 0;  // granted
+  int64_t shared = 0;  // reserved
 };
 
 class Modules {
@@ -33,10 +33,10 @@ class Modules {
   const Nvrtc& nvrtc() const { return nvrtc_; }
   std::shared_ptr<LoadedText> load(const KernelText& text);  // inside Device::use()
 
-  // Choices of this process, then those given, then those of earlier processes on this machine and chip.
+  // Looks in this process's choices, then in those given, then in those of earlier processes on this machine and chip.
   std::string choice(const std::string& key);
   void keep_choice(const std::string& key, const std::string& value);
-  void hold_choice(const std::string& key, const std::string& value) { used_[key] = value; }  // in this process alone
+  void hold_choice(const std::string& key, const std::string& value) { used_[key] = value; }  // only for this process
   std::map<std::string, std::string> used_choices() const { return used_; }
   void use_choices(const std::map<std::string, std::string>& choices);
 

@@ -7,7 +7,7 @@
 namespace ridge::cuda {
 namespace {
 
-// Instructions that C++ cannot say are in functions of their own, with a plain body for the simulator.
+// Instructions that C++ cannot express are in functions of their own, with a plain C++ body for the simulator.
 constexpr std::string_view kPreludeHead = R"cuda(
 typedef long long i64;
 typedef unsigned long long u64;

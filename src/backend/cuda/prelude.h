@@ -1,5 +1,5 @@
-// What every kernel text begins with: number types and their conversion, the random function, arithmetic as the CPU does it, sums over
-// warps and blocks, and the instructions of the matrix units. Our own, so that compiling needs no include path.
+// The start of every kernel text: number types and their conversions, the random function, arithmetic that matches the CPU's, sums over warps and blocks, and
+// the matrix units' instructions. It is our own, so that compiling needs no include path.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,8 +13,8 @@ namespace ridge::cuda {
 class Nvrtc;
 
 std::string_view prelude();         // for every text
-std::string_view matrix_prelude();  // ldmatrix, mma, cp.async, mbarrier, wgmma, bulk copies: texts that multiply put it first themselves
+std::string_view matrix_prelude();  // ldmatrix, mma, cp.async, mbarrier, wgmma, bulk copies; texts that multiply include it themselves
 
-std::string compile_text(const Nvrtc& nvrtc, const gpu::KernelText& text, const std::string& target);  // machine code of the prelude and the text
+std::string compile_text(const Nvrtc& nvrtc, const gpu::KernelText& text, const std::string& target);  // machine code of the prelude followed by the text
 
 }  // namespace ridge::cuda

@@ -24,11 +24,11 @@ using Clock = std::chrono::steady_clock;
 constexpr int kMostDevices = 64;
 constexpr int64_t kMiB = int64_t(1) << 20;
 constexpr size_t kFewestSamples = 5;
-constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp32, Precision::tf32, Precision::fp16};  // what matters most comes first
+constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp32, Precision::tf32, Precision::fp16};  // most important first
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// One device, in the child. Figures go out as they come, so that a crash costs only those after it.
+// Measures one device, in the child process. Each figure is reported immediately, so that a crash loses only those after it.
 class DeviceProbe {
  public:
   DeviceProbe(const Driver& driver, int device, const LibrarySearch& libraries, const GpuProbeOptions& options, double seconds, bool quick, ChildVoice& voice)
@@ -64,10 +64,10 @@ class DeviceProbe {
   }
 
  private:
-  // Of the time to measure in, for one of eleven figures: what has to be allocated and loaded for each takes longer than a short slice.
+  // The time to measure one of eleven figures. Allocating and loading for each takes longer than a short slice.
   double slice() const { return seconds_ / (quick_ ? 40 : 16); }
 
-  // A figure that cannot be had is left out with a line; a device that is lost has no more figures.
+  // A figure that cannot be measured is left out with a remark; a lost device gives no more figures.
   template <class Measure>
   void figure(const char* key, const std::string& what, const Measure& measure) {
     if (seconds_since(start_) > seconds_) {
@@ -93,7 +93,7 @@ class DeviceProbe {
 
   void wait() { driver_.stream_wait(stream_.get()); }
 
-  // Seconds of so many runs on the device.
+  // Seconds that this many runs take on the device.
   template <class Body>
   double device_seconds(const Body& body, int times) {
     driver_.event_record(begin_.get(), stream_.get());
@@ -113,8 +113,8 @@ class DeviceProbe {
     return std::max(1e-9, seconds_since(from));
   }
 
-  // Samples of what `timed(times)` says for one run, turned into a figure by `per_run`. The first run warms up; each sample is long enough
-  // for the clock.
+  // Samples the time of one run according to `timed(times)`, converted to a figure by `per_run`. The first run warms up; each sample is long enough for the
+  // clock's resolution.
   template <class Timed, class PerRun>
   Measured sample(double seconds, const Timed& timed, const PerRun& per_run) {
     constexpr double kShortest = 2e-4;
@@ -140,7 +140,7 @@ class DeviceProbe {
     start(fill_, bytes / (4 * kProbeThreads), kProbeThreads, to, sort);
   }
 
-  // Far beyond the caches: a chip of today has 50 to 100 MB of them.
+  // Much larger than the caches, which are 50 to 100 MB on current chips.
   Measured copy() {
     const int64_t bytes = std::clamp(free_bytes() / 8, kMiB, (quick_ ? 1024 : 2048) * kMiB) / kMiB * kMiB;
     const DeviceMemory from = allocate(driver_, bytes), to = allocate(driver_, bytes);
@@ -156,7 +156,7 @@ class DeviceProbe {
     return kernel.median > engine.median ? kernel : engine;
   }
 
-  // Many in a row: what each adds.
+  // Many in a row: the time that each adds.
   Measured launches() {
     constexpr int kInARow = 500;
     auto nothing = [&] { start(nothing_, 1, 32); };
@@ -164,7 +164,7 @@ class DeviceProbe {
         slice() / 2, [&](int n) { return device_seconds(nothing, kInARow * n); }, [](double s) { return 1e6 * s / kInARow; });
   }
 
-  // One alone, from its launch until the host knows of its end.
+  // A single launch, until the host knows that it has finished.
   Measured round_trip() {
     auto nothing = [&] {
       start(nothing_, 1, 32);
@@ -186,13 +186,13 @@ class DeviceProbe {
     }
     for (Precision precision : kPrecisions) {
       const bool has_unit = major >= 8 || precision == Precision::fp16 || precision == Precision::fp32;
-      if (!has_unit || (options_.rates_only && precision == Precision::fp16 && major >= 8)) continue;  // where bf16 is as fast
+      if (!has_unit || (options_.rates_only && precision == Precision::fp16 && major >= 8)) continue;  // bf16 is as fast there
       const std::string word(name(precision));
       figure(word.c_str(), word + " matmul", [&] { return matmul(*lt, precision); });
     }
   }
 
-  // Random matrices, and what a product of them needs besides.
+  // Random matrices, and what else a product of them needs.
   struct Operands {
     DeviceMemory a, b, d, workspace;
   };
@@ -210,7 +210,7 @@ class DeviceProbe {
     return device_seconds([&] { matmul.run(algorithm, x.a.get(), x.b.get(), x.d.get(), x.workspace.get(), stream_.get()); }, times);
   }
 
-  // The largest size of which a burst has several products, and at most this one.
+  // The largest size, up to `most`, of which several products fit in a burst.
   int64_t matmul_size(const CublasLt& lt, Precision precision, const Operands& x, int64_t most) {
     constexpr int64_t kSmallest = 2048;
     int64_t n = std::min(kSmallest, most);
@@ -229,7 +229,7 @@ class DeviceProbe {
     bool transposed;
     double seconds;
   };
-  // Of the library's proposals for both layouts of A.
+  // The fastest of the library's proposals for both layouts of A.
   Candidate best_matmul(const CublasLt& lt, Precision precision, const Operands& x, int64_t n) {
     std::optional<Candidate> best;
     for (bool transposed : {true, false})
@@ -243,8 +243,8 @@ class DeviceProbe {
     return std::move(*best);
   }
 
-  // A chip that multiplies without rest soon reaches its power limit and slows down. The ceiling is what short bursts reach, with so much
-  // rest that the power stays below; what is left of it when there is no rest is told besides.
+  // A chip that multiplies without pauses soon reaches its power limit and slows down. The ceiling is the rate of short bursts, with pauses long enough to stay
+  // below that limit; the rate without pauses is reported in addition.
   Measured matmul(const CublasLt& lt, Precision precision) {
     constexpr int64_t kLargest = 8192, kLeast = 256;
     const double burst = options_.rates_only ? 0.005 : 0.01;
@@ -284,7 +284,7 @@ class DeviceProbe {
     else
       plain.resize(size_t(bytes));
     char* host = pinned ? static_cast<char*>(locked.get()) : plain.data();
-    for (int64_t i = 0; i < bytes; i += 64) host[i] = char(i >> 6);  // pages are there, and not all the same
+    for (int64_t i = 0; i < bytes; i += 64) host[i] = char(i >> 6);  // touches all pages, with varying contents
     fill(device.get(), bytes, Precision::fp32);
     auto move = [&] {
       if (up)
@@ -292,7 +292,7 @@ class DeviceProbe {
       else
         driver_.copy_to_host(host, device.get(), size_t(bytes), stream_.get());
     };
-    // A pageable copy is the host's work in part, which events do not see.
+    // A pageable copy is partly done by the host, which events do not measure.
     return sample(
         slice() / 2, [&](int n) { return pinned ? device_seconds(move, n) : host_seconds(move, n); }, [&](double s) { return double(bytes) / s * 1e-9; });
   }
@@ -313,7 +313,7 @@ class DeviceProbe {
   int left_out_ = 0;
 };
 
-// In the child. An answer is a line of words between tabs, the first of which says what it is.
+// Runs in the child. An answer is a line of tab-separated words, of which the first gives its type.
 void measure_devices(ChildVoice& voice, const GpuProbeOptions& options, bool quick) {
   try {
     const Driver driver(options.driver.empty() ? driver_library() : options.driver);
@@ -341,7 +341,7 @@ void measure_devices(ChildVoice& voice, const GpuProbeOptions& options, bool qui
   }
 }
 
-// The child may have been broken by what it loaded, so nothing that it says is taken on trust.
+// The child may have been corrupted by what it loaded, so its output is not trusted.
 double number(std::string_view text) {
   double value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,5 +1,5 @@
-// What the CUDA devices of this machine can do at most, for ridge probe. They are measured in a child process, since a driver may be
-// broken, crash or hang: whatever it does, the answer is what was measured until then and a line of remark.
+// Measures the peak rates of this machine's CUDA devices, for ridge probe. This runs in a child process, because a driver may be broken, crash or hang: the
+// result is then whatever was measured so far, with a remark.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,17 +12,17 @@ namespace ridge::cuda {
 
 struct GpuProbeOptions {
   std::string driver = {};                      // empty: RIDGE_CUDA_LIBRARY, else the driver's usual name
-  std::optional<LibrarySearch> libraries = {};  // empty: the usual places
-  double quick_start = 2, start = 6;            // seconds for the driver to start and to load its libraries
-  double quick_seconds = 1.6, seconds = 8;      // to measure in after that, all devices together
-  int most_samples = 2000;                      // of a figure
-  double rest = 3;                              // after a burst of matmuls, in times of its length
-  bool rates_only = false;                      // what a step's expected time is made of, in fewer and shorter bursts: a run waits for it
+  std::optional<LibrarySearch> libraries = {};  // empty: the standard locations
+  double quick_start = 2, start = 6;            // seconds allowed for the driver to start and load its libraries
+  double quick_seconds = 1.6, seconds = 8;      // seconds allowed for measuring after that, for all devices together
+  int most_samples = 2000;                      // per figure
+  double rest = 3;                              // pause after a burst of matmuls, as a multiple of the burst's length
+  bool rates_only = false;  // only the rates that a step's expected time depends on, in fewer and shorter bursts, because a run waits for them
 };
 
 GpuProbe gpu_probe(const GpuProbeOptions& options = {});
 
-// Begun here; what it gives waits for the end.
+// Starts the probe in the background; the returned function waits for its result.
 std::function<GpuFindings()> begin_gpu_probe(const GpuProbeOptions& options, bool quick);
 
 }  // namespace ridge::cuda

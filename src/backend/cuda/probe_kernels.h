@@ -1,14 +1,14 @@
-// The kernels of the probe as PTX text, which every driver compiles for its own chip: no compiler is needed.
+// The probe's kernels as PTX text, which every driver compiles for its own chip, so that no compiler is needed.
 #pragma once
 
 namespace ridge::cuda {
 
-constexpr unsigned kProbeThreads = 256;      // in a block
-constexpr unsigned kCopyBlockBytes = 16384;  // that a block of probe_copy moves: four times 16 bytes for each thread
+constexpr unsigned kProbeThreads = 256;      // per block
+constexpr unsigned kCopyBlockBytes = 16384;  // moved by a block of probe_copy: four times 16 bytes per thread
 
 // probe_nothing()
-// probe_copy(to, from): one block for each kCopyBlockBytes
-// probe_fill(to, sort): 32 random bits for each thread, as numbers between -1 and 1: one f32 (sort 0), two bf16 (1) or two f16 (2)
+// probe_copy(to, from): one block per kCopyBlockBytes
+// probe_fill(to, sort): 32 random bits per thread, as numbers between -1 and 1: one f32 (sort 0), two bf16 (1) or two f16 (2)
 constexpr const char kProbePtx[] = R"(
 .version 6.3
 .target sm_75

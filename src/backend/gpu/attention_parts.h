@@ -1,4 +1,4 @@
-// What the attention kernels share: operands by name and numbers of their arguments.
+// Shared by the attention kernels: operands by name, and the numbers they pass as arguments.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,10 +11,10 @@ namespace ridge::gpu {
 inline void copy(const AttentionDesc::Strides& from, int64_t (&to)[4]) { std::copy(from.begin(), from.end(), to); }
 
 inline float kept_factor(const AttentionDesc& d) { return d.dropout < 1 ? float(1 / (1 - d.dropout)) : 0.0f; }
-// A uniform number is a multiple of 2^-24: those below this many are dropped.
+// A uniform random number is k · 2^-24; elements with k below this limit are dropped.
 inline uint32_t dropout_limit(const AttentionDesc& d) { return uint32_t(std::ceil(double(float(d.dropout)) * 0x1p24)); }
 
-// Rows of 16-byte pieces, so that a thread moves eight numbers at once.
+// Whether rows are made of aligned 16-byte pieces, so that a thread can move eight elements at a time.
 inline bool in_pieces(const AttentionDesc::Strides& s) { return s[3] == 1 && s[0] % 8 == 0 && s[1] % 8 == 0 && s[2] % 8 == 0; }
 
 inline bool in_pieces(const AttentionDesc& d, bool backward) {
@@ -25,7 +25,7 @@ inline bool in_pieces(const AttentionDesc& d, bool backward) {
   return all;
 }
 
-// The operands by name, in the order of the node.
+// The operands by name, in the node's operand order.
 struct AttentionPlaces {
   Place q, k, v, mask, length, seed, step, base, out, lse, dout, dq, dk, dv, delta;
 

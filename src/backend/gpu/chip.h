@@ -1,4 +1,4 @@
-// What plans of kernels need to know about a GPU.
+// The GPU properties that kernel plans depend on.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,11 +8,11 @@
 namespace ridge::gpu {
 
 struct GpuChip {
-  const KernelDialect* dialect = nullptr;  // of its kernels' texts
+  const KernelDialect* dialect = nullptr;  // the language of its kernel texts
   std::string name;
   int multiprocessors = 1;
   int threads_per_multiprocessor = 1024;
-  int64_t shared_bytes = 0;  // that a block may ask for
+  int64_t shared_bytes = 0;  // the most a block may request
   int64_t shared_bytes_per_multiprocessor = 0;
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;

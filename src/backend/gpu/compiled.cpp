@@ -30,7 +30,7 @@ std::unique_ptr<Kernel> make_pair(const ProgramKernel& row, const ProgramKernel&
   return make_row_kernel_with_sums(row.tiles[0], column.tiles[0], same_operands(row, column), chip);
 }
 
-// In the place of a kernel whose work another one does.
+// Stands in for a kernel whose work another kernel does.
 class Nothing final : public Kernel {
  public:
   std::vector<KernelText> texts() const override { return {}; }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kEntry = "entry(";
 
-// The part of `text` up to `end`, without the blanks around it; `text` goes on after `end`.
+// Removes the part of `text` up to and including `end`; returns it without `end` and leading blanks.
 std::string_view take_until(std::string_view& text, char end) {
   const size_t at = text.find(end);
   if (at == text.npos) fail(ErrorCode::internal, "[dialect] no '{}' after @entry(", end);

@@ -1,13 +1,12 @@
-// The words in which the languages of GPUs differ. Generators that GPUs share write @words instead, and a dialect puts its own in their place:
-// text in, text out.
+// The constructs in which GPU languages differ. Shared generators write @words, and a dialect replaces each with its own spelling: text in, text out.
 //
-//   @entry(threads; name; arguments)  the head of a kernel of so many threads a block ("256", or "256, 3": with so many blocks on a multiprocessor)
-//   @block, @thread                   number of the block in the launch, of the thread in its block
-//   @barrier, @warp_barrier           all threads of the block, of the warp have come here
-//   @shared                           before a declaration: in the memory that a block shares; @aligned(bytes) may follow
-//   @dynamic_shared                   declares shared_memory[], of a size that the launch gives
-//   @global, @in_shared, @constant    before a type: what a pointer or reference to it points to is in the device's memory, in that which a block shares,
-//                                     among the launch's arguments
+//   @entry(threads; name; arguments)  the signature of a kernel with this many threads per block ("256", or "256, 3": with 3 blocks per multiprocessor)
+//   @block, @thread                   index of the block in the launch, of the thread in its block
+//   @barrier, @warp_barrier           waits for all threads of the block, of the warp
+//   @shared                           before a declaration: in the block's shared memory; @aligned(bytes) may follow
+//   @dynamic_shared                   declares shared_memory[], whose size the launch sets
+//   @global, @in_shared, @constant    before a type: a pointer or reference to it refers to device memory, to the block's shared memory,
+//                                     to the launch's arguments
 //   @unroll                           before a loop; a number may follow
 //   @shuffle(value, lane), @ballot(test), @count_bits(word), @high_product(a, b), @atomic_add(at, value), @atomic_max(at, value)
 #pragma once
@@ -19,13 +18,13 @@ namespace ridge::gpu {
 
 struct KernelDialect {
   struct Word {
-    std::string_view name;  // without @; those that end in "(" take arguments
-    std::string_view text;  // empty: the word goes, and the space after it
+    std::string_view name;  // without @; a name that ends in "(" takes arguments
+    std::string_view text;  // empty: the word and the space after it are removed
   };
   std::span<const Word> words;
   std::string (*entry)(std::string_view threads, std::string_view name, std::string_view arguments);
 
-  std::string write(std::string_view text) const;  // with all @words replaced
+  std::string write(std::string_view text) const;  // replaces all @words
 };
 
 }  // namespace ridge::gpu

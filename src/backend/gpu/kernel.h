@@ -1,4 +1,4 @@
-// What a GPU's program is made of: kernels that know their texts and sizes before there is a device, and that launch once addresses are known.
+// The parts of a GPU program: kernels whose texts and sizes are known before there is a device, and which can be launched once addresses are known.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,60 +13,60 @@
 
 namespace ridge::gpu {
 
-// One entry function. Texts include nothing: the device's prelude is put before the body when it is compiled. Equal texts are compiled once, so
-// a text holds no addresses and no numbers of kernels.
+// One entry function. Texts include nothing: the device's prelude is prepended when the body is compiled. Equal texts are compiled only once, so a text
+// contains no addresses and no kernel numbers.
 struct KernelText {
   std::string entry;  // name of the function
   std::string body;
-  int64_t shared = 0;  // dynamic shared memory that its launches ask for, in bytes
+  int64_t shared = 0;  // dynamic shared memory per launch, in bytes
   bool operator==(const KernelText&) const = default;
 };
 
-using Address = unsigned long long;  // in the device's memory
-using KernelFunction = void*;        // a text, compiled and loaded
+using Address = unsigned long long;  // in device memory
+using KernelFunction = void*;        // a compiled and loaded text
 
-// The device's addresses in a run, by base.
+// Device addresses of a run, by base.
 using Bases = std::span<const Address>;
 inline Address at(Bases bases, Place p) { return p ? bases[size_t(p.base)] + Address(p.offset) : 0; }
 
-// What the first bad index met by a kernel leaves on the device: written by the thread that sets `raised` from 0 to 1.
+// Describes the first bad index that a kernel found. Written on the device, by the thread that changes `raised` from 0 to 1.
 struct FaultRecord {
   int32_t raised = 0, pad = 0;
-  int64_t value = 0, limit = 0, position = -1;  // the position only of a bad class
+  int64_t value = 0, limit = 0, position = -1;  // position is set only for a bad class
 };
 
-// Where launches go: into a stream, or onto a tape.
+// Receives launches: a stream or a recording.
 class LaunchSink {
  public:
   virtual ~LaunchSink() = default;
-  // `arguments`: the struct that the entry takes by value; read before this returns.
+  // `arguments` is the struct that the entry takes by value; it is read before this returns.
   virtual void launch(KernelFunction function, int64_t blocks, int threads, int64_t shared, std::span<const std::byte> arguments) = 0;
   virtual void copy(Address to, Address from, int64_t bytes) = 0;
   virtual void fill_with_zeros(Address to, int64_t bytes) = 0;
-  virtual void end_kernel() {}  // all launches of a kernel are made: the place to wait when a failure must be told of the right one
-  // An error in a kernel, with the kernel named.
+  virtual void end_kernel() {}  // all of a kernel's launches are enqueued; wait here to attribute a failure to the right kernel
+  // Throws an error that names the kernel.
   [[noreturn]] virtual void fail_in(const std::string& kernel, const Error& error) const { throw Error(error.code(), kernel + ": " + error.what()); }
 };
 
-// What a kernel may use while it is made ready on a device, and which stays as long as the kernel.
+// What a kernel can use while it is loaded. Everything it hands out lives as long as the kernel.
 class Loader {
  public:
   virtual ~Loader() = default;
-  virtual KernelFunction loaded(const KernelText& text) = 0;  // compiled or found in the cache, loaded, its shared memory granted
+  virtual KernelFunction loaded(const KernelText& text) = 0;  // compiled or found in the cache, then loaded, with its shared memory reserved
 };
 
 class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual int64_t workspace_bytes() const { return 0; }  // live only during the kernel
-  virtual std::vector<KernelText> texts() const = 0;     // all that load() may well ask for, so that they can be compiled side by side
-  virtual void load(Loader& loader) = 0;                 // once, before the first enqueue; may measure candidates
-  // Operands in the order of the kernel's description: inputs, then outputs. `fault` is a FaultRecord.
+  virtual std::vector<KernelText> texts() const = 0;     // all that load() is likely to request, so that they can be compiled in parallel
+  virtual void load(Loader& loader) = 0;                 // once, before the first enqueue; may time candidates
+  // Operands are in the order of the kernel's description: inputs, then outputs. `fault` is a FaultRecord.
   virtual void bind(std::span<const Place> operands, Place workspace, Place fault) = 0;
-  // Launches only: no allocation, no waiting; may be recorded.
+  // Only launches: does not allocate or wait, and may be recorded.
   virtual void enqueue(Bases bases, LaunchSink& sink) const = 0;
   virtual int launches() const { return 1; }
-  virtual std::string note() const { return {}; }  // what was chosen, for the dump
+  virtual std::string note() const { return {}; }  // the choices made, for the dump
 };
 
 }  // namespace ridge::gpu

@@ -1,4 +1,4 @@
-// Kernels that GPUs share. Nothing here needs a device.
+// Makes the kernels that GPUs share. Nothing here needs a device.
 #pragma once
 #include <memory>
 #include <span>
@@ -8,10 +8,10 @@
 
 namespace ridge::gpu {
 
-// One launch for all groups. Operands: those of the first group, then the second's, …
+// One launch for all groups. Operands: those of the first group, then those of the second, …
 std::unique_ptr<Kernel> make_tile_kernel(std::span<const TileGroup> groups, const GpuChip& chip);
 
-// Ops of the class Fusion::alone that are no macros, and pad with interior padding; operands contiguous.
+// For ops of class Fusion::alone that are not macros, and pad with interior padding. Operands are contiguous.
 std::unique_ptr<Kernel> make_node_kernel(const Graph& graph, NodeId node, const GpuChip& chip);
 
 }  // namespace ridge::gpu

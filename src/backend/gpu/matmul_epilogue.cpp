@@ -14,13 +14,13 @@ using Function = MatmulEpilogue::Function;
 
 bool is_stored(DType t) { return t == DType::f32 || t == DType::bf16 || t == DType::f16; }
 
-// What is known of a node's value.
+// What is known about a node's value.
 struct Value {
   enum class Form : uint8_t { other, literal, column, matrix, slope, sums } form = Form::other;
   double number = 0;    // literal
   MatmulArray array;    // column, matrix, slope
   MatmulEpilogue sums;  // without its result
-  int before = -1;      // sums under gelu: the node that gelu was taken of
+  int before = -1;      // sums under gelu: the node that is gelu's input
 };
 
 class Matcher {
@@ -30,7 +30,7 @@ class Matcher {
   }
   const Value& operator[](int node) const { return values_[size_t(node)]; }
 
-  // An array over rows and columns of the domain that can be a result, an addend or what gelu was taken of.
+  // An array over the domain's rows and columns that can be a result, an addend or gelu's input.
   std::optional<MatmulArray> matrix(const TileAccess& a) const {
     if (a.operand < 0 || !a.bounds.empty() || a.gather >= 0 || !is_stored(a.dtype) || g_.domain.rank() != 3) return std::nullopt;
     MatmulArray m{a.operand, a.dtype, a.offset, a.strides[0], a.strides[1], a.strides[2]};
@@ -41,7 +41,7 @@ class Matcher {
     return m;
   }
 
-  // The node behind casts.
+  // The node with any casts around it skipped.
   int behind_casts(int node) const {
     while (g_.nodes[size_t(node)].kind == Kind::elementwise && g_.nodes[size_t(node)].op == Op::cast && is_stored(g_.nodes[size_t(node)].dtype))
       node = g_.nodes[size_t(node)].in[0];
@@ -149,7 +149,7 @@ class Matcher {
   std::vector<Value> values_;
 };
 
-// Nodes that nothing reads go, and indices close up.
+// Removes the nodes that nothing reads and renumbers the others.
 TileGroup without_dead_nodes(const TileGroup& from) {
   std::vector<char> alive(from.nodes.size(), 0);
   for (size_t i = from.nodes.size(); i-- > 0;) {
@@ -213,7 +213,7 @@ std::optional<MatmulEpilogue> match_epilogue(const TileGroup& g) {
   }
   if (stores.empty() || stores.size() > 2) return std::nullopt;
   auto whole = [&](const TileNode& store) { return values.matrix(g.accesses[size_t(store.access)]); };
-  // With two stores the one under gelu is the result, the other what gelu was taken of.
+  // With two stores, the one under gelu is the result and the other is gelu's input.
   if (stores.size() == 2 && values[stores[0]->in[0]].before >= 0) std::swap(stores[0], stores[1]);
   const Value& last = values[stores.back()->in[0]];
   if (last.form != Value::Form::sums) return std::nullopt;
@@ -245,7 +245,7 @@ std::optional<SplitEpilogue> split_epilogue(const TileGroup& g) {
     TileNode& again = rest.nodes[size_t(store.in[0])];
     again = {.kind = Kind::load, .dtype = access.dtype, .access = store.access};
     rest.accesses[size_t(store.access)].streaming = false;
-    // The store becomes a literal that nobody reads.
+    // The store becomes a literal that nothing reads.
     rest.nodes[s] = {.kind = Kind::literal, .dtype = DType::f32};
     rest = without_dead_nodes(rest);
     if (rest.accumulator >= 0 && reads_accumulator(rest)) continue;

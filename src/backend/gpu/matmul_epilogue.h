@@ -1,4 +1,4 @@
-// What follows a product's sums, as far as it is of the kind that the library (and our own kernel) can do while it stores them.
+// Work that follows a matmul, limited to forms that the library (and our own kernel) can apply while storing the sums.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,35 +8,35 @@
 
 namespace ridge::gpu {
 
-// result = function(alpha · sums + bias + addend). gelu may store what it is taken of in `aux`; gelu_grad multiplies the sums by the slope
-// of gelu (the tanh form) at `aux`. Values are rounded where they are stored, and nowhere before.
+// result = function(alpha · sums + bias + addend). gelu may store its input in `aux`; gelu_grad multiplies the sums by the derivative of gelu (tanh form) at
+// `aux`. Values are rounded only when they are stored.
 struct MatmulEpilogue {
   enum class Function : uint8_t { none, relu, gelu, gelu_grad } function = Function::none;
   double alpha = 1;
-  MatmulArray bias;    // varies over columns alone
-  MatmulArray addend;  // may be the result's own memory
-  MatmulArray aux;     // of gelu: absent, or a result as well
+  MatmulArray bias;    // varies only over columns
+  MatmulArray addend;  // may be the same memory as the result
+  MatmulArray aux;     // for gelu: absent, or a second result
   MatmulArray result;
   bool plain() const { return function == Function::none && alpha == 1 && !bias && !addend; }
   std::string name() const;  // "bias+gelu+aux"
 };
 
-// A group that is such an epilogue as a whole.
+// Matches a group that consists entirely of such an epilogue.
 std::optional<MatmulEpilogue> match_epilogue(const TileGroup& group);
 
-// A group that begins with such an epilogue, whose result it stores and reads no further back than: what is left to do reads that result.
+// A group that starts with such an epilogue and stores its result. The rest of the group reads that result, and nothing computed before it.
 struct SplitEpilogue {
   MatmulEpilogue first;
-  TileGroup rest;  // a group of its own over the same operands
+  TileGroup rest;  // a separate group over the same operands
 };
 std::optional<SplitEpilogue> split_epilogue(const TileGroup& group);
 
-// A whole epilogue in two: sums with the addend go where its result does, and the rest works on them there. Right only where the result is
-// not in the same memory as `aux`.
+// Splits a whole epilogue in two: the sums plus the addend are written to the result, and the rest then updates them in place. Valid only if the result does
+// not share memory with `aux`.
 std::optional<SplitEpilogue> finish_in_place(const MatmulEpilogue& whole, const Shape& domain, int operands);
 
-// The group as one that reads finished sums from memory: one more operand, put last, contiguous [batch, rows, columns]. Sums that the
-// group rounds to 16 bits before anything else are stored so.
+// The group rewritten to read finished sums from memory through one more operand, added last, contiguous [batch, rows, columns]. If the group first rounds the
+// sums to 16 bits, they are stored in that type.
 struct DetachedEpilogue {
   DType sums = DType::f32;
   TileGroup group;

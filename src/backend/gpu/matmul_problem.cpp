@@ -13,7 +13,7 @@ int64_t product(const std::vector<MatmulLoop>& loops) {
   return n;
 }
 
-// An operand as a matrix by columns whose `rows` axis has stride r and whose `columns` axis has stride c; transposed where c is the unit.
+// An operand as a column-major matrix whose `rows` axis has stride r and whose `columns` axis has stride c; transposed if c is the unit stride.
 struct Oriented {
   LibraryMatrix matrix;
   bool transposed = false;
@@ -22,7 +22,7 @@ struct Oriented {
 std::optional<Oriented> orient(DType type, int64_t rows, int64_t r, int64_t columns, int64_t c) {
   if (rows == 1) r = 0;
   if (columns == 1) c = 0;
-  // An axis of one element has any stride: the one that makes the other axis the matrix's stride.
+  // An axis of one element can have any stride; choose the one that lets the other axis provide the matrix's stride.
   auto lies = [](int64_t unit, int64_t size, int64_t stride, int64_t other) {
     return (unit == 1 || size == 1) && ((other == 1 && stride == 0) || stride >= size);
   };

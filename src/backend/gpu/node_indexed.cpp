@@ -1,4 +1,4 @@
-// take_grad, scatter and scatter_add: deterministic, whatever the indices. A bad index is reported and skipped.
+// take_grad, scatter and scatter_add: deterministic for any indices. A bad index is reported and skipped.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -10,12 +10,12 @@
 namespace ridge::gpu {
 namespace {
 
-constexpr int64_t kNarrowKeys = (int64_t(1) << 32) - 1;  // keys up to here take 32 bits; the last value stands for none
+constexpr int64_t kNarrowKeys = (int64_t(1) << 32) - 1;  // keys up to here take 32 bits; the largest value means none
 
 struct KeyType {
   explicit KeyType(int64_t targets) : wide(targets >= kNarrowKeys), bits(int(std::bit_width(uint64_t(targets)))) {}
   bool wide;
-  int bits;  // bad indices have the key `targets`, above all others
+  int bits;  // bad indices get the key `targets`, which is above all others
   int64_t bytes() const { return wide ? 8 : 4; }
   std::string name() const { return wide ? "unsigned long long" : "unsigned"; }
   std::string text() const { return "typedef " + name() + " Key;\n"; }
@@ -39,7 +39,7 @@ class TakeGradKernel final : public NodeKernel {
     const AxisView out(node.type().shape, int(node.attrs.ints[0]));
     const DType dtype = node.type().dtype;
     picks_ = graph.shape(node.in[1]).numel(), targets_ = out.size, bytes_ = node.type().bytes();
-    // Without targets every index is bad, and the sort says so.
+    // Without targets every index is bad, and the sort reports that.
     sorts_ = graph.shape(node.in[0]).numel() > 0;
     sums_ = sorts_ && bytes_ > 0;
     const KeyType key(targets_);
@@ -66,7 +66,7 @@ class TakeGradKernel final : public NodeKernel {
   SegmentSums segments_;
 };
 
-// Elements of the index that share all coordinates but the axis form a line; lines never meet.
+// Elements of the index that share all coordinates except the axis form a line; lines never overlap.
 constexpr const char* kLines = R"(
 struct Source { @global const i64* index; @global const Stored* from; @global Stored* out; @global u32* winners; i64 lines, size, inner, targets, step, numel; @global Fault* fault; i64 dims[kRank], strides[kRank]; };
 // Where a line starts in the target: its coordinates with 0 on the axis.
@@ -89,7 +89,7 @@ RIDGE_INLINE i64 target_of(@constant const Source& s, i64 i) {
 }
 )";
 
-// One thread a line, in index order.
+// One thread per line, in index order.
 constexpr const char* kWalk = R"(
 @entry(256; scatter_lines; Source s) {
   const i64 line = i64(@block) * 256 + @thread;
@@ -108,7 +108,7 @@ constexpr const char* kWalk = R"(
 }
 )";
 
-// The last of equal indices wins: first every target learns the highest place that writes to it.
+// The last of equal indices wins: first, each target records the highest position that writes to it.
 constexpr const char* kWinners = R"(
 @entry(256; scatter_winners; Source s) {
   const i64 i = i64(@block) * 256 + @thread;
@@ -121,7 +121,7 @@ constexpr const char* kWinners = R"(
 }
 )";
 
-// Sums of integers do not depend on the order.
+// Integer sums do not depend on the order.
 constexpr const char* kAtomic = R"(
 @entry(256; scatter_integers; Source s) {
   const i64 i = i64(@block) * 256 + @thread;
@@ -200,7 +200,7 @@ class ScatterKernel final : public NodeKernel {
   Way way_ = Way::none;
   AxisView target_, index_;
   int64_t bytes_ = 0, numel_ = 0, count_ = 0, lines_ = 0;
-  std::vector<int64_t> dims_, strides_;  // of a line: the index's sizes, the target's strides
+  std::vector<int64_t> dims_, strides_;  // per line: the index's sizes, the target's strides
   RadixSort sort_;
   SegmentSums segments_;
 };

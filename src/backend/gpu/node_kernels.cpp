@@ -53,7 +53,7 @@ void NodeKernel::enqueue(Bases bases, LaunchSink& sink) const {
       for (size_t i = 0; i < s.words.size(); ++i) words[i] = s.words[i].is_place ? at(bases, s.words[i].place) : uint64_t(s.words[i].value);
       sink.launch(functions_[size_t(s.text)], s.blocks, int(kBlock), texts_[size_t(s.text)].shared, std::as_bytes(std::span(words).first(s.words.size())));
     } else if (s.from) {
-      // The same memory may be bound under two names.
+      // The same memory may be bound to two places.
       if (at(bases, s.from) != at(bases, s.to)) sink.copy(at(bases, s.to), at(bases, s.from), s.bytes);
     } else {
       sink.fill_with_zeros(at(bases, s.to), s.bytes);
@@ -93,8 +93,8 @@ std::string word_text(int64_t bytes) {
   }
 }
 
-// Division by a number that the compiler does not know costs some thirty instructions; here it is a product and a shift:
-// n / d = (n + high(n * m)) >> s with s = ceil(log2 d) and m = 2^32 * (2^s - d) / d + 1, exact for n below 2^31.
+// Division by a number unknown to the compiler costs about thirty instructions; this takes a product and a shift: n / d = (n + high(n * m)) >> s with s =
+// ceil(log2 d) and m = 2^32 * (2^s - d) / d + 1, exact for n below 2^31.
 std::string index_text(int64_t largest) {
   if (largest > std::numeric_limits<int32_t>::max())
     return "typedef long long Index;\nstruct Divider { i64 size, magic, shift; };\n"
@@ -113,7 +113,7 @@ void append_divider(Words& words, int64_t size) {
 
 std::string constant_text(std::string_view name, int64_t value) { return fmt::format("constexpr long long {} = {};\n", name, value); }
 
-// One in each file of kernels.
+// Each is defined in its own file.
 std::unique_ptr<Kernel> make_scatter(const Graph& graph, NodeId node, const GpuChip& chip);  // scatter and scatter_add
 std::unique_ptr<Kernel> make_take_grad(const Graph& graph, NodeId node, const GpuChip& chip);
 std::unique_ptr<Kernel> make_dynamic_update_slice(const Graph& graph, NodeId node, const GpuChip& chip);

@@ -1,4 +1,4 @@
-// dynamic_update_slice and pad with interior padding: elements moved to computed places.
+// dynamic_update_slice, and pad with interior padding: move elements to computed positions.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace ridge::gpu {
 namespace {
 
-// One thread a word of the update. Starts are read on the device and clamped there.
+// One thread per word of the update. Starts are read and clamped on the device.
 constexpr const char* kUpdate = R"(
 struct Args {
   @global const Word* update; @global Word* out; i64 total, row_words;
@@ -44,7 +44,7 @@ class UpdateSliceKernel final : public NodeKernel {
     whole_ = node.type().shape, part_ = graph.shape(node.in[1]);
     bytes_ = node.type().bytes(), element_ = size_of(node.type().dtype);
     const Shape strides = contiguous_strides(whole_);
-    // Axes that the update covers wholly are contiguous in both, together with the axis before them.
+    // Axes that the update covers completely are contiguous in both arrays, together with the axis before them.
     const int rank = whole_.rank();
     row_axes_ = rank;
     while (row_axes_ > 0 && part_[row_axes_ - 1] == whole_[row_axes_ - 1]) --row_axes_;
@@ -85,7 +85,7 @@ class UpdateSliceKernel final : public NodeKernel {
   int64_t bytes_ = 0, element_ = 1, row_bytes_ = 0, stride_[kMaxRank] = {};  // in bytes
 };
 
-// One thread an element of the result.
+// One thread per element of the result.
 constexpr const char* kPad = R"(
 struct Axis { i64 in, low; Divider size, step; };
 struct Args { @global const Word* x; @global Word* out; i64 total; u64 filling; Axis axes[kRank]; };
@@ -116,7 +116,7 @@ class PadKernel final : public NodeKernel {
     filling_ = filling(node.type().dtype, node.attrs.reals[0]);
     for (int i = 0; i < rank; ++i) {
       const Axis a{in[i], out[i], pads[size_t(i)], pads[size_t(2 * rank + i)] + 1};
-      if (!axes_.empty() && axes_.back().plain() && a.plain())  // neighbours that stay as they are
+      if (!axes_.empty() && axes_.back().plain() && a.plain())  // merge neighbours that are not padded
         axes_.back().in *= a.in, axes_.back().out *= a.out;
       else
         axes_.push_back(a);
@@ -145,7 +145,7 @@ class PadKernel final : public NodeKernel {
     bool plain() const { return in == out && low == 0 && step == 1; }
   };
 
-  // The element's bits in a word.
+  // The fill element's bits in a word.
   static uint64_t filling(DType dtype, double value) {
     switch (dtype) {
       case DType::boolean: return int64_t(value) != 0;

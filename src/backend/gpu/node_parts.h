@@ -1,4 +1,5 @@
-// What the kernels of single nodes share: a list of launches, copies and fills, argument structs, element types as text, and their makers.
+// Shared by the kernels of single nodes: a list of launches, copies and fills, argument structs, element types as text, and the functions that make the
+// kernels.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,7 +12,7 @@
 
 namespace ridge::gpu {
 
-// Every entry takes one struct of 8-byte words by value: addresses and numbers.
+// Every entry takes one struct of 8-byte words by value: addresses and integers.
 struct Word {
   Word(Place p) : place(p), is_place(true) {}
   Word(int64_t v) : value(v) {}
@@ -21,9 +22,9 @@ struct Word {
 };
 using Words = std::vector<Word>;
 inline constexpr int kMostWords = 96;
-inline constexpr int64_t kBlock = 256;  // threads of every block
+inline constexpr int64_t kBlock = 256;  // threads in every block
 
-// A kernel that is a list of steps. Texts are named in the constructor, steps in bind.
+// A kernel that is a list of steps. The constructor adds texts; bind adds steps.
 class NodeKernel : public Kernel {
  public:
   explicit NodeKernel(const GpuChip& chip) : dialect_(*chip.dialect) {}
@@ -35,16 +36,16 @@ class NodeKernel : public Kernel {
  protected:
   friend class RadixSort;
   friend class SegmentSums;
-  int add_text(std::string entry, std::string_view body, int64_t shared = 0);  // with a dialect's @words
+  int add_text(std::string entry, std::string_view body, int64_t shared = 0);  // with @words, to be replaced by the dialect
   int add(KernelText text);                                                    // in the device's own language
   void clear() { steps_.clear(); }
   void launch(int text, int64_t blocks, Words words);
-  void copy(Place from, Place to, int64_t bytes);  // nothing when both are one place
+  void copy(Place from, Place to, int64_t bytes);  // does nothing if both places are the same
   void fill_with_zeros(Place to, int64_t bytes);
 
  private:
   struct Step {
-    int text = -1;  // -1: a copy, or a fill when `from` is absent
+    int text = -1;  // -1: a copy, or a fill if `from` is absent
     int64_t blocks = 0;
     Words words;
     Place from, to;
@@ -56,11 +57,11 @@ class NodeKernel : public Kernel {
   const KernelDialect& dialect_;
 };
 
-// Texts. An element type is Stored, Total, load_element, store_element, add_elements: halves are summed in f32, integers modulo 2^bits,
-// boolean by `or`. A word is an unsigned integer of the element's size.
+// Kernel texts. An element type provides Stored, Total, load_element, store_element and add_elements: half types are summed in f32, integers modulo 2^bits,
+// booleans with `or`. A word is an unsigned integer of the element's size.
 std::string element_text(DType dtype);
 std::string word_text(int64_t bytes);
-// Index, 32 bits when every number up to `largest` fits, else 64; and Divider, quotient(divider, n) for n up to there, which takes the
+// Defines Index, which has 32 bits if all integers up to `largest` fit, else 64; and Divider with quotient(divider, n) for n up to `largest`, built from the
 // words of divider(size).
 std::string index_text(int64_t largest);
 void append_divider(Words& words, int64_t size);

@@ -7,8 +7,8 @@
 namespace ridge::gpu {
 namespace {
 
-constexpr int64_t kTile = 1024;       // elements that a block places together
-constexpr int64_t kMostChunks = 128;  // of a row; every block adds up the counts of those before it
+constexpr int64_t kTile = 1024;       // elements that a block places per step
+constexpr int64_t kMostChunks = 128;  // per row; every block adds the counts of all chunks before its own
 
 constexpr const char* kParts = R"(
 struct Args { @global const Key* keys; @global const u32* places; @global Key* to_keys; @global u32* to_places; @global u32* counts; i64 n, chunk, chunks, shift; Source source; };
@@ -32,8 +32,8 @@ constexpr const char* kCount = R"(
 }
 )";
 
-// Thread t knows where digit t of this chunk begins. In a tile every warp ranks 128 elements in order, by ballots over the digit's bits;
-// then the warps' counts are added up, so that equal digits stay in order.
+// Thread t knows where digit t of this chunk starts. In a tile, each warp ranks 128 elements in order, with ballots over the digit's bits; then the warps'
+// counts are added up, so that equal digits keep their order.
 constexpr const char* kPlace = R"(
 @entry(256; radix_place; Args a) {
   @shared u32 starts[8][256];

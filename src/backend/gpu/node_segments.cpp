@@ -1,5 +1,5 @@
-// The sorted order is cut into parts of 64 records, so that a target that fills half of a batch is still summed by many threads: a run
-// of records within a part is summed to its target; a run over several parts leaves partial sums, which are joined in order afterwards.
+// The sorted order is split into parts of 64 records, so that even a target that takes up half of a batch is summed by many threads. A run of records within
+// one part is summed into its target; a run that spans several parts leaves partial sums, which are added in order afterwards.
 #include "backend/gpu/node_segments.h"
 
 #include <algorithm>
@@ -92,7 +92,7 @@ RIDGE_INLINE void write_zeros(@constant const Args& a, i64 block) {
 }
 )";
 
-// The part in which a run over several parts begins sums it up.
+// A run that spans several parts is summed by the part in which it starts.
 constexpr const char* kJoins = R"(
 @entry(256; segment_joins; Args a) {
   const i64 at = i64(@block) * 256 + @thread, column = at % a.columns, unit = at / a.columns, part = unit % a.parts, o = unit / a.parts;
@@ -119,7 +119,7 @@ constexpr const char* kJoins = R"(
 SegmentSums::SegmentSums(NodeKernel& kernel, DType dtype, Result result, std::string key_type, int64_t outer, int64_t n, int64_t targets, int64_t inner)
     : dtype_(dtype), result_(result), key_type_(std::move(key_type)), outer_(outer), n_(n), targets_(targets), inner_(inner), parts_(blocks_of(n, kPart)) {
   partial_bytes_ = parts_ > 1 ? rounded(outer_ * parts_ * 2 * inner_ * sum_bytes(dtype_)) : 0;
-  const int64_t vector = 16 / std::max<int64_t>(size_of(dtype), 2);  // bytes: eight at a time
+  const int64_t vector = 16 / std::max<int64_t>(size_of(dtype), 2);  // one-byte elements: eight at a time
   narrow_ = add_form(kernel, 1);
   if (inner % vector == 0) wide_ = add_form(kernel, vector);
 }

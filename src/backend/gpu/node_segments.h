@@ -1,4 +1,4 @@
-// Sums of rows that share a target: [outer, n, inner] -> [outer, targets, inner], from records sorted by target.
+// Sums rows that share a target: [outer, n, inner] -> [outer, targets, inner], from records sorted by target.
 #pragma once
 #include "backend/gpu/node_parts.h"
 
@@ -6,7 +6,7 @@ namespace ridge::gpu {
 
 class SegmentSums {
  public:
-  enum class Result { written, added };  // written: rows without a target's sum are zero; added: to what is there
+  enum class Result { written, added };  // written: targets that no row refers to become zero; added: sums are added to the existing values
 
   SegmentSums() = default;
   SegmentSums(NodeKernel& kernel, DType dtype, Result result, std::string key_type, int64_t outer, int64_t n, int64_t targets, int64_t inner);
@@ -15,7 +15,7 @@ class SegmentSums {
   void append(NodeKernel& kernel, Place rows, Place out, Place keys, Place places, Place workspace) const;
 
  private:
-  struct Form {  // how many elements a thread takes
+  struct Form {  // how many elements a thread processes
     int64_t vector = 0;
     int sums = -1, joins = -1;
   };

@@ -1,5 +1,5 @@
-// sort: stable, along any axis. Keys are mapped to unsigned integers of the same order (NaN greatest and all equal, zeros of both signs
-// equal). Rows up to 2048 elements are sorted in shared memory, several a block; longer ones digit by digit in workspace.
+// sort: stable, along any axis. Keys are mapped to unsigned integers with the same order (NaN greatest and all NaNs equal, zeros of either sign equal). Rows of
+// up to 2048 elements are sorted in shared memory, several per block; longer rows are radix-sorted in workspace.
 #include <algorithm>
 #include <bit>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSlots = 2048;
 
-// Key, and key_of as the order of a dtype's bits.
+// Defines Key and key_of(), which maps a dtype's bits to ordered integers.
 std::string key_text(DType dtype) {
   const int64_t bytes = size_of(dtype);
   std::string body;
@@ -48,7 +48,7 @@ RIDGE_INLINE void last_put(@constant const Source& s, i64 row, i64 to, Key, u32 
 }
 )";
 
-// A bitonic network over (key, place): places are distinct, so the order is total. Missing elements come last.
+// A bitonic network over (key, place). Places are distinct, so the order is total. Missing elements sort last.
 constexpr const char* kShort = R"(
 struct Args { Source source; i64 rows, padded; };
 @entry(256; sort_rows; Args a) {

@@ -1,4 +1,4 @@
-// fold, the adjoint of windows, and cumsum. The order of every sum depends on the shape alone.
+// fold, the adjoint of windows, and cumsum. The order of every sum depends only on the shape.
 #include <algorithm>
 
 #include "backend/gpu/node_parts.h"
@@ -6,8 +6,7 @@
 namespace ridge::gpu {
 namespace {
 
-// Every element of the result gathers the taps that read it, in the order of the taps: element s is tap w of window q when
-// q * stride + w * dilation = s.
+// Every element of the result gathers the taps that read it, in tap order: element s is tap w of window q if q * stride + w * dilation = s.
 constexpr const char* kFold = R"(
 struct Args { @global const Stored* g; @global Stored* out; i64 total, window, dilation, windows; Divider size, inner, stride; };
 @entry(256; fold; Args a) {
@@ -51,8 +50,8 @@ class FoldKernel final : public NodeKernel {
   AxisView view_;
 };
 
-// Lines are cut into chunks when there are few: totals of chunks first, then every chunk from where the ones before it end.
-// Neighbouring lines, or short ones: one thread walks a chunk. Single long lines: one block does, a tile of 2048 elements at a time.
+// If there are few lines, they are split into chunks: first the totals of the chunks, then each chunk starting from the sum of those before it. For adjacent or
+// short lines, one thread processes a chunk. For single long lines, one block does, a tile of 2048 elements at a time.
 constexpr const char* kCumsumParts = R"(
 struct Args { @global const Stored* x; @global Stored* out; @global Total* totals; i64 outer, size, inner, chunk, chunks, reverse; };
 RIDGE_INLINE i64 place_of(@constant const Args& a, i64 o, i64 i, i64 j) { return (o * a.size + (a.reverse ? a.size - 1 - i : i)) * a.inner + j; }

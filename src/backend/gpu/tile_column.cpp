@@ -1,4 +1,4 @@
-// Column kernels, and the joining of parts.
+// Column kernels, and the kernels that combine partial results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace ridge::gpu {
 
 using Kind = TileNode::Kind;
 
-// ---- column: threads side by side take columns, threads behind each other take rows ----
+// ---- column: the threads of a block form a grid over columns and rows; adjacent threads take adjacent columns ----
 
 TileText TileSkeleton::column() {
   const bool parts = schedule_.part > 0;

@@ -79,7 +79,7 @@ class TileKernel : public Kernel {
   };
   struct Pointer {
     int operand = -1;    // -1: in the workspace
-    int64_t offset = 0;  // there
+    int64_t offset = 0;  // in the operand or the workspace
     Place place;
   };
   struct Entry {
@@ -95,7 +95,7 @@ class TileKernel : public Kernel {
     KernelFunction function = nullptr;
   };
 
-  // The k-th launches of all groups go together where their texts are the same.
+  // The k-th launches of all groups are combined if their texts are equal.
   void collect(const std::vector<Planned>& plans) {
     size_t steps = 0;
     for (const Planned& p : plans) steps = std::max(steps, p.plan.launches.size());
@@ -164,7 +164,7 @@ void find_row_sums(const Program& program, const GpuChip& chip, std::vector<int>
   auto suits = [&](const ProgramKernel& k, TileGroup::Template form) {
     return k.group.kind == Group::Kind::tile && k.tiles.size() == 1 && k.tiles[0].form == form && k.tiles[0].accumulator < 0;
   };
-  // Sums come earlier or later than planned: until then their memory must be nobody else's, and what they read must be there.
+  // The sums are computed earlier or later than planned, so nothing else may use their memory in between, and their inputs must be available.
   auto may_move = [&](size_t from, size_t to, const std::vector<int>& same) {
     for (size_t o = 0; o < kernels[from].operands.size(); ++o) {
       const ProgramOperand& operand = kernels[from].operands[o];

@@ -46,7 +46,7 @@ std::vector<Axis> axes_of(const TileGroup& group) {
   return axes;
 }
 
-// An axis of size 1 says nothing, unless its only point is out of some access's bounds.
+// An axis of size 1 can be dropped unless its only point is outside some access's bounds.
 void drop_unit_axes(std::vector<Axis>& axes) {
   std::erase_if(axes, [](const Axis& axis) {
     return axis.size == 1 && std::all_of(axis.bounds.begin(), axis.bounds.end(), [](const Range& b) { return b.low <= 0 && b.high > 0; });
@@ -84,7 +84,7 @@ void merge_axes(std::vector<Axis>& axes) {
   }
 }
 
-// There is an axis of each class that the form speaks of.
+// Adds the axes that the form requires: at least one of each class.
 void complete(Form form, std::vector<Axis>& axes, size_t accesses) {
   auto has = [&](Class kind) { return std::any_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.kind == kind; }); };
   auto add = [&](Class kind, size_t at) { axes.insert(axes.begin() + long(at), {1, kind, std::vector<int64_t>(accesses, 0), std::vector<Range>(accesses)}); };
@@ -93,7 +93,7 @@ void complete(Form form, std::vector<Axis>& axes, size_t accesses) {
   if (form != Form::map && !has(kReduced)) add(kReduced, axes.size() - (form == Form::column));
 }
 
-// Nodes that no store needs become literals that nobody asks for.
+// Replaces nodes that no store needs with unused literals.
 void drop_dead_nodes(TileGroup& group) {
   std::vector<char> alive(group.nodes.size(), 0);
   for (size_t n = group.nodes.size(); n-- > 0;) {
@@ -205,7 +205,7 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
     if ((node.kind != Kind::load && node.kind != Kind::store) || !facts.wide(int(n))) continue;
     const int64_t bytes = size_of(group.accesses[size_t(node.access)].dtype);
     smallest = std::min(smallest, bytes), widest = std::max(widest, bytes);
-    if (facts.mask[n] == all) largest = std::max(largest, bytes);  // what is read again and again is in the cache
+    if (facts.mask[n] == all) largest = std::max(largest, bytes);  // data that is read repeatedly is in the cache
   }
   if (smallest == 16) return 1;
   if (largest == 1) largest = widest;
@@ -225,7 +225,7 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
     }
     return true;
   };
-  // 16 bytes of the widest elements: neighbouring threads then touch neighbouring bytes. Among narrow ones the widest may take two steps.
+  // 16 bytes of the widest elements, so that neighbouring threads access neighbouring bytes. Next to narrow elements, the widest may take two accesses.
   for (int64_t v = std::min<int64_t>(largest == 8 && smallest < 8 ? 4 : 16 / largest, 8); v > 1; v /= 2)
     if (suits(v)) return int(v);
   return 1;

@@ -1,4 +1,4 @@
-// Map kernels: one that walks the output in order, and one in squares, for reads that are contiguous across it.
+// Map kernels: one that follows the order of the output, and one that works in squares, for reads that are contiguous along another axis.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace ridge::gpu {
 
 using Kind = TileNode::Kind;
 
-// ---- map: a thread takes `unroll` vectors; it reads them all before it computes, so that many reads are on their way ----
+// ---- map: a thread reads all of its `unroll` vectors before it computes, so that many reads are in flight ----
 
 TileText TileSkeleton::map() {
   use(all_stores(group_));
-  // Loads by how many gathers come before them.
+  // The number of gathers that precede each load.
   std::vector<int> stage(group_.nodes.size(), 0);
   int stages = 0;
   for (size_t n = 0; n < group_.nodes.size(); ++n) {
@@ -69,7 +69,8 @@ TileText TileSkeleton::map() {
   return finish("tile_map", kernel);
 }
 
-// A block takes a square of two axes. What is contiguous along the slower one is read that way into shared memory and from there the other way.
+// A block takes a square of two axes. Data that is contiguous along the slower axis is read in that order into shared memory, and transposed when read from
+// there.
 TileText TileSkeleton::transposed_map() {
   use(all_stores(group_));
   const int across = schedule_.across, along = facts_.axis, side = 64, deep = schedule_.threads / side;

@@ -12,12 +12,12 @@ using Form = TileGroup::Template;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t power_of_two_above(int64_t x) { return int64_t(std::bit_ceil(uint64_t(std::max<int64_t>(x, 1)))); }
 
-constexpr int64_t kFewRows = 256;    // fewer do not fill a chip: long ones are split
-constexpr int64_t kRowPart = 16384;  // elements of a part
+constexpr int64_t kFewRows = 256;    // fewer rows do not fill a chip, so long ones are split
+constexpr int64_t kRowPart = 16384;  // elements per part
 constexpr int64_t kLongRow = 2 * kRowPart;
-constexpr int64_t kColumnBlocks = 1024;  // that a column reduction is split for
-constexpr int64_t kWarpRow = 1024;       // elements of a row that one warp takes
-constexpr int kKeptRegisters = 40;       // for values of a row, per thread
+constexpr int64_t kColumnBlocks = 1024;  // blocks to aim for when splitting a column reduction
+constexpr int64_t kWarpRow = 1024;       // elements of the longest row for a single warp
+constexpr int kKeptRegisters = 40;       // per thread, for values of a row
 
 class Planner {
  public:
@@ -25,7 +25,7 @@ class Planner {
     sharing_.wide_index = sharing.wide_index || !fits_32_bits(group);
   }
 
-  // The group is one of rows; its last stores are what the column group `own` sums.
+  // The group is a row group; its last stores are the values that the column group `own` sums.
   std::optional<TilePlan> run_with_sums(const TileGroup& own, int sums) {
     constexpr int64_t kMostRegisters = 64;
     const int64_t blocks = 3 * chip_.multiprocessors;
@@ -67,7 +67,7 @@ class Planner {
     plan_.launches.push_back({std::move(text.text), s.threads, blocks, n, r, std::move(text.pointers)});
   }
 
-  // The schedule's table is as long as its pointers allow, which are known once the text is written.
+  // The length of the schedule's table depends on the number of pointers, which is known once the text is written.
   template <class Make>
   TileText written(Make make, const TileGroup& g, const TileFacts& f, TileSchedule& s) {
     s.wide_index = sharing_.wide_index, s.dialect = chip_.dialect;
@@ -94,7 +94,7 @@ class Planner {
       return add(std::move(text), s, square * others, others, 1);
     }
     s.vector = vector_width(g, f, g.domain.rank() == 1);
-    int64_t bytes = 0;  // that a thread reads for a vector
+    int64_t bytes = 0;  // read by a thread per vector
     for (size_t n = 0; n < g.nodes.size(); ++n)
       if (g.nodes[n].kind == Kind::load && f.mask[n] == full_mask(g)) bytes += (f.wide(int(n)) ? s.vector : 1) * size_of(g.nodes[n].dtype);
     s.unroll = int(std::bit_floor(uint64_t(std::clamp<int64_t>(64 / std::max<int64_t>(bytes, 1), 1, 4))));
@@ -107,14 +107,14 @@ class Planner {
     const TileFacts f = facts_of(g);
     const int64_t rows = kept_points(g), length = reduced_points(g);
     const TileKept kept = kept_values(g, f);
-    const bool again = std::any_of(kept.registers.begin(), kept.registers.end(), [](char k) { return k; });  // something serves several phases
+    const bool again = std::any_of(kept.registers.begin(), kept.registers.end(), [](char k) { return k; });  // some value is used in several phases
     TileSchedule s;
     const bool many_phases = f.phases > 1 || !stores_early(g, f);
     int64_t shared = 0;
     for (size_t n = 0; n < g.nodes.size(); ++n)
       if (kept.loads[n]) shared += (length * size_of(g.nodes[n].dtype) + 127) / 128 * 128;
     const bool fits = shared <= chip_.shared_bytes - 8192;
-    const bool flat = sharing_.many && rows == 1 && g.reduced == 1 && f.phases == 1 && !stores_body(g, f) && length > 0;  // one text for all
+    const bool flat = sharing_.many && rows == 1 && g.reduced == 1 && f.phases == 1 && !stores_body(g, f) && length > 0;  // one text for all groups
     const bool split = flat || (length >= kLongRow && rows < kFewRows && (!many_phases || !fits || (rows <= 8 && length >= 8 * kLongRow)));
     if (split) return split_row(g, f);
     s.vector = vector_width(g, f, false);
@@ -131,7 +131,7 @@ class Planner {
       const int64_t need = registers(s.threads);
       if (again && need > (s.threads == 1024 ? 24 : kKeptRegisters)) {
         s.keep_shared = shared > 0 && fits;
-        const bool two = 2 * (shared + 2048) <= chip_.shared_bytes_per_multiprocessor;  // one computes while the other reads
+        const bool two = 2 * (shared + 2048) <= chip_.shared_bytes_per_multiprocessor;  // one block computes while the other reads
         s.threads = s.lanes = s.keep_shared && !two ? 1024 : 512;
         if (s.keep_shared && two) s.blocks = 2;
       } else if (again || need <= kKeptRegisters) {
@@ -145,7 +145,7 @@ class Planner {
     add(std::move(text), s, ceil_div(rows, s.threads / s.lanes), rows, length);
   }
 
-  // The group with those reductions read from memory that are already finished there; `finished` by node.
+  // The group, with finished reductions read from memory; `finished` is by node.
   TileGroup with_results(const TileGroup& g, const std::vector<int>& operand, const std::vector<char>& finished) const {
     TileGroup out = g;
     for (int n : reductions(g)) {
@@ -174,7 +174,7 @@ class Planner {
       if (g.nodes[size_t(n)].kind == Kind::store && (f.body(n) ? body : kept)) g.nodes[size_t(n)] = {.kind = Kind::literal};
   }
 
-  // Reductions whose parts are first computed and then joined, one phase after the other; then what their values serve for.
+  // Computes reductions in parts and combines them, phase by phase, and then everything that uses their values.
   template <class Part>
   void split(TileGroup g, const TileFacts& f, int64_t parts, Part part) {
     const int64_t points = kept_points(g);
@@ -200,7 +200,7 @@ class Planner {
         joining.accesses.push_back(result_access(g, n, operand));
         joining.nodes.push_back(store);
       }
-      const std::vector<int> open = reductions(now);  // their parts are operands beyond those of the group
+      const std::vector<int> open = reductions(now);  // their parts are numbered after the group's operands
       std::vector<int> place(open.size(), -1);
       auto settle = [&](TileLaunch& launch) {
         for (int& p : launch.pointers) {
@@ -228,7 +228,7 @@ class Planner {
     kept_map(kept, f);
   }
 
-  // No store within a row or column waits for a reduction: all can be made in the only pass over memory.
+  // Whether no store within a row or column depends on a reduction, so that all can be done in the only pass over memory.
   static bool stores_early(const TileGroup& g, const TileFacts& f) {
     if (f.phases != 1) return false;
     for (int n = 0; n < int(g.nodes.size()); ++n)
@@ -236,7 +236,7 @@ class Planner {
     return true;
   }
 
-  // Stores of whole rows or columns by themselves: a map over the kept axes.
+  // The stores of one value per row or column, as a separate map over the kept axes.
   void kept_map(TileGroup g, const TileFacts& f) {
     const std::vector<int> axes = kept_axes(g);
     auto only_kept = [&](const Shape& from) {
@@ -260,7 +260,7 @@ class Planner {
     const TileFacts f = facts_of(g);
     TileSchedule s;
     s.threads = 512;
-    s.columns = int(std::min<int64_t>(8, std::bit_floor(uint64_t(points))));  // a memory sector of floats
+    s.columns = int(std::min<int64_t>(8, std::bit_floor(uint64_t(points))));  // one memory sector of floats
     TileText text = written(combine_text, g, f, s);
     add(std::move(text), s, ceil_div(points, s.columns), points, parts);
   }
@@ -282,7 +282,7 @@ class Planner {
     if (stores_early(g, f)) f.store_phase = 0;
     const int64_t columns = g.domain.back(), rows = reduced_points(g), outer = columns > 0 ? kept_points(g) / columns : 0;
     TileSchedule s;
-    s.vector = std::min(4, vector_width(g, f, false));  // more strips, so fewer parts
+    s.vector = std::min(4, vector_width(g, f, false));  // gives more strips, so fewer parts
     int64_t bytes = 0;                                  // of shared memory, per thread and column
     for (int n : reductions(g)) bytes += accumulator_bytes(g, n);
     while (s.vector > 1 && bytes * 256 * s.vector > 40960) s.vector /= 2;
@@ -315,7 +315,7 @@ class Planner {
   TilePlan plan_;
 };
 
-// The row group with the values that the column group sums as stores to operands from `first_sum` on; their order is that of its reductions.
+// The row group, with the values that the column group sums as stores to operands from `first_sum` on, in the order of the column group's reductions.
 std::optional<TileGroup> with_column_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, int first_sum) {
   const TileFacts facts = facts_of(column);
   const int rank = row.domain.rank();
@@ -354,7 +354,7 @@ std::optional<TileGroup> with_column_sums(const TileGroup& row, const TileGroup&
       if (!access.bounds.empty() || access.gather >= 0 || node.in[0] >= 0) return {};
       moved[size_t(n)] = load_of(access);
       if (moved[size_t(n)] >= 0) continue;
-      if (facts.body(n)) return {};  // memory that the rows do not read
+      if (facts.body(n)) return {};  // reads memory that the row group does not read
       out.accesses.push_back(access);
       out.accesses.back().operand += row.operands;
       node.access = int(out.accesses.size()) - 1;

@@ -1,5 +1,5 @@
-// How a fused group runs: its launches one after the other, each with its text, blocks and pointers. Depends on the group and the chip
-// alone, and how sums are cut depends on shapes alone.
+// How a fused group runs: a sequence of launches, each with its text, blocks and pointers. Depends only on the group and the chip; how sums are split depends
+// only on shapes.
 #pragma once
 #include <optional>
 #include <span>
@@ -13,7 +13,7 @@ struct TileLaunch {
   KernelText text;
   int threads = 0;
   int64_t blocks = 0, n = 0, r = 0;
-  std::vector<int> pointers;  // operands of the group; from `operands` on: pieces of the workspace
+  std::vector<int> pointers;  // operands of the group; values from `operands` on are pieces of the workspace
 };
 
 struct TilePlan {
@@ -22,15 +22,15 @@ struct TilePlan {
   int64_t workspace = 0;
 };
 
-// What several groups of one launch must have in common.
+// What several groups in one launch must have in common.
 struct TileSharing {
   bool wide_index = false;
-  bool many = false;  // several groups: entries in a table
+  bool many = false;  // several groups, listed in a table of entries
 };
 
-// A row group that also makes the sums over rows of a column group over the same points, from what it has read anyway. Operands: the row
-// group's, then the column group's; `same` names the row group's operand that is the same memory as the column group's, -1: none.
-// Empty where it does not suit.
+// A row group that also computes, from data it reads anyway, the sums over rows of a column group over the same points. Operands: the row group's, then the
+// column group's; `same` maps each operand of the column group to the row group's operand with the same memory, -1: none. Empty if the groups cannot be
+// combined.
 std::optional<TilePlan> plan_row_with_sums(const TileGroup& row, const TileGroup& column, std::span<const int> same, const GpuChip& chip);
 
 TilePlan plan_tile(const TileGroup& group, const GpuChip& chip, const TileSharing& sharing);

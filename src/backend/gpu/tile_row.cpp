@@ -12,7 +12,7 @@ using Kind = TileNode::Kind;
 
 // ---- row ----
 
-// Shared memory for the loads of several phases, each a whole row; the addresses are of the thread's vector.
+// Shared memory for the loads that several phases use, each a whole row; the addresses are those of the thread's vector.
 int64_t TileSkeleton::shared_layout() {
   shared_address_.assign(group_.nodes.size(), {});
   if (!schedule_.keep_shared) return 0;
@@ -36,7 +36,7 @@ void TileSkeleton::begin_kept_vectors() {
   coordinates(reduced_axes(group_), "j", narrow_reduced());
 }
 
-// One phase of a row whose vectors stay in registers.
+// One phase of a row whose vectors are kept in registers.
 void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
   begin_kept_vectors();
   const TileWriter::Scope scope = out_.enter();
@@ -54,7 +54,7 @@ void TileSkeleton::kept_pass(int phase, const TileKept& kept, const std::vector<
   out_.close();
 }
 
-// Loads that depend on nothing computed within the row.
+// Loads that do not depend on values computed within the row.
 std::vector<int> TileSkeleton::plain_loads(const std::vector<char>& computes) const {
   std::vector<int> loads;
   for (int n = 0; n < int(group_.nodes.size()); ++n) {
@@ -66,10 +66,10 @@ std::vector<int> TileSkeleton::plain_loads(const std::vector<char>& computes) co
   return loads;
 }
 
-// What the last phase reads first, all of it before its first store: a store might be to the same place as a later load, and each load
-// would then be waited for by itself. Not what lies where the reductions before it say.
+// Issues the last phase's loads before its first store. A store might alias a later load, in which case each load would be waited for separately. Excludes
+// loads whose address depends on earlier reductions.
 void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made) {
-  constexpr int kMostValues = 32;  // registers for them
+  constexpr int kMostValues = 32;  // limit on the registers for them
   std::vector<int> ahead;
   int values = 0;
   for (int n : plain_loads(phase_nodes(group_, facts_, phase)))
@@ -96,8 +96,8 @@ void TileSkeleton::row_body(int phase, const std::string& here) {
   body_stores(phase, here, here == "true" ? "live" : here + " && live");
 }
 
-// One phase of a long row: some vectors are read, then computed with. Where comparisons of the position are decided for a whole vector, as
-// they are for almost all, a copy of the code does without them.
+// One phase of a long row: reads several vectors, then computes with them. If comparisons of the position are settled for a whole vector, as they almost always
+// are, a copy of the code omits them.
 void TileSkeleton::loop_pass(int phase, const TileKept& kept, const std::vector<char>& made) {
   const std::vector<char> computes = phase_nodes(group_, facts_, phase);
   const std::vector<int> early = plain_loads(computes);
@@ -232,7 +232,7 @@ void TileSkeleton::row_function() {
   out_.close();
 }
 
-// A block whose warps go through many rows and sum over them, column by column.
+// A block whose warps iterate over many rows and sum over them, column by column.
 void TileSkeleton::begin_rows() {
   for (int n : all_stores(group_)) {
     if (!is_sum(n)) continue;
@@ -246,7 +246,7 @@ void TileSkeleton::begin_rows() {
   out_.line("const bool live = true;");
 }
 
-// The warps' sums are added in order and are one part of the result.
+// Adds the warps' sums in order; the total is one part of the result.
 void TileSkeleton::end_rows() {
   out_.close();
   const int64_t length = reduced_points(group_), vectors = length / schedule_.vector;
@@ -267,7 +267,7 @@ void TileSkeleton::end_rows() {
   }
 }
 
-// Sums run in the same order wherever the operands lie.
+// The order of sums does not depend on the operands' alignment.
 std::string TileSkeleton::call() const {
   if (schedule_.vector == 1) return "  run<1, true>(entry, fault, block);\n";
   return fmt::format("  if ({}) run<{}, true>(entry, fault, block);\n  else run<{}, false>(entry, fault, block);\n", aligned(), schedule_.vector,

@@ -1,4 +1,4 @@
-// A tile kernel being written: what its skeletons share. Used by tile_source and the files of the skeletons alone.
+// The state of a tile kernel while its text is written, shared by the skeletons. Used only by tile_source and the skeleton files.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,12 +8,12 @@
 
 namespace ridge::gpu {
 
-const char* joiner(Op op);  // the name of its join in the prelude
+const char* joiner(Op op);  // the name of its join function in the prelude
 bool is_arg(Op op);
 
-// What one phase must have computed: the operands of its reductions, in the last one the stores within rows.
+// The nodes that a phase must compute: the operands of its reductions, and in the last phase the stores within rows.
 std::vector<int> phase_roots(const TileGroup& group, const TileFacts& facts, int phase);
-// Nodes within rows that a phase computes, reductions being known.
+// The nodes within rows that a phase computes, given the results of earlier reductions.
 std::vector<char> phase_nodes(const TileGroup& group, const TileFacts& facts, int phase);
 std::vector<int> all_stores(const TileGroup& group);
 
@@ -31,11 +31,11 @@ class TileSkeleton {
  private:
   void use(const std::vector<int>& roots, bool joined = false);
   int pointer(int operand) const { return int(std::find(pointers_.begin(), pointers_.end(), operand) - pointers_.begin()); }
-  void use_group();  // all of it, or the first reductions alone where they are split
+  void use_group();  // the whole group, or only its first reductions if they are split
   void begin_function(const std::string& head);
   void declare_pointers();
   void coordinates(const std::vector<int>& axes, const std::string& number, bool narrow = false);
-  bool narrow_reduced() const { return reduced_points(group_) < (int64_t(1) << 31) - (1 << 22); }  // 32 bits do for positions in a row
+  bool narrow_reduced() const { return reduced_points(group_) < (int64_t(1) << 31) - (1 << 22); }  // positions in a row fit in 32 bits
   void kept_values_of(int phase, const std::string& live);
   void begin_accumulators(int phase);
   void accumulate(int phase, const std::string& here, const std::string& position);
@@ -51,13 +51,13 @@ class TileSkeleton {
   void loop_pass(int phase, const TileKept& kept, const std::vector<char>& made);
   void begin_rows();
   void end_rows();
-  bool is_sum(int store) const;  // over rows, kept in registers until the block is through
+  bool is_sum(int store) const;  // a sum over rows, kept in registers until the block finishes
   void row_body(int phase, const std::string& here);
   std::string call() const;
   void body_stores(int phase, const std::string& here, const std::string& live);
   void kept_stores(const std::string& live);
   int64_t shared_layout();
-  int index(int reduce) const;  // which of the group's reductions
+  int index(int reduce) const;  // index among the group's reductions
 
   const TileGroup& group_;
   const TileFacts& facts_;

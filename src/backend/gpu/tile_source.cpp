@@ -12,7 +12,7 @@ namespace ridge::gpu {
 using Kind = TileNode::Kind;
 namespace {
 
-// Nodes that are needed for the roots; `joined`: reductions are known without their operands.
+// The nodes that the roots need; `joined`: reductions are known, so their operands are not needed.
 std::vector<char> needed(const TileGroup& group, const std::vector<int>& roots, bool joined) {
   std::vector<char> alive(group.nodes.size(), 0);
   for (int n : roots) alive[size_t(n)] = 1;
@@ -106,12 +106,12 @@ void TileSkeleton::declare_pointers() {
     if (!alive_[n] || (node.kind != Kind::load && node.kind != Kind::store) || done[size_t(node.access)]) continue;
     done[size_t(node.access)] = 1;
     const TileAccess& access = group_.accesses[size_t(node.access)];
-    const std::string type = "@global " + std::string(TileWriter::memory(access.dtype)) + "*";  // an access may be read and written
+    const std::string type = "@global " + std::string(TileWriter::memory(access.dtype)) + "*";  // an access may be both read and written
     out_.line(fmt::format("{} p{} = ({})entry.p[{}];", type, node.access, type, pointer(access.operand)));
   }
 }
 
-// The indices of these axes from their number in row-major order. The slowest axis's size is nowhere in the text.
+// Computes the indices of these axes from their row-major number. The text does not depend on the size of the slowest axis.
 void TileSkeleton::coordinates(const std::vector<int>& axes, const std::string& number, bool narrow) {
   const char *type = narrow ? "int" : "I", *whole = narrow ? "u32" : "N";
   std::string rest = number;
@@ -171,7 +171,7 @@ std::string TileSkeleton::accumulator(int n) const {
   return is_arg(node.op) ? fmt::format("Arg<{}>", type) : type;
 }
 
-// Values of whole rows or columns that are known after `phase` reductions.
+// Values of whole rows or columns that are available after `phase` reductions.
 void TileSkeleton::kept_values_of(int phase, const std::string& live) {
   for (int n = 0; n < int(group_.nodes.size()); ++n) {
     const TileNode& node = group_.nodes[size_t(n)];
@@ -204,7 +204,7 @@ void TileSkeleton::accumulate(int phase, const std::string& here, const std::str
   }
 }
 
-// The reduction's value from the joined accumulator (in column groups an array of V).
+// The reduction's value from the joined accumulator (an array of V in column groups).
 void TileSkeleton::finish_reduction(int n, const std::string& joined) {
   const TileNode& node = group_.nodes[size_t(n)];
   const std::string at = facts_.wide(n) ? "[k]" : "";
@@ -216,7 +216,7 @@ void TileSkeleton::finish_reduction(int n, const std::string& joined) {
   out_.add_divisor(n);
 }
 
-// All reads before all values before all stores: what is stored may be the memory of what is read.
+// All loads, then all values, then all stores, because a store may overwrite memory that is loaded.
 void TileSkeleton::body_stores(int phase, const std::string& here, const std::string& live) {
   std::vector<int> stores;
   for (int n = 0; n < int(group_.nodes.size()); ++n)

@@ -20,7 +20,7 @@ std::string joined(const std::string& a, const std::string& b) {
   return b.empty() || b == "true" ? a : a + " && " + b;
 }
 
-// Their results are among their operands, so that they need no rounding.
+// The result is one of the operands, so it needs no rounding.
 bool chooses(Op op) {
   switch (op) {
     case Op::neg:
@@ -144,7 +144,7 @@ bool TileWriter::stored_only(int node) const {
   return true;
 }
 
-// What lies where some store goes has that store's access; all else stays as it is while the kernel runs.
+// Memory that a store writes is read only through that store's access; everything else is constant while the kernel runs.
 bool TileWriter::is_fixed(const TileAccess& access) const {
   for (const TileNode& node : group_.nodes) {
     if (node.kind != Kind::store) continue;
@@ -217,7 +217,7 @@ std::vector<TileWriter::Decision> TileWriter::decisions(const std::vector<char>&
       const TileAccess& access = group_.accesses[size_t(index.access)];
       if (access.strides[facts_.axis] != 1) continue;
       const std::string first = "(" + element(access, true) + ")", last = "(" + element(access, true) + " + (V - 1))", x = "(i64)" + place_[size_t(other)];
-      const bool below = (node.op == Op::less || node.op == Op::less_equal) == (p == 0);  // the index is the smaller one
+      const bool below = (node.op == Op::less || node.op == Op::less_equal) == (p == 0);  // the index is the smaller operand
       const char* sign = node.op == Op::less || node.op == Op::greater ? "<" : "<=";
       if (node.op == Op::equal || node.op == Op::not_equal)
         out.push_back({n, fmt::format("({} < {} || {} > {})", x, first, x, last), node.op == Op::not_equal});
@@ -332,7 +332,7 @@ std::string TileWriter::cast(int n) const {
   return fmt::format("({}){}", type(to), x);
 }
 
-// Values that are computed twice are the same where all that they are made of is.
+// Values computed twice are equal if everything they are computed from is equal.
 bool TileWriter::same_value(int a, int b) const {
   if (a == b) return true;
   if (a < 0 || b < 0) return false;
@@ -416,7 +416,7 @@ void TileWriter::store(int n, const std::string& live) {
   const TileNode& node = group_.nodes[size_t(n)];
   const TileAccess& access = group_.accesses[size_t(node.access)];
   want(node.in[0], live);
-  std::string once = live;  // what does not vary along an axis is stored at its first point
+  std::string once = live;  // a value that does not vary along an axis is stored at the axis's first point
   for (int i = 0; i < group_.domain.rank(); ++i)
     if (group_.domain[i] > 1 && !(facts_.mask[size_t(n)] >> i & 1) && (facts_.body(n) || !(facts_.reduced >> i & 1)))
       once = joined(once, fmt::format("x{} == 0", i));

@@ -1,4 +1,5 @@
-// The reference as a device: whole programs in scalar double precision, rounded to their dtypes after every node. To check others by.
+// The reference as a device: runs whole programs in scalar double precision, rounding to the dtype after every node. Used to check other
+// backends.
 #pragma once
 #include "backend/host_memory.h"
 

@@ -16,11 +16,11 @@ double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) 
 double normal_density(double x) { return std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi); }
 double normal_cdf(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
 
-// gelu's tanh form is x (1 + tanh u) / 2 with u = k (x + a x³).
+// The tanh form of gelu is x (1 + tanh u) / 2 with u = k (x + a x³).
 const double kGeluScale = std::sqrt(2 / std::numbers::pi), kGeluCubic = 0.044715;
 double gelu_inner(double x) { return kGeluScale * (x + kGeluCubic * x * x * x); }
 
-// At infinity the products 0 · inf of the formulas below stand for their limits: 0 on the left, 1 (or x) on the right.
+// At infinity, the products 0 · inf in the formulas below are replaced by their limits: 0 on the left, 1 (or x) on the right.
 double gelu_tanh(double x) { return std::isinf(x) ? std::max(x, 0.0) : x * sigmoid(2 * gelu_inner(x)); }
 double gelu_erf(double x) { return std::isinf(x) ? std::max(x, 0.0) : x * normal_cdf(x); }
 double silu(double x) { return std::isinf(x) ? std::max(x, 0.0) : x * sigmoid(x); }
@@ -81,7 +81,7 @@ double real_value(Op op, double a, double b, double c) {
   }
 }
 
-// Whole numbers; what does not fit wraps (the caller cuts it to the dtype), and dividing by zero gives 0.
+// Integers; overflow wraps (the caller truncates to the dtype), and division by zero gives 0.
 int64_t whole_value(Op op, int64_t a, int64_t b, int64_t c) {
   auto wrapped = [](uint64_t v) { return int64_t(v); };
   uint64_t ua = uint64_t(a), ub = uint64_t(b);
@@ -134,7 +134,7 @@ bool truth(Op op, T a, T b) {
   }
 }
 
-// Floating to integer drops the fraction; what does not fit goes to the nearest end of i64 before it wraps, NaN to 0.
+// Floating to integer drops the fraction; out-of-range values saturate to i64 before wrapping, and NaN becomes 0.
 int64_t whole(double v) {
   if (std::isnan(v)) return 0;
   if (v >= 0x1p63) return std::numeric_limits<int64_t>::max();

@@ -20,7 +20,7 @@ void store(Array& a) {
   for (double& v : a.f) v = round_to(a.type.dtype, v);
 }
 
-// Step `t` of a sequence, and the place of a step in one.
+// Read and write step `t` of a sequence.
 Array step_of(const Array& sequence, int64_t t, const Type& type) {
   Array out = zeros(type);
   for (int64_t k = 0; k < out.size(); ++k) copy_element(out, k, sequence, t * out.size() + k);
@@ -54,7 +54,7 @@ Results scan(const Node& node, Operands in, Rounding rounding) {
   return out;
 }
 
-// A macro op means what its decomposition means.
+// A macro op is defined by its decomposition.
 Results macro(const Node& node, Operands in, Rounding rounding) {
   Graph g;
   std::vector<NodeId> operands, roots;

@@ -1,4 +1,4 @@
-// The reference: what every operation means, in scalar double precision and obvious code. The oracle of every test; never fast.
+// The reference: defines every operation in scalar double precision and obvious code. The oracle of every test; never fast.
 #pragma once
 #include <span>
 #include <unordered_map>
@@ -8,7 +8,7 @@
 
 namespace ridge::reference {
 
-// A tensor's elements in row-major order: `f` of a floating type, `i` of an integer or boolean one.
+// A tensor's elements in row-major order: `f` for a floating type, `i` for an integer or boolean one.
 struct Array {
   Type type;
   std::vector<double> f;
@@ -19,11 +19,11 @@ struct Array {
   bool operator==(const Array&) const = default;
 };
 
-// exact: nothing is rounded, whatever the dtypes say. stored: floating values are rounded to their dtype after every node.
+// exact: nothing is rounded, regardless of dtype. stored: floating values are rounded to their dtype after every node.
 enum class Rounding { exact, stored };
 
-// The first result of each root; the others of a node that has several are taken with `get`. Errors: ErrorCode::binding for an
-// input without a value, ErrorCode::shape for one of another type, ErrorCode::value for an index out of range.
+// Returns the first result of each root; use `get` for the others. Errors: ErrorCode::binding for an input without a value,
+// ErrorCode::shape for one of the wrong type, ErrorCode::value for an index out of range.
 std::vector<Array> evaluate(const Graph& graph, std::span<const NodeId> roots, const std::unordered_map<NodeId, Array>& inputs,
                             Rounding rounding = Rounding::exact);
 
@@ -31,7 +31,7 @@ Array zeros(const Type& type);
 Array from_values(const Type& type, std::span<const double> values);  // integers are rounded down
 Array from_bytes(const Type& type, const void* bytes);                // contiguous elements as devices store them
 void to_bytes(const Array& array, void* bytes);
-double round_to(DType dtype, double value);   // nearest even; integer types keep what they hold
+double round_to(DType dtype, double value);   // nearest even; integer types keep their value
 int64_t wrap_to(DType dtype, int64_t value);  // modulo 2^bits; boolean: 0 or 1
 
 }  // namespace ridge::reference

@@ -22,7 +22,7 @@ Array check_class(const Node& node, Operands in) {
   return zeros(node.type());
 }
 
-// Starts are moved so that the slice fits.
+// Starts are clamped so that the slice fits.
 Shape clamped_starts(Operands starts, const Shape& whole, const Shape& part) {
   Shape s = whole;
   for (int a = 0; a < s.rank(); ++a) s[a] = std::clamp<int64_t>(starts[size_t(a)]->i[0], 0, whole[a] - part[a]);
@@ -51,7 +51,7 @@ Array dynamic_update_slice(Operands in) {
   return out;
 }
 
-// The index of the picked element: along `axis` it is what the index tensor says.
+// The index of the selected element: along `axis` it is given by the index tensor.
 Shape picked(const Node& node, Shape i, const Array& index, int64_t at, const Shape& shape) {
   int axis = int(node.attrs.ints[0]);
   i[axis] = checked(node, index.i[size_t(at)], shape[axis], axis);
@@ -69,7 +69,7 @@ Array gather(const Node& node, Operands in) {
   return out;
 }
 
-Array scatter(const Node& node, Operands in) {  // in index order, so that the last of equal indices wins
+Array scatter(const Node& node, Operands in) {  // in index order, so that the last of duplicate indices wins
   Array out = *in[0];
   int64_t at = 0;
   for_each_index(in[1]->type.shape, [&](const Shape& i) {
@@ -83,7 +83,7 @@ Array scatter(const Node& node, Operands in) {  // in index order, so that the l
   return out;
 }
 
-// take's result has the index tensor's axes in place of one axis of its operand. Where an element of it comes from:
+// The source of an element of take's result, which has the index tensor's axes in place of one axis of its operand.
 Shape taken(const Node& node, const Shape& i, const Array& index, const Shape& shape) {
   int axis = int(node.attrs.ints[0]), many = index.type.shape.rank();
   Shape from, which;
@@ -135,7 +135,7 @@ std::vector<Array> sort(const Node& node, Operands in) {
   int64_t n = shape[axis];
   Shape outer = shape;
   outer[axis] = n ? 1 : 0;
-  // Stable in both directions; NaN counts as the greatest value.
+  // Stable in both directions; NaN sorts as the greatest value.
   auto smaller = [&](int64_t a, int64_t b) {
     return x.floating() ? x.f[size_t(a)] < x.f[size_t(b)] || (std::isnan(x.f[size_t(b)]) && !std::isnan(x.f[size_t(a)])) : x.i[size_t(a)] < x.i[size_t(b)];
   };

@@ -9,7 +9,7 @@
 namespace ridge::reference {
 namespace {
 
-// Element by element: where does the result's element come from?
+// Fills the result element by element from the given source positions.
 template <class From>
 Array view(const Node& node, const Array& x, From from) {
   Array out = zeros(node.type());
@@ -49,7 +49,7 @@ Array flip(const Node& node, const Array& x) {
   });
 }
 
-// ints: axis, size, stride, dilation (and for fold the axis' full size). Window element (o, w) is element o · stride + w · dilation.
+// ints: axis, size, stride, dilation (for fold also the axis's full size). Window element (o, w) is element o · stride + w · dilation.
 Shape window_element(const Node& node, Shape i) {
   int64_t tap = i.back();
   i.erase(i.rank() - 1);

@@ -1,4 +1,4 @@
-// The reference's operations by group: one result from a node's attributes and its operands' values.
+// The operations of the reference by group: each computes one result from a node's attributes and its operands' values.
 #pragma once
 #include "backend/reference/evaluate.h"
 
@@ -11,7 +11,7 @@ Array source(const Node& node, Operands in);    // literal, iota, random
 Array movement(const Node& node, Operands in);  // reshape … concat, fold
 Array indexed(const Node& node, Operands in);   // check_class, dynamic slices, gather, scatter, take
 std::vector<Array> sort(const Node& node, Operands in);
-Array reduce(const Node& node, Operands in);  // and running sums
+Array reduce(const Node& node, Operands in);  // and cumulative sums
 Array matmul(const Node& node, Operands in);
 
 // Calls visit(index) for every index of a shape, last axis fastest.
@@ -24,7 +24,7 @@ void for_each_index(const Shape& shape, Visit visit) {
   }
 }
 
-// Where an index lies in row-major order.
+// The row-major offset of an index.
 inline int64_t position(const Shape& index, const Shape& shape) {
   int64_t at = 0;
   for (int i = 0; i < shape.rank(); ++i) at = at * shape[i] + index[i];

@@ -7,7 +7,7 @@
 namespace ridge::reference {
 namespace {
 
-// The elements of one reduction in index order, with their number along the reduced axes.
+// Reduces elements given in index order.
 template <class T>
 T reduced(Op op, const std::vector<T>& v, DType dtype) {
   if (op == Op::reduce_sum || op == Op::reduce_prod) {
@@ -23,7 +23,7 @@ T reduced(Op op, const std::vector<T>& v, DType dtype) {
   }
   T best = v[0];
   for (T x : v)
-    if (!(best != best) && (x != x || (op == Op::reduce_max ? x > best : x < best))) best = x;  // NaN stays
+    if (!(best != best) && (x != x || (op == Op::reduce_max ? x > best : x < best))) best = x;  // NaN wins
   return best;
 }
 

@@ -46,7 +46,7 @@ Types infer_attention_grad(const InferContext& c) {
 
 namespace {
 
-// What both directions share: f32 operands with heads repeated, scores, where attention is allowed, and what dropout keeps.
+// Shared by forward and backward: f32 operands with repeated heads, scores, where attention is allowed, and the dropout mask.
 struct Scores {
   NodeId q, k, v, scores, allowed = kNone, keep = kNone;
 };
@@ -89,7 +89,7 @@ std::vector<NodeId> decompose_attention(Graph& g, NodeId id) {
   top = b.select(b.unary(Op::is_finite, top), top, b.like(top, 0));
   NodeId e = b.unary(Op::exp, b.sub(x, top));
   NodeId total = b.sum(e, {&last, 1}, true);
-  // A row that may attend to nothing gives zeros and a log-sum-exp of -inf; the inner selections keep its derivatives finite.
+  // A row without allowed keys gives zeros and a log-sum-exp of -inf; the inner selects keep its derivatives finite.
   NodeId some = b.binary(Op::greater, total, 0.0), safe = b.select(some, total, b.like(total, 1));
   NodeId p = b.div(e, safe);
   NodeId out = b.cast(b.permute(b.matmul(dropped(b, s, o, p), s.v), {0, 2, 1, 3}), g.dtype(o.q));
@@ -138,8 +138,8 @@ std::vector<NodeId> decompose_attention_grad(Graph& g, NodeId id) {
 
 namespace {
 
-// The log-sum-exp of a row changes with each score by its probability before dropout. So its gradient to q is a mean of keys, which
-// is attention with k in v's place, and that to k is what such an attention would hand to its v.
+// The derivative of a row's log-sum-exp with respect to each score is its probability before dropout. So its gradient for q is a weighted mean of keys,
+// which is attention with k as v, and its gradient for k is what that attention computes as the gradient of v.
 void vjp_log_sum_exp(GradContext& c) {
   Builder b(c.graph());
   const Node n = c.graph()[c.node()];
@@ -177,7 +177,7 @@ void vjp_attention(GradContext& c) {
   for (int i = 0; i < 3; ++i)
     if (c.needs(i)) c.add(i, b.permute(b.get(n, i), {0, 2, 1, 3}));
   AttentionOperands o = attention_operands(c.graph()[n]);
-  if (o.mask_kind == 2 && c.needs(3)) c.add(3, b.cast(backward_scores(b, o).ds, b.dtype(o.mask)));  // as large as all scores: rarely wanted
+  if (o.mask_kind == 2 && c.needs(3)) c.add(3, b.cast(backward_scores(b, o).ds, b.dtype(o.mask)));  // as large as all scores, but rarely needed
 }
 
 Cost cost_attention(const Graph& g, NodeId id) {
@@ -227,7 +227,7 @@ void samples_attention(const SampleSink& sink) {
   for (Sample& s : attention_cases()) sink(std::move(s));
 }
 
-// The saved operands are drawn like any others: the rule must hold for all of them, not only for consistent ones.
+// The saved operands are random like all others: the rule must hold for any values, not only for consistent ones.
 void samples_attention_grad(const SampleSink& sink) {
   for (Sample& s : attention_cases()) {
     DType t = s.in[0].type.dtype;

@@ -1,4 +1,4 @@
-// The operands of attention nodes by name; shared by shape rules, decompositions and backends.
+// Names the operands of attention nodes; shared by shape rules, decompositions and backends.
 #pragma once
 #include "graph/graph.h"
 

@@ -36,7 +36,7 @@ Cost cost_matmul(const Graph& g, NodeId id) {
 
 namespace {
 
-struct ConvAttrs {  // views into the ints: groups, then one entry per spatial axis; last the result's dtype, where it is not the input's
+struct ConvAttrs {  // views into the ints: groups, then one entry per spatial axis; at the end the result's dtype, if it differs from the input's
   int64_t groups;
   std::span<const int64_t> stride, low, high, input_dilation, dilation;
   ConvAttrs(const Attrs& a, int spatial)
@@ -50,7 +50,7 @@ struct ConvAttrs {  // views into the ints: groups, then one entry per spatial a
 
 int64_t dilated(int64_t n, int64_t d) { return n == 0 ? 0 : (n - 1) * d + 1; }
 
-// Padding that may be negative: cuts instead.
+// Negative padding cuts elements off.
 NodeId pad_or_cut(Builder& b, NodeId x, int axis, int64_t low, int64_t high, int64_t interior) {
   x = b.pad(x, axis, std::max<int64_t>(low, 0), std::max<int64_t>(high, 0), interior);
   int64_t n = b.shape(x)[axis];
@@ -121,7 +121,7 @@ void vjp_conv(GradContext& c) {
     for (int i = 0; i < spatial; ++i) r.push_back(s[2 + i]);
     return r;
   };
-  if (c.needs(0)) {  // correlate the spread gradient with the flipped weights, inputs and outputs swapped inside each group
+  if (c.needs(0)) {  // correlate the dilated gradient with the flipped weights, inputs and outputs swapped inside each group
     ConvOptions o;
     o.groups = a.groups;
     for (int i = 0; i < spatial; ++i) {
@@ -137,7 +137,7 @@ void vjp_conv(GradContext& c) {
     NodeId turned = b.reshape(b.permute(b.reshape(flipped, grouped(ws, ws[0] / a.groups, ws[1])), swapped), back);
     c.add(0, b.conv(g, turned, o));
   }
-  if (c.needs(1)) {  // correlate the input with the gradient: batch plays the channels' part, groups stay groups
+  if (c.needs(1)) {  // correlate the input with the gradient: the batch takes the role of the channels, groups stay groups
     ConvOptions o;
     o.groups = a.groups;
     for (int i = 0; i < spatial; ++i) {
@@ -212,7 +212,7 @@ BatchFlow batch_conv(const BatchContext& c) {
 NodeId lift_matmul(const LiftContext& c) {
   Builder& b = c.builder;
   if (c.in[1].varies || c.node.type().shape.rank() != 2) return lifted(c, c.node.attrs.ints);
-  const Shape s = b.shape(c.in[0].id);  // rows of all steps against one matrix
+  const Shape s = b.shape(c.in[0].id);  // the rows of all steps times one matrix
   const NodeId rows = b.reshape(c.in[0].id, {s[0] * s[1], s[2]});
   return b.reshape(b.graph().add(Op::matmul, {rows, c.in[1].id}, c.node.attrs, c.node.copy), {s[0], s[1], c.node.type().shape[1]});
 }

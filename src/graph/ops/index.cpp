@@ -18,7 +18,8 @@ void check_starts(const InferContext& c, size_t first, int rank) {
 
 }  // namespace
 
-// 0 where the index is one of attrs.ints[0] classes; where it is not, the run fails. Added to a loss, it checks the targets and leaves the gradient alone.
+// 0 if the index is one of attrs.ints[0] classes; otherwise the run fails. Added to a loss, it checks the targets without changing the
+// gradient.
 Types infer_check_class(const InferContext& c) {
   if (!is_integer(c.in[0].dtype)) fail(ErrorCode::dtype, "[check_class] classes must be integers, got {}", to_string(c.in[0]));
   return {{DType::f32, c.in[0].shape}};
@@ -113,7 +114,7 @@ void vjp_scatter(GradContext& c) {
   Builder b(c.graph());
   int axis = int(c.graph()[c.node()].attrs.ints[0]);
   if (c.needs(0)) c.add(0, b.scatter(c.cotangent(), c.in(1), b.like(c.in(2), 0), axis));
-  if (c.needs(2)) {  // of equal indices only the last one was written: it alone gets the gradient
+  if (c.needs(2)) {  // for duplicate indices only the last one was written, so only it gets the gradient
     NodeId order = b.iota(b.shape(c.in(1)), axis);
     NodeId winner = b.gather(b.scatter(b.full(b.shape(c.in(0)), DType::i64, -1), c.in(1), order, axis), c.in(1), axis);
     NodeId g = b.gather(c.cotangent(), c.in(1), axis);
@@ -215,7 +216,7 @@ BatchFlow batch_take(const BatchContext& c) {
   return {SampleAxis{int((*c).attrs.ints[0]) + c.in[1]->axis, c.in[1]->inner, c.in[1]->count}};
 }
 
-// The index's axes stand where the indexed one was: time moves to the front.
+// The axes of the index replace the indexed axis, so the time axis must move to the front.
 NodeId lift_take(const LiftContext& c) {
   Builder& b = c.builder;
   const int axis = int(c.node.attrs.ints[0]);

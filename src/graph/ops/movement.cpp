@@ -250,7 +250,7 @@ namespace {
 
 bool has_axis(std::span<const int64_t> axes, int axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
 
-// Of a node whose attributes are three lists, one entry an axis: start, stop, step, or low, high, interior.
+// For a node whose attributes are three lists with one entry per axis: start, stop, step, or low, high, interior.
 std::array<int64_t, 3> range_of(const Node& n, int axis) {
   const size_t rank = n.attrs.ints.size() / 3, a = size_t(axis);
   return {n.attrs.ints[a], n.attrs.ints[rank + a], n.attrs.ints[2 * rank + a]};
@@ -260,7 +260,7 @@ std::array<int64_t, 3> range_of(const Node& n, int axis) {
 
 BatchFlow batch_reshape(const BatchContext& c) {
   const SampleAxis b = first_samples(c);
-  const int64_t step = contiguous_strides(c.graph.shape((*c).in[0]))[b.axis] * b.inner;  // elements of one sample
+  const int64_t step = contiguous_strides(c.graph.shape((*c).in[0]))[b.axis] * b.inner;  // elements per sample
   const Shape &to = (*c).type().shape, strides = contiguous_strides(to);
   for (int a = 0; a < to.rank(); ++a)
     if (strides[a] <= step && step % strides[a] == 0 && strides[a] * to[a] == step * b.count) return {SampleAxis{a, step / strides[a], b.count}};

@@ -33,7 +33,7 @@ Types infer_cumsum(const InferContext& c) {
 
 namespace {
 
-// The reduced value or its gradient at every point of the operand.
+// Broadcasts the reduced value or its gradient to the shape of the operand.
 NodeId spread(Builder& b, NodeId reduced, NodeId x, const std::vector<int64_t>& axes) {
   Shape kept = b.shape(x);
   for (int64_t a : axes) kept[int(a)] = 1;
@@ -57,8 +57,8 @@ void vjp_reduce_extreme(GradContext& c) {  // equal extremes share the gradient,
 }
 
 void vjp_reduce_prod(GradContext& c) {
-  // d prod / d x_i = product of the others: exclusive products from both sides, so zeros need no special case. The axes are
-  // moved to the end and flattened; products run as exp-free prefix products by doubling.
+  // d prod / d x_i is the product of all other elements: exclusive products from both sides, so zeros need no special case. The axes are
+  // moved to the end and flattened; prefix products are computed by doubling, without exp.
   Builder b(c.graph());
   std::vector<int64_t> axes = c.graph()[c.node()].attrs.ints;
   NodeId x = c.in(0);

@@ -1,4 +1,4 @@
-// The functions that the op table's rows are made of, one group of ops per file.
+// The functions that fill the rows of the op table, one group of ops per file.
 #pragma once
 #include "graph/ops/table.h"
 
@@ -6,13 +6,13 @@ namespace ridge::ops {
 
 using Types = std::vector<Type>;
 
-// For batch rules: of the first operand that has samples.
+// For batch rules: the sample axis of the first operand that has one.
 inline SampleAxis first_samples(const BatchContext& c) {
   for (const std::optional<SampleAxis>& at : c.in)
     if (at) return *at;
   throw Coupled{"none of its operands has samples"};
 }
-// For lift rules: the node with other attributes, of its operands for all steps.
+// For lift rules: the node with new attributes, applied to its stacked operands.
 NodeId lifted(const LiftContext& c, std::vector<int64_t> ints);
 
 // elementwise.cpp
@@ -25,10 +25,10 @@ void vjp_select(GradContext&);
 void vjp_clamp(GradContext&);
 void vjp_cast(GradContext&);
 Cost cost_elementwise(const Graph&, NodeId);
-BatchFlow batch_same(const BatchContext&);  // where all operands have them
-NodeId lift_same(const LiftContext&);       // with the same attributes
+BatchFlow batch_same(const BatchContext&);  // the result has its samples where all operands have them
+NodeId lift_same(const LiftContext&);       // keeps the attributes
 void samples_smooth(const SampleSink&);     // domain -2 … 2, no kinks
-void samples_kinked(const SampleSink&);     // keeps away from whole numbers
+void samples_kinked(const SampleSink&);     // avoids whole numbers
 void samples_positive(const SampleSink&);
 void samples_binary(const SampleSink&);
 void samples_divisor(const SampleSink&);
@@ -49,9 +49,9 @@ void vjp_get(GradContext&);
 void vjp_custom(GradContext&);
 Cost cost_free(const Graph&, NodeId);
 Cost cost_bytes(const Graph&, NodeId);
-BatchFlow batch_mixes(const BatchContext&);  // refused
+BatchFlow batch_mixes(const BatchContext&);  // always refuses
 BatchFlow batch_get(const BatchContext&);
-Cost cost_picked(const Graph&, NodeId);  // of the first operand, only what the result holds is read
+Cost cost_picked(const Graph&, NodeId);  // reads only as much of the first operand as the result holds
 void samples_iota(const SampleSink&);
 void samples_random(const SampleSink&);
 void samples_one(const SampleSink&);
@@ -77,16 +77,16 @@ void vjp_pad(GradContext&);
 void vjp_concat(GradContext&);
 BatchFlow batch_reshape(const BatchContext&);
 BatchFlow batch_permute(const BatchContext&);
-BatchFlow batch_keep(const BatchContext&);  // where the operand has them
+BatchFlow batch_keep(const BatchContext&);  // the result has its samples where the operand has them
 BatchFlow batch_slice(const BatchContext&);
 BatchFlow batch_pad(const BatchContext&);
-BatchFlow batch_axis(const BatchContext&);  // the first attribute is an axis that must be another
-BatchFlow batch_axes(const BatchContext&);  // so are all
-NodeId lift_shape(const LiftContext&);      // the attributes are the result's shape
+BatchFlow batch_axis(const BatchContext&);  // the first attribute is an axis, which must not be the sample axis
+BatchFlow batch_axes(const BatchContext&);  // the same for all attributes
+NodeId lift_shape(const LiftContext&);      // the attributes are the shape of the result
 NodeId lift_permute(const LiftContext&);
-NodeId lift_ranges(const LiftContext&);  // three lists with one entry an axis
+NodeId lift_ranges(const LiftContext&);  // three lists with one entry per axis
 NodeId lift_axis(const LiftContext&);    // the first attribute is an axis
-NodeId lift_axes(const LiftContext&);    // all are
+NodeId lift_axes(const LiftContext&);    // all attributes are axes
 void samples_reshape(const SampleSink&);
 void samples_permute(const SampleSink&);
 void samples_expand(const SampleSink&);

@@ -75,8 +75,8 @@ Types infer_scan(const InferContext& c) {
   return out;
 }
 
-// A reverse scan that runs the body again from the carry of each step and pulls gradients through it. Constants' gradients are
-// carried sums; carries that are not floating have no gradient.
+// A reverse scan that recomputes the body from the carry of each step and propagates gradients through it. Gradients of constants are
+// carried sums; non-floating carries have no gradient.
 void vjp_scan(GradContext& c) {
   Graph& graph = c.graph();
   Builder b(graph);
@@ -88,7 +88,7 @@ void vjp_scan(GradContext& c) {
   Builder inner(g);
   std::vector<NodeId> carry0, sequences, constants(v.constants.begin(), v.constants.end());
 
-  // The body's own inputs inside the new body.
+  // Maps the inputs of the body to inputs of the new body.
   std::unordered_map<NodeId, NodeId> known;
   auto as_input = [&](NodeId id, const char* name) { return known[id] = g.input(v.body.graph.type(id), name); };
   std::vector<NodeId> grad_carry_in, wrt;
@@ -124,7 +124,7 @@ void vjp_scan(GradContext& c) {
       back->sequence_in.push_back(d), sequences.push_back(arrived);
       roots.push_back(v.body.step_out[i]), cotangents.push_back(d);
     }
-  // The carries that entered each step are results too: second derivatives arrive there, and join those of the carries.
+  // The carries at the start of each step are results too: second derivatives arrive there and are added to those of the carries.
   std::vector<NodeId> grad_entered(carries, kNone);
   for (size_t i : float_carry)
     if (NodeId arrived = c.cotangent(int(carries + outputs + i))) {

@@ -21,7 +21,7 @@ Types infer_random(const InferContext& c) {
 
 Types infer_same(const InferContext& c) { return {c.in[0]}; }
 
-// Gradients of single results are collected by the differentiator, which hands a many-result node all of them at once.
+// The differentiator collects the gradients of single results and passes all of them to the node that has several results.
 void vjp_get(GradContext&) {}
 
 void vjp_custom(GradContext& c) {
@@ -63,7 +63,7 @@ void samples_iota(const SampleSink& sink) {
 void samples_random(const SampleSink& sink) {
   Sample::Operand scalar{{DType::i64, {}}, 0, 1000};
   for (std::vector<int64_t> attrs : {std::vector<int64_t>{1, 7}, {2, 3, 33}, {3, 0}, {4, 2, 5, 31}}) sink({{scalar, scalar, scalar}, {attrs, {}, nullptr}, 0});
-  // Parts of longer tensors, as a split batch draws them; and bases as loops have them.
+  // Parts of longer tensors, as drawn by a split batch, and bases as they occur in loops.
   Sample::Operand step{{DType::i64, {}}, 0x1p34, 0x1p50};
   sink({{scalar, scalar, scalar}, {{5, 3, 4, 5}, {1, 9}, nullptr}, 0});
   sink({{scalar, scalar, step}, {{6, 4, 7}, {1, 7}, nullptr}, 0});

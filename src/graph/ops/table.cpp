@@ -13,7 +13,7 @@ using enum OpRow::Traits;
 using enum Effort;
 using enum Fusion;
 
-// A row and which of its places are filled, told from the types: sanitizers keep addresses of functions out of constants.
+// A row and which of its entries are set. That is derived from the types, because with sanitizers function addresses are not constants.
 struct Row {
   template <class Infer, class Vjp, class Decompose, class Cost, class Samples, class Batch, class Lift>
   constexpr Row(Op op, int min_in, int max_in, uint32_t traits, Fusion fusion, Effort effort, Infer infer, Vjp vjp, Decompose decompose, Cost cost,
@@ -35,7 +35,7 @@ struct Row {
 
 constexpr std::nullptr_t vjp_nothing = nullptr;
 
-// Elementwise ops: what all have is written once.
+// Elementwise ops: sets what they have in common.
 template <class Vjp, class Samples>
 constexpr Row each(Op op, int arity, uint32_t traits, Effort effort, Vjp vjp, Samples samples) {
   traits |= elementwise | (traits & logic ? uint32_t(truth) : 0u);

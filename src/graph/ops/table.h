@@ -1,4 +1,4 @@
-// The op table: one row per operation, complete or it does not compile.
+// The op table: one row per operation. An incomplete row does not compile.
 #pragma once
 #include <array>
 #include <functional>
@@ -11,7 +11,7 @@ namespace ridge {
 
 class Builder;
 
-// What an operation's result looks like, from its operands' types.
+// Input of a rule that infers an operation's result types from its operand types.
 struct InferContext {
   Op op;
   std::span<const Type> in;
@@ -19,66 +19,66 @@ struct InferContext {
 };
 
 struct Cost {
-  double flops = 0;  // algorithmic: a causal attention counts half
+  double flops = 0;  // algorithmic: causal attention counts half
   double bytes = 0;  // operands read once, results written once
-  double again = 0;  // of the flops: those that a loop's gradient spends on running the loop's body a second time
+  double again = 0;  // the part of `flops` that a loop's gradient spends on recomputing the loop body
 };
 
-// What a gradient rule sees: the node, the gradients that arrived, and where to put those of the operands.
+// Input of a gradient rule: the node, the incoming gradients, and where to add the operands' gradients.
 class GradContext {
  public:
   virtual ~GradContext() = default;
   virtual Graph& graph() = 0;
   virtual NodeId node() const = 0;
-  virtual NodeId cotangent(int output = 0) const = 0;  // kNone when nothing arrived for that output
+  virtual NodeId cotangent(int output = 0) const = 0;  // kNone when that output has no incoming gradient
   virtual bool needs(int operand) const = 0;
   virtual void add(int operand, NodeId gradient) = 0;
-  // vector_jacobian() of any graph, for ops that hold one.
+  // vector_jacobian() of any graph, for ops that contain one.
   virtual std::vector<NodeId> pull_back(Graph& graph, std::span<const NodeId> outputs, std::span<const NodeId> cotangents,
                                         std::span<const NodeId> wrt) const = 0;
   NodeId in(int operand) { return graph()[node()].in[operand]; }
 };
 
-// One way to call an op, for its tests: operand types with the range of their values, and attributes.
+// One test case for an op: operand types with their value ranges, and attributes.
 struct Sample {
   struct Operand {
     Type type;
-    double low = -2, high = 2;   // values drawn from here; integers are rounded down
+    double low = -2, high = 2;   // the value range; integers are rounded down
     bool differentiable = true;  // floating operands only
   };
   std::vector<Operand> in;
   Attrs attrs;
-  double avoid = 0;  // operands keep this distance from integers (kinks of floor, sign, …)
+  double avoid = 0;  // minimum distance of operand values from integers (kinks of floor, sign, …)
 };
 using SampleSink = std::function<void(Sample)>;
 
-// Where a value has the samples of a batch: sample s of `count` at index s * inner … s * inner + inner - 1 of an axis.
+// The batch axis of a value: sample s of `count` is stored at indices s * inner … s * inner + inner - 1 of `axis`.
 struct SampleAxis {
   int axis;
   int64_t inner, count;
   bool operator==(const SampleAxis&) const = default;
 };
 
-// What a batch rule sees. At least one operand has samples.
+// Input of a batch rule. At least one operand has a sample axis.
 struct BatchContext {
   const Graph& graph;
   NodeId node;
-  std::span<const std::optional<SampleAxis>> in;  // per operand; none: it is the same for all samples
+  std::span<const std::optional<SampleAxis>> in;  // per operand; nullopt: the same for all samples
   const Node& operator*() const { return graph[node]; }
 };
 struct BatchFlow {
   std::optional<SampleAxis> at;  // of the result
-  bool summed = false;           // it was added up over the samples
+  bool summed = false;           // the result is summed over the samples
 };
-struct Coupled {  // thrown by a batch rule: samples would not be kept apart
+struct Coupled {  // thrown by a batch rule that would mix samples
   std::string why;
 };
 
-// What a lift rule sees: a node of a loop's body whose value changes with the step, to be computed for all steps at once.
+// Input of a lift rule: a node of a loop body whose value varies by step, to be computed for all steps in one operation.
 struct LiftContext {
   struct Operand {
     NodeId id;
-    bool varies;  // then it has a time axis in front
+    bool varies;  // it varies by step, so `id` has a leading time axis
   };
   Builder& builder;
   const Node& node;
@@ -87,23 +87,24 @@ struct LiftContext {
   NodeId stacked(size_t operand) const;  // [steps, …]
 };
 
-// How an op becomes a part of kernels.
+// How an op takes part in kernels.
 enum class Fusion : uint8_t {
-  no_kernel,  // it is given, a part of another node's result, or gone before kernels are chosen
-  tile,       // a value of a loop nest, fused with its neighbours
-  view,       // an index map that costs no kernel
+  no_kernel,  // no kernel: an input, part of another node's result, or removed before kernels are chosen
+  tile,       // a value in a loop nest, fused with its neighbours
+  view,       // an index map, needs no kernel
   product,    // a contraction, with an epilogue
   alone,      // a kernel of its own
 };
 
-// cheap: computing it costs no more than reading its result, so kernels may repeat it instead of storing it.
+// cheap: recomputing the value costs no more than reading it, so kernels may recompute it instead of storing it.
 enum class Effort : uint8_t { cheap, full };
 
 struct OpRow {
-  // by_decomposition: the gradient is that of the decomposition, so no rule of its own.
-  // real: operands are floating. truth: the result is boolean. logic: so are the operands.
-  // picks: reads its first operand where an index says, so that must be in memory.
-  // in_loop: cannot be computed for all steps of a loop at once. fixed_first: it can while its first operand is the same in every step.
+  // by_decomposition: uses the gradient of the decomposition and has no rule of its own.
+  // real: operands are floating. truth: the result is boolean. logic: operands and result are boolean.
+  // picks: reads its first operand at runtime indices, so that operand must be in memory.
+  // in_loop: cannot be computed for all steps of a loop in one operation. fixed_first: can be, if its first operand is the same in every
+  // step.
   enum Traits : uint32_t {
     none = 0,
     no_gradient = 1,
@@ -120,7 +121,7 @@ struct OpRow {
     fixed_first = 2048,
   };
   Op op = Op::count;
-  int min_in = 0, max_in = 0;  // max -1: any number
+  int min_in = 0, max_in = 0;  // max_in -1: any number
   uint32_t traits = none;
   Fusion fusion = Fusion::no_kernel;
   Effort effort = Effort::full;
@@ -128,7 +129,7 @@ struct OpRow {
   void (*vjp)(GradContext&) = nullptr;                              // mandatory unless no_gradient or by_decomposition
   std::vector<NodeId> (*decompose)(Graph&, NodeId node) = nullptr;  // one node per output; mandatory for a macro op
   Cost (*cost)(const Graph&, NodeId node) = nullptr;
-  void (*samples)(const SampleSink&) = nullptr;  // mandatory unless a source
+  void (*samples)(const SampleSink&) = nullptr;  // mandatory for all ops except sources
   BatchFlow (*batch)(const BatchContext&) = nullptr;
   NodeId (*lift)(const LiftContext&) = nullptr;  // mandatory unless in_loop
 
@@ -142,6 +143,6 @@ inline bool is_elementwise(Op op) { return row(op).has(OpRow::elementwise); }
 inline bool is_reduction(Op op) { return row(op).has(OpRow::reduction); }
 inline bool is_comparison(Op op) { return row(op).has(OpRow::truth) && !row(op).has(OpRow::logic) && row(op).max_in == 2; }
 inline bool is_view(Op op) { return row(op).fusion == Fusion::view; }
-inline bool is_strided_view(Op op) { return is_view(op) && op != Op::pad && op != Op::concat; }  // of one operand, all of whose elements exist
+inline bool is_strided_view(Op op) { return is_view(op) && op != Op::pad && op != Op::concat; }  // a view of one operand in which every element exists
 
 }  // namespace ridge

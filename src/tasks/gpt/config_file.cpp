@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char *kOwnType = "ridge_gpt", *kGpt2Type = "gpt2", *kLlamaType = "llama";
 
-// Reads one file; every refusal names it.
+// Reads one file; every error message names it.
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const std::string& name) : json_(json), name_(name) {}
@@ -39,13 +39,13 @@ class ConfigReader {
   }
 
  private:
-  // Null: absent. Programs write null for what is not set.
+  // Null: absent. Programs write null for unset values.
   static const Json* find(const Json& json, const char* key) {
     const auto it = json.find(key);
     return it == json.end() || it->is_null() ? nullptr : &*it;
   }
 
-  // Never prints what is nested: a hostile file can be nested deeper than the stack.
+  // Never prints nested values: a malicious file can be nested deeper than the stack allows.
   static std::string brief(const Json& value) { return value.is_structured() ? value.type_name() : value.dump(); }
 
   const Json& member(const Json& json, const char* key) const {
@@ -86,7 +86,7 @@ class ConfigReader {
     return x;
   }
 
-  // Whether `key` has the second of two words.
+  // Whether `key` has the second of two allowed values.
   bool second_of(const Json& json, const char* key, const char* first, const char* second) const {
     const std::string value = word(json, key, first);
     if (value != first && value != second) fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge has {} and {}", name_, key, value, first, second);
@@ -102,7 +102,7 @@ class ConfigReader {
     if (flag(json_, key, wanted) != wanted) fail(ErrorCode::io, "[gpt] {}: {} is {}, which Ridge's GPT does not do", name_, key, !wanted);
   }
 
-  // What Ridge adds to any form, so that its models come back exactly as they were.
+  // Ridge's additions to every form, so that its own models are restored exactly.
   const Json* ridge() const {
     const Json* own = find(json_, "ridge");
     return own && own->is_object() ? own : nullptr;
@@ -139,7 +139,7 @@ class ConfigReader {
     c_.epsilon = positive(own, "epsilon", c_.epsilon), c_.rope_theta = positive(own, "rope_theta", c_.rope_theta);
   }
 
-  // Where a key is missing, transformers' LlamaConfig has these values.
+  // Defaults for missing keys are those of transformers' LlamaConfig.
   void read_llama() {
     form_ = GptForm::llama;
     c_.norm = GptConfig::Norm::rms, c_.position = GptConfig::Position::rope, c_.mlp = GptConfig::Mlp::swiglu;
@@ -259,7 +259,7 @@ StoredGptConfig parse_gpt_config(const std::string& text, const std::string& nam
   if (json.is_discarded() || !json.is_object()) fail(ErrorCode::io, "[gpt] {} is not a JSON object", name);
   try {
     return ConfigReader(json, name).read();
-  } catch (const Json::exception& e) {  // as of a text that is not UTF-8, when a message shows it
+  } catch (const Json::exception& e) {  // for example when a message contains invalid UTF-8
     fail(ErrorCode::io, "[gpt] {}: {}", name, e.what());
   }
 }

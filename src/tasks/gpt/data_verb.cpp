@@ -1,4 +1,4 @@
-// ridge data: prepare turns texts of any size into tokens once, so that trainings start at once; batches writes what a training will see.
+// ridge data: `prepare` tokenizes texts of any size once, so that training starts immediately; `batches` writes the batches that a training will see.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,9 +23,9 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kLeastVocab = 257, kMostVocab = 1 << 24;  // bytes and the end of a text are always there
+constexpr int64_t kLeastVocab = 257, kMostVocab = 1 << 24;  // always includes all bytes and the end-of-text token
 
-constexpr std::string_view kCommandLine = "command line";  // as settings name their source
+constexpr std::string_view kCommandLine = "command line";  // the name of this source in settings
 
 struct PrepareArguments {
   std::string source, out;
@@ -55,11 +55,11 @@ class ProgressLine {
 };
 
 int64_t bytes_of_tokens(const Dataset& data) {
-  const bool shared = data.train.mapped_bytes() == data.validation.mapped_bytes() && data.folder.empty();  // parts of the same files
+  const bool shared = data.train.mapped_bytes() == data.validation.mapped_bytes() && data.folder.empty();  // both are parts of the same files
   return data.train.mapped_bytes() + (shared ? 0 : data.validation.mapped_bytes());
 }
 
-// Characters that a token stands for, over all text whose length is known; 0: none is.
+// Average characters per token over all text of known length; 0: unknown.
 double characters_per_token(const Dataset& data) {
   const double tokens = (data.train_characters > 0 ? double(data.train.size()) : 0) + (data.validation_characters > 0 ? double(data.validation.size()) : 0);
   return tokens > 0 ? (data.train_characters + data.validation_characters) / tokens : 0;
@@ -93,7 +93,7 @@ void print_dataset(const Dataset& data, const std::string& use, double seconds) 
   fmt::print("Train on it with {}\n", bold("ridge train gpt data=" + use));
 }
 
-// vocab=N is no key, as no training needs it; here it may be written as if it were one.
+// vocab=N is not a key, because training does not need it, but this command accepts it in the same form.
 int64_t take_vocab(std::vector<std::string>& words, int64_t otherwise) {
   constexpr std::string_view kName = "vocab=";
   const auto found = std::find_if(words.begin(), words.end(), [&](const std::string& word) { return word.starts_with(kName); });
@@ -117,10 +117,10 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   if (arguments.vocab > 0 && options.tokenizer != "bpe")
     fail(ErrorCode::usage, "[data] --vocab is for tokenizer=bpe, and the tokenizer is {}", options.tokenizer);
   options.vocab = arguments.vocab, options.memory = host_memory(settings);
-  // A preset's block says nothing about a text, but which stories are told.
+  // For texts, a preset's block is ignored; for the built-in data it determines the stories.
   if (arguments.source == "builtin" || settings.setting("block").source == kCommandLine)
     options.block = settings.get<std::optional<int64_t>>("block").value_or(0);
-  // A training of any seed has the same stories; others are found by their folder alone.
+  // Training uses the same stories for every seed; other stories can only be found by their folder.
   if (arguments.source == "builtin" && settings.setting("seed").source == kCommandLine) {
     if (arguments.out.empty()) fail(ErrorCode::usage, "[data] other stories with seed={} need a folder: add --out FOLDER", settings.get<int64_t>("seed"));
     options.seed = uint64_t(settings.get<int64_t>("seed"));
@@ -131,7 +131,7 @@ int prepare(PrepareArguments arguments, config::Sources sources) {
   const Dataset data = arguments.out.empty() ? open_dataset(arguments.source, options) : prepare_dataset(arguments.source, arguments.out, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   line.clear();
-  // Tokens of the cache are found by the text and the tokenizer.
+  // Cached tokens are looked up by text and tokenizer.
   const std::string asked = options.tokenizer == "auto" ? "" : " tokenizer=" + options.tokenizer;
   if (arguments.json)
     print_dataset_json(data, arguments.source, seconds);
@@ -145,7 +145,7 @@ struct BatchArguments {
   int64_t batches = 1;
 };
 
-// The batches of a training as it draws them, for programs that are to train on the same: i32, for each batch its tokens, then its targets.
+// Writes a training's batches in order, so that other programs can train on the same data: i32, for each batch its tokens, then its targets.
 int write_batches(const BatchArguments& arguments, const config::Sources& sources) {
   if (arguments.out.empty()) fail(ErrorCode::usage, "[data] where to? ridge data batches SOURCE --out FILE --batches N");
   const config::Resolved settings = config::resolve(sources);

@@ -1,4 +1,4 @@
-// ridge eval RUN: how well a trained GPT predicts a text.
+// ridge eval RUN: measures how well a trained GPT predicts a text.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -26,7 +26,7 @@ struct EvalArguments {
   bool json = false;
 };
 
-// What the run was trained on, when nothing else is asked for. An exported model does not know.
+// By default, the data that the run was trained on. An exported model does not record it.
 std::vector<std::string> data_of(const config::Resolved& settings, const std::filesystem::path& model) {
   if (settings.setting("data").source != "default") return settings.get<std::vector<std::string>>("data");
   for (std::filesystem::path folder : {model, model.parent_path(), model.parent_path().parent_path()}) {
@@ -39,7 +39,7 @@ std::vector<std::string> data_of(const config::Resolved& settings, const std::fi
   fail(ErrorCode::usage, "[eval] {} does not say on which text it was trained; name one: data=FILE, or data=builtin for the built-in stories", model.string());
 }
 
-// The model where it is read, once it is known for how much text.
+// The model on the device that reads it, chosen once the amount of text is known.
 struct Reader {
   RunDevice device;
   std::unique_ptr<GptParameters> parameters;

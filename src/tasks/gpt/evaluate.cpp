@@ -31,14 +31,14 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   NodeId in = g.input(types[0], "tokens"), target = g.input(types[1], "targets");
   NodeId logits = gpt_forward(b, c, nodes.values, in);
   const bool far = !backend.host_memory();
-  if (far && parameters.storage() != DType::f32) logits = keep_wide(g, autocast(g, {&logits, 1}, parameters.storage())[0]);  // as in a sampler
+  if (far && parameters.storage() != DType::f32) logits = keep_wide(g, autocast(g, {&logits, 1}, parameters.storage())[0]);  // as in the sampler
   Builder::SumCount loss = b.cross_entropy(logits, target, kNoTarget);
   std::vector<NodeId> inputs = nodes.inputs;
   inputs.insert(inputs.end(), {in, target});
   Executable program(g, inputs, {b.cast(loss.sum, DType::f32), b.cast(loss.count, DType::f32)}, backend);
 
-  // Text of each token, so that losses can be told for what every tokenizer shares.
-  std::vector<std::pair<int, int>> sizes;  // characters that begin in it, bytes
+  // Text lengths of each token, so that losses can be given per character and byte, independent of the tokenizer.
+  std::vector<std::pair<int, int>> sizes;  // characters that begin in the token, bytes
   for (int64_t t = 0; tokenizer && t < tokenizer->vocab_size(); ++t) {
     const std::string_view text = tokenizer->bytes_of(Token(t));
     sizes.emplace_back(std::count_if(text.begin(), text.end(), [](char x) { return (x & 0xc0) != 0x80; }), text.size());
@@ -47,7 +47,7 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   std::vector<int64_t> tokens(size_t(rows * block)), targets(tokens.size());
   std::byte* const filled[] = {reinterpret_cast<std::byte*>(tokens.data()), reinterpret_cast<std::byte*>(targets.data())};
   std::vector<const void*> data = parameters.data();
-  float sums[2] = {};  // of losses, and how many
+  float sums[2] = {};  // sum and count of losses
   std::vector<void*> out = {&sums[0], &sums[1]};
   Arena device(backend);  // tokens, targets, sums
   const int64_t bytes = types[0].bytes(), place = (bytes + 63) / 64 * 64;

@@ -1,4 +1,4 @@
-// ridge export RUN: a trained GPT as a folder that other programs load.
+// ridge export RUN: writes a trained GPT as a folder that other programs can load.
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -27,7 +27,7 @@ std::optional<GptForm> form_named(const std::string& word) {
 
 namespace fs = std::filesystem;
 
-// A checkpoint is a model too: written over, the run could not go on. Links are followed.
+// A checkpoint is also a model folder; overwriting it would make the run impossible to resume. Follows links.
 void refuse_checkpoints(const fs::path& out) {
   for (fs::path at = fs::weakly_canonical(fs::absolute(out)); at.has_relative_path(); at = at.parent_path())
     if (at.filename() == "checkpoints" && (fs::exists(at.parent_path() / "config.yaml") || !CheckpointStore(at).steps().empty()))
@@ -37,7 +37,7 @@ void refuse_checkpoints(const fs::path& out) {
     fail(ErrorCode::usage, "[export] {} is a checkpoint (it holds manifest.json); choose another folder with --out DIR", out.string());
 }
 
-// What is there is left alone, unless an earlier export of the same model and form wrote it. `config`: the config.json to come.
+// Refuses to overwrite anything except an earlier export of the same model and form. `config`: the new config.json.
 void refuse_others(const fs::path& out, const std::string& config) {
   if (!fs::exists(out)) return;
   if (!fs::is_directory(out)) fail(ErrorCode::usage, "[export] {} is no folder; choose another with --out DIR", out.string());
@@ -59,7 +59,7 @@ int run_export(const std::string& model, std::string out, const std::string& for
   std::vector<std::span<const float>> values;
   const std::vector<Parameter> parameters = weights.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) values.emplace_back(static_cast<const float*>(memory.data()[i]), size_t(parameters[i].shape.numel()));
-  const bool of_run = out.empty() && fs::is_directory(fs::path(model) / "checkpoints");  // model/ in it is the run's own
+  const bool of_run = out.empty() && fs::is_directory(fs::path(model) / "checkpoints");  // the run's own model/ folder
   if (out.empty()) out = (fs::path(model) / "model").string();
   if (fs::is_directory(fs::path(out) / "checkpoints"))
     fail(ErrorCode::usage, "[export] {0} is a run, and would be read as this model for ever; --out {0}/model keeps both", out);

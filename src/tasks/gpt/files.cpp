@@ -33,7 +33,7 @@ bool ends_with_any(std::string_view name, std::initializer_list<const char*> end
 // GPT-2's linear layers hold [in, out].
 bool is_linear(std::string_view name) { return ends_with_any(name, {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"}); }
 
-// What older files keep in addition to the weights: masks, wavelengths.
+// Buffers that older files store in addition to the weights: masks, rotary frequencies.
 bool is_buffer(std::string_view name, GptForm form) {
   return form == GptForm::llama ? name.ends_with(".rotary_emb.inv_freq") : ends_with_any(name, {".attn.bias", ".attn.masked_bias"});
 }
@@ -43,15 +43,15 @@ std::string_view without_prefix(std::string_view name) {
   return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
 }
 
-// A tensor in a file that holds a parameter, or some of its rows.
+// A tensor in a file that stores a parameter or some of its rows.
 struct StoredTensor {
   std::string name;
   Shape shape;
   bool transposed = false;
-  int64_t first = 0;  // where its values begin in the parameter
+  int64_t first = 0;  // offset of its values in the parameter
 };
 
-// Llama keeps queries, keys and values apart, and the two halves of the MLP's first layer: each is rows of Ridge's tensor.
+// Llama stores queries, keys and values separately, and also the two halves of the MLP's first layer: each is a range of rows of Ridge's tensor.
 std::vector<StoredTensor> llama_tensors(const Parameter& p, const GptConfig& c) {
   const std::string_view name = without_prefix(p.name);
   if (name == "wte.weight") return {{"model.embed_tokens.weight", p.shape}};
@@ -93,7 +93,7 @@ std::vector<StoredTensor> stored_tensors(const Parameter& p, const GptConfig& co
   return {{p.name, p.shape}};
 }
 
-// The configuration of what a file holds: no rows beyond the vocabulary, and GPT-2's form has biases everywhere.
+// The configuration as stored in a file: no rows beyond the vocabulary, and biases everywhere in GPT-2's form.
 GptConfig file_config(GptConfig config, GptForm form) {
   config.padded_vocab = 0;
   if (form == GptForm::gpt2) config.bias = true;
@@ -126,7 +126,7 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
-// Without it transformers guesses a tokenizer's class by the model's, and loses the blanks of a vocabulary of characters.
+// Without this file transformers guesses the tokenizer class from the model, and drops the spaces of a character vocabulary.
 std::string tokenizer_config_json(const Tokenizer& tokenizer, int64_t block) {
   Json json;
   json["tokenizer_class"] = "PreTrainedTokenizerFast", json["model_max_length"] = block, json["clean_up_tokenization_spaces"] = false;
@@ -135,7 +135,7 @@ std::string tokenizer_config_json(const Tokenizer& tokenizer, int64_t block) {
   return json.dump(2) + "\n";
 }
 
-// Finds every parameter in the file, and for everything in the file a parameter.
+// Matches every parameter with tensors in the file, and every tensor in the file with a parameter.
 void bind(GptWeights& w, GptForm form) {
   const std::string name = (w.folder / kWeightsFile).string();
   std::unordered_map<std::string_view, const SafetensorView*> there;
@@ -156,7 +156,7 @@ void bind(GptWeights& w, GptForm form) {
     std::vector<GptWeights::Source>& parts = w.sources.emplace_back();
     for (const StoredTensor& wanted : stored_tensors(p, w.config, form)) parts.push_back({&take(wanted), wanted.transposed, wanted.first});
   }
-  // A model without biases in a form that has them.
+  // A model without biases in a form that requires them.
   if (form == GptForm::gpt2 && !w.config.bias)
     for (const Parameter& p : gpt_parameters(file_config(w.config, form)))
       if (p.name.ends_with(".bias") && !all_zero(take({p.name, p.shape})))
@@ -209,10 +209,10 @@ std::optional<GptWeights> read_run(const fs::path& run) {
   return w;
 }
 
-// Runs that can be read: below this folder, beside it, or where new ones are made; the nearest by name first.
+// Suggests readable runs: below this folder, next to it, or where new runs are created; closest names first.
 std::string runs_instead_of(fs::path path) {
   path = path.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // a "/" at its end
+  if (!path.has_filename()) path = path.parent_path();  // a trailing "/"
   constexpr size_t kNamed = 3;
   std::vector<std::string> runs;
   std::error_code ignored;
@@ -224,7 +224,7 @@ std::string runs_instead_of(fs::path path) {
     if (!fs::is_directory(folder, ignored)) continue;
     if (folder != ".") look(folder);
     for (auto entry = fs::directory_iterator(folder, ignored); entry != fs::directory_iterator(); entry.increment(ignored)) look(entry->path());
-    if (folder == path)  // an experiment has data sets, and they have seeds
+    if (folder == path)  // an experiment contains data sets, which contain seeds
       for (const fs::path& run : find_runs(path)) look(run);
     if (folder == path && !runs.empty()) break;
   }
@@ -255,7 +255,7 @@ void GptWeights::copy(size_t index, std::span<float> values) const {
         for (int64_t i = 0; i < n; ++i) to[i] = element(data, t.dtype, i);
       continue;
     }
-    // Squares of both stay in the cache.
+    // Transpose in square tiles, so that source and target stay in the cache.
     constexpr int64_t kSide = 32;
     const int64_t in = t.shape[0], out = t.shape[1];
     for (int64_t i0 = 0; i0 < in; i0 += kSide)

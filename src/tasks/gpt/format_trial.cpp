@@ -19,10 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kNarrowest = 96;                                 // of a model whose products are long enough to be worth the casts
-constexpr int64_t kWidest = 384, kTokens = 512, kVocabulary = 64;  // of the trial: beyond, formats compare as they do here
+constexpr int64_t kNarrowest = 96;                                 // minimum width for products large enough to be worth the casts
+constexpr int64_t kWidest = 384, kTokens = 512, kVocabulary = 64;  // limits of the trial: beyond them, formats compare in the same way
 
-// One layer with the model's own options, and as many of its samples as tell enough.
+// One layer with the model's options, and enough samples for a reliable comparison.
 struct Trial {
   GptConfig model;
   int64_t batch = 1;
@@ -69,14 +69,14 @@ struct Runner {
 };
 
 struct Verdict {
-  double speed = 0;   // of bf16, in those of fp32; 0: there was no memory for it
-  bool sure = false;  // more than three of four pairs agree about whether it pays
+  double speed = 0;   // of bf16 relative to fp32; 0: not enough memory to measure
+  bool sure = false;  // more than three quarters of the pairs agree on whether bf16 pays off
 };
 
-// Single steps in turns: what else the machine does meets both of a pair.
+// Alternates single steps, so that other load on the machine affects both of a pair.
 Verdict compare(const Trial& trial, ThreadTeam& team, int64_t memory) {
   constexpr int kPairs = 8;
-  constexpr double kWorthIt = 1.15;  // as choose_precision() has it
+  constexpr double kWorthIt = 1.15;  // the same threshold as in choose_precision()
   Runner fp32(trial, Precision::fp32, team), bf16(trial, Precision::bf16, team);
   if (fp32.step->plan().planned_bytes + bf16.step->plan().planned_bytes > memory) return {};
   std::vector<double> ratios;
@@ -93,7 +93,7 @@ Verdict compare(const Trial& trial, ThreadTeam& team, int64_t memory) {
 }  // namespace
 
 FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& team, int64_t memory, Figures figures) {
-  // For all runs of an experiment, whether the profile can be written or not.
+  // Shared by all runs of an experiment, even if the profile cannot be written.
   static std::mutex mutex;
   static std::map<std::string, double> found;
   const std::lock_guard lock(mutex);

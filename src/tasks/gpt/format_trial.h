@@ -1,4 +1,4 @@
-// Whether a coarser number format pays for a model on the CPU: short steps of one of its layers in each, timed.
+// Tests whether a lower-precision number format pays off for a model on the CPU, by timing short steps of one of its layers in each format.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +9,8 @@ namespace ridge {
 
 class ThreadTeam;
 
-// What this process or, by the profile, an earlier one has found for such steps. Else, if `figures` says so, they are timed now, in some tenths of
-// a second and within `memory` bytes. A verdict that another moment might change is kept for this process alone.
+// Returns what this process or an earlier one (through the profile) has found for such steps. Otherwise, if `figures` allows it, times them now, in a few
+// tenths of a second and within `memory` bytes. A result too close to be stable is kept for this process only.
 FormatTrial try_formats(const GptConfig& model, int64_t batch, ThreadTeam& team, int64_t memory, Figures figures);
 
 }  // namespace ridge

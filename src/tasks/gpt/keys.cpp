@@ -4,7 +4,7 @@
 #include "tasks/gpt/task.h"
 
 namespace ridge {
-namespace config::gpt_keys {  // not an anonymous one: these names are too common for files that are compiled together
+namespace config::gpt_keys {  // named, because these names are too common for files that are compiled together
 
 using enum Type;
 
@@ -53,7 +53,7 @@ constexpr Key kSamplingKeys[] = {
 };
 // clang-format on
 
-// The shakespeare ones and the training settings of the gpt2 ones are nanoGPT's; the sizes of the gpt2 ones are GPT-2's.
+// The shakespeare presets and the training settings of the gpt2 presets are from nanoGPT; the sizes of the gpt2 presets are from GPT-2.
 constexpr Preset kPresets[] = {
     {"tiny", "layers=4 heads=4 width=128 block=64 dropout=0 batch=16 steps=3000 lr=2e-3 warmup=100 beta2=0.99"},
     {"shakespeare-cpu", "layers=4 heads=4 width=128 block=64 dropout=0 batch=12 steps=2000 lr=1e-3 min_lr=1e-4 warmup=100 beta2=0.99"},

@@ -18,7 +18,7 @@ struct GptParameters::State {
   std::vector<const void*> data;
   BufferPool pool;
   BufferPool::Buffer memory;
-  std::optional<Arena> device;  // instead, where that has memory of its own
+  std::optional<Arena> device;  // used instead on a device with its own memory
   int64_t owned = 0;
 };
 
@@ -104,7 +104,7 @@ DType GptParameters::storage() const { return state_->storage; }
 int64_t GptParameters::owned_bytes() const { return state_->owned; }
 const std::vector<const void*>& GptParameters::data() const { return state_->data; }
 
-// Of a table of positions, and of one of tokens that gives no logits, only rows are read.
+// Only single rows are read of the position table, and of a token table that is not used for the logits.
 int64_t GptParameters::bytes() const {
   const State& s = *state_;
   int64_t bytes = 0;

@@ -1,4 +1,4 @@
-// How a GPT run is planned: from settings to data and model; RunPlanner does the rest.
+// Plans a GPT run: from settings to data and model; RunPlanner does the rest.
 #include <algorithm>
 #include <bit>
 
@@ -29,7 +29,7 @@ class GptPlanner {
   GptRun operator()() {
     try {
       return plan();
-    } catch (const Error& error) {  // what does not fit here might have on the device that was asked for
+    } catch (const Error& error) {  // it might have fit on the requested device
       if (run_.fallback.empty()) throw;
       throw Error(error.code(), fmt::format("[device] {}\n{}", run_.fallback, error.what()));
     }
@@ -59,7 +59,7 @@ class GptPlanner {
     if (earlier()) d.cut = earlier()->cut;
     const std::string from = s_.get<std::string>("init_from");
     if (!from.empty()) {
-      // A run that goes on has its own weights, sizes and tokenizer.
+      // A resumed run uses its own weights, sizes and tokenizer.
       run_.init_from = std::make_unique<GptWeights>(load_gpt_weights(earlier() ? o_.folder : std::filesystem::path(expand_home(from))));
       run_.notices.insert(run_.notices.end(), run_.init_from->notices.begin(), run_.init_from->notices.end());
       d.given = run_.init_from->tokenizer, d.block = run_.init_from->config.block, d.model = run_.init_from->folder.string();
@@ -72,13 +72,13 @@ class GptPlanner {
     if (run_.init_from) take_model();
     try {
       (void)gpt_parameters(run_.model);
-    } catch (const Error& error) {  // sizes that do not fit each other are the settings' fault
+    } catch (const Error& error) {  // inconsistent sizes are a usage error
       throw Error(ErrorCode::usage, error.what());
     }
   }
 
  private:
-  // A vocabulary depends on the memory that there was to learn it, and on what others have learnt since: a run goes on with its own.
+  // A learned vocabulary depends on the memory available at the time, and the cache may have changed since, so a resumed run keeps its own.
   void keep_vocabulary(DatasetOptions d) {
     const auto before = earlier()->identity.find("data");
     if (before == earlier()->identity.end() || before->second == data_identity(run_.data)) return;
@@ -91,7 +91,7 @@ class GptPlanner {
     if (data_identity(own) == before->second) run_.data = std::move(own);
   }
 
-  // Sizes that were asked for and cannot be had are not passed over.
+  // Requested sizes that conflict with the weights are an error, not ignored.
   void check_sizes() {
     GptConfig asked = gpt_config(s_, run_.init_from->config.vocab);
     const auto wishes = size_words(asked);
@@ -103,7 +103,7 @@ class GptPlanner {
     }
   }
 
-  // The sizes are those of the weights; the settings decide about dropout alone.
+  // Sizes come from the weights; the settings only decide dropout.
   void take_model() {
     const double dropout = run_.model.dropout;
     run_.model = run_.init_from->config;
@@ -127,8 +127,8 @@ class GptPlanner {
       return sum;
     };
     run_.all_validation_windows = run_.validation_windows = windows();
-    // All of them, unless even two validations in a run would take more than a twentieth of its time.
-    const double affordable = 0.05 * 3 * double(batch_) * double(schedule_.steps);  // windows in a run; one costs a third of a training sample
+    // All windows, unless even two validations per run would take more than a twentieth of its time.
+    const double affordable = 0.05 * 3 * double(batch_) * double(schedule_.steps);  // windows per run; each costs a third of a training sample
     if (!whole(s_, "eval_interval") && double(run_.validation_windows) * 2 > affordable) {
       const int64_t most = std::max<int64_t>(std::min<int64_t>(run_.validation_windows, 8), int64_t(affordable / 5));
       run_.validation = some_validation_windows(most);
@@ -137,18 +137,18 @@ class GptPlanner {
     }
   }
 
-  // Everything that is counted about a run, so that no figure is printed or planned with that has lost its upper bits.
+  // Checks all counts of a run for overflow before they are printed or used for planning.
   void check_products() const {
     const GptConfig& c = run_.model;
     const Factor steps{"steps", schedule_.steps}, batch{"batch", batch_}, block{"block", c.block};
     checked_product("gpt", "tokens", {steps, batch, block});
     checked_product("gpt", "bytes of batches ahead", {batch, block, {"prefetch_factor + 1", s_.get<int64_t>("prefetch_factor") + 1}, {"", 16}});
-    constexpr int64_t kLayerBytes = 512, kLogitBytes = 16;  // for each number of the hidden state and of the logits, at most
+    constexpr int64_t kLayerBytes = 512, kLogitBytes = 16;  // upper bounds per element of the hidden state and of the logits
     checked_product("gpt", "bytes of activations", {batch, block, {"layers", c.layers}, {"width", c.width}, {"", kLayerBytes}});
     checked_product("gpt", "bytes of logits", {batch, block, {"vocabulary", c.vocab}, {"", kLogitBytes}});
   }
 
-  // In batches no larger than there are windows, and than a small buffer holds.
+  // Batches are limited to the number of windows and to a small buffer.
   std::unique_ptr<BatchSource> some_validation_windows(int64_t most) const {
     constexpr int64_t kBytes = int64_t(64) << 20;
     const int64_t block = run_.model.block, fit = std::max<int64_t>(1, kBytes / (2 * block * int64_t(sizeof(int64_t))));
@@ -162,12 +162,12 @@ class GptPlanner {
     RunNeeds n;
     n.task = "gpt", n.train = run_.train.get(), n.validation = run_.validation.get(), n.loading = loading_, n.batch = batch_;
     for (const Parameter& p : gpt_parameters(run_.model)) n.parameters += p.shape.numel();
-    n.copies = s_.get<std::string>("checkpoint_interval") != "none" ? 3 : 1;  // else only the weights are copied, at the end
+    n.copies = s_.get<std::string>("checkpoint_interval") != "none" ? 3 : 1;  // without checkpoints, only the weights are copied, at the end
     n.program_bytes = (6 + run_.model.layers) << 20;
     n.data_bytes = run_.data.train.resident_cap() + run_.data.validation.resident_cap();
     if (s_.get<std::string>("sample_interval") != "none" && run_.data.tokenizer)
       n.sample_bytes = [this] {
-        run_.make_sampler(std::vector<const void*>(gpt_parameters(run_.model).size()));  // only sizes matter before the step has its memory
+        run_.make_sampler(std::vector<const void*>(gpt_parameters(run_.model).size()));  // null pointers: only sizes matter before the step's memory exists
         return run_.sampler->planned_bytes();
       };
     n.step = gpt_step_options(s_), n.step.seed = o_.seed;
@@ -207,7 +207,7 @@ class GptPlanner {
     planner_.describe(std::move(first), as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)), std::move(last));
   }
 
-  // The presets of GPT-2's are known by sizes that count its vocabulary, and a text may have a much smaller one.
+  // The gpt2 presets are known by parameter counts that include GPT-2's vocabulary; a text may have a much smaller one.
   std::string smaller_vocabulary() const {
     constexpr int64_t kGpt2Vocab = 50257;
     const std::string preset = s_.get<std::string>("preset");

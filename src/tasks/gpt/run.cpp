@@ -15,7 +15,7 @@ namespace {
 
 using config::Resolved;
 
-// What a resumed run must share, and what should be the same for the same bits.
+// What must match on resume, and what should match for a bit-exact resume.
 std::map<std::string, std::string> identity_of(const GptRun& run) {
   return {{"model", model_identity(run.model)}, {"vocabulary", std::to_string(run.data.vocab)}, {"data", data_identity(run.data)}};
 }
@@ -98,7 +98,7 @@ void GptRun::prepare() {
 void GptRun::fill_parameters() {
   for (size_t i = 0; i < parameters.size(); ++i)
     step->fill_parameter(i, [&](std::span<float> values) {
-      std::fill(values.begin(), values.end(), 0.0f);  // rows that only fill up the vocabulary
+      std::fill(values.begin(), values.end(), 0.0f);  // for the rows that pad the vocabulary
       const std::span<float> stored = values.first(size_t(parameters[i].shape.numel()));
       if (init_from)
         init_from->copy(i, stored), init_from->drop(i);
@@ -108,7 +108,7 @@ void GptRun::fill_parameters() {
 }
 
 TrainerTask GptRun::trainer_task(const Resolved& settings) {
-  init_from.reset();  // its pages are not in the plan
+  init_from.reset();  // the memory plan does not include its pages
   TrainerTask task;
   task.step = step, task.parameters = parameters;
   task.feed = data_feed(*train, *step, trainer), task.validation = validation.get();

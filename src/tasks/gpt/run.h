@@ -1,4 +1,4 @@
-// A GPT training run, settled before it starts: data, model, device, precision, threads, memory, and the step's programs. `ridge plan` shows
+// A GPT training run, planned before it starts: data, model, device, precision, threads, memory, and the step's programs. `ridge plan` shows
 // it, `ridge train` runs it. Nothing large is allocated before the first step.
 #pragma once
 #include <memory>
@@ -14,7 +14,7 @@ namespace ridge {
 struct GptWeights;
 class GptSampler;
 
-// By which a resumed run knows its data again.
+// Identifies the data set, so that a resumed run can check it.
 std::string data_identity(const Dataset& data);
 
 class GptRun final : public TaskRun {
@@ -24,16 +24,16 @@ class GptRun final : public TaskRun {
   ~GptRun() override;
 
   void prepare() override;
-  void fill_parameters() override;  // from init_from, or drawn
+  void fill_parameters() override;  // from init_from, or random
   TrainerTask trainer_task(const config::Resolved& settings) override;
   void add_to_summary(RunSummary& summary) const override;
   void add_found_settings(config::Resolved& settings) const override;
   std::string artifact() const override { return "model"; }
-  void write_artifact(const std::filesystem::path& folder) override;  // the weights as they are now, with config.json and tokenizer.json
+  void write_artifact(const std::filesystem::path& folder) override;  // the current weights, with config.json and tokenizer.json
   std::string artifact_remedy() const override { return "ridge export writes it from the checkpoint"; }
 
-  void make_sampler(std::vector<const void*> weights);  // that reads them where the step has them
-  std::string sample();                                 // some text by the model as it is now
+  void make_sampler(std::vector<const void*> weights);  // reads the step's weights in place
+  std::string sample();                                 // text sampled with the current weights
 
   uint64_t seed = 0;
   Dataset data;
@@ -43,24 +43,24 @@ class GptRun final : public TaskRun {
   int64_t validation_windows = 0, all_validation_windows = 0;
   double tokens_per_epoch = 0;
   std::unique_ptr<GptWeights> init_from;                     // null: new weights
-  std::vector<std::pair<std::string, std::string>> settled;  // sizes that those weights decided, by key
-  std::unique_ptr<GptSampler> sampler;                       // null: no samples are asked for, or there is no tokenizer
+  std::vector<std::pair<std::string, std::string>> settled;  // sizes determined by those weights, by key
+  std::unique_ptr<GptSampler> sampler;                       // null: no samples requested, or no tokenizer
   int64_t sampled_tokens = 0;
   double sampled_seconds = 0;
 };
 
 Task gpt_task();
 
-// ErrorCode::usage, io (data) and memory (does not fit, with what would).
+// Throws ErrorCode::usage, io (data) and memory (does not fit; says what would).
 GptRun plan_gpt_run(const config::Resolved& settings, const RunOptions& options);
 
-// Refuses what that would refuse about the data, the model it starts from, and sizes. New tokens stay in the cache.
+// Throws what plan_gpt_run() would throw about the data, the initial model, and sizes. New tokens stay in the cache.
 void check_gpt_data(const config::Resolved& settings, const RunOptions& options);
 
-// The same with its memory mapped and touched. Where others have taken what the plan counts on, it plans again and says so.
+// Plans a run, then maps and touches its memory. If other programs have taken that memory meanwhile, plans again and reports it.
 GptRun start_gpt_run(const config::Resolved& settings, const RunOptions& options);
 
-// A loss in nats per token as nats per character, where the text behind the tokens is known.
+// Converts a loss from nats per token to nats per character, if the text behind the tokens is known.
 std::optional<double> nats_per_character(const GptRun& run, double loss);
 
 }  // namespace ridge

@@ -1,4 +1,4 @@
-// ridge sample RUN: text from a trained GPT, as it comes.
+// ridge sample RUN: prints text from a trained GPT as it is generated.
 #include <chrono>
 #include <cstdio>
 
@@ -26,7 +26,7 @@ struct SampleArguments {
   bool json = false;
 };
 
-// An empty prompt is the beginning of a text: after the end of another one, or after a line end.
+// An empty prompt means the beginning of a text: after an end-of-text token, or after a newline.
 std::vector<Token> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt) {
   if (!prompt.empty()) {
     try {
@@ -43,7 +43,7 @@ std::vector<Token> prompt_tokens(const Tokenizer& tokenizer, const std::string& 
   }
 }
 
-// Its own; one that the command names must be the same, or the only one. A file of settings may be about other models.
+// The model's own tokenizer. One named on the command line must be the same, unless the model has none; settings files may refer to other models.
 std::shared_ptr<const Tokenizer> tokenizer_of(const GptWeights& weights, const config::Resolved& settings) {
   const std::string& source = settings.setting("tokenizer").source;
   DatasetOptions options;
@@ -113,7 +113,7 @@ int run_sample(const SampleArguments& arguments, const config::Resolved& setting
   }
   put(stream.rest());
   const double seconds = std::chrono::duration<double>(Clock::now() - first).count();
-  const double rate = made > 1 && seconds > 0 ? double(made - 1) / seconds : 0;  // the prompt's time is not a token's
+  const double rate = made > 1 && seconds > 0 ? double(made - 1) / seconds : 0;  // excludes the time for the prompt
   if (arguments.json) {
     nlohmann::ordered_json j;
     j["model"] = weights.folder.string(), j["prompt"] = arguments.prompt, j["text"] = text;

@@ -17,11 +17,11 @@
 namespace ridge {
 namespace {
 
-constexpr uint32_t kDrawStream = 0x5a3b1e;  // apart from those of models
-constexpr int64_t kChunk = 64;              // tokens of a prompt that are computed at a time
+constexpr uint32_t kDrawStream = 0x5a3b1e;  // distinct from the streams of models
+constexpr int64_t kChunk = 64;              // prompt tokens computed at a time
 constexpr size_t kFewTokens = 4;            // fewer are fed one by one
 
-// Keys and values of all layers: [1, kv_heads, room, dim] each, in 64-byte steps.
+// Keys and values of all layers: [1, kv_heads, room, dim] each, 64-byte aligned.
 struct CacheLayout {
   Type type;
   int64_t bytes = 0;
@@ -32,7 +32,7 @@ struct CacheLayout {
   }
 };
 
-// `length` tokens from a position, of which the first `live` count: caches are updated in place, logits are those after the last live one.
+// Processes `length` tokens from a position, of which the first `live` are valid. Updates caches in place; the logits follow the last valid token.
 Executable compile(const GptParameters& parameters, const CacheLayout& layout, int64_t length, const std::shared_ptr<Arena>& arena, Backend& backend) {
   const GptConfig& c = parameters.config();
   Graph g;
@@ -62,7 +62,7 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
       outputs.push_back(id);
     }
   if (!backend.host_memory() && parameters.storage() != DType::f32) {
-    // The CPU's products widen weights as they read them; others take both operands in 16 bits.
+    // The CPU's products widen weights as they read them; other devices take both operands in 16 bits.
     outputs = autocast(g, outputs, parameters.storage());
     outputs[0] = keep_wide(g, outputs[0]);
   }
@@ -101,7 +101,7 @@ Token draw_token(std::span<const float> logits, const SampleOptions& o, uint64_t
   std::vector<double> weight(kept.size());
   for (size_t i = 0; i < kept.size(); ++i) weight[i] = std::exp((double(logits[size_t(kept[i])]) - top) / o.temperature);
   double total = std::accumulate(weight.begin(), weight.end(), 0.0);
-  if (o.top_p < 1) {  // the shortest front that is heavy enough
+  if (o.top_p < 1) {  // the shortest prefix with enough probability
     size_t n = 0;
     double front = 0;
     while (n < weight.size() && front < o.top_p * total) front += weight[n++];
@@ -118,18 +118,18 @@ struct GptSampler::State {
   std::shared_ptr<const GptParameters> parameters;
   int64_t chunk;
   CacheLayout layout;
-  std::shared_ptr<Arena> arena;  // of both programs
+  std::shared_ptr<Arena> arena;  // shared by both programs
   Executable one, many;
-  Backend* far;  // a device with memory of its own; null: the host's is read in place
+  Backend* far;  // a device with its own memory; null: host memory is used in place
   BufferPool pool;
   BufferPool::Buffer cache;
-  Arena device;  // the cache, then what goes to and fro
+  Arena device;  // the cache, then the inputs and outputs of a run
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
-  std::vector<int64_t> given;  // what a run is told: position, how many tokens are live, the tokens
+  std::vector<int64_t> given;  // inputs of a run: position, number of valid tokens, the tokens
   int64_t position = 0;
-  bool fresh = false;          // logits are those of the context
-  std::vector<Token> history;  // what the cache holds
+  bool fresh = false;          // logits match the current context
+  std::vector<Token> history;  // the tokens in the cache
   std::vector<float> logits;
 
   State(std::shared_ptr<const GptParameters> p, Backend& backend, std::optional<DType> kept)
@@ -148,7 +148,7 @@ struct GptSampler::State {
   }
 
   int64_t parts() const { return 2 * parameters->config().layers; }
-  // A large one takes whole huge pages, as all of it is read for every token.
+  // A large cache uses whole huge pages, because all of it is read for every token.
   int64_t cache_bytes() const {
     const int64_t bytes = std::max<int64_t>(1, parts()) * layout.bytes;
     return far || bytes < kHugePage / 2 ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;

@@ -1,4 +1,4 @@
-// What a GPT run says at its end.
+// The summary at the end of a GPT run.
 #include <fmt/core.h>
 
 #include "tasks/gpt/run.h"
@@ -8,7 +8,7 @@
 namespace ridge {
 namespace {
 
-// As a shell reads it.
+// Quotes text for a shell.
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,+@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return text;

@@ -28,7 +28,7 @@ int64_t host_memory(const config::Resolved& settings, bool far) {
 
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab) {
   GptConfig c;
-  constexpr int64_t kRows = 64;  // what the widest matmul tiles of any device divide
+  constexpr int64_t kRows = 64;  // divisible by the widest matmul tiles of any device
   c.vocab = vocab, c.padded_vocab = (vocab + kRows - 1) / kRows * kRows;
   c.block = required<int64_t>(settings, "block"), c.layers = required<int64_t>(settings, "layers");
   c.heads = required<int64_t>(settings, "heads"), c.width = required<int64_t>(settings, "width");
@@ -74,7 +74,7 @@ std::string model_identity(const GptConfig& c) {
 }
 
 std::string parameters_text(int64_t count) {
-  constexpr int64_t kExact = 100'000;  // below, two digits of millions say too little
+  constexpr int64_t kExact = 100'000;  // below this, two decimals of millions are too coarse
   return count < kExact ? counted(count, "parameter") : fmt::format("{:.2f} M parameters", double(count) / 1e6);
 }
 
@@ -97,7 +97,7 @@ StepWork gpt_work(const GptConfig& c, int64_t batch) {
   const double tokens = double(batch * c.block), layers = double(c.layers), width = double(c.width);
   StepWork work;
   work.flops = 6 * parameters * tokens + 6 * layers * width * double(c.block) * tokens;
-  // Weights, gradients and moments once or twice each; and what the layers pass on, forward and back.
+  // Weights, gradients and moments once or twice each, plus activations between layers, forward and backward.
   work.bytes = 40 * parameters + 100 * layers * width * tokens;
   work.launches = 20 * layers + 20;
   work.transfer_bytes = 16 * tokens;

@@ -13,7 +13,7 @@ namespace ridge {
 namespace {
 
 constexpr int64_t kDefaultBatch = 32;
-constexpr uint32_t kOrderStream = 0xda7a0003;  // far from those that a step gives out
+constexpr uint32_t kOrderStream = 0xda7a0003;  // outside the range of a step's streams
 
 std::vector<Type> types_of(const std::vector<BatchSpec>& specs) {
   std::vector<Type> types;
@@ -50,7 +50,7 @@ class ShuffledSource : public MemorySource {
       : MemorySource(std::move(data), specs), seed_(seed) {}
   void fill(int64_t number, std::span<std::byte* const> tensors) const override {
     for (int64_t i = 0; i < batch_; ++i) {
-      const int64_t taken = number * batch_ + i;  // in all epochs; a batch may lie in two of them
+      const int64_t taken = number * batch_ + i;  // counted over all epochs; a batch may span two of them
       const RandomKey epoch{seed_, uint32_t(taken / samples_), kOrderStream};
       copy(int64_t(permuted(uint64_t(taken % samples_), uint64_t(samples_), epoch)), i, tensors);
     }
@@ -66,7 +66,7 @@ class OrderedSource : public MemorySource {
   int64_t batches() const override { return (samples_ + batch_ - 1) / batch_; }
   int64_t samples(int64_t number) const override { return std::min(batch_, samples_ - number * batch_); }
   void fill(int64_t number, std::span<std::byte* const> tensors) const override {
-    // What lies beyond the end is not counted, but has to be values that a model can take.
+    // Samples beyond the end are not counted, but must be valid model input.
     for (int64_t i = 0; i < batch_; ++i) copy(std::min(number * batch_ + i, samples_ - 1), i, tensors);
   }
 };

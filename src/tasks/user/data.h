@@ -1,4 +1,4 @@
-// A user's data as batches by number.
+// Makes numbered batches from a user's data.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,23 +9,23 @@
 namespace ridge {
 
 struct Data::State {
-  std::vector<Tensor> tensors;  // in memory, or
+  std::vector<Tensor> tensors;  // samples in memory, or:
   std::vector<BatchSpec> batch;
   Fill fill;
   int64_t batches = -1;
 
-  int64_t samples() const { return tensors[0].shape()[0]; }  // of tensors
+  int64_t samples() const { return tensors[0].shape()[0]; }  // if in memory
 };
 
-// What a step takes when its batches have `batch` samples; 0: decided by the data. ErrorCode::usage where the two do not agree.
+// The batch tensors of a step with `batch` samples; 0: decided by the data. ErrorCode::usage if the two disagree.
 std::vector<BatchSpec> batch_specs(const Data& data, int64_t batch);
 
-// For training: without end. Samples in memory are permuted, each epoch in its own way.
+// For training: unlimited. Samples in memory are shuffled differently in each epoch.
 std::unique_ptr<BatchSource> training_batches(const Data& data, const std::vector<BatchSpec>& specs, uint64_t seed);
 
-// For validation: all samples in their order, once; the last batch may have fewer.
+// For validation: all samples once, in order; the last batch may be smaller.
 std::unique_ptr<BatchSource> validation_batches(const Data& data, const std::vector<BatchSpec>& specs);
 
-std::string identity(const Data& data);  // "60,000 samples 1f00…": changes with the values, or with the form where they are made by a function
+std::string identity(const Data& data);  // "60,000 samples 1f00…": depends on the values or, for data made by a function, on the shapes and types
 
 }  // namespace ridge

@@ -32,7 +32,7 @@ int64_t bytes_of_batch(const BatchSource& source) {
   return bytes;
 }
 
-// Small batches are used up faster than a thread can be woken for the next one, so more of them are made ahead.
+// Small batches are consumed faster than a thread can be woken for the next one, so more of them are prefetched.
 int batches_ahead(const BatchSource& source) { return int(std::clamp<int64_t>((int64_t(256) << 10) / bytes_of_batch(source), 2, 32)); }
 
 }  // namespace
@@ -76,7 +76,7 @@ struct Trainer::State {
     run.steps_done = earlier.step.attempted;
   }
 
-  // What the arguments ask for, as settings; all else is as it is by default.
+  // The arguments as settings; everything else has its default.
   config::Resolved settings(std::string_view precision) const {
     config::Sources none;
     none.working_folder.reset();
@@ -87,10 +87,10 @@ struct Trainer::State {
   }
 
   void plan(const Step& step, const std::vector<BatchSpec>& specs) {
-    default_team();  // its threads belong to the baseline
+    default_team();  // so that the memory baseline includes its threads
     device = &step_device(args.device);
     const RateLookup rates_of = [](const Device& where, Precision p) -> std::optional<double> {
-      if (where.kind != Device::Kind::cpu) return {};  // where nothing is compared
+      if (where.kind != Device::Kind::cpu) return {};  // no formats are compared there
       return known_kernel_rates(measuring_team(), int64_t(1) << 28, p).matmul_gflops;
     };
     const bool automatic = args.precision == "auto";
@@ -114,7 +114,7 @@ struct Trainer::State {
       return &compiled->step;
     };
     planner.plan(needs);
-    if (validation_source)  // what is left of the data is validated with fewer samples than a batch: said now, not after hours of training
+    if (validation_source)  // the last validation batch may be smaller: fail now, not after hours of training
       compiled->step.check_evaluation(validation_source->samples(validation_source->batches() - 1));
     describe(planner, step);
   }
@@ -169,7 +169,7 @@ struct Trainer::State {
     return earlier.step.attempted >= args.steps || reached;
   }
 
-  // A run that was complete when the program started: its weights are what was asked for.
+  // The result of a run that was already complete when the program started; loads its weights.
   TrainingResult complete_already() {
     const SafetensorsFile& file = stored->tensors.at("model.safetensors");
     for (size_t i = 0; i < compiled->parameters.size(); ++i) {
@@ -214,7 +214,7 @@ int64_t Trainer::planned_bytes() const { return state_->run.planned_bytes - stat
 TrainingResult Trainer::run() {
   State& s = *state_;
   if (std::exchange(s.ran, true)) fail(ErrorCode::usage, "[trainer] run() was called before; make another Trainer to go on");
-  const WritesFail quiet;  // also what is printed and written after the last step
+  const WritesFail quiet;  // also covers what is printed and written after the last step
   const std::unique_ptr<RunView> screen = s.args.show ? stdout_view(false, "samples") : nullptr;
   std::vector<TrainerView*> views;
   if (screen) views.push_back(screen.get());

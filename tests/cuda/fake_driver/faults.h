@@ -1,5 +1,4 @@
-// What makes the fake drivers fail. FAKE_GPU names it: "CALL=CODE" makes a call fail, "CALL=CODE@N" from the N-th time on; several with
-// commas between.
+// Makes the fake drivers fail as FAKE_GPU says: "CALL=CODE" makes a call fail, "CALL=CODE@N" from the N-th call on; separate several with commas.
 #pragma once
 #include <unistd.h>
 
@@ -12,7 +11,7 @@
 
 namespace fake {
 
-// Since cuInit. Never destroyed: threads that compile may outlive main.
+// Calls since cuInit. Never destroyed: compiling threads may outlive main.
 inline std::map<std::string, int>& calls = *new std::map<std::string, int>;
 inline std::mutex calls_mutex;
 
@@ -21,7 +20,7 @@ inline long long setting(const char* name, long long otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-// The code with which a call is to fail; 0: it works. Code -1 is a crash, -2 hangs.
+// The code to fail this call with; 0: it succeeds, -1: it crashes, -2: it hangs.
 inline int fault(const char* call) {
   int times = 0;
   {

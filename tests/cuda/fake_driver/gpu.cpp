@@ -1,6 +1,5 @@
-// Stands for libcuda and libcublasLt at once: devices with host memory and a clock of their own, on which work takes a time that tests
-// know. FAKE_GPU names what goes wrong (faults.h); FAKE_GPU_COUNT, FAKE_GPU_FREE and FAKE_GPU_VERSION change the devices, their free bytes and the driver's
-// version.
+// Stands in for both libcuda and libcublasLt: devices with host memory and their own clock, on which work takes a known time. FAKE_GPU selects faults
+// (faults.h); FAKE_GPU_COUNT, FAKE_GPU_FREE and FAKE_GPU_VERSION set the number of devices, their free bytes and the driver's version.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,10 +17,10 @@ using fake::fault, fake::setting;
 
 constexpr double kCopyGbs = 100, kUploadGbs = 20, kLaunchUs = 2, kMatmulGflops = 50000;
 
-double now = 0;  // seconds of the device's clock
+double now = 0;  // the device's clock, in seconds
 std::map<unsigned long long, size_t> memory;
 std::set<void*> pinned;
-double capture_began = -1;  // no stream is recorded
+double capture_began = -1;  // negative: no stream is being recorded
 
 struct Event {
   double when = -1;
@@ -143,7 +142,7 @@ int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t bytes, vo
 }
 int cuStreamWaitEvent(void*, Event*, unsigned) { return fault("cuStreamWaitEvent"); }
 int cuEventQuery(Event*) { return fault("cuEventQuery"); }
-// What is recorded takes its time only when the graph runs.
+// Recorded work takes time only when the graph runs.
 int cuStreamBeginCapture_v2(void*, int) {
   if (capture_began >= 0) return kInvalid;
   return capture_began = now, fault("cuStreamBeginCapture_v2");
@@ -181,9 +180,9 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Operation*, Layout*, Layout*, Layout*,
   constexpr size_t kSize = 96, kState = 72;
   *count = most < 2 ? most : 2;
   std::memset(results, 0, kSize * size_t(most));
-  results[0] = uint8_t(most == 1 ? 2 : 1);  // 1 is slower by half; one alone is the better one
+  results[0] = uint8_t(most == 1 ? 2 : 1);  // 1 is slower by half; a single proposal is the better one
   if (*count > 1) results[kSize] = 2;
-  if (most > 2) results[2 * kSize + kState] = 15, ++*count;  // one that does not work
+  if (most > 2) results[2 * kSize + kState] = 15, ++*count;  // one that fails
   return fault("cublasLtMatmulAlgoGetHeuristic");
 }
 int cublasLtMatmulAlgoConfigGetAttribute(const void*, int, void*, size_t, size_t*) { return 7; }

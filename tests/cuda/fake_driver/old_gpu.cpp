@@ -1,4 +1,4 @@
-// A driver of long ago: it starts, and lacks most of what came later.
+// A very old driver: it starts, but lacks most later functions.
 extern "C" {
 int cuInit(unsigned) { return 0; }
 int cuDriverGetVersion(int* version) { return *version = 5000, 0; }

@@ -1,5 +1,5 @@
-// cuBLASLt's side of the simulator: products with their epilogues, on the host. Four algorithms are offered; which is the fastest by the
-// device's clock does not depend on the product.
+// The simulator's cuBLASLt: products with their epilogues, on the host. It offers four algorithms; which one is fastest by the device's clock does not depend
+// on the product.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -28,7 +28,7 @@ struct Operation {
   int64_t aux_stride = 0, aux_batch = 0, bias_batch = 0;
 };
 struct Layout {
-  int type = 0, order = 0, batches = 1;  // order 0: columns lie together
+  int type = 0, order = 0, batches = 1;  // order 0: column-major
   uint64_t rows = 0, columns = 0;
   int64_t stride = 0, batch_stride = 0;
 
@@ -55,7 +55,7 @@ static_assert(sizeof(Heuristic) == 96);
 constexpr Algorithm kAlgorithms[] = {{1, 0, 1, 35, {}}, {2, 2, 2, 35, {}}, {3, 1, 4, 35, {}}, {4, 0, 1, 35, {}}};
 constexpr size_t kCount = std::size(kAlgorithms);
 
-// How long each takes, of the same length of work; SIMULATED_LT_SLOWNESS names others, "1.5 1.2 1 1.3".
+// Relative time of each for the same work; SIMULATED_LT_SLOWNESS sets others, "1.5 1.2 1 1.3".
 double slowness(uint64_t number) {
   double times[kCount] = {1.5, 1.2, 1, 1.3};
   if (const char* text = std::getenv("SIMULATED_LT_SLOWNESS")) {
@@ -84,7 +84,7 @@ float gelu_grad(float x) {
   return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * x * x);
 }
 
-// What is wrong with a product; null: nothing.
+// Describes what is wrong with a product; null: nothing.
 const char* wrong(const Operation& o, const Layout& a, const Layout& b, const Layout& c, const Layout& d) {
   const uint64_t m = o.transpose_a ? a.columns : a.rows, k = o.transpose_a ? a.rows : a.columns;
   if ((o.transpose_b ? b.columns : b.rows) != k || d.rows != m || d.columns != (o.transpose_b ? b.rows : b.columns)) return "shapes do not fit";
@@ -245,7 +245,7 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* preference, int which, cons
     case 5:
     case 6:
     case 7:
-    case 8: return size == 4 ? 0 : kInvalidValue;  // alignments: any will do
+    case 8: return size == 4 ? 0 : kInvalidValue;  // alignments: all are accepted
     default: return kInvalidValue;
   }
 }

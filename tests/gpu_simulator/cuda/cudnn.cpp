@@ -1,6 +1,6 @@
-// cuDNN's side of the simulator: descriptors that keep what is set in them, and convolutions on the host. Several engines are proposed, of which
-// some must not be taken: one adds by chance, one narrows its factors, one is compiled first, one asks for more than there is, one cannot be planned and
-// one fails when it runs.
+// The simulator's cuDNN: descriptors that store their attributes, and convolutions on the host. It proposes several engines, some of which must be rejected:
+// one is non-deterministic, one narrows its factors, one is compiled first, one needs more memory than there is, one cannot be planned and one fails when it
+// runs.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +36,7 @@ enum Kind {
 struct Engine {
   int64_t number;
   std::vector<int> notes, habits;
-  int64_t workspace;  // that it needs
+  int64_t workspace;  // bytes it needs
   bool planned = true, works = true;
 };
 const std::vector<Engine>& engines() {
@@ -50,7 +50,7 @@ struct Descriptor {
   int kind = 0;
   bool finished = false;
   std::map<int, std::vector<char>> values;
-  size_t engine = 0;  // of a proposal, and the graph that it is for
+  size_t engine = 0;  // of a proposal, and its graph
   const Descriptor* graph = nullptr;
 
   template <class T>
@@ -108,7 +108,7 @@ struct Convolution {
   }
   int64_t groups() const { return x.sizes[1] / w.sizes[1]; }
 
-  // What is wrong with it; null: nothing.
+  // Describes what is wrong with it; null: nothing.
   const char* wrong() const {
     for (const Array* a : {&x, &w, &y}) {
       if (a->sizes.size() != 4 || a->strides.size() != 4 || a->type < 0) return "an array is not complete";

@@ -1,6 +1,5 @@
-// The driver's side of the simulator. Environment: SIMULATED_GPU_CC (8.6), SIMULATED_GPU_PROCESSORS (4), SIMULATED_GPU_MEMORY (bytes),
-// SIMULATED_GPU_ORDER (forward, backward, randomN: the order in which threads begin), SIMULATED_GPU_CHECK (checker.h) and FAKE_GPU
-// (faults.h).
+// The simulator's driver API. Environment: SIMULATED_GPU_CC (8.6), SIMULATED_GPU_PROCESSORS (4), SIMULATED_GPU_MEMORY (bytes), SIMULATED_GPU_ORDER (forward,
+// backward, randomN: the order in which threads start), SIMULATED_GPU_CHECK (checker.h) and FAKE_GPU (faults.h).
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
@@ -38,7 +37,7 @@ namespace {
 using fake::fault, fake::setting;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// The device's clock runs fast, so that what repeats work until a clock has gone far enough need not repeat it often.
+// The device's clock runs fast, so that code repeating work until enough time has passed needs few repetitions.
 constexpr double kLaunchSeconds = 2e-4, kThreadSeconds = 1e-8, kBytesPerSecond = 10e9;
 constexpr size_t kContextBytes = 32 << 20;
 
@@ -69,7 +68,7 @@ std::recursive_mutex mutex;
 double now = 0;
 size_t held = 0;  // allocations and modules
 int contexts = 0;
-int broken = 0;  // the code that all calls give from now on
+int broken = 0;  // the code that all calls return from now on
 Stream default_stream;
 std::set<Capture*> captures;
 char context_tag;
@@ -83,19 +82,19 @@ int minor() {
   const char* dot = text ? std::strchr(text, '.') : nullptr;
   return text ? (dot ? std::atoi(dot + 1) : 0) : 6;
 }
-int most_shared() {  // that a block may ask for
+int most_shared() {  // per block, in bytes
   const int chip = 10 * major() + minor();
   return chip < 80 ? 65536 : chip == 80 || chip == 87 ? 166912 : chip < 90 ? 101376 : 232448;
 }
 size_t total_bytes() { return size_t(setting("SIMULATED_GPU_MEMORY", 4ll << 30)); }
 
-// What every call begins with: the fault that a test asks for, then the one that a kernel left.
+// Start of every call: returns the fault that a test requested, then the one that a kernel caused.
 int begin(const char* call) {
   if (const int code = fault(call)) return code;
   return broken;
 }
 
-// Calls that a recording does not allow.
+// Calls that are not allowed while recording.
 int unsafe() {
   for (Capture* capture : captures)
     if (capture->mode != 2) return capture->invalid = true, kCaptureUnsupported;
@@ -111,7 +110,7 @@ int launch_now(const Launch& launch) {
   return beside.empty() ? 0 : break_down(kIllegalAddress, "kernel " + launch.name + ": " + beside);
 }
 
-// Arguments as they were when the launch was given.
+// Arguments are copied at launch.
 struct Arguments {
   std::vector<char> bytes;
   std::vector<size_t> places;
@@ -137,7 +136,7 @@ int enqueue(Stream* given, double seconds, Work work) {
     return 0;
   }
   now += seconds;
-  work();  // its error comes with the next call
+  work();  // its error is returned by the next call
   return 0;
 }
 
@@ -177,28 +176,28 @@ int cuDeviceGetName(char* text, int size, int) { return std::snprintf(text, size
 int cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = total_bytes(), fault("cuDeviceTotalMem_v2"); }
 int cuDeviceGetAttribute(int* value, int which, int) {
   switch (which) {
-    case 1: *value = 1024; break;  // threads of a block
+    case 1: *value = 1024; break;  // threads per block
     case 2:
     case 3: *value = 1024; break;        // along x and y
     case 4: *value = 64; break;          // along z
     case 5: *value = 2147483647; break;  // blocks along x
     case 6:
     case 7: *value = 65535; break;     // along y and z
-    case 8: *value = 48 << 10; break;  // shared memory without asking
-    case 10: *value = 32; break;       // threads of a warp
+    case 8: *value = 48 << 10; break;  // default shared memory limit
+    case 10: *value = 32; break;       // threads per warp
     case 12:
     case 82: *value = 65536; break;                                        // registers
     case 13: *value = 1000000; break;                                      // kHz
     case 16: *value = int(setting("SIMULATED_GPU_PROCESSORS", 4)); break;  //
-    case 36: *value = 1000000; break;                                      // memory's kHz
-    case 37: *value = 384; break;                                          // its bits
-    case 38: *value = 1 << 20; break;                                      // L2
+    case 36: *value = 1000000; break;                                      // memory clock, kHz
+    case 37: *value = 384; break;                                          // memory bus width, bits
+    case 38: *value = 1 << 20; break;                                      // L2 bytes
     case 39: *value = major() == 7 ? 1024 : major() == 8 && minor() != 0 ? 1536 : 2048; break;
     case 75: *value = major(); break;
     case 76: *value = minor(); break;
-    case 81: *value = most_shared() + 1024; break;  // of a multiprocessor
+    case 81: *value = most_shared() + 1024; break;  // per multiprocessor
     case 97: *value = most_shared(); break;
-    case 106: *value = 16; break;  // blocks of a multiprocessor
+    case 106: *value = 16; break;  // blocks per multiprocessor
     default: *value = 0;
   }
   return fault("cuDeviceGetAttribute");
@@ -333,9 +332,9 @@ int cuStreamWaitEvent(Stream* given, Event* event, unsigned) {
   if (const int code = begin("cuStreamWaitEvent")) return code;
   Stream* stream = stream_of(given);
   Capture* capture = event->capture;
-  if (!capture) return stream->capture && event->when >= 0 ? (stream->capture->invalid = true, 905) : 0;  // recorded outside: cannot be waited for inside
+  if (!capture) return stream->capture && event->when >= 0 ? (stream->capture->invalid = true, 905) : 0;  // recorded outside: cannot be awaited inside
   if (!captures.count(capture)) return kInvalidHandle;
-  if (stream->capture && stream->capture != capture) return 902;  // two recordings cannot become one
+  if (stream->capture && stream->capture != capture) return 902;  // two recordings cannot be merged
   if (!stream->capture) stream->capture = capture, stream->recorded = 0, capture->members.insert(stream);
   size_t& joined = capture->joined[event->stream];
   joined = std::max(joined, event->recorded);
@@ -356,7 +355,7 @@ int cuStreamEndCapture(Stream* stream, Graph** graph) {
   if (!stream || !stream->capture || stream->capture->origin != stream) return kInvalid;
   const std::unique_ptr<Capture> capture(stream->capture);
   captures.erase(capture.get());
-  bool apart = false;  // a member whose work nobody waits for
+  bool apart = false;  // a member whose work nothing waits for
   for (Stream* member : capture->members) {
     if (member != stream && member->recorded > capture->joined[member]) apart = true;
     member->capture = nullptr;
@@ -380,7 +379,7 @@ int cuGraphExecDestroy(Graph* run) { return delete run, begin("cuGraphExecDestro
 int cuGraphLaunch(const Graph* run, Stream* stream) {
   const Lock lock(mutex);
   if (const int code = begin("cuGraphLaunch")) return code;
-  if (stream_of(stream)->capture) {  // as a part of another graph
+  if (stream_of(stream)->capture) {  // as part of another graph
     for (const Capture::Piece& piece : run->pieces) enqueue(stream, piece.seconds, piece.work);
     return 0;
   }
@@ -400,7 +399,7 @@ int cuModuleLoadData(Module** module, const void* image) {
   std::memcpy(&header, image, sizeof header);
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return kInvalidImage;
   const size_t bytes = header.e_shoff + size_t(header.e_shnum) * header.e_shentsize;
-  // A name that was never used: the linker takes a known name for a library that it has.
+  // Use a fresh name: for a known one the dynamic linker returns the library it already has.
   static int number = 0;
   const std::string name = "/ridge_simulator_" + std::to_string(::getpid()) + "_" + std::to_string(++number) + ".so";
   void* library = nullptr;

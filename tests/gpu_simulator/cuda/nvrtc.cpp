@@ -1,4 +1,4 @@
-// NVRTC's side of the simulator: a text with CUDA's words in plain C++ before it becomes a shared library.
+// The simulator's NVRTC: compiles a text, prefixed with CUDA's keywords in plain C++, to a shared library.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -47,7 +47,7 @@ std::string without_comments(const std::string& text) {
   return out;
 }
 
-// Shared memory whose size the launch gives is a variable of the shim: declarations of it go.
+// Shared memory sized by the launch is a variable of the shim, so its declarations are removed.
 void drop_shared_declarations(std::string& text) {
   for (size_t at = 0; (at = text.find("__shared__", at)) != std::string::npos;) {
     size_t before = at;
@@ -58,7 +58,7 @@ void drop_shared_declarations(std::string& text) {
       text.erase(before - 6, end + 1 - (before - 6));
       at = before - 6;
     } else {
-      if (begins("static", 6)) text.replace(before - 6, 6, "      ");  // the shim's word says it already
+      if (begins("static", 6)) text.replace(before - 6, 6, "      ");  // the shim's macro already says static
       at += 10;
     }
   }
@@ -79,7 +79,7 @@ size_t closing(const std::string& text, size_t at) {
   return text.size();
 }
 
-// The functions extern "C" __global__ void [__launch_bounds__(…)] name(…), each once.
+// The functions extern "C" __global__ void [__launch_bounds__(…)] name(…), without duplicates.
 std::vector<Entry> entries_of(const std::string& text) {
   std::vector<Entry> entries;
   for (size_t at = 0; (at = text.find("__global__", at)) != std::string::npos; ++at) {
@@ -128,7 +128,7 @@ int compile(Program& program) {
 }  // namespace
 
 extern "C" {
-// A version that no compiler of NVIDIA's has: what it makes is kept apart from what they make.
+// A version that no NVIDIA compiler has, to keep this compiler's output separate from theirs.
 int nvrtcVersion(int* major, int* minor) { return *major = 13, *minor = simulator::checker::wanted() ? 901 : 900, fault("nvrtcVersion"); }
 const char* nvrtcGetErrorString(int code) {
   constexpr const char* kNames[] = {"NVRTC_SUCCESS",

@@ -1,5 +1,5 @@
-// What a kernel's text is put behind when the simulator compiles it with the host's compiler: CUDA's words in plain C++. The text sits
-// in an unnamed namespace, so that only what is used of it is compiled.
+// The prefix of a kernel's text when the simulator compiles it with the host's compiler: CUDA's keywords and functions in plain C++. The text is put in an
+// unnamed namespace, so that only the parts in use are compiled.
 #pragma once
 
 namespace simulator {

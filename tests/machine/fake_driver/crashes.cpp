@@ -1,4 +1,4 @@
-// Dies while it is loaded.
+// Crashes while it is being loaded.
 #include <csignal>
 
 [[gnu::constructor]] static void crash() { std::raise(SIGSEGV); }

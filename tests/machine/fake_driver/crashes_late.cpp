@@ -1,4 +1,4 @@
-// Names a device, then dies on the next.
+// Names a device, then crashes on the next.
 #include <csignal>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// A driver that is there and refuses: FAKE_CUDA_ERROR is what cuInit returns.
+// A driver that is present but fails: cuInit returns FAKE_CUDA_ERROR.
 #include <cstdlib>
 
 extern "C" {

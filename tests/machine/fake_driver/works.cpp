@@ -1,4 +1,4 @@
-// Stands for libcuda and libnvidia-ml at once: two GPUs, of which FAKE_CUDA_DEVICES lets CUDA see fewer. Talks when it is loaded.
+// Stands in for both libcuda and libnvidia-ml: two GPUs, of which FAKE_CUDA_DEVICES can hide some from CUDA. Prints when it is loaded.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
