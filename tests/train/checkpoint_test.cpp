@@ -29,11 +29,11 @@ using test::TempFolder;
 using test::write_text;
 
 // A checkpoint in which every byte depends on its step and `variant`.
-struct Sample {
+struct StoredSample {
   std::vector<float> weights, moments;
   CheckpointContent content;
 
-  explicit Sample(int64_t step, float variant = 0) : weights(21), moments(42) {
+  explicit StoredSample(int64_t step, float variant = 0) : weights(21), moments(42) {
     std::iota(weights.begin(), weights.end(), float(step) + variant);
     std::iota(moments.begin(), moments.end(), -float(step) - variant);
     auto view = [](const char* name, Shape shape, std::span<const float> values) { return SafetensorView{{name, DType::f32, shape}, std::as_bytes(values)}; };
@@ -53,7 +53,7 @@ std::string bytes_of(const StoredCheckpoint& c, const std::string& file, const s
 
 void expect_holds(const std::optional<StoredCheckpoint>& found, int64_t step, float variant = 0) {
   ASSERT_TRUE(found) << "no checkpoint, where that of step " << step << " was expected";
-  const Sample s(step, variant);
+  const StoredSample s(step, variant);
   EXPECT_EQ(found->step, step);
   EXPECT_EQ(found->texts, s.content.texts);
   ASSERT_EQ(found->tensors.size(), s.content.tensors.size());
@@ -87,7 +87,7 @@ TEST(Checkpoint, HoldsWhatWasSaved) {
   EXPECT_TRUE(store.steps().empty());
   EXPECT_TRUE(has(error_of([&] { store.load(7); }), "none of step 7; it has none at all"));
 
-  EXPECT_TRUE(store.save(Sample(7).content).empty());
+  EXPECT_TRUE(store.save(StoredSample(7).content).empty());
   expect_holds(store.newest(notices), 7);
   EXPECT_FALSE(store.best(notices));
   EXPECT_TRUE(notices.empty());
@@ -105,26 +105,26 @@ TEST(Checkpoint, KeepsTheNewestAndTheBest) {
   CheckpointStore store(folder / "c");
   std::vector<std::string> notices;
   for (int64_t step = 1; step <= 9; ++step) {
-    EXPECT_TRUE(store.save(Sample(step).content, step == 2 || step == 6).empty());
+    EXPECT_TRUE(store.save(StoredSample(step).content, step == 2 || step == 6).empty());
     expect_holds(store.newest(notices), step);
     if (step >= 2) expect_holds(store.best(notices), step < 6 ? 2 : 6);
   }
   EXPECT_EQ(store.steps(), (std::vector<int64_t>{6, 8, 9}));
   EXPECT_TRUE(notices.empty());
   CheckpointStore more(folder / "c", 4);
-  for (int64_t step = 10; step <= 14; ++step) more.save(Sample(step).content);
+  for (int64_t step = 10; step <= 14; ++step) more.save(StoredSample(step).content);
   EXPECT_EQ(more.steps(), (std::vector<int64_t>{6, 11, 12, 13, 14}));
-  more.save(Sample(123456789012).content);
+  more.save(StoredSample(123456789012).content);
   expect_holds(more.newest(notices), 123456789012);
 }
 
 // A damaged checkpoint does not count: two intact ones are kept.
 TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreWhole) {
   TempFolder folder;
-  for (int64_t step : {1, 2, 3}) CheckpointStore(folder / "c", 5).save(Sample(step).content);
+  for (int64_t step : {1, 2, 3}) CheckpointStore(folder / "c", 5).save(StoredSample(step).content);
   write_text(folder / "c/step_00000003/state.json", "damaged");
   CheckpointStore store(folder / "c");
-  store.save(Sample(4).content);
+  store.save(StoredSample(4).content);
   EXPECT_EQ(store.steps(), (std::vector<int64_t>{2, 4}));
 }
 
@@ -132,11 +132,11 @@ TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreWhole) {
 TEST(Checkpoint, ReplacesTheSameStepAndDropsLaterOnes) {
   TempFolder folder;
   CheckpointStore store(folder / "c");
-  for (int64_t step : {10, 20}) store.save(Sample(step).content);
-  store.save(Sample(20, 0.5f).content);
+  for (int64_t step : {10, 20}) store.save(StoredSample(step).content);
+  store.save(StoredSample(20, 0.5f).content);
   expect_holds(newest(store), 20, 0.5f);
   expect_holds(store.load(10), 10);
-  store.save(Sample(15).content);
+  store.save(StoredSample(15).content);
   expect_holds(newest(store), 15);
   EXPECT_EQ(store.steps(), (std::vector<int64_t>{10, 15}));
   EXPECT_EQ(names_in(folder / "c"), (Names{"LATEST", "step_00000010", "step_00000015"}));
@@ -144,9 +144,9 @@ TEST(Checkpoint, ReplacesTheSameStepAndDropsLaterOnes) {
 
 TEST(Checkpoint, SyncsEveryFileBeforeTheFolderGetsItsName) {
   TempFolder folder;
-  CheckpointStore(folder / "c").save(Sample(1).content);
+  CheckpointStore(folder / "c").save(StoredSample(1).content);
   FileFaults faults(Fault::none, 0);
-  CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(2).content);
+  CheckpointStore(folder / "c", 2, FileFaults::calls()).save(StoredSample(2).content);
   // Make a temporary folder; write each file; sync each file and the folder; rename it and sync that; LATEST.
   EXPECT_EQ(FileFaults::sequence(), std::string("m") + "wwwr" + "wwr" + "wr" + "r" + "wr" + "wr" + "ffffff" + "f" + "rf" + "wr");
 }
@@ -161,14 +161,14 @@ constexpr Case kCases[] = {{"a later one", 30, false}, {"the best one", 30, true
 
 void prepare(const std::string& folder, int64_t best = 10) {
   CheckpointStore store(folder);
-  for (const int64_t step : {10, 20}) store.save(Sample(step).content, step == best);
+  for (const int64_t step : {10, 20}) store.save(StoredSample(step).content, step == best);
 }
 
 int calls_of(const Case& c) {
   TempFolder folder;
   prepare(folder / "c", c.best_before);
   FileFaults faults(Fault::none, 0);
-  CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(c.step, 0.5f).content, c.best);
+  CheckpointStore(folder / "c", 2, FileFaults::calls()).save(StoredSample(c.step, 0.5f).content, c.best);
   return FileFaults::count();
 }
 
@@ -178,17 +178,17 @@ void expect_unharmed(const std::string& folder, const Case& c) {
   std::vector<std::string> notices;
   const auto found = store.newest(notices);
   ASSERT_TRUE(found);
-  if (found->texts == Sample(c.step, 0.5f).content.texts)
+  if (found->texts == StoredSample(c.step, 0.5f).content.texts)
     expect_holds(found, c.step, 0.5f);
   else
     expect_holds(found, 20);
   const auto best = store.best(notices);
   ASSERT_TRUE(best);
   EXPECT_TRUE(best->step == c.best_before || c.best);
-  const float variant = best->texts == Sample(best->step).content.texts ? 0 : 0.5f;
+  const float variant = best->texts == StoredSample(best->step).content.texts ? 0 : 0.5f;
   EXPECT_TRUE(variant == 0 || best->step == c.step);
   expect_holds(best, best->step, variant);
-  for (const int64_t step : {40, 50, 60}) EXPECT_TRUE(store.save(Sample(step).content).empty());
+  for (const int64_t step : {40, 50, 60}) EXPECT_TRUE(store.save(StoredSample(step).content).empty());
   expect_holds(newest(store), 60);
   expect_holds(store.best(notices), best->step, variant);
   for (const std::string& name : names_in(folder)) EXPECT_TRUE(name == "LATEST" || name == "BEST" || name.starts_with("step_")) << name;
@@ -210,7 +210,7 @@ TEST(Checkpoint, KeepsThePreviousOneThroughEveryFault) {
         char kind = 0;
         {
           FileFaults faults(fault, at);
-          error = error_of([&] { notices = CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(c.step, 0.5f).content, c.best); });
+          error = error_of([&] { notices = CheckpointStore(folder / "c", 2, FileFaults::calls()).save(StoredSample(c.step, 0.5f).content, c.best); });
           kind = FileFaults::sequence()[size_t(at)];
         }
         if (error) {
@@ -245,7 +245,7 @@ TEST(Checkpoint, KeepsOneWhenKilledAtEveryCall) {
         ASSERT_GE(child, 0);
         if (child == 0) {
           FileFaults faults(fault, at);
-          CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(c.step, 0.5f).content, c.best);
+          CheckpointStore(folder / "c", 2, FileFaults::calls()).save(StoredSample(c.step, 0.5f).content, c.best);
           _exit(0);
         }
         int status = 0;
@@ -262,12 +262,12 @@ TEST(Checkpoint, IsNeverWithoutOne) {
   for (bool done = false; !done; ++at) {
     SCOPED_TRACE(at);
     TempFolder folder;
-    CheckpointStore(folder / "c").save(Sample(10).content);
+    CheckpointStore(folder / "c").save(StoredSample(10).content);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       FileFaults faults(Fault::killed, at);
-      CheckpointStore(folder / "c", 2, FileFaults::calls()).save(Sample(10, 0.5f).content);
+      CheckpointStore(folder / "c", 2, FileFaults::calls()).save(StoredSample(10, 0.5f).content);
       _exit(0);
     }
     int status = 0;
@@ -275,7 +275,7 @@ TEST(Checkpoint, IsNeverWithoutOne) {
     done = WEXITSTATUS(status) == 0;
     const auto found = newest(CheckpointStore(folder / "c"));
     ASSERT_TRUE(found);
-    expect_holds(found, 10, found->texts == Sample(10).content.texts ? 0 : 0.5f);
+    expect_holds(found, 10, found->texts == StoredSample(10).content.texts ? 0 : 0.5f);
   }
   EXPECT_GT(at, 25);
 }
@@ -298,7 +298,7 @@ TEST(Checkpoint, IsNotSavedWhenItDoesNotReadBack) {
     TempFolder folder;
     prepare(folder / "c");
     LyingDisk::left = refused;
-    const auto error = error_of([&] { CheckpointStore(folder / "c", 2, calls).save(Sample(30).content); });
+    const auto error = error_of([&] { CheckpointStore(folder / "c", 2, calls).save(StoredSample(30).content); });
     lied = error.has_value();
     if (lied) {
       EXPECT_TRUE(has(error, "damaged")) << error->what();
@@ -432,7 +432,7 @@ TEST(Checkpoint, IsSavedWhereLatestCannotBeWritten) {
   fs::remove(folder / "c/LATEST");
   fs::create_directory(folder / "c/LATEST");
   CheckpointStore store(folder / "c");
-  const std::vector<std::string> notices = store.save(Sample(30).content);
+  const std::vector<std::string> notices = store.save(StoredSample(30).content);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_NE(notices[0].find("LATEST"), std::string::npos) << notices[0];
   expect_holds(newest(store), 30);
@@ -446,7 +446,7 @@ TEST(Checkpoint, RemovesWhatDeadProcessesLeft) {
     write_text(folder / (std::string("c/") + name + "/inner/x"), "left");
   }
   write_text(folder / "c/mine.txt", "somebody's");
-  CheckpointStore(folder / "c").save(Sample(30).content);
+  CheckpointStore(folder / "c").save(StoredSample(30).content);
   EXPECT_EQ(names_in(folder / "c"), (Names{"BEST", "LATEST", "mine.txt", "step_00000010", "step_00000020", "step_00000030"}));
 }
 
@@ -454,24 +454,24 @@ TEST(Checkpoint, SaysWhatCannotBeDone) {
   TempFolder folder;
   EXPECT_EQ(error_of([&] { CheckpointStore(folder / "c", 1); })->code(), ErrorCode::value);
   for (const char* name : {"", "a/b", "..", ".hidden", "manifest.json", "model.safetensors", "with blank"}) {
-    Sample s(1);
+    StoredSample s(1);
     s.content.texts[name] = "x";
     EXPECT_EQ(error_of([&] { CheckpointStore(folder / "c").save(s.content); })->code(), ErrorCode::value) << name;
   }
-  Sample s(1);
+  StoredSample s(1);
   s.content.tensors["model.bin"] = {};
   EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(s.content); }), "model.bin"));
-  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(Sample(-1).content); }), "steps count from 0"));
+  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(StoredSample(-1).content); }), "steps count from 0"));
 
   write_text(folder / "file", "");
-  const auto error = error_of([&] { CheckpointStore(folder / "file/c").save(Sample(1).content); });
+  const auto error = error_of([&] { CheckpointStore(folder / "file/c").save(StoredSample(1).content); });
   EXPECT_TRUE(has(error, "file") && has(error, "Not a directory")) << error->what();
   EXPECT_TRUE(has(error_of([&] { newest(CheckpointStore(folder / "file")); }), "check that it is a folder"));
 
   prepare(folder / "c");
   const auto held = FolderLock::take(folder / "c");
   EXPECT_TRUE(held && !FolderLock::take(folder / "c"));
-  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(Sample(30).content); }), "another process"));
+  EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(StoredSample(30).content); }), "another process"));
   expect_holds(newest(CheckpointStore(folder / "c")), 20);
 }
 
