@@ -47,7 +47,7 @@ endif()
 function(instrument target room)
   if(RIDGE_SANITIZE AND NOT room IN_LIST RIDGE_UNCHECKED)
     target_link_libraries(${target} PRIVATE ridge_checks)
-    if(room IN_LIST talking_folders AND NOT room STREQUAL "measure")  # instrumented, they take long to optimise; vector code needs it
+    if(room IN_LIST cold_rooms AND NOT room STREQUAL "measure")  # instrumented, they take long to optimise; vector code needs it
       target_compile_options(${target} PRIVATE -O0)
     elseif(NOT room STREQUAL "tests")
       target_compile_options(${target} PRIVATE -O1)

@@ -26,7 +26,7 @@ int list_runs(const RunsArguments& arguments) {
   if (!fs::exists(arguments.folder, ignored) && arguments.folder != kUsualFolder)  // the usual folder does not exist before the first run
     fail(ErrorCode::io, "[runs] there is no folder {}; name the one that holds the runs", arguments.folder);
   if (fs::exists(arguments.folder, ignored) && !fs::is_directory(arguments.folder, ignored))
-    fail(ErrorCode::io, "[runs] {} is no folder; name the one that holds the runs", arguments.folder);
+    fail(ErrorCode::io, "[runs] {} is not a folder; name the one that holds the runs", arguments.folder);
   const std::vector<RunGroup> groups = read_groups(find_runs(arguments.folder));
   if (groups.empty() && !arguments.json)
     fmt::print("No runs in {}. `ridge train {}` makes one.\n", arguments.folder, tasks().front().name);

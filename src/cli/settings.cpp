@@ -83,7 +83,7 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
   if (!fs::exists(out))
     fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));
-  if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is no folder; name the one of a run (ridge runs lists them)", out.string());
+  if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is not a folder; name the one of a run (ridge runs lists them)", out.string());
   if (const fs::path before = out / "config.yaml"; fs::exists(before)) {
     sources.files.insert(sources.files.begin(), before);
     return config::resolve(sources);
@@ -93,7 +93,7 @@ config::Resolved resolve_resumed(config::Sources& sources) {
       fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
   if (const std::vector<fs::path> runs = find_runs(out); !runs.empty() && runs.front() != out)
     fail(ErrorCode::usage, "[resume] {} is no run, but holds some; name one: --resume {}", out.string(), runs.front().string());
-  fail(ErrorCode::usage, "[resume] {} is no run folder: it has no config.yaml; train without --resume to start one", out.string());
+  fail(ErrorCode::usage, "[resume] {} is not a run folder: it has no config.yaml; train without --resume to start one", out.string());
 }
 
 std::string task_words() {

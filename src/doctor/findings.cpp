@@ -137,10 +137,10 @@ class Examination {
     const bool forbidden = facts_.fallback == Fallback::forbid;
     if (report_.device.fell_back)
       say(forbidden ? Level::error : Level::warning,
-          fmt::format("{} was asked for and cannot be had: {}", facts_.device, instead(to_string(report_.device.device))), facts_.device_source,
+          fmt::format("{} was asked for but is not available: {}", facts_.device, instead(to_string(report_.device.device))), facts_.device_source,
           report_.device.notices.front());
     if (report_.precision.fell_back)
-      say(forbidden ? Level::error : Level::warning, fmt::format("{} was asked for and cannot be had: {}", facts_.precision, instead("fp32")),
+      say(forbidden ? Level::error : Level::warning, fmt::format("{} was asked for but is not available: {}", facts_.precision, instead("fp32")),
           facts_.precision_source, report_.precision.notices.front());
     else if (!report_.precision.notices.empty())
       warn(report_.precision.notices.front(), fmt::format("precision {}: {}", facts_.precision, facts_.precision_source),

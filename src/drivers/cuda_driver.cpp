@@ -32,7 +32,7 @@ DynamicLibrary open(const std::string& path) {
   if (library) return library;
   if (library.error().starts_with(path + ": cannot open shared object file: No such file"))
     fail(ErrorCode::unsupported, "no NVIDIA driver ({} was not found)", path);
-  fail(ErrorCode::unsupported, "{} cannot be loaded ({}): install the driver anew, from one release", path, library.error());
+  fail(ErrorCode::unsupported, "{} cannot be loaded ({}): reinstall the driver, from one release", path, library.error());
 }
 
 }  // namespace

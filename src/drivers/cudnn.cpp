@@ -125,7 +125,7 @@ CudnnHandle Cudnn::handle() const {
 void Cudnn::start() const {
   // It loads these itself, and aborts the process if it cannot.
   for (const std::string& part : found_.parts)
-    if (!parts_.emplace_back(part)) fail(ErrorCode::unsupported, "cuDNN cannot be used ({}); install it anew", parts_.back().error());
+    if (!parts_.emplace_back(part)) fail(ErrorCode::unsupported, "cuDNN cannot be used ({}); reinstall it", parts_.back().error());
   const int v = version();
   if (v < kDnnOldest)
     fail(ErrorCode::unsupported, "{} is cuDNN {}.{}, too old: install 8.5 or newer (pip install nvidia-cudnn-cu13 or nvidia-cudnn-cu12)", found_.path, v / 1000,

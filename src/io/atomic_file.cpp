@@ -108,7 +108,7 @@ void AtomicFile::open_aside() {
 }
 
 void AtomicFile::write(std::span<const std::byte> data) {
-  if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it anew", path_);
+  if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it again", path_);
   while (!data.empty()) {
     const size_t most = options_.sum ? kMostToSum : kMostAtOnce;
     const ssize_t done = uninterrupted([&] { return options_.calls.write(file_, data.data(), std::min(data.size(), most)); });
@@ -123,7 +123,7 @@ void AtomicFile::write(std::span<const std::byte> data) {
 }
 
 void AtomicFile::commit() {
-  if (file_ < 0) fail(ErrorCode::io, "[file] {}: committed after it was committed or failed; open it anew", path_);
+  if (file_ < 0) fail(ErrorCode::io, "[file] {}: committed after it was committed or failed; open it again", path_);
   if (options_.sync && uninterrupted([&] { return options_.calls.fsync(file_); }) != 0) give_up("syncing failed", errno);
   if (options_.calls.rename(aside_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
   ::close(std::exchange(file_, -1));

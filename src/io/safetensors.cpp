@@ -161,8 +161,8 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   [[noreturn]] void bad(const std::string& what) const {
     if (place_ == Place::root || place_ == Place::metadata || place_ == Place::file)
-      fail(ErrorCode::io, "[safetensors] {}: bad header: {}; save the file anew", file_, what);
-    fail(ErrorCode::io, "[safetensors] {}: tensor '{}': {}; save the file anew", file_, shown(entry_.name), what);
+      fail(ErrorCode::io, "[safetensors] {}: bad header: {}; save the file again", file_, what);
+    fail(ErrorCode::io, "[safetensors] {}: tensor '{}': {}; save the file again", file_, shown(entry_.name), what);
   }
 
   [[noreturn]] void unexpected(const char* what) const {
@@ -214,16 +214,17 @@ void check_layout(std::vector<Entry>& entries, int64_t data_bytes, const std::st
   const Entry* before = nullptr;
   for (const Entry& e : entries) {
     if (e.begin < at)
-      fail(ErrorCode::io, "[safetensors] {}: tensors '{}' and '{}' overlap: the first ends at byte {} of the data, the second begins at {}; save the file anew",
-           file, shown(before->name), shown(e.name), at, e.begin);
+      fail(ErrorCode::io,
+           "[safetensors] {}: tensors '{}' and '{}' overlap: the first ends at byte {} of the data, the second begins at {}; save the file again", file,
+           shown(before->name), shown(e.name), at, e.begin);
     if (e.begin > at)
-      fail(ErrorCode::io, "[safetensors] {}: a gap of {} bytes before tensor '{}', from byte {} of the data to {}; save the file anew", file, e.begin - at,
+      fail(ErrorCode::io, "[safetensors] {}: a gap of {} bytes before tensor '{}', from byte {} of the data to {}; save the file again", file, e.begin - at,
            shown(e.name), at, e.begin);
     at = e.end;
     before = &e;
   }
   if (at != data_bytes)
-    fail(ErrorCode::io, "[safetensors] {}: {} bytes after the last tensor, which ends at byte {} of the data; save the file anew", file, data_bytes - at, at);
+    fail(ErrorCode::io, "[safetensors] {}: {} bytes after the last tensor, which ends at byte {} of the data; save the file again", file, data_bytes - at, at);
 }
 
 void check_header_size(size_t bytes) {

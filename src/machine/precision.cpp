@@ -128,7 +128,7 @@ PrecisionChoice choose_precision(std::string_view request, Fallback fallback, co
   if (fallback == Fallback::forbid) fail(ErrorCode::unsupported, "[precision] {}; fallbacks are forbidden: ask for fp32 or auto, or allow them", facts.warning);
   choice.precision = Precision::fp32;
   choice.fell_back = true;
-  choice.reason = fmt::format("{} cannot be had on {}", name(*wish), unit.name);
+  choice.reason = fmt::format("{} is not available on {}", name(*wish), unit.name);
   choice.notices.push_back(fmt::format("fp32 instead of {}", name(*wish)));
   return choice;
 }

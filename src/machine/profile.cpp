@@ -236,7 +236,8 @@ struct Profile::State {
     rebuilt = true;
     entered = false;
     move_aside(file);
-    remark = fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and begun anew", file.string(), why.what, file.filename().string());
+    remark =
+        fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and started again", file.string(), why.what, file.filename().string());
     db = open_file(file);
   }
 

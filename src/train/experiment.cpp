@@ -141,7 +141,7 @@ void gather(const fs::path& folder, int depth, std::vector<fs::path>& out) {
 }  // namespace
 
 ExperimentRun read_experiment_run(const fs::path& folder, const std::string& dataset) {
-  if (!is_run(folder)) fail(ErrorCode::io, "[report] {} is no run folder: it has neither {} nor {}", folder.string(), kSummary, kMetrics);
+  if (!is_run(folder)) fail(ErrorCode::io, "[report] {} is not a run folder: it has neither {} nor {}", folder.string(), kSummary, kMetrics);
   ExperimentRun run;
   run.folder = folder;
   run.dataset = dataset.empty() ? name_of(group_of(folder)) : dataset;

@@ -41,8 +41,9 @@ void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
   if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.begun || part.finished; })) return;
   for (const fs::path& run : find_runs(out))
     if (std::none_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == run; }))
-      fail(ErrorCode::usage, "[resume] {} is there, but not {}, which is asked for; leave data, seed and seeds as they were, or start anew with --out DIR",
-           run.string(), parts.front().folder.string());
+      fail(ErrorCode::usage,
+           "[resume] {} exists, but {} was requested and does not; leave data, seed and seeds as they were, or start a new run with --out DIR", run.string(),
+           parts.front().folder.string());
 }
 
 }  // namespace

@@ -166,9 +166,9 @@ fs::path new_run_folder(const fs::path& runs, const std::string& model, const st
 void check_place(const fs::path& place, const std::vector<Part>& parts, const config::Resolved& settings) {
   std::error_code ignored;
   if (fs::exists(place, ignored) && !fs::is_directory(place, ignored))
-    fail(ErrorCode::io, "[train] {} is no folder; choose another with --out DIR", place.string());
+    fail(ErrorCode::io, "[train] {} is not a folder; choose another with --out DIR", place.string());
   if (has_run(place) || is_experiment(place))
-    fail(ErrorCode::usage, "[train] {} holds a run already; go on with it by --resume, or choose another folder with --out DIR", place.string());
+    fail(ErrorCode::usage, "[train] {} holds a run already; continue it with --resume, or choose another folder with --out DIR", place.string());
   const bool is_part = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == place; });
   if (const std::optional<std::string> name = file_in_the_way(place, is_part, settings))
     fail(ErrorCode::usage, "[train] {} holds files that a run would overwrite: {}; move them away, or choose another folder with --out DIR", place.string(),

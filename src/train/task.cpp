@@ -32,7 +32,7 @@ void start_run(const RunOptions& options, const std::function<TaskRun&(const Run
         trouble = error.what();
       }
     if (attempt == 3)
-      fail(ErrorCode::memory, "[{}] the memory of the plan cannot be had: {}; close other programs or give a smaller memory=SIZE", run.task, trouble);
+      fail(ErrorCode::memory, "[{}] could not allocate the planned memory: {}; close other programs or give a smaller memory=SIZE", run.task, trouble);
     replanned.push_back(fmt::format("others have taken memory since the plan was made ({}): planned again for what is free", trouble));
     o.free_memory = [free = std::max<int64_t>(1, left), &options] { return options.free_memory ? options.free_memory() : free; };
   }

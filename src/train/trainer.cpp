@@ -62,7 +62,7 @@ class Run {
       resume();
     else if (saves() && !checkpoints_.empty())
       fail(ErrorCode::usage, "[train] {} holds a run already; {}", o_.folder.string(),
-           task_.anew.empty() ? "go on with it by --resume, or choose another folder with --out DIR" : task_.anew);
+           task_.restart_hint.empty() ? "continue it with --resume, or choose another folder with --out DIR" : task_.restart_hint);
     if (o_.accepted) o_.accepted();
     rows_.open(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
     if (!o_.resume) save(false);  // so that the run can roll back before its first regular checkpoint
@@ -155,7 +155,7 @@ class Run {
     const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
     if (!stored)
       fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from that is whole; {}", o_.folder.string(),
-           task_.anew.empty() ? "train anew, without --resume, in another folder with --out DIR" : task_.anew);
+           task_.restart_hint.empty() ? "start a new run without --resume, in another folder with --out DIR" : task_.restart_hint);
     RunState found = read_state(*stored);
     found.choices.emplace(kDeviceChoice, "cpu");  // default if the checkpoint does not say
     std::string before, now;
@@ -166,7 +166,7 @@ class Run {
       }
     if (!before.empty())
       fail(ErrorCode::usage, "[resume] {} was trained with {}; asked for is {}. Give the same, or {}", o_.folder.string(), before, now,
-           task_.anew.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.anew);
+           task_.restart_hint.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.restart_hint);
     if (!o_.complete) refuse_finished(o_.folder, found, o_.schedule.steps);
     std::vector<std::string> differences;
     auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {

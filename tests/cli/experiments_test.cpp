@@ -57,7 +57,7 @@ TEST_F(Experiments, AreNotResumedAsOthers) {
   expect_words(ridge, 2, "kept holds a run already", "train gpt" + kSmall + "steps=2 data=plays.txt --out kept");
   fs::copy(ridge / "many/plays.txt/seed_1337", ridge / "single", fs::copy_options::recursive);
   expect_words(ridge, 2, "single holds a run already", "train gpt" + kSmall + "steps=2 seeds=2 data=plays.txt --out single");
-  expect_words(ridge, 2, "single is there, but not single/seed_1337, which is asked for", "train gpt --resume single seeds=2");
+  expect_words(ridge, 2, "single exists, but single/seed_1337 was requested and does not", "train gpt --resume single seeds=2");
   expect_absent("single/seed_1337"), expect_absent("kept/metrics.jsonl");
   EXPECT_EQ(read_text(ridge / "kept/config.yaml"), before) << "a refused resume changed the experiment";
   expect_words(ridge, 0, "all 3 steps done", "train gpt --out kept --resume");
@@ -141,7 +141,7 @@ TEST_F(Experiments, AreToldFromRunsAndFromOtherFolders) {
   expect_words(ridge, 2, "is no run, but holds some; name one: --resume above/one/", "train gpt --resume above");
   fs::create_directories(ridge / "others/program");
   write_text(ridge / "others/program/config.yaml", "servers: 3\n");
-  expect_words(ridge, 2, "others is no run folder: it has no config.yaml", "train gpt --resume others");
+  expect_words(ridge, 2, "others is not a run folder: it has no config.yaml", "train gpt --resume others");
   expect_words(ridge, 4, "is an experiment and no text", "train gpt" + kSmall + "data=many --out bad");
   expect_absent("bad");
   expect_words(ridge, 4, "there are many/other.txt/seed_1337, many/other.txt/seed_1338", "sample many");

@@ -76,7 +76,7 @@ TEST_F(KeptFiles, AnExportReplacesOnlyAnEarlierOne) {
   fs::copy(model, ridge / "theirs", fs::copy_options::recursive);
   fs::remove(ridge / "theirs/logits.npy"), fs::remove(ridge / "theirs/tokens.npy");
   expect(2, "theirs holds another model", {"export", "theirs", "--out", "theirs"});
-  expect(2, "t.txt is no folder", {"export", model, "--out", "t.txt"});
+  expect(2, "t.txt is not a folder", {"export", model, "--out", "t.txt"});
   // A run's own model/ can be written in any form.
   ASSERT_EQ(ridge(training({"--out", "run"})).code, 0);
   expect(0, "Ridge's own form", {"export", "run", "--form", "ridge"});

@@ -77,11 +77,11 @@ TEST_F(Runs, GoOnToMoreSteps) {
 TEST_F(Runs, AreResumedByTheirFolderAlone) {
   fs::create_directory(ridge / "nothing");
   expect_refusal(ridge, 2, "no run folder", "train gpt --out missing --resume");
-  expect_refusal(ridge, 2, "is no run folder", "train gpt --out nothing --resume");
+  expect_refusal(ridge, 2, "is not a run folder", "train gpt --out nothing --resume");
   expect_refusal(ridge, 2, "which run", "train gpt --resume");
   expect_refusal(ridge, 2, "name the run: --resume run", "train gpt --resume run/checkpoints");
   expect_refusal(ridge, 2, "name the run: --resume run", "train gpt --resume " + newest_of("run"));
-  expect_refusal(ridge, 2, "plays.txt is no folder", "train gpt --resume plays.txt");
+  expect_refusal(ridge, 2, "plays.txt is not a folder", "train gpt --resume plays.txt");
   expect_refusal(ridge, 4, "is neither a run (checkpoints/) nor a model (config.json, model.safetensors); there is run", "sample run/checkpoints");
   expect_refusal(ridge, 2, "run is a run", "export run --out run");
   expect_refusal(ridge, 4, "is a run and no text; init_from=run", "train gpt" + kSmall + "data=run --out bad");

@@ -74,7 +74,7 @@ TEST(CommandLine, ShowsAndChecksConfigurations) {
 TEST(CommandLine, NamesFoldersThatItCannotUse) {
   const RidgeProgram ridge;
   write_text(ridge / "file", "");
-  expect_words(ridge, 4, "file is no folder; choose another with --out DIR", "train gpt --out file");
+  expect_words(ridge, 4, "file is not a folder; choose another with --out DIR", "train gpt --out file");
   expect_words(ridge, 4, "cannot make the run folder /proc/", "train gpt runs_dir=/proc");
   expect_words(ridge, 4, "there is no such file or folder", "train gpt runs_dir=runs data=" + std::string(250, 'x'));
   expect_words(ridge, 4, "xxx: File name too long", "report " + std::string(300, 'x'));

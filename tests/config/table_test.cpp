@@ -113,7 +113,7 @@ TEST(KeyTable, KnowsEveryVariableThatTheSourceReads) {
 
 TEST(Documents, TheManualIsCurrent) {
   const std::string path = source_dir() + "/docs/configuration.md";
-  EXPECT_TRUE(content_of(path) == keys_markdown()) << "write it anew: ridge config keys --md > docs/configuration.md";
+  EXPECT_TRUE(content_of(path) == keys_markdown()) << "write it again: ridge config keys --md > docs/configuration.md";
 }
 
 TEST(Documents, TheManualNamesEveryKeyAndVariable) {

@@ -210,8 +210,8 @@ TEST(AtomicFile, SaysWhatCannotBeWritten) {
 
   AtomicFile file(folder / "a");
   file.commit();
-  EXPECT_TRUE(has(error_of([&] { file.write(new_bytes()); }), "open it anew"));
-  EXPECT_TRUE(has(error_of([&] { file.commit(); }), "open it anew"));
+  EXPECT_TRUE(has(error_of([&] { file.write(new_bytes()); }), "open it again"));
+  EXPECT_TRUE(has(error_of([&] { file.commit(); }), "open it again"));
 }
 
 TEST(AtomicFile, StaysFailedAfterAFault) {

@@ -40,7 +40,7 @@ void refuse_checkpoints(const fs::path& out) {
 // Refuses to overwrite anything except an earlier export of the same model and form. `config`: the new config.json.
 void refuse_others(const fs::path& out, const std::string& config) {
   if (!fs::exists(out)) return;
-  if (!fs::is_directory(out)) fail(ErrorCode::usage, "[export] {} is no folder; choose another with --out DIR", out.string());
+  if (!fs::is_directory(out)) fail(ErrorCode::usage, "[export] {} is not a folder; choose another with --out DIR", out.string());
   if (fs::is_empty(out)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(out))
     if (const std::string name = entry.path().filename().string();

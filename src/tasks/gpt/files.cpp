@@ -273,7 +273,7 @@ GptWeights load_gpt_weights(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) fail(ErrorCode::io, "[gpt] {} does not exist; {}", path.string(), runs_instead_of(path));
   if (!fs::is_directory(path, ignored))
-    fail(ErrorCode::io, "[gpt] {} is no folder; give a run, a checkpoint, or a folder with {} and {}", path.string(), kConfigFile, kWeightsFile);
+    fail(ErrorCode::io, "[gpt] {} is not a folder; give a run, a checkpoint, or a folder with {} and {}", path.string(), kConfigFile, kWeightsFile);
   if (fs::exists(path / kConfigFile, ignored)) return read_folder(path);
   if (fs::is_directory(path / "checkpoints", ignored)) {
     if (std::optional<GptWeights> w = read_run(path)) return std::move(*w);

@@ -146,7 +146,7 @@ struct Trainer::State {
     std::string names;
     for (const Parameter& p : compiled->parameters) names += fmt::format("{}{}{}", names.empty() ? "" : ", ", p.name, to_string(p.shape));
     t.identity = {{"parameters", names}, {"data", identity(train_data)}};
-    t.anew = "begin a new run in another folder with .out";
+    t.restart_hint = "begin a new run in another folder with .out";
     t.settings = {{"steps", fmt::format("{}", args.steps)}, {"lr", fmt::format("{}", schedule.lr)},     {"min_lr", fmt::format("{}", schedule.min_lr)},
                   {"rate", std::string(name(args.rate))},   {"warmup", fmt::format("{}", args.warmup)}, {"clip", fmt::format("{}", args.clip)},
                   {"seed", fmt::format("{}", args.seed)}};
