@@ -39,6 +39,9 @@ add_library(ridge_checks INTERFACE)
 if(RIDGE_SANITIZE)
   # -w: GCC 12 raises false warnings in instrumented code, and the release build has every warning on.
   target_compile_options(ridge_checks INTERFACE -g1 -w -fsanitize=${RIDGE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  if(RIDGE_SKIPPED_CHECKS)
+    target_compile_options(ridge_checks INTERFACE -fno-sanitize=${RIDGE_SKIPPED_CHECKS})
+  endif()
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")  # one kernel tier instead of three: their memory and threading errors are the same
     target_compile_options(ridge_checks INTERFACE -march=x86-64-v3)
     target_compile_definitions(ridge_checks INTERFACE RIDGE_ONE_TIER)
@@ -47,10 +50,13 @@ endif()
 function(instrument target room)
   if(RIDGE_SANITIZE AND NOT room IN_LIST RIDGE_UNCHECKED)
     target_link_libraries(${target} PRIVATE ridge_checks)
-    if(room IN_LIST cold_rooms AND NOT room STREQUAL "measure")  # instrumented, they take long to optimise; vector code needs it
-      target_compile_options(${target} PRIVATE -O0)
-    elseif(NOT room STREQUAL "tests")
+    if(room STREQUAL "tests")
+    elseif(room MATCHES "^(backend/cpu|base|measure|threads)$")  # vector code and loops over numbers need optimisation
       target_compile_options(${target} PRIVATE -O1)
+    elseif(room IN_LIST cold_rooms)  # instrumented, they take long to optimise
+      target_compile_options(${target} PRIVATE -O0)
+    else()
+      target_compile_options(${target} PRIVATE -Og)
     endif()
   endif()
 endfunction()

@@ -55,11 +55,14 @@ need_nvrtc() {
   say "nvidia-cuda-nvrtc could not be installed: tests that compile kernel texts are skipped"
 }
 
-# configure PRESET: runs CMake unless it has already run with these options. If set, test_folders, test_files and unchecked become CMake's RIDGE_TEST_FOLDERS,
-# RIDGE_TEST_FILES and RIDGE_UNCHECKED: which tests to build, and what to build without sanitizers.
+# configure PRESET: runs CMake unless it has already run with these options. If set, test_folders, test_files, unchecked and skipped_checks become CMake's
+# RIDGE_TEST_FOLDERS, RIDGE_TEST_FILES, RIDGE_UNCHECKED and RIDGE_SKIPPED_CHECKS: which tests to build, and what to build without sanitizers.
 configure() {
   local folder="$root/build/$1"
-  local options=(-DRIDGE_TEST_FOLDERS="${test_folders:-}" -DRIDGE_TEST_FILES="${test_files:-}" -DRIDGE_UNCHECKED="${unchecked:-}")
+  local unchecked_list=${unchecked:-}
+  unchecked_list=${unchecked_list// /;}
+  local options=(-DRIDGE_TEST_FOLDERS="${test_folders:-}" -DRIDGE_TEST_FILES="${test_files:-}" -DRIDGE_UNCHECKED="${unchecked_list}"
+                 -DRIDGE_SKIPPED_CHECKS="${skipped_checks:-}")
   mkdir -p "$folder"
   if [ -f "$folder/build.ninja" ] && [ "$(cat "$folder/.options" 2>/dev/null)" = "${options[*]}" ]; then return 0; fi
   say "configuring $1 (the first build takes a few minutes)"
