@@ -7,6 +7,7 @@
 
 namespace ridge {
 
+// A device by kind and number.
 struct Device {
   enum class Kind { cpu, cuda, metal } kind = Kind::cpu;
   int index = 0;  // cuda:1 has index 1
@@ -28,10 +29,12 @@ struct DeviceCost {
   double transfer_bytes_per_second = 0;  // 0: no transfers needed
   bool measured = false;                 // false: an estimate, reported as such
 };
-double expected_seconds(const StepWork& work, const DeviceCost& cost);
+double expected_seconds(const StepWork& work, const DeviceCost& cost);  // of one step with this work
 
+// Whether another device may be used if the requested one is unavailable.
 enum class Fallback { allow, forbid };
 
+// The result of select_device(): the device, and why.
 struct DeviceChoice {
   Device device;
   std::string reason;                // why this device was chosen

@@ -7,6 +7,7 @@
 
 namespace ridge {
 
+// The kind of an error, for programs that handle some kinds themselves.
 enum class ErrorCode {
   shape,        // shapes do not match
   dtype,        // an operation does not support the element type

@@ -10,7 +10,7 @@ struct Score {
   std::string unit = {};          // shown with the values, such as "%" or "points"; empty: none
   bool higher_is_better = false;  // true for accuracy or a game's score
 
-  bool is_loss() const { return name == "loss"; }
+  bool is_loss() const { return name == "loss"; }                                                       // the validation loss itself
   bool better(double a, double b) const { return higher_is_better ? a > b : a < b; }                    // whether a beats b
   bool reaches(double value, double target) const { return value == target || better(value, target); }  // whether value is at least as good as target
   bool operator==(const Score&) const = default;

@@ -17,7 +17,7 @@ class Shape {
   explicit Shape(std::span<const int64_t> dims);
   static Shape filled(int rank, int64_t value);  // `rank` entries, all equal to `value`
 
-  int rank() const { return rank_; }
+  int rank() const { return rank_; }  // the number of axes
   int64_t operator[](int axis) const { return dims_[axis]; }
   int64_t& operator[](int axis) { return dims_[axis]; }
   int64_t back() const { return dims_[rank_ - 1]; }  // the innermost axis

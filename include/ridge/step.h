@@ -10,6 +10,7 @@
 
 namespace ridge {
 
+// Hyperparameters; decay is the weight decay: decoupled from the gradient in adamw(), added to it in adam() and sgd().
 struct AdamArgs {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, decay = 0;
 };
@@ -17,6 +18,7 @@ struct SgdArgs {
   double lr = 1e-2, momentum = 0, decay = 0;
   bool nesterov = false;
 };
+// Optimizers for Step. Each keeps its moments in f32.
 Optimizer adamw(const AdamArgs& args = {});
 Optimizer adam(const AdamArgs& args = {});
 Optimizer sgd(const SgdArgs& args = {});
@@ -27,15 +29,17 @@ struct BatchSpec {
   DType dtype = DType::f32;
 };
 
+// How a step is compiled; the defaults choose everything automatically.
 struct CompileArgs {
   std::string memory = "auto";  // memory limit of the step: "512MiB", "2GiB"; "auto" and "": all of the machine's memory
-  double clip = 0;
-  int64_t micro = 0;  // samples in a micro-batch; 0: as many as fit
+  double clip = 0;              // largest norm of all gradients together; 0: no clipping
+  int64_t micro = 0;            // samples in a micro-batch; 0: as many as fit
   uint64_t seed = 0;
   std::string device = {};         // "cpu", "cuda", "cuda:1", "auto"; empty: the device set by use_device(). ErrorCode::unsupported if unusable
   std::string precision = "fp32";  // of matrix products: fp32, tf32, bf16, fp16, or auto; ErrorCode::unsupported if the device lacks the format
 };
 
+// What one step reports: the mean loss of the batch and the norm of all gradients, before clipping.
 struct StepResult {
   double loss = 0, gradient_norm = 0;
   bool applied = true;                                       // false: a value was not finite, so the update was skipped
@@ -51,19 +55,21 @@ class CompiledStep {
   StepResult run(const std::vector<Tensor>& batch, double lr);  // ErrorCode::value if lr is negative or not finite
   std::string report() const;                                   // memory by class, kernels, decisions and their reasons
   std::string dump() const;                                     // lists every kernel
-  int64_t planned_bytes() const;
-  int64_t micro_batch() const;
-  int64_t kernels() const;  // launches in one step
+  int64_t planned_bytes() const;                                // all memory of the step, allocated when it was compiled
+  int64_t micro_batch() const;                                  // samples computed together
+  int64_t kernels() const;                                      // launches in one step
 
-  struct State;
+  struct State;  // internal
   explicit CompiledStep(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
   std::shared_ptr<State> state_;
 };
 
+// Parameters, an optimizer and a loss, before compilation. Usually made by step() below.
 class Step {
  public:
+  // Traced once: computes the loss of a batch from its tensors.
   using LossFn = std::function<Loss(const std::vector<Tensor>& batch)>;
   // `evaluate` is the validation loss, for example without dropout; if empty, `loss` is used.
   Step(std::vector<NamedTensor> parameters, Optimizer optimizer, LossFn loss, LossFn evaluate = {})
@@ -94,6 +100,7 @@ Step::LossFn loss_function(Fn loss) {
   };
 }
 
+// A step that trains all parameters of the module. `loss` and `evaluate` are functions as in loss_function().
 template <class Module, class Fn>
 Step step(Module& module, const Optimizer& optimizer, Fn loss) {
   return Step(parameters(module), optimizer, loss_function(loss));

@@ -14,7 +14,7 @@
 namespace ridge {
 
 namespace detail {
-struct TensorState;
+struct TensorState;  // internal
 }
 
 // A multi-dimensional array, or an expression that computes one. Copies share the value.
@@ -30,10 +30,10 @@ class Tensor {
   static Tensor load(const std::string& npy_file);                        // reads a NumPy file. Throws ErrorCode::io
   void save(const std::string& npy_file) const;                           // evaluates, then writes a NumPy file. Throws ErrorCode::io
 
-  bool defined() const { return state_ != nullptr; }
-  const Shape& shape() const;
-  DType dtype() const;
-  int64_t size() const { return shape().numel(); }
+  bool defined() const { return state_ != nullptr; }  // false after default construction
+  const Shape& shape() const;                         // known without evaluating
+  DType dtype() const;                                // of the elements
+  int64_t size() const { return shape().numel(); }    // number of elements
 
   void eval() const;                     // computes the value now, with everything it depends on
   const void* data() const;              // evaluates; contiguous elements of type dtype(), in host memory
@@ -42,6 +42,7 @@ class Tensor {
   std::vector<int64_t> to_ints() const;  // evaluates and converts
   double item() const;                   // the value of a tensor with one element
 
+  // Internal.
   explicit Tensor(std::shared_ptr<detail::TensorState> state) : state_(std::move(state)) {}
   const std::shared_ptr<detail::TensorState>& state() const { return state_; }
 
