@@ -59,7 +59,7 @@ BatchSizes::BatchSizes(const BatchTrace& a, const BatchTrace& b, const BatchSize
   compare(a.graph, b.graph, roots, {a.base});
   if (!difference_.empty() || a.gradients.size() != b.gradients.size() || a.gradients.empty()) return;
   for (size_t i = 0; i < a.gradients.size(); ++i) roots.push_back({a.gradients[i], b.gradients[i]});
-  compare(a.graph, b.graph, std::move(roots), {a.base});
+  compare(a.graph, b.graph, roots, {a.base});
   if (!difference_.empty()) difference_ = "in the gradient of a custom operation, " + difference_;
 }
 
@@ -90,7 +90,7 @@ std::string BatchSizes::told(const Type& type) const {
 }
 
 // Visits users before their operands, so the last difference found is the first one in the losses.
-void BatchSizes::compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases) {
+void BatchSizes::compare(const Graph& a, const Graph& b, const std::vector<std::pair<NodeId, NodeId>>& roots, const std::vector<NodeId>& bases) {
   std::vector<char> counts(a.size(), 0);  // computed from the first sample's index: only draws use it, and they follow other rules
   for (NodeId id : bases) counts[id] = 1;
   NodeId highest = 0;
@@ -130,7 +130,7 @@ void BatchSizes::compare_loops(const Node& a, const Node& b, const std::vector<c
   std::vector<NodeId> bases;
   for (size_t i = 0; i < x.constants.size(); ++i)
     if (counts[x.constants[i]]) bases.push_back(x.body.constant_in[i]);
-  compare(x.body.graph, y.body.graph, std::move(roots), bases);
+  compare(x.body.graph, y.body.graph, roots, bases);
 }
 
 std::string BatchSizes::compare_nodes(const Graph& a, NodeId id, const Node& y) const {

@@ -24,7 +24,7 @@ class BatchSizes {
     std::vector<NodeId> node;      // kNone: not compared
     const Graph* graph = nullptr;  // the matching graph of the second trace
   };
-  void compare(const Graph& a, const Graph& b, std::vector<std::pair<NodeId, NodeId>> roots, const std::vector<NodeId>& bases);
+  void compare(const Graph& a, const Graph& b, const std::vector<std::pair<NodeId, NodeId>>& roots, const std::vector<NodeId>& bases);
   void compare_loops(const Node& a, const Node& b, const std::vector<char>& counts);
   std::string compare_nodes(const Graph& a, NodeId id, const Node& b) const;
   Shape predicted(const Graph& a, NodeId id) const;

@@ -226,9 +226,10 @@ class LibraryConvKernel final : public NodeKernel {
         CudnnConvolution::Proposal& p = proposals[i];
         chosen_ = fmt::format("cuDNN {} {} {}", cudnn.version(), i, p.engine);
         if (!p.lawful || (chosen_ == kept) != as_kept) continue;
+        engine_ = p.engine;
         plan_ = convolution_->plan(std::move(p));
         if (plan_ && plan_->workspace_bytes <= call_.workspace_bytes() && runs(loader)) {
-          proposal_ = int(i), engine_ = p.engine;
+          proposal_ = int(i);
           return;
         }
         plan_.reset();

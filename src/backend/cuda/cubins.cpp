@@ -32,7 +32,7 @@ constexpr size_t kSumDigits = 32;
 // A file holds the magic line, the checksum of the code, and the code.
 std::string packed(const std::string& code) { return std::string(kMagic) + checksum_of(code) + code; }
 
-std::string unpacked(std::string file) {  // empty: corrupt
+std::string unpacked(const std::string& file) {  // empty: corrupt
   const size_t head = kMagic.size() + kSumDigits;
   if (file.size() <= head || !file.starts_with(kMagic)) return {};
   std::string code = file.substr(head);

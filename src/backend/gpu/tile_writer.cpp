@@ -83,7 +83,7 @@ TileWriter::TileWriter(const TileGroup& group, const TileFacts& facts)
   }
 }
 
-void TileWriter::line(std::string text) {
+void TileWriter::line(const std::string& text) {
   text_.append(size_t(depth_) * 2, ' ');
   text_ += text;
   text_ += '\n';

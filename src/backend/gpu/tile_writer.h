@@ -14,7 +14,7 @@ class TileWriter {
  public:
   TileWriter(const TileGroup& group, const TileFacts& facts);
 
-  void line(std::string text);
+  void line(const std::string& text);
   void open(std::string text) { line(std::move(text)), ++depth_; }
   void close(const char* text = "}") { --depth_, line(text); }
   std::string take() { return std::move(text_); }
