@@ -267,6 +267,9 @@ TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
   const Dataset changed = open_dataset(file("a.txt", text + "!"), options());
   EXPECT_FALSE(changed.cached);
   EXPECT_NE(changed.fingerprint, first.fingerprint);
+  const Dataset of_equal_size = open_dataset(file("c.txt", std::string(text.rbegin(), text.rend())), options());
+  EXPECT_FALSE(of_equal_size.cached);
+  EXPECT_NE(all_of(of_equal_size.train), all_of(first.train));
 }
 
 TEST_F(DatasetTest, DamagedTokensAreMadeAgain) {

@@ -117,6 +117,11 @@ TEST(Prefetch, WaitingIsCounted) {
   Prefetcher prefetcher(source, {});
   for (int i = 0; i < 5; ++i) prefetcher.next();
   EXPECT_GT(prefetcher.waited_seconds(), 0);
+  Prefetcher when_asked(source, {.threaded = false});
+  for (int i = 1; i <= 5; ++i) {
+    when_asked.next();
+    EXPECT_GE(when_asked.waited_seconds(), 1e-3 * i) << "every batch takes a millisecond, and all of them count";
+  }
 }
 
 TEST(Prefetch, PartsNeedASourceThatHasThem) {

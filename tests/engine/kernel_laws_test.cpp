@@ -66,6 +66,18 @@ TEST(KernelLaws, AffineOfLiterals) {
   expect_exactly(f, {f.b.add(f.b.mul(a, 2.5), 0.5)}, 1);
 }
 
+TEST(KernelLaws, SelectByALiteralIsThatSide) {
+  for (bool first : {true, false}) {
+    Formula f;
+    const NodeId a = f.input({}), b = f.input({});
+    Executable e(f.graph, f.inputs, {f.b.select(f.b.literal(DType::boolean, first), a, b)}, default_backend());
+    const float x = 3, y = 5;
+    float out = 0;
+    e.run(std::vector<const void*>{&x, &y}, std::vector<void*>{&out});
+    EXPECT_EQ(out, first ? x : y);
+  }
+}
+
 TEST(KernelLaws, MatmulBiasActivation) {
   for (Op op : {Op::relu, Op::gelu_tanh, Op::gelu_erf, Op::silu, Op::tanh}) {
     Formula f;

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "machine/features.h"
 #include "machine/fingerprint.h"
 #include "machine/sizes.h"
 
@@ -28,6 +29,8 @@ TEST(Fingerprint, IsTheSameForTheSameMachine) {
   EXPECT_EQ(print.id.size(), 16u);
   EXPECT_EQ(print.id, fingerprint(example_machine()).id);
   EXPECT_TRUE(nlohmann::json::accept(print.description));
+  // What is measured depends on the kernels that run.
+  EXPECT_EQ(nlohmann::json::parse(print.description).value("vector_instructions", ""), name(isa_tier()));
   // Nothing that is measured or varies counts.
   const std::function<void(Machine&)> same[] = {
       [](Machine& m) { m.topology.memory_bytes += 100 << 20; },     [](Machine& m) { m.limits.memory_available = 3 * kGiB; },
