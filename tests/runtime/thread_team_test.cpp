@@ -241,6 +241,30 @@ TEST_P(Teams, RunTheSameUnitsAtAnySpeedsAndWaiting) {
   }
 }
 
+// The calling thread has nothing left to do while the other one is still at work.
+TEST(ThreadTeam, ReturnsOnceEveryUnitIsDone) {
+  struct Late {
+    std::thread::id caller = std::this_thread::get_id();
+    std::atomic<int> begun = 0, done = 0;
+    static void run(const void* args, int64_t begin, int64_t end, Worker&) {
+      auto& self = *static_cast<Late*>(const_cast<void*>(args));
+      for (int64_t i = begin; i < end; ++i) {
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+        for (++self.begun; self.begun < 2 && std::chrono::steady_clock::now() < limit;) std::this_thread::yield();
+        if (std::this_thread::get_id() != self.caller) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        ++self.done;
+      }
+    }
+  };
+  ThreadTeam team({.threads = 2, .spin_us = 200});
+  for (int round = 0; round < 3; ++round) {
+    Late late;
+    Fault fault;
+    team.run(std::vector<Task>{{Late::run, &late, 2, 1e6}}, nullptr, fault);
+    EXPECT_EQ(late.done, 2);
+  }
+}
+
 TEST(ThreadTeam, SharesLargeTasks) {
   ThreadTeam team({.threads = 2});
   struct Spin {
