@@ -1,8 +1,9 @@
 // Trains a user-defined model on user-supplied data, with planning before the start, data prefetching, skipping of non-finite steps,
-// checkpoints, resume, validation, and a live line on the terminal.
+// checkpoints, resume, validation, and a live line on the terminal. The run folder is the same as that of `ridge train`.
 #pragma once
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +25,20 @@ struct BatchTensor {
   std::span<int64_t> ints() const;
 };
 
-// The source of batches. A batch depends only on its number 0, 1, 2, …, so that a resumed run continues with the same data.
+// Batches that depend on the run so far, such as episodes played with the current weights: reading the module's tensors gives the weights after the last
+// step. All calls come from the thread that trains, between two steps.
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  virtual std::vector<Tensor> next(int64_t step) = 0;  // the batch of a step, counted from 0
+  virtual int64_t position() const = 0;                // after that batch: where a resumed or rolled-back run continues
+  virtual void seek(int64_t position) = 0;             // continues there; called before the first batch, and after restore()
+  // What the next batches depend on besides position and weights. Saved in every checkpoint and restored with the weights, also if a run rolls back.
+  virtual std::map<std::string, Tensor> save() const { return {}; }
+  virtual void restore(const std::map<std::string, Tensor>& state) { (void)state; }
+};
+
+// The source of batches. Unless a Feed makes them, a batch depends only on its number 0, 1, 2, …, so that a resumed run continues with the same data.
 class Data {
  public:
   Data() = default;  // none
@@ -37,6 +51,8 @@ class Data {
   // step, and must not compute with Tensors. `batches`: how many there are, required for validation; -1: unlimited.
   using Fill = std::function<void(int64_t number, std::span<const BatchTensor> batch)>;
   Data(std::vector<BatchSpec> batch, Fill fill, int64_t batches = -1);
+
+  Data(std::vector<BatchSpec> batch, std::shared_ptr<Feed> feed);  // for training only
 
   struct State;
   const std::shared_ptr<const State>& state() const { return state_; }
@@ -66,6 +82,7 @@ struct TrainerArgs {
   //   .score = {.name = "accuracy", .higher_is_better = true}
   Score score = {};
   std::optional<double> target = {};         // the run ends when a validation score reaches it
+  std::function<double()> validate = {};     // replaces validation data: returns the score of the current weights, for example of episodes played
   std::function<std::string()> sample = {};  // returns text to show, made with the current weights
   int64_t sample_interval = 0;               // steps; 0: four times per run
   bool tensorboard = false;                  // event files in out/tensorboard

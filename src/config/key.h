@@ -11,7 +11,7 @@ namespace ridge::config {
 enum class Type : uint8_t { integer, real, boolean, text, choice, bytes, path, list };
 
 // The tasks that read a key, as a bit set. Another task's key is an error on the command line and a remark in a file.
-enum Task : unsigned { kGpt = 1, kCfc = 2, kPpo = 4, kMachine = 8, kTrain = kGpt | kCfc | kPpo, kAllTasks = kTrain | kMachine };
+enum Task : unsigned { kGpt = 1, kCfc = 2, kPpo = 4, kMachine = 8, kProgram = 16, kTrain = kGpt | kCfc | kPpo | kProgram, kAllTasks = kTrain | kMachine };
 
 // Facts that remarks depend on. The defaults describe a machine without a GPU, otherwise unknown.
 struct MachineFacts {

@@ -97,7 +97,7 @@ std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
 void Resolved::replace(std::string_view name, std::string_view value, std::string source) {
   const Key* key = find_key(name);
   const Parsed parsed = key ? parse_value(*key, value) : Parsed{};
-  if (!parsed.value) fail(ErrorCode::internal, "[config] '{}' cannot be '{}'", name, value);
+  if (!parsed.value) fail(key ? ErrorCode::usage : ErrorCode::internal, "[config] {}: {} {}", source, name, key ? parsed.problem : "is not a key");
   history_[size_t(key - keys().data())].push_back({*parsed.value, std::move(source)});
 }
 

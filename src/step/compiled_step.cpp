@@ -123,19 +123,23 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
 
 StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, state_->lr); }
 
-StepResult CompiledStep::run(const std::vector<Tensor>& batch, double lr) {
-  if (batch.size() != state_->batch.size())
-    fail(ErrorCode::binding, "[step] got {} batch tensors, the step was compiled for {}", batch.size(), state_->batch.size());
-  const void* data[16];
-  if (batch.size() > 16) fail(ErrorCode::binding, "[step] at most 16 batch tensors");
+std::array<const void*, kMostBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs) {
+  if (batch.size() != specs.size()) fail(ErrorCode::binding, "[step] got {} batch tensors, the step was compiled for {}", batch.size(), specs.size());
+  std::array<const void*, kMostBatchTensors> data = {};
+  if (batch.size() > data.size()) fail(ErrorCode::binding, "[step] at most {} batch tensors", data.size());
   for (size_t i = 0; i < batch.size(); ++i) {
-    const BatchSpec& want = state_->batch[i];
+    const BatchSpec& want = specs[i];
     if (!(batch[i].shape() == want.shape) || batch[i].dtype() != want.dtype)
       fail(ErrorCode::shape, "[step] batch tensor {} is {}{}, the step was compiled for {}{}", i, name(batch[i].dtype()), to_string(batch[i].shape()),
            name(want.dtype), to_string(want.shape));
     data[i] = batch[i].data();
   }
-  const StepMetrics m = state_->step.run({data, batch.size()}, lr);
+  return data;
+}
+
+StepResult CompiledStep::run(const std::vector<Tensor>& batch, double lr) {
+  const auto data = batch_data(batch, state_->batch);
+  const StepMetrics m = state_->step.run({data.data(), batch.size()}, lr);
   StepResult result{m.loss, m.gradient_norm, m.applied, {}};
   const std::vector<std::string>& names = state_->step.scalars();
   for (size_t i = 0; i < names.size(); ++i) result.scalars.emplace_back(names[i], m.scalars[i]);

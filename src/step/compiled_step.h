@@ -1,5 +1,6 @@
 // The state of a CompiledStep, and how a step is compiled.
 #pragma once
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct CompiledStep::State {
 detail::EagerDevice& step_device(const std::string& name);
 // The number format of the step's matrix products. auto uses `rates` if available.
 PrecisionChoice step_precision(const std::string& request, const detail::EagerDevice& device, const RateLookup& rates = {});
+
+// The addresses of a batch's tensors. ErrorCode::binding or shape if they are not those that the step was compiled for.
+constexpr size_t kMostBatchTensors = 16;
+std::array<const void*, kMostBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs);
 
 // Overrides the optimizer in `options` with the step's and the backend with the device's. Afterwards the parameter tensors are stored in the compiled
 // step's memory.

@@ -2,7 +2,7 @@
 
 namespace ridge {
 
-Feed::Batch DataFeed::next(int64_t) {
+BatchFeed::Batch DataFeed::next(int64_t) {
   const Prefetcher::Batch batch = loader_->next();
   position_ = batch.number + 1;
   return {batch.number, batch.tensors};

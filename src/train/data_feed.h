@@ -3,11 +3,11 @@
 #include <optional>
 
 #include "data/prefetch.h"
-#include "train/feed.h"
+#include "train/batch_feed.h"
 
 namespace ridge {
 
-class DataFeed : public Feed {
+class DataFeed : public BatchFeed {
  public:
   struct Options {
     int ahead = 2;         // batches to prefetch

@@ -11,23 +11,17 @@
 #include "train/checkpoint.h"
 #include "train/experiment.h"
 #include "train/run_state.h"
+#include "train/score_json.h"
 #include "train/trainer.h"
 
 namespace ridge {
 namespace fs = std::filesystem;
 namespace {
 
-// All these steps are done, or the target was reached, and the summary says so.
-bool is_finished(const fs::path& folder, int64_t steps, std::optional<double> target) {
-  std::ifstream file(folder / "summary.json");
-  const auto j = nlohmann::json::parse(file, nullptr, false);
-  const auto steps_told = j.is_object() ? j.find("steps") : j.end();
-  if (steps_told == j.end() || !steps_told->is_number_integer()) return false;
-  const std::optional<RunState> state = newest_state(folder);
-  const int64_t told = steps_told->get<int64_t>(), done = state ? state->step.attempted : told;
-  if (told != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
-  const auto loss = j.find("final_val_loss");
-  return done >= steps || (target && loss != j.end() && loss->is_number() && loss->get<double>() <= *target);
+bool is_at_target(const nlohmann::json& summary, double target) {
+  const Score score = summary.contains("score") ? score_from(summary.at("score")) : Score{};
+  const nlohmann::json& value = summary.at(score == Score{} ? "final_val_loss" : "final_score");
+  return value.is_number() && score.reaches(value.get<double>(), target);
 }
 
 // Steps were trained here, so starting again would overwrite their results.
@@ -47,6 +41,16 @@ void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
 }
 
 }  // namespace
+
+bool is_finished(const fs::path& folder, const std::optional<RunState>& state, int64_t steps, std::optional<double> target) try {
+  std::ifstream file(folder / "summary.json");
+  const auto summary = nlohmann::json::parse(file);
+  const int64_t told = summary.at("steps").get<int64_t>(), done = state ? state->step.attempted : told;
+  if (told != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
+  return done >= steps || (target && is_at_target(summary, *target));
+} catch (const nlohmann::json::exception&) {
+  return false;  // the summary is missing or damaged
+}
 
 std::string word_for(const std::string& data) {
   std::error_code ignored;
@@ -79,7 +83,7 @@ void look_back(std::vector<Part>& parts, const config::Resolved& settings, const
   const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
   for (Part& part : parts) {
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
-    part.finished = parts.size() > 1 && is_finished(part.folder, steps, settings.get<std::optional<double>>("target_loss"));
+    part.finished = parts.size() > 1 && is_finished(part.folder, newest_state(part.folder), steps, settings.get<std::optional<double>>("target_loss"));
     if (!part.begun && !part.finished && was_trained(part.folder))
       fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to go on from; init_from={0} starts a new run from its weights",
            part.folder.string());

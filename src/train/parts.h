@@ -2,12 +2,15 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
 
 namespace ridge {
+
+struct RunState;
 
 struct Part {
   std::string data;
@@ -18,6 +21,9 @@ struct Part {
 
 std::string word_for(const std::string& data);  // the data's name in a form suitable for a folder name
 std::vector<Part> parts_of(const config::Resolved& settings, const std::filesystem::path& out);
+
+// Whether all these steps are done, or the target is reached by the run's own score, and its summary says so. `state`: of its newest checkpoint, if it has one.
+bool is_finished(const std::filesystem::path& folder, const std::optional<RunState>& state, int64_t steps, std::optional<double> target);
 
 // Finds out which runs of a resumed command have begun or finished; finished ones are skipped. ErrorCode::usage if all of several runs
 // are finished, one was trained but has no checkpoint, or only runs other than these have begun.

@@ -233,10 +233,10 @@ void finish_experiment(const fs::path& out, const std::vector<Part>& parts, cons
   std::vector<ExperimentRun> done;
   std::vector<fs::path> folders;
   for (const Part& part : parts) done.push_back(read_experiment_run(part.folder, word_for(part.data))), folders.push_back(part.folder);
-  if (parts.size() > 1 && !is_hushed(output)) show_means(done, output.json);
+  if (parts.size() > 1 && output.show && !is_hushed(output)) show_means(done, output.json);
   make_run_folder(out);
   write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
-  if (parts.size() > 1) write_loss_plots(out, folders);
+  if (folders.front() != out) write_loss_plots(out, folders);
 }
 
 }  // namespace ridge

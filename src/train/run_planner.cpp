@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
 #include "base/error.h"
@@ -17,6 +14,7 @@
 #include "machine/machine.h"
 #include "machine/precision.h"
 #include "measure/default_team.h"
+#include "train/parts.h"
 #include "train/step_time.h"
 #include "train/train_text.h"
 
@@ -39,13 +37,6 @@ int64_t sum_of(const std::vector<MemoryItem>& items) {
 template <class T>
 void append(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
-}
-
-// The number of steps in the run's summary; -1: no summary.
-int64_t summed_up_steps(const std::filesystem::path& folder) {
-  std::ifstream file(folder / "summary.json");
-  const auto j = nlohmann::json::parse(file, nullptr, false);
-  return j.is_object() && j.contains("steps") && j["steps"].is_number_integer() ? j["steps"].get<int64_t>() : -1;
 }
 
 // Rounded up, in the same unit as the sizes printed next to it.
@@ -105,13 +96,13 @@ void RunPlanner::read_earlier() {
 }
 
 void RunPlanner::refuse_finished_run(int64_t steps) {
-  run_.trainer.complete = earlier_ && summed_up_steps(o_.folder) < earlier_->step.attempted;  // the run was killed after its last step
+  const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
+  run_.trainer.complete = earlier_ && !is_finished(o_.folder, earlier_, steps, target);  // it may have been killed after its last step
   if (!earlier_ || run_.trainer.complete) return;
   refuse_finished(o_.folder, *earlier_, steps);
-  const std::optional<double> target = s_.get<std::optional<double>>("target_loss"), reached = earlier_->final_val_loss;
-  if (target && reached && *reached <= *target && !earlier_->validation_due)
-    fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation loss {:.4f}, target_loss={}; a lower one, or target_loss=none, goes on",
-         o_.folder.string(), *reached, *target);
+  const Score& score = earlier_->score;
+  fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation {} {:.4f}, target_loss={}; a {} one, or target_loss=none, goes on",
+       o_.folder.string(), score.name, earlier_->final_score.value_or(0), *target, score.higher_is_better ? "higher" : "lower");
 }
 
 bool RunPlanner::is_set_now(const char* key) const {

@@ -91,7 +91,6 @@ class RunPlanner {
 
   // The state of the run being resumed; empty: a new run.
   void read_earlier();
-  void set_earlier(RunState state) { earlier_ = std::move(state); }
   const std::optional<RunState>& earlier() const { return earlier_; }
   // ErrorCode::usage if the run being resumed has nothing left to do. A run killed after its last step still needs its summary, so it is allowed.
   void refuse_finished_run(int64_t steps);

@@ -54,9 +54,10 @@ void TensorboardView::on_step(const Progress& p) {
 }
 
 void TensorboardView::on_validation(const ValidationResult& r) {
-  file(r.step).scalar("loss/validation", r.step, r.loss);
-  for (size_t i = 0; i < r.scalar_names.size(); ++i) file_->scalar(r.scalar_names[i] + "/validation", r.step, r.scalars[i]);
-  file_->flush();
+  TensorboardFile& f = file(r.step);
+  if (r.has_loss()) f.scalar("loss/validation", r.step, r.loss);
+  for (size_t i = 0; i < r.scalar_names.size(); ++i) f.scalar(r.scalar_names[i] + "/validation", r.step, r.scalars[i]);
+  f.flush();
 }
 
 void TensorboardView::on_sample(int64_t step, const std::string& text) { file(step).text("sample", step, as_block(text)); }

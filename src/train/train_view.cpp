@@ -92,9 +92,9 @@ void TerminalView::on_step(const Progress& p) {
 void TerminalView::on_validation(const ValidationResult& r) {
   std::string line = fmt::format("step {}: ", r.step);
   if (losses_ > 0) line += fmt::format("train loss {:.4f}, ", loss_sum_ / double(losses_));
-  line += fmt::format("val loss {:.4f}", r.loss);
+  if (r.has_loss()) line += fmt::format("val loss {:.4f}{}", r.loss, r.scalar_names.empty() ? "" : ", ");
   for (size_t i = 0; i < r.scalar_names.size(); ++i)
-    line += fmt::format(", {} {}", r.scalar_names[i], r.scalar_names[i] == r.score.name ? score_text(r.score, r.scalars[i]) : score_text({}, r.scalars[i]));
+    line += fmt::format("{}{} {}", i ? ", " : "", r.scalar_names[i], score_text(r.scalar_names[i] == r.score.name ? r.score : Score{}, r.scalars[i]));
   if (r.best) line += ", the best so far";
   loss_sum_ = 0, losses_ = 0;
   above(line + "\n");

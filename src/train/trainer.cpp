@@ -275,7 +275,7 @@ class Run {
       start = Clock::now();
     }
     const int64_t number = state_.step.attempted + step_.pending();
-    const Feed::Batch batch = feed_.next(number);
+    const BatchFeed::Batch batch = feed_.next(number);
     const int64_t after = feed_.position();
     const Clock::time_point ready = leave(Phase::data, start);
     waited_ = feed_.waited_seconds();
@@ -534,7 +534,7 @@ class Run {
   const TrainerOptions& o_;
   Outputs views_;
   TrainStep& step_;
-  Feed& feed_;
+  BatchFeed& feed_;
   std::optional<size_t> score_at_;  // index among the validation's scalars; none: the loss
   std::optional<FolderLock> lock_;
   StopSignals signals_;
@@ -578,7 +578,7 @@ std::optional<FolderLock> lock_run(const std::filesystem::path& folder) {
   return lock;
 }
 
-std::shared_ptr<Feed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& o) {
+std::shared_ptr<BatchFeed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& o) {
   return std::make_shared<DataFeed>(source, DataFeed::Options{o.prefetch, o.async_loading, o.load_parts ? step.plan().micro : 0});
 }
 

@@ -1,5 +1,6 @@
 // The training loop for all models and sources of batches: feed, step, guards, metrics, checkpoint.
 #pragma once
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -59,7 +60,7 @@ struct TrainerOptions {
 };
 
 struct Validation {
-  double loss = 0;
+  double loss = 0;  // NaN: none, if there is another score
   ScalarMeans scalars = {};
 };
 
@@ -75,7 +76,7 @@ struct StateTensor {
 struct TrainerTask {
   TrainStep* step = nullptr;
   std::vector<Parameter> parameters;  // as stored in files: names, and shapes that may have fewer leading rows than the step's
-  std::shared_ptr<Feed> feed;
+  std::shared_ptr<BatchFeed> feed;
   const BatchSource* validation = nullptr;  // null: none, or `validate`
   // Replaces validation data: metrics computed by the task, for example from episodes played. Returns nothing if `stop` returned true; the
   // validation is then repeated when the run is resumed.
@@ -118,6 +119,7 @@ struct ValidationResult {
   ScalarMeans scalars = {};
   Score score = {};  // the metric
   double value = 0;  // the score's value
+  bool has_loss() const { return score.is_loss() || !std::isnan(loss); }
 };
 
 // Receives a run's events. All calls come from the training thread, between steps. Quick steps are reported in bursts, twice a second, and before
@@ -165,7 +167,7 @@ struct Outcome {
 std::optional<FolderLock> lock_run(const std::filesystem::path& folder);
 
 // The data feed that these options request.
-std::shared_ptr<Feed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& options);
+std::shared_ptr<BatchFeed> data_feed(const BatchSource& source, const TrainStep& step, const TrainerOptions& options);
 
 struct RunState;
 std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of the newest intact checkpoint; empty: none

@@ -38,7 +38,7 @@ StepModel corridor_model() {
 }
 
 // Cells 0 and 4 are exits; the right one is worth 1. Walkers continue from their position in the previous batch.
-class Corridor : public Feed {
+class Corridor : public BatchFeed {
  public:
   explicit Corridor(TrainStep& step)
       : step_(step),

@@ -14,6 +14,7 @@
 #include "train/checkpoint.h"
 #include "train/experiment.h"
 #include "train/loss_plot.h"
+#include "train/parts.h"
 #include "train/run_state.h"
 
 namespace ridge {
@@ -196,6 +197,37 @@ TEST(OwnPrecision, IsThatOfTheProducts) {
   EXPECT_EQ(MetricsRow::parse(read_text((folder / "run") + "/summary.json"))["precision"], "bf16");
   EXPECT_EQ(train(8, "auto"), "bf16") << "as the run so far";
   EXPECT_EQ(train(11, "fp32"), "fp32") << "as asked for";
+}
+
+TEST(OwnScore, ARunIsFinishedByItsOwnScore) {
+  TempFolder folder;
+  auto finished = [&](const std::string& summary, double target) {
+    test::write_text(folder / "summary.json", summary);
+    return is_finished(folder / "", {}, 20, target);
+  };
+  const std::string accuracy =
+      R"({"steps": 10, "final_val_loss": 0.3, "final_score": 0.8, "score": {"name": "accuracy", "unit": "", "higher_is_better": true}})";
+  EXPECT_TRUE(finished(accuracy, 0.7));
+  EXPECT_FALSE(finished(accuracy, 0.9));
+  EXPECT_TRUE(finished(R"({"steps": 10, "final_val_loss": 0.3})", 0.4));
+  EXPECT_FALSE(finished(R"({"steps": 10, "final_val_loss": 0.3})", 0.2));
+  EXPECT_TRUE(finished(R"({"steps": 20, "final_val_loss": null})", 0.2)) << "all steps are done";
+  EXPECT_FALSE(finished(R"({"steps": 10, "final_score": 0.8, "score": 1})", 0.7)) << "damaged";
+  EXPECT_FALSE(finished("", 0.7));
+}
+
+TEST(OwnExperiment, GoesOnAfterATargetWasReached) {
+  TempFolder folder;
+  const ExperimentResult r = experiment({.out = folder / "seeds", .seeds = 2, .show = false}, [&](uint64_t s, const std::string& to) {
+    seed(s);
+    Classifier net;
+    TrainerArgs args = judged(to, 20);
+    args.target = 0.1;
+    return Trainer(classify(net), bowl(64, 1), args, bowl(40, 2)).run();
+  });
+  EXPECT_TRUE(r.finished);
+  ASSERT_EQ(r.runs.size(), 2u);
+  EXPECT_EQ(r.runs[0].end, TrainingResult::End::target);
 }
 
 TEST(OwnExperiment, SumsUpItsSeeds) {

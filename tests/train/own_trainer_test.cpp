@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "io/safetensors.h"
 #include "ridge/ridge.h"
+#include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/user/data.h"
 
@@ -113,17 +114,29 @@ TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
   EXPECT_EQ(r.steps, 60);
   EXPECT_TRUE(same_bits(weights(whole), weights(again)));
 
-  // A complete run loads its weights and trains nothing.
+  // A complete run loads its weights and trains nothing. Its files stay as they are.
+  const std::string summary = test::read_text(folder / "parts/summary.json");
   Mlp once_more;
   Trainer third(learner(once_more), function_data([](int64_t) {}), with_out("parts"));
-  EXPECT_TRUE(third.run().finished());
+  const TrainingResult known = third.run();
+  EXPECT_TRUE(known.finished() && known.resumed);
+  EXPECT_EQ(known.steps, 60);
+  EXPECT_EQ(known.train_loss, r.train_loss);
   EXPECT_TRUE(same_bits(weights(whole), weights(once_more)));
+  EXPECT_EQ(test::read_text(folder / "parts/summary.json"), summary);
 
   // Its files use the user's names, and weights from other programs can be loaded by those names.
   Mlp reader;
   load_weights(reader, folder / "parts");
   EXPECT_TRUE(same_bits(weights(whole), weights(reader)));
-  EXPECT_TRUE(std::filesystem::exists(folder / "parts/summary.json") && std::filesystem::exists(folder / "parts/plan.json"));
+
+  // The folder has what every run's has.
+  for (const char* name : {"config.yaml", "log.txt", "machine.json", "metrics.jsonl", "plan.json", "summary.json", "train_loss.svg"})
+    EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(folder / "parts") / name)) << name;
+  const std::string settings = test::read_text(folder / "parts/config.yaml"), log = test::read_text(folder / "parts/log.txt");
+  for (const char* line : {"steps: 60  # the program", "warmup: 5  # the program", "checkpoint_interval: 20  # the program", "data: [function]"})
+    EXPECT_NE(settings.find(line), std::string::npos) << line;
+  for (const char* line : {"micro-batch", "interrupted", "resumed at step", "all 60 steps done"}) EXPECT_NE(log.find(line), std::string::npos) << line;
 }
 
 TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
@@ -191,25 +204,26 @@ TEST(OwnTrainer, RefusesDrawsInGradientFunctions) {
   EXPECT_THROW(Trainer(learn, points.data(), {.steps = 3, .batch = 12, .show = false}), Error);
 }
 
-// A file size limit acts like a full disk: the process survives, and the result reports what was lost.
+// A file size limit acts like a disk that is full from the first batch on: the process survives, and the result reports what was lost.
 TEST(OwnTrainer, SaysThatItsStateIsLost) {
   test::TempFolder folder;
-  const Points p(64);
   rlimit old = {};
   getrlimit(RLIMIT_FSIZE, &old);
   ASSERT_EQ(std::signal(SIGXFSZ, SIG_DFL), SIG_DFL) << "a test before this one changed it";
   auto train = [&](rlim_t most) {
     Mlp net;
-    Trainer trainer(learner(net), p.data(), {.steps = 20, .batch = 8, .out = folder / "run", .checkpoint_interval = 5, .show = false});
-    const rlimit tight = {std::min(most, old.rlim_max), old.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &tight);
+    const Data data = function_data([=](int64_t) {
+      const rlimit tight = {std::min(most, old.rlim_max), old.rlim_max};
+      setrlimit(RLIMIT_FSIZE, &tight);
+    });
+    Trainer trainer(learner(net), data, {.steps = 20, .out = folder / "run", .checkpoint_interval = 5, .show = false});
     const TrainingResult result = trainer.run();
     setrlimit(RLIMIT_FSIZE, &old);
     return result;
   };
   const TrainingResult lost = train(100);
   EXPECT_EQ(lost.end, TrainingResult::End::unsaved);
-  EXPECT_EQ(lost.steps, 10);
+  EXPECT_EQ(lost.steps, 15);
   EXPECT_EQ(lost.state_lost_since, 0);
   EXPECT_EQ(std::signal(SIGXFSZ, SIG_DFL), SIG_DFL) << "it is as it was";
   const TrainingResult kept = train(old.rlim_max);
@@ -266,6 +280,7 @@ struct Wide {
   void visit(Visitor& v) { v("up", up)("down", down); }
 };
 
+// The memory that the whole process takes stays below its plan, also if the batch is split.
 TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
   const int64_t rows = 8192, hidden = rows * 2048 * 4;
   const Points points(rows);
@@ -276,7 +291,11 @@ TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
     if (tight) options.memory = std::to_string(budget);
     Trainer trainer(step(net, adamw({.lr = 1e-3}), [&net](Tensor x, Tensor t) { return mse(net(x), t); }), points.data(), options);
     EXPECT_EQ(trainer.plan().find("1 x 8192") == std::string::npos, tight) << trainer.plan();
-    loss = trainer.run().train_loss;
+    std::ofstream("/proc/self/clear_refs") << 5;  // the system's peak is that of this run
+    const TrainingResult r = trainer.run();
+    if (!test::sanitized()) EXPECT_LE(r.peak_bytes, r.planned_bytes) << trainer.plan();
+    EXPECT_GT(r.peak_bytes, hidden / 2);
+    loss = r.train_loss;
     return trainer.planned_bytes();
   };
   // The first run on a machine measures it, which may take more memory than the step; and the process's own memory varies by less than half a hidden layer.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "data/permutation.h"
+#include "step/compiled_step.h"
 
 namespace ridge {
 namespace {
@@ -78,11 +79,10 @@ class FunctionSource : public BatchSource {
   const std::vector<Type>& types() const override { return types_; }
   int64_t batches() const override { return endless_ ? -1 : data_->batches; }
   void fill(int64_t number, std::span<std::byte* const> tensors) const override {
-    BatchTensor batch[kMostTensors];
+    BatchTensor batch[kMostBatchTensors];
     for (size_t i = 0; i < specs_.size(); ++i) batch[i] = {specs_[i].shape, specs_[i].dtype, tensors[i]};
     data_->fill(data_->batches > 0 ? number % data_->batches : number, {batch, specs_.size()});
   }
-  static constexpr size_t kMostTensors = 16;
 
  private:
   std::shared_ptr<const Data::State> data_;
@@ -90,6 +90,13 @@ class FunctionSource : public BatchSource {
   std::vector<Type> types_;
   bool endless_;
 };
+
+std::shared_ptr<Data::State> batches_of(std::vector<BatchSpec> batch) {
+  if (batch.empty() || batch.size() > kMostBatchTensors) fail(ErrorCode::value, "[data] a batch of {} tensors; give 1 to {}", batch.size(), kMostBatchTensors);
+  auto state = std::make_shared<Data::State>();
+  state->batch = std::move(batch);
+  return state;
+}
 
 template <class T>
 std::span<T> values_of(const BatchTensor& t, DType dtype) {
@@ -117,11 +124,16 @@ Data::Data(std::vector<Tensor> tensors) {
 }
 
 Data::Data(std::vector<BatchSpec> batch, Fill fill, int64_t batches) {
-  if (batch.empty() || batch.size() > FunctionSource::kMostTensors)
-    fail(ErrorCode::value, "[data] a batch of {} tensors; give 1 to {}", batch.size(), FunctionSource::kMostTensors);
   if (!fill) fail(ErrorCode::value, "[data] the function that fills batches is empty");
-  auto state = std::make_shared<State>();
-  state->batch = std::move(batch), state->fill = std::move(fill), state->batches = batches;
+  auto state = batches_of(std::move(batch));
+  state->fill = std::move(fill), state->batches = batches;
+  state_ = std::move(state);
+}
+
+Data::Data(std::vector<BatchSpec> batch, std::shared_ptr<Feed> feed) {
+  if (!feed) fail(ErrorCode::value, "[data] the feed that makes batches is null");
+  auto state = batches_of(std::move(batch));
+  state->feed = std::move(feed);
   state_ = std::move(state);
 }
 
@@ -129,7 +141,7 @@ std::vector<BatchSpec> batch_specs(const Data& data, int64_t batch) {
   const Data::State& d = *data.state();
   if (d.tensors.empty()) {
     if (batch > 0 && d.batch[0].shape.rank() > 0 && d.batch[0].shape[0] != batch)
-      fail(ErrorCode::usage, "[data] batches of {} samples are asked for, and the data's function makes {}", batch, d.batch[0].shape[0]);
+      fail(ErrorCode::usage, "[data] batches of {} samples are asked for, and the data has batches of {}", batch, d.batch[0].shape[0]);
     return d.batch;
   }
   std::vector<BatchSpec> specs;
@@ -141,12 +153,14 @@ std::vector<BatchSpec> batch_specs(const Data& data, int64_t batch) {
 }
 
 std::unique_ptr<BatchSource> training_batches(const Data& data, const std::vector<BatchSpec>& specs, uint64_t seed) {
+  if (data.state()->feed) return nullptr;
   if (data.state()->tensors.empty()) return std::make_unique<FunctionSource>(data.state(), specs, true);
   return std::make_unique<ShuffledSource>(data.state(), specs, seed);
 }
 
 std::unique_ptr<BatchSource> validation_batches(const Data& data, const std::vector<BatchSpec>& specs) {
   if (!data.state()->tensors.empty()) return std::make_unique<OrderedSource>(data.state(), specs);
+  if (data.state()->feed) fail(ErrorCode::usage, "[data] a feed cannot be validation data; give tensors, a function, or TrainerArgs::validate");
   if (data.state()->batches < 1) fail(ErrorCode::usage, "[data] validation by a function needs the number of its batches");
   return std::make_unique<FunctionSource>(data.state(), specs, false);
 }
@@ -156,7 +170,7 @@ std::string identity(const Data& data) {
   std::string forms;
   if (d.tensors.empty()) {
     for (const BatchSpec& s : d.batch) forms += fmt::format("{}{}{}", forms.empty() ? "" : ", ", name(s.dtype), to_string(s.shape));
-    return "made by a function: " + forms;
+    return (d.feed ? "made by a feed: " : "made by a function: ") + forms;
   }
   uint64_t hash = 0;
   for (const Tensor& t : d.tensors) {

@@ -6,9 +6,9 @@
 
 namespace ridge {
 
-class Feed {
+class BatchFeed {
  public:
-  virtual ~Feed() = default;
+  virtual ~BatchFeed() = default;
 
   struct Batch {
     int64_t position = 0;                  // the batch's position; used to leave out batches that lead to non-finite values

@@ -1,0 +1,137 @@
+// A user's feed collects its batches with the current weights: walkers in a corridor learn by policy gradients where the exit is, through ridge::Trainer alone.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "base/rng.h"
+#include "ridge/ridge.h"
+#include "support/temp_folder.h"
+#include "train/checkpoint.h"
+
+namespace ridge {
+namespace {
+
+using test::read_text;
+using test::TempFolder;
+
+constexpr int64_t kSeats = 8, kTurns = 4, kPlaces = 5, kMiddle = 2, kChoices = kSeats * kTurns;
+
+struct Table {
+  Tensor logits = Tensor::zeros({kPlaces, 2});
+  void visit(Visitor& v) { v("logits", logits); }
+};
+
+Step policy_gradient(Table& table) {
+  return step(table, adam({.lr = 5e-2}), [&](const std::vector<Tensor>& batch) {
+    const Tensor log_p = log_softmax(take(table.logits, batch[0]));
+    return Loss{-sum(sum(log_p * one_hot(batch[1], 2), {1}) * batch[2]), full({}, double(batch[0].shape()[0]))};
+  });
+}
+
+// Places 0 and 4 are exits; the right one is worth 1. Walkers continue from their place in the previous batch.
+class Walkers : public Feed {
+ public:
+  explicit Walkers(Table& table) : table_(table), at_(kSeats, kMiddle) {}
+
+  std::vector<Tensor> next(int64_t step) override {
+    if (step == crash_at) throw std::runtime_error("power cut");
+    std::vector<int64_t> places, moves;
+    std::vector<float> advantage(size_t(kChoices), 0);
+    for (int64_t turn = 0; turn < kTurns; ++turn) {
+      const std::vector<float> p = softmax(take(table_.logits, here())).to_floats();
+      for (int64_t i = 0; i < kSeats; ++i) {
+        const bool right = uniform_from(random_word({7, uint32_t(step * kTurns + turn), 0}, uint64_t(i))) < p[size_t(2 * i + 1)];
+        places.push_back(at_[size_t(i)]), moves.push_back(right);
+        at_[size_t(i)] += right ? 1 : -1;
+        if (at_[size_t(i)] > 0 && at_[size_t(i)] < kPlaces - 1) continue;
+        for (int64_t past = turn; past >= 0 && advantage[size_t(past * kSeats + i)] == 0; --past) advantage[size_t(past * kSeats + i)] = right ? 0.5f : -0.5f;
+        at_[size_t(i)] = kMiddle;
+      }
+    }
+    position_ = step + 1;
+    return {Tensor({kChoices}, std::span<const int64_t>(places)), Tensor({kChoices}, std::span<const int64_t>(moves)), Tensor({kChoices - missing}, advantage)};
+  }
+  int64_t position() const override { return position_; }
+  void seek(int64_t position) override { position_ = position; }
+  std::map<std::string, Tensor> save() const override { return {{"at", here()}}; }
+  void restore(const std::map<std::string, Tensor>& state) override { at_ = state.at("at").to_ints(); }
+
+  // The percentage of walkers that find the right exit if each takes its most likely move.
+  double play() const {
+    const std::vector<int64_t> best = argmax(table_.logits, -1).to_ints();
+    int64_t place = kMiddle;
+    for (int turn = 0; turn < 10 && place > 0 && place < kPlaces - 1; ++turn) place += best[size_t(place)] ? 1 : -1;
+    return place == kPlaces - 1 ? 100 : 0;
+  }
+
+  int64_t crash_at = -1, missing = 0;
+
+ private:
+  Tensor here() const { return Tensor({kSeats}, std::span<const int64_t>(at_)); }
+
+  Table& table_;
+  std::vector<int64_t> at_;
+  int64_t position_ = 0;
+};
+
+TrainingResult learn(Table& table, const std::shared_ptr<Walkers>& walkers, const std::string& out, int64_t steps = 40) {
+  const Data data({{{kChoices}, DType::i64}, {{kChoices}, DType::i64}, {{kChoices}}}, walkers);
+  TrainerArgs args{.steps = steps, .rate = RateKind::constant, .out = out, .validation_interval = 10, .checkpoint_interval = 8, .show = false};
+  args.score = {.name = "exits", .unit = "%", .higher_is_better = true}, args.validate = [walkers] { return walkers->play(); };
+  return Trainer(policy_gradient(table), data, args).run();
+}
+
+TEST(OwnFeed, LearnsWithTheCurrentWeights) {
+  TempFolder folder;
+  Table table;
+  const TrainingResult r = learn(table, std::make_shared<Walkers>(table), folder / "run");
+  EXPECT_EQ(r.steps, 40);
+  EXPECT_EQ(r.best_score, 100);
+  EXPECT_FALSE(r.best_val_loss) << "episodes have no loss";
+  std::vector<std::string> notices;
+  const auto stored = CheckpointStore((folder / "run") + "/checkpoints").newest(notices);
+  ASSERT_TRUE(stored);
+  EXPECT_EQ(stored->tensors.at("task.safetensors").at("at").shape, Shape({kSeats}));
+  EXPECT_EQ(nlohmann::json::parse(stored->texts.at("state.json"))["next_batch"], 40);
+  EXPECT_NE(read_text((folder / "run") + "/score.svg").find("exits [%]"), std::string::npos);
+  EXPECT_NE(read_text((folder / "run") + "/log.txt").find("exits 100.0000 %"), std::string::npos);
+  EXPECT_EQ(read_text((folder / "run") + "/log.txt").find("val loss"), std::string::npos);
+}
+
+TEST(OwnFeed, ResumesBitForBit) {
+  TempFolder folder;
+  Table whole;
+  learn(whole, std::make_shared<Walkers>(whole), folder / "whole");
+  for (const int64_t cut : {1, 19, 39}) {
+    const std::string out = folder / ("cut" + std::to_string(cut));
+    Table first, second;
+    const auto crashing = std::make_shared<Walkers>(first);
+    crashing->crash_at = cut;
+    EXPECT_THROW(learn(first, crashing, out), std::runtime_error);
+    EXPECT_TRUE(learn(second, std::make_shared<Walkers>(second), out).resumed);
+    EXPECT_EQ(second.logits.to_floats(), whole.logits.to_floats());
+  }
+}
+
+TEST(OwnFeed, RefusesWhatCannotBe) {
+  Table table;
+  const auto walkers = std::make_shared<Walkers>(table);
+  walkers->missing = 1;
+  try {
+    learn(table, walkers, "");
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::shape) << error.what();
+  }
+  const Data data({{{kChoices}, DType::i64}, {{kChoices}, DType::i64}, {{kChoices}}}, walkers);
+  EXPECT_THROW(Trainer(policy_gradient(table), data, {.steps = 3, .show = false}, data), Error) << "a feed is no validation data";
+  TrainerArgs both{.steps = 3, .show = false};
+  both.validate = [] { return 1.0; };
+  EXPECT_THROW(Trainer(policy_gradient(table), data, both, data), Error);
+  EXPECT_THROW(Data({{{kChoices}}}, std::shared_ptr<Feed>()), Error);
+}
+
+}  // namespace
+}  // namespace ridge
