@@ -7,13 +7,11 @@
 
 #include "backend/registry.h"
 #include "base/error.h"
-#include "base/rng.h"
 #include "base/text.h"
 #include "bench/device_ceilings.h"
 #include "machine/memory_budget.h"
 #include "measure/ceilings.h"
-#include "tasks/gpt/format_trial.h"
-#include "tasks/gpt/task.h"
+#include "tasks/registry.h"
 #include "threads/thread_team.h"
 #include "train/run_device.h"
 #include "train/step_time.h"
@@ -21,28 +19,15 @@
 namespace ridge::bench {
 namespace {
 
-int64_t gpu_batch(const std::string& preset) { return preset == "gpt2-medium" ? 32 : 64; }
-
-constexpr int64_t kPlayCharacters = 65;  // of the plays that the presets are named after
-
 using Clock = std::chrono::steady_clock;
 double time_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A preset's model with weights and one batch, as used by every row.
-struct Work {
-  GptConfig config;
-  StepModel model;
-  std::vector<int64_t> tokens, targets;
-  std::vector<const void*> batch;
+// A step with weights and the addresses of its batch, as used by every row.
+struct Work : BenchStep {
+  std::vector<const void*> data;
 
-  Work(const std::string& preset, const config::Resolved& settings, int64_t samples)
-      : config(gpt_config(settings, preset.starts_with("gpt2") ? 50304 : kPlayCharacters)), model(gpt_step_model(config, samples)) {
-    tokens.resize(size_t(samples * config.block)), targets.resize(tokens.size());
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = random_word({1, 0, 1}, i) % uint64_t(config.vocab);
-      targets[i] = random_word({1, 0, 2}, i) % uint64_t(config.vocab);
-    }
-    batch = {tokens.data(), targets.data()};
+  Work(const Task& task, const config::Resolved& settings) : BenchStep(task.bench_step(settings)) {
+    for (const auto& tensor : batch) data.push_back(tensor.data());
   }
   void start(TrainStep& step) const {
     for (size_t i = 0; i < model.parameters.size(); ++i)
@@ -50,32 +35,31 @@ struct Work {
   }
 };
 
-void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& step, size_t tokens) {
+void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& step, int64_t units) {
   const Measured m = summarize(times);
   r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
-  r.tokens_s = double(tokens) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
+  r.tokens_s = double(units) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
 }
 
 // Short steps follow each other as in training, several between two measurements of the ceilings.
-TrainResult measure(const std::string& preset, const config::Resolved& settings, ThreadTeam& team, double seconds) {
+TrainResult measure(const Task& task, const config::Resolved& settings, ThreadTeam& team, double seconds) {
   constexpr double kStretch = 0.2;  // seconds of steps in a row
   TrainResult r;
-  r.name = "gpt/" + preset, r.threads = team.size();
-  r.batch = settings.get<std::optional<int64_t>>("batch").value_or(1);
-  const Work work(preset, settings, r.batch);
+  r.threads = team.size();
+  const Work work(task, settings);
+  r.batch = work.model.batch[0].shape[0];
   const std::unique_ptr<Backend> backend = cpu_backend(team);
-  StepOptions options = gpt_step_options(settings);
+  StepOptions options = work.options;
   options.backend = backend.get();
   const std::string wish = settings.get<std::string>("precision");
   constexpr int64_t kRoom = int64_t(1) << 30;
-  const RateLookup rates =
-      parse_precision(wish) ? RateLookup() : try_formats(work.config, r.batch, team, kRoom, Figures::measured).rates;  // as a training run would
+  const RateLookup rates = parse_precision(wish) ? RateLookup() : work.try_formats(team, kRoom, Figures::measured).rates;  // as a training run would
   options.precision = choose_precision(wish, Fallback::forbid, backend->arithmetic(), rates).precision;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
   const int64_t before = resident_bytes();  // nothing is mapped yet
   work.start(step);
-  for (int i = 0; i < 2; ++i) step.run(work.batch);
+  for (int i = 0; i < 2; ++i) step.run(work.data);
   r.peak_bytes = resident_bytes() - before, r.planned_bytes = step.plan().planned_bytes;
 
   r.expected_ms = 1e3 * expected_seconds(step.kernels(), measure_kernel_rates(team, kRoom, options.precision));
@@ -83,33 +67,33 @@ TrainResult measure(const std::string& preset, const config::Resolved& settings,
   BandwidthWindow copy(team, Movement::copy, 0.3, array_bytes_of(Movement::copy, step.plan().planned_bytes));  // the level that holds the step
   std::vector<double> times, roofs;
   auto least = [&] { return step.least_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
-  step.run(work.batch);
+  step.run(work.data);
   const auto start = Clock::now();
   for (double left = least(); times.size() < 5 || time_since(start) < seconds;) {
-    step.run(work.batch);  // the ceilings have filled the caches with other data
+    step.run(work.data);  // the ceilings have filled the caches with other data
     const size_t first = times.size();
     for (const auto begin = Clock::now(); times.size() == first || time_since(begin) < kStretch;) {
       const auto last = Clock::now();
-      step.run(work.batch);
+      step.run(work.data);
       times.push_back(time_since(last));
     }
     const double right = least();
     roofs.push_back(0.5 * (left + right) / summarize({times.begin() + ptrdiff_t(first), times.end()}).median);
     left = right;
   }
-  sum_up(r, times, step, work.tokens.size());
+  sum_up(r, times, step, work.units);
   r.roof = summarize(roofs).median;
   return r;
 }
 
 // Steps follow each other as in training: one is enqueued while the previous one runs. A sample is the time between the ends of two steps.
-TrainResult measure_on(const Options& o, const std::string& preset, const config::Resolved& settings) {
+TrainResult measure_on(const Task& task, const config::Resolved& settings, const Options& o) {
   TrainResult r;
-  r.name = "gpt/" + preset, r.threads = 0, r.device = o.device;
-  r.batch = settings.get<std::optional<int64_t>>("batch").value_or(gpu_batch(preset));
-  const Work work(preset, settings, r.batch);
+  r.threads = 0, r.device = o.device;
+  const Work work(task, settings);
+  r.batch = work.model.batch[0].shape[0];
   const DeviceMemory before = o.backend->memory();
-  StepOptions options = gpt_step_options(settings);
+  StepOptions options = work.options;
   options.backend = o.backend.get(), options.evaluation = false;
   options.precision = choose_precision(settings.get<std::string>("precision"), Fallback::forbid, o.backend->arithmetic()).precision;
   if (settings.get<bool>("offload_optimizer")) options.offload = true;
@@ -125,26 +109,26 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
   TrainStep step(work.model, options);
   step.touch();
   work.start(step);
-  step.run(work.batch);  // loads and records the graph
+  step.run(work.data);  // loads and records the graph
   const auto second = Clock::now();
-  step.run(work.batch);
+  step.run(work.data);
   const double once = time_since(second);
   const bool long_steps = once > 0.5, very_long = once > 4;
-  if (!long_steps) step.run(work.batch);
+  if (!long_steps) step.run(work.data);
   const DeviceMemory after = o.backend->memory();
   r.peak_bytes = before.free - after.free + before.held, r.planned_bytes = step.plan().planned_bytes + after.held;
   std::vector<double> times;
   const double lr = options.optimizer.lr;
   if (very_long) times.push_back(once);  // many micro-batches: the fixed cost of a step is negligible
-  if (!very_long) step.enqueue(work.batch, lr), step.enqueue(work.batch, lr), step.collect();
+  if (!very_long) step.enqueue(work.data, lr), step.enqueue(work.data, lr), step.collect();
   const auto start = Clock::now();
   for (auto last = start; times.size() < size_t(very_long ? 1 : long_steps ? 3 : 20) || (!very_long && times.size() < 2000 && time_since(start) < o.seconds);) {
-    step.enqueue(work.batch, lr);
+    step.enqueue(work.data, lr);
     step.collect();
     times.push_back(time_since(last)), last = Clock::now();
   }
   step.discard();
-  sum_up(r, times, step, work.tokens.size());
+  sum_up(r, times, step, work.units);
   r.expected_ms = 1e3 * gpu_step_time(step, *o.backend, Figures::kept).expected;
   const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(*o.backend, options.precision));
   r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.memory_gbs) / (1e-3 * r.ms);
@@ -153,33 +137,33 @@ TrainResult measure_on(const Options& o, const std::string& preset, const config
 
 }  // namespace
 
-std::vector<std::string> train_presets(bool gpu) {
-  if (gpu) return {"shakespeare-char", "gpt2", "gpt2-medium"};
-  return {"shakespeare-cpu", "shakespeare-char"};
-}
-
 std::vector<std::string> assumed_settings(const std::string& preset, bool gpu) {
-  std::vector<std::string> words = {"preset=" + preset, "dropout=0"};  // as the rivals are measured
-  if (gpu) words.push_back(fmt::format("batch={}", gpu_batch(preset)));
-  if (preset.starts_with("gpt2")) words.push_back("bias=true");  // as in GPT-2
-  return words;
+  for (const Task& task : tasks())
+    for (const BenchRow& row : task.bench_rows(gpu))
+      if (row.preset == preset) return row.settings;
+  return {};
 }
 
 void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const auto filter = row_filter(options.filter);
-  const std::vector<std::string> presets = train_presets(!options.backend->host_memory());
   std::optional<ThreadTeam> team;
   if (options.backend->host_memory()) team.emplace(TeamOptions{.threads = options.threads});
   bool any = false;
-  for (const std::string& preset : presets) {
-    if (!filter("gpt/" + preset)) continue;
-    any = true;
-    sink(measure_below_roof([&] { return team ? measure(preset, settings(preset), *team, options.seconds) : measure_on(options, preset, settings(preset)); }));
-  }
-  if (any) return;
   std::string rows;
-  for (const std::string& preset : presets) rows += " gpt/" + preset;
-  fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
+  for (const Task& task : tasks())
+    for (const BenchRow& row : task.bench_rows(!team)) {
+      const std::string name = fmt::format("{}/{}", task.name, row.preset);
+      rows += " " + name;
+      if (!filter(name)) continue;
+      any = true;
+      TrainResult r = measure_below_roof([&] {
+        const config::Resolved resolved = settings(row.preset);
+        return team ? measure(task, resolved, *team, options.seconds) : measure_on(task, resolved, options);
+      });
+      r.name = name;
+      sink(r);
+    }
+  if (!any) fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
 }
 
 std::string to_json(const TrainResult& r) {

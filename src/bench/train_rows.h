@@ -1,4 +1,4 @@
-// Whole training steps as benchmark rows: gpt/PRESET.
+// Whole training steps as benchmark rows: TASK/PRESET.
 #pragma once
 #include <functional>
 #include <string>
@@ -20,8 +20,6 @@ struct TrainResult {
   double others = 0;                          // share of the machine that other programs used meanwhile
   int64_t planned_bytes = 0, peak_bytes = 0;  // peak: memory taken by the step according to the system or the GPU's driver
 };
-
-std::vector<std::string> train_presets(bool gpu = false);  // presets that have a row
 
 // The default settings of a preset's row.
 std::vector<std::string> assumed_settings(const std::string& preset, bool gpu);

@@ -120,8 +120,7 @@ int train_all(const Task& task, config::Sources sources, bool json) {
   if (parts.size() > 1) check_data(task, parts, sources, json);
   std::error_code ignored;
   const bool first = !fs::exists(runs, ignored);
-  const fs::path fresh =
-      new_run_folder(runs, config::find_key("preset") ? settings.get<std::string>("preset") : task.name, data.empty() ? "builtin" : data.front());
+  const fs::path fresh = new_run_folder(runs, task.run_name(settings), data.empty() ? "builtin" : data.front());
   try {
     return train_in(task, fresh, settings, sources, json, true);
   } catch (...) {

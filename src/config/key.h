@@ -11,7 +11,7 @@ namespace ridge::config {
 enum class Type : uint8_t { integer, real, boolean, text, choice, bytes, path, list };
 
 // The tasks that read a key, as a bit set. Another task's key is an error on the command line and a remark in a file.
-enum Task : unsigned { kGpt = 1, kCfc = 2, kPpo = 4, kMachine = 8, kProgram = 16, kTrain = kGpt | kCfc | kPpo | kProgram, kAllTasks = kTrain | kMachine };
+constexpr unsigned kMachine = 1, kProgram = 2, kTrain = ~kMachine, kAllTasks = ~0u;  // kProgram: the model of a C++ program; kTrain: of any task that trains
 
 // Facts that remarks depend on. The defaults describe a machine without a GPU, otherwise unknown.
 struct MachineFacts {
@@ -42,21 +42,23 @@ struct Key {
 
 inline constexpr std::string_view kModelGroup = "Model", kRunGroup = "Run folder";  // groups that tasks add keys to
 
-// Adds a task's keys after the shared key `after`, or first if that is empty. Call before any setting is resolved; a second call changes nothing.
-void register_keys(std::string_view after, std::span<const Key> keys);
+unsigned task_bit(std::string_view name);  // of a task, which is registered by the first call; the name must stay valid
+
+// Adds a task's own keys after the shared key `after`, or first if that is empty. Call before any setting is resolved; a second call changes nothing.
+void register_keys(unsigned task, std::string_view after, std::span<const Key> keys);
 
 struct TaskName {
   unsigned task;
   std::string_view name;
 };
-std::span<const TaskName> task_names();  // gpt, cfc, ppo, machine
+std::span<const TaskName> task_names();  // those registered, and machine
 
 std::span<const Key> keys();
 const Key* find_key(std::string_view name);  // by name or alias, hyphens treated as underscores; null: unknown
 
 std::string variable_of(const Key& key);     // RIDGE_BATCH
 std::string expected(const Key& key);        // "a whole number from 1 to 1024, or auto"
-std::string names_of_tasks(unsigned tasks);  // "gpt, cfc"
+std::string names_of_tasks(unsigned tasks);  // "gpt, machine"
 std::string_view name(Type type);
 
 // RIDGE_… variables that are not keys: switches for developers and tests.

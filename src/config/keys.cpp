@@ -51,8 +51,8 @@ std::string threads_exist(const Value& v, const MachineFacts& m) {
 }
 
 constexpr double kManySteps = 1e12, kManyBytes = 0x1p62, kLargestSeed = 0x1p53;
-constexpr std::string_view kModel = kModelGroup, kTraining = "Training", kData = "Data", kRun = kRunGroup, kDevice = "Device and precision", kMemory = "Memory",
-                           kThreads = "Threads", kTargets = "Targets of probe --check";
+constexpr std::string_view kTraining = "Training", kData = "Data", kRun = kRunGroup, kDevice = "Device and precision", kMemory = "Memory", kThreads = "Threads",
+                           kTargets = "Targets of probe --check";
 
 constexpr std::string_view kFormats = "float32=fp32 float=fp32 32=fp32 bfloat16=bf16 float16=fp16 half=fp16 16=fp16 amp=auto mixed=auto";
 
@@ -63,14 +63,6 @@ constexpr Key precision_of(std::string_view name, std::string_view alias, std::s
 }
 
 constexpr Key kSharedKeys[] = {
-  {.name = "layers", .group = kModel, .type = integer, .initial = "auto", .help = "number of layers; auto: from the preset", .words = "auto",
-   .low = 1, .high = 1024, .tasks = kTrain, .aliases = "n_layer num_layers", .used_by = "plan, train"},
-  {.name = "width", .group = kModel, .type = integer, .initial = "auto", .help = "width of the hidden state; auto: from the preset", .words = "auto",
-   .low = 1, .high = 1 << 20, .tasks = kTrain, .aliases = "n_embd hidden_size", .used_by = "plan, train"},
-  {.name = "dropout", .group = kModel, .type = real, .initial = "auto", .help = "fraction of activations dropped during training; auto: from the preset", .words = "auto",
-   .high = 1, .below_high = true, .tasks = kTrain, .used_by = "plan, train"},
-  {.name = "init_from", .group = kModel, .type = path, .initial = "", .help = "run folder or weights folder to start from; empty: random initial weights", .tasks = kTrain, .used_by = "plan, train"},
-
   {.name = "steps", .group = kTraining, .type = integer, .initial = "auto", .help = "number of optimizer steps; auto: from the preset", .words = "auto",
    .low = 1, .high = kManySteps, .tasks = kTrain, .aliases = "max_iters max_steps", .used_by = "plan, train"},
   {.name = "batch", .group = kTraining, .type = integer, .initial = "auto", .help = "samples per step, split into micro-batches if they do not fit into memory; auto: from the preset",
@@ -197,22 +189,35 @@ std::vector<Key>& table() {
   return all;
 }
 
-constexpr TaskName kTaskNames[] = {{kGpt, "gpt"}, {kCfc, "cfc"}, {kPpo, "ppo"}, {kMachine, "machine"}};
+std::vector<TaskName>& known_tasks() {
+  static std::vector<TaskName> all = {{kMachine, "machine"}};
+  return all;
+}
 
 }  // namespace
 
 std::span<const Key> keys() { return table(); }
 std::span<const Switch> switches() { return kSwitches; }
 
-void register_keys(std::string_view after, std::span<const Key> more) {
+unsigned task_bit(std::string_view name) {
+  auto& all = known_tasks();
+  for (const TaskName& known : all)
+    if (known.name == name) return known.task;
+  const unsigned bit = 4u << (all.size() - 1);  // above kMachine and kProgram
+  all.insert(all.end() - 1, {bit, name});       // machine is last
+  return bit;
+}
+
+void register_keys(unsigned task, std::string_view after, std::span<const Key> more) {
   auto& all = table();
   if (more.empty() || find_key(more.front().name)) return;
   const auto before = std::find_if(all.begin(), all.end(), [&](const Key& key) { return key.name == after; });
   if (!after.empty() && before == all.end()) fail(ErrorCode::internal, "[config] {} is to be listed after '{}', which is no key", more.front().name, after);
-  all.insert(after.empty() ? all.begin() : before + 1, more.begin(), more.end());
+  for (auto at = all.insert(after.empty() ? all.begin() : before + 1, more.begin(), more.end()), end = at + ptrdiff_t(more.size()); at != end; ++at)
+    at->tasks = task;
 }
 
-std::span<const TaskName> task_names() { return kTaskNames; }
+std::span<const TaskName> task_names() { return known_tasks(); }
 
 const Key* find_key(std::string_view name) {
   std::string plain(name);
@@ -262,8 +267,9 @@ std::string expected(const Key& key) {
 
 std::string names_of_tasks(unsigned tasks) {
   if (tasks == kAllTasks) return "all";
+  if (tasks == kTrain) return "all training tasks";
   std::vector<std::string_view> names;
-  for (auto [task, name] : kTaskNames)
+  for (auto [task, name] : task_names())
     if (tasks & task) names.push_back(name);
   return join(names, ", ");
 }

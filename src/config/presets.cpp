@@ -11,6 +11,11 @@ std::vector<Preset>& registered() {
   return all;
 }
 
+std::vector<std::string_view>& registered_keys() {
+  static std::vector<std::string_view> all;
+  return all;
+}
+
 const Preset* find_preset(std::string_view name) {
   const auto it = std::find_if(registered().begin(), registered().end(), [&](const Preset& preset) { return preset.name == name; });
   return it == registered().end() ? nullptr : &*it;
@@ -18,10 +23,13 @@ const Preset* find_preset(std::string_view name) {
 
 }  // namespace
 
-void register_presets(std::span<const Preset> presets) {
+void register_presets(std::string_view key, std::span<const Preset> presets) {
+  if (std::find(registered_keys().begin(), registered_keys().end(), key) == registered_keys().end()) registered_keys().push_back(key);
   for (const Preset& preset : presets)
     if (!find_preset(preset.name)) registered().push_back(preset);
 }
+
+std::span<const std::string_view> preset_keys() { return registered_keys(); }
 
 std::string_view preset_settings(std::string_view name) {
   const Preset* preset = find_preset(name);

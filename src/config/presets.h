@@ -8,8 +8,10 @@ namespace ridge::config {
 struct Preset {
   std::string_view name, settings;
 };
-void register_presets(std::span<const Preset> presets);  // a task's presets, before settings are resolved; existing names are kept
+// A task's presets, selected by the value of its key `key`. Call before any setting is resolved; existing names are kept.
+void register_presets(std::string_view key, std::span<const Preset> presets);
 
+std::span<const std::string_view> preset_keys();
 // "layers=6 heads=6 …" of a preset; empty: the preset sets nothing.
 std::string_view preset_settings(std::string_view name);
 

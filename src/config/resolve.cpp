@@ -29,10 +29,12 @@ class Resolver {
     for (const Key& key : keys()) set(key, parse_value(key, key.initial), "default");
   }
 
-  void preset() {
-    const Key* preset_key = find_key("preset");
-    if (!preset_key || !is_asked_for(*preset_key)) return;
-    const std::string name = resolved_.get<std::string>("preset");
+  void presets() {
+    for (std::string_view key : preset_keys())
+      if (is_asked_for(*find_key(key))) preset(resolved_.get<std::string>(key));
+  }
+
+  void preset(const std::string& name) {
     for (std::string_view word : split(preset_settings(name), ' ')) {
       const Key& key = *find_key(word.substr(0, word.find('=')));
       set(key, parse_value(key, word.substr(word.find('=') + 1)), "preset " + name);
@@ -308,7 +310,7 @@ Resolved resolve(const Sources& sources) {
   resolver.environment(sources.environment);
   resolver.words(sources.assumed), resolver.words(sources.words, sources.options), resolver.words(sources.decided);
   if (const std::vector<std::string> problems = resolver.problems(); !problems.empty()) fail(ErrorCode::usage, "[config] {}", join(problems, "\n[config] "));
-  resolver.preset();
+  resolver.presets();
   return resolver.take();
 }
 

@@ -15,6 +15,8 @@
 
 namespace ridge {
 
+class ThreadTeam;
+
 // One planned run of a task.
 class TaskRun : public PlannedRun {
  public:
@@ -54,10 +56,24 @@ struct Verb {
   const char* example = "";                      // a command line that uses one of the subcommands
 };
 
+// A whole training step of a preset as a benchmark row, on a batch of random data.
+struct BenchRow {
+  std::string preset;
+  std::vector<std::string> settings;  // the row's defaults: "preset=tiny"
+};
+struct BenchStep {
+  StepModel model;
+  StepOptions options;                        // optimizer and clipping
+  std::vector<std::vector<std::byte>> batch;  // in the order of model.batch
+  int64_t units = 0;                          // in a batch: what rates count, such as tokens
+  // Compares number formats on the CPU, as a training run would.
+  std::function<FormatTrial(ThreadTeam& team, int64_t memory, Figures figures)> try_formats = {};
+};
+
 struct Task {
   const char* name;
   const char* summary;  // one line
-  unsigned keys;        // which settings the task reads: a bit of config::Task
+  unsigned keys;        // which settings the task reads: its config::task_bit()
   const char* example;  // settings for a first run: "data=my.txt"
   void (*register_keys)();
   std::vector<Verb> (*verbs)();
@@ -65,6 +81,9 @@ struct Task {
   std::unique_ptr<TaskRun> (*plan)(const config::Resolved& settings, const RunOptions& options);
   // Throws what plan() would throw about the data and sizes.
   void (*check_data)(const config::Resolved& settings, const RunOptions& options);
+  std::string (*run_name)(const config::Resolved& settings);  // part of the name of a new run folder, such as the preset
+  std::vector<BenchRow> (*bench_rows)(bool gpu);
+  BenchStep (*bench_step)(const config::Resolved& settings);
 };
 
 // Plans a run and allocates its memory. If other programs have taken that memory meanwhile, plans again and reports it. `plan` replaces its run each time.

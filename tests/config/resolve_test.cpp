@@ -121,9 +121,9 @@ TEST_F(Resolve, APresetLiesAboveTheDefaultsAndBelowAllElse) {
   EXPECT_EQ(r.get<int64_t>("heads"), 2);
   s.words.push_back("layers=auto");
   EXPECT_EQ(resolve(s).get<int64_t>("layers"), 6) << "auto is the preset's";
-  s.task = kCfc;
+  s.task = task_bit("cfc");
   s.words.clear();
-  EXPECT_EQ(resolve(s).get<std::string>("layers"), "auto") << "presets are GPTs";
+  EXPECT_EQ(resolve(s).get<std::string>("batch"), "auto") << "presets are GPT's";
 }
 
 TEST_F(Resolve, FilesAreFoundNextToTheRunThenInTheWorkingFolder) {
@@ -277,7 +277,7 @@ TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
   EXPECT_EQ(word("fast"), "[config] command line: 'fast' is no setting; write key=value");
   EXPECT_EQ(word("-b=1"), "[config] command line: '-b=1' is no setting; write key=value");
   EXPECT_EQ(word("--batch"), "[config] command line: --batch needs a value: a whole number from 1 to 1000000000, or auto");
-  EXPECT_EQ(word("heads=2", kCfc), "[config] command line: 'heads' is a key of gpt, not of cfc");
+  EXPECT_EQ(word("heads=2", task_bit("cfc")), "[config] command line: 'heads' is a key of gpt, not of cfc");
   EXPECT_EQ(word("device=cud"), "[config] command line: device is 'cud', but must be auto, cpu, cuda, cuda:N or metal; did you mean 'cuda'?");
   Sources s = sources();
   s.environment = {{"RIDGE_BACTH", "1"}, {"RIDGE_LR", "x"}};
@@ -395,7 +395,7 @@ TEST_F(Resolve, PrecisionCanBeSetForSingleDevices) {
 
 TEST_F(Resolve, KeysOfOtherTasksAreRemarkedInFiles) {
   Sources s = sources();
-  s.task = kPpo;
+  s.task = task_bit("ppo");
   write("train.yaml", "heads: 2\nbatch: 3\nlr: null\nnorm: rms\n");
   s.environment = {{"RIDGE_MIN_TFLOPS", "2"}};
   const Resolved r = resolve(s);
@@ -403,7 +403,7 @@ TEST_F(Resolve, KeysOfOtherTasksAreRemarkedInFiles) {
   EXPECT_EQ(r.notes()[0].text, "lr has no value and is left as it was");
   EXPECT_EQ(r.notes()[1].text, "keys of other tasks have no effect: heads, norm");
   EXPECT_EQ(r.notes()[2].text, "has no effect: min_tflops is a key of machine");
-  for (const Row& row : r.describe({})) EXPECT_TRUE(row.key->tasks & kPpo);
+  for (const Row& row : r.describe({})) EXPECT_TRUE(row.key->tasks & s.task);
 }
 
 TEST_F(Resolve, GettersRefuseWrongNamesAndTypes) {
@@ -454,7 +454,7 @@ TEST_F(Resolve, TheYamlOfARunReadsBackToTheSame) {
   std::mt19937 random(3);
   for (int round = 0; round < 20; ++round) {
     Sources s = sources();
-    s.task = round % 2 ? unsigned(kAllTasks) : unsigned(kGpt);
+    s.task = round % 2 ? kAllTasks : task_bit("gpt");
     s.words = {"out=a \"b\" \\ 'c' # ü: {x}", "init_from=~"};
     for (const Key& key : keys())
       if ((key.tasks & s.task) && random() % 2 && key.name != "out")
@@ -511,7 +511,7 @@ TEST_F(Resolve, PathsCanBeKeptForOtherFolders) {
   test::write_text(folder / "own.txt", "text");
   const std::filesystem::path here = std::filesystem::current_path(), file = std::filesystem::path(folder / "own.txt");
   Sources sources;
-  sources.task = kGpt, sources.working_folder.reset();
+  sources.task = task_bit("gpt"), sources.working_folder.reset();
   sources.words = {"data=" + std::filesystem::relative(file, here).string() + ",builtin,not_there.txt", "tokenizer=char"};
   Resolved resolved = resolve(sources);
   resolved.keep_paths();

@@ -42,7 +42,7 @@ class GoOnTest : public test::CudaTest {
   GptRun go_on(std::vector<std::string> words, bool resume = true) const {
     words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=9", "sample_interval=none"});
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = words;
+    sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.words = words;
     RunOptions options;
     options.data = folder_ / "text.txt", options.measure = false, options.folder = folder_ / "run", options.resume = resume;
     return plan_gpt_run(config::resolve(sources), options);

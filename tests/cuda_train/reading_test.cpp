@@ -24,7 +24,7 @@ class CudaReading : public test::OnGpu {
   }
   static config::Resolved words_of(std::vector<std::string> words) {
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
+    sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
 };

@@ -31,7 +31,7 @@ class CudaTraining : public test::OnGpu {
 
 config::Resolved settings(std::vector<std::string> words) {
   config::Sources sources;
-  sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
+  sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.words = std::move(words);
   return config::resolve(sources);
 }
 

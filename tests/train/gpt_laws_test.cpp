@@ -35,7 +35,7 @@ class GptLaws : public testing::Test {
 
   static config::Resolved settings(std::vector<std::string> words) {
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
+    sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
   // Settings of a very small model.

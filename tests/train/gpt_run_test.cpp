@@ -34,7 +34,7 @@ class GptRunTest : public testing::Test {
 
   config::Resolved settings(std::vector<std::string> words) const {
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(), sources.words = std::move(words);
+    sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.words = std::move(words);
     return config::resolve(sources);
   }
   // A budget of this much more than the process, which may have run other tests, already holds.
@@ -393,7 +393,7 @@ TEST_F(GptResumeTest, AFileThatIsNamedNowSaysItNow) {
   train({"steps=4", "batch=8", "accumulation=2"}, false);
   auto repeats = [&](const std::filesystem::path& file) {
     config::Sources sources;
-    sources.task = config::kGpt, sources.working_folder.reset(), sources.files = {file};
+    sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.files = {file};
     sources.words = {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "sample_interval=none", "threads=1", "steps=6", "batch=8"};
     RunOptions o = options();
     o.folder = folder_ / "run", o.resume = true;

@@ -33,7 +33,7 @@ std::vector<std::string> data_of(const config::Resolved& settings, const std::fi
     std::error_code ignored;
     if (folder.empty() || !std::filesystem::exists(folder / "config.yaml", ignored)) continue;
     config::Sources run;
-    run.task = config::kGpt, run.working_folder.reset(), run.files = {folder / "config.yaml"};
+    run.task = config::task_bit(kGptName), run.working_folder.reset(), run.files = {folder / "config.yaml"};
     return config::resolve(run).get<std::vector<std::string>>("data");
   }
   fail(ErrorCode::usage, "[eval] {} does not say on which text it was trained; name one: data=FILE, or data=builtin for the built-in stories", model.string());

@@ -29,9 +29,9 @@ std::map<std::string, std::string> settings_of(const Resolved& s) {
 }  // namespace
 
 Task gpt_task() {
-  return {.name = "gpt",
+  return {.name = kGptName,
           .summary = "a GPT language model",
-          .keys = config::kGpt,
+          .keys = config::task_bit(kGptName),
           .example = "data=my.txt",
           .register_keys = register_gpt_keys,
           .verbs =
@@ -41,7 +41,10 @@ Task gpt_task() {
           .plan = [](const Resolved& settings, const RunOptions& options) -> std::unique_ptr<TaskRun> {
             return std::make_unique<GptRun>(plan_gpt_run(settings, options));
           },
-          .check_data = check_gpt_data};
+          .check_data = check_gpt_data,
+          .run_name = [](const Resolved& settings) { return settings.get<std::string>("preset"); },
+          .bench_rows = gpt_bench_rows,
+          .bench_step = gpt_bench_step};
 }
 
 std::string data_identity(const Dataset& data) { return fmt::format("{} ({})", data.name, data.fingerprint.substr(0, 12)); }

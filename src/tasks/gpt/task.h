@@ -7,6 +7,7 @@
 
 namespace ridge {
 
+inline constexpr const char* kGptName = "gpt";
 void register_gpt_keys();  // also registers presets
 
 // An integer from the settings or their preset. ErrorCode::usage if neither has it.
