@@ -6,7 +6,7 @@
 
 #include "machine/precision.h"
 #include "ridge/step.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 namespace detail {

@@ -7,7 +7,7 @@
 
 #include "runtime/arena.h"
 #include "runtime/executable.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

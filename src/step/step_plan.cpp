@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

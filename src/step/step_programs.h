@@ -6,7 +6,7 @@
 
 #include "runtime/executable.h"
 #include "step/batch_axis.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

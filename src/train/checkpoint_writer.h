@@ -11,7 +11,7 @@
 
 #include "train/checkpoint.h"
 #include "train/run_state.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "train/metrics_file.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <chrono>
 
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 

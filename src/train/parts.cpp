@@ -12,7 +12,7 @@
 #include "train/experiment.h"
 #include "train/run_state.h"
 #include "train/score_json.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 namespace fs = std::filesystem;

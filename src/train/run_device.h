@@ -14,7 +14,7 @@
 #include "machine/profile.h"
 #include "measure/probe.h"
 #include "ridge/device.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

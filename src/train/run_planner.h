@@ -15,7 +15,7 @@
 #include "machine/memory_budget.h"
 #include "train/run_device.h"
 #include "train/run_state.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 

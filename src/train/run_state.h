@@ -9,7 +9,7 @@
 
 #include "data/dataset.h"
 #include "ridge/score.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "machine/utilisation.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "io/tensorboard.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 

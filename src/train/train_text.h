@@ -11,7 +11,7 @@
 
 #include "base/decision.h"
 #include "machine/utilisation.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 

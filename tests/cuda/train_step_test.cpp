@@ -1,6 +1,6 @@
 // Whole training steps on the simulated GPU: every precision, old and new chips, with and without cuBLASLt, split batches, dropout and recomputation match the
 // CPU, with the same bits in whatever order threads and blocks run.
-#include "step/step.h"
+#include "step/train_step.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include "optim/adamw.h"
 #include "optim/clip.h"
 #include "parity/parity.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge::parity {
 namespace {

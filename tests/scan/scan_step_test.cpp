@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "scan/bodies.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge::test {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "nn/gpt.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge::test {
 

@@ -7,7 +7,7 @@
 #include "graph/builder.h"
 #include "nn/gpt.h"
 #include "runtime/executable.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge::engine {
 

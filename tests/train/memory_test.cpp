@@ -6,7 +6,7 @@
 
 #include "backend/registry.h"
 #include "machine/memory_budget.h"
-#include "step/step.h"
+#include "step/train_step.h"
 #include "support/sanitized.h"
 #include "threads/thread_team.h"
 

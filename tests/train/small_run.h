@@ -16,7 +16,7 @@
 #include "support/temp_folder.h"
 #include "threads/thread_team.h"
 #include "train/small_gpt.h"
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 namespace ridge::test {
 

@@ -1,5 +1,5 @@
 // Laws of a training step: however a batch is split and whatever is recomputed, losses and gradients agree up to rounding.
-#include "step/step.h"
+#include "step/train_step.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "config/config.h"
 #include "nn/gpt.h"
 #include "ridge/device.h"
-#include "step/step.h"
+#include "step/train_step.h"
 
 namespace ridge {
 

@@ -13,7 +13,7 @@
 #include "data/batch_source.h"
 #include "io/folder_lock.h"
 #include "ridge/score.h"
-#include "step/step.h"
+#include "step/train_step.h"
 #include "train/checkpoint.h"
 #include "train/data_feed.h"
 #include "train/schedule.h"

@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "train/training_loop.h"
 
 #include <algorithm>
 #include <chrono>

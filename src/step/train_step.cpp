@@ -1,4 +1,4 @@
-#include "step/step.h"
+#include "step/train_step.h"
 
 #include <algorithm>
 #include <chrono>
