@@ -10,7 +10,7 @@
 #include "backend/cuda/probe.h"
 #include "backend/reference/backend.h"
 #include "base/error.h"
-#include "machine/device_choice.h"
+#include "drivers/cuda_libraries.h"
 
 namespace ridge {
 namespace {
@@ -35,6 +35,38 @@ std::vector<std::string_view> backend_names() {
   for (const Entry& entry : kBackends) names.push_back(entry.name);
   return names;
 }
+
+Backends usable_backends(const GpuScan& scan) {
+  const std::vector<std::string_view> built = backend_names();
+  auto has = [&](const char* name) { return std::find(built.begin(), built.end(), name) != built.end(); };
+  Backends backends{.cuda = has("cuda"), .metal = has("metal")};
+  if (scan.cuda_devices() == 0) return backends;
+  const cuda::LibrarySearch search = cuda::library_search(scan.cuda);
+  backends.cuda_missing = cuda::open_library(cuda::Library::nvrtc, search).missing;
+  backends.no_cudnn = cuda::open_library(cuda::Library::cudnn, search).missing;
+  return backends;
+}
+
+DeviceChoice select_device(std::string_view request, Fallback fallback, const StepWork& work, std::span<const DeviceCost> costs) {
+  const DeviceRequest parsed = parse_device(request);
+  if (!parsed.automatic && parsed.kind == Device::Kind::cpu) return choose_device(request, fallback, known_devices({}, {}), work, costs);
+  // A GPU requested by name gets more time for its driver to answer than an automatic choice.
+  constexpr double kPatience = 10;
+  auto known_now = [](const GpuScan& scan) { return known_devices(scan, usable_backends(scan)); };
+  if (!parsed.automatic && gpus().slow) return choose_device(request, fallback, known_now(scan_gpus({.seconds = kPatience})), work, costs);
+  return choose_device(request, fallback, known_now(gpus()), work, costs);
+}
+
+bool is_available(std::string_view device) {
+  const DeviceRequest asked = parse_device(device);
+  if (asked.automatic || asked.kind == Device::Kind::cpu) return true;
+  const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
+  return std::any_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
+    return d.device.kind == asked.kind && d.missing.empty() && (!asked.index || d.device.index == *asked.index);
+  });
+}
+
+bool is_available(const Device& device) { return bool(available(device)); }
 
 std::unique_ptr<Backend> open_backend(std::string_view name, const TeamSource& team) {
   const size_t colon = std::min(name.find(':'), name.size());

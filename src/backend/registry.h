@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "machine/device_choice.h"
 #include "machine/gpu_ceilings.h"
 #include "ridge/device.h"
 
@@ -16,6 +17,9 @@ namespace ridge {
 class ThreadTeam;
 
 std::vector<std::string_view> backend_names();  // "cpu", "cuda", "reference"
+
+// Those of this build. Searches for their libraries if there are devices.
+Backends usable_backends(const GpuScan& scan);
 
 // Provides the thread team that runs CPU programs. It is called when the team is first needed; the team must outlive the backend.
 using TeamSource = std::function<ThreadTeam&()>;

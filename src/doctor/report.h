@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/registry.h"
 #include "base/decision.h"
-#include "machine/device_choice.h"
 #include "machine/gpus.h"
 #include "machine/health.h"
 #include "machine/machine.h"
@@ -40,7 +40,7 @@ struct DoctorFacts {
   double memory_fraction = kDefaultMemoryFraction;
   int64_t held = 0;  // memory of this process
   Fallback fallback = Fallback::allow;
-  Backends backends = built_backends();
+  Backends backends = usable_backends({});
   std::string configuration;         // problems with it; empty: none
   std::vector<std::string> remarks;  // of the profile store and other checks, one per line
 };

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "drivers/cuda_libraries.h"
 
 namespace ridge {
 namespace {
@@ -149,17 +148,6 @@ double expected_seconds(const StepWork& work, const DeviceCost& cost) {
          time(work.transfer_bytes, cost.transfer_bytes_per_second);
 }
 
-Backends built_backends() { return {.cuda = true}; }
-
-Backends usable_backends(const GpuScan& scan) {
-  Backends backends = built_backends();
-  if (scan.cuda_devices() == 0) return backends;
-  const cuda::LibrarySearch search = cuda::library_search(scan.cuda);
-  backends.cuda_missing = cuda::open_library(cuda::Library::nvrtc, search).missing;
-  backends.no_cudnn = cuda::open_library(cuda::Library::cudnn, search).missing;
-  return backends;
-}
-
 std::vector<KnownDevice> known_devices(const GpuScan& scan, const Backends& backends) {
   std::vector<KnownDevice> devices;
   const std::string not_built = "not available in this build of Ridge";
@@ -204,26 +192,5 @@ DeviceChoice choose_device(std::string_view request, Fallback fallback, const st
   const DeviceRequest parsed = parse_device(request);
   return parsed.automatic ? choose_automatically(devices, work, costs) : choose_named(request, parsed, fallback, devices);
 }
-
-DeviceChoice select_device(std::string_view request, Fallback fallback, const StepWork& work, std::span<const DeviceCost> costs) {
-  const DeviceRequest parsed = parse_device(request);
-  if (!parsed.automatic && parsed.kind == Device::Kind::cpu) return choose_device(request, fallback, known_devices({}), work, costs);
-  // A GPU requested by name gets more time for its driver to answer than an automatic choice.
-  constexpr double kPatience = 10;
-  auto known_now = [](const GpuScan& scan) { return known_devices(scan, usable_backends(scan)); };
-  if (!parsed.automatic && gpus().slow) return choose_device(request, fallback, known_now(scan_gpus({.seconds = kPatience})), work, costs);
-  return choose_device(request, fallback, known_now(gpus()), work, costs);
-}
-
-bool is_available(std::string_view device) {
-  const DeviceRequest asked = parse_device(device);
-  if (asked.automatic || asked.kind == Device::Kind::cpu) return true;
-  const std::vector<KnownDevice> devices = known_devices(gpus(), usable_backends(gpus()));
-  return std::any_of(devices.begin(), devices.end(), [&](const KnownDevice& d) {
-    return d.device.kind == asked.kind && d.missing.empty() && (!asked.index || d.device.index == *asked.index);
-  });
-}
-
-bool is_available(const Device& device) { return is_available(to_string(device)); }
 
 }  // namespace ridge

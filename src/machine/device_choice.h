@@ -1,4 +1,4 @@
-// Which devices are usable with this build on this machine, and the choice among them. select_device() is choose_device() for this machine.
+// Which devices are usable with given backends on given hardware, and the choice among them. select_device() is choose_device() for this build and machine.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -9,14 +9,12 @@
 
 namespace ridge {
 
-// The devices other than the CPU for which this build has a backend.
+// The devices other than the CPU for which there is a backend; usable_backends() says which (backend/registry.h).
 struct Backends {
   bool cuda = false, metal = false;
   std::string cuda_missing = {};  // what CUDA needs in addition to its driver, and how to get it
   std::string no_cudnn = {};      // the same for cuDNN, without which only convolutions are slower
 };
-Backends built_backends();
-Backends usable_backends(const GpuScan& scan);  // the same, but searches for the libraries if there are devices
 
 struct KnownDevice {
   Device device;
@@ -26,7 +24,7 @@ struct KnownDevice {
 };
 
 // One row per device, and one for each kind without a device. The CPU is last and always usable.
-std::vector<KnownDevice> known_devices(const GpuScan& scan, const Backends& backends = built_backends());
+std::vector<KnownDevice> known_devices(const GpuScan& scan, const Backends& backends);
 
 struct DeviceRequest {
   bool automatic = false;

@@ -7,7 +7,6 @@
 #include "backend/registry.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "machine/device_choice.h"
 #include "machine/machine.h"
 #include "machine/profile.h"
 #include "measure/default_team.h"

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/registry.h"
 #include "machine/expect_error.h"
 
 namespace ridge {
