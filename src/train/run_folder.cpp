@@ -183,7 +183,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
   const fs::path folder = run.trainer.folder;
   const bool keeps = !folder.empty();
   if (keeps) make_run_folder(folder);
-  const std::optional<FolderLock> lock = keeps && !run.trainer.locked ? lock_run(folder) : std::nullopt;
+  const std::optional<FolderLock> lock = lock_run(folder);
   std::optional<LogFile> log;
   std::unique_ptr<TerminalView> keeper;
   std::unique_ptr<TensorboardView> events;

@@ -97,12 +97,17 @@ void RunPlanner::read_earlier() {
 
 void RunPlanner::refuse_finished_run(int64_t steps) {
   const std::optional<double> target = s_.get<std::optional<double>>("target_loss");
-  run_.trainer.complete = earlier_ && !is_finished(o_.folder, earlier_, steps, target);  // it may have been killed after its last step
-  if (!earlier_ || run_.trainer.complete) return;
-  refuse_finished(o_.folder, *earlier_, steps);
+  if (!earlier_ || !is_finished(o_.folder, earlier_, steps, target)) return;
   const Score& score = earlier_->score;
-  fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation {} {:.4f}, target_loss={}; a {} one, or target_loss=none, goes on",
-       o_.folder.string(), score.name, earlier_->final_score.value_or(0), *target, score.higher_is_better ? "higher" : "lower");
+  const int64_t done = earlier_->step.attempted;
+  if (done < steps)
+    fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation {} {:.4f}, target_loss={}; a {} one, or target_loss=none, goes on",
+         o_.folder.string(), score.name, earlier_->final_score.value_or(0), *target, score.higher_is_better ? "higher" : "lower");
+  const std::string told = done != steps ? fmt::format("{} steps are done, {} are asked for", done, steps)
+                           : steps == 1  ? "its only step is done"
+                                         : fmt::format("all {} steps are done", steps);
+  fail(ErrorCode::usage, "[resume] the run in {0} is finished: {1}; steps=N with a larger N goes on, init_from={0} starts a new run from its weights",
+       o_.folder.string(), told);
 }
 
 bool RunPlanner::is_set_now(const char* key) const {

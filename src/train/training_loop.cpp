@@ -17,6 +17,7 @@
 #include "train/metric_rows.h"
 #include "train/outputs.h"
 #include "train/pace.h"
+#include "train/run_folder.h"
 #include "train/run_state.h"
 #include "train/stop_signals.h"
 
@@ -88,7 +89,7 @@ class Run {
       const bool best = validate();
       look_for_end(!state_.validation_due);
       save(best);
-    } else if (o_.complete) {
+    } else if (o_.resume) {
       look_for_target();  // the run may have been killed after that validation
     }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
@@ -167,7 +168,6 @@ class Run {
     if (!before.empty())
       fail(ErrorCode::usage, "[resume] {} was trained with {}; asked for is {}. Give the same, or {}", o_.folder.string(), before, now,
            task_.restart_hint.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.restart_hint);
-    if (!o_.complete) refuse_finished(o_.folder, found, o_.schedule.steps);
     std::vector<std::string> differences;
     auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
       for (const auto& [what, value] : now)
@@ -589,21 +589,8 @@ std::optional<RunState> newest_state(const std::filesystem::path& folder) {
   return run_state_from(stored->texts.at("state.json"), (stored->folder / "state.json").string());
 }
 
-void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps) {
-  if (state.step.attempted < steps || state.validation_due) return;
-  const std::string done = state.step.attempted != steps ? fmt::format("{} steps are done, {} are asked for", state.step.attempted, steps)
-                           : steps == 1                  ? "its only step is done"
-                                                         : fmt::format("all {} steps are done", steps);
-  fail(ErrorCode::usage, "[resume] the run in {} is finished: {}; steps=N with a larger N goes on, init_from={} starts a new run from its weights",
-       folder.string(), done, folder.string());
-}
-
 Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views) {
-  if (!options.folder.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(options.folder, error);
-    if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", options.folder.string(), error.message());
-  }
+  if (!options.folder.empty()) make_run_folder(options.folder);
   return Run(task, options, views)();
 }
 

@@ -32,7 +32,6 @@ struct TrainerOptions {
   std::filesystem::path folder;  // the run folder; empty: nothing is written
   bool resume = false;
   bool locked = false;                         // the caller holds the folder's lock
-  bool complete = false;                       // finish a run whose steps are all done instead of rejecting it
   Schedule schedule;                           // includes the number of steps
   int64_t tokens_per_sample = 1;               // what tokens/s counts
   std::optional<int64_t> validation_interval;  // steps; none: as often as possible for under 5 % of the time
@@ -171,8 +170,6 @@ std::shared_ptr<BatchFeed> data_feed(const BatchSource& source, const TrainStep&
 
 struct RunState;
 std::optional<RunState> newest_state(const std::filesystem::path& folder);  // of the newest intact checkpoint; empty: none
-// ErrorCode::usage if all these steps are done.
-void refuse_finished(const std::filesystem::path& folder, const RunState& state, int64_t steps);
 
 // ErrorCode::usage says why a run cannot be resumed; ErrorCode::io: a file of the run.
 Outcome train(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views = {});

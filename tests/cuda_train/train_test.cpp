@@ -10,6 +10,7 @@
 #include "cuda_train/on_gpu.h"
 #include "drivers/dynamic_library.h"
 #include "support/cuda_device.h"
+#include "support/gpt_run.h"
 #include "support/variable.h"
 #include "tasks/gpt/run.h"
 #include "train/plan_report.h"

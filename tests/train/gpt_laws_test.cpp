@@ -11,6 +11,7 @@
 
 #include "data/stories.h"
 #include "machine/memory_budget.h"
+#include "support/gpt_run.h"
 #include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/gpt/files.h"

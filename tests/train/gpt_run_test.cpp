@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "machine/memory_budget.h"
 #include "ridge/tensor.h"
+#include "support/gpt_run.h"
 #include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/gpt/run.h"

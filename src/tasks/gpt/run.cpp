@@ -78,15 +78,6 @@ std::optional<double> nats_per_character(const GptRun& run, double loss) {
   return loss / characters;
 }
 
-GptRun start_gpt_run(const Resolved& settings, const RunOptions& options) {
-  std::optional<GptRun> run;
-  start_run(options, [&](const RunOptions& o) -> TaskRun& {
-    run.reset();
-    return run.emplace(plan_gpt_run(settings, o));
-  });
-  return std::move(*run);
-}
-
 void GptRun::prepare() {
   step->compile_ahead();
   if (sampler) sampler->compile_ahead();

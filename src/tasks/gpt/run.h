@@ -59,9 +59,6 @@ GptRun plan_gpt_run(const config::Resolved& settings, const RunOptions& options)
 // Throws what plan_gpt_run() would throw about the data, the initial model, and sizes. New tokens stay in the cache.
 void check_gpt_data(const config::Resolved& settings, const RunOptions& options);
 
-// Plans a run, then maps and touches its memory. If other programs have taken that memory meanwhile, plans again and reports it.
-GptRun start_gpt_run(const config::Resolved& settings, const RunOptions& options);
-
 // Converts a loss from nats per token to nats per character, if the text behind the tokens is known.
 std::optional<double> nats_per_character(const GptRun& run, double loss);
 

@@ -165,7 +165,7 @@ struct Trainer::State final : TaskRun {
     parameters = compiled->parameters;
     read_intervals(settings, trainer);
     if (args.sample_interval > 0) trainer.sample_interval = args.sample_interval;
-    trainer.schedule = schedule, trainer.complete = true;
+    trainer.schedule = schedule;
     // A run that is complete is not trained again, but its weights are loaded.
     const std::optional<RunState>& earlier = planner.earlier();
     finished = earlier && is_finished(args.out, earlier, args.steps, earlier->score == args.score ? args.target : std::nullopt);
