@@ -20,6 +20,12 @@ std::string bar(double share, int width) {
   return text;
 }
 
+Json memory_json(const std::vector<MemoryItem>& items) {
+  Json rows = Json::array();
+  for (const MemoryItem& m : items) rows.push_back({{"what", m.what}, {"bytes", m.bytes}});
+  return rows;
+}
+
 }  // namespace
 
 std::string plan_text(const PlannedRun& run, const Look& look) {
@@ -59,10 +65,7 @@ std::string plan_text(const PlannedRun& run, const Look& look) {
 std::string plan_json(const PlannedRun& run) {
   const StepPlan& plan = run.step->plan();
   Json j;
-  Json decisions = Json::array(), memory = Json::array(), programs = Json::array(), largest = Json::array();
-  for (const Decision& d : run.decisions)
-    decisions.push_back({{"setting", d.setting}, {"value", d.value}, {"decided_by", d.decided_by}, {"why", d.why}, {"runner_up", d.runner_up}});
-  for (const MemoryItem& m : run.memory) memory.push_back({{"what", m.what}, {"bytes", m.bytes}});
+  Json programs = Json::array(), largest = Json::array();
   for (const ProgramPlan& p : plan.programs)
     programs.push_back({{"name", p.name},
                         {"samples", p.samples},
@@ -74,14 +77,10 @@ std::string plan_json(const PlannedRun& run) {
   for (const LargeTensor& t : plan.largest) largest.push_back({{"name", t.name}, {"bytes", t.bytes}, {"count", t.count}});
   std::vector<std::string> notices = run.notices;
   if (!run.fallback.empty()) notices.insert(notices.begin(), run.fallback);
-  j["decisions"] = decisions, j["notices"] = notices;
+  j["decisions"] = decisions_json(run.decisions), j["notices"] = notices;
   j["parameters"] = run.parameter_count();
-  j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory;
-  if (!run.host_memory.empty()) {
-    Json host = Json::array();
-    for (const MemoryItem& m : run.host_memory) host.push_back({{"what", m.what}, {"bytes", m.bytes}});
-    j["host_planned_bytes"] = run.host_planned_bytes, j["host_memory"] = host;
-  }
+  j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory_json(run.memory);
+  if (!run.host_memory.empty()) j["host_planned_bytes"] = run.host_planned_bytes, j["host_memory"] = memory_json(run.host_memory);
   j["programs"] = programs, j["largest"] = largest, j["choices"] = plan.choices.words();
   j["batch"] = plan.batch, j["micro"] = plan.micro, j["repeats"] = plan.repeats, j["remainder"] = plan.remainder;
   j["flops"] = plan.flops, j["kernels"] = plan.kernels, j["least_ms"] = 1e3 * run.least_seconds;
