@@ -18,6 +18,7 @@ text=$(timeout 60 "$ridge" sample unheard --prompt "to be" --tokens 1000000000 2
 
 # Signals end a run after a checkpoint, and it can be resumed from there. While it runs, nothing else trains in its folder.
 for pair in INT:130 TERM:75; do
+  : >stop.txt  # what the run before said is not what this one says
   "$ridge" train gpt $small steps=1000000 data=plays.txt --out "stop_$pair" >stop.txt 2>&1 &
   process=$!
   for _ in $(seq 1000); do grep -q "^iter 1:" stop.txt && break; sleep 0.01; done
