@@ -123,7 +123,7 @@ TEST_F(Resolve, APresetLiesAboveTheDefaultsAndBelowAllElse) {
   EXPECT_EQ(resolve(s).get<int64_t>("layers"), 6) << "auto is the preset's";
   s.task = task_bit("cfc");
   s.words.clear();
-  EXPECT_EQ(resolve(s).get<std::string>("batch"), "auto") << "presets are GPT's";
+  EXPECT_EQ(resolve(s).get<std::string>("steps"), "auto") << "presets are GPT's";
 }
 
 TEST_F(Resolve, FilesAreFoundNextToTheRunThenInTheWorkingFolder) {

@@ -134,7 +134,8 @@ TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
   for (const char* name : {"config.yaml", "log.txt", "machine.json", "metrics.jsonl", "plan.json", "summary.json", "train_loss.svg"})
     EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(folder / "parts") / name)) << name;
   const std::string settings = test::read_text(folder / "parts/config.yaml"), log = test::read_text(folder / "parts/log.txt");
-  for (const char* line : {"steps: 60  # the program", "warmup: 5  # the program", "checkpoint_interval: 20  # the program", "data: [function]"})
+  for (const char* line :
+       {"steps: 60  # the program", "warmup: 5  # the program", "checkpoint_interval: 20  # the program", "data: [\"function\"]  # the program"})
     EXPECT_NE(settings.find(line), std::string::npos) << line;
   for (const char* line : {"micro-batch", "interrupted", "resumed at step", "all 60 steps done"}) EXPECT_NE(log.find(line), std::string::npos) << line;
 }
@@ -293,7 +294,7 @@ TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
     EXPECT_EQ(trainer.plan().find("1 x 8192") == std::string::npos, tight) << trainer.plan();
     std::ofstream("/proc/self/clear_refs") << 5;  // the system's peak is that of this run
     const TrainingResult r = trainer.run();
-    if (!test::sanitized()) EXPECT_LE(r.peak_bytes, r.planned_bytes) << trainer.plan();
+    EXPECT_TRUE(test::sanitized() || r.peak_bytes <= r.planned_bytes) << r.peak_bytes << " bytes were held: " << trainer.plan();
     EXPECT_GT(r.peak_bytes, hidden / 2);
     loss = r.train_loss;
     return trainer.planned_bytes();

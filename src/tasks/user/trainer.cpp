@@ -122,7 +122,7 @@ struct Trainer::State final : TaskRun {
     set("steps", args.steps), set("batch", batch), set("lr", o.lr), set("min_lr", schedule.min_lr), set("schedule", name(args.rate)),
         set("warmup", args.warmup);
     set("clip", args.clip), set("weight_decay", o.decay), set("beta1", o.beta1), set("beta2", o.beta2);
-    set("data", train_data.state()->tensors.empty() ? "function" : "tensors");
+    set("data", train_data.state()->feed ? "feed" : train_data.state()->fill ? "function" : "tensors");
     constexpr uint64_t kLargestKept = uint64_t(1) << 53;  // settings hold no larger whole number; state.json does
     set_if(args.seed <= kLargestKept, "seed", args.seed);
     set("out", args.out), set("device", to_string(device->device)), set_if(precision != "auto", "precision", precision);
