@@ -101,22 +101,6 @@ bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpo
 
 bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
 
-// The first existing file that a run would overwrite and that no run wrote. A run's config.yaml is recognised by its first line.
-std::optional<std::string> file_in_the_way(const fs::path& place, bool is_part, const config::Resolved& settings) {
-  auto first_line = [](std::istream&& in) {
-    std::string line;
-    std::getline(in, line);
-    return line;
-  };
-  if (first_line(std::ifstream(place / "config.yaml")) == first_line(std::istringstream(settings.to_yaml()))) return {};
-  std::error_code ignored;
-  for (const char* name : {"config.yaml", "final_info.json", "log.txt", "summary.json", "plan.json", "machine.json", "model"})
-    if ((is_part || name == std::string_view("config.yaml") || name == std::string_view("final_info.json")) && fs::exists(place / name, ignored) &&
-        !fs::is_empty(place / name, ignored))
-      return name;
-  return {};
-}
-
 // One row per data set, with means if there are several seeds.
 void show_means(const std::vector<ExperimentRun>& runs, bool json) {
   if (json)
@@ -161,6 +145,21 @@ fs::path new_run_folder(const fs::path& runs, const std::string& model, const st
     folder = fmt::format("{}_{}", base.string(), i);  // another process has taken the name
   }
   return folder;
+}
+
+std::optional<std::string> file_in_the_way(const fs::path& place, bool is_part, const config::Resolved& settings) {
+  auto first_line = [](std::istream&& in) {
+    std::string line;
+    std::getline(in, line);
+    return line;
+  };
+  if (first_line(std::ifstream(place / "config.yaml")) == first_line(std::istringstream(settings.to_yaml()))) return {};
+  std::error_code ignored;
+  for (const char* name : {"config.yaml", "final_info.json", "log.txt", "summary.json", "plan.json", "machine.json", "model"})
+    if ((is_part || name == std::string_view("config.yaml") || name == std::string_view("final_info.json")) && fs::exists(place / name, ignored) &&
+        !fs::is_empty(place / name, ignored))
+      return name;
+  return {};
 }
 
 void check_place(const fs::path& place, const std::vector<Part>& parts, const config::Resolved& settings) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,10 @@ namespace ridge {
 void make_run_folder(const std::filesystem::path& folder);
 std::filesystem::path new_run_folder(const std::filesystem::path& runs, const std::string& model, const std::string& data);  // named after the current time
 
-// Makes sure that a new run overwrites no other run or foreign files, and is not placed among its own training texts. ErrorCode::usage names the conflict.
+// The first existing file that a run would overwrite and that no run wrote. A run's config.yaml is recognised by its first line.
+std::optional<std::string> file_in_the_way(const std::filesystem::path& place, bool is_part, const config::Resolved& settings);
 
+// Makes sure that a new run overwrites no other run or foreign files, and is not placed among its own training texts. ErrorCode::usage names the conflict.
 void check_place(const std::filesystem::path& place, const std::vector<Part>& parts, const config::Resolved& settings);
 
 // What a run shows and writes in addition to its metrics and checkpoints.

@@ -165,6 +165,10 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
       EXPECT_EQ(error.code(), ErrorCode::usage);
       EXPECT_NE(std::string(error.what()).find("with .out"), std::string::npos) << "there is no command line here: " << error.what();
     }
+  std::filesystem::create_directories(folder / "mine");
+  test::write_text(folder / "mine/log.txt", "my diary");
+  EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.steps = 5, .out = folder / "mine", .show = false}); }), ErrorCode::usage);
+  EXPECT_EQ(test::read_text(folder / "mine/log.txt"), "my diary");
   EXPECT_EQ(code_of([&] { Trainer(learner(net), Data(), {.show = false}); }), ErrorCode::value);
   EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.steps = 0, .show = false}); }), ErrorCode::usage);
   EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.memory = "1MiB", .show = false}); }), ErrorCode::memory);

@@ -90,6 +90,9 @@ struct Trainer::State final : TaskRun {
     if (begun && !args.resume) fail(ErrorCode::usage, "[trainer] {} holds a run already; {}", args.out, kRestartHint);
     options.seed = args.seed, options.folder = args.out, options.resume = begun;
     plan(options);
+    if (args.out.empty() || begun) return;
+    if (const std::optional<std::string> file = file_in_the_way(args.out, true, settings))
+      fail(ErrorCode::usage, "[trainer] {} holds files that a run would overwrite: {}; move them away, or {}", args.out, *file, kRestartHint);
   }
 
   void check() const {
@@ -119,8 +122,8 @@ struct Trainer::State final : TaskRun {
     };
     const Optimizer& o = model.optimizer();
     schedule = {args.rate, o.lr, args.min_lr.value_or(o.lr / 10), args.warmup, args.steps};
-    set("steps", args.steps), set("batch", batch), set("lr", o.lr), set("min_lr", schedule.min_lr), set("schedule", name(args.rate)),
-        set("warmup", args.warmup);
+    set("steps", args.steps), set("batch", batch), set("lr", o.lr), set_if(args.min_lr.has_value(), "min_lr", schedule.min_lr),
+        set("schedule", name(args.rate)), set("warmup", args.warmup);
     set("clip", args.clip), set("weight_decay", o.decay), set("beta1", o.beta1), set("beta2", o.beta2);
     set("data", train_data.state()->feed ? "feed" : train_data.state()->fill ? "function" : "tensors");
     constexpr uint64_t kLargestKept = uint64_t(1) << 53;  // settings hold no larger whole number; state.json does
