@@ -18,13 +18,13 @@ constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e
 }  // namespace
 
 void append_digits(std::string& out, double x) {
-  constexpr double kLeast = 1e-13, kMost = 1e15;  // outside this range the powers are inexact or there are many zeros
+  constexpr double kMin = 1e-13, kMax = 1e15;  // outside this range the powers are inexact or there are many zeros
   const double size = std::abs(x);
   if (!std::isfinite(x)) {
     out += "null";
     return;
   }
-  if (!(size >= kLeast && size < kMost)) {
+  if (!(size >= kMin && size < kMax)) {
     fmt::format_to(std::back_inserter(out), "{:.9g}", x);
     return;
   }

@@ -55,9 +55,9 @@ std::string nearest_hint(std::string_view word, std::span<const std::string_view
   std::string hint = close_hint(word, names);
   if (!hint.empty()) return hint;
   if (!otherwise.empty()) return std::string(otherwise);
-  constexpr size_t kMost = 12;
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) hint += fmt::format("{}{}", i ? ", " : "valid: ", names[i]);
-  return names.size() > kMost ? hint + ", …" : hint;
+  constexpr size_t kMax = 12;
+  for (size_t i = 0; i < std::min(names.size(), kMax); ++i) hint += fmt::format("{}{}", i ? ", " : "valid: ", names[i]);
+  return names.size() > kMax ? hint + ", …" : hint;
 }
 
 }  // namespace ridge

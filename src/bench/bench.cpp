@@ -36,15 +36,15 @@ class Ceilings {
   }
 
   // Called after a row that was faster than its ceiling.
-  void look_again(const Row& row) {
+  void remeasure(const Row& row) {
     if (row.bound != Bound::fma && row.bound != Bound::latency) bandwidth(row.bound, bytes_of(row)).rank();
   }
 
   Measured measured(Bound bound, double seconds, DType dtype = DType::f32) {
-    constexpr size_t kFewest = 5;
+    constexpr size_t kMin = 5;
     const auto start = Clock::now();
     do now(bound, dtype);
-    while (seen(bound, dtype).size() < kFewest || seconds_since(start) < seconds);
+    while (seen(bound, dtype).size() < kMin || seconds_since(start) < seconds);
     Measured m = summarize(seen(bound, dtype));
     if (bound != Bound::fma) m.variant = bandwidth(bound).variant();
     return m;
@@ -70,8 +70,8 @@ class Ceilings {
   std::vector<double>& seen(Bound bound, DType dtype) { return bound == Bound::fma && dots(dtype) ? seen_dots_ : seen_[int(bound)]; }
   BandwidthWindow& bandwidth(Bound bound, int64_t bytes = 0) {
     std::unique_ptr<BandwidthWindow>& window = bandwidth_[{bound, bytes}];
-    constexpr double kFar = 0.3, kNear = 0.05;  // seconds to rank the variants
-    if (!window) window = std::make_unique<BandwidthWindow>(team_, movement_of(bound), bytes ? kNear : kFar, bytes);
+    constexpr double kMemorySeconds = 0.3, kCacheSeconds = 0.05;  // seconds to rank the variants
+    if (!window) window = std::make_unique<BandwidthWindow>(team_, movement_of(bound), bytes ? kCacheSeconds : kMemorySeconds, bytes);
     return *window;
   }
 
@@ -120,11 +120,11 @@ struct Pair {
 // long as enough remain.
 double roof_of(std::vector<Pair> pairs) {
   constexpr double kSteady = 0.1;
-  constexpr size_t kFewest = 5;
+  constexpr size_t kMin = 5;
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.change < b.change; });
   std::vector<double> ratios;
   for (const Pair& p : pairs)
-    if (p.change <= kSteady || ratios.size() < kFewest) ratios.push_back(p.ratio);
+    if (p.change <= kSteady || ratios.size() < kMin) ratios.push_back(p.ratio);
   return summarize(std::move(ratios)).median;
 }
 
@@ -133,7 +133,7 @@ Result measure(const Row& row, ThreadTeam& team, Backend& backend, Ceilings& cei
   Timer timer(row.make(context));
   std::optional<Timer> rival;
   if (row.rival) rival.emplace(row.rival(context));
-  constexpr size_t kFewest = 5, kMost = 2000;
+  constexpr size_t kMin = 5, kMax = 2000;
 
   const double work = row.bound == Bound::fma ? row.flops : row.bytes;
   std::vector<double> times, rival_ratios, roofs;
@@ -141,7 +141,7 @@ Result measure(const Row& row, ThreadTeam& team, Backend& backend, Ceilings& cei
   ceilings.now(row);
   double before = ceilings.now(row), rival_before = rival ? rival->seconds() : 0;
   const auto start = Clock::now();
-  while (times.size() < kFewest || (times.size() < kMost && seconds_since(start) < seconds)) {
+  while (times.size() < kMin || (times.size() < kMax && seconds_since(start) < seconds)) {
     const double t = timer.seconds();
     times.push_back(1e6 * t);
     if (row.bound != Bound::latency) {
@@ -234,7 +234,7 @@ void run(const std::vector<Row>& rows, const Options& options, const std::functi
     Result result = measure(row, team, *backend, ceilings, options.seconds);
     // Above its ceiling: the machine has changed meanwhile, so measure the ceiling again before reporting it as wrong.
     for (int again = 0; again < 2 && result.roof.value_or(0) > kAboveRoof; ++again) {
-      ceilings.look_again(row);
+      ceilings.remeasure(row);
       result = measure(row, team, *backend, ceilings, options.seconds);
     }
     result.others = watch.others();

@@ -44,7 +44,7 @@ CompileOptions options(const Context& context, const std::string& passes) {
 }
 
 // The same on a device: one block is copied there and doubled until it is long enough.
-void fill_there(Backend& device, std::byte* data, const Type& type, uint32_t stream) {
+void fill_on_device(Backend& device, std::byte* data, const Type& type, uint32_t stream) {
   const int64_t bytes = type.bytes(), drawn = std::min<int64_t>(bytes, (int64_t(1) << 16) * size_of(type.dtype));
   std::vector<std::byte> block(size_t(std::max<int64_t>(drawn, 1)));
   fill(block.data(), {type.dtype, {drawn / size_of(type.dtype)}}, stream);
@@ -69,16 +69,16 @@ struct Compiled {
 
   Compiled(const Graph& graph, const Formula& formula, const Context& context, const std::string& passes)
       : executable(graph, formula.inputs, formula.outputs, options(context, passes)) {
-    const bool far = !context.backend.host_memory();
+    const bool on_device = !context.backend.host_memory();
     int64_t bytes = 0;
     for (const Type& t : executable.input_types()) bytes += t.bytes();
     for (const Type& t : executable.output_types()) bytes += t.bytes();
-    const int64_t area = context.state == State::cold && !far ? 4 * last_level_cache_bytes() : 1;  // cold rows of a device are larger anyway
+    const int64_t area = context.state == State::cold && !on_device ? 4 * last_level_cache_bytes() : 1;  // cold rows of a device are larger anyway
     const int64_t count = std::max<int64_t>(1, (area + bytes - 1) / std::max<int64_t>(1, bytes));
     // Each set is one block, like a program's own values, so that its pages are huge if the system supports that. Different offsets keep operands of equal size
     // from colliding in the same cache sets.
     constexpr int64_t kAlign = 256, kColours = 16;
-    const int64_t skew = far ? 0 : 3 * 4096 + 5 * 64;
+    const int64_t skew = on_device ? 0 : 3 * 4096 + 5 * 64;
     std::vector<int64_t> offsets;
     int64_t end = 0;
     auto lay_out = [&](const std::vector<Type>& types) {
@@ -92,7 +92,7 @@ struct Compiled {
     uint32_t stream = 0;
     for (int64_t s = 0; s < count; ++s) {
       Set& set = sets.emplace_back();
-      if (far) {
+      if (on_device) {
         set.device = std::make_unique<Arena>(context.backend);
         set.device->require(end);
       } else {
@@ -100,8 +100,8 @@ struct Compiled {
       }
       auto place = [&, at = offsets.begin()](const Type& t) mutable {
         std::byte* data = (set.device ? set.device->data() : set.memory.data()) + *at++;
-        if (far)
-          fill_there(context.backend, data, t, stream++);
+        if (on_device)
+          fill_on_device(context.backend, data, t, stream++);
         else
           fill(data, t, stream++);
         return data;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kCharacters = 65;  // of the plays that the preset is named after
 constexpr const char* kPreset = "shakespeare-char";
-constexpr int64_t kFirst = 32, kNear = 8, kUsedTo = 2;  // first timed position; tokens compared at each end; of these, skipped as warm-up
+constexpr int64_t kFirst = 32, kWindow = 8, kUsedTo = 2;  // first timed position; tokens compared at each end; of these, skipped as warm-up
 
 struct Storage {
   const char* precision;
@@ -36,12 +36,12 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   GptConfig config = gpt_config(settings, kCharacters);
   config.padded_vocab = 0;
-  if (config.block < kFirst + 2 * kNear)
-    fail(ErrorCode::usage, "[bench] block={} is too short to compare positions; use {} or more", config.block, kFirst + 2 * kNear);
+  if (config.block < kFirst + 2 * kWindow)
+    fail(ErrorCode::usage, "[bench] block={} is too short to compare positions; use {} or more", config.block, kFirst + 2 * kWindow);
   const std::vector<Parameter> shapes = gpt_parameters(config);
   const std::unique_ptr<Backend> cpu = cpu_backend(team);
-  const bool far = !options.backend->host_memory();
-  Backend& device = far ? *options.backend : *cpu;
+  const bool on_device = !options.backend->host_memory();
+  Backend& device = on_device ? *options.backend : *cpu;
   const auto parameters = std::make_shared<GptParameters>(
       config, storage.type, [&](size_t i, std::span<float> values) { initialize(shapes[i], 1, uint32_t(i), values); }, device);
   const Precision kept = kept_precision(storage.type, device, settings.get<std::string>("kv_precision"));
@@ -49,7 +49,7 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   GptSampler sampler = make_sampler();
   SampleResult r;
   r.name = fmt::format("sample/{}", kPreset), r.precision = storage.precision, r.kv_precision = name(kept), r.device = options.device,
-  r.threads = far ? 0 : team.size();
+  r.threads = on_device ? 0 : team.size();
   r.bytes = parameters->bytes(), r.kernels = sampler.kernels();
   const SampleOptions draws{.temperature = 0.8, .top_k = 40, .seed = 1};
   const std::vector<Token> prompt(kFirst, Token(1));
@@ -72,13 +72,13 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   // ones after a switch find the other text in the processor's caches.
   GptSampler early = make_sampler(), late = make_sampler();
   early.feed(prompt);
-  late.feed(std::vector<Token>(size_t(config.block - kNear), Token(1)));
+  late.feed(std::vector<Token>(size_t(config.block - kWindow), Token(1)));
   auto end_ratio = [&] {
     std::vector<double> seconds_of[2];
     for (int round = 0; round < 4; ++round)
       for (GptSampler* s : {&early, &late}) {
-        s->rewind(s == &early ? kFirst : config.block - kNear);
-        for (int64_t i = 0; i < kNear; ++i) {
+        s->rewind(s == &early ? kFirst : config.block - kWindow);
+        for (int64_t i = 0; i < kWindow; ++i) {
           const auto begin = Clock::now();
           const Token token = 1;
           s->feed({&token, 1});
@@ -90,8 +90,8 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
   write_text();
   std::optional<BandwidthWindow> host;
   const int64_t held = int64_t(bytes / double(token_seconds.size()));  // what a token reads on average, repeatedly
-  if (!far) host.emplace(team, Movement::read, 0.3, array_bytes_of(Movement::read, held));
-  const double copy = far ? measure_memory_gbs(device) : 0;  // a GPU's speed is constant
+  if (!on_device) host.emplace(team, Movement::read, 0.3, array_bytes_of(Movement::read, held));
+  const double copy = on_device ? measure_memory_gbs(device) : 0;  // a GPU's speed is constant
   auto bandwidth = [&] { return host ? host->gbs() : copy; };
   std::vector<double> times, roofs, ratios;
   const auto start = Clock::now();

@@ -51,10 +51,10 @@ TrainResult measure(const Task& task, const config::Resolved& settings, ThreadTe
   const std::unique_ptr<Backend> backend = cpu_backend(team);
   StepOptions options = work.options;
   options.backend = backend.get();
-  const std::string wish = settings.get<std::string>("precision");
+  const std::string requested = settings.get<std::string>("precision");
   constexpr int64_t kRoom = int64_t(1) << 30;
-  const RateLookup rates = parse_precision(wish) ? RateLookup() : work.try_formats(team, kRoom, Figures::measured).rates;  // as a training run would
-  options.precision = choose_precision(wish, Fallback::forbid, backend->arithmetic(), rates).precision;
+  const RateLookup rates = parse_precision(requested) ? RateLookup() : work.try_formats(team, kRoom, Figures::measured).rates;  // as a training run would
+  options.precision = choose_precision(requested, Fallback::forbid, backend->arithmetic(), rates).precision;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
   const int64_t before = resident_bytes();  // nothing is mapped yet
@@ -66,7 +66,7 @@ TrainResult measure(const Task& task, const config::Resolved& settings, ThreadTe
   FmaWindow fma(team, 300, options.precision == Precision::bf16 ? DType::bf16 : DType::f32);
   BandwidthWindow copy(team, Movement::copy, 0.3, array_bytes_of(Movement::copy, step.plan().planned_bytes));  // the level that holds the step
   std::vector<double> times, roofs;
-  auto least = [&] { return step.least_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
+  auto least = [&] { return step.min_seconds(1e9 * fma.gflops(), 1e9 * copy.gbs()); };
   step.run(work.data);
   const auto start = Clock::now();
   for (double left = least(); times.size() < 5 || time_since(start) < seconds;) {
@@ -101,8 +101,8 @@ TrainResult measure_on(const Task& task, const config::Resolved& settings, const
   if (const std::optional<int64_t> parts = settings.get<std::optional<int64_t>>("accumulation")) options.micro = (r.batch + *parts - 1) / *parts;
   constexpr int64_t kDriver = int64_t(160) << 20;  // for kernels, graphs and libraries that are loaded later
   const int64_t free = int64_t(double(before.free) * settings.get<double>("memory_fraction"));
-  if (const std::optional<int64_t> wish = settings.get<std::optional<int64_t>>("memory"))
-    options.memory = std::max<int64_t>(1, std::min(free, *wish - before.held - kDriver));
+  if (const std::optional<int64_t> requested = settings.get<std::optional<int64_t>>("memory"))
+    options.memory = std::max<int64_t>(1, std::min(free, *requested - before.held - kDriver));
   else
     options.memory = free;
   r.precision = std::string(name(options.precision));
@@ -131,7 +131,7 @@ TrainResult measure_on(const Task& task, const config::Resolved& settings, const
   sum_up(r, times, step, work.units);
   r.expected_ms = 1e3 * gpu_step_time(step, *o.backend, Figures::kept).expected;
   const DeviceCeilings ceilings = measure_ceilings(*o.backend, product_format(*o.backend, options.precision));
-  r.roof = step.least_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.memory_gbs) / (1e-3 * r.ms);
+  r.roof = step.min_seconds(1e9 * ceilings.matmul_gflops, 1e9 * ceilings.memory_gbs) / (1e-3 * r.ms);
   return r;
 }
 

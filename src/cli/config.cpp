@@ -100,9 +100,9 @@ void print_table(const config::Resolved& resolved, const std::vector<config::Row
     std::string more = row.overrode.empty() ? "" : fmt::format("overrode {}", config::join(row.overrode, ", "));
     if (!row.remark.empty()) more = more.empty() ? row.remark : fmt::format("{}; {}", row.remark, more);
     if (!more.empty()) {
-      const bool beside = used < column && column + display_width(more) <= width;
-      line += beside ? std::string(size_t(column - used), ' ') + dim(more)
-                     : fmt::format("\n{}{}", std::string(size_t(indent), ' '), dim(wrap(more, width, indent)));
+      const bool same_line = used < column && column + display_width(more) <= width;
+      line += same_line ? std::string(size_t(column - used), ' ') + dim(more)
+                        : fmt::format("\n{}{}", std::string(size_t(indent), ' '), dim(wrap(more, width, indent)));
     }
     fmt::print("{}\n", line);
   }

@@ -61,7 +61,7 @@ std::string age_of(int64_t when) {
 }
 
 // Quick measurements within 0.5 s, for when no probe has stored better ones.
-MachineCeilings measure_shortly(ThreadTeam& team, const Limits& limits) {
+MachineCeilings measure_briefly(ThreadTeam& team, const Limits& limits) {
   OthersWatch watch;
   MachineCeilings ceilings;
   ceilings.quick = true;
@@ -92,10 +92,10 @@ void take_figures(const TeamOptions& options, bool tuned, DoctorFacts& facts) {
   facts.kernels = kept_rates_text(profile, team.size());
   facts.ceilings = kept_ceilings(profile);
   facts.measured = facts.ceilings ? age_of(facts.ceilings->when) : "just now";
-  if (!facts.ceilings) facts.ceilings = measure_shortly(team, facts.machine.limits);
+  if (!facts.ceilings) facts.ceilings = measure_briefly(team, facts.machine.limits);
 }
 
-DoctorFacts look_around(const config::Sources& sources) {
+DoctorFacts gather_facts(const config::Sources& sources) {
   DoctorFacts facts;
   const config::Resolved settings = settings_of(sources, facts.configuration);
   std::future<GpuScan> scan = std::async(std::launch::async, [] { return scan_gpus(); });
@@ -133,7 +133,7 @@ void write_file(const std::string& path, std::ios::openmode mode, const std::str
 int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
   const auto start = Clock::now();
   if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::app, "");  // fail early if it is not writable
-  const DoctorFacts facts = look_around(sources);
+  const DoctorFacts facts = gather_facts(sources);
   DoctorReport report = examine(facts);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::trunc, to_svg(report));

@@ -37,19 +37,19 @@ int code_of_output() {
 
 // If a standard stream is closed, the next opened file would get its descriptor, and everything printed. The placeholder rejects writes, so printing still
 // fails.
-void hold_streams() {
+void open_missing_streams() {
   for (int stream = 0; stream <= 2; ++stream)
     if (::fcntl(stream, F_GETFD) < 0) std::ignore = ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
 }
 
 // Not fmt::print, which throws if stderr is closed.
-void say(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", error.what()).c_str(), stderr); }
+void print_error(const std::exception& error) { std::fputs(fmt::format("ridge: {}\n", error.what()).c_str(), stderr); }
 
 }  // namespace
 }  // namespace ridge::cli
 
 int main(int argc, char** argv) {
-  ridge::cli::hold_streams();
+  ridge::cli::open_missing_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // makes a write past ulimit -f fail, as on a full disk
   try {
     ridge::register_tasks();
@@ -57,16 +57,16 @@ int main(int argc, char** argv) {
     const int code = ridge::cli::run_command(argc, argv);
     return code == ridge::cli::kOk ? ridge::cli::code_of_output() : code;
   } catch (const ridge::Error& error) {
-    ridge::cli::say(error);
+    ridge::cli::print_error(error);
     return ridge::cli::exit_code(error);
   } catch (const std::filesystem::filesystem_error& error) {
-    ridge::cli::say(ridge::Error(ridge::ErrorCode::io, fmt::format("{}: {}", error.path1().string(), error.code().message())));
+    ridge::cli::print_error(ridge::Error(ridge::ErrorCode::io, fmt::format("{}: {}", error.path1().string(), error.code().message())));
     return ridge::cli::kData;
   } catch (const std::system_error& error) {  // also thrown by fmt::print if a write fails
-    ridge::cli::say(error);
+    ridge::cli::print_error(error);
     return std::ferror(stdout) ? ridge::cli::kData : ridge::cli::kError;
   } catch (const std::exception& error) {
-    ridge::cli::say(error);
+    ridge::cli::print_error(error);
     return ridge::cli::kError;
   }
 }

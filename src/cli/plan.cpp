@@ -45,7 +45,7 @@ std::unique_ptr<TaskRun> plan_part(const Task& task, const Part& part, const con
 }
 
 // Plans several runs, which would be trained one after another.
-void plan_all(const Task& task, const std::vector<Part>& parts, const config::Sources& sources, const Look& look, bool json) {
+void plan_all(const Task& task, const std::vector<Part>& parts, const config::Sources& sources, const TerminalStyle& style, bool json) {
   nlohmann::ordered_json document;
   double seconds = 0;
   size_t runs = 0;
@@ -57,7 +57,7 @@ void plan_all(const Task& task, const std::vector<Part>& parts, const config::So
       for (const Part& part : group) document["runs"].back()["seeds"].push_back(part.seed);
     } else {
       fmt::print("{}{}, {}\n\n{}", runs ? "\n" : "", group.front().data,
-                 first == last ? fmt::format("seed {}", first) : fmt::format("seeds {} to {}, each", first, last), plan_text(*run, look));
+                 first == last ? fmt::format("seed {}", first) : fmt::format("seeds {} to {}, each", first, last), plan_text(*run, style));
     }
     seconds += double(group.size()) * run->expected_total(), runs += group.size();
   }
@@ -79,25 +79,25 @@ const Command plan_command("plan", "what a training would hold, take and decide;
       "--resume RUN plans what is left of a run, --no-fallback refuses instead of taking another device. ridge config keys says more.");
   return [=] {
     const Task& task = find_task(*name);
-    config::Sources said = sources();
-    said.task = task.keys;
-    config::Resolved settings = config::resolve(said);
+    config::Sources task_sources = sources();
+    task_sources.task = task.keys;
+    config::Resolved settings = config::resolve(task_sources);
     const bool resume = settings.get<bool>("resume");
     if (resume)
-      settings = resolve_resumed(said);
+      settings = resolve_resumed(task_sources);
     else
       note_unused(settings, "plan");
     request_default_threads(thread_request(settings));
     const std::filesystem::path out = settings.get<std::string>("out");
     std::vector<Part> parts = parts_of(settings, out);
-    if (resume) look_back(parts, settings, out);
-    const Look look{terminal_width(), use_colour()};
+    if (resume) find_progress(parts, settings, out);
+    const TerminalStyle style{terminal_width(), use_colour()};
     if (parts.size() > 1) {
-      plan_all(task, parts, said, look, *json);
+      plan_all(task, parts, task_sources, style, *json);
     } else {
       parts[0].begun = resume;
       const std::unique_ptr<TaskRun> run = plan_part(task, parts[0], settings);
-      fmt::print("{}", *json ? plan_json(*run) : plan_text(*run, look));
+      fmt::print("{}", *json ? plan_json(*run) : plan_text(*run, style));
     }
     return kOk;
   };

@@ -190,7 +190,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   Wanted wanted{settings.get<std::optional<double>>("min_tflops"), settings.get<std::optional<double>>("min_bandwidth"),
                 settings.get<std::optional<int64_t>>("memory_budget")};
 
-  const Machine machine = look_at_machine();
+  const Machine machine = detect_machine();
   const Fingerprint print = fingerprint(machine);
   if (arguments.check && !find_chip(machine.topology.cpu_name) && !wanted.tflops && !wanted.gbs && !wanted.memory_bytes)
     fail(ErrorCode::usage, "[probe] no targets are known for '{}'; give min_tflops=, min_bandwidth= (GB/s) or memory_budget=", cpu_name(machine));
@@ -211,14 +211,14 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   keep(profile, ceilings);
   if (const std::string remark = profile.remark(); !remark.empty()) fmt::print(stderr, "ridge: {}\n", remark);
 
-  const std::vector<ProbeTarget> wishes = arguments.check ? targets(machine, ceilings, wanted) : std::vector<ProbeTarget>();
+  const std::vector<ProbeTarget> checked = arguments.check ? targets(machine, ceilings, wanted) : std::vector<ProbeTarget>();
   if (!arguments.svg.empty()) write_svg(arguments.svg, machine, ceilings);
   if (arguments.json) {
-    fmt::print("{}\n", document(machine, print, ceilings, wishes, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", document(machine, print, ceilings, checked, profile).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
     constexpr double kNoisy = 0.15;
     print_ceilings(ceilings);
-    if (!wishes.empty()) print_targets(wishes);
+    if (!checked.empty()) print_targets(checked);
     fmt::print("\n{}, {:.1f} s; {}\n", ceilings.quick ? "quick" : "full", ceilings.seconds,
                profile.stored() ? fmt::format("kept in {} for {}", profile.file().string(), print.id) : "not kept");
     if (ceilings.left_out) fmt::print("{} left out: the time was up\n", count(ceilings.left_out, "measurement"));
@@ -233,7 +233,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
                                           100 * worst),
                               terminal_width(), 0));
   }
-  return std::all_of(wishes.begin(), wishes.end(), [](const ProbeTarget& t) { return t.met(); }) ? kOk : kError;
+  return std::all_of(checked.begin(), checked.end(), [](const ProbeTarget& t) { return t.met(); }) ? kOk : kError;
 }
 
 const Command probe_command("probe", "measure what this machine can do at most, and keep it", [](Line line) {

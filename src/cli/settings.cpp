@@ -77,12 +77,12 @@ std::function<config::Sources()> add_settings(Line line, unsigned task) {
 
 config::Resolved resolve_resumed(config::Sources& sources) {
   namespace fs = std::filesystem;
-  const config::Resolved said = config::resolve(sources);
-  fs::path out = said.get<std::string>("out");
+  const config::Resolved requested = config::resolve(sources);
+  fs::path out = requested.get<std::string>("out");
   if (!out.empty() && !out.has_filename()) out = out.parent_path();  // a trailing "/"
   if (out.empty()) fail(ErrorCode::usage, "[resume] which run? Name its folder with --out DIR (ridge runs lists them)");
   if (!fs::exists(out))
-    fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), said.get<std::string>("runs_dir"));
+    fail(ErrorCode::usage, "[resume] there is no run folder {}; ridge runs lists those in {}", out.string(), requested.get<std::string>("runs_dir"));
   if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is not a folder; name the one of a run (ridge runs lists them)", out.string());
   if (const fs::path before = out / "config.yaml"; fs::exists(before)) {
     sources.files.insert(sources.files.begin(), before);

@@ -59,10 +59,10 @@ int train_part(const Task& task, const Part& part, const config::Resolved& setti
   output.config = config_text(kept, part.folder);
   const RunResult result = train_in_folder(*run, settings, output);
   if (result.outcome.state_lost_since)
-    ridge::say(stderr,
-               fmt::format("ridge: what was learnt since step {} is lost, as the last checkpoint could not be written", *result.outcome.state_lost_since));
+    ridge::print_line(
+        stderr, fmt::format("ridge: what was learnt since step {} is lost, as the last checkpoint could not be written", *result.outcome.state_lost_since));
   else if (!result.has_artifact)
-    ridge::say(stderr, fmt::format("ridge: {} was not written; {}", (part.folder / run->artifact()).string(), run->artifact_remedy()));
+    ridge::print_line(stderr, fmt::format("ridge: {} was not written; {}", (part.folder / run->artifact()).string(), run->artifact_remedy()));
   const int code = exit_code(result.outcome);
   return code == kOk && !result.has_artifact ? int(kData) : code;
 }
@@ -80,7 +80,7 @@ void check_data(const Task& task, const std::vector<Part>& parts, const config::
 int train_in(const Task& task, const fs::path& out, const config::Resolved& settings, const config::Sources& sources, bool json, bool data_checked = false) {
   const bool resume = settings.get<bool>("resume");
   std::vector<Part> parts = parts_of(settings, out);
-  if (resume) look_back(parts, settings, out);
+  if (resume) find_progress(parts, settings, out);
   std::vector<fs::path> places = {out};
   for (const Part& part : parts) places.push_back(part.folder);
   if (!resume)
@@ -93,7 +93,7 @@ int train_in(const Task& task, const fs::path& out, const config::Resolved& sett
   };
   for (const Part& part : parts)
     if (part.finished)
-      ridge::say(stderr, fmt::format("{} is finished", part.folder.string()));
+      ridge::print_line(stderr, fmt::format("{} is finished", part.folder.string()));
     else if (const int code = train_part(task, part, parts.size() > 1 ? settings_of(part, sources) : config::resolve(sources), json, keep_settings);
              code != kOk)
       return code;
@@ -101,7 +101,7 @@ int train_in(const Task& task, const fs::path& out, const config::Resolved& sett
     finish_experiment(out, parts, output_of(settings, json));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
-    ridge::say(stderr, fmt::format("ridge: {}", error.what()));
+    ridge::print_line(stderr, fmt::format("ridge: {}", error.what()));
   }
   return kOk;
 }
@@ -144,9 +144,9 @@ const Command train_command("train", fmt::format("train a model: ridge train {} 
       "not be written), 75 ended by SIGTERM after a checkpoint (before the first step: 143), 130 by SIGINT.");
   return [=] {
     const Task& task = find_task(*name);
-    config::Sources said = sources();
-    said.task = task.keys;
-    const int code = train_all(task, std::move(said), *json);
+    config::Sources task_sources = sources();
+    task_sources.task = task.keys;
+    const int code = train_all(task, std::move(task_sources), *json);
     if (!*json) std::clearerr(stdout);  // unread text is also in the run folder; for JSON the loss must be an error, as a program may have no other source
     return code;
   };

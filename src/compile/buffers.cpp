@@ -121,7 +121,7 @@ void mark_streaming(Compilation& c) {
   }
 }
 
-void keep_memory_apart(Compilation& c) {
+void give_each_own_memory(Compilation& c) {
   c.program.shares_memory = false;
   for (ProgramBuffer& b : c.program.buffers) b.alias = -1;
 }

@@ -12,8 +12,8 @@ namespace ridge {
 
 bool has_memory(const Graph& g, NodeId id, const FusePlan& plan) {
   const Op op = g[id].op;
-  bool made_on_the_way = op == Op::literal || is_view(op);
-  return (!made_on_the_way || plan.copies.count(id)) && !plan.repeated.count(id);
+  bool computed_on_the_fly = op == Op::literal || is_view(op);
+  return (!computed_on_the_fly || plan.copies.count(id)) && !plan.repeated.count(id);
 }
 
 namespace {
@@ -53,7 +53,7 @@ class Fuser {
     std::vector<int> producers, users;  // as numbered when this cluster was made; root() gives their current cluster
     bool dead = false;
     // Summary of all members, so that a merge need not examine each of them again.
-    bool reduces = false, apart = false;
+    bool reduces = false, separate = false;
     bool numbers = true;              // only arithmetic on single numbers
     std::array<bool, 3> phases = {};  // indexed by early_
     int level = 0;                    // less than that of every user
@@ -133,7 +133,7 @@ class Fuser {
     }
     for (NodeId id : order_) {
       const Node& n = g_[id];
-      if (is_apart(n)) need_memory(n.in[0]);
+      if (is_separate_kernel(n)) need_memory(n.in[0]);
       if (row(n.op).has(OpRow::picks)) need_memory(n.in[0]);
       if (row(n.op).fusion == Fusion::product) {
         for (NodeId in : n.in) need_view(in, false, false);
@@ -298,7 +298,7 @@ class Fuser {
     c.size = std::max(int64_t(c.kind == Group::Kind::tile), g_.shape(id).numel());
     c.numbers = is_elementwise(n.op) && g_.shape(id).numel() == 1 && std::all_of(n.in.begin(), n.in.end(), [&](NodeId in) { return is_number(in); });
     if (c.kind != Group::Kind::tile) return;
-    c.apart = is_apart(n), c.reduces = is_reduction(n.op);
+    c.separate = is_separate_kernel(n), c.reduces = is_reduction(n.op);
     if (c.reduces) c.summed = g_.shape(n.in[0]).numel(), c.left = g_.shape(id).numel(), c.size = std::max(c.size, c.summed);
   }
 
@@ -360,7 +360,7 @@ class Fuser {
           if (way.empty()) return false;
           continue;
         }
-        ++plan_.looks;
+        ++plan_.planning_work;
         const int from = on ? a : b, to = on ? b : a, c = root(list[at.next++]);
         if (c == from || (c == to && at.cluster == from)) continue;
         if (c == to || seen_[c] == (on ? behind : ahead)) return true;
@@ -387,7 +387,7 @@ class Fuser {
     Cluster &p = clusters_[a], &c = clusters_[b];
     if (p.kind == Group::Kind::node || c.kind == Group::Kind::node) return false;
     if (p.kind == Group::Kind::matmul && c.kind == Group::Kind::matmul) return false;
-    if (p.apart || c.apart) return false;
+    if (p.separate || c.separate) return false;
     bool matmul = p.kind == Group::Kind::matmul || c.kind == Group::Kind::matmul;
     if (c.kind == Group::Kind::matmul && feeds(a, c.node)) return false;  // an operand must be complete before the first sum
     if (matmul && (p.reduces || c.reduces)) {
@@ -432,11 +432,11 @@ class Fuser {
     }
     if (matmul && needed_outside(spec.matmul, inside)) spec.stores.insert(spec.stores.begin(), spec.matmul);  // the epilogue stores the sums too
     const bool one_frame = !p.reduces || !c.reduces || (p.summed == c.summed && p.left == c.left);
-    if (std::string why = one_frame ? misfit(spec, p.reduces ? p : c) : ""; !why.empty()) {
+    if (std::string why = one_frame ? mismatch(spec, p.reduces ? p : c) : ""; !why.empty()) {
       refuse(a, b, why);
       return false;
     }
-    plan_.looks += int64_t(spec.members.size());
+    plan_.planning_work += int64_t(spec.members.size());
     LoweredGroup lowered = lower_group(g_, spec, storage());
     if (!lowered.refusal.empty()) {
       refuse(a, b, lowered.refusal);
@@ -452,7 +452,7 @@ class Fuser {
   }
 
   // Detects what lowering would refuse because of sizes alone, before it processes many members.
-  std::string misfit(const GroupSpec& spec, const Cluster& loops) const {
+  std::string mismatch(const GroupSpec& spec, const Cluster& loops) const {
     int64_t full = loops.summed, kept = loops.left;
     if (!loops.reduces) {
       full = spec.matmul ? g_.shape(spec.matmul).numel() : 0;
@@ -505,7 +505,7 @@ class Fuser {
       const Cluster& c = *low.back();
       low.pop_back();
       for (int made : c.producers) {
-        ++plan_.looks;
+        ++plan_.planning_work;
         Cluster& p = clusters_[root(made)];
         if (&p == &c || p.level < c.level) continue;
         p.level = c.level - 1;

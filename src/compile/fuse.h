@@ -20,8 +20,8 @@ struct Group {
 };
 
 // Marks a copy that is always a separate kernel: its operand is complete before it writes.
-inline constexpr uint16_t kApart = 0x8000;
-inline bool is_apart(const Node& node) { return node.op == Op::reshape && node.copy == kApart; }
+inline constexpr uint16_t kSeparateKernel = 0x8000;
+inline bool is_separate_kernel(const Node& node) { return node.op == Op::reshape && node.copy == kSeparateKernel; }
 
 struct FusePlan {
   std::vector<Group> groups;            // in any order until arrange_launches()
@@ -31,7 +31,7 @@ struct FusePlan {
   std::unordered_set<NodeId> repeated;  // cheap nodes without memory: every kernel that reads one recomputes it
   std::vector<std::string> refusals;
   std::vector<size_t> circular;  // entries of `state` that cannot be updated in place in any order
-  int64_t looks = 0;             // nodes and groups examined while deciding about merges: the cost of planning
+  int64_t planning_work = 0;     // nodes and groups examined while deciding about merges: the cost of planning
 };
 
 // Whether `id` has memory: all nodes do, except literals and movement nodes outside `copies`, and `repeated` nodes.

@@ -21,7 +21,7 @@ class Launches {
   // stay live until the last one is ready: only as many are combined as the program's peak memory allows.
   void share() {
     share_casts();
-    std::map<Key, Alike> lists = find_alike();
+    std::map<Key, Similar> lists = find_similar();
     for (auto& [key, list] : lists)
       for (size_t i : list.given) launch_[i] = list.given[0];
     std::erase_if(lists, [](const auto& entry) { return entry.second.computed.empty() || entry.second.given.size() + entry.second.computed.size() < 2; });
@@ -58,7 +58,7 @@ class Launches {
   // Groups with equal arithmetic and equal distance from the program's end do not depend on each other, so launches never wait for each
   // other.
   using Key = std::pair<std::string, size_t>;
-  struct Alike {
+  struct Similar {
     std::vector<size_t> given, computed;  // groups that read only program inputs; groups that read tensors the program computes
   };
 
@@ -70,7 +70,7 @@ class Launches {
       const GroupSpec& spec = plan_.groups[i].specs[0];
       if (spec.members.size() != 1 || outputs_.count(spec.members[0])) continue;
       const Node& n = g_[spec.members[0]];
-      if (n.op != Op::cast || (n.copy & uint16_t(~kAgain))) continue;  // recomputed values are computed late on purpose
+      if (n.op != Op::cast || (n.copy & uint16_t(~kRecomputed))) continue;  // recomputed values are computed late on purpose
       bool given = true;
       each_source(g_, plan_, n.in[0], [&](NodeId source) { given &= g_[source].op == Op::input; });
       if (given) lists[std::string(name(n.type().dtype))].push_back(i);
@@ -79,16 +79,16 @@ class Launches {
       if (list.size() < 2) continue;
       std::vector<size_t> launch = launch_;
       for (size_t i : list) launch[i] = list[0];
-      constexpr double kMost = 1.01;
-      if (double(peak_of(launch)) > kMost * double(peak_of(launch_))) continue;
+      constexpr double kMax = 1.01;
+      if (double(peak_of(launch)) > kMax * double(peak_of(launch_))) continue;
       launch_ = std::move(launch);
       for (size_t i : list) shared_[i] = 1;
     }
   }
 
-  std::map<Key, Alike> find_alike() const {
-    std::vector<size_t> way = way_to_end(problem_);
-    std::map<Key, Alike> lists;
+  std::map<Key, Similar> find_similar() const {
+    std::vector<size_t> way = critical_path(problem_);
+    std::map<Key, Similar> lists;
     for (size_t i = 0; i < plan_.groups.size(); ++i) {
       if (plan_.groups[i].kind != Group::Kind::tile || shared_[i]) continue;
       const GroupSpec& spec = plan_.groups[i].specs[0];
@@ -106,7 +106,7 @@ class Launches {
       bool reduces = std::any_of(spec.members.begin(), spec.members.end(), [&](NodeId id) { return is_reduction(g_[id].op); });
       if (computed && reduces && !std::all_of(spec.stores.begin(), spec.stores.end(), number)) continue;
       if (!given && !computed) continue;
-      Alike& list = lists[{signature(spec), way[i]}];
+      Similar& list = lists[{signature(spec), way[i]}];
       (computed ? list.computed : list.given).push_back(i);
     }
     return lists;

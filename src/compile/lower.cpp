@@ -48,11 +48,11 @@ class Lowering {
     auto it = members_.find(id);
     return it != members_.end() && it->second;
   }
-  bool looked_through(NodeId id) const { return is_view(g_[id].op) && !storage_(id).owner; }
+  bool is_transparent(NodeId id) const { return is_view(g_[id].op) && !storage_(id).owner; }
   bool repeated(NodeId id) const { return spec_.repeated && spec_.repeated->count(id); }
   bool reaches_reduction(NodeId id) const {
     if (repeated(id)) return std::any_of(g_[id].in.begin(), g_[id].in.end(), [&](NodeId in) { return reaches_reduction(in); });
-    while (looked_through(id)) {
+    while (is_transparent(id)) {
       if (g_[id].op == Op::concat) {
         for (NodeId in : g_[id].in)
           if (reaches_reduction(in)) return true;
@@ -196,7 +196,7 @@ class Lowering {
   int compute(NodeId id, const IndexMap& map, const Bounds& bounds) {
     const Node& n = g_[id];
     if (n.op == Op::literal) return literal(n.type().dtype, n.attrs.reals[0]);
-    if (looked_through(id)) return move(id, map, bounds);
+    if (is_transparent(id)) return move(id, map, bounds);
     if (!member(id) && !repeated(id)) return load(id, map, bounds);
     if (!repeated(id) && !seen_.emplace(id, key_of(id, map, {}).map).second && seen_[id] != key_of(id, map, {}).map && !cheap(id))
       throw Refusal{fmt::format("{} would be computed at several places", name(n.op))};
@@ -247,8 +247,8 @@ class Lowering {
     // A reshape of a contiguous buffer has the same linear index, so its axes need not be separated.
     if (g_[id].op == Op::reshape) {
       NodeId source = g_[id].in[0];
-      while (g_[source].op == Op::reshape && looked_through(source)) source = g_[source].in[0];
-      if (source != spec_.matmul && !looked_through(source) && !member(source) && !repeated(source) && g_[source].op != Op::literal)
+      while (g_[source].op == Op::reshape && is_transparent(source)) source = g_[source].in[0];
+      if (source != spec_.matmul && !is_transparent(source) && !member(source) && !repeated(source) && g_[source].op != Op::literal)
         if (Storage place = storage_(source); place.strides == contiguous_strides(g_.shape(source))) {
           place.strides = contiguous_strides(g_.shape(id));
           return load_from(place, g_.dtype(id), map, bounds, -1);
@@ -304,8 +304,8 @@ class Lowering {
     Domain d = inside(both);
     NodeId at = id;
     IndexMap m = map;
-    while (looked_through(at) && is_strided_view(g_[at].op)) m = through(g_, at, m, d), at = g_[at].in[0];
-    if (bounds.empty() && !member(at) && !repeated(at) && !looked_through(at) && g_[at].op != Op::literal) return load(at, m, both, fallback);
+    while (is_transparent(at) && is_strided_view(g_[at].op)) m = through(g_, at, m, d), at = g_[at].in[0];
+    if (bounds.empty() && !member(at) && !repeated(at) && !is_transparent(at) && g_[at].op != Op::literal) return load(at, m, both, fallback);
     int value = lower(at, m, both);
     int in_range = -1;
     for (const auto& b : own) {
@@ -343,7 +343,7 @@ class Lowering {
   int gathered(NodeId source, const IndexMap& map, size_t axis, int index, int64_t size, const Bounds& bounds) {
     // The indexed axis contributes through the gather; all others as usual.
     NodeId at = source;
-    if (looked_through(at) || member(at)) throw Refusal{"indexing needs its source in memory"};
+    if (is_transparent(at) || member(at)) throw Refusal{"indexing needs its source in memory"};
     Storage place = storage_(at);
     TileAccess a = affine_access(place, map, g_.dtype(at));
     a.operand = operand(place.owner, false);
@@ -376,7 +376,7 @@ class Lowering {
   int dynamic_slice(NodeId id, const IndexMap& map, const Bounds& bounds) {
     const Node& n = g_[id];
     NodeId x = n.in[0];
-    if (looked_through(x) || member(x)) throw Refusal{"indexing needs its source in memory"};
+    if (is_transparent(x) || member(x)) throw Refusal{"indexing needs its source in memory"};
     Storage place = storage_(x);
     int element = -1;  // sum of clamped starts times strides
     for (int i = 0; i < g_.shape(x).rank(); ++i) {

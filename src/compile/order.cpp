@@ -26,7 +26,7 @@ std::vector<size_t> predecessors(const std::vector<std::vector<size_t>>& later) 
   return waits;
 }
 
-std::vector<size_t> longest_ways(const std::vector<std::vector<size_t>>& later) {
+std::vector<size_t> longest_paths(const std::vector<std::vector<size_t>>& later) {
   std::vector<size_t> way(later.size(), 0), topological, open = predecessors(later);
   for (size_t i = 0; i < later.size(); ++i)
     if (!open[i]) topological.push_back(i);
@@ -48,7 +48,7 @@ std::vector<size_t> readers_of(const OrderProblem::Value& value) {
 
 }  // namespace
 
-std::vector<size_t> way_to_end(const OrderProblem& p) { return longest_ways(followers(p)); }
+std::vector<size_t> critical_path(const OrderProblem& p) { return longest_paths(followers(p)); }
 
 int64_t peak_bytes(const OrderProblem& p, const std::vector<size_t>& order) {
   std::vector<size_t> at(p.kernels, 0);
@@ -67,7 +67,7 @@ int64_t peak_bytes(const OrderProblem& p, const std::vector<size_t>& order) {
 std::vector<size_t> order_kernels(const OrderProblem& p) {
   size_t n = p.kernels;
   std::vector<std::vector<size_t>> later = followers(p), reads(n), readers(p.values.size());
-  std::vector<size_t> waits = predecessors(later), way = longest_ways(later), left(p.values.size());
+  std::vector<size_t> waits = predecessors(later), way = longest_paths(later), left(p.values.size());
   std::vector<int64_t> growth(n, 0);  // change in live bytes if the kernel ran now
   for (size_t v = 0; v < p.values.size(); ++v) {
     readers[v] = readers_of(p.values[v]);

@@ -23,7 +23,7 @@ struct OrderProblem {
 std::vector<size_t> order_kernels(const OrderProblem& problem);
 
 // The length of the longest chain of kernels that must run after each kernel. It decreases along every edge.
-std::vector<size_t> way_to_end(const OrderProblem& problem);
+std::vector<size_t> critical_path(const OrderProblem& problem);
 
 // The most bytes that are live at the same time in this order.
 int64_t peak_bytes(const OrderProblem& problem, const std::vector<size_t>& order);

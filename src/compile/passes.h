@@ -29,7 +29,7 @@ struct Compilation {
 Storage storage_of(const Compilation& c, NodeId id);
 
 // Lets a copy write output `output`, after the kernel that produces it.
-void write_apart(Compilation& c, size_t output);
+void write_separately(Compilation& c, size_t output);
 
 void decompose_missing(Compilation& c);
 void hoist_loops(Compilation& c);
@@ -47,7 +47,7 @@ void find_buffers(Compilation& c);
 void reuse_in_place(Compilation& c);
 void mark_streaming(Compilation& c);
 void compile_loops(Compilation& c);
-void keep_memory_apart(Compilation& c);
+void give_each_own_memory(Compilation& c);
 void plan_arena(Program& program, std::span<const int64_t> workspace_bytes);
 
 void verify_graph(const Compilation& c);

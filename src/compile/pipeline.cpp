@@ -31,7 +31,7 @@ constexpr Pass kPasses[] = {
     {"in_place", false, reuse_in_place, nullptr, verify_buffers},
     {"streaming", false, mark_streaming, nullptr, verify_buffers},
     {"loops", true, compile_loops, nullptr, verify_buffers},
-    {"plan", false, nullptr, keep_memory_apart, nullptr},
+    {"plan", false, nullptr, give_each_own_memory, nullptr},
 };
 constexpr size_t kCount = std::size(kPasses);
 
@@ -151,7 +151,7 @@ void choose_groups(Compilation& c, bool merge) {
   Program& p = c.program;
   c.placed.clear();
   c.fused = fuse(p.graph, p.outputs, merge, p.inputs, c.options.state, c.has_saved_set ? c.forward : std::vector<NodeId>());
-  p.looks += c.fused.looks;
+  p.planning_work += c.fused.planning_work;
   p.refusals = c.fused.refusals;
 }
 
@@ -248,7 +248,7 @@ void fuse_groups(Compilation& c) { choose_groups(c, true); }
 void group_nodes(Compilation& c) { choose_groups(c, false); }
 
 void order_groups(Compilation& c) {
-  for (size_t i : c.fused.circular) write_apart(c, size_t(c.options.state[i].second));
+  for (size_t i : c.fused.circular) write_separately(c, size_t(c.options.state[i].second));
   if (!c.fuse_again) arrange_launches(c.program.graph, c.program.outputs, c.fused);
 }
 

@@ -17,7 +17,7 @@ void place_parts(Compilation& c) {
   std::unordered_set<NodeId> updates;  // updates of state that is read: written after their readers have run, not part by part before
   for (auto [in, out] : c.options.state)
     if (uses[p.inputs[size_t(in)]]) updates.insert(p.outputs[size_t(out)]);
-  const std::unordered_set<NodeId> put_out(p.outputs.begin(), p.outputs.end());
+  const std::unordered_set<NodeId> program_outputs(p.outputs.begin(), p.outputs.end());
   std::vector<Group> left;
   for (Group& group : c.fused.groups) {
     NodeId id = group.kind == Group::Kind::tile && group.specs.size() == 1 && group.specs[0].members.size() == 1 ? group.specs[0].members[0] : kNone;
@@ -46,8 +46,8 @@ void place_parts(Compilation& c) {
       NodeId source = part;
       bool alone = uses[part] == 1;
       while (p.graph[source].op == Op::reshape && (source == id || !c.fused.copies.count(source))) source = p.graph[source].in[0], alone &= uses[source] == 1;
-      bool computed = alone && has_memory(p.graph, source, c.fused) && p.graph[source].op != Op::input && !c.placed.count(source) && !put_out.count(source) &&
-                      p.graph[source].op != Op::scan && p.graph[source].op != Op::sort;
+      bool computed = alone && has_memory(p.graph, source, c.fused) && p.graph[source].op != Op::input && !c.placed.count(source) &&
+                      !program_outputs.count(source) && p.graph[source].op != Op::scan && p.graph[source].op != Op::sort;
       if (p.graph[source].op == Op::get) {
         Op maker = p.graph[p.graph[source].in[0]].op;
         computed &= maker == Op::attention || maker == Op::attention_grad;

@@ -17,7 +17,7 @@ namespace {
 // A plan this close to the bound is not worth more search.
 constexpr double kCloseEnough = 1.004;
 // Thresholds above which the bounded search continues, crowded profiles also get the slow greedy pass, and every method is tried.
-constexpr double kNear = 1.01, kAcceptable = 1.02, kLoose = 1.05;
+constexpr double kTight = 1.01, kAcceptable = 1.02, kLoose = 1.05;
 // Total budget of the searches, in units of Problem::pass_cost, 1 to 2 ns each.
 constexpr int64_t kSearchBudget = 4'000'000;
 
@@ -290,7 +290,7 @@ Placement search(Problem& problem) {
   };
   if (fillable) {
     const Order orders[] = {sorted_down(problem, by_start), sorted_down(problem, by_area), sorted_down(problem, by_size)};
-    for (double ratio : {1.0, kNear, kAcceptable})
+    for (double ratio : {1.0, kTight, kAcceptable})
       for (const Order& order : orders)
         if (close(ratio) || fill(order, ratio)) return best;
   }
@@ -315,7 +315,7 @@ Placement search(Problem& problem) {
     }
   }
 
-  if (close(kNear)) return best;
+  if (close(kTight)) return best;
 
   // The ranges that reach above the target height were placed too late: move them forward by a random amount and retry, starting from the best order so
   // far. The generator always has the same seed, so the plan is a function of the ranges.
@@ -327,7 +327,7 @@ Placement search(Problem& problem) {
     Placement p = place_in_order(problem, order, fit);
     spent += pass_cost;
     consider(p);
-    if (close(kNear)) return best;
+    if (close(kTight)) return best;
     const int64_t slack = random() % 16 ? 0 : (start_arena - problem.max_live) / 2;  // occasionally accept a worse order, to leave a dead end
     if (p.arena <= start_arena + slack) {
       start_arena = p.arena, start = order, start_fit = fit;

@@ -60,7 +60,7 @@ struct Program {
   std::vector<std::string> refusals;    // fusions that were tried and refused, with the reason
   std::vector<std::string> decomposed;  // nodes for which the device has no kernel
   std::vector<std::string> scans;       // what was hoisted out of each loop over time
-  int64_t looks = 0;                    // nodes and groups examined while deciding what runs together
+  int64_t planning_work = 0;            // nodes and groups examined while deciding what runs together
   int64_t saved_bytes = 0;              // saved by forward for backward
 
   // The memory plan: made last, when the backend knows the workspaces of its kernels.

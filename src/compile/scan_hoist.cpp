@@ -113,7 +113,7 @@ class ScanHoist {
       if (needed.constant[i]) constants_[input(body.constant_in[i])] = in[at];
     for (size_t i = 0; i < body.step_out.size(); ++i)
       if (wanted.out[i]) outputs_.push_back({kNone, i}), roots.push_back(body.step_out[i]);
-    roots = import_nodes(g_, body.graph, roots, known, node.copy & kAgain);
+    roots = import_nodes(g_, body.graph, roots, known, node.copy & kRecomputed);
     roots = simplify(g_, canonicalize(g_, roots));
     HoistedScans inner = hoist_scans(g_, roots);
     inner_notes_ = std::move(inner.notes);
@@ -436,20 +436,20 @@ class ScanHoist {
     }
     for (const Carry& c : carries_)
       if (c.kind == Carry::Kind::loop) body_->carry_out.push_back(emit(c.out));
-    std::vector<NodeId> put_out;
+    std::vector<NodeId> emitted_outputs;
     for (NodeId id : order_)
-      if (leaves_[id] && (g_[id].op != Op::input || view_.body.segment)) put_out.push_back(id), body_->step_out.push_back(emit(id));
-    if (body_->carry_in.empty() && put_out.empty()) return;
+      if (leaves_[id] && (g_[id].op != Op::input || view_.body.segment)) emitted_outputs.push_back(id), body_->step_out.push_back(emit(id));
+    if (body_->carry_in.empty() && emitted_outputs.empty()) return;
     ScanResult r = scan(outer_, body_, initial, sequence_operands_, constant_operands_, view_.steps, view_.reverse, node_.copy);
-    for (size_t i = 0; i < put_out.size(); ++i) over_->each(put_out[i], r.outputs[i]);
+    for (size_t i = 0; i < emitted_outputs.size(); ++i) over_->each(emitted_outputs[i], r.outputs[i]);
     size_t at = 0;
     for (const Carry& c : carries_)
       if (c.kind == Carry::Kind::loop) {
         final_[c.in] = r.carry[at];
-        if (!emitted_output(put_out, c.in)) over_->each(c.in, r.entered[at]);
+        if (!emitted_output(emitted_outputs, c.in)) over_->each(c.in, r.entered[at]);
         ++at;
       }
-    put_out_ = put_out.size();
+    emitted_count_ = emitted_outputs.size();
   }
 
   static bool emitted_output(const std::vector<NodeId>& list, NodeId id) { return std::find(list.begin(), list.end(), id) != list.end(); }
@@ -476,7 +476,7 @@ class ScanHoist {
     for (const Carry& c : carries_) sums += c.kind == Carry::Kind::sum;
     return fmt::format("scan of {}{}: {} in the loop, {} before it, {} after it; {} over time and {} moved out, {} put out", counted(view_.steps, "step"),
                        view_.body.segment ? " (segments)" : "", counted(kept, "product"), before, after, counted(sums, "sum"), counted(once_, "constant"),
-                       counted(put_out_, "value"));
+                       counted(emitted_count_, "value"));
   }
 
   Graph& outer_;
@@ -495,7 +495,7 @@ class ScanHoist {
   std::shared_ptr<ScanBody> body_;
   std::unordered_map<NodeId, NodeId> emitted_, final_;
   std::vector<NodeId> sequence_operands_, constant_operands_;
-  size_t put_out_ = 0;
+  size_t emitted_count_ = 0;
   int once_ = 0;
   std::vector<std::string> inner_notes_;
 };

@@ -79,17 +79,17 @@ std::vector<size_t> unsafe_updates(const Compilation& c) {
 
 }  // namespace
 
-void write_apart(Compilation& c, size_t output) {
+void write_separately(Compilation& c, size_t output) {
   Program& p = c.program;
   NodeId& id = p.outputs[output];
-  if (is_apart(p.graph[id])) fail(ErrorCode::internal, "[plan] output {} cannot be written over its old value", output);
+  if (is_separate_kernel(p.graph[id])) fail(ErrorCode::internal, "[plan] output {} cannot be written over its old value", output);
   const Shape& s = p.graph.shape(id);
   c.fuse_again = true;
-  id = p.graph.add(Op::reshape, {id}, {{s.begin(), s.end()}, {}, nullptr}, kApart);
+  id = p.graph.add(Op::reshape, {id}, {{s.begin(), s.end()}, {}, nullptr}, kSeparateKernel);
 }
 
 void separate_updates(Compilation& c) {
-  for (size_t output : unsafe_updates(c)) write_apart(c, output);
+  for (size_t output : unsafe_updates(c)) write_separately(c, output);
 }
 
 }  // namespace ridge

@@ -28,9 +28,9 @@ std::string needs_gpu_to_offload(const Value& v, const MachineFacts& m) {
 std::string ratio_needs_gpu(const Value&, const MachineFacts& m) { return m.cuda ? "" : "no effect here: without a CUDA device, no memory is pinned"; }
 
 std::string device_exists(const Value& v, const MachineFacts& m) {
-  const std::string* wish = v.as<std::string>();
-  if (wish && wish->starts_with("cuda") && !m.cuda) return "no CUDA device here: the CPU is used, or with no_fallback=true the run is refused";
-  if (wish && *wish == "metal" && !m.metal) return "no Metal device here: the next best device is used, or with no_fallback=true the run is refused";
+  const std::string* requested = v.as<std::string>();
+  if (requested && requested->starts_with("cuda") && !m.cuda) return "no CUDA device here: the CPU is used, or with no_fallback=true the run is refused";
+  if (requested && *requested == "metal" && !m.metal) return "no Metal device here: the next best device is used, or with no_fallback=true the run is refused";
   return {};
 }
 
@@ -45,8 +45,8 @@ std::string matmul_precision_exists(const Value& v, const MachineFacts& m) {
 }
 
 std::string threads_exist(const Value& v, const MachineFacts& m) {
-  const int64_t* wish = v.as<int64_t>();
-  if (wish && m.cpus > 0 && *wish > m.cpus) return fmt::format("more than the {} CPUs available to this process", m.cpus);
+  const int64_t* requested = v.as<int64_t>();
+  if (requested && m.cpus > 0 && *requested > m.cpus) return fmt::format("more than the {} CPUs available to this process", m.cpus);
   return {};
 }
 

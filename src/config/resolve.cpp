@@ -62,14 +62,14 @@ class Resolver {
     resolved_.files_.push_back(file);
     FileContent content = read_file(path);
     interpret(file, content);
-    constexpr size_t kMostTold = 100;
+    constexpr size_t kMaxReported = 100;
     std::stable_sort(content.problems.begin(), content.problems.end(), [](const Problem& a, const Problem& b) { return a.line < b.line; });
-    for (size_t i = 0; i < std::min(content.problems.size(), kMostTold); ++i) {
+    for (size_t i = 0; i < std::min(content.problems.size(), kMaxReported); ++i) {
       const Problem& p = content.problems[i];
       problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
     }
-    if (content.problems.size() > kMostTold) problem(file, fmt::format("has more problems than these {}", kMostTold));
-    let_general_precision_win(before);
+    if (content.problems.size() > kMaxReported) problem(file, fmt::format("has more problems than these {}", kMaxReported));
+    apply_general_precision(before);
   }
 
   void environment(const std::vector<std::pair<std::string, std::string>>& variables) {
@@ -77,7 +77,7 @@ class Resolver {
     for (const bool foreign : {true, false})  // RIDGE_* is stronger than other programs' variables
       for (const auto& [name, value] : variables)
         if (!value.empty()) foreign ? foreign_variable(name, value) : variable(name, value);
-    let_general_precision_win(before);
+    apply_general_precision(before);
   }
 
   // Within one list the last of equal names wins, so that a script's defaults can be overridden; two names for one key are an error, as in a file.
@@ -110,7 +110,7 @@ class Resolver {
         assign(key, name, all[++i]);
       }
     }
-    let_general_precision_win(before);
+    apply_general_precision(before);
   }
 
   std::string text(std::string_view name) const { return resolved_.get<std::string>(name); }
@@ -129,7 +129,7 @@ class Resolver {
 
   // Interprets a file's entries, and adds to its problems.
   void interpret(const std::string& file, FileContent& content) {
-    constexpr size_t kMostLookedInto = 1000;
+    constexpr size_t kMaxSearched = 1000;
     std::map<const Key*, std::pair<int, std::string>> seen;
     std::set<std::string> bad_sections;  // including nested ones
     for (const Section& section : content.sections) {
@@ -139,7 +139,7 @@ class Resolver {
     }
     std::vector<std::string_view> others;
     for (const Entry& entry : content.entries) {
-      if (content.problems.size() >= kMostLookedInto) return;
+      if (content.problems.size() >= kMaxSearched) return;
       if (bad_sections.contains(entry.section)) continue;
       if (entry.null && !find_key(entry.name) && section_problem(entry.name).empty()) continue;  // a section whose keys are all commented out
       const std::string source = fmt::format("{}:{}", file, entry.line);
@@ -209,7 +209,7 @@ class Resolver {
   }
 
   // Within one source precision.cuda is stronger than precision, but precision from a stronger source replaces a weaker source's value for a device.
-  void let_general_precision_win(const Marks& before) {
+  void apply_general_precision(const Marks& before) {
     const Marks now = marks();
     if (now[0] == before[0]) return;
     for (size_t i = 1; i < now.size(); ++i)

@@ -23,8 +23,8 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string shown(std::string_view text) {
-  constexpr size_t kMost = 60;
-  std::string_view part = text.substr(0, kMost);
+  constexpr size_t kMax = 60;
+  std::string_view part = text.substr(0, kMax);
   part = part.substr(0, first_non_utf8(part));  // drops a truncated character, and bytes that no terminal should see
   std::string out;
   for (char c : part) out += uint8_t(c) < 32 || c == 127 ? '?' : c;

@@ -13,9 +13,9 @@
 namespace ridge::config {
 namespace {
 
-constexpr size_t kMostNodes = 10'000;
+constexpr size_t kMaxNodes = 10'000;
 constexpr int kDeepest = 4;
-constexpr size_t kMostProblems = 100;
+constexpr size_t kMaxProblems = 100;
 
 class Reader {
  public:
@@ -62,12 +62,12 @@ class Reader {
 
   // Counts visited nodes; true once the limit is reached.
   bool full() {
-    if (++nodes_ == kMostNodes) content_.problems.push_back({0, fmt::format("unfolds to more than {} values", kMostNodes)});
-    return nodes_ >= kMostNodes;
+    if (++nodes_ == kMaxNodes) content_.problems.push_back({0, fmt::format("unfolds to more than {} values", kMaxNodes)});
+    return nodes_ >= kMaxNodes;
   }
 
   void problem(int line, std::string what) {
-    if (content_.problems.size() < kMostProblems) content_.problems.push_back({line, std::move(what)});
+    if (content_.problems.size() < kMaxProblems) content_.problems.push_back({line, std::move(what)});
   }
 
   FileContent& content_;

@@ -37,7 +37,7 @@ class WordEncoder {
 
  private:
   static constexpr int64_t kEnd = -1;
-  static constexpr Token kGone = -1;
+  static constexpr Token kRemoved = -1;
 
   struct Part {
     Token token;
@@ -51,7 +51,7 @@ class WordEncoder {
 
   uint32_t rank_at(int64_t at) const {
     const Part& part = parts_[size_t(at)];
-    return part.token == kGone || part.next == kEnd ? BpeRuleTable::kNone : table_.find(part.token, parts_[size_t(part.next)].token);
+    return part.token == kRemoved || part.next == kEnd ? BpeRuleTable::kNone : table_.find(part.token, parts_[size_t(part.next)].token);
   }
 
   void propose(int64_t at) {
@@ -63,7 +63,7 @@ class WordEncoder {
     Part& right = parts_[size_t(left.next)];
     left.token = rules_[proposal.rank].joined;
     left.next = right.next;
-    right.token = kGone;
+    right.token = kRemoved;
     if (left.next != kEnd) parts_[size_t(left.next)].previous = proposal.at;
     if (left.previous != kEnd) propose(left.previous);
     propose(proposal.at);

@@ -39,7 +39,7 @@ class Corpus {
     data_.vocab = tokenizer_->vocab_size();
     data_.tokenizer = tokenizer_;
     const StoredPart train = write_training_part(folder), validation = write_validation_part(folder);
-    data_.notes = {fmt::format("{} stories, {}; {} validation windows begin with a story", stories_told_, size_text(int64_t(data_.train_bytes)), kWindows),
+    data_.notes = {fmt::format("{} stories, {}; {} validation windows begin with a story", stories_written_, size_text(int64_t(data_.train_bytes)), kWindows),
                    fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), data_.vocab)};
     write_index(folder, key, data_, train, validation);
   }
@@ -48,7 +48,7 @@ class Corpus {
   // Passes stories first, first + 1, … through work(stories) on several threads, a few at a time, and calls take(result) here, in order, while it returns true.
   // Generating is cheap: generating stories twice is faster than storing them.
   template <class Work, class Take>
-  void tell(int64_t first, const Work& work, const Take& take) const {
+  void generate(int64_t first, const Work& work, const Take& take) const {
     using Result = decltype(work(std::vector<std::string>()));
     std::vector<Result> results(size_t(4 * worker_threads()));
     for (bool more = true; more; first += int64_t(results.size()) * at_once_) {
@@ -82,7 +82,7 @@ class Corpus {
 
   std::string text_of(int64_t first, int64_t bytes) const {
     std::string text;
-    tell(first, joined, [&](const std::string& more) { return int64_t((text += more).size()) < bytes; });
+    generate(first, joined, [&](const std::string& more) { return int64_t((text += more).size()) < bytes; });
     return text;
   }
 
@@ -93,7 +93,7 @@ class Corpus {
       int64_t bytes = 0;
     };
     std::string all;
-    const auto look = [](const std::vector<std::string>& stories) {
+    const auto scan = [](const std::vector<std::string>& stories) {
       Seen seen;
       std::array<bool, 256> known = {};
       for (const std::string& story : stories)
@@ -101,7 +101,7 @@ class Corpus {
           if (++seen.bytes; !std::exchange(known[uint8_t(c)], true)) seen.characters += c;
       return seen;
     };
-    tell(first, look, [&](const Seen& seen) {
+    generate(first, scan, [&](const Seen& seen) {
       for (char c : seen.characters)
         if (all.find(c) == all.npos) all += c;
       return (bytes -= seen.bytes) > 0;
@@ -130,9 +130,9 @@ class Corpus {
       const std::string text = joined(stories);
       return Encoded{encode(text), int64_t(text.size())};
     };
-    tell(0, work, [&](const Encoded& some) {
+    generate(0, work, [&](const Encoded& some) {
       writer.add(some.tokens);
-      stories_told_ += at_once_;
+      stories_written_ += at_once_;
       return (bytes += some.bytes) < kTrainBytes;
     });
     data_.train_characters = data_.train_bytes = double(bytes);  // the stories are ASCII
@@ -142,20 +142,20 @@ class Corpus {
   // A window's first token is the end of the previous story, so that its first target begins a story. The next window begins with the first story after its
   // targets.
   StoredPart write_validation_part(const std::filesystem::path& folder) {
-    struct Told {
+    struct EncodedStory {
       std::vector<Token> tokens;
       std::vector<double> nats;  // of each character
     };
     const auto work = [&](const std::vector<std::string>& stories) {
-      std::vector<Told> told;
-      for (const std::string& story : stories) told.push_back({encode(story), stories_.nats(story)});
-      return told;
+      std::vector<EncodedStory> encoded;
+      for (const std::string& story : stories) encoded.push_back({encode(story), stories_.nats(story)});
+      return encoded;
     };
     TokenWriter writer(folder, "validation", data_.vocab);
     writer.add(encode(std::string(1, Stories::kEnd)));
     int64_t written = 1;
-    tell(kValidationStories, work, [&](const std::vector<Told>& told) {
-      for (const Told& story : told) {
+    generate(kValidationStories, work, [&](const std::vector<EncodedStory>& encoded) {
+      for (const EncodedStory& story : encoded) {
         if (data_.window_starts.empty() || written > data_.window_starts.back() + block_) {
           if (data_.window_starts.size() == kWindows) return false;
           data_.window_starts.push_back(written - 1);
@@ -186,7 +186,7 @@ class Corpus {
   int64_t block_;
   Stories stories_;
   int64_t at_once_;  // stories that a thread generates at a time
-  int64_t stories_told_ = 0;
+  int64_t stories_written_ = 0;
   std::shared_ptr<const Tokenizer> tokenizer_;
   Dataset data_;
 };

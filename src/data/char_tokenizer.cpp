@@ -18,7 +18,7 @@ CodePoint character_at(std::string_view text, size_t at) {
 
 }  // namespace
 
-std::string told_character(char32_t value) {
+std::string character_text(char32_t value) {
   const std::string number = fmt::format("U+{:04X}", uint32_t(value));
   if (value <= ' ' || (value >= 0x7f && value <= 0xa0) || is_mark(value)) return number;
   std::string text = "'";
@@ -32,7 +32,7 @@ CharTokenizer::CharTokenizer(std::vector<std::string> characters) : characters_(
     const Token token = Token(tokens_.size());
     if (point.value == kNotUtf8 || point.bytes != character.size())
       fail(ErrorCode::value, "[tokenizer] token {} of a vocabulary of characters is not one character", token);
-    if (!tokens_.emplace(point.value, token).second) fail(ErrorCode::value, "[tokenizer] {} is in the vocabulary twice", told_character(point.value));
+    if (!tokens_.emplace(point.value, token).second) fail(ErrorCode::value, "[tokenizer] {} is in the vocabulary twice", character_text(point.value));
   }
 }
 
@@ -55,7 +55,7 @@ void CharTokenizer::encode_to(std::vector<Token>& out, std::string_view text) co
     const auto found = tokens_.find(point.value);
     if (found == tokens_.end())
       fail(ErrorCode::value, "[tokenizer] byte {} of the text: {} is not among the {} characters of the vocabulary; use the byte or bpe tokenizer", at,
-           told_character(point.value), characters_.size());
+           character_text(point.value), characters_.size());
     out.push_back(found->second);
     at += point.bytes;
   }

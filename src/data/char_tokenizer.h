@@ -7,7 +7,7 @@
 namespace ridge {
 
 // A character as shown in messages: 'x' (U+0078), or just U+000A if it is not visible.
-std::string told_character(char32_t value);
+std::string character_text(char32_t value);
 
 class CharTokenizer final : public Tokenizer {
  public:

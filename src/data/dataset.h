@@ -72,6 +72,6 @@ std::unique_ptr<BatchSource> validation_windows(const Dataset& data, int64_t bat
 std::optional<double> possible_loss(const Dataset& data, int64_t most);
 
 // Amount of text behind the targets of those windows; 0: unknown. If windows are not counted individually, the ratio of the whole validation part is used.
-double characters_a_token(const Dataset& data, int64_t block, int64_t most);
+double count_characters_per_token(const Dataset& data, int64_t block, int64_t most);
 
 }  // namespace ridge

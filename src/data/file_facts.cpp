@@ -63,13 +63,13 @@ FileFacts read_facts(const std::string& path, int width, int64_t offset) {
 }
 
 // A file that was just written may be written again within the same tick of its clock.
-bool settled(const struct stat& status) { return std::time(nullptr) - status.st_mtime > 2; }
+bool is_stable(const struct stat& status) { return std::time(nullptr) - status.st_mtime > 2; }
 
 }  // namespace
 
 FileFacts facts_of(const std::string& path, int width, int64_t offset, const fs::path& memory) {
   struct stat status = {};
-  const bool keep = !memory.empty() && ::stat(path.c_str(), &status) == 0 && int64_t(status.st_size) >= kWorthKeeping && settled(status);
+  const bool keep = !memory.empty() && ::stat(path.c_str(), &status) == 0 && int64_t(status.st_size) >= kWorthKeeping && is_stable(status);
   if (!keep) return read_facts(path, width, offset);
 #ifdef __APPLE__
   const struct timespec& changed = status.st_mtimespec;

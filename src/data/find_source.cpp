@@ -33,7 +33,7 @@ std::vector<fs::path> candidates(const std::string& source) {
 
 bool is_pattern(const std::string& source) { return source.find_first_of("*?[") != source.npos; }
 
-bool is_there(const fs::path& path, const std::string& source) {
+bool exists(const fs::path& path, const std::string& source) {
   std::error_code error;
   if (fs::status(path, error).type() != fs::file_type::not_found) return true;  // or inaccessible, which its reader reports
   return is_pattern(source) && !find_llmc_shards(path.string()).empty();
@@ -42,7 +42,7 @@ bool is_there(const fs::path& path, const std::string& source) {
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 // A few letters apart, one contained in the other, or sharing most of the shorter one as a prefix: shakespere and shakespeare_char.
-bool are_near(const std::string& a, const std::string& b, size_t distance) {
+bool are_similar(const std::string& a, const std::string& b, size_t distance) {
   if (distance * 3 <= std::max(a.size(), b.size())) return true;
   const size_t shorter = std::min(a.size(), b.size());
   const auto front = size_t(std::mismatch(a.begin(), a.begin() + std::ptrdiff_t(shorter), b.begin()).first - a.begin());
@@ -50,18 +50,18 @@ bool are_near(const std::string& a, const std::string& b, size_t distance) {
 }
 
 // Similar names in these folders, the closest first.
-std::vector<std::string> near_names(const std::vector<fs::path>& wanted) {
-  constexpr size_t kLooked = 10000, kLongest = 64, kNamed = 3;
+std::vector<std::string> similar_names(const std::vector<fs::path>& wanted) {
+  constexpr size_t kMaxEntries = 10000, kLongest = 64, kNamed = 3;
   std::vector<std::pair<size_t, std::string>> found;
   for (const fs::path& path : wanted) {
     const std::string word = path.filename().string().substr(0, kLongest);
     std::error_code error;
-    size_t looked = 0;
-    for (fs::directory_iterator at(folder_of(path), error); !error && at != fs::directory_iterator() && looked < kLooked; at.increment(error), ++looked) {
+    size_t entries = 0;
+    for (fs::directory_iterator at(folder_of(path), error); !error && at != fs::directory_iterator() && entries < kMaxEntries; at.increment(error), ++entries) {
       const std::string name = at->path().filename().string().substr(0, kLongest);
       if (name.starts_with('.')) continue;
       const size_t distance = edit_distance(word, name);
-      if (are_near(word, name, distance)) found.emplace_back(distance, at->path().lexically_normal().string());
+      if (are_similar(word, name, distance)) found.emplace_back(distance, at->path().lexically_normal().string());
     }
   }
   std::sort(found.begin(), found.end());
@@ -81,13 +81,13 @@ std::string expand_home(const std::string& path) {
 std::string find_source(const std::string& source) {
   const std::vector<fs::path> places = candidates(source);
   for (const fs::path& place : places)
-    if (is_there(place, source)) return place.string();
+    if (exists(place, source)) return place.string();
   std::vector<std::string> folders;
   for (const fs::path& place : places) folders.push_back(folder_of(place).string());
   if (is_pattern(source)) fail(ErrorCode::io, "[data] {}: no file in {} has such a name; check the pattern", source, config::join(folders, ", "));
-  const std::vector<std::string> near = near_names(places);
+  const std::vector<std::string> similar = similar_names(places);
   fail(ErrorCode::io, "[data] {}: there is no such file or folder in {}; {}; check the name, or train on data=builtin", source, config::join(folders, ", "),
-       near.empty() ? "nothing there has a name like it" : fmt::format("near it {} {}", near.size() == 1 ? "is" : "are", config::join(near, ", ")));
+       similar.empty() ? "nothing there has a name like it" : fmt::format("near it {} {}", similar.size() == 1 ? "is" : "are", config::join(similar, ", ")));
 }
 
 }  // namespace ridge

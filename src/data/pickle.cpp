@@ -10,7 +10,7 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMostValues = 1 << 22;
+constexpr size_t kMaxValues = 1 << 22;
 
 class Reader {
  public:
@@ -100,12 +100,12 @@ class Reader {
   }
 
   void push(PickleValue value) {
-    if (out_.values.size() >= kMostValues) refuse("too many values");
+    if (out_.values.size() >= kMaxValues) refuse("too many values");
     out_.values.push_back(std::move(value));
     push_known(uint32_t(out_.values.size() - 1));
   }
   void push_known(uint32_t value) {
-    if (stack_.size() >= kMostValues) refuse("too many values");
+    if (stack_.size() >= kMaxValues) refuse("too many values");
     stack_.push_back(value);
   }
   void push_whole(int64_t value) { push({Kind::whole, value, {}, {}}); }
@@ -116,7 +116,7 @@ class Reader {
     return stack_.back();
   }
   void remember(uint64_t as) {
-    if (memo_.size() >= kMostValues) refuse("too many values");
+    if (memo_.size() >= kMaxValues) refuse("too many values");
     memo_[as] = top();
   }
   void recall(uint64_t what) {
@@ -138,7 +138,7 @@ class Reader {
     PickleValue& dictionary = out_.values[top()];
     if (dictionary.kind != Kind::dictionary || items.size() % 2 != 0) refuse("items of no dictionary");
     item_count_ += items.size() / 2;
-    if (item_count_ > kMostValues) refuse("too many values");
+    if (item_count_ > kMaxValues) refuse("too many values");
     for (size_t i = 0; i < items.size(); i += 2) {
       if (out_.values[items[i]].kind == Kind::dictionary) refuse("a dictionary as a key");
       dictionary.items.emplace_back(items[i], items[i + 1]);

@@ -49,11 +49,11 @@ size_t contraction_length(std::string_view text) {  // length of "'s" and the li
   return 0;
 }
 
-bool goes_on(char byte) { return (uint8_t(byte) & 0xc0) == 0x80; }  // a continuation byte
+bool is_continuation(char byte) { return (uint8_t(byte) & 0xc0) == 0x80; }  // a continuation byte
 
 CharKind kind_before(std::string_view text, size_t at) {
   size_t lead = at - 1;
-  while (lead > 0 && at - lead < 4 && goes_on(text[lead])) --lead;
+  while (lead > 0 && at - lead < 4 && is_continuation(text[lead])) --lead;
   const Sign sign = sign_at(text, lead);
   return lead + sign.bytes == at ? sign.kind : CharKind::sign;
 }
@@ -61,7 +61,7 @@ CharKind kind_before(std::string_view text, size_t at) {
 // Whether a word ends at `at`, whatever surrounds these two characters: the first is not a space, and the second is of another class. An apostrophe may belong
 // to the letters after it ('s), and runs of spaces are split depending on what follows.
 bool word_ends_at(std::string_view text, size_t at) {
-  if (goes_on(text[at])) return false;
+  if (is_continuation(text[at])) return false;
   const CharKind before = kind_before(text, at), after = sign_at(text, at).kind;
   return before != CharKind::blank && before != after && !(text[at - 1] == '\'' && after == CharKind::letter);
 }

@@ -20,7 +20,7 @@ Stories::Stories(Stories&&) noexcept = default;
 
 std::string Stories::story(uint64_t seed, int64_t number) const {
   std::string text;
-  grammar_->tell(seed, number, text);
+  grammar_->generate(seed, number, text);
   return text;
 }
 

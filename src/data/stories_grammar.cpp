@@ -307,7 +307,7 @@ class StoryReader {
 
   // -log P of the next character, or a negative number if it is impossible.
   double feed(char c) {
-    settle();
+    skip_determined();
     if (!text_.empty()) {
       if (text_.front() != c) return -1;
       text_.remove_prefix(1);
@@ -322,7 +322,7 @@ class StoryReader {
   }
 
   std::vector<std::pair<char, double>> possible() {
-    settle();
+    skip_determined();
     if (!text_.empty()) return {{text_.front(), 1.0}};
     std::vector<std::pair<char, double>> out;
     for (uint32_t i = 0; i < node_->edges; ++i) {
@@ -333,7 +333,7 @@ class StoryReader {
   }
 
  private:
-  void settle() {
+  void skip_determined() {
     while (text_.empty() && !node_) {
       if (!machine_.next(text_))
         machine_.begin();
@@ -394,7 +394,7 @@ StoryGrammar::StoryGrammar(const StoryRules& rules) {
 
 StoryGrammar::~StoryGrammar() = default;
 
-double StoryGrammar::tell(uint64_t seed, int64_t number, std::string& out) const {
+double StoryGrammar::generate(uint64_t seed, int64_t number, std::string& out) const {
   constexpr uint32_t kStream = 0x53746f72;  // separate from all other streams with the same seed
   const RandomKey key{seed, uint32_t(uint64_t(number)), uint32_t(uint64_t(number) >> 32) ^ kStream};
   std::array<uint32_t, 4> words = {};

@@ -18,7 +18,7 @@ class StoryGrammar {
   ~StoryGrammar();
 
   // Appends a story; returns -log P of its choices.
-  double tell(uint64_t seed, int64_t number, std::string& out) const;
+  double generate(uint64_t seed, int64_t number, std::string& out) const;
 
   // -log P of each character given the preceding ones. ErrorCode::value: not a text of this grammar; the message gives the position.
   std::vector<double> read(std::string_view text) const;

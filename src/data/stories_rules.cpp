@@ -125,11 +125,11 @@ std::vector<std::string> logical_lines(std::string_view text) {
     std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     line = line.substr(0, line.find('#'));
-    const bool goes_on = !line.empty() && line.front() == ' ';
+    const bool continues = !line.empty() && line.front() == ' ';
     line = trim(line);
     if (line.empty()) continue;
-    if (goes_on && lines.empty()) fail(ErrorCode::internal, "[stories] the first line goes on from nothing");
-    if (goes_on)
+    if (continues && lines.empty()) fail(ErrorCode::internal, "[stories] the first line goes on from nothing");
+    if (continues)
       lines.back().append(" ").append(line);
     else
       lines.emplace_back(line);

@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kLookedAt = 4096;
+constexpr size_t kSampleBytes = 4096;
 
-bool holds_zero_bytes(const std::string& path) {
-  char head[kLookedAt];
+bool contains_zero_bytes(const std::string& path) {
+  char head[kSampleBytes];
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(ErrorCode::io, "[data] {}: cannot be opened: {}; check its permissions", path, std::strerror(errno));
   file.read(head, sizeof head);
@@ -92,8 +92,8 @@ TextFiles find_texts(const std::string& source) {
     const int64_t bytes = int64_t(fs::file_size(path, error));
     if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", path, error.message());
     if (bytes == 0) continue;
-    if (folder && holds_zero_bytes(path)) {
-      out.passed_over.push_back(path);
+    if (folder && contains_zero_bytes(path)) {
+      out.skipped.push_back(path);
       continue;
     }
     out.files.push_back({path, bytes, out.bytes});
@@ -102,7 +102,7 @@ TextFiles find_texts(const std::string& source) {
   if (!out.files.empty()) return out;
   if (!folder) fail(ErrorCode::io, "[data] {}: the file is empty; name a text to train on", source);
   fail(ErrorCode::io, "[data] {}: no text files in this folder{}; name one with texts, train.bin and val.bin, or shards of tokens", source,
-       out.passed_over.empty() ? "" : fmt::format(", and {} with zero bytes, which no text has", out.passed_over.size()));
+       out.skipped.empty() ? "" : fmt::format(", and {} with zero bytes, which no text has", out.skipped.size()));
 }
 
 int64_t bytes_before(const TextFiles& texts, TextPlace place) {
@@ -162,8 +162,8 @@ bool PieceReader::next(TextPiece& piece) {
 }
 
 int worker_threads() {
-  constexpr int kMost = 16;  // more would only wait for the disk
-  static const int threads = std::clamp(read_limits().threads(), 1, kMost);
+  constexpr int kMax = 16;  // more would only wait for the disk
+  static const int threads = std::clamp(read_limits().threads(), 1, kMax);
   return threads;
 }
 

@@ -21,8 +21,8 @@ struct TextFile {
 struct TextFiles {
   std::vector<TextFile> files;  // in the order of their paths, none empty
   int64_t bytes = 0;
-  std::vector<std::string> passed_over;  // files in a folder that are not text: they contain zero bytes
-  int64_t runs = 0;                      // run folders in it, skipped too
+  std::vector<std::string> skipped;  // files in a folder that are not text: they contain zero bytes
+  int64_t runs = 0;                  // run folders in it, skipped too
 };
 
 // A file, or all files below a folder except hidden ones and run folders. ErrorCode::io: does not exist, or is empty.

@@ -44,7 +44,7 @@ TextSurvey survey_texts(const TextFiles& texts, const TextCut& cut, const TextPr
   for_pieces(PieceReader(texts, cut), survey, [&](const TextPiece& piece, const PieceSurvey& found) {
     if (found.not_utf8 && !out.not_utf8) {
       out.not_utf8 = {piece.place.file, piece.place.offset + int64_t(*found.not_utf8)};
-      out.wrong_byte = uint8_t(piece.text[*found.not_utf8]);
+      out.invalid_byte = uint8_t(piece.text[*found.not_utf8]);
     }
     for (size_t c = 0; c < found.ascii.size(); ++c)
       if (found.ascii[c]) seen[c] = true;

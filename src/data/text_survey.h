@@ -11,7 +11,7 @@ struct TextSurvey {
   int64_t characters = 0;             // each invalid UTF-8 byte counts as one
   std::vector<char32_t> different;    // ascending
   std::optional<TextPlace> not_utf8;  // the first such byte
-  uint8_t wrong_byte = 0;
+  uint8_t invalid_byte = 0;
   struct Piece {
     TextPlace place;
     int64_t characters = 0;  // before it

@@ -22,14 +22,14 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kWords[] = {"auto", "char", "byte", "bpe"};
-constexpr double kTrainShare = 0.9;                      // the same split as nanoGPT
-constexpr int64_t kMostForChars = int64_t(16) << 20;     // longer texts are worth a larger vocabulary
-constexpr size_t kMostChars = 256;                       // more is not an alphabet
-constexpr int64_t kMostToLearnFrom = int64_t(32) << 20;  // beyond this a vocabulary hardly changes
+constexpr double kTrainShare = 0.9;                     // the same split as nanoGPT
+constexpr int64_t kMaxForChars = int64_t(16) << 20;     // longer texts are worth a larger vocabulary
+constexpr size_t kMaxChars = 256;                       // more is not an alphabet
+constexpr int64_t kMaxToLearnFrom = int64_t(32) << 20;  // beyond this a vocabulary hardly changes
 
 // Memory not available for learning: pieces being read and counted, and other heap memory.
 constexpr int64_t kAtWork = int64_t(32) << 20, kCoarse = int64_t(16) << 20;
-constexpr int64_t kLeastRoom = int64_t(32) << 20;  // enough to learn from one piece of any text
+constexpr int64_t kMinRoom = int64_t(32) << 20;  // enough to learn from one piece of any text
 
 // The budget rounded to an eighth of its power of two, so that a budget based on free memory usually gives the same vocabulary.
 int64_t bounded_memory(int64_t memory) { return memory <= 0 ? 0 : memory & ~int64_t((std::bit_floor(uint64_t(memory)) >> 3) - 1); }
@@ -87,7 +87,7 @@ class Tokenisation {
   std::vector<std::string> notes() const {
     std::vector<std::string> out = {fmt::format("{}, {}, {} characters; the last 10 % are for validation", count(int64_t(texts_.files.size()), "text"),
                                                 size_text(texts_.bytes), survey_.characters)};
-    if (!texts_.passed_over.empty()) out[0] += fmt::format("; {} passed over, as they hold zero bytes", count(int64_t(texts_.passed_over.size()), "file"));
+    if (!texts_.skipped.empty()) out[0] += fmt::format("; {} passed over, as they hold zero bytes", count(int64_t(texts_.skipped.size()), "file"));
     if (texts_.runs > 0) out[0] += fmt::format("; {} passed over", count(texts_.runs, "run folder"));
     out.push_back(fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), tokenizer_->vocab_size()));
     if (!learnt_from_.empty()) out.back() += ", " + learnt_from_;
@@ -97,7 +97,7 @@ class Tokenisation {
   void require_utf8() const {
     if (survey_.not_utf8)
       fail(ErrorCode::io, "[data] {}: byte {}, 0x{:02x}, is not UTF-8; convert the file, or take its bytes as they are with tokenizer=byte",
-           texts_.files[survey_.not_utf8->file].path, survey_.not_utf8->offset, survey_.wrong_byte);
+           texts_.files[survey_.not_utf8->file].path, survey_.not_utf8->offset, survey_.invalid_byte);
   }
 
   void choose_tokenizer(const std::shared_ptr<const Tokenizer>& ready, const TextCut& cut) {
@@ -108,7 +108,7 @@ class Tokenisation {
     }
     const bool automatic = options_.tokenizer == "auto";
     if (automatic || options_.tokenizer == "char") require_utf8();
-    const bool alphabet = texts_.bytes <= kMostForChars && survey_.different.size() <= kMostChars;
+    const bool alphabet = texts_.bytes <= kMaxForChars && survey_.different.size() <= kMaxChars;
     if (options_.tokenizer == "char" || (automatic && alphabet)) {
       std::vector<std::string> characters;
       for (char32_t value : survey_.different) append_utf8(characters.emplace_back(), value);
@@ -125,9 +125,9 @@ class Tokenisation {
     const int64_t bytes = bytes_before(texts_, split_);
     const auto in_training = [&](const TextSurvey::Piece& p) { return bytes_before(texts_, p.place) < bytes; };
     const size_t pieces = size_t(std::partition_point(survey_.pieces.begin(), survey_.pieces.end(), in_training) - survey_.pieces.begin());
-    const size_t wanted = bytes <= kMostToLearnFrom ? pieces : std::max<size_t>(size_t(double(pieces) * double(kMostToLearnFrom) / double(bytes)), 1);
+    const size_t wanted = bytes <= kMaxToLearnFrom ? pieces : std::max<size_t>(size_t(double(pieces) * double(kMaxToLearnFrom) / double(bytes)), 1);
     if (options_.progress) options_.progress("learning a vocabulary", 0);
-    give_back_memory();
+    release_heap_memory();
     // The process's memory is rounded coarsely, so that the same budget gives the same vocabulary.
     const int64_t held = (resident_bytes() + kCoarse - 1) / kCoarse * kCoarse, budget = bounded_memory(options_.memory);
     auto room_of = [&](int64_t memory) { return std::max<int64_t>(1, (memory - held - kAtWork) / 16 * 15); };  // allows for heap fragmentation
@@ -142,14 +142,14 @@ class Tokenisation {
                                                         return buffer = std::move(piece.text);
                                                       },
                                                       {.vocab_size = vocabulary_size(options_.vocab, bytes), .threads = worker_threads(), .room = room});
-      give_back_memory();
+      release_heap_memory();
       return learnt;
     };
     size_t share = wanted;
     std::optional<BpeVocabulary> learnt;
     while (!(learnt = learn(share, budget > 0 ? room_of(budget) : 0)))
       if (share /= 2; share == 0) {
-        const int64_t most = enough_memory(held + kAtWork + kLeastRoom);
+        const int64_t most = enough_memory(held + kAtWork + kMinRoom);
         int64_t enough = enough_memory(held + kAtWork + 1);
         while (enough < most && !learn(1, room_of(bounded_memory(enough)))) enough = enough_memory(bounded_memory(enough) + 1);
         fail(ErrorCode::memory,
@@ -159,7 +159,7 @@ class Tokenisation {
       }
     if (share < wanted)
       learnt_from_ = fmt::format("learnt from {} of {} of text, evenly spread: {} of memory have room for no more different words", size_text(read),
-                                 size_text(std::min(bytes, kMostToLearnFrom)), size_text(options_.memory));
+                                 size_text(std::min(bytes, kMaxToLearnFrom)), size_text(options_.memory));
     tokenizer_ = std::make_shared<BpeTokenizer>(*std::move(learnt));
   }
 
@@ -185,7 +185,7 @@ class Tokenisation {
         tokenizer_->encode_to(ignored, std::string_view(piece.text).substr(at, point.bytes));
       } catch (const Error&) {
         fail(ErrorCode::io, "[data] {}: byte {}: {} is not among the {} characters of the vocabulary; take it out, or use a byte or bpe tokenizer",
-             texts_.files[piece.place.file].path, piece.place.offset + int64_t(at), told_character(point.value), tokenizer_->vocab_size());
+             texts_.files[piece.place.file].path, piece.place.offset + int64_t(at), character_text(point.value), tokenizer_->vocab_size());
       }
       at += point.bytes;
     }
@@ -194,13 +194,13 @@ class Tokenisation {
 
   StoredPart write_part(const std::filesystem::path& folder, const char* name, TextPlace from, TextPlace to) const {
     TokenWriter writer(folder, name, tokenizer_->vocab_size());
-    const TextProgress tell = progress("tokenising");
+    const TextProgress report_progress = progress("tokenising");
     const TextCut cut = {options_.cut, tokenizer_->special()};
     for_pieces(
         PieceReader(texts_, cut, from, to), [&](const TextPiece& piece) { return encode(piece); },
         [&](const TextPiece& piece, const std::vector<Token>& tokens) {
           writer.add(tokens);
-          if (tell) tell(double(bytes_before(texts_, piece.place) + int64_t(piece.text.size())) / double(texts_.bytes));
+          if (report_progress) report_progress(double(bytes_before(texts_, piece.place) + int64_t(piece.text.size())) / double(texts_.bytes));
         });
     return writer.finish();
   }

@@ -50,7 +50,7 @@ struct TokenArray::Files {
   };
   std::vector<Mapped> mapped;
   int width;
-  int64_t vocab, total = 0, bytes = 0, most_resident;
+  int64_t vocab, total = 0, bytes = 0, max_resident;
   std::vector<std::atomic<uint64_t>> touched;  // one bit per region
   std::atomic<int64_t> regions_touched = 0;
   std::mutex dropping;
@@ -62,10 +62,10 @@ struct TokenArray::Files {
 
   // Called before tokens are read, so that the pages they bring in never exceed the cap.
   void touch(const Mapped& m, const std::byte* from, int64_t count) {
-    if (bytes <= most_resident) return;
+    if (bytes <= max_resident) return;
     const int64_t first = region_of(m, from), last = region_of(m, from + count * width - 1);
     mark(first, last);
-    if (regions_touched.load(std::memory_order_relaxed) * kRegion <= most_resident) return;
+    if (regions_touched.load(std::memory_order_relaxed) * kRegion <= max_resident) return;
     drop();
     mark(first, last);
   }
@@ -80,18 +80,18 @@ struct TokenArray::Files {
   // Releases all pages; they are read again when needed.
   void drop() {
     const std::lock_guard lock(dropping);
-    if (regions_touched.load() * kRegion <= most_resident) return;
+    if (regions_touched.load() * kRegion <= max_resident) return;
     regions_touched = 0;
     for (std::atomic<uint64_t>& word : touched) word = 0;
     for (const Mapped& m : mapped) ::madvise(const_cast<std::byte*>(m.file.bytes().data()), m.file.bytes().size(), MADV_DONTNEED);
   }
 };
 
-TokenArray::TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t most_resident) : files_(std::make_shared<Files>()) {
+TokenArray::TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t max_resident) : files_(std::make_shared<Files>()) {
   if (width != 1 && width != 2 && width != 4) fail(ErrorCode::value, "[data] tokens of {} bytes; they have 1, 2 or 4", width);
   files_->width = width;
   files_->vocab = vocab;
-  files_->most_resident = most_resident;
+  files_->max_resident = max_resident;
   int64_t regions = 0;
   for (const Shard& shard : shards) {
     MappedFile file(shard.path);
@@ -107,7 +107,7 @@ TokenArray::TokenArray(const std::vector<Shard>& shards, int width, int64_t voca
   }
   files_->touched = std::vector<std::atomic<uint64_t>>(size_t(regions / 64 + 1));
   // Windows are small and scattered: reading ahead would only evict other pages.
-  if (files_->bytes > most_resident)
+  if (files_->bytes > max_resident)
     for (const Files::Mapped& m : files_->mapped) ::madvise(const_cast<std::byte*>(m.file.bytes().data()), m.file.bytes().size(), MADV_RANDOM);
   size_ = files_->total;
 }
@@ -140,6 +140,6 @@ TokenArray TokenArray::part(int64_t first, int64_t count) const {
 }
 
 int64_t TokenArray::mapped_bytes() const { return files_ ? files_->bytes : 0; }
-int64_t TokenArray::resident_cap() const { return files_ ? std::min(files_->bytes, files_->most_resident) : 0; }
+int64_t TokenArray::resident_cap() const { return files_ ? std::min(files_->bytes, files_->max_resident) : 0; }
 
 }  // namespace ridge

@@ -8,7 +8,7 @@
 
 namespace ridge {
 
-// Copies share the mapping. Resident mapped pages count as the process's memory, so at most kMostResident stays resident.
+// Copies share the mapping. Resident mapped pages count as the process's memory, so at most kMaxResident stays resident.
 class TokenArray {
  public:
   struct Shard {
@@ -16,11 +16,11 @@ class TokenArray {
     int64_t offset = 0;  // bytes before the first token
     int64_t tokens = 0;
   };
-  static constexpr int64_t kMostResident = int64_t(64) << 20;
+  static constexpr int64_t kMaxResident = int64_t(64) << 20;
 
   TokenArray() = default;  // no tokens
   // `width`: bytes per token, little-endian; every token is below `vocab`. ErrorCode::io: a file is missing or too short.
-  TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t most_resident = kMostResident);
+  TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t max_resident = kMaxResident);
 
   int64_t size() const { return size_; }
   void copy(int64_t first, std::span<int64_t> out) const;  // thread-safe; ErrorCode::value past the end, ErrorCode::io for a token outside the vocabulary

@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostFolders = 32;
-constexpr uintmax_t kMostBytes = uintmax_t(4) << 30;  // or a tenth of the disk, if that is more
+constexpr size_t kMaxFolders = 32;
+constexpr uintmax_t kMaxBytes = uintmax_t(4) << 30;  // or a tenth of the disk, if that is more
 constexpr std::string_view kUnfinished = "making-";
 
 // A folder that is deleted with the object unless it was moved into place.
@@ -83,13 +83,13 @@ void prune(const fs::path& cache, const fs::path& in_use) {
       fs::remove_all(at->path(), gone);  // left by a process that was killed
   }
   const fs::space_info disk = fs::space(cache, error);
-  const uintmax_t most = std::max(kMostBytes, error ? 0 : disk.capacity / 10);
+  const uintmax_t most = std::max(kMaxBytes, error ? 0 : disk.capacity / 10);
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used > b.used; });
   uintmax_t bytes = bytes_in(in_use);
   for (size_t i = 0; i < entries.size(); ++i) {
     bytes += entries[i].bytes;
     std::error_code gone;
-    if (i + 1 >= kMostFolders || bytes > most) fs::remove_all(entries[i].path, gone);
+    if (i + 1 >= kMaxFolders || bytes > most) fs::remove_all(entries[i].path, gone);
   }
 }
 
@@ -106,7 +106,7 @@ std::optional<Dataset> open_if_good(const fs::path& folder) {
 // Returns the memory used for making tokens to the system: a plan counts what the process holds, and must not depend on whether the tokens were cached.
 void make_tokens(const TokenRecipe& recipe, const fs::path& folder) {
   recipe.make(folder);
-  give_back_memory();
+  release_heap_memory();
 }
 
 // Tokens in a folder about to be deleted: they last as long as the process has them mapped.

@@ -19,8 +19,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kFormat = "ridge tokens 1";
 constexpr const char *kIndex = "index.json", *kTokenizer = "tokenizer.json";
 constexpr uintmax_t kLargestIndex = uintmax_t(1) << 28;
-constexpr int64_t kMostTokens = int64_t(1) << 48;
-constexpr int64_t kMostToCheck = int64_t(1) << 28;  // reads in a moment
+constexpr int64_t kMaxTokens = int64_t(1) << 48;
+constexpr int64_t kMaxToCheck = int64_t(1) << 28;  // reads in a moment
 
 template <class T>
 void narrow(std::span<const Token> from, std::byte* to) {
@@ -96,12 +96,12 @@ class IndexReader {
       const std::string file = shard.at("file");
       if (file.empty() || file.find('/') != std::string::npos) refuse("a shard outside of the folder");
       shards.push_back({(folder_ / file).string(), 0, shard.at("tokens")});
-      if (shards.back().tokens < 0 || shards.back().tokens > kMostTokens - tokens) refuse("a shard with an impossible number of tokens");
+      if (shards.back().tokens < 0 || shards.back().tokens > kMaxTokens - tokens) refuse("a shard with an impossible number of tokens");
       tokens += shards.back().tokens;
     }
     if (part.at("tokens").get<int64_t>() != tokens) refuse("the shards hold another number of tokens than their part");
     TokenArray out(shards, width, vocab);
-    if (out.mapped_bytes() > kMostToCheck) return out;
+    if (out.mapped_bytes() > kMaxToCheck) return out;
     Checksum sum;
     for (const TokenArray::Shard& shard : shards) add_file(sum, shard.path, shard.tokens * width);
     if (sum.hex() != part.at("checksum").get<std::string>()) refuse("the shards were changed after they were written");

@@ -133,7 +133,7 @@ std::optional<double> possible_loss(const Dataset& data, int64_t most) {
   return nats / characters;
 }
 
-double characters_a_token(const Dataset& data, int64_t block, int64_t most) {
+double count_characters_per_token(const Dataset& data, int64_t block, int64_t most) {
   if (data.window_characters.empty()) return data.validation.size() > 0 ? data.validation_characters / double(data.validation.size()) : 0;
   const EvenChoice choice(int64_t(data.window_characters.size()), most);
   double characters = 0;

@@ -32,11 +32,11 @@ class Examination {
   }
 
  private:
-  void say(Level level, std::string what, std::string number, std::string remedy) {
+  void add(Level level, std::string what, std::string number, std::string remedy) {
     findings_.push_back({level, std::move(what), std::move(number), std::move(remedy)});
   }
-  void warn(std::string what, std::string number, std::string remedy) { say(Level::warning, std::move(what), std::move(number), std::move(remedy)); }
-  void note(std::string what, std::string number = {}, std::string remedy = {}) { say(Level::note, std::move(what), std::move(number), std::move(remedy)); }
+  void warn(std::string what, std::string number, std::string remedy) { add(Level::warning, std::move(what), std::move(number), std::move(remedy)); }
+  void note(std::string what, std::string number = {}, std::string remedy = {}) { add(Level::note, std::move(what), std::move(number), std::move(remedy)); }
 
   void cpus() {
     const int online = int(limits_.online.size()), allowed = int(limits_.cpus.size());
@@ -106,7 +106,7 @@ class Examination {
     if (limits_.open_files && *limits_.open_files < 256)
       warn("few files may be open at once", fmt::format("ulimit -n {}", *limits_.open_files), "ulimit -n 4096");
     if (report_.budget.bytes < 64 * kMiB)
-      say(Level::error, "there is not enough memory to run anything", size_text(report_.budget.bytes),
+      add(Level::error, "there is not enough memory to run anything", size_text(report_.budget.bytes),
           "free some, or raise the limit: " + report_.budget.reason);
   }
 
@@ -136,17 +136,17 @@ class Examination {
   void choices() {
     const bool forbidden = facts_.fallback == Fallback::forbid;
     if (report_.device.fell_back)
-      say(forbidden ? Level::error : Level::warning,
+      add(forbidden ? Level::error : Level::warning,
           fmt::format("{} was asked for but is not available: {}", facts_.device, instead(to_string(report_.device.device))), facts_.device_source,
           report_.device.notices.front());
     if (report_.precision.fell_back)
-      say(forbidden ? Level::error : Level::warning, fmt::format("{} was asked for but is not available: {}", facts_.precision, instead("fp32")),
+      add(forbidden ? Level::error : Level::warning, fmt::format("{} was asked for but is not available: {}", facts_.precision, instead("fp32")),
           facts_.precision_source, report_.precision.notices.front());
     else if (!report_.precision.notices.empty())
       warn(report_.precision.notices.front(), fmt::format("precision {}: {}", facts_.precision, facts_.precision_source),
            "precision=auto takes the fastest that is safe");
     if (!facts_.configuration.empty())
-      say(Level::error, "the configuration cannot be used, and is left out here", facts_.configuration, "ridge config check FILE names every mistake");
+      add(Level::error, "the configuration cannot be used, and is left out here", facts_.configuration, "ridge config check FILE names every mistake");
     for (const std::string& notice : report_.budget.notices) warn(notice, facts_.memory_source, "lower memory, or leave it to auto");
     if (!facts_.ceilings) note("nothing is measured on this machine yet", {}, "ridge probe --quick takes 5 s and is kept");
     if (facts_.ceilings && facts_.ceilings->others > kQuiet)

@@ -9,7 +9,7 @@ namespace ridge {
 namespace {
 
 constexpr double kSocketPadding = 18, kSocketTitle = 34, kSocketGap = 16;
-constexpr size_t kMostTiles = 1024;
+constexpr size_t kMaxTiles = 1024;
 
 struct Sizes {
   double core, gap, padding, cluster_gap, bar;
@@ -67,7 +67,7 @@ std::vector<std::vector<const Core*>> domains_of(const std::vector<const Core*>&
 
 Group group_of(const std::vector<const Core*>& domain, const Machine& machine, const std::set<int>& allowed) {
   const std::vector<CoreKind>& kinds = machine.topology.kinds;
-  const bool many = machine.topology.cores.size() > kMostTiles;
+  const bool many = machine.topology.cores.size() > kMaxTiles;
   Group group;
   std::map<int, size_t> module_of;  // by cluster
   for (const Core* core : domain) {

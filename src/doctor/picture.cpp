@@ -89,18 +89,18 @@ void draw_core(Picture& picture, const PlannedCore& core, const Topology& topolo
   if (side >= 78) {
     picture.text({b.x + 0.11 * side, b.y + 0.26 * side}, label, {.size = 0.19 * side, .ink = on, .bold = true});
     const CoreKind* kind = size_t(core.kind) < topology.kinds.size() ? &topology.kinds[size_t(core.kind)] : nullptr;
-    constexpr double kRoomy = 130;  // large enough to show figures too
+    constexpr double kDetailedSize = 130;  // large enough to show figures too
     const double size = std::min(14.0, 0.105 * side);
     double y = b.y + 0.46 * side;
     for (int level : {1, 2}) {
       const int64_t bytes = kind ? kind->cache_bytes(level) : 0;
       if (bytes == 0) continue;
       picture.text({b.x + 0.11 * side, y}, fmt::format("L{} {}", level, size_text(bytes)), {.size = size, .ink = on});
-      if (const double gbs = figures.read_gbs[size_t(level - 1)]; side >= kRoomy && gbs > 0)
+      if (const double gbs = figures.read_gbs[size_t(level - 1)]; side >= kDetailedSize && gbs > 0)
         picture.text({b.x + 0.89 * side, y}, fmt::format("{} GB/s", three_digits(gbs)), {.size = size, .ink = on, .anchor = Anchor::end});
       y += 0.15 * side;
     }
-    if (side >= kRoomy && figures.gflops > 0)
+    if (side >= kDetailedSize && figures.gflops > 0)
       picture.text({b.x + 0.89 * side, b.y + 0.26 * side}, fmt::format("{} GFLOP/s", three_digits(figures.gflops)),
                    {.size = 1.1 * size, .ink = on, .anchor = Anchor::end, .bold = true});
     threads(b.y + 0.82 * side, 0.07 * side);
@@ -402,17 +402,17 @@ void draw_head(Picture& picture, const DoctorReport& report) {
   picture.text({kMargin, 93}, svg::fit(text, kInner / kWide, 15), {.size = 15, .ink = Ink::muted});
 }
 
-constexpr size_t kMostProblems = 6;
+constexpr size_t kMaxProblems = 6;
 
 // The verdict, one line per problem, and a line with the number omitted.
 size_t finding_lines(const DoctorReport& report) {
   const size_t problems = problems_of(report).size();
-  return 1 + std::min(problems, kMostProblems) + (problems > kMostProblems);
+  return 1 + std::min(problems, kMaxProblems) + (problems > kMaxProblems);
 }
 
 void draw_findings(Picture& picture, const DoctorReport& report, double y) {
   const std::vector<Finding> problems = problems_of(report);
-  const size_t shown = std::min(problems.size(), kMostProblems);
+  const size_t shown = std::min(problems.size(), kMaxProblems);
   auto line = [&](size_t i, std::optional<Ink> dot, const std::string& text, bool bold = false) {
     const double at = y + 22 * double(i);
     if (dot) picture.circle({kMargin + 6, at + 7}, 6, {.fill = *dot});

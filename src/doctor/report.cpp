@@ -19,7 +19,7 @@ BudgetFacts budget_facts_of(const DoctorReport& report) {
   if (report.device.device.kind == Device::Kind::cuda)
     for (const Gpu& gpu : facts.gpus.gpus)
       if (gpu.ordinal == report.device.device.index) budget = budget_facts(gpu);
-  budget.wish = facts.memory;
+  budget.requested = facts.memory;
   budget.fraction = facts.memory_fraction;
   return budget;
 }

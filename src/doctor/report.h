@@ -62,11 +62,11 @@ struct DoctorReport {
 DoctorReport examine(DoctorFacts facts);
 std::vector<Finding> findings_of(const DoctorReport& report);  // called by examine()
 
-struct TextLook {
+struct ReportStyle {
   int width = 100;
   bool colours = false;
 };
-std::string to_text(const DoctorReport& report, const TextLook& look = {});
+std::string to_text(const DoctorReport& report, const ReportStyle& style = {});
 std::string to_json(const DoctorReport& report);  // a single document
 std::string to_svg(const DoctorReport& report);
 

@@ -14,7 +14,7 @@ enum class Style { plain, bold, dim, warn, bad };
 
 class Sheet {
  public:
-  explicit Sheet(const TextLook& look) : look_(look) { look_.width = std::clamp(look.width, 40, 160); }
+  explicit Sheet(const ReportStyle& style) : style_(style) { style_.width = std::clamp(style.width, 40, 160); }
 
   void blank() { text_ += '\n'; }
   void heading(std::string_view words) { text_ += styled(words, Style::bold) + "\n"; }
@@ -22,18 +22,18 @@ class Sheet {
   // A label with text to its right; further lines go below the text. If no words fit there, the text goes below the label.
   void row(std::string_view label, int indent, std::string_view words, Style style = Style::plain) {
     text_ += label;
-    if (constexpr int kNarrow = 20, kBelow = 4; look_.width - indent < kNarrow && !words.empty()) {
+    if (constexpr int kNarrow = 20, kBelow = 4; style_.width - indent < kNarrow && !words.empty()) {
       text_.erase(text_.find_last_not_of(' ') + 1);
       text_ += '\n';
       label = "", indent = kBelow;
     }
-    if (!words.empty()) text_ += std::string(size_t(std::max(0, indent - display_width(label))), ' ') + styled(wrap(words, look_.width, indent), style);
+    if (!words.empty()) text_ += std::string(size_t(std::max(0, indent - display_width(label))), ' ') + styled(wrap(words, style_.width, indent), style);
     text_.erase(text_.find_last_not_of(' ') + 1);
     text_ += '\n';
   }
 
   std::string styled(std::string_view words, Style style) const {
-    if (!look_.colours || style == Style::plain) return std::string(words);
+    if (!style_.colours || style == Style::plain) return std::string(words);
     constexpr const char* kCodes[] = {"", "1", "2", "33", "31"};
     return fmt::format("\033[{}m{}\033[0m", kCodes[int(style)], words);
   }
@@ -41,7 +41,7 @@ class Sheet {
   std::string str() && { return std::move(text_); }
 
  private:
-  TextLook look_;
+  ReportStyle style_;
   std::string text_;
 };
 
@@ -151,8 +151,8 @@ void add_findings(Sheet& sheet, const DoctorReport& report) {
 
 }  // namespace
 
-std::string to_text(const DoctorReport& report, const TextLook& look) {
-  Sheet sheet(look);
+std::string to_text(const DoctorReport& report, const ReportStyle& style) {
+  Sheet sheet(style);
   sheet.heading(fmt::format("ridge doctor {}", report.facts.version));
   sheet.blank();
   add_machine(sheet, report.facts);

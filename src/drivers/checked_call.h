@@ -10,7 +10,7 @@ template <class Owner, class... Args>
 class CheckedCall {
  public:
   CheckedCall(const Owner& owner, const char* symbol) : owner_(owner), symbol_(symbol) {
-    if (!owner.library().bind(function_, symbol)) owner.lacks(symbol);
+    if (!owner.library().bind(function_, symbol)) owner.throw_missing(symbol);
   }
   CheckedCall(const CheckedCall&) = delete;
   CheckedCall& operator=(const CheckedCall&) = delete;

@@ -8,7 +8,7 @@ namespace {
 // The library's constants for types, compute modes and attributes.
 constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;
 constexpr int kComputeF32 = 68, kComputeTf32 = 77;
-constexpr int kTransposeA = 3, kMostWorkspace = 1;
+constexpr int kTransposeA = 3, kMaxWorkspace = 1;
 constexpr int kNotSupported = 15;
 
 int type_of(Precision precision) {
@@ -40,7 +40,7 @@ size_t CublasLt::version() const {
   return library().bind(get, "cublasLtGetVersion") ? get() : 0;
 }
 
-void CublasLt::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install cuBLAS 12 or newer", found_.path, symbol); }
+void CublasLt::throw_missing(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install cuBLAS 12 or newer", found_.path, symbol); }
 
 void CublasLt::refuse(const char* symbol, int code) const {
   const char* (*status_name)(int) = nullptr;
@@ -67,7 +67,7 @@ std::vector<LtHeuristic> SquareMatmul::algorithms(int most) const {
   lt_.preference_create(&handle);
   const Owned preference(handle, lt_.preference_destroy);
   const uint64_t bytes = uint64_t(workspace_bytes_);
-  lt_.preference_set(handle, kMostWorkspace, &bytes, sizeof bytes);
+  lt_.preference_set(handle, kMaxWorkspace, &bytes, sizeof bytes);
   std::vector<LtHeuristic> found(size_t(most), LtHeuristic{});
   int count = 0;
   const LtLayout layout = layout_.get();

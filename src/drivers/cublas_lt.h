@@ -37,7 +37,7 @@ class CublasLt {
   const DynamicLibrary& library() const { return found_.library; }
   LtHandle handle() const { return handle_.get(); }
   size_t version() const;  // 130201 is 13.2.1
-  [[noreturn]] void lacks(const char* symbol) const;
+  [[noreturn]] void throw_missing(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code) const;
 
  private:

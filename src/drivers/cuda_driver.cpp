@@ -93,7 +93,7 @@ Driver::Driver(const std::string& path) : path_(path), library_(open(path)) {
   init(0);
 }
 
-void Driver::lacks(const char* symbol) const {
+void Driver::throw_missing(const char* symbol) const {
   fail(ErrorCode::unsupported, "{} lacks {}: it is too old or not the driver's; install a driver for CUDA 12 or newer", path_, symbol);
 }
 
@@ -131,9 +131,9 @@ PinnedMemory allocate_pinned(const Driver& driver, int64_t bytes) {
 }
 
 Stream make_stream(const Driver& driver) {
-  constexpr unsigned kApart = 1;  // does not synchronise with the default stream
+  constexpr unsigned kNonBlocking = 1;  // does not synchronise with the default stream
   StreamHandle handle = nullptr;
-  driver.stream_create(&handle, kApart);
+  driver.stream_create(&handle, kNonBlocking);
   return {handle, driver.stream_destroy};
 }
 

@@ -43,7 +43,7 @@ class Driver {
 
   const DynamicLibrary& library() const { return library_; }
   int version() const { return version_; }  // the newest CUDA version it supports: 12040 is 12.4
-  [[noreturn]] void lacks(const char* symbol) const;
+  [[noreturn]] void throw_missing(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code, const std::string& what = {}) const;
   int attribute(int which, int device) const;  // 0: unknown
 

@@ -33,7 +33,7 @@ enum DnnType {
   kDnnHeuristicMode = 8,
   kDnnNote = 11,
   kDnnDescriptor = 15,
-  kDnnHabit = 19
+  kDnnBehaviour = 19
 };
 enum DnnAttribute {
   kDnnComputeType = 100,
@@ -80,12 +80,12 @@ enum DnnAttribute {
   kDnnPackWorkspace = 1003,
   kDnnEngineNumber = 1301,
   kDnnEngineNotes = 1303,
-  kDnnEngineHabits = 1305,
+  kDnnEngineBehaviours = 1305,
 };
 constexpr int kDnnCorrelation = 1;
-constexpr uint64_t kDnnIsCompiled = 1;                   // one of the behaviour notes
-constexpr int kDnnBestFirst = 3, kDnnWhateverWorks = 2;  // kinds of heuristics
-enum DnnNote { kDnnMatrixUnits = 0, kDnnNarrowsFactors = 1, kDnnNarrowSums = 2, kDnnFourier = 3, kDnnByChance = 4, kDnnWinograd = 5, kDnnWinogradLast = 8 };
+constexpr uint64_t kDnnIsCompiled = 1;              // one of the behaviour notes
+constexpr int kDnnBestFirst = 3, kDnnFallback = 2;  // kinds of heuristics
+enum DnnNote { kDnnMatrixUnits = 0, kDnnNarrowsFactors = 1, kDnnNarrowSums = 2, kDnnFourier = 3, kDnnNondet = 4, kDnnWinograd = 5, kDnnWinogradLast = 8 };
 
 int cudnn_type(DType t) { return t == DType::f32 ? 0 : t == DType::f16 ? 2 : 9; }
 
@@ -137,7 +137,7 @@ void Cudnn::start() const {
   handle_ = {handle, destroy};
 }
 
-void Cudnn::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install cuDNN 8.5 or newer", found_.path, symbol); }
+void Cudnn::throw_missing(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install cuDNN 8.5 or newer", found_.path, symbol); }
 
 void Cudnn::refuse(const char* symbol, int code) const {
   const char* (*status_name)(int) = nullptr;
@@ -215,7 +215,7 @@ std::vector<CudnnConvolution::Proposal> CudnnConvolution::proposals() const {
     for (int64_t i = 0; i < std::min<int64_t>(count, 64); ++i) set |= uint64_t(1) << (values[i] & 63);
     return set;
   };
-  for (int mode : {kDnnBestFirst, kDnnWhateverWorks}) {
+  for (int mode : {kDnnBestFirst, kDnnFallback}) {
     const Descriptor heuristic = make(kDnnHeuristic);
     set(heuristic, kDnnHeuristicGraph, kDnnDescriptor, graph_.get()), set(heuristic, kDnnHeuristicKind, kDnnHeuristicMode, mode);
     if (cudnn_.descriptor_finish.quietly(heuristic.get()) != 0) continue;
@@ -235,10 +235,10 @@ std::vector<CudnnConvolution::Proposal> CudnnConvolution::proposals() const {
     if (cudnn_.descriptor_get.quietly(handle, kDnnEngineNumber, kDnnI64, 1, &count, &p.engine) != 0) continue;
     const uint64_t notes = bits(handle, kDnnEngineNotes, kDnnNote);
     auto has = [&](int note) { return (notes >> note & 1) != 0; };
-    p.lawful = !(bits(handle, kDnnEngineHabits, kDnnHabit) & kDnnIsCompiled) && !has(kDnnByChance) && !has(kDnnNarrowsFactors) && !has(kDnnNarrowSums) &&
-               !has(kDnnFourier);
-    for (int n = kDnnWinograd; n <= kDnnWinogradLast; ++n) p.lawful &= !has(n);
-    if (conv_.exact && conv_.x.type == DType::f32) p.lawful &= !has(kDnnMatrixUnits);
+    p.allowed = !(bits(handle, kDnnEngineBehaviours, kDnnBehaviour) & kDnnIsCompiled) && !has(kDnnNondet) && !has(kDnnNarrowsFactors) && !has(kDnnNarrowSums) &&
+                !has(kDnnFourier);
+    for (int n = kDnnWinograd; n <= kDnnWinogradLast; ++n) p.allowed &= !has(n);
+    if (conv_.exact && conv_.x.type == DType::f32) p.allowed &= !has(kDnnMatrixUnits);
   }
   return all;
 }

@@ -29,7 +29,7 @@ class Cudnn {
   bool started() const { return handle_.get() != nullptr; }
   CudnnHandle handle() const;  // ErrorCode::unsupported if too old, incomplete or failing to start
   int version() const;         // 91002 is 9.10.2, 8907 is 8.9.7; only after the library has started
-  [[noreturn]] void lacks(const char* symbol) const;
+  [[noreturn]] void throw_missing(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code) const;
 
  private:
@@ -83,7 +83,7 @@ class CudnnConvolution {
     Descriptor config;
     int64_t engine = 0;  // the library's algorithm number
     // Bitwise reproducible, with f32 sums of unrounded factors, and without run-time compilation, which takes half a second.
-    bool lawful = false;
+    bool allowed = false;
   };
   struct Plan {
     Descriptor config, descriptor;

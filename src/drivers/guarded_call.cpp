@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostBytes = 1 << 20;            // per child's answer; a misbehaving driver must not fill our memory
+constexpr size_t kMaxBytes = 1 << 20;             // per child's answer; a misbehaving driver must not fill our memory
 constexpr std::string_view kLastLine = "\x04\n";  // marks a complete answer
 
 struct Child {
@@ -48,12 +48,12 @@ void close_from(int first) {
 #if defined(__linux__)
   if (::close_range(unsigned(first), ~0u, 0) == 0) return;
 #endif
-  constexpr int kMost = 4096;
-  for (int descriptor = first; descriptor < kMost; ++descriptor) ::close(descriptor);
+  constexpr int kMax = 4096;
+  for (int descriptor = first; descriptor < kMax; ++descriptor) ::close(descriptor);
 }
 
 // Never returns: the child must not run the parent's destructors or exit handlers.
-[[noreturn]] void be_child(const std::function<void(ChildVoice&)>& question, int answers, pid_t parent) {
+[[noreturn]] void run_child(const std::function<void(ChildOutput&)>& question, int answers, pid_t parent) {
 #if defined(__linux__)
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
@@ -74,9 +74,9 @@ void close_from(int first) {
   constexpr int kAnswers = 3;
   if (answers != kAnswers) ::dup2(answers, kAnswers);
   close_from(kAnswers + 1);
-  ChildVoice voice(kAnswers);
+  ChildOutput output(kAnswers);
   try {
-    question(voice);
+    question(output);
   } catch (...) {
     ::_exit(1);
   }
@@ -84,7 +84,7 @@ void close_from(int first) {
   ::_exit(0);
 }
 
-Child start(const std::function<void(ChildVoice&)>& question) {
+Child start(const std::function<void(ChildOutput&)>& question) {
   Child child;
   int ends[2];
   if (::pipe(ends) != 0) return child;
@@ -96,7 +96,7 @@ Child start(const std::function<void(ChildVoice&)>& question) {
   child.pid = answers < 0 ? -1 : ::fork();
   if (child.pid == 0) {
     ::close(ends[0]);
-    be_child(question, answers, parent);
+    run_child(question, answers, parent);
   }
   const int error = errno;
   if (answers >= 0) ::close(answers);
@@ -110,11 +110,11 @@ Child start(const std::function<void(ChildVoice&)>& question) {
   return child;
 }
 
-void hear(Child& child) {
+void read_output(Child& child) {
   char buffer[4096];
   const ssize_t got = ::read(child.descriptor, buffer, sizeof buffer);
   if (got < 0 && errno == EINTR) return;
-  if (got <= 0 || child.text.size() >= kMostBytes) {
+  if (got <= 0 || child.text.size() >= kMaxBytes) {
     child.open = false;
     return;
   }
@@ -160,7 +160,7 @@ ChildAnswer answer_of(Child& child, bool late) {
 
 }  // namespace
 
-void ChildVoice::line(const std::string& text) {
+void ChildOutput::line(const std::string& text) {
   std::string clean = text;
   std::replace_if(
       clean.begin(), clean.end(), [](unsigned char c) { return (c < 32 && c != '\t') || c == 127; }, ' ');
@@ -180,7 +180,7 @@ std::string describe(const ChildAnswer& answer) {
   return fmt::format("could not be asked ({})", std::strerror(answer.code));
 }
 
-struct AskedChildren::State {
+struct PendingChildren::State {
   Clock::time_point deadline;
   std::vector<Child> children;
   std::vector<ChildAnswer> answers;
@@ -188,7 +188,7 @@ struct AskedChildren::State {
   bool waiting(size_t i) const { return children[i].pid > 0 && !done[i]; }
 };
 
-AskedChildren::AskedChildren(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds) : state_(std::make_unique<State>()) {
+PendingChildren::PendingChildren(const std::vector<std::function<void(ChildOutput&)>>& questions, double seconds) : state_(std::make_unique<State>()) {
   state_->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   state_->answers.resize(questions.size()), state_->done.resize(questions.size(), false);
   for (size_t i = 0; i < questions.size(); ++i) {
@@ -197,12 +197,12 @@ AskedChildren::AskedChildren(const std::vector<std::function<void(ChildVoice&)>>
   }
 }
 
-AskedChildren::~AskedChildren() {
+PendingChildren::~PendingChildren() {
   for (size_t i = 0; i < state_->children.size(); ++i)
     if (state_->waiting(i)) answer_of(state_->children[i], true);
 }
 
-std::vector<ChildAnswer> AskedChildren::answers() {
+std::vector<ChildAnswer> PendingChildren::answers() {
   State& s = *state_;
   while (true) {
     std::vector<pollfd> polls;
@@ -221,7 +221,7 @@ std::vector<ChildAnswer> AskedChildren::answers() {
     }
     for (size_t p = 0; p < polls.size(); ++p) {
       Child& child = s.children[which[p]];
-      if (polls[p].revents) hear(child);
+      if (polls[p].revents) read_output(child);
       if (!child.open) s.answers[which[p]] = answer_of(child, false), s.done[which[p]] = true;
     }
   }
@@ -230,8 +230,8 @@ std::vector<ChildAnswer> AskedChildren::answers() {
   return s.answers;
 }
 
-std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds) {
-  return AskedChildren(questions, seconds).answers();
+std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildOutput&)>>& questions, double seconds) {
+  return PendingChildren(questions, seconds).answers();
 }
 
 }  // namespace ridge

@@ -8,9 +8,9 @@
 namespace ridge {
 
 // How the child answers: in whole lines. Lines written before a crash still arrive.
-class ChildVoice {
+class ChildOutput {
  public:
-  explicit ChildVoice(int descriptor) : descriptor_(descriptor) {}
+  explicit ChildOutput(int descriptor) : descriptor_(descriptor) {}
   void line(const std::string& text);  // control characters become spaces; tabs stay
 
  private:
@@ -27,14 +27,14 @@ std::string describe(const ChildAnswer& answer);  // "crashed (SIGSEGV)", "did n
 
 // Runs all questions concurrently, each in its own child process; children that have not finished after `seconds` are killed. Their stdout and stderr are
 // discarded, and nothing that they load or break affects this process.
-std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds);
+std::vector<ChildAnswer> ask_children(const std::vector<std::function<void(ChildOutput&)>>& questions, double seconds);
 
 // The same in two steps, so that the caller can work in between. The destructor kills children that have not finished.
-class AskedChildren {
+class PendingChildren {
  public:
-  AskedChildren(const std::vector<std::function<void(ChildVoice&)>>& questions, double seconds);  // starts the children
-  ~AskedChildren();
-  AskedChildren(const AskedChildren&) = delete;
+  PendingChildren(const std::vector<std::function<void(ChildOutput&)>>& questions, double seconds);  // starts the children
+  ~PendingChildren();
+  PendingChildren(const PendingChildren&) = delete;
   std::vector<ChildAnswer> answers();  // waits; call once
 
  private:

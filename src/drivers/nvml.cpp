@@ -25,7 +25,7 @@ struct PciInfo {
   char bus_id[32];
 };
 
-constexpr int kMostNvmlDevices = 256;
+constexpr int kMaxNvmlDevices = 256;
 constexpr unsigned kTextSize = 96;
 
 }  // namespace
@@ -80,7 +80,7 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& path, std::string& why) {
   }
   unsigned count = 0;
   if (state->get_count(&count) != 0) count = 0;
-  for (unsigned i = 0; i < std::min<unsigned>(count, kMostNvmlDevices); ++i) {
+  for (unsigned i = 0; i < std::min<unsigned>(count, kMaxNvmlDevices); ++i) {
     NvmlHandle handle = nullptr;
     state->get_handle(i, &handle);  // a GPU that fell off the bus keeps its index
     state->handles.push_back(handle);

@@ -17,11 +17,11 @@ FoundLibrary require(const LibrarySearch& search) {
 }
 
 // The error lines, without noise from the prelude.
-std::string first_complaints(const std::string& log) {
-  constexpr int kMost = 6;
+std::string first_errors(const std::string& log) {
+  constexpr int kMax = 6;
   std::string out;
   int lines = 0;
-  for (size_t at = 0; at < log.size() && lines < kMost;) {
+  for (size_t at = 0; at < log.size() && lines < kMax;) {
     const size_t end = std::min(log.find('\n', at), log.size());
     const std::string line = log.substr(at, end - at);
     at = end + 1;
@@ -36,7 +36,7 @@ std::string first_complaints(const std::string& log) {
 
 Nvrtc::Nvrtc(const LibrarySearch& search) : found_(require(search)) {}
 
-void Nvrtc::lacks(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install NVRTC of CUDA 12 or newer", found_.path, symbol); }
+void Nvrtc::throw_missing(const char* symbol) const { fail(ErrorCode::unsupported, "{} lacks {}: install NVRTC of CUDA 12 or newer", found_.path, symbol); }
 
 void Nvrtc::refuse(const char* symbol, int code) const {
   const char* (*text)(int) = nullptr;
@@ -82,9 +82,9 @@ std::string Nvrtc::compile(const std::string& kernel, const std::string& source,
     if (code != kCompilation) refuse(compile_program.symbol(), code);
     size_t size = 0;
     log_size(program, &size);
-    std::string said(size, '\0');
-    if (size) log(program, said.data());
-    fail(ErrorCode::internal, "[nvrtc] kernel {} does not compile for {}:{}", kernel, target, first_complaints(said.c_str()));
+    std::string build_log(size, '\0');
+    if (size) log(program, build_log.data());
+    fail(ErrorCode::internal, "[nvrtc] kernel {} does not compile for {}:{}", kernel, target, first_errors(build_log.c_str()));
   }
   size_t size = 0;
   cubin_size(program, &size);

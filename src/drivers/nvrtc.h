@@ -28,7 +28,7 @@ class Nvrtc {
   std::string compile(const std::string& kernel, const std::string& source, const std::string& target) const;
 
   const DynamicLibrary& library() const { return found_.library; }
-  [[noreturn]] void lacks(const char* symbol) const;
+  [[noreturn]] void throw_missing(const char* symbol) const;
   [[noreturn]] void refuse(const char* symbol, int code) const;
 
  private:

@@ -75,37 +75,37 @@ std::shared_ptr<std::byte> allocate_on(EagerDevice& device, int64_t bytes) {
 }
 
 std::shared_ptr<std::byte> on_device(TensorState& s, EagerDevice& device) {
-  if (s.there && s.device == &device) return s.there;
+  if (s.device_data && s.device == &device) return s.device_data;
   const std::shared_ptr<std::byte>& from = on_host(s);
   std::shared_ptr<std::byte> to = allocate_on(device, s.type.bytes());
   if (s.type.bytes()) device.backend->upload(to.get(), from.get(), s.type.bytes());
-  if (!s.shared) s.there = to, s.device = &device;
+  if (!s.shared) s.device_data = to, s.device = &device;
   return to;
 }
 
 }  // namespace
 
 const std::shared_ptr<std::byte>& on_host(TensorState& s) {
-  if (!s.there || (s.data && !s.shared)) return s.data;
+  if (!s.device_data || (s.data && !s.shared)) return s.data;
   // Reads into the same memory every time, so that the pointer from data() stays valid; unless someone else shares the old bytes.
   std::shared_ptr<std::byte> data = s.data && s.data.use_count() == 1 ? s.data : allocate(s.type.bytes());
-  if (s.type.bytes()) s.device->backend->download(data.get(), s.there.get(), s.type.bytes());
+  if (s.type.bytes()) s.device->backend->download(data.get(), s.device_data.get(), s.type.bytes());
   return s.data = std::move(data);
 }
 
 void share_memory(TensorState& s, std::shared_ptr<std::byte> data) {
   s.data = std::move(data), s.shared = true;
-  s.there = nullptr, s.device = nullptr;
+  s.device_data = nullptr, s.device = nullptr;
 }
 
-void share_memory(TensorState& s, std::shared_ptr<std::byte> there, EagerDevice& device) {
-  s.there = std::move(there), s.device = &device, s.shared = true;
+void share_memory(TensorState& s, std::shared_ptr<std::byte> device_data, EagerDevice& device) {
+  s.device_data = std::move(device_data), s.device = &device, s.shared = true;
   s.data = nullptr;
 }
 
 void assign(TensorState& s, const void* bytes) {
-  if (s.shared && s.there)
-    s.device->backend->upload(s.there.get(), bytes, s.type.bytes());
+  if (s.shared && s.device_data)
+    s.device->backend->upload(s.device_data.get(), bytes, s.type.bytes());
   else
     std::memcpy(Tensor(s.shared_from_this()).mutable_data(), bytes, size_t(s.type.bytes()));
 }
@@ -185,7 +185,7 @@ void evaluate(std::span<const Tensor> tensors) {
   Graph own;
   std::unordered_map<NodeId, NodeId> known;
   EagerDevice& device = eager_device();
-  const bool far = !device.backend->host_memory();
+  const bool uses_device_memory = !device.backend->host_memory();
   std::vector<NodeId> inputs;
   std::vector<std::shared_ptr<std::byte>> operands;  // kept alive until the program has been launched
   std::vector<const void*> in;
@@ -197,7 +197,7 @@ void evaluate(std::span<const Tensor> tensors) {
              to_string(s->type));
       known[id] = own.input(s->type, "x");
       inputs.push_back(known[id]);
-      operands.push_back(far ? on_device(*s, device) : on_host(*s));
+      operands.push_back(uses_device_memory ? on_device(*s, device) : on_host(*s));
       in.push_back(operands.back().get());
     }
   std::vector<NodeId> outputs = import_nodes(own, lazy->graph, roots, known);
@@ -206,21 +206,21 @@ void evaluate(std::span<const Tensor> tensors) {
   bool cacheable = key.find("scan(") == std::string::npos;  // a scan's body is identified only by its address
   CompileOptions options(*device.backend);
   options.arena = device.arena;
-  if (far) key += " " + device.name;
+  if (uses_device_memory) key += " " + device.name;
   auto make = [&] { return std::make_shared<Executable>(own, inputs, outputs, options); };
   std::shared_ptr<Executable> exe = cacheable ? cache().find(key, make) : make();
   std::vector<std::shared_ptr<std::byte>> results;
   std::vector<void*> out;
   for (const Tensor& t : todo) {
     const int64_t bytes = t.state()->type.bytes();
-    results.push_back(far ? allocate_on(device, bytes) : allocate(bytes));
+    results.push_back(uses_device_memory ? allocate_on(device, bytes) : allocate(bytes));
     out.push_back(results.back().get());
   }
   exe->run(in, out);
   cache().stats.kernels = int64_t(exe->report().kernels.size());
   for (size_t i = 0; i < todo.size(); ++i) {
     TensorState& s = *todo[i].state();
-    (far ? s.there : s.data) = std::move(results[i]), s.device = far ? &device : nullptr;
+    (uses_device_memory ? s.device_data : s.data) = std::move(results[i]), s.device = uses_device_memory ? &device : nullptr;
     s.lazy = nullptr, s.id = kNone;
   }
 }
@@ -359,7 +359,7 @@ const void* Tensor::data() const {
 
 void* Tensor::mutable_data() {
   eval();
-  if (state_->shared && state_->there)
+  if (state_->shared && state_->device_data)
     fail(ErrorCode::usage, "[tensor] \"{}\" {} lies in the memory of a step on {}; set it before the step is compiled, or load weights", state_->name,
          to_string(state_->type), state_->device->name);
   detail::share_memory(*state_, detail::on_host(*state_));

@@ -22,19 +22,19 @@ struct EagerDevice;
 
 struct TensorState : std::enable_shared_from_this<TensorState> {
   Type type;
-  std::shared_ptr<std::byte> data;   // in host memory; null until computed there or downloaded
-  std::shared_ptr<std::byte> there;  // in device memory; null: not on a device
-  EagerDevice* device = nullptr;     // the device that `there` belongs to
-  bool shared = false;               // others may write to it at any time (to `there` if set), so a copy elsewhere is stale immediately
-  std::shared_ptr<Lazy> lazy;        // null for leaves
+  std::shared_ptr<std::byte> data;         // in host memory; null until computed there or downloaded
+  std::shared_ptr<std::byte> device_data;  // in device memory; null: not on a device
+  EagerDevice* device = nullptr;           // the device that `device_data` belongs to
+  bool shared = false;                     // others may write to it at any time (to `device_data` if set), so a copy elsewhere is stale immediately
+  std::shared_ptr<Lazy> lazy;              // null for leaves
   NodeId id = kNone;
   std::string name;  // of a placeholder or a parameter
 
-  bool has_value() const { return data || there; }
+  bool has_value() const { return data || device_data; }
 };
 const std::shared_ptr<std::byte>& on_host(TensorState& state);           // `state` must have a value
 void share_memory(TensorState& state, std::shared_ptr<std::byte> data);  // uses this memory from now on
-void share_memory(TensorState& state, std::shared_ptr<std::byte> there, EagerDevice& device);
+void share_memory(TensorState& state, std::shared_ptr<std::byte> device_data, EagerDevice& device);
 void assign(TensorState& state, const void* bytes);  // sets new values, wherever the tensor is stored
 
 Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name = "");

@@ -42,10 +42,10 @@ int64_t counted_steps(const ScanBody& body, int64_t steps) {
   for (NodeId id : topological(body.graph, results_of(body)))
     if (const Node& n = body.graph[id]; n.op == Op::scan && scan_view(n).body.index)
       most = std::max(most, counted_steps(scan_view(n).body, scan_view(n).steps));
-  if (steps > 0 && most > kMostCountedSteps / steps)
+  if (steps > 0 && most > kMaxCountedSteps / steps)
     fail(ErrorCode::unsupported,
          "[scan] {} steps, each of up to {} in loops inside, are more than the {} that random draws can count; draw outside of the loop", steps, most,
-         kMostCountedSteps);
+         kMaxCountedSteps);
   return std::max<int64_t>(most * steps, 1);
 }
 

@@ -28,7 +28,7 @@ void for_each_draw_in(const Graph& graph, NodeId id, const std::function<void(co
 // Inside loops the time index occupies the upper 32 bits of the block number, so one step advances by this many elements. Nested loops
 // count as a single loop over all their steps, with the inner loop varying fastest.
 inline constexpr int64_t kElementsOfStep = int64_t(1) << 34;
-inline constexpr int64_t kMostCountedSteps = int64_t(1) << 29;  // the product with kElementsOfStep still fits an i64
+inline constexpr int64_t kMaxCountedSteps = int64_t(1) << 29;  // the product with kElementsOfStep still fits an i64
 
 // The body with its time index added to the base of every draw. `index` of the result is the sequence that supplies the time index; a new
 // one is added as the last sequence. Draws whose seed, step or base already varies by step are unchanged. Returns `body` itself when

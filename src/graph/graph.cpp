@@ -50,14 +50,14 @@ std::string to_string(const Type& type) { return std::string(name(type.dtype)) +
 Graph::Graph() { nodes_.emplace_back(); }
 
 NodeId Graph::add(Op op, std::span<const NodeId> in, Attrs attrs, uint16_t copy) {
-  const uint16_t own = copy & uint16_t(~kAgain);
+  const uint16_t own = copy & uint16_t(~kRecomputed);
   uint64_t h = hash(op, in, attrs, own);
   auto [first, last] = by_hash_.equal_range(h);
   for (auto it = first; it != last; ++it) {
     Node& n = nodes_[it->second];
-    if (n.op != op || (n.copy & uint16_t(~kAgain)) != own || !std::equal(in.begin(), in.end(), n.in.begin(), n.in.end()) || !same_attrs(n.attrs, attrs))
+    if (n.op != op || (n.copy & uint16_t(~kRecomputed)) != own || !std::equal(in.begin(), in.end(), n.in.begin(), n.in.end()) || !same_attrs(n.attrs, attrs))
       continue;
-    n.copy &= copy | uint16_t(~kAgain);
+    n.copy &= copy | uint16_t(~kRecomputed);
     return it->second;
   }
   const OpRow& r = row(op);
@@ -139,7 +139,7 @@ std::vector<NodeId> import_nodes(Graph& to, const Graph& from, std::span<const N
     std::vector<NodeId> in;
     for (NodeId i : n.in) in.push_back(known.at(i));
     const bool works = !is_view(n.op) && n.op != Op::get && n.op != Op::literal;
-    known[id] = to.add(n.op, in, n.attrs, again && works ? n.copy | kAgain : n.copy);
+    known[id] = to.add(n.op, in, n.attrs, again && works ? n.copy | kRecomputed : n.copy);
   }
   std::vector<NodeId> out;
   for (NodeId r : roots) out.push_back(known.at(r));
@@ -151,7 +151,7 @@ std::string to_string(const Graph& graph, std::span<const NodeId> roots) {
   for (NodeId id : topological(graph, roots)) {
     const Node& n = graph[id];
     text += fmt::format("%{} = {}", id, name(n.op));
-    if (n.copy & uint16_t(~kAgain)) text += fmt::format("'{}", n.copy & uint16_t(~kAgain));
+    if (n.copy & uint16_t(~kRecomputed)) text += fmt::format("'{}", n.copy & uint16_t(~kRecomputed));
     text += "(";
     for (size_t i = 0; i < n.in.size(); ++i) text += fmt::format("{}%{}", i ? ", " : "", n.in[i]);
     text += ")";

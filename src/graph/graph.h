@@ -37,7 +37,7 @@ struct Attrs {
 
 // A flag in Node::copy: the gradient of a loop recomputes this value. It affects only how work is counted. Nodes that differ only in this
 // flag are merged; the merged node keeps the flag only if every request for it has set the flag.
-inline constexpr uint16_t kAgain = 0x4000;
+inline constexpr uint16_t kRecomputed = 0x4000;
 
 struct Node {
   Op op = Op::input;

@@ -17,8 +17,8 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMostAtOnce = size_t(1) << 30;  // systems reject or shorten writes of 2 GiB and more
-constexpr size_t kMostToSum = size_t(1) << 20;   // alternating writes and checksums in pieces this small keeps the data in cache
+constexpr size_t kMaxAtOnce = size_t(1) << 30;  // systems reject or shorten writes of 2 GiB and more
+constexpr size_t kMaxToSum = size_t(1) << 20;   // alternating writes and checksums in pieces this small keeps the data in cache
 
 int sync_to_disk(int file) {
 #ifdef __APPLE__
@@ -76,27 +76,27 @@ int sync_path(const std::string& path, const FileCalls& calls) {
   return cause == EINVAL || cause == EACCES ? 0 : cause;
 }
 
-AtomicFile::AtomicFile(std::string path, const FileOptions& options) : path_(std::move(path)), aside_(path_ + ".part"), options_(options) { open_aside(); }
+AtomicFile::AtomicFile(std::string path, const FileOptions& options) : path_(std::move(path)), temp_(path_ + ".part"), options_(options) { open_temp(); }
 
 AtomicFile::~AtomicFile() { discard(); }
 
 // A temporary file left by a killed process is reused; one being written is locked. Between opening and locking, the file may have been renamed to the path
 // itself, which must not be touched: the temporary name then refers to another file. Anything else with that name, such as a link or another user's file, which
 // that user may hold open, is removed and never written to.
-void AtomicFile::open_aside() {
+void AtomicFile::open_temp() {
   for (int tries = 0; tries < 100; ++tries) {
     struct stat mine = {}, named = {};
-    const bool there = ::lstat(aside_.c_str(), &named) == 0;
+    const bool there = ::lstat(temp_.c_str(), &named) == 0;
     if (there && !(S_ISREG(named.st_mode) && named.st_uid == ::geteuid() && named.st_nlink == 1)) {
-      if (S_ISREG(named.st_mode) && is_locked(aside_)) break;
-      if (::unlink(aside_.c_str()) != 0 && errno != ENOENT) give_up(fmt::format("{} is in the way and cannot be removed", aside_), errno);
+      if (S_ISREG(named.st_mode) && is_locked(temp_)) break;
+      if (::unlink(temp_.c_str()) != 0 && errno != ENOENT) give_up(fmt::format("{} is in the way and cannot be removed", temp_), errno);
       continue;
     }
-    file_ = uninterrupted([&] { return ::open(aside_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666); });
+    file_ = uninterrupted([&] { return ::open(temp_.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666); });
     if (file_ < 0 && (errno == EEXIST || errno == ELOOP || (there && errno == ENOENT)) && tries < 99) continue;  // it appeared, vanished or changed meanwhile
     if (file_ < 0) give_up("cannot be created", errno);
     const bool taken = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // no locking on file systems without locks
-    const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::lstat(aside_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::lstat(temp_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
     if (!taken && mine_by_name) {
       if (::ftruncate(file_, 0) != 0) give_up("cannot be emptied", errno);
       return;
@@ -104,13 +104,13 @@ void AtomicFile::open_aside() {
     ::close(std::exchange(file_, -1));
     if (taken) break;
   }
-  fail(ErrorCode::io, "[file] {}: is being written by somebody else, who holds {}; wait for it or choose another name", path_, aside_);
+  fail(ErrorCode::io, "[file] {}: is being written by somebody else, who holds {}; wait for it or choose another name", path_, temp_);
 }
 
 void AtomicFile::write(std::span<const std::byte> data) {
   if (file_ < 0) fail(ErrorCode::io, "[file] {}: written to after it was committed or failed; open it again", path_);
   while (!data.empty()) {
-    const size_t most = options_.sum ? kMostToSum : kMostAtOnce;
+    const size_t most = options_.sum ? kMaxToSum : kMaxAtOnce;
     const ssize_t done = uninterrupted([&] { return options_.calls.write(file_, data.data(), std::min(data.size(), most)); });
     if (done <= 0) {
       const int cause = done < 0 ? errno : ENOSPC;
@@ -125,7 +125,7 @@ void AtomicFile::write(std::span<const std::byte> data) {
 void AtomicFile::commit() {
   if (file_ < 0) fail(ErrorCode::io, "[file] {}: committed after it was committed or failed; open it again", path_);
   if (options_.sync && uninterrupted([&] { return options_.calls.fsync(file_); }) != 0) give_up("syncing failed", errno);
-  if (options_.calls.rename(aside_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
+  if (options_.calls.rename(temp_.c_str(), path_.c_str()) != 0) give_up("renaming failed", errno);
   ::close(std::exchange(file_, -1));
 
   if (!options_.sync) return;
@@ -136,7 +136,7 @@ void AtomicFile::commit() {
 
 void AtomicFile::discard() {
   if (file_ < 0) return;
-  ::unlink(aside_.c_str());
+  ::unlink(temp_.c_str());
   ::close(std::exchange(file_, -1));
 }
 

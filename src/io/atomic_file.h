@@ -51,11 +51,11 @@ class AtomicFile {
   int64_t written() const { return written_; }
 
  private:
-  void open_aside();
+  void open_temp();
   void discard();
   [[noreturn]] void give_up(const std::string& what, int cause);
 
-  std::string path_, aside_;
+  std::string path_, temp_;
   FileOptions options_;
   int file_ = -1;
   int64_t written_ = 0;

@@ -14,7 +14,7 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostNpyHeader = 1 << 16;  // eight dimensions need 200 bytes; no valid header is longer than this
+constexpr size_t kMaxNpyHeader = 1 << 16;  // eight dimensions need 200 bytes; no valid header is longer than this
 
 struct NpyCode {
   std::string_view descr;
@@ -178,7 +178,7 @@ NpyArray parse_npy(std::span<const std::byte> file, const std::string& name) {
   const size_t begin = version == 1 ? 10 : 12;
   if (file.size() < begin) fail(ErrorCode::io, "[npy] {}: the file ends inside its header", name);
   const size_t length = version == 1 ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > kMostNpyHeader) fail(ErrorCode::io, "[npy] {}: a header of {} bytes; at most {} are read", name, length, kMostNpyHeader);
+  if (length > kMaxNpyHeader) fail(ErrorCode::io, "[npy] {}: a header of {} bytes; at most {} are read", name, length, kMaxNpyHeader);
   if (length > file.size() - begin) fail(ErrorCode::io, "[npy] {}: the header has {} bytes but the file only {} more", name, length, file.size() - begin);
 
   HeaderParser::Header header = HeaderParser({reinterpret_cast<const char*>(file.data()) + begin, length}, name).parse();

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostHeader = 100'000'000;  // the format's own limit
+constexpr size_t kMaxHeader = 100'000'000;  // the format's own limit
 constexpr size_t kLengthBytes = 8;
 constexpr std::string_view kMetadata = "__metadata__";
 
@@ -38,9 +38,9 @@ int code_index(DType dtype) {
 
 // A name from a file, shortened to one line for messages.
 std::string shown(std::string_view text) {
-  constexpr size_t kMost = 80;
-  const bool cut = text.size() > kMost;
-  size_t length = std::min(text.size(), kMost);
+  constexpr size_t kMax = 80;
+  const bool cut = text.size() > kMax;
+  size_t length = std::min(text.size(), kMax);
   while (cut && length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;  // not inside a character
   std::string out;
   for (unsigned char c : text.substr(0, length)) out += c < 0x20 || c == 0x7f ? '?' : char(c);
@@ -228,8 +228,8 @@ void check_layout(std::vector<Entry>& entries, int64_t data_bytes, const std::st
 }
 
 void check_header_size(size_t bytes) {
-  if (bytes > kMostHeader)
-    fail(ErrorCode::value, "[safetensors] the header has {} bytes, the format allows {}; shorten the metadata or use several files", bytes, kMostHeader);
+  if (bytes > kMaxHeader)
+    fail(ErrorCode::value, "[safetensors] the header has {} bytes, the format allows {}; shorten the metadata or use several files", bytes, kMaxHeader);
 }
 
 std::string quoted(const std::string& text) {
@@ -295,8 +295,8 @@ Safetensors parse_safetensors(std::span<const std::byte> file, const std::string
     fail(ErrorCode::io, "[safetensors] {}: {} bytes, too few for the format; the file is cut short or something else", name, file.size());
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<uint64_t>(file[i]) << (8 * i);
-  if (length > kMostHeader)
-    fail(ErrorCode::io, "[safetensors] {}: a header of {} bytes, the format allows {}; the file is damaged or something else", name, length, kMostHeader);
+  if (length > kMaxHeader)
+    fail(ErrorCode::io, "[safetensors] {}: a header of {} bytes, the format allows {}; the file is damaged or something else", name, length, kMaxHeader);
   std::span<const std::byte> rest = file.subspan(kLengthBytes);
   if (length > rest.size())
     fail(ErrorCode::io, "[safetensors] {}: the header has {} bytes but the file only {} more; it is cut short, copy it again", name, length, rest.size());

@@ -17,13 +17,13 @@ std::string why_untrusted(const struct stat& info, const fs::path& path) {
   if (info.st_uid != user && info.st_uid != 0)
     return fmt::format("{0} belongs to user {1}, not to this user ({2}); remove it, or run as root: chown {2} {0}", path.string(), info.st_uid, user);
   if (S_ISLNK(info.st_mode)) return {};  // links have no permissions of their own
-  const bool everybody = info.st_mode & S_IWOTH, group = (info.st_mode & S_IWGRP) && info.st_gid != ::getegid();
-  if (!everybody && !group) return {};
+  const bool others = info.st_mode & S_IWOTH, group = (info.st_mode & S_IWGRP) && info.st_gid != ::getegid();
+  if (!others && !group) return {};
   return fmt::format("{0} can be written by {1} (mode {2:o}); run: chmod {3}-w {0}", path.string(),
-                     everybody ? std::string("everybody") : fmt::format("group {}", info.st_gid), info.st_mode & 07777,
-                     everybody && group ? "go"
-                     : everybody        ? "o"
-                                        : "g");
+                     others ? std::string("everybody") : fmt::format("group {}", info.st_gid), info.st_mode & 07777,
+                     others && group ? "go"
+                     : others        ? "o"
+                                     : "g");
 }
 
 std::string why_untrusted(const fs::path& path) {

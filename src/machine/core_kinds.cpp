@@ -12,22 +12,22 @@
 namespace ridge {
 namespace {
 
-constexpr int kMostMeasurements = 64, kMostVisits = 48;  // the rest is for retries
-constexpr size_t kAllClusters = 8, kSomeClusters = 4;    // up to this many clusters of cores that look alike are all measured; beyond that, only some
+constexpr int kMaxMeasurements = 64, kMaxVisits = 48;  // the rest is for retries
+constexpr size_t kAllClusters = 8, kSomeClusters = 4;  // up to this many clusters of cores that look alike are all measured; beyond that, only some
 constexpr int kRetries = 4;
 
 // Cores that look alike in the system's report, by cluster.
-using Cluster = std::vector<int>;                 // indices of cores
-using Look = std::pair<int, std::vector<Cache>>;  // reported kind, caches
+using Cluster = std::vector<int>;                         // indices of cores
+using ReportedKind = std::pair<int, std::vector<Cache>>;  // reported kind, caches
 
-std::vector<std::vector<Cluster>> alike(const Topology& t) {
-  std::map<Look, std::map<int, Cluster>> found;
+std::vector<std::vector<Cluster>> group_similar(const Topology& t) {
+  std::map<ReportedKind, std::map<int, Cluster>> found;
   for (size_t i = 0; i < t.cores.size(); ++i) {
     const Core& core = t.cores[i];
-    found[Look(core.reported, core.caches)][core.cluster].push_back(int(i));
+    found[ReportedKind(core.reported, core.caches)][core.cluster].push_back(int(i));
   }
   std::vector<std::vector<Cluster>> out;
-  for (auto& [look, clusters] : found) {
+  for (auto& [key, clusters] : found) {
     out.emplace_back();
     for (auto& [number, cores] : clusters) out.back().push_back(std::move(cores));
   }
@@ -47,7 +47,7 @@ class Measurer {
   bool can(int core) const { return cpu_[core] >= 0; }
 
   void visit(int core) {
-    if (can(core) && speed_[core] == 0 && visits_++ < kMostVisits) again(core);
+    if (can(core) && speed_[core] == 0 && visits_++ < kMaxVisits) again(core);
   }
 
   void again(int core) {
@@ -72,7 +72,7 @@ class Measurer {
     return !levels.empty();
   }
 
-  void measure_alike(const std::vector<Cluster>& clusters) {
+  void measure_similar(const std::vector<Cluster>& clusters) {
     std::vector<Cluster> open;  // the measurable cores of each cluster
     for (const Cluster& c : clusters) {
       Cluster cores;
@@ -124,7 +124,7 @@ class Measurer {
   const MeasureCpu& measure_;
   std::vector<double> speed_;  // of each core; 0: unknown
   std::vector<int> cpu_;       // the CPU to measure each core on; -1: not allowed
-  int visits_ = 0, left_ = kMostMeasurements;
+  int visits_ = 0, left_ = kMaxMeasurements;
 };
 
 // For cores that could not be measured: what the hints suggest, in the unit of the measured ones.
@@ -144,10 +144,10 @@ void confirm_kinds(Topology& topology, const MeasureCpu& measure, const std::vec
   if (!measure || topology.cores.empty()) return;
   if (topology.kinds.empty()) set_kinds_by_hints(topology);
   Measurer measurer(topology, measure, allowed);
-  const auto looks = alike(topology);
-  for (const auto& clusters : looks) measurer.measure_alike(clusters);
+  const auto groups = group_similar(topology);
+  for (const auto& clusters : groups) measurer.measure_similar(clusters);
   const std::vector<double> measured = measurer.speed();
-  for (const auto& clusters : looks) measurer.fill(clusters);
+  for (const auto& clusters : groups) measurer.fill(clusters);
   if (!fill_by_hints(topology, measurer.speed())) {
     topology.remarks.push_back("the kinds of cores could not be measured; they are those that the system reports");
     return;

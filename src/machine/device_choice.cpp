@@ -180,8 +180,8 @@ DeviceRequest parse_device(std::string_view text) {
     int index = -1;
     const char* end = word.data() + word.size();
     auto [stop, error] = std::from_chars(word.data() + 5, end, index);
-    constexpr int kMost = 1023;
-    if (error != std::errc() || stop != end || index < 0 || index > kMost) unknown_device(text, "a GPU is named by its number: cuda:0");
+    constexpr int kMax = 1023;
+    if (error != std::errc() || stop != end || index < 0 || index > kMax) unknown_device(text, "a GPU is named by its number: cuda:0");
     return {.kind = Device::Kind::cuda, .index = index};
   }
   unknown_device(text, hint_for(word));

@@ -57,10 +57,10 @@ std::string_view name(IsaTier tier) {
 IsaTier isa_tier() {
   static const IsaTier chosen = [] {
     std::vector<IsaTier> tiers = available_tiers();
-    const char* wish = std::getenv("RIDGE_ISA");
-    if (!wish || !*wish) return tiers.back();
-    auto found = std::find_if(tiers.begin(), tiers.end(), [&](IsaTier t) { return name(t) == wish; });
-    if (found == tiers.end()) fail(ErrorCode::usage, "[features] RIDGE_ISA={} is not a tier that this CPU runs; valid: {}", wish, list(tiers));
+    const char* requested = std::getenv("RIDGE_ISA");
+    if (!requested || !*requested) return tiers.back();
+    auto found = std::find_if(tiers.begin(), tiers.end(), [&](IsaTier t) { return name(t) == requested; });
+    if (found == tiers.end()) fail(ErrorCode::usage, "[features] RIDGE_ISA={} is not a tier that this CPU runs; valid: {}", requested, list(tiers));
     return *found;
   }();
   return chosen;

@@ -18,7 +18,7 @@
 namespace ridge {
 namespace {
 
-constexpr int kMostDevices = 256;  // a driver that reports more is not believed
+constexpr int kMaxDevices = 256;  // a driver that reports more is not believed
 
 // The part of CUDA's driver that is used here.
 struct CudaDriver {
@@ -60,22 +60,22 @@ struct CudaDriver {
 };
 
 // These run in child processes. An answer is a line of tab-separated words; the first is its type.
-void ask_cuda(ChildVoice& voice, const std::string& path) {
+void ask_cuda(ChildOutput& output, const std::string& path) {
   constexpr int kProcessors = 16, kMajor = 75, kMinor = 76;
   CudaDriver driver;
   driver.library = DynamicLibrary(path);
-  if (!driver.library) return voice.line("missing\t" + driver.library.error());
-  if (const char* symbol = driver.bind_all()) return voice.line(fmt::format("lacks\t{}", symbol));
+  if (!driver.library) return output.line("missing\t" + driver.library.error());
+  if (const char* symbol = driver.bind_all()) return output.line(fmt::format("lacks\t{}", symbol));
   auto failed = [&](const char* call, int code) {
     const char* text = nullptr;
     if (code != 0 && driver.error_name) driver.error_name(code, &text);
-    if (code != 0) voice.line(fmt::format("error\t{}\t{}\t{}", call, code, text ? text : "?"));
+    if (code != 0) output.line(fmt::format("error\t{}\t{}\t{}", call, code, text ? text : "?"));
     return code != 0;
   };
   int version = 0, count = 0;
-  if (driver.get_version(&version) == 0) voice.line(fmt::format("version\t{}", version));
+  if (driver.get_version(&version) == 0) output.line(fmt::format("version\t{}", version));
   if (failed("cuInit", driver.init(0)) || failed("cuDeviceGetCount", driver.get_count(&count))) return;
-  for (int i = 0; i < std::min(count, kMostDevices); ++i) {
+  for (int i = 0; i < std::min(count, kMaxDevices); ++i) {
     int device = 0;
     if (failed("cuDeviceGet", driver.get_device(&device, i))) continue;
     std::array<char, 256> text{};
@@ -85,38 +85,38 @@ void ask_cuda(ChildVoice& voice, const std::string& path) {
     driver.get_memory(&bytes, device);
     if (driver.get_pci) driver.get_pci(pci.data(), int(pci.size()) - 1, device);
     std::replace(text.begin(), text.end(), '\t', ' ');
-    voice.line(fmt::format("device\t{}\t{}\t{}\t{}\t{}\t{}", i, text.data(), 10 * driver.attribute(kMajor, device) + driver.attribute(kMinor, device),
-                           driver.attribute(kProcessors, device), bytes, pci.data()));
+    output.line(fmt::format("device\t{}\t{}\t{}\t{}\t{}\t{}", i, text.data(), 10 * driver.attribute(kMajor, device) + driver.attribute(kMinor, device),
+                            driver.attribute(kProcessors, device), bytes, pci.data()));
   }
 }
 
 // Free memory as seen by a context. Creating one is slow, so this is used only if NVML has not reported it.
-void ask_cuda_memory(ChildVoice& voice, const std::string& path) {
+void ask_cuda_memory(ChildOutput& output, const std::string& path) {
   CudaDriver driver;
   driver.library = DynamicLibrary(path);
   int count = 0;
   if (!driver.library || driver.bind_all() || !driver.retain_context || !driver.set_context || !driver.free_memory) return;
   if (driver.init(0) != 0 || driver.get_count(&count) != 0) return;
-  for (int i = 0; i < std::min(count, kMostDevices); ++i) {
+  for (int i = 0; i < std::min(count, kMaxDevices); ++i) {
     int device = 0;
     void* context = nullptr;
     size_t free = 0, total = 0;
     if (driver.get_device(&device, i) == 0 && driver.retain_context(&context, device) == 0 && driver.set_context(context) == 0 &&
         driver.free_memory(&free, &total) == 0)
-      voice.line(fmt::format("free\t{}\t{}", i, free));
+      output.line(fmt::format("free\t{}\t{}", i, free));
   }
 }
 
-void ask_nvml(ChildVoice& voice, const std::string& path) {
+void ask_nvml(ChildOutput& output, const std::string& path) {
   std::string why;
   std::unique_ptr<Nvml> nvml = Nvml::open(path, why);
-  if (!nvml) return voice.line("missing\t" + why);
-  voice.line("driver\t" + nvml->driver());
+  if (!nvml) return output.line("missing\t" + why);
+  output.line("driver\t" + nvml->driver());
   for (int i = 0; i < nvml->count(); ++i) {
     const NvmlReading r = nvml->read(i);
     std::string name = nvml->name(i);
     std::replace(name.begin(), name.end(), '\t', ' ');
-    voice.line(
+    output.line(
         fmt::format("gpu\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}", name, nvml->pci(i), r.memory_total, r.memory_free, r.busy, r.celsius, r.watts, r.watts_limit));
   }
 }
@@ -141,9 +141,9 @@ Number number(const std::vector<std::string>& words, size_t index, Number low, N
   return error == std::errc() && end == text.data() + text.size() && value >= low && value <= high ? value : otherwise;
 }
 
-constexpr int64_t kMostMemory = int64_t(1) << 50;
+constexpr int64_t kMaxMemory = int64_t(1) << 50;
 std::string word(const std::vector<std::string>& words, size_t index) { return index < words.size() ? words[index] : std::string(); }
-int64_t bytes(const std::vector<std::string>& words, size_t index) { return number<int64_t>(words, index, 0, kMostMemory, 0); }
+int64_t bytes(const std::vector<std::string>& words, size_t index) { return number<int64_t>(words, index, 0, kMaxMemory, 0); }
 
 // Adds the CUDA child's answer to the scan. Returns why there are no devices; empty if there are some.
 std::string read_cuda(const ChildAnswer& answer, const std::string& path, GpuScan& scan, bool& absent) {
@@ -162,7 +162,7 @@ std::string read_cuda(const ChildAnswer& answer, const std::string& path, GpuSca
     if (words[0] == "device" && words.size() == 7) {
       Gpu gpu;
       gpu.vendor = Gpu::Vendor::nvidia;
-      gpu.ordinal = number(words, 1, 0, kMostDevices - 1, -1);
+      gpu.ordinal = number(words, 1, 0, kMaxDevices - 1, -1);
       gpu.name = words[2].empty() ? "NVIDIA GPU" : words[2];
       gpu.capability = number(words, 3, 0, 999, 0);
       gpu.processors = number(words, 4, 0, 100'000, 0);
@@ -180,7 +180,7 @@ void read_cuda_memory(const ChildAnswer& answer, GpuScan& scan) {
     const std::vector<std::string> words = words_of(line);
     if (words[0] != "free") continue;
     for (Gpu& gpu : scan.gpus)
-      if (gpu.ordinal == number(words, 1, 0, kMostDevices, -2)) gpu.memory_free = std::min(bytes(words, 2), gpu.memory_total);
+      if (gpu.ordinal == number(words, 1, 0, kMaxDevices, -2)) gpu.memory_free = std::min(bytes(words, 2), gpu.memory_total);
   }
 }
 
@@ -251,14 +251,14 @@ GpuScan scan_gpus(const GpuScanOptions& options) {
   const std::string cuda = options.cuda_library.empty() ? cuda::driver_library() : options.cuda_library;
   const std::string nvml = options.nvml_library.empty() ? nvml_library() : options.nvml_library;
   const std::vector<ChildAnswer> answers =
-      ask_children({[&](ChildVoice& voice) { ask_cuda(voice, cuda); }, [&](ChildVoice& voice) { ask_nvml(voice, nvml); }}, options.seconds);
+      ask_children({[&](ChildOutput& output) { ask_cuda(output, cuda); }, [&](ChildOutput& output) { ask_nvml(output, nvml); }}, options.seconds);
   bool absent = false;
   scan.no_cuda = read_cuda(answers[0], cuda, scan, absent);
   const int offered = scan.cuda_devices();
   read_nvml(answers[1], scan);
   if (scan.no_cuda.empty() && std::any_of(scan.gpus.begin(), scan.gpus.end(), [](const Gpu& gpu) { return gpu.ordinal >= 0 && gpu.memory_free == 0; })) {
     const double left = options.seconds - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    read_cuda_memory(ask_children({[&](ChildVoice& voice) { ask_cuda_memory(voice, cuda); }}, std::max(0.0, left))[0], scan);
+    read_cuda_memory(ask_children({[&](ChildOutput& output) { ask_cuda_memory(output, cuda); }}, std::max(0.0, left))[0], scan);
   }
   add_sysfs(gpus_of_system(options.root), scan);
 

@@ -42,9 +42,9 @@ int64_t field(std::string_view text, std::string_view name) {
 
 // The most restrictive governor, and the lowest clock cap.
 void read_clocks(const fs::path& root, Health& health) {
-  constexpr int kMostCpus = 4096;
+  constexpr int kMaxCpus = 4096;
   auto rank = [](const std::string& governor) { return governor == "powersave" ? 2 : governor == "conservative" || governor == "userspace" ? 1 : 0; };
-  for (int cpu = 0; cpu < kMostCpus; ++cpu) {
+  for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
     const fs::path folder = root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu));
     std::error_code error;
     if (!fs::exists(folder, error)) break;

@@ -65,7 +65,7 @@ class Reading {
   std::string text(const char* file) const { return read_system_file(root_ / file); }
 
   template <class... Args>
-  void say(fmt::format_string<Args...> format, Args&&... args) {
+  void add_line(fmt::format_string<Args...> format, Args&&... args) {
     out_.reasons.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -82,19 +82,19 @@ class Reading {
     if (out_.online.empty()) out_.online = {0};
     std::vector<int> present = parse_cpu_list(text("sys/devices/system/cpu/present"));
     std::set_difference(present.begin(), present.end(), out_.online.begin(), out_.online.end(), std::back_inserter(out_.offline));
-    if (!out_.offline.empty()) say("CPUs {} are offline (/sys/devices/system/cpu/online)", format_cpu_list(out_.offline));
+    if (!out_.offline.empty()) add_line("CPUs {} are offline (/sys/devices/system/cpu/online)", format_cpu_list(out_.offline));
 
     out_.cpus = out_.online;
     for (const auto& set : groups_.cpusets)
-      if (intersect(out_.cpus, set.cpus)) say("CPUs {} only: {}", format_cpu_list(out_.cpus), set.source);
-    if (intersect(out_.cpus, mask)) say("CPUs {} only: affinity mask of the process", format_cpu_list(out_.cpus));
+      if (intersect(out_.cpus, set.cpus)) add_line("CPUs {} only: {}", format_cpu_list(out_.cpus), set.source);
+    if (intersect(out_.cpus, mask)) add_line("CPUs {} only: affinity mask of the process", format_cpu_list(out_.cpus));
   }
 
   void quota() {
     const std::string* source = nullptr;
     for (const auto& q : groups_.quotas)
       if (q.cpus < double(out_.online.size()) && (out_.cpu_quota == 0 || q.cpus < out_.cpu_quota)) out_.cpu_quota = q.cpus, source = &q.source;
-    if (source) say("{:.4g} CPUs' time: {}", out_.cpu_quota, *source);
+    if (source) add_line("{:.4g} CPUs' time: {}", out_.cpu_quota, *source);
   }
 
   void ulimits() {
@@ -128,7 +128,7 @@ class Reading {
       const int64_t pages = parse_number(take_word(rest)).value_or(0);
       consider(*out_.address_space, std::min(pages, kImplausible >> 20) * int64_t(sysconf(_SC_PAGESIZE)), kAddressSpace);
     }
-    if (source) say("{:.4g} GiB of memory: {}", double(out_.memory_limit) / (1 << 30), *source);
+    if (source) add_line("{:.4g} GiB of memory: {}", double(out_.memory_limit) / (1 << 30), *source);
   }
 
   void machine_memory() {

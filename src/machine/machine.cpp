@@ -43,7 +43,7 @@ Machine combine(Topology topology, Limits limits) {
   return m;
 }
 
-Machine look_at_machine(const MeasureCpu& measure) {
+Machine detect_machine(const MeasureCpu& measure) {
   Limits limits = read_limits();
   Topology topology = read_topology();
   if (measure && topology.can_pin) confirm_kinds(topology, measure, limits.cpus);

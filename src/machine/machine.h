@@ -20,6 +20,6 @@ Machine combine(Topology topology, Limits limits);
 
 // Examines everything now. Kinds are confirmed by a measurement of a few milliseconds, up to 0.2 s on machines with many clusters; with an empty function they
 // stay as reported.
-Machine look_at_machine(const MeasureCpu& measure = measure_cpu);
+Machine detect_machine(const MeasureCpu& measure = measure_cpu);
 
 }  // namespace ridge

@@ -17,7 +17,7 @@
 namespace ridge {
 namespace {
 
-constexpr int kMostLevels = 16, kMostCores = 4096;
+constexpr int kMaxLevels = 16, kMaxCores = 4096;
 
 class Keys {
  public:
@@ -54,15 +54,15 @@ class Keys {
 
 // One performance level, or a whole chip without levels: the keys differ by prefix.
 void add_level(Topology& t, const Keys& keys, const std::string& prefix, int reported, double guess) {
-  constexpr int64_t kMostCache = int64_t(1) << 40;
-  int cores = int(keys.number(prefix + "physicalcpu", kMostCores));
-  if (cores == 0) cores = int(keys.number(prefix + "physicalcpu_max", kMostCores));
-  const int threads = std::max(cores, int(keys.number(prefix + "logicalcpu", kMostCores)));
-  const int per_l2 = std::max(1, std::min(cores, int(keys.number(prefix + "cpusperl2", kMostCores))));
-  const int per_l3 = std::max(1, std::min(cores, int(keys.number(prefix + "cpusperl3", kMostCores))));
+  constexpr int64_t kMaxCache = int64_t(1) << 40;
+  int cores = int(keys.number(prefix + "physicalcpu", kMaxCores));
+  if (cores == 0) cores = int(keys.number(prefix + "physicalcpu_max", kMaxCores));
+  const int threads = std::max(cores, int(keys.number(prefix + "logicalcpu", kMaxCores)));
+  const int per_l2 = std::max(1, std::min(cores, int(keys.number(prefix + "cpusperl2", kMaxCores))));
+  const int per_l3 = std::max(1, std::min(cores, int(keys.number(prefix + "cpusperl3", kMaxCores))));
   std::vector<Cache> caches;
-  for (const Cache& c : {Cache{1, keys.number(prefix + "l1dcachesize", kMostCache), 1}, Cache{2, keys.number(prefix + "l2cachesize", kMostCache), per_l2},
-                         Cache{3, keys.number(prefix + "l3cachesize", kMostCache), per_l3}})
+  for (const Cache& c : {Cache{1, keys.number(prefix + "l1dcachesize", kMaxCache), 1}, Cache{2, keys.number(prefix + "l2cachesize", kMaxCache), per_l2},
+                         Cache{3, keys.number(prefix + "l3cachesize", kMaxCache), per_l3}})
     if (c.bytes > 0) caches.push_back(c);
   int cpu = t.thread_count();
   const int first_cluster = t.cores.empty() ? 0 : t.cores.back().cluster + 1;
@@ -85,7 +85,7 @@ Topology topology_from_sysctl(std::string_view text) {
   t.memory_bytes = keys.number("hw.memsize", int64_t(1) << 60);
   t.packages = std::max(1, int(keys.number("hw.packages", 64)));
 
-  const int levels = int(keys.number("hw.nperflevels", kMostLevels));
+  const int levels = int(keys.number("hw.nperflevels", kMaxLevels));
   std::string names;
   for (int level = 0; level < levels; ++level) {
     const std::string prefix = fmt::format("hw.perflevel{}.", level);
@@ -121,7 +121,7 @@ std::string read_sysctl() {
   add_text("machdep.cpu.brand_string");
   for (const char* key : {"hw.memsize", "hw.packages", "hw.optional.arm64"}) add_number(key);
   std::vector<std::string> prefixes{"hw."};
-  const int64_t levels = std::min<int64_t>(add_number("hw.nperflevels"), kMostLevels);
+  const int64_t levels = std::min<int64_t>(add_number("hw.nperflevels"), kMaxLevels);
   for (int64_t i = 0; i < levels; ++i) prefixes.push_back("hw.perflevel" + std::to_string(i) + ".");
   for (const std::string& prefix : prefixes) {
     if (prefix != "hw.") add_text(prefix + "name");

@@ -46,15 +46,15 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   budget.bytes = decided.bytes - reserve;
   budget.reason = fmt::format("{}: {}, less a reserve of {}", decided.what, size_text(decided.bytes), size_text(reserve));
 
-  if (facts.wish > 0) {
-    lines.push_back({"memory", facts.wish, "asked for"});
-    if (facts.wish > budget.bytes) {
+  if (facts.requested > 0) {
+    lines.push_back({"memory", facts.requested, "asked for"});
+    if (facts.requested > budget.bytes) {
       budget.notices.push_back(
-          fmt::format("memory={} is more than the {} that can be used: {}", size_text(facts.wish), size_text(budget.bytes), budget.reason));
+          fmt::format("memory={} is more than the {} that can be used: {}", size_text(facts.requested), size_text(budget.bytes), budget.reason));
     } else {
       for (BudgetLine& line : lines) line.decides = false;
       lines.back().decides = true;
-      budget.bytes = facts.wish;
+      budget.bytes = facts.requested;
       budget.reason = "asked for";
     }
   }
@@ -76,7 +76,7 @@ int64_t peak_resident_bytes() {
   return resident_bytes();
 }
 
-void give_back_memory() {
+void release_heap_memory() {
 #if defined(__GLIBC__)
   ::malloc_trim(0);
 #endif

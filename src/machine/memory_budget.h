@@ -18,7 +18,7 @@ struct BudgetFacts {
   int64_t limit = 0;      // of control groups and ulimits, below the total
   int64_t available = 0;  // currently available within the limit
   int64_t held = 0;       // already held by this process: part of the budget
-  int64_t wish = 0;       // memory=2GiB
+  int64_t requested = 0;  // memory=2GiB
   double fraction = kDefaultMemoryFraction;
 };
 
@@ -44,6 +44,6 @@ BudgetFacts budget_facts(const Gpu& gpu);
 
 int64_t resident_bytes();       // of this process; 0: unknown
 int64_t peak_resident_bytes();  // the most so far
-void give_back_memory();        // returns the heap's free memory to the system, if possible
+void release_heap_memory();     // returns the heap's free memory to the system, if possible
 
 }  // namespace ridge

@@ -118,18 +118,18 @@ PrecisionFacts facts_of(Precision precision, const ArithmeticUnit& unit, const R
 }
 
 PrecisionChoice choose_precision(std::string_view request, Fallback fallback, const ArithmeticUnit& unit, const RateLookup& rates) {
-  const std::optional<Precision> wish = parse_precision(request);
-  if (!wish) return choose_automatically(unit, rates);
-  const PrecisionFacts facts = facts_of(*wish, unit, rates);
-  PrecisionChoice choice{.precision = *wish, .reason = fmt::format("asked for by name ({})", request), .notices = {}};
+  const std::optional<Precision> requested = parse_precision(request);
+  if (!requested) return choose_automatically(unit, rates);
+  const PrecisionFacts facts = facts_of(*requested, unit, rates);
+  PrecisionChoice choice{.precision = *requested, .reason = fmt::format("asked for by name ({})", request), .notices = {}};
   if (!facts.warning.empty()) choice.notices.push_back(facts.warning);
   if (facts.unstable) choice.notices.push_back(kFp16Range);
   if (facts.support != Support::absent) return choice;
   if (fallback == Fallback::forbid) fail(ErrorCode::unsupported, "[precision] {}; fallbacks are forbidden: ask for fp32 or auto, or allow them", facts.warning);
   choice.precision = Precision::fp32;
   choice.fell_back = true;
-  choice.reason = fmt::format("{} is not available on {}", name(*wish), unit.name);
-  choice.notices.push_back(fmt::format("fp32 instead of {}", name(*wish)));
+  choice.reason = fmt::format("{} is not available on {}", name(*requested), unit.name);
+  choice.notices.push_back(fmt::format("fp32 instead of {}", name(*requested)));
   return choice;
 }
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr int kBusyMs = 10000;
 // Each new machine, limit or build adds its own rows; the least recently used are removed.
-constexpr int64_t kMostMachines = 64;
+constexpr int64_t kMaxMachines = 64;
 
 struct StoreError {
   int code;
@@ -152,7 +152,7 @@ std::unique_ptr<Database> open_file(const fs::path& file) {
   return db;
 }
 
-void move_aside(const fs::path& file) {
+void move_away(const fs::path& file) {
   // Keeps one broken store for inspection; a journal without its store is useless.
   std::error_code error;
   for (const char* part : {"-wal", "-shm", "-journal"}) fs::remove(file.string() + part, error);
@@ -235,7 +235,7 @@ struct Profile::State {
     db.reset();
     rebuilt = true;
     entered = false;
-    move_aside(file);
+    move_away(file);
     remark =
         fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and started again", file.string(), why.what, file.filename().string());
     db = open_file(file);
@@ -245,8 +245,7 @@ struct Profile::State {
   void enter_machine() {
     if (std::exchange(entered, true)) return;
     Statement(*db, "INSERT INTO machine VALUES(?1, ?2, ?3) ON CONFLICT(id) DO UPDATE SET used=?3", fingerprint.id, fingerprint.description, now()).step();
-    Statement(*db, "DELETE FROM machine WHERE id NOT IN (SELECT id FROM machine ORDER BY id=?1 DESC, used DESC LIMIT ?2)", fingerprint.id, kMostMachines)
-        .step();
+    Statement(*db, "DELETE FROM machine WHERE id NOT IN (SELECT id FROM machine ORDER BY id=?1 DESC, used DESC LIMIT ?2)", fingerprint.id, kMaxMachines).step();
     db->run("DELETE FROM measurement WHERE machine NOT IN (SELECT id FROM machine)");
   }
 

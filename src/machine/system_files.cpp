@@ -8,16 +8,16 @@ namespace ridge {
 namespace {
 
 constexpr std::string_view kBlank = " \t\r\n";
-constexpr int64_t kMostCpus = 1 << 14;  // more than any kernel supports
+constexpr int64_t kMaxCpus = 1 << 14;  // more than any kernel supports
 
 }  // namespace
 
 std::string read_system_file(const std::filesystem::path& path) {
-  constexpr std::streamsize kMost = 1 << 20;
+  constexpr std::streamsize kMax = 1 << 20;
   std::string text;
   std::ifstream file(path, std::ios::binary);
   char part[4096];
-  while (file && std::streamsize(text.size()) < kMost) {
+  while (file && std::streamsize(text.size()) < kMax) {
     file.read(part, sizeof part);
     text.append(part, size_t(file.gcount()));
   }
@@ -53,7 +53,7 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     at += range.size() + 1;
     const size_t dash = range.find('-');
     const auto first = parse_number(range.substr(0, dash)), last = dash == range.npos ? first : parse_number(range.substr(dash + 1));
-    if (!first || !last || *first > *last || *last >= kMostCpus) return {};
+    if (!first || !last || *first > *last || *last >= kMaxCpus) return {};
     for (int64_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(int(cpu));
   }
   std::sort(cpus.begin(), cpus.end());

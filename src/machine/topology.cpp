@@ -19,35 +19,35 @@ std::string kind_name(size_t rank) {
   return rank < std::size(kNames) ? std::string(kNames[rank]) : fmt::format("low-power {}", rank - 1);
 }
 
-struct Bunch {
+struct SpeedGroup {
   double mean = 0;  // speed
   std::vector<int> cores;
 };
 
 // Merges the closest neighbours, weighted by their number of cores, until all differ enough.
-std::vector<Bunch> bunch_by_speed(const std::vector<double>& speed) {
+std::vector<SpeedGroup> group_by_speed(const std::vector<double>& speed) {
   std::map<double, std::vector<int>, std::greater<>> by_speed;
   for (size_t i = 0; i < speed.size(); ++i) by_speed[speed[i]].push_back(int(i));
-  std::vector<Bunch> bunches;
-  for (auto& [s, cores] : by_speed) bunches.push_back({s, std::move(cores)});
-  while (bunches.size() > 1) {
+  std::vector<SpeedGroup> groups;
+  for (auto& [s, cores] : by_speed) groups.push_back({s, std::move(cores)});
+  while (groups.size() > 1) {
     size_t nearest = 0;
     double least = 1;
-    for (size_t i = 0; i + 1 < bunches.size(); ++i) {
-      const double difference = 1 - bunches[i + 1].mean / bunches[i].mean;
+    for (size_t i = 0; i + 1 < groups.size(); ++i) {
+      const double difference = 1 - groups[i + 1].mean / groups[i].mean;
       if (difference < least) least = difference, nearest = i;
     }
     if (least >= kSameKind) break;
-    Bunch &a = bunches[nearest], &b = bunches[nearest + 1];
+    SpeedGroup &a = groups[nearest], &b = groups[nearest + 1];
     const double na = double(a.cores.size()), nb = double(b.cores.size());
     a.mean = (a.mean * na + b.mean * nb) / (na + nb);
     a.cores.insert(a.cores.end(), b.cores.begin(), b.cores.end());
-    bunches.erase(bunches.begin() + std::ptrdiff_t(nearest) + 1);
+    groups.erase(groups.begin() + std::ptrdiff_t(nearest) + 1);
   }
-  return bunches;
+  return groups;
 }
 
-std::vector<Cache> commonest_caches(const Topology& topology, const std::vector<int>& cores) {
+std::vector<Cache> most_common_caches(const Topology& topology, const std::vector<int>& cores) {
   std::map<std::vector<Cache>, int> count;
   for (int i : cores) ++count[topology.cores[i].caches];
   return std::max_element(count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
@@ -96,18 +96,18 @@ const CoreKind* Topology::kind_of(int cpu) const {
 }
 
 void set_kinds(Topology& topology, const std::vector<double>& speed, bool measured) {
-  std::vector<Bunch> bunches = bunch_by_speed(speed);
-  const double fastest = bunches.empty() ? 1 : bunches.front().mean;
+  std::vector<SpeedGroup> groups = group_by_speed(speed);
+  const double fastest = groups.empty() ? 1 : groups.front().mean;
   topology.kinds.clear();
-  for (Bunch& bunch : bunches) {
+  for (SpeedGroup& group : groups) {
     const int index = int(topology.kinds.size());
-    std::sort(bunch.cores.begin(), bunch.cores.end());
+    std::sort(group.cores.begin(), group.cores.end());
     CoreKind& kind = topology.kinds.emplace_back();
     kind.name = kind_name(index);
-    kind.caches = commonest_caches(topology, bunch.cores);
-    kind.speed = bunch.mean / fastest;
+    kind.caches = most_common_caches(topology, group.cores);
+    kind.speed = group.mean / fastest;
     kind.measured = measured;
-    for (int i : bunch.cores) {
+    for (int i : group.cores) {
       Core& core = topology.cores[i];
       core.kind = index;
       kind.cpus.push_back(core.cpus.front());

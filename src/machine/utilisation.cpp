@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The sampler's maximum share of a core.
-constexpr double kMostCost = 0.0005;
+constexpr double kMaxCost = 0.0005;
 
 double cpu_seconds(clockid_t clock) {
   timespec t{};
@@ -115,17 +115,17 @@ double Utilisation::others() const {
   return std::clamp(busy + stolen - process / double(cpus.size()), 0.0, 1.0);
 }
 
-OthersWatch::OthersWatch() : sampler_(cpu_groups(look_at_machine({}))) {}
+OthersWatch::OthersWatch() : sampler_(cpu_groups(detect_machine({}))) {}
 
 double others_now() {
   using Clock = std::chrono::steady_clock;
-  constexpr auto kLook = std::chrono::milliseconds(100), kFresh = std::chrono::milliseconds(5000);
+  constexpr auto kPollInterval = std::chrono::milliseconds(100), kFresh = std::chrono::milliseconds(5000);
   static std::mutex mutex;
   static std::optional<std::pair<Clock::time_point, double>> last;
   const std::lock_guard lock(mutex);
   if (!last || Clock::now() - last->first > kFresh) {
     OthersWatch watch;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
     last = {Clock::now(), watch.others()};
   }
   return last->second;
@@ -300,7 +300,7 @@ struct UtilisationWatch::State {
     while (!wake.wait_for(lock, std::chrono::duration<double>(pause), [&] { return stop; })) {
       const double before = cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
       latest = sampler.sample();
-      pause = std::max(period, (cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - before) / kMostCost);
+      pause = std::max(period, (cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - before) / kMaxCost);
     }
   }
 };

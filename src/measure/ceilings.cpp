@@ -239,15 +239,15 @@ struct BandwidthWindow::State {
 
   // A single thread is slow over arrays far larger than a big machine's cache, so it traverses one part at a time.
   void split(double seconds) {
-    constexpr int64_t kProbed = 16, kMostParts = 32;
-    if (units < 2 * kMostParts) return;
+    constexpr int64_t kProbed = 16, kMaxParts = 32;
+    if (units < 2 * kMaxParts) return;
     const double tries = 2 * double(ranked.size()) + 9;  // two rounds, and a few checks
     const int64_t all = units;
     const double all_bytes = bytes;
     units = all / kProbed, bytes = all_bytes * double(units) / double(all), parts = kProbed;
     const double best = std::max(rate(ranked[0].variant), rate(ranked[0].variant));
     const double expected = tries * all_bytes / best * 1e-9;
-    parts = expected < 2 * seconds ? 1 : std::clamp(int64_t(expected / (1.5 * seconds)) + 1, int64_t(1), kMostParts);
+    parts = expected < 2 * seconds ? 1 : std::clamp(int64_t(expected / (1.5 * seconds)) + 1, int64_t(1), kMaxParts);
     units = all / parts, bytes = all_bytes * double(units) / double(all);
   }
 
@@ -264,7 +264,7 @@ struct BandwidthWindow::State {
     return best;
   }
 
-  double look() {
+  double measure_once() {
     size_t first = 0, second = 0;
     for (size_t v = 1; v < ranked.size(); ++v) {
       if (ranked[v].score > ranked[first].score)
@@ -302,13 +302,13 @@ BandwidthWindow::BandwidthWindow(ThreadTeam& team, Movement movement, double sec
   s.split(seconds);
   rank();
   std::vector<double> samples;
-  for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round) samples.push_back(s.look());
+  for (int round = 0; round < 3 || seconds_since(start) < seconds; ++round) samples.push_back(s.measure_once());
   s.measured = summarize(std::move(samples));
   s.measured.variant = variant();
 }
 
 BandwidthWindow::~BandwidthWindow() = default;
-double BandwidthWindow::gbs() { return state_->look(); }
+double BandwidthWindow::gbs() { return state_->measure_once(); }
 
 void BandwidthWindow::rank() {
   std::vector<size_t> every;

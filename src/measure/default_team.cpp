@@ -82,7 +82,7 @@ void request_default_threads(const ThreadRequest& request) {
 }
 
 Machine known_machine(Figures figures) {
-  Machine machine = look_at_machine({});
+  Machine machine = detect_machine({});
   if (figures == Figures::none || !machine.topology.can_pin || !may_be_mixed(machine)) return machine;
   Profile profile(fingerprint(machine));
   std::vector<NamedMeasurement> fresh;

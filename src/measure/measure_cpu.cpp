@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 // Short windows, so that some are not interrupted. An idle core takes a while to reach its clock, so measuring continues until results stop improving for a
 // while.
 double best_gflops() {
-  constexpr double kWindowNs = 1e5, kSettledNs = 1.2e6, kMostNs = 1e7;
+  constexpr double kWindowNs = 1e5, kSettledNs = 1.2e6, kMaxNs = 1e7;
   const auto& kernels = ceiling_kernels().fma;
   const auto kernel = std::find_if(kernels.begin(), kernels.end(), [](const FmaKernel& k) { return k.dtype == DType::f32; });
   if (kernel == kernels.end()) return 0;
@@ -26,12 +26,12 @@ double best_gflops() {
     (void)sink;
     return std::max(1.0, ns_since(start));
   };
-  constexpr int64_t kMostIterations = 1 << 20;
+  constexpr int64_t kMaxIterations = 1 << 20;
   int64_t iterations = 64;
-  for (double ns; (ns = ns_of(iterations)) < kWindowNs && iterations < kMostIterations;) iterations *= ns < kWindowNs / 4 ? 4 : 2;
+  for (double ns; (ns = ns_of(iterations)) < kWindowNs && iterations < kMaxIterations;) iterations *= ns < kWindowNs / 4 ? 4 : 2;
   double best = 0, improved = 0;
   const auto start = Clock::now();
-  for (double now = 0; now - improved < kSettledNs && now < kMostNs; now = ns_since(start)) {
+  for (double now = 0; now - improved < kSettledNs && now < kMaxNs; now = ns_since(start)) {
     const double rate = double(iterations) * kernel->flops / ns_of(iterations);
     if (rate > 1.02 * best) improved = now;
     best = std::max(best, rate);

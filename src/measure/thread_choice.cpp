@@ -23,7 +23,7 @@ constexpr double kWorthMore = 1.03;
 constexpr double kWorthFraction = 1.15;
 // From this many cores on, half of them may be enough to saturate memory bandwidth.
 constexpr int kTryHalf = 8;
-constexpr int kMostThreads = 4096;
+constexpr int kMaxThreads = 4096;
 
 bool contains(const std::vector<int>& list, int x) { return std::find(list.begin(), list.end(), x) != list.end(); }
 
@@ -194,7 +194,7 @@ struct Choosing {
     return shared || crowded || request.gpu_feed > 0 ? Wait::passive : Wait::active;
   }
 
-  void settle(const Pools& team, int siblings, std::string by, std::string reason) {
+  void decide(const Pools& team, int siblings, std::string by, std::string reason) {
     const ThreadCandidate c = candidate(team, siblings);
     choice.team = c.team, choice.label = c.label, choice.affinity = affinity_for(team, siblings);
     choice.decided_by = std::move(by), choice.reason = std::move(reason);
@@ -203,7 +203,7 @@ struct Choosing {
   void explicit_number(int n) {
     const Pools cores = fastest(pools, n, request.affinity);
     const int siblings = std::min(n - cores_in(cores), second_threads(cores));
-    settle(cores, siblings, request.source, fmt::format("{} asked for by {}", n, request.source));
+    decide(cores, siblings, request.source, fmt::format("{} asked for by {}", n, request.source));
     if (n > cores_in(cores) + siblings) {
       choice.team = {.threads = n, .wait = wait_for(n)};
       choice.affinity = Affinity::none;
@@ -226,7 +226,7 @@ struct Choosing {
     else
       reason += fmt::format("one thread more than {} would add {:.0f} % and have all of them stopped in every period", n, 100 * (q / low - 1));
     if (wait_for(n) == Wait::passive) reason += "; they sleep while they wait, as spinning would use it up";
-    settle(fastest(pools, n, request.affinity), 0, "default", reason);
+    decide(fastest(pools, n, request.affinity), 0, "default", reason);
     if (low >= 1 && low != high) {
       const int other = round_up ? low : high;
       choice.runner_up = fmt::format("{} thread{}, {:.2f} of {:.2f} CPUs", other, other == 1 ? "" : "s", std::min(double(other), q), q);
@@ -236,7 +236,7 @@ struct Choosing {
   void feed_gpu() {
     const double limit = quota() > 0 ? quota() : double(cores_in(pools));
     const int n = std::max(1, int(std::min(std::ceil(limit), 1 + std::ceil(request.gpu_feed))));
-    settle(fastest(pools, n, request.affinity), 0, "default",
+    decide(fastest(pools, n, request.affinity), 0, "default",
            fmt::format("a GPU does the work: one thread to drive it and {:.0f} for the {:.2f} CPUs that feeding it takes", std::ceil(request.gpu_feed),
                        request.gpu_feed));
   }
@@ -248,7 +248,7 @@ struct Choosing {
   }
 
   // Releases the slots that the team does not use, and reports cores that it shares by request.
-  void settle_slots(CoreSlots& slots) {
+  void claim_slots(CoreSlots& slots) {
     std::vector<int> cores = choice.team.cpus;
     if (cores.empty())  // not pinned: any cores, as many as the team needs
       for (const Pool& pool : fastest(pools, choice.team.threads, Affinity::compact))
@@ -272,7 +272,7 @@ struct Choosing {
     // More candidates are worth measuring only if a measurement is made anyway.
     if (teams.size() > 1 && first[0].cores() >= kTryHalf) teams.push_back({fastest(first, first[0].cores() / 2, Affinity::spread), 0});
     if (teams.size() == 1) {
-      settle(pools, 0, "default", fmt::format("{} of one kind, one thread each", label_of(pools, 0, false)));
+      decide(pools, 0, "default", fmt::format("{} of one kind, one thread each", label_of(pools, 0, false)));
       return;
     }
 
@@ -284,7 +284,7 @@ struct Choosing {
     std::vector<double> rates = measure && request.measure ? measure(options) : std::vector<double>{};
     rates.resize(teams.size());
     if (std::any_of(rates.begin(), rates.end(), [](double r) { return !(r > 0 && std::isfinite(r)); })) {
-      settle(teams[plain].first, 0, "default", "one thread on each core, by topology; not measured");
+      decide(teams[plain].first, 0, "default", "one thread on each core, by topology; not measured");
       return;
     }
     const double best = *std::max_element(rates.begin(), rates.end());
@@ -297,7 +297,7 @@ struct Choosing {
       choice.candidates[i].throughput = rates[i] / rates[0];
       reason += fmt::format("{}{} {:.2f}×", i ? ", " : "measured: ", choice.candidates[i].label, rates[i] / rates[0]);
     }
-    settle(teams[chosen].first, teams[chosen].second, "measured", reason);
+    decide(teams[chosen].first, teams[chosen].second, "measured", reason);
     choice.runner_up = fmt::format("{}: {:.2f}×", choice.candidates[second].label, rates[second] / rates[chosen]);
   }
 };
@@ -359,8 +359,8 @@ ThreadRequest environment_threads() {
     // Another program's variable: a list is for nested teams, which Ridge does not have.
     int n = 0;
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-    if (error != std::errc() || (end != text.data() + text.size() && *end != ',') || n < 1 || n > kMostThreads)
-      fail(ErrorCode::usage, "[threads] OMP_NUM_THREADS=\"{}\" is not a number of threads from 1 to {}", text, kMostThreads);
+    if (error != std::errc() || (end != text.data() + text.size() && *end != ',') || n < 1 || n > kMaxThreads)
+      fail(ErrorCode::usage, "[threads] OMP_NUM_THREADS=\"{}\" is not a number of threads from 1 to {}", text, kMaxThreads);
     request.threads = std::to_string(n), request.source = "OMP_NUM_THREADS";
   }
   if (std::string text = value("RIDGE_AFFINITY"); !text.empty()) request.affinity = parse_affinity(text);
@@ -383,9 +383,9 @@ ThreadChoice choose_threads(const Machine& machine, const ThreadRequest& request
   int number = 0;
   auto [end, error] = std::from_chars(threads.data(), threads.data() + threads.size(), number);
   const bool is_number = error == std::errc() && end == threads.data() + threads.size();
-  if (is_number ? number < 1 || number > kMostThreads : threads != "auto" && threads != "performance" && threads != "all")
+  if (is_number ? number < 1 || number > kMaxThreads : threads != "auto" && threads != "performance" && threads != "all")
     fail(ErrorCode::usage, "[threads] threads \"{}\" ({}) is not known; use auto, performance, all or a number from 1 to {}", threads, request.source,
-         kMostThreads);
+         kMaxThreads);
 
   Choosing c{machine, request, pools_of(machine), false, {}};
   c.choice.remarks = request.remarks;
@@ -396,9 +396,9 @@ ThreadChoice choose_threads(const Machine& machine, const ThreadRequest& request
   if (is_number)
     c.explicit_number(number);
   else if (threads == "performance")
-    c.settle({c.pools[0]}, 0, request.source, fmt::format("one thread on each core of the fastest kind, asked for by {}", request.source));
+    c.decide({c.pools[0]}, 0, request.source, fmt::format("one thread on each core of the fastest kind, asked for by {}", request.source));
   else if (threads == "all")
-    c.settle(c.pools, second_threads(c.pools), request.source, fmt::format("every hardware thread, asked for by {}", request.source));
+    c.decide(c.pools, second_threads(c.pools), request.source, fmt::format("every hardware thread, asked for by {}", request.source));
   else if (request.gpu_feed > 0)
     c.feed_gpu();
   else if (c.quota() > 0 && std::ceil(c.quota() - 1e-9) <= cores_in(c.pools))
@@ -407,7 +407,7 @@ ThreadChoice choose_threads(const Machine& machine, const ThreadRequest& request
     c.automatic(measure);
 
   if (threads != "auto") c.warn_of_quota();
-  if (slots) c.settle_slots(*slots);
+  if (slots) c.claim_slots(*slots);
   return std::move(c.choice);
 }
 

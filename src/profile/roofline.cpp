@@ -85,7 +85,7 @@ void draw_grid(svg::Picture& picture, const Axes& axes) {
 
 // Labels of flat lines at the right edge, each as close to its line as the others allow.
 void draw_flats(svg::Picture& picture, const Axes& axes, const Roofline& r) {
-  constexpr double kApart = 36;
+  constexpr double kSpacing = 36;
   std::vector<size_t> order(r.flats.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return r.flats[a].gflops > r.flats[b].gflops; });
@@ -99,7 +99,7 @@ void draw_flats(svg::Picture& picture, const Axes& axes, const Roofline& r) {
     const Ink ink = main ? Ink::blue : Ink::muted;
     picture.line({from, y}, {to, y}, {.stroke = ink, .width = main ? 3.0 : 1.8, .opacity = main ? 1 : 0.85, .dashes = flat.native ? "" : "5 5"});
     const double at = std::max(y, free);
-    free = at + kApart;
+    free = at + kSpacing;
     picture.line({to, y}, {to + 12, at}, {.stroke = ink, .opacity = 0.8});
     picture.text({to + 18, at - 2}, flat.name, {.size = 14, .ink = ink, .bold = true});
     picture.text({to + 18, at + 14}, rate_text(flat.gflops), {.size = 13, .ink = main ? Ink::text : Ink::muted});

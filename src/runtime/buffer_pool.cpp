@@ -19,7 +19,7 @@ namespace {
 // Sixteen classes per doubling, so a class is at most 1/16 larger than the one below. A request may also take a free block that is a class
 // or two larger, if it wastes no more than this fraction of the block.
 constexpr int kStepBits = 4;
-constexpr double kMostWaste = 0.15;
+constexpr double kMaxWaste = 0.15;
 constexpr int64_t kSmallest = 64;
 constexpr int64_t kLargest = int64_t(1) << 46;
 
@@ -111,7 +111,7 @@ struct BufferPool::State {
 
   std::byte* take_free(int cls, int64_t bytes, int& got) {
     for (int c = cls; c < kClasses; ++c) {
-      if (c > cls && double(bytes) < (1 - kMostWaste) * double(size_of_class(c))) return nullptr;
+      if (c > cls && double(bytes) < (1 - kMaxWaste) * double(size_of_class(c))) return nullptr;
       if (auto& list = free[size_t(c)]; !list.empty()) {
         std::byte* data = list.back().data;
         list.pop_back();

@@ -86,7 +86,7 @@ Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vect
   for (NodeId id : p.inputs) s.input_types.push_back(p.graph.type(id)), r.input_bytes += p.graph.type(id).bytes();
   for (NodeId id : p.outputs) s.output_types.push_back(p.graph.type(id)), r.output_bytes += p.graph.type(id).bytes();
   r.saved_bytes = p.saved_bytes;
-  r.looks = p.looks;
+  r.planning_work = p.planning_work;
   r.planned_bytes = r.arena_bytes + r.scratch_bytes;
   r.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }

@@ -44,7 +44,7 @@ struct Report {
   int64_t input_bytes = 0, output_bytes = 0;
   int64_t planned_bytes = 0;  // the part of all the above that this executable owns
   int64_t saved_bytes = 0;    // saved by forward for backward
-  int64_t looks = 0;          // nodes and groups examined while deciding what runs together: grows with the program
+  int64_t planning_work = 0;  // nodes and groups examined while deciding what runs together: grows with the program
   double compile_ms = 0;
 };
 

@@ -142,19 +142,19 @@ class Tracker {
   std::vector<char> summed_;
 };
 
-std::string follow_all(Tracker& t, const Graph& g, std::span<const NodeId> losses, const std::function<std::string(const Type&)>& told) {
+std::string follow_all(Tracker& t, const Graph& g, std::span<const NodeId> losses, const std::function<std::string(const Type&)>& describe) {
   for (NodeId id : topological(g, losses)) {
     try {
       t.visit(id);
     } catch (const Coupled& c) {
       const Node& n = g[id];
       std::string operands;
-      for (NodeId i : n.in) operands += (operands.empty() ? "" : ", ") + told(g.type(i));
-      return fmt::format("{}({}): {}", name(n.op), n.in.empty() ? told(n.type()) : operands, c.why);
+      for (NodeId i : n.in) operands += (operands.empty() ? "" : ", ") + describe(g.type(i));
+      return fmt::format("{}({}): {}", name(n.op), n.in.empty() ? describe(n.type()) : operands, c.why);
     }
   }
   for (NodeId id : losses)
-    if (t.batched(id)) return fmt::format("the loss {} still has a batch axis: it must be a sum over samples", told(g.type(id)));
+    if (t.batched(id)) return fmt::format("the loss {} still has a batch axis: it must be a sum over samples", describe(g.type(id)));
   return "";
 }
 
@@ -173,7 +173,7 @@ BatchAxes follow_batch(const BatchTrace& a, const BatchTrace& b) {
   Tracker t(a.graph, a.batch, &sizes, &out.draws);
   std::vector<NodeId> roots;
   for (const auto [sum, count] : a.ratios) roots.insert(roots.end(), {sum, count});
-  out.coupling = follow_all(t, a.graph, roots, [&](const Type& type) { return sizes.told(type); });
+  out.coupling = follow_all(t, a.graph, roots, [&](const Type& type) { return sizes.describe(type); });
   if (!out.coupling.empty()) return out;
   const auto grows = [&](size_t i) { return t.summed(a.ratios[i].count) || sizes.counts_samples(i); };
   if (!t.summed(a.ratios[0].sum)) out.coupling = "the sum of losses is not made from the batch: every part of the batch would add it again";

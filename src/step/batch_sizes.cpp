@@ -79,7 +79,7 @@ NodeId BatchSizes::without_views(const Graph& g, NodeId id, bool first) const {
   return id;
 }
 
-std::string BatchSizes::told(const Type& type) const {
+std::string BatchSizes::describe(const Type& type) const {
   std::string out = std::string(name(type.dtype)) + "[";
   for (int i = 0; i < type.shape.rank(); ++i) {
     const int64_t size = type.shape[i], inner = size / a_.samples;
@@ -99,7 +99,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, const std::vector<std::
     for (NodeId in : a[id].in) counts[id] |= counts[in] && a.dtype(id) == DType::i64 && a.shape(id).rank() == 0;
   Partners& p = partners_[&a];
   p.graph = &b, p.node.assign(a.size(), kNone);
-  auto different = [&](NodeId id, const std::string& why) { difference_ = fmt::format("{} {}: {}", name(a[id].op), told(a.type(id)), why); };
+  auto different = [&](NodeId id, const std::string& why) { difference_ = fmt::format("{} {}: {}", name(a[id].op), describe(a.type(id)), why); };
   auto pair = [&](NodeId x, NodeId y, NodeId user) {
     x = without_views(a, x, true), y = without_views(b, y, false);
     if (p.node[x] && p.node[x] != y) return different(user, fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples));

@@ -17,7 +17,7 @@ class BatchSizes {
   int64_t samples() const { return a_.samples; }
   std::vector<int> grown_axes(const Graph& graph, NodeId id) const;           // of a node of the first trace, including nodes inside loops
   bool counts_samples(size_t ratio) const { return counts_samples_[ratio]; }  // its count is a constant proportional to the samples
-  std::string told(const Type& type) const;                                   // the type as text, with "batch" for the number of samples
+  std::string describe(const Type& type) const;                               // the type as text, with "batch" for the number of samples
 
  private:
   struct Partners {                // indexed by node of a graph of the first trace

@@ -123,9 +123,9 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
 
 StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, state_->lr); }
 
-std::array<const void*, kMostBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs) {
+std::array<const void*, kMaxBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs) {
   if (batch.size() != specs.size()) fail(ErrorCode::binding, "[step] got {} batch tensors, the step was compiled for {}", batch.size(), specs.size());
-  std::array<const void*, kMostBatchTensors> data = {};
+  std::array<const void*, kMaxBatchTensors> data = {};
   if (batch.size() > data.size()) fail(ErrorCode::binding, "[step] at most {} batch tensors", data.size());
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchSpec& want = specs[i];

@@ -26,8 +26,8 @@ detail::EagerDevice& step_device(const std::string& name);
 PrecisionChoice step_precision(const std::string& request, const detail::EagerDevice& device, const RateLookup& rates = {});
 
 // The addresses of a batch's tensors. ErrorCode::binding or shape if they are not those that the step was compiled for.
-constexpr size_t kMostBatchTensors = 16;
-std::array<const void*, kMostBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs);
+constexpr size_t kMaxBatchTensors = 16;
+std::array<const void*, kMaxBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs);
 
 // Overrides the optimizer in `options` with the step's and the backend with the device's. Afterwards the parameter tensors are stored in the compiled
 // step's memory.

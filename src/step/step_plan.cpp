@@ -51,7 +51,7 @@ bool same_device(const Backend& backend, const std::map<std::string, std::string
   return isa != choices.end() && isa->second == backend.info().what;
 }
 
-void honour(StepOptions& options, const std::map<std::string, std::string>& choices) {
+void reuse_choices(StepOptions& options, const std::map<std::string, std::string>& choices) {
   const StepChoices c = StepChoices::from_words(choices);
   options.micro = c.micro, options.evaluation_micro = c.evaluation, options.recompute = c.recompute, options.precision = c.precision;
 }

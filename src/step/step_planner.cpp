@@ -35,7 +35,7 @@ StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, con
     : model_(model),
       options_(options),
       programs_(programs),
-      near_(options.backend->host_memory()),
+      in_host_memory_(options.backend->host_memory()),
       fixed_(fixed_bytes),
       limit_(options.memory > 0 ? options.memory : std::numeric_limits<int64_t>::max()),
       plan_(plan),
@@ -45,7 +45,7 @@ StepPlanner::StepPlanner(const StepModel& model, const StepOptions& options, con
 
 // Device memory of a batch's samples; 0 if the device works in host memory.
 int64_t StepPlanner::batch_bytes(int64_t samples) const {
-  if (near_) return 0;
+  if (in_host_memory_) return 0;
   int64_t bytes = 0;
   for (const Type& t : model_.batch) bytes += (t.bytes() / t.shape[0] * samples + kAlignment - 1) / kAlignment * kAlignment;
   return bytes;
@@ -57,13 +57,13 @@ void StepPlanner::Need::add(const Report& r, int64_t its_samples) {
 
 int64_t StepPlanner::held(const Need& need) const { return fixed_ + batch_bytes(need.samples) + need.arena + need.scratch; }
 
-int64_t StepPlanner::least_evaluation() const { return !options_.evaluation ? 0 : programs_.evaluation_coupling().empty() ? 1 : plan_.batch; }
+int64_t StepPlanner::min_evaluation_samples() const { return !options_.evaluation ? 0 : programs_.evaluation_coupling().empty() ? 1 : plan_.batch; }
 
 StepPlanner::Need StepPlanner::others(Recompute level) {
   Need need;
   need.add(out_.update->report(), 0);
   for (const PlannedStep::Part& part : out_.parts) need.add(part.exe->report(), 0);
-  if (const int64_t samples = least_evaluation()) {
+  if (const int64_t samples = min_evaluation_samples()) {
     std::unique_ptr<Executable>& exe = small_evaluations_[level >= Recompute::segments];
     if (!exe) {
       exe = programs_.evaluation(samples, level);
@@ -115,8 +115,8 @@ StepPlanner::Try StepPlanner::largest_that_fits(Try whole) {
   Try best = attempt(1, whole.level);
   int64_t high = whole.micro, high_bytes = whole.bytes;
   whole.exe.reset();
-  constexpr int kMostTries = 5;
-  for (int i = 0; i < kMostTries && best.bytes <= limit_; ++i) {
+  constexpr int kMaxTries = 5;
+  for (int i = 0; i < kMaxTries && best.bytes <= limit_; ++i) {
     const double share = double(limit_ - best.bytes) / double(std::max<int64_t>(high_bytes - best.bytes, 1));
     const int64_t reach = std::min(best.micro + int64_t(share * double(high - best.micro)), high - 1), guess = evened(plan_.batch, std::max<int64_t>(reach, 1));
     if (guess <= best.micro) break;
@@ -142,7 +142,7 @@ double StepPlanner::cost(const Try& t, double balance) const {
 bool StepPlanner::faster(const Try& a, const Try& b) {
   constexpr double kHostGuess = 2, kDeviceGuess = 150;
   const double measured = options_.balance ? options_.balance() : 0;
-  const double balance = measured > 0 ? measured : near_ ? kHostGuess : kDeviceGuess;
+  const double balance = measured > 0 ? measured : in_host_memory_ ? kHostGuess : kDeviceGuess;
   plan_.decisions.push_back(fmt::format("splitting and recomputing are compared at {:.3g} operations in the time of a byte: {}", balance,
                                         measured > 0 ? "measured on this device" : "a guess, as this device's rates are not known"));
   return cost(a, balance) < cost(b, balance);
@@ -216,16 +216,16 @@ void StepPlanner::name_others(const Try& taken) {
     if (s.micro < taken.micro && s.bytes <= limit_ && (!smaller || s.micro > smaller->micro)) smaller = &s;
     if (s.level != taken.level && (!level || s.bytes < level->bytes)) level = &s;
   }
-  auto told = [&](const Size& s) {
+  auto describe_size = [&](const Size& s) {
     return fmt::format("{} with recompute={}: {}{}", s.micro, name(s.level), size_rounded_up(s.bytes),
                        s.bytes > limit_ ? fmt::format(", more than the {} left for the step", size_rounded_up(limit_)) : "");
   };
   if (larger || smaller)
-    plan_.other_split = told(larger ? *larger : *smaller);
+    plan_.other_split = describe_size(larger ? *larger : *smaller);
   else if (splits && options_.micro == 0 && taken.micro == plan_.batch)
     plan_.other_split = fmt::format("{} at a time, which takes less memory and more kernels", evened(plan_.batch, (plan_.batch + 1) / 2));
   if (options_.recompute) return;
-  plan_.other_recompute = level ? told(*level) : fmt::format("{}, which takes less memory and more work", name(Recompute::elementwise));
+  plan_.other_recompute = level ? describe_size(*level) : fmt::format("{}, which takes less memory and more work", name(Recompute::elementwise));
 }
 
 void StepPlanner::take(Try t) {
@@ -248,7 +248,7 @@ void StepPlanner::add_evaluations() {
   const bool splits = programs_.evaluation_coupling().empty();
   auto add = [&](int64_t samples, const char* name) {
     std::unique_ptr<Executable> exe;
-    if (samples == least_evaluation()) {  // already counted
+    if (samples == min_evaluation_samples()) {  // already counted
       exe = std::move(small_evaluations_.at(plan_.recompute >= Recompute::segments));
     } else {
       exe = programs_.evaluation(samples, plan_.recompute);
@@ -265,7 +265,7 @@ void StepPlanner::add_evaluations() {
   int64_t samples = splits ? std::min(options_.evaluation_micro > 0 ? options_.evaluation_micro : plan_.micro, plan_.batch) : plan_.batch;
   while (!add(samples, "evaluation")) samples /= 2;
   plan_.choices.evaluation = samples;
-  if (!near_ && samples >= 16 && splits) add(samples / 8, "evaluation of some");  // a single sample cannot keep a GPU busy
+  if (!in_host_memory_ && samples >= 16 && splits) add(samples / 8, "evaluation of some");  // a single sample cannot keep a GPU busy
   if (samples > 1 && splits) add(1, "evaluation of one");
 }
 
@@ -288,7 +288,7 @@ std::string without_numbers(const std::string& name) {
 
 // Lists the tensors at the memory peak of the largest program, in addition to permanent ones.
 void StepPlanner::list_largest() {
-  constexpr size_t kMost = 12;
+  constexpr size_t kMax = 12;
   std::vector<LargeTensor>& all = plan_.largest;
   auto add = [&](const std::string& name, const std::string& shared, int64_t bytes) {
     for (LargeTensor& l : all)
@@ -308,7 +308,7 @@ void StepPlanner::list_largest() {
       if (body.exe->report().arena_bytes > fullest->arena_bytes) fullest = &body.exe->report();
   for (const LiveValue& v : fullest->peak) add(v.name, v.name, v.bytes);
   std::stable_sort(all.begin(), all.end(), [](const LargeTensor& a, const LargeTensor& b) { return a.bytes > b.bytes; });
-  if (all.size() > kMost) all.resize(kMost);
+  if (all.size() > kMax) all.resize(kMax);
 }
 
 void StepPlanner::add_update() {
@@ -327,7 +327,7 @@ void StepPlanner::add_update() {
 }
 
 PlannedStep StepPlanner::make() {
-  out_.update = parts_.empty() ? programs_.update(out_.activations) : programs_.judgement(out_.activations);
+  out_.update = parts_.empty() ? programs_.update(out_.activations) : programs_.gradient_check(out_.activations);
   plan_.compile_ms += out_.update->report().compile_ms;
   for (auto [first, last] : parts_) {
     out_.parts.push_back({first, last, programs_.update_part(out_.activations, first, last)});
@@ -342,7 +342,7 @@ PlannedStep StepPlanner::make() {
   plan_.planned_bytes = fixed_ + plan_.batch_bytes + plan_.activation_bytes + plan_.scratch_bytes;
   if (plan_.planned_bytes > limit_) fail(ErrorCode::internal, "[step] planned {} with a budget of {}: something was not counted", plan_.planned_bytes, limit_);
   plan_.choices.batch = plan_.batch, plan_.choices.micro = plan_.micro, plan_.choices.recompute = plan_.recompute;
-  plan_.choices.precision = options_.precision, plan_.choices.isa = near_ ? tier_of_bits(programs_.multiplies_bf16()) : options_.backend->info().what;
+  plan_.choices.precision = options_.precision, plan_.choices.isa = in_host_memory_ ? tier_of_bits(programs_.multiplies_bf16()) : options_.backend->info().what;
   list_largest();
   return std::move(out_);
 }

@@ -65,7 +65,7 @@ class StepPlanner {
   void list_largest();
   Need others(Recompute level);  // the update, and an evaluation of as few samples as possible
   int64_t held(const Need& need) const;
-  int64_t least_evaluation() const;  // samples; 0: no evaluation requested
+  int64_t min_evaluation_samples() const;  // samples; 0: no evaluation requested
   int64_t batch_bytes(int64_t samples) const;
   void refuse_split() const;
   [[noreturn]] void refuse(int64_t micro);
@@ -73,7 +73,7 @@ class StepPlanner {
   const StepModel& model_;
   const StepOptions& options_;
   const StepPrograms& programs_;
-  const bool near_;  // the device works in the host's memory
+  const bool in_host_memory_;  // the device works in the host's memory
   int64_t fixed_, limit_;
   StepPlan& plan_;
   std::vector<Range> parts_;

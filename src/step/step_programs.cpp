@@ -59,7 +59,7 @@ void check_settings(const StepOptions& options) {
 void check_scalars(const Graph& g, const std::vector<StepLoss::Scalar>& scalars) {
   constexpr std::string_view kSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./";
   constexpr size_t kLongest = 60;
-  if (scalars.size() > kMostScalars) fail(ErrorCode::value, "[step] the loss has {} named scalars; give at most {}", scalars.size(), kMostScalars);
+  if (scalars.size() > kMaxScalars) fail(ErrorCode::value, "[step] the loss has {} named scalars; give at most {}", scalars.size(), kMaxScalars);
   std::set<std::string_view> names = {"loss"};
   for (const auto& [name, value] : scalars) {
     if (name.empty() || name.size() > kLongest || name.find_first_not_of(kSigns) != name.npos)
@@ -256,7 +256,7 @@ StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) :
   const Node& count = t.graph[t.loss.count];
   const double expected = count.op == Op::literal ? count.attrs.reals[0] : double(batch);
   divisor_ = std::exp2(std::floor(std::log2(std::max(expected, 1.0))));
-  if (evaluates_otherwise()) {
+  if (has_own_evaluation()) {
     const Trace e = trace(batch, model.evaluate);
     evaluation_ = examine(model.evaluate);
     multiplies_bf16_ |= finds_bf16_products(e.graph, e.roots());
@@ -349,20 +349,20 @@ struct StepPrograms::Update {
   std::unique_ptr<Executable> compile() { return std::make_unique<Executable>(graph, inputs, outputs, options); }
 };
 
-struct StepPrograms::Judged {
+struct StepPrograms::CheckedGradients {
   NodeId loss, norm, good;
   NodeId factor;  // multiplier of the gradients
   std::optional<ScaleNodes> scale;
 };
 
 // Reads all gradients once.
-StepPrograms::Judged StepPrograms::judge(Update& u) const {
+StepPrograms::CheckedGradients StepPrograms::check_gradients(Update& u) const {
   Builder& b = u.b;
   const NodeId per_loss = b.binary(Op::div, 1.0, b.binary(Op::maximum, u.count, 1.0));
   const NodeId unscale = u.scale ? b.mul(per_loss, b.binary(Op::div, divisor_, u.scale)) : per_loss;
   std::vector<NodeId> mean;
   for (NodeId d : u.gradients) mean.push_back(b.mul(d, unscale));
-  Judged j{};
+  CheckedGradients j{};
   j.norm = global_norm(b, mean), j.loss = b.mul(u.sum, per_loss);
   const NodeId norm_finite = b.unary(Op::is_finite, j.norm), loss_finite = b.unary(Op::is_finite, j.loss);
   j.good = b.binary(Op::logical_and, norm_finite, loss_finite);
@@ -414,20 +414,20 @@ std::unique_ptr<Executable> StepPrograms::update(std::shared_ptr<Arena> arena) c
   u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
   u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
   if (scaled()) u.scale = u.scalar(DType::f32, "loss scale"), u.age = u.scalar(DType::i64, "age of the loss scale");
-  const Judged j = judge(u);
+  const CheckedGradients j = check_gradients(u);
   const NodeId applied = apply(u, model_.parameters, j.good, j.factor);
   u.outputs.insert(u.outputs.end(), {applied, j.loss, j.norm, j.good});
   if (j.scale) u.outputs.insert(u.outputs.end(), {j.scale->next, j.scale->age, j.scale->lowered});
   return u.compile();
 }
 
-std::unique_ptr<Executable> StepPrograms::judgement(std::shared_ptr<Arena> arena) const {
+std::unique_ptr<Executable> StepPrograms::gradient_check(std::shared_ptr<Arena> arena) const {
   Update u(compile_options(), std::move(arena));
   u.add(u.gradients, model_.parameters, "gradient of ");
   u.applied = u.scalar(DType::i64, "applied"), u.lr = u.scalar(DType::f32, "lr");
   u.sum = u.scalar(DType::f32, "sum"), u.count = u.scalar(DType::f32, "count");
   if (scaled()) u.scale = u.scalar(DType::f32, "loss scale"), u.age = u.scalar(DType::i64, "age of the loss scale");
-  const Judged j = judge(u);
+  const CheckedGradients j = check_gradients(u);
   u.outputs = {u.b.select(j.good, u.b.add(u.applied, 1.0), u.applied), j.loss, j.norm, j.good, j.factor};
   if (j.scale) u.outputs.insert(u.outputs.end(), {j.scale->next, j.scale->age, j.scale->lowered});
   return u.compile();

@@ -40,7 +40,7 @@ class StepPrograms {
   // The same update in parts, for moments that are copied to the device one part at a time; results are bit-identical to update().
   // Inputs: gradients, applied, lr, sum, count[, loss scale, its age].
   // Outputs: applied, loss, norm, good, the gradients' factor[, loss scale, its age, whether it was lowered].
-  std::unique_ptr<Executable> judgement(std::shared_ptr<Arena> arena) const;
+  std::unique_ptr<Executable> gradient_check(std::shared_ptr<Arena> arena) const;
   // Updates parameters [first, last). Inputs: parameters, moments…, gradients, applied, lr, good, factor. Outputs: parameters, moments….
   std::unique_ptr<Executable> update_part(std::shared_ptr<Arena> arena, size_t first, size_t last) const;
 
@@ -50,8 +50,8 @@ class StepPrograms {
     NodeId next, age, lowered;
   };
   struct Update;
-  struct Judged;
-  Judged judge(Update& update) const;
+  struct CheckedGradients;
+  CheckedGradients check_gradients(Update& update) const;
   NodeId apply(Update& update, std::span<const Parameter> parameters, NodeId good, NodeId factor) const;  // returns the new number of applied steps
   struct LossFacts : BatchAxes {
     bool recounts = false;  // draws in a part of the batch are renumbered
@@ -59,8 +59,8 @@ class StepPrograms {
     std::vector<std::string> scalars;
     std::vector<std::shared_ptr<const Trace>> examined;  // the two traces that predict all other sizes; empty: the batch must not be split
   };
-  bool evaluates_otherwise() const { return options_.evaluation && model_.evaluate; }
-  const LossFacts& evaluated() const { return evaluates_otherwise() ? evaluation_ : training_; }
+  bool has_own_evaluation() const { return options_.evaluation && model_.evaluate; }
+  const LossFacts& evaluated() const { return has_own_evaluation() ? evaluation_ : training_; }
   Trace written(int64_t samples, const StepModel::Loss& loss) const;  // in the loss's own precision
   Trace trace(int64_t samples, const StepModel::Loss& loss) const;
   Trace trace(int64_t samples, const StepModel::Loss& loss, const LossFacts& facts, Recompute level) const;  // draws of a part use the whole batch's numbering

@@ -50,7 +50,7 @@ struct TrainStep::State {
   std::optional<StepPrograms> programs;
   PlannedStep made;
   Backend& device;
-  const bool near;  // the device works in host memory
+  const bool in_host_memory;  // the device works in host memory
   std::unique_ptr<Arena> memory;
   Arena samples;  // parameters, gradients, moments, scalars; and the micro-batch, if it must be copied to the device
   std::vector<int64_t> parameter_at, gradient_at, batch_at;
@@ -67,13 +67,14 @@ struct TrainStep::State {
 
   // Results of steps: a ring of slots that the device writes to.
   std::byte* slots = nullptr;
-  int64_t marks[kMostPending] = {};
+  int64_t marks[kMaxPending] = {};
   int64_t enqueued = 0, collected = 0;
   double update_seconds = 0, shortest_update = 0;  // of the updates that were timed
   int64_t updates_timed = 0;
   bool time_update = false;  // time the next update
 
-  State(StepModel m, StepOptions o) : model(std::move(m)), options(std::move(o)), device(*options.backend), near(device.host_memory()), samples(device) {}
+  State(StepModel m, StepOptions o)
+      : model(std::move(m)), options(std::move(o)), device(*options.backend), in_host_memory(device.host_memory()), samples(device) {}
 
   ~State() {
     if (!slots) return;
@@ -81,14 +82,14 @@ struct TrainStep::State {
       device.wait();
     } catch (const std::exception&) {  // a destructor cannot report it
     }
-    device.release_host(slots, kMostPending * slot_bytes());
+    device.release_host(slots, kMaxPending * slot_bytes());
     if (host_moments) device.release_host(host_moments, plan.host_bytes);
   }
 
   // Size of the sums of the loss and all named scalars, in training and in evaluation.
   static int64_t sums_bytes(const std::vector<std::string>& scalars) { return int64_t((1 + scalars.size()) * sizeof(Scalars::Sums)); }
   int64_t slot_bytes() const { return int64_t(offsetof(Scalars, sums)) + sums_bytes(programs->scalars()); }
-  int64_t most_sums_bytes() const { return std::max(sums_bytes(programs->scalars()), sums_bytes(programs->evaluation_scalars())); }
+  int64_t max_sums_bytes() const { return std::max(sums_bytes(programs->scalars()), sums_bytes(programs->evaluation_scalars())); }
 
   template <class T>
   T* at(int64_t offset) {
@@ -116,7 +117,7 @@ struct TrainStep::State {
     } else {
       for (auto& list : moment_at) plan.optimizer_bytes += place(list);
     }
-    scalars_at = offset, offset += round_up(int64_t(offsetof(Scalars, sums)) + most_sums_bytes());
+    scalars_at = offset, offset += round_up(int64_t(offsetof(Scalars, sums)) + max_sums_bytes());
     losses_at = offset;
     plan.losses_bytes = options.evaluation ? round_up(plan.batch * sums_bytes(programs->evaluation_scalars())) : 0;
     offset += plan.losses_bytes;
@@ -126,8 +127,8 @@ struct TrainStep::State {
   // Moments in host memory are stored part by part, in transfer order. Returns the size of the largest part.
   int64_t lay_out_parts() {
     // Large enough for efficient transfers, and enough parts for transfers and computation to overlap.
-    constexpr int64_t kLeast = int64_t(4) << 20, kMost = int64_t(256) << 20, kParts = 24;
-    const int64_t part_bytes = std::clamp(plan.parameter_bytes / kParts, kLeast, kMost);
+    constexpr int64_t kMin = int64_t(4) << 20, kMax = int64_t(256) << 20, kParts = 24;
+    const int64_t part_bytes = std::clamp(plan.parameter_bytes / kParts, kMin, kMax);
     auto bytes_of = [&](size_t i) { return round_up(model.parameters[i].shape.numel() * int64_t(sizeof(float))); };
     const size_t count = model.parameters.size();
     for (auto& list : moment_at) list.resize(count);
@@ -158,7 +159,7 @@ struct TrainStep::State {
 
   // Room for the most samples that any program takes at a time.
   void lay_out_samples() {
-    if (near) return;
+    if (in_host_memory) return;
     int64_t most = plan.micro, offset = 0;
     for (const StepBody& body : made.evaluations) most = std::max(most, body.samples);
     for (const Type& t : model.batch) batch_at.push_back(offset), offset += round_up(t.bytes() / t.shape[0] * most);
@@ -176,7 +177,7 @@ struct TrainStep::State {
   void map() {
     memory->data(), samples.data();
     if (offloaded && !host_moments) host_moments = device.allocate_host(plan.host_bytes);
-    if (!slots) slots = device.allocate_host(kMostPending * slot_bytes());
+    if (!slots) slots = device.allocate_host(kMaxPending * slot_bytes());
   }
 
   // The tensors of a whole batch, starting at sample `first`.
@@ -198,7 +199,7 @@ struct TrainStep::State {
     if (scale) in.push_back(&s.now.scale);
     for (size_t i = 0; i < tensors.size(); ++i) {
       const std::byte* from = static_cast<const std::byte*>(tensors[i]);
-      if (!near) {
+      if (!in_host_memory) {
         device.upload(samples.data() + batch_at[i], from, count * row_bytes(i));
         from = samples.data() + batch_at[i];
       }
@@ -306,7 +307,7 @@ struct TrainStep::State {
       shortest_update = updates_timed++ ? std::min(shortest_update, seconds) : seconds;
       update_seconds += seconds;
     }
-    const size_t slot = size_t(enqueued % kMostPending);
+    const size_t slot = size_t(enqueued % kMaxPending);
     device.download_later(slots + int64_t(slot) * slot_bytes(), &s, slot_bytes());
     device.copy(&s.now, &s.next, programs->scaled() ? sizeof(Carried) : sizeof s.next.applied);
     marks[slot] = device.mark();
@@ -316,7 +317,7 @@ struct TrainStep::State {
   int pending() const { return int(enqueued - collected); }
 
   StepMetrics collect() {
-    const size_t slot = size_t(collected % kMostPending);
+    const size_t slot = size_t(collected % kMaxPending);
     ++collected;  // even if the wait throws
     device.wait_for(marks[slot]);
     const Scalars& v = *reinterpret_cast<const Scalars*>(slots + int64_t(slot) * slot_bytes());
@@ -336,7 +337,7 @@ struct TrainStep::State {
   void check_next(double lr) const {
     if (!(lr >= 0) || !std::isfinite(float(lr)))
       fail(ErrorCode::value, "[step] the rate {} of step {}; give a finite number from 0", lr, now.attempted + pending());
-    if (pending() == kMostPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMostPending);
+    if (pending() == kMaxPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMaxPending);
   }
 
   int64_t place_of(Held what, size_t index) const { return what == Held::parameter ? parameter_at[index] : moment_at[size_t(what) - 1][index]; }
@@ -345,7 +346,7 @@ struct TrainStep::State {
       fail(ErrorCode::shape, "[step] {} values for {}, which has {}", count, model.parameters[index].name, model.parameters[index].shape.numel());
   }
   std::span<float> in_place(int64_t offset, size_t index) {
-    if (!near) fail(ErrorCode::usage, "[step] {} lies on {}: read and write copies of it", model.parameters[index].name, device.info().name);
+    if (!in_host_memory) fail(ErrorCode::usage, "[step] {} lies on {}: read and write copies of it", model.parameters[index].name, device.info().name);
     return {at<float>(offset), size_t(model.parameters[index].shape.numel())};
   }
 };
@@ -359,7 +360,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
       fail(ErrorCode::shape, "[step] batch tensors need the samples as their first axis: {} and {}", to_string(s.model.batch[0]), to_string(t));
   s.plan.batch = s.model.batch[0].shape[0];
   s.programs.emplace(s.model, s.options);
-  const bool can_offload = !s.near && s.programs->moments() > 0;
+  const bool can_offload = !s.in_host_memory && s.programs->moments() > 0;
   s.offloaded = can_offload && s.options.offload.value_or(false);
   try {
     s.make_plan();
@@ -371,7 +372,7 @@ TrainStep::TrainStep(StepModel model, StepOptions options) : state_(std::make_un
   s.options.balance = {};  // its captures may not outlive the constructor
   s.lay_out_samples();
   if (s.programs->scaled()) s.now.loss_scale = s.options.loss_scale.initial;
-  size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16 + 4 * kMostScalars;
+  size_t most = 4 * s.model.parameters.size() + s.model.batch.size() + 16 + 4 * kMaxScalars;
   s.in.reserve(most), s.out.reserve(most), s.part.reserve(s.model.batch.size());
 }
 
@@ -448,7 +449,7 @@ TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_
     }
   Losses total;
   constexpr int64_t kRead = 64;
-  static_assert(kRead > int64_t(kMostScalars));
+  static_assert(kRead > int64_t(kMaxScalars));
   Scalars::Sums read[kRead];
   for (int64_t i = 0, n; i < count; i += n) {
     n = std::min(kRead / each, count - i);
@@ -494,7 +495,7 @@ std::map<std::string, std::string> TrainStep::choices() const {
   return all;
 }
 
-bool TrainStep::in_place() const { return state_->near; }
+bool TrainStep::in_place() const { return state_->in_host_memory; }
 std::span<float> TrainStep::parameter(size_t i) { return state_->in_place(state_->parameter_at[i], i); }
 std::span<float> TrainStep::gradient(size_t i) { return state_->in_place(state_->gradient_at[i], i); }
 std::span<float> TrainStep::moment(size_t i, int which) { return state_->in_place(state_->moment_at[size_t(which)][i], i); }
@@ -552,7 +553,7 @@ std::vector<KernelRun> TrainStep::kernels() const {
   return all;
 }
 
-double TrainStep::least_seconds(double flops_per_second, double bytes_per_second) const {
+double TrainStep::min_seconds(double flops_per_second, double bytes_per_second) const {
   double sum = 0;
   for (const auto& [kernel, times] : kernels())
     sum += double(times) * std::max(kernel.algorithmic_flops / flops_per_second, kernel.unavoidable_bytes / bytes_per_second);

@@ -20,7 +20,7 @@ namespace ridge {
 
 class Backend;
 
-constexpr size_t kMostScalars = 16;
+constexpr size_t kMaxScalars = 16;
 
 // The sum and count of the losses, and named scalars reported with them, each as the mean sum / count over the whole batch.
 struct StepLoss : Builder::SumCount {
@@ -32,7 +32,7 @@ struct StepLoss : Builder::SumCount {
   StepLoss(SumCount loss = {}, std::vector<Scalar> named = {}) : SumCount(loss), scalars(std::move(named)) {}
 };
 // Means in the order of the scalars' names; NaN where the count is 0.
-using ScalarMeans = std::array<double, kMostScalars>;
+using ScalarMeans = std::array<double, kMaxScalars>;
 
 // The model to train: parameters (f32), the batch's tensors (first axis: samples), and the losses of a batch of any size.
 struct StepModel {
@@ -71,7 +71,7 @@ struct StepOptions {
 };
 
 // Sets the options to the choices stored in a checkpoint (StepChoices::words), including precision.
-void honour(StepOptions& options, const std::map<std::string, std::string>& choices);
+void reuse_choices(StepOptions& options, const std::map<std::string, std::string>& choices);
 bool same_device(const Backend& backend, const std::map<std::string, std::string>& choices);  // whether the choices were made on the same kind of device
 
 // Thrown if a step does not fit in memory; ErrorCode::memory.
@@ -115,7 +115,7 @@ class TrainStep {
   // The same for a batch that arrives in parts: `part` returns the tensors of these samples, which are read before its next call.
   using Parts = std::function<std::span<const void* const>(int64_t first, int64_t count)>;
   void enqueue(const Parts& part, double lr);
-  static constexpr int kMostPending = 4;
+  static constexpr int kMaxPending = 4;
   int pending() const;            // steps enqueued but not yet collected
   StepMetrics collect();          // waits for the oldest pending step
   void discard();                 // waits for all pending steps and drops their metrics; their updates stay
@@ -129,7 +129,7 @@ class TrainStep {
     struct Ratio {
       double sum = 0, count = 0;
     };
-    std::array<Ratio, kMostScalars> scalars = {};  // in the order of evaluation_scalars()
+    std::array<Ratio, kMaxScalars> scalars = {};  // in the order of evaluation_scalars()
   };
   Losses evaluate(std::span<const void* const> batch, int64_t samples);
   void check_evaluation(int64_t samples) const;  // ErrorCode::unsupported if evaluate() cannot handle this many
@@ -163,7 +163,7 @@ class TrainStep {
   const void* parameter_place(size_t index);  // the device address
   std::vector<KernelRun> kernels() const;     // of one whole step, including the update
   // Lower bound for the time of one step: for each kernel, the longer of its arithmetic and its memory traffic at these rates.
-  double least_seconds(double flops_per_second, double bytes_per_second) const;
+  double min_seconds(double flops_per_second, double bytes_per_second) const;
   std::string report() const;  // human-readable: memory by class, kernels, decisions
   std::string dump() const;
 

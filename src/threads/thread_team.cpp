@@ -113,7 +113,7 @@ struct ThreadTeam::State {
   std::atomic<bool> failed{false};
   alignas(128) std::atomic<int> parked{0};
   std::atomic<bool> busy{false};
-  double unhelped_ns = 0;
+  double alone_ns = 0;
 
   explicit State(std::span<const double> speeds) : split(speeds), scratch(speeds.size()) {}
 
@@ -159,9 +159,9 @@ struct ThreadTeam::State {
     split.deal();
     round.fetch_add(1);
     if (const int missing = parked.load() - spare; missing > 0) {
-      unhelped_ns += ns;
-      if (unhelped_ns >= kWakeNs) {
-        unhelped_ns = 0;
+      alone_ns += ns;
+      if (alone_ns >= kWakeNs) {
+        alone_ns = 0;
         wake(missing);
       }
     }
@@ -241,9 +241,9 @@ struct ThreadTeam::State {
 int usable_cpus() { return read_limits().threads(); }
 
 ThreadTeam::ThreadTeam(const TeamOptions& options) {
-  constexpr int kMostThreads = 4096;
-  if (options.threads < 0 || options.threads > kMostThreads)
-    fail(ErrorCode::value, "[thread_team] {} threads asked for; give 1 to {}, or 0 for all usable processors", options.threads, kMostThreads);
+  constexpr int kMaxThreads = 4096;
+  if (options.threads < 0 || options.threads > kMaxThreads)
+    fail(ErrorCode::value, "[thread_team] {} threads asked for; give 1 to {}, or 0 for all usable processors", options.threads, kMaxThreads);
   const int usable = usable_cpus();
   const int size = options.threads ? options.threads : options.cpus.empty() ? usable : int(options.cpus.size());
   for (int cpu : options.cpus)

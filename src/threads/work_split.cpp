@@ -11,12 +11,12 @@ namespace {
 // Grains are at least this long: claiming one costs up to 0.1 µs if another core wrote its counter last.
 constexpr double kGrainNs = 1000;
 // Chunks are at least this long, if the grains allow it.
-constexpr double kLeastNs = 2000;
+constexpr double kMinNs = 2000;
 // An owner takes 1/16 of what is left of its part at a time: work it holds cannot be taken over if it turns out to be slower than assumed. So the others
 // wait less than 5 % of the task for a core at a third of its speed.
 constexpr int64_t kOwnerShare = 16;
 // All helpers together take about half of what is left. More helpers than this would contend for the counter.
-constexpr int64_t kMostHelperShare = 32;
+constexpr int64_t kMaxHelperShare = 32;
 
 }  // namespace
 
@@ -29,13 +29,13 @@ WorkSplit::WorkSplit(std::span<const double> speeds) : parts_(speeds.size()) {
     ++runs_.back().count;
     total_speed_ += speed;
   }
-  helper_share_ = std::min<int64_t>(2 * int64_t(speeds.size()), kMostHelperShare);
+  helper_share_ = std::min<int64_t>(2 * int64_t(speeds.size()), kMaxHelperShare);
 }
 
 int64_t WorkSplit::cut(int64_t units, double unit_ns) {
   units_ = units;
   grain_ = std::max<int64_t>(1, int64_t(std::min(kGrainNs / unit_ns, double(units))));
-  least_ = double(grain_) * unit_ns < kLeastNs ? 2 : 1;
+  least_ = double(grain_) * unit_ns < kMinNs ? 2 : 1;
   return grains_ = units / grain_ + (units % grain_ != 0);
 }
 

@@ -28,7 +28,7 @@ constexpr size_t kPiece = size_t(1) << 20;  // bytes read at a time
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kLatest = "LATEST";
 constexpr const char* kBest = "BEST";
-constexpr std::string_view kLatestAside = "LATEST.part", kBestAside = "BEST.part";  // AtomicFile's temporary names
+constexpr std::string_view kLatestTemporary = "LATEST.part", kBestTemporary = "BEST.part";  // AtomicFile's temporary names
 constexpr std::string_view kStep = "step_", kPartial = ".partial", kTrash = ".trash", kTensors = ".safetensors";
 
 std::string folder_name(int64_t step) { return fmt::format("{}{:08}", kStep, step); }
@@ -67,7 +67,7 @@ Listing list(const fs::path& folder) {
     const std::string name = entry->d_name;
     if (const auto step = step_of(name)) out.steps.push_back(*step);
     if (const auto step = hidden_step_of(name, kTrash)) out.trash.push_back(*step);
-    if (hidden_step_of(name, kPartial) || name == kLatestAside || name == kBestAside) out.leftovers.push_back(name);
+    if (hidden_step_of(name, kPartial) || name == kLatestTemporary || name == kBestTemporary) out.leftovers.push_back(name);
   }
   const int cause = errno;
   ::closedir(handle);
@@ -129,7 +129,7 @@ std::string checked_text(const fs::path& path, const Manifest::File& expected) {
 // Ignores files that are not in the manifest, such as those left by a file manager.
 StoredCheckpoint read_checkpoint(const fs::path& folder, int64_t step) {
   const fs::path path = folder / kManifest;
-  const Manifest manifest = parse_manifest(read_text(path, kMostManifestBytes), path.string());
+  const Manifest manifest = parse_manifest(read_text(path, kMaxManifestBytes), path.string());
   if (manifest.step != step) fail(ErrorCode::io, "[checkpoint] {}: is of step {}; the folder was renamed", folder.string(), manifest.step);
   StoredCheckpoint out;
   out.step = step;
@@ -241,7 +241,7 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
   if (!lock) fail(ErrorCode::io, "[checkpoint] {}: another process is writing checkpoints there; stop it or choose another folder", folder_.string());
   for (const std::string& name : list(folder_).leftovers) remove_folder(folder_ / name, calls_);  // anything left is handled again below
   try {
-    put_in_place(write_aside(content), path);
+    put_in_place(write_temporary(content), path);
     if (best) write_atomically((folder_ / kBest).string(), folder_name(content.step) + "\n", calls_);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::io) throw;
@@ -261,49 +261,49 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
 }
 
 // Reads the checkpoint back before renaming it, so that a damaged one never gets the final name. Leaves nothing behind on failure.
-fs::path CheckpointStore::write_aside(const CheckpointContent& content) const {
-  const fs::path aside = folder_ / hidden_name(content.step, kPartial);
-  if (calls_.mkdir(aside.c_str(), 0777) != 0) {
+fs::path CheckpointStore::write_temporary(const CheckpointContent& content) const {
+  const fs::path temporary = folder_ / hidden_name(content.step, kPartial);
+  if (calls_.mkdir(temporary.c_str(), 0777) != 0) {
     const int cause = errno;
-    fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", aside.string(), std::strerror(cause), file_remedy(cause));
+    fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", temporary.string(), std::strerror(cause), file_remedy(cause));
   }
   try {
     Manifest manifest;
     manifest.step = content.step;
     for (const auto& [name, tensors] : content.tensors) {
       Checksum sum;
-      write_safetensors((aside / name).string(), tensors, {}, {calls_, &sum, false});
+      write_safetensors((temporary / name).string(), tensors, {}, {calls_, &sum, false});
       manifest.files[name] = {sum.bytes(), sum.hex()};
     }
     for (const auto& [name, text] : content.texts) {
-      write_atomically((aside / name).string(), text, {calls_, nullptr, false});
+      write_atomically((temporary / name).string(), text, {calls_, nullptr, false});
       manifest.files[name] = {int64_t(text.size()), checksum_of(text)};
     }
-    write_atomically((aside / kManifest).string(), format_manifest(manifest), {calls_, nullptr, false});
-    for (const auto& [name, file] : manifest.files) sync(aside / name, calls_);
-    sync(aside / kManifest, calls_);
-    sync(aside, calls_);
-    read_checkpoint(aside, content.step);
+    write_atomically((temporary / kManifest).string(), format_manifest(manifest), {calls_, nullptr, false});
+    for (const auto& [name, file] : manifest.files) sync(temporary / name, calls_);
+    sync(temporary / kManifest, calls_);
+    sync(temporary, calls_);
+    read_checkpoint(temporary, content.step);
   } catch (...) {
-    remove_folder(aside, calls_);
+    remove_folder(temporary, calls_);
     throw;
   }
-  return aside;
+  return temporary;
 }
 
 // Moves an existing checkpoint of that name out of the way, and restores it if the rename fails.
-void CheckpointStore::put_in_place(const fs::path& aside, const fs::path& path) const {
+void CheckpointStore::put_in_place(const fs::path& temporary, const fs::path& path) const {
   const fs::path way = folder_ / fmt::format(".{}{}", path.filename().string(), kTrash);
   std::error_code ignored;
   const bool replaces = fs::exists(fs::symlink_status(path, ignored));
   int cause = replaces ? remove_folder(way, calls_) : 0;
   if (cause == 0 && replaces && calls_.rename(path.c_str(), way.c_str()) != 0) cause = errno;
-  if (cause == 0 && calls_.rename(aside.c_str(), path.c_str()) != 0) {
+  if (cause == 0 && calls_.rename(temporary.c_str(), path.c_str()) != 0) {
     cause = errno;
     if (replaces) calls_.rename(way.c_str(), path.c_str());
   }
   if (cause != 0) {
-    remove_folder(aside, calls_);
+    remove_folder(temporary, calls_);
     fail(ErrorCode::io, "[checkpoint] {}: cannot take its place: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
   }
   sync(folder_, calls_);

@@ -47,8 +47,8 @@ class CheckpointStore {
   std::vector<int64_t> steps() const;         // ascending, including incomplete ones
 
  private:
-  std::filesystem::path write_aside(const CheckpointContent& content) const;
-  void put_in_place(const std::filesystem::path& aside, const std::filesystem::path& path) const;
+  std::filesystem::path write_temporary(const CheckpointContent& content) const;
+  void put_in_place(const std::filesystem::path& temporary, const std::filesystem::path& path) const;
   void tidy_up(int64_t newest, std::vector<std::string>& notices);
   bool is_whole(int64_t step);
 

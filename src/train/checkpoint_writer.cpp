@@ -118,7 +118,7 @@ void CheckpointWriter::write_held(Time start) {
   calls_.before_write();
   // Copies can be written while training continues; values in place cannot.
   const std::launch when = step_.in_place() ? std::launch::deferred : std::launch::async;
-  being_saved_ = {held_->step, start};
+  in_progress_ = {held_->step, start};
   saving_ = std::async(when, [this, content = std::exchange(held_, {}), best = held_best_] {
     std::vector<std::string> left = store_.save(*content, best);
     return Saved{std::move(left), Clock::now()};
@@ -129,24 +129,24 @@ void CheckpointWriter::write_held(Time start) {
 
 void CheckpointWriter::wait() {
   if (!saving_.valid()) return;
-  const Time start = step_.in_place() ? being_saved_.start : Clock::now();
+  const Time start = step_.in_place() ? in_progress_.start : Clock::now();
   Time end;
   try {
     const Saved saved = saving_.get();
     end = saved.end;
     for (const std::string& line : saved.left) calls_.notice(line);
-    saved_step_ = being_saved_.step, failed_ = 0;
+    saved_step_ = in_progress_.step, failed_ = 0;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
     ++failed_;
     calls_.spent(start);
-    return calls_.on_failed(being_saved_.step, error.what());
+    return calls_.on_failed(in_progress_.step, error.what());
   }
   calls_.spent(start);
-  calls_.on_written(being_saved_.step, std::chrono::duration<double>(end - being_saved_.start).count());
+  calls_.on_written(in_progress_.step, std::chrono::duration<double>(end - in_progress_.start).count());
 }
 
-void CheckpointWriter::look() {
+void CheckpointWriter::poll() {
   if (saving_.valid() && saving_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) wait();
   if (held_ && rested()) write_held(Clock::now());
 }

@@ -39,12 +39,12 @@ class CheckpointWriter {
   // later: a checkpoint that is due only because it is the best waits in memory for checkpoint_rest, unless tensors are saved in place. A
   // better one replaces it.
   void save(bool best, bool later);
-  void look();    // between steps: reports a finished checkpoint, and writes one that has waited long enough
+  void poll();    // between steps: reports a finished checkpoint, and writes one that has waited long enough
   void wait();    // until the current write is done
   void finish();  // writes everything pending, and waits for it
 
  private:
-  struct BeingSaved {
+  struct SaveInProgress {
     int64_t step = -1;
     Time start = {};
   };
@@ -72,7 +72,7 @@ class CheckpointWriter {
   size_t straight_ = 0;                      // number of floats in memory that the device writes to directly
   std::shared_ptr<CheckpointContent> held_;  // in memory, not yet written
   bool held_best_ = false;
-  BeingSaved being_saved_;
+  SaveInProgress in_progress_;
   Time saved_at_ = {};
   int64_t saved_step_ = -1;
   int failed_ = 0;

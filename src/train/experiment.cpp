@@ -97,8 +97,8 @@ void read_summary(ExperimentRun& run) {
   std::ifstream file(run.folder / kSummary);
   if (!file) return;
   const Document j = Document::parse(file, nullptr, false);
-  const auto told = j.is_object() ? j.find("steps") : j.end();
-  if (!j.is_object() || (told != j.end() && !told->is_number_integer())) {  // the metrics have most of it, and other runs must still be shown
+  const auto recorded = j.is_object() ? j.find("steps") : j.end();
+  if (!j.is_object() || (recorded != j.end() && !recorded->is_number_integer())) {  // the metrics have most of it, and other runs must still be shown
     run.damage = fmt::format("{} is damaged; what is told of its run comes from {}", (run.folder / kSummary).string(), kMetrics);
     return;
   }

@@ -23,7 +23,7 @@ constexpr double kWidth = 960, kHead = 64, kPanelHeight = 420, kFoot = 20;
 constexpr double kLeft = 76, kRight = 32, kTop = 40, kBottom = 56;  // margins of a panel around its axes
 constexpr Ink kInks[] = {Ink::blue, Ink::amber, Ink::teal, Ink::violet, Ink::green, Ink::red};
 constexpr std::string_view kDashes[] = {"", "7 4", "2 4"};
-constexpr size_t kMostNamed = 12;
+constexpr size_t kMaxNamed = 12;
 
 Ink ink_of(size_t series) { return kInks[series % std::size(kInks)]; }
 std::string_view dashes_of(size_t series) { return kDashes[series / std::size(kInks) % std::size(kDashes)]; }
@@ -159,11 +159,11 @@ std::string legend_text(const PlotSeries& series, const std::vector<BandPoint>& 
 // In the upper right corner, where a falling loss leaves room, or in the lower right one for a rising score.
 void draw_legend(Picture& picture, const Box& box, const LossPanel& panel, std::span<const std::vector<BandPoint>> bands) {
   const std::span<const PlotSeries> series = panel.series;
-  constexpr double kRow = 19, kSwatch = 26, kSize = 13, kMost = 0.62;
+  constexpr double kRow = 19, kSwatch = 26, kSize = 13, kMax = 0.62;
   std::vector<std::string> rows;
-  for (size_t i = 0; i < std::min(series.size(), kMostNamed); ++i)
-    rows.push_back(svg::fit(legend_text(series[i], bands[i], panel.score), kMost * box.width, kSize));
-  if (series.size() > kMostNamed) rows.push_back(fmt::format("and {} more", series.size() - kMostNamed));
+  for (size_t i = 0; i < std::min(series.size(), kMaxNamed); ++i)
+    rows.push_back(svg::fit(legend_text(series[i], bands[i], panel.score), kMax * box.width, kSize));
+  if (series.size() > kMaxNamed) rows.push_back(fmt::format("and {} more", series.size() - kMaxNamed));
   double width = 0;
   for (const std::string& row : rows) width = std::max(width, 1.1 * svg::text_width(row, kSize));
   const double height = kRow * double(rows.size()) + 12, top = panel.score.higher_is_better ? box.y + box.height - height - 4 : box.y + 4;
@@ -171,7 +171,7 @@ void draw_legend(Picture& picture, const Box& box, const LossPanel& panel, std::
   picture.rect(frame, {.fill = Ink::paper, .stroke = Ink::rule, .opacity = 0.92, .radius = 8});
   for (size_t i = 0; i < rows.size(); ++i) {
     const double y = frame.y + kRow * (double(i) + 1);
-    if (i < kMostNamed) picture.line({frame.x + 10, y - 4}, {frame.x + 10 + kSwatch, y - 4}, {.stroke = ink_of(i), .width = 2.5, .dashes = dashes_of(i)});
+    if (i < kMaxNamed) picture.line({frame.x + 10, y - 4}, {frame.x + 10 + kSwatch, y - 4}, {.stroke = ink_of(i), .width = 2.5, .dashes = dashes_of(i)});
     picture.text({frame.x + kSwatch + 18, y}, rows[i], {.size = kSize});
   }
 }

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "ridge checkpoint 1";
-constexpr size_t kMostName = 100, kMostFiles = 1000, kDigits = 32;
+constexpr size_t kMaxName = 100, kMaxFiles = 1000, kDigits = 32;
 
 bool is_letter_or_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
@@ -34,7 +34,7 @@ std::optional<Manifest> read(const Json& document) {
   if (!document.is_object()) return {};
   const std::optional<int64_t> step = number_at(document, "step");
   const auto files = document.find("files");
-  if (!step || files == document.end() || !files->is_object() || files->size() > kMostFiles) return {};
+  if (!step || files == document.end() || !files->is_object() || files->size() > kMaxFiles) return {};
   manifest.step = *step;
   for (const auto& [name, file] : files->items()) {
     if (!is_checkpoint_file_name(name) || !file.is_object()) return {};
@@ -49,7 +49,7 @@ std::optional<Manifest> read(const Json& document) {
 }  // namespace
 
 bool is_checkpoint_file_name(std::string_view name) {
-  return !name.empty() && name.size() <= kMostName && is_letter_or_digit(name[0]) && name != "manifest.json" &&
+  return !name.empty() && name.size() <= kMaxName && is_letter_or_digit(name[0]) && name != "manifest.json" &&
          std::all_of(name.begin(), name.end(), [](char c) { return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-'; });
 }
 
@@ -63,8 +63,8 @@ std::string format_manifest(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& name) {
-  if (text.size() > kMostManifestBytes)
-    fail(ErrorCode::io, "[checkpoint] {}: {} bytes, at most {} are taken; the file is damaged", name, text.size(), kMostManifestBytes);
+  if (text.size() > kMaxManifestBytes)
+    fail(ErrorCode::io, "[checkpoint] {}: {} bytes, at most {} are taken; the file is damaged", name, text.size(), kMaxManifestBytes);
   const Json document = Json::parse(text, nullptr, false);
   const std::optional<Manifest> manifest = read(document);
   if (!manifest || format_manifest(*manifest) != text)

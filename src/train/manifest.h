@@ -18,7 +18,7 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-constexpr size_t kMostManifestBytes = size_t(1) << 20;
+constexpr size_t kMaxManifestBytes = size_t(1) << 20;
 bool is_checkpoint_file_name(std::string_view name);  // letters, digits, '.', '_', '-'; not hidden, and not the manifest's own name
 
 std::string format_manifest(const Manifest& manifest);

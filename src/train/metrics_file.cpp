@@ -15,13 +15,13 @@
 namespace ridge {
 namespace {
 
-constexpr size_t kMostLine = size_t(1) << 20;  // a longer line is damage: Ridge writes none that long
+constexpr size_t kMaxLine = size_t(1) << 20;  // a longer line is damage: Ridge writes none that long
 
 // Calls take(line including its newline, whether to keep it). Skips a last line without a newline: the writer was killed while writing it.
 template <class Take>
 void read_lines(const std::filesystem::path& path, int64_t last_step, Take take) {
   std::ifstream in(path, std::ios::binary);
-  std::string line, piece(kMostLine, '\0');
+  std::string line, piece(kMaxLine, '\0');
   bool too_long = false;
   auto stays = [&] {
     if (too_long) return false;
@@ -36,7 +36,7 @@ void read_lines(const std::filesystem::path& path, int64_t last_step, Take take)
       const std::string_view part = rest.substr(0, end == std::string_view::npos ? end : end + 1);
       rest.remove_prefix(part.size());
       bytes += int64_t(part.size());
-      too_long |= line.size() + part.size() > kMostLine;
+      too_long |= line.size() + part.size() > kMaxLine;
       if (!too_long) line += part;
       if (end == std::string_view::npos) continue;
       take(line, stays(), bytes);

@@ -31,7 +31,7 @@ bool Outputs::attempt(Output& output, Call call) {
     output.off = output.failures >= kTries && now - output.first_at >= kPatience;
     if (output.off)
       reports_.emplace_back(&output, fmt::format("an output is switched off, as it has failed for {:.0f} s: {}", now - output.first_at, error.what()));
-    else if (!std::exchange(output.told, true))
+    else if (!std::exchange(output.reported, true))
       reports_.emplace_back(&output, fmt::format("an output failed and is tried again, training goes on: {}", error.what()));
     return false;
   }
@@ -47,10 +47,10 @@ void Outputs::each(Call call) {
 void Outputs::report() {
   for (size_t i = 0; i < reports_.size(); ++i) {
     const auto [about, line] = reports_[i];
-    bool told = false;
+    bool reported = false;
     for (Output& output : outputs_)
-      if (&output != about) told |= attempt(output, [&line = line](TrainerView& view) { view.on_notice(line); });
-    if (!told) std::fputs((line + "\n").c_str(), stderr);
+      if (&output != about) reported |= attempt(output, [&line = line](TrainerView& view) { view.on_notice(line); });
+    if (!reported) std::fputs((line + "\n").c_str(), stderr);
   }
   reports_.clear();
 }

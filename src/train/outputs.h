@@ -34,7 +34,7 @@ class Outputs : public RunView {
     TrainerView* view;
     int failures = 0;                     // since the last successful write
     double first_at = 0, counted_at = 0;  // times of those failures, in seconds
-    bool told = false, off = false;
+    bool reported = false, off = false;
   };
   template <class Call>
   bool attempt(Output& output, Call call);

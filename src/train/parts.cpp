@@ -45,8 +45,8 @@ void refuse_others(const std::vector<Part>& parts, const fs::path& out) {
 bool is_finished(const fs::path& folder, const std::optional<RunState>& state, int64_t steps, std::optional<double> target) try {
   std::ifstream file(folder / "summary.json");
   const auto summary = nlohmann::json::parse(file);
-  const int64_t told = summary.at("steps").get<int64_t>(), done = state ? state->step.attempted : told;
-  if (told != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
+  const int64_t recorded = summary.at("steps").get<int64_t>(), done = state ? state->step.attempted : recorded;
+  if (recorded != done || (state && state->validation_due)) return false;  // more steps were done since, or the last ones were lost
   return done >= steps || (target && is_at_target(summary, *target));
 } catch (const nlohmann::json::exception&) {
   return false;  // the summary is missing or damaged
@@ -79,7 +79,7 @@ std::vector<Part> parts_of(const config::Resolved& settings, const fs::path& out
   return parts;
 }
 
-void look_back(std::vector<Part>& parts, const config::Resolved& settings, const fs::path& out) {
+void find_progress(std::vector<Part>& parts, const config::Resolved& settings, const fs::path& out) {
   const int64_t steps = settings.get<std::optional<int64_t>>("steps").value_or(0);
   for (Part& part : parts) {
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();

@@ -16,7 +16,7 @@ struct Part {
   std::string data;
   uint64_t seed = 0;
   std::filesystem::path folder;
-  bool begun = false, finished = false;  // set by look_back()
+  bool begun = false, finished = false;  // set by find_progress()
 };
 
 std::string word_for(const std::string& data);  // the data's name in a form suitable for a folder name
@@ -27,7 +27,7 @@ bool is_finished(const std::filesystem::path& folder, const std::optional<RunSta
 
 // Finds out which runs of a resumed command have begun or finished; finished ones are skipped. ErrorCode::usage if all of several runs
 // are finished, one was trained but has no checkpoint, or only runs other than these have begun.
-void look_back(std::vector<Part>& parts, const config::Resolved& settings, const std::filesystem::path& out);
+void find_progress(std::vector<Part>& parts, const config::Resolved& settings, const std::filesystem::path& out);
 
 // The settings of one of several runs.
 config::Resolved settings_of(const Part& part, config::Sources sources);

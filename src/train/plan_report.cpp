@@ -28,13 +28,13 @@ Json memory_json(const std::vector<MemoryItem>& items) {
 
 }  // namespace
 
-std::string plan_text(const PlannedRun& run, const Look& look) {
+std::string plan_text(const PlannedRun& run, const TerminalStyle& style) {
   const StepPlan& plan = run.step->plan();
-  std::string text = run.fallback.empty() ? "" : wrap(run.fallback, look.width, 2) + "\n\n";
-  text += decision_table(run.decisions, look);
-  for (const std::string& notice : run.notices) text += wrap("note: " + notice, look.width, 6) + "\n";
+  std::string text = run.fallback.empty() ? "" : wrap(run.fallback, style.width, 2) + "\n\n";
+  text += decision_table(run.decisions, style);
+  for (const std::string& notice : run.notices) text += wrap("note: " + notice, style.width, 6) + "\n";
   text += fmt::format("\nMemory: {} planned of {} ({})\n", size_text(run.planned_bytes), size_text(run.budget.bytes), run.budget.reason);
-  const int room = std::clamp(look.width - 46, 0, 30);
+  const int room = std::clamp(style.width - 46, 0, 30);
   for (const MemoryItem& m : run.memory)
     if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}  {}\n", m.what, size_text(m.bytes), bar(double(m.bytes) / double(run.planned_bytes), room));
   if (!run.host_memory.empty()) {
@@ -55,9 +55,9 @@ std::string plan_text(const PlannedRun& run, const Look& look) {
     const double tokens = double(plan.batch * run.trainer.tokens_per_sample);
     const std::string expected =
         fmt::format("Expected: {} a step ({} {}/s, {}), {} for {}{};", duration_text(run.expected_step_seconds), count_text(tokens / run.expected_step_seconds),
-                    run.unit, roof_text(run.least_seconds / run.expected_step_seconds, run.roof_others, "the roof"), duration_text(run.expected_total()),
+                    run.unit, roof_text(run.min_seconds / run.expected_step_seconds, run.roof_others, "the roof"), duration_text(run.expected_total()),
                     counted(run.trainer.schedule.steps - run.steps_done, "step"), run.steps_done > 0 ? " that are left" : "");
-    text += "\n" + wrap(expected, look.width, 2) + "\n  " + wrap("from " + run.expected_from, look.width, 2) + "\n";
+    text += "\n" + wrap(expected, style.width, 2) + "\n  " + wrap("from " + run.expected_from, style.width, 2) + "\n";
   }
   return text;
 }
@@ -83,7 +83,7 @@ std::string plan_json(const PlannedRun& run) {
   if (!run.host_memory.empty()) j["host_planned_bytes"] = run.host_planned_bytes, j["host_memory"] = memory_json(run.host_memory);
   j["programs"] = programs, j["largest"] = largest, j["choices"] = plan.choices.words();
   j["batch"] = plan.batch, j["micro"] = plan.micro, j["repeats"] = plan.repeats, j["remainder"] = plan.remainder;
-  j["flops"] = plan.flops, j["kernels"] = plan.kernels, j["least_ms"] = 1e3 * run.least_seconds;
+  j["flops"] = plan.flops, j["kernels"] = plan.kernels, j["least_ms"] = 1e3 * run.min_seconds;
   j["expected_ms"] = 1e3 * run.expected_step_seconds, j["expected_seconds"] = run.expected_total(), j["expected_from"] = run.expected_from;
   j["step_decisions"] = plan.decisions;
   return j.dump(2) + "\n";

@@ -7,7 +7,7 @@
 
 namespace ridge {
 
-std::string plan_text(const PlannedRun& run, const Look& look);
+std::string plan_text(const PlannedRun& run, const TerminalStyle& style);
 std::string plan_json(const PlannedRun& run);  // one document
 
 }  // namespace ridge

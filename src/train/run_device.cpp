@@ -15,12 +15,12 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kWhereItWas = "the run so far was trained there";
+constexpr const char* kSameDevice = "the run so far was trained there";
 constexpr double kStartGuess = 3;    // default start-up time of a GPU in seconds, until measured
 constexpr double kReplayed = 3e-6;   // minimum seconds per kernel in a recorded step; the probe measures host launches, which cost more
 constexpr double kFirstGuess = 1.3;  // default ratio of a step's time to the sum of its kernels at their ceilings, until measured
 
-Profile this_machine() { return Profile(fingerprint(look_at_machine({}))); }
+Profile this_machine() { return Profile(fingerprint(detect_machine({}))); }
 
 double rate_of(const GpuCeilings& gpu, Precision precision) {
   for (const GpuCeilings::Rate& rate : gpu.matmul)
@@ -55,12 +55,12 @@ struct Chosen {
 
 Chosen choose(const std::string& request, Fallback fallback, const StepWork& work, const std::string& earlier, Figures figures,
               const std::function<void()>& meanwhile = {}) {
-  const DeviceRequest wish = parse_device(request);
-  if (!wish.automatic) {
+  const DeviceRequest requested = parse_device(request);
+  if (!requested.automatic) {
     // Any GPU will do: prefer the one the run started on; if it is gone, use another one and report it.
-    if (wish.kind == Device::Kind::cuda && !wish.index && earlier.starts_with("cuda:"))
-      if (DeviceChoice same = select_device(earlier, Fallback::allow); same.device.kind == wish.kind) {
-        if (!same.fell_back) same.reason = kWhereItWas;
+    if (requested.kind == Device::Kind::cuda && !requested.index && earlier.starts_with("cuda:"))
+      if (DeviceChoice same = select_device(earlier, Fallback::allow); same.device.kind == requested.kind) {
+        if (!same.fell_back) same.reason = kSameDevice;
         return {std::move(same), {}};
       }
     return {select_device(request, fallback), {}};
@@ -69,7 +69,7 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
   if (std::none_of(devices.begin(), devices.end(), [](const KnownDevice& d) { return d.missing.empty() && d.device.kind != Device::Kind::cpu; }))
     return {choose_device(request, fallback, devices), "default"};
   for (const KnownDevice& d : devices)
-    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {{d.device, kWhereItWas, {}, false, {}}, "the run so far"};
+    if (d.missing.empty() && !earlier.empty() && to_string(d.device) == earlier) return {{d.device, kSameDevice, {}, false, {}}, "the run so far"};
   const auto start = std::chrono::steady_clock::now();
   if (meanwhile) meanwhile();
   const std::vector<DeviceCost> costs = measured_costs(devices, figures, meanwhile ? std::min(figures, Figures::kept) : figures);
@@ -111,10 +111,10 @@ RunDevice open(const config::Resolved& settings, const Chosen& chosen, const cha
   if (const std::string remark = out.backend->remark(); !remark.empty()) out.notices.push_back(remark);
   out.device = {"device", to_string(device.device), chosen.by.empty() ? settings.setting("device").source : chosen.by, device.reason, device.runner_up};
   out.precision_key = settings.precision_key(to_string(device.device));
-  std::string wished_precision = settings.get<std::string>(out.precision_key);
-  if (*automatic && wished_precision == "auto") wished_precision = automatic;
-  const FormatTrial trial = try_formats && out.backend->host_memory() && !parse_precision(wished_precision) ? try_formats() : FormatTrial{};
-  PrecisionChoice precision = choose_precision(wished_precision, fallback, out.backend->arithmetic(), trial.rates);
+  std::string requested_precision = settings.get<std::string>(out.precision_key);
+  if (*automatic && requested_precision == "auto") requested_precision = automatic;
+  const FormatTrial trial = try_formats && out.backend->host_memory() && !parse_precision(requested_precision) ? try_formats() : FormatTrial{};
+  PrecisionChoice precision = choose_precision(requested_precision, fallback, out.backend->arithmetic(), trial.rates);
   if (trial.rates) precision.reason += " in a trial of one layer";
   if (!trial.reason.empty()) precision.reason = trial.reason;
   if (out.precision_key != "precision") precision.reason += ", set by " + out.precision_key;
@@ -129,7 +129,7 @@ RunDevice open(const config::Resolved& settings, const Chosen& chosen, const cha
 std::string start_key(const std::string& gpu) { return "start_time/" + gpu; }
 
 // Says why the CPU would finish before any GPU has started; empty: it would not, or there is no GPU.
-std::string too_little(const std::vector<KnownDevice>& devices, const StepWork& work, double times, Figures figures) {
+std::string not_enough(const std::vector<KnownDevice>& devices, const StepWork& work, double times, Figures figures) {
   if (figures == Figures::none) return {};
   double start = 0;
   const Profile profile = this_machine();
@@ -156,19 +156,19 @@ RunDevice choose_reading_device(const config::Resolved& settings, const StepWork
   const bool tuned = settings.get<bool>("optimize_perf");
   Chosen chosen;
   if (parse_device(request).automatic)
-    chosen.device.reason = too_little(known_devices(gpus(), usable_backends(gpus())), work, times, tuned ? Figures::measured : Figures::none);
+    chosen.device.reason = not_enough(known_devices(gpus(), usable_backends(gpus())), work, times, tuned ? Figures::measured : Figures::none);
   chosen.by = "measured";
   if (chosen.device.reason.empty()) chosen = choose(request, fallback_of(settings), work, "", tuned ? Figures::kept : Figures::none);
-  RunDevice settled = open(settings, chosen, "fp32");
-  const int64_t free = settled.backend->memory().free;
-  if (parse_device(request).automatic && !settled.backend->host_memory() &&
+  RunDevice opened = open(settings, chosen, "fp32");
+  const int64_t free = opened.backend->memory().free;
+  if (parse_device(request).automatic && !opened.backend->host_memory() &&
       double(free) <= work.bytes) {  // the weights and the activations of a pass do not fit there
-    const std::string why = fmt::format("{} has {} free, and about {} are needed", settled.device.value, size_text(free), size_text(int64_t(work.bytes)));
-    settled = open(settings, {{{}, why, {}, false, {}}, "measured"}, "fp32");
+    const std::string why = fmt::format("{} has {} free, and about {} are needed", opened.device.value, size_text(free), size_text(int64_t(work.bytes)));
+    opened = open(settings, {{{}, why, {}, false, {}}, "measured"}, "fp32");
   }
-  if (!settled.fallback.empty()) settled.notices.insert(settled.notices.begin(), settled.fallback);
-  std::erase(settled.notices, kFp16Range);
-  return settled;
+  if (!opened.fallback.empty()) opened.notices.insert(opened.notices.begin(), opened.fallback);
+  std::erase(opened.notices, kFp16Range);
+  return opened;
 }
 
 void keep_start_time(const Backend& backend, double seconds) {
@@ -253,7 +253,7 @@ GpuStepTime gpu_step_time(const TrainStep& step, const Backend& backend, Figures
   if (!ceilings) return {};
   const double rate = rate_of(*ceilings, product_format(backend, step.plan().choices.precision)), bandwidth = 1e9 * ceilings->copy_gbs.median;
   GpuStepTime time;
-  time.least = step.least_seconds(rate, bandwidth);
+  time.least = step.min_seconds(rate, bandwidth);
   double sum = 0, short_ones = 0;
   for (const auto& [kernel, times] : step.kernels()) {
     const double work = std::max(kernel.flops / rate, kernel.bytes / bandwidth);

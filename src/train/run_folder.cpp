@@ -44,8 +44,8 @@ void check_made(const fs::path& folder, const std::error_code& error) {
 // Keeps the terminal output with the run. Text that cannot be written waits for disk space, as metrics do.
 class LogFile {
  public:
-  LogFile(const fs::path& path, bool go_on)
-      : path_(path.string()), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (go_on ? 0 : O_TRUNC), 0666)) {
+  LogFile(const fs::path& path, bool append)
+      : path_(path.string()), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666)) {
     if (file_ < 0) fail(ErrorCode::io, "[train] cannot write {}: {}; choose another folder with --out DIR", path_, std::strerror(errno));
   }
   ~LogFile() { waiting_.flush(file_), ::close(file_); }
@@ -61,39 +61,39 @@ class LogFile {
   void write(std::string_view text) {
     if (!waiting_.fits(text.size())) flush();
     waiting_.add(text);
-    if (std::chrono::steady_clock::now() >= again_) flush();
+    if (std::chrono::steady_clock::now() >= retry_at_) flush();
   }
   void flush() {
     const int cause = waiting_.flush(file_);
     if (cause == 0) return;
-    again_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    retry_at_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     fail(ErrorCode::io, "[log] {}: cannot be written: {}; {}", path_, std::strerror(cause), file_remedy(cause));
   }
 
   std::string path_;
   int file_;
   WriteBuffer waiting_;
-  std::chrono::steady_clock::time_point again_ = {};  // time of the next attempt
+  std::chrono::steady_clock::time_point retry_at_ = {};  // time of the next attempt
 };
 
-class HushedView : public RunView {
+class QuietView : public RunView {
  public:
-  explicit HushedView(bool notices) : notices_(notices) {}
+  explicit QuietView(bool notices) : notices_(notices) {}
   void begin(std::span<const Decision>) override {}
   void end(const RunSummary&) override {}
   void on_notice(const std::string& line) override {
-    if (notices_) say(stderr, line);
+    if (notices_) print_line(stderr, line);
   }
 
  private:
   bool notices_;
 };
 
-bool is_hushed(const RunOutput& output) { return output.log_level == "warning" || output.log_level == "error"; }
+bool is_quiet(const RunOutput& output) { return output.log_level == "warning" || output.log_level == "error"; }
 
 std::unique_ptr<RunView> view_for(const RunOutput& output, const std::string& unit) {
   if (!output.show) return nullptr;
-  if (is_hushed(output)) return std::make_unique<HushedView>(output.log_level == "warning");
+  if (is_quiet(output)) return std::make_unique<QuietView>(output.log_level == "warning");
   return stdout_view(output.json, unit);
 }
 
@@ -104,17 +104,17 @@ bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.
 // One row per data set, with means if there are several seeds.
 void show_means(const std::vector<ExperimentRun>& runs, bool json) {
   if (json)
-    say(stdout, nlohmann::ordered_json{{"event", "final_info"}, {"final_info", final_info(runs)}}.dump());
+    print_line(stdout, nlohmann::ordered_json{{"event", "final_info"}, {"final_info", final_info(runs)}}.dump());
   else {
     const std::vector<RunGroup> groups = group_seeds(runs);
     const char* const means = groups.size() < runs.size() ? ", means ± standard errors over the seeds" : "";
-    say(stdout, fmt::format("\nAll runs{}\n{}", means, run_table(groups, terminal_width())));
+    print_line(stdout, fmt::format("\nAll runs{}\n{}", means, run_table(groups, terminal_width())));
   }
 }
 
 }  // namespace
 
-void say(FILE* stream, const std::string& line) {
+void print_line(FILE* stream, const std::string& line) {
   const bool taken = std::fputs((line + "\n").c_str(), stream) >= 0;
   if ((std::fflush(stream) != 0 || !taken) && errno == EPIPE) std::clearerr(stream);
 }
@@ -147,7 +147,7 @@ fs::path new_run_folder(const fs::path& runs, const std::string& model, const st
   return folder;
 }
 
-std::optional<std::string> file_in_the_way(const fs::path& place, bool is_part, const config::Resolved& settings) {
+std::optional<std::string> conflicting_file(const fs::path& place, bool is_part, const config::Resolved& settings) {
   auto first_line = [](std::istream&& in) {
     std::string line;
     std::getline(in, line);
@@ -169,7 +169,7 @@ void check_place(const fs::path& place, const std::vector<Part>& parts, const co
   if (has_run(place) || is_experiment(place))
     fail(ErrorCode::usage, "[train] {} holds a run already; continue it with --resume, or choose another folder with --out DIR", place.string());
   const bool is_part = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == place; });
-  if (const std::optional<std::string> name = file_in_the_way(place, is_part, settings))
+  if (const std::optional<std::string> name = conflicting_file(place, is_part, settings))
     fail(ErrorCode::usage, "[train] {} holds files that a run would overwrite: {}; move them away, or choose another folder with --out DIR", place.string(),
          *name);
   if (std::any_of(parts.begin(), parts.end(),
@@ -184,7 +184,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
   if (keeps) make_run_folder(folder);
   const std::optional<FolderLock> lock = lock_run(folder);
   std::optional<LogFile> log;
-  std::unique_ptr<TerminalView> keeper;
+  std::unique_ptr<TerminalView> log_view;
   std::unique_ptr<TensorboardView> events;
   std::vector<TrainerView*> views;
   const std::unique_ptr<RunView> view = view_for(output, run.unit);
@@ -196,8 +196,8 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
     };
     if (!run.trainer.resume) keep_config();  // identifies the folder as a run even if it is killed before its first step
     log.emplace(folder / "log.txt", run.trainer.resume);
-    keeper = std::make_unique<TerminalView>(log->screen(), run.unit);
-    views.push_back(keeper.get());
+    log_view = std::make_unique<TerminalView>(log->screen(), run.unit);
+    views.push_back(log_view.get());
     if (output.tensorboard) events = std::make_unique<TensorboardView>(folder / "tensorboard");
     if (events) views.push_back(events.get());
     run.trainer.accepted = [&run, &machine, folder, keep_config] {
@@ -232,7 +232,7 @@ void finish_experiment(const fs::path& out, const std::vector<Part>& parts, cons
   std::vector<ExperimentRun> done;
   std::vector<fs::path> folders;
   for (const Part& part : parts) done.push_back(read_experiment_run(part.folder, word_for(part.data))), folders.push_back(part.folder);
-  if (parts.size() > 1 && output.show && !is_hushed(output)) show_means(done, output.json);
+  if (parts.size() > 1 && output.show && !is_quiet(output)) show_means(done, output.json);
   make_run_folder(out);
   write_atomically((out / "final_info.json").string(), final_info(done).dump(2) + "\n");
   if (folders.front() != out) write_loss_plots(out, folders);

@@ -17,7 +17,7 @@ void make_run_folder(const std::filesystem::path& folder);
 std::filesystem::path new_run_folder(const std::filesystem::path& runs, const std::string& model, const std::string& data);  // named after the current time
 
 // The first existing file that a run would overwrite and that no run wrote. A run's config.yaml is recognised by its first line.
-std::optional<std::string> file_in_the_way(const std::filesystem::path& place, bool is_part, const config::Resolved& settings);
+std::optional<std::string> conflicting_file(const std::filesystem::path& place, bool is_part, const config::Resolved& settings);
 
 // Makes sure that a new run overwrites no other run or foreign files, and is not placed among its own training texts. ErrorCode::usage names the conflict.
 void check_place(const std::filesystem::path& place, const std::vector<Part>& parts, const config::Resolved& settings);
@@ -48,6 +48,6 @@ std::string config_text(config::Resolved settings, const std::filesystem::path& 
 // Writes the summary of several runs to the folder above them: final_info.json and plots; prints the rows if requested.
 void finish_experiment(const std::filesystem::path& out, const std::vector<Part>& parts, const RunOutput& output);
 
-void say(FILE* stream, const std::string& line);  // ignores a closed stream
+void print_line(FILE* stream, const std::string& line);  // ignores a closed stream
 
 }  // namespace ridge

@@ -48,9 +48,9 @@ std::string budget_word(int64_t bytes) {
 
 // How to get a budget of `enough` bytes: raise memory= if that is the limit, else use a larger share of the machine; otherwise there is no way.
 std::string budget_remedy(BudgetFacts facts, int64_t enough) {
-  const int64_t wish = std::exchange(facts.wish, 0), usable = memory_budget(facts).bytes;
+  const int64_t requested = std::exchange(facts.requested, 0), usable = memory_budget(facts).bytes;
   if (enough <= usable) return fmt::format("the smallest budget that works is memory={}", budget_word(enough));
-  const std::string also = wish > 0 && wish < enough ? fmt::format(" and memory={}", budget_word(enough)) : "";
+  const std::string also = requested > 0 && requested < enough ? fmt::format(" and memory={}", budget_word(enough)) : "";
   for (int percent = int(facts.fraction * 100) + 1; percent <= 100; ++percent) {
     facts.fraction = percent / 100.0;
     if (memory_budget(facts).bytes >= enough)
@@ -103,11 +103,11 @@ void RunPlanner::refuse_finished_run(int64_t steps) {
   if (done < steps)
     fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation {} {:.4f}, target_loss={}; a {} one, or target_loss=none, goes on",
          o_.folder.string(), score.name, earlier_->final_score.value_or(0), *target, score.higher_is_better ? "higher" : "lower");
-  const std::string told = done != steps ? fmt::format("{} steps are done, {} are asked for", done, steps)
-                           : steps == 1  ? "its only step is done"
-                                         : fmt::format("all {} steps are done", steps);
+  const std::string why = done != steps ? fmt::format("{} steps are done, {} are asked for", done, steps)
+                          : steps == 1  ? "its only step is done"
+                                        : fmt::format("all {} steps are done", steps);
   fail(ErrorCode::usage, "[resume] the run in {0} is finished: {1}; steps=N with a larger N goes on, init_from={0} starts a new run from its weights",
-       o_.folder.string(), told);
+       o_.folder.string(), why);
 }
 
 bool RunPlanner::is_set_now(const char* key) const {
@@ -119,9 +119,9 @@ bool RunPlanner::is_set_now(const char* key) const {
 }
 
 void RunPlanner::choose_named_device() {
-  const DeviceRequest wish = parse_device(s_.get<std::string>("device"));
-  if (o_.backend || (!wish.automatic && wish.kind != Device::Kind::cpu)) choose_device({}, {});
-  if (!o_.backend && wish.automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
+  const DeviceRequest requested = parse_device(s_.get<std::string>("device"));
+  if (o_.backend || (!requested.automatic && requested.kind != Device::Kind::cpu)) choose_device({}, {});
+  if (!o_.backend && requested.automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
 }
 
 void RunPlanner::choose_device(const StepWork& work, const TryFormats& try_formats) {
@@ -167,7 +167,7 @@ void RunPlanner::use_device(std::shared_ptr<Backend> backend, Decision device) {
 
 BudgetFacts RunPlanner::host_facts(int64_t held) const {
   BudgetFacts facts = budget_facts(read_limits(), held);
-  facts.wish = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
+  facts.requested = whole(s_, "memory").value_or(0), facts.fraction = s_.get<double>("memory_fraction");
   return facts;
 }
 
@@ -178,7 +178,7 @@ void RunPlanner::plan(const RunNeeds& needs) {
   facts_ = host_facts(baseline_);
   if (on_device_) {
     BudgetFacts there = device_budget(*run_.backend);
-    there.wish = facts_.wish, there.fraction = facts_.fraction, facts_ = there;
+    there.requested = facts_.requested, there.fraction = facts_.fraction, facts_ = there;
   }
   if (o_.free_memory) facts_.available = std::min(facts_.available, o_.free_memory());
   run_.budget = memory_budget(facts_);
@@ -200,8 +200,8 @@ void RunPlanner::count_others(const RunNeeds& needs) {
   std::vector<MemoryItem>& host = on_device_ ? run_.host_memory : run_.memory;
   host.push_back({"the process itself", baseline_ + needs.program_bytes + kGrowth});
   // Large batches are loaded one micro-batch at a time; its size is known once the step is compiled.
-  const MemoryBudget near = on_device_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
-  const int64_t ahead = ahead_bytes(needs), most = near.bytes / 16;
+  const MemoryBudget host_budget = on_device_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
+  const int64_t ahead = ahead_bytes(needs), most = host_budget.bytes / 16;
   run_.trainer.load_parts = ahead > most && needs.train->has_parts();
   host.push_back({kAhead, (run_.trainer.load_parts ? most : ahead) + batch_bytes(needs.validation)});
   host.push_back({"mapped data", needs.data_bytes});
@@ -264,7 +264,7 @@ TrainStep* RunPlanner::fitting_step(const RunNeeds& needs, StepOptions options, 
 TrainStep* RunPlanner::step_as_before(const RunNeeds& needs, const StepOptions& options, int64_t& others) {
   StepOptions same = options;
   try {
-    honour(same, earlier_->choices);
+    reuse_choices(same, earlier_->choices);
     if (is_set_now("accumulation")) same.micro = options.micro;
     same.precision = options.precision;
     if (StepChoices::from_words(earlier_->choices).batch != batch_) return nullptr;
@@ -327,14 +327,14 @@ void RunPlanner::count_past() {
 void RunPlanner::estimate() {
   if (on_device_) {
     const GpuStepTime time = gpu_step_time(*run_.step, *run_.backend, step_figures());
-    run_.least_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
+    run_.min_seconds = time.least, run_.expected_step_seconds = time.expected, run_.expected_from = time.source;
     run_.expected_key = time.key;
     return;
   }
   if (!o_.measure) return;
   const KernelRates rates =
       known_kernel_rates(measuring_team(), std::min(run_.planned_bytes, run_.budget.bytes) - baseline_, run_.step->plan().choices.precision);
-  run_.least_seconds = run_.step->least_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
+  run_.min_seconds = run_.step->min_seconds(1e9 * rates.fma_gflops, 1e9 * rates.copy_gbs);
   run_.expected_step_seconds = expected_seconds(run_.step->kernels(), rates), run_.roof_others = rates.others;
   run_.expected_from = rates.source;
   if (&measuring_team() != &default_team()) run_.expected_from += fmt::format(", with {}", counted(measuring_team().size(), "thread"));
@@ -349,7 +349,7 @@ void RunPlanner::fill_trainer(const RunNeeds& needs) {
     t.device_choice = device_.value;
     t.pinned_bytes = s_.get<bool>("enable_pinned_memory") ? int64_t(s_.get<double>("pin_memory_ratio") * double(read_limits().memory_total)) : 0;
   }
-  t.least_seconds = run_.least_seconds, t.roof_others = run_.roof_others, t.expected_step_seconds = run_.expected_step_seconds;
+  t.min_seconds = run_.min_seconds, t.roof_others = run_.roof_others, t.expected_step_seconds = run_.expected_step_seconds;
   t.planned_bytes = run_.planned_bytes;
 }
 
@@ -402,7 +402,7 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vect
   append(d, last);
   note_settings_without_effect();
   for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
-  if (const std::string remark = Profile(fingerprint(look_at_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
+  if (const std::string remark = Profile(fingerprint(detect_machine({}))).remark(); !remark.empty()) run_.notices.push_back(remark);
   if (run_.expected_step_seconds > 0) d.push_back({"expected", duration_text(run_.expected_step_seconds) + " a step", "measured", run_.expected_from});
 }
 

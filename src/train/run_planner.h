@@ -53,8 +53,8 @@ struct PlannedRun {
   int64_t passed_bytes = 0;             // part of planned_bytes: held earlier and already freed
   std::vector<MemoryItem> host_memory;  // on a GPU: host memory, in addition to `memory`
   int64_t host_planned_bytes = 0;
-  double least_seconds = 0;  // lower bound for a step: its roof
-  double roof_others = 0;    // share of the machine used by other programs when the rates behind it were measured
+  double min_seconds = 0;  // lower bound for a step: its roof
+  double roof_others = 0;  // share of the machine used by other programs when the rates behind it were measured
   double expected_step_seconds = 0;
   std::string expected_from;  // "kernels measured on this machine", "an earlier run"
   std::string expected_key;   // profile key for the measured step time of a run on a GPU

@@ -148,7 +148,7 @@ std::string prefix_of(const ThreadTeam& team, int64_t memory, Precision precisio
   return fmt::format("step_time/{}/{}/{}/", team.size(), array_bytes(memory), name(precision));
 }
 constexpr const char* kOthers = "others";
-Profile own_profile() { return Profile(fingerprint(look_at_machine({}))); }
+Profile own_profile() { return Profile(fingerprint(detect_machine({}))); }
 
 std::string source_text(const KernelRates& r, std::string_view when) {
   return fmt::format("kernels measured on this machine {}{}", when,
@@ -183,7 +183,7 @@ KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision pre
   return r;
 }
 
-bool believed(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now) {
+bool are_trusted(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now) {
   return rates.others <= kQuiet || (age_seconds < 600 && others_now() > kQuiet);
 }
 
@@ -199,7 +199,7 @@ std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, P
   const std::optional<double> others = profile.number(prefix + kOthers);
   if (!others) return {};
   r.others = *others;
-  if (!believed(r, std::time(nullptr) - profile.get(prefix + kOthers)->when, others_now)) return {};
+  if (!are_trusted(r, std::time(nullptr) - profile.get(prefix + kOthers)->when, others_now)) return {};
   r.source = source_text(r, "before");
   return r;
 }
@@ -245,10 +245,10 @@ double expected_seconds(std::span<const KernelRun> kernels, const KernelRates& r
     const double rate =
         family == Family::attention ? std::lerp(r.attention_gflops, r.large_attention_gflops, large) : std::lerp(r.matmul_gflops, r.large_matmul_gflops, large);
     // Operands much larger than the cache come from memory; smaller ones were just written by the previous kernel.
-    const double far = std::clamp((kernel.bytes - cache / 2) / cache, 0.0, 1.0);
-    const double gbs = 1 / (far / r.copy_gbs + (1 - far) / r.cached_gbs);
+    const double from_memory = std::clamp((kernel.bytes - cache / 2) / cache, 0.0, 1.0);
+    const double gbs = 1 / (from_memory / r.copy_gbs + (1 - from_memory) / r.cached_gbs);
     const double arithmetic = family == Family::move ? 0 : kernel.flops / (1e9 * rate), traffic = kernel.bytes / (1e9 * gbs);
-    const double slower = std::lerp(r.correction, 1.0, family == Family::move ? far : large);
+    const double slower = std::lerp(r.correction, 1.0, family == Family::move ? from_memory : large);
     sum += double(times) * slower * (std::max(arithmetic, traffic) + 1e-6 * r.launch_us);
   }
   return sum;

@@ -28,7 +28,7 @@ struct KernelRates {
 // Measures kernels in that format. Takes about half a second and at most `memory` bytes plus a few MiB.
 KernelRates measure_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32);
 // Whether stored rates are still trusted. Rates measured on a busy machine expire as soon as it is quiet, and in any case after ten minutes.
-bool believed(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now);
+bool are_trusted(const KernelRates& rates, int64_t age_seconds, const std::function<double()>& others_now);
 void keep_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision, const KernelRates& rates);
 // kept_: rates from the profile; empty if it has none that are trusted. known_: the same, but measures and stores them in that case.
 std::optional<KernelRates> kept_kernel_rates(ThreadTeam& team, int64_t memory, Precision precision = Precision::fp32,

@@ -14,7 +14,7 @@ namespace {
 
 volatile std::sig_atomic_t caught_signal = 0;
 timespec caught_at;
-bool somebody_waits = false;  // stderr is a terminal; a step may take minutes
+bool user_is_waiting = false;  // stderr is a terminal; a step may take minutes
 constexpr char kPatience[] = "\nends after this step; Ctrl-C once more ends at once\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[std::size(kNoticed)];
@@ -30,7 +30,7 @@ void note(int signal) {
     return;
   }
   caught_signal = signal, caught_at = now;
-  if (signal == SIGINT && somebody_waits) {
+  if (signal == SIGINT && user_is_waiting) {
     const int error = errno;                        // the interrupted code may read it
     pollfd terminal = {STDERR_FILENO, POLLOUT, 0};  // a paused terminal (Ctrl-S) must not block the run
     if (poll(&terminal, 1, 0) == 1) std::ignore = ::write(STDERR_FILENO, kPatience, sizeof kPatience - 1);
@@ -55,7 +55,7 @@ WritesFail::~WritesFail() {
 }
 
 StopSignals::StopSignals(bool active) : active_(active) {
-  caught_signal = 0, somebody_waits = isatty(STDERR_FILENO);
+  caught_signal = 0, user_is_waiting = isatty(STDERR_FILENO);
   if (!active) return;
   struct sigaction action = {};
   sigemptyset(&action.sa_mask);

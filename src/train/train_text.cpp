@@ -22,8 +22,8 @@ std::string repeated(std::string_view sign, int count) {
   return text;
 }
 
-std::string bold(std::string_view text, const Look& look) { return look.colour ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
-std::string faint(std::string_view text, const Look& look) { return look.colour ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
+std::string bold(std::string_view text, const TerminalStyle& style) { return style.colour ? fmt::format("\033[1m{}\033[0m", text) : std::string(text); }
+std::string faint(std::string_view text, const TerminalStyle& style) { return style.colour ? fmt::format("\033[2m{}\033[0m", text) : std::string(text); }
 
 std::string number_text(double value) {
   if (std::isnan(value)) return "nan";
@@ -62,21 +62,21 @@ std::vector<std::string_view> folded(std::string_view text, int width) {
 // A heading with its text wrapped next to it. Preformatted lines are kept unchanged.
 class Sections {
  public:
-  explicit Sections(const Look& look) : look_(look) {}
+  explicit Sections(const TerminalStyle& style) : style_(style) {}
 
-  void add(std::string_view head, std::string_view text) { raw(head, wrap(text, look_.width, kIndent)); }
-  void raw(std::string_view head, std::string_view line) { text_ += bold(padded(head, kIndent), look_) + std::string(line) + '\n'; }
+  void add(std::string_view head, std::string_view text) { raw(head, wrap(text, style_.width, kIndent)); }
+  void raw(std::string_view head, std::string_view line) { text_ += bold(padded(head, kIndent), style_) + std::string(line) + '\n'; }
   std::string take() { return std::move(text_); }
 
   static constexpr int kIndent = 10;
 
  private:
-  Look look_;
+  TerminalStyle style_;
   std::string text_;
 };
 
 // Shares of the time as bars; phases that took no time are left out.
-void add_times(Sections& out, const Outcome& o, const Look& look) {
+void add_times(Sections& out, const Outcome& o, const TerminalStyle& style) {
   struct Part {
     std::string what;
     double seconds;
@@ -94,13 +94,13 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
     if (seconds > 0 || Phase(i) == Phase::data) parts.push_back({std::string(Phase(i) == Phase::data ? "data wait" : name(Phase(i))), seconds});
   }
   // Metrics and views: the cost of monitoring.
-  if (o.telling_seconds > 0) parts.push_back({"telling", o.telling_seconds}), known += o.telling_seconds;
+  if (o.reporting_seconds > 0) parts.push_back({"telling", o.reporting_seconds}), known += o.reporting_seconds;
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   const double own = o.seconds - o.earlier_seconds;
   if (own - known > 0.001 * own) parts.push_back({"other", own - known});
   const double total = std::max(own, known);
   if (!(total > 0)) return;
-  const int room = std::clamp(look.width - Sections::kIndent - 39, 0, 40);
+  const int room = std::clamp(style.width - Sections::kIndent - 39, 0, 40);
   for (size_t i = 0; i < parts.size(); ++i) {
     const double share = parts[i].seconds / total;
     std::string line = fmt::format("{} {:>12} {:5.{}f} %", padded(parts[i].what, 16), duration_text(parts[i].seconds), 100 * share, share < 0.01 ? 2 : 1);
@@ -111,7 +111,7 @@ void add_times(Sections& out, const Outcome& o, const Look& look) {
   }
 }
 
-void add_losses(Sections& out, const RunSummary& s, std::span<const double> losses, const Look& look) {
+void add_losses(Sections& out, const RunSummary& s, std::span<const double> losses, const TerminalStyle& style) {
   const Outcome& o = s.outcome;
   if (s.nats_per_character > 0) {
     std::string line = fmt::format("loss {:.3f} nats/char", s.nats_per_character);
@@ -128,7 +128,7 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
   out.add("loss", line);
   if (losses.size() > 1) {
     const std::string from = number_text(losses.front()), to = number_text(losses.back());
-    const int room = look.width - Sections::kIndent - display_width(from) - display_width(to) - 2;
+    const int room = style.width - Sections::kIndent - display_width(from) - display_width(to) - 2;
     out.raw("", fmt::format("{} {} {}", from, sparkline(losses, std::min(room, 64)), to));
   }
 }
@@ -181,30 +181,30 @@ std::string score_text(const Score& score, double value) {
   return score.unit.empty() ? number_text(value) : fmt::format("{} {}", number_text(value), score.unit);
 }
 
-std::string decision_table(std::span<const Decision> decisions, const Look& look) {
-  constexpr int kGap = 2, kLeastWhy = 30;
+std::string decision_table(std::span<const Decision> decisions, const TerminalStyle& style) {
+  constexpr int kGap = 2, kMinWhy = 30;
   int setting = 7, value = 5, by = 10;  // widths of the headings
   for (const Decision& d : decisions) {
     setting = std::max(setting, display_width(d.setting));
     value = std::max(value, display_width(d.value));
     by = std::max(by, display_width(d.decided_by));
   }
-  setting = std::min(setting, look.width / 4), by = std::min(by, look.width / 4);
-  value = std::min(value, look.width - setting - by - 2 * kGap);
+  setting = std::min(setting, style.width / 4), by = std::min(by, style.width / 4);
+  value = std::min(value, style.width - setting - by - 2 * kGap);
   // Reasons go below on a narrow terminal, and to the right on a wide one.
   const int used = setting + value + by + 3 * kGap;
-  const bool beside = look.width - used >= kLeastWhy;
+  const bool same_line = style.width - used >= kMinWhy;
   auto row = [&](std::string_view a, std::string_view b, std::string_view c) {
     return padded(cut(a, setting), setting + kGap) + padded(cut(b, value), value + kGap) + padded(cut(c, by), by);
   };
   auto trimmed = [](std::string line) { return line.erase(line.find_last_not_of(' ') + 1); };
-  std::string text = faint(trimmed(row("setting", "value", "decided by") + (beside ? "  why" : "")), look) + "\n";
+  std::string text = faint(trimmed(row("setting", "value", "decided by") + (same_line ? "  why" : "")), style) + "\n";
   for (const Decision& d : decisions) {
     std::string line = row(d.setting, d.value, d.decided_by);
     const std::string why = d.runner_up.empty() ? d.why : fmt::format("{}{}otherwise {}", d.why, d.why.empty() ? "" : "; ", d.runner_up);
-    if (!why.empty() && beside) line += blanks(kGap) + faint(wrap(why, look.width, used), look);
+    if (!why.empty() && same_line) line += blanks(kGap) + faint(wrap(why, style.width, used), style);
     text += trimmed(line) + "\n";
-    if (!why.empty() && !beside) text += blanks(kGap) + faint(wrap(why, look.width, kGap), look) + "\n";
+    if (!why.empty() && !same_line) text += blanks(kGap) + faint(wrap(why, style.width, kGap), style) + "\n";
   }
   return text;
 }
@@ -221,7 +221,7 @@ std::string above_roof_text(double others) {
 }
 
 std::string live_line(const Progress& p, std::span<const double> losses, std::string_view unit, int width) {
-  constexpr int kLeastBars = 8, kMostBars = 32;
+  constexpr int kMinBars = 8, kMaxBars = 32;
   struct Field {
     std::string text;
     int rank;  // 0: the last to be dropped
@@ -243,7 +243,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
       {p.roof > 0 ? roof_text(p.roof, p.roof_others) : "", 6},
       {p.resident_bytes > 0 ? memory_text(p) : "", 9},
       {p.steps > p.step ? fmt::format("ETA {}", clock_text(p.eta_s)) : "", 2},
-      {losses.size() > 1 ? blanks(kLeastBars) : "", 5},
+      {losses.size() > 1 ? blanks(kMinBars) : "", 5},
   };
   // Named scalars follow the loss and are dropped first if space is short.
   for (size_t i = 0; i < p.scalar_names.size(); ++i)
@@ -253,7 +253,7 @@ std::string live_line(const Progress& p, std::span<const double> losses, std::st
   for (int rank = 0; rank < int(fields.size()); ++rank)
     for (Field& f : fields)
       if (f.rank == rank && !f.text.empty() && used + 2 + display_width(f.text) <= width) f.shown = true, used += 2 + display_width(f.text);
-  if (bars.shown) bars.text = sparkline(losses, std::clamp(kLeastBars + width - used, kLeastBars, kMostBars));
+  if (bars.shown) bars.text = sparkline(losses, std::clamp(kMinBars + width - used, kMinBars, kMaxBars));
   std::string line;
   for (const Field& f : fields)
     if (f.shown) line += (line.empty() ? "" : "  ") + f.text;
@@ -272,27 +272,27 @@ std::string plain_line(const Progress& p, std::string_view unit) {
   return line;
 }
 
-std::string sample_frame(int64_t step, std::string_view text, const Look& look) {
+std::string sample_frame(int64_t step, std::string_view text, const TerminalStyle& style) {
   constexpr size_t kLines = 16;
-  const std::string safe = printable(text), head = fmt::format("╭─ sample at step {} ", step), bar = faint("│", look) + " ";
-  const std::vector<std::string_view> lines = folded(std::string_view(safe).substr(0, safe.find_last_not_of('\n') + 1), look.width - 2);
-  std::string out = faint(head + repeated("─", look.width - display_width(head)), look) + "\n";
+  const std::string safe = printable(text), head = fmt::format("╭─ sample at step {} ", step), bar = faint("│", style) + " ";
+  const std::vector<std::string_view> lines = folded(std::string_view(safe).substr(0, safe.find_last_not_of('\n') + 1), style.width - 2);
+  std::string out = faint(head + repeated("─", style.width - display_width(head)), style) + "\n";
   for (size_t i = 0; i < std::min(lines.size(), kLines); ++i) out += bar + std::string(lines[i]) + "\n";
   if (lines.size() > kLines) out += bar + "…\n";
-  return out + faint("╰" + repeated("─", look.width - 1), look) + "\n";
+  return out + faint("╰" + repeated("─", style.width - 1), style) + "\n";
 }
 
-std::string summary_text(const RunSummary& s, std::span<const double> losses, const Look& look) {
+std::string summary_text(const RunSummary& s, std::span<const double> losses, const TerminalStyle& style) {
   const Outcome& o = s.outcome;
-  const std::string head = fmt::format("── {} ", cut(s.what.empty() ? "summary" : s.what, look.width - 8));
-  Sections out(look);
-  std::string text = bold(head + repeated("─", look.width - display_width(head)), look) + "\n";
+  const std::string head = fmt::format("── {} ", cut(s.what.empty() ? "summary" : s.what, style.width - 8));
+  Sections out(style);
+  std::string text = bold(head + repeated("─", style.width - display_width(head)), style) + "\n";
   out.add("run", fmt::format("{} in {}: {}", counted(o.steps, "step"), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
   if (o.state_lost_since) out.add("state", fmt::format("lost since step {}: the last checkpoint could not be written", grouped(*o.state_lost_since)));
   if (o.resumed)
     out.add("", fmt::format("resumed{}; speed and time are of this part: {} in {}", o.bit_exact ? "" : ", not bit-exact", counted(o.own_steps, "step"),
                             duration_text(o.seconds - o.earlier_seconds)));
-  add_losses(out, s, losses, look);
+  add_losses(out, s, losses, style);
   const bool median = o.own_steps > 1;
   std::string speed = fmt::format("{} {}/s in all; compute alone {} {}/s", count_text(o.tokens_s), s.unit, count_text(o.compute_tokens_s), s.unit);
   if (o.roof > 0) speed += ", " + roof_text(o.roof, o.roof_others, "the roof");
@@ -300,7 +300,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
                        median ? fmt::format(" (median of the last {})", std::min<int64_t>(o.own_steps, kMedianSteps)) : "");
   if (s.sampled_tokens_s > 0) speed += fmt::format("; samples {} {}/s", count_text(s.sampled_tokens_s), s.unit);
   out.add("speed", speed);
-  add_times(out, o, look);
+  add_times(out, o, style);
   if (s.threads > 0) out.add("device", fmt::format("{}, {} thread{}, {}", s.device, s.threads, s.threads == 1 ? "" : "s", s.precision));
   if (!s.cores.empty()) out.add("cores", s.cores);
   if (o.peak_bytes > 0)
@@ -310,13 +310,13 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   if (o.skipped > 0 || o.roll_backs > 0) out.add("guards", fmt::format("{} skipped, {}", counted(o.skipped, "step"), counted(o.roll_backs, "roll-back")));
   if (!s.folder.empty()) out.raw("files", s.folder.string());
   auto list = [&](const std::vector<std::pair<std::string, std::string>>& rows, std::string_view head) {
-    constexpr int kLeast = 16;  // minimum columns for a description next to its word
+    constexpr int kMin = 16;  // minimum columns for a description next to its word
     int widest = 0;
     for (const auto& row : rows) widest = std::max(widest, display_width(row.first));
     const int indent = Sections::kIndent + widest + 2;
     for (const auto& [word, meaning] : rows) {
-      const bool beside = look.width - indent >= kLeast;
-      out.raw(&word == &rows[0].first ? head : "", beside ? padded(word, widest + 2) + faint(wrap(meaning, look.width, indent), look) : word);
+      const bool same_line = style.width - indent >= kMin;
+      out.raw(&word == &rows[0].first ? head : "", same_line ? padded(word, widest + 2) + faint(wrap(meaning, style.width, indent), style) : word);
     }
   };
   list(s.files, "");
@@ -348,7 +348,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   if (s.sampled_tokens_s > 0) j["sampled_tokens_s"] = s.sampled_tokens_s;
   for (int i = 0; i < kPhases; ++i) j["phase_seconds"][std::string(name(Phase(i)))] = o.phase_seconds[i];
   if (o.update_seconds > 0) j["update_seconds"] = o.update_seconds;
-  j["data_wait_seconds"] = o.data_wait_seconds, j["telling_seconds"] = o.telling_seconds;
+  j["data_wait_seconds"] = o.data_wait_seconds, j["telling_seconds"] = o.reporting_seconds;
   j["planned_bytes"] = s.planned_bytes, j["peak_bytes"] = o.peak_bytes;
   j["device"] = s.device, j["threads"] = s.threads, j["precision"] = s.precision, j["cores"] = s.cores;
   j["resumed"] = o.resumed, j["bit_exact"] = o.bit_exact;
@@ -363,12 +363,12 @@ nlohmann::ordered_json decisions_json(std::span<const Decision> decisions) {
 }
 
 std::string cores_text(const Utilisation& use) {
-  constexpr size_t kMostBars = 64;
+  constexpr size_t kMaxBars = 64;
   std::string text = use.summary();
   if (use.counted && use.cpus.size() > 1) {
     const auto [low, high] = std::minmax_element(use.cpus.begin(), use.cpus.end());
     text += "; ";
-    if (use.cpus.size() <= kMostBars) {
+    if (use.cpus.size() <= kMaxBars) {
       for (double busy : use.cpus) text += level_bar(busy);
       text += " ";
     }

@@ -15,7 +15,7 @@
 
 namespace ridge {
 
-struct Look {
+struct TerminalStyle {
   int width = 80;
   bool colour = false;
 };
@@ -55,7 +55,7 @@ std::string count_text(double count);       // "812", "24.6k", "1.23M"
 
 std::string score_text(const Score& score, double value);  // "0.9312", "93.1200 %"
 
-std::string decision_table(std::span<const Decision> decisions, const Look& look);
+std::string decision_table(std::span<const Decision> decisions, const TerminalStyle& style);
 
 // The share of the roof: "63 % of roof". A share above 100 % means that the ceilings were measured too low; the text then says why instead.
 // `others`: the share of the machine used by other programs during the measurement.
@@ -69,8 +69,8 @@ std::string live_line(const Progress& progress, std::span<const double> losses, 
 // The same without a width limit, in nanoGPT's format: "iter 10: loss 2.3456, time 12.34ms, …".
 std::string plain_line(const Progress& progress, std::string_view unit);
 
-std::string sample_frame(int64_t step, std::string_view text, const Look& look);
-std::string summary_text(const RunSummary& summary, std::span<const double> losses, const Look& look);
+std::string sample_frame(int64_t step, std::string_view text, const TerminalStyle& style);
+std::string summary_text(const RunSummary& summary, std::span<const double> losses, const TerminalStyle& style);
 nlohmann::ordered_json summary_json(const RunSummary& summary);
 nlohmann::ordered_json decisions_json(std::span<const Decision> decisions);
 

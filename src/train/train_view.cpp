@@ -29,8 +29,8 @@ void add_scalars(nlohmann::ordered_json& event, std::span<const std::string> nam
   for (size_t i = 0; i < names.size(); ++i) event["scalars"][names[i]] = means[i];
 }
 
-bool due(const Progress& p, double told_at) {
-  return p.step % log_interval(p.steps) == 0 || p.step == p.steps || p.step == 1 || p.elapsed_s - told_at >= kSilence || p.elapsed_s < told_at;
+bool due(const Progress& p, double reported_at) {
+  return p.step % log_interval(p.steps) == 0 || p.step == p.steps || p.step == 1 || p.elapsed_s - reported_at >= kSilence || p.elapsed_s < reported_at;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Screen stdout_screen() {
 
 TerminalView::TerminalView(Screen screen, std::string unit) : screen_(std::move(screen)), unit_(std::move(unit)) {}
 
-Look TerminalView::look() const { return {screen_.width(), screen_.colour}; }
+TerminalStyle TerminalView::style() const { return {screen_.width(), screen_.colour}; }
 
 void TerminalView::above(std::string_view lines) {
   if (!screen_.live) return write(lines);
@@ -59,12 +59,12 @@ void TerminalView::above(std::string_view lines) {
   write(text);
 }
 
-void TerminalView::begin(std::span<const Decision> decisions) { above(decision_table(decisions, look()) + "\n"); }
+void TerminalView::begin(std::span<const Decision> decisions) { above(decision_table(decisions, style()) + "\n"); }
 
 void TerminalView::end(const RunSummary& summary) {
   if (shown_) write("\r\033[K" + live_line(last_, curve_.points(), unit_, screen_.width() - 1) + "\n");
   shown_ = false;
-  std::string text = "\n" + summary_text(summary, curve_.points(), look());
+  std::string text = "\n" + summary_text(summary, curve_.points(), style());
   if (!screen_.live) {  // lines that scripts look for; the last one is about samples
     const Outcome& o = summary.outcome;
     if (o.best_val_loss) text += fmt::format("\nBest validation loss: {:.4f}", *o.best_val_loss);
@@ -100,7 +100,7 @@ void TerminalView::on_validation(const ValidationResult& r) {
   above(line + "\n");
 }
 
-void TerminalView::on_sample(int64_t step, const std::string& text) { above(sample_frame(step, text, look())); }
+void TerminalView::on_sample(int64_t step, const std::string& text) { above(sample_frame(step, text, style())); }
 
 void TerminalView::on_checkpoint(int64_t step, const std::string&, double seconds) {
   // Checkpoint lines of a quick run would push everything else off the screen.
@@ -109,7 +109,7 @@ void TerminalView::on_checkpoint(int64_t step, const std::string&, double second
   above(fmt::format("step {}: checkpoint ({})\n", step, duration_text(seconds)));
 }
 
-void TerminalView::on_notice(const std::string& line) { above((screen_.live ? wrap(printable(line), look().width, 2) : printable(line)) + "\n"); }
+void TerminalView::on_notice(const std::string& line) { above((screen_.live ? wrap(printable(line), style().width, 2) : printable(line)) + "\n"); }
 
 void JsonView::put(const nlohmann::ordered_json& event) {
   // Replaces invalid UTF-8, which a sample of bytes may contain, as JSON cannot represent it.
@@ -126,8 +126,8 @@ void JsonView::end(const RunSummary& summary) {
 }
 
 void JsonView::on_step(const Progress& p) {
-  if (!due(p, told_at_)) return;
-  told_at_ = p.elapsed_s;
+  if (!due(p, reported_at_)) return;
+  reported_at_ = p.elapsed_s;
   nlohmann::ordered_json event = {{"event", "step"},
                                   {"step", p.step},
                                   {"steps", p.steps},

@@ -44,7 +44,7 @@ class TerminalView : public RunView {
  private:
   void write(std::string_view text) { screen_.write(text), ++writes_; }
   void above(std::string_view lines);  // prints whole lines and redraws the live line below them
-  Look look() const;
+  TerminalStyle style() const;
 
   Screen screen_;
   std::string unit_;
@@ -74,7 +74,7 @@ class JsonView : public RunView {
   void put(const nlohmann::ordered_json& event);
 
   std::function<void(std::string_view)> write_;
-  double told_at_ = -1e9;
+  double reported_at_ = -1e9;
   int64_t writes_ = 0;
 };
 

@@ -31,10 +31,10 @@ constexpr double kSideShare = 0.05;  // share of the time that validation may ta
 constexpr double kWaitShare = 0.5;   // share of a step's time to wait for the next batch before collecting the step instead
 
 // Steps are reported in bursts: after a step, the code and tables for number formatting are not in cache, which makes it ten times slower.
-constexpr double kTellSeconds = 0.5;
-constexpr size_t kMostUntold = 256;
+constexpr double kReportSeconds = 0.5;
+constexpr size_t kMaxPendingReports = 256;
 constexpr double kFlushSeconds = 1, kMemorySeconds = 5;  // between writes of rows, and between checks of the process's memory
-constexpr int kMostFailedSaves = 3;                      // consecutive failures that end a run
+constexpr int kMaxFailedSaves = 3;                       // consecutive failures that end a run
 
 std::string listed(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -58,7 +58,7 @@ class Run {
   Outcome operator()() {
     start_ = Clock::now();
     step_.touch();  // first, because the choices include what the device measures
-    settle();
+    choose_intervals();
     if (o_.resume)
       resume();
     else if (saves() && !checkpoints_.empty())
@@ -70,14 +70,14 @@ class Run {
     seek();
     begun_at_ = state_.step.attempted;
     out_.resumed = o_.resume;
-    untold_.reserve(kMostUntold), being_told_.reserve(kMostUntold);
+    pending_reports_.reserve(kMaxPendingReports), current_reports_.reserve(kMaxPendingReports);
     loop_start_ = Clock::now();
     wall_.start(loop_start_);
     try {
       run();
       finish();
     } catch (...) {
-      rows_.keep(untold_);
+      rows_.keep(pending_reports_);
       throw;
     }
     return std::move(out_);
@@ -87,21 +87,21 @@ class Run {
   void run() {
     if (state_.validation_due) {  // interrupted by a signal
       const bool best = validate();
-      look_for_end(!state_.validation_due);
+      check_for_end(!state_.validation_due);
       save(best);
     } else if (o_.resume) {
-      look_for_target();  // the run may have been killed after that validation
+      check_target();  // the run may have been killed after that validation
     }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
   }
 
   // Intervals are decided before the first step and kept on resume, so that a run's results do not depend on timing.
-  void settle() {
+  void choose_intervals() {
     const int64_t steps = o_.schedule.steps;
-    auto often = [&](const std::optional<int64_t>& wish, bool on, int64_t otherwise) {
-      return on ? std::clamp<int64_t>(wish.value_or(otherwise), 1, std::max<int64_t>(steps, 1)) : 0;
+    auto interval_of = [&](const std::optional<int64_t>& requested, bool on, int64_t otherwise) {
+      return on ? std::clamp<int64_t>(requested.value_or(otherwise), 1, std::max<int64_t>(steps, 1)) : 0;
     };
-    state_.validation_interval = often(o_.validation_interval, o_.validate && validates(), affordable_validation());
+    state_.validation_interval = interval_of(o_.validation_interval, o_.validate && validates(), affordable_validation());
     find_score();
     const bool paced = o_.expected_step_seconds > 0;
     const double most = paced ? 600 / o_.expected_step_seconds : 1e9;  // a crash loses at most ten minutes
@@ -110,8 +110,8 @@ class Run {
     const double least = o_.checkpoint_rest / guess;  // so that a quick run does not spend its time saving
     int64_t pause = int64_t(std::clamp(std::max(std::min(double(steps) / 10, most), least), 1.0, double(std::max<int64_t>(steps, 1))));
     if (const int64_t v = state_.validation_interval; v > 0 && v < pause) pause = (pause + v - 1) / v * v;  // a regular save may then also save a best
-    state_.checkpoint_interval = often(o_.checkpoint_interval, saves(), pause);
-    state_.sample_interval = often(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
+    state_.checkpoint_interval = interval_of(o_.checkpoint_interval, saves(), pause);
+    state_.sample_interval = interval_of(o_.sample_interval, o_.samples && bool(task_.sample), std::max<int64_t>(1, steps / 4));
     state_.score = task_.score, state_.identity = task_.identity, state_.settings = task_.settings;
     for (const auto& [what, value] : step_.choices()) state_.choices[what] = value;
     state_.choices[kDeviceChoice] = o_.device_choice;
@@ -143,14 +143,14 @@ class Run {
 
   // A validation sample costs about a third of a training sample. Each new best is saved, so twenty validations per run are enough.
   int64_t affordable_validation() const {
-    constexpr int64_t kMostValidations = 20;
-    if (!task_.validation) return (o_.schedule.steps + kMostValidations - 1) / kMostValidations;
+    constexpr int64_t kMaxValidations = 20;
+    if (!task_.validation) return (o_.schedule.steps + kMaxValidations - 1) / kMaxValidations;
     const double in_steps = std::max(double(validation_samples()) / (3 * double(step_.plan().batch)), 1e-9);
-    const int64_t times = int64_t(std::clamp(kSideShare * double(o_.schedule.steps) / in_steps, 1.0, double(kMostValidations)));
+    const int64_t times = int64_t(std::clamp(kSideShare * double(o_.schedule.steps) / in_steps, 1.0, double(kMaxValidations)));
     return (o_.schedule.steps + times - 1) / times;
   }
 
-  void notice(const std::string& line) { tell(), views_.on_notice(line); }
+  void notice(const std::string& line) { flush_reports(), views_.on_notice(line); }
 
   void resume() {
     const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
@@ -177,20 +177,20 @@ class Run {
     compare(found.settings, task_.settings), compare(found.choices, state_.choices);
     if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers were of version {}, are of {}", found.draws, kDrawsVersion));
     if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
-    const RunState settled = state_;
+    const RunState current = state_;
     state_ = found, earlier_seconds_ = found.seconds;
-    state_.settings = settled.settings, state_.choices = settled.choices, state_.score = settled.score, state_.finished = false;
-    const bool longer = found.settings != settled.settings;  // the settings changed: choose intervals as for a new run
+    state_.settings = current.settings, state_.choices = current.choices, state_.score = current.score, state_.finished = false;
+    const bool longer = found.settings != current.settings;  // the settings changed: choose intervals as for a new run
     auto keep = [&](int64_t& stored, int64_t now, bool asked) {
       if (asked || longer || !stored || !now) stored = now;
     };
-    keep(state_.validation_interval, settled.validation_interval, o_.validation_interval.has_value());
-    keep(state_.checkpoint_interval, settled.checkpoint_interval, o_.checkpoint_interval.has_value());
-    keep(state_.sample_interval, settled.sample_interval, o_.sample_interval.has_value());
+    keep(state_.validation_interval, current.validation_interval, o_.validation_interval.has_value());
+    keep(state_.checkpoint_interval, current.checkpoint_interval, o_.checkpoint_interval.has_value());
+    keep(state_.sample_interval, current.sample_interval, o_.sample_interval.has_value());
     if (!validates()) state_.validation_due = false;
     // Losses over different samples are not comparable.
     const int64_t before_samples = found.validation_samples;
-    if (settled.validation_samples) state_.validation_samples = settled.validation_samples;  // else keep the number behind the stored losses
+    if (current.validation_samples) state_.validation_samples = current.validation_samples;  // else keep the number behind the stored losses
     if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
       notice(fmt::format("validation is on {} now and was on {}: the best loss so far, {:.4f} at step {}, counts no more",
                          counted(state_.validation_samples, "sample"), before_samples, *state_.best_val_loss, state_.best_step));
@@ -207,11 +207,11 @@ class Run {
     notice(fmt::format("resumed at step {} of {} from {}", found.step.attempted, o_.schedule.steps, stored->folder.string()));
     if (!differences.empty()) {
       // Choices of single kernels are many and have long names: list the others first, and only a few.
-      constexpr size_t kTold = 8, kShort = 80;
+      constexpr size_t kMaxListed = 8, kShort = 80;
       std::stable_partition(differences.begin(), differences.end(), [&](const std::string& d) { return d.size() <= kShort; });
       std::string all;
-      for (size_t i = 0; i < std::min(differences.size(), kTold); ++i) all += (i ? "; " : "") + differences[i];
-      if (differences.size() > kTold) all += fmt::format("; and {} more", differences.size() - kTold);
+      for (size_t i = 0; i < std::min(differences.size(), kMaxListed); ++i) all += (i ? "; " : "") + differences[i];
+      if (differences.size() > kMaxListed) all += fmt::format("; and {} more", differences.size() - kMaxListed);
       notice("resumed, not bit-exact: " + all);
     }
   }
@@ -238,10 +238,10 @@ class Run {
 
   CheckpointWriter::Calls calls() {
     return {.state = [this]() -> const RunState& { return state_to_save(); },
-            .before_write = [this] { tell(), rows_.flush(); },
+            .before_write = [this] { flush_reports(), rows_.flush(); },
             .notice = [this](const std::string& line) { notice(line); },
             .spent = [this](Clock::time_point start) { leave(Phase::checkpoint, start); },
-            .on_written = [this](int64_t step, double seconds) { tell(), views_.on_checkpoint(step, (o_.folder / "checkpoints").string(), seconds); },
+            .on_written = [this](int64_t step, double seconds) { flush_reports(), views_.on_checkpoint(step, (o_.folder / "checkpoints").string(), seconds); },
             .on_failed =
                 [this](int64_t step, const std::string& why) {
                   notice(fmt::format("checkpoint at step {} failed{}: {}", step,
@@ -268,7 +268,7 @@ class Run {
     Clock::time_point start = enter(Phase::data);
     // A step that is about to end is collected before waiting longer for the next batch: otherwise the wait would count as the step's own time. The wait
     // must also stay below the full step time, or each step would lengthen the measured time a little further.
-    if (step_.pending() > 0 && !feed_.wait(std::max(0.0, kWaitShare * pace_.value() - since(std::max(under_way_.front().start, last_collected_))))) {
+    if (step_.pending() > 0 && !feed_.wait(std::max(0.0, kWaitShare * pace_.value() - since(std::max(in_flight_.front().start, last_collected_))))) {
       leave(Phase::data, start);
       while (step_.pending() > 0)
         if (!collect(Clock::now())) return;
@@ -289,7 +289,7 @@ class Run {
     } else {
       step_.enqueue(batch.tensors, lr);
     }
-    under_way_.push_back({batch.position, after, lr, start, waited_ - waited});
+    in_flight_.push_back({batch.position, after, lr, start, waited_ - waited});
     const Clock::time_point enqueued = leave(Phase::step, start);
     out_.phase_seconds[size_t(Phase::step)] -= waited_ - waited, out_.phase_seconds[size_t(Phase::data)] += waited_ - waited;
     const bool now = !step_.behind() || feed_.on_policy() || anything_due(number + 1) || signals_.caught() || out_of_time();
@@ -307,8 +307,8 @@ class Run {
 
   // Collects the oldest pending step; false: the run ended or rolled back.
   bool collect(Clock::time_point start) {
-    const UnderWay step = under_way_.front();
-    under_way_.pop_front();
+    const InFlight step = in_flight_.front();
+    in_flight_.pop_front();
     const StepMetrics m = step_.collect();
     const Clock::time_point before = std::max(step.start, last_collected_);
     last_collected_ = leave(Phase::step, start);
@@ -325,7 +325,7 @@ class Run {
         end(Outcome::End::diverged,
             fmt::format("step {} was not finite again after {} roll-backs: loss {}, gradient norm {}; try a lower lr, or look at the batches {}",
                         state_.step.attempted, Guards::kRollBacks, without_nan_sign(m.loss), without_nan_sign(m.gradient_norm), listed(guards_.offending())));
-        step_.discard(), under_way_.clear();
+        step_.discard(), in_flight_.clear();
         return false;
     }
     if (m.applied) {
@@ -340,39 +340,39 @@ class Run {
   void report(const StepMetrics& m, double lr, double seconds) {
     const Clock::time_point now = last_collected_;
     const int64_t done = state_.step.attempted;
-    Progress& p = untold_.emplace_back();
+    Progress& p = pending_reports_.emplace_back();
     p.step = done, p.steps = o_.schedule.steps, p.loss = m.loss, p.gradient_norm = m.gradient_norm, p.lr = lr, p.applied = m.applied;
     p.scalar_names = step_.scalars(), p.scalars = m.scalars;
     p.ms = 1e3 * seconds, p.loss_scale = m.loss_scale, p.data_wait_s = waited_;
     const double wall = wall_.add(now), tokens = double(step_.plan().batch * o_.tokens_per_sample);
     p.wall_ms = 1e3 * wall, p.tokens_s = tokens / wall;
-    p.compute_tokens_s = tokens / pace_.value(), p.roof = o_.least_seconds / pace_.value(), p.roof_others = o_.roof_others;
+    p.compute_tokens_s = tokens / pace_.value(), p.roof = o_.min_seconds / pace_.value(), p.roof_others = o_.roof_others;
     p.elapsed_s = std::chrono::duration<double>(now - start_).count();
     // Includes validation and checkpoints.
     const double per_step = std::chrono::duration<double>(now - loop_start_).count() / double(std::max<int64_t>(1, done - begun_at_));
     p.eta_s = per_step * double(o_.schedule.steps - done);
     p.planned_bytes = o_.planned_bytes;
-    const bool told = std::chrono::duration<double>(now - told_at_).count() >= kTellSeconds || untold_.size() == kMostUntold;
-    out_.telling_seconds += since(now);
-    if (told) tell();
+    const bool report_due = std::chrono::duration<double>(now - reported_at_).count() >= kReportSeconds || pending_reports_.size() == kMaxPendingReports;
+    out_.reporting_seconds += since(now);
+    if (report_due) flush_reports();
     if (!m.applied && !m.scale_search) notice(fmt::format("step {} skipped: loss {}, gradient norm {}", done, m.loss, m.gradient_norm));
   }
 
-  void tell() {
-    if (untold_.empty()) return;
+  void flush_reports() {
+    if (pending_reports_.empty()) return;
     const Clock::time_point start = Clock::now();
-    std::swap(untold_, being_told_);
+    std::swap(pending_reports_, current_reports_);
     if (std::chrono::duration<double>(start - memory_read_).count() > kMemorySeconds) resident_ = held_bytes(), memory_read_ = start;
-    for (Progress& p : being_told_) p.resident_bytes = resident_, p.newest = &p == &being_told_.back(), rows_.add(p);
+    for (Progress& p : current_reports_) p.resident_bytes = resident_, p.newest = &p == &current_reports_.back(), rows_.add(p);
     if (std::chrono::duration<double>(start - rows_.flushed_at()).count() >= kFlushSeconds) rows_.flush();
-    views_.on_steps(being_told_);
-    being_told_.clear();
-    told_at_ = Clock::now();
-    out_.telling_seconds += std::chrono::duration<double>(told_at_ - start).count();
+    views_.on_steps(current_reports_);
+    current_reports_.clear();
+    reported_at_ = Clock::now();
+    out_.reporting_seconds += std::chrono::duration<double>(reported_at_ - start).count();
   }
 
   void roll_back() {
-    step_.discard(), under_way_.clear();
+    step_.discard(), in_flight_.clear();
     checkpoints_.finish();
     std::optional<StoredCheckpoint> stored;
     if (saves()) stored = checkpoints_.newest();
@@ -389,7 +389,7 @@ class Run {
     state_.left_out = left_out, state_.skipped = skipped, state_.roll_backs = roll_backs;
     if (!feed_.on_policy()) state_.left_out.insert(state_.left_out.end(), bad.begin(), bad.end());  // otherwise the batches are collected again
     checkpoints_.restore(*stored, state_.step);
-    tell();
+    flush_reports();
     rows_.flush();
     if (rows_.waiting()) notice("metrics that could not be written are lost with the roll-back");
     rows_.cut(state_.step.attempted);
@@ -407,7 +407,7 @@ class Run {
 
   // Does what is due after a step, in a fixed order, so that a resumed run does the same.
   void between_steps() {
-    checkpoints_.look();
+    checkpoints_.poll();
     const int64_t done = state_.step.attempted;
     if (o_.trim_interval > 0 && done % o_.trim_interval == 0) trim(done);
     if (step_.pending() > 0) return;  // nothing else is due, or the step would have been collected
@@ -416,12 +416,12 @@ class Run {
     const bool validates = due(state_.validation_interval, done) || unknown;
     const bool best = validates && validate();
     if (due(state_.sample_interval, done) && !signals_.caught()) take_sample();
-    look_for_end(validates && !state_.validation_due);
+    check_for_end(validates && !state_.validation_due);
     // No checkpoints during a series of bad steps: a rollback must go back to before them.
     const bool regular = ended_ || (due(state_.checkpoint_interval, done) && guards_.strikes().empty());
     if (best || regular) save(best, !regular);
-    if (checkpoints_.failed() >= kMostFailedSaves && done < o_.schedule.steps)
-      end(Outcome::End::unsaved, fmt::format("{} checkpoints in a row could not be written", kMostFailedSaves));
+    if (checkpoints_.failed() >= kMaxFailedSaves && done < o_.schedule.steps)
+      end(Outcome::End::unsaved, fmt::format("{} checkpoints in a row could not be written", kMaxFailedSaves));
   }
 
   void take_sample() {
@@ -434,20 +434,20 @@ class Run {
       failure = error.what();
     }
     leave(Phase::sample, start);
-    if (failure.empty()) return tell(), views_.on_sample(state_.step.attempted, text);
+    if (failure.empty()) return flush_reports(), views_.on_sample(state_.step.attempted, text);
     const bool off = ++failed_samples_ == Outputs::kTries;
     if (off || failed_samples_ == 1) notice(fmt::format("a sample failed, training goes on{}: {}", off ? " without samples" : "", failure));
   }
 
-  void look_for_end(bool validated) {
+  void check_for_end(bool validated) {
     const int signal = signals_.caught();
     if (signal == SIGINT) end(Outcome::End::interrupted, "interrupted");
     if (signal != 0) end(Outcome::End::terminated, signal == SIGHUP ? "the terminal is gone (SIGHUP)" : "asked to end (SIGTERM)");
-    if (validated) look_for_target();
+    if (validated) check_target();
     if (out_of_time()) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
   }
 
-  void look_for_target() {
+  void check_target() {
     if (o_.target && state_.final_score && task_.score.reaches(*state_.final_score, *o_.target))
       end(Outcome::End::target, fmt::format("validation {} {:.4f} is at the target of {}", task_.score.name, *state_.final_score, *o_.target));
   }
@@ -456,7 +456,7 @@ class Run {
   std::optional<Validation> evaluate() {
     if (task_.validate) return task_.validate([this] { return signals_.caught() != 0; });
     double sum = 0, count = 0;
-    std::array<TrainStep::Losses::Ratio, kMostScalars> scalars = {};
+    std::array<TrainStep::Losses::Ratio, kMaxScalars> scalars = {};
     if (buffers_.empty()) {
       for (const Type& t : task_.validation->types()) buffers_.emplace_back(size_t(t.bytes()));
       for (auto& b : buffers_) to_.push_back(b.data()), from_.push_back(b.data());
@@ -488,7 +488,7 @@ class Run {
     if (std::isfinite(r.value)) state_.final_score = r.value;
     if (r.best) state_.best_score = r.value, state_.best_val_loss = loss, state_.best_step = r.step;
     r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
-    tell();
+    flush_reports();
     rows_.add(r);
     views_.on_validation(r);
     return r.best;
@@ -506,7 +506,7 @@ class Run {
     if (lost()) save(false);
     checkpoints_.finish();
     if (lost()) out_.state_lost_since = std::max<int64_t>(checkpoints_.saved_step(), 0);
-    tell();
+    flush_reports();
     if (rows_.flush(); rows_.waiting()) {  // there is no later retry
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       rows_.flush();
@@ -525,7 +525,7 @@ class Run {
       // Not the phase's time: an asynchronous device also computes while the host waits for data.
       const double own = own_seconds_ / double(collected_);
       out_.tokens_s = double(here) * tokens / since(loop_start_), out_.compute_tokens_s = tokens / own;
-      out_.roof = o_.least_seconds / own, out_.roof_others = o_.roof_others;
+      out_.roof = o_.min_seconds / own, out_.roof_others = o_.roof_others;
     }
     out_.peak_bytes = o_.device_bytes ? held_bytes() : peak_resident_bytes();  // device memory is not freed before the end
   }
@@ -544,17 +544,17 @@ class Run {
   Outcome out_;
   bool ended_ = false;
   int failed_samples_ = 0;
-  struct UnderWay {
+  struct InFlight {
     int64_t batch, after;  // the batch's position, and the position after it
     double lr;
     Clock::time_point start;
     double waited;  // seconds waited for parts of its data, since the start
   };
-  std::deque<UnderWay> under_way_;  // steps enqueued but not yet collected
+  std::deque<InFlight> in_flight_;  // steps enqueued but not yet collected
   RunningMedian pace_;
   WallPace wall_;
-  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, told_at_ = {};
-  std::vector<Progress> untold_, being_told_;
+  Clock::time_point start_, loop_start_, memory_read_ = {}, last_collected_ = {}, reported_at_ = {};
+  std::vector<Progress> pending_reports_, current_reports_;
   int64_t resident_ = 0, begun_at_ = 0, collected_ = 0;
   double earlier_seconds_ = 0, waited_ = 0;
   double own_seconds_ = 0;                       // of all collected steps

@@ -45,7 +45,7 @@ struct TrainerOptions {
   bool async_loading = true;
   bool load_parts = false;                     // make batches one micro-batch at a time, if the source supports parts
   int64_t trim_interval = 0;                   // steps between trims of the memory pools; 0: never
-  double least_seconds = 0;                    // lower bound for a step, for the share of the roof; 0: unknown
+  double min_seconds = 0;                      // lower bound for a step, for the share of the roof; 0: unknown
   double roof_others = 0;                      // share of the machine used by other programs when the rates behind that were measured
   double expected_step_seconds = 0;            // used to space checkpoints; 0: unknown
   int64_t planned_bytes = 0;                   // of the whole process or, on a GPU, of device memory
@@ -157,7 +157,7 @@ struct Outcome {
   double phase_seconds[kPhases] = {};
   double update_seconds = 0;  // of the optimizer, part of the steps' time
   double data_wait_seconds = 0;
-  double telling_seconds = 0;  // for metrics and views, step by step; not part of any phase
+  double reporting_seconds = 0;  // for metrics and views, step by step; not part of any phase
   int64_t peak_bytes = 0;
   bool resumed = false, bit_exact = true;  // bit_exact: nothing that can change bits differs from earlier parts
 };

@@ -12,8 +12,8 @@ namespace ridge {
 namespace {
 
 TEST(ArmFeatures, TheTierIsTheOneAskedFor) {
-  const char* wish = std::getenv("RIDGE_ISA");
-  EXPECT_EQ(name(isa_tier()), wish ? wish : "neon");
+  const char* requested = std::getenv("RIDGE_ISA");
+  EXPECT_EQ(name(isa_tier()), requested ? requested : "neon");
 }
 
 TEST(ArmHalf, EveryF16WidensAsTheHardwareDoes) {

@@ -9,18 +9,18 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 TEST(CheckedProduct, IsExactUpToTheLargestNumber) {
   EXPECT_EQ(checked_product("x", "things", {}), 1);
   EXPECT_EQ(checked_product("x", "things", {{"a", 3}, {"b", 5}, {"", 7}}), 105);
-  EXPECT_EQ(checked_product("x", "things", {{"a", kMost}, {"b", 1}}), kMost);
-  EXPECT_EQ(checked_product("x", "things", {{"a", int64_t(1) << 31}, {"b", (int64_t(1) << 32) - 1}}), kMost - (int64_t(1) << 31) + 1);
-  EXPECT_EQ(checked_product("x", "things", {{"a", kMost}, {"b", kMost}, {"c", 0}}), 0) << "nothing of anything";
+  EXPECT_EQ(checked_product("x", "things", {{"a", kMax}, {"b", 1}}), kMax);
+  EXPECT_EQ(checked_product("x", "things", {{"a", int64_t(1) << 31}, {"b", (int64_t(1) << 32) - 1}}), kMax - (int64_t(1) << 31) + 1);
+  EXPECT_EQ(checked_product("x", "things", {{"a", kMax}, {"b", kMax}, {"c", 0}}), 0) << "nothing of anything";
 }
 
 TEST(CheckedProduct, NamesTheFactorsOfWhatDoesNotFit) {
-  for (int64_t b : {int64_t(1'000'000'000), kMost}) {
+  for (int64_t b : {int64_t(1'000'000'000), kMax}) {
     try {
       checked_product("gpt", "tokens", {{"steps", 1'000'000'000'000}, {"batch", b}, {"", 8}});
       FAIL();

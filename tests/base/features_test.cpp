@@ -8,9 +8,9 @@ namespace ridge {
 namespace {
 
 TEST(Features, TheTierIsTheOneAskedFor) {
-  const char* wish = std::getenv("RIDGE_ISA");
-  if (wish && *wish) {
-    EXPECT_EQ(name(isa_tier()), wish);
+  const char* requested = std::getenv("RIDGE_ISA");
+  if (requested && *requested) {
+    EXPECT_EQ(name(isa_tier()), requested);
   } else {
     EXPECT_NE(isa_tier(), IsaTier::scalar);  // x86-64-v2 and arm64 have vectors
   }

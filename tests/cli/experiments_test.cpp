@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t steps_told(const std::string& run) { return nlohmann::json::parse(read_text(run + "/summary.json")).at("steps"); }
+int64_t steps_entry(const std::string& run) { return nlohmann::json::parse(read_text(run + "/summary.json")).at("steps"); }
 
 // "many" is an experiment with two data sets and two seeds, three steps each; tests work on copies of it.
 class Experiments : public ::testing::Test {
@@ -73,7 +73,7 @@ TEST_F(Experiments, GoOnAsAWhole) {
   EXPECT_TRUE(plan.says("for 4 runs together")) << plan.all();
   expect_words(ridge, 0, "all 4 steps done", "train gpt --out longer --resume steps=4");
   for (const char* run : {"plays.txt/seed_1337", "plays.txt/seed_1338", "other.txt/seed_1337", "other.txt/seed_1338"})
-    EXPECT_EQ(steps_told(ridge / ("longer/" + std::string(run))), 4) << run;
+    EXPECT_EQ(steps_entry(ridge / ("longer/" + std::string(run))), 4) << run;
 }
 
 TEST_F(Experiments, ArePlannedForTheRunsThatAreLeft) {
@@ -88,13 +88,13 @@ TEST_F(Experiments, ArePlannedForTheRunsThatAreLeft) {
 
 TEST_F(Experiments, NameTheirRunsByTheirData) {
   write_plays(ridge, "plays, other.txt");  // a name that looks like two
-  auto train = [&](const std::string& data, const std::string& more, const char* said) {
+  auto train = [&](const std::string& data, const std::string& more, const char* expected) {
     std::vector<std::string> words = {
         "train",   "gpt",          "layers=1", "heads=1", "width=8", "block=8", "batch=2", "threads=1", "optimize_perf=false", "sample_interval=none",
         "steps=2", "data=" + data, "--out"};
     words.push_back(more.substr(0, more.find(' ')));
     if (const size_t blank = more.find(' '); blank != more.npos) words.push_back(more.substr(blank + 1));
-    return expect_words(ridge, 0, said, words);
+    return expect_words(ridge, 0, expected, words);
   };
   train("plays, other.txt", "comma seeds=2", "means");
   expect_words(ridge, 0, "perplexity", "eval comma/seed_1338");
@@ -115,7 +115,7 @@ TEST_F(Experiments, FinishARunThatWasKilledAfterItsLastStep) {
   expect_words(ridge, 0, "means", "train gpt --resume killed steps=6");
   write_text(summary, before);
   expect_words(ridge, 0, "all 6 steps done", "train gpt --resume killed steps=6");
-  EXPECT_EQ(steps_told(ridge / "killed/plays.txt/seed_1337"), 6);
+  EXPECT_EQ(steps_entry(ridge / "killed/plays.txt/seed_1337"), 6);
 }
 
 // A run that has already reached the requested target does not hold up the others.
@@ -124,7 +124,7 @@ TEST_F(Experiments, WithATargetTrainTheRunsThatAreNotThere) {
   fs::remove_all(ridge / "aimed/other.txt/seed_1338");
   const Answer answer = expect_words(ridge, 0, "is at the target of 99", "train gpt --resume aimed steps=12 eval_interval=3 target_loss=99");
   EXPECT_NE(answer.err.find("seed_1337 is finished"), std::string::npos) << answer.all();
-  EXPECT_EQ(steps_told(ridge / "aimed/other.txt/seed_1338"), 3);
+  EXPECT_EQ(steps_entry(ridge / "aimed/other.txt/seed_1338"), 3);
   expect_words(ridge, 2, "or another target_loss where one was reached", "train gpt --resume aimed");
   expect_words(ridge, 0, "all 4 steps done", "train gpt --resume aimed target_loss=none steps=4");
 }

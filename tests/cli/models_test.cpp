@@ -130,10 +130,10 @@ TEST(ModelCommands, TellWhatARunHasLearnt) {
   EXPECT_EQ(sampled("seed=1"), sampled("seed=1"));
   EXPECT_NE(sampled("seed=1"), sampled("seed=2"));
   EXPECT_EQ(sampled("temperature=0 seed=1"), sampled("top_k=1 seed=2"));
-  const auto told = nlohmann::json::parse(expect_words(ridge, 0, "perplexity", "eval run data=plays.txt --json").out);
-  const double loss = told.at("loss");
-  EXPECT_NEAR(double(told.at("perplexity")) / std::exp(loss), 1, 1e-4);
-  EXPECT_NEAR(double(told.at("bits_per_byte")) / (loss / std::log(2.0)), 1, 1e-4);
+  const auto result = nlohmann::json::parse(expect_words(ridge, 0, "perplexity", "eval run data=plays.txt --json").out);
+  const double loss = result.at("loss");
+  EXPECT_NEAR(double(result.at("perplexity")) / std::exp(loss), 1, 1e-4);
+  EXPECT_NEAR(double(result.at("bits_per_byte")) / (loss / std::log(2.0)), 1, 1e-4);
   EXPECT_NEAR(loss, double(nlohmann::json::parse(read_text(ridge / "run/summary.json")).at("final_val_loss")), 1e-3);
 }
 

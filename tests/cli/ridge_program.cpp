@@ -75,20 +75,20 @@ std::vector<std::string> words_of(const std::string& line) {
 
 }  // namespace
 
-Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::vector<std::string>& words) {
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view expected, const std::vector<std::string>& words) {
   Answer answer = ridge(words);
-  const auto line = [&] { return fmt::format("ridge {}\n{}\n-- expected: {}, {}", fmt::join(words, " "), answer.all(), code, said); };
+  const auto line = [&] { return fmt::format("ridge {}\n{}\n-- expected: {}, {}", fmt::join(words, " "), answer.all(), code, expected); };
   EXPECT_EQ(answer.code, code) << line();
-  EXPECT_NE((code == 0 ? answer.out : answer.err).find(said), std::string::npos) << line();
+  EXPECT_NE((code == 0 ? answer.out : answer.err).find(expected), std::string::npos) << line();
   return answer;
 }
 
-Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line) {
-  return expect_words(ridge, code, said, words_of(line));
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view expected, const std::string& line) {
+  return expect_words(ridge, code, expected, words_of(line));
 }
 
-Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line) {
-  Answer answer = expect_words(ridge, code, said, line);
+Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view expected, const std::string& line) {
+  Answer answer = expect_words(ridge, code, expected, line);
   EXPECT_TRUE(answer.err.starts_with("ridge: ")) << line << "\n" << answer.all();
   EXPECT_EQ(answer.err.find("\nridge: "), std::string::npos) << line << "\n" << answer.all();
   EXPECT_EQ(answer.out.find("ridge: "), std::string::npos) << line << "\n" << answer.all();

@@ -54,10 +54,10 @@ class RidgeProgram {
 };
 
 // Runs a command line, split at blanks, and checks its exit code and output: stdout if the code is 0, else stderr.
-Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line);
-Answer expect_words(const RidgeProgram& ridge, int code, std::string_view said, const std::vector<std::string>& words);
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view expected, const std::string& line);
+Answer expect_words(const RidgeProgram& ridge, int code, std::string_view expected, const std::vector<std::string>& words);
 // The same for an error, which must be the only message, with nothing on stdout.
-Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view said, const std::string& line);
+Answer expect_refusal(const RidgeProgram& ridge, int code, std::string_view expected, const std::string& line);
 
 // A text, and the smallest settings that make a complete training run on it. They measure nothing.
 void write_plays(const RidgeProgram& ridge, std::string_view name = "plays.txt");

@@ -158,7 +158,7 @@ TEST_F(KernelTexts, TakeBoundedRoom) {
   const fs::path old = files_in(folder.path()).at(0);
   fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(48));
   {
-    Cubins cubins(nvrtc(), "sm_80", {.folder = folder.path(), .threads = 1, .most_bytes = 2 * size});
+    Cubins cubins(nvrtc(), "sm_80", {.folder = folder.path(), .threads = 1, .max_bytes = 2 * size});
     cubins.get(add_number(2)), cubins.get(add_number(3));
   }
   EXPECT_EQ(files_in(folder.path()).size(), 2u);

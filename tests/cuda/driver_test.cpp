@@ -161,11 +161,11 @@ std::string copy_through_the_driver() {
 
 // Needs a GPU. Runs in a child, because a process that has started CUDA can no longer fork for it.
 TEST(CudaDriver, TheRealDeviceCopiesWhatItWasGiven) {
-  const ChildAnswer answer = ask_children({[](ChildVoice& voice) {
+  const ChildAnswer answer = ask_children({[](ChildOutput& output) {
                                             try {
-                                              voice.line("says " + copy_through_the_driver());
+                                              output.line("says " + copy_through_the_driver());
                                             } catch (const Error& error) {
-                                              voice.line(error.what());
+                                              output.line(error.what());
                                             }
                                           }},
                                           60)[0];

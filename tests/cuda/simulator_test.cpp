@@ -209,9 +209,9 @@ TEST_F(SimulatedGpu, CountsWithAtomicsInSharedMemoryOfTheLaunch) {
   void* args[] = {&a, &b, &sizes};
   // More than 48 KiB must be requested explicitly.
   EXPECT_EQ(driver->launch.quietly(f, 1, 1, 1, 128, 1, 1, 80000, stream.get(), args, nullptr), 1);
-  constexpr int kMostDynamic = 8;
-  EXPECT_EQ(driver->function_set.quietly(f, kMostDynamic, 120000), 1);
-  driver->function_set(f, kMostDynamic, 80000);
+  constexpr int kMaxDynamic = 8;
+  EXPECT_EQ(driver->function_set.quietly(f, kMaxDynamic, 120000), 1);
+  driver->function_set(f, kMaxDynamic, 80000);
   driver->launch(f, 1, 1, 1, 128, 1, 1, 80000, stream.get(), args, nullptr);
   const auto y = get<unsigned>(to, 20000);
   for (unsigned i = 0; i < 20000; ++i) EXPECT_EQ(y[i], i < 6 ? 143u : i == 6 ? 142u : 0u);

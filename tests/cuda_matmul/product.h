@@ -37,7 +37,7 @@ class Products final : public Loader {
   }
   std::string choice(const std::string& key) override { return choices[key]; }
   void keep_choice(const std::string& key, const std::string& value) override { choices[key] = value, ++kept; }
-  void hold_choice(const std::string& key, const std::string& value) override { choices[key] = value; }
+  void record_choice(const std::string& key, const std::string& value) override { choices[key] = value; }
 
   Chip written_for;
   std::map<std::string, std::string> choices;

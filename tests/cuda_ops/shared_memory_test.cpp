@@ -23,7 +23,7 @@ std::vector<std::string> shared_texts(const Graph& graph, const std::vector<Node
   return found;
 }
 
-std::vector<int> looked_at() {
+std::vector<int> selected_kernels() {
   if (tests_real_gpu()) return ops_with_samples();
   return {int(Op::reduce_sum), int(Op::sort)};
 }
@@ -42,7 +42,7 @@ TEST_P(GpuSharedMemory, IsReadAfterItWasWritten) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, GpuSharedMemory, ::testing::ValuesIn(looked_at()),
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuSharedMemory, ::testing::ValuesIn(selected_kernels()),
                          [](const ::testing::TestParamInfo<int>& info) { return std::string(name(Op(info.param))); });
 
 // Kernels used only for larger arrays: values and gradients, against the reference.

@@ -39,7 +39,7 @@ class GoOnTest : public test::CudaTest {
     content.step = 2, content.texts["state.json"] = to_json(state);
     CheckpointStore(folder_ / "run/checkpoints").save(content);
   }
-  GptRun go_on(std::vector<std::string> words, bool resume = true) const {
+  GptRun resume_run(std::vector<std::string> words, bool resume = true) const {
     words.insert(words.begin(), {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=9", "sample_interval=none"});
     config::Sources sources;
     sources.task = config::task_bit("gpt"), sources.working_folder.reset(), sources.words = words;
@@ -47,7 +47,7 @@ class GoOnTest : public test::CudaTest {
     options.data = folder_ / "text.txt", options.measure = false, options.folder = folder_ / "run", options.resume = resume;
     return plan_gpt_run(config::resolve(sources), options);
   }
-  static Decision said(const GptRun& run, const std::string& setting) {
+  static Decision decision(const GptRun& run, const std::string& setting) {
     for (const Decision& d : run.decisions)
       if (d.setting == setting) return d;
     return {};
@@ -69,54 +69,54 @@ class GoOnTest : public test::CudaTest {
 
 TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
   leave_checkpoint({});  // from a time when only the CPU was available
-  EXPECT_EQ(said(go_on({"device=auto"}), "device").value, "cpu");
+  EXPECT_EQ(decision(resume_run({"device=auto"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:0"}});
-  const GptRun same = go_on({"device=auto"});
-  EXPECT_EQ(said(same, "micro-batch").decided_by, "the run so far");
-  EXPECT_EQ(said(same, "device").value, "cuda:0");
-  EXPECT_EQ(said(same, "device").decided_by, "the run so far");
-  EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:0");
-  EXPECT_EQ(said(go_on({"device=cpu"}), "device").value, "cpu");
+  const GptRun same = resume_run({"device=auto"});
+  EXPECT_EQ(decision(same, "micro-batch").decided_by, "the run so far");
+  EXPECT_EQ(decision(same, "device").value, "cuda:0");
+  EXPECT_EQ(decision(same, "device").decided_by, "the run so far");
+  EXPECT_EQ(decision(resume_run({"device=cuda"}), "device").value, "cuda:0");
+  EXPECT_EQ(decision(resume_run({"device=cpu"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:1"}});
   if (gpus().cuda_devices() > 1) {  // only if the machine was probed with two: the result is remembered
-    EXPECT_EQ(said(go_on({"device=cuda"}), "device").value, "cuda:1") << "of two alike the one that the run was on";
+    EXPECT_EQ(decision(resume_run({"device=cuda"}), "device").value, "cuda:1") << "of two alike the one that the run was on";
   }
-  EXPECT_EQ(said(go_on({"device=cuda:0"}), "device").value, "cuda:0");
+  EXPECT_EQ(decision(resume_run({"device=cuda:0"}), "device").value, "cuda:0");
   leave_checkpoint({{kDeviceChoice, "cuda:7"}});
-  const GptRun other = go_on({"device=cuda"});
-  EXPECT_EQ(said(other, "device").value, "cuda:0");
+  const GptRun other = resume_run({"device=cuda"});
+  EXPECT_EQ(decision(other, "device").value, "cuda:0");
   EXPECT_TRUE(told(other, "cuda:7"));
 }
 
 TEST_F(GoOnTest, InThePrecisionOfTheRun) {
   leave_checkpoint({{kDeviceChoice, "cuda:0"}, {"precision", "bf16"}});
-  const GptRun narrow = go_on({"device=cpu"});
+  const GptRun narrow = resume_run({"device=cpu"});
   EXPECT_EQ(narrow.step->plan().choices.precision, Precision::bf16);
-  EXPECT_EQ(said(narrow, "precision").value, "bf16") << "what is shown is what is used";
-  EXPECT_EQ(said(narrow, "precision").decided_by, "the run so far");
-  const GptRun told_otherwise = go_on({"device=cpu", "precision=fp32"});
+  EXPECT_EQ(decision(narrow, "precision").value, "bf16") << "what is shown is what is used";
+  EXPECT_EQ(decision(narrow, "precision").decided_by, "the run so far");
+  const GptRun told_otherwise = resume_run({"device=cpu", "precision=fp32"});
   EXPECT_EQ(told_otherwise.step->plan().choices.precision, Precision::fp32);
-  EXPECT_EQ(said(told_otherwise, "precision").value, "fp32");
+  EXPECT_EQ(decision(told_otherwise, "precision").value, "fp32");
 
   leave_checkpoint({{kDeviceChoice, "cuda:0"}, {"precision", "tf32"}});
-  const GptRun coarse = go_on({"device=cpu"});  // the CPU has no such unit
+  const GptRun coarse = resume_run({"device=cpu"});  // the CPU has no such unit
   EXPECT_EQ(coarse.step->plan().choices.precision, Precision::fp32);
-  EXPECT_EQ(said(coarse, "precision").value, "fp32");
+  EXPECT_EQ(decision(coarse, "precision").value, "fp32");
   EXPECT_TRUE(told(coarse, "fp32 instead of tf32"));
-  EXPECT_THROW(go_on({"device=cpu", "no_fallback=true"}), Error);
-  EXPECT_EQ(go_on({"device=cuda"}).step->plan().choices.precision, Precision::tf32);
+  EXPECT_THROW(resume_run({"device=cpu", "no_fallback=true"}), Error);
+  EXPECT_EQ(resume_run({"device=cuda"}).step->plan().choices.precision, Precision::tf32);
 }
 
 TEST_F(GoOnTest, CountsCopiesOnlyOfWhatIsKept) {
-  const GptRun keeps = go_on({"device=cuda"}, false), none = go_on({"device=cuda", "checkpoint_interval=none"}, false);
+  const GptRun keeps = resume_run({"device=cuda"}, false), none = resume_run({"device=cuda", "checkpoint_interval=none"}, false);
   EXPECT_GT(host_bytes(keeps, "copies for checkpoints"), 0);
   EXPECT_EQ(host_bytes(none, "copies for checkpoints"), 0);
   EXPECT_EQ(3 * host_bytes(none, "copy of the weights"), host_bytes(keeps, "copies for checkpoints"));
 }
 
 TEST_F(GoOnTest, AutoIsNotTheUsersDecision) {
-  EXPECT_NE(said(go_on({"device=auto"}, false), "device").decided_by, "command line");
-  EXPECT_EQ(said(go_on({"device=cuda"}, false), "device").decided_by, "command line");
+  EXPECT_NE(decision(resume_run({"device=auto"}, false), "device").decided_by, "command line");
+  EXPECT_EQ(decision(resume_run({"device=cuda"}, false), "device").decided_by, "command line");
 }
 
 }  // namespace

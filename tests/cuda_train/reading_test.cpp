@@ -58,14 +58,14 @@ TEST_F(CudaReading, WritesTheTextThatTheCpuWrites) {
     if (name != "plain" && name != "all") continue;
     const test::Model model(config);
     for (DType kept : {DType::f32, DType::f16}) {
-      GptSampler near(placed(model, DType::f32, default_backend()), default_backend(), kept);
-      GptSampler far(placed(model, DType::f32, *device), *device, kept);
+      GptSampler host(placed(model, DType::f32, default_backend()), default_backend(), kept);
+      GptSampler gpu(placed(model, DType::f32, *device), *device, kept);
       std::vector<Token> a, b;
       const std::vector<Token> prompt = {1, 2, 3, 4, 5, 6};
-      near.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return a.push_back(t), true; });  // longer than the block of 24
-      far.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return b.push_back(t), true; });
+      host.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return a.push_back(t), true; });  // longer than the block of 24
+      gpu.generate(prompt, 30, {.temperature = 0}, [&](Token t) { return b.push_back(t), true; });
       EXPECT_EQ(a, b) << name;
-      EXPECT_LT(test::largest_difference(near.logits(), far.logits()), kept == DType::f32 ? 1e-4 : 2e-3) << name;
+      EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), kept == DType::f32 ? 1e-4 : 2e-3) << name;
     }
   }
 }
@@ -76,11 +76,11 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBitsToo) {
   for (DType storage : {DType::bf16, DType::f16}) {
     const auto there = placed(model, storage, *device);
     EXPECT_LT(there->owned_bytes(), placed(model, DType::f32, default_backend())->owned_bytes());
-    GptSampler near(placed(model, storage, default_backend())), far(there, *device);
+    GptSampler host(placed(model, storage, default_backend())), gpu(there, *device);
     const std::vector<Token> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
-    near.feed(tokens), far.feed(tokens);
+    host.feed(tokens), gpu.feed(tokens);
     // Keys and values are rounded to the storage format, which may round the other way.
-    EXPECT_LT(test::largest_difference(near.logits(), far.logits()), 0.05) << name(storage);
+    EXPECT_LT(test::largest_difference(host.logits(), gpu.logits()), 0.05) << name(storage);
   }
 }
 
@@ -88,11 +88,11 @@ TEST_F(CudaReading, FindsTheLossesThatTheCpuFinds) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const GptConfig c = test::small_gpt();
   const test::Model model(c);
-  const GptEvaluation near = evaluate_gpt(*placed(model, DType::f32, default_backend()), MadeUpWindows(5, 2, c), nullptr);
-  const GptEvaluation far = evaluate_gpt(*placed(model, DType::f32, *device), MadeUpWindows(5, 2, c), nullptr, *device);
-  EXPECT_EQ(near.tokens, far.tokens);
-  EXPECT_EQ(near.windows, far.windows);
-  EXPECT_NEAR(near.loss(), far.loss(), 1e-5 * near.loss());
+  const GptEvaluation host = evaluate_gpt(*placed(model, DType::f32, default_backend()), MadeUpWindows(5, 2, c), nullptr);
+  const GptEvaluation gpu = evaluate_gpt(*placed(model, DType::f32, *device), MadeUpWindows(5, 2, c), nullptr, *device);
+  EXPECT_EQ(host.tokens, gpu.tokens);
+  EXPECT_EQ(host.windows, gpu.windows);
+  EXPECT_NEAR(host.loss(), gpu.loss(), 1e-5 * host.loss());
 }
 
 TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {

@@ -40,9 +40,9 @@ struct Crash {};
 
 TEST_F(CudaTraining, EndsAsOnTheCpuAndResumesWithTheSameBits) {
   const std::shared_ptr<Backend> device = open();
-  SmallRun near{.folder = folder_ / "near", .steps = 12}, far{.folder = folder_ / "far", .steps = 12};
-  far.backend = device.get();
-  const Outcome a = near(), b = far();
+  SmallRun host{.folder = folder_ / "near", .steps = 12}, gpu{.folder = folder_ / "far", .steps = 12};
+  gpu.backend = device.get();
+  const Outcome a = host(), b = gpu();
   EXPECT_EQ(b.steps, 12);
   EXPECT_NEAR(a.first_loss, b.first_loss, 1e-4);
   EXPECT_NEAR(a.final_train_loss, b.final_train_loss, 1e-3);
@@ -92,9 +92,9 @@ TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
     int64_t most = 0;  // peak of pinned bytes
     std::vector<float> weights;
   };
-  auto train = [&](const char* name, const char* wish) {
+  auto train = [&](const char* name, const char* requested) {
     const config::Resolved s = settings({"device=cuda", "precision=fp32", "preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "steps=6",
-                                         "checkpoint_interval=2", "sample_interval=none", wish});
+                                         "checkpoint_interval=2", "sample_interval=none", requested});
     RunOptions options;
     options.measure = false, options.folder = folder_ / name;
     GptRun run = start_gpt_run(s, options);

@@ -82,7 +82,7 @@ TEST(Stories, UseTheRoomThatThereIs) {
 TEST_P(StoryLevels, ReadingCostsWhatTheChoicesCost) {
   for (int64_t i = 0; i < 2000; ++i) {
     std::string text;
-    const double chosen = grammar_.tell(3, i, text);
+    const double chosen = grammar_.generate(3, i, text);
     ASSERT_NEAR(sum(grammar_.read(text)), chosen, 1e-9 * (1 + chosen)) << text;
   }
 }
@@ -140,7 +140,7 @@ class Derivations {
 TEST_P(StoryLevels, EveryTextHasExactlyOneDerivation) {
   for (int64_t i = 0; i < 150; ++i) {
     std::string text;
-    const double told = grammar_.tell(17, i, text);
+    const double told = grammar_.generate(17, i, text);
     const Derivations all(rules_, text);
     ASSERT_EQ(all.count, 1) << text;
     ASSERT_NEAR(all.nats, told, 1e-5 * (1 + told)) << text;  // weights are stored in 32 bits
@@ -150,8 +150,8 @@ TEST_P(StoryLevels, EveryTextHasExactlyOneDerivation) {
 TEST_P(StoryLevels, ProbabilitiesOfWhatCanFollowAddUpToOne) {
   for (int64_t i = 0; i < 10; ++i) {
     std::string text;
-    grammar_.tell(5, i, text);
-    grammar_.tell(6, i, text);
+    grammar_.generate(5, i, text);
+    grammar_.generate(6, i, text);
     const std::vector<double> nats = grammar_.read(text);
     for (size_t at = 0; at < text.size(); ++at) {
       double total = 0, here = -1;
@@ -170,7 +170,7 @@ TEST_P(StoryLevels, ProbabilitiesOfWhatCanFollowAddUpToOne) {
 // Every character reported as possible can be read, and the text can then be completed: there are no dead ends.
 TEST_P(StoryLevels, EveryPossibleCharacterCanBeRead) {
   std::string text;
-  grammar_.tell(9, 0, text);
+  grammar_.generate(9, 0, text);
   for (size_t at = 0; at < text.size(); ++at)
     for (const auto& [character, probability] : grammar_.next(text.substr(0, at))) {
       std::string other = text.substr(0, at) + character;
@@ -188,7 +188,7 @@ TEST_P(StoryLevels, MeanOfManyIsTheEntropy) {
   std::string text;
   for (int64_t i = 0; i < kCount; ++i) {
     text.clear();
-    const double nats = grammar_.tell(11, i, text);
+    const double nats = grammar_.generate(11, i, text);
     total += nats, squares += nats * nats;
   }
   const double mean = total / kCount, deviation = std::sqrt((squares / kCount - mean * mean) / kCount);
@@ -201,7 +201,7 @@ TEST_P(StoryLevels, FirstCharactersAreAsFrequentAsProbable) {
   std::map<char, int> counts;
   for (int64_t i = 0; i < kCount; ++i) {
     std::string text;
-    grammar_.tell(13, i, text);
+    grammar_.generate(13, i, text);
     ++counts[text[0]];
   }
   for (const auto& [character, probability] : grammar_.next(""))

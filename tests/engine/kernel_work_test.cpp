@@ -149,7 +149,7 @@ TEST(KernelWork, RecomputationChangesNeitherFlopsNorBytesOfAStep) {
     if (level == Recompute::free) least = counted, bytes = unavoidable;
     EXPECT_NEAR(counted, least, 0.003 * least) << what;
     EXPECT_NEAR(unavoidable, bytes, 0.1 * bytes) << what;
-    EXPECT_NEAR(step.least_seconds(1, 1e30), least, 0.003 * least) << what;
+    EXPECT_NEAR(step.min_seconds(1, 1e30), least, 0.003 * least) << what;
     if (level == Recompute::layers) {
       EXPECT_GT(runs, 1.15 * counted) << "the layers' products are run again";
     }

@@ -21,7 +21,7 @@ namespace simulator {
 namespace {
 
 constexpr size_t kPage = 4096, kStack = 128 << 10;
-constexpr int kWarp = 32, kMostNamed = 16;
+constexpr int kWarp = 32, kMaxNamed = 16;
 constexpr unsigned char kUnset = 0xff;  // contents of unwritten shared memory: NaN, or -1
 constexpr unsigned char kBorder = 0xa7;
 
@@ -123,7 +123,7 @@ struct Machine {
   std::vector<unsigned> alive;  // per warp: lanes that have not ended, started or not
   std::vector<Thread*> ready;
   size_t ready_at = 0;
-  Gathering barriers[kMostNamed];
+  Gathering barriers[kMaxNamed];
   const Launch* launch = nullptr;
   Index block;
   std::string trouble;
@@ -292,7 +292,7 @@ void wait_here(Waits waits) {
 
 unsigned barrier(int kind, int id, int threads, unsigned value) {
   ++machine.ticks;
-  if (id < 0 || id >= kMostNamed) give_up("a barrier's number is " + std::to_string(id));
+  if (id < 0 || id >= kMaxNamed) give_up("a barrier's number is " + std::to_string(id));
   if (kind == kNamed && (threads <= 0 || threads % kWarp != 0)) give_up("a named barrier waits for " + std::to_string(threads) + " threads");
   Thread& thread = *machine.current;
   Gathering& g = machine.barriers[id];

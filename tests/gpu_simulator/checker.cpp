@@ -70,8 +70,8 @@ void begin_launch(const void* shared_at, size_t shared_bytes, const void* fixed_
   shared = {reinterpret_cast<uint64_t>(shared_at), shared_bytes}, fixed = {reinterpret_cast<uint64_t>(fixed_at), fixed_bytes};
   shared_seen.resize(std::max(shared_seen.size(), shared_bytes)), fixed_seen.resize(std::max(fixed_seen.size(), fixed_bytes));
   launch_epoch = ++epoch;
-  constexpr size_t kMostPages = 4096;
-  if (pages.size() > kMostPages) pages.clear();
+  constexpr size_t kMaxPages = 4096;
+  if (pages.size() > kMaxPages) pages.clear();
 }
 
 void begin_block(uint64_t block) {

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostKept = 20000;  // most libraries in the folder
+constexpr size_t kMaxKept = 20000;  // most libraries in the folder
 
 std::string key_of(const std::string& text) {
   uint64_t a = 14695981039346656037u, b = 0x9e3779b97f4a7c15u;
@@ -46,7 +46,7 @@ fs::path cache_folder() {
   if (!looked.exchange(true)) {
     size_t count = 0;
     for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) ++count;
-    if (count > kMostKept)
+    if (count > kMaxKept)
       for (const auto& entry : fs::directory_iterator(folder, error)) fs::remove(entry.path(), error);
   }
   return folder;

@@ -108,7 +108,7 @@ TEST(Doctor, DecidesEverythingWithAReason) {
 }
 
 // Every problem, the finding it causes, and its severity.
-struct Disorder {
+struct KnownProblem {
   const char* name;
   std::function<void(DoctorFacts&)> cause;
   const char *finding, *number;
@@ -121,7 +121,7 @@ Machine limited(const DoctorFacts& facts, const std::function<void(Limits&)>& ch
   return combine(facts.machine.topology, limits);
 }
 
-class DoctorDisorder : public testing::TestWithParam<Disorder> {};
+class DoctorDisorder : public testing::TestWithParam<KnownProblem> {};
 
 TEST_P(DoctorDisorder, IsFoundWithItsNumberAndARemedy) {
   DoctorFacts facts = small_vm();
@@ -139,42 +139,44 @@ TEST_P(DoctorDisorder, IsFoundWithItsNumberAndARemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Doctor, DoctorDisorder,
     testing::Values(
-        Disorder{"powersave", [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "acpi-cpufreq"; }, "governor", "powersave"},
-        Disorder{"energy_preference",
-                 [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "intel_pstate", f.health.energy_preference = "power"; },
-                 "save energy", "power"},
-        Disorder{"clock_cap", [](DoctorFacts& f) { f.health.clock_cap = 0.5; }, "clock is capped", "50 %"},
-        Disorder{"battery", [](DoctorFacts& f) { f.health.on_battery = true; }, "battery", "discharging"},
-        Disorder{"quota", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.cpu_quota = 0.5; }); }, "quota", "0.5 of 2"},
-        Disorder{"mask", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.cpus = {1}; }); }, "affinity mask", "1 of 2"},
-        Disorder{"offline", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) {
-                                                   l.offline = {2, 3};
-                                                 }); }, "switched off", "2-3", Level::note},
-        Disorder{"throttled", [](DoctorFacts& f) { f.health.throttled = 0.4; }, "stops this control group", "40 %"},
-        Disorder{"load", [](DoctorFacts& f) { f.health.load = 7.25; }, "overloaded", "load 7.2 on 2"},
-        Disorder{"some_load", [](DoctorFacts& f) { f.health.load = 1.5; }, "other programs", "1.5", Level::note},
-        Disorder{"stolen", [](DoctorFacts& f) { f.health.stolen = 0.2; }, "hypervisor", "20 %"},
-        Disorder{"memory_limit", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = kGiB; }); }, "memory limit is small", "1 GiB"},
-        Disorder{"half_the_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = 4 * kGiB; }); }, "leaves out most",
-                 "4 GiB of 16 GiB", Level::note},
-        Disorder{"memory_in_use", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 2 * kGiB; }); }, "in use",
-                 "2 GiB of 16 GiB"},
-        Disorder{"no_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 1 << 20; }); }, "not enough memory", "512 KiB",
-                 Level::error},
-        Disorder{"pressure", [](DoctorFacts& f) { f.health.memory_pressure = 0.3; }, "wait for memory", "30 %"},
-        Disorder{"swapped", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.swap_total = 8 * kGiB, l.swap_free = 2 * kGiB; }); }, "swapped out",
-                 "6 GiB", Level::note},
-        Disorder{"huge_pages", [](DoctorFacts& f) { f.health.huge_pages = "never"; }, "huge pages", "never"},
-        Disorder{"files", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.open_files = 64; }); }, "files", "64"},
-        Disorder{"driver", [](DoctorFacts& f) { f.gpus.broken = true, f.gpus.driver = "535.1", f.gpus.no_cuda = "cuInit failed"; }, "CUDA cannot be used",
-                 "535.1"},
-        Disorder{"device", [](DoctorFacts& f) { f.device = "cuda", f.device_source = "config_gpu.ini:2"; }, "cuda was asked for", "config_gpu.ini:2"},
-        Disorder{"no_fallback", [](DoctorFacts& f) { f.device = "mps", f.fallback = Fallback::forbid; }, "fallbacks are forbidden", "default", Level::error},
-        Disorder{"precision", [](DoctorFacts& f) { f.precision = "tf32"; }, "tf32 was asked for", "default"},
-        Disorder{"emulated", [](DoctorFacts& f) { f.precision = "fp16"; }, "fp16", "precision fp16"},
-        Disorder{"wish", [](DoctorFacts& f) { f.memory = 100 * kGiB; }, "memory=100 GiB", "default"},
-        Disorder{"configuration", [](DoctorFacts& f) { f.configuration = "train.yaml:3: unknown key"; }, "configuration", "train.yaml:3", Level::error},
-        Disorder{"unmeasured", [](DoctorFacts& f) { f.ceilings.reset(); }, "nothing is measured", "", Level::note}),
+        KnownProblem{"powersave", [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "acpi-cpufreq"; }, "governor", "powersave"},
+        KnownProblem{"energy_preference",
+                     [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "intel_pstate", f.health.energy_preference = "power"; },
+                     "save energy", "power"},
+        KnownProblem{"clock_cap", [](DoctorFacts& f) { f.health.clock_cap = 0.5; }, "clock is capped", "50 %"},
+        KnownProblem{"battery", [](DoctorFacts& f) { f.health.on_battery = true; }, "battery", "discharging"},
+        KnownProblem{"quota", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.cpu_quota = 0.5; }); }, "quota", "0.5 of 2"},
+        KnownProblem{"mask", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.cpus = {1}; }); }, "affinity mask", "1 of 2"},
+        KnownProblem{"offline", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) {
+                                                       l.offline = {2, 3};
+                                                     }); }, "switched off", "2-3", Level::note},
+        KnownProblem{"throttled", [](DoctorFacts& f) { f.health.throttled = 0.4; }, "stops this control group", "40 %"},
+        KnownProblem{"load", [](DoctorFacts& f) { f.health.load = 7.25; }, "overloaded", "load 7.2 on 2"},
+        KnownProblem{"some_load", [](DoctorFacts& f) { f.health.load = 1.5; }, "other programs", "1.5", Level::note},
+        KnownProblem{"stolen", [](DoctorFacts& f) { f.health.stolen = 0.2; }, "hypervisor", "20 %"},
+        KnownProblem{"memory_limit", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = kGiB; }); }, "memory limit is small",
+                     "1 GiB"},
+        KnownProblem{"half_the_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = 4 * kGiB; }); }, "leaves out most",
+                     "4 GiB of 16 GiB", Level::note},
+        KnownProblem{"memory_in_use", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 2 * kGiB; }); }, "in use",
+                     "2 GiB of 16 GiB"},
+        KnownProblem{"no_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 1 << 20; }); }, "not enough memory",
+                     "512 KiB", Level::error},
+        KnownProblem{"pressure", [](DoctorFacts& f) { f.health.memory_pressure = 0.3; }, "wait for memory", "30 %"},
+        KnownProblem{"swapped", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.swap_total = 8 * kGiB, l.swap_free = 2 * kGiB; }); },
+                     "swapped out", "6 GiB", Level::note},
+        KnownProblem{"huge_pages", [](DoctorFacts& f) { f.health.huge_pages = "never"; }, "huge pages", "never"},
+        KnownProblem{"files", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.open_files = 64; }); }, "files", "64"},
+        KnownProblem{"driver", [](DoctorFacts& f) { f.gpus.broken = true, f.gpus.driver = "535.1", f.gpus.no_cuda = "cuInit failed"; }, "CUDA cannot be used",
+                     "535.1"},
+        KnownProblem{"device", [](DoctorFacts& f) { f.device = "cuda", f.device_source = "config_gpu.ini:2"; }, "cuda was asked for", "config_gpu.ini:2"},
+        KnownProblem{"no_fallback", [](DoctorFacts& f) { f.device = "mps", f.fallback = Fallback::forbid; }, "fallbacks are forbidden", "default",
+                     Level::error},
+        KnownProblem{"precision", [](DoctorFacts& f) { f.precision = "tf32"; }, "tf32 was asked for", "default"},
+        KnownProblem{"emulated", [](DoctorFacts& f) { f.precision = "fp16"; }, "fp16", "precision fp16"},
+        KnownProblem{"wish", [](DoctorFacts& f) { f.memory = 100 * kGiB; }, "memory=100 GiB", "default"},
+        KnownProblem{"configuration", [](DoctorFacts& f) { f.configuration = "train.yaml:3: unknown key"; }, "configuration", "train.yaml:3", Level::error},
+        KnownProblem{"unmeasured", [](DoctorFacts& f) { f.ceilings.reset(); }, "nothing is measured", "", Level::note}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Doctor, OrdinaryGovernorsAreNoDisorder) {

@@ -211,8 +211,8 @@ TEST(Nvml, ReadsAndRefuses) {
 
 TEST(GuardedCall, HearsEverythingThatWasSaid) {
   const std::string longest(100000, 'x');
-  const auto answers = ask_children({[&](ChildVoice& v) { v.line("a\tb\r\nc"), v.line(""), v.line(longest); },
-                                     [](ChildVoice& v) { v.line("before"), ::raise(SIGKILL); }, [](ChildVoice&) { throw 1; }},
+  const auto answers = ask_children({[&](ChildOutput& v) { v.line("a\tb\r\nc"), v.line(""), v.line(longest); },
+                                     [](ChildOutput& v) { v.line("before"), ::raise(SIGKILL); }, [](ChildOutput&) { throw 1; }},
                                     20);
   EXPECT_EQ(answers[0].end, ChildAnswer::End::finished);
   EXPECT_EQ(answers[0].lines, (std::vector<std::string>{"a\tb  c", "", longest}));
@@ -223,7 +223,7 @@ TEST(GuardedCall, HearsEverythingThatWasSaid) {
 }
 
 TEST(GuardedCall, AChildThatTalksForeverIsCutOff) {
-  const auto answers = ask_children({[](ChildVoice& v) {
+  const auto answers = ask_children({[](ChildOutput& v) {
                                       while (true) v.line(std::string(1000, 'x'));
                                     }},
                                     20);
@@ -234,14 +234,14 @@ TEST(GuardedCall, AChildThatTalksForeverIsCutOff) {
 TEST(GuardedCall, TheChildHasNoneOfTheParentsFiles) {
   const int opened = ::fcntl(1, F_DUPFD, 20);  // above the one that the child answers through
   ASSERT_GE(opened, 20);
-  const auto answers = ask_children({[&](ChildVoice& v) { v.line(::fcntl(opened, F_GETFD) < 0 ? "closed" : "open"); }}, 20);
+  const auto answers = ask_children({[&](ChildOutput& v) { v.line(::fcntl(opened, F_GETFD) < 0 ? "closed" : "open"); }}, 20);
   EXPECT_EQ(answers[0].lines, std::vector<std::string>{"closed"});
   EXPECT_GE(::fcntl(opened, F_GETFD), 0);
   ::close(opened);
 }
 
 TEST(GuardedCall, WhatWasSaidIsHeardHoweverLateOneListens) {
-  AskedChildren asked({[](ChildVoice& v) { v.line("x"); }}, 0);
+  PendingChildren asked({[](ChildOutput& v) { v.line("x"); }}, 0);
   siginfo_t ended;
   ASSERT_EQ(::waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0);
   const std::vector<ChildAnswer> answers = asked.answers();
@@ -252,9 +252,9 @@ TEST(GuardedCall, WhatWasSaidIsHeardHoweverLateOneListens) {
 TEST(GuardedCall, LeavesNoDescriptorsBehind) {
   auto open_files = [] { return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator()); };
   const auto before = open_files();
-  for (int i = 0; i < 3; ++i) ask_children({[](ChildVoice& v) { v.line("x"); }, [](ChildVoice&) { ::raise(SIGKILL); }}, 20);
+  for (int i = 0; i < 3; ++i) ask_children({[](ChildOutput& v) { v.line("x"); }, [](ChildOutput&) { ::raise(SIGKILL); }}, 20);
   {
-    const AskedChildren nobody_listens({[](ChildVoice&) { ::pause(); }}, 20);
+    const PendingChildren nobody_listens({[](ChildOutput&) { ::pause(); }}, 20);
   }
   EXPECT_EQ(open_files(), before);
 }

@@ -79,7 +79,7 @@ TEST(Machine, CpusThatTheTopologyDoesNotKnow) {
 
 TEST(Machine, LooksAtThisMachine) {
   int asked = 0;
-  const Machine m = look_at_machine([&](int) { return double(++asked > 0); });
+  const Machine m = detect_machine([&](int) { return double(++asked > 0); });
   check_laws(m.topology);
   ASSERT_FALSE(m.usable.empty());
   EXPECT_EQ(m.threads(), int(m.limits.cpus.size()));
@@ -87,7 +87,7 @@ TEST(Machine, LooksAtThisMachine) {
   EXPECT_GT(m.topology.memory_bytes, 0);
   EXPECT_EQ(asked > 0, m.topology.can_pin);
   EXPECT_EQ(m.topology.kinds.size(), 1u);
-  EXPECT_FALSE(look_at_machine(nullptr).usable.empty());
+  EXPECT_FALSE(detect_machine(nullptr).usable.empty());
 }
 
 // On the real system, in a child bound to one CPU.
@@ -95,7 +95,7 @@ TEST(Machine, OneCpuOfThisMachine) {
   const int cpu = read_limits().cpus.back();
   const std::string text = in_child([&] {
     if (!pin_this_thread(cpu)) return std::string("cannot be bound");
-    const Machine m = look_at_machine();
+    const Machine m = detect_machine();
     return std::to_string(m.cores()) + " " + std::to_string(m.parallel()) + " " + std::to_string(m.usable[0].cpus[0]);
   });
   EXPECT_EQ(text, "1 1 " + std::to_string(cpu));

@@ -63,7 +63,7 @@ TEST(MemoryBudget, LinesAddUp) {
 TEST(MemoryBudget, AWishHoldsAsFarAsItCan) {
   const BudgetFacts facts{.total = 16 * kGiB, .available = 12 * kGiB};
   BudgetFacts small = facts, large = facts;
-  small.wish = 2 * kGiB, large.wish = 14 * kGiB;
+  small.requested = 2 * kGiB, large.requested = 14 * kGiB;
   EXPECT_EQ(memory_budget(small).bytes, 2 * kGiB);
   EXPECT_EQ(deciding(memory_budget(small)).what, "memory");
   EXPECT_EQ(memory_budget(large).bytes, memory_budget(facts).bytes);

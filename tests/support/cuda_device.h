@@ -64,7 +64,7 @@ class CudaDevice final : public cuda::Loader {
   }
   std::string choice(const std::string&) override { return {}; }
   void keep_choice(const std::string&, const std::string&) override {}
-  void hold_choice(const std::string&, const std::string&) override {}
+  void record_choice(const std::string&, const std::string&) override {}
   void ask(std::span<const cuda::KernelText> texts) { cubins_->ask(texts); }
   void enqueue(const cuda::Kernel& kernel, cuda::Bases bases) const {
     cuda::StreamSink sink(*driver_, stream_->get());

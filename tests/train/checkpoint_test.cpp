@@ -500,8 +500,8 @@ TEST(Manifest, RefusesEveryOtherText) {
   }
   EXPECT_GT(refused, 5'000);
   for (const char* text : {"", "null", "3", "[]", "{}", "{\"files\":{}}", "{\"step\":-1,\"files\":{}}", "{\"step\":1e3,\"files\":{}}"}) refuse(text);
-  refuse(std::string(kMostManifestBytes, '['));
-  refuse(std::string(kMostManifestBytes + 1, ' '));
+  refuse(std::string(kMaxManifestBytes, '['));
+  refuse(std::string(kMaxManifestBytes + 1, ' '));
   Manifest foreign;
   foreign.files["../../etc/passwd"] = {0, std::string(32, '0')};
   refuse(format_manifest(foreign));

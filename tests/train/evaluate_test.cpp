@@ -124,7 +124,7 @@ TEST(Choices, AreWordsAndBack) {
   EXPECT_FALSE(c.isa.empty());
   EXPECT_EQ(StepChoices::from_words(c.words()), c);
   StepOptions again;
-  honour(again, c.words());
+  reuse_choices(again, c.words());
   EXPECT_EQ(Trained(again).step.plan().choices, c);
   auto broken = c.words();
   broken["recompute"] = "sometimes";

@@ -15,11 +15,11 @@
 
 namespace ridge {
 
-class FarBackend : public Backend {
+class DeviceLikeBackend : public Backend {
  public:
   DeviceInfo info() const override { return {"far", "a CPU far away"}; }
   std::byte* allocate(int64_t bytes) override {
-    std::byte* p = near_.allocate(bytes);
+    std::byte* p = cpu_.allocate(bytes);
     held_[p] = bytes;
     return p;
   }
@@ -27,26 +27,26 @@ class FarBackend : public Backend {
     wait();
     EXPECT_EQ(held_.count(p), 1u);
     held_.erase(p);
-    near_.release(p, bytes);
+    cpu_.release(p, bytes);
   }
   void upload(void* to, const void* from, int64_t bytes) override {
     expect_own(to, bytes);
     const auto* data = static_cast<const std::byte*>(from);
-    later([this, to, copy = std::vector<std::byte>(data, data + bytes)] { near_.copy(to, copy.data(), int64_t(copy.size())); });
+    later([this, to, copy = std::vector<std::byte>(data, data + bytes)] { cpu_.copy(to, copy.data(), int64_t(copy.size())); });
     ++uploads;
   }
   void download(void* to, const void* from, int64_t bytes) override {
     expect_own(from, bytes);
     wait(), ++downloads;
-    near_.copy(to, from, bytes);
+    cpu_.copy(to, from, bytes);
   }
   void copy(void* to, const void* from, int64_t bytes) override {
     expect_own(to, bytes), expect_own(from, bytes);
-    later([=, this] { near_.copy(to, from, bytes); });
+    later([=, this] { cpu_.copy(to, from, bytes); });
   }
   void clear(void* to, int64_t bytes) override {
     expect_own(to, bytes);
-    later([=, this] { near_.clear(to, bytes); });
+    later([=, this] { cpu_.clear(to, bytes); });
   }
   int64_t mark() override { return line(Queue::work).asked; }
   void wait_for(int64_t mark) override {
@@ -58,32 +58,32 @@ class FarBackend : public Backend {
     }
   }
   std::byte* allocate_host(int64_t bytes) override {
-    if (bytes > most_host) fail(ErrorCode::memory, "[far] no such memory for {} bytes", bytes);
+    if (bytes > max_host_bytes) fail(ErrorCode::memory, "[far] no such memory for {} bytes", bytes);
     host_bytes += bytes;
-    return near_.allocate(bytes);
+    return cpu_.allocate(bytes);
   }
-  void release_host(std::byte* p, int64_t bytes) override { near_.release(p, bytes); }
+  void release_host(std::byte* p, int64_t bytes) override { cpu_.release(p, bytes); }
   void download_later(void* to, const void* from, int64_t bytes, Queue queue) override {
     expect_own(from, bytes);
-    later([=, this] { near_.copy(to, from, bytes); }, queue);
+    later([=, this] { cpu_.copy(to, from, bytes); }, queue);
   }
   void upload_later(void* to, const void* from, int64_t bytes, Queue queue) override {
     expect_own(to, bytes);
-    later([=, this] { near_.copy(to, from, bytes); }, queue);
+    later([=, this] { cpu_.copy(to, from, bytes); }, queue);
   }
   void order(Queue first, Queue then) override { line(then).calls.push_back({{}, first, line(first).asked}); }
   bool behind() const override { return true; }
-  std::unique_ptr<Code> compile(Program program) override { return std::make_unique<FarCode>(*this, near_.compile(std::move(program))); }
+  std::unique_ptr<Code> compile(Program program) override { return std::make_unique<DeviceLikeCode>(*this, cpu_.compile(std::move(program))); }
 
   bool empty() const { return held_.empty(); }
   int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
-  int64_t host_bytes = 0;                                   // total from allocate_host()
-  int64_t most_host = std::numeric_limits<int64_t>::max();  // largest single allocate_host() in bytes
+  int64_t host_bytes = 0;                                        // total from allocate_host()
+  int64_t max_host_bytes = std::numeric_limits<int64_t>::max();  // largest single allocate_host() in bytes
 
  private:
-  class FarCode : public Code {
+  class DeviceLikeCode : public Code {
    public:
-    FarCode(FarBackend& device, std::unique_ptr<Code> code) : device_(device), code_(std::move(code)) {}
+    DeviceLikeCode(DeviceLikeBackend& device, std::unique_ptr<Code> code) : device_(device), code_(std::move(code)) {}
     const Program& program() const override { return code_->program(); }
     int64_t workspace_bytes() const override { return code_->workspace_bytes(); }
     int64_t scratch_bytes() const override { return code_->scratch_bytes(); }
@@ -100,7 +100,7 @@ class FarBackend : public Backend {
     }
 
    private:
-    FarBackend& device_;
+    DeviceLikeBackend& device_;
     std::unique_ptr<Code> code_;
   };
 
@@ -143,7 +143,7 @@ class FarBackend : public Backend {
     return true;
   }
 
-  cpu::CpuBackend near_{default_team()};
+  cpu::CpuBackend cpu_{default_team()};
   std::map<const std::byte*, int64_t> held_;
   Line lines_[3];
   uint64_t draws_ = 0;

@@ -30,22 +30,22 @@ Trace trace_of(const std::filesystem::path& folder) {
 }
 
 struct Outcomes {
-  Outcome near, far;
+  Outcome host, gpu;
 };
 
 // Runs on both, and compares everything the runs write.
 Outcomes expect_same_run(const SmallRun& run) {
   TempFolder folder;
-  FarBackend device;
-  SmallRun near = run, far = run;
-  near.folder = folder / "near", far.folder = folder / "far", far.backend = &device;
-  Outcomes both{near(), far()};
-  expect_same(trace_of(near.folder), trace_of(far.folder));
-  EXPECT_EQ(near.notices, far.notices);
-  EXPECT_EQ(both.near.reason, both.far.reason);
-  EXPECT_EQ(both.near.skipped, both.far.skipped);
-  EXPECT_EQ(both.near.final_train_loss, both.far.final_train_loss);
-  EXPECT_EQ(both.near.best_val_loss, both.far.best_val_loss);
+  DeviceLikeBackend device;
+  SmallRun host = run, gpu = run;
+  host.folder = folder / "near", gpu.folder = folder / "far", gpu.backend = &device;
+  Outcomes both{host(), gpu()};
+  expect_same(trace_of(host.folder), trace_of(gpu.folder));
+  EXPECT_EQ(host.notices, gpu.notices);
+  EXPECT_EQ(both.host.reason, both.gpu.reason);
+  EXPECT_EQ(both.host.skipped, both.gpu.skipped);
+  EXPECT_EQ(both.host.final_train_loss, both.gpu.final_train_loss);
+  EXPECT_EQ(both.host.best_val_loss, both.gpu.best_val_loss);
   EXPECT_TRUE(device.empty()) << "memory of the device is left";
   return both;
 }
@@ -62,14 +62,14 @@ TEST(FarDevice, SkipsAndGoesBackThoughItLearnsOfItLate) {
   constexpr float kBad = std::numeric_limits<float>::quiet_NaN();
   SmallRun run;
   run.factor = [](int64_t batch) { return batch == 12 ? kBad : 1.0f; };
-  EXPECT_EQ(expect_same_run(run).far.skipped, 1);
+  EXPECT_EQ(expect_same_run(run).gpu.skipped, 1);
   run.factor = [](int64_t batch) { return batch >= 11 && batch <= 13 ? kBad : 1.0f; };
-  EXPECT_EQ(expect_same_run(run).far.roll_backs, 1);
+  EXPECT_EQ(expect_same_run(run).gpu.roll_backs, 1);
 }
 
 TEST(FarDevice, ResumesBitExactly) {
   TempFolder folder;
-  FarBackend device;
+  DeviceLikeBackend device;
   SmallRun whole{.folder = folder / "whole"};
   whole.backend = &device;
   whole();
@@ -99,20 +99,20 @@ TEST(FarDevice, AddsUpMicroBatchesAsTheCpuDoes) {
   const StepModel model = gpt_step_model(c, 8);
   const TokenBatch batch(8, c.block, c.vocab, 5), other(8, c.block, c.vocab, 6);
   for (const SplitCase& split : {SplitCase{0, Precision::fp32}, SplitCase{4, Precision::bf16}, SplitCase{3, Precision::fp32}, SplitCase{1, Precision::fp16}}) {
-    FarBackend device;
+    DeviceLikeBackend device;
     StepOptions o;
     o.micro = split.micro, o.precision = split.precision, o.clip = 1, o.seed = 3;
-    TrainStep near(model, o);
+    TrainStep host(model, o);
     o.backend = &device;
-    TrainStep far(model, o);
-    start(near, model), start(far, model);
+    TrainStep gpu(model, o);
+    start(host, model), start(gpu, model);
     for (int i = 0; i < 4; ++i) {
-      const StepMetrics a = near.run(i % 2 ? batch.data : other.data), b = far.run(i % 2 ? batch.data : other.data);
+      const StepMetrics a = host.run(i % 2 ? batch.data : other.data), b = gpu.run(i % 2 ? batch.data : other.data);
       EXPECT_EQ(a.loss, b.loss);
       EXPECT_EQ(a.gradient_norm, b.gradient_norm);
     }
-    EXPECT_EQ(contents(near, model), contents(far, model));
-    const TrainStep::Losses a = near.evaluate(batch.data, 7), b = far.evaluate(batch.data, 7);
+    EXPECT_EQ(contents(host, model), contents(gpu, model));
+    const TrainStep::Losses a = host.evaluate(batch.data, 7), b = gpu.evaluate(batch.data, 7);
     EXPECT_EQ(a.sum, b.sum);
     EXPECT_EQ(a.count, b.count);
   }
@@ -121,7 +121,7 @@ TEST(FarDevice, AddsUpMicroBatchesAsTheCpuDoes) {
 TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 8);
-  FarBackend device;
+  DeviceLikeBackend device;
   StepOptions o;
   o.backend = &device, o.micro = 2;
   TrainStep step(model, o);
@@ -144,7 +144,7 @@ TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
   EXPECT_EQ(device.waits, waits + 1);
   EXPECT_EQ(device.downloads, downloads);
   step.enqueue(batch.data, 1e-3), step.enqueue(batch.data, 1e-3), step.enqueue(batch.data, 1e-3);
-  EXPECT_EQ(step.pending(), TrainStep::kMostPending);
+  EXPECT_EQ(step.pending(), TrainStep::kMaxPending);
   EXPECT_THROW(step.enqueue(batch.data, 1e-3), Error);
   step.discard();
   EXPECT_EQ(step.state().applied, 5);
@@ -176,7 +176,7 @@ TEST(FarDevice, BringsMomentsFromTheHostWithTheSameBits) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = uniform_from(random_word({3, 0, 1}, i)) - 0.5f;
   const void* batch[] = {x.data(), y.data()};
   for (Precision precision : {Precision::fp32, Precision::fp16}) {
-    FarBackend device, other;
+    DeviceLikeBackend device, other;
     StepOptions o;
     o.backend = &device, o.clip = 1, o.optimizer.decay = 0.1, o.precision = precision, o.loss_scale.initial = 16;
     TrainStep held(model, o);
@@ -211,7 +211,7 @@ TEST(FarDevice, BringsMomentsFromTheHostWithTheSameBits) {
 
 TEST(FarDevice, OffloadsByItselfOnlyWhereNothingElseFits) {
   const StepModel model = long_model();
-  FarBackend device;
+  DeviceLikeBackend device;
   StepOptions o;
   o.backend = &device;
   const int64_t all = TrainStep(model, o).plan().planned_bytes;
@@ -234,15 +234,15 @@ TEST(FarDevice, CountsItsMicroBatchInThePlan) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 8);
   StepOptions o;
-  const TrainStep near(model, o);
-  FarBackend device;
+  const TrainStep host(model, o);
+  DeviceLikeBackend device;
   o.backend = &device;
-  const TrainStep far(model, o);
-  EXPECT_EQ(near.plan().batch_bytes, 0);
-  EXPECT_EQ(far.plan().batch_bytes, 2 * 8 * c.block * 8);
-  EXPECT_EQ(far.plan().planned_bytes, near.plan().planned_bytes + far.plan().batch_bytes);
+  const TrainStep gpu(model, o);
+  EXPECT_EQ(host.plan().batch_bytes, 0);
+  EXPECT_EQ(gpu.plan().batch_bytes, 2 * 8 * c.block * 8);
+  EXPECT_EQ(gpu.plan().planned_bytes, host.plan().planned_bytes + gpu.plan().batch_bytes);
   o.recompute = Recompute::free;
-  o.memory = near.plan().planned_bytes;  // enough for one of them, and for the other in parts
+  o.memory = host.plan().planned_bytes;  // enough for one of them, and for the other in parts
   EXPECT_LT(TrainStep(model, o).plan().micro, 8);
   EXPECT_TRUE(device.empty()) << "a plan takes no memory";
 }
@@ -250,20 +250,20 @@ TEST(FarDevice, CountsItsMicroBatchInThePlan) {
 TEST(FarDevice, WritesTheSameText) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 4);
-  FarBackend device;
+  DeviceLikeBackend device;
   StepOptions o;
   o.backend = &device;
   TrainStep step(model, o);
   start(step, model);
   std::vector<const void*> there;
   for (size_t i = 0; i < model.parameters.size(); ++i) there.push_back(step.parameter_place(i));
-  GptSampler far(std::make_shared<GptParameters>(c, there), device);
-  GptSampler near(std::make_shared<GptParameters>(c, DType::f32, [&](size_t i, std::span<float> values) { step.read(TrainStep::Held::parameter, i, values); }),
+  GptSampler gpu(std::make_shared<GptParameters>(c, there), device);
+  GptSampler host(std::make_shared<GptParameters>(c, DType::f32, [&](size_t i, std::span<float> values) { step.read(TrainStep::Held::parameter, i, values); }),
                   default_backend(), DType::f32);
   std::vector<Token> a, b;
   const std::vector<Token> prompt = {1, 2, 3, 4, 5};
-  near.generate(prompt, 12, {.seed = 4}, [&](Token t) { return a.push_back(t), true; });
-  far.generate(prompt, 12, {.seed = 4}, [&](Token t) { return b.push_back(t), true; });
+  host.generate(prompt, 12, {.seed = 4}, [&](Token t) { return a.push_back(t), true; });
+  gpu.generate(prompt, 12, {.seed = 4}, [&](Token t) { return b.push_back(t), true; });
   EXPECT_EQ(a, b);
 }
 
@@ -272,16 +272,16 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
   const std::vector<Parameter> shapes = gpt_parameters(c);
   auto fill = [&](size_t i, std::span<float> values) { initialize(shapes[i], 3, uint32_t(i), values); };
   for (DType storage : {DType::f32, DType::bf16, DType::f16}) {
-    FarBackend device;
+    DeviceLikeBackend device;
     {
-      GptSampler near(std::make_shared<GptParameters>(c, storage, fill), default_backend(), storage);
-      GptSampler far(std::make_shared<GptParameters>(c, storage, fill, device), device);
+      GptSampler host(std::make_shared<GptParameters>(c, storage, fill), default_backend(), storage);
+      GptSampler gpu(std::make_shared<GptParameters>(c, storage, fill, device), device);
       const std::vector<Token> prompt = {1, 2, 3, 4, 5};
-      near.feed(prompt), far.feed(prompt);
+      host.feed(prompt), gpu.feed(prompt);
       // If products take both operands in 16 bits, the inputs are rounded once more.
       const double most = storage == DType::f32 ? 0 : storage == DType::bf16 ? 0x1p-7 : 0x1p-10;
-      ASSERT_EQ(near.logits().size(), far.logits().size());
-      for (size_t i = 0; i < near.logits().size(); ++i) EXPECT_NEAR(near.logits()[i], far.logits()[i], most) << name(storage);
+      ASSERT_EQ(host.logits().size(), gpu.logits().size());
+      for (size_t i = 0; i < host.logits().size(); ++i) EXPECT_NEAR(host.logits()[i], gpu.logits()[i], most) << name(storage);
     }
     EXPECT_TRUE(device.empty());
   }
@@ -295,17 +295,17 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
     }
     std::vector<Type> types_;
   };
-  FarBackend device;
-  const GptEvaluation near = evaluate_gpt(GptParameters(c, DType::f32, fill), TokensOnly(c), nullptr);
-  const GptEvaluation far = evaluate_gpt(GptParameters(c, DType::f32, fill, device), TokensOnly(c), nullptr, device);
-  EXPECT_EQ(near.nats, far.nats);
-  EXPECT_EQ(near.tokens, far.tokens);
+  DeviceLikeBackend device;
+  const GptEvaluation host = evaluate_gpt(GptParameters(c, DType::f32, fill), TokensOnly(c), nullptr);
+  const GptEvaluation gpu = evaluate_gpt(GptParameters(c, DType::f32, fill, device), TokensOnly(c), nullptr, device);
+  EXPECT_EQ(host.nats, gpu.nats);
+  EXPECT_EQ(host.tokens, gpu.tokens);
 }
 
 TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
   TempFolder folder;
-  FarBackend plain, poor;
-  poor.most_host = 512;  // enough for the steps' results and small parameters
+  DeviceLikeBackend plain, poor;
+  poor.max_host_bytes = 512;  // enough for the steps' results and small parameters
   SmallRun a{.folder = folder / "a", .steps = 12}, b{.folder = folder / "b", .steps = 12};
   a.backend = &plain, b.backend = &poor;
   a(), b();
@@ -316,7 +316,7 @@ TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
 TEST(FarDevice, PinsNoMoreThanItMay) {
   TempFolder folder;
   const int64_t weights = [&] {
-    FarBackend device;
+    DeviceLikeBackend device;
     SmallRun run{.folder = folder / "all", .steps = 6};
     run.backend = &device;
     run();
@@ -324,7 +324,7 @@ TEST(FarDevice, PinsNoMoreThanItMay) {
   }();
   int64_t before = -1;
   for (int64_t most : {int64_t(0), weights / 2}) {
-    FarBackend device;
+    DeviceLikeBackend device;
     SmallRun run{.folder = folder / std::to_string(most), .steps = 6};
     run.backend = &device, run.pinned_bytes = most;
     run();
@@ -338,22 +338,22 @@ TEST(FarDevice, PinsNoMoreThanItMay) {
 // Written while training continues: reported when it is complete, not when the next one is due.
 TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
   TempFolder folder;
-  FarBackend device;
+  DeviceLikeBackend device;
   SmallRun run{.folder = folder / "run"};
   run.backend = &device;
-  int64_t told = -1, told_before_the_next = -1;
-  run.on_checkpoint = [&](int64_t step) { told = step; };
+  int64_t reported = -1, reported_before_the_next = -1;
+  run.on_checkpoint = [&](int64_t step) { reported = step; };
   run.before = [&](Phase phase, int64_t step) {
     if (phase == Phase::step && step == 7) {  // the checkpoint of step 5 is being written
       const CheckpointStore store(folder / "run/checkpoints");
       for (int i = 0; i < 1000 && std::ranges::count(store.steps(), 5) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // time for LATEST and pruning
     }
-    if (phase == Phase::checkpoint && step == 10) told_before_the_next = told;
+    if (phase == Phase::checkpoint && step == 10) reported_before_the_next = reported;
   };
   run();
-  EXPECT_EQ(told_before_the_next, 5);
-  EXPECT_EQ(told, 30);
+  EXPECT_EQ(reported_before_the_next, 5);
+  EXPECT_EQ(reported, 30);
 }
 
 }  // namespace

@@ -117,10 +117,10 @@ TEST(GptTask, TrainsInEveryForm) {
     for (int i = 0; i < 60; ++i) last = step.run(batch, 1e-2).loss;
     EXPECT_LT(last, 0.5 * first) << form;
     // Doubling every speed halves the time, and no kernel is free.
-    const double least = step.least_seconds(1e9, 1e9);
+    const double least = step.min_seconds(1e9, 1e9);
     EXPECT_GT(least, 0);
-    EXPECT_NEAR(step.least_seconds(2e9, 2e9), least / 2, 1e-9 * least);
-    EXPECT_LT(step.least_seconds(1e30, 1e9), least * (1 + 1e-9));
+    EXPECT_NEAR(step.min_seconds(2e9, 2e9), least / 2, 1e-9 * least);
+    EXPECT_LT(step.min_seconds(1e30, 1e9), least * (1 + 1e-9));
   }
 }
 

@@ -151,7 +151,7 @@ TEST_P(NonFinite, ScalarsAreJudged) {
   const StepModel model = regression();
   const StepOptions o = options();
   const StepPrograms programs(model, o);
-  const std::unique_ptr<Executable> judgement = programs.judgement(nullptr), update = programs.update(nullptr);
+  const std::unique_ptr<Executable> gradient_check = programs.gradient_check(nullptr), update = programs.update(nullptr);
   std::vector<std::vector<float>> held;  // parameters, moments
   std::vector<const void*> gradients;
   const std::vector<float> ones(35, 1.0f);
@@ -171,7 +171,7 @@ TEST_P(NonFinite, ScalarsAreJudged) {
     out.insert(out.end(), {&next_applied, &loss, &norm, &good});
     if (!whole) out.push_back(&factor);
     if (programs.scaled()) in.insert(in.end(), {&scale, &age}), out.insert(out.end(), {&next_scale, &next_age, &lowered});
-    (whole ? *update : *judgement).run(in, out);
+    (whole ? *update : *gradient_check).run(in, out);
     EXPECT_EQ(next_applied, good ? 8 : 7);
     return good != 0;
   };

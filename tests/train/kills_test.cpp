@@ -150,8 +150,8 @@ int64_t newest_step(const fs::path& folder) {
 }
 
 TEST(Kills, EndWithTheSameBits) {
-  const char* wish = std::getenv("RIDGE_KILLS");
-  const int wanted = wish ? std::atoi(wish) : 12;
+  const char* requested = std::getenv("RIDGE_KILLS");
+  const int wanted = requested ? std::atoi(requested) : 12;
   TempFolder folder;
   const fs::path calm = folder / "calm";
   ASSERT_EQ(start({calm, false, {}}, 2, folder / "cache"), 0) << test::read_text(calm.string() + ".log");

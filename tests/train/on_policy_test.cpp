@@ -207,13 +207,13 @@ TEST(OnPolicy, ResumesBitForBit) {
 
 TEST(OnPolicy, ADeviceThatWorksByItselfHasEndedBeforeItCollects) {
   TempFolder folder;
-  FarBackend device;
+  DeviceLikeBackend device;
   CorridorRun{.folder = folder / "near"}();
   CorridorRun{.folder = folder / "far", .backend = &device}();
-  Trace near(folder / "near"), far(folder / "far");
-  for (Trace* t : {&near, &far})
+  Trace host(folder / "near"), gpu(folder / "far");
+  for (Trace* t : {&host, &gpu})
     for (const char* word : {"isa", "device"}) t->state["choices"].erase(word);
-  expect_same(near, far);
+  expect_same(host, gpu);
 }
 
 // A roll-back undoes the walkers' moves since the checkpoint along with the weights.

@@ -22,7 +22,7 @@ using test::SmallRun;
 using test::TempFolder;
 using test::Trace;
 
-constexpr const char* kTold = "an output failed and is tried again, training goes on: ";
+constexpr const char* kMaxListed = "an output failed and is tried again, training goes on: ";
 constexpr const char* kOff = "an output is switched off, as it has failed for ";
 
 int64_t count_of(const std::vector<std::string>& lines, std::string_view start) {
@@ -54,7 +54,7 @@ TEST(Outputs, AreToldOfOnceTriedAgainAndSwitchedOff) {
   tell_at(0);
   second.broken = true;
   tell_at(1), tell_at(2), tell_at(3), tell_at(10.9);  // many failures in a short time
-  EXPECT_EQ(first.notices, std::vector<std::string>{std::string(kTold) + "[test] no room"});
+  EXPECT_EQ(first.notices, std::vector<std::string>{std::string(kMaxListed) + "[test] no room"});
   EXPECT_EQ(third.notices, first.notices);
   EXPECT_EQ(second.calls, 5 * 256);
   second.broken = false;
@@ -100,7 +100,7 @@ TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
       tell_at(0), tell_at(5);
       if (writes) break_it(false), tell_at(6), break_it(true);
       tell_at(10);
-      EXPECT_EQ(count_of(other.notices, kTold), 1);
+      EXPECT_EQ(count_of(other.notices, kMaxListed), 1);
       EXPECT_EQ(count_of(other.notices, kOff), !writes);
     }
   }
@@ -131,7 +131,7 @@ TEST(Outputs, KeepTensorBoardThroughAShortOutage) {
     double now = 0;
     Outputs all({&events, &other}, [&] { return now; });
     all.on_steps(std::vector<Progress>(1000));
-    EXPECT_EQ(count_of(other.notices, kTold), 1);
+    EXPECT_EQ(count_of(other.notices, kMaxListed), 1);
     now = 6;
     all.on_validation({});
     if (comes_back) fs::remove(folder / "file");
@@ -166,7 +166,7 @@ TEST(Outputs, ChangeNothingThatARunComputes) {
   const Outcome out = run();
   EXPECT_EQ(out.end, Outcome::End::finished);
   EXPECT_FALSE(out.state_lost_since);
-  EXPECT_EQ(count_of(run.notices, kTold), 1);
+  EXPECT_EQ(count_of(run.notices, kMaxListed), 1);
   EXPECT_GE(broken.calls, Outputs::kTries);
   expect_same(Trace(plain.folder), Trace(run.folder));
 }
@@ -180,7 +180,7 @@ TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
     TensorboardView events(folder / "file/events");
     run.watcher = &events;
     EXPECT_EQ(run().steps, steps);
-    EXPECT_EQ(count_of(run.notices, kTold), 1);
+    EXPECT_EQ(count_of(run.notices, kMaxListed), 1);
   }
   // The output has all events once the obstacle is gone.
   SmallRun run{.folder = folder / "healed"};
@@ -191,7 +191,7 @@ TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
   };
   run();
   ASSERT_TRUE(fs::is_directory(folder / "file/events"));
-  EXPECT_EQ(count_of(run.notices, kTold), 1);
+  EXPECT_EQ(count_of(run.notices, kMaxListed), 1);
   EXPECT_EQ(count_of(run.notices, kOff), 0);
 }
 
@@ -208,7 +208,7 @@ TEST(Outputs, LoseTheTerminalAndKeepTheRun) {
   const Outcome out = run();
   ::dup2(before, STDOUT_FILENO), ::close(before), ::close(full);
   EXPECT_EQ(out.end, Outcome::End::finished);
-  EXPECT_EQ(count_of(run.notices, std::string(kTold) + "[stdout] what is printed cannot be written: No space left on device"), 1);
+  EXPECT_EQ(count_of(run.notices, std::string(kMaxListed) + "[stdout] what is printed cannot be written: No space left on device"), 1);
 }
 
 TEST(Outputs, LoseSamplesAndKeepTheRun) {

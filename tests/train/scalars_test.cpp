@@ -66,11 +66,11 @@ std::vector<float> weights_of(TrainStep& step) {
 TEST(Scalars, AreMeansOfTheWholeBatchHoweverItIsSplit) {
   const ScoredBatch batch;
   for (const int64_t micro : {kRows, int64_t(4), int64_t(1)})
-    for (const bool far : {false, true}) {
-      FarBackend device;
+    for (const bool gpu : {false, true}) {
+      DeviceLikeBackend device;
       StepOptions options;
       options.micro = micro;
-      if (far) options.backend = &device;
+      if (gpu) options.backend = &device;
       const StepModel model = scored_model(true), plain = scored_model(false);
       TrainStep step(model, options), other(plain, options);
       start(step, model), start(other, plain);
@@ -92,13 +92,13 @@ TEST(Scalars, AreMeansOfTheWholeBatchHoweverItIsSplit) {
 TEST(Scalars, StepsUnderWayKeepTheirOwn) {
   const ScoredBatch batch;
   const StepModel model = scored_model(true);
-  FarBackend device;
+  DeviceLikeBackend device;
   StepOptions options;
   options.backend = &device;
   TrainStep step(model, options), alone(model, options);
   start(step, model), start(alone, model);
-  for (int i = 0; i < TrainStep::kMostPending; ++i) step.enqueue(batch.tensors(), 1e-2);
-  for (int i = 0; i < TrainStep::kMostPending; ++i) {
+  for (int i = 0; i < TrainStep::kMaxPending; ++i) step.enqueue(batch.tensors(), 1e-2);
+  for (int i = 0; i < TrainStep::kMaxPending; ++i) {
     const StepMetrics late = step.collect(), now = alone.run(batch.tensors(), 1e-2);
     EXPECT_EQ(late.scalars, now.scalars);
     EXPECT_EQ(late.loss, now.loss);
@@ -127,7 +127,7 @@ TEST(Scalars, BadOnesAreRefusedByName) {
   EXPECT_EQ(refusal({"a", "b_2", "c/d.e-f"}, 0, 3), "");
   for (const char* name : {"", "loss", "two words", "quote\""}) EXPECT_NE(refusal({name}, 0), "") << name;
   EXPECT_NE(refusal({"a", "a"}, 0).find("two scalars a"), std::string::npos);
-  EXPECT_NE(refusal(std::vector<std::string>(kMostScalars + 1, "a"), 0).find("at most 16"), std::string::npos);
+  EXPECT_NE(refusal(std::vector<std::string>(kMaxScalars + 1, "a"), 0).find("at most 16"), std::string::npos);
   EXPECT_NE(refusal({"a"}, 1).find("f32[11, 1]"), std::string::npos);
   // The whole batch trains with each of these; its parts would add up to something else.
   for (int what : {2, 3, 4}) EXPECT_EQ(refusal({"a"}, what), "") << what;
@@ -195,10 +195,10 @@ TEST(Scalars, AreShownOnTheLineAndInJson) {
 TEST(ReadPrograms, ReadTheStepsOwnParameters) {
   const ScoredBatch batch;
   const StepModel model = scored_model(false);
-  for (const bool far : {false, true}) {
-    FarBackend device;
+  for (const bool gpu : {false, true}) {
+    DeviceLikeBackend device;
     StepOptions options;
-    if (far) options.backend = &device;
+    if (gpu) options.backend = &device;
     TrainStep step(model, options);
     start(step, model);
     ReadProgram program(step, {{DType::f32, {2, kWide}}}, [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& random) {

@@ -82,7 +82,7 @@ struct SmallRun {
   std::function<void(int64_t step)> on_checkpoint = {};
   std::optional<int64_t> checkpoint_interval = 5, validation_interval = 10;
   int64_t validation_batches = 2;
-  double checkpoint_rest = 20, expected_step_seconds = 0, least_seconds = 0;
+  double checkpoint_rest = 20, expected_step_seconds = 0, min_seconds = 0;
   int64_t pinned_bytes = int64_t(1) << 30;
   TrainerView* watcher = nullptr;
   std::function<std::string()> sample = [] { return std::string("a sample"); };
@@ -115,7 +115,7 @@ struct SmallRun {
     o.validation_interval = validation_interval, o.checkpoint_interval = checkpoint_interval, o.sample_interval = 15;
     o.checkpoint_rest = checkpoint_rest, o.expected_step_seconds = expected_step_seconds, o.pinned_bytes = pinned_bytes, o.handle_signals = handle_signals,
     o.files = files, o.before = before;
-    o.least_seconds = least_seconds, o.max_minutes = max_minutes, o.target = target_loss;
+    o.min_seconds = min_seconds, o.max_minutes = max_minutes, o.target = target_loss;
     struct Notices : TrainerView {
       std::vector<std::string>* lines;
       std::function<void(int64_t)> saved;

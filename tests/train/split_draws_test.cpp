@@ -402,10 +402,10 @@ TEST(DrawsVersion, AFolderWhoseNumbersChangedSaysSoWhenItIsResumed) {
                         Case{flattened, "4", "resumed, not bit-exact: random numbers of split batches count samples of the whole batch now"},
                         Case{loop, "12", "resumed, not bit-exact: random numbers inside loops are other ones in every step now"},
                         Case{by_mean, "4", "resumed, not bit-exact: micro was 4, is 12"}}) {
-    const std::string said = resumed_from_version_1(c.loss, c.micro);
-    EXPECT_NE(said.find("resumed at step 4"), said.npos) << said;
-    EXPECT_EQ(said.find("not bit-exact") != said.npos, c.says != nullptr) << said;
-    EXPECT_NE(said.find(c.says ? c.says : "resumed"), said.npos) << said;
+    const std::string notices = resumed_from_version_1(c.loss, c.micro);
+    EXPECT_NE(notices.find("resumed at step 4"), notices.npos) << notices;
+    EXPECT_EQ(notices.find("not bit-exact") != notices.npos, c.says != nullptr) << notices;
+    EXPECT_NE(notices.find(c.says ? c.says : "resumed"), notices.npos) << notices;
   }
 }
 

@@ -51,7 +51,7 @@ class StateLost : public ::testing::TestWithParam<bool> {
     return run;
   }
   FullDisk disk_;
-  FarBackend device_;
+  DeviceLikeBackend device_;
 };
 
 TEST_P(StateLost, IsToldHoweverARunEnds) {
@@ -114,7 +114,7 @@ TEST_P(StateLost, EndsARunAfterThreeFailures) {
   EXPECT_EQ(out.steps, GetParam() ? 25 : 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(NearAndFar, StateLost, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(HostAndDevice, StateLost, ::testing::Bool());
 
 // Training without a folder or without checkpoints was the user's choice.
 TEST(StateKept, IsNotLostWhereNothingIsWritten) {

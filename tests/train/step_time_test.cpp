@@ -58,16 +58,16 @@ TEST(StepTime, RatesOfABusyMachineAreToldAsSuchAndNotBelievedForLong) {
   quiet.others = 0.05, busy.others = 0.63;
   auto quiet_now = [] { return 0.02; };
   auto busy_now = [] { return 0.5; };
-  EXPECT_TRUE(believed(quiet, 1 << 30, [] { return ADD_FAILURE() << "nobody needs to look", 0.0; }));
-  EXPECT_TRUE(believed(busy, 60, busy_now));
-  EXPECT_FALSE(believed(busy, 60, quiet_now)) << "it can be measured better now";
-  EXPECT_FALSE(believed(busy, 3600, busy_now));
+  EXPECT_TRUE(are_trusted(quiet, 1 << 30, [] { return ADD_FAILURE() << "nobody needs to look", 0.0; }));
+  EXPECT_TRUE(are_trusted(busy, 60, busy_now));
+  EXPECT_FALSE(are_trusted(busy, 60, quiet_now)) << "it can be measured better now";
+  EXPECT_FALSE(are_trusted(busy, 3600, busy_now));
   EXPECT_FALSE(kept_kernel_rates(default_team(), 1 << 24));
   keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, busy);
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24, Precision::fp32, busy_now)->source,
             "kernels measured on this machine before, while others kept 63 % of it busy");
   EXPECT_FALSE(kept_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet_now));
-  const Profile profile(fingerprint(look_at_machine({})));
+  const Profile profile(fingerprint(detect_machine({})));
   EXPECT_NE(kept_rates_text(profile, default_team().size()).find("kernels in fp32; while others kept 63 %"), std::string::npos);
   keep_kernel_rates(default_team(), 1 << 24, Precision::fp32, quiet);
   EXPECT_EQ(kept_kernel_rates(default_team(), 1 << 24)->source, "kernels measured on this machine before");

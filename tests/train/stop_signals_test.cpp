@@ -34,8 +34,8 @@ TEST(StopSignals, SayAtATerminalThatAStepIsFinished) {
   ASSERT_GE(terminal, 0);
   interrupt(terminal);
   char text[256];
-  const std::string told(text, size_t(std::max<ssize_t>(0, read(own, text, sizeof text))));
-  EXPECT_NE(told.find("once more ends at once"), std::string::npos) << told;
+  const std::string printed(text, size_t(std::max<ssize_t>(0, read(own, text, sizeof text))));
+  EXPECT_NE(printed.find("once more ends at once"), std::string::npos) << printed;
   close(terminal), close(own);
 }
 

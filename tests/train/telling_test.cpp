@@ -88,16 +88,16 @@ TEST(Telling, WritesWhatItTells) {
     EXPECT_EQ(row.at("step"), p.step);
     EXPECT_EQ(row.contains("applied"), !p.applied);
     EXPECT_EQ(p.applied, p.step != 8);
-    for (const auto& [key, told] : {std::pair("loss", p.loss),
-                                    {"gradient_norm", p.gradient_norm},
-                                    {"lr", p.lr},
-                                    {"ms", p.ms},
-                                    {"tokens_s", p.tokens_s},
-                                    {"compute_tokens_s", p.compute_tokens_s},
-                                    {"data_wait_s", p.data_wait_s}}) {
-      EXPECT_EQ(row.at(key).is_null(), !std::isfinite(told)) << line;
-      if (!std::isfinite(told)) continue;
-      EXPECT_NEAR(row.at(key).get<double>(), told, 1e-8 * std::abs(told)) << line;
+    for (const auto& [key, shown] : {std::pair("loss", p.loss),
+                                     {"gradient_norm", p.gradient_norm},
+                                     {"lr", p.lr},
+                                     {"ms", p.ms},
+                                     {"tokens_s", p.tokens_s},
+                                     {"compute_tokens_s", p.compute_tokens_s},
+                                     {"data_wait_s", p.data_wait_s}}) {
+      EXPECT_EQ(row.at(key).is_null(), !std::isfinite(shown)) << line;
+      if (!std::isfinite(shown)) continue;
+      EXPECT_NEAR(row.at(key).get<double>(), shown, 1e-8 * std::abs(shown)) << line;
     }
   }
   EXPECT_EQ(at, 30u);
@@ -179,14 +179,14 @@ TEST(Telling, CountsTheWaitForData) {
 // Rates use wall-clock time: no rate exceeds what the wait for data allows. The steps' own times exclude that wait.
 TEST(Telling, CountsTheWaitForDataInItsRates) {
   TempFolder folder;
-  FarBackend device;
+  DeviceLikeBackend device;
   for (Backend* backend : {&default_backend(), static_cast<Backend*>(&device)}) {
     struct Keeper : TrainerView {
       std::vector<Progress> steps;
       void on_step(const Progress& p) override { steps.push_back(p); }
     } keeper;
     SmallRun run{.folder = folder / (backend == &device ? "far" : "near"), .steps = 15, .backend = backend};
-    run.watcher = &keeper, run.least_seconds = 1e-3;
+    run.watcher = &keeper, run.min_seconds = 1e-3;
     run.factor = [](int64_t) {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));  // longer than a step, instrumented or not
       return 1.0f;
@@ -205,7 +205,7 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
       EXPECT_GT(out.compute_tokens_s, 1.2 * out.tokens_s);
     }
     EXPECT_NEAR(out.compute_tokens_s * own_seconds, 15.0 * test::kSamples, 1e-6) << "the end says what the steps said";
-    EXPECT_NEAR(out.roof * own_seconds, 15 * run.least_seconds, 1e-9);
+    EXPECT_NEAR(out.roof * own_seconds, 15 * run.min_seconds, 1e-9);
     EXPECT_LT(own_seconds, 5 * out.phase_seconds[int(Phase::step)]) << "each step's time has more of the wait than the one before";
     EXPECT_LE(out.tokens_s * out.data_wait_seconds, 15.0 * test::kSamples);
     EXPECT_LT(own_seconds + (backend == &device ? 0 : out.data_wait_seconds), out.seconds);  // they overlap on an asynchronous device
@@ -215,9 +215,9 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
 // A utilisation above 100 % is not shown: files say why it is missing, as the screen does.
 TEST(Telling, MetricsHoldNoRoofAboveOne) {
   TempFolder folder;
-  for (const double least_seconds : {1e3, 1e-9}) {
-    SmallRun run{.folder = folder / fmt::format("{}", least_seconds)};
-    run.least_seconds = least_seconds;
+  for (const double min_seconds : {1e3, 1e-9}) {
+    SmallRun run{.folder = folder / fmt::format("{}", min_seconds)};
+    run.min_seconds = min_seconds;
     run();
     std::ifstream in(run.folder / "metrics.jsonl");
     int64_t steps = 0;
@@ -225,9 +225,9 @@ TEST(Telling, MetricsHoldNoRoofAboveOne) {
       const auto row = nlohmann::json::parse(line);
       if (!row.contains("ms")) continue;
       ++steps;
-      EXPECT_EQ(row.at("roof").is_null(), least_seconds > 1) << line;
-      EXPECT_EQ(row.contains("above_roof"), least_seconds > 1) << line;
-      EXPECT_EQ(row.value("above_roof", ""), least_seconds > 1 ? "measured while slower" : "");
+      EXPECT_EQ(row.at("roof").is_null(), min_seconds > 1) << line;
+      EXPECT_EQ(row.contains("above_roof"), min_seconds > 1) << line;
+      EXPECT_EQ(row.value("above_roof", ""), min_seconds > 1 ? "measured while slower" : "");
     }
     EXPECT_GT(steps, 0);
   }
@@ -235,11 +235,11 @@ TEST(Telling, MetricsHoldNoRoofAboveOne) {
 
 // A slow step is reported as slow, and only that one.
 TEST(Telling, TellsEachStepsOwnTime) {
-  struct SlowOnce : FarBackend {
+  struct SlowOnce : DeviceLikeBackend {
     bool slow = false;
     void wait_for(int64_t mark) override {
       if (std::exchange(slow, false)) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      FarBackend::wait_for(mark);
+      DeviceLikeBackend::wait_for(mark);
     }
   } device;
   struct Slowest : TrainerView {
@@ -258,7 +258,7 @@ TEST(Telling, TellsEachStepsOwnTime) {
 // A step's time is broken down; on an asynchronous device this uses the updates of steps that are waited for anyway.
 TEST(Telling, KnowsWhatUpdatesTake) {
   TempFolder folder;
-  FarBackend device;
+  DeviceLikeBackend device;
   for (Backend* backend : {&default_backend(), static_cast<Backend*>(&device)}) {
     const Outcome out = SmallRun{.folder = folder / (backend == &device ? "far" : "near"), .backend = backend}();
     EXPECT_GT(out.update_seconds, 0);
@@ -305,7 +305,7 @@ std::vector<int64_t> saved_steps(SmallRun run) {
 TEST(Saving, RestsUnlessAskedNotTo) {
   using Steps = std::vector<int64_t>;
   TempFolder folder;
-  FarBackend device;
+  DeviceLikeBackend device;
   SmallRun run{.folder = folder / "near"};
   run.checkpoint_interval = {}, run.checkpoint_rest = kForever, run.expected_step_seconds = 1;
   EXPECT_EQ(saved_steps(run), (Steps{0, 10, 20, 30})) << "the start, each best and the end";

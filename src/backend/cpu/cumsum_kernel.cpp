@@ -20,7 +20,7 @@ class CumsumKernel final : public Kernel {
     if (lines < kManyUnits && view_.size * columns_ > kCumsumUnit) chunk_ = std::max<int64_t>(1, kCumsumUnit / columns_);
     chunks_ = blocks(view_.size, chunk_);
     // Short rows share a unit.
-    pieces_ = lines * chunks_, pieces_a_unit_ = std::max<int64_t>(1, kCumsumUnit / (chunk_ * columns_));
+    pieces_ = lines * chunks_, pieces_per_unit_ = std::max<int64_t>(1, kCumsumUnit / (chunk_ * columns_));
   }
 
   int64_t workspace_bytes() const override { return chunks_ > 1 ? view_.outer * chunks_ * view_.inner * sum_bytes(dtype_) : 0; }
@@ -28,8 +28,8 @@ class CumsumKernel final : public Kernel {
 
   void bind(std::span<const Ref> operands, Ref workspace, std::vector<Task>& tasks) override {
     x_ = operands[0], out_ = operands[1], totals_ = workspace;
-    const int64_t units = blocks(pieces_, pieces_a_unit_);
-    const double unit_ns = double(std::min(pieces_, pieces_a_unit_) * chunk_ * columns_) * (columns_ > 4 ? 0.3 : 1);
+    const int64_t units = blocks(pieces_, pieces_per_unit_);
+    const double unit_ns = double(std::min(pieces_, pieces_per_unit_) * chunk_ * columns_) * (columns_ > 4 ? 0.3 : 1);
     with_element(dtype_, [&]<class E>(E) {
       if (chunks_ > 1) {
         append_task(tasks, run<E, false>, this, units, unit_ns * 0.8);
@@ -43,8 +43,8 @@ class CumsumKernel final : public Kernel {
   template <class E, bool kWrites>
   static void run(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const CumsumKernel*>(args);
-    const int64_t last = std::min(end * k.pieces_a_unit_, k.pieces_);
-    for (int64_t piece = begin * k.pieces_a_unit_; piece < last; ++piece) k.template walk<E, kWrites>(piece, w);
+    const int64_t last = std::min(end * k.pieces_per_unit_, k.pieces_);
+    for (int64_t piece = begin * k.pieces_per_unit_; piece < last; ++piece) k.template walk<E, kWrites>(piece, w);
   }
 
   // One chunk of adjacent rows: its totals or, with kWrites, its running sums.
@@ -104,7 +104,7 @@ class CumsumKernel final : public Kernel {
   DType dtype_;
   AxisView view_;
   bool reverse_ = false;
-  int64_t columns_ = 1, column_blocks_ = 1, chunk_ = 1, chunks_ = 0, pieces_ = 0, pieces_a_unit_ = 1;
+  int64_t columns_ = 1, column_blocks_ = 1, chunk_ = 1, chunks_ = 0, pieces_ = 0, pieces_per_unit_ = 1;
   Ref x_, out_, totals_;
 };
 

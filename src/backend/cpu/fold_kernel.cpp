@@ -25,16 +25,16 @@ class FoldKernel final : public Kernel {
     }
     rows_ = node.type().shape.numel() == 0 ? 0 : out_view_.outer * out_view_.size;
     columns_ = std::max<int64_t>(1, std::min(out_view_.inner, kElements));
-    column_blocks_ = blocks(out_view_.inner, columns_), rows_a_unit_ = std::max<int64_t>(1, kElements / columns_);
+    column_blocks_ = blocks(out_view_.inner, columns_), rows_per_unit_ = std::max<int64_t>(1, kElements / columns_);
     const double reads = double(in.numel()) / double(std::max<int64_t>(1, node.type().shape.numel()));
-    unit_ns_ = double(std::min(rows_, rows_a_unit_)) * (4 + double(columns_) * (0.3 + 0.6 * reads));
+    unit_ns_ = double(std::min(rows_, rows_per_unit_)) * (4 + double(columns_) * (0.3 + 0.6 * reads));
   }
 
   int64_t scratch_bytes() const override { return window_ * 8; }
 
   void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
     g_ = operands[0], out_ = operands[1];
-    with_element(dtype_, [&]<class E>(E) { append_task(tasks, run<E>, this, blocks(rows_, rows_a_unit_) * column_blocks_, unit_ns_); });
+    with_element(dtype_, [&]<class E>(E) { append_task(tasks, run<E>, this, blocks(rows_, rows_per_unit_) * column_blocks_, unit_ns_); });
   }
 
  private:
@@ -52,8 +52,8 @@ class FoldKernel final : public Kernel {
     const bool any = k.windows_ > 0;
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t column = unit % k.column_blocks_ * k.columns_, columns = std::min(k.columns_, inner - column);
-      const int64_t first = unit / k.column_blocks_ * k.rows_a_unit_;
-      for (int64_t row = first; row < std::min(first + k.rows_a_unit_, k.rows_); ++row) {
+      const int64_t first = unit / k.column_blocks_ * k.rows_per_unit_;
+      for (int64_t row = first; row < std::min(first + k.rows_per_unit_, k.rows_); ++row) {
         const int64_t o = row / k.out_view_.size, s = row % k.out_view_.size, n = s / k.stride_, r = s % k.stride_;
         int64_t count = 0;
         for (int64_t i = k.first_tap_[size_t(r)]; any && i < k.first_tap_[size_t(r + 1)]; ++i) {
@@ -75,7 +75,7 @@ class FoldKernel final : public Kernel {
   AxisView out_view_;
   std::vector<int64_t> first_tap_;  // by residue
   std::vector<Tap> taps_;
-  int64_t rows_ = 0, rows_a_unit_ = 1, columns_ = 1, column_blocks_ = 1;
+  int64_t rows_ = 0, rows_per_unit_ = 1, columns_ = 1, column_blocks_ = 1;
   double unit_ns_ = 0;
   Ref g_, out_;
 };

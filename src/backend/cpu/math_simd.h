@@ -82,7 +82,7 @@ HWY_INLINE V exp(V x) {
 
 // A cheaper exp within 3 ulp; 0 below 1.7e-38. The low bits of t are n + 126, which shifted give 2^(n - 1). The polynomial is twice exp's, so that n = 128 does
 // not overflow early.
-HWY_INLINE V exp_near(V x) {
+HWY_INLINE V exp_approx(V x) {
   x = at_most(set(89.f), at_least(set(-87.3f), x));
   V t = hn::MulAdd(x, set(1.44269504089f), set(0x1.8p23f + 126)), n = hn::Sub(t, set(0x1.8p23f + 126));
   V r = hn::NegMulAdd(n, set(0.69314718056f), x);
@@ -183,7 +183,7 @@ HWY_INLINE V gelu_erf_grad(V x) {
 }
 
 // x / y to about 1.5 ulp for y in [1, 2^127]
-HWY_INLINE V divide_near(V x, V y) {
+HWY_INLINE V divide_approx(V x, V y) {
 #if HWY_TARGET == HWY_AVX3
   V r{_mm512_rcp14_ps(y.raw)};
   return hn::Mul(x, hn::MulAdd(hn::NegMulAdd(y, r, set(1.f)), r, r));
@@ -203,13 +203,13 @@ HWY_INLINE V gelu_power(V c, V square) {
 // x / (1 + 2^z); beyond |x| = 10 this is x or 0.
 HWY_INLINE V gelu_tanh(V x) {
   V above = at_least(set(-10.f), x), c = at_most(set(10.f), above);
-  return divide_near(above, hn::Add(set(1.f), gelu_power(c, hn::Mul(c, c))));
+  return divide_approx(above, hn::Add(set(1.f), gelu_power(c, hn::Mul(c, c))));
 }
 
 // With s = 1 / (1 + 2^z): s + x z' s (1 - s), with 1 - s computed as 2^z s to avoid cancellation.
 HWY_INLINE V gelu_tanh_grad(V x) {
   V c = at_most(set(10.f), at_least(set(-10.f), x)), square = hn::Mul(c, c), e = gelu_power(c, square);
-  V s = divide_near(set(1.f), hn::Add(set(1.f), e)), slope = hn::MulAdd(square, set(3 * 0.07135481283f), set(1.59576912161f));
+  V s = divide_approx(set(1.f), hn::Add(set(1.f), e)), slope = hn::MulAdd(square, set(3 * 0.07135481283f), set(1.59576912161f));
   V y = hn::MulAdd(hn::Mul(hn::Mul(c, slope), s), hn::Mul(e, s), s);
   return hn::IfThenZeroElse(hn::Lt(x, set(-10.f)), y);
 }

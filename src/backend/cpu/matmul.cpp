@@ -144,10 +144,10 @@ void choose_units(Plan& p, bool packs_b) {
   // Units that take all rows pack their own part of B, which stays in their L2; a large B that several units share is read once more from a farther cache.
   const double b_bytes = double(p.n) * double(p.k) * 4;
   const double shared_ns = packs_b && b_bytes > double(p.model.l2) ? double(p.batch) * b_bytes * p.model.read_ns : 0;
-  constexpr int64_t kMostRows = 16;  // or all, if there are few
-  const int64_t last_rows = p.m <= kFewRows ? p.row_tiles : std::min(kMostRows, p.row_tiles);
+  constexpr int64_t kMaxRows = 16;  // or all, if there are few
+  const int64_t last_rows = p.m <= kFewRows ? p.row_tiles : std::min(kMaxRows, p.row_tiles);
   double best = std::numeric_limits<double>::infinity();
-  for (int64_t rows = 1, last_rb = 0; rows <= last_rows; rows = rows < kMostRows ? rows + 1 : std::max(rows + 1, last_rows)) {
+  for (int64_t rows = 1, last_rb = 0; rows <= last_rows; rows = rows < kMaxRows ? rows + 1 : std::max(rows + 1, last_rows)) {
     const int64_t rb = ceil_div(p.row_tiles, rows);
     if (rb == last_rb) continue;  // the same split
     last_rb = rb;
@@ -588,9 +588,9 @@ std::unique_ptr<MatmulKernel> make_matmul_for(const MatmulDesc& desc, IsaTier ti
   }
   // Uses the transposed product if that makes C's rows contiguous or leaves few rows.
   const IndexMap c_rows(d.m, &MatmulLoop::c), c_cols(d.n, &MatmulLoop::c);
-  const bool columns_lie = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
+  const bool columns_contiguous = !contiguous(c_cols, p.n) && contiguous(c_rows, p.m);
   const auto few = [&](int64_t rows, int64_t cols) { return rows < cols && (rows <= 4 || (rows <= model.few_rows && cols * p.k > 16384)); };
-  p.swapped = p.epilogue ? p.n == 1 && p.m > 1 : few(p.n, p.m) || (columns_lie && !few(p.m, p.n));
+  p.swapped = p.epilogue ? p.n == 1 && p.m > 1 : few(p.n, p.m) || (columns_contiguous && !few(p.m, p.n));
   if (p.swapped) {
     std::swap(d.m, d.n);
     std::swap(p.m, p.n);

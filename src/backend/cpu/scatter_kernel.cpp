@@ -22,8 +22,8 @@ class ScatterKernel final : public Kernel {
     lines_ = index_.outer * index_.inner;
     if (index.numel() > 0) {
       const int64_t pieces = std::max<int64_t>(1, kScatterUnit / index_.size);
-      lines_a_unit_ = std::min({kLines, pieces, lines_});
-      line_units_ = blocks(lines_, lines_a_unit_);
+      lines_per_unit_ = std::min({kLines, pieces, lines_});
+      line_units_ = blocks(lines_, lines_per_unit_);
       splits_ = RangeSplit::worthwhile(lines_, index_.size);
       if (splits_) split_ = RangeSplit(index_.outer, index_.size, index_.inner, target_.size);
     }
@@ -61,7 +61,7 @@ class ScatterKernel final : public Kernel {
     if (splits_)
       append_task(tasks, run_ranges<E, kAdd>, this, lines_ * split_.ranges(), double(index_.size) / double(split_.ranges()) * 3);
     else
-      append_task(tasks, run_lines<E, kAdd>, this, line_units_, double(index_.size * lines_a_unit_) * 3);
+      append_task(tasks, run_lines<E, kAdd>, this, line_units_, double(index_.size * lines_per_unit_) * 3);
   }
 
   template <class E>
@@ -102,8 +102,8 @@ class ScatterKernel final : public Kernel {
   static void run_lines(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const ScatterKernel*>(args);
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t last = std::min((unit + 1) * k.lines_a_unit_, k.lines_);
-      for (int64_t line = unit * k.lines_a_unit_; line < last;) {  // up to the end of an outer row
+      const int64_t last = std::min((unit + 1) * k.lines_per_unit_, k.lines_);
+      for (int64_t line = unit * k.lines_per_unit_; line < last;) {  // up to the end of an outer row
         const int64_t stop = std::min(last, (line / k.index_.inner + 1) * k.index_.inner);
         k.template walk<E, kAdd>(line, stop - line, w);
         line = stop;
@@ -147,7 +147,7 @@ class ScatterKernel final : public Kernel {
   AxisView target_, index_;
   int rank_ = 0;
   int64_t dims_[kMaxRank] = {}, strides_[kMaxRank] = {};  // per line: the index's sizes, the target's strides
-  int64_t numel_ = 0, lines_ = 0, lines_a_unit_ = 1, line_units_ = 0;
+  int64_t numel_ = 0, lines_ = 0, lines_per_unit_ = 1, line_units_ = 0;
   Ref x_, i_, source_, out_, sums_;
   FlatCopy copy_;
   RangeSplit split_;

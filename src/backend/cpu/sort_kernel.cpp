@@ -104,7 +104,7 @@ class SortKernel final : public Kernel {
     record_bytes_ = size_of(dtype_) == 8 || long_positions_ ? 16 : 8;
     together_ = rows_ > 0 && rows_ < kFewRows && view_.size >= kLongRow;
     chunk_ = std::max(kChunk, blocks(view_.size, kChunks)), chunks_ = blocks(view_.size, chunk_);
-    rows_a_unit_ = std::max<int64_t>(1, kSortUnit / std::max<int64_t>(view_.size, 1));
+    rows_per_unit_ = std::max<int64_t>(1, kSortUnit / std::max<int64_t>(view_.size, 1));
   }
 
   // When rows are sorted together: records [2, rows, size], then counts [rows, chunks, digits].
@@ -151,7 +151,7 @@ class SortKernel final : public Kernel {
     if (!together_) {
       const int64_t n = view_.size;
       const double element_ns = (view_.inner > 1 ? 6 : 3) + (n <= kComparedSort ? 12 : 2.0 * K::kBytes);
-      return append_task(tasks, run_rows<K>, this, blocks(rows_, rows_a_unit_), double(std::min(rows_, rows_a_unit_) * n) * element_ns);
+      return append_task(tasks, run_rows<K>, this, blocks(rows_, rows_per_unit_), double(std::min(rows_, rows_per_unit_) * n) * element_ns);
     }
     const double size = double(std::min(chunk_, view_.size));
     append_task(tasks, run_load<K>, this, rows_ * chunks_, size * 1.5);
@@ -165,9 +165,9 @@ class SortKernel final : public Kernel {
   template <class K>
   static void run_rows(const void* args, int64_t begin, int64_t end, Worker& w) {
     const auto& k = *static_cast<const SortKernel*>(args);
-    const int64_t n = k.view_.size, last = std::min(end * k.rows_a_unit_, k.rows_);
+    const int64_t n = k.view_.size, last = std::min(end * k.rows_per_unit_, k.rows_);
     auto *a = reinterpret_cast<typename K::Record*>(w.scratch), *b = a + n;
-    for (int64_t row = begin * k.rows_a_unit_; row < last; ++row) {
+    for (int64_t row = begin * k.rows_per_unit_; row < last; ++row) {
       k.load<K>(row, 0, n, a, w);
       k.emit<K>(row, 0, n, sort_row(a, b, n, K::kBytes), w);
     }
@@ -239,7 +239,7 @@ class SortKernel final : public Kernel {
   DType dtype_;
   AxisView view_;
   bool descending_ = false, long_positions_ = false, together_ = false;
-  int64_t rows_ = 0, record_bytes_ = 8, rows_a_unit_ = 1, chunk_ = 1, chunks_ = 0;
+  int64_t rows_ = 0, record_bytes_ = 8, rows_per_unit_ = 1, chunk_ = 1, chunks_ = 0;
   Ref x_, values_, indices_, workspace_;
 };
 

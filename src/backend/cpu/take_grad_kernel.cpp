@@ -13,7 +13,7 @@ constexpr int64_t kPartElements = 32768;  // size of a part of the sorted order 
 constexpr int64_t kZeroBytes = 128 * 1024;
 
 template <class E>
-void sum_rows_plainly(const void* rows, int64_t stride, const int64_t* which, int64_t count, int64_t columns, void* out, bool) {
+void sum_rows_scalar(const void* rows, int64_t stride, const int64_t* which, int64_t count, int64_t columns, void* out, bool) {
   const auto* p = static_cast<const typename E::Stored*>(rows);
   auto* sums = static_cast<typename E::Sum*>(out);  // these types are summed in their storage type
   for (int64_t c = 0; c < columns; ++c) sums[c] = E::load(p[which[0] * stride + c]);
@@ -23,7 +23,7 @@ void sum_rows_plainly(const void* rows, int64_t stride, const int64_t* which, in
 
 SumRows sum_rows_of(DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16) return sum_rows(dtype);
-  return with_element(dtype, []<class E>(E) -> SumRows { return sum_rows_plainly<E>; });
+  return with_element(dtype, []<class E>(E) -> SumRows { return sum_rows_scalar<E>; });
 }
 
 struct Problem {
@@ -37,7 +37,7 @@ class WideTakeGrad final : public Kernel {
   explicit WideTakeGrad(const Problem& p) : p_(p) {
     columns_ = std::min(p.inner, kSummedColumns), column_blocks_ = blocks(p.inner, columns_);
     part_ = std::clamp<int64_t>(kPartElements / columns_, 32, 1024), parts_ = blocks(p.picks, part_);
-    rows_a_zero_ = std::max<int64_t>(1, kZeroBytes / (p.inner * p.element())), zero_units_ = blocks(p.targets, rows_a_zero_);
+    rows_per_zero_unit_ = std::max<int64_t>(1, kZeroBytes / (p.inner * p.element())), zero_units_ = blocks(p.targets, rows_per_zero_unit_);
     sum_ = sum_rows_of(p.dtype);
   }
 
@@ -108,9 +108,9 @@ class WideTakeGrad final : public Kernel {
 
   void zero_rows(int64_t o, int64_t block, Worker& w) const {
     const int64_t* starts = w.at<int64_t>(starts_);
-    const int64_t bytes = p_.inner * p_.element(), last = std::min((block + 1) * rows_a_zero_, p_.targets);
+    const int64_t bytes = p_.inner * p_.element(), last = std::min((block + 1) * rows_per_zero_unit_, p_.targets);
     std::byte* out = w.at<std::byte>(out_) + o * p_.targets * bytes;
-    for (int64_t t = block * rows_a_zero_; t < last;) {
+    for (int64_t t = block * rows_per_zero_unit_; t < last;) {
       int64_t stop = t;
       while (stop < last && starts[stop] == starts[stop + 1]) ++stop;
       if (stop > t) std::memset(out + t * bytes, 0, size_t((stop - t) * bytes));
@@ -159,7 +159,7 @@ class WideTakeGrad final : public Kernel {
   }
 
   Problem p_;
-  int64_t columns_ = 1, column_blocks_ = 1, part_ = 1, parts_ = 0, rows_a_zero_ = 1, zero_units_ = 0;
+  int64_t columns_ = 1, column_blocks_ = 1, part_ = 1, parts_ = 0, rows_per_zero_unit_ = 1, zero_units_ = 0;
   SumRows sum_ = nullptr;
   Ref g_, index_, out_, starts_, order_, partial_;
 };

@@ -92,8 +92,8 @@ void scale_shift(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t 
   }
 }
 
-// Without fused multiply-add, exp_near loses five bits far from 0.
-HWY_INLINE V quick_exp(V x) { return HWY_TARGET == HWY_SSE4 ? math::exp(x) : math::exp_near(x); }
+// Without fused multiply-add, exp_approx loses five bits far from 0.
+HWY_INLINE V quick_exp(V x) { return HWY_TARGET == HWY_SSE4 ? math::exp(x) : math::exp_approx(x); }
 
 template <bool kPerRow>
 void exp_sum(const TileInstr& in, const TileFrame& f, int64_t rows, int64_t cols) {

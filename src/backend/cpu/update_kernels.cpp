@@ -19,14 +19,14 @@ class UpdateSliceKernel final : public Kernel {
     row_bytes_ = product(part_, row_axes_, part_.rank()) * size;
     rows_ = row_bytes_ == 0 ? 0 : product(part_, 0, row_axes_);
     row_parts_ = std::max<int64_t>(1, blocks(row_bytes_, kPartBytes));
-    rows_a_unit_ = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(row_bytes_, 1));
+    rows_per_unit_ = std::max<int64_t>(1, kPartBytes / std::max<int64_t>(row_bytes_, 1));
   }
 
   void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
     copy_.from = operands[0], copy_.to = operands.back(), update_ = operands[1];
     std::copy(operands.begin() + 2, operands.end() - 1, starts_);
     copy_.append(tasks);
-    append_task(tasks, run, this, blocks(rows_, rows_a_unit_) * row_parts_, 20 + double(std::min(rows_a_unit_ * row_bytes_, kPartBytes)) * 0.1);
+    append_task(tasks, run, this, blocks(rows_, rows_per_unit_) * row_parts_, 20 + double(std::min(rows_per_unit_ * row_bytes_, kPartBytes)) * 0.1);
   }
 
  private:
@@ -40,8 +40,8 @@ class UpdateSliceKernel final : public Kernel {
     const std::byte* update = w.at<std::byte>(k.update_);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t part = unit % k.row_parts_ * kPartBytes, bytes = std::min(k.row_bytes_ - part, kPartBytes);
-      const int64_t first = unit / k.row_parts_ * k.rows_a_unit_;
-      for (int64_t row = first; row < std::min(first + k.rows_a_unit_, k.rows_); ++row) {
+      const int64_t first = unit / k.row_parts_ * k.rows_per_unit_;
+      for (int64_t row = first; row < std::min(first + k.rows_per_unit_, k.rows_); ++row) {
         int64_t to = part, rest = row;
         for (int i = k.row_axes_ - 1; i >= 0; --i) to += rest % k.part_[i] * k.stride_[i], rest /= k.part_[i];
         std::memcpy(out + to, update + row * k.row_bytes_ + part, size_t(bytes));
@@ -52,7 +52,7 @@ class UpdateSliceKernel final : public Kernel {
   Shape whole_, part_;
   int64_t limit_[kMaxRank] = {}, stride_[kMaxRank] = {};  // in bytes
   int row_axes_ = 0;                                      // axes before a row
-  int64_t rows_ = 0, row_bytes_ = 0, row_parts_ = 1, rows_a_unit_ = 1;
+  int64_t rows_ = 0, row_bytes_ = 0, row_parts_ = 1, rows_per_unit_ = 1;
   FlatCopy copy_;
   Ref update_, starts_[kMaxRank];
 };
@@ -77,13 +77,13 @@ class PadKernel final : public Kernel {
     for (int i = 0; i < rank; ++i) axes_[i] = {in[i], out[i], pads[i], pads[2 * rank + i] + 1};
     rank_ = std::max(rank, 1);
     rows_ = out.numel() == 0 ? 0 : product(out, 0, rank - 1);
-    parts_ = blocks(row().out, kElements), rows_a_unit_ = std::max<int64_t>(1, kElements / std::max<int64_t>(row().out, 1));
-    unit_ns_ = 20 + double(std::min(row().out * rows_a_unit_, kElements)) * (row().step == 1 ? 0.2 : 0.3);
+    parts_ = blocks(row().out, kElements), rows_per_unit_ = std::max<int64_t>(1, kElements / std::max<int64_t>(row().out, 1));
+    unit_ns_ = 20 + double(std::min(row().out * rows_per_unit_, kElements)) * (row().step == 1 ? 0.2 : 0.3);
   }
 
   void bind(std::span<const Ref> operands, Ref, std::vector<Task>& tasks) override {
     x_ = operands[0], out_ = operands[1];
-    with_word(dtype_, [&](auto word) { append_task(tasks, run<decltype(word)>, this, blocks(rows_, rows_a_unit_) * parts_, unit_ns_); });
+    with_word(dtype_, [&](auto word) { append_task(tasks, run<decltype(word)>, this, blocks(rows_, rows_per_unit_) * parts_, unit_ns_); });
   }
 
  private:
@@ -113,10 +113,10 @@ class PadKernel final : public Kernel {
     T fill;
     std::memcpy(&fill, &k.fill_, sizeof fill);
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t first = unit % k.parts_ * kElements, last = std::min(first + kElements, a.out), top = unit / k.parts_ * k.rows_a_unit_;
+      const int64_t first = unit % k.parts_ * kElements, last = std::min(first + kElements, a.out), top = unit / k.parts_ * k.rows_per_unit_;
       // The operand's elements that fall in [first, last).
       const int64_t from = std::max<int64_t>(0, blocks(first - a.low, a.step)), until = std::min(a.in, blocks(std::max<int64_t>(last - a.low, 0), a.step));
-      for (int64_t r = top; r < std::min(top + k.rows_a_unit_, k.rows_); ++r) {
+      for (int64_t r = top; r < std::min(top + k.rows_per_unit_, k.rows_); ++r) {
         T* out = w.at<T>(k.out_) + r * a.out;
         const int64_t source = k.source_row(r);
         if (source < 0 || from >= until) {
@@ -140,7 +140,7 @@ class PadKernel final : public Kernel {
   uint64_t fill_ = 0;  // its first bytes hold the element
   Axis axes_[kMaxRank];
   int rank_ = 1;
-  int64_t rows_ = 0, parts_ = 1, rows_a_unit_ = 1;
+  int64_t rows_ = 0, parts_ = 1, rows_per_unit_ = 1;
   double unit_ns_ = 0;
   Ref x_, out_;
 };

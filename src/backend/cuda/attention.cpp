@@ -12,7 +12,7 @@ namespace ridge::cuda {
 namespace {
 
 constexpr int64_t kLargestDim = 128;
-constexpr int64_t kMostBlocks = int64_t(1) << 31;
+constexpr int64_t kMaxBlocks = int64_t(1) << 31;
 
 AttentionShape shape_of(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   AttentionShape s;
@@ -113,7 +113,7 @@ class TiledAttention final : public Kernel {
 bool has_attention(const AttentionDesc& d) {
   const bool known = d.dtype == DType::f32 || d.dtype == DType::bf16 || d.dtype == DType::f16;
   const int64_t positions = std::max(d.queries, d.keys);
-  return known && d.dim <= kLargestDim && positions < (int64_t(1) << 30) && d.batch * d.heads * std::max<int64_t>(positions, 1) < kMostBlocks * 4;
+  return known && d.dim <= kLargestDim && positions < (int64_t(1) << 30) && d.batch * d.heads * std::max<int64_t>(positions, 1) < kMaxBlocks * 4;
 }
 
 std::unique_ptr<Kernel> make_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {

@@ -8,7 +8,7 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kFewestQueries = 32;  // fewer would leave most of a tile empty
+constexpr int64_t kMinQueries = 32;  // fewer would leave most of a tile empty
 
 HopperShape shape_of(const AttentionDesc& d, bool backward) {
   HopperShape s;
@@ -21,11 +21,11 @@ HopperShape shape_of(const AttentionDesc& d, bool backward) {
 
 // Backward: how many parts the keys of a head are split into, so that even few heads occupy all multiprocessors. Each part has its own sums.
 int64_t parts_of(const AttentionDesc& d, const Chip& chip) {
-  constexpr int64_t kMostBytes = int64_t(256) << 20;
+  constexpr int64_t kMaxBytes = int64_t(256) << 20;
   const int64_t heads = d.batch * d.kv_heads, sums = d.batch * d.heads * blocks_of(d.queries, kHopperSide) * kHopperSide * 64 * int64_t(sizeof(float));
   auto busy = [&](int64_t parts) { return double(heads * parts) / double(blocks_of(heads * parts, chip.multiprocessors) * chip.multiprocessors); };
   int64_t best = 1;
-  for (int64_t parts = 2; parts <= std::min<int64_t>(8, blocks_of(d.keys, kHopperSide)) && parts * sums <= kMostBytes; ++parts)
+  for (int64_t parts = 2; parts <= std::min<int64_t>(8, blocks_of(d.keys, kHopperSide)) && parts * sums <= kMaxBytes; ++parts)
     if (busy(parts) > busy(best) + 0.1) best = parts;
   return best;
 }
@@ -167,7 +167,7 @@ class HopperAttention final : public Kernel {
 
 bool has_hopper_attention(const AttentionDesc& d, bool backward, bool aligned, const Chip& chip) {
   if (!chip.wgmma() || !aligned || !in_pieces(d, backward) || d.mask != AttentionDesc::Mask::none || d.has_length || !(d.scale > 0)) return false;
-  if (d.queries < kFewestQueries || d.keys < 1 || d.batch < 1) return false;
+  if (d.queries < kMinQueries || d.keys < 1 || d.batch < 1) return false;
   auto mapped = [&](const AttentionDesc::Strides& s, int64_t heads, int64_t positions) {
     const int64_t sizes[3] = {d.batch, heads, positions};
     for (size_t i = 0; i < 3; ++i)

@@ -18,7 +18,7 @@ std::byte* pointer(DevicePointer p) { return reinterpret_cast<std::byte*>(uintpt
 
 // On a lost device there is nothing left to release, so its error is ignored.
 template <class Body>
-void if_there(Body&& body) {
+void unless_lost(Body&& body) {
   try {
     body();
   } catch (const DriverError& error) {
@@ -69,7 +69,7 @@ CudaBackend::CudaBackend(const CudaOptions& options) : options_(options), device
 }
 
 CudaBackend::~CudaBackend() {
-  if_there([&] { device_->use([&] { cudnn_.reset(); }); });
+  unless_lost([&] { device_->use([&] { cudnn_.reset(); }); });
   lt_.reset(), modules_.reset();
 }
 
@@ -95,7 +95,7 @@ std::byte* CudaBackend::allocate(int64_t bytes) {
   return device_->use([&] { return pointer(device_->allocate(bytes)); });
 }
 void CudaBackend::release(std::byte* p, int64_t bytes) {
-  if_there([&] { device_->use([&] { device_->release(address(p), bytes); }); });
+  unless_lost([&] { device_->use([&] { device_->release(address(p), bytes); }); });
 }
 void CudaBackend::upload(void* to, const void* from, int64_t bytes) {
   device_->use([&] { device_->upload(address(to), from, bytes); });
@@ -122,7 +122,7 @@ std::byte* CudaBackend::allocate_host(int64_t bytes) {
   return device_->use([&] { return device_->allocate_host(bytes); });
 }
 void CudaBackend::release_host(std::byte* p, int64_t) {
-  if_there([&] { device_->use([&] { device_->release_host(p); }); });
+  unless_lost([&] { device_->use([&] { device_->release_host(p); }); });
 }
 void CudaBackend::upload_later(void* to, const void* from, int64_t bytes, Queue queue) {
   if (bytes) device_->use([&] { device_->driver().copy_to_device(address(to), from, size_t(bytes), device_->stream(queue)); });

@@ -9,9 +9,9 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr size_t kMostRecordings = 8;
-constexpr size_t kMostSeen = kMostRecordings;
-constexpr int64_t kMostLaunches = 50000;  // longer programs are not recorded but enqueued on every run
+constexpr size_t kMaxRecordings = 8;
+constexpr size_t kMaxSeen = kMaxRecordings;
+constexpr int64_t kMaxLaunches = 50000;  // longer programs are not recorded but enqueued on every run
 
 // The total for kernels with the same description.
 struct KernelTime {
@@ -53,7 +53,7 @@ class CudaCode::OwnLoader final : public Loader {
   }
   std::string choice(const std::string& key) override { return code_.modules_.choice(key); }
   void keep_choice(const std::string& key, const std::string& value) override { code_.modules_.keep_choice(key, value); }
-  void hold_choice(const std::string& key, const std::string& value) override { code_.modules_.hold_choice(key, value); }
+  void record_choice(const std::string& key, const std::string& value) override { code_.modules_.record_choice(key, value); }
 
  private:
   CudaCode& code_;
@@ -68,7 +68,7 @@ CudaCode::~CudaCode() {
   if (!fault_) return;
   try {
     device_.use([&] {
-      device_.give_fault(fault_);
+      device_.set_fault_record(fault_);
       recordings_.clear(), texts_.clear();
     });
   } catch (const Error&) {
@@ -166,10 +166,10 @@ bool CudaCode::seen_before() {
   uint64_t hash = 0xcbf29ce484222325;
   for (DevicePointer p : addresses_) hash = (hash ^ p) * 0x100000001b3, hash ^= hash >> 29;
   if (std::find(seen_.begin(), seen_.end(), hash) != seen_.end()) return true;
-  if (seen_.size() < kMostSeen)
+  if (seen_.size() < kMaxSeen)
     seen_.push_back(hash);
   else
-    seen_[next_seen_++ % kMostSeen] = hash;
+    seen_[next_seen_++ % kMaxSeen] = hash;
   return false;
 }
 
@@ -182,14 +182,14 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     for (size_t i = 0; i < inputs.size(); ++i) addresses_[1 + i] = address(inputs[i]);
     for (size_t i = 0; i < outputs.size(); ++i) addresses_[1 + inputs.size() + i] = address(outputs[i]);
     if (options_.timed && runs_ < options_.timed && ++runs_ == options_.timed) return run_timed();
-    if (options_.debug || compiled_.launches() > kMostLaunches) return run_directly();
+    if (options_.debug || compiled_.launches() > kMaxLaunches) return run_directly();
 
     auto at = std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& r) { return r.addresses == addresses_; });
     if (at == recordings_.end()) {
       // Addresses that are used only once are not worth a recording.
       if (!seen_before()) return run_directly();
       recordings_.push_front({addresses_, record()});
-      if (recordings_.size() > kMostRecordings) recordings_.pop_back();
+      if (recordings_.size() > kMaxRecordings) recordings_.pop_back();
     } else if (at != recordings_.begin()) {
       recordings_.splice(recordings_.begin(), recordings_, at);
     }

@@ -16,11 +16,11 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kMostNarrow = 16;                // the most channels x outputs per group that fit well in one thread's registers
-constexpr int64_t kMostTaps = 49;                  // the most taps to unroll
-constexpr int64_t kBlocks = 264;                   // the number of blocks a product should have, if its depth allows
-constexpr int64_t kMostParts = int64_t(16) << 20;  // bytes of partial sums
-constexpr int64_t kMostElements = int64_t(1) << 31;
+constexpr int64_t kMaxNarrow = 16;                // the most channels x outputs per group that fit well in one thread's registers
+constexpr int64_t kMaxTaps = 49;                  // the most taps to unroll
+constexpr int64_t kBlocks = 264;                  // the number of blocks a product should have, if its depth allows
+constexpr int64_t kMaxParts = int64_t(16) << 20;  // bytes of partial sums
+constexpr int64_t kMaxElements = int64_t(1) << 31;
 constexpr int64_t kAlignment = 16;
 
 ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
@@ -31,12 +31,12 @@ ConvUnit unit_of(const ConvDesc& d, const Chip& chip) {
 
 int64_t padded_to(int64_t n, int64_t unit) { return blocks_of(n, unit) * unit; }
 
-// The largest distance between two elements of a view; kernels with 32-bit indices require less than kNear.
-constexpr int64_t kNear = int64_t(1) << 30;
+// The largest distance between two elements of a view; kernels with 32-bit indices require less than kMaxReach.
+constexpr int64_t kMaxReach = int64_t(1) << 30;
 int64_t reach(std::initializer_list<std::array<int64_t, 2>> axes) {  // step, size
-  int64_t far = 0;
-  for (auto [step, size] : axes) far += std::abs(step) * (size - 1);
-  return far;
+  int64_t distance = 0;
+  for (auto [step, size] : axes) distance += std::abs(step) * (size - 1);
+  return distance;
 }
 
 // A factor in the layout that the products read: [outer, down, across, group, inner], in 16-byte chunks along the inner axis. Steps are in chunks; they are
@@ -60,7 +60,7 @@ struct Factor {
     padded = padded_to(inner, unit);
     as_it_is = from == to && padded == inner && inner_step == 1 && alignment % kAlignment == 0;
     for (int64_t step : {outer_step, group_step, steps[0], steps[1]}) as_it_is &= step % unit == 0;
-    as_it_is &= reach({{outer_step, outer}, {group_step, groups}, {steps[0], axes[0]}, {steps[1], axes[1]}}) / unit < kNear;
+    as_it_is &= reach({{outer_step, outer}, {group_step, groups}, {steps[0], axes[0]}, {steps[1], axes[1]}}) / unit < kMaxReach;
     const bool line = steps[1] == 1 && (axes[0] == 1 || steps[0] == axes[1]);
     for (int n : {2, 4})
       if (line && pixels() % n == 0 && outer_step % n == 0 && group_step % n == 0 && inner_step % n == 0 && alignment % (n * size_of(from)) == 0) together = n;
@@ -82,12 +82,12 @@ class ConvKernel final : public NodeKernel {
   ConvKernel(const ConvDesc& desc, const Chip& chip) : NodeKernel(chip), d_(desc), chip_(chip), unit_(unit_of(desc, chip)) {
     // More taps than positions means a gradient with respect to the weights: it sums over the taps.
     gradient_ = d_.taps() > d_.positions();
-    const auto near = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
-      return reach({{s.first, first}, {s.second, second}, {s.axes[0], sizes[0]}, {s.axes[1], sizes[1]}}) < kNear;
+    const auto fits_32_bits = [](const ConvDesc::Steps& s, int64_t first, int64_t second, const ConvDesc::Axes& sizes) {
+      return reach({{s.first, first}, {s.second, second}, {s.axes[0], sizes[0]}, {s.axes[1], sizes[1]}}) < kMaxReach;
     };
-    narrow_ = d_.x == d_.w && near(d_.x_steps, d_.images, d_.channels, d_.source) && near(d_.w_steps, d_.outputs, d_.channels, d_.window) &&
-              (gradient_ ? d_.images * d_.outputs <= kMostNarrow && d_.positions() <= kMostTaps
-                         : d_.x == d_.result && d_.channels * d_.outputs <= kMostNarrow && d_.taps() <= kMostTaps);
+    narrow_ = d_.x == d_.w && fits_32_bits(d_.x_steps, d_.images, d_.channels, d_.source) && fits_32_bits(d_.w_steps, d_.outputs, d_.channels, d_.window) &&
+              (gradient_ ? d_.images * d_.outputs <= kMaxNarrow && d_.positions() <= kMaxTaps
+                         : d_.x == d_.result && d_.channels * d_.outputs <= kMaxNarrow && d_.taps() <= kMaxTaps);
     if (is_matmul())
       plan_matmul();
     else if (narrow_)
@@ -217,7 +217,7 @@ class ConvKernel final : public NodeKernel {
     // With few tiles and a deep sum, the depth is split. Where it is split depends on the shape and, through the pieces, on the chip's cache size.
     int64_t parts = std::clamp<int64_t>(std::min(kBlocks / std::max<int64_t>(blocks(), 1), chunks / 64), 1, 64);
     const int64_t sums = piece_ * d_.positions() * d_.groups * d_.outputs * 4;
-    parts = spread() ? 1 : std::clamp<int64_t>(kMostParts / sums, 1, parts);
+    parts = spread() ? 1 : std::clamp<int64_t>(kMaxParts / sums, 1, parts);
     part_ = padded_to(blocks_of(chunks, parts), 8), parts_ = blocks_of(chunks, part_);
     choose_stages();
     add_pack(x_factor_, pack_x_, lines_x_), add_pack(w_factor_, pack_w_, lines_w_);
@@ -278,7 +278,7 @@ class ConvKernel final : public NodeKernel {
 
   // Splits the depth of one piece, according to the shape and the cache size that determines the piece.
   void cut_depth(int64_t tiles, int64_t depth, int64_t sums, int64_t least, int64_t step) {
-    const int64_t wanted = std::min({blocks_of(kBlocks, tiles), depth / least, kMostParts / sums});
+    const int64_t wanted = std::min({blocks_of(kBlocks, tiles), depth / least, kMaxParts / sums});
     part_ = padded_to(blocks_of(depth, std::max<int64_t>(wanted, 1)), step), parts_ = blocks_of(depth, part_);
   }
 
@@ -309,7 +309,7 @@ class ConvKernel final : public NodeKernel {
   // Windows of one element, or as large as the source, are plain products: one per image. For a gradient, these are the parts of its sums.
   bool is_matmul() const {
     const bool plain = d_.stride == ConvDesc::Axes{1, 1} && d_.low == ConvDesc::Axes{0, 0} && d_.spread == ConvDesc::Axes{1, 1} && !narrow_;
-    if (gradient_) return plain && d_.window == d_.source && d_.dilation == ConvDesc::Axes{1, 1} && d_.positions() == 1 && matmul_parts() <= 4 * kMostParts;
+    if (gradient_) return plain && d_.window == d_.source && d_.dilation == ConvDesc::Axes{1, 1} && d_.positions() == 1 && matmul_parts() <= 4 * kMaxParts;
     return plain && d_.window == ConvDesc::Axes{1, 1} && d_.out == d_.source;
   }
   int64_t matmul_parts() const { return d_.channels * d_.groups * d_.outputs * d_.images * 4; }
@@ -437,7 +437,7 @@ bool has_conv_kernel(const Graph& g, NodeId id) {
   const Node& n = g[id];
   if (g.shape(n.in[0]).rank() > 4) return false;
   for (const Type* t : {&g.type(n.in[0]), &g.type(n.in[1]), &n.type()})
-    if (t->shape.numel() == 0 || 2 * t->shape.numel() >= kMostElements || (t->dtype != DType::f32 && !is_half(t->dtype))) return false;
+    if (t->shape.numel() == 0 || 2 * t->shape.numel() >= kMaxElements || (t->dtype != DType::f32 && !is_half(t->dtype))) return false;
   return true;
 }
 

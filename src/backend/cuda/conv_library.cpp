@@ -51,7 +51,7 @@ std::optional<int64_t> padding_after(int64_t source, int64_t window, int64_t dil
 
 }  // namespace
 
-int64_t LibraryConv::w_bytes() const { return w_apart ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
+int64_t LibraryConv::w_bytes() const { return w_in_workspace ? (bytes_of(conv.w) + kLibraryAlignment - 1) / kLibraryAlignment * kLibraryAlignment : 0; }
 
 // Room for partial sums and, if the library's kernels need channels last and the arrays are not, for copies of all arrays.
 int64_t LibraryConv::workspace_bytes() const {
@@ -106,9 +106,9 @@ std::optional<LibraryConv> library_conv(const ConvDesc& d, const Chip& chip) {
   // All arrays must have the same order, which also determines the strides of axes of one element.
   for (bool last : {false, true}) {
     if (!is_packed(c.x, last) || !is_packed(c.y, last)) continue;
-    call.w_apart = !is_packed(c.w, last);
-    if (call.w_apart && !gradient && !is_packed(c.w, false)) continue;
-    if (call.w_apart) c.w.alignment = 16;
+    call.w_in_workspace = !is_packed(c.w, last);
+    if (call.w_in_workspace && !gradient && !is_packed(c.w, false)) continue;
+    if (call.w_in_workspace) c.w.alignment = 16;
     for (CudnnArray* a : {&c.x, &c.w, &c.y}) a->strides = packed_strides(a->sizes, last);
     return call;
   }
@@ -146,7 +146,7 @@ class LibraryConvKernel final : public NodeKernel {
  public:
   LibraryConvKernel(const ConvDesc& desc, const LibraryConv& call, std::unique_ptr<Kernel> own, const Chip& chip)
       : NodeKernel(chip), d_(desc), call_(call), own_(std::move(own)), there_(chip.cudnn) {
-    if (!there_ || !call_.w_apart) return;
+    if (!there_ || !call_.w_in_workspace) return;
     order_ = add(conv_finish_text(d_.result, elements(call_.conv.w), by_weights() && call_.conv.channels_last(), true));
   }
 
@@ -169,7 +169,7 @@ class LibraryConvKernel final : public NodeKernel {
     } catch (const Error& error) {
       plan_.reset(), refusal_ = error.what();
     }
-    loader.hold_choice(key, plan_ ? chosen_ : kOwnKernels);
+    loader.record_choice(key, plan_ ? chosen_ : kOwnKernels);
     if (plan_)
       NodeKernel::load(loader);
     else
@@ -180,7 +180,7 @@ class LibraryConvKernel final : public NodeKernel {
     own_->bind(operands, workspace, fault);
     clear();
     x_ = operands[0], w_ = operands[1], out_ = operands[2], space_ = workspace;
-    if (!there_ || !call_.w_apart) return;
+    if (!there_ || !call_.w_in_workspace) return;
     const int64_t blocks = blocks_of(elements(call_.conv.w), kBlock);
     if (by_weights()) return launch(order_, blocks, conv_finish_words(d_, out_, space_, 1, d_.images, call_.conv.channels_last() ? d_.images : 0));
     // [output, channel, tap] to [output, tap, channel].
@@ -201,7 +201,7 @@ class LibraryConvKernel final : public NodeKernel {
       case CudnnConv::Result::x: to = {out, w, x, 0}; break;
       case CudnnConv::Result::w: to = {x, out, w, 0}; break;
     }
-    if (call_.w_apart) to.w = space;
+    if (call_.w_in_workspace) to.w = space;
     to.workspace = (space + DevicePointer(call_.w_bytes() + kLibraryAlignment - 1)) / kLibraryAlignment * kLibraryAlignment;
     convolution_->enqueue(*plan_, to, stream_of(sink));
     if (by_weights()) NodeKernel::enqueue(bases, sink);
@@ -225,7 +225,7 @@ class LibraryConvKernel final : public NodeKernel {
       for (size_t i = 0; i < proposals.size(); ++i) {
         CudnnConvolution::Proposal& p = proposals[i];
         chosen_ = fmt::format("cuDNN {} {} {}", cudnn.version(), i, p.engine);
-        if (!p.lawful || (chosen_ == kept) != as_kept) continue;
+        if (!p.allowed || (chosen_ == kept) != as_kept) continue;
         engine_ = p.engine;
         plan_ = convolution_->plan(std::move(p));
         if (plan_ && plan_->workspace_bytes <= call_.workspace_bytes() && runs(loader)) {

@@ -11,8 +11,8 @@ namespace ridge::cuda {
 // A convolution in the library's terms, and the location of its arrays.
 struct LibraryConv {
   CudnnConv conv;
-  int64_t w_offset = 0;  // byte offset of its first weight: reversed views start at their end
-  bool w_apart = false;  // the library's w is in workspace: a kernel copies it there in the library's order, or copies the result from there
+  int64_t w_offset = 0;         // byte offset of its first weight: reversed views start at their end
+  bool w_in_workspace = false;  // the library's w is in workspace: a kernel copies it there in the library's order, or copies the result from there
 
   int64_t w_bytes() const;          // in workspace
   int64_t workspace_bytes() const;  // the most an algorithm may request

@@ -60,14 +60,14 @@ fs::path kernel_folder() {
 }
 
 // The compiler destroys its own objects at process exit, so nothing may be compiling then, even for Cubins objects that are never destroyed.
-struct Cubins::Living {
+struct Cubins::LiveStates {
   std::mutex mutex;
   std::set<State*> states;
   const pid_t process = ::getpid();  // a forked child has none of the threads
 
-  static Living& the() {
-    static Living* const living = new Living;
-    return *living;
+  static LiveStates& the() {
+    static LiveStates* const live_states = new LiveStates;
+    return *live_states;
   }
   static void stop_all();  // finishes what is being compiled
 };
@@ -153,7 +153,7 @@ struct Cubins::State {
     }
     std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.used < b.used; });
     for (const File& file : files) {
-      if (bytes <= options.most_bytes) break;
+      if (bytes <= options.max_bytes) break;
       if (fs::remove(file.path, error)) bytes -= file.bytes;
     }
   }
@@ -165,7 +165,7 @@ struct Cubins::State {
       if (!found) {
         code = compile_text(nvrtc, job.text, target);
         // Registered after the compiler's first use, so that stop_all runs before the compiler destroys its objects.
-        [[maybe_unused]] static const int registered = std::atexit(Living::stop_all);
+        [[maybe_unused]] static const int registered = std::atexit(LiveStates::stop_all);
         write(job.key, code);
       }
       std::lock_guard lock(mutex);
@@ -209,21 +209,21 @@ struct Cubins::State {
   }
 };
 
-void Cubins::Living::stop_all() {
+void Cubins::LiveStates::stop_all() {
   if (the().process != ::getpid()) return;
   std::lock_guard lock(the().mutex);
   for (State* state : the().states) state->stop();
 }
 
 Cubins::Cubins(const Nvrtc& nvrtc, std::string target, const CubinOptions& options) : state_(std::make_unique<State>(nvrtc, std::move(target), options)) {
-  std::lock_guard lock(Living::the().mutex);
-  Living::the().states.insert(state_.get());
+  std::lock_guard lock(LiveStates::the().mutex);
+  LiveStates::the().states.insert(state_.get());
 }
 
 Cubins::~Cubins() {
   {
-    std::lock_guard lock(Living::the().mutex);
-    Living::the().states.erase(state_.get());
+    std::lock_guard lock(LiveStates::the().mutex);
+    LiveStates::the().states.erase(state_.get());
   }
   state_->stop();
   if (state_->written) state_->prune();
@@ -259,7 +259,7 @@ std::shared_ptr<const std::string> Cubins::get(const KernelText& text) {
   return job->code;
 }
 
-std::shared_ptr<const std::string> Cubins::get_anew(const KernelText& text) {
+std::shared_ptr<const std::string> Cubins::recompile(const KernelText& text) {
   auto code = std::make_shared<const std::string>(compile_text(state_->nvrtc, text, state_->target));
   state_->write(key(text), *code);
   std::lock_guard lock(state_->mutex);

@@ -16,7 +16,7 @@ std::filesystem::path kernel_folder();  // in the user's cache folder; empty if 
 struct CubinOptions {
   std::filesystem::path folder = kernel_folder();  // empty: nothing is cached
   int threads = 0;                                 // 0: one per core
-  int64_t most_bytes = int64_t(256) << 20;         // limit on the cache; the least recently used files are deleted
+  int64_t max_bytes = int64_t(256) << 20;          // limit on the cache; the least recently used files are deleted
 };
 
 class Cubins {
@@ -31,7 +31,7 @@ class Cubins {
   void ask(std::span<const KernelText> texts);                     // starts compiling in the background and returns immediately
   std::shared_ptr<const std::string> get(const KernelText& text);  // waits; throws the compiler's Error
 
-  std::shared_ptr<const std::string> get_anew(const KernelText& text);  // compiles now, ignoring any cached file
+  std::shared_ptr<const std::string> recompile(const KernelText& text);  // compiles now, ignoring any cached file
 
   struct Statistics {
     int64_t compiled = 0, found = 0;  // number of texts: compiled by NVRTC, found in files
@@ -41,7 +41,7 @@ class Cubins {
 
  private:
   struct State;
-  struct Living;
+  struct LiveStates;
   std::unique_ptr<State> state_;
 };
 

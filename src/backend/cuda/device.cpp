@@ -107,7 +107,7 @@ Device::~Device() {
   finish_copies();
 }
 
-void Device::say_lost(const DriverError& error) const {
+void Device::report_lost(const DriverError& error) const {
   constexpr std::string_view kHead = "[cuda] the device was lost: ";
   if (std::string_view(error.what()).starts_with(kHead)) throw error;
   throw DriverError(error.result(),
@@ -251,7 +251,7 @@ FaultRecord* Device::take_fault() {
   return record;
 }
 
-void Device::give_fault(FaultRecord* record) {
+void Device::set_fault_record(FaultRecord* record) {
   driver_.stream_wait.quietly(stream());
   if (std::atomic_ref(record->raised).load(std::memory_order_acquire) != 0) return;  // the next call that waits reports it
   *record = {};

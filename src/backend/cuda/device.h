@@ -52,7 +52,7 @@ class Device {
     try {
       return body();
     } catch (const DriverError& error) {
-      if (error.lost()) say_lost(error);
+      if (error.lost()) report_lost(error);
       throw;
     }
   }
@@ -71,7 +71,7 @@ class Device {
 
   // Records into which kernels write a bad index. They are in host memory that the device can access.
   FaultRecord* take_fault();
-  void give_fault(FaultRecord* record);
+  void set_fault_record(FaultRecord* record);
   void raise_fault(FaultRecord& record);  // throws an Error if the record holds a fault
   void raise_faults();
 
@@ -89,7 +89,7 @@ class Device {
 
  private:
   struct Staging;
-  [[noreturn]] void say_lost(const DriverError& error) const;
+  [[noreturn]] void report_lost(const DriverError& error) const;
   void wait_event(int64_t mark);
   void finish_copies();  // in all queues, ignoring failures
 

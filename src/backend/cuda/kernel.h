@@ -26,7 +26,8 @@ class Loader : public gpu::Loader {
   // Choices of earlier processes on this chip, by key; empty: none. Kept choices are also stored in checkpoints.
   virtual std::string choice(const std::string& key) = 0;
   virtual void keep_choice(const std::string& key, const std::string& value) = 0;
-  virtual void hold_choice(const std::string& key, const std::string& value) = 0;  // a choice that was not measured: only for this process and its checkpoints
+  virtual void record_choice(const std::string& key,
+                             const std::string& value) = 0;  // a choice that was not measured: only for this process and its checkpoints
 };
 
 class StreamSink final : public LaunchSink {

@@ -17,9 +17,9 @@
 namespace ridge::cuda {
 namespace {
 
-constexpr int64_t kMostWorkspace = int64_t(32) << 20, kLeastWorkspace = int64_t(1) << 20;  // for the library
-constexpr int64_t kPlannedAlignment = 64;                                                  // of every value's memory
-constexpr int64_t kProductAlignment = 256;                                                 // of the library's workspace, which it requires
+constexpr int64_t kMaxWorkspace = int64_t(32) << 20, kMinWorkspace = int64_t(1) << 20;  // for the library
+constexpr int64_t kPlannedAlignment = 64;                                               // of every value's memory
+constexpr int64_t kProductAlignment = 256;                                              // of the library's workspace, which it requires
 
 constexpr const char* kConvertBias = R"(
 extern "C" __global__ void ridge_matmul_bias(const float* from, half_bits* to, long long count, int type) {
@@ -192,7 +192,7 @@ class MatmulKernel final : public Kernel {
       w.rest = make_tile_kernel({&split.rest, 1}, chip_);
     };
     // The rest must not read the previous contents of memory that the first part overwrites.
-    auto apart = [&](const SplitEpilogue& split) {
+    auto distinct = [&](const SplitEpilogue& split) {
       return std::none_of(split.rest.nodes.begin(), split.rest.nodes.end(), [&](const TileNode& n) {
         if (n.kind != TileNode::Kind::load) return false;
         const int operand = split.rest.accesses[size_t(n.access)].operand;
@@ -210,9 +210,9 @@ class MatmulKernel final : public Kernel {
     if (whole) {
       add_way(with_result(problem_, whole->result), *whole);
       if (!together(whole->result, whole->aux))
-        if (const auto split = finish_in_place(*whole, group.domain, group.operands); split && apart(*split)) add_split(*split);
+        if (const auto split = finish_in_place(*whole, group.domain, group.operands); split && distinct(*split)) add_split(*split);
     }
-    if (const auto split = split_epilogue(group); split && apart(*split)) add_split(*split);
+    if (const auto split = split_epilogue(group); split && distinct(*split)) add_split(*split);
     if (!ways_.empty()) return;
     DetachedEpilogue detached = detach_epilogue(group);
     MatmulEpilogue e;
@@ -228,7 +228,7 @@ class MatmulKernel final : public Kernel {
     for (const Way& w : ways_) {
       product = std::max(product, w.own->workspace_bytes());
       if (w.library) {
-        library_bytes_ = std::clamp(rounded(8 * 4 * problem_.batches * problem_.rows * problem_.columns), kLeastWorkspace, kMostWorkspace);
+        library_bytes_ = std::clamp(rounded(8 * 4 * problem_.batches * problem_.rows * problem_.columns), kMinWorkspace, kMaxWorkspace);
         product = std::max(product, library_bytes_);
         if (w.library->convert_bias) bias = rounded(2 * problem_.columns);
       }

@@ -22,7 +22,7 @@ namespace matrix {
 constexpr int kBatches = 5, kBatchStride = 6;
 }
 namespace preference {
-constexpr int kMostWorkspace = 1, kReductions = 3, kAlignmentFirst = 5, kAlignmentSecond = 6, kAlignmentAddend = 7, kAlignmentResult = 8;
+constexpr int kMaxWorkspace = 1, kReductions = 3, kAlignmentFirst = 5, kAlignmentSecond = 6, kAlignmentAddend = 7, kAlignmentResult = 8;
 }
 namespace reduction {
 constexpr uint32_t kInPlace = 1, kF32 = 2, kResult = 4;
@@ -176,7 +176,7 @@ std::vector<LtHeuristic> LibraryMatmul::proposals(int most, int64_t workspace_by
   lt_.preference_create(&handle);
   const Owned preference(handle, lt_.preference_destroy);
   auto set = [&](int which, const auto& value) { lt_.preference_set(handle, which, &value, sizeof value); };
-  set(preference::kMostWorkspace, uint64_t(workspace_bytes));
+  set(preference::kMaxWorkspace, uint64_t(workspace_bytes));
   // Parts of a depth are added in f32 and in a fixed order: in workspace, or in the result if it is f32.
   set(preference::kReductions, call_.product.result.type == DType::f32 ? reduction::kInPlace | reduction::kF32 | reduction::kResult : reduction::kF32);
   set(preference::kAlignmentFirst, uint32_t(call_.alignment_first)), set(preference::kAlignmentSecond, uint32_t(call_.alignment_second));

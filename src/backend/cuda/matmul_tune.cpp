@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kProposals = 16;
 constexpr int kRounds = 3;  // after the first one
-constexpr double kFarBehind = 1.15;
+constexpr double kTooSlow = 1.15;
 constexpr double kBurstMs = 1.2;  // in each round, a candidate is repeated for about this long
 
 // Numbers between -1 and 1: with zeros the chip would clock higher than in real work.
@@ -193,7 +193,7 @@ class Contest {
     for (Candidate& c : all) in.push_back(&c);
     run_round(in, kBurstMs);
     const double best = (*std::min_element(in.begin(), in.end(), [](const Candidate* a, const Candidate* b) { return a->ms < b->ms; }))->ms;
-    for (Candidate& c : all) c.behind = c.ms > kFarBehind * best;
+    for (Candidate& c : all) c.behind = c.ms > kTooSlow * best;
     std::erase_if(in, [](const Candidate* c) { return c->behind; });
     std::vector<double> sums(in.size(), 0.0);
     for (int round = 0; round < kRounds; ++round) {
@@ -244,7 +244,7 @@ class Contest {
 };
 
 std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std::span<const LtHeuristic> proposals, int64_t workspace_bytes) {
-  constexpr int64_t kLeast = int64_t(1) << 20;
+  constexpr int64_t kMin = int64_t(1) << 20;
   std::vector<Candidate> all;
   for (int64_t most = most_bytes(loader); all.empty(); most /= 8) {
     try {
@@ -257,7 +257,7 @@ std::optional<MatmulChoice> chosen(Loader& loader, const LibraryCall& call, std:
     } catch (const Error& error) {
       if (error.code() != ErrorCode::memory) throw;
       all.clear();
-      if (most < kLeast) all = {{0, proposals[0]}};  // no memory to try it, but first proposals nearly always work
+      if (most < kMin) all = {{0, proposals[0]}};  // no memory to try it, but first proposals nearly always work
     }
   }
   MatmulChoice choice;
@@ -308,7 +308,7 @@ std::optional<MatmulChoice> choose_matmul(Loader& loader, std::span<const Librar
       if (!choice || choice->workspace > workspace_bytes) {
         choice = chosen(loader, *ways[w], proposals[w], workspace_bytes);
         if (!choice) continue;
-        choice->ms > 0 ? loader.keep_choice(key, choice->text()) : loader.hold_choice(key, choice->text());
+        choice->ms > 0 ? loader.keep_choice(key, choice->text()) : loader.record_choice(key, choice->text());
       }
       choice->way = int(w);
       return choice;

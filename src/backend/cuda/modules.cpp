@@ -45,7 +45,7 @@ std::shared_ptr<LoadedText> Modules::load(const KernelText& text) {
       } catch (const DriverError& error) {
         // A file may be intact and still not be accepted by this driver.
         if (error.lost() || error.code() == ErrorCode::memory) throw;
-        loaded = on_device(driver, text, *cubins_.get_anew(text));
+        loaded = on_device(driver, text, *cubins_.recompile(text));
       }
     });
     known = loaded;
@@ -60,7 +60,7 @@ std::shared_ptr<LoadedText> Modules::load(const KernelText& text) {
 }
 
 Profile& Modules::profile() {
-  if (!profile_) profile_ = std::make_unique<Profile>(fingerprint(look_at_machine({})));
+  if (!profile_) profile_ = std::make_unique<Profile>(fingerprint(detect_machine({})));
   return *profile_;
 }
 
@@ -74,7 +74,7 @@ std::string Modules::choice(const std::string& key) {
 }
 
 void Modules::keep_choice(const std::string& key, const std::string& value) {
-  hold_choice(key, value);
+  record_choice(key, value);
   profile().put(fmt::format("cuda/{}/{}/{}", device_.chip().name, device_.driver().version(), key), {.value = nlohmann::json(value).dump(), .samples = 1});
 }
 

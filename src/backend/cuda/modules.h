@@ -36,7 +36,7 @@ class Modules {
   // Looks in this process's choices, then in those given, then in those of earlier processes on this machine and chip.
   std::string choice(const std::string& key);
   void keep_choice(const std::string& key, const std::string& value);
-  void hold_choice(const std::string& key, const std::string& value) { used_[key] = value; }  // only for this process
+  void record_choice(const std::string& key, const std::string& value) { used_[key] = value; }  // only for this process
   std::map<std::string, std::string> used_choices() const { return used_; }
   void use_choices(const std::map<std::string, std::string>& choices);
 

@@ -21,9 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMostDevices = 64;
+constexpr int kMaxDevices = 64;
 constexpr int64_t kMiB = int64_t(1) << 20;
-constexpr size_t kFewestSamples = 5;
+constexpr size_t kMinSamples = 5;
 constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp32, Precision::tf32, Precision::fp16};  // most important first
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -31,13 +31,13 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // Measures one device, in the child process. Each figure is reported immediately, so that a crash loses only those after it.
 class DeviceProbe {
  public:
-  DeviceProbe(const Driver& driver, int device, const LibrarySearch& libraries, const GpuProbeOptions& options, double seconds, bool quick, ChildVoice& voice)
+  DeviceProbe(const Driver& driver, int device, const LibrarySearch& libraries, const GpuProbeOptions& options, double seconds, bool quick, ChildOutput& output)
       : driver_(driver),
         device_(device),
         libraries_(libraries),
         options_(options),
         quick_(quick),
-        voice_(voice),
+        output_(output),
         context_(use_device(driver, device)),
         stream_(make_stream(driver)),
         begin_(make_event(driver)),
@@ -60,7 +60,7 @@ class DeviceProbe {
       figure("download_pageable", "download to pageable memory", [&] { return transfer(false, false); });
     }
     matmuls();
-    if (left_out_) voice_.line(fmt::format("remark\t{} figure{} left out: the time was up", left_out_, left_out_ == 1 ? "" : "s"));
+    if (left_out_) output_.line(fmt::format("remark\t{} figure{} left out: the time was up", left_out_, left_out_ == 1 ? "" : "s"));
   }
 
  private:
@@ -76,12 +76,12 @@ class DeviceProbe {
     }
     try {
       const Measured m = measure();
-      if (m.samples) voice_.line(fmt::format("figure\t{}\t{}\t{}\t{}\t{}", key, m.median, m.spread, m.samples, m.variant));
+      if (m.samples) output_.line(fmt::format("figure\t{}\t{}\t{}\t{}\t{}", key, m.median, m.spread, m.samples, m.variant));
     } catch (const DriverError& error) {
       if (error.lost()) throw;
-      voice_.line(fmt::format("remark\t{}: {}", what, error.what()));
+      output_.line(fmt::format("remark\t{}: {}", what, error.what()));
     } catch (const Error& error) {
-      voice_.line(fmt::format("remark\t{}: {}", what, error.what()));
+      output_.line(fmt::format("remark\t{}: {}", what, error.what()));
     }
   }
 
@@ -118,13 +118,13 @@ class DeviceProbe {
   template <class Timed, class PerRun>
   Measured sample(double seconds, const Timed& timed, const PerRun& per_run) {
     constexpr double kShortest = 2e-4;
-    constexpr int kMostTimes = 1000;
+    constexpr int kMaxTimes = 1000;
     timed(1);
-    const int times = std::clamp(int(kShortest / timed(1)) + 1, 1, kMostTimes);
+    const int times = std::clamp(int(kShortest / timed(1)) + 1, 1, kMaxTimes);
     timed(times);
     std::vector<double> samples;
     const auto from = Clock::now();
-    while (samples.size() < size_t(options_.most_samples) && (samples.size() < kFewestSamples || seconds_since(from) < seconds))
+    while (samples.size() < size_t(options_.most_samples) && (samples.size() < kMinSamples || seconds_since(from) < seconds))
       samples.push_back(per_run(timed(times) / times));
     return summarize(std::move(samples));
   }
@@ -181,7 +181,7 @@ class DeviceProbe {
     try {
       lt = std::make_unique<CublasLt>(libraries_);
     } catch (const Error& error) {
-      voice_.line(fmt::format("remark\tmatmul: {}", error.what()));
+      output_.line(fmt::format("remark\tmatmul: {}", error.what()));
       return;
     }
     for (Precision precision : kPrecisions) {
@@ -246,11 +246,11 @@ class DeviceProbe {
   // A chip that multiplies without pauses soon reaches its power limit and slows down. The ceiling is the rate of short bursts, with pauses long enough to stay
   // below that limit; the rate without pauses is reported in addition.
   Measured matmul(const CublasLt& lt, Precision precision) {
-    constexpr int64_t kLargest = 8192, kLeast = 256;
+    constexpr int64_t kLargest = 8192, kMin = 256;
     const double burst = options_.rates_only ? 0.005 : 0.01;
-    const size_t fewest = options_.rates_only ? 3 : kFewestSamples;
+    const size_t fewest = options_.rates_only ? 3 : kMinSamples;
     int64_t most = kLargest;
-    while (most > kLeast && 3 * most * most * element_bytes(precision) > free_bytes() / 2 - kWorkspace) most /= 2;
+    while (most > kMin && 3 * most * most * element_bytes(precision) > free_bytes() / 2 - kWorkspace) most /= 2;
     const Operands x = random_operands(most, precision);
     const int64_t n = matmul_size(lt, precision, x, most);
     const Candidate best = best_matmul(lt, precision, x, n);
@@ -302,7 +302,7 @@ class DeviceProbe {
   const LibrarySearch& libraries_;
   const GpuProbeOptions& options_;
   bool quick_;
-  ChildVoice& voice_;
+  ChildOutput& output_;
   Context context_;
   Stream stream_;
   Event begin_, end_;
@@ -314,14 +314,14 @@ class DeviceProbe {
 };
 
 // Runs in the child. An answer is a line of tab-separated words, of which the first gives its type.
-void measure_devices(ChildVoice& voice, const GpuProbeOptions& options, bool quick) {
+void measure_devices(ChildOutput& output, const GpuProbeOptions& options, bool quick) {
   try {
     const Driver driver(options.driver.empty() ? driver_library() : options.driver);
     const LibrarySearch libraries = options.libraries ? *options.libraries : library_search(driver.version());
     int count = 0;
     driver.device_count(&count);
-    count = std::min(count, kMostDevices);
-    if (count <= 0) voice.line("none\tthe NVIDIA driver offers no device: " + remedy_for(100));
+    count = std::min(count, kMaxDevices);
+    if (count <= 0) output.line("none\tthe NVIDIA driver offers no device: " + remedy_for(100));
     const double seconds = (quick ? options.quick_seconds : options.seconds) / std::max(1, count);
     for (int i = 0; i < count; ++i) {
       std::array<char, 256> text{};
@@ -329,15 +329,15 @@ void measure_devices(ChildVoice& voice, const GpuProbeOptions& options, bool qui
       driver.device_get(&device, i);
       driver.device_name(text.data(), int(text.size()) - 1, device);
       std::replace(text.begin(), text.end(), '\t', ' ');
-      voice.line(fmt::format("device\t{}", text.data()));
+      output.line(fmt::format("device\t{}", text.data()));
       try {
-        DeviceProbe(driver, device, libraries, options, seconds, quick, voice).run();
+        DeviceProbe(driver, device, libraries, options, seconds, quick, output).run();
       } catch (const Error& error) {
-        voice.line(fmt::format("remark\t{}", error.what()));
+        output.line(fmt::format("remark\t{}", error.what()));
       }
     }
   } catch (const Error& error) {
-    voice.line(fmt::format("none\t{}", error.what()));
+    output.line(fmt::format("none\t{}", error.what()));
   }
 }
 
@@ -394,8 +394,8 @@ GpuFindings findings_of(const ChildAnswer& answer) {
 
 std::function<GpuFindings()> begin_gpu_probe(const GpuProbeOptions& options, bool quick) {
   const double limit = quick ? options.quick_start + options.quick_seconds : options.start + options.seconds;
-  const std::vector<std::function<void(ChildVoice&)>> questions = {[&](ChildVoice& voice) { measure_devices(voice, options, quick); }};
-  return [asked = std::make_shared<AskedChildren>(questions, limit)] { return findings_of(asked->answers()[0]); };
+  const std::vector<std::function<void(ChildOutput&)>> questions = {[&](ChildOutput& output) { measure_devices(output, options, quick); }};
+  return [asked = std::make_shared<PendingChildren>(questions, limit)] { return findings_of(asked->answers()[0]); };
 }
 
 GpuProbe gpu_probe(const GpuProbeOptions& options) {

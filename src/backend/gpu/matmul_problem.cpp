@@ -23,17 +23,17 @@ std::optional<Oriented> orient(DType type, int64_t rows, int64_t r, int64_t colu
   if (rows == 1) r = 0;
   if (columns == 1) c = 0;
   // An axis of one element can have any stride; choose the one that lets the other axis provide the matrix's stride.
-  auto lies = [](int64_t unit, int64_t size, int64_t stride, int64_t other) {
+  auto fits = [](int64_t unit, int64_t size, int64_t stride, int64_t other) {
     return (unit == 1 || size == 1) && ((other == 1 && stride == 0) || stride >= size);
   };
   auto step = [](int64_t stride, int64_t size) { return stride ? stride : std::max<int64_t>(size, 1); };
-  if (lies(r, rows, c, columns)) return Oriented{{type, rows, columns, step(c, rows), 0}, false};
-  if (lies(c, columns, r, rows)) return Oriented{{type, columns, rows, step(r, columns), 0}, true};
+  if (fits(r, rows, c, columns)) return Oriented{{type, rows, columns, step(c, rows), 0}, false};
+  if (fits(c, columns, r, rows)) return Oriented{{type, columns, rows, step(r, columns), 0}, true};
   return std::nullopt;
 }
 
-constexpr int64_t kMostCalls = 64;
-constexpr int64_t kMostSize = int64_t(1) << 31;
+constexpr int64_t kMaxCalls = 64;
+constexpr int64_t kMaxSize = int64_t(1) << 31;
 
 }  // namespace
 
@@ -67,18 +67,18 @@ MatmulProblem make_problem(const ContractionLoops& loops, DType a, DType b) {
 int64_t LibraryProduct::calls() const { return product(outside); }
 
 MatmulProblem with_result(MatmulProblem p, const MatmulArray& place) {
-  auto lay = [](std::vector<MatmulLoop>& loops, int64_t stride) {
+  auto set_strides = [](std::vector<MatmulLoop>& loops, int64_t stride) {
     for (auto l = loops.rbegin(); l != loops.rend(); ++l) l->c = stride, stride *= l->size;
     loops = merged(std::move(loops));
   };
-  lay(p.batch, place.batch), lay(p.m, place.row), lay(p.n, place.column);
+  set_strides(p.batch, place.batch), set_strides(p.m, place.row), set_strides(p.n, place.column);
   return p;
 }
 
 std::optional<LibraryProduct> library_product(const MatmulProblem& p, DType type) {
   if (p.empty() || p.depth == 0 || p.m.size() > 1 || p.n.size() > 1 || p.k.size() > 1) return std::nullopt;
   if (p.a != p.b || (type != p.a && type != DType::f32)) return std::nullopt;
-  if (std::max({p.rows, p.columns, p.depth}) >= kMostSize) return std::nullopt;
+  if (std::max({p.rows, p.columns, p.depth}) >= kMaxSize) return std::nullopt;
   const MatmulLoop m = p.m.empty() ? MatmulLoop{1, 0, 0, 0} : p.m[0], n = p.n.empty() ? MatmulLoop{1, 0, 0, 0} : p.n[0],
                    k = p.k.empty() ? MatmulLoop{1, 0, 0, 0} : p.k[0];
   LibraryProduct out;
@@ -102,7 +102,7 @@ std::optional<LibraryProduct> library_product(const MatmulProblem& p, DType type
     out.result.batch_stride = largest->c;
     loops.erase(largest);
     out.outside = loops;
-    if (out.calls() > kMostCalls) return std::nullopt;
+    if (out.calls() > kMaxCalls) return std::nullopt;
   }
   return out;
 }

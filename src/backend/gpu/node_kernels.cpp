@@ -26,7 +26,7 @@ void NodeKernel::launch(int text, int64_t blocks, Words words) {
   if (blocks > std::numeric_limits<int32_t>::max())
     fail(ErrorCode::unsupported, "[{}] {} blocks are above the GPU's {}; split the operation", texts_[size_t(text)].entry, blocks,
          std::numeric_limits<int32_t>::max());
-  if (words.size() > size_t(kMostWords)) fail(ErrorCode::internal, "[{}] {} words of arguments", texts_[size_t(text)].entry, words.size());
+  if (words.size() > size_t(kMaxWords)) fail(ErrorCode::internal, "[{}] {} words of arguments", texts_[size_t(text)].entry, words.size());
   Step step;
   step.text = text, step.blocks = blocks, step.words = std::move(words);
   steps_.push_back(std::move(step));
@@ -49,7 +49,7 @@ void NodeKernel::fill_with_zeros(Place to, int64_t bytes) {
 void NodeKernel::enqueue(Bases bases, LaunchSink& sink) const {
   for (const Step& s : steps_) {
     if (s.text >= 0) {
-      std::array<uint64_t, kMostWords> words;
+      std::array<uint64_t, kMaxWords> words;
       for (size_t i = 0; i < s.words.size(); ++i) words[i] = s.words[i].is_place ? at(bases, s.words[i].place) : uint64_t(s.words[i].value);
       sink.launch(functions_[size_t(s.text)], s.blocks, int(kBlock), texts_[size_t(s.text)].shared, std::as_bytes(std::span(words).first(s.words.size())));
     } else if (s.from) {

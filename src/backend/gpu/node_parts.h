@@ -21,7 +21,7 @@ struct Word {
   bool is_place = false;
 };
 using Words = std::vector<Word>;
-inline constexpr int kMostWords = 96;
+inline constexpr int kMaxWords = 96;
 inline constexpr int64_t kBlock = 256;  // threads in every block
 
 // A kernel that is a list of steps. The constructor adds texts; bind adds steps.

@@ -7,8 +7,8 @@
 namespace ridge::gpu {
 namespace {
 
-constexpr int64_t kTile = 1024;       // elements that a block places per step
-constexpr int64_t kMostChunks = 128;  // per row; every block adds the counts of all chunks before its own
+constexpr int64_t kTile = 1024;      // elements that a block places per step
+constexpr int64_t kMaxChunks = 128;  // per row; every block adds the counts of all chunks before its own
 
 constexpr const char* kParts = R"(
 struct Args { @global const Key* keys; @global const u32* places; @global Key* to_keys; @global u32* to_places; @global u32* counts; i64 n, chunk, chunks, shift; Source source; };
@@ -111,7 +111,7 @@ RIDGE_INLINE void put(@constant const Args& a, i64 row, i64 to, Key key, u32 pla
 RadixSort::RadixSort(NodeKernel& kernel, const RadixSource& source, int64_t rows, int64_t n, int bits) : rows_(rows), n_(n) {
   if (n >= (int64_t(1) << 32) - 1) fail(ErrorCode::unsupported, "[sort] {} elements to order; the GPU's sort takes fewer than 2^32 - 1 in a row", n);
   passes_ = std::max(1, (bits + 7) / 8), stores_ = source.put.empty();
-  chunk_ = std::max(kTile, blocks_of(blocks_of(n, kMostChunks), kTile) * kTile), chunks_ = blocks_of(n, chunk_);
+  chunk_ = std::max(kTile, blocks_of(blocks_of(n, kMaxChunks), kTile) * kTile), chunks_ = blocks_of(n, chunk_);
   key_bytes_ = rounded(rows * n * source.key_bytes), place_bytes_ = rounded(rows * n * 4), counts_bytes_ = rounded(rows * chunks_ * 256 * 4);
   auto texts = [&](bool first, bool last) {
     const std::string start = source.key + constant_text("kFirst", first) + kParts;

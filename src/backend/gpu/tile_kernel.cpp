@@ -55,7 +55,7 @@ class TileKernel : public Kernel {
 
   void enqueue(Bases bases, LaunchSink& sink) const override {
     for (const Launch& l : launches_) {
-      alignas(16) std::byte args[TileEntryLayout::kMost] = {};
+      alignas(16) std::byte args[TileEntryLayout::kMax] = {};
       size_t at = 0;
       auto put = [&](auto value) { std::memcpy(args + at, &value, sizeof value), at += sizeof value; };
       put(gpu::at(bases, fault_));
@@ -117,11 +117,11 @@ class TileKernel : public Kernel {
   }
 
   Launch& launch_for(size_t begin, const TileLaunch& from, int most) {
-    constexpr int64_t kMostBlocks = (int64_t(1) << 31) - 1;
-    if (from.blocks > kMostBlocks) fail(ErrorCode::unsupported, "[tile_kernel] {} blocks in one launch; split the tensor", from.blocks);
+    constexpr int64_t kMaxBlocks = (int64_t(1) << 31) - 1;
+    if (from.blocks > kMaxBlocks) fail(ErrorCode::unsupported, "[tile_kernel] {} blocks in one launch; split the tensor", from.blocks);
     for (size_t i = begin; i < launches_.size(); ++i) {
       Launch& l = launches_[i];
-      if (l.text == from.text && l.threads == from.threads && int(l.entries.size()) < most && l.blocks + from.blocks <= kMostBlocks) return l;
+      if (l.text == from.text && l.threads == from.threads && int(l.entries.size()) < most && l.blocks + from.blocks <= kMaxBlocks) return l;
     }
     launches_.push_back({from.text, from.threads, 0, {}, nullptr});
     return launches_.back();
@@ -157,7 +157,7 @@ std::vector<int> same_operands(const ProgramKernel& row, const ProgramKernel& co
 
 void find_row_sums(const Program& program, const GpuChip& chip, std::vector<int>& takes_over) {
   const std::vector<ProgramKernel>& kernels = program.kernels;
-  constexpr size_t kFar = 16;
+  constexpr size_t kSearchDistance = 16;
   std::vector<char> taken(kernels.size(), 0);
   for (size_t i = 0; i < kernels.size(); ++i)
     if (takes_over[i] >= 0) taken[i] = taken[size_t(takes_over[i])] = 1;
@@ -182,7 +182,7 @@ void find_row_sums(const Program& program, const GpuChip& chip, std::vector<int>
   };
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (taken[i] || !suits(kernels[i], TileGroup::Template::row)) continue;
-    for (size_t j = i - std::min(i, kFar); j < std::min(kernels.size(), i + kFar); ++j) {
+    for (size_t j = i - std::min(i, kSearchDistance); j < std::min(kernels.size(), i + kSearchDistance); ++j) {
       if (taken[j] || !suits(kernels[j], TileGroup::Template::column)) continue;
       const std::vector<int> same = same_operands(kernels[i], kernels[j]);
       if (!may_move(j, i, same) || !make_row_kernel_with_sums(kernels[i].tiles[0], kernels[j].tiles[0], same, chip)) continue;

@@ -232,7 +232,7 @@ int vector_width(const TileGroup& group, const TileFacts& facts, bool open) {
 }
 
 Transposed transposed_loads(const TileGroup& group, const TileFacts& facts) {
-  constexpr int64_t kShort = 16, kMostShared = 2;
+  constexpr int64_t kShort = 16, kMaxShared = 2;
   Transposed out;
   if (group.form != Form::map || group.domain[facts.axis] < kShort) return out;
   for (int n = 0; n < int(group.nodes.size()); ++n) {
@@ -240,7 +240,7 @@ Transposed transposed_loads(const TileGroup& group, const TileFacts& facts) {
     if (node.kind != Kind::load || node.in[0] >= 0) continue;
     const TileAccess& access = group.accesses[size_t(node.access)];
     const int64_t step = std::abs(access.strides[facts.axis]);
-    if (access.gather >= 0 || step <= 1 || int64_t(out.loads.size()) == kMostShared) continue;
+    if (access.gather >= 0 || step <= 1 || int64_t(out.loads.size()) == kMaxShared) continue;
     for (int i = 0; i < group.domain.rank(); ++i) {
       if (i == facts.axis || access.strides[i] != 1 || group.domain[i] < kShort || (out.axis >= 0 && out.axis != i)) continue;
       out.axis = i, out.loads.push_back(n);
@@ -251,15 +251,15 @@ Transposed transposed_loads(const TileGroup& group, const TileFacts& facts) {
 }
 
 bool fits_32_bits(const TileGroup& group) {
-  constexpr double kMost = double((int64_t(1) << 31) - (1 << 20));
+  constexpr double kMax = double((int64_t(1) << 31) - (1 << 20));
   double points = 1;
   for (int64_t size : group.domain) points *= double(size);
-  if (points >= kMost) return false;
+  if (points >= kMax) return false;
   for (const TileAccess& access : group.accesses) {
     if (access.operand < 0) continue;
     double reach = double(std::abs(access.offset)) + double(std::abs(access.gather_stride)) * double(access.gather >= 0 ? access.gather_size : 0);
     for (int i = 0; i < group.domain.rank(); ++i) reach += double(std::abs(access.strides[i])) * double(std::max<int64_t>(group.domain[i] - 1, 0));
-    if (reach >= kMost) return false;
+    if (reach >= kMax) return false;
   }
   return true;
 }

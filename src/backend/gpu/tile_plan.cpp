@@ -27,7 +27,7 @@ class Planner {
 
   // The group is a row group; its last stores are the values that the column group `own` sums.
   std::optional<TilePlan> run_with_sums(const TileGroup& own, int sums) {
-    constexpr int64_t kMostRegisters = 64;
+    constexpr int64_t kMaxRegisters = 64;
     const int64_t blocks = 3 * chip_.multiprocessors;
     const TileGroup g = simplified(original_), columns = simplified(own);
     TileFacts f = facts_of(g);
@@ -41,7 +41,7 @@ class Planner {
     s.chunks = int(ceil_div(length / s.vector, 32));
     s.blocks = 3, s.sum_blocks = blocks, s.first_sum = own.operands + sums;
     const int64_t kept = int64_t(s.chunks) * s.vector * (kept_values(g, f).most + sums);
-    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * blocks || kept > 2 * kMostRegisters) return {};
+    if (g.reduced != 1 || columns.domain.rank() != 2 || length < 128 || length > kWarpRow || rows < 16 * blocks || kept > 2 * kMaxRegisters) return {};
     split(columns, facts_of(columns), blocks, [&](const TileGroup&, const TileFacts&) {
       TileText text = written(row_text, g, f, s);
       add(std::move(text), s, blocks, rows, length);

@@ -69,12 +69,12 @@ std::vector<int> TileSkeleton::plain_loads(const std::vector<char>& computes) co
 // Issues the last phase's loads before its first store. A store might alias a later load, in which case each load would be waited for separately. Excludes
 // loads whose address depends on earlier reductions.
 void TileSkeleton::load_ahead(int phase, TileKept& kept, std::vector<char>& made) {
-  constexpr int kMostValues = 32;  // limit on the registers for them
+  constexpr int kMaxValues = 32;  // limit on the registers for them
   std::vector<int> ahead;
   int values = 0;
   for (int n : plain_loads(phase_nodes(group_, facts_, phase)))
     if (!made[size_t(n)] && facts_.wide(n) && facts_.phase[size_t(n)] < phase) ahead.push_back(n), values += schedule_.chunks * schedule_.vector;
-  if (ahead.empty() || values > kMostValues) return;
+  if (ahead.empty() || values > kMaxValues) return;
   for (int n : ahead) {
     out_.line(fmt::format("{} k{}[{}][V];", TileWriter::type(group_.nodes[size_t(n)].dtype), n, schedule_.chunks));
     kept.registers[size_t(n)] = 1;

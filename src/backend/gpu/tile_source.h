@@ -36,9 +36,9 @@ struct TileText {
 
 // The launch arguments, passed by value: the fault record, the number of entries, the entries.
 struct TileEntryLayout {
-  static constexpr int64_t kHead = 16, kTail = 24, kMost = 4096;  // tail: n, r, first block; most: the limit that every driver supports
+  static constexpr int64_t kHead = 16, kTail = 24, kMax = 4096;  // tail: n, r, first block; most: the limit that every driver supports
   static int64_t bytes(size_t pointers) { return int64_t(pointers) * 8 + kTail; }
-  static int most(size_t pointers) { return int((kMost - kHead) / bytes(pointers)); }
+  static int most(size_t pointers) { return int((kMax - kHead) / bytes(pointers)); }
 };
 
 TileText map_text(const TileGroup& group, const TileFacts& facts, const TileSchedule& schedule);             // n: points

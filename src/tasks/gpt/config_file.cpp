@@ -28,8 +28,8 @@ class ConfigReader {
       read_own();
     else
       fail(ErrorCode::io, "[gpt] {}: model_type is {}; Ridge reads {}, {} and {}", name_, type.empty() ? "missing" : type, kGpt2Type, kLlamaType, kOwnType);
-    constexpr int64_t kMostLayers = 65536;
-    if (c_.layers > kMostLayers) fail(ErrorCode::io, "[gpt] {}: {} layers; Ridge reads up to {}", name_, c_.layers, kMostLayers);
+    constexpr int64_t kMaxLayers = 65536;
+    if (c_.layers > kMaxLayers) fail(ErrorCode::io, "[gpt] {}: {} layers; Ridge reads up to {}", name_, c_.layers, kMaxLayers);
     try {
       gpt_parameters(c_);
     } catch (const Error& e) {
@@ -56,8 +56,8 @@ class ConfigReader {
 
   int64_t size(const Json& json, const char* key) const {
     const Json& value = member(json, key);
-    constexpr int64_t kMost = int64_t(1) << 31;
-    if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kMost)
+    constexpr int64_t kMax = int64_t(1) << 31;
+    if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() > kMax)
       fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is not a size", name_, key, brief(value));
     return value.get<int64_t>();
   }

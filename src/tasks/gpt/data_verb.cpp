@@ -23,7 +23,7 @@
 namespace ridge {
 namespace {
 
-constexpr int64_t kLeastVocab = 257, kMostVocab = 1 << 24;  // always includes all bytes and the end-of-text token
+constexpr int64_t kMinVocab = 257, kMaxVocab = 1 << 24;  // always includes all bytes and the end-of-text token
 
 constexpr std::string_view kCommandLine = "command line";  // the name of this source in settings
 
@@ -101,8 +101,8 @@ int64_t take_vocab(std::vector<std::string>& words, int64_t otherwise) {
   const std::string_view digits = std::string_view(*found).substr(kName.size());
   int64_t vocab = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), vocab);
-  if (error != std::errc() || end != digits.data() + digits.size() || vocab < kLeastVocab || vocab > kMostVocab)
-    fail(ErrorCode::usage, "[data] {}: a vocabulary has {} to {} tokens", *found, kLeastVocab, kMostVocab);
+  if (error != std::errc() || end != digits.data() + digits.size() || vocab < kMinVocab || vocab > kMaxVocab)
+    fail(ErrorCode::usage, "[data] {}: a vocabulary has {} to {} tokens", *found, kMinVocab, kMaxVocab);
   words.erase(found);
   return vocab;
 }
@@ -181,7 +181,7 @@ Verb data_verb() {
   prepare_verb.options = {
       {Kind::word, "source", &arguments->source, "a text file, a folder of text files, or builtin"},
       {Kind::text, "--out", &arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache"},
-      {Kind::range, "--vocab", &arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text", kLeastVocab, kMostVocab},
+      {Kind::range, "--vocab", &arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text", kMinVocab, kMaxVocab},
       {Kind::flag, "--json", &arguments->json, "one JSON document"}};
   prepare_verb.run = [arguments](const config::Sources& sources) { return prepare(*arguments, sources); };
 

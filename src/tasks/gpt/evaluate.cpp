@@ -30,8 +30,8 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   GptParameters::Nodes nodes = parameters.trace(g);
   NodeId in = g.input(types[0], "tokens"), target = g.input(types[1], "targets");
   NodeId logits = gpt_forward(b, c, nodes.values, in);
-  const bool far = !backend.host_memory();
-  if (far && parameters.storage() != DType::f32) logits = keep_wide(g, autocast(g, {&logits, 1}, parameters.storage())[0]);  // as in the sampler
+  const bool on_device = !backend.host_memory();
+  if (on_device && parameters.storage() != DType::f32) logits = keep_wide(g, autocast(g, {&logits, 1}, parameters.storage())[0]);  // as in the sampler
   Builder::SumCount loss = b.cross_entropy(logits, target, kNoTarget);
   std::vector<NodeId> inputs = nodes.inputs;
   inputs.insert(inputs.end(), {in, target});
@@ -51,7 +51,7 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
   std::vector<void*> out = {&sums[0], &sums[1]};
   Arena device(backend);  // tokens, targets, sums
   const int64_t bytes = types[0].bytes(), place = (bytes + 63) / 64 * 64;
-  if (far) {
+  if (on_device) {
     device.require(2 * place + int64_t(sizeof sums));
     data.insert(data.end(), {device.data(), device.data() + place});
     out = {device.data() + 2 * place, device.data() + 2 * place + sizeof(float)};
@@ -70,9 +70,9 @@ GptEvaluation evaluate_gpt(const GptParameters& parameters, const BatchSource& b
       for (int64_t t : {tokens[size_t(k)], targets[size_t(k)]})
         if (t < 0 || t >= c.vocab)
           fail(ErrorCode::io, "[evaluate] token {} is not in the model's vocabulary of {}; is this the model's tokenizer?", t, c.vocab);
-    if (far) backend.upload(device.data(), tokens.data(), bytes), backend.upload(device.data() + place, targets.data(), bytes);
+    if (on_device) backend.upload(device.data(), tokens.data(), bytes), backend.upload(device.data() + place, targets.data(), bytes);
     program.run(data, out);
-    if (far) backend.download(sums, out[0], sizeof sums), backend.wait();
+    if (on_device) backend.download(sums, out[0], sizeof sums), backend.wait();
     result.nats += sums[0], result.tokens += int64_t(sums[1]), result.windows += batches.samples(i);
     for (int64_t k = 0; tokenizer && k < live; ++k)
       if (const size_t t = size_t(targets[size_t(k)]); t < sizes.size()) result.characters += sizes[t].first, result.bytes += sizes[t].second;

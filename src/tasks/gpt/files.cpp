@@ -217,15 +217,15 @@ std::string runs_instead_of(fs::path path) {
   std::vector<std::string> runs;
   std::error_code ignored;
   for (const fs::path& folder : {path, path.has_parent_path() ? path.parent_path() : fs::path("."), fs::path("runs")}) {
-    auto look = [&](const fs::path& run) {
+    auto consider = [&](const fs::path& run) {
       const std::string name = run.lexically_normal().string();
       if (run != path && fs::is_directory(run / "checkpoints", ignored) && std::find(runs.begin(), runs.end(), name) == runs.end()) runs.push_back(name);
     };
     if (!fs::is_directory(folder, ignored)) continue;
-    if (folder != ".") look(folder);
-    for (auto entry = fs::directory_iterator(folder, ignored); entry != fs::directory_iterator(); entry.increment(ignored)) look(entry->path());
+    if (folder != ".") consider(folder);
+    for (auto entry = fs::directory_iterator(folder, ignored); entry != fs::directory_iterator(); entry.increment(ignored)) consider(entry->path());
     if (folder == path)  // an experiment contains data sets, which contain seeds
-      for (const fs::path& run : find_runs(path)) look(run);
+      for (const fs::path& run : find_runs(path)) consider(run);
     if (folder == path && !runs.empty()) break;
   }
   if (runs.empty()) return fs::exists(path, ignored) ? "ridge train gpt makes a run" : fmt::format("ridge train gpt --out {} makes a run there", path.string());

@@ -101,7 +101,7 @@ FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& tea
   if (figures == Figures::none) return {};
   if (whole.width < kNarrowest) return {{}, fmt::format("a width of {} is too narrow for a coarser format to pay", whole.width)};
   const Trial trial(whole, samples);
-  Profile profile{fingerprint(look_at_machine({}))};
+  Profile profile{fingerprint(detect_machine({}))};
   const std::string key = trial.key(team);
   double speed = profile.number(key).value_or(0);
   if (const auto before = found.find(profile.file().string() + key); speed <= 0 && before != found.end()) speed = before->second;

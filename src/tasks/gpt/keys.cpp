@@ -8,7 +8,7 @@ namespace config::gpt_keys {  // named, because these names are too common for f
 
 using enum Type;
 
-constexpr double kMostSteps = 1e12;
+constexpr double kMaxSteps = 1e12;
 constexpr std::string_view kSamplingGroup = "Sampling";
 
 // clang-format off
@@ -37,7 +37,7 @@ constexpr Key kModelKeys[] = {
 };
 constexpr Key kRunKeys[] = {
   {.name = "sample_interval", .group = kRunGroup, .type = integer, .initial = "auto", .help = "steps between text samples; auto: four per run", .words = "auto|none",
-   .low = 1, .high = kMostSteps, .used_by = "plan, train"},
+   .low = 1, .high = kMaxSteps, .used_by = "plan, train"},
 };
 constexpr Key kSamplingKeys[] = {
   {.name = "temperature", .group = kSamplingGroup, .type = real, .initial = "0.8", .help = "sampling temperature; 0: always the most likely token", .high = 1000,

@@ -43,16 +43,16 @@ GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill&
   if (storage != DType::f32 && storage != DType::bf16 && storage != DType::f16)
     fail(ErrorCode::dtype, "[gpt] weights cannot be kept as {}; use f32, bf16 or f16", name(storage));
   s.config = config, s.storage = storage;
-  const bool far = !backend.host_memory();
+  const bool on_device = !backend.host_memory();
   const std::vector<Parameter> parameters = gpt_parameters(config);
   int64_t longest = 0;
   for (const Parameter& p : parameters) {
     s.types.push_back({storage_of(p, storage), p.shape});
     s.owned += aligned(s.types.back().bytes());
-    if (far || s.types.back().dtype != DType::f32) longest = std::max(longest, p.shape.numel());
+    if (on_device || s.types.back().dtype != DType::f32) longest = std::max(longest, p.shape.numel());
   }
   std::byte* at = nullptr;
-  if (far) {
+  if (on_device) {
     s.device.emplace(backend).require(s.owned);
     at = s.device->data();
   } else {
@@ -60,18 +60,18 @@ GptParameters::GptParameters(const GptConfig& config, DType storage, const Fill&
     at = s.memory.data();
   }
   std::vector<float> wide(static_cast<size_t>(longest));
-  std::vector<uint16_t> narrow(far && storage != DType::f32 ? wide.size() : 0);
+  std::vector<uint16_t> narrow(on_device && storage != DType::f32 ? wide.size() : 0);
   for (size_t i = 0; i < parameters.size(); ++i) {
     const size_t n = size_t(parameters[i].shape.numel());
     s.data.push_back(at);
     const bool whole = s.types[i].dtype == DType::f32;
-    const std::span<float> values(whole && !far ? reinterpret_cast<float*>(at) : wide.data(), n);
+    const std::span<float> values(whole && !on_device ? reinterpret_cast<float*>(at) : wide.data(), n);
     fill(i, values);
     if (!whole) {
-      uint16_t* to = far ? narrow.data() : reinterpret_cast<uint16_t*>(at);
+      uint16_t* to = on_device ? narrow.data() : reinterpret_cast<uint16_t*>(at);
       for (size_t k = 0; k < n; ++k) to[k] = storage == DType::bf16 ? f32_to_bf16(values[k]) : f32_to_f16(values[k]);
     }
-    if (far) backend.upload(at, whole ? static_cast<const void*>(wide.data()) : narrow.data(), s.types[i].bytes());
+    if (on_device) backend.upload(at, whole ? static_cast<const void*>(wide.data()) : narrow.data(), s.types[i].bytes());
     at += aligned(s.types[i].bytes());
   }
 }

@@ -94,12 +94,12 @@ class GptPlanner {
   // Requested sizes that conflict with the weights are an error, not ignored.
   void check_sizes() {
     GptConfig asked = gpt_config(s_, run_.init_from->config.vocab);
-    const auto wishes = size_words(asked);
-    run_.settled = size_words(run_.init_from->config);
-    for (size_t i = 0; i < wishes.size(); ++i) {
-      const auto& [key, value] = run_.settled[i];
-      if (wishes[i].second != value && planner_.is_set_now(key.c_str()))
-        fail(ErrorCode::usage, "[gpt] the model in {} has {} {}, not {}; leave {} out", run_.init_from->folder.string(), key, value, wishes[i].second, key);
+    const auto requested = size_words(asked);
+    run_.fixed_sizes = size_words(run_.init_from->config);
+    for (size_t i = 0; i < requested.size(); ++i) {
+      const auto& [key, value] = run_.fixed_sizes[i];
+      if (requested[i].second != value && planner_.is_set_now(key.c_str()))
+        fail(ErrorCode::usage, "[gpt] the model in {} has {} {}, not {}; leave {} out", run_.init_from->folder.string(), key, value, requested[i].second, key);
     }
   }
 

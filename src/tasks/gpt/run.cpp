@@ -73,7 +73,7 @@ std::string GptRun::sample() {
 }
 
 std::optional<double> nats_per_character(const GptRun& run, double loss) {
-  const double characters = characters_a_token(run.data, run.model.block, run.validation_windows);
+  const double characters = count_characters_per_token(run.data, run.model.block, run.validation_windows);
   if (characters <= 0) return {};
   return loss / characters;
 }
@@ -114,7 +114,7 @@ TrainerTask GptRun::trainer_task(const Resolved& settings) {
 }
 
 void GptRun::add_found_settings(Resolved& settings) const {
-  for (const auto& [key, value] : settled) settings.replace(key, value, "init_from");
+  for (const auto& [key, value] : fixed_sizes) settings.replace(key, value, "init_from");
 }
 
 void GptRun::write_artifact(const std::filesystem::path& folder) {

@@ -42,9 +42,9 @@ class GptRun final : public TaskRun {
   std::unique_ptr<BatchSource> train, validation;
   int64_t validation_windows = 0, all_validation_windows = 0;
   double tokens_per_epoch = 0;
-  std::unique_ptr<GptWeights> init_from;                     // null: new weights
-  std::vector<std::pair<std::string, std::string>> settled;  // sizes determined by those weights, by key
-  std::unique_ptr<GptSampler> sampler;                       // null: no samples requested, or no tokenizer
+  std::unique_ptr<GptWeights> init_from;                         // null: new weights
+  std::vector<std::pair<std::string, std::string>> fixed_sizes;  // sizes determined by those weights, by key
+  std::unique_ptr<GptSampler> sampler;                           // null: no samples requested, or no tokenizer
   int64_t sampled_tokens = 0;
   double sampled_seconds = 0;
 };

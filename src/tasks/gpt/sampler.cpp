@@ -71,10 +71,10 @@ Executable compile(const GptParameters& parameters, const CacheLayout& layout, i
 
 }  // namespace
 
-Precision kept_precision(DType weights, const Backend& backend, std::string_view wish) {
+Precision kept_precision(DType weights, const Backend& backend, std::string_view requested) {
   const bool widens = backend.host_memory() && (has_avx512(isa_tier()) || isa_tier() == IsaTier::avx2);
   const Precision usual = weights == DType::bf16 ? Precision::bf16 : weights == DType::f16 || widens ? Precision::fp16 : Precision::fp32;
-  return parse_precision(wish).value_or(usual);
+  return parse_precision(requested).value_or(usual);
 }
 
 Token draw_token(std::span<const float> logits, const SampleOptions& o, uint64_t index) {
@@ -85,16 +85,16 @@ Token draw_token(std::span<const float> logits, const SampleOptions& o, uint64_t
   if (logits.empty()) fail(ErrorCode::value, "[sample] there are no logits: feed a token first");
   for (float x : logits)
     if (!std::isfinite(x)) fail(ErrorCode::value, "[sample] the model's logits are not finite: its weights are damaged or it has diverged");
-  const auto likelier = [&](Token a, Token b) { return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b; };
+  const auto more_likely = [&](Token a, Token b) { return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b; };
   std::vector<Token> kept(logits.size());
   std::iota(kept.begin(), kept.end(), 0);
-  if (o.temperature == 0) return *std::min_element(kept.begin(), kept.end(), likelier);
+  if (o.temperature == 0) return *std::min_element(kept.begin(), kept.end(), more_likely);
   if (o.top_k && o.top_k < int64_t(kept.size())) {
-    std::nth_element(kept.begin(), kept.begin() + (o.top_k - 1), kept.end(), likelier);
+    std::nth_element(kept.begin(), kept.begin() + (o.top_k - 1), kept.end(), more_likely);
     kept.resize(size_t(o.top_k));
   }
   if (o.top_p < 1)
-    std::sort(kept.begin(), kept.end(), likelier);
+    std::sort(kept.begin(), kept.end(), more_likely);
   else
     std::sort(kept.begin(), kept.end());
   const double top = *std::max_element(logits.begin(), logits.end());
@@ -120,7 +120,7 @@ struct GptSampler::State {
   CacheLayout layout;
   std::shared_ptr<Arena> arena;  // shared by both programs
   Executable one, many;
-  Backend* far;  // a device with its own memory; null: host memory is used in place
+  Backend* gpu;  // a device with its own memory; null: host memory is used in place
   BufferPool pool;
   BufferPool::Buffer cache;
   Arena device;  // the cache, then the inputs and outputs of a run
@@ -139,28 +139,28 @@ struct GptSampler::State {
         arena(std::make_shared<Arena>(backend)),
         one(compile(*parameters, layout, 1, arena, backend)),
         many(compile(*parameters, layout, chunk, arena, backend)),
-        far(backend.host_memory() ? nullptr : &backend),
+        gpu(backend.host_memory() ? nullptr : &backend),
         device(backend),
         given(size_t(chunk) + 2),
         logits(size_t(parameters->config().vocab)) {
     history.reserve(size_t(parameters->config().block) + 1);
-    if (far) device.require(cache_bytes() + given_bytes() + int64_t(logits.size() * sizeof(float)));
+    if (gpu) device.require(cache_bytes() + given_bytes() + int64_t(logits.size() * sizeof(float)));
   }
 
   int64_t parts() const { return 2 * parameters->config().layers; }
   // A large cache uses whole huge pages, because all of it is read for every token.
   int64_t cache_bytes() const {
     const int64_t bytes = std::max<int64_t>(1, parts()) * layout.bytes;
-    return far || bytes < kHugePage / 2 ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    return gpu || bytes < kHugePage / 2 ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
   }
   int64_t given_bytes() const { return (int64_t(given.size() * sizeof(int64_t)) + 63) / 64 * 64; }
 
   void map() {
     if (!inputs.empty()) return;
-    std::byte* at = far ? device.data() : nullptr;
+    std::byte* at = gpu ? device.data() : nullptr;
     inputs = parameters->data();
     const int64_t* words = given.data();
-    if (far) {
+    if (gpu) {
       words = reinterpret_cast<const int64_t*>(at + cache_bytes());
       outputs = {at + cache_bytes() + given_bytes()};
     } else {
@@ -180,9 +180,9 @@ struct GptSampler::State {
       std::fill(given.begin(), given.end(), 0);
       given[0] = position, given[1] = live;
       std::copy_n(fed.begin(), live, given.begin() + 2);
-      if (far) far->upload(device.data() + cache_bytes(), given.data(), int64_t(given.size() * sizeof(int64_t)));
+      if (gpu) gpu->upload(device.data() + cache_bytes(), given.data(), int64_t(given.size() * sizeof(int64_t)));
       (by_one ? one : many).run(inputs, outputs);
-      if (far && int64_t(fed.size()) == live) far->download(logits.data(), outputs[0], int64_t(logits.size() * sizeof(float)));
+      if (gpu && int64_t(fed.size()) == live) gpu->download(logits.data(), outputs[0], int64_t(logits.size() * sizeof(float)));
       position += live, fresh = true;
       fed = fed.subspan(size_t(live));
     }
@@ -240,7 +240,7 @@ void GptSampler::prepare() {
 int64_t GptSampler::planned_bytes() const {
   const State& s = *state_;
   const Report &one = s.one.report(), &many = s.many.report();
-  return (s.far ? s.device.bytes() : s.cache_bytes()) + std::max(one.planned_bytes, many.planned_bytes);
+  return (s.gpu ? s.device.bytes() : s.cache_bytes()) + std::max(one.planned_bytes, many.planned_bytes);
 }
 
 int64_t GptSampler::bytes_read(int64_t position) const {

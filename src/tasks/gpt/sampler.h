@@ -25,10 +25,10 @@ struct SampleOptions {
 // ErrorCode::value if options are out of range or logits are not finite.
 Token draw_token(std::span<const float> logits, const SampleOptions& options, uint64_t index);
 
-// The storage format of cached keys and values. `wish`: fp32, bf16 or fp16; auto: the format of the weights, but fp16 with fp32 weights on a CPU that
+// The storage format of cached keys and values. `requested`: fp32, bf16 or fp16; auto: the format of the weights, but fp16 with fp32 weights on a CPU that
 // widens it in hardware. A token reads the whole cache, which is why tokens late in a text cost more; fp16's eleven bits change logits by only a
 // thousandth or two. A GPU is limited by the number of kernels instead, and has no kernels for products of mixed formats.
-Precision kept_precision(DType weights, const Backend& backend, std::string_view wish = "auto");
+Precision kept_precision(DType weights, const Backend& backend, std::string_view requested = "auto");
 
 class GptSampler {
  public:

@@ -20,9 +20,9 @@ T required(const config::Resolved& settings, const char* key) {
 
 int64_t required_size(const config::Resolved& settings, const char* key) { return required<int64_t>(settings, key); }
 
-int64_t host_memory(const config::Resolved& settings, bool far) {
+int64_t host_memory(const config::Resolved& settings, bool on_device) {
   BudgetFacts facts = budget_facts(read_limits(), resident_bytes());
-  if (!far) facts.wish = settings.get<std::optional<int64_t>>("memory").value_or(0), facts.fraction = settings.get<double>("memory_fraction");
+  if (!on_device) facts.requested = settings.get<std::optional<int64_t>>("memory").value_or(0), facts.fraction = settings.get<double>("memory_fraction");
   return memory_budget(facts).bytes;
 }
 

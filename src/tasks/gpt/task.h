@@ -13,8 +13,8 @@ void register_gpt_keys();  // also registers presets
 // An integer from the settings or their preset. ErrorCode::usage if neither has it.
 int64_t required_size(const config::Resolved& settings, const char* key);
 
-// Host memory limit of the process while it prepares data, in bytes. `far`: memory=SIZE refers to a device with its own memory.
-int64_t host_memory(const config::Resolved& settings, bool far = false);
+// Host memory limit of the process while it prepares data, in bytes. `on_device`: memory=SIZE refers to a device with its own memory.
+int64_t host_memory(const config::Resolved& settings, bool on_device = false);
 
 // ErrorCode::usage if a size is missing from both the settings and their preset.
 GptConfig gpt_config(const config::Resolved& settings, int64_t vocab);

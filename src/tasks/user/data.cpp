@@ -79,7 +79,7 @@ class FunctionSource : public BatchSource {
   const std::vector<Type>& types() const override { return types_; }
   int64_t batches() const override { return endless_ ? -1 : data_->batches; }
   void fill(int64_t number, std::span<std::byte* const> tensors) const override {
-    BatchTensor batch[kMostBatchTensors];
+    BatchTensor batch[kMaxBatchTensors];
     for (size_t i = 0; i < specs_.size(); ++i) batch[i] = {specs_[i].shape, specs_[i].dtype, tensors[i]};
     data_->fill(data_->batches > 0 ? number % data_->batches : number, {batch, specs_.size()});
   }
@@ -92,7 +92,7 @@ class FunctionSource : public BatchSource {
 };
 
 std::shared_ptr<Data::State> batches_of(std::vector<BatchSpec> batch) {
-  if (batch.empty() || batch.size() > kMostBatchTensors) fail(ErrorCode::value, "[data] a batch of {} tensors; give 1 to {}", batch.size(), kMostBatchTensors);
+  if (batch.empty() || batch.size() > kMaxBatchTensors) fail(ErrorCode::value, "[data] a batch of {} tensors; give 1 to {}", batch.size(), kMaxBatchTensors);
   auto state = std::make_shared<Data::State>();
   state->batch = std::move(batch);
   return state;

@@ -49,7 +49,7 @@ class CheckedFeed : public BatchFeed {
   Feed& feed_;
   std::vector<BatchSpec> specs_;
   std::vector<Tensor> batch_;
-  std::array<const void*, kMostBatchTensors> data_ = {};
+  std::array<const void*, kMaxBatchTensors> data_ = {};
 };
 
 std::vector<StateTensor> state_of(const Feed& feed) {
@@ -91,7 +91,7 @@ struct Trainer::State final : TaskRun {
     options.seed = args.seed, options.folder = args.out, options.resume = begun;
     plan(options);
     if (args.out.empty() || begun) return;
-    if (const std::optional<std::string> file = file_in_the_way(args.out, true, settings))
+    if (const std::optional<std::string> file = conflicting_file(args.out, true, settings))
       fail(ErrorCode::usage, "[trainer] {} holds files that a run would overwrite: {}; move them away, or {}", args.out, *file, kRestartHint);
   }
 
@@ -246,7 +246,7 @@ struct Trainer::State final : TaskRun {
     });
     if (!finished)
       return train_in_folder(*this, settings, {.show = args.show, .tensorboard = args.tensorboard, .config = config_text(settings, args.out)}).outcome;
-    if (args.show) say(stdout, fmt::format("{} is finished: its weights are loaded", args.out));
+    if (args.show) print_line(stdout, fmt::format("{} is finished: its weights are loaded", args.out));
     return train_run(*this, settings, {});
   }
 
@@ -292,9 +292,9 @@ void load_weights(const std::vector<NamedTensor>& parameters, const std::string&
   std::filesystem::path file = path;
   if (std::filesystem::is_directory(file / "checkpoints")) {
     const CheckpointStore store(file / "checkpoints");
-    std::vector<std::string> passed_over;
-    std::optional<StoredCheckpoint> found = store.best(passed_over);
-    if (!found) found = store.newest(passed_over);
+    std::vector<std::string> notices;
+    std::optional<StoredCheckpoint> found = store.best(notices);
+    if (!found) found = store.newest(notices);
     if (!found) fail(ErrorCode::io, "[weights] {} has no whole checkpoint", path);
     file = found->folder;
   }
