@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "step/read_program.h"
 #include "train/experiment.h"
-#include "train/far_backend.h"
+#include "train/device_like_backend.h"
 #include "train/loss_plot.h"
 #include "train/small_run.h"
 

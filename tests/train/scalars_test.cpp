@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "ridge/ridge.h"
 #include "step/read_program.h"
-#include "train/far_backend.h"
+#include "train/device_like_backend.h"
 #include "train/small_gpt.h"
 #include "train/train_view.h"
 

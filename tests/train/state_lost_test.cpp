@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "train/far_backend.h"
+#include "train/device_like_backend.h"
 #include "train/small_run.h"
 
 namespace ridge {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "train/far_backend.h"
+#include "train/device_like_backend.h"
 #include "train/small_run.h"
 
 namespace ridge {

@@ -1,6 +1,6 @@
 // Laws of a device with its own memory that runs asynchronously: it gives the same bits as the CPU, the host never touches its addresses, and nothing waits
 // inside a step.
-#include "train/far_backend.h"
+#include "train/device_like_backend.h"
 
 #include <gtest/gtest.h>
 
