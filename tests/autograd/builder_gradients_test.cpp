@@ -203,7 +203,7 @@ TEST_P(BuilderGradients, MatchCentralDifferencesTwice) {
 
 INSTANTIATE_TEST_SUITE_P(All, BuilderGradients, ::testing::Range(size_t(0), formulas().size()), [](const auto& info) { return formulas()[info.param].name; });
 
-TEST(Gradients, OfNarrowTypesHaveTheirType) {
+TEST(Gradients, KeepTheTypeOfNarrowOperands) {
   Graph graph;
   Builder b(graph);
   NodeId x = graph.input({DType::bf16, {3, 4}}, "x"), w = graph.input({DType::f32, {4}}, "w");
@@ -213,7 +213,7 @@ TEST(Gradients, OfNarrowTypesHaveTheirType) {
   EXPECT_EQ(to_string(graph.type(g[1])), "f32[4]");
 }
 
-TEST(Gradients, AreZeroWhereNothingFlows) {
+TEST(Gradients, AreZeroForUnrelatedInputs) {
   Graph graph;
   Builder b(graph);
   NodeId x = graph.input({DType::f32, {3}}, "x"), y = graph.input({DType::f32, {2}}, "y");
@@ -243,7 +243,7 @@ TEST(Gradients, TiesFollowPyTorch) {
   EXPECT_EQ(gradient(b.sum(b.max_pool(image, Shape{4}, Shape{4}, Shape{0}))), (std::vector<double>{1, 0, 0, 0}));  // the first maximum
 }
 
-TEST(Gradients, OfUsersOwnRule) {
+TEST(Gradients, UseACustomRule) {
   Graph graph;
   Builder b(graph);
   NodeId x = graph.input({DType::f32, {2}}, "x"), y = graph.input({DType::f32, {2}}, "y");
@@ -262,7 +262,7 @@ TEST(Gradients, OfUsersOwnRule) {
   EXPECT_EQ(got[1].f, (std::vector<double>{0, 0}));
 }
 
-TEST(Gradients, RefuseWhatHasNone) {
+TEST(Gradients, RejectOpsWithoutGradients) {
   Graph graph;
   Builder b(graph);
   NodeId x = graph.input({DType::f32, {3}}, "x"), n = graph.input({DType::i64, {3}}, "n");

@@ -53,7 +53,7 @@ TEST_P(OpGradients, MatchCentralDifferences) {
   EXPECT_EQ(checked > 0, expected) << "a differentiable op needs a sample with a floating operand and result";
 }
 
-TEST_P(OpGradients, HaveGradientsOfTheirOwn) {
+TEST_P(OpGradients, AreDifferentiableAgain) {
   Op op = Op(GetParam());
   if (row(op).traits & OpRow::no_gradient) return;
   bool done = false;

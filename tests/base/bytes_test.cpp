@@ -5,7 +5,7 @@
 namespace ridge {
 namespace {
 
-TEST(Bytes, ReadInBothKindsOfUnits) {
+TEST(Bytes, ParseBinaryAndDecimalUnits) {
   for (auto [text, bytes] : {std::pair("0", int64_t(0)),
                              {"100000", 100000},
                              {"512MiB", 512LL << 20},
@@ -22,7 +22,7 @@ TEST(Bytes, ReadInBothKindsOfUnits) {
     EXPECT_EQ(bytes_of(bad), std::nullopt) << bad;
 }
 
-TEST(Bytes, WrittenExactly) {
+TEST(Bytes, AreWrittenExactly) {
   for (int64_t bytes : {int64_t(0), int64_t(1), int64_t(999), int64_t(1000), int64_t(1024), int64_t(3) << 29, int64_t(2'000'000'000), INT64_MAX, INT64_MAX - 1,
                         int64_t(1) << 62})
     EXPECT_EQ(bytes_of(exact_bytes(bytes)), bytes) << exact_bytes(bytes);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-TEST(CheckedProduct, IsExactUpToTheLargestNumber) {
+TEST(CheckedProduct, IsExactUpToTheLimit) {
   EXPECT_EQ(checked_product("x", "things", {}), 1);
   EXPECT_EQ(checked_product("x", "things", {{"a", 3}, {"b", 5}, {"", 7}}), 105);
   EXPECT_EQ(checked_product("x", "things", {{"a", kMax}, {"b", 1}}), kMax);
@@ -19,7 +19,7 @@ TEST(CheckedProduct, IsExactUpToTheLargestNumber) {
   EXPECT_EQ(checked_product("x", "things", {{"a", kMax}, {"b", kMax}, {"c", 0}}), 0) << "nothing of anything";
 }
 
-TEST(CheckedProduct, NamesTheFactorsOfWhatDoesNotFit) {
+TEST(CheckedProduct, NamesTheFactorsOnOverflow) {
   for (int64_t b : {int64_t(1'000'000'000), kMax}) {
     try {
       checked_product("gpt", "tokens", {{"steps", 1'000'000'000'000}, {"batch", b}, {"", 8}});

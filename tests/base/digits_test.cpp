@@ -20,7 +20,7 @@ std::string digits(double x) {
   return text.substr(1);
 }
 
-TEST(Digits, AreThoseThatPeopleWouldWrite) {
+TEST(Digits, AreShortAndReadable) {
   for (const auto& [x, text] : {std::pair(0.0, "0"),
                                 {1.0, "1"},
                                 {-1.0, "-1"},
@@ -43,7 +43,7 @@ TEST(Digits, AreThoseThatPeopleWouldWrite) {
     EXPECT_EQ(digits(x), text);
 }
 
-TEST(Digits, TellAnyTwoFloatsApart) {
+TEST(Digits, DistinguishAnyTwoFloats) {
   std::mt19937 random(5);
   for (int i = 0; i < 200'000; ++i) {
     const float x = std::bit_cast<float>(uint32_t(random()));
@@ -52,7 +52,7 @@ TEST(Digits, TellAnyTwoFloatsApart) {
   }
 }
 
-TEST(Digits, AreNineOfAnyNumber) {
+TEST(Digits, HaveNineDigitsOfPrecision) {
   std::mt19937_64 random(6);
   std::uniform_real_distribution<double> exponent(-16, 17);
   for (int i = 0; i < 100'000; ++i) {

@@ -32,13 +32,13 @@ TEST(DType, PromotionKeepsTheHigherKind) {
     }
 }
 
-TEST(DType, PromotionFollowsPyTorchWhereItSurprises) {
+TEST(DType, PromotionFollowsPyTorchInSurprisingCases) {
   EXPECT_EQ(promote(DType::f16, DType::bf16), DType::f32);  // neither can represent the other
   EXPECT_EQ(promote(DType::i64, DType::f16), DType::f16);   // an integer never widens a float
   EXPECT_EQ(promote(DType::u8, DType::i32), DType::i32);
 }
 
-TEST(DType, NamesRoundTripAndUnknownOnesAreRefused) {
+TEST(DType, NamesRoundTripAndUnknownOnesAreRejected) {
   for (DType a : kAll) EXPECT_EQ(dtype_from(name(a)), a);
   EXPECT_EQ(dtype_from("bfloat16"), DType::bf16);
   EXPECT_EQ(dtype_from("float"), DType::f32);

@@ -7,7 +7,7 @@
 namespace ridge {
 namespace {
 
-TEST(Features, TheTierIsTheOneAskedFor) {
+TEST(Features, UseTheRequestedTier) {
   const char* requested = std::getenv("RIDGE_ISA");
   if (requested && *requested) {
     EXPECT_EQ(name(isa_tier()), requested);

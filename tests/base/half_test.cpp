@@ -21,7 +21,7 @@ double value_by_definition(uint16_t h, int exponent, int mantissa) {
   return e ? sign * std::ldexp(1 + std::ldexp(m, -mantissa), e - bias) : sign * std::ldexp(m, 1 - bias - mantissa);
 }
 
-TEST(Half, EveryF16HasTheValueOfItsDefinition) {
+TEST(Half, EveryF16MatchesItsDefinition) {
   for (uint32_t h = 0; h < 0x10000; ++h) {
     double expected = value_by_definition(uint16_t(h), 5, 10);
     float got = f16_to_f32(uint16_t(h));
@@ -33,7 +33,7 @@ TEST(Half, EveryF16HasTheValueOfItsDefinition) {
   }
 }
 
-TEST(Half, EveryBf16HasTheValueOfItsDefinition) {
+TEST(Half, EveryBf16MatchesItsDefinition) {
   for (uint32_t h = 0; h < 0x10000; ++h) {
     double expected = value_by_definition(uint16_t(h), 8, 7);
     float got = bf16_to_f32(uint16_t(h));
@@ -45,7 +45,7 @@ TEST(Half, EveryBf16HasTheValueOfItsDefinition) {
   }
 }
 
-TEST(Half, EveryPatternSurvivesTheRoundTrip) {
+TEST(Half, EveryPatternRoundTrips) {
   for (uint32_t h = 0; h < 0x10000; ++h) {
     if (!std::isnan(f16_to_f32(uint16_t(h)))) {
       ASSERT_EQ(f32_to_f16(f16_to_f32(uint16_t(h))), h);
@@ -83,7 +83,7 @@ void check_rounding(uint16_t infinity, Widen widen, Narrow narrow) {
 TEST(Half, F16RoundsToNearestEven) { check_rounding(0x7c00, f16_to_f32, f32_to_f16); }
 TEST(Half, Bf16RoundsToNearestEven) { check_rounding(0x7f80, bf16_to_f32, f32_to_bf16); }
 
-TEST(Half, ValuesBeyondTheLargestBecomeInfinity) {
+TEST(Half, LargeValuesBecomeInfinity) {
   EXPECT_EQ(f32_to_f16(65504.f), 0x7bff);
   EXPECT_EQ(f32_to_f16(std::nextafter(65520.f, 0.f)), 0x7bff);
   EXPECT_EQ(f32_to_f16(65520.f), 0x7c00);

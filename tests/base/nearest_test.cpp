@@ -19,7 +19,7 @@ TEST(Nearest, DistanceCountsEdits) {
   }
 }
 
-TEST(Nearest, FirstOfTheNearestNames) {
+TEST(Nearest, PicksTheFirstOfEquallyNearNames) {
   const std::string_view names[] = {"bench", "batch", "demo"};
   EXPECT_EQ(nearest("bnech", names), "bench");
   EXPECT_EQ(nearest("bath", names), "batch");

@@ -17,7 +17,7 @@ TEST(Philox, MatchesTheKnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Philox, EveryOperandChangesTheWords) {
+TEST(Philox, DependsOnEveryOperand) {
   RandomKey key{.seed = 7, .step = 3, .stream = 5};
   Words base = philox(key, 11);
   EXPECT_NE(base, philox({8, 3, 5}, 11));
@@ -29,13 +29,13 @@ TEST(Philox, EveryOperandChangesTheWords) {
 }
 
 // A split batch draws the same numbers, so a word depends on the global index alone, also past 2^32 elements.
-TEST(Philox, AWordDependsOnItsIndexOnly) {
+TEST(Philox, WordsDependOnTheirIndexOnly) {
   RandomKey key{.seed = 42, .step = 1, .stream = 2};
   for (uint64_t first : {uint64_t(0), uint64_t(1) << 31, (uint64_t(1) << 34) + 4})
     for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(random_word(key, first + i), philox(key, (first + i) / 4)[i % 4]);
 }
 
-TEST(Uniform, StaysBelowOneAndIsEven) {
+TEST(Uniform, IsBelowOneAndUniform) {
   EXPECT_EQ(uniform_from(0), 0.f);
   EXPECT_EQ(uniform_from(~0u), 1.f - 0x1p-24f);
   EXPECT_EQ(uniform_from(1u << 31), 0.5f);

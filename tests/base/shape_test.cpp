@@ -29,7 +29,7 @@ TEST(Shape, CountsElements) {
   EXPECT_EQ((Shape{int64_t(1) << 31, 2, 33}).numel(), (int64_t(1) << 32) * 33);
 }
 
-TEST(Shape, RefusesCountsBeyond63Bits) {
+TEST(Shape, RejectsCountsBeyond63Bits) {
   Shape huge{int64_t(1) << 32, int64_t(1) << 31};
   EXPECT_NE(message_of(ErrorCode::value, [&] { huge.numel(); }).find("4294967296"), std::string::npos);
   EXPECT_EQ((Shape{int64_t(1) << 62, 1}).numel(), int64_t(1) << 62);
@@ -41,7 +41,7 @@ TEST(Shape, AnyZeroMakesItEmpty) {
   EXPECT_EQ((Shape{int64_t(1) << 62, int64_t(1) << 62, 0}).numel(), 0);
 }
 
-TEST(Shape, RefusesRanksAboveTheLimit) {
+TEST(Shape, RejectsRanksAboveTheLimit) {
   std::vector<int64_t> nine(9, 1);
   message_of(ErrorCode::shape, [&] { Shape{std::span<const int64_t>(nine)}; });
   Shape eight = Shape::filled(8, 2);
@@ -61,7 +61,7 @@ TEST(Shape, InsertAndEraseAreInverse) {
   }
 }
 
-TEST(Shape, EqualityKnowsRank) {
+TEST(Shape, EqualityIncludesTheRank) {
   EXPECT_NE((Shape{1}), (Shape{1, 1}));
   EXPECT_NE((Shape{}), (Shape{0}));
   EXPECT_EQ((Shape{2, 3}), (Shape{2, 3}));
@@ -73,20 +73,20 @@ TEST(Shape, ContiguousStridesOrderEveryElement) {
   EXPECT_EQ(contiguous_strides({4, 0, 2}).rank(), 3);
 }
 
-TEST(Broadcast, FollowsTheTrailingAxes) {
+TEST(Broadcast, AlignsTrailingAxes) {
   EXPECT_EQ(broadcast({3, 1, 7}, {31, 1}, "add"), (Shape{3, 31, 7}));
   EXPECT_EQ(broadcast({}, {2, 3}, "add"), (Shape{2, 3}));
   EXPECT_EQ(broadcast({1}, {0}, "add"), (Shape{0}));
   EXPECT_EQ(broadcast({0, 3}, {1, 3}, "add"), (Shape{0, 3}));
 }
 
-TEST(Broadcast, ItsErrorNamesOpAndBothShapes) {
+TEST(Broadcast, ErrorsNameOpAndBothShapes) {
   std::string text = message_of(ErrorCode::shape, [] { broadcast({2, 3}, {2, 4}, "add"); });
   for (const char* part : {"[add]", "[2, 3]", "[2, 4]", "3 and 4"}) EXPECT_NE(text.find(part), std::string::npos) << text;
   message_of(ErrorCode::shape, [] { broadcast({0}, {3}, "add"); });
 }
 
-TEST(Axis, NegativeOnesCountFromTheEnd) {
+TEST(Axis, NegativeAxesCountFromTheEnd) {
   for (int64_t axis = -3; axis < 3; ++axis) EXPECT_EQ(normal_axis(axis, 3, "sum"), (axis + 3) % 3);
   for (int64_t axis : {int64_t(-4), int64_t(3), int64_t(1) << 40}) {
     std::string text = message_of(ErrorCode::axis, [&] { normal_axis(axis, 3, "sum"); });

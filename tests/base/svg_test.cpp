@@ -31,7 +31,7 @@ double contrast(std::string_view a, std::string_view b) {
   return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
 }
 
-TEST(Svg, EscapesWhatWouldEndTheText) {
+TEST(Svg, EscapesMarkup) {
   EXPECT_EQ(escape("a<b> & \"c\" 'd'"), "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;");
   EXPECT_EQ(escape("µs · 3×"), "µs · 3×");
   EXPECT_EQ(escape(std::string_view("a\0b\x1b[0m\n", 8)), "a b [0m ");
@@ -70,7 +70,7 @@ TEST(Svg, IsOneDocumentWithBalancedElements) {
   EXPECT_NE(text.find("prefers-color-scheme:dark"), std::string::npos);
 }
 
-TEST(Svg, RefusesNumbersThatNoViewerReads) {
+TEST(Svg, RejectsNonFiniteNumbers) {
   EXPECT_THROW(Picture(0, 10, ""), Error);
   Picture picture(10, 10, "");
   EXPECT_THROW(picture.line({0, std::nan("")}, {}, {}), Error);

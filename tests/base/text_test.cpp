@@ -56,7 +56,7 @@ TEST(DisplayWidth, CountsColumnsNotBytesOrLetters) {
   EXPECT_EQ(display_width("\xff\xfe"), 2);  // invalid UTF-8: one column per byte
 }
 
-TEST(Cut, NeverExceedsTheWidthAndCutsNoLetter) {
+TEST(Cut, NeverExceedsTheWidthOrSplitsACharacter) {
   const std::string text = "a漢b字cé🙂d\u0301e";
   for (int width = 0; width < 14; ++width) {
     const std::string shorter = cut(text, width);
@@ -70,7 +70,7 @@ TEST(Cut, NeverExceedsTheWidthAndCutsNoLetter) {
   EXPECT_EQ(cut("abcdef", 4), "abc…");
 }
 
-TEST(Printable, LeavesNothingThatATerminalObeys) {
+TEST(Printable, RemovesTerminalControlSequences) {
   std::string all;
   for (int c = 0; c < 256; ++c) all += char(c);
   for (const std::string& bad : {all, std::string("\u0080\u009b31m\u202e\u2066"), std::string("\033[2J\007\r")}) {
@@ -89,7 +89,7 @@ TEST(Printable, LeavesNothingThatATerminalObeys) {
   EXPECT_EQ(printable("Öl 漢字\n🙂"), "Öl 漢字\n🙂");
 }
 
-TEST(Sparkline, GoesFromTheLowestToTheHighest) {
+TEST(Sparkline, ScalesFromLowestToHighest) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(sparkline(std::vector<double>{3, 1, 2}), "█▁▄");
   EXPECT_EQ(sparkline(std::vector<double>{5, 5}), "▁▁");
@@ -99,7 +99,7 @@ TEST(Sparkline, GoesFromTheLowestToTheHighest) {
   for (int most : {0, 1, 5, 7, 100}) EXPECT_EQ(display_width(sparkline(std::vector<double>(33, 1.5), most)), std::min(most, 33));
 }
 
-TEST(Counted, AgreesWithItsNumber) {
+TEST(Counted, UsesSingularAndPlural) {
   EXPECT_EQ(counted(0, "step"), "0 steps");
   EXPECT_EQ(counted(1, "step"), "1 step");
   EXPECT_EQ(counted(2, "step"), "2 steps");

@@ -57,7 +57,7 @@ TEST(Bench, RowsOfOpsAreDistinctAndComplete) {
     EXPECT_TRUE(seen.count({name, State::cold})) << name;
 }
 
-TEST(Bench, RunsOnlyWhatTheFilterSelects) {
+TEST(Bench, RunsOnlyFilteredRows) {
   Counted a, b;
   std::vector<Row> rows = {a.row("one/a", Bound::latency), b.row("two/b", Bound::fma)};
   std::vector<Result> results = results_of(rows, {.filter = "^two"});
@@ -72,7 +72,7 @@ TEST(Bench, RunsOnlyWhatTheFilterSelects) {
   EXPECT_NEAR(results[0].gflops.value() * results[0].median_us, 1e3, 1);
 }
 
-TEST(Bench, SaysWhyARowIsAboveItsRoof) {
+TEST(Bench, ExplainsRowsAboveTheirRoof) {
   EXPECT_EQ(above_roof("x", 0.99, "copy", 0.5), "");
   EXPECT_EQ(above_roof("x", 1.02, "copy", 0), "x at 1.020 of copy: ceilings vary by up to 3 % from one moment to the next");
   EXPECT_EQ(above_roof("x", 1.2, "copy", 0), "the ceiling is wrong: x at 1.200 of copy");
@@ -81,7 +81,7 @@ TEST(Bench, SaysWhyARowIsAboveItsRoof) {
   EXPECT_EQ(others_text(0.4), "  others 40%");
 }
 
-TEST(Bench, MeasuresAgainWhatIsAboveItsRoof) {
+TEST(Bench, RemeasuresRowsAboveTheirRoof) {
   struct Figure {
     double roof, others = 0;
   };
@@ -95,7 +95,7 @@ TEST(Bench, MeasuresAgainWhatIsAboveItsRoof) {
 }
 
 // A row that reuses its operands is compared with the memory level that holds them: copying them then beats no ceiling.
-TEST(Bench, HotRowsAreJudgedByTheCacheThatHoldsThem) {
+TEST(Bench, HotRowsUseTheCeilingOfTheirCache) {
   EXPECT_EQ(array_bytes_of(Movement::copy, 1 << 20), 1 << 19);
   EXPECT_EQ(array_bytes_of(Movement::read, 1 << 20), 1 << 20);
   EXPECT_GE(array_bytes_of(Movement::read, 0), 1024) << "something can be measured";
@@ -113,7 +113,7 @@ TEST(Bench, SelectsByState) {
   EXPECT_FALSE(results[0].roof);
 }
 
-TEST(Bench, RefusesEmptySelections) {
+TEST(Bench, RejectsEmptySelections) {
   Counted a;
   for (const char* filter : {"no such row", "("}) {
     try {
@@ -125,7 +125,7 @@ TEST(Bench, RefusesEmptySelections) {
   }
 }
 
-TEST(Bench, WritesOneJsonObjectALine) {
+TEST(Bench, WritesOneJsonObjectPerLine) {
   Counted a;
   Row row = a.row("x", Bound::latency);
   row.parts = 10, row.part = "op", row.rival = Counted().row("y", Bound::latency).make;
@@ -144,7 +144,7 @@ TEST(Bench, WritesOneJsonObjectALine) {
   EXPECT_NE(to_table_line(result).find("us per op"), std::string::npos);
 }
 
-TEST(Bench, CeilingsSumUpWhatWasSeenBesideTheRows) {
+TEST(Bench, CeilingsSummarizeMeasurementsDuringTheRows) {
   std::vector<Result> results = results_of({Counted().row("x", Bound::fma)}, {.filter = "x|fma"});
   ASSERT_GE(results.size(), 2u);
   EXPECT_EQ(results[0].name, "x");
@@ -160,7 +160,7 @@ TEST(Bench, ReportsTheCeilings) {
   EXPECT_EQ(results[0].ceiling, results[0].gflops);
 }
 
-TEST(TrainRows, SayWhatAStepTakes) {
+TEST(TrainRows, ReportTheTimeOfAStep) {
   std::vector<TrainResult> results;
   run_train(
       {.threads = 2, .seconds = 0, .filter = "cpu"},

@@ -17,7 +17,7 @@ config::Resolved small(const std::string& preset) {
   return config::resolve(sources);
 }
 
-TEST(SampleRows, SayWhatATokenCosts) {
+TEST(SampleRows, ReportTheTimeOfAToken) {
   int rows = 0;
   run_sample({.threads = 1, .seconds = 0, .filter = "bf16"}, small, [&](const SampleResult& r) {
     ++rows;
@@ -37,7 +37,7 @@ TEST(SampleRows, SayWhatATokenCosts) {
   EXPECT_EQ(rows, 1);
 }
 
-TEST(SampleRows, NameThemselvesWhenNoneMatches) {
+TEST(SampleRows, AreListedWhenNoneMatches) {
   try {
     run_sample({.threads = 1, .filter = "none"}, small, [](const SampleResult&) {});
     FAIL();

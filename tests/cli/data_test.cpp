@@ -39,7 +39,7 @@ class DataCommands : public ::testing::Test {
   RidgeProgram ridge;
 };
 
-TEST_F(DataCommands, PrepareMakesTokensOnce) {
+TEST_F(DataCommands, PrepareTokenizesOnce) {
   write_text(ridge / "text.txt", repeated("to be or not to be, that is the question\n", 9));
   expect_words(ridge, 0, "char tokenizer, 15 tokens", "data prepare text.txt");
   expect_words(ridge, 0, "all was there before", "data prepare text.txt");
@@ -53,7 +53,7 @@ TEST_F(DataCommands, PrepareMakesTokensOnce) {
   expect_words(ridge, 2, "did you mean 'prepare'", "data prepar");
 }
 
-TEST_F(DataCommands, PrepareSaysWhatIsWrong) {
+TEST_F(DataCommands, PrepareReportsErrors) {
   write_text(ridge / "text.txt", repeated("to be or not to be, that is the question\n", 9));
   write_text(ridge / "latin.txt", "caf\xe9\n");
   expect_words(ridge, 2, "257 to", "data prepare text.txt vocab=3");
@@ -66,7 +66,7 @@ TEST_F(DataCommands, PrepareSaysWhatIsWrong) {
 }
 
 // Training uses the stories that were prepared; different ones need a separate folder.
-TEST_F(DataCommands, BuiltInStoriesAreMadeOnce) {
+TEST_F(DataCommands, GeneratesBuiltInStoriesOnce) {
   expect_words(ridge, 0, "data=builtin", "data prepare builtin" + kSmall);
   expect_words(ridge, 0, "builtin", "plan gpt" + kSmall);
   EXPECT_EQ(std::distance(fs::directory_iterator(ridge / ".cache/data"), {}), 1) << "a training makes other stories than data prepare";
@@ -74,7 +74,7 @@ TEST_F(DataCommands, BuiltInStoriesAreMadeOnce) {
   expect_words(ridge, 0, "data=others", "data prepare builtin seed=5" + kSmall + "--out others");
 }
 
-TEST_F(DataCommands, EveryKindOfSourceIsTrainedOn) {
+TEST_F(DataCommands, TrainsOnEveryKindOfSource) {
   fs::create_directories(ridge / "texts/more");
   fs::create_directories(ridge / "bins"), fs::create_directories(ridge / "shards");
   write_plays(ridge, "texts/a.txt");
@@ -97,7 +97,7 @@ TEST_F(DataCommands, EveryKindOfSourceIsTrainedOn) {
   refused(4, "cut off", "data=shards");
 }
 
-TEST_F(DataCommands, LongLinesAreTrainedOn) {
+TEST_F(DataCommands, TrainsOnLongLines) {
   write_text(ridge / "long.txt", std::string(1000000, 'a') + "bcd");
   trained("long.txt tokenizer=char", "characters");
   write_text(ridge / "line.txt", repeated("to be or not to be, that is the question: whether it is nobler in the mind to suffer ", 2000));
@@ -106,7 +106,7 @@ TEST_F(DataCommands, LongLinesAreTrainedOn) {
   trained("one_word.txt", "one_word");
 }
 
-TEST_F(DataCommands, BadSourcesAreRefusedBeforeAFolderIsMade) {
+TEST_F(DataCommands, RejectsBadSourcesBeforeCreatingAFolder) {
   write_text(ridge / "empty.txt", "");
   write_text(ridge / "short.txt", "short");
   write_text(ridge / "latin.txt", repeated("caf\xe9 ", 500));
@@ -134,7 +134,7 @@ TEST_F(DataCommands, BadSourcesAreRefusedBeforeAFolderIsMade) {
   EXPECT_FALSE(fs::exists(ridge / "owned")) << "a pickle was obeyed";
 }
 
-TEST_F(DataCommands, SettingsThatDoNotFitAreRefusedBeforeAFolderIsMade) {
+TEST_F(DataCommands, RejectsInvalidSettingsBeforeCreatingAFolder) {
   refused(2, "width 16 is not a multiple of heads 3", "heads=3 data=plays.txt");
   refused(3, "the smallest budget that works is memory=", "preset=gpt2 layers=12 heads=12 width=768 block=64 data=plays.txt tokenizer=byte memory=64MiB");
   refused(4, "nowhere", "data=plays.txt init_from=nowhere");

@@ -35,7 +35,7 @@ class Experiments : public ::testing::Test {
   const RidgeProgram& ridge = *program_;
 };
 
-TEST_F(Experiments, HaveAFolderForEachRunAndMeansOverTheSeeds) {
+TEST_F(Experiments, HaveAFolderPerRunAndMeansOverSeeds) {
   EXPECT_TRUE(first_.says("means ± standard errors over the seeds")) << first_.all();
   const size_t row = first_.out.find("\nplays.txt ");
   ASSERT_NE(row, std::string::npos) << first_.all();
@@ -47,7 +47,7 @@ TEST_F(Experiments, HaveAFolderForEachRunAndMeansOverTheSeeds) {
   expect_words(ridge, 0, "for 4 runs together", "plan gpt" + kSmall + "optimize_perf=true seeds=2 data=plays.txt,other.txt");
 }
 
-TEST_F(Experiments, AreNotResumedAsOthers) {
+TEST_F(Experiments, AreNotResumedWithOtherSettings) {
   copy_many("kept");
   fs::remove_all(ridge / "kept/other.txt/seed_1338");
   const std::string before = read_text(ridge / "kept/config.yaml");
@@ -64,7 +64,7 @@ TEST_F(Experiments, AreNotResumedAsOthers) {
   expect_file("kept/other.txt/seed_1338/summary.json");
 }
 
-TEST_F(Experiments, GoOnAsAWhole) {
+TEST_F(Experiments, ResumeAsAWhole) {
   copy_many("longer");
   expect_words(ridge, 2, "is finished", "train gpt --out longer/plays.txt/seed_1337 --resume");
   expect_words(ridge, 2, "all 4 runs in longer are finished", "train gpt --out longer --resume");
@@ -76,7 +76,7 @@ TEST_F(Experiments, GoOnAsAWhole) {
     EXPECT_EQ(steps_entry(ridge / ("longer/" + std::string(run))), 4) << run;
 }
 
-TEST_F(Experiments, ArePlannedForTheRunsThatAreLeft) {
+TEST_F(Experiments, PlanTheRemainingRuns) {
   copy_many("left");
   fs::remove_all(ridge / "left/other.txt");
   const Answer plan = expect_words(ridge, 0, "other.txt, seeds 1337 to 1338, each", "plan gpt --resume left");
@@ -86,7 +86,7 @@ TEST_F(Experiments, ArePlannedForTheRunsThatAreLeft) {
   expect_words(ridge, 2, "left/other.txt/seed_1338 has no checkpoint to go on from", "plan gpt --resume left");
 }
 
-TEST_F(Experiments, NameTheirRunsByTheirData) {
+TEST_F(Experiments, NameRunsAfterTheirData) {
   write_plays(ridge, "plays, other.txt");  // a name that looks like two
   auto train = [&](const std::string& data, const std::string& more, const char* expected) {
     std::vector<std::string> words = {
@@ -109,7 +109,7 @@ TEST_F(Experiments, NameTheirRunsByTheirData) {
 }
 
 // A run killed after its last step, before it could report its end, is completed: its summary covers fewer steps.
-TEST_F(Experiments, FinishARunThatWasKilledAfterItsLastStep) {
+TEST_F(Experiments, FinishARunKilledAfterItsLastStep) {
   copy_many("killed");
   const std::string summary = ridge / "killed/plays.txt/seed_1337/summary.json", before = read_text(summary);
   expect_words(ridge, 0, "means", "train gpt --resume killed steps=6");
@@ -119,7 +119,7 @@ TEST_F(Experiments, FinishARunThatWasKilledAfterItsLastStep) {
 }
 
 // A run that has already reached the requested target does not hold up the others.
-TEST_F(Experiments, WithATargetTrainTheRunsThatAreNotThere) {
+TEST_F(Experiments, WithATargetTrainMissingRuns) {
   copy_many("aimed");
   fs::remove_all(ridge / "aimed/other.txt/seed_1338");
   const Answer answer = expect_words(ridge, 0, "is at the target of 99", "train gpt --resume aimed steps=12 eval_interval=3 target_loss=99");
@@ -129,13 +129,13 @@ TEST_F(Experiments, WithATargetTrainTheRunsThatAreNotThere) {
   expect_words(ridge, 0, "all 4 steps done", "train gpt --resume aimed target_loss=none steps=4");
 }
 
-TEST_F(Experiments, WithoutCheckpointsAreNotTrainedOver) {
+TEST_F(Experiments, WithoutCheckpointsAreNotOverwritten) {
   expect_words(ridge, 0, "means", "train gpt" + kSmall + "steps=2 seeds=2 data=plays.txt checkpoint_interval=none --out unkept");
   expect_words(ridge, 2, "all 2 runs in unkept are finished", "train gpt --resume unkept");
   expect_words(ridge, 2, "seed_1337 was trained, but has no checkpoint", "train gpt --resume unkept steps=3");
 }
 
-TEST_F(Experiments, AreToldFromRunsAndFromOtherFolders) {
+TEST_F(Experiments, AreDistinguishedFromRunsAndOtherFolders) {
   fs::create_directories(ridge / "above");
   fs::copy(ridge / "many", ridge / "above/one", fs::copy_options::recursive);
   expect_words(ridge, 2, "is no run, but holds some; name one: --resume above/one/", "train gpt --resume above");
@@ -148,7 +148,7 @@ TEST_F(Experiments, AreToldFromRunsAndFromOtherFolders) {
 }
 
 // Not among the texts themselves: the second seed would read the first one's output. In a folder below, all read the same texts.
-TEST_F(Experiments, AreNotWrittenAmongTheirTexts) {
+TEST_F(Experiments, AreNotWrittenIntoTheirTextFolder) {
   fs::create_directories(ridge / "own");
   write_plays(ridge, "own/a.txt"), write_plays(ridge, "own/b.txt");
   for (const char* seeds : {"1", "2"})

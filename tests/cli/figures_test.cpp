@@ -11,7 +11,7 @@
 namespace ridge::test {
 namespace {
 
-TEST(CommandLine, RefusesProductsThatOverflow) {
+TEST(CommandLine, RejectsSettingsThatOverflow) {
   const RidgeProgram ridge;
   for (const char* command : {"plan", "train"}) {
     const Answer answer = ridge({command, "gpt", "preset=tiny", "optimize_perf=false", "steps=1000000000000", "batch=1000000000"});
@@ -21,7 +21,7 @@ TEST(CommandLine, RefusesProductsThatOverflow) {
 }
 
 // Independent of the cache.
-TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
+TEST(CommandLine, PlansWithoutTuningIgnoreTheCache) {
   RidgeProgram ridge;
   ridge.set("RIDGE_CACHE", ridge / "cache");
   auto plan = [&](const char* tuned) {
@@ -41,7 +41,7 @@ TEST(CommandLine, WithoutTuningThePlanIsTheSameWithAnyCache) {
 }
 
 // More threads than processors add no information about the machine, and take long to measure.
-TEST(CommandLine, MeasuresWithNoMoreThreadsThanCanRun) {
+TEST(CommandLine, MeasuresWithAvailableThreadsOnly) {
   RidgeProgram ridge;
   ridge.set("RIDGE_CACHE", ridge / "cache");
   const Answer answer = ridge({"plan", "gpt", "preset=tiny", "memory=1GiB", fmt::format("threads={}", std::thread::hardware_concurrency() + 62), "--json"});

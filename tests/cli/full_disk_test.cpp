@@ -90,7 +90,7 @@ void fill(const std::string& disk, int64_t but) {
   for (uintmax_t done = 0; done + block.size() + uintmax_t(but) <= free; done += block.size()) filler << block;
 }
 
-TEST(FullDisk, CostsWhatWasLearntSinceAndNothingBefore) {
+TEST(FullDisk, LosesOnlyProgressSinceTheLastCheckpoint) {
   on_small_disk(8 << 20, [](RidgeProgram& ridge, const std::string& disk) {
     const Answer begun = ridge(with(kRun, {"steps=10", "checkpoint_interval=5", "--out", "disk/run"}));
     ASSERT_EQ(begun.code, 0) << begun.all();
@@ -124,7 +124,7 @@ TEST(FullDisk, CostsWhatWasLearntSinceAndNothingBefore) {
 }
 
 // Nothing at all can be written any more: rows, log, events, summary, model, checkpoint.
-TEST(FullDisk, ThatIsQuiteFullEndsBySignalAsLost) {
+TEST(FullDisk, ReportsLostStateWhenEndedBySignal) {
   on_small_disk(32 << 20, [](RidgeProgram& ridge, const std::string& disk) {
     const auto running = ridge.start(
         with(kRun, {"checkpoint_interval=1000000", "eval_interval=1000000", "sample_interval=none", "tensorboard=true", "steps=1000000", "--out", "disk/run"}));
@@ -143,7 +143,7 @@ TEST(FullDisk, ThatIsQuiteFullEndsBySignalAsLost) {
   });
 }
 
-TEST(FullDisk, FromTheStartAndReadOnly) {
+TEST(FullDisk, FromTheStartOrReadOnlyIsReported) {
   on_small_disk(300 << 10, [](RidgeProgram& ridge, const std::string& disk) {
     const Answer full = ridge(with(kRun, {"steps=20", "checkpoint_interval=5", "--out", "disk/run"}));
     EXPECT_EQ(full.code, 6) << full.all();

@@ -12,7 +12,7 @@ namespace {
 
 bool is_picture(const std::string& path) { return read_text(path).find("</svg>") != std::string::npos; }
 
-TEST(MachineCommands, RefuseWrongQuestionsAtOnce) {
+TEST(MachineCommands, RejectBadArgumentsImmediately) {
   const RidgeProgram ridge;
   expect_words(ridge, 2, "did you mean 'min_tflops'", "probe min_tflop=3");
   expect_words(ridge, 4, "cannot write", "probe --svg none/roof.svg");
@@ -21,7 +21,7 @@ TEST(MachineCommands, RefuseWrongQuestionsAtOnce) {
 }
 
 // The probe runs first: the doctor reuses its figures instead of measuring again.
-TEST(MachineCommands, MeasureAndJudge) {
+TEST(MachineCommands, MeasureAndCompareWithTargets) {
   RidgeProgram ridge;
   const Answer missed = ridge({"probe", "--quick", "--check", "threads=1", "min_tflops=100000", "--svg", "roof.svg"});
   EXPECT_EQ(missed.code, 1) << missed.all();

@@ -21,7 +21,7 @@ std::vector<std::string> training(std::vector<std::string> more) {
   return words;
 }
 
-TEST(ModelCommands, DataIsFoundByNameAndModelsAreExported) {
+TEST(ModelCommands, FindDataByNameAndExportModels) {
   RidgeProgram ridge;
   fs::create_directories(ridge / "data/shakespeare_char");
   std::string text;
@@ -72,7 +72,7 @@ TEST(ModelCommands, DataIsFoundByNameAndModelsAreExported) {
   EXPECT_TRUE(answer.says("byte has 257 tokens, the model knows ")) << answer.all();
 }
 
-TEST(ModelCommands, SampleAsTold) {
+TEST(ModelCommands, SampleWithTheGivenSettings) {
   RidgeProgram ridge;
   const std::string sample = "sample " + fixture("gpt2") + " ";
   expect_words(ridge, 0, "abc", sample + "--prompt abc --tokens 5 temperature=0 threads=1");
@@ -97,7 +97,7 @@ TEST(ModelCommands, SampleAsTold) {
   EXPECT_NE(fallback.err.find("cpu runs instead of cuda"), std::string::npos) << fallback.all();
 }
 
-TEST(ModelCommands, SayWhatIsNoModel) {
+TEST(ModelCommands, ReportWhatIsNotAModel) {
   RidgeProgram ridge;
   expect_words(ridge, 4, "does not exist; ridge train gpt --out nothing makes a run there", "sample nothing");
   expect_words(ridge, 4, "is neither a run", "eval .");
@@ -110,7 +110,7 @@ TEST(ModelCommands, SayWhatIsNoModel) {
   expect_words(ridge, 4, "model.safetensors", "sample model --prompt abc");
 }
 
-TEST(ModelCommands, EvaluateOnAText) {
+TEST(ModelCommands, EvaluateATextFile) {
   RidgeProgram ridge;
   std::string text;
   for (int i = 0; i < 40; ++i) text += "some words and some more words for a model that was never trained!\n";
@@ -122,7 +122,7 @@ TEST(ModelCommands, EvaluateOnAText) {
 }
 
 // A seed determines the generated text, and the numbers that eval prints are consistent.
-TEST(ModelCommands, TellWhatARunHasLearnt) {
+TEST(ModelCommands, ReportWhatARunLearned) {
   RidgeProgram ridge;
   write_plays(ridge);
   expect_words(ridge, 0, "all 4 steps done", "train gpt" + kSmall + "steps=4 data=plays.txt --out run");

@@ -80,7 +80,7 @@ struct OwnModel {
 constexpr const char* kOut = "RUN_FOLDERS_TEST_OUT";  // the folder that the child below trains in
 
 // The child process: trains, or resumes the run in the folder.
-TEST(RunFoldersChild, TrainsAModelOfItsOwn) {
+TEST(RunFoldersChild, TrainsAUserModel) {
   const char* out = std::getenv(kOut);
   if (!out) return;
   seed(11);
@@ -100,7 +100,7 @@ Answer train_own(RidgeProgram& self, const std::string& out) {
   return self({"--gtest_filter=RunFoldersChild.*", "--gtest_brief=1"});
 }
 
-TEST(RunFolders, OfATrainerResumeBitForBit) {
+TEST(RunFolders, OfUserModelsResumeBitForBit) {
   if (!runs_avx2()) GTEST_SKIP() << "this CPU does not run AVX2";
   RidgeProgram self("/proc/self/exe");
   fs::copy(fixtures() / "trainer", self / "trainer", fs::copy_options::recursive);

@@ -41,7 +41,7 @@ class Runs : public ::testing::Test {
   const RidgeProgram& ridge = *program_;
 };
 
-TEST_F(Runs, LeaveAllThatBelongsToThem) {
+TEST_F(Runs, WriteAllTheirFiles) {
   for (const char* name : {"config.yaml", "machine.json", "plan.json", "metrics.jsonl", "log.txt", "summary.json", "final_info.json", "train_loss.svg",
                            "val_loss.svg", "model/model.safetensors", "model/config.json", "model/tokenizer.json", "checkpoints/LATEST"})
     EXPECT_GT(fs::file_size(ridge / (std::string("run/") + name)), 0u) << name;
@@ -57,7 +57,7 @@ TEST_F(Runs, LeaveAllThatBelongsToThem) {
   EXPECT_TRUE(fs::exists(ridge / "compare.svg"));
 }
 
-TEST_F(Runs, GoOnToMoreSteps) {
+TEST_F(Runs, ContinueToMoreSteps) {
   copy_of_run("longer");
   expect_refusal(ridge, 2, "holds a run already", "train gpt" + kSmall + "steps=12 data=plays.txt --out longer");
   expect_refusal(ridge, 2, "is finished: all 12 steps are done", "train gpt --out longer --resume");
@@ -74,7 +74,7 @@ TEST_F(Runs, GoOnToMoreSteps) {
   expect_words(ridge, 0, "from step 14 of 20", "plan gpt --resume longer steps=20");
 }
 
-TEST_F(Runs, AreResumedByTheirFolderAlone) {
+TEST_F(Runs, ResumeFromTheirFolderAlone) {
   fs::create_directory(ridge / "nothing");
   expect_refusal(ridge, 2, "no run folder", "train gpt --out missing --resume");
   expect_refusal(ridge, 2, "is not a run folder", "train gpt --out nothing --resume");
@@ -99,7 +99,7 @@ TEST_F(Runs, KeepTheirVocabularyAndTheirModel) {
   expect_refusal(ridge, 2, "was trained with model", "train gpt --out wrong --resume steps=20");
 }
 
-TEST_F(Runs, PassOverDamagedCheckpoints) {
+TEST_F(Runs, SkipDamagedCheckpoints) {
   copy_of_run("damaged");
   damage(newest_of("damaged") + "/model.safetensors");
   expect_words(ridge, 0, "passed over", "train gpt --out damaged --resume steps=16");
@@ -110,7 +110,7 @@ TEST_F(Runs, PassOverDamagedCheckpoints) {
 }
 
 // Starting over would overwrite the trained weights.
-TEST_F(Runs, WithoutCheckpointsAreNotTrainedOver) {
+TEST_F(Runs, WithoutCheckpointsAreNotOverwritten) {
   const Answer unkept =
       expect_words(ridge, 0, "ridge train gpt init_from=unkept", "train gpt" + kSmall + "steps=4 data=plays.txt checkpoint_interval=none --out unkept");
   EXPECT_FALSE(unkept.says("--resume")) << unkept.all();
@@ -126,7 +126,7 @@ TEST_F(Runs, WithoutCheckpointsAreNotTrainedOver) {
   }
 }
 
-TEST_F(Runs, BeginWithTheWeightsOfOthers) {
+TEST_F(Runs, StartFromTheWeightsOfOthers) {
   expect_words(ridge, 0, "init_from", "train gpt" + kSmall + "steps=2 data=plays.txt init_from=run --out tuned");
   expect_refusal(ridge, 2, "leave width out", "train gpt" + kSmall + "width=32 seeds=2 data=plays.txt init_from=run --out bad");
   fs::create_directory(ridge / "mute");
@@ -136,7 +136,7 @@ TEST_F(Runs, BeginWithTheWeightsOfOthers) {
 }
 
 // A run that reached its target is finished, until another target is set.
-TEST_F(Runs, EndAtTheirTarget) {
+TEST_F(Runs, StopAtTheirTarget) {
   const Answer reached =
       expect_words(ridge, 0, "is at the target of 100", "train gpt" + kSmall + "steps=9 eval_interval=3 target_loss=100 data=plays.txt --out target");
   EXPECT_TRUE(reached.says("--resume target target_loss=none")) << reached.all();
@@ -149,7 +149,7 @@ TEST_F(Runs, EndAtTheirTarget) {
   expect_words(ridge, 0, "all 9 steps done", "train gpt --resume target target_loss=0.1");
 }
 
-TEST_F(Runs, EndAfterTheirMinutes) {
+TEST_F(Runs, StopAtTheirTimeLimit) {
   expect_words(ridge, 0, "minutes are over", "train gpt" + kSmall + "steps=100000000 data=plays.txt max_minutes=0.003 --out timed");
   EXPECT_TRUE(summary_of("timed").at("best_val_loss").is_number()) << "a time-limited run still ends with a validation loss";
   RidgeProgram wide;
@@ -157,19 +157,19 @@ TEST_F(Runs, EndAfterTheirMinutes) {
   expect_words(wide, 0, "steps that are left", "plan gpt optimize_perf=true --resume " + (ridge / "timed"));
 }
 
-TEST_F(Runs, ThatDivergeSayWhatToDo) {
+TEST_F(Runs, ThatDivergeSuggestARemedy) {
   const Answer answer = expect_words(
       ridge, 5, "", "train gpt" + kSmall + "steps=60 lr=1000 min_lr=1000 weight_decay=1 warmup=0 checkpoint_interval=5 data=plays.txt --out diverged");
   EXPECT_TRUE(answer.says("not finite") && answer.says("lower lr")) << answer.all();
   EXPECT_TRUE(fs::exists(ridge / "diverged/checkpoints/LATEST"));
 }
 
-TEST_F(Runs, TakeAFileOfSettingsAndWordsBehindIt) {
+TEST_F(Runs, AcceptAConfigFileAndOverrides) {
   write_text(ridge / "settings.yaml", "steps: 9\ndata: plays.txt\n");
   expect_words(ridge, 0, "all 3 steps done", "train gpt" + kSmall + "--config settings.yaml steps=3 --out configured");
 }
 
-TEST_F(Runs, AmongTextsAreNotTrainedOn) {
+TEST_F(Runs, AreNotTrainedOnAsTexts) {
   fs::create_directories(ridge / "texts/runs");
   write_plays(ridge, "texts/a.txt");
   copy_of_run("texts/runs/first");
@@ -179,7 +179,7 @@ TEST_F(Runs, AmongTextsAreNotTrainedOn) {
   EXPECT_TRUE(plan.says("1 run folder passed over")) << plan.all();
 }
 
-TEST_F(Runs, WithADamagedSummaryAreListedWithTheOthers) {
+TEST_F(Runs, WithADamagedSummaryAreListed) {
   fs::create_directory(ridge / "listed");
   copy_of_run("listed/whole"), copy_of_run("listed/cut_off");
   write_text(ridge / "listed/cut_off/summary.json", read_text(ridge / "run/summary.json").substr(0, 30));
@@ -200,7 +200,7 @@ TEST_F(Runs, WithADamagedSummaryAreListedWithTheOthers) {
   expect_words(ridge, 0, "all 15 steps done", "train gpt --resume listed/cut_off steps=15");
 }
 
-TEST_F(Runs, AsJsonPrintNothingElse) {
+TEST_F(Runs, PrintOnlyJsonWithJsonFlag) {
   const Answer run = expect_words(ridge, 0, "{", "train gpt" + kSmall + "steps=2 data=plays.txt --out json --json");
   for (size_t at = 0; at < run.out.size(); at = run.out.find('\n', at) + 1) EXPECT_EQ(run.out[at], '{') << run.out.substr(at, 80);
   const Answer plan = expect_words(ridge, 0, "{", "plan gpt" + kSmall + "data=plays.txt --json --out planned");

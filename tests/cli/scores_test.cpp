@@ -10,7 +10,7 @@
 namespace ridge::test {
 namespace {
 
-TEST(Scores, AreInTheTableAndThePicture) {
+TEST(Scores, AppearInTheTableAndThePicture) {
   const RidgeProgram ridge;
   std::filesystem::create_directories(ridge / "mine");
   write_text(ridge / "mine/metrics.jsonl",

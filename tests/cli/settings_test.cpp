@@ -36,7 +36,7 @@ class Settings : public ::testing::Test {
   RidgeProgram ridge;
 };
 
-TEST_F(Settings, MayStandBeforeTheCommand) {
+TEST_F(Settings, MayPrecedeTheCommand) {
   Answer answer = ridge({"--optimize-perf=false", "--seed", "7", "--bias", "lr=0.5", "config", "show", "gpt", "--json"});
   EXPECT_EQ(answer.code, 0) << answer.all();
   for (const char* row : {"\"key\": \"optimize_perf\",\n      \"value\": false", "\"key\": \"seed\",\n      \"value\": 7",
@@ -54,7 +54,7 @@ TEST_F(Settings, MayStandBeforeTheCommand) {
   EXPECT_TRUE(ridge({"--version"}).says("ridge ")) << "flags of the program itself stay";
 }
 
-TEST_F(Settings, OfTheEnvironmentAreCheckedLikeAllOthers) {
+TEST_F(Settings, FromTheEnvironmentAreChecked) {
   const std::vector<std::string> show = {"config", "show"}, demo = {"demo", "--steps", "1"}, doctor = {"doctor"};
   auto expect_refusal = [](const char* name, const char* value, const std::vector<std::string>& command) {
     RidgeProgram other;
@@ -79,7 +79,7 @@ TEST_F(Settings, OfTheEnvironmentAreCheckedLikeAllOthers) {
   EXPECT_EQ(answer.code, 0) << answer.all();
 }
 
-TEST_F(Settings, ThatLimitMemoryAreNamedInARefusal) {
+TEST_F(Settings, ThatLimitMemoryAreNamedInErrors) {
   Answer answer = ridge(tiny({"plan", "gpt", "memory_fraction=0.0001"}));
   EXPECT_EQ(answer.code, 3) << answer.all();
   EXPECT_TRUE(answer.says(": set memory_fraction=0.")) << answer.all();
@@ -92,7 +92,7 @@ TEST_F(Settings, ThatLimitMemoryAreNamedInARefusal) {
   EXPECT_FALSE(answer.says("memory=") || answer.says("memory_fraction=")) << answer.all();
 }
 
-TEST_F(Settings, OfTheCacheThatNameNoFolderAreToldSo) {
+TEST_F(Settings, ReportAnInvalidCacheFolder) {
   ridge.set("RIDGE_CACHE", "/dev/null");
   const Answer answer = ridge(tiny({"train", "gpt", "steps=1", "--out", "run"}));
   EXPECT_EQ(answer.code, 0) << answer.all();
@@ -100,7 +100,7 @@ TEST_F(Settings, OfTheCacheThatNameNoFolderAreToldSo) {
   EXPECT_FALSE(answer.says("chmod") || answer.says("chown") || answer.says("others may have written")) << answer.all();
 }
 
-TEST_F(Settings, OfAnUnknownNameGetOnlyCloseSuggestions) {
+TEST_F(Settings, SuggestOnlySimilarNames) {
   EXPECT_TRUE(ridge({"sample", "nowhere", "--promt", "x"}).says("unknown key 'promt'; did you mean '--prompt'?"));
   const Answer flag = ridge({"runs", "--jsn"});
   EXPECT_EQ(flag.code, 2);
@@ -113,7 +113,7 @@ TEST_F(Settings, OfAnUnknownNameGetOnlyCloseSuggestions) {
   EXPECT_TRUE(twice.says("'lr' is set twice: as lr and as learning_rate")) << twice.all();
 }
 
-TEST_F(Settings, WithoutTheDeviceThatWasAskedForSayFirstWhatRunsInstead) {
+TEST_F(Settings, ReportTheFallbackDeviceFirst) {
   const std::string why = "cuda is not available here: no NVIDIA driver (libno_such_driver.so was not found); cpu runs instead of cuda";
   const Answer fits = ridge(tiny({"plan", "gpt", "device=cuda"}));
   EXPECT_EQ(fits.code, 0) << fits.all();
@@ -127,7 +127,7 @@ TEST_F(Settings, WithoutTheDeviceThatWasAskedForSayFirstWhatRunsInstead) {
   EXPECT_EQ(refused.err.find("ridge: [device] cuda is not available here: no NVIDIA driver"), 0u) << refused.all();
 }
 
-TEST_F(Settings, WithoutEffectOnTheDeviceAreNamedInThePlan) {
+TEST_F(Settings, WithoutEffectAreNamedInThePlan) {
   const Answer plan =
       ridge(tiny({"plan", "gpt", "device=cpu", "matmul_precision=medium", "offload_optimizer=true", "precision.cuda=bf16", "precision.cpu=fp32", "--json"}));
   EXPECT_EQ(plan.code, 0) << plan.all();
@@ -137,7 +137,7 @@ TEST_F(Settings, WithoutEffectOnTheDeviceAreNamedInThePlan) {
   EXPECT_FALSE(plan.says("enable_pinned_memory")) << "nobody asked for it";
 }
 
-TEST_F(Settings, OfARunShowWhatTheyDo) {
+TEST_F(Settings, TakeEffectInARun) {
   fs::create_directory(ridge / "open");
   fs::permissions(ridge / "open", fs::perms::all);
   ridge.set("RIDGE_CACHE", ridge / "open");

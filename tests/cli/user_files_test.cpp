@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class KeptFiles : public ::testing::Test {
+class UserFiles : public ::testing::Test {
  protected:
-  KeptFiles() {
+  UserFiles() {
     std::string text;
     for (int i = 0; i < 60; ++i) text += "a line of text, number " + std::to_string(i) + ".\n";
     write_text(ridge / "t.txt", text);
@@ -50,7 +50,7 @@ class KeptFiles : public ::testing::Test {
   RidgeProgram ridge;
 };
 
-TEST_F(KeptFiles, AnExportWritesIntoNoCheckpoint) {
+TEST_F(UserFiles, ExportDoesNotWriteIntoCheckpoints) {
   fs::copy(fixture("run_folders/gpt_f32"), ridge / "run", fs::copy_options::recursive);
   const std::string newest = read_text(ridge / "run/checkpoints/LATEST"), step = "run/checkpoints/" + newest.substr(0, newest.find('\n'));
   const std::string before = read_text(ridge / (step + "/config.json"));
@@ -66,7 +66,7 @@ TEST_F(KeptFiles, AnExportWritesIntoNoCheckpoint) {
   expect(0, "checkpoints/gpt2 holds it", {"export", fixture("gpt2"), "--out", "checkpoints/gpt2"});
 }
 
-TEST_F(KeptFiles, AnExportReplacesOnlyAnEarlierOne) {
+TEST_F(UserFiles, ExportReplacesOnlyAnEarlierExport) {
   const std::string model = fixture("gpt2");
   for (int i = 0; i < 2; ++i) expect(0, "m holds it in GPT-2's form", {"export", model, "--out", "m"});
   expect(2, "m holds another model; remove it, or choose an empty folder", {"export", model, "--out", "m", "--form", "ridge"});
@@ -83,7 +83,7 @@ TEST_F(KeptFiles, AnExportReplacesOnlyAnEarlierOne) {
   expect(0, "GPT-2's form", {"export", "run"});
 }
 
-TEST_F(KeptFiles, WhatCannotBeReadOrWrittenIsToldApart) {
+TEST_F(UserFiles, DistinguishesReadErrorsFromWriteErrors) {
   expect(2, "Llama's form cannot express norm=layer", {"export", fixture("gpt2"), "--form", "llama", "--out", "other"});
   EXPECT_FALSE(fs::exists(ridge / "other"));
   fs::copy(fixture("gpt2"), ridge / "model", fs::copy_options::recursive);
@@ -97,7 +97,7 @@ TEST_F(KeptFiles, WhatCannotBeReadOrWrittenIsToldApart) {
   expect(4, "model_type is bert", {"sample", "model"});
 }
 
-TEST_F(KeptFiles, ARunGoesOnInItsOwnFolder) {
+TEST_F(UserFiles, ARunResumesInItsOwnFolder) {
   ASSERT_EQ(ridge(training({"--out", "a"})).code, 0);
   auto settings = [&] {
     std::vector<std::string> lines;
@@ -120,7 +120,7 @@ TEST_F(KeptFiles, ARunGoesOnInItsOwnFolder) {
   EXPECT_NE(read_text(ridge / "a/config.yaml").find("\nsteps: 4  # command line\n"), std::string::npos);
 }
 
-TEST_F(KeptFiles, ARunWritesOverNoFilesOfTheUser) {
+TEST_F(UserFiles, ARunDoesNotOverwriteUserFiles) {
   for (const char* name : {"config.yaml", "log.txt", "summary.json", "model/notes.txt"}) {
     fs::remove_all(ridge / "mine");
     fs::create_directories(fs::path(ridge / (std::string("mine/") + name)).parent_path());
@@ -140,7 +140,7 @@ TEST_F(KeptFiles, ARunWritesOverNoFilesOfTheUser) {
 }
 
 // A run killed before its first step still counts as a run: it blocks on opening its log, which is a pipe without a reader.
-TEST_F(KeptFiles, ARunThatIsKilledBeforeItsFirstStepStartsAgain) {
+TEST_F(UserFiles, ARunKilledBeforeItsFirstStepRestarts) {
   constexpr std::string_view kFirst = "# Every setting of this run, and where it came from.\n";  // all that an earlier attempt has left
   fs::create_directory(ridge / "a");
   write_text(ridge / "a/config.yaml", kFirst);
@@ -156,7 +156,7 @@ TEST_F(KeptFiles, ARunThatIsKilledBeforeItsFirstStepStartsAgain) {
   expect(0, "its only step is done", training({"--out", "a"}));
 }
 
-TEST_F(KeptFiles, JsonThatCannotBeWrittenIsAnErrorAtTheEnd) {
+TEST_F(UserFiles, UnwrittenJsonIsAnErrorAtTheEnd) {
   RidgeProgram shell("/bin/sh");
   fs::copy(ridge / "t.txt", shell / "t.txt");
   auto run = [&](const std::string& more) {

@@ -16,14 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(CommandLine, ErrorsGoToStderrAlone) {
+TEST(CommandLine, PrintsErrorsToStderrOnly) {
   const Answer answer = RidgeProgram()({"no-such-command"});
   EXPECT_EQ(answer.code, 2) << answer.all();
   EXPECT_EQ(answer.out, "");
   EXPECT_TRUE(answer.says("unknown command 'no-such-command'")) << answer.all();
 }
 
-TEST(CommandLine, ExplainsItself) {
+TEST(CommandLine, PrintsHelp) {
   const RidgeProgram ridge;
   expect_words(ridge, 0, "ridge 0.", "--version");
   for (const char* line : {"--help", "", "help"}) expect_words(ridge, 0, "Usage", line);
@@ -71,7 +71,7 @@ TEST(CommandLine, ShowsAndChecksConfigurations) {
   expect_words(other, 2, "did you mean 'RIDGE_THREADS'", "config show");
 }
 
-TEST(CommandLine, NamesFoldersThatItCannotUse) {
+TEST(CommandLine, NamesUnusableFolders) {
   const RidgeProgram ridge;
   write_text(ridge / "file", "");
   expect_words(ridge, 4, "file is not a folder; choose another with --out DIR", "train gpt --out file");
@@ -84,7 +84,7 @@ TEST(CommandLine, NamesFoldersThatItCannotUse) {
   for (const char* command : {"plan", "train"}) expect_words(ridge, 2, "there is no run folder no/run", command + std::string(" gpt --resume no/run"));
 }
 
-TEST(CommandLine, SaysWhatHasNoEffect) {
+TEST(CommandLine, ReportsSettingsWithoutEffect) {
   RidgeProgram ridge;
   write_plays(ridge);
   write_text(ridge / "epochs.yaml", "training:\n  epochs: 3\n");
@@ -101,7 +101,7 @@ TEST(CommandLine, SaysWhatHasNoEffect) {
 }
 
 // Neither tokens nor measurements can be stored.
-TEST(CommandLine, SaysThatTheCacheCannotBeWritten) {
+TEST(CommandLine, ReportsAnUnwritableCache) {
   RidgeProgram ridge;
   write_plays(ridge);
   ridge.set("COLUMNS", "300");
@@ -112,7 +112,7 @@ TEST(CommandLine, SaysThatTheCacheCannotBeWritten) {
   }
 }
 
-TEST(Demo, TakesSettingsInEveryForm) {
+TEST(Demo, AcceptsSettingsInEveryForm) {
   RidgeProgram ridge;
   expect_words(ridge, 0, "1 asked for by command line", "demo --steps 2 --batch 64 --threads=1 --optimize-perf=false");
   expect_words(ridge, 0, "; CPU ", "demo --steps 2 --batch 64");
@@ -139,7 +139,7 @@ TEST(CommandLine, NamesNoTask) {
 }
 
 // A command that only one task has is still a command of the command line.
-TEST(CommandLine, HasTheCommandsOfTasks) {
+TEST(CommandLine, IncludesTheCommandsOfTasks) {
   const RidgeProgram ridge;
   const std::string help = ridge({"--help"}).out;
   for (const Task& task : tasks())

@@ -37,7 +37,7 @@ class Resolve : public InFolder {
   }
 };
 
-TEST_F(Resolve, EveryKeyByEveryWayAndEveryPairOfWays) {
+TEST_F(Resolve, EveryKeyFromEverySourceAndPairOfSources) {
   for (const Key& key : keys()) {
     const auto [a, b] = samples(key);
     const Value first = *parse_value(key, a).value, second = *parse_value(key, b).value;
@@ -64,7 +64,7 @@ TEST_F(Resolve, EveryKeyByEveryWayAndEveryPairOfWays) {
   }
 }
 
-TEST_F(Resolve, EveryFormOfTheCommandLine) {
+TEST_F(Resolve, AcceptsEveryCommandLineForm) {
   for (const Key& key : keys()) {
     const std::string a = samples(key).first;
     const Value value = *parse_value(key, a).value;
@@ -94,7 +94,7 @@ TEST_F(Resolve, EveryFormOfTheCommandLine) {
   }
 }
 
-TEST_F(Resolve, TheLastWordWinsAndNamedFilesKeepTheirOrder) {
+TEST_F(Resolve, TheLastValueWinsAndNamedFilesKeepTheirOrder) {
   Sources s = sources();
   s.words = {"batch_size=3", "--batch-size", "4"};
   EXPECT_EQ(resolve(s).get<int64_t>("batch"), 4);
@@ -106,7 +106,7 @@ TEST_F(Resolve, TheLastWordWinsAndNamedFilesKeepTheirOrder) {
   EXPECT_EQ(resolve(s).get<int64_t>("batch"), 5);
 }
 
-TEST_F(Resolve, APresetLiesAboveTheDefaultsAndBelowAllElse) {
+TEST_F(Resolve, PresetsOverrideOnlyDefaults) {
   Sources s = sources();
   s.words = {"preset=shakespeare-char"};
   Resolved r = resolve(s);
@@ -126,7 +126,7 @@ TEST_F(Resolve, APresetLiesAboveTheDefaultsAndBelowAllElse) {
   EXPECT_EQ(resolve(s).get<std::string>("steps"), "auto") << "presets are GPT's";
 }
 
-TEST_F(Resolve, FilesAreFoundNextToTheRunThenInTheWorkingFolder) {
+TEST_F(Resolve, FindsFilesNextToTheRunThenInTheWorkingFolder) {
   write("config_gpu.ini", "[threads]\nnum_threads = 1\n");
   write("train.yaml", "seed: 1\n");
   Sources s = sources();
@@ -159,7 +159,7 @@ TEST_F(Resolve, AFoundFileThatIsAlsoNamedIsReadOnce) {
   EXPECT_EQ(r.history("seed").size(), 3u);
 }
 
-TEST_F(Resolve, AGpuIniOfTheWorldWorksAsItIs) {
+TEST_F(Resolve, ATypicalGpuIniWorks) {
   write(
       "config_gpu.ini",
       "[gpu]\ndevice = \"mps\"\nmemory_fraction = 0.99\nempty_cache_frequency = 10\n[memory_management]\nenable_pinned_memory = true\npin_memory_ratio = 0.25\n"
@@ -181,7 +181,7 @@ TEST_F(Resolve, AGpuIniOfTheWorldWorksAsItIs) {
   EXPECT_EQ(r.setting("threads").source, (folder_ / "config_gpu.ini:17").string());
 }
 
-TEST_F(Resolve, ATrainYamlOfTheWorldWorksAsItIs) {
+TEST_F(Resolve, ATypicalTrainYamlWorks) {
   write(
       "train.yaml",
       "seed: 42\ndataset:\n  name: dummy\n  path: ./data\n  size: 1000\n  split: [0.8, 0.1, 0.1]\ntraining:\n  epochs: 10\n  batch_size: 32\n  num_workers: 0\n"
@@ -210,7 +210,7 @@ TEST_F(Resolve, ATrainYamlOfTheWorldWorksAsItIs) {
   EXPECT_EQ(without_effect, (std::vector<std::string>{"name", "size", "split", "epochs", "num_workers", "checkpoints_dir", "data_dir", "format"}));
 }
 
-TEST_F(Resolve, ForeignVariablesAreWeakerThanOwnOnes) {
+TEST_F(Resolve, RidgeVariablesOverrideForeignOnes) {
   Sources s = sources();
   s.environment = {{"RIDGE_THREADS", "3"}, {"OMP_NUM_THREADS", "5,2"}, {"OPTIMIZE_PERF", "false"}, {"RIDGE_SEED", ""}, {"PATH", "/bin"}};
   Resolved r = resolve(s);
@@ -236,7 +236,7 @@ TEST_F(Resolve, ForeignVariablesAreWeakerThanOwnOnes) {
   EXPECT_EQ(error_of(s), "");
 }
 
-TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
+TEST_F(Resolve, EveryErrorNamesPlaceAndRemedy) {
   const auto yaml = [&](std::string_view text) {
     Sources s = sources();
     s.files = {write("x.yaml", text)};
@@ -294,7 +294,7 @@ TEST_F(Resolve, EveryErrorNamesItsPlaceAndTheWayOut) {
   EXPECT_EQ(error_of(s), fmt::format("[config] {}: does not exist", (folder_ / "none.yaml").string()));
 }
 
-TEST_F(Resolve, TwoNamesOfOneKeyAreAMistakeOnTheCommandLineToo) {
+TEST_F(Resolve, TwoNamesOfOneKeyAreAnErrorOnTheCommandLine) {
   Sources s = sources();
   s.words = {"lr=1e-3", "--learning-rate", "2e-3"};
   EXPECT_EQ(error_of(s), "[config] command line: 'lr' is set twice: as lr and as learning_rate; remove one");
@@ -314,7 +314,7 @@ TEST_F(Resolve, TwoNamesOfOneKeyAreAMistakeOnTheCommandLineToo) {
   EXPECT_EQ(own.get<int64_t>("seed"), 7);
 }
 
-TEST_F(Resolve, NamesOfOtherProgramsAreMappedOrExplained) {
+TEST_F(Resolve, MapsOrExplainsNamesOfOtherPrograms) {
   auto error = [&](const std::string& word) {
     Sources s = sources();
     s.words = {word};
@@ -341,7 +341,7 @@ TEST_F(Resolve, NamesOfOtherProgramsAreMappedOrExplained) {
   EXPECT_NE(r.notes()[0].text.find("cudnn_benchmark has no effect: kernels are always chosen"), std::string::npos);
 }
 
-TEST_F(Resolve, WhatRidgeDoesNotDoIsRefusedWithTheReason) {
+TEST_F(Resolve, RejectsUnsupportedSettingsWithAReason) {
   for (const char* word : {"streaming_transfer=true", "--no-streaming-transfer", "offload_parameters=true", "--offload-parameters=false"}) {
     Sources s = sources();
     s.words = {word};
@@ -393,7 +393,7 @@ TEST_F(Resolve, PrecisionCanBeSetForSingleDevices) {
   EXPECT_EQ(r.precision_key("cpu"), "precision.cpu");
 }
 
-TEST_F(Resolve, KeysOfOtherTasksAreRemarkedInFiles) {
+TEST_F(Resolve, RemarksOnKeysOfOtherTasksInFiles) {
   Sources s = sources();
   s.task = task_bit("ppo");
   write("train.yaml", "heads: 2\nbatch: 3\nlr: null\nnorm: rms\n");
@@ -406,7 +406,7 @@ TEST_F(Resolve, KeysOfOtherTasksAreRemarkedInFiles) {
   for (const Row& row : r.describe({})) EXPECT_TRUE(row.key->tasks & s.task);
 }
 
-TEST_F(Resolve, GettersRefuseWrongNamesAndTypes) {
+TEST_F(Resolve, GettersRejectWrongNamesAndTypes) {
   Sources s = sources();
   s.words = {"threads=performance", "batch=12", "data=a,b"};
   const Resolved r = resolve(s);
@@ -427,7 +427,7 @@ TEST_F(Resolve, GettersRefuseWrongNamesAndTypes) {
   EXPECT_THROW(r.setting("nothing"), Error);
 }
 
-TEST_F(Resolve, RowsSayWhatWasOverriddenAndWhatHasNoEffectHere) {
+TEST_F(Resolve, RowsShowOverridesAndMissingEffects) {
   write("config_gpu.ini", "enable_pinned_memory = true\ndevice = cuda\nthreads = 64\noffload_optimizer = yes\nprecision = tf32\nmatmul_precision = high\n");
   Sources s = sources();
   s.words = {"threads=32"};
@@ -450,7 +450,7 @@ TEST_F(Resolve, RowsSayWhatWasOverriddenAndWhatHasNoEffectHere) {
   EXPECT_EQ(here.at("pin_memory_ratio").source, "default");
 }
 
-TEST_F(Resolve, TheYamlOfARunReadsBackToTheSame) {
+TEST_F(Resolve, TheYamlOfARunRoundTrips) {
   std::mt19937 random(3);
   for (int round = 0; round < 20; ++round) {
     Sources s = sources();
@@ -474,7 +474,7 @@ TEST_F(Resolve, TheYamlOfARunReadsBackToTheSame) {
   }
 }
 
-TEST_F(Resolve, CheckTellsEverythingAboutAFile) {
+TEST_F(Resolve, CheckReportsEveryProblemOfAFile) {
   const FileReport bad =
       check_file(write("x.ini", "[gpu]\ndevic = 1\ndevice = cud\n[gpus]\na = 1\nb = 2\nnonsense\nmemory_fraction = 2\nseed = 1\nseed = 2\n"));
   std::vector<std::string> places;
@@ -489,7 +489,7 @@ TEST_F(Resolve, CheckTellsEverythingAboutAFile) {
   EXPECT_EQ(good.notes.size(), 2u);
 }
 
-TEST_F(Resolve, MutatedFilesNeverCrashAndProblemsNameTheFile) {
+TEST_F(Resolve, MutatedFilesNeverCrash) {
   std::mt19937 random(5);
   std::string seed;
   for (const Key& key : keys()) seed += fmt::format("{}: \"{}\"\n", key.name, samples(key).first);
@@ -506,7 +506,7 @@ TEST_F(Resolve, MutatedFilesNeverCrashAndProblemsNameTheFile) {
   }
 }
 
-TEST_F(Resolve, PathsCanBeKeptForOtherFolders) {
+TEST_F(Resolve, KeepPathsMakesThemAbsolute) {
   const test::TempFolder folder;
   test::write_text(folder / "own.txt", "text");
   const std::filesystem::path here = std::filesystem::current_path(), file = std::filesystem::path(folder / "own.txt");

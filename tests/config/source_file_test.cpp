@@ -31,14 +31,14 @@ TEST(Ini, SectionsQuotesAndComments) {
   EXPECT_EQ(ini("device = cuda:0\npath = a=b\nq = \"a # b\"\ne =\nf = # nothing\n"), ".device=cuda:0@1 .path=a=b@2 .q=a # b@3 .e=@4 .f=@5");
 }
 
-TEST(Ini, LineEndsMarkAndTabs) {
+TEST(Ini, LineEndingsByteOrderMarkAndTabs) {
   EXPECT_EQ(ini("\xef\xbb\xbf[gpu]\r\n\tdevice\t=\t\"mps\"\t\r\n\r\nx=1"), "gpu.device=mps@2 gpu.x=1@4");
   EXPECT_EQ(ini("a=1\rb=2\r"), ".a=1@1 .b=2@2");
   EXPECT_EQ(ini(""), "");
   EXPECT_EQ(ini("\n\n"), "");
 }
 
-TEST(Ini, EveryProblemWithItsLine) {
+TEST(Ini, ReportsEveryProblemWithItsLine) {
   const FileContent content = parse_text("[gpu\nnonsense\n= 3\na = \"open\nb = \"x\" y\n[x] y\nc = 1\n", true);
   std::vector<int> lines;
   for (const Problem& p : content.problems) lines.push_back(p.line);
@@ -60,14 +60,14 @@ TEST(Yaml, JsonIsYaml) {
             ".seed=42@2 model.dropout=0.1@3 model.bias=true@3 .list=[1;2]@4 .n=null@5");
 }
 
-TEST(Yaml, LineEndsMarkAndAnchors) {
+TEST(Yaml, LineEndingsByteOrderMarkAndAnchors) {
   EXPECT_EQ(yaml("\xef\xbb\xbf"
                  "a: 1\r\nb: 2\r\n"),
             ".a=1@1 .b=2@2");
   EXPECT_EQ(yaml("a: &x 3\nb: *x\n"), ".a=3@1 .b=3@2");
 }
 
-TEST(Yaml, EveryKindOfProblemIsTold) {
+TEST(Yaml, ReportsEveryKindOfProblem) {
   for (auto [text, what, line] : {std::tuple("a: 1\n\tb: 2\n", "tab", 2),
                                   {"a: 1\n---\nb: 2\n", "second document", 2},
                                   {"just words\n", "key: value", 1},
@@ -85,7 +85,7 @@ TEST(Yaml, EveryKindOfProblemIsTold) {
   }
 }
 
-TEST(Yaml, BombsAreBounded) {
+TEST(Yaml, BoundsExpansionBombs) {
   std::string lists = "a0: &a0 [x, x]\n", maps = "m0: &m0 {x: 1, y: 1}\n", cycle = "a: &a {b: *a, c: *a}\n";
   for (int i = 1; i < 60; ++i) {
     lists += fmt::format("a{0}: &a{0} [*a{1}, *a{1}]\n", i, i - 1);
@@ -109,14 +109,14 @@ TEST(Yaml, BombsAreBounded) {
 }
 
 // yaml-cpp reads endless documents from the first of these.
-TEST(Yaml, BrokenTextsEnd) {
+TEST(Yaml, TerminatesOnBrokenText) {
   for (std::string_view text : {"%Y' '{'\n,&ee4, '\n{:e '\n{ee4,'{'\n,&ee4, '{: '\n{ee4,", "%", "%Y", "---\n}", "]", "a: ]\n]", "--- ]\n--- }"}) {
     const FileContent content = parse_text(text, false);
     EXPECT_TRUE(content.entries.empty()) << text;
   }
 }
 
-TEST(Text, WhatIsNoTextIsRefusedWithItsLine) {
+TEST(Text, RejectsNonTextWithItsLine) {
   for (const bool as_ini : {true, false})
     for (auto [text, what, line] : {std::tuple(std::string("a=1\nb=\xff\n"), "0xff is not UTF-8", 2),
                                     {std::string("a\0b", 3), "control character", 1},
@@ -133,7 +133,7 @@ TEST(Text, WhatIsNoTextIsRefusedWithItsLine) {
     }
 }
 
-TEST(Text, HugeLinesAreReadAndShownShort) {
+TEST(Text, TruncatesHugeLinesInMessages) {
   const std::string huge(500'000, 'x');
   EXPECT_EQ(parse_text("a = " + huge, true).entries.at(0).values.at(0).size(), huge.size());
   EXPECT_EQ(parse_text("a: " + huge, false).entries.at(0).values.at(0).size(), huge.size());
@@ -144,7 +144,7 @@ TEST(Text, HugeLinesAreReadAndShownShort) {
 
 using FileKinds = InFolder;
 
-TEST_F(FileKinds, ByEndingAndOnlyFiles) {
+TEST_F(FileKinds, AreChosenByExtension) {
   EXPECT_EQ(flat(read_file(write("a.INI", "a = 1"))), ".a=1@1");
   for (const char* name : {"a.yaml", "a.yml", "a.json", "a.YAML"}) EXPECT_EQ(flat(read_file(write(name, "a: 1"))), ".a=1@1");
   for (auto [path, what] :

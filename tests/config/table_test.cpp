@@ -31,7 +31,7 @@ TEST(KeyTable, EveryNameIsUsedOnce) {
   }
 }
 
-TEST(KeyTable, EveryRowIsWhole) {
+TEST(KeyTable, EveryRowIsComplete) {
   std::set<std::string_view> groups;
   std::string_view group;
   for (const Key& key : keys()) {
@@ -81,7 +81,7 @@ TEST(KeyTable, EveryPresetSetsValidKeys) {
 }
 
 // What scripts may rely on.
-TEST(KeyTable, HasTheKeysOfATraining) {
+TEST(KeyTable, HasTheKeysOfTraining) {
   constexpr std::string_view kNames =
       "preset data steps batch block layers heads kv_heads width dropout bias norm pos mlp lr min_lr warmup schedule weight_decay beta1 beta2 clip "
       "accumulation seed seeds precision device threads memory memory_fraction checkpoint_interval eval_interval sample_interval max_minutes "
@@ -111,18 +111,18 @@ TEST(KeyTable, KnowsEveryVariableThatTheSourceReads) {
     }
 }
 
-TEST(Documents, TheManualIsCurrent) {
+TEST(Documents, AreUpToDate) {
   const std::string path = source_dir() + "/docs/configuration.md";
   EXPECT_TRUE(content_of(path) == keys_markdown()) << "write it again: ridge config keys --md > docs/configuration.md";
 }
 
-TEST(Documents, TheManualNamesEveryKeyAndVariable) {
+TEST(Documents, NameEveryKeyAndVariable) {
   const std::string manual = keys_markdown();
   for (const Key& key : keys()) EXPECT_NE(manual.find(fmt::format("| `{}` |", key.name)), std::string::npos) << key.name;
   for (const Switch& s : switches()) EXPECT_NE(manual.find(fmt::format("`{}`", s.name)), std::string::npos) << s.name;
 }
 
-TEST(Documents, JsonHoldsTheTable) {
+TEST(Documents, JsonContainsTheTable) {
   const auto all = nlohmann::json::parse(keys_json());
   ASSERT_EQ(all.size(), keys().size());
   for (size_t i = 0; i < all.size(); ++i) {

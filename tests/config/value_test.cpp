@@ -17,7 +17,7 @@ std::string text_of(std::string_view key, std::string_view written) {
   return parsed.value ? to_text(k, *parsed.value) : "refused: " + parsed.problem;
 }
 
-TEST(Value, WholeNumbersInAllWaysOfWriting) {
+TEST(Value, ParsesIntegersInEveryNotation) {
   for (auto [written, number] : {std::pair("64", "64"),
                                  {"+64", "64"},
                                  {"8k", "8000"},
@@ -51,7 +51,7 @@ TEST(Value, NumbersKeepTheirLimits) {
   for (std::string_view bad : {"nan", "inf", "-inf", "1e-3x", "", "0,5"}) EXPECT_TRUE(text_of("lr", bad).starts_with("refused")) << bad;
 }
 
-TEST(Value, RealsReadBackToTheBit) {
+TEST(Value, RealsRoundTripExactly) {
   const Key& lr = *find_key("lr");
   for (double x : {1.0 / 3, 0.1 + 0.2, std::nextafter(1.0, 2.0), 1e-300, 5e-324}) {
     const Parsed again = parse_value(lr, to_text(lr, Value(x)));
@@ -60,13 +60,13 @@ TEST(Value, RealsReadBackToTheBit) {
   }
 }
 
-TEST(Value, TruthInAllWordsAndNoOther) {
+TEST(Value, ParsesBooleansInEverySpelling) {
   for (std::string_view yes : {"true", "True", "YES", "on", "1"}) EXPECT_EQ(text_of("bias", yes), "true");
   for (std::string_view no : {"false", "no", "Off", "0"}) EXPECT_EQ(text_of("bias", no), "false");
   for (std::string_view bad : {"", "2", "y", "truee", "auto", "null"}) EXPECT_TRUE(text_of("bias", bad).starts_with("refused")) << bad;
 }
 
-TEST(Value, WordsStandForNumbersOnlyWhereTheTableSays) {
+TEST(Value, AcceptsWordsForNumbersOnlyIfListed) {
   EXPECT_EQ(text_of("threads", "performance"), "performance");
   EXPECT_EQ(text_of("threads", "AUTO"), "auto");
   EXPECT_TRUE(text_of("threads", "none").starts_with("refused"));
@@ -74,7 +74,7 @@ TEST(Value, WordsStandForNumbersOnlyWhereTheTableSays) {
   EXPECT_TRUE(text_of("seed", "auto").starts_with("refused"));
 }
 
-TEST(Value, SizesInBothKindsOfUnits) {
+TEST(Value, ParsesBinaryAndDecimalSizes) {
   for (auto [written, text] :
        {std::pair("512MiB", "512MiB"), {"2GB", "2GB"}, {"2 gb", "2GB"}, {"1.5GiB", "1536MiB"}, {"1024", "1KiB"}, {"1000001", "1000001"}, {"2g", "2GiB"}})
     EXPECT_EQ(text_of("memory", written), text) << written;
@@ -82,7 +82,7 @@ TEST(Value, SizesInBothKindsOfUnits) {
     EXPECT_TRUE(text_of("memory", bad).starts_with("refused")) << bad;
 }
 
-TEST(Value, ChoicesTakeOtherProgramsWords) {
+TEST(Value, AcceptsOtherProgramsWordsForChoices) {
   for (auto [written, word] : {std::pair("float32", "fp32"), {"FP32", "fp32"}, {"bfloat16", "bf16"}, {"float16", "fp16"}, {"amp", "auto"}, {"tf32", "tf32"}})
     EXPECT_EQ(text_of("precision", written), word);
   EXPECT_EQ(text_of("device", "mps"), "metal");
@@ -127,7 +127,7 @@ TEST(Value, ListsSplitAtCommas) {
   for (std::string_view bad : {"", ",", "a,,b", "a,"}) EXPECT_TRUE(text_of("data", bad).starts_with("refused")) << bad;
 }
 
-TEST(Value, SamplesDifferAndReadBack) {
+TEST(Value, SamplesDifferAndRoundTrip) {
   for (const Key& key : keys()) {
     auto [a, b] = samples(key);
     const Parsed first = parse_value(key, a), second = parse_value(key, b);
@@ -138,14 +138,14 @@ TEST(Value, SamplesDifferAndReadBack) {
   }
 }
 
-TEST(Utf8, WhereItFirstGoesWrong) {
+TEST(Utf8, FindsTheFirstInvalidByte) {
   EXPECT_EQ(first_non_utf8("plain, ä, €, 😀"), kAllUtf8);
   for (auto [text, at] :
        {std::pair("a\x80", 1), {"\xc0\xaf", 0}, {"ab\xe2\x82", 2}, {"\xed\xa0\x80", 0}, {"\xf4\x90\x80\x80", 0}, {"\xf0\x80\x80\x80", 0}, {"ä\xff", 2}})
     EXPECT_EQ(first_non_utf8(text), size_t(at)) << text;
 }
 
-TEST(Shown, NeverLongNeverWild) {
+TEST(Shown, IsShortAndPrintable) {
   EXPECT_EQ(shown("abc"), "'abc'");
   EXPECT_EQ(shown("a\nb"), "'a?b'");
   EXPECT_EQ(shown("a\xff"), "'a…' (2 bytes)");

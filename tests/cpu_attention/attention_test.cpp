@@ -47,7 +47,7 @@ TEST(Attention, AnyShapeMatchesDouble) {
 }
 
 // All combinations of options on one odd shape.
-TEST(Attention, OptionsCross) {
+TEST(Attention, CombinesOptions) {
   for (IsaTier tier : tiers())
     for (bool causal : {false, true})
       for (Mask mask : {Mask::none, Mask::boolean, Mask::additive})
@@ -94,7 +94,7 @@ TEST(Attention, EmptyShapes) {
 }
 
 // More queries than keys under a causal mask: the first ones attend to nothing, give zeros and pass no gradient.
-TEST(Attention, RowsThatSeeNothing) {
+TEST(Attention, RowsWithoutKeys) {
   for (IsaTier tier : tiers()) {
     Case c;
     c.d = {.batch = 1, .heads = 2, .kv_heads = 2, .queries = 70, .keys = 5, .dim = 32};
@@ -187,7 +187,7 @@ TEST(Attention, BitsDoNotDependOnTheOrderOfUnits) {
 }
 
 // One head of a long sequence still occupies sixteen threads, with memory proportional to its length.
-TEST(Attention, LongSequencesAreCut) {
+TEST(Attention, SplitsLongSequences) {
   Case c;
   c.d = {.batch = 1, .heads = 1, .kv_heads = 1, .queries = 10'000, .keys = 10'000, .dim = 64};
   c.d.causal = true;
@@ -214,7 +214,7 @@ TEST(Attention, LongSequenceMatchesDouble) {
   check(g, isa_tier());
 }
 
-TEST(Attention, BadDescriptionsAreRefused) {
+TEST(Attention, RejectsBadDescriptions) {
   AttentionDesc d{.heads = 3, .kv_heads = 2};
   EXPECT_THROW(make_attention(d), std::exception);
   d.kv_heads = 1, d.dtype = DType::i32;

@@ -33,7 +33,7 @@ TEST(AttentionDecode, MatchesDoubleForEveryLength) {
   }
 }
 
-TEST(AttentionDecode, IsForPlainRowsOnly) {
+TEST(AttentionDecode, RequiresPlainRows) {
   AttentionDesc d{.batch = 1, .heads = 2, .kv_heads = 2, .queries = 1, .keys = 8, .dim = 32};
   d.q[3] = d.k[3] = d.v[3] = d.out[3] = 1;
   EXPECT_TRUE(is_decoding(d));

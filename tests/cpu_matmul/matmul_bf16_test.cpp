@@ -22,7 +22,7 @@ TEST(MatmulBf16, EveryDepthAndTail) {
 }
 
 // Rows with odd strides contain no whole pairs; offset tables have no stride at all.
-TEST(MatmulBf16, AnyDistanceBetweenRows) {
+TEST(MatmulBf16, AnyRowStride) {
   for (int64_t pad : {0, 1, 2, 3, 64})
     for (int form = 0; form < 4; ++form)
       for (int64_t k : {33, 50})
@@ -50,7 +50,7 @@ TEST(MatmulBf16, EpilogueStoreAndSum) {
     }
 }
 
-TEST(MatmulBf16, SameBitsForAnyDealingOfUnits) {
+TEST(MatmulBf16, SameBitsForAnyOrderOfUnits) {
   for (IsaTier tier : tiers())
     for (const auto& s : {std::array<int64_t, 3>{100, 150, 90}, {60, 260, 231}, {2, 1500, 70}, {300, 3, 100}, {40, 40, 1001}})
       for (int form = 0; form < 4; ++form) {
@@ -62,7 +62,7 @@ TEST(MatmulBf16, SameBitsForAnyDealingOfUnits) {
 }
 
 // Non-finite values stay so, and affect only their own row and column.
-TEST(MatmulBf16, NotFiniteValuesStayWhereTheyAre) {
+TEST(MatmulBf16, NonFiniteValuesDoNotSpread) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (IsaTier tier : tiers())
     for (float x : {inf, -inf, nan}) {

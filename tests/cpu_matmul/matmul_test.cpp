@@ -31,7 +31,7 @@ TEST(Matmul, EveryTranspositionAcrossBlockBoundaries) {
     }
 }
 
-TEST(Matmul, FewRowsOrColumnsAgainstMuch) {
+TEST(Matmul, FewRowsOrColumns) {
   for (int64_t few : {1, 2, 3, 4, 5, 6, 7, 9, 15, 16, 17})
     for (int form = 0; form < 8; ++form) {
       SCOPED_TRACE(testing::Message() << few << " rows or columns, form " << form);
@@ -41,7 +41,7 @@ TEST(Matmul, FewRowsOrColumnsAgainstMuch) {
 }
 
 // Blocks of a few elements: small products cross every boundary between tiles, K blocks, units and chunks.
-TEST(Matmul, AnyBlockingOfAnyLoops) {
+TEST(Matmul, AnyBlocking) {
   std::mt19937 rng(11);
   const auto pick = [&](int64_t low, int64_t high) { return low + int64_t(rng() % uint64_t(high - low + 1)); };
   const DType types[] = {DType::f32, DType::f32, DType::bf16, DType::f16};
@@ -117,7 +117,7 @@ TEST(Matmul, AccumulatesIntoC) {
     }
 }
 
-TEST(Matmul, EmptySumLeavesAccumulatedBitsAlone) {
+TEST(Matmul, EmptySumsKeepTheAccumulator) {
   MatmulDesc d = plain(9, 11, 0);
   d.accumulate = true;
   Case c(d);
@@ -209,7 +209,7 @@ TEST(Matmul, ZeroNegativeAndOverlappingStrides) {
   }
 }
 
-TEST(Matmul, SameBitsForAnyDealingOfUnits) {
+TEST(Matmul, SameBitsForAnyOrderOfUnits) {
   for (IsaTier tier : tiers())
     for (const auto& s : {std::array<int64_t, 3>{100, 150, 90}, {60, 260, 230}, {2, 1500, 70}, {300, 3, 100}, {40, 40, 1000}})
       for (int form = 0; form < 4; ++form) {
@@ -247,7 +247,7 @@ TEST(Matmul, OffsetsBeyond32Bits) {
   munmap(space, size_t(bytes));
 }
 
-TEST(Matmul, RefusesWhatItCannotMean) {
+TEST(Matmul, RejectsInvalidDescriptions) {
   MatmulDesc d = plain(3, 3, 3);
   d.m[0].b = 1;
   EXPECT_THROW(make_matmul(d), Error);

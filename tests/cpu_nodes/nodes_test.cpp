@@ -7,33 +7,33 @@ namespace {
 
 namespace node_laws = test::node_laws;
 
-TEST(Scatter, SetsTheLastOfEqualIndices) { node_laws::scatter_sets_the_last_of_equal_indices<NodeCase>(); }
+TEST(Scatter, LastOfEqualIndicesWins) { node_laws::scatter_sets_the_last_of_equal_indices<NodeCase>(); }
 TEST(Scatter, AddsEveryElement) { node_laws::scatter_adds_every_element<NodeCase>(); }
 TEST(Scatter, WorksInPlace) { node_laws::scatter_works_in_place<NodeCase>(); }
 TEST(Scatter, ReportsIndicesOutOfRange) { node_laws::scatter_reports_indices_out_of_range<NodeCase>(); }
 TEST(TakeGrad, SumsTheRowsOfEveryIndex) { node_laws::take_grad_sums_the_rows_of_every_index<NodeCase>(); }
-TEST(TakeGrad, SharesOutOneFrequentIndex) { node_laws::take_grad_shares_out_one_frequent_index<NodeCase>(); }
+TEST(TakeGrad, SplitsAFrequentIndex) { node_laws::take_grad_shares_out_one_frequent_index<NodeCase>(); }
 TEST(TakeGrad, ReportsIndicesOutOfRange) { node_laws::take_grad_reports_indices_out_of_range<NodeCase>(); }
-TEST(TakeGrad, ReportsAnyIndexIntoNothing) { node_laws::take_grad_reports_any_index_into_nothing<NodeCase>(); }
+TEST(TakeGrad, RejectsIndicesIntoEmptyTensors) { node_laws::take_grad_reports_any_index_into_nothing<NodeCase>(); }
 TEST(DynamicUpdateSlice, WritesAtClampedStarts) { node_laws::dynamic_update_slice_writes_at_clamped_starts<NodeCase>(); }
-TEST(NodeKernels, AgreeWithTheReferenceOnAllSamples) { node_laws::node_kernels_agree_with_the_reference_on_all_samples<NodeCase>(); }
+TEST(NodeKernels, MatchTheReference) { node_laws::node_kernels_agree_with_the_reference_on_all_samples<NodeCase>(); }
 TEST(Pad, FillsBetweenAndAround) { node_laws::pad_fills_between_and_around<NodeCase>(); }
 TEST(Pad, FillsWithInfinity) { node_laws::pad_fills_with_infinity<NodeCase>(); }
-TEST(Fold, SumsAllTapsOfAnElement) { node_laws::fold_sums_all_taps_of_an_element<NodeCase>(); }
+TEST(Fold, SumsAllWindowsOfAnElement) { node_laws::fold_sums_all_taps_of_an_element<NodeCase>(); }
 TEST(Cumsum, RunsFromBothEnds) { node_laws::cumsum_runs_from_both_ends<NodeCase>(); }
 TEST(Sort, KeepsEqualKeysInOrder) { node_laws::sort_keeps_equal_keys_in_order<NodeCase>(); }
 TEST(Sort, PutsNaNLastAndZerosTogether) { node_laws::sort_puts_nan_last_and_zeros_together<NodeCase>(); }
 TEST(Sort, OrdersExtremeIntegers) { node_laws::sort_orders_extreme_integers<NodeCase>(); }
-TEST(Sort, GivesOnlyWhatIsWanted) { node_laws::sort_gives_only_what_is_wanted<NodeCase>(); }
+TEST(Sort, ReturnsOnlyRequestedOutputs) { node_laws::sort_gives_only_what_is_wanted<NodeCase>(); }
 
-TEST(NodeKernels, RefuseOtherNodes) {
+TEST(NodeKernels, RejectOtherNodes) {
   Graph g;
   NodeId x = g.input({DType::f32, {3}}, "x");
   EXPECT_THROW(make_node_kernel(g, Builder(g).neg(x)), Error);
 }
 
 // Large problems keep sixteen threads busy in every expensive step.
-TEST(NodeKernels, ShareOutLargeProblems) {
+TEST(NodeKernels, SplitLargeProblems) {
   Graph g;
   Builder b(g);
   auto input = [&](DType t, Shape s) { return g.input({t, s}, "x"); };

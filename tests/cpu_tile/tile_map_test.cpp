@@ -138,7 +138,7 @@ TEST(TileMap, StridedAndWiderOutputs) {
   check(b.g, m, 0);
 }
 
-TEST(TileMap, BoundsGiveTheFallback) {
+TEST(TileMap, UsesTheFallbackOutOfBounds) {
   for (DType t : {DType::f32, DType::bf16, DType::i64}) {
     for (int axis : {0, 1, 2}) {
       for (bool fallback : {false, true}) {

@@ -113,7 +113,7 @@ TEST(TileRow, ManyShortRows) {
   check(b.g, m, 1e-6);
 }
 
-TEST(TileRow, InPlaceAndValueOfUnvaryingInput) {
+TEST(TileRow, InPlaceAndConstantInput) {
   Build b(Form::row, {7, 300}, 1);
   int x = b.in();
   int sum = b.reduce(Op::reduce_sum, b.literal(0.5)), norm = b.reduce(Op::reduce_sum, b.op(Op::mul, x, x));

@@ -121,7 +121,7 @@ TEST_F(CudaBackendTest, SmallUploadsKeepTheirOrder) {
   backend_->release(there, kCount * 24);
 }
 
-TEST_F(CudaBackendTest, MarksAreReachedInOrder) {
+TEST_F(CudaBackendTest, MarksCompleteInOrder) {
   std::byte* host = backend_->allocate_host(8 * 1000);
   std::byte* there = backend_->allocate(8);
   std::vector<int64_t> marks;
@@ -145,7 +145,7 @@ TEST_F(CudaBackendTest, MarksAreReachedInOrder) {
 }
 
 // Copies in separate queues keep the requested order, across programs.
-TEST_F(CudaBackendTest, CopiesBesideProgramsWaitWhereTheyAreTold) {
+TEST_F(CudaBackendTest, ConcurrentCopiesWaitForTheirEvents) {
   constexpr int64_t kCount = 50000, kBytes = 4 * kCount;
   Graph graph;
   Builder b(graph);
@@ -170,7 +170,7 @@ TEST_F(CudaBackendTest, CopiesBesideProgramsWaitWhereTheyAreTold) {
   backend_->release_host(reinterpret_cast<std::byte*>(from), kRounds * kBytes), backend_->release_host(reinterpret_cast<std::byte*>(to), kRounds * kBytes);
 }
 
-TEST_F(CudaBackendTest, SaysWhatItIs) {
+TEST_F(CudaBackendTest, DescribesTheDevice) {
   const DeviceInfo info = backend_->info();
   EXPECT_EQ(info.name, "cuda");
   EXPECT_FALSE(backend_->host_memory());
@@ -233,7 +233,7 @@ TEST_F(CudaBackendTest, RecordsAndReplays) {
   for (std::byte* place : places) backend_->release(place, 4000);
 }
 
-TEST_F(CudaBackendTest, ReplayAsksTheDriverForNothing) {
+TEST_F(CudaBackendTest, ReplayMakesNoDriverCalls) {
   only_simulated();
   if (IsSkipped()) return;
   engine::Step step = engine::make_step(engine::mlp_model(7));
@@ -248,7 +248,7 @@ TEST_F(CudaBackendTest, ReplayAsksTheDriverForNothing) {
   EXPECT_EQ(calls("cuLaunchKernel"), launches) << "a replay is one call";
 }
 
-TEST_F(CudaBackendTest, TrainsAsTheCpuDoes) {
+TEST_F(CudaBackendTest, TrainsLikeTheCpu) {
   GptConfig small = engine::small_gpt();
   small.layers = 2, small.width = 32, small.heads = 2, small.vocab = 37;
   const std::pair<StepModel, int64_t> models[] = {{engine::mlp_model(9), 10}, {engine::conv_model(3), 10}, {engine::gpt_model(small, 2, 12), small.vocab}};
@@ -271,7 +271,7 @@ TEST_F(CudaBackendTest, TrainsAsTheCpuDoes) {
   }
 }
 
-TEST_F(CudaBackendTest, TwoProcessesWorthOfBackendsGiveTheSameBits) {
+TEST_F(CudaBackendTest, TwoBackendsGiveTheSameBits) {
   engine::Step step = engine::make_step(engine::mlp_model(33));
   std::vector<std::vector<std::byte>> states[2];
   for (auto& state : states) {
@@ -354,7 +354,7 @@ void expect_bad_index(Body&& body, const char* where) {
 }
 
 // run() does not wait, so a bad index is reported by the next wait, or by the next run; once.
-TEST_F(CudaBackendTest, ABadIndexIsToldByWhoeverWaits) {
+TEST_F(CudaBackendTest, BadIndicesAreReportedByTheNextWait) {
   BadIndex bad(*backend_);
   auto meet = [&] {
     bad.set(7);
@@ -376,7 +376,7 @@ TEST_F(CudaBackendTest, ABadIndexIsToldByWhoeverWaits) {
   EXPECT_EQ(bad.program().get(), std::vector<float>(6, 1.f)) << "usable afterwards";
 }
 
-TEST_F(CudaBackendTest, ABadClassIsNamedAsOnTheCpu) {
+TEST_F(CudaBackendTest, BadClassesAreReportedLikeOnTheCpu) {
   engine::Step step = engine::make_step(engine::mlp_model(4));
   std::string said[2];
   for (int k = 0; k < 2; ++k) {
@@ -396,7 +396,7 @@ TEST_F(CudaBackendTest, ABadClassIsNamedAsOnTheCpu) {
   EXPECT_EQ(said[0], said[1]);
 }
 
-TEST_F(CudaBackendTest, TooMuchMemoryIsRefusedWithNumbers) {
+TEST_F(CudaBackendTest, OutOfMemoryErrorsHaveNumbers) {
   const MemoryUse memory = backend_->memory_use();
   try {
     backend_->allocate(memory.total + (int64_t(1) << 30));
@@ -411,7 +411,7 @@ TEST_F(CudaBackendTest, TooMuchMemoryIsRefusedWithNumbers) {
   backend_->release(p, 100);
 }
 
-TEST_F(CudaBackendTest, DebugWaitsAfterEveryLaunchAndRecordsNothing) {
+TEST_F(CudaBackendTest, DebugModeWaitsAfterEveryLaunch) {
   CudaOptions debug = options();
   debug.debug = true;
   CudaBackend careful(debug);
@@ -435,7 +435,7 @@ TEST_F(CudaBackendTest, DebugWaitsAfterEveryLaunchAndRecordsNothing) {
   }
 }
 
-TEST_F(CudaBackendTest, ALaunchThatIsRefusedNamesItsKernel) {
+TEST_F(CudaBackendTest, FailedLaunchesNameTheirKernel) {
   only_simulated();
   if (IsSkipped()) return;
   Graph graph;
@@ -461,7 +461,7 @@ TEST_F(CudaBackendTest, ALaunchThatIsRefusedNamesItsKernel) {
   EXPECT_FLOAT_EQ(p.get()[7], 8.f) << "usable afterwards";
 }
 
-TEST_F(CudaBackendTest, ALostDeviceSaysThatTheCheckpointIsIntact) {
+TEST_F(CudaBackendTest, LostDevicesPointToTheCheckpoint) {
   only_simulated();
   if (IsSkipped()) return;
   Graph graph;
@@ -486,7 +486,7 @@ TEST_F(CudaBackendTest, ALostDeviceSaysThatTheCheckpointIsIntact) {
   const test::Variable fault("FAKE_GPU", "cuCtxSetCurrent=709,cuStreamSynchronize=709,cuMemFree_v2=709");
 }
 
-TEST_F(CudaBackendTest, MissingPartsAreNamed) {
+TEST_F(CudaBackendTest, NamesMissingLibraries) {
   only_simulated();
   if (IsSkipped()) return;
   const test::TempFolder nothing;
@@ -514,7 +514,7 @@ TEST_F(CudaBackendTest, MissingPartsAreNamed) {
 }
 
 // Planning compiles and allocates nothing.
-TEST_F(CudaBackendTest, APlanTakesNothing) {
+TEST_F(CudaBackendTest, PlanningAllocatesNothing) {
   engine::Step step = engine::make_step(engine::mlp_model(64));
   const MemoryUse before = backend_->memory_use();
   CompileOptions options(*backend_);
@@ -529,7 +529,7 @@ TEST_F(CudaBackendTest, APlanTakesNothing) {
 }
 
 // A file with another kernel's code under a kernel's name is detected on loading.
-TEST_F(CudaBackendTest, WrongCodeInTheCacheIsCompiledAnew) {
+TEST_F(CudaBackendTest, RecompilesBadCodeInTheCache) {
   Device& device = backend_->device();
   const KernelText one{"one", "extern \"C\" __global__ void one(float* x) { x[0] = 1; }\n"},
       two{"two", "extern \"C\" __global__ void two(float* x) { x[0] = 2; }\n"};
@@ -549,7 +549,7 @@ TEST_F(CudaBackendTest, WrongCodeInTheCacheIsCompiledAnew) {
 }
 
 // Later processes reuse measurements; choices from a checkpoint take precedence, and only those in use are reported.
-TEST_F(CudaBackendTest, ChoicesAreKeptAndGiven) {
+TEST_F(CudaBackendTest, StoresAndRestoresChoices) {
   Device& device = backend_->device();
   auto modules = [&] { return Modules(device, library_search(device.driver().version()), options().cubins); };
   {

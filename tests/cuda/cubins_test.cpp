@@ -29,7 +29,7 @@ std::vector<fs::path> files_in(const std::string& folder) {
 
 using KernelTexts = test::NvrtcTest;
 
-TEST_F(KernelTexts, BecomeMachineCode) {
+TEST_F(KernelTexts, Compile) {
   const std::string code = compile_text(nvrtc(), add_number(1), "sm_86");
   ASSERT_GT(code.size(), 64u);
   EXPECT_EQ(code.substr(1, 3), "ELF");
@@ -37,7 +37,7 @@ TEST_F(KernelTexts, BecomeMachineCode) {
 }
 
 // Stored digests depend on the instructions, not on names.
-TEST_F(KernelTexts, KeepTheirDigestWhenTheyAreRenamed) {
+TEST_F(KernelTexts, KeepTheirDigestWhenRenamed) {
   auto digest = [&](const KernelText& text) { return test::Cubin(compile_text(nvrtc(), text, "sm_86")).digest(); };
   KernelText renamed = add_number(1);
   renamed.entry = "x_add_of_another_name";
@@ -48,7 +48,7 @@ TEST_F(KernelTexts, KeepTheirDigestWhenTheyAreRenamed) {
   EXPECT_NE(digest(add_number(2)), one);
 }
 
-TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
+TEST_F(KernelTexts, ReportCompileErrorsWithLines) {
   try {
     compile_text(nvrtc(), {.entry = "broken", .body = "extern \"C\" __global__ void broken(float* x) { x[0] = no_such_name; }\n"}, "sm_86");
     FAIL();
@@ -69,7 +69,7 @@ TEST_F(KernelTexts, ThatAreWrongAreNamedWithTheirLines) {
 }
 
 // The key covers exactly what changes the code.
-TEST_F(KernelTexts, AreKnownByContentCompilerAndChip) {
+TEST_F(KernelTexts, AreKeyedByContentCompilerAndChip) {
   Cubins a(nvrtc(), "sm_86", {.folder = {}}), b(nvrtc(), "sm_90a", {.folder = {}});
   KernelText text = add_number(1), more_shared = text, renamed = text;
   more_shared.shared = 1024, renamed.entry = "other";
@@ -80,7 +80,7 @@ TEST_F(KernelTexts, AreKnownByContentCompilerAndChip) {
   EXPECT_NE(a.key(text), b.key(text));
 }
 
-TEST_F(KernelTexts, AreCompiledOnceAndFoundAgain) {
+TEST_F(KernelTexts, AreCompiledOnceThenCached) {
   const test::TempFolder folder;
   const std::vector<KernelText> texts = {add_number(1), add_number(2), add_number(1), add_number(3)};
   const CubinOptions options{.folder = folder.path(), .threads = 2};
@@ -103,7 +103,7 @@ TEST_F(KernelTexts, AreCompiledOnceAndFoundAgain) {
   EXPECT_EQ(again.statistics().broken, 0);
 }
 
-TEST_F(KernelTexts, InBrokenFilesAreCompiledAnew) {
+TEST_F(KernelTexts, AreRecompiledIfTheCacheIsDamaged) {
   const test::TempFolder folder;
   const CubinOptions options{.folder = folder.path(), .threads = 1};
   const std::string good = *Cubins(nvrtc(), "sm_80", options).get(add_number(1));
@@ -122,7 +122,7 @@ TEST_F(KernelTexts, InBrokenFilesAreCompiledAnew) {
 }
 
 // Machine code that others may have written is never loaded.
-TEST_F(KernelTexts, ComeFromNoFileThatOthersCanWriteTo) {
+TEST_F(KernelTexts, IgnoreCacheFilesThatOthersCanWrite) {
   const test::TempFolder folder;
   const CubinOptions options{.folder = folder.path(), .threads = 1};
   Cubins(nvrtc(), "sm_80", options).get(add_number(1));
@@ -142,13 +142,13 @@ TEST_F(KernelTexts, ComeFromNoFileThatOthersCanWriteTo) {
   EXPECT_EQ(files_in(folder.path()).size(), 1u) << "nothing is written there";
 }
 
-TEST_F(KernelTexts, NeedNoFolder) {
+TEST_F(KernelTexts, WorkWithoutACacheFolder) {
   Cubins cubins(nvrtc(), "sm_80", {.folder = "/proc/no/such/folder", .threads = 1});
   EXPECT_GT(cubins.get(add_number(1))->size(), 64u);
   EXPECT_EQ(cubins.statistics().compiled, 1);
 }
 
-TEST_F(KernelTexts, TakeBoundedRoom) {
+TEST_F(KernelTexts, BoundTheCacheSize) {
   const test::TempFolder folder;
   int64_t size = 0;
   {
@@ -165,7 +165,7 @@ TEST_F(KernelTexts, TakeBoundedRoom) {
   EXPECT_FALSE(fs::exists(old)) << "the one not used for longest goes";
 }
 
-TEST_F(KernelTexts, ThatNobodyWaitsForAreDropped) {
+TEST_F(KernelTexts, DropUnneededCompilations) {
   std::vector<KernelText> many;
   for (int i = 0; i < 200; ++i) many.push_back(add_number(i));
   Cubins cubins(nvrtc(), "sm_80", {.folder = {}, .threads = 1});
@@ -174,7 +174,7 @@ TEST_F(KernelTexts, ThatNobodyWaitsForAreDropped) {
   EXPECT_LT(cubins.statistics().compiled, 150);
 }
 
-TEST_F(KernelTexts, EndWithTheirProcess) {
+TEST_F(KernelTexts, StopWithTheirProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto leave_in_the_middle = [this] {
     std::vector<KernelText> many;

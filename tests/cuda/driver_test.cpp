@@ -31,7 +31,7 @@ TEST(CudaDriver, OpensAndStarts) {
   EXPECT_EQ(driver.attribute(75, 5), 9);
 }
 
-TEST(CudaDriver, ABrokenLibrarySaysWhatIsWrong) {
+TEST(CudaDriver, ABrokenLibraryReportsItsProblem) {
   const auto absent = error_of([] { Driver("libno-such-driver.so.1"); });
   EXPECT_TRUE(has(absent, "no NVIDIA driver (libno-such-driver.so.1 was not found)"));
   EXPECT_EQ(absent->code(), ErrorCode::unsupported);
@@ -45,7 +45,7 @@ struct Start {
   const char *fault, *says;
 };
 
-TEST(CudaDriver, AnErrorAtTheStartNamesCallCodeAndRemedy) {
+TEST(CudaDriver, InitializationErrorsNameCallCodeAndRemedy) {
   for (const auto& [fault, says] : {Start{"cuInit=100", "CUDA_VISIBLE_DEVICES"},
                                     {"cuInit=803", "different versions"},
                                     {"cuInit=34", "stub library"},
@@ -59,7 +59,7 @@ TEST(CudaDriver, AnErrorAtTheStartNamesCallCodeAndRemedy) {
   }
 }
 
-TEST(CudaDriver, OutOfMemorySaysHowMuchWasAsked) {
+TEST(CudaDriver, OutOfMemoryReportsTheRequestedSize) {
   const Driver driver(fake());
   const Context context = use_device(driver, 5);
   const DeviceMemory half = allocate(driver, 128 << 20);
@@ -70,7 +70,7 @@ TEST(CudaDriver, OutOfMemorySaysHowMuchWasAsked) {
   EXPECT_TRUE(has(error_of([&] { allocate_pinned(driver, 1 << 20); }), "1 MiB of pinned memory"));
 }
 
-TEST(CudaDriver, GivesBackWhatItTook) {
+TEST(CudaDriver, ReleasesEverything) {
   const Driver driver(fake());
   const Context context = use_device(driver, 5);
   for (int i = 0; i < 20; ++i) {  // 20 × 128 MiB do not fit together
@@ -81,7 +81,7 @@ TEST(CudaDriver, GivesBackWhatItTook) {
   allocate(driver, 200 << 20);
 }
 
-TEST(CudaDriver, KnowsALostDevice) {
+TEST(CudaDriver, DetectsALostDevice) {
   const Driver driver(fake());
   auto lost = [&](const char* fault) {
     const Variable broken("FAKE_GPU", fault);
@@ -98,7 +98,7 @@ TEST(CudaDriver, KnowsALostDevice) {
   for (const char* fault : {"cuStreamSynchronize=1", "cuStreamSynchronize=2", "cuStreamSynchronize=400"}) EXPECT_FALSE(lost(fault));
 }
 
-TEST(CudaDriver, ANamelessErrorIsStillAnError) {
+TEST(CudaDriver, ReportsUnknownErrors) {
   const Driver driver(fake());
   EXPECT_TRUE(has(error_of([&] { driver.refuse("cuNew", -7); }), "[cuNew] unknown error (-7)"));
 }
@@ -160,7 +160,7 @@ std::string copy_through_the_driver() {
 }
 
 // Needs a GPU. Runs in a child, because a process that has started CUDA can no longer fork for it.
-TEST(CudaDriver, TheRealDeviceCopiesWhatItWasGiven) {
+TEST(CudaDriver, CopiesOnTheRealDevice) {
   const ChildAnswer answer = ask_children({[](ChildOutput& output) {
                                             try {
                                               output.line("says " + copy_through_the_driver());

@@ -38,7 +38,7 @@ struct Root {
   test::TempFolder folder;
 };
 
-TEST(CudaLibraries, AreFoundWherePackagesPutThem) {
+TEST(CudaLibraries, AreFoundInPackageFolders) {
   const std::pair<const char*, Library> places[] = {
       {"usr/lib/python3/dist-packages/nvidia/cublas/lib/libcublasLt.so.12", Library::cublas_lt},
       {"usr/local/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13", Library::cublas_lt},
@@ -76,7 +76,7 @@ TEST(CudaLibraries, AreFoundThroughPyenv) {
             "pyenv/versions/3.11.7/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
 }
 
-TEST(CudaLibraries, TheNewestThatTheDriverSpeaksWins) {
+TEST(CudaLibraries, TheNewestSupportedByTheDriverWins) {
   const Root root;
   root.put("usr/local/cuda-12/lib64/libcublasLt.so.12");
   root.put("usr/local/cuda-13/lib64/libcublasLt.so.13");
@@ -87,7 +87,7 @@ TEST(CudaLibraries, TheNewestThatTheDriverSpeaksWins) {
   EXPECT_EQ(root.open(Library::cublas_lt, root.search(13010, {{"RIDGE_CUDA_LIBRARIES", root.folder / "mine"}})), "mine/libcublasLt.so.12");
 }
 
-TEST(CudaLibraries, WhatIsMissingIsNamedWithTheWayToGetIt) {
+TEST(CudaLibraries, MissingOnesAreNamedWithARemedy) {
   const Root root;
   const std::string none = root.open(Library::cublas_lt, root.search(12040));
   EXPECT_EQ(
@@ -105,7 +105,7 @@ TEST(CudaLibraries, WhatIsMissingIsNamedWithTheWayToGetIt) {
 }
 
 // The opened library aborts the process if it cannot load the others.
-TEST(CudaLibraries, HalfOfCudnnIsNone) {
+TEST(CudaLibraries, AnIncompleteCudnnIsNotUsed) {
   const Root root;
   root.put("mine/libcudnn.so.9");
   const LibrarySearch search = root.search(13000, {{"RIDGE_CUDA_LIBRARIES", root.folder / "mine"}});
@@ -121,7 +121,7 @@ TEST(CudaLibraries, HalfOfCudnnIsNone) {
 }
 
 // Anyone who can write to the working folder could put code there.
-TEST(CudaLibraries, ComeFromNoRelativeFolder) {
+TEST(CudaLibraries, AreNotLoadedFromRelativeFolders) {
   const Root root;
   for (const char* place :
        {"mine", "lib", "lib64", "nvidia/cublas/lib", "lib/python3.12/site-packages/nvidia/cublas/lib", ".local/lib/python3.12/site-packages/nvidia/cublas/lib"})
@@ -143,7 +143,7 @@ TEST(CudaLibraries, ComeFromNoRelativeFolder) {
   fs::current_path(before);
 }
 
-TEST(CudaLibraries, OddFoldersAreNoTrouble) {
+TEST(CudaLibraries, OddFoldersAreIgnored) {
   const Root root;
   root.put("usr/local/lib/python3.12/site-packages/nvidia");  // a file where a folder should be
   const LibrarySearch search = root.search(0, {{"PATH", ":::/no/such"}, {"PYTHONPATH", ":"}, {"HOME", "/no/such"}, {"RIDGE_CUDA_LIBRARIES", "/no/such"}});

@@ -27,7 +27,7 @@ std::string all(const std::vector<std::string>& remarks) {
   return text;
 }
 
-TEST(CudaProbe, MeasuresWhatTheDeviceDoes) {
+TEST(CudaProbe, MeasuresTheDevice) {
   const GpuFindings found = measure();
   EXPECT_EQ(found.none, "");
   ASSERT_EQ(found.gpus.size(), 1u);
@@ -55,7 +55,7 @@ TEST(CudaProbe, MeasuresWhatTheDeviceDoes) {
 }
 
 // A run waits only for the measurements that a step's time depends on.
-TEST(CudaProbe, RatesAloneAreFewFigures) {
+TEST(CudaProbe, RatesOnlyMeasuresLess) {
   const GpuFindings found = measure(true, true, true);
   ASSERT_EQ(found.gpus.size(), 1u);
   const GpuCeilings& gpu = found.gpus[0];
@@ -77,7 +77,7 @@ TEST(CudaProbe, EveryDeviceHasItsRow) {
   EXPECT_NEAR(found.gpus[2].copy_gbs.median, 100, 0.1);
 }
 
-TEST(CudaProbe, NoDriverIsOneLine) {
+TEST(CudaProbe, ReportsAMissingDriverInOneLine) {
   const GpuFindings found = gpu_probe({.driver = "libno-such-driver.so.1"})(true);
   EXPECT_TRUE(found.gpus.empty());
   EXPECT_EQ(found.none, "no NVIDIA driver (libno-such-driver.so.1 was not found)");
@@ -85,13 +85,13 @@ TEST(CudaProbe, NoDriverIsOneLine) {
   EXPECT_NE(old.none.find("lacks cuDeviceGetCount"), std::string::npos);
 }
 
-TEST(CudaProbe, ADriverThatHangsIsLeftAlone) {
+TEST(CudaProbe, AbandonsAHangingDriver) {
   const Variable hangs("FAKE_GPU", "cuInit=-2");
   const GpuFindings found = gpu_probe({.driver = test::fake_driver("gpu"), .quick_start = 0.1, .quick_seconds = 0.1})(true);
   EXPECT_EQ(found.none, "the NVIDIA driver did not answer in time while it was measured");
 }
 
-TEST(CudaProbe, AFullProbeSaysWhatIsLeftWithoutRest) {
+TEST(CudaProbe, ReportsTheSustainedRate) {
   const GpuFindings found = measure(true, false);
   ASSERT_EQ(found.gpus.size(), 1u);
   ASSERT_EQ(found.gpus[0].matmul.size(), 4u);
@@ -123,7 +123,7 @@ struct Fault {
 };
 class BrokenGpu : public testing::TestWithParam<Fault> {};
 
-TEST_P(BrokenGpu, IsALineAndWhatWasMeasuredBefore) {
+TEST_P(BrokenGpu, ReportsTheFaultAndKeepsEarlierMeasurements) {
   const Fault& fault = GetParam();
   const Variable broken("FAKE_GPU", fault.faults);
   const GpuFindings found = measure();
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, BrokenGpu,
                                          Fault{"cublasLtMatmulAlgoGetHeuristic=15", "fp32 matmul: cuBLASLt has no algorithm", false, true},
                                          Fault{"cuMemcpyDtoHAsync_v2=-1", "crashed", false, true}));
 
-TEST(CudaProbe, ADeviceWithoutFreeMemoryIsNoFailure) {
+TEST(CudaProbe, ADeviceWithoutFreeMemoryIsNotAFailure) {
   const Variable little("FAKE_GPU_FREE", "1000000");
   const GpuFindings found = measure();
   ASSERT_EQ(found.gpus.size(), 1u);
@@ -160,13 +160,13 @@ TEST(CudaProbe, ADeviceWithoutFreeMemoryIsNoFailure) {
   EXPECT_NE(all(found.gpus[0].remarks).find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos);
 }
 
-TEST(CudaProbe, NoDevicesIsOneLine) {
+TEST(CudaProbe, ReportsNoDevicesInOneLine) {
   const Variable none("FAKE_GPU_COUNT", "0");
   EXPECT_NE(measure().none.find("offers no device"), std::string::npos);
 }
 
 // The real driver, if there is one: figures are consistent with each other, whatever the chip.
-TEST(CudaProbe, TheRealDeviceIsMeasured) {
+TEST(CudaProbe, MeasuresTheRealDevice) {
   const GpuFindings found = gpu_probe({.quick_seconds = 0.3})(true);
   EXPECT_EQ(found.gpus.empty(), !found.none.empty());
   for (const GpuCeilings& gpu : found.gpus) {

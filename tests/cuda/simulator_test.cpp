@@ -169,7 +169,7 @@ TEST_F(SimulatedGpu, WarpsVoteShuffleAndExchange) {
   }
 }
 
-TEST_F(SimulatedGpu, AThreadThatEndsIsWaitedForByNobody) {
+TEST_F(SimulatedGpu, BarriersIgnoreFinishedThreads) {
   const FunctionHandle f = load(R"(
     extern "C" __global__ void early(int* y) {
       if (threadIdx.x % 2) return;
@@ -237,7 +237,7 @@ TEST_F(SimulatedGpu, BlocksAndThreadsHaveThreeAxes) {
   for (int i = 0; i < 24 * 24; ++i) EXPECT_EQ(y[size_t(i)], i / 24 * 100 + i % 24 + 1);
 }
 
-TEST_F(SimulatedGpu, ModulesThatFollowEachOtherAreTheirOwn) {
+TEST_F(SimulatedGpu, ConsecutiveModulesAreIndependent) {
   const DeviceMemory to = allocate(*driver, 4);
   for (int i = 0; i < 3; ++i) {
     const FunctionHandle f = load("extern \"C\" __global__ void number(int* y) { *y = " + std::to_string(i) + "; }", "number");
@@ -289,7 +289,7 @@ TEST_F(SimulatedGpu, RecordsAndReplays) {
   driver->graph_run_destroy(run);
 }
 
-TEST_F(SimulatedGpu, RefusesWhatARecordingForbids) {
+TEST_F(SimulatedGpu, RejectsCallsForbiddenWhileRecording) {
   GraphHandle graph = nullptr;
   driver->capture_begin(stream.get(), 0);
   DevicePointer p = 0;
@@ -313,7 +313,7 @@ struct Wrong {
   const char *text, *says;
 };
 
-TEST_F(SimulatedGpu, FindsWhatIsWrongInAKernel) {
+TEST_F(SimulatedGpu, FindsKernelErrors) {
   for (const auto& [text, says] : {Wrong{"x[threadIdx.x + 1] = 1;", "behind an allocation of 120 bytes"},
                                    {"x[-1] = 1;", "before an allocation of 120 bytes"},
                                    {"x[threadIdx.x * 100000000ll] = 1;", "outside of all memory"},
@@ -336,7 +336,7 @@ TEST_F(SimulatedGpu, FindsWhatIsWrongInAKernel) {
   }
 }
 
-TEST_F(SimulatedGpu, AMissingBarrierShowsInAnotherOrder) {
+TEST_F(SimulatedGpu, AMissingBarrierIsFoundByReordering) {
   const FunctionHandle f = load(R"(
     extern "C" __global__ void race(int* y) {
       __shared__ int last;
@@ -352,7 +352,7 @@ TEST_F(SimulatedGpu, AMissingBarrierShowsInAnotherOrder) {
   EXPECT_EQ(get<int>(to, 32)[31], -1);
 }
 
-TEST_F(SimulatedGpu, FindsRacesWhenAsked) {
+TEST_F(SimulatedGpu, FindsRacesOnRequest) {
   const Variable check("SIMULATED_GPU_CHECK", "1");
   for (const auto& [text, says] : {Wrong{"s[t] = t; __syncthreads(); x[t] = s[63 - t];", ""},
                                    {"s[t] = t; x[t] = s[63 - t];", "race in shared memory"},
@@ -385,7 +385,7 @@ TEST_F(SimulatedGpu, FindsRacesWhenAsked) {
   start();
 }
 
-TEST_F(SimulatedGpu, RefusesTextsThatDoNotCompile) {
+TEST_F(SimulatedGpu, RejectsTextsThatDoNotCompile) {
   std::string log;
   EXPECT_EQ(compile("extern \"C\" __global__ void f(int* x) { y[0] = 1; }", &log), "");
   EXPECT_NE(log.find("error"), std::string::npos) << log;
@@ -396,7 +396,7 @@ TEST_F(SimulatedGpu, RefusesTextsThatDoNotCompile) {
   EXPECT_NE(log.find("--wat"), std::string::npos) << log;
 }
 
-TEST_F(SimulatedGpu, FailsWhereATestSaysSo) {
+TEST_F(SimulatedGpu, FailsOnRequest) {
   const Variable broken("FAKE_GPU", "cuMemAlloc_v2=2@2,nvrtcCompileProgram=6");
   allocate(*driver, 64);
   EXPECT_TRUE(test::has(test::error_of([&] { allocate(*driver, 64); }), "out of memory"));
@@ -418,7 +418,7 @@ TEST_F(SimulatedGpu, CountsItsMemory) {
   EXPECT_EQ(before, after);
 }
 
-TEST_F(SimulatedGpu, MultipliesAsCublasLt) {
+TEST_F(SimulatedGpu, MultipliesLikeCublasLt) {
   const CublasLt lt(library_search(driver->version()));
   constexpr int kN = 5;
   std::vector<float> a(25), b(25);

@@ -44,7 +44,7 @@ class DeviceTensors : public test::CudaTest {
   std::optional<test::Variable> cache_;
 };
 
-TEST_F(DeviceTensors, ComputeWhatTheCpuComputes) {
+TEST_F(DeviceTensors, MatchTheCpu) {
   EXPECT_EQ(used_device().kind, Device::Kind::cuda);
   expect_same([] { return relu(matmul(numbers({5, 7}, 0.3f), numbers({7, 3}, 0.7f)) + numbers({3}, 0.1f)); });
   expect_same([] { return softmax(numbers({4, 33}, 0.9f) * 3, 1); });
@@ -55,7 +55,7 @@ TEST_F(DeviceTensors, ComputeWhatTheCpuComputes) {
   expect_same([] { return Tensor::zeros({0, 3}) + 1; });
 }
 
-TEST_F(DeviceTensors, StayThereUntilTheyAreRead) {
+TEST_F(DeviceTensors, StayOnTheDeviceUntilRead) {
   Tensor a = numbers({64}, 0.1f), b = a * 2;
   b.eval();
   EXPECT_NE(b.state(), nullptr);
@@ -65,7 +65,7 @@ TEST_F(DeviceTensors, StayThereUntilTheyAreRead) {
   EXPECT_DOUBLE_EQ((Tensor(3.0) * 2).item(), 6);
 }
 
-TEST_F(DeviceTensors, CrossDevices) {
+TEST_F(DeviceTensors, MoveBetweenDevices) {
   Tensor a = numbers({10}, 0.1f), b = a * 2;
   b.eval();
   use_device("cpu");
@@ -77,7 +77,7 @@ TEST_F(DeviceTensors, CrossDevices) {
 }
 
 // Writes into a tensor's memory take effect whenever they happen.
-TEST_F(DeviceTensors, SeeWhatIsWrittenIntoThem) {
+TEST_F(DeviceTensors, SeeWrites) {
   Tensor a({2}, {1.f, 2.f});
   EXPECT_EQ((a + 1).to_floats(), (std::vector<float>{2, 3}));
   auto* values = static_cast<float*>(a.mutable_data());
@@ -100,7 +100,7 @@ TEST_F(DeviceTensors, ReuseProgramsAndMemory) {
   EXPECT_LT(eager_statistics().pool_bytes, after.pool_bytes);
 }
 
-TEST_F(DeviceTensors, TellABadIndexWhenTheyAreRead) {
+TEST_F(DeviceTensors, ReportBadIndicesWhenRead) {
   Tensor table = numbers({5, 3}, 0.1f), at({2}, std::span<const int64_t>(std::vector<int64_t>{0, 9}));
   EXPECT_THROW(take(table, at, 0).to_floats(), Error);
   EXPECT_EQ((Tensor(1.0) + 1).item(), 2) << "usable afterwards";
@@ -131,7 +131,7 @@ Step learner(Net& net) {
 }
 
 // A user's own step, and weights that are read while it trains.
-TEST_F(DeviceTensors, TrainInAStepOfTheirOwn) {
+TEST_F(DeviceTensors, TrainInACompiledStep) {
   Net there, here = equal_net(there);
   const Tensor x = numbers({5, 6}, 0.3f), t = numbers({5, 3}, 0.8f);
   CompiledStep on_gpu = learner(there).compile({{{5, 6}}, {{5, 3}}});
@@ -154,7 +154,7 @@ TEST_F(DeviceTensors, TrainInAStepOfTheirOwn) {
   EXPECT_NE(there.up.weight.to_floats(), old) << "and holds what it is now";
 }
 
-TEST_F(DeviceTensors, TrainWithATrainerThatGoesOn) {
+TEST_F(DeviceTensors, TrainWithATrainerThatResumes) {
   const test::TempFolder folder;
   const Data data = {numbers({40, 6}, 0.3f), numbers({40, 3}, 0.8f)};
   Net whole, cut = equal_net(whole);
@@ -212,7 +212,7 @@ TEST_F(DeviceTensors, StepsNameTheFormatOfTheirProducts) {
   EXPECT_NEAR(Tensor(mse(net(x), t)).item(), exact, 1e-9) << "expressions stay as they are";
 }
 
-TEST_F(DeviceTensors, RefuseDevicesByName) {
+TEST_F(DeviceTensors, RejectUnknownDevices) {
   EXPECT_THROW(use_device("cudda"), Error);
   EXPECT_THROW(use_device("metal"), Error);
   EXPECT_THROW(use_device("cuda:77"), Error);

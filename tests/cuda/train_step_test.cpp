@@ -80,7 +80,7 @@ Outcome on_simulator(const Variant& v) {
   return run(v, backend);
 }
 
-TEST_P(SimulatedTraining, IsTheCpus) {
+TEST_P(SimulatedTraining, MatchesTheCpu) {
   if (!test::simulator_works()) GTEST_SKIP() << "g++ is not installed";
   const Variant& v = GetParam();
   const Outcome want = run(v, default_backend()), got = on_simulator(v);

@@ -137,7 +137,7 @@ TEST_F(GpuAttention, EmptyShapes) {
   }
 }
 
-TEST_F(GpuAttention, SameBitsEveryTime) {
+TEST_F(GpuAttention, IsDeterministic) {
   Case c;
   c.d = {.batch = 2, .heads = 2, .kv_heads = 2, .queries = 140, .keys = 140, .dim = 64, .dtype = DType::bf16};
   c.d.causal = true, c.d.scale = 0.125;
@@ -150,7 +150,7 @@ TEST_F(GpuAttention, SameBitsEveryTime) {
 }
 
 // How queries are distributed to blocks does not affect the bits.
-TEST_F(GpuAttention, SameBitsHoweverMuchRoomThereIs) {
+TEST_F(GpuAttention, BitsDoNotDependOnTheWorkspace) {
   Case c;
   c.d = {.batch = 2, .heads = 2, .kv_heads = 2, .queries = 140, .keys = 140, .dim = 64, .dtype = DType::bf16};
   if (test::tests_real_gpu()) c.d.heads = c.d.kv_heads = 40, c.d.queries = c.d.keys = 1024, c.d.dim = 128;
@@ -173,7 +173,7 @@ TEST_F(GpuAttention, NanReachesTheOutput) {
   for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(std::isnan(c.at(c.out, c.d.out, 0, 0, i, 0)), i == 2);
 }
 
-TEST(GpuAttentionChoice, WideHeadsAndDoublesAreLeftToTheirParts) {
+TEST(GpuAttentionChoice, WideHeadsAndDoublesAreDecomposed) {
   EXPECT_TRUE(has_attention({.heads = 12, .kv_heads = 12, .queries = 1024, .keys = 1024, .dim = 128, .dtype = DType::f16}));
   EXPECT_FALSE(has_attention({.queries = 4, .keys = 4, .dim = 129, .dtype = DType::bf16}));
   EXPECT_FALSE(has_attention({.queries = 4, .keys = 4, .dim = 64, .dtype = DType::f64}));

@@ -132,7 +132,7 @@ TEST_F(CudaEpilogue, ScaleAndAddend) {
   check(m, "own scale+add");
 }
 
-TEST_F(CudaEpilogue, GeluKeepsWhatItIsTakenOf) {
+TEST_F(CudaEpilogue, GeluKeepsItsInput) {
   Product m;
   Builder b(m.graph);
   const NodeId h = m.narrowed(b.add(m.sums, m.input(DType::f32, {kColumns})));
@@ -163,7 +163,7 @@ TEST_F(CudaEpilogue, GeluOfFloats) {
 }
 
 // If the library supports an epilogue only with an older chip's algorithms, a separate kernel does it after the product.
-TEST_F(CudaEpilogue, OlderAlgorithmsComeLast) {
+TEST_F(CudaEpilogue, PrefersNewerAlgorithms) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose library can be told what it has";
   const test::Variable older("SIMULATED_LT_FUSED_STAGES", "15");
   Product m;
@@ -182,7 +182,7 @@ TEST_F(CudaEpilogue, ResidualWithBias) {
 }
 
 // The branch is also kept for backward: the product stores it, and a kernel after it adds it.
-TEST_F(CudaEpilogue, ResidualThatKeepsItsBranch) {
+TEST_F(CudaEpilogue, ResidualThatAlsoStoresItsBranch) {
   Product m;
   Builder b(m.graph);
   const NodeId branch = m.narrowed(b.add(m.sums, m.input(DType::f32, {kColumns})));
@@ -207,7 +207,7 @@ TEST_F(CudaEpilogue, OneRowAccumulatesInPlace) {
   check(m, "own add", {{2, 0}});
 }
 
-TEST_F(CudaEpilogue, OldStateIsReadBeforeItIsOverwritten) {
+TEST_F(CudaEpilogue, ReadsOldStateBeforeOverwritingIt) {
   for (bool library : {false, true}) {
     Product m(DType::f32);
     Builder b(m.graph);
@@ -218,7 +218,7 @@ TEST_F(CudaEpilogue, OldStateIsReadBeforeItIsOverwritten) {
   }
 }
 
-TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {
+TEST_F(CudaEpilogue, OtherEpiloguesReadSumsFromMemory) {
   Product m;
   Builder b(m.graph);
   const NodeId scale = m.input(DType::f32, {kRows, 1});
@@ -227,7 +227,7 @@ TEST_F(CudaEpilogue, AnythingElseReadsSumsFromMemory) {
 }
 
 // One epilogue of each kind as the matcher sees it, with its terms in any order.
-TEST(MatmulEpilogues, AreFoundByStructure) {
+TEST(MatmulEpilogues, AreRecognizedByStructure) {
   auto matched = [](Model& m) {
     const Program program = compile_graph(m.graph, m.inputs, m.outputs);
     for (const ProgramKernel& k : program.kernels)

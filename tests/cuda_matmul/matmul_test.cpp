@@ -143,7 +143,7 @@ TEST_F(CudaMatmul, MeasuresEachShapeOnce) {
 }
 
 // Some algorithms sum in separate parts. However fast they are, and however slow the others, a product's bits do not change.
-TEST_F(CudaMatmul, TimeDoesNotChangeBits) {
+TEST_F(CudaMatmul, TimingsDoNotChangeBits) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose algorithms are told how fast they are";
   for (const auto& [type, result] : {std::pair(DType::f32, DType::f32), {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::f16}}) {
     const MatmulCase c(typed(plain(33, 40, 700), type, type, result));
@@ -164,7 +164,7 @@ TEST_F(CudaMatmul, TimeDoesNotChangeBits) {
 }
 
 // No memory to measure in: the library's first proposal is used for the life of the process, with the bits a measurement would have led to.
-TEST_F(CudaMatmul, NeedsNoMemoryToChoose) {
+TEST_F(CudaMatmul, ChoosesWithoutMemory) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose memory can be taken away";
   const MatmulCase c(plain(33, 40, 700));
   Products products(true), poor(true);
@@ -189,7 +189,7 @@ TEST_F(CudaMatmul, NeedsNoMemoryToChoose) {
 }
 
 // If there is too little memory for a full measurement, it is repeated with less, and gives the same bits.
-TEST_F(CudaMatmul, MeasuresInTheMemoryThatThereIs) {
+TEST_F(CudaMatmul, MeasuresInTheAvailableMemory) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU, whose memory can be taken away";
   const MatmulCase c(plain(512, 512, 3));  // a MiB of result, and 8 MiB of workspace
   Products products(true);
@@ -227,7 +227,7 @@ TEST_F(CudaMatmul, MeasuresInTheMemoryThatThereIs) {
 }
 
 // matmul_precision: products of f32 numbers with fewer bits, if requested.
-TEST_F(CudaMatmul, MultipliesInFewerBitsWhenAsked) {
+TEST_F(CudaMatmul, MultipliesInLowerPrecisionOnRequest) {
   const MatmulCase c(plain(33, 40, 64));
   double worst[3];
   for (Precision how : {Precision::fp32, Precision::tf32, Precision::bf16}) {
@@ -244,7 +244,7 @@ TEST_F(CudaMatmul, MultipliesInFewerBitsWhenAsked) {
   EXPECT_LT(worst[2], 0x1p-7);
 }
 
-TEST_F(CudaMatmul, RefusesWhatItCannotMean) {
+TEST_F(CudaMatmul, RejectsInvalidDescriptions) {
   MatmulDesc d;
   d.loops = loops_of(plain(3, 3, 3)), d.a = DType::i32;
   EXPECT_THROW(make_matmul(d, chip_for(9, 0)), Error);

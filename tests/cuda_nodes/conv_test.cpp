@@ -158,7 +158,7 @@ TEST_F(GpuConv, SumsWindowsOfEveryKind) {
     }
 }
 
-TEST_F(GpuConv, ReadsChannelsThatLieSideBySide) {
+TEST_F(GpuConv, ReadsAdjacentChannels) {
   for (DType t : types()) {
     ConvCase c = ConvCase{t, 2, 2, 8, 18, {6, 5}, {3, 3}, {1, 1}, {1, 1}}.last(), apart = ConvCase{t, 2, 2, 9, 18, {6, 5}, {3, 3}, {1, 1}, {1, 1}}.last();
     c.check(), apart.check();
@@ -166,7 +166,7 @@ TEST_F(GpuConv, ReadsChannelsThatLieSideBySide) {
   }
 }
 
-TEST_F(GpuConv, SpreadsTheSource) {
+TEST_F(GpuConv, DilatesTheInput) {
   for (DType t : types())
     for (ConvCase c : Cases{
              {t, 2, 1, 9, 18, {5, 4}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {2, 2}},
@@ -179,7 +179,7 @@ TEST_F(GpuConv, SpreadsTheSource) {
 }
 
 // A long sum with few results is split; what is packed at a time stays in a small cache.
-TEST_F(GpuConv, CutsDepthAndImages) {
+TEST_F(GpuConv, SplitsDepthAndImages) {
   Chip small = test::CudaDevice::the().chip();
   small.l2_bytes = 4096;
   for (DType t : types()) {
@@ -209,7 +209,7 @@ TEST_F(GpuConv, SumsManyTapsForFewPositions) {
     }
 }
 
-TEST_F(GpuConv, DoesNarrowGroupsDirectly) {
+TEST_F(GpuConv, ComputesNarrowGroupsDirectly) {
   for (DType t : types())
     for (ConvCase c : Cases{
              {t, 2, 5, 1, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}},
@@ -229,7 +229,7 @@ TEST_F(GpuConv, DoesNarrowGroupsDirectly) {
 }
 
 // Windows of one element, or of all.
-TEST_F(GpuConv, TakesPlainProductsForWhatTheyAre) {
+TEST_F(GpuConv, RunsPlainProductsAsMatmuls) {
   for (DType t : types())
     for (ConvCase c : Cases{
              {t, 3, 1, 8, 17, {4, 5}, {1, 1}},
@@ -243,7 +243,7 @@ TEST_F(GpuConv, TakesPlainProductsForWhatTheyAre) {
 }
 
 // Many groups stand in for the many tiles of a large result.
-TEST_F(GpuConv, TakesLargeTilesWhereThereAreMany) {
+TEST_F(GpuConv, UsesLargeTilesForLargeProblems) {
   const bool all = types().size() > 2;  // the simulated GPU is slow
   for (DType t : all ? types() : std::vector{DType::bf16})
     for (int64_t outputs : all ? std::vector<int64_t>{20, 40, 70} : std::vector<int64_t>{40, 70}) {
@@ -254,7 +254,7 @@ TEST_F(GpuConv, TakesLargeTilesWhereThereAreMany) {
 }
 
 // For weight gradients: sums of 16-bit products that are not rounded.
-TEST_F(GpuConv, KeepsSumsWide) {
+TEST_F(GpuConv, StoresUnroundedSums) {
   for (ConvCase c : Cases{
            {DType::bf16, 2, 1, 16, 20, {7, 9}, {3, 3}, {1, 1}, {1, 1}},
            {DType::bf16, 17, 1, 2, 5, {8, 8}, {8, 8}, {1, 1}, {1, 1}},
@@ -267,7 +267,7 @@ TEST_F(GpuConv, KeepsSumsWide) {
   }
 }
 
-TEST_F(GpuConv, MultipliesFewerBitsWhenAsked) {
+TEST_F(GpuConv, MultipliesInLowerPrecisionOnRequest) {
   Chip chip = test::CudaDevice::the().chip();
   chip.f32_products = Precision::tf32;
   for (ConvCase c : Cases{{DType::f32, 2, 1, 16, 20, {7, 9}, {3, 3}, {1, 1}, {1, 1}}, {DType::f32, 17, 1, 2, 66, {8, 8}, {8, 8}, {1, 1}, {1, 1}}}) {
@@ -281,7 +281,7 @@ TEST_F(GpuConv, MultipliesFewerBitsWhenAsked) {
 }
 
 // Library proposals that are non-deterministic, narrow the factors, need too much memory, cannot be planned or fail to run are skipped.
-TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
+TEST_F(GpuConv, UsesTheLibraryWhereItIsFaster) {
   Chip chip = test::CudaDevice::the().chip();
   if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
   chip.cudnn = true;
@@ -317,7 +317,7 @@ TEST_F(GpuConv, GoesThroughTheLibraryWhereItIsFaster) {
 }
 
 // Factors of 20 bits: a format with fewer would show.
-TEST_F(GpuConv, MultipliesEveryBitOfF32ByTheLibrary) {
+TEST_F(GpuConv, MultipliesExactF32WithTheLibrary) {
   Chip chip = test::CudaDevice::the().chip();
   if (!test::CudaDevice::the().cudnn()) GTEST_SKIP() << "cuDNN is not installed";
   chip.cudnn = true;
@@ -434,7 +434,7 @@ class ConvPrograms : public test::CudaTest {
   std::optional<test::Simulator> simulator_;
 };
 
-TEST_F(ConvPrograms, GiveTheSameWithTheLibraryAndWithout) {
+TEST_F(ConvPrograms, MatchWithAndWithoutTheLibrary) {
   for (DType t : types())
     for (Precision products : {Precision::fp32, Precision::tf32})
       for (int64_t stride : {1, 2})
@@ -454,7 +454,7 @@ TEST_F(ConvPrograms, GiveTheSameWithTheLibraryAndWithout) {
         }
 }
 
-TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
+TEST_F(ConvPrograms, ContinueWithoutAFailingLibrary) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   ConvProgram p{DType::bf16, {3, 16, 9, 8}, {24, 16, 3, 3}};
   p.options.padding_low = p.options.padding_high = {1, 1};
@@ -482,7 +482,7 @@ TEST_F(ConvPrograms, GoOnWithoutALibraryThatFails) {
 }
 
 // A checkpoint stores what actually ran for a convolution, and its choice is reused if possible.
-TEST_F(ConvPrograms, KeepWhatRan) {
+TEST_F(ConvPrograms, StoreTheChosenKernel) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   ConvProgram p{DType::bf16, {3, 16, 9, 8}, {24, 16, 3, 3}};
   p.options.padding_low = p.options.padding_high = {1, 1};
@@ -510,7 +510,7 @@ TEST_F(ConvPrograms, KeepWhatRan) {
 
 // A net's step keeps no windows and no padded or dilated copies: values are as large as its activations, and the data packed for a product stays below half the
 // cache.
-TEST(ConvPlans, KeepNothingButActivations) {
+TEST(ConvPlans, KeepOnlyActivations) {
   const Shape xs = {64, 64, 56, 56}, ws = {128, 64, 3, 3};
   Graph g;
   Builder b(g);
@@ -538,7 +538,7 @@ TEST(ConvPlans, KeepNothingButActivations) {
 }
 
 // Nodes without a kernel are in the plan.
-TEST(ConvPlans, SayWhatIsDecomposed) {
+TEST(ConvPlans, ReportDecompositions) {
   Graph g;
   Builder b(g);
   const NodeId large = g.input({DType::f32, {1, 1, 32768, 32768}}, "large"), small = g.input({DType::f32, {1, 1, 32, 32}}, "small"),
@@ -554,7 +554,7 @@ TEST(ConvPlans, SayWhatIsDecomposed) {
 }
 
 // Kernels with 32-bit indices are not used for a view that reaches further.
-TEST(ConvPlans, CountInWideNumbersWhereAViewReachesFar) {
+TEST(ConvPlans, UseWideIndicesForLargeViews) {
   ConvCase c(DType::bf16, 64, 8, 1, 1, {1024, 1024}, {3, 3});
   c.x_steps = ConvCase::plain(8, 1, c.source), c.w_steps = ConvCase::plain(8, 1, c.window), c.out_steps = ConvCase::plain(8, 1, c.out);
   const Chip chip = chip_for(9, 0);

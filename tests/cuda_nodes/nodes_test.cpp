@@ -63,26 +63,26 @@ struct NodeCase : test::NodeCase {
 
 class GpuNodes : public test::CudaTest {};
 
-TEST_F(GpuNodes, ScatterSetsTheLastOfEqualIndices) { node_laws::scatter_sets_the_last_of_equal_indices<NodeCase>(); }
+TEST_F(GpuNodes, ScatterLastOfEqualIndicesWins) { node_laws::scatter_sets_the_last_of_equal_indices<NodeCase>(); }
 TEST_F(GpuNodes, ScatterAddsEveryElement) { node_laws::scatter_adds_every_element<NodeCase>(); }
 TEST_F(GpuNodes, ScatterWorksInPlace) { node_laws::scatter_works_in_place<NodeCase>(); }
 TEST_F(GpuNodes, ScatterReportsIndicesOutOfRange) { node_laws::scatter_reports_indices_out_of_range<NodeCase>(); }
 TEST_F(GpuNodes, TakeGradSumsTheRowsOfEveryIndex) { node_laws::take_grad_sums_the_rows_of_every_index<NodeCase>(); }
-TEST_F(GpuNodes, TakeGradSharesOutOneFrequentIndex) { node_laws::take_grad_shares_out_one_frequent_index<NodeCase>(); }
+TEST_F(GpuNodes, TakeGradSplitsAFrequentIndex) { node_laws::take_grad_shares_out_one_frequent_index<NodeCase>(); }
 TEST_F(GpuNodes, TakeGradReportsIndicesOutOfRange) { node_laws::take_grad_reports_indices_out_of_range<NodeCase>(); }
-TEST_F(GpuNodes, TakeGradReportsAnyIndexIntoNothing) { node_laws::take_grad_reports_any_index_into_nothing<NodeCase>(); }
+TEST_F(GpuNodes, TakeGradRejectsIndicesIntoEmptyTensors) { node_laws::take_grad_reports_any_index_into_nothing<NodeCase>(); }
 TEST_F(GpuNodes, DynamicUpdateSliceWritesAtClampedStarts) { node_laws::dynamic_update_slice_writes_at_clamped_starts<NodeCase>(); }
-TEST_F(GpuNodes, AgreeWithTheReferenceOnAllSamples) { node_laws::node_kernels_agree_with_the_reference_on_all_samples<NodeCase>(); }
+TEST_F(GpuNodes, MatchTheReference) { node_laws::node_kernels_agree_with_the_reference_on_all_samples<NodeCase>(); }
 TEST_F(GpuNodes, PadFillsBetweenAndAround) { node_laws::pad_fills_between_and_around<NodeCase>(); }
 TEST_F(GpuNodes, PadFillsWithInfinity) { node_laws::pad_fills_with_infinity<NodeCase>(); }
-TEST_F(GpuNodes, FoldSumsAllTapsOfAnElement) { node_laws::fold_sums_all_taps_of_an_element<NodeCase>(); }
+TEST_F(GpuNodes, FoldSumsAllWindowsOfAnElement) { node_laws::fold_sums_all_taps_of_an_element<NodeCase>(); }
 TEST_F(GpuNodes, CumsumRunsFromBothEnds) { node_laws::cumsum_runs_from_both_ends<NodeCase>(); }
 TEST_F(GpuNodes, SortKeepsEqualKeysInOrder) { node_laws::sort_keeps_equal_keys_in_order<NodeCase>(); }
 TEST_F(GpuNodes, SortPutsNanLastAndZerosTogether) { node_laws::sort_puts_nan_last_and_zeros_together<NodeCase>(); }
 TEST_F(GpuNodes, SortOrdersExtremeIntegers) { node_laws::sort_orders_extreme_integers<NodeCase>(); }
-TEST_F(GpuNodes, SortGivesOnlyWhatIsWanted) { node_laws::sort_gives_only_what_is_wanted<NodeCase>(); }
+TEST_F(GpuNodes, SortReturnsOnlyRequestedOutputs) { node_laws::sort_gives_only_what_is_wanted<NodeCase>(); }
 
-TEST(GpuNodeKernels, RefuseOtherNodes) {
+TEST(GpuNodeKernels, RejectOtherNodes) {
   Graph g;
   NodeId x = g.input({DType::f32, {3}}, "x");
   EXPECT_THROW(make_node_kernel(g, Builder(g).neg(x), Chip()), Error);

@@ -52,7 +52,7 @@ TEST_F(NodeTexts, CompileForEveryChip) {
   compile(jobs, all ? ".full" : "");
 }
 
-TEST(NodeLaunches, StayFew) {
+TEST(NodeLaunches, AreFew) {
   Graph g;
   const std::vector<NodeId> nodes = large_nodes(g, DType::f32);
   const int launches[] = {6, 4, 4, 2, 7, 2, 2, 8, 1, 1, 1, 2, 1, 1, 13};

@@ -14,7 +14,7 @@ namespace {
 class GpuLoopDraws : public CudaTest {};
 
 // With backward and in segments; the nested loop forward only, because the simulated GPU is slow.
-TEST_F(GpuLoopDraws, AreThoseOfTheDefinition) {
+TEST_F(GpuLoopDraws, MatchTheDefinition) {
   for (bool nested : {false, true}) {
     const bool reverse = nested;
     DrawLoop loop = make_draw_loop(LoopForm::scan, nested, reverse, 30), hand = make_draw_loop(LoopForm::by_hand, nested, reverse, 30);
@@ -36,7 +36,7 @@ TEST_F(GpuLoopDraws, AreThoseOfTheDefinition) {
 }
 
 // Samples 2 to 5 of nine, along the middle axis, at step 3 of a loop.
-TEST_F(GpuLoopDraws, PartsOfABatchCountInTheWhole) {
+TEST_F(GpuLoopDraws, CountInTheWholeBatch) {
   Graph g;
   const NodeId seed = g.input({DType::i64, {}}, "seed"), step = g.input({DType::i64, {}}, "step"), base = g.input({DType::i64, {}}, "base");
   const NodeId words = g.add(Op::random_bits, {seed, step, base}, {{8, 3, 4, 5}, {1, 9}, nullptr});

@@ -30,7 +30,7 @@ std::vector<int> selected_kernels() {
 
 class GpuSharedMemory : public OnGpu<::testing::TestWithParam<int>> {};
 
-TEST_P(GpuSharedMemory, IsReadAfterItWasWritten) {
+TEST_P(GpuSharedMemory, IsReadOnlyAfterItIsWritten) {
   const Op op = Op(GetParam());
   std::unordered_set<std::string> seen;
   int most = tests_real_gpu() ? 1 << 30 : 2;

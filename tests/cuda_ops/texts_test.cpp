@@ -151,7 +151,7 @@ TEST_P(OpTexts, Compile) { compile_all(op_texts(chip(), all()), all() ? ".full" 
 INSTANTIATE_TEST_SUITE_P(Chips, OpTexts, ::testing::ValuesIn(chips(0)), chip_name);
 
 // Kernels and bytes of the same programs, for every chip: planning needs no compiler.
-TEST(CudaPlans, KernelsAndBytesAreAsStored) {
+TEST(CudaPlans, KernelsAndBytesMatchThePins) {
   std::vector<Pin> pins;
   for (const Chip& chip : all_chips()) {
     PlanBackend backend(chip);

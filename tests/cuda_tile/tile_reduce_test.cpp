@@ -135,7 +135,7 @@ TEST_F(CudaTileRow, CrossEntropyInPlace) {
   check_all(jobs);
 }
 
-TEST_F(CudaTileRow, ReadsWhereAReductionSays) {
+TEST_F(CudaTileRow, ReadsAtTheIndexOfAReduction) {
   const int64_t rows = 37, cols = 96;
   Build b(Form::row, {rows, cols}, 1);
   const int x = b.in(), best = b.reduce(Op::arg_max, x, DType::i64), picked = b.load(b.operand(), DType::f32, {0, 1});
@@ -214,7 +214,7 @@ TEST_F(CudaTileColumn, SeveralReducedAxesInAnyLayout) {
 }
 
 // A sum's bits do not depend on its operands' addresses.
-TEST_F(CudaTileRow, SameBitsWhereverOperandsLie) {
+TEST_F(CudaTileRow, BitsDoNotDependOnAlignment) {
   for (int64_t cols : {768, 4096, 65536}) {
     Build b = layer_norm(3, cols, DType::bf16);
     std::vector<Memory> m{{DType::bf16, 3 * cols}, {DType::bf16, cols}, {DType::f32, cols}, {DType::bf16, 3 * cols}, {DType::f32, 3}, {DType::f32, 3}};

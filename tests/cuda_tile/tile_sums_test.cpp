@@ -41,7 +41,7 @@ struct NormGradient {
   }
 };
 
-TEST_F(CudaTileSums, NormGradientAndThoseOfItsWeights) {
+TEST_F(CudaTileSums, NormGradientWithWeightGradients) {
   for (auto [s, t] : {std::pair<Shape, DType>{{8449, 136}, DType::bf16}, {{2, 4224, 128}, DType::f32}}) {
     NormGradient c(s, t);
     std::vector<Memory> want = c.memory, got = c.memory, shifted = c.memory;
@@ -58,7 +58,7 @@ TEST_F(CudaTileSums, NormGradientAndThoseOfItsWeights) {
 }
 
 // Memory that the rows do not read would need an extra pass; short and long rows have better kernels.
-TEST_F(CudaTileSums, OnlyWhereThePassIsSaved) {
+TEST_F(CudaTileSums, OnlyWhereAPassIsSaved) {
   const Chip chip = chip_for(9, 0);
   NormGradient c({16384, 256}, DType::bf16);
   EXPECT_TRUE(make_row_kernel_with_sums(c.row.g, c.column.g, c.same, chip));

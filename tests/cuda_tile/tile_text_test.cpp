@@ -63,7 +63,7 @@ TEST_F(CudaTileText, CompilesForEveryChip) {
 }
 
 // A text contains a size only if an index is divided by it.
-TEST(CudaTilePlan, TextsAreSharedBySizes) {
+TEST(CudaTilePlan, SizesShareTexts) {
   const Chip chip = chip_for(9, 0);
   auto text = [&](const Build& b) { return plan_tile(b.g, chip, {}).launches.at(0).text.body; };
   EXPECT_EQ(text(gelu(1 << 20, DType::bf16)), text(gelu((1 << 24) + 3, DType::bf16)));

@@ -134,7 +134,7 @@ TEST_F(CudaTileValues, FloatsOutOfRangeBecomeTheNearestIntegerAndWrap) {
   }
 }
 
-TEST_F(CudaTileValues, RandomNumbersAreThoseOfTheHost) {
+TEST_F(CudaTileValues, RandomNumbersMatchTheHost) {
   for (int64_t cols : {64, 33}) {
     Build b(Form::map, {5, cols});
     const int seed = b.load(b.operand(), DType::i64, {0, 0}), step = b.load(b.operand(), DType::i64, {0, 0}), base = b.load(b.operand(), DType::i64, {0, 0});
@@ -153,7 +153,7 @@ TEST_F(CudaTileValues, RandomNumbersAreThoseOfTheHost) {
   }
 }
 
-TEST_F(CudaTileValues, BadIndicesAreTold) {
+TEST_F(CudaTileValues, ReportsBadIndices) {
   const int64_t n = 37, d = 24, vocabulary = 11;
   Build b(Form::map, {n, d});
   const int ids = b.load(b.operand(), DType::i64, {1, 0});

@@ -50,7 +50,7 @@ class MadeUpWindows final : public BatchSource {
   std::vector<Type> types_;
 };
 
-TEST_F(CudaReading, WritesTheTextThatTheCpuWrites) {
+TEST_F(CudaReading, WritesTheSameTextAsTheCpu) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   EXPECT_EQ(kept_precision(DType::f32, *device), Precision::fp32);
   EXPECT_EQ(kept_precision(DType::f16, *device), Precision::fp16);
@@ -70,7 +70,7 @@ TEST_F(CudaReading, WritesTheTextThatTheCpuWrites) {
   }
 }
 
-TEST_F(CudaReading, KeepsWeightsInSixteenBitsToo) {
+TEST_F(CudaReading, KeepsWeightsInSixteenBits) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const test::Model model(test::small_gpt());
   for (DType storage : {DType::bf16, DType::f16}) {
@@ -84,7 +84,7 @@ TEST_F(CudaReading, KeepsWeightsInSixteenBitsToo) {
   }
 }
 
-TEST_F(CudaReading, FindsTheLossesThatTheCpuFinds) {
+TEST_F(CudaReading, MatchesTheLossesOfTheCpu) {
   const std::shared_ptr<Backend> device = open_device({Device::Kind::cuda, 0});
   const GptConfig c = test::small_gpt();
   const test::Model model(c);
@@ -95,7 +95,7 @@ TEST_F(CudaReading, FindsTheLossesThatTheCpuFinds) {
   EXPECT_NEAR(host.loss(), gpu.loss(), 1e-5 * host.loss());
 }
 
-TEST_F(CudaReading, StaysOnTheCpuWhereThatIsDoneFirst) {
+TEST_F(CudaReading, StaysOnTheCpuIfItFinishesFirst) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   const StepWork work = gpt_reading_work(test::small_gpt(), 1);
   const RunDevice little = choose_reading_device(words_of({"device=auto"}), work, 100);

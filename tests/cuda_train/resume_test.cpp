@@ -15,7 +15,7 @@
 namespace ridge {
 namespace {
 
-class GoOnTest : public test::CudaTest {
+class DeviceResume : public test::CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
@@ -67,7 +67,7 @@ class GoOnTest : public test::CudaTest {
   std::optional<test::Simulator> simulator_;
 };
 
-TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
+TEST_F(DeviceResume, StaysOnTheDeviceOfTheRun) {
   leave_checkpoint({});  // from a time when only the CPU was available
   EXPECT_EQ(decision(resume_run({"device=auto"}), "device").value, "cpu");
   leave_checkpoint({{kDeviceChoice, "cuda:0"}});
@@ -88,7 +88,7 @@ TEST_F(GoOnTest, OnTheDeviceOfTheRun) {
   EXPECT_TRUE(told(other, "cuda:7"));
 }
 
-TEST_F(GoOnTest, InThePrecisionOfTheRun) {
+TEST_F(DeviceResume, KeepsThePrecisionOfTheRun) {
   leave_checkpoint({{kDeviceChoice, "cuda:0"}, {"precision", "bf16"}});
   const GptRun narrow = resume_run({"device=cpu"});
   EXPECT_EQ(narrow.step->plan().choices.precision, Precision::bf16);
@@ -107,14 +107,14 @@ TEST_F(GoOnTest, InThePrecisionOfTheRun) {
   EXPECT_EQ(resume_run({"device=cuda"}).step->plan().choices.precision, Precision::tf32);
 }
 
-TEST_F(GoOnTest, CountsCopiesOnlyOfWhatIsKept) {
+TEST_F(DeviceResume, CountsCheckpointCopiesOnlyIfSaved) {
   const GptRun keeps = resume_run({"device=cuda"}, false), none = resume_run({"device=cuda", "checkpoint_interval=none"}, false);
   EXPECT_GT(host_bytes(keeps, "copies for checkpoints"), 0);
   EXPECT_EQ(host_bytes(none, "copies for checkpoints"), 0);
   EXPECT_EQ(3 * host_bytes(none, "copy of the weights"), host_bytes(keeps, "copies for checkpoints"));
 }
 
-TEST_F(GoOnTest, AutoIsNotTheUsersDecision) {
+TEST_F(DeviceResume, AutoIsNotAUserDecision) {
   EXPECT_NE(decision(resume_run({"device=auto"}, false), "device").decided_by, "command line");
   EXPECT_EQ(decision(resume_run({"device=cuda"}, false), "device").decided_by, "command line");
 }

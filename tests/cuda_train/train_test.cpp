@@ -38,7 +38,7 @@ config::Resolved settings(std::vector<std::string> words) {
 
 struct Crash {};
 
-TEST_F(CudaTraining, EndsAsOnTheCpuAndResumesWithTheSameBits) {
+TEST_F(CudaTraining, MatchesTheCpuAndResumesBitForBit) {
   const std::shared_ptr<Backend> device = open();
   SmallRun host{.folder = folder_ / "near", .steps = 12}, gpu{.folder = folder_ / "far", .steps = 12};
   gpu.backend = device.get();
@@ -63,7 +63,7 @@ TEST_F(CudaTraining, EndsAsOnTheCpuAndResumesWithTheSameBits) {
   expect_same(Trace(folder_ / "far"), Trace(folder_ / "cut"));
 }
 
-TEST_F(CudaTraining, ALostDeviceLeavesTheLastCheckpointWhole) {
+TEST_F(CudaTraining, ALostDeviceLeavesTheLastCheckpointIntact) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   const std::shared_ptr<Backend> device = open();
   SmallRun run{.folder = folder_ / "run", .steps = 12};
@@ -86,7 +86,7 @@ TEST_F(CudaTraining, ALostDeviceLeavesTheLastCheckpointWhole) {
   EXPECT_TRUE(notices.empty());
 }
 
-TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
+TEST_F(CudaTraining, PinnedMemoryDoesNotChangeResults) {
   if (test::tests_real_gpu()) GTEST_SKIP() << "needs the simulated GPU";
   struct Result {
     int64_t most = 0;  // peak of pinned bytes
@@ -116,7 +116,7 @@ TEST_F(CudaTraining, PinsWhatItMayAndLearnsTheSame) {
   EXPECT_EQ(with.weights, without.weights);
 }
 
-TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {
+TEST_F(CudaTraining, PlanningTakesNoMemoryAndPredictsItsUse) {
   RunOptions options;
   options.measure = false;
   const GptRun run = plan_gpt_run(settings({"device=cuda", "preset=shakespeare-char", "steps=20"}), options);
@@ -131,7 +131,7 @@ TEST_F(CudaTraining, APlanTakesNoMemoryAndTellsWhatItWillTake) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
 }
 
-TEST_F(CudaTraining, MemoryIsTheDevices) {
+TEST_F(CudaTraining, MemoryLimitsTheDevice) {
   RunOptions options;
   options.measure = false;
   const std::vector<std::string> words = {"device=cuda", "preset=shakespeare-char", "steps=20", "sample_interval=none"};
@@ -150,7 +150,7 @@ TEST_F(CudaTraining, MemoryIsTheDevices) {
   }
 }
 
-TEST(CudaChoice, ComputesInWhatTheChipKnows) {
+TEST(CudaChoice, UsesFormatsTheChipSupports) {
   if (test::tests_real_gpu() || !test::simulator_works()) GTEST_SKIP() << "needs the simulated GPU";
   struct {
     const char *capability, *request, *chosen;
@@ -174,7 +174,7 @@ TEST(CudaChoice, ComputesInWhatTheChipKnows) {
   EXPECT_THROW(choose_run_device(settings({"device=cuda", "precision=tf32", "no_fallback=true"}), {}, "", Figures::kept), Error);
 }
 
-TEST(CudaChoice, AMissingDriverIsNamedWithTheWayToGetIt) {
+TEST(CudaChoice, NamesAMissingDriverWithARemedy) {
   const test::Variable none("RIDGE_CUDA_LIBRARY", "libno_such_driver.so");
   try {
     open_device({Device::Kind::cuda, 0});

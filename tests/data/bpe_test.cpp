@@ -108,14 +108,14 @@ TEST(BpeTraining, LearnsTheMostFrequentPairFirst) {
   EXPECT_EQ(v.special, (std::vector<SpecialToken>{{259, std::string(kEndOfText)}}));
 }
 
-TEST(BpeTraining, SmallestOfEqualPairsWins) {
+TEST(BpeTraining, SmallestOfEquallyFrequentPairsWins) {
   const BpeVocabulary v = train("zy xw ba zy xw ba", 259, 1, 1);
   // " b", " x", "ba", "xw" and "zy" occur twice, " z" once.
   EXPECT_EQ(v.rules[0], (BpeRule{' ', 'b', 256}));
   EXPECT_EQ(v.rules[1], (BpeRule{' ', 'x', 257}));
 }
 
-TEST(BpeTraining, IsTheDefinition) {
+TEST(BpeTraining, MatchesTheDefinition) {
   std::mt19937 random(5);
   for (int round = 0; round < 25; ++round) {
     const std::string text = random_text(random, 50 + random() % 600);
@@ -138,7 +138,7 @@ TEST(BpeTraining, DoesNotDependOnThreads) {
 }
 
 // The limit is kept with any number of threads, more memory never hurts, and with enough of it the vocabulary is the same as without a limit.
-TEST(BpeTraining, RoomIsKeptOrRefused) {
+TEST(BpeTraining, MemoryLimitsAreKeptOrRejected) {
   std::mt19937 random(11);
   std::string text;
   while (text.size() < (1u << 20)) text += random_text(random, 1 + random() % 12) + " ";
@@ -163,7 +163,7 @@ TEST(BpeTraining, RoomIsKeptOrRefused) {
 }
 
 // If the lists of pairs are what is large, memory may run out in the middle of a merge.
-TEST(BpeTraining, RoomThatEndsInAJoinIsNoVocabulary) {
+TEST(BpeTraining, MemoryThatRunsOutInAMergeIsAnError) {
   std::mt19937 random(14);
   std::string text;
   while (text.size() < (1u << 17)) {
@@ -185,7 +185,7 @@ TEST(BpeTraining, RoomThatEndsInAJoinIsNoVocabulary) {
   EXPECT_GT(refused, 3);
 }
 
-TEST(WordCounts, CountAsAMapAndDependOnNoOrder) {
+TEST(WordCounts, MatchAMapInAnyOrder) {
   std::mt19937 random(12);
   std::vector<std::string> words;
   for (int i = 0; i < 5000; ++i) words.push_back(random_bytes(random, i == 17 ? 100000 : 1 + random() % 5));
@@ -203,7 +203,7 @@ TEST(WordCounts, CountAsAMapAndDependOnNoOrder) {
   }
 }
 
-TEST(BpeTraining, StopsWhereNoPairRepeats) {
+TEST(BpeTraining, StopsWhenNoPairRepeats) {
   for (const char* text : {"", "a", "abc", " "}) EXPECT_EQ(train(text, 1000), byte_vocabulary()) << text;
   EXPECT_EQ(train_bpe({}, {1000, 2, 4}), byte_vocabulary());
   EXPECT_EQ(train("abab abab", 1000).rules.size(), 2u);  // ab, abab; " abab" occurs once
@@ -216,12 +216,12 @@ TEST(BpeTraining, EndOfTextSeparatesDocuments) {
   EXPECT_EQ(train(whole, 300), train_bpe(documents, {300, 2, 2}));
 }
 
-TEST(BpeTraining, RefusesImpossibleSizes) {
+TEST(BpeTraining, RejectsImpossibleSizes) {
   EXPECT_THROW(train("a", 256), Error);
   EXPECT_THROW(train("a", int64_t(1) << 40), Error);
 }
 
-TEST(Bpe, EncodesAsTheDefinitionSays) {
+TEST(Bpe, EncodesLikeTheDefinition) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
     const BpeVocabulary v = train(random_text(random, 500), 257 + int64_t(random() % 60));
@@ -245,7 +245,7 @@ TEST(Bpe, EncodesByRulesInAnyOrder) {
   }
 }
 
-TEST(Bpe, GivesBackEveryByte) {
+TEST(Bpe, RoundTripsEveryByte) {
   std::mt19937 random(9);
   const BpeTokenizer tokenizer(train(random_text(random, 3000), 400));
   for (int round = 0; round < 200; ++round) {
@@ -258,7 +258,7 @@ TEST(Bpe, GivesBackEveryByte) {
   EXPECT_EQ(tokenizer.decode({}), "");
 }
 
-TEST(Bpe, LongWordsTakeNoSquareOfTheirLength) {
+TEST(Bpe, LongWordsAreNotQuadratic) {
   const std::string run(1 << 18, 'a');
   const BpeTokenizer tokenizer(train(run, 270));
   const Tokens tokens = tokenizer.encode(run);
@@ -279,7 +279,7 @@ TEST(Bpe, FindsEndOfTextInText) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("<|endoftext|<|")), "<|endoftext|<|");
 }
 
-TEST(Bpe, LongerOfTwoSpecialTokensIsMeant) {
+TEST(Bpe, PrefersTheLongerSpecialToken) {
   BpeVocabulary v = byte_vocabulary();
   for (const char* text : {"<a>", "<a><b>"}) {
     v.special.push_back({Token(v.tokens.size()), text});
@@ -288,7 +288,7 @@ TEST(Bpe, LongerOfTwoSpecialTokensIsMeant) {
   EXPECT_EQ(BpeTokenizer(v).encode("<a><a><b>"), (Tokens{257, 258}));
 }
 
-TEST(Bpe, RefusesVocabulariesThatChangeText) {
+TEST(Bpe, RejectsVocabulariesThatChangeText) {
   BpeVocabulary v = byte_vocabulary();
   v.tokens[7] = "zz";
   expect_value_error(v, "0x07");
@@ -304,7 +304,7 @@ TEST(Bpe, RefusesVocabulariesThatChangeText) {
   expect_value_error(v, "same pair");
 }
 
-TEST(Bpe, RefusesTokensThatAreNotThere) {
+TEST(Bpe, RejectsUnknownTokens) {
   const BpeTokenizer tokenizer(byte_vocabulary());
   EXPECT_THROW(tokenizer.bytes_of(-1), Error);
   EXPECT_THROW(tokenizer.bytes_of(257), Error);

@@ -62,7 +62,7 @@ class DatasetTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(DatasetTest, ATextIsSplitByCharactersAsNanoGptDoes) {
+TEST_F(DatasetTest, SplitsATextByCharactersLikeNanoGpt) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += i % 3 == 0 ? "é" : i % 7 == 0 ? "\n" : "ab";
   const Dataset data = open_dataset(file("my.txt", text), options());
@@ -78,7 +78,7 @@ TEST_F(DatasetTest, ATextIsSplitByCharactersAsNanoGptDoes) {
   EXPECT_EQ(data.validation_characters, double(data.validation.size()));
 }
 
-TEST_F(DatasetTest, AFolderIsItsFilesInOrderWithEndsBetween) {
+TEST_F(DatasetTest, AFolderIsItsFilesInOrderWithSeparators) {
   const std::string source = folder_ / "texts";
   file("texts/b.txt", "second");
   file("texts/a/z.md", "first");
@@ -98,7 +98,7 @@ TEST_F(DatasetTest, AFolderIsItsFilesInOrderWithEndsBetween) {
   EXPECT_EQ(data.train_bytes + data.validation_bytes, 53);
 }
 
-TEST_F(DatasetTest, AFolderHasItsNameHoweverItIsSaid) {
+TEST_F(DatasetTest, AFolderHasOneNameInAnyNotation) {
   file("texts/a.txt", "a text that is long enough for a window");
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder_ / "texts");
@@ -109,7 +109,7 @@ TEST_F(DatasetTest, AFolderHasItsNameHoweverItIsSaid) {
 }
 
 // A name is looked up in the working folder, in its data folder and in the home folder; a path is used as it is.
-TEST_F(DatasetTest, SourcesAreFoundByName) {
+TEST_F(DatasetTest, FindsSourcesByName) {
   const std::string text = "a text that is long enough for a window";
   file("work/here.txt", text), file("work/data/shakespeare_char/input.txt", text), file("work/data/tiny_train.bin", "no tokens");
   file("home/texts/mine.txt", text), file("home/here.txt", "another");
@@ -131,7 +131,7 @@ TEST_F(DatasetTest, SourcesAreFoundByName) {
 }
 
 // Files written by an experiment among the texts are never taken as texts.
-TEST_F(DatasetTest, ExperimentsAmongTextsArePassedOver) {
+TEST_F(DatasetTest, SkipsExperimentsAmongTexts) {
   file("texts/a.txt", "a text that is long enough for a window");
   file("texts/config.yaml", "a text as well, with no run beside it");
   const int64_t bytes = find_texts(folder_ / "texts").bytes;
@@ -152,7 +152,7 @@ TEST_F(DatasetTest, ExperimentsAmongTextsArePassedOver) {
   EXPECT_EQ(texts.runs, 4);
 }
 
-TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
+TEST_F(DatasetTest, PiecesOfLongTextsTokenizeLikeTheWhole) {
   std::mt19937 random(3);
   std::string text;
   while (text.size() < 3 << 20) text += random_text(random, 1000);
@@ -185,7 +185,7 @@ TEST_F(DatasetTest, PiecesOfLongTextsAreTokenisedAsTheWhole) {
 }
 
 // Pieces much smaller than for a corpus, so that every script is cut in many places.
-TEST_F(DatasetTest, PiecesOfEveryScriptHaveTheTokensOfTheWhole) {
+TEST_F(DatasetTest, PiecesOfEveryScriptTokenizeLikeTheWhole) {
   std::mt19937 random(7);
   for (std::vector<std::string> script : foreign_scripts()) {
     script.push_back("<|new line|>");
@@ -214,7 +214,7 @@ TEST_F(DatasetTest, PiecesOfEveryScriptHaveTheTokensOfTheWhole) {
 }
 
 // Version 1 looked for blanks after ASCII characters and cut such a text inside a word.
-TEST_F(DatasetTest, TheCutHasAVersionAndTokensOfEachAreKeptApart) {
+TEST_F(DatasetTest, SplittingRulesHaveVersionsWithSeparateTokens) {
   std::string text;
   for (int i = 0; text.size() < 700 << 10; ++i) text += i % 7 ? "你好世界中文" : " 。";
   const std::string source = file("chinese.txt", text);
@@ -235,21 +235,21 @@ TEST_F(DatasetTest, TheCutHasAVersionAndTokensOfEachAreKeptApart) {
   EXPECT_NE(before, whole);
 }
 
-TEST_F(DatasetTest, AutoTakesCharactersForAlphabetsAndPairsForTheRest) {
+TEST_F(DatasetTest, AutoUsesBpeForLargeAlphabets) {
   std::string many;
   for (int round = 0; round < 3; ++round)
     for (char32_t c = 0x4e00; c < 0x4e00 + 300; ++c) append_utf8(many, c);
   EXPECT_EQ(open_dataset(file("many.txt", many), options()).tokenizer->name(), "bpe");
 }
 
-TEST_F(DatasetTest, ATextWithoutPairsIsItsBytes) {
+TEST_F(DatasetTest, ATextWithoutRepeatedPairsIsItsBytes) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "a\n";
   const std::string source = file("lines.txt", text);
   for (int again = 0; again < 2; ++again) EXPECT_EQ(open_dataset(source, options("bpe")).vocab, 257);
 }
 
-TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
+TEST_F(DatasetTest, CachedTokensAreFoundByContent) {
   const std::string text = "the quick brown fox jumps over the lazy dog\n";
   const Dataset first = open_dataset(file("a.txt", text), options());
   EXPECT_FALSE(first.cached);
@@ -272,7 +272,7 @@ TEST_F(DatasetTest, TokensAreFoundAgainByContent) {
   EXPECT_NE(all_of(of_equal_size.train), all_of(first.train));
 }
 
-TEST_F(DatasetTest, DamagedTokensAreMadeAgain) {
+TEST_F(DatasetTest, RecreatesDamagedTokens) {
   const std::string source = file("a.txt", "the quick brown fox jumps over the lazy dog\n");
   const Dataset first = open_dataset(source, options());
   for (const char* name : {"index.json", "train_00000.bin", "validation_00000.bin", "tokenizer.json"}) {
@@ -290,7 +290,7 @@ TEST_F(DatasetTest, DamagedTokensAreMadeAgain) {
   EXPECT_TRUE(open_dataset(source, options()).cached);
 }
 
-TEST_F(DatasetTest, WithoutAFolderForTokensTheyLastAsLongAsTheProcess) {
+TEST_F(DatasetTest, WithoutACacheTokensLastAsLongAsTheProcess) {
   const std::string source = file("a.txt", "the quick brown fox");
   DatasetOptions nowhere = options();
   nowhere.cache = file("no_folder", "x");
@@ -300,7 +300,7 @@ TEST_F(DatasetTest, WithoutAFolderForTokensTheyLastAsLongAsTheProcess) {
   EXPECT_TRUE(mentions(data.notes.front(), "RIDGE_CACHE")) << "the note that a training tells";
 }
 
-TEST_F(DatasetTest, TokensThatOthersMayHaveWrittenAreMadeAgain) {
+TEST_F(DatasetTest, RecreatesTokensThatOthersCouldWrite) {
   const std::string source = file("a.txt", "the quick brown fox");
   const Dataset first = open_dataset(source, options());
   ASSERT_TRUE(open_dataset(source, options()).cached);
@@ -318,7 +318,7 @@ TEST_F(DatasetTest, TokensThatOthersMayHaveWrittenAreMadeAgain) {
   EXPECT_EQ(all_of(data.train), all_of(first.train));
 }
 
-TEST_F(DatasetTest, OldFoldersMakeRoom) {
+TEST_F(DatasetTest, RemovesOldCacheFolders) {
   for (int i = 0; i < 40; ++i) open_dataset(file("a.txt", "text number " + std::to_string(i)), options());
   size_t folders = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_ / "cache")) folders += entry.is_directory();
@@ -385,7 +385,7 @@ std::string random_text_of_letters(std::mt19937_64& random, size_t letters) {
 
 // A budget too small for the distinct words limits how much text the vocabulary is learnt from; this is reported, and a vocabulary learnt with more memory is
 // stored separately.
-TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
+TEST_F(DatasetTest, LearnsVocabulariesWithinMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   std::mt19937_64 random(13);
   std::string text;
@@ -424,7 +424,7 @@ TEST_F(DatasetTest, VocabulariesAreLearntWithinMemory) {
   EXPECT_EQ(open_dataset(source, tight).fingerprint, unbounded.fingerprint) << "what was learnt from more is there, so it is taken";
 }
 
-TEST_F(DatasetTest, ManyShardsAreOneSequence) {
+TEST_F(DatasetTest, JoinsManyShards) {
   const CharTokenizer tokenizer = CharTokenizer::of_text("abc");
   std::vector<Token> tokens;
   for (int i = 0; i < 1000; ++i) tokens.push_back(Token(i * i % 3));
@@ -441,7 +441,7 @@ TEST_F(DatasetTest, ManyShardsAreOneSequence) {
   EXPECT_EQ(all_of(open_store(folder_ / "store").train), tokens);
 }
 
-TEST_F(DatasetTest, AnyIndexIsReadOrRefused) {
+TEST_F(DatasetTest, ReadsOrRejectsAnyIndexFile) {
   const std::string source = file("a.txt", "the quick brown fox jumps over the lazy dog\n");
   const fs::path store = open_dataset(source, options()).folder;
   const std::string path = (store / "index.json").string(), good = test::read_text(path);
@@ -456,7 +456,7 @@ TEST_F(DatasetTest, AnyIndexIsReadOrRefused) {
   }
 }
 
-TEST_F(DatasetTest, AGivenTokenizerIsUsed) {
+TEST_F(DatasetTest, UsesAGivenTokenizer) {
   DatasetOptions with = options("bpe");
   with.given = std::make_shared<CharTokenizer>(CharTokenizer::of_text("abcdefgh "));
   EXPECT_EQ(open_dataset(file("a.txt", "bad cab fed a decade"), with).vocab, 9);
@@ -466,7 +466,7 @@ TEST_F(DatasetTest, AGivenTokenizerIsUsed) {
   EXPECT_EQ(refusal(folder_ / "a.txt", options("chars")).code(), ErrorCode::usage);
 }
 
-TEST_F(DatasetTest, BadInputIsNamed) {
+TEST_F(DatasetTest, NamesBadInput) {
   DatasetOptions with = options();
   expect_refusal(folder_ / "none.txt", with, {"none.txt", "no such file", "builtin"});
   expect_refusal(file("empty.txt", ""), with, {"empty.txt", "empty"});
@@ -483,7 +483,7 @@ TEST_F(DatasetTest, BadInputIsNamed) {
   expect_refusal(folder_ / "none_*.bin", with, {"pattern"});
 }
 
-TEST_F(DatasetTest, TheBuiltInCorpusKnowsWhatIsPossible) {
+TEST_F(DatasetTest, TheBuiltInCorpusKnowsItsBestLoss) {
   DatasetOptions with = options();
   with.block = 64;
   const Dataset data = open_dataset("builtin", with);
@@ -511,7 +511,7 @@ TEST_F(DatasetTest, TheBuiltInCorpusKnowsWhatIsPossible) {
   EXPECT_NE(open_dataset("builtin", with).fingerprint, data.fingerprint);
 }
 
-TEST_F(DatasetTest, WhatIsPossibleIsExactWhereAStoryIsLongerThanTheBlock) {
+TEST_F(DatasetTest, TheBestLossIsExactForStoriesLongerThanTheBlock) {
   for (const int64_t block : {16, 31}) {
     DatasetOptions with = options();
     with.block = block;
@@ -529,9 +529,9 @@ TEST_F(DatasetTest, WhatIsPossibleIsExactWhereAStoryIsLongerThanTheBlock) {
   }
 }
 
-TEST_F(DatasetTest, ATokenizerFileThatIsNotThereIsNoMisspeltWord) { expect_refusal("builtin", options("none/tokenizer.json"), {"does not exist"}); }
+TEST_F(DatasetTest, AMissingTokenizerFileIsNotAMisspeltWord) { expect_refusal("builtin", options("none/tokenizer.json"), {"does not exist"}); }
 
-TEST_F(DatasetTest, WhatIsPossibleIsCountedInCharactersForEveryTokenizer) {
+TEST_F(DatasetTest, TheBestLossIsPerCharacterForEveryTokenizer) {
   DatasetOptions with = options("bpe");
   with.block = 64;
   with.vocab = 300;

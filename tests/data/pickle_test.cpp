@@ -59,7 +59,7 @@ TEST(Pickle, ReadsNumbersOfEverySize) {
   EXPECT_EQ(parse(std::string_view("M\xff\xff.", 4)).root().whole, 65535);
 }
 
-TEST(Pickle, RefusesWhatIsNotPlain) {
+TEST(Pickle, RejectsObjects) {
   // A call of os.system, a list, a boolean, bytes, a float, two values, data after the end, a missing memo, a cycle's key.
   for (std::string_view bytes : {"cos\nsystem\n(S'true'\ntR.", "].", "\x88.", "I01\n.", "C\x01x.", "G12345678.", "K\x01K\x02.", "K\x01.x", "h\x07.", ".", "",
                                  "(", "s.", "K\x01(.", "V\\uD800\n.", "X\x01\x00\x00\x00\xff.", "\x80\x06K\x01.", "}q\x00(h\x00h\x00u.", "K\x01(u."}) {
@@ -69,7 +69,7 @@ TEST(Pickle, RefusesWhatIsNotPlain) {
   }
 }
 
-TEST(Pickle, AnyBytesAreReadOrRefused) {
+TEST(Pickle, ReadsOrRejectsAnyBytes) {
   std::mt19937 random(5);
   for (const char* hex : kByProtocol) {
     const std::string good = bytes_of_hex(hex);

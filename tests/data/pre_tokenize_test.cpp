@@ -56,7 +56,7 @@ const Words kExamples[] = {
     {"\x1c", "y", " z"},
 };
 
-TEST(PreTokenize, CutsAsGpt2Does) {
+TEST(PreTokenize, SplitsLikeGpt2) {
   for (const Words& words : kExamples) {
     std::string text;
     for (const std::string& word : words) text += word;
@@ -64,7 +64,7 @@ TEST(PreTokenize, CutsAsGpt2Does) {
   }
 }
 
-TEST(PreTokenize, TakesBytesThatAreNotUtf8AsSigns) {
+TEST(PreTokenize, TreatsInvalidUtf8AsPunctuation) {
   EXPECT_EQ(words_of("a\xff\xfe b"), (Words{"a", "\xff\xfe", " b"}));
   EXPECT_EQ(words_of("\xe4\xbd"), (Words{"\xe4\xbd"}));                    // a truncated letter
   EXPECT_EQ(words_of("a\xc0\xa0z"), (Words{"a", "\xc0\xa0", "z"}));        // an overlong blank is not a blank
@@ -72,7 +72,7 @@ TEST(PreTokenize, TakesBytesThatAreNotUtf8AsSigns) {
   EXPECT_EQ(words_of(" \xf5\x80\x80\x80"), (Words{" \xf5\x80\x80\x80"}));  // beyond the last code point
 }
 
-TEST(PreTokenize, WordsAreTheWholeText) {
+TEST(PreTokenize, WordsCoverTheText) {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     const std::string text = round % 2 ? random_bytes(random, random() % 200) : random_text(random, random() % 100);
@@ -82,7 +82,7 @@ TEST(PreTokenize, WordsAreTheWholeText) {
   }
 }
 
-TEST(PreTokenize, WordsOfPartsAreThoseOfTheWhole) {
+TEST(PreTokenize, PiecesSplitLikeTheWhole) {
   std::mt19937 random(4);
   size_t parts = 0;
   for (int round = 0; round < 500; ++round) {
@@ -97,7 +97,7 @@ TEST(PreTokenize, WordsOfPartsAreThoseOfTheWhole) {
   EXPECT_GT(parts, 1000u);  // the test was not vacuous
 }
 
-TEST(PreTokenize, WordsOfPartsAreThoseOfTheWholeInEveryScript) {
+TEST(PreTokenize, PiecesSplitLikeTheWholeInEveryScript) {
   std::mt19937 random(5);
   for (const std::vector<std::string>& script : foreign_scripts()) {
     size_t parts = 0;
@@ -121,7 +121,7 @@ TEST(PreTokenize, WordsOfPartsAreThoseOfTheWholeInEveryScript) {
   }
 }
 
-TEST(PreTokenize, CutsDivideNoSpecialToken) {
+TEST(PreTokenize, NeverSplitsASpecialToken) {
   const SpecialTokens special({{1, "<|end of text|>"}, {2, "你 好"}, {3, "ab a"}, {4, " "}});
   const std::vector<std::string> script = {"<|end of text|>", "你 好", "你", "ab a", "ab", " a", "好", ".", "\n", "<|end"};
   // A text's words, including the special tokens.
@@ -151,7 +151,7 @@ TEST(PreTokenize, CutsDivideNoSpecialToken) {
   EXPECT_EQ(cut_between_words(only, 20, special).size(), 5u);
 }
 
-TEST(ByteAlphabet, SpellsEveryByteAsGpt2Does) {
+TEST(ByteAlphabet, SpellsBytesLikeGpt2) {
   EXPECT_EQ(spell_bytes(" the\n"), "ĠtheĊ");
   EXPECT_EQ(spell_bytes("\xad\x7f\xa0"), "Ńġł");
   std::string all;
@@ -162,7 +162,7 @@ TEST(ByteAlphabet, SpellsEveryByteAsGpt2Does) {
   EXPECT_FALSE(read_spelling("\xff"));
 }
 
-TEST(CodePoint, IsWrittenAsItIsRead) {
+TEST(CodePoint, RoundTrips) {
   for (char32_t value = 0; value <= 0x10ffff; value += value < 0x3000 ? 1 : 61) {
     if (value >= 0xd800 && value < 0xe000) continue;
     std::string text;

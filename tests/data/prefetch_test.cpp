@@ -44,7 +44,7 @@ void expect_batch(const Prefetcher::Batch& batch, int64_t number) {
 class Prefetching : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(, Prefetching, testing::Bool(), [](const auto& info) { return info.param ? "Threaded" : "WhenAsked"; });
 
-TEST_P(Prefetching, GivesEveryBatchInOrderButThoseLeftOut) {
+TEST_P(Prefetching, ReturnsBatchesInOrderExceptSkippedOnes) {
   const Numbers source;
   Prefetcher prefetcher(source, {.first = 5, .left_out = {9, 5, 6, 3}, .depth = 3, .threaded = GetParam()});
   for (int64_t number : {7, 8, 10, 11, 12, 13, 14, 15, 16}) expect_batch(prefetcher.next(), number);
@@ -53,7 +53,7 @@ TEST_P(Prefetching, GivesEveryBatchInOrderButThoseLeftOut) {
   EXPECT_GE(prefetcher.bytes(), (GetParam() ? 4 : 1) * (3 * 8 + 5 * 4));
 }
 
-TEST_P(Prefetching, ThrowsWhatFillThrewAndGoesOn) {
+TEST_P(Prefetching, RethrowsAndContinues) {
   Numbers source;
   source.bad = 2;
   Prefetcher prefetcher(source, {.threaded = GetParam()});
@@ -63,7 +63,7 @@ TEST_P(Prefetching, ThrowsWhatFillThrewAndGoesOn) {
   expect_batch(prefetcher.next(), 3);
 }
 
-TEST_P(Prefetching, TellsTheEnd) {
+TEST_P(Prefetching, ReportsTheEnd) {
   Numbers source;
   source.end = 2;
   Prefetcher prefetcher(source, {.threaded = GetParam()});
@@ -86,7 +86,7 @@ TEST(Prefetch, IsNeverFurtherAheadThanItsDepth) {
 }
 
 // Batches are made ahead, as many as the queue holds; so a step that takes long enough never waits.
-TEST(Prefetch, MakesBatchesAhead) {
+TEST(Prefetch, LoadsBatchesAhead) {
   for (int depth : {1, 2, 5}) {
     const Numbers source;
     Prefetcher prefetcher(source, {.depth = depth});
@@ -98,7 +98,7 @@ TEST(Prefetch, MakesBatchesAhead) {
   }
 }
 
-TEST(Prefetch, EndsInAnyState) {
+TEST(Prefetch, CanBeDestroyedInAnyState) {
   Numbers source;
   source.slow = true;
   source.bad = 1;
@@ -111,7 +111,7 @@ TEST(Prefetch, EndsInAnyState) {
   }
 }
 
-TEST(Prefetch, WaitingIsCounted) {
+TEST(Prefetch, CountsWaitingTime) {
   Numbers source;
   source.slow = true;
   Prefetcher prefetcher(source, {});
@@ -124,7 +124,7 @@ TEST(Prefetch, WaitingIsCounted) {
   }
 }
 
-TEST(Prefetch, PartsNeedASourceThatHasThem) {
+TEST(Prefetch, PartsNeedASourceThatSupportsThem) {
   const Numbers source;
   EXPECT_EQ(error_of([&] { Prefetcher(source, {.part = 2}); }).code(), ErrorCode::usage);
 }

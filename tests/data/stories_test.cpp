@@ -58,7 +58,7 @@ TEST(Stories, FitIntoEveryLength) {
   }
 }
 
-TEST(Stories, RefuseALengthInWhichNothingFits) {
+TEST(Stories, RejectALengthThatIsTooShort) {
   try {
     Stories stories(10);
     FAIL();
@@ -68,7 +68,7 @@ TEST(Stories, RefuseALengthInWhichNothingFits) {
   }
 }
 
-TEST(Stories, UseTheRoomThatThereIs) {
+TEST(Stories, UseTheAvailableLength) {
   int64_t before = 0;
   for (int level = 0; level < kStoryLevels; ++level) {
     const StoryRules rules(kStoryText, level);
@@ -79,7 +79,7 @@ TEST(Stories, UseTheRoomThatThereIs) {
 }
 
 // Two ways to the same number: the storyteller's choices, and the reader's view.
-TEST_P(StoryLevels, ReadingCostsWhatTheChoicesCost) {
+TEST_P(StoryLevels, ParsingCostEqualsGenerationCost) {
   for (int64_t i = 0; i < 2000; ++i) {
     std::string text;
     const double chosen = grammar_.generate(3, i, text);
@@ -147,7 +147,7 @@ TEST_P(StoryLevels, EveryTextHasExactlyOneDerivation) {
   }
 }
 
-TEST_P(StoryLevels, ProbabilitiesOfWhatCanFollowAddUpToOne) {
+TEST_P(StoryLevels, ProbabilitiesOfNextCharactersSumToOne) {
   for (int64_t i = 0; i < 10; ++i) {
     std::string text;
     grammar_.generate(5, i, text);
@@ -182,7 +182,7 @@ TEST_P(StoryLevels, EveryPossibleCharacterCanBeRead) {
     }
 }
 
-TEST_P(StoryLevels, MeanOfManyIsTheEntropy) {
+TEST_P(StoryLevels, MeanCostIsTheEntropy) {
   constexpr int kCount = 20000;
   double total = 0, squares = 0;
   std::string text;
@@ -196,7 +196,7 @@ TEST_P(StoryLevels, MeanOfManyIsTheEntropy) {
 }
 
 // A character's frequency matches its probability: one prefix, many stories.
-TEST_P(StoryLevels, FirstCharactersAreAsFrequentAsProbable) {
+TEST_P(StoryLevels, FirstCharacterFrequenciesMatchProbabilities) {
   constexpr int kCount = 20000;
   std::map<char, int> counts;
   for (int64_t i = 0; i < kCount; ++i) {
@@ -208,7 +208,7 @@ TEST_P(StoryLevels, FirstCharactersAreAsFrequentAsProbable) {
     EXPECT_NEAR(counts[character], kCount * probability, 5 * std::sqrt(kCount * probability) + 1) << character;
 }
 
-TEST(Stories, ReadOnAcrossStoriesAndStopAnywhere) {
+TEST(Stories, ParseAcrossStoriesAndStopAnywhere) {
   const Stories stories(64);
   const std::string text = several(stories, 2, 20);
   const std::vector<double> whole = stories.nats(text);
@@ -222,7 +222,7 @@ TEST(Stories, ReadOnAcrossStoriesAndStopAnywhere) {
   EXPECT_NEAR(sum(whole), separately, 1e-9);
 }
 
-TEST(Stories, ImpossibleTextIsRefusedWithItsPlace) {
+TEST(Stories, RejectImpossibleTextWithItsPosition) {
   const Stories stories(128);
   const std::string text = several(stories, 4, 3);
   for (size_t at = 0; at < text.size(); at += 5) {
@@ -254,7 +254,7 @@ TEST(Stories, RememberAcrossSentences) {
   EXPECT_NEAR(sum(grammar.read("The hen had five. She ate one, so four were left.\n")), 2 * second, 1e-8);
 }
 
-TEST(Stories, RulesThatCannotBeToldApartAreRefused) {
+TEST(Stories, RejectAmbiguousRules) {
   const auto refused = [](const char* text) {
     try {
       StoryGrammar grammar{StoryRules(text, 0)};

@@ -54,7 +54,7 @@ class TokenFiles : public testing::Test {
   DatasetOptions options_;
 };
 
-TEST_F(TokenFiles, NanoGptWithItsCharacters) {
+TEST_F(TokenFiles, ReadNanoGptFilesWithCharacters) {
   write_text(folder_ / "train.bin", packed<uint16_t>({0, 1, 2, 1, 0}));
   write_text(folder_ / "val.bin", packed<uint16_t>({2, 2, 1}));
   write_text(folder_ / "meta.pkl", kMeta);
@@ -69,7 +69,7 @@ TEST_F(TokenFiles, NanoGptWithItsCharacters) {
   EXPECT_NE(open(folder_.path()).fingerprint, data.fingerprint);
 }
 
-TEST_F(TokenFiles, NanoGptWithoutAVocabularyIsGpt2s) {
+TEST_F(TokenFiles, NanoGptFilesWithoutAVocabularyAreGpt2s) {
   write_text(folder_ / "train.bin", packed<uint16_t>({50256, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   const Dataset data = open(folder_.path());
   EXPECT_EQ(data.vocab, 50257);
@@ -78,7 +78,7 @@ TEST_F(TokenFiles, NanoGptWithoutAVocabularyIsGpt2s) {
   EXPECT_EQ(ids_of(data.validation), std::vector<int64_t>{9});
 }
 
-TEST_F(TokenFiles, LlmcShardsOfBothForms) {
+TEST_F(TokenFiles, ReadBothLlmcFormats) {
   for (const auto& [magic, version, wide] : {std::tuple(20240520, 1, false), std::tuple(20240801, 7, true)}) {
     const auto write = [&, m = magic, v = version, w = wide](const char* name, const std::vector<int>& tokens) {
       write_text(folder_ / name, w ? shard<uint32_t>(m, v, tokens) : shard<uint16_t>(m, v, tokens));
@@ -95,7 +95,7 @@ TEST_F(TokenFiles, LlmcShardsOfBothForms) {
   }
 }
 
-TEST_F(TokenFiles, WhatIsWrongIsSaid) {
+TEST_F(TokenFiles, ReportErrors) {
   write_text(folder_ / "x_train.bin", shard<uint16_t>(20240521, 1, {1, 2}));
   expect_refusal(folder_.path(), {"x_train.bin", "begins with 20240521 1", "20240520"});
   write_text(folder_ / "x_train.bin", shard<uint16_t>(20240520, 1, {1, 2}).substr(0, 1026));
@@ -127,7 +127,7 @@ TEST_F(TokenFiles, WhatIsWrongIsSaid) {
   expect_refusal(folder_.path(), {"meta.pkl", "0x63"});
 }
 
-TEST_F(TokenFiles, AnotherTokenizerIsRefused) {
+TEST_F(TokenFiles, RejectAnotherTokenizer) {
   write_text(folder_ / "train.bin", packed<uint16_t>({0, 1, 2, 1, 0}));
   write_text(folder_ / "val.bin", packed<uint16_t>({2, 2, 1}));
   write_text(folder_ / "meta.pkl", kMeta);

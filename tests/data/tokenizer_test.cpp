@@ -71,7 +71,7 @@ TEST(ByteTokenizer, TokensAreTheBytes) {
   EXPECT_THROW(tokenizer.bytes_of(-1), Error);
 }
 
-TEST(CharTokenizer, TokensAreInTheOrderOfCodePoints) {
+TEST(CharTokenizer, TokensAreOrderedByCodePoint) {
   const CharTokenizer tokenizer = CharTokenizer::of_text("hé你 h\n🙂é");
   EXPECT_EQ(tokenizer.vocab_size(), 6);
   EXPECT_EQ(tokenizer.encode("\n hé你🙂"), (Tokens{0, 1, 2, 3, 4, 5}));
@@ -82,7 +82,7 @@ TEST(CharTokenizer, TokensAreInTheOrderOfCodePoints) {
   EXPECT_THROW(tokenizer.bytes_of(6), Error);
 }
 
-TEST(CharTokenizer, NamesWhatItCannotEncode) {
+TEST(CharTokenizer, NamesUnknownCharacters) {
   const CharTokenizer tokenizer = CharTokenizer::of_text("ab");
   const auto refusal = [](auto call) {
     try {
@@ -101,7 +101,7 @@ TEST(CharTokenizer, NamesWhatItCannotEncode) {
   EXPECT_NE(refusal([&] { CharTokenizer({"a", "a"}); }).find("twice"), std::string::npos);
 }
 
-TEST(TokenizerFile, GivesBackWhatWasSaved) {
+TEST(TokenizerFile, RoundTrips) {
   std::mt19937 random(13);
   const std::string text = random_text(random, 2000), utf8 = "To be, \"or\" \\ not\n\t\x01 to be: é你🙂";
   const std::string_view texts[] = {text};
@@ -124,7 +124,7 @@ TEST(TokenizerFile, GivesBackWhatWasSaved) {
   std::filesystem::remove(path);
 }
 
-TEST(TokenizerFile, ReadsMergesInBothForms) {
+TEST(TokenizerFile, ReadsMergesInBothFormats) {
   const std::string end = R"({"id": 258, "content": "<|endoftext|>", "special": true})";
   for (const char* merges : {R"("Ġ t", "Ġt h")", R"(["Ġ", "t"], ["Ġt", "h"])"}) {
     const auto tokenizer = parse_tokenizer(foreign_json(merges, end));
@@ -137,7 +137,7 @@ TEST(TokenizerFile, ReadsMergesInBothForms) {
 }
 
 // tests/fixtures/tokenizer was trained and written by Hugging Face's tokenizers (tools/tokenizer_exchange.py), with its tokens for odd texts.
-TEST(TokenizerFile, GivesTheTokensThatOthersGive) {
+TEST(TokenizerFile, MatchesOtherImplementations) {
   const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/tokenizer";
   const auto tokenizer = load_tokenizer((folder / "tokenizer.json").string());
   EXPECT_EQ(tokenizer->vocab_size(), 360);
@@ -155,7 +155,7 @@ TEST(TokenizerFile, GivesTheTokensThatOthersGive) {
 }
 
 // GPT-2's two files and its form of tokenizer.json, with the tokens from transformers' GPT2Tokenizer.
-TEST(TokenizerFile, ReadsGpt2sForms) {
+TEST(TokenizerFile, ReadsGpt2Formats) {
   const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
   std::ifstream file(folder / "encodings.json");
   const nlohmann::json rows = nlohmann::json::parse(file);
@@ -179,7 +179,7 @@ TEST(TokenizerFile, ReadsGpt2sForms) {
 }
 
 // However the two files are corrupted, they are rejected with an error or give a tokenizer that round-trips every text.
-TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
+TEST(TokenizerFile, DamagedVocabulariesAreRejectedOrCorrect) {
   const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
   const auto text_of = [&](const char* name) {
     std::ifstream file(folder / name);
@@ -222,7 +222,7 @@ TEST(TokenizerFile, DamagedVocabulariesAndMergesAreRefusedOrRight) {
   EXPECT_THROW(parse_vocab_and_merges(R"({"<|endoftext|>": )" + std::string(200000, '[') + std::string(200000, ']') + "}", ""), Error);
 }
 
-TEST(TokenizerFile, SaysWhatIsWrong) {
+TEST(TokenizerFile, ReportsErrors) {
   const auto end = [](const std::string& rest) { return R"({"content": "<|endoftext|>", "id": )" + rest + "}"; };
   expect_refusal("", ErrorCode::io, "not JSON");
   expect_refusal("[1, 2]", ErrorCode::io, "model");
@@ -253,14 +253,14 @@ TEST(TokenizerFile, SaysWhatIsWrong) {
   expect_refusal(deep, ErrorCode::io, "array");
 }
 
-TEST(TokenizerFile, SaysWhichFileCannotBeReadOrWritten) {
+TEST(TokenizerFile, NamesUnreadableAndUnwritableFiles) {
   EXPECT_THROW(load_tokenizer("no/such/tokenizer.json"), Error);
   EXPECT_THROW(load_tokenizer(testing::TempDir()), Error);
   EXPECT_THROW(save_tokenizer(ByteTokenizer(), "no/such/folder/tokenizer.json"), Error);
 }
 
 // However a file is corrupted, it is rejected with an error or gives a tokenizer that round-trips every text.
-TEST(TokenizerFile, DamagedFilesAreRefusedOrRight) {
+TEST(TokenizerFile, DamagedFilesAreRejectedOrCorrect) {
   std::mt19937 random(14);
   const std::string good = sample_json(), text = random_text(random, 100);
   const std::vector<std::string> pieces = {"\"", "{", "}", "[", "]", ",", ":", "null", "-1", "1e99", "\"a\"", "0", "Ġ", "\\u0000", "true", "\xff", "256"};

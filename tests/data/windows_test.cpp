@@ -33,7 +33,7 @@ struct Batch {
   std::vector<int64_t> inputs, targets;
 };
 
-TEST(Permutation, TakesEveryPlaceOnce) {
+TEST(Permutation, VisitsEveryPositionOnce) {
   for (uint64_t n : {1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 1000, 4097}) {
     std::set<uint64_t> seen;
     for (uint64_t i = 0; i < n; ++i) {
@@ -45,7 +45,7 @@ TEST(Permutation, TakesEveryPlaceOnce) {
   }
 }
 
-TEST(Permutation, HasNoOrderLeft) {
+TEST(Permutation, LooksRandom) {
   // Neighbours are separated, different keys give different orders, and an index is about equally likely to land anywhere.
   constexpr uint64_t n = 1000;
   double distance = 0;
@@ -56,7 +56,7 @@ TEST(Permutation, HasNoOrderLeft) {
   for (int h : hits) EXPECT_NEAR(h, 1000, 5 * 30);  // five standard deviations
 }
 
-TEST(TrainingWindows, AnEpochHasEveryWindowOfItsPhaseOnce) {
+TEST(TrainingWindows, AnEpochVisitsEveryWindowOnce) {
   const TempFolder folder;
   for (int64_t tokens : {9, 10, 15, 16, 17, 24, 25, 100, 1001})
     for (int64_t block : {1, 3, 8}) {
@@ -81,7 +81,7 @@ TEST(TrainingWindows, AnEpochHasEveryWindowOfItsPhaseOnce) {
     }
 }
 
-TEST(TrainingWindows, EveryOffsetAndEveryTokenIsSeen) {
+TEST(TrainingWindows, CoverEveryOffsetAndToken) {
   const TempFolder folder;
   Dataset data;
   const int64_t tokens = 101, block = 8;
@@ -141,7 +141,7 @@ TEST(ValidationWindows, AreAllWindowsInOrder) {
   EXPECT_EQ(next, 40);
 }
 
-TEST(ValidationWindows, ASubsetIsSpreadEvenlyAndItsLimitIsItsOwn) {
+TEST(ValidationWindows, SubsetsAreSpreadEvenly) {
   const TempFolder folder;
   Dataset data;
   data.validation = counted(folder, 100);
@@ -159,7 +159,7 @@ TEST(ValidationWindows, ASubsetIsSpreadEvenlyAndItsLimitIsItsOwn) {
   EXPECT_DOUBLE_EQ(*possible_loss(data, 2), (8 + 24) / 16.0);
 }
 
-TEST(Windows, TooFewTokensAreToldWithNumbers) {
+TEST(Windows, TooFewTokensAreReportedWithNumbers) {
   const TempFolder folder;
   Dataset data;
   data.name = "my.txt";
@@ -215,7 +215,7 @@ int64_t resident_kib_of(const std::string& folder) {
   return kib;
 }
 
-TEST(TokenArray, NeverKeepsMoreResidentThanItSays) {
+TEST(TokenArray, BoundsItsResidentMemory) {
   const TempFolder folder;
   const int64_t tokens = 4 << 20;  // 16 MiB
   counted(folder, tokens);
@@ -233,7 +233,7 @@ TEST(TokenArray, NeverKeepsMoreResidentThanItSays) {
   EXPECT_LE(most, 1024);
 }
 
-TEST(Windows, PartsAreTheBatch) {
+TEST(Windows, PartsMakeUpTheBatch) {
   const TempFolder folder;
   Dataset data;
   data.train = counted(folder, 1000), data.validation = counted(folder, 101);

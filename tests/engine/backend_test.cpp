@@ -43,7 +43,7 @@ TEST(Backends, TrainTheSameModel) {
   }
 }
 
-TEST(Backends, RefuseTheSameIndex) {
+TEST(Backends, RejectTheSameIndex) {
   Backends backends;
   Graph graph;
   Builder b(graph);
@@ -101,7 +101,7 @@ TEST(Backends, AreOpenedByName) {
 }
 
 // The format for fp32 products is a device setting: a device without matrix units ignores it.
-TEST(Backends, TakeProductsInTheFormatsTheyHave) {
+TEST(Backends, SupportTheirProductFormats) {
   struct Gpu : HostBackend {
     DeviceInfo info() const override { return {"gpu", ""}; }
     ArithmeticUnit arithmetic() const override { return {.device = {Device::Kind::cuda, 0}, .name = "a GPU", .capability = capability}; }

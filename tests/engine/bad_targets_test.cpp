@@ -49,7 +49,7 @@ void expect_refusal(const std::string& text, int64_t value, int64_t position) {
 
 class BadTargets : public ::testing::TestWithParam<std::tuple<bool, bool, std::string>> {};
 
-TEST_P(BadTargets, AreRefusedWithTheirPlace) {
+TEST_P(BadTargets, AreRejectedWithTheirPosition) {
   auto [ignores, backward, passes] = GetParam();
   std::optional<int64_t> ignore = ignores ? std::optional<int64_t>(kIgnored) : std::nullopt;
   Loss loss(DType::i64, ignore, backward);
@@ -82,7 +82,7 @@ TEST_P(BadTargets, AreRefusedWithTheirPlace) {
 
 INSTANTIATE_TEST_SUITE_P(Programs, BadTargets, ::testing::Combine(::testing::Bool(), ::testing::Bool(), ::testing::Values("", "-fuse", "-simplify,-fuse")));
 
-TEST(Targets, NarrowTypesAreCheckedToo) {
+TEST(Targets, NarrowTypesAreChecked) {
   for (DType type : {DType::i32, DType::u8}) {
     Loss loss(type, {}, false);
     Executable e(loss.graph, {loss.logits, loss.target}, loss.outputs, default_backend());
@@ -95,7 +95,7 @@ TEST(Targets, NarrowTypesAreCheckedToo) {
   }
 }
 
-TEST(Targets, FloatingTargetsAreRefusedAtOnce) {
+TEST(Targets, FloatingTargetsAreRejectedImmediately) {
   Graph g;
   Builder b(g);
   NodeId x = g.input({DType::f32, {4, 5}}, "x"), t = g.input({DType::f32, {4}}, "t");

@@ -280,7 +280,7 @@ TEST(KernelLaws, GlobalNormIsOneLaunchAndOneNumber) {
 }
 
 // Fused kernels must never depend on something that depends on them.
-TEST(KernelLaws, NoGroupWaitsForItself) {
+TEST(KernelLaws, NoGroupDependsOnItself) {
   Formula f;
   NodeId x = f.input({64}), y = f.input({64});
   NodeId a = f.b.unary(Op::tanh, x), m = f.b.unary(Op::tanh, y), end = f.b.add(a, m);
@@ -304,7 +304,7 @@ TEST(KernelLaws, NoGroupWaitsForItself) {
   }
 }
 
-TEST(KernelLaws, ARefusedFusionSaysWhy) {
+TEST(KernelLaws, RejectedFusionsHaveReasons) {
   Formula f;
   NodeId a = f.input({33, 65}), b = f.input({65, 31});
   int64_t last = -1;

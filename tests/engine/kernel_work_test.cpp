@@ -37,7 +37,7 @@ TEST(KernelWork, ViewsOfOneTensorAreOneOperand) {
   EXPECT_EQ(k.bytes, k.unavoidable_bytes);
 }
 
-TEST(KernelWork, OneThirdOfATensorIsNotAllOfIt) {
+TEST(KernelWork, CountsOnlyTheReadPartOfATensor) {
   Graph g;
   Builder b(g);
   const NodeId x = g.input({DType::f32, {10, 30}}, "x");
@@ -70,7 +70,7 @@ TEST(KernelWork, TakeReadsRowsAndNotTheTable) {
   EXPECT_EQ(work(3000).unavoidable_bytes, 3000 * (8 + 16 * 4.0) + 1000 * 16 * 4) << "no more than there is";
 }
 
-TEST(KernelWork, AnUpdateInPlaceMovesThePartThatItReplaces) {
+TEST(KernelWork, InPlaceUpdatesMoveOnlyTheReplacedPart) {
   Graph g;
   Builder b(g);
   const NodeId cache = g.input({DType::f32, {64, 8}}, "cache"), row = g.input({DType::f32, {1, 8}}, "row"), at = g.input({DType::i64, {}}, "at");
@@ -102,7 +102,7 @@ struct Recurrence {
   }
 };
 
-TEST(KernelWork, AScanCountsItsStepsAndItsOperandsOnce) {
+TEST(KernelWork, ScansCountStepsAndOperandsOnce) {
   Recurrence r;
   const KernelReport k = all_kernels(r.g, {r.h, r.w}, {r.last});
   EXPECT_EQ(k.algorithmic_flops, Recurrence::kProduct + Recurrence::kTanh);
@@ -110,7 +110,7 @@ TEST(KernelWork, AScanCountsItsStepsAndItsOperandsOnce) {
   EXPECT_EQ(k.unavoidable_bytes, 4.0 * (2 * r.kBatch * r.kWidth + r.kWidth * r.kWidth));
 }
 
-TEST(KernelWork, RunningALoopAgainForItsGradientIsNotCounted) {
+TEST(KernelWork, RerunningALoopForItsGradientIsNotCounted) {
   for (const char* passes : {"", "-scan_hoist"}) {
     Recurrence r;
     Builder b(r.g);

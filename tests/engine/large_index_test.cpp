@@ -22,7 +22,7 @@ std::vector<T> run(const Graph& g, NodeId out, std::vector<NodeId> in = {}, std:
   return result;
 }
 
-TEST(LargeIndex, CountsPastTheBorder) {
+TEST(LargeIndex, CountsBeyond32Bits) {
   Graph g;
   Builder b(g);
   EXPECT_EQ(run<int64_t>(g, b.slice(b.iota({kBig}, 0), 0, kBig - 3, kBig)), (std::vector<int64_t>{kBig - 3, kBig - 2, kBig - 1}));

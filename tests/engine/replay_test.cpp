@@ -134,7 +134,7 @@ TEST(Replay, PassesOnAndOffAgree) {
 }
 
 // A step whose gradient is not finite stores nothing, and the next one continues as if it had never happened.
-TEST(Replay, ABadStepStoresNothing) {
+TEST(Replay, ANonFiniteStepStoresNothing) {
   Step step = make_step(mlp_model(33));
   Training training(step, 10), undisturbed(step, 10);
   for (int i = 0; i < 2; ++i) training.run(1e-3f), undisturbed.run(1e-3f);

@@ -47,7 +47,7 @@ struct InPlace {
 };
 
 // A cache: rows are written in place and nothing else moves, even if the new state is read in the same step.
-TEST(State, RowsAreUpdatedWhereTheyLie) {
+TEST(State, RowsAreUpdatedInPlace) {
   Random random(3);
   InPlace p;
   NodeId cache = p.add({2, 9, 4}, random), other = p.add({2, 3, 4}, random);
@@ -67,7 +67,7 @@ TEST(State, RowsAreUpdatedWhereTheyLie) {
   p.expect_right("rows of its own");
 }
 
-TEST(State, EachIsMadeFromTheOthers) {
+TEST(State, EachDependsOnTheOthers) {
   for (int64_t n : {0, 1, 7, 64, 300})
     for (int count : {2, 3}) {
       auto step = [&](const char* label, auto next) {
@@ -101,7 +101,7 @@ TEST(State, ReadsOtherElementsOfItself) {
   }
 }
 
-TEST(State, OldAndNewValueMeet) {
+TEST(State, OldAndNewValueAreUsedTogether) {
   Random random(3);
   InPlace p;
   NodeId x = p.add({100, 100}, random), y = p.add({100, 100}, random);
@@ -111,7 +111,7 @@ TEST(State, OldAndNewValueMeet) {
 }
 
 // A value assembled from parts must not be written part by part while the old value is still being read.
-TEST(State, MadeOfParts) {
+TEST(State, IsConcatenatedFromParts) {
   for (int64_t n : {2, 33, 300}) {
     Random random(uint64_t(n) + 1);
     InPlace p;

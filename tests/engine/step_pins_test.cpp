@@ -13,7 +13,7 @@ namespace {
 
 int kernels_of(const StepModel& model) { return TrainStep(model, {}).plan().kernels; }
 
-TEST(StepPins, KernelsAndBytesAreAsStored) {
+TEST(StepPins, KernelsAndBytesMatchThePins) {
   GptConfig bias = small_gpt(), dropout = small_gpt();
   bias.bias = true, dropout.dropout = 0.1;
   StepOptions plain, split;
@@ -53,7 +53,7 @@ TEST(StepPins, KernelsOfALayer) {
 }
 
 // Fusion planning does about the same work per layer, however many layers there are.
-TEST(StepPins, PlanningGrowsAsTheModelDoes) {
+TEST(StepPins, PlanningGrowsLinearlyWithTheModel) {
   struct Looks {
     int64_t update, gradient_check, body, accumulating;
   } few{}, many{};

@@ -64,7 +64,7 @@ TEST(GptEvaluate, IsTheMeanOverAllWindows) {
   }
 }
 
-TEST(GptEvaluate, CountsTheTextOfTargets) {
+TEST(GptEvaluate, CountsCharactersOfTargets) {
   GptConfig c = small_gpt();
   c.vocab = 3;
   Model model(c);
@@ -79,7 +79,7 @@ TEST(GptEvaluate, CountsTheTextOfTargets) {
   EXPECT_NEAR(e.bits_per_byte(), e.nats / bytes / std::log(2.0), 1e-12);
 }
 
-TEST(GptEvaluate, RefusesTokensThatTheModelDoesNotKnow) {
+TEST(GptEvaluate, RejectsUnknownTokens) {
   GptConfig c = small_gpt();
   Model model(c);
   EXPECT_THROW(evaluate_gpt(*model.in_place(), Windows(4, 2, c.block, 2 * c.vocab), nullptr), Error);
@@ -93,7 +93,7 @@ TEST(GptEvaluate, KeepsBatchesSmall) {
   EXPECT_EQ(evaluation_batch(c), 64);
 }
 
-TEST(TokenText, HoldsBackWhatIsNoWholeCharacter) {
+TEST(TokenText, HoldsBackIncompleteCharacters) {
   const auto bytes = std::make_shared<ByteTokenizer>();
   const std::string text = "aé漢🙂z";
   TokenText stream(bytes);

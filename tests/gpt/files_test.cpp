@@ -84,7 +84,7 @@ std::vector<test::NamedConfig> stored_forms() {
   return out;
 }
 
-TEST(GptFiles, ComeBackAsTheyWereInEveryForm) {
+TEST(GptFiles, RoundTripInEveryForm) {
   for (const auto& [name, config] : stored_forms()) {
     const Model model(config);
     TempFolder folder;
@@ -100,7 +100,7 @@ TEST(GptFiles, ComeBackAsTheyWereInEveryForm) {
   }
 }
 
-TEST(GptFiles, HaveGpt2sNamesAndZerosForMissingBiases) {
+TEST(GptFiles, HaveGpt2NamesAndZerosForMissingBiases) {
   const GptConfig c = small_gpt();
   const Model model(c);
   TempFolder folder;
@@ -121,7 +121,7 @@ TEST(GptFiles, HaveGpt2sNamesAndZerosForMissingBiases) {
   EXPECT_TRUE(std::all_of(bias.data.begin(), bias.data.end(), [](std::byte b) { return b == std::byte(0); }));
 }
 
-TEST(GptFiles, HaveLlamasNamesAndShapes) {
+TEST(GptFiles, HaveLlamaNamesAndShapes) {
   GptConfig c = small_llama();
   c.heads = 4, c.kv_heads = 2, c.tied = false, c.hidden = 40;
   const Model model(c);
@@ -174,7 +174,7 @@ TEST(GptFiles, NameTheTokenizersClass) {
   EXPECT_EQ(json["bos_token"], "<|endoftext|>");
 }
 
-TEST(GptFiles, TakeVocabJsonAndMergesTxtForATokenizer) {
+TEST(GptFiles, AcceptVocabJsonAndMergesTxt) {
   const fs::path files = fs::path(source_dir()) / "tests/fixtures/gpt2_tokenizer";
   GptConfig c = small_gpt();
   c.vocab = 360;
@@ -273,7 +273,7 @@ struct Foreign {
   }
 };
 
-TEST(GptFiles, TakeOtherProgramsNamesStorageAndBuffers) {
+TEST(GptFiles, AcceptOtherProgramsNamesAndStorage) {
   const GptConfig c = small_gpt();
   GptConfig with_bias = c;
   with_bias.bias = true;
@@ -297,7 +297,7 @@ TEST(GptFiles, TakeOtherProgramsNamesStorageAndBuffers) {
     }
 }
 
-TEST(GptFiles, SayWhatIsWrong) {
+TEST(GptFiles, ReportErrors) {
   const GptConfig c = small_gpt();
   std::string message;
   {
@@ -355,7 +355,7 @@ TEST(GptFiles, SayWhatIsWrong) {
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
 }
 
-TEST(GptFiles, SayWhatLlamaAsksForThatRidgeHasNot) {
+TEST(GptFiles, ReportUnsupportedLlamaFeatures) {
   TempFolder folder;
   const GptConfig c = small_llama();
   export_gpt(folder.path(), c, Model(c).views(), nullptr);
@@ -391,7 +391,7 @@ TEST(GptFiles, SayWhatLlamaAsksForThatRidgeHasNot) {
   EXPECT_EQ(error_of(folder.path()), ErrorCode::internal);  // no error: it is read
 }
 
-TEST(GptFiles, FormsThatCannotExpressAModelAreRefusedByName) {
+TEST(GptFiles, RejectFormsThatCannotExpressTheModel) {
   const auto refusal = [](const GptConfig& c, GptForm form) {
     TempFolder folder;
     try {
@@ -414,7 +414,7 @@ TEST(GptFiles, FormsThatCannotExpressAModelAreRefusedByName) {
 }
 
 // However a config.json is corrupted, it is rejected with an error, or it describes a model.
-TEST(GptFiles, DamagedConfigsAreRefusedOrRight) {
+TEST(GptFiles, DamagedConfigsAreRejectedOrCorrect) {
   std::mt19937 random(23);
   GptConfig grouped = small_llama();
   grouped.kv_heads = 1;
@@ -436,7 +436,7 @@ TEST(GptFiles, DamagedConfigsAreRefusedOrRight) {
   }
 }
 
-TEST(GptFiles, RefuseATokenizerThatKnowsMore) {
+TEST(GptFiles, RejectATokenizerWithMoreTokens) {
   const GptConfig c = small_gpt();
   const CharTokenizer tokenizer = letters(40);
   TempFolder folder;
@@ -447,7 +447,7 @@ TEST(GptFiles, RefuseATokenizerThatKnowsMore) {
 // These folders of tests/fixtures were written by transformers (tools/model_exchange.py), which also computed the logits in f64.
 constexpr const char* kTheirs[] = {"gpt2", "llama", "llama_tied"};
 
-TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
+TEST(GptFiles, MatchTheLogitsOfTransformers) {
   for (const char* name : kTheirs) {
     const fs::path folder = fs::path(source_dir()) / "tests/fixtures" / name;
     const GptWeights w = load_gpt_weights(folder);
@@ -469,7 +469,7 @@ TEST(GptFiles, GiveTheLogitsThatTransformersGives) {
 
 // Writing a model read from transformers' files reproduces them: all tensors under their names, bit for bit, and an equivalent config.json. So whatever loads
 // one loads the other.
-TEST(GptFiles, AreWrittenAsTransformersWritesThem) {
+TEST(GptFiles, MatchFilesWrittenByTransformers) {
   for (const char* name : kTheirs) {
     const fs::path theirs = fs::path(source_dir()) / "tests/fixtures" / name;
     const GptWeights w = load_gpt_weights(theirs);

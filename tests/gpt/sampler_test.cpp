@@ -37,7 +37,7 @@ constexpr double kRounding = 2e-5, kRoundingOfHalves = 8 * 0x1p-11;
 // Keys and values in full precision.
 GptSampler exact(const std::shared_ptr<const GptParameters>& parameters) { return GptSampler(parameters, default_backend(), DType::f32); }
 
-TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
+TEST(GptSampler, MatchesFullContextLogitsAtEveryPosition) {
   for (const auto& [name, config] : test::gpt_forms()) {
     Model model(config);
     const auto parameters = model.in_place();
@@ -56,7 +56,7 @@ TEST(GptSampler, GivesTheLogitsOfTheWholeContextAtEveryPosition) {
   }
 }
 
-TEST(GptSampler, TakesPromptsOfSeveralChunks) {
+TEST(GptSampler, AcceptsPromptsOfSeveralChunks) {
   GptConfig c = small_gpt();
   c.block = 200;
   Model model(c);
@@ -73,7 +73,7 @@ TEST(GptSampler, TakesPromptsOfSeveralChunks) {
   }
 }
 
-TEST(GptSampler, GoesOnFromTheLastHalfOfAFullBlock) {
+TEST(GptSampler, ContinuesFromTheLastHalfOfAFullBlock) {
   const GptConfig c = small_gpt();
   Model model(c);
   const auto parameters = model.in_place();
@@ -96,7 +96,7 @@ TEST(GptSampler, GoesOnFromTheLastHalfOfAFullBlock) {
   EXPECT_EQ(largest_difference(longer.logits(), sampler.logits()), 0);
 }
 
-TEST(GptSampler, GoesBackInItsContext) {
+TEST(GptSampler, Rewinds) {
   const GptConfig c = small_gpt();
   Model model(c);
   const auto parameters = model.in_place();
@@ -114,7 +114,7 @@ TEST(GptSampler, GoesBackInItsContext) {
   EXPECT_THROW(sampler.rewind(-1), Error);
 }
 
-TEST(GptSampler, KeepsKeysAndValuesAsTold) {
+TEST(GptSampler, KeepsKeysAndValuesInTheGivenFormat) {
   for (const auto& [name, config] : test::gpt_forms()) {
     Model model(config);
     const auto parameters = model.in_place();
@@ -137,7 +137,7 @@ TEST(GptSampler, KeepsKeysAndValuesAsTold) {
   EXPECT_EQ(kept_precision(DType::bf16, default_backend(), "fp32"), Precision::fp32);
 }
 
-TEST(GptSampler, ReadsWeightsAsTheyAreAtTheTime) {
+TEST(GptSampler, ReadsTheCurrentWeights) {
   const GptConfig c = small_gpt();
   Model model(c);
   GptSampler sampler(model.in_place());
@@ -169,7 +169,7 @@ TEST(GptSampler, WritesTheSameTextForAnyNumberOfThreads) {
   EXPECT_EQ(texts[0], texts[2]);
 }
 
-TEST(GptSampler, EndsWhenTheSinkSaysSo) {
+TEST(GptSampler, StopsWhenTheSinkDoes) {
   Model model(small_gpt());
   GptSampler sampler(model.in_place());
   int seen = 0;
@@ -205,7 +205,7 @@ TEST(DrawToken, FollowsTheDistribution) {
   }
 }
 
-TEST(DrawToken, KeepsToTheLikeliest) {
+TEST(DrawToken, RespectsTopKAndTopP) {
   const std::vector<float> logits = {0, 3, 2, 3, -5};
   for (uint64_t i = 0; i < 300; ++i) {
     EXPECT_EQ(draw_token(logits, {.temperature = 0, .seed = i}, i), 1);  // the first of equals
@@ -230,7 +230,7 @@ TEST(DrawToken, IsAFunctionOfSeedAndIndex) {
   EXPECT_GT(by_index.size(), 40u);
 }
 
-TEST(DrawToken, RefusesNonsense) {
+TEST(DrawToken, RejectsInvalidOptions) {
   const std::vector<float> logits = {0, 1}, broken = {0, NAN};
   EXPECT_THROW(draw_token(logits, {.temperature = -1}, 0), Error);
   EXPECT_THROW(draw_token(logits, {.temperature = NAN}, 0), Error);

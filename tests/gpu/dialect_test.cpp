@@ -42,7 +42,7 @@ GpuChip foreign_chip() {
   return chip;
 }
 
-TEST(KernelDialect, PutsItsWordsInPlace) {
+TEST(KernelDialect, SubstitutesItsWords) {
   EXPECT_EQ(kForeign.write(""), "");
   EXPECT_EQ(kForeign.write("plain { text }"), "plain { text }");
   EXPECT_EQ(kForeign.write("@entry(256, 3; run; Args a) {\n  @barrier;\n}"), "ENTRY<256, 3> run[Args a] {\n  BARRIER;\n}");
@@ -97,7 +97,7 @@ std::vector<SomeKernel> some_kernels(const GpuChip& chip) {
   return kernels;
 }
 
-TEST(KernelDialect, HasEveryWordOfSharedTextsThatIsNotPlain) {
+TEST(KernelDialect, DefinesEveryWordOfSharedTexts) {
   int texts = 0;
   for (const auto& [kernel, operands] : some_kernels(foreign_chip()))
     for (const KernelText& text : kernel->texts()) {
@@ -138,7 +138,7 @@ struct TextLoader final : Loader {
   KernelFunction loaded(const KernelText& text) override { return texts.emplace_back(std::make_unique<KernelText>(text)).get(); }
 };
 
-TEST(LaunchSink, TakesWhatKernelsLaunch) {
+TEST(LaunchSink, ReceivesLaunches) {
   for (const auto& [kernel, operands] : some_kernels(foreign_chip())) {
     TextLoader loader;
     kernel->load(loader);

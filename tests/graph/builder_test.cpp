@@ -13,7 +13,7 @@ namespace {
 
 std::string type_of(Builder& b, NodeId id) { return to_string(b.graph().type(id)); }
 
-TEST(Builder, PromotesAndLiteralsAreWeak) {
+TEST(Builder, PromotesTypesWithWeakLiterals) {
   Graph g;
   Builder b(g);
   NodeId half = in(b, {3}, DType::bf16), full = in(b, {3}), whole = in(b, {3}, DType::i32), truth = in(b, {3}, DType::boolean);
@@ -46,7 +46,7 @@ TEST(Builder, ShapesOfMatmul) {
   EXPECT_EQ(shape({0, 5}, {5, 4}), "[0, 4]");
 }
 
-TEST(Builder, WhatChangesNothingIsNoNode) {
+TEST(Builder, NoOpsAddNoNodes) {
   Graph g;
   Builder b(g);
   NodeId x = in(b, {2, 3});
@@ -109,7 +109,7 @@ struct EinsumCase {
   std::string out;
 };
 
-TEST(Einsum, MeansItsDefinition) {
+TEST(Einsum, MatchesItsDefinition) {
   const EinsumCase cases[] = {
       {"ij,jk->ik", {{3, 4}, {4, 5}}, {"ij", "jk"}, "ik"},
       {"ij,jk", {{3, 4}, {4, 5}}, {"ij", "jk"}, "ik"},

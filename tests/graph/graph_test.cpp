@@ -28,7 +28,7 @@ TEST(Graph, EqualNodesAreOneNode) {
   EXPECT_EQ(g.size(), size + 1);
 }
 
-TEST(Graph, EveryInputIsItsOwn) {
+TEST(Graph, InputsAreNeverMerged) {
   Graph g;
   EXPECT_NE(g.input({DType::f32, {3}}, "x"), g.input({DType::f32, {3}}, "x"));
 }
@@ -42,7 +42,7 @@ TEST(Graph, CopiesAreNeverMerged) {
   EXPECT_NE(copy, g.add(Op::exp, {x}, {}, 2));
 }
 
-TEST(Graph, LiteralsAreTheirBits) {
+TEST(Graph, LiteralsAreComparedByBits) {
   Graph g;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(g.literal(DType::f32, nan), g.literal(DType::f32, nan));
@@ -94,7 +94,7 @@ TEST(Graph, ImportKeepsMeaningAndSharing) {
   EXPECT_EQ(to.size(), size);
 }
 
-TEST(Graph, PrintsOneLineANode) {
+TEST(Graph, PrintsOneLinePerNode) {
   Graph g;
   Builder b(g);
   NodeId x = g.input({DType::f32, {2, 3}}, "tokens");

@@ -16,7 +16,7 @@
 namespace ridge {
 namespace {
 
-TEST(OpClasses, AreWhatTheFuserMakesOfEachOp) {
+TEST(OpClasses, MatchTheFuser) {
   for (int i = 0; i < int(Op::count); ++i) {
     const Op op = Op(i);
     if (!row(op).samples || row(op).fusion == Fusion::no_kernel || op == Op::conv) continue;  // without a backend, convolutions are decomposed
@@ -44,7 +44,7 @@ TEST(OpClasses, AreWhatTheFuserMakesOfEachOp) {
   }
 }
 
-TEST(OpClasses, FollowFromEachOther) {
+TEST(OpClasses, AreConsistent) {
   for (int i = 0; i < int(Op::count); ++i) {
     const OpRow& r = row(Op(i));
     EXPECT_TRUE(!r.has(OpRow::elementwise | OpRow::reduction) || r.fusion == Fusion::tile) << name(r.op);

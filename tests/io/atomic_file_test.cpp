@@ -40,7 +40,7 @@ void write_in_pieces(const std::string& path, const FileCalls& calls) {
   file.commit();
 }
 
-TEST(AtomicFile, SyncsBeforeItRenamesAndTheFolderAfter) {
+TEST(AtomicFile, SyncsBeforeRenamingAndThenTheFolder) {
   TempFolder folder;
   FileFaults faults(Fault::none, 0);
   write_in_pieces(folder / "a", FileFaults::calls());
@@ -77,7 +77,7 @@ TEST(AtomicFile, FollowsNoLinks) {
 }
 
 // Another user may hold a file open and write to it after it was renamed.
-TEST(AtomicFile, TakesOverNoFileOfAnotherUser) {
+TEST(AtomicFile, DoesNotReplaceFilesOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   TempFolder folder;
   write_text(folder / "a.part", kOld);
@@ -89,7 +89,7 @@ TEST(AtomicFile, TakesOverNoFileOfAnotherUser) {
   EXPECT_EQ(read_text(folder / "a"), kNew);
 }
 
-TEST(AtomicFile, LeavesSyncingToWhoAsksForIt) {
+TEST(AtomicFile, SyncsOnRequestOnly) {
   TempFolder folder;
   FileFaults faults(Fault::none, 0);
   write_atomically(folder / "a", kNew, {FileFaults::calls(), nullptr, false});
@@ -102,7 +102,7 @@ TEST(AtomicFile, LeavesSyncingToWhoAsksForIt) {
 }
 
 // However it is cut into pieces, the checksum is that of the whole.
-TEST(AtomicFile, SumsUpWhatItWrites) {
+TEST(AtomicFile, ComputesAChecksum) {
   TempFolder folder;
   const std::string large(3'000'017, 'x');
   for (Fault fault : {Fault::none, Fault::short_write, Fault::interrupted})
@@ -116,7 +116,7 @@ TEST(AtomicFile, SumsUpWhatItWrites) {
   EXPECT_EQ(checksum_of(""), "99aa06d3014798d86001c324468d497f");  // as xxhsum -H2 prints it
 }
 
-TEST(AtomicFile, IsAbsentUntilItIsCommitted) {
+TEST(AtomicFile, IsAbsentUntilCommitted) {
   TempFolder folder;
   {
     AtomicFile file(folder / "a");
@@ -186,7 +186,7 @@ TEST(AtomicFile, KeepsThePreviousContentWhenKilledAtEveryCall) {
   }
 }
 
-TEST(AtomicFile, RefusesASecondWriter) {
+TEST(AtomicFile, RejectsASecondWriter) {
   TempFolder folder;
   {
     AtomicFile first(folder / "a");
@@ -199,7 +199,7 @@ TEST(AtomicFile, RefusesASecondWriter) {
   EXPECT_EQ(read_text(folder / "a"), kNew);
 }
 
-TEST(AtomicFile, SaysWhatCannotBeWritten) {
+TEST(AtomicFile, ReportsWriteErrors) {
   TempFolder folder;
   EXPECT_TRUE(has(error_of([&] { AtomicFile(folder / "none/a"); }), "create the folder first"));
   std::filesystem::create_directory(folder / "inner");

@@ -66,7 +66,7 @@ TEST(Npy, ReadsWhatItWrites) {
   }
 }
 
-TEST(Npy, WritesTheFormOfNumPy) {
+TEST(Npy, MatchesNumPysBytes) {
   Bytes file = format_npy(DType::f32, Shape{2, 3}, Bytes(24));
   std::string text(reinterpret_cast<const char*>(file.data()) + 10, 118);
   EXPECT_EQ(text.substr(0, text.find_last_not_of(" \n") + 1), "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }");
@@ -107,7 +107,7 @@ TEST(Npy, TransposesFortranOrder) {
   EXPECT_TRUE(parse_npy(file_of("{'descr': '<i4', 'fortran_order': True, 'shape': (2, 0, 4), }", {})).data.empty());
 }
 
-TEST(Npy, SaysWhatIsWrong) {
+TEST(Npy, ReportsErrors) {
   auto header = [](const std::string& descr, const std::string& shape) {
     return "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
   };

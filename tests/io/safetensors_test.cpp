@@ -172,7 +172,7 @@ TEST(Safetensors, ReadsHeadersInAnyOrderAndSpacing) {
   EXPECT_EQ(parse_safetensors(bytes(file_of("{\"\\u0436\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", ""))).tensors[0].name, "ж");
 }
 
-TEST(Safetensors, SaysWhatIsWrongWithTheHeader) {
+TEST(Safetensors, ReportsHeaderErrors) {
   const std::string good = entry("w", "U8", "[2]", "[0,2]");
   expect_refused("", {"0 bytes"});
   expect_refused("short", {"5 bytes, too few"});
@@ -201,7 +201,7 @@ TEST(Safetensors, SaysWhatIsWrongWithTheHeader) {
   expect_refused(file_of("{\"" + std::string(200, 'w') + "\\n\":true}", ""), {std::string(80, 'w') + "…'", "true or false, not an object"});
 }
 
-TEST(Safetensors, SaysWhatIsWrongWithATensor) {
+TEST(Safetensors, ReportsTensorErrors) {
   auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets, const std::string& data = "xy") {
     return file_of("{" + entry("w", dtype, shape, offsets) + "}", data);
   };
@@ -233,7 +233,7 @@ TEST(Safetensors, SaysWhatIsWrongWithATensor) {
   expect_refused(file_of("{\"w\":{\"strides\":[1]}}", "xy"), {"'w': unknown key 'strides'"});
 }
 
-TEST(Safetensors, SaysWhatIsWrongWithTheLayout) {
+TEST(Safetensors, ReportsLayoutErrors) {
   auto two = [](const std::string& first, const std::string& second, const std::string& data) {
     return file_of("{" + entry("p", "U8", "[2]", first) + "," + entry("q", "U8", "[2]", second) + "}", data);
   };
@@ -314,7 +314,7 @@ TEST(Safetensors, FindsTensorsByName) {
   expect_error([&] { SafetensorsFile(folder / "a").at("w"); }, ErrorCode::io, {"the file is empty"});
 }
 
-TEST(Safetensors, SaysWhatCannotBeOpened) {
+TEST(Safetensors, ReportsOpenErrors) {
   TempFolder folder;
   expect_error([&] { SafetensorsFile(folder / "none"); }, ErrorCode::io, {folder / "none", "No such file", "check the path"});
   expect_error([&] { SafetensorsFile(folder.path()); }, ErrorCode::io, {"is a folder"});
@@ -324,7 +324,7 @@ TEST(Safetensors, SaysWhatCannotBeOpened) {
   expect_error([&] { SafetensorsFile(folder / "empty"); }, ErrorCode::io, {"0 bytes"});
 }
 
-TEST(Safetensors, RefusesToWriteWhatItWouldNotRead) {
+TEST(Safetensors, RejectsWritesItCouldNotRead) {
   TempFolder folder;
   auto write = [&](SafetensorSpec spec, std::string_view data, const SafetensorsMetadata& metadata = {}) {
     return [=, &folder] { write_safetensors(folder / "a", std::vector<SafetensorView>{{spec, bytes(data)}}, metadata); };

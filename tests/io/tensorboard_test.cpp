@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using test::field;
 using test::records;
 
-TEST(Tensorboard, ChecksumsAreThoseOfTheStandard) {
+TEST(Tensorboard, ChecksumsMatchTheStandard) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
@@ -77,7 +77,7 @@ TEST(Tensorboard, TextsAreTensorsOfOneString) {
   EXPECT_EQ(field(field(field(value, 9)->bytes, 1)->bytes, 1)->bytes, "text");
 }
 
-TEST(Tensorboard, AResumedRunSaysWhereItGoesOn) {
+TEST(Tensorboard, AResumedRunMarksItsStart) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   TensorboardFile first(root), second(root, 120);
@@ -89,7 +89,7 @@ TEST(Tensorboard, AResumedRunSaysWhereItGoesOn) {
 }
 
 // Nothing is lost in the meantime, as long as there is space in the buffer; after that events are refused.
-TEST(Tensorboard, AFolderThatCannotBeMadeIsTriedAgain) {
+TEST(Tensorboard, RetriesCreatingItsFolder) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   std::ofstream(root / "file") << "x";

@@ -19,7 +19,7 @@ class Trust : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Trust, PathsThatOthersCanWriteToHaveNone) {
+TEST_F(Trust, RejectsPathsThatOthersCanWrite) {
   const std::string path = folder_ / "cache";
   EXPECT_EQ(why_untrusted(path), "") << "nothing is there";
   fs::create_directory(path);
@@ -39,11 +39,11 @@ TEST_F(Trust, PathsThatOthersCanWriteToHaveNone) {
   EXPECT_TRUE(has(why_untrusted_folder(path), "chmod o-w " + path + "/file")) << why_untrusted_folder(path);
 }
 
-TEST_F(Trust, WhatIsNoFolderGetsNoAdviceOnPermissions) {
+TEST_F(Trust, ReportsPathsThatAreNotFolders) {
   for (const std::string& why : {why_untrusted_folder("/dev/null"), make_private_folder("/dev/null")}) EXPECT_EQ(why, "/dev/null is not a folder");
 }
 
-TEST_F(Trust, FilesOfOthersHaveNone) {
+TEST_F(Trust, RejectsFilesOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const std::string path = folder_ / "cache", file = path + "/kernel";
   fs::create_directory(path);
@@ -61,7 +61,7 @@ TEST_F(Trust, FilesOfOthersHaveNone) {
   EXPECT_TRUE(has(why_untrusted(path), "belongs to user 4711"));
 }
 
-TEST_F(Trust, LinksAreJudgedWithWhatTheyLeadTo) {
+TEST_F(Trust, ChecksLinksAndTheirTargets) {
   const std::string target = folder_ / "target", link = folder_ / "link";
   fs::create_directory(target);
   fs::create_directory_symlink(target, link);
@@ -70,7 +70,7 @@ TEST_F(Trust, LinksAreJudgedWithWhatTheyLeadTo) {
   EXPECT_TRUE(has(why_untrusted(link), "everybody"));
 }
 
-TEST_F(Trust, LinksOfOthersHaveNone) {
+TEST_F(Trust, RejectsLinksOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a link away";
   const std::string target = folder_ / "target", link = folder_ / "link";
   fs::create_directory(target);
@@ -81,7 +81,7 @@ TEST_F(Trust, LinksOfOthersHaveNone) {
   EXPECT_TRUE(has(why_untrusted(link), "belongs to user 4711")) << "its owner can let it lead elsewhere";
 }
 
-TEST_F(Trust, NewFoldersArePrivateWhateverTheUmask) {
+TEST_F(Trust, NewFoldersArePrivateForAnyUmask) {
   const mode_t before = ::umask(0);
   EXPECT_EQ(make_private_folder(folder_ / "a/b/c"), "");
   ::umask(before);

@@ -26,7 +26,7 @@ TEST(Ceilings, SummarizeByQuartiles) {
   EXPECT_EQ(summarize({}).samples, 0);
 }
 
-TEST(Ceilings, LoopsDoWhatTheyAreTimedFor) {
+TEST(Ceilings, LoopsDoTheWorkThatIsTimed) {
   constexpr int64_t n = 3 * kMoveGrain;
   BufferPool pool;
   auto memory = pool.acquire((3 * n + 2048) * 4, BufferPool::Fill::zero);

@@ -21,7 +21,7 @@ Machine machine_of(const std::string& name, int64_t available = 0) {
   return machine;
 }
 
-TEST(Chips, AreThoseOfTheTable) {
+TEST(Chips, MatchTheTable) {
   ASSERT_EQ(known_chips().size(), 4u);
   const ChipTarget* max = find_chip("Apple M1 Max");
   ASSERT_TRUE(max);
@@ -31,7 +31,7 @@ TEST(Chips, AreThoseOfTheTable) {
   EXPECT_FALSE(find_chip(""));
 }
 
-TEST(Chips, TargetsAreTheChipsOrThoseGiven) {
+TEST(Chips, TargetsComeFromTheChipOrTheSettings) {
   const MachineCeilings c = ceilings_of(4000, 150);
   std::vector<ProbeTarget> all = targets(machine_of("Apple M1 Pro"), c, {});
   ASSERT_EQ(all.size(), 2u);
@@ -51,7 +51,7 @@ TEST(Chips, TargetsAreTheChipsOrThoseGiven) {
   EXPECT_EQ(all[1].measured, 8);
 }
 
-TEST(Chips, GpusCountForTheBest) {
+TEST(Chips, TheBestRateIncludesGpus) {
   MachineCeilings c = ceilings_of(4000, 150);
   EXPECT_EQ(best_tflops(c), 4);  // of all threads, fp32 only
   EXPECT_EQ(best_memory_gbs(c), 150);
@@ -61,7 +61,7 @@ TEST(Chips, GpusCountForTheBest) {
 }
 
 // Columns are as wide as their contents, separated by blanks: "2" and "0.2214" are not 20.2214.
-TEST(Chips, TargetsStandInColumns) {
+TEST(Chips, TargetsAreInColumns) {
   const std::string text =
       targets_text(std::vector<ProbeTarget>{{"fp32 rate", 2, 0.22137, "TFLOP/s", "min_tflops"}, {"memory bandwidth", 123456, 7, "GB/s", "min_bandwidth"}});
   EXPECT_EQ(text,

@@ -37,7 +37,7 @@ struct Simulated {
   }
 };
 
-TEST(CoreKinds, FiveReportedAreTwo) {
+TEST(CoreKinds, FiveReportedKindsAreTwo) {
   Topology t = recorded("arm_10_10");
   Simulated m;
   m.set({{0, 4}, {10, 14}}, 24);
@@ -52,7 +52,7 @@ TEST(CoreKinds, FiveReportedAreTwo) {
   EXPECT_EQ(t.remarks[0], "the system reports 5 kinds of cores; measured, there are 2");
 }
 
-TEST(CoreKinds, TwoReportedAreThree) {
+TEST(CoreKinds, TwoReportedKindsAreThree) {
   Topology t = recorded("intel_2p_8e_2lp");
   Simulated m;
   m.set({{0, 3}}, 150);
@@ -67,7 +67,7 @@ TEST(CoreKinds, TwoReportedAreThree) {
   EXPECT_EQ(t.remarks.at(0), "the system reports 2 kinds of cores; measured, there are 3");
 }
 
-TEST(CoreKinds, NoneReportedAreTwo) {
+TEST(CoreKinds, NoReportedKindsAreTwo) {
   Topology t = recorded("zen5_4_8");
   Simulated m;
   m.set({{0, 3}, {12, 15}}, 160);
@@ -79,7 +79,7 @@ TEST(CoreKinds, NoneReportedAreTwo) {
   EXPECT_EQ(t.remarks.at(0), "the system reports 0 kinds of cores; measured, there are 2");
 }
 
-TEST(CoreKinds, RightReportsAreConfirmedWithoutRemark) {
+TEST(CoreKinds, CorrectReportsAreConfirmedSilently) {
   Topology t = recorded("alder_lake_6p_8e");
   Simulated m;
   m.set({{0, 11}}, 140);
@@ -117,7 +117,7 @@ TEST(CoreKinds, LargeMachinesAreSampled) {
 }
 
 // One slow socket in 384 threads: found, with bounded effort.
-TEST(CoreKinds, EffortIsBoundedWhereCoresDiffer) {
+TEST(CoreKinds, EffortIsBoundedForUnequalCores) {
   Topology t = recorded("epyc_384");
   Simulated m;
   m.set({{0, 95}, {192, 287}}, 50);
@@ -129,7 +129,7 @@ TEST(CoreKinds, EffortIsBoundedWhereCoresDiffer) {
 }
 
 // A virtual machine that does not report its caches: the first and last core reveal the difference.
-TEST(CoreKinds, FindsKindsWithoutAnyHint) {
+TEST(CoreKinds, FindsKindsWithoutHints) {
   Topology t;
   for (int i = 0; i < 12; ++i) {
     t.cores.emplace_back().cpus = {i};
@@ -196,7 +196,7 @@ TEST(CoreKinds, UselessMeasurementsLeaveTheHints) {
 }
 
 // Any machine, any speeds: the laws hold and the effort is bounded.
-TEST(CoreKinds, AnyMachineIsPutInOrder) {
+TEST(CoreKinds, HandlesAnyMachine) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
     std::mt19937 random(seed);
     Topology t;

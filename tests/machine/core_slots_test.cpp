@@ -55,7 +55,7 @@ Cores first_cores(int n) {
   return cores;
 }
 
-TEST(CoreSlots, AreTakenOnceAndGivenBack) {
+TEST(CoreSlots, AreAcquiredOnceAndReleased) {
   FileTree tree;
   const auto folder = tree.root() / "run";
   {
@@ -77,7 +77,7 @@ TEST(CoreSlots, AreTakenOnceAndGivenBack) {
   EXPECT_EQ(CoreSlots::take(first_cores(5), folder).held(), first_cores(5));
 }
 
-TEST(CoreSlots, OfAKilledHolderAreFree) {
+TEST(CoreSlots, AreFreedWhenTheirHolderIsKilled) {
   FileTree tree;
   const auto folder = tree.root() / "run";
   Holder holder(first_cores(4), folder);
@@ -140,7 +140,7 @@ TEST(CoreSlots, HaveOneHolderWhenEightProcessesRace) {
   }
 }
 
-TEST(CoreSlots, AreNotUsedWhereOthersMayWrite) {
+TEST(CoreSlots, AreOffInFoldersThatOthersCanWrite) {
   FileTree tree;
   const auto folder = tree.root() / "run";
   std::filesystem::create_directory(folder);
@@ -167,7 +167,7 @@ TEST(CoreSlots, FollowNoLinks) {
   EXPECT_FALSE(CoreSlots::take({0}, tree.root() / "own").usable());
 }
 
-TEST(CoreSlots, GoOnWithoutAFolder) {
+TEST(CoreSlots, WorkWithoutAFolder) {
   FileTree tree;
   tree.write("file", "");
   for (const auto& folder :
@@ -180,7 +180,7 @@ TEST(CoreSlots, GoOnWithoutAFolder) {
   }
 }
 
-TEST(CoreSlots, GoOnWhereTheUserMayNotWrite) {
+TEST(CoreSlots, WorkInUnwritableFolders) {
   // Root may write anywhere, so the child drops its privileges.
   FileTree tree;
   chmod(tree.root().c_str(), 0755);
@@ -193,7 +193,7 @@ TEST(CoreSlots, GoOnWhereTheUserMayNotWrite) {
   EXPECT_EQ(text.find("core slots are off"), 0u) << text;
 }
 
-TEST(CoreSlots, LieInTheUsersRunFolder) {
+TEST(CoreSlots, AreInTheUsersRuntimeFolder) {
   FileTree tree;
   auto folder_with = [](const std::string& run) {
     return in_child([&] {

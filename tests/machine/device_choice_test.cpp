@@ -39,7 +39,7 @@ TEST(DeviceChoice, ReadsEveryName) {
   EXPECT_EQ(parse_device("gpu").kind, Kind::cuda);
 }
 
-TEST(DeviceChoice, WordsThatAreNoDeviceNameTheNearest) {
+TEST(DeviceChoice, UnknownNamesSuggestTheNearest) {
   struct Typo {
     const char *word, *meant;
   };
@@ -52,7 +52,7 @@ TEST(DeviceChoice, WordsThatAreNoDeviceNameTheNearest) {
   }
 }
 
-TEST(DeviceChoice, ADeviceThatIsThereIsTaken) {
+TEST(DeviceChoice, TakesAnAvailableDevice) {
   const auto devices = known_devices(scan_of_two(), kAllBackends);
   for (auto [word, device] : {std::pair{"cuda:0", kCuda0}, {"cuda:1", kCuda1}, {"cuda", kCuda1}, {"cpu", kCpu}}) {
     const DeviceChoice choice = choose_device(word, Fallback::forbid, devices);
@@ -64,7 +64,7 @@ TEST(DeviceChoice, ADeviceThatIsThereIsTaken) {
   EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, devices).reason, "most free memory"));
 }
 
-TEST(DeviceChoice, ANumberThatIsNotThereFallsToItsKind) {
+TEST(DeviceChoice, AMissingNumberFallsBackToItsKind) {
   const auto devices = known_devices(scan_of_two(), kAllBackends);
   const DeviceChoice choice = choose_device("cuda:7", Fallback::allow, devices);
   EXPECT_EQ(choice.device, kCuda1);
@@ -76,7 +76,7 @@ TEST(DeviceChoice, ANumberThatIsNotThereFallsToItsKind) {
   EXPECT_TRUE(mentions(error.what(), "nearest is cuda:1"));
 }
 
-TEST(DeviceChoice, WithoutABackendTheCpuRunsAndSaysSo) {
+TEST(DeviceChoice, WithoutABackendFallsBackToTheCpu) {
   for (const char* word : {"cuda", "cuda:1", "cuda:9", "mps", "metal"})
     for (const GpuScan& scan : {scan_of_two(), scan_of_none()}) {
       const auto devices = known_devices(scan, {});
@@ -91,7 +91,7 @@ TEST(DeviceChoice, WithoutABackendTheCpuRunsAndSaysSo) {
   EXPECT_TRUE(mentions(choose_device("cuda", Fallback::allow, known_devices(scan_of_none(), {})).notices[0], "no NVIDIA driver"));
 }
 
-TEST(DeviceChoice, WithoutItsLibrariesAGpuIsNamedAndNotUsed) {
+TEST(DeviceChoice, AGpuWithoutLibrariesIsNamedButNotUsed) {
   const auto devices = known_devices(scan_of_two(), {.cuda = true, .metal = false, .cuda_missing = "no NVRTC; pip install it"});
   DeviceChoice choice = choose_device("auto", Fallback::forbid, devices);
   EXPECT_EQ(choice.device, kCpu);
@@ -100,7 +100,7 @@ TEST(DeviceChoice, WithoutItsLibrariesAGpuIsNamedAndNotUsed) {
   EXPECT_TRUE(usable_backends(scan_of_none()).cuda_missing.empty()) << "nothing is looked for where there is no device";
 }
 
-TEST(DeviceChoice, MetalFallsToCudaBeforeTheCpu) {
+TEST(DeviceChoice, MetalFallsBackToCudaBeforeTheCpu) {
   std::vector<KnownDevice> devices = {{kCuda0, "Big"}, {kMetal, "", "needs macOS"}, {kCpu, ""}};
   EXPECT_EQ(choose_device("mps", Fallback::allow, devices).device, kCuda0);
   devices[0].missing = "broken";
@@ -123,7 +123,7 @@ TEST(DeviceChoice, SmallWorkStaysOnTheCpu) {
   EXPECT_FALSE(choice.fell_back);
 }
 
-TEST(DeviceChoice, OfEqualsTheCpu) {
+TEST(DeviceChoice, PrefersTheCpuAmongEquals) {
   const std::vector<KnownDevice> devices = {{kCuda0, "Big"}, {kCpu, ""}};
   const StepWork work{.flops = 1e9};
   for (double ratio : {0.9, 1.0, 1.04, 1.06, 2.0}) {
@@ -132,7 +132,7 @@ TEST(DeviceChoice, OfEqualsTheCpu) {
   }
 }
 
-TEST(DeviceChoice, AutoTakesWhatThereIs) {
+TEST(DeviceChoice, AutoTakesAvailableDevices) {
   DeviceChoice choice = choose_device("auto", Fallback::forbid, known_devices(scan_of_none(), {}));
   EXPECT_EQ(choice.device, kCpu);
   EXPECT_FALSE(choice.fell_back);

@@ -30,7 +30,7 @@ struct Named {
 };
 const Named kMachines[] = {{"laptop", laptop}, {"server", server}, {"small_vm", small_vm}, {"two_gpus", two_gpus}, {"container", container}};
 
-TEST(Doctor, AHealthyMachineHasNothingWrong) {
+TEST(Doctor, AHealthyMachineHasNoProblems) {
   const DoctorReport report = examine(small_vm());
   EXPECT_EQ(warnings(report), 0);
   EXPECT_TRUE(report.can_run());
@@ -70,7 +70,7 @@ TEST(Doctor, TextAndPictureAgreeAboutProblems) {
   EXPECT_EQ(verdict(troubled(6)), "Ridge cannot run here: 6 problems");
 }
 
-TEST(Doctor, SaysWhatIsMeasuredAndHowBusyTheMachineWas) {
+TEST(Doctor, ReportsMeasurementsAndLoad) {
   DoctorFacts facts = small_vm();
   measure(facts, 100, 10);
   facts.ceilings->others = 0.4, facts.kernels = "kernels in fp32";
@@ -83,7 +83,7 @@ TEST(Doctor, SaysWhatIsMeasuredAndHowBusyTheMachineWas) {
 }
 
 // A run that may not use measurements says so, and so does the doctor.
-TEST(Doctor, DecidesByMeasurementOnlyWhereItSaysSo) {
+TEST(Doctor, ReportsHowPrecisionWasDecided) {
   DoctorFacts facts = small_vm();
   auto decided_by = [&] { return examine(facts).decisions[2].decided_by; };
   facts.rates = {};
@@ -94,7 +94,7 @@ TEST(Doctor, DecidesByMeasurementOnlyWhereItSaysSo) {
   EXPECT_EQ(decided_by(), "command line");
 }
 
-TEST(Doctor, DecidesEverythingWithAReason) {
+TEST(Doctor, EveryDecisionHasAReason) {
   for (const Named& machine : kMachines) {
     const DoctorReport report = examine(machine.make());
     std::vector<std::string> what;
@@ -121,9 +121,9 @@ Machine limited(const DoctorFacts& facts, const std::function<void(Limits&)>& ch
   return combine(facts.machine.topology, limits);
 }
 
-class DoctorDisorder : public testing::TestWithParam<KnownProblem> {};
+class DoctorProblem : public testing::TestWithParam<KnownProblem> {};
 
-TEST_P(DoctorDisorder, IsFoundWithItsNumberAndARemedy) {
+TEST_P(DoctorProblem, IsReportedWithNumberAndRemedy) {
   DoctorFacts facts = small_vm();
   GetParam().cause(facts);
   const DoctorReport report = examine(std::move(facts));
@@ -137,7 +137,7 @@ TEST_P(DoctorDisorder, IsFoundWithItsNumberAndARemedy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Doctor, DoctorDisorder,
+    Doctor, DoctorProblem,
     testing::Values(
         KnownProblem{"powersave", [](DoctorFacts& f) { f.health.governor = "powersave", f.health.clock_driver = "acpi-cpufreq"; }, "governor", "powersave"},
         KnownProblem{"energy_preference",
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
         KnownProblem{"unmeasured", [](DoctorFacts& f) { f.ceilings.reset(); }, "nothing is measured", "", Level::note}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Doctor, OrdinaryGovernorsAreNoDisorder) {
+TEST(Doctor, OrdinaryGovernorsAreNoProblem) {
   for (auto [driver, governor, preference] : {std::tuple{"intel_pstate", "powersave", "balance_performance"},
                                               {"amd-pstate-epp", "powersave", "performance"},
                                               {"acpi-cpufreq", "schedutil", ""},
@@ -191,7 +191,7 @@ TEST(Doctor, OrdinaryGovernorsAreNoDisorder) {
   }
 }
 
-TEST(Doctor, GpusAreNamedAndJudged) {
+TEST(Doctor, GpusAreNamedAndChecked) {
   DoctorFacts facts = two_gpus();
   facts.backends = {};  // a build without a backend for them
   DoctorReport report = examine(std::move(facts));
@@ -204,7 +204,7 @@ TEST(Doctor, GpusAreNamedAndJudged) {
   EXPECT_GT(report.budget.bytes, 100 * kGiB);  // the GPU's memory, not the machine's
 }
 
-TEST(Doctor, CudnnIsNamedWhereItIsMissing) {
+TEST(Doctor, MissingCudnnIsNamed) {
   DoctorFacts facts = two_gpus();
   EXPECT_EQ(find(examine(two_gpus()), "cuDNN"), nullptr);
   facts.backends.no_cudnn = "cuDNN was not found; pip install nvidia-cudnn-cu13";
@@ -216,7 +216,7 @@ TEST(Doctor, CudnnIsNamedWhereItIsMissing) {
   EXPECT_EQ(find(examine(facts), "cuDNN"), nullptr) << "the GPU is not used at all";
 }
 
-TEST(Doctor, GraveFindingsComeFirst) {
+TEST(Doctor, SevereFindingsComeFirst) {
   const DoctorReport report = examine(container());
   EXPECT_TRUE(std::is_sorted(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) { return a.level < b.level; }));
   EXPECT_FALSE(report.can_run());
@@ -256,7 +256,7 @@ TEST(Doctor, JsonIsOneCompleteDocument) {
   }
 }
 
-TEST(Doctor, NamesThatAreNoTextBreakNothing) {
+TEST(Doctor, InvalidNamesBreakNothing) {
   DoctorFacts facts = two_gpus();
   facts.gpus.gpus[0].name = "<&\"\xff\xfe" + std::string(5000, 'x');
   facts.machine.topology.cpu_name = "<script>\x01" + std::string(5000, 'y');
@@ -305,7 +305,7 @@ bool inside(const svg::Box& a, const svg::Box& b) {
   return a.x >= b.x - kSlack && a.y >= b.y - kSlack && a.x + a.width <= b.x + b.width + kSlack && a.y + a.height <= b.y + b.height + kSlack;
 }
 
-TEST(FloorPlan, EveryCoreHasItsPlace) {
+TEST(FloorPlan, EveryCoreIsPlaced) {
   for (const char* name : {"alder_lake_6p_8e", "epyc_384", "one_cpu", "arm_10_10", "arm_128", "intel_2p_8e_2lp", "zen5_4_8", "some_offline", "server_64"}) {
     SCOPED_TRACE(name);
     const Machine machine = facts_of(fixture(name), kGiB).machine;

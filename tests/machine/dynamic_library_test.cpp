@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Anyone who can write to the working folder could put code there.
-TEST(DynamicLibrary, ComesFromNoRelativePlace) {
+TEST(DynamicLibrary, IsNotLoadedFromRelativePaths) {
   for (const char* path : {"", "./libm.so.6", "lib/libm.so.6", "../libm.so.6"}) {
     const DynamicLibrary library(path);
     EXPECT_FALSE(library) << path;
@@ -23,7 +23,7 @@ TEST(DynamicLibrary, ComesFromNoRelativePlace) {
   EXPECT_NE(DynamicLibrary("/nowhere/libm.so.6").error().find("/nowhere"), std::string::npos);
 }
 
-TEST(DynamicLibrary, ComesFromNoRelativeElementOfTheLoadersList) {
+TEST(DynamicLibrary, IsNotLoadedFromRelativeElementsOfTheLoaderPath) {
   const test::TempFolder folder;
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());

@@ -73,7 +73,7 @@ TEST(Gpus, FreeMemoryComesFromAContextWhereNvmlIsMissing) {
   EXPECT_EQ(found.gpus[0].celsius, -1);
 }
 
-TEST(Gpus, HiddenDevicesAreNamedAndRemarked) {
+TEST(Gpus, HiddenDevicesAreNamed) {
   Variable few("FAKE_CUDA_DEVICES", "1");
   const GpuScan found = scan(fake("works"), fake("works"));
   ASSERT_EQ(found.gpus.size(), 2u);
@@ -88,7 +88,7 @@ struct Fault {
 };
 class BrokenDriver : public testing::TestWithParam<Fault> {};
 
-TEST_P(BrokenDriver, IsOneLineAndNoDevice) {
+TEST_P(BrokenDriver, IsReportedInOneLine) {
   const GpuScan found = scan(fake(GetParam().library), "libno-such-nvml.so.1");
   EXPECT_EQ(found.cuda_devices(), 0);
   EXPECT_TRUE(found.broken);
@@ -102,14 +102,14 @@ INSTANTIATE_TEST_SUITE_P(Gpus, BrokenDriver,
                                          Fault{"crashes", "crashed"}, Fault{"crashes_late", "crashed"}, Fault{"exits", "exit code 3"}),
                          [](const auto& info) { return std::string(info.param.library); });
 
-TEST(Gpus, AnErrorSaysWhatToDo) {
+TEST(Gpus, ErrorsHaveARemedy) {
   for (auto [code, remedy] : {std::pair{"100", "CUDA_VISIBLE_DEVICES"}, {"803", "different versions"}, {"802", "fabricmanager"}, {"34", "stub"}}) {
     Variable error("FAKE_CUDA_ERROR", code);
     EXPECT_NE(scan(fake("returns_errors"), "libno-such-nvml.so.1").no_cuda.find(remedy), std::string::npos) << code;
   }
 }
 
-TEST(Gpus, ADriverThatHangsIsLeftAlone) {
+TEST(Gpus, AHangingDriverIsAbandoned) {
   const auto start = std::chrono::steady_clock::now();
   const GpuScan found = scan(fake("hangs"), fake("hangs"), "/nowhere", 0.2);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // a test that would otherwise never end
@@ -118,7 +118,7 @@ TEST(Gpus, ADriverThatHangsIsLeftAlone) {
   EXPECT_NE(found.no_cuda.find("did not answer"), std::string::npos);
 }
 
-TEST(Gpus, ABrokenNvmlDoesNotTakeCudaAway) {
+TEST(Gpus, ABrokenNvmlDoesNotDisableCuda) {
   const GpuScan found = scan(fake("works"), fake("crashes"));
   EXPECT_EQ(found.cuda_devices(), 2);
   EXPECT_EQ(found.gpus[0].memory_free, (int64_t(70) << 30) - 1);
@@ -126,7 +126,7 @@ TEST(Gpus, ABrokenNvmlDoesNotTakeCudaAway) {
   EXPECT_NE(found.remarks[0].find("NVML"), std::string::npos);
 }
 
-TEST(Gpus, ALibraryThatIsNoneIsBroken) {
+TEST(Gpus, AnInvalidLibraryIsBroken) {
   Tree tree;
   tree.write("libcuda.so.1", "this is no library");
   const GpuScan found = scan((tree.root() / "libcuda.so.1").string(), "libno-such-nvml.so.1");
@@ -134,14 +134,14 @@ TEST(Gpus, ALibraryThatIsNoneIsBroken) {
   EXPECT_NE(found.no_cuda.find("cannot be loaded"), std::string::npos);
 }
 
-TEST(Gpus, NoGpuIsNoFault) {
+TEST(Gpus, NoGpuIsNotAnError) {
   const GpuScan found = scan("libno-such-cuda.so.1", "libno-such-nvml.so.1");
   EXPECT_TRUE(found.gpus.empty());
   EXPECT_FALSE(found.broken);
   EXPECT_EQ(found.no_cuda, "no NVIDIA driver (libno-such-cuda.so.1 was not found)");
 }
 
-TEST(Gpus, OthersAreNamedFromTheBus) {
+TEST(Gpus, OtherGpusAreNamedFromTheBus) {
   Tree tree;
   tree.pci("0000:00:02.0", "0x030000", "0x8086", "0x46a6");
   tree.pci("0000:03:00.0", "0x038000", "0x1002", "0x744c");
@@ -172,7 +172,7 @@ TEST(Gpus, HardwareWithoutALibrarySaysWhatIsMissing) {
   EXPECT_EQ(found.gpus.size(), 2u);
 }
 
-TEST(Gpus, GarbageInSystemFilesIsNoGpu) {
+TEST(Gpus, IgnoresGarbageInSystemFiles) {
   Tree tree;
   for (const std::string& text : {std::string(), std::string("\xff\xfe\n\n"), std::string("0x"), std::string(100000, '9'), std::string("0x03zz00")}) {
     tree.pci("0000:01:00.0", text, text, text);
@@ -185,13 +185,13 @@ TEST(Gpus, GarbageInSystemFilesIsNoGpu) {
   }
 }
 
-TEST(Gpus, AddressesHaveOneForm) {
+TEST(Gpus, NormalizesAddresses) {
   EXPECT_EQ(canonical_pci("00000000:0A:00.0"), "0000:0a:00.0");
   EXPECT_EQ(canonical_pci("0001:0a:1f.7"), "0001:0a:1f.7");
   for (const char* none : {"", "0a:00.0", "0000:0a:00.0x", "zzzz:00:00.0", "0000:0a:00", "::.", "-1:00:00.0"}) EXPECT_EQ(canonical_pci(none), "") << none;
 }
 
-TEST(Nvml, ReadsAndRefuses) {
+TEST(Nvml, ReadsAndReportsErrors) {
   std::string why;
   EXPECT_EQ(Nvml::open("libno-such-nvml.so.1", why), nullptr);
   EXPECT_FALSE(why.empty());
@@ -209,7 +209,7 @@ TEST(Nvml, ReadsAndRefuses) {
   EXPECT_EQ(nvml->read(1).memory_free, int64_t(20) << 30);
 }
 
-TEST(GuardedCall, HearsEverythingThatWasSaid) {
+TEST(GuardedCall, ReadsAllOutput) {
   const std::string longest(100000, 'x');
   const auto answers = ask_children({[&](ChildOutput& v) { v.line("a\tb\r\nc"), v.line(""), v.line(longest); },
                                      [](ChildOutput& v) { v.line("before"), ::raise(SIGKILL); }, [](ChildOutput&) { throw 1; }},
@@ -222,7 +222,7 @@ TEST(GuardedCall, HearsEverythingThatWasSaid) {
   EXPECT_EQ(answers[2].code, 1);
 }
 
-TEST(GuardedCall, AChildThatTalksForeverIsCutOff) {
+TEST(GuardedCall, AChildThatNeverStopsWritingIsKilled) {
   const auto answers = ask_children({[](ChildOutput& v) {
                                       while (true) v.line(std::string(1000, 'x'));
                                     }},
@@ -231,7 +231,7 @@ TEST(GuardedCall, AChildThatTalksForeverIsCutOff) {
   EXPECT_LT(answers[0].lines.size(), 2000u);
 }
 
-TEST(GuardedCall, TheChildHasNoneOfTheParentsFiles) {
+TEST(GuardedCall, TheChildHasNoOpenFilesOfTheParent) {
   const int opened = ::fcntl(1, F_DUPFD, 20);  // above the one that the child answers through
   ASSERT_GE(opened, 20);
   const auto answers = ask_children({[&](ChildOutput& v) { v.line(::fcntl(opened, F_GETFD) < 0 ? "closed" : "open"); }}, 20);
@@ -240,7 +240,7 @@ TEST(GuardedCall, TheChildHasNoneOfTheParentsFiles) {
   ::close(opened);
 }
 
-TEST(GuardedCall, WhatWasSaidIsHeardHoweverLateOneListens) {
+TEST(GuardedCall, ReadsOutputThatWasWrittenInTime) {
   PendingChildren asked({[](ChildOutput& v) { v.line("x"); }}, 0);
   siginfo_t ended;
   ASSERT_EQ(::waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0);

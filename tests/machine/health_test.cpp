@@ -27,7 +27,7 @@ class HealthFiles : public testing::Test {
   const fs::path& root_ = tree_.root();
 };
 
-TEST_F(HealthFiles, ReadsWhatTheSystemSays) {
+TEST_F(HealthFiles, ReadsSystemFiles) {
   cpu(0, "schedutil", 3000000, 3000000);
   cpu(1, "powersave", 2400000, 3000000);
   file("sys/class/power_supply/AC/type", "Mains\n"), file("sys/class/power_supply/AC/online", "0\n");
@@ -67,7 +67,7 @@ TEST_F(HealthFiles, APluggedLaptopIsNotOnBattery) {
   EXPECT_FALSE(read_health(root_).on_battery);
 }
 
-TEST_F(HealthFiles, NothingReadableIsNoDisorder) {
+TEST_F(HealthFiles, NothingReadableIsNoProblem) {
   for (const fs::path& root : {root_, fs::path("/no/such/folder")}) {
     const Health health = read_health(root);
     EXPECT_EQ(health.governor, "");

@@ -78,7 +78,7 @@ void check_laws(const Limits& l) {
   for (const auto& u : {l.address_space, l.resident, l.locked, l.open_files}) EXPECT_GE(u.value_or(0), 0);
 }
 
-TEST(Limits, CpuListsAreTheKernels) {
+TEST(Limits, ParsesCpuLists) {
   EXPECT_EQ(parse_cpu_list("0-3,8,10-11\n"), (std::vector<int>{0, 1, 2, 3, 8, 10, 11}));
   EXPECT_EQ(parse_cpu_list("5,1-2,2"), (std::vector<int>{1, 2, 5}));
   for (const char* bad : {"", "\n", "x", "3-1", "-1", "1-", "-", ",", "0-99999", "99999999999999999999", "0-3:1/2", "1,,2", "0x3"})
@@ -88,13 +88,13 @@ TEST(Limits, CpuListsAreTheKernels) {
   EXPECT_EQ(format_cpu_list({7}), "7");
 }
 
-TEST(Limits, NumbersAreWholeOrNone) {
+TEST(Limits, ParsesOnlyCompleteNumbers) {
   EXPECT_EQ(parse_number(" 42\n"), 42);
   EXPECT_EQ(parse_number("9223372036854775807"), INT64_MAX);
   for (const char* bad : {"", "max", "-1", "4 2", "4x", "0x10", "9223372036854775808", "1e9", "1.5"}) EXPECT_FALSE(parse_number(bad)) << bad;
 }
 
-TEST(Limits, NoneHold) {
+TEST(Limits, WithoutLimits) {
   const Limits l = read({kPlain});
   check_laws(l);
   EXPECT_EQ(l.cpus.size(), 8u);
@@ -126,7 +126,7 @@ TEST(Limits, MaskCpusetAndOfflineCpus) {
                                       "CPUs 1-3 only: affinity mask of the process"}));
 }
 
-TEST(Limits, TheTightestLevelOfVersion2Holds) {
+TEST(Limits, TheTightestLevelOfVersion2Applies) {
   Files groups = {{"sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n"},
                   {"sys/fs/cgroup/user.slice/cpu.max", "250000 100000\n"},
                   {"sys/fs/cgroup/user.slice/job/memory.max", "8589934592\n"},
@@ -151,7 +151,7 @@ TEST(Limits, TheTightestLevelOfVersion2Holds) {
   EXPECT_EQ(l.memory_available, 1 * kGiB);
 }
 
-TEST(Limits, TheTightestLevelOfVersion1Holds) {
+TEST(Limits, TheTightestLevelOfVersion1Applies) {
   const Limits l = read({kPlain,
                          kVersion1,
                          {{"sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "-1\n"},
@@ -190,20 +190,20 @@ TEST(Limits, ContainersSeeTheMountAsTheirGroup) {
   }
 }
 
-TEST(Limits, WithoutMountsTheUsualPlacesAreRead) {
+TEST(Limits, WithoutMountsReadsTheUsualPaths) {
   Limits l = read({kPlain, {{"sys/fs/cgroup/cgroup.controllers", "cpu memory\n"}, {"sys/fs/cgroup/cpu.max", "150000 100000\n"}}});
   EXPECT_EQ(l.cpu_quota, 1.5);
   l = read({kPlain, {{"sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"}, {"sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"}}});
   EXPECT_EQ(l.cpu_quota, 0.5);
 }
 
-TEST(Limits, MountPointsWithBlanks) {
+TEST(Limits, MountPointsWithSpaces) {
   const Limits l =
       read({kPlain, {{"proc/self/mountinfo", "30 23 0:26 / /sys/my\\040groups rw - cgroup2 none rw\n"}, {"sys/my groups/cpu.max", "100000 100000"}}});
   EXPECT_EQ(l.cpu_quota, 1);
 }
 
-TEST(Limits, WhatDoesNotBindIsNoLimit) {
+TEST(Limits, NonBindingLimitsAreIgnored) {
   const Limits l = read(
       {kPlain,
        kVersion2,
@@ -213,7 +213,7 @@ TEST(Limits, WhatDoesNotBindIsNoLimit) {
   EXPECT_TRUE(l.reasons.empty());
 }
 
-TEST(Limits, AddressSpaceIsMemory) {
+TEST(Limits, AddressSpaceLimitsMemory) {
   Files files = kPlain;
   files["proc/self/limits"] = "Max address space         4294967296           unlimited            bytes     \nMax locked memory  0  0  bytes\n";
   const Limits l = read({files});

@@ -24,7 +24,7 @@ Limits allow(std::vector<int> cpus, double quota = 0) {
   return l;
 }
 
-TEST(Machine, WithoutLimitsAllIsUsable) {
+TEST(Machine, WithoutLimitsEverythingIsUsable) {
   const Machine m = combine(recorded("alder_lake_6p_8e"), allow(range(0, 19)));
   ASSERT_EQ(m.usable.size(), 2u);
   EXPECT_EQ(m.cores(), 14);
@@ -32,7 +32,7 @@ TEST(Machine, WithoutLimitsAllIsUsable) {
   EXPECT_EQ(m.parallel(), 20);
 }
 
-TEST(Machine, MasksTakeCoresAndThreads) {
+TEST(Machine, MasksRemoveCoresAndThreads) {
   // One thread of core 0, the second thread of core 1, both of core 2, one efficiency core.
   const Machine m = combine(recorded("alder_lake_6p_8e"), allow({0, 3, 4, 5, 15}));
   ASSERT_EQ(m.usable.size(), 2u);
@@ -77,7 +77,7 @@ TEST(Machine, CpusThatTheTopologyDoesNotKnow) {
   EXPECT_EQ(combine(recorded("one_cpu"), allow({0})).parallel(), 1);
 }
 
-TEST(Machine, LooksAtThisMachine) {
+TEST(Machine, DetectsThisMachine) {
   int asked = 0;
   const Machine m = detect_machine([&](int) { return double(++asked > 0); });
   check_laws(m.topology);

@@ -28,7 +28,7 @@ void PrintTo(const Mac& m, std::ostream* out) { *out << m.name; }
 
 class Macs : public testing::TestWithParam<Mac> {};
 
-TEST_P(Macs, IsReadAsItIs) {
+TEST_P(Macs, IsReadAsRecorded) {
   const Mac& mac = GetParam();
   const Topology t = topology_from_sysctl(read_fixture("macos/" + std::string(mac.name) + ".txt"));
   check_laws(t);
@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Macos, Macs,
                                          Mac{"m5_pro", "Apple M5 Pro", 64 * kGiB, {{5, 16 * kMiB, 5}, {6, 8 * kMiB, 6}, {4, 4 * kMiB, 4}}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Macos, ThreeKindsKeepTheSystemsNames) {
+TEST(Macos, ThreeKindsKeepTheirNames) {
   const Topology t = topology_from_sysctl(read_fixture("macos/m5_pro.txt"));
   EXPECT_EQ(t.kinds[2].name, "low-power");
   ASSERT_EQ(t.remarks.size(), 1u);
@@ -74,7 +74,7 @@ TEST(Macos, ClustersShareTheirCache) {
   EXPECT_EQ(clusters, (std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 5, 5}));
 }
 
-TEST(Macos, AnIntelMacHasOneKindWithTwoThreadsACore) {
+TEST(Macos, AnIntelMacHasOneKindWithTwoThreadsPerCore) {
   const Topology t = topology_from_sysctl(read_fixture("macos/intel.txt"));
   check_laws(t);
   EXPECT_EQ(t.architecture, "x86-64");
@@ -89,7 +89,7 @@ TEST(Macos, NothingToReadGivesNoCores) {
     EXPECT_TRUE(topology_from_sysctl(text).cores.empty()) << text;
 }
 
-TEST(Macos, LevelsWithoutCoresAreSaid) {
+TEST(Macos, LevelsWithoutCoresAreReported) {
   const Topology t = topology_from_sysctl("hw.nperflevels: 2\nhw.physicalcpu: 8\nhw.logicalcpu: 8\n");
   check_laws(t);
   EXPECT_EQ(t.core_count(), 8);

@@ -22,7 +22,7 @@ const BudgetLine& deciding(const MemoryBudget& budget) {
   return found ? *found : none;
 }
 
-TEST(MemoryBudget, TheLeastDecides) {
+TEST(MemoryBudget, TheSmallestLimitDecides) {
   struct Row {
     BudgetFacts facts;
     const char* what;
@@ -60,7 +60,7 @@ TEST(MemoryBudget, LinesAddUp) {
         }
 }
 
-TEST(MemoryBudget, AWishHoldsAsFarAsItCan) {
+TEST(MemoryBudget, RequestsAreCappedByTheLimits) {
   const BudgetFacts facts{.total = 16 * kGiB, .available = 12 * kGiB};
   BudgetFacts small = facts, large = facts;
   small.requested = 2 * kGiB, large.requested = 14 * kGiB;
@@ -71,7 +71,7 @@ TEST(MemoryBudget, AWishHoldsAsFarAsItCan) {
   EXPECT_NE(memory_budget(large).notices[0].find("14 GiB"), std::string::npos);
 }
 
-TEST(MemoryBudget, RefusesFractionsThatAreNone) {
+TEST(MemoryBudget, RejectsInvalidFractions) {
   for (double fraction : {0.0, -0.1, 1.01, double(NAN)}) {
     try {
       memory_budget({.total = kGiB, .fraction = fraction});
@@ -82,7 +82,7 @@ TEST(MemoryBudget, RefusesFractionsThatAreNone) {
   }
 }
 
-TEST(MemoryBudget, OfThisMachineAndOfAGpu) {
+TEST(MemoryBudget, WorksForThisMachineAndAGpu) {
   EXPECT_GT(memory_budget(budget_facts(read_limits(), resident_bytes())).bytes, 0);
   const Gpu gpu{.name = "GPU", .ordinal = 1, .memory_total = 80 * kGiB, .memory_free = 20 * kGiB};
   const MemoryBudget budget = memory_budget(budget_facts(gpu));

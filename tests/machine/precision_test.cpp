@@ -30,7 +30,7 @@ TEST(Precision, ReadsEveryName) {
   for (Precision p : {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16}) EXPECT_EQ(parse_precision(name(p)), p);
 }
 
-TEST(Precision, OtherWordsAreRefusedWithTheOptions) {
+TEST(Precision, RejectsUnknownNamesWithTheOptions) {
   for (const char* word : {"", "fp8", "float64", "half", "bf 16", "fp32 ", "bfloat61"}) {
     const Error error = error_of([&] { parse_precision(word); });
     EXPECT_EQ(error.code(), ErrorCode::usage) << word;
@@ -59,7 +59,7 @@ TEST(Precision, EveryDeviceHasItsTable) {
   }
 }
 
-TEST(Precision, WarningsCarryTheMeasuredFigure) {
+TEST(Precision, WarningsIncludeTheMeasuredFigure) {
   EXPECT_EQ(facts_of(Precision::bf16, cpu(), rates({{Precision::fp32, 100}, {Precision::bf16, 60}})).warning,
             "bf16 has no native unit on this CPU: expect 0.60×, measured");
   EXPECT_TRUE(mentions(facts_of(Precision::bf16, cpu()).warning, "not measured yet"));
@@ -68,7 +68,7 @@ TEST(Precision, WarningsCarryTheMeasuredFigure) {
   EXPECT_TRUE(mentions(facts_of(Precision::bf16, gpu(90), rates({{Precision::fp32, 100}, {Precision::bf16, 80}})).warning, "slower than fp32"));
 }
 
-TEST(Precision, RatesWithoutSenseAreNoMeasurement) {
+TEST(Precision, IgnoresNonsensicalRates) {
   for (double nonsense : {0.0, -1.0}) {
     EXPECT_FALSE(facts_of(Precision::bf16, cpu(), rates({{Precision::fp32, nonsense}, {Precision::bf16, 60}})).speed);
     EXPECT_FALSE(facts_of(Precision::bf16, cpu(), rates({{Precision::fp32, 60}, {Precision::bf16, nonsense}})).speed);
@@ -76,7 +76,7 @@ TEST(Precision, RatesWithoutSenseAreNoMeasurement) {
   EXPECT_FALSE(facts_of(Precision::bf16, cpu(), rates({{Precision::bf16, 60}})).speed);
 }
 
-TEST(Precision, WhatIsAskedForIsTakenWithItsWarning) {
+TEST(Precision, RequestsAreHonouredWithAWarning) {
   const PrecisionChoice choice = choose_precision("bf16", Fallback::forbid, cpu());
   EXPECT_EQ(choice.precision, Precision::bf16);
   EXPECT_FALSE(choice.fell_back);
@@ -84,7 +84,7 @@ TEST(Precision, WhatIsAskedForIsTakenWithItsWarning) {
   EXPECT_TRUE(choose_precision("fp32", Fallback::allow, cpu()).notices.empty());
 }
 
-TEST(Precision, WhatIsAbsentFallsBackOrFails) {
+TEST(Precision, UnavailableFormatsFallBackOrFail) {
   const PrecisionChoice choice = choose_precision("tf32", Fallback::allow, cpu());
   EXPECT_EQ(choice.precision, Precision::fp32);
   EXPECT_TRUE(choice.fell_back);
@@ -93,7 +93,7 @@ TEST(Precision, WhatIsAbsentFallsBackOrFails) {
   EXPECT_EQ(choose_precision("tf32", Fallback::forbid, gpu(80)).precision, Precision::tf32);
 }
 
-TEST(Precision, AutoGoesByMeasurement) {
+TEST(Precision, AutoUsesMeasurements) {
   using enum Precision;
   struct Row {
     ArithmeticUnit unit;

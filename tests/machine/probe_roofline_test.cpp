@@ -24,14 +24,14 @@ int count(const std::string& text, const std::string& what) {
   return n;
 }
 
-TEST(Roofline, HoldsItsNumbers) {
+TEST(Roofline, ContainsItsNumbers) {
   const std::string svg = to_svg(example_roofline());
   for (const char* text : {"Roofline of &lt;a CPU&gt;", "memory 50.0 GB/s", "L1 900 GB/s", "230 GFLOP/s", "460 GFLOP/s", "ridge at 4.6 flops per byte"})
     EXPECT_NE(svg.find(text), std::string::npos) << text;
   EXPECT_EQ(count(svg, "<circle"), 4);  // one ridge point per level
 }
 
-TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {
+TEST(Roofline, StaysInsideThePicture) {
   const test::Pattern place(" [xyc12]+=\"([-0-9.]+)\"");
   for (double rate : {1e-2, 1.0, 230.0, 1e6})
     for (double bandwidth : {1e-1, 50.0, 1e5}) {
@@ -47,7 +47,7 @@ TEST(Roofline, StaysOnItsPaperWhateverTheNumbers) {
     }
 }
 
-TEST(Roofline, IsMadeOfTheMostThreads) {
+TEST(Roofline, UsesTheMostThreads) {
   MachineCeilings c;
   c.rates = {{DType::f32, 1, {.median = 100}}, {DType::f32, 2, {.median = 200}}, {DType::f16, 2, {.median = 150, .variant = "widened to f32"}}};
   c.bandwidths = {{"L1", Movement::copy, 2, 0, {.median = 300}},
@@ -70,7 +70,7 @@ TEST(Roofline, IsMadeOfTheMostThreads) {
   EXPECT_DOUBLE_EQ(ridge_point(200, 50), 4);
 }
 
-TEST(Roofline, RefusesWhatCannotBeDrawn) {
+TEST(Roofline, RejectsInvalidNumbers) {
   EXPECT_THROW(to_svg(Roofline{}), Error);
   Roofline r = example_roofline();
   r.slopes[1].gbs = 0;

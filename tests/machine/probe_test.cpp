@@ -23,7 +23,7 @@ Machine small_machine() {
   return machine;
 }
 
-TEST(Probe, CountsThreadsByPowersOfTwo) {
+TEST(Probe, UsesPowersOfTwoAsThreadCounts) {
   EXPECT_EQ(thread_counts(1, false), (std::vector<int>{1}));
   EXPECT_EQ(thread_counts(2, false), (std::vector<int>{1, 2}));
   EXPECT_EQ(thread_counts(6, false), (std::vector<int>{1, 2, 4, 6}));
@@ -32,7 +32,7 @@ TEST(Probe, CountsThreadsByPowersOfTwo) {
   EXPECT_EQ(thread_counts(384, false).size(), 10u);
 }
 
-TEST(Probe, WorkingSetsFitTheirLevelAndNoNearerOne) {
+TEST(Probe, WorkingSetsFitTheirCacheLevelOnly) {
   Machine machine = small_machine();
   EXPECT_EQ(working_sets(machine, 1, Movement::copy), (std::vector<WorkingSet>{{"L1", 8 << 10}, {"L2", 64 << 10}, {"L3", 512 << 10}, {"memory", 4 << 20}}));
   // Two threads share the third level.
@@ -117,7 +117,7 @@ TEST(Probe, MeasuresAllThreadsThenOneThenTheRest) {
   EXPECT_EQ(order, (std::vector<std::string>{" 8 threads", " 1 thread", " 4 threads", " 2 threads"}));
 }
 
-TEST(Probe, SaysWhatItHadNoTimeFor) {
+TEST(Probe, ReportsWhatItHadNoTimeFor) {
   const MachineCeilings c = probe(small_machine(), {.quick = true, .threads = 1, .seconds = 1e-9});
   EXPECT_EQ(c.left_out, 4 + 3 * 4 + 1);
   EXPECT_TRUE(c.rates.empty());
@@ -127,7 +127,7 @@ TEST(Probe, SaysWhatItHadNoTimeFor) {
   EXPECT_FALSE(kept_ceilings(profile));
 }
 
-TEST(Probe, ReadsBackOnlyWhatItUnderstands) {
+TEST(Probe, ReadsOnlyKnownMeasurements) {
   Profile profile({"0000000000000001", "{}"}, {});
   for (const char* key : {"ceiling/", "ceiling/fma", "ceiling/fma/f32", "ceiling/fma/f99/t1", "ceiling/fma/f32/tx", "ceiling/fma/f32/t-1", "ceiling/copy/L1",
                           "ceiling/fly/L1/t1", "ceiling/fork_join", "ceiling/fork_join/x/t1"})

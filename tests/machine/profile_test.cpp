@@ -87,7 +87,7 @@ TEST_F(ProfileTest, KeepsMeasurementsAcrossProcesses) {
   EXPECT_FALSE(profile.number("copy"));
 }
 
-TEST_F(ProfileTest, ListsAndForgetsByPrefix) {
+TEST_F(ProfileTest, ListsAndRemovesByPrefix) {
   Profile profile(kHere, file_);
   for (const char* key : {"b/2", "a/1", "b/1", "b", "c%_'\"; DROP TABLE measurement", "bä"}) profile.put(key, {.value = "0"});
   auto keys = [&](std::string_view prefix) {
@@ -105,7 +105,7 @@ TEST_F(ProfileTest, ListsAndForgetsByPrefix) {
   EXPECT_TRUE(keys("").empty());
 }
 
-TEST_F(ProfileTest, MachinesDoNotSeeEachOther) {
+TEST_F(ProfileTest, MachinesAreSeparate) {
   Profile here(kHere, file_), elsewhere(kElsewhere, file_);
   here.put("x", {.value = "1"});
   elsewhere.put("x", {.value = "2"});
@@ -114,7 +114,7 @@ TEST_F(ProfileTest, MachinesDoNotSeeEachOther) {
   EXPECT_EQ(here.number("x"), 1.0);
 }
 
-TEST_F(ProfileTest, RefusesWhatIsNoMeasurement) {
+TEST_F(ProfileTest, RejectsInvalidMeasurements) {
   Profile profile(kHere, file_);
   EXPECT_THROW(profile.put("", {.value = "1"}), Error);
   EXPECT_THROW(profile.put("x", {.value = ""}), Error);
@@ -125,7 +125,7 @@ TEST_F(ProfileTest, RefusesWhatIsNoMeasurement) {
   EXPECT_TRUE(profile.all().empty());  // all or none
 }
 
-TEST_F(ProfileTest, BrokenStoresAreMovedAsideAndBegunAnew) {
+TEST_F(ProfileTest, BrokenStoresAreMovedAsideAndRecreated) {
   std::string whole;
   {
     Profile profile(kHere, file_);
@@ -155,7 +155,7 @@ TEST_F(ProfileTest, BrokenStoresAreMovedAsideAndBegunAnew) {
   }
 }
 
-TEST_F(ProfileTest, TablesOfAnotherFormAreNotOurs) {
+TEST_F(ProfileTest, IgnoresTablesWithAnotherSchema) {
   fs::create_directories(file_.parent_path());
   sqlite3* other = nullptr;
   ASSERT_EQ(sqlite3_open(file_.c_str(), &other), SQLITE_OK);
@@ -183,7 +183,7 @@ TEST_F(ProfileTest, SurvivesAStoreThatBreaksWhileItIsOpen) {
   expect_works(profile);
 }
 
-TEST_F(ProfileTest, ImpossiblePlacesAreReplacedByMemory) {
+TEST_F(ProfileTest, FallsBackToMemory) {
   std::ofstream(folder_ / "file") << "x";
   fs::create_directories(folder_ / "folder.db");
   for (const fs::path& place : {fs::path(), folder_ / "file" / "profile.db", fs::path("/proc/nothing/here/profile.db"), folder_ / "folder.db"}) {
@@ -195,7 +195,7 @@ TEST_F(ProfileTest, ImpossiblePlacesAreReplacedByMemory) {
   }
 }
 
-TEST_F(ProfileTest, AStoreThatOthersCanWriteToIsNotRead) {
+TEST_F(ProfileTest, IgnoresAStoreThatOthersCanWrite) {
   Profile(kHere, file_).put("x", {.value = "6"});
   for (const fs::path& path : {file_.parent_path(), file_}) {
     fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
@@ -211,7 +211,7 @@ TEST_F(ProfileTest, AStoreThatOthersCanWriteToIsNotRead) {
   EXPECT_EQ(Profile(kHere, file_).number("x"), 6.0);
 }
 
-TEST_F(ProfileTest, TheCacheFolderIsOneThatOnlyTheUserWritesTo) {
+TEST_F(ProfileTest, TheCacheFolderIsPrivate) {
   const test::TempFolder folder;
   const test::Variable cache("RIDGE_CACHE", folder.path());
   EXPECT_EQ(cache_folder(), folder.path());
@@ -226,7 +226,7 @@ TEST_F(ProfileTest, TheCacheFolderIsOneThatOnlyTheUserWritesTo) {
   EXPECT_NE(cache_problem().find("chmod o-w " + (folder / "kernels")), std::string::npos) << cache_problem();
 }
 
-TEST_F(ProfileTest, AStoreThatIsALinkIsNotFollowed) {
+TEST_F(ProfileTest, DoesNotFollowLinks) {
   const test::TempFolder folder;
   fs::create_directory(folder / "real");
   fs::create_directory_symlink(folder / "real", folder / "cache");  // the user's own link to another disk
@@ -237,7 +237,7 @@ TEST_F(ProfileTest, AStoreThatIsALinkIsNotFollowed) {
   EXPECT_FALSE(fs::exists(folder / "elsewhere"));
 }
 
-TEST_F(ProfileTest, AReadOnlyStoreIsReadAndNotWritten) {
+TEST_F(ProfileTest, ReadsAReadOnlyStore) {
   Profile(kHere, file_).put("x", {.value = "5"});
   fs::permissions(folder_, fs::perms::all);
   fs::permissions(file_.parent_path(), fs::perms(0555));
@@ -292,7 +292,7 @@ TEST_F(ProfileTest, ReadingWritesNothing) {
   EXPECT_EQ(bytes(), same);
 }
 
-TEST_F(ProfileTest, OldMachinesGo) {
+TEST_F(ProfileTest, RemovesOldMachines) {
   std::vector<Profile> machines;  // all open together: only the last to close waits for the disk
   for (int i = 0; i < 80; ++i) machines.emplace_back(Fingerprint{"machine" + std::to_string(i), "{}"}, file_).put("x", {.value = std::to_string(i)});
   EXPECT_EQ(Profile({"machine79", "{}"}, file_).number("x"), 79.0);

@@ -98,7 +98,7 @@ ThreadChoice choose(const Machine& m, const ThreadRequest& request, const Measur
   return c;
 }
 
-TEST(ThreadChoice, APlainMachineUsesItsCoresUnmeasured) {
+TEST(ThreadChoice, APlainMachineUsesItsCoresWithoutMeasuring) {
   const Machine m = machine_of({{6, 1, 1}});
   int calls = 0;
   const ThreadChoice c = choose(m, {}, simulated(m, 0, 1e9, &calls));
@@ -152,7 +152,7 @@ TEST(ThreadChoice, WithoutAMeasurementEveryCoreIsUsedOnce) {
   }
 }
 
-TEST(ThreadChoice, GivesWhatIsAskedFor) {
+TEST(ThreadChoice, FollowsTheRequest) {
   const Machine m = machine_of({{2, 2, 1}, {4, 1, 0.5}});
   int calls = 0;
   const MeasureTeams measure = simulated(m, 0.3, 1e9, &calls);
@@ -173,7 +173,7 @@ TEST(ThreadChoice, GivesWhatIsAskedFor) {
     EXPECT_THROW(choose_threads(m, {.threads = bad}, {}), Error) << bad;
 }
 
-TEST(ThreadChoice, CompactKeepsTogetherAndSpreadKeepsApart) {
+TEST(ThreadChoice, CompactAndSpreadPlaceThreads) {
   const Machine m = machine_of({{16, 1, 1, 4}}, 0, true, 2);
   EXPECT_EQ(choose(m, {.threads = "4", .affinity = Affinity::compact}).team.cpus, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(choose(m, {.threads = "4", .affinity = Affinity::spread}).team.cpus, (std::vector<int>{0, 4, 8, 12}));
@@ -186,7 +186,7 @@ TEST(ThreadChoice, CompactKeepsTogetherAndSpreadKeepsApart) {
   EXPECT_EQ(c.remarks.size(), 1u);
 }
 
-TEST(ThreadChoice, AQuotaIsUsedUpAndNoMore) {
+TEST(ThreadChoice, UsesExactlyTheQuota) {
   struct Case {
     double quota;
     int threads;
@@ -230,7 +230,7 @@ TEST(ThreadChoice, AGpuNeedsFewThreads) {
   EXPECT_EQ(choose(machine_of({{1, 1, 1}}), {.gpu_feed = 1}).team.threads, 1);
 }
 
-TEST(ThreadChoice, ALateProcessTakesFreeCores) {
+TEST(ThreadChoice, ALaterProcessTakesFreeCores) {
   FileTree tree;
   const Machine m = machine_of({{8, 1, 1}});
   CoreSlots first = CoreSlots::take(usable_cores(m), tree.root() / "run");
@@ -266,7 +266,7 @@ TEST(ThreadChoice, ALateProcessTakesFreeCores) {
   EXPECT_EQ(many.remarks.size(), 1u);
 }
 
-TEST(ThreadChoice, GoesOnWithoutSlots) {
+TEST(ThreadChoice, WorksWithoutSlots) {
   const Machine m = machine_of({{4, 1, 1}});
   CoreSlots none = CoreSlots::take(usable_cores(m), "/proc/ridge");
   const ThreadChoice c = choose(m, {}, {}, &none);

@@ -26,7 +26,7 @@ void PrintTo(const Recorded& r, std::ostream* out) { *out << r.name; }
 
 class RecordedMachines : public testing::TestWithParam<Recorded> {};
 
-TEST_P(RecordedMachines, IsReadAsItIs) {
+TEST_P(RecordedMachines, IsReadAsRecorded) {
   const Recorded& want = GetParam();
   const Topology t = recorded(want.name);
   check_laws(t);
@@ -77,13 +77,13 @@ TEST(Topology, CachesBelongToKinds) {
   EXPECT_EQ(t.kind_of(20), nullptr);
 }
 
-TEST(Topology, OfflineCpusAreNotThere) {
+TEST(Topology, OfflineCpusAreAbsent) {
   const Topology t = recorded("some_offline");
   for (int cpu : {3, 11, 13}) EXPECT_EQ(t.kind_of(cpu), nullptr) << cpu;
   for (int cpu : {0, 5, 8, 15}) EXPECT_NE(t.kind_of(cpu), nullptr) << cpu;
 }
 
-TEST(Topology, RefusesWhatIsNoTopology) {
+TEST(Topology, RejectsInvalidTopologies) {
   const std::string whole = read_fixture("topology/one_cpu.xml");
   for (const std::string& text : {std::string(), std::string("garbage"), std::string("<topology"), whole.substr(0, whole.size() / 2)}) {
     try {
@@ -95,7 +95,7 @@ TEST(Topology, RefusesWhatIsNoTopology) {
   }
 }
 
-TEST(Topology, NearSpeedsAreOneKind) {
+TEST(Topology, SimilarSpeedsAreOneKind) {
   auto kinds = [](std::vector<double> speed) {
     Topology t;
     for (size_t i = 0; i < speed.size(); ++i) t.cores.emplace_back().cpus = {int(i)};
@@ -126,7 +126,7 @@ TEST(Topology, ReadsThisMachine) {
 }
 
 // Files that hwloc cannot read still give at least one core.
-TEST(Topology, LivesWithoutSystemFiles) {
+TEST(Topology, WorksWithoutSystemFiles) {
   const FileTree empty, garbage;
   for (const char* file : {"sys/devices/system/cpu/online", "sys/devices/system/cpu/possible", "sys/devices/system/cpu/cpu0/topology/core_cpus",
                            "sys/devices/system/cpu/cpu0/cache/index0/size", "sys/devices/system/node/online", "proc/cpuinfo", "proc/meminfo", "proc/stat"})

@@ -39,7 +39,7 @@ class RecordedUse : public testing::Test {
   FileTree tree;
 };
 
-TEST_F(RecordedUse, SharesAreOfTheTimeBetweenSamples) {
+TEST_F(RecordedUse, SharesCoverTheTimeBetweenSamples) {
   stat({{100, 100}, {50, 0}, {7, 9}, {0, 1000}});
   tree.write("proc/self/statm", "1000 250 3 4 5 6 7\n");
   tree.write("proc/meminfo", "MemTotal:       8000 kB\nMemFree:        100 kB\nMemAvailable:   6000 kB\n");
@@ -74,7 +74,7 @@ TEST_F(RecordedUse, StolenTimeIsNotBusy) {
   EXPECT_EQ(u.summary(), "CPU 50 %");
 }
 
-TEST(Utilisation, OthersHadWhatThisProcessDidNot) {
+TEST(Utilisation, OthersUsedTheRest) {
   Utilisation u;
   u.counted = true, u.cpus = {0.9, 0.7}, u.busy = 0.8, u.process = 1;
   EXPECT_DOUBLE_EQ(u.others(), 0.3);
@@ -86,7 +86,7 @@ TEST(Utilisation, OthersHadWhatThisProcessDidNot) {
   EXPECT_EQ(u.others(), 0);
 }
 
-TEST_F(RecordedUse, WithoutCountersTheProcessIsWhatIsKnown) {
+TEST_F(RecordedUse, WithoutCountersOnlyTheProcessIsKnown) {
   for (const char* text : {"", "garbage", "cpu 1 2 3\n", "intr 5\ncpu0 1 2 3 4 5 6 7 8\n", "cpu1 1 2 3 4 5 6 7 8\n"}) {
     tree.write("proc/stat", text);
     UtilisationSampler sampler({{"P", {0}}}, {}, tree.root());

@@ -42,7 +42,7 @@ struct Sample {
   }
 };
 
-TEST(Pipeline, IsTheOneInTheDocuments) {
+TEST(Pipeline, MatchesTheDocumentation) {
   std::ifstream page(source_dir() + "/docs/architecture.md");
   std::vector<std::pair<std::string, bool>> documented, listed;
   std::string line;
@@ -98,7 +98,7 @@ TEST(Pipeline, DumpsTheStateAfterAPass) {
   testing::internal::GetCapturedStderr();
 }
 
-TEST(Pipeline, LeavesTheGraphAsItIs) {
+TEST(Pipeline, DoesNotChangeTheGraph) {
   Sample s;
   const NodeId size = s.graph.size();
   s.compile();
@@ -106,7 +106,7 @@ TEST(Pipeline, LeavesTheGraphAsItIs) {
 }
 
 // The output of passes is checked: each of these programs was legal before it was changed.
-TEST(Pipeline, VerifiesWhatPassesLeaveBehind) {
+TEST(Pipeline, VerifiesTheResultOfEveryPass) {
   Sample s;
   const Target target;
   const std::vector<char> off(pipeline().size(), 0);
@@ -153,7 +153,7 @@ TEST(Pipeline, VerifiesWhatPassesLeaveBehind) {
 }
 
 // The passes that rewrite a graph run once each. That is enough: the result of the saved set is already canonical and simplified.
-TEST(Pipeline, NeedsNoSecondRound) {
+TEST(Pipeline, NeedsOnlyOneRound) {
   GptConfig config = engine::small_gpt();
   config.layers = 2, config.width = 32, config.dropout = 0.1;
   for (const StepModel& model : {engine::gpt_model(config, 2, 16), engine::mlp_model(8), engine::conv_model(2)})

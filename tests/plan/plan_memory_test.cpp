@@ -154,7 +154,7 @@ TEST(PlanMemory, IsAFunctionOfItsInput) {
   EXPECT_EQ(plan_memory(ranges).offsets, plan_memory(ranges).offsets);
 }
 
-TEST(PlanMemory, TakesLargeProfiles) {
+TEST(PlanMemory, HandlesLargeProfiles) {
   std::mt19937 random(10);
   for (int round = 0; round < 8; ++round) {
     Ranges ranges = random_ranges(random, 5000);
@@ -170,7 +170,7 @@ TEST(PlanMemory, FindsThePeakStep) {
   EXPECT_EQ(plan.peak_step, 3);
 }
 
-TEST(PlanMemory, TakesEmptyAndZeroByteRanges) {
+TEST(PlanMemory, HandlesEmptyAndZeroByteRanges) {
   EXPECT_EQ(plan_memory({}).arena_bytes, 0);
   MemoryPlan plan = plan_memory(Ranges{{0, 0, 9}, {0, 0, 0}});
   EXPECT_EQ(plan.arena_bytes, 0);
@@ -179,20 +179,20 @@ TEST(PlanMemory, TakesEmptyAndZeroByteRanges) {
   EXPECT_EQ(plan.arena_bytes, 64);
 }
 
-TEST(PlanMemory, TakesExtremeSteps) {
+TEST(PlanMemory, HandlesExtremeSteps) {
   constexpr int32_t low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
   MemoryPlan plan = plan_memory(Ranges{{64, low, high}, {64, low, low}, {64, high, high}});
   EXPECT_EQ(plan.arena_bytes, 128);
 }
 
-TEST(PlanMemory, RefusesBadRanges) {
+TEST(PlanMemory, RejectsBadRanges) {
   EXPECT_THROW(plan_memory(Ranges{{-1, 0, 0}}), Error);
   EXPECT_THROW(plan_memory(Ranges{{1, 1, 0}}), Error);
   EXPECT_THROW(plan_memory(Ranges{{int64_t(1) << 62, 0, 0}, {int64_t(1) << 62, 0, 0}}), Error);
   EXPECT_THROW(plan_memory(Ranges{{std::numeric_limits<int64_t>::max(), 0, 0}}), Error);
 }
 
-TEST(VerifyPlan, SeesEveryKindOfDamage) {
+TEST(VerifyPlan, DetectsEveryKindOfDamage) {
   Ranges ranges{{100, 0, 2}, {100, 1, 3}, {100, 3, 4}};
   const MemoryPlan good = plan_memory(ranges);
   EXPECT_NO_THROW(verify_plan(ranges, good));

@@ -114,7 +114,7 @@ TEST(Reference, IntegersWrapAtTheirWidth) {
   EXPECT_EQ(s.whole(s.b.neg(s.in(DType::u8, {1}, {1}))), (Whole{255}));
 }
 
-TEST(Reference, CastsTruncateAndTruthIsNotZero) {
+TEST(Reference, CastsTruncateAndNonZeroIsTrue) {
   Scratch s;
   NodeId x = s.f({5}, {-1.9, -0.5, 0, 0.5, 2.9});
   EXPECT_EQ(s.whole(s.b.cast(x, DType::i64)), (Whole{-1, 0, 0, 0, 2}));
@@ -153,7 +153,7 @@ TEST(Reference, Movement) {
   EXPECT_EQ(s.reals(s.b.one_hot(s.i({2}, {2, 0}), 3)), (Doubles{0, 0, 1, 1, 0, 0}));
 }
 
-TEST(Reference, DynamicSlicesMoveStartsInside) {
+TEST(Reference, DynamicSlicesClampTheirStarts) {
   Scratch s;
   NodeId x = s.i({5}, {0, 1, 2, 3, 4});
   for (auto [start, first] : {std::pair{-7, 0}, {1, 1}, {9, 3}}) {
@@ -292,7 +292,7 @@ TEST(Reference, ScanRunsBothWays) {
 }
 
 // Softmax attention by its definition, in loops, against the decomposition that the reference runs.
-TEST(Reference, AttentionIsItsDefinition) {
+TEST(Reference, AttentionMatchesItsDefinition) {
   for (bool causal : {false, true}) {
     Scratch s;
     Random random(3);
@@ -366,7 +366,7 @@ TEST(Reference, BindingsAreChecked) {
   EXPECT_EQ(s.reals(s.b.neg(x)), (Doubles{-0.0, -0.0, -0.0}));
 }
 
-TEST(Reference, BytesAndBack) {
+TEST(Reference, BytesRoundTrip) {
   for (DType t : {DType::boolean, DType::u8, DType::i32, DType::i64, DType::f16, DType::bf16, DType::f32, DType::f64}) {
     Type type{t, {5}};
     Array a = reference::from_values(type, Doubles{0, 1, t == DType::boolean ? 1.0 : 3, t == DType::boolean || t == DType::u8 ? 0.0 : -2, 1});

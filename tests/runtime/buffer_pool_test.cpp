@@ -142,7 +142,7 @@ TEST(BufferPool, ReusesAMixWithOtherLifetimesEachTime) {
   EXPECT_LE(waste, 0.15);
 }
 
-TEST(BufferPool, KeepsItsBound) {
+TEST(BufferPool, RespectsItsBound) {
   auto source = std::make_shared<Limited>(int64_t(1) << 40);
   BufferPool pool({.bound = 1 << 20, .source = source});
   Buffer a = pool.acquire(600'000);
@@ -220,7 +220,7 @@ TEST(BufferPool, WaitsForWorkInFlight) {
   EXPECT_EQ(pool.statistics().reuses, 1);
 }
 
-TEST(BufferPool, MayDieBeforeItsBuffers) {
+TEST(BufferPool, MayBeDestroyedBeforeItsBuffers) {
   auto source = std::make_shared<Limited>(int64_t(1) << 40);
   Buffer a, b;
   {
@@ -235,7 +235,7 @@ TEST(BufferPool, MayDieBeforeItsBuffers) {
   EXPECT_EQ(source->left(), int64_t(1) << 40);
 }
 
-TEST(BufferPool, RefusesNonsense) {
+TEST(BufferPool, RejectsInvalidSizes) {
   BufferPool pool;
   EXPECT_THROW(pool.acquire(-1), Error);
   EXPECT_THROW(pool.acquire(std::numeric_limits<int64_t>::max()), Error);

@@ -51,7 +51,7 @@ TEST(DefaultTeamDeathTest, FollowsTheEnvironment) {
 }
 
 // Lets options name the CPU before the number of threads is decided.
-TEST(DefaultTeamDeathTest, IsMadeByTheFirstProgramNotByTheDevice) {
+TEST(DefaultTeamDeathTest, IsCreatedByTheFirstProgram) {
   FileTree tree;
   const std::string text = in_child([&] {
     setenv("XDG_RUNTIME_DIR", tree.root().c_str(), 1);
@@ -64,7 +64,7 @@ TEST(DefaultTeamDeathTest, IsMadeByTheFirstProgramNotByTheDevice) {
   EXPECT_EQ(text, "true true");
 }
 
-TEST(DefaultTeamDeathTest, SharesTakenCoresAndSaysSo) {
+TEST(DefaultTeamDeathTest, SharesTakenCoresAndReportsIt) {
   FileTree tree;
   const Machine m = known_machine();
   const CoreSlots mine = CoreSlots::take(usable_cores(m), tree.root() / "ridge");
@@ -74,7 +74,7 @@ TEST(DefaultTeamDeathTest, SharesTakenCoresAndSaysSo) {
   EXPECT_NE(text.find(" 1 remarks"), std::string::npos) << text;
 }
 
-TEST(KernelMix, MeasuresEveryTeamThatCanBeMade) {
+TEST(KernelMix, MeasuresEveryPossibleTeam) {
   const std::vector<double> rates = measure_kernel_mix({{.threads = 1}, {.threads = 2}, {.threads = -1}, {.threads = 2, .wait = Wait::passive}}, 0.1);
   ASSERT_EQ(rates.size(), 4u);
   for (size_t i : {0, 1, 3}) EXPECT_GT(rates[i], 0);
@@ -82,7 +82,7 @@ TEST(KernelMix, MeasuresEveryTeamThatCanBeMade) {
   EXPECT_TRUE(measure_kernel_mix({}, 0.1).empty());
 }
 
-TEST(KernelMix, IsMeasuredOnceForAMachine) {
+TEST(KernelMix, IsMeasuredOncePerMachine) {
   FileTree tree;
   const std::string text = in_child([&] {
     setenv("RIDGE_CACHE", tree.root().c_str(), 1);

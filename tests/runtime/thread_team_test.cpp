@@ -83,7 +83,7 @@ TEST_P(Teams, RunEveryUnitOnceAndInTaskOrder) {
   }
 }
 
-TEST_P(Teams, HandOverResultsBetweenTasks) {
+TEST_P(Teams, PassResultsBetweenTasks) {
   // Each task writes the previous task's result, shifted by one: a missing barrier gives an old value (and a race).
   constexpr int64_t n = 257, tasks = 40;
   ThreadTeam team({.threads = GetParam(), .spin_us = 200});
@@ -135,7 +135,7 @@ TEST_P(Teams, RethrowAndStayUsable) {
   }
 }
 
-TEST_P(Teams, RefuseToBeNested) {
+TEST_P(Teams, RejectNesting) {
   ThreadTeam team({.threads = GetParam(), .spin_us = 200});
   struct Nested {
     ThreadTeam* team;
@@ -265,7 +265,7 @@ TEST(ThreadTeam, ReturnsOnceEveryUnitIsDone) {
   }
 }
 
-TEST(ThreadTeam, SharesLargeTasks) {
+TEST(ThreadTeam, SplitsLargeTasks) {
   ThreadTeam team({.threads = 2});
   struct Spin {
     std::atomic<int> ids[2] = {};
@@ -312,7 +312,7 @@ TEST(ThreadTeam, SleepsWhereProcessorsAreShared) {
 }
 
 // However many threads there are, a task wakes no more of them than the processors can run.
-TEST(ThreadTeam, LetsThreadsBeyondTheProcessorsSleep) {
+TEST(ThreadTeam, OversubscribedThreadsSleep) {
   constexpr int kThreads = 100, kUnits = 200;
   cpu_set_t all, two;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
@@ -357,11 +357,11 @@ TEST(ThreadTeam, KeepsSmallTasksOnTheLeader) {
   EXPECT_NO_THROW(team.run(program, nullptr, fault));
 }
 
-TEST(ThreadTeam, RefusesSillySizes) {
+TEST(ThreadTeam, RejectsInvalidSizes) {
   for (int threads : {-1, 1000000}) EXPECT_THROW(ThreadTeam({.threads = threads}), Error);
 }
 
-TEST(ThreadTeam, RefusesListsOfAnotherLength) {
+TEST(ThreadTeam, RejectsListsOfWrongLength) {
   EXPECT_THROW(ThreadTeam({.threads = 2, .cpus = {0}}), Error);
   EXPECT_THROW(ThreadTeam({.threads = 2, .speeds = {1, 1, 1}}), Error);
   EXPECT_THROW(ThreadTeam({.threads = 2, .speeds = {1, 0}}), Error);

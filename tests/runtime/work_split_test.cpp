@@ -158,7 +158,7 @@ TEST(WorkSplit, LosesLittleAgainstTheIdealAtKnownSpeeds) {
     }
 }
 
-TEST(WorkSplit, LosesLittleToWhatItDoesNotKnow) {
+TEST(WorkSplit, LosesLittleToUnknownSpeeds) {
   for (const Scene& scene : surprises())
     for (double unit_ns : {100.0, 1000.0, 20000.0}) {
       const int64_t units = int64_t(double(scene.cores.size()) * 10e6 / unit_ns) + 7;
@@ -174,7 +174,7 @@ TEST(WorkSplit, IsIdealForFewLargeUnits) {
 }
 
 // A surprise costs one unit on the affected core, whatever the number of units; with 20 units per core that is 5 %.
-TEST(WorkSplit, LosesAtMostAUnitToASurprise) {
+TEST(WorkSplit, LosesAtMostOneUnitToASlowdown) {
   for (const Scene& scene : surprises()) {
     if (scene.cores.size() > 8) continue;
     double slowest = 1;
@@ -193,7 +193,7 @@ TEST(WorkSplit, NeverLosesToFewerCores) {
   for (int64_t units = 1; units <= 300; ++units) ASSERT_LE(simulate(all, units, 1e5).time, simulate(fast, units, 1e5).time * (1 + 1e-9)) << units;
 }
 
-TEST(WorkSplit, ClaimsSeldom) {
+TEST(WorkSplit, ClaimsRarely) {
   // A claim costs at most 0.1 µs: below 1 % of the work.
   for (const Scene& scene : known_speeds()) {
     const int64_t units = int64_t(scene.cores.size()) * 100000;
@@ -208,11 +208,11 @@ TEST(WorkSplit, CoversOddSizesAndCosts) {
       for (double unit_ns : {1e-3, 0.5, 33.0, 999.0, 1001.0, 1e9}) simulate(cores_of({{cores, 1}, {1, 0.01}}), units, unit_ns);
 }
 
-TEST(WorkSplit, RefusesSpeedsThatAreNone) {
+TEST(WorkSplit, RejectsInvalidSpeeds) {
   for (double speed : {0.0, -1.0, std::nan(""), double(INFINITY)}) EXPECT_THROW(WorkSplit(std::vector<double>{1, speed}), Error);
 }
 
-TEST(WorkSplit, GivesEachGrainToOneOfManyThreads) {
+TEST(WorkSplit, GivesEachGrainToOneThread) {
   // Threads arrive at any time, even while the next task is being set up.
   const std::vector<double> speeds{1, 1, 0.4, 0.1};
   WorkSplit split(speeds);

@@ -18,7 +18,7 @@ namespace {
 
 class LoopDraws : public ::testing::TestWithParam<std::tuple<bool, bool>> {};
 
-TEST_P(LoopDraws, AreThoseOfTheDefinition) {
+TEST_P(LoopDraws, MatchTheDefinition) {
   auto [nested, reverse] = GetParam();
   constexpr int64_t base = 30;
   DrawLoop loop = make_draw_loop(LoopForm::scan, nested, reverse, base), hand = make_draw_loop(LoopForm::by_hand, nested, reverse, base);
@@ -63,7 +63,7 @@ std::shared_ptr<ScanBody> drawing_body(const Shape& shape) {
   return body;
 }
 
-TEST(LoopDraws, RefuseWhatCannotBeCounted) {
+TEST(LoopDraws, RejectUncountableDraws) {
   Graph g;
   NodeId h = g.input({DType::f32, {}}, "h");
   EXPECT_NO_THROW(scan(g, drawing_body({int64_t(1) << 34}), {&h, 1}, {}, {}, 3));
@@ -83,7 +83,7 @@ TEST(LoopDraws, RefuseWhatCannotBeCounted) {
   EXPECT_THROW(scan(g, outer, {&h, 1}, {}, {}, (1 << 9) + 1), Error);
 }
 
-TEST(LoopDraws, BodiesThatDrawNothingStayAsTheyAre) {
+TEST(LoopDraws, BodiesWithoutDrawsAreUnchanged) {
   Loop loop = make_loop(cells()[0], {});
   for (NodeId id : topological(loop.graph, loop.results))
     EXPECT_TRUE(loop.graph[id].op != Op::scan || loop.graph[id].in.size() == 1 + 1 + 2) << "carry, x and two weights";
@@ -104,7 +104,7 @@ std::vector<std::vector<float>> rows(const Tensor& t) {
   return out;
 }
 
-TEST(TensorLoopDraws, EveryRandomFunctionDrawsAnewInEveryStep) {
+TEST(TensorLoopDraws, EveryRandomFunctionDiffersInEveryStep) {
   const std::pair<const char*, std::function<Tensor()>> functions[] = {
       {"uniform",
        [] {
@@ -150,7 +150,7 @@ TEST(TensorLoopDraws, EveryRandomFunctionDrawsAnewInEveryStep) {
     }
 }
 
-TEST(TensorLoopDraws, WhatWasDrawnOutsideIsTheSameInEveryStep) {
+TEST(TensorLoopDraws, DrawsOutsideAreTheSameInEveryStep) {
   seed(4);
   const Tensor mask = uniform({5});
   auto out = scan(
@@ -166,7 +166,7 @@ TEST(TensorLoopDraws, WhatWasDrawnOutsideIsTheSameInEveryStep) {
 }
 
 // seed() restarts the stream numbers at 1: earlier draws have the same numbers as the step's.
-TEST(TensorLoopDraws, WhatWasDrawnBeforeASeedIsTheSameInEveryStep) {
+TEST(TensorLoopDraws, DrawsBeforeASeedAreTheSameInEveryStep) {
   for (uint64_t second : {4, 5}) {
     seed(4);
     const Tensor weights = uniform({5});
@@ -184,7 +184,7 @@ TEST(TensorLoopDraws, WhatWasDrawnBeforeASeedIsTheSameInEveryStep) {
   }
 }
 
-TEST(TensorLoopDraws, NestedLoopsDrawAnewInEveryStepOfBoth) {
+TEST(TensorLoopDraws, NestedLoopsDifferInEveryStepOfBoth) {
   seed(5);
   auto inner = [](const std::vector<Tensor>& c, const std::vector<Tensor>& x) { return ScanOutput{{c[0] + x[0]}, {uniform({8})}}; };
   auto outer = [&](const std::vector<Tensor>& c, const std::vector<Tensor>& x) {
@@ -216,7 +216,7 @@ TEST(TensorLoopDraws, StepsAreIndependent) {
     }
 }
 
-TEST(TensorLoopDraws, RefuseASeedInsideTheLoop) {
+TEST(TensorLoopDraws, RejectASeedInsideTheLoop) {
   for (int draws : {0, 1, 4}) {
     auto step = [draws](const std::vector<Tensor>& c, const std::vector<Tensor>& x) {
       seed(1);

@@ -147,7 +147,7 @@ TEST(HoistedPins, Cfc) {
   EXPECT_EQ(both.loops, 2);
 }
 
-TEST(HoistedPins, ALoopWithoutRecurrenceIsNoLoop) {
+TEST(HoistedPins, LoopsWithoutRecurrenceDisappear) {
   Graph g;
   Builder b(g);
   auto body = std::make_shared<ScanBody>();
@@ -180,7 +180,7 @@ TEST(Hoisted, SumsKeepTheirType) {
 }
 
 // A product after the loop reads it through a tensor that cannot take a time axis.
-TEST(Hoisted, RankWithoutRoomForTime) {
+TEST(Hoisted, FullRankTensorsHaveNoRoomForTime) {
   for (bool view : {false, true}) {
     auto body = std::make_shared<ScanBody>();
     Builder inner(body->graph);
@@ -221,7 +221,7 @@ TEST(HoistedPins, KernelsOfAStep) {
   }
 }
 
-TEST(HoistedPins, BytesAreThoseOfTheSequences) {
+TEST(HoistedPins, BytesMatchTheSequences) {
   LoopSize s{.steps = 50, .batch = 16, .inputs = 24, .width = 32};
   Loop loop = make_loop(cells()[1], s);
   Builder b(loop.graph);

@@ -52,7 +52,7 @@ TEST_P(Segmented, ChangesNoValue) {
 }
 INSTANTIATE_TEST_SUITE_P(Loops, Segmented, ::testing::Combine(::testing::Values(0, 1, 3, 4, 7, 12, 31), ::testing::Values(0, 1, 2, 3)));
 
-TEST(Segmented, LeavesLoopsAloneThatHaveNoRoomForAnAxis) {
+TEST(Segmented, SkipsLoopsWithoutRoomForAnAxis) {
   const Shape step = {2, 1, 1, 1, 1, 1, 1}, all = {9, 2, 1, 1, 1, 1, 1, 1};
   for (bool out : {false, true}) {
     auto body = std::make_shared<ScanBody>();
@@ -70,7 +70,7 @@ TEST(Segmented, LeavesLoopsAloneThatHaveNoRoomForAnAxis) {
   }
 }
 
-TEST(Segmented, LeavesLoopsAloneWhoseEveryCarryIsRead) {
+TEST(Segmented, SkipsLoopsWhoseCarriesAreAllRead) {
   Loop loop = make_loop(cells()[0], {});
   Builder b(loop.graph);
   std::vector<NodeId> grads = gradients(loop.graph, mixed_loss(b, loop.results), loop.wrt);

@@ -78,7 +78,7 @@ void expect_same(const Outcome& a, const Outcome& b, const std::string& label) {
 
 class SequenceStep : public ::testing::TestWithParam<std::tuple<int, int64_t, bool>> {};
 
-TEST_P(SequenceStep, IsTheSameHoweverItIsComputed) {
+TEST_P(SequenceStep, DoesNotDependOnHowItIsComputed) {
   auto [cell, steps, every] = GetParam();
   StepModel m = sequence_model(cells()[size_t(cell)], steps, every, 0.2);
   Outcome plain;
@@ -104,7 +104,7 @@ TEST_P(SequenceStep, IsTheSameHoweverItIsComputed) {
 }
 INSTANTIATE_TEST_SUITE_P(Models, SequenceStep, ::testing::Combine(::testing::Values(1, 2), ::testing::Values(7, 31), ::testing::Bool()));
 
-TEST(SequenceBudget, StretchesKeepTheRootOfTheSteps) {
+TEST(SequenceBudget, SegmentsKeepTheSquareRootOfTheSteps) {
   int64_t bytes[2][2];
   for (int long_one : {0, 1})
     for (int cut : {0, 1}) {
@@ -117,7 +117,7 @@ TEST(SequenceBudget, StretchesKeepTheRootOfTheSteps) {
   EXPECT_LT(3 * bytes[1][1], bytes[1][0]);
 }
 
-TEST(SequenceBudget, MovesToStretchesBeforeItSplits) {
+TEST(SequenceBudget, UsesSegmentsBeforeSplitting) {
   StepModel m = sequence_model(cells()[1], 64, false);
   Outcome whole = run(m, {});
   EXPECT_EQ(whole.plan.recompute, Recompute::free);

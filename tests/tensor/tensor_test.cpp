@@ -51,7 +51,7 @@ TEST(Tensors, GradientsOfGradients) {
   EXPECT_EQ(floats(second), (std::vector<float>{6, 12, 18}));
 }
 
-TEST(Tensors, GradOfWhatIsGoneSaysSo) {
+TEST(Tensors, GradOfADroppedExpressionIsReported) {
   Tensor x({2}, {1, 2});
   Tensor loss = sum(x * x);
   loss.item();
@@ -121,7 +121,7 @@ TEST(Tensors, NpyRoundTrip) {
   std::remove(file.c_str());
 }
 
-TEST(Tensors, BadInputNamesOpAndShapesAndLosesNothing) {
+TEST(Tensors, BadInputIsNamedAndLosesNothing) {
   Tensor a({2, 3}, {1, 2, 3, 4, 5, 6}), b({4}, {1, 2, 3, 4});
   try {
     a + b;

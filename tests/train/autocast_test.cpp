@@ -71,7 +71,7 @@ TEST(Autocast, GradientsOfWeightsAreNotRounded) {
 }
 
 // A convolution's weight, and a weight that is multiplied with each sample separately.
-TEST(Autocast, GradientsOfSharedWeightsAreNotRoundedEither) {
+TEST(Autocast, GradientsOfSharedWeightsAreNotRounded) {
   Graph g;
   Builder b(g);
   const NodeId x = g.input({DType::f32, {4, 3, 6, 6}}, "x"), w = g.input({DType::f32, {5, 3, 3, 3}}, "w"), u = g.input({DType::f32, {16, 2}}, "u");

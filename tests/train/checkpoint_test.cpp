@@ -78,7 +78,7 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 using Names = std::vector<std::string>;
 
-TEST(Checkpoint, HoldsWhatWasSaved) {
+TEST(Checkpoint, RoundTrips) {
   TempFolder folder;
   CheckpointStore store(folder / "run/checkpoints");
   std::vector<std::string> notices;
@@ -119,7 +119,7 @@ TEST(Checkpoint, KeepsTheNewestAndTheBest) {
 }
 
 // A damaged checkpoint does not count: two intact ones are kept.
-TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreWhole) {
+TEST(Checkpoint, PrunesOnlyWhenTwoOthersAreIntact) {
   TempFolder folder;
   for (int64_t step : {1, 2, 3}) CheckpointStore(folder / "c", 5).save(StoredSample(step).content);
   write_text(folder / "c/step_00000003/state.json", "damaged");
@@ -257,7 +257,7 @@ TEST(Checkpoint, KeepsOneWhenKilledAtEveryCall) {
 }
 
 // Replacing the only checkpoint with one of the same step: at every moment at least one exists.
-TEST(Checkpoint, IsNeverWithoutOne) {
+TEST(Checkpoint, AlwaysHasOne) {
   int at = 0;
   for (bool done = false; !done; ++at) {
     SCOPED_TRACE(at);
@@ -290,7 +290,7 @@ struct LyingDisk {
   }
 };
 
-TEST(Checkpoint, IsNotSavedWhenItDoesNotReadBack) {
+TEST(Checkpoint, IsVerifiedByReadingBack) {
   FileCalls calls = kSystemFileCalls;
   calls.write = LyingDisk::write;
   int refused = 0;
@@ -309,7 +309,7 @@ TEST(Checkpoint, IsNotSavedWhenItDoesNotReadBack) {
 }
 
 // Flips one bit in every byte of every file.
-TEST(Checkpoint, NoticesEveryFlippedBit) {
+TEST(Checkpoint, DetectsEveryFlippedBit) {
   TempFolder folder;
   prepare(folder / "c");
   const CheckpointStore store(folder / "c");
@@ -358,7 +358,7 @@ TEST(Checkpoint, NoticesEveryFlippedBit) {
   }
 }
 
-TEST(Checkpoint, NoticesWhatIsCutShortLongerMissingOrMoved) {
+TEST(Checkpoint, DetectsTruncatedExtendedMissingAndMovedFiles) {
   TempFolder folder;
   prepare(folder / "c");
   const CheckpointStore store(folder / "c");
@@ -395,7 +395,7 @@ TEST(Checkpoint, NoticesWhatIsCutShortLongerMissingOrMoved) {
   EXPECT_FALSE(store.best(notices));
 }
 
-TEST(Checkpoint, TakesLatestForAHintOnly) {
+TEST(Checkpoint, TreatsLatestAsAHint) {
   TempFolder folder;
   prepare(folder / "c");
   const CheckpointStore store(folder / "c");
@@ -412,7 +412,7 @@ TEST(Checkpoint, TakesLatestForAHintOnly) {
 }
 
 // A power cut may lose the last LATEST and leave the checkpoint it named.
-TEST(Checkpoint, IsTheNewestWhateverLatestSays) {
+TEST(Checkpoint, IsTheNewestRegardlessOfLatest) {
   TempFolder folder;
   prepare(folder / "c");
   const CheckpointStore store(folder / "c");
@@ -426,7 +426,7 @@ TEST(Checkpoint, IsTheNewestWhateverLatestSays) {
 }
 
 // LATEST is only a hint, so a full disk there costs no checkpoint.
-TEST(Checkpoint, IsSavedWhereLatestCannotBeWritten) {
+TEST(Checkpoint, IsSavedIfLatestCannotBeWritten) {
   TempFolder folder;
   prepare(folder / "c");
   fs::remove(folder / "c/LATEST");
@@ -438,7 +438,7 @@ TEST(Checkpoint, IsSavedWhereLatestCannotBeWritten) {
   expect_holds(newest(store), 30);
 }
 
-TEST(Checkpoint, RemovesWhatDeadProcessesLeft) {
+TEST(Checkpoint, RemovesLeftoversOfDeadProcesses) {
   TempFolder folder;
   prepare(folder / "c");
   for (const char* name : {".step_00000020.trash", ".step_00000030.partial", ".step_00000025.partial"}) {
@@ -450,7 +450,7 @@ TEST(Checkpoint, RemovesWhatDeadProcessesLeft) {
   EXPECT_EQ(names_in(folder / "c"), (Names{"BEST", "LATEST", "mine.txt", "step_00000010", "step_00000020", "step_00000030"}));
 }
 
-TEST(Checkpoint, SaysWhatCannotBeDone) {
+TEST(Checkpoint, ReportsErrors) {
   TempFolder folder;
   EXPECT_EQ(error_of([&] { CheckpointStore(folder / "c", 1); })->code(), ErrorCode::value);
   for (const char* name : {"", "a/b", "..", ".hidden", "manifest.json", "model.safetensors", "with blank"}) {
@@ -476,7 +476,7 @@ TEST(Checkpoint, SaysWhatCannotBeDone) {
 }
 
 // Anything other than what was written is rejected.
-TEST(Manifest, RefusesEveryOtherText) {
+TEST(Manifest, RejectsEveryOtherText) {
   Manifest manifest;
   manifest.step = 1000;
   manifest.files["model.safetensors"] = {123456, std::string(32, 'a')};

@@ -50,15 +50,15 @@ Outcomes expect_same_run(const SmallRun& run) {
   return both;
 }
 
-TEST(FarDevice, TrainsWithTheSameBits) { expect_same_run({}); }
+TEST(DeviceMemory, TrainsWithTheSameBits) { expect_same_run({}); }
 
-TEST(FarDevice, CarriesTheLossScaleByItself) {
+TEST(DeviceMemory, CarriesTheLossScaleOnTheDevice) {
   SmallRun run;
   run.precision = Precision::fp16, run.loss_scale.growth_interval = 4;
   expect_same_run(run);
 }
 
-TEST(FarDevice, SkipsAndGoesBackThoughItLearnsOfItLate) {
+TEST(DeviceMemory, SkipsAndRollsBackWithDelay) {
   constexpr float kBad = std::numeric_limits<float>::quiet_NaN();
   SmallRun run;
   run.factor = [](int64_t batch) { return batch == 12 ? kBad : 1.0f; };
@@ -67,7 +67,7 @@ TEST(FarDevice, SkipsAndGoesBackThoughItLearnsOfItLate) {
   EXPECT_EQ(expect_same_run(run).gpu.roll_backs, 1);
 }
 
-TEST(FarDevice, ResumesBitExactly) {
+TEST(DeviceMemory, ResumesBitExactly) {
   TempFolder folder;
   DeviceLikeBackend device;
   SmallRun whole{.folder = folder / "whole"};
@@ -93,7 +93,7 @@ struct SplitCase {
   Precision precision;
 };
 
-TEST(FarDevice, AddsUpMicroBatchesAsTheCpuDoes) {
+TEST(DeviceMemory, AccumulatesMicroBatchesLikeTheCpu) {
   GptConfig c = tiny_gpt();
   c.dropout = 0.1;
   const StepModel model = gpt_step_model(c, 8);
@@ -118,7 +118,7 @@ TEST(FarDevice, AddsUpMicroBatchesAsTheCpuDoes) {
   }
 }
 
-TEST(FarDevice, WaitsOnceAStepAndOnlyForTheOneBefore) {
+TEST(DeviceMemory, WaitsOncePerStepForThePreviousOne) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 8);
   DeviceLikeBackend device;
@@ -170,7 +170,7 @@ StepModel long_model() {
   return model;
 }
 
-TEST(FarDevice, BringsMomentsFromTheHostWithTheSameBits) {
+TEST(DeviceMemory, OffloadsMomentsWithTheSameBits) {
   const StepModel model = long_model();
   std::vector<float> x(2 * 512), y(x.size(), 0.5f);
   for (size_t i = 0; i < x.size(); ++i) x[i] = uniform_from(random_word({3, 0, 1}, i)) - 0.5f;
@@ -209,7 +209,7 @@ TEST(FarDevice, BringsMomentsFromTheHostWithTheSameBits) {
   }
 }
 
-TEST(FarDevice, OffloadsByItselfOnlyWhereNothingElseFits) {
+TEST(DeviceMemory, OffloadsOnlyIfNothingElseFits) {
   const StepModel model = long_model();
   DeviceLikeBackend device;
   StepOptions o;
@@ -230,7 +230,7 @@ TEST(FarDevice, OffloadsByItselfOnlyWhereNothingElseFits) {
   EXPECT_THROW(TrainStep(model, o), Error);
 }
 
-TEST(FarDevice, CountsItsMicroBatchInThePlan) {
+TEST(DeviceMemory, CountsTheMicroBatchInThePlan) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 8);
   StepOptions o;
@@ -247,7 +247,7 @@ TEST(FarDevice, CountsItsMicroBatchInThePlan) {
   EXPECT_TRUE(device.empty()) << "a plan takes no memory";
 }
 
-TEST(FarDevice, WritesTheSameText) {
+TEST(DeviceMemory, WritesTheSameText) {
   const GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 4);
   DeviceLikeBackend device;
@@ -267,7 +267,7 @@ TEST(FarDevice, WritesTheSameText) {
   EXPECT_EQ(a, b);
 }
 
-TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
+TEST(DeviceMemory, ReadsAModelFromDeviceMemory) {
   const GptConfig c = tiny_gpt();
   const std::vector<Parameter> shapes = gpt_parameters(c);
   auto fill = [&](size_t i, std::span<float> values) { initialize(shapes[i], 3, uint32_t(i), values); };
@@ -302,7 +302,7 @@ TEST(FarDevice, ReadsAModelFromItsOwnMemory) {
   EXPECT_EQ(host.tokens, gpu.tokens);
 }
 
-TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
+TEST(DeviceMemory, SavesWithLittlePinnedMemory) {
   TempFolder folder;
   DeviceLikeBackend plain, poor;
   poor.max_host_bytes = 512;  // enough for the steps' results and small parameters
@@ -313,7 +313,7 @@ TEST(FarDevice, SavesWithoutMemoryOfItsOwnKind) {
 }
 
 // The page-locked memory limit is never exceeded.
-TEST(FarDevice, PinsNoMoreThanItMay) {
+TEST(DeviceMemory, PinsWithinTheLimit) {
   TempFolder folder;
   const int64_t weights = [&] {
     DeviceLikeBackend device;
@@ -336,7 +336,7 @@ TEST(FarDevice, PinsNoMoreThanItMay) {
 }
 
 // Written while training continues: reported when it is complete, not when the next one is due.
-TEST(FarDevice, TellsOfACheckpointWhenItIsThere) {
+TEST(DeviceMemory, ReportsACheckpointWhenItIsWritten) {
   TempFolder folder;
   DeviceLikeBackend device;
   SmallRun run{.folder = folder / "run"};

@@ -27,7 +27,7 @@ struct Trained {
   }
 };
 
-TEST(Evaluate, IsTheLossOfTheStep) {
+TEST(Evaluate, MatchesTheLossOfTheStep) {
   for (int64_t micro : {6, 4, 1}) {
     StepOptions o;
     o.micro = micro;
@@ -67,14 +67,14 @@ TEST(Evaluate, DropsNothingAndChangesNothing) {
   EXPECT_EQ(dropping.step.state().attempted, 3);
 }
 
-TEST(Evaluate, ThatWasNotPlannedIsRefused) {
+TEST(Evaluate, RejectsUnplannedEvaluation) {
   StepOptions o;
   o.evaluation = false;
   Trained s(o);
   EXPECT_THROW(s.step.evaluate(s.batch.data, 1), Error);
 }
 
-TEST(Evaluate, OfSamplesThatMixTakesWholeBatches) {
+TEST(Evaluate, CoupledSamplesNeedWholeBatches) {
   StepModel m;
   m.parameters = {{"weight", {4}, 1, 0, false}};
   m.batch = {{DType::f32, {8, 4}}};
@@ -91,7 +91,7 @@ TEST(Evaluate, OfSamplesThatMixTakesWholeBatches) {
 }
 
 // Dropout depends on the attempted step, bias correction on the applied steps: both must be restored.
-TEST(State, RestoredGoesOnBitForBit) {
+TEST(State, RestoresBitForBit) {
   for (Precision precision : {Precision::fp32, Precision::fp16}) {
     StepOptions o;
     o.precision = precision, o.clip = 1, o.micro = 4;
@@ -115,7 +115,7 @@ TEST(State, RestoredGoesOnBitForBit) {
   }
 }
 
-TEST(Choices, AreWordsAndBack) {
+TEST(Choices, RoundTripAsText) {
   StepOptions o;
   o.micro = 4, o.recompute = Recompute::attention, o.precision = Precision::bf16;
   Trained s(o);
@@ -162,7 +162,7 @@ TEST(Plan, NamesEveryProgramAndTheLargestTensors) {
 }
 
 // A checkpoint's choices are reused or rejected, never changed silently.
-TEST(Budget, HoldsForAGivenMicroBatch) {
+TEST(Budget, IsMetWithAGivenMicroBatch) {
   StepOptions o;
   o.micro = 4;
   const int64_t needed = Trained(o).step.plan().planned_bytes;
@@ -179,7 +179,7 @@ TEST(Budget, HoldsForAGivenMicroBatch) {
 }
 
 // The amount quoted in a refusal is sufficient.
-TEST(Budget, ThatIsQuotedWorks) {
+TEST(Budget, QuotedInErrorsWorks) {
   const StepModel model = gpt_step_model(tiny_gpt(), kSequences);
   StepOptions o;
   o.memory = 1;
@@ -198,7 +198,7 @@ TEST(Budget, ThatIsQuotedWorks) {
 }
 
 // For any model and split: the quoted budget works, nothing below it does, and everything above it does too.
-TEST(Budget, ThatIsQuotedIsTheSmallest) {
+TEST(Budget, QuotedInErrorsIsTheSmallest) {
   struct Case {
     const char* what;
     StepModel model;
@@ -243,7 +243,7 @@ TEST(Budget, ThatIsQuotedIsTheSmallest) {
   }
 }
 
-TEST(Budget, IsFoundInFewTries) {
+TEST(Budget, IsFoundInFewAttempts) {
   GptConfig c = tiny_gpt();
   const StepModel model = gpt_step_model(c, 96);
   StepOptions o;

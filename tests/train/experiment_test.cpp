@@ -52,7 +52,7 @@ TEST(Experiment, MeanAndErrorOfTheMean) {
   EXPECT_DOUBLE_EQ(mean_error(three).error, std::sqrt((4.0 + 1 + 9) / 2 / 3));
 }
 
-TEST(Experiment, FinalInfoHasTheHarnessForm) {
+TEST(Experiment, FinalInfoHasMeansAndErrors) {
   ExperimentRun a, b, c;
   a.dataset = b.dataset = "shakespeare_char", c.dataset = "enwik8";
   a.final_train_loss = 1, b.final_train_loss = 2, c.final_train_loss = 5;
@@ -74,7 +74,7 @@ TEST(Experiment, FinalInfoHasTheHarnessForm) {
   EXPECT_EQ(final_info({}).dump(), "{}");
 }
 
-TEST(Experiment, ARunIsReadBack) {
+TEST(Experiment, ReadsARun) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   write_run(root / "run", 0);
@@ -91,7 +91,7 @@ TEST(Experiment, ARunIsReadBack) {
   EXPECT_EQ(run.device, "cpu");
 }
 
-TEST(Experiment, ARunThatHasNotEndedSaysWhatItsMetricsSay) {
+TEST(Experiment, AnUnfinishedRunIsReadFromItsMetrics) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   write_run(root / "run", 0, 40, false);
@@ -105,14 +105,14 @@ TEST(Experiment, ARunThatHasNotEndedSaysWhatItsMetricsSay) {
   EXPECT_FALSE(run.seconds);
 }
 
-TEST(Experiment, StepsThatComeAgainReplaceTheOldOnes) {
+TEST(Experiment, RepeatedStepsReplaceEarlierOnes) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   write(root / "metrics.jsonl", "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":9}\n{\"step\":3,\"loss\":8}\n{\"step\":2,\"loss\":2}\n");
   EXPECT_EQ(read_experiment_run(root).train, (LossPoints{{1, 3}, {2, 2}}));
 }
 
-TEST(Experiment, WhatIsNoRunIsRefused) {
+TEST(Experiment, RejectsOtherFolders) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   EXPECT_THROW(read_experiment_run(root), Error);
@@ -121,7 +121,7 @@ TEST(Experiment, WhatIsNoRunIsRefused) {
 }
 
 // A truncated, overwritten or replaced summary affects neither the metrics nor other runs.
-TEST(Experiment, ADamagedSummaryIsToldAndTheMetricsCount) {
+TEST(Experiment, ADamagedSummaryIsReportedAndMetricsAreUsed) {
   const test::TempFolder folder;
   const fs::path run = folder / "run";
   write_run(run, 0);
@@ -170,7 +170,7 @@ TEST(Experiment, BandsAreMeansAndErrorsAtEachStep) {
   EXPECT_EQ(band_of(std::vector<LossPoints>{{{7, 1}}})[0].error, 0);
 }
 
-TEST(Experiment, LongCurvesAreThinnedWithoutAChangeOfTheirMean) {
+TEST(Experiment, ThinningKeepsTheMean) {
   LossPoints curve;
   double sum = 0;
   for (int64_t i = 1; i <= 3000; ++i) curve.emplace_back(i, std::sin(double(i))), sum += curve.back().second;
@@ -189,7 +189,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-TEST(Experiment, PlotsHaveACurveForEachRunAndABandForSeeds) {
+TEST(Experiment, PlotsHaveACurvePerRunAndABandForSeeds) {
   const test::TempFolder folder;
   const fs::path root = folder.path();
   for (int seed = 1; seed <= 3; ++seed) write_run(root / "wide" / ("seed_" + std::to_string(seed)), 0.1 * seed);
@@ -207,7 +207,7 @@ TEST(Experiment, PlotsHaveACurveForEachRunAndABandForSeeds) {
   }
 }
 
-TEST(Experiment, PlotsOfOddRunsAreStillPictures) {
+TEST(Experiment, PlotsHandleOddRuns) {
   const LossPanel panels[] = {{"none", {}},
                               {"empty", {{"a", {}}, {"b", {{}}}}},
                               {"one point", {{"a", {{{5, 1}}}}}},

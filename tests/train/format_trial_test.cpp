@@ -28,7 +28,7 @@ class FormatTrials : public testing::Test {
   ThreadTeam team_{TeamOptions{.threads = 1}};
 };
 
-TEST_F(FormatTrials, IsTriedOnceAndKept) {
+TEST_F(FormatTrials, AreRunOnceAndStored) {
   const bool native = isa_tier() == IsaTier::avx512bf16;
   EXPECT_FALSE(try_formats(of_width(128), 4, team_, kRoom, Figures::kept).rates) << "nothing is known yet";
   const FormatTrial now = try_formats(of_width(128), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(128), 4, team_, kRoom, Figures::kept);
@@ -43,7 +43,7 @@ TEST_F(FormatTrials, IsTriedOnceAndKept) {
 }
 
 // Like the seeds of an experiment, on a machine where nothing can be stored.
-TEST_F(FormatTrials, HoldsForTheProcessWithoutAProfile) {
+TEST_F(FormatTrials, LastForTheProcessWithoutAProfile) {
   setenv("RIDGE_CACHE", "/dev/null/nothing", 1);
   const FormatTrial now = try_formats(of_width(160), 4, team_, kRoom, Figures::measured), later = try_formats(of_width(160), 4, team_, kRoom, Figures::kept);
   ASSERT_EQ(bool(now.rates), bool(later.rates));
@@ -52,20 +52,20 @@ TEST_F(FormatTrials, HoldsForTheProcessWithoutAProfile) {
   }
 }
 
-TEST_F(FormatTrials, TakesNoMoreMemoryThanThereIs) {
+TEST_F(FormatTrials, StayWithinTheAvailableMemory) {
   const FormatTrial trial = try_formats(of_width(192), 4, team_, 1000, Figures::measured);
   EXPECT_FALSE(trial.rates);
   EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16);
 }
 
 // One head as wide as a whole large model: the trial stays small.
-TEST_F(FormatTrials, WideHeadsAreCut) {
+TEST_F(FormatTrials, SplitWideHeads) {
   GptConfig c = of_width(4096);
   c.heads = 1;
   EXPECT_EQ(bool(try_formats(c, 1, team_, int64_t(200) << 20, Figures::measured).rates), isa_tier() == IsaTier::avx512bf16);
 }
 
-TEST_F(FormatTrials, NarrowLayersAreNotTried) {
+TEST_F(FormatTrials, SkipNarrowLayers) {
   const FormatTrial trial = try_formats(of_width(64), 4, team_, kRoom, Figures::measured);
   EXPECT_FALSE(trial.rates);
   EXPECT_EQ(trial.reason.empty(), isa_tier() != IsaTier::avx512bf16) << trial.reason;

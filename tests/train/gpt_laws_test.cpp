@@ -76,7 +76,7 @@ std::vector<std::vector<Token>> targets_of(const GptRun& run) {
 }
 
 // The loss in nats per character and the corpus's limit cover the same characters: those of the validation windows, all or some of them.
-TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
+TEST_F(GptLaws, LossAndLowerBoundCountTheSameCharacters) {
   for (const char* tokenizer : {"tokenizer=char", "tokenizer=byte", "tokenizer=bpe"})
     for (const char* steps : {"steps=20", "steps=1000000"}) {
       SCOPED_TRACE(testing::Message() << tokenizer << " " << steps);
@@ -103,7 +103,7 @@ TEST_F(GptLaws, LossAndLimitAreOfTheSameCharacters) {
 }
 
 // Whatever the padding rows of the vocabulary contain, they appear in no sample and no file.
-TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
+TEST_F(GptLaws, PaddingIsNeitherSampledNorWritten) {
   config::Resolved s = settings({"preset=tiny", "layers=1", "width=24", "heads=2", "block=16", "batch=4", "threads=1", "steps=2"});
   RunOptions o = options();
   o.folder = folder_ / "run";
@@ -141,7 +141,7 @@ TEST_F(GptLaws, PaddingIsNeverSampledNorWritten) {
 }
 
 // init_from starts with the given weights, from a run (its best) or from a folder; another seed starts elsewhere.
-TEST_F(GptLaws, AFineTuningBeginsWithTheWeights) {
+TEST_F(GptLaws, FineTuningStartsFromTheWeights) {
   RunOptions o = options();
   o.folder = folder_ / "first";
   const config::Resolved s = small({"steps=5", "eval_interval=5"});
@@ -179,7 +179,7 @@ const Decision* row_of(const GptRun& run, const std::string& setting) {
 }
 
 // What the plan lists as largest at the peak is really allocated then: no more than the arenas hold, including the largest parameter.
-TEST_F(GptLaws, WhatIsLargestIsHeldAtThePeak) {
+TEST_F(GptLaws, LargestTensorsAreThoseAtThePeak) {
   const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu"}), options());
   const StepPlan& plan = run.step->plan();
   int64_t parameters = 0, activations = 0;
@@ -199,7 +199,7 @@ TEST_F(GptLaws, AFractionIsABudget) {
   EXPECT_LE(some.planned_bytes, some.budget.bytes);
 }
 
-TEST_F(GptLaws, LoadingIsAsAskedFor) {
+TEST_F(GptLaws, LoadingFollowsTheSettings) {
   const GptRun usual = plan_gpt_run(small({}), options()), deep = plan_gpt_run(small({"prefetch_factor=8"}), options());
   EXPECT_EQ(deep.trainer.prefetch, 8);
   EXPECT_NE(usual.trainer.prefetch, 8);
@@ -223,7 +223,7 @@ TEST_F(GptDepth, DeepModelsStayWithinTheirBudget) {
 }
 
 // Every automatic decision has a reason and, if there was a choice, the alternatives; both are in the text and in the document.
-TEST_F(GptLaws, EveryDecisionHasItsReason) {
+TEST_F(GptLaws, EveryDecisionHasAReason) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const std::string budget = "memory=" + std::to_string(resident_bytes() + (int64_t(90) << 20));
   for (const std::vector<std::string>& words :
@@ -252,7 +252,7 @@ TEST_F(GptLaws, EveryDecisionHasItsReason) {
 }
 
 // A resumed run keeps its split; if it no longer fits, the run says so and that its bits will differ.
-TEST_F(GptLaws, ChoicesThatDoNotFitAnyMoreAreToldOf) {
+TEST_F(GptLaws, ChoicesThatNoLongerFitAreReported) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   auto train = [&](std::vector<std::string> words, bool resume) {
     words.insert(words.begin(), {"preset=shakespeare-cpu", "batch=64", "threads=2", "sample_interval=none", "eval_interval=none", "checkpoint_interval=1"});

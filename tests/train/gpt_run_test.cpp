@@ -66,7 +66,7 @@ TEST_F(GptRunTest, PlansGpt2WithoutTakingItsMemory) {
 }
 
 // The preset is named after its size with GPT-2's vocabulary.
-TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
+TEST_F(GptRunTest, ExplainsWhyGpt2IsSmallerThanItsName) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const auto why = [&](const GptRun& run) { return run.decisions.front().why; };
   const GptRun bytes = plan_gpt_run(settings({"preset=gpt2", "batch=1", "block=64", "tokenizer=byte", "memory=8GiB"}), options());
@@ -74,7 +74,7 @@ TEST_F(GptRunTest, SaysWhyGpt2IsSmallerThanItsName) {
   EXPECT_EQ(why(plan_gpt_run(settings({"preset=tiny"}), options())).find("50257"), std::string::npos);
 }
 
-TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
+TEST_F(GptRunTest, AnyBatchFitsABudgetThatFitsOneSample) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   for (const char* batch : {"batch=4", "batch=64", "batch=1000"}) {
     const int64_t budget = beyond(84);
@@ -84,7 +84,7 @@ TEST_F(GptRunTest, EveryBatchFitsEveryBudgetThatOneSampleFits) {
   }
 }
 
-TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
+TEST_F(GptRunTest, MillionsOfSamplesAreNotLoadedAtOnce) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   const int64_t budget = beyond(200);
   const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=3000000", "memory=" + std::to_string(budget)}), options());
@@ -93,7 +93,7 @@ TEST_F(GptRunTest, MillionsOfSamplesAreNotHeldAtOnce) {
   EXPECT_EQ(run.step->plan().batch, 3000000);
 }
 
-TEST_F(GptRunTest, TooLittleForOneSampleIsRefusedWithWhatWouldFit) {
+TEST_F(GptRunTest, ErrorsQuoteABudgetThatFits) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   // A process that has planned once holds more memory than before; after that it does not grow.
   EXPECT_THROW(plan_gpt_run(settings({"preset=shakespeare-char", memory(90)}), options()), Error);
@@ -153,7 +153,7 @@ TEST_F(GptRunTest, TheQuotedBudgetIsTheSmallest) {
   }
 }
 
-TEST_F(GptRunTest, ProductsOfSettingsThatOverflowAreRefused) {
+TEST_F(GptRunTest, RejectsSettingsThatOverflow) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   auto refusal = [&](std::vector<std::string> words) {
     try {
@@ -183,7 +183,7 @@ TEST_F(GptRunTest, PlansAgainWhenOthersTookTheMemory) {
 }
 
 // The process's earlier peak is counted and reported, but that much need not be free again.
-TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
+TEST_F(GptRunTest, EarlierMemoryIsCountedButNotNeeded) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   { std::vector<char>(size_t(peak_resident_bytes() + 300 * kMiB), 'x'); }
   int asked = 0;
@@ -196,7 +196,7 @@ TEST_F(GptRunTest, WhatWasHeldBeforeIsCountedAndNotNeeded) {
   for (const std::string& notice : run.notices) EXPECT_EQ(notice.find("planned again"), std::string::npos) << notice;
 }
 
-TEST_F(GptRunTest, AccumulationSplitsTheBatchAsAsked) {
+TEST_F(GptRunTest, GradientAccumulationSplitsTheBatch) {
   const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=10", "accumulation=3"}), options());
   EXPECT_EQ(run.step->plan().micro, 4);
   EXPECT_EQ(run.step->plan().repeats, 2);
@@ -214,7 +214,7 @@ TEST_F(GptRunTest, EveryDecisionSaysWhoMadeIt) {
   }
 }
 
-TEST_F(GptRunTest, ValidationTakesAllWindowsWhereTheyAreCheap) {
+TEST_F(GptRunTest, ValidatesAllWindowsIfTheyAreCheap) {
   const GptRun cheap = plan_gpt_run(settings({"preset=tiny", "steps=100000"}), options());
   EXPECT_EQ(cheap.validation_windows, cheap.all_validation_windows);
   const GptRun dear = plan_gpt_run(settings({"preset=tiny", "steps=2", "batch=1"}), options());
@@ -226,20 +226,20 @@ const Decision& decision(const GptRun& run, const char* setting) {
   return *std::find_if(run.decisions.begin(), run.decisions.end(), [&](const Decision& d) { return d.setting == setting; });
 }
 
-TEST_F(GptRunTest, TheTableSaysWhatWillNotBeAsAsked) {
+TEST_F(GptRunTest, TheTableReportsUnmetRequests) {
   const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=4", "accumulation=3", "steps=20", "eval_interval=none"}), options());
   EXPECT_NE(decision(run, "micro-batch").why.find("3 parts asked for; 4 samples make 2"), std::string::npos) << decision(run, "micro-batch").why;
   EXPECT_NE(decision(run, "rate").why.find("the run ends on the way"), std::string::npos) << decision(run, "rate").why;
   EXPECT_EQ(decision(run, "validation").value, "none");
 }
 
-TEST_F(GptRunTest, ARateNeverRisesToItsEnd) {
+TEST_F(GptRunTest, TheLearningRateNeverRisesToItsEnd) {
   EXPECT_THROW(plan_gpt_run(settings({"preset=tiny", "batch=4", "min_lr=1"}), options()), Error);
   const GptRun run = plan_gpt_run(settings({"preset=shakespeare-cpu", "batch=4", "lr=1e-5"}), options());  // the preset's own final rate is 1e-4
   EXPECT_DOUBLE_EQ(run.trainer.schedule.min_lr, 1e-6);
 }
 
-TEST_F(GptRunTest, WeightsDecideAboutSizesAndTokens) {
+TEST_F(GptRunTest, WeightsDetermineSizesAndTokens) {
   const std::vector<std::string> words = {"preset=tiny", "layers=1", "width=16", "heads=2", "block=16", "batch=4", "threads=1", "sample_interval=none"};
   GptRun made = start_gpt_run(settings(words), options());
   const std::filesystem::path model = folder_ / "model";
@@ -284,7 +284,7 @@ TEST_F(GptRunTest, WeightsDecideAboutSizesAndTokens) {
   EXPECT_EQ(plan_gpt_run(from({"tokenizer=" + (folder_ / "kept.json")}), options()).model.width, 16);
 }
 
-TEST_F(GptRunTest, WhatToDoAfterDivergenceCanBeTyped) {
+TEST_F(GptRunTest, TheRemedyAfterDivergenceIsACommand) {
   RunOptions o = options();
   o.folder = folder_ / "my run";
   const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=4", "lr=0.3"}), o);
@@ -329,7 +329,7 @@ class GptResumeTest : public GptRunTest {
   static bool says(const Result& r, const char* what) { return r.notices.find(what) != std::string::npos; }
 };
 
-TEST_F(GptResumeTest, PartsOfABatchTrainToTheSameBits) {
+TEST_F(GptResumeTest, SplitBatchesTrainToTheSameBits) {
   const std::vector<std::string> words = {"steps=5", "batch=10", "accumulation=4"};
   const Result whole = train(words, false, false, false), parts = train(words, false, true, false);
   EXPECT_EQ(parts.plan.remainder, 1);
@@ -337,7 +337,7 @@ TEST_F(GptResumeTest, PartsOfABatchTrainToTheSameBits) {
   EXPECT_EQ(whole.outcome.final_val_loss, parts.outcome.final_val_loss);
 }
 
-TEST_F(GptResumeTest, TrimsThePoolsAfterEverySoManySteps) {
+TEST_F(GptResumeTest, TrimsThePoolsAtIntervals) {
   auto trimmed_after = [&](const char* frequency) {
     std::vector<int64_t> steps;
     int64_t left = 0;
@@ -358,7 +358,7 @@ TEST_F(GptResumeTest, TrimsThePoolsAfterEverySoManySteps) {
   EXPECT_EQ(trimmed_after("empty_cache_frequency=1"), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST_F(GptResumeTest, KeepsItsChoicesUnlessToldOtherwise) {
+TEST_F(GptResumeTest, KeepsItsChoicesUnlessOverridden) {
   EXPECT_EQ(train({"steps=4", "batch=8", "accumulation=2"}, false).plan.repeats, 2);
   const Result same = train({"steps=6", "batch=8"}, true);
   EXPECT_EQ(same.plan.repeats, 2);
@@ -372,7 +372,7 @@ TEST_F(GptResumeTest, KeepsItsChoicesUnlessToldOtherwise) {
   EXPECT_TRUE(says(narrow, "resumed, not bit-exact") && says(narrow, "precision was fp32, is bf16")) << narrow.notices;
 }
 
-TEST_F(GptResumeTest, DoesNotCompareLossesOfOtherWindows) {
+TEST_F(GptResumeTest, DoesNotCompareLossesOfDifferentWindows) {
   const Result few = train({"steps=2", "batch=8"}, false);
   const Result all = train({"steps=3", "batch=8", "eval_interval=1"}, true);
   EXPECT_TRUE(says(all, "counts no more")) << all.notices;
@@ -381,7 +381,7 @@ TEST_F(GptResumeTest, DoesNotCompareLossesOfOtherWindows) {
   EXPECT_FALSE(says(train({"steps=4", "batch=8", "eval_interval=1"}, true), "counts no more"));
 }
 
-TEST_F(GptResumeTest, RemembersTheWindowsThroughAPartWithoutValidation) {
+TEST_F(GptResumeTest, RemembersWindowsThroughAPartWithoutValidation) {
   EXPECT_EQ(train({"steps=2", "batch=8"}, false).outcome.own_steps, 2);
   const Result without = train({"steps=3", "batch=8", "eval_interval=none"}, true);
   EXPECT_EQ(without.outcome.steps, 3);
@@ -390,7 +390,7 @@ TEST_F(GptResumeTest, RemembersTheWindowsThroughAPartWithoutValidation) {
   EXPECT_TRUE(says(all, "counts no more")) << all.notices;
 }
 
-TEST_F(GptResumeTest, AFileThatIsNamedNowSaysItNow) {
+TEST_F(GptResumeTest, AConfigFileNamedNowOverridesTheRun) {
   train({"steps=4", "batch=8", "accumulation=2"}, false);
   auto repeats = [&](const std::filesystem::path& file) {
     config::Sources sources;
@@ -438,7 +438,7 @@ TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
 }
 
 // A folder of an earlier Ridge does not record the cut: its tokens stay as they were.
-TEST_F(GptRunTest, AResumedRunKeepsItsCutOfTexts) {
+TEST_F(GptRunTest, AResumedRunKeepsItsSplitOfTexts) {
   text_ = folder_ / "chinese.txt";
   std::ofstream file(text_);
   for (int i = 0; i < 40000; ++i) file << (i % 7 ? "你好世界中文" : " 。");

@@ -31,7 +31,7 @@ TEST(GptTask, TakesItsSizesFromThePreset) {
 }
 
 // The sizes of nanoGPT and GPT-2, the latter with their parameter counts.
-TEST(GptTask, PresetsAreTheModelsTheyAreNamedFor) {
+TEST(GptTask, PresetsMatchTheirModels) {
   struct {
     const char* preset;
     int64_t layers, heads, width, block, batch;
@@ -61,7 +61,7 @@ TEST(GptTask, PresetsAreTheModelsTheyAreNamedFor) {
 }
 
 // Initialized as in nanoGPT: standard deviation 0.02, divided by sqrt(2 · layers) for projections into the residual stream; and which parameters decay.
-TEST(GptTask, WeightsBeginAsInNanoGpt) {
+TEST(GptTask, InitialWeightsMatchNanoGpt) {
   GptConfig c = gpt_config(settings({"preset=shakespeare-char", "bias=true"}), 65);
   const std::vector<Parameter> all = gpt_parameters(c);
   for (size_t i = 0; i < all.size(); ++i) {
@@ -85,7 +85,7 @@ TEST(GptTask, WeightsBeginAsInNanoGpt) {
   }
 }
 
-TEST(GptTask, TakesWhatIsAskedForBeforeThePreset) {
+TEST(GptTask, SettingsOverrideThePreset) {
   const GptConfig c = gpt_config(settings({"preset=tiny", "layers=3", "norm=rms", "pos=rope", "mlp=swiglu", "kv_heads=1", "bias=true"}), 17);
   EXPECT_EQ(c.layers, 3);
   EXPECT_EQ(c.kv_heads, 1);
@@ -93,7 +93,7 @@ TEST(GptTask, TakesWhatIsAskedForBeforeThePreset) {
   EXPECT_TRUE(c.norm == GptConfig::Norm::rms && c.position == GptConfig::Position::rope && c.mlp == GptConfig::Mlp::swiglu);
 }
 
-TEST(GptTask, IsDescribedInWholeWords) {
+TEST(GptTask, IsDescribedInWords) {
   const GptConfig one = gpt_config(settings({"preset=tiny", "layers=1", "heads=1", "width=16", "block=8"}), 17);
   EXPECT_EQ(model_text(one), "1 layer, 1 head, 16 wide, block 8");
   EXPECT_EQ(model_identity(one), "1 layers, 1 heads, 16 wide, block 8") << "as earlier builds stored it";

@@ -99,7 +99,7 @@ TEST_P(NonFinite, GradientStoresNothing) {
   EXPECT_EQ(step.state().applied, 0);
 }
 
-TEST_P(NonFinite, ParameterIsNotSpread) {
+TEST_P(NonFinite, ParametersDoNotSpread) {
   const StepModel model = regression();
   TrainStep step(model, options());
   start(step, model);
@@ -130,7 +130,7 @@ TEST_P(NonFinite, CountStoresNothing) {
   }
 }
 
-TEST_P(NonFinite, RatesAreRefused) {
+TEST_P(NonFinite, RatesAreRejected) {
   const StepModel model = regression();
   TrainStep step(model, options());
   start(step, model);
@@ -147,7 +147,7 @@ TEST_P(NonFinite, RatesAreRefused) {
 }
 
 // The program's own flag, independent of the source of the numbers: each scalar that the update reads, one after another, whole and in parts.
-TEST_P(NonFinite, ScalarsAreJudged) {
+TEST_P(NonFinite, ScalarsAreChecked) {
   const StepModel model = regression();
   const StepOptions o = options();
   const StepPrograms programs(model, o);
@@ -189,7 +189,7 @@ TEST_P(NonFinite, ScalarsAreJudged) {
   }
 }
 
-TEST(Settings, ThatCannotKeepWeightsFiniteAreRefused) {
+TEST(Settings, ThatMakeWeightsNonFiniteAreRejected) {
   const StepModel model = regression();
   using Kind = Optimizer::Kind;
   auto refused = [&](const char* what, Kind kind, double StepOptions::*own, double Optimizer::*of_optimizer, std::initializer_list<double> values) {

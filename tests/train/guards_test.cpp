@@ -11,7 +11,7 @@ namespace {
 using Verdict = Guards::Verdict;
 using Batches = std::vector<int64_t>;
 
-TEST(Guards, RollBackAfterThreeStrikesInARow) {
+TEST(Guards, RollBackAfterThreeFailuresInARow) {
   Guards g;
   EXPECT_EQ(g.judge(0, true, false), Verdict::good);
   EXPECT_EQ(g.judge(1, false, false), Verdict::skipped);
@@ -41,7 +41,7 @@ TEST(Guards, StopInsteadOfAFourthRollBack) {
   for (int64_t batch = 0; batch < 3; ++batch) EXPECT_EQ(resumed.judge(batch, false, false), batch == 2 ? Verdict::stop : Verdict::skipped);
 }
 
-TEST(Guards, DoNotMindTheSearchForALossScale) {
+TEST(Guards, IgnoreTheLossScaleSearch) {
   Guards g;
   for (int64_t batch = 0; batch < 1000; ++batch) EXPECT_EQ(g.judge(batch, false, true), Verdict::skipped);
   EXPECT_EQ(g.skipped(), 1000);
@@ -55,7 +55,7 @@ TEST(Guards, DoNotMindTheSearchForALossScale) {
 }
 
 // Checks against the law stated differently: for each step, count back the strikes since the last good step or roll-back.
-TEST(Guards, FollowTheLawForAnySequence) {
+TEST(Guards, MatchTheSpecificationForAnySequence) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     Guards g;

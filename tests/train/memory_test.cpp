@@ -28,7 +28,7 @@ StepModel wide_model() {
 // With `touch` all memory is resident before the first step. Scratch counts every thread, however many there are.
 class PlannedMemory : public ::testing::TestWithParam<std::tuple<bool, int>> {};
 
-TEST_P(PlannedMemory, IsWhatTheSystemCounts) {
+TEST_P(PlannedMemory, MatchesResidentMemory) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   std::vector<float> x(size_t(kWideBatch * kWideWidth), 0.1f);
   std::vector<int64_t> targets(size_t(kWideBatch), 3);

@@ -27,7 +27,7 @@ std::string lines(int64_t first, int64_t last) {
   return out;
 }
 
-TEST(MetricsFile, AppendsALineForEachRow) {
+TEST(MetricsFile, AppendsOneLinePerRow) {
   TempFolder folder;
   write_text(folder / "m", "of an earlier run\n");
   {
@@ -41,7 +41,7 @@ TEST(MetricsFile, AppendsALineForEachRow) {
   EXPECT_EQ(read_text(folder / "m"), lines(0, 3));
 }
 
-TEST(MetricsFile, HoldsNoNumberThatIsNotFinite) {
+TEST(MetricsFile, ContainsOnlyFiniteNumbers) {
   TempFolder folder;
   using Limits = std::numeric_limits<double>;
   MetricsFile file(folder / "m", -1);
@@ -52,7 +52,7 @@ TEST(MetricsFile, HoldsNoNumberThatIsNotFinite) {
 }
 
 // Truncated at every byte, resumed from every step.
-TEST(MetricsFile, IsCutBackToTheStepThatIsResumed) {
+TEST(MetricsFile, IsTruncatedToTheResumedStep) {
   TempFolder folder;
   const std::string whole = lines(1, 6);
   for (size_t size = 0; size <= whole.size(); ++size)
@@ -86,7 +86,7 @@ TEST(MetricsFile, WritesNothingWithoutAPath) {
   file.flush();
 }
 
-TEST(MetricsFile, SaysThatTheDiskIsFullAndGoesOnWhenItIsNot) {
+TEST(MetricsFile, ReportsAFullDiskAndRecovers) {
   try {
     MetricsFile full("/dev/full", -1);
     full.add(Row{{"step", 1}});

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "step/read_program.h"
-#include "train/experiment.h"
 #include "train/device_like_backend.h"
+#include "train/experiment.h"
 #include "train/loss_plot.h"
 #include "train/small_run.h"
 
@@ -205,7 +205,7 @@ TEST(OnPolicy, ResumesBitForBit) {
   }
 }
 
-TEST(OnPolicy, ADeviceThatWorksByItselfHasEndedBeforeItCollects) {
+TEST(OnPolicy, AnAsynchronousDeviceFinishesBeforeCollecting) {
   TempFolder folder;
   DeviceLikeBackend device;
   CorridorRun{.folder = folder / "near"}();
@@ -217,7 +217,7 @@ TEST(OnPolicy, ADeviceThatWorksByItselfHasEndedBeforeItCollects) {
 }
 
 // A roll-back undoes the walkers' moves since the checkpoint along with the weights.
-TEST(OnPolicy, GoesBackWithItsState) {
+TEST(OnPolicy, RollsBackItsState) {
   TempFolder folder;
   CorridorRun{.folder = folder / "whole"}();
   int bad = 3;
@@ -230,14 +230,14 @@ TEST(OnPolicy, GoesBackWithItsState) {
   EXPECT_TRUE(b.state["left_out"].empty()) << "a position is no batch that could be left out";
 }
 
-TEST(OnPolicy, EndsAtATargetThatIsHigh) {
+TEST(OnPolicy, StopsAtAHighTarget) {
   const Outcome o = CorridorRun{.folder = {}, .target = 100}();
   EXPECT_EQ(o.end, Outcome::End::target);
   EXPECT_EQ(o.reason, "validation exits 100.0000 is at the target of 100");
   EXPECT_LT(o.steps, 40);
 }
 
-TEST(OnPolicy, AStateThatIsMissingIsAnError) {
+TEST(OnPolicy, MissingStateIsAnError) {
   TempFolder folder;
   CorridorRun run{.folder = folder / "run"};
   struct Crash {};

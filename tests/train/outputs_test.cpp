@@ -45,7 +45,7 @@ struct Breakable : TrainerView {
   }
 };
 
-TEST(Outputs, AreToldOfOnceTriedAgainAndSwitchedOff) {
+TEST(Outputs, FailuresAreReportedOnceRetriedAndSwitchedOff) {
   Breakable first, second, third;
   double now = 0;
   Outputs all({&first, &second, &third}, [&] { return now; });
@@ -73,7 +73,7 @@ TEST(Outputs, AreToldOfOnceTriedAgainAndSwitchedOff) {
 }
 
 // Events that an output only buffers or skips do not show that it works again.
-TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
+TEST(Outputs, RecoverAfterASuccessfulWrite) {
   TempFolder folder;
   Breakable broken;
   for (const bool writes : {false, true}) {
@@ -107,7 +107,7 @@ TEST(Outputs, WorkAgainWhenTheyHaveWritten) {
 }
 
 // The last event is retried once, because there is no later chance; then the loss is reported.
-TEST(Outputs, WriteLastFilesTwice) {
+TEST(Outputs, RetryTheLastFiles) {
   for (const int failures : {0, 1, 2}) {
     Breakable view;
     Outputs all({&view});
@@ -155,7 +155,7 @@ TEST(Outputs, MayAllFail) {
   Outputs({}).on_notice("to nobody");
 }
 
-TEST(Outputs, ChangeNothingThatARunComputes) {
+TEST(Outputs, DoNotChangeResults) {
   TempFolder folder;
   SmallRun plain{.folder = folder / "plain"};
   plain();
@@ -171,7 +171,7 @@ TEST(Outputs, ChangeNothingThatARunComputes) {
   expect_same(Trace(plain.folder), Trace(run.folder));
 }
 
-TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
+TEST(Outputs, LosingTensorBoardKeepsTheRun) {
   TempFolder folder;
   test::write_text(folder / "file", "x");
   for (const int64_t steps : {30, 700}) {
@@ -196,7 +196,7 @@ TEST(Outputs, LoseTensorBoardAndKeepTheRun) {
 }
 
 // Nothing can read stdout: it is on a full disk, or a pipe whose reader has gone.
-TEST(Outputs, LoseTheTerminalAndKeepTheRun) {
+TEST(Outputs, LosingTheTerminalKeepsTheRun) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   std::fflush(stdout);
@@ -211,7 +211,7 @@ TEST(Outputs, LoseTheTerminalAndKeepTheRun) {
   EXPECT_EQ(count_of(run.notices, std::string(kMaxListed) + "[stdout] what is printed cannot be written: No space left on device"), 1);
 }
 
-TEST(Outputs, LoseSamplesAndKeepTheRun) {
+TEST(Outputs, LosingSamplesKeepsTheRun) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .steps = 90};
   int asked = 0;
@@ -223,7 +223,7 @@ TEST(Outputs, LoseSamplesAndKeepTheRun) {
 }
 
 // A roll-back reopens the metrics file.
-TEST(Outputs, LoseMetricsInARollBackAndKeepTheRun) {
+TEST(Outputs, LosingMetricsInARollBackKeepsTheRun) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   run.factor = [](int64_t batch) { return batch >= 12 && batch < 15 ? std::numeric_limits<float>::quiet_NaN() : 1.f; };

@@ -65,7 +65,7 @@ TEST_P(Padding, DoesNotChangeTheFirstValues) {
   }
 }
 
-TEST_P(Padding, IsHarmlessWhateverItHolds) {
+TEST_P(Padding, IsHarmlessWithAnyContent) {
   const GptConfig c = padded(config(), 64);
   const StepModel model = gpt_step_model(c, kPaddedBatch);
   TrainStep step(model, {});
@@ -78,7 +78,7 @@ TEST_P(Padding, IsHarmlessWhateverItHolds) {
   EXPECT_EQ(step.evaluate(batch.data, kPaddedBatch).sum, before);
 }
 
-TEST_P(Padding, IsNoToken) {
+TEST_P(Padding, IsNeverAToken) {
   const GptConfig c = padded(config(), 64);
   const StepModel model = gpt_step_model(c, kPaddedBatch);
   TrainStep step(model, {});
@@ -98,7 +98,7 @@ TEST(Padding, CostsNoKernel) {
   EXPECT_EQ(TrainStep(gpt_step_model(padded(c, 128), kPaddedBatch), {}).plan().kernels, plain);
 }
 
-TEST(Padding, BelowTheVocabularyIsRefused) { EXPECT_THROW(gpt_parameters(padded(tiny_gpt(65), 64)), Error); }
+TEST(Padding, BelowTheVocabularyIsRejected) { EXPECT_THROW(gpt_parameters(padded(tiny_gpt(65), 64)), Error); }
 
 }  // namespace
 }  // namespace ridge

@@ -43,7 +43,7 @@ TEST(Poison, OneBadBatchCostsOneStep) {
 }
 
 // After a roll-back the run matches, bit for bit, a run on data without those batches.
-TEST(Poison, ThreeBadBatchesAreLeftOut) {
+TEST(Poison, SkipsThreeBadBatches) {
   TempFolder folder;
   SmallRun bad{.folder = folder / "bad", .factor = poison_at({11, 12, 13}, kNan)};
   const Outcome out = bad();
@@ -61,7 +61,7 @@ TEST(Poison, ThreeBadBatchesAreLeftOut) {
   EXPECT_EQ(a.metrics, b.metrics);
 }
 
-TEST(Poison, DataThatStaysBadEndsTheRun) {
+TEST(Poison, PersistentBadDataEndsTheRun) {
   for (float poison : kPoisons) {
     SCOPED_TRACE(poison);
     TempFolder folder;
@@ -84,7 +84,7 @@ TEST(Poison, DataThatStaysBadEndsTheRun) {
   }
 }
 
-TEST(Poison, BadFromTheFirstStepEndsTheRun) {
+TEST(Poison, BadDataFromTheFirstStepEndsTheRun) {
   TempFolder folder;
   const Outcome out = SmallRun{.folder = folder / "run", .factor = [](int64_t) { return kNan; }}();
   EXPECT_EQ(out.end, Outcome::End::diverged);
@@ -92,7 +92,7 @@ TEST(Poison, BadFromTheFirstStepEndsTheRun) {
   expect_finite(folder.path());
 }
 
-TEST(Poison, NothingReachesTheDiskWhateverIsDrawn) {
+TEST(Poison, NothingBadReachesTheDisk) {
   std::mt19937 random(11);
   int finished = 0, rolled_back = 0;
   for (int round = 0; round < 10; ++round) {
@@ -112,7 +112,7 @@ TEST(Poison, NothingReachesTheDiskWhateverIsDrawn) {
 }
 
 // A scale that is far too large is halved until it fits: many skipped steps in a row, none of them a strike.
-TEST(Poison, LookingForALossScaleIsNoStrike) {
+TEST(Poison, LossScaleSearchIsNotAFailure) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .steps = 80, .precision = Precision::fp16, .loss_scale = {.initial = 0x1p60, .cap = 0x1p60}};
   const Outcome out = run();

@@ -48,7 +48,7 @@ TEST(Precision, SixteenBitsTrainLikeThirtyTwo) {
 }
 
 // One step from the same weights: gradients differ by rounding to 8 or 11 bits.
-TEST(Precision, GradientsAreThoseOfF32ToRounding) {
+TEST(Precision, GradientsMatchF32UpToRounding) {
   Training full(with(Precision::fp32)), brain(with(Precision::bf16)), half(with(Precision::fp16));
   const StepMetrics a = full.once(1), b = brain.once(1), c = half.once(1);
   EXPECT_NEAR(b.loss, a.loss, 4e-3 * a.loss);
@@ -101,7 +101,7 @@ TEST(LossScale, OfAnySizeGivesTheSameNorm) {
 }
 
 // Far too high: halved at each step, and nothing else changes until it fits.
-TEST(LossScale, ThatOverflowsIsFoundAndLowered) {
+TEST(LossScale, IsLoweredOnOverflow) {
   StepOptions o = with(Precision::fp16);
   o.loss_scale.initial = std::exp2(40), o.loss_scale.cap = std::exp2(60);
   Training run(o);
@@ -146,7 +146,7 @@ TEST(LossScale, IsNotLoweredByABadLoss) {
 }
 
 // At the lowest scale there is nothing left to try: that is a real failure.
-TEST(LossScale, AtItsFloorIsNoSearch) {
+TEST(LossScale, AtItsMinimumStopsTheSearch) {
   StepModel m;
   m.parameters = {{"w", {4, 4}, 0, 0, false}};
   m.batch = {{DType::f32, {2, 4}}};
@@ -170,7 +170,7 @@ TEST(LossScale, AtItsFloorIsNoSearch) {
 }
 
 // The highest AVX-512 tier differs only in products of bf16 pairs: a run uses that tier only if its programs have such products.
-TEST(StepTier, IsTheOneThatTheBitsComeFrom) {
+TEST(StepTier, IsTheLowestWithTheSameBits) {
   auto tier = [](bool casts, Precision precision, bool in_loop = false) {
     StepModel m;
     m.batch = {{DType::f32, {4, 8}}};

@@ -53,7 +53,7 @@ struct Watcher : TrainerView {
   }
 };
 
-TEST(Telling, TellsEveryStepOnceAndInItsPlace) {
+TEST(Reporting, ReportsEveryStepOnceAndInOrder) {
   TempFolder folder;
   Watcher watcher;
   watcher.folder = folder / "run";
@@ -69,7 +69,7 @@ TEST(Telling, TellsEveryStepOnceAndInItsPlace) {
 }
 
 // The file has the same numbers as the observers get, to nine digits; null if one is not finite.
-TEST(Telling, WritesWhatItTells) {
+TEST(Reporting, WritesWhatItReports) {
   struct Keeper : TrainerView {
     std::vector<Progress> steps;
     void on_step(const Progress& p) override { steps.push_back(p); }
@@ -103,7 +103,7 @@ TEST(Telling, WritesWhatItTells) {
   EXPECT_EQ(at, 30u);
 }
 
-TEST(Telling, LeavesTheRowsOfARunThatEndsByAnError) {
+TEST(Reporting, WritesRowsOfARunThatFails) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   run.factor = [](int64_t batch) -> float {
@@ -118,7 +118,7 @@ TEST(Telling, LeavesTheRowsOfARunThatEndsByAnError) {
 }
 
 // A disk without space for rows costs no training; it is reported once, and the loss of rows at the end.
-TEST(Telling, TrainsOnWhereRowsCannotBeWritten) {
+TEST(Reporting, TrainingContinuesIfRowsCannotBeWritten) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   fs::create_directories(run.folder);
@@ -135,7 +135,7 @@ TEST(Telling, TrainsOnWhereRowsCannotBeWritten) {
 }
 
 // More rows than there is space for: the run continues to its end and its last checkpoint.
-TEST(Telling, TrainsOnWhereRowsHaveNoRoomAtAll) {
+TEST(Reporting, TrainingContinuesWithoutRoomForRows) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .steps = 700};
   run.checkpoint_interval = 350;
@@ -150,7 +150,7 @@ TEST(Telling, TrainsOnWhereRowsHaveNoRoomAtAll) {
 }
 
 // Every row has the total time spent waiting for data: almost nothing if batches are ready, more if making one takes longer than a step.
-TEST(Telling, CountsTheWaitForData) {
+TEST(Reporting, CountsWaitingForData) {
   auto waits = [](const fs::path& folder) {
     std::vector<double> all;
     std::ifstream in(folder / "metrics.jsonl");
@@ -177,7 +177,7 @@ TEST(Telling, CountsTheWaitForData) {
 }
 
 // Rates use wall-clock time: no rate exceeds what the wait for data allows. The steps' own times exclude that wait.
-TEST(Telling, CountsTheWaitForDataInItsRates) {
+TEST(Reporting, RatesIncludeWaitingForData) {
   TempFolder folder;
   DeviceLikeBackend device;
   for (Backend* backend : {&default_backend(), static_cast<Backend*>(&device)}) {
@@ -213,7 +213,7 @@ TEST(Telling, CountsTheWaitForDataInItsRates) {
 }
 
 // A utilisation above 100 % is not shown: files say why it is missing, as the screen does.
-TEST(Telling, MetricsHoldNoRoofAboveOne) {
+TEST(Reporting, MetricsNeverShowARoofAboveOne) {
   TempFolder folder;
   for (const double min_seconds : {1e3, 1e-9}) {
     SmallRun run{.folder = folder / fmt::format("{}", min_seconds)};
@@ -234,7 +234,7 @@ TEST(Telling, MetricsHoldNoRoofAboveOne) {
 }
 
 // A slow step is reported as slow, and only that one.
-TEST(Telling, TellsEachStepsOwnTime) {
+TEST(Reporting, ReportsTheTimeOfEachStep) {
   struct SlowOnce : DeviceLikeBackend {
     bool slow = false;
     void wait_for(int64_t mark) override {
@@ -256,7 +256,7 @@ TEST(Telling, TellsEachStepsOwnTime) {
 }
 
 // A step's time is broken down; on an asynchronous device this uses the updates of steps that are waited for anyway.
-TEST(Telling, KnowsWhatUpdatesTake) {
+TEST(Reporting, MeasuresUpdates) {
   TempFolder folder;
   DeviceLikeBackend device;
   for (Backend* backend : {&default_backend(), static_cast<Backend*>(&device)}) {
@@ -268,7 +268,7 @@ TEST(Telling, KnowsWhatUpdatesTake) {
 
 // By default validations take at most a twentieth of the time, counting a sample as a third of a training sample, except for the one at the end; with little
 // validation data they are frequent.
-TEST(Telling, ValidatesWithinItsShareOfTheTime) {
+TEST(Reporting, ValidatesWithinItsShareOfTheTime) {
   for (const int64_t batches : {1, 2, 10, 40})
     for (const int64_t steps : {1, 30, 100, 300}) {
       SCOPED_TRACE(testing::Message() << batches << " batches, " << steps << " steps");
@@ -302,7 +302,7 @@ std::vector<int64_t> saved_steps(SmallRun run) {
   return saved;
 }
 
-TEST(Saving, RestsUnlessAskedNotTo) {
+TEST(Saving, PausesBetweenCheckpoints) {
   using Steps = std::vector<int64_t>;
   TempFolder folder;
   DeviceLikeBackend device;

@@ -70,7 +70,7 @@ TEST(Resume, EndsWithTheSameBits) {
   }
 }
 
-TEST(Resume, CanHappenAtEveryStep) {
+TEST(Resume, WorksAtEveryStep) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .before = crash_at(Phase::step, 1)};
   EXPECT_THROW(run(), Crash);
@@ -85,7 +85,7 @@ TEST(Resume, CanHappenAtEveryStep) {
 }
 
 // In any phase: the step is finished, a checkpoint saved, and the resumed run continues as if nothing had happened.
-TEST(Resume, FollowsASignal) {
+TEST(Resume, WorksAfterASignal) {
   struct {
     Phase phase;
     int64_t step;
@@ -114,7 +114,7 @@ TEST(Resume, FollowsASignal) {
 }
 
 // A validation that a signal interrupted is made up for, and its best result is recorded.
-TEST(Resume, MakesUpForAValidation) {
+TEST(Resume, CatchesUpOnAMissedValidation) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .handle_signals = true};
   run.before = [](Phase phase, int64_t step) {
@@ -128,7 +128,7 @@ TEST(Resume, MakesUpForAValidation) {
   EXPECT_EQ(trace.best, 10);
 }
 
-TEST(Resume, KeepsLeftOutBatchesAndRollBacks) {
+TEST(Resume, KeepsSkippedBatchesAndRollBacks) {
   auto bad = [](int64_t batch) { return batch >= 11 && batch <= 13 ? std::numeric_limits<float>::quiet_NaN() : 1.0f; };
   TempFolder folder;
   SmallRun whole{.folder = folder / "whole", .factor = bad};
@@ -149,7 +149,7 @@ TEST(Resume, KeepsLeftOutBatchesAndRollBacks) {
   }
 }
 
-TEST(Resume, UsesThePreviousCheckpointWhenTheNewestIsDamaged) {
+TEST(Resume, UsesThePreviousCheckpointIfTheNewestIsDamaged) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run", .before = crash_at(Phase::step, 17)};
   EXPECT_THROW(run(), Crash);
@@ -162,7 +162,7 @@ TEST(Resume, UsesThePreviousCheckpointWhenTheNewestIsDamaged) {
 }
 
 // A failing save costs that checkpoint but not the run, whichever call fails: tries every call of the save after step 5.
-TEST(Resume, GoesOnWhenACheckpointCannotBeSaved) {
+TEST(Resume, TrainingContinuesIfACheckpointCannotBeSaved) {
   const FileCalls calls = FileFaults::calls();
   int before = 0, after = 0;
   {
@@ -201,7 +201,7 @@ struct FillingDisk {
   }
 };
 
-TEST(Resume, FollowsAFullDisk) {
+TEST(Resume, WorksAfterAFullDisk) {
   FileCalls calls = kSystemFileCalls;
   calls.write = FillingDisk::write;
   for (int writes : {60, 130, 200}) {
@@ -218,7 +218,7 @@ TEST(Resume, FollowsAFullDisk) {
   }
 }
 
-TEST(Resume, SaysWhyItCannot) {
+TEST(Resume, ExplainsFailures) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   run();
@@ -241,7 +241,7 @@ TEST(Resume, SaysWhyItCannot) {
   EXPECT_TRUE(says(damaged, "no checkpoint to go on from") && says(damaged, "in another folder with --out DIR")) << damaged;
 }
 
-TEST(Resume, GoesOnBeyondTheFirstEnd) {
+TEST(Resume, ContinuesBeyondTheOriginalEnd) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   run();

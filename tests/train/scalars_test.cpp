@@ -63,7 +63,7 @@ std::vector<float> weights_of(TrainStep& step) {
   return w;
 }
 
-TEST(Scalars, AreMeansOfTheWholeBatchHoweverItIsSplit) {
+TEST(Scalars, AreMeansOfTheWholeBatch) {
   const ScoredBatch batch;
   for (const int64_t micro : {kRows, int64_t(4), int64_t(1)})
     for (const bool gpu : {false, true}) {
@@ -89,7 +89,7 @@ TEST(Scalars, AreMeansOfTheWholeBatchHoweverItIsSplit) {
     }
 }
 
-TEST(Scalars, StepsUnderWayKeepTheirOwn) {
+TEST(Scalars, StepsInFlightKeepTheirOwn) {
   const ScoredBatch batch;
   const StepModel model = scored_model(true);
   DeviceLikeBackend device;
@@ -105,7 +105,7 @@ TEST(Scalars, StepsUnderWayKeepTheirOwn) {
   }
 }
 
-TEST(Scalars, BadOnesAreRefusedByName) {
+TEST(Scalars, BadOnesAreRejectedByName) {
   auto refusal = [](std::vector<std::string> names, int what, int64_t micro = 0) -> std::string {
     StepModel m = scored_model(false);
     m.loss = [=, plain = m.loss](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands& r) {
@@ -136,7 +136,7 @@ TEST(Scalars, BadOnesAreRefusedByName) {
   EXPECT_NE(refusal({"a"}, 4, 3).find("it reduces over the batch axis"), std::string::npos) << refusal({"a"}, 4, 3);
 }
 
-TEST(Scalars, AStepTellsAUserItsAccuracy) {
+TEST(Scalars, CompiledStepsReportAccuracy) {
   seed(3);
   Linear net(2, 3);
   const Tensor x = normal({20, 2});
@@ -171,7 +171,7 @@ TEST(Scalars, AStepTellsAUserItsAccuracy) {
   }
 }
 
-TEST(Scalars, AreShownOnTheLineAndInJson) {
+TEST(Scalars, AppearInTheLiveLineAndInJson) {
   const std::vector<std::string> names = {"accuracy", "kl"};
   Progress p;
   p.step = 3, p.steps = 10, p.loss = 1.5, p.scalar_names = names, p.scalars[0] = 0.75, p.scalars[1] = 0.01;
@@ -192,7 +192,7 @@ TEST(Scalars, AreShownOnTheLineAndInJson) {
 }
 
 // Draws depend only on seed and number; parameters are the step's current ones, on any device.
-TEST(ReadPrograms, ReadTheStepsOwnParameters) {
+TEST(ReadPrograms, ReadTheParametersOfTheStep) {
   const ScoredBatch batch;
   const StepModel model = scored_model(false);
   for (const bool gpu : {false, true}) {

@@ -11,7 +11,7 @@ namespace {
 using Kind = Schedule::Kind;
 constexpr double kEps = 1e-15;  // rates of 1e-3 in double
 
-TEST(Schedule, CosineIsNanoGpts) {
+TEST(Schedule, CosineMatchesNanoGpt) {
   const Schedule s{Kind::cosine, 1e-3, 1e-4, 100, 2000};
   EXPECT_NEAR(s.rate(0), 1e-3 / 101, kEps);
   EXPECT_NEAR(s.rate(99), 1e-3 * 100 / 101, kEps);

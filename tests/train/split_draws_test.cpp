@@ -168,7 +168,7 @@ const std::vector<DrawCase>& draw_cases() {
 
 class SplitDraws : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(SplitDraws, AreThoseOfTheWholeBatch) {
+TEST_P(SplitDraws, MatchTheWholeBatch) {
   const DrawCase& c = draw_cases()[GetParam()];
   const bool in_loop = std::string(c.name).find("loop") != std::string::npos;
   StepOptions o;
@@ -223,7 +223,7 @@ TEST(SplitDraws, CountElementsOfTheWholeBatch) {
   }
 }
 
-TEST(SplitSizes, AProductThatSumsOverTheBatchIsFoundOnEitherSide) {
+TEST(SplitSizes, ProductsThatSumOverTheBatchAreFound) {
   Graph g;
   Builder b(g);
   const NodeId x = g.input({DType::f32, {8, 8}}, "x"), w = g.input({DType::f32, {8, 8}}, "w");
@@ -233,7 +233,7 @@ TEST(SplitSizes, AProductThatSumsOverTheBatchIsFoundOnEitherSide) {
   }
 }
 
-TEST(SplitSizes, AnotherInputForAnotherNumberOfSamplesIsADifference) {
+TEST(SplitSizes, InputsThatDependOnTheBatchSizeAreFound) {
   auto difference = [](bool other) {
     Graph graphs[2];
     std::vector<BatchTrace> traces;
@@ -252,7 +252,7 @@ TEST(SplitSizes, AnotherInputForAnotherNumberOfSamplesIsADifference) {
 }
 
 // Two batch sizes determine how a third is built. A single sample needs fewer nodes for the same model: nothing is broadcast.
-TEST(SplitSizes, AThirdSizeIsAsTheOtherTwoPredict) {
+TEST(SplitSizes, AThirdSizeMatchesThePrediction) {
   auto unpredicted = [](int64_t third, const std::function<int64_t(int64_t)>& length) {
     Graph graphs[3];
     std::vector<BatchTrace> traces;
@@ -276,7 +276,7 @@ TEST(SplitSizes, AThirdSizeIsAsTheOtherTwoPredict) {
             "expand f32[batch]: its axis 0 has 5 elements for 5 samples and 8 for 8, not 5 as other numbers of samples say");
 }
 
-TEST(SplitSizes, WhatDependsOnTheNumberOfSamplesIsRefusedByName) {
+TEST(SplitSizes, RejectsDependenceOnTheBatchSizeByName) {
   struct Case {
     LossOf loss;
     const char* says;
@@ -386,7 +386,7 @@ std::string resumed_from_version_1(const LossOf& loss, const char* micro) {
   return testing::internal::GetCapturedStdout();
 }
 
-TEST(DrawsVersion, AFolderWhoseNumbersChangedSaysSoWhenItIsResumed) {
+TEST(DrawsVersion, ResumingReportsChangedRandomNumbers) {
   const LossOf sample_first = [](const Weights& w, const Tensor& x) { return squares(dropout(matmul(x, w.w), 0.5), x); };
   const LossOf flattened = [](const Weights& w, const Tensor& x) { return squares(dropout(matmul(flat(x), w.w), 0.5), x); };
   const LossOf loop = [](const Weights& w, const Tensor& x) {

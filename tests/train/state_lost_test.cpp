@@ -54,7 +54,7 @@ class StateLost : public ::testing::TestWithParam<bool> {
   DeviceLikeBackend device_;
 };
 
-TEST_P(StateLost, IsToldHoweverARunEnds) {
+TEST_P(StateLost, IsReportedForEveryEnd) {
   TempFolder folder;
   SmallRun plain = run_in(folder / "plain");
   plain();
@@ -88,7 +88,7 @@ TEST_P(StateLost, IsToldHoweverARunEnds) {
 }
 
 // Only what is unwritten at the end is lost: earlier failures cost nothing.
-TEST_P(StateLost, IsNotWhereTheLastCheckpointIsThere) {
+TEST_P(StateLost, IsNotReportedIfTheLastCheckpointExists) {
   TempFolder folder;
   SmallRun run = run_in(folder / "run");
   run.before = [](Phase phase, int64_t step) {
@@ -117,7 +117,7 @@ TEST_P(StateLost, EndsARunAfterThreeFailures) {
 INSTANTIATE_TEST_SUITE_P(HostAndDevice, StateLost, ::testing::Bool());
 
 // Training without a folder or without checkpoints was the user's choice.
-TEST(StateKept, IsNotLostWhereNothingIsWritten) {
+TEST(StateKept, WithoutAFolderNothingIsLost) {
   const Outcome out = SmallRun{}();
   EXPECT_FALSE(out.state_lost_since);
 }

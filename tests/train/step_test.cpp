@@ -98,7 +98,7 @@ TEST(Budget, HigherLevelsKeepLess) {
   }
 }
 
-TEST(Budget, SplitsUntilItFitsAndHolds) {
+TEST(Budget, SplitsUntilTheStepFits) {
   GptConfig c = small_gpt(0);
   TwoSteps whole = run(c, {}, 1);  // only one step: Adam turns rounding errors of near-zero gradients into full steps
   StepOptions o;
@@ -109,7 +109,7 @@ TEST(Budget, SplitsUntilItFitsAndHolds) {
   expect_same(whole, fitted);
 }
 
-TEST(Budget, RefusesWithWhatWouldFit) {
+TEST(Budget, ErrorsQuoteABudgetThatFits) {
   StepOptions o;
   o.memory = 1024;
   try {
@@ -132,7 +132,7 @@ StepModel batch_norm_model() {
   return m;
 }
 
-TEST(Coupling, BatchNormRefusesASplitByName) {
+TEST(Coupling, BatchNormPreventsASplit) {
   StepOptions o;
   o.micro = 4;
   try {

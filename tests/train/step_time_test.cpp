@@ -27,7 +27,7 @@ double expected_ms(const std::string& name, double flops, double bytes, int64_t 
   return 1e3 * expected_seconds(runs, rates());
 }
 
-TEST(StepTime, SmallKernelsAreSlowerThanAloneAndLargeOnesAreNot) {
+TEST(StepTime, SmallKernelsSlowDownAndLargeOnesDoNot) {
   EXPECT_NEAR(expected_ms("matmul", 1e8, 0), 1.5 * (1 + 1e-3), 1e-9);
   EXPECT_NEAR(expected_ms("matmul", 6e8, 0), 3 + 1e-3, 1e-9);
   EXPECT_NEAR(expected_ms("matmul", 6e10, 0), 300 + 1e-3, 1e-9);
@@ -44,14 +44,14 @@ TEST(StepTime, NeverFallsWhenAKernelGrows) {
     }
 }
 
-TEST(StepTime, WhatIsOnlyMovedTakesItsBytesFromWhereTheyLie) {
+TEST(StepTime, MovementKernelsDependOnWhereTheirBytesAre) {
   const double cache = double(last_level_cache_bytes());
   EXPECT_NEAR(expected_ms("map[5]", 1e12, 8e4), 1.5 * (1e-3 + 1e-3), 1e-9) << "its arithmetic is hidden";
   EXPECT_NEAR(expected_ms("map[5]", 0, 2 * cache), 1e3 * 2 * cache / 20e9 + 1e-3, 1e-6);
   EXPECT_NEAR(expected_ms("map[5]", 0, 8e4, 7), 7 * expected_ms("map[5]", 0, 8e4), 1e-9);
 }
 
-TEST(StepTime, RatesOfABusyMachineAreToldAsSuchAndNotBelievedForLong) {
+TEST(StepTime, RatesOfABusyMachineAreMarkedAndExpire) {
   const test::TempFolder folder;
   const test::Variable cache("RIDGE_CACHE", folder / "cache");
   KernelRates quiet = rates(), busy = rates();
@@ -75,7 +75,7 @@ TEST(StepTime, RatesOfABusyMachineAreToldAsSuchAndNotBelievedForLong) {
 }
 
 // optimize_perf=false: the profile has no influence.
-TEST(StepTime, KeptRatesAreNotLookedAtWithoutTuning) {
+TEST(StepTime, StoredRatesAreIgnoredWithoutTuning) {
   const test::TempFolder folder;
   const test::Variable cache("RIDGE_CACHE", folder / "cache");
   constexpr int64_t kMemory = 1 << 24;

@@ -27,7 +27,7 @@ void interrupt(int file) {
   dup2(before, STDERR_FILENO), close(before);
 }
 
-TEST(StopSignals, SayAtATerminalThatAStepIsFinished) {
+TEST(StopSignals, ReportAtATerminal) {
   const int own = posix_openpt(O_RDWR | O_NOCTTY);
   if (own < 0 || grantpt(own) || unlockpt(own)) GTEST_SKIP() << "no terminals here";
   const int terminal = open(ptsname(own), O_RDWR | O_NOCTTY);

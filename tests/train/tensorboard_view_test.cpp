@@ -40,7 +40,7 @@ Seen read(const fs::path& path) {
   return seen;
 }
 
-TEST(TensorboardView, WritesWhatItIsTold) {
+TEST(TensorboardView, WritesEvents) {
   const test::TempFolder folder;
   const fs::path root = folder / "events";
   {
@@ -67,7 +67,7 @@ TEST(TensorboardView, WritesWhatItIsTold) {
   EXPECT_EQ(seen.texts.at("notices").at(1), "    first\n    second");
 }
 
-TEST(TensorboardView, HoldsNoRoofAboveOneAndSaysWhy) {
+TEST(TensorboardView, NeverShowsARoofAboveOne) {
   const test::TempFolder folder;
   {
     TensorboardView view(folder / "events");
@@ -83,7 +83,7 @@ TEST(TensorboardView, HoldsNoRoofAboveOneAndSaysWhy) {
   EXPECT_EQ(seen.texts.at("speed/roof").at(2), "    no value: above roof (measured while others used 40 %)");
 }
 
-TEST(TensorboardView, AResumedRunGoesOnInANewFile) {
+TEST(TensorboardView, AResumedRunUsesANewFile) {
   const test::TempFolder folder;
   const fs::path root = folder / "events";
   for (const int64_t step : {1, 101}) {

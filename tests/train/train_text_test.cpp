@@ -69,7 +69,7 @@ TEST(DecisionTable, FitsEveryWidthAndKeepsEveryReason) {
   EXPECT_EQ(decision_table({}, {80, false}), "setting  value  decided by  why\n");
 }
 
-TEST(LiveLine, SaysAllWhereThereIsRoom) {
+TEST(LiveLine, ShowsEverythingIfThereIsRoom) {
   EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 160),
             "step 1200/5000  loss 1.2346  norm 0.522  lr 9.30e-04  23.7 ms/step  32.4k tokens/s  63 % of roof  405 MiB of 412 MiB  ETA 1:23  █▆▃▁");
   EXPECT_EQ(live_line(some_progress(), std::vector<double>{4, 3, 2, 1}, "tokens", 60), "step 1200/5000  loss 1.2346  32.4k tokens/s  ETA 1:23");
@@ -100,7 +100,7 @@ TEST(LiveLine, LeavesOutTheLeastImportantFirst) {
   }
 }
 
-TEST(LiveLine, CopesWithWhatIsNotKnownYet) {
+TEST(LiveLine, HandlesUnknownValues) {
   Progress p;
   p.step = 1, p.steps = 10, p.loss = std::numeric_limits<double>::quiet_NaN(), p.eta_s = std::numeric_limits<double>::infinity();
   EXPECT_EQ(live_line(p, {}, "tokens", 100), "step  1/10  loss nan  norm 0  lr 0.00e+00  ETA ?");
@@ -108,7 +108,7 @@ TEST(LiveLine, CopesWithWhatIsNotKnownYet) {
   EXPECT_NE(live_line(p, {}, "tokens", 100).find("skipped"), std::string::npos);
 }
 
-TEST(PlainLine, IsWhatReadersOfNanoGptParse) {
+TEST(PlainLine, MatchesNanoGptsFormat) {
   const std::string line = plain_line(some_progress(), "tokens");
   EXPECT_TRUE(line.starts_with("iter 1200: loss 1.2346, time 23.71ms")) << line;
 }
@@ -132,7 +132,7 @@ TEST(LossCurve, IsBoundedAndKeepsTheMean) {
   EXPECT_EQ(curve.points().size(), size);
 }
 
-TEST(SampleFrame, HoldsAnyTextWithinTheWidth) {
+TEST(SampleFrame, KeepsAnyTextWithinTheWidth) {
   std::string bytes;
   for (int c = 0; c < 256; ++c) bytes += char(c);
   const std::string wide = "漢字かな交じり文は二つの列を取るので幅の計算を誤りやすい。漢字かな交じり文は二つの列を取るので幅の計算を誤りやすい。";
@@ -149,7 +149,7 @@ TEST(SampleFrame, HoldsAnyTextWithinTheWidth) {
   EXPECT_NE(frame.find("│ one\n│ \n│ two three\n"), std::string::npos) << frame;
 }
 
-TEST(Summary, SaysHowNearToThePossibleItCame) {
+TEST(Summary, ComparesWithTheBestPossibleLoss) {
   const std::string text = summary_text(some_summary(), std::vector<double>{4, 2, 1, 0.84}, {100, false});
   for (const char* needed :
        {"loss 0.842 nats/char, possible 0.811: 96 %", "1.215 bits/char", "2,000 steps in 1 min 52 s: all 2000 steps done", "validation 0.8420 at step 1,900",
@@ -159,7 +159,7 @@ TEST(Summary, SaysHowNearToThePossibleItCame) {
 }
 
 // If the device reports how long updates take, a step's time is broken down.
-TEST(Summary, SplitsStepsWhereThatIsKnown) {
+TEST(Summary, SplitsStepTimesIfKnown) {
   RunSummary s = some_summary();
   s.outcome.update_seconds = 10.4;
   const std::string text = summary_text(s, {}, {100, false});
@@ -180,7 +180,7 @@ TEST(Summary, FitsEveryWidth) {
   expect_fits(summary_text({}, {}, {60, false}), 60);
 }
 
-TEST(Summary, TellsWhatWatchingCosts) {
+TEST(Summary, ReportsTheCostOfReporting) {
   RunSummary s;
   s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.reporting_seconds = 0.05;
   EXPECT_NE(summary_text(s, {}, {80, false}).find("telling                 50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
@@ -188,7 +188,7 @@ TEST(Summary, TellsWhatWatchingCosts) {
 }
 
 // Work before a resume counts in the run's steps and seconds, but not in this part's shares of time.
-TEST(Summary, DividesTheTimeOfItsOwnPart) {
+TEST(Summary, UsesTheTimeOfTheResumedPart) {
   RunSummary s;
   Outcome& o = s.outcome;
   o.resumed = true, o.steps = 400, o.own_steps = 100, o.seconds = 43, o.earlier_seconds = 33, o.phase_seconds[int(Phase::step)] = 9.999, o.ms = 99;
@@ -207,7 +207,7 @@ TEST(Summary, HasTheKeysThatProgramsRead) {
   EXPECT_TRUE(summary_json({})["best_val_loss"].is_null());
 }
 
-TEST(Cores, AreToldOneByOne) {
+TEST(Cores, AreListedOneByOne) {
   Utilisation use;
   use.counted = true, use.busy = 0.97, use.process = 1.94, use.cpus = {1, 0.5}, use.groups = {0.97}, use.names = {"cores"};
   EXPECT_EQ(cores_text(use), "CPU 97 %; █▄ from 50 to 100 %; this process kept 1.9 of 2 busy");
@@ -237,7 +237,7 @@ TEST(Figures, AreShort) {
 }
 
 // A utilisation above 100 % is not shown: the ceilings were measured too low, and the text says so.
-TEST(TrainText, NeverShowsMoreThanTheRoofWithoutSayingWhy) {
+TEST(TrainText, ExplainsValuesAboveTheRoof) {
   EXPECT_EQ(roof_text(0.634, 0), "63 % of roof");
   EXPECT_EQ(roof_text(1.004, 0.5, "the roof"), "100 % of the roof");
   EXPECT_EQ(roof_text(1.27, 0.4), "above roof (measured while others used 40 %)");

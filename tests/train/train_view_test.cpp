@@ -45,7 +45,7 @@ Progress at_step(int64_t step, int64_t steps, double ms) {
   return p;
 }
 
-TEST(TerminalView, DrawsAtMostTwiceASecond) {
+TEST(TerminalView, RedrawsAtMostTwiceASecond) {
   FakeTerminal t;
   TerminalView view(t.screen(true));
   for (int64_t i = 1; i <= 20000; ++i) view.on_step(at_step(i, 100000, 0.5));  // ten seconds
@@ -54,7 +54,7 @@ TEST(TerminalView, DrawsAtMostTwiceASecond) {
   EXPECT_EQ(t.lines.size(), 1u);
 }
 
-TEST(TerminalView, FoldsLongNoticesOnATerminalAlone) {
+TEST(TerminalView, WrapsLongNoticesOnATerminalOnly) {
   std::string notice = "notice";
   while (notice.size() < 300) notice += " of many words";
   FakeTerminal t, log;
@@ -108,7 +108,7 @@ TEST(TerminalView, WritesPlainLinesIntoAPipe) {
   EXPECT_EQ(t.writes, 30u);
 }
 
-TEST(TerminalView, EndsAPipeWithWhatReadersOfNanoGptParse) {
+TEST(TerminalView, EndsAPipeInNanoGptsFormat) {
   FakeTerminal t;
   TerminalView view(t.screen(false));
   RunSummary s;
@@ -119,7 +119,7 @@ TEST(TerminalView, EndsAPipeWithWhatReadersOfNanoGptParse) {
   EXPECT_NE(all.find("\nBest validation loss: 1.4697\nTotal train time: 1.50 mins\n"), std::string::npos) << all;
 }
 
-TEST(JsonView, WritesOneObjectALine) {
+TEST(JsonView, WritesOneObjectPerLine) {
   std::vector<nlohmann::json> events;
   JsonView view([&](std::string_view text) {
     ASSERT_EQ(text.back(), '\n');

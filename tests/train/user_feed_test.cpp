@@ -83,7 +83,7 @@ TrainingResult learn(Table& table, const std::shared_ptr<Walkers>& walkers, cons
   return Trainer(policy_gradient(table), data, args).run();
 }
 
-TEST(OwnFeed, LearnsWithTheCurrentWeights) {
+TEST(UserFeed, LearnsWithTheCurrentWeights) {
   TempFolder folder;
   Table table;
   const TrainingResult r = learn(table, std::make_shared<Walkers>(table), folder / "run");
@@ -100,7 +100,7 @@ TEST(OwnFeed, LearnsWithTheCurrentWeights) {
   EXPECT_EQ(read_text((folder / "run") + "/log.txt").find("val loss"), std::string::npos);
 }
 
-TEST(OwnFeed, ResumesBitForBit) {
+TEST(UserFeed, ResumesBitForBit) {
   TempFolder folder;
   Table whole;
   learn(whole, std::make_shared<Walkers>(whole), folder / "whole");
@@ -115,7 +115,7 @@ TEST(OwnFeed, ResumesBitForBit) {
   }
 }
 
-TEST(OwnFeed, RefusesWhatCannotBe) {
+TEST(UserFeed, RejectsInvalidFeeds) {
   Table table;
   const auto walkers = std::make_shared<Walkers>(table);
   walkers->missing = 1;

@@ -77,7 +77,7 @@ ErrorCode error_code_of(const std::function<void()>& call) {
   return ErrorCode::internal;
 }
 
-TEST(OwnScore, TheHighestAccuracyIsTheBest) {
+TEST(UserScore, TheHighestAccuracyIsTheBest) {
   TempFolder folder;
   seed(1);
   Classifier net;
@@ -127,7 +127,7 @@ TEST(OwnScore, TheHighestAccuracyIsTheBest) {
   EXPECT_EQ(again.up.weight.to_floats(), net.up.weight.to_floats());
 }
 
-TEST(OwnScore, ATargetEndsTheRunAndIsNotTrainedPast) {
+TEST(UserScore, StopsAtItsTarget) {
   TempFolder folder;
   seed(1);
   Classifier net;
@@ -140,7 +140,7 @@ TEST(OwnScore, ATargetEndsTheRunAndIsNotTrainedPast) {
   EXPECT_EQ(Trainer(classify(net), bowl(600, 1), args, bowl(101, 2)).run().steps, r.steps);
 }
 
-TEST(OwnScore, AnotherScoreBeginsAgain) {
+TEST(UserScore, ChangingTheScoreResetsTheBest) {
   TempFolder folder;
   seed(1);
   Classifier net;
@@ -154,7 +154,7 @@ TEST(OwnScore, AnotherScoreBeginsAgain) {
   EXPECT_EQ(run_state_from(state, "state.json").best_score, r.best_val_loss);
 }
 
-TEST(OwnScore, RefusesWhatCannotBe) {
+TEST(UserScore, RejectsInvalidScores) {
   Classifier net;
   const auto trainer = [&](TrainerArgs args, Data validation = bowl(20, 2)) {
     return error_code_of([&] { Trainer(classify(net), bowl(64, 1), args, validation).run(); });
@@ -171,7 +171,7 @@ TEST(OwnScore, RefusesWhatCannotBe) {
   EXPECT_EQ(trainer(args), ErrorCode::value);
 }
 
-TEST(OwnPrecision, IsThatOfTheProducts) {
+TEST(UserPrecision, AppliesToProducts) {
   TempFolder folder;
   Classifier net;
   const std::vector<BatchSpec> batch = {{{16, 2}}, {{16}, DType::i64}};
@@ -199,7 +199,7 @@ TEST(OwnPrecision, IsThatOfTheProducts) {
   EXPECT_EQ(train(11, "fp32"), "fp32") << "as asked for";
 }
 
-TEST(OwnScore, ARunIsFinishedByItsOwnScore) {
+TEST(UserScore, ARunIsFinishedByItsOwnScore) {
   TempFolder folder;
   auto finished = [&](const std::string& summary, double target) {
     test::write_text(folder / "summary.json", summary);
@@ -216,7 +216,7 @@ TEST(OwnScore, ARunIsFinishedByItsOwnScore) {
   EXPECT_FALSE(finished("", 0.7));
 }
 
-TEST(OwnExperiment, GoesOnAfterATargetWasReached) {
+TEST(UserExperiment, GoesOnAfterATargetWasReached) {
   TempFolder folder;
   const ExperimentResult r = experiment({.out = folder / "seeds", .seeds = 2, .show = false}, [&](uint64_t s, const std::string& to) {
     seed(s);
@@ -230,7 +230,7 @@ TEST(OwnExperiment, GoesOnAfterATargetWasReached) {
   EXPECT_EQ(r.runs[0].end, TrainingResult::End::target);
 }
 
-TEST(OwnExperiment, SumsUpItsSeeds) {
+TEST(UserExperiment, SummarizesItsSeeds) {
   TempFolder folder;
   const std::string out = folder / "seeds";
   int trained = 0;
@@ -280,7 +280,7 @@ TEST(ScorePlot, ShowsTheHighestAndNoLogarithms) {
   EXPECT_NE(higher.find("best 0.9000"), std::string::npos);
 }
 
-TEST(Devices, SayWhetherTheyCanBeUsed) {
+TEST(Devices, ReportAvailability) {
   EXPECT_TRUE(is_available("cpu"));
   EXPECT_TRUE(is_available("auto"));
   EXPECT_TRUE(is_available(Device{}));

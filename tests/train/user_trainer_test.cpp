@@ -64,7 +64,7 @@ Data function_data(std::function<void(int64_t)> asked) {
   });
 }
 
-TEST(OwnTrainer, LearnsFromTensorsWithoutAFolder) {
+TEST(UserTrainer, TrainsOnTensorsWithoutAFolder) {
   seed(1);
   Mlp net;
   const Points train(500), test(77, 6);
@@ -81,7 +81,7 @@ TEST(OwnTrainer, LearnsFromTensorsWithoutAFolder) {
   EXPECT_GT(r.planned_bytes, 0);
 }
 
-TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
+TEST(UserTrainer, ResumesAfterAnInterruptBitForBit) {
   test::TempFolder folder;
   const TrainerArgs args{.steps = 60, .warmup = 5, .clip = 1, .checkpoint_interval = 20, .show = false};
   auto with_out = [&](const char* name) {
@@ -140,7 +140,7 @@ TEST(OwnTrainer, GoesOnAfterAnInterruptAsIfNothingHadHappened) {
   for (const char* line : {"micro-batch", "interrupted", "resumed at step", "all 60 steps done"}) EXPECT_NE(log.find(line), std::string::npos) << line;
 }
 
-TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
+TEST(UserTrainer, RejectsInconsistentArguments) {
   test::TempFolder folder;
   const Points points(64), others(64, 9);
   const TrainerArgs args{.steps = 5, .batch = 16, .out = folder / "run", .show = false};
@@ -181,7 +181,7 @@ TEST(OwnTrainer, RefusesWhatDoesNotBelongTogether) {
 }
 
 // A mean over the batch cannot be computed in parts: reported when the trainer is created, not at the first validation.
-TEST(OwnTrainer, RefusesAValidationThatItsLossCannotTakeApart) {
+TEST(UserTrainer, RejectsAValidationSetThatCannotBeSplit) {
   const Points points(60), rest(40, 6), whole(36, 6);
   Mlp net;
   const Step mean_loss = step(net, adamw({.lr = 1e-2}), [&](Tensor x, Tensor t) { return Loss{mean(square(net(x) - t)), full({}, 1)}; });
@@ -197,7 +197,7 @@ TEST(OwnTrainer, RefusesAValidationThatItsLossCannotTakeApart) {
 }
 
 // The numbers would be the same in every step, but differ between programs.
-TEST(OwnTrainer, RefusesDrawsInGradientFunctions) {
+TEST(UserTrainer, RejectsDrawsInGradientFunctions) {
   const Points points(24);
   Mlp net;
   auto noisy = [](const Tensor& y) {
@@ -210,7 +210,7 @@ TEST(OwnTrainer, RefusesDrawsInGradientFunctions) {
 }
 
 // A file size limit acts like a disk that is full from the first batch on: the process survives, and the result reports what was lost.
-TEST(OwnTrainer, SaysThatItsStateIsLost) {
+TEST(UserTrainer, ReportsLostState) {
   test::TempFolder folder;
   rlimit old = {};
   getrlimit(RLIMIT_FSIZE, &old);
@@ -237,7 +237,7 @@ TEST(OwnTrainer, SaysThatItsStateIsLost) {
   EXPECT_FALSE(kept.state_lost_since);
 }
 
-TEST(OwnTrainer, RefusesRatesThatAreNoRates) {
+TEST(UserTrainer, RejectsInvalidRates) {
   Mlp net;
   const Points p(16);
   const std::vector<BatchSpec> batch = {{{16, 3}}, {{16, 1}}};
@@ -255,7 +255,7 @@ TEST(OwnTrainer, RefusesRatesThatAreNoRates) {
   EXPECT_FALSE(same_bits(weights(net), before));
 }
 
-TEST(OwnTrainer, LeavesOutBatchesThatAreNotFinite) {
+TEST(UserTrainer, SkipsNonFiniteBatches) {
   test::TempFolder folder;
   Mlp net;
   Data data({{{8, 3}}, {{8, 1}}}, [](int64_t number, std::span<const BatchTensor> batch) {
@@ -268,7 +268,7 @@ TEST(OwnTrainer, LeavesOutBatchesThatAreNotFinite) {
   for (float w : weights(net)) EXPECT_TRUE(std::isfinite(w));
 }
 
-TEST(OwnTrainer, ValidatesWithItsOwnLoss) {
+TEST(UserTrainer, ValidatesWithItsOwnLoss) {
   Mlp net;
   const Points points(40);
   auto loss = [&](Tensor x, Tensor t) { return mse(dropout(net(x), 0.9), t); };
@@ -286,7 +286,7 @@ struct Wide {
 };
 
 // The memory that the whole process takes stays below its plan, also if the batch is split.
-TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
+TEST(UserTrainer, SplitsABatchThatDoesNotFit) {
   const int64_t rows = 8192, hidden = rows * 2048 * 4;
   const Points points(rows);
   TrainerArgs options{.steps = 2, .batch = rows, .show = false};
@@ -312,7 +312,7 @@ TEST(OwnTrainer, SplitsABatchThatDoesNotFit) {
   EXPECT_NEAR(loss, split, 1e-5 * loss);
 }
 
-TEST(OwnData, TakesEverySampleOnceInEachEpoch) {
+TEST(UserData, VisitsEverySampleOncePerEpoch) {
   for (int64_t n : {1, 5, 31, 64})
     for (int64_t batch : {1, 4, 7, 70}) {
       std::vector<int64_t> values;
