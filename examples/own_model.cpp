@@ -66,7 +66,7 @@ int main(int argc, char** argv) try {
                   {test.x, test.t});
   const TrainingResult result = trainer.run();  // prints the plan first; trainer.plan() has more detail
   if (!result.finished()) {
-    std::printf("\nStopped (%s). Start the program again to go on.\n", result.reason.c_str());
+    std::printf("\nStopped (%s). Start the program again to resume.\n", result.reason.c_str());
     return 130;
   }
 

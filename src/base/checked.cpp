@@ -15,7 +15,7 @@ int64_t checked_product(std::string_view where, std::string_view what, std::span
   if (fits) return product;
   std::string text;
   for (const Factor& f : factors) text += fmt::format("{}{}{}{}", text.empty() ? "" : " x ", f.name, f.name.empty() ? "" : "=", f.value);
-  fail(ErrorCode::usage, "[{}] {} {} are more than 2^63, the most that can be counted; lower one of these numbers", where, text, what);
+  fail(ErrorCode::usage, "[{}] {} {} exceed 2^63, the largest possible number; lower one of these numbers", where, text, what);
 }
 
 }  // namespace ridge

@@ -37,7 +37,7 @@ std::byte* reserve_memory(int64_t bytes) {
 std::byte* map_memory(int64_t bytes) {
   if (bytes == 0) return nullptr;
   std::byte* data = reserve_memory(bytes);
-  if (!data) fail(ErrorCode::memory, "[memory] {} bytes could not be mapped; free memory or give a smaller budget", bytes);
+  if (!data) fail(ErrorCode::memory, "[memory] could not map {} bytes; free memory or set a smaller budget", bytes);
   for (int64_t at = 0; at < bytes; at += page_bytes()) data[at] = std::byte{0};
   return data;
 }

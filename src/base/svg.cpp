@@ -22,7 +22,7 @@ const InkRow& row(Ink ink) { return kInks[size_t(ink)]; }
 
 // Two decimals are finer than any screen; trailing zeros are dropped.
 std::string number(double x) {
-  if (!std::isfinite(x)) fail(ErrorCode::value, "[svg] {} is no coordinate", x);
+  if (!std::isfinite(x)) fail(ErrorCode::value, "[svg] {} is not a valid coordinate", x);
   std::string text = fmt::format("{:.2f}", x);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();
@@ -118,7 +118,7 @@ std::string fit(std::string_view text, double width, double size, bool bold) {
 }
 
 Picture::Picture(double width, double height, std::string_view title, std::string_view description) : width_(width), height_(height) {
-  if (!(width > 0) || !(height > 0)) fail(ErrorCode::value, "[svg] a picture of {} by {}", width, height);
+  if (!(width > 0) || !(height > 0)) fail(ErrorCode::value, "[svg] {} by {} is not a valid size for a picture", width, height);
   head_ = fmt::format("<title>{}</title>\n", escape(title));
   if (!description.empty()) head_ += fmt::format("<desc>{}</desc>\n", escape(description));
   rect({0.5, 0.5, width - 1, height - 1}, {.fill = Ink::paper, .stroke = Ink::rule, .radius = 14});

@@ -215,7 +215,7 @@ std::function<bool(const std::string&)> row_filter(const std::string& text) {
   try {
     return [filter = std::regex(text)](const std::string& name) { return std::regex_search(name, filter); };
   } catch (const std::regex_error& e) {
-    fail(ErrorCode::usage, "[bench] --filter '{}' is no regular expression ({}); dots and brackets may need a backslash", text, e.what());
+    fail(ErrorCode::usage, "[bench] --filter '{}' is not a regular expression ({}); dots and brackets may need a backslash", text, e.what());
   }
 }
 

@@ -128,9 +128,9 @@ int run_bench(const BenchArguments& arguments, config::Sources sources) {
 
 const Command bench_command("bench", "measure speed against the machine's ceilings", [](Line line) {
   auto arguments = std::make_shared<BenchArguments>();
-  line.word("suite", arguments->suite, "which rows: ops, train or sample; after it seconds=S for each row, state=hot|cold, threads=N, device=cuda");
+  line.word("suite", arguments->suite, "which rows: ops, train or sample; then seconds=S for each row, state=hot|cold, threads=N, device=cuda");
   line.option("--filter", arguments->filter, "run only rows whose name matches this regular expression");
-  line.flag("--json", arguments->json, "one JSON object a line");
+  line.flag("--json", arguments->json, "print one JSON object per line");
   auto sources = add_settings(line);
   return [=] { return run_bench(*arguments, sources()); };
 });

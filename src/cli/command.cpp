@@ -148,7 +148,7 @@ int run_command(int argc, char** argv) {
     std::string words = "ridge";
     while (!at->get_subcommands().empty()) at = at->get_subcommands().front(), words += " " + at->get_name();
     const std::string hint = error.get_exit_code() == int(CLI::ExitCodes::ExtrasError) ? hint_for_unexpected(at) : "";
-    return fmt::format("ridge: {}{}; {} --help says more\n", error.what(), hint, words);
+    return fmt::format("ridge: {}{}; see {} --help\n", error.what(), hint, words);
   });
   std::sort(entries().begin(), entries().end(), [](auto& a, auto& b) { return std::string_view(a.name) < b.name; });
 

@@ -139,11 +139,11 @@ int check(const std::vector<std::string>& files) {
   return problems == 0 ? kOk : kUsage;
 }
 
-const Command config_command("config", "list the keys, show what is set and by whom, check a file", [](Line line) {
+const Command config_command("config", "list the settings, show their values and sources, check a file", [](Line line) {
   auto chosen = std::make_shared<Command::Run>();
   auto json = std::make_shared<bool>(false), markdown = std::make_shared<bool>(false);
   Line keys_command = line.add_command("keys", "every key with its type, default and meaning");
-  keys_command.flag("--json", *json, "one JSON document");
+  keys_command.flag("--json", *json, "print one JSON document");
   keys_command.flag_without("--md", *markdown, "Markdown, as docs/configuration.md", "--json");
   keys_command.on_chosen([=] { *chosen = [=] { return print_keys(*json, *markdown); }; });
 
@@ -152,12 +152,12 @@ const Command config_command("config", "list the keys, show what is set and by w
   for (const config::TaskName& task : config::task_names()) names.push_back(task.name);
   const std::string summary = fmt::format("every value with its source: ridge config show [{}] [key=value …]", config::join(names, "|"));
   Line show_command = line.add_command("show", summary.c_str());
-  show_command.flag("--json", *show_json, "one JSON document");
+  show_command.flag("--json", *show_json, "print one JSON document");
   auto sources = add_settings(show_command);
   show_command.on_chosen([=] { *chosen = [=] { return show(sources(), *show_json); }; });
 
   auto files = std::make_shared<std::vector<std::string>>();
-  Line check_command = line.add_command("check", "all that is wrong with configuration files");
+  Line check_command = line.add_command("check", "list all problems of configuration files");
   check_command.words("files", *files, "the files");
   check_command.on_chosen([=] { *chosen = [=] { return check(*files); }; });
 
@@ -166,7 +166,7 @@ const Command config_command("config", "list the keys, show what is set and by w
     if (*chosen) return (*chosen)();
     constexpr std::string_view kWords[] = {"keys", "show", "check"};
     const std::vector<std::string> rest = line.rest();
-    if (rest.empty()) fail(ErrorCode::usage, "[config] what? ridge config keys, ridge config show, or ridge config check FILE");
+    if (rest.empty()) fail(ErrorCode::usage, "[config] no command given; use ridge config keys, ridge config show, or ridge config check FILE");
     fail(ErrorCode::usage, "[config] unknown command '{}'; {}", rest[0], nearest_hint(rest[0], kWords));
   };
 });

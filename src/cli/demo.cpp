@@ -110,13 +110,13 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   return kOk;
 }
 
-const Command demo_command("demo", "train a small network on made-up data and show what it learnt", [](Line line) {
+const Command demo_command("demo", "train a small network on generated data and show what it learned", [](Line line) {
   auto steps = std::make_shared<int64_t>(600);
   auto batch = std::make_shared<int64_t>(1024);
   auto memory = std::make_shared<std::string>("auto");
   line.positive_option("--steps", *steps, "training steps");
   line.positive_option("--batch", *batch, "points in a batch");
-  line.option("--memory", *memory, "what the step may hold, as 512KiB or 2GiB; the batch is split to fit");
+  line.option("--memory", *memory, "memory limit of the step, such as 512KiB or 2GiB; the batch is split to fit");
   auto sources = add_settings(line, config::kMachine);
   return [=] {
     const config::Resolved settings = config::resolve(sources());
@@ -128,9 +128,8 @@ const Command demo_command("demo", "train a small network on made-up data and sh
       const DeviceChoice choice = select_device(device, forbidden ? Fallback::forbid : Fallback::allow);
       for (const std::string& notice : choice.notices) threads.remarks.push_back(notice);
       if (choice.device.kind != Device::Kind::cpu) {
-        if (forbidden)
-          fail(ErrorCode::unsupported, "[demo] device={} was asked for, but the demonstration is made for the CPU; take device=cpu or auto", device);
-        threads.remarks.push_back("the demonstration is made for the CPU and computes there");
+        if (forbidden) fail(ErrorCode::unsupported, "[demo] device={} was requested, but the demo runs on the CPU; use device=cpu or auto", device);
+        threads.remarks.push_back("the demo runs on the CPU");
       }
     }
     request_default_threads(threads);

@@ -127,7 +127,7 @@ DoctorFacts gather_facts(const config::Sources& sources) {
 void write_file(const std::string& path, std::ios::openmode mode, const std::string& text) {
   std::ofstream file(path, std::ios::binary | mode);
   file << text << std::flush;
-  if (!file) fail(ErrorCode::io, "[doctor] cannot write {}; is its folder there, and may it be written?", path);
+  if (!file) fail(ErrorCode::io, "[doctor] cannot write {}; check that its folder exists and is writable", path);
 }
 
 int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
@@ -146,9 +146,9 @@ int run_doctor(const DoctorArguments& arguments, const config::Sources& sources)
   return report.can_run() ? kOk : kError;
 }
 
-const Command doctor_command("doctor", "say what this machine is, what Ridge will use of it, and why", [](Line line) {
+const Command doctor_command("doctor", "describe this machine, what Ridge will use of it, and why", [](Line line) {
   auto arguments = std::make_shared<DoctorArguments>();
-  line.flag("--json", arguments->json, "one JSON document");
+  line.flag("--json", arguments->json, "print one JSON document");
   line.option("--svg", arguments->svg, "draw the machine into this file");
   auto sources = add_settings(line, config::kMachine);
   return [arguments, sources] { return run_doctor(*arguments, sources()); };

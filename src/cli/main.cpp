@@ -31,7 +31,7 @@ int exit_code(const Error& error) {
 int code_of_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return kOk;
-  std::fputs(fmt::format("ridge: what was printed could not be written{}{}\n", errno ? ": " : "", errno ? std::strerror(errno) : "").c_str(), stderr);
+  std::fputs(fmt::format("ridge: the output could not be written{}{}\n", errno ? ": " : "", errno ? std::strerror(errno) : "").c_str(), stderr);
   return kData;
 }
 

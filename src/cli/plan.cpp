@@ -34,7 +34,7 @@ std::vector<std::vector<Part>> by_plan(const std::vector<Part>& parts) {
 
 std::unique_ptr<TaskRun> plan_part(const Task& task, const Part& part, const config::Resolved& settings) {
   if (part.begun && !newest_state(part.folder))
-    fail(ErrorCode::usage, "[plan] {} has no checkpoint to go on from; plan without --resume, or name one of the runs that ridge runs lists",
+    fail(ErrorCode::usage, "[plan] {} has no checkpoint to resume from; plan without --resume, or name one of the runs that ridge runs lists",
          part.folder.string());
   RunOptions options;
   options.data = part.data, options.seed = part.seed, options.resume = part.begun;
@@ -68,15 +68,15 @@ void plan_all(const Task& task, const std::vector<Part>& parts, const config::So
     fmt::print("\nExpected: {} for {}\n", duration_text(seconds), runs == 1 ? "the run that is left" : fmt::format("{} runs together", runs));
 }
 
-const Command plan_command("plan", "what a training would hold, take and decide; nothing is allocated", [](Line line) {
+const Command plan_command("plan", "show the memory, time and decisions of a training run without starting it", [](Line line) {
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   line.word("task", *name, task_words().c_str());
-  line.flag("--json", *json, "one JSON document on stdout");
+  line.flag("--json", *json, "print one JSON document on stdout");
   auto sources = add_settings(line);
   line.footer(
       "Settings: preset=NAME data=FILE|FOLDER|builtin batch=N steps=N device=auto|cpu|cuda precision=auto|fp32|tf32|bf16|fp16 memory=SIZE;\n"
-      "--resume RUN plans what is left of a run, --no-fallback refuses instead of taking another device. ridge config keys says more.");
+      "--resume RUN plans what is left of a run, --no-fallback fails instead of using another device. See ridge config keys.");
   return [=] {
     const Task& task = find_task(*name);
     config::Sources task_sources = sources();

@@ -171,7 +171,7 @@ nlohmann::ordered_json document(const Machine& machine, const Fingerprint& print
   return j;
 }
 
-[[noreturn]] void refuse_file(const std::string& path) { fail(ErrorCode::io, "[probe] cannot write {}; is its folder there, and may it be written?", path); }
+[[noreturn]] void refuse_file(const std::string& path) { fail(ErrorCode::io, "[probe] cannot write {}; check that its folder exists and is writable", path); }
 
 void write_svg(const std::string& path, const Machine& machine, const MachineCeilings& ceilings) {
   const std::time_t when = std::time_t(ceilings.when);
@@ -220,8 +220,8 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
     print_ceilings(ceilings);
     if (!checked.empty()) print_targets(checked);
     fmt::print("\n{}, {:.1f} s; {}\n", ceilings.quick ? "quick" : "full", ceilings.seconds,
-               profile.stored() ? fmt::format("kept in {} for {}", profile.file().string(), print.id) : "not kept");
-    if (ceilings.left_out) fmt::print("{} left out: the time was up\n", count(ceilings.left_out, "measurement"));
+               profile.stored() ? fmt::format("stored in {} for {}", profile.file().string(), print.id) : "not stored");
+    if (ceilings.left_out) fmt::print("{} left out: no time was left\n", count(ceilings.left_out, "measurement"));
     if (ceilings.others > kQuiet)
       fmt::print("{}\n",
                  wrap(fmt::format("other programs used {:.0f} % of the machine meanwhile, so these ceilings may be too low, and are marked as such; measure "
@@ -236,10 +236,10 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   return std::all_of(checked.begin(), checked.end(), [](const ProbeTarget& t) { return t.met(); }) ? kOk : kError;
 }
 
-const Command probe_command("probe", "measure what this machine can do at most, and keep it", [](Line line) {
+const Command probe_command("probe", "measure this machine's peak rates and store them", [](Line line) {
   auto arguments = std::make_shared<ProbeArguments>();
-  line.flag("--json", arguments->json, "one JSON document");
-  line.flag("--quick", arguments->quick, "one thread and all of them only, within 5 s; else within 30 s");
+  line.flag("--json", arguments->json, "print one JSON document");
+  line.flag("--quick", arguments->quick, "measure one thread and all threads only, within 5 s instead of 30 s");
   line.flag("--check", arguments->check,
             "compare with the chip's targets, or with min_tflops=, min_bandwidth= (GB/s) and memory_budget=; exit code 1 when one is missed");
   line.option("--svg", arguments->svg, "write the roofline as a picture to this file");

@@ -26,7 +26,7 @@ std::vector<RunGroup> read_all(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     if (!fs::is_directory(folder)) fail(ErrorCode::io, "[report] there is no folder {}; ridge runs lists the runs", folder);
     const std::vector<fs::path> found = find_runs(folder);
-    if (found.empty()) fail(ErrorCode::io, "[report] {} holds no run (a folder with metrics.jsonl); ridge runs lists them", folder);
+    if (found.empty()) fail(ErrorCode::io, "[report] {} contains no run (a folder with metrics.jsonl); ridge runs lists them", folder);
     runs.insert(runs.end(), found.begin(), found.end());
   }
   return read_groups(runs);
@@ -49,7 +49,7 @@ const Command report_command("report", "compare runs in a table and a picture", 
   auto arguments = std::make_shared<ReportArguments>();
   line.words("RUN", arguments->folders, "run folders, or folders of runs; seeds of one run count as one");
   line.option("--svg", arguments->svg, "draw the losses into this file");
-  line.flag("--json", arguments->json, "one JSON document");
+  line.flag("--json", arguments->json, "print one JSON document");
   return [arguments] { return run_report(*arguments); };
 });
 

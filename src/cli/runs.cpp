@@ -24,9 +24,9 @@ struct RunsArguments {
 int list_runs(const RunsArguments& arguments) {
   std::error_code ignored;
   if (!fs::exists(arguments.folder, ignored) && arguments.folder != kUsualFolder)  // the usual folder does not exist before the first run
-    fail(ErrorCode::io, "[runs] there is no folder {}; name the one that holds the runs", arguments.folder);
+    fail(ErrorCode::io, "[runs] there is no folder {}; name the one that contains the runs", arguments.folder);
   if (fs::exists(arguments.folder, ignored) && !fs::is_directory(arguments.folder, ignored))
-    fail(ErrorCode::io, "[runs] {} is not a folder; name the one that holds the runs", arguments.folder);
+    fail(ErrorCode::io, "[runs] {} is not a folder; name the one that contains the runs", arguments.folder);
   const std::vector<RunGroup> groups = read_groups(find_runs(arguments.folder));
   if (groups.empty() && !arguments.json)
     fmt::print("No runs in {}. `ridge train {}` makes one.\n", arguments.folder, tasks().front().name);
@@ -37,8 +37,8 @@ int list_runs(const RunsArguments& arguments) {
 
 const Command runs_command("runs", "list the runs in a folder", [](Line line) {
   auto arguments = std::make_shared<RunsArguments>();
-  line.default_word("DIR", arguments->folder, "where they are");
-  line.flag("--json", arguments->json, "one JSON document");
+  line.default_word("DIR", arguments->folder, "folder of the runs");
+  line.flag("--json", arguments->json, "print one JSON document");
   return [arguments] { return list_runs(*arguments); };
 });
 

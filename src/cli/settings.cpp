@@ -32,7 +32,7 @@ void check_resumed_folder(const std::vector<std::string>& words, const std::stri
       continue;
     if (const std::string out(equal == word.npos ? std::string_view(words[i + 1]) : word.substr(equal + 1)); !same_folder(out, run))
       fail(ErrorCode::usage,
-           "[resume] --resume {0} and out={1} name two folders, and a run goes on in its own; leave out={1} out, or start a new run "
+           "[resume] --resume {0} and out={1} name two folders, and a run resumes in its own; omit out={1}, or start a new run "
            "from its weights with init_from={0}",
            run, out);
   }
@@ -92,7 +92,7 @@ config::Resolved resolve_resumed(config::Sources& sources) {
     if (!above.empty() && fs::exists(above / "config.yaml"))
       fail(ErrorCode::usage, "[resume] {} is a part of a run; name the run: --resume {}", out.string(), above.string());
   if (const std::vector<fs::path> runs = find_runs(out); !runs.empty() && runs.front() != out)
-    fail(ErrorCode::usage, "[resume] {} is no run, but holds some; name one: --resume {}", out.string(), runs.front().string());
+    fail(ErrorCode::usage, "[resume] {} is not a run, but contains some; name one: --resume {}", out.string(), runs.front().string());
   fail(ErrorCode::usage, "[resume] {} is not a run folder: it has no config.yaml; train without --resume to start one", out.string());
 }
 

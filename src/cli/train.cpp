@@ -59,8 +59,7 @@ int train_part(const Task& task, const Part& part, const config::Resolved& setti
   output.config = config_text(kept, part.folder);
   const RunResult result = train_in_folder(*run, settings, output);
   if (result.outcome.state_lost_since)
-    ridge::print_line(
-        stderr, fmt::format("ridge: what was learnt since step {} is lost, as the last checkpoint could not be written", *result.outcome.state_lost_since));
+    ridge::print_line(stderr, fmt::format("ridge: progress since step {} is lost: the last checkpoint could not be written", *result.outcome.state_lost_since));
   else if (!result.has_artifact)
     ridge::print_line(stderr, fmt::format("ridge: {} was not written; {}", (part.folder / run->artifact()).string(), run->artifact_remedy()));
   const int code = exit_code(result.outcome);
@@ -134,12 +133,12 @@ const Command train_command("train", fmt::format("train a model: ridge train {} 
   auto name = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   line.word("task", *name, task_words().c_str());
-  line.flag("--json", *json, "JSON lines on stdout");
+  line.flag("--json", *json, "print JSON lines on stdout");
   auto sources = add_settings(line);
   line.footer(
       "Settings: preset=NAME data=FILE|FOLDER|builtin batch=N steps=N lr=X seeds=N device=auto|cpu|cuda precision=auto|fp32|tf32|bf16|fp16;\n"
-      "--out DIR names the run folder, --resume RUN goes on with a run, --no-fallback refuses instead of taking another device.\n"
-      "ridge config keys says more.\n"
+      "--out DIR names the run folder, --resume RUN resumes a run, --no-fallback fails instead of using another device.\n"
+      "See ridge config keys.\n"
       "Exit codes: 0 done, 1 error, 2 usage or configuration, 3 does not fit, 4 data or files, 5 diverged, 6 state lost (the last checkpoint could\n"
       "not be written), 75 ended by SIGTERM after a checkpoint (before the first step: 143), 130 by SIGINT.");
   return [=] {

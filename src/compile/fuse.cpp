@@ -404,7 +404,7 @@ class Fuser {
       return false;
     }
     if (detour(a, b)) {
-      refuse(a, b, "another kernel lies between them");
+      refuse(a, b, "another kernel runs between them");
       return false;
     }
     GroupSpec spec;

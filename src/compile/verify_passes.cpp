@@ -61,7 +61,7 @@ void verify_outputs(const Compilation& c) {
   verify_graph(c);
   std::unordered_set<NodeId> seen;
   for (NodeId id : c.program.outputs) {
-    require(seen.insert(id).second, "%{} is put out twice", id);
+    require(seen.insert(id).second, "%{} is output twice", id);
     require(c.program.graph[id].op != Op::input && c.program.graph[id].op != Op::literal, "output %{} is not computed", id);
   }
 }

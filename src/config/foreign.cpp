@@ -23,7 +23,7 @@ struct Foreign {
 };
 
 constexpr std::string_view kSteps = "training is counted in steps; set steps";
-constexpr std::string_view kLoader = "the loader's threads are chosen by Ridge; prefetch_factor says how far it is ahead";
+constexpr std::string_view kLoader = "the loader's threads are chosen by Ridge; prefetch_factor sets how many batches are loaded ahead";
 constexpr std::string_view kFormat = "set precision=auto|fp32|tf32|bf16|fp16";
 constexpr std::string_view kMeasured = "kernels are always chosen by measurement; optimize_perf=false turns measuring off";
 constexpr std::string_view kExact = "results never depend on timing, so there is nothing to switch on";
@@ -35,7 +35,7 @@ constexpr Foreign kForeign[] = {
     {"dataset.path", "data"},
     {"dataset.name", "", "a dataset is named by its path here; set data"},
     {"dataset.size", "", "a dataset has the size of its files"},
-    {"dataset.split", "", "the validation part is cut off by Ridge, the same for every run"},
+    {"dataset.split", "", "Ridge chooses the validation part, the same for every run"},
     {"precision.cpu", "precision.cpu"},
     {"precision.cuda", "precision.cuda"},
     {"precision.metal", "precision.metal"},
@@ -46,7 +46,7 @@ constexpr Foreign kForeign[] = {
     {"num_train_epochs", "", kSteps},
     {"training.num_workers", "", kLoader},
     {"num_workers", "", kLoader},
-    {"paths.checkpoints_dir", "", "checkpoints lie in the run folder; set runs_dir or out"},
+    {"paths.checkpoints_dir", "", "checkpoints are in the run folder; set runs_dir or out"},
     {"paths.data_dir", "", "data is named by its own path; set data"},
     {"logging.format", "", "both forms are written: log.txt and metrics.jsonl"},
     {"tag", "", "a run is named by its folder; set out"},
@@ -69,7 +69,7 @@ constexpr Foreign kForeign[] = {
     {"activation_checkpointing", "", kRecompute},
     {"eval_iters", "", "a validation takes all windows, or a fixed share of them; eval_interval says how often"},
     {"decay_lr", "", "set schedule=cosine|linear|constant"},
-    {"lr_decay_iters", "", "the rate falls until the last step; set steps and min_lr"},
+    {"lr_decay_iters", "", "the learning rate falls until the last step; set steps and min_lr"},
     {"wandb_log", "", kLogged},
     {"wandb_project", "", kLogged},
     {"wandb_run_name", "", kLogged},

@@ -44,7 +44,7 @@ FileContent parse_ini(std::string_view text) {
       const size_t end = word.find(']');
       const std::string_view rest = end == word.npos ? std::string_view() : trim(word.substr(end + 1));
       if (end == word.npos || !(rest.empty() || starts_comment(rest)))
-        problem(fmt::format("{} is no section; write [name]", shown(word)));
+        problem(fmt::format("{} is not a section; write [name]", shown(word)));
       else
         section = trim(word.substr(1, end - 1)), content.sections.push_back({section, line});
       continue;
@@ -52,7 +52,7 @@ FileContent parse_ini(std::string_view text) {
     const size_t separator = word.find_first_of("=:");
     const std::string_view name = trim(word.substr(0, separator));
     if (separator == word.npos || name.empty()) {
-      problem(fmt::format("{} is no setting; write key = value", shown(word)));
+      problem(fmt::format("{} is not a setting; write key = value", shown(word)));
       continue;
     }
     Unquoted value = unquote(trim(word.substr(separator + 1)));

@@ -212,7 +212,7 @@ void register_keys(unsigned task, std::string_view after, std::span<const Key> m
   auto& all = table();
   if (more.empty() || find_key(more.front().name)) return;
   const auto before = std::find_if(all.begin(), all.end(), [&](const Key& key) { return key.name == after; });
-  if (!after.empty() && before == all.end()) fail(ErrorCode::internal, "[config] {} is to be listed after '{}', which is no key", more.front().name, after);
+  if (!after.empty() && before == all.end()) fail(ErrorCode::internal, "[config] {} must be listed after '{}', which is not a key", more.front().name, after);
   for (auto at = all.insert(after.empty() ? all.begin() : before + 1, more.begin(), more.end()), end = at + ptrdiff_t(more.size()); at != end; ++at)
     at->tasks = task;
 }

@@ -68,7 +68,7 @@ class Resolver {
       const Problem& p = content.problems[i];
       problem(p.line > 0 ? fmt::format("{}:{}", file, p.line) : file, p.what);
     }
-    if (content.problems.size() > kMaxReported) problem(file, fmt::format("has more problems than these {}", kMaxReported));
+    if (content.problems.size() > kMaxReported) problem(file, fmt::format("has more problems than the {} listed", kMaxReported));
     apply_general_precision(before);
   }
 
@@ -94,7 +94,7 @@ class Resolver {
       if (equal != word.npos && (flag || !word.starts_with('-'))) {
         assign(key, name, word.substr(equal + 1), flag);
       } else if (!flag) {
-        problem(kCommandLine, fmt::format("{} is no setting; write key=value", shown(word)));
+        problem(kCommandLine, fmt::format("{} is not a setting; write key=value", shown(word)));
       } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
         assign(find_key(name.substr(3)), name, "false");
       } else if (key && key->type == Type::boolean) {
@@ -156,7 +156,7 @@ class Resolver {
         const auto& [line, name] = first->second;
         wrong(fmt::format("'{}' is set twice: as {} in line {}, as {} in line {}; remove one", meaning.key->name, name, line, entry.name, entry.line));
       } else if (entry.null) {
-        note(source, fmt::format("{} has no value and is left as it was", entry.name));
+        note(source, fmt::format("{} has no value and is ignored", entry.name));
       } else {
         const Key& key = *meaning.key;
         const Parsed parsed = entry.sequence ? parse_values(key, entry.values) : parse_value(key, entry.values.at(0));

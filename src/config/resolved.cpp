@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kBeforeSource = "  # ";  // in a run's config.yaml
 
 [[noreturn]] void wrong_type(std::string_view name, const Resolved& resolved, std::string_view asked) {
-  fail(ErrorCode::internal, "[config] '{}' is {}, which is no {}", name, resolved.get<std::string>(name), asked);
+  fail(ErrorCode::internal, "[config] '{}' is {}, not a {}", name, resolved.get<std::string>(name), asked);
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ double Resolved::get(std::string_view name) const {
 template <>
 bool Resolved::get(std::string_view name) const {
   if (const bool* truth = setting(name).value.as<bool>()) return *truth;
-  wrong_type(name, *this, "truth value");
+  wrong_type(name, *this, "boolean");
 }
 
 template <>

@@ -39,14 +39,15 @@ FileContent parse_text(std::string_view raw, bool ini) {
     return refused(fmt::format("byte 0x{:02x} is not UTF-8; save the file as UTF-8", uint8_t(text[bad])), line_at(text, bad));
   auto control = std::find_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) < 32 && c != '\n' && c != '\t') || c == 127; });
   if (control != text.end())
-    return refused(fmt::format("holds the control character 0x{:02x}; is this a text file?", uint8_t(*control)), line_at(text, size_t(control - text.begin())));
+    return refused(fmt::format("contains the control character 0x{:02x}; is this a text file?", uint8_t(*control)),
+                   line_at(text, size_t(control - text.begin())));
   return ini ? parse_ini(text) : parse_yaml(text);
 }
 
 FileContent read_file(const std::filesystem::path& path) {
   const std::string ending = lower_case(path.extension().string());
   const bool ini = ending == ".ini";
-  if (!ini && ending != ".yaml" && ending != ".yml" && ending != ".json") return refused("is of unknown kind; its name must end in .ini, .yaml, .yml or .json");
+  if (!ini && ending != ".yaml" && ending != ".yml" && ending != ".json") return refused("is of unknown type; its name must end in .ini, .yaml, .yml or .json");
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (!std::filesystem::exists(status)) return refused("does not exist");

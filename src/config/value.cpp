@@ -87,7 +87,7 @@ Parsed ranged(const Key& key, std::optional<Number> number, std::string_view tex
 
 Parsed parse_text(const Key& key, std::string_view text) {
   if (text.empty() && !key.initial.empty()) return {{}, fmt::format("is empty, but must be {}", expected(key))};
-  if (std::any_of(text.begin(), text.end(), [](char c) { return uint8_t(c) < 32 || c == 127; })) return {{}, "holds a control character"};
+  if (std::any_of(text.begin(), text.end(), [](char c) { return uint8_t(c) < 32 || c == 127; })) return {{}, "contains a control character"};
   return {Value(std::string(text)), {}};
 }
 
@@ -142,9 +142,9 @@ Parsed parse_values(const Key& key, const std::vector<std::string>& items) {
     return {{}, fmt::format("is a list of {}, but must be {}", items.size(), expected(key))};
   }
   for (const std::string& item : items) {
-    if (item.empty()) return {{}, fmt::format("holds an empty item, but must be {}", expected(key))};
+    if (item.empty()) return {{}, fmt::format("contains an empty item, but must be {}", expected(key))};
     if (first_non_utf8(item) != kAllUtf8) return {{}, "is not UTF-8"};
-    if (item.size() > kLongestValue) return {{}, fmt::format("holds {}, longer than the {} bytes that an item may have", shown(item), kLongestValue)};
+    if (item.size() > kLongestValue) return {{}, fmt::format("contains {}, longer than the {} bytes that an item may have", shown(item), kLongestValue)};
     if (Parsed text = parse_text(key, item); !text.value) return text;
   }
   if (items.empty() && !key.initial.empty()) return {{}, fmt::format("is empty, but must be {}", expected(key))};

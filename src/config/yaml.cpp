@@ -54,7 +54,7 @@ class Reader {
     if (value.IsSequence())
       for (const auto& item : value) {
         if (full()) return;
-        if (!item.IsScalar()) return problem(item.Mark().line + 1, fmt::format("{} holds something that is no plain value", shown(name)));
+        if (!item.IsScalar()) return problem(item.Mark().line + 1, fmt::format("{} contains something that is not a plain value", shown(name)));
         e.values.push_back(item.Scalar());
       }
     content_.entries.push_back(std::move(e));
@@ -62,7 +62,7 @@ class Reader {
 
   // Counts visited nodes; true once the limit is reached.
   bool full() {
-    if (++nodes_ == kMaxNodes) content_.problems.push_back({0, fmt::format("unfolds to more than {} values", kMaxNodes)});
+    if (++nodes_ == kMaxNodes) content_.problems.push_back({0, fmt::format("expands to more than {} values", kMaxNodes)});
     return nodes_ >= kMaxNodes;
   }
 
@@ -107,14 +107,14 @@ FileContent parse_yaml(std::string_view text) {
   FileContent content;
   try {
     if (const int line = second_document(std::string(text)); line > 0) {
-      content.problems.push_back({line, "a second document begins; a configuration is one"});
+      content.problems.push_back({line, "a second document begins; a configuration file has one"});
     } else if (const YAML::Node document = YAML::Load(std::string(text)); document.IsMap()) {
       Reader(content).map(document, {}, 1);
     } else if (!document.IsNull()) {
-      content.problems.push_back({1, "is no list of settings; write key: value"});
+      content.problems.push_back({1, "is not a list of settings; write key: value"});
     }
   } catch (const YAML::DeepRecursion& error) {
-    content.problems.push_back({error.mark.line + 1, "is nested too deep"});
+    content.problems.push_back({error.mark.line + 1, "is nested too deeply"});
   } catch (const YAML::Exception& error) {
     content.problems.push_back({error.mark.line + 1, error.msg});
   } catch (const std::exception& error) {  // yaml-cpp lets some standard library exceptions escape

@@ -104,7 +104,7 @@ BpeVocabulary byte_vocabulary() {
 BpeRuleTable::BpeRuleTable(const std::vector<BpeRule>& rules) : slots_(std::bit_ceil(2 * rules.size() + 2)) {
   for (size_t rank = 0; rank < rules.size(); ++rank) {
     Slot& slot = slots_[slot_of(pair_of(rules[rank].left, rules[rank].right))];
-    if (slot.rank != kNone) fail(ErrorCode::value, "[tokenizer] merges {} and {} are of the same pair", slot.rank, rank);
+    if (slot.rank != kNone) fail(ErrorCode::value, "[tokenizer] merges {} and {} have the same pair", slot.rank, rank);
     slot = {pair_of(rules[rank].left, rules[rank].right), uint32_t(rank)};
   }
 }
@@ -123,7 +123,7 @@ BpeTokenizer::BpeTokenizer(BpeVocabulary vocabulary) : vocabulary_(std::move(voc
     if (bytes_of(rule.joined) != fmt::format("{}{}", bytes_of(rule.left), bytes_of(rule.right)))
       fail(ErrorCode::value, "[tokenizer] the merge of {} and {} to {} changes the text", rule.left, rule.right, rule.joined);
   for (const SpecialToken& special : vocabulary_.special)
-    if (bytes_of(special.token) != special.text) fail(ErrorCode::value, "[tokenizer] the special token {} stands for another text", special.token);
+    if (bytes_of(special.token) != special.text) fail(ErrorCode::value, "[tokenizer] the special token {} represents another text", special.token);
   of_byte_.fill(-1);
   for (Token token = 0; token < vocab_size(); ++token)
     if (const std::string& bytes = vocabulary_.tokens[size_t(token)]; bytes.size() == 1 && of_byte_[uint8_t(bytes[0])] < 0) of_byte_[uint8_t(bytes[0])] = token;

@@ -234,7 +234,7 @@ std::optional<BpeVocabulary> train_bpe(size_t parts, const ReadPart& read, const
   BpeVocabulary out = byte_vocabulary();
   const int64_t least = int64_t(out.tokens.size());
   if (how.vocab_size < least || how.vocab_size > kLargestVocabulary)
-    fail(ErrorCode::value, "[tokenizer] a byte-level vocabulary of {} tokens; ask for {} to {}", how.vocab_size, least, kLargestVocabulary);
+    fail(ErrorCode::value, "[tokenizer] a byte-level vocabulary cannot have {} tokens; use {} to {}", how.vocab_size, least, kLargestVocabulary);
   const SpecialTokens special(std::move(out.special));
   out.tokens.pop_back();  // the end of text comes last
   std::optional<WordCounts> words = words_of(parts, read, special, how);
@@ -256,7 +256,7 @@ BpeVocabulary train_bpe(std::span<const std::string_view> texts, const BpeTraini
     for (std::string_view chunk : cut_between_words(text, kChunk, special)) chunks.push_back(chunk);
   std::optional<BpeVocabulary> out = train_bpe(
       chunks.size(), [&](size_t i, std::string&) { return chunks[i]; }, how);
-  if (!out) fail(ErrorCode::memory, "[tokenizer] to learn a vocabulary takes more than {}", size_text(how.room));
+  if (!out) fail(ErrorCode::memory, "[tokenizer] learning a vocabulary takes more than {}", size_text(how.room));
   return *std::move(out);
 }
 

@@ -44,9 +44,8 @@ void check_tokenizer(const Dataset& data, const DatasetOptions& options) {
   if (!data.tokenizer) return;
   const std::shared_ptr<const Tokenizer> asked = ready_tokenizer(options);
   if (asked ? asked->json() != data.tokenizer->json() : options.tokenizer != "auto" && options.tokenizer != data.tokenizer->name())
-    fail(ErrorCode::io,
-         "[data] {}: its {} tokenizer with {} tokens is another than the one asked for, {}; take data of the same vocabulary, or the text itself", data.name,
-         data.tokenizer->name(), data.vocab, asked ? fmt::format("{} with {}", asked->name(), asked->vocab_size()) : options.tokenizer);
+    fail(ErrorCode::io, "[data] {}: its {} tokenizer with {} tokens differs from the requested one, {}; use data with the same vocabulary, or the text itself",
+         data.name, data.tokenizer->name(), data.vocab, asked ? fmt::format("{} with {}", asked->name(), asked->vocab_size()) : options.tokenizer);
 }
 
 void check_length(const Dataset& data, const DatasetOptions& options) {
@@ -58,7 +57,7 @@ void check_length(const Dataset& data, const DatasetOptions& options) {
 // A vocabulary learnt from this text would give tokens other than the model's; bytes are the same everywhere.
 void refuse_learning(const DatasetOptions& options) {
   if (!options.model.empty() && options.tokenizer != "byte" && !ready_tokenizer(options))
-    fail(ErrorCode::io, "[data] {} has no tokenizer.json: put the model's there, or name it with tokenizer=FILE", options.model);
+    fail(ErrorCode::io, "[data] {} has no tokenizer.json: copy the model's there, or name it with tokenizer=FILE", options.model);
 }
 
 void check_given(const DatasetOptions& options) {
@@ -110,7 +109,7 @@ Dataset open_dataset(const std::string& named, const DatasetOptions& options) {
 
 Dataset prepare_dataset(const std::string& named, const fs::path& out, const DatasetOptions& options) {
   const std::string source = place_of(named);
-  if (source != "builtin" && open_tokens(source, options)) fail(ErrorCode::usage, "[data] {}: these are tokens already; train with data={}", source, source);
+  if (source != "builtin" && open_tokens(source, options)) fail(ErrorCode::usage, "[data] {}: these are already tokens; train with data={}", source, source);
   return finished(make_in(out, recipe_of(source, options)), source, options);
 }
 

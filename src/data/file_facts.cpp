@@ -93,7 +93,7 @@ FileFacts facts_of(const std::string& path, int width, int64_t offset, const fs:
 
 void add_file(Checksum& sum, const std::string& path, int64_t bytes) {
   const int64_t got = read_in_pieces(path, bytes, [&](int64_t, std::span<const std::byte> piece) { sum.add(piece); });
-  if (got != bytes) fail(ErrorCode::io, "[data] {}: ends at byte {} of {}; it was cut off: make or copy it again", path, got, bytes);
+  if (got != bytes) fail(ErrorCode::io, "[data] {}: ends at byte {} of {}; it was truncated: create or copy it again", path, got, bytes);
 }
 
 }  // namespace ridge

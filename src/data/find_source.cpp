@@ -84,10 +84,10 @@ std::string find_source(const std::string& source) {
     if (exists(place, source)) return place.string();
   std::vector<std::string> folders;
   for (const fs::path& place : places) folders.push_back(folder_of(place).string());
-  if (is_pattern(source)) fail(ErrorCode::io, "[data] {}: no file in {} has such a name; check the pattern", source, config::join(folders, ", "));
+  if (is_pattern(source)) fail(ErrorCode::io, "[data] {}: no file in {} matches; check the pattern", source, config::join(folders, ", "));
   const std::vector<std::string> similar = similar_names(places);
   fail(ErrorCode::io, "[data] {}: there is no such file or folder in {}; {}; check the name, or train on data=builtin", source, config::join(folders, ", "),
-       similar.empty() ? "nothing there has a name like it" : fmt::format("near it {} {}", similar.size() == 1 ? "is" : "are", config::join(similar, ", ")));
+       similar.empty() ? "nothing there has a similar name" : fmt::format("similar: {}", config::join(similar, ", ")));
 }
 
 }  // namespace ridge

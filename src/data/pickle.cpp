@@ -30,7 +30,7 @@ class Reader {
   }
 
   std::span<const std::byte> take(uint64_t bytes) {
-    if (bytes > file_.size() - at_) refuse("it is cut off");
+    if (bytes > file_.size() - at_) refuse("it is truncated");
     const auto taken = file_.subspan(at_, size_t(bytes));
     at_ += size_t(bytes);
     return taken;
@@ -59,14 +59,14 @@ class Reader {
     const auto* const begin = reinterpret_cast<const char*>(file_.data()) + at_;
     const std::string_view rest(begin, file_.size() - at_);
     const size_t end = rest.find('\n');
-    if (end == rest.npos) refuse("it is cut off");
+    if (end == rest.npos) refuse("it is truncated");
     at_ += end + 1;
     return rest.substr(0, end);
   }
   int64_t whole_of(std::string_view digits) const {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) refuse("a wrong number");
+    if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) refuse("an invalid number");
     return value;
   }
   // Little-endian, two's complement, in as few bytes as possible.
@@ -92,7 +92,7 @@ class Reader {
       const std::string_view hex = raw.substr(i + 2, digits);
       const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), value, 16);
       if (hex.size() != digits || error != std::errc() || end != hex.data() + hex.size() || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
-        refuse("a wrong escape in a string");
+        refuse("an invalid escape in a string");
       append_utf8(out, value);
       i += 2 + digits;
     }
@@ -121,7 +121,7 @@ class Reader {
   }
   void recall(uint64_t what) {
     const auto found = memo_.find(what);
-    if (found == memo_.end()) refuse("a value that was not remembered");
+    if (found == memo_.end()) refuse("a value that was not memoized");
     push_known(found->second);
   }
 
@@ -136,7 +136,7 @@ class Reader {
   }
   void set_items(const std::vector<uint32_t>& items) {
     PickleValue& dictionary = out_.values[top()];
-    if (dictionary.kind != Kind::dictionary || items.size() % 2 != 0) refuse("items of no dictionary");
+    if (dictionary.kind != Kind::dictionary || items.size() % 2 != 0) refuse("items outside a dictionary");
     item_count_ += items.size() / 2;
     if (item_count_ > kMaxValues) refuse("too many values");
     for (size_t i = 0; i < items.size(); i += 2) {
@@ -154,7 +154,7 @@ class Reader {
   void stop() {
     out_.top = top();
     if (stack_.size() != 1) refuse("more than one value");
-    if (at_ != file_.size()) refuse("more bytes behind the end");
+    if (at_ != file_.size()) refuse("more bytes after the end");
     done_ = true;
   }
 
@@ -178,7 +178,7 @@ class Reader {
       case 'J': return push_whole(take_number<int32_t>());
       case 'I': {  // INT, which also encodes booleans
         const std::string_view line = take_line();
-        if (line == "00" || line == "01") refuse("a truth value");
+        if (line == "00" || line == "01") refuse("a boolean");
         return push_whole(whole_of(line));
       }
       case 'L': {  // LONG

@@ -64,7 +64,7 @@ struct Prefetcher::State {
   };
 
   State(const BatchSource& s, Options o) : source(s), options(std::move(o)), next_number(options.first) {
-    if (options.part > 0 && !source.has_parts()) fail(ErrorCode::usage, "[data] this source makes whole batches only");
+    if (options.part > 0 && !source.has_parts()) fail(ErrorCode::usage, "[data] this source can only make whole batches");
     std::sort(options.left_out.begin(), options.left_out.end());
     memory_bytes = bytes_for(source, options);
     memory = map_memory(memory_bytes);
@@ -99,7 +99,7 @@ struct Prefetcher::State {
     if (next_first == all_samples) ++next_number, next_first = 0;
     try {
       if (const int64_t all = source.batches(); all >= 0 && slot.number >= all)
-        fail(ErrorCode::value, "[data] batch {} was asked for, and there are {}", slot.number, all);
+        fail(ErrorCode::value, "[data] batch {} was requested, but there are {}", slot.number, all);
       if (options.part > 0)
         source.fill_part(slot.number, slot.first, count, slot.tensors);
       else

@@ -29,7 +29,7 @@ std::map<std::string, std::string> read_attributes(std::string_view text) {
   std::map<std::string, std::string> out;
   for (std::string_view pair : split(text, ',')) {
     const size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) fail(ErrorCode::internal, "[stories] '{}' is no attribute", pair);
+    if (equals == std::string_view::npos) fail(ErrorCode::internal, "[stories] '{}' is not an attribute", pair);
     out[std::string(pair.substr(0, equals))] = pair.substr(equals + 1);
   }
   return out;
@@ -107,7 +107,7 @@ std::vector<StoryPart> read_parts(std::string_view text) {
       continue;
     }
     const size_t close = text.find(c == '[' ? ']' : '}', i);
-    if (close == std::string_view::npos) fail(ErrorCode::internal, "[stories] a bracket stays open in '{}'", text);
+    if (close == std::string_view::npos) fail(ErrorCode::internal, "[stories] a bracket is not closed in '{}'", text);
     flush();
     const std::string_view inside = text.substr(i + 1, close - i - 1);
     parts.push_back(c == '[' ? read_choice(inside) : read_echo(inside));
@@ -128,7 +128,7 @@ std::vector<std::string> logical_lines(std::string_view text) {
     const bool continues = !line.empty() && line.front() == ' ';
     line = trim(line);
     if (line.empty()) continue;
-    if (continues && lines.empty()) fail(ErrorCode::internal, "[stories] the first line goes on from nothing");
+    if (continues && lines.empty()) fail(ErrorCode::internal, "[stories] the first line is a continuation");
     if (continues)
       lines.back().append(" ").append(line);
     else
@@ -229,7 +229,7 @@ void StoryRules::flatten(const std::string& name, const Table& written, Table& f
       StoryAlternative joined{.weight = alternative.weight * inner.weight, .parts = inner.parts};
       if (alternative.parts.size() == 1 && first->variable.empty()) joined.word = inner.word;
       if (!first->variable.empty()) {
-        if (inner.word < 0) fail(ErrorCode::internal, "[stories] '{}' remembers what is no word", first->variable);
+        if (inner.word < 0) fail(ErrorCode::internal, "[stories] '{}' remembers something that is not a word", first->variable);
         joined.parts.push_back({.kind = StoryPart::Kind::set, .variable = first->variable, .word = inner.word});
       }
       joined.parts.insert(joined.parts.end(), alternative.parts.begin() + 1, alternative.parts.end());
@@ -264,7 +264,7 @@ void StoryRules::keep_reachable(const Table& flat) {
 
 void StoryRules::gather_variables() {
   const auto add = [&](const std::string& variable, int word) {
-    if (word < 0) fail(ErrorCode::internal, "[stories] '{}' remembers what is no word", variable);
+    if (word < 0) fail(ErrorCode::internal, "[stories] '{}' remembers something that is not a word", variable);
     std::vector<int>& words = variables_[variable];
     if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
   };

@@ -81,13 +81,13 @@ TextFiles find_texts(const std::string& source) {
   if (status.type() == fs::file_type::not_found)
     fail(ErrorCode::io, "[data] {}: there is no such file or folder; check the path, or train on data=builtin", source);
   if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", source, error.message());
-  if (!fs::is_directory(status) && !fs::is_regular_file(status)) fail(ErrorCode::io, "[data] {}: is no plain file; name a text file or a folder", source);
+  if (!fs::is_directory(status) && !fs::is_regular_file(status)) fail(ErrorCode::io, "[data] {}: is not a regular file; name a text file or a folder", source);
 
   TextFiles out;
   const bool folder = fs::is_directory(status);
-  if (folder && is_run(source)) fail(ErrorCode::io, "[data] {}: is a run and no text; init_from={} starts from its weights", source, source);
+  if (folder && is_run(source)) fail(ErrorCode::io, "[data] {}: is a run, not a text; init_from={} starts from its weights", source, source);
   if (folder && fs::exists(fs::path(source) / "final_info.json", error))
-    fail(ErrorCode::io, "[data] {}: is an experiment and no text; init_from=RUN starts from the weights of one of its runs", source);
+    fail(ErrorCode::io, "[data] {}: is an experiment, not a text; init_from=RUN starts from the weights of one of its runs", source);
   for (const std::string& path : folder ? files_below(source, out.runs) : std::vector{source}) {
     const int64_t bytes = int64_t(fs::file_size(path, error));
     if (error) fail(ErrorCode::io, "[data] {}: {}; check its permissions", path, error.message());
@@ -102,7 +102,7 @@ TextFiles find_texts(const std::string& source) {
   if (!out.files.empty()) return out;
   if (!folder) fail(ErrorCode::io, "[data] {}: the file is empty; name a text to train on", source);
   fail(ErrorCode::io, "[data] {}: no text files in this folder{}; name one with texts, train.bin and val.bin, or shards of tokens", source,
-       out.skipped.empty() ? "" : fmt::format(", and {} with zero bytes, which no text has", out.skipped.size()));
+       out.skipped.empty() ? "" : fmt::format(", and {} with zero bytes, which texts do not have", out.skipped.size()));
 }
 
 int64_t bytes_before(const TextFiles& texts, TextPlace place) {

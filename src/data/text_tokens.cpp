@@ -87,8 +87,8 @@ class Tokenisation {
   std::vector<std::string> notes() const {
     std::vector<std::string> out = {fmt::format("{}, {}, {} characters; the last 10 % are for validation", count(int64_t(texts_.files.size()), "text"),
                                                 size_text(texts_.bytes), survey_.characters)};
-    if (!texts_.skipped.empty()) out[0] += fmt::format("; {} passed over, as they hold zero bytes", count(int64_t(texts_.skipped.size()), "file"));
-    if (texts_.runs > 0) out[0] += fmt::format("; {} passed over", count(texts_.runs, "run folder"));
+    if (!texts_.skipped.empty()) out[0] += fmt::format("; {} skipped because of zero bytes", count(int64_t(texts_.skipped.size()), "file"));
+    if (texts_.runs > 0) out[0] += fmt::format("; {} skipped", count(texts_.runs, "run folder"));
     out.push_back(fmt::format("{} tokenizer, {} tokens", tokenizer_->name(), tokenizer_->vocab_size()));
     if (!learnt_from_.empty()) out.back() += ", " + learnt_from_;
     return out;
@@ -96,7 +96,7 @@ class Tokenisation {
 
   void require_utf8() const {
     if (survey_.not_utf8)
-      fail(ErrorCode::io, "[data] {}: byte {}, 0x{:02x}, is not UTF-8; convert the file, or take its bytes as they are with tokenizer=byte",
+      fail(ErrorCode::io, "[data] {}: byte {}, 0x{:02x}, is not UTF-8; convert the file, or use its raw bytes with tokenizer=byte",
            texts_.files[survey_.not_utf8->file].path, survey_.not_utf8->offset, survey_.invalid_byte);
   }
 
@@ -153,12 +153,12 @@ class Tokenisation {
         int64_t enough = enough_memory(held + kAtWork + 1);
         while (enough < most && !learn(1, room_of(bounded_memory(enough)))) enough = enough_memory(bounded_memory(enough) + 1);
         fail(ErrorCode::memory,
-             "[data] {} of memory are too little to learn a vocabulary: the process takes {}, and {} of text the rest; {} MiB are enough, and byte tokens need "
+             "[data] {} of memory is not enough to learn a vocabulary: the process takes {}, and {} of text the rest; {} MiB are enough, and byte tokens need "
              "none",
              size_text(options_.memory), size_text(held + kAtWork), size_text(read), enough >> 20);
       }
     if (share < wanted)
-      learnt_from_ = fmt::format("learnt from {} of {} of text, evenly spread: {} of memory have room for no more different words", size_text(read),
+      learnt_from_ = fmt::format("learned from {} of {} of text, evenly spread: {} of memory has no room for more distinct words", size_text(read),
                                  size_text(std::min(bytes, kMaxToLearnFrom)), size_text(options_.memory));
     tokenizer_ = std::make_shared<BpeTokenizer>(*std::move(learnt));
   }
@@ -184,12 +184,12 @@ class Tokenisation {
       try {
         tokenizer_->encode_to(ignored, std::string_view(piece.text).substr(at, point.bytes));
       } catch (const Error&) {
-        fail(ErrorCode::io, "[data] {}: byte {}: {} is not among the {} characters of the vocabulary; take it out, or use a byte or bpe tokenizer",
+        fail(ErrorCode::io, "[data] {}: byte {}: {} is not among the {} characters of the vocabulary; remove it, or use a byte or bpe tokenizer",
              texts_.files[piece.place.file].path, piece.place.offset + int64_t(at), character_text(point.value), tokenizer_->vocab_size());
       }
       at += point.bytes;
     }
-    fail(ErrorCode::internal, "[data] {}: the tokenizer refused a text of which it takes every character", texts_.files[piece.place.file].path);
+    fail(ErrorCode::internal, "[data] {}: the tokenizer rejected a text although it knows every character", texts_.files[piece.place.file].path);
   }
 
   StoredPart write_part(const std::filesystem::path& folder, const char* name, TextPlace from, TextPlace to) const {
@@ -225,7 +225,7 @@ std::shared_ptr<const Tokenizer> ready_tokenizer(const DatasetOptions& options) 
     fail(ErrorCode::io, "[data] the tokenizer {} does not exist; name a tokenizer.json, a vocab.json, a folder with one, or auto, char, byte or bpe",
          options.tokenizer);
   if (!exists)
-    fail(ErrorCode::usage, "[data] tokenizer '{}' is none of auto, char, byte and bpe, and there is no such file; {}", options.tokenizer,
+    fail(ErrorCode::usage, "[data] tokenizer '{}' is not auto, char, byte or bpe, and there is no such file; {}", options.tokenizer,
          nearest_hint(options.tokenizer, kWords));
   return load_tokenizer(path);
 }

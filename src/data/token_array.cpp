@@ -15,7 +15,7 @@
 namespace ridge {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tokens lie in files as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "tokens are stored in files as in memory");
 
 // A page fault also maps up to 64 KiB of neighbouring cached pages, so memory is counted in address regions of that size.
 constexpr int kRegionBits = 16;
@@ -88,7 +88,7 @@ struct TokenArray::Files {
 };
 
 TokenArray::TokenArray(const std::vector<Shard>& shards, int width, int64_t vocab, int64_t max_resident) : files_(std::make_shared<Files>()) {
-  if (width != 1 && width != 2 && width != 4) fail(ErrorCode::value, "[data] tokens of {} bytes; they have 1, 2 or 4", width);
+  if (width != 1 && width != 2 && width != 4) fail(ErrorCode::value, "[data] tokens of {} bytes; they must have 1, 2 or 4", width);
   files_->width = width;
   files_->vocab = vocab;
   files_->max_resident = max_resident;
@@ -97,7 +97,7 @@ TokenArray::TokenArray(const std::vector<Shard>& shards, int width, int64_t voca
     MappedFile file(shard.path);
     const int64_t bytes = int64_t(file.bytes().size());
     if (shard.offset < 0 || shard.tokens < 0 || shard.offset > bytes || shard.tokens > (bytes - shard.offset) / width)
-      fail(ErrorCode::io, "[data] {}: {} bytes, where {} tokens of {} bytes behind {} others should be; it was cut off: make or copy it again", shard.path,
+      fail(ErrorCode::io, "[data] {}: {} bytes, but {} tokens of {} bytes after {} others are expected; it was truncated: create or copy it again", shard.path,
            bytes, shard.tokens, width, shard.offset);
     const std::byte* const tokens = file.bytes().data() + shard.offset;
     if (shard.tokens > 0) files_->mapped.push_back({std::move(file), shard.path, tokens, files_->total, regions});

@@ -113,7 +113,7 @@ void make_tokens(const TokenRecipe& recipe, const fs::path& folder) {
 Dataset open_for_process(const fs::path& folder, const std::string& why_not_kept) {
   Dataset out = open_store(folder);
   if (out.notes.empty()) out.notes.emplace_back();
-  out.notes[0] += fmt::format("{}{}: the tokens are made again at the next start; RIDGE_CACHE names another folder",  // a training prints the first note
+  out.notes[0] += fmt::format("{}{}: the tokens will be recreated at the next start; set RIDGE_CACHE to another folder",  // a training prints the first note
                               out.notes[0].empty() ? "" : "; ", why_not_kept);
   out.folder.clear();
   return out;
@@ -160,7 +160,7 @@ Dataset open_cached(const TokenRecipe& recipe, const DatasetOptions& options) {
          fs::temp_directory_path(error).string(), folder.error());
   make_tokens(recipe, folder.path());
   const std::string reason = !cache.empty()             ? cache.string() + " cannot be written"
-                             : !options.cache.empty()   ? "the cache is not used, since others may have written to it"
+                             : !options.cache.empty()   ? "the cache is not used, because others may have written to it"
                              : !cache_problem().empty() ? "the cache cannot be used"
                                                         : "no cache folder is known";
   return open_for_process(folder.path(), reason);
@@ -175,12 +175,12 @@ Dataset make_in(const fs::path& folder, const TokenRecipe& recipe) {
     return out;
   }
   fs::create_directories(folder, error);
-  if (error) fail(ErrorCode::io, "[data] {}: cannot be made: {}; choose a folder that you may write to", folder.string(), error.message());
+  if (error) fail(ErrorCode::io, "[data] {}: cannot be created: {}; choose a folder that you can write to", folder.string(), error.message());
   // Overwrites only an older or unfinished store by Ridge. Its index is removed first: it must not describe new shards.
   std::vector<fs::path> old;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (!is_store_file(entry.path().filename().string()))
-      fail(ErrorCode::io, "[data] {}: is not empty, and {} is no file of tokens that Ridge makes; choose a new folder", folder.string(),
+      fail(ErrorCode::io, "[data] {}: is not empty, and {} is not a token file that Ridge writes; choose a new folder", folder.string(),
            entry.path().filename().string());
     old.push_back(entry.path());
   }

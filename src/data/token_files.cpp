@@ -35,7 +35,7 @@ int64_t size_of_file(const fs::path& path) {
   std::error_code error;
   const uintmax_t bytes = fs::file_size(path, error);
   if (error) fail(ErrorCode::io, "[data] {}: {}; check the path and its permissions", path.string(), error.message());
-  if (bytes == 0) fail(ErrorCode::io, "[data] {}: the file is empty; make or copy it again", path.string());
+  if (bytes == 0) fail(ErrorCode::io, "[data] {}: the file is empty; create or copy it again", path.string());
   return int64_t(bytes);
 }
 
@@ -64,7 +64,7 @@ Dataset open_shards(Shards shards, const DatasetOptions& options) {
   if (options.given || options.tokenizer != "auto") {
     const std::shared_ptr<const Tokenizer> asked = ready_tokenizer(options);
     if (!asked && !(shards.tokenizer && shards.tokenizer->name() == options.tokenizer))
-      fail(ErrorCode::usage, "[data] {}: these are tokens already, so tokenizer={} has nothing to do; leave it at auto, or name their tokenizer.json",
+      fail(ErrorCode::usage, "[data] {}: these are already tokens, so tokenizer={} has no effect; leave it at auto, or name their tokenizer.json",
            shards.train[0].path, options.tokenizer);
     if (asked && !shards.tokenizer) shards.tokenizer = asked;
   }
@@ -111,16 +111,16 @@ LlmcHeader read_llmc_header(const std::string& path) {
   const int64_t bytes = size_of_file(path);
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(header), sizeof header);
-  if (!file) fail(ErrorCode::io, "[data] {}: {} bytes, and the header of a shard has {}; make or copy it again", path, bytes, kHeaderBytes);
+  if (!file) fail(ErrorCode::io, "[data] {}: {} bytes, but the header of a shard has {}; create or copy it again", path, bytes, kHeaderBytes);
   LlmcHeader out = {};
   if (header[0] == 20240520 && header[1] == 1)
     out = {2, kGpt2Vocab, header[2], "GPT-2's vocabulary"};
   else if (header[0] == 20240801 && header[1] == 7)
     out = {4, kLlama3Vocab, header[2], "Llama 3's vocabulary"};
   else
-    fail(ErrorCode::io, "[data] {}: begins with {} {}, and a shard of tokens with 20240520 1 or 20240801 7; is it one of llm.c's?", path, header[0], header[1]);
+    fail(ErrorCode::io, "[data] {}: begins with {} {}, but a shard of tokens with 20240520 1 or 20240801 7; is it one of llm.c's?", path, header[0], header[1]);
   if (out.tokens < 1 || kHeaderBytes + out.tokens * out.width != bytes)
-    fail(ErrorCode::io, "[data] {}: {} bytes, where {} tokens of {} bytes behind a header of {} make {}; it was cut off: make or copy it again", path, bytes,
+    fail(ErrorCode::io, "[data] {}: {} bytes, but {} tokens of {} bytes after a header of {} make {}; it was truncated: create or copy it again", path, bytes,
          out.tokens, out.width, kHeaderBytes, kHeaderBytes + out.tokens * out.width);
   return out;
 }
@@ -143,7 +143,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_meta(const std::string& path) {
   for (const auto& [key, value] : table->items) {
     const PickleValue &id = pickle.values[key], &text = pickle.values[value];
     if (id.kind != PickleValue::Kind::whole || text.kind != PickleValue::Kind::text || id.whole < 0 || id.whole >= int64_t(characters.size()))
-      fail(ErrorCode::io, "[data] {}: 'itos' is not a table from 0 .. {} to characters; make it again", path, characters.size() - 1);
+      fail(ErrorCode::io, "[data] {}: 'itos' is not a table from 0 .. {} to characters; create it again", path, characters.size() - 1);
     characters[size_t(id.whole)] = text.text;
   }
   try {
@@ -167,7 +167,7 @@ Dataset open_nanogpt_files(const fs::path& folder, const DatasetOptions& options
     const fs::path path = folder / name;
     if (!fs::exists(path, error) && name == std::string_view("val.bin")) continue;
     const int64_t bytes = size_of_file(path);
-    if (bytes % 2 != 0) fail(ErrorCode::io, "[data] {}: {} bytes are no whole number of tokens of 2 bytes; make or copy it again", path.string(), bytes);
+    if (bytes % 2 != 0) fail(ErrorCode::io, "[data] {}: {} bytes are not a whole number of tokens of 2 bytes; create or copy it again", path.string(), bytes);
     (name == std::string_view("train.bin") ? shards.train : shards.validation).push_back({path.string(), 0, bytes / 2});
   }
   if (fs::exists(folder / "meta.pkl", error))
@@ -199,7 +199,7 @@ Dataset open_llmc_shards(const std::vector<std::string>& files, const DatasetOpt
   for (const std::string& path : files) {
     const LlmcHeader header = read_llmc_header(path);
     if (shards.vocab != 0 && header.width != shards.width)
-      fail(ErrorCode::io, "[data] {}: tokens of {} bytes beside others of {}; take shards of one vocabulary", path, header.width, shards.width);
+      fail(ErrorCode::io, "[data] {}: tokens of {} bytes mixed with others of {}; use shards of one vocabulary", path, header.width, shards.width);
     shards.width = header.width;
     shards.vocab = header.vocab;
     shards.whose = header.whose;

@@ -63,7 +63,7 @@ class IndexReader {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    fail(ErrorCode::io, "[data] {}: {}; make it again with ridge data prepare", (folder_ / kIndex).string(), what);
+    fail(ErrorCode::io, "[data] {}: {}; create it again with ridge data prepare", (folder_ / kIndex).string(), what);
   }
 
   Dataset read_all() const {
@@ -72,7 +72,7 @@ class IndexReader {
     out.fingerprint = index_.at("fingerprint");
     out.vocab = index_.at("vocab");
     const int width = index_.at("bytes_per_token");
-    if (out.vocab < 1 || width != bytes_for_tokens(out.vocab)) refuse("vocab and bytes_per_token do not fit");
+    if (out.vocab < 1 || width != bytes_for_tokens(out.vocab)) refuse("vocab and bytes_per_token do not match");
     out.tokenizer = load_tokenizer((folder_ / kTokenizer).string());
     if (out.tokenizer->vocab_size() != out.vocab)
       refuse(fmt::format("a vocabulary of {}, and {} tokens in {}", out.vocab, out.tokenizer->vocab_size(), kTokenizer));
@@ -99,7 +99,7 @@ class IndexReader {
       if (shards.back().tokens < 0 || shards.back().tokens > kMaxTokens - tokens) refuse("a shard with an impossible number of tokens");
       tokens += shards.back().tokens;
     }
-    if (part.at("tokens").get<int64_t>() != tokens) refuse("the shards hold another number of tokens than their part");
+    if (part.at("tokens").get<int64_t>() != tokens) refuse("the shards contain a different number of tokens than their part");
     TokenArray out(shards, width, vocab);
     if (out.mapped_bytes() > kMaxToCheck) return out;
     Checksum sum;
@@ -117,7 +117,7 @@ class IndexReader {
     const bool ascending = std::is_sorted(out.window_starts.begin(), out.window_starts.end());
     const bool within = out.window_starts.empty() || (out.window_starts.front() >= 0 && out.window_starts.back() < out.validation.size());
     if (out.window_nats.size() != out.window_starts.size() || out.window_characters.size() != out.window_starts.size() || !ascending || !within)
-      refuse("windows that do not fit each other");
+      refuse("windows that contradict each other");
     out.possible = possible_loss(out, 0);
   }
 
@@ -186,7 +186,7 @@ bool is_store_file(std::string_view name) {
 
 Dataset open_store(const fs::path& folder) {
   const std::optional<Json> index = read_index(folder);
-  if (!index) fail(ErrorCode::io, "[data] {}: no index.json of Ridge, or it is damaged; make it again with ridge data prepare", folder.string());
+  if (!index) fail(ErrorCode::io, "[data] {}: no index.json of Ridge, or it is damaged; create it again with ridge data prepare", folder.string());
   return IndexReader(folder, *index).read();
 }
 

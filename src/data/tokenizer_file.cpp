@@ -258,7 +258,7 @@ std::unique_ptr<Tokenizer> parse_file(std::string_view text, const std::string& 
   try {
     return TokenizerReader(parse(json::parse(text)), name, file).read();
   } catch (const json::parse_error& e) {
-    fail(ErrorCode::io, "[tokenizer] {}: not JSON, or cut off: wrong at byte {} of {}", name, e.byte, text.size());
+    fail(ErrorCode::io, "[tokenizer] {}: not JSON, or truncated: error at byte {} of {}", name, e.byte, text.size());
   } catch (const json::exception& e) {
     fail(ErrorCode::io, "[tokenizer] {}: {}", name, shown(e.what()));
   } catch (const Error& e) {

@@ -14,7 +14,7 @@ constexpr uint32_t kPhaseStream = 0xda7a0001, kOrderStream = 0xda7a0002;  // far
 
 void check_window(const TokenArray& tokens, int64_t block, const char* part, const std::string& name) {
   if (tokens.size() <= block)
-    fail(ErrorCode::io, "[data] {}: the {} part has {} tokens; a window of block {} needs {}: give a longer text or a smaller block", name, part, tokens.size(),
+    fail(ErrorCode::io, "[data] {}: the {} part has {} tokens; a window of block {} needs {}: use a longer text or a smaller block", name, part, tokens.size(),
          block, block + 1);
 }
 

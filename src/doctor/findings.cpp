@@ -41,10 +41,10 @@ class Examination {
   void cpus() {
     const int online = int(limits_.online.size()), allowed = int(limits_.cpus.size());
     if (limits_.cpu_quota > 0 && limits_.cpu_quota < allowed)
-      warn("a quota holds the process below the CPUs that it sees", fmt::format("{:g} of {} CPUs", limits_.cpu_quota, allowed),
+      warn("a quota limits the process to fewer CPUs than it sees", fmt::format("{:g} of {} CPUs", limits_.cpu_quota, allowed),
            "raise the container's CPU limit (docker --cpus, Kubernetes limits.cpu), or give it whole CPUs by a cpuset");
     if (online > allowed)
-      warn("an affinity mask or cpuset leaves CPUs out", fmt::format("{} of {} CPUs", allowed, online),
+      warn("an affinity mask or cpuset excludes CPUs", fmt::format("{} of {} CPUs", allowed, online),
            "start it without taskset or numactl, or widen the container's --cpuset-cpus");
     if (!limits_.offline.empty())
       note("CPUs are switched off", fmt::format("CPUs {}", format_cpu_list(limits_.offline)),
@@ -61,9 +61,9 @@ class Examination {
     if (h.governor == "powersave" && !by_preference)
       warn("the clock governor keeps CPUs slow", "powersave", "sudo cpupower frequency-set -g performance (or schedutil)");
     else if (by_preference && (h.energy_preference == "power" || h.energy_preference == "balance_power"))
-      warn("the CPU is told to save energy", h.energy_preference, "powerprofilesctl set performance, or write performance to energy_performance_preference");
+      warn("the CPU is set to save energy", h.energy_preference, "powerprofilesctl set performance, or write performance to energy_performance_preference");
     if (h.clock_cap < 0.95)
-      warn("the CPU's highest clock is capped", fmt::format("{:.0f} % of what the chip can", 100 * h.clock_cap),
+      warn("the CPU's highest clock is capped", fmt::format("{:.0f} % of the chip's maximum", 100 * h.clock_cap),
            "sudo cpupower frequency-set -u with the chip's clock; on a laptop, choose the performance profile");
     if (h.on_battery) warn("the machine runs on its battery", "discharging", "plug it in: most laptops halve their clocks on battery");
   }
@@ -77,7 +77,7 @@ class Examination {
     else if (h.load > 0.5 * cpus)
       note("other programs are running", fmt::format("load {:.1f} on {} CPUs", h.load, cpus), "figures measured now may be low");
     if (h.stolen > 0.05)
-      warn("the hypervisor gives this machine's time to others", fmt::format("{:.0f} % stolen since the start", 100 * h.stolen),
+      warn("the hypervisor gives CPU time of this machine to others", fmt::format("{:.0f} % stolen since the start", 100 * h.stolen),
            "choose an instance with dedicated CPUs");
   }
 
@@ -88,19 +88,18 @@ class Examination {
       warn("the memory limit is small", size_text(limits_.memory_limit),
            "raise the container's memory limit (docker --memory, Kubernetes limits.memory) or ulimit -v");
     else if (limits_.memory_limit > 0 && total > 0 && limits_.memory_limit < total / 2)
-      note("a limit leaves out most of the memory", fmt::format("{} of {}", size_text(limits_.memory_limit), size_text(total)),
-           "raise it if models do not fit");
+      note("a limit excludes most of the memory", fmt::format("{} of {}", size_text(limits_.memory_limit), size_text(total)), "raise it if models do not fit");
     const int64_t whole = limits_.memory_limit > 0 ? limits_.memory_limit : total;
     if (whole > 0 && limits_.memory_available > 0 && limits_.memory_available < whole / 5)
       warn("most of the memory is in use", fmt::format("{} of {} left", size_text(limits_.memory_available), size_text(whole)),
-           "end programs that hold it, or use a smaller batch");
+           "close programs that use it, or use a smaller batch");
     const int64_t swapped = limits_.swap_total - limits_.swap_free;
     if (h.memory_pressure && *h.memory_pressure > 0.05)
-      warn("programs wait for memory", fmt::format("{:.0f} % of the last 10 s", 100 * *h.memory_pressure),
-           "lower memory_fraction, or end programs that hold memory");
+      warn("programs are waiting for memory", fmt::format("{:.0f} % of the last 10 s", 100 * *h.memory_pressure),
+           "lower memory_fraction, or close programs that use memory");
     else if (swapped > kGiB && swapped > limits_.swap_total / 4)
-      note("much has been swapped out", fmt::format("{} of {}", size_text(swapped), size_text(limits_.swap_total)),
-           "its return may slow other programs, not Ridge: its memory is touched before the first step");
+      note("a lot of memory has been swapped out", fmt::format("{} of {}", size_text(swapped), size_text(limits_.swap_total)),
+           "swapping it in may slow other programs, not Ridge, whose memory is touched before the first step");
     if (h.huge_pages == "never")
       warn("huge pages are off: large matrices miss in the TLB", "never", "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
     if (limits_.open_files && *limits_.open_files < 256)
@@ -123,8 +122,8 @@ class Examination {
       if (gpu.ordinal < 0 && gpu.vendor != Gpu::Vendor::nvidia) note(fmt::format("{} is not used", gpu.name), {}, "not available in this build of Ridge");
       if (gpu.ordinal < 0) continue;
       if (gpu.memory_free > 0 && gpu.memory_free < gpu.memory_total / 2)
-        warn(fmt::format("other programs hold the memory of cuda:{}", gpu.ordinal),
-             fmt::format("{} of {} free", size_text(gpu.memory_free), size_text(gpu.memory_total)), "nvidia-smi shows which; end them, or choose another GPU");
+        warn(fmt::format("other programs use the memory of cuda:{}", gpu.ordinal),
+             fmt::format("{} of {} free", size_text(gpu.memory_free), size_text(gpu.memory_total)), "nvidia-smi shows which; stop them, or choose another GPU");
       if (gpu.celsius >= 85) warn(fmt::format("cuda:{} is hot and will slow down", gpu.ordinal), fmt::format("{} °C", gpu.celsius), "check fans and air flow");
     }
   }
@@ -144,11 +143,11 @@ class Examination {
           facts_.precision_source, report_.precision.notices.front());
     else if (!report_.precision.notices.empty())
       warn(report_.precision.notices.front(), fmt::format("precision {}: {}", facts_.precision, facts_.precision_source),
-           "precision=auto takes the fastest that is safe");
+           "precision=auto chooses the fastest that is safe");
     if (!facts_.configuration.empty())
-      add(Level::error, "the configuration cannot be used, and is left out here", facts_.configuration, "ridge config check FILE names every mistake");
+      add(Level::error, "the configuration cannot be used, and is ignored here", facts_.configuration, "ridge config check FILE names every mistake");
     for (const std::string& notice : report_.budget.notices) warn(notice, facts_.memory_source, "lower memory, or leave it to auto");
-    if (!facts_.ceilings) note("nothing is measured on this machine yet", {}, "ridge probe --quick takes 5 s and is kept");
+    if (!facts_.ceilings) note("nothing has been measured on this machine yet", {}, "ridge probe --quick takes 5 s, and its results are kept");
     if (facts_.ceilings && facts_.ceilings->others > kQuiet)
       note("the ceilings were measured on a busy machine and may be too low", fmt::format("others used {:.0f} %", 100 * facts_.ceilings->others),
            "ridge probe, when it is quiet");

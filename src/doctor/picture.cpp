@@ -164,7 +164,7 @@ double draw_legend(Picture& picture, const Machine& machine, double x, double y,
   const int all = machine.topology.core_count(), usable = machine.cores();
   if (usable < all) {
     picture.rect({x, y, 12, 12}, {.fill = Ink::panel, .stroke = Ink::muted, .radius = 3, .dashes = "2 2"});
-    picture.text({x + 20, y + 11}, fmt::format("{} of {} cores are not this process's to use", all - usable, all), {.size = 13, .ink = Ink::muted});
+    picture.text({x + 20, y + 11}, fmt::format("this process may not use {} of {} cores", all - usable, all), {.size = 13, .ink = Ink::muted});
     y += 22;
   }
   return y - top;
@@ -251,7 +251,7 @@ void draw_figures(Picture& picture, const DoctorFacts& facts, const std::vector<
   const double x = box.x + 18;
   picture.text({x, box.y + 25}, "Measured", {.size = 14, .bold = true});
   picture.text({box.x + box.width - 18, box.y + 25}, svg::fit(measured_text(facts), 190, 12.5), {.size = 12.5, .ink = Ink::muted, .anchor = Anchor::end});
-  if (figures.empty()) picture.text({x, box.y + 64}, "nothing yet: ridge probe measures", {.size = 13, .ink = Ink::muted});
+  if (figures.empty()) picture.text({x, box.y + 64}, "nothing yet: run ridge probe", {.size = 13, .ink = Ink::muted});
   const double lines = std::ceil(double(std::max<size_t>(1, figures.size())) / 2);
   const double step = std::clamp((box.height - 62) / lines, 56.0, 92.0);
   for (size_t i = 0; i < figures.size(); ++i) {

@@ -93,7 +93,7 @@ void add_gpus(Sheet& sheet, const DoctorReport& report) {
 
 void add_figures(Sheet& sheet, const DoctorFacts& facts) {
   if (!facts.ceilings) {
-    sheet.row("measured", kLabel, "nothing yet: ridge probe measures");
+    sheet.row("measured", kLabel, "nothing yet: run ridge probe");
     return;
   }
   const MachineCeilings& c = *facts.ceilings;

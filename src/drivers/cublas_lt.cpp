@@ -46,7 +46,8 @@ void CublasLt::refuse(const char* symbol, int code) const {
   const char* (*status_name)(int) = nullptr;
   const char* text = library().bind(status_name, "cublasLtGetStatusName") ? status_name(code) : nullptr;
   constexpr int kNoMemory = 3;
-  const char* remedy = code == kNoMemory ? "nvidia-smi shows who holds the GPU's memory" : "the library may not fit the driver or the GPU: install a newer one";
+  const char* remedy =
+      code == kNoMemory ? "nvidia-smi shows which processes use the GPU's memory" : "the library may not match the driver or the GPU: install a newer one";
   fail(code == kNoMemory ? ErrorCode::memory : ErrorCode::io, "[{}] {} ({}); {}", symbol, text ? text : "unknown status", code, remedy);
 }
 

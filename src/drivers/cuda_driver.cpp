@@ -32,7 +32,7 @@ DynamicLibrary open(const std::string& path) {
   if (library) return library;
   if (library.error().starts_with(path + ": cannot open shared object file: No such file"))
     fail(ErrorCode::unsupported, "no NVIDIA driver ({} was not found)", path);
-  fail(ErrorCode::unsupported, "{} cannot be loaded ({}): reinstall the driver, from one release", path, library.error());
+  fail(ErrorCode::unsupported, "{} cannot be loaded ({}): reinstall the driver, all parts from the same release", path, library.error());
 }
 
 }  // namespace
@@ -44,12 +44,12 @@ std::string driver_library() {
 
 std::string remedy_for(int code) {
   switch (code) {
-    case kOutOfMemory: return "nvidia-smi shows who holds the GPU's memory: end it, or ask for less";
+    case kOutOfMemory: return "nvidia-smi shows which processes use the GPU's memory: stop them, or request less";
     case 3: return "CUDA was started in this process before it forked: call ridge::gpus() earlier";
-    case 34: return "a stub library of the CUDA toolkit was found instead of the driver's: take it out of LD_LIBRARY_PATH";
+    case 34: return "a stub library of the CUDA toolkit was found instead of the driver's: remove it from LD_LIBRARY_PATH";
     case 35:
     case 803:
-    case 804: return "the library and the kernel's driver are of different versions: install both from one release, then reboot";
+    case 804: return "the library and the kernel's driver have different versions: install both from the same release, then reboot";
     case 36:
     case 222: return "the driver is too old: install a newer one";
     case 100: return "the driver sees no GPU: check CUDA_VISIBLE_DEVICES and, in a container, that it was started with its GPUs (--gpus all)";
@@ -59,9 +59,9 @@ std::string remedy_for(int code) {
     case 716:
     case 717:
     case 718:
-    case 719: return "a kernel broke the device's context: start the program again; if it comes again, report it with the kernel's name";
+    case 719: return "a kernel corrupted the device's context: restart the program; if it happens again, report it with the kernel's name";
     case 802: return "the GPUs' fabric is not ready: start nvidia-fabricmanager";
-    default: return "nvidia-smi may say more; reloading the driver or a reboot usually mends it";
+    default: return "nvidia-smi may show more; reloading the driver or rebooting usually helps";
   }
 }
 

@@ -179,7 +179,7 @@ FoundLibrary open_library(Library which, const LibrarySearch& search) {
   } else if (!incomplete.empty()) {
     found.missing = fmt::format("{} lacks {}", facts.name, incomplete);
   } else if (!too_new.empty()) {
-    found.missing = fmt::format("{} needs a newer driver than one for CUDA {}.{}", too_new, search.cuda / 1000, search.cuda % 1000 / 10);
+    found.missing = fmt::format("{} needs a newer driver than this one for CUDA {}.{}", too_new, search.cuda / 1000, search.cuda % 1000 / 10);
   } else {
     std::vector<std::string_view> names;
     for (const Soname& soname : facts.sonames) names.push_back(soname.file);

@@ -132,8 +132,8 @@ void Cudnn::start() const {
          v % 1000 / 100);
   CudnnHandle handle = nullptr;
   if (const int code = create.quietly(&handle); code != 0)
-    fail(ErrorCode::unsupported, "[{}] {} does not start (status {}); it may not fit the driver or the GPU: install another one", create.symbol(), found_.path,
-         code);
+    fail(ErrorCode::unsupported, "[{}] {} could not be started (status {}); it may not match the driver or the GPU: install another version", create.symbol(),
+         found_.path, code);
   handle_ = {handle, destroy};
 }
 
@@ -144,7 +144,7 @@ void Cudnn::refuse(const char* symbol, int code) const {
   const char* text = library().bind(status_name, "cudnnGetErrorString") ? status_name(code) : nullptr;
   // Version 9: out of host or device memory; then version 8.
   const bool memory = code == 4003 || code == 4004 || code == 2;
-  fail(memory ? ErrorCode::memory : ErrorCode::io, "[{}] {} ({}); RIDGE_CUDNN=0 takes Ridge's own kernels instead", symbol, text ? text : "unknown status",
+  fail(memory ? ErrorCode::memory : ErrorCode::io, "[{}] {} ({}); RIDGE_CUDNN=0 uses Ridge's own kernels instead", symbol, text ? text : "unknown status",
        code);
 }
 

@@ -24,7 +24,7 @@ std::string library_in(const std::filesystem::path& folder) {
 }  // namespace
 
 std::string DynamicLibrary::why_relative(const std::string& path) {
-  if (path.empty()) return "no library is named";
+  if (path.empty()) return "no library name is given";
   if (!path.starts_with('/') && path.find('/') != path.npos) return fmt::format("{} is a relative path; name the library by its absolute path", path);
   const char* list = std::getenv("LD_LIBRARY_PATH");
   if (!list || !*list) return {};
@@ -34,7 +34,7 @@ std::string DynamicLibrary::why_relative(const std::string& path) {
     const std::filesystem::path folder = rest.substr(0, end);
     if (!folder.is_absolute())
       if (const std::string found = library_in(folder.empty() ? "." : folder); !found.empty())
-        return fmt::format("the loader may take {} from the relative folder '{}' of LD_LIBRARY_PATH; remove that element", found, folder.string());
+        return fmt::format("the loader may load {} from the relative folder '{}' of LD_LIBRARY_PATH; remove that element", found, folder.string());
     if (end == rest.npos) return {};
     rest.remove_prefix(end + 1);
   }

@@ -173,11 +173,11 @@ std::string describe(const ChildAnswer& answer) {
   switch (answer.end) {
     case End::finished: return "answered";
     case End::crashed: return fmt::format("crashed ({})", ::strsignal(answer.code));
-    case End::exited: return fmt::format("ended the process that asked it (exit code {})", answer.code);
+    case End::exited: return fmt::format("ended the process that called it (exit code {})", answer.code);
     case End::timed_out: return "did not answer in time";
     case End::not_started: break;
   }
-  return fmt::format("could not be asked ({})", std::strerror(answer.code));
+  return fmt::format("could not be called ({})", std::strerror(answer.code));
 }
 
 struct PendingChildren::State {

@@ -71,11 +71,11 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& path, std::string& why) {
     return nullptr;
   }
   if (!state->bind_all()) {
-    why = fmt::format("{} lacks functions", path);
+    why = fmt::format("{} lacks required functions", path);
     return nullptr;
   }
   if (const int code = state->init(); code != 0) {
-    why = fmt::format("{} does not start (NVML error {})", path, code);
+    why = fmt::format("{} could not be started (NVML error {})", path, code);
     return nullptr;
   }
   unsigned count = 0;

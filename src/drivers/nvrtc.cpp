@@ -78,7 +78,7 @@ std::string Nvrtc::compile(const std::string& kernel, const std::string& source,
   if (const int code = compile_program.quietly(program, int(pointers.size()), pointers.data())) {
     constexpr int kCompilation = 6, kInvalidOption = 5;
     if (code == kInvalidOption)
-      fail(ErrorCode::unsupported, "[nvrtc] {} (NVRTC {}) does not know the chip {}: install a newer NVRTC", found_.path, version(), target);
+      fail(ErrorCode::unsupported, "[nvrtc] {} (NVRTC {}) does not support the chip {}: install a newer NVRTC", found_.path, version(), target);
     if (code != kCompilation) refuse(compile_program.symbol(), code);
     size_t size = 0;
     log_size(program, &size);

@@ -40,7 +40,7 @@ class EagerCache {
       places_.erase(entries_.back().first);
       entries_.pop_back();
       if (++stats.evicted == int64_t(4 * kPrograms) && stats.reused < stats.compiled)
-        fmt::print(stderr, "ridge: {} eager expressions were compiled and only {} found again; shapes that change every call compile every call\n",
+        fmt::print(stderr, "ridge: {} eager expressions were compiled and only {} reused; shapes that change in every call are compiled in every call\n",
                    stats.compiled, stats.reused);
     }
     return made;
@@ -360,7 +360,7 @@ const void* Tensor::data() const {
 void* Tensor::mutable_data() {
   eval();
   if (state_->shared && state_->device_data)
-    fail(ErrorCode::usage, "[tensor] \"{}\" {} lies in the memory of a step on {}; set it before the step is compiled, or load weights", state_->name,
+    fail(ErrorCode::usage, "[tensor] \"{}\" {} is in the memory of a step on {}; set it before the step is compiled, or load weights", state_->name,
          to_string(state_->type), state_->device->name);
   detail::share_memory(*state_, detail::on_host(*state_));
   return state_->data.get();

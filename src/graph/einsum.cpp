@@ -75,7 +75,7 @@ Equation parse(const std::string& equation, std::span<const Shape> shapes) {
     for (size_t i = 0; i < e.out.size(); ++i) {
       bool known = std::any_of(e.in.begin(), e.in.end(), [&](const Labels& l) { return contains(l, e.out[i]); });
       if (!known) refuse(equation, fmt::format("'{}' of the result is in no operand", char(e.out[i])));
-      if (std::count(e.out.begin(), e.out.end(), e.out[i]) > 1) refuse(equation, fmt::format("'{}' is twice in the result", char(e.out[i])));
+      if (std::count(e.out.begin(), e.out.end(), e.out[i]) > 1) refuse(equation, fmt::format("'{}' appears twice in the result", char(e.out[i])));
     }
   } else {  // the ellipsis, then the letters that occur once, in alphabetical order
     std::map<int, int> seen;

@@ -57,7 +57,7 @@ const char* file_remedy(int cause) {
     case EDQUOT: return "free some space or choose another folder";
     case EACCES:
     case EPERM:
-    case EROFS: return "choose a folder that you may write to";
+    case EROFS: return "choose a folder that you can write to";
     case ENOENT:
     case ENOTDIR: return "create the folder first";
     case EFBIG: return "raise the limit on the size of files (ulimit -f), or choose a file system that holds larger ones";
@@ -98,13 +98,13 @@ void AtomicFile::open_temp() {
     const bool taken = ::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;  // no locking on file systems without locks
     const bool mine_by_name = ::fstat(file_, &mine) == 0 && ::lstat(temp_.c_str(), &named) == 0 && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
     if (!taken && mine_by_name) {
-      if (::ftruncate(file_, 0) != 0) give_up("cannot be emptied", errno);
+      if (::ftruncate(file_, 0) != 0) give_up("cannot be truncated", errno);
       return;
     }
     ::close(std::exchange(file_, -1));
     if (taken) break;
   }
-  fail(ErrorCode::io, "[file] {}: is being written by somebody else, who holds {}; wait for it or choose another name", path_, temp_);
+  fail(ErrorCode::io, "[file] {}: is being written by another process, which holds {}; wait for it or choose another name", path_, temp_);
 }
 
 void AtomicFile::write(std::span<const std::byte> data) {

@@ -28,7 +28,7 @@ MappedFile::MappedFile(const std::string& path) {
   }
   ::close(file);
   if (cause != 0) fail(ErrorCode::io, "[file] {}: {} bytes cannot be mapped: {}; check the disk", path, int64_t(status.st_size), std::strerror(cause));
-  if (!plain) fail(ErrorCode::io, "[file] {}: is {}; name a file", path, S_ISDIR(status.st_mode) ? "a folder" : "no plain file");
+  if (!plain) fail(ErrorCode::io, "[file] {}: is {}; name a regular file", path, S_ISDIR(status.st_mode) ? "a folder" : "not a regular file");
   bytes_ = {static_cast<const std::byte*>(at), at ? size_t(status.st_size) : 0};
 }
 

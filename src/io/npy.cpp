@@ -77,7 +77,7 @@ class HeaderParser {
 
  private:
   [[noreturn]] void bad(const std::string& what) {
-    fail(ErrorCode::io, "[npy] {}: bad header at byte {}: {}; the file is damaged or no array file", name_, at_, what);
+    fail(ErrorCode::io, "[npy] {}: bad header at byte {}: {}; the file is damaged or not an array file", name_, at_, what);
   }
   void skip_space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
@@ -94,7 +94,7 @@ class HeaderParser {
   std::string quoted() {
     skip_space();
     char quote = at_ < text_.size() ? text_[at_] : 0;
-    if (quote != '\'' && quote != '"') bad("a quoted word is missing");
+    if (quote != '\'' && quote != '"') bad("a quoted string is missing");
     size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) bad("a quote is not closed");
     std::string word(text_.substr(at_ + 1, end - at_ - 1));
@@ -172,14 +172,15 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 NpyArray parse_npy(std::span<const std::byte> file, const std::string& name) {
   auto byte = [&](size_t i) { return size_t(std::to_integer<unsigned>(file[i])); };
   if (file.size() < 10 || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0)
-    fail(ErrorCode::io, "[npy] {}: {} bytes that do not begin as an array file; save it with numpy.save", name, file.size());
+    fail(ErrorCode::io, "[npy] {}: {} bytes that do not start like an array file; save it with numpy.save", name, file.size());
   const size_t version = byte(6), minor = byte(7);
-  if (version < 1 || version > 3 || minor != 0) fail(ErrorCode::io, "[npy] {}: version {}.{} is unknown; 1.0, 2.0 and 3.0 can be read", name, version, minor);
+  if (version < 1 || version > 3 || minor != 0) fail(ErrorCode::io, "[npy] {}: version {}.{} is not supported; valid: 1.0, 2.0 and 3.0", name, version, minor);
   const size_t begin = version == 1 ? 10 : 12;
   if (file.size() < begin) fail(ErrorCode::io, "[npy] {}: the file ends inside its header", name);
   const size_t length = version == 1 ? byte(8) | byte(9) << 8 : byte(8) | byte(9) << 8 | byte(10) << 16 | byte(11) << 24;
-  if (length > kMaxNpyHeader) fail(ErrorCode::io, "[npy] {}: a header of {} bytes; at most {} are read", name, length, kMaxNpyHeader);
-  if (length > file.size() - begin) fail(ErrorCode::io, "[npy] {}: the header has {} bytes but the file only {} more", name, length, file.size() - begin);
+  if (length > kMaxNpyHeader) fail(ErrorCode::io, "[npy] {}: a header of {} bytes; the limit is {}", name, length, kMaxNpyHeader);
+  if (length > file.size() - begin)
+    fail(ErrorCode::io, "[npy] {}: the header has {} bytes but only {} follow; the file is truncated, copy it again", name, length, file.size() - begin);
 
   HeaderParser::Header header = HeaderParser({reinterpret_cast<const char*>(file.data()) + begin, length}, name).parse();
   NpyArray array;
@@ -187,11 +188,11 @@ NpyArray parse_npy(std::span<const std::byte> file, const std::string& name) {
   array.shape = header.shape;
   int64_t bytes = 0;
   if (__builtin_mul_overflow(array.shape.numel(), size_of(array.dtype), &bytes))
-    fail(ErrorCode::io, "[npy] {}: shape {} of {} is larger than any memory", name, to_string(array.shape), ridge::name(array.dtype));
+    fail(ErrorCode::io, "[npy] {}: shape {} of {} is too large for any memory", name, to_string(array.shape), ridge::name(array.dtype));
   std::span<const std::byte> data = file.subspan(begin + length);
   if (int64_t(data.size()) != bytes)
     fail(ErrorCode::io, "[npy] {}: shape {} of {} needs {} bytes but {} follow the header; the file is {}", name, to_string(array.shape),
-         ridge::name(array.dtype), bytes, data.size(), int64_t(data.size()) < bytes ? "cut short" : "longer than its array");
+         ridge::name(array.dtype), bytes, data.size(), int64_t(data.size()) < bytes ? "truncated" : "longer than its array");
   if (header.fortran && array.shape.rank() > 1)
     array.data = from_fortran(data, array.shape, size_of(array.dtype));
   else

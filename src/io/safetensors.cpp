@@ -73,7 +73,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool null() override { unexpected("null"); }
   bool boolean(bool) override { unexpected("true or false"); }
   bool number_integer(int64_t) override { unexpected("a negative number"); }
-  bool number_float(double, const std::string&) override { unexpected("a number that is no 64-bit integer"); }
+  bool number_float(double, const std::string&) override { unexpected("a number that is not a 64-bit integer"); }
   bool binary(Json::binary_t&) override { unexpected("binary data"); }
 
   bool number_unsigned(uint64_t value) override {
@@ -83,7 +83,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       if (offsets_ == 2) bad("data_offsets has more than two numbers");
       (offsets_++ == 0 ? entry_.begin : entry_.end) = int64_t(value);
     } else {
-      if (entry_.shape.rank() == kMaxRank) bad(fmt::format("more than {} dimensions, to be merged by reshape", kMaxRank));
+      if (entry_.shape.rank() == kMaxRank) bad(fmt::format("more than {} dimensions, which reshape can merge", kMaxRank));
       entry_.shape.push_back(int64_t(value));
     }
     return true;
@@ -118,12 +118,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool key(std::string& text) override {
     if (place_ == Place::root) {
       entry_.name.clear();
-      if (!names_.insert(text).second) bad(fmt::format("the name '{}' is there twice", shown(text)));
+      if (!names_.insert(text).second) bad(fmt::format("the name '{}' appears twice", shown(text)));
     } else if (place_ == Place::metadata) {
-      if (metadata.contains(text)) bad(fmt::format("the key '{}' of {} is there twice", shown(text), kMetadata));
+      if (metadata.contains(text)) bad(fmt::format("the key '{}' of {} appears twice", shown(text), kMetadata));
     } else {
-      if (text != "dtype" && text != "shape" && text != "data_offsets") bad(fmt::format("unknown key '{}' beside dtype, shape and data_offsets", shown(text)));
-      if (!seen_.insert(text).second) bad(fmt::format("{} is there twice", text));
+      if (text != "dtype" && text != "shape" && text != "data_offsets") bad(fmt::format("unknown key '{}'; valid: dtype, shape and data_offsets", shown(text)));
+      if (!seen_.insert(text).second) bad(fmt::format("{} appears twice", text));
     }
     key_ = std::move(text);
     return true;
@@ -153,7 +153,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
-    fail(ErrorCode::io, "[safetensors] {}: the header is no valid JSON at its byte {}; the file is damaged or something else", file_, at);
+    fail(ErrorCode::io, "[safetensors] {}: the header is not valid JSON at byte {}; the file is damaged or not in this format", file_, at);
   }
 
  private:
@@ -171,15 +171,14 @@ class HeaderReader : public nlohmann::json_sax<Json> {
       case Place::root: bad(fmt::format("'{}' is {}, not an object", shown(key_), what));
       case Place::metadata: bad(fmt::format("'{}' of {} is {}, not a string", shown(key_), kMetadata, what));
       case Place::tensor: bad(fmt::format("{} is {}, not {}", key_, what, key_ == "dtype" ? "a string" : "a list of numbers"));
-      default: bad(fmt::format("{} in {}, where only integers from 0 up belong", what, key_));
+      default: bad(fmt::format("{} in {}, where only integers of at least 0 are allowed", what, key_));
     }
   }
 
   DType dtype_of(std::string_view text) const {
     for (const Code& c : kCodes)
       if (c.name == text) return c.dtype;
-    if (text == "F64")
-      fail(ErrorCode::io, "[safetensors] {}: tensor '{}': F64 is not trained with; convert it to F32 before saving", file_, shown(entry_.name));
+    if (text == "F64") fail(ErrorCode::io, "[safetensors] {}: tensor '{}': F64 is not supported; convert it to F32 before saving", file_, shown(entry_.name));
     fail(ErrorCode::io, "[safetensors] {}: tensor '{}': type '{}' cannot be read; convert it to one of F32 F16 BF16 I32 I64 U8 BOOL", file_, shown(entry_.name),
          shown(text));
   }
@@ -206,7 +205,7 @@ void check_layout(std::vector<Entry>& entries, int64_t data_bytes, const std::st
       fail(ErrorCode::io, "[safetensors] {}: tensor '{}': shape {} of {} needs {} bytes but data_offsets [{}, {}] span {}; the file is damaged", file,
            shown(e.name), to_string(e.shape), name(e.dtype), *bytes, e.begin, e.end, e.end - e.begin);
     if (e.end > data_bytes)
-      fail(ErrorCode::io, "[safetensors] {}: tensor '{}': ends at byte {} of the data but the file has only {}; it is cut short, copy it again", file,
+      fail(ErrorCode::io, "[safetensors] {}: tensor '{}': ends at byte {} of the data but the file has only {}; it is truncated, copy it again", file,
            shown(e.name), e.end, data_bytes);
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name); });
@@ -243,8 +242,9 @@ std::string quoted(const std::string& text) {
 
 std::vector<SafetensorSpec> in_order(std::vector<SafetensorSpec> tensors) {
   for (const SafetensorSpec& t : tensors) {
-    if (code_index(t.dtype) < 0) fail(ErrorCode::dtype, "[safetensors] tensor '{}': {} is not written; convert it to f32 first", shown(t.name), name(t.dtype));
-    if (t.name == kMetadata) fail(ErrorCode::value, "[safetensors] the name {} is taken by the format; choose another", kMetadata);
+    if (code_index(t.dtype) < 0)
+      fail(ErrorCode::dtype, "[safetensors] tensor '{}': {} cannot be written; convert it to f32 first", shown(t.name), name(t.dtype));
+    if (t.name == kMetadata) fail(ErrorCode::value, "[safetensors] the name {} is reserved by the format; choose another", kMetadata);
     if (std::any_of(t.shape.begin(), t.shape.end(), [](int64_t d) { return d < 0; }))
       fail(ErrorCode::value, "[safetensors] tensor '{}': shape {} has a negative size", shown(t.name), to_string(t.shape));
   }
@@ -292,17 +292,17 @@ Head format_head(std::span<const SafetensorSpec> order, const SafetensorsMetadat
 
 Safetensors parse_safetensors(std::span<const std::byte> file, const std::string& name) {
   if (file.size() < kLengthBytes + 2)
-    fail(ErrorCode::io, "[safetensors] {}: {} bytes, too few for the format; the file is cut short or something else", name, file.size());
+    fail(ErrorCode::io, "[safetensors] {}: {} bytes, too few for the format; the file is truncated or not in this format", name, file.size());
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<uint64_t>(file[i]) << (8 * i);
   if (length > kMaxHeader)
-    fail(ErrorCode::io, "[safetensors] {}: a header of {} bytes, the format allows {}; the file is damaged or something else", name, length, kMaxHeader);
+    fail(ErrorCode::io, "[safetensors] {}: a header of {} bytes, the format allows {}; the file is damaged or not in this format", name, length, kMaxHeader);
   std::span<const std::byte> rest = file.subspan(kLengthBytes);
   if (length > rest.size())
-    fail(ErrorCode::io, "[safetensors] {}: the header has {} bytes but the file only {} more; it is cut short, copy it again", name, length, rest.size());
+    fail(ErrorCode::io, "[safetensors] {}: the header has {} bytes but only {} follow; the file is truncated, copy it again", name, length, rest.size());
   const std::string_view header(reinterpret_cast<const char*>(rest.data()), size_t(length));
   if (!header.starts_with('{'))
-    fail(ErrorCode::io, "[safetensors] {}: the header of {} bytes does not begin with '{{'; the file is damaged or something else", name, length);
+    fail(ErrorCode::io, "[safetensors] {}: the header of {} bytes does not begin with '{{'; the file is damaged or not in this format", name, length);
   // The JSON parser treats a zero byte as the end and would ignore what follows.
   if (const size_t zero = header.find('\0'); zero != std::string_view::npos)
     fail(ErrorCode::io, "[safetensors] {}: a zero at byte {} of the header; the file is damaged", name, zero);

@@ -100,14 +100,14 @@ TensorboardFile::TensorboardFile(std::filesystem::path folder, int64_t first_ste
 void TensorboardFile::open() {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (error) fail(ErrorCode::io, "[tensorboard] cannot make the folder {}: {}; {}", folder_.string(), error.message(), file_remedy(error.value()));
+  if (error) fail(ErrorCode::io, "[tensorboard] cannot create the folder {}: {}; {}", folder_.string(), error.message(), file_remedy(error.value()));
   // The time comes first, zero-padded: TensorBoard reads the files of a folder in name order.
   const double now = wall_time();
   for (int number = 0; file_ < 0; ++number) {
     const std::filesystem::path path = folder_ / fmt::format("events.out.tfevents.{:010.0f}.{}.{}.{}", std::floor(now), host_name(), ::getpid(), number);
     file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (const int cause = errno; file_ < 0 && cause != EEXIST)
-      fail(ErrorCode::io, "[tensorboard] {}: cannot be made: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+      fail(ErrorCode::io, "[tensorboard] {}: cannot be created: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
     path_ = path;
   }
 }

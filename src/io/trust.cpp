@@ -20,7 +20,7 @@ std::string why_untrusted(const struct stat& info, const fs::path& path) {
   const bool others = info.st_mode & S_IWOTH, group = (info.st_mode & S_IWGRP) && info.st_gid != ::getegid();
   if (!others && !group) return {};
   return fmt::format("{0} can be written by {1} (mode {2:o}); run: chmod {3}-w {0}", path.string(),
-                     others ? std::string("everybody") : fmt::format("group {}", info.st_gid), info.st_mode & 07777,
+                     others ? std::string("everyone") : fmt::format("group {}", info.st_gid), info.st_mode & 07777,
                      others && group ? "go"
                      : others        ? "o"
                                      : "g");
@@ -48,7 +48,7 @@ std::string make_private_folder(const fs::path& folder) {
   if (!parent.empty() && parent != folder && !fs::exists(parent, error))
     if (std::string why = make_private_folder(parent); !why.empty()) return why;
   if (::mkdir(folder.c_str(), 0700) == 0) return {};
-  if (errno != EEXIST) return fmt::format("{} cannot be made: {}", folder.string(), std::strerror(errno));
+  if (errno != EEXIST) return fmt::format("{} cannot be created: {}", folder.string(), std::strerror(errno));
   if (!fs::is_directory(folder, error)) return fmt::format("{} is not a folder", folder.string());
   return why_untrusted(folder);
 }

@@ -149,7 +149,7 @@ void confirm_kinds(Topology& topology, const MeasureCpu& measure, const std::vec
   const std::vector<double> measured = measurer.speed();
   for (const auto& clusters : groups) measurer.fill(clusters);
   if (!fill_by_hints(topology, measurer.speed())) {
-    topology.remarks.push_back("the kinds of cores could not be measured; they are those that the system reports");
+    topology.remarks.push_back("the kinds of cores could not be measured; those that the system reports are used");
     return;
   }
   std::set<int> reported;

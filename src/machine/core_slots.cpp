@@ -39,7 +39,7 @@ std::string system_error() { return std::strerror(errno); }
 // meaningless. Returns -1 and the reason on failure.
 int open_folder(const std::filesystem::path& folder, std::string& reason) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    reason = fmt::format("{} cannot be made ({})", folder.string(), system_error());
+    reason = fmt::format("{} cannot be created ({})", folder.string(), system_error());
     return -1;
   }
   Descriptor fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -268,7 +268,7 @@ GpuScan scan_gpus(const GpuScanOptions& options) {
   scan.slow = answers[0].end == ChildAnswer::End::timed_out;
   if (scan.slow) scan.no_cuda += fmt::format(" ({} s): it hangs, or wakes the GPUs at each start (nvidia-smi -pm 1 keeps them awake)", options.seconds);
   if (absent) scan.no_cuda = why_absent(scan, kernel_driver, cuda, scan.broken);
-  if (scan.no_cuda.empty() && offered == 0) scan.no_cuda = "the NVIDIA driver offers no device: " + cuda::remedy_for(100), scan.broken = true;
+  if (scan.no_cuda.empty() && offered == 0) scan.no_cuda = "the NVIDIA driver reports no device: " + cuda::remedy_for(100), scan.broken = true;
   // Devices reported before the driver failed are not usable.
   if (!scan.no_cuda.empty())
     for (Gpu& gpu : scan.gpus) gpu.ordinal = -1;
@@ -280,7 +280,7 @@ GpuScan scan_gpus(const GpuScanOptions& options) {
       scan.no_cuda.empty() && all > offered) {
     const char* mask = std::getenv("CUDA_VISIBLE_DEVICES");
     scan.remarks.push_back(
-        fmt::format("CUDA offers {} of {} NVIDIA GPUs{}", offered, all, mask ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", mask) : std::string()));
+        fmt::format("CUDA reports {} of {} NVIDIA GPUs{}", offered, all, mask ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", mask) : std::string()));
   }
   return scan;
 }

@@ -163,7 +163,7 @@ Topology topology_from_xml(std::string_view xml) {
   Handle handle = make_handle();
   const std::string text(xml);  // hwloc expects the length to include the terminating zero
   if (!handle || hwloc_topology_set_xmlbuffer(handle.get(), text.c_str(), int(text.size()) + 1) != 0 || hwloc_topology_load(handle.get()) != 0)
-    fail(ErrorCode::value, "[topology] {} bytes are no topology in hwloc's XML, version 2; export one with lstopo", xml.size());
+    fail(ErrorCode::value, "[topology] {} bytes are not a topology in hwloc's XML format, version 2; export one with lstopo", xml.size());
   Topology out = convert(handle.get());
   if (out.cores.empty()) fail(ErrorCode::value, "[topology] no CPUs in {} bytes of hwloc's XML", xml.size());
   return out;

@@ -38,7 +38,7 @@ Machine combine(Topology topology, Limits limits) {
     CoreKind& kind = m.usable.emplace_back();
     kind.name = "performance";
     kind.cpus = m.limits.cpus;
-    m.topology.remarks.push_back("the CPUs that this process may use are not in the machine's topology; each is taken for a core");
+    m.topology.remarks.push_back("the CPUs that this process may use are not in the machine's topology; each is treated as a core");
   }
   return m;
 }

@@ -96,7 +96,7 @@ Topology topology_from_sysctl(std::string_view text) {
   if (t.cores.empty()) {
     // Only without levels: on a chip with several kinds, the keys without a level describe the slowest cores.
     add_level(t, keys, "hw.", -1, 0);
-    if (levels > 0) t.remarks.push_back(fmt::format("sysctl names {} levels of performance and no cores in them; all cores are taken for equal", levels));
+    if (levels > 0) t.remarks.push_back(fmt::format("sysctl reports {} performance levels without cores; all cores are treated as equal", levels));
   }
   if (levels > 2) t.remarks.push_back(fmt::format("the system names its kinds of cores, fastest first: {}", names));
   if (!t.cores.empty()) set_kinds_by_hints(t);

@@ -32,8 +32,8 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   if (facts.limit > 0) lines.push_back({"limit", facts.limit, "control groups and ulimits"});
   if (whole > 0) lines.push_back({fmt::format("{:g} of {}", facts.fraction, size_text(whole)), int64_t(double(whole) * facts.fraction), "memory_fraction"});
   if (facts.available > 0) {
-    std::string source = "what can be had now within the limits";
-    if (facts.held > 0) source += fmt::format(", with {} that this process holds", size_text(facts.held));
+    std::string source = "available now within the limits";
+    if (facts.held > 0) source += fmt::format(", including {} held by this process", size_text(facts.held));
     lines.push_back({"available", facts.available + facts.held, source});
   }
   if (lines.empty()) lines.push_back({"first guess", kGibibyte, "nothing is known about this machine's memory"});
@@ -42,7 +42,7 @@ MemoryBudget memory_budget(const BudgetFacts& facts) {
   const BudgetLine decided = *least;
   least->decides = true;
   const int64_t reserve = std::min(reserve_of(whole), decided.bytes / 2);
-  lines.push_back({"reserve", -reserve, "for the system, libraries and what grows besides"});
+  lines.push_back({"reserve", -reserve, "for the system, libraries and other growth"});
   budget.bytes = decided.bytes - reserve;
   budget.reason = fmt::format("{}: {}, less a reserve of {}", decided.what, size_text(decided.bytes), size_text(reserve));
 

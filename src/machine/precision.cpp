@@ -35,7 +35,7 @@ Support support_on(const ArithmeticUnit& unit, Precision precision) {
 
 std::string warning_of(const PrecisionFacts& facts, const ArithmeticUnit& unit) {
   const std::string_view format = name(facts.precision);
-  const std::string speed = facts.speed ? fmt::format("expect {:.2f}×, measured", *facts.speed) : std::string("its speed is not measured yet");
+  const std::string speed = facts.speed ? fmt::format("expect {:.2f}×, measured", *facts.speed) : std::string("its speed has not been measured yet");
   std::string text;
   if (facts.support == Support::absent)
     text = fmt::format("{} is a mode of NVIDIA's tensor cores from compute capability 8.0 on, and {} has none", format, unit.name);

@@ -141,11 +141,11 @@ std::unique_ptr<Database> open_file(const fs::path& file) {
   std::error_code error;
   const fs::path folder = fs::canonical(file.parent_path(), error);
   auto db = std::make_unique<Database>((error ? file : folder / file.filename()).string(), SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW);
-  if (db->read_only()) throw StoreError{SQLITE_READONLY, "it may not be written"};
+  if (db->read_only()) throw StoreError{SQLITE_READONLY, "it is not writable"};
   // Readers do not wait for writers, and a commit does not wait for the disk; if the file system does not support that, the default mode remains.
   db->run("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;");
   Statement check(*db, "PRAGMA quick_check(1)");
-  if (!check.step() || check.text(0) != "ok") throw StoreError{SQLITE_CORRUPT, "its pages do not fit together"};
+  if (!check.step() || check.text(0) != "ok") throw StoreError{SQLITE_CORRUPT, "its pages are inconsistent"};
   make_tables(*db);
   Statement(*db, "SELECT id, description, used FROM machine LIMIT 1").step();
   Statement(*db, "SELECT machine, key, value, spread, samples, at FROM measurement LIMIT 1").step();
@@ -188,12 +188,12 @@ std::string cache_problem() {
   const std::string why = folder.empty() ? std::string() : why_untrusted_folder(folder);
   std::error_code ignored;
   if (!why.empty() && !fs::is_directory(folder, ignored))
-    return fmt::format("there is no cache: {}; name one with RIDGE_CACHE. Until then measurements, tokens and kernels are made again in every run", why);
-  return why.empty()
-             ? why
-             : fmt::format(
-                   "the cache {} is not used, since others may have written to it: {}. Until then measurements, tokens and kernels are made again in every run",
-                   folder.string(), why);
+    return fmt::format("there is no cache: {}; set RIDGE_CACHE to a folder. Until then, measurements, tokens and kernels are recreated in every run", why);
+  return why.empty() ? why
+                     : fmt::format(
+                           "the cache {} is not used, because others may have written to it: {}. Until then, measurements, tokens and kernels are recreated in "
+                           "every run",
+                           folder.string(), why);
 }
 
 fs::path cache_folder() { return cache_problem().empty() ? named_cache_folder() : fs::path(); }
@@ -236,8 +236,7 @@ struct Profile::State {
     rebuilt = true;
     entered = false;
     move_away(file);
-    remark =
-        fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and started again", file.string(), why.what, file.filename().string());
+    remark = fmt::format("the profile {} could not be read ({}); it was moved to {}.corrupt and recreated", file.string(), why.what, file.filename().string());
     db = open_file(file);
   }
 
@@ -329,7 +328,7 @@ void Profile::put(std::string_view key, const Measurement& measurement) {
 void Profile::put(std::span<const NamedMeasurement> rows) {
   for (const auto& [key, m] : rows) {
     if (key.empty()) fail(ErrorCode::value, "[profile] a measurement without a key");
-    if (!nlohmann::json::accept(m.value)) fail(ErrorCode::value, "[profile] the value of {} is no JSON: {}", key, m.value);
+    if (!nlohmann::json::accept(m.value)) fail(ErrorCode::value, "[profile] the value of {} is not JSON: {}", key, m.value);
     if (!std::isfinite(m.spread)) fail(ErrorCode::value, "[profile] a spread of {} for {}", m.spread, key);
   }
   state_->with_database([&](Database& db) {

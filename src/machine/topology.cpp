@@ -60,7 +60,7 @@ void add_plain_cores(Topology& t) {
     core.cpus = {cpu};
     core.reported = -1;
   }
-  t.remarks.push_back("the system does not say how its CPUs are made up; each is taken for a core");
+  t.remarks.push_back("the system does not report its CPU topology; each CPU is treated as a core");
   set_kinds_by_hints(t);
 }
 

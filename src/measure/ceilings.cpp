@@ -178,7 +178,7 @@ FmaWindow::FmaWindow(ThreadTeam& team, double us, DType dtype) {
   // The last variant is the fastest: native instructions come after conversions.
   const std::vector<FmaKernel>& kernels = ceiling_kernels().fma;
   const auto kernel = std::find_if(kernels.rbegin(), kernels.rend(), [&](const FmaKernel& k) { return k.dtype == dtype; });
-  if (kernel == kernels.rend()) fail(ErrorCode::dtype, "[fma_window] no kernel multiplies {}; take f32", name(dtype));
+  if (kernel == kernels.rend()) fail(ErrorCode::dtype, "[fma_window] no kernel multiplies {}; use f32", name(dtype));
   state_.reset(new State{team, {*kernel, team.size(), us}});  // NOLINT(modernize-make-unique): it cannot be moved
 }
 

@@ -77,7 +77,7 @@ ThreadTeam& measuring_team() {
 
 void request_default_threads(const ThreadRequest& request) {
   std::lock_guard lock(mutex);
-  if (is_made) fail(ErrorCode::usage, "[threads] the default team is already at work; ask for threads before the first computation");
+  if (is_made) fail(ErrorCode::usage, "[threads] the default thread team is already running; set its threads before the first computation");
   requested = request;
 }
 

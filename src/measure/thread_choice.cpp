@@ -224,7 +224,7 @@ struct Choosing {
     else if (round_up)
       reason += fmt::format("{} threads use all of it, {} would use {}", n, low == 1 ? "one" : std::to_string(low), low);
     else
-      reason += fmt::format("one thread more than {} would add {:.0f} % and have all of them stopped in every period", n, 100 * (q / low - 1));
+      reason += fmt::format("one more thread than {} would add {:.0f} % and cause all of them to be stopped in every period", n, 100 * (q / low - 1));
     if (wait_for(n) == Wait::passive) reason += "; they sleep while they wait, as spinning would use it up";
     decide(fastest(pools, n, request.affinity), 0, "default", reason);
     if (low >= 1 && low != high) {
@@ -391,7 +391,7 @@ ThreadChoice choose_threads(const Machine& machine, const ThreadRequest& request
   c.choice.remarks = request.remarks;
   if (slots) respect_slots(c, *slots, threads == "auto");
   if (request.affinity > Affinity::none && !machine.topology.can_pin)
-    c.choice.remarks.push_back(fmt::format("affinity={} cannot be met: this system does not let threads be bound to cores", name(request.affinity)));
+    c.choice.remarks.push_back(fmt::format("affinity={} has no effect: this system cannot pin threads to cores", name(request.affinity)));
 
   if (is_number)
     c.explicit_number(number);

@@ -9,7 +9,7 @@ void check_state(const Builder& b, const char* op, std::span<const NodeId> param
     fail(ErrorCode::value, "[{}] {} moments or gradients for {} parameters; give one each", op, state.size(), parameters.size());
   for (size_t i = 0; i < state.size(); ++i)
     if (!(b.shape(state[i]) == b.shape(parameters[i])))
-      fail(ErrorCode::shape, "[{}] parameter {} is {}, its gradient or moment {}; they must be alike", op, i, to_string(b.shape(parameters[i])),
+      fail(ErrorCode::shape, "[{}] parameter {} is {}, its gradient or moment {}; they must match", op, i, to_string(b.shape(parameters[i])),
            to_string(b.shape(state[i])));
 }
 

@@ -141,7 +141,8 @@ struct BufferPool::State {
 
   [[noreturn]] void refuse(int64_t bytes, const char* why) {
     fail(ErrorCode::memory,
-         "[buffer_pool] no {} bytes: {} ({} in use, {} waiting for work to finish, {} held, bound {}); release tensors, use smaller ones or raise the bound",
+         "[buffer_pool] could not allocate {} bytes: {} ({} in use, {} waiting for work to finish, {} held, bound {}); release tensors, use smaller ones or "
+         "raise the bound",
          bytes, why, stats.bytes_in_use, stats.bytes_pending, stats.bytes_held, bound);
   }
 };
@@ -156,11 +157,11 @@ BufferPool::~BufferPool() { trim(); }
 int64_t BufferPool::class_bytes(int64_t bytes) { return size_of_class(class_of(bytes)); }
 
 BufferPool::Buffer BufferPool::acquire(int64_t bytes, Fill fill) {
-  if (bytes < 0) fail(ErrorCode::value, "[buffer_pool] {} bytes asked for", bytes);
+  if (bytes < 0) fail(ErrorCode::value, "[buffer_pool] {} bytes requested", bytes);
   State& s = *state_;
   std::unique_lock lock(s.mutex);
   ++s.stats.requests;
-  if (bytes > kLargest) s.refuse(bytes, "no machine has as much");
+  if (bytes > kLargest) s.refuse(bytes, "no machine has that much");
   int cls = class_of(bytes);
   bool zeroed = false;
   if (!s.pending.empty()) s.collect();

@@ -73,7 +73,7 @@ class Tracker {
     if (!draw) return;
     const DrawAxis here = at_[id] ? DrawAxis{at_[id]->axis, at_[id]->inner} : DrawAxis{};
     const auto [before, fresh] = draws_->emplace(draw->stream, here);
-    if (!fresh && !(before->second == here)) throw Coupled{fmt::format("another draw of stream {} has its samples elsewhere", draw->stream)};
+    if (!fresh && !(before->second == here)) throw Coupled{fmt::format("another draw of stream {} has its samples on another axis", draw->stream)};
   }
 
   // The body must also keep samples independent. A carry that starts as one value for all samples gets its axis from the body's result.
@@ -89,7 +89,7 @@ class Tracker {
       if (summed_[n.in[i]]) throw Coupled{"it uses a statistic of the whole batch, as batch norm does"};
       at[i] = at_[n.in[i]];
       if (!at[i] || i < carries || i >= carries + sequences) continue;
-      if (at[i]->axis == 0) throw Coupled{"its steps are the samples; put the batch axis behind time"};
+      if (at[i]->axis == 0) throw Coupled{"its steps are the samples; put the batch axis after time"};
       --at[i]->axis;
     }
     const std::vector<NodeId> roots = results_of(body);

@@ -57,10 +57,10 @@ class WholeBatch {
 
   std::vector<NodeId> counted(Graph& g, NodeId id, const Draw& draw, std::span<const NodeId> operands, PerSample has, const std::function<NodeId()>& base) {
     const Node n = g[id];
-    if (!has) fail(ErrorCode::unsupported, "{} {}: the index of its first element is not so many elements for each sample", name(n.op), to_string(n.type()));
+    if (!has) fail(ErrorCode::unsupported, "{} {}: the index of its first element does not grow by a fixed number per sample", name(n.op), to_string(n.type()));
     const auto it = draws_.find(draw.stream);
     if (it == draws_.end())
-      fail(ErrorCode::unsupported, "{} {}: it is drawn for some sizes of the batch only (stream {})", name(n.op), to_string(n.type()), draw.stream);
+      fail(ErrorCode::unsupported, "{} {}: it is drawn only for some sizes of the batch (stream {})", name(n.op), to_string(n.type()), draw.stream);
     const DrawAxis at = it->second;
     int64_t wants = 0, outer = 1;
     if (at.axis >= 0) {

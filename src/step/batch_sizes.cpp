@@ -102,7 +102,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, const std::vector<std::
   auto different = [&](NodeId id, const std::string& why) { difference_ = fmt::format("{} {}: {}", name(a[id].op), describe(a.type(id)), why); };
   auto pair = [&](NodeId x, NodeId y, NodeId user) {
     x = without_views(a, x, true), y = without_views(b, y, false);
-    if (p.node[x] && p.node[x] != y) return different(user, fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples));
+    if (p.node[x] && p.node[x] != y) return different(user, fmt::format("the loss is built differently for {} samples than for {}", a_.samples, b_.samples));
     p.node[x] = y;
   };
   for (auto [x, y] : roots) pair(x, y, x);
@@ -110,7 +110,7 @@ void BatchSizes::compare(const Graph& a, const Graph& b, const std::vector<std::
     if (!p.node[id]) continue;
     const Node &x = a[id], &y = b[p.node[id]];
     // The batch, the parameters and the keys of draws are created in the same order before the loss.
-    if (x.op == Op::input && &a == &a_.graph && id != p.node[id]) different(id, "the loss uses another input for other numbers of samples");
+    if (x.op == Op::input && &a == &a_.graph && id != p.node[id]) different(id, "the loss uses different inputs for different numbers of samples");
     if (const std::string why = compare_nodes(a, id, y); !why.empty()) {
       different(id, why);
       if (x.op != y.op || x.in.size() != y.in.size()) continue;
@@ -135,7 +135,7 @@ void BatchSizes::compare_loops(const Node& a, const Node& b, const std::vector<c
 
 std::string BatchSizes::compare_nodes(const Graph& a, NodeId id, const Node& y) const {
   const Node& x = a[id];
-  const std::string otherwise = fmt::format("the loss is built otherwise for {} samples than for {}", a_.samples, b_.samples);
+  const std::string otherwise = fmt::format("the loss is built differently for {} samples than for {}", a_.samples, b_.samples);
   if (x.op != y.op || x.in.size() != y.in.size() || x.types.size() != y.types.size()) return otherwise;
   const bool same_reals = std::equal(x.attrs.reals.begin(), x.attrs.reals.end(), y.attrs.reals.begin(), y.attrs.reals.end(),
                                      [](double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); });  // NaN equals NaN
@@ -153,7 +153,7 @@ std::string BatchSizes::compare_nodes(const Graph& a, NodeId id, const Node& y) 
       const bool linear = s[i] == t[i] || s[i] * b_.samples == t[i] * a_.samples;
       if (linear && t[i] == exact[i]) continue;
       return fmt::format("its axis {} has {} elements for {} samples and {} for {}, {}", i, s[i], a_.samples, t[i], b_.samples,
-                         linear ? fmt::format("not {} as other numbers of samples say", exact[i]) : "which is neither fixed nor a multiple");
+                         linear ? fmt::format("not {} as other numbers of samples predict", exact[i]) : "which is neither fixed nor a multiple");
     }
   }
   return "";

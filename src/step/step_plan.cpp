@@ -20,7 +20,7 @@ std::map<std::string, std::string> StepChoices::words() const {
 StepChoices StepChoices::from_words(const std::map<std::string, std::string>& words) {
   auto word = [&](const char* key) -> const std::string& {
     const auto it = words.find(key);
-    if (it == words.end()) fail(ErrorCode::io, "[step] the stored choices lack \"{}\"; they are not of this version", key);
+    if (it == words.end()) fail(ErrorCode::io, "[step] the stored choices lack \"{}\"; they are from another version", key);
     return it->second;
   };
   auto unknown = [](const char* key, const std::string& value) { fail(ErrorCode::io, "[step] the stored choice {}={} is not known", key, value); };

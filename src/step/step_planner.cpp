@@ -102,12 +102,11 @@ void StepPlanner::refuse_split() const {
 void StepPlanner::refuse(int64_t micro) {
   const Size least = *std::min_element(tried_.begin(), tried_.end(), [](const Size& a, const Size& b) { return a.bytes < b.bytes; });
   const int64_t least_bytes = plan_.batch % least.micro ? attempt(least.micro, least.level, true).bytes : least.bytes;
-  throw StepTooLarge(
-      fmt::format(
-          "[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time {} in all; the smallest budget that works is {}",
-          size_rounded_up(limit_), size_rounded_up(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
-          micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_bytes), size_rounded_up(least_bytes)),
-      least_bytes);
+  throw StepTooLarge(fmt::format("[step] the budget of {} is too small: parameters, gradients and moments take {}, and {} at a time needs {} in total; the "
+                                 "smallest budget that works is {}",
+                                 size_rounded_up(limit_), size_rounded_up(plan_.parameter_bytes + plan_.gradient_bytes + plan_.optimizer_bytes),
+                                 micro == 1 ? "one sample" : fmt::format("{} samples", micro), size_rounded_up(least_bytes), size_rounded_up(least_bytes)),
+                     least_bytes);
 }
 
 // Memory grows almost linearly with the samples, so two sizes predict the limit; the one chosen has been compiled and counted.
@@ -143,7 +142,7 @@ bool StepPlanner::faster(const Try& a, const Try& b) {
   constexpr double kHostGuess = 2, kDeviceGuess = 150;
   const double measured = options_.balance ? options_.balance() : 0;
   const double balance = measured > 0 ? measured : in_host_memory_ ? kHostGuess : kDeviceGuess;
-  plan_.decisions.push_back(fmt::format("splitting and recomputing are compared at {:.3g} operations in the time of a byte: {}", balance,
+  plan_.decisions.push_back(fmt::format("splitting and recomputing are compared at {:.3g} operations in the time of one byte: {}", balance,
                                         measured > 0 ? "measured on this device" : "a guess, as this device's rates are not known"));
   return cost(a, balance) < cost(b, balance);
 }
@@ -173,7 +172,7 @@ StepPlanner::Try StepPlanner::choose() {
       // Two ways to fit: split the batch, or keep it whole and recompute some of the work.
       Try parts = largest_that_fits(std::move(whole[0]));
       if (parts.bytes > limit_ || !faster(parts, whole.back())) return std::move(whole.back());
-      why_ = fmt::format("recompute={} would make the batch fit whole, but takes longer than parts do", name(level));
+      why_ = fmt::format("recompute={} would make the batch fit whole, but takes longer than splitting", name(level));
       return parts;
     }
     whole.back().exe.reset();  // only its size is needed from here on

@@ -41,18 +41,18 @@ bool finds_bf16_products(const Graph& g, std::span<const NodeId> roots) {
 void check_settings(const StepOptions& options) {
   const Optimizer& o = options.optimizer;
   auto check = [](const char* what, double value, bool good, const char* range) {
-    if (!good) fail(ErrorCode::value, "[step] {} is {}; give {}", what, value, range);
+    if (!good) fail(ErrorCode::value, "[step] {} is {}; use {}", what, value, range);
   };
   auto from_zero = [](double value) { return value >= 0 && std::isfinite(float(value)); };
   auto below_one = [](double value) { return value >= 0 && value < 1; };
-  check("lr", o.lr, from_zero(o.lr), "a finite number from 0");
-  check("decay", o.decay, from_zero(o.decay), "a finite number from 0");
+  check("lr", o.lr, from_zero(o.lr), "a finite number of at least 0");
+  check("decay", o.decay, from_zero(o.decay), "a finite number of at least 0");
   check("clip", options.clip, from_zero(options.clip), "a finite number above 0, or 0 for none");
   if (o.kind == Optimizer::Kind::sgd) return check("momentum", o.momentum, below_one(o.momentum), "a number from 0 to below 1");
   check("beta1", o.beta1, below_one(o.beta1), "a number from 0 to below 1");
   check("beta2", o.beta2, below_one(o.beta2), "a number from 0 to below 1");
   // Smaller values become 0 on devices without denormals, and a gradient that was always 0 would then be divided by 0.
-  check("eps", o.eps, o.eps >= double(std::numeric_limits<float>::min()) && std::isfinite(float(o.eps)), "a finite number from 1.2e-38");
+  check("eps", o.eps, o.eps >= double(std::numeric_limits<float>::min()) && std::isfinite(float(o.eps)), "a finite number of at least 1.2e-38");
 }
 
 // Names become JSON keys and TensorBoard tags; values are summed over parts of a batch.
@@ -234,15 +234,15 @@ StepPrograms::LossFacts StepPrograms::examine(const StepModel::Loss& loss) const
 }
 
 std::string StepPrograms::redrawn(bool split, bool evaluation_split) const {
-  if (training_.draws_in_loop || evaluated().draws_in_loop) return "random numbers inside loops are other ones in every step now";
+  if (training_.draws_in_loop || evaluated().draws_in_loop) return "random numbers inside loops now differ in every step";
   if ((split && training_.recounts) || (evaluation_split && evaluated().recounts))
-    return "random numbers of split batches count samples of the whole batch now";
+    return "random numbers of split batches now count samples of the whole batch";
   return "";
 }
 
 StepPrograms::StepPrograms(const StepModel& model, const StepOptions& options) : model_(model), options_(options) {
   if (options.precision == Precision::tf32 && options.backend->host_memory())
-    fail(ErrorCode::unsupported, "[step] tf32 is a GPU's format; on the CPU take fp32, bf16 or fp16");
+    fail(ErrorCode::unsupported, "[step] tf32 is a GPU format; on the CPU use fp32, bf16 or fp16");
   check_settings(options);
   const Optimizer& o = options.optimizer;
   moments_ = o.kind != Optimizer::Kind::sgd ? 2 : o.momentum > 0 ? 1 : 0;

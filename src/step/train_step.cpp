@@ -38,7 +38,7 @@ struct Scalars {
     float sum = 0, count = 0;
   } sums;  // of the loss; followed by those of named scalars
 };
-static_assert(offsetof(Scalars, sums) + sizeof(Scalars::Sums) == sizeof(Scalars), "named scalars lie behind the loss");
+static_assert(offsetof(Scalars, sums) + sizeof(Scalars::Sums) == sizeof(Scalars), "named scalars follow the loss");
 
 }  // namespace
 
@@ -153,7 +153,7 @@ struct TrainStep::State {
     made = StepPlanner(model, options, *programs, memory->bytes(), plan, parts).make();
     if (offloaded)
       plan.decisions.insert(plan.decisions.begin(),
-                            fmt::format("moments lie in the host's memory ({}) and pass the device in {}: {}", size_rounded_up(plan.host_bytes),
+                            fmt::format("moments are in host memory ({}) and pass through the device in {}: {}", size_rounded_up(plan.host_bytes),
                                         counted(int64_t(parts.size()), "part"), options.offload ? "asked for" : "nothing else fits"));
   }
 
@@ -336,7 +336,7 @@ struct TrainStep::State {
 
   void check_next(double lr) const {
     if (!(lr >= 0) || !std::isfinite(float(lr)))
-      fail(ErrorCode::value, "[step] the rate {} of step {}; give a finite number from 0", lr, now.attempted + pending());
+      fail(ErrorCode::value, "[step] the learning rate of step {1} is {0}; use a finite number of at least 0", lr, now.attempted + pending());
     if (pending() == kMaxPending) fail(ErrorCode::usage, "[step] {} steps are enqueued already; collect one first", kMaxPending);
   }
 
@@ -346,7 +346,7 @@ struct TrainStep::State {
       fail(ErrorCode::shape, "[step] {} values for {}, which has {}", count, model.parameters[index].name, model.parameters[index].shape.numel());
   }
   std::span<float> in_place(int64_t offset, size_t index) {
-    if (!in_host_memory) fail(ErrorCode::usage, "[step] {} lies on {}: read and write copies of it", model.parameters[index].name, device.info().name);
+    if (!in_host_memory) fail(ErrorCode::usage, "[step] {} is on {}: read and write copies of it", model.parameters[index].name, device.info().name);
     return {at<float>(offset), size_t(model.parameters[index].shape.numel())};
   }
 };
@@ -413,7 +413,7 @@ void TrainStep::time_next_update() { state_->time_update = true; }
 bool TrainStep::behind() const { return state_->device.behind(); }
 
 StepMetrics TrainStep::collect() {
-  if (pending() == 0) fail(ErrorCode::usage, "[step] no step is enqueued that could be collected");
+  if (pending() == 0) fail(ErrorCode::usage, "[step] there is no enqueued step to collect");
   return state_->collect();
 }
 
@@ -426,8 +426,8 @@ void TrainStep::check_evaluation(int64_t samples) const {
   if (s.made.evaluations.empty()) fail(ErrorCode::usage, "[step] this step was planned without evaluation; set StepOptions::evaluation");
   if (samples < 0 || samples > s.plan.batch) fail(ErrorCode::shape, "[step] {} samples of a batch of {} cannot be evaluated", samples, s.plan.batch);
   if (s.made.evaluations.size() == 1 && samples % s.made.evaluations[0].samples)
-    fail(ErrorCode::unsupported, "[step] {} samples cannot be evaluated apart: {}; evaluate whole batches of {}", samples, s.programs->evaluation_coupling(),
-         s.plan.batch);
+    fail(ErrorCode::unsupported, "[step] {} samples cannot be evaluated separately: {}; evaluate whole batches of {}", samples,
+         s.programs->evaluation_coupling(), s.plan.batch);
 }
 
 TrainStep::Losses TrainStep::evaluate(std::span<const void* const> batch, int64_t samples) {

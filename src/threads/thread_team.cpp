@@ -243,11 +243,11 @@ int usable_cpus() { return read_limits().threads(); }
 ThreadTeam::ThreadTeam(const TeamOptions& options) {
   constexpr int kMaxThreads = 4096;
   if (options.threads < 0 || options.threads > kMaxThreads)
-    fail(ErrorCode::value, "[thread_team] {} threads asked for; give 1 to {}, or 0 for all usable processors", options.threads, kMaxThreads);
+    fail(ErrorCode::value, "[thread_team] {} threads requested; use 1 to {}, or 0 for all usable processors", options.threads, kMaxThreads);
   const int usable = usable_cpus();
   const int size = options.threads ? options.threads : options.cpus.empty() ? usable : int(options.cpus.size());
   for (int cpu : options.cpus)
-    if (cpu < 0) fail(ErrorCode::value, "[thread_team] cpu {} asked for; processors are numbered from 0", cpu);
+    if (cpu < 0) fail(ErrorCode::value, "[thread_team] cpu {} requested; processors are numbered from 0", cpu);
   for (size_t given : {options.cpus.size(), options.speeds.size()})
     if (given && given != size_t(size))
       fail(ErrorCode::value, "[thread_team] {} threads, but {} cpus or speeds; give one for each thread, or none", size, given);
@@ -261,7 +261,7 @@ ThreadTeam::ThreadTeam(const TeamOptions& options) {
   } catch (const std::system_error& e) {
     const size_t started = state_->threads.size();
     state_->finish();
-    fail(ErrorCode::memory, "[thread_team] the system gave {} of {} threads ({}); ask for fewer", started + 1, size, e.what());
+    fail(ErrorCode::memory, "[thread_team] the system started only {} of {} threads ({}); use fewer", started + 1, size, e.what());
   }
   // Pinning is best-effort: without it the team is only slower.
   if (!options.cpus.empty())

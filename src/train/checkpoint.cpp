@@ -60,7 +60,7 @@ Listing list(const fs::path& folder) {
   DIR* handle = ::opendir(folder.c_str());
   if (!handle) {
     if (errno == ENOENT) return out;
-    fail(ErrorCode::io, "[checkpoint] {}: cannot be listed: {}; check that it is a folder that you may read", folder.string(), std::strerror(errno));
+    fail(ErrorCode::io, "[checkpoint] {}: cannot be listed: {}; check that it is a folder that you can read", folder.string(), std::strerror(errno));
   }
   errno = 0;
   while (const dirent* entry = ::readdir(handle)) {
@@ -130,7 +130,7 @@ std::string checked_text(const fs::path& path, const Manifest::File& expected) {
 StoredCheckpoint read_checkpoint(const fs::path& folder, int64_t step) {
   const fs::path path = folder / kManifest;
   const Manifest manifest = parse_manifest(read_text(path, kMaxManifestBytes), path.string());
-  if (manifest.step != step) fail(ErrorCode::io, "[checkpoint] {}: is of step {}; the folder was renamed", folder.string(), manifest.step);
+  if (manifest.step != step) fail(ErrorCode::io, "[checkpoint] {}: belongs to step {}; the folder was renamed", folder.string(), manifest.step);
   StoredCheckpoint out;
   out.step = step;
   out.folder = folder;
@@ -157,7 +157,7 @@ std::optional<int64_t> pointed(const fs::path& folder, const char* name, std::ve
   }
   if (text.ends_with('\n')) text.pop_back();
   const std::optional<int64_t> step = step_of(text);
-  if (!step) notices.push_back(fmt::format("[checkpoint] {}: names no checkpoint; it is not used", (folder / name).string()));
+  if (!step) notices.push_back(fmt::format("[checkpoint] {}: does not name a checkpoint; it is ignored", (folder / name).string()));
   return step;
 }
 
@@ -166,7 +166,7 @@ std::optional<StoredCheckpoint> read_if_whole(const fs::path& folder, int64_t st
     return read_checkpoint(folder, step);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::io) throw;
-    notices.push_back(fmt::format("{}; it is passed over", e.what()));
+    notices.push_back(fmt::format("{}; it is skipped", e.what()));
     return {};
   }
 }
@@ -184,7 +184,7 @@ void make_folder(const fs::path& path, const FileCalls& calls) {
   if (path.parent_path() != path) make_folder(path.parent_path(), calls);
   int cause = calls.mkdir(path.c_str(), 0777) == 0 || errno == EEXIST ? 0 : errno;
   if (cause == 0) cause = sync_path(parent_of(path), calls);
-  if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+  if (cause != 0) fail(ErrorCode::io, "[checkpoint] {}: cannot be created: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
 }
 
 // Deletes the manifest first, so that a partly deleted folder is never valid. Returns 0, or the errno of a failed removal.
@@ -222,7 +222,7 @@ void check_names(const CheckpointContent& content) {
     fail(ErrorCode::value, "[checkpoint] '{}' cannot be the name of a file of {} in a checkpoint; use letters and digits, and .safetensors for tensors alone",
          name, tensors ? "tensors" : "text");
   };
-  if (content.step < 0) fail(ErrorCode::value, "[checkpoint] a checkpoint of step {}; steps count from 0", content.step);
+  if (content.step < 0) fail(ErrorCode::value, "[checkpoint] {} is not a step; steps count from 0", content.step);
   for (const auto& [name, tensors] : content.tensors) check(name, true);
   for (const auto& [name, text] : content.texts) check(name, false);
 }
@@ -230,7 +230,7 @@ void check_names(const CheckpointContent& content) {
 }  // namespace
 
 CheckpointStore::CheckpointStore(fs::path folder, int keep, const FileCalls& calls) : folder_(std::move(folder)), keep_(keep), calls_(calls) {
-  if (keep < 2) fail(ErrorCode::value, "[checkpoint] {} to be kept; keep at least 2, so that one is whole when the other is damaged", keep);
+  if (keep < 2) fail(ErrorCode::value, "[checkpoint] {} to be kept; keep at least 2, so that one is intact if the other is damaged", keep);
 }
 
 std::vector<std::string> CheckpointStore::save(const CheckpointContent& content, bool best) {
@@ -245,7 +245,7 @@ std::vector<std::string> CheckpointStore::save(const CheckpointContent& content,
     if (best) write_atomically((folder_ / kBest).string(), folder_name(content.step) + "\n", calls_);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::io) throw;
-    fail(ErrorCode::io, "[checkpoint] {} was not saved: {} (it needs {}, {} are free); the one before it is as it was", path.string(), e.what(),
+    fail(ErrorCode::io, "[checkpoint] {} was not saved: {} (it needs {}, {} are free); the previous one is unchanged", path.string(), e.what(),
          size_text(bytes_of(content)), free_space(folder_));
   }
   verified_.insert(content.step);
@@ -265,7 +265,7 @@ fs::path CheckpointStore::write_temporary(const CheckpointContent& content) cons
   const fs::path temporary = folder_ / hidden_name(content.step, kPartial);
   if (calls_.mkdir(temporary.c_str(), 0777) != 0) {
     const int cause = errno;
-    fail(ErrorCode::io, "[checkpoint] {}: cannot be made: {}; {}", temporary.string(), std::strerror(cause), file_remedy(cause));
+    fail(ErrorCode::io, "[checkpoint] {}: cannot be created: {}; {}", temporary.string(), std::strerror(cause), file_remedy(cause));
   }
   try {
     Manifest manifest;
@@ -304,7 +304,7 @@ void CheckpointStore::put_in_place(const fs::path& temporary, const fs::path& pa
   }
   if (cause != 0) {
     remove_folder(temporary, calls_);
-    fail(ErrorCode::io, "[checkpoint] {}: cannot take its place: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
+    fail(ErrorCode::io, "[checkpoint] {}: cannot be moved into place: {}; {}", path.string(), std::strerror(cause), file_remedy(cause));
   }
   sync(folder_, calls_);
 }
@@ -325,7 +325,7 @@ void CheckpointStore::tidy_up(int64_t newest, std::vector<std::string>& notices)
     if (step != best || std::ranges::count(there.steps, step) || !read_if_whole(way, step, damage))
       note(way, remove_folder(way, calls_));
     else if (calls_.rename(way.c_str(), path.c_str()) != 0)  // best() finds it under either name
-      notices.push_back(fmt::format("[checkpoint] {}: the best one cannot get its name back: {}", way.string(), std::strerror(errno)));
+      notices.push_back(fmt::format("[checkpoint] {}: the best one cannot be renamed back: {}", way.string(), std::strerror(errno)));
   }
   int kept = 0;
   for (const int64_t step : there.steps) {
@@ -352,7 +352,7 @@ std::optional<StoredCheckpoint> CheckpointStore::newest(std::vector<std::string>
   const Listing there = list(folder_);
   const std::optional<int64_t> latest = pointed(folder_, kLatest, notices);
   if (latest && !std::binary_search(there.steps.begin(), there.steps.end(), *latest))
-    notices.push_back(fmt::format("[checkpoint] {}: names {}, which is not there", (folder_ / kLatest).string(), folder_name(*latest)));
+    notices.push_back(fmt::format("[checkpoint] {}: names {}, which does not exist", (folder_ / kLatest).string(), folder_name(*latest)));
   std::vector<std::pair<int64_t, std::string>> candidates;
   for (const int64_t step : there.steps) candidates.emplace_back(step, folder_name(step));
   for (const int64_t step : there.trash) candidates.emplace_back(step, hidden_name(step, kTrash));
@@ -373,7 +373,7 @@ std::optional<StoredCheckpoint> CheckpointStore::best(std::vector<std::string>& 
 StoredCheckpoint CheckpointStore::load(int64_t step) const {
   const std::vector<int64_t> there = steps();
   if (!std::binary_search(there.begin(), there.end(), step))
-    fail(ErrorCode::io, "[checkpoint] {}: has none of step {}; {}", folder_.string(), step,
+    fail(ErrorCode::io, "[checkpoint] {}: has no checkpoint of step {}; {}", folder_.string(), step,
          there.empty() ? "it has none at all" : fmt::format("its steps go from {} to {}", there.front(), there.back()));
   return read_checkpoint(folder_ / folder_name(step), step);
 }

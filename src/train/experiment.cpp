@@ -99,7 +99,7 @@ void read_summary(ExperimentRun& run) {
   const Document j = Document::parse(file, nullptr, false);
   const auto recorded = j.is_object() ? j.find("steps") : j.end();
   if (!j.is_object() || (recorded != j.end() && !recorded->is_number_integer())) {  // the metrics have most of it, and other runs must still be shown
-    run.damage = fmt::format("{} is damaged; what is told of its run comes from {}", (run.folder / kSummary).string(), kMetrics);
+    run.damage = fmt::format("{} is damaged; its run is described by {}", (run.folder / kSummary).string(), kMetrics);
     return;
   }
   run.end = word(j, "end"), run.device = word(j, "device"), run.precision = word(j, "precision");

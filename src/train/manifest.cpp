@@ -64,11 +64,11 @@ std::string format_manifest(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text, const std::string& name) {
   if (text.size() > kMaxManifestBytes)
-    fail(ErrorCode::io, "[checkpoint] {}: {} bytes, at most {} are taken; the file is damaged", name, text.size(), kMaxManifestBytes);
+    fail(ErrorCode::io, "[checkpoint] {}: {} bytes, more than {}; the file is damaged", name, text.size(), kMaxManifestBytes);
   const Json document = Json::parse(text, nullptr, false);
   const std::optional<Manifest> manifest = read(document);
   if (!manifest || format_manifest(*manifest) != text)
-    fail(ErrorCode::io, "[checkpoint] {}: is not as Ridge wrote it; the file is damaged or something else", name);
+    fail(ErrorCode::io, "[checkpoint] {}: is not as Ridge wrote it; the file is damaged or not a manifest", name);
   return *manifest;
 }
 

@@ -55,7 +55,7 @@ void MetricRows::keep_row(int64_t step, std::string_view row) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
     if (std::exchange(lost_, true)) return;
-    notice_(fmt::format("there is no more room for metrics: those of steps from {} on are lost as long as that lasts", step));
+    notice_(fmt::format("there is no more room for metrics: those from step {} on are lost until there is", step));
   }
 }
 
@@ -69,7 +69,7 @@ void MetricRows::flush() {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
     if (std::exchange(waiting_, true)) return;
-    notice_(fmt::format("metrics are kept in memory, training goes on: {}", error.what()));
+    notice_(fmt::format("metrics are kept in memory, training continues: {}", error.what()));
   }
 }
 
@@ -89,7 +89,7 @@ void MetricRows::cut(int64_t last_step) {
   } catch (const Error& error) {
     if (error.code() != ErrorCode::io) throw;
     file_.emplace(std::filesystem::path{}, -1);
-    notice_(fmt::format("metrics are switched off, training goes on: {}", error.what()));
+    notice_(fmt::format("metrics are switched off, training continues: {}", error.what()));
   }
 }
 

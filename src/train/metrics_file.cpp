@@ -58,7 +58,7 @@ void cut_back(const std::filesystem::path& path, int64_t last_step) {
   if (!holes) {
     if (::truncate(path.c_str(), end) == 0 || errno == ENOENT) return;
     const int cause = errno;
-    fail(ErrorCode::io, "[metrics] {}: cannot be cut back to {} bytes: {}; {}", path.string(), end, std::strerror(cause), file_remedy(cause));
+    fail(ErrorCode::io, "[metrics] {}: cannot be truncated to {} bytes: {}; {}", path.string(), end, std::strerror(cause), file_remedy(cause));
   }
   AtomicFile fresh(path.string());
   read_lines(path, last_step, [&](const std::string& line, bool stays, int64_t) {

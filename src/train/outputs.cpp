@@ -30,9 +30,9 @@ bool Outputs::attempt(Output& output, Call call) {
     if (output.failures == 0 || now - output.counted_at >= kPause) ++output.failures, output.counted_at = now;
     output.off = output.failures >= kTries && now - output.first_at >= kPatience;
     if (output.off)
-      reports_.emplace_back(&output, fmt::format("an output is switched off, as it has failed for {:.0f} s: {}", now - output.first_at, error.what()));
+      reports_.emplace_back(&output, fmt::format("an output is switched off after failing for {:.0f} s: {}", now - output.first_at, error.what()));
     else if (!std::exchange(output.reported, true))
-      reports_.emplace_back(&output, fmt::format("an output failed and is tried again, training goes on: {}", error.what()));
+      reports_.emplace_back(&output, fmt::format("an output failed and will be retried, training continues: {}", error.what()));
     return false;
   }
 }

@@ -85,12 +85,13 @@ void find_progress(std::vector<Part>& parts, const config::Resolved& settings, c
     part.begun = !CheckpointStore(part.folder / "checkpoints").steps().empty();
     part.finished = parts.size() > 1 && is_finished(part.folder, newest_state(part.folder), steps, settings.get<std::optional<double>>("target_loss"));
     if (!part.begun && !part.finished && was_trained(part.folder))
-      fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to go on from; init_from={0} starts a new run from its weights",
+      fail(ErrorCode::usage, "[resume] {0} was trained, but has no checkpoint to resume from; init_from={0} starts a new run from its weights",
            part.folder.string());
   }
   refuse_others(parts, out);
   if (std::all_of(parts.begin(), parts.end(), [](const Part& part) { return part.finished; }))
-    fail(ErrorCode::usage, "[resume] all {} runs in {} are finished; steps=N with a larger N, more seeds, or another target_loss where one was reached, go on",
+    fail(ErrorCode::usage,
+         "[resume] all {} runs in {} are finished; to continue, set steps=N with a larger N, more seeds, or another target_loss if one was reached",
          parts.size(), out.string());
 }
 

@@ -38,7 +38,7 @@ std::string plan_text(const PlannedRun& run, const TerminalStyle& style) {
   for (const MemoryItem& m : run.memory)
     if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}  {}\n", m.what, size_text(m.bytes), bar(double(m.bytes) / double(run.planned_bytes), room));
   if (!run.host_memory.empty()) {
-    text += fmt::format("\nMemory of the host: {} planned\n", size_text(run.host_planned_bytes));
+    text += fmt::format("\nHost memory: {} planned\n", size_text(run.host_planned_bytes));
     for (const MemoryItem& m : run.host_memory)
       if (m.bytes > 0) text += fmt::format("  {:<24} {:>10}\n", m.what, size_text(m.bytes));
   }
@@ -47,7 +47,7 @@ std::string plan_text(const PlannedRun& run, const TerminalStyle& style) {
   for (const ProgramPlan& p : plan.programs)
     text += fmt::format("  {:<18} {:>6} x {:<7} {:>11} {:>8} {:>8.3g}\n", p.name, p.times, p.samples ? fmt::format("{}", p.samples) : "-",
                         size_text(p.arena_bytes), p.kernels, 1e-9 * p.flops);
-  text += "\nLargest when most is held\n";
+  text += "\nLargest at the memory peak\n";
   for (size_t i = 0; i < std::min<size_t>(plan.largest.size(), 8); ++i)
     text += fmt::format("  {:>10}  {}{}\n", size_text(plan.largest[i].bytes), plan.largest[i].name,
                         plan.largest[i].count > 1 ? fmt::format("  x {}", plan.largest[i].count) : "");

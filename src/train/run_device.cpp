@@ -80,7 +80,7 @@ Chosen choose(const std::string& request, Fallback fallback, const StepWork& wor
   Chosen chosen{choose_device(request, fallback, devices, work, costs), all ? "measured" : "default"};
   constexpr double kNoticed = 0.2;  // seconds; values from a profile take almost no time
   if (figures == Figures::measured && seconds > kNoticed)
-    chosen.device.notices.push_back(fmt::format("the devices were measured for this choice ({:.1f} s); later runs find that in the profile", seconds));
+    chosen.device.notices.push_back(fmt::format("the devices were measured for this choice ({:.1f} s); later runs reuse it", seconds));
   return chosen;
 }
 
@@ -141,7 +141,7 @@ std::string not_enough(const std::vector<KnownDevice>& devices, const StepWork& 
   const std::optional<KernelRates> rates = start > 0 ? cpu_rates(int64_t(1) << 28, figures) : std::nullopt;
   if (!rates) return {};
   const double here = times * expected_seconds(work, {{}, 1e9 * rates->matmul_gflops, 1e9 * rates->copy_gbs, 1e-6 * rates->launch_us, 0, true});
-  return here < start ? fmt::format("expected to be done in {:.2g} s, and a GPU takes {:.2g} s to begin", here, start) : std::string();
+  return here < start ? fmt::format("expected to finish in {:.2g} s, and a GPU takes {:.2g} s to start", here, start) : std::string();
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void check_made(const fs::path& folder, const std::error_code& error) {
-  if (error) fail(ErrorCode::io, "[train] cannot make the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
+  if (error) fail(ErrorCode::io, "[train] cannot create the run folder {}: {}; choose another with --out DIR", folder.string(), error.message());
 }
 
 // Keeps the terminal output with the run. Text that cannot be written waits for disk space, as metrics do.
@@ -167,10 +167,10 @@ void check_place(const fs::path& place, const std::vector<Part>& parts, const co
   if (fs::exists(place, ignored) && !fs::is_directory(place, ignored))
     fail(ErrorCode::io, "[train] {} is not a folder; choose another with --out DIR", place.string());
   if (has_run(place) || is_experiment(place))
-    fail(ErrorCode::usage, "[train] {} holds a run already; continue it with --resume, or choose another folder with --out DIR", place.string());
+    fail(ErrorCode::usage, "[train] {} already contains a run; continue it with --resume, or choose another folder with --out DIR", place.string());
   const bool is_part = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.folder == place; });
   if (const std::optional<std::string> name = conflicting_file(place, is_part, settings))
-    fail(ErrorCode::usage, "[train] {} holds files that a run would overwrite: {}; move them away, or choose another folder with --out DIR", place.string(),
+    fail(ErrorCode::usage, "[train] {} contains files that a run would overwrite: {}; move them away, or choose another folder with --out DIR", place.string(),
          *name);
   if (std::any_of(parts.begin(), parts.end(),
                   [&](const Part& part) { return part.data != "builtin" && fs::equivalent(find_source(part.data), place, ignored); }))

@@ -101,12 +101,13 @@ void RunPlanner::refuse_finished_run(int64_t steps) {
   const Score& score = earlier_->score;
   const int64_t done = earlier_->step.attempted;
   if (done < steps)
-    fail(ErrorCode::usage, "[resume] the run in {} is at its target: validation {} {:.4f}, target_loss={}; a {} one, or target_loss=none, goes on",
+    fail(ErrorCode::usage, "[resume] the run in {} has reached its target: validation {} {:.4f}, target_loss={}; to continue, set a {} one or target_loss=none",
          o_.folder.string(), score.name, earlier_->final_score.value_or(0), *target, score.higher_is_better ? "higher" : "lower");
-  const std::string why = done != steps ? fmt::format("{} steps are done, {} are asked for", done, steps)
+  const std::string why = done != steps ? fmt::format("{} steps are done, {} are requested", done, steps)
                           : steps == 1  ? "its only step is done"
                                         : fmt::format("all {} steps are done", steps);
-  fail(ErrorCode::usage, "[resume] the run in {0} is finished: {1}; steps=N with a larger N goes on, init_from={0} starts a new run from its weights",
+  fail(ErrorCode::usage,
+       "[resume] the run in {0} is finished: {1}; set steps=N with a larger N to continue, or init_from={0} to start a new run from its weights",
        o_.folder.string(), why);
 }
 
@@ -218,7 +219,7 @@ void RunPlanner::check_host(const RunNeeds& needs) {
   run_.host_planned_bytes = sum_of(run_.host_memory);
   if (run_.host_planned_bytes > budget.bytes)
     fail(ErrorCode::memory,
-         "[{}] the host's memory is too small: the process, its data, copies for checkpoints and moments that lie there take {}, and {} can be used ({})",
+         "[{}] the host's memory is too small: the process, its data, copies for checkpoints and moments stored there take {}, and {} can be used ({})",
          needs.task, size_text(run_.host_planned_bytes), size_text(budget.bytes), budget.reason);
 }
 
@@ -238,7 +239,7 @@ TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
     return fitting_step(needs, options, others);
   } catch (const StepTooLarge& error) {
     const int64_t enough = smallest_budget(needs, others + kNoise, error.least);
-    fail(ErrorCode::memory, "[{}] the budget of {} ({}) is too small: {} take {}, the step {} at the least; {}", needs.task, size_text(run_.budget.bytes),
+    fail(ErrorCode::memory, "[{}] the budget of {} ({}) is too small: {} take {}, the step at least {}; {}", needs.task, size_text(run_.budget.bytes),
          run_.budget.reason, on_device_ ? "driver, kernels and libraries" : "the process, its data and batches", size_text(others), size_text(error.least),
          budget_remedy(facts_, enough));
   }
@@ -300,7 +301,7 @@ void RunPlanner::count_step(const RunNeeds& needs) {
   }
   auto item = [&](const char* what, int64_t bytes) { run_.memory.push_back({what, bytes}); };
   item("parameters", plan.parameter_bytes), item("gradients", plan.gradient_bytes),
-      item(plan.host_bytes ? "moments on their way" : "optimizer moments", plan.optimizer_bytes);
+      item(plan.host_bytes ? "moments in transit" : "optimizer moments", plan.optimizer_bytes);
   if (plan.host_bytes) {
     run_.host_memory.push_back({"optimizer moments", plan.host_bytes});
     check_host(needs);
@@ -318,9 +319,9 @@ void RunPlanner::count_step(const RunNeeds& needs) {
 void RunPlanner::count_past() {
   const int64_t held = peak_resident_bytes();
   if (held > run_.budget.bytes)
-    run_.notices.push_back(fmt::format("up to {} were held before this training, more than its budget of {}", size_text(held), size_text(run_.budget.bytes)));
+    run_.notices.push_back(fmt::format("up to {} were in use before this training, more than its budget of {}", size_text(held), size_text(run_.budget.bytes)));
   run_.passed_bytes = std::max<int64_t>(0, held - run_.planned_bytes);
-  if (run_.passed_bytes > 0) run_.memory.push_back({"more, held before", run_.passed_bytes});
+  if (run_.passed_bytes > 0) run_.memory.push_back({"more, used before", run_.passed_bytes});
   run_.planned_bytes += run_.passed_bytes;
 }
 
@@ -376,7 +377,7 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vect
   d.push_back(device_), d.push_back(precision_);
   const ThreadChoice& threads = default_threads();
   d.push_back({"threads", fmt::format("{}", threads.team.threads), threads.decided_by,
-               on_device_ ? "for data and files, beside the GPU: " + threads.reason : threads.reason, threads.runner_up});
+               on_device_ ? "for data and files, in addition to the GPU: " + threads.reason : threads.reason, threads.runner_up});
   append(run_.notices, threads.remarks);
   if (on_device_)
     d.push_back({"kernels", run_.backend->info().what, "detected", "compiled for this chip"});
@@ -396,9 +397,9 @@ void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vect
   d.push_back({"recompute", std::string(name(plan.recompute)), reused_ ? kRunSoFar : "planned",
                plan.recompute == Recompute::free ? "only what costs nothing" : "to fit the budget", reused_ ? "" : plan.other_recompute});
   if (plan.host_bytes)
-    d.push_back({"offload", fmt::format("{} of moments in the host's memory", size_text(plan.host_bytes)),
+    d.push_back({"offload", fmt::format("{} of moments in host memory", size_text(plan.host_bytes)),
                  s_.get<bool>("offload_optimizer") ? s_.setting("offload_optimizer").source : "planned",
-                 s_.get<bool>("offload_optimizer") ? "they pass the device in every update" : "nothing else fits"});
+                 s_.get<bool>("offload_optimizer") ? "they pass through the device in every update" : "nothing else fits"});
   append(d, last);
   note_settings_without_effect();
   for (const config::Note& note : s_.notes()) run_.notices.push_back(fmt::format("{}: {}", note.source, note.text));
@@ -423,7 +424,7 @@ Decision as_set(const config::Resolved& s, const char* key, std::string value, s
 Decision rate_decision(const Schedule& s, std::string source) {
   const std::string warmup = fmt::format("{} of warm-up", counted(s.warmup, "step"));
   return {"rate", fmt::format("{:g} to {:g}, {}", s.lr, s.min_lr, name(s.kind)), std::move(source),
-          s.warmup < s.steps ? warmup : fmt::format("{}: the run ends on the way, at {:.3g}; set warmup=N below {}", warmup, s.rate(s.steps - 1), s.steps)};
+          s.warmup < s.steps ? warmup : fmt::format("{}: the run ends before that, at {:.3g}; set warmup=N below {}", warmup, s.rate(s.steps - 1), s.steps)};
 }
 
 Schedule schedule_of(const config::Resolved& s, int64_t steps, const char* task) {
@@ -435,7 +436,7 @@ Schedule schedule_of(const config::Resolved& s, int64_t steps, const char* task)
   schedule.min_lr = s.get<std::optional<double>>("min_lr").value_or(schedule.lr / 10);
   if (schedule.min_lr > schedule.lr) {
     if (!s.setting("min_lr").source.starts_with("preset"))
-      fail(ErrorCode::usage, "[{}] min_lr={:g} is above lr={:g}, from which the rate falls; give a smaller one, or leave min_lr out", task, schedule.min_lr,
+      fail(ErrorCode::usage, "[{}] min_lr={:g} is above lr={:g}, from which the rate falls; use a smaller one, or leave min_lr out", task, schedule.min_lr,
            schedule.lr);
     schedule.min_lr = schedule.lr / 10;  // the preset's min_lr belongs to the preset's lr
   }

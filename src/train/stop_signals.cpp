@@ -15,7 +15,7 @@ namespace {
 volatile std::sig_atomic_t caught_signal = 0;
 timespec caught_at;
 bool user_is_waiting = false;  // stderr is a terminal; a step may take minutes
-constexpr char kPatience[] = "\nends after this step; Ctrl-C once more ends at once\n";
+constexpr char kPatience[] = "\nstopping after this step; press Ctrl-C again to stop at once\n";
 constexpr int kNoticed[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction before[std::size(kNoticed)];
 

@@ -21,7 +21,7 @@ void start_run(const RunOptions& options, const std::function<TaskRun&(const Run
     const int64_t needed = run.planned_bytes - run.passed_bytes - (run.on_device() ? device.held : resident_bytes());
     const int64_t left = options.free_memory ? options.free_memory() : run.on_device() ? device.free : read_limits().memory_available;
     std::string problem;
-    if (left > 0 && needed > left) problem = fmt::format("{} are needed and {} are left", size_text(needed), size_text(left));
+    if (left > 0 && needed > left) problem = fmt::format("{} are needed but {} are left", size_text(needed), size_text(left));
     if (problem.empty()) try {
         run.prepare();
         if (run.on_device()) run.count_driver();
@@ -32,8 +32,8 @@ void start_run(const RunOptions& options, const std::function<TaskRun&(const Run
         problem = error.what();
       }
     if (attempt == 3)
-      fail(ErrorCode::memory, "[{}] could not allocate the planned memory: {}; close other programs or give a smaller memory=SIZE", run.task, problem);
-    replanned.push_back(fmt::format("others have taken memory since the plan was made ({}): planned again for what is free", problem));
+      fail(ErrorCode::memory, "[{}] could not allocate the planned memory: {}; close other programs or set a smaller memory=SIZE", run.task, problem);
+    replanned.push_back(fmt::format("other programs have taken memory since the plan was made ({}): planned again for what is free", problem));
     o.free_memory = [free = std::max<int64_t>(1, left), &options] { return options.free_memory ? options.free_memory() : free; };
   }
 }

@@ -94,7 +94,7 @@ void add_times(Sections& out, const Outcome& o, const TerminalStyle& style) {
     if (seconds > 0 || Phase(i) == Phase::data) parts.push_back({std::string(Phase(i) == Phase::data ? "data wait" : name(Phase(i))), seconds});
   }
   // Metrics and views: the cost of monitoring.
-  if (o.reporting_seconds > 0) parts.push_back({"telling", o.reporting_seconds}), known += o.reporting_seconds;
+  if (o.reporting_seconds > 0) parts.push_back({"reporting", o.reporting_seconds}), known += o.reporting_seconds;
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   const double own = o.seconds - o.earlier_seconds;
   if (own - known > 0.001 * own) parts.push_back({"other", own - known});
@@ -290,7 +290,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
   out.add("run", fmt::format("{} in {}: {}", counted(o.steps, "step"), duration_text(o.seconds), o.reason.empty() ? name(o.end) : std::string_view(o.reason)));
   if (o.state_lost_since) out.add("state", fmt::format("lost since step {}: the last checkpoint could not be written", grouped(*o.state_lost_since)));
   if (o.resumed)
-    out.add("", fmt::format("resumed{}; speed and time are of this part: {} in {}", o.bit_exact ? "" : ", not bit-exact", counted(o.own_steps, "step"),
+    out.add("", fmt::format("resumed{}; speed and time are for this part: {} in {}", o.bit_exact ? "" : ", not bit-exact", counted(o.own_steps, "step"),
                             duration_text(o.seconds - o.earlier_seconds)));
   add_losses(out, s, losses, style);
   const bool median = o.own_steps > 1;

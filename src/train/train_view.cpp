@@ -41,7 +41,7 @@ Screen stdout_screen() {
     if (std::fflush(stdout) == 0 && taken) return;
     const int cause = errno;
     if (cause == EPIPE) std::clearerr(stdout);  // the pipe is closed; any other failure still affects the exit code
-    fail(ErrorCode::io, "[stdout] what is printed cannot be written: {}", std::strerror(cause));
+    fail(ErrorCode::io, "[stdout] the output cannot be written: {}", std::strerror(cause));
   };
   return {write, terminal_width, on_terminal(), use_colour()};
 }

@@ -62,7 +62,7 @@ class Run {
     if (o_.resume)
       resume();
     else if (saves() && !checkpoints_.empty())
-      fail(ErrorCode::usage, "[train] {} holds a run already; {}", o_.folder.string(),
+      fail(ErrorCode::usage, "[train] {} already contains a run; {}", o_.folder.string(),
            task_.restart_hint.empty() ? "continue it with --resume, or choose another folder with --out DIR" : task_.restart_hint);
     if (o_.accepted) o_.accepted();
     rows_.open(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
@@ -127,7 +127,7 @@ class Run {
     const std::span<const std::string> names = validation_scalars();
     const auto found = std::find(names.begin(), names.end(), task_.score.name);
     if (found == names.end())
-      fail(ErrorCode::usage, "[train] validation reports no scalar \"{}\", which is to be the score; {}", task_.score.name,
+      fail(ErrorCode::usage, "[train] validation reports no scalar \"{}\", which was chosen as the score; {}", task_.score.name,
            nearest_hint(task_.score.name, std::vector<std::string_view>(names.begin(), names.end())));
     score_at_ = size_t(found - names.begin());
   }
@@ -155,7 +155,7 @@ class Run {
   void resume() {
     const std::optional<StoredCheckpoint> stored = checkpoints_.newest();
     if (!stored)
-      fail(ErrorCode::usage, "[resume] {} has no checkpoint to go on from that is whole; {}", o_.folder.string(),
+      fail(ErrorCode::usage, "[resume] {} has no intact checkpoint to resume from; {}", o_.folder.string(),
            task_.restart_hint.empty() ? "start a new run without --resume, in another folder with --out DIR" : task_.restart_hint);
     RunState found = read_state(*stored);
     found.choices.emplace(kDeviceChoice, "cpu");  // default if the checkpoint does not say
@@ -166,16 +166,16 @@ class Run {
         now += fmt::format("{}{} {}", now.empty() ? "" : ", ", what, value);
       }
     if (!before.empty())
-      fail(ErrorCode::usage, "[resume] {} was trained with {}; asked for is {}. Give the same, or {}", o_.folder.string(), before, now,
+      fail(ErrorCode::usage, "[resume] {} was trained with {}, but {} was requested. Use the same, or {}", o_.folder.string(), before, now,
            task_.restart_hint.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.restart_hint);
     std::vector<std::string> differences;
     auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
       for (const auto& [what, value] : now)
         if (auto it = before.find(what); it == before.end() || it->second != value)
-          differences.push_back(fmt::format("{} was {}, is {}", what, it == before.end() ? "not set" : it->second, value));
+          differences.push_back(fmt::format("{} was {}, is now {}", what, it == before.end() ? "not set" : it->second, value));
     };
     compare(found.settings, task_.settings), compare(found.choices, state_.choices);
-    if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers were of version {}, are of {}", found.draws, kDrawsVersion));
+    if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers had version {}, now {}", found.draws, kDrawsVersion));
     if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
     const RunState current = state_;
     state_ = found, earlier_seconds_ = found.seconds;
@@ -192,12 +192,12 @@ class Run {
     const int64_t before_samples = found.validation_samples;
     if (current.validation_samples) state_.validation_samples = current.validation_samples;  // else keep the number behind the stored losses
     if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
-      notice(fmt::format("validation is on {} now and was on {}: the best loss so far, {:.4f} at step {}, counts no more",
+      notice(fmt::format("validation is now on {} and was on {}: the best loss so far, {:.4f} at step {}, no longer counts",
                          counted(state_.validation_samples, "sample"), before_samples, *state_.best_val_loss, state_.best_step));
       state_.forget_validations();
     }
     if (state_.best_score && found.score != task_.score) {
-      notice(fmt::format("validations are judged by {} now and were by {}: the best so far, {:.4f} at step {}, counts no more", task_.score.name,
+      notice(fmt::format("validations are now scored by {} and were by {}: the best so far, {:.4f} at step {}, no longer counts", task_.score.name,
                          found.score.name, *state_.best_score, state_.best_step));
       state_.forget_validations();
     }
@@ -245,7 +245,7 @@ class Run {
             .on_failed =
                 [this](int64_t step, const std::string& why) {
                   notice(fmt::format("checkpoint at step {} failed{}: {}", step,
-                                     ended_ || state_.step.attempted >= o_.schedule.steps ? "" : ", training goes on", why));
+                                     ended_ || state_.step.attempted >= o_.schedule.steps ? "" : ", training continues", why));
                 }};
   }
 
@@ -395,14 +395,14 @@ class Run {
     rows_.cut(state_.step.attempted);
     seek();
     notice(fmt::format("rolled back to step {}: {} steps in a row were not finite; {} ({} of {} roll-backs)", state_.step.attempted, Guards::kStrikes,
-                       feed_.on_policy() ? "their batches are collected again" : fmt::format("batches {} are left out from now on", listed(bad)), roll_backs,
+                       feed_.on_policy() ? "their batches are collected again" : fmt::format("batches {} are skipped from now on", listed(bad)), roll_backs,
                        Guards::kRollBacks));
   }
 
   void trim(int64_t step) {
     const int64_t before = eager_statistics().pool_bytes;
     trim_pool();
-    notice(fmt::format("step {}: trimmed the memory pools, {} given back", step, size_text(before - eager_statistics().pool_bytes)));
+    notice(fmt::format("step {}: trimmed the memory pools, {} released", step, size_text(before - eager_statistics().pool_bytes)));
   }
 
   // Does what is due after a step, in a fixed order, so that a resumed run does the same.
@@ -436,7 +436,7 @@ class Run {
     leave(Phase::sample, start);
     if (failure.empty()) return flush_reports(), views_.on_sample(state_.step.attempted, text);
     const bool off = ++failed_samples_ == Outputs::kTries;
-    if (off || failed_samples_ == 1) notice(fmt::format("a sample failed, training goes on{}: {}", off ? " without samples" : "", failure));
+    if (off || failed_samples_ == 1) notice(fmt::format("a sample failed, training continues{}: {}", off ? " without samples" : "", failure));
   }
 
   void check_for_end(bool validated) {
@@ -444,12 +444,12 @@ class Run {
     if (signal == SIGINT) end(Outcome::End::interrupted, "interrupted");
     if (signal != 0) end(Outcome::End::terminated, signal == SIGHUP ? "the terminal is gone (SIGHUP)" : "asked to end (SIGTERM)");
     if (validated) check_target();
-    if (out_of_time()) end(Outcome::End::time, fmt::format("{} minutes are over", o_.max_minutes));
+    if (out_of_time()) end(Outcome::End::time, fmt::format("the time limit of {} minutes is reached", o_.max_minutes));
   }
 
   void check_target() {
     if (o_.target && state_.final_score && task_.score.reaches(*state_.final_score, *o_.target))
-      end(Outcome::End::target, fmt::format("validation {} {:.4f} is at the target of {}", task_.score.name, *state_.final_score, *o_.target));
+      end(Outcome::End::target, fmt::format("validation {} {:.4f} has reached the target of {}", task_.score.name, *state_.final_score, *o_.target));
   }
 
   // Evaluates all validation data; empty: interrupted by a signal.

@@ -42,13 +42,13 @@ class DataCommands : public ::testing::Test {
 TEST_F(DataCommands, PrepareTokenizesOnce) {
   write_text(ridge / "text.txt", repeated("to be or not to be, that is the question\n", 9));
   expect_words(ridge, 0, "char tokenizer, 15 tokens", "data prepare text.txt");
-  expect_words(ridge, 0, "all was there before", "data prepare text.txt");
+  expect_words(ridge, 0, "it was already there", "data prepare text.txt");
   expect_words(ridge, 0, "\"vocab\": 260", "data prepare text.txt tokenizer=bpe vocab=260 --out tokens --json");
-  expect_words(ridge, 2, "tokens already", "data prepare tokens --out other");
+  expect_words(ridge, 2, "already tokens", "data prepare tokens --out other");
   expect_words(ridge, 0, "Train on it", "data prepare text.txt tokenizer=byte --out twice");
   expect_words(ridge, 0, "(byte, 257 different ones)", "data prepare text.txt tokenizer=char --out twice");
   expect_words(ridge, 0, "2 batches of 2 x 4 tokens", "data batches text.txt --out batches.bin --batches 2 batch=2 block=4");
-  expect_words(ridge, 2, "where to?", "data batches text.txt batch=2 block=4");
+  expect_words(ridge, 2, "--out is missing", "data batches text.txt batch=2 block=4");
   expect_words(ridge, 2, "unknown command 'batch'", "data batch text.txt");
   expect_words(ridge, 2, "did you mean 'prepare'", "data prepar");
 }
@@ -58,7 +58,7 @@ TEST_F(DataCommands, PrepareReportsErrors) {
   write_text(ridge / "latin.txt", "caf\xe9\n");
   expect_words(ridge, 2, "257 to", "data prepare text.txt vocab=3");
   expect_words(ridge, 2, "--vocab is for tokenizer=bpe", "data prepare text.txt --vocab 300");
-  expect_words(ridge, 2, "none of auto, char, byte and bpe", "data prepare text.txt tokenizer=bep");
+  expect_words(ridge, 2, "is not auto, char, byte or bpe", "data prepare text.txt tokenizer=bep");
   expect_words(ridge, 4, "no such file", "data prepare none.txt");
   expect_words(ridge, 4, "tokenizer=byte", "data prepare latin.txt");
   expect_words(ridge, 4, "needs 65", "data prepare text.txt block=64");
@@ -94,7 +94,7 @@ TEST_F(DataCommands, TrainsOnEveryKindOfSource) {
   for (const char* part : {"train", "val"}) write_text(ridge / ("shards/tiny_" + std::string(part) + "_0001.bin"), header + tokens16({1, 2, 3, 255}, 200));
   trained("shards", "from_shards");
   write_text(ridge / "shards/tiny_val_0001.bin", (header + tokens16({1, 2, 3, 255}, 200)).substr(0, 1500));
-  refused(4, "cut off", "data=shards");
+  refused(4, "truncated", "data=shards");
 }
 
 TEST_F(DataCommands, TrainsOnLongLines) {
@@ -122,7 +122,7 @@ TEST_F(DataCommands, RejectsBadSourcesBeforeCreatingAFolder) {
   refused(4, "Unigram", "data=plays.txt tokenizer=unigram.json");
   refused(4, "does not exist", "data=plays.txt tokenizer=none.json");
   refused(4, "noise.bin", "data=noise.bin tokenizer=char");
-  refused(2, "none of auto, char, byte and bpe", "data=plays.txt tokenizer=cahr");
+  refused(2, "is not auto, char, byte or bpe", "data=plays.txt tokenizer=cahr");
 
   fs::create_directory(ridge / "bins");
   write_text(ridge / "bins/train.bin", tokens16({0, 1, 2, 1}, 200));

@@ -54,9 +54,9 @@ TEST_F(Experiments, AreNotResumedWithOtherSettings) {
   for (const char* command : {"train gpt --resume kept ", "plan gpt --resume kept "})
     for (const char* others : {"seeds=1", "data=other.txt", "data=plays.txt seeds=1", "seed=5"})
       expect_words(ridge, 2, "leave data, seed and seeds as they were", std::string(command) + others);
-  expect_words(ridge, 2, "kept holds a run already", "train gpt" + kSmall + "steps=2 data=plays.txt --out kept");
+  expect_words(ridge, 2, "kept already contains a run", "train gpt" + kSmall + "steps=2 data=plays.txt --out kept");
   fs::copy(ridge / "many/plays.txt/seed_1337", ridge / "single", fs::copy_options::recursive);
-  expect_words(ridge, 2, "single holds a run already", "train gpt" + kSmall + "steps=2 seeds=2 data=plays.txt --out single");
+  expect_words(ridge, 2, "single already contains a run", "train gpt" + kSmall + "steps=2 seeds=2 data=plays.txt --out single");
   expect_words(ridge, 2, "single exists, but single/seed_1337 was requested and does not", "train gpt --resume single seeds=2");
   expect_absent("single/seed_1337"), expect_absent("kept/metrics.jsonl");
   EXPECT_EQ(read_text(ridge / "kept/config.yaml"), before) << "a refused resume changed the experiment";
@@ -83,7 +83,7 @@ TEST_F(Experiments, PlanTheRemainingRuns) {
   EXPECT_NE(plan.err.find("left/plays.txt/seed_1338 is finished"), std::string::npos) << plan.all();
   expect_words(ridge, 0, "\"seeds\"", "plan gpt --resume left --json");
   fs::create_directories(ridge / "left/other.txt/seed_1338/checkpoints/step_00000001");
-  expect_words(ridge, 2, "left/other.txt/seed_1338 has no checkpoint to go on from", "plan gpt --resume left");
+  expect_words(ridge, 2, "left/other.txt/seed_1338 has no checkpoint to resume from", "plan gpt --resume left");
 }
 
 TEST_F(Experiments, NameRunsAfterTheirData) {
@@ -122,10 +122,10 @@ TEST_F(Experiments, FinishARunKilledAfterItsLastStep) {
 TEST_F(Experiments, WithATargetTrainMissingRuns) {
   copy_many("aimed");
   fs::remove_all(ridge / "aimed/other.txt/seed_1338");
-  const Answer answer = expect_words(ridge, 0, "is at the target of 99", "train gpt --resume aimed steps=12 eval_interval=3 target_loss=99");
+  const Answer answer = expect_words(ridge, 0, "has reached the target of 99", "train gpt --resume aimed steps=12 eval_interval=3 target_loss=99");
   EXPECT_NE(answer.err.find("seed_1337 is finished"), std::string::npos) << answer.all();
   EXPECT_EQ(steps_entry(ridge / "aimed/other.txt/seed_1338"), 3);
-  expect_words(ridge, 2, "or another target_loss where one was reached", "train gpt --resume aimed");
+  expect_words(ridge, 2, "or another target_loss if one was reached", "train gpt --resume aimed");
   expect_words(ridge, 0, "all 4 steps done", "train gpt --resume aimed target_loss=none steps=4");
 }
 
@@ -138,11 +138,11 @@ TEST_F(Experiments, WithoutCheckpointsAreNotOverwritten) {
 TEST_F(Experiments, AreDistinguishedFromRunsAndOtherFolders) {
   fs::create_directories(ridge / "above");
   fs::copy(ridge / "many", ridge / "above/one", fs::copy_options::recursive);
-  expect_words(ridge, 2, "is no run, but holds some; name one: --resume above/one/", "train gpt --resume above");
+  expect_words(ridge, 2, "is not a run, but contains some; name one: --resume above/one/", "train gpt --resume above");
   fs::create_directories(ridge / "others/program");
   write_text(ridge / "others/program/config.yaml", "servers: 3\n");
   expect_words(ridge, 2, "others is not a run folder: it has no config.yaml", "train gpt --resume others");
-  expect_words(ridge, 4, "is an experiment and no text", "train gpt" + kSmall + "data=many --out bad");
+  expect_words(ridge, 4, "is an experiment, not a text", "train gpt" + kSmall + "data=many --out bad");
   expect_absent("bad");
   expect_words(ridge, 4, "there are many/other.txt/seed_1337, many/other.txt/seed_1338", "sample many");
 }

@@ -103,7 +103,7 @@ TEST(FullDisk, LosesOnlyProgressSinceTheLastCheckpoint) {
     fill(disk, 100 << 10);  // enough for rows and texts, but not for a checkpoint
     const Answer lost = ridge({"train", "gpt", "--resume", "disk/run", "steps=20"});
     EXPECT_EQ(lost.code, 6) << lost.all();
-    EXPECT_NE(lost.err.find("ridge: what was learnt since step 10 is lost, as the last checkpoint could not be written"), std::string::npos) << lost.all();
+    EXPECT_NE(lost.err.find("ridge: progress since step 10 is lost: the last checkpoint could not be written"), std::string::npos) << lost.all();
     EXPECT_NE(lost.out.find("lost since step 10"), std::string::npos) << lost.all();
     EXPECT_NE(lost.out.find("No space left on device"), std::string::npos) << lost.all();
     EXPECT_EQ(files_below(disk + "/run/checkpoints"), before);
@@ -134,7 +134,7 @@ TEST(FullDisk, ReportsLostStateWhenEndedBySignal) {
     running.send(SIGTERM);
     const Answer lost = running.wait();
     EXPECT_EQ(lost.code, 6) << lost.all();
-    EXPECT_NE(lost.err.find("ridge: what was learnt since step 0 is lost"), std::string::npos) << lost.all();
+    EXPECT_NE(lost.err.find("ridge: progress since step 0 is lost"), std::string::npos) << lost.all();
     EXPECT_EQ(files_below(disk + "/run/checkpoints"), before);
     fs::remove(disk + "/filler");
     const Answer again = ridge({"train", "gpt", "--resume", "disk/run", "steps=3"});

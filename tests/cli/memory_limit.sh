@@ -45,8 +45,8 @@ within digits/seed_1338 $((512 << 20))
 # keeps its own.
 seq 1000000 >words.txt
 echo $((160 << 20)) >"$group/$limit"
-limited "learnt from .* evenly spread" data prepare words.txt tokenizer=bpe vocab=300 --out tokens
-limited "learnt from .* evenly spread" train gpt $small data=words.txt tokenizer=bpe steps=1 memory=112MiB --out words
+limited "learned from .* evenly spread" data prepare words.txt tokenizer=bpe vocab=300 --out tokens
+limited "learned from .* evenly spread" train gpt $small data=words.txt tokenizer=bpe steps=1 memory=112MiB --out words
 within words $((112 << 20))
 check 0 out "all 2 steps done" train gpt --resume words steps=2 memory=auto
 exit $((failures > 0))

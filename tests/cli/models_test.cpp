@@ -30,7 +30,7 @@ TEST(ModelCommands, FindDataByNameAndExportModels) {
   Answer answer = ridge(training({"data=shakespere_char"}));
   EXPECT_EQ(answer.code, 4) << answer.all();
   EXPECT_TRUE(answer.says("no such file or folder in ., data, ")) << answer.all();
-  EXPECT_TRUE(answer.says("near it is data/shakespeare_char")) << answer.all();
+  EXPECT_TRUE(answer.says("similar: data/shakespeare_char")) << answer.all();
 
   answer = ridge(training({"data=shakespeare_char", "norm=rms", "pos=rope", "mlp=swiglu", "--out", "modern"}));
   ASSERT_EQ(answer.code, 0) << answer.all();
@@ -53,7 +53,7 @@ TEST(ModelCommands, FindDataByNameAndExportModels) {
   EXPECT_EQ(ridge({"eval", "modern/model", "--windows", "1"}).code, 0);
   answer = ridge({"eval", "llama"});
   EXPECT_EQ(answer.code, 2) << answer.all();
-  EXPECT_TRUE(answer.says("llama does not say on which text it was trained; name one: data=FILE, or data=builtin")) << answer.all();
+  EXPECT_TRUE(answer.says("llama does not say what text it was trained on; name one: data=FILE, or data=builtin")) << answer.all();
   EXPECT_EQ(ridge({"eval", "llama", "data=shakespeare_char", "--windows", "1"}).code, 0);
 
   // Its own tokenizer, or the named one if it has none.
@@ -63,7 +63,7 @@ TEST(ModelCommands, FindDataByNameAndExportModels) {
   fs::rename(ridge / "llama/tokenizer.json", ridge / "its_tokenizer.json");
   answer = ridge({"sample", "llama", "--tokens", "2"});
   EXPECT_EQ(answer.code, 4) << answer.all();
-  EXPECT_TRUE(answer.says("put the model's there, or name it with tokenizer=FILE")) << answer.all();
+  EXPECT_TRUE(answer.says("copy the model's there, or name it with tokenizer=FILE")) << answer.all();
   answer = ridge({"sample", "llama", "tokenizer=its_tokenizer.json", "--tokens", "2"});
   EXPECT_EQ(answer.code, 0) << answer.all();
   EXPECT_FALSE(answer.says("no effect")) << answer.all();
@@ -103,7 +103,7 @@ TEST(ModelCommands, ReportWhatIsNotAModel) {
   expect_words(ridge, 4, "is neither a run", "eval .");
   for (const char* name : {"bells", "balls", "tables", "chairs"}) fs::create_directories(ridge / (std::string(name) + "/checkpoints"));
   expect_words(ridge, 4, "does not exist; there are balls, bells, tables and 1 more", "eval ./ball");
-  expect_words(ridge, 4, "bells has no checkpoint that is whole; there are", "export bells");
+  expect_words(ridge, 4, "bells has no intact checkpoint; there are", "export bells");
   expect_words(ridge, 0, "GPT-2's form", "export " + fixture("gpt2") + " --out model");
   const std::string weights = ridge / "model/model.safetensors";
   write_text(weights, read_text(weights).substr(0, 3000));

@@ -59,11 +59,11 @@ TEST_F(Runs, WriteAllTheirFiles) {
 
 TEST_F(Runs, ContinueToMoreSteps) {
   copy_of_run("longer");
-  expect_refusal(ridge, 2, "holds a run already", "train gpt" + kSmall + "steps=12 data=plays.txt --out longer");
+  expect_refusal(ridge, 2, "already contains a run", "train gpt" + kSmall + "steps=12 data=plays.txt --out longer");
   expect_refusal(ridge, 2, "is finished: all 12 steps are done", "train gpt --out longer --resume");
   expect_words(ridge, 0, "all 14 steps done", "train gpt --out longer --resume steps=14 sample_interval=none eval_interval=none");
   expect_refusal(ridge, 2, "all 14 steps are done", "train gpt --out longer --resume");  // the latest setting holds
-  expect_words(ridge, 2, "is finished: 14 steps are done, 12 are asked for", "plan gpt --resume longer steps=12");
+  expect_words(ridge, 2, "is finished: 14 steps are done, 12 are requested", "plan gpt --resume longer steps=12");
   // Killed after its last step: it is completed.
   nlohmann::json summary = summary_of("longer");
   summary["steps"] = 12;
@@ -84,7 +84,7 @@ TEST_F(Runs, ResumeFromTheirFolderAlone) {
   expect_refusal(ridge, 2, "plays.txt is not a folder", "train gpt --resume plays.txt");
   expect_refusal(ridge, 4, "is neither a run (checkpoints/) nor a model (config.json, model.safetensors); there is run", "sample run/checkpoints");
   expect_refusal(ridge, 2, "run is a run", "export run --out run");
-  expect_refusal(ridge, 4, "is a run and no text; init_from=run", "train gpt" + kSmall + "data=run --out bad");
+  expect_refusal(ridge, 4, "is a run, not a text; init_from=run", "train gpt" + kSmall + "data=run --out bad");
   EXPECT_FALSE(fs::exists(ridge / "bad"));
 }
 
@@ -102,11 +102,11 @@ TEST_F(Runs, KeepTheirVocabularyAndTheirModel) {
 TEST_F(Runs, SkipDamagedCheckpoints) {
   copy_of_run("damaged");
   damage(newest_of("damaged") + "/model.safetensors");
-  expect_words(ridge, 0, "passed over", "train gpt --out damaged --resume steps=16");
+  expect_words(ridge, 0, "skipped", "train gpt --out damaged --resume steps=16");
   copy_of_run("broken");
   for (const auto& step : fs::directory_iterator(ridge / "broken/checkpoints"))
     if (step.is_directory()) damage("broken/checkpoints/" + step.path().filename().string() + "/model.safetensors");
-  expect_refusal(ridge, 2, "no checkpoint", "train gpt --out broken --resume steps=16");
+  expect_refusal(ridge, 2, "no intact checkpoint", "train gpt --out broken --resume steps=16");
 }
 
 // Starting over would overwrite the trained weights.
@@ -120,8 +120,8 @@ TEST_F(Runs, WithoutCheckpointsAreNotOverwritten) {
   fs::remove_all(ridge / "metrics_only/checkpoints"), fs::remove(ridge / "metrics_only/summary.json");
   for (const std::string gone : {"unkept", "bare", "metrics_only"}) {
     const std::string weights = ridge / (gone + "/model/model.safetensors"), before = read_text(weights);
-    expect_refusal(ridge, 2, gone + " was trained, but has no checkpoint to go on from; init_from=" + gone, "train gpt lr=0.1 steps=30 --resume " + gone);
-    expect_words(ridge, 2, "has no checkpoint to go on from", "plan gpt steps=30 --resume " + gone);
+    expect_refusal(ridge, 2, gone + " was trained, but has no checkpoint to resume from; init_from=" + gone, "train gpt lr=0.1 steps=30 --resume " + gone);
+    expect_words(ridge, 2, "has no checkpoint to resume from", "plan gpt steps=30 --resume " + gone);
     EXPECT_TRUE(read_text(weights) == before) << gone << " lost its weights";
   }
 }
@@ -138,19 +138,19 @@ TEST_F(Runs, StartFromTheWeightsOfOthers) {
 // A run that reached its target is finished, until another target is set.
 TEST_F(Runs, StopAtTheirTarget) {
   const Answer reached =
-      expect_words(ridge, 0, "is at the target of 100", "train gpt" + kSmall + "steps=9 eval_interval=3 target_loss=100 data=plays.txt --out target");
+      expect_words(ridge, 0, "has reached the target of 100", "train gpt" + kSmall + "steps=9 eval_interval=3 target_loss=100 data=plays.txt --out target");
   EXPECT_TRUE(reached.says("--resume target target_loss=none")) << reached.all();
   EXPECT_EQ(summary_of("target").at("steps"), 3);
-  expect_refusal(ridge, 2, "is at its target", "train gpt --resume target");
-  expect_words(ridge, 2, "is at its target", "plan gpt --resume target steps=20");
+  expect_refusal(ridge, 2, "has reached its target", "train gpt --resume target");
+  expect_words(ridge, 2, "has reached its target", "plan gpt --resume target steps=20");
   fs::remove(ridge / "target/summary.json");  // killed just before it was written
-  expect_words(ridge, 0, "is at the target of 100", "train gpt --resume target");
+  expect_words(ridge, 0, "has reached the target of 100", "train gpt --resume target");
   EXPECT_EQ(summary_of("target").at("steps"), 3) << "a run that was killed at its target went on";
   expect_words(ridge, 0, "all 9 steps done", "train gpt --resume target target_loss=0.1");
 }
 
 TEST_F(Runs, StopAtTheirTimeLimit) {
-  expect_words(ridge, 0, "minutes are over", "train gpt" + kSmall + "steps=100000000 data=plays.txt max_minutes=0.003 --out timed");
+  expect_words(ridge, 0, "minutes is reached", "train gpt" + kSmall + "steps=100000000 data=plays.txt max_minutes=0.003 --out timed");
   EXPECT_TRUE(summary_of("timed").at("best_val_loss").is_number()) << "a time-limited run still ends with a validation loss";
   RidgeProgram wide;
   wide.set("COLUMNS", "300");
@@ -176,7 +176,7 @@ TEST_F(Runs, AreNotTrainedOnAsTexts) {
   RidgeProgram wide;
   wide.set("COLUMNS", "300");
   const Answer plan = expect_words(wide, 0, "1 text, ", "plan gpt" + kSmall + "data=" + (ridge / "texts"));
-  EXPECT_TRUE(plan.says("1 run folder passed over")) << plan.all();
+  EXPECT_TRUE(plan.says("1 run folder skipped")) << plan.all();
 }
 
 TEST_F(Runs, WithADamagedSummaryAreListed) {

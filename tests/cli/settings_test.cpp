@@ -96,7 +96,7 @@ TEST_F(Settings, ReportAnInvalidCacheFolder) {
   ridge.set("RIDGE_CACHE", "/dev/null");
   const Answer answer = ridge(tiny({"train", "gpt", "steps=1", "--out", "run"}));
   EXPECT_EQ(answer.code, 0) << answer.all();
-  EXPECT_TRUE(answer.says("/dev/null is not a folder; name one with RIDGE_CACHE")) << answer.all();
+  EXPECT_TRUE(answer.says("/dev/null is not a folder; set RIDGE_CACHE to a folder")) << answer.all();
   EXPECT_FALSE(answer.says("chmod") || answer.says("chown") || answer.says("others may have written")) << answer.all();
 }
 

@@ -56,26 +56,26 @@ TEST_F(UserFiles, ExportDoesNotWriteIntoCheckpoints) {
   const std::string before = read_text(ridge / (step + "/config.json"));
   fs::create_directory_symlink(ridge / "run/checkpoints", ridge / "link");
   for (const std::string& out : {step, step + "/", std::string("run/checkpoints"), std::string("run/checkpoints/new/model"), std::string("link/new")})
-    expect(2, "lies among the checkpoints of the run", {"export", fixture("gpt2"), "--out", out});
-  expect(2, "lies among the checkpoints of the run", {"export", "run", "--out", step});
+    expect(2, "is among the checkpoints of the run", {"export", fixture("gpt2"), "--out", out});
+  expect(2, "is among the checkpoints of the run", {"export", "run", "--out", step});
   fs::copy(ridge / step, ridge / "copy", fs::copy_options::recursive);
-  expect(2, "copy is a checkpoint (it holds manifest.json)", {"export", "run", "--out", "copy"});
+  expect(2, "copy is a checkpoint (it contains manifest.json)", {"export", "run", "--out", "copy"});
   EXPECT_EQ(read_text(ridge / (step + "/config.json")), before);
   EXPECT_FALSE(fs::exists(ridge / "run/checkpoints/new"));
   fs::create_directory(ridge / "checkpoints");  // not from a run
-  expect(0, "checkpoints/gpt2 holds it", {"export", fixture("gpt2"), "--out", "checkpoints/gpt2"});
+  expect(0, "checkpoints/gpt2 contains the model", {"export", fixture("gpt2"), "--out", "checkpoints/gpt2"});
 }
 
 TEST_F(UserFiles, ExportReplacesOnlyAnEarlierExport) {
   const std::string model = fixture("gpt2");
-  for (int i = 0; i < 2; ++i) expect(0, "m holds it in GPT-2's form", {"export", model, "--out", "m"});
-  expect(2, "m holds another model; remove it, or choose an empty folder", {"export", model, "--out", "m", "--form", "ridge"});
-  expect(2, "m holds another model", {"export", fixture("llama"), "--out", "m"});
+  for (int i = 0; i < 2; ++i) expect(0, "m contains the model in GPT-2's form", {"export", model, "--out", "m"});
+  expect(2, "m contains another model; remove it, or choose an empty folder", {"export", model, "--out", "m", "--form", "ridge"});
+  expect(2, "m contains another model", {"export", fixture("llama"), "--out", "m"});
   write_text(ridge / "m/notes.txt", "mine");
-  expect(2, "m holds notes.txt, which no export writes", {"export", model, "--out", "m"});
+  expect(2, "m contains notes.txt, which no export writes", {"export", model, "--out", "m"});
   fs::copy(model, ridge / "theirs", fs::copy_options::recursive);
   fs::remove(ridge / "theirs/logits.npy"), fs::remove(ridge / "theirs/tokens.npy");
-  expect(2, "theirs holds another model", {"export", "theirs", "--out", "theirs"});
+  expect(2, "theirs contains another model", {"export", "theirs", "--out", "theirs"});
   expect(2, "t.txt is not a folder", {"export", model, "--out", "t.txt"});
   // A run's own model/ can be written in any form.
   ASSERT_EQ(ridge(training({"--out", "run"})).code, 0);
@@ -126,7 +126,7 @@ TEST_F(UserFiles, ARunDoesNotOverwriteUserFiles) {
     fs::create_directories(fs::path(ridge / (std::string("mine/") + name)).parent_path());
     write_text(ridge / (std::string("mine/") + name), "lr: 0.5\n");
     const std::string_view shown = std::string_view(name).substr(0, std::string_view(name).find('/'));
-    expect(2, "mine holds files that a run would overwrite: " + std::string(shown), training({"--out", "mine"}));
+    expect(2, "mine contains files that a run would overwrite: " + std::string(shown), training({"--out", "mine"}));
     EXPECT_EQ(read_text(ridge / (std::string("mine/") + name)), "lr: 0.5\n");
     EXPECT_EQ(std::distance(fs::directory_iterator(ridge / "mine"), {}), 1);
   }
@@ -167,7 +167,7 @@ TEST_F(UserFiles, UnwrittenJsonIsAnErrorAtTheEnd) {
   for (const char* words : {"--json --out full >/dev/full", "--json --out closed >&-"}) {
     const Answer answer = run(words);
     EXPECT_EQ(answer.code, 4) << words << answer.all();
-    EXPECT_TRUE(answer.err.ends_with("ridge: what was printed could not be written\n")) << words << answer.all();
+    EXPECT_TRUE(answer.err.ends_with("ridge: the output could not be written\n")) << words << answer.all();
   }
   for (const char* name : {"full", "closed"}) EXPECT_NE(read_text(shell / (std::string(name) + "/summary.json")).find("\"steps\": 3"), std::string::npos);
   EXPECT_EQ(run("--out text >/dev/full").code, 0) << "log.txt holds it";

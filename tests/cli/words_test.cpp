@@ -29,8 +29,8 @@ TEST(CommandLine, PrintsHelp) {
   for (const char* line : {"--help", "", "help"}) expect_words(ridge, 0, "Usage", line);
   for (const char* option : {"--out", "--resume", "--no-fallback"}) expect_words(ridge, 0, option, "train --help");
   expect_words(ridge, 0, "--resume", "plan --help");
-  expect_words(ridge, 2, "ridge: task is required; ridge train --help says more", "train");
-  expect_words(ridge, 2, "ridge: source is required; ridge data prepare --help says more", "data prepare");
+  expect_words(ridge, 2, "ridge: task is required; see ridge train --help", "train");
+  expect_words(ridge, 2, "ridge: source is required; see ridge data prepare --help", "data prepare");
   expect_words(ridge, 2, "model is required", "sample");
   expect_words(ridge, 2, "--no-such-flag", "--no-such-flag");
   expect_words(ridge, 2, "did you mean 'bench'", "bnech");
@@ -75,7 +75,7 @@ TEST(CommandLine, NamesUnusableFolders) {
   const RidgeProgram ridge;
   write_text(ridge / "file", "");
   expect_words(ridge, 4, "file is not a folder; choose another with --out DIR", "train gpt --out file");
-  expect_words(ridge, 4, "cannot make the run folder /proc/", "train gpt runs_dir=/proc");
+  expect_words(ridge, 4, "cannot create the run folder /proc/", "train gpt runs_dir=/proc");
   expect_words(ridge, 4, "there is no such file or folder", "train gpt runs_dir=runs data=" + std::string(250, 'x'));
   expect_words(ridge, 4, "xxx: File name too long", "report " + std::string(300, 'x'));
   expect_words(ridge, 4, "there is no folder nosuch", "runs nosuch");

@@ -274,8 +274,8 @@ TEST_F(Resolve, EveryErrorNamesPlaceAndRemedy) {
   EXPECT_EQ(ini("[]\n").find(fmt::format("[config] {}:1: unknown section ''; valid: ", (folder_ / "x.ini").string())), 0u);
   EXPECT_EQ(word("bach=1"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
   EXPECT_EQ(word("--bach"), "[config] command line: unknown key 'bach'; did you mean 'batch'?");
-  EXPECT_EQ(word("fast"), "[config] command line: 'fast' is no setting; write key=value");
-  EXPECT_EQ(word("-b=1"), "[config] command line: '-b=1' is no setting; write key=value");
+  EXPECT_EQ(word("fast"), "[config] command line: 'fast' is not a setting; write key=value");
+  EXPECT_EQ(word("-b=1"), "[config] command line: '-b=1' is not a setting; write key=value");
   EXPECT_EQ(word("--batch"), "[config] command line: --batch needs a value: a whole number from 1 to 1000000000, or auto");
   EXPECT_EQ(word("heads=2", task_bit("cfc")), "[config] command line: 'heads' is a key of gpt, not of cfc");
   EXPECT_EQ(word("device=cud"), "[config] command line: device is 'cud', but must be auto, cpu, cuda, cuda:N or metal; did you mean 'cuda'?");
@@ -400,7 +400,7 @@ TEST_F(Resolve, RemarksOnKeysOfOtherTasksInFiles) {
   s.environment = {{"RIDGE_MIN_TFLOPS", "2"}};
   const Resolved r = resolve(s);
   ASSERT_EQ(r.notes().size(), 3u);
-  EXPECT_EQ(r.notes()[0].text, "lr has no value and is left as it was");
+  EXPECT_EQ(r.notes()[0].text, "lr has no value and is ignored");
   EXPECT_EQ(r.notes()[1].text, "keys of other tasks have no effect: heads, norm");
   EXPECT_EQ(r.notes()[2].text, "has no effect: min_tflops is a key of machine");
   for (const Row& row : r.describe({})) EXPECT_TRUE(row.key->tasks & s.task);

@@ -72,7 +72,7 @@ TEST(Yaml, ReportsEveryKindOfProblem) {
                                   {"a: 1\n---\nb: 2\n", "second document", 2},
                                   {"just words\n", "key: value", 1},
                                   {"- a\n- b\n", "key: value", 1},
-                                  {"a: [1, {b: 2}]\n", "no plain value", 1},
+                                  {"a: [1, {b: 2}]\n", "not a plain value", 1},
                                   {"? [a, b]\n: 3\n", "plain word", 1},
                                   {"a: {b: 1\n", "end of map", 2},
                                   {"<<: {a: 1}\n", "merge", 1},
@@ -148,7 +148,7 @@ TEST_F(FileKinds, AreChosenByExtension) {
   EXPECT_EQ(flat(read_file(write("a.INI", "a = 1"))), ".a=1@1");
   for (const char* name : {"a.yaml", "a.yml", "a.json", "a.YAML"}) EXPECT_EQ(flat(read_file(write(name, "a: 1"))), ".a=1@1");
   for (auto [path, what] :
-       {std::pair(write("a.toml", "a = 1"), "unknown kind"), {folder_ / "none.yaml", "does not exist"}, {folder_ / "none", "unknown kind"}}) {
+       {std::pair(write("a.toml", "a = 1"), "unknown type"), {folder_ / "none.yaml", "does not exist"}, {folder_ / "none", "unknown type"}}) {
     const FileContent content = read_file(path);
     ASSERT_EQ(content.problems.size(), 1u);
     EXPECT_NE(content.problems[0].what.find(what), std::string::npos) << content.problems[0].what;

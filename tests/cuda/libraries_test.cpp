@@ -97,7 +97,7 @@ TEST(CudaLibraries, MissingOnesAreNamedWithARemedy) {
 
   root.put("usr/local/cuda-13/lib64/libcublasLt.so.13");
   const std::string too_new = root.open(Library::cublas_lt, root.search(12040));
-  EXPECT_NE(too_new.find("libcublasLt.so.13 needs a newer driver than one for CUDA 12.4"), std::string::npos) << too_new;
+  EXPECT_NE(too_new.find("libcublasLt.so.13 needs a newer driver than this one for CUDA 12.4"), std::string::npos) << too_new;
 
   test::write_text(root.folder / "libcudnn.so.9", "not a library");
   const std::string broken = root.open(Library::cudnn, root.search(12040, {{"RIDGE_CUDA_LIBRARIES", root.folder.path()}}));

@@ -95,7 +95,7 @@ TEST(CudaProbe, ReportsTheSustainedRate) {
   const GpuFindings found = measure(true, false);
   ASSERT_EQ(found.gpus.size(), 1u);
   ASSERT_EQ(found.gpus[0].matmul.size(), 4u);
-  EXPECT_EQ(found.gpus[0].matmul[0].gflops.variant, "2048 x 2048, TN, 50 TFLOP/s without rest");  // the second of three proposals, one of which fails
+  EXPECT_EQ(found.gpus[0].matmul[0].gflops.variant, "2048 x 2048, TN, 50 TFLOP/s sustained");  // the second of three proposals, one of which fails
 }
 
 TEST(CudaProbe, WithoutCublasLtTheRestIsMeasured) {
@@ -162,7 +162,7 @@ TEST(CudaProbe, ADeviceWithoutFreeMemoryIsNotAFailure) {
 
 TEST(CudaProbe, ReportsNoDevicesInOneLine) {
   const Variable none("FAKE_GPU_COUNT", "0");
-  EXPECT_NE(measure().none.find("offers no device"), std::string::npos);
+  EXPECT_NE(measure().none.find("reports no device"), std::string::npos);
 }
 
 // The real driver, if there is one: figures are consistent with each other, whatever the chip.

@@ -100,7 +100,7 @@ TEST_F(CudaReading, StaysOnTheCpuIfItFinishesFirst) {
   const StepWork work = gpt_reading_work(test::small_gpt(), 1);
   const RunDevice little = choose_reading_device(words_of({"device=auto"}), work, 100);
   EXPECT_EQ(little.device.value, "cpu");
-  EXPECT_NE(little.device.why.find("to begin"), std::string::npos) << little.device.why;
+  EXPECT_NE(little.device.why.find("to start"), std::string::npos) << little.device.why;
   EXPECT_EQ(choose_reading_device(words_of({"device=auto"}), work, 1e12).device.value, "cuda:0");
   StepWork large = work;
   large.bytes = 1e12;  // more than the GPU has
@@ -113,7 +113,7 @@ TEST_F(CudaReading, StaysOnTheCpuIfItFinishesFirst) {
   EXPECT_EQ(choose_reading_device(words_of({"device=cuda", "precision=bf16"}), work, 1).precision, Precision::bf16);
   // The measured start-up time of the GPU is used from then on.
   keep_start_time(*asked.backend, 1e-9);
-  EXPECT_EQ(choose_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to begin"), std::string::npos);
+  EXPECT_EQ(choose_reading_device(words_of({"device=auto"}), work, 1).device.why.find("to start"), std::string::npos);
 }
 
 TEST_F(CudaReading, MeasuresNothingWhenTuningIsOff) {

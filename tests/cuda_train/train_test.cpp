@@ -127,7 +127,7 @@ TEST_F(CudaTraining, PlanningTakesNoMemoryAndPredictsItsUse) {
   EXPECT_EQ(sum, run.planned_bytes);
   EXPECT_GT(run.host_planned_bytes, 0);
   const std::string text = plan_text(run, {100, false});
-  for (const char* word : {"cuda:0", "driver, kernels, libraries", "Memory of the host", "copies for checkpoints", "bf16"})
+  for (const char* word : {"cuda:0", "driver, kernels, libraries", "Host memory", "copies for checkpoints", "bf16"})
     EXPECT_NE(text.find(word), std::string::npos) << word << " in\n" << text;
 }
 

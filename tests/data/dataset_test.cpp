@@ -123,10 +123,10 @@ TEST_F(DatasetTest, FindsSourcesByName) {
     EXPECT_EQ(find_source(name), fs::path(folder_ / "home") / (std::string_view(name).starts_with('~') ? name + 2 : name)) << name;
   EXPECT_EQ(open_dataset("shakespeare_char", options("byte")).name, "shakespeare_char");
   EXPECT_EQ(open_dataset("~/texts/mine.txt", options("byte")).train.size(), open_dataset("here.txt", options("byte")).train.size());
-  expect_refusal("shakespere", options(), {"no such file or folder in ., data, " + folder_.path() + "/home", "near it is data/shakespeare_char"});
-  expect_refusal("qqqqqqqq", options(), {"nothing there has a name like it"});
+  expect_refusal("shakespere", options(), {"no such file or folder in ., data, " + folder_.path() + "/home", "similar: data/shakespeare_char"});
+  expect_refusal("qqqqqqqq", options(), {"nothing there has a similar name"});
   expect_refusal("./shakespeare_char", options(), {"no such file or folder in .;"});
-  expect_refusal("~/text", options(), {"near it is " + folder_.path() + "/home/texts"});
+  expect_refusal("~/text", options(), {"similar: " + folder_.path() + "/home/texts"});
   fs::current_path(before);
 }
 
@@ -346,7 +346,7 @@ TEST_F(DatasetTest, APreparedFolderIsASource) {
   file("mine/precious.txt", "x");
   EXPECT_TRUE(mentions(error_of([&] { prepare_dataset(source, folder_ / "mine", options()); }).what(), "not empty"));
   write_text(out + "/train_00000.bin", "short");
-  expect_refusal(out, options(), {"train_00000.bin", "cut off"});
+  expect_refusal(out, options(), {"train_00000.bin", "truncated"});
   // Files left by an interrupted preparation cause no problems.
   fs::remove(out + "/index.json");
   write_text(out + "/validation_00001.bin.part", "x");
@@ -407,10 +407,10 @@ TEST_F(DatasetTest, LearnsVocabulariesWithinMemory) {
   enough_for_a_piece.memory = std::stoll(said.substr(said.rfind(' ', quoted - 1))) * kMiB;
   less.memory = enough_for_a_piece.memory - 20 * kMiB;  // the process is counted in steps of 16 MiB
   EXPECT_EQ(refusal(source, less).code(), ErrorCode::memory) << said;
-  EXPECT_TRUE(mentions(open_dataset(source, enough_for_a_piece).learnt_from, "learnt from")) << said;
+  EXPECT_TRUE(mentions(open_dataset(source, enough_for_a_piece).learnt_from, "learned from")) << said;
   const Dataset unbounded = open_dataset(source, free), bounded = open_dataset(source, tight);
   EXPECT_EQ(unbounded.learnt_from, "");
-  EXPECT_TRUE(mentions(bounded.learnt_from, "learnt from")) << bounded.learnt_from;
+  EXPECT_TRUE(mentions(bounded.learnt_from, "learned from")) << bounded.learnt_from;
   EXPECT_TRUE(mentions(bounded.notes[1], bounded.learnt_from)) << bounded.notes[1];
   EXPECT_NE(bounded.fingerprint, unbounded.fingerprint);
   EXPECT_EQ(bounded.vocab, unbounded.vocab);
@@ -479,7 +479,7 @@ TEST_F(DatasetTest, NamesBadInput) {
   EXPECT_EQ(open_dataset(folder_ / "latin.txt", options("bpe")).tokenizer->name(), "bpe");
   with.block = 64;
   expect_refusal(file("short.txt", std::string(300, 'a')), with, {"short.txt", "validation part has 30 tokens", "needs 65"});
-  expect_refusal("/dev/null", with, {"no plain file"});
+  expect_refusal("/dev/null", with, {"not a regular file"});
   expect_refusal(folder_ / "none_*.bin", with, {"pattern"});
 }
 

@@ -99,7 +99,7 @@ TEST_F(TokenFiles, ReportErrors) {
   write_text(folder_ / "x_train.bin", shard<uint16_t>(20240521, 1, {1, 2}));
   expect_refusal(folder_.path(), {"x_train.bin", "begins with 20240521 1", "20240520"});
   write_text(folder_ / "x_train.bin", shard<uint16_t>(20240520, 1, {1, 2}).substr(0, 1026));
-  expect_refusal(folder_.path(), {"x_train.bin: 1026 bytes", "cut off"});
+  expect_refusal(folder_.path(), {"x_train.bin: 1026 bytes", "truncated"});
   write_text(folder_ / "x_train.bin", "short");
   expect_refusal(folder_.path(), {"x_train.bin: 5 bytes", "header"});
   write_text(folder_ / "x_train.bin", shard<uint16_t>(20240520, 1, {1, 60000}));
@@ -132,9 +132,9 @@ TEST_F(TokenFiles, RejectAnotherTokenizer) {
   write_text(folder_ / "val.bin", packed<uint16_t>({2, 2, 1}));
   write_text(folder_ / "meta.pkl", kMeta);
   options_.tokenizer = "bpe";
-  expect_refusal(folder_.path(), {"tokens already"}, ErrorCode::usage);
+  expect_refusal(folder_.path(), {"already tokens"}, ErrorCode::usage);
   options_.given = std::make_shared<CharTokenizer>(CharTokenizer::of_text("xyz"));
-  expect_refusal(folder_.path(), {"another"});
+  expect_refusal(folder_.path(), {"differs"});
   options_.given = std::make_shared<CharTokenizer>(std::vector<std::string>{"a", "b", "\n"});
   EXPECT_EQ(open(folder_.path()).vocab, 3);
 }

@@ -199,7 +199,7 @@ TEST(TokenArray, ReadsAcrossShardsOfEveryWidth) {
     const Error beyond = error_of([&] { narrow.copy(70, std::span(out).first(6)); });
     EXPECT_TRUE(mentions(beyond.what(), "token 75 in a vocabulary of 75")) << beyond.what();
     shards.back().tokens = 71;
-    EXPECT_TRUE(mentions(error_of([&] { TokenArray(shards, width, 76); }).what(), "cut off"));
+    EXPECT_TRUE(mentions(error_of([&] { TokenArray(shards, width, 76); }).what(), "truncated"));
   }
 }
 

@@ -191,7 +191,7 @@ TEST(AtomicFile, RejectsASecondWriter) {
   {
     AtomicFile first(folder / "a");
     first.write(new_bytes());
-    EXPECT_TRUE(has(error_of([&] { AtomicFile second(folder / "a"); }), "somebody else"));
+    EXPECT_TRUE(has(error_of([&] { AtomicFile second(folder / "a"); }), "another process"));
     first.commit();
   }
   EXPECT_EQ(read_text(folder / "a"), kNew);

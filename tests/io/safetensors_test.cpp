@@ -179,21 +179,21 @@ TEST(Safetensors, ReportsHeaderErrors) {
   expect_refused(std::string(9, '\0'), {"9 bytes, too few"});
   expect_refused(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), {"18446744073709551615 bytes", "allows 100000000"});
   expect_refused(std::string("\x01\xe1\xf5\x05\0\0\0\0{}", 10), {"a header of 100000001 bytes"});
-  expect_refused(std::string("\0\xe1\xf5\x05\0\0\0\0{}", 10), {"100000000 bytes but the file only 2 more", "copy it again"});
+  expect_refused(std::string("\0\xe1\xf5\x05\0\0\0\0{}", 10), {"100000000 bytes but only 2 follow", "copy it again"});
   expect_refused(file_of("", "{}"), {"does not begin with '{'"});
   expect_refused(file_of("[]", ""), {"does not begin with '{'"});
   expect_refused(file_of(" {}", ""), {"does not begin with '{'"});
-  expect_refused(file_of("{" + good, "xy"), {"no valid JSON"});
-  expect_refused(file_of("{" + good + "} x", "xy"), {"no valid JSON"});
-  expect_refused(file_of("{" + good + ",}", "xy"), {"no valid JSON"});
-  expect_refused(file_of("{/**/" + good + "}", "xy"), {"no valid JSON"});
-  expect_refused(file_of("{" + entry("\xff", "U8", "[2]", "[0,2]") + "}", "xy"), {"no valid JSON"});
+  expect_refused(file_of("{" + good, "xy"), {"not valid JSON"});
+  expect_refused(file_of("{" + good + "} x", "xy"), {"not valid JSON"});
+  expect_refused(file_of("{" + good + ",}", "xy"), {"not valid JSON"});
+  expect_refused(file_of("{/**/" + good + "}", "xy"), {"not valid JSON"});
+  expect_refused(file_of("{" + entry("\xff", "U8", "[2]", "[0,2]") + "}", "xy"), {"not valid JSON"});
   expect_refused(file_of("{" + good + "}" + std::string(3, '\0'), "xy"), {"a zero at byte"});
-  expect_refused(file_of("{\"a\":{\"dtype\":1e999}}", ""), {"no valid JSON"});
-  expect_refused(file_of("{" + good + "," + good + "}", "xy"), {"'w' is there twice"});
-  expect_refused(file_of("{" + good + ",\"\\u0077\":3}", "xy"), {"'w' is there twice"});
-  expect_refused(file_of("{\"__metadata__\":{},\"__metadata__\":{}}", ""), {"'__metadata__' is there twice"});
-  expect_refused(file_of("{\"__metadata__\":{\"k\":\"1\",\"k\":\"1\"}}", ""), {"key 'k' of __metadata__ is there twice"});
+  expect_refused(file_of("{\"a\":{\"dtype\":1e999}}", ""), {"not valid JSON"});
+  expect_refused(file_of("{" + good + "," + good + "}", "xy"), {"'w' appears twice"});
+  expect_refused(file_of("{" + good + ",\"\\u0077\":3}", "xy"), {"'w' appears twice"});
+  expect_refused(file_of("{\"__metadata__\":{},\"__metadata__\":{}}", ""), {"'__metadata__' appears twice"});
+  expect_refused(file_of("{\"__metadata__\":{\"k\":\"1\",\"k\":\"1\"}}", ""), {"key 'k' of __metadata__ appears twice"});
   expect_refused(file_of("{\"__metadata__\":{\"k\":1}}", ""), {"'k' of __metadata__ is a number, not a string"});
   expect_refused(file_of("{\"__metadata__\":{\"k\":{}}}", ""), {"'k' of __metadata__ is an object, not a string"});
   expect_refused(file_of("{\"__metadata__\":null}", ""), {"'__metadata__' is null, not an object"});
@@ -216,8 +216,8 @@ TEST(Safetensors, ReportsTensorErrors) {
   expect_refused(one("U8", "[2]", "\"0\""), {"'w': data_offsets is a string, not a list"});
   expect_refused(one("U8", "2", "[0,2]"), {"'w': shape is a number, not a list"});
   expect_refused(one("U8", "[-2]", "[0,2]"), {"'w': a negative number in shape"});
-  expect_refused(one("U8", "[2.0]", "[0,2]"), {"'w': a number that is no 64-bit integer in shape"});
-  expect_refused(one("U8", "[99999999999999999999]", "[0,2]"), {"no 64-bit integer"});
+  expect_refused(one("U8", "[2.0]", "[0,2]"), {"'w': a number that is not a 64-bit integer in shape"});
+  expect_refused(one("U8", "[99999999999999999999]", "[0,2]"), {"not a 64-bit integer"});
   expect_refused(one("U8", "[9223372036854775808]", "[0,2]"), {"9223372036854775808 in shape does not fit into 63 bits"});
   expect_refused(one("U8", "[[2]]", "[0,2]"), {"'w': a list in shape"});
   expect_refused(one("U8", "[1,1,1,1,1,1,1,1,2]", "[0,2]"), {"'w': more than 8 dimensions"});
@@ -229,7 +229,7 @@ TEST(Safetensors, ReportsTensorErrors) {
   expect_refused(file_of("{\"w\":{\"shape\":[2],\"data_offsets\":[0,2]}}", "xy"), {"'w': dtype is missing"});
   expect_refused(file_of("{\"w\":{}}", "xy"), {"is missing"});
   expect_refused(file_of("{\"w\":{\"dtype\":3}}", "xy"), {"'w': dtype is a number, not a string"});
-  expect_refused(file_of("{\"w\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", "xy"), {"'w': dtype is there twice"});
+  expect_refused(file_of("{\"w\":{\"dtype\":\"U8\",\"dtype\":\"U8\"}}", "xy"), {"'w': dtype appears twice"});
   expect_refused(file_of("{\"w\":{\"strides\":[1]}}", "xy"), {"'w': unknown key 'strides'"});
 }
 
@@ -319,7 +319,7 @@ TEST(Safetensors, ReportsOpenErrors) {
   expect_error([&] { SafetensorsFile(folder / "none"); }, ErrorCode::io, {folder / "none", "No such file", "check the path"});
   expect_error([&] { SafetensorsFile(folder.path()); }, ErrorCode::io, {"is a folder"});
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  expect_error([&] { SafetensorsFile(folder / "pipe"); }, ErrorCode::io, {"no plain file"});
+  expect_error([&] { SafetensorsFile(folder / "pipe"); }, ErrorCode::io, {"not a regular file"});
   write_text(folder / "empty", "");
   expect_error([&] { SafetensorsFile(folder / "empty"); }, ErrorCode::io, {"0 bytes"});
 }
@@ -331,7 +331,7 @@ TEST(Safetensors, RejectsWritesItCouldNotRead) {
   };
   expect_error(write({"w", DType::f64, Shape{1}}, "12345678"), ErrorCode::dtype, {"'w'", "convert it to f32"});
   expect_error(write({"w", DType::u8, Shape{3}}, "xy"), ErrorCode::value, {"'w': 2 bytes given for shape [3] of u8"});
-  expect_error(write({"__metadata__", DType::u8, Shape{2}}, "xy"), ErrorCode::value, {"taken by the format"});
+  expect_error(write({"__metadata__", DType::u8, Shape{2}}, "xy"), ErrorCode::value, {"reserved by the format"});
   expect_error(write({"\xff", DType::u8, Shape{2}}, "xy"), ErrorCode::value, {"UTF-8"});
   expect_error(write({"w", DType::u8, Shape{2}}, "xy", {{"k", "\xc3"}}), ErrorCode::value, {"UTF-8"});
   expect_error([&] { SafetensorsWriter(folder / "a", {{"w", DType::u8, Shape{-1}}}); }, ErrorCode::value, {"negative"});

@@ -29,7 +29,7 @@ TEST_F(Trust, RejectsPathsThatOthersCanWrite) {
   }
   for (mode_t mode : {0777, 01777, 0702}) {
     set_mode(path, mode);
-    EXPECT_TRUE(has(why_untrusted(path), path + " can be written by everybody (mode ")) << std::oct << mode << why_untrusted(path);
+    EXPECT_TRUE(has(why_untrusted(path), path + " can be written by everyone (mode ")) << std::oct << mode << why_untrusted(path);
     EXPECT_TRUE(has(why_untrusted(path), "run: chmod o-w " + path));
   }
   set_mode(path, 0700);
@@ -67,7 +67,7 @@ TEST_F(Trust, ChecksLinksAndTheirTargets) {
   fs::create_directory_symlink(target, link);
   EXPECT_EQ(why_untrusted(link), "");
   set_mode(target, 0777);
-  EXPECT_TRUE(has(why_untrusted(link), "everybody"));
+  EXPECT_TRUE(has(why_untrusted(link), "everyone"));
 }
 
 TEST_F(Trust, RejectsLinksOfOtherUsers) {

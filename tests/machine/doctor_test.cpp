@@ -156,13 +156,13 @@ INSTANTIATE_TEST_SUITE_P(
         KnownProblem{"stolen", [](DoctorFacts& f) { f.health.stolen = 0.2; }, "hypervisor", "20 %"},
         KnownProblem{"memory_limit", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = kGiB; }); }, "memory limit is small",
                      "1 GiB"},
-        KnownProblem{"half_the_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = 4 * kGiB; }); }, "leaves out most",
+        KnownProblem{"half_the_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_limit = 4 * kGiB; }); }, "excludes most",
                      "4 GiB of 16 GiB", Level::note},
         KnownProblem{"memory_in_use", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 2 * kGiB; }); }, "in use",
                      "2 GiB of 16 GiB"},
         KnownProblem{"no_memory", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.memory_available = 1 << 20; }); }, "not enough memory",
                      "512 KiB", Level::error},
-        KnownProblem{"pressure", [](DoctorFacts& f) { f.health.memory_pressure = 0.3; }, "wait for memory", "30 %"},
+        KnownProblem{"pressure", [](DoctorFacts& f) { f.health.memory_pressure = 0.3; }, "waiting for memory", "30 %"},
         KnownProblem{"swapped", [](DoctorFacts& f) { f.machine = limited(f, [](Limits& l) { l.swap_total = 8 * kGiB, l.swap_free = 2 * kGiB; }); },
                      "swapped out", "6 GiB", Level::note},
         KnownProblem{"huge_pages", [](DoctorFacts& f) { f.health.huge_pages = "never"; }, "huge pages", "never"},
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
         KnownProblem{"emulated", [](DoctorFacts& f) { f.precision = "fp16"; }, "fp16", "precision fp16"},
         KnownProblem{"wish", [](DoctorFacts& f) { f.memory = 100 * kGiB; }, "memory=100 GiB", "default"},
         KnownProblem{"configuration", [](DoctorFacts& f) { f.configuration = "train.yaml:3: unknown key"; }, "configuration", "train.yaml:3", Level::error},
-        KnownProblem{"unmeasured", [](DoctorFacts& f) { f.ceilings.reset(); }, "nothing is measured", "", Level::note}),
+        KnownProblem{"unmeasured", [](DoctorFacts& f) { f.ceilings.reset(); }, "nothing has been measured", "", Level::note}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Doctor, OrdinaryGovernorsAreNoProblem) {
@@ -197,7 +197,7 @@ TEST(Doctor, GpusAreNamedAndChecked) {
   DoctorReport report = examine(std::move(facts));
   EXPECT_EQ(report.device.device, Device{});
   EXPECT_NE(find(report, "NVIDIA H200 is not used"), nullptr);
-  EXPECT_NE(find(report, "hold the memory of cuda:1"), nullptr);
+  EXPECT_NE(find(report, "use the memory of cuda:1"), nullptr);
   report = examine(two_gpus());
   EXPECT_EQ(to_string(report.device.device), "cuda:0");
   EXPECT_EQ(find(report, "is not used"), nullptr);

@@ -36,7 +36,7 @@ TEST(DynamicLibrary, IsNotLoadedFromRelativeElementsOfTheLoaderPath) {
   {  // a library's dependencies would also come from there, wherever the library itself is
     const test::Variable path("LD_LIBRARY_PATH", "/nowhere:");
     for (const char* other : {"libm.so.6", "/nowhere/libm.so.6"})
-      EXPECT_EQ(DynamicLibrary(other).error(), "the loader may take libodd.so.1 from the relative folder '' of LD_LIBRARY_PATH; remove that element") << other;
+      EXPECT_EQ(DynamicLibrary(other).error(), "the loader may load libodd.so.1 from the relative folder '' of LD_LIBRARY_PATH; remove that element") << other;
   }
   for (const std::string& list : {std::string("/nowhere"), folder.path(), std::string("nowhere")}) {
     const test::Variable path("LD_LIBRARY_PATH", list);

@@ -62,7 +62,7 @@ TEST(Precision, EveryDeviceHasItsTable) {
 TEST(Precision, WarningsIncludeTheMeasuredFigure) {
   EXPECT_EQ(facts_of(Precision::bf16, cpu(), rates({{Precision::fp32, 100}, {Precision::bf16, 60}})).warning,
             "bf16 has no native unit on this CPU: expect 0.60×, measured");
-  EXPECT_TRUE(mentions(facts_of(Precision::bf16, cpu()).warning, "not measured yet"));
+  EXPECT_TRUE(mentions(facts_of(Precision::bf16, cpu()).warning, "not been measured yet"));
   EXPECT_EQ(facts_of(Precision::bf16, cpu(true)).warning, "");
   EXPECT_EQ(choose_precision("fp16", Fallback::allow, gpu(90)).notices, std::vector<std::string>{kFp16Range});
   EXPECT_TRUE(mentions(facts_of(Precision::bf16, gpu(90), rates({{Precision::fp32, 100}, {Precision::bf16, 80}})).warning, "slower than fp32"));

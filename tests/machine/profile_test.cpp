@@ -146,7 +146,7 @@ TEST_F(ProfileTest, BrokenStoresAreMovedAsideAndRecreated) {
     write(text);
     Profile profile(kHere, file_);
     EXPECT_TRUE(profile.stored());
-    EXPECT_NE(profile.remark().find("started again"), std::string::npos) << profile.remark();
+    EXPECT_NE(profile.remark().find("recreated"), std::string::npos) << profile.remark();
     EXPECT_TRUE(fs::exists(file_.string() + ".corrupt"));
     expect_works(profile);
     Profile again(kHere, file_);

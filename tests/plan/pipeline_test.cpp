@@ -123,7 +123,7 @@ TEST(Pipeline, VerifiesTheResultOfEveryPass) {
   std::string told = broken(verify_graph, [](Compilation& c) { c.program.outputs[0] = c.program.inputs[1]; });
   EXPECT_TRUE(found(told, "[verify] output 0 was f32[4, 8] and is f32[8, 8]")) << told;
   told = broken(verify_outputs, [](Compilation& c) { c.program.outputs[0] = c.program.outputs[1]; });
-  EXPECT_TRUE(found(told, "is put out twice")) << told;
+  EXPECT_TRUE(found(told, "is output twice")) << told;
   told = broken(verify_canonical, [](Compilation& c) { c.program.outputs[0] = c.program.graph.add(Op::stop_gradient, {c.program.outputs[0]}); });
   EXPECT_TRUE(found(told, "stop_gradient")) << told;
   told = broken(verify_kernels, [](Compilation& c) { std::reverse(c.program.kernels.begin(), c.program.kernels.end()); });

@@ -85,7 +85,7 @@ TEST(Checkpoint, RoundTrips) {
   EXPECT_FALSE(store.newest(notices));
   EXPECT_FALSE(store.best(notices));
   EXPECT_TRUE(store.steps().empty());
-  EXPECT_TRUE(has(error_of([&] { store.load(7); }), "none of step 7; it has none at all"));
+  EXPECT_TRUE(has(error_of([&] { store.load(7); }), "no checkpoint of step 7; it has none at all"));
 
   EXPECT_TRUE(store.save(StoredSample(7).content).empty());
   expect_holds(store.newest(notices), 7);
@@ -97,7 +97,7 @@ TEST(Checkpoint, RoundTrips) {
   EXPECT_EQ(read_text(folder / "run/checkpoints/LATEST"), "step_00000007\n");
 
   expect_holds(CheckpointStore(folder / "run/checkpoints").load(7), 7);
-  EXPECT_TRUE(has(error_of([&] { store.load(8); }), "none of step 8"));
+  EXPECT_TRUE(has(error_of([&] { store.load(8); }), "no checkpoint of step 8"));
 }
 
 TEST(Checkpoint, KeepsTheNewestAndTheBest) {
@@ -328,7 +328,7 @@ TEST(Checkpoint, DetectsEveryFlippedBit) {
       ASSERT_EQ(found->step, 10);
       ASSERT_EQ(notices.size(), 1u);
       ASSERT_NE(notices[0].find(name), std::string::npos) << notices[0];
-      ASSERT_NE(notices[0].find("passed over"), std::string::npos) << notices[0];
+      ASSERT_NE(notices[0].find("skipped"), std::string::npos) << notices[0];
       EXPECT_EQ(error_of([&] { store.load(20); })->code(), ErrorCode::io);
     }
     write_text(path, text);

@@ -245,7 +245,7 @@ TEST_F(GptLaws, EveryDecisionHasAReason) {
     EXPECT_FALSE(row_of(run, "recompute")->runner_up.empty());
     for (const char* part : {"parameters", "gradients", "optimizer moments", "activations", "scratch of kernels", "batches ahead", "the process itself"})
       EXPECT_NE(text.find(part), std::string::npos) << part;
-    for (const char* part : {"body", "update", "evaluation", "Largest when most is held"}) EXPECT_NE(text.find(part), std::string::npos) << part;
+    for (const char* part : {"body", "update", "evaluation", "Largest at the memory peak"}) EXPECT_NE(text.find(part), std::string::npos) << part;
     for (const char* key : {"\"runner_up\"", "\"decided_by\"", "\"largest\"", "\"programs\"", "\"micro\"", "\"expected_seconds\""})
       EXPECT_NE(json.find(key), std::string::npos) << key;
   }

@@ -191,7 +191,7 @@ TEST_F(GptRunTest, EarlierMemoryIsCountedButNotNeeded) {
   o.free_memory = [&] { return ++asked == 1 ? 2000 * kMiB : 200 * kMiB; };
   const GptRun run = start_gpt_run(settings({"preset=tiny"}), o);
   EXPECT_GE(run.planned_bytes, peak_resident_bytes());
-  EXPECT_EQ(run.memory.back().what, "more, held before");
+  EXPECT_EQ(run.memory.back().what, "more, used before");
   EXPECT_EQ(run.memory.back().bytes, run.passed_bytes);
   for (const std::string& notice : run.notices) EXPECT_EQ(notice.find("planned again"), std::string::npos) << notice;
 }
@@ -229,7 +229,7 @@ const Decision& decision(const GptRun& run, const char* setting) {
 TEST_F(GptRunTest, TheTableReportsUnmetRequests) {
   const GptRun run = plan_gpt_run(settings({"preset=tiny", "batch=4", "accumulation=3", "steps=20", "eval_interval=none"}), options());
   EXPECT_NE(decision(run, "micro-batch").why.find("3 parts asked for; 4 samples make 2"), std::string::npos) << decision(run, "micro-batch").why;
-  EXPECT_NE(decision(run, "rate").why.find("the run ends on the way"), std::string::npos) << decision(run, "rate").why;
+  EXPECT_NE(decision(run, "rate").why.find("the run ends before that"), std::string::npos) << decision(run, "rate").why;
   EXPECT_EQ(decision(run, "validation").value, "none");
 }
 
@@ -278,7 +278,7 @@ TEST_F(GptRunTest, WeightsDetermineSizesAndTokens) {
     ADD_FAILURE() << "it learnt a vocabulary";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::io);
-    EXPECT_NE(std::string(error.what()).find("has no tokenizer.json: put the model's there, or name it with tokenizer=FILE"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("has no tokenizer.json: copy the model's there, or name it with tokenizer=FILE"), std::string::npos)
         << error.what();
   }
   EXPECT_EQ(plan_gpt_run(from({"tokenizer=" + (folder_ / "kept.json")}), options()).model.width, 16);
@@ -365,20 +365,20 @@ TEST_F(GptResumeTest, KeepsItsChoicesUnlessOverridden) {
   const Result split = train({"steps=8", "batch=8", "accumulation=4"}, true);
   EXPECT_EQ(split.plan.repeats, 4);
   EXPECT_FALSE(split.outcome.bit_exact);
-  EXPECT_TRUE(says(split, "micro was 4, is 2")) << split.notices;
+  EXPECT_TRUE(says(split, "micro was 4, is now 2")) << split.notices;
   const Result narrow = train({"steps=10", "batch=8", "precision=bf16"}, true);
   EXPECT_EQ(narrow.plan.choices.precision, Precision::bf16);
   EXPECT_EQ(narrow.plan.repeats, 4);
-  EXPECT_TRUE(says(narrow, "resumed, not bit-exact") && says(narrow, "precision was fp32, is bf16")) << narrow.notices;
+  EXPECT_TRUE(says(narrow, "resumed, not bit-exact") && says(narrow, "precision was fp32, is now bf16")) << narrow.notices;
 }
 
 TEST_F(GptResumeTest, DoesNotCompareLossesOfDifferentWindows) {
   const Result few = train({"steps=2", "batch=8"}, false);
   const Result all = train({"steps=3", "batch=8", "eval_interval=1"}, true);
-  EXPECT_TRUE(says(all, "counts no more")) << all.notices;
+  EXPECT_TRUE(says(all, "no longer counts")) << all.notices;
   EXPECT_EQ(all.outcome.best_step, 3);
   EXPECT_EQ(all.outcome.best_val_loss, all.outcome.final_val_loss);
-  EXPECT_FALSE(says(train({"steps=4", "batch=8", "eval_interval=1"}, true), "counts no more"));
+  EXPECT_FALSE(says(train({"steps=4", "batch=8", "eval_interval=1"}, true), "no longer counts"));
 }
 
 TEST_F(GptResumeTest, RemembersWindowsThroughAPartWithoutValidation) {
@@ -387,7 +387,7 @@ TEST_F(GptResumeTest, RemembersWindowsThroughAPartWithoutValidation) {
   EXPECT_EQ(without.outcome.steps, 3);
   EXPECT_EQ(without.outcome.own_steps, 1) << "steps of earlier parts are not of this one";
   const Result all = train({"steps=4", "batch=8", "eval_interval=1"}, true);
-  EXPECT_TRUE(says(all, "counts no more")) << all.notices;
+  EXPECT_TRUE(says(all, "no longer counts")) << all.notices;
 }
 
 TEST_F(GptResumeTest, AConfigFileNamedNowOverridesTheRun) {
@@ -421,11 +421,11 @@ TEST_F(GptRunTest, ComparesSplittingWithRecomputingByMeasuredRates) {
     const std::vector<std::string> lines = TrainStep(model, o).plan().decisions;
     return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return line.find(part) != std::string::npos; });
   };
-  EXPECT_TRUE(said("2 operations in the time of a byte: a guess"));
+  EXPECT_TRUE(said("2 operations in the time of one byte: a guess"));
   o.balance = [] { return 0.0; };
   EXPECT_TRUE(said("a guess"));
   o.balance = [] { return 7.0; };
-  EXPECT_TRUE(said("7 operations in the time of a byte: measured"));
+  EXPECT_TRUE(said("7 operations in the time of one byte: measured"));
   // If memory is fast enough, nothing is recomputed; if only bytes matter, weights are not read twice.
   o.balance = [] { return 4.0; };
   const StepPlan parts = TrainStep(model, o).plan();

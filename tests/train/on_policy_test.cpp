@@ -233,7 +233,7 @@ TEST(OnPolicy, RollsBackItsState) {
 TEST(OnPolicy, StopsAtAHighTarget) {
   const Outcome o = CorridorRun{.folder = {}, .target = 100}();
   EXPECT_EQ(o.end, Outcome::End::target);
-  EXPECT_EQ(o.reason, "validation exits 100.0000 is at the target of 100");
+  EXPECT_EQ(o.reason, "validation exits 100.0000 has reached the target of 100");
   EXPECT_LT(o.steps, 40);
 }
 

@@ -22,8 +22,8 @@ using test::SmallRun;
 using test::TempFolder;
 using test::Trace;
 
-constexpr const char* kMaxListed = "an output failed and is tried again, training goes on: ";
-constexpr const char* kOff = "an output is switched off, as it has failed for ";
+constexpr const char* kMaxListed = "an output failed and will be retried, training continues: ";
+constexpr const char* kOff = "an output is switched off after failing for ";
 
 int64_t count_of(const std::vector<std::string>& lines, std::string_view start) {
   return std::count_if(lines.begin(), lines.end(), [&](const std::string& line) { return line.starts_with(start); });
@@ -64,7 +64,7 @@ TEST(Outputs, FailuresAreReportedOnceRetriedAndSwitchedOff) {
   EXPECT_EQ(first.notices.size(), 1u);
   tell_at(41);
   EXPECT_EQ(first.notices.size(), 2u);
-  EXPECT_EQ(first.notices.back(), "an output is switched off, as it has failed for 21 s: [test] no room");
+  EXPECT_EQ(first.notices.back(), "an output is switched off after failing for 21 s: [test] no room");
   second.broken = false;
   const int calls = second.calls;
   all.on_step({}), all.on_validation({}), all.on_sample(1, ""), all.on_checkpoint(1, "", 0), all.on_notice("line");
@@ -208,7 +208,7 @@ TEST(Outputs, LosingTheTerminalKeepsTheRun) {
   const Outcome out = run();
   ::dup2(before, STDOUT_FILENO), ::close(before), ::close(full);
   EXPECT_EQ(out.end, Outcome::End::finished);
-  EXPECT_EQ(count_of(run.notices, std::string(kMaxListed) + "[stdout] what is printed cannot be written: No space left on device"), 1);
+  EXPECT_EQ(count_of(run.notices, std::string(kMaxListed) + "[stdout] the output cannot be written: No space left on device"), 1);
 }
 
 TEST(Outputs, LosingSamplesKeepsTheRun) {
@@ -218,8 +218,8 @@ TEST(Outputs, LosingSamplesKeepsTheRun) {
   run.sample = [&]() -> std::string { ++asked, fail(ErrorCode::memory, "[test] no memory for a sample"); };
   EXPECT_EQ(run().steps, 90);
   EXPECT_EQ(asked, 3);
-  EXPECT_EQ(count_of(run.notices, "a sample failed, training goes on: [test]"), 1);
-  EXPECT_EQ(count_of(run.notices, "a sample failed, training goes on without samples: [test]"), 1);
+  EXPECT_EQ(count_of(run.notices, "a sample failed, training continues: [test]"), 1);
+  EXPECT_EQ(count_of(run.notices, "a sample failed, training continues without samples: [test]"), 1);
 }
 
 // A roll-back reopens the metrics file.
@@ -235,7 +235,7 @@ TEST(Outputs, LosingMetricsInARollBackKeepsTheRun) {
   const Outcome out = run();
   EXPECT_EQ(out.steps, 30);
   EXPECT_EQ(out.roll_backs, 1);
-  EXPECT_EQ(count_of(run.notices, "metrics are switched off, training goes on: [metrics]"), 1);
+  EXPECT_EQ(count_of(run.notices, "metrics are switched off, training continues: [metrics]"), 1);
 }
 
 }  // namespace

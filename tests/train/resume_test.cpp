@@ -156,7 +156,7 @@ TEST(Resume, UsesThePreviousCheckpointIfTheNewestIsDamaged) {
   write_text(folder / "run/checkpoints/step_00000015/model.safetensors", "damaged");
   run.resume = true, run.before = {};
   run();
-  EXPECT_TRUE(mentions(run.notices, "step_00000015") && mentions(run.notices, "passed over")) << testing::PrintToString(run.notices);
+  EXPECT_TRUE(mentions(run.notices, "step_00000015") && mentions(run.notices, "skipped")) << testing::PrintToString(run.notices);
   EXPECT_TRUE(mentions(run.notices, "resumed at step 10")) << testing::PrintToString(run.notices);
   expect_same(Trace(folder / "run"), undisturbed());
 }
@@ -211,7 +211,7 @@ TEST(Resume, WorksAfterAFullDisk) {
     SmallRun run{.folder = folder / "run", .files = &calls};
     EXPECT_TRUE(run().state_lost_since);
     EXPECT_TRUE(mentions(run.notices, "No space left on device") && mentions(run.notices, "free some space"));
-    EXPECT_TRUE(mentions(run.notices, "training goes on"));
+    EXPECT_TRUE(mentions(run.notices, "training continues"));
     run.files = &kSystemFileCalls, run.resume = true;
     run();
     expect_same(Trace(folder / "run"), undisturbed());
@@ -222,23 +222,23 @@ TEST(Resume, ExplainsFailures) {
   TempFolder folder;
   SmallRun run{.folder = folder / "run"};
   run();
-  EXPECT_TRUE(says(refusal(run), "holds a run already"));
+  EXPECT_TRUE(says(refusal(run), "already contains a run"));
   run.resume = true;
   EXPECT_EQ(run().own_steps, 0) << "nothing is left to do";
   run.vocab = 23, run.steps = 40;
   const std::string other = refusal(run);
   EXPECT_TRUE(says(other, "vocabulary 19") && says(other, "vocabulary 23")) << other;
-  EXPECT_TRUE(says(refusal({.folder = folder / "none", .resume = true}), "no checkpoint to go on from"));
+  EXPECT_TRUE(says(refusal({.folder = folder / "none", .resume = true}), "checkpoint to resume from"));
   std::filesystem::create_directories(folder / "foreign/checkpoints");
   write_text(folder / "foreign/checkpoints/model.bin", "somebody's");
-  EXPECT_TRUE(says(refusal({.folder = folder / "foreign", .resume = true}), "no checkpoint to go on from"));
+  EXPECT_TRUE(says(refusal({.folder = folder / "foreign", .resume = true}), "checkpoint to resume from"));
   expect_same(Trace(folder / "run"), undisturbed());  // nothing was changed
   // If all checkpoints are damaged, the folder still counts as a run: the user has to choose another folder.
   for (const auto& entry : std::filesystem::directory_iterator(folder / "run/checkpoints"))
     if (entry.is_directory()) write_text((entry.path() / "model.safetensors").string(), "damaged");
   run.vocab = 19;
   const std::string damaged = refusal(run);
-  EXPECT_TRUE(says(damaged, "no checkpoint to go on from") && says(damaged, "in another folder with --out DIR")) << damaged;
+  EXPECT_TRUE(says(damaged, "checkpoint to resume from") && says(damaged, "in another folder with --out DIR")) << damaged;
 }
 
 TEST(Resume, ContinuesBeyondTheOriginalEnd) {

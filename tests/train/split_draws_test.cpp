@@ -248,7 +248,7 @@ TEST(SplitSizes, InputsThatDependOnTheBatchSizeAreFound) {
     return BatchSizes(traces[0], traces[1]).difference();
   };
   EXPECT_EQ(difference(false), "");
-  EXPECT_NE(difference(true).find("another input"), std::string::npos);
+  EXPECT_NE(difference(true).find("different inputs"), std::string::npos);
 }
 
 // Two batch sizes determine how a third is built. A single sample needs fewer nodes for the same model: nothing is broadcast.
@@ -271,9 +271,9 @@ TEST(SplitSizes, AThirdSizeMatchesThePrediction) {
     EXPECT_EQ(unpredicted(third, [](int64_t) { return 5; }), "");
   }
   EXPECT_EQ(unpredicted(8, [](int64_t n) { return n == 8 ? 5 : n; }),
-            "expand f32[batch]: its axis 0 has 5 elements for 5 samples and 5 for 8, not 8 as other numbers of samples say");
+            "expand f32[batch]: its axis 0 has 5 elements for 5 samples and 5 for 8, not 8 as other numbers of samples predict");
   EXPECT_EQ(unpredicted(8, [](int64_t n) { return n == 8 ? 8 : 5; }),
-            "expand f32[batch]: its axis 0 has 5 elements for 5 samples and 8 for 8, not 5 as other numbers of samples say");
+            "expand f32[batch]: its axis 0 has 5 elements for 5 samples and 8 for 8, not 5 as other numbers of samples predict");
 }
 
 TEST(SplitSizes, RejectsDependenceOnTheBatchSizeByName) {
@@ -317,7 +317,7 @@ TEST(SplitSizes, RejectsDependenceOnTheBatchSizeByName) {
        },
        "only twelve will do"},
       {[](const Weights& w, const Tensor& x) { return squares(x.shape()[0] % 2 ? matmul(x, w.w) : tanh(matmul(x, w.w)), x); },
-       "the loss is built otherwise for 7 samples than for 12"},
+       "the loss is built differently for 7 samples than for 12"},
       {[](const Weights& w, const Tensor& x) { return squares(matmul(x, w.w) * (10.0 / std::max(11.0, double(x.shape()[0]))), x); },
        "a number depends on the size of the batch: 0.909091 for 7 samples, 0.833333 for 12"},
       {[](const Weights& w, const Tensor& x) { return squares(matmul(x, w.w) * (x.shape()[0] == 4 ? 2.0 : 1.0), x); },
@@ -330,7 +330,7 @@ TEST(SplitSizes, RejectsDependenceOnTheBatchSizeByName) {
          // [time * batch, width] has samples interleaved along its first axis.
          return squares(reshape(uniform({kTime * x.shape()[0], kWidth}), time_first(x).shape()) * matmul(time_first(x), w.w), x);
        },
-       "it tears samples apart|samples at different places"},
+       "it splits samples|samples on different axes"},
   };
   for (const Case& c : cases) {
     StepOptions o;
@@ -399,9 +399,9 @@ TEST(DrawsVersion, ResumingReportsChangedRandomNumbers) {
     const char *micro, *says;
   };
   for (const Case& c : {Case{sample_first, "12", nullptr}, Case{sample_first, "4", nullptr}, Case{flattened, "12", nullptr},
-                        Case{flattened, "4", "resumed, not bit-exact: random numbers of split batches count samples of the whole batch now"},
-                        Case{loop, "12", "resumed, not bit-exact: random numbers inside loops are other ones in every step now"},
-                        Case{by_mean, "4", "resumed, not bit-exact: micro was 4, is 12"}}) {
+                        Case{flattened, "4", "resumed, not bit-exact: random numbers of split batches now count samples of the whole batch"},
+                        Case{loop, "12", "resumed, not bit-exact: random numbers inside loops now differ in every step"},
+                        Case{by_mean, "4", "resumed, not bit-exact: micro was 4, is now 12"}}) {
     const std::string notices = resumed_from_version_1(c.loss, c.micro);
     EXPECT_NE(notices.find("resumed at step 4"), notices.npos) << notices;
     EXPECT_EQ(notices.find("not bit-exact") != notices.npos, c.says != nullptr) << notices;

@@ -97,7 +97,7 @@ TEST_P(StateLost, IsNotReportedIfTheLastCheckpointExists) {
   const Outcome out = run();
   EXPECT_EQ(out.end, Outcome::End::finished);
   EXPECT_FALSE(out.state_lost_since);
-  EXPECT_TRUE(mentions(run.notices, "failed, training goes on"));
+  EXPECT_TRUE(mentions(run.notices, "failed, training continues"));
 }
 
 TEST_P(StateLost, EndsARunAfterThreeFailures) {

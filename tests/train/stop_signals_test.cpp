@@ -35,7 +35,7 @@ TEST(StopSignals, ReportAtATerminal) {
   interrupt(terminal);
   char text[256];
   const std::string printed(text, size_t(std::max<ssize_t>(0, read(own, text, sizeof text))));
-  EXPECT_NE(printed.find("once more ends at once"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("again to stop at once"), std::string::npos) << printed;
   close(terminal), close(own);
 }
 

@@ -183,7 +183,7 @@ TEST(Summary, FitsEveryWidth) {
 TEST(Summary, ReportsTheCostOfReporting) {
   RunSummary s;
   s.outcome.seconds = 100, s.outcome.phase_seconds[int(Phase::step)] = 99.95, s.outcome.reporting_seconds = 0.05;
-  EXPECT_NE(summary_text(s, {}, {80, false}).find("telling                 50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
+  EXPECT_NE(summary_text(s, {}, {80, false}).find("reporting               50 ms  0.05 %"), std::string::npos) << summary_text(s, {}, {80, false});
   for (int width : {60, 70, 80}) expect_fits(summary_text(s, {}, {width, false}), width);  // the bar covers nearly all the time
 }
 

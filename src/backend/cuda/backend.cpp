@@ -32,7 +32,7 @@ bool CudaOptions::cudnn_wanted() {
   const char* value = std::getenv("RIDGE_CUDNN");
   const std::string_view text = value ? value : "";
   if (text.empty() || text == "1") return true;
-  if (text != "0") fail(ErrorCode::usage, "RIDGE_CUDNN is '{}': 0 leaves cuDNN out, 1 takes it", text);
+  if (text != "0") fail(ErrorCode::usage, "RIDGE_CUDNN is '{}'; valid: 0 (do not use cuDNN) and 1 (use it)", text);
   return false;
 }
 

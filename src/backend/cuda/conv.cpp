@@ -459,7 +459,7 @@ std::unique_ptr<Kernel> make_conv_kernel(const Program& program, const ProgramKe
   ConvDesc d = describe(g, kernel.group.node);
   auto steps = [&](size_t operand, const Shape& shape, int grouped) {
     const auto found = conv_steps(kernel.views[operand], shape, grouped, d.groups);
-    if (!found) fail(ErrorCode::internal, "[conv] operand {} {} is cut in another way than {} groups", operand, to_string(shape), d.groups);
+    if (!found) fail(ErrorCode::internal, "[conv] operand {} {} is not divided into {} groups", operand, to_string(shape), d.groups);
     const std::vector<int64_t>& s = *found;
     ConvDesc::Steps out;
     out.first = grouped == 0 ? s[1] : s[0], out.group = grouped == 0 ? s[0] : s[1], out.second = s[2];

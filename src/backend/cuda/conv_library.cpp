@@ -234,7 +234,7 @@ class LibraryConvKernel final : public NodeKernel {
         }
         plan_.reset();
       }
-    refusal_ = fmt::format("none of its {} proposals will do", proposals.size());
+    refusal_ = fmt::format("none of its {} proposals can be used", proposals.size());
   }
 
   // Some proposals fail only when they run. If there is no memory to try one, assume that it works.

@@ -87,7 +87,7 @@ struct Device::Staging {
 Device::Device(int index, const std::string& driver) : driver_(driver) {
   int count = 0;
   driver_.device_count(&count);
-  if (index < 0 || index >= count) fail(ErrorCode::usage, "[cuda] there is no device {}: the driver shows {}, numbered from 0", index, count);
+  if (index < 0 || index >= count) fail(ErrorCode::usage, "[cuda] there is no device {}: the driver reports {}, numbered from 0", index, count);
   int device = 0;
   driver_.device_get(&device, index);
   const int64_t before = free_without_context(driver_, device);
@@ -110,10 +110,9 @@ Device::~Device() {
 void Device::report_lost(const DriverError& error) const {
   constexpr std::string_view kHead = "[cuda] the device was lost: ";
   if (std::string_view(error.what()).starts_with(kHead)) throw error;
-  throw DriverError(error.result(),
-                    fmt::format("{}{}. What was on it is gone; the last checkpoint is intact: start again from it. RIDGE_CUDA_DEBUG=1 finds the "
-                                "kernel at fault",
-                                kHead, error.what()));
+  throw DriverError(error.result(), fmt::format("{}{}. Its contents are gone; the last checkpoint is intact: resume from it. RIDGE_CUDA_DEBUG=1 finds the "
+                                                "kernel at fault",
+                                                kHead, error.what()));
 }
 
 DevicePointer Device::allocate(int64_t bytes) {
@@ -122,7 +121,8 @@ DevicePointer Device::allocate(int64_t bytes) {
   if (const int code = driver_.memory_alloc.quietly(&p, size_t(bytes))) {
     if (code != kNoMemory) driver_.refuse(driver_.memory_alloc.symbol(), code, "for " + size_text(bytes));
     const MemoryUse m = memory();
-    fail(ErrorCode::memory, "[memory] {} could not be allocated on {}: {} of {} are free, and {} are this process's; ask for less, or end what holds the rest",
+    fail(ErrorCode::memory,
+         "[memory] {} could not be allocated on {}: {} of {} are free, and this process uses {}; request less, or stop the programs that use the rest",
          size_text(bytes), chip_.name, size_text(m.free), size_text(m.total), size_text(m.asked + m.held()));
   }
   use_.asked += bytes;
@@ -141,7 +141,7 @@ std::byte* Device::allocate_host(int64_t bytes) {
   if (bytes <= 0) return nullptr;
   void* p = nullptr;
   if (const int code = driver_.pinned_alloc.quietly(&p, size_t(bytes), 0)) {
-    if (code == kNoMemory) fail(ErrorCode::memory, "[memory] {} of the host's memory could not be pinned; ask for less", size_text(bytes));
+    if (code == kNoMemory) fail(ErrorCode::memory, "[memory] {} of host memory could not be pinned; request less", size_text(bytes));
     driver_.refuse(driver_.pinned_alloc.symbol(), code, fmt::format("for {} of pinned memory", size_text(bytes)));
   }
   std::memset(p, 0, size_t(bytes));

@@ -60,7 +60,7 @@ class DeviceProbe {
       figure("download_pageable", "download to pageable memory", [&] { return transfer(false, false); });
     }
     matmuls();
-    if (left_out_) output_.line(fmt::format("remark\t{} figure{} left out: the time was up", left_out_, left_out_ == 1 ? "" : "s"));
+    if (left_out_) output_.line(fmt::format("remark\t{} figure{} left out: no time was left", left_out_, left_out_ == 1 ? "" : "s"));
   }
 
  private:
@@ -269,7 +269,7 @@ class DeviceProbe {
     m.variant = fmt::format("{0} x {0}, {1}", n, best.transposed ? "TN" : "NN");
     if (!quick_) {
       sample(slice() / 2, timed, gflops);  // until the chip has slowed down
-      m.variant += fmt::format(", {} without rest", rate_text(sample(slice() / 4, timed, gflops).median));
+      m.variant += fmt::format(", {} sustained", rate_text(sample(slice() / 4, timed, gflops).median));
     }
     return m;
   }
@@ -321,7 +321,7 @@ void measure_devices(ChildOutput& output, const GpuProbeOptions& options, bool q
     int count = 0;
     driver.device_count(&count);
     count = std::min(count, kMaxDevices);
-    if (count <= 0) output.line("none\tthe NVIDIA driver offers no device: " + remedy_for(100));
+    if (count <= 0) output.line("none\tthe NVIDIA driver reports no device: " + remedy_for(100));
     const double seconds = (quick ? options.quick_seconds : options.seconds) / std::max(1, count);
     for (int i = 0; i < count; ++i) {
       std::array<char, 256> text{};

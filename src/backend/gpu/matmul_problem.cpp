@@ -56,7 +56,7 @@ std::vector<MatmulLoop> merged(std::vector<MatmulLoop> loops) {
 MatmulProblem make_problem(const ContractionLoops& loops, DType a, DType b) {
   for (DType type : {a, b})
     if (type != DType::f32 && type != DType::bf16 && type != DType::f16)
-      fail(ErrorCode::internal, "[matmul] {} times {}: a GPU's kernels take f32, bf16 and f16", name(a), name(b));
+      fail(ErrorCode::internal, "[matmul] {} times {}: GPU kernels support f32, bf16 and f16", name(a), name(b));
   MatmulProblem p;
   p.a = a, p.b = b;
   p.batches = product(loops.batch), p.rows = product(loops.m), p.columns = product(loops.n), p.depth = product(loops.k);

@@ -39,7 +39,7 @@ const char* joiner(Op op) {
     case Op::reduce_prod: return "Product";
     case Op::arg_max: return "ArgMax";
     case Op::arg_min: return "ArgMin";
-    default: fail(ErrorCode::internal, "[tile_kernel] {} is no reduction", name(op));
+    default: fail(ErrorCode::internal, "[tile_kernel] {} is not a reduction", name(op));
   }
 }
 

@@ -130,7 +130,7 @@ bool truth(Op op, T a, T b) {
     case Op::logical_and: return a != 0 && b != 0;
     case Op::logical_or: return a != 0 || b != 0;
     case Op::logical_xor: return (a != 0) != (b != 0);
-    default: fail(ErrorCode::internal, "[{}] is no condition", name(op));
+    default: fail(ErrorCode::internal, "[{}] is not a condition", name(op));
   }
 }
 

@@ -94,7 +94,7 @@ Results compute(const Node& node, Operands in, Rounding rounding) {
     case Op::cumsum: return {reduce(node, in)};
     case Op::matmul: return {matmul(node, in)};
     case Op::scan: return scan(node, in, rounding);
-    default: fail(ErrorCode::internal, "[{}] the reference does not know it", name(node.op));
+    default: fail(ErrorCode::internal, "[{}] is not supported by the reference backend", name(node.op));
   }
 }
 

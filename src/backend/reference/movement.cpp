@@ -114,7 +114,7 @@ Array movement(const Node& node, Operands in) {
     case Op::fold: return fold(node, *in[0]);
     case Op::pad: return pad(node, *in[0]);
     case Op::concat: return concat(node, in);
-    default: fail(ErrorCode::internal, "[{}] is no movement", name(node.op));
+    default: fail(ErrorCode::internal, "[{}] is not a movement", name(node.op));
   }
 }
 

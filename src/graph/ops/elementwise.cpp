@@ -200,7 +200,7 @@ BatchFlow batch_same(const BatchContext& c) {
   std::optional<SampleAxis> found;
   for (const std::optional<SampleAxis>& at : c.in) {
     if (!at) continue;
-    if (found && !(*found == *at)) throw Coupled{"its operands have their samples at different places"};
+    if (found && !(*found == *at)) throw Coupled{"its operands have their samples on different axes"};
     found = at;
   }
   return {found};

@@ -264,7 +264,7 @@ BatchFlow batch_reshape(const BatchContext& c) {
   const Shape &to = (*c).type().shape, strides = contiguous_strides(to);
   for (int a = 0; a < to.rank(); ++a)
     if (strides[a] <= step && step % strides[a] == 0 && strides[a] * to[a] == step * b.count) return {SampleAxis{a, step / strides[a], b.count}};
-  throw Coupled{"it tears samples apart"};
+  throw Coupled{"it splits samples"};
 }
 
 BatchFlow batch_permute(const BatchContext& c) {

@@ -14,7 +14,7 @@ Types infer_reduce(const InferContext& c) {
     if (!reduced)
       out.push_back(s[i]);
     else if (s[i] == 0 && c.op != Op::reduce_sum && c.op != Op::reduce_prod)
-      fail(ErrorCode::shape, "[{}] axis {} of {} is empty and an extreme of nothing does not exist", name(c.op), i, to_string(s));
+      fail(ErrorCode::shape, "[{}] axis {} of {} is empty and has no maximum or minimum", name(c.op), i, to_string(s));
   }
   for (int64_t a : c.attrs.ints) normal_axis(a, s.rank(), std::string(name(c.op)).c_str());
   return {{c.in[0].dtype, out}};

@@ -59,7 +59,7 @@ Types infer_scan(const InferContext& c) {
   if (c.in.size() != carries + sequences + constants)
     fail(ErrorCode::value, "[scan] got {} operands for {} carries, {} sequences and {} constants", c.in.size(), carries, sequences, constants);
   auto check = [&](const Type& got, const Type& want, const char* what, size_t i) {
-    if (!(got == want)) fail(ErrorCode::shape, "[scan] {} {} is {}, the body wants {}", what, i, to_string(got), to_string(want));
+    if (!(got == want)) fail(ErrorCode::shape, "[scan] {} {} is {}, the body expects {}", what, i, to_string(got), to_string(want));
   };
   for (size_t i = 0; i < carries; ++i) {
     check(c.in[i], g.type(body->carry_in[i]), "carry", i);

@@ -5,7 +5,7 @@
 
 namespace ridge::ops {
 
-Types infer_none(const InferContext& c) { fail(ErrorCode::internal, "[{}] is not made through the op table", name(c.op)); }
+Types infer_none(const InferContext& c) { fail(ErrorCode::internal, "[{}] is not created through the op table", name(c.op)); }
 Types infer_literal(const InferContext& c) { return {{DType(c.attrs.ints.at(0)), {}}}; }
 Types infer_iota(const InferContext& c) { return {{DType(c.attrs.ints.at(0)), Shape(std::span(c.attrs.ints).subspan(2))}}; }
 

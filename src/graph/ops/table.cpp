@@ -111,7 +111,7 @@ constexpr bool complete(const decltype(kRows)& rows) {
   return true;
 }
 static_assert(kRows.size() == size_t(Op::count), "an op has no row");
-static_assert(complete(kRows), "a row has a hole or is out of order");
+static_assert(complete(kRows), "a row has a missing entry or is out of order");
 
 constexpr std::array<OpRow, size_t(Op::count)> table_of(const decltype(kRows)& rows) {
   std::array<OpRow, size_t(Op::count)> table;

@@ -33,7 +33,7 @@ class ConfigReader {
     try {
       gpt_parameters(c_);
     } catch (const Error& e) {
-      fail(ErrorCode::io, "[gpt] {} describes no model: {}", name_, e.what());
+      fail(ErrorCode::io, "[gpt] {} does not describe a model: {}", name_, e.what());
     }
     return {c_, form_};
   }
@@ -74,7 +74,7 @@ class ConfigReader {
   std::string word(const Json& json, const char* key, const char* otherwise) const {
     const Json* value = find(json, key);
     if (!value) return otherwise;
-    if (!value->is_string()) fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is not a word", name_, key, brief(*value));
+    if (!value->is_string()) fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is not a string", name_, key, brief(*value));
     return value->get<std::string>();
   }
 
@@ -89,17 +89,17 @@ class ConfigReader {
   // Whether `key` has the second of two allowed values.
   bool second_of(const Json& json, const char* key, const char* first, const char* second) const {
     const std::string value = word(json, key, first);
-    if (value != first && value != second) fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge has {} and {}", name_, key, value, first, second);
+    if (value != first && value != second) fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge supports {} and {}", name_, key, value, first, second);
     return value == second;
   }
 
   void require_word(const char* key, const char* first, const char* second) const {
     if (const std::string value = word(json_, key, first); value != first && value != second)
-      fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge has {}", name_, key, value, first);
+      fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge supports {}", name_, key, value, first);
   }
 
   void require_flag(const char* key, bool wanted) const {
-    if (flag(json_, key, wanted) != wanted) fail(ErrorCode::io, "[gpt] {}: {} is {}, which Ridge's GPT does not do", name_, key, !wanted);
+    if (flag(json_, key, wanted) != wanted) fail(ErrorCode::io, "[gpt] {}: {} is {}, which Ridge's GPT does not support", name_, key, !wanted);
   }
 
   // Ridge's additions to every form, so that its own models are restored exactly.
@@ -173,7 +173,7 @@ class ConfigReader {
       if (!rope) continue;
       if (!rope->is_object()) fail(ErrorCode::io, "[gpt] {}: \"{}\" is {}, which is not an object", name_, key, brief(*rope));
       const std::string type = word(*rope, find(*rope, "rope_type") ? "rope_type" : "type", "default");
-      if (type != "default") fail(ErrorCode::io, "[gpt] {}: {} is of type {}; Ridge has RoPE without scaling (default)", name_, key, type);
+      if (type != "default") fail(ErrorCode::io, "[gpt] {}: {} is of type {}; Ridge supports RoPE without scaling (default)", name_, key, type);
       if (positive(*rope, "partial_rotary_factor", 1) != 1)
         fail(ErrorCode::io, "[gpt] {}: {} rotates a part of each head; Ridge rotates all of it", name_, key);
       c_.rope_theta = positive(*rope, "rope_theta", c_.rope_theta);

@@ -89,7 +89,7 @@ void print_dataset(const Dataset& data, const std::string& use, double seconds) 
   for (const std::string& note : data.notes) fmt::print("  {}\n", wrap(note, width - 2, 2));
   fmt::print("  {} training and {} validation tokens, {}", data.train.size(), data.validation.size(), size_text(bytes_of_tokens(data)));
   if (const double each = characters_per_token(data); each > 0) fmt::print("; {:.2f} characters a token", each);
-  fmt::print("\n  {} {:.2f} s\n", data.cached ? "nothing to do, all was there before:" : "done in", seconds);
+  fmt::print("\n  {} {:.2f} s\n", data.cached ? "nothing to do, it was already there:" : "done in", seconds);
   fmt::print("Train on it with {}\n", bold("ridge train gpt data=" + use));
 }
 
@@ -147,7 +147,7 @@ struct BatchArguments {
 
 // Writes a training's batches in order, so that other programs can train on the same data: i32, for each batch its tokens, then its targets.
 int write_batches(const BatchArguments& arguments, const config::Sources& sources) {
-  if (arguments.out.empty()) fail(ErrorCode::usage, "[data] where to? ridge data batches SOURCE --out FILE --batches N");
+  if (arguments.out.empty()) fail(ErrorCode::usage, "[data] --out is missing: ridge data batches SOURCE --out FILE --batches N");
   const config::Resolved settings = config::resolve(sources);
   DatasetOptions options;
   options.tokenizer = settings.get<std::string>("tokenizer"), options.block = required_size(settings, "block");
@@ -180,19 +180,19 @@ Verb data_verb() {
   Verb prepare_verb{"prepare", "ridge data prepare SOURCE [tokenizer=auto|char|byte|bpe|FILE] [--vocab N] [--out FOLDER]"};
   prepare_verb.options = {
       {Kind::word, "source", &arguments->source, "a text file, a folder of text files, or builtin"},
-      {Kind::text, "--out", &arguments->out, "a new folder for the tokens, to be used as data=FOLDER; else they are kept in the cache"},
-      {Kind::range, "--vocab", &arguments->vocab, "tokens of a bpe vocabulary that is learnt; else by the size of the text", kMinVocab, kMaxVocab},
-      {Kind::flag, "--json", &arguments->json, "one JSON document"}};
+      {Kind::text, "--out", &arguments->out, "new folder for the tokens, to be used as data=FOLDER; default: the cache"},
+      {Kind::range, "--vocab", &arguments->vocab, "size of the bpe vocabulary to learn; default: depends on the size of the text", kMinVocab, kMaxVocab},
+      {Kind::flag, "--json", &arguments->json, "print one JSON document"}};
   prepare_verb.run = [arguments](const config::Sources& sources) { return prepare(*arguments, sources); };
 
   auto batches = std::make_shared<BatchArguments>();
-  Verb batches_verb{"batches", "ridge data batches SOURCE --out FILE [--batches N] preset=… batch=… seed=…: what a training will see"};
-  batches_verb.options = {{Kind::word, "source", &batches->source, "as data= names it"},
-                          {Kind::text, "--out", &batches->out, "the file: i32, for each batch its tokens, then its targets"},
-                          {Kind::positive, "--batches", &batches->batches, "how many, from the first one on"}};
+  Verb batches_verb{"batches", "ridge data batches SOURCE --out FILE [--batches N] preset=… batch=… seed=…: the batches that a training run will see"};
+  batches_verb.options = {{Kind::word, "source", &batches->source, "a data source, as for data="},
+                          {Kind::text, "--out", &batches->out, "output file: i32, for each batch its tokens, then its targets"},
+                          {Kind::positive, "--batches", &batches->batches, "number of batches, starting with the first"}};
   batches_verb.run = [batches](const config::Sources& sources) { return write_batches(*batches, sources); };
 
-  Verb verb{"data", "turn texts into tokens once, for many trainings"};
+  Verb verb{"data", "tokenize texts once, for many training runs"};
   verb.below = {prepare_verb, batches_verb}, verb.example = "ridge data prepare SOURCE";
   return verb;
 }

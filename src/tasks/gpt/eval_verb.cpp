@@ -36,7 +36,7 @@ std::vector<std::string> data_of(const config::Resolved& settings, const std::fi
     run.task = config::task_bit(kGptName), run.working_folder.reset(), run.files = {folder / "config.yaml"};
     return config::resolve(run).get<std::vector<std::string>>("data");
   }
-  fail(ErrorCode::usage, "[eval] {} does not say on which text it was trained; name one: data=FILE, or data=builtin for the built-in stories", model.string());
+  fail(ErrorCode::usage, "[eval] {} does not say what text it was trained on; name one: data=FILE, or data=builtin for the built-in stories", model.string());
 }
 
 // The model on the device that reads it, chosen once the amount of text is known.
@@ -130,11 +130,12 @@ Verb eval_verb() {
   Verb verb{"eval", "measure how well a trained GPT predicts a text"};
   verb.options = {{Kind::word, "model", &arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors)"},
                   {Kind::text, "--split", &arguments->split, "validation or train"},
-                  {Kind::positive, "--windows", &arguments->windows, "at most so many, spread evenly; else all"},
-                  {Kind::flag, "--json", &arguments->json, "one document"}};
+                  {Kind::positive, "--windows", &arguments->windows, "maximum number, spread evenly; default: all"},
+                  {Kind::flag, "--json", &arguments->json, "print one JSON document"}};
   verb.footer =
-      "Settings: data=FILE|FOLDER|builtin (a run: else what it was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; ridge config "
-      "keys says more.";
+      "Settings: data=FILE|FOLDER|builtin (default for a run: what it was trained on), device=auto|cpu|cuda, precision=fp32|tf32|bf16|fp16, threads=N; see "
+      "ridge config "
+      "keys.";
   verb.run = [arguments](const config::Sources& sources) { return run_eval(*arguments, config::resolve(sources)); };
   return verb;
 }

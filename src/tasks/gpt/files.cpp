@@ -146,7 +146,7 @@ void bind(GptWeights& w, GptForm form) {
     if (it == there.end()) fail(ErrorCode::io, "[gpt] {} has no tensor {}; {} has {} layers", name, wanted.name, kConfigFile, w.config.layers);
     const SafetensorView& t = *it->second;
     if (!(t.shape == wanted.shape))
-      fail(ErrorCode::io, "[gpt] {}: {} is {}, {} asks for {}", name, t.name, to_string(t.shape), kConfigFile, to_string(wanted.shape));
+      fail(ErrorCode::io, "[gpt] {}: {} is {}, {} requires {}", name, t.name, to_string(t.shape), kConfigFile, to_string(wanted.shape));
     if (t.dtype != DType::f32 && t.dtype != DType::bf16 && t.dtype != DType::f16)
       fail(ErrorCode::io, "[gpt] {}: {} is {}; Ridge reads weights in f32, bf16 and f16", name, t.name, ridge::name(t.dtype));
     there.erase(it);
@@ -164,7 +164,7 @@ void bind(GptWeights& w, GptForm form) {
   std::erase_if(there, [&](const auto& entry) { return is_buffer(entry.first, form) || (w.config.tied && entry.first == "lm_head.weight"); });
   if (!there.empty()) {
     const auto first = std::min_element(there.begin(), there.end(), [](auto& a, auto& b) { return a.first < b.first; });
-    fail(ErrorCode::io, "[gpt] {} has {} tensor{} that {} does not ask for: {}{}", name, there.size(), there.size() > 1 ? "s" : "", kConfigFile, first->first,
+    fail(ErrorCode::io, "[gpt] {} has {} tensor{} that {} does not describe: {}{}", name, there.size(), there.size() > 1 ? "s" : "", kConfigFile, first->first,
          there.size() > 1 ? ", …" : "");
   }
 }
@@ -177,7 +177,7 @@ std::shared_ptr<const Tokenizer> checked_tokenizer(std::unique_ptr<Tokenizer> to
 
 GptWeights read_folder(const fs::path& folder) {
   if (!fs::exists(folder / kWeightsFile) && fs::exists(folder / "model.safetensors.index.json"))
-    fail(ErrorCode::io, "[gpt] {} holds its weights in several files; save it as one {}", folder.string(), kWeightsFile);
+    fail(ErrorCode::io, "[gpt] {} stores its weights in several files; save it as one {}", folder.string(), kWeightsFile);
   const StoredGptConfig read = parse_gpt_config(read_text(folder / kConfigFile), (folder / kConfigFile).string());
   GptWeights w{
       .config = read.config, .tokenizer = nullptr, .folder = folder, .notices = {}, .file = SafetensorsFile((folder / kWeightsFile).string()), .sources = {}};
@@ -200,7 +200,7 @@ std::optional<GptWeights> read_run(const fs::path& run) {
   const auto config = stored->texts.find(kConfigFile);
   const auto tensors = stored->tensors.find(kWeightsFile);
   if (config == stored->texts.end() || tensors == stored->tensors.end())
-    fail(ErrorCode::io, "[gpt] {} holds no GPT: it lacks {} or {}", stored->folder.string(), kConfigFile, kWeightsFile);
+    fail(ErrorCode::io, "[gpt] {} does not contain a GPT: it lacks {} or {}", stored->folder.string(), kConfigFile, kWeightsFile);
   const StoredGptConfig read = parse_gpt_config(config->second, (stored->folder / kConfigFile).string());
   GptWeights w{.config = read.config, .tokenizer = nullptr, .folder = stored->folder, .notices = std::move(notices), .file = tensors->second, .sources = {}};
   bind(w, read.form);
@@ -278,7 +278,7 @@ GptWeights load_gpt_weights(const fs::path& path) {
   if (fs::is_directory(path / "checkpoints", ignored)) {
     if (std::optional<GptWeights> w = read_run(path)) return std::move(*w);
     if (fs::exists(path / "model" / kConfigFile, ignored)) return read_folder(path / "model");
-    fail(ErrorCode::io, "[gpt] {} has no checkpoint that is whole; {}", path.string(), runs_instead_of(path));
+    fail(ErrorCode::io, "[gpt] {} has no intact checkpoint; {}", path.string(), runs_instead_of(path));
   }
   if (fs::exists(path / "model" / kConfigFile, ignored)) return read_folder(path / "model");
   fail(ErrorCode::io, "[gpt] {} is neither a run (checkpoints/) nor a model ({}, {}); {}", path.string(), kConfigFile, kWeightsFile, runs_instead_of(path));
@@ -309,7 +309,7 @@ GptForm export_gpt(const fs::path& folder, const GptConfig& config, std::span<co
 
   std::error_code problem;
   fs::create_directories(folder, problem);
-  if (problem) fail(ErrorCode::io, "[gpt] {} cannot be made: {}; choose another folder with --out DIR", folder.string(), problem.message());
+  if (problem) fail(ErrorCode::io, "[gpt] {} cannot be created: {}; choose another folder with --out DIR", folder.string(), problem.message());
   SafetensorsWriter writer((folder / kWeightsFile).string(), std::move(specs), {{"format", "pt"}});
   constexpr int64_t kPiece = int64_t(1) << 16;  // values
   std::vector<float> piece;

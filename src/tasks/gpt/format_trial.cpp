@@ -99,7 +99,7 @@ FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& tea
   const std::lock_guard lock(mutex);
   if (facts_of(Precision::bf16, arithmetic_of({}, {})).support != Support::native) return {};
   if (figures == Figures::none) return {};
-  if (whole.width < kNarrowest) return {{}, fmt::format("a width of {} is too narrow for a coarser format to pay", whole.width)};
+  if (whole.width < kNarrowest) return {{}, fmt::format("a width of {} is too narrow for a coarser format to pay off", whole.width)};
   const Trial trial(whole, samples);
   Profile profile{fingerprint(detect_machine({}))};
   const std::string key = trial.key(team);
@@ -108,7 +108,7 @@ FormatTrial try_formats(const GptConfig& whole, int64_t samples, ThreadTeam& tea
   if (speed <= 0) {
     if (figures != Figures::measured) return {};
     const Verdict verdict = compare(trial, team, memory);
-    if (verdict.speed <= 0) return {{}, "there is no memory to try a coarser format"};
+    if (verdict.speed <= 0) return {{}, "there is not enough memory to try a coarser format"};
     speed = verdict.speed;
     if (verdict.sure) profile.put(key, {.value = fmt::format("{:.6g}", speed), .samples = 1});
     found[profile.file().string() + key] = speed;

@@ -143,11 +143,11 @@ Verb sample_verb() {
   Verb verb{"sample", "write text with a trained GPT"};
   verb.options = {
       {Kind::word, "model", &arguments->model, "a run, a checkpoint, or a folder with a GPT-2 or a Llama (config.json, model.safetensors, tokenizer.json)"},
-      {Kind::text, "--prompt", &arguments->prompt, "what the text begins with; empty: a new text"},
-      {Kind::flag, "--json", &arguments->json, "one document when it is done"}};
+      {Kind::text, "--prompt", &arguments->prompt, "start of the text; empty: a new text"},
+      {Kind::flag, "--json", &arguments->json, "print one JSON document when done"}};
   verb.footer =
       "Settings: tokens=500 temperature=0.8 top_k=K top_p=P seed=N device=auto|cpu|cuda precision=fp32|tf32|bf16|fp16\n"
-      "kv_precision=fp32|bf16|fp16 threads=N; ridge config keys says more.";
+      "kv_precision=fp32|bf16|fp16 threads=N; see ridge config keys.";
   verb.run = [arguments](const config::Sources& sources) { return run_sample(*arguments, config::resolve(sources)); };
   return verb;
 }

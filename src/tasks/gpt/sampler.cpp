@@ -220,7 +220,7 @@ void GptSampler::rewind(int64_t position) {
 }
 
 void GptSampler::generate(std::span<const Token> prompt, int64_t count, const SampleOptions& options, const std::function<bool(Token)>& sink) {
-  if (prompt.empty()) fail(ErrorCode::value, "[sample] the prompt is empty; a model goes on from one token at least");
+  if (prompt.empty()) fail(ErrorCode::value, "[sample] the prompt is empty; a model continues from at least one token");
   feed(prompt);
   for (int64_t i = 0; i < count; ++i) {
     const Token token = draw_token(logits(), options, uint64_t(i));

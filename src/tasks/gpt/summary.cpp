@@ -30,13 +30,13 @@ void GptRun::add_to_summary(RunSummary& s) const {
   if (s.folder.empty()) return;
   const std::string folder = shell_word(s.folder.string());
   const bool diverged = outcome.end == Outcome::End::diverged;
-  if (!diverged) s.files.push_back({"model/", "the weights, as Hugging Face's GPT-2 where they fit that form"});
-  if (trainer.keep_checkpoints) s.files.push_back({"checkpoints/", "to go on from"});
+  if (!diverged) s.files.push_back({"model/", "the weights, in Hugging Face's GPT-2 form if possible"});
+  if (trainer.keep_checkpoints) s.files.push_back({"checkpoints/", "to resume from"});
   s.files.insert(s.files.end(), {{"metrics.jsonl", "every step"}, {"train_loss.svg", "and val_loss.svg: losses as pictures"}, {"summary.json", "this"}});
   if (diverged) {
     s.next.push_back({fmt::format("ridge train gpt --config {} --no-resume --out {} lr={:g} min_lr=auto", shell_word((s.folder / "config.yaml").string()),
                                   shell_word(s.folder.string() + "_slower"), trainer.schedule.lr / 3),
-                      "the same with a third of the rate"});
+                      "the same with a third of the learning rate"});
     return;
   }
   const bool stories = data.name == "builtin";
@@ -44,13 +44,13 @@ void GptRun::add_to_summary(RunSummary& s) const {
   if (!trainer.keep_checkpoints)
     s.next.push_back({fmt::format("ridge train gpt init_from={}{}", folder, stories ? "" : " data=…"), "a new run from these weights"});
   else if (outcome.state_lost_since && !has_checkpoint(s.folder))
-    s.next.push_back({"ridge train gpt … --out DIR", "the same on a disk with more room: no checkpoint could be written at all"});
+    s.next.push_back({"ridge train gpt … --out DIR", "the same on a disk with more space: no checkpoint could be written"});
   else if (outcome.state_lost_since)
-    s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), fmt::format("goes on from step {}", *outcome.state_lost_since)});
+    s.next.push_back({fmt::format("ridge train gpt --resume {}", folder), fmt::format("resumes from step {}", *outcome.state_lost_since)});
   else if (outcome.steps < trainer.schedule.steps)
-    s.next.push_back({fmt::format("ridge train gpt --resume {}{}", folder, outcome.end == Outcome::End::target ? " target_loss=none" : ""), "goes on"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {}{}", folder, outcome.end == Outcome::End::target ? " target_loss=none" : ""), "resumes"});
   else
-    s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}", folder, 2 * outcome.steps), "twice as long"});
+    s.next.push_back({fmt::format("ridge train gpt --resume {} steps={}", folder, 2 * outcome.steps), "trains twice as long"});
   if (stories) s.next.push_back({"ridge train gpt data=my.txt", "a model of your own text"});
 }
 

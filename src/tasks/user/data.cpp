@@ -100,7 +100,7 @@ std::shared_ptr<Data::State> batches_of(std::vector<BatchSpec> batch) {
 
 template <class T>
 std::span<T> values_of(const BatchTensor& t, DType dtype) {
-  if (t.dtype != dtype) fail(ErrorCode::dtype, "[data] a batch tensor holds {}, not {}", name(t.dtype), name(dtype));
+  if (t.dtype != dtype) fail(ErrorCode::dtype, "[data] a batch tensor contains {}, not {}", name(t.dtype), name(dtype));
   return {static_cast<T*>(t.data), size_t(t.shape.numel())};
 }
 
@@ -141,7 +141,7 @@ std::vector<BatchSpec> batch_specs(const Data& data, int64_t batch) {
   const Data::State& d = *data.state();
   if (d.tensors.empty()) {
     if (batch > 0 && d.batch[0].shape.rank() > 0 && d.batch[0].shape[0] != batch)
-      fail(ErrorCode::usage, "[data] batches of {} samples are asked for, and the data has batches of {}", batch, d.batch[0].shape[0]);
+      fail(ErrorCode::usage, "[data] batches of {} samples are requested, but the data has batches of {}", batch, d.batch[0].shape[0]);
     return d.batch;
   }
   std::vector<BatchSpec> specs;

@@ -21,7 +21,7 @@
 namespace ridge {
 namespace {
 
-constexpr const char* kRestartHint = "begin a new run in another folder with .out";
+constexpr const char* kRestartHint = "start a new run in another folder with .out";
 
 int64_t bytes_of_batch(const BatchSource& source) {
   int64_t bytes = 0;
@@ -82,12 +82,13 @@ struct Trainer::State final : TaskRun {
       bool same = others.size() == specs.size();
       for (size_t i = 0; same && i < specs.size(); ++i) same = others[i].shape == specs[i].shape && others[i].dtype == specs[i].dtype;
       if (!same)
-        fail(ErrorCode::shape, "[trainer] validation data has other tensors than training data: {} and {}", identity(validation_data), identity(train_data));
+        fail(ErrorCode::shape, "[trainer] validation data has different tensors from training data: {} and {}", identity(validation_data),
+             identity(train_data));
       validation_source = validation_batches(validation_data, specs);
     }
     device = &step_device(args.device);
     const bool begun = !args.out.empty() && !CheckpointStore(std::filesystem::path(args.out) / "checkpoints").steps().empty();
-    if (begun && !args.resume) fail(ErrorCode::usage, "[trainer] {} holds a run already; {}", args.out, kRestartHint);
+    if (begun && !args.resume) fail(ErrorCode::usage, "[trainer] {} already contains a run; {}", args.out, kRestartHint);
     options.seed = args.seed, options.folder = args.out, options.resume = begun;
     plan(options);
     if (args.out.empty() || begun) return;
@@ -104,7 +105,7 @@ struct Trainer::State final : TaskRun {
     if (args.target && !std::isfinite(*args.target)) fail(ErrorCode::value, "[trainer] target is {}; give a finite number", *args.target);
     if (args.tensorboard && args.out.empty()) fail(ErrorCode::usage, "[trainer] TensorBoard's files go into the run's folder, and there is none; set .out");
     if (!args.score.is_loss() && !validation_data.state() && !args.validate)
-      fail(ErrorCode::usage, "[trainer] the score {} is of validation data, and there is none; give it as the last argument, or set .validate",
+      fail(ErrorCode::usage, "[trainer] the score {} needs validation data, and there is none; pass it as the last argument, or set .validate",
            args.score.name);
     if (args.validate && validation_data.state())
       fail(ErrorCode::usage, "[trainer] there are both validation data and a function that validates; give one of them");
@@ -182,7 +183,7 @@ struct Trainer::State final : TaskRun {
     if (shown.kind == Schedule::Kind::constant) shown.min_lr = shown.lr;
     std::vector<Decision> last = {rate_decision(shown, kTheProgram), {"steps", fmt::format("{}", args.steps), kTheProgram}};
     if (!d.tensors.empty()) last.back().why = fmt::format("{:.3g} times through the data", double(args.steps) * double(batch) / double(d.samples()));
-    if (!args.out.empty()) last.push_back({"folder", args.out, kTheProgram, options.resume ? fmt::format("goes on from step {}", steps_done) : "a new run"});
+    if (!args.out.empty()) last.push_back({"folder", args.out, kTheProgram, options.resume ? fmt::format("resumes from step {}", steps_done) : "a new run"});
     planner.describe({{"model", what(), kTheProgram},
                       {"data",
                        d.feed              ? "made by a feed"
@@ -236,7 +237,7 @@ struct Trainer::State final : TaskRun {
                {"plan.json, summary.json", "what was decided, and this summary"}};
     const Outcome& o = s.outcome;
     if (o.state_lost_since || (o.end != Outcome::End::finished && o.end != Outcome::End::target && o.end != Outcome::End::diverged))
-      s.next = {{"the same program again", fmt::format("goes on from step {}", o.state_lost_since.value_or(o.steps))}};
+      s.next = {{"the same program again", fmt::format("resumes from step {}", o.state_lost_since.value_or(o.steps))}};
   }
 
   Outcome train() {
@@ -276,7 +277,7 @@ int64_t Trainer::planned_bytes() const { return state_->planned_bytes - state_->
 
 TrainingResult Trainer::run() {
   State& s = *state_;
-  if (std::exchange(s.ran, true)) fail(ErrorCode::usage, "[trainer] run() was called before; make another Trainer to go on");
+  if (std::exchange(s.ran, true)) fail(ErrorCode::usage, "[trainer] run() was already called; create another Trainer to continue");
   const WritesFail quiet;  // also covers what is printed and written after the last step
   const Outcome o = s.train();
   TrainingResult r;
@@ -295,7 +296,7 @@ void load_weights(const std::vector<NamedTensor>& parameters, const std::string&
     std::vector<std::string> notices;
     std::optional<StoredCheckpoint> found = store.best(notices);
     if (!found) found = store.newest(notices);
-    if (!found) fail(ErrorCode::io, "[weights] {} has no whole checkpoint", path);
+    if (!found) fail(ErrorCode::io, "[weights] {} has no intact checkpoint", path);
     file = found->folder;
   }
   if (std::filesystem::is_directory(file)) file /= "model.safetensors";
