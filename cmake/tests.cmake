@@ -9,9 +9,9 @@ find_package(GTest REQUIRED)
 
 set(test_libraries ridge ridge_flags ridge_deps GTest::gtest)
 
-# Folders whose tests do no heavy computation: optimising them takes longer than it saves. The largest ones in the portable folder (machine, train) are
+# Folders whose tests do no heavy computation: optimising them takes longer than it saves. The largest ones in the portable folder (cuda_train, machine, train) are
 # optimised anyway, which halves their size.
-set(light_folders base bench cli config cuda cuda_train data gpt gpu graph io plan)
+set(light_folders base bench cli config cuda data gpt gpu graph io plan)
 
 function(set_up_test_code target level)
   target_link_libraries(${target} PRIVATE ${test_libraries})
