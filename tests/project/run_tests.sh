@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run_tests.sh RUN_TESTS: how tools/run_tests handles cases that pass, fail, skip, crash, end the process, hang, never end, vanish or are disabled, programs
-# without cases, and scripts. Then what .ci/run and tools/gpu_check pass to the tests, and what tools/mutations --check reports about docs/testing.md.
+# without cases, scripts, and where a skip is allowed. Then what .ci/run and tools/gpu_check pass to the tests, and what tools/mutations --check reports about docs/testing.md.
 set -euo pipefail
 run_tests=$1
 folder=$(mktemp -d)
@@ -45,7 +45,7 @@ add_test(script.skipped sh -c "exit 77")
 add_test(script.bad sh -c "echo words of a script; exit 3")
 set_tests_properties(script.good script.skipped script.bad PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 10)
 END
-printf 'room.Plain.Sk?p   # a reason\nscript.skipped # another\n' >"$folder/allowed"
+printf '[always] room.Plain.Sk?p   # a reason\n[always] script.skipped # another\n' >"$folder/allowed"
 
 failures=0
 expect() {  # STATUS LAST_LINE WORDS… -- ARGS…: run_tests' exit status and last line, and words in its output
@@ -80,9 +80,37 @@ echo "Leaky=A" >"$folder/suites"  # a sanitizer reports at exit
 expect 1 "1 passed, 1 failed, 0 skipped" "room.Leaky: exit code 23 although no case failed" -- --no-scripts
 echo "Plain=A,DISABLED_B DISABLED_Other=C In/DISABLED_Other=D/0" >"$folder/suites"
 expect 1 "1 passed, 3 failed, 3 skipped" "skipped (NOT ALLOWED): room.Plain.DISABLED_B" "skipped (NOT ALLOWED): room.In/DISABLED_Other.D/0" -- --no-scripts
-printf 'room.*DISABLED_* # a reason\n' >>"$folder/allowed"
+printf '[always] room.*DISABLED_* # a reason\n' >>"$folder/allowed"
 expect 0 "1 passed, 0 failed, 3 skipped" "skipped (allowed): room.DISABLED_Other.C" -- --no-scripts
 expect 0 "0 passed, 0 failed, 1 skipped" -- -R 'Plain\.DISABLED_B'
+echo "Plain=A Hard=Skip" >"$folder/suites"  # a line counts only where its condition holds
+allow() { printf '[%s] room.Hard.Skip # a reason\n' "$1" >"$folder/allowed"; }
+allowed() { expect 0 "1 passed, 0 failed, 1 skipped" "skipped (allowed): room.Hard.Skip" -- --no-scripts "$@"; }
+refused() { expect 1 "1 passed, 1 failed, 1 skipped" "skipped (NOT ALLOWED): room.Hard.Skip" -- --no-scripts "$@"; }
+allow sanitized
+refused
+echo 'RIDGE_SANITIZE:STRING=' >"$folder/CMakeCache.txt"
+refused
+echo 'RIDGE_SANITIZE:STRING=thread' >"$folder/CMakeCache.txt"
+allowed
+allow 'no nvrtc, sanitized'
+allowed
+rm "$folder/CMakeCache.txt"
+allow gpu
+RIDGE_TEST_GPU=1 allowed
+RIDGE_TEST_GPU=0 refused
+allow 'no nvrtc'
+mkdir -p "$folder/nvidia/cu13/lib"
+allowed --nvrtc "$folder"
+touch "$folder/nvidia/cu13/lib/libnvrtc.so.13"
+refused --nvrtc "$folder"
+allow 'not root'
+if [ "$(id -u)" = 0 ]; then refused; else allowed; fi
+for line in '[moonlight] room.Hard.Skip # a reason' 'room.Hard.Skip # a reason' '[always] room.Hard.Skip'; do
+  echo "$line" >"$folder/allowed"
+  expect 1 "allowed_skips.txt: '$line' is not '[CONDITION] NAME # REASON'; conditions: always, gpu, no nvrtc, not root, sanitized" -- --no-scripts
+done
+allow always
 : >"$folder/suites"
 expect 1 "program has no cases" -- -E bad
 echo "Plain=Pins" >"$folder/suites"
