@@ -159,6 +159,14 @@ void choose_groups(Compilation& c, bool merge) {
 
 std::span<const Pass> pipeline() { return kPasses; }
 
+std::string disabled_passes(std::string_view passes) {
+  const std::vector<char> off = switched_off(passes);
+  std::string text;
+  for (size_t pass = 0; pass < kCount; ++pass)
+    if (off[pass]) text += fmt::format("{}-{}", text.empty() ? "" : ",", kPasses[pass].name);
+  return text;
+}
+
 Program compile_graph(const Graph& graph, std::span<const NodeId> inputs, std::span<const NodeId> outputs, const PipelineOptions& options,
                       const Target& target) {
   for (NodeId id : inputs)

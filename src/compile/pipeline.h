@@ -39,6 +39,7 @@ struct Pass {
   void (*verify)(const Compilation&);  // throws ErrorCode::internal when the result is not legal; null: the pass verifies itself
 };
 std::span<const Pass> pipeline();
+std::string disabled_passes(std::string_view passes);  // all that `passes` and RIDGE_PASSES switch off: "-simplify,-fuse"
 
 // Compiles everything that `outputs` need; the graph is not modified. `inputs` must be input nodes and include every one that `outputs`
 // depend on. RIDGE_DUMP=pass[,pass] writes the state after these passes to stderr.

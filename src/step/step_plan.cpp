@@ -9,12 +9,14 @@
 namespace ridge {
 
 std::map<std::string, std::string> StepChoices::words() const {
-  return {{"batch", std::to_string(batch)},
-          {"micro", std::to_string(micro)},
-          {"evaluation", std::to_string(evaluation)},
-          {"recompute", std::string(name(recompute))},
-          {"precision", std::string(name(precision))},
-          {"isa", isa}};
+  std::map<std::string, std::string> all = {{"batch", std::to_string(batch)},
+                                            {"micro", std::to_string(micro)},
+                                            {"evaluation", std::to_string(evaluation)},
+                                            {"recompute", std::string(name(recompute))},
+                                            {"precision", std::string(name(precision))},
+                                            {"isa", isa}};
+  if (!passes.empty()) all["passes"] = passes;
+  return all;
 }
 
 StepChoices StepChoices::from_words(const std::map<std::string, std::string>& words) {
@@ -34,6 +36,7 @@ StepChoices StepChoices::from_words(const std::map<std::string, std::string>& wo
   StepChoices c;
   c.batch = number("batch"), c.micro = number("micro"), c.evaluation = number("evaluation");
   c.isa = word("isa");
+  if (words.contains("passes")) c.passes = word("passes");
   const std::string &level = word("recompute"), &precision = word("precision");
   bool found = false;
   for (Recompute r : {Recompute::free, Recompute::elementwise, Recompute::attention, Recompute::segments, Recompute::layers})

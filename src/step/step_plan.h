@@ -16,7 +16,8 @@ struct StepChoices {
   int64_t evaluation = 0;  // samples evaluated at a time
   Recompute recompute = Recompute::free;
   Precision precision = Precision::fp32;
-  std::string isa;  // vector instruction tier of the kernels
+  std::string isa;     // vector instruction tier of the kernels
+  std::string passes;  // compiler passes that were switched off; stored only if there are any
 
   std::map<std::string, std::string> words() const;
   static StepChoices from_words(const std::map<std::string, std::string>& words);  // ErrorCode::io names what is missing or unknown

@@ -342,6 +342,7 @@ PlannedStep StepPlanner::make() {
   if (plan_.planned_bytes > limit_) fail(ErrorCode::internal, "[step] planned {} with a budget of {}: something was not counted", plan_.planned_bytes, limit_);
   plan_.choices.batch = plan_.batch, plan_.choices.micro = plan_.micro, plan_.choices.recompute = plan_.recompute;
   plan_.choices.precision = options_.precision, plan_.choices.isa = in_host_memory_ ? tier_of_bits(programs_.multiplies_bf16()) : options_.backend->info().what;
+  plan_.choices.passes = disabled_passes(options_.passes);
   list_largest();
   return std::move(out_);
 }

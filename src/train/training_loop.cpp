@@ -175,6 +175,8 @@ class Run {
           differences.push_back(fmt::format("{} was {}, is now {}", what, it == before.end() ? "not set" : it->second, value));
     };
     compare(found.settings, task_.settings), compare(found.choices, state_.choices);
+    if (auto it = found.choices.find("passes"); it != found.choices.end() && !state_.choices.contains("passes"))
+      differences.push_back(fmt::format("passes was {}, is now not set", it->second));
     if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers had version {}, now {}", found.draws, kDrawsVersion));
     if (const std::string& redrawn = task_.step->plan().redrawn; found.draws < kDrawsVersion && !redrawn.empty()) differences.push_back(redrawn);
     const RunState current = state_;

@@ -76,7 +76,9 @@ TEST(Pipeline, SwitchesOffWhatIsNotRequired) {
   EXPECT_GE(s.compile(all).kernels.size(), s.compile("-fuse").kernels.size());
   EXPECT_TRUE(has(error_of([&] { s.compile("-fuze"); }), "\"-fuze\" is not known; these can be switched off: -scan_hoist, -simplify"));
   EXPECT_TRUE(has(error_of([&] { s.compile("fuse"); }), "\"fuse\" is not known"));
+  EXPECT_EQ(disabled_passes(""), "");
   const Variable off("RIDGE_PASSES", "-fuse");
+  EXPECT_EQ(disabled_passes("-place,-simplify"), "-simplify,-fuse,-place") << "in the order of the pipeline";
   EXPECT_GT(s.compile().kernels.size(), kernels);
 }
 

@@ -123,6 +123,10 @@ TEST(Choices, RoundTripAsText) {
   EXPECT_EQ(c.micro, 4);
   EXPECT_FALSE(c.isa.empty());
   EXPECT_EQ(StepChoices::from_words(c.words()), c);
+  EXPECT_FALSE(c.words().contains("passes")) << "as in runs that do not know of them";
+  StepChoices off = c;
+  off.passes = "-fuse";
+  EXPECT_EQ(StepChoices::from_words(off.words()), off);
   StepOptions again;
   reuse_choices(again, c.words());
   EXPECT_EQ(Trained(again).step.plan().choices, c);

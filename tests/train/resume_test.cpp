@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "support/file_faults.h"
+#include "support/variable.h"
 #include "train/small_run.h"
 
 namespace ridge {
@@ -215,6 +216,25 @@ TEST(Resume, WorksAfterAFullDisk) {
     run.files = &kSystemFileCalls, run.resume = true;
     run();
     expect_same(Trace(folder / "run"), undisturbed());
+  }
+}
+
+// Without a pass, sums may be in another order.
+TEST(Resume, ReportsOtherPasses) {
+  for (const bool off_first : {true, false}) {
+    TempFolder folder;
+    SmallRun run{.folder = folder / "run", .steps = 4, .before = crash_at(Phase::step, 3), .checkpoint_interval = 2};
+    auto crash = [&](const char* passes) {
+      const test::Variable off("RIDGE_PASSES", passes);
+      EXPECT_THROW(run(), Crash);
+    };
+    crash(off_first ? "-fuse" : "");
+    run.resume = true, run.notices.clear();
+    crash(off_first ? "-fuse" : "");
+    EXPECT_FALSE(mentions(run.notices, "not bit-exact")) << testing::PrintToString(run.notices);
+    crash(off_first ? "" : "-fuse");
+    EXPECT_TRUE(mentions(run.notices, off_first ? "not bit-exact: passes was -fuse, is now not set" : "not bit-exact: passes was not set, is now -fuse"))
+        << testing::PrintToString(run.notices);
   }
 }
 
