@@ -48,7 +48,7 @@ struct StepResult {
 };
 
 // A step runs on the device that it was compiled for. After compile() the module's tensors are stored in the step's memory: reading them gives the
-// current weights, even if other expressions are computed on another device.
+// current weights, even if other expressions are computed on another device. Expressions built before a step have the values of the weights before it.
 class CompiledStep {
  public:
   StepResult run(const std::vector<Tensor>& batch);

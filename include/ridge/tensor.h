@@ -17,7 +17,8 @@ namespace detail {
 struct TensorState;  // internal
 }
 
-// A multi-dimensional array, or an expression that computes one. Copies share the value.
+// A multi-dimensional array, or an expression that computes one. Copies share the value. An expression has the value that its inputs had when it was
+// built, whenever it is read: a step, load_weights() and mutable_data() first compute the expressions that still use the weights they are about to change.
 class Tensor {
  public:
   Tensor() = default;                                    // undefined: defined() is false
@@ -37,7 +38,7 @@ class Tensor {
 
   void eval() const;                     // computes the value now, with everything it depends on
   const void* data() const;              // evaluates; contiguous elements of type dtype(), in host memory
-  void* mutable_data();                  // the tensor must be evaluated; writing changes no other tensor
+  void* mutable_data();                  // evaluates; writing changes no other tensor. Call it again before writing after using the tensor in an expression
   std::vector<float> to_floats() const;  // evaluates and converts
   std::vector<int64_t> to_ints() const;  // evaluates and converts
   double item() const;                   // the value of a tensor with one element

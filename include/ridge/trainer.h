@@ -26,7 +26,8 @@ struct BatchTensor {
 };
 
 // Batches that depend on the run so far, such as episodes played with the current weights: reading the module's tensors gives the weights after the last
-// step. All calls come from the thread that trains, between two steps.
+// step, and a tensor computed from them keeps its value in later steps. All calls come from the thread that trains, between two steps. What next(), and
+// TrainerArgs::validate and sample, draw with Ridge's functions depends only on TrainerArgs::seed and the step, not on what was drawn before.
 class Feed {
  public:
   virtual ~Feed() = default;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <list>
+#include <map>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -104,6 +105,8 @@ void share_memory(TensorState& s, std::shared_ptr<std::byte> device_data, EagerD
 }
 
 void assign(TensorState& s, const void* bytes) {
+  const std::weak_ptr<TensorState> self = s.weak_from_this();
+  evaluate_readers({&self, 1});
   if (s.shared && s.device_data)
     s.device->backend->upload(s.device_data.get(), bytes, s.type.bytes());
   else
@@ -121,7 +124,55 @@ Tensor placeholder(Type type, std::string name) { return make_leaf(std::move(typ
 Tensor lazy_tensor(const std::shared_ptr<Lazy>& lazy, NodeId id) {
   auto s = std::make_shared<TensorState>();
   s->type = lazy->graph.type(id), s->lazy = lazy, s->id = id;
+  lazy->tensors.push_back(s);
   return Tensor(std::move(s));
+}
+
+namespace {
+
+std::mutex readers_mutex;  // guards all lists of readers: several threads may use one tensor
+
+void add_reader(TensorState& s, const std::shared_ptr<Lazy>& lazy) {
+  const std::lock_guard lock(readers_mutex);
+  if (s.readers.size() == s.readers.capacity()) {
+    std::erase_if(s.readers, [](const std::weak_ptr<Lazy>& reader) { return reader.expired(); });
+    s.readers.reserve(2 * s.readers.size() + 1);
+  }
+  s.readers.push_back(lazy);
+}
+
+}  // namespace
+
+void evaluate_readers(std::span<const std::weak_ptr<TensorState>> tensors) {
+  std::map<std::shared_ptr<Lazy>, std::vector<NodeId>> readers;  // and their nodes whose values will change
+  for (const std::weak_ptr<TensorState>& tensor : tensors) {
+    const std::shared_ptr<TensorState> s = tensor.lock();
+    if (!s || s->readers.empty()) continue;
+    const std::lock_guard lock(readers_mutex);
+    std::erase_if(s->readers, [](const std::weak_ptr<Lazy>& reader) { return reader.expired(); });
+    for (const std::weak_ptr<Lazy>& reader : s->readers)
+      if (const std::shared_ptr<Lazy> lazy = reader.lock()) readers[lazy].push_back(lazy->node_of.at(s.get()));
+  }
+  for (const auto& [lazy, nodes] : readers) {
+    constexpr char kChanges = 1, kHasNoValue = 2;  // placeholders: what was traced has a value only inside a step
+    std::vector<char> marks(lazy->graph.size(), 0);
+    for (NodeId id : nodes) marks[id] = kChanges;
+    for (const auto& [id, s] : lazy->bound)
+      if (!s->has_value()) marks[id] = kHasNoValue;
+    for (NodeId id = 1; id < lazy->graph.size(); ++id)
+      for (NodeId in : lazy->graph[id].in) marks[id] |= marks[in];
+    std::vector<Tensor> todo;
+    for (const std::weak_ptr<TensorState>& tensor : lazy->tensors)
+      if (const std::shared_ptr<TensorState> s = tensor.lock(); s && s->lazy == lazy && marks[s->id] == kChanges) todo.push_back(Tensor(s));
+    evaluate(todo);
+    // Later expressions in the same graph read the new values, through nodes of their own.
+    const std::lock_guard lock(readers_mutex);
+    for (NodeId id : nodes) {
+      TensorState& s = *lazy->bound.at(id);
+      lazy->node_of.erase(&s);
+      std::erase_if(s.readers, [&](const std::weak_ptr<Lazy>& reader) { return reader.lock() == lazy; });
+    }
+  }
 }
 
 NodeId node_in(const std::shared_ptr<Lazy>& lazy, const Tensor& tensor) {
@@ -134,6 +185,7 @@ NodeId node_in(const std::shared_ptr<Lazy>& lazy, const Tensor& tensor) {
     id = lazy->graph.input(s->type, s->name);
     lazy->bound[id] = s;
     lazy->node_of[s.get()] = id;
+    add_reader(*s, lazy);
   } else {
     std::unordered_map<NodeId, NodeId> known;
     NodeId root = s->id;
@@ -156,11 +208,7 @@ std::vector<Tensor> lift(std::span<const Tensor> in, const std::function<std::ve
   for (const Tensor& t : in) nodes.push_back(node_in(lazy, t));
   Builder b(lazy->graph);
   std::vector<Tensor> out;
-  for (NodeId id : fn(b, nodes)) {
-    // A result may be an unchanged operand.
-    auto it = lazy->bound.find(id);
-    out.push_back(it != lazy->bound.end() ? Tensor(it->second) : lazy_tensor(lazy, id));
-  }
+  for (NodeId id : fn(b, nodes)) out.push_back(lazy_tensor(lazy, id));  // also for an unchanged operand: writing to that must not change the result
   return out;
 }
 
@@ -240,8 +288,10 @@ RandomSource*& current_random() {
 }
 
 namespace {
-thread_local RandomSource default_random{Tensor(0.0, DType::i64), Tensor(0.0, DType::i64), Tensor(0.0, DType::i64), 1};
-}
+Tensor whole_number(int64_t value) { return Tensor({}, std::span<const int64_t>(&value, 1)); }
+
+thread_local RandomSource default_random{whole_number(0), whole_number(0), whole_number(0), 1};
+}  // namespace
 
 RandomSource& random_source() { return current_random() ? *current_random() : default_random; }
 
@@ -250,11 +300,16 @@ RandomDraw draw_random() {
   return {r.seed, r.step, r.base, r.next_stream++};
 }
 
+DrawsOfHook::DrawsOfHook(uint64_t seed, int64_t step, Purpose purpose) : before_(default_random) {
+  constexpr int kBits = 28;  // calls of one hook are fewer, and so are those of a step; the uppermost bit is kSecondStream
+  default_random = {whole_number(int64_t(seed)), whole_number(step), whole_number(0), (uint32_t(purpose) << kBits) + 1};
+}
+
+DrawsOfHook::~DrawsOfHook() { default_random = before_; }
+
 }  // namespace detail
 
-void seed(uint64_t value) {
-  detail::default_random = {Tensor({}, std::span<const int64_t>(std::vector<int64_t>{int64_t(value)})), Tensor(0.0, DType::i64), Tensor(0.0, DType::i64), 1};
-}
+void seed(uint64_t value) { detail::default_random = {detail::whole_number(int64_t(value)), detail::whole_number(0), detail::whole_number(0), 1}; }
 
 namespace {
 
@@ -362,6 +417,8 @@ void* Tensor::mutable_data() {
   if (state_->shared && state_->device_data)
     fail(ErrorCode::usage, "[tensor] \"{}\" {} is in the memory of a step on {}; set it before the step is compiled, or load weights", state_->name,
          to_string(state_->type), state_->device->name);
+  const std::weak_ptr<detail::TensorState> self = state_;
+  detail::evaluate_readers({&self, 1});
   detail::share_memory(*state_, detail::on_host(*state_));
   return state_->data.get();
 }
@@ -438,7 +495,8 @@ std::vector<Tensor> grad(const Tensor& loss, std::span<const Tensor> wrt) {
              i);
     }
   } else if (loss.defined()) {
-    fail(ErrorCode::value, "[grad] the loss has been computed already and its expression is gone; take gradients before reading it");
+    fail(ErrorCode::value,
+         "[grad] the loss has been computed already and its expression is gone; take gradients before reading it and before a step changes its weights");
   }
   return detail::lift(all, [](Builder& b, std::span<const NodeId> n) { return gradients(b.graph(), n[0], n.subspan(1)); });
 }

@@ -16,6 +16,7 @@ struct Lazy {
   Graph graph;
   std::unordered_map<const TensorState*, NodeId> node_of;
   std::unordered_map<NodeId, std::shared_ptr<TensorState>> bound;
+  std::vector<std::weak_ptr<TensorState>> tensors;  // those of its nodes that were given to users
 };
 
 struct EagerDevice;
@@ -28,7 +29,8 @@ struct TensorState : std::enable_shared_from_this<TensorState> {
   bool shared = false;                     // others may write to it at any time (to `device_data` if set), so a copy elsewhere is stale immediately
   std::shared_ptr<Lazy> lazy;              // null for leaves
   NodeId id = kNone;
-  std::string name;  // of a placeholder or a parameter
+  std::string name;                          // of a placeholder or a parameter
+  std::vector<std::weak_ptr<Lazy>> readers;  // expressions that use its value; some are gone
 
   bool has_value() const { return data || device_data; }
 };
@@ -36,6 +38,9 @@ const std::shared_ptr<std::byte>& on_host(TensorState& state);           // `sta
 void share_memory(TensorState& state, std::shared_ptr<std::byte> data);  // uses this memory from now on
 void share_memory(TensorState& state, std::shared_ptr<std::byte> device_data, EagerDevice& device);
 void assign(TensorState& state, const void* bytes);  // sets new values, wherever the tensor is stored
+// Called before the values of these tensors change: evaluates the expressions that use them and still have an owner, since an expression has the value
+// that its inputs had when it was built. Allocates nothing if there are none.
+void evaluate_readers(std::span<const std::weak_ptr<TensorState>> tensors);
 
 Tensor make_leaf(Type type, std::shared_ptr<std::byte> data, std::string name = "");
 Tensor placeholder(Type type, std::string name);
@@ -70,5 +75,18 @@ struct RandomDraw {
   uint32_t stream;
 };
 RandomDraw draw_random();
+
+// While it exists, what the thread draws is a function of these numbers and not of what was drawn before, so that a resumed run draws the same. The streams
+// are different from a step's for every purpose.
+class DrawsOfHook {
+ public:
+  enum class Purpose : uint32_t { batch = 1, validation, sample };
+  DrawsOfHook(uint64_t seed, int64_t step, Purpose purpose);
+  ~DrawsOfHook();
+  DrawsOfHook(const DrawsOfHook&) = delete;
+
+ private:
+  RandomSource before_;
+};
 
 }  // namespace ridge::detail

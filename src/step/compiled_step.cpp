@@ -99,7 +99,8 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   const ProductFormat format(*device.backend, options.precision);
   const std::vector<Parameter> parameters = model.parameters;
   auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, step.optimizer().lr);
-  if (tf32) state->step.touch();  // some kernels are chosen only then, and must use this format too
+  if (tf32) state->step.touch();                            // some kernels are chosen only then, and must use this format too
+  std::vector<std::weak_ptr<detail::TensorState>> tensors;  // weak: they own the step
   for (size_t i = 0; i < originals.size(); ++i) {
     state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});
     // The tensor keeps its identity; from now on its bytes belong to the step, and keep the step alive.
@@ -108,7 +109,9 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
       share_memory(*originals[i].state(), place);
     else
       share_memory(*originals[i].state(), place, device);
+    tensors.push_back(originals[i].state());
   }
+  state->step.before_parameters_change([tensors = std::move(tensors)] { detail::evaluate_readers(tensors); });
   return state;
 }
 

@@ -72,6 +72,7 @@ struct TrainStep::State {
   double update_seconds = 0, shortest_update = 0;  // of the updates that were timed
   int64_t updates_timed = 0;
   bool time_update = false;  // time the next update
+  std::function<void()> before_change = [] {};
 
   State(StepModel m, StepOptions o)
       : model(std::move(m)), options(std::move(o)), device(*options.backend), in_host_memory(device.host_memory()), samples(device) {}
@@ -283,6 +284,7 @@ struct TrainStep::State {
 
   template <class Parts>
   void enqueue(const Parts& part_of, double lr) {
+    before_change();
     map();
     Scalars& s = scalars();
     if (!carried_known) {
@@ -526,6 +528,7 @@ void TrainStep::read_straight(Held what, size_t index, std::span<float> to) {
 
 void TrainStep::write(Held what, size_t index, std::span<const float> from) {
   State& s = *state_;
+  if (what == Held::parameter) s.before_change();
   s.fits(index, from.size()), s.map();
   if (what == Held::parameter || !s.offloaded) return s.device.upload(s.at<float>(s.place_of(what, index)), from.data(), int64_t(from.size_bytes()));
   s.device.wait();
@@ -533,11 +536,14 @@ void TrainStep::write(Held what, size_t index, std::span<const float> from) {
 }
 
 void TrainStep::fill_parameter(size_t index, const std::function<void(std::span<float>)>& fill) {
+  state_->before_change();
   if (in_place()) return fill(parameter(index));
   std::vector<float> values(size_t(state_->model.parameters[index].shape.numel()));
   fill(values);
   write(Held::parameter, index, values);
 }
+
+void TrainStep::before_parameters_change(std::function<void()> call) { state_->before_change = std::move(call); }
 
 int TrainStep::moments() const { return state_->programs->moments(); }
 

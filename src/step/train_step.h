@@ -150,6 +150,7 @@ class TrainStep {
   enum class Held { parameter, first, second };
   void read(Held what, size_t index, std::span<float> to);
   void write(Held what, size_t index, std::span<const float> from);
+  void before_parameters_change(std::function<void()> call);  // called before every step and before parameters are written or filled
   // Host memory that the device can copy to directly, for read_straight(). Must be released before the step.
   std::shared_ptr<float> host_memory(size_t count);
   void read_straight(Held what, size_t index, std::span<float> host_memory);

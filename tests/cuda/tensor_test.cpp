@@ -141,9 +141,14 @@ TEST_F(DeviceTensors, TrainInACompiledStep) {
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(on_gpu.run({x, t}).loss, on_cpu.run({x, t}).loss, 1e-4);
   const std::vector<float> a = weights(there), b = weights(here);
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-3f);
-  // Expressions use their current values.
+  // Expressions use the values at that time.
   const float before = sum(there.up.weight).to_floats()[0];
+  const Tensor pending = sum(there.up.weight), same = cast(there.up.weight, DType::f32);
+  const std::vector<float> weight = there.up.weight.to_floats();
+  same.eval();
   on_gpu.run({x, t});
+  EXPECT_EQ(pending.to_floats()[0], before) << "those when it was built";
+  EXPECT_EQ(same.to_floats(), weight);
   EXPECT_NE(sum(there.up.weight).to_floats()[0], before);
   EXPECT_NEAR(sum(there.up.weight).to_floats()[0], sum(Tensor({8, 6}, there.up.weight.to_floats())).to_floats()[0], 1e-5f);
   EXPECT_THROW(there.up.weight.mutable_data(), Error) << "it is not the host's memory";

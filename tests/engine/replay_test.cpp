@@ -6,6 +6,7 @@
 
 #include "backend/registry.h"
 #include "engine/allocations.h"
+#include "ridge/ridge.h"
 #include "support/steps.h"
 #include "threads/thread_team.h"
 
@@ -76,6 +77,22 @@ TEST(Replay, TrainStepAllocatesNothing) {
       for (int i = 0; i < 5; ++i) step.run(batch, scheduled(i, 5, 1e-3f)), step.evaluate(batch, 8 - i);
       EXPECT_EQ(allocations_counted(), 0) << "micro-batches of " << micro << ", " << name(precision);
     }
+}
+
+// A user's step, too, even if expressions used its weights before and others are pending.
+TEST(Replay, CompiledStepAllocatesNothing) {
+  struct Model {
+    Linear layer{4, 2};
+    void visit(Visitor& v) { v("layer", layer); }
+  } model;
+  CompiledStep step = ridge::step(model, sgd(), [&](Tensor x, Tensor t) { return mse(model.layer(x), t); }).compile({{{3, 4}}, {{3, 2}}});
+  const std::vector<Tensor> batch = {Tensor::zeros({3, 4}), Tensor::zeros({3, 2})};
+  const Tensor unrelated = batch[0] * 2;
+  step.run(batch);
+  model.layer(batch[0]).eval();
+  count_allocations();
+  for (int i = 0; i < 5; ++i) step.run(batch);
+  EXPECT_EQ(allocations_counted(), 0);
 }
 
 // A rate of zero changes only the moments, so the loss repeats bit for bit.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -113,6 +114,90 @@ TEST(UserFeed, ResumesBitForBit) {
     EXPECT_TRUE(learn(second, std::make_shared<Walkers>(second), out).resumed);
     EXPECT_EQ(second.logits.to_floats(), whole.logits.to_floats());
   }
+}
+
+// As a policy does that is improved several times on what it collected: the outputs that it remembers are those of the weights that collected.
+class Rollouts : public Feed {
+ public:
+  Rollouts(Linear& net, bool evaluates) : net_(net), evaluates_(evaluates) {}
+  std::vector<Tensor> next(int64_t step) override {
+    if (step % 3 == 0) {
+      observed_ = full({2, 1}, 1), old_ = net_(observed_);
+      if (evaluates_) old_.eval();
+    }
+    ++position_;
+    return {observed_, old_ * 1.0f};
+  }
+  int64_t position() const override { return position_; }
+  void seek(int64_t position) override { position_ = position; }
+
+ private:
+  Linear& net_;
+  bool evaluates_;
+  Tensor observed_, old_;
+  int64_t position_ = 0;
+};
+
+struct OneWeight {
+  OneWeight() { weight.weight = Tensor({1, 1}, {0.25f}); }
+  Linear weight{1, 1, false};
+  void visit(Visitor& v) { v("net", weight); }
+};
+
+TEST(UserFeed, RemembersOutputsOfEarlierWeights) {
+  auto trained = [](bool evaluates) {
+    OneWeight net;
+    const Step learner = step(net, sgd({.lr = 0.25}), [&](Tensor x, Tensor old) { return mse(net.weight(x), old + 1.0f); });
+    Trainer(learner, Data({{{2, 1}}, {{2, 1}}}, std::make_shared<Rollouts>(net.weight, evaluates)), {.steps = 6, .rate = RateKind::constant, .show = false})
+        .run();
+    return net.weight.weight.item();
+  };
+  // Each step goes half of the way to one more than what the weight was: 7/8 in three steps.
+  EXPECT_FLOAT_EQ(float(trained(true)), 0.25f + 2 * 0.875f);
+  EXPECT_EQ(trained(false), trained(true));
+}
+
+// Batches, scores and samples that are drawn by Ridge's own functions.
+class Draws : public Feed {
+ public:
+  std::vector<Tensor> next(int64_t step) override {
+    if (step == crash_at) throw std::runtime_error("power cut");
+    position_ = step + 1;
+    return {uniform({2, 1}), dropout(normal({2, 1}), 0.5)};
+  }
+  int64_t position() const override { return position_; }
+  void seek(int64_t position) override { position_ = position; }
+  int64_t crash_at = -1;
+
+ private:
+  int64_t position_ = 0;
+};
+
+TEST(UserFeed, DrawsTheSameWhenResumed) {
+  struct Seen {
+    double weight, score;
+    std::vector<std::string> samples;
+    bool operator==(const Seen&) const = default;
+  };
+  std::vector<std::string> samples;
+  auto train = [&](const std::string& out, int64_t crash_at) {
+    OneWeight net;
+    const auto feed = std::make_shared<Draws>();
+    feed->crash_at = crash_at;
+    TrainerArgs args{.steps = 8, .rate = RateKind::constant, .out = out, .validation_interval = 2, .checkpoint_interval = 2, .show = false};
+    args.validate = [] { return uniform({}).item(); };
+    args.sample = [&] { return samples.push_back(to_string(uniform({}))), samples.back(); }, args.sample_interval = 2;
+    const Step learner = step(net, sgd({.lr = 0.25}), [&](Tensor x, Tensor t) { return mse(net.weight(x), t); });
+    const TrainingResult r = Trainer(learner, Data({{{2, 1}}, {{2, 1}}}, feed), args).run();
+    return Seen{net.weight.weight.item(), r.score.value(), samples};
+  };
+  TempFolder folder;
+  const Seen whole = train(folder / "whole", -1);
+  EXPECT_EQ(std::set(samples.begin(), samples.end()).size(), 4u) << "every sample draws other numbers";
+  samples.clear();
+  EXPECT_THROW(train(folder / "cut", 4), std::runtime_error);
+  uniform({}).eval();  // the process has drawn something else since
+  EXPECT_EQ(train(folder / "cut", -1), whole);
 }
 
 TEST(UserFeed, RejectsInvalidFeeds) {

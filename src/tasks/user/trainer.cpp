@@ -35,8 +35,9 @@ int batches_ahead(const BatchSource& source) { return int(std::clamp<int64_t>((i
 // A user's feed, whose batches are checked.
 class CheckedFeed : public BatchFeed {
  public:
-  CheckedFeed(Feed& feed, std::vector<BatchSpec> specs) : feed_(feed), specs_(std::move(specs)) {}
+  CheckedFeed(Feed& feed, std::vector<BatchSpec> specs, uint64_t seed) : feed_(feed), specs_(std::move(specs)), seed_(seed) {}
   Batch next(int64_t step) override {
+    const detail::DrawsOfHook draws(seed_, step, detail::DrawsOfHook::Purpose::batch);
     const int64_t before = feed_.position();
     batch_ = feed_.next(step), data_ = batch_data(batch_, specs_);
     return {before, {data_.data(), batch_.size()}};
@@ -48,6 +49,7 @@ class CheckedFeed : public BatchFeed {
  private:
   Feed& feed_;
   std::vector<BatchSpec> specs_;
+  uint64_t seed_;
   std::vector<Tensor> batch_;
   std::array<const void*, kMaxBatchTensors> data_ = {};
 };
@@ -203,9 +205,14 @@ struct Trainer::State final : TaskRun {
 
   TrainerTask trainer_task(const config::Resolved&) override {
     TrainerTask t;
-    t.step = step, t.parameters = parameters, t.validation = validation_source.get(), t.score = args.score, t.sample = args.sample;
+    t.step = step, t.parameters = parameters, t.validation = validation_source.get(), t.score = args.score;
+    if (args.sample)
+      t.sample = [this] {
+        const detail::DrawsOfHook draws(args.seed, step->state().attempted, detail::DrawsOfHook::Purpose::sample);
+        return args.sample();
+      };
     if (Feed* feed = train_data.state()->feed.get()) {
-      t.feed = std::make_shared<CheckedFeed>(*feed, specs);
+      t.feed = std::make_shared<CheckedFeed>(*feed, specs, args.seed);
       if (!feed->save().empty()) t.save = [feed] { return state_of(*feed); }, t.restore = [feed](const SafetensorsFile& file) { restore_state(*feed, file); };
     } else {
       t.feed = data_feed(*source, *step, trainer);
@@ -214,6 +221,7 @@ struct Trainer::State final : TaskRun {
       const bool by_loss = args.score.is_loss();
       if (!by_loss) t.validation_scalars = {args.score.name};
       t.validate = [this, by_loss](const std::function<bool()>&) {
+        const detail::DrawsOfHook draws(args.seed, step->state().attempted, detail::DrawsOfHook::Purpose::validation);
         const double value = args.validate();
         return std::optional(Validation{by_loss ? value : std::numeric_limits<double>::quiet_NaN(), {value}});
       };
