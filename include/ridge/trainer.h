@@ -110,7 +110,7 @@ struct TrainingResult {
   bool resumed = false;
 };
 
-// The constructor plans and compiles; from then on the module's tensors show the current weights.
+// The constructor plans and compiles, and allocates nothing large. From run() on the module's tensors show the current weights.
 // SIGINT and SIGTERM end run() after a checkpoint; a second SIGINT ends the process. Running the same program again resumes from there.
 // During run(), SIGPIPE is ignored, and so is SIGXFSZ unless the program handles it: a failed write is reported and costs only that
 // output or checkpoint. Afterwards the previous signal handlers are restored.

@@ -1,5 +1,7 @@
 #include "step/compiled_step.h"
 
+#include <utility>
+
 #include "backend/backend.h"
 #include "base/bytes.h"
 #include "base/error.h"
@@ -95,24 +97,28 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
   options.optimizer = step.optimizer();
   options.backend = device.backend.get();
-  const bool tf32 = options.precision == Precision::tf32;
   const ProductFormat format(*device.backend, options.precision);
   const std::vector<Parameter> parameters = model.parameters;
-  auto state = std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, step.optimizer().lr);
-  if (tf32) state->step.touch();                            // some kernels are chosen only then, and must use this format too
-  std::vector<std::weak_ptr<detail::TensorState>> tensors;  // weak: they own the step
-  for (size_t i = 0; i < originals.size(); ++i) {
-    state->step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(originals[i].data()), size_t(originals[i].size())});
+  return std::make_shared<CompiledStep::State>(TrainStep(std::move(model), std::move(options)), batch, parameters, step.optimizer().lr, originals);
+}
+
+void start_step(const std::shared_ptr<CompiledStep::State>& state, detail::EagerDevice& device, bool touch) {
+  TrainStep& step = state->step;
+  const ProductFormat format(*device.backend, step.options().precision);
+  if (touch || step.options().precision == Precision::tf32) step.touch();  // some kernels are chosen only then, and must use this format too
+  const std::vector<Tensor> tensors = std::exchange(state->tensors, {});
+  std::vector<std::weak_ptr<detail::TensorState>> moved;  // weak: they own the step
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    step.write(TrainStep::Held::parameter, i, {static_cast<const float*>(tensors[i].data()), size_t(tensors[i].size())});
     // The tensor keeps its identity; from now on its bytes belong to the step, and keep the step alive.
-    const std::shared_ptr<std::byte> place(state, static_cast<std::byte*>(const_cast<void*>(state->step.parameter_place(i))));
-    if (state->step.in_place())
-      share_memory(*originals[i].state(), place);
+    const std::shared_ptr<std::byte> place(state, static_cast<std::byte*>(const_cast<void*>(step.parameter_place(i))));
+    if (step.in_place())
+      share_memory(*tensors[i].state(), place);
     else
-      share_memory(*originals[i].state(), place, device);
-    tensors.push_back(originals[i].state());
+      share_memory(*tensors[i].state(), place, device);
+    moved.push_back(tensors[i].state());
   }
-  state->step.before_parameters_change([tensors = std::move(tensors)] { detail::evaluate_readers(tensors); });
-  return state;
+  step.before_parameters_change([moved = std::move(moved)] { detail::evaluate_readers(moved); });
 }
 
 CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArgs& args) const {
@@ -121,7 +127,9 @@ CompiledStep Step::compile(const std::vector<BatchSpec>& batch, const CompileArg
   if (!args.memory.empty() && args.memory != "auto") o.memory = parse_bytes(args.memory);
   detail::EagerDevice& device = step_device(args.device);
   o.precision = step_precision(args.precision, device).precision;
-  return CompiledStep(compile_step(*this, batch, o, device));
+  const std::shared_ptr<CompiledStep::State> state = compile_step(*this, batch, o, device);
+  start_step(state, device, false);
+  return CompiledStep(state);
 }
 
 StepResult CompiledStep::run(const std::vector<Tensor>& batch) { return run(batch, state_->lr); }

@@ -17,7 +17,8 @@ struct CompiledStep::State {
   TrainStep step;
   std::vector<BatchSpec> batch;
   std::vector<Parameter> parameters;
-  double lr;  // the optimizer's
+  double lr;                    // the optimizer's
+  std::vector<Tensor> tensors;  // the parameters, until start_step() moves them: then they own this
 };
 
 // Looks up a step's device by name; empty: the device of eager tensors. There is no fallback: ErrorCode::unsupported says why the device is unusable.
@@ -29,8 +30,9 @@ PrecisionChoice step_precision(const std::string& request, const detail::EagerDe
 constexpr size_t kMaxBatchTensors = 16;
 std::array<const void*, kMaxBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs);
 
-// Overrides the optimizer in `options` with the step's and the backend with the device's. Afterwards the parameter tensors are stored in the compiled
-// step's memory.
+// Overrides the optimizer in `options` with the step's and the backend with the device's. Allocates nothing large.
 std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device);
+// Moves the parameter tensors, with their present values, into the step's memory, once. `touch`: allocates all other memory of the step first.
+void start_step(const std::shared_ptr<CompiledStep::State>& state, detail::EagerDevice& device, bool touch);
 
 }  // namespace ridge

@@ -186,14 +186,20 @@ void RunPlanner::plan(const RunNeeds& needs) {
   append(run_.notices, run_.budget.notices);
   count_others(needs);
   if (on_device_) check_host(needs);
-  run_.step = make_step(needs, sum_of(run_.memory));
-  count_step(needs);
+  // Programs may take more memory than assumed; then the step has to be smaller. A resumed run rather uses the reserve than other choices.
+  const size_t others = run_.memory.size();
+  for (int64_t attempt = 0; attempt == 0 || (!on_device_ && run_.planned_bytes > run_.budget.bytes + (reused_ ? kGrowth : 0)); ++attempt) {
+    run_.memory.resize(others);
+    run_.step = make_step(needs, sum_of(run_.memory) + attempt * kNoise);
+    count_step(needs);
+  }
   estimate();
   if (!on_device_) count_past();
   fill_trainer(needs);
 }
 
-int64_t RunPlanner::ahead_bytes(const RunNeeds& needs) const { return needs.train ? Prefetcher::bytes_for(*needs.train, loading_) : 0; }
+// A feed makes a batch while the previous one is still held.
+int64_t RunPlanner::ahead_bytes(const RunNeeds& needs) const { return needs.train ? Prefetcher::bytes_for(*needs.train, loading_) : 2 * needs.feed_bytes; }
 
 // Counts the process's memory other than the step's.
 void RunPlanner::count_others(const RunNeeds& needs) {
@@ -203,7 +209,7 @@ void RunPlanner::count_others(const RunNeeds& needs) {
   // Large batches are loaded one micro-batch at a time; its size is known once the step is compiled.
   const MemoryBudget host_budget = on_device_ ? memory_budget(budget_facts(read_limits(), baseline_)) : run_.budget;
   const int64_t ahead = ahead_bytes(needs), most = host_budget.bytes / 16;
-  run_.trainer.load_parts = ahead > most && needs.train->has_parts();
+  run_.trainer.load_parts = ahead > most && needs.train && needs.train->has_parts();
   host.push_back({kAhead, (run_.trainer.load_parts ? most : ahead) + batch_bytes(needs.validation)});
   host.push_back({"mapped data", needs.data_bytes});
   if (on_device_) {
@@ -224,6 +230,7 @@ void RunPlanner::check_host(const RunNeeds& needs) {
 }
 
 TrainStep* RunPlanner::make_step(const RunNeeds& needs, int64_t others) {
+  reused_ = false;
   StepOptions options = needs.step;
   options.precision = number_format_, options.backend = run_.backend.get();
   options.memory = std::max<int64_t>(run_.budget.bytes - others, 1);  // at least 1 even if nothing is left: the error below says what would fit

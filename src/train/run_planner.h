@@ -71,9 +71,10 @@ struct PlannedRun {
 // What the planner needs to know about a task.
 struct RunNeeds {
   const char* task = "";                    // prefix of messages: "gpt"
-  const BatchSource* train = nullptr;       // null: the task makes its own batches
+  const BatchSource* train = nullptr;       // null: the task makes its own batches, of feed_bytes
   const BatchSource* validation = nullptr;  // null: none
   Prefetcher::Options loading = {};
+  int64_t feed_bytes = 0;                      // of a batch that the task makes itself, if the plan is to count it
   int64_t batch = 0;                           // samples per step
   int64_t parameters = 0;                      // numbers, as the step holds them
   int copies = 3;                              // of the parameters on the host, for checkpoints of a device with its own memory

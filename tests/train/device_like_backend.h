@@ -76,6 +76,11 @@ class DeviceLikeBackend : public Backend {
   std::unique_ptr<Code> compile(Program program) override { return std::make_unique<DeviceLikeCode>(*this, cpu_.compile(std::move(program))); }
 
   bool empty() const { return held_.empty(); }
+  int64_t held_bytes() const {
+    int64_t sum = 0;
+    for (const auto& [p, bytes] : held_) sum += bytes;
+    return sum;
+  }
   int uploads = 0, downloads = 0, waits = 0, runs_ = 0;
   int64_t host_bytes = 0;                                        // total from allocate_host()
   int64_t max_host_bytes = std::numeric_limits<int64_t>::max();  // largest single allocate_host() in bytes

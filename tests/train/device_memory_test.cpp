@@ -9,6 +9,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "eager/eager_device.h"
+#include "ridge/ridge.h"
+#include "step/compiled_step.h"
 #include "tasks/gpt/evaluate.h"
 #include "tasks/gpt/sampler.h"
 #include "train/small_run.h"
@@ -354,6 +357,31 @@ TEST(DeviceMemory, ReportsACheckpointWhenItIsWritten) {
   run();
   EXPECT_EQ(reported_before_the_next, 5);
   EXPECT_EQ(reported, 30);
+}
+
+// A user's step that is planned, and planned again, takes no memory before it starts, and then what was planned.
+TEST(DeviceMemory, OfAUserStepIsAllocatedWhenItStarts) {
+  const auto backend = std::make_shared<DeviceLikeBackend>();
+  detail::EagerDevice device{.device = {}, .name = "far", .backend = backend, .pool = nullptr, .arena = nullptr};
+  {
+    Linear net(300, 200);
+    const Step learn = ridge::step(net, adamw({.lr = 1e-2}), [&net](Tensor x) { return mse(net(x), full({16, 200}, 1)); });
+    std::shared_ptr<CompiledStep::State> state;
+    for (int i = 0; i < 2; ++i) {
+      state = compile_step(learn, {{{16, 300}}}, {}, device);
+      EXPECT_TRUE(backend->empty());
+    }
+    const std::vector<float> now(60'000, 0.25f);
+    std::copy(now.begin(), now.end(), static_cast<float*>(net.weight.mutable_data()));
+    start_step(state, device, true);
+    EXPECT_EQ(backend->held_bytes(), state->step.plan().planned_bytes);
+    EXPECT_EQ(net.weight.to_floats(), now) << "as they were when the step started";
+    const std::vector<float> x(16 * 300, 1.0f);
+    const void* batch[] = {x.data()};
+    state->step.run(batch);
+    EXPECT_NE(net.weight.to_floats(), now);
+  }
+  EXPECT_TRUE(backend->empty());
 }
 
 }  // namespace

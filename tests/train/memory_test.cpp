@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "backend/registry.h"
+#include "config/config.h"
 #include "machine/memory_budget.h"
 #include "step/train_step.h"
 #include "support/sanitized.h"
 #include "threads/thread_team.h"
+#include "train/run_planner.h"
 
 namespace ridge {
 namespace {
@@ -53,6 +55,38 @@ TEST_P(PlannedMemory, MatchesResidentMemory) {
   EXPECT_LE(resident_bytes() - first, kMegabyte) << "neither the next step nor validation takes anything";
 }
 INSTANTIATE_TEST_SUITE_P(Touched, PlannedMemory, ::testing::Combine(::testing::Bool(), ::testing::Values(2, 16)));
+
+// Programs that take more memory than was assumed make the step smaller: the plan stays within the budget.
+TEST(MemoryPlan, StaysWithinTheBudget) {
+  config::Sources none;
+  none.working_folder.reset(), none.task = config::kProgram;
+  config::Resolved settings = config::resolve(none);
+  default_team();
+  settings.replace("memory", std::to_string(resident_bytes() + 200 * kMegabyte), "test");
+  PlannedRun run;
+  const RunOptions options{.measure = false};
+  RunPlanner planner(settings, options, run);
+  planner.use_device({std::shared_ptr<void>(), &default_backend()}, {"device", "cpu", "test"});
+  StepModel model;
+  model.parameters = {{.name = "w", .shape = {4, 4096}}};
+  model.batch = {{DType::f32, {8192, 4}}, {DType::i64, {8192}}};
+  model.loss = [](Builder& b, std::span<const NodeId> p, std::span<const NodeId> in, const RandomOperands&) {
+    return b.cross_entropy(b.unary(Op::tanh, b.matmul(in[0], p[0])), in[1]);
+  };
+  std::unique_ptr<TrainStep> step;
+  std::vector<std::byte> program;
+  std::vector<int64_t> given;
+  RunNeeds needs{.task = "test", .batch = 8192};
+  needs.make_step = [&](const StepOptions& o) {
+    step = std::make_unique<TrainStep>(model, o), given.push_back(o.memory);
+    program.resize(size_t(150 * kMegabyte), std::byte(1));
+    return step.get();
+  };
+  planner.plan(needs);
+  EXPECT_EQ(given.size(), 2u);
+  EXPECT_LE(run.planned_bytes - run.passed_bytes, run.budget.bytes);
+  EXPECT_LT(given.back(), 50 * kMegabyte);
+}
 
 }  // namespace
 }  // namespace ridge

@@ -50,6 +50,7 @@ Result result_of(const LossOf& loss, StepOptions o) {
   const Step s = step(weights, sgd({.lr = 0.1}), [&](Tensor x) { return loss(weights, x); });
   o.seed = 7;
   auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o, step_device(""));
+  start_step(state, step_device(""), false);
   std::vector<float> x(size_t(kBatch * kTime * kWidth));
   for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * uniform_from(random_word({1, 0, 0}, i)) - 1;
   const void* batch[] = {x.data()};
@@ -215,6 +216,7 @@ TEST(SplitDraws, CountElementsOfTheWholeBatch) {
     const Step s = step(weights, sgd({.lr = 0}), [&](Tensor x) { return first(weights, x); });
     o.seed = 7;
     auto state = compile_step(s, {{{kBatch, kTime, kWidth}}}, o, step_device(""));
+    start_step(state, step_device(""), false);
     std::vector<float> x(size_t(kBatch * kTime * kWidth));
     for (size_t i = 0; i < x.size(); ++i) x[i] = 2 * uniform_from(random_word({1, 0, 0}, i)) - 1;
     const void* batch[] = {x.data()};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/text.h"
 #include "ridge/ridge.h"
 #include "support/temp_folder.h"
 #include "train/checkpoint.h"
@@ -216,6 +217,16 @@ TEST(UserFeed, RejectsInvalidFeeds) {
   both.validate = [] { return 1.0; };
   EXPECT_THROW(Trainer(policy_gradient(table), data, both, data), Error);
   EXPECT_THROW(Data({{{kChoices}}}, std::shared_ptr<Feed>()), Error);
+}
+
+TEST(UserFeed, CountsTheBatchInUseAndTheNextOne) {
+  Table table;
+  const Data data({{{kChoices}, DType::i64}, {{kChoices}, DType::i64}, {{kChoices, 1 << 18}}}, std::make_shared<Walkers>(table));
+  const Step learn = step(table, adam({.lr = 5e-2}), [&](const std::vector<Tensor>& batch) { return mse(take(table.logits, batch[0]), sum(batch[2]) * 1e-9); });
+  const std::string plan = Trainer(learn, data, {.steps = 1, .show = false}).plan();
+  const size_t line = plan.find("batches ahead");
+  ASSERT_NE(line, std::string::npos) << plan;
+  EXPECT_NE(plan.substr(line, 50).find(size_text(2 * kChoices * (int64_t(4) << 18))), std::string::npos) << plan;
 }
 
 }  // namespace

@@ -312,6 +312,31 @@ TEST(UserTrainer, SplitsABatchThatDoesNotFit) {
   EXPECT_NEAR(loss, split, 1e-5 * loss);
 }
 
+struct Square {
+  Tensor w = Tensor::zeros({4096, 5120});
+  void visit(Visitor& v) { v("w", w); }
+};
+
+// Weights, gradients and moments are counted once, and allocated when the run starts.
+TEST(UserTrainer, TakesThePlannedMemoryForLargeWeights) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
+  Square net;
+  const Step learn = step(net, adamw({.lr = 1e-3}), [&net](Tensor x) { return mse(matmul(x, net.w), full({1, 5120}, 1)); });
+  const Data data = {full({1, 4096}, 0.5) + 0.0};
+  TrainerArgs args{.steps = 2, .show = false};
+  Trainer(learn, data, args);  // the first one on a machine measures it
+  Trainer trainer(learn, data, args);
+  const bool own_peak = bool(std::ofstream("/proc/self/clear_refs") << 5 << std::flush);
+  const TrainingResult r = trainer.run();
+  ASSERT_GT(trainer.planned_bytes(), int64_t(320) << 20);
+  const double used = double(r.peak_bytes) / double(own_peak ? trainer.planned_bytes() : r.planned_bytes);
+  EXPECT_GE(used, 0.97) << trainer.plan();
+  EXPECT_LE(used, 1.0) << trainer.plan();
+  Square again;
+  args.memory = std::to_string(trainer.planned_bytes() + (int64_t(400) << 20));  // this process still holds the first step
+  EXPECT_NO_THROW(Trainer(step(again, adamw({.lr = 1e-3}), [&](Tensor x) { return mse(matmul(x, again.w), full({1, 5120}, 1)); }), data, args));
+}
+
 TEST(UserData, VisitsEverySampleOncePerEpoch) {
   for (int64_t n : {1, 5, 31, 64})
     for (int64_t batch : {1, 4, 7, 70}) {

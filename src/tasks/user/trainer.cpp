@@ -142,7 +142,8 @@ struct Trainer::State final : TaskRun {
   void plan(const RunOptions& now) {
     static_cast<PlannedRun&>(*this) = {};
     unit = "samples";
-    default_team();  // so that the memory baseline includes its threads
+    default_team();  // so that the memory baseline includes its threads, and the initial weights
+    for (const NamedTensor& p : model.parameters()) p.tensor->eval();
     const RateLookup rates_of = [](const Device& where, Precision p) -> std::optional<double> {
       if (where.kind != Device::Kind::cpu) return {};  // no formats are compared there
       return known_kernel_rates(measuring_team(), int64_t(1) << 28, p).matmul_gflops;
@@ -157,11 +158,13 @@ struct Trainer::State final : TaskRun {
     RunNeeds needs;
     needs.task = "trainer", needs.train = source.get(), needs.validation = validation_source.get(), needs.batch = batch;
     if (source) needs.loading.depth = batches_ahead(*source);
+    for (const BatchSpec& s : specs) needs.feed_bytes += Type{s.dtype, s.shape}.bytes();
     for (const NamedTensor& p : model.parameters()) needs.parameters += p.tensor->size();
     needs.copies = args.out.empty() ? 0 : 3;
     needs.program_bytes += int64_t(model.parameters().size()) << 17;
     needs.step.clip = args.clip, needs.step.seed = args.seed, needs.step.evaluation = validation_source != nullptr;
     needs.make_step = [&](const StepOptions& o) {
+      compiled.reset();  // free its programs before compiling others
       compiled = compile_step(model, specs, o, *device);
       return &compiled->step;
     };
@@ -201,7 +204,8 @@ struct Trainer::State final : TaskRun {
     return fmt::format("{} parameter{} in {}", count_text(double(numbers)), numbers == 1 ? "" : "s", counted(int64_t(parameters.size()), "tensor"));
   }
 
-  void fill_parameters() override {}  // the step was compiled with the user's weights
+  void prepare() override { start_step(compiled, *device, true); }
+  void fill_parameters() override {}  // prepare() moved the user's weights into the step
 
   TrainerTask trainer_task(const config::Resolved&) override {
     TrainerTask t;
