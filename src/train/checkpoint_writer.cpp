@@ -49,8 +49,12 @@ void CheckpointWriter::restore(const StoredCheckpoint& stored, const StepState& 
   step_.restore(state);
   if (task_.restore) {
     auto it = stored.tensors.find(kTaskFile);
-    if (it == stored.tensors.end()) fail(ErrorCode::io, "[resume] {} is missing in {}", kTaskFile, stored.folder.string());
-    task_.restore(it->second);
+    if (it != stored.tensors.end())
+      task_.restore(it->second);
+    else if (task_.restore_nothing)
+      task_.restore_nothing();
+    else
+      fail(ErrorCode::io, "[resume] {} is missing in {}", kTaskFile, stored.folder.string());
   }
   saved_step_ = state.attempted;
 }
@@ -105,6 +109,7 @@ void CheckpointWriter::save(bool best, bool later) {
 
 void CheckpointWriter::add_task_state(CheckpointContent& content) const {
   const auto state = std::make_shared<const std::vector<StateTensor>>(task_.save());
+  if (state->empty()) return;
   std::vector<SafetensorView>& views = content.tensors[kTaskFile];
   for (const StateTensor& t : *state) {
     SafetensorView& view = views.emplace_back();

@@ -35,6 +35,7 @@ std::string to_json(const RunState& s) {
   j["next_batch"] = s.next_batch, j["left_out"] = s.left_out, j["skipped"] = s.skipped, j["roll_backs"] = s.roll_backs, j["strikes"] = s.strikes;
   j["best_val_loss"] = number(s.best_val_loss), j["best_step"] = s.best_step, j["final_val_loss"] = number(s.final_val_loss);
   if (s.score != Score{}) j["score"] = to_json(s.score), j["best_score"] = number(s.best_score), j["final_score"] = number(s.final_score);
+  if (!s.validation_data.empty()) j["validation_data"] = s.validation_data;
   j["validation_samples"] = s.validation_samples, j["validation_due"] = s.validation_due, j["finished"] = s.finished;
   j["first_loss"] = s.first_loss, j["recent_losses"] = s.recent_losses, j["seconds"] = s.seconds;
   j["validation_interval"] = s.validation_interval, j["checkpoint_interval"] = s.checkpoint_interval, j["sample_interval"] = s.sample_interval;
@@ -56,7 +57,8 @@ RunState run_state_from(const std::string& json, const std::string& file) {
     s.best_val_loss = number(j.at("best_val_loss")), s.best_step = j.at("best_step"), s.final_val_loss = number(j.at("final_val_loss"));
     s.best_score = s.best_val_loss, s.final_score = s.final_val_loss;
     if (j.contains("score")) s.score = score_from(j.at("score")), s.best_score = number(j.at("best_score")), s.final_score = number(j.at("final_score"));
-    s.validation_samples = j.value("validation_samples", int64_t(0)), s.validation_due = j.at("validation_due"), s.finished = j.at("finished");
+    s.validation_samples = j.value("validation_samples", int64_t(0)), s.validation_data = j.value("validation_data", std::string());
+    s.validation_due = j.at("validation_due"), s.finished = j.at("finished");
     s.first_loss = j.at("first_loss"), s.recent_losses = j.at("recent_losses").get<std::deque<double>>(), s.seconds = j.at("seconds");
     s.validation_interval = j.at("validation_interval"), s.checkpoint_interval = j.at("checkpoint_interval"), s.sample_interval = j.at("sample_interval");
     s.cut = j.value("cut", 1);

@@ -30,6 +30,7 @@ struct RunState {
   std::optional<double> best_val_loss, final_val_loss;  // losses of the same validations
   int64_t best_step = 0;
   int64_t validation_samples = 0;  // number of samples behind these losses; 0: unknown
+  std::string validation_data;     // identifies them; empty: unknown
   bool validation_due = false;     // the run was stopped before a validation that was due
   double first_loss = 0;
   std::deque<double> recent_losses;                                               // the last kMeanSteps

@@ -115,7 +115,7 @@ class Run {
     state_.score = task_.score, state_.identity = task_.identity, state_.settings = task_.settings;
     for (const auto& [what, value] : step_.choices()) state_.choices[what] = value;
     state_.choices[kDeviceChoice] = o_.device_choice;
-    if (state_.validation_interval) state_.validation_samples = validation_samples();
+    if (state_.validation_interval) state_.validation_samples = validation_samples(), state_.validation_data = task_.validation_data;
   }
 
   bool validates() const { return task_.validation || task_.validate; }
@@ -169,12 +169,14 @@ class Run {
       fail(ErrorCode::usage, "[resume] {} was trained with {}, but {} was requested. Use the same, or {}", o_.folder.string(), before, now,
            task_.restart_hint.empty() ? fmt::format("start a new run from its weights with init_from={}", o_.folder.string()) : task_.restart_hint);
     std::vector<std::string> differences;
-    auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now) {
+    auto compare = [&](const std::map<std::string, std::string>& before, const std::map<std::string, std::string>& now, bool complete) {
       for (const auto& [what, value] : now)
-        if (auto it = before.find(what); it == before.end() || it->second != value)
+        if (auto it = before.find(what); it == before.end() ? complete : it->second != value)
           differences.push_back(fmt::format("{} was {}, is now {}", what, it == before.end() ? "not set" : it->second, value));
     };
-    compare(found.settings, task_.settings), compare(found.choices, state_.choices);
+    compare(found.settings, task_.settings, false);  // earlier versions stored fewer settings
+    const bool changed = !differences.empty();       // then choose intervals as for a new run
+    compare(found.choices, state_.choices, true);
     if (auto it = found.choices.find("passes"); it != found.choices.end() && !state_.choices.contains("passes"))
       differences.push_back(fmt::format("passes was {}, is now not set", it->second));
     if (found.draws > kDrawsVersion) differences.push_back(fmt::format("random numbers had version {}, now {}", found.draws, kDrawsVersion));
@@ -182,20 +184,21 @@ class Run {
     const RunState current = state_;
     state_ = found, earlier_seconds_ = found.seconds;
     state_.settings = current.settings, state_.choices = current.choices, state_.score = current.score, state_.finished = false;
-    const bool longer = found.settings != current.settings;  // the settings changed: choose intervals as for a new run
     auto keep = [&](int64_t& stored, int64_t now, bool asked) {
-      if (asked || longer || !stored || !now) stored = now;
+      if (asked || changed || !stored || !now) stored = now;
     };
     keep(state_.validation_interval, current.validation_interval, o_.validation_interval.has_value());
     keep(state_.checkpoint_interval, current.checkpoint_interval, o_.checkpoint_interval.has_value());
     keep(state_.sample_interval, current.sample_interval, o_.sample_interval.has_value());
     if (!validates()) state_.validation_due = false;
-    // Losses over different samples are not comparable.
-    const int64_t before_samples = found.validation_samples;
-    if (current.validation_samples) state_.validation_samples = current.validation_samples;  // else keep the number behind the stored losses
-    if (state_.best_val_loss && before_samples && before_samples != state_.validation_samples) {
-      notice(fmt::format("validation is now on {} and was on {}: the best loss so far, {:.4f} at step {}, no longer counts",
-                         counted(state_.validation_samples, "sample"), before_samples, *state_.best_val_loss, state_.best_step));
+    // Scores over different samples are not comparable. Without a validation now, those of the stored scores are kept.
+    if (current.validation_samples) state_.validation_samples = current.validation_samples;
+    if (!current.validation_data.empty()) state_.validation_data = current.validation_data;
+    const bool other_number = found.validation_samples && found.validation_samples != state_.validation_samples;
+    if (state_.best_score && (other_number || (!found.validation_data.empty() && found.validation_data != state_.validation_data))) {
+      notice(fmt::format("validation is now on {}: the best {} so far, {:.4f} at step {}, no longer counts",
+                         other_number ? fmt::format("{} and was on {}", counted(state_.validation_samples, "sample"), found.validation_samples) : "other data",
+                         found.score.name, *state_.best_score, state_.best_step));
       state_.forget_validations();
     }
     if (state_.best_score && found.score != task_.score) {

@@ -82,10 +82,12 @@ struct TrainerTask {
   using Validate = std::function<std::optional<Validation>(const std::function<bool()>& stop)>;
   Validate validate = {};
   std::vector<std::string> validation_scalars = {};  // names of the scalars that `validate` returns with the loss
+  std::string validation_data = {};                  // identifies it, as other data makes earlier results incomparable; empty: unknown
   Score score = {};                                  // the validation metric that decides what is best
   // Task state other than parameters and moments: saved in every checkpoint and restored with the weights, including on a rollback.
   std::function<std::vector<StateTensor>()> save = {};
   std::function<void(const SafetensorsFile&)> restore = {};
+  std::function<void()> restore_nothing = {};  // for a checkpoint without such state; empty: that is an error
   std::function<std::string()> sample = {};     // text to show
   std::map<std::string, std::string> identity;  // must match when the run is resumed: "vocabulary" -> "65"
   std::map<std::string, std::string> settings;  // should match for a bit-exact resume: "lr" -> "0.001"

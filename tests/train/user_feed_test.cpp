@@ -219,6 +219,58 @@ TEST(UserFeed, RejectsInvalidFeeds) {
   EXPECT_THROW(Data({{{kChoices}}}, std::shared_ptr<Feed>()), Error);
 }
 
+// Its state appears with the first batch; each batch depends on it.
+class Counting : public Feed {
+ public:
+  std::vector<Tensor> next(int64_t step) override {
+    count += float(step + 1), position_ = step + 1;
+    if (step == crash_at) throw std::runtime_error("power cut");
+    return {Tensor({2, 1}, std::vector<float>{count, 1})};
+  }
+  int64_t position() const override { return position_; }
+  void seek(int64_t position) override { position_ = position; }
+  std::map<std::string, Tensor> save() const override {
+    return count > 0 && !silent ? std::map<std::string, Tensor>{{"count", Tensor({1}, std::vector<float>{count})}} : std::map<std::string, Tensor>{};
+  }
+  void restore(const std::map<std::string, Tensor>& state) override {
+    ++(state.empty() ? restored_nothing : restored);
+    if (!state.empty()) count = state.at("count").to_floats()[0];
+  }
+
+  float count = 0;
+  int64_t crash_at = -1, restored = 0, restored_nothing = 0;
+  bool silent = false;
+
+ private:
+  int64_t position_ = 0;
+};
+
+TEST(UserFeed, KeepsAStateThatAppearsLater) {
+  TempFolder folder;
+  auto train = [&](const std::shared_ptr<Counting>& feed, const std::string& out, int64_t steps) {
+    struct One {
+      Tensor w = Tensor::zeros({1, 1});
+      void visit(Visitor& v) { v("w", w); }
+    } net;
+    const Step learn = step(net, sgd({.lr = 1e-3}), [&](Tensor x) { return mse(matmul(x, net.w), x); });
+    Trainer(learn, Data({{{2, 1}}}, feed), {.steps = steps, .out = folder / out, .checkpoint_interval = 2, .show = false}).run();
+    return net.w.to_floats()[0];
+  };
+  const float whole = train(std::make_shared<Counting>(), "whole", 6);
+  const auto first = std::make_shared<Counting>(), second = std::make_shared<Counting>();
+  first->crash_at = 5;
+  EXPECT_THROW(train(first, "cut", 6), std::runtime_error);
+  EXPECT_EQ(train(second, "cut", 6), whole);
+  EXPECT_EQ(second->restored, 1);
+  EXPECT_EQ(second->count, 1 + 2 + 3 + 4 + 5 + 6);
+  // A folder without such a state.
+  const auto silent = std::make_shared<Counting>(), heard = std::make_shared<Counting>();
+  silent->silent = true;
+  train(silent, "silent", 3), train(heard, "silent", 4);
+  EXPECT_EQ(heard->restored_nothing, 1);
+  EXPECT_EQ(heard->restored, 0);
+}
+
 TEST(UserFeed, CountsTheBatchInUseAndTheNextOne) {
   Table table;
   const Data data({{{kChoices}, DType::i64}, {{kChoices}, DType::i64}, {{kChoices, 1 << 18}}}, std::make_shared<Walkers>(table));

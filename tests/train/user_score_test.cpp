@@ -154,6 +154,19 @@ TEST(UserScore, ChangingTheScoreResetsTheBest) {
   EXPECT_EQ(run_state_from(state, "state.json").best_score, r.best_val_loss);
 }
 
+TEST(UserScore, StartsAgainWithOtherValidationData) {
+  TempFolder folder;
+  seed(1);
+  Classifier net;
+  auto train = [&](int64_t steps, uint64_t data) { return Trainer(classify(net), bowl(600, 1), judged(folder / "run", steps), bowl(101, data)).run(); };
+  train(20, 2);
+  train(40, 2);
+  EXPECT_EQ(read_text((folder / "run") + "/log.txt").find("other data"), std::string::npos);
+  const TrainingResult r = train(50, 3);
+  EXPECT_NE(read_text((folder / "run") + "/log.txt").find("validation is now on other data: the best accuracy so far"), std::string::npos);
+  EXPECT_EQ(r.best_score, r.score) << "the only validation on these data";
+}
+
 TEST(UserScore, RejectsInvalidScores) {
   Classifier net;
   const auto trainer = [&](TrainerArgs args, Data validation = bowl(20, 2)) {

@@ -180,6 +180,29 @@ TEST(UserTrainer, RejectsInconsistentArguments) {
   EXPECT_EQ(Trainer(learner(net), points.data(), longer).run().steps, 8);
 }
 
+TEST(UserTrainer, ReportsAChangedOptimizerOnResume) {
+  test::TempFolder folder;
+  const Points points(64);
+  const std::string out = folder / "run";
+  Mlp net;
+  auto train = [&](const Optimizer& optimizer, int64_t steps) {
+    const Step learn = step(net, optimizer, [&net](Tensor x, Tensor t) { return mse(net(x), t); });
+    Trainer(learn, points.data(), {.steps = steps, .rate = RateKind::constant, .out = out, .show = false}).run();
+    return test::read_text(out + "/log.txt");
+  };
+  train(adamw({.lr = 1e-2}), 3);
+  const std::string log = train(adamw({.lr = 1e-2, .beta1 = 0.8, .eps = 1e-6, .decay = 0.5}), 5);
+  for (const char* difference : {"not bit-exact", "beta1 was 0.9, is now 0.8", "eps was 1e-08, is now 1e-06", "weight_decay was 0, is now 0.5"})
+    EXPECT_NE(log.find(difference), std::string::npos) << difference << "\n" << log;
+  try {
+    train(sgd({.lr = 1e-2, .momentum = 0.9}), 7);
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::usage);
+    EXPECT_NE(std::string(error.what()).find("adamw, but sgd was requested"), std::string::npos) << error.what();
+  }
+}
+
 // A mean over the batch cannot be computed in parts: reported when the trainer is created, not at the first validation.
 TEST(UserTrainer, RejectsAValidationSetThatCannotBeSplit) {
   const Points points(60), rest(40, 6), whole(36, 6);

@@ -23,6 +23,11 @@ namespace {
 
 constexpr const char* kRestartHint = "start a new run in another folder with .out";
 
+std::string kind_name(const Optimizer& optimizer) {
+  constexpr const char* names[] = {"adamw", "adam", "sgd"};
+  return names[size_t(optimizer.kind)];
+}
+
 int64_t bytes_of_batch(const BatchSource& source) {
   int64_t bytes = 0;
   for (const Type& t : source.types()) bytes += t.bytes();
@@ -153,6 +158,10 @@ struct Trainer::State final : TaskRun {
     resolve(automatic ? "auto" : name(precision.precision));
     RunPlanner planner(settings, now, *this);
     planner.read_earlier();
+    if (const std::optional<RunState>& earlier = planner.earlier())
+      if (const auto kind = earlier->settings.find("optimizer"); kind != earlier->settings.end() && kind->second != kind_name(model.optimizer()))
+        fail(ErrorCode::usage, "[trainer] {} was trained with the optimizer {}, but {} was requested. Use the same, or {}", args.out, kind->second,
+             kind_name(model.optimizer()), kRestartHint);
     planner.use_precision(precision, !automatic ? kTheProgram : device->backend->host_memory() ? "measured" : "default");
     planner.use_device({std::shared_ptr<void>(), device->backend.get()}, {"device", to_string(device->device), kTheProgram});
     RunNeeds needs;
@@ -182,7 +191,6 @@ struct Trainer::State final : TaskRun {
   }
 
   void describe(RunPlanner& planner) {
-    constexpr std::string_view kinds[] = {"adamw", "adam", "sgd"};
     const Data::State& d = *train_data.state();
     Schedule shown = schedule;
     if (shown.kind == Schedule::Kind::constant) shown.min_lr = shown.lr;
@@ -195,7 +203,7 @@ struct Trainer::State final : TaskRun {
                        : d.tensors.empty() ? "made by a function"
                                            : counted(d.samples(), "sample"),
                        kTheProgram},
-                      {"optimizer", std::string(kinds[size_t(model.optimizer().kind)]), kTheProgram}},
+                      {"optimizer", kind_name(model.optimizer()), kTheProgram}},
                      {"batch", fmt::format("{}", batch), args.batch > 0 ? kTheProgram : "default"}, std::move(last));
   }
 
@@ -217,7 +225,8 @@ struct Trainer::State final : TaskRun {
       };
     if (Feed* feed = train_data.state()->feed.get()) {
       t.feed = std::make_shared<CheckedFeed>(*feed, specs, args.seed);
-      if (!feed->save().empty()) t.save = [feed] { return state_of(*feed); }, t.restore = [feed](const SafetensorsFile& file) { restore_state(*feed, file); };
+      t.save = [feed] { return state_of(*feed); }, t.restore = [feed](const SafetensorsFile& file) { restore_state(*feed, file); };
+      t.restore_nothing = [feed] { feed->restore({}); };
     } else {
       t.feed = data_feed(*source, *step, trainer);
     }
@@ -234,9 +243,14 @@ struct Trainer::State final : TaskRun {
     for (const Parameter& p : parameters) names += fmt::format("{}{}{}", names.empty() ? "" : ", ", p.name, to_string(p.shape));
     t.identity = {{"parameters", names}, {"data", identity(train_data)}};
     t.restart_hint = kRestartHint;
+    if (validation_source) t.validation_data = identity(validation_data);
+    const Optimizer& o = model.optimizer();
     t.settings = {{"steps", fmt::format("{}", args.steps)}, {"lr", fmt::format("{}", schedule.lr)},     {"min_lr", fmt::format("{}", schedule.min_lr)},
                   {"rate", std::string(name(args.rate))},   {"warmup", fmt::format("{}", args.warmup)}, {"clip", fmt::format("{}", args.clip)},
-                  {"seed", fmt::format("{}", args.seed)}};
+                  {"seed", fmt::format("{}", args.seed)},   {"optimizer", kind_name(o)}};
+    for (const auto& [name, value] : {std::pair("beta1", o.beta1), {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.decay}, {"momentum", o.momentum}})
+      t.settings[name] = fmt::format("{}", value);
+    t.settings["nesterov"] = o.nesterov ? "true" : "false";
     return t;
   }
 
