@@ -102,8 +102,8 @@ struct TrainingResult {
 
   int64_t steps = 0, skipped = 0;                 // attempted, over all parts of a resumed run
   double train_loss = 0;                          // mean over the last steps
-  std::optional<double> best_score, score;        // best and last validation score
-  std::optional<double> best_val_loss, val_loss;  // losses of the same two validations
+  std::optional<double> best_score, score;        // best and last validation score; empty: none, or not finite
+  std::optional<double> best_val_loss, val_loss;  // losses of the same two validations: the first is the loss at the best score
   double seconds = 0, samples_s = 0;              // of this part, wall-clock, including all waits
   double compute_samples_s = 0;                   // counting only time spent in steps
   int64_t planned_bytes = 0, peak_bytes = 0;

@@ -109,7 +109,7 @@ void CheckpointWriter::save(bool best, bool later) {
 
 void CheckpointWriter::add_task_state(CheckpointContent& content) const {
   const auto state = std::make_shared<const std::vector<StateTensor>>(task_.save());
-  if (state->empty()) return;
+  if (state->empty() && task_.restore_nothing) return;
   std::vector<SafetensorView>& views = content.tensors[kTaskFile];
   for (const StateTensor& t : *state) {
     SafetensorView& view = views.emplace_back();

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "train/score_json.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 namespace {
@@ -60,7 +61,7 @@ void read_metrics(ExperimentRun& run) {
     const std::optional<double> at = number(row, "step"), loss = number(row, "loss"), validation = number(row, "val_loss");
     if (!at || *at < 0 || *at > 1e15) continue;
     const int64_t step = int64_t(*at);
-    if (loss) add_point(run.train, step, *loss);
+    if (const auto applied = row.find("applied"); loss && (applied == row.end() || *applied != false)) add_point(run.train, step, *loss);
     if (validation) add_point(run.validation, step, *validation);
     if (const auto score = row.find("score"); score != row.end()) add_score(run, step, *score);
     if (const auto speed = number(row, "tokens_s")) run.tokens_s = speed;
@@ -79,18 +80,27 @@ void read_training_scores(ExperimentRun& run) {
   }
 }
 
-// Fills in the results of a run that has not ended, as if it ended now.
+// Fills in the results of a run that has not ended, as the training loop would if it ended now.
 void conclude(ExperimentRun& run) {
-  constexpr size_t kLast = 10;
   if (!run.train.empty()) {
-    const size_t count = std::min(kLast, run.train.size());
+    const size_t count = std::min(kMeanSteps, run.train.size());
     double sum = 0;
     for (size_t i = run.train.size() - count; i < run.train.size(); ++i) sum += run.train[i].second;
     run.final_train_loss = sum / double(count);
   }
-  for (const auto& [step, loss] : run.validation) run.best_val_loss = std::min(run.best_val_loss.value_or(loss), loss);
-  for (const auto& [step, value] : run.scores)
-    if (!run.best_score || run.score.better(value, *run.best_score)) run.best_score = value;
+  if (run.scores.empty())
+    for (const auto& [step, loss] : run.validation) run.best_val_loss = std::min(run.best_val_loss.value_or(loss), loss);
+  for (const auto& [step, value] : run.scores) {
+    if (run.best_score && !run.score.better(value, *run.best_score)) continue;
+    run.best_score = value, run.best_val_loss.reset();
+    for (const auto& [at, loss] : run.validation)
+      if (at == step) run.best_val_loss = loss;
+  }
+}
+
+void read_unit(ExperimentRun& run) {
+  std::ifstream file(run.folder / "plan.json");
+  if (const std::string unit = word(Document::parse(file, nullptr, false), "unit"); !unit.empty()) run.unit = unit;
 }
 
 void read_summary(ExperimentRun& run) {
@@ -104,6 +114,7 @@ void read_summary(ExperimentRun& run) {
   }
   run.end = word(j, "end"), run.device = word(j, "device"), run.precision = word(j, "precision");
   if (run.end.empty()) run.end = "finished";
+  if (const std::string unit = word(j, "unit"); !unit.empty()) run.unit = unit;
   if (const auto steps = number(j, "steps")) run.steps = int64_t(*steps);
   for (auto& [key, place] : {std::pair("final_train_loss", &run.final_train_loss),
                              {"best_val_loss", &run.best_val_loss},
@@ -148,6 +159,7 @@ ExperimentRun read_experiment_run(const fs::path& folder, const std::string& dat
   read_metrics(run);
   if (!run.score.is_loss()) read_training_scores(run);
   conclude(run);
+  read_unit(run);
   read_summary(run);
   return run;
 }

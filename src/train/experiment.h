@@ -22,10 +22,10 @@ struct ExperimentRun {
   std::string dataset;
   std::string end;  // finished, interrupted, …; empty: still running, or killed
   int64_t steps = 0;
-  std::optional<double> final_train_loss, best_val_loss, seconds, tokens_s, sampled_tokens_s;
-  Score score;  // the run's validation metric
+  std::optional<double> final_train_loss, best_val_loss, seconds, tokens_s, sampled_tokens_s;  // best_val_loss: at the best score
+  Score score;                                                                                 // the run's validation metric
   std::optional<double> best_score;
-  std::string device, precision;
+  std::string device, precision, unit = "tokens";  // unit: what tokens_s counts; older folders do not say
   LossPoints train, validation;
   LossPoints train_score, scores;  // of training steps and of validations; empty if the score is the loss
   std::string damage;              // what is damaged in its summary, one line; empty: nothing

@@ -78,7 +78,7 @@ std::string plan_json(const PlannedRun& run) {
   std::vector<std::string> notices = run.notices;
   if (!run.fallback.empty()) notices.insert(notices.begin(), run.fallback);
   j["decisions"] = decisions_json(run.decisions), j["notices"] = notices;
-  j["parameters"] = run.parameter_count();
+  j["parameters"] = run.parameter_count(), j["unit"] = run.unit;
   j["budget_bytes"] = run.budget.bytes, j["budget_reason"] = run.budget.reason, j["planned_bytes"] = run.planned_bytes, j["memory"] = memory_json(run.memory);
   if (!run.host_memory.empty()) j["host_planned_bytes"] = run.host_planned_bytes, j["host_memory"] = memory_json(run.host_memory);
   j["programs"] = programs, j["largest"] = largest, j["choices"] = plan.choices.words();

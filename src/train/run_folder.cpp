@@ -207,6 +207,7 @@ RunResult train_in_folder(TaskRun& run, const config::Resolved& settings, const 
     };
   }
   Outputs outputs(views);
+  if (lock && !lock->problem().empty()) outputs.on_notice(lock->problem());
   if (!run.fallback.empty()) outputs.on_notice(run.fallback);
   outputs.begin(run.decisions);
   for (const std::string& notice : run.notices) outputs.on_notice(notice);

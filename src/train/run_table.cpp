@@ -36,14 +36,14 @@ std::string state_cell(const RunGroup& group) {
   return fmt::format("{}/{} finished", finished, group.runs.size());
 }
 
-std::vector<std::string> cells(const RunGroup& group) {
+std::vector<std::string> cells(const RunGroup& group, bool with_unit) {
   const MeanError seconds = mean_error(group.values(&ExperimentRun::seconds)), speed = mean_error(group.values(&ExperimentRun::tokens_s));
   const ExperimentRun& first = group.runs.front();
   return {group.name,
           std::to_string(first.steps),
           loss_cell(group, &ExperimentRun::final_train_loss),
           loss_cell(group, group.score().is_loss() ? &ExperimentRun::best_val_loss : &ExperimentRun::best_score),
-          speed.count ? count_text(speed.mean) : "-",
+          speed.count ? count_text(speed.mean) + (with_unit ? " " + first.unit : "") : "-",
           seconds.count ? clock_text(seconds.mean) : "-",
           std::to_string(group.runs.size()),
           state_cell(group),
@@ -75,8 +75,11 @@ int narrowest_name(std::span<const std::vector<std::string>> rows, int full) {
 std::string run_table(std::span<const RunGroup> groups, int width) {
   constexpr int kGap = 2;
   constexpr size_t kSeeds = 6;
-  std::vector<std::vector<std::string>> rows = {{"run", "steps", "train loss", best_heading(groups), "tokens/s", "time", "seeds", "state", "device"}};
-  for (const RunGroup& group : groups) rows.push_back(cells(group));
+  const std::string unit = groups.empty() ? "" : groups[0].runs.front().unit;
+  const bool same_unit = std::all_of(groups.begin(), groups.end(), [&](const RunGroup& group) { return group.runs.front().unit == unit; });
+  std::vector<std::vector<std::string>> rows = {
+      {"run", "steps", "train loss", best_heading(groups), same_unit ? unit + "/s" : "per second", "time", "seeds", "state", "device"}};
+  for (const RunGroup& group : groups) rows.push_back(cells(group, !same_unit));
   const bool single = std::all_of(groups.begin(), groups.end(), [](const RunGroup& group) { return group.runs.size() == 1; });
   if (single)
     for (auto& row : rows) row.erase(row.begin() + kSeeds);
@@ -128,6 +131,7 @@ nlohmann::ordered_json run_document(std::span<const RunGroup> groups) {
     if (!group.score().is_loss()) row["score"] = to_json(group.score()), add("best_score", &ExperimentRun::best_score);
     add("seconds", &ExperimentRun::seconds);
     add("tokens_s", &ExperimentRun::tokens_s);
+    row["unit"] = group.runs.front().unit;
     row["device"] = group.runs.front().device, row["precision"] = group.runs.front().precision;
     rows.push_back(std::move(row));
   }

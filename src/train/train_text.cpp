@@ -124,7 +124,9 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
   if (o.best_score && !o.score.is_loss())
     out.add("score", fmt::format("validation {} {} at step {}, the {} of all; {} at the end", o.score.name, score_text(o.score, *o.best_score),
                                  grouped(o.best_step), o.score.higher_is_better ? "highest" : "lowest", score_text(o.score, o.final_score.value_or(NAN))));
-  if (o.best_val_loss) line = fmt::format("validation {} at step {}, {}", number_text(*o.best_val_loss), grouped(o.best_step), line);
+  if (o.best_val_loss)
+    line = fmt::format("validation {} at {}step {}, {}", number_text(*o.best_val_loss), o.score.is_loss() ? "" : fmt::format("the best {}, ", o.score.name),
+                       grouped(o.best_step), line);
   out.add("loss", line);
   if (losses.size() > 1) {
     const std::string from = number_text(losses.front()), to = number_text(losses.back());
@@ -327,7 +329,7 @@ std::string summary_text(const RunSummary& s, std::span<const double> losses, co
 nlohmann::ordered_json summary_json(const RunSummary& s) {
   const Outcome& o = s.outcome;
   nlohmann::ordered_json j;
-  j["what"] = s.what, j["end"] = name(o.end), j["reason"] = o.reason;
+  j["what"] = s.what, j["unit"] = s.unit, j["end"] = name(o.end), j["reason"] = o.reason;
   j["state_lost_since"] = o.state_lost_since ? nlohmann::ordered_json(*o.state_lost_since) : nlohmann::ordered_json();
   j["best_val_loss"] = o.best_val_loss ? nlohmann::ordered_json(*o.best_val_loss) : nlohmann::ordered_json();
   j["best_step"] = o.best_step;

@@ -67,8 +67,9 @@ void TerminalView::end(const RunSummary& summary) {
   std::string text = "\n" + summary_text(summary, curve_.points(), style());
   if (!screen_.live) {  // lines that scripts look for; the last one is about samples
     const Outcome& o = summary.outcome;
-    if (o.best_val_loss) text += fmt::format("\nBest validation loss: {:.4f}", *o.best_val_loss);
     if (o.best_score && !o.score.is_loss()) text += fmt::format("\nBest validation {}: {}", o.score.name, score_text(o.score, *o.best_score));
+    const std::string loss = o.score.is_loss() ? "Best validation loss" : fmt::format("Validation loss at the best {}", o.score.name);
+    if (o.best_val_loss) text += fmt::format("\n{}: {:.4f}", loss, *o.best_val_loss);
     text += fmt::format("\nTotal train time: {:.2f} mins\n", o.seconds / 60);
     if (summary.sampled_tokens_s > 0) text += fmt::format("Average tokens per second: {:.2f}\n", summary.sampled_tokens_s);
   }

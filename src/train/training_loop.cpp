@@ -64,6 +64,7 @@ class Run {
     else if (saves() && !checkpoints_.empty())
       fail(ErrorCode::usage, "[train] {} already contains a run; {}", o_.folder.string(),
            task_.restart_hint.empty() ? "continue it with --resume, or choose another folder with --out DIR" : task_.restart_hint);
+    if (lock_ && !lock_->problem().empty()) notice(lock_->problem());
     if (o_.accepted) o_.accepted();
     rows_.open(o_.folder.empty() ? std::filesystem::path{} : o_.folder / "metrics.jsonl", o_.resume ? state_.step.attempted : -1);
     if (!o_.resume) save(false);  // so that the run can roll back before its first regular checkpoint
@@ -473,7 +474,7 @@ class Run {
       sum += losses.sum, count += losses.count;
       for (size_t k = 0; k < scalars.size(); ++k) scalars[k].sum += losses.scalars[k].sum, scalars[k].count += losses.scalars[k].count;
     }
-    Validation v{count > 0 ? sum / count : 0, {}};
+    Validation v{count > 0 ? sum / count : NAN, {}};
     for (size_t k = 0; k < scalars.size(); ++k) v.scalars[k] = scalars[k].sum / scalars[k].count;
     return v;
   }
@@ -488,9 +489,9 @@ class Run {
     r.step = state_.step.attempted, r.loss = v->loss, r.scalars = v->scalars, r.scalar_names = validation_scalars();
     r.score = task_.score, r.value = score_at_ ? v->scalars[*score_at_] : v->loss;
     r.best = std::isfinite(r.value) && (!state_.best_score || task_.score.better(r.value, *state_.best_score));
-    const std::optional<double> loss = std::isfinite(r.loss) ? std::optional(r.loss) : std::nullopt;
-    if (loss) state_.final_val_loss = loss;
-    if (std::isfinite(r.value)) state_.final_score = r.value;
+    const auto if_finite = [](double value) { return std::isfinite(value) ? std::optional(value) : std::nullopt; };
+    const std::optional<double> loss = state_.final_val_loss = if_finite(r.loss);
+    state_.final_score = if_finite(r.value);
     if (r.best) state_.best_score = r.value, state_.best_val_loss = loss, state_.best_step = r.step;
     r.seconds = std::chrono::duration<double>(leave(Phase::validation, start) - start).count();
     flush_reports();
@@ -517,7 +518,11 @@ class Run {
       rows_.flush();
     }
     if (rows_.waiting()) notice("the last metrics could not be written and are lost");
-    if (!ended_) out_.reason = o_.schedule.steps == 1 ? "its only step is done" : fmt::format("all {} steps done", o_.schedule.steps);
+    const int64_t done = state_.step.attempted, steps = o_.schedule.steps;
+    if (!ended_)
+      out_.reason = done > steps ? fmt::format("{} steps are done, {} are requested", done, steps)
+                    : steps == 1 ? "its only step is done"
+                                 : fmt::format("all {} steps done", steps);
     out_.steps = state_.step.attempted, out_.skipped = guards_.skipped(), out_.roll_backs = guards_.roll_backs();
     out_.first_loss = state_.first_loss, out_.final_train_loss = state_.final_train_loss();
     out_.score = task_.score, out_.best_score = state_.best_score, out_.final_score = state_.final_score;

@@ -87,7 +87,7 @@ struct TrainerTask {
   // Task state other than parameters and moments: saved in every checkpoint and restored with the weights, including on a rollback.
   std::function<std::vector<StateTensor>()> save = {};
   std::function<void(const SafetensorsFile&)> restore = {};
-  std::function<void()> restore_nothing = {};  // for a checkpoint without such state; empty: that is an error
+  std::function<void()> restore_nothing = {};   // for a checkpoint without such state; empty: that is an error
   std::function<std::string()> sample = {};     // text to show
   std::map<std::string, std::string> identity;  // must match when the run is resumed: "vocabulary" -> "65"
   std::map<std::string, std::string> settings;  // should match for a bit-exact resume: "lr" -> "0.001"
@@ -149,7 +149,7 @@ struct Outcome {
   double first_loss = 0, final_train_loss = 0;  // final_train_loss: mean over the last kMeanSteps steps
   Score score;
   std::optional<double> best_score, final_score;        // from validations
-  std::optional<double> best_val_loss, final_val_loss;  // of the same validations
+  std::optional<double> best_val_loss, final_val_loss;  // of the same validations: the first is the loss at the best score
   int64_t best_step = 0;
   double seconds = 0;                             // over all parts
   double earlier_seconds = 0;                     // of the parts before this one

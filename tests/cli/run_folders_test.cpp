@@ -107,6 +107,7 @@ TEST(RunFolders, OfUserModelsResumeBitForBit) {
   const Answer answer = train_own(self, self / "trainer");
   ASSERT_EQ(answer.code, 0) << answer.all();
   EXPECT_FALSE(answer.says("not bit-exact")) << answer.all();
+  EXPECT_EQ(read_text(self / "trainer/log.txt").find("not bit-exact"), std::string::npos) << "settings that it did not store yet are unknown, not changed";
   expect_as_stored("trainer", self);
 }
 

@@ -469,7 +469,16 @@ TEST(Checkpoint, ReportsErrors) {
   EXPECT_TRUE(has(error_of([&] { newest(CheckpointStore(folder / "file")); }), "check that it is a folder"));
 
   prepare(folder / "c");
+  static int calls = 0;
+  const auto unprotected = FolderLock::take(folder / "c", [](int, int) {
+    errno = calls++ < 2 ? EINTR : ENOLCK;
+    return -1;
+  });
+  EXPECT_EQ(calls, 3);
+  ASSERT_TRUE(unprotected);
+  EXPECT_NE(unprotected->problem().find("cannot be locked (No locks available)"), std::string::npos) << unprotected->problem();
   const auto held = FolderLock::take(folder / "c");
+  EXPECT_TRUE(held && held->problem().empty());
   EXPECT_TRUE(held && !FolderLock::take(folder / "c"));
   EXPECT_TRUE(has(error_of([&] { CheckpointStore(folder / "c").save(StoredSample(30).content); }), "another process"));
   expect_holds(newest(CheckpointStore(folder / "c")), 20);

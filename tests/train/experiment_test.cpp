@@ -52,6 +52,37 @@ TEST(Experiment, MeanAndErrorOfTheMean) {
   EXPECT_DOUBLE_EQ(mean_error(three).error, std::sqrt((4.0 + 1 + 9) / 2 / 3));
 }
 
+// As at the end of a run: the loss at the best score, and only steps that changed the weights.
+TEST(Experiment, AnUnfinishedRunIsJudgedByItsScore) {
+  const test::TempFolder folder;
+  const fs::path root = folder.path();
+  std::string rows = R"({"step":1,"loss":3})"
+                     "\n"
+                     R"({"step":2,"loss":90,"applied":false})"
+                     "\n";
+  const nlohmann::json accuracy = {{"name", "accuracy"}, {"unit", ""}, {"higher_is_better", true}};
+  for (const auto& [step, loss, value] : {std::tuple(1, 0.5, 0.9), {2, 0.4, 0.8}}) {
+    nlohmann::json row = {{"step", step}, {"val_loss", loss}, {"score", accuracy}};
+    row["score"]["value"] = value;
+    rows += row.dump() + "\n";
+  }
+  write(root / "metrics.jsonl", rows);
+  write(root / "plan.json", R"({"unit": "samples"})");
+  const ExperimentRun run = read_experiment_run(root);
+  EXPECT_EQ(run.best_score, 0.9);
+  EXPECT_EQ(run.best_val_loss, 0.5);
+  EXPECT_EQ(run.final_train_loss, 3);
+  EXPECT_EQ(run.unit, "samples");
+  ExperimentRun other = run;
+  other.tokens_s = 2000, other.folder = "other";
+  const std::string same = run_table(group_seeds({run, other}), 200);
+  EXPECT_NE(same.find("samples/s"), std::string::npos) << same;
+  other.unit = "tokens";
+  const std::string mixed = run_table(group_seeds({run, other}), 200);
+  EXPECT_NE(mixed.find("2.00k tokens"), std::string::npos) << mixed;
+  EXPECT_EQ(run_document(group_seeds({run}))["runs"][0]["unit"], "samples");
+}
+
 TEST(Experiment, FinalInfoHasMeansAndErrors) {
   ExperimentRun a, b, c;
   a.dataset = b.dataset = "shakespeare_char", c.dataset = "enwik8";
@@ -101,7 +132,9 @@ TEST(Experiment, AnUnfinishedRunIsReadFromItsMetrics) {
   EXPECT_EQ(run.steps, 41);
   EXPECT_EQ(run.train.size(), 40u);
   EXPECT_DOUBLE_EQ(*run.best_val_loss, 1.1 + 8.0 / 40);
-  EXPECT_NEAR(*run.final_train_loss, 1.2, 0.05);
+  double sum = 0;
+  for (int i = 1; i <= 40; ++i) sum += 1 + 8.0 / i;
+  EXPECT_NEAR(*run.final_train_loss, sum / 40, 1e-9) << "the mean of up to 50 steps, as at the end";
   EXPECT_FALSE(run.seconds);
 }
 

@@ -64,7 +64,8 @@ TEST(MemoryPlan, StaysWithinTheBudget) {
   default_team();
   settings.replace("memory", std::to_string(resident_bytes() + 200 * kMegabyte), "test");
   PlannedRun run;
-  const RunOptions options{.measure = false};
+  RunOptions options;
+  options.measure = false;
   RunPlanner planner(settings, options, run);
   planner.use_device({std::shared_ptr<void>(), &default_backend()}, {"device", "cpu", "test"});
   StepModel model;

@@ -100,6 +100,9 @@ TEST(UserFeed, LearnsWithTheCurrentWeights) {
   EXPECT_NE(read_text((folder / "run") + "/score.svg").find("exits [%]"), std::string::npos);
   EXPECT_NE(read_text((folder / "run") + "/log.txt").find("exits 100.0000 %"), std::string::npos);
   EXPECT_EQ(read_text((folder / "run") + "/log.txt").find("val loss"), std::string::npos);
+  const nlohmann::json summary = nlohmann::json::parse(read_text((folder / "run") + "/summary.json"));
+  EXPECT_GT(summary["data_wait_seconds"], 0) << "steps wait while the feed collects";
+  EXPECT_EQ(summary["unit"], "samples");
 }
 
 TEST(UserFeed, ResumesBitForBit) {
@@ -274,7 +277,9 @@ TEST(UserFeed, KeepsAStateThatAppearsLater) {
 TEST(UserFeed, CountsTheBatchInUseAndTheNextOne) {
   Table table;
   const Data data({{{kChoices}, DType::i64}, {{kChoices}, DType::i64}, {{kChoices, 1 << 18}}}, std::make_shared<Walkers>(table));
-  const Step learn = step(table, adam({.lr = 5e-2}), [&](const std::vector<Tensor>& batch) { return mse(take(table.logits, batch[0]), sum(batch[2]) * 1e-9); });
+  const Step learn = step(table, adam({.lr = 5e-2}), [&](const std::vector<Tensor>& batch) {
+    return Loss{sum(take(table.logits, batch[0])) + sum(batch[2]) * 1e-9, full({}, double(batch[0].shape()[0]))};
+  });
   const std::string plan = Trainer(learn, data, {.steps = 1, .show = false}).plan();
   const size_t line = plan.find("batches ahead");
   ASSERT_NE(line, std::string::npos) << plan;

@@ -113,6 +113,19 @@ TEST(UserScore, TheHighestAccuracyIsTheBest) {
   const MetricsRow summary = MetricsRow::parse(read_text((folder / "run") + "/summary.json"));
   EXPECT_EQ(summary["best_score"], *r.best_score);
   EXPECT_EQ(summary["score"]["name"], "accuracy");
+  const std::string log = read_text((folder / "run") + "/log.txt");
+  EXPECT_NE(log.find("\nValidation loss at the best accuracy: "), std::string::npos) << log;
+  EXPECT_EQ(log.find("Best validation loss"), std::string::npos) << log;
+  EXPECT_NE(log.find(" at the best accuracy, step "), std::string::npos) << log;
+  // The metrics alone say the same.
+  const ExperimentRun ended = read_experiment_run(folder / "run");
+  std::filesystem::rename(folder / "run/summary.json", folder / "summary.json");
+  const ExperimentRun unfinished = read_experiment_run(folder / "run");
+  std::filesystem::rename(folder / "summary.json", folder / "run/summary.json");
+  EXPECT_EQ(unfinished.best_score, ended.best_score);
+  EXPECT_NEAR(*unfinished.best_val_loss, *ended.best_val_loss, 1e-9);
+  EXPECT_NEAR(*unfinished.final_train_loss, *ended.final_train_loss, 1e-6);
+  EXPECT_EQ(unfinished.unit, "samples");
 
   ASSERT_EQ(samples.size(), 3u);  // at steps 25, 50 and 60
   EXPECT_NE(samples[0], samples[2]) << "of the weights as they are";
@@ -167,6 +180,32 @@ TEST(UserScore, StartsAgainWithOtherValidationData) {
   EXPECT_EQ(r.best_score, r.score) << "the only validation on these data";
 }
 
+TEST(UserScore, TheLastScoreIsThatOfTheLastValidation) {
+  Classifier net;
+  int calls = 0;
+  TrainerArgs args{.steps = 20, .batch = 16, .validation_interval = 10, .show = false, .score = kAccuracy};
+  args.validate = [&] { return calls++ ? NAN : 0.5; };
+  const TrainingResult r = Trainer(classify(net), bowl(64, 1), args).run();
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(r.best_score, 0.5);
+  EXPECT_FALSE(r.score) << *r.score;
+}
+
+// A validation that counts nothing has no loss, and reaches no target.
+TEST(UserScore, AnEmptyValidationHasNoLoss) {
+  Classifier net;
+  const Step learn = step(
+      net, adamw({.lr = 1e-2}), [&](Tensor x, Tensor t) { return cross_entropy(net(x), t); },
+      [&](Tensor x, Tensor) {
+        return Loss{sum(net(x)) * 0.0, sum(x) * 0.0};
+      });
+  TrainerArgs args{.steps = 4, .batch = 16, .validation_interval = 2, .show = false};
+  args.target = 0.5;
+  const TrainingResult r = Trainer(learn, bowl(64, 1), args, bowl(32, 2)).run();
+  EXPECT_EQ(r.end, TrainingResult::End::finished) << r.reason;
+  EXPECT_FALSE(r.best_score || r.val_loss);
+}
+
 TEST(UserScore, RejectsInvalidScores) {
   Classifier net;
   const auto trainer = [&](TrainerArgs args, Data validation = bowl(20, 2)) {
@@ -182,6 +221,13 @@ TEST(UserScore, RejectsInvalidScores) {
   args = {.steps = 2, .batch = 16, .show = false};
   args.target = NAN;
   EXPECT_EQ(trainer(args), ErrorCode::value);
+  args.target = 0.5;
+  EXPECT_EQ(trainer(args, {}), ErrorCode::usage) << "nothing could reach it";
+  for (int64_t TrainerArgs::*interval : {&TrainerArgs::validation_interval, &TrainerArgs::checkpoint_interval, &TrainerArgs::sample_interval}) {
+    args = {.steps = 2, .batch = 16, .show = false};
+    args.*interval = -1;
+    EXPECT_EQ(trainer(args), ErrorCode::value);
+  }
 }
 
 TEST(UserPrecision, AppliesToProducts) {

@@ -176,8 +176,22 @@ TEST(UserTrainer, RejectsInconsistentArguments) {
   EXPECT_EQ(code_of([&] { Trainer(learner(net), points.data(), {.show = false}, Data({Tensor({4, 3}, std::vector<float>(12))})); }), ErrorCode::shape);
   EXPECT_EQ(code_of([&] { Data({Tensor({4, 1}, std::vector<float>(4)), Tensor({5, 1}, std::vector<float>(5))}); }), ErrorCode::shape);
   EXPECT_EQ(code_of([&] { load_weights(net, folder / "nothing"); }), ErrorCode::io);
-  // With the same data, more steps continue the run.
+  // With the same data, more steps continue the run, and fewer find it finished.
   EXPECT_EQ(Trainer(learner(net), points.data(), longer).run().steps, 8);
+  const TrainingResult done = Trainer(learner(net), points.data(), args).run();
+  EXPECT_EQ(done.steps, 8);
+  EXPECT_EQ(done.reason, "8 steps are done, 5 are requested");
+}
+
+TEST(UserTrainer, KeepsEverySeedInItsSettings) {
+  test::TempFolder folder;
+  Mlp net;
+  for (const uint64_t seed : {uint64_t(1) << 53, (uint64_t(1) << 53) + 1, ~uint64_t(0)}) {
+    const std::string out = folder / std::to_string(seed);
+    Trainer(learner(net), Points(16).data(), {.steps = 1, .batch = 8, .seed = seed, .out = out, .show = false}).run();
+    const std::string settings = test::read_text(out + "/config.yaml");
+    EXPECT_NE(settings.find("\nseed: " + std::to_string(seed) + "  # the program\n"), std::string::npos) << settings;
+  }
 }
 
 TEST(UserTrainer, ReportsAChangedOptimizerOnResume) {
@@ -343,21 +357,26 @@ struct Square {
 // Weights, gradients and moments are counted once, and allocated when the run starts.
 TEST(UserTrainer, TakesThePlannedMemoryForLargeWeights) {
   if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
-  Square net;
-  const Step learn = step(net, adamw({.lr = 1e-3}), [&net](Tensor x) { return mse(matmul(x, net.w), full({1, 5120}, 1)); });
   const Data data = {full({1, 4096}, 0.5) + 0.0};
-  TrainerArgs args{.steps = 2, .show = false};
-  Trainer(learn, data, args);  // the first one on a machine measures it
-  Trainer trainer(learn, data, args);
-  const bool own_peak = bool(std::ofstream("/proc/self/clear_refs") << 5 << std::flush);
-  const TrainingResult r = trainer.run();
-  ASSERT_GT(trainer.planned_bytes(), int64_t(320) << 20);
-  const double used = double(r.peak_bytes) / double(own_peak ? trainer.planned_bytes() : r.planned_bytes);
-  EXPECT_GE(used, 0.97) << trainer.plan();
-  EXPECT_LE(used, 1.0) << trainer.plan();
+  auto trainer = [&](Square& net, const std::string& memory) {
+    const Step learn = step(net, adamw({.lr = 1e-3}), [&net](Tensor x) { return mse(matmul(x, net.w), full({x.shape()[0], 5120}, 1)); });
+    return Trainer(learn, data, {.steps = 2, .memory = memory, .show = false});
+  };
+  int64_t planned = 0;
+  {
+    Square net;
+    trainer(net, "auto");  // the first one on a machine measures it
+    Trainer second = trainer(net, "auto");
+    const bool own_peak = bool(std::ofstream("/proc/self/clear_refs") << 5 << std::flush);
+    const TrainingResult r = second.run();
+    planned = second.planned_bytes();
+    ASSERT_GT(planned, int64_t(320) << 20);
+    const double used = double(r.peak_bytes) / double(own_peak ? planned : r.planned_bytes);
+    EXPECT_GE(used, 0.97) << second.plan();
+    EXPECT_LE(used, 1.0) << second.plan();
+  }
   Square again;
-  args.memory = std::to_string(trainer.planned_bytes() + (int64_t(400) << 20));  // this process still holds the first step
-  EXPECT_NO_THROW(Trainer(step(again, adamw({.lr = 1e-3}), [&](Tensor x) { return mse(matmul(x, again.w), full({1, 5120}, 1)); }), data, args));
+  EXPECT_NO_THROW(trainer(again, std::to_string(planned + (int64_t(100) << 20))));  // the process still holds the first weights
 }
 
 TEST(UserData, VisitsEverySampleOncePerEpoch) {

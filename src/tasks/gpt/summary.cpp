@@ -30,8 +30,8 @@ void GptRun::add_to_summary(RunSummary& s) const {
   if (s.folder.empty()) return;
   const std::string folder = shell_word(s.folder.string());
   const bool diverged = outcome.end == Outcome::End::diverged;
-  if (!diverged) s.files.push_back({"model/", "the weights, in Hugging Face's GPT-2 form if possible"});
-  if (trainer.keep_checkpoints) s.files.push_back({"checkpoints/", "to resume from"});
+  if (!diverged) s.files.push_back({"model/", "the last weights, in Hugging Face's GPT-2 form if possible"});
+  if (trainer.keep_checkpoints) s.files.push_back({"checkpoints/", "to resume from, and the best weights"});
   s.files.insert(s.files.end(), {{"metrics.jsonl", "every step"}, {"train_loss.svg", "and val_loss.svg: losses as pictures"}, {"summary.json", "this"}});
   if (diverged) {
     s.next.push_back({fmt::format("ridge train gpt --config {} --no-resume --out {} lr={:g} min_lr=auto", shell_word((s.folder / "config.yaml").string()),

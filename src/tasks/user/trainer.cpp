@@ -1,5 +1,6 @@
 // The task behind ridge::Trainer: a user's model and data as a TaskRun.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -23,6 +24,8 @@ namespace {
 
 constexpr const char* kRestartHint = "start a new run in another folder with .out";
 
+constexpr uint64_t kLargestSeed = uint64_t(1) << 53;  // settings hold no larger whole number
+
 std::string kind_name(const Optimizer& optimizer) {
   constexpr const char* names[] = {"adamw", "adam", "sgd"};
   return names[size_t(optimizer.kind)];
@@ -42,11 +45,14 @@ class CheckedFeed : public BatchFeed {
  public:
   CheckedFeed(Feed& feed, std::vector<BatchSpec> specs, uint64_t seed) : feed_(feed), specs_(std::move(specs)), seed_(seed) {}
   Batch next(int64_t step) override {
+    const auto start = std::chrono::steady_clock::now();
     const detail::DrawsOfHook draws(seed_, step, detail::DrawsOfHook::Purpose::batch);
     const int64_t before = feed_.position();
     batch_ = feed_.next(step), data_ = batch_data(batch_, specs_);
+    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {before, {data_.data(), batch_.size()}};
   }
+  double waited_seconds() const override { return waited_; }  // no step runs meanwhile
   int64_t position() const override { return feed_.position(); }
   void seek(int64_t position, const std::vector<int64_t>&) override { feed_.seek(position); }
   bool on_policy() const override { return true; }
@@ -57,6 +63,7 @@ class CheckedFeed : public BatchFeed {
   uint64_t seed_;
   std::vector<Tensor> batch_;
   std::array<const void*, kMaxBatchTensors> data_ = {};
+  double waited_ = 0;
 };
 
 std::vector<StateTensor> state_of(const Feed& feed) {
@@ -116,6 +123,12 @@ struct Trainer::State final : TaskRun {
            args.score.name);
     if (args.validate && validation_data.state())
       fail(ErrorCode::usage, "[trainer] there are both validation data and a function that validates; give one of them");
+    if (args.target && !validation_data.state() && !args.validate)
+      fail(ErrorCode::usage, "[trainer] the target {} needs validation data, and there is none; pass it as the last argument, or set .validate", *args.target);
+    for (const auto& [name, interval] : {std::pair("validation_interval", args.validation_interval),
+                                         {"checkpoint_interval", args.checkpoint_interval},
+                                         {"sample_interval", args.sample_interval}})
+      if (interval < 0) fail(ErrorCode::value, "[trainer] {} is {}; give a number of steps, or 0 to have it chosen", name, interval);
     if (!(args.max_minutes >= 0)) fail(ErrorCode::value, "[trainer] max_minutes is {}; give a number above 0, or 0 for no limit", args.max_minutes);
   }
 
@@ -134,14 +147,20 @@ struct Trainer::State final : TaskRun {
         set("schedule", name(args.rate)), set("warmup", args.warmup);
     set("clip", args.clip), set("weight_decay", o.decay), set("beta1", o.beta1), set("beta2", o.beta2);
     set("data", train_data.state()->feed ? "feed" : train_data.state()->fill ? "function" : "tensors");
-    constexpr uint64_t kLargestKept = uint64_t(1) << 53;  // settings hold no larger whole number; state.json does
-    set_if(args.seed <= kLargestKept, "seed", args.seed);
+    set_if(args.seed <= kLargestSeed, "seed", args.seed);
     set("out", args.out), set("device", to_string(device->device)), set_if(precision != "auto", "precision", precision);
     set_if(!args.memory.empty() && args.memory != "auto", "memory", args.memory);
     set_if(args.validation_interval > 0, "eval_interval", args.validation_interval);
     set_if(args.checkpoint_interval > 0, "checkpoint_interval", args.checkpoint_interval);
     set_if(args.max_minutes > 0, "max_minutes", args.max_minutes), set_if(args.target.has_value(), "target_loss", args.target.value_or(0));
     set_if(args.tensorboard, "tensorboard", true);
+  }
+
+  std::string config() const {
+    std::string text = config_text(settings, args.out);
+    if (const size_t line = text.find("\nseed: ") + 1; args.seed > kLargestSeed && line > 0)
+      text.replace(line, text.find('\n', line) - line, fmt::format("seed: {}  # {}", args.seed, kTheProgram));
+    return text;
   }
 
   void plan(const RunOptions& now) {
@@ -245,9 +264,10 @@ struct Trainer::State final : TaskRun {
     t.restart_hint = kRestartHint;
     if (validation_source) t.validation_data = identity(validation_data);
     const Optimizer& o = model.optimizer();
-    t.settings = {{"steps", fmt::format("{}", args.steps)}, {"lr", fmt::format("{}", schedule.lr)},     {"min_lr", fmt::format("{}", schedule.min_lr)},
-                  {"rate", std::string(name(args.rate))},   {"warmup", fmt::format("{}", args.warmup)}, {"clip", fmt::format("{}", args.clip)},
-                  {"seed", fmt::format("{}", args.seed)},   {"optimizer", kind_name(o)}};
+    t.settings = {{"steps", fmt::format("{}", args.steps)},       {"lr", fmt::format("{}", schedule.lr)},
+                  {"min_lr", fmt::format("{}", schedule.min_lr)}, {"rate", std::string(name(args.rate))},
+                  {"warmup", fmt::format("{}", args.warmup)},     {"clip", fmt::format("{}", args.clip)},
+                  {"seed", fmt::format("{}", args.seed)},         {"optimizer", kind_name(o)}};
     for (const auto& [name, value] : {std::pair("beta1", o.beta1), {"beta2", o.beta2}, {"eps", o.eps}, {"weight_decay", o.decay}, {"momentum", o.momentum}})
       t.settings[name] = fmt::format("{}", value);
     t.settings["nesterov"] = o.nesterov ? "true" : "false";
@@ -271,8 +291,7 @@ struct Trainer::State final : TaskRun {
       if (std::exchange(again, true)) plan(now);
       return *this;
     });
-    if (!finished)
-      return train_in_folder(*this, settings, {.show = args.show, .tensorboard = args.tensorboard, .config = config_text(settings, args.out)}).outcome;
+    if (!finished) return train_in_folder(*this, settings, {.show = args.show, .tensorboard = args.tensorboard, .config = config()}).outcome;
     if (args.show) print_line(stdout, fmt::format("{} is finished: its weights are loaded", args.out));
     return train_run(*this, settings, {});
   }
