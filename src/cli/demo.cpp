@@ -75,7 +75,7 @@ int run(int64_t steps, int64_t batch, const std::string& memory) {
   Mlp net;
   Spirals train = make_spirals(batch, 1), test = make_spirals(2000, 2);
   Tensor x({batch, 2}, train.points), t({batch}, std::span<const int64_t>(train.classes));
-  Step learn = step(net, adamw({.lr = 5e-3, .decay = 0.01}), [&](Tensor in, Tensor target) { return cross_entropy(net(in), target); });
+  Step learn = step(net, adamw({.lr = 5e-3, .decay = 0.01}), [&](const Tensor& in, const Tensor& target) { return cross_entropy(net(in), target); });
   CompiledStep exe = learn.compile({{{batch, 2}}, {{batch}, DType::i64}}, {.memory = memory, .clip = 1});
 
   fmt::print("A network with three layers learns to tell two spirals apart.\n\n");

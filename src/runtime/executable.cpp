@@ -58,7 +58,7 @@ struct Executable::State {
   bool ready = false;
 };
 
-Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options) {
+Executable::Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
   state_ = std::make_unique<State>();
   State& s = *state_;

@@ -51,7 +51,7 @@ struct Report {
 class Executable {
  public:
   // `inputs` must be input nodes and include every one that `outputs` depend on.
-  Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, CompileOptions options);
+  Executable(const Graph& graph, std::vector<NodeId> inputs, std::vector<NodeId> outputs, const CompileOptions& options);
   ~Executable();
   Executable(Executable&&) noexcept;
 

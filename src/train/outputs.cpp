@@ -9,10 +9,10 @@
 
 namespace ridge {
 
-Outputs::Outputs(std::vector<TrainerView*> outputs)
-    : Outputs(std::move(outputs), [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }) {}
+Outputs::Outputs(const std::vector<TrainerView*>& outputs)
+    : Outputs(outputs, [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }) {}
 
-Outputs::Outputs(std::vector<TrainerView*> outputs, std::function<double()> seconds) : seconds_(std::move(seconds)) {
+Outputs::Outputs(const std::vector<TrainerView*>& outputs, std::function<double()> seconds) : seconds_(std::move(seconds)) {
   for (TrainerView* view : outputs) outputs_.push_back({view});
 }
 

@@ -12,10 +12,10 @@ namespace ridge {
 
 class Outputs : public RunView {
  public:
-  static constexpr int kTries = 3;                      // failures before switching off, counted at least kPause apart: quick steps are reported in bursts
-  static constexpr double kPause = 1, kPatience = 10;   // seconds; kPatience: from the first failure to the one that switches it off
-  explicit Outputs(std::vector<TrainerView*> outputs);  // all must outlive this object
-  Outputs(std::vector<TrainerView*> outputs, std::function<double()> seconds);  // `seconds`: the clock
+  static constexpr int kTries = 3;                     // failures before switching off, counted at least kPause apart: quick steps are reported in bursts
+  static constexpr double kPause = 1, kPatience = 10;  // seconds; kPatience: from the first failure to the one that switches it off
+  explicit Outputs(const std::vector<TrainerView*>& outputs);                          // all must outlive this object
+  Outputs(const std::vector<TrainerView*>& outputs, std::function<double()> seconds);  // `seconds`: the clock
 
   void begin(std::span<const Decision> decisions) override;
   void end(const RunSummary& summary) override;

@@ -1,6 +1,7 @@
 #include "train/plan_report.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 std::string bar(double share, int width) {
   std::string text;
-  for (int i = 0; i < int(share * width + 0.5); ++i) text += "█";
+  for (int i = 0; i < std::lround(share * width); ++i) text += "█";
   return text;
 }
 

@@ -377,7 +377,7 @@ Precision RunPlanner::precision_as_before(Precision before) {
 // A run with a GPU requested by name does not spend seconds on measuring it.
 Figures RunPlanner::step_figures() const { return on_device_ && !o_.probe ? std::min(figures(), Figures::kept) : figures(); }
 
-void RunPlanner::describe(std::vector<Decision> first, Decision batch, std::vector<Decision> last) {
+void RunPlanner::describe(std::vector<Decision> first, Decision batch, const std::vector<Decision>& last) {
   const StepPlan& plan = run_.step->plan();
   std::vector<Decision>& d = run_.decisions;
   d = std::move(first);

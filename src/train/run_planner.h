@@ -110,7 +110,7 @@ class RunPlanner {
   void plan(const RunNeeds& needs);
 
   // Lists the decisions: `first`, the device and memory, the batch and how it is split, `last`, and the expected time.
-  void describe(std::vector<Decision> first, Decision batch, std::vector<Decision> last);
+  void describe(std::vector<Decision> first, Decision batch, const std::vector<Decision>& last);
 
   // Whether the key was set in this invocation rather than when the run was started (the config.yaml of its folder or of the experiment's folder).
   bool is_set_now(const char* key) const;

@@ -35,7 +35,7 @@ std::string number_text(double value) {
 std::string days_text(double seconds) {
   constexpr double kYear = 365.25 * 86400;
   if (seconds >= 2 * kYear) return count_text(seconds / kYear) + " years";
-  const auto hours = int64_t(seconds / 3600 + 0.5);
+  const auto hours = int64_t(std::llround(seconds / 3600));
   return fmt::format("{} d {:02} h", hours / 24, hours % 24);
 }
 
@@ -153,7 +153,7 @@ void LossCurve::add(double loss) {
 std::string clock_text(double seconds) {
   if (!(seconds >= 0) || std::isinf(seconds)) return "?";
   if (seconds >= 86399.5) return days_text(seconds);
-  const auto s = int64_t(seconds + 0.5);
+  const auto s = int64_t(std::llround(seconds));
   if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
@@ -165,7 +165,7 @@ std::string duration_text(double seconds) {
   if (seconds > 0 && seconds < 9.995e-3) return fmt::format("{:.2f} ms", 1e3 * seconds);
   if (seconds < 0.9995) return fmt::format("{:.0f} ms", 1e3 * seconds);
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
-  const auto s = int64_t(seconds + 0.5);
+  const auto s = int64_t(std::llround(seconds));
   if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
   return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
 }

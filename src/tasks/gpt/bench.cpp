@@ -1,4 +1,6 @@
 // Whole training steps of presets, as benchmark rows.
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "base/rng.h"
