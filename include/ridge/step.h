@@ -87,16 +87,21 @@ class Step {
   LossFn loss_, evaluate_;
 };
 
+namespace detail {
+void check_loss_arguments(size_t taken, size_t given);  // ErrorCode::usage if the batch has fewer tensors
+}
+
 // Wraps loss(x), loss(x, target) or loss(batch) as a function of the batch's tensors.
 template <class Fn>
 Step::LossFn loss_function(Fn loss) {
   return [loss](const std::vector<Tensor>& b) -> Loss {
+    if constexpr (!std::is_invocable_v<Fn, const std::vector<Tensor>&>) detail::check_loss_arguments(std::is_invocable_v<Fn, Tensor, Tensor> ? 2 : 1, b.size());
     if constexpr (std::is_invocable_v<Fn, const std::vector<Tensor>&>)
       return loss(b);
     else if constexpr (std::is_invocable_v<Fn, Tensor, Tensor>)
-      return loss(b.at(0), b.at(1));
+      return loss(b[0], b[1]);
     else
-      return loss(b.at(0));
+      return loss(b[0]);
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -10,6 +11,12 @@
 #include "base/utf8.h"
 
 namespace ridge {
+
+std::string expand_home(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  if (!home || !*home || (path != "~" && !path.starts_with("~/"))) return path;
+  return home + path.substr(1);
+}
 
 std::string lower_case(std::string_view text) {
   std::string lower(text);

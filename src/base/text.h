@@ -7,8 +7,9 @@
 
 namespace ridge {
 
-std::string lower_case(std::string_view text);  // ASCII letters only
-std::string size_text(int64_t bytes);           // "14.8 GiB", "1.5 MiB", "512 KiB": at most three digits
+std::string expand_home(const std::string& path);  // expands ~ and ~/… with $HOME; anything else is unchanged
+std::string lower_case(std::string_view text);     // ASCII letters only
+std::string size_text(int64_t bytes);              // "14.8 GiB", "1.5 MiB", "512 KiB": at most three digits
 
 std::string grouped(int64_t count);                         // "1,234,567"
 std::string counted(int64_t count, std::string_view noun);  // "1 step", "2 steps", "1,000 steps"

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "doctor/report.h"
+#include "io/atomic_file.h"
 #include "machine/caches.h"
 #include "machine/features.h"
 #include "machine/profile.h"
@@ -132,6 +133,7 @@ void write_file(const std::string& path, std::ios::openmode mode, const std::str
 
 int run_doctor(const DoctorArguments& arguments, const config::Sources& sources) {
   const auto start = Clock::now();
+  check_picture_place(arguments.svg);
   if (!arguments.svg.empty()) write_file(arguments.svg, std::ios::app, "");  // fail early if it is not writable
   const DoctorFacts facts = gather_facts(sources);
   DoctorReport report = examine(facts);

@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/settings.h"
 #include "doctor/chips.h"
+#include "io/atomic_file.h"
 #include "machine/features.h"
 #include "machine/profile.h"
 #include "machine/utilisation.h"
@@ -195,6 +196,7 @@ int run_probe(const ProbeArguments& arguments, const config::Resolved& settings)
   if (arguments.check && !find_chip(machine.topology.cpu_name) && !wanted.tflops && !wanted.gbs && !wanted.memory_bytes)
     fail(ErrorCode::usage, "[probe] no targets are known for '{}'; give min_tflops=, min_bandwidth= (GB/s) or memory_budget=", cpu_name(machine));
 
+  check_picture_place(arguments.svg);
   if (!arguments.svg.empty() && !std::ofstream(arguments.svg, std::ios::app)) refuse_file(arguments.svg);  // fail early if it is not writable
 
   ProbeOptions options{.quick = arguments.quick, .gpus = gpu_probes()};

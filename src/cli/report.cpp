@@ -1,4 +1,5 @@
 // ridge report: compares several runs, as a table and as a plot.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -27,12 +28,14 @@ std::vector<RunGroup> read_all(const std::vector<std::string>& folders) {
     if (!fs::is_directory(folder)) fail(ErrorCode::io, "[report] there is no folder {}; ridge runs lists the runs", folder);
     const std::vector<fs::path> found = find_runs(folder);
     if (found.empty()) fail(ErrorCode::io, "[report] {} contains no run (a folder with metrics.jsonl); ridge runs lists them", folder);
-    runs.insert(runs.end(), found.begin(), found.end());
+    for (const fs::path& run : found)  // the same run named twice is not a second seed
+      if (std::none_of(runs.begin(), runs.end(), [&](const fs::path& other) { return fs::equivalent(run, other); })) runs.push_back(run);
   }
   return read_groups(runs);
 }
 
 int run_report(const ReportArguments& arguments) {
+  check_picture_place(arguments.svg);
   const std::vector<RunGroup> groups = read_all(arguments.folders);
   if (!arguments.svg.empty()) {
     const std::string title = groups.size() == 1 ? groups[0].name : fmt::format("{} runs", groups.size());

@@ -129,8 +129,8 @@ Parsed parse_value(const Key& key, std::string_view text) {
       if (std::optional<bool> b = boolean_of(text)) return {Value(*b), {}};
       return {{}, fmt::format("is {}, but must be {}", shown(text), expected(key))};
     case Type::choice: return parse_choice(key, text);
-    case Type::text:
-    case Type::path: return parse_text(key, text);
+    case Type::text: return parse_text(key, text);
+    case Type::path: return parse_text(key, expand_home(std::string(text)));  // a shell leaves the ~ of --out=~/run alone
     case Type::list: return parse_list(key, text);
   }
   return {{}, "has a type without a parser"};

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/words.h"
 #include "data/token_files.h"
 
@@ -71,12 +72,6 @@ std::vector<std::string> similar_names(const std::vector<fs::path>& wanted) {
 }
 
 }  // namespace
-
-std::string expand_home(const std::string& path) {
-  const std::string home = home_folder();
-  if (home.empty() || (path != "~" && !path.starts_with("~/"))) return path;
-  return home + path.substr(1);
-}
 
 std::string find_source(const std::string& source) {
   const std::vector<fs::path> places = candidates(source);

@@ -4,8 +4,6 @@
 
 namespace ridge {
 
-std::string expand_home(const std::string& path);  // expands ~ and ~/… with $HOME; anything else is unchanged
-
 // The path of a source (a file, a folder or a pattern; not builtin). ErrorCode::io names the folders searched and similar names.
 std::string find_source(const std::string& source);
 

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <fstream>
 
 #include <algorithm>
 #include <cerrno>
@@ -149,6 +150,13 @@ void write_atomically(const std::string& path, std::string_view text, const File
   AtomicFile file(path, options);
   file.write(std::as_bytes(std::span(text)));
   file.commit();
+}
+
+void check_picture_place(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string start(4, ' ');
+  if (path.empty() || !in.read(start.data(), 4) || start == "<svg" || start == "<?xm") return;
+  fail(ErrorCode::usage, "[svg] {} exists and is not a picture, so it is not replaced; give another name", path);
 }
 
 }  // namespace ridge

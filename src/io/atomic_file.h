@@ -22,6 +22,9 @@ struct FileCalls {
 };
 extern const FileCalls kSystemFileCalls;
 
+// Throws ErrorCode::usage if a picture would replace a file that is not one.
+void check_picture_place(const std::string& path);
+
 struct FileOptions {
   FileCalls calls;
   Checksum* sum;  // updated with every byte written; may be null

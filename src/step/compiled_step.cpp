@@ -15,6 +15,10 @@ Optimizer adamw(const AdamArgs& a) { return {Optimizer::Kind::adamw, a.lr, a.bet
 Optimizer adam(const AdamArgs& a) { return {Optimizer::Kind::adam, a.lr, a.beta1, a.beta2, a.eps, a.decay, 0, false}; }
 Optimizer sgd(const SgdArgs& a) { return {Optimizer::Kind::sgd, a.lr, 0, 0, 0, a.decay, a.momentum, a.nesterov}; }
 
+void detail::check_loss_arguments(size_t taken, size_t given) {
+  if (given < taken) fail(ErrorCode::usage, "[step] the loss takes {} tensors, but the batch has {}", taken, given);
+}
+
 int64_t parse_bytes(const std::string& text) {
   if (const std::optional<int64_t> bytes = bytes_of(text)) return *bytes;
   fail(ErrorCode::usage, "[memory] \"{}\" is not a size; write for example 512MiB or 2GiB", text);

@@ -155,7 +155,8 @@ std::optional<std::string> conflicting_file(const fs::path& place, bool is_part,
   };
   if (first_line(std::ifstream(place / "config.yaml")) == first_line(std::istringstream(settings.to_yaml()))) return {};
   std::error_code ignored;
-  for (const char* name : {"config.yaml", "final_info.json", "log.txt", "summary.json", "plan.json", "machine.json", "model"})
+  for (const char* name :
+       {"config.yaml", "final_info.json", "log.txt", "summary.json", "plan.json", "machine.json", "model", "train_loss.svg", "val_loss.svg", "tensorboard"})
     if ((is_part || name == std::string_view("config.yaml") || name == std::string_view("final_info.json")) && fs::exists(place / name, ignored) &&
         !fs::is_empty(place / name, ignored))
       return name;

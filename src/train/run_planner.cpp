@@ -121,7 +121,12 @@ bool RunPlanner::is_set_now(const char* key) const {
 
 void RunPlanner::choose_named_device() {
   const DeviceRequest requested = parse_device(s_.get<std::string>("device"));
-  if (o_.backend || (!requested.automatic && requested.kind != Device::Kind::cpu)) choose_device({}, {});
+  if (o_.backend || (!requested.automatic && requested.kind != Device::Kind::cpu)) {
+    const std::vector<std::string> notices = run_.notices;
+    choose_device({}, {});
+    // If the CPU replaces it, the number formats are still to be compared there.
+    if (!run_.fallback.empty() && !on_device_ && !earlier_) chosen_ = false, run_.notices = notices;
+  }
   if (!o_.backend && requested.automatic && o_.measure && !earlier_) gpus_ = begin_measuring_gpus();
 }
 

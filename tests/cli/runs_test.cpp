@@ -74,6 +74,29 @@ TEST_F(Runs, ContinueToMoreSteps) {
   expect_words(ridge, 0, "from step 14 of 20", "plan gpt --resume longer steps=20");
 }
 
+TEST_F(Runs, ResumeWithRenamedDataAndWithoutRemarksOnDefaults) {
+  copy_of_run("renamed");
+  fs::copy_file(ridge / "plays.txt", ridge / "other.txt");
+  const Answer answer =
+      expect_words(ridge, 0, "all 13 steps done", "train gpt --resume renamed steps=13 data=other.txt sample_interval=none eval_interval=none");
+  EXPECT_EQ((answer.out + answer.err).find("no effect"), std::string::npos) << answer.out << answer.err;
+}
+
+TEST_F(Runs, AreReportedOnceAndReplaceNoText) {
+  const Answer answer = expect_words(ridge, 0, "run", "report run ./run run/ --json");
+  const nlohmann::json report = nlohmann::json::parse(answer.out);
+  EXPECT_EQ(answer.out.find("\"seeds\":3"), std::string::npos) << answer.out;
+  EXPECT_EQ((report.is_array() ? report : report.at("runs")).size(), 1u) << answer.out;
+  const std::string before = read_text(ridge / "plays.txt");
+  expect_refusal(ridge, 2, "is not a picture", "report run --svg plays.txt");
+  EXPECT_EQ(read_text(ridge / "plays.txt"), before);
+}
+
+TEST_F(Runs, AreWrittenToTheHomeFolderOfATilde) {
+  expect_words(ridge, 0, "step 1", "train gpt" + kSmall + "steps=1 data=plays.txt --out=~/at_home");
+  EXPECT_FALSE(fs::exists(ridge / "~"));
+}
+
 TEST_F(Runs, ResumeFromTheirFolderAlone) {
   fs::create_directory(ridge / "nothing");
   expect_refusal(ridge, 2, "no run folder", "train gpt --out missing --resume");

@@ -225,5 +225,13 @@ TEST(AtomicFile, StaysFailedAfterAFault) {
   EXPECT_EQ(read_text(folder / "a"), kOld);
 }
 
+// --svg with the name of a text by mistake must not lose it.
+TEST(AtomicFile, PicturesReplaceNothingButPictures) {
+  TempFolder folder;
+  write_text(folder / "text", "the quick brown fox"), write_text(folder / "picture", "<svg xmlns=..."), write_text(folder / "empty", "");
+  EXPECT_TRUE(has(error_of([&] { check_picture_place(folder / "text"); }), "is not a picture"));
+  for (const char* name : {"picture", "empty", "absent"}) EXPECT_FALSE(error_of([&] { check_picture_place(folder / name); })) << name;
+}
+
 }  // namespace
 }  // namespace ridge

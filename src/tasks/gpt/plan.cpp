@@ -82,6 +82,11 @@ class GptPlanner {
   void keep_vocabulary(DatasetOptions d) {
     const auto before = earlier()->identity.find("data");
     if (before == earlier()->identity.end() || before->second == data_identity(run_.data)) return;
+    if (const std::string content = fmt::format(" ({})", run_.data.fingerprint.substr(0, 12));
+        before->second.ends_with(content)) {  // only its name has changed
+      run_.data.name = before->second.substr(0, before->second.size() - content.size());
+      return;
+    }
     if (!run_.data.tokenizer || run_.data.tokenizer->name() != "bpe") return;
     std::vector<std::string> ignored;
     const std::optional<StoredCheckpoint> stored = CheckpointStore(o_.folder / "checkpoints").newest(ignored);

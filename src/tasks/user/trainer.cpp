@@ -292,8 +292,9 @@ struct Trainer::State final : TaskRun {
       return *this;
     });
     if (!finished) return train_in_folder(*this, settings, {.show = args.show, .tensorboard = args.tensorboard, .config = config()}).outcome;
+    Outcome outcome = train_run(*this, settings, {});
     if (args.show) print_line(stdout, fmt::format("{} is finished: its weights are loaded", args.out));
-    return train_run(*this, settings, {});
+    return outcome;
   }
 
   Step model;
