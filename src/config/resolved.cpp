@@ -85,8 +85,9 @@ std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
     const std::vector<Setting>& history = history_[i];
     Row row{&key, to_text(key, history.back().value), history.back().source, {}, {}};
     for (size_t k = history.size() - 1; k-- > 1;) row.overrode.push_back(fmt::format("{} ({})", to_text(key, history[k].value), history[k].source));
-    // Nobody asked for a default (a run's config.yaml holds them all), so there is no need to say that it has no effect here.
-    const bool asked = history.size() > 1 && !row.source.starts_with("preset") && row.value != to_text(key, history.front().value);
+    // Nobody asked for a default, not even where a run's config.yaml lists it, so there is no need to say that it has no effect here.
+    const bool listed = row.source.find("config.yaml:") != std::string::npos && row.value == to_text(key, history.front().value);
+    const bool asked = history.size() > 1 && !row.source.starts_with("preset") && !listed;
     if (asked && key.remark) row.remark = key.remark(history.back().value, machine);
     if (asked && row.remark.empty() && key.used_by.empty()) row.remark = "accepted, not used yet";
     rows.push_back(std::move(row));
