@@ -24,6 +24,7 @@ TEST(CommandLine, RejectsSettingsThatOverflow) {
 TEST(CommandLine, PlansWithoutTuningIgnoreTheCache) {
   RidgeProgram ridge;
   ridge.set("RIDGE_CACHE", ridge / "cache");
+  ridge.set("XDG_RUNTIME_DIR", ridge / ".home");  // the cores that other tests hold would change the number of threads
   auto plan = [&](const char* tuned) {
     const Answer answer = ridge({"plan", "gpt", "preset=tiny", "memory=1GiB", "--json", tuned});
     EXPECT_EQ(answer.code, 0) << answer.all();
