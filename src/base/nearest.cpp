@@ -1,8 +1,10 @@
 #include "base/nearest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <fmt/core.h>
@@ -26,16 +28,25 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 namespace {
 
-constexpr size_t kLongestWord = 64;
+// Capitals do not count, and of a word without its end only that it is incomplete: "Batch" and "valid" are close to "batch" and "validation_interval".
+size_t difference(std::string_view word, std::string_view name) {
+  constexpr size_t kLongestWord = 64, kStem = 4;
+  const auto lower = [](std::string_view text) {
+    std::string out(text);
+    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    return out;
+  };
+  const std::string a = lower(word.substr(0, kLongestWord)), b = lower(name);
+  return a.size() >= kStem && a.size() < b.size() && b.starts_with(a) ? 1 : edit_distance(a, b);
+}
 
 }  // namespace
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
-  word = word.substr(0, kLongestWord);
   std::string_view best;
   size_t least = SIZE_MAX;
   for (std::string_view name : names)
-    if (size_t d = edit_distance(word, name); d < least) {
+    if (size_t d = difference(word, name); d < least) {
       least = d;
       best = name;
     }
@@ -44,9 +55,8 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 
 std::string close_hint(std::string_view word, std::span<const std::string_view> names) {
   const std::string_view name = nearest(word, names);
-  word = word.substr(0, kLongestWord);
   // One letter in three may be wrong; beyond that the words are unrelated.
-  const bool close = !name.empty() && !word.empty() && edit_distance(word, name) * 3 <= std::max(word.size(), name.size());
+  const bool close = !name.empty() && !word.empty() && difference(word, name) * 3 <= std::max(word.size(), name.size());
   return close ? fmt::format("did you mean '{}'?", name) : std::string();
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "config/key.h"
+#include "config/presets.h"
 #include "config/value.h"
 #include "config/words.h"
 #include "tasks/registry.h"
@@ -86,7 +87,16 @@ config::Resolved resolve_resumed(config::Sources& sources) {
   if (!fs::is_directory(out)) fail(ErrorCode::usage, "[resume] {} is not a folder; name the one of a run (ridge runs lists them)", out.string());
   if (const fs::path before = out / "config.yaml"; fs::exists(before)) {
     sources.files.insert(sources.files.begin(), before);
-    return config::resolve(sources);
+    config::Resolved settings = config::resolve(sources);
+    for (std::string_view key : config::preset_keys()) {  // the run's own settings are stronger than any preset's
+      const config::Value& now = settings.setting(key).value;
+      const auto text = [&](const config::Value& value) { return config::to_text(*config::find_key(key), value); };
+      for (const config::Setting& past : settings.history(key))
+        if (config::is_of_run(past.source, out) && past.value != now)
+          fail(ErrorCode::usage, "[resume] {} was trained with {}={}, but {}={} was requested; leave it out, or start a new run", out.string(), key,
+               text(past.value), key, text(now));
+    }
+    return settings;
   }
   for (const fs::path& above : {out.parent_path(), out.parent_path().parent_path()})  // `out` may be the checkpoints folder or one checkpoint
     if (!above.empty() && fs::exists(above / "config.yaml"))

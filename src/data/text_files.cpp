@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "base/error.h"
@@ -103,6 +104,24 @@ TextFiles find_texts(const std::string& source) {
   if (!folder) fail(ErrorCode::io, "[data] {}: the file is empty; name a text to train on", source);
   fail(ErrorCode::io, "[data] {}: no text files in this folder{}; name one with texts, train.bin and val.bin, or shards of tokens", source,
        out.skipped.empty() ? "" : fmt::format(", and {} with zero bytes, which texts do not have", out.skipped.size()));
+}
+
+std::string how_to_convert(const std::string& path) {
+  struct Kind {
+    std::string_view first, remedy;
+  };
+  using namespace std::string_view_literals;
+  constexpr Kind kinds[] = {{"\x1f\x8b"sv, "it is compressed: unpack it with gunzip"},
+                            {"\x28\xb5\x2f\xfd"sv, "it is compressed: unpack it with unzstd"},
+                            {"\xfd\x37\x7a\x58"sv, "it is compressed: unpack it with unxz"},
+                            {"PK\x03\x04"sv, "it is compressed: unpack it with unzip"},
+                            {"\xff\xfe"sv, "it is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
+                            {"\xfe\xff"sv, "it is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"}};
+  std::string first(4, '\0');
+  std::ifstream(path, std::ios::binary).read(first.data(), std::streamsize(first.size()));
+  for (const Kind& kind : kinds)
+    if (first.starts_with(kind.first)) return std::string(kind.remedy);
+  return "convert the file";
 }
 
 int64_t bytes_before(const TextFiles& texts, TextPlace place) {

@@ -33,6 +33,9 @@ struct TextPlace {
   int64_t offset = 0;  // in bytes
 };
 
+// What to do with a file that is not UTF-8, judged by its first bytes: unpack it, or convert it from UTF-16.
+std::string how_to_convert(const std::string& path);
+
 int64_t bytes_before(const TextFiles& texts, TextPlace place);
 
 struct TextPiece {

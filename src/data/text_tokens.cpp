@@ -95,9 +95,10 @@ class Tokenisation {
   }
 
   void require_utf8() const {
-    if (survey_.not_utf8)
-      fail(ErrorCode::io, "[data] {}: byte {}, 0x{:02x}, is not UTF-8; convert the file, or use its raw bytes with tokenizer=byte",
-           texts_.files[survey_.not_utf8->file].path, survey_.not_utf8->offset, survey_.invalid_byte);
+    if (!survey_.not_utf8) return;
+    const std::string& path = texts_.files[survey_.not_utf8->file].path;
+    fail(ErrorCode::io, "[data] {}: byte {}, 0x{:02x}, is not UTF-8; {}, or use its raw bytes with tokenizer=byte", path, survey_.not_utf8->offset,
+         survey_.invalid_byte, how_to_convert(path));
   }
 
   void choose_tokenizer(const std::shared_ptr<const Tokenizer>& ready, const TextCut& cut) {

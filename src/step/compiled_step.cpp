@@ -1,5 +1,6 @@
 #include "step/compiled_step.h"
 
+#include <set>
 #include <utility>
 
 #include "backend/backend.h"
@@ -90,7 +91,9 @@ PrecisionChoice step_precision(const std::string& request, const detail::EagerDe
 std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device) {
   StepModel model;
   std::vector<Tensor> originals;
+  std::set<std::string_view> names;
   for (const NamedTensor& p : step.parameters()) {
+    if (!names.insert(p.name).second) fail(ErrorCode::value, "[step] two parameters are called {}; give them different names in visit()", p.name);
     if (p.tensor->dtype() != DType::f32) fail(ErrorCode::dtype, "[step] parameter {} is {}; parameters are f32", p.name, name(p.tensor->dtype()));
     p.tensor->eval();
     model.parameters.push_back({p.name, p.tensor->shape(), 0, 0, p.decay});

@@ -78,6 +78,7 @@ class Run {
       run();
       finish();
     } catch (...) {
+      if (failed_batch_ && !feed_.on_policy()) keep_steps();
       rows_.keep(pending_reports_);
       throw;
     }
@@ -94,6 +95,31 @@ class Run {
       check_target();  // the run may have been killed after that validation
     }
     while (!ended_ && state_.step.attempted < o_.schedule.steps) one_step();
+  }
+
+  // Remembers the step whose data could not be made.
+  template <class Make>
+  auto from_feed(int64_t number, Make make) {
+    try {
+      return make();
+    } catch (...) {
+      failed_batch_ = number;
+      throw;
+    }
+  }
+
+  // Saves the steps before a batch that could not be made. The feed's error ends the run, whatever happens here.
+  void keep_steps() {
+    try {
+      while (step_.pending() > 0)
+        if (!collect(Clock::now())) return;
+      save(false);
+      checkpoints_.finish();
+      notice(fmt::format("the data of step {} could not be made{}", *failed_batch_ + 1,
+                         saves() && checkpoints_.saved_step() == state_.step.attempted ? "; the run is saved up to there and can be resumed" : ""));
+    } catch (const std::exception& error) {
+      notice(fmt::format("the steps since the last checkpoint are lost: {}", error.what()));
+    }
   }
 
   // Intervals are decided before the first step and kept on resume, so that a run's results do not depend on timing.
@@ -281,7 +307,7 @@ class Run {
       start = Clock::now();
     }
     const int64_t number = state_.step.attempted + step_.pending();
-    const BatchFeed::Batch batch = feed_.next(number);
+    const BatchFeed::Batch batch = from_feed(number, [&] { return feed_.next(number); });
     const int64_t after = feed_.position();
     const Clock::time_point ready = leave(Phase::data, start);
     waited_ = feed_.waited_seconds();
@@ -290,7 +316,8 @@ class Run {
     if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
     if (feed_.in_parts()) {
-      step_.enqueue(TrainStep::Parts([&](int64_t first, int64_t) { return first > 0 ? feed_.next_part() : batch.tensors; }), lr);
+      step_.enqueue(TrainStep::Parts([&](int64_t first, int64_t) { return first > 0 ? from_feed(number, [&] { return feed_.next_part(); }) : batch.tensors; }),
+                    lr);
       waited_ = feed_.waited_seconds();
     } else {
       step_.enqueue(batch.tensors, lr);
@@ -553,6 +580,7 @@ class Run {
   Guards guards_;
   Outcome out_;
   bool ended_ = false;
+  std::optional<int64_t> failed_batch_;  // the step whose data could not be made
   int failed_samples_ = 0;
   struct InFlight {
     int64_t batch, after;  // the batch's position, and the position after it

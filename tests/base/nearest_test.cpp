@@ -32,5 +32,14 @@ TEST(Nearest, PicksTheFirstOfEquallyNearNames) {
   EXPECT_EQ(nearest(std::string(10'000'000, 'd'), names), "demo");
 }
 
+TEST(Nearest, IgnoresCapitalsAndMissingEnds) {
+  const std::string_view names[] = {"validation_interval", "val", "Data", "temperature"};
+  EXPECT_EQ(close_hint("VALIDATION_INTERVAL", names), "did you mean 'validation_interval'?");
+  EXPECT_EQ(close_hint("valid", names), "did you mean 'validation_interval'?");
+  EXPECT_EQ(close_hint("temp", names), "did you mean 'temperature'?");
+  EXPECT_EQ(close_hint("data", names), "did you mean 'Data'?");
+  EXPECT_EQ(close_hint("te", names), "");
+}
+
 }  // namespace
 }  // namespace ridge

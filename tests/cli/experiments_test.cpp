@@ -67,6 +67,7 @@ TEST_F(Experiments, AreNotResumedWithOtherSettings) {
 TEST_F(Experiments, ResumeAsAWhole) {
   copy_many("longer");
   expect_words(ridge, 2, "is finished", "train gpt --out longer/plays.txt/seed_1337 --resume");
+  expect_words(ridge, 2, "preset=gpt2 was requested; leave it out", "train gpt --resume longer preset=gpt2");
   expect_words(ridge, 2, "all 4 runs in longer are finished", "train gpt --out longer --resume");
   expect_words(ridge, 2, "all 4 runs in longer are finished", "plan gpt --resume longer");
   const Answer plan = expect_words(ridge, 0, "from step 3 of 4", "plan gpt --resume longer steps=4 optimize_perf=true");

@@ -475,6 +475,8 @@ TEST_F(DatasetTest, NamesBadInput) {
   file("binary/a.png", std::string_view("\0\1", 2));
   expect_refusal(folder_ / "binary", with, {"no text files", "1 with zero bytes"});
   expect_refusal(file("latin.txt", std::string(700000, 'a') + "caf\xe9"), with, {"latin.txt", "byte 700003, 0xe9", "UTF-8", "tokenizer=byte"});
+  expect_refusal(file("plays.txt.gz", "\x1f\x8b\x08 and so on"), with, {"plays.txt.gz", "byte 1, 0x8b", "unpack it with gunzip", "tokenizer=byte"});
+  expect_refusal(file("wide.txt", std::string("\xff\xfeT\0o\0", 6)), with, {"wide.txt", "byte 0, 0xff", "iconv -f UTF-16 -t UTF-8"});
   EXPECT_EQ(open_dataset(folder_ / "latin.txt", options("byte")).vocab, 257);
   EXPECT_EQ(open_dataset(folder_ / "latin.txt", options("bpe")).tokenizer->name(), "bpe");
   with.block = 64;

@@ -17,6 +17,8 @@
 #include "support/sanitized.h"
 #include "support/temp_folder.h"
 #include "tasks/user/data.h"
+#include "train/run_state.h"
+#include "train/training_loop.h"
 
 namespace ridge {
 namespace {
@@ -377,6 +379,28 @@ TEST(UserTrainer, TakesThePlannedMemoryForLargeWeights) {
   }
   Square again;
   EXPECT_NO_THROW(trainer(again, std::to_string(planned + (int64_t(100) << 20))));  // the process still holds the first weights
+}
+
+// An error in the data ends the run, but keeps the steps before it, and reaches the program as it was thrown.
+TEST(UserTrainer, KeepsTheStepsBeforeABatchThatFails) {
+  struct Unreadable {};
+  const TempFolder folder("failing_data");
+  const TrainerArgs args{.folder = folder / "run", .steps = 12, .show = false};
+  auto run = [&](const TrainerArgs& args, int64_t bad) {
+    seed(1);
+    Mlp net;
+    Trainer trainer(learner(net), function_data([bad](int64_t number) {
+                      if (number == bad) throw Unreadable();
+                    }),
+                    args);
+    trainer.run();
+    return weights(net);
+  };
+  EXPECT_THROW(run(args, 7), Unreadable);
+  const std::optional<RunState> kept = newest_state(folder / "run");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->step.attempted, 7);
+  EXPECT_TRUE(same_bits(run(args, -1), run({.steps = 12, .show = false}, -1)));
 }
 
 TEST(UserData, VisitsEverySampleOncePerEpoch) {
