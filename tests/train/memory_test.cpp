@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Touched, PlannedMemory, ::testing::Combine(::testing::B
 
 // Programs that take more memory than was assumed make the step smaller: the plan stays within the budget.
 TEST(MemoryPlan, StaysWithinTheBudget) {
+  if (test::sanitized()) GTEST_SKIP() << "a sanitizer holds memory of its own";
   config::Sources none;
   none.working_folder.reset(), none.task = config::kProgram;
   config::Resolved settings = config::resolve(none);
