@@ -384,8 +384,8 @@ TEST(UserTrainer, TakesThePlannedMemoryForLargeWeights) {
 // An error in the data ends the run, but keeps the steps before it, and reaches the program as it was thrown.
 TEST(UserTrainer, KeepsTheStepsBeforeABatchThatFails) {
   struct Unreadable {};
-  const TempFolder folder("failing_data");
-  const TrainerArgs args{.folder = folder / "run", .steps = 12, .show = false};
+  const test::TempFolder folder;
+  const TrainerArgs args{.steps = 12, .out = folder / "run", .show = false};
   auto run = [&](const TrainerArgs& args, int64_t bad) {
     seed(1);
     Mlp net;
