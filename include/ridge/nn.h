@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridge/ops.h"
+#include "ridge/training.h"
 
 namespace ridge {
 
@@ -13,6 +14,7 @@ struct NamedTensor {
   std::string name;  // "up.weight"
   Tensor* tensor;    // points to the module's member
   bool decay;        // whether weight decay applies: true for matrices, false for norms and biases
+  ParameterRule rule = ParameterRule::trained;
 };
 
 // Collects a module's parameters: visit(v) calls v("name", member) for each submodule, tensor, or container of these.
@@ -32,6 +34,12 @@ class Visitor {
       member.visit(*this);
     }
     prefix_ = outer;
+    return *this;
+  }
+  Visitor& operator()(const std::string& name, Tensor& member, ParameterRule rule) {
+    const size_t before = found_.size();
+    (*this)(name, member);
+    for (size_t i = before; i < found_.size(); ++i) found_[i].rule = rule, found_[i].decay &= rule != ParameterRule::constant;
     return *this;
   }
 

@@ -1,5 +1,6 @@
 // Includes all public headers of Ridge.
 #pragma once
+#include "ridge/circuits.h"
 #include "ridge/device.h"
 #include "ridge/nn.h"
 #include "ridge/ops.h"

@@ -13,6 +13,9 @@ struct Optimizer {
   bool nesterov = false;
 };
 
+// What an update does to a parameter: any change, none below 0 (negative values are set to 0), or none, as for masks; a constant has no gradient.
+enum class ParameterRule : uint8_t { trained, nonnegative, constant };
+
 enum class RateKind { cosine, linear, constant };  // how the rate falls from its peak to its final value
 
 enum class TrainingEnd : uint8_t { finished, target, time, interrupted, terminated, diverged, unsaved };  // unsaved: three checkpoints in a row failed

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridge/shape.h"
+#include "ridge/training.h"
 
 namespace ridge {
 
@@ -14,6 +15,7 @@ struct Parameter {
   double mean = 0, deviation = 0;  // initialized from normal(mean, deviation); deviation 0: to mean
   bool decay = false;              // true for matrices, false for norms and biases
   int64_t used_rows = 0;           // of the first axis; further rows are padding: 0, never trained, not in files. 0: all rows
+  ParameterRule rule = ParameterRule::trained;
 };
 
 Shape used_shape(const Parameter& parameter);  // without padding; the used values come first in memory

@@ -96,7 +96,7 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
     if (!names.insert(p.name).second) fail(ErrorCode::value, "[step] two parameters are called {}; give them different names in visit()", p.name);
     if (p.tensor->dtype() != DType::f32) fail(ErrorCode::dtype, "[step] parameter {} is {}; parameters are f32", p.name, name(p.tensor->dtype()));
     p.tensor->eval();
-    model.parameters.push_back({p.name, p.tensor->shape(), 0, 0, p.decay});
+    model.parameters.push_back({p.name, p.tensor->shape(), 0, 0, p.decay, 0, p.rule});
     originals.push_back(*p.tensor);
   }
   for (const BatchSpec& b : batch) model.batch.push_back({b.dtype, b.shape});

@@ -120,7 +120,10 @@ StepPrograms::Trace StepPrograms::written(int64_t samples, const StepModel::Loss
     t.batch.push_back(g.input(type, fmt::format("batch {}", i)));
   }
   Builder b(g);
-  t.loss = loss(b, t.parameters, t.batch, t.random);
+  std::vector<NodeId> used = t.parameters;  // constants have a gradient of 0
+  for (size_t i = 0; i < used.size(); ++i)
+    if (model_.parameters[i].rule == ParameterRule::constant) used[i] = b.stop_gradient(used[i]);
+  t.loss = loss(b, used, t.batch, t.random);
   check_scalars(g, t.loss.scalars);
   return t;
 }
@@ -400,6 +403,10 @@ NodeId StepPrograms::apply(Update& u, std::span<const Parameter> parameters, Nod
     u.outputs.insert(u.outputs.end(), next.first.begin(), next.first.end());
     u.outputs.insert(u.outputs.end(), next.second.begin(), next.second.end());
     applied = next.applied;
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].rule == ParameterRule::nonnegative) u.outputs[i] = b.binary(Op::maximum, u.outputs[i], 0.0);
+    if (parameters[i].rule == ParameterRule::constant) u.outputs[i] = u.parameters[i];
   }
   for (size_t i = 0; i < u.outputs.size(); ++i) u.options.state.push_back({int(i), int(i)});
   return applied;

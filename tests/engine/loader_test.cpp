@@ -3,7 +3,7 @@
 
 #include "data/dataset.h"
 #include "data/prefetch.h"
-#include "engine/allocations.h"
+#include "support/allocations.h"
 #include "support/temp_folder.h"
 
 namespace ridge::engine {
@@ -21,9 +21,9 @@ TEST(Loader, AllocatesNothingAfterItsFirstBatches) {
   for (bool threaded : {true, false}) {
     Prefetcher prefetcher(*windows, {.first = 3, .left_out = {7, 20}, .depth = 2, .threaded = threaded});
     for (int i = 0; i < 5; ++i) prefetcher.next();
-    count_allocations();
+    test::count_allocations();
     for (int i = 0; i < 200; ++i) prefetcher.next();
-    EXPECT_EQ(allocations_counted(), 0);
+    EXPECT_EQ(test::allocations_counted(), 0);
   }
 }
 

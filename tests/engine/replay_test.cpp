@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "backend/registry.h"
-#include "engine/allocations.h"
+#include "support/allocations.h"
 #include "ridge/ridge.h"
 #include "support/steps.h"
 #include "threads/thread_team.h"
@@ -18,14 +18,14 @@ float scheduled(int step, int steps, float top) {
 }
 
 TEST(Allocations, AreCounted) {
-  count_allocations();
+  test::count_allocations();
   std::vector<int>* volatile p = new std::vector<int>(100);  // volatile, because the compiler may elide a pair of new and delete
   int* volatile q = p->data();
-  int64_t n = allocations_counted();
+  int64_t n = test::allocations_counted();
   EXPECT_EQ(q[99], 0);
   delete p;
   EXPECT_EQ(n, 2);
-  EXPECT_EQ(allocations_counted(), 2) << "counting has stopped";
+  EXPECT_EQ(test::allocations_counted(), 2) << "counting has stopped";
 }
 
 // Everything that a schedule changes is an input: one compiled program serves fifty steps, none of which builds or allocates anything.
@@ -36,9 +36,9 @@ TEST(Replay, FiftyScheduledStepsCompileOnceAndAllocateNothing) {
   Training training(step, c.vocab);
   float losses[50];
   training.run(0);  // threads start
-  count_allocations();
+  test::count_allocations();
   for (int i = 0; i < 50; ++i) losses[i] = training.run(scheduled(i, 50, 1e-2f));
-  EXPECT_EQ(allocations_counted(), 0);
+  EXPECT_EQ(test::allocations_counted(), 0);
   EXPECT_NEAR(losses[0], std::log(float(c.vocab)), 0.3f) << "an untrained model knows nothing";
   EXPECT_LT(losses[49], 0.5f * losses[0]) << "a batch seen fifty times is learnt";
   EXPECT_EQ(training.applied(), 51);
@@ -49,10 +49,10 @@ TEST(Replay, OtherStepsAllocateNothing) {
   for (const Step* step : {&mlp, &conv}) {
     Training training(*step, 10);
     float first = training.run(0);
-    count_allocations();
+    test::count_allocations();
     float last = 0;
     for (int i = 0; i < 30; ++i) last = training.run(3e-3f);
-    EXPECT_EQ(allocations_counted(), 0);
+    EXPECT_EQ(test::allocations_counted(), 0);
     EXPECT_LT(last, 0.7f * first);
   }
 }
@@ -73,9 +73,9 @@ TEST(Replay, TrainStepAllocatesNothing) {
       for (size_t i = 0; i < model.parameters.size(); ++i) initialize(model.parameters[i], 1, uint32_t(i), step.parameter(i));
       step.touch();
       step.run(batch), step.evaluate(batch, 8);
-      count_allocations();
+      test::count_allocations();
       for (int i = 0; i < 5; ++i) step.run(batch, scheduled(i, 5, 1e-3f)), step.evaluate(batch, 8 - i);
-      EXPECT_EQ(allocations_counted(), 0) << "micro-batches of " << micro << ", " << name(precision);
+      EXPECT_EQ(test::allocations_counted(), 0) << "micro-batches of " << micro << ", " << name(precision);
     }
 }
 
@@ -90,9 +90,9 @@ TEST(Replay, CompiledStepAllocatesNothing) {
   const Tensor unrelated = batch[0] * 2;
   step.run(batch);
   model.layer(batch[0]).eval();
-  count_allocations();
+  test::count_allocations();
   for (int i = 0; i < 5; ++i) step.run(batch);
-  EXPECT_EQ(allocations_counted(), 0);
+  EXPECT_EQ(test::allocations_counted(), 0);
 }
 
 // A rate of zero changes only the moments, so the loss repeats bit for bit.

@@ -2,9 +2,9 @@
 #pragma once
 #include <cstdint>
 
-namespace ridge::engine {
+namespace ridge::test {
 
 void count_allocations();
 int64_t allocations_counted();  // since count_allocations(); stops counting
 
-}  // namespace ridge::engine
+}  // namespace ridge::test

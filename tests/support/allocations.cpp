@@ -1,9 +1,9 @@
-#include "engine/allocations.h"
+#include "support/allocations.h"
 
 #include <atomic>
 #include <cstddef>
 
-namespace ridge::engine {
+namespace ridge::test {
 namespace {
 
 std::atomic<bool> counting{false};
@@ -14,12 +14,12 @@ void note() {
 }
 
 }  // namespace
-}  // namespace ridge::engine
+}  // namespace ridge::test
 
 #ifdef RIDGE_SANITIZED
 // The sanitizers replace malloc, but offer hooks for it.
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void*, size_t), void (*)(const volatile void*));
-static int installed = __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ridge::engine::note(); }, [](const volatile void*) {});
+static int installed = __sanitizer_install_malloc_and_free_hooks([](const volatile void*, size_t) { ridge::test::note(); }, [](const volatile void*) {});
 #else
 // Definitions in the executable take precedence over the C library's; operator new calls these too.
 extern "C" {
@@ -29,34 +29,34 @@ void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
 void* malloc(size_t bytes) {
-  ridge::engine::note();
+  ridge::test::note();
   return __libc_malloc(bytes);
 }
 void* calloc(size_t count, size_t bytes) {
-  ridge::engine::note();
+  ridge::test::note();
   return __libc_calloc(count, bytes);
 }
 void* realloc(void* old, size_t bytes) {
-  ridge::engine::note();
+  ridge::test::note();
   return __libc_realloc(old, bytes);
 }
 void* memalign(size_t alignment, size_t bytes) {
-  ridge::engine::note();
+  ridge::test::note();
   return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(size_t alignment, size_t bytes) {
-  ridge::engine::note();
+  ridge::test::note();
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** out, size_t alignment, size_t bytes) {
-  ridge::engine::note();
+  ridge::test::note();
   *out = __libc_memalign(alignment, bytes);
   return *out ? 0 : 12;
 }
 }
 #endif
 
-namespace ridge::engine {
+namespace ridge::test {
 
 void count_allocations() {
   counted = 0;
@@ -68,4 +68,4 @@ int64_t allocations_counted() {
   return counted;
 }
 
-}  // namespace ridge::engine
+}  // namespace ridge::test
