@@ -44,26 +44,26 @@ struct CircuitArgs {
   // cfc: closed-form continuous-time; ltc: liquid time-constant, solved semi-implicitly; eltc: dy/dt = tanh(Wx + Uy + b) - y; ctrnn: the same with
   // learned time constants; node: dy/dt = tanh(Wx + Uy + b); ctgru: a GRU with 8 time scales; lstm, gru, mingru: without continuous time.
   std::string cell = "cfc";
-  int64_t inputs = 0;                // features per time step; 0: those that the wiring was built for
-  int64_t units = 0;                 // neurons of each layer; with a wiring: 0, or its number
-  std::vector<Wiring> wiring = {};   // none: dense; else one per layer, or one for all. An unbuilt wiring is built for its layer's inputs
-  int64_t layers = 1;                // stacked: each reads the outputs of the one before
-  bool bidirectional = false;        // a second set of cells runs backwards; outputs are concatenated
-  bool mixed_memory = false;         // an LSTM step before each step of the cell, for long-term memory (cfc, ltc, eltc, ctrnn, node)
-  int64_t projection = 0;            // a linear layer to this many outputs; 0: none
-  bool return_sequences = true;      // false: only the output of the last step, of each direction
-  bool batch_first = true;           // sequences are [batch, time, features]; false: [time, batch, features]
+  int64_t inputs = 0;               // features per time step; 0: those that the wiring was built for
+  int64_t units = 0;                // neurons of each layer; with a wiring: 0, or its number
+  std::vector<Wiring> wiring = {};  // none: dense; else one per layer, or one for all. An unbuilt wiring is built for its layer's inputs
+  int64_t layers = 1;               // stacked: each reads the outputs of the one before
+  bool bidirectional = false;       // a second set of cells runs backwards; outputs are concatenated
+  bool mixed_memory = false;        // an LSTM step before each step of the cell, for long-term memory (cfc, ltc, eltc, ctrnn, node)
+  int64_t projection = 0;           // a linear layer to this many outputs; 0: none
+  bool return_sequences = true;     // false: only the output of the last step, of each direction
+  bool batch_first = true;          // sequences are [batch, time, features]; false: [time, batch, features]
 
-  std::string mode = "default";                // cfc: default, pure, no_gate
-  std::string activation = "lecun_tanh";       // cfc backbone: lecun_tanh, tanh, relu, silu, gelu
-  std::optional<int64_t> backbone_units = {};  // cfc without a wiring: none: 128
-  std::optional<int64_t> backbone_layers = {};   // none: 1
-  std::optional<double> backbone_dropout = {};   // after each backbone layer but the first; none: 0
-  std::string solver = {};                       // eltc, ctrnn, node: euler, rk4, semi_implicit; empty: rk4, for ctrnn euler
-  int64_t ode_unfolds = 0;                       // solver steps per time step; 0: 6, for eltc 4
-  double epsilon = 1e-8;                         // ltc: added to the denominator
-  bool implicit_constraints = true;              // ltc: positive parameters by softplus; false: every update sets negative ones to 0
-  std::string input_mapping = "affine";          // ltc: affine, linear, none
+  std::string mode = "default";                 // cfc: default, pure, no_gate
+  std::string activation = "lecun_tanh";        // cfc backbone: lecun_tanh, tanh, relu, silu, gelu
+  std::optional<int64_t> backbone_units = {};   // cfc without a wiring: none: 128
+  std::optional<int64_t> backbone_layers = {};  // none: 1
+  std::optional<double> backbone_dropout = {};  // after each backbone layer but the first; none: 0
+  std::string solver = {};                      // eltc, ctrnn, node: euler, rk4, semi_implicit; empty: rk4, for ctrnn euler
+  int64_t ode_unfolds = 0;                      // solver steps per time step; 0: 6, for eltc 4
+  double epsilon = 1e-8;                        // ltc: added to the denominator
+  bool implicit_constraints = true;             // ltc: positive parameters by softplus; false: every update sets negative ones to 0
+  std::string input_mapping = "affine";         // ltc: affine, linear, none
   std::string output_mapping = "affine";
 
   std::string json() const;  // of everything, including the wirings
@@ -80,7 +80,8 @@ struct SequenceArgs {
   // Time since the previous step: a scalar, [time], or [batch, time] or [batch, time, 1] (time first if sequences are); none: 1. A negative or non-finite
   // value makes the run fail. The backward direction uses each step's own timespan.
   Tensor timespans = {};
-  Tensor lengths = {};    // i64 [batch]: valid steps of each sequence. Later steps keep the state, their outputs are 0, and the reverse direction begins before them
+  Tensor lengths =
+      {};  // i64 [batch]: valid steps of each sequence. Later steps keep the state, their outputs are 0, and the reverse direction begins before them
   bool training = false;  // applies dropout
 };
 
@@ -142,7 +143,7 @@ class CircuitStream {
 
   // One step: batch × inputs values in, batch × outputs values out, valid until the next step. ErrorCode::value for a negative or non-finite timespan.
   std::span<const float> step(std::span<const float> x, float timespan = 1);
-  void reset();                             // sets all states to 0
+  void reset();                              // sets all states to 0
   std::span<float> state(size_t index = 0);  // batch × size values, in the order of CircuitOutput::state; may be changed
 
  private:

@@ -179,7 +179,9 @@ struct WiredCfcCell : Cell {
 
 struct LtcCell : Cell {
   LtcCell(const CircuitArgs& a, const Wiring& wiring)
-      : Cell(wiring.inputs(), wiring.outputs(), {wiring.units()}, true), unfolds(a.ode_unfolds ? a.ode_unfolds : 6), epsilon(a.epsilon),
+      : Cell(wiring.inputs(), wiring.outputs(), {wiring.units()}, true),
+        unfolds(a.ode_unfolds ? a.ode_unfolds : 6),
+        epsilon(a.epsilon),
         implicit(a.implicit_constraints) {
     const int64_t n = wiring.units(), m = wiring.inputs(), out = wiring.outputs();
     gleak = uniform_between({n}, 0.001, 1), vleak = uniform_between({n}, -0.2, 0.2), cm = uniform_between({n}, 0.4, 0.6);
@@ -228,7 +230,10 @@ struct LtcCell : Cell {
   struct Synapses {  // [sources, targets] each
     Synapses() = default;
     Synapses(const Shape& shape, const std::vector<int8_t>& signs)
-        : w(uniform_between(shape, 0.001, 1)), sigma(uniform_between(shape, 3, 8)), mu(uniform_between(shape, 0.3, 0.8)), erev(float_tensor(shape, signs, false)),
+        : w(uniform_between(shape, 0.001, 1)),
+          sigma(uniform_between(shape, 3, 8)),
+          mu(uniform_between(shape, 0.3, 0.8)),
+          erev(float_tensor(shape, signs, false)),
           mask(float_tensor(shape, signs, true)) {}
     void visit(Visitor& v, const std::string& prefix, ParameterRule rule) {
       v(prefix + "sigma", sigma)(prefix + "mu", mu)(prefix + "w", w, rule)(prefix + "erev", erev)(prefix + "sparsity_mask", mask, ParameterRule::constant);
@@ -256,8 +261,14 @@ struct LtcCell : Cell {
 // dy/dt = tanh(Wx + Uy + b) - leak · y: eltc (leak 1), node (0) and ctrnn (1 / tau, learned).
 struct OdeCell : Cell {
   OdeCell(const CircuitArgs& a, int64_t inputs, int64_t units, int64_t outputs, const Wiring* wiring)
-      : Cell(inputs, outputs, {units}, true), leak(a.cell != "node"), solver(a.solver.empty() ? a.cell == "ctrnn" ? "euler" : "rk4" : a.solver),
-        unfolds(a.ode_unfolds ? a.ode_unfolds : a.cell == "eltc" ? 4 : 6), input_map(xavier(inputs, units)), recurrent_map(xavier(units, units, false)) {
+      : Cell(inputs, outputs, {units}, true),
+        leak(a.cell != "node"),
+        solver(a.solver.empty() ? a.cell == "ctrnn" ? "euler" : "rk4" : a.solver),
+        unfolds(a.ode_unfolds      ? a.ode_unfolds
+                : a.cell == "eltc" ? 4
+                                   : 6),
+        input_map(xavier(inputs, units)),
+        recurrent_map(xavier(units, units, false)) {
     if (a.cell == "ctrnn") tau = full({units}, std::log(std::expm1(1.0))), tau.eval();  // softplus gives 1
     if (!wiring) return;
     sparsity_mask = float_tensor({units, units}, wiring->synapses(), true), sensory_sparsity_mask = float_tensor({inputs, units}, wiring->sensory(), true);
@@ -302,7 +313,9 @@ struct OdeCell : Cell {
 struct CtGruCell : Cell {
   static constexpr int64_t kScales = 8;
   CtGruCell(int64_t inputs, int64_t units)
-      : Cell(inputs, units, {units * kScales}, true), retrieve(xavier(inputs + units, units * kScales)), detect(xavier(inputs + units, units)),
+      : Cell(inputs, units, {units * kScales}, true),
+        retrieve(xavier(inputs + units, units * kScales)),
+        detect(xavier(inputs + units, units)),
         store(xavier(inputs + units, units * kScales)) {}
   States step(const Tensor& x, const States& state, const Tensor& timespan, bool) const override {
     const Shape traces_shape = {x.shape()[0], outputs(), kScales};

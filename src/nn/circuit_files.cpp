@@ -1,4 +1,5 @@
-// Circuits as files: one safetensors file with the weights and, in its metadata, the description; and files of the Python package ncps, which have weights only.
+// Circuits as files: one safetensors file with the weights and, in its metadata, the description; and files of the Python package ncps, which have weights
+// only.
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -42,7 +43,8 @@ class NcpsFile {
     else if (has("rnn_cell.ff1.weight"))
       cfc(a);
     else
-      fail(ErrorCode::io, "[circuit] {} describes no circuit: it has neither metadata \"{}\" nor the tensors of an ncps model (rnn_cell.…)", path_, kDescription);
+      fail(ErrorCode::io, "[circuit] {} describes no circuit: it has neither metadata \"{}\" nor the tensors of an ncps model (rnn_cell.…)", path_,
+           kDescription);
     return a;
   }
 
@@ -168,7 +170,8 @@ CircuitArgs CircuitArgs::from_json(std::string_view text) {
 void Circuit::save(const std::string& path) {
   std::vector<SafetensorView> views;
   for (const NamedTensor& p : parameters(*this))
-    views.push_back({{p.name, p.tensor->dtype(), p.tensor->shape()}, {static_cast<const std::byte*>(p.tensor->data()), size_t(p.tensor->size()) * sizeof(float)}});
+    views.push_back(
+        {{p.name, p.tensor->dtype(), p.tensor->shape()}, {static_cast<const std::byte*>(p.tensor->data()), size_t(p.tensor->size()) * sizeof(float)}});
   write_safetensors(path, views, {{"format", "pt"}, {kDescription, args_.json()}});
 }
 
@@ -180,7 +183,8 @@ Circuit Circuit::load(const std::string& path, CircuitArgs args) {
   for (const NamedTensor& p : parameters(circuit)) {
     const SafetensorView& view = file.at(p.name);
     if (view.dtype != DType::f32 || !(view.shape == p.tensor->shape()))
-      fail(ErrorCode::shape, "[circuit] {} in {} is {}{}, the model has f32{}", p.name, path, name(view.dtype), to_string(view.shape), to_string(p.tensor->shape()));
+      fail(ErrorCode::shape, "[circuit] {} in {} is {}{}, the model has f32{}", p.name, path, name(view.dtype), to_string(view.shape),
+           to_string(p.tensor->shape()));
     *p.tensor = Tensor::from_bytes(view.shape, view.dtype, view.data.data());
     used.insert(p.name);
   }

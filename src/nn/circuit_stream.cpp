@@ -14,7 +14,7 @@ namespace ridge {
 
 struct CircuitStream::State {
   std::unique_ptr<Executable> program;
-  std::vector<Tensor> weights;  // everything that depends on weights alone, computed once
+  std::vector<Tensor> weights;                   // everything that depends on weights alone, computed once
   std::vector<std::vector<float>> values, next;  // x, timespan and states; output and next states
   std::vector<const void*> in;
   std::vector<void*> out;

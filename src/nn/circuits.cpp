@@ -81,8 +81,7 @@ Circuit::Circuit(CircuitArgs args, const CellMaker& own) : args_(std::move(args)
     if (wiring && !wiring->built()) wiring->build(inputs);
     for (int64_t direction = 0; direction < directions(); ++direction) {
       Track track{own ? own(inputs) : make_cell(args_, inputs, wiring), nullptr};
-      if (track.cell->inputs() != inputs)
-        fail(ErrorCode::shape, "[circuit] layer {} has {} inputs, its cell takes {}", layer, inputs, track.cell->inputs());
+      if (track.cell->inputs() != inputs) fail(ErrorCode::shape, "[circuit] layer {} has {} inputs, its cell takes {}", layer, inputs, track.cell->inputs());
       if (args_.mixed_memory) {
         const std::vector<int64_t>& states = track.cell->states();
         if (states.size() != 1 || !track.cell->timed() || (!own && args_.cell == "ctgru"))

@@ -92,9 +92,9 @@ TEST(Cells, TakeTimespansInEveryForm) {
       for (int64_t row = 0; row < batch; ++row) {
         SequenceArgs a;
         a.timespans = reshape(slice(own, 0, row, row + 1), {steps});
-        EXPECT_LT(distance(circuit(reshape(slice(x, 0, row, row + 1), {steps, 3}), a).output,
-                           reshape(slice(run(own), 0, row, row + 1), {steps, circuit.outputs()})),
-                  1e-5);
+        EXPECT_LT(
+            distance(circuit(reshape(slice(x, 0, row, row + 1), {steps, 3}), a).output, reshape(slice(run(own), 0, row, row + 1), {steps, circuit.outputs()})),
+            1e-5);
       }
     }
 }
@@ -226,7 +226,8 @@ TEST(Cells, NameTheWrongNumber) {
   fails(with([](auto& a) { a.backbone_dropout = 1.5; }), "1.5");
   fails(with([](auto& a) { a.backbone_dropout = 0.1; }), "no effect with backbone_layers 1");
   fails(with([](auto& a) { a.cell = "ltc", a.backbone_units = 77; }), "backbone_units 77 has no effect on a ltc");
-  fails(with([](auto& a) { a.units = 0, a.wiring = {Wiring::fully_connected(9, 2)}, a.backbone_layers = 2; }), "backbone_layers 2 has no effect on a wired cfc");
+  fails(with([](auto& a) { a.units = 0, a.wiring = {Wiring::fully_connected(9, 2)}, a.backbone_layers = 2; }),
+        "backbone_layers 2 has no effect on a wired cfc");
   fails(with([](auto& a) { a.units = 0, a.inputs = 0, a.wiring = {Wiring::fully_connected(9, 2)}; }), "9 units is not built");
   fails(with([](auto& a) { a.wiring = {Wiring::fully_connected(9, 2)}; }), "units is 4, but the wiring has 9");
   fails(with([](auto& a) {

@@ -19,8 +19,8 @@ struct NcpsModel {
 };
 
 std::vector<NcpsModel> ncps_models() {
-  std::vector<NcpsModel> all = {{"cfc", {}},      {"cfc_pure", {}}, {"cfc_no_gate", {}}, {"cfc_no_backbone", {}}, {"cfc_ncp", {}}, {"cfc_auto_pure", {}},
-                                {"ltc", {}}, {"ltc_ncp", {}},  {"ltc_explicit", {}}};
+  std::vector<NcpsModel> all = {{"cfc", {}},           {"cfc_pure", {}}, {"cfc_no_gate", {}}, {"cfc_no_backbone", {}}, {"cfc_ncp", {}},
+                                {"cfc_auto_pure", {}}, {"ltc", {}},      {"ltc_ncp", {}},     {"ltc_explicit", {}}};
   all[1].args.activation = "silu";
   all[2].args.mode = "no_gate", all[2].args.activation = "gelu";
   all[7].args.ode_unfolds = 3, all[7].args.wiring = {Wiring(9, 2)};

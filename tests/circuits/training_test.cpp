@@ -88,7 +88,8 @@ TEST(CircuitTraining, AbsentSynapsesHaveNoGradient) {
       if (p.rule == ParameterRule::constant || !p.decay || p.name.find("time_") != std::string::npos) continue;
       const bool ltc = circuit.args().cell == "ltc", sensory = p.name.find(ltc ? "sensory" : "input_map") != std::string::npos;
       const std::string prefix = p.name.substr(0, p.name.find('.', p.name.find("layer_") == std::string::npos ? 0 : p.name.find("layer_")));
-      const Tensor mask = fixture(std::string(name) + ".weights." + prefix + "." + (sensory && prefix == "rnn_cell" ? "sensory_sparsity_mask" : "sparsity_mask"));
+      const Tensor mask =
+          fixture(std::string(name) + ".weights." + prefix + "." + (sensory && prefix == "rnn_cell" ? "sensory_sparsity_mask" : "sparsity_mask"));
       const Tensor oriented = ltc || circuit.args().cell == "cfc" ? mask : transpose(mask);
       const std::vector<float> there = oriented.to_floats();
       const std::vector<float> g = grad(sum(square(circuit(fixture(std::string(name) + ".x")).output)), {*p.tensor})[0].to_floats();

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "backend/registry.h"
-#include "support/allocations.h"
 #include "ridge/ridge.h"
+#include "support/allocations.h"
 #include "support/steps.h"
 #include "threads/thread_team.h"
 
