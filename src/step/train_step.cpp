@@ -395,6 +395,11 @@ void TrainStep::enqueue(std::span<const void* const> batch, double lr) {
   state_->enqueue([&](int64_t first, int64_t) { return state_->from_sample(batch, first); }, lr);
 }
 
+std::span<const void* const> TrainStep::from_sample(std::span<const void* const> batch, int64_t first) {
+  state_->check(batch);
+  return state_->from_sample(batch, first);
+}
+
 void TrainStep::enqueue(const Parts& part, double lr) {
   state_->check_next(lr);
   auto checked = [&](int64_t first, int64_t count) {

@@ -114,7 +114,10 @@ class TrainStep {
   void enqueue(std::span<const void* const> batch, double lr);
   // The same for a batch that arrives in parts: `part` returns the tensors of these samples, which are read before its next call.
   using Parts = std::function<std::span<const void* const>(int64_t first, int64_t count)>;
+  // If it throws, the step is not made, and the parameters stay as they are.
   void enqueue(const Parts& part, double lr);
+  // The tensors of a whole batch from this sample on, for the same purpose; valid until the next call.
+  std::span<const void* const> from_sample(std::span<const void* const> batch, int64_t first);
   static constexpr int kMaxPending = 4;
   int pending() const;            // steps enqueued but not yet collected
   StepMetrics collect();          // waits for the oldest pending step

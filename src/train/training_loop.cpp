@@ -42,6 +42,8 @@ std::string listed(const std::vector<int64_t>& numbers) {
   return text;
 }
 
+struct Abandoned {};  // a step, because of a signal
+
 class Run {
  public:
   Run(const TrainerTask& task, const TrainerOptions& options, const std::vector<TrainerView*>& views)
@@ -315,13 +317,21 @@ class Run {
     start = o_.before ? enter(Phase::step, number) : ready;
     if (anything_due(number + 1)) step_.time_next_update();  // all pending work is waited for then anyway
     const double waited = waited_;
-    if (feed_.in_parts()) {
-      step_.enqueue(TrainStep::Parts([&](int64_t first, int64_t) { return first > 0 ? from_feed(number, [&] { return feed_.next_part(); }) : batch.tensors; }),
-                    lr);
-      waited_ = feed_.waited_seconds();
-    } else {
-      step_.enqueue(batch.tensors, lr);
+    // A signal ends the run before the next micro-batch: what a large step has done so far is left, as if it had not begun.
+    const auto part_of = [&](int64_t first, int64_t) {
+      if (first == 0) return batch.tensors;
+      if (signals_.caught() && !feed_.on_policy()) throw Abandoned();
+      return feed_.in_parts() ? from_feed(number, [&] { return feed_.next_part(); }) : step_.from_sample(batch.tensors, first);
+    };
+    try {
+      step_.enqueue(TrainStep::Parts(std::cref(part_of)), lr);
+    } catch (const Abandoned&) {
+      leave(Phase::step, start);
+      while (step_.pending() > 0)
+        if (!collect(Clock::now())) return;
+      return check_for_end(false);
     }
+    if (feed_.in_parts()) waited_ = feed_.waited_seconds();
     in_flight_.push_back({batch.position, after, lr, start, waited_ - waited});
     const Clock::time_point enqueued = leave(Phase::step, start);
     out_.phase_seconds[size_t(Phase::step)] -= waited_ - waited, out_.phase_seconds[size_t(Phase::data)] += waited_ - waited;

@@ -114,6 +114,24 @@ TEST(Resume, WorksAfterASignal) {
   }
 }
 
+// A step of several micro-batches is left where the signal arrives, and made again.
+TEST(Resume, WorksAfterASignalBetweenMicroBatches) {
+  TempFolder folder;
+  SmallRun whole{.folder = folder / "whole", .steps = 12, .micro = 1};
+  EXPECT_EQ(whole().steps, 12);
+  SmallRun run{.folder = folder / "run", .steps = 12, .handle_signals = true, .micro = 1};
+  run.before = [](Phase phase, int64_t step) {
+    if (phase == Phase::step && step == 7) ::raise(SIGTERM);
+  };
+  const Outcome out = run();
+  EXPECT_EQ(out.end, Outcome::End::terminated);
+  EXPECT_EQ(out.steps, 7);
+  EXPECT_FALSE(out.state_lost_since);
+  run.before = {}, run.resume = true;
+  EXPECT_EQ(run().steps, 12);
+  expect_same(Trace(folder / "run"), Trace(folder / "whole"));
+}
+
 // A validation that a signal interrupted is made up for, and its best result is recorded.
 TEST(Resume, CatchesUpOnAMissedValidation) {
   TempFolder folder;

@@ -87,6 +87,7 @@ struct SmallRun {
   TrainerView* watcher = nullptr;
   std::function<std::string()> sample = [] { return std::string("a sample"); };
   double max_minutes = 0;
+  int64_t micro = 0;  // 0: as planned
   std::optional<double> target_loss = {};
 
   Outcome operator()() {
@@ -97,7 +98,7 @@ struct SmallRun {
     StepOptions options;
     std::unique_ptr<Backend> on_team;
     if (threads > 0) team = std::make_unique<ThreadTeam>(TeamOptions{.threads = threads}), on_team = cpu_backend(*team);
-    options.seed = 7, options.clip = 1, options.optimizer.decay = 0.1, options.precision = precision, options.loss_scale = loss_scale;
+    options.seed = 7, options.clip = 1, options.optimizer.decay = 0.1, options.precision = precision, options.loss_scale = loss_scale, options.micro = micro;
     options.backend = on_team ? on_team.get() : backend;
     TrainStep step(model, options);
     start(step, model);
