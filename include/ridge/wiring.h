@@ -34,7 +34,7 @@ class Wiring {
   // "full:UNITS[,OUTPUTS]", "random:UNITS,OUTPUTS,SPARSITY", "auto:UNITS,OUTPUTS[,SPARSITY]", "ncp:INTER,COMMAND,MOTOR[,…]"; all may be name=number.
   // ErrorCode::usage names what is wrong.
   static Wiring parse(std::string_view words);
-  static bool is_kind(std::string_view word);  // "full", "random", "auto", "ncp"
+  static bool is_kind(std::string_view words);  // begins with "full", "random", "auto" or "ncp", then a colon or nothing
 
   // No synapses yet: build(), then add_synapse() and add_sensory_synapse().
   Wiring(int64_t units, int64_t outputs);
@@ -68,9 +68,16 @@ class Wiring {
   std::vector<std::vector<int64_t>> layers_;
 };
 
+// Neurons as tables and pictures group them: by layer; the hidden neurons and the outputs of a wiring with one layer are two groups.
+struct NeuronGroup {
+  std::string name;
+  std::vector<int64_t> neurons;
+};
+std::vector<NeuronGroup> neuron_groups(const Wiring& wiring);
+
 // Connectivity of a wiring.
 struct WiringStatistics {
-  // Synapses from one layer to another. A wiring with one layer counts its hidden neurons and its outputs as two.
+  // Synapses from one group of neurons, or the inputs, to another.
   struct Block {
     std::string from, to;
     int64_t excitatory = 0, inhibitory = 0, pairs = 0;  // pairs: synapses that could be

@@ -158,6 +158,12 @@ void Picture::path(std::span<const Point> points, const Paint& paint, bool close
   body_ += fmt::format("{}\" stroke-linejoin=\"round\" stroke-linecap=\"round\"{}/>\n", closed ? "Z" : "", attributes(paint));
 }
 
+void Picture::curve(Point from, Point pull_from, Point pull_to, Point to, const Paint& paint) {
+  body_.append(size_t(depth_) * 2, ' ');
+  body_ += fmt::format("<path d=\"M{} {}C{} {} {} {} {} {}\"{}/>\n", number(from.x), number(from.y), number(pull_from.x), number(pull_from.y),
+                       number(pull_to.x), number(pull_to.y), number(to.x), number(to.y), attributes(paint));
+}
+
 void Picture::group(Point origin, const std::function<void()>& body, std::string_view name) {
   body_.append(size_t(depth_) * 2, ' ');
   body_ += "<g";

@@ -49,6 +49,7 @@ class Picture {
   void line(Point from, Point to, const Paint& paint);
   void circle(Point centre, double radius, const Paint& paint);
   void path(std::span<const Point> points, const Paint& paint, bool closed = false);
+  void curve(Point from, Point pull_from, Point pull_to, Point to, const Paint& paint);     // a cubic Bézier curve
   void group(Point origin, const std::function<void()>& body, std::string_view name = {});  // draws body translated to origin
 
   std::string str() const;  // the document

@@ -44,12 +44,7 @@ class WiringDraws {
 void link_layers(WiringDraws& draws, std::span<const int64_t> from, std::span<const int64_t> to, int64_t fan, const auto& put) {
   const int64_t sources = int64_t(from.size()), targets = int64_t(to.size());
   std::vector<bool> drawn(to.size());
-  for (int64_t source : from) {
-    draws.choose(targets, fan, [&](int64_t i) {
-      put(source, to[size_t(i)], draws.polarity(1));
-      drawn[size_t(i)] = true;
-    });
-  }
+  for (int64_t source : from) draws.choose(targets, fan, [&](int64_t i) { put(source, to[size_t(i)], draws.polarity(1)), drawn[size_t(i)] = true; });
   const int64_t mean = std::clamp<int64_t>(sources * fan / targets, 1, sources);
   for (size_t i = 0; i < to.size(); ++i)
     if (!drawn[i]) draws.choose(sources, mean, [&](int64_t j) { put(from[size_t(j)], to[i], draws.polarity(1)); });
@@ -69,7 +64,9 @@ void check_sparsity(double sparsity) {
   if (!(sparsity >= 0 && sparsity < 1)) fail(ErrorCode::value, "[wiring] sparsity={} is not at least 0 and less than 1", sparsity);
 }
 
-void check_polarity(int polarity) {
+void check_synapse(const char* from, int64_t source, int64_t sources, int64_t target, int64_t units, int polarity) {
+  check_number(from, source, 0, sources - 1, "");
+  check_number("target", target, 0, units - 1, "");
   if (polarity != 1 && polarity != -1) fail(ErrorCode::value, "[wiring] the polarity is {}; it must be 1 (excitatory) or -1 (inhibitory)", polarity);
 }
 
@@ -83,7 +80,7 @@ int64_t kept_pairs(std::string_view what, int64_t pairs, double sparsity) {
 
 Wiring::Wiring(int64_t units, int64_t outputs) : units_(units), outputs_(outputs) {
   check_number("units", units, 1, kMost, "");
-  check_number("outputs", outputs, 1, units, ", the units");
+  check_number("outputs", outputs, 1, units, ", the number of units");
   synapses_.resize(size_t(units * units));
   layers_ = {numbers_from(0, units)};
 }
@@ -112,10 +109,10 @@ Wiring Wiring::ncp(const NcpArgs& args) {
   check_number("inter", args.inter, 1, kMost, "");
   check_number("command", args.command, 1, kMost, "");
   check_number("motor", args.motor, 1, kMost, "");
-  check_number("sensory_fanout", args.sensory_fanout, 1, args.inter, ", the inter neurons");
-  check_number("inter_fanout", args.inter_fanout, 1, args.command, ", the command neurons");
-  check_number("motor_fanin", args.motor_fanin, 1, args.command, ", the command neurons");
-  check_number("recurrent_command", args.recurrent_command, 0, args.command * args.command, ", the pairs of command neurons");
+  check_number("sensory_fanout", args.sensory_fanout, 1, args.inter, ", the number of inter neurons");
+  check_number("inter_fanout", args.inter_fanout, 1, args.command, ", the number of command neurons");
+  check_number("motor_fanin", args.motor_fanin, 1, args.command, ", the number of command neurons");
+  check_number("recurrent_command", args.recurrent_command, 0, args.command * args.command, ", the number of pairs of command neurons");
   Wiring wiring(args.motor + args.command + args.inter, args.motor);
   wiring.kind_ = Kind::ncp, wiring.seed_ = args.seed, wiring.inter_ = args.inter, wiring.sensory_fanout_ = args.sensory_fanout;
   const std::vector<int64_t> motor = numbers_from(0, args.motor), command = numbers_from(args.motor, args.command),
@@ -146,17 +143,13 @@ Wiring Wiring::auto_ncp(int64_t units, int64_t outputs, double sparsity, uint64_
 }
 
 void Wiring::add_synapse(int64_t source, int64_t target, int polarity) {
-  check_number("source", source, 0, units_ - 1, ", the neurons");
-  check_number("target", target, 0, units_ - 1, ", the neurons");
-  check_polarity(polarity);
+  check_synapse("source", source, units_, target, units_, polarity);
   synapses_[size_t(source * units_ + target)] = int8_t(polarity);
 }
 
 void Wiring::add_sensory_synapse(int64_t input, int64_t target, int polarity) {
   if (!built()) fail(ErrorCode::value, "[wiring] a synapse from input {} needs the number of inputs; call build(inputs) first", input);
-  check_number("input", input, 0, inputs_ - 1, ", the inputs");
-  check_number("target", target, 0, units_ - 1, ", the neurons");
-  check_polarity(polarity);
+  check_synapse("input", input, inputs_, target, units_, polarity);
   sensory_[size_t(input * units_ + target)] = int8_t(polarity);
 }
 
@@ -196,10 +189,7 @@ const std::vector<int8_t>& Wiring::sensory() const {
   return sensory_;
 }
 
-const std::vector<int64_t>& Wiring::layer(int64_t i) const {
-  check_number("layer", i, 0, layers() - 1, "");
-  return layers_[size_t(i)];
-}
+const std::vector<int64_t>& Wiring::layer(int64_t i) const { return check_number("layer", i, 0, layers() - 1, ""), layers_[size_t(i)]; }
 
 int64_t Wiring::synapse_count() const { return units_ * units_ - std::count(synapses_.begin(), synapses_.end(), 0); }
 int64_t Wiring::sensory_synapse_count() const { return inputs_ * units_ - std::count(sensory().begin(), sensory().end(), 0); }

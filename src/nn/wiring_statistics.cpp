@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <numeric>
 
 #include <fmt/core.h>
 
-#include "nn/wiring_groups.h"
+#include "ridge/wiring.h"
 
 namespace ridge {
 namespace {
@@ -16,37 +15,24 @@ using NeuronSet = std::vector<uint64_t>;
 bool contains(const NeuronSet& set, int64_t neuron) { return set[size_t(neuron / 64)] >> (neuron % 64) & 1; }
 void insert(NeuronSet& set, int64_t neuron) { set[size_t(neuron / 64)] |= uint64_t(1) << (neuron % 64); }
 
-struct Reached {
-  NeuronSet set;
-  std::vector<int64_t> at_distance;  // number of neurons: [0] those it started from
-};
-
-// Breadth first. targets: of each neuron.
-Reached reach(const std::vector<NeuronSet>& targets, const NeuronSet& start) {
-  Reached reached{start, {}};
-  size_t total = 0;
-  for (NeuronSet front = start;;) {
+// Breadth first: the neurons that `start` reaches, itself included, and how many at each distance. targets: of each neuron.
+NeuronSet reach(const std::vector<NeuronSet>& targets, NeuronSet start, std::vector<int64_t>& at_distance) {
+  NeuronSet reached = start;
+  for (size_t total = 0;;) {
     size_t count = 0;
-    for (uint64_t word : front) count += size_t(std::popcount(word));
-    if (count > 0) reached.at_distance.push_back(int64_t(count));
+    for (uint64_t word : start) count += size_t(std::popcount(word));
+    if (count > 0) at_distance.push_back(int64_t(count));
     total += count;
     if (count == 0 || total == targets.size()) return reached;
     NeuronSet next(start.size());
-    for (size_t word = 0; word < front.size(); ++word)
-      for (uint64_t rest = front[word]; rest != 0; rest &= rest - 1) {
+    for (size_t word = 0; word < start.size(); ++word)
+      for (uint64_t rest = start[word]; rest != 0; rest &= rest - 1) {
         const NeuronSet& row = targets[word * 64 + size_t(std::countr_zero(rest))];
         for (size_t i = 0; i < row.size(); ++i) next[i] |= row[i];
       }
-    for (size_t i = 0; i < next.size(); ++i) next[i] &= ~reached.set[i], reached.set[i] |= next[i];
-    front = std::move(next);
+    for (size_t i = 0; i < next.size(); ++i) next[i] &= ~reached[i], reached[i] |= next[i];
+    start = std::move(next);
   }
-}
-
-std::vector<int64_t> missing_from(const NeuronSet& set, int64_t units) {
-  std::vector<int64_t> missing;
-  for (int64_t i = 0; i < units; ++i)
-    if (!contains(set, i)) missing.push_back(i);
-  return missing;
 }
 
 // sources × targets of a matrix with `units` columns.
@@ -82,8 +68,8 @@ WiringStatistics statistics(const Wiring& wiring) {
   const std::vector<int8_t>&sensory = wiring.sensory(), &synapses = wiring.synapses();
   WiringStatistics s;
   const std::vector<NeuronGroup> groups = neuron_groups(wiring);
-  NeuronGroup all_inputs{"inputs", std::vector<int64_t>(static_cast<size_t>(inputs))};
-  std::iota(all_inputs.neurons.begin(), all_inputs.neurons.end(), 0);
+  NeuronGroup all_inputs{"inputs", {}};
+  for (int64_t i = 0; i < inputs; ++i) all_inputs.neurons.push_back(i);
   for (const NeuronGroup& to : groups) s.blocks.push_back(count_block(sensory, units, all_inputs, to));
   for (const NeuronGroup& from : groups)
     for (const NeuronGroup& to : groups) s.blocks.push_back(count_block(synapses, units, from, to));
@@ -103,18 +89,25 @@ WiringStatistics statistics(const Wiring& wiring) {
     insert(targets[source], int64_t(target)), insert(sources[target], int64_t(source)), ++s.out_degrees[source], ++s.in_degrees[target];
   }
   for (int64_t i = 0; i < wiring.outputs(); ++i) insert(outputs, i);
-  s.unreachable = missing_from(reach(targets, driven).set, units);
-  s.without_effect = missing_from(reach(sources, outputs).set, units);
+  auto missing = [&](const std::vector<NeuronSet>& next, const NeuronSet& start) {
+    std::vector<int64_t> found, ignored;
+    const NeuronSet reached = reach(next, start, ignored);
+    for (int64_t i = 0; i < units; ++i)
+      if (!contains(reached, i)) found.push_back(i);
+    return found;
+  };
+  s.unreachable = missing(targets, driven);
+  s.without_effect = missing(sources, outputs);
 
   std::vector<NeuronSet> reached;
   int64_t pairs = 0, steps = 0;
   for (int64_t i = 0; i < units; ++i) {
     NeuronSet start = none;
     insert(start, i);
-    Reached from = reach(targets, start);
-    for (size_t d = 1; d < from.at_distance.size(); ++d) pairs += from.at_distance[d], steps += from.at_distance[d] * int64_t(d);
-    s.longest_path = std::max(s.longest_path, int64_t(from.at_distance.size()) - 1);
-    reached.push_back(std::move(from.set));
+    std::vector<int64_t> at_distance;
+    reached.push_back(reach(targets, start, at_distance));
+    for (size_t d = 1; d < at_distance.size(); ++d) pairs += at_distance[d], steps += at_distance[d] * int64_t(d);
+    s.longest_path = std::max(s.longest_path, int64_t(at_distance.size()) - 1);
   }
   s.mean_path = pairs == 0 ? 0 : double(steps) / double(pairs);
   std::vector<bool> counted(static_cast<size_t>(units));
