@@ -92,7 +92,7 @@ struct CircuitOutput {
   std::vector<Tensor> state;
 };
 
-// A recurrent model; a module like any other:
+// A recurrent model; a module like any other. Copies share their weights.
 //   struct Net {
 //     Circuit rnn{{.inputs = 8, .units = 64}};
 //     Linear out{64, 1};
@@ -114,9 +114,9 @@ class Circuit {
   int64_t outputs() const;                              // per step
   std::vector<Tensor> zero_state(int64_t batch) const;  // in the order of CircuitOutput::state
 
-  // One safetensors file with everything: load() gives the same model again. It also reads files of the Python package (safetensors.torch.save_file of a
-  // state_dict): sizes and wiring then come from the file's tensors, and what they do not show (mode, activation, unfolds, …, and the outputs
-  // of an LTC without output mapping, if its wiring has fewer outputs than units) from `args`.
+  // One safetensors file with everything, except for cells of your own (ErrorCode::usage): load() gives the same model again. It also reads files of the Python
+  // package (safetensors.torch.save_file of a state_dict): sizes and wiring then come from the file's tensors, and what they do not show (mode, activation,
+  // unfolds, …, and the outputs of an LTC without output mapping, if its wiring has fewer outputs than units) from `args`.
   void save(const std::string& path);
   static Circuit load(const std::string& path, CircuitArgs args = {});
 
@@ -130,6 +130,7 @@ class Circuit {
   int64_t directions() const { return args_.bidirectional ? 2 : 1; }
 
   CircuitArgs args_;
+  bool own_cells_;
   std::vector<Track> tracks_;
   std::optional<Linear> fc_;
 };
@@ -150,5 +151,8 @@ class CircuitStream {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// A picture of states over time [time, neurons], for example of a stream after every step: a row per neuron, red above 0 and blue below.
+std::string states_svg(const Tensor& states, const std::string& title = "Neuron states");
 
 }  // namespace ridge

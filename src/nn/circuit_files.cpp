@@ -168,6 +168,7 @@ CircuitArgs CircuitArgs::from_json(std::string_view text) {
 }
 
 void Circuit::save(const std::string& path) {
+  if (own_cells_) fail(ErrorCode::usage, "[circuit] cells of your own cannot be described in a file; save the tensors of parameters() yourself");
   std::vector<SafetensorView> views;
   for (const NamedTensor& p : parameters(*this))
     views.push_back(

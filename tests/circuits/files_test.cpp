@@ -113,6 +113,10 @@ TEST(CircuitFiles, RefuseWhatTheyCannotRead) {
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": 3, \"inputs\": 0}"}}), "inputs 0"));
   EXPECT_TRUE(has(write("rnn_cell.linear_z.weight", {{"ridge_circuit", "{\"cell\": \"mingru\", \"units\": 1, \"inputs\": 2}"}}), "linear_z.weight"));
   EXPECT_TRUE(error_of([&] { Circuit::load(folder / "absent.safetensors"); }));
+  CircuitArgs args;
+  args.inputs = 2, args.units = 3;
+  Circuit own(args, [&](int64_t inputs) { return make_cell(args, inputs); });
+  EXPECT_TRUE(has(error_of([&] { own.save(folder / "own.safetensors"); }), "cells of your own"));
 }
 
 }  // namespace

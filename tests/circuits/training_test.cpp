@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/text.h"
 #include "circuits/fixture.h"
 #include "ridge/ridge.h"
 #include "support/allocations.h"
@@ -174,6 +175,19 @@ TEST(CircuitTraining, TrainsInMicroBatches) {
   }
 }
 
+// Only products that read the state stay in the loop: those of x run before it, for all steps at once.
+TEST(CircuitTraining, LeavesFewProductsInTheLoop) {
+  for (const auto& [cell, inside] : {std::pair{"cfc", 2}, {"lstm", 1}, {"gru", 1}, {"mingru", 0}, {"ltc", 0}, {"ctrnn", 6}, {"ctgru", 3}}) {
+    seed(9);
+    CircuitArgs args;
+    args.cell = cell, args.inputs = 3, args.units = 4;
+    Net net(args);
+    const Step s = step(net, sgd({.lr = 0.1}), [&](const std::vector<Tensor>& b) { return mse(net(b[0]), b[1]); });
+    const std::string dump = s.compile({{{4, 5, 2}}, {{4, 5, 1}}}).dump();
+    EXPECT_NE(dump.find(fmt::format("scan of 5 steps: {} in the loop", counted(inside, "product"))), std::string::npos) << cell << "\n" << dump.substr(0, 400);
+  }
+}
+
 TEST(CircuitStreams, GiveTheSequenceStepByStep) {
   const test::CircuitFixture fixture;
   for (const std::string& name : fixture.cases()) {
@@ -214,6 +228,19 @@ TEST(CircuitStreams, AllocateNothing) {
   EXPECT_TRUE(has(error_of([&] { stream.step(x, NAN); }), "timespan nan"));
   EXPECT_TRUE(has(error_of([&] { stream.step({x.data(), 7}); }), "7 input values, a step takes 8"));
   EXPECT_TRUE(has(error_of([&] { stream.state(1); }), "state 1 does not exist"));
+}
+
+TEST(CircuitStreams, DrawTheirStates) {
+  const std::string picture = states_svg(Tensor({3, 2}, {1, 0, 1, -2, 0, -2}), "two & more");
+  EXPECT_NE(picture.find("two &amp; more"), std::string::npos);
+  EXPECT_NE(picture.find("2 neurons over 3 steps"), std::string::npos);
+  EXPECT_NE(picture.find("blue -2"), std::string::npos);
+  size_t runs = 0;
+  for (size_t at = picture.find("opacity"); at != std::string::npos; at = picture.find("opacity", at + 1)) ++runs;
+  EXPECT_GE(runs, 1u);  // two runs; a full shade needs no opacity
+  EXPECT_TRUE(has(error_of([] { states_svg(full({3}, 0)); }), "[3] must be [time, neurons]"));
+  EXPECT_TRUE(has(error_of([] { states_svg(full({1, 1}, NAN)); }), "nan"));
+  EXPECT_NE(states_svg(full({4, 300}, 0)).find("</svg>"), std::string::npos);
 }
 
 }  // namespace
