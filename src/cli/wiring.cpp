@@ -117,7 +117,8 @@ void print_json(const Wiring& wiring, const WiringStatistics& s) {
                                   {"synapses", wiring.synapse_count()},
                                   {"sensory_synapses", wiring.sensory_synapse_count()},
                                   {"sparsity", s.sparsity},
-                                  {"sensory_sparsity", s.sensory_sparsity}};
+                                  {"sensory_sparsity", s.sensory_sparsity},
+                                  {"blocks", nlohmann::json::array()}};
   for (const auto& b : s.blocks)
     document["blocks"].push_back({{"from", b.from}, {"to", b.to}, {"excitatory", b.excitatory}, {"inhibitory", b.inhibitory}, {"pairs", b.pairs}});
   document.update({{"in_degrees", s.in_degrees}, {"out_degrees", s.out_degrees}, {"components", s.components}, {"mean_path", s.mean_path}});

@@ -18,7 +18,7 @@ using svg::Picture;
 using svg::Point;
 
 constexpr int64_t kMostDrawnNodes = 256, kMostDrawnSynapses = 20'000;
-constexpr double kPageWidth = 1400, kCircuitX = 80, kCircuitWidth = 740, kMatrixX = 950, kMatrixSide = 410, kTop = 150;
+constexpr double kCircuitX = 80, kCircuitWidth = 740, kLeastGap = 80, kMatrixSide = 410, kTop = 150;
 
 Point moved(Point from, double length, Point way) { return {from.x + length * way.x, from.y + length * way.y}; }
 Ink polarity_ink(int polarity) { return polarity > 0 ? Ink::blue : Ink::red; }
@@ -39,6 +39,7 @@ struct CircuitLayout {
     constexpr Ink kInks[] = {Ink::teal, Ink::violet, Ink::green};
     return column == 0 ? Ink::muted : column + 1 == columns.size() ? Ink::amber : kInks[(column - 1) % 3];
   }
+  double matrix_x() const { return kCircuitX + gap * double(columns.size() - 1) + 130; }
   bool is_ring(size_t column) const { return wiring.layers() == 1 && column == 1 && columns.size() == 3; }
   // From top to bottom. Hidden neurons that all drive each other alternate between the sides of an ellipse: their synapses cross its inside.
   void place(size_t column) {
@@ -81,7 +82,7 @@ CircuitLayout lay_out(const Wiring& wiring) {
   const double spacing = std::clamp(760.0 / double(largest), 17.0, 34.0);
   layout.radius = std::min(0.4 * spacing, 12.0);
   layout.height = std::max(spacing * double(largest), kMatrixSide + 60);
-  layout.gap = kCircuitWidth / double(layout.columns.size() - 1);
+  layout.gap = std::max(kCircuitWidth / double(layout.columns.size() - 1), kLeastGap);
   layout.column_of.resize(layout.at.size());
   for (size_t column = 0; column < layout.columns.size(); ++column) {
     for (int64_t node : layout.columns[column].neurons) layout.column_of[size_t(node)] = column;
@@ -114,13 +115,16 @@ void draw_synapse(Picture& picture, const CircuitLayout& layout, int64_t source,
   } else if (from_column == to_column) {  // past the column's neurons on the right
     const double bow = std::min(2 * r + (dy < 0 ? 0.36 : 0.28) * std::abs(dy), 0.55 * layout.gap);
     from = {a.x + bow, a.y + 0.15 * dy}, to = {b.x + bow, b.y - 0.15 * dy};
+  } else if (from_column + 1 < to_column) {  // above the neurons between
+    from.y -= 0.2 * dx, to.y -= 0.2 * dx;
   } else if (from_column > to_column) {  // back towards the inputs: below what goes forward
-    from.y += 0.2 * layout.gap;
+    from.y -= 0.2 * dx, to.y -= from_column - to_column > 1 ? 0.2 * dx : 0;
   }
   if (source == target) {  // outwards
     const double out = a.x < kCircuitX + layout.gap * double(to_column) ? -4 * r : 4 * r;
     from = {a.x + out, a.y - 2 * r}, to = {a.x + out, a.y + 2 * r};
   }
+  for (Point* pull : {&from, &to}) pull->y = std::clamp(pull->y, kTop - 10, kTop + layout.height + 25);  // so the curve stays on the page
   auto way = [](Point p, Point q) { return moved({}, 1 / std::hypot(q.x - p.x, q.y - p.y), {q.x - p.x, q.y - p.y}); };
   const int polarity = layout.polarity(source, target);
   const Point leave = way(a, from), meet = way(to, b), tip = moved(b, -r - 1, meet);
@@ -170,12 +174,13 @@ void draw_nodes(Picture& picture, const CircuitLayout& layout) {
 
 // Rows are sources and columns are targets, in the order of the circuit.
 void draw_matrix(Picture& picture, const CircuitLayout& layout) {
-  const double cell = std::min(kMatrixSide / double(layout.at.size()), 24.0), top = kTop + (layout.height - cell * double(layout.at.size())) / 2;
+  const double cell = std::min(kMatrixSide / double(layout.at.size()), 24.0), top = kTop + (layout.height - cell * double(layout.at.size())) / 2,
+               left = layout.matrix_x();
   double y = top, free_y = 0, free_x = 0;  // labels of narrow groups are left out where they would overlap
   for (size_t row = 0; row < layout.columns.size(); ++row) {
     const NeuronGroup& from = layout.columns[row];
     const double height = cell * double(from.neurons.size());
-    double x = kMatrixX;
+    double x = left;
     for (size_t column = 1; column < layout.columns.size(); ++column) {
       const NeuronGroup& to = layout.columns[column];
       const double width = cell * double(to.neurons.size()), half = 0.6 * svg::text_width(to.name, 13, true);
@@ -193,12 +198,12 @@ void draw_matrix(Picture& picture, const CircuitLayout& layout) {
       x += width;
     }
     if (y + height / 2 >= free_y) {
-      picture.text({kMatrixX - 10, y + height / 2 + 4}, from.name, {.size = 13, .ink = layout.ink(row), .anchor = Anchor::end, .bold = true});
+      picture.text({left - 10, y + height / 2 + 4}, from.name, {.size = 13, .ink = layout.ink(row), .anchor = Anchor::end, .bold = true});
       free_y = y + height / 2 + 14;
     }
     y += height;
   }
-  picture.text({kMatrixX + cell * double(layout.wiring.units()) / 2, y + 24}, "row: source · column: target",
+  picture.text({left + cell * double(layout.wiring.units()) / 2, y + 24}, "row: source · column: target",
                {.size = 13, .ink = Ink::muted, .anchor = Anchor::middle});
 }
 
@@ -210,8 +215,9 @@ std::string wiring_svg(const Wiring& wiring, std::string_view title) {
     fail(ErrorCode::value, "[wiring] {} neurons and inputs with {} synapses cannot be drawn readably; at most {} and {} are", nodes, synapses, kMostDrawnNodes,
          kMostDrawnSynapses);
   const CircuitLayout layout = lay_out(wiring);
-  Picture picture(kPageWidth, kTop + layout.height + 40, title, fmt::format("{} inputs, {} neurons, {} synapses", wiring.inputs(), wiring.units(), synapses));
-  picture.text({40, 48}, svg::fit(title, kPageWidth - 80, 24, true), {.size = 24, .bold = true});
+  const double width = layout.matrix_x() + 450;
+  Picture picture(width, kTop + layout.height + 40, title, fmt::format("{} inputs, {} neurons, {} synapses", wiring.inputs(), wiring.units(), synapses));
+  picture.text({40, 48}, svg::fit(title, width - 80, 24, true), {.size = 24, .bold = true});
   draw_synapses(picture, layout, std::clamp(250.0 / double(synapses), 0.12, 0.8));
   draw_nodes(picture, layout);
   draw_matrix(picture, layout);

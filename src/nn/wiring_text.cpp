@@ -157,7 +157,8 @@ Wiring Wiring::from_json(std::string_view text) {
   try {
     document = Json::parse(text, check_key);
   } catch (const Json::exception& error) {
-    bad_wiring("this is not JSON: {}", error.what());
+    const std::string_view what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 5: …"
+    bad_wiring("this is not JSON: {}", what.substr(std::min(what.find(' ') + 1, what.size())));
   }
   for (std::string_view field : kWiringFields)
     if (!document.is_object() || !document.contains(field)) bad_wiring("the field '{}' is missing", field);

@@ -404,7 +404,7 @@ TEST(Wiring, BadJsonIsRefusedWithItsPlace) {
     expect_refusal(
         words, [&] { Wiring::from_json(text); }, ErrorCode::io);
   };
-  refused("", "this is not JSON");
+  refused("", "this is not JSON: parse error at line 1, column 1");
   refused("{\n  \"units\": 3,,}", "line 2, column 14");
   refused(std::string(100000, '['), "this is not JSON");
   refused("[]", "'format' is missing");

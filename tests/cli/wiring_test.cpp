@@ -1,7 +1,10 @@
 // ridge wiring: its tables, pictures and files, and its answers to mistakes.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include <fmt/core.h>
 
 #include "cli/ridge_program.h"
 
@@ -48,6 +51,32 @@ TEST(WiringCommand, SavesAndDraws) {
   expect_words(ridge, 0, "The wiring is in w.json", "wiring full:2 --out w.json");  // replaces a wiring
   for (const char* words : {"full:1", "full:2,1", "random:3,3,0.5", "auto:4,1"})
     expect_words(ridge, 0, "The picture", std::string("wiring ") + words + " --inputs 1 --svg w.svg");
+}
+
+// A curve lies between its four points.
+TEST(WiringCommand, DrawsInsideThePage) {
+  const RidgeProgram ridge;
+  std::string layers, synapses;
+  for (int i = 39; i >= 0; --i) layers += fmt::format("{}[{}]", layers.empty() ? "" : ",", i);
+  for (int i = 0; i < 40; ++i) synapses += fmt::format("{}[{},{},1],[{},{},-1]", synapses.empty() ? "" : ",", i, (i + 1) % 40, i, (i + 11) % 40);
+  write_text(ridge / "deep.json",
+             fmt::format(R"({{"format":"ridge wiring 1","units":40,"inputs":2,"outputs":1,"layers":[{}],"sensory":[[0,39,1],[1,0,-1]],"synapses":[{}]}})",
+                         layers, synapses));
+  for (const char* words : {"deep.json", "full:12,3", "full:60,6", "random:150,2,0.9", "auto:60,6,0.75", "full:2", "ncp:1,1,1"}) {
+    expect_words(ridge, 0, "The picture", {"wiring", words, "--svg", "w.svg"});
+    const std::string picture = read_text(ridge / "w.svg");
+    double width = 0, height = 0;
+    ASSERT_EQ(std::sscanf(picture.c_str() + picture.find("width"), "width=\"%lf\" height=\"%lf\"", &width, &height), 2);
+    int curves = 0;
+    for (size_t at = picture.find("<path d=\"M"); at != std::string::npos; at = picture.find("<path d=\"M", at + 1)) {
+      double p[8];
+      if (std::sscanf(picture.c_str() + at, "<path d=\"M%lf %lfC%lf %lf %lf %lf %lf %lf", p, p + 1, p + 2, p + 3, p + 4, p + 5, p + 6, p + 7) != 8)
+        continue;  // an arrow
+      ++curves;
+      for (int i = 0; i < 8; ++i) ASSERT_TRUE(p[i] > 0 && p[i] < (i % 2 ? height : width)) << words << " " << p[i];
+    }
+    EXPECT_GT(curves, 0) << words;
+  }
 }
 
 TEST(WiringCommand, RefusesMistakes) {
