@@ -2,6 +2,7 @@
 // does not depend on the state leaves the loop.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -88,12 +89,12 @@ struct CfcCell : Cell {
       : Cell(inputs, units, {units}, true), mode(args.mode), activation(args.activation), dropout_rate(args.backbone_dropout.value_or(0)), sparsity_mask(mask) {
     int64_t width = inputs + units;
     for (int64_t i = 0; i < layers; ++i) backbone.push_back(xavier(width, args.backbone_units.value_or(128))), width = args.backbone_units.value_or(128);
-    ff1.emplace_back(xavier(width, units));
+    ff1 = xavier(width, units);
     if (mode == "pure") {
       w_tau = Tensor::zeros({1, units});
       A = full({1, units}, 1), A.eval();
     } else {
-      for (std::vector<Linear>* head : {&ff2, &time_a, &time_b}) head->emplace_back(xavier(width, units));
+      for (std::optional<Linear>* head : {&ff2, &time_a, &time_b}) *head = xavier(width, units);
     }
     CfcCell::prune();
   }
@@ -106,15 +107,15 @@ struct CfcCell : Cell {
     }
     auto masked = [&](const Tensor& weight) { return sparsity_mask.defined() ? weight * sparsity_mask : weight; };
     if (mode == "pure") {
-      const Tensor f = joined(z, h, masked(ff1[0].weight), ff1[0].bias);
+      const Tensor f = joined(z, h, masked(ff1->weight), ff1->bias);
       return {A - A * exp(-(or_one(timespan) * (abs(w_tau) + abs(f)))) * f};
     }
     // All heads in one product. For a timespan of 1 the two products of the gate are one.
-    States weights = {masked(ff1[0].weight), masked(ff2[0].weight), time_b[0].weight}, biases = {ff1[0].bias, ff2[0].bias, time_b[0].bias};
+    States weights = {masked(ff1->weight), masked(ff2->weight), time_b->weight}, biases = {ff1->bias, ff2->bias, time_b->bias};
     if (timespan.defined())
-      weights.push_back(time_a[0].weight), biases.push_back(time_a[0].bias);
+      weights.push_back(time_a->weight), biases.push_back(time_a->bias);
     else
-      weights[2] = weights[2] + time_a[0].weight, biases[2] = biases[2] + time_a[0].bias;
+      weights[2] = weights[2] + time_a->weight, biases[2] = biases[2] + time_a->bias;
     const int64_t n = int64_t(weights.size());
     const Tensor heads = joined(z, h, concat(weights), concat(biases));
     const Tensor a = tanh(part(heads, 0, n)), b = tanh(part(heads, 1, n));
@@ -125,18 +126,19 @@ struct CfcCell : Cell {
     v("sparsity_mask", sparsity_mask, ParameterRule::constant)("w_tau", w_tau)("A", A);
     // The positions that the layers have among activations and dropout.
     for (size_t i = 0; i < backbone.size(); ++i) v("backbone." + std::to_string(i == 0 ? 0 : dropout_rate > 0 ? 3 * i - 1 : 2 * i), backbone[i]);
-    v("ff1", ff1[0]);
-    if (!ff2.empty()) v("ff2", ff2[0])("time_a", time_a[0])("time_b", time_b[0]);
+    v("ff1", *ff1);
+    if (ff2) v("ff2", *ff2)("time_a", *time_a)("time_b", *time_b);
   }
   void prune() override {
-    keep_present(ff1[0].weight, sparsity_mask);
-    if (!ff2.empty()) keep_present(ff2[0].weight, sparsity_mask);
+    keep_present(ff1->weight, sparsity_mask);
+    if (ff2) keep_present(ff2->weight, sparsity_mask);
   }
 
   std::string mode, activation;
   double dropout_rate;
-  std::vector<Linear> backbone, ff1, ff2, time_a, time_b;  // one head each, or none
-  Tensor w_tau, A, sparsity_mask;                          // the mask is [units, inputs + units]
+  std::vector<Linear> backbone;
+  std::optional<Linear> ff1, ff2, time_a, time_b;  // pure has only the first
+  Tensor w_tau, A, sparsity_mask;                  // the mask is [units, inputs + units]
 };
 
 // One CfC cell per layer of the wiring, each reading the layer before it. Synapses inside a layer are dense, as in ncps.
