@@ -278,6 +278,7 @@ std::string to_json(const Result& r) {
   if (r.part_us) line["us_per_" + r.part] = rounded(*r.part_us, 4);
   if (r.rival_ratio) line["ratio_to_one_op"] = rounded(*r.rival_ratio, 4);
   if (!r.variant.empty()) line["variant"] = r.variant;
+  if (!r.loop.empty()) line["loop"] = r.loop;
   return line.dump();
 }
 
@@ -295,6 +296,7 @@ std::string to_table_line(const Result& r) {
   if (r.part_us) line += fmt::format("  {:.4f} us per {}", *r.part_us, r.part);
   if (r.rival_ratio) line += fmt::format("  {:.3f} x one op", *r.rival_ratio);
   if (!r.variant.empty()) line += "  " + r.variant;
+  if (!r.loop.empty()) line += "  " + r.loop;
   return line + others_text(r.others);
 }
 

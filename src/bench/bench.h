@@ -36,6 +36,7 @@ std::string above_roof(const std::string& name, double roof, std::string_view ce
 struct Context {
   Backend& backend;
   State state;
+  std::function<std::string()>* loop = nullptr;  // receives a function that says how the program's loops over time run
 };
 
 // Each call is one sample; the argument is the number of previous calls.
@@ -67,6 +68,7 @@ struct Result {
   double others = 0;                   // share of the machine that other programs used meanwhile
   std::optional<double> part_us = {}, rival_ratio = {};
   std::string part = {}, variant = {};
+  std::string loop = {};  // how its loops over time run: resident, unrolled; empty: it has none, or the device does not say
   std::string device = "cpu";
 };
 

@@ -128,7 +128,8 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
              .part = row.part,
              .device = options.device};
     {
-      DeviceTimer timer(device, row.make({device, row.state}));
+      std::function<std::string()> loop;
+      DeviceTimer timer(device, row.make({device, row.state, &loop}));
       std::vector<double> times;
       for (const auto start = Clock::now(); times.size() < 9 || (times.size() < 500 && since(start) < options.seconds);) {
         const auto begin = Clock::now();
@@ -139,6 +140,7 @@ void run_on_device(const std::vector<Row>& rows, const Options& options, const s
       }
       const Measured m = summarize(times);
       r.median_us = m.median, r.spread = m.spread, r.samples = m.samples;
+      if (loop) r.loop = loop();
     }
     if (row.flops > 0) r.gflops = 1e-3 * row.flops / r.median_us;
     if (row.bytes > 0) r.gbs = 1e-3 * row.bytes / r.median_us;

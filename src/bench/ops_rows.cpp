@@ -8,6 +8,7 @@
 #include "autograd/gradients.h"
 #include "bench/bench.h"
 #include "bench/compiled.h"
+#include "bench/loop_rows.h"
 #include "graph/scan.h"
 #include "nn/gpt.h"
 #include "optim/adamw.h"
@@ -335,6 +336,7 @@ std::vector<Row> device_ops_rows() {
         for (bool backward : {false, true}) rows.push_back(conv(c, dtype, backward, last));
   rows.push_back(dispatch(100, 10000, false));
   rows.back().name = "small_ops/100x10000";
+  for (Row& row : loop_rows()) rows.push_back(std::move(row));
   return rows;
 }
 

@@ -18,7 +18,9 @@ class ScanFrame {
   std::vector<NodeId> inputs, outputs;
 
   int64_t steps() const { return view_.steps; }
+  bool reverse() const { return view_.reverse; }
   size_t carries() const { return carry_bytes_.size(); }
+  size_t sequences() const { return sequence_bytes_.size(); }
 
   // The memory that a run needs in addition to its operands, in bytes: the body's arena, then carries and outputs that are not results.
   int64_t lay_out(int64_t body_arena_bytes);

@@ -246,7 +246,7 @@ class ScanHoist {
     }
   }
 
-  // Splits products of which the loop needs only some columns: dh stays, dx moves out.
+  // Splits products of which the loop needs only some columns: dh stays, dx moves out, or is not computed at all.
   bool split_slices() {
     std::unordered_map<NodeId, std::pair<int, int>> columns;  // number of users that slice columns: core, others
     std::vector<char> other(g_.size(), 0);
@@ -264,7 +264,7 @@ class ScanHoist {
           ++(core_[id] ? columns[in].first : columns[in].second);
       }
     }
-    std::erase_if(columns, [&](const auto& c) { return other[c.first] || !c.second.first || !c.second.second; });
+    std::erase_if(columns, [&](const auto& c) { return other[c.first] || !c.second.first || (!c.second.second && c.second.first > 1); });
     if (columns.empty()) return false;
     Builder b(g_);
     std::vector<NodeId> all = roots();

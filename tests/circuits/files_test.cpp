@@ -6,7 +6,6 @@
 
 #include "circuits/fixture.h"
 #include "support/errors.h"
-#include "support/mutate.h"
 #include "support/temp_folder.h"
 
 namespace ridge {
@@ -111,38 +110,13 @@ TEST(CircuitFiles, RefuseWhatTheyCannotRead) {
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "[1"}}), "not a JSON object"));
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"unit\": 3}"}}), "\"unit\""));
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": \"many\"}"}}), "\"units\" is \"many\""));
-  EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": 1, \"inputs\": 0}"}}), "inputs 0"));
-  EXPECT_TRUE(
-      has(write("weight", {{"ridge_circuit", "{\"units\": 300000, \"inputs\": 1}"}}), "up to 300000 units and 1 layers, but has 1 numbers in 1 tensors"));
-  EXPECT_TRUE(has(write("rnn_cell.linear_z.weight", {{"ridge_circuit", "{\"cell\": \"mingru\", \"units\": 1, \"inputs\": 1}"}}), "linear_z.weight"));
+  EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": 3, \"inputs\": 0}"}}), "inputs 0"));
+  EXPECT_TRUE(has(write("rnn_cell.linear_z.weight", {{"ridge_circuit", "{\"cell\": \"mingru\", \"units\": 1, \"inputs\": 2}"}}), "linear_z.weight"));
   EXPECT_TRUE(error_of([&] { Circuit::load(folder / "absent.safetensors"); }));
   CircuitArgs args;
   args.inputs = 2, args.units = 3;
   Circuit own(args, [&](int64_t inputs) { return make_cell(args, inputs); });
   EXPECT_TRUE(has(error_of([&] { own.save(folder / "own.safetensors"); }), "cells of your own"));
-}
-
-TEST(CircuitFiles, SurviveDamage) {
-  const test::CircuitFixture fixture;
-  const test::TempFolder folder;
-  std::mt19937 random(3);
-  for (const char* name : {"cfc", "ltc", "cfc_wired"}) {
-    Circuit circuit = fixture.circuit(name);
-    circuit.save(folder / "good.safetensors");
-    const std::string good = test::read_text(folder / "good.safetensors");
-    const size_t header = good.find("}}") + 2;
-    int loaded = 0, refused = 0;
-    for (int i = 0; i < 60; ++i) {
-      std::string text = test::mutated(good.substr(8, header - 8), random) + good.substr(header);
-      const uint64_t size = uint64_t(text.size() - (good.size() - header));
-      test::write_text(folder / "bad.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + text);
-      if (error_of([&] { Circuit::load(folder / "bad.safetensors"), ++loaded; })) ++refused;
-    }
-    EXPECT_EQ(loaded + refused, 60);  // nothing else was thrown
-    EXPECT_GT(refused, 20);
-    const std::string description = circuit.args().json();
-    for (int i = 0; i < 200; ++i) error_of([&] { CircuitArgs::from_json(test::mutated(description, random)); });
-  }
 }
 
 }  // namespace

@@ -28,10 +28,12 @@ class PlanBackend final : public Backend {
     auto code = std::make_unique<Plan>(std::move(program), chip_);
     for (cuda::KernelText& text : code->compiled.texts())
       if (seen_.insert(text.entry + "\n" + text.body).second) texts_.push_back(std::move(text));
+    scans_.insert(scans_.end(), code->program().scans.begin(), code->program().scans.end());
     return code;
   }
 
   const std::vector<cuda::KernelText>& texts() const { return texts_; }  // without duplicates
+  const std::vector<std::string>& scans() const { return scans_; }       // notes on loops over time
 
  private:
   struct Plan final : Code {
@@ -49,6 +51,7 @@ class PlanBackend final : public Backend {
   cuda::Chip chip_;
   std::set<std::string> seen_;
   std::vector<cuda::KernelText> texts_;
+  std::vector<std::string> scans_;
 };
 
 }  // namespace ridge::test

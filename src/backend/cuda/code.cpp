@@ -54,6 +54,37 @@ class CudaCode::OwnLoader final : public Loader {
   std::string choice(const std::string& key) override { return code_.modules_.choice(key); }
   void keep_choice(const std::string& key, const std::string& value) override { code_.modules_.keep_choice(key, value); }
   void record_choice(const std::string& key, const std::string& value) override { code_.modules_.record_choice(key, value); }
+  int spilled_bytes(KernelFunction function) override {
+    constexpr int kLocalBytes = 3;  // CUfunction_attribute
+    int bytes = 0;
+    driver().function_attribute(&bytes, kLocalBytes, static_cast<FunctionHandle>(function));
+    return bytes;
+  }
+  double recorded_ms(int64_t bytes, const std::function<void(LaunchSink&, Address)>& work) override {
+    constexpr int kRounds = 3;
+    constexpr double kRoundMs = 0.5;
+    size_t free = 0, total = 0;
+    driver().memory_info(&free, &total);
+    if (bytes > int64_t(free) / 2) return -1;
+    const DeviceMemory memory = allocate(driver(), bytes);
+    driver().fill_bytes(memory.get(), 0, size_t(bytes), stream());
+    const GraphRun run = code_.record([&](StreamSink& sink) { work(sink, memory.get()); });
+    const Event begin = make_event(driver()), end = make_event(driver());
+    auto timed = [&](int turns) {
+      driver().event_record(begin.get(), stream());
+      for (int i = 0; i < turns; ++i) driver().graph_launch(run.get(), stream());
+      driver().event_record(end.get(), stream());
+      driver().event_wait(end.get());
+      float ms = 0;
+      driver().event_milliseconds(&ms, begin.get(), end.get());
+      return double(ms) / turns;
+    };
+    timed(1);
+    double best = timed(1);
+    const int turns = int(std::clamp(kRoundMs / std::max(best, 1e-3), 1.0, 50.0));
+    for (int round = 1; round < kRounds; ++round) best = std::min(best, timed(turns));
+    return best;
+  }
 
  private:
   CudaCode& code_;
@@ -140,7 +171,7 @@ void CudaCode::run_timed() {
   print_times(std::move(list));
 }
 
-CudaCode::GraphRun CudaCode::record() {
+CudaCode::GraphRun CudaCode::record(const std::function<void(StreamSink&)>& work) {
   constexpr int kRelaxed = 2;  // lets other threads allocate during the recording
   const Driver& driver = device_.driver();
   using Graph = Owned<GraphHandle, DriverCall<GraphHandle>>;
@@ -148,7 +179,7 @@ CudaCode::GraphRun CudaCode::record() {
   driver.capture_begin(device_.stream(), kRelaxed);
   try {
     StreamSink sink(driver, device_.stream());
-    compiled_.enqueue(sink, addresses());
+    work(sink);
   } catch (...) {
     driver.capture_end.quietly(device_.stream(), &recorded);
     if (recorded) driver.graph_destroy.quietly(recorded);
@@ -158,7 +189,6 @@ CudaCode::GraphRun CudaCode::record() {
   const Graph graph(recorded, driver.graph_destroy);
   GraphRunHandle run = nullptr;
   device_.metered(&MemoryUse::graphs, [&] { driver.graph_instantiate(&run, graph.get(), 0); });
-  ++device_.counts.recordings;
   return {run, driver.graph_run_destroy};
 }
 
@@ -188,7 +218,8 @@ void CudaCode::run(std::byte* arena, std::span<const void* const> inputs, std::s
     if (at == recordings_.end()) {
       // Addresses that are used only once are not worth a recording.
       if (!seen_before()) return run_directly();
-      recordings_.push_front({addresses_, record()});
+      recordings_.push_front({addresses_, record([&](StreamSink& sink) { compiled_.enqueue(sink, addresses()); })});
+      ++device_.counts.recordings;
       if (recordings_.size() > kMaxRecordings) recordings_.pop_back();
     } else if (at != recordings_.begin()) {
       recordings_.splice(recordings_.begin(), recordings_, at);

@@ -45,7 +45,7 @@ class CudaCode final : public Code {
   CompiledProgram::Addresses addresses() const;
   void run_directly();
   void run_timed();
-  GraphRun record();
+  GraphRun record(const std::function<void(StreamSink&)>& work);
   bool seen_before();
 
   Device& device_;

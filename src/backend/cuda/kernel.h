@@ -23,11 +23,6 @@ class Loader : public gpu::Loader {
   virtual StreamHandle stream() const = 0;                                       // for timing; idle
   virtual FunctionHandle function(const KernelText& text) = 0;
   KernelFunction loaded(const KernelText& text) final { return function(text); }
-  // Choices of earlier processes on this chip, by key; empty: none. Kept choices are also stored in checkpoints.
-  virtual std::string choice(const std::string& key) = 0;
-  virtual void keep_choice(const std::string& key, const std::string& value) = 0;
-  virtual void record_choice(const std::string& key,
-                             const std::string& value) = 0;  // a choice that was not measured: only for this process and its checkpoints
 };
 
 class StreamSink final : public LaunchSink {

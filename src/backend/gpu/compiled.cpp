@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "backend/gpu/loop_kernel.h"
 #include "backend/gpu/make.h"
 #include "backend/gpu/tile_kernel.h"
 #include "base/error.h"
 #include "compile/pipeline.h"
 #include "compile/place.h"
 #include "graph/ops/table.h"
+#include "io/checksum.h"
 
 namespace ridge::gpu {
 namespace {
@@ -42,16 +44,98 @@ class Nothing final : public Kernel {
 
 }  // namespace
 
-// A loop over time.
+// A loop over time: one kernel for all steps, or the kernels of every step one after another, whichever is measured to be faster.
 struct CompiledProgram::Scan {
-  Scan(LoopProgram loop, const KernelMaker& maker) : frame(std::move(loop.frame)), in(frame.inputs.size()), out(frame.outputs.size()) {
-    body = std::make_unique<CompiledProgram>(std::move(loop.body), maker);
+  Scan(const ProgramKernel& kernel, const KernelMaker& maker)
+      : resident(make_loop_kernels(kernel, maker.chip())),
+        operand_bytes(loop_operand_bytes(*kernel.loop)),
+        frame(std::move(kernel.loop->frame)),
+        in(frame.inputs.size()),
+        out(frame.outputs.size()) {
+    body = std::make_unique<CompiledProgram>(std::move(kernel.loop->body), maker);
     workspace = frame.lay_out(body->arena_bytes());
+    if (!resident.kernels.empty()) whole = resident.kernels[0].get();
   }
 
-  int64_t launches() const { return int64_t(frame.carries()) + frame.steps() * body->launches(); }
+  int64_t launches() const { return whole ? whole->launches() : int64_t(frame.carries()) + frame.steps() * body->launches(); }
+  std::string note() const { return whole ? whole->note() : fmt::format("unrolled: {}", resident.refusal); }
+
+  std::vector<KernelText> texts() const {
+    std::vector<KernelText> all = body->texts();
+    for (const auto& kernel : resident.kernels)
+      for (KernelText& text : kernel->texts()) all.push_back(std::move(text));
+    return all;
+  }
+
+  void bind(std::vector<Place> places, Place space, Place fault) {
+    operands = std::move(places), place = space ? space : Place{0, 0}, fault_at = fault;
+    for (const auto& kernel : resident.kernels) kernel->bind(operands, {}, fault);
+  }
+
+  void load(Loader& loader) {
+    if (whole) choose(loader);
+    (whole ? whole->load(loader) : body->load(loader));
+  }
+
+  // The key holds the step and how its rows are divided, not the number of steps: both ways take as long for each.
+  void choose(Loader& loader) {
+    const std::string key = fmt::format("loop {}", checksum_of(resident.kernels.back()->texts()[0].body).substr(0, 16));
+    const std::string known = loader.choice(key);
+    constexpr std::string_view kResident = "resident ";
+    for (size_t i = 0; i < resident.kernels.size(); ++i)
+      if (known.starts_with(fmt::format("{}{},", kResident, i))) return void(whole = resident.kernels[i].get());
+    if (!known.empty()) return whole = nullptr, void(resident.refusal = known);
+    std::vector<Kernel*> candidates;
+    int spilled = 0;
+    for (const auto& kernel : resident.kernels) {
+      kernel->load(loader);
+      const int bytes = loader.spilled_bytes(loader.loaded(kernel->texts()[0]));
+      spilled = std::max(spilled, bytes);
+      if (bytes == 0) candidates.push_back(kernel.get());
+    }
+    if (candidates.empty()) {
+      whole = nullptr;
+      resident.refusal = fmt::format("the kernel for all steps needs {} bytes of memory per thread that its registers do not hold", spilled);
+      return loader.record_choice(key, resident.refusal);
+    }
+    constexpr int64_t kMostLaunches = 20000;  // each takes about 10 KB of a recording
+    const bool rival = frame.steps() * body->launches() <= kMostLaunches;
+    if (rival) body->load(loader), candidates.push_back(nullptr);
+    const std::vector<double> ms = measured(loader, candidates);
+    const size_t best = size_t(std::min_element(ms.begin(), ms.end()) - ms.begin());
+    whole = candidates[best];
+    const size_t number =
+        size_t(std::find_if(resident.kernels.begin(), resident.kernels.end(), [&](const auto& k) { return k.get() == whole; }) - resident.kernels.begin());
+    std::string times;
+    for (size_t i = 0; i < ms.size(); ++i) times += fmt::format("{} {} {:.4f} ms", i ? "," : "", candidates[i] ? "resident" : "unrolled", ms[i]);
+    if (!whole) resident.refusal = "measured:" + times;
+    const std::string choice = whole ? fmt::format("{}{},{}", kResident, number, times) : resident.refusal;
+    ms[best] < 0 ? loader.record_choice(key, choice) : loader.keep_choice(key, choice);
+  }
+
+  // Milliseconds of each candidate (null: step by step) in memory of its own; negative if there is none.
+  std::vector<double> measured(Loader& loader, const std::vector<Kernel*>& candidates) {
+    std::vector<Place> own = operands, places;
+    const Place own_place = place, own_fault = fault_at;
+    int64_t bytes = (sizeof(FaultRecord) + 255) / 256 * 256;
+    auto add = [&](int64_t size) { return std::exchange(bytes, bytes + (size + 255) / 256 * 256); };
+    for (size_t i = 0; i < own.size(); ++i) places.push_back(own[i] ? Place{0, add(operand_bytes[i])} : Place{});
+    const Place space{0, add(workspace)};
+    bind(std::move(places), space, {0, 0});
+    std::vector<double> ms;
+    for (Kernel* candidate : candidates) {
+      whole = candidate;
+      ms.push_back(loader.recorded_ms(bytes, [&](LaunchSink& sink, Address memory) {
+        const Address bases[] = {memory};
+        enqueue(sink, bases, {.arena = 0, .fault = memory, .empty = memory, .inputs = {}, .outputs = {}});
+      }));
+    }
+    bind(std::move(own), own_place, own_fault);
+    return ms;
+  }
 
   void enqueue(LaunchSink& sink, Bases bases, const Addresses& outer) {
+    if (whole) return whole->enqueue(bases, sink);
     const Address space = gpu::at(bases, place);
     auto at = [&](size_t operand) { return gpu::at(bases, operands[operand]); };
     auto copy = [&](Address to, Address from, int64_t bytes) {
@@ -61,11 +145,14 @@ struct CompiledProgram::Scan {
                     [&] { body->enqueue(sink, {.arena = space, .fault = outer.fault, .empty = outer.empty, .inputs = in, .outputs = out}); });
   }
 
+  LoopKernels resident;
+  Kernel* whole = nullptr;  // the kernel for all steps that is used; null: step by step
+  std::vector<int64_t> operand_bytes;
   ScanFrame frame;
   std::unique_ptr<CompiledProgram> body;
   int64_t workspace = 0;
   std::vector<Place> operands;
-  Place place;
+  Place place, fault_at;
   std::vector<Address> in, out;
 };
 
@@ -77,7 +164,7 @@ CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : pr
     if (j >= 0) taken[size_t(j)] = 1;
   for (const ProgramKernel& k : program_.kernels) {
     const size_t at = kernels_.size();
-    scans_.push_back(k.loop ? std::make_unique<Scan>(std::move(*k.loop), maker) : nullptr);
+    scans_.push_back(k.loop ? std::make_unique<Scan>(k, maker) : nullptr);
     if (taken[at])
       kernels_.push_back(std::make_unique<Nothing>());
     else if (takes_over_[at] >= 0)
@@ -87,13 +174,15 @@ CompiledProgram::CompiledProgram(Program program, const KernelMaker& maker) : pr
     workspace.push_back(k.loop ? scans_.back()->workspace : kernels_.back()->workspace_bytes());
     workspace_bytes_ = std::max(workspace_bytes_, workspace.back());
   }
+  for (size_t i = 0; i < scans_.size(); ++i)
+    if (scans_[i]) program_.scans.push_back(fmt::format("scan of {} steps: {}", scans_[i]->frame.steps(), scans_[i]->note()));
   plan(program_, workspace);
   for (size_t i = 0; i < kernels_.size(); ++i) {
     std::vector<Place> places;
     for (const ProgramOperand& o : operands_of(i)) places.push_back(place_of(program_, o));
     const Place space = workspace[i] ? Place{0, program_.workspace_offsets[i]} : Place{};
     if (Scan* scan = scans_[i].get())
-      scan->operands = std::move(places), scan->place = space ? space : Place{0, 0};
+      scan->bind(std::move(places), space, fault_place());
     else
       kernels_[i]->bind(places, space, fault_place());
   }
@@ -125,7 +214,8 @@ std::string CompiledProgram::dump() const {
     if (const std::string note = kernels_[i] ? kernels_[i]->note() : std::string(); !note.empty()) text += fmt::format("kernel {}: {}\n", i, note);
   for (size_t i = 0; i < scans_.size(); ++i) {
     if (!scans_[i]) continue;
-    text += fmt::format("body of kernel {}, {} steps\n", i, scans_[i]->frame.steps());
+    text += fmt::format("kernel {}: loop of {} steps, {}\nbody of kernel {}, {} steps\n", i, scans_[i]->frame.steps(), scans_[i]->note(), i,
+                        scans_[i]->frame.steps());
     for (const std::string& note : scans_[i]->body->program().decomposed) text += note + "\n";
     text += scans_[i]->body->dump();
   }
@@ -139,14 +229,14 @@ std::vector<KernelText> CompiledProgram::texts() const {
     for (KernelText& text : texts)
       if (seen.insert(text.entry + "\n" + text.body).second) all.push_back(std::move(text));
   };
-  for (size_t i = 0; i < kernels_.size(); ++i) add(scans_[i] ? scans_[i]->body->texts() : kernels_[i]->texts());
+  for (size_t i = 0; i < kernels_.size(); ++i) add(scans_[i] ? scans_[i]->texts() : kernels_[i]->texts());
   return all;
 }
 
 void CompiledProgram::load(Loader& loader) {
   for (size_t i = 0; i < kernels_.size(); ++i) {
     if (scans_[i])
-      scans_[i]->body->load(loader);
+      scans_[i]->load(loader);
     else
       kernels_[i]->load(loader);
   }

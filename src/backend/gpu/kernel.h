@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,6 +54,14 @@ class Loader {
  public:
   virtual ~Loader() = default;
   virtual KernelFunction loaded(const KernelText& text) = 0;  // compiled or found in the cache, then loaded, with its shared memory reserved
+  // Choices of earlier processes on this chip, by key; empty: none. Kept choices are also stored in checkpoints.
+  virtual std::string choice(const std::string& key) { return (void)key, std::string(); }
+  virtual void keep_choice(const std::string& key, const std::string& value) { (void)key, (void)value; }
+  // A choice that was not measured: only for this process and its checkpoints.
+  virtual void record_choice(const std::string& key, const std::string& value) { (void)key, (void)value; }
+  virtual int spilled_bytes(KernelFunction function) { return (void)function, 0; }  // memory of a thread that its registers do not hold
+  // Milliseconds that the launches of `work` take when they are recorded and replayed, in zeroed memory of this size; negative: it cannot be measured.
+  virtual double recorded_ms(int64_t bytes, const std::function<void(LaunchSink&, Address memory)>& work) { return (void)bytes, (void)work, -1; }
 };
 
 class Kernel {

@@ -1,0 +1,85 @@
+// Whether a whole loop over time can be one kernel, and how. Each block of threads takes some rows of the batch through all steps, so blocks never wait for
+// each other: carries stay in registers and shared memory, and so do the weights of products. Derived from the program of one step alone.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/chip.h"
+#include "compile/program.h"
+
+namespace ridge::gpu {
+
+// A value that a step computes or reads from the step before, as [rows, width].
+//
+// Element e of a row belongs to thread column e mod `columns`. A thread that reads only its own elements finds them in its registers; others are exchanged
+// through shared memory, after a barrier.
+struct LoopValue {
+  DType dtype = DType::f32;
+  int64_t width = 0;
+  int carry = -1;         // which carry; -1: lives for one step
+  bool entering = false;  // the carry at the start of the step; otherwise at its end
+  bool uniform = false;   // one number for all rows, such as a time index: every thread computes it
+  bool registers = true;  // every store is by the element's owner
+  bool shared = false;    // some thread reads elements of others
+  int stage = -1;         // that computes it
+};
+
+// Where an access of a nest goes: to a value of the loop, or to memory through an operand of the scan.
+struct LoopAccess {
+  int value = -1, operand = -1;
+  bool moves = false;  // in memory: has one part per step
+  bool own = false;    // a value's element belongs to the thread that accesses it, `shift` slots after the point's own
+  int64_t shift = 0;
+};
+
+// Sums over `depth` elements of a value, starting at `offset` in each row, times weights that are the same in all steps.
+struct LoopProduct {
+  int value = -1;
+  int64_t offset = 0, stride = 1, depth = 0, columns = 0;
+  int weights = -1;  // operand of the scan
+  DType dtype = DType::f32;
+  int64_t weight_offset = 0, depth_stride = 0, column_stride = 0;  // in elements
+};
+
+// One loop nest of the step: axes that number the rows, then those that number the points of a row, then reduced ones, then one of size 1.
+struct LoopNest {
+  TileGroup group;
+  int row_axes = 0, point_axes = 0;
+  int64_t points = 1, reduced = 1;  // per row; per point
+  int stage = 0;                    // nests of a stage need no barrier between them
+  bool uniform = false;             // computes uniform values, from others and from memory
+  std::optional<LoopProduct> product;
+  std::vector<LoopAccess> accesses;
+  std::string name;
+};
+
+struct ResidentLoop {
+  int64_t rows = 0;
+  bool reverse = false;
+  size_t carries = 0, inputs = 0, outputs = 0;  // of the step; inputs: carries, sequences, constants; outputs without carries
+  std::vector<LoopValue> values;
+  std::vector<LoopNest> nests;         // in the order in which they run
+  std::vector<int> entering, leaving;  // values, by carry
+  std::vector<char> last, stack;       // by carry: results that are needed
+  int stages = 1;
+
+  // A thread is (group of rows, column, lane). A group takes `rows_each` rows; lanes share the sums of a column.
+  int columns = 1, padded_columns = 1, lanes = 1, groups = 1, rows_each = 1;
+  int ahead = 4;             // steps whose inputs are in registers; 1: those of the next step, in a long step
+  int weight_registers = 0;  // per thread; the remaining weights are in shared memory
+  int threads() const { return groups * padded_columns * lanes; }
+  int64_t blocks() const { return (rows + int64_t(groups) * rows_each - 1) / (int64_t(groups) * rows_each); }
+  int slots(int64_t width) const { return int((width + columns - 1) / columns); }
+  int chunks(const LoopProduct& p) const { return int((p.depth + 4 * lanes - 1) / (4 * lanes)); }  // of four weights that a lane takes
+  bool exchanges() const;                                                                          // threads meet at barriers
+};
+
+struct LoopCandidates {
+  std::vector<ResidentLoop> loops;  // that differ in where weights are; the first ones may need more registers than there are
+  std::string refusal;              // why there is none
+};
+// `kernel` is the scan in the program that contains it.
+LoopCandidates plan_loop(const ProgramKernel& kernel, const GpuChip& chip);
+
+}  // namespace ridge::gpu

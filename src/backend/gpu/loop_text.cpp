@@ -1,0 +1,665 @@
+#include "backend/gpu/loop_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "backend/gpu/tile_skeleton.h"
+
+namespace ridge::gpu {
+namespace {
+
+using Kind = TileNode::Kind;
+
+constexpr int kFixedRegisters = 24;  // for values that are the same in all steps
+constexpr int kAheadRegisters = 64;  // for inputs of the next steps
+
+// A load from memory whose value is known before the loop or before the step: kept in registers.
+struct LoopInput {
+  int nest, node;
+  bool moves, by_row, by_point;
+  int registers;
+  std::string name;
+};
+
+class LoopWriter {
+ public:
+  LoopWriter(const ResidentLoop& loop, const KernelDialect& dialect)
+      : loop_(loop), dialect_(dialect), shared_(loop_shared(loop)), in_registers_(chunks_in_registers(loop)), ahead_(loop.ahead) {
+    for (const LoopNest& nest : loop.nests) facts_.push_back(facts_of(nest.group));
+    find_inputs();
+  }
+
+  LoopText write() {
+    begin();
+    load_weights();
+    load_carries();
+    for (const LoopInput& input : inputs_)
+      if (!input.moves) declare(input, ""), load_input(input);
+    for (const LoopInput& input : inputs_)
+      if (input.moves) declare(input, fmt::format("[{}]", ahead_));
+    for (const LoopInput& input : inputs_)
+      if (input.moves && ahead_ == 1) declare(input, "", "held");
+    line("@unroll");
+    open(fmt::format("for (int d = 0; d < {}; ++d) {{", ahead_));
+    open("if (d < steps) {");
+    line("const int t = d;");
+    load_step();
+    close(), close();
+    if (loop_.exchanges()) line("@barrier;");
+    line("@unroll 1");
+    open(fmt::format("for (int begin = 0; begin < steps; begin += {}) {{", ahead_));
+    line("@unroll");
+    open(fmt::format("for (int d = 0; d < {}; ++d) {{", ahead_));
+    line("const int now = begin + d;");
+    line("if (now >= steps) break;");
+    line(fmt::format("const i64 time = {};", loop_.reverse ? "steps - 1 - now" : "now"));
+    if (ahead_ == 1) {
+      for (const LoopInput& input : inputs_)
+        if (input.moves) hold(input);
+      load_next();
+    }
+    step();
+    if (ahead_ > 1) load_next();
+    close(), close();
+    store_carries();
+    close();
+    return finish();
+  }
+
+ private:
+  void line(const std::string& text) { text_.append(size_t(depth_) * 2, ' ') += text + "\n"; }
+  void open(const std::string& text) { line(text), ++depth_; }
+  void close() { --depth_, line("}"); }
+
+  // ---- what the text uses ----
+
+  int pointer(int operand) {
+    const auto found = std::find(operands_.begin(), operands_.end(), operand);
+    if (found != operands_.end()) return int(found - operands_.begin());
+    operands_.push_back(operand);
+    return int(operands_.size()) - 1;
+  }
+  // The address of an operand, in the step `time` if it has one part per step.
+  std::string address(int operand, DType dtype, const char* time) {
+    const int p = pointer(operand);
+    const std::string type = fmt::format("@global {}*", TileWriter::memory(dtype));
+    if (!time) return fmt::format("({})args.p[{}].at", type, p);
+    return fmt::format("({})((@global char*)args.p[{}].at + {} * args.p[{}].step)", type, p, time, p);
+  }
+  int last_operand(int carry) const { return int(loop_.inputs) + carry; }
+  int stack_operand(int carry) const { return int(loop_.inputs + loop_.carries + loop_.outputs) + carry; }
+
+  int slots(int64_t width) const { return loop_.slots(width); }
+  const LoopValue& value(int v) const { return loop_.values[size_t(v)]; }
+  std::string row_in_block() const { return loop_.groups > 1 ? fmt::format("(group * {} + r)", loop_.rows_each) : "r"; }
+  std::string in_shared(int v, const std::string& element) const {
+    return fmt::format("shared{}[{} * {} + {}]", v, row_in_block(), shared_.pitch[size_t(v)], element);
+  }
+  // The conditions under which column n has an element in slot j of `width`; empty: always.
+  std::string inside_row(int64_t width) const {
+    std::string text = loop_.padded_columns != loop_.columns ? fmt::format("n < {}", loop_.columns) : "";
+    if (width % loop_.columns != 0) text += fmt::format("{}j * {} + n < {}", text.empty() ? "" : " && ", loop_.columns, width);
+    return text;
+  }
+  static std::string both(const std::string& a, const std::string& b) { return a.empty() || a == "true" ? b : b.empty() || b == "true" ? a : a + " && " + b; }
+  std::string element_of_slot() const { return loop_.columns == 1 ? "j" : fmt::format("(j * {} + n)", loop_.columns); }
+  std::string one_lane() const { return loop_.lanes > 1 ? "lane == 0" : ""; }
+
+  // ---- inputs that are read ahead ----
+
+  uint32_t axes(int from, int count) const { return count == 0 ? 0u : ((1u << count) - 1) << from; }
+
+  void find_inputs() {
+    int fixed = 0, ahead = 0;
+    for (size_t i = 0; i < loop_.nests.size(); ++i) {
+      const LoopNest& nest = loop_.nests[i];
+      for (size_t n = 0; n < nest.group.nodes.size(); ++n) {
+        const TileNode& node = nest.group.nodes[n];
+        if (node.kind != Kind::load || node.in[0] >= 0 || int(node.access) == nest.group.accumulator) continue;
+        const LoopAccess& to = nest.accesses[size_t(node.access)];
+        const uint32_t mask = facts_[i].mask[n];
+        if (to.value >= 0 || nest.group.accesses[size_t(node.access)].gather >= 0) continue;
+        if (mask & axes(nest.row_axes + nest.point_axes, nest.group.domain.rank() - nest.row_axes - nest.point_axes)) continue;
+        LoopInput input{int(i), int(n), to.moves, (mask & axes(0, nest.row_axes)) != 0, (mask & axes(nest.row_axes, nest.point_axes)) != 0, 1, {}};
+        if (input.by_row) input.registers *= loop_.rows_each;
+        if (input.by_point) input.registers *= slots(nest.points);
+        int& count = to.moves ? ahead : fixed;
+        if (count + input.registers > (to.moves ? kAheadRegisters / 2 : kFixedRegisters)) continue;
+        count += input.registers;
+        input.name = fmt::format("{}{}_{}", to.moves ? "next" : "fixed", i, n);
+        inputs_.push_back(std::move(input));
+      }
+    }
+    while (ahead_ > 2 && ahead_ * ahead > kAheadRegisters) ahead_ /= 2;
+  }
+  const LoopInput* input_of(size_t nest, int node) const {
+    for (const LoopInput& input : inputs_)
+      if (size_t(input.nest) == nest && input.node == node) return &input;
+    return nullptr;
+  }
+  static std::string name_of(const LoopInput& input, const char* copy) {
+    return fmt::format("{}{}[{}][{}]", input.name, copy, input.by_row ? "r" : "0", input.by_point ? "j" : "0");
+  }
+  // Where a step reads it.
+  std::string read(const LoopInput& input) const { return name_of(input, !input.moves ? "" : ahead_ > 1 ? "[d]" : "held"); }
+  void declare(const LoopInput& input, const std::string& copies, const char* suffix = "") {
+    const LoopNest& nest = loop_.nests[size_t(input.nest)];
+    line(fmt::format("{} {}{}{}[{}][{}];", TileWriter::type(nest.group.nodes[size_t(input.node)].dtype), input.name, suffix, copies,
+                     input.by_row ? loop_.rows_each : 1, input.by_point ? slots(nest.points) : 1));
+  }
+  void hold(const LoopInput& input) {
+    const LoopNest& nest = loop_.nests[size_t(input.nest)];
+    line("@unroll");
+    line(fmt::format("for (int r = 0; r < {}; ++r)", input.by_row ? loop_.rows_each : 1));
+    line("@unroll");
+    line(fmt::format("  for (int j = 0; j < {}; ++j) {}held[r][j] = {}[0][r][j];", input.by_point ? slots(nest.points) : 1, input.name, input.name));
+  }
+  void load_input(const LoopInput& input) {
+    const LoopNest& nest = loop_.nests[size_t(input.nest)];
+    const TileNode& node = nest.group.nodes[size_t(input.node)];
+    open("{");
+    const TileAccess& access = nest.group.accesses[size_t(node.access)];
+    line(fmt::format("@global const {}* p{} = {};", TileWriter::memory(access.dtype), node.access,
+                     address(nest.accesses[size_t(node.access)].operand, access.dtype, input.moves ? "when" : nullptr)));
+    std::string live = "true";
+    if (input.by_row) begin_rows(nest), live = both(live, "live");
+    if (input.by_point) begin_points(nest), live = both(live, inside_row(nest.points));
+    TileWriter out(nest.group, facts_[size_t(input.nest)]);
+    out.target(input.node, name_of(input, input.moves ? "[d]" : ""));
+    out.want(input.node, live);
+    add(out);
+    if (input.by_point) close();
+    if (input.by_row) close();
+    close();
+  }
+  void load_next() {
+    open(fmt::format("if (now + {} < steps) {{", ahead_));
+    line(fmt::format("const int t = now + {};", ahead_));
+    load_step();
+    close();
+  }
+  void load_step() {
+    line(fmt::format("const i64 when = {};", loop_.reverse ? "steps - 1 - t" : "t"));
+    line("(void)when;");
+    for (const LoopInput& input : inputs_)
+      if (input.moves) load_input(input);
+  }
+
+  void add(TileWriter& out) {
+    std::string text = out.take();
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = text.find('\n', at);
+      line(text.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+
+  // ---- loops over a thread's rows and points, with the indices of the nest's axes ----
+
+  void coordinates(const LoopNest& nest, int first, int count, const std::string& number) {
+    std::string rest = number;
+    for (int i = first + count - 1; i >= first; --i) {
+      const int64_t size = nest.group.domain[i];
+      if (i == first) {
+        line(fmt::format("const int x{} = {};", i, rest));
+      } else {
+        line(fmt::format("const int x{} = (int)((u32)({}) % {}u), y{} = (int)((u32)({}) / {}u);", i, rest, size, i, rest, size));
+        rest = fmt::format("y{}", i);
+      }
+    }
+  }
+  void begin_rows(const LoopNest& nest) {
+    line("@unroll");
+    open(fmt::format("for (int r = 0; r < {}; ++r) {{", loop_.rows_each));
+    line("const int row = first_row + r;");
+    line("const bool live = row < rows;");
+    coordinates(nest, 0, nest.row_axes, "row");
+  }
+  void begin_points(const LoopNest& nest) {
+    line("@unroll");
+    open(fmt::format("for (int j = 0; j < {}; ++j) {{", slots(nest.points)));
+    coordinates(nest, nest.row_axes, nest.point_axes, element_of_slot());
+  }
+  void each_element(int64_t width, const std::string& statement) {  // of rows
+    line("@unroll");
+    open(fmt::format("for (int r = 0; r < {}; ++r) {{", loop_.rows_each));
+    line("const int row = first_row + r;");
+    line("const bool live = row < rows;");
+    line("(void)live, (void)row;");
+    line("@unroll");
+    line(fmt::format("for (int j = 0; j < {}; ++j) {}", slots(width), statement));
+    close();
+  }
+
+  // ---- the kernel around the steps ----
+
+  void begin() {
+    ++depth_;
+    if (shared_.bytes > 0) line("@dynamic_shared;");
+    line("@global Fault* fault = args.fault;");
+    line("const int steps = (int)args.steps, rows = (int)args.rows, thread = (int)@thread;");
+    line(fmt::format("const int lane = thread % {}, n = thread / {} % {}, group = thread / {};", loop_.lanes, loop_.lanes, loop_.padded_columns,
+                     loop_.lanes * loop_.padded_columns));
+    line(fmt::format("const int first_row = ((int)@block * {} + group) * {};", loop_.groups, loop_.rows_each));
+    line("(void)fault, (void)lane, (void)n, (void)group, (void)thread;");
+  }
+
+  void load_weights() {
+    int64_t at = shared_.weights;
+    for (size_t i = 0; i < loop_.nests.size(); ++i) {
+      if (!loop_.nests[i].product) continue;
+      const LoopProduct& p = *loop_.nests[i].product;
+      const int all = loop_.chunks(p), kept = in_registers_[i], s = slots(p.columns);
+      if (kept > 0) line(fmt::format("float weight{}[{}][{}];", i, s, 4 * kept));
+      if (kept < all) line(fmt::format("@in_shared Quad* const far{} = (@in_shared Quad*)(shared_memory + {});", i, at));
+      at += int64_t(s) * (all - kept) * loop_.threads() * 16;
+      open("{");
+      line(fmt::format("@global const {}* from = {} + {};", TileWriter::memory(p.dtype), address(p.weights, p.dtype, nullptr), p.weight_offset));
+      // Four neighbours along the depth; the lanes of a column take turns, so that they read neighbouring words of a value.
+      auto weight = [&](const char* q) {
+        std::string live = fmt::format("k + {} < {}", q, p.depth);
+        live = both(live, inside_row(p.columns));
+        return fmt::format("load_one(from + ((k + {}) * {} + (j * {} + n) * {}), {})", q, p.depth_stride, loop_.columns, p.column_stride, live);
+      };
+      line("@unroll");
+      open(fmt::format("for (int j = 0; j < {}; ++j) {{", s));
+      if (kept > 0) {
+        line("@unroll");
+        open(fmt::format("for (int i = 0; i < {}; ++i) {{", kept));
+        line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
+        line("@unroll");
+        line(fmt::format("for (int q = 0; q < 4; ++q) weight{}[j][4 * i + q] = {};", i, weight("q")));
+        close();
+      }
+      if (kept < all) {
+        line("@unroll 1");
+        open(fmt::format("for (int i = {}; i < {}; ++i) {{", kept, all));
+        line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
+        line(fmt::format("Quad w;"));
+        line(fmt::format("w.x = {};", weight("0"))), line(fmt::format("w.y = {};", weight("1")));
+        line(fmt::format("w.z = {};", weight("2"))), line(fmt::format("w.w = {};", weight("3")));
+        line(fmt::format("far{}[(j * {} + i - {}) * {} + thread] = w;", i, all - kept, kept, loop_.threads()));
+        close();
+      }
+      close(), close();
+    }
+  }
+
+  // Where a carry's two copies are in a step; `t` is the step that reads it.
+  void shared_pointers(const char* t) {
+    for (size_t v = 0; v < loop_.values.size(); ++v) {
+      const LoopValue& x = value(int(v));
+      if (!x.shared) continue;
+      const char* type = TileWriter::type(x.dtype);
+      const std::string turn = x.carry < 0 ? "" : fmt::format(" + ({}{} & 1) * {}", t, x.entering ? "" : " + 1", shared_.copy[v]);
+      line(fmt::format("@in_shared {}* const shared{} = (@in_shared {}*)(shared_memory + {}){};", type, v, type, shared_.at[v], turn));
+    }
+  }
+
+  void load_carries() {
+    for (size_t c = 0; c < loop_.carries; ++c) {
+      const int v = loop_.entering[c];
+      const LoopValue& x = value(v);
+      if (x.registers) line(fmt::format("{} value{}[{}][{}];", TileWriter::type(x.dtype), v, loop_.rows_each, slots(x.width)));
+      open("{");
+      if (x.shared)
+        line(fmt::format("@in_shared {}* const shared{} = (@in_shared {}*)(shared_memory + {});", TileWriter::type(x.dtype), v, TileWriter::type(x.dtype),
+                         shared_.at[size_t(v)]));
+      line(fmt::format("@global const {}* from = {};", TileWriter::memory(x.dtype), address(int(c), x.dtype, nullptr)));
+      const std::string inside = inside_row(x.width);
+      std::string put =
+          fmt::format("{{ const {} x = load_one(from + (row * {} + {}), {});", TileWriter::type(x.dtype), x.width, element_of_slot(), both("live", inside));
+      if (x.registers) put += fmt::format(" value{}[r][j] = x;", v);
+      if (x.shared) put += fmt::format(" if ({}) {} = x;", either(both(one_lane(), inside)), in_shared(v, element_of_slot()));
+      each_element(x.width, put + " }");
+      close();
+    }
+  }
+  static std::string either(const std::string& condition) { return condition.empty() ? "true" : condition; }
+
+  void store_carry(int v, int operand, const char* time) {
+    const LoopValue& x = value(v);
+    open("{");
+    line(fmt::format("@global {}* to = {};", TileWriter::memory(x.dtype), address(operand, x.dtype, time)));
+    const std::string from = x.registers ? fmt::format("value{}[r][j]", v) : in_shared(v, element_of_slot());
+    const std::string live = both(both("live", one_lane()), inside_row(x.width));
+    each_element(x.width, fmt::format("if ({}) narrow(to[row * {} + {}], {});", live, x.width, element_of_slot(), from));
+    close();
+  }
+  void store_carries() {
+    if (std::find(loop_.last.begin(), loop_.last.end(), 1) == loop_.last.end()) return;
+    open("{");
+    shared_pointers("steps");
+    for (size_t c = 0; c < loop_.carries; ++c)
+      if (loop_.last[c]) store_carry(loop_.entering[c], last_operand(int(c)), nullptr);
+    close();
+  }
+
+  // ---- one step ----
+
+  void step() {
+    shared_pointers(ahead_ % 2 == 0 ? "d" : "now");
+    for (size_t c = 0; c < loop_.carries; ++c)
+      if (loop_.stack[c]) store_carry(loop_.entering[c], stack_operand(int(c)), "time");
+    for (size_t v = 0; v < loop_.values.size(); ++v)
+      if (const LoopValue& x = value(int(v)); x.registers && !x.entering)
+        line(fmt::format("{} value{}[{}][{}];", TileWriter::type(x.dtype), v, loop_.rows_each, slots(x.width)));
+    for (int stage = 0; stage < loop_.stages; ++stage) {
+      products(stage);
+      for (size_t i = 0; i < loop_.nests.size(); ++i)
+        if (loop_.nests[i].stage == stage) run(i);
+      if (loop_.exchanges()) line("@barrier;");
+    }
+    for (size_t c = 0; c < loop_.carries; ++c) {
+      const LoopValue& x = value(loop_.entering[c]);
+      if (!x.registers) continue;
+      each_element(x.width, fmt::format("value{}[r][j] = value{}[r][j];", loop_.entering[c], loop_.leaving[c]));
+    }
+  }
+
+  // The sums of a stage's products. Products of the same values read them once.
+  void products(int stage) {
+    std::vector<size_t> left;
+    for (size_t i = 0; i < loop_.nests.size(); ++i)
+      if (loop_.nests[i].stage == stage && loop_.nests[i].product) left.push_back(i);
+    while (!left.empty()) {
+      auto source = [&](size_t i) {
+        const LoopProduct& p = *loop_.nests[i].product;
+        return std::tuple(p.value, p.offset, p.stride, p.depth);
+      };
+      std::vector<size_t> now;
+      for (size_t i : left)
+        if (source(i) == source(left[0])) now.push_back(i);
+      std::erase_if(left, [&](size_t i) { return std::find(now.begin(), now.end(), i) != now.end(); });
+      multiply(now);
+    }
+  }
+
+  void multiply(const std::vector<size_t>& nests) {
+    const LoopProduct& p = *loop_.nests[nests[0]].product;
+    const int all = loop_.chunks(p), rows = loop_.rows_each;
+    for (size_t i : nests) {
+      const int s = slots(loop_.nests[i].points);
+      line(fmt::format("float sum{}[{}][{}];", i, s, rows));
+      line("@unroll");
+      line(fmt::format("for (int j = 0; j < {}; ++j)", s));
+      line("@unroll");
+      line(fmt::format("  for (int r = 0; r < {}; ++r) sum{}[j][r] = 0.f;", rows, i));
+    }
+    line("@unroll");
+    open(fmt::format("for (int i = 0; i < {}; ++i) {{", all));
+    line(fmt::format("const int k = (i * {} + lane) * 4;", loop_.lanes));
+    line(fmt::format("Quad h[{}];", rows));
+    line("@unroll");
+    open(fmt::format("for (int r = 0; r < {}; ++r) {{", rows));
+    const std::string at = in_shared(p.value, fmt::format("{} + k", p.offset));
+    constexpr const char* kParts = "xyzw";
+    if (p.stride != 1) {
+      for (int q = 0; q < 4; ++q)
+        line(fmt::format("h[r].{} = k + {} < {} ? {} : 0.f;", kParts[q], q, p.depth,
+                         in_shared(p.value, fmt::format("({} + (k + {}) * {})", p.offset, q, p.stride))));
+    } else if (p.offset % 4 == 0) {
+      line(fmt::format("h[r] = *(@in_shared const Quad*)&{};", at));
+    } else {
+      line(fmt::format("@in_shared const float* const from = &{};", at));
+      line("h[r].x = from[0], h[r].y = from[1], h[r].z = from[2], h[r].w = from[3];");
+    }
+    if (p.stride == 1 && p.depth % (4 * loop_.lanes) != 0) {
+      open(fmt::format("if (i == {}) {{", all - 1));
+      for (int q = 0; q < 4; ++q) line(fmt::format("if (k + {} >= {}) h[r].{} = 0.f;", q, p.depth, kParts[q]));
+      close();
+    }
+    close();
+    for (size_t i : nests) {
+      const int kept = in_registers_[i];
+      line("@unroll");
+      open(fmt::format("for (int j = 0; j < {}; ++j) {{", slots(loop_.nests[i].points)));
+      line("Quad w;");
+      const std::string near =
+          fmt::format("w.x = weight{0}[j][4 * {1}], w.y = weight{0}[j][4 * {1} + 1], w.z = weight{0}[j][4 * {1} + 2], w.w = weight{0}[j][4 * {1} + 3];", i,
+                      kept < all ? fmt::format("(i < {} ? i : 0)", kept) : "i");
+      const std::string far = fmt::format("w = far{}[(j * {} + i - {}) * {} + thread];", i, all - kept, kept, loop_.threads());
+      line(kept == all ? near : kept == 0 ? far : fmt::format("if (i < {}) {{ {} }} else {}", kept, near, far));
+      line("@unroll");
+      open(fmt::format("for (int r = 0; r < {}; ++r) {{", rows));
+      line(fmt::format("float s = sum{}[j][r];", i));
+      line("s = fmaf(h[r].x, w.x, s), s = fmaf(h[r].y, w.y, s), s = fmaf(h[r].z, w.z, s), s = fmaf(h[r].w, w.w, s);");
+      line(fmt::format("sum{}[j][r] = s;", i));
+      close(), close();
+    }
+    close();
+    for (size_t i : nests)
+      if (loop_.lanes > 1) {
+        line("@unroll");
+        line(fmt::format("for (int j = 0; j < {}; ++j)", slots(loop_.nests[i].points)));
+        line("@unroll");
+        line(fmt::format("  for (int r = 0; r < {}; ++r) sum{}[j][r] = joined_lanes<Sum, {}>(sum{}[j][r]);", rows, i, loop_.lanes, i));
+      }
+  }
+
+  // ---- one nest ----
+
+  void run(size_t index) {
+    const LoopNest& nest = loop_.nests[index];
+    const TileFacts& facts = facts_[index];
+    open("{");
+    std::vector<char> done(nest.group.accesses.size(), 0);
+    for (size_t n = 0; n < nest.group.nodes.size(); ++n) {
+      const TileNode& node = nest.group.nodes[n];
+      if (node.access < 0 || (node.kind != Kind::load && node.kind != Kind::store) || done[size_t(node.access)] || input_of(index, int(n))) continue;
+      const LoopAccess& to = nest.accesses[size_t(node.access)];
+      if (to.operand < 0) continue;
+      done[size_t(node.access)] = 1;
+      const DType dtype = nest.group.accesses[size_t(node.access)].dtype;
+      line(fmt::format("@global {}* p{} = {};", TileWriter::memory(dtype), node.access, address(to.operand, dtype, to.moves ? "time" : nullptr)));
+    }
+    if (nest.uniform) {
+      line("const bool here = true;");
+    } else {
+      begin_rows(nest);
+      begin_points(nest);
+      line(fmt::format("const bool here = {};", both("live", inside_row(nest.points))));
+    }
+    line("(void)here;");
+    TileWriter out(nest.group, facts);
+    for (int phase = 0; phase <= facts.phases; ++phase) reduce(index, out, phase);
+    for (int n : all_stores(nest.group))
+      if (nest.group.reduced == 0 || !facts.body(n)) store(index, out, n, true);
+    add(out);
+    if (!nest.uniform) close(), close();
+    close();
+  }
+
+  // A phase of reductions, and in the last phase the stores of what varies within them.
+  void reduce(size_t index, TileWriter& out, int phase) {
+    const LoopNest& nest = loop_.nests[index];
+    const TileFacts& facts = facts_[index];
+    std::vector<int> sums, stores;
+    for (int n : reductions(nest.group))
+      if (facts.phase[size_t(n)] == phase + 1) sums.push_back(n);
+    for (int n : all_stores(nest.group))
+      if (nest.group.reduced > 0 && facts.body(n) && phase == facts.store_phase) stores.push_back(n);
+    if (sums.empty() && stores.empty()) return;
+    auto type = [&](int n) {
+      const char* of = TileWriter::type(nest.group.nodes[size_t(nest.group.nodes[size_t(n)].in[0])].dtype);
+      return is_arg(nest.group.nodes[size_t(n)].op) ? fmt::format("Arg<{}>", of) : std::string(of);
+    };
+    // What does not vary within the reduction is computed once.
+    for (int n : phase_roots(nest.group, facts, phase))
+      for (int m : out.missing(n))
+        if (!facts.body(m) && nest.group.nodes[size_t(m)].kind != Kind::store) need(index, out, m);
+    for (int n : sums) {
+      out.line(fmt::format("{} a{};", type(n), n));
+      out.line(fmt::format("{}::clear(a{});", joiner(nest.group.nodes[size_t(n)].op), n));
+    }
+    const bool alone = loop_.columns == 1;
+    out.line(alone ? "@unroll" : "@unroll 4");
+    out.open(alone ? fmt::format("for (int q = 0; q < {}; ++q) {{", nest.reduced)
+                   : fmt::format("for (int q = lane; q < {}; q += {}) {{", nest.reduced, loop_.lanes));
+    const int first = nest.row_axes + nest.point_axes;
+    std::string rest = "q";
+    for (int i = nest.group.domain.rank() - 2; i >= first; --i) {
+      const int64_t size = nest.group.domain[i];
+      if (i == first)
+        out.line(fmt::format("const int x{} = {};", i, rest));
+      else
+        out.line(fmt::format("const int x{} = (int)((u32){} % {}u), y{} = (int)((u32){} / {}u);", i, rest, size, i, rest, size)), rest = fmt::format("y{}", i);
+    }
+    const TileWriter::Scope scope = out.enter();
+    for (int n : sums) {
+      const TileNode& node = nest.group.nodes[size_t(n)];
+      need(index, out, node.in[0]);
+      std::string x = out.value(node.in[0]);
+      const char* of = TileWriter::type(nest.group.nodes[size_t(node.in[0])].dtype);
+      x = is_arg(node.op) ? fmt::format("arg_at(({}){}, (i64)q)", of, x) : fmt::format("({}){}", of, x);
+      out.line(fmt::format("a{} = {}::join(a{}, {});", n, joiner(node.op), n, x));
+    }
+    for (int n : stores) store(index, out, n, false);
+    out.close();
+    out.leave(scope);
+    for (int n : sums) {
+      const TileNode& node = nest.group.nodes[size_t(n)];
+      if (loop_.lanes > 1) out.line(fmt::format("a{} = joined_lanes<{}, {}>(a{});", n, joiner(node.op), loop_.lanes, n));
+      out.line(fmt::format("const {} v{} = {};", TileWriter::type(node.dtype), n,
+                           is_arg(node.op) ? fmt::format("a{}.at", n) : TileWriter::rounded(node.dtype, fmt::format("a{}", n))));
+      out.place_one(n, fmt::format("v{}", n));
+      out.add_divisor(n);
+    }
+  }
+
+  // Writes a node and what it depends on; values of the loop come from registers and shared memory.
+  void need(size_t index, TileWriter& out, int node) {
+    const LoopNest& nest = loop_.nests[index];
+    for (int m : out.missing(node))
+      if (nest.group.nodes[size_t(m)].kind == Kind::load && !out.has(m)) place(index, out, m);
+    out.want(node, "here");
+  }
+
+  void place(size_t index, TileWriter& out, int n) {
+    const LoopNest& nest = loop_.nests[index];
+    const TileNode& node = nest.group.nodes[size_t(n)];
+    if (node.access == nest.group.accumulator) return out.place_one(n, fmt::format("sum{}[j][r]", index));
+    if (const LoopInput* input = input_of(index, n)) return out.place_one(n, read(*input));
+    const LoopAccess& to = nest.accesses[size_t(node.access)];
+    if (to.value < 0) return;  // from memory
+    if (value(to.value).uniform) return out.place_one(n, fmt::format("value{}[0][0]", to.value));
+    const TileAccess& access = nest.group.accesses[size_t(node.access)];
+    std::string otherwise = "0";
+    if (node.in[0] >= 0) need(index, out, node.in[0]), otherwise = out.value(node.in[0]);
+    std::string element = fmt::format("{}", access.offset), bounds;
+    for (int i = nest.row_axes; i < nest.group.domain.rank(); ++i)
+      if (access.strides[i] != 0 && nest.group.domain[i] != 1) element += fmt::format(" + x{} * {}", i, access.strides[i]);
+    if (access.gather >= 0) {
+      need(index, out, access.gather);
+      element += fmt::format(" + (int)checked_index({}, {}ll, here, fault) * {}", out.value(access.gather), access.gather_size, access.gather_stride);
+    }
+    for (const auto& b : access.bounds) {
+      if (b.low > 0) bounds = both(bounds, fmt::format("x{} >= {}", b.axis, b.low));
+      if (b.high < nest.group.domain[b.axis]) bounds = both(bounds, fmt::format("x{} < {}", b.axis, b.high));
+    }
+    const std::string type = TileWriter::type(value(to.value).dtype);
+    std::string from;
+    if (to.own) {
+      const int count = slots(value(to.value).width);
+      std::string slot = loop_.columns == 1 ? element : fmt::format("j + {}", to.shift);
+      if (!bounds.empty()) slot = fmt::format("({0}) >= 0 && ({0}) < {1} ? ({0}) : 0", slot, count);
+      from = fmt::format("value{}[r][{}]", to.value, slot);
+    } else {
+      bounds = both(bounds, inside_row(nest.points));  // beyond the row there is no memory
+      from = in_shared(to.value, fmt::format("({})", element));
+    }
+    if (!bounds.empty()) from = fmt::format("({}) ? {} : ({})({})", bounds, from, type, otherwise);
+    out.line(fmt::format("const {} l{} = {};", type, n, from));
+    out.place_one(n, fmt::format("l{}", n));
+  }
+
+  void store(size_t index, TileWriter& out, int n, bool once) {
+    const LoopNest& nest = loop_.nests[index];
+    const TileNode& node = nest.group.nodes[size_t(n)];
+    const LoopAccess& to = nest.accesses[size_t(node.access)];
+    const TileAccess& access = nest.group.accesses[size_t(node.access)];
+    need(index, out, node.in[0]);
+    const std::string lane = nest.uniform ? "thread == 0 && (int)@block == 0" : once ? one_lane() : "";
+    if (to.value >= 0 && nest.uniform) {
+      out.line(fmt::format("value{}[0][0] = {};", to.value, TileWriter::rounded(value(to.value).dtype, out.value(node.in[0]))));
+    } else if (to.value >= 0) {
+      const LoopValue& x = value(to.value);
+      std::string element = fmt::format("{}", access.offset);
+      for (int i = nest.row_axes; i < nest.group.domain.rank(); ++i)
+        if (access.strides[i] != 0 && nest.group.domain[i] != 1) element += fmt::format(" + x{} * {}", i, access.strides[i]);
+      const std::string from = TileWriter::rounded(x.dtype, out.value(node.in[0]));
+      if (x.registers) out.line(fmt::format("value{}[r][{}] = {};", to.value, loop_.columns == 1 ? element : fmt::format("j + {}", to.shift), from));
+      if (x.shared) out.line(fmt::format("if ({}) {} = {};", either(both(lane, inside_row(nest.points))), in_shared(to.value, "(" + element + ")"), from));
+    }
+    if (to.operand >= 0) out.store(n, both("here", lane));
+  }
+
+  LoopText finish() {
+    std::string text = "typedef int I;\nstruct @aligned(16) Quad { float x, y, z, w; };\n";
+    text += "struct Moving { @global void* at; i64 step; };\n";
+    text += fmt::format("struct Args {{ @global Fault* fault; i64 steps, rows; Moving p[{}]; }};\n", std::max<size_t>(operands_.size(), 1));
+    text += fmt::format("@entry({}; resident_loop; const RIDGE_CONSTANT Args args) {{\n", loop_.threads());
+    return {{"resident_loop", dialect_.write(text + text_), shared_.bytes}, operands_};
+  }
+
+  const ResidentLoop& loop_;
+  const KernelDialect& dialect_;
+  LoopShared shared_;
+  std::vector<int> in_registers_;
+  std::vector<TileFacts> facts_;
+  std::vector<LoopInput> inputs_;
+  std::vector<int> operands_;
+  std::string text_;
+  int depth_ = 0, ahead_;
+};
+
+}  // namespace
+
+std::vector<int> chunks_in_registers(const ResidentLoop& loop) {
+  std::vector<int> out;
+  int64_t left = loop.weight_registers;
+  for (const LoopNest& nest : loop.nests) {
+    const int s = nest.product ? loop.slots(nest.points) : 1, all = nest.product ? loop.chunks(*nest.product) : 0;
+    out.push_back(int(std::min<int64_t>(all, left / (4 * s))));
+    left -= int64_t(out.back()) * 4 * s;
+  }
+  return out;
+}
+
+LoopShared loop_shared(const ResidentLoop& loop) {
+  LoopShared out;
+  const size_t count = loop.values.size();
+  out.at.assign(count, -1), out.pitch.assign(count, 0), out.copy.assign(count, 0);
+  const int64_t rows = int64_t(loop.groups) * loop.rows_each;
+  auto reserve = [&](size_t v, int64_t copies) {
+    out.at[v] = out.bytes, out.copy[v] = copies > 1 ? rows * out.pitch[v] : 0;
+    out.bytes += (copies * rows * out.pitch[v] * (loop.values[v].dtype == DType::i64 ? 8 : 4) + 15) / 16 * 16;
+  };
+  for (size_t v = 0; v < count; ++v) out.pitch[v] = (loop.values[v].width + 3) / 4 * 4;
+  for (const LoopNest& nest : loop.nests)  // lanes read whole chunks, also beyond the last element
+    if (nest.product && nest.product->stride == 1) {
+      int64_t& pitch = out.pitch[size_t(nest.product->value)];
+      pitch = std::max<int64_t>(pitch, (nest.product->offset + int64_t(loop.chunks(*nest.product)) * 4 * loop.lanes + 3) / 4 * 4);
+    }
+  for (size_t c = 0; c < loop.carries; ++c) {
+    const size_t in = size_t(loop.entering[c]), out_value = size_t(loop.leaving[c]);
+    if (!loop.values[in].shared) continue;
+    out.pitch[in] = out.pitch[out_value] = std::max(out.pitch[in], out.pitch[out_value]);
+    reserve(in, 2);
+    out.at[out_value] = out.at[in], out.copy[out_value] = out.copy[in];
+  }
+  for (size_t v = 0; v < count; ++v)
+    if (loop.values[v].shared && loop.values[v].carry < 0) reserve(v, 1);
+  out.weights = out.bytes;
+  const std::vector<int> kept = chunks_in_registers(loop);
+  for (size_t i = 0; i < loop.nests.size(); ++i)
+    if (const LoopNest& nest = loop.nests[i]; nest.product)
+      out.bytes += int64_t(loop.slots(nest.points)) * (loop.chunks(*nest.product) - kept[i]) * loop.threads() * 16;
+  return out;
+}
+
+LoopText loop_text(const ResidentLoop& loop, const KernelDialect& dialect) { return LoopWriter(loop, dialect).write(); }
+
+}  // namespace ridge::gpu

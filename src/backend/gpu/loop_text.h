@@ -1,0 +1,29 @@
+// The text of a resident loop's kernel.
+#pragma once
+#include <vector>
+
+#include "backend/gpu/kernel.h"
+#include "backend/gpu/loop_plan.h"
+
+namespace ridge::gpu {
+
+// A block's shared memory: values that threads exchange (carries twice: a step reads one copy and writes the other), then weights.
+struct LoopShared {
+  std::vector<int64_t> at;     // by value: bytes from the start; -1: not there
+  std::vector<int64_t> pitch;  // by value: elements from one row to the next
+  std::vector<int64_t> copy;   // by value: elements from one copy to the other; 0: one copy
+  int64_t weights = 0, bytes = 0;
+};
+LoopShared loop_shared(const ResidentLoop& loop);
+
+// How the chunks of a product's weights are divided: the first ones are in registers.
+std::vector<int> chunks_in_registers(const ResidentLoop& loop);  // by nest
+
+// The launch's arguments: the fault record, steps, rows, then an address and the bytes from one step to the next for each operand that the text uses.
+struct LoopText {
+  KernelText text;
+  std::vector<int> operands;  // of the scan: inputs of the step, final carries, outputs, carries at the start of each step
+};
+LoopText loop_text(const ResidentLoop& loop, const KernelDialect& dialect);
+
+}  // namespace ridge::gpu

@@ -1,0 +1,186 @@
+// Loops over time that run as one kernel: values and gradients against the reference, and what is refused.
+#include <gtest/gtest.h>
+
+#include "cuda_loops/loop_cases.h"
+#include "support/gpu_runner.h"
+#include "support/plan_backend.h"
+
+namespace ridge::test {
+namespace {
+
+// How the loops of a program run on an H200: one line each.
+std::vector<std::string> loop_notes(const Loop& loop) {
+  PlanBackend backend(cuda::chip_for(9, 0));
+  CompileOptions options(backend);
+  const std::string dump = Executable(loop.graph, loop.inputs, loop.results, options).dump();
+  std::vector<std::string> notes;
+  for (size_t at = 0; (at = dump.find(": loop of ", at)) != std::string::npos; ++at) notes.push_back(dump.substr(at + 2, dump.find('\n', at) - at - 2));
+  return notes;
+}
+
+void expect_resident(const Loop& loop, size_t loops, const std::string& name) {
+  const std::vector<std::string> notes = loop_notes(loop);
+  EXPECT_EQ(notes.size(), loops) << name;
+  for (const std::string& note : notes) EXPECT_NE(note.find("resident: "), std::string::npos) << name << ": " << note;
+}
+
+class GpuLoops : public OnGpu<::testing::Test> {
+ protected:
+  static void check(const Loop& loop, int64_t steps, const std::string& name) {
+    const std::vector<reference::Array> want = reference::evaluate(loop.graph, loop.results, loop.values);
+    const std::vector<Bytes> got = run_compiled(loop.graph, loop.inputs, loop.results, loop.values, "", 1);
+    for (size_t k = 0; k < want.size(); ++k) {
+      double largest = 1;
+      for (double v : want[k].f) largest = std::max(largest, std::fabs(v));
+      const double tolerance = 0x1p-23 * 32 * double(2 + steps);
+      EXPECT_TRUE(close(reference::from_bytes(want[k].type, got[k].data()), want[k], {tolerance, tolerance * largest})) << name << ", result " << k;
+    }
+  }
+};
+
+TEST_F(GpuLoops, WithoutProductsAreOneKernelEach) {
+  for (const LoopCase& c : product_free_cases()) {
+    const Loop both = make_case_loop(c, true);
+    expect_resident(make_case_loop(c, false), 1, c.name);
+    if (c.keeps_rows_apart) expect_resident(both, 2, c.name);
+    check(both, c.steps, c.name);
+  }
+}
+
+TEST_F(GpuLoops, WithProductsAreOneKernelEach) {
+  for (const LoopCase& c : product_cases()) {
+    const Loop both = make_case_loop(c, true);
+    expect_resident(make_case_loop(c, false), 1, c.name);
+    if (c.keeps_rows_apart) expect_resident(both, 2, c.name);
+    check(both, c.steps, c.name);
+  }
+}
+
+// The loop is one launch, however many steps it has.
+TEST_F(GpuLoops, AreOneLaunch) {
+  if (tests_real_gpu()) GTEST_SKIP() << "counts calls of the simulated driver";
+  const DynamicLibrary& library = Gpu::the().backend().device().driver().library();
+  int (*calls)(const char*) = nullptr;
+  ASSERT_TRUE(library.bind(calls, "simulatorCalls"));
+  for (LoopCase c : {product_free_cases()[1], product_cases()[0]}) {
+    c.steps = 20;
+    const Loop loop = make_case_loop(c, false);
+    CompileOptions options(Gpu::the().backend());
+    Executable exe(loop.graph, loop.inputs, {loop.results[0]}, options);
+    exe.prepare();
+    std::vector<std::byte*> memory;
+    std::vector<const void*> in;
+    for (const Type& t : exe.input_types()) in.push_back(memory.emplace_back(Gpu::the().backend().allocate(t.bytes())));
+    std::byte* out = memory.emplace_back(Gpu::the().backend().allocate(exe.output_types()[0].bytes()));
+    void* outputs[] = {out};
+    const int before = calls("cuLaunchKernel");
+    exe.run(in, outputs);
+    Gpu::the().backend().wait();
+    EXPECT_EQ(calls("cuLaunchKernel") - before, int(exe.report().kernels.size())) << c.name;
+    for (size_t i = 0; i < memory.size(); ++i)
+      Gpu::the().backend().release(memory[i], i < in.size() ? exe.input_types()[i].bytes() : exe.output_types()[0].bytes());
+  }
+}
+
+// Fifty steps: errors of single steps do not grow.
+TEST_F(GpuLoops, OfManySteps) {
+  LoopCase c = product_cases(3, 9)[1];
+  c.steps = 50;
+  check(make_case_loop(c, true), c.steps, c.name);
+}
+
+// One row, more rows than a block takes, no step, one step.
+TEST_F(GpuLoops, OfAnySize) {
+  for (const auto& [batch, steps] : {std::pair<int64_t, int64_t>{1, 0}, {1, 1}, {1057, 2}}) {
+    for (LoopCase c : {product_free_cases(batch)[1], product_cases(std::min<int64_t>(batch, 33))[1]}) {
+      c.steps = steps, c.entered = true;
+      check(make_case_loop(c, false), steps, c.name);
+    }
+  }
+}
+
+// Numbers drawn inside a loop depend on the time index and the element, so they are those of the reference, bit for bit.
+TEST_F(GpuLoops, DrawTheSameNumbers) {
+  const Type count{DType::i64, {}};
+  LoopCase c{"draws",
+             {floats({5, 4})},
+             {floats({5, 4})},
+             {count, count},
+             [](Builder& b, const auto& carry, const auto& x, const auto& w) {
+               const NodeId words = b.graph().add(Op::random_bits, {w[0], w[1], w[1]}, {{11, 5, 4}, {}, nullptr});
+               const NodeId h = b.add(b.mul(carry[0], 0.5), b.dropout(x[0], 0.4, {w[0], w[1], w[1], 3}));
+               return LoopCase::Next{{h}, {words, h}};
+             },
+             6,
+             true};
+  const Loop loop = make_case_loop(c, false);
+  expect_resident(loop, 1, c.name);
+  check(loop, c.steps, c.name);
+}
+
+// Whatever one kernel cannot do runs step by step, and the dump says why.
+TEST(CudaLoops, RefusalsHaveReasons) {
+  using Nodes = LoopCase::Nodes;
+  const Type row = floats({6, 8}), square = floats({8, 8});
+  const std::pair<LoopCase, const char*> cases[] = {
+      {{"batch norm",
+        {row},
+        {row},
+        {},
+        [](Builder& b, const Nodes& c, const Nodes& x, const Nodes&) {
+          const int64_t rows[] = {0};
+          const NodeId h = b.sub(b.add(c[0], x[0]), b.mean(c[0], rows, true));
+          return LoopCase::Next{{h}, {}};
+        }},
+       "does not begin with 6 rows"},
+      {{"two changing operands",
+        {row},
+        {square},
+        {},
+        [](Builder& b, const Nodes& c, const Nodes& x, const Nodes&) {
+          return LoopCase::Next{{b.unary(Op::tanh, b.matmul(c[0], x[0]))}, {}};
+        }},
+       "a product of two values that differ from step to step"},
+      {{"sort",
+        {row},
+        {row},
+        {},
+        [](Builder& b, const Nodes& c, const Nodes& x, const Nodes&) {
+          return LoopCase::Next{{b.sort(b.add(c[0], x[0]), 1).first}, {}};
+        }},
+       "sort has no form inside a resident loop"},
+      {{"wide",
+        {floats({2, 2000})},
+        {},
+        {floats({2000, 2000})},
+        [](Builder& b, const Nodes& c, const Nodes&, const Nodes& w) {
+          return LoopCase::Next{{b.unary(Op::tanh, b.matmul(c[0], w[0]))}, {}};
+        }},
+       "at most 1024 stay on a multiprocessor"},
+      {{"large weights",
+        {floats({2, 400})},
+        {},
+        {floats({400, 400})},
+        [](Builder& b, const Nodes& c, const Nodes&, const Nodes& w) {
+          return LoopCase::Next{{b.unary(Op::tanh, b.matmul(c[0], w[0]))}, {}};
+        }},
+       "of a block's shared memory"},
+      {{"no rows",
+        {floats({})},
+        {floats({})},
+        {},
+        [](Builder& b, const Nodes& c, const Nodes& x, const Nodes&) {
+          return LoopCase::Next{{b.add(b.mul(c[0], c[0]), x[0])}, {}};
+        }},
+       "a carry has no rows"},
+  };
+  for (const auto& [c, why] : cases) {
+    const std::vector<std::string> notes = loop_notes(make_case_loop(c, false));
+    ASSERT_EQ(notes.size(), 1u) << c.name;
+    EXPECT_NE(notes[0].find("unrolled: "), std::string::npos) << c.name << ": " << notes[0];
+    EXPECT_NE(notes[0].find(why), std::string::npos) << c.name << ": " << notes[0];
+  }
+}
+
+}  // namespace
+}  // namespace ridge::test
