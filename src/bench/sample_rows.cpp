@@ -112,14 +112,16 @@ SampleResult measure(const Storage& storage, const config::Resolved& settings, c
 
 }  // namespace
 
-void run_sample(const Options& options, const PresetSettings& settings, const std::function<void(const SampleResult&)>& sink) {
+void run_sample(const Options& options, const RowSettings& settings, const std::function<void(const SampleResult&)>& sink) {
   const auto filter = row_filter(options.filter);
   ThreadTeam team({.threads = options.threads});
   bool any = false;
   for (const Storage& storage : kStorages) {
     if (!filter(row_name(storage))) continue;
     any = true;
-    sink(measure_below_roof([&] { return measure(storage, settings(kPreset), options, team); }));
+    sink(measure_below_roof([&] {
+      return measure(storage, settings(config::task_bit(kGptName), {fmt::format("preset={}", kPreset), "dropout=0"}), options, team);
+    }));
   }
   if (any) return;
   std::string rows;

@@ -21,7 +21,7 @@ struct SampleResult {
   int kernels = 0;
 };
 
-void run_sample(const Options& options, const PresetSettings& settings, const std::function<void(const SampleResult&)>& sink);
+void run_sample(const Options& options, const RowSettings& settings, const std::function<void(const SampleResult&)>& sink);
 
 std::string to_json(const SampleResult& result);  // one line
 std::string sample_table_head();

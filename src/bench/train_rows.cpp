@@ -26,34 +26,43 @@ double time_since(Clock::time_point start) { return std::chrono::duration<double
 struct Work : BenchStep {
   std::vector<const void*> data;
 
-  Work(const Task& task, const config::Resolved& settings) : BenchStep(task.bench_step(settings)) {
+  Work(const BenchStep& step) : BenchStep(step) {
     for (const auto& tensor : batch) data.push_back(tensor.data());
   }
   void start(TrainStep& step) const {
     for (size_t i = 0; i < model.parameters.size(); ++i)
-      step.fill_parameter(i, [&](std::span<float> values) { initialize(model.parameters[i], 1, uint32_t(i), values); });
+      step.fill_parameter(i, [&](std::span<float> values) { fill ? fill(i, values) : initialize(model.parameters[i], 1, uint32_t(i), values); });
   }
 };
+
+// A resident loop is one kernel of its own; other loops are kernels per step.
+std::string loop_of(const TrainStep& step) {
+  if (step.plan().recompute >= Recompute::segments) return "stretches";
+  for (const KernelRun& k : step.kernels())
+    if (k.kernel.name.find("resident") != std::string::npos) return "resident";
+  return "unrolled";
+}
 
 void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& step, int64_t units) {
   const Measured m = summarize(times);
   r.ms = 1e3 * m.median, r.spread = m.spread, r.samples = m.samples;
   r.tokens_s = double(units) / m.median, r.tflops = 1e-12 * step.plan().flops / m.median;
+  if (r.time_steps > 0) r.loop = loop_of(step);
 }
 
 // Short steps follow each other as in training, several between two measurements of the ceilings.
-TrainResult measure(const Task& task, const config::Resolved& settings, ThreadTeam& team, double seconds) {
+TrainResult measure(const Work& work, const config::Resolved& settings, ThreadTeam& team, double seconds) {
   constexpr double kStretch = 0.2;  // seconds of steps in a row
   TrainResult r;
   r.threads = team.size();
-  const Work work(task, settings);
-  r.batch = work.model.batch[0].shape[0];
+  r.batch = work.model.batch[0].shape[0], r.time_steps = work.time_steps;
   const std::unique_ptr<Backend> backend = cpu_backend(team);
   StepOptions options = work.options;
   options.backend = backend.get();
   const std::string requested = settings.get<std::string>("precision");
   constexpr int64_t kRoom = int64_t(1) << 30;
-  const RateLookup rates = parse_precision(requested) ? RateLookup() : work.try_formats(team, kRoom, Figures::measured).rates;  // as a training run would
+  const RateLookup rates =
+      parse_precision(requested) || !work.try_formats ? RateLookup() : work.try_formats(team, kRoom, Figures::measured).rates;  // as a training run would
   options.precision = choose_precision(requested, Fallback::forbid, backend->arithmetic(), rates).precision;
   r.precision = std::string(name(options.precision));
   TrainStep step(work.model, options);
@@ -87,11 +96,10 @@ TrainResult measure(const Task& task, const config::Resolved& settings, ThreadTe
 }
 
 // Steps follow each other as in training: one is enqueued while the previous one runs. A sample is the time between the ends of two steps.
-TrainResult measure_on(const Task& task, const config::Resolved& settings, const Options& o) {
+TrainResult measure_on(const Work& work, const config::Resolved& settings, const Options& o) {
   TrainResult r;
   r.threads = 0, r.device = o.device;
-  const Work work(task, settings);
-  r.batch = work.model.batch[0].shape[0];
+  r.batch = work.model.batch[0].shape[0], r.time_steps = work.time_steps;
   const DeviceMemory before = o.backend->memory();
   StepOptions options = work.options;
   options.backend = o.backend.get(), options.evaluation = false;
@@ -137,14 +145,7 @@ TrainResult measure_on(const Task& task, const config::Resolved& settings, const
 
 }  // namespace
 
-std::vector<std::string> assumed_settings(const std::string& preset, bool gpu) {
-  for (const Task& task : tasks())
-    for (const BenchRow& row : task.bench_rows(gpu))
-      if (row.preset == preset) return row.settings;
-  return {};
-}
-
-void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink) {
+void run_train(const Options& options, const RowSettings& settings, const std::function<void(const TrainResult&)>& sink) {
   const auto filter = row_filter(options.filter);
   std::optional<ThreadTeam> team;
   if (options.backend->host_memory()) team.emplace(TeamOptions{.threads = options.threads});
@@ -152,15 +153,15 @@ void run_train(const Options& options, const PresetSettings& settings, const std
   std::string rows;
   for (const Task& task : tasks())
     for (const BenchRow& row : task.bench_rows(!team)) {
-      const std::string name = fmt::format("{}/{}", task.name, row.preset);
-      rows += " " + name;
-      if (!filter(name)) continue;
+      rows += " " + row.name;
+      if (!filter(row.name)) continue;
       any = true;
       TrainResult r = measure_below_roof([&] {
-        const config::Resolved resolved = settings(row.preset);
-        return team ? measure(task, resolved, *team, options.seconds) : measure_on(task, resolved, options);
+        const config::Resolved resolved = settings(task.keys, row.settings);
+        const Work work(task.bench_step(row, resolved));
+        return team ? measure(work, resolved, *team, options.seconds) : measure_on(work, resolved, options);
       });
-      r.name = name;
+      r.name = row.name, r.rival = row.rival;
       sink(r);
     }
   if (!any) fail(ErrorCode::usage, "[bench] no row matches '{}'; there are{}", options.filter, rows);
@@ -173,6 +174,8 @@ std::string to_json(const TrainResult& r) {
   j["others"] = r.others;
   j["planned_bytes"] = r.planned_bytes, j["peak_bytes"] = r.peak_bytes;
   if (r.expected_ms > 0) j["expected_ms"] = r.expected_ms;
+  if (r.time_steps > 0) j["sequences_s"] = 1e3 * double(r.batch) / r.ms, j["us_per_time_step"] = 1e3 * r.ms / double(r.time_steps), j["loop"] = r.loop;
+  if (!r.rival.empty()) j["rival"] = r.rival;
   return j.dump();
 }
 
@@ -184,7 +187,11 @@ std::string train_table_head() {
 std::string to_table_line(const TrainResult& r) {
   return fmt::format("{:<24} {:>6} {:>9} {:>9.2f} {:>9} {:>6.0f}% {:>10.0f} {:>8.3f} {:>6.3f} {:>11} {:>11}{}", r.name, r.batch, r.precision, r.ms,
                      r.expected_ms > 0 ? fmt::format("{:.2f}", r.expected_ms) : "-", 100 * r.spread, r.tokens_s, r.tflops, r.roof, size_text(r.planned_bytes),
-                     size_text(r.peak_bytes), others_text(r.others));
+                     size_text(r.peak_bytes), others_text(r.others)) +
+         (r.time_steps > 0 ? fmt::format("\n{:<24} loop {}, {:.1f} sequences/s, {:.2f} us per time step", "", r.loop, 1e3 * double(r.batch) / r.ms,
+                                         1e3 * r.ms / double(r.time_steps))
+                           : "") +
+         (r.rival.empty() ? "" : fmt::format("\n{:<24} rival: {}", "", r.rival));
 }
 
 }  // namespace ridge::bench

@@ -1,4 +1,4 @@
-// Whole training steps as benchmark rows: TASK/PRESET.
+// Whole training steps as benchmark rows: gpt/PRESET, cfc/SIZES.
 #pragma once
 #include <functional>
 #include <string>
@@ -16,18 +16,18 @@ struct TrainResult {
   double ms = 0, spread = 0;  // per step: from data in memory to updated weights
   double expected_ms = 0;     // the estimate of `ridge plan`, from current rates; 0: nothing is known about the GPU
   double tokens_s = 0, tflops = 0;
+  int64_t time_steps = 0;                     // of a loop over time; 0: there is none
+  std::string loop;                           // how the loop runs: resident, unrolled or stretches
+  std::string rival;                          // a command that measures the same work in another program
   double roof = 0;                            // the shortest possible time of a step at current rates, divided by the actual time
   double others = 0;                          // share of the machine that other programs used meanwhile
   int64_t planned_bytes = 0, peak_bytes = 0;  // peak: memory taken by the step according to the system or the GPU's driver
 };
 
-// The default settings of a preset's row.
-std::vector<std::string> assumed_settings(const std::string& preset, bool gpu);
+// Resolves a row's default settings together with the command's (batch=16), which are stronger.
+using RowSettings = std::function<config::Resolved(unsigned task, const std::vector<std::string>& defaults)>;
 
-// Resolves a preset together with additional settings (batch=16).
-using PresetSettings = std::function<config::Resolved(const std::string& preset)>;
-
-void run_train(const Options& options, const PresetSettings& settings, const std::function<void(const TrainResult&)>& sink);
+void run_train(const Options& options, const RowSettings& settings, const std::function<void(const TrainResult&)>& sink);
 
 std::string to_json(const TrainResult& result);  // one line
 std::string train_table_head();

@@ -64,10 +64,10 @@ bench::Options options_of(const BenchArguments& arguments, config::Sources& sour
   return options;
 }
 
-bench::PresetSettings preset_settings(const config::Sources& sources, bool gpu) {
-  return [sources, gpu](const std::string& preset) {
+bench::RowSettings row_settings(const config::Sources& sources) {
+  return [sources](unsigned task, const std::vector<std::string>& defaults) {
     config::Sources with = sources;
-    with.assumed = bench::assumed_settings(preset, gpu);
+    with.task = task, with.assumed = defaults;
     return config::resolve(with);
   };
 }
@@ -100,16 +100,14 @@ class Rows {
 int run_train(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   Rows rows(arguments, bench::train_table_head());
-  bench::run_train(options, preset_settings(sources, !options.backend->host_memory()),
-                   [&](const bench::TrainResult& result) { rows.show(result, result.roof, "the step's roof"); });
+  bench::run_train(options, row_settings(sources), [&](const bench::TrainResult& result) { rows.show(result, result.roof, "the step's roof"); });
   return rows.finish();
 }
 
 int run_sample(const BenchArguments& arguments, config::Sources sources) {
   const bench::Options options = options_of(arguments, sources);
   Rows rows(arguments, bench::sample_table_head());
-  bench::run_sample(options, preset_settings(sources, !options.backend->host_memory()),
-                    [&](const bench::SampleResult& result) { rows.show(result, result.roof, "the read bandwidth"); });
+  bench::run_sample(options, row_settings(sources), [&](const bench::SampleResult& result) { rows.show(result, result.roof, "the read bandwidth"); });
   return rows.finish();
 }
 

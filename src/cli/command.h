@@ -51,7 +51,7 @@ class Command {
   Command(const char* name, std::string summary, Setup setup);
 };
 
-void add_verbs();  // task-specific commands
+void add_verbs(std::span<const char* const> line);  // task-specific commands
 
 // Parses the line, runs the command that it names, and returns the exit code.
 int run_command(int argc, char** argv);

@@ -68,10 +68,10 @@ nlohmann::ordered_json as_json(const Key& key, const config::Value& value) {
 void print_json(const config::Resolved& resolved, const std::vector<config::Row>& rows) {
   nlohmann::ordered_json out{{"files", resolved.files()}, {"settings", nlohmann::json::array()}, {"notes", nlohmann::json::array()}};
   for (const config::Row& row : rows) {
-    nlohmann::ordered_json item{{"key", row.key->name}, {"value", as_json(*row.key, resolved.setting(row.key->name).value)}, {"source", row.source}};
+    nlohmann::ordered_json item{{"key", row.key->name}, {"value", as_json(*row.key, resolved.history(*row.key).back().value)}, {"source", row.source}};
     item["used_by"] = row.key->used_by;
     item["overrode"] = nlohmann::json::array();
-    const auto& history = resolved.history(row.key->name);
+    const auto& history = resolved.history(*row.key);
     for (auto s = history.rbegin() + 1; s != history.rend(); ++s) item["overrode"].push_back({{"value", as_json(*row.key, s->value)}, {"source", s->source}});
     if (!row.remark.empty()) item["remark"] = row.remark;
     out["settings"].push_back(std::move(item));

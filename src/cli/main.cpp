@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // makes a write past ulimit -f fail, as on a full disk
   try {
     ridge::register_tasks();
-    ridge::cli::add_verbs();
+    ridge::cli::add_verbs({argv, size_t(argc)});
     const int code = ridge::cli::run_command(argc, argv);
     return code == ridge::cli::kOk ? ridge::cli::code_of_output() : code;
   } catch (const ridge::Error& error) {

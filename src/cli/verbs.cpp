@@ -1,4 +1,5 @@
 // Registers task-specific commands from the tasks' descriptions of them.
+#include <algorithm>
 #include <memory>
 #include <variant>
 
@@ -47,9 +48,20 @@ Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
 
 }  // namespace
 
-void add_verbs() {
+void add_verbs(std::span<const char* const> line) {
+  auto owner = [&](const Verb& verb) {  // of the model that the line names; the first task that has the command if none does
+    const Task* first = nullptr;
+    for (const Task& task : tasks())
+      for (const Verb& other : task.verbs()) {
+        if (std::string_view(other.name) != verb.name) continue;
+        if (!first) first = &task;
+        if (task.owns && std::any_of(line.begin(), line.end(), task.owns)) return &task;
+      }
+    return first;
+  };
   for (const Task& task : tasks())
-    for (const Verb& verb : task.verbs()) Command(verb.name, verb.summary, [verb, keys = task.keys](Line line) { return set_up(verb, keys, line); });
+    for (const Verb& verb : task.verbs())
+      if (owner(verb) == &task) Command(verb.name, verb.summary, [verb, keys = task.keys](Line own) { return set_up(verb, keys, own); });
 }
 
 }  // namespace ridge::cli

@@ -53,6 +53,7 @@ class Resolved {
 
   const Setting& setting(std::string_view name) const;               // the one in effect
   const std::vector<Setting>& history(std::string_view name) const;  // all, weakest first
+  const std::vector<Setting>& history(const Key& key) const;         // of this row of the table
 
   // The key that sets the number format on a device: precision.cuda if set, else precision.
   std::string precision_key(std::string_view device) const;  // "cpu", "cuda:0"

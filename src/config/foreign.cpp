@@ -80,13 +80,13 @@ constexpr Foreign kForeign[] = {
 
 }  // namespace
 
-Meaning meaning_of(std::string_view section, std::string_view name, std::span<const std::string> options) {
+Meaning meaning_of(unsigned task, std::string_view section, std::string_view name, std::span<const std::string> options) {
   std::string path = section.empty() ? std::string(name) : fmt::format("{}.{}", section, name), plain = lower_case(name);
   for (std::string* text : {&path, &plain}) std::replace(text->begin(), text->end(), '-', '_');
   for (const std::string& text : {path, plain, plain.starts_with("no_") ? plain.substr(3) : plain})
     for (const Foreign& f : kForeign)
-      if (f.path == text) return f.key.empty() ? Meaning{nullptr, f.remark, f.only} : Meaning{find_key(f.key)};
-  if (const Key* key = find_key(name)) return {key};
+      if (f.path == text) return f.key.empty() ? Meaning{nullptr, f.remark, f.only} : Meaning{find_key(f.key, task)};
+  if (const Key* key = find_key(name, task)) return {key};
   return {.problem = unknown_key(name, options)};
 }
 

@@ -15,8 +15,8 @@ struct Meaning {
   std::string problem = {};       // if neither: an unknown name, with a suggestion if one is close
 };
 
-// For a name in a known section, or in none. `options` as in unknown_key().
-Meaning meaning_of(std::string_view section, std::string_view name, std::span<const std::string> options = {});
+// For a name in a known section, or in none. `task` as in find_key(), `options` as in unknown_key().
+Meaning meaning_of(unsigned task, std::string_view section, std::string_view name, std::span<const std::string> options = {});
 
 std::string section_problem(std::string_view section);  // empty: a known section
 

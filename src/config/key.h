@@ -54,7 +54,8 @@ struct TaskName {
 std::span<const TaskName> task_names();  // those registered, and machine
 
 std::span<const Key> keys();
-const Key* find_key(std::string_view name);  // by name or alias, hyphens treated as underscores; null: unknown
+// By name or alias, hyphens treated as underscores; null: unknown. Tasks may have different keys of one name: the one that `task` reads is found first.
+const Key* find_key(std::string_view name, unsigned task = kAllTasks);
 
 std::string variable_of(const Key& key);     // RIDGE_BATCH
 std::string expected(const Key& key);        // "a whole number from 1 to 1024, or auto"

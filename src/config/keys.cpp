@@ -210,7 +210,7 @@ unsigned task_bit(std::string_view name) {
 
 void register_keys(unsigned task, std::string_view after, std::span<const Key> more) {
   auto& all = table();
-  if (more.empty() || find_key(more.front().name)) return;
+  if (const Key* known = more.empty() ? nullptr : find_key(more.front().name, task); more.empty() || (known && known->tasks == task)) return;
   const auto before = std::find_if(all.begin(), all.end(), [&](const Key& key) { return key.name == after; });
   if (!after.empty() && before == all.end()) fail(ErrorCode::internal, "[config] {} must be listed after '{}', which is not a key", more.front().name, after);
   for (auto at = all.insert(after.empty() ? all.begin() : before + 1, more.begin(), more.end()), end = at + ptrdiff_t(more.size()); at != end; ++at)
@@ -219,14 +219,16 @@ void register_keys(unsigned task, std::string_view after, std::span<const Key> m
 
 std::span<const TaskName> task_names() { return known_tasks(); }
 
-const Key* find_key(std::string_view name) {
+const Key* find_key(std::string_view name, unsigned task) {
   std::string plain(name);
   std::replace(plain.begin(), plain.end(), '-', '_');
-  for (const Key& key : keys())
-    if (key.name == plain) return &key;
-  for (const Key& key : keys())
-    for (std::string_view alias : split(key.aliases, ' '))
-      if (alias == plain) return &key;
+  for (const unsigned readers : {task, kAllTasks}) {
+    for (const Key& key : keys())
+      if (key.name == plain && (key.tasks & readers)) return &key;
+    for (const Key& key : keys())
+      for (std::string_view alias : split(key.aliases, ' '))
+        if (alias == plain && (key.tasks & readers)) return &key;
+  }
   return nullptr;
 }
 

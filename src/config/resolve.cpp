@@ -31,12 +31,12 @@ class Resolver {
 
   void presets() {
     for (std::string_view key : preset_keys())
-      if (is_asked_for(*find_key(key))) preset(resolved_.get<std::string>(key));
+      if (is_asked_for(*find(key))) preset(resolved_.get<std::string>(key));
   }
 
   void preset(const std::string& name) {
     for (std::string_view word : split(preset_settings(name), ' ')) {
-      const Key& key = *find_key(word.substr(0, word.find('=')));
+      const Key& key = *find(word.substr(0, word.find('=')));
       set(key, parse_value(key, word.substr(word.find('=') + 1)), "preset " + name);
       // Known last, yet weaker than everything but the default: it is inserted right after the default, unless auto was asked for explicitly.
       auto& history = history_of(key);
@@ -47,7 +47,7 @@ class Resolver {
   // Written by Ridge, perhaps by another version: what is not understood is reported and skipped.
   void profile(const std::vector<std::pair<std::string, std::string>>& settings) {
     for (const auto& [name, value] : settings) {
-      const Key* key = find_key(name);
+      const Key* key = find(name);
       const Parsed parsed = key ? parse_value(*key, value) : Parsed{{}, unknown_key(name)};
       if (parsed.value)
         set(*key, parsed, kProfile);
@@ -90,13 +90,13 @@ class Resolver {
       const bool flag = word.starts_with("--");
       const size_t equal = word.find('=');
       const std::string_view name = word.substr(flag ? 2 : 0, equal == word.npos ? word.npos : equal - (flag ? 2 : 0));
-      const Key* key = find_key(name);
+      const Key* key = find(name);
       if (equal != word.npos && (flag || !word.starts_with('-'))) {
         assign(key, name, word.substr(equal + 1), flag);
       } else if (!flag) {
         problem(kCommandLine, fmt::format("{} is not a setting; write key=value", shown(word)));
-      } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find_key(name.substr(3)) && find_key(name.substr(3))->type == Type::boolean) {
-        assign(find_key(name.substr(3)), name, "false");
+      } else if (!key && (name.starts_with("no-") || name.starts_with("no_")) && find(name.substr(3)) && find(name.substr(3))->type == Type::boolean) {
+        assign(find(name.substr(3)), name, "false");
       } else if (key && key->type == Type::boolean) {
         // A boolean may follow but need not; any other word is not its value.
         const bool follows = i + 1 < all.size() && all[i + 1].find('=') == std::string::npos && parse_value(*key, all[i + 1]).value;
@@ -141,9 +141,9 @@ class Resolver {
     for (const Entry& entry : content.entries) {
       if (content.problems.size() >= kMaxSearched) return;
       if (bad_sections.contains(entry.section)) continue;
-      if (entry.null && !find_key(entry.name) && section_problem(entry.name).empty()) continue;  // a section whose keys are all commented out
+      if (entry.null && !find(entry.name) && section_problem(entry.name).empty()) continue;  // a section whose keys are all commented out
       const std::string source = fmt::format("{}:{}", file, entry.line);
-      const Meaning meaning = meaning_of(entry.section, entry.name);
+      const Meaning meaning = meaning_of(resolved_.task_, entry.section, entry.name);
       auto wrong = [&](std::string what) { content.problems.push_back({entry.line, std::move(what)}); };
       if (!meaning.problem.empty()) {
         wrong(meaning.problem);
@@ -158,13 +158,23 @@ class Resolver {
       } else if (entry.null) {
         note(source, fmt::format("{} has no value and is ignored", entry.name));
       } else {
-        const Key& key = *meaning.key;
+        const Key& key = entry.sequence ? *meaning.key : accepting(*meaning.key, entry.values.at(0));
         const Parsed parsed = entry.sequence ? parse_values(key, entry.values) : parse_value(key, entry.values.at(0));
         parsed.value ? set(key, parsed, source) : wrong(refusal(key, entry.name, parsed));
         if (!is_asked_for(key)) others.push_back(key.name);
       }
     }
     if (!others.empty()) note(file, fmt::format("keys of other tasks have no effect: {}", join(others, ", ")));
+  }
+
+  const Key* find(std::string_view name) const { return find_key(name, resolved_.task_); }
+
+  // Of several tasks' keys of one name, the first that accepts the value, if any task's will do.
+  const Key& accepting(const Key& key, std::string_view value) const {
+    if (resolved_.task_ == kAllTasks)
+      for (const Key& other : keys())
+        if (other.name == key.name && parse_value(other, value).value) return other;
+    return key;
   }
 
   std::vector<Setting>& history_of(const Key& key) { return resolved_.history_[size_t(&key - keys().data())]; }
@@ -186,17 +196,19 @@ class Resolver {
   bool is_asked_for(const Key& key) const { return key.tasks & resolved_.task_; }
 
   void assign(const Key* key, std::string_view name, std::string_view value, bool flag = false) {
-    const Meaning meaning = key ? Meaning{key} : meaning_of({}, name, flag ? std::span<const std::string>(options_) : std::span<const std::string>());
+    const Meaning meaning =
+        key ? Meaning{key} : meaning_of(resolved_.task_, {}, name, flag ? std::span<const std::string>(options_) : std::span<const std::string>());
     if (!meaning.problem.empty()) return problem(kCommandLine, meaning.problem);
     if (!meaning.key) return problem(kCommandLine, fmt::format("{} cannot be set: {}", shown(name), meaning.remark));
     if (!is_asked_for(*meaning.key))
       return problem(kCommandLine, fmt::format("'{}' is a key of {}, not of {}", name, names_of_tasks(meaning.key->tasks), names_of_tasks(resolved_.task_)));
     std::string plain(name);
     std::replace(plain.begin(), plain.end(), '-', '_');
-    if (plain.starts_with("no_") && !find_key(plain)) plain.erase(0, 3);
+    if (plain.starts_with("no_") && !find(plain)) plain.erase(0, 3);
     if (const auto [first, fresh] = written_.try_emplace(meaning.key, plain); !fresh && first->second != plain)
       return problem(kCommandLine, fmt::format("'{}' is set twice: as {} and as {}; remove one", meaning.key->name, first->second, plain));
-    set(*meaning.key, parse_value(*meaning.key, value), kCommandLine, name);
+    const Key& taken = accepting(*meaning.key, value);
+    set(taken, parse_value(taken, value), kCommandLine, name);
   }
 
   // How often precision and its per-device forms were set.
@@ -220,12 +232,15 @@ class Resolver {
   void variable(const std::string& name, const std::string& value) {
     if (!name.starts_with("RIDGE_")) return;
     const std::string source = "environment " + name;
+    const Key* found = nullptr;
     for (const Key& key : keys())
-      if (variable_of(key) == name) {
-        set(key, parse_value(key, value), source);
-        if (!is_asked_for(key)) note(source, fmt::format("has no effect: {} is a key of {}", key.name, names_of_tasks(key.tasks)));
-        return;
-      }
+      if (variable_of(key) == name && (!found || (is_asked_for(key) && !is_asked_for(*found)))) found = &key;
+    if (found) {
+      const Key& key = accepting(*found, value);
+      set(key, parse_value(key, value), source);
+      if (!is_asked_for(key)) note(source, fmt::format("has no effect: {} is a key of {}", key.name, names_of_tasks(key.tasks)));
+      return;
+    }
     std::vector<std::string> valid;
     for (const Switch& s : switches()) {
       if (s.name == name) return;
@@ -234,7 +249,8 @@ class Resolver {
     for (const Key& key : keys()) valid.push_back(variable_of(key));
     std::string plain;
     for (char c : name.substr(6)) plain += c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
-    if (const Meaning meaning = meaning_of({}, plain); !meaning.remark.empty()) return problem(source, fmt::format("cannot be set: {}", meaning.remark));
+    if (const Meaning meaning = meaning_of(resolved_.task_, {}, plain); !meaning.remark.empty())
+      return problem(source, fmt::format("cannot be set: {}", meaning.remark));
     problem(source, fmt::format("unknown variable; {}",
                                 nearest_hint(name, std::vector<std::string_view>(valid.begin(), valid.end()), "ridge config keys --md lists all")));
   }
@@ -321,7 +337,7 @@ FileReport check_file(const fs::path& path) {
   report.problems = resolver.problems();
   const Resolved resolved = resolver.take();
   report.notes = resolved.notes();
-  for (const Key& key : keys()) report.keys += resolved.history(key.name).size() - 1;
+  for (const Key& key : keys()) report.keys += resolved.history(key).size() - 1;
   return report;
 }
 

@@ -20,24 +20,26 @@ constexpr std::string_view kBeforeSource = "  # ";  // in a run's config.yaml
 }  // namespace
 
 const std::vector<Setting>& Resolved::history(std::string_view name) const {
-  for (size_t i = 0; i < keys().size(); ++i)
-    if (keys()[i].name == name) return history_[i];
+  if (const Key* key = find_key(name, task_); key && key->name == name) return history(*key);
   fail(ErrorCode::internal, "[config] {}", unknown_key(name));
 }
+
+const std::vector<Setting>& Resolved::history(const Key& key) const { return history_[size_t(&key - keys().data())]; }
 
 const Setting& Resolved::setting(std::string_view name) const { return history(name).back(); }
 
 template <>
 std::string Resolved::get(std::string_view name) const {
   const Setting& s = setting(name);
-  return to_text(*find_key(name), s.value);
+  return to_text(*find_key(name, task_), s.value);
 }
 
 template <>
 std::optional<int64_t> Resolved::get(std::string_view name) const {
   const Value& value = setting(name).value;
   if (const int64_t* number = value.as<int64_t>()) return *number;
-  if (value.as<std::string>() && find_key(name)->type != Type::text && find_key(name)->type != Type::path && find_key(name)->type != Type::choice) return {};
+  const Type type = find_key(name, task_)->type;
+  if (value.as<std::string>() && type != Type::text && type != Type::path && type != Type::choice) return {};
   wrong_type(name, *this, "whole number");
 }
 
@@ -96,7 +98,7 @@ std::vector<Row> Resolved::describe(const MachineFacts& machine) const {
 }
 
 void Resolved::replace(std::string_view name, std::string_view value, std::string source) {
-  const Key* key = find_key(name);
+  const Key* key = find_key(name, task_);
   const Parsed parsed = key ? parse_value(*key, value) : Parsed{};
   if (!parsed.value) fail(key ? ErrorCode::usage : ErrorCode::internal, "[config] {}: {} {}", source, name, key ? parsed.problem : "is not a key");
   history_[size_t(key - keys().data())].push_back({*parsed.value, std::move(source)});

@@ -88,7 +88,7 @@ PrecisionChoice step_precision(const std::string& request, const detail::EagerDe
   return choose_precision(request, Fallback::forbid, device.backend->arithmetic(), rates);
 }
 
-std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device) {
+StepModel step_model(const Step& step, const std::vector<BatchSpec>& batch) {
   StepModel model;
   std::vector<Tensor> originals;
   std::set<std::string_view> names;
@@ -102,6 +102,13 @@ std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::v
   for (const BatchSpec& b : batch) model.batch.push_back({b.dtype, b.shape});
   model.loss = traced(step.loss(), originals);
   if (step.evaluate()) model.evaluate = traced(step.evaluate(), originals);
+  return model;
+}
+
+std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device) {
+  StepModel model = step_model(step, batch);
+  std::vector<Tensor> originals;
+  for (const NamedTensor& p : step.parameters()) originals.push_back(*p.tensor);
   options.optimizer = step.optimizer();
   options.backend = device.backend.get();
   const ProductFormat format(*device.backend, options.precision);

@@ -30,6 +30,9 @@ PrecisionChoice step_precision(const std::string& request, const detail::EagerDe
 constexpr size_t kMaxBatchTensors = 16;
 std::array<const void*, kMaxBatchTensors> batch_data(const std::vector<Tensor>& batch, const std::vector<BatchSpec>& specs);
 
+// The step's losses as graphs. Parameters are recognised by their tensors, which must exist whenever the losses are traced.
+StepModel step_model(const Step& step, const std::vector<BatchSpec>& batch);
+
 // Overrides the optimizer in `options` with the step's and the backend with the device's. Allocates nothing large.
 std::shared_ptr<CompiledStep::State> compile_step(const Step& step, const std::vector<BatchSpec>& batch, StepOptions options, detail::EagerDevice& device);
 // Moves the parameter tensors, with their present values, into the step's memory, once. `touch`: allocates all other memory of the step first.

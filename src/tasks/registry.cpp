@@ -2,18 +2,20 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "tasks/circuits/task.h"
 #include "tasks/gpt/run.h"
 
 namespace ridge {
 
 std::span<const Task> tasks() {
-  static const Task all[] = {gpt_task()};
+  static const Task all[] = {gpt_task(), circuits_task()};
   return all;
 }
 
 const Task& find_task(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Task& task : tasks()) {
+    if (!task.plan) continue;
     if (task.name == name) return task;
     names.push_back(task.name);
   }
@@ -21,7 +23,7 @@ const Task& find_task(std::string_view name) {
 }
 
 void register_tasks() {
-  for (const Task& task : tasks()) task.register_keys();
+  for (size_t i = tasks().size(); i-- > 0;) tasks()[i].register_keys();  // keys are inserted at the top of the table: those of the first task come first
 }
 
 }  // namespace ridge

@@ -56,18 +56,21 @@ struct Verb {
   const char* example = "";                      // a command line that uses one of the subcommands
 };
 
-// A whole training step of a preset as a benchmark row, on a batch of random data.
+// A whole training step as a benchmark row, on a batch of random data.
 struct BenchRow {
-  std::string preset;
+  std::string name;                   // "gpt/gpt2-medium"
   std::vector<std::string> settings;  // the row's defaults: "preset=tiny"
+  std::string rival = {};             // a command that measures the same work in another program; empty: none
 };
 struct BenchStep {
   StepModel model;
   StepOptions options;                        // optimizer and clipping
   std::vector<std::vector<std::byte>> batch;  // in the order of model.batch
   int64_t units = 0;                          // in a batch: what rates count, such as tokens
+  int64_t time_steps = 0;                     // of a loop over time, which is then reported too; 0: none
   // Compares number formats on the CPU, as a training run would.
   std::function<FormatTrial(ThreadTeam& team, int64_t memory, Figures figures)> try_formats = {};
+  std::function<void(size_t parameter, std::span<float> values)> fill = {};  // initial weights; empty: drawn as the parameters' descriptions say
 };
 
 struct Task {
@@ -76,14 +79,15 @@ struct Task {
   unsigned keys;        // which settings the task reads: its config::task_bit()
   const char* example;  // settings for a first run: "data=my.txt"
   void (*register_keys)();
-  std::vector<Verb> (*verbs)();
+  std::vector<Verb> (*verbs)();  // commands; several tasks may have one of the same name for their own models
   // Throws ErrorCode::usage, io (data) and memory (does not fit; says what would).
   std::unique_ptr<TaskRun> (*plan)(const config::Resolved& settings, const RunOptions& options);
   // Throws what plan() would throw about the data and sizes.
   void (*check_data)(const config::Resolved& settings, const RunOptions& options);
   std::string (*run_name)(const config::Resolved& settings);  // part of the name of a new run folder, such as the preset
   std::vector<BenchRow> (*bench_rows)(bool gpu);
-  BenchStep (*bench_step)(const config::Resolved& settings);
+  BenchStep (*bench_step)(const BenchRow& row, const config::Resolved& settings);
+  bool (*owns)(const std::filesystem::path& model) = nullptr;  // whether a run or model folder is this task's; null: all that no other task owns
 };
 
 // Plans a run and allocates its memory. If other programs have taken that memory meanwhile, plans again and reports it. `plan` replaces its run each time.

@@ -164,10 +164,11 @@ TEST(TrainRows, ReportTheTimeOfAStep) {
   std::vector<TrainResult> results;
   run_train(
       {.threads = 2, .seconds = 0, .filter = "cpu"},
-      [](const std::string& preset) {
+      [](unsigned task, const std::vector<std::string>& defaults) {
         config::Sources sources;
+        sources.task = task, sources.assumed = defaults;
         sources.working_folder.reset();
-        sources.words = {"preset=" + preset, "batch=1"};
+        sources.words = {"batch=1"};
         return config::resolve(sources);
       },
       [&](const TrainResult& r) { results.push_back(r); });

@@ -10,10 +10,11 @@
 namespace ridge::bench {
 namespace {
 
-config::Resolved small(const std::string& preset) {
+config::Resolved small(unsigned task, const std::vector<std::string>& defaults) {
   config::Sources sources;
+  sources.task = task, sources.assumed = defaults;
   sources.working_folder.reset();
-  sources.words = {"preset=" + preset, "layers=1", "heads=2", "width=32", "block=64"};
+  sources.words = {"layers=1", "heads=2", "width=32", "block=64"};
   return config::resolve(sources);
 }
 

@@ -51,7 +51,7 @@ class GptRun final : public TaskRun {
 
 Task gpt_task();
 std::vector<BenchRow> gpt_bench_rows(bool gpu);
-BenchStep gpt_bench_step(const config::Resolved& settings);
+BenchStep gpt_bench_step(const BenchRow& row, const config::Resolved& settings);
 
 // Throws ErrorCode::usage, io (data) and memory (does not fit; says what would).
 GptRun plan_gpt_run(const config::Resolved& settings, const RunOptions& options);
