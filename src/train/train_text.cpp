@@ -118,6 +118,7 @@ void add_losses(Sections& out, const RunSummary& s, std::span<const double> loss
     if (s.possible) line += fmt::format(", possible {:.3f}: {:.0f} %", *s.possible, 100 * *s.possible / s.nats_per_character);
     out.add("result", fmt::format("{}; {:.3f} bits/char", line, s.nats_per_character / std::numbers::ln2));
   }
+  for (const std::string& line : s.results) out.raw(&line == s.results.data() ? "result" : "", line);
   const size_t mean_of = std::min<size_t>(size_t(std::max<int64_t>(o.steps, 0)), kMeanSteps);
   std::string line = fmt::format("train {} ({}first {})", number_text(o.final_train_loss),
                                  mean_of > 1 ? fmt::format("mean of the last {} steps; ", mean_of) : "", number_text(o.first_loss));
@@ -342,6 +343,7 @@ nlohmann::ordered_json summary_json(const RunSummary& s) {
   j["final_train_loss"] = o.final_train_loss, j["first_loss"] = o.first_loss;
   if (s.nats_per_character > 0) j["nats_per_character"] = s.nats_per_character, j["bits_per_character"] = s.nats_per_character / std::numbers::ln2;
   if (s.possible) j["possible_nats_per_character"] = *s.possible;
+  for (const auto& [what, value] : s.test) j["test"][what] = value;
   j["steps"] = o.steps, j["skipped"] = o.skipped, j["roll_backs"] = o.roll_backs;
   j["seconds"] = o.seconds, j["ms"] = o.ms, j["tokens_s"] = o.tokens_s, j["compute_tokens_s"] = o.compute_tokens_s;
   if (o.roof > 0)

@@ -41,6 +41,8 @@ struct RunSummary {
   double nats_per_character = 0;                          // of the best validation loss; 0: the data is not text
   std::optional<double> possible;                         // lower bound for any model, in nats per character
   double sampled_tokens_s = 0;                            // while sampling; 0: no samples were drawn
+  std::vector<std::string> results;                       // lines about the trained model, such as errors on test data
+  std::vector<std::pair<std::string, double>> test;       // the same as numbers, for summary.json
   std::string device = "cpu", precision = "fp32", cores;  // cores: cores_text()
   int threads = 0;
   int64_t planned_bytes = 0;

@@ -1,0 +1,237 @@
+#include "data/csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/text.h"
+#include "config/words.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kCsvBuffer = size_t(1) << 18, kLongestField = size_t(1) << 16, kMostFields = 100'000;
+
+std::string_view trimmed_field(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// The separator that occurs most often in the first line, outside quotes.
+char find_separator(std::string_view text) {
+  constexpr std::string_view kSeparators = "\t;,";
+  int64_t counts[3] = {};
+  bool quoted = false;
+  for (char c : text) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == '\n' || c == '\r')) break;
+    if (const size_t which = kSeparators.find(c); !quoted && which != kSeparators.npos) ++counts[which];
+  }
+  const auto most = std::max_element(std::begin(counts), std::end(counts));
+  return *most > 0 ? kSeparators[size_t(most - counts)] : ',';
+}
+
+}  // namespace
+
+CsvNumber parse_csv_number(std::string_view text, bool comma) {
+  text = trimmed_field(text);
+  const std::string word = text.size() <= 4 ? lower_case(text) : std::string();
+  if (text.empty() || word == "na" || word == "nan" || word == "n/a" || word == "null" || word == "none" || text == "?" || text == "-") return {true, true, 0};
+  if (text.front() == '+') text.remove_prefix(1);
+  char copy[64];
+  if (const size_t at = text.find(','); comma && at != text.npos && text.size() < sizeof(copy) && text.find('.') == text.npos) {
+    std::memcpy(copy, text.data(), text.size());
+    copy[at] = '.', text = {copy, text.size()};
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool valid = error == std::errc() && end == text.data() + text.size() && std::isfinite(float(value)) && text.front() != '+';
+  return {valid, false, value};
+}
+
+std::optional<double> parse_time(std::string_view text) {
+  text = trimmed_field(text);
+  auto digits = [&](size_t count, int low, int high) -> std::optional<int> {
+    int value = 0;
+    if (text.size() < count) return {};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + count, value);
+    if (error != std::errc() || end != text.data() + count || text[0] == '-' || value < low || value > high) return {};
+    text.remove_prefix(count);
+    return value;
+  };
+  auto skip = [&](std::string_view any) {
+    const bool found = !text.empty() && any.find(text.front()) != any.npos;
+    if (found) text.remove_prefix(1);
+    return found;
+  };
+  const std::optional<int> year = digits(4, 0, 9999);
+  if (!year || !skip("-/")) return {};
+  const std::optional<int> month = digits(2, 1, 12);
+  if (!month || !skip("-/")) return {};
+  const std::optional<int> day = digits(2, 1, 31);
+  if (!day) return {};
+  const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(unsigned(*month)), std::chrono::day(unsigned(*day))};
+  if (!date.ok()) return {};
+  double seconds = 86400.0 * double(std::chrono::sys_days(date).time_since_epoch().count());
+  if (text.empty()) return seconds;
+  if (!skip(" Tt")) return {};
+  const std::optional<int> hour = digits(2, 0, 24);
+  if (!hour || !skip(":")) return {};
+  const std::optional<int> minute = digits(2, 0, 59);
+  if (!minute) return {};
+  seconds += 3600.0 * *hour + 60.0 * *minute;
+  if (skip(":")) {
+    const std::optional<int> second = digits(2, 0, 60);
+    if (!second) return {};
+    seconds += *second;
+    if (skip(".,"))
+      for (double place = 0.1; !text.empty() && text.front() >= '0' && text.front() <= '9'; place /= 10)
+        seconds += place * (text.front() - '0'), text.remove_prefix(1);
+  }
+  if (skip("Zz") && text.empty()) return seconds;
+  if (!text.empty() && (text.front() == '+' || text.front() == '-')) {
+    const double sign = text.front() == '+' ? -1 : 1;
+    text.remove_prefix(1);
+    const std::optional<int> hours = digits(2, 0, 18);
+    skip(":");
+    const std::optional<int> minutes = text.empty() ? std::optional(0) : digits(2, 0, 59);
+    if (!hours || !minutes) return {};
+    seconds += sign * (3600.0 * *hours + 60.0 * *minutes);
+  }
+  return text.empty() ? std::optional(seconds) : std::nullopt;
+}
+
+CsvReader::CsvReader(const std::string& path) : path_(path), buffer_(kCsvBuffer) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail(ErrorCode::io, "[data] {} is a folder, not a table", path);
+  file_.open(path, std::ios::binary);
+  if (!file_) fail(ErrorCode::io, "[data] cannot read {}: {}", path, std::strerror(errno));
+  if (peek() < 0) fail(ErrorCode::io, "[data] {} is empty; its first line names the columns", path);
+  const std::string_view head(buffer_.data(), end_);
+  if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))
+    fail(ErrorCode::io, "[data] {} is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)", path);
+  if (head.starts_with("\xef\xbb\xbf")) at_ = 3;
+  if (head.substr(0, 4096).find('\0') != head.npos)
+    fail(ErrorCode::io, "[data] {} contains zero bytes: it is not a text, or it is UTF-16 without a byte-order mark; save it as UTF-8", path);
+  separator_ = find_separator(head.substr(at_));
+  if (!read_row()) fail(ErrorCode::io, "[data] {} has no line with column names", path);
+  const bool numbers = std::all_of(row_.begin(), row_.begin() + int64_t(fields_), [&](const std::string& text) {
+    const CsvNumber n = parse_csv_number(text, separator_ != ',');
+    return n.valid && !n.missing;
+  });
+  for (size_t i = 0; i < fields_; ++i) {
+    std::string name = numbers ? "" : std::string(trimmed_field(row_[i]));
+    if (name.empty()) name = std::to_string(i + 1);  // without a header, columns are named 1, 2, …
+    if (const auto same = std::find(names_.begin(), names_.end(), name); same != names_.end())
+      broken(row_line_, fmt::format("columns {} and {} are both named {}; rename one", same - names_.begin() + 1, i + 1, config::shown(name)));
+    names_.push_back(std::move(name));
+  }
+  read_ahead_ = numbers;
+}
+
+size_t CsvReader::column(std::string_view name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found != names_.end()) return size_t(found - names_.begin());
+  const std::vector<std::string_view> all(names_.begin(), names_.end());
+  fail(ErrorCode::io, "[data] {} has no column {}; {}", path_, config::shown(name),
+       nearest_hint(name, all, fmt::format("it has {}", cut(config::join(all, ", "), 200))));
+}
+
+bool CsvReader::next() {
+  if (std::exchange(read_ahead_, false)) return true;
+  if (!read_row()) return false;
+  if (fields_ != names_.size())
+    broken(row_line_, fmt::format("{}, but the first line has {} (the separator is {})", counted(int64_t(fields_), "field"), names_.size(),
+                                  separator_ == '\t' ? std::string("a tab") : fmt::format("'{}'", separator_)));
+  return true;
+}
+
+std::optional<double> CsvReader::number(size_t column) const {
+  const CsvNumber n = parse_csv_number(row_[column], separator_ != ',');
+  if (!n.valid) reject(column, "is not a number; leave it empty if it is missing");
+  return n.missing ? std::nullopt : std::optional(n.value);
+}
+
+std::optional<double> CsvReader::time(size_t column) const {
+  if (const std::optional<double> date = parse_time(row_[column])) return date;
+  const CsvNumber n = parse_csv_number(row_[column], separator_ != ',');
+  if (!n.valid) reject(column, "is neither a number nor a date such as 2024-01-31 12:30:00");
+  return n.missing ? std::nullopt : std::optional(n.value);
+}
+
+void CsvReader::reject(size_t column, const std::string& why) const {
+  broken(row_line_, fmt::format("column {} ({}): {} {}", column + 1, names_[column], config::shown(row_[column]), why));
+}
+
+void CsvReader::broken(int64_t line, const std::string& why) const { fail(ErrorCode::io, "[data] {}:{}: {}", path_, line, why); }
+
+int CsvReader::peek() {
+  if (at_ == end_) {
+    file_.read(buffer_.data(), std::streamsize(buffer_.size()));
+    at_ = 0, end_ = size_t(file_.gcount());
+    if (file_.bad()) fail(ErrorCode::io, "[data] reading {} failed in line {}: {}", path_, line_, std::strerror(errno));
+    if (end_ == 0) return -1;
+  }
+  return static_cast<unsigned char>(buffer_[at_]);
+}
+
+int CsvReader::get() {
+  const int c = peek();
+  if (c >= 0) ++at_;
+  return c;
+}
+
+// Skips empty lines. The strings of the last row are used again, so that a row allocates nothing.
+bool CsvReader::read_row() {
+  auto end_of_line = [&](int c) {
+    if (c == '\r' && peek() == '\n') get();
+    if (c == '\r' || c == '\n') ++line_;
+    return c == '\r' || c == '\n' || c < 0;
+  };
+  while (peek() == '\n' || peek() == '\r') end_of_line(get());
+  if (peek() < 0) return false;
+  row_line_ = line_, fields_ = 0;
+  for (bool more = true; more;) {
+    if (fields_ == row_.size()) {
+      if (fields_ >= kMostFields) broken(row_line_, fmt::format("more than {} fields; is this a table with , ; or tab between them?", kMostFields));
+      row_.emplace_back();
+    }
+    std::string& field = row_[fields_++];
+    field.clear();
+    int64_t quote = 0;  // the line in which it opens
+    if (peek() == '"') quote = line_, get();
+    for (;;) {
+      const int c = get();
+      if (c == 0) broken(line_, "a zero byte; the file is damaged or not a text");
+      if (quote > 0) {
+        if (c < 0) broken(quote, "a quoted field is not closed before the end of the file");
+        if (c == '"' && peek() != '"') {
+          const int after = get();
+          if (after != separator_ && !end_of_line(after))
+            broken(line_, fmt::format("field {}: text follows the closing quote; write \"\" for a quote within a field", fields_));
+          more = after == separator_;
+          break;
+        }
+        if (c == '"') get();
+        if (c == '\n') ++line_;
+      } else if (c == separator_ || end_of_line(c)) {
+        more = c == separator_;
+        break;
+      }
+      if (field.size() >= kLongestField)
+        broken(quote > 0 ? quote : row_line_, fmt::format("field {} is longer than {}; is a quote not closed?", fields_, size_text(kLongestField)));
+      field += char(c);
+    }
+  }
+  return true;
+}
+
+}  // namespace ridge

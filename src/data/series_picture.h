@@ -1,0 +1,17 @@
+// Pictures of sequences: predictions and truth over time.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ridge {
+
+struct SeriesPanel {
+  std::string name;                             // of the variable
+  std::vector<double> time, truth, prediction;  // NaN: none
+};
+// Panels below each other. `free_from`: the time from which predictions feed on themselves.
+std::string series_svg(const std::string& title, const std::string& subtitle, std::span<const SeriesPanel> panels, std::optional<double> free_from = {});
+
+}  // namespace ridge

@@ -1,0 +1,172 @@
+// Generated sequences depend on their number only, have the published statistics, and their best errors are right. Batches repeat them in an order by seed.
+#include "data/series.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "machine/expect_error.h"
+
+namespace ridge {
+namespace {
+
+TEST(GeneratedSeries, DependOnTheirNumberOnly) {
+  for (const std::string& name : generated_names()) {
+    SCOPED_TRACE(name);
+    const auto series = generate_series(name);
+    const SeriesForm& f = series->form();
+    SeriesSample a(f), b(f), other(f);
+    series->fill(SeriesPart::train, 7, other);
+    series->fill(SeriesPart::test, 3, b);
+    series->fill(SeriesPart::test, 7, other), series->fill(SeriesPart::test, 3, a);
+    EXPECT_EQ(std::tie(a.x, a.dt, a.y, a.weight, a.label, a.last), std::tie(b.x, b.dt, b.y, b.weight, b.label, b.last));
+    EXPECT_NE(a.x, other.x);
+    generate_series(name, 0, 2)->fill(SeriesPart::test, 3, other);
+    EXPECT_NE(a.x, other.x) << "another seed";
+    bool target = false;
+    for (const float w : a.weight) target |= w > 0;
+    for (const int64_t label : a.label) target |= label >= 0;
+    EXPECT_TRUE(target);
+    for (const auto* values : {&a.x, &a.dt, &a.y})
+      for (const float v : *values) ASSERT_TRUE(std::isfinite(v) && std::abs(v) < 20) << v;
+  }
+  EXPECT_TRUE(mentions(error_of([] { generate_series("sin"); }).what(), "did you mean 'sine'"));
+  EXPECT_TRUE(mentions(error_of([] { generate_series("xor", 2); }).what(), "length=2"));
+}
+
+// The events, undone, give back a stream of bits whose parity is the class; its length is uniform in 2 … pad - 1.
+TEST(GeneratedSeries, XorIsTheEventCodedParity) {
+  const auto series = generate_series("xor");
+  SeriesSample s(series->form());
+  std::map<int64_t, int> lengths;
+  int odd = 0;
+  constexpr int kSamples = 3000;
+  for (int n = 0; n < kSamples; ++n) {
+    series->fill(SeriesPart::train, n, s);
+    int64_t steps = 0, last = -1, label = -1, ones = 0;
+    for (int64_t t = 0; t < 32; ++t) {
+      const int64_t elapsed = std::lround(s.dt[size_t(t)] * 32);
+      if (elapsed == 0) break;
+      const auto bit = int64_t(s.x[size_t(t)]);
+      ASSERT_EQ(label, -1) << "only the last event has a class";
+      // The bits since the event before repeat its bit, up to the new one.
+      ones += t == 0 ? bit * elapsed : last * (elapsed - 1) + bit;
+      steps += elapsed, last = bit, label = s.label[size_t(t)];
+    }
+    ASSERT_EQ(label, ones % 2) << n;
+    ++lengths[steps], odd += int(label);
+  }
+  EXPECT_EQ(lengths.begin()->first, 2);
+  EXPECT_EQ(lengths.rbegin()->first, 31);
+  for (const auto& [length, count] : lengths) EXPECT_NEAR(count, kSamples / 30, 55) << length;
+  EXPECT_NEAR(odd, kSamples / 2, 150);
+  EXPECT_EQ(series->count(SeriesPart::train), 100'000);
+  EXPECT_EQ(series->count(SeriesPart::test), 10'000);
+}
+
+// Without times, a model sees the first bit, the number of events and whether the last one repeats its bit: at most 53.9 % of the parities can be guessed.
+TEST(GeneratedSeries, XorWithoutTimesIsAlmostChance) {
+  for (const auto& [pad, limit] : {std::pair(32, 0.539), std::pair(16, 0.5626)}) {
+    // Streams by (first bit, runs, whether the current run is longer than one bit, parity), each with its probability.
+    using Seen = std::tuple<int, int, bool>;
+    std::map<Seen, std::array<double, 2>> streams, seen;
+    for (const int bit : {0, 1}) streams[{bit, 1, false}][size_t(bit)] = 0.5;
+    for (int length = 2; length < pad; ++length) {
+      std::map<Seen, std::array<double, 2>> next;
+      for (const auto& [state, p] : streams) {
+        const auto [first, runs, longer] = state;
+        const int bit = (first + runs - 1) % 2;
+        for (const int parity : {0, 1})
+          for (const int drawn : {0, 1}) {
+            const Seen to = drawn == bit ? Seen{first, runs, true} : Seen{first, runs + 1, false};
+            next[to][size_t((parity + drawn) % 2)] += 0.5 * p[size_t(parity)];
+          }
+      }
+      streams = std::move(next);
+      for (const auto& [state, p] : streams)
+        for (const int parity : {0, 1}) seen[state][size_t(parity)] += p[size_t(parity)] / (pad - 2);
+    }
+    double right = 0;
+    for (const auto& [state, p] : seen) right += std::max(p[0], p[1]);
+    EXPECT_NEAR(right, limit, 0.002) << "pad " << pad;
+  }
+}
+
+// The Kalman filter knows the oscillator: its errors are the noise and a little uncertainty, and no linear predictor of the last values reaches it.
+TEST(GeneratedSeries, KalmanIsTheFloorOfIrregular) {
+  const auto series = generate_series("irregular");
+  const double best = series->best().value();
+  EXPECT_GT(best, 0.09) << "the noise alone";
+  EXPECT_LT(best, 0.14);
+  const SeriesBaselines b = series_baselines(*series);
+  EXPECT_GT(b.linear, 1.3 * best);
+  EXPECT_GT(b.last, b.linear);
+}
+
+// y(t) of every forecast is x(t + 1), unless frames are missing.
+TEST(GeneratedSeries, ForecastsAreTheNextStep) {
+  for (const char* name : {"sine", "irregular", "lorenz"}) {
+    const auto series = generate_series(name, 12);
+    SeriesSample s(series->form());
+    series->fill(SeriesPart::validation, 5, s);
+    const size_t n = series->form().inputs.size();
+    for (size_t i = 0; i + n < s.x.size(); ++i) ASSERT_EQ(s.y[i], s.x[i + n]) << name;
+  }
+  const auto walker = generate_series("walker");
+  SeriesSample s(walker->form());
+  double gaps = 0;
+  for (int n = 0; n < 20; ++n) {
+    walker->fill(SeriesPart::train, n, s);
+    for (const float dt : s.dt) gaps += dt - 1;
+    for (size_t t = 0; t + 1 < 64; ++t)
+      if (s.dt[t + 1] == 1) {
+        ASSERT_EQ(s.y[t * 8], s.x[(t + 1) * 8]);
+      }
+  }
+  EXPECT_NEAR(gaps / (20 * 64), 0.111, 0.03) << "a tenth of the frames is missing";
+}
+
+TEST(GeneratedSeries, BaselinesAreThoseOfTheProblem) {
+  const SeriesBaselines adding = series_baselines(*generate_series("adding"), 500);
+  EXPECT_NEAR(adding.linear, 1.0 / 6, 0.03) << "the variance of the sum: no linear model can use the marks";
+  const SeriesBaselines copied = series_baselines(*generate_series("copy"), 300);
+  EXPECT_NEAR(copied.last, 0.4, 0.06) << "the last symbol is right itself, and a quarter of the others";
+  EXPECT_GT(copied.linear, 0.95) << "each symbol is at a fixed distance";
+  const SeriesBaselines parity = series_baselines(*generate_series("xor"), 2000);
+  EXPECT_LT(parity.linear, 0.6);
+  EXPECT_LT(parity.last, 0.6);
+}
+
+struct SeriesBatch {
+  SeriesBatch(const BatchSource& source, int64_t number) {
+    std::vector<std::byte*> places;
+    for (const Type& t : source.types()) tensors.emplace_back(size_t(t.bytes()));
+    for (auto& t : tensors) places.push_back(t.data());
+    source.fill(number, places);
+  }
+  std::vector<std::vector<std::byte>> tensors;
+};
+
+TEST(SeriesBatches, AreAPermutationThatDependsOnTheSeed) {
+  const auto series = generate_series("xor", 16);
+  const auto train = training_series(*series, 32, 1), again = training_series(*series, 32, 1), other = training_series(*series, 32, 2);
+  EXPECT_EQ(SeriesBatch(*train, 5).tensors, SeriesBatch(*again, 5).tensors);
+  EXPECT_NE(SeriesBatch(*train, 5).tensors, SeriesBatch(*train, 6).tensors);
+  EXPECT_NE(SeriesBatch(*train, 5).tensors, SeriesBatch(*other, 5).tensors);
+  std::vector<std::byte*> places;
+  SeriesBatch part(*train, 5);
+  for (auto& t : part.tensors) std::fill(t.begin(), t.end(), std::byte(0)), places.push_back(t.data());
+  train->fill_part(5, 8, 3, places);
+  EXPECT_EQ(std::memcmp(part.tensors[0].data(), SeriesBatch(*train, 5).tensors[0].data() + 8 * 16 * 4, 3 * 16 * 4), 0);
+  const auto tests = ordered_series(*series, SeriesPart::test, 64, 100);
+  EXPECT_EQ(tests->batches(), 2);
+  EXPECT_EQ(tests->samples(1), 36);
+  EXPECT_EQ(ordered_series(*series, SeriesPart::test, 64)->batches(), 157);
+}
+
+}  // namespace
+}  // namespace ridge
