@@ -30,8 +30,25 @@ class Resolver {
   }
 
   void presets() {
-    for (std::string_view key : preset_keys())
-      if (is_asked_for(*find(key))) preset(resolved_.get<std::string>(key));
+    for (std::string_view name : preset_keys()) {
+      const Key& key = *find(name);
+      if (!is_asked_for(key)) continue;
+      if (const std::string named = implied_preset(key); !named.empty()) set(key, parse_value(key, named), "data");
+      preset(resolved_.get<std::string>(name));
+    }
+  }
+
+  // A task may have presets for data sets, named like them, and one for tables. Data that is set chooses among these, unless a preset is set too.
+  std::string implied_preset(const Key& key) {
+    const Setting& data = resolved_.setting("data");
+    const auto* sources = data.value.as<std::vector<std::string>>();
+    if (history_of(key).size() > 1 || data.source == "default" || !sources || sources->empty()) return {};
+    std::string found;
+    for (std::string_view word : split(key.words, '|')) {
+      if (word == sources->front()) return std::string(word);
+      if (word == "table") found = word;
+    }
+    return found;
   }
 
   void preset(const std::string& name) {

@@ -59,7 +59,7 @@ std::unique_ptr<Series> generate_series(const std::string& name, int64_t length 
 
 // A user's tables: several files joined by "+", or a folder; each file is at least one sequence.
 struct TableOptions {
-  std::vector<std::string> inputs, targets;  // columns; empty: all numbers, and the same as inputs
+  std::vector<std::string> inputs = {}, targets = {};  // columns; empty: all numbers, and the same as inputs
   std::string time_column = {}, sequence_column = {}, class_column = {};
   int64_t window = 64, stride = 0;       // steps of a sequence, and between the starts of two; 0: a quarter of a window
   int64_t horizon = 1;                   // steps ahead that a forecast is for

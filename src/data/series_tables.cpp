@@ -75,7 +75,7 @@ class TableSeries final : public Series {
       const bool has_target = start + t + o_.horizon < end;
       float* x = s.x.data() + size_t(t) * inputs;
       for (const size_t c : inputs_) *x++ = columns_[c].values[row];
-      for (const size_t c : masked_) *x++ = columns_[c].known[row] ? 1.0f : 0.0f;
+      for (const size_t c : masked_) *x++ = columns_[c].known.empty() || columns_[c].known[row] ? 1.0f : 0.0f;
       s.dt[size_t(t)] = form_.classes ? (t > 0 ? span(row - 1, row) : 1.0f) : span(row, has_target ? ahead : row);
       if (form_.classes) {
         const bool counts = !class_at_end_ || t + 1 == steps;

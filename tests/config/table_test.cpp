@@ -55,8 +55,8 @@ TEST(KeyTable, EveryAliasAndHyphenFindsItsKey) {
   for (const Key& key : keys()) {
     std::string hyphens(key.name);
     std::replace(hyphens.begin(), hyphens.end(), '_', '-');
-    EXPECT_EQ(find_key(hyphens), &key);
-    for (std::string_view alias : split(key.aliases, ' ')) EXPECT_EQ(find_key(alias), &key);
+    EXPECT_EQ(find_key(hyphens, key.tasks), &key) << key.name;
+    for (std::string_view alias : split(key.aliases, ' ')) EXPECT_EQ(find_key(alias, key.tasks), &key) << alias;
   }
   EXPECT_EQ(find_key("no_such_key"), nullptr);
   EXPECT_EQ(find_key(""), nullptr);
