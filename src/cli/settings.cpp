@@ -108,8 +108,7 @@ config::Resolved resolve_resumed(config::Sources& sources) {
 
 std::string task_words() {
   std::vector<std::string_view> names;
-  for (const Task& task : tasks())
-    if (task.plan) names.emplace_back(task.name);
+  for (const Task& task : tasks()) names.emplace_back(task.name);
   return config::join(names, ", ");
 }
 

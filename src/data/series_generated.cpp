@@ -252,7 +252,7 @@ class Walker final : public Generated {
     State state = {};
     for (size_t i = 0; i < kLinks; ++i) state[i] = d.uniform(-1, 1), state[kLinks + i] = d.uniform(-2, 2);
     const double pace = d.uniform(2, 5), phase = d.uniform(0, 2 * std::numbers::pi), strength = d.uniform(2, 6);
-    constexpr int kSubsteps = 8;
+    constexpr int kSubsteps = 4;
     constexpr double kFrame = 0.08;
     double time = 0;
     auto advance = [&] {

@@ -193,9 +193,12 @@ CircuitOutput Circuit::operator()(const Tensor& x, const SequenceArgs& args) con
     sequence = outputs.size() > 1 ? concat(outputs, -1) : outputs[0];
     if (sequences && valid.defined()) sequence = where(valid, sequence, full(sequence.shape(), 0));
   }
+  if (args_.return_sequences && flip) {  // before the projection, which then does not mix samples and steps: a training step may split the batch
+    sequence = transpose(sequence, 0, 1);
+    if (valid.defined()) valid = transpose(valid, 0, 1);
+  }
   out.output = fc_ ? (*fc_)(sequence) : sequence;
   if (args_.return_sequences && fc_ && valid.defined()) out.output = where(valid, out.output, full(out.output.shape(), 0));
-  if (args_.return_sequences && flip) out.output = transpose(out.output, 0, 1);
   if (!batched) {
     out.output = reshape(out.output, args_.return_sequences ? Shape{steps, this->outputs()} : Shape{this->outputs()});
     for (Tensor& s : out.state) s = reshape(s, {s.shape()[1]});

@@ -99,6 +99,14 @@ std::unique_ptr<RunView> view_for(const RunOutput& output, const std::string& un
 
 bool has_run(const fs::path& folder) { return !CheckpointStore(folder / "checkpoints").steps().empty() || fs::exists(folder / "metrics.jsonl"); }
 
+// Data that is generated, or missing, is no place; what is missing is reported when it is opened.
+bool is_place(const std::string& data, const fs::path& place) try {
+  std::error_code ignored;
+  return fs::equivalent(find_source(data), place, ignored);
+} catch (const Error&) {
+  return false;
+}
+
 bool is_experiment(const fs::path& folder) { return fs::exists(folder / "config.yaml") && !find_runs(folder).empty(); }
 
 // One row per data set, with means if there are several seeds.
@@ -173,8 +181,7 @@ void check_place(const fs::path& place, const std::vector<Part>& parts, const co
   if (const std::optional<std::string> name = conflicting_file(place, is_part, settings))
     fail(ErrorCode::usage, "[train] {} contains files that a run would overwrite: {}; move them away, or choose another folder with --out DIR", place.string(),
          *name);
-  if (std::any_of(parts.begin(), parts.end(),
-                  [&](const Part& part) { return part.data != "builtin" && fs::equivalent(find_source(part.data), place, ignored); }))
+  if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return is_place(part.data, place); }))
     fail(ErrorCode::usage, "[train] {} is the data itself; choose another folder, or one in it, with --out DIR", place.string());
 }
 

@@ -23,12 +23,15 @@ std::string content_of(const std::filesystem::path& path) {
 }
 
 TEST(KeyTable, EveryNameIsUsedOnce) {
-  std::set<std::string> names;
-  for (const Key& key : keys()) {
-    EXPECT_TRUE(names.insert(std::string(key.name)).second) << key.name;
-    for (std::string_view alias : split(key.aliases, ' ')) EXPECT_TRUE(names.insert(std::string(alias)).second) << alias;
-    EXPECT_EQ(key.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."), key.name.npos) << key.name;
+  for (const TaskName& task : task_names()) {  // in each task
+    std::set<std::string> names;
+    for (const Key& key : keys()) {
+      if (!(key.tasks & task.task)) continue;
+      EXPECT_TRUE(names.insert(std::string(key.name)).second) << key.name;
+      for (std::string_view alias : split(key.aliases, ' ')) EXPECT_TRUE(names.insert(std::string(alias)).second) << alias;
+    }
   }
+  for (const Key& key : keys()) EXPECT_EQ(key.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_."), key.name.npos) << key.name;
 }
 
 TEST(KeyTable, EveryRowIsComplete) {
@@ -69,13 +72,16 @@ TEST(KeyTable, EveryAliasAndHyphenFindsItsKey) {
 }
 
 TEST(KeyTable, EveryPresetSetsValidKeys) {
-  for (std::string_view preset : split(find_key("preset")->words, '|')) {
-    EXPECT_FALSE(preset_settings(preset).empty()) << preset;
-    for (std::string_view word : split(preset_settings(preset), ' ')) {
-      const Key* key = find_key(word.substr(0, word.find('=')));
-      ASSERT_TRUE(key) << word;
-      EXPECT_TRUE(parse_value(*key, word.substr(word.find('=') + 1)).value) << word;
-      EXPECT_TRUE(key->tasks & task_bit("gpt")) << word;
+  for (const char* name : {"gpt", "cfc"}) {
+    const unsigned task = task_bit(name);
+    for (std::string_view preset : split(find_key("preset", task)->words, '|')) {
+      EXPECT_FALSE(preset_settings(preset).empty()) << preset;
+      for (std::string_view word : split(preset_settings(preset), ' ')) {
+        const Key* key = find_key(word.substr(0, word.find('=')), task);
+        ASSERT_TRUE(key) << word;
+        EXPECT_TRUE(parse_value(*key, word.substr(word.find('=') + 1)).value) << word;
+        EXPECT_TRUE(key->tasks & task) << word;
+      }
     }
   }
 }

@@ -1,0 +1,159 @@
+// The model of a run: from settings and data, and from files.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/find_source.h"
+#include "ridge/trainer.h"
+#include "tasks/circuits/task.h"
+#include "train/checkpoint.h"
+
+namespace ridge {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kDescription = "circuit.json";
+
+Tensor as_input(const Tensor& dt) { return reshape(dt, {dt.shape()[0], dt.shape()[1], 1}); }
+
+}  // namespace
+
+Tensor CircuitNet::operator()(const Tensor& x, const Tensor& dt, bool training) const {
+  SequenceArgs args;
+  if (span) args.timespans = dt;
+  args.training = training;
+  Tensor out = rnn(input ? concat({x, as_input(dt)}, 2) : x, args).output;
+  if (added.empty()) return out;
+  std::vector<Tensor> last;
+  for (const int64_t i : added) last.push_back(slice(x, 2, i, i + 1));
+  return out + (last.size() == 1 ? last[0] : concat(last, 2));
+}
+
+Loss CircuitNet::loss(const std::vector<Tensor>& batch, bool training) const {
+  const Tensor out = (*this)(batch[0], batch[1], training);
+  if (batch.size() == 4) return {sum(square(out - batch[2]) * batch[3]), sum(batch[3])};
+  const Tensor& label = batch[2];
+  return cross_entropy(out, label, -1)
+      .with("accuracy", sum(cast(equal(argmax(out, -1), label), DType::f32)), sum(cast(label >= Tensor(0.0, DType::i64), DType::f32)));
+}
+
+std::string CircuitNet::json(const Series& series, const std::string& source, uint64_t seed) const {
+  nlohmann::ordered_json j;
+  j["circuit"] = nlohmann::ordered_json::parse(rnn.args().json());
+  j["span"] = span, j["input"] = input, j["added"] = added;
+  j["data"] = source, j["length"] = series.form().length, j["seed"] = seed, j["inputs"] = series.form().inputs, j["outputs"] = series.form().outputs;
+  if (const std::string fitted = series.fitted(); !fitted.empty()) j["fitted"] = nlohmann::ordered_json::parse(fitted);
+  return j.dump(1) + "\n";
+}
+
+std::unique_ptr<Series> open_series(const config::Resolved& s, const std::string& source) {
+  std::error_code ignored;
+  const std::string name = source == "builtin" ? "xor" : source;
+  if (is_generated(name)) {
+    if (fs::exists(name, ignored))
+      fail(ErrorCode::usage, "[data] {0} is a generated data set, and there is also a file of that name here; write data=./{0} for the file, or rename it",
+           name);
+    return generate_series(name, s.get<std::optional<int64_t>>("length").value_or(0));
+  }
+  TableOptions o;
+  o.inputs = s.get<std::vector<std::string>>("inputs"), o.targets = s.get<std::vector<std::string>>("targets");
+  o.time_column = s.get<std::string>("time_column"), o.sequence_column = s.get<std::string>("sequence_column"),
+  o.class_column = s.get<std::string>("class_column");
+  o.window = s.get<int64_t>("window"), o.stride = s.get<std::optional<int64_t>>("stride").value_or(0), o.horizon = s.get<int64_t>("horizon");
+  o.split = s.get<std::string>("split"), o.validation = s.get<double>("validation_share"), o.test = s.get<double>("test_share");
+  if (o.validation + o.test >= 1) fail(ErrorCode::usage, "[data] validation_share={:g} and test_share={:g} leave nothing to train on", o.validation, o.test);
+  return read_tables(source, o);
+}
+
+CircuitNet make_net(const config::Resolved& s, const Series& series) {
+  const SeriesForm& f = series.form();
+  CircuitArgs a;
+  a.cell = s.get<std::string>("cell");
+  const bool timed = a.cell != "lstm" && a.cell != "gru" && a.cell != "mingru";
+  const std::string time = s.get<std::string>("time");
+  bool span = time == "span" || time == "both", input = time == "input" || time == "both";
+  if (time == "auto" && f.timed) span = timed, input = !timed;
+  if (span && !timed) fail(ErrorCode::usage, "[cfc] time={}: the cell {} takes no timespans; use time=input", time, a.cell);
+  a.inputs = int64_t(f.inputs.size()) + input, a.projection = int64_t(f.outputs.size());
+  if (const std::string wiring = s.get<std::string>("wiring"); !wiring.empty()) a.wiring = {Wiring::parse(wiring)};
+  const std::optional<int64_t> units = s.get<std::optional<int64_t>>("units");
+  const bool preset_units = s.setting("units").source.starts_with("preset");  // a wiring has its own number
+  if (a.wiring.empty() || (units && !preset_units)) a.units = units.value_or(64);
+  a.layers = s.get<int64_t>("layers"), a.bidirectional = s.get<bool>("bidirectional");
+  const bool mixes = timed && a.cell != "ctgru";  // a preset's mixed memory is for cells that can have it
+  a.mixed_memory = s.get<bool>("mixed_memory") && (mixes || !s.setting("mixed_memory").source.starts_with("preset"));
+  if (a.cell == "cfc") {
+    a.mode = s.get<std::string>("mode");
+    auto asked = [&](const char* key) { return a.wiring.empty() || !s.setting(key).source.starts_with("preset"); };  // a wired CfC has no backbone
+    if (asked("backbone_units")) a.backbone_units = s.get<std::optional<int64_t>>("backbone_units");
+    a.backbone_layers = s.get<std::optional<int64_t>>("backbone_layers");
+    if (const double dropout = s.get<double>("dropout"); dropout > 0) a.backbone_dropout = dropout;
+    if (asked("activation")) a.activation = s.get<std::string>("activation");
+  }
+  if (const std::string solver = s.get<std::string>("solver"); solver != "auto") a.solver = solver;
+  a.ode_unfolds = s.get<std::optional<int64_t>>("unfolds").value_or(0);
+  std::vector<int64_t> added;
+  if (s.get<bool>("residual")) {
+    added = f.feedback;
+    const bool possible = !added.empty() && std::none_of(added.begin(), added.end(), [](int64_t i) { return i < 0; });
+    if (!possible && !s.setting("residual").source.starts_with("preset"))
+      fail(ErrorCode::usage, "[cfc] residual=true needs targets that are inputs, one step ahead");
+    if (!possible) added.clear();
+  }
+  try {
+    return {Circuit(a), span, input, added};
+  } catch (const Error& error) {  // sizes that do not fit together were asked for
+    throw Error(ErrorCode::usage, error.what());
+  }
+}
+
+// A run has the description in its model folder and in every checkpoint.
+static std::optional<fs::path> folder_of_circuit(const fs::path& model) {
+  std::error_code ignored;
+  if (model.empty() || !fs::is_directory(model, ignored)) return {};
+  if (fs::exists(model / kDescription, ignored)) return model;
+  std::vector<std::string> notices;
+  if (const CheckpointStore store(model / "checkpoints"); !store.steps().empty()) {
+    std::optional<StoredCheckpoint> found = store.best(notices);
+    if (!found) found = store.newest(notices);
+    if (found && fs::exists(found->folder / kDescription, ignored)) return found->folder;
+  }
+  if (fs::exists(model / "model" / kDescription, ignored)) return model / "model";
+  return {};
+}
+
+bool is_circuit(const fs::path& model) try { return folder_of_circuit(model).has_value(); } catch (const std::exception&) {
+  return false;  // a word of a command line may be anything
+}
+
+TrainedCircuit load_circuit(const fs::path& model, const std::string& source, int64_t length) try {
+  const std::optional<fs::path> folder = folder_of_circuit(model);
+  if (!folder) fail(ErrorCode::io, "[cfc] {} is not a run or model of the task cfc: it has no {}", model.string(), kDescription);
+  std::ifstream in(*folder / kDescription);
+  const nlohmann::json j = nlohmann::json::parse(in);
+  TrainedCircuit t;
+  t.folder = *folder;
+  t.net = std::make_unique<CircuitNet>(CircuitNet{Circuit(CircuitArgs::from_json(j.at("circuit").dump())), j.at("span"), j.at("input"), j.at("added")});
+  load_weights(*t.net, (*folder / "model.safetensors").string());
+  const std::string data = source.empty() ? j.at("data").get<std::string>() : source;
+  if (j.contains("fitted")) {
+    if (is_generated(data)) fail(ErrorCode::usage, "[data] the model was trained on a table; {} has other columns", data);
+    TableOptions o;
+    o.fitted = j.at("fitted").dump();
+    t.series = read_tables(data, o);
+  } else {
+    t.series = generate_series(data, length ? length : j.at("length").get<int64_t>());
+  }
+  const auto inputs = j.at("inputs").get<std::vector<std::string>>(), outputs = j.at("outputs").get<std::vector<std::string>>();
+  if (t.series->form().inputs != inputs || t.series->form().outputs != outputs)
+    fail(ErrorCode::usage, "[data] {} has {} inputs and {} outputs, the model {} and {}", data, t.series->form().inputs.size(), t.series->form().outputs.size(),
+         inputs.size(), outputs.size());
+  return t;
+} catch (const nlohmann::json::exception& e) {
+  fail(ErrorCode::io, "[cfc] the description of {} is damaged: {}", model.string(), e.what());
+}
+
+}  // namespace ridge

@@ -1,0 +1,109 @@
+// What a trained model can do: errors on test data next to the best possible one and to simple predictors, a picture or a confusion table.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "data/series_picture.h"
+#include "tasks/circuits/task.h"
+
+namespace ridge {
+namespace {
+
+constexpr size_t kMostPanels = 6;
+
+std::string figure(double value, bool classes) { return classes ? fmt::format("{:.2f} %", 100 * value) : fmt::format("{:.4g}", value); }
+
+}  // namespace
+
+std::vector<float> predict(const CircuitNet& net, const BatchSource& source, int64_t number) {
+  std::vector<Tensor> in;
+  std::vector<std::byte*> places;
+  for (const Type& t : source.types()) in.push_back(Tensor::zeros(t.shape, t.dtype));
+  for (Tensor& t : in) places.push_back(static_cast<std::byte*>(t.mutable_data()));
+  source.fill(number, places);
+  return net(in[0], in[1], false).to_floats();
+}
+
+CircuitReport report_circuit(const CircuitNet& net, const Series& series, SeriesPart part) {
+  constexpr int64_t kHidden = int64_t(1) << 24;  // states of a batch, of 4 bytes each
+  const SeriesForm& f = series.form();
+  const CircuitArgs& a = net.rnn.args();
+  const int64_t units = std::max<int64_t>(a.wiring.empty() ? a.units : a.wiring[0].units(), 1), n = series.count(part);
+  const int64_t batch = std::clamp<int64_t>(kHidden / (f.length * units), 1, n);
+  const std::unique_ptr<BatchSource> source = ordered_series(series, part, batch);
+  const size_t outputs = f.outputs.size(), length = size_t(f.length);
+  CircuitReport r;
+  r.classes = f.classes, r.sequences = n, r.outputs = f.outputs;
+  r.confusion.assign(f.classes ? outputs * outputs : 0, 0);
+  SeriesSample s(f);
+  double sum = 0, count = 0;
+  std::vector<SeriesPanel> panels;
+  for (int64_t b = 0; b < source->batches(); ++b) {
+    const std::vector<float> out = predict(net, *source, b);
+    for (int64_t i = 0; i < source->samples(b); ++i) {
+      series.fill(part, b * batch + i, s);
+      const float* row = out.data() + size_t(i) * length * outputs;
+      for (size_t t = 0; t < length; ++t, row += outputs) {
+        if (f.classes && s.label[t] >= 0) {
+          const auto chosen = std::max_element(row, row + outputs) - row;
+          ++r.confusion[size_t(s.label[t]) * outputs + size_t(chosen)], sum += chosen == s.label[t], count += 1;
+        }
+        for (size_t o = 0; o < outputs && !f.classes; ++o)
+          if (s.weight[t * outputs + o] > 0) sum += std::pow(double(row[o]) - s.y[t * outputs + o], 2), count += 1;
+      }
+      if (b > 0 || i > 0 || f.classes) continue;
+      row = out.data();
+      for (size_t o = 0; o < std::min(outputs, kMostPanels); ++o) {
+        SeriesPanel panel{f.outputs[o], {}, {}, {}};
+        double time = 0;
+        for (size_t t = 0; t < length; ++t) {
+          time += s.dt[t];
+          const bool target = s.weight[t * outputs + o] > 0;
+          panel.time.push_back(time), panel.prediction.push_back(series.original(int64_t(o), row[t * outputs + o]));
+          panel.truth.push_back(target ? series.original(int64_t(o), s.y[t * outputs + o]) : std::numeric_limits<double>::quiet_NaN());
+        }
+        panels.push_back(std::move(panel));
+      }
+    }
+  }
+  r.error = sum / count;
+  if (part == SeriesPart::test) r.best = series.best(), r.best_reason = series.best_reason(), r.baselines = series_baselines(series);
+  if (!f.classes)
+    r.picture = series_svg(fmt::format("{}: prediction and truth", f.name),
+                           fmt::format("{}; the first test sequence, mean squared error over all {:.4g}", f.what, r.error), panels);
+  return r;
+}
+
+std::vector<std::string> CircuitReport::lines() const {
+  const char* const what = classes ? "accuracy" : "MSE";
+  std::vector<std::string> out = {fmt::format("test {} {} on {}", what, figure(error, classes), counted(sequences, "sequence"))};
+  if (best) {
+    out[0] += fmt::format("; best possible {}", figure(*best, classes));
+    if (!classes && *best > 0) out[0] += fmt::format(", reached within {:.3f} x", error / *best);
+    out[0] += fmt::format(" ({})", best_reason);
+  }
+  out.push_back(fmt::format("last value {}, linear {}", figure(baselines.last, classes), figure(baselines.linear, classes)));
+  const size_t n = classes ? outputs.size() : 0;
+  constexpr size_t kShown = 12;
+  if (n == 0 || n > kShown) return out;
+  std::string head = fmt::format("{:<12}", "truth \\ said");
+  for (const std::string& name : outputs) head += fmt::format(" {:>8}", cut(name, 8));
+  out.push_back(head);
+  for (size_t i = 0; i < n; ++i) {
+    std::string row = fmt::format("{:<12}", cut(outputs[i], 12));
+    for (size_t j = 0; j < n; ++j) row += fmt::format(" {:>8}", confusion[i * n + j]);
+    out.push_back(row);
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, double>> CircuitReport::figures() const {
+  std::vector<std::pair<std::string, double>> out = {{classes ? "accuracy" : "mse", error}, {"last_value", baselines.last}, {"linear", baselines.linear}};
+  if (best) out.emplace_back("best_possible", *best);
+  return out;
+}
+
+}  // namespace ridge

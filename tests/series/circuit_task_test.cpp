@@ -1,0 +1,146 @@
+// The task of recurrent models: a run is planned, trained, resumed with the same bits, and reported; and a model learns parity, if it may see the time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "machine/expect_error.h"
+#include "support/sanitized.h"
+#include "support/temp_folder.h"
+#include "tasks/circuits/task.h"
+#include "tasks/registry.h"
+#include "train/run_folder.h"
+
+namespace ridge {
+namespace {
+
+using test::TempFolder;
+
+class CircuitTask : public testing::Test {
+ protected:
+  void SetUp() override { setenv("RIDGE_CACHE", (folder_ / "cache").c_str(), 1), register_tasks(); }
+  void TearDown() override { unsetenv("RIDGE_CACHE"); }
+
+  static config::Resolved settings(std::vector<std::string> words) {
+    config::Sources sources;
+    sources.task = config::task_bit(kCircuitsName), sources.working_folder.reset(), sources.words = std::move(words);
+    return config::resolve(sources);
+  }
+
+  // Trains without a folder unless one is named; returns the run, and its summary.
+  std::unique_ptr<TaskRun> train(const std::vector<std::string>& words, RunSummary& summary, const std::string& out = {}, bool resume = false) const {
+    const config::Resolved s = settings(words);
+    RunOptions o;
+    o.data = s.get<std::vector<std::string>>("data").front(), o.seed = uint64_t(s.get<int64_t>("seed")), o.measure = false, o.resume = resume;
+    if (!out.empty()) o.folder = folder_ / out;
+    std::unique_ptr<TaskRun> run = start_run(find_task(kCircuitsName), s, o);
+    summary = train_in_folder(*run, s, {.show = false, .config = config_text(s, o.folder)}).summary;
+    return run;
+  }
+
+  static std::vector<float> weights(const TaskRun& run) {
+    std::vector<float> all;
+    for (size_t i = 0; i < run.parameters.size(); ++i) {
+      std::vector<float> values(size_t(run.parameters[i].shape.numel()));
+      run.step->read(TrainStep::Held::parameter, i, values);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+
+  static double figure(const RunSummary& s, std::string_view name) {
+    for (const auto& [what, value] : s.test)
+      if (what == name) return value;
+    return NAN;
+  }
+
+  TempFolder folder_;
+};
+
+const std::vector<std::string> kSmall = {"preset=sine", "length=8", "units=6", "backbone_units=6", "batch=8", "steps=6", "warmup=2"};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(CircuitTask, ResumesWithTheSameBits) {
+  RunSummary whole, first, rest;
+  const std::vector<float> expected = weights(*train(with(kSmall, {"checkpoint_interval=3"}), whole, "whole"));
+  // The schedule covers all steps, so the first part is stopped by a time limit that is over at once, after a checkpoint.
+  train(with(kSmall, {"checkpoint_interval=3", "max_minutes=1e-9"}), first, "parts");
+  EXPECT_LT(first.outcome.steps, 6);
+  const auto run = train(with(kSmall, {"checkpoint_interval=3"}), rest, "parts", true);
+  EXPECT_EQ(rest.outcome.steps, 6);
+  EXPECT_TRUE(rest.outcome.resumed && rest.outcome.bit_exact);
+  EXPECT_EQ(weights(*run), expected);
+}
+
+TEST_F(CircuitTask, LeavesAModelThatCanBeUsedOnItsOwn) {
+  RunSummary s;
+  train(kSmall, s, "run");
+  const std::string run = folder_ / "run";
+  for (const char* name : {"model/model.safetensors", "model/circuit.json", "prediction.svg", "summary.json"})
+    EXPECT_TRUE(std::filesystem::exists(run + "/" + name)) << name;
+  EXPECT_TRUE(is_circuit(run) && is_circuit(run + "/model"));
+  EXPECT_FALSE(is_circuit(folder_.path()) || is_circuit("no such folder") || is_circuit(""));
+  const TrainedCircuit model = load_circuit(run + "/model");
+  const CircuitReport r = report_circuit(*model.net, *model.series);
+  EXPECT_NEAR(r.error, figure(s, "mse"), 1e-6 * r.error) << "the same weights and data";
+  EXPECT_EQ(figure(s, "best_possible"), 0);
+  EXPECT_GT(figure(s, "last_value"), figure(s, "linear"));
+  ASSERT_GE(s.results.size(), 2u);
+  EXPECT_TRUE(mentions(s.results[0], "test MSE")) << s.results[0];
+}
+
+TEST_F(CircuitTask, TrainsOnTables) {
+  std::string text = "when,height,side\n";
+  for (int i = 0; i < 200; ++i) text += fmt::format("{},{:.4f},{}\n", 2 * i + i % 2, 100 + std::sin(0.3 * i), std::sin(0.3 * i) > 0 ? "up" : "down");
+  test::write_text(folder_ / "t.csv", text);
+  const std::vector<std::string> small = {
+      "data=" + (folder_ / "t.csv"), "window=12", "units=6", "backbone_units=6", "batch=8", "steps=5", "warmup=1", "time_column=when"};
+  RunSummary forecast, classes;
+  train(with(small, {"inputs=height"}), forecast, "forecast");
+  EXPECT_TRUE(figure(forecast, "mse") > 0);
+  const TrainedCircuit model = load_circuit(folder_ / "forecast");
+  EXPECT_NEAR(model.series->original(0, 0), 100, 0.3) << "the scale is stored with the model";
+  train(with(small, {"class_column=side"}), classes, "classes");
+  EXPECT_GE(figure(classes, "accuracy"), 0);
+  EXPECT_GE(classes.results.size(), 5u) << "with a confusion table";
+  EXPECT_TRUE(classes.outcome.best_score);
+}
+
+TEST_F(CircuitTask, EveryCellTrains) {
+  for (const char* cell : {"cfc", "ltc", "eltc", "ctrnn", "node", "ctgru", "lstm", "gru", "mingru"}) {
+    SCOPED_TRACE(cell);
+    RunSummary s;
+    train({"preset=irregular", "length=4", "units=4", "backbone_units=4", "batch=4", "steps=1", "warmup=0", fmt::format("cell={}", cell)}, s);
+    EXPECT_EQ(s.outcome.steps, 1);
+  }
+  RunSummary s;
+  train({"preset=irregular", "length=4", "batch=4", "steps=1", "warmup=0", "wiring=auto:12,2"}, s);
+  EXPECT_EQ(s.outcome.steps, 1);
+}
+
+TEST_F(CircuitTask, MistakesAreExplained) {
+  RunSummary s;
+  auto error = [&](const std::vector<std::string>& words) { return std::string(error_of([&] { train(with(kSmall, words), s); }).what()); };
+  EXPECT_TRUE(mentions(error({"cell=lstm", "time=span"}), "takes no timespans"));
+  EXPECT_TRUE(mentions(error({"preset=xor", "residual=true"}), "residual=true"));
+  EXPECT_TRUE(mentions(error({"data=none.csv"}), "none.csv"));
+  EXPECT_TRUE(mentions(error({"wiring=auto:4,3"}), "output"));
+  EXPECT_TRUE(mentions(error_of([] { load_circuit("nothing"); }).what(), "circuit.json"));
+}
+
+// At most 40 seconds of processor time. Event-coded parity, padded to 16 steps: a model that sees times learns it; one that does not cannot exceed 61 %.
+TEST_F(CircuitTask, LearnsParityFromEventTimes) {
+  if (test::sanitized()) GTEST_SKIP() << "takes minutes with a sanitizer";
+  RunSummary with_time, without;
+  train({"preset=xor", "length=16", "steps=2000", "eval_interval=250", "target_loss=0.995", "max_minutes=3"}, with_time);
+  EXPECT_GE(figure(with_time, "accuracy"), 0.99);
+  train({"preset=xor", "length=16", "steps=200", "time=none"}, without);
+  EXPECT_LE(figure(without, "accuracy"), 0.62);
+}
+
+}  // namespace
+}  // namespace ridge
