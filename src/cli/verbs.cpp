@@ -1,6 +1,8 @@
 // Registers task-specific commands from the tasks' descriptions of them.
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string>
 #include <variant>
 
 #include "base/error.h"
@@ -49,19 +51,20 @@ Command::Run set_up(const Verb& verb, unsigned keys, Line line) {
 }  // namespace
 
 void add_verbs(std::span<const char* const> line) {
-  auto owner = [&](const Verb& verb) {  // of the model that the line names; the first task that has the command if none does
-    const Task* first = nullptr;
-    for (const Task& task : tasks())
-      for (const Verb& other : task.verbs()) {
-        if (std::string_view(other.name) != verb.name) continue;
-        if (!first) first = &task;
-        if (task.owns && std::any_of(line.begin(), line.end(), task.owns)) return &task;
-      }
-    return first;
+  struct Shared {
+    std::string summary;         // of all tasks that have the command
+    const Task* task = nullptr;  // the one that the line's model belongs to, or else the first
+    Verb verb = {};
   };
+  std::map<std::string, Shared> commands;
   for (const Task& task : tasks())
-    for (const Verb& verb : task.verbs())
-      if (owner(verb) == &task) Command(verb.name, verb.summary, [verb, keys = task.keys](Line own) { return set_up(verb, keys, own); });
+    for (const Verb& verb : task.verbs()) {
+      Shared& shared = commands[verb.name];
+      shared.summary += (shared.summary.empty() ? "" : "; ") + std::string(verb.summary);
+      if (!shared.task || (task.owns && std::any_of(line.begin(), line.end(), task.owns))) shared.task = &task, shared.verb = verb;
+    }
+  for (const auto& [_, shared] : commands)
+    Command(shared.verb.name, shared.summary, [verb = shared.verb, keys = shared.task->keys](Line own) { return set_up(verb, keys, own); });
 }
 
 }  // namespace ridge::cli
