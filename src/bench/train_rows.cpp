@@ -35,12 +35,14 @@ struct Work : BenchStep {
   }
 };
 
-// A resident loop is one kernel of its own; other loops are kernels per step.
+// A resident loop is one kernel on a GPU, and blocks of rows for all steps on the CPU. Forward and backward may differ.
 std::string loop_of(const TrainStep& step) {
   if (step.plan().recompute >= Recompute::segments) return "stretches";
-  for (const KernelRun& k : step.kernels())
-    if (k.kernel.name.find("resident") != std::string::npos) return "resident";
-  return "unrolled";
+  std::string text = step.dump();
+  for (const std::string& line : step.plan().decisions) text += line + '\n';
+  auto says = [&](std::string_view words) { return text.find(words) != text.npos; };
+  const bool resident = says("steps, resident:") || says("all steps at a time"), unrolled = says("steps, unrolled:") || says("all rows, step by step");
+  return resident && unrolled ? "resident, unrolled" : resident ? "resident" : "unrolled";
 }
 
 void sum_up(TrainResult& r, const std::vector<double>& times, const TrainStep& step, int64_t units) {

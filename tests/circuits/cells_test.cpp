@@ -18,10 +18,10 @@ constexpr double kClose = 2e-5, kGradientClose = 2e-4;
 
 Tensor weighted_sum(const Tensor& y) { return sum(y * cos(reshape(iota({y.size()}, 0, DType::f32), y.shape()))); }
 
-// RIDGE_CIRCUITS_DEVICE=cuda runs all tests of circuits on another device.
+// TEST_CIRCUITS_DEVICE=cuda runs all tests of circuits on another device.
 class OnDevice : public testing::Environment {
   void SetUp() override {
-    if (const char* device = std::getenv("RIDGE_CIRCUITS_DEVICE")) use_device(device);
+    if (const char* device = std::getenv("TEST_CIRCUITS_DEVICE")) use_device(device);
   }
 };
 [[maybe_unused]] const auto* const on_device = testing::AddGlobalTestEnvironment(new OnDevice);

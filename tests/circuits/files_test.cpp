@@ -48,7 +48,7 @@ TEST(CircuitFiles, LoadModelsOfNcps) {
 // A strict load_state_dict needs the same names and shapes. Parameters of present synapses also have the same bits.
 TEST(CircuitFiles, SaveModelsForNcps) {
   const test::TempFolder folder;
-  const char* keep = std::getenv("CIRCUITS_FOLDER");  // for ncps_models.py --check
+  const char* keep = std::getenv("TEST_CIRCUITS_FOLDER");  // for ncps_models.py --check
   for (const NcpsModel& m : ncps_models()) {
     SCOPED_TRACE(m.name);
     Circuit circuit = Circuit::load(fixture_path(m.name), m.args);

@@ -241,7 +241,7 @@ TEST(CircuitStreams, DrawTheirStates) {
   EXPECT_TRUE(has(error_of([] { states_svg(full({3}, 0)); }), "[3] must be [time, neurons]"));
   EXPECT_TRUE(has(error_of([] { states_svg(full({1, 1}, NAN)); }), "nan"));
   EXPECT_NE(states_svg(full({4, 300}, 0)).find("</svg>"), std::string::npos);
-  if (const char* folder = std::getenv("RIDGE_CIRCUITS_FOLDER"))  // to look at
+  if (const char* folder = std::getenv("TEST_CIRCUITS_FOLDER"))  // to look at
     test::write_text(std::string(folder) + "/states.svg", states_svg(wave({200, 24}, 0.02) * wave({24}, 1.3)));
 }
 
