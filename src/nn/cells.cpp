@@ -417,7 +417,7 @@ void check_cell(const CircuitArgs& a, bool wired) {
   check(a.ode_unfolds >= 0 && a.ode_unfolds <= 1000, "ode_unfolds", double(a.ode_unfolds), "1 to 1000");
   check(a.epsilon > 0 && a.epsilon < 1, "epsilon", a.epsilon, "a number between 0 and 1");
   check(a.backbone_units.value_or(1) >= 1, "backbone_units", double(a.backbone_units.value_or(1)), "at least 1");
-  check(a.backbone_layers.value_or(0) >= 0, "backbone_layers", double(a.backbone_layers.value_or(0)), "at least 0");
+  check(a.backbone_layers.value_or(0) >= 0 && a.backbone_layers.value_or(0) <= 1000, "backbone_layers", double(a.backbone_layers.value_or(0)), "0 to 1000");
   const double dropout = a.backbone_dropout.value_or(0);
   check(dropout >= 0 && dropout < 1, "backbone_dropout", dropout, "at least 0 and below 1");
   if (dropout > 0 && a.backbone_layers.value_or(1) < 2)

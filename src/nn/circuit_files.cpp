@@ -1,5 +1,6 @@
 // Circuits as files: one safetensors file with the weights and, in its metadata, the description; and files of the Python package ncps, which have weights
 // only.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -179,7 +180,15 @@ void Circuit::save(const std::string& path) {
 Circuit Circuit::load(const std::string& path, CircuitArgs args) {
   const SafetensorsFile file(path);
   const auto description = file.metadata().find(kDescription);
-  Circuit circuit(description != file.metadata().end() ? CircuitArgs::from_json(description->second) : NcpsFile(file, path).complete(std::move(args)));
+  args = description != file.metadata().end() ? CircuitArgs::from_json(description->second) : NcpsFile(file, path).complete(std::move(args));
+  // Before anything is allocated: every unit has at least one number in the file, and every layer a tensor.
+  int64_t numbers = 0, most = std::max({args.units, args.inputs, args.projection, args.backbone_units.value_or(0)});
+  for (const SafetensorView& view : file.tensors()) numbers += view.shape.numel();
+  for (const Wiring& w : args.wiring) most = std::max(most, w.units());
+  if (const int64_t layers = std::max(args.layers, args.backbone_layers.value_or(0)); most > numbers || layers > int64_t(file.tensors().size()))
+    fail(ErrorCode::io, "[circuit] {} is described with up to {} units and {} layers, but has {} numbers in {} tensors", path, most, layers, numbers,
+         file.tensors().size());
+  Circuit circuit(std::move(args));
   std::set<std::string> used;
   for (const NamedTensor& p : parameters(circuit)) {
     const SafetensorView& view = file.at(p.name);

@@ -66,7 +66,7 @@ std::vector<Tensor> Circuit::Track::step(const Tensor& x, const std::vector<Tens
 Circuit::Circuit(CircuitArgs args) : Circuit(std::move(args), CellMaker()) {}
 
 Circuit::Circuit(CircuitArgs args, const CellMaker& own) : args_(std::move(args)), own_cells_(own != nullptr) {
-  if (args_.layers < 1) fail(ErrorCode::value, "[circuit] layers is {}; use at least 1", args_.layers);
+  if (args_.layers < 1 || args_.layers > 1000) fail(ErrorCode::value, "[circuit] layers is {}; use 1 to 1000", args_.layers);
   if (args_.projection < 0) fail(ErrorCode::value, "[circuit] projection is {}; use at least 1, or 0 for none", args_.projection);
   const size_t wirings = args_.wiring.size(), layers = size_t(args_.layers);
   if (wirings > 1 && wirings != layers) fail(ErrorCode::value, "[circuit] {} wirings for {} layers; give one, or one each", wirings, layers);

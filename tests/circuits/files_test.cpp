@@ -6,6 +6,7 @@
 
 #include "circuits/fixture.h"
 #include "support/errors.h"
+#include "support/mutate.h"
 #include "support/temp_folder.h"
 
 namespace ridge {
@@ -97,6 +98,26 @@ TEST(CircuitFiles, LoadWhatTheySave) {
   }
 }
 
+// One unbuilt wiring serves all layers: each builds its copy for its own inputs.
+TEST(CircuitFiles, KeepTheWiringsOfAllLayers) {
+  const test::TempFolder folder;
+  for (const char* cell : {"cfc", "ltc", "node"}) {
+    SCOPED_TRACE(cell);
+    Circuit circuit{{.cell = cell, .inputs = 3, .wiring = {Wiring::auto_ncp(9, 2)}, .layers = 2, .bidirectional = true, .batch_first = false}};
+    EXPECT_EQ(circuit.args().wiring[0].inputs(), 3);
+    EXPECT_EQ(circuit.args().wiring[1].inputs(), 4);
+    const Tensor x = sin(reshape(iota({5 * 2 * 3}, 0, DType::f32), {5, 2, 3}));
+    const SequenceArgs times{.timespans = 0.5 + reshape(iota({10}, 0, DType::f32), {5, 2, 1}) * 0.1};
+    const CircuitOutput out = circuit(x, times);
+    EXPECT_EQ(out.output.shape(), (Shape{5, 2, 4}));
+    EXPECT_EQ(out.state.size(), 4u);
+    circuit.save(folder / "stacked.safetensors");
+    EXPECT_TRUE(same_bits(Circuit::load(folder / "stacked.safetensors")(x, times).output, out.output));
+  }
+  const auto two = [] { Circuit c{{.inputs = 3, .wiring = {Wiring::auto_ncp(9, 2), Wiring::auto_ncp(9, 2)}, .layers = 3}}; };
+  EXPECT_TRUE(has(error_of(two), "2 wirings for 3 layers"));
+}
+
 TEST(CircuitFiles, RefuseWhatTheyCannotRead) {
   const test::TempFolder folder;
   const float one = 1;
@@ -110,13 +131,38 @@ TEST(CircuitFiles, RefuseWhatTheyCannotRead) {
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "[1"}}), "not a JSON object"));
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"unit\": 3}"}}), "\"unit\""));
   EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": \"many\"}"}}), "\"units\" is \"many\""));
-  EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": 3, \"inputs\": 0}"}}), "inputs 0"));
-  EXPECT_TRUE(has(write("rnn_cell.linear_z.weight", {{"ridge_circuit", "{\"cell\": \"mingru\", \"units\": 1, \"inputs\": 2}"}}), "linear_z.weight"));
+  EXPECT_TRUE(has(write("weight", {{"ridge_circuit", "{\"units\": 1, \"inputs\": 0}"}}), "inputs 0"));
+  EXPECT_TRUE(
+      has(write("weight", {{"ridge_circuit", "{\"units\": 300000, \"inputs\": 1}"}}), "up to 300000 units and 1 layers, but has 1 numbers in 1 tensors"));
+  EXPECT_TRUE(has(write("rnn_cell.linear_z.weight", {{"ridge_circuit", "{\"cell\": \"mingru\", \"units\": 1, \"inputs\": 1}"}}), "linear_z.weight"));
   EXPECT_TRUE(error_of([&] { Circuit::load(folder / "absent.safetensors"); }));
   CircuitArgs args;
   args.inputs = 2, args.units = 3;
   Circuit own(args, [&](int64_t inputs) { return make_cell(args, inputs); });
   EXPECT_TRUE(has(error_of([&] { own.save(folder / "own.safetensors"); }), "cells of your own"));
+}
+
+TEST(CircuitFiles, SurviveDamage) {
+  const test::CircuitFixture fixture;
+  const test::TempFolder folder;
+  std::mt19937 random(3);
+  for (const char* name : {"cfc", "ltc", "cfc_wired"}) {
+    Circuit circuit = fixture.circuit(name);
+    circuit.save(folder / "good.safetensors");
+    const std::string good = test::read_text(folder / "good.safetensors");
+    const size_t header = good.find("}}") + 2;
+    int loaded = 0, refused = 0;
+    for (int i = 0; i < 60; ++i) {
+      std::string text = test::mutated(good.substr(8, header - 8), random) + good.substr(header);
+      const uint64_t size = uint64_t(text.size() - (good.size() - header));
+      test::write_text(folder / "bad.safetensors", std::string(reinterpret_cast<const char*>(&size), 8) + text);
+      if (error_of([&] { Circuit::load(folder / "bad.safetensors"), ++loaded; })) ++refused;
+    }
+    EXPECT_EQ(loaded + refused, 60);  // nothing else was thrown
+    EXPECT_GT(refused, 20);
+    const std::string description = circuit.args().json();
+    for (int i = 0; i < 200; ++i) error_of([&] { CircuitArgs::from_json(test::mutated(description, random)); });
+  }
 }
 
 }  // namespace

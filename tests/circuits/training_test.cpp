@@ -6,7 +6,9 @@
 
 #include "base/text.h"
 #include "circuits/fixture.h"
+#include "eager/eager_device.h"
 #include "ridge/ridge.h"
+#include "step/compiled_step.h"
 #include "support/allocations.h"
 #include "support/errors.h"
 #include "support/sanitized.h"
@@ -20,11 +22,7 @@ using test::distance, test::error_of, test::has, test::same_bits;
 // A circuit before and behind a user's own layers.
 struct Net {
   explicit Net(const CircuitArgs& args) : in(2, args.inputs), rnn(args), out(rnn.outputs(), 1) {}
-  Tensor operator()(const Tensor& x, const Tensor& timespans = {}) const {
-    SequenceArgs a;
-    a.timespans = timespans;
-    return out(rnn(tanh(in(x)), a).output);
-  }
+  Tensor operator()(const Tensor& x, const Tensor& timespans = {}) const { return out(rnn(tanh(in(x)), {.timespans = timespans}).output); }
   void visit(Visitor& v) { v("in", in)("rnn", rnn)("out", out); }
   Linear in;
   Circuit rnn;
@@ -175,6 +173,33 @@ TEST(CircuitTraining, TrainsInMicroBatches) {
   }
 }
 
+// Gradients through 50 steps of a compiled step, against double precision, also when loops are computed in stretches to save memory.
+TEST(CircuitTraining, HasTheRightGradients) {
+  const test::CircuitFixture fixture;
+  for (const char* name : {"cfc", "cfc_relu_mixed", "cfc_wired", "ltc", "ctgru", "eltc"})
+    for (const Recompute level : {Recompute::free, Recompute::segments}) {
+      SCOPED_TRACE(name);
+      Circuit circuit = fixture.circuit(name);
+      auto loss = [&](const std::vector<Tensor>& b) {
+        const Tensor y = circuit(b[0], {.timespans = b[1]}).output;
+        return Loss{sum(y * cos(reshape(iota({y.size()}, 0, DType::f32), y.shape()))), 1.0};
+      };
+      StepOptions options;
+      options.recompute = level, options.evaluation = false;
+      const auto state = compile_step(Step(parameters(circuit), sgd({.lr = 0}), loss), {{{2, 50, 3}}, {{2, 50}}}, options, detail::host_device());
+      start_step(state, detail::host_device(), false);
+      const Tensor x = fixture(std::string(name) + ".x"), t = fixture(std::string(name) + ".timespans");
+      const void* data[] = {x.data(), t.data()};
+      state->step.run(data);
+      const std::vector<NamedTensor> all = parameters(circuit);
+      for (size_t i = 0; i < all.size(); ++i) {
+        const Tensor got = Tensor(all[i].tensor->shape(), std::span<const float>(state->step.gradient(i)));
+        const Tensor want = fixture(std::string(name) + ".gradient." + all[i].name);
+        EXPECT_LT(distance(got, all[i].rule == ParameterRule::constant ? full(got.shape(), 0) : want), 2e-4) << all[i].name;
+      }
+    }
+}
+
 // Only products that read the state stay in the loop: those of x run before it, for all steps at once.
 TEST(CircuitTraining, LeavesFewProductsInTheLoop) {
   for (const auto& [cell, inside] : {std::pair{"cfc", 2}, {"lstm", 1}, {"gru", 1}, {"mingru", 0}, {"ltc", 0}, {"ctrnn", 6}, {"ctgru", 3}}) {
@@ -215,9 +240,8 @@ TEST(CircuitStreams, GiveTheSequenceStepByStep) {
 }
 
 TEST(CircuitStreams, AllocateNothing) {
-  CircuitArgs args;
-  args.inputs = 8, args.units = 64, args.projection = 4;
-  CircuitStream stream((Circuit(args)));
+  const Circuit circuit{{.inputs = 8, .units = 64, .projection = 4}};
+  CircuitStream stream(circuit);
   std::vector<float> x(8, 0.3f);
   stream.step(x);
   test::count_allocations();

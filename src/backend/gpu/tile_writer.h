@@ -15,7 +15,7 @@ class TileWriter {
   TileWriter(const TileGroup& group, const TileFacts& facts);
 
   void line(const std::string& text);
-  void open(std::string text) { line(std::move(text)), ++depth_; }
+  void open(const std::string& text) { line(text), ++depth_; }
   void close(const char* text = "}") { --depth_, line(text); }
   std::string take() { return std::move(text_); }
 

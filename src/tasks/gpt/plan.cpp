@@ -209,7 +209,7 @@ class GptPlanner {
                       run_.validation_windows == run_.all_validation_windows
                           ? "all there are"
                           : fmt::format("a fixed, even subset of {}: all would take over 5 % of the time", run_.all_validation_windows)});
-    planner_.describe(std::move(first), as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)), std::move(last));
+    planner_.describe(std::move(first), as_set(s_, "batch", fmt::format("{} x {} tokens", batch_, run_.model.block)), last);
   }
 
   // The gpt2 presets are known by parameter counts that include GPT-2's vocabulary; a text may have a much smaller one.

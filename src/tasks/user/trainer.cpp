@@ -223,7 +223,7 @@ struct Trainer::State final : TaskRun {
                                            : counted(d.samples(), "sample"),
                        kTheProgram},
                       {"optimizer", kind_name(model.optimizer()), kTheProgram}},
-                     {"batch", fmt::format("{}", batch), args.batch > 0 ? kTheProgram : "default"}, std::move(last));
+                     {"batch", fmt::format("{}", batch), args.batch > 0 ? kTheProgram : "default"}, last);
   }
 
   std::string what() const {
